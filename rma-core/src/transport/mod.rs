@@ -1,0 +1,223 @@
+//! What a transport does for the core: memory that peers reach, messages, and sleeping.
+//!
+//! A minimal transport is [`send`](Transport::send) and [`poll`](Transport::poll): put, get and
+//! atomics then travel as active messages. Where [`is_near`](Transport::is_near) holds, the core
+//! maps the peer's memory once and never calls the transport on the data path again.
+
+use core::fmt;
+use core::time::Duration;
+
+/// A process of the job, 0-based: what transports and the bootstrap count.
+///
+/// Not to be mixed up with [`Rank`](crate::Rank), which counts inside one communicator.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct WorldRank(pub u32);
+
+impl fmt::Display for WorldRank {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// Sizes that choose a protocol; constant for the life of the transport.
+#[derive(Debug, Clone, Copy)]
+pub struct Limits {
+    /// Largest message, `head` and `body` together, that [`Transport::send`] takes, in bytes.
+    pub message_max: usize,
+}
+
+/// Memory of this or another rank, reached by load and store of this process.
+#[derive(Debug, Clone, Copy)]
+pub struct Mapping {
+    /// First byte; aligned to at least 64 bytes.
+    pub base: *mut u8,
+    /// Length in bytes.
+    pub len: usize,
+}
+
+/// A value that keeps a [`Mapping`] alive.
+///
+/// # Safety
+///
+/// `mapping()` returns the same span on every call, and the span stays mapped, readable and
+/// writable until the value is dropped, however the value is moved.
+pub unsafe trait Mapped: Send + Sync + 'static {
+    /// The span.
+    fn mapping(&self) -> Mapping;
+}
+
+/// What a peer needs to import a region; opaque to the core, travels in a message.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Descriptor(pub [u8; Descriptor::LEN]);
+
+impl Descriptor {
+    /// Bytes in a descriptor.
+    pub const LEN: usize = 48;
+}
+
+/// Whether a peer can still take part.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum PeerState {
+    /// It runs, or has not started yet.
+    Alive,
+    /// It left in order: it dropped its universe and sends nothing any more.
+    Departed,
+    /// It panicked, aborted or died.
+    Failed,
+}
+
+/// Why a transport could not give out memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum AllocateError {
+    /// There is not enough of it.
+    #[error(
+        "{asked} bytes of window memory asked, {available} available ({limit}); \
+         ask for less, run fewer ranks on this node, or raise that limit"
+    )]
+    Shortage {
+        /// Bytes asked for, by all ranks of this node together where that is known.
+        asked: u64,
+        /// Bytes that could be had.
+        available: u64,
+        /// Which limit is in force.
+        limit: &'static str,
+    },
+    /// The operating system refused for another reason.
+    #[error(
+        "the operating system refused {asked} bytes of window memory in {call} (os error {errno})"
+    )]
+    System {
+        /// Bytes asked for.
+        asked: u64,
+        /// System call.
+        call: &'static str,
+        /// Its error number.
+        errno: i32,
+    },
+}
+
+/// Why a peer's memory could not be imported.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum ImportError {
+    /// The descriptor does not parse, or names something else than it says.
+    #[error("rank {0} sent a descriptor that does not describe a segment of it")]
+    Malformed(WorldRank),
+    /// The peer is gone, and its memory with it.
+    #[error("rank {0} is gone")]
+    PeerGone(WorldRank),
+    /// The operating system refused.
+    #[error("mapping memory of rank {owner} failed in {call} (os error {errno})")]
+    System {
+        /// Who owns the memory.
+        owner: WorldRank,
+        /// System call.
+        call: &'static str,
+        /// Its error number.
+        errno: i32,
+    },
+}
+
+/// Why a message was not taken.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum SubmitError {
+    /// The queue is full: make progress, then try again. Never reaches a user.
+    Again,
+    /// The peer is unreachable.
+    PeerFailed(WorldRank),
+}
+
+/// Proof of [`Transport::arm`], handed to [`Transport::park`].
+#[derive(Debug, Clone, Copy)]
+pub struct Ticket(pub u32);
+
+/// How this rank leaves.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Outcome {
+    /// In order.
+    Departed,
+    /// By a panic or an unrecoverable error: peers that wait shall fail instead of hanging.
+    Failed,
+}
+
+/// A way to move bytes between the ranks of one job, seen from one rank.
+///
+/// No call blocks but [`park`](Self::park). All of them may be called by several threads at once.
+///
+/// # Waiting
+///
+/// A thread that waits does: `arm` → look at its condition → `park` or `disarm`. Whoever makes
+/// the condition true does: store → `ring(waiter)`. `arm` and `ring` each contain a sequentially
+/// consistent fence, so either the waiter sees the store or the ringer sees the waiter; `ring`
+/// costs a load when nobody sleeps there. An arriving message rings its receiver by itself.
+///
+/// # Safety
+///
+/// - a [`Region`](Self::Region) is zeroed, and nobody but this rank and peers that imported its
+///   descriptor touch it;
+/// - two values of `Region` never overlap.
+pub unsafe trait Transport: Send + Sync + Sized + 'static {
+    /// Memory of this rank that peers can import.
+    type Region: Mapped;
+    /// A peer's region in this address space.
+    type Import: Mapped;
+
+    /// Short name, as shown by `--explain`.
+    fn name(&self) -> &'static str;
+    /// One line for `--explain`: what it uses, thresholds, whether it spins, and why.
+    fn explain(&self) -> String;
+    /// This process.
+    fn rank(&self) -> WorldRank;
+    /// Processes of the job.
+    fn size(&self) -> u32;
+    /// Protocol limits.
+    fn limits(&self) -> Limits;
+
+    /// Allocates zeroed memory whose space is reserved: touching it never faults. Aligned to
+    /// `align` bytes, a power of two of at most 4096. A length of 0 is allowed.
+    fn allocate(&self, len: usize, align: usize) -> Result<Self::Region, AllocateError>;
+    /// How many bytes the ranks of this node could still allocate together, and which limit says so.
+    fn available(&self) -> (u64, &'static str);
+    /// What a peer passes to [`import`](Self::import).
+    fn export(&self, region: &Self::Region) -> Descriptor;
+    /// Whether load and store reach the memory of `peer`. Constant; true for this rank itself
+    /// exactly if it holds for some other rank or the transport maps memory at all.
+    fn is_near(&self, peer: WorldRank) -> bool;
+    /// Maps a region of a near peer; cheap when the peer's segment is mapped already.
+    fn import(
+        &self,
+        owner: WorldRank,
+        descriptor: &Descriptor,
+    ) -> Result<Self::Import, ImportError>;
+
+    /// Sends `head` followed by `body` as one message; both are copied before it returns.
+    /// Messages may overtake each other. Sending to this rank itself is allowed.
+    fn send(&self, to: WorldRank, head: &[u8], body: &[u8]) -> Result<(), SubmitError>;
+    /// Hands every message that has arrived to `sink` (its sender and its bytes) and returns how
+    /// many there were. If another thread of this rank is doing so already, returns 0 at once.
+    fn poll(&self, sink: &mut dyn FnMut(WorldRank, &[u8])) -> usize;
+
+    /// Wakes every thread of `peer` that is parked; cheap if there is none.
+    fn ring(&self, peer: WorldRank);
+    /// Announces that this thread is about to park. Must be followed by `park` or `disarm`.
+    fn arm(&self) -> Ticket;
+    /// Takes back an `arm`.
+    fn disarm(&self, ticket: Ticket);
+    /// Sleeps until a `ring` that followed `arm`, or until `timeout`; may return early. Takes back
+    /// the `arm`.
+    fn park(&self, ticket: Ticket, timeout: Option<Duration>);
+    /// Passes the time of waiting round `round` without sleeping: a CPU hint, later a yield.
+    /// Returns false when the time has come to park.
+    fn relax(&self, round: u32) -> bool;
+    /// Monotonic time since some point before the job's start (virtual time in a simulator).
+    fn now(&self) -> Duration;
+
+    /// Whether `peer` still takes part.
+    fn peer_state(&self, peer: WorldRank) -> PeerState;
+    /// The first rank of the job that failed, if one did. Cheap: asked by every wait.
+    fn failed(&self) -> Option<WorldRank>;
+    /// Tells the peers that this rank leaves, without waiting for them; the first call counts.
+    fn depart(&self, outcome: Outcome);
+}

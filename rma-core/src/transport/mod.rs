@@ -3,6 +3,7 @@
 //! A minimal transport is [`send`](Transport::send) and [`poll`](Transport::poll): put, get and
 //! atomics then travel as active messages. Where [`is_near`](Transport::is_near) holds, the core
 //! maps the peer's memory once and never calls the transport on the data path again.
+#![allow(unsafe_code)] // declares the two unsafe traits; holds no unsafe block
 
 use core::fmt;
 use core::time::Duration;

@@ -1,1 +1,53 @@
-//! placeholder
+//! Starting a job: the launcher `rma-run`, and the ranks' side of its bootstrap.
+//!
+//! `rma-run -n N PROGRAM` starts N processes and listens on a port of 127.0.0.1. Each process
+//! finds three variables in its environment: `RMA_BOOTSTRAP` (where to connect), `RMA_RANK`, and
+//! `RMA_SECRET` (32 random bytes of this job, in hexadecimal). [`detect`] reads them, and
+//! [`Client::connect`] joins the job. The connection carries what ranks need to find each other,
+//! and tells the launcher how a rank left; it is on no data path.
+//!
+//! # On the wire
+//!
+//! A frame is a length (`u32`, little-endian) and as many bytes of [postcard]. Before the hello
+//! is over, a frame has at most 1 KiB; afterwards, 16 MiB.
+//!
+//! ```text
+//! launcher                                                    rank
+//!   | -- Challenge { magic "rma-boot", version, nonce L } ----> |
+//!   | <-- Hello { version, rank, pid, nonce R, mac } ---------- |   mac: keyed BLAKE3 over
+//!   |                                                           |   "rank", L, R and the rest
+//!   | -- Welcome { mac, job }  or  Refused(why) --------------> |   mac: keyed BLAKE3 over
+//!   |                                                           |   "launcher", R, L and job
+//!   | <-- Gather { mine } ------------------------------------- |   any number of times
+//!   | -- Gathered { all } | Broken { rank } | TooLarge -------> |
+//!   | <-- Leave { failed } ------------------------------------ |   then end of stream
+//! ```
+//!
+//! The secret itself never travels. Both sides contribute a nonce, so nothing recorded can be
+//! played again; a caller without the secret gets no answer, costs the launcher a bounded amount
+//! of memory, and does not disturb the job. Later frames carry no proof of their own: on
+//! loop-back, whoever could change them could also read the secret from the rank's environment.
+//!
+//! [postcard]: https://postcard.jamesmunns.com
+//!
+//! # Who notices what
+//!
+//! - A rank dies: the launcher sees it, ends the others (SIGTERM, then SIGKILL), and exits as the
+//!   rank did.
+//! - A rank exits with 0 but never said `Leave`, or never said hello while others did: peers may
+//!   be waiting for it, so that the job fails and the message says so.
+//! - The launcher dies: the kernel kills its children (`PR_SET_PDEATHSIG`), and a warden process
+//!   kills what they had started.
+//!
+//! The feature `server` (default) adds the library side of `rma-run`, [`run`]; without it this
+//! crate is the client alone.
+
+mod client;
+#[cfg(feature = "server")]
+pub mod run;
+mod start;
+mod wire;
+
+pub use client::{Client, Job};
+pub use start::{BOOTSTRAP_VAR, RANK_VAR, SECRET_VAR, Settings, Start, StartError, detect};
+pub use wire::Refusal;

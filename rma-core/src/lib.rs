@@ -1,2 +1,34 @@
 //! Semantics of one-sided communication: no system call, no environment, no clock.
+//!
+//! Applications use the crate `rma`, which re-exports what they need from here. This crate is
+//! generic over a [`Transport`](transport::Transport): the same windows, epochs, locks and
+//! collectives run over shared memory, over a simulator and over networks.
+
+mod collective;
+mod communicator;
+mod completion;
+mod element;
+mod epoch;
+mod error;
+mod group;
+mod memory;
+mod ops;
+mod protocol;
+mod rank;
+mod sync_block;
 pub mod transport;
+mod universe;
+mod window;
+
+pub use bytemuck;
+pub use collective::Reduction;
+pub use communicator::{Communicator, SplitError};
+pub use completion::Counters;
+pub use element::{AtomicElement, Element, Number};
+pub use epoch::{Access, Assert, Fence, Lock, LockAll, LockKind};
+pub use error::{CollectiveError, ErrorClass, RmaError, WindowError};
+pub use group::Group;
+pub use ops::{Op, Ops, OriginBuffer, Request};
+pub use rank::Rank;
+pub use universe::{Config, Universe};
+pub use window::{Refused, Sealed, View, Window, WindowBuilder, WindowId};

@@ -1,1 +1,40 @@
-//! placeholder
+//! Shared-memory transport: the ranks of one node, as processes or as threads of one process.
+//!
+//! Window memory lives in memfd segments without a name; a neighbour opens them through the
+//! owner's descriptor table, verifies what it got and maps it. Messages travel through a bounded
+//! ring in the receiver's control segment, and a futex doorbell next to it wakes who sleeps.
+//!
+//! Start at [`Shm::join`].
+
+#[cfg(not(loom))]
+mod card;
+#[cfg(not(loom))]
+mod control;
+mod doorbell;
+#[cfg(not(loom))]
+mod free_list;
+#[cfg(not(loom))]
+mod heap;
+#[cfg(not(loom))]
+mod inbox;
+#[cfg(not(loom))]
+mod join;
+#[cfg(not(loom))]
+mod neighbour;
+mod ring;
+#[cfg(not(loom))]
+mod segment;
+#[cfg(not(loom))]
+mod shm;
+#[cfg(not(loom))]
+mod supply;
+mod sync;
+
+#[cfg(not(loom))]
+pub use heap::Region;
+#[cfg(not(loom))]
+pub use join::{JoinError, ShmConfig};
+#[cfg(not(loom))]
+pub use neighbour::Import;
+#[cfg(not(loom))]
+pub use shm::Shm;

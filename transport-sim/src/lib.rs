@@ -1,1 +1,60 @@
-//! placeholder
+//! A deterministic network inside one process: the transport that turns a seed into a bug report.
+//!
+//! Ranks are threads that hand on a baton, so that exactly one of them runs at a time. At every
+//! *yield point* (`send`, `poll`, `relax`, `park`, `ring`) the seed decides who runs next; the
+//! seed also decides how long each message travels, so messages overtake each other. Nothing
+//! else decides anything: the same seed gives the same run, bit for bit, on every machine and
+//! under Miri, and [`Trace::hash`] proves it.
+//!
+//! Nothing is mapped: [`is_near`](rma_core::transport::Transport::is_near) is false for every
+//! rank, itself included, so all operations take the active-message path.
+//!
+//! ```
+//! use rma_core::transport::{Transport, WorldRank};
+//! use rma_transport_sim::{NetConfig, run};
+//!
+//! let sums = run(&NetConfig::new(3, 42), |sim| {
+//!     for to in 0..sim.size() {
+//!         sim.send(WorldRank(to), &[1], &[2]).unwrap();
+//!     }
+//!     let (mut messages, mut sum) = (0, 0);
+//!     while messages < sim.size() as usize {
+//!         messages += sim.poll(&mut |_, bytes| sum += u32::from(bytes[0] + bytes[1]));
+//!         sim.relax(0);
+//!     }
+//!     sum
+//! });
+//! assert_eq!(sums.unwrap(), [9, 9, 9]);
+//! ```
+//!
+//! # Time
+//!
+//! One tick is one virtual microsecond. Every yield takes one tick; when nobody can run, the
+//! clock jumps to the next arrival or timeout. If there is none either, the run is a
+//! [deadlock](Cause::Deadlock): all ranks are made to fail and wake up to see it.
+//!
+//! # What a rank's code must not do
+//!
+//! - Call the transport from another thread than the rank's own: the call panics.
+//! - Block on anything but the transport (a mutex held across a yield point by another rank, a
+//!   `Barrier`, a channel): the rank keeps the baton while it blocks, and nobody else runs.
+//! - Consult a wall clock, an address or a `HashMap`'s order: the seed does not decide those.
+
+mod config;
+mod failure;
+mod net;
+mod random;
+mod region;
+mod run;
+mod schedule;
+mod sim;
+mod trace;
+mod traffic;
+
+pub use config::{ConfigError, NetConfig};
+pub use failure::{Cause, RankPanic, SimFailure, Waiter};
+pub use net::{Net, Seat};
+pub use region::{NoImport, Region};
+pub use run::{Run, run, run_traced};
+pub use sim::Sim;
+pub use trace::Trace;

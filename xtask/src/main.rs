@@ -1,2 +1,54 @@
-//! x
-fn main() {}
+//! Checks of the rma workspace: `cargo xtask tidy | asm | ci | test`.
+
+mod asm;
+mod ci;
+mod rooms;
+mod tidy;
+mod workspace;
+
+use std::process::ExitCode;
+use workspace::{Result, Workspace};
+
+const USAGE: &str = "\
+cargo xtask tidy             check dependency arrows, sizes, unsafe rooms and forbidden calls
+cargo xtask tidy --rooms     print the files that may hold `unsafe`, and why
+cargo xtask asm PROBE...     check the instruction budget of put, get, fetch_add
+cargo xtask test             build and run every test
+cargo xtask ci               run every check, in order, until one fails
+cargo xtask ci --list        name the steps
+cargo xtask ci --only STEP   run one step (may be repeated)";
+
+fn main() -> ExitCode {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    match dispatch(&arguments) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn dispatch(arguments: &[&str]) -> Result<()> {
+    match arguments {
+        ["tidy"] => tidy::run(&Workspace::load()?),
+        ["tidy", "--rooms"] => {
+            rooms::print();
+            Ok(())
+        }
+        ["asm", probes @ ..] if !probes.is_empty() => asm::run(&Workspace::load()?, probes),
+        ["test"] => ci::run(&Workspace::load()?, &ci::Choice::Test),
+        ["ci"] => ci::run(&Workspace::load()?, &ci::Choice::All),
+        ["ci", "--list"] => {
+            ci::list();
+            Ok(())
+        }
+        ["ci", rest @ ..] => ci::run(&Workspace::load()?, &ci::Choice::parse(rest)?),
+        ["help" | "--help" | "-h"] => {
+            println!("{USAGE}");
+            Ok(())
+        }
+        _ => Err(format!("no such command\n{USAGE}").into()),
+    }
+}

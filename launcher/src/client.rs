@@ -1,0 +1,393 @@
+//! A rank's side of the bootstrap.
+
+use std::io::{self, ErrorKind};
+use std::net::{Shutdown, TcpStream};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Condvar, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::net::{SendFlags, send};
+use rustix::process::{Signal, getppid, set_parent_process_death_signal};
+use serde::{Deserialize, Serialize};
+
+use crate::start::{Settings, StartError};
+use crate::wire::{self, Challenge, FRAME_MAX, FromLauncher, HELLO_MAX, Hello, Reply, ToLauncher};
+
+/// How long the whole hello may take: the launcher may be starting a thousand processes.
+const HELLO_TIMEOUT: Duration = Duration::from_secs(60);
+/// How long a rank that leaves waits for its turn to write, and then for room in the socket.
+const LEAVE_TIMEOUT: Duration = Duration::from_secs(1);
+/// First pause before the hello is tried again.
+const RETRY_PAUSE: Duration = Duration::from_millis(10);
+
+/// What the launcher tells each rank about the job.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Job {
+    /// This process, 0-based.
+    pub rank: u32,
+    /// Processes of the job.
+    pub size: u32,
+    /// CPUs that the job may use.
+    pub cores: u32,
+    /// Whether there are more ranks than CPUs: waiting by spinning would only hold others up.
+    pub oversubscribed: bool,
+    /// CPUs that this rank is bound to; empty when it is not bound.
+    pub bound_cpus: Vec<u32>,
+    /// Whether the runtime is to print what it decides.
+    pub explain: bool,
+    /// How long a wait of the runtime may last before it fails.
+    pub wait_timeout: Option<Duration>,
+}
+
+/// A rank's connection to its launcher.
+#[derive(Debug)]
+pub struct Client {
+    settings: Settings,
+    job: Job,
+    stream: TcpStream,
+    /// Held from the request to its answer: one exchange at a time.
+    exchange: Mutex<()>,
+    writing: Turns,
+    left: AtomicBool,
+}
+
+impl Client {
+    /// Joins the job: both sides prove that they know its secret, then the launcher describes it.
+    ///
+    /// From here on this process ends when its parent does (`PR_SET_PDEATHSIG`), so that a rank
+    /// under a wrapper script does not outlive a killed launcher.
+    ///
+    /// # Errors
+    ///
+    /// When the launcher cannot be reached, is not the one that started this job, or refuses.
+    pub fn connect(settings: &Settings) -> Result<Client, StartError> {
+        end_with_parent()?;
+        let deadline = Instant::now() + HELLO_TIMEOUT;
+        let mut pause = RETRY_PAUSE;
+        loop {
+            match greet(settings, deadline) {
+                // The launcher drops callers when strangers flood its port.
+                Err(StartError::Lost { source, .. })
+                    if was_dropped(&source) && Instant::now() + pause < deadline =>
+                {
+                    std::thread::sleep(pause);
+                    pause = (pause * 2).min(Duration::from_secs(1));
+                }
+                result => return result,
+            }
+        }
+    }
+
+    /// What the launcher said about the job.
+    pub fn job(&self) -> &Job {
+        &self.job
+    }
+
+    /// **Collective.** Exchanges a few bytes with every rank; the answer is ordered by rank.
+    ///
+    /// Concurrent calls of several threads of one rank are carried out one after the other, in
+    /// no particular order. Waits for the slowest rank; a rank that is gone ends the wait.
+    ///
+    /// # Errors
+    ///
+    /// When a rank or the launcher is gone, and when all parts together exceed 16 MiB.
+    pub fn all_gather(&self, mine: &[u8]) -> Result<Vec<Vec<u8>>, StartError> {
+        let rank = self.job.rank;
+        let size = u64::from(self.job.size);
+        if !wire::gather_fits(size, mine.len() as u64) {
+            return Err(StartError::TooLarge { asked: mine.len() as u64 });
+        }
+        let _exchange = self.exchange.lock().unwrap_or_else(PoisonError::into_inner);
+        let lost = |source| lost(&self.settings, "exchanged data with every rank", source);
+        {
+            let _turn = self.writing.take(None);
+            // Ordered by the turns: `leave` sets it before it takes one.
+            if self.left.load(Ordering::Relaxed) {
+                return Err(StartError::HasLeft { rank });
+            }
+            wire::write(&self.stream, &ToLauncher::Gather { mine: mine.to_vec() }).map_err(lost)?;
+        }
+        match wire::read(&self.stream, FRAME_MAX).map_err(lost)? {
+            FromLauncher::Gathered { all } if all.len() as u64 == size => Ok(all),
+            FromLauncher::Gathered { all } => {
+                let what = format!("{} parts instead of {size}", all.len());
+                Err(lost(io::Error::new(ErrorKind::InvalidData, what)))
+            }
+            FromLauncher::Broken { rank } => Err(StartError::Broken { rank }),
+            FromLauncher::TooLarge { total } => Err(StartError::TooLarge { asked: total }),
+        }
+    }
+
+    /// Tells the launcher that this rank leaves, in order or (`failed`) because of an error.
+    ///
+    /// The first call counts. A rank that ends without it fails its job: its peers may be waiting
+    /// for it. Never blocks for long, never panics.
+    pub fn leave(&self, failed: bool) {
+        if self.left.swap(true, Ordering::Relaxed) {
+            return;
+        }
+        let Some(_turn) = self.writing.take(Some(LEAVE_TIMEOUT)) else {
+            // A frame is stuck half-way in an exchange. Nothing can follow it; cutting the
+            // connection tells the launcher, and frees the thread that waits.
+            return self.cut(Shutdown::Both);
+        };
+        let sent = wire::encode(&ToLauncher::Leave { failed })
+            .is_ok_and(|frame| self.send_within(&frame, LEAVE_TIMEOUT));
+        self.cut(if sent { Shutdown::Write } else { Shutdown::Both });
+    }
+
+    /// Writes a frame unless that takes longer than `timeout`.
+    fn send_within(&self, mut frame: &[u8], timeout: Duration) -> bool {
+        let deadline = Instant::now() + timeout;
+        while !frame.is_empty() {
+            match send(&self.stream, frame, SendFlags::DONTWAIT | SendFlags::NOSIGNAL) {
+                Ok(count) => frame = &frame[count.min(frame.len())..],
+                Err(rustix::io::Errno::INTR) => {}
+                Err(rustix::io::Errno::AGAIN) => {
+                    let left = deadline.saturating_duration_since(Instant::now());
+                    let Ok(left) = Timespec::try_from(left) else { return false };
+                    let mut socket = [PollFd::new(&self.stream, PollFlags::OUT)];
+                    match poll(&mut socket, Some(&left)) {
+                        Ok(0) => return false,
+                        Ok(_) | Err(rustix::io::Errno::INTR) => {}
+                        Err(_) => return false,
+                    }
+                }
+                Err(_) => return false,
+            }
+        }
+        true
+    }
+
+    fn cut(&self, how: Shutdown) {
+        // Fails only when the launcher is gone, and then there is nobody to tell.
+        let _ = self.stream.shutdown(how);
+    }
+}
+
+/// Whose turn it is to write a frame: a mutex that can be waited for with a limit.
+#[derive(Debug, Default)]
+struct Turns {
+    taken: Mutex<bool>,
+    free: Condvar,
+}
+
+/// A turn; dropping it ends it.
+struct Turn<'a>(&'a Turns);
+
+impl Turns {
+    /// Waits for a turn, at most for `limit`.
+    fn take(&self, limit: Option<Duration>) -> Option<Turn<'_>> {
+        let taken = self.taken.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut taken = match limit {
+            None => {
+                self.free.wait_while(taken, |taken| *taken).unwrap_or_else(PoisonError::into_inner)
+            }
+            Some(limit) => {
+                let waited = self.free.wait_timeout_while(taken, limit, |taken| *taken);
+                waited.unwrap_or_else(PoisonError::into_inner).0
+            }
+        };
+        if *taken {
+            return None;
+        }
+        *taken = true;
+        Some(Turn(self))
+    }
+}
+
+impl Drop for Turn<'_> {
+    fn drop(&mut self) {
+        *self.0.taken.lock().unwrap_or_else(PoisonError::into_inner) = false;
+        self.0.free.notify_one();
+    }
+}
+
+/// One attempt at the hello.
+fn greet(settings: &Settings, deadline: Instant) -> Result<Client, StartError> {
+    let lost = |source| lost(settings, "said hello", source);
+    let left = deadline.saturating_duration_since(Instant::now()).max(RETRY_PAUSE);
+    let stream = TcpStream::connect_timeout(&settings.bootstrap, left).map_err(lost)?;
+    stream.set_nodelay(true).map_err(lost)?;
+    stream.set_read_timeout(Some(left)).map_err(lost)?;
+    stream.set_write_timeout(Some(left)).map_err(lost)?;
+
+    let challenge: Challenge = wire::read(&stream, HELLO_MAX).map_err(lost)?;
+    if challenge.magic != wire::MAGIC {
+        return Err(StartError::NotTheLauncher(settings.bootstrap));
+    }
+    let nonce = wire::random()
+        .map_err(|source| StartError::System { call: "drawing random bytes", source })?;
+    let mut hello = Hello {
+        version: wire::VERSION,
+        rank: settings.rank,
+        pid: std::process::id(),
+        nonce,
+        mac: [0; 32],
+    };
+    hello.mac = *wire::rank_mac(&settings.secret.0, &challenge.nonce, &hello).as_bytes();
+    wire::write(&stream, &hello).map_err(lost)?;
+
+    let job = match wire::read(&stream, HELLO_MAX).map_err(lost)? {
+        Reply::Refused(why) => return Err(StartError::Refused { rank: settings.rank, why }),
+        Reply::Welcome { mac, job } => {
+            let expected =
+                wire::launcher_mac(&settings.secret.0, &challenge.nonce, &hello.nonce, &job)
+                    .map_err(lost)?;
+            // `Hash` compares in constant time.
+            if expected != blake3::Hash::from_bytes(mac)
+                || job.rank != settings.rank
+                || job.rank >= job.size
+            {
+                return Err(StartError::NotTheLauncher(settings.bootstrap));
+            }
+            job
+        }
+    };
+    stream.set_read_timeout(None).map_err(lost)?;
+    stream.set_write_timeout(None).map_err(lost)?;
+    Ok(Client {
+        settings: settings.clone(),
+        job,
+        stream,
+        exchange: Mutex::new(()),
+        writing: Turns::default(),
+        left: AtomicBool::new(false),
+    })
+}
+
+fn lost(settings: &Settings, doing: &'static str, source: io::Error) -> StartError {
+    StartError::Lost { rank: settings.rank, address: settings.bootstrap, doing, source }
+}
+
+/// Whether the launcher hung up, rather than not being there or talking nonsense.
+fn was_dropped(error: &io::Error) -> bool {
+    use ErrorKind::{BrokenPipe, ConnectionReset, UnexpectedEof};
+    matches!(error.kind(), UnexpectedEof | ConnectionReset | BrokenPipe)
+}
+
+/// Has the kernel end this process with its parent.
+fn end_with_parent() -> Result<(), StartError> {
+    let system = |source: io::Error| StartError::System { call: "prctl(PR_SET_PDEATHSIG)", source };
+    let before = getppid();
+    set_parent_process_death_signal(Some(Signal::KILL)).map_err(|errno| system(errno.into()))?;
+    // A parent that died in between sends no signal any more.
+    if getppid() != before {
+        return Err(system(io::Error::other("the parent process ended meanwhile")));
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::start::Secret;
+    use std::net::TcpListener;
+
+    fn is_shareable<T: Send + Sync>() {}
+
+    fn settings(listener: &TcpListener) -> Settings {
+        Settings { bootstrap: listener.local_addr().unwrap(), rank: 1, secret: Secret([7; 32]) }
+    }
+
+    /// A launcher that answers one hello, with the secret it is given.
+    fn launcher(listener: TcpListener, secret: [u8; 32], rank: u32) -> TcpStream {
+        let (stream, _) = listener.accept().unwrap();
+        let challenge = Challenge { magic: wire::MAGIC, version: wire::VERSION, nonce: [3; 32] };
+        wire::write(&stream, &challenge).unwrap();
+        let hello: Hello = wire::read(&stream, HELLO_MAX).unwrap();
+        let job = Job {
+            rank,
+            size: 2,
+            cores: 2,
+            oversubscribed: false,
+            bound_cpus: vec![1],
+            explain: false,
+            wait_timeout: Some(Duration::from_secs(3)),
+        };
+        let mac = wire::launcher_mac(&secret, &[3; 32], &hello.nonce, &job).unwrap();
+        wire::write(&stream, &Reply::Welcome { mac: *mac.as_bytes(), job }).unwrap();
+        stream
+    }
+
+    fn against(secret: [u8; 32], rank: u32) -> (Result<Client, StartError>, TcpStream) {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let settings = settings(&listener);
+        let server = std::thread::spawn(move || launcher(listener, secret, rank));
+        let client = greet(&settings, Instant::now() + HELLO_TIMEOUT);
+        (client, server.join().unwrap())
+    }
+
+    #[test]
+    fn a_client_is_shareable_and_learns_its_job() {
+        is_shareable::<Client>();
+        let (client, _stream) = against([7; 32], 1);
+        let client = client.unwrap();
+        assert_eq!((client.job().rank, client.job().size), (1, 2));
+        assert_eq!(client.job().wait_timeout, Some(Duration::from_secs(3)));
+    }
+
+    #[test]
+    fn a_launcher_without_the_secret_is_refused() {
+        let (client, _stream) = against([8; 32], 1);
+        assert!(matches!(client, Err(StartError::NotTheLauncher(_))), "{client:?}");
+    }
+
+    #[test]
+    fn a_launcher_that_swaps_ranks_is_refused() {
+        let (client, _stream) = against([7; 32], 0);
+        assert!(matches!(client, Err(StartError::NotTheLauncher(_))), "{client:?}");
+    }
+
+    #[test]
+    fn leaving_is_said_once_and_ends_exchanges() {
+        let (client, stream) = against([7; 32], 1);
+        let client = client.unwrap();
+        client.leave(true);
+        client.leave(false);
+        let said: ToLauncher = wire::read(&stream, FRAME_MAX).unwrap();
+        assert_eq!(said, ToLauncher::Leave { failed: true });
+        let end = wire::read::<ToLauncher>(&stream, FRAME_MAX).unwrap_err();
+        assert_eq!(end.kind(), ErrorKind::UnexpectedEof);
+        assert!(matches!(client.all_gather(b"x"), Err(StartError::HasLeft { rank: 1 })));
+    }
+
+    #[test]
+    fn leaving_frees_a_thread_that_waits_in_an_exchange() {
+        let (client, stream) = against([7; 32], 1);
+        let client = client.unwrap();
+        std::thread::scope(|scope| {
+            let waiting = scope.spawn(|| client.all_gather(b"mine"));
+            let said: ToLauncher = wire::read(&stream, FRAME_MAX).unwrap();
+            assert_eq!(said, ToLauncher::Gather { mine: b"mine".to_vec() });
+            client.leave(true);
+            let said: ToLauncher = wire::read(&stream, FRAME_MAX).unwrap();
+            assert_eq!(said, ToLauncher::Leave { failed: true });
+            drop(stream);
+            assert!(matches!(waiting.join().unwrap(), Err(StartError::Lost { .. })));
+        });
+    }
+
+    #[test]
+    fn garbage_from_whoever_listens_is_an_error() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let settings = settings(&listener);
+        let server = std::thread::spawn(move || {
+            use std::io::Write;
+            let (mut stream, _) = listener.accept().unwrap();
+            stream.write_all(b"HTTP/1.1 400 Bad Request\r\n\r\n").unwrap();
+            stream
+        });
+        let client = greet(&settings, Instant::now() + HELLO_TIMEOUT);
+        assert!(matches!(client, Err(StartError::Lost { .. })), "{client:?}");
+        server.join().unwrap();
+    }
+
+    #[test]
+    fn too_much_data_is_refused_before_it_is_sent() {
+        let (client, _stream) = against([7; 32], 1);
+        let asked = client.unwrap().all_gather(&vec![0; FRAME_MAX]).unwrap_err();
+        assert!(matches!(asked, StartError::TooLarge { asked } if asked == FRAME_MAX as u64));
+    }
+}

@@ -1,0 +1,190 @@
+//! `rma-run`: starts the ranks of a one-sided program on this machine.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use clap::{Parser, ValueEnum};
+use rma_launcher::run::{self, Bind, RunError, Spec, Stdin};
+
+const EXAMPLES: &str = "\
+Examples:
+  Run the word count with 4 ranks, each line marked with its rank:
+      rma-run -n 4 --label target/release/examples/wordcount .
+
+  Pin each rank to a CPU, show what is decided, give up after a minute:
+      rma-run -n 2 --bind core --explain --timeout 60 ./stencil --size 4096
+
+Exit status:
+  0    every rank exited with 0, in order
+  N    the first failing rank exited with N
+  128+S  the first failing rank, or the job, was ended by signal S
+  1    a rank exited with 0 without finalizing, or the job could not be started
+  2    the command line is wrong, or asks for more than this machine holds
+  124  the time limit was reached
+  126, 127  PROGRAM cannot be run, or was not found
+
+When a rank fails, the others get SIGTERM and, shortly after, SIGKILL. Signals sent to rma-run are
+passed on to all ranks; a second Ctrl-C kills. Rank 0 reads rma-run's standard input, the others
+read nothing. Ranks find each other through a port of 127.0.0.1 that only they can use.";
+
+/// Starts N processes ("ranks") of a program on this machine, and connects them.
+#[derive(Debug, Parser)]
+#[command(name = "rma-run", version, after_help = EXAMPLES, max_term_width = 100)]
+#[command(override_usage = "rma-run -n <N> [OPTIONS] <PROGRAM> [ARGS]...")]
+struct Cli {
+    /// How many ranks to start
+    #[arg(short = 'n', long = "ranks", value_name = "N", value_parser = parse_ranks)]
+    ranks: u32,
+
+    /// Put "[rank] " in front of every line that is printed
+    #[arg(short, long)]
+    label: bool,
+
+    /// Say nothing but why the job failed
+    #[arg(short, long)]
+    quiet: bool,
+
+    /// Write output to DIR/rank-N.out and DIR/rank-N.err instead of printing it
+    #[arg(long, value_name = "DIR")]
+    output_dir: Option<PathBuf>,
+
+    /// Where ranks run: anywhere, or each on one CPU, in turn
+    #[arg(long, value_enum, default_value = "none")]
+    bind: BindTo,
+
+    /// More ranks than CPUs are meant: do not mention it
+    #[arg(long)]
+    oversubscribe: bool,
+
+    /// Set a variable in every rank's environment (may be repeated)
+    #[arg(long, value_name = "KEY=VALUE", value_parser = parse_variable)]
+    env: Vec<(OsString, OsString)>,
+
+    /// End the job, with exit status 124, after that time
+    #[arg(long, value_name = "SECONDS", value_parser = parse_seconds)]
+    timeout: Option<Duration>,
+
+    /// Fail any single wait inside a rank (for a lock, a message, a barrier) after that time
+    #[arg(long, value_name = "SECONDS", value_parser = parse_seconds)]
+    wait_timeout: Option<Duration>,
+
+    /// Print what is decided, and why, to standard error
+    #[arg(long)]
+    explain: bool,
+
+    /// The program and its arguments; what follows PROGRAM is never an option of rma-run
+    #[arg(value_name = "PROGRAM", required = true, trailing_var_arg = true)]
+    command: Vec<OsString>,
+}
+
+#[derive(Debug, Clone, Copy, ValueEnum)]
+enum BindTo {
+    None,
+    Core,
+}
+
+fn parse_ranks(text: &str) -> Result<u32, String> {
+    match text.parse() {
+        Ok(0) => Err("a job has at least one rank".to_owned()),
+        Ok(ranks) => Ok(ranks),
+        Err(error) => Err(error.to_string()),
+    }
+}
+
+fn parse_variable(text: &str) -> Result<(OsString, OsString), String> {
+    match text.split_once('=') {
+        Some((name, value)) if !name.is_empty() => Ok((name.into(), value.into())),
+        _ => Err("write it as KEY=VALUE".to_owned()),
+    }
+}
+
+fn parse_seconds(text: &str) -> Result<Duration, String> {
+    const LONGEST: f64 = 1e9;
+    match text.parse::<f64>() {
+        Ok(seconds) if seconds > 0.0 && seconds <= LONGEST => Ok(Duration::from_secs_f64(seconds)),
+        Ok(_) => Err("a time is more than 0 and at most 1000000000 seconds".to_owned()),
+        Err(error) => Err(error.to_string()),
+    }
+}
+
+fn spec(cli: Cli) -> Spec {
+    let mut command = cli.command.into_iter();
+    let mut spec = Spec::new(command.next().unwrap_or_default(), cli.ranks);
+    spec.args = command.collect();
+    spec.env = cli.env.into_iter().map(|(name, value)| (name, Some(value))).collect();
+    spec.label = cli.label;
+    spec.quiet = cli.quiet;
+    spec.output_dir = cli.output_dir;
+    spec.bind = match cli.bind {
+        BindTo::None => Bind::None,
+        BindTo::Core => Bind::Core,
+    };
+    spec.oversubscribe = cli.oversubscribe;
+    spec.timeout = cli.timeout;
+    spec.wait_timeout = cli.wait_timeout;
+    spec.explain = cli.explain;
+    spec.stdin = Stdin::Inherit;
+    spec.dedicated = true;
+    spec
+}
+
+fn main() -> ExitCode {
+    if run::warden() {
+        return ExitCode::SUCCESS;
+    }
+    let spec = spec(Cli::parse());
+    match run::run(&spec) {
+        Ok(report) => report.exit_code().into(),
+        Err(error) => {
+            complain(&error);
+            error.exit_code().into()
+        }
+    }
+}
+
+fn complain(error: &RunError) {
+    use std::io::Write;
+    // With nowhere to complain to, the exit status must do.
+    let _ = writeln!(std::io::stderr(), "rma-run: {error}");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_follows_the_program_belongs_to_it() {
+        let line = ["rma-run", "-n", "2", "-l", "prog", "-n", "5", "--label", "--", "--help"];
+        let cli = Cli::try_parse_from(line).unwrap();
+        assert_eq!(cli.ranks, 2);
+        assert_eq!(cli.command, ["prog", "-n", "5", "--label", "--", "--help"]);
+    }
+
+    #[test]
+    fn bad_command_lines_are_refused() {
+        for line in [
+            vec!["rma-run", "prog"],
+            vec!["rma-run", "-n", "2"],
+            vec!["rma-run", "-n", "0", "prog"],
+            vec!["rma-run", "-n", "-1", "prog"],
+            vec!["rma-run", "-n", "two", "prog"],
+            vec!["rma-run", "-n", "4294967296", "prog"],
+            vec!["rma-run", "-n", "2", "--bogus", "prog"],
+            vec!["rma-run", "-n", "2", "--timeout", "0", "prog"],
+            vec!["rma-run", "-n", "2", "--timeout", "NaN", "prog"],
+            vec!["rma-run", "-n", "2", "--env", "=x", "prog"],
+            vec!["rma-run", "-n", "2", "--env", "x", "prog"],
+            vec!["rma-run", "-n", "2", "--bind", "moon", "prog"],
+        ] {
+            assert!(Cli::try_parse_from(&line).is_err(), "{line:?}");
+        }
+    }
+
+    #[test]
+    fn values_may_hold_an_equals_sign() {
+        assert_eq!(parse_variable("a=b=c"), Ok(("a".into(), "b=c".into())));
+        assert_eq!(parse_seconds("0.5"), Ok(Duration::from_millis(500)));
+    }
+}

@@ -1,0 +1,261 @@
+//! The launcher's side of the bootstrap: a port that strangers may knock at.
+
+use std::collections::VecDeque;
+use std::io;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
+use tokio::net::{TcpListener, TcpSocket, TcpStream};
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+use tokio::task::AbortHandle;
+
+use super::driver::Input;
+use super::machine::Event;
+use super::output::lock;
+use crate::Job;
+use crate::start::Secret;
+use crate::wire::{self, Challenge, FRAME_MAX, HELLO_MAX, Hello, Refusal, Reply, ToLauncher};
+
+/// Connections the kernel keeps for us while we start processes.
+const BACKLOG: u32 = 4096;
+/// How long a caller may take to say hello; a rank may be stopped in the middle of it.
+const HELLO_TIMEOUT: Duration = Duration::from_secs(30);
+/// Callers besides ranks whose hello is awaited at one time; then the oldest is dropped.
+const STRANGERS: usize = 100;
+/// Pause when no connection can be accepted, for lack of descriptors for example.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+
+/// A frame on its way to a rank, shared by all that get the same.
+pub(super) type Frame = Arc<Vec<u8>>;
+
+/// What the launcher tells ranks, and how it knows them.
+#[derive(Debug)]
+pub(super) struct Plan {
+    pub(super) secret: Secret,
+    /// As told to rank 0.
+    pub(super) job: Job,
+    /// CPUs to bind ranks to, in turn; empty when they are not bound.
+    pub(super) bind: Vec<u32>,
+}
+
+impl Plan {
+    /// The CPU that `rank` is bound to.
+    pub(super) fn cpu(&self, rank: u32) -> Option<u32> {
+        let turn = (rank as usize).checked_rem(self.bind.len())?;
+        self.bind.get(turn).copied()
+    }
+
+    fn job(&self, rank: u32) -> Job {
+        Job { rank, bound_cpus: self.cpu(rank).into_iter().collect(), ..self.job.clone() }
+    }
+}
+
+/// Shared by all connections.
+#[derive(Debug)]
+struct Shared {
+    plan: Arc<Plan>,
+    taken: Mutex<Vec<bool>>,
+    inputs: UnboundedSender<Input>,
+}
+
+/// Opens the port, on loop-back only.
+pub(super) fn listen() -> io::Result<(TcpListener, SocketAddr)> {
+    let socket = TcpSocket::new_v4()?;
+    socket.bind((Ipv4Addr::LOCALHOST, 0).into())?;
+    let listener = socket.listen(BACKLOG)?;
+    let address = listener.local_addr()?;
+    Ok((listener, address))
+}
+
+/// Lets ranks in, until it is dropped.
+pub(super) async fn serve(listener: TcpListener, plan: Arc<Plan>, inputs: UnboundedSender<Input>) {
+    let ranks = plan.job.size as usize;
+    let shared = Arc::new(Shared { plan, taken: Mutex::new(vec![false; ranks]), inputs });
+    let mut awaited: VecDeque<AbortHandle> = VecDeque::new();
+    loop {
+        let stream = match listener.accept().await {
+            Ok((stream, _)) => stream,
+            Err(_) => {
+                tokio::time::sleep(ACCEPT_PAUSE).await;
+                continue;
+            }
+        };
+        awaited.retain(|task| !task.is_finished());
+        if awaited.len() >= ranks + STRANGERS
+            && let Some(oldest) = awaited.pop_front()
+        {
+            oldest.abort();
+            shared.refuse("it kept silent while others came");
+        }
+        awaited.push_back(tokio::spawn(receive(stream, Arc::clone(&shared))).abort_handle());
+    }
+}
+
+impl Shared {
+    fn refuse(&self, why: impl std::fmt::Display) {
+        self.tell(Input::Refused(why.to_string()));
+    }
+
+    fn tell(&self, input: Input) {
+        // The driver is gone only when the job is over.
+        let _ = self.inputs.send(input);
+    }
+}
+
+/// One caller's hello; the connection of a rank goes on in tasks of its own.
+async fn receive(stream: TcpStream, shared: Arc<Shared>) {
+    match tokio::time::timeout(HELLO_TIMEOUT, hello(stream, &shared)).await {
+        Ok(Ok((rank, stream, answers))) => {
+            let (from, to) = stream.into_split();
+            let waits = Arc::new(AtomicBool::new(false));
+            tokio::spawn(answer(to, answers, Arc::clone(&waits)));
+            tokio::spawn(async move {
+                listen_to(rank, from, &shared, &waits).await;
+                shared.tell(Input::Event(Event::Disconnected(rank)));
+            });
+        }
+        Ok(Err(error)) => shared.refuse(error),
+        Err(_) => shared.refuse("it did not say hello in time"),
+    }
+}
+
+type Joined = (u32, TcpStream, UnboundedReceiver<Frame>);
+
+async fn hello(mut stream: TcpStream, shared: &Shared) -> io::Result<Joined> {
+    let plan = &shared.plan;
+    stream.set_nodelay(true)?;
+    let nonce = wire::random()?;
+    let challenge = Challenge { magic: wire::MAGIC, version: wire::VERSION, nonce };
+    write(&mut stream, &challenge).await?;
+    let hello: Hello = read(&mut stream, HELLO_MAX).await?;
+
+    // `Hash` compares in constant time.
+    let expected = wire::rank_mac(&plan.secret.0, &nonce, &hello);
+    if expected != blake3::Hash::from_bytes(hello.mac) {
+        return Err(io::Error::other("it does not know the secret of this job"));
+    }
+    let admitted = admit(&hello, plan.job.size, &mut lock(&shared.taken));
+    if let Err(why) = admitted {
+        write(&mut stream, &Reply::Refused(why)).await?;
+        return Err(io::Error::other(format!(
+            "process {} claims to be rank {}, but {why}",
+            hello.pid, hello.rank
+        )));
+    }
+    let (to, answers) = unbounded_channel();
+    shared.tell(Input::Joined { rank: hello.rank, answers: to });
+    let job = plan.job(hello.rank);
+    let mac = wire::launcher_mac(&plan.secret.0, &nonce, &hello.nonce, &job)?;
+    let welcome = Reply::Welcome { mac: *mac.as_bytes(), job };
+    // A rank that is gone by now is noticed by its reader, like any that goes later.
+    let _ = write(&mut stream, &welcome).await;
+    Ok((hello.rank, stream, answers))
+}
+
+/// Whether a rank that knows the secret may join; it has the rank from then on.
+fn admit(hello: &Hello, size: u32, taken: &mut [bool]) -> Result<(), Refusal> {
+    if hello.version != wire::VERSION {
+        return Err(Refusal::Version { launcher: wire::VERSION });
+    }
+    match taken.get_mut(hello.rank as usize) {
+        None => Err(Refusal::RankOutOfRange { size }),
+        Some(true) => Err(Refusal::RankTaken),
+        Some(free) => {
+            *free = true;
+            Ok(())
+        }
+    }
+}
+
+/// Takes what a rank says until it says no more, or something it must not say.
+async fn listen_to(rank: u32, mut from: OwnedReadHalf, shared: &Shared, waits: &AtomicBool) {
+    while let Ok(message) = read(&mut from, FRAME_MAX).await {
+        match message {
+            ToLauncher::Gather { mine } => {
+                // One thread runs all of this; `answer` clears it before the rank can know.
+                if waits.swap(true, Ordering::Relaxed) {
+                    return;
+                }
+                shared.tell(Input::Part { rank, mine });
+            }
+            ToLauncher::Leave { failed } => {
+                shared.tell(Input::Event(Event::Left { rank, failed }));
+                return;
+            }
+        }
+    }
+}
+
+/// Passes answers to a rank.
+async fn answer(
+    mut to: OwnedWriteHalf,
+    mut answers: UnboundedReceiver<Frame>,
+    waits: Arc<AtomicBool>,
+) {
+    while let Some(frame) = answers.recv().await {
+        waits.store(false, Ordering::Relaxed);
+        if to.write_all(&frame).await.is_err() {
+            return;
+        }
+    }
+}
+
+async fn write<T: Serialize>(stream: &mut TcpStream, message: &T) -> io::Result<()> {
+    stream.write_all(&wire::encode(message)?).await
+}
+
+async fn read<T: DeserializeOwned>(
+    from: &mut (impl AsyncReadExt + Unpin),
+    max: usize,
+) -> io::Result<T> {
+    let mut prefix = [0; 4];
+    from.read_exact(&mut prefix).await?;
+    let mut body = vec![0; wire::announced(prefix, max)?];
+    from.read_exact(&mut body).await?;
+    wire::decode(&body)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn hello(rank: u32) -> Hello {
+        Hello { version: wire::VERSION, rank, pid: 1, nonce: [0; 32], mac: [0; 32] }
+    }
+
+    #[test]
+    fn each_rank_joins_once() {
+        let mut taken = vec![false; 2];
+        assert_eq!(admit(&hello(1), 2, &mut taken), Ok(()));
+        assert_eq!(admit(&hello(1), 2, &mut taken), Err(Refusal::RankTaken));
+        assert_eq!(admit(&hello(2), 2, &mut taken), Err(Refusal::RankOutOfRange { size: 2 }));
+        let old = Hello { version: 0, ..hello(0) };
+        let refusal = Refusal::Version { launcher: wire::VERSION };
+        assert_eq!(admit(&old, 2, &mut taken), Err(refusal));
+        assert_eq!(admit(&hello(0), 2, &mut taken), Ok(()));
+    }
+
+    #[test]
+    fn ranks_are_bound_in_turn() {
+        let job = Job {
+            rank: 0,
+            size: 3,
+            cores: 2,
+            oversubscribed: true,
+            bound_cpus: vec![],
+            explain: false,
+            wait_timeout: None,
+        };
+        let mut plan = Plan { secret: Secret([0; 32]), job, bind: vec![4, 6] };
+        let cpus = |plan: &Plan| (0..3).map(|rank| plan.job(rank).bound_cpus).collect::<Vec<_>>();
+        assert_eq!(cpus(&plan), [vec![4], vec![6], vec![4]]);
+        plan.bind.clear();
+        assert_eq!(cpus(&plan), [vec![], vec![], vec![]]);
+    }
+}

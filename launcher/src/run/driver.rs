@@ -1,0 +1,415 @@
+//! Carries out what the job's state machine decides.
+
+use std::io;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use rustix::process::Signal;
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+
+use super::bootstrap::{self, Frame, Plan};
+use super::gather::{Answer, Gather};
+use super::lines::Tail;
+use super::machine::{Action, Cause, Event, Machine};
+use super::output::{Printed, Sink, lock};
+use super::processes::Processes;
+use super::report::{Ending, Failure, Report, RunError};
+use super::spec::{Bind, Output, Spec};
+use super::{capacity, cpus, program, signals, start};
+use crate::Job;
+use crate::start::Secret;
+use crate::wire;
+
+/// How long pipes may outlive their ranks before whoever holds them is killed.
+const DRAIN: Duration = Duration::from_millis(250);
+/// How long printing may last once the user asked for the end.
+const IMPATIENCE: Duration = Duration::from_secs(1);
+/// How long printing may last once the time is up.
+const OVERTIME: Duration = Duration::from_secs(5);
+
+/// What happens to a job, from all sides.
+#[derive(Debug)]
+pub(super) enum Input {
+    /// Something the state machine wants to know.
+    Event(Event),
+    /// A rank joined; its answers go there.
+    Joined { rank: u32, answers: UnboundedSender<Frame> },
+    /// A rank's part of an exchange.
+    Part { rank: u32, mine: Vec<u8> },
+    /// A caller at the port was refused.
+    Refused(String),
+    /// This process got a signal.
+    Signal(Signal),
+    /// A child of this process ended.
+    ChildEnded,
+}
+
+/// A job that runs.
+pub(super) struct Driver<'a> {
+    pub(super) spec: &'a Spec,
+    pub(super) processes: Processes,
+    pub(super) sink: Sink,
+    pub(super) tails: Vec<Arc<Mutex<Tail>>>,
+    pub(super) readers: JoinSet<()>,
+    pub(super) stop: watch::Sender<bool>,
+    pub(super) sender: UnboundedSender<Input>,
+    inputs: UnboundedReceiver<Input>,
+    machine: Machine,
+    gather: Gather,
+    answers: Vec<Option<UnboundedSender<Frame>>>,
+    started: Instant,
+    refused: bool,
+}
+
+/// See [`super::run`].
+pub(super) fn run(spec: &Spec) -> Result<Report, RunError> {
+    if spec.ranks == 0 {
+        return Err(RunError::NoRanks);
+    }
+    start::check_environment(spec)?;
+    let program = program::find(spec)?;
+    let room = capacity::check(spec.ranks)?;
+    let system = |what| move |source| RunError::System { what, source };
+    let cpus = cpus::available().map_err(system("asking for this process' CPUs"))?;
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(system("starting the event loop"))?;
+    runtime.block_on(run_job(spec, program, &cpus, &room))
+}
+
+async fn run_job(
+    spec: &Spec,
+    program: PathBuf,
+    cpus: &[u32],
+    room: &str,
+) -> Result<Report, RunError> {
+    let system = |what| move |source| RunError::System { what, source };
+    let (sender, inputs) = unbounded_channel();
+    if spec.dedicated {
+        signals::listen(&sender).map_err(system("watching for signals"))?;
+    }
+    let descriptors = capacity::raise_descriptors(spec.ranks);
+    let (sink, printed) = match spec.output {
+        Output::Capture => (Sink::capture(spec.ranks), None),
+        Output::Forward => {
+            let (sink, printed) =
+                Sink::print(sender.clone()).map_err(system("starting a thread for output"))?;
+            (sink, Some(printed))
+        }
+    };
+    let processes = Processes::new(spec.dedicated).map_err(system("starting the warden"))?;
+    let plan = Arc::new(plan(spec, cpus).map_err(system("drawing a secret"))?);
+    let (listener, address) = bootstrap::listen().map_err(system("opening the bootstrap port"))?;
+
+    let mut driver = Driver {
+        spec,
+        processes,
+        sink,
+        tails: Vec::new(),
+        readers: JoinSet::new(),
+        stop: watch::Sender::new(false),
+        sender,
+        inputs,
+        machine: Machine::new(spec.ranks, spec.timeout),
+        gather: Gather::new(spec.ranks),
+        answers: (0..spec.ranks).map(|_| None).collect(),
+        started: Instant::now(),
+        refused: false,
+    };
+    driver.introduce(&plan, cpus, &program, address, room);
+    let port = tokio::spawn(bootstrap::serve(listener, Arc::clone(&plan), driver.sender.clone()));
+    let common = start::Common { program, plan, address, descriptors };
+    if let Err(error) = driver.start(&common).await {
+        driver.processes.end(&[]).await;
+        return Err(error);
+    }
+    driver.carry_on().await;
+    port.abort();
+    Ok(driver.finish(printed).await)
+}
+
+fn plan(spec: &Spec, cpus: &[u32]) -> io::Result<Plan> {
+    let job = Job {
+        rank: 0,
+        size: spec.ranks,
+        cores: cpus.len() as u32,
+        oversubscribed: spec.ranks as usize > cpus.len(),
+        bound_cpus: Vec::new(),
+        explain: spec.explain,
+        wait_timeout: spec.wait_timeout,
+    };
+    let bind = match spec.bind {
+        Bind::None => Vec::new(),
+        Bind::Core => cpus.to_vec(),
+    };
+    Ok(Plan { secret: Secret(wire::random()?), job, bind })
+}
+
+impl Driver<'_> {
+    /// Says what there is to say before the first rank runs.
+    fn introduce(
+        &self,
+        plan: &Plan,
+        cpus: &[u32],
+        program: &std::path::Path,
+        address: std::net::SocketAddr,
+        room: &str,
+    ) {
+        let (ranks, cores) = (self.spec.ranks, cpus.len());
+        let over = plan.job.oversubscribed;
+        if over && !self.spec.oversubscribe && !self.spec.quiet {
+            self.sink.note(&format!(
+                "{ranks} ranks share {cores} CPUs: waiting ranks will sleep instead of spinning \
+                 (--oversubscribe says that this is meant)"
+            ));
+        }
+        if !self.spec.explain {
+            return;
+        }
+        let waiting = match over {
+            true => "ranks sleep at once (more ranks than CPUs)",
+            false => "ranks spin briefly, yield, then sleep",
+        };
+        let binding = match self.spec.bind {
+            Bind::None => "none".to_owned(),
+            Bind::Core => format!("core (rank r on CPU r of {}, in turn)", cpus::ranges(cpus)),
+        };
+        let limit = |limit: Option<Duration>| match limit {
+            Some(limit) => format!("{} s", limit.as_secs_f64()),
+            None => "none".to_owned(),
+        };
+        self.sink.note(&format!(
+            "explain: program {}\n\
+             explain: {ranks} ranks on {cores} CPUs ({}), oversubscribed: {over}\n\
+             explain: binding: {binding}\n\
+             explain: bootstrap: {address}, hello keyed with a secret of this job\n\
+             explain: waiting: {waiting}; longest wait: {}\n\
+             explain: time limit of the job: {}\n\
+             explain: room: {room}",
+            program.display(),
+            cpus::ranges(cpus),
+            limit(self.spec.wait_timeout),
+            limit(self.spec.timeout),
+        ));
+    }
+
+    async fn start(&mut self, common: &start::Common) -> Result<(), RunError> {
+        let files = start::output_files(self.spec)?;
+        for (rank, files) in (0..self.spec.ranks).zip(files) {
+            self.start_rank(rank, common, files)?;
+            // Ranks that run already print and join.
+            tokio::task::yield_now().await;
+        }
+        Ok(())
+    }
+
+    /// Until every process ended.
+    async fn carry_on(&mut self) {
+        loop {
+            while let Some(action) = self.machine.poll_action() {
+                match action {
+                    Action::Forward(signal) => self.pass_on(signal),
+                    Action::Kill => self.processes.signal(Signal::KILL),
+                    Action::Terminate => {
+                        self.processes.signal(Signal::TERM);
+                        // A stopped process ends in order, too.
+                        self.processes.signal(Signal::CONT);
+                    }
+                }
+            }
+            if self.machine.finished() {
+                return;
+            }
+            let deadline = self.machine.deadline().map(|at| self.started + at);
+            tokio::select! {
+                () = until(deadline) => {
+                    self.machine.handle(Event::Tick, self.started.elapsed());
+                }
+                input = self.inputs.recv() => {
+                    if let Some(input) = input {
+                        self.take(input);
+                    }
+                }
+            }
+        }
+    }
+
+    fn take(&mut self, input: Input) {
+        let event = match input {
+            Input::Event(event) => event,
+            Input::Signal(signal) => Event::Signal(signal),
+            Input::Joined { rank, answers } => {
+                if let Some(slot) = self.answers.get_mut(rank as usize) {
+                    *slot = Some(answers);
+                }
+                Event::Joined(rank)
+            }
+            Input::Part { rank, mine } => {
+                let answer = self.gather.handle_part(rank, mine);
+                return self.send(answer);
+            }
+            Input::Refused(why) => return self.note_refused(&why),
+            Input::ChildEnded => return self.processes.reap_orphans(),
+        };
+        if let Event::Left { rank, .. } | Event::Disconnected(rank) | Event::Exited { rank, .. } =
+            event
+        {
+            let answer = self.gather.handle_gone(rank);
+            self.send(answer);
+        }
+        if let Event::Disconnected(rank) = event
+            && let Some(slot) = self.answers.get_mut(rank as usize)
+        {
+            *slot = None;
+        }
+        self.machine.handle(event, self.started.elapsed());
+    }
+
+    fn send(&self, answer: Option<Answer>) {
+        let Some(Answer { ranks, message }) = answer else { return };
+        // `Gather` answers with `TooLarge` before a frame could become too long.
+        let Ok(frame) = wire::encode(&message).map(Arc::new) else { return };
+        for rank in ranks {
+            if let Some(Some(to)) = self.answers.get(rank as usize) {
+                // Fails when the rank is gone.
+                let _ = to.send(Arc::clone(&frame));
+            }
+        }
+    }
+
+    fn note_refused(&mut self, why: &str) {
+        if !self.refused && !self.spec.quiet {
+            self.sink.note(&format!(
+                "refused a connection to the bootstrap port: {why}; the job goes on, and further \
+                 ones are refused silently"
+            ));
+        }
+        self.refused = true;
+    }
+
+    fn pass_on(&self, signal: Signal) {
+        if signal != Signal::TSTP {
+            return self.processes.signal(signal);
+        }
+        // Ranks are not in the terminal's group, so they stop and go on with us.
+        self.processes.signal(Signal::STOP);
+        let _ = rustix::process::kill_process(rustix::process::getpid(), Signal::STOP);
+        self.processes.signal(Signal::CONT);
+    }
+
+    /// Ends what is left, prints what is left, and sums up.
+    async fn finish(mut self, printed: Option<Printed>) -> Report {
+        let stuck = self.machine.running();
+        let drained = async { while self.readers.join_next().await.is_some() {} };
+        // Whoever still holds a pipe is ended next; what it printed until then is kept.
+        let _ = tokio::time::timeout(DRAIN, drained).await;
+        self.processes.end(&stuck).await;
+        // Readers watch it; with none left, nobody cares.
+        let _ = self.stop.send(true);
+        let ending = self.ending();
+        // Whoever reads our output may be slow or stopped; ordinarily that is waited for.
+        let patience = match ending {
+            Ending::Interrupted(_) => Some(IMPATIENCE),
+            Ending::TimedOut { .. } => Some(OVERTIME),
+            _ => None,
+        };
+        let give_up = patience.map(|patience| Instant::now() + patience);
+        let drained = async { while self.readers.join_next().await.is_some() {} };
+        let all_read = tokio::select! {
+            () = drained => true,
+            () = until(give_up) => false,
+            () = interrupt(&mut self.inputs) => false,
+        };
+        self.sum_up(&ending, &stuck);
+        let captured = self.sink.take();
+        self.readers.shutdown().await;
+        drop(self.sink);
+        if let (Some(printed), true) = (printed, all_read) {
+            tokio::select! {
+                // An error says that the thread is gone, and so is everything it had.
+                _ = printed => {}
+                () = until(give_up) => {}
+                () = interrupt(&mut self.inputs) => {}
+            }
+        }
+        Report { ending, output: captured.ranks, notes: captured.notes }
+    }
+
+    fn ending(&self) -> Ending {
+        match self.machine.cause().cloned() {
+            None => Ending::Success,
+            Some(Cause::TimedOut { running }) => Ending::TimedOut { running },
+            Some(Cause::Interrupted(signal)) => Ending::Interrupted(signal),
+            Some(Cause::OutputEnded(None)) => Ending::OutputClosed,
+            Some(Cause::OutputEnded(Some(why))) => Ending::OutputFailed(why),
+            Some(Cause::Failed { rank, how }) => {
+                let tail = match &self.spec.output_dir {
+                    Some(folder) => start::file_tail(folder, rank),
+                    None => self.tails.get(rank as usize).map(|tail| lock(tail).text()),
+                };
+                Ending::Failed(Failure { rank, how, tail: tail.unwrap_or_default() })
+            }
+        }
+    }
+
+    /// Says why the job ended, if not in order.
+    fn sum_up(&self, ending: &Ending, stuck: &[u32]) {
+        let note = match ending {
+            Ending::Success | Ending::OutputClosed => String::new(),
+            Ending::Failed(Failure { rank, how, .. }) => {
+                let printed = match &self.spec.output_dir {
+                    Some(folder) => format!("; see {}", start::file_names(folder, *rank)),
+                    None => String::new(),
+                };
+                let others = match self.spec.ranks {
+                    1 => "",
+                    _ => "; the job was ended",
+                };
+                format!("rank {rank} {how}{others}{printed}")
+            }
+            Ending::TimedOut { running } => format!(
+                "the job was ended after {} s (--timeout); {} still ran",
+                self.spec.timeout.unwrap_or_default().as_secs_f64(),
+                named(running),
+            ),
+            Ending::Interrupted(signal) => {
+                format!("the job was ended by {}", signals::name(*signal))
+            }
+            Ending::OutputFailed(why) => {
+                format!("standard output cannot be written: {why}; the job was ended")
+            }
+        };
+        if !note.is_empty() {
+            self.sink.note(&note);
+        }
+        if !stuck.is_empty() {
+            self.sink.note(&format!("{} did not even end when killed", named(stuck)));
+        }
+    }
+}
+
+fn named(ranks: &[u32]) -> String {
+    let word = if ranks.len() == 1 { "rank" } else { "ranks" };
+    format!("{word} {}", cpus::ranges(ranks))
+}
+
+async fn until(deadline: Option<Instant>) {
+    match deadline {
+        Some(deadline) => tokio::time::sleep_until(deadline.into()).await,
+        None => std::future::pending().await,
+    }
+}
+
+/// Waits for somebody to press Ctrl-C.
+async fn interrupt(inputs: &mut UnboundedReceiver<Input>) {
+    while let Some(input) = inputs.recv().await {
+        if matches!(input, Input::Signal(Signal::INT | Signal::TERM | Signal::HUP)) {
+            return;
+        }
+    }
+    std::future::pending().await
+}

@@ -1,0 +1,295 @@
+//! When a job ends and how, as a state machine: no process, no clock.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use rustix::process::Signal;
+
+use super::report::How;
+
+/// From SIGTERM to SIGKILL.
+const TERM_GRACE: Duration = Duration::from_millis(400);
+/// From SIGKILL until a process that does not end is given up.
+const KILL_GRACE: Duration = Duration::from_secs(5);
+/// How long a rank that said it failed may take to exit by itself.
+const ANNOUNCED_GRACE: Duration = Duration::from_millis(500);
+/// How long the end of a connection may come after the end of its process.
+const PARTING_GRACE: Duration = Duration::from_millis(200);
+
+/// How a process ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Exit {
+    Status(i32),
+    Signal(i32),
+}
+
+/// Something happened.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Event {
+    /// A rank joined the job.
+    Joined(u32),
+    /// A rank said that it leaves.
+    Left { rank: u32, failed: bool },
+    /// A rank's connection ended.
+    Disconnected(u32),
+    /// A rank's process ended.
+    Exited { rank: u32, exit: Exit },
+    /// The launcher got a signal that is to be passed on.
+    Signal(Signal),
+    /// The launcher's standard output is of no use any more; why, unless nobody reads it.
+    OutputEnded(Option<String>),
+    /// Time went by.
+    Tick,
+}
+
+/// Something to do to every rank that still runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Action {
+    /// Pass this signal on.
+    Forward(Signal),
+    /// Ask to end.
+    Terminate,
+    /// End.
+    Kill,
+}
+
+/// Why the job ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Cause {
+    Failed { rank: u32, how: How },
+    TimedOut { running: Vec<u32> },
+    Interrupted(i32),
+    OutputEnded(Option<String>),
+}
+
+#[derive(Debug, Clone, Default)]
+struct Rank {
+    joined: bool,
+    left: Option<Left>,
+    disconnected: bool,
+    exit: Option<Exit>,
+    /// Exited with 0; whether that was in order is decided by then at the latest.
+    judge_at: Option<Duration>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Left {
+    InOrder,
+    Failed,
+}
+
+/// The state of a job; times count from its start.
+#[derive(Debug)]
+pub(super) struct Machine {
+    ranks: Vec<Rank>,
+    running: usize,
+    timeout: Option<Duration>,
+    cause: Option<Cause>,
+    /// A rank that said it failed, and until when it may exit by itself.
+    suspect: Option<(u32, Duration)>,
+    /// Signals passed on that ask programs to end.
+    interrupted: Vec<Signal>,
+    kill_at: Option<Duration>,
+    give_up_at: Option<Duration>,
+    gave_up: bool,
+    actions: VecDeque<Action>,
+}
+
+impl Machine {
+    pub(super) fn new(ranks: u32, timeout: Option<Duration>) -> Machine {
+        Machine {
+            ranks: vec![Rank::default(); ranks as usize],
+            running: ranks as usize,
+            timeout,
+            cause: None,
+            suspect: None,
+            interrupted: Vec::new(),
+            kill_at: None,
+            give_up_at: None,
+            gave_up: false,
+            actions: VecDeque::new(),
+        }
+    }
+
+    /// What to do next.
+    pub(super) fn poll_action(&mut self) -> Option<Action> {
+        self.actions.pop_front()
+    }
+
+    /// When to call with [`Event::Tick`] at the latest.
+    pub(super) fn deadline(&self) -> Option<Duration> {
+        let deciding = self.cause.is_none();
+        let suspect = self.suspect.filter(|_| deciding).map(|(_, at)| at);
+        let timeout = self.timeout.filter(|_| deciding && self.running > 0);
+        let judgements = self.ranks.iter().filter_map(|rank| rank.judge_at).filter(|_| deciding);
+        [suspect, timeout, self.kill_at, self.give_up_at]
+            .into_iter()
+            .flatten()
+            .chain(judgements)
+            .min()
+    }
+
+    /// Whether every process ended (or cannot be ended), and it is known how the job did.
+    pub(super) fn finished(&self) -> bool {
+        let judged = self.cause.is_some() || self.ranks.iter().all(|rank| rank.judge_at.is_none());
+        self.gave_up || (self.running == 0 && judged)
+    }
+
+    /// Why the job ended, unless in order.
+    pub(super) fn cause(&self) -> Option<&Cause> {
+        self.cause.as_ref()
+    }
+
+    /// Ranks whose process runs.
+    pub(super) fn running(&self) -> Vec<u32> {
+        let ranks = self.ranks.iter().zip(0..);
+        ranks.filter_map(|(rank, number)| rank.exit.is_none().then_some(number)).collect()
+    }
+
+    /// Something happened at `now`.
+    pub(super) fn handle(&mut self, event: Event, now: Duration) {
+        match event {
+            Event::Joined(rank) => self.joined(rank, now),
+            Event::Left { rank, failed } => self.left(rank, failed, now),
+            Event::Disconnected(rank) => {
+                let Some(state) = self.ranks.get_mut(rank as usize) else { return };
+                state.disconnected = true;
+                self.judge(rank, now);
+            }
+            Event::Exited { rank, exit } => self.exited(rank, exit, now),
+            Event::Signal(signal) => self.signal(signal),
+            Event::OutputEnded(why) => self.end(Cause::OutputEnded(why), now),
+            Event::Tick => self.tick(now),
+        }
+    }
+
+    fn joined(&mut self, rank: u32, now: Duration) {
+        let Some(state) = self.ranks.get_mut(rank as usize) else { return };
+        state.joined = true;
+        state.disconnected = false;
+        for rank in 0..self.ranks.len() as u32 {
+            self.judge(rank, now);
+        }
+    }
+
+    fn left(&mut self, rank: u32, failed: bool, now: Duration) {
+        let Some(state) = self.ranks.get_mut(rank as usize) else { return };
+        state.left = Some(if failed { Left::Failed } else { Left::InOrder });
+        if failed && state.exit.is_none() && self.suspect.is_none() {
+            self.suspect = Some((rank, now + ANNOUNCED_GRACE));
+        }
+        self.judge(rank, now);
+    }
+
+    fn exited(&mut self, rank: u32, exit: Exit, now: Duration) {
+        let Some(state) = self.ranks.get_mut(rank as usize) else { return };
+        if state.exit.replace(exit).is_some() {
+            return;
+        }
+        self.running -= 1;
+        match exit {
+            Exit::Status(0) => {
+                state.judge_at = Some(now + PARTING_GRACE);
+                self.judge(rank, now);
+            }
+            Exit::Status(status) => self.fail(rank, How::Exited(status), now),
+            Exit::Signal(signal) => self.fail(rank, How::Signal(signal), now),
+        }
+    }
+
+    /// Decides whether a rank that exited with 0 did so in order, if that can be told yet.
+    fn judge(&mut self, number: u32, now: Duration) {
+        let anyone_joined = self.ranks.iter().any(|rank| rank.joined);
+        let asked_to_end = !self.interrupted.is_empty();
+        let Some(rank) = self.ranks.get_mut(number as usize) else { return };
+        if rank.exit != Some(Exit::Status(0)) {
+            return;
+        }
+        let due = rank.judge_at.is_some_and(|at| at <= now);
+        let how = match rank.left {
+            _ if asked_to_end => None,
+            Some(Left::InOrder) => None,
+            Some(Left::Failed) => Some(How::Announced),
+            None if !rank.joined => anyone_joined.then_some(How::NeverJoined),
+            None if rank.disconnected || due => Some(How::NeverLeft),
+            None => return,
+        };
+        rank.judge_at = None;
+        if let Some(how) = how {
+            self.fail(number, how, now);
+        }
+    }
+
+    fn fail(&mut self, rank: u32, how: How, now: Duration) {
+        if let Some((suspect, _)) = self.suspect
+            && suspect != rank
+            && self.ranks[suspect as usize].exit.is_none()
+        {
+            // The one that failed first has said so; this one fails because of it.
+            return;
+        }
+        let cause = match how {
+            How::Signal(signal) if self.interrupted.iter().any(|i| i.as_raw() == signal) => {
+                Cause::Interrupted(signal)
+            }
+            _ => Cause::Failed { rank, how },
+        };
+        self.end(cause, now);
+    }
+
+    fn end(&mut self, cause: Cause, now: Duration) {
+        if self.cause.is_some() {
+            return;
+        }
+        self.cause = Some(cause);
+        if self.running > 0 {
+            self.actions.push_back(Action::Terminate);
+            self.kill_at = Some(now + TERM_GRACE);
+        }
+    }
+
+    fn signal(&mut self, signal: Signal) {
+        let impatient = signal == Signal::INT
+            && (self.cause.is_some() || self.interrupted.contains(&Signal::INT));
+        if impatient {
+            self.cause.get_or_insert(Cause::Interrupted(signal.as_raw()));
+            self.kill_at = Some(Duration::ZERO);
+            return;
+        }
+        if [Signal::INT, Signal::TERM, Signal::HUP, Signal::QUIT].contains(&signal)
+            && !self.interrupted.contains(&signal)
+        {
+            self.interrupted.push(signal);
+        }
+        self.actions.push_back(Action::Forward(signal));
+    }
+
+    fn tick(&mut self, now: Duration) {
+        if let Some((rank, at)) = self.suspect
+            && at <= now
+        {
+            self.end(Cause::Failed { rank, how: How::Announced }, now);
+        }
+        for rank in 0..self.ranks.len() as u32 {
+            if self.ranks[rank as usize].judge_at.is_some_and(|at| at <= now) {
+                self.judge(rank, now);
+            }
+        }
+        if self.running > 0 && self.timeout.is_some_and(|at| at <= now) {
+            self.end(Cause::TimedOut { running: self.running() }, now);
+        }
+        if self.kill_at.is_some_and(|at| at <= now) {
+            self.kill_at = None;
+            self.give_up_at = Some(now + KILL_GRACE);
+            self.actions.push_back(Action::Kill);
+        }
+        if self.give_up_at.is_some_and(|at| at <= now) {
+            self.give_up_at = None;
+            self.gave_up = true;
+        }
+    }
+}
+
+#[cfg(test)]
+#[path = "machine_tests.rs"]
+mod tests;

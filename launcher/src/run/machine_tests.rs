@@ -1,0 +1,228 @@
+//! Every way a job can end, without a process.
+
+use super::*;
+
+const fn at(millis: u64) -> Duration {
+    Duration::from_millis(millis)
+}
+
+fn exited(rank: u32, status: i32) -> Event {
+    Event::Exited { rank, exit: Exit::Status(status) }
+}
+
+fn killed(rank: u32, signal: Signal) -> Event {
+    Event::Exited { rank, exit: Exit::Signal(signal.as_raw()) }
+}
+
+fn left(rank: u32) -> Event {
+    Event::Left { rank, failed: false }
+}
+
+fn after(ranks: u32, events: impl IntoIterator<Item = Event>) -> Machine {
+    let mut machine = Machine::new(ranks, None);
+    for event in events {
+        machine.handle(event, at(0));
+    }
+    machine
+}
+
+fn failed(machine: &Machine) -> (u32, How) {
+    match machine.cause() {
+        Some(Cause::Failed { rank, how }) => (*rank, *how),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn ranks_that_never_join_and_exit_with_0_are_a_success() {
+    let machine = after(2, [exited(1, 0), exited(0, 0)]);
+    assert!(machine.finished());
+    assert_eq!(machine.cause(), None);
+}
+
+#[test]
+fn ranks_that_join_leave_and_exit_are_a_success() {
+    use Event::{Disconnected, Joined};
+    let machine = after(
+        2,
+        [
+            Joined(0),
+            Joined(1),
+            left(1),
+            exited(1, 0),
+            left(0),
+            Disconnected(0),
+            Disconnected(1),
+            exited(0, 0),
+        ],
+    );
+    assert!(machine.finished());
+    assert_eq!(machine.cause(), None);
+}
+
+#[test]
+fn the_first_failure_counts_and_ends_the_others() {
+    let mut machine = after(3, [exited(1, 3)]);
+    assert_eq!(failed(&machine), (1, How::Exited(3)));
+    assert_eq!(machine.poll_action(), Some(Action::Terminate));
+    machine.handle(killed(0, Signal::TERM), at(1));
+    assert!(!machine.finished());
+    let deadline = machine.deadline().unwrap();
+    assert!(deadline < at(1000), "the job ends within a second");
+    machine.handle(Event::Tick, deadline);
+    assert_eq!(machine.poll_action(), Some(Action::Kill));
+    machine.handle(killed(2, Signal::KILL), deadline);
+    assert!(machine.finished());
+    assert_eq!(failed(&machine), (1, How::Exited(3)));
+}
+
+#[test]
+fn a_process_that_cannot_be_killed_is_given_up() {
+    let mut machine = after(2, [exited(1, 3)]);
+    for _ in 0..2 {
+        let deadline = machine.deadline().unwrap();
+        machine.handle(Event::Tick, deadline);
+    }
+    assert!(machine.finished());
+    assert_eq!(machine.running(), [0]);
+}
+
+#[test]
+fn exit_0_without_leaving_fails_once_the_connection_ends() {
+    let mut machine = after(1, [Event::Joined(0), exited(0, 0)]);
+    assert!(!machine.finished() && machine.cause().is_none());
+    machine.handle(Event::Disconnected(0), at(1));
+    assert_eq!(failed(&machine), (0, How::NeverLeft));
+    assert!(machine.finished());
+}
+
+#[test]
+fn a_leave_that_is_read_after_the_exit_counts() {
+    let machine = after(1, [Event::Joined(0), exited(0, 0), left(0), Event::Disconnected(0)]);
+    assert!(machine.finished());
+    assert_eq!(machine.cause(), None);
+}
+
+#[test]
+fn a_connection_that_outlives_its_process_is_not_waited_for() {
+    let mut machine = after(1, [Event::Joined(0), exited(0, 0)]);
+    let deadline = machine.deadline().unwrap();
+    machine.handle(Event::Tick, deadline);
+    assert_eq!(failed(&machine), (0, How::NeverLeft));
+}
+
+#[test]
+fn exit_0_before_joining_fails_when_another_joined_before() {
+    let machine = after(2, [Event::Joined(0), exited(1, 0)]);
+    assert_eq!(failed(&machine), (1, How::NeverJoined));
+}
+
+#[test]
+fn exit_0_before_joining_fails_when_another_joins_later() {
+    let machine = after(2, [exited(1, 0), Event::Joined(0)]);
+    assert_eq!(failed(&machine), (1, How::NeverJoined));
+}
+
+#[test]
+fn a_rank_that_says_it_failed_comes_before_those_that_fail_because_of_it() {
+    let mut machine = after(2, [Event::Joined(0), Event::Joined(1)]);
+    machine.handle(Event::Left { rank: 1, failed: true }, at(0));
+    machine.handle(exited(0, 9), at(1));
+    assert_eq!(machine.cause(), None);
+    machine.handle(killed(1, Signal::ABORT), at(2));
+    assert_eq!(failed(&machine), (1, How::Signal(Signal::ABORT.as_raw())));
+    assert!(machine.finished());
+}
+
+#[test]
+fn a_rank_that_says_it_failed_and_lingers_fails_the_job() {
+    let mut machine = after(2, [Event::Joined(0), Event::Left { rank: 0, failed: true }]);
+    let deadline = machine.deadline().unwrap();
+    machine.handle(Event::Tick, deadline);
+    assert_eq!(failed(&machine), (0, How::Announced));
+    assert_eq!(machine.poll_action(), Some(Action::Terminate));
+}
+
+#[test]
+fn a_rank_that_says_it_failed_and_exits_with_0_fails_the_job() {
+    let said = Event::Left { rank: 0, failed: true };
+    let machine = after(1, [Event::Joined(0), said, exited(0, 0)]);
+    assert_eq!(failed(&machine), (0, How::Announced));
+}
+
+#[test]
+fn the_timeout_names_who_still_runs() {
+    let mut machine = Machine::new(3, Some(at(500)));
+    machine.handle(exited(1, 0), at(1));
+    assert_eq!(machine.deadline(), Some(at(500)));
+    machine.handle(Event::Tick, at(500));
+    assert_eq!(machine.cause(), Some(&Cause::TimedOut { running: vec![0, 2] }));
+    assert_eq!(machine.poll_action(), Some(Action::Terminate));
+}
+
+#[test]
+fn signals_are_passed_on_and_dying_of_them_is_no_failure_of_a_rank() {
+    let mut machine = after(2, [Event::Signal(Signal::USR1), Event::Signal(Signal::INT)]);
+    assert_eq!(machine.poll_action(), Some(Action::Forward(Signal::USR1)));
+    assert_eq!(machine.poll_action(), Some(Action::Forward(Signal::INT)));
+    assert_eq!(machine.poll_action(), None);
+    machine.handle(killed(0, Signal::INT), at(1));
+    assert_eq!(machine.cause(), Some(&Cause::Interrupted(Signal::INT.as_raw())));
+}
+
+#[test]
+fn a_second_interrupt_kills() {
+    let mut machine = after(1, [Event::Signal(Signal::INT), Event::Signal(Signal::INT)]);
+    assert_eq!(machine.poll_action(), Some(Action::Forward(Signal::INT)));
+    assert_eq!(machine.deadline(), Some(at(0)));
+    machine.handle(Event::Tick, at(1));
+    assert_eq!(machine.poll_action(), Some(Action::Kill));
+    assert_eq!(machine.cause(), Some(&Cause::Interrupted(Signal::INT.as_raw())));
+}
+
+#[test]
+fn a_program_that_ends_in_order_when_asked_to_is_a_success() {
+    let machine = after(1, [Event::Joined(0), Event::Signal(Signal::TERM), exited(0, 0)]);
+    assert!(machine.finished());
+    assert_eq!(machine.cause(), None);
+}
+
+#[test]
+fn an_output_nobody_reads_ends_the_job() {
+    let mut machine = after(1, [Event::OutputEnded(None), exited(0, 1)]);
+    assert_eq!(machine.cause(), Some(&Cause::OutputEnded(None)));
+    assert_eq!(machine.poll_action(), Some(Action::Terminate));
+}
+
+#[test]
+fn ranks_out_of_range_are_ignored() {
+    let far = [Event::Joined(9), left(9), Event::Disconnected(9), exited(9, 1)];
+    let machine = after(1, far);
+    assert_eq!(machine.cause(), None);
+    assert_eq!(machine.running(), [0]);
+}
+
+#[test]
+fn a_tick_at_the_deadline_moves_the_deadline() {
+    let starts: [&[Event]; 5] = [
+        &[],
+        &[Event::Joined(0), exited(0, 0)],
+        &[Event::Joined(0), exited(0, 0), Event::Signal(Signal::TERM)],
+        &[Event::Joined(0), Event::Left { rank: 0, failed: true }],
+        &[Event::Signal(Signal::INT), Event::Signal(Signal::INT)],
+    ];
+    for ranks in [1, 2] {
+        for events in starts {
+            let mut machine = Machine::new(ranks, Some(at(100)));
+            for event in events {
+                machine.handle(event.clone(), at(0));
+            }
+            let mut ticks = 0;
+            while let Some(deadline) = machine.deadline().filter(|_| !machine.finished()) {
+                machine.handle(Event::Tick, deadline);
+                ticks += 1;
+                assert!(ticks < 10, "{ranks} {events:?}: {machine:?}");
+            }
+        }
+    }
+}

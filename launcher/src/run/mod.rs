@@ -1,0 +1,45 @@
+//! Running a job: what `rma-run` does, as a library for test helpers.
+//!
+//! ```no_run
+//! use rma_launcher::run::{Output, Spec, run};
+//!
+//! let mut spec = Spec::new("hostname", 4);
+//! spec.output = Output::Capture;
+//! let report = run(&spec)?;
+//! assert_eq!(report.exit_code(), 0);
+//! # Ok::<(), rma_launcher::run::RunError>(())
+//! ```
+
+mod bootstrap;
+mod capacity;
+mod cpus;
+mod driver;
+mod gather;
+mod lines;
+mod machine;
+mod output;
+mod processes;
+mod program;
+mod report;
+mod signals;
+mod spawn;
+mod spec;
+mod start;
+mod warden;
+
+pub use capacity::Shortage;
+pub use report::{Ending, Failure, How, RankOutput, Report, RunError};
+pub use spec::{Bind, Output, Spec, Stdin};
+pub use warden::{NAME as WARDEN_NAME, warden};
+
+/// Runs a job from start to end, in the calling thread; returns when every process is gone.
+///
+/// Must not be called from within an asynchronous runtime. The ranks end with the calling thread
+/// if that ends first, by a signal for example.
+///
+/// # Errors
+///
+/// When the job could not be started; what happens to a job that runs is in the [`Report`].
+pub fn run(spec: &Spec) -> Result<Report, RunError> {
+    driver::run(spec)
+}

@@ -1,0 +1,171 @@
+//! The ranks' processes, and whatever they started.
+
+use std::io;
+use std::os::fd::OwnedFd;
+use std::process::Child;
+use std::time::Duration;
+
+use rustix::process::{
+    Pid, PidfdFlags, Signal, WaitId, WaitIdOptions, WaitOptions, kill_process, kill_process_group,
+    pidfd_open, waitid, waitpid,
+};
+use tokio::io::unix::AsyncFd;
+use tokio::sync::mpsc::UnboundedSender;
+
+use super::driver::Input;
+use super::machine::{Event, Exit};
+use super::spawn::watch;
+use super::warden::Warden;
+
+/// How long killed orphans may take to disappear.
+const SWEEP_ROUNDS: u32 = 400;
+const SWEEP_PAUSE: Duration = Duration::from_millis(5);
+
+/// Every process of the job. Dropping it kills and reaps them.
+///
+/// A rank that ended stays a zombie until the job does: so its number, which is also the number
+/// of its process group, cannot become somebody else's while we may still signal the group.
+#[derive(Debug, Default)]
+pub(super) struct Processes {
+    ranks: Vec<(Pid, Child)>,
+    warden: Option<Warden>,
+    /// Where orphans become children of this process: the children it had before, which `exec`
+    /// in a script may leave it with.
+    inherited: Option<Vec<u32>>,
+}
+
+impl Processes {
+    pub(super) fn new(dedicated: bool) -> io::Result<Processes> {
+        if !dedicated {
+            return Ok(Processes::default());
+        }
+        // Any process number means yes.
+        rustix::process::set_child_subreaper(Some(rustix::process::getpid()))?;
+        let inherited = Some(children());
+        Ok(Processes { ranks: Vec::new(), warden: Some(Warden::start()?), inherited })
+    }
+
+    /// Takes charge of the next rank; its end will be told to `inputs`.
+    pub(super) fn add(&mut self, child: Child, inputs: UnboundedSender<Input>) -> io::Result<()> {
+        let rank = self.ranks.len() as u32;
+        let pid = Pid::from_child(&child);
+        self.ranks.push((pid, child));
+        if let Some(warden) = &mut self.warden {
+            warden.watch(pid);
+        }
+        let watched = watch(pidfd_open(pid, PidfdFlags::NONBLOCK)?)?;
+        tokio::spawn(async move {
+            let exit = ended(&watched).await;
+            // The driver is gone only when nobody wants to know.
+            let _ = inputs.send(Input::Event(Event::Exited { rank, exit }));
+        });
+        Ok(())
+    }
+
+    /// Sends a signal to every process of every rank.
+    pub(super) fn signal(&self, signal: Signal) {
+        for (group, _) in &self.ranks {
+            // Fails when the group has no process left.
+            let _ = kill_process_group(*group, signal);
+        }
+    }
+
+    /// Reaps orphans that ended; called when any child ended.
+    pub(super) fn reap_orphans(&self) {
+        for pid in self.orphans() {
+            let _ = waitpid(Some(pid), WaitOptions::NOHANG);
+        }
+    }
+
+    /// Kills what is left of the job. `stuck` are ranks that do not even end by SIGKILL.
+    pub(super) async fn end(&mut self, stuck: &[u32]) {
+        self.signal(Signal::KILL);
+        let mut rank = 0;
+        let warden = &mut self.warden;
+        self.ranks.retain_mut(|(pid, child)| {
+            let keep = stuck.contains(&rank);
+            rank += 1;
+            if !keep {
+                reap(*pid, child, warden.as_mut());
+            }
+            keep
+        });
+        for _ in 0..SWEEP_ROUNDS {
+            let orphans = self.orphans();
+            if orphans.is_empty() {
+                return;
+            }
+            for pid in orphans {
+                let _ = kill_process(pid, Signal::KILL);
+                let _ = waitpid(Some(pid), WaitOptions::NOHANG);
+            }
+            tokio::time::sleep(SWEEP_PAUSE).await;
+        }
+    }
+
+    /// Children of this process that are neither ranks nor the warden.
+    fn orphans(&self) -> Vec<Pid> {
+        let Some(inherited) = &self.inherited else { return Vec::new() };
+        let ours = self.ranks.iter().map(|(_, child)| child.id());
+        let ours: Vec<u32> = ours.chain(self.warden.iter().map(Warden::id)).collect();
+        children()
+            .into_iter()
+            .filter(|number| !ours.contains(number) && !inherited.contains(number))
+            .filter_map(|number| Pid::from_raw(i32::try_from(number).ok()?))
+            .collect()
+    }
+}
+
+impl Drop for Processes {
+    fn drop(&mut self) {
+        self.signal(Signal::KILL);
+        for (pid, mut child) in self.ranks.drain(..) {
+            // Without waiting for one that does not end: init gets it.
+            if let Some(warden) = &mut self.warden {
+                warden.release(pid);
+            }
+            let _ = child.try_wait();
+        }
+    }
+}
+
+fn reap(pid: Pid, child: &mut Child, warden: Option<&mut Warden>) {
+    if let Some(warden) = warden {
+        warden.release(pid);
+    }
+    // Fails only if somebody else reaped it.
+    let _ = child.wait();
+}
+
+/// Process numbers of all children of all threads; none on a kernel that does not tell.
+fn children() -> Vec<u32> {
+    let Ok(threads) = std::fs::read_dir("/proc/self/task") else { return Vec::new() };
+    let files = threads.filter_map(Result::ok).map(|thread| thread.path().join("children"));
+    let texts = files.filter_map(|file| std::fs::read_to_string(file).ok());
+    let text = texts.collect::<Vec<_>>().join(" ");
+    text.split_ascii_whitespace().filter_map(|word| word.parse().ok()).collect()
+}
+
+/// Waits for the end of a process without reaping it.
+async fn ended(watched: &AsyncFd<OwnedFd>) -> Exit {
+    use std::os::fd::AsFd;
+    loop {
+        let options = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT | WaitIdOptions::NOHANG;
+        match waitid(WaitId::PidFd(watched.get_ref().as_fd()), options) {
+            Ok(Some(status)) => {
+                return match status.terminating_signal() {
+                    Some(signal) => Exit::Signal(signal),
+                    None => Exit::Status(status.exit_status().unwrap_or(0)),
+                };
+            }
+            Ok(None) => {}
+            Err(rustix::io::Errno::INTR) => continue,
+            // Somebody else reaped it, and knows its status alone.
+            Err(_) => return Exit::Status(1),
+        }
+        match watched.readable().await {
+            Ok(mut guard) => guard.clear_ready(),
+            Err(_) => return Exit::Status(1),
+        }
+    }
+}

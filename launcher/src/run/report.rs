@@ -1,0 +1,210 @@
+//! How a job ended.
+
+use std::ffi::OsString;
+use std::fmt;
+use std::io;
+use std::path::PathBuf;
+
+use super::capacity::Shortage;
+use super::signals;
+
+/// How a rank failed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum How {
+    /// It exited with a status other than 0.
+    Exited(i32),
+    /// A signal ended it.
+    Signal(i32),
+    /// It exited with 0 after it had joined the job, but never said that it leaves.
+    NeverLeft,
+    /// It exited with 0 and never joined the job, while another rank did.
+    NeverJoined,
+    /// It said that it failed.
+    Announced,
+}
+
+impl fmt::Display for How {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match *self {
+            How::Exited(status) => write!(f, "exited with status {status}"),
+            How::Signal(signal) => {
+                write!(f, "was ended by signal {signal} ({})", signals::name(signal))
+            }
+            How::NeverLeft => f.write_str(
+                "exited with status 0 without finalizing, as after process::exit: ranks that \
+                 still wait for it would hang; let its `Universe` drop before it exits",
+            ),
+            How::NeverJoined => f.write_str(
+                "exited with status 0 without initializing, while other ranks did: they would \
+                 wait for it for ever; let every rank call `rma::initialize`",
+            ),
+            How::Announced => f.write_str("reported that it failed"),
+        }
+    }
+}
+
+/// The rank that failed first.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Failure {
+    /// Which one.
+    pub rank: u32,
+    /// How it ended.
+    pub how: How,
+    /// The end of what it printed, on both streams.
+    pub tail: String,
+}
+
+/// How a job ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Ending {
+    /// Every rank did what it should.
+    Success,
+    /// A rank failed, and the others were ended.
+    Failed(Failure),
+    /// The time was up.
+    TimedOut {
+        /// Ranks that were still running.
+        running: Vec<u32>,
+    },
+    /// The launcher was asked to end the job by this signal.
+    Interrupted(i32),
+    /// Nobody reads the launcher's standard output any more.
+    OutputClosed,
+    /// The launcher's standard output could not be written.
+    OutputFailed(String),
+}
+
+/// What one rank printed.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct RankOutput {
+    /// Standard output, whole lines.
+    pub stdout: Vec<u8>,
+    /// Standard error, whole lines.
+    pub stderr: Vec<u8>,
+}
+
+/// What became of a job.
+#[derive(Debug, Clone)]
+pub struct Report {
+    /// How it ended.
+    pub ending: Ending,
+    /// With [`Output::Capture`](super::Output): what the ranks printed, by rank.
+    pub output: Vec<RankOutput>,
+    /// With [`Output::Capture`](super::Output): what the launcher said.
+    pub notes: Vec<String>,
+}
+
+impl Report {
+    /// What a launcher exits with.
+    pub fn exit_code(&self) -> u8 {
+        match &self.ending {
+            Ending::Success => 0,
+            Ending::Failed(failure) => match failure.how {
+                How::Exited(status) => nonzero(status & 0xff),
+                How::Signal(signal) => nonzero(128 + signal),
+                How::NeverLeft | How::NeverJoined | How::Announced => 1,
+            },
+            Ending::TimedOut { .. } => 124,
+            Ending::Interrupted(signal) => nonzero(128 + signal),
+            Ending::OutputClosed => 141,
+            Ending::OutputFailed(_) => 1,
+        }
+    }
+
+    /// The rank that failed first, if the job failed by one.
+    pub fn failure(&self) -> Option<&Failure> {
+        match &self.ending {
+            Ending::Failed(failure) => Some(failure),
+            _ => None,
+        }
+    }
+}
+
+fn nonzero(code: i32) -> u8 {
+    u8::try_from(code).ok().filter(|code| *code != 0).unwrap_or(1)
+}
+
+/// Why a job could not be started.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum RunError {
+    /// No rank at all.
+    #[error("a job has at least one rank; 0 were asked for")]
+    NoRanks,
+    /// More ranks than this machine holds.
+    #[error(transparent)]
+    TooMany(#[from] Shortage),
+    /// There is no such program.
+    #[error("{} not found{}; is it built, and the path right?", shown(program), searched(path))]
+    NotFound {
+        /// The program asked for.
+        program: OsString,
+        /// Where it was looked for, if not under its own path.
+        path: Option<OsString>,
+    },
+    /// The program cannot be run.
+    #[error("{} cannot be run: {why}", program.display())]
+    NotExecutable {
+        /// What was found.
+        program: PathBuf,
+        /// What is wrong with it.
+        why: String,
+    },
+    /// The folder for output cannot be used.
+    #[error("output folder: {} cannot be written: {source}", path.display())]
+    OutputDir {
+        /// The folder, or a file in it.
+        path: PathBuf,
+        /// What the operating system says.
+        source: io::Error,
+    },
+    /// A rank could not be started.
+    #[error("rank {rank} of {ranks} could not be started: {source}; the others were ended")]
+    Spawn {
+        /// The rank.
+        rank: u32,
+        /// Ranks of the job.
+        ranks: u32,
+        /// What the operating system says.
+        source: io::Error,
+    },
+    /// An environment variable that cannot be passed.
+    #[error("{name:?} is no name of an environment variable")]
+    BadVariable {
+        /// The name.
+        name: OsString,
+    },
+    /// The operating system refused something.
+    #[error("{what} failed: {source}")]
+    System {
+        /// What was asked.
+        what: &'static str,
+        /// What it says.
+        source: io::Error,
+    },
+}
+
+impl RunError {
+    /// What a launcher exits with: 127 and 126 as shells do, 2 for a request that cannot be met.
+    pub fn exit_code(&self) -> u8 {
+        match self {
+            RunError::NotFound { .. } => 127,
+            RunError::NotExecutable { .. } => 126,
+            RunError::NoRanks | RunError::TooMany(_) | RunError::BadVariable { .. } => 2,
+            _ => 1,
+        }
+    }
+}
+
+fn shown(program: &OsString) -> String {
+    format!("program {:?}", program.to_string_lossy())
+}
+
+fn searched(path: &Option<OsString>) -> String {
+    match path {
+        Some(path) => format!(" in PATH ({})", path.to_string_lossy()),
+        None => String::new(),
+    }
+}

@@ -1,0 +1,105 @@
+//! What to run, and how.
+
+use std::ffi::{OsStr, OsString};
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// Where ranks run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Bind {
+    /// Wherever the launcher may run.
+    #[default]
+    None,
+    /// Rank r on CPU r of those, starting over when there are more ranks.
+    Core,
+}
+
+/// What rank 0 reads; the other ranks read an empty file.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub enum Stdin {
+    /// Nothing.
+    #[default]
+    Null,
+    /// The launcher's own standard input.
+    Inherit,
+    /// These bytes.
+    Bytes(Vec<u8>),
+}
+
+/// Where the ranks' output goes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Output {
+    /// To the launcher's own standard output and standard error, line by line.
+    #[default]
+    Forward,
+    /// Into the [`Report`](super::Report), at most 16 MiB of each stream (its end is kept).
+    Capture,
+}
+
+/// A job to run.
+#[derive(Debug, Clone)]
+pub struct Spec {
+    /// Program of every rank; looked up in `PATH` when it holds no slash.
+    pub program: OsString,
+    /// Its arguments.
+    pub args: Vec<OsString>,
+    /// Number of ranks.
+    pub ranks: u32,
+    /// Changes to the environment that ranks inherit; `None` removes a variable.
+    pub env: Vec<(OsString, Option<OsString>)>,
+    /// Put `[rank] ` in front of each line that is forwarded.
+    pub label: bool,
+    /// Say nothing but why the job failed.
+    pub quiet: bool,
+    /// Write each rank's output to `rank-N.out` and `rank-N.err` in this folder instead.
+    pub output_dir: Option<PathBuf>,
+    /// Where ranks run.
+    pub bind: Bind,
+    /// More ranks than CPUs are meant: do not mention it.
+    pub oversubscribe: bool,
+    /// End the job after this time.
+    pub timeout: Option<Duration>,
+    /// Longest wait inside the ranks' runtime, see [`Job::wait_timeout`](crate::Job).
+    pub wait_timeout: Option<Duration>,
+    /// Print what is decided, here and in the ranks.
+    pub explain: bool,
+    /// What rank 0 reads.
+    pub stdin: Stdin,
+    /// Where output goes when there is no `output_dir`.
+    pub output: Output,
+    /// This process exists for the job only, as `rma-run` does: pass its signals on, adopt and
+    /// end whatever the ranks leave behind, and watch over them with a warden. Leave it off in a
+    /// process that has children of its own.
+    pub dedicated: bool,
+}
+
+impl Spec {
+    /// A job of `ranks` processes of `program`, with nothing special.
+    pub fn new(program: impl AsRef<OsStr>, ranks: u32) -> Spec {
+        Spec {
+            program: program.as_ref().to_owned(),
+            args: Vec::new(),
+            ranks,
+            env: Vec::new(),
+            label: false,
+            quiet: false,
+            output_dir: None,
+            bind: Bind::None,
+            oversubscribe: false,
+            timeout: None,
+            wait_timeout: None,
+            explain: false,
+            stdin: Stdin::Null,
+            output: Output::Forward,
+            dedicated: false,
+        }
+    }
+
+    /// The value of a variable in the ranks' environment.
+    pub(super) fn variable(&self, name: &str) -> Option<OsString> {
+        match self.env.iter().rev().find(|(key, _)| key == name) {
+            Some((_, value)) => value.clone(),
+            None => std::env::var_os(name),
+        }
+    }
+}

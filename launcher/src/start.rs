@@ -1,0 +1,450 @@
+//! How this process was started, from its environment.
+
+use std::ffi::{OsStr, OsString};
+use std::fmt;
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+
+use crate::wire::{FRAME_MAX, Refusal};
+
+/// Where the launcher listens, `127.0.0.1:PORT`.
+pub const BOOTSTRAP_VAR: &str = "RMA_BOOTSTRAP";
+/// This process' rank, decimal.
+pub const RANK_VAR: &str = "RMA_RANK";
+/// The job's secret, 64 hexadecimal digits.
+pub const SECRET_VAR: &str = "RMA_SECRET";
+
+/// How this process was started.
+#[derive(Debug, Clone)]
+pub enum Start {
+    /// By nobody in particular: it is the only rank of its job.
+    Alone,
+    /// By `rma-run`: [`Client::connect`](crate::Client::connect) joins the job.
+    Launched(Settings),
+}
+
+/// What `rma-run` passes to a rank.
+#[derive(Debug, Clone)]
+pub struct Settings {
+    pub(crate) bootstrap: SocketAddr,
+    pub(crate) rank: u32,
+    pub(crate) secret: Secret,
+}
+
+impl Settings {
+    /// This process' rank.
+    pub fn rank(&self) -> u32 {
+        self.rank
+    }
+
+    /// Where the launcher listens.
+    pub fn bootstrap(&self) -> SocketAddr {
+        self.bootstrap
+    }
+}
+
+/// The job's secret; never printed.
+#[derive(Clone)]
+pub(crate) struct Secret(pub(crate) [u8; 32]);
+
+impl Secret {
+    /// As it stands in the environment.
+    #[cfg(feature = "server")]
+    pub(crate) fn to_hex(&self) -> String {
+        blake3::Hash::from_bytes(self.0).to_hex().to_string()
+    }
+}
+
+impl fmt::Debug for Secret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("(secret)")
+    }
+}
+
+/// Why this process could not join its job.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum StartError {
+    /// A part of the launcher's environment is missing.
+    #[error(
+        "{seen} is set but {missing} is not; rma-run sets both: start this program with \
+         `rma-run -n N PROGRAM`, or remove {seen} to run a single rank"
+    )]
+    Incomplete {
+        /// The variable that is there.
+        seen: &'static str,
+        /// The variable that should be, too.
+        missing: &'static str,
+    },
+    /// A variable of the launcher does not parse.
+    #[error(
+        "{variable} holds {found}, not {expected}; rma-run sets it: start this program with \
+         `rma-run -n N PROGRAM`, or remove it to run a single rank"
+    )]
+    Malformed {
+        /// The variable.
+        variable: &'static str,
+        /// What it holds (for a secret, only how long it is).
+        found: String,
+        /// What it should hold.
+        expected: &'static str,
+    },
+    /// Somebody else's launcher started this program; its ranks could not find each other.
+    #[error(
+        "{variable}={value} says that {launcher} started this program as one of several \
+         processes, which it does not connect for this runtime: each would run alone, as rank 0 \
+         of 1; start it with `rma-run -n N PROGRAM` instead, or with \
+         `env -u {variable} PROGRAM` to run a single rank on purpose"
+    )]
+    ForeignLauncher {
+        /// The variable that was seen.
+        variable: &'static str,
+        /// Its value.
+        value: String,
+        /// Who sets it.
+        launcher: &'static str,
+    },
+    /// The launcher could not be reached, or went away.
+    #[error(
+        "rank {rank} lost the launcher at {address} while it {doing}: {source}; \
+         is the rma-run that started this program still running?"
+    )]
+    Lost {
+        /// This process' rank.
+        rank: u32,
+        /// Where the launcher listens.
+        address: SocketAddr,
+        /// What was going on.
+        doing: &'static str,
+        /// What the operating system says.
+        source: io::Error,
+    },
+    /// Whoever listens at the address does not know the job's secret.
+    #[error(
+        "whoever listens at {0} is not the launcher of this job; {BOOTSTRAP_VAR} and \
+         {SECRET_VAR} belong to a job that has ended, or to another one"
+    )]
+    NotTheLauncher(SocketAddr),
+    /// The launcher does not let this process join.
+    #[error("the launcher refused rank {rank}: {why}")]
+    Refused {
+        /// The rank that was claimed.
+        rank: u32,
+        /// Why not.
+        why: Refusal,
+    },
+    /// Another rank is gone, so an exchange cannot complete.
+    #[error("rank {rank} left the job or died before an exchange with every rank was complete")]
+    Broken {
+        /// The rank that is gone.
+        rank: u32,
+    },
+    /// The ranks' parts of an exchange are too large together.
+    #[error(
+        "{asked} bytes to be exchanged through the launcher by all ranks together, which takes \
+         at most {FRAME_MAX}; exchange large data through a window"
+    )]
+    TooLarge {
+        /// Bytes asked for.
+        asked: u64,
+    },
+    /// This rank has left the job already.
+    #[error("rank {rank} left the job before this exchange")]
+    HasLeft {
+        /// This process' rank.
+        rank: u32,
+    },
+    /// The operating system refused something.
+    #[error("{call} failed: {source}")]
+    System {
+        /// What was asked.
+        call: &'static str,
+        /// What it says.
+        source: io::Error,
+    },
+}
+
+/// Finds out how this process was started; `vars` reads one environment variable.
+///
+/// # Errors
+///
+/// When the launcher's variables are incomplete or malformed, and when another launcher is
+/// visible that started several processes: they would all run as rank 0 of 1.
+///
+/// ```
+/// # use rma_launcher::{detect, Start};
+/// let start = detect(&|_| None)?;
+/// assert!(matches!(start, Start::Alone));
+/// # Ok::<(), rma_launcher::StartError>(())
+/// ```
+pub fn detect(vars: &dyn Fn(&str) -> Option<OsString>) -> Result<Start, StartError> {
+    const OURS: [&str; 3] = [BOOTSTRAP_VAR, RANK_VAR, SECRET_VAR];
+    let Some(seen) = OURS.into_iter().find(|name| vars(name).is_some()) else {
+        refuse_foreign(vars)?;
+        return Ok(Start::Alone);
+    };
+    let get = |name| vars(name).ok_or(StartError::Incomplete { seen, missing: name });
+    let [bootstrap, rank, secret] = [get(BOOTSTRAP_VAR)?, get(RANK_VAR)?, get(SECRET_VAR)?];
+    Ok(Start::Launched(Settings {
+        bootstrap: parse_address(&bootstrap)?,
+        rank: parse_rank(&rank)?,
+        secret: parse_secret(&secret)?,
+    }))
+}
+
+fn parse_address(value: &OsStr) -> Result<SocketAddr, StartError> {
+    // A rank proves that it knows the secret, and no more, to whoever listens there; still, it
+    // has no business outside this machine.
+    let address = value.to_str().and_then(|text| text.parse::<SocketAddr>().ok());
+    match address {
+        Some(address) if is_loopback(address.ip()) && address.port() != 0 => Ok(address),
+        _ => Err(malformed(BOOTSTRAP_VAR, value, "a loop-back address such as 127.0.0.1:4711")),
+    }
+}
+
+fn is_loopback(ip: IpAddr) -> bool {
+    matches!(ip, IpAddr::V4(ip) if ip.is_loopback())
+}
+
+fn parse_rank(value: &OsStr) -> Result<u32, StartError> {
+    let digits = value.to_str().filter(|text| text.bytes().all(|byte| byte.is_ascii_digit()));
+    digits
+        .and_then(|text| text.parse().ok())
+        .ok_or_else(|| malformed(RANK_VAR, value, "a decimal number"))
+}
+
+fn parse_secret(value: &OsStr) -> Result<Secret, StartError> {
+    match blake3::Hash::from_hex(value.as_encoded_bytes()) {
+        Ok(hash) => Ok(Secret(*hash.as_bytes())),
+        Err(_) => Err(StartError::Malformed {
+            variable: SECRET_VAR,
+            found: format!("{} bytes", value.len()),
+            expected: "64 hexadecimal digits",
+        }),
+    }
+}
+
+fn malformed(variable: &'static str, value: &OsStr, expected: &'static str) -> StartError {
+    StartError::Malformed { variable, found: shown(value), expected }
+}
+
+/// A value fit to be printed: quoted, and not longer than a line.
+fn shown(value: &OsStr) -> String {
+    const LONGEST: usize = 60;
+    let text = value.to_string_lossy();
+    match text.char_indices().nth(LONGEST) {
+        Some((end, _)) => format!("{:?}…", &text[..end]),
+        None => format!("{text:?}"),
+    }
+}
+
+/// A launcher of others: variables that only its processes see, and those that say how many
+/// processes there are.
+struct Foreign {
+    launcher: &'static str,
+    marks: &'static [&'static str],
+    sizes: &'static [&'static str],
+}
+
+const FOREIGN: &[Foreign] = &[
+    Foreign {
+        launcher: "Open MPI's mpirun",
+        marks: &["OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK"],
+        sizes: &["OMPI_COMM_WORLD_SIZE"],
+    },
+    Foreign {
+        launcher: "MVAPICH's mpirun",
+        marks: &["MV2_COMM_WORLD_SIZE", "MV2_COMM_WORLD_RANK"],
+        sizes: &["MV2_COMM_WORLD_SIZE"],
+    },
+    // Before PMI: srun sets both kinds, and its name helps more. A batch script has a
+    // SLURM_PROCID too; there, a count of tasks above 1 means that ranks were asked for.
+    Foreign {
+        launcher: "Slurm",
+        marks: &["SLURM_PROCID"],
+        sizes: &["SLURM_STEP_NUM_TASKS", "SLURM_NTASKS", "SLURM_NPROCS"],
+    },
+    Foreign {
+        launcher: "an MPI launcher (PMI)",
+        marks: &["PMI_SIZE", "PMI_RANK", "PMI_FD", "PMI_PORT", "PMI_ID"],
+        sizes: &["PMI_SIZE"],
+    },
+    Foreign {
+        launcher: "an MPI launcher (PMIx)",
+        marks: &["PMIX_RANK", "PMIX_NAMESPACE"],
+        sizes: &["OMPI_COMM_WORLD_SIZE", "SLURM_STEP_NUM_TASKS"],
+    },
+    Foreign {
+        launcher: "an MPI launcher",
+        marks: &["MPI_LOCALRANKID", "MPI_LOCALNRANKS"],
+        sizes: &["PMI_SIZE"],
+    },
+    Foreign {
+        launcher: "PALS",
+        marks: &["PALS_RANKID", "PALS_LOCAL_RANKID"],
+        sizes: &["PALS_SIZE", "PMI_SIZE"],
+    },
+    Foreign { launcher: "ALPS aprun", marks: &["ALPS_APP_PE"], sizes: &["PMI_SIZE"] },
+    Foreign {
+        launcher: "Flux",
+        marks: &["FLUX_TASK_RANK", "FLUX_TASK_LOCAL_ID"],
+        sizes: &["FLUX_JOB_SIZE"],
+    },
+    Foreign {
+        launcher: "jsrun",
+        marks: &["JSM_NAMESPACE_RANK", "JSM_NAMESPACE_SIZE"],
+        sizes: &["JSM_NAMESPACE_SIZE"],
+    },
+];
+
+fn refuse_foreign(vars: &dyn Fn(&str) -> Option<OsString>) -> Result<(), StartError> {
+    for foreign in FOREIGN {
+        let Some((variable, value)) =
+            foreign.marks.iter().find_map(|name| vars(name).map(|value| (*name, value)))
+        else {
+            continue;
+        };
+        let size = foreign.sizes.iter().find_map(|name| vars(name).map(|value| (*name, value)));
+        let (variable, value) = match size {
+            Some((_, size)) if size == "1" => continue,
+            Some(size) => size,
+            // A batch or interactive shell without a number of tasks is one process.
+            None if variable == "SLURM_PROCID" && value == "0" => continue,
+            None => (variable, value),
+        };
+        let value = value.to_string_lossy().chars().take(60).collect();
+        return Err(StartError::ForeignLauncher { variable, value, launcher: foreign.launcher });
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::HashMap;
+
+    const SECRET: &str = "00112233445566778899aabbccddeeff00112233445566778899aabbccddeeff";
+
+    fn start(vars: &[(&str, &str)]) -> Result<Start, StartError> {
+        let map: HashMap<String, OsString> =
+            vars.iter().map(|(name, value)| (name.to_string(), value.into())).collect();
+        detect(&|name| map.get(name).cloned())
+    }
+
+    fn refused(vars: &[(&str, &str)]) -> &'static str {
+        match start(vars) {
+            Err(StartError::ForeignLauncher { variable, .. }) => variable,
+            other => panic!("{vars:?} gave {other:?}"),
+        }
+    }
+
+    fn alone(vars: &[(&str, &str)]) {
+        assert!(matches!(start(vars), Ok(Start::Alone)), "{vars:?}");
+    }
+
+    #[test]
+    fn an_empty_environment_is_a_single_rank() {
+        alone(&[]);
+    }
+
+    #[test]
+    fn our_launcher_wins_over_the_scheduler_it_runs_under() {
+        let vars = [
+            ("SLURM_PROCID", "0"),
+            ("SLURM_NTASKS", "4"),
+            (BOOTSTRAP_VAR, "127.0.0.1:4711"),
+            (RANK_VAR, "3"),
+            (SECRET_VAR, SECRET),
+        ];
+        let Ok(Start::Launched(settings)) = start(&vars) else { panic!("not launched") };
+        assert_eq!(settings.rank(), 3);
+        assert_eq!(settings.bootstrap().to_string(), "127.0.0.1:4711");
+        assert_eq!(settings.secret.0[..3], [0x00, 0x11, 0x22]);
+        assert!(!format!("{settings:?}").contains("17"), "the secret is not printed");
+    }
+
+    #[test]
+    fn a_part_of_our_environment_is_an_error_that_names_what_is_missing() {
+        match start(&[(RANK_VAR, "3")]) {
+            Err(StartError::Incomplete { seen: RANK_VAR, missing: BOOTSTRAP_VAR }) => {}
+            other => panic!("{other:?}"),
+        }
+        match start(&[(RANK_VAR, "3"), (BOOTSTRAP_VAR, "127.0.0.1:1")]) {
+            Err(StartError::Incomplete { missing: SECRET_VAR, .. }) => {}
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn malformed_values_are_errors_that_name_the_variable() {
+        let good = [(BOOTSTRAP_VAR, "127.0.0.1:1"), (RANK_VAR, "0"), (SECRET_VAR, SECRET)];
+        assert!(matches!(start(&good), Ok(Start::Launched(_))));
+        let bad = [
+            (BOOTSTRAP_VAR, "localhost"),
+            (BOOTSTRAP_VAR, "10.0.0.1:80"),
+            (BOOTSTRAP_VAR, "127.0.0.1:0"),
+            (BOOTSTRAP_VAR, "127.0.0.1:99999"),
+            (RANK_VAR, ""),
+            (RANK_VAR, "-1"),
+            (RANK_VAR, "+1"),
+            (RANK_VAR, "4294967296"),
+            (SECRET_VAR, "abc"),
+            (SECRET_VAR, &"zz".repeat(32)),
+        ];
+        for (name, value) in bad {
+            let mut vars: Vec<_> = good.into_iter().filter(|(other, _)| *other != name).collect();
+            vars.push((name, value));
+            match start(&vars) {
+                Err(StartError::Malformed { variable, .. }) => assert_eq!(variable, name),
+                other => panic!("{name}={value} gave {other:?}"),
+            }
+        }
+    }
+
+    #[test]
+    fn a_malformed_secret_is_not_printed() {
+        let vars = [(BOOTSTRAP_VAR, "127.0.0.1:1"), (RANK_VAR, "0"), (SECRET_VAR, "hunter2")];
+        let error = start(&vars).unwrap_err().to_string();
+        assert!(!error.contains("hunter2") && error.contains(SECRET_VAR), "{error}");
+    }
+
+    #[test]
+    fn other_launchers_are_refused_by_name() {
+        assert_eq!(refused(&[("OMPI_COMM_WORLD_SIZE", "4")]), "OMPI_COMM_WORLD_SIZE");
+        assert_eq!(refused(&[("PMI_RANK", "0"), ("PMI_SIZE", "2")]), "PMI_SIZE");
+        for mark in ["PMI_FD", "PMI_PORT", "PMI_ID", "PMIX_RANK", "MPI_LOCALRANKID"] {
+            assert_eq!(refused(&[(mark, "0")]), mark);
+        }
+        assert_eq!(refused(&[("PALS_RANKID", "1")]), "PALS_RANKID");
+        assert_eq!(refused(&[("FLUX_TASK_RANK", "0"), ("FLUX_JOB_SIZE", "2")]), "FLUX_JOB_SIZE");
+    }
+
+    #[test]
+    fn slurm_is_refused_when_it_has_several_tasks() {
+        assert_eq!(refused(&[("SLURM_PROCID", "0"), ("SLURM_NTASKS", "4")]), "SLURM_NTASKS");
+        assert_eq!(refused(&[("SLURM_PROCID", "1")]), "SLURM_PROCID");
+        let step = [
+            ("SLURM_PROCID", "0"),
+            ("SLURM_NTASKS", "1"),
+            ("SLURM_STEP_NUM_TASKS", "8"),
+            ("PMI_SIZE", "8"),
+        ];
+        assert_eq!(refused(&step), "SLURM_STEP_NUM_TASKS");
+    }
+
+    #[test]
+    fn one_process_of_another_launcher_is_a_single_rank() {
+        alone(&[("SLURM_JOB_ID", "7"), ("SLURM_NTASKS", "4")]);
+        alone(&[("SLURM_PROCID", "0")]);
+        alone(&[("SLURM_PROCID", "0"), ("SLURM_STEP_NUM_TASKS", "1"), ("SLURM_NTASKS", "4")]);
+        alone(&[("OMPI_COMM_WORLD_SIZE", "1"), ("PMIX_RANK", "0")]);
+        alone(&[("PMI_SIZE", "1"), ("PMI_RANK", "0"), ("PMI_FD", "5")]);
+    }
+
+    #[test]
+    fn the_refusal_says_what_to_use_instead() {
+        let error = start(&[("OMPI_COMM_WORLD_SIZE", "4")]).unwrap_err().to_string();
+        assert!(error.contains("OMPI_COMM_WORLD_SIZE=4"), "{error}");
+        assert!(error.contains("rma-run -n N PROGRAM"), "{error}");
+    }
+}

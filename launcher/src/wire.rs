@@ -1,0 +1,257 @@
+//! What travels between a rank and its launcher; see the crate documentation for the picture.
+
+use std::io::{self, Read, Write};
+
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+
+use crate::Job;
+
+/// First bytes of every bootstrap connection, sent by the launcher.
+pub(crate) const MAGIC: [u8; 8] = *b"rma-boot";
+/// Changes whenever a message does.
+pub(crate) const VERSION: u16 = 1;
+/// Largest frame before the other side has proved who it is, in bytes.
+pub(crate) const HELLO_MAX: usize = 1024;
+/// Largest frame afterwards, in bytes.
+pub(crate) const FRAME_MAX: usize = 16 << 20;
+/// Bytes of postcard's framing that a message needs besides its payload, generously.
+const OVERHEAD: usize = 64;
+/// Longest varint of a length, in bytes.
+const LENGTH_MAX: usize = 10;
+
+/// A number used once, so that no recorded hello can be played again.
+pub(crate) type Nonce = [u8; 32];
+
+/// The launcher's first frame.
+#[derive(Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Challenge {
+    pub(crate) magic: [u8; 8],
+    pub(crate) version: u16,
+    pub(crate) nonce: Nonce,
+}
+
+/// The rank's answer; `mac` proves that it knows the job's secret.
+#[derive(Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Hello {
+    pub(crate) version: u16,
+    pub(crate) rank: u32,
+    pub(crate) pid: u32,
+    pub(crate) nonce: Nonce,
+    pub(crate) mac: [u8; 32],
+}
+
+/// How the hello ends; a caller without the secret gets no answer at all.
+#[derive(Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) enum Reply {
+    /// Accepted; `mac` proves the launcher to the rank, and covers `job`.
+    Welcome { mac: [u8; 32], job: Job },
+    /// The rank knows the secret but cannot join.
+    Refused(Refusal),
+}
+
+/// Why a rank that knows the secret cannot join.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
+#[non_exhaustive]
+pub enum Refusal {
+    /// No such rank.
+    #[error("the job has {size} ranks")]
+    RankOutOfRange {
+        /// Ranks of the job.
+        size: u32,
+    },
+    /// Two processes claim one rank.
+    #[error(
+        "another process is this rank already; a program that a rank starts is no rank: \
+         start it without RMA_BOOTSTRAP, RMA_RANK and RMA_SECRET in its environment"
+    )]
+    RankTaken,
+    /// Different versions of this crate.
+    #[error("the launcher speaks bootstrap version {launcher}; build both from one version")]
+    Version {
+        /// The launcher's version.
+        launcher: u16,
+    },
+}
+
+/// From a rank, after the hello.
+#[derive(Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) enum ToLauncher {
+    /// My part of the next all-gather.
+    Gather { mine: Vec<u8> },
+    /// I leave; nothing follows.
+    Leave { failed: bool },
+}
+
+/// To a rank, after the hello; each answers one `Gather`.
+#[derive(Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) enum FromLauncher {
+    /// Every rank's part, by rank.
+    Gathered { all: Vec<Vec<u8>> },
+    /// `rank` is gone, so the exchange cannot complete.
+    Broken { rank: u32 },
+    /// The parts are larger than a frame.
+    TooLarge { total: u64 },
+}
+
+/// Whether an exchange of parts with these lengths fits into one frame.
+pub(crate) fn gather_fits(parts: u64, bytes: u64) -> bool {
+    let framing = parts.saturating_mul(LENGTH_MAX as u64);
+    bytes.saturating_add(framing).saturating_add(OVERHEAD as u64) <= FRAME_MAX as u64
+}
+
+/// Proof of the rank, over everything it says in its hello.
+pub(crate) fn rank_mac(secret: &[u8; 32], challenge: &Nonce, hello: &Hello) -> blake3::Hash {
+    let mut hasher = blake3::Hasher::new_keyed(secret);
+    hasher.update(b"rma bootstrap 1: rank");
+    hasher.update(challenge);
+    hasher.update(&hello.nonce);
+    hasher.update(&hello.rank.to_le_bytes());
+    hasher.update(&hello.pid.to_le_bytes());
+    hasher.update(&hello.version.to_le_bytes());
+    hasher.finalize()
+}
+
+/// Proof of the launcher, over both nonces and the job that it describes.
+pub(crate) fn launcher_mac(
+    secret: &[u8; 32],
+    challenge: &Nonce,
+    answer: &Nonce,
+    job: &Job,
+) -> io::Result<blake3::Hash> {
+    let mut hasher = blake3::Hasher::new_keyed(secret);
+    hasher.update(b"rma bootstrap 1: launcher");
+    hasher.update(answer);
+    hasher.update(challenge);
+    hasher.update(&postcard::to_stdvec(job).map_err(io::Error::other)?);
+    Ok(hasher.finalize())
+}
+
+/// 32 bytes nobody can guess.
+pub(crate) fn random() -> io::Result<[u8; 32]> {
+    let mut bytes = [0; 32];
+    let mut filled = 0;
+    while filled < bytes.len() {
+        match rustix::rand::getrandom(&mut bytes[filled..], rustix::rand::GetRandomFlags::empty()) {
+            Ok(count) => filled += count,
+            Err(rustix::io::Errno::INTR) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Ok(bytes)
+}
+
+/// A message with its length in front, ready to be written.
+pub(crate) fn encode<T: Serialize>(message: &T) -> io::Result<Vec<u8>> {
+    let body = postcard::to_stdvec(message).map_err(io::Error::other)?;
+    if body.len() > FRAME_MAX {
+        return Err(too_long(body.len(), FRAME_MAX));
+    }
+    let mut frame = Vec::with_capacity(4 + body.len());
+    frame.extend_from_slice(&(body.len() as u32).to_le_bytes());
+    frame.extend_from_slice(&body);
+    Ok(frame)
+}
+
+/// The length that a frame announces, if it is at most `max`.
+pub(crate) fn announced(prefix: [u8; 4], max: usize) -> io::Result<usize> {
+    let len = u32::from_le_bytes(prefix) as usize;
+    if len > max { Err(too_long(len, max)) } else { Ok(len) }
+}
+
+/// A message from the body of a frame; what is left over is an error.
+pub(crate) fn decode<T: DeserializeOwned>(body: &[u8]) -> io::Result<T> {
+    match postcard::take_from_bytes(body) {
+        Ok((message, [])) => Ok(message),
+        Ok((_, rest)) => Err(invalid(format!("{} bytes after the end of a message", rest.len()))),
+        Err(error) => Err(invalid(format!("not a message of the bootstrap: {error}"))),
+    }
+}
+
+/// Writes one frame.
+pub(crate) fn write<T: Serialize>(mut to: impl Write, message: &T) -> io::Result<()> {
+    to.write_all(&encode(message)?)
+}
+
+/// Reads one frame of at most `max` bytes.
+pub(crate) fn read<T: DeserializeOwned>(mut from: impl Read, max: usize) -> io::Result<T> {
+    let mut prefix = [0; 4];
+    from.read_exact(&mut prefix)?;
+    let mut body = vec![0; announced(prefix, max)?];
+    from.read_exact(&mut body)?;
+    decode(&body)
+}
+
+fn too_long(len: usize, max: usize) -> io::Error {
+    invalid(format!("a frame of {len} bytes, where at most {max} are allowed"))
+}
+
+fn invalid(what: String) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, what)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn hello() -> Hello {
+        Hello { version: VERSION, rank: 3, pid: 77, nonce: [9; 32], mac: [0; 32] }
+    }
+
+    #[test]
+    fn every_field_of_a_hello_is_covered_by_its_proof() {
+        let (secret, challenge) = ([1; 32], [2; 32]);
+        let proof = rank_mac(&secret, &challenge, &hello());
+        assert_ne!(proof, rank_mac(&[0; 32], &challenge, &hello()));
+        assert_ne!(proof, rank_mac(&secret, &[0; 32], &hello()));
+        assert_ne!(proof, rank_mac(&secret, &challenge, &Hello { rank: 4, ..hello() }));
+        assert_ne!(proof, rank_mac(&secret, &challenge, &Hello { pid: 78, ..hello() }));
+        assert_ne!(proof, rank_mac(&secret, &challenge, &Hello { nonce: [8; 32], ..hello() }));
+        assert_ne!(proof, rank_mac(&secret, &challenge, &Hello { version: 9, ..hello() }));
+    }
+
+    #[test]
+    fn a_length_above_the_limit_is_refused_before_anything_is_allocated() {
+        let frame = u32::MAX.to_le_bytes();
+        let error = read::<Hello>(&frame[..], HELLO_MAX).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::InvalidData);
+    }
+
+    #[test]
+    fn bytes_after_a_message_are_refused() {
+        let mut body = postcard::to_stdvec(&ToLauncher::Leave { failed: true }).unwrap();
+        body.push(0);
+        assert!(decode::<ToLauncher>(&body).is_err());
+    }
+
+    #[test]
+    fn the_largest_exchange_that_is_let_through_fits_a_frame() {
+        let parts = 3;
+        let bytes = FRAME_MAX - OVERHEAD - parts * LENGTH_MAX;
+        assert!(gather_fits(parts as u64, bytes as u64));
+        assert!(!gather_fits(parts as u64, bytes as u64 + 1));
+        let all = vec![vec![0; bytes - 2], vec![0; 1], vec![0; 1]];
+        assert!(encode(&FromLauncher::Gathered { all }).is_ok());
+        assert!(!gather_fits(u64::MAX, u64::MAX));
+    }
+
+    proptest! {
+        #[test]
+        fn no_bytes_make_a_decoder_panic(bytes: Vec<u8>) {
+            let _ = read::<Challenge>(&bytes[..], HELLO_MAX);
+            let _ = read::<Hello>(&bytes[..], HELLO_MAX);
+            let _ = read::<Reply>(&bytes[..], HELLO_MAX);
+            let _ = decode::<ToLauncher>(&bytes);
+            let _ = decode::<FromLauncher>(&bytes);
+        }
+
+        #[test]
+        fn what_is_written_is_what_is_read(mine: Vec<u8>) {
+            let mut frame = Vec::new();
+            write(&mut frame, &ToLauncher::Gather { mine: mine.clone() }).unwrap();
+            let back: ToLauncher = read(&frame[..], FRAME_MAX).unwrap();
+            prop_assert_eq!(back, ToLauncher::Gather { mine });
+        }
+    }
+}

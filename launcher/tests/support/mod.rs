@@ -1,0 +1,173 @@
+//! Real jobs, and a watchdog over them.
+#![allow(dead_code)] // each test program uses its own part
+
+use std::io::{BufRead, BufReader, Read};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::sync::Once;
+use std::time::Duration;
+
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open};
+
+/// Far more than any test takes: only a hang reaches it.
+const WATCHDOG: Duration = Duration::from_secs(300);
+
+/// `rma-run`, watched over.
+pub(crate) fn rma_run(args: &[&str]) -> Command {
+    static WATCH: Once = Once::new();
+    WATCH.call_once(|| {
+        std::thread::spawn(|| {
+            std::thread::sleep(WATCHDOG);
+            eprintln!("watchdog: a test hangs");
+            std::process::abort();
+        });
+    });
+    let mut command = Command::new(env!("CARGO_BIN_EXE_rma-run"));
+    command.args(args).stdin(Stdio::null());
+    for foreign in ["RMA_BOOTSTRAP", "RMA_RANK", "RMA_SECRET"] {
+        command.env_remove(foreign);
+    }
+    command
+}
+
+/// Runs a job to its end.
+pub(crate) fn job(args: &[&str]) -> Output {
+    rma_run(args).output().unwrap()
+}
+
+/// Runs a shell script as the ranks of a job.
+pub(crate) fn sh(options: &[&str], script: &str) -> Output {
+    job(&[options, &["sh", "-c", script]].concat())
+}
+
+/// The example `rank`, next to the launcher.
+pub(crate) fn rank_program() -> String {
+    let folder = Path::new(env!("CARGO_BIN_EXE_rma-run")).parent().unwrap();
+    let program: PathBuf = folder.join("examples/rank");
+    assert!(program.exists(), "no {program:?}: cargo build -p rma-launcher --example rank");
+    program.into_os_string().into_string().unwrap()
+}
+
+/// Runs the example as the ranks of a job.
+pub(crate) fn ranks(options: &[&str], mode: &str) -> Output {
+    job(&[options, &[&rank_program(), mode]].concat())
+}
+
+pub(crate) fn stdout(output: &Output) -> String {
+    String::from_utf8(output.stdout.clone()).unwrap()
+}
+
+pub(crate) fn stderr(output: &Output) -> String {
+    String::from_utf8(output.stderr.clone()).unwrap()
+}
+
+/// Standard output's lines in order, since ranks print in any.
+pub(crate) fn sorted(output: &Output) -> Vec<String> {
+    let mut lines: Vec<_> = stdout(output).lines().map(str::to_owned).collect();
+    lines.sort();
+    lines
+}
+
+#[track_caller]
+pub(crate) fn succeeds(output: &Output) {
+    assert_eq!(output.status.code(), Some(0), "{}{}", stdout(output), stderr(output));
+}
+
+/// A job that runs while the test does something to it. Dropping it ends it.
+pub(crate) struct Running {
+    pub(crate) child: Child,
+    pub(crate) stdout: BufReader<std::process::ChildStdout>,
+    pub(crate) stderr: BufReader<std::process::ChildStderr>,
+}
+
+impl Running {
+    pub(crate) fn start(args: &[&str]) -> Running {
+        let mut command = rma_run(args);
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = command.spawn().unwrap();
+        let stdout = BufReader::new(child.stdout.take().unwrap());
+        let stderr = BufReader::new(child.stderr.take().unwrap());
+        Running { child, stdout, stderr }
+    }
+
+    pub(crate) fn pid(&self) -> Pid {
+        Pid::from_child(&self.child)
+    }
+
+    /// The next line of standard output.
+    #[track_caller]
+    pub(crate) fn line(&mut self) -> String {
+        let mut line = String::new();
+        if self.stdout.read_line(&mut line).unwrap() == 0 {
+            let mut why = String::new();
+            self.stderr.read_to_string(&mut why).unwrap();
+            panic!("the job ended: {why}");
+        }
+        line.trim_end().to_owned()
+    }
+
+    /// Numbers of the processes that print `pid NUMBER…`.
+    pub(crate) fn pids(&mut self, count: usize) -> Vec<Pid> {
+        (0..count).map(|_| pid_in(&self.line())).collect()
+    }
+
+    /// The exit status, and what is left of both streams.
+    pub(crate) fn end(mut self) -> (Option<i32>, String, String) {
+        drop(self.child.stdin.take());
+        let (mut out, mut err) = (String::new(), String::new());
+        self.stdout.read_to_string(&mut out).unwrap();
+        self.stderr.read_to_string(&mut err).unwrap();
+        (self.child.wait().unwrap().code(), out, err)
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// The process number in a line such as `pid 12 at …`.
+pub(crate) fn pid_in(line: &str) -> Pid {
+    let number = line.split_once("pid ").unwrap().1.split(' ').next().unwrap();
+    Pid::from_raw(number.parse().unwrap()).unwrap()
+}
+
+/// Processes whose end can be waited for.
+pub(crate) struct Watched(Vec<std::os::fd::OwnedFd>);
+
+impl Watched {
+    pub(crate) fn new(pids: &[Pid]) -> Watched {
+        Watched(pids.iter().map(|pid| pidfd_open(*pid, PidfdFlags::empty()).unwrap()).collect())
+    }
+
+    /// Waits until all of them ended.
+    pub(crate) fn wait(self) {
+        for fd in &self.0 {
+            poll(&mut [PollFd::new(fd, PollFlags::IN)], None).unwrap();
+        }
+    }
+}
+
+/// Processes with `mark` in their environment, the marks of this test's jobs.
+pub(crate) fn marked(mark: &str) -> Vec<i32> {
+    let processes = std::fs::read_dir("/proc").unwrap();
+    processes
+        .filter_map(|entry| entry.unwrap().file_name().to_str()?.parse::<i32>().ok())
+        .filter(|pid| {
+            let environment = std::fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
+            environment.split(|byte| *byte == 0).any(|variable| variable == mark.as_bytes())
+        })
+        .collect()
+}
+
+/// A mark that no other test and no other run has.
+pub(crate) fn mark(name: &str) -> String {
+    format!("RMA_TEST_MARK={name}-{}", std::process::id())
+}
+
+pub(crate) fn send(pid: Pid, signal: Signal) {
+    kill_process(pid, signal).unwrap();
+}

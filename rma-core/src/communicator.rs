@@ -1,0 +1,203 @@
+//! Groups of ranks that communicate, and how to make smaller ones.
+use crate::collective::near::NearBarrier;
+use crate::completion::{Cause, Wait, WaitError};
+use crate::error::CollectiveError;
+use crate::group::Group;
+use crate::rank::Rank;
+use crate::transport::{Transport, WorldRank};
+use crate::universe::Process;
+use crate::window::WindowBuilder;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// An ordered group of ranks with its own space of messages (MPI 4.1, chapter 7).
+///
+/// Cloning makes another handle to the same communicator, without communication;
+/// [`dup`](Self::dup) makes another communicator. Handles may be used by several threads, but all
+/// ranks must call the collective operations of one communicator in the same order.
+pub struct Communicator<T: Transport> {
+    pub(crate) inner: Arc<Inner<T>>,
+}
+
+impl<T: Transport> Clone for Communicator<T> {
+    fn clone(&self) -> Self {
+        Self { inner: self.inner.clone() }
+    }
+}
+
+pub(crate) struct Inner<T: Transport> {
+    pub(crate) process: Arc<Process<T>>,
+    pub(crate) id: u64,
+    pub(crate) group: Group,
+    pub(crate) rank: Rank,
+    collective: Mutex<Sequence>,
+    near: Option<NearBarrier<T>>,
+}
+
+/// Order of the collective operations of one communicator.
+#[derive(Debug, Default)]
+pub(crate) struct Sequence {
+    next: u32,
+    /// Operations since ranks last waited for all others.
+    pub(crate) one_sided: u32,
+    pub(crate) barriers: u32,
+}
+
+impl Sequence {
+    /// The tag of the next operation's messages; the lowest 8 bits are the operation's own.
+    pub(crate) fn next_tag(&mut self) -> u32 {
+        self.next = self.next.wrapping_add(1);
+        self.next << 8
+    }
+}
+
+/// Why a communicator was not made.
+pub type SplitError = CollectiveError;
+
+impl<T: Transport> Communicator<T> {
+    pub(crate) fn world(process: &Arc<Process<T>>) -> Result<Self, CollectiveError> {
+        let group = Group::world(process.transport.size());
+        Self::assemble(process, 0, group, Rank(process.transport.rank().0))
+    }
+
+    fn assemble(
+        process: &Arc<Process<T>>,
+        id: u64,
+        group: Group,
+        rank: Rank,
+    ) -> Result<Self, CollectiveError> {
+        let mut inner = Inner::plain(process, id, group, rank);
+        let near = NearBarrier::new(&inner)?;
+        inner.near = near;
+        Ok(Self { inner: Arc::new(inner) })
+    }
+
+    /// The ranks of this communicator with a space of messages named `id`, for a window's own use.
+    pub(crate) fn internal(&self, id: u64) -> Self {
+        let Inner { process, group, rank, .. } = &*self.inner;
+        Self { inner: Arc::new(Inner::plain(process, id, group.clone(), *rank)) }
+    }
+
+    /// This process, in this communicator.
+    pub fn rank(&self) -> Rank {
+        self.inner.rank
+    }
+
+    /// Number of ranks.
+    pub fn size(&self) -> u32 {
+        self.inner.group.size()
+    }
+
+    /// All ranks in order.
+    pub fn ranks(&self) -> impl Iterator<Item = Rank> + use<T> {
+        (0..self.size()).map(Rank)
+    }
+
+    /// The processes of this communicator.
+    pub fn group(&self) -> &Group {
+        &self.inner.group
+    }
+
+    /// Starts to describe a window of `count` units of `disp_unit` bytes at this rank.
+    ///
+    /// Both may differ from rank to rank, and `count` may be 0. Nothing happens before
+    /// [`allocate`](WindowBuilder::allocate).
+    pub fn window(&self, count: usize, disp_unit: usize) -> WindowBuilder<'_, T> {
+        WindowBuilder::new(self, count, disp_unit)
+    }
+
+    /// Another communicator of the same ranks. **Collective.**
+    pub fn dup(&self) -> Result<Self, SplitError> {
+        let mut id = [self.inner.process.new_object_id()];
+        self.bcast(&mut id, Rank(0))?;
+        Self::assemble(&self.inner.process, id[0], self.inner.group.clone(), self.inner.rank)
+    }
+
+    /// One communicator for each `color`, its ranks ordered by `key` and then by rank here; `None`
+    /// for a rank that gives no color. **Collective.**
+    pub fn split(&self, color: Option<u32>, key: i64) -> Result<Option<Self>, SplitError> {
+        let mine = [u64::from(color.is_some()), color.map_or(0, u64::from), key.cast_unsigned()];
+        let all = self.gather(&mine, Rank(0))?;
+        let shares = all.map(|all| self.deal(&all));
+        let what = "split";
+        let share = self.scatter_bytes(what, shares)?;
+        let Some((head, group)) = share.split_first_chunk::<12>() else { return Ok(None) };
+        let malformed = CollectiveError::Malformed { what, from: Rank(0) };
+        let (id, rank) = head.split_at(8);
+        let id = u64::from_le_bytes(id.try_into().map_err(|_| malformed)?);
+        let rank = Rank(u32::from_le_bytes(rank.try_into().map_err(|_| malformed)?));
+        let process = &self.inner.process;
+        let group = Group::from_wire(group, process.transport.size()).ok_or(malformed)?;
+        if group.world_rank(rank) != Some(process.transport.rank()) {
+            return Err(malformed);
+        }
+        Self::assemble(process, id, group, rank).map(Some)
+    }
+
+    /// One communicator for each set of ranks that reach each other's memory by load and store,
+    /// ordered by `key` and then by rank here. **Collective.**
+    pub fn split_by_node(&self, key: i64) -> Result<Self, SplitError> {
+        let transport = &self.inner.process.transport;
+        // The lowest rank that is near names the node; a rank that is near nobody is its own.
+        let node = self.ranks().find(|rank| transport.is_near(self.world_rank(*rank)));
+        let node = node.unwrap_or(self.rank());
+        let split = self.split(Some(node.0), key)?;
+        split.ok_or(CollectiveError::Malformed { what: "split_by_node", from: Rank(0) })
+    }
+
+    /// What each rank gets of a split: id, rank and group of its new communicator, or nothing.
+    fn deal(&self, all: &[u64]) -> Vec<Vec<u8>> {
+        let (entries, _) = all.as_chunks::<3>();
+        let mut order: Vec<usize> = (0..entries.len()).filter(|i| entries[*i][0] == 1).collect();
+        order.sort_by_key(|i| (entries[*i][1], entries[*i][2].cast_signed(), *i));
+        let mut shares = vec![Vec::new(); entries.len()];
+        for members in order.chunk_by(|a, b| entries[*a][1] == entries[*b][1]) {
+            let id = self.inner.process.new_object_id();
+            let processes = members.iter().map(|i| self.world_rank(Rank(*i as u32)));
+            let group = Group::from_members(processes).to_wire();
+            for (rank, member) in members.iter().enumerate() {
+                let head = [&id.to_le_bytes()[..], &(rank as u32).to_le_bytes()].concat();
+                shares[*member] = [head, group.clone()].concat();
+            }
+        }
+        shares
+    }
+
+    /// The process behind a rank that is known to exist.
+    pub(crate) fn world_rank(&self, rank: Rank) -> WorldRank {
+        self.inner.world_rank(rank)
+    }
+
+    pub(crate) fn sequence(&self) -> MutexGuard<'_, Sequence> {
+        self.inner.collective.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn near(&self) -> Option<&NearBarrier<T>> {
+        self.inner.near.as_ref()
+    }
+}
+
+impl<T: Transport> Inner<T> {
+    fn plain(process: &Arc<Process<T>>, id: u64, group: Group, rank: Rank) -> Self {
+        let process = process.clone();
+        Self { process, id, group, rank, collective: Mutex::default(), near: None }
+    }
+
+    pub(crate) fn world_rank(&self, rank: Rank) -> WorldRank {
+        // Callers pass ranks below the size; anything else would be a bug here, not theirs.
+        self.group.world_rank(rank).unwrap_or(WorldRank(u32::MAX))
+    }
+
+    pub(crate) fn wait_for(&self, what: &'static str, peer: Rank) -> Wait {
+        Wait { what, peer: Some(self.world_rank(peer)), recheck: None }
+    }
+}
+
+impl From<WaitError> for CollectiveError {
+    fn from(WaitError { what, cause }: WaitError) -> Self {
+        match cause {
+            Cause::PeerFailed(world) => Self::PeerFailed { what, world },
+            Cause::PeerLeft(world) => Self::PeerLeft { what, world },
+            Cause::Timeout => Self::Timeout { what },
+        }
+    }
+}

@@ -1,0 +1,39 @@
+//! What is outstanding, and the one place that waits for it.
+mod slots;
+mod wait;
+
+pub(crate) use slots::{Answer, Buffer, Pending, SlotId, Slots};
+pub(crate) use wait::{Cause, Wait, WaitError};
+
+use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+/// Counts of what one rank did since its start; for tests, benchmarks and `--explain`.
+#[derive(Debug, Default)]
+pub struct Counters {
+    pub(crate) sent: AtomicU64,
+    pub(crate) received: AtomicU64,
+    pub(crate) dropped: AtomicU64,
+    pub(crate) parked: AtomicU64,
+}
+
+impl Counters {
+    /// Messages sent.
+    pub fn messages_sent(&self) -> u64 {
+        self.sent.load(Relaxed)
+    }
+
+    /// Messages received.
+    pub fn messages_received(&self) -> u64 {
+        self.received.load(Relaxed)
+    }
+
+    /// Messages received that did not parse, or that nobody waits for; not acted upon.
+    pub fn messages_dropped(&self) -> u64 {
+        self.dropped.load(Relaxed)
+    }
+
+    /// Times a thread of this rank went to sleep.
+    pub fn parked(&self) -> u64 {
+        self.parked.load(Relaxed)
+    }
+}

@@ -1,0 +1,94 @@
+//! Waiting: nothing in this crate waits anywhere else.
+use crate::transport::{PeerState, Transport, WorldRank};
+use crate::universe::Process;
+use core::sync::atomic::Ordering::Relaxed;
+use core::time::Duration;
+
+/// What is waited for; says who is to blame if it does not come.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Wait {
+    /// As it stands in an error.
+    pub(crate) what: &'static str,
+    /// The process that is waited for, where there is just one.
+    pub(crate) peer: Option<WorldRank>,
+    /// How often to look although nobody rang; `None` where every change rings.
+    pub(crate) recheck: Option<Duration>,
+}
+
+/// A wait that ended without what it waited for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct WaitError {
+    pub(crate) what: &'static str,
+    pub(crate) cause: Cause,
+}
+
+/// Why a wait failed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Cause {
+    PeerFailed(WorldRank),
+    PeerLeft(WorldRank),
+    Timeout,
+}
+
+impl<T: Transport> Process<T> {
+    /// Makes progress until `done` gives a value: first awake, then asleep.
+    pub(crate) fn wait_until<R>(
+        &self,
+        wait: Wait,
+        mut done: impl FnMut() -> Option<R>,
+    ) -> Result<R, WaitError> {
+        let mut deadline = None;
+        let mut round = 0;
+        loop {
+            if let Some(value) = done() {
+                return Ok(value);
+            }
+            if self.progress() > 0 {
+                continue;
+            }
+            if self.transport.relax(round) {
+                round += 1;
+                continue;
+            }
+            let ticket = self.transport.arm();
+            // Asked before the last look: what a peer did before it left has arrived by then.
+            let trouble = self.trouble(wait);
+            let worked = self.progress() > 0;
+            if let Some(value) = done() {
+                self.transport.disarm(ticket);
+                return Ok(value);
+            }
+            let timeout = self.time_left(&mut deadline);
+            let cause = trouble.or((timeout == Some(Duration::ZERO)).then_some(Cause::Timeout));
+            if worked || cause.is_some() {
+                self.transport.disarm(ticket);
+            }
+            match cause {
+                _ if worked => continue,
+                Some(cause) => return Err(WaitError { what: wait.what, cause }),
+                None => {}
+            }
+            self.counters.parked.fetch_add(1, Relaxed);
+            let nap = timeout.into_iter().chain(wait.recheck).min();
+            self.transport.park(ticket, nap);
+        }
+    }
+
+    fn trouble(&self, wait: Wait) -> Option<Cause> {
+        if let Some(failed) = self.transport.failed() {
+            return Some(Cause::PeerFailed(failed));
+        }
+        let peer = wait.peer.filter(|peer| *peer != self.transport.rank())?;
+        match self.transport.peer_state(peer) {
+            PeerState::Alive => None,
+            PeerState::Departed => Some(Cause::PeerLeft(peer)),
+            PeerState::Failed => Some(Cause::PeerFailed(peer)),
+        }
+    }
+
+    fn time_left(&self, deadline: &mut Option<Duration>) -> Option<Duration> {
+        let limit = self.config.wait_timeout?;
+        let now = self.transport.now();
+        Some(deadline.get_or_insert(now.saturating_add(limit)).saturating_sub(now))
+    }
+}

@@ -1,0 +1,159 @@
+//! Operations that an epoch allows.
+use crate::element::{AtomicElement, Element};
+use crate::error::RmaError;
+use crate::ops::{Op, Ops, OriginBuffer, Request};
+use crate::rank::Rank;
+use crate::transport::Transport;
+use crate::window::Window;
+use bytemuck::{cast_slice, cast_slice_mut};
+
+/// The right to operate on the targets of a window: what [`Fence`](crate::Fence) and
+/// [`LockAll`](crate::LockAll) give.
+///
+/// `LAZY`: locks are taken at the first operation to a target.
+pub struct Access<'w, T: Transport, const LAZY: bool> {
+    window: &'w Window<T>,
+}
+
+impl<'w, T: Transport, const LAZY: bool> Access<'w, T, LAZY> {
+    pub(super) fn new(window: &'w Window<T>) -> Self {
+        Self { window }
+    }
+
+    #[inline(always)]
+    pub(super) fn window(&self) -> &'w Window<T> {
+        self.window
+    }
+
+    /// Copies `origin` to displacement `disp` of `target`, in the target's units.
+    ///
+    /// `origin` is yours again on return. The data is at the target after a flush or the end of
+    /// the epoch. Puts of an epoch are not ordered among each other.
+    ///
+    /// # Errors
+    ///
+    /// [`RmaError::OutOfRange`], [`RmaError::NoSuchRank`]: nothing was written. A put to
+    /// [`Rank::NULL`] does nothing (MPI 4.1, section 12.3.1).
+    #[inline]
+    pub fn put<E: Element>(&self, target: Rank, disp: u64, origin: &[E]) -> Result<(), RmaError> {
+        let origin = cast_slice(origin);
+        match self.window.near::<LAZY>(target, disp, origin.len())? {
+            Some(span) => {
+                span.write(origin);
+                Ok(())
+            }
+            None => self.window.put_far_cold::<LAZY>(target, disp, origin),
+        }
+    }
+
+    /// Copies from displacement `disp` of `target` into `origin`, which holds it on return.
+    ///
+    /// # Errors
+    ///
+    /// As [`put`](Self::put); `origin` is then unchanged, or unspecified if a peer failed (MPI 4.1,
+    /// section 12.3.2).
+    #[inline]
+    pub fn get<E: Element>(
+        &self,
+        target: Rank,
+        disp: u64,
+        origin: &mut [E],
+    ) -> Result<(), RmaError> {
+        let origin = cast_slice_mut(origin);
+        match self.window.near::<LAZY>(target, disp, origin.len())? {
+            Some(span) => {
+                span.read(origin);
+                Ok(())
+            }
+            None => self.window.get_far_cold::<LAZY>(target, disp, origin),
+        }
+    }
+
+    /// Combines the value at `disp` of `target` with `operand`, atomically; returns what was
+    /// there.
+    ///
+    /// Atomic towards every other atomic on that element, of any rank. To [`Rank::NULL`] it does
+    /// nothing and returns `operand`.
+    ///
+    /// # Errors
+    ///
+    /// As [`put`](Self::put), and [`RmaError::Misaligned`] (MPI 4.1, section 12.3.4).
+    #[inline]
+    pub fn fetch_and_op<E: AtomicElement>(
+        &self,
+        target: Rank,
+        disp: u64,
+        op: Op,
+        operand: E,
+    ) -> Result<E, RmaError> {
+        match self.window.near::<LAZY>(target, disp, size_of::<E>())? {
+            Some(span) => span
+                .fetch_and_op(op, operand)
+                .ok_or_else(|| self.window.misaligned_cold(target, disp, size_of::<E>())),
+            None => self.window.fetch_far_cold::<LAZY, E>(target, disp, op, operand),
+        }
+    }
+
+    /// Replaces the value at `disp` of `target` by `swap` if it is `compare`, atomically; returns
+    /// what was there.
+    ///
+    /// To [`Rank::NULL`] it does nothing and returns `compare`.
+    ///
+    /// # Errors
+    ///
+    /// As [`fetch_and_op`](Self::fetch_and_op).
+    #[inline]
+    pub fn compare_and_swap<E: AtomicElement>(
+        &self,
+        target: Rank,
+        disp: u64,
+        compare: E,
+        swap: E,
+    ) -> Result<E, RmaError> {
+        match self.window.near::<LAZY>(target, disp, size_of::<E>())? {
+            Some(span) => span
+                .compare_and_swap(compare, swap)
+                .ok_or_else(|| self.window.misaligned_cold(target, disp, size_of::<E>())),
+            None => self.window.swap_far_cold::<LAZY, E>(target, disp, compare, swap),
+        }
+    }
+
+    /// Runs `scope`, in which operations overlap, and completes all of them locally.
+    ///
+    /// Buffers handed to operations of the scope stay borrowed until it ends, and are yours again
+    /// when `ops` returns, by a panic too. The epoch stays open.
+    pub fn ops<'env, F, R>(&'env self, scope: F) -> Result<R, RmaError>
+    where
+        F: for<'scope> FnOnce(&'scope Ops<'scope, 'env, T, LAZY>) -> R,
+    {
+        Ops::run(self.window, None, scope)
+    }
+}
+
+impl<'w, T: Transport> Access<'w, T, true> {
+    /// As [`put`](Self::put), with a buffer that the request owns until
+    /// [`wait`](Request::wait) gives it back.
+    ///
+    /// Completion of the request is local: the data is at the target after a flush. The request
+    /// may be waited for after the epoch, and dropped or forgotten without harm (MPI 4.1, section
+    /// 12.3.5).
+    pub fn rput<B: OriginBuffer>(
+        &self,
+        target: Rank,
+        disp: u64,
+        origin: B,
+    ) -> Result<Request<'w, T, B>, RmaError> {
+        Request::put::<true>(self.window, target, disp, origin)
+    }
+
+    /// As [`get`](Self::get), into a buffer that the request owns until [`wait`](Request::wait)
+    /// gives it back, filled.
+    pub fn rget<B: OriginBuffer>(
+        &self,
+        target: Rank,
+        disp: u64,
+        origin: B,
+    ) -> Result<Request<'w, T, B>, RmaError> {
+        Request::get::<true>(self.window, target, disp, origin)
+    }
+}

@@ -1,0 +1,125 @@
+//! Active target synchronisation by fences (MPI 4.1, section 12.5.1).
+use super::{Access, LOCK_ALL};
+use crate::error::RmaError;
+use crate::transport::Transport;
+use crate::window::Window;
+use core::ops::{BitOr, Deref};
+use core::sync::atomic::{Ordering::AcqRel, Ordering::Acquire};
+
+/// What a program promises about an epoch (MPI 4.1, section 12.5.5). Join several with `|`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Assert(u32);
+
+impl Assert {
+    /// Nothing.
+    pub const NONE: Self = Self(0);
+    /// Fence: this rank issued no operation since the last fence. Same at all ranks.
+    pub const NO_PRECEDE: Self = Self(1);
+    /// Fence: no operation follows; only [`Fence::end`] gives it.
+    pub const NO_SUCCEED: Self = Self(2);
+    /// Fence: this rank's part was not stored to since the last synchronisation.
+    pub const NO_STORE: Self = Self(4);
+    /// Fence: nobody puts to this rank's part until the next fence.
+    pub const NO_PUT: Self = Self(8);
+    /// Lock: no other rank holds or asks for a conflicting lock, so none need be taken.
+    pub const NO_CHECK: Self = Self(16);
+
+    /// Whether all promises of `other` are among these.
+    pub fn contains(self, other: Self) -> bool {
+        self.0 & other.0 == other.0
+    }
+}
+
+impl BitOr for Assert {
+    type Output = Self;
+
+    fn bitor(self, other: Self) -> Self {
+        Self(self.0 | other.0)
+    }
+}
+
+/// An open fence epoch: operations to every rank are allowed, on every rank.
+///
+/// [`next`](Self::next) ends it and opens another, [`end`](Self::end) ends it. Dropping the guard
+/// only says that this rank issues nothing more: the operations are complete after the next fence.
+#[must_use = "operations are methods of the guard"]
+pub struct Fence<'w, T: Transport> {
+    access: Access<'w, T, false>,
+}
+
+impl<T: Transport> Window<T> {
+    /// Ends the fence epoch, if there is one, and opens the next. **Collective.**
+    ///
+    /// On return every operation that any rank issued before is complete, at its origin and at its
+    /// target.
+    ///
+    /// # Errors
+    ///
+    /// [`RmaError::EpochOpen`] if this rank holds a lock, [`RmaError::WrongAssert`] if the asserts
+    /// are not a fence's, [`RmaError::PeerFailed`] and its like if a rank is gone.
+    pub fn fence(&self, asserts: Assert) -> Result<Fence<'_, T>, RmaError> {
+        let wrong = |assert, why| RmaError::WrongAssert { window: self.id(), assert, why };
+        if asserts.contains(Assert::NO_SUCCEED) {
+            return Err(wrong("NO_SUCCEED", "the guard returned allows operations; use end()"));
+        }
+        if asserts.contains(Assert::NO_CHECK) {
+            return Err(wrong("NO_CHECK", "it belongs to locks"));
+        }
+        if asserts.contains(Assert::NO_PRECEDE) && !self.far.is_idle() {
+            return Err(wrong("NO_PRECEDE", "operations of this rank are in flight"));
+        }
+        self.synchronise("a fence")?;
+        // pairs with the Acquire load in `open_epoch`.
+        self.epoch.word.fetch_add(1, AcqRel);
+        Ok(Fence { access: Access::new(self) })
+    }
+
+    fn synchronise(&self, asked: &'static str) -> Result<(), RmaError> {
+        // pairs with the AcqRel changes of the word. Fence guards may be open: that is the epoch
+        // that ends here.
+        if self.epoch.word.load(Acquire) & LOCK_ALL != 0 || self.any_held() {
+            self.refuse_if_open(asked)?;
+        }
+        self.flush_all()?;
+        self.barrier()
+    }
+}
+
+impl<'w, T: Transport> Fence<'w, T> {
+    /// Ends this epoch and opens the next. **Collective.** See [`Window::fence`].
+    pub fn next(self, asserts: Assert) -> Result<Self, RmaError> {
+        let window = self.access.window();
+        drop(self);
+        window.fence(asserts)
+    }
+
+    /// Ends this epoch and opens none. **Collective.**
+    ///
+    /// # Errors
+    ///
+    /// [`RmaError::WrongAssert`] if another guard of this window is alive on this rank.
+    pub fn end(self) -> Result<(), RmaError> {
+        let window = self.access.window();
+        drop(self);
+        if window.open_epoch() == Some("a fence epoch") {
+            let (assert, why) = ("NO_SUCCEED", "another fence guard of this window is alive");
+            return Err(RmaError::WrongAssert { window: window.id(), assert, why });
+        }
+        window.synchronise("the end of a fence epoch")
+    }
+}
+
+impl<'w, T: Transport> Deref for Fence<'w, T> {
+    type Target = Access<'w, T, false>;
+
+    fn deref(&self) -> &Self::Target {
+        &self.access
+    }
+}
+
+impl<T: Transport> Drop for Fence<'_, T> {
+    fn drop(&mut self) {
+        // pairs with the Acquire load in `open_epoch`.
+        self.access.window().epoch.word.fetch_sub(1, AcqRel);
+    }
+}

@@ -1,0 +1,210 @@
+//! A passive epoch to one target (MPI 4.1, section 12.5.3).
+use super::{Access, Assert, LOCK_ALL};
+use crate::element::{AtomicElement, Element};
+use crate::error::RmaError;
+use crate::memory::target::held;
+use crate::ops::{Op, Ops, OriginBuffer, Request};
+use crate::protocol::lock::Mode;
+use crate::rank::Rank;
+use crate::transport::Transport;
+use crate::window::Window;
+use core::mem;
+use core::sync::atomic::Ordering::Acquire;
+
+/// Whether others may hold the lock at the same time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum LockKind {
+    /// Others that hold it shared may.
+    Shared,
+    /// Nobody else may.
+    Exclusive,
+}
+
+impl LockKind {
+    fn mode(self) -> Mode {
+        match self {
+            Self::Shared => Mode::Shared,
+            Self::Exclusive => Mode::Exclusive,
+        }
+    }
+}
+
+/// A lock on one target.
+///
+/// [`unlock`](Self::unlock) reports errors that dropping the guard would swallow. Forgetting the
+/// guard leaves the lock held.
+#[must_use = "the epoch ends when the guard is dropped"]
+pub struct Lock<'w, T: Transport> {
+    access: Access<'w, T, false>,
+    target: Rank,
+    /// `None` if no lock was taken.
+    mode: Option<Mode>,
+}
+
+impl<T: Transport> Window<T> {
+    /// Locks the part of `target`, waiting in line behind those who asked before.
+    ///
+    /// A rank may hold locks of several targets. Locking [`Rank::NULL`] does nothing.
+    ///
+    /// # Errors
+    ///
+    /// [`RmaError::AlreadyLocked`] if this rank holds that lock, [`RmaError::EpochOpen`] if it has
+    /// an epoch of another kind open, [`RmaError::NoSuchRank`].
+    #[inline]
+    pub fn lock(&self, target: Rank, kind: LockKind) -> Result<Lock<'_, T>, RmaError> {
+        self.lock_with(target, kind, Assert::NONE)
+    }
+
+    /// As [`lock`](Self::lock); with [`Assert::NO_CHECK`] no lock is taken.
+    #[inline]
+    pub fn lock_with(
+        &self,
+        target: Rank,
+        kind: LockKind,
+        asserts: Assert,
+    ) -> Result<Lock<'_, T>, RmaError> {
+        let no_check = self.check_lock_asserts(asserts)?;
+        // pairs with the AcqRel changes of the word in `fence` and `lock_all`.
+        let word = self.epoch.word.load(Acquire);
+        if word != 0 {
+            let open = if word & LOCK_ALL != 0 { "a lock_all epoch" } else { "a fence epoch" };
+            return Err(RmaError::EpochOpen { window: self.id(), asked: "a lock", open });
+        }
+        let access = Access::new(self);
+        if target == Rank::NULL {
+            return Ok(Lock { access, target, mode: None });
+        }
+        if self.targets.is_empty() && target.0 < self.ranks() {
+            // Far: nothing to map.
+        } else {
+            self.reach(target)?;
+        }
+        if self.held(target) != held::NOT {
+            return Err(RmaError::AlreadyLocked { window: self.id(), target });
+        }
+        let mode = (!no_check).then_some(kind.mode());
+        if let Some(mode) = mode {
+            self.acquire(target, mode)?;
+        }
+        self.set_held(target, held::BY_LOCK);
+        Ok(Lock { access, target, mode })
+    }
+
+    #[inline(always)]
+    pub(super) fn check_lock_asserts(&self, asserts: Assert) -> Result<bool, RmaError> {
+        if asserts == Assert::NONE {
+            return Ok(false);
+        }
+        if asserts == Assert::NO_CHECK {
+            return Ok(true);
+        }
+        let (assert, why) = ("of a fence", "a lock takes NO_CHECK only");
+        Err(RmaError::WrongAssert { window: self.id(), assert, why })
+    }
+}
+
+impl<'w, T: Transport> Lock<'w, T> {
+    /// The target.
+    pub fn target(&self) -> Rank {
+        self.target
+    }
+
+    /// See [`Access::put`].
+    #[inline]
+    pub fn put<E: Element>(&self, disp: u64, origin: &[E]) -> Result<(), RmaError> {
+        self.access.put(self.target, disp, origin)
+    }
+
+    /// See [`Access::get`].
+    #[inline]
+    pub fn get<E: Element>(&self, disp: u64, origin: &mut [E]) -> Result<(), RmaError> {
+        self.access.get(self.target, disp, origin)
+    }
+
+    /// See [`Access::fetch_and_op`].
+    #[inline]
+    pub fn fetch_and_op<E: AtomicElement>(
+        &self,
+        disp: u64,
+        op: Op,
+        operand: E,
+    ) -> Result<E, RmaError> {
+        self.access.fetch_and_op(self.target, disp, op, operand)
+    }
+
+    /// See [`Access::compare_and_swap`].
+    #[inline]
+    pub fn compare_and_swap<E: AtomicElement>(
+        &self,
+        disp: u64,
+        compare: E,
+        swap: E,
+    ) -> Result<E, RmaError> {
+        self.access.compare_and_swap(self.target, disp, compare, swap)
+    }
+
+    /// See [`LockAll::rput`](crate::LockAll).
+    pub fn rput<B: OriginBuffer>(
+        &self,
+        disp: u64,
+        origin: B,
+    ) -> Result<Request<'w, T, B>, RmaError> {
+        Request::put::<false>(self.access.window(), self.target, disp, origin)
+    }
+
+    /// See [`LockAll::rget`](crate::LockAll).
+    pub fn rget<B: OriginBuffer>(
+        &self,
+        disp: u64,
+        origin: B,
+    ) -> Result<Request<'w, T, B>, RmaError> {
+        Request::get::<false>(self.access.window(), self.target, disp, origin)
+    }
+
+    /// See [`Access::ops`]. Operations of the scope name their target: the locked one only.
+    pub fn ops<'env, F, R>(&'env self, scope: F) -> Result<R, RmaError>
+    where
+        F: for<'scope> FnOnce(&'scope Ops<'scope, 'env, T, false>) -> R,
+    {
+        Ops::run(self.access.window(), Some(self.target), scope)
+    }
+
+    /// Returns when every operation is complete at the target. Your buffers were yours before.
+    #[inline]
+    pub fn flush(&self) -> Result<(), RmaError> {
+        self.access.window().flush(self.target)
+    }
+
+    /// Returns when the buffers of operations are yours: at once, because operations outside an
+    /// [`ops`](Self::ops) scope are locally complete when they return.
+    #[inline]
+    pub fn flush_local(&self) -> Result<(), RmaError> {
+        Ok(())
+    }
+
+    /// Ends the epoch: every operation is complete at the target.
+    #[inline]
+    pub fn unlock(self) -> Result<(), RmaError> {
+        let (window, target, mode) = (self.access.window(), self.target, self.mode);
+        mem::forget(self);
+        Self::close(window, target, mode)
+    }
+
+    #[inline]
+    fn close(window: &Window<T>, target: Rank, mode: Option<Mode>) -> Result<(), RmaError> {
+        if target == Rank::NULL {
+            return Ok(());
+        }
+        let flushed = if window.targets.is_empty() { window.flush(target) } else { Ok(()) };
+        window.set_held(target, held::NOT);
+        let released = mode.map_or(Ok(()), |mode| window.release(target, mode));
+        flushed.and(released)
+    }
+}
+
+impl<T: Transport> Drop for Lock<'_, T> {
+    fn drop(&mut self) {
+        // `unlock` is for those who want to know.
+        _ = Self::close(self.access.window(), self.target, self.mode);
+    }
+}

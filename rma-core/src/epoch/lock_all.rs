@@ -1,0 +1,134 @@
+//! A passive epoch to all targets (MPI 4.1, section 12.5.3).
+use super::{Access, Assert, LOCK_ALL, NO_CHECK};
+use crate::error::RmaError;
+use crate::memory::target::held;
+use crate::protocol::lock::Mode;
+use crate::rank::Rank;
+use crate::transport::Transport;
+use crate::window::Window;
+use core::mem;
+use core::ops::Deref;
+use core::sync::atomic::{Ordering::AcqRel, Ordering::Acquire};
+use std::sync::PoisonError;
+
+/// A shared lock on every target.
+///
+/// The lock of this rank is taken at once, that of another rank at the first operation to it: an
+/// epoch takes as many locks as it has targets. [`unlock`](Self::unlock) reports errors that
+/// dropping the guard would swallow. Forgetting the guard leaves the locks held.
+#[must_use = "the epoch ends when the guard is dropped"]
+pub struct LockAll<'w, T: Transport> {
+    access: Access<'w, T, true>,
+}
+
+impl<T: Transport> Window<T> {
+    /// Opens an epoch to all targets, sharing it with others. Not collective.
+    ///
+    /// # Errors
+    ///
+    /// [`RmaError::EpochOpen`] if another epoch of this window is open on this rank.
+    #[inline]
+    pub fn lock_all(&self) -> Result<LockAll<'_, T>, RmaError> {
+        self.lock_all_with(Assert::NONE)
+    }
+
+    /// As [`lock_all`](Self::lock_all); with [`Assert::NO_CHECK`] no lock is taken.
+    #[inline]
+    pub fn lock_all_with(&self, asserts: Assert) -> Result<LockAll<'_, T>, RmaError> {
+        let no_check = self.check_lock_asserts(asserts)?;
+        self.refuse_if_open("lock_all")?;
+        let word = if no_check { LOCK_ALL | NO_CHECK } else { LOCK_ALL };
+        // pairs with the Acquire load in `open_epoch`.
+        if self.epoch.word.compare_exchange(0, word, AcqRel, Acquire).is_err() {
+            self.refuse_if_open("lock_all")?;
+        }
+        let epoch = LockAll { access: Access::new(self) };
+        self.admit_cold(self.rank())?;
+        Ok(epoch)
+    }
+
+    /// Takes what the first operation to a target in this epoch needs.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn admit_cold(&self, target: Rank) -> Result<(), RmaError> {
+        if self.targets.get(target).is_some() {
+            self.reach(target)?;
+        }
+        // pairs with the AcqRel changes of the word in `lock_all_with`.
+        if self.epoch.word.load(Acquire) & NO_CHECK == 0 {
+            // Two threads may both come here: then the lock is taken twice, and released twice.
+            self.acquire(target, Mode::Shared)?;
+            self.epoch.taken.lock().unwrap_or_else(PoisonError::into_inner).push(target);
+        } else {
+            self.epoch.taken.lock().unwrap_or_else(PoisonError::into_inner).push(target);
+        }
+        self.set_held(target, held::BY_LOCK_ALL);
+        Ok(())
+    }
+
+    fn unlock_all(&self) -> Result<(), RmaError> {
+        let flushed = self.flush_all();
+        let mut taken = self.epoch.taken.lock().unwrap_or_else(PoisonError::into_inner);
+        let targets = mem::take(&mut *taken);
+        drop(taken);
+        // pairs with the AcqRel changes of the word in `lock_all_with`.
+        let no_check = self.epoch.word.load(Acquire) & NO_CHECK != 0;
+        targets.iter().for_each(|target| self.set_held(*target, held::NOT));
+        let release = |target| if no_check { Ok(()) } else { self.release(target, Mode::Shared) };
+        let released = targets.into_iter().map(release).fold(flushed, |all, one| all.and(one));
+        // pairs with the Acquire load in `open_epoch`.
+        self.epoch.word.fetch_and(!(LOCK_ALL | NO_CHECK), AcqRel);
+        released
+    }
+}
+
+impl<T: Transport> LockAll<'_, T> {
+    /// Returns when every operation to `target` is complete there. Your buffers were yours before.
+    #[inline]
+    pub fn flush(&self, target: Rank) -> Result<(), RmaError> {
+        self.access.window().flush(target)
+    }
+
+    /// As [`flush`](Self::flush), for all targets.
+    #[inline]
+    pub fn flush_all(&self) -> Result<(), RmaError> {
+        self.access.window().flush_all()
+    }
+
+    /// Returns when the buffers of operations to `target` are yours: at once, because operations
+    /// outside an [`ops`](Access::ops) scope are locally complete when they return.
+    #[inline]
+    pub fn flush_local(&self, target: Rank) -> Result<(), RmaError> {
+        self.access.window().flush_local(target)
+    }
+
+    /// As [`flush_local`](Self::flush_local), for all targets.
+    #[inline]
+    pub fn flush_local_all(&self) -> Result<(), RmaError> {
+        Ok(())
+    }
+
+    /// Ends the epoch: every operation is complete at its target.
+    #[inline]
+    pub fn unlock(self) -> Result<(), RmaError> {
+        let window = self.access.window();
+        mem::forget(self);
+        window.unlock_all()
+    }
+}
+
+impl<'w, T: Transport> Deref for LockAll<'w, T> {
+    type Target = Access<'w, T, true>;
+
+    #[inline(always)]
+    fn deref(&self) -> &Self::Target {
+        &self.access
+    }
+}
+
+impl<T: Transport> Drop for LockAll<'_, T> {
+    fn drop(&mut self) {
+        // `unlock` is for those who want to know.
+        _ = self.access.window().unlock_all();
+    }
+}

@@ -1,0 +1,390 @@
+//! Errors. Those of the data path are `Copy` and small; each names rank, window, range, remedy.
+use crate::group::Group;
+use crate::rank::Rank;
+use crate::transport::{AllocateError, ImportError, WorldRank};
+use crate::window::WindowId;
+
+/// MPI's error classes, as far as they apply.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum ErrorClass {
+    /// `MPI_ERR_RANK`
+    Rank,
+    /// `MPI_ERR_ROOT`
+    Root,
+    /// `MPI_ERR_RMA_RANGE`
+    RmaRange,
+    /// `MPI_ERR_RMA_SYNC`
+    RmaSync,
+    /// `MPI_ERR_RMA_SHARED`
+    RmaShared,
+    /// `MPI_ERR_DISP`
+    Disp,
+    /// `MPI_ERR_SIZE`
+    Size,
+    /// `MPI_ERR_COUNT`
+    Count,
+    /// `MPI_ERR_OP`
+    Op,
+    /// `MPI_ERR_TYPE`
+    Type,
+    /// `MPI_ERR_ASSERT`
+    Assert,
+    /// `MPI_ERR_NO_MEM`
+    NoMem,
+    /// `MPI_ERR_PROC_FAILED` of the fault-tolerance proposal
+    ProcFailed,
+    /// `MPI_ERR_OTHER`
+    Other,
+}
+
+/// Why an operation on a window, or the synchronisation of one, failed. Nothing was written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum RmaError {
+    /// The range lies outside the target's part of the window.
+    #[error(
+        "{len} bytes at displacement {disp} (unit {disp_unit}) lie outside window {window} at rank \
+         {target}, which holds {size} bytes there; shorten the transfer or allocate more"
+    )]
+    OutOfRange {
+        /// Window.
+        window: WindowId,
+        /// Target.
+        target: Rank,
+        /// Displacement, in the target's units.
+        disp: u64,
+        /// The target's displacement unit, in bytes.
+        disp_unit: u32,
+        /// Length of the access, in bytes.
+        len: u64,
+        /// Size of the target's part, in bytes.
+        size: u64,
+    },
+    /// The target rank does not exist.
+    #[error("rank {target} is not in the group of window {window}; ranks are 0 to {last}")]
+    NoSuchRank {
+        /// Window.
+        window: WindowId,
+        /// Target.
+        target: Rank,
+        /// The highest rank there is.
+        last: Rank,
+    },
+    /// An atomic operation on an address that its type cannot have.
+    #[error(
+        "displacement {disp} of window {window} at rank {target} is not aligned to the {width} \
+         bytes of the element; atomics need natural alignment"
+    )]
+    Misaligned {
+        /// Window.
+        window: WindowId,
+        /// Target.
+        target: Rank,
+        /// Displacement, in the target's units.
+        disp: u64,
+        /// Size of the element, in bytes.
+        width: u32,
+    },
+    /// An epoch of another kind is open on this rank.
+    #[error("window {window}: {asked} while {open} is open on this rank; end that first")]
+    EpochOpen {
+        /// Window.
+        window: WindowId,
+        /// What was asked for.
+        asked: &'static str,
+        /// What is open.
+        open: &'static str,
+    },
+    /// The target is locked by this rank already.
+    #[error("window {window}: rank {target} is locked by this rank already; unlock it first")]
+    AlreadyLocked {
+        /// Window.
+        window: WindowId,
+        /// Target.
+        target: Rank,
+    },
+    /// The target of an operation is not the one that the epoch's lock is for.
+    #[error("window {window}: rank {target} is not locked by this epoch, which is for {locked}")]
+    NotLocked {
+        /// Window.
+        window: WindowId,
+        /// Target.
+        target: Rank,
+        /// The rank that is locked.
+        locked: Rank,
+    },
+    /// Another rank refused: it has an epoch open that this rank has not.
+    #[error(
+        "window {window}: rank {by} has an epoch open; every rank must end its epochs before {asked}"
+    )]
+    RefusedBy {
+        /// Window.
+        window: WindowId,
+        /// Who.
+        by: Rank,
+        /// What was asked for.
+        asked: &'static str,
+    },
+    /// Asserts that contradict the state of the window.
+    #[error("window {window}: assert {assert} is wrong here: {why}")]
+    WrongAssert {
+        /// Window.
+        window: WindowId,
+        /// The assert.
+        assert: &'static str,
+        /// Why it is wrong.
+        why: &'static str,
+    },
+    /// A process of the job failed; what was in flight may or may not have happened.
+    #[error("window {window}: rank {world} of the job failed during {what}; results are lost")]
+    PeerFailed {
+        /// Window.
+        window: WindowId,
+        /// Who failed, counted in the job.
+        world: WorldRank,
+        /// What this rank did.
+        what: &'static str,
+    },
+    /// The peer left the job in order and cannot answer any more.
+    #[error(
+        "window {window}: rank {world} of the job has left, so {what} can never end; keep the \
+         universe alive until its peers are done (finalize does)"
+    )]
+    PeerLeft {
+        /// Window.
+        window: WindowId,
+        /// Who left, counted in the job.
+        world: WorldRank,
+        /// What this rank did.
+        what: &'static str,
+    },
+    /// The deadline of the job's configuration passed.
+    #[error("window {window}: {what} did not end within the wait timeout; is a peer stuck?")]
+    Timeout {
+        /// Window.
+        window: WindowId,
+        /// What this rank did.
+        what: &'static str,
+    },
+    /// The peer's memory could not be mapped.
+    #[error("window {window}: {error}")]
+    Import {
+        /// Window.
+        window: WindowId,
+        /// Why.
+        error: ImportError,
+    },
+    /// The target no longer has the window.
+    #[error("window {window} is freed at rank {target}; free it only when all ranks are done")]
+    Freed {
+        /// Window.
+        window: WindowId,
+        /// Target.
+        target: Rank,
+    },
+    /// Load and store do not reach the target's memory.
+    #[error("window {window}: memory of rank {target} is not reachable by load and store here")]
+    NotShared {
+        /// Window.
+        window: WindowId,
+        /// Target.
+        target: Rank,
+    },
+}
+
+const _: () = assert!(size_of::<Result<(), RmaError>>() <= 64);
+
+impl RmaError {
+    /// The MPI error class.
+    pub fn class(&self) -> ErrorClass {
+        match self {
+            Self::OutOfRange { .. } => ErrorClass::RmaRange,
+            Self::NoSuchRank { .. } => ErrorClass::Rank,
+            Self::Misaligned { .. } => ErrorClass::Disp,
+            Self::EpochOpen { .. }
+            | Self::AlreadyLocked { .. }
+            | Self::NotLocked { .. }
+            | Self::RefusedBy { .. }
+            | Self::Freed { .. } => ErrorClass::RmaSync,
+            Self::WrongAssert { .. } => ErrorClass::Assert,
+            Self::PeerFailed { .. } | Self::PeerLeft { .. } => ErrorClass::ProcFailed,
+            Self::Timeout { .. } => ErrorClass::Other,
+            Self::Import { .. } | Self::NotShared { .. } => ErrorClass::RmaShared,
+        }
+    }
+}
+
+/// Why a collective operation of a communicator failed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum CollectiveError {
+    /// The root does not exist.
+    #[error("{what}: root {root} is not in the communicator; ranks are 0 to {last}")]
+    NoSuchRoot {
+        /// Operation.
+        what: &'static str,
+        /// Root.
+        root: Rank,
+        /// The highest rank there is.
+        last: Rank,
+    },
+    /// Ranks passed different lengths.
+    #[error(
+        "{what}: rank {from} contributed {got} bytes where this rank expected {expected}; pass \
+         the same count everywhere, or use the v variant"
+    )]
+    LengthMismatch {
+        /// Operation.
+        what: &'static str,
+        /// Whose contribution differs.
+        from: Rank,
+        /// Bytes expected.
+        expected: u64,
+        /// Bytes received.
+        got: u64,
+    },
+    /// A count of elements that the operation cannot take.
+    #[error("{what}: {got} elements cannot be dealt to {ranks} ranks; pass {rule}")]
+    WrongCount {
+        /// Operation.
+        what: &'static str,
+        /// Elements passed.
+        got: u64,
+        /// Ranks of the communicator.
+        ranks: u32,
+        /// What is allowed.
+        rule: &'static str,
+    },
+    /// A contribution larger than a message may be.
+    #[error("{what}: {bytes} bytes to one rank exceed the limit of {limit}; send it in parts")]
+    TooLarge {
+        /// Operation.
+        what: &'static str,
+        /// Bytes asked.
+        bytes: u64,
+        /// Limit.
+        limit: u64,
+    },
+    /// A process of the job failed.
+    #[error("{what}: rank {world} of the job failed")]
+    PeerFailed {
+        /// Operation.
+        what: &'static str,
+        /// Who, counted in the job.
+        world: WorldRank,
+    },
+    /// A process that this rank waits for has left.
+    #[error(
+        "{what}: rank {world} of the job has left without taking part; all ranks of a \
+         communicator must call its collective operations in the same order"
+    )]
+    PeerLeft {
+        /// Operation.
+        what: &'static str,
+        /// Who, counted in the job.
+        world: WorldRank,
+    },
+    /// The deadline of the job's configuration passed.
+    #[error("{what} did not end within the wait timeout; is a peer stuck?")]
+    Timeout {
+        /// Operation.
+        what: &'static str,
+    },
+    /// Memory for the communicator's own words could not be had.
+    #[error("memory of a communicator: {0}")]
+    Allocate(#[from] AllocateError),
+    /// A peer's words could not be mapped.
+    #[error("memory of a communicator: {0}")]
+    Import(#[from] ImportError),
+    /// A peer's message does not parse.
+    #[error("{what}: rank {from} sent a message that does not parse")]
+    Malformed {
+        /// Operation.
+        what: &'static str,
+        /// Who.
+        from: Rank,
+    },
+    /// A float was given to an operation on bits.
+    #[error("{what}: {op} is not defined on floating-point numbers")]
+    WrongOp {
+        /// Operation.
+        what: &'static str,
+        /// Name of the reduction.
+        op: &'static str,
+    },
+}
+
+impl CollectiveError {
+    /// The MPI error class.
+    pub fn class(&self) -> ErrorClass {
+        match self {
+            Self::NoSuchRoot { .. } => ErrorClass::Root,
+            Self::LengthMismatch { .. } | Self::WrongCount { .. } | Self::TooLarge { .. } => {
+                ErrorClass::Count
+            }
+            Self::PeerFailed { .. } | Self::PeerLeft { .. } => ErrorClass::ProcFailed,
+            Self::WrongOp { .. } => ErrorClass::Op,
+            Self::Allocate(_) => ErrorClass::NoMem,
+            Self::Import(_) | Self::Timeout { .. } | Self::Malformed { .. } => ErrorClass::Other,
+        }
+    }
+}
+
+/// Why a window could not be made. Every rank of the communicator gets an error, and nothing of
+/// the window remains.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum WindowError {
+    /// `count × disp_unit` is not a number of bytes.
+    #[error("a window of {count} units of {disp_unit} bytes overflows; pass a smaller count")]
+    SizeOverflow {
+        /// Units.
+        count: u64,
+        /// Bytes a unit.
+        disp_unit: u64,
+    },
+    /// A displacement unit of zero, or beyond 32 bits.
+    #[error("a displacement unit of {0} bytes; pass 1 to {max}", max = u32::MAX)]
+    DispUnit(u64),
+    /// There is not enough memory, or the system refused it.
+    #[error("window memory at rank {rank}: {error}")]
+    Allocate {
+        /// Who could not allocate.
+        rank: Rank,
+        /// Why.
+        error: AllocateError,
+    },
+    /// Another rank of the communicator could not make its part.
+    #[error(
+        "rank {0} could not make its part of the window; its own error says why, and no rank keeps \
+         a part"
+    )]
+    Peer(Rank),
+    /// The communicator spans memory that load and store do not reach.
+    #[error(
+        "a shared window needs a communicator whose ranks share memory, and ranks {0} do not; \
+         make one with split_by_node"
+    )]
+    NotShared(Group),
+    /// Communication during creation failed.
+    #[error("creating a window: {0}")]
+    Collective(#[from] CollectiveError),
+    /// A peer's part could not be mapped.
+    #[error("creating a window: {0}")]
+    Import(#[from] ImportError),
+}
+
+impl WindowError {
+    /// The MPI error class.
+    pub fn class(&self) -> ErrorClass {
+        match self {
+            Self::SizeOverflow { .. } => ErrorClass::Size,
+            Self::DispUnit(_) => ErrorClass::Disp,
+            Self::Allocate { .. } => ErrorClass::NoMem,
+            Self::Peer(_) => ErrorClass::Other,
+            Self::NotShared(_) | Self::Import(_) => ErrorClass::RmaShared,
+            Self::Collective(error) => error.class(),
+        }
+    }
+}

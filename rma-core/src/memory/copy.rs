@@ -1,0 +1,255 @@
+//! Copies between private memory and window memory.
+//!
+//! The model of every function here is *one relaxed atomic access per byte, in any order*: a
+//! racing reader may see torn data but never undefined behaviour.
+//!
+//! - under Miri, and on machines other than x86-64: literally `AtomicU8`;
+//! - on x86-64: moves in inline assembly up to 64 bytes, an opaque call of the C library's
+//!   `memcpy` above, and non-temporal stores from [`NON_TEMPORAL_MIN`] on. All three are opaque to
+//!   the compiler and bytewise (or wider) in the machine. (`rep movsb` loses 3x at 256 bytes, a
+//!   loop of `AtomicU64` 2x to 5x from 1 KiB on.)
+#![allow(unsafe_code)]
+
+/// From this length on, in bytes, copies bypass the caches: the data would not fit there anyway.
+pub(crate) const NON_TEMPORAL_MIN: usize = 6 << 20;
+
+/// Copies `len` bytes; one side is window memory, the other private memory or window memory.
+///
+/// # Safety
+///
+/// `from..from+len` is readable, `to..to+len` is writable, both are mapped, and they do not
+/// overlap. Private memory among them is not accessed by anybody else during the call.
+#[inline(always)]
+pub(crate) unsafe fn copy(to: *mut u8, from: *const u8, len: usize) {
+    #[cfg(all(target_arch = "x86_64", not(miri)))]
+    // SAFETY: forwarded to the caller.
+    unsafe {
+        x86::copy(to, from, len);
+    }
+    #[cfg(any(not(target_arch = "x86_64"), miri))]
+    // SAFETY: forwarded to the caller.
+    unsafe {
+        bytewise(to, from, len);
+    }
+}
+
+#[cfg(any(not(target_arch = "x86_64"), miri))]
+unsafe fn bytewise(to: *mut u8, from: *const u8, len: usize) {
+    use core::sync::atomic::{AtomicU8, Ordering::Relaxed};
+    for i in 0..len {
+        // SAFETY: caller: `from + i` is mapped. Which side is private does not matter here: an
+        // atomic access is sound on both.
+        let source = unsafe { from.add(i) };
+        // SAFETY: as above; `u8` is always aligned.
+        let source = unsafe { AtomicU8::from_ptr(source.cast_mut()) };
+        // SAFETY: caller: `to + i` is mapped.
+        let sink = unsafe { to.add(i) };
+        // SAFETY: as above; `u8` is always aligned.
+        let sink = unsafe { AtomicU8::from_ptr(sink) };
+        sink.store(source.load(Relaxed), Relaxed);
+    }
+}
+
+#[cfg(all(target_arch = "x86_64", not(miri)))]
+mod x86 {
+    use super::NON_TEMPORAL_MIN;
+    use core::arch::asm;
+
+    /// One load and one store of a general register.
+    macro_rules! mov {
+        ($to:expr, $from:expr, $class:ident, $modifier:literal) => {
+            // SAFETY: caller: both spans are valid for the width of the register.
+            unsafe {
+                asm!(
+                    concat!("mov {t", $modifier, "}, [{f}]"),
+                    concat!("mov [{d}], {t", $modifier, "}"),
+                    f = in(reg) $from, d = in(reg) $to, t = out($class) _,
+                    options(nostack, preserves_flags)
+                )
+            }
+        };
+    }
+
+    #[inline(always)]
+    pub(super) unsafe fn copy(to: *mut u8, from: *const u8, len: usize) {
+        // With a length known at compile time one arm remains.
+        match len {
+            0 => {}
+            8 => mov!(to, from, reg, ":r"),
+            4 => mov!(to, from, reg, ":e"),
+            // SAFETY: forwarded to the caller.
+            16 => unsafe { ends16(to, from, 16) },
+            // SAFETY: forwarded to the caller.
+            _ => unsafe { any(to, from, len) },
+        }
+    }
+
+    /// Lengths that were not worth inlining.
+    #[inline(never)]
+    unsafe fn any(to: *mut u8, from: *const u8, len: usize) {
+        match len {
+            0 => {}
+            1 => mov!(to, from, reg_byte, ""),
+            // SAFETY: forwarded to the caller; the arm guarantees the length.
+            2..4 => unsafe { ends2(to, from, len) },
+            // SAFETY: as above.
+            4..8 => unsafe { ends4(to, from, len) },
+            // SAFETY: as above.
+            8..16 => unsafe { ends8(to, from, len) },
+            // SAFETY: as above.
+            16..=32 => unsafe { ends16(to, from, len) },
+            // SAFETY: as above.
+            33..=64 => unsafe { ends32(to, from, len) },
+            // SAFETY: forwarded to the caller.
+            NON_TEMPORAL_MIN.. => unsafe { non_temporal(to, from, len) },
+            // SAFETY: forwarded to the caller.
+            _ => unsafe { opaque(to, from, len) },
+        }
+    }
+
+    /// Defines a copy of `n..=2n` bytes: the first `n` and the last `n`, which may overlap. All
+    /// loads come before all stores.
+    macro_rules! ends {
+        ($name:ident, $n:literal, $class:ident, $modifier:literal, $mov:literal) => {
+            #[inline(always)]
+            unsafe fn $name(to: *mut u8, from: *const u8, len: usize) {
+                // SAFETY: caller: `n <= len <= 2n` and both spans are valid for `len` bytes, so
+                // both ends lie inside them.
+                unsafe {
+                    asm!(
+                        concat!($mov, " {a", $modifier, "}, [{f}]"),
+                        concat!($mov, " {b", $modifier, "}, [{f} + {n} - ", $n, "]"),
+                        concat!($mov, " [{d}], {a", $modifier, "}"),
+                        concat!($mov, " [{d} + {n} - ", $n, "], {b", $modifier, "}"),
+                        f = in(reg) from, d = in(reg) to, n = in(reg) len,
+                        a = out($class) _, b = out($class) _,
+                        options(nostack, preserves_flags)
+                    )
+                }
+            }
+        };
+    }
+    ends!(ends2, "2", reg, ":x", "mov");
+    ends!(ends4, "4", reg, ":e", "mov");
+    ends!(ends8, "8", reg, ":r", "mov");
+    ends!(ends16, "16", xmm_reg, "", "movups");
+
+    #[inline(always)]
+    unsafe fn ends32(to: *mut u8, from: *const u8, len: usize) {
+        // SAFETY: caller: `32 <= len <= 64` and both spans are valid for `len` bytes.
+        unsafe {
+            asm!(
+                "movups {a}, [{f}]",
+                "movups {b}, [{f} + 16]",
+                "movups {c}, [{f} + {n} - 32]",
+                "movups {e}, [{f} + {n} - 16]",
+                "movups [{d}], {a}",
+                "movups [{d} + 16], {b}",
+                "movups [{d} + {n} - 32], {c}",
+                "movups [{d} + {n} - 16], {e}",
+                f = in(reg) from, d = in(reg) to, n = in(reg) len,
+                a = out(xmm_reg) _, b = out(xmm_reg) _, c = out(xmm_reg) _, e = out(xmm_reg) _,
+                options(nostack, preserves_flags)
+            )
+        }
+    }
+
+    unsafe extern "C" {
+        fn memcpy(to: *mut u8, from: *const u8, len: usize) -> *mut u8;
+    }
+
+    /// The C library's `memcpy`, called in a way that tells the compiler nothing about it: a plain
+    /// call would be a data race in its eyes.
+    #[inline(always)]
+    unsafe fn opaque(to: *mut u8, from: *const u8, len: usize) {
+        // SAFETY: caller: valid, not overlapping. The stack is aligned for a call because
+        // `nostack` is not given, and everything the C ABI may change is declared changed.
+        unsafe {
+            asm!(
+                "call {memcpy}",
+                memcpy = sym memcpy,
+                inout("rdi") to => _, inout("rsi") from => _, inout("rdx") len => _,
+                clobber_abi("C")
+            )
+        }
+    }
+
+    /// Stores that bypass the caches, 64 bytes a round; the ends by [`opaque`].
+    unsafe fn non_temporal(to: *mut u8, from: *const u8, len: usize) {
+        let head = to.align_offset(64).min(len);
+        let rounds = (len - head) / 64;
+        let body = rounds * 64;
+        // SAFETY: `head <= len`.
+        unsafe { opaque(to, from, head) };
+        let (sink, source) = (to.wrapping_add(head), from.wrapping_add(head));
+        if rounds > 0 {
+            // SAFETY: `body` bytes from `sink` and `source` lie inside the spans; `sink` is
+            // aligned to 64, as the stores demand; `sfence` orders them before what follows.
+            unsafe {
+                asm!(
+                    "2:",
+                    "prefetchnta [{f} + 1024]",
+                    "movups {a}, [{f}]",
+                    "movups {b}, [{f} + 16]",
+                    "movups {c}, [{f} + 32]",
+                    "movups {e}, [{f} + 48]",
+                    "movntps [{d}], {a}",
+                    "movntps [{d} + 16], {b}",
+                    "movntps [{d} + 32], {c}",
+                    "movntps [{d} + 48], {e}",
+                    "add {f}, 64",
+                    "add {d}, 64",
+                    "dec {n}",
+                    "jnz 2b",
+                    "sfence",
+                    f = inout(reg) source => _, d = inout(reg) sink => _, n = inout(reg) rounds => _,
+                    a = out(xmm_reg) _, b = out(xmm_reg) _, c = out(xmm_reg) _, e = out(xmm_reg) _,
+                    options(nostack)
+                )
+            }
+        }
+        let done = head + body;
+        let (sink, source) = (to.wrapping_add(done), from.wrapping_add(done));
+        // SAFETY: `done <= len`: this is the rest of the spans.
+        unsafe { opaque(sink, source, len - done) };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(len: usize, to_offset: usize, from_offset: usize) {
+        let source: Vec<u8> = (0..len + from_offset).map(|i| (i * 7 + 3) as u8).collect();
+        let mut sink = vec![0xEEu8; to_offset + len + 9];
+        // SAFETY: both spans lie inside their vectors, which do not overlap.
+        unsafe { copy(sink.as_mut_ptr().add(to_offset), source.as_ptr().add(from_offset), len) };
+        assert_eq!(sink[to_offset..to_offset + len], source[from_offset..], "length {len}");
+        assert!(sink[..to_offset].iter().all(|b| *b == 0xEE), "wrote before, length {len}");
+        assert!(sink[to_offset + len..].iter().all(|b| *b == 0xEE), "wrote after, length {len}");
+    }
+
+    #[test]
+    fn every_small_length_and_offset() {
+        let lengths = if cfg!(miri) { 70 } else { 300 };
+        for len in 0..lengths {
+            for offset in [0, 1, 3, 8] {
+                check(len, offset, 8 - offset);
+            }
+        }
+    }
+
+    #[test]
+    #[cfg_attr(miri, allow(unused))]
+    fn large_lengths() {
+        let lengths: &[usize] = if cfg!(miri) {
+            &[4096]
+        } else {
+            &[4096, 65_537, NON_TEMPORAL_MIN - 1, NON_TEMPORAL_MIN, NON_TEMPORAL_MIN + 77]
+        };
+        for len in lengths {
+            check(*len, 5, 2);
+            check(*len, 0, 0);
+        }
+    }
+}

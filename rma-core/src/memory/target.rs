@@ -1,0 +1,242 @@
+//! The table of near targets: the one place that turns (target, displacement, length) into an
+//! address. Checked once, then plain arithmetic.
+#![allow(unsafe_code)]
+
+use super::{atomic, copy};
+use crate::element::AtomicElement;
+use crate::memory::block::Block;
+use crate::ops::Op;
+use crate::rank::Rank;
+use core::marker::PhantomData;
+use core::sync::atomic::{
+    AtomicPtr, AtomicU32, Ordering::Acquire, Ordering::Relaxed, Ordering::Release,
+};
+
+/// What an operation needs to know about one near target: half a cache line.
+#[repr(C, align(32))]
+pub(crate) struct Target {
+    /// Null until mapped.
+    base: AtomicPtr<u8>,
+    /// The target's block; null until mapped.
+    block: AtomicPtr<u8>,
+    size: u64,
+    disp_unit: u32,
+    /// How this rank holds the target's lock; see [`held`].
+    held: AtomicU32,
+}
+
+const _: () = assert!(size_of::<Target>() == 32);
+
+/// Values of [`Target::held`].
+pub(crate) mod held {
+    pub(crate) const NOT: u32 = 0;
+    pub(crate) const BY_LOCK: u32 = 1;
+    pub(crate) const BY_LOCK_ALL: u32 = 2;
+}
+
+/// Near targets by rank; empty if the ranks do not share memory.
+pub(crate) struct Targets(Box<[Target]>);
+
+/// Window bytes inside a target's part; the only way to touch them is to copy or atomically.
+pub(crate) struct Span<'w> {
+    at: *mut u8,
+    len: usize,
+    window: PhantomData<&'w Targets>,
+}
+
+impl Targets {
+    /// Of sizes in bytes and displacement units.
+    pub(crate) fn new(parts: impl Iterator<Item = (u64, u32)>) -> Self {
+        Self(
+            parts
+                .map(|(size, disp_unit)| Target {
+                    base: AtomicPtr::default(),
+                    block: AtomicPtr::default(),
+                    size,
+                    disp_unit,
+                    held: AtomicU32::new(held::NOT),
+                })
+                .collect(),
+        )
+    }
+
+    #[inline(always)]
+    pub(crate) fn get(&self, target: Rank) -> Option<&Target> {
+        self.0.get(target.0 as usize)
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &Target> {
+        self.0.iter()
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+}
+
+impl Target {
+    /// Makes the target reachable.
+    ///
+    /// # Safety
+    ///
+    /// `size` bytes from `base` on and `CONTROL_BYTES` from `block` on, aligned to 64, stay mapped
+    /// as long as the table lives. Nobody holds a reference into the former while an operation of
+    /// the table's window is possible.
+    pub(crate) unsafe fn map(&self, base: *mut u8, block: *mut u8) {
+        self.block.store(block, Relaxed);
+        // pairs with the Acquire load in `is_mapped`.
+        self.base.store(base, Release);
+    }
+
+    #[inline(always)]
+    pub(crate) fn is_mapped(&self) -> bool {
+        // pairs with the Release store in `map`.
+        !self.base.load(Acquire).is_null()
+    }
+
+    /// The target's block, if mapped.
+    #[inline(always)]
+    pub(crate) fn block(&self) -> Option<Block<'_>> {
+        // SAFETY: mapped and aligned as long as the table lives (contract of `map`).
+        self.is_mapped().then(|| unsafe { Block::new(self.block.load(Relaxed)) })
+    }
+
+    pub(crate) fn size(&self) -> u64 {
+        self.size
+    }
+
+    pub(crate) fn disp_unit(&self) -> u32 {
+        self.disp_unit
+    }
+
+    #[inline(always)]
+    pub(crate) fn held(&self) -> u32 {
+        // pairs with the Release store in `set_held`: a held target is mapped.
+        self.held.load(Acquire)
+    }
+
+    #[inline(always)]
+    pub(crate) fn set_held(&self, held: u32) {
+        self.held.store(held, Release);
+    }
+
+    /// `len` bytes at `disp`, if they lie inside the part and it is mapped.
+    #[inline(always)]
+    pub(crate) fn span(&self, disp: u64, len: usize) -> Option<Span<'_>> {
+        let offset = disp.checked_mul(u64::from(self.disp_unit))?;
+        let room = self.size.checked_sub(offset)?;
+        // pairs with the Release store in `map`.
+        let base = self.base.load(Acquire);
+        if len as u64 > room || base.is_null() {
+            return None;
+        }
+        // SAFETY: `offset <= size`, and `size` bytes are mapped at `base` (contract of `map`).
+        let at = unsafe { base.add(offset as usize) };
+        Some(Span { at, len, window: PhantomData })
+    }
+}
+
+impl<'w> Span<'w> {
+    /// `len` bytes at `offset` of a rank's own part, as a peer's message names them.
+    ///
+    /// # Safety
+    ///
+    /// `size` bytes from `base` on stay mapped for `'w`, and nobody holds a reference into them.
+    pub(crate) unsafe fn of_part(
+        base: *mut u8,
+        size: u64,
+        offset: u64,
+        len: usize,
+    ) -> Option<Self> {
+        if len as u64 > size.checked_sub(offset)? {
+            return None;
+        }
+        // SAFETY: `offset <= size`.
+        let at = unsafe { base.add(offset as usize) };
+        Some(Self { at, len, window: PhantomData })
+    }
+
+    /// Copies `origin`, of the span's length, into the window.
+    #[inline(always)]
+    pub(crate) fn write(self, origin: &[u8]) {
+        let len = origin.len().min(self.len);
+        // SAFETY: `len` bytes of the span are mapped window memory; `origin` is private memory,
+        // because no reference to window memory exists.
+        unsafe { copy::copy(self.at, origin.as_ptr(), len) }
+    }
+
+    /// Copies the window's bytes into `origin`, of the span's length.
+    #[inline(always)]
+    pub(crate) fn read(self, origin: &mut [u8]) {
+        let len = origin.len().min(self.len);
+        // SAFETY: as `write`, with the roles swapped.
+        unsafe { copy::copy(origin.as_mut_ptr(), self.at, len) }
+    }
+
+    #[inline(always)]
+    fn atomic<E: AtomicElement>(&self) -> Option<*mut u8> {
+        let width = E::KIND.width();
+        (self.len >= width && self.at.addr().is_multiple_of(width)).then_some(self.at)
+    }
+
+    /// `None` if the span is misaligned or too short.
+    #[inline(always)]
+    pub(crate) fn fetch_and_op<E: AtomicElement>(self, op: Op, operand: E) -> Option<E> {
+        let at = self.atomic::<E>()?;
+        // SAFETY: mapped for the width and aligned, as `atomic` checked.
+        Some(unsafe { atomic::fetch_and_op(at, op, operand) })
+    }
+
+    /// `None` if the span is misaligned or too short.
+    #[inline(always)]
+    pub(crate) fn compare_and_swap<E: AtomicElement>(self, compare: E, swap: E) -> Option<E> {
+        let at = self.atomic::<E>()?;
+        // SAFETY: mapped for the width and aligned, as `atomic` checked.
+        Some(unsafe { atomic::compare_and_swap(at, compare, swap) })
+    }
+
+    /// Address and length, for a sealed window.
+    pub(crate) fn into_raw(self) -> (*mut u8, usize) {
+        (self.at, self.len)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn spans_stay_inside_the_part() {
+        let mut memory = [0u64; 4];
+        let targets = Targets::new([(32, 8)].into_iter());
+        let target = targets.get(Rank(0)).unwrap();
+        assert!(target.span(0, 8).is_none(), "not mapped yet");
+        // SAFETY: the memory outlives the table; the block is never asked for.
+        unsafe { target.map(memory.as_mut_ptr().cast(), core::ptr::null_mut()) };
+        assert!(target.span(3, 8).is_some());
+        assert!(target.span(4, 0).is_some());
+        assert!(target.span(3, 9).is_none());
+        assert!(target.span(4, 1).is_none());
+        assert!(target.span(5, 0).is_none());
+        assert!(target.span(u64::MAX, 1).is_none());
+        assert!(target.span(u64::MAX / 8 + 2, 1).is_none(), "the product wraps to 8");
+        assert!(target.span(0, usize::MAX).is_none());
+        target.span(1, 8).unwrap().write(&7u64.to_ne_bytes());
+        assert_eq!(memory, [0, 7, 0, 0]);
+        assert!(targets.get(Rank(1)).is_none());
+    }
+
+    #[test]
+    fn atomics_refuse_misalignment() {
+        let mut memory = [0u64; 2];
+        let targets = Targets::new([(16, 1)].into_iter());
+        let target = targets.get(Rank(0)).unwrap();
+        // SAFETY: the memory outlives the table; the block is never asked for.
+        unsafe { target.map(memory.as_mut_ptr().cast(), core::ptr::null_mut()) };
+        let at = |disp, len| target.span(disp, len).unwrap();
+        assert_eq!(at(4, 8).fetch_and_op(Op::Sum, 1u64), None);
+        assert_eq!(at(4, 4).fetch_and_op(Op::Sum, 1u32), Some(0));
+        assert_eq!(at(8, 4).compare_and_swap(0u64, 1), None, "too short");
+        assert_eq!(at(8, 8).compare_and_swap(0u64, 1), Some(0));
+    }
+}

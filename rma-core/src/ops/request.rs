@@ -1,0 +1,127 @@
+//! Operations that own their buffer.
+#![allow(unsafe_code)]
+
+use crate::completion::{Buffer, Pending};
+use crate::element::Element;
+use crate::error::RmaError;
+use crate::rank::Rank;
+use crate::transport::Transport;
+use crate::window::Window;
+use bytemuck::{cast_slice, cast_slice_mut};
+use std::sync::Arc;
+
+mod sealed {
+    pub trait Sealed {}
+}
+
+/// A buffer on the heap: its elements stay where they are when the value moves.
+///
+/// Implemented for `Vec<E>` and `Box<[E]>`.
+pub trait OriginBuffer: Send + 'static + sealed::Sealed {
+    /// What it holds.
+    type Element: Element;
+    /// The elements.
+    fn elements(&self) -> &[Self::Element];
+    /// The elements, to be written.
+    fn elements_mut(&mut self) -> &mut [Self::Element];
+}
+
+macro_rules! heap_buffers { ($($buffer:ty),*) => { $(
+    impl<E: Element> sealed::Sealed for $buffer {}
+    impl<E: Element> OriginBuffer for $buffer {
+        type Element = E;
+        fn elements(&self) -> &[E] {
+            self
+        }
+        fn elements_mut(&mut self) -> &mut [E] {
+            self
+        }
+    }
+)* } }
+heap_buffers!(Vec<E>, Box<[E]>);
+
+/// An operation under way, and the buffer that it works on.
+///
+/// Dropping or forgetting it is harmless: the buffer then stays with the runtime until the last
+/// answer is there.
+#[must_use = "the buffer comes back from `wait`"]
+pub struct Request<'w, T: Transport, B: OriginBuffer> {
+    window: &'w Window<T>,
+    target: Rank,
+    /// `None` if the operation was complete at once.
+    pending: Option<Arc<Pending>>,
+    // `Some` until `wait` or drop, which end the value.
+    buffer: Option<B>,
+}
+
+impl<'w, T: Transport, B: OriginBuffer> Request<'w, T, B> {
+    pub(crate) fn put<const LAZY: bool>(
+        window: &'w Window<T>,
+        target: Rank,
+        disp: u64,
+        buffer: B,
+    ) -> Result<Self, RmaError> {
+        let origin = cast_slice(buffer.elements());
+        match window.near::<LAZY>(target, disp, origin.len())? {
+            Some(span) => span.write(origin),
+            None => window.put_far_cold::<LAZY>(target, disp, origin)?,
+        }
+        Ok(Self { window, target, pending: None, buffer: Some(buffer) })
+    }
+
+    pub(crate) fn get<const LAZY: bool>(
+        window: &'w Window<T>,
+        target: Rank,
+        disp: u64,
+        mut buffer: B,
+    ) -> Result<Self, RmaError> {
+        let origin = cast_slice_mut(buffer.elements_mut());
+        if let Some(span) = window.near::<LAZY>(target, disp, origin.len())? {
+            span.read(origin);
+            return Ok(Self { window, target, pending: None, buffer: Some(buffer) });
+        }
+        let pending = Arc::default();
+        let at = Buffer { at: origin.as_mut_ptr(), len: origin.len() };
+        // SAFETY: the elements are on the heap (the trait is sealed), owned by `buffer`, which is
+        // from here on only touched when `pending` is done, or given to it by drop. If starting
+        // fails, the drain below takes the address back before `buffer` dies.
+        let started = unsafe { window.start_get_far_cold::<LAZY>(target, disp, at, &pending) };
+        if let Err(error) = started {
+            _ = window.drain("a get", target, &pending);
+            return Err(error);
+        }
+        window.far.add_get(target, &pending);
+        let pending = Some(pending);
+        Ok(Self { window, target, pending, buffer: Some(buffer) })
+    }
+
+    /// Waits until the operation is locally complete and gives the buffer back: to be reused after
+    /// a put, filled after a get.
+    pub fn wait(mut self) -> (B, Result<(), RmaError>) {
+        let result = match &self.pending {
+            Some(pending) => self.window.drain("a request", self.target, pending),
+            None => Ok(()),
+        };
+        (self.buffer.take().expect("taken here only"), result)
+    }
+
+    /// As [`wait`](Self::wait) if the operation is complete; otherwise the request, after some
+    /// progress.
+    pub fn test(self) -> Result<(B, Result<(), RmaError>), Self> {
+        if let Some(pending) = &self.pending {
+            self.window.process().progress();
+            if !pending.is_done() {
+                return Err(self);
+            }
+        }
+        Ok(self.wait())
+    }
+}
+
+impl<T: Transport, B: OriginBuffer> Drop for Request<'_, T, B> {
+    fn drop(&mut self) {
+        if let (Some(pending), Some(buffer)) = (&self.pending, self.buffer.take()) {
+            pending.keep(Box::new(buffer));
+        }
+    }
+}

@@ -1,0 +1,114 @@
+//! Operations that overlap, in a closure scope (the shape of `std::thread::scope`).
+#![allow(unsafe_code)]
+
+use crate::completion::{Buffer, Pending};
+use crate::element::Element;
+use crate::error::RmaError;
+use crate::rank::Rank;
+use crate::transport::Transport;
+use crate::window::Window;
+use bytemuck::{cast_slice, cast_slice_mut};
+use core::marker::PhantomData;
+use std::sync::Arc;
+
+/// Issues operations that overlap; from [`Access::ops`](crate::Access::ops).
+///
+/// Every buffer handed in stays borrowed for `'scope`, and the scope does not end before the
+/// runtime has let go of all of them: forgetting any value inside the closure changes nothing.
+pub struct Ops<'scope, 'env: 'scope, T: Transport, const LAZY: bool> {
+    drain: Drain<'env, T>,
+    only: Option<Rank>,
+    scope: PhantomData<&'scope mut &'scope ()>,
+    env: PhantomData<&'env mut &'env ()>,
+}
+
+/// Waits for the answers on every way out of the scope, unwinding included.
+struct Drain<'env, T: Transport> {
+    window: &'env Window<T>,
+    pending: Arc<Pending>,
+}
+
+impl<T: Transport> Drop for Drain<'_, T> {
+    fn drop(&mut self) {
+        // If that fails, the buffers were taken back: nothing is written to them any more.
+        _ = self.window.drain("a scope of operations", Rank::NULL, &self.pending);
+    }
+}
+
+impl<'env, T: Transport, const LAZY: bool> Ops<'_, 'env, T, LAZY> {
+    /// Runs `scope` with operations to all targets, or to `only` one.
+    pub(crate) fn run<F, R>(
+        window: &'env Window<T>,
+        only: Option<Rank>,
+        scope: F,
+    ) -> Result<R, RmaError>
+    where
+        F: for<'scope> FnOnce(&'scope Ops<'scope, 'env, T, LAZY>) -> R,
+    {
+        let drain = Drain { window, pending: Arc::default() };
+        let ops = Ops { drain, only, scope: PhantomData, env: PhantomData };
+        let result = scope(&ops);
+        window.drain("a scope of operations", Rank::NULL, &ops.drain.pending)?;
+        Ok(result)
+    }
+}
+
+impl<'scope, 'env, T: Transport, const LAZY: bool> Ops<'scope, 'env, T, LAZY> {
+    fn check(&self, target: Rank) -> Result<(), RmaError> {
+        match self.only {
+            Some(only) if target != only && target != Rank::NULL => {
+                Err(RmaError::NotLocked { window: self.drain.window.id(), target, locked: only })
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Starts a put; `origin` is borrowed until the scope ends. Errors as
+    /// [`Access::put`](crate::Access::put).
+    #[inline]
+    pub fn put<E: Element>(
+        &'scope self,
+        target: Rank,
+        disp: u64,
+        origin: &'scope [E],
+    ) -> Result<(), RmaError> {
+        self.check(target)?;
+        let origin = cast_slice(origin);
+        let window = self.drain.window;
+        match window.near::<LAZY>(target, disp, origin.len())? {
+            Some(span) => {
+                span.write(origin);
+                Ok(())
+            }
+            None => window.put_far_cold::<LAZY>(target, disp, origin),
+        }
+    }
+
+    /// Starts a get; `origin` is mutably borrowed until the scope ends, and filled then. Errors as
+    /// [`Access::get`](crate::Access::get).
+    #[inline]
+    pub fn get<E: Element>(
+        &'scope self,
+        target: Rank,
+        disp: u64,
+        origin: &'scope mut [E],
+    ) -> Result<(), RmaError> {
+        self.check(target)?;
+        let origin = cast_slice_mut(origin);
+        let window = self.drain.window;
+        match window.near::<LAZY>(target, disp, origin.len())? {
+            Some(span) => {
+                span.read(origin);
+                Ok(())
+            }
+            None => {
+                let buffer = Buffer { at: origin.as_mut_ptr(), len: origin.len() };
+                let pending = &self.drain.pending;
+                // SAFETY: `origin` is exclusively borrowed for `'scope`, which outlives the
+                // closure that `run` called; `run` drains before it returns, and `Drain` if it
+                // unwinds. `Ops` is only handed out by shared reference: nobody can forget it.
+                unsafe { window.start_get_far_cold::<LAZY>(target, disp, buffer, pending) }
+            }
+        }
+    }
+}

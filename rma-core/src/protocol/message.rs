@@ -1,0 +1,158 @@
+//! Layout of the messages that the core sends: one header for all, little-endian.
+use zerocopy::little_endian::{U32, U64};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
+
+/// Stands before the payload of every message.
+#[derive(Debug, Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+pub(crate) struct Head {
+    kind: u8,
+    /// [`Op`](crate::Op) of an atomic.
+    pub(crate) op: u8,
+    /// [`IntKind`](crate::element::IntKind) of an atomic.
+    pub(crate) int: u8,
+    /// [`Status`] of a reply.
+    status: u8,
+    /// Which message of a communicator.
+    pub(crate) tag: U32,
+    /// Id of the communicator or window.
+    pub(crate) object: U64,
+    /// Where in the window part, or in the payload being assembled, in bytes.
+    pub(crate) offset: U64,
+    /// Length of the whole transfer, in bytes.
+    pub(crate) length: U64,
+    /// Slot of the origin that waits for the reply.
+    pub(crate) slot: U64,
+}
+
+/// What a message is about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+pub(crate) enum Kind {
+    /// A piece of a collective's payload.
+    Collective = 1,
+    /// A piece of a put; answered by [`Done`](Self::Done).
+    Put = 2,
+    /// Asks for bytes; answered by [`Data`](Self::Data).
+    Get = 3,
+    /// Fetch-and-op: operand in the payload; answered by [`Value`](Self::Value).
+    FetchOp = 4,
+    /// Compare-and-swap: compare and swap in the payload; answered by `Value`.
+    CompareSwap = 5,
+    /// Compare-and-swap on a control word; answered by `Value`.
+    ControlSwap = 6,
+    /// Store of a control word; answered by `Done`.
+    ControlStore = 7,
+    /// Load of a control word; answered by `Value`.
+    ControlLoad = 8,
+    /// Asks for size and displacement unit of the target's part; answered by `Value`.
+    Query = 9,
+    /// `length` bytes of a put have arrived.
+    Done = 10,
+    /// A piece of what a get asked for.
+    Data = 11,
+    /// The result of an atomic, or of a query.
+    Value = 12,
+}
+
+const KINDS: [Kind; 12] = [
+    Kind::Collective,
+    Kind::Put,
+    Kind::Get,
+    Kind::FetchOp,
+    Kind::CompareSwap,
+    Kind::ControlSwap,
+    Kind::ControlStore,
+    Kind::ControlLoad,
+    Kind::Query,
+    Kind::Done,
+    Kind::Data,
+    Kind::Value,
+];
+
+/// How the target fared.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+pub(crate) enum Status {
+    /// Done.
+    Ok = 0,
+    /// The range lies outside the target's part; nothing was touched.
+    OutOfRange = 1,
+    /// There is no such window at the target (any more).
+    Freed = 2,
+    /// The request does not make sense.
+    Malformed = 3,
+}
+
+impl Status {
+    pub(crate) fn from_wire(byte: u8) -> Self {
+        match byte {
+            0 => Self::Ok,
+            1 => Self::OutOfRange,
+            2 => Self::Freed,
+            _ => Self::Malformed,
+        }
+    }
+}
+
+impl Head {
+    /// Bytes of the header.
+    pub(crate) const LEN: usize = size_of::<Self>();
+
+    pub(crate) fn new(kind: Kind, object: u64, tag: u32) -> Self {
+        Self {
+            kind: kind as u8,
+            op: 0,
+            int: 0,
+            status: 0,
+            tag: tag.into(),
+            object: object.into(),
+            offset: 0.into(),
+            length: 0.into(),
+            slot: 0.into(),
+        }
+    }
+
+    /// A reply to this message.
+    pub(crate) fn reply(&self, kind: Kind, status: Status) -> Self {
+        Self { kind: kind as u8, status: status as u8, ..*self }
+    }
+
+    pub(crate) fn kind(&self) -> Option<Kind> {
+        KINDS.into_iter().find(|kind| *kind as u8 == self.kind)
+    }
+
+    pub(crate) fn status(&self) -> Status {
+        Status::from_wire(self.status)
+    }
+
+    /// Splits a message into its header and its payload.
+    pub(crate) fn parse(bytes: &[u8]) -> Option<(Self, &[u8])> {
+        Self::read_from_prefix(bytes).ok()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn header_layout_is_fixed() {
+        let mut head = Head::new(Kind::Put, 0x0102, 7);
+        head.slot = 0xAA.into();
+        let bytes = head.as_bytes();
+        assert_eq!(bytes.len(), 40);
+        assert_eq!((bytes[0], bytes[4], bytes[8], bytes[9], bytes[32]), (2, 7, 2, 1, 0xAA));
+    }
+
+    #[test]
+    fn unknown_kinds_and_short_messages_do_not_parse() {
+        for kind in KINDS {
+            assert_eq!(Head::new(kind, 0, 0).kind(), Some(kind));
+        }
+        let mut bytes = Head::new(Kind::Put, 0, 0).as_bytes().to_vec();
+        bytes[0] = 200;
+        assert_eq!(Head::parse(&bytes).and_then(|(head, _)| head.kind()), None);
+        assert!(Head::parse(&bytes[..39]).is_none());
+    }
+}

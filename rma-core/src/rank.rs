@@ -1,0 +1,56 @@
+//! A process, counted inside one communicator.
+use core::fmt;
+
+/// A rank of a communicator or window, 0-based.
+///
+/// Ranks of different communicators name different processes; what a transport counts is a
+/// [`WorldRank`](crate::transport::WorldRank).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Rank(pub u32);
+
+impl Rank {
+    /// The null target: operations on it are no-ops (MPI's `MPI_PROC_NULL`).
+    pub const NULL: Self = Self(u32::MAX);
+
+    /// The rank `distance` after this one on a ring of `size` ranks; negative goes backwards.
+    ///
+    /// `size` 0 gives [`Rank::NULL`].
+    pub fn on_ring(self, distance: i64, size: u32) -> Self {
+        if size == 0 {
+            return Self::NULL;
+        }
+        let sum = i128::from(self.0) + i128::from(distance);
+        Self(u32::try_from(sum.rem_euclid(i128::from(size))).unwrap_or(u32::MAX))
+    }
+}
+
+impl fmt::Display for Rank {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if *self == Self::NULL { f.write_str("NULL") } else { self.0.fmt(f) }
+    }
+}
+
+impl From<Rank> for u64 {
+    fn from(rank: Rank) -> Self {
+        Self::from(rank.0)
+    }
+}
+
+impl From<Rank> for usize {
+    fn from(rank: Rank) -> Self {
+        rank.0 as Self
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ring_wraps_both_ways() {
+        assert_eq!(Rank(3).on_ring(1, 4), Rank(0));
+        assert_eq!(Rank(0).on_ring(-1, 4), Rank(3));
+        assert_eq!(Rank(2).on_ring(-11, 4), Rank(3));
+        assert_eq!(Rank(0).on_ring(1, 0), Rank::NULL);
+    }
+}

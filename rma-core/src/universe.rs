@@ -1,0 +1,221 @@
+//! One rank of one job: its process-wide state, and the handle that users hold.
+use crate::collective::mail::Mail;
+use crate::communicator::Communicator;
+use crate::completion::{Cause, Counters, Slots, Wait, WaitError};
+use crate::error::CollectiveError;
+use crate::protocol::message::{Head, Kind};
+use crate::sync_block::SyncPool;
+use crate::transport::{Outcome, SubmitError, Transport, WorldRank};
+use crate::window::{Graveyard, Registry};
+use core::sync::atomic::{AtomicU32, Ordering::Relaxed};
+use core::time::Duration;
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, PoisonError};
+use zerocopy::IntoBytes;
+
+/// Budgets and deadlines of one rank.
+#[derive(Debug, Clone, Copy)]
+#[non_exhaustive]
+pub struct Config {
+    /// How long any wait may take before it ends in an error; `None` waits for ever.
+    pub wait_timeout: Option<Duration>,
+    /// Far operations that may be outstanding at once; one more waits for a place.
+    pub far_slots: usize,
+    /// Largest payload of a collective to one rank, in bytes.
+    pub collective_bytes: u64,
+    /// Targets whose size and displacement unit are remembered, per window without symmetry.
+    pub target_cache: usize,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self { wait_timeout: None, far_slots: 128, collective_bytes: 1 << 30, target_cache: 64 }
+    }
+}
+
+/// What all handles of one rank share.
+pub(crate) struct Process<T: Transport> {
+    pub(crate) transport: T,
+    pub(crate) config: Config,
+    pub(crate) counters: Counters,
+    pub(crate) mail: Mail,
+    pub(crate) slots: Slots,
+    pub(crate) windows: Registry<T>,
+    pub(crate) sync_blocks: SyncPool<T>,
+    pub(crate) graveyard: Graveyard<T>,
+    /// Replies that a full queue refused. Bounded by what the peers may have outstanding here.
+    outbox: Mutex<VecDeque<(WorldRank, Vec<u8>)>>,
+    next_object: AtomicU32,
+}
+
+impl<T: Transport> Process<T> {
+    /// An id that no other communicator or window of the job has.
+    pub(crate) fn new_object_id(&self) -> u64 {
+        let count = self.next_object.fetch_add(1, Relaxed);
+        u64::from(self.transport.rank().0) << 32 | u64::from(count)
+    }
+
+    /// Sends what waited, handles what has arrived; returns how much that was.
+    pub(crate) fn progress(&self) -> usize {
+        self.send_outbox();
+        let count = self.transport.poll(&mut |from, bytes| self.dispatch(from, bytes));
+        if count > 0 {
+            self.counters.received.fetch_add(count as u64, Relaxed);
+            self.send_outbox();
+            // Another thread of this rank may be asleep until just this came.
+            self.transport.ring(self.transport.rank());
+        }
+        count
+    }
+
+    fn send_outbox(&self) {
+        loop {
+            // One at a time, so that no lock is held while sending.
+            let Some((to, bytes)) = self.outbox().pop_front() else { return };
+            match self.transport.send(to, &bytes, &[]) {
+                Ok(()) => _ = self.counters.sent.fetch_add(1, Relaxed),
+                Err(SubmitError::Again) => {
+                    self.outbox().push_front((to, bytes));
+                    return;
+                }
+                // Nobody is left to read the reply.
+                Err(SubmitError::PeerFailed(_)) => {}
+            }
+        }
+    }
+
+    fn outbox(&self) -> std::sync::MutexGuard<'_, VecDeque<(WorldRank, Vec<u8>)>> {
+        self.outbox.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Sends one message, waiting for room.
+    pub(crate) fn send(
+        &self,
+        to: WorldRank,
+        head: &Head,
+        body: &[u8],
+        wait: Wait,
+    ) -> Result<(), WaitError> {
+        self.wait_until(wait, || match self.transport.send(to, head.as_bytes(), body) {
+            Ok(()) => Some(Ok(())),
+            Err(SubmitError::Again) => None,
+            Err(SubmitError::PeerFailed(peer)) => {
+                Some(Err(WaitError { what: wait.what, cause: Cause::PeerFailed(peer) }))
+            }
+        })??;
+        self.counters.sent.fetch_add(1, Relaxed);
+        Ok(())
+    }
+
+    /// Answers a message from within its handler, where waiting is not possible.
+    pub(crate) fn reply(&self, to: WorldRank, head: &Head, body: &[u8]) {
+        if self.outbox().is_empty()
+            && self.transport.send(to, head.as_bytes(), body) != Err(SubmitError::Again)
+        {
+            self.counters.sent.fetch_add(1, Relaxed);
+            return;
+        }
+        self.outbox().push_back((to, [head.as_bytes(), body].concat()));
+    }
+
+    /// Bytes of payload in one message.
+    pub(crate) fn body_max(&self) -> usize {
+        self.transport.limits().message_max.saturating_sub(Head::LEN).max(1)
+    }
+
+    fn dispatch(&self, from: WorldRank, bytes: &[u8]) {
+        let handled = Head::parse(bytes).is_some_and(|(head, body)| match head.kind() {
+            Some(Kind::Collective) => {
+                self.mail.deliver(from, &head, body, self.config.collective_bytes)
+            }
+            Some(Kind::Done | Kind::Data | Kind::Value) => self.take_answer(from, &head, body),
+            Some(kind) => self.serve(from, kind, &head, body),
+            None => false,
+        });
+        if !handled {
+            self.counters.dropped.fetch_add(1, Relaxed);
+        }
+    }
+}
+
+/// One rank of a job. Several may live in one process; there is nothing global.
+///
+/// Dropping it tells the peers that this rank has left (or failed, in a panic) without waiting for
+/// them; [`finalize`](Self::finalize) waits.
+pub struct Universe<T: Transport> {
+    process: Arc<Process<T>>,
+    world: Communicator<T>,
+}
+
+impl<T: Transport> Universe<T> {
+    /// Wraps a transport whose ranks have found each other. **Collective** over the job.
+    pub fn new(transport: T, config: Config) -> Result<Self, CollectiveError> {
+        let process = Arc::new(Process {
+            transport,
+            config,
+            counters: Counters::default(),
+            mail: Mail::default(),
+            slots: Slots::new(config.far_slots.max(1)),
+            windows: Registry::default(),
+            sync_blocks: SyncPool::default(),
+            graveyard: Graveyard::default(),
+            outbox: Mutex::default(),
+            // Id 0 of rank 0 is the world's.
+            next_object: AtomicU32::new(1),
+        });
+        let leaver = Leaver(&process);
+        let world = Communicator::world(&process)?;
+        core::mem::forget(leaver);
+        Ok(Self { process, world })
+    }
+
+    /// The communicator of all ranks.
+    pub fn world(&self) -> &Communicator<T> {
+        &self.world
+    }
+
+    /// The transport.
+    pub fn transport(&self) -> &T {
+        &self.process.transport
+    }
+
+    /// Counts of what this rank did.
+    pub fn counters(&self) -> &Counters {
+        &self.process.counters
+    }
+
+    /// What was chosen, and why, in lines of text.
+    pub fn explain(&self) -> String {
+        let transport = &self.process.transport;
+        let near = self.world.group().members().filter(|peer| transport.is_near(*peer)).count();
+        format!(
+            "transport: {}\npaths: load and store to {near} of {} ranks, active messages to the \
+             others\nprogress: a target serves active messages inside its own calls; load and store \
+             need nothing of it\n",
+            transport.explain(),
+            transport.size(),
+        )
+    }
+
+    /// Leaves the job in order: waits until every rank has come here. **Collective.**
+    pub fn finalize(self) -> Result<(), CollectiveError> {
+        self.world.barrier()
+    }
+}
+
+impl<T: Transport> Drop for Universe<T> {
+    fn drop(&mut self) {
+        drop(Leaver(&self.process));
+    }
+}
+
+struct Leaver<'a, T: Transport>(&'a Process<T>);
+
+impl<T: Transport> Drop for Leaver<'_, T> {
+    fn drop(&mut self) {
+        // A reply that is still in the outbox is one that a peer waits for.
+        self.0.send_outbox();
+        let failed = std::thread::panicking();
+        self.0.transport.depart(if failed { Outcome::Failed } else { Outcome::Departed });
+    }
+}

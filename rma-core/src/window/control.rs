@@ -1,0 +1,186 @@
+//! The control words of a window, near and far, and the lock that is made of them.
+use super::Window;
+use crate::completion::Wait;
+use crate::error::RmaError;
+use crate::memory::block::Block;
+use crate::protocol::lock::{self, Acquire, At, Mode, NODES, Node, Release, Step, phase};
+use crate::protocol::message::{Head, Kind};
+use crate::rank::Rank;
+use crate::transport::Transport;
+use core::sync::atomic::{AtomicU32, Ordering::AcqRel, Ordering::Acquire as Acq, Ordering::SeqCst};
+use core::time::Duration;
+
+/// How often a thread that found no queue node looks again whether the lock is free: nobody wakes
+/// it for that.
+const NO_NODE_RECHECK: Duration = Duration::from_millis(1);
+
+/// Which of this rank's queue nodes are in use.
+#[derive(Debug, Default)]
+pub(crate) struct NodePool(AtomicU32);
+
+impl NodePool {
+    /// Takes a node that is free, or that was abandoned and has been skipped since.
+    fn take(&self, mine: Block<'_>, rank: u32) -> Option<Node> {
+        let used = self.0.load(Acq);
+        let mut nodes = (0..NODES).filter_map(|index| Some((index, Node::new(rank, index)?)));
+        nodes.find_map(|(index, node)| {
+            let bit = 1 << index;
+            if used & bit == 0 {
+                // pairs with the AcqRel in `give`.
+                return (self.0.fetch_or(bit, AcqRel) & bit == 0).then_some(node);
+            }
+            // An abandoned node keeps its bit; whoever turns FREE back takes it.
+            let skipped = mine.word(node.phase_word());
+            let reclaimed =
+                skipped.compare_exchange(phase::RECLAIM, phase::FREE, SeqCst, SeqCst).is_ok();
+            reclaimed.then_some(node)
+        })
+    }
+
+    fn give(&self, node: Node) {
+        // pairs with the AcqRel in `take`.
+        self.0.fetch_and(!(1 << node.index()), AcqRel);
+    }
+}
+
+impl<T: Transport> Window<T> {
+    fn mine(&self) -> Block<'_> {
+        self.part.block.get()
+    }
+
+    /// Takes the lock of `target`, waiting in line.
+    #[inline]
+    pub(crate) fn acquire(&self, target: Rank, mode: Mode) -> Result<(), RmaError> {
+        let new = lock::uncontended(mode, self.rank().0);
+        let mut seen = 0;
+        if let Some(block) = self.targets.get(target).and_then(|entry| entry.block()) {
+            match block.word(lock::STATE).compare_exchange(0, new, SeqCst, SeqCst) {
+                Ok(_) => return Ok(()),
+                Err(found) => seen = found,
+            }
+        }
+        self.acquire_slow(target, mode, seen)
+    }
+
+    /// Gives the lock of `target` back.
+    #[inline]
+    pub(crate) fn release(&self, target: Rank, mode: Mode) -> Result<(), RmaError> {
+        let mut seen = lock::uncontended(mode, self.rank().0);
+        if let Some(block) = self.targets.get(target).and_then(|entry| entry.block()) {
+            match block.word(lock::STATE).compare_exchange(seen, 0, SeqCst, SeqCst) {
+                Ok(_) => return Ok(()),
+                Err(found) => seen = found,
+            }
+        }
+        let mut release = Release::new(target.0, mode, seen);
+        loop {
+            match release.poll() {
+                Step::Done => return Ok(()),
+                step => release.handle(self.step("an unlock", step)?),
+            }
+        }
+    }
+
+    #[cold]
+    fn acquire_slow(&self, target: Rank, mode: Mode, seen: u64) -> Result<(), RmaError> {
+        let Some(node) = self.take_node(target, mode)? else { return Ok(()) };
+        let mut acquire = Acquire::new(target.0, self.rank().0, mode, node, seen);
+        let mut failed = None;
+        loop {
+            match acquire.poll() {
+                Step::Done => break,
+                step => match self.step("a lock", step) {
+                    Ok(answer) => acquire.handle(answer),
+                    Err(error @ RmaError::Timeout { .. }) if failed.is_none() => {
+                        failed = Some(error);
+                        let was = self.step("a lock", acquire.abandon_step())?;
+                        if !acquire.abandon(was) {
+                            // The node stays in line until it is skipped.
+                            return Err(error);
+                        }
+                    }
+                    Err(error) => return Err(failed.unwrap_or(error)),
+                },
+            }
+        }
+        self.nodes.give(node);
+        match failed {
+            None => Ok(()),
+            Some(error) if acquire.is_held() => self.release(target, mode).and(Err(error)),
+            Some(error) => Err(error),
+        }
+    }
+
+    /// A queue node; `None` if the lock became free and was taken while all nodes were in use.
+    fn take_node(&self, target: Rank, mode: Mode) -> Result<Option<Node>, RmaError> {
+        let rank = self.rank().0;
+        let wait = Wait { what: "a lock", peer: None, recheck: Some(NO_NODE_RECHECK) };
+        // Far locks are not polled: their wait for a node is all there is.
+        let barge = || {
+            let word = self.targets.get(target)?.block()?.word(lock::STATE);
+            let seen = word.load(SeqCst);
+            let new = lock::barge(seen, mode, rank)?;
+            word.compare_exchange(seen, new, SeqCst, SeqCst).ok()
+        };
+        let node = || match self.nodes.take(self.mine(), rank) {
+            Some(node) => Some(Some(node)),
+            None => barge().map(|_| None),
+        };
+        self.process().wait_until(wait, node).map_err(|error| self.wait_failed(error))
+    }
+
+    /// Does one step of a lock's state machine.
+    fn step(&self, what: &'static str, step: Step) -> Result<u64, RmaError> {
+        let (at, wake) = match step {
+            Step::Load(at) | Step::Wait { at, .. } => (at, false),
+            Step::Swap { at, wake, .. } | Step::Store { at, wake, .. } => (at, wake),
+            Step::Done => return Ok(0),
+        };
+        let target = Rank(at.rank);
+        let near = target == self.rank() || self.targets.get(target).is_some();
+        if !near {
+            return self.step_far(what, step, at);
+        }
+        let block =
+            if target == self.rank() { Some(self.mine()) } else { self.reach(target)?.block() };
+        let Some(block) = block else { return Err(self.no_such_rank(target)) };
+        let word = block.word(at.word);
+        let answer = match step {
+            Step::Load(_) => word.load(SeqCst),
+            Step::Swap { old, new, .. } => {
+                let (Ok(found) | Err(found)) = word.compare_exchange(old, new, SeqCst, SeqCst);
+                found
+            }
+            Step::Store { value, .. } => {
+                word.store(value, SeqCst);
+                0
+            }
+            Step::Wait { not, .. } => {
+                let wait = Wait { what, peer: None, recheck: None };
+                let changed = || Some(word.load(SeqCst)).filter(|value| *value != not);
+                let changed = self.process().wait_until(wait, changed);
+                changed.map_err(|error| self.wait_failed(error))?
+            }
+            Step::Done => 0,
+        };
+        if wake {
+            self.process().transport.ring(self.part.comm.world_rank(target));
+        }
+        Ok(answer)
+    }
+
+    /// A step at words that only messages reach; their owner is woken by the message.
+    fn step_far(&self, what: &'static str, step: Step, at: At) -> Result<u64, RmaError> {
+        let target = Rank(at.rank);
+        let world = self.group().world_rank(target).ok_or_else(|| self.no_such_rank(target))?;
+        let (kind, operands) = match step {
+            Step::Swap { old, new, .. } => (Kind::ControlSwap, vec![old, new]),
+            Step::Store { value, .. } => (Kind::ControlStore, vec![value]),
+            _ => (Kind::ControlLoad, Vec::new()),
+        };
+        let mut head = Head::new(kind, self.id().0, 0);
+        head.offset = u64::from(at.word).into();
+        let body: Vec<u8> = operands.into_iter().flat_map(u64::to_le_bytes).collect();
+        self.ask(what, target, world, head, &body)
+    }
+}

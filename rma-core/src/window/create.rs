@@ -1,0 +1,254 @@
+//! Collective creation.
+use super::control::NodePool;
+use super::far::Far;
+use super::memory::Memory;
+use super::{Part, Peer, Window, WindowId};
+use crate::collective::near::all_near;
+use crate::communicator::Communicator;
+use crate::epoch::EpochState;
+use crate::error::WindowError;
+use crate::group::Group;
+use crate::memory::target::Targets;
+use crate::rank::Rank;
+use crate::sync_block::SyncBlock;
+use crate::transport::{AllocateError, Descriptor, Transport};
+use bytemuck::{Pod, Zeroable};
+use core::sync::atomic::AtomicU32;
+use std::sync::{Arc, OnceLock};
+
+/// Parts of at least this many bytes are worth asking how much memory there is.
+const LARGE: u64 = 1 << 20;
+const PAGE: usize = 4096;
+
+/// Describes a window before it is made; from [`Communicator::window`].
+#[derive(Clone, Copy)]
+pub struct WindowBuilder<'c, T: Transport> {
+    comm: &'c Communicator<T>,
+    count: usize,
+    disp_unit: usize,
+}
+
+/// What ranks agree on before anybody allocates.
+#[derive(Debug, Clone, Copy, Pod, Zeroable)]
+#[repr(C)]
+struct Plan {
+    total: u64,
+    available: u64,
+    size_min: u64,
+    size_max: u64,
+    unit_min: u64,
+    unit_max: u64,
+    /// The lowest rank whose arguments are wrong.
+    wrong: u64,
+}
+
+/// What each rank says of its part.
+#[derive(Debug, Clone, Copy, Pod, Zeroable)]
+#[repr(C)]
+struct Share {
+    data: [u8; Descriptor::LEN],
+    block: [u8; Descriptor::LEN],
+    size: u64,
+    disp_unit: u32,
+    made: u32,
+}
+
+const NOBODY: u64 = u64::MAX;
+
+impl<'c, T: Transport> WindowBuilder<'c, T> {
+    pub(crate) fn new(comm: &'c Communicator<T>, count: usize, disp_unit: usize) -> Self {
+        Self { comm, count, disp_unit }
+    }
+
+    /// Makes the window of zeroed memory of its own. **Collective** over the communicator.
+    ///
+    /// Space is reserved now, so that a shortage is an error here and never a signal later. If one
+    /// rank fails, all do (MPI 4.1, section 12.2.2).
+    pub fn allocate(self) -> Result<Window<T>, WindowError> {
+        self.make(false)
+    }
+
+    /// As [`allocate`](Self::allocate), with the parts of all ranks in one piece, in rank order,
+    /// for direct loads and stores through [`Window::shared_query`]. **Collective.**
+    ///
+    /// Refused where ranks do not share memory (MPI 4.1, section 12.2.3).
+    pub fn allocate_shared(self) -> Result<Window<T>, WindowError> {
+        if !all_near(&self.comm.inner) {
+            return Err(WindowError::NotShared(self.far_group()));
+        }
+        self.make(true)
+    }
+
+    fn far_group(&self) -> Group {
+        let transport = &self.comm.inner.process.transport;
+        Group::from_members(self.comm.group().members().filter(|peer| !transport.is_near(*peer)))
+    }
+
+    fn check(&self) -> Result<(u64, u32), WindowError> {
+        let (count, unit) = (self.count as u64, self.disp_unit as u64);
+        let disp_unit = u32::try_from(unit).ok().filter(|unit| *unit > 0);
+        let disp_unit = disp_unit.ok_or(WindowError::DispUnit(unit))?;
+        let size = self.count.checked_mul(self.disp_unit);
+        // What Rust and the kernel call an object is at most this long.
+        let size = size.filter(|size| isize::try_from(*size).is_ok());
+        Ok((size.ok_or(WindowError::SizeOverflow { count, disp_unit: unit })? as u64, disp_unit))
+    }
+
+    fn make(self, contiguous: bool) -> Result<Window<T>, WindowError> {
+        let checked = self.check();
+        let (size, disp_unit) = *checked.as_ref().unwrap_or(&(0, 1));
+        let plan = self.agree(size, disp_unit, checked.is_err())?;
+        checked?;
+        if plan.wrong != NOBODY {
+            return Err(WindowError::Peer(Rank(plan.wrong as u32)));
+        }
+        let process = &self.comm.inner.process;
+        let mut id = [process.new_object_id()];
+        self.comm.bcast(&mut id, Rank(0))?;
+
+        let mine = self.allocate_part(&plan, size, contiguous);
+        let shares = self.exchange(&mine, size, disp_unit)?;
+        let (region, block) = mine?;
+        if let Some(rank) = shares.iter().position(|share| share.made == 0) {
+            return Err(WindowError::Peer(Rank(rank as u32)));
+        }
+
+        let near = all_near(&self.comm.inner);
+        let peers = if near { peers(&shares, contiguous) } else { Box::default() };
+        let rank = self.comm.rank();
+        let memory = if contiguous && rank != Rank(0) {
+            let first = self.comm.world_rank(Rank(0));
+            Memory::Imported(process.transport.import(first, &Descriptor(shares[0].data))?)
+        } else {
+            Memory::own(process, region)
+        };
+        let part = Arc::new(Part {
+            comm: self.comm.internal(id[0]),
+            id: WindowId(id[0]),
+            memory,
+            offset: peers.get(usize::from(rank)).map_or(0, |peer| peer.offset),
+            size,
+            disp_unit,
+            block,
+        });
+        let parts = shares.iter().map(|share| (share.size, share.disp_unit));
+        let window = Window {
+            targets: Targets::new(parts.filter(|_| near)),
+            epoch: EpochState::default(),
+            part,
+            peers,
+            far: Far::new(plan.symmetric()),
+            nodes: NodePool::default(),
+            barriers: AtomicU32::new(0),
+        };
+        window.map_own();
+        process.windows.add(id[0], &window.part);
+        // No message may come before it is registered.
+        if !near {
+            self.comm.barrier()?;
+        }
+        Ok(window)
+    }
+
+    fn agree(&self, size: u64, disp_unit: u32, wrong: bool) -> Result<Plan, WindowError> {
+        let transport = &self.comm.inner.process.transport;
+        let available = if size >= LARGE { transport.available().0 } else { u64::MAX };
+        let unit = u64::from(disp_unit);
+        let mine = Plan {
+            total: size,
+            available,
+            size_min: size,
+            size_max: size,
+            unit_min: unit,
+            unit_max: unit,
+            wrong: if wrong { u64::from(self.comm.rank()) } else { NOBODY },
+        };
+        let all = self.comm.allreduce(&[mine], |a: Plan, b: Plan| Plan {
+            total: a.total.saturating_add(b.total),
+            available: a.available.min(b.available),
+            size_min: a.size_min.min(b.size_min),
+            size_max: a.size_max.max(b.size_max),
+            unit_min: a.unit_min.min(b.unit_min),
+            unit_max: a.unit_max.max(b.unit_max),
+            wrong: a.wrong.min(b.wrong),
+        })?;
+        Ok(all[0])
+    }
+
+    fn allocate_part(
+        &self,
+        plan: &Plan,
+        size: u64,
+        contiguous: bool,
+    ) -> Result<(T::Region, SyncBlock<T>), WindowError> {
+        let process = &self.comm.inner.process;
+        let failed = |error| WindowError::Allocate { rank: self.comm.rank(), error };
+        if plan.total > plan.available {
+            let (_, limit) = process.transport.available();
+            let (asked, available) = (plan.total, plan.available);
+            return Err(failed(AllocateError::Shortage { asked, available, limit }));
+        }
+        let len = match (contiguous, self.comm.rank()) {
+            (false, _) => size,
+            (true, Rank(0)) => plan.total,
+            (true, _) => 0,
+        };
+        let align = if len >= PAGE as u64 { PAGE } else { 64 };
+        let region = process.transport.allocate(len as usize, align).map_err(failed)?;
+        let block = SyncBlock::new(process).map_err(failed)?;
+        Ok((region, block))
+    }
+
+    fn exchange(
+        &self,
+        mine: &Result<(T::Region, SyncBlock<T>), WindowError>,
+        size: u64,
+        disp_unit: u32,
+    ) -> Result<Vec<Share>, WindowError> {
+        let transport = &self.comm.inner.process.transport;
+        let mut share = Share { size, disp_unit, ..Share::zeroed() };
+        if let Ok((region, block)) = mine {
+            share.made = 1;
+            share.data = transport.export(region).0;
+            share.block = block.descriptor().0;
+        }
+        if all_near(&self.comm.inner) {
+            return Ok(self.comm.allgather(&[share])?);
+        }
+        // Nobody but the owner looks at the others' shares: one that says who failed will do.
+        let lower = |a: Share, b: Share| if a.made == 0 { a } else { b };
+        let worst = self.comm.allreduce(&[share], lower)?;
+        if worst[0].made == 1 {
+            return Ok(vec![share]);
+        }
+        let failed = if share.made == 0 { u64::from(self.comm.rank()) } else { NOBODY };
+        let failed = self.comm.allreduce(&[failed], crate::Op::Min)?[0];
+        mine.as_ref().map_err(Clone::clone)?;
+        Err(WindowError::Peer(Rank(failed as u32)))
+    }
+}
+
+impl Plan {
+    /// Size and unit, if all ranks have the same.
+    fn symmetric(&self) -> Option<(u64, u32)> {
+        let same = self.size_min == self.size_max && self.unit_min == self.unit_max;
+        same.then_some((self.size_min, self.unit_min as u32))
+    }
+}
+
+fn peers<T: Transport>(shares: &[Share], contiguous: bool) -> Box<[Peer<T>]> {
+    let mut next = 0;
+    let peer = |(rank, share): (usize, &Share)| {
+        let offset = next;
+        next += if contiguous { share.size } else { 0 };
+        let owner = if contiguous { 0 } else { rank };
+        Peer {
+            owner: Rank(owner as u32),
+            data: Descriptor(shares[owner].data),
+            offset,
+            block: Descriptor(share.block),
+            mapped: OnceLock::new(),
+        }
+    };
+    shares.iter().enumerate().map(peer).collect()
+}

@@ -1,0 +1,386 @@
+//! Targets that only messages reach: put, get and atomics as active messages.
+use super::Window;
+use crate::completion::{Buffer, Cause, Pending, SlotId, Wait, WaitError};
+use crate::element::AtomicElement;
+use crate::error::RmaError;
+use crate::memory::target::held;
+use crate::ops::Op;
+use crate::protocol::message::{Head, Kind, Status};
+use crate::rank::Rank;
+use crate::transport::{Transport, WorldRank};
+use std::collections::{HashMap, VecDeque};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// Bytes that one slot asks a target for: bounds what the target queues as replies.
+const GET_BYTES: usize = 64 << 10;
+
+/// What this rank knows of far targets.
+pub(crate) struct Far {
+    /// Size and unit of every target, where they are the same.
+    pub(super) symmetric: Option<(u64, u32)>,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    /// Sizes and units of other targets; the oldest is forgotten first.
+    known: HashMap<Rank, (u64, u32)>,
+    order: VecDeque<Rank>,
+    /// What a flush of a target waits for: its puts, and gets that a request owns.
+    pending: HashMap<Rank, Outstanding>,
+    /// How locks are held.
+    held: HashMap<Rank, u32>,
+}
+
+#[derive(Default)]
+struct Outstanding {
+    puts: Arc<Pending>,
+    gets: Vec<Arc<Pending>>,
+}
+
+impl Far {
+    pub(super) fn new(symmetric: Option<(u64, u32)>) -> Self {
+        Self { symmetric, state: Mutex::default() }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn held(&self, target: Rank) -> u32 {
+        self.state().held.get(&target).copied().unwrap_or(held::NOT)
+    }
+
+    pub(crate) fn set_held(&self, target: Rank, how: u32) {
+        let mut state = self.state();
+        if how == held::NOT {
+            state.held.remove(&target);
+        } else {
+            state.held.insert(target, how);
+        }
+    }
+
+    pub(crate) fn any_held(&self) -> bool {
+        !self.state().held.is_empty()
+    }
+
+    fn puts(&self, target: Rank) -> Arc<Pending> {
+        self.state().pending.entry(target).or_default().puts.clone()
+    }
+
+    /// Makes a flush of `target` wait for a get.
+    pub(crate) fn add_get(&self, target: Rank, get: &Arc<Pending>) {
+        let mut state = self.state();
+        let gets = &mut state.pending.entry(target).or_default().gets;
+        gets.retain(|get| !get.is_done());
+        gets.push(get.clone());
+    }
+
+    /// Whether nothing is outstanding.
+    pub(crate) fn is_idle(&self) -> bool {
+        let idle = |all: &Outstanding| all.puts.is_done() && all.gets.iter().all(|g| g.is_done());
+        self.state().pending.values().all(idle)
+    }
+
+    fn outstanding(&self, target: Rank) -> Vec<Arc<Pending>> {
+        let mut state = self.state();
+        let Some(outstanding) = state.pending.remove(&target) else { return Vec::new() };
+        let mut all = outstanding.gets;
+        all.push(outstanding.puts);
+        all
+    }
+}
+
+impl<T: Transport> Window<T> {
+    /// A target that is not in the table of near ones: far, null, or none at all. `None` if null.
+    fn far_target<const LAZY: bool>(&self, target: Rank) -> Result<Option<WorldRank>, RmaError> {
+        if target == Rank::NULL {
+            return Ok(None);
+        }
+        let world = self.group().world_rank(target).ok_or_else(|| self.no_such_rank(target))?;
+        if LAZY && self.far.held(target) == held::NOT {
+            self.admit_cold(target)?;
+        }
+        Ok(Some(world))
+    }
+
+    /// The offset of `len` bytes at `disp`, if they lie inside the target's part.
+    fn far_offset(
+        &self,
+        target: Rank,
+        world: WorldRank,
+        disp: u64,
+        len: usize,
+    ) -> Result<u64, RmaError> {
+        let (size, disp_unit) = self.part_of(target, world)?;
+        let offset = disp.checked_mul(u64::from(disp_unit));
+        let inside = |offset: &u64| len as u64 <= size.saturating_sub(*offset) && *offset <= size;
+        offset.filter(inside).ok_or(RmaError::OutOfRange {
+            window: self.id(),
+            target,
+            disp,
+            disp_unit,
+            len: len as u64,
+            size,
+        })
+    }
+
+    /// Size and displacement unit of a target's part.
+    fn part_of(&self, target: Rank, world: WorldRank) -> Result<(u64, u32), RmaError> {
+        let known = || self.far.state().known.get(&target).copied();
+        if let Some(part) = self.far.symmetric.or_else(known) {
+            return Ok(part);
+        }
+        // Two values: the size, then the unit.
+        let ask = |which: u64| {
+            let mut head = Head::new(Kind::Query, self.id().0, 0);
+            head.offset = which.into();
+            self.ask("asking for a target's size", target, world, head, &[])
+        };
+        let part = (ask(0)?, u32::try_from(ask(1)?).unwrap_or(u32::MAX));
+        let mut state = self.far.state();
+        if state.known.insert(target, part).is_none() {
+            state.order.push_back(target);
+        }
+        if state.order.len() > self.process().config.target_cache.max(1) {
+            let oldest = state.order.pop_front();
+            oldest.map(|oldest| state.known.remove(&oldest));
+        }
+        Ok(part)
+    }
+
+    /// Takes a slot, waiting for one to become free.
+    ///
+    /// # Safety
+    ///
+    /// As [`Slots::start`](crate::completion::Slots::start).
+    #[allow(unsafe_code)]
+    unsafe fn slot(
+        &self,
+        what: &'static str,
+        target: Rank,
+        units: u64,
+        buffer: Buffer,
+        pending: &Arc<Pending>,
+    ) -> Result<SlotId, RmaError> {
+        let world = self.part.comm.world_rank(target);
+        let slots = &self.process().slots;
+        // SAFETY: forwarded to the caller.
+        let start = || unsafe { slots.start(world, units, buffer, pending) };
+        let slot = self.process().wait_until(self.wait_for(what, target), start);
+        slot.map_err(|error| self.wait_failed(error))
+    }
+
+    /// Sends a question with one value as its answer, and waits for that.
+    #[allow(unsafe_code)]
+    pub(super) fn ask(
+        &self,
+        what: &'static str,
+        target: Rank,
+        world: WorldRank,
+        mut head: Head,
+        body: &[u8],
+    ) -> Result<u64, RmaError> {
+        let pending = Arc::<Pending>::default();
+        // SAFETY: no buffer.
+        let slot = unsafe { self.slot(what, target, 1, Buffer::NONE, &pending) }?;
+        head.slot = slot.0.into();
+        let wait = self.wait_for(what, target);
+        let process = self.process();
+        let asked = process.send(world, &head, body, wait);
+        let asked =
+            asked.and_then(|()| process.wait_until(wait, || pending.is_done().then_some(())));
+        if let Err(error) = asked {
+            process.slots.cancel(&pending);
+            return Err(self.wait_failed(error));
+        }
+        self.check_status(target, &pending)?;
+        Ok(pending.value())
+    }
+
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn put_far_cold<const LAZY: bool>(
+        &self,
+        target: Rank,
+        disp: u64,
+        origin: &[u8],
+    ) -> Result<(), RmaError> {
+        let Some(world) = self.far_target::<LAZY>(target)? else { return Ok(()) };
+        let offset = self.far_offset(target, world, disp, origin.len())?;
+        if origin.is_empty() {
+            return Ok(());
+        }
+        let (what, len) = ("a put", origin.len() as u64);
+        let pending = self.far.puts(target);
+        // SAFETY: no buffer.
+        #[allow(unsafe_code)]
+        let slot = unsafe { self.slot(what, target, len, Buffer::NONE, &pending) }?;
+        let mut head = Head::new(Kind::Put, self.id().0, 0);
+        head.slot = slot.0.into();
+        let process = self.process();
+        for (i, piece) in origin.chunks(process.body_max()).enumerate() {
+            head.offset = (offset + (i * process.body_max()) as u64).into();
+            head.length = (piece.len() as u64).into();
+            process
+                .send(world, &head, piece, self.wait_for(what, target))
+                .map_err(|error| self.wait_failed(error))?;
+        }
+        Ok(())
+    }
+
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn get_far_cold<const LAZY: bool>(
+        &self,
+        target: Rank,
+        disp: u64,
+        origin: &mut [u8],
+    ) -> Result<(), RmaError> {
+        let pending = Arc::default();
+        let buffer = Buffer { at: origin.as_mut_ptr(), len: origin.len() };
+        // SAFETY: `origin` is borrowed until `drain` returns, which is on every way out.
+        #[allow(unsafe_code)]
+        let started = unsafe { self.start_get_far_cold::<LAZY>(target, disp, buffer, &pending) };
+        started.and(self.drain("a get", target, &pending))
+    }
+
+    /// Asks for bytes that will be in `buffer` when `pending` is done. Must be followed by
+    /// [`drain`](Self::drain), in success and failure.
+    ///
+    /// # Safety
+    ///
+    /// As [`Slots::start`](crate::completion::Slots::start).
+    #[cold]
+    #[inline(never)]
+    #[allow(unsafe_code)]
+    pub(crate) unsafe fn start_get_far_cold<const LAZY: bool>(
+        &self,
+        target: Rank,
+        disp: u64,
+        buffer: Buffer,
+        pending: &Arc<Pending>,
+    ) -> Result<(), RmaError> {
+        let Some(world) = self.far_target::<LAZY>(target)? else { return Ok(()) };
+        let offset = self.far_offset(target, world, disp, buffer.len)?;
+        let what = "a get";
+        for start in (0..buffer.len).step_by(GET_BYTES) {
+            let len = GET_BYTES.min(buffer.len - start);
+            let piece = Buffer { at: buffer.at.wrapping_add(start), len };
+            // SAFETY: a part of the buffer that the caller vouches for.
+            let slot = unsafe { self.slot(what, target, len as u64, piece, pending) }?;
+            let mut head = Head::new(Kind::Get, self.id().0, 0);
+            head.slot = slot.0.into();
+            head.offset = (offset + start as u64).into();
+            head.length = (len as u64).into();
+            self.process()
+                .send(world, &head, &[], self.wait_for(what, target))
+                .map_err(|error| self.wait_failed(error))?;
+        }
+        Ok(())
+    }
+
+    /// Waits until `pending` is done; if that fails, takes its buffers back.
+    pub(crate) fn drain(
+        &self,
+        what: &'static str,
+        target: Rank,
+        pending: &Arc<Pending>,
+    ) -> Result<(), RmaError> {
+        let wait = if target == Rank::NULL {
+            Wait { what, peer: None, recheck: None }
+        } else {
+            self.wait_for(what, target)
+        };
+        let done = || pending.is_done().then_some(());
+        if let Err(error) = self.process().wait_until(wait, done) {
+            self.process().slots.cancel(pending);
+            return Err(self.wait_failed(error));
+        }
+        self.check_status(target, pending)
+    }
+
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn fetch_far_cold<const LAZY: bool, E: AtomicElement>(
+        &self,
+        target: Rank,
+        disp: u64,
+        op: Op,
+        operand: E,
+    ) -> Result<E, RmaError> {
+        let mut head = Head::new(Kind::FetchOp, self.id().0, 0);
+        head.op = op as u8;
+        self.atomic_far::<LAZY, E>(target, disp, head, &operand.to_bits().to_le_bytes(), operand)
+    }
+
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn swap_far_cold<const LAZY: bool, E: AtomicElement>(
+        &self,
+        target: Rank,
+        disp: u64,
+        compare: E,
+        swap: E,
+    ) -> Result<E, RmaError> {
+        let head = Head::new(Kind::CompareSwap, self.id().0, 0);
+        let body = [compare.to_bits().to_le_bytes(), swap.to_bits().to_le_bytes()].concat();
+        self.atomic_far::<LAZY, E>(target, disp, head, &body, compare)
+    }
+
+    fn atomic_far<const LAZY: bool, E: AtomicElement>(
+        &self,
+        target: Rank,
+        disp: u64,
+        mut head: Head,
+        body: &[u8],
+        if_null: E,
+    ) -> Result<E, RmaError> {
+        let Some(world) = self.far_target::<LAZY>(target)? else { return Ok(if_null) };
+        let width = E::KIND.width();
+        let offset = self.far_offset(target, world, disp, width)?;
+        if !offset.is_multiple_of(width as u64) {
+            return Err(self.misaligned_cold(target, disp, width));
+        }
+        head.int = E::KIND as u8;
+        head.offset = offset.into();
+        self.ask("an atomic", target, world, head, body).map(E::from_bits)
+    }
+
+    /// Waits until every put to `target` has arrived.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn flush_far_cold(&self, target: Rank) -> Result<(), RmaError> {
+        if self.far_target::<false>(target)?.is_none() {
+            return Ok(());
+        }
+        // Taken out first: what is issued from now on is another flush's.
+        let outstanding = self.far.outstanding(target);
+        outstanding.iter().try_for_each(|pending| self.drain("a flush", target, pending))
+    }
+
+    /// Waits until every put to any far target has arrived.
+    pub(crate) fn flush_far_all(&self) -> Result<(), RmaError> {
+        let targets: Vec<Rank> = self.far.state().pending.keys().copied().collect();
+        targets.into_iter().try_for_each(|target| self.flush_far_cold(target))
+    }
+
+    fn check_status(&self, target: Rank, pending: &Pending) -> Result<(), RmaError> {
+        match pending.status() {
+            Status::Ok => Ok(()),
+            // The range was checked here against what the target said: it has another window now.
+            Status::Freed | Status::OutOfRange | Status::Malformed => {
+                Err(RmaError::Freed { window: self.id(), target })
+            }
+        }
+    }
+
+    pub(crate) fn wait_failed(&self, WaitError { what, cause }: WaitError) -> RmaError {
+        let window = self.id();
+        match cause {
+            Cause::PeerFailed(world) => RmaError::PeerFailed { window, world, what },
+            Cause::PeerLeft(world) => RmaError::PeerLeft { window, world, what },
+            Cause::Timeout => RmaError::Timeout { window, what },
+        }
+    }
+}

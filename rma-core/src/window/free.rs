@@ -1,0 +1,100 @@
+//! The end of a window on all ranks, and what it has in common with sealing.
+use super::Window;
+use crate::collective::near::{self, BarrierError};
+use crate::error::{CollectiveError, RmaError};
+use crate::ops::Op;
+use crate::rank::Rank;
+use crate::transport::Transport;
+use core::fmt;
+use core::sync::atomic::Ordering::Relaxed;
+
+/// The window, given back because it could not be freed or sealed.
+pub struct Refused<T: Transport> {
+    /// As it was before the call.
+    pub window: Box<Window<T>>,
+    /// Why.
+    pub error: RmaError,
+}
+
+impl<T: Transport> fmt::Debug for Refused<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Refused").field(&self.error).finish()
+    }
+}
+
+impl<T: Transport> fmt::Display for Refused<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.error.fmt(f)
+    }
+}
+
+impl<T: Transport> core::error::Error for Refused<T> {}
+
+impl<T: Transport> From<Refused<T>> for RmaError {
+    fn from(refused: Refused<T>) -> Self {
+        refused.error
+    }
+}
+
+impl<T: Transport> Window<T> {
+    /// Frees the window on all ranks and gives its memory back. **Collective.**
+    ///
+    /// Waits until every rank has come here. Refused, everywhere, if some rank has an epoch open;
+    /// the window then stays usable (MPI 4.1, section 12.2.6).
+    pub fn free(self) -> Result<(), Refused<T>> {
+        match self.agree_idle("free") {
+            Ok(()) => {
+                self.part.memory.set_freed();
+                Ok(())
+            }
+            Err(error) => Err(Refused { window: Box::new(self), error }),
+        }
+    }
+
+    /// Waits until every rank has come here with no epoch open and nothing in flight.
+    pub(super) fn agree_idle(&self, asked: &'static str) -> Result<(), RmaError> {
+        let open = self.open_epoch();
+        let flushed = self.flush_far_all();
+        let mine = if open.is_some() { u64::from(self.rank()) } else { u64::MAX };
+        let all = self.part.comm.allreduce(&[mine], Op::Min);
+        let lowest = all.map_err(|error| self.collective_failed(error))?[0];
+        match open {
+            Some(open) => Err(RmaError::EpochOpen { window: self.id(), asked, open }),
+            None if lowest == u64::MAX => flushed,
+            None => Err(RmaError::RefusedBy { window: self.id(), by: Rank(lowest as u32), asked }),
+        }
+    }
+
+    /// Waits until every rank has come here.
+    pub(crate) fn barrier(&self) -> Result<(), RmaError> {
+        if self.targets.is_empty() {
+            return self.part.comm.barrier().map_err(|error| self.collective_failed(error));
+        }
+        let count = self.barriers.fetch_add(1, Relaxed).wrapping_add(1);
+        let comm = &self.part.comm.inner;
+        let block_of = |_, rank| {
+            let entry = &self.targets.get(rank);
+            // Ranks of the group are in the table, because this one is.
+            let entry = entry.expect("a window's table holds all of its ranks");
+            self.map_if_needed(rank, entry)?;
+            Ok(entry.block().expect("just mapped"))
+        };
+        near::wait(comm, count, self.part.block.get(), block_of).map_err(|error| match error {
+            BarrierError::Wait(error) => self.wait_failed(error),
+            BarrierError::Import(error) => RmaError::Import { window: self.id(), error },
+        })
+    }
+
+    fn collective_failed(&self, error: CollectiveError) -> RmaError {
+        let window = self.id();
+        match error {
+            CollectiveError::PeerFailed { what, world } => {
+                RmaError::PeerFailed { window, world, what }
+            }
+            CollectiveError::PeerLeft { what, world } => RmaError::PeerLeft { window, world, what },
+            CollectiveError::Import(error) => RmaError::Import { window, error },
+            // Eight bytes from each rank are neither too many nor of different lengths.
+            _ => RmaError::Timeout { window, what: "a barrier" },
+        }
+    }
+}

@@ -1,0 +1,133 @@
+//! Windows: memory of every rank of a group, addressable by target and displacement.
+mod control;
+mod create;
+mod far;
+mod free;
+mod info;
+mod memory;
+mod near;
+mod sealed;
+mod serve;
+mod view;
+
+pub use create::WindowBuilder;
+pub use free::Refused;
+pub(crate) use memory::Graveyard;
+pub use sealed::Sealed;
+pub(crate) use serve::Registry;
+pub use view::View;
+
+use crate::communicator::Communicator;
+use crate::completion::Wait;
+use crate::epoch::EpochState;
+use crate::memory::target::Targets;
+use crate::rank::Rank;
+use crate::sync_block::{PeerBlock, SyncBlock};
+use crate::transport::{Descriptor, Transport};
+use crate::universe::Process;
+use control::NodePool;
+use core::fmt;
+use core::sync::atomic::AtomicU32;
+use far::Far;
+use memory::Memory;
+use std::sync::{Arc, OnceLock};
+
+/// Names a window in errors, the same on all of its ranks and like no other of the job.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct WindowId(pub(crate) u64);
+
+impl fmt::Display for WindowId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // Ids are a rank of the job and its count of objects.
+        write!(f, "#{}.{}", self.0 >> 32, self.0 & 0xffff_ffff)
+    }
+}
+
+/// Memory of every rank of a communicator (MPI 4.1, chapter 12).
+///
+/// Made by [`Communicator::window`]; operations are methods of the epochs that
+/// [`lock`](Self::lock), [`lock_all`](Self::lock_all) and [`fence`](Self::fence) open. A window may
+/// be used by several threads.
+///
+/// [`free`](Self::free) ends it on all ranks and gives the memory back. Dropping it is local and
+/// never blocks: this rank's part stays allocated until the universe ends, because peers may still
+/// write there.
+pub struct Window<T: Transport> {
+    /// First, because each operation looks there.
+    pub(crate) targets: Targets,
+    pub(crate) epoch: EpochState,
+    part: Arc<Part<T>>,
+    /// What keeps the targets mapped, by rank; empty where `targets` is.
+    peers: Box<[Peer<T>]>,
+    pub(crate) far: Far,
+    nodes: NodePool,
+    barriers: AtomicU32,
+}
+
+/// What it takes to reach a near target.
+struct Peer<T: Transport> {
+    /// Whose region holds its part.
+    owner: Rank,
+    data: Descriptor,
+    /// Where in that region the part begins, in bytes.
+    offset: u64,
+    block: Descriptor,
+    mapped: OnceLock<(Memory<T>, PeerBlock<T>)>,
+}
+
+/// This rank's part of a window, as messages reach it.
+pub(crate) struct Part<T: Transport> {
+    comm: Communicator<T>,
+    id: WindowId,
+    memory: Memory<T>,
+    offset: u64,
+    size: u64,
+    disp_unit: u32,
+    block: SyncBlock<T>,
+}
+
+impl<T: Transport> Window<T> {
+    /// The window's name in errors.
+    pub fn id(&self) -> WindowId {
+        self.part.id
+    }
+
+    /// This process, in the window's group.
+    pub fn rank(&self) -> Rank {
+        self.part.comm.rank()
+    }
+
+    /// Number of ranks.
+    pub fn ranks(&self) -> u32 {
+        self.part.comm.size()
+    }
+
+    /// The processes of the window.
+    pub fn group(&self) -> &crate::Group {
+        self.part.comm.group()
+    }
+
+    /// Bytes of this rank's part.
+    pub fn size(&self) -> u64 {
+        self.part.size
+    }
+
+    /// Bytes by which displacements at this rank count.
+    pub fn disp_unit(&self) -> u32 {
+        self.part.disp_unit
+    }
+
+    pub(crate) fn process(&self) -> &Process<T> {
+        &self.part.comm.inner.process
+    }
+
+    pub(crate) fn wait_for(&self, what: &'static str, target: Rank) -> Wait {
+        self.part.comm.inner.wait_for(what, target)
+    }
+}
+
+impl<T: Transport> Drop for Window<T> {
+    fn drop(&mut self) {
+        self.process().windows.remove(self.id());
+    }
+}

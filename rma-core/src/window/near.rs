@@ -1,0 +1,115 @@
+//! Targets whose memory load and store reach.
+#![allow(unsafe_code)]
+
+use super::memory::Memory;
+use super::{Part, Window};
+use crate::error::RmaError;
+use crate::memory::target::{Span, Target, held};
+use crate::rank::Rank;
+use crate::sync_block::PeerBlock;
+use crate::transport::{ImportError, Mapped, Transport};
+
+impl<T: Transport> Part<T> {
+    /// First byte of this rank's own part.
+    pub(super) fn base(&self) -> *mut u8 {
+        // SAFETY: creation placed `offset..offset + size` inside the memory.
+        unsafe { self.memory.mapping().base.add(self.offset as usize) }
+    }
+
+    /// `len` bytes at `offset` of this rank's own part.
+    pub(super) fn span(&self, offset: u64, len: usize) -> Option<Span<'_>> {
+        // SAFETY: the part is mapped while `self` lives. A reference into it exists only while the
+        // window is sealed, which it is on no rank that can send a message or call this.
+        unsafe { Span::of_part(self.base(), self.size, offset, len) }
+    }
+}
+
+impl<T: Transport> Window<T> {
+    /// The near path of every operation: `Ok(None)` if the target is not near.
+    ///
+    /// `LAZY`: in an epoch that takes locks at the first operation.
+    #[inline(always)]
+    pub(crate) fn near<const LAZY: bool>(
+        &self,
+        target: Rank,
+        disp: u64,
+        len: usize,
+    ) -> Result<Option<Span<'_>>, RmaError> {
+        let Some(entry) = self.targets.get(target) else { return Ok(None) };
+        if LAZY && entry.held() == held::NOT {
+            self.admit_cold(target)?;
+        }
+        match entry.span(disp, len) {
+            Some(span) => Ok(Some(span)),
+            None => self.near_again_cold(target, disp, len).map(Some),
+        }
+    }
+
+    /// Not mapped yet, or out of range.
+    #[cold]
+    #[inline(never)]
+    fn near_again_cold(&self, target: Rank, disp: u64, len: usize) -> Result<Span<'_>, RmaError> {
+        let entry = self.reach(target)?;
+        entry.span(disp, len).ok_or(RmaError::OutOfRange {
+            window: self.id(),
+            target,
+            disp,
+            disp_unit: entry.disp_unit(),
+            len: len as u64,
+            size: entry.size(),
+        })
+    }
+
+    /// The entry of a near target, mapped.
+    pub(crate) fn reach(&self, target: Rank) -> Result<&Target, RmaError> {
+        let entry = self.targets.get(target).ok_or_else(|| self.no_such_rank(target))?;
+        self.map_if_needed(target, entry)
+            .map_err(|error| RmaError::Import { window: self.id(), error })?;
+        Ok(entry)
+    }
+
+    pub(super) fn map_if_needed(&self, target: Rank, entry: &Target) -> Result<(), ImportError> {
+        if entry.is_mapped() { Ok(()) } else { self.map(target, entry) }
+    }
+
+    #[cold]
+    fn map(&self, target: Rank, entry: &Target) -> Result<(), ImportError> {
+        let peer = &self.peers[usize::from(target)];
+        let transport = &self.process().transport;
+        let owner = self.part.comm.world_rank(peer.owner);
+        let data = transport.import(owner, &peer.data)?;
+        let of = self.part.comm.world_rank(target);
+        let block = PeerBlock::import(transport, of, &peer.block)?;
+        let len = data.mapping().len as u64;
+        if peer.offset.checked_add(entry.size()).is_none_or(|end| end > len) {
+            return Err(ImportError::Malformed(owner));
+        }
+        // If another thread was faster, its mapping is the one that is used.
+        let (data, block) = peer.mapped.get_or_init(|| (Memory::Imported(data), block));
+        // SAFETY: `offset + size` lies inside the mapping.
+        let base = unsafe { data.mapping().base.add(peer.offset as usize) };
+        // SAFETY: data and block live in `self.peers`, as long as the table; `block` is aligned
+        // and long enough (`PeerBlock`). Peers make references into their part only while the
+        // window is sealed on all ranks, this one included.
+        unsafe { entry.map(base, block.get().as_ptr()) };
+        Ok(())
+    }
+
+    /// Enters this rank's own part into the table, if it has one.
+    pub(super) fn map_own(&self) {
+        let Some(entry) = self.targets.get(self.rank()) else { return };
+        // SAFETY: part and block live in `self.part`, as long as the table; creation sized them.
+        unsafe { entry.map(self.part.base(), self.part.block.get().as_ptr()) };
+    }
+
+    pub(crate) fn no_such_rank(&self, target: Rank) -> RmaError {
+        let last = Rank(self.ranks().saturating_sub(1));
+        RmaError::NoSuchRank { window: self.id(), target, last }
+    }
+
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn misaligned_cold(&self, target: Rank, disp: u64, width: usize) -> RmaError {
+        RmaError::Misaligned { window: self.id(), target, disp, width: width as u32 }
+    }
+}

@@ -1,0 +1,73 @@
+//! A window between epochs: plain memory.
+#![allow(unsafe_code)]
+
+use super::Window;
+use super::free::Refused;
+use crate::element::Element;
+use crate::error::RmaError;
+use crate::transport::Transport;
+
+/// A window on which no rank can operate, so that this rank's part is ordinary memory.
+///
+/// The peers' parts are not reachable before [`unseal`](Self::unseal). Forgetting it leaves the
+/// peers waiting in their `unseal`, and the memory allocated.
+pub struct Sealed<T: Transport> {
+    window: Window<T>,
+}
+
+impl<T: Transport> Window<T> {
+    /// Closes the window, to work on this rank's part as a plain slice. **Collective.**
+    ///
+    /// All operations of all ranks are complete when it returns. Refused, everywhere, if some rank
+    /// has an epoch open.
+    pub fn seal(self) -> Result<Sealed<T>, Refused<T>> {
+        match self.agree_idle("seal") {
+            Ok(()) => Ok(Sealed { window: self }),
+            Err(error) => Err(Refused { window: Box::new(self), error }),
+        }
+    }
+}
+
+impl<T: Transport> Sealed<T> {
+    /// This rank's part, as bytes.
+    pub fn bytes(&self) -> &[u8] {
+        // SAFETY: as `bytes_mut`, and `&self` excludes a mutable borrow.
+        unsafe { core::slice::from_raw_parts(self.base(), self.window.size() as usize) }
+    }
+
+    /// This rank's part, as bytes.
+    pub fn bytes_mut(&mut self) -> &mut [u8] {
+        // SAFETY: the part is mapped and initialised as long as `self.window` lives. No rank can
+        // reach it: all have given their window away to `seal`, whose agreement came after their
+        // last operation, and get it back from `unseal` only, which waits for this rank and
+        // consumes `self`. `&mut self` makes the borrow unique on this rank.
+        unsafe { core::slice::from_raw_parts_mut(self.base(), self.window.size() as usize) }
+    }
+
+    /// This rank's part as elements; an error if its size is not a multiple of the element's, or
+    /// its address not aligned for it.
+    pub fn as_slice<E: Element>(&self) -> Result<&[E], RmaError> {
+        bytemuck::try_cast_slice(self.bytes()).map_err(|_| self.wrong_element::<E>())
+    }
+
+    /// As [`as_slice`](Self::as_slice), to be written.
+    pub fn as_mut_slice<E: Element>(&mut self) -> Result<&mut [E], RmaError> {
+        let error = self.wrong_element::<E>();
+        bytemuck::try_cast_slice_mut(self.bytes_mut()).map_err(|_| error)
+    }
+
+    /// Opens the window again. **Collective.** Waits until every rank has come here.
+    pub fn unseal(self) -> Result<Window<T>, RmaError> {
+        self.window.barrier()?;
+        Ok(self.window)
+    }
+
+    fn base(&self) -> *mut u8 {
+        self.window.part.base()
+    }
+
+    fn wrong_element<E>(&self) -> RmaError {
+        let (window, target) = (self.window.id(), self.window.rank());
+        RmaError::Misaligned { window, target, disp: 0, width: size_of::<E>() as u32 }
+    }
+}

@@ -1,0 +1,150 @@
+//! Direct loads and stores: this rank's own part, and parts of ranks that share memory.
+#![allow(unsafe_code)]
+
+use super::Window;
+use crate::element::{AtomicElement, Element};
+use crate::error::RmaError;
+use crate::memory::target::Span;
+use crate::ops::Op;
+use crate::rank::Rank;
+use crate::transport::Transport;
+
+/// A part of a window in this address space, to be loaded and stored without an epoch.
+///
+/// Other ranks may write the same bytes at any time, so there is no slice of it: values are copied
+/// in and out. What they mean while others write is the program's affair (locks, fences,
+/// [`Window::sync`] with a barrier); a racing read may be torn, never undefined.
+pub struct View<'w, T: Transport> {
+    window: &'w Window<T>,
+    rank: Rank,
+    base: *mut u8,
+    size: u64,
+    disp_unit: u32,
+}
+
+// SAFETY: the address is shared memory that is only accessed through the copy and atomic kernels,
+// which any number of threads may do at once.
+unsafe impl<T: Transport> Send for View<'_, T> {}
+// SAFETY: as above.
+unsafe impl<T: Transport> Sync for View<'_, T> {}
+
+impl<T: Transport> Window<T> {
+    /// This rank's own part.
+    pub fn local(&self) -> View<'_, T> {
+        let (base, size, disp_unit) = (self.part.base(), self.size(), self.disp_unit());
+        View { window: self, rank: self.rank(), base, size, disp_unit }
+    }
+
+    /// The part of `rank`, where load and store reach it (MPI 4.1, section 12.2.3).
+    ///
+    /// [`Rank::NULL`] asks for the lowest rank whose part is not empty.
+    pub fn shared_query(&self, rank: Rank) -> Result<View<'_, T>, RmaError> {
+        let first = || self.targets.iter().position(|entry| entry.size() > 0).unwrap_or(0);
+        let rank = if rank == Rank::NULL { Rank(first() as u32) } else { rank };
+        if rank.0 >= self.ranks() {
+            return Err(self.no_such_rank(rank));
+        }
+        if self.targets.is_empty() {
+            return Err(RmaError::NotShared { window: self.id(), target: rank });
+        }
+        let entry = self.reach(rank)?;
+        let (base, _) = entry.span(0, 0).map_or((core::ptr::null_mut(), 0), Span::into_raw);
+        let (size, disp_unit) = (entry.size(), entry.disp_unit());
+        Ok(View { window: self, rank, base, size, disp_unit })
+    }
+
+    /// Orders this rank's loads and stores with those of others, and with operations on the
+    /// window (MPI 4.1, section 12.5.4). It completes nothing.
+    pub fn sync(&self) {
+        core::sync::atomic::fence(core::sync::atomic::Ordering::SeqCst);
+    }
+}
+
+impl<'w, T: Transport> View<'w, T> {
+    /// Bytes.
+    pub fn size(&self) -> u64 {
+        self.size
+    }
+
+    /// The displacement unit, in bytes.
+    pub fn disp_unit(&self) -> u32 {
+        self.disp_unit
+    }
+
+    /// Whose part this is.
+    pub fn rank(&self) -> Rank {
+        self.rank
+    }
+
+    /// First byte, for code that takes addresses; null if the part was never mapped. Reading or
+    /// writing through it is `unsafe` and races with every other access to the window.
+    pub fn as_ptr(&self) -> *mut u8 {
+        self.base
+    }
+
+    /// Copies values from displacement `disp` on into `values`.
+    pub fn read<E: Element>(&self, disp: u64, values: &mut [E]) -> Result<(), RmaError> {
+        let bytes: &mut [u8] = bytemuck::cast_slice_mut(values);
+        self.span(disp, bytes.len())?.read(bytes);
+        Ok(())
+    }
+
+    /// Copies `values` to displacement `disp` on.
+    pub fn write<E: Element>(&self, disp: u64, values: &[E]) -> Result<(), RmaError> {
+        let bytes: &[u8] = bytemuck::cast_slice(values);
+        self.span(disp, bytes.len())?.write(bytes);
+        Ok(())
+    }
+
+    /// The value at displacement `disp`.
+    pub fn load<E: Element>(&self, disp: u64) -> Result<E, RmaError> {
+        let mut value = [E::zeroed()];
+        self.read(disp, &mut value)?;
+        Ok(value[0])
+    }
+
+    /// Stores one value at displacement `disp`.
+    pub fn store<E: Element>(&self, disp: u64, value: E) -> Result<(), RmaError> {
+        self.write(disp, &[value])
+    }
+
+    /// Combines atomically; returns what was there. Atomic towards the operations of all epochs.
+    pub fn fetch_and_op<E: AtomicElement>(
+        &self,
+        disp: u64,
+        op: Op,
+        operand: E,
+    ) -> Result<E, RmaError> {
+        let width = E::KIND.width();
+        let old = self.span(disp, width)?.fetch_and_op(op, operand);
+        old.ok_or_else(|| self.window.misaligned_cold(self.rank, disp, width))
+    }
+
+    /// Replaces `compare` by `swap` atomically, if it is there; returns what was there.
+    pub fn compare_and_swap<E: AtomicElement>(
+        &self,
+        disp: u64,
+        compare: E,
+        swap: E,
+    ) -> Result<E, RmaError> {
+        let width = E::KIND.width();
+        let old = self.span(disp, width)?.compare_and_swap(compare, swap);
+        old.ok_or_else(|| self.window.misaligned_cold(self.rank, disp, width))
+    }
+
+    fn span(&self, disp: u64, len: usize) -> Result<Span<'w>, RmaError> {
+        let offset = disp.checked_mul(u64::from(self.disp_unit));
+        // SAFETY: `size` bytes from `base` on are mapped as long as the window, which is borrowed
+        // for `'w`. A reference into them exists only while the window is sealed, and then it is
+        // not borrowed.
+        let span = |offset| unsafe { Span::of_part(self.base, self.size, offset, len) };
+        offset.and_then(span).ok_or(RmaError::OutOfRange {
+            window: self.window.id(),
+            target: self.rank,
+            disp,
+            disp_unit: self.disp_unit,
+            len: len as u64,
+            size: self.size,
+        })
+    }
+}

@@ -1,0 +1,231 @@
+//! What ranks tell each other about their segments: a card at the start, a descriptor for each
+//! region. Little endian; everything is checked before it is used.
+
+use rma_core::transport::Descriptor;
+use rustix::process::Pid;
+use zerocopy::little_endian::{I32, U32, U64};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
+
+use crate::heap::{ARENA_BYTES, GRAIN, Place};
+use crate::segment::Identity;
+
+/// "rma-shm", and the version of everything that ranks share: change it with any layout.
+pub(crate) const MAGIC: u64 = u64::from_le_bytes(*b"rma-shm\x01");
+
+#[derive(FromBytes, IntoBytes, KnownLayout, Immutable)]
+#[repr(C)]
+struct CardBytes {
+    magic: U64,
+    rank: U32,
+    size: U32,
+    pid: I32,
+    descriptor: I32,
+    device: U64,
+    inode: U64,
+    len: U64,
+}
+
+/// How to find the control segment of a rank, and with it all others of that process.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Card {
+    pub(crate) rank: u32,
+    pub(crate) size: u32,
+    pub(crate) pid: Pid,
+    pub(crate) descriptor: i32,
+    pub(crate) control: Identity,
+}
+
+impl Card {
+    pub(crate) fn to_bytes(self) -> Vec<u8> {
+        let Identity { device, inode, len } = self.control;
+        CardBytes {
+            magic: MAGIC.into(),
+            rank: self.rank.into(),
+            size: self.size.into(),
+            pid: self.pid.as_raw_nonzero().get().into(),
+            descriptor: self.descriptor.into(),
+            device: device.into(),
+            inode: inode.into(),
+            len: len.into(),
+        }
+        .as_bytes()
+        .to_vec()
+    }
+
+    /// Reads the card of `rank`, whose control segment must be `control_len` long; or says what is
+    /// wrong with it.
+    pub(crate) fn parse(
+        bytes: &[u8],
+        rank: u32,
+        size: u32,
+        control_len: u64,
+    ) -> Result<Self, &'static str> {
+        let card = CardBytes::read_from_bytes(bytes).map_err(|_| "its length is wrong")?;
+        if card.magic.get() != MAGIC {
+            return Err("it is of another program or version");
+        }
+        if card.rank.get() != rank {
+            return Err("it is of another rank");
+        }
+        if card.size.get() != size {
+            return Err("it counts another number of ranks");
+        }
+        if card.len.get() != control_len {
+            return Err("its control segment has another length");
+        }
+        let pid = Some(card.pid.get()).filter(|&pid| pid > 0).and_then(Pid::from_raw);
+        let pid = pid.ok_or("its process number is none")?;
+        let descriptor = card.descriptor.get();
+        if descriptor < 0 {
+            return Err("its descriptor number is none");
+        }
+        let (device, inode, len) = (card.device.get(), card.inode.get(), control_len);
+        Ok(Self { rank, size, pid, descriptor, control: Identity { device, inode, len } })
+    }
+}
+
+const ARENA: u32 = 1 << 31;
+
+#[derive(FromBytes, IntoBytes, KnownLayout, Immutable)]
+#[repr(C)]
+struct PlaceBytes {
+    id: U64,
+    inode: U64,
+    segment_len: U64,
+    offset: U64,
+    len: U64,
+    /// Not negative; the top bit says that the segment is an arena.
+    descriptor: U32,
+    magic: U32,
+}
+
+const PLACE_MAGIC: u32 = u32::from_le_bytes(*b"seg\x01");
+
+/// A region of a peer, in range of its segment.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct PeerPlace {
+    pub(crate) id: u64,
+    pub(crate) descriptor: i32,
+    pub(crate) is_arena: bool,
+    pub(crate) inode: u64,
+    pub(crate) segment_len: u64,
+    pub(crate) offset: usize,
+    pub(crate) len: usize,
+}
+
+pub(crate) fn describe(place: &Place<'_>) -> Descriptor {
+    let kind = if place.is_arena { ARENA } else { 0 };
+    let bytes = PlaceBytes {
+        id: place.id.into(),
+        inode: place.segment.identity.inode.into(),
+        segment_len: place.segment.identity.len.into(),
+        offset: (place.offset as u64).into(),
+        len: (place.len as u64).into(),
+        descriptor: (place.segment.descriptor().cast_unsigned() | kind).into(),
+        magic: PLACE_MAGIC.into(),
+    };
+    Descriptor(zerocopy::transmute!(bytes))
+}
+
+/// None: this is no descriptor, or its region does not lie in its segment.
+pub(crate) fn read(descriptor: &Descriptor) -> Option<PeerPlace> {
+    let place: PlaceBytes = zerocopy::transmute!(descriptor.0);
+    let (segment_len, offset, len) = (place.segment_len.get(), place.offset.get(), place.len.get());
+    let is_arena = place.descriptor.get() & ARENA != 0;
+    let fits = offset.checked_add(len).is_some_and(|end| end <= segment_len)
+        && segment_len > 0
+        && isize::try_from(segment_len).is_ok()
+        && offset.is_multiple_of(GRAIN as u64)
+        && (!is_arena || segment_len == ARENA_BYTES as u64);
+    if place.magic.get() != PLACE_MAGIC || !fits {
+        return None;
+    }
+    Some(PeerPlace {
+        id: place.id.get(),
+        descriptor: (place.descriptor.get() & !ARENA).cast_signed(),
+        is_arena,
+        inode: place.inode.get(),
+        segment_len,
+        offset: usize::try_from(offset).ok()?,
+        len: usize::try_from(len).ok()?,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::heap::Heap;
+    use crate::supply::Supply;
+
+    fn card() -> Card {
+        let control = Identity { device: 5, inode: 77, len: 8192 };
+        Card { rank: 2, size: 4, pid: Pid::from_raw(123).unwrap(), descriptor: 9, control }
+    }
+
+    #[test]
+    fn a_card_survives_the_journey() {
+        assert_eq!(Card::parse(&card().to_bytes(), 2, 4, 8192), Ok(card()));
+    }
+
+    #[test]
+    fn wrong_cards_are_told_apart() {
+        let bytes = card().to_bytes();
+        assert!(Card::parse(&bytes, 1, 4, 8192).is_err());
+        assert!(Card::parse(&bytes, 2, 5, 8192).is_err());
+        assert!(Card::parse(&bytes, 2, 4, 4096).is_err());
+        assert!(Card::parse(&[], 2, 4, 8192).is_err());
+        assert!(Card::parse(&bytes[1..], 2, 4, 8192).is_err());
+        // Whatever one field says: no panic, and never a process or descriptor below its range.
+        for at in 0..bytes.len() {
+            for value in [0, 1, 0x7f, 0x80, 0xff] {
+                let mut bytes = bytes.clone();
+                bytes[at] = value;
+                if let Ok(card) = Card::parse(&bytes, 2, 4, 8192) {
+                    assert!(card.descriptor >= 0 && card.pid.as_raw_nonzero().get() > 0);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn regions_survive_the_journey() {
+        let heap = Heap::new(Supply::discover());
+        for len in [0, 8, 70_000] {
+            let (_first, region) = (heap.allocate(1, 1), heap.allocate(len, 64).unwrap());
+            let place = region.place();
+            let read = read(&describe(&place)).unwrap();
+            assert_eq!((read.id, read.offset, read.len), (place.id, place.offset, len));
+            assert_eq!(read.descriptor, place.segment.descriptor());
+            assert_eq!(read.inode, place.segment.identity.inode);
+            assert_eq!(read.segment_len, place.segment.identity.len);
+            assert_eq!(read.is_arena, len <= 64 << 10);
+        }
+    }
+
+    #[test]
+    fn ranges_outside_of_the_segment_are_refused() {
+        let place = |offset: u64, len: u64, segment_len: u64, descriptor: u32| {
+            let bytes = PlaceBytes {
+                id: 1.into(),
+                inode: 2.into(),
+                segment_len: segment_len.into(),
+                offset: offset.into(),
+                len: len.into(),
+                descriptor: descriptor.into(),
+                magic: PLACE_MAGIC.into(),
+            };
+            read(&Descriptor(zerocopy::transmute!(bytes)))
+        };
+        assert!(place(64, 4032, 4096, 3).is_some());
+        assert!(place(4096, 0, 4096, 3).is_some());
+        assert!(place(64, 4033, 4096, 3).is_none());
+        assert!(place(u64::MAX - 63, 64, 4096, 3).is_none());
+        assert!(place(64, u64::MAX, 4096, 3).is_none());
+        assert!(place(0, 1 << 63, 1 << 63, 3).is_none());
+        assert!(place(1, 1, 4096, 3).is_none(), "not aligned");
+        assert!(place(0, 0, 0, 3).is_none());
+        assert!(place(0, 1, 4096, ARENA | 3).is_none(), "no arena has that length");
+        assert!(read(&Descriptor([0; Descriptor::LEN])).is_none());
+        assert!(read(&Descriptor([0xff; Descriptor::LEN])).is_none());
+    }
+}

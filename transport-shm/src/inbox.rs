@@ -1,0 +1,150 @@
+//! The receiving side of the mailbox: one thread of the rank drains it at a time.
+#![allow(unsafe_code)] // room: the one caller of `Ring::pop`, and the buffer its lock guards
+
+use core::cell::UnsafeCell;
+use core::sync::atomic::AtomicU32;
+use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
+
+use rma_core::transport::WorldRank;
+
+use crate::control::{MESSAGE_MAX, SLOTS};
+use crate::ring::{Popped, Ring};
+use crate::sync::AtomicU64;
+
+type Mailbox = Ring<SLOTS, MESSAGE_MAX>;
+
+/// Messages one `poll` hands out at most: half of the mailbox, so that refused senders hear of the
+/// room while the other half still keeps the receiver busy.
+const BATCH: usize = SLOTS / 2;
+
+/// Nobody drains.
+const FREE: u32 = 0;
+/// A thread drains.
+const BUSY: u32 = 1;
+/// A thread drains, and another one found messages and was turned away.
+const AWAITED: u32 = 2;
+
+/// In private memory of the receiver.
+pub(crate) struct Inbox {
+    /// The ring's read position; moved only by the thread that drains.
+    head: AtomicU64,
+    lock: AtomicU32,
+    /// Where a message is while its sink runs; touched only by the thread that drains.
+    buffer: UnsafeCell<[u8; MESSAGE_MAX]>,
+    corrupt: AtomicU64,
+}
+
+// SAFETY: all but `buffer` are atomics, and `buffer` is used only by the one thread that moved
+// `lock` away from FREE, until it moves it back.
+unsafe impl Sync for Inbox {}
+
+/// Who has to be woken after a drain.
+pub(crate) struct Wake {
+    /// Senders that found no room, by rank modulo 64.
+    pub(crate) refused: u64,
+    /// Threads of this rank that were turned away.
+    pub(crate) own: bool,
+}
+
+impl Inbox {
+    pub(crate) fn new() -> Self {
+        Self {
+            head: AtomicU64::new(0),
+            lock: AtomicU32::new(FREE),
+            buffer: UnsafeCell::new([0; MESSAGE_MAX]),
+            corrupt: AtomicU64::new(0),
+        }
+    }
+
+    /// Slots that were dropped because they held nonsense.
+    pub(crate) fn corrupt(&self) -> u64 {
+        self.corrupt.load(Relaxed)
+    }
+
+    /// Hands up to [`BATCH`] messages to `sink`, then says who to wake, also when `sink` panics.
+    ///
+    /// A message is copied out before `sink` sees it: it is at most eight cache lines, `sink` gets
+    /// memory that nobody else writes, and the slot can be given back while `sink` works.
+    #[inline]
+    pub(crate) fn drain(
+        &self,
+        ring: &Mailbox,
+        ranks: u32,
+        sink: &mut dyn FnMut(WorldRank, &[u8]),
+        wake: impl FnMut(Wake),
+    ) -> usize {
+        if !ring.has(&self.head) || !self.enter() {
+            return 0;
+        }
+        let mut drain = Drain { inbox: self, ring, start: self.head.load(Relaxed), wake };
+        drain.run(ranks, sink)
+    }
+
+    /// Takes the lock, or leaves word for its holder. One word says both, so the holder cannot
+    /// miss it.
+    fn enter(&self) -> bool {
+        loop {
+            // Acquire pairs with the Release in `leave`.
+            match self.lock.compare_exchange(FREE, BUSY, Acquire, Relaxed) {
+                Ok(_) => return true,
+                Err(AWAITED) => return false,
+                Err(_) => {}
+            }
+            // Release pairs with the Acquire in `leave`: the holder sees this thread armed.
+            if self.lock.compare_exchange(BUSY, AWAITED, Release, Relaxed) != Err(FREE) {
+                return false;
+            }
+        }
+    }
+
+    /// Gives the lock back; true if a thread was turned away.
+    fn leave(&self) -> bool {
+        // Pairs with `enter` in both directions.
+        self.lock.swap(FREE, AcqRel) == AWAITED
+    }
+}
+
+/// Holds the lock.
+struct Drain<'a, W: FnMut(Wake)> {
+    inbox: &'a Inbox,
+    ring: &'a Mailbox,
+    /// The read position at which this drain started.
+    start: u64,
+    wake: W,
+}
+
+impl<W: FnMut(Wake)> Drain<'_, W> {
+    #[inline]
+    fn run(&mut self, ranks: u32, sink: &mut dyn FnMut(WorldRank, &[u8])) -> usize {
+        // SAFETY: this drain holds the lock until it is dropped, after `buffer` was used last.
+        let buffer = unsafe { &mut *self.inbox.buffer.get() };
+        let mut count = 0;
+        for _ in 0..BATCH {
+            // SAFETY: the lock is held, which orders all calls; `drain` is the only caller for
+            // the ring of this rank, always with its own `head`.
+            match unsafe { self.ring.pop(&self.inbox.head, ranks, buffer) } {
+                Popped::Empty => break,
+                Popped::Corrupt => {
+                    self.inbox.corrupt.fetch_add(1, Relaxed);
+                }
+                Popped::Message { sender, len } => {
+                    sink(WorldRank(sender), &buffer[..len]);
+                    count += 1;
+                }
+            }
+        }
+        count
+    }
+}
+
+impl<W: FnMut(Wake)> Drop for Drain<'_, W> {
+    fn drop(&mut self) {
+        let head = self.inbox.head.load(Relaxed);
+        let owed = self.ring.owes_look(self.start, head);
+        let refused = if owed { self.ring.take_refused(head) } else { 0 };
+        let own = self.inbox.leave();
+        if refused != 0 || own {
+            (self.wake)(Wake { refused, own });
+        }
+    }
+}

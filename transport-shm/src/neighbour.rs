@@ -1,0 +1,173 @@
+//! A rank of this node as another one knows it: where its segments are, and which are mapped.
+#![allow(unsafe_code)] // room: promises `Mapped`; holds no unsafe block
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
+use std::time::Duration;
+
+use rma_core::transport::{ImportError, Mapped, Mapping, WorldRank};
+
+use crate::card::{Card, PeerPlace};
+use crate::control::ControlSegment;
+use crate::segment::{self, Identity, OpenError, Span};
+
+/// Arenas of a neighbour that stay mapped while no region of them is imported. A bound, because
+/// the owner may have given them up already.
+const KEPT_ARENAS: usize = 2;
+
+/// How often the operating system is asked whether a neighbour still lives.
+const LOOK_EVERY: Duration = Duration::from_millis(10);
+
+pub(crate) struct Neighbour {
+    card: Card,
+    control: OnceLock<ControlSegment>,
+    imports: Mutex<Imports>,
+    /// When the operating system was asked last, in nanoseconds.
+    looked: AtomicU64,
+}
+
+/// A peer's segment in this address space.
+#[derive(Debug)]
+struct PeerSegment {
+    span: Span,
+    identity: Identity,
+    is_arena: bool,
+}
+
+/// Segments are found again by their id, which the owner never uses twice.
+#[derive(Default)]
+struct Imports {
+    known: HashMap<u64, Weak<PeerSegment>>,
+    kept: VecDeque<Arc<PeerSegment>>,
+    /// Size of `known` at which dead entries are removed.
+    sweep_at: usize,
+}
+
+/// A region of a peer; mapped as long as this value lives.
+#[derive(Debug)]
+pub struct Import {
+    segment: Arc<PeerSegment>,
+    offset: usize,
+    len: usize,
+}
+
+// SAFETY: the range lies inside the segment (`card::read` checked it against the length that
+// `segment::import` verified), which stays mapped until `segment` is dropped with this value.
+unsafe impl Mapped for Import {
+    fn mapping(&self) -> Mapping {
+        Mapping { base: self.segment.span.at(self.offset), len: self.len }
+    }
+}
+
+impl Neighbour {
+    pub(crate) fn new(card: Card) -> Self {
+        let (control, imports) = (OnceLock::new(), Mutex::new(Imports::default()));
+        Self { card, control, imports, looked: AtomicU64::new(0) }
+    }
+
+    fn rank(&self) -> WorldRank {
+        WorldRank(self.card.rank)
+    }
+
+    /// The control segment; mapped at the first call.
+    #[inline]
+    pub(crate) fn control(&self) -> Result<&ControlSegment, ImportError> {
+        match self.control.get() {
+            Some(control) => Ok(control),
+            None => self.map_control(),
+        }
+    }
+
+    #[cold]
+    fn map_control(&self) -> Result<&ControlSegment, ImportError> {
+        let control = self.open_control(true)?;
+        // Another thread may have been faster; then this mapping goes away again.
+        Ok(self.control.get_or_init(|| control))
+    }
+
+    /// Calls `f` with the control segment, without leaving it mapped if it is not yet. Nothing is
+    /// called if it cannot be mapped: its owner is gone.
+    pub(crate) fn visit_control(&self, f: impl FnOnce(&ControlSegment)) {
+        match self.control.get() {
+            Some(control) => f(control),
+            None => {
+                if let Ok(control) = self.open_control(false) {
+                    f(&control);
+                }
+            }
+        }
+    }
+
+    fn open_control(&self, populate: bool) -> Result<ControlSegment, ImportError> {
+        let Card { rank, size, pid, descriptor, control } = self.card;
+        segment::import(pid, descriptor, control, populate)
+            .map_err(|error| self.import_error(error))
+            .and_then(|span| {
+                ControlSegment::import(span, WorldRank(rank), size)
+                    .ok_or(ImportError::Malformed(WorldRank(rank)))
+            })
+    }
+
+    fn import_error(&self, error: OpenError) -> ImportError {
+        match error {
+            OpenError::Gone => ImportError::PeerGone(self.rank()),
+            OpenError::Different => ImportError::Malformed(self.rank()),
+            OpenError::System { call, errno } => {
+                ImportError::System { owner: self.rank(), call, errno }
+            }
+        }
+    }
+
+    /// Maps the segment of `place`, or finds it mapped.
+    pub(crate) fn import(&self, place: PeerPlace) -> Result<Import, ImportError> {
+        let PeerPlace { id, is_arena, offset, len, .. } = place;
+        let (device, inode) = (self.card.control.device, place.inode);
+        let identity = Identity { device, inode, len: place.segment_len };
+        // Every change of `Imports` is whole before anything can panic.
+        let mut imports = self.imports.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(segment) = imports.known.get(&id).and_then(Weak::upgrade) {
+            return if segment.identity == identity && segment.is_arena == is_arena {
+                Ok(Import { segment, offset, len })
+            } else {
+                Err(ImportError::Malformed(self.rank()))
+            };
+        }
+        let span = segment::import(self.card.pid, place.descriptor, identity, is_arena)
+            .map_err(|error| self.import_error(error))?;
+        let segment = Arc::new(PeerSegment { span, identity, is_arena });
+        let evicted = imports.insert(id, &segment);
+        // Unmapping takes a while; not under the lock.
+        drop(imports);
+        drop(evicted);
+        Ok(Import { segment, offset, len })
+    }
+
+    /// Whether the process lives and has its control segment open, as far as can be told; looks at
+    /// most every [`LOOK_EVERY`], and says yes in between.
+    pub(crate) fn is_there(&self, now: Duration) -> bool {
+        let now = u64::try_from(now.as_nanos()).unwrap_or(u64::MAX);
+        let last = self.looked.load(Relaxed);
+        if now.saturating_sub(last) < LOOK_EVERY.as_nanos() as u64 {
+            return true;
+        }
+        self.looked.store(now, Relaxed);
+        segment::is_open(self.card.pid, self.card.descriptor, self.card.control)
+    }
+}
+
+impl Imports {
+    /// Remembers a segment; what is returned is no longer kept.
+    fn insert(&mut self, id: u64, segment: &Arc<PeerSegment>) -> Option<Arc<PeerSegment>> {
+        if self.known.len() >= self.sweep_at {
+            self.known.retain(|_, segment| segment.strong_count() > 0);
+            self.sweep_at = (self.known.len() * 2).max(16);
+        }
+        self.known.insert(id, Arc::downgrade(segment));
+        if !segment.is_arena {
+            return None;
+        }
+        self.kept.push_back(segment.clone());
+        if self.kept.len() > KEPT_ARENAS { self.kept.pop_front() } else { None }
+    }
+}

@@ -1,0 +1,291 @@
+//! Shared segments: memfds without a name, sealed against resizing, their space reserved when they
+//! are made; and the mapping of a peer's segment, verified before it is touched.
+#![allow(unsafe_code)] // room: mmap, munmap, zeroing of the owner's own mapping
+
+use core::ffi::c_void;
+use core::ptr::{self, NonNull};
+
+use rma_core::transport::AllocateError;
+use rustix::fd::{AsFd, AsRawFd, OwnedFd};
+use rustix::fs::{FallocateFlags, MemfdFlags, Mode, OFlags, SealFlags};
+use rustix::io::Errno;
+use rustix::mm::{MapFlags, ProtFlags};
+use rustix::process::{Pid, PidfdFlags, PidfdGetfdFlags};
+
+use crate::supply::{self, Supply};
+
+/// Space is reserved in steps of this many bytes, with a look at what is left before each: several
+/// ranks may be taking from the same supply.
+const RESERVE_STEP: u64 = 32 << 20;
+
+const SEALS: SealFlags = SealFlags::SHRINK.union(SealFlags::GROW).union(SealFlags::SEAL);
+
+/// A mapping of a whole segment; unmapped when dropped.
+#[derive(Debug)]
+pub(crate) struct Span {
+    base: NonNull<u8>,
+    len: usize,
+}
+
+// SAFETY: a span is an address range that stays mapped until it is dropped; which thread drops it
+// is all the same to munmap.
+unsafe impl Send for Span {}
+// SAFETY: a shared span only tells its address and length.
+unsafe impl Sync for Span {}
+
+impl Span {
+    /// Maps all of `file`, which is `len` bytes long and can never shrink.
+    fn map(file: &OwnedFd, len: usize, populate: bool) -> Result<Self, Errno> {
+        let flags = if populate { MapFlags::POPULATE } else { MapFlags::empty() };
+        let (prot, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED | flags);
+        // SAFETY: the kernel chooses an address where nothing is mapped, so no object of this
+        // process changes.
+        let base = unsafe { rustix::mm::mmap(ptr::null_mut(), len, prot, flags, file, 0) }?;
+        let base = NonNull::new(base.cast::<u8>()).ok_or(Errno::NOMEM)?;
+        Ok(Self { base, len })
+    }
+
+    /// The first byte; aligned to a page.
+    pub(crate) fn base(&self) -> *mut u8 {
+        self.base.as_ptr()
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.len
+    }
+
+    /// The byte at `offset`, which may be the end.
+    pub(crate) fn at(&self, offset: usize) -> *mut u8 {
+        assert!(offset <= self.len, "offset outside of a segment");
+        self.base.as_ptr().wrapping_add(offset)
+    }
+
+    /// Zeroes a part that only the caller knows of.
+    ///
+    /// # Safety
+    ///
+    /// Nobody else touches these bytes at the same time.
+    pub(crate) unsafe fn zero(&self, offset: usize, len: usize) {
+        assert!(len <= self.len && offset <= self.len - len, "range outside of a segment");
+        // SAFETY: the range lies inside this mapping, which is writable and whose pages are
+        // reserved; the caller promises that nobody else touches it.
+        unsafe { self.at(offset).write_bytes(0, len) }
+    }
+}
+
+impl Drop for Span {
+    fn drop(&mut self) {
+        // SAFETY: `base..base+len` is exactly the range that `map` got, and every pointer into it
+        // is derived from a value that keeps this span alive.
+        let unmapped = unsafe { rustix::mm::munmap(self.base.as_ptr().cast::<c_void>(), self.len) };
+        debug_assert_eq!(unmapped, Ok(()));
+    }
+}
+
+/// Tells one segment from every other file a descriptor could lead to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Identity {
+    pub(crate) device: u64,
+    pub(crate) inode: u64,
+    pub(crate) len: u64,
+}
+
+/// A segment of this rank. The descriptor stays open as long as the segment lives, because it is
+/// what neighbours open.
+#[derive(Debug)]
+pub(crate) struct Segment {
+    pub(crate) span: Span,
+    pub(crate) identity: Identity,
+    file: OwnedFd,
+}
+
+impl Segment {
+    /// Makes a zeroed segment of at least `len` bytes, a whole number of pages. `asked` is what
+    /// errors name. `populate` also sets up the page table.
+    pub(crate) fn create(
+        name: &str,
+        len: usize,
+        asked: u64,
+        supply: &Supply,
+        populate: bool,
+    ) -> Result<Self, AllocateError> {
+        let page = rustix::param::page_size();
+        let bytes = len
+            .max(1)
+            .checked_next_multiple_of(page)
+            .filter(|&bytes| isize::try_from(bytes).is_ok())
+            .ok_or_else(|| {
+                let left = supply.available();
+                AllocateError::Shortage { asked, available: left.bytes, limit: left.limit }
+            })?;
+        let total = bytes as u64;
+        let left = supply.available();
+        if left.bytes < total {
+            let (available, limit) = (left.bytes, left.limit);
+            return Err(AllocateError::Shortage { asked, available, limit });
+        }
+        let refused = |call, errno| refusal(asked, call, errno, supply);
+        let file = memfd(name).map_err(|e| refused("memfd_create", e))?;
+        rustix::fs::ftruncate(&file, total).map_err(|e| refused("ftruncate", e))?;
+        reserve(&file, total, asked, supply)?;
+        rustix::fs::fcntl_add_seals(&file, SEALS).map_err(|e| refused("fcntl", e))?;
+        let stat = rustix::fs::fstat(&file).map_err(|e| refused("fstat", e))?;
+        let span = Span::map(&file, bytes, populate).map_err(|e| refused("mmap", e))?;
+        let identity = Identity { device: stat.st_dev, inode: stat.st_ino, len: total };
+        Ok(Self { span, identity, file })
+    }
+
+    /// The number neighbours open.
+    pub(crate) fn descriptor(&self) -> i32 {
+        self.file.as_raw_fd()
+    }
+
+    /// The mapping, and the file that has to stay open for the neighbours.
+    pub(crate) fn into_parts(self) -> (Span, OwnedFd) {
+        (self.span, self.file)
+    }
+}
+
+fn memfd(name: &str) -> Result<OwnedFd, Errno> {
+    let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
+    match rustix::fs::memfd_create(name, flags | MemfdFlags::NOEXEC_SEAL) {
+        // Linux before 6.3 does not know the flag.
+        Err(Errno::INVAL) => rustix::fs::memfd_create(name, flags),
+        made => made,
+    }
+}
+
+/// Takes the pages of the whole file, so that touching them cannot fail later.
+fn reserve(file: &OwnedFd, len: u64, asked: u64, supply: &Supply) -> Result<(), AllocateError> {
+    let mut done = 0;
+    while done < len {
+        if done > 0 {
+            let left = supply.memory();
+            if left.bytes < len - done {
+                let available = left.bytes.saturating_add(done);
+                return Err(AllocateError::Shortage { asked, available, limit: left.limit });
+            }
+        }
+        let step = RESERVE_STEP.min(len - done);
+        match rustix::fs::fallocate(file, FallocateFlags::empty(), done, step) {
+            Ok(()) => done += step,
+            Err(Errno::INTR) => {}
+            Err(errno) => return Err(refusal(asked, "fallocate", errno, supply)),
+        }
+    }
+    Ok(())
+}
+
+/// What an error number of the system says about memory. The limit is named when this side can
+/// tell it.
+fn refusal(asked: u64, call: &'static str, errno: Errno, supply: &Supply) -> AllocateError {
+    let left = supply.available();
+    let limit = match errno {
+        Errno::NOMEM | Errno::NOSPC if left.bytes < asked => left.limit,
+        Errno::NOMEM if call == "mmap" => "mappings of a process, vm.max_map_count",
+        Errno::NOMEM | Errno::NOSPC => "memory the kernel commits, vm.overcommit_memory",
+        Errno::FBIG => supply::FILE_SIZE,
+        _ => return AllocateError::System { asked, call, errno: errno.raw_os_error() },
+    };
+    AllocateError::Shortage { asked, available: left.bytes, limit }
+}
+
+/// Why a peer's segment could not be mapped.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum OpenError {
+    /// There is no such process any more.
+    Gone,
+    /// The descriptor is closed, or leads to something else.
+    Different,
+    /// The operating system refused.
+    System { call: &'static str, errno: i32 },
+}
+
+impl OpenError {
+    fn system(call: &'static str) -> impl FnOnce(Errno) -> Self {
+        move |errno| Self::System { call, errno: errno.raw_os_error() }
+    }
+}
+
+/// Maps the segment that process `pid` has open as `descriptor`, if it still is `expected`.
+pub(crate) fn import(
+    pid: Pid,
+    descriptor: i32,
+    expected: Identity,
+    populate: bool,
+) -> Result<Span, OpenError> {
+    let len = usize::try_from(expected.len).map_err(|_| OpenError::Different)?;
+    if descriptor < 0 {
+        return Err(OpenError::Different);
+    }
+    let file = open(pid, descriptor)?;
+    verify(&file, expected)?;
+    Span::map(&file, len, populate).map_err(OpenError::system("mmap"))
+}
+
+fn open(pid: Pid, descriptor: i32) -> Result<OwnedFd, OpenError> {
+    let path = format!("/proc/{}/fd/{descriptor}", pid.as_raw_nonzero());
+    // NONBLOCK and NOCTTY: with a reused number this may be a pipe or a terminal.
+    let flags = OFlags::RDWR | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
+    match rustix::fs::open(path, flags, Mode::empty()) {
+        Ok(file) => return Ok(file),
+        Err(errno @ (Errno::MFILE | Errno::NFILE | Errno::NOMEM)) => {
+            return Err(OpenError::System { call: "open", errno: errno.raw_os_error() });
+        }
+        Err(_) => {}
+    }
+    // Without /proc, or without the right to look there, the process itself may still be asked.
+    let process = match rustix::process::pidfd_open(pid, PidfdFlags::empty()) {
+        Err(Errno::SRCH) => return Err(OpenError::Gone),
+        opened => opened.map_err(OpenError::system("pidfd_open"))?,
+    };
+    if exited(&process) {
+        return Err(OpenError::Gone);
+    }
+    match rustix::process::pidfd_getfd(&process, descriptor, PidfdGetfdFlags::empty()) {
+        Err(Errno::SRCH) => Err(OpenError::Gone),
+        Err(Errno::BADF) => Err(OpenError::Different),
+        got => got.map_err(OpenError::system("pidfd_getfd")),
+    }
+}
+
+/// Process and descriptor numbers are reused, so what was opened must prove to be the segment; the
+/// seals are what makes its length final.
+fn verify(file: &OwnedFd, expected: Identity) -> Result<(), OpenError> {
+    let stat = rustix::fs::fstat(file).map_err(OpenError::system("fstat"))?;
+    let same = stat.st_dev == expected.device
+        && stat.st_ino == expected.inode
+        && u64::try_from(stat.st_size) == Ok(expected.len);
+    let sealed = rustix::fs::fcntl_get_seals(file).is_ok_and(|seals| seals.contains(SEALS));
+    if same && sealed { Ok(()) } else { Err(OpenError::Different) }
+}
+
+/// A process that has ended makes its descriptor readable, also before it is waited for.
+fn exited(process: &OwnedFd) -> bool {
+    use rustix::event::{PollFd, PollFlags, Timespec, poll};
+    let mut fds = [PollFd::from_borrowed_fd(process.as_fd(), PollFlags::IN)];
+    poll(&mut fds, Some(&Timespec { tv_sec: 0, tv_nsec: 0 })) == Ok(1)
+}
+
+/// Whether process `pid` lives and still has the segment open. Errs on the side of life.
+pub(crate) fn is_open(pid: Pid, descriptor: i32, expected: Identity) -> bool {
+    let path = format!("/proc/{}/fd/{descriptor}", pid.as_raw_nonzero());
+    let at_descriptor = rustix::fs::stat(path);
+    if let Ok(stat) = &at_descriptor {
+        return stat.st_dev == expected.device && stat.st_ino == expected.inode;
+    }
+    match rustix::process::pidfd_open(pid, PidfdFlags::empty()) {
+        Err(Errno::SRCH) => false,
+        Err(_) => true,
+        Ok(process) if exited(&process) => false,
+        // The number is another process's by now, unless there is no /proc to look at.
+        Ok(_) => {
+            let absent = matches!(at_descriptor, Err(Errno::NOENT));
+            !(absent && rustix::fs::stat("/proc/self/fd").is_ok())
+        }
+    }
+}
+
+#[cfg(test)]
+#[path = "segment_tests.rs"]
+mod tests;

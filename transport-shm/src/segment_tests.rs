@@ -1,0 +1,119 @@
+//! Segments on the running kernel.
+#![allow(unsafe_code)] // room: writes and reads mapped bytes
+
+use super::*;
+
+fn supply() -> Supply {
+    Supply::discover()
+}
+
+fn me() -> Pid {
+    rustix::process::getpid()
+}
+
+fn segment(len: usize) -> Segment {
+    Segment::create("rma-test", len, len as u64, &supply(), false).unwrap()
+}
+
+#[test]
+fn a_peer_sees_the_same_bytes() {
+    let own = segment(10_000);
+    assert_eq!(own.span.len() % rustix::param::page_size(), 0);
+    let peer = import(me(), own.descriptor(), own.identity, true).unwrap();
+    assert_ne!(peer.base(), own.span.base());
+    // SAFETY: both mappings are longer, and this thread is alone with them.
+    unsafe { own.span.at(9_999).write(7) };
+    // SAFETY: as above.
+    assert_eq!(unsafe { peer.at(9_999).read() }, 7);
+    // SAFETY: as above.
+    assert_eq!(unsafe { peer.at(9_998).read() }, 0);
+    drop(own);
+    // SAFETY: as above; the peer's mapping outlives the owner's.
+    assert_eq!(unsafe { peer.at(9_999).read() }, 7);
+}
+
+#[test]
+fn the_seals_hold() {
+    let own = segment(8192);
+    let seals = rustix::fs::fcntl_get_seals(&own.file).unwrap();
+    assert!(seals.contains(SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL), "{seals:?}");
+    assert_eq!(rustix::fs::ftruncate(&own.file, 4096), Err(Errno::PERM));
+    assert_eq!(rustix::fs::ftruncate(&own.file, 1 << 20), Err(Errno::PERM));
+}
+
+#[test]
+fn the_space_is_reserved() {
+    let own = segment(1 << 20);
+    let stat = rustix::fs::fstat(&own.file).unwrap();
+    assert!(stat.st_blocks as u64 * 512 >= 1 << 20, "{} blocks", stat.st_blocks);
+}
+
+#[test]
+fn a_reused_descriptor_is_noticed() {
+    let first = segment(4096);
+    let (number, identity) = (first.descriptor(), first.identity);
+    let second = segment(4096);
+    let other = import(me(), second.descriptor(), identity, false).unwrap_err();
+    assert_eq!(other, OpenError::Different);
+    let longer = Identity { len: 1 << 20, ..identity };
+    assert_eq!(import(me(), number, longer, false).unwrap_err(), OpenError::Different);
+    assert!(is_open(me(), number, identity));
+    assert!(!is_open(me(), second.descriptor(), identity));
+    let pipe = std::io::pipe().unwrap().1;
+    assert_eq!(import(me(), pipe.as_raw_fd(), identity, false).unwrap_err(), OpenError::Different);
+}
+
+#[test]
+fn an_unsealed_file_is_not_mapped() {
+    let file = rustix::fs::memfd_create("rma-test", MemfdFlags::CLOEXEC).unwrap();
+    rustix::fs::ftruncate(&file, 4096).unwrap();
+    let stat = rustix::fs::fstat(&file).unwrap();
+    let identity = Identity { device: stat.st_dev, inode: stat.st_ino, len: 4096 };
+    let refused = import(me(), file.as_raw_fd(), identity, false).unwrap_err();
+    assert_eq!(refused, OpenError::Different);
+}
+
+#[test]
+fn absent_processes_and_descriptors() {
+    let own = segment(4096);
+    let nobody = Pid::from_raw(i32::MAX).unwrap();
+    assert_eq!(import(nobody, 3, own.identity, false).unwrap_err(), OpenError::Gone);
+    assert!(!is_open(nobody, 3, own.identity));
+    for number in [-1, i32::MAX] {
+        assert_eq!(import(me(), number, own.identity, false).unwrap_err(), OpenError::Different);
+        assert!(!is_open(me(), number, own.identity));
+    }
+}
+
+#[test]
+fn lengths_beyond_the_address_space() {
+    for len in [usize::MAX, isize::MAX as usize] {
+        let error = Segment::create("rma-test", len, len as u64, &supply(), false).unwrap_err();
+        assert!(matches!(error, AllocateError::Shortage { .. }), "{error}");
+    }
+}
+
+#[test]
+fn refusals_are_sorted() {
+    let supply = supply();
+    let refused = |call, errno| refusal(1, call, errno, &supply);
+    let too_many = refused("memfd_create", Errno::MFILE);
+    let errno = Errno::MFILE.raw_os_error();
+    assert_eq!(too_many, AllocateError::System { asked: 1, call: "memfd_create", errno });
+    for errno in [Errno::NOMEM, Errno::NOSPC, Errno::FBIG] {
+        assert!(matches!(refused("fallocate", errno), AllocateError::Shortage { asked: 1, .. }));
+    }
+}
+
+#[test]
+fn pidfd_getfd_leads_to_the_same_segment() {
+    let own = segment(4096);
+    let process = rustix::process::pidfd_open(me(), PidfdFlags::empty()).unwrap();
+    assert!(!exited(&process));
+    let flags = PidfdGetfdFlags::empty();
+    match rustix::process::pidfd_getfd(&process, own.descriptor(), flags) {
+        Ok(file) => assert_eq!(verify(&file, own.identity), Ok(())),
+        // Sandboxes refuse the call.
+        Err(errno) => assert!(matches!(errno, Errno::PERM | Errno::NOSYS), "{errno}"),
+    }
+}

@@ -1,0 +1,319 @@
+//! The transport itself.
+#![allow(unsafe_code)] // room: promises `Transport`; holds no unsafe block
+
+use std::hint;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::time::Duration;
+
+use rma_core::transport::{
+    AllocateError, Descriptor, ImportError, Limits, Outcome, PeerState, SubmitError, Ticket,
+    Transport, WorldRank,
+};
+use rustix::fd::OwnedFd;
+use rustix::time::{ClockId, clock_gettime};
+
+use crate::card;
+use crate::control::{ControlSegment, MESSAGE_MAX, SLOTS};
+use crate::heap::{ARENA_BYTES, Heap, Region, SMALL_MAX};
+use crate::inbox::{Inbox, Wake};
+use crate::neighbour::{Import, Neighbour};
+
+/// Rounds of waiting with a CPU hint each: 10 to 50 microseconds with the caller's own work.
+const SPIN_ROUNDS: u32 = 1_000;
+/// Rounds of waiting that give the CPU to somebody else, before sleeping.
+const YIELD_ROUNDS: u32 = 4;
+/// The same when ranks outnumber CPUs, where spinning keeps the awaited rank from running.
+const CROWDED_YIELD_ROUNDS: u32 = 2;
+
+/// One rank's end of the shared-memory transport.
+///
+/// Dropping it departs: in order, or as failed if the thread is panicking. Regions and imports
+/// may outlive it.
+pub struct Shm {
+    rank: WorldRank,
+    cores: u32,
+    own: ControlSegment,
+    /// Neighbours open it by its number.
+    _own_file: OwnedFd,
+    /// By rank; the one of this rank is used for imports only.
+    neighbours: Box<[Neighbour]>,
+    heap: Arc<Heap>,
+    inbox: Inbox,
+    left: AtomicBool,
+}
+
+impl Shm {
+    pub(crate) fn new(
+        rank: WorldRank,
+        cores: u32,
+        own: ControlSegment,
+        own_file: OwnedFd,
+        neighbours: Box<[Neighbour]>,
+        heap: Arc<Heap>,
+    ) -> Self {
+        let (inbox, left) = (Inbox::new(), AtomicBool::new(false));
+        Self { rank, cores, own, _own_file: own_file, neighbours, heap, inbox, left }
+    }
+
+    /// Messages dropped because their slot held nonsense; 0 unless a peer writes where it must
+    /// not.
+    pub fn corrupt_messages(&self) -> u64 {
+        self.inbox.corrupt()
+    }
+
+    fn ranks(&self) -> u32 {
+        self.neighbours.len() as u32
+    }
+
+    fn is_crowded(&self) -> bool {
+        self.ranks() > self.cores
+    }
+
+    fn neighbour(&self, rank: WorldRank) -> Result<&Neighbour, ImportError> {
+        self.neighbours.get(rank.0 as usize).ok_or(ImportError::PeerGone(rank))
+    }
+
+    #[inline]
+    fn control(&self, rank: WorldRank) -> Result<&ControlSegment, ImportError> {
+        if rank == self.rank { Ok(&self.own) } else { self.neighbour(rank)?.control() }
+    }
+
+    /// What is known without asking the system: what this rank was told, what the peer shows.
+    #[inline]
+    fn announced(&self, peer: WorldRank, control: Option<&ControlSegment>) -> PeerState {
+        match (self.own.told_by(peer), control) {
+            (PeerState::Alive, Some(control)) => control.left(),
+            (told, _) => told,
+        }
+    }
+
+    /// A peer vanished without a word: the first rank to notice tells the others.
+    #[cold]
+    fn lost(&self, peer: WorldRank) -> PeerState {
+        let first = self.own.set_failed(peer);
+        self.own.tell(peer, Outcome::Failed);
+        if first {
+            self.tell_others(peer, Outcome::Failed);
+        }
+        PeerState::Failed
+    }
+
+    /// Tells every neighbour that is still there how `about` left, and wakes it.
+    fn tell_others(&self, about: WorldRank, outcome: Outcome) {
+        for (rank, neighbour) in (0..).map(WorldRank).zip(&self.neighbours) {
+            if rank == self.rank || rank == about {
+                continue;
+            }
+            if self.own.told_by(rank) == PeerState::Alive {
+                neighbour.visit_control(|control| {
+                    control.tell(about, outcome);
+                    control.bell.ring();
+                });
+            }
+        }
+        self.own.bell.ring();
+    }
+
+    /// Wakes the senders that found the mailbox full; a bit stands for every 64th rank.
+    #[cold]
+    fn wake(&self, wake: Wake) {
+        if wake.own {
+            self.own.bell.ring();
+        }
+        for rank in (0..self.ranks()).filter(|rank| wake.refused & 1 << (rank % 64) != 0) {
+            self.ring(WorldRank(rank));
+        }
+    }
+
+    #[cold]
+    fn full(&self, to: WorldRank, control: &ControlSegment) -> SubmitError {
+        control.bell.ring();
+        match self.peer_state(to) {
+            PeerState::Alive => SubmitError::Again,
+            PeerState::Departed | PeerState::Failed => SubmitError::PeerFailed(to),
+        }
+    }
+}
+
+// SAFETY: `Heap::allocate` returns zeroed memory of a memfd that only descriptors lead to, and its
+// free list (property-tested) or a mapping of its own keep regions apart.
+unsafe impl Transport for Shm {
+    type Region = Region;
+    type Import = Import;
+
+    fn name(&self) -> &'static str {
+        "shm"
+    }
+
+    fn explain(&self) -> String {
+        let (ranks, cores) = (self.ranks(), self.cores);
+        let waiting = if self.is_crowded() {
+            format!("oversubscribed: {CROWDED_YIELD_ROUNDS} yields, then futex sleep")
+        } else {
+            format!("spins {SPIN_ROUNDS} rounds, {YIELD_ROUNDS} yields, then futex sleep")
+        };
+        format!(
+            "shm: memfd segments (regions up to {} KiB in arenas of {} KiB, larger ones on their \
+             own), mailbox of {SLOTS} messages up to {MESSAGE_MAX} bytes, {ranks} ranks on {cores} \
+             CPUs, {waiting}",
+            SMALL_MAX >> 10,
+            ARENA_BYTES >> 10,
+        )
+    }
+
+    fn rank(&self) -> WorldRank {
+        self.rank
+    }
+
+    fn size(&self) -> u32 {
+        self.ranks()
+    }
+
+    fn limits(&self) -> Limits {
+        Limits { message_max: MESSAGE_MAX }
+    }
+
+    fn allocate(&self, len: usize, align: usize) -> Result<Region, AllocateError> {
+        self.heap.allocate(len, align)
+    }
+
+    fn available(&self) -> (u64, &'static str) {
+        let available = self.heap.supply().available();
+        (available.bytes, available.limit)
+    }
+
+    fn export(&self, region: &Region) -> Descriptor {
+        card::describe(&region.place())
+    }
+
+    fn is_near(&self, peer: WorldRank) -> bool {
+        peer.0 < self.ranks()
+    }
+
+    fn import(&self, owner: WorldRank, descriptor: &Descriptor) -> Result<Import, ImportError> {
+        let neighbour = self.neighbour(owner)?;
+        let place = card::read(descriptor).ok_or(ImportError::Malformed(owner))?;
+        neighbour.import(place).map_err(|error| match error {
+            // Its descriptors are closed because it left.
+            ImportError::Malformed(_) if self.own.told_by(owner) != PeerState::Alive => {
+                ImportError::PeerGone(owner)
+            }
+            error => error,
+        })
+    }
+
+    #[inline]
+    fn send(&self, to: WorldRank, head: &[u8], body: &[u8]) -> Result<(), SubmitError> {
+        let Ok(control) = self.control(to) else { return Err(SubmitError::PeerFailed(to)) };
+        // Two lines that change once; a ring whose receiver is gone would take a lapful more.
+        if self.announced(to, Some(control)) != PeerState::Alive {
+            return Err(SubmitError::PeerFailed(to));
+        }
+        match control.ring.push(self.rank.0, head, body) {
+            Ok(()) => {
+                control.bell.ring();
+                Ok(())
+            }
+            Err(_) => Err(self.full(to, control)),
+        }
+    }
+
+    /// At most 64 messages a call. Each is copied to private memory before `sink` sees it, and no
+    /// lock that `send` needs is held, so `sink` may send, also to this rank; it must not poll.
+    ///
+    /// A thread that is turned away because another one polls is rung when that one is done.
+    #[inline]
+    fn poll(&self, sink: &mut dyn FnMut(WorldRank, &[u8])) -> usize {
+        self.inbox.drain(&self.own.ring, self.ranks(), sink, |wake| self.wake(wake))
+    }
+
+    #[inline]
+    fn ring(&self, peer: WorldRank) {
+        // A peer that cannot be reached has nobody to wake.
+        if let Ok(control) = self.control(peer) {
+            control.bell.ring();
+        }
+    }
+
+    fn arm(&self) -> Ticket {
+        Ticket(self.own.bell.arm())
+    }
+
+    fn disarm(&self, _ticket: Ticket) {
+        self.own.bell.disarm();
+    }
+
+    fn park(&self, ticket: Ticket, timeout: Option<Duration>) {
+        self.own.bell.park(ticket.0, timeout);
+    }
+
+    #[inline]
+    fn relax(&self, round: u32) -> bool {
+        let (spins, yields) =
+            if self.is_crowded() { (0, CROWDED_YIELD_ROUNDS) } else { (SPIN_ROUNDS, YIELD_ROUNDS) };
+        if round < spins {
+            hint::spin_loop();
+        } else if round < spins + yields {
+            rustix::thread::sched_yield();
+        } else {
+            return false;
+        }
+        true
+    }
+
+    #[inline]
+    fn now(&self) -> Duration {
+        // Never before boot, so never negative.
+        clock_gettime(ClockId::Monotonic).try_into().unwrap_or_default()
+    }
+
+    /// Notices a killed process too, within some milliseconds.
+    fn peer_state(&self, peer: WorldRank) -> PeerState {
+        if peer == self.rank {
+            return self.own.left();
+        }
+        let Ok(neighbour) = self.neighbour(peer) else { return PeerState::Failed };
+        let control = match neighbour.control() {
+            Ok(control) => Some(control),
+            // This process is short of something, which says nothing about the peer.
+            Err(ImportError::System { .. }) => return self.announced(peer, None),
+            Err(_) => None,
+        };
+        let announced = self.announced(peer, control);
+        if announced != PeerState::Alive {
+            return announced;
+        }
+        if control.is_some() && neighbour.is_there(self.now()) {
+            return PeerState::Alive;
+        }
+        // It may have said so between the two looks.
+        match self.announced(peer, control) {
+            PeerState::Alive => self.lost(peer),
+            announced => announced,
+        }
+    }
+
+    #[inline]
+    fn failed(&self) -> Option<WorldRank> {
+        self.own.failed()
+    }
+
+    fn depart(&self, outcome: Outcome) {
+        if self.left.swap(true, Relaxed) {
+            return;
+        }
+        self.own.leave(outcome);
+        if outcome == Outcome::Failed {
+            self.own.set_failed(self.rank);
+        }
+        self.tell_others(self.rank, outcome);
+    }
+}
+
+impl Drop for Shm {
+    fn drop(&mut self) {
+        let panicking = std::thread::panicking();
+        self.depart(if panicking { Outcome::Failed } else { Outcome::Departed });
+    }
+}

@@ -1,0 +1,183 @@
+//! Ranks for the tests: threads of one process, or child processes of the test.
+#![allow(dead_code, unreachable_pub, missing_docs)] // each test file uses a part
+#![allow(unsafe_code)] // room: views a mapping as an atomic word
+
+use std::convert::Infallible;
+use std::io::{BufRead, BufReader, Write};
+use std::process::{Child, Command, Stdio};
+use std::sync::{Arc, Condvar, Mutex};
+use std::time::Duration;
+
+use rma_core::transport::{Mapped, Transport, WorldRank};
+use rma_transport_shm::{Shm, ShmConfig};
+
+/// An all-gather between threads.
+pub struct Board {
+    cards: Mutex<Vec<Option<Vec<u8>>>>,
+    posted: Condvar,
+}
+
+impl Board {
+    pub fn new(size: u32) -> Arc<Self> {
+        let cards = Mutex::new(vec![None; size as usize]);
+        Arc::new(Self { cards, posted: Condvar::new() })
+    }
+
+    pub fn exchange(&self, rank: u32, bytes: &[u8]) -> Vec<Vec<u8>> {
+        let mut cards = self.cards.lock().unwrap();
+        cards[rank as usize] = Some(bytes.to_vec());
+        self.posted.notify_all();
+        let cards =
+            self.posted.wait_while(cards, |cards| cards.iter().any(Option::is_none)).unwrap();
+        cards.iter().flatten().cloned().collect()
+    }
+}
+
+/// Joins `size` ranks from as many threads.
+pub fn ranks(size: u32, cores: u32) -> Vec<Shm> {
+    let board = Board::new(size);
+    std::thread::scope(|scope| {
+        let joining: Vec<_> = (0..size)
+            .map(|rank| {
+                let board = board.clone();
+                scope.spawn(move || {
+                    let config = ShmConfig { rank: WorldRank(rank), size, cores };
+                    Shm::join(config, |card| Ok::<_, Infallible>(board.exchange(rank, card)))
+                        .unwrap()
+                })
+            })
+            .collect();
+        joining.into_iter().map(|rank| rank.join().unwrap()).collect()
+    })
+}
+
+/// Waits as the core does. The watchdog is for the test that hangs, not for the machine.
+pub fn wait_until(shm: &Shm, mut condition: impl FnMut() -> bool) {
+    let started = shm.now();
+    let mut round = 0;
+    while !condition() {
+        assert!(shm.now() - started < Duration::from_secs(60), "rank {} waits", shm.rank());
+        if shm.relax(round) {
+            round += 1;
+            continue;
+        }
+        let ticket = shm.arm();
+        if condition() {
+            shm.disarm(ticket);
+            return;
+        }
+        shm.park(ticket, Some(Duration::from_secs(1)));
+        round = 0;
+    }
+}
+
+/// The first word of a mapping, as a counter that ranks share.
+pub fn word(mapped: &impl Mapped) -> &std::sync::atomic::AtomicU64 {
+    let mapping = mapped.mapping();
+    assert!(mapping.len >= 8);
+    // SAFETY: mapped, aligned to 64 bytes, at least 8 long, and only used as this atomic.
+    unsafe { std::sync::atomic::AtomicU64::from_ptr(mapping.base.cast()) }
+}
+
+pub fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+pub fn unhex(text: &str) -> Vec<u8> {
+    let digit = |at: usize| u8::from_str_radix(&text[at..at + 2], 16).unwrap();
+    (0..text.len() / 2).map(|i| digit(2 * i)).collect()
+}
+
+/// Marks a line of a child's output as meant for the parent: the test harness prints there too.
+const MARK: &str = "@rma ";
+
+/// Runs a test function of this binary as `size` processes that all-gather over their pipes.
+pub struct Children(pub Vec<(Child, BufReader<std::process::ChildStdout>)>);
+
+impl Children {
+    pub fn start(test: &str, size: u32) -> Self {
+        let program = std::env::current_exe().unwrap();
+        let start = |rank| {
+            let mut child = Command::new(&program)
+                .args(["--exact", test, "--nocapture", "--test-threads=1"])
+                .env("RMA_SHM_CHILD", format!("{rank} {size}"))
+                .stdin(Stdio::piped())
+                .stdout(Stdio::piped())
+                .spawn()
+                .unwrap();
+            let output = BufReader::new(child.stdout.take().unwrap());
+            (child, output)
+        };
+        Self((0..size).map(start).collect())
+    }
+
+    /// The next line that child `rank` says to its parent.
+    pub fn hear(&mut self, rank: usize) -> String {
+        let mut line = String::new();
+        loop {
+            line.clear();
+            let read = self.0[rank].1.read_line(&mut line).unwrap();
+            assert_ne!(read, 0, "rank {rank} ended early");
+            if let Some((_, said)) = line.trim_end().split_once(MARK) {
+                return said.to_owned();
+            }
+        }
+    }
+
+    pub fn tell(&mut self, rank: usize, line: &str) {
+        writeln!(self.0[rank].0.stdin.as_mut().unwrap(), "{line}").unwrap();
+    }
+
+    /// Passes the cards of all to all.
+    pub fn all_gather(&mut self) {
+        let cards: Vec<_> = (0..self.0.len()).map(|rank| self.hear(rank)).collect();
+        for rank in 0..self.0.len() {
+            self.tell(rank, &cards.join(" "));
+        }
+    }
+
+    pub fn expect_success(mut self) {
+        for (rank, (child, output)) in self.0.iter_mut().enumerate() {
+            let mut rest = String::new();
+            std::io::Read::read_to_string(output, &mut rest).unwrap();
+            assert!(child.wait().unwrap().success(), "rank {rank} failed:\n{rest}");
+            assert!(rest.contains("1 passed"), "rank {rank} ran nothing:\n{rest}");
+        }
+    }
+}
+
+impl Drop for Children {
+    fn drop(&mut self) {
+        for (child, _) in &mut self.0 {
+            // Both fail for a child that has ended, which is what is wanted.
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+}
+
+/// Rank and size, if this process is a child of [`Children`].
+pub fn child() -> Option<(u32, u32)> {
+    let text = std::env::var("RMA_SHM_CHILD").ok()?;
+    let (rank, size) = text.split_once(' ')?;
+    Some((rank.parse().unwrap(), size.parse().unwrap()))
+}
+
+pub fn say(line: &str) {
+    println!("{MARK}{line}");
+}
+
+pub fn listen() -> String {
+    let mut line = String::new();
+    std::io::stdin().read_line(&mut line).unwrap();
+    line.trim_end().to_owned()
+}
+
+pub fn join_as_child((rank, size): (u32, u32)) -> Shm {
+    let config = ShmConfig { rank: WorldRank(rank), size, cores: 2 };
+    Shm::join(config, |card| {
+        say(&hex(card));
+        Ok::<_, Infallible>(listen().split(' ').map(unhex).collect())
+    })
+    .unwrap()
+}

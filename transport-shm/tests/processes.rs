@@ -1,0 +1,96 @@
+//! Ranks as processes: the test runs itself again.
+
+mod common;
+
+use std::sync::atomic::Ordering::SeqCst;
+
+use common::{Children, child, join_as_child, listen, say, wait_until, word};
+use rma_core::transport::{Descriptor, PeerState, SubmitError, Transport, WorldRank};
+use rma_transport_shm::Shm;
+
+/// Sends every rank a descriptor and returns what the others sent.
+fn all_descriptors(shm: &Shm, own: Descriptor) -> Vec<Descriptor> {
+    let mut all = vec![None; shm.size() as usize];
+    for rank in (0..shm.size()).map(WorldRank) {
+        assert_eq!(shm.send(rank, &own.0, b""), Ok(()));
+    }
+    wait_until(shm, || {
+        shm.poll(&mut |from, bytes| {
+            all[from.0 as usize] = Some(Descriptor(bytes.try_into().unwrap()));
+        });
+        all.iter().all(Option::is_some)
+    });
+    all.into_iter().flatten().collect()
+}
+
+fn child_shares_memory(place: (u32, u32)) {
+    let shm = join_as_child(place);
+    for len in [64, 1 << 20] {
+        let region = shm.allocate(len, 64).unwrap();
+        let descriptors = all_descriptors(&shm, shm.export(&region));
+        let imports: Vec<_> = (0..)
+            .map(WorldRank)
+            .zip(&descriptors)
+            .map(|(rank, descriptor)| shm.import(rank, descriptor).unwrap())
+            .collect();
+        for (rank, import) in imports.iter().enumerate() {
+            for _ in 0..1_000 {
+                word(import).fetch_add(1, SeqCst);
+            }
+            shm.ring(WorldRank(rank as u32));
+        }
+        let all = 1_000 * u64::from(shm.size());
+        wait_until(&shm, || word(&region).load(SeqCst) == all);
+        // Nobody moves on to the next region, and its messages, before all are done here.
+        say("done");
+        assert_eq!(listen(), "go on");
+    }
+}
+
+#[test]
+fn processes_share_memory_and_messages() {
+    if let Some(place) = child() {
+        return child_shares_memory(place);
+    }
+    let mut children = Children::start("processes_share_memory_and_messages", 3);
+    children.all_gather();
+    for _ in 0..2 {
+        (0..3).for_each(|rank| assert_eq!(children.hear(rank), "done"));
+        (0..3).for_each(|rank| children.tell(rank, "go on"));
+    }
+    children.expect_success();
+}
+
+fn child_survives_a_kill(place: (u32, u32)) {
+    let shm = join_as_child(place);
+    // Rank 1 is mapped by rank 0 before it dies, and only looked for afterwards by rank 2.
+    if place.0 == 0 {
+        assert_eq!(shm.send(WorldRank(1), b"", b""), Ok(()));
+        assert_eq!(shm.peer_state(WorldRank(1)), PeerState::Alive);
+    }
+    say("ready");
+    assert_eq!(listen(), "killed");
+    wait_until(&shm, || shm.peer_state(WorldRank(1)) == PeerState::Failed);
+    assert_eq!(shm.failed(), Some(WorldRank(1)));
+    assert_eq!(shm.send(WorldRank(1), b"", b""), Err(SubmitError::PeerFailed(WorldRank(1))));
+    shm.ring(WorldRank(1));
+    say("seen");
+    assert_eq!(listen(), "leave");
+}
+
+#[test]
+fn a_killed_process_is_noticed() {
+    if let Some(place) = child() {
+        return child_survives_a_kill(place);
+    }
+    let mut children = Children::start("a_killed_process_is_noticed", 3);
+    children.all_gather();
+    (0..3).for_each(|rank| assert_eq!(children.hear(rank), "ready"));
+    // Not waited for yet: it is a zombie while the others look.
+    children.0[1].0.kill().unwrap();
+    [0, 2].iter().for_each(|&rank| children.tell(rank, "killed"));
+    [0, 2].iter().for_each(|&rank| assert_eq!(children.hear(rank), "seen"));
+    [0, 2].iter().for_each(|&rank| children.tell(rank, "leave"));
+    children.0.remove(1).0.wait().unwrap();
+    children.expect_success();
+}

@@ -1,0 +1,302 @@
+//! The network as its threads see it: seats, gates and the baton.
+
+use core::fmt;
+use core::marker::PhantomData;
+use std::panic::resume_unwind;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::{self, ThreadId};
+
+use rma_core::transport::{Outcome, WorldRank};
+
+use crate::failure::{Cause, SimFailure};
+use crate::region::Budget;
+use crate::schedule::{Schedule, Term};
+use crate::{ConfigError, NetConfig, Sim, Trace};
+
+/// Payload that unwinds a rank which did not end after its run was lost.
+pub(crate) struct Evicted;
+
+/// A simulated network. Clones are the same network.
+///
+/// [`run`](crate::run) is the short way; a `Net` serves tests that start their own threads: each
+/// of them takes its [`Sim`], calls [`Sim::enter`] once and keeps the [`Seat`] while it runs.
+#[derive(Debug, Clone)]
+pub struct Net {
+    shared: Arc<Shared>,
+}
+
+impl Net {
+    /// Makes a network whose ranks have not started.
+    ///
+    /// # Errors
+    ///
+    /// When a limit of `config` is 0 that must not be.
+    pub fn new(config: NetConfig) -> Result<Self, ConfigError> {
+        let schedule = Schedule::new(config)?;
+        let seats = vec![Place::Empty; config.ranks as usize];
+        let gates = seats.iter().map(|_| Gate::default()).collect();
+        let table = Table { schedule, seats, entered: 0, cancelled: false };
+        let budget = Arc::new(Budget::new(config.memory_max));
+        Ok(Self { shared: Arc::new(Shared { config, table: Mutex::new(table), gates, budget }) })
+    }
+
+    /// The transport of rank `rank`.
+    ///
+    /// # Panics
+    ///
+    /// When there is no such rank.
+    #[must_use]
+    pub fn rank(&self, rank: WorldRank) -> Sim {
+        let ranks = self.shared.config.ranks;
+        assert!(rank.0 < ranks, "rank {rank} was asked for in a network of {ranks} ranks");
+        Sim::new(Arc::clone(&self.shared), rank.0)
+    }
+
+    pub(crate) fn rank_count(&self) -> u32 {
+        self.shared.config.ranks
+    }
+
+    /// Digest of everything that happened so far. See [`Trace::hash`].
+    #[must_use]
+    pub fn trace_hash(&self) -> u64 {
+        self.trace().hash
+    }
+
+    /// What happened so far.
+    #[must_use]
+    pub fn trace(&self) -> Trace {
+        self.shared.lock().schedule.trace()
+    }
+
+    /// What went wrong so far, if anything did.
+    #[must_use]
+    pub fn failure(&self) -> Option<SimFailure> {
+        self.shared.lock().schedule.failure()
+    }
+
+    /// Sends home the ranks that entered: the others will not come.
+    pub(crate) fn cancel(&self, cause: Cause) {
+        let mut table = self.shared.lock();
+        table.cancelled = true;
+        table.schedule.give_up(cause);
+        drop(table);
+        self.shared.gates.iter().for_each(Gate::open);
+    }
+}
+
+/// What a rank's thread waits on until the baton is handed to it.
+#[derive(Debug, Default)]
+struct Gate {
+    open: Mutex<bool>,
+    opened: Condvar,
+}
+
+impl Gate {
+    fn open(&self) {
+        *ignore_poison(self.open.lock()) = true;
+        self.opened.notify_one();
+    }
+
+    fn pass(&self) {
+        let open = ignore_poison(self.open.lock());
+        let mut open = ignore_poison(self.opened.wait_while(open, |open| !*open));
+        *open = false;
+    }
+}
+
+/// A misused call panics while it holds a lock, before it changed anything: poison says nothing.
+fn ignore_poison<T>(result: Result<T, PoisonError<T>>) -> T {
+    result.unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Whose thread plays a rank.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Place {
+    Empty,
+    Taken(ThreadId),
+    Left,
+}
+
+#[derive(Debug)]
+struct Table {
+    schedule: Schedule,
+    seats: Vec<Place>,
+    entered: u32,
+    cancelled: bool,
+}
+
+/// The network, shared by its ranks.
+#[derive(Debug)]
+pub(crate) struct Shared {
+    config: NetConfig,
+    table: Mutex<Table>,
+    gates: Vec<Gate>,
+    budget: Arc<Budget>,
+}
+
+impl Shared {
+    pub(crate) const fn config(&self) -> &NetConfig {
+        &self.config
+    }
+
+    pub(crate) const fn budget(&self) -> &Arc<Budget> {
+        &self.budget
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Table> {
+        ignore_poison(self.table.lock())
+    }
+
+    /// Answers a question of `me`, which also may be asked before it entered and after it left.
+    pub(crate) fn ask<A>(&self, me: u32, answer: impl Fn(&Schedule) -> A) -> A {
+        let mut table = self.lock();
+        if let Place::Taken(owner) = table.seats[me as usize] {
+            check_owner(me, owner);
+            if table.schedule.query(me) {
+                drop(table);
+                self.yield_now(me);
+                table = self.lock();
+            }
+        }
+        answer(&table.schedule)
+    }
+
+    /// Does something in the name of `me`, without a yield.
+    pub(crate) fn act<A>(&self, me: u32, act: impl FnOnce(&mut Schedule) -> A) -> A {
+        let mut table = self.lock();
+        match table.seats[me as usize] {
+            Place::Taken(owner) => check_owner(me, owner),
+            Place::Empty => panic!("rank {me} uses its transport before `Sim::enter`"),
+            Place::Left => panic!(
+                "the transport of rank {me} is used after the rank's code ended; drop what \
+                 holds it inside that code"
+            ),
+        }
+        act(&mut table.schedule)
+    }
+
+    /// As [`act`](Self::act), but does nothing for a rank that is not in its seat.
+    pub(crate) fn act_if_seated(&self, me: u32, act: impl FnOnce(&mut Schedule)) {
+        let mut table = self.lock();
+        if let Place::Taken(owner) = table.seats[me as usize] {
+            check_owner(me, owner);
+            act(&mut table.schedule);
+        }
+    }
+
+    /// A yield point: `me` may have to wait here while others run.
+    pub(crate) fn yield_now(&self, me: u32) {
+        self.yield_after(me, |_| {});
+    }
+
+    /// A yield point, and then `act` with the baton in hand.
+    pub(crate) fn yield_then<A>(&self, me: u32, act: impl FnOnce(&mut Schedule) -> A) -> A {
+        self.yield_now(me);
+        act(&mut self.lock().schedule)
+    }
+
+    /// A yield point at which `act` happens before the baton is handed on.
+    pub(crate) fn yield_after(&self, me: u32, act: impl FnOnce(&mut Schedule)) {
+        let (term, next) = self.act(me, |schedule| match schedule.term(me) {
+            // A second panic would abort the process: a rank in a destructor gets more time.
+            term if term == Term::Free || (term == Term::Over && thread::panicking()) => {
+                act(schedule);
+                (Term::Free, schedule.yield_from(me))
+            }
+            term => (term, me),
+        });
+        match term {
+            Term::Free => {}
+            Term::Over => resume_unwind(Box::new(Evicted)),
+            Term::LongOver => panic!(
+                "rank {me} of a lost run (seed {}) waits in a destructor without end; \
+                 it has to look at failed()",
+                self.config.seed
+            ),
+        }
+        if next != me {
+            self.gates[next as usize].open();
+            self.gates[me as usize].pass();
+        }
+    }
+
+    /// Seats the calling thread, and waits for all others and for the baton. False when the run
+    /// was cancelled.
+    pub(crate) fn enter(&self, me: u32) -> bool {
+        let mut table = self.lock();
+        let seat = &mut table.seats[me as usize];
+        assert!(*seat == Place::Empty, "rank {me} entered the simulation a second time");
+        *seat = Place::Taken(thread::current().id());
+        table.entered += 1;
+        let first = if table.entered == self.config.ranks { table.schedule.pick() } else { None };
+        drop(table);
+        if let Some(first) = first {
+            self.gates[first as usize].open();
+        }
+        self.gates[me as usize].pass();
+        !self.lock().cancelled
+    }
+
+    fn leave(&self, me: u32, outcome: Outcome, panic: Option<String>) {
+        let mut table = self.lock();
+        table.seats[me as usize] = Place::Left;
+        table.schedule.leave(me, outcome, panic);
+        // After a cancelled start nobody waits for the baton.
+        let next = if table.cancelled { None } else { table.schedule.pick() };
+        drop(table);
+        if let Some(next) = next {
+            self.gates[next as usize].open();
+        }
+    }
+}
+
+fn check_owner(me: u32, owner: ThreadId) {
+    assert!(
+        thread::current().id() == owner,
+        "the simulated transport of rank {me} is called from another thread than the rank's own; \
+         a simulated rank has one thread"
+    );
+}
+
+/// A rank's part in the run: while it lives, its thread plays the rank. Dropping it ends the
+/// rank — as failed while a panic unwinds, otherwise in order — and hands on the baton for good.
+#[must_use = "the rank leaves the run when its seat is dropped"]
+pub struct Seat {
+    shared: Arc<Shared>,
+    rank: u32,
+    /// A panic that was caught before the seat was dropped, and what it said.
+    caught: Option<Option<String>>,
+    /// Not `Send`: the thread that entered is the rank.
+    thread_bound: PhantomData<*const ()>,
+}
+
+impl fmt::Debug for Seat {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Seat").field("rank", &self.rank).finish_non_exhaustive()
+    }
+}
+
+impl Seat {
+    pub(crate) const fn new(shared: Arc<Shared>, rank: u32) -> Self {
+        Self { shared, rank, caught: None, thread_bound: PhantomData }
+    }
+
+    /// Ends the rank after a panic that was caught, and that said `message`, if anything.
+    pub(crate) fn fail(mut self, message: Option<String>) {
+        self.caught = Some(message);
+    }
+}
+
+impl Drop for Seat {
+    fn drop(&mut self) {
+        let (outcome, panic) = match self.caught.take() {
+            Some(message) => (Outcome::Failed, message),
+            None if thread::panicking() => {
+                let message = "its thread unwound; see that thread's own output".to_owned();
+                (Outcome::Failed, Some(message))
+            }
+            None => (Outcome::Departed, None),
+        };
+        self.shared.leave(self.rank, outcome, panic);
+    }
+}

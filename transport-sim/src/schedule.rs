@@ -1,0 +1,416 @@
+//! Who runs, what time it is, who sleeps: the simulation without its threads.
+
+use core::time::Duration;
+use std::collections::BTreeSet;
+
+use rma_core::transport::{Outcome, PeerState, SubmitError, WorldRank};
+
+use crate::failure::{Cause, RankPanic, SimFailure, Waiter};
+use crate::random::Random;
+use crate::trace::{Event, Trace, Tracer};
+use crate::traffic::{Message, Traffic};
+use crate::{ConfigError, NetConfig};
+
+/// A deadline that never comes.
+const NEVER: u64 = u64::MAX;
+/// Questions (the time, who failed…) a rank may ask in a row before they cost a yield: a loop
+/// that only asks must not stop the others, nor time.
+const QUERIES_MAX: u32 = 64;
+
+/// What a rank's thread does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Stage {
+    /// Runs when it is chosen; the value is its place in `Schedule::runnable`.
+    Runnable(usize),
+    Parked {
+        since: u64,
+        deadline: u64,
+        unwinding: bool,
+    },
+    Ended,
+}
+
+#[derive(Debug)]
+struct RankState {
+    stage: Stage,
+    /// Counts rings; a ticket is its value at `arm`.
+    rings: u32,
+    peer: PeerState,
+    queries: u32,
+    /// Yields after the run was given up for lost and its grace was over.
+    overtime: u64,
+    polling: bool,
+    refused_by: Option<u32>,
+}
+
+/// How a rank may go on at a yield point.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Term {
+    /// As it likes.
+    Free,
+    /// The run is lost and the rank did not end in time: it is to be unwound.
+    Over,
+    /// It did not even end while it was unwound.
+    LongOver,
+}
+
+/// State of a whole network. The holder of the baton is the only one to change it.
+#[derive(Debug)]
+pub(crate) struct Schedule {
+    config: NetConfig,
+    random: Random,
+    trace: Tracer,
+    traffic: Traffic,
+    clock: u64,
+    steps: u64,
+    current: u32,
+    ranks: Vec<RankState>,
+    runnable: Vec<u32>,
+    /// Deadlines of parked ranks.
+    alarms: BTreeSet<(u64, u32)>,
+    /// Out of 8: how often the same rank goes on although others could.
+    stickiness: u64,
+    /// A rank that is chosen rarely.
+    slow: Option<u32>,
+    failed: Option<u32>,
+    cause: Option<Cause>,
+    panics: Vec<RankPanic>,
+    /// The step after which ranks are unwound, once the run is given up for lost.
+    grace_end: Option<u64>,
+}
+
+impl Schedule {
+    pub(crate) fn new(config: NetConfig) -> Result<Self, ConfigError> {
+        config.check()?;
+        let mut random = Random::new(config.seed);
+        let stickiness = [0, 0, 4, 7][random.index(4)];
+        let slow = random.chance(1, 3).then(|| random.below(config.ranks.into()) as u32);
+        let rank = |place| RankState {
+            stage: Stage::Runnable(place as usize),
+            rings: 0,
+            peer: PeerState::Alive,
+            queries: 0,
+            overtime: 0,
+            polling: false,
+            refused_by: None,
+        };
+        Ok(Self {
+            config,
+            random,
+            trace: Tracer::default(),
+            traffic: Traffic::new(config.ranks, config.queue_max),
+            clock: 0,
+            steps: 0,
+            current: 0,
+            ranks: (0..config.ranks).map(rank).collect(),
+            runnable: (0..config.ranks).collect(),
+            alarms: BTreeSet::new(),
+            stickiness,
+            slow,
+            failed: None,
+            cause: None,
+            panics: Vec::new(),
+            grace_end: None,
+        })
+    }
+
+    pub(crate) const fn now(&self) -> Duration {
+        Duration::from_micros(self.clock)
+    }
+
+    pub(crate) const fn trace(&self) -> Trace {
+        Trace { hash: self.trace.hash(), steps: self.steps, ticks: self.clock }
+    }
+
+    pub(crate) fn failure(&self) -> Option<SimFailure> {
+        Some(SimFailure {
+            seed: self.config.seed,
+            ranks: self.config.ranks,
+            cause: self.cause.clone()?,
+            panics: self.panics.clone(),
+            trace: self.trace(),
+        })
+    }
+
+    fn rank(&mut self, rank: u32) -> &mut RankState {
+        &mut self.ranks[rank as usize]
+    }
+
+    // ---- the baton ----
+
+    /// Chooses who goes on after `me` yields; `me` itself must be able to run or be parked.
+    pub(crate) fn yield_from(&mut self, me: u32) -> u32 {
+        self.rank(me).queries = 0;
+        self.steps += 1;
+        if self.grace_end.is_none() && self.steps > self.config.step_max {
+            self.give_up(Cause::Livelock { steps: self.steps, waiting: self.waiting() });
+        }
+        self.clock = self.clock.saturating_add(1);
+        self.fire();
+        self.pick().expect("a rank that has not ended can be chosen")
+    }
+
+    /// Chooses who goes on; nobody once all ranks ended.
+    pub(crate) fn pick(&mut self) -> Option<u32> {
+        loop {
+            if let Some(next) = self.choose() {
+                self.current = next;
+                self.trace.note(next, Event::Run, [self.clock, 0, 0]);
+                return Some(next);
+            }
+            if self.ranks.iter().all(|rank| rank.stage == Stage::Ended) {
+                return None;
+            }
+            let alarm = self.alarms.first().map(|&(deadline, _)| deadline);
+            match self.traffic.next_due().into_iter().chain(alarm).min() {
+                Some(next) => {
+                    self.clock = self.clock.max(next);
+                    self.fire();
+                }
+                None => {
+                    let waiting = self.waiting();
+                    self.give_up(Cause::Deadlock { at: self.now(), waiting });
+                }
+            }
+        }
+    }
+
+    fn choose(&mut self) -> Option<u32> {
+        if self.runnable.is_empty() {
+            return None;
+        }
+        let current = self.current;
+        let goes_on = matches!(self.rank(current).stage, Stage::Runnable(_));
+        if goes_on && self.random.chance(self.stickiness, 8) {
+            return Some(current);
+        }
+        let mut chosen = self.runnable[self.random.index(self.runnable.len())];
+        if Some(chosen) == self.slow && self.random.chance(7, 8) {
+            chosen = self.runnable[self.random.index(self.runnable.len())];
+        }
+        Some(chosen)
+    }
+
+    /// Lets everything happen that is due.
+    fn fire(&mut self) {
+        while let Some(receiver) = self.traffic.land(self.clock) {
+            self.wake_by_ring(receiver);
+        }
+        while let Some(&(deadline, rank)) = self.alarms.first() {
+            if deadline > self.clock {
+                break;
+            }
+            self.wake(rank);
+        }
+    }
+
+    fn wake(&mut self, rank: u32) {
+        if let Stage::Parked { deadline, .. } = self.rank(rank).stage {
+            self.alarms.remove(&(deadline, rank));
+            self.rank(rank).stage = Stage::Runnable(self.runnable.len());
+            self.runnable.push(rank);
+        }
+    }
+
+    fn wake_by_ring(&mut self, rank: u32) {
+        let state = self.rank(rank);
+        state.rings = state.rings.wrapping_add(1);
+        self.wake(rank);
+    }
+
+    fn ring_all(&mut self) {
+        (0..self.config.ranks).for_each(|rank| self.wake_by_ring(rank));
+    }
+
+    fn stop(&mut self, rank: u32, stage: Stage) {
+        if let Stage::Runnable(place) = self.rank(rank).stage {
+            self.runnable.swap_remove(place);
+            if let Some(&moved) = self.runnable.get(place) {
+                self.rank(moved).stage = Stage::Runnable(place);
+            }
+        }
+        self.rank(rank).stage = stage;
+    }
+
+    // ---- sleeping ----
+
+    pub(crate) fn arm(&self, me: u32) -> u32 {
+        self.ranks[me as usize].rings
+    }
+
+    /// Puts `me` to sleep, unless it was rung since `ticket`; sometimes early, as is allowed.
+    pub(crate) fn park(
+        &mut self,
+        me: u32,
+        ticket: u32,
+        timeout: Option<Duration>,
+        unwinding: bool,
+    ) {
+        let spurious = self.random.chance(1, 32);
+        if self.grace_end.is_some() || spurious || self.rank(me).rings != ticket {
+            return;
+        }
+        let ticks =
+            |timeout: Duration| u64::try_from(timeout.as_nanos().div_ceil(1000)).unwrap_or(NEVER);
+        let deadline = self.clock.saturating_add(timeout.map_or(NEVER, ticks));
+        if deadline != NEVER {
+            self.alarms.insert((deadline, me));
+        }
+        self.trace.note(me, Event::Park, [deadline, 0, 0]);
+        self.stop(me, Stage::Parked { since: self.clock, deadline, unwinding });
+    }
+
+    pub(crate) fn ring(&mut self, me: u32, peer: u32) {
+        self.trace.note(me, Event::Ring, [peer.into(), 0, 0]);
+        if peer < self.config.ranks {
+            self.wake_by_ring(peer);
+        }
+    }
+
+    /// Whether waiting round `round` goes on without sleeping.
+    pub(crate) fn relax(&mut self, round: u32) -> bool {
+        round == 0 || (round == 1 && self.random.chance(1, 2))
+    }
+
+    /// Counts a question; true if `me` has to yield before the answer.
+    pub(crate) fn query(&mut self, me: u32) -> bool {
+        let state = self.rank(me);
+        state.queries += 1;
+        state.queries > QUERIES_MAX
+    }
+
+    // ---- messages ----
+
+    pub(crate) fn send(
+        &mut self,
+        me: u32,
+        to: u32,
+        head: &[u8],
+        body: &[u8],
+    ) -> Result<(), SubmitError> {
+        if self.peer_state(to) != PeerState::Alive {
+            return Err(SubmitError::PeerFailed(WorldRank(to)));
+        }
+        if !self.traffic.admit(me, to) {
+            self.trace.note(me, Event::Refuse, [to.into(), 0, 0]);
+            self.rank(me).refused_by = Some(to);
+            return Err(SubmitError::Again);
+        }
+        self.rank(me).refused_by = None;
+        let due = self.clock.saturating_add(self.delay());
+        let message = Message::new(me, head, body, self.random.index(8));
+        self.trace.note(me, Event::Send, [to.into(), message.bytes().len() as u64, due]);
+        self.traffic.depart(to, due, message);
+        Ok(())
+    }
+
+    /// Mostly short, so that messages race; at times long, so that one is overtaken by many.
+    fn delay(&mut self) -> u64 {
+        let longest = self.config.delay_max;
+        let bound = if self.random.chance(7, 8) { longest / 16 } else { longest };
+        self.random.below(bound.saturating_add(1))
+    }
+
+    /// Begins to poll: how many messages `me` may take; `None` if it is polling already.
+    pub(crate) fn poll(&mut self, me: u32) -> Option<usize> {
+        let polling = core::mem::replace(&mut self.rank(me).polling, true);
+        (!polling).then(|| self.traffic.arrived(me))
+    }
+
+    pub(crate) fn poll_end(&mut self, me: u32) {
+        self.rank(me).polling = false;
+    }
+
+    /// The oldest message that arrived at `me`.
+    pub(crate) fn take(&mut self, me: u32) -> Option<Message> {
+        let (message, refused) = self.traffic.take(me)?;
+        let details = [message.from.into(), message.bytes().len() as u64, 0];
+        self.trace.note(me, Event::Deliver, details);
+        for sender in refused {
+            self.rank(sender).refused_by = None;
+            self.wake_by_ring(sender);
+        }
+        Some(message)
+    }
+
+    // ---- leaving ----
+
+    /// State of `peer`; a rank that does not exist has failed.
+    pub(crate) fn peer_state(&self, peer: u32) -> PeerState {
+        self.ranks.get(peer as usize).map_or(PeerState::Failed, |rank| rank.peer)
+    }
+
+    pub(crate) const fn failed(&self) -> Option<u32> {
+        self.failed
+    }
+
+    /// Tells all ranks that `me` leaves; the first call counts.
+    pub(crate) fn depart(&mut self, me: u32, outcome: Outcome) {
+        if self.rank(me).peer != PeerState::Alive {
+            return;
+        }
+        self.trace.note(me, Event::Depart, [u64::from(outcome == Outcome::Failed), 0, 0]);
+        self.rank(me).peer = match outcome {
+            Outcome::Departed => PeerState::Departed,
+            Outcome::Failed => {
+                self.failed.get_or_insert(me);
+                PeerState::Failed
+            }
+        };
+        self.ring_all();
+    }
+
+    /// The thread of `me` is done, in order or by a panic that said `panic`.
+    pub(crate) fn leave(&mut self, me: u32, outcome: Outcome, panic: Option<String>) {
+        if let Some(message) = panic {
+            let panic = RankPanic { rank: WorldRank(me), message };
+            self.cause.get_or_insert_with(|| Cause::Panic(panic.clone()));
+            self.panics.push(panic);
+        }
+        self.depart(me, outcome);
+        self.trace.note(me, Event::Leave, [0; 3]);
+        self.stop(me, Stage::Ended);
+        self.traffic.close(me);
+    }
+
+    // ---- a lost run ----
+
+    fn waiting(&self) -> Vec<Waiter> {
+        let waiter = |(rank, state): (u32, &RankState)| match state.stage {
+            Stage::Parked { since, unwinding, .. } => Some(Waiter {
+                rank: WorldRank(rank),
+                since: Duration::from_micros(since),
+                unread: self.traffic.arrived(rank),
+                refused_by: state.refused_by.map(WorldRank),
+                unwinding,
+            }),
+            _ => None,
+        };
+        (0..).zip(&self.ranks).filter_map(waiter).collect()
+    }
+
+    /// Makes all ranks fail that have not left, and wakes them so that they see it and end.
+    pub(crate) fn give_up(&mut self, cause: Cause) {
+        let grace = self.config.step_max / 8 + 100 * u64::from(self.config.ranks);
+        self.grace_end = Some(self.steps.saturating_add(grace));
+        self.cause.get_or_insert(cause);
+        for (rank, state) in (0..).zip(&mut self.ranks) {
+            if state.peer == PeerState::Alive {
+                state.peer = PeerState::Failed;
+                self.failed.get_or_insert(rank);
+            }
+        }
+        self.ring_all();
+    }
+
+    /// Whether `me` still has time to end by itself.
+    pub(crate) fn term(&mut self, me: u32) -> Term {
+        if self.grace_end.is_none_or(|end| self.steps <= end) {
+            return Term::Free;
+        }
+        let limit = self.config.step_max;
+        let overtime = &mut self.rank(me).overtime;
+        *overtime += 1;
+        if *overtime > limit { Term::LongOver } else { Term::Over }
+    }
+}

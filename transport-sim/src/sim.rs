@@ -1,0 +1,176 @@
+//! The transport of one simulated rank.
+#![allow(unsafe_code)] // implements an unsafe trait; holds no unsafe block
+
+use core::time::Duration;
+use std::sync::Arc;
+use std::thread;
+
+use rma_core::transport::{
+    AllocateError, Descriptor, ImportError, Limits, Outcome, PeerState, SubmitError, Ticket,
+    Transport, WorldRank,
+};
+
+use crate::net::{Seat, Shared};
+use crate::region::{LIMIT, NoImport, Region};
+
+/// One rank's view of a simulated network; works on the rank's own thread only.
+#[derive(Debug, Clone)]
+pub struct Sim {
+    shared: Arc<Shared>,
+    rank: u32,
+}
+
+impl Sim {
+    pub(crate) const fn new(shared: Arc<Shared>, rank: u32) -> Self {
+        Self { shared, rank }
+    }
+
+    /// Makes the calling thread this rank: waits until every rank of the network has entered and
+    /// this one is chosen to run. [`run`](crate::run) does it for its threads.
+    ///
+    /// # Panics
+    ///
+    /// When this rank has entered before.
+    pub fn enter(&self) -> Seat {
+        self.try_enter().expect("only `run` cancels a start")
+    }
+
+    /// `None` when the run was cancelled because not all threads could start.
+    pub(crate) fn try_enter(&self) -> Option<Seat> {
+        let runs = self.shared.enter(self.rank);
+        let seat = Seat::new(Arc::clone(&self.shared), self.rank);
+        runs.then_some(seat)
+    }
+}
+
+/// Ends a poll on every way out.
+struct Polling<'a>(&'a Sim);
+
+impl Drop for Polling<'_> {
+    fn drop(&mut self) {
+        self.0.shared.act(self.0.rank, |schedule| schedule.poll_end(self.0.rank));
+    }
+}
+
+// SAFETY: `Region::allocate` gives out zeroed memory of an allocation of its own, so regions do
+// not overlap; this transport never touches it, and no peer can import it.
+unsafe impl Transport for Sim {
+    type Region = Region;
+    type Import = NoImport;
+
+    fn name(&self) -> &'static str {
+        "sim"
+    }
+
+    fn explain(&self) -> String {
+        let config = self.shared.config();
+        format!(
+            "sim: {} ranks as threads of one process, one at a time, order and delay from seed \
+             {}; messages only, up to {} bytes, up to {} us on their way, {} per receiver; \
+             virtual time, never spins",
+            config.ranks, config.seed, config.message_max, config.delay_max, config.queue_max
+        )
+    }
+
+    fn rank(&self) -> WorldRank {
+        WorldRank(self.rank)
+    }
+
+    fn size(&self) -> u32 {
+        self.shared.config().ranks
+    }
+
+    fn limits(&self) -> Limits {
+        Limits { message_max: self.shared.config().message_max }
+    }
+
+    fn allocate(&self, len: usize, align: usize) -> Result<Region, AllocateError> {
+        Region::allocate(self.shared.budget(), len, align)
+    }
+
+    fn available(&self) -> (u64, &'static str) {
+        (self.shared.budget().available(), LIMIT)
+    }
+
+    /// Zeros: nobody can import what is not mapped.
+    fn export(&self, _region: &Region) -> Descriptor {
+        Descriptor([0; Descriptor::LEN])
+    }
+
+    fn is_near(&self, _peer: WorldRank) -> bool {
+        false
+    }
+
+    fn import(&self, owner: WorldRank, _descriptor: &Descriptor) -> Result<NoImport, ImportError> {
+        Err(ImportError::Malformed(owner))
+    }
+
+    /// A peer that departed is as unreachable as one that failed.
+    ///
+    /// # Panics
+    ///
+    /// When the message is longer than `limits().message_max`.
+    fn send(&self, to: WorldRank, head: &[u8], body: &[u8]) -> Result<(), SubmitError> {
+        let (len, limit) = (head.len() + body.len(), self.shared.config().message_max);
+        assert!(
+            len <= limit,
+            "rank {} sends {len} bytes in one message, {limit} are allowed",
+            self.rank
+        );
+        self.shared.yield_then(self.rank, |schedule| schedule.send(self.rank, to.0, head, body))
+    }
+
+    fn poll(&self, sink: &mut dyn FnMut(WorldRank, &[u8])) -> usize {
+        let arrived = self.shared.yield_then(self.rank, |schedule| schedule.poll(self.rank));
+        let Some(arrived) = arrived else {
+            return 0;
+        };
+        let _polling = Polling(self);
+        for _ in 0..arrived {
+            let message = self.shared.act(self.rank, |schedule| schedule.take(self.rank));
+            let message = message.expect("only this rank takes its messages");
+            sink(WorldRank(message.from), message.bytes());
+        }
+        arrived
+    }
+
+    fn ring(&self, peer: WorldRank) {
+        self.shared.yield_after(self.rank, |schedule| schedule.ring(self.rank, peer.0));
+    }
+
+    fn arm(&self) -> Ticket {
+        Ticket(self.shared.act(self.rank, |schedule| schedule.arm(self.rank)))
+    }
+
+    fn disarm(&self, _ticket: Ticket) {
+        self.shared.ask(self.rank, |_| {});
+    }
+
+    fn park(&self, ticket: Ticket, timeout: Option<Duration>) {
+        let unwinding = thread::panicking();
+        self.shared.yield_after(self.rank, |schedule| {
+            schedule.park(self.rank, ticket.0, timeout, unwinding);
+        });
+    }
+
+    fn relax(&self, round: u32) -> bool {
+        self.shared.yield_then(self.rank, |schedule| schedule.relax(round))
+    }
+
+    fn now(&self) -> Duration {
+        self.shared.ask(self.rank, |schedule| schedule.now())
+    }
+
+    /// A rank that does not exist has failed.
+    fn peer_state(&self, peer: WorldRank) -> PeerState {
+        self.shared.ask(self.rank, |schedule| schedule.peer_state(peer.0))
+    }
+
+    fn failed(&self) -> Option<WorldRank> {
+        self.shared.ask(self.rank, |schedule| schedule.failed().map(WorldRank))
+    }
+
+    fn depart(&self, outcome: Outcome) {
+        self.shared.act_if_seated(self.rank, |schedule| schedule.depart(self.rank, outcome));
+    }
+}

@@ -1,0 +1,197 @@
+//! Sleeping, ringing and virtual time.
+
+use core::time::Duration;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+
+use crate::common::{config, receive, seeds, wait_until};
+use rma_core::transport::{Outcome, PeerState, Transport, WorldRank};
+use rma_transport_sim::{NetConfig, run, run_traced};
+
+#[test]
+fn a_park_times_out_in_virtual_time() {
+    for seed in seeds(20) {
+        let hour = Duration::from_secs(3600);
+        let run = run_traced(&config(2, seed), |sim| {
+            let start = sim.now();
+            while sim.now() < start + hour {
+                let ticket = sim.arm();
+                let left = (start + hour).saturating_sub(sim.now());
+                sim.park(ticket, Some(left));
+            }
+            sim.now() - start
+        });
+        for slept in run.outcome.unwrap() {
+            assert!(slept >= hour);
+            assert!(slept < hour + Duration::from_millis(1), "slept {slept:?}");
+        }
+        assert!(run.trace.steps < 100, "the clock jumps: {} steps", run.trace.steps);
+    }
+}
+
+#[test]
+fn timeouts_wake_in_the_order_of_their_deadlines() {
+    for seed in seeds(20) {
+        let turn = AtomicU32::new(0);
+        run(&config(4, seed), |sim| {
+            let due = Duration::from_millis(u64::from(10 * (4 - sim.rank().0)));
+            while sim.now() < due {
+                let ticket = sim.arm();
+                sim.park(ticket, Some(due - sim.now()));
+            }
+            assert_eq!(turn.fetch_add(1, Ordering::Relaxed), 3 - sim.rank().0);
+        })
+        .unwrap();
+    }
+}
+
+#[test]
+fn a_ring_wakes_a_parked_rank() {
+    let mut slept = 0;
+    for seed in seeds(50) {
+        let flag = AtomicBool::new(false);
+        let parks = run(&config(2, seed), |sim| {
+            if sim.rank().0 == 0 {
+                (0..5).for_each(|_| _ = sim.relax(0));
+                flag.store(true, Ordering::Relaxed);
+                sim.ring(WorldRank(1));
+                // Nothing else may wake the sleeper: neither a message nor this rank's end.
+                let later = sim.now() + Duration::from_secs(1);
+                while sim.now() < later {
+                    let ticket = sim.arm();
+                    sim.park(ticket, Some(later - sim.now()));
+                }
+                return 0;
+            }
+            let mut parks = 0;
+            loop {
+                let ticket = sim.arm();
+                if flag.load(Ordering::Relaxed) {
+                    sim.disarm(ticket);
+                    assert!(sim.now() < Duration::from_millis(1), "woken by something else");
+                    return parks;
+                }
+                sim.park(ticket, None);
+                parks += 1;
+            }
+        });
+        slept += parks.unwrap()[1];
+    }
+    assert!(slept > 0, "no seed let the rank sleep");
+}
+
+#[test]
+fn a_ring_between_arm_and_park_is_not_lost_and_one_before_arm_does_not_count() {
+    for seed in seeds(20) {
+        run(&config(1, seed), |sim| {
+            let ticket = sim.arm();
+            sim.ring(sim.rank());
+            sim.park(ticket, None);
+            assert!(sim.now() < Duration::from_secs(1));
+
+            sim.ring(sim.rank());
+            let end = sim.now() + Duration::from_secs(1);
+            let mut parks = 0;
+            while sim.now() < end {
+                let ticket = sim.arm();
+                sim.park(ticket, Some(end - sim.now()));
+                parks += 1;
+            }
+            // A park may return early, but hardly five times in a row.
+            assert!(parks < 6, "{parks} parks");
+        })
+        .unwrap();
+    }
+}
+
+#[test]
+fn an_arriving_message_wakes_its_receiver() {
+    for seed in seeds(20) {
+        run(&config(2, seed), |sim| {
+            if sim.rank().0 == 0 {
+                (0..50).for_each(|_| _ = sim.relax(0));
+                sim.send(WorldRank(1), b"wake", b" up").unwrap();
+                assert_eq!(receive(&sim, 1)[0].1, b"thanks");
+            } else {
+                assert_eq!(receive(&sim, 1)[0].1, b"wake up");
+                sim.send(WorldRank(0), b"thanks", &[]).unwrap();
+            }
+        })
+        .unwrap();
+    }
+}
+
+#[test]
+fn messages_take_time_and_no_longer_than_the_longest_delay() {
+    let delay_max = 500;
+    let mut longest = Duration::ZERO;
+    for seed in seeds(100) {
+        let config = NetConfig { delay_max, ..config(1, seed) };
+        let took = run(&config, |sim| {
+            sim.send(sim.rank(), &[], &[]).unwrap();
+            let sent = sim.now();
+            receive(&sim, 1);
+            sim.now() - sent
+        });
+        longest = longest.max(took.unwrap()[0]);
+    }
+    // A few ticks pass while the receiver looks.
+    assert!(longest < Duration::from_micros(delay_max + 10), "{longest:?}");
+    assert!(longest > Duration::from_micros(10), "{longest:?}");
+}
+
+#[test]
+fn a_loop_that_only_asks_lets_time_pass_and_others_run() {
+    let config = NetConfig { step_max: 1_000, ..config(2, 3) };
+    run(&config, |sim| {
+        if sim.rank().0 == 0 {
+            while sim.now() < Duration::from_micros(20) {}
+            while sim.peer_state(WorldRank(1)) == PeerState::Alive {}
+        }
+    })
+    .unwrap();
+}
+
+#[test]
+fn a_departed_peer_is_seen() {
+    for seed in seeds(20) {
+        run(&config(3, seed), |sim| {
+            if sim.rank().0 == 2 {
+                sim.depart(Outcome::Departed);
+                sim.depart(Outcome::Failed);
+                return;
+            }
+            wait_until(&sim, || sim.peer_state(WorldRank(2)) != PeerState::Alive);
+            assert_eq!(sim.peer_state(WorldRank(2)), PeerState::Departed);
+            assert_eq!(sim.failed(), None);
+            assert!(sim.send(WorldRank(2), &[], &[]).is_err());
+        })
+        .unwrap();
+    }
+}
+
+#[test]
+fn a_rank_that_just_returns_departs_in_order() {
+    run(&config(2, 1), |sim| {
+        if sim.rank().0 == 0 {
+            wait_until(&sim, || sim.peer_state(WorldRank(1)) == PeerState::Departed);
+        }
+    })
+    .unwrap();
+}
+
+#[test]
+fn a_rank_that_fails_without_a_panic_is_seen_and_the_run_goes_on() {
+    for seed in seeds(20) {
+        let seen = run(&config(2, seed), |sim| {
+            if sim.rank().0 == 0 {
+                sim.depart(Outcome::Failed);
+                sim.depart(Outcome::Departed);
+                return sim.peer_state(WorldRank(0));
+            }
+            wait_until(&sim, || sim.peer_state(WorldRank(0)) != PeerState::Alive);
+            assert_eq!(sim.failed(), Some(WorldRank(0)));
+            sim.peer_state(WorldRank(0))
+        });
+        assert_eq!(seen.unwrap(), [PeerState::Failed; 2]);
+    }
+}

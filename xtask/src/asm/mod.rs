@@ -1,0 +1,95 @@
+//! `cargo xtask asm PROBE...`: the instruction budget of the near path, read from the assembly.
+
+mod graph;
+mod listing;
+
+use crate::workspace::{Result, Workspace};
+use graph::Graph;
+use listing::Function;
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+/// Instructions from entry to `ret`, both included.
+const BUDGET: usize = 32;
+/// Parts of symbols that the near path may call: the kernel for large copies.
+const ALLOWED_CALLS: &[&str] = &["memcpy", "memmove", "copy_large"];
+const PROBES: &[&str] = &["put", "get", "fetch_add"];
+
+/// Builds the probes once and checks each.
+pub(crate) fn run(workspace: &Workspace, probes: &[&str]) -> Result<()> {
+    if cfg!(not(target_arch = "x86_64")) {
+        return Err("asm reads x86-64 assembly, and this machine is another".into());
+    }
+    if let Some(unknown) = probes.iter().find(|probe| !PROBES.contains(probe)) {
+        let known = PROBES.join(", ");
+        return Err(format!("there is no probe `{unknown}`; there are {known}").into());
+    }
+    let text = build(workspace)?;
+    let mut failures = Vec::new();
+    for probe in probes {
+        let function = Function::find(&text, &format!("rma_asm_probe_{probe}"))?;
+        let report = judge(&function)?;
+        println!("{}", report.listing);
+        match report.complaints.as_slice() {
+            [] => println!("asm {probe}: {} of {BUDGET} instructions", report.count),
+            complaints => {
+                failures.extend(complaints.iter().map(|complaint| format!("{probe}: {complaint}")));
+            }
+        }
+    }
+    if failures.is_empty() { Ok(()) } else { Err(failures.join("\n").into()) }
+}
+
+/// What one probe's near path costs.
+struct Report {
+    count: usize,
+    listing: String,
+    complaints: Vec<String>,
+}
+
+fn judge(function: &Function) -> Result<Report> {
+    let graph = Graph::build(function);
+    let path = graph.near_path()?;
+    let count = path.iter().map(|&block| graph.blocks[block].instructions.len()).sum();
+    let mut complaints = Vec::new();
+    if count > BUDGET {
+        complaints.push(format!("the near path has {count} instructions, {BUDGET} are allowed"));
+    }
+    for call in graph.near_calls() {
+        if !ALLOWED_CALLS.iter().any(|allowed| call.contains(allowed)) {
+            complaints.push(format!("the near path calls {call}"));
+        }
+    }
+    Ok(Report { count, listing: graph.print(&path, &function.symbol), complaints })
+}
+
+/// Assembly of the example that holds the probes, one codegen unit, Intel syntax.
+fn build(workspace: &Workspace) -> Result<String> {
+    let folder = workspace.target_dir()?.join("asm");
+    fs::create_dir_all(&folder)?;
+    let assembly = folder.join("probes.s");
+    let emit = format!("--emit=asm={}", assembly.display());
+    let status = Command::new("cargo")
+        .args(["rustc", "--quiet", "--release", "--package", "rma-bench"])
+        .args(["--example", "asm_put", "--target-dir"])
+        .arg(&folder)
+        .args(["--", &emit, "-Ccodegen-units=1", "-Cdebuginfo=0"])
+        .arg("-Cllvm-args=-x86-asm-syntax=intel")
+        .current_dir(&workspace.root)
+        .status()?;
+    if !status.success() {
+        return Err(format!("building the probes failed ({status})").into());
+    }
+    read(&assembly)
+}
+
+fn read(assembly: &Path) -> Result<String> {
+    fs::read_to_string(assembly).map_err(|error| {
+        let folder = assembly.parent().unwrap_or(assembly).display();
+        format!("no assembly in {}: {error}; remove {folder} and repeat", assembly.display()).into()
+    })
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,97 @@
+use super::*;
+
+/// What rustc 1.95 made of a put of eight bytes with range checks and a cold far path.
+const PUT: &str = include_str!("../../fixtures/put.s");
+const NAME: &str = "rma_asm_probe_put";
+
+fn judged(text: &str) -> Report {
+    judge(&Function::find(text, NAME).unwrap()).unwrap()
+}
+
+/// A probe with this body.
+fn probe(body: &str) -> String {
+    format!("_RNvCs1_5bench17rma_asm_probe_put:\n{body}\n.Lfunc_end0:\n\tcall\tother\n")
+}
+
+#[test]
+fn counts_the_near_path_of_real_assembly() {
+    let report = judged(PUT);
+    assert_eq!(report.complaints, Vec::<String>::new());
+    assert_eq!(report.count, 19);
+    assert!(report.listing.contains("  16  mov qword ptr [rax], rcx"), "{}", report.listing);
+    assert!(report.listing.ends_with("  19  ret"), "{}", report.listing);
+    assert!(!report.listing.contains("far_cold"), "{}", report.listing);
+}
+
+#[test]
+fn a_call_that_is_not_cold_is_refused() {
+    let warm = PUT.replace("far_cold", "far_warm");
+    let complaints = judged(&warm).complaints;
+    assert_eq!(complaints, ["the near path calls _ZN1p8far_warm17h8832939a09216b90E"]);
+    assert_eq!(judged(&PUT.replace("far_cold", "copy_large")).complaints, Vec::<String>::new());
+}
+
+#[test]
+fn a_tail_call_and_an_indirect_jump_are_calls() {
+    for target in ["somewhere", "rax", "qword ptr [rip + other@GOTPCREL]"] {
+        let report = judged(&probe(&format!("\tmov\teax, 1\n\tjmp\t{target}\n")));
+        assert_eq!(report.complaints, [format!("the near path calls {target}")]);
+    }
+    let conditional = judged(&probe("\tjne\tsomewhere\n\tret\n"));
+    assert_eq!(conditional.complaints, ["the near path calls somewhere"]);
+}
+
+#[test]
+fn a_call_beside_the_longest_path_is_refused_too() {
+    let body = "\tje\t.LBB0_1\n\tnop\n\tnop\n\tnop\n\tret\n.LBB0_1:\n\tcall\tlock\n\tret";
+    let report = judged(&probe(body));
+    assert_eq!((report.count, report.complaints), (5, vec!["the near path calls lock".into()]));
+}
+
+#[test]
+fn one_instruction_over_the_budget_is_refused() {
+    let body = |count: usize| probe(&format!("{}\tret\n", "\tnop\n".repeat(count - 1)));
+    assert_eq!(judged(&body(BUDGET)).complaints, Vec::<String>::new());
+    assert_eq!(judged(&body(BUDGET + 1)).complaints.len(), 1);
+}
+
+#[test]
+fn the_longest_of_two_ways_counts_and_inline_assembly_with_it() {
+    let body = "\
+\ttest\tedi, edi
+\tje\t.LBB0_2
+\tnop
+\tjmp\t.LBB0_3
+.LBB0_2:
+\t#APP
+2:
+\tmov\tax, 1; mov\tbx, 2  # a comment
+\t#NO_APP
+\tnop
+.LBB0_3:
+\tret";
+    assert_eq!(judged(&probe(body)).count, 6);
+}
+
+#[test]
+fn a_loop_on_the_near_path_is_refused_and_one_behind_a_cold_call_is_not() {
+    let numeric = probe("2:\n\tdec\teax\n\tjne\t2b\n\tret");
+    let named = probe(".LBB0_1:\n\tdec\teax\n\tjne\t.LBB0_1\n\tret");
+    for text in [numeric, named] {
+        let error = judge(&Function::find(&text, NAME).unwrap()).err().unwrap().to_string();
+        assert!(error.contains("holds a loop"), "{error}");
+    }
+    let cold = probe("\tjne\t3f\n\tret\n3:\n\tcall\tfar_cold\n.LBB0_2:\n\tjmp\t.LBB0_2");
+    assert_eq!(judged(&cold).count, 2);
+}
+
+#[test]
+fn a_probe_without_a_near_path_or_without_a_body_is_an_error() {
+    let all_cold = probe("\tcall\tfar_cold\n\tret");
+    let error = judge(&Function::find(&all_cold, NAME).unwrap()).err().unwrap().to_string();
+    assert!(error.contains("is lost"), "{error}");
+    assert!(Function::find(PUT, "rma_asm_probe_get").is_err());
+    assert!(Function::find("", NAME).is_err());
+    let twice = format!("{PUT}{}", probe("\tret"));
+    assert!(Function::find(&twice, NAME).unwrap_err().to_string().contains("several"));
+}

@@ -1,0 +1,245 @@
+//! `cargo xtask ci`: every check in one table, timed, stopping at the first that fails.
+
+mod steps;
+
+use crate::workspace::{Result, Workspace};
+use std::io::{self, BufRead, BufReader, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::Instant;
+use steps::{Run, STEPS, Step};
+
+/// Which steps to run.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Choice {
+    /// All of them.
+    All,
+    /// What "pass all tests" means to a newcomer.
+    Test,
+    /// These, in the order of the table.
+    Only(Vec<&'static str>),
+}
+
+impl Choice {
+    /// Reads `--only STEP`, once or more often.
+    pub(crate) fn parse(arguments: &[&str]) -> Result<Self> {
+        let mut names = Vec::new();
+        for pair in arguments.chunks(2) {
+            let ["--only", name] = pair else {
+                let given = pair.join(" ");
+                return Err(format!("`{given}` is not understood: ci takes --only STEP").into());
+            };
+            let step = STEPS.iter().find(|step| step.name == *name);
+            let step = step.ok_or_else(|| {
+                let known: Vec<_> = STEPS.iter().map(|step| step.name).collect();
+                format!("there is no step `{name}`; the steps are {}", known.join(", "))
+            })?;
+            names.push(step.name);
+        }
+        Ok(Self::Only(names))
+    }
+
+    fn takes(&self, step: &Step) -> bool {
+        match self {
+            Self::All => true,
+            Self::Test => step.in_test,
+            Self::Only(names) => names.contains(&step.name),
+        }
+    }
+}
+
+/// Names the steps.
+pub(crate) fn list() {
+    for step in STEPS {
+        println!("{:<10} fails when {}", step.name, step.about);
+        for run in step.runs {
+            println!("{:<10} {}", "", show(run));
+        }
+    }
+}
+
+/// Runs the chosen steps and prints a summary.
+pub(crate) fn run(workspace: &Workspace, choice: &Choice) -> Result<()> {
+    let place = Place { root: workspace.root.clone(), target: workspace.target_dir()? };
+    let steps: Vec<&Step> = STEPS.iter().filter(|step| choice.takes(step)).collect();
+    let start = Instant::now();
+    let mut summary = Vec::new();
+    let mut failure = None;
+    for (index, step) in steps.iter().enumerate() {
+        println!("\n== step {} of {}: {}", index + 1, steps.len(), step.name);
+        let began = Instant::now();
+        let outcome = place.step(step);
+        let verdict = match &outcome {
+            Ok(Outcome::Done) => "ok",
+            Ok(Outcome::Skipped) => "SKIPPED",
+            Err(_) => "FAILED",
+        };
+        let line =
+            format!("step {:<10} {verdict} {:.1} s", step.name, began.elapsed().as_secs_f64());
+        println!("{line}");
+        summary.push(line);
+        if let Err(error) = outcome {
+            failure = Some(format!("step {} failed: {}: {error}", step.name, step.about));
+            break;
+        }
+    }
+    println!("\n== summary");
+    for line in &summary {
+        println!("{line}");
+    }
+    let not_run = steps.iter().skip(summary.len()).map(|step| step.name);
+    let not_run: Vec<_> = not_run.collect();
+    if !not_run.is_empty() {
+        println!("not run: {}", not_run.join(", "));
+    }
+    println!("total {:.1} s", start.elapsed().as_secs_f64());
+    failure.map_or(Ok(()), |failure| Err(failure.into()))
+}
+
+enum Outcome {
+    Done,
+    Skipped,
+}
+
+/// Where commands run.
+struct Place {
+    root: PathBuf,
+    target: PathBuf,
+}
+
+impl Place {
+    fn step(&self, step: &Step) -> Result<Outcome> {
+        if let Some(needs) = &step.needs {
+            let probe = self.command(needs).stdout(Stdio::null()).stderr(Stdio::null()).status();
+            if !probe.is_ok_and(|status| status.success()) {
+                println!("{} is not available here: SKIPPED", show(needs));
+                return Ok(Outcome::Skipped);
+            }
+        }
+        for run in step.runs {
+            println!("$ {}", show(run));
+            self.run(run)?;
+        }
+        Ok(Outcome::Done)
+    }
+
+    /// Runs one command; its output passes through, and its tests are counted.
+    fn run(&self, run: &Run) -> Result<()> {
+        let mut command = self.command(run);
+        if run.tests_at_least == 0 {
+            let status = command.status()?;
+            return if status.success() { Ok(()) } else { Err(status.to_string().into()) };
+        }
+        let mut child = command.stdout(Stdio::piped()).spawn()?;
+        let stdout = child.stdout.take().ok_or("the output of cargo is not piped")?;
+        let passed = pass_through(BufReader::new(stdout), &mut io::stdout().lock());
+        let status = child.wait()?;
+        let passed = passed?;
+        if !status.success() {
+            return Err(status.to_string().into());
+        }
+        println!("{passed} tests passed in `{}`", show(run));
+        if passed < run.tests_at_least {
+            let least = run.tests_at_least;
+            return Err(format!("only {passed} tests ran, at least {least} must").into());
+        }
+        Ok(())
+    }
+
+    fn command(&self, run: &Run) -> Command {
+        let mut command = Command::new("cargo");
+        command.current_dir(&self.root);
+        command.args(run.args.iter().map(|argument| expand(argument, &self.target)));
+        command.envs(run.env.iter().map(|(name, value)| (name, expand(value, &self.target))));
+        command
+    }
+}
+
+/// Replaces a leading `TARGET/`.
+fn expand(text: &str, target: &Path) -> PathBuf {
+    text.strip_prefix("TARGET/").map_or_else(|| text.into(), |below| target.join(below))
+}
+
+fn show(run: &Run) -> String {
+    let mut words: Vec<String> =
+        run.env.iter().map(|(name, value)| format!("{name}='{value}'")).collect();
+    words.push("cargo".into());
+    words.extend(run.args.iter().map(|argument| argument.to_string()));
+    words.join(" ")
+}
+
+/// Copies line by line and returns how many tests passed, by the closing lines of libtest.
+fn pass_through(from: impl BufRead, to: &mut impl Write) -> io::Result<usize> {
+    let mut passed = 0;
+    for line in from.split(b'\n') {
+        let line = line?;
+        to.write_all(&line)?;
+        to.write_all(b"\n")?;
+        to.flush()?;
+        passed += tests_passed(&String::from_utf8_lossy(&line));
+    }
+    Ok(passed)
+}
+
+fn tests_passed(line: &str) -> usize {
+    let count = line
+        .strip_prefix("test result: ok. ")
+        .and_then(|rest| rest.split_once(" passed"))
+        .and_then(|(count, _)| count.parse().ok());
+    count.unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_takes_steps_that_exist() {
+        assert_eq!(Choice::parse(&["--only", "fmt"]).unwrap(), Choice::Only(vec!["fmt"]));
+        let two = Choice::parse(&["--only", "tidy", "--only", "fmt"]).unwrap();
+        let taken: Vec<_> = STEPS.iter().filter(|step| two.takes(step)).map(|s| s.name).collect();
+        assert_eq!(taken, ["fmt", "tidy"]);
+        for wrong in [&["--only"][..], &["--only", "nothing"], &["fmt"], &["--all", "fmt"]] {
+            assert!(Choice::parse(wrong).is_err(), "{wrong:?}");
+        }
+    }
+
+    #[test]
+    fn steps_have_one_name_each_and_do_something() {
+        for (index, step) in STEPS.iter().enumerate() {
+            assert!(!step.runs.is_empty(), "{}", step.name);
+            assert!(STEPS[..index].iter().all(|other| other.name != step.name), "{}", step.name);
+        }
+        let test: Vec<_> = STEPS.iter().filter(|s| Choice::Test.takes(s)).map(|s| s.name).collect();
+        assert_eq!(test, ["build", "test"]);
+    }
+
+    #[test]
+    fn output_passes_through_and_passed_tests_are_counted() {
+        let text = "running 3 tests\n\
+                    test result: ok. 3 passed; 0 failed; 0 ignored\n\
+                    test result: FAILED. 4 passed; 1 failed\n\
+                    test result: ok. 20 passed; 0 failed\n";
+        let mut copied = Vec::new();
+        assert_eq!(pass_through(text.as_bytes(), &mut copied).unwrap(), 23);
+        assert_eq!(copied, text.as_bytes());
+        assert_eq!(pass_through(&b"no test at all\n"[..], &mut Vec::new()).unwrap(), 0);
+    }
+
+    fn here() -> Place {
+        Place { root: env!("CARGO_MANIFEST_DIR").into(), target: "target".into() }
+    }
+
+    #[test]
+    fn a_command_that_fails_fails_its_step_and_a_missing_tool_skips_it() {
+        let version = Run { args: &["--version"], env: &[], tests_at_least: 0 };
+        let broken = Run { args: &["no-such-command"], ..version };
+        let silent = Run { tests_at_least: 1, ..version };
+        assert!(here().run(&version).is_ok());
+        assert!(here().run(&broken).is_err());
+        assert!(here().run(&silent).is_err(), "no test ran");
+        let step = |needs| Step { name: "x", about: "x", in_test: false, needs, runs: &[] };
+        assert!(matches!(here().step(&step(Some(broken))), Ok(Outcome::Skipped)));
+        assert!(matches!(here().step(&step(Some(version))), Ok(Outcome::Done)));
+    }
+}

@@ -1,0 +1,146 @@
+//! The table of steps: what `cargo xtask ci` runs, in this order.
+
+/// One step.
+pub(super) struct Step {
+    /// What `--only` takes.
+    pub(super) name: &'static str,
+    /// What a failure means.
+    pub(super) about: &'static str,
+    /// Whether `cargo xtask test` runs it as well.
+    pub(super) in_test: bool,
+    /// A command that fails where the step cannot run; the step is then shown as SKIPPED.
+    pub(super) needs: Option<Run>,
+    /// What it runs, one after the other.
+    pub(super) runs: &'static [Run],
+}
+
+/// One run of cargo in the root of the workspace.
+#[derive(Clone, Copy)]
+pub(super) struct Run {
+    /// Arguments.
+    pub(super) args: &'static [&'static str],
+    /// Environment added; `TARGET/` at the start of a value stands for the target folder.
+    pub(super) env: &'static [(&'static str, &'static str)],
+    /// Fewest tests that must pass in it, so that a filter that matches nothing fails.
+    pub(super) tests_at_least: usize,
+}
+
+const fn cargo(args: &'static [&'static str]) -> Run {
+    Run { args, env: &[], tests_at_least: 0 }
+}
+
+const fn step(name: &'static str, about: &'static str, runs: &'static [Run]) -> Step {
+    Step { name, about, in_test: false, needs: None, runs }
+}
+
+impl Step {
+    const fn in_test(self) -> Self {
+        Self { in_test: true, ..self }
+    }
+
+    const fn needs(self, run: Run) -> Self {
+        Self { needs: Some(run), ..self }
+    }
+}
+
+impl Run {
+    const fn env(self, env: &'static [(&'static str, &'static str)]) -> Self {
+        Self { env, ..self }
+    }
+
+    const fn tests_at_least(self, tests_at_least: usize) -> Self {
+        Self { tests_at_least, ..self }
+    }
+}
+
+const LOOM: &[(&str, &str)] = &[
+    ("RUSTFLAGS", "--cfg loom"),
+    ("CARGO_TARGET_DIR", "TARGET/loom"),
+    ("LOOM_MAX_PREEMPTIONS", "3"),
+];
+/// Isolation is off for the two variables to arrive; both make Miri's runs short.
+const MIRI: &[(&str, &str)] =
+    &[("MIRIFLAGS", "-Zmiri-disable-isolation"), ("RMA_SIM_SEEDS", "1"), ("PROPTEST_CASES", "4")];
+
+/// Every step.
+pub(super) const STEPS: &[Step] = &[
+    step("fmt", "rustfmt would change something", &[cargo(&["fmt", "--all", "--check"])]),
+    step("tidy", "a house rule is broken", &[cargo(&["xtask", "tidy"])]),
+    step(
+        "clippy",
+        "clippy or rustc warns",
+        &[cargo(&["clippy", "--workspace", "--all-targets", "--", "-Dwarnings"])],
+    ),
+    step(
+        "build",
+        "something does not build",
+        &[cargo(&["build", "--release", "--workspace", "--all-targets"])],
+    )
+    .in_test(),
+    step(
+        "test",
+        "a unit test, integration test or doctest fails",
+        &[cargo(&["test", "--workspace"]).tests_at_least(1)],
+    )
+    .in_test(),
+    step(
+        "loom",
+        "an interleaving breaks the ring, the barrier or the lock word",
+        &[
+            cargo(&["test", "--release", "-p", "rma-core", "--lib", "loom"])
+                .env(LOOM)
+                .tests_at_least(1),
+            cargo(&["test", "--release", "-p", "rma-transport-shm", "--lib", "loom"])
+                .env(LOOM)
+                .tests_at_least(1),
+        ],
+    ),
+    step(
+        "miri",
+        "undefined behaviour in the core or the simulator",
+        &[
+            cargo(&["+nightly", "miri", "test", "-p", "rma-core", "-p", "rma-transport-sim"])
+                .env(MIRI)
+                .tests_at_least(1),
+            cargo(&["+nightly", "miri", "test", "-p", "rma-conformance", "--test", "sim"])
+                .env(MIRI)
+                .tests_at_least(1),
+        ],
+    )
+    .needs(cargo(&["+nightly", "miri", "--version"])),
+    step(
+        "asm",
+        "the near path calls something, or grew past its instruction budget",
+        &[cargo(&["xtask", "asm", "put", "get", "fetch_add"])],
+    ),
+    step(
+        "doc",
+        "rustdoc warns",
+        &[cargo(&["doc", "--workspace", "--no-deps"]).env(&[("RUSTDOCFLAGS", "-Dwarnings")])],
+    ),
+    step(
+        "wordcount",
+        "the main job of the README fails",
+        &[
+            cargo(&["build", "--release", "--example", "wordcount"]),
+            cargo(&[
+                "run",
+                "--release",
+                "-p",
+                "rma-launcher",
+                "--bin",
+                "rma-run",
+                "--",
+                "-n",
+                "4",
+                "TARGET/release/examples/wordcount",
+                ".",
+            ]),
+        ],
+    ),
+    step(
+        "bench",
+        "a benchmark does not run to its end",
+        &[cargo(&["run", "--release", "-p", "rma-bench", "--", "--smoke"])],
+    ),
+];

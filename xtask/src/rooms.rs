@@ -1,0 +1,59 @@
+//! Which files may hold `unsafe`, and which rules have an exception: one line per file.
+
+/// A file that may hold `unsafe`.
+pub(crate) struct Room {
+    /// Path below the root.
+    pub(crate) path: &'static str,
+    /// What the unsafe code there is for.
+    pub(crate) reason: &'static str,
+}
+
+/// A file that may break one rule.
+pub(crate) struct Exception {
+    /// Name of the rule, as `cargo xtask tidy` prints it in brackets.
+    pub(crate) rule: &'static str,
+    /// Path below the root.
+    pub(crate) path: &'static str,
+    /// Why it may.
+    pub(crate) reason: &'static str,
+}
+
+const fn room(path: &'static str, reason: &'static str) -> Room {
+    Room { path, reason }
+}
+
+/// Every file that may hold `unsafe`. A line without a file, or whose file holds none, is refused.
+pub(crate) const ROOMS: &[Room] = &[
+    room("rma-core/src/collective/near.rs", "barrier words in shared memory"),
+    room("rma-core/src/completion/slots.rs", "origin buffers and results of operations in flight"),
+    room("rma-core/src/memory/atomic.rs", "atomic access to window bytes"),
+    room("rma-core/src/memory/copy.rs", "copies to and from window bytes"),
+    room("rma-core/src/transport/mod.rs", "declares the unsafe traits of a transport"),
+    room("transport-shm/src/control.rs", "views a mapped segment as its control structures"),
+    room("transport-shm/src/heap.rs", "promises `Mapped`, zeroes blocks before use"),
+    room("transport-shm/src/ring.rs", "mailbox ring in memory that processes share"),
+    room("transport-shm/src/ring_loom_tests.rs", "makes rings over plain memory, under loom"),
+    room("transport-shm/src/ring_tests.rs", "makes rings over plain memory"),
+    room("transport-shm/src/segment.rs", "segments as views of mapped memory"),
+    room("transport-shm/src/segment_tests.rs", "reads and writes mapped segments"),
+    room("transport-sim/src/region.rs", "zeroed memory of a simulated rank"),
+    room("transport-sim/src/sim.rs", "implements the unsafe trait Transport"),
+    room("transport-sim/tests/suite/memory.rs", "reads and writes simulated regions"),
+];
+
+/// Every exception from a rule. A line that excuses nothing is refused.
+pub(crate) const EXCEPTIONS: &[Exception] = &[];
+
+/// Prints both lists.
+pub(crate) fn print() {
+    println!("files that may hold `unsafe`:");
+    for Room { path, reason } in ROOMS {
+        println!("  {path:<44} {reason}");
+    }
+    if !EXCEPTIONS.is_empty() {
+        println!("exceptions from other rules:");
+    }
+    for Exception { rule, path, reason } in EXCEPTIONS {
+        println!("  [{rule}] {path:<36} {reason}");
+    }
+}

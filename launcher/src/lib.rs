@@ -43,11 +43,13 @@
 //! crate is the client alone.
 
 mod client;
+mod environment;
 #[cfg(feature = "server")]
 pub mod run;
 mod start;
 mod wire;
 
 pub use client::{Client, Job};
+pub use environment::{detect_process, is_launched};
 pub use start::{BOOTSTRAP_VAR, RANK_VAR, SECRET_VAR, Settings, Start, StartError, detect};
 pub use wire::Refusal;

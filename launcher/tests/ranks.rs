@@ -187,7 +187,9 @@ fn a_rank_that_is_stopped_for_two_seconds_breaks_nothing() {
     std::thread::sleep(std::time::Duration::from_secs(2));
     assert!(job.child.try_wait().unwrap().is_none(), "the job waits for the stopped rank");
     send(pids[1], Signal::CONT);
-    goes_on(job);
+    let (code, out, err) = job.end();
+    assert_eq!(code, Some(0), "{err}");
+    assert!(out.contains("rank 0 of 2\n") && out.contains("rank 1 of 2\n"), "{out}");
 }
 
 #[test]

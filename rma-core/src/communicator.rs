@@ -68,7 +68,10 @@ impl<T: Transport> Communicator<T> {
         let mut inner = Inner::plain(process, id, group, rank);
         let near = NearBarrier::new(&inner)?;
         inner.near = near;
-        Ok(Self { inner: Arc::new(inner) })
+        let comm = Self { inner: Arc::new(inner) };
+        // No rank may leave before its peers have mapped its flags.
+        comm.barrier()?;
+        Ok(comm)
     }
 
     /// The ranks of this communicator with a space of messages named `id`, for a window's own use.

@@ -33,6 +33,12 @@
 //! clock jumps to the next arrival or timeout. If there is none either, the run is a
 //! [deadlock](Cause::Deadlock): all ranks are made to fail and wake up to see it.
 //!
+//! # Leaving
+//!
+//! News of a departure travels like a message: for a while, peers see a rank that left as alive,
+//! and what they send to it is lost. An orderly departure is seen after everything that was sent
+//! before it has arrived; a failure may be seen earlier.
+//!
 //! # What a rank's code must not do
 //!
 //! - Call the transport from another thread than the rank's own: the call panics.
@@ -42,6 +48,7 @@
 
 mod config;
 mod failure;
+mod membership;
 mod net;
 mod random;
 mod region;

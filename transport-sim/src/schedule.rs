@@ -1,11 +1,12 @@
 //! Who runs, what time it is, who sleeps: the simulation without its threads.
 
 use core::time::Duration;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use rma_core::transport::{Outcome, PeerState, SubmitError, WorldRank};
 
 use crate::failure::{Cause, RankPanic, SimFailure, Waiter};
+use crate::membership::Membership;
 use crate::random::Random;
 use crate::trace::{Event, Trace, Tracer};
 use crate::traffic::{Message, Traffic};
@@ -35,7 +36,6 @@ struct RankState {
     stage: Stage,
     /// Counts rings; a ticket is its value at `arm`.
     rings: u32,
-    peer: PeerState,
     queries: u32,
     /// Yields after the run was given up for lost and its grace was over.
     overtime: u64,
@@ -54,6 +54,13 @@ pub(crate) enum Term {
     LongOver,
 }
 
+/// How long something travels: mostly short, so that messages race; at times long, so that one is
+/// overtaken by many.
+fn delay(random: &mut Random, longest: u64) -> u64 {
+    let bound = if random.chance(7, 8) { longest / 16 } else { longest };
+    random.below(bound.saturating_add(1))
+}
+
 /// State of a whole network. The holder of the baton is the only one to change it.
 #[derive(Debug)]
 pub(crate) struct Schedule {
@@ -61,6 +68,7 @@ pub(crate) struct Schedule {
     random: Random,
     trace: Tracer,
     traffic: Traffic,
+    membership: Membership,
     clock: u64,
     steps: u64,
     current: u32,
@@ -72,7 +80,6 @@ pub(crate) struct Schedule {
     stickiness: u64,
     /// A rank that is chosen rarely.
     slow: Option<u32>,
-    failed: Option<u32>,
     cause: Option<Cause>,
     panics: Vec<RankPanic>,
     /// The step after which ranks are unwound, once the run is given up for lost.
@@ -88,7 +95,6 @@ impl Schedule {
         let rank = |place| RankState {
             stage: Stage::Runnable(place as usize),
             rings: 0,
-            peer: PeerState::Alive,
             queries: 0,
             overtime: 0,
             polling: false,
@@ -99,6 +105,7 @@ impl Schedule {
             random,
             trace: Tracer::default(),
             traffic: Traffic::new(config.ranks, config.queue_max),
+            membership: Membership::new(config.ranks),
             clock: 0,
             steps: 0,
             current: 0,
@@ -107,7 +114,6 @@ impl Schedule {
             alarms: BTreeSet::new(),
             stickiness,
             slow,
-            failed: None,
             cause: None,
             panics: Vec::new(),
             grace_end: None,
@@ -162,7 +168,8 @@ impl Schedule {
                 return None;
             }
             let alarm = self.alarms.first().map(|&(deadline, _)| deadline);
-            match self.traffic.next_due().into_iter().chain(alarm).min() {
+            let arrivals = [self.traffic.next_due(), self.membership.next_due()];
+            match arrivals.into_iter().flatten().chain(alarm).min() {
                 Some(next) => {
                     self.clock = self.clock.max(next);
                     self.fire();
@@ -195,6 +202,10 @@ impl Schedule {
     fn fire(&mut self) {
         while let Some(receiver) = self.traffic.land(self.clock) {
             self.wake_by_ring(receiver);
+        }
+        // After the messages: what was sent before a departure arrives before its news.
+        while let Some(hearer) = self.membership.land(self.clock) {
+            self.wake_by_ring(hearer);
         }
         while let Some(&(deadline, rank)) = self.alarms.first() {
             if deadline > self.clock {
@@ -288,7 +299,7 @@ impl Schedule {
         head: &[u8],
         body: &[u8],
     ) -> Result<(), SubmitError> {
-        if self.peer_state(to) != PeerState::Alive {
+        if self.peer_state(me, to) != PeerState::Alive {
             return Err(SubmitError::PeerFailed(WorldRank(to)));
         }
         if !self.traffic.admit(me, to) {
@@ -297,18 +308,11 @@ impl Schedule {
             return Err(SubmitError::Again);
         }
         self.rank(me).refused_by = None;
-        let due = self.clock.saturating_add(self.delay());
+        let due = self.clock.saturating_add(delay(&mut self.random, self.config.delay_max));
         let message = Message::new(me, head, body, self.random.index(8));
         self.trace.note(me, Event::Send, [to.into(), message.bytes().len() as u64, due]);
         self.traffic.depart(to, due, message);
         Ok(())
-    }
-
-    /// Mostly short, so that messages race; at times long, so that one is overtaken by many.
-    fn delay(&mut self) -> u64 {
-        let longest = self.config.delay_max;
-        let bound = if self.random.chance(7, 8) { longest / 16 } else { longest };
-        self.random.below(bound.saturating_add(1))
     }
 
     /// Begins to poll: how many messages `me` may take; `None` if it is polling already.
@@ -335,29 +339,29 @@ impl Schedule {
 
     // ---- leaving ----
 
-    /// State of `peer`; a rank that does not exist has failed.
-    pub(crate) fn peer_state(&self, peer: u32) -> PeerState {
-        self.ranks.get(peer as usize).map_or(PeerState::Failed, |rank| rank.peer)
+    pub(crate) fn peer_state(&self, me: u32, peer: u32) -> PeerState {
+        self.membership.peer_state(me, peer)
     }
 
-    pub(crate) const fn failed(&self) -> Option<u32> {
-        self.failed
+    pub(crate) fn failed(&self, me: u32) -> Option<u32> {
+        self.membership.failed(me)
     }
 
-    /// Tells all ranks that `me` leaves; the first call counts.
+    /// `me` leaves, and the news travels; the first call counts.
     pub(crate) fn depart(&mut self, me: u32, outcome: Outcome) {
-        if self.rank(me).peer != PeerState::Alive {
+        if self.membership.has_left(me) {
             return;
         }
         self.trace.note(me, Event::Depart, [u64::from(outcome == Outcome::Failed), 0, 0]);
-        self.rank(me).peer = match outcome {
-            Outcome::Departed => PeerState::Departed,
-            Outcome::Failed => {
-                self.failed.get_or_insert(me);
-                PeerState::Failed
-            }
+        let dues = match outcome {
+            Outcome::Departed => self.traffic.last_dues(me),
+            Outcome::Failed => BTreeMap::new(),
         };
-        self.ring_all();
+        let (clock, longest, random) = (self.clock, self.config.delay_max, &mut self.random);
+        self.membership.depart(me, outcome, |rank| {
+            let due = clock.saturating_add(delay(random, longest));
+            dues.get(&rank).map_or(due, |&last| due.max(last))
+        });
     }
 
     /// The thread of `me` is done, in order or by a panic that said `panic`.
@@ -371,6 +375,7 @@ impl Schedule {
         self.trace.note(me, Event::Leave, [0; 3]);
         self.stop(me, Stage::Ended);
         self.traffic.close(me);
+        self.membership.end(me);
     }
 
     // ---- a lost run ----
@@ -394,12 +399,7 @@ impl Schedule {
         let grace = self.config.step_max / 8 + 100 * u64::from(self.config.ranks);
         self.grace_end = Some(self.steps.saturating_add(grace));
         self.cause.get_or_insert(cause);
-        for (rank, state) in (0..).zip(&mut self.ranks) {
-            if state.peer == PeerState::Alive {
-                state.peer = PeerState::Failed;
-                self.failed.get_or_insert(rank);
-            }
-        }
+        self.membership.give_up();
         self.ring_all();
     }
 

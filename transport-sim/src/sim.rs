@@ -163,11 +163,11 @@ unsafe impl Transport for Sim {
 
     /// A rank that does not exist has failed.
     fn peer_state(&self, peer: WorldRank) -> PeerState {
-        self.shared.ask(self.rank, |schedule| schedule.peer_state(peer.0))
+        self.shared.ask(self.rank, |schedule| schedule.peer_state(self.rank, peer.0))
     }
 
     fn failed(&self) -> Option<WorldRank> {
-        self.shared.ask(self.rank, |schedule| schedule.failed().map(WorldRank))
+        self.shared.ask(self.rank, |schedule| schedule.failed(self.rank).map(WorldRank))
     }
 
     fn depart(&self, outcome: Outcome) {

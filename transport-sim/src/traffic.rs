@@ -75,6 +75,13 @@ impl Traffic {
         self.sent += 1;
     }
 
+    /// When the last message on its way from `from` arrives, by receiver.
+    pub(crate) fn last_dues(&self, from: u32) -> BTreeMap<u32, u64> {
+        let own = self.flights.iter().filter(|(_, (_, message))| message.from == from);
+        // In the order of due times, so that the last one stays.
+        own.map(|(&(due, _), &(to, _))| (to, due)).collect()
+    }
+
     /// When the next message arrives.
     pub(crate) fn next_due(&self) -> Option<u64> {
         self.flights.first_key_value().map(|(&(due, _), _)| due)

@@ -11,8 +11,8 @@ use super::report::How;
 const TERM_GRACE: Duration = Duration::from_millis(400);
 /// From SIGKILL until a process that does not end is given up.
 const KILL_GRACE: Duration = Duration::from_secs(5);
-/// How long a rank that said it failed may take to exit by itself.
-const ANNOUNCED_GRACE: Duration = Duration::from_millis(500);
+/// How long a rank that seems to fail may take to exit by itself.
+const SUSPECT_GRACE: Duration = Duration::from_millis(500);
 /// How long the end of a connection may come after the end of its process.
 const PARTING_GRACE: Duration = Duration::from_millis(200);
 
@@ -72,6 +72,16 @@ struct Rank {
     judge_at: Option<Duration>,
 }
 
+/// A rank that seems to fail, and is the cause if others fail before it exits: those who wait for
+/// it may well be faster.
+#[derive(Debug, Clone, Copy)]
+struct Suspect {
+    rank: u32,
+    /// It said so; otherwise its connection ended without a word, as when a process dies.
+    said: bool,
+    until: Duration,
+}
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Left {
     InOrder,
@@ -85,8 +95,9 @@ pub(super) struct Machine {
     running: usize,
     timeout: Option<Duration>,
     cause: Option<Cause>,
-    /// A rank that said it failed, and until when it may exit by itself.
-    suspect: Option<(u32, Duration)>,
+    suspect: Option<Suspect>,
+    /// The first failure that may have been caused by the suspect.
+    held: Option<(u32, How)>,
     /// Signals passed on that ask programs to end.
     interrupted: Vec<Signal>,
     kill_at: Option<Duration>,
@@ -103,6 +114,7 @@ impl Machine {
             timeout,
             cause: None,
             suspect: None,
+            held: None,
             interrupted: Vec::new(),
             kill_at: None,
             give_up_at: None,
@@ -119,7 +131,7 @@ impl Machine {
     /// When to call with [`Event::Tick`] at the latest.
     pub(super) fn deadline(&self) -> Option<Duration> {
         let deciding = self.cause.is_none();
-        let suspect = self.suspect.filter(|_| deciding).map(|(_, at)| at);
+        let suspect = self.suspect.filter(|_| deciding).map(|suspect| suspect.until);
         let timeout = self.timeout.filter(|_| deciding && self.running > 0);
         let judgements = self.ranks.iter().filter_map(|rank| rank.judge_at).filter(|_| deciding);
         [suspect, timeout, self.kill_at, self.give_up_at]
@@ -154,6 +166,9 @@ impl Machine {
             Event::Disconnected(rank) => {
                 let Some(state) = self.ranks.get_mut(rank as usize) else { return };
                 state.disconnected = true;
+                if state.left.is_none() {
+                    self.suspect(rank, false, now);
+                }
                 self.judge(rank, now);
             }
             Event::Exited { rank, exit } => self.exited(rank, exit, now),
@@ -175,10 +190,17 @@ impl Machine {
     fn left(&mut self, rank: u32, failed: bool, now: Duration) {
         let Some(state) = self.ranks.get_mut(rank as usize) else { return };
         state.left = Some(if failed { Left::Failed } else { Left::InOrder });
-        if failed && state.exit.is_none() && self.suspect.is_none() {
-            self.suspect = Some((rank, now + ANNOUNCED_GRACE));
+        if failed {
+            self.suspect(rank, true, now);
         }
         self.judge(rank, now);
+    }
+
+    fn suspect(&mut self, rank: u32, said: bool, now: Duration) {
+        let runs = self.ranks.get(rank as usize).is_some_and(|rank| rank.exit.is_none());
+        if runs && self.suspect.is_none() {
+            self.suspect = Some(Suspect { rank, said, until: now + SUSPECT_GRACE });
+        }
     }
 
     fn exited(&mut self, rank: u32, exit: Exit, now: Duration) {
@@ -216,16 +238,21 @@ impl Machine {
         };
         rank.judge_at = None;
         if let Some(how) = how {
-            self.fail(number, how, now);
+            return self.fail(number, how, now);
+        }
+        if self.suspect.take_if(|suspect| suspect.rank == number).is_some()
+            && let Some((rank, how)) = self.held
+        {
+            self.fail(rank, how, now);
         }
     }
 
     fn fail(&mut self, rank: u32, how: How, now: Duration) {
-        if let Some((suspect, _)) = self.suspect
-            && suspect != rank
-            && self.ranks[suspect as usize].exit.is_none()
+        if let Some(suspect) = self.suspect
+            && suspect.rank != rank
+            && self.ranks[suspect.rank as usize].exit.is_none()
         {
-            // The one that failed first has said so; this one fails because of it.
+            self.held.get_or_insert((rank, how));
             return;
         }
         let cause = match how {
@@ -265,10 +292,12 @@ impl Machine {
     }
 
     fn tick(&mut self, now: Duration) {
-        if let Some((rank, at)) = self.suspect
-            && at <= now
-        {
-            self.end(Cause::Failed { rank, how: How::Announced }, now);
+        if let Some(suspect) = self.suspect.take_if(|suspect| suspect.until <= now) {
+            match self.held {
+                _ if suspect.said => self.fail(suspect.rank, How::Announced, now),
+                Some((rank, how)) => self.fail(rank, how, now),
+                None => {}
+            }
         }
         for rank in 0..self.ranks.len() as u32 {
             if self.ranks[rank as usize].judge_at.is_some_and(|at| at <= now) {

@@ -226,3 +226,38 @@ fn a_tick_at_the_deadline_moves_the_deadline() {
         }
     }
 }
+
+#[test]
+fn a_connection_that_breaks_off_tells_who_failed_first() {
+    use Event::{Disconnected, Joined};
+    let machine = after(2, [Joined(0), Joined(1), Disconnected(1), exited(0, 9), exited(1, 0)]);
+    assert_eq!(failed(&machine), (1, How::NeverLeft));
+    let dies = [Joined(0), Joined(1), Disconnected(1), exited(0, 9), killed(1, Signal::KILL)];
+    let machine = after(2, dies);
+    assert_eq!(failed(&machine), (1, How::Signal(Signal::KILL.as_raw())));
+}
+
+#[test]
+fn a_rank_that_only_lost_its_connection_takes_no_blame() {
+    use Event::{Disconnected, Joined};
+    let mut machine = after(2, [Joined(0), Joined(1), Disconnected(1), exited(0, 9)]);
+    assert_eq!(machine.cause(), None);
+    let deadline = machine.deadline().unwrap();
+    machine.handle(Event::Tick, deadline);
+    assert_eq!(failed(&machine), (0, How::Exited(9)));
+
+    let mut machine = after(2, [Joined(0), Joined(1), Disconnected(1)]);
+    let deadline = machine.deadline().unwrap();
+    machine.handle(Event::Tick, deadline);
+    assert_eq!((machine.cause(), machine.deadline()), (None, None));
+}
+
+#[test]
+fn a_suspect_that_exits_in_order_leaves_the_blame_to_others() {
+    use Event::{Disconnected, Joined};
+    let events = [Joined(0), Joined(1), Disconnected(1), exited(0, 9), Event::Signal(Signal::TERM)];
+    let mut machine = after(2, events);
+    machine.handle(exited(1, 0), at(1));
+    assert_eq!(failed(&machine), (0, How::Exited(9)));
+    assert!(machine.finished());
+}

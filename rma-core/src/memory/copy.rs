@@ -222,8 +222,9 @@ mod tests {
     fn check(len: usize, to_offset: usize, from_offset: usize) {
         let source: Vec<u8> = (0..len + from_offset).map(|i| (i * 7 + 3) as u8).collect();
         let mut sink = vec![0xEEu8; to_offset + len + 9];
-        // SAFETY: both spans lie inside their vectors, which do not overlap.
-        unsafe { copy(sink.as_mut_ptr().add(to_offset), source.as_ptr().add(from_offset), len) };
+        let (to, from) = (sink[to_offset..].as_mut_ptr(), source[from_offset..].as_ptr());
+        // SAFETY: `len` bytes from either lie inside their vectors, which do not overlap.
+        unsafe { copy(to, from, len) };
         assert_eq!(sink[to_offset..to_offset + len], source[from_offset..], "length {len}");
         assert!(sink[..to_offset].iter().all(|b| *b == 0xEE), "wrote before, length {len}");
         assert!(sink[to_offset + len..].iter().all(|b| *b == 0xEE), "wrote after, length {len}");

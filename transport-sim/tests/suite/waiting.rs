@@ -4,7 +4,7 @@ use core::time::Duration;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use crate::common::{config, receive, seeds, wait_until};
-use rma_core::transport::{Outcome, PeerState, Transport, WorldRank};
+use rma_core::transport::{Outcome, PeerState, SubmitError, Transport, WorldRank};
 use rma_transport_sim::{NetConfig, run, run_traced};
 
 #[test]
@@ -194,4 +194,46 @@ fn a_rank_that_fails_without_a_panic_is_seen_and_the_run_goes_on() {
         });
         assert_eq!(seen.unwrap(), [PeerState::Failed; 2]);
     }
+}
+
+#[test]
+fn an_orderly_departure_is_seen_after_everything_sent_before_it() {
+    for seed in seeds(50) {
+        run(&config(2, seed), |sim| {
+            if sim.rank().0 == 0 {
+                (0..5).for_each(|n| sim.send(WorldRank(1), &[n], &[]).unwrap());
+                return;
+            }
+            wait_until(&sim, || sim.peer_state(WorldRank(0)) == PeerState::Departed);
+            assert_eq!(sim.poll(&mut |_, _| {}), 5);
+        })
+        .unwrap();
+    }
+}
+
+#[test]
+fn news_of_a_departure_travels_and_messages_sent_meanwhile_are_lost() {
+    let mut lost = 0;
+    for seed in seeds(50) {
+        let left = AtomicBool::new(false);
+        let config = NetConfig { queue_max: 2, ..config(2, seed) };
+        let sent = run(&config, |sim| {
+            if sim.rank().0 == 0 {
+                left.store(true, Ordering::Relaxed);
+                return 0;
+            }
+            let mut sent = 0;
+            // Ends although nobody makes room in the queue.
+            wait_until(&sim, || match sim.send(WorldRank(0), &[], &[]) {
+                Ok(()) => {
+                    sent += u32::from(left.load(Ordering::Relaxed));
+                    false
+                }
+                Err(error) => error == SubmitError::PeerFailed(WorldRank(0)),
+            });
+            sent
+        });
+        lost += sent.unwrap()[1];
+    }
+    assert!(lost > 0, "no seed lets a rank send to one that left");
 }

@@ -1,0 +1,38 @@
+//! One error for programs that handle all of them alike.
+use crate::{CollectiveError, ErrorClass, Refused, RmaError, StartError, WindowError};
+
+/// Any error of this library, for `?` in `main`.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// The job could not be started or joined.
+    #[error(transparent)]
+    Start(#[from] StartError),
+    /// A window could not be made.
+    #[error(transparent)]
+    Window(#[from] WindowError),
+    /// An operation or synchronisation of a window failed.
+    #[error(transparent)]
+    Rma(#[from] RmaError),
+    /// A collective operation of a communicator failed.
+    #[error(transparent)]
+    Collective(#[from] CollectiveError),
+}
+
+impl Error {
+    /// The MPI error class.
+    pub fn class(&self) -> ErrorClass {
+        match self {
+            Self::Start(_) => ErrorClass::Other,
+            Self::Window(error) => error.class(),
+            Self::Rma(error) => error.class(),
+            Self::Collective(error) => error.class(),
+        }
+    }
+}
+
+impl From<Refused> for Error {
+    fn from(refused: Refused) -> Self {
+        Self::Rma(refused.error)
+    }
+}

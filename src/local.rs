@@ -1,0 +1,169 @@
+//! Ranks as threads of this process: for tests, doctests and simulation.
+use crate::any::{AnyTransport, Kind};
+use crate::{Config, StartError, Universe};
+use rma_core::transport::WorldRank;
+use rma_transport_shm::{Shm, ShmConfig};
+use rma_transport_sim::{NetConfig, SimFailure};
+use std::any::Any;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::sync::{Condvar, Mutex, PoisonError};
+use std::thread;
+
+/// Runs `body` as `ranks` ranks, threads of this process, over shared memory; returns what each
+/// returned, by rank.
+///
+/// It is the transport that ranks as processes use, so a test needs no launcher. If a rank panics,
+/// the others see it as failed, and the first panic goes on here.
+///
+/// ```
+/// let ranks = rma::local(3, |universe| universe.world().rank().0)?;
+/// assert_eq!(ranks, [0, 1, 2]);
+/// # Ok::<(), rma::StartError>(())
+/// ```
+///
+/// # Errors
+///
+/// A rank could not start. No `body` has run then, or those that have were told.
+pub fn local<R, F>(ranks: u32, body: F) -> Result<Vec<R>, StartError>
+where
+    R: Send,
+    F: Fn(Universe) -> R + Sync,
+{
+    if ranks == 0 {
+        return Err(StartError::NoRanks);
+    }
+    let exchange = Exchange::new(ranks);
+    let cores = thread::available_parallelism().map_or(1, |cores| cores.get() as u32);
+    let first_panic = Mutex::new(None::<Box<dyn Any + Send>>);
+    let run = |rank: u32| {
+        let config = ShmConfig { rank: WorldRank(rank), size: ranks, cores };
+        // A rank that cannot join takes part in the exchange all the same, or the others hang.
+        let _leaver = exchange.leaver();
+        let shm = Shm::join(config, |mine| exchange.all_gather(rank, mine))?;
+        let transport = AnyTransport::new(Kind::Shm(Box::new(shm)), None);
+        let universe = Universe::new(transport, Config::default())?;
+        match catch_unwind(AssertUnwindSafe(|| body(universe))) {
+            Ok(result) => Ok(Some(result)),
+            Err(panic) => {
+                first_panic.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(panic);
+                Ok(None)
+            }
+        }
+    };
+    let results: Vec<Result<Option<R>, StartError>> = thread::scope(|scope| {
+        let run = &run;
+        let start = |rank| {
+            let builder = thread::Builder::new().name(format!("rank {rank}"));
+            let thread = builder.spawn_scoped(scope, move || run(rank));
+            if thread.is_err() {
+                exchange.fail();
+            }
+            thread.map_err(|error| StartError::Thread { rank, error })
+        };
+        let threads: Vec<_> = (0..ranks).map(start).collect();
+        let join = |thread: thread::ScopedJoinHandle<'_, _>| match thread.join() {
+            Ok(result) => result,
+            Err(panic) => resume_unwind(panic),
+        };
+        threads.into_iter().map(|thread| thread.and_then(join)).collect()
+    });
+    if let Some(panic) = first_panic.into_inner().unwrap_or_else(PoisonError::into_inner) {
+        resume_unwind(panic);
+    }
+    // Without a panic, every rank that started has a result.
+    let results: Result<Vec<Option<R>>, _> = results.into_iter().collect();
+    Ok(results?.into_iter().flatten().collect())
+}
+
+/// As [`local`], on a simulated network without shared memory, whose order and delays `seed`
+/// decides: the same seed gives the same run.
+///
+/// All operations travel as messages. A program that waits for ever is found and reported as a
+/// deadlock. Ranks must not share locks, channels or barriers among each other, and must call the
+/// library from their own thread only.
+///
+/// ```
+/// let sums = rma::simulate(3, 42, |universe| {
+///     let world = universe.world();
+///     let window = world.window(1, 8).allocate().unwrap();
+///     let epoch = window.lock_all().unwrap();
+///     epoch.fetch_and_op(rma::Rank(0), 0, rma::Op::Sum, 1u64).unwrap();
+///     epoch.unlock().unwrap();
+///     world.barrier().unwrap();
+///     window.local().load::<u64>(0).unwrap()
+/// });
+/// assert_eq!(sums.unwrap()[0], 3);
+/// ```
+///
+/// # Errors
+///
+/// A rank panicked, or the run made no progress; the error says how to replay it.
+pub fn simulate<R, F>(ranks: u32, seed: u64, body: F) -> Result<Vec<R>, SimFailure>
+where
+    R: Send,
+    F: Fn(Universe) -> R + Sync,
+{
+    rma_transport_sim::run(&NetConfig::new(ranks, seed), |sim| {
+        let transport = AnyTransport::new(Kind::Sim(sim), None);
+        match Universe::new(transport, Config::default()) {
+            Ok(universe) => body(universe),
+            Err(error) => panic!("making the world: {error}"),
+        }
+    })
+}
+
+/// The all-gather of ranks that are threads.
+struct Exchange {
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+struct State {
+    cards: Vec<Option<Vec<u8>>>,
+    failed: bool,
+}
+
+/// Another rank of this process could not start, so this one cannot either.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("another rank of this process could not start")]
+pub struct Broken;
+
+impl Exchange {
+    fn new(ranks: u32) -> Self {
+        let state = State { cards: vec![None; ranks as usize], failed: false };
+        Self { state: Mutex::new(state), changed: Condvar::new() }
+    }
+
+    fn all_gather(&self, rank: u32, mine: &[u8]) -> Result<Vec<Vec<u8>>, Broken> {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        state.cards[rank as usize] = Some(mine.to_vec());
+        self.changed.notify_all();
+        let waiting = |state: &mut State| !state.failed && state.cards.iter().any(Option::is_none);
+        let state = self.changed.wait_while(state, waiting).unwrap_or_else(PoisonError::into_inner);
+        let all: Option<Vec<Vec<u8>>> = state.cards.iter().cloned().collect();
+        all.ok_or(Broken)
+    }
+
+    fn fail(&self) {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner).failed = true;
+        self.changed.notify_all();
+    }
+
+    /// Breaks the exchange when dropped before it is over.
+    fn leaver(&self) -> impl Drop + '_ {
+        Leaver(self)
+    }
+}
+
+struct Leaver<'a>(&'a Exchange);
+
+impl Drop for Leaver<'_> {
+    fn drop(&mut self) {
+        let state = self.0.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let over = state.cards.iter().all(Option::is_some);
+        drop(state);
+        if !over {
+            self.0.fail();
+        }
+    }
+}

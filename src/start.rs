@@ -1,0 +1,71 @@
+//! From a launcher, or none, to a universe.
+use crate::any::{AnyTransport, Kind};
+use crate::local::Broken;
+use crate::{CollectiveError, Config, Universe};
+use rma_core::transport::WorldRank;
+use rma_launcher::{Client, Start};
+use rma_transport_shm::{JoinError, Shm, ShmConfig};
+
+/// Why a rank could not start.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum StartError {
+    /// The environment, or the launcher in it, cannot be used.
+    #[error(transparent)]
+    Launcher(#[from] rma_launcher::StartError),
+    /// The ranks of this node could not find each other.
+    #[error(transparent)]
+    Join(#[from] JoinError<rma_launcher::StartError>),
+    /// The ranks of this process could not find each other.
+    #[error(transparent)]
+    Local(#[from] JoinError<Broken>),
+    /// The first communication failed.
+    #[error("making the world: {0}")]
+    World(#[from] CollectiveError),
+    /// The thread of a rank could not be started.
+    #[error("starting rank {rank} as a thread: {error}; run fewer ranks in one process")]
+    Thread {
+        /// Rank.
+        rank: u32,
+        /// What the system said.
+        error: std::io::Error,
+    },
+    /// No rank was asked for.
+    #[error("a job of 0 ranks was asked for; ask for at least 1")]
+    NoRanks,
+}
+
+/// Joins the job that this process was started in, or starts one of a single rank.
+///
+/// Under `rma-run` the process becomes one of its ranks. Without a launcher it is rank 0 of 1.
+/// Under a launcher or scheduler that is visible but cannot be used it refuses, instead of running
+/// as N silent singletons. **Collective** over the job.
+///
+/// Call it once per process. The universe is to be dropped, or better
+/// [finalized](rma_core::Universe::finalize), before the process exits.
+pub fn initialize() -> Result<Universe, StartError> {
+    match rma_launcher::detect_process()? {
+        Start::Alone => alone(),
+        Start::Launched(settings) => {
+            let client = Client::connect(&settings)?;
+            let job = client.job().clone();
+            let config = ShmConfig { rank: WorldRank(job.rank), size: job.size, cores: job.cores };
+            let shm = Shm::join(config, |mine| client.all_gather(mine))?;
+            let transport = AnyTransport::new(Kind::Shm(Box::new(shm)), Some(client));
+            let mut config = Config::default();
+            config.wait_timeout = job.wait_timeout;
+            let universe = Universe::new(transport, config)?;
+            if job.explain && job.rank == 0 {
+                eprint!("{}", universe.explain());
+            }
+            Ok(universe)
+        }
+    }
+}
+
+fn alone() -> Result<Universe, StartError> {
+    let config = ShmConfig { rank: WorldRank(0), size: 1, cores: 1 };
+    let shm = Shm::join(config, |mine| Ok::<_, Broken>(vec![mine.to_vec()]))?;
+    let transport = AnyTransport::new(Kind::Shm(Box::new(shm)), None);
+    Ok(Universe::new(transport, Config::default())?)
+}

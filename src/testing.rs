@@ -28,6 +28,15 @@ const WATCHDOG: Duration = Duration::from_secs(300);
 ///
 /// If a rank fails, or the job cannot be started.
 pub fn processes<F: FnOnce(Universe)>(ranks: u32, body: F) {
+    processes_in(&test_name::<F>(), ranks, body);
+}
+
+/// As [`processes`], for a test whose path in its crate is `test`: for tests that macros make.
+///
+/// # Panics
+///
+/// As [`processes`].
+pub fn processes_in<F: FnOnce(Universe)>(test: &str, ranks: u32, body: F) {
     if rma_launcher::is_launched() {
         let universe = match initialize() {
             Ok(universe) => universe,
@@ -37,7 +46,7 @@ pub fn processes<F: FnOnce(Universe)>(ranks: u32, body: F) {
         println!("\n{MARK}");
         return;
     }
-    if let Err(problem) = launch(ranks, &test_name::<F>()) {
+    if let Err(problem) = launch(ranks, test) {
         panic!("{problem}");
     }
 }

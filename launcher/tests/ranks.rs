@@ -183,9 +183,8 @@ fn a_rank_that_is_stopped_for_two_seconds_breaks_nothing() {
     let (mut job, _, pids) = waiting();
     send(pids[1], Signal::STOP);
     job.child.stdin.as_mut().unwrap().write_all(b"go\n").unwrap();
-    // Not to wait for anything: two seconds of standing still are the test.
-    std::thread::sleep(std::time::Duration::from_secs(2));
-    assert!(job.child.try_wait().unwrap().is_none(), "the job waits for the stopped rank");
+    let stopped_for = std::time::Duration::from_secs(2);
+    assert!(!Watched::new(&[job.pid()]).wait_for(stopped_for), "the job waits for the rank");
     send(pids[1], Signal::CONT);
     let (code, out, err) = job.end();
     assert_eq!(code, Some(0), "{err}");

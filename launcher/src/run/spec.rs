@@ -68,8 +68,9 @@ pub struct Spec {
     /// Where output goes when there is no `output_dir`.
     pub output: Output,
     /// This process exists for the job only, as `rma-run` does: pass its signals on, adopt and
-    /// end whatever the ranks leave behind, and watch over them with a warden. Leave it off in a
-    /// process that has children of its own.
+    /// end whatever the ranks leave behind, and watch over them with a warden, for which `main`
+    /// must begin with [`warden`](super::warden). Leave it off in a process that starts other
+    /// children meanwhile.
     pub dedicated: bool,
 }
 

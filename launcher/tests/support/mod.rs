@@ -18,7 +18,8 @@ pub(crate) fn rma_run(args: &[&str]) -> Command {
     static WATCH: Once = Once::new();
     WATCH.call_once(|| {
         std::thread::spawn(|| {
-            std::thread::sleep(WATCHDOG);
+            let (_silent, silence) = std::sync::mpsc::channel::<()>();
+            let _ = silence.recv_timeout(WATCHDOG);
             eprintln!("watchdog: a test hangs");
             std::process::abort();
         });
@@ -141,6 +142,12 @@ pub(crate) struct Watched(Vec<std::os::fd::OwnedFd>);
 impl Watched {
     pub(crate) fn new(pids: &[Pid]) -> Watched {
         Watched(pids.iter().map(|pid| pidfd_open(*pid, PidfdFlags::empty()).unwrap()).collect())
+    }
+
+    /// Waits until one of them ended, or that time went by; whether one did.
+    pub(crate) fn wait_for(self, time: Duration) -> bool {
+        let mut fds: Vec<_> = self.0.iter().map(|fd| PollFd::new(fd, PollFlags::IN)).collect();
+        poll(&mut fds, Some(&time.try_into().unwrap())).unwrap() > 0
     }
 
     /// Waits until all of them ended.

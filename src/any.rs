@@ -155,9 +155,10 @@ unsafe impl Transport for AnyTransport {
     }
 
     fn depart(&self, outcome: Outcome) {
-        forward!(self, transport => transport.depart(outcome));
+        // First, so that the launcher blames this rank and not one that fails because of it.
         if let Some(launcher) = &self.launcher {
             launcher.leave(outcome == Outcome::Failed);
         }
+        forward!(self, transport => transport.depart(outcome));
     }
 }

@@ -7,19 +7,23 @@
 //! | --- | --- |
 //! | home [`STATE`] | low half: holders (0, a count of readers, or [`WRITER`] and its rank); high half: the node at the queue's tail, 0 if nobody waits |
 //! | home [`HEAD`] | the node at the queue's head, as a hint for whoever releases |
-//! | node [`NEXT`] | the node behind this one |
-//! | node [`PHASE`] | [`Phase`] of the node |
+//! | node [`NEXT`] | the node behind this one; [`LEFT`] if this one went before that was known |
+//! | node [`PHASE`] | [`phase`] of the node |
 //! | node [`KICK`] | set by a release: the head looks at the state again |
 //!
 //! Without waiters a lock is one compare-and-swap on `STATE`, and so is a release. Whoever finds
 //! holders in the way or a queue swaps its node into the tail, links itself behind its predecessor
 //! and sleeps until it is at the head. The head announces itself in `HEAD`, looks at `STATE` again
 //! and sleeps until a release kicks it; announcing and looking, and releasing and reading `HEAD`,
-//! are sequentially consistent, so one of the two sees the other. Who takes the lock from the head
-//! of the queue passes the headship on; readers thus enter one after the other without waiting.
-//! A stale `HEAD` costs a kick that its node ignores.
+//! are sequentially consistent, so one of the two sees the other. A stale `HEAD` costs a kick that
+//! its node ignores, whatever it is used for by then.
 //!
-//! A waiter that gives up marks its node abandoned; whoever would have made it head skips it.
+//! Who takes the lock from the head of the queue passes the headship on; readers thus enter one
+//! after the other without waiting. A successor that is in the tail but has not linked itself yet
+//! is not waited for: it finds `LEFT`, makes itself the head, and frees the node that was left.
+//!
+//! A waiter that gives up marks its node abandoned; whoever would have made it head takes it out.
+//! So nobody sleeps but behind others or at the head, and there everyone can give up.
 
 /// Words of a window's control block at each rank: the home words, then the nodes.
 pub(crate) const STATE: u16 = 0;
@@ -36,25 +40,26 @@ const NEXT: u16 = 0;
 const PHASE: u16 = 1;
 const KICK: u16 = 2;
 
+/// In [`NEXT`]: its owner went. No node has this value.
+const LEFT: u64 = u64::MAX;
+
 const HOLDERS: u64 = 0xffff_ffff;
 const WRITER: u64 = 0x8000_0000;
 
-/// What a node is doing; the values of its [`PHASE`] word.
+/// What a node is doing: the values of its [`PHASE`] word.
 pub(crate) mod phase {
-    /// Not in a queue.
+    /// Not in use: its rank may take it.
     pub(crate) const FREE: u64 = 0;
-    /// Behind others.
+    /// Taken, and perhaps behind others.
     pub(crate) const WAITING: u64 = 1;
     /// At the head of the queue.
     pub(crate) const FIRST: u64 = 2;
     /// Its owner gave up; to be taken out of the queue.
     pub(crate) const ABANDONED: u64 = 3;
-    /// Abandoned and out of the queue: its owner may use it again.
-    pub(crate) const RECLAIM: u64 = 4;
 }
 
 /// A queue node: the `index`-th of a rank. Zero means none, so the raw value is shifted by one.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct Node(u32);
 
 impl Node {
@@ -67,34 +72,31 @@ impl Node {
         u32::try_from(raw).ok().filter(|raw| *raw != 0).map(Self)
     }
 
-    pub(crate) fn rank(self) -> u32 {
+    fn rank(self) -> u32 {
         (self.0 - 1) / u32::from(NODES)
     }
 
     fn word(self, word: u16) -> At {
-        let index = self.index() as u16;
+        let index = ((self.0 - 1) % u32::from(NODES)) as u16;
         At { rank: self.rank(), word: NODE_FIRST + index * NODE_WORDS + word }
     }
 
-    pub(crate) fn index(self) -> u32 {
-        (self.0 - 1) % u32::from(NODES)
-    }
-
-    /// The word that tells whether an abandoned node has been skipped.
+    /// The word that says what the node is doing; swapping [`phase::FREE`] for
+    /// [`phase::WAITING`] takes it.
     pub(crate) fn phase_word(self) -> u16 {
         self.word(PHASE).word
     }
 }
 
 /// A word of the control block at a rank of the window.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct At {
     pub(crate) rank: u32,
     pub(crate) word: u16,
 }
 
 /// What the machine wants done next; all accesses are sequentially consistent.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) enum Step {
     /// Answer with what is there.
     Load(At),
@@ -110,7 +112,7 @@ pub(crate) enum Step {
 }
 
 /// How a lock is wanted.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) enum Mode {
     Shared,
     Exclusive,
@@ -147,63 +149,53 @@ pub(crate) fn barge(seen: u64, mode: Mode, rank: u32) -> Option<u64> {
     with_holder(seen, mode, rank).filter(|_| tail(seen).is_none())
 }
 
-#[derive(Debug, Clone, Copy)]
+/// Where an [`Acquire`] is: each stage is one [`Step`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 enum Stage {
-    /// Take the lock if nobody is in line; otherwise get ready to queue.
-    Try {
+    Reset {
         seen: u64,
     },
-    ResetNext {
-        seen: u64,
-    },
-    ResetKick {
-        seen: u64,
-    },
-    ResetPhase {
-        seen: u64,
-    },
-    Queue {
+    /// Take the lock if nobody is in line and no holder in the way; otherwise get in line.
+    Enter {
         seen: u64,
     },
     Link {
         behind: Node,
     },
-    BeFirst,
+    /// The node in front has gone already: its owner left it, and the headship, to this one.
+    Inherit {
+        from: Node,
+    },
+    SleepBehind,
     Announce,
     Look,
     TryFirst {
         seen: u64,
+        new: u64,
     },
     SleepFirst,
-    ClearKick {
-        seen: u64,
-    },
-    /// The successor swapped itself into the tail; its link is on the way.
-    AwaitNext,
-    Promote {
-        to: Node,
-    },
-    /// Taking a node that gave up out of the queue: this rank's own, or the one behind it.
-    LookBehind {
-        gone: Node,
-    },
+    ClearKick,
+    /// Taking a node that gave up out of the queue's end, if it is there.
     CutTail {
         gone: Node,
         seen: u64,
     },
-    ReadNext {
-        gone: Node,
+    /// Learning who stands behind a node that goes, or leaving it to who comes.
+    PassOn {
+        from: Node,
     },
     Free {
         gone: Node,
         next: Option<Node>,
     },
-    Leave,
+    Promote {
+        to: Node,
+    },
     Done,
 }
 
 /// Acquires the lock whose home is `home`.
-#[derive(Debug)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) struct Acquire {
     home: u32,
     rank: u32,
@@ -214,14 +206,11 @@ pub(crate) struct Acquire {
 }
 
 impl Acquire {
-    /// `seen` is a guess, or what the fast path found, in the state word.
+    /// `node` is this rank's, and taken; the machine frees it, or whoever it leaves it to. `seen`
+    /// is a guess, or what the fast path found, in the state word.
     pub(crate) fn new(home: u32, rank: u32, mode: Mode, node: Node, seen: u64) -> Self {
-        let stage = Stage::Try { seen };
+        let stage = Stage::Reset { seen };
         Self { home, rank, mode, node, stage, held: false }
-    }
-
-    fn state(&self) -> At {
-        At { rank: self.home, word: STATE }
     }
 
     /// Whether the lock is held, possibly with bookkeeping left to do.
@@ -230,59 +219,31 @@ impl Acquire {
     }
 
     /// The next thing to do. Call [`handle`](Self::handle) with its answer.
-    pub(crate) fn poll(&mut self) -> Step {
+    pub(crate) fn poll(&self) -> Step {
         let quiet = |at, value| Step::Store { at, value, wake: false };
+        let swap = |at, old, new| Step::Swap { at, old, new, wake: false };
+        let state = At { rank: self.home, word: STATE };
         match self.stage {
-            Stage::Try { seen } => match barge(seen, self.mode, self.rank) {
-                Some(new) => Step::Swap { at: self.state(), old: seen, new, wake: false },
-                None => {
-                    self.stage = Stage::ResetNext { seen };
-                    self.poll()
-                }
-            },
-            Stage::ResetNext { .. } => quiet(self.node.word(NEXT), 0),
-            Stage::ResetKick { .. } => quiet(self.node.word(KICK), 0),
-            Stage::ResetPhase { .. } => quiet(self.node.word(PHASE), phase::WAITING),
-            Stage::Queue { seen } => {
-                let new = with_tail(seen, Some(self.node));
-                Step::Swap { at: self.state(), old: seen, new, wake: false }
+            Stage::Reset { .. } => quiet(self.node.word(NEXT), 0),
+            Stage::Enter { seen } => {
+                let queued = || with_tail(seen, Some(self.node));
+                swap(state, seen, barge(seen, self.mode, self.rank).unwrap_or_else(queued))
             }
-            Stage::Link { behind } => {
-                Step::Store { at: behind.word(NEXT), value: u64::from(self.node.0), wake: true }
-            }
-            Stage::BeFirst => Step::Wait { at: self.node.word(PHASE), not: phase::WAITING },
+            Stage::Link { behind } => swap(behind.word(NEXT), 0, u64::from(self.node.0)),
+            Stage::Inherit { from } => quiet(from.word(PHASE), phase::FREE),
+            Stage::SleepBehind => Step::Wait { at: self.node.word(PHASE), not: phase::WAITING },
             Stage::Announce => quiet(At { rank: self.home, word: HEAD }, u64::from(self.node.0)),
-            Stage::Look => Step::Load(self.state()),
-            Stage::TryFirst { seen } => match with_holder(seen, self.mode, self.rank) {
-                Some(new) => {
-                    let last = tail(seen) == Some(self.node);
-                    let new = if last { with_tail(new, None) } else { new };
-                    Step::Swap { at: self.state(), old: seen, new, wake: false }
-                }
-                None => {
-                    self.stage = Stage::SleepFirst;
-                    self.poll()
-                }
-            },
+            Stage::Look => Step::Load(state),
+            Stage::TryFirst { seen, new } => swap(state, seen, new),
             Stage::SleepFirst => Step::Wait { at: self.node.word(KICK), not: 0 },
-            Stage::ClearKick { seen } => {
-                Step::Swap { at: self.node.word(KICK), old: seen, new: 0, wake: false }
+            Stage::ClearKick => quiet(self.node.word(KICK), 0),
+            Stage::CutTail { seen, .. } => swap(state, seen, with_tail(seen, None)),
+            Stage::PassOn { from } => swap(from.word(NEXT), 0, LEFT),
+            Stage::Free { gone, .. } => quiet(gone.word(PHASE), phase::FREE),
+            Stage::Promote { to } => {
+                let (at, old, new) = (to.word(PHASE), phase::WAITING, phase::FIRST);
+                Step::Swap { at, old, new, wake: true }
             }
-            Stage::AwaitNext => Step::Wait { at: self.node.word(NEXT), not: 0 },
-            Stage::Promote { to } => Step::Swap {
-                at: to.word(PHASE),
-                old: phase::WAITING,
-                new: phase::FIRST,
-                wake: true,
-            },
-            Stage::LookBehind { .. } => Step::Load(self.state()),
-            Stage::CutTail { seen, .. } => {
-                let new = with_tail(seen, None);
-                Step::Swap { at: self.state(), old: seen, new, wake: false }
-            }
-            Stage::ReadNext { gone } => Step::Load(gone.word(NEXT)),
-            Stage::Free { gone, .. } => quiet(gone.word(PHASE), phase::RECLAIM),
-            Stage::Leave => quiet(self.node.word(PHASE), phase::FREE),
             Stage::Done => Step::Done,
         }
     }
@@ -290,90 +251,83 @@ impl Acquire {
     /// Takes the answer to the last step.
     pub(crate) fn handle(&mut self, answer: u64) {
         self.stage = match self.stage {
-            Stage::Try { seen } if answer == seen => {
-                self.held = true;
-                Stage::Done
-            }
-            Stage::Try { .. } => Stage::Try { seen: answer },
-            Stage::ResetNext { seen } => Stage::ResetKick { seen },
-            Stage::ResetKick { seen } => Stage::ResetPhase { seen },
-            Stage::ResetPhase { seen } => Stage::Queue { seen },
-            Stage::Queue { seen } if answer == seen => match tail(seen) {
-                None => Stage::Announce,
-                Some(behind) => Stage::Link { behind },
-            },
-            // The lock changed hands before this rank was in line: perhaps it is free now.
-            Stage::Queue { .. } => match tail(answer) {
-                None => Stage::Try { seen: answer },
-                Some(_) => Stage::Queue { seen: answer },
-            },
-            Stage::Link { .. } => Stage::BeFirst,
-            Stage::BeFirst => Stage::Announce,
+            Stage::Reset { seen } => Stage::Enter { seen },
+            Stage::Enter { seen } if answer == seen => self.entered(seen),
+            Stage::Enter { .. } => Stage::Enter { seen: answer },
+            Stage::Link { .. } if answer == 0 => Stage::SleepBehind,
+            Stage::Link { behind } => Stage::Inherit { from: behind },
+            Stage::Inherit { .. } | Stage::SleepBehind => Stage::Announce,
             Stage::Announce => Stage::Look,
-            Stage::Look => Stage::TryFirst { seen: answer },
-            Stage::TryFirst { seen } if answer == seen => {
+            Stage::TryFirst { seen, .. } if answer == seen => {
                 self.held = true;
-                if tail(seen) == Some(self.node) { Stage::Leave } else { Stage::AwaitNext }
-            }
-            Stage::TryFirst { .. } => Stage::TryFirst { seen: answer },
-            Stage::SleepFirst => Stage::ClearKick { seen: answer },
-            Stage::ClearKick { .. } => Stage::Look,
-            Stage::AwaitNext => self.promote(answer),
-            Stage::Promote { .. } if answer == phase::WAITING => Stage::Leave,
-            // The node behind gave up: it is taken out on its owner's behalf.
-            Stage::Promote { to } => Stage::LookBehind { gone: to },
-            Stage::CutTail { gone, seen } if answer == seen => self.taken_out(gone, None),
-            Stage::LookBehind { gone } | Stage::CutTail { gone, .. } => {
-                if tail(answer) == Some(gone) {
-                    Stage::CutTail { gone, seen: answer }
+                if tail(seen) == Some(self.node) {
+                    Stage::Free { gone: self.node, next: None }
                 } else {
-                    Stage::ReadNext { gone }
+                    Stage::PassOn { from: self.node }
                 }
             }
-            Stage::ReadNext { gone } => match Node::from_raw(answer) {
-                Some(next) => self.taken_out(gone, Some(next)),
-                None => Stage::ReadNext { gone },
+            Stage::Look | Stage::TryFirst { .. } => self.first(answer),
+            Stage::SleepFirst => Stage::ClearKick,
+            // Only now: what a later kick is about is then seen, or kicks again.
+            Stage::ClearKick => Stage::Look,
+            Stage::CutTail { gone, seen } if answer == seen => Stage::Free { gone, next: None },
+            Stage::CutTail { gone, .. } if tail(answer) == Some(gone) => {
+                Stage::CutTail { gone, seen: answer }
+            }
+            Stage::CutTail { gone, .. } => Stage::PassOn { from: gone },
+            Stage::PassOn { from } => match Node::from_raw(answer) {
+                Some(next) => Stage::Free { gone: from, next: Some(next) },
+                None => Stage::Done,
             },
-            Stage::Free { next, .. } => next.map_or(Stage::Leave, |to| Stage::Promote { to }),
-            Stage::Leave | Stage::Done => Stage::Done,
+            Stage::Free { next: Some(next), .. } => Stage::Promote { to: next },
+            // It gave up: it is taken out on its owner's behalf.
+            Stage::Promote { to } if answer != phase::WAITING => take_out(to),
+            Stage::Free { .. } | Stage::Promote { .. } | Stage::Done => Stage::Done,
         };
     }
 
-    fn promote(&self, next: u64) -> Stage {
-        Node::from_raw(next).map_or(Stage::AwaitNext, |to| Stage::Promote { to })
-    }
-
-    /// `gone` is out of the queue; `next` stood behind it and is to be the head.
-    fn taken_out(&self, gone: Node, next: Option<Node>) -> Stage {
-        match next {
-            _ if gone != self.node => Stage::Free { gone, next },
-            Some(to) => Stage::Promote { to },
-            None => Stage::Leave,
+    /// After the swap of the state from `seen`.
+    fn entered(&mut self, seen: u64) -> Stage {
+        if barge(seen, self.mode, self.rank).is_some() {
+            self.held = true;
+            return Stage::Free { gone: self.node, next: None };
         }
+        tail(seen).map_or(Stage::Announce, |behind| Stage::Link { behind })
     }
 
-    /// Gives up. Returns whether the machine is to be run on until [`Step::Done`] (it was at the
-    /// head and has to pass that on, or holds the lock already); otherwise the node stays behind,
-    /// abandoned, until its phase word says that it is free.
-    pub(crate) fn abandon(&mut self, phase_was: u64) -> bool {
-        match self.stage {
-            Stage::BeFirst if phase_was == phase::WAITING => false,
-            Stage::BeFirst | Stage::Announce | Stage::Look | Stage::SleepFirst => {
-                self.stage = Stage::LookBehind { gone: self.node };
-                true
-            }
-            _ => true,
-        }
+    /// At the head, with `seen` in the state word: takes the lock, and an empty queue with it.
+    fn first(&self, seen: u64) -> Stage {
+        let Some(new) = with_holder(seen, self.mode, self.rank) else { return Stage::SleepFirst };
+        let last = tail(seen) == Some(self.node);
+        Stage::TryFirst { seen, new: if last { with_tail(new, None) } else { new } }
     }
 
-    /// The swap that [`abandon`](Self::abandon) wants done before it: marks a waiting node.
+    /// To be done before [`abandon`](Self::abandon): marks a node that waits behind others.
     pub(crate) fn abandon_step(&self) -> Step {
         let at = self.node.word(PHASE);
         Step::Swap { at, old: phase::WAITING, new: phase::ABANDONED, wake: false }
     }
+
+    /// Gives up instead of doing a [`Step::Wait`]; `phase_was` answered
+    /// [`abandon_step`](Self::abandon_step). The machine is to be run on until [`Step::Done`]: at
+    /// the head it has to pass that on. It does not wait any more, and does not take the lock.
+    pub(crate) fn abandon(&mut self, phase_was: u64) {
+        self.stage = match self.stage {
+            // Stays in line until it would be the head.
+            Stage::SleepBehind if phase_was == phase::WAITING => Stage::Done,
+            Stage::SleepBehind | Stage::SleepFirst => take_out(self.node),
+            stage => stage,
+        }
+    }
 }
 
-#[derive(Debug, Clone, Copy)]
+/// Takes a node at the head that gave up out of the queue. The guess: nobody holds the lock, and
+/// nobody is behind.
+fn take_out(gone: Node) -> Stage {
+    Stage::CutTail { gone, seen: with_tail(0, Some(gone)) }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 enum ReleaseStage {
     Try { seen: u64 },
     ReadHead,
@@ -382,7 +336,7 @@ enum ReleaseStage {
 }
 
 /// Releases the lock whose home is `home`.
-#[derive(Debug)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) struct Release {
     home: u32,
     mode: Mode,
@@ -439,3 +393,11 @@ impl Release {
         };
     }
 }
+
+#[cfg(test)]
+#[path = "lock_tests.rs"]
+mod tests;
+
+#[cfg(all(test, loom))]
+#[path = "lock_loom_tests.rs"]
+mod loom_tests;

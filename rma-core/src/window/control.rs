@@ -7,39 +7,26 @@ use crate::protocol::lock::{self, Acquire, At, Mode, NODES, Node, Release, Step,
 use crate::protocol::message::{Head, Kind};
 use crate::rank::Rank;
 use crate::transport::Transport;
-use core::sync::atomic::{AtomicU32, Ordering::AcqRel, Ordering::Acquire as Acq, Ordering::SeqCst};
+use core::sync::atomic::Ordering::SeqCst;
 use core::time::Duration;
 
 /// How often a thread that found no queue node looks again whether the lock is free: nobody wakes
 /// it for that.
 const NO_NODE_RECHECK: Duration = Duration::from_millis(1);
 
-/// Which of this rank's queue nodes are in use.
+/// This rank's queue nodes. Their phase words say which are in use.
 #[derive(Debug, Default)]
-pub(crate) struct NodePool(AtomicU32);
+pub(crate) struct NodePool;
 
 impl NodePool {
-    /// Takes a node that is free, or that was abandoned and has been skipped since.
+    /// Takes a free node.
     fn take(&self, mine: Block<'_>, rank: u32) -> Option<Node> {
-        let used = self.0.load(Acq);
-        let mut nodes = (0..NODES).filter_map(|index| Some((index, Node::new(rank, index)?)));
-        nodes.find_map(|(index, node)| {
-            let bit = 1 << index;
-            if used & bit == 0 {
-                // pairs with the AcqRel in `give`.
-                return (self.0.fetch_or(bit, AcqRel) & bit == 0).then_some(node);
-            }
-            // An abandoned node keeps its bit; whoever turns FREE back takes it.
-            let skipped = mine.word(node.phase_word());
-            let reclaimed =
-                skipped.compare_exchange(phase::RECLAIM, phase::FREE, SeqCst, SeqCst).is_ok();
-            reclaimed.then_some(node)
+        let mut nodes = (0..NODES).filter_map(|index| Node::new(rank, index));
+        nodes.find(|node| {
+            let word = mine.word(node.phase_word());
+            // pairs with the store of FREE by whoever took it out of a queue.
+            word.compare_exchange(phase::FREE, phase::WAITING, SeqCst, SeqCst).is_ok()
         })
-    }
-
-    fn give(&self, node: Node) {
-        // pairs with the AcqRel in `take`.
-        self.0.fetch_and(!(1 << node.index()), AcqRel);
     }
 }
 
@@ -85,29 +72,24 @@ impl<T: Transport> Window<T> {
     fn acquire_slow(&self, target: Rank, mode: Mode, seen: u64) -> Result<(), RmaError> {
         let Some(node) = self.take_node(target, mode)? else { return Ok(()) };
         let mut acquire = Acquire::new(target.0, self.rank().0, mode, node, seen);
-        let mut failed = None;
+        let mut gave_up = Ok(());
         loop {
-            match acquire.poll() {
-                Step::Done => break,
-                step => match self.step("a lock", step) {
-                    Ok(answer) => acquire.handle(answer),
-                    Err(error @ RmaError::Timeout { .. }) if failed.is_none() => {
-                        failed = Some(error);
-                        let was = self.step("a lock", acquire.abandon_step())?;
-                        if !acquire.abandon(was) {
-                            // The node stays in line until it is skipped.
-                            return Err(error);
-                        }
-                    }
-                    Err(error) => return Err(failed.unwrap_or(error)),
-                },
+            let step = acquire.poll();
+            if step == Step::Done {
+                return gave_up;
             }
-        }
-        self.nodes.give(node);
-        match failed {
-            None => Ok(()),
-            Some(error) if acquire.is_held() => self.release(target, mode).and(Err(error)),
-            Some(error) => Err(error),
+            match self.step("a lock", step) {
+                Ok(answer) => acquire.handle(answer),
+                Err(error) if matches!(step, Step::Wait { .. }) => {
+                    gave_up = Err(error);
+                    acquire.abandon(self.step("a lock", acquire.abandon_step())?);
+                }
+                // A peer did not answer, so nobody knows what it did: the node is not used again.
+                Err(error) if acquire.is_held() => {
+                    return self.release(target, mode).and(Err(error));
+                }
+                Err(error) => return gave_up.and(Err(error)),
+            }
         }
     }
 

@@ -7,7 +7,7 @@ use rma_transport_sim::{NetConfig, Sim};
 
 /// Seeds to try: fewer under Miri, which is slow.
 pub(crate) fn seeds(native: u64) -> std::ops::Range<u64> {
-    0..if cfg!(miri) { 4 } else { native }
+    0..if cfg!(miri) { 2 } else { native }
 }
 
 pub(crate) fn config(ranks: u32, seed: u64) -> NetConfig {

@@ -1,5 +1,6 @@
 //! Runs that go wrong end, and say why.
 
+use core::time::Duration;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;
@@ -62,6 +63,31 @@ fn a_deadlock_tells_of_unread_messages_and_full_queues() {
         assert_eq!(waiter.refused_by, Some(WorldRank(1 - waiter.rank.0)));
     }
     assert!(failure.to_string().contains("refused by the full queue of rank 0"));
+}
+
+#[test]
+fn the_timeout_of_a_wait_that_ended_early_does_not_move_the_clock() {
+    for seed in seeds(20) {
+        let failure = run(&config(2, seed), |sim| {
+            let mut woken = sim.rank().0 == 0;
+            if woken {
+                sim.send(WorldRank(1), &[], &[]).unwrap();
+            }
+            while !woken {
+                let ticket = sim.arm();
+                woken = sim.poll(&mut |_, _| {}) > 0;
+                if woken {
+                    sim.disarm(ticket);
+                } else {
+                    sim.park(ticket, Some(Duration::from_secs(3600)));
+                }
+            }
+            park_until_failure(&sim);
+        })
+        .unwrap_err();
+        let Cause::Deadlock { at, .. } = failure.cause else { panic!("{failure}") };
+        assert!(at < Duration::from_secs(1), "found at {at:?}");
+    }
 }
 
 /// A wait that looks before `arm` and not after: the classic lost wake-up.

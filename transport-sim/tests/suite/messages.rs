@@ -172,6 +172,21 @@ fn a_sink_may_send_and_a_poll_inside_it_finds_nothing() {
 }
 
 #[test]
+fn a_nested_poll_leaves_the_rest_to_the_outer_one() {
+    let config = NetConfig { delay_max: 0, ..config(1, 2) };
+    run(&config, |sim| {
+        (0..3).for_each(|number| sim.send(sim.rank(), &[number], &[]).unwrap());
+        let mut order = Vec::new();
+        let count = sim.poll(&mut |_, bytes| {
+            order.push(bytes[0]);
+            assert_eq!(sim.poll(&mut |_, _| panic!("nested")), 0);
+        });
+        assert_eq!((count, order), (3, vec![0, 1, 2]));
+    })
+    .unwrap();
+}
+
+#[test]
 fn a_message_of_the_largest_size_passes_and_a_larger_one_is_a_bug() {
     let config = NetConfig { message_max: 100, ..config(1, 0) };
     run(&config, |sim| {

@@ -1,0 +1,55 @@
+//! Probes whose machine code `cargo xtask asm` counts: one operation each, on an open epoch.
+use rma::{LockAll, Op, Rank, RmaError};
+use std::hint::black_box;
+
+/// A near put of eight bytes.
+#[inline(never)]
+pub fn rma_asm_probe_put(
+    epoch: &LockAll<'_>,
+    target: Rank,
+    disp: u64,
+    value: u64,
+) -> Result<(), RmaError> {
+    epoch.put(target, disp, &[value])
+}
+
+/// A near get of eight bytes.
+#[inline(never)]
+pub fn rma_asm_probe_get(
+    epoch: &LockAll<'_>,
+    target: Rank,
+    disp: u64,
+    value: &mut u64,
+) -> Result<(), RmaError> {
+    epoch.get(target, disp, std::slice::from_mut(value))
+}
+
+/// A near fetch-and-add of eight bytes.
+#[inline(never)]
+pub fn rma_asm_probe_fetch_add(
+    epoch: &LockAll<'_>,
+    target: Rank,
+    disp: u64,
+    operand: u64,
+) -> Result<u64, RmaError> {
+    epoch.fetch_and_op(target, disp, Op::Sum, operand)
+}
+
+/// Uses the probes, and checks that they do what they are named after.
+fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let universe = rma::initialize()?;
+    let window = universe.world().window(1, size_of::<u64>()).allocate()?;
+    let epoch = window.lock_all()?;
+    let target = black_box(Rank(0));
+    let mut seen = 0;
+    rma_asm_probe_put(&epoch, target, 0, 41)?;
+    let old = rma_asm_probe_fetch_add(&epoch, target, 0, 1)?;
+    rma_asm_probe_get(&epoch, target, 0, &mut seen)?;
+    epoch.unlock()?;
+    window.free()?;
+    universe.finalize()?;
+    if (old, seen) != (41, 42) {
+        return Err(format!("41 and 42 were expected, {old} and {seen} came").into());
+    }
+    Ok(())
+}

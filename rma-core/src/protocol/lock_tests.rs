@@ -1,0 +1,375 @@
+//! Every interleaving of small programs, one shared access at a time.
+//!
+//! Ranks run scripts of acquire, hold and release over words that all of them see at once; what a
+//! machine cannot know (who is inside, who is in line) is kept beside them. States are visited
+//! once. They never form a cycle, which means that nobody polls and every schedule ends.
+use super::*;
+use std::collections::HashMap;
+use std::collections::hash_map::{DefaultHasher, Entry};
+use std::hash::{Hash, Hasher};
+use std::mem::{Discriminant, discriminant};
+
+const HOME: u32 = 0;
+const MAX_RANKS: usize = 4;
+const MAX_NODES: usize = 2;
+const WORDS: usize = 2 + MAX_RANKS * MAX_NODES * 3;
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+enum Doing {
+    /// Before a round, or without a node in it.
+    Start,
+    Acquire {
+        machine: Acquire,
+        asleep: bool,
+        gave_up: bool,
+    },
+    Inside,
+    Release(Release),
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+struct Actor {
+    doing: Doing,
+    round: usize,
+    /// How often it may give up.
+    impatience: u8,
+    holds: Option<Mode>,
+}
+
+/// What the ranks do.
+struct Script {
+    /// For each rank, the locks that it takes one after the other.
+    rounds: Vec<Vec<Mode>>,
+    /// Nodes of each rank.
+    nodes: u16,
+    /// How often each rank may give up.
+    impatience: u8,
+}
+
+#[derive(Clone, PartialEq, Eq, Hash)]
+struct World {
+    words: [u64; WORDS],
+    actors: Vec<Actor>,
+    /// Ranks that are in line, in the order of their swaps of the tail.
+    line: Vec<u32>,
+}
+
+#[derive(Debug, Clone, Copy)]
+enum Choice {
+    Run,
+    GiveUp,
+}
+
+fn index(at: At) -> usize {
+    if at.word < NODE_FIRST {
+        assert!(at.rank == HOME && at.word <= HEAD, "no such word of a home: {at:?}");
+        return usize::from(at.word);
+    }
+    let (node, word) = ((at.word - NODE_FIRST) / NODE_WORDS, (at.word - NODE_FIRST) % NODE_WORDS);
+    assert!(usize::from(node) < MAX_NODES && word < 3, "no such node word: {at:?}");
+    2 + (at.rank as usize * MAX_NODES + usize::from(node)) * 3 + usize::from(word)
+}
+
+impl World {
+    fn new(script: &Script) -> Self {
+        let actor = |_| Actor {
+            doing: Doing::Start,
+            round: 0,
+            impatience: script.impatience,
+            holds: None,
+        };
+        let actors = script.rounds.iter().map(actor).collect();
+        Self { words: [0; WORDS], actors, line: Vec::new() }
+    }
+
+    fn state(&mut self) -> &mut u64 {
+        &mut self.words[index(At { rank: HOME, word: STATE })]
+    }
+
+    /// Does a step; `None` if it waits.
+    fn perform(&mut self, step: Step) -> Option<u64> {
+        let (at, new, wakes) = match step {
+            Step::Load(at) => (at, None, false),
+            Step::Wait { at, not } if self.words[index(at)] == not => return None,
+            Step::Wait { at, .. } => (at, None, false),
+            Step::Swap { at, old, new, wake } => {
+                let matches = self.words[index(at)] == old;
+                (at, matches.then_some(new), wake)
+            }
+            Step::Store { at, value, wake } => (at, Some(value), wake),
+            Step::Done => return Some(0),
+        };
+        let word = &mut self.words[index(at)];
+        let seen = *word;
+        *word = new.unwrap_or(seen);
+        if wakes && new.is_some() {
+            if let Doing::Acquire { asleep, .. } = &mut self.actors[at.rank as usize].doing {
+                *asleep = false;
+            }
+        }
+        Some(seen)
+    }
+
+    /// What the rank does next, done; `None` if it cannot go on by itself.
+    fn run(mut self, rank: u32, script: &Script) -> Result<Option<Self>, String> {
+        let rounds = &script.rounds[rank as usize];
+        let Actor { doing, round, .. } = self.actors[rank as usize].clone();
+        let Some(mode) = rounds.get(round).copied() else { return Ok(None) };
+        let doing = match doing {
+            Doing::Start => return self.start(rank, mode, script),
+            Doing::Acquire { asleep: true, .. } => return Ok(None),
+            Doing::Acquire { machine, gave_up, .. } => {
+                self.acquire(rank, mode, machine, gave_up)?
+            }
+            Doing::Inside => Doing::Release(Release::new(HOME, mode, uncontended(mode, rank))),
+            Doing::Release(mut machine) => {
+                let step = machine.poll();
+                machine.handle(self.perform(step).ok_or("a release waits")?);
+                let given_back = !matches!(machine.stage, ReleaseStage::Try { .. });
+                if given_back {
+                    self.actors[rank as usize].holds = None;
+                }
+                self.unless_over(rank, machine.poll(), Doing::Release(machine))
+            }
+        };
+        self.actors[rank as usize].doing = doing;
+        Ok(Some(self))
+    }
+
+    /// Goes on to the next round after a machine's last step.
+    fn unless_over(&mut self, rank: u32, next: Step, doing: Doing) -> Doing {
+        if next != Step::Done {
+            return doing;
+        }
+        self.actors[rank as usize].round += 1;
+        Doing::Start
+    }
+
+    /// Takes a node, or without one the lock if it is free, as a window does.
+    fn start(mut self, rank: u32, mode: Mode, script: &Script) -> Result<Option<Self>, String> {
+        let mut nodes = (0..script.nodes).filter_map(|index| Node::new(rank, index));
+        let node = nodes.find(|node| self.words[index(node.word(PHASE))] == phase::FREE);
+        let doing = if let Some(node) = node {
+            assert_eq!(node.word(PHASE), At { rank, word: node.phase_word() });
+            self.words[index(node.word(PHASE))] = phase::WAITING;
+            let machine = Acquire::new(HOME, rank, mode, node, 0);
+            Doing::Acquire { machine, asleep: false, gave_up: false }
+        } else if let Some(new) = barge(*self.state(), mode, rank) {
+            *self.state() = new;
+            self.enter(rank, mode)?;
+            Doing::Inside
+        } else {
+            return Ok(None);
+        };
+        self.actors[rank as usize].doing = doing;
+        Ok(Some(self))
+    }
+
+    fn acquire(
+        &mut self,
+        rank: u32,
+        mode: Mode,
+        mut machine: Acquire,
+        gave_up: bool,
+    ) -> Result<Doing, String> {
+        let (step, held, tail_was) = (machine.poll(), machine.is_held(), tail(*self.state()));
+        let Some(answer) = self.perform(step) else {
+            assert!(!gave_up, "waits after it gave up");
+            return Ok(Doing::Acquire { machine, asleep: true, gave_up });
+        };
+        if tail(*self.state()) == Some(machine.node) && tail_was != Some(machine.node) {
+            self.line.push(rank);
+        }
+        machine.handle(answer);
+        if machine.is_held() && !held {
+            self.enter(rank, mode)?;
+            if gave_up {
+                return Err(format!("{rank} gave up and took the lock"));
+            }
+        }
+        let over = machine.poll() == Step::Done;
+        Ok(match machine.is_held() {
+            true if over => Doing::Inside,
+            false if over && !gave_up => return Err(format!("{rank} ended without the lock")),
+            _ => {
+                let next = machine.poll();
+                let doing = Doing::Acquire { machine, asleep: false, gave_up };
+                self.unless_over(rank, next, doing)
+            }
+        })
+    }
+
+    /// The lock was taken: in turn, and with nobody in the way.
+    fn enter(&mut self, rank: u32, mode: Mode) -> Result<(), String> {
+        if self.line.first().is_some_and(|first| *first != rank) {
+            return Err(format!("{rank} overtook the line {:?}", self.line));
+        }
+        self.line.retain(|other| *other != rank);
+        let mut holders = self.actors.iter().filter_map(|actor| actor.holds);
+        let excluded = holders.any(|other| (mode, other) != (Mode::Shared, Mode::Shared));
+        if excluded {
+            return Err(format!("{rank} is inside ({mode:?}) with somebody it excludes"));
+        }
+        self.actors[rank as usize].holds = Some(mode);
+        Ok(())
+    }
+
+    /// The wait of a rank runs into its deadline.
+    fn give_up(mut self, rank: u32) -> Option<Self> {
+        let actor = &self.actors[rank as usize];
+        let Doing::Acquire { machine, .. } = &actor.doing else { return None };
+        let waits = matches!(machine.poll(), Step::Wait { .. });
+        if !waits || actor.impatience == 0 {
+            return None;
+        }
+        let mut machine = machine.clone();
+        let phase_was = self.perform(machine.abandon_step())?;
+        machine.abandon(phase_was);
+        self.line.retain(|other| *other != rank);
+        self.actors[rank as usize].impatience -= 1;
+        let next = machine.poll();
+        let doing = Doing::Acquire { machine, asleep: false, gave_up: true };
+        self.actors[rank as usize].doing = self.unless_over(rank, next, doing);
+        Some(self)
+    }
+
+    fn fingerprint(&self) -> u128 {
+        let half = |salt: u64| {
+            let mut hasher = DefaultHasher::new();
+            (salt, self).hash(&mut hasher);
+            u128::from(hasher.finish())
+        };
+        half(1) << 64 | half(2)
+    }
+}
+
+/// What was seen on all paths of all explorations.
+#[derive(Default)]
+struct Explorer {
+    /// Whether a state is on the path that is being followed.
+    visited: HashMap<u128, bool>,
+    states: usize,
+    most_readers: usize,
+    abandoned_behind: bool,
+    stages: HashMap<Discriminant<Stage>, Stage>,
+}
+
+impl Explorer {
+    /// Follows all schedules of a script.
+    fn explore(&mut self, script: &Script) {
+        self.visited.clear();
+        if let Err(trace) = self.follow(&World::new(script), script) {
+            let steps = trace.into_iter().rev().collect::<Vec<_>>().join("\n");
+            panic!("{:?} and {} nodes each:\n{steps}", script.rounds, script.nodes);
+        }
+        self.states += self.visited.len();
+    }
+
+    /// An error is the trace, backwards.
+    fn follow(&mut self, world: &World, script: &Script) -> Result<(), Vec<String>> {
+        let id = world.fingerprint();
+        match self.visited.entry(id) {
+            Entry::Occupied(on_path) if *on_path.get() => return Err(vec!["a cycle".into()]),
+            Entry::Occupied(_) => return Ok(()),
+            Entry::Vacant(new) => new.insert(true),
+        };
+        self.note(world);
+        let mut stuck = true;
+        for rank in 0..world.actors.len() as u32 {
+            for choice in [Choice::Run, Choice::GiveUp] {
+                let trace = |mut trace: Vec<String>| {
+                    trace.push(format!("{rank} {choice:?} {:?}", world.actors[rank as usize]));
+                    trace
+                };
+                let next = match choice {
+                    Choice::Run => world.clone().run(rank, script),
+                    Choice::GiveUp => Ok(world.clone().give_up(rank)),
+                };
+                let Some(next) = next.map_err(|what| trace(vec![what]))? else { continue };
+                stuck &= matches!(choice, Choice::GiveUp);
+                self.follow(&next, script).map_err(trace)?;
+            }
+        }
+        if stuck {
+            check_end(world, script).map_err(|what| vec![what])?;
+        }
+        self.visited.insert(id, false);
+        Ok(())
+    }
+
+    fn note(&mut self, world: &World) {
+        let readers = world.actors.iter().filter(|actor| actor.holds == Some(Mode::Shared));
+        self.most_readers = self.most_readers.max(readers.count());
+        for actor in &world.actors {
+            if let Doing::Acquire { machine, .. } = &actor.doing {
+                self.stages.insert(discriminant(&machine.stage), machine.stage);
+            }
+        }
+        let phases = world.words[2..].chunks(3).map(|node| node[usize::from(PHASE)]);
+        self.abandoned_behind |= { phases }.any(|phase| phase == phase::ABANDONED);
+    }
+}
+
+/// Nobody can go on by itself: all must be through, and nothing left of it.
+fn check_end(world: &World, script: &Script) -> Result<(), String> {
+    for (actor, rounds) in world.actors.iter().zip(&script.rounds) {
+        if actor.round < rounds.len() {
+            return Err(format!("stuck: {:?}", world.actors));
+        }
+    }
+    let phases = world.words[2..].chunks(3).map(|node| node[usize::from(PHASE)]);
+    if world.words[0] != 0 || { phases }.any(|phase| phase != phase::FREE) {
+        return Err(format!("left behind: {:x?}", world.words));
+    }
+    Ok(())
+}
+
+/// All ways to take `rounds` locks one after the other.
+fn programs(rounds: usize) -> Vec<Vec<Mode>> {
+    let longer = |shorter: Vec<Vec<Mode>>| {
+        let extended = |mode| {
+            shorter.iter().map(move |program| {
+                let mut program = program.clone();
+                program.push(mode);
+                program
+            })
+        };
+        [Mode::Shared, Mode::Exclusive].into_iter().flat_map(extended).collect()
+    };
+    (0..rounds).fold(vec![Vec::new()], |shorter, _| longer(shorter))
+}
+
+/// All ways to give programs of `rounds` locks to `ranks` ranks, whose order does not matter.
+fn scripts(ranks: usize, rounds: usize, nodes: u16, impatience: u8) -> Vec<Script> {
+    fn pick(programs: &[Vec<Mode>], ranks: usize) -> Vec<Vec<Vec<Mode>>> {
+        if ranks == 0 {
+            return vec![Vec::new()];
+        }
+        let starting_with = |first: usize| {
+            pick(&programs[first..], ranks - 1).into_iter().map(move |mut rest| {
+                rest.push(programs[first].clone());
+                rest
+            })
+        };
+        (0..programs.len()).flat_map(starting_with).collect()
+    }
+    let scripts = pick(&programs(rounds), ranks);
+    scripts.into_iter().map(|rounds| Script { rounds, nodes, impatience }).collect()
+}
+
+fn explore_all(scripts: impl IntoIterator<Item = Script>) -> Explorer {
+    let mut explorer = Explorer::default();
+    scripts.into_iter().for_each(|script| explorer.explore(&script));
+    explorer
+}
+
+#[test]
+fn size_probe() {
+    for (ranks, rounds, nodes, impatience) in
+        [(2, 1, 1, 0), (2, 2, 1, 0), (3, 1, 1, 0), (2, 2, 2, 1), (2, 2, 2, 2), (2, 3, 1, 1), (3, 1, 1, 1), (3, 2, 1, 0), (4,1,1,0), (3,2,2,1), (4,1,1,1)]
+    {
+        let start = std::time::Instant::now();
+        let e = explore_all(scripts(ranks, rounds, nodes, impatience));
+        println!("{ranks} {rounds} {nodes} {impatience}: {} states {:?} readers {} aband {} stages {}", e.states, start.elapsed(), e.most_readers, e.abandoned_behind, e.stages.len());
+    }
+}

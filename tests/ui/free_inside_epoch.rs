@@ -1,0 +1,10 @@
+//! A window cannot be freed while one of its epochs is open.
+use rma::{Assert, Window};
+
+fn misuse(window: Window) {
+    let epoch = window.fence(Assert::NONE).unwrap();
+    window.free().unwrap();
+    epoch.end().unwrap();
+}
+
+fn main() {}

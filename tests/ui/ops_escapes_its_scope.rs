@@ -1,0 +1,11 @@
+//! The scope's handle cannot be kept.
+use rma::Window;
+
+fn misuse(window: &Window) {
+    let epoch = window.lock_all().unwrap();
+    let mut kept = None;
+    epoch.ops(|ops| kept = Some(ops)).unwrap();
+    drop(kept);
+}
+
+fn main() {}

@@ -6,8 +6,8 @@
 //! ```
 //! use rma::{Assert, Op, Rank};
 //!
-//! // In a program: `let universe = rma::initialize()?;` under `rma-run -n 4`. In a test, four ranks
-//! // as threads of this process:
+//! // In a program: `let universe = rma::initialize()?;` under `rma-run -n 4`. In a test, four
+//! // ranks as threads of this process:
 //! let sums = rma::local(4, |universe| {
 //!     let world = universe.world();
 //!     let window = world.window(2, size_of::<u64>()).allocate()?;

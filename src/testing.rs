@@ -81,7 +81,8 @@ fn failed(name: &str, report: &Report) -> String {
                 .map(|output| (text(&output.stdout), text(&output.stderr)))
                 .unwrap_or_default();
             format!(
-                "{name}: rank {} failed\n{notes}\n--- its stdout\n{stdout}\n--- its stderr\n{stderr}",
+                "{name}: rank {} failed\n{notes}\n--- its stdout\n{stdout}\n--- its \
+                 stderr\n{stderr}",
                 failure.rank
             )
         }

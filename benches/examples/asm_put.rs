@@ -41,10 +41,11 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let window = universe.world().window(1, size_of::<u64>()).allocate()?;
     let epoch = window.lock_all()?;
     let target = black_box(Rank(0));
-    let mut seen = 0;
-    rma_asm_probe_put(&epoch, target, 0, 41)?;
-    let old = rma_asm_probe_fetch_add(&epoch, target, 0, 1)?;
-    rma_asm_probe_get(&epoch, target, 0, &mut seen)?;
+    // Nothing about the arguments may be known where the probes are compiled.
+    let (disp, mut seen) = (black_box(0), 0);
+    rma_asm_probe_put(&epoch, target, disp, black_box(41))?;
+    let old = rma_asm_probe_fetch_add(&epoch, target, disp, black_box(1))?;
+    rma_asm_probe_get(&epoch, target, disp, &mut seen)?;
     epoch.unlock()?;
     window.free()?;
     universe.finalize()?;

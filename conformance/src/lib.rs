@@ -1,16 +1,115 @@
 //! The conformance suite: one file per topic, generic over a harness, instantiated by every
 //! transport.
 //!
-//! A *case* is a function of a [`Universe`] that every rank of a job runs, and the number of ranks
-//! it wants. [`suite!`] makes a `#[test]` of every case for one [`Harness`].
+//! A *case* is a function of a [`Universe`] that every rank of a job runs. [`suite!`] makes a
+//! `#[test]` of every case and number of ranks in its table, for one [`Harness`]:
+//!
+//! ```text
+//! rma_conformance::suite!(MyHarness);
+//! ```
+//!
+//! What a transport cannot do is an [`Exception`]: its reason is shown, and a case that checks the
+//! typed error runs instead. The ids in the cases' comments (`S-E1`) are those of the semantic
+//! checklist.
+mod help;
+mod table;
+
+pub mod atomics;
+pub mod collectives;
+pub mod communicators;
+pub mod errors_collective;
+pub mod errors_epoch;
+pub mod errors_range;
+pub mod errors_window;
+pub mod failure;
+pub mod fence;
+pub mod flush;
+pub mod lock;
+pub mod lock_all;
+pub mod ops;
+pub mod put_get;
+pub mod reductions;
+pub mod requests;
+pub mod seal;
+pub mod shared;
+pub mod threads;
+pub mod windows;
+
 use rma_core::Universe;
 use rma_core::transport::Transport;
+use std::io::Write;
 
 /// A way to run a case: which transport, and ranks as what.
 pub trait Harness {
     /// The transport under test.
     type T: Transport;
 
-    /// Runs `case` as `ranks` ranks, and panics if one of them does. `name` is that of the test.
-    fn run(name: &str, ranks: u32, case: fn(Universe<Self::T>));
+    /// Runs `body` as `ranks` ranks, and panics if one of them does. `name` is that of the test,
+    /// as `cargo test` filters for it.
+    fn run(name: &str, ranks: u32, body: &(dyn Fn(Universe<Self::T>) + Sync));
+
+    /// As [`run`](Self::run), of a job in which `victim` panics with a message that contains
+    /// [`failure::ON_PURPOSE`]. Panics unless that is what the job reports, and unless every other
+    /// rank that was left to itself came to the end of `body`.
+    fn run_failing(
+        name: &str,
+        ranks: u32,
+        victim: u32,
+        body: &(dyn Fn(Universe<Self::T>) + Sync),
+    );
+
+    /// What this transport cannot do.
+    fn exceptions() -> Vec<Exception<Self::T>> {
+        Vec::new()
+    }
+}
+
+/// A case: every rank of a job runs it, and leaves the job in order afterwards.
+pub type Case<T> = fn(&Universe<T>);
+
+/// Cases that a transport cannot run.
+pub struct Exception<T: Transport> {
+    /// `topic::test`, or `topic::` for a whole topic.
+    pub tests: &'static str,
+    /// Why; shown when the test runs.
+    pub reason: &'static str,
+    /// What runs instead: checks that the operation is refused as it should be.
+    pub instead: Option<Case<T>>,
+}
+
+impl<T: Transport> Exception<T> {
+    fn covers(&self, test: &str) -> bool {
+        test == self.tests || (self.tests.ends_with("::") && test.starts_with(self.tests))
+    }
+}
+
+/// Runs one case: what the tests that [`suite!`] makes do.
+pub fn run_case<H: Harness>(test: &str, ranks: u32, case: Case<H::T>) {
+    let exception = H::exceptions().into_iter().find(|exception| exception.covers(test));
+    let case = match exception {
+        None => case,
+        Some(Exception { reason, instead, .. }) => {
+            // Not through the macros, whose output the test framework hides.
+            _ = writeln!(std::io::stderr(), "test {test} does not apply here: {reason}");
+            let Some(instead) = instead else { return };
+            instead
+        }
+    };
+    H::run(test, ranks, &|universe| play(universe, case));
+}
+
+/// Plays one rank of a case.
+fn play<T: Transport>(universe: Universe<T>, case: Case<T>) {
+    case(&universe);
+    let dropped = universe.counters().messages_dropped();
+    assert_eq!(dropped, 0, "messages that did not parse, or that nobody waited for");
+    universe.finalize().expect("every rank leaves in order");
+}
+
+/// Fails if an exception names no test: it would hide nothing, or was meant for a renamed one.
+pub fn check_exceptions<H: Harness>(tests: &[&str]) {
+    for exception in H::exceptions() {
+        let known = tests.iter().any(|test| exception.covers(test));
+        assert!(known, "the exception {} names no test", exception.tests);
+    }
 }

@@ -22,7 +22,7 @@ pub(crate) struct Claims<'l> {
 }
 
 /// A file that belongs to the rank that claimed it.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug)]
 pub(crate) struct Claim {
     /// Its place in the list.
     pub(crate) number: u64,

@@ -328,6 +328,6 @@ fn short(word: &str) -> Option<u64> {
 
 /// FNV-1a: the same on every rank, and short.
 fn hash(bytes: &[u8]) -> u64 {
-    let step = |hash, byte: &u8| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3);
+    let step = |hash: u64, byte: &u8| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3);
     bytes.iter().fold(0xcbf2_9ce4_8422_2325, step)
 }

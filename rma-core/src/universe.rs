@@ -190,8 +190,8 @@ impl<T: Transport> Universe<T> {
         let near = self.world.group().members().filter(|peer| transport.is_near(*peer)).count();
         format!(
             "transport: {}\npaths: load and store to {near} of {} ranks, active messages to the \
-             others\nprogress: a target serves active messages inside its own calls; load and store \
-             need nothing of it\n",
+             others\nprogress: a target serves active messages inside its own calls; load and \
+             store need nothing of it\n",
             transport.explain(),
             transport.size(),
         )

@@ -197,22 +197,23 @@ impl Shared {
 
     /// A yield point at which `act` happens before the baton is handed on.
     pub(crate) fn yield_after(&self, me: u32, act: impl FnOnce(&mut Schedule)) {
+        let unwinding = thread::panicking();
         let (term, next) = self.act(me, |schedule| match schedule.term(me) {
             // A second panic would abort the process: a rank in a destructor gets more time.
-            term if term == Term::Free || (term == Term::Over && thread::panicking()) => {
+            term if term == Term::Free || (term == Term::Over && unwinding) => {
                 act(schedule);
                 (Term::Free, schedule.yield_from(me))
             }
             term => (term, me),
         });
-        match term {
-            Term::Free => {}
-            Term::Over => resume_unwind(Box::new(Evicted)),
-            Term::LongOver => panic!(
-                "rank {me} of a lost run (seed {}) waits in a destructor without end; \
-                 it has to look at failed()",
-                self.config.seed
-            ),
+        assert!(
+            term == Term::Free || !unwinding,
+            "rank {me} of a lost run (seed {}) waits in a destructor without end; it has to look \
+             at failed()",
+            self.config.seed
+        );
+        if term != Term::Free {
+            resume_unwind(Box::new(Evicted));
         }
         if next != me {
             self.gates[next as usize].open();
@@ -259,7 +260,7 @@ fn check_owner(me: u32, owner: ThreadId) {
 }
 
 /// A rank's part in the run: while it lives, its thread plays the rank. Dropping it ends the
-/// rank — as failed while a panic unwinds, otherwise in order — and hands on the baton for good.
+/// rank (as failed while a panic unwinds, otherwise in order) and hands on the baton for good.
 #[must_use = "the rank leaves the run when its seat is dropped"]
 pub struct Seat {
     shared: Arc<Shared>,
@@ -298,5 +299,24 @@ impl Drop for Seat {
             None => (Outcome::Departed, None),
         };
         self.shared.leave(self.rank, outcome, panic);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_cancelled_start_sends_home_who_came() {
+        let net = Net::new(NetConfig::new(3, 0)).unwrap();
+        thread::scope(|scope| {
+            let early = net.rank(WorldRank(0));
+            let early = scope.spawn(move || early.try_enter().is_some());
+            net.cancel(Cause::Threads { started: 1, reason: "no more".to_owned() });
+            assert!(!early.join().unwrap());
+        });
+        assert!(net.rank(WorldRank(1)).try_enter().is_none());
+        let text = net.failure().unwrap().to_string();
+        assert!(text.contains("only 1 threads started (no more)"), "{text}");
     }
 }

@@ -37,7 +37,21 @@ impl<'w, T: Transport, const LAZY: bool> Access<'w, T, LAZY> {
     #[inline]
     pub fn put<E: Element>(&self, target: Rank, disp: u64, origin: &[E]) -> Result<(), RmaError> {
         let origin = cast_slice(origin);
-        match self.window.near::<LAZY>(target, disp, origin.len())? {
+        match self.window.near_hot::<LAZY>(target, disp, origin.len()) {
+            Some(span) => {
+                span.write(origin);
+                Ok(())
+            }
+            None => self.put_cold(target, disp, origin),
+        }
+    }
+
+    // Functions like this one do all that is left, so that the hot path ends in a jump to them
+    // and keeps nothing on the stack.
+    #[cold]
+    #[inline(never)]
+    fn put_cold(&self, target: Rank, disp: u64, origin: &[u8]) -> Result<(), RmaError> {
+        match self.window.near_cold::<LAZY>(target, disp, origin.len())? {
             Some(span) => {
                 span.write(origin);
                 Ok(())
@@ -60,7 +74,19 @@ impl<'w, T: Transport, const LAZY: bool> Access<'w, T, LAZY> {
         origin: &mut [E],
     ) -> Result<(), RmaError> {
         let origin = cast_slice_mut(origin);
-        match self.window.near::<LAZY>(target, disp, origin.len())? {
+        match self.window.near_hot::<LAZY>(target, disp, origin.len()) {
+            Some(span) => {
+                span.read(origin);
+                Ok(())
+            }
+            None => self.get_cold(target, disp, origin),
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn get_cold(&self, target: Rank, disp: u64, origin: &mut [u8]) -> Result<(), RmaError> {
+        match self.window.near_cold::<LAZY>(target, disp, origin.len())? {
             Some(span) => {
                 span.read(origin);
                 Ok(())
@@ -86,7 +112,23 @@ impl<'w, T: Transport, const LAZY: bool> Access<'w, T, LAZY> {
         op: Op,
         operand: E,
     ) -> Result<E, RmaError> {
-        match self.window.near::<LAZY>(target, disp, size_of::<E>())? {
+        let span = self.window.near_hot::<LAZY>(target, disp, size_of::<E>());
+        match span.and_then(|span| span.fetch_and_op(op, operand)) {
+            Some(old) => Ok(old),
+            None => self.fetch_cold(target, disp, op, operand),
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn fetch_cold<E: AtomicElement>(
+        &self,
+        target: Rank,
+        disp: u64,
+        op: Op,
+        operand: E,
+    ) -> Result<E, RmaError> {
+        match self.window.near_cold::<LAZY>(target, disp, size_of::<E>())? {
             Some(span) => span
                 .fetch_and_op(op, operand)
                 .ok_or_else(|| self.window.misaligned_cold(target, disp, size_of::<E>())),
@@ -110,7 +152,23 @@ impl<'w, T: Transport, const LAZY: bool> Access<'w, T, LAZY> {
         compare: E,
         swap: E,
     ) -> Result<E, RmaError> {
-        match self.window.near::<LAZY>(target, disp, size_of::<E>())? {
+        let span = self.window.near_hot::<LAZY>(target, disp, size_of::<E>());
+        match span.and_then(|span| span.compare_and_swap(compare, swap)) {
+            Some(old) => Ok(old),
+            None => self.swap_cold(target, disp, compare, swap),
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn swap_cold<E: AtomicElement>(
+        &self,
+        target: Rank,
+        disp: u64,
+        compare: E,
+        swap: E,
+    ) -> Result<E, RmaError> {
+        match self.window.near_cold::<LAZY>(target, disp, size_of::<E>())? {
             Some(span) => span
                 .compare_and_swap(compare, swap)
                 .ok_or_else(|| self.window.misaligned_cold(target, disp, size_of::<E>())),

@@ -13,18 +13,56 @@
 /// From this length on, in bytes, copies bypass the caches: the data would not fit there anyway.
 pub(crate) const NON_TEMPORAL_MIN: usize = 6 << 20;
 
-/// Copies `len` bytes; one side is window memory, the other private memory or window memory.
+/// Copies `len` bytes from private memory to window memory.
 ///
 /// # Safety
 ///
 /// `from..from+len` is readable, `to..to+len` is writable, both are mapped, and they do not
-/// overlap. Private memory among them is not accessed by anybody else during the call.
+/// overlap. The private side is not accessed by anybody else during the call.
+#[inline(always)]
+pub(crate) unsafe fn write(to: *mut u8, from: *const u8, len: usize) {
+    #[cfg(all(target_arch = "x86_64", not(miri)))]
+    // SAFETY: forwarded to the caller.
+    unsafe {
+        x86::write(to, from, len);
+    }
+    #[cfg(any(not(target_arch = "x86_64"), miri))]
+    // SAFETY: forwarded to the caller.
+    unsafe {
+        bytewise(to, from, len);
+    }
+}
+
+/// Copies `len` bytes from window memory to private memory.
+///
+/// # Safety
+///
+/// As [`write`].
+#[inline(always)]
+pub(crate) unsafe fn read(to: *mut u8, from: *const u8, len: usize) {
+    #[cfg(all(target_arch = "x86_64", not(miri)))]
+    // SAFETY: forwarded to the caller.
+    unsafe {
+        x86::read(to, from, len);
+    }
+    #[cfg(any(not(target_arch = "x86_64"), miri))]
+    // SAFETY: forwarded to the caller.
+    unsafe {
+        bytewise(to, from, len);
+    }
+}
+
+/// Copies `len` bytes; either side may be window memory.
+///
+/// # Safety
+///
+/// As [`write`], but for the private side: there may be none.
 #[inline(always)]
 pub(crate) unsafe fn copy(to: *mut u8, from: *const u8, len: usize) {
     #[cfg(all(target_arch = "x86_64", not(miri)))]
     // SAFETY: forwarded to the caller.
     unsafe {
-        x86::copy(to, from, len);
+        x86::any(to, from, len);
     }
     #[cfg(any(not(target_arch = "x86_64"), miri))]
     // SAFETY: forwarded to the caller.
@@ -54,42 +92,71 @@ unsafe fn bytewise(to: *mut u8, from: *const u8, len: usize) {
 mod x86 {
     use super::NON_TEMPORAL_MIN;
     use core::arch::asm;
+    use core::arch::x86_64::__m128i;
 
-    /// One load and one store of a general register.
-    macro_rules! mov {
-        ($to:expr, $from:expr, $class:ident, $modifier:literal) => {
-            // SAFETY: caller: both spans are valid for the width of the register.
+    /// Stores the value that an ordinary load found at `from`.
+    macro_rules! store {
+        ($to:expr, $from:expr, $type:ty, $class:ident, $mov:literal) => {{
+            // SAFETY: caller: readable, and private, so that an ordinary load will do.
+            let value = unsafe { $from.cast::<$type>().read_unaligned() };
+            // SAFETY: caller: writable for the width of the register.
             unsafe {
                 asm!(
-                    concat!("mov {t", $modifier, "}, [{f}]"),
-                    concat!("mov [{d}], {t", $modifier, "}"),
-                    f = in(reg) $from, d = in(reg) $to, t = out($class) _,
-                    options(nostack, preserves_flags)
+                    $mov, d = in(reg) $to, v = in($class) value, options(nostack, preserves_flags)
                 )
             }
-        };
+        }};
     }
 
+    /// Loads a value, for an ordinary store to `to`.
+    macro_rules! load {
+        ($to:expr, $from:expr, $type:ty, $class:ident, $mov:literal) => {{
+            let value: $type;
+            // SAFETY: caller: readable for the width of the register.
+            unsafe {
+                asm!(
+                    $mov, f = in(reg) $from, v = out($class) value,
+                    options(nostack, preserves_flags, readonly)
+                )
+            }
+            // SAFETY: caller: writable, and private, so that an ordinary store will do.
+            unsafe { $to.cast::<$type>().write_unaligned(value) }
+        }};
+    }
+
+    /// With a length known at compile time one arm remains.
     #[inline(always)]
-    pub(super) unsafe fn copy(to: *mut u8, from: *const u8, len: usize) {
-        // With a length known at compile time one arm remains.
+    pub(super) unsafe fn write(to: *mut u8, from: *const u8, len: usize) {
         match len {
             0 => {}
-            8 => mov!(to, from, reg, ":r"),
-            4 => mov!(to, from, reg, ":e"),
-            // SAFETY: forwarded to the caller.
-            16 => unsafe { ends16(to, from, 16) },
+            8 => store!(to, from, u64, reg, "mov [{d}], {v:r}"),
+            4 => store!(to, from, u32, reg, "mov [{d}], {v:e}"),
+            16 => store!(to, from, __m128i, xmm_reg, "movups [{d}], {v}"),
             // SAFETY: forwarded to the caller.
             _ => unsafe { any(to, from, len) },
         }
     }
 
-    /// Lengths that were not worth inlining.
-    #[inline(never)]
-    unsafe fn any(to: *mut u8, from: *const u8, len: usize) {
+    /// As [`write`].
+    #[inline(always)]
+    pub(super) unsafe fn read(to: *mut u8, from: *const u8, len: usize) {
         match len {
             0 => {}
-            1 => mov!(to, from, reg_byte, ""),
+            8 => load!(to, from, u64, reg, "mov {v:r}, [{f}]"),
+            4 => load!(to, from, u32, reg, "mov {v:e}, [{f}]"),
+            16 => load!(to, from, __m128i, xmm_reg, "movups {v}, [{f}]"),
+            // SAFETY: forwarded to the caller.
+            _ => unsafe { any(to, from, len) },
+        }
+    }
+
+    /// Lengths that were not worth inlining; either side may be window memory.
+    #[inline(never)]
+    pub(super) unsafe fn any(to: *mut u8, from: *const u8, len: usize) {
+        match len {
+            0 => {}
+            // SAFETY: forwarded to the caller.
+            1 => unsafe { one(to, from) },
             // SAFETY: forwarded to the caller; the arm guarantees the length.
             2..4 => unsafe { ends2(to, from, len) },
             // SAFETY: as above.
@@ -104,6 +171,19 @@ mod x86 {
             NON_TEMPORAL_MIN.. => unsafe { non_temporal(to, from, len) },
             // SAFETY: forwarded to the caller.
             _ => unsafe { opaque(to, from, len) },
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn one(to: *mut u8, from: *const u8) {
+        // SAFETY: caller: both are valid for a byte.
+        unsafe {
+            asm!(
+                "mov {t}, [{f}]",
+                "mov [{d}], {t}",
+                f = in(reg) from, d = in(reg) to, t = out(reg_byte) _,
+                options(nostack, preserves_flags)
+            )
         }
     }
 
@@ -219,12 +299,18 @@ mod x86 {
 mod tests {
     use super::*;
 
+    type Kernel = unsafe fn(*mut u8, *const u8, usize);
+
     fn check(len: usize, to_offset: usize, from_offset: usize) {
+        [write as Kernel, read, copy].map(|kernel| check_one(kernel, len, to_offset, from_offset));
+    }
+
+    fn check_one(kernel: Kernel, len: usize, to_offset: usize, from_offset: usize) {
         let source: Vec<u8> = (0..len + from_offset).map(|i| (i * 7 + 3) as u8).collect();
         let mut sink = vec![0xEEu8; to_offset + len + 9];
         let (to, from) = (sink[to_offset..].as_mut_ptr(), source[from_offset..].as_ptr());
         // SAFETY: `len` bytes from either lie inside their vectors, which do not overlap.
-        unsafe { copy(to, from, len) };
+        unsafe { kernel(to, from, len) };
         assert_eq!(sink[to_offset..to_offset + len], source[from_offset..], "length {len}");
         assert!(sink[..to_offset].iter().all(|b| *b == 0xEE), "wrote before, length {len}");
         assert!(sink[to_offset + len..].iter().all(|b| *b == 0xEE), "wrote after, length {len}");

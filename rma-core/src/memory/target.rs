@@ -111,23 +111,46 @@ impl Target {
 
     #[inline(always)]
     pub(crate) fn held(&self) -> u32 {
-        // pairs with the Release store in `set_held`: a held target is mapped.
+        // pairs with the Release store in `set_held`.
         self.held.load(Acquire)
     }
 
+    /// The target must be mapped to be held.
     #[inline(always)]
     pub(crate) fn set_held(&self, held: u32) {
+        assert!(held == held::NOT || self.is_mapped(), "a held target is mapped");
+        // pairs with the Acquire load in `held`.
         self.held.store(held, Release);
     }
 
     /// `len` bytes at `disp`, if they lie inside the part and it is mapped.
     #[inline(always)]
     pub(crate) fn span(&self, disp: u64, len: usize) -> Option<Span<'_>> {
-        let offset = disp.checked_mul(u64::from(self.disp_unit))?;
-        let room = self.size.checked_sub(offset)?;
         // pairs with the Release store in `map`.
         let base = self.base.load(Acquire);
-        if len as u64 > room || base.is_null() {
+        // SAFETY: mapped at `base`.
+        if base.is_null() { None } else { unsafe { self.span_from(base, disp, len) } }
+    }
+
+    /// `len` bytes at `disp`, if they lie inside the part and this rank holds the target.
+    #[inline(always)]
+    pub(crate) fn held_span(&self, disp: u64, len: usize) -> Option<Span<'_>> {
+        if self.held() == held::NOT {
+            return None;
+        }
+        // SAFETY: mapped before it was held (`set_held`), so this is where.
+        unsafe { self.span_from(self.base.load(Relaxed), disp, len) }
+    }
+
+    /// # Safety
+    ///
+    /// The part is mapped at `base`.
+    #[inline(always)]
+    unsafe fn span_from(&self, base: *mut u8, disp: u64, len: usize) -> Option<Span<'_>> {
+        // Signed, because that takes fewer instructions: a mapped part has at most `i64::MAX`
+        // bytes, and a negative product is a number far beyond them.
+        let offset = disp.cast_signed().checked_mul(i64::from(self.disp_unit))?.cast_unsigned();
+        if len as u64 > self.size.checked_sub(offset)? {
             return None;
         }
         // SAFETY: `offset <= size`, and `size` bytes are mapped at `base` (contract of `map`).
@@ -162,7 +185,7 @@ impl<'w> Span<'w> {
         let len = origin.len().min(self.len);
         // SAFETY: `len` bytes of the span are mapped window memory; `origin` is private memory,
         // because no reference to window memory exists.
-        unsafe { copy::copy(self.at, origin.as_ptr(), len) }
+        unsafe { copy::write(self.at, origin.as_ptr(), len) }
     }
 
     /// Copies the window's bytes into `origin`, of the span's length.
@@ -170,7 +193,7 @@ impl<'w> Span<'w> {
     pub(crate) fn read(self, origin: &mut [u8]) {
         let len = origin.len().min(self.len);
         // SAFETY: as `write`, with the roles swapped.
-        unsafe { copy::copy(origin.as_mut_ptr(), self.at, len) }
+        unsafe { copy::read(origin.as_mut_ptr(), self.at, len) }
     }
 
     #[inline(always)]

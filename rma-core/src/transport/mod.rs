@@ -179,7 +179,7 @@ pub unsafe trait Transport: Send + Sync + Sized + 'static {
     /// Allocates zeroed memory whose space is reserved: touching it never faults. Aligned to
     /// `align` bytes, a power of two of at most 4096. A length of 0 is allowed.
     fn allocate(&self, len: usize, align: usize) -> Result<Self::Region, AllocateError>;
-    /// How many bytes the ranks of this node could still allocate together, and which limit says so.
+    /// Bytes that the ranks of this node could still allocate together, and which limit says so.
     fn available(&self) -> (u64, &'static str);
     /// What a peer passes to [`import`](Self::import).
     fn export(&self, region: &Self::Region) -> Descriptor;
@@ -215,7 +215,8 @@ pub unsafe trait Transport: Send + Sync + Sized + 'static {
     /// Monotonic time since some point before the job's start (virtual time in a simulator).
     fn now(&self) -> Duration;
 
-    /// Whether `peer` still takes part.
+    /// Whether `peer` still takes part. It is [`Departed`](PeerState::Departed) only after every
+    /// message that it sent here has arrived.
     fn peer_state(&self, peer: WorldRank) -> PeerState;
     /// The first rank of the job that failed, if one did. Cheap: asked by every wait.
     fn failed(&self) -> Option<WorldRank>;

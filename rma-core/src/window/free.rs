@@ -8,12 +8,21 @@ use crate::transport::Transport;
 use core::fmt;
 use core::sync::atomic::Ordering::Relaxed;
 
-/// The window, given back because it could not be freed or sealed.
+/// The window, given back because some rank refused to free or seal it.
 pub struct Refused<T: Transport> {
-    /// As it was before the call.
-    pub window: Box<Window<T>>,
+    /// As it was before the call, on every rank; `None` if the ranks could not agree because one
+    /// failed or timed out. Some may have freed or sealed it then, so this rank cannot go on.
+    pub window: Option<Box<Window<T>>>,
     /// Why.
     pub error: RmaError,
+}
+
+/// Why a window is not freed or sealed.
+pub(super) enum No {
+    /// Every rank knows.
+    Agreed(RmaError),
+    /// Others may think that it is.
+    Unknown(RmaError),
 }
 
 impl<T: Transport> fmt::Debug for Refused<T> {
@@ -47,21 +56,34 @@ impl<T: Transport> Window<T> {
                 self.part.memory.set_freed();
                 Ok(())
             }
-            Err(error) => Err(Refused { window: Box::new(self), error }),
+            Err(no) => Err(self.refused(no)),
         }
     }
 
     /// Waits until every rank has come here with no epoch open and nothing in flight.
-    pub(super) fn agree_idle(&self, asked: &'static str) -> Result<(), RmaError> {
+    pub(super) fn agree_idle(&self, asked: &'static str) -> Result<(), No> {
         let open = self.open_epoch();
-        let flushed = self.flush_far_all();
+        // What is lost is lost on every rank: a peer failed.
+        self.flush_far_all().map_err(No::Unknown)?;
         let mine = if open.is_some() { u64::from(self.rank()) } else { u64::MAX };
         let all = self.part.comm.allreduce(&[mine], Op::Min);
-        let lowest = all.map_err(|error| self.collective_failed(error))?[0];
+        let lowest = all.map_err(|error| No::Unknown(self.collective_failed(error)))?[0];
+        let window = self.id();
         match open {
-            Some(open) => Err(RmaError::EpochOpen { window: self.id(), asked, open }),
-            None if lowest == u64::MAX => flushed,
-            None => Err(RmaError::RefusedBy { window: self.id(), by: Rank(lowest as u32), asked }),
+            Some(open) => Err(No::Agreed(RmaError::EpochOpen { window, asked, open })),
+            None if lowest == u64::MAX => Ok(()),
+            None => {
+                let by = Rank(lowest as u32);
+                Err(No::Agreed(RmaError::RefusedBy { window, by, asked }))
+            }
+        }
+    }
+
+    /// The window goes back to its user only if no rank has sealed or freed it.
+    pub(super) fn refused(self, no: No) -> Refused<T> {
+        match no {
+            No::Agreed(error) => Refused { window: Some(Box::new(self)), error },
+            No::Unknown(error) => Refused { window: None, error },
         }
     }
 

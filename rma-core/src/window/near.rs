@@ -25,11 +25,26 @@ impl<T: Transport> Part<T> {
 }
 
 impl<T: Transport> Window<T> {
-    /// The near path of every operation: `Ok(None)` if the target is not near.
+    /// The hot path of every operation: the span, if nothing stands in the way. Otherwise
+    /// [`near_cold`](Self::near_cold) finds out what does.
     ///
     /// `LAZY`: in an epoch that takes locks at the first operation.
     #[inline(always)]
-    pub(crate) fn near<const LAZY: bool>(
+    pub(crate) fn near_hot<const LAZY: bool>(
+        &self,
+        target: Rank,
+        disp: u64,
+        len: usize,
+    ) -> Option<Span<'_>> {
+        let entry = self.targets.get(target)?;
+        if LAZY { entry.held_span(disp, len) } else { entry.span(disp, len) }
+    }
+
+    /// The span, after taking the lock and mapping the target where that is still to be done;
+    /// `Ok(None)` if the target is not near.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn near_cold<const LAZY: bool>(
         &self,
         target: Rank,
         disp: u64,
@@ -39,25 +54,30 @@ impl<T: Transport> Window<T> {
         if LAZY && entry.held() == held::NOT {
             self.admit_cold(target)?;
         }
-        match entry.span(disp, len) {
-            Some(span) => Ok(Some(span)),
-            None => self.near_again_cold(target, disp, len).map(Some),
-        }
-    }
-
-    /// Not mapped yet, or out of range.
-    #[cold]
-    #[inline(never)]
-    fn near_again_cold(&self, target: Rank, disp: u64, len: usize) -> Result<Span<'_>, RmaError> {
         let entry = self.reach(target)?;
-        entry.span(disp, len).ok_or(RmaError::OutOfRange {
+        let span = entry.span(disp, len).ok_or(RmaError::OutOfRange {
             window: self.id(),
             target,
             disp,
             disp_unit: entry.disp_unit(),
             len: len as u64,
             size: entry.size(),
-        })
+        })?;
+        Ok(Some(span))
+    }
+
+    /// Both, for callers that are not as hot.
+    #[inline]
+    pub(crate) fn near<const LAZY: bool>(
+        &self,
+        target: Rank,
+        disp: u64,
+        len: usize,
+    ) -> Result<Option<Span<'_>>, RmaError> {
+        match self.near_hot::<LAZY>(target, disp, len) {
+            Some(span) => Ok(Some(span)),
+            None => self.near_cold::<LAZY>(target, disp, len),
+        }
     }
 
     /// The entry of a near target, mapped.

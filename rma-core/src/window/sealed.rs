@@ -23,7 +23,7 @@ impl<T: Transport> Window<T> {
     pub fn seal(self) -> Result<Sealed<T>, Refused<T>> {
         match self.agree_idle("seal") {
             Ok(()) => Ok(Sealed { window: self }),
-            Err(error) => Err(Refused { window: Box::new(self), error }),
+            Err(no) => Err(self.refused(no)),
         }
     }
 }

@@ -1,0 +1,77 @@
+//! What cases have in common.
+use core::fmt::Display;
+use rma_core::transport::Transport;
+use rma_core::{Assert, Communicator, LockKind, Op, Rank, Universe, Window};
+
+/// Whether load and store reach the peers.
+pub(crate) fn near<T: Transport>(universe: &Universe<T>) -> bool {
+    universe.transport().is_near(universe.transport().rank())
+}
+
+/// How often to repeat something: `many` where that is cheap, less where a simulator or an
+/// interpreter does it.
+pub(crate) fn times<T: Transport>(universe: &Universe<T>, many: u64) -> u64 {
+    match (cfg!(miri), near(universe)) {
+        (true, _) => 2,
+        (_, true) => many,
+        (_, false) => (many / 10).clamp(3, 20),
+    }
+}
+
+/// Lengths in elements: nothing, few, more than one message holds.
+pub(crate) fn lengths() -> &'static [usize] {
+    if cfg!(miri) { &[0, 1, 3] } else { &[0, 1, 3, 100, 12_800] }
+}
+
+/// A window of `count` words of eight bytes at every rank.
+pub(crate) fn words<T: Transport>(comm: &Communicator<T>, count: usize) -> Window<T> {
+    comm.window(count, 8).allocate().unwrap()
+}
+
+/// The neighbour at `distance` on the ring of all ranks.
+pub(crate) fn neighbour<T: Transport>(comm: &Communicator<T>, distance: i64) -> Rank {
+    comm.rank().on_ring(distance, comm.size())
+}
+
+/// Bytes that tell where they come from.
+pub(crate) fn pattern(seed: u32, len: usize) -> Vec<u8> {
+    (0..len).map(|i| (seed as usize * 89 + i * 7 + i / 251 + 1) as u8).collect()
+}
+
+/// All words of this rank's part.
+pub(crate) fn local_words<T: Transport>(window: &Window<T>) -> Vec<u64> {
+    let mut words = vec![0; (window.size() / 8) as usize];
+    window.local().read(0, &mut words).unwrap();
+    words
+}
+
+/// Fails unless the display of `error` contains every part.
+pub(crate) fn says(error: &impl Display, parts: &[&str]) {
+    let text = error.to_string();
+    for part in parts {
+        assert!(text.contains(part), "{text:?} does not say {part:?}");
+    }
+}
+
+/// Uses a window of at least one word everywhere in every kind of epoch. **Collective.** Changes
+/// the first word.
+pub(crate) fn still_works<T: Transport>(window: &Window<T>) {
+    let (rank, ranks) = (window.rank(), window.ranks());
+    let (right, left) = (rank.on_ring(1, ranks), rank.on_ring(-1, ranks));
+    let epoch = window.fence(Assert::NONE).unwrap();
+    epoch.put(right, 0, &[u64::from(rank) + 1]).unwrap();
+    epoch.end().unwrap();
+    assert_eq!(window.local().load::<u64>(0).unwrap(), u64::from(left) + 1);
+    // The local load comes before the neighbour's next operation.
+    window.fence(Assert::NONE).unwrap().end().unwrap();
+
+    let epoch = window.lock(right, LockKind::Exclusive).unwrap();
+    assert_eq!(epoch.fetch_and_op(0, Op::Sum, 10u64).unwrap(), u64::from(rank) + 1);
+    epoch.unlock().unwrap();
+    let epoch = window.lock_all().unwrap();
+    let mut got = [0u64];
+    epoch.get(right, 0, &mut got).unwrap();
+    epoch.unlock().unwrap();
+    assert_eq!(got, [u64::from(rank) + 11]);
+    window.fence(Assert::NONE).unwrap().end().unwrap();
+}

@@ -1,0 +1,182 @@
+//! Which cases there are, and with how many ranks.
+
+/// Makes a `#[test]` of every case for one [`Harness`](crate::Harness). To be called in the root
+/// of an integration test.
+#[macro_export]
+macro_rules! suite {
+    ($harness:ident) => {
+        $crate::tests! { $harness;
+            communicators {
+                world(1) as world_of_1, world(2) as world_of_2, world(5) as world_of_5,
+                split_by_parity(5), split_by_parity(2) as split_by_parity_of_2,
+                split_reversed(5), split_with_equal_keys(4), split_with_extreme_keys(3),
+                split_without_color(5), split_without_any_color(3), split_of_split(5),
+                split_alone(3), split_by_node(4), split_by_node_reversed(3), dup_is_independent(4),
+                dup_outlives_its_parent(3), many_dups(3), groups_translate(5),
+            }
+            collectives {
+                barrier(5), barrier_orders(4),
+                bcast(1) as bcast_of_1, bcast(4), bcast(5) as bcast_of_5,
+                gather(1) as gather_of_1, gather(4), gather(5) as gather_of_5, gatherv(5),
+                allgather(1) as allgather_of_1, allgather(4), allgather(5) as allgather_of_5,
+                allgatherv(5), allgatherv_of_nothing(3), alltoall(1) as alltoall_of_1, alltoall(4),
+                alltoall(5) as alltoall_of_5, alltoallv(5), structs(3), run_ahead_is_bounded(4),
+                gathers_in_a_row(4), mixed_in_a_row(5),
+            }
+            reductions {
+                reduce(1) as reduce_of_1, reduce(4), reduce(5) as reduce_of_5, allreduce(5),
+                reduce_scatter(1) as reduce_scatter_of_1, reduce_scatter(4),
+                reduce_scatter_with_zeros(5), exscan(1) as exscan_of_1, exscan(4),
+                exscan(5) as exscan_of_5, every_op(3), floats(4), keep_rank_order(5),
+                structs(4), large(3),
+            }
+            windows {
+                sizes_differ(4), all_empty(3), units_differ(5), over_split(5), over_reversed(4),
+                over_one_rank(3), outlives_its_communicator(4), several_epochs_at_once(3),
+                created_and_freed(2), aligned(2), zeroed(2), free_waits(3), attributes(4),
+                dropped_and_not_freed(3), two_in_one_fence(3),
+            }
+            shared {
+                contiguous(4), null_query(4), direct_access(4), mixed_with_operations(4),
+                atomics_agree(4), other_windows_can_be_asked(3), units(3), views_refuse(2),
+            }
+            put_get {
+                put_of_any_size(2), get_of_any_size(2), self_target(1), null_target(2),
+                zero_count(2), conflicting_puts(4), put_against_get(3), many_outstanding(4),
+                all_to_all(5), elements(3), flush_orders(2), one_mebibyte(2),
+            }
+            atomics {
+                every_op_u32(2), every_op_i32(2), every_op_u64(2), every_op_i64(2),
+                compare_and_swap(3), counter(4), one_winner(4), mixed(4), linked_list(4),
+                replace_and_no_op(3), halves_of_a_word(4), program_order(2), in_every_epoch(3),
+            }
+            fence {
+                cycles(4), cycles(1) as cycles_of_1, asserts(3), local_stores(3),
+                gets(4), third_rank_sees(3), mode_switches(3), dropped_guard(3), empty_epochs(5),
+                atomics(3), next_and_end(4),
+            }
+            lock {
+                exclusive_excludes(4), exclusive_excludes(8) as exclusive_excludes_of_8,
+                readers_coexist(4), readers_against_writers(4), several_targets(3),
+                several_targets_exclusively(3), own_rank(4), without_operations(3), no_check(3),
+                null(2), dropped_guard(3), unlock_completes(3), passive_target(3), every_target(4),
+                forgotten_guard(3),
+            }
+            lock_all {
+                counter(4), repeated(3), unlock_completes(4), no_check(3), excludes_writers(4),
+                first_uses_against_writers(4), lasts_as_long_as_it_likes(3), shared_with_locks(4),
+                one_target_after_another(4),
+            }
+            flush {
+                third_rank_sees(3), all_targets(4), local(2), of_nothing(2), of_null(2),
+                alternating(2), in_a_lock(2),
+            }
+            ops {
+                gets_overlap(3), puts_and_gets(3), buffers_come_back(2), error_inside(2),
+                panic_inside(2), in_fence(3), in_lock(3), many(3), null(1), result(1),
+            }
+            requests {
+                put(2), get(2), test(2), wait_after_unlock(3), wait_in_another_epoch(2),
+                dropped(2), forgotten(2), null(1), boxed(2), many(2), refused(2), in_a_lock(2),
+                empty(2),
+            }
+            seal {
+                slices(3), waits_for_operations(3), empty(2), wrong_element(2), again_and_again(2),
+                forgotten_lock(3), forgotten_lock_all(3), forgotten_fence(3), free_is_refused(3),
+            }
+            errors_range {
+                past_the_end(2), overflow(2), empty_part(2), units(2), no_such_rank(3),
+                misaligned(2), in_scopes_and_requests(2), views(2),
+            }
+            errors_epoch {
+                double_lock(2), lock_in_lock_all(2), lock_in_fence(2), lock_all_twice(2),
+                lock_all_in_lock(2), lock_all_in_fence(2), fence_in_lock(2), fence_in_lock_all(2),
+                wrong_asserts(2), end_with_another_guard(2), other_target_of_a_lock(3),
+            }
+            errors_window {
+                size_overflow(3), size_overflow_of_one(3), unit(3), shortage(3),
+                shortage_of_one(3), nothing_stays(2),
+            }
+            errors_collective {
+                no_such_root(3), lengths_differ(2), counts(3), float_bits(3),
+            }
+            threads {
+                atomics(2), puts_and_flushes(2), locks_of_different_targets(3),
+                more_waiters_than_nodes(6), windows_of_their_own(3), communicators_of_their_own(3),
+                first_uses_race(3), requests_cross_threads(2),
+            }
+        }
+
+        mod failure {
+            use super::*;
+
+            $crate::failing! { $harness;
+                in_a_barrier(4), in_a_lock(3), in_a_fence(4), in_a_collective(5),
+                holding_a_lock(3), in_an_allocation(3),
+            }
+
+            #[test]
+            fn peer_left() {
+                $crate::failure::run_leaving::<$harness>("failure::peer_left");
+            }
+        }
+    };
+}
+
+/// A module for each topic, a test for each entry.
+#[doc(hidden)]
+#[macro_export]
+macro_rules! tests {
+    ($harness:ident; $($topic:ident {
+        $($case:ident($ranks:literal) $(as $name:ident)?),* $(,)?
+    })*) => {
+        $(mod $topic {
+            use super::*;
+            $($crate::test! { $harness, $topic, $case, $ranks $(, $name)? })*
+        })*
+
+        #[test]
+        fn exceptions_name_tests() {
+            let tests = [$($($crate::test_name!($topic, $case $(, $name)?)),*),*];
+            $crate::check_exceptions::<$harness>(&tests);
+        }
+    };
+}
+
+#[doc(hidden)]
+#[macro_export]
+macro_rules! test {
+    ($harness:ident, $topic:ident, $case:ident, $ranks:literal) => {
+        $crate::test! { $harness, $topic, $case, $ranks, $case }
+    };
+    ($harness:ident, $topic:ident, $case:ident, $ranks:literal, $name:ident) => {
+        #[test]
+        fn $name() {
+            let name = $crate::test_name!($topic, $name);
+            $crate::run_case::<$harness>(name, $ranks, $crate::$topic::$case);
+        }
+    };
+}
+
+#[doc(hidden)]
+#[macro_export]
+macro_rules! test_name {
+    ($topic:ident, $name:ident) => {
+        concat!(stringify!($topic), "::", stringify!($name))
+    };
+    ($topic:ident, $case:ident, $name:ident) => {
+        concat!(stringify!($topic), "::", stringify!($name))
+    };
+}
+
+#[doc(hidden)]
+#[macro_export]
+macro_rules! failing {
+    ($harness:ident; $($case:ident($ranks:literal)),* $(,)?) => {
+        $(#[test]
+        fn $case() {
+            let name = $crate::test_name!(failure, $case);
+            $crate::failure::run::<$harness>(name, $ranks, $crate::failure::$case);
+        })*
+    };
+}

@@ -1,0 +1,224 @@
+//! Counts words with one-sided MapReduce: the main example.
+//!
+//! ```text
+//! rma-run -n 4 target/release/examples/wordcount FOLDER
+//! ```
+//!
+//! 1. Rank 0 finds the files and puts the list into a window. From then on nobody is in charge:
+//!    each rank claims the next file by a fetch-and-add on a shared counter, until none is left.
+//! 2. Words are counted into a hash table that is spread over the windows of all ranks
+//!    (`wordcount/table.rs`). Each rank adds its words itself, wherever they belong: no rank
+//!    receives, sorts or answers anything.
+//! 3. Each rank reads its own part of the table, and rank 0 prints what was most frequent.
+//! 4. Rank 0 counts everything once more, alone, and compares every word.
+#![allow(clippy::print_stderr)]
+
+mod common;
+#[path = "wordcount/check.rs"]
+mod check;
+#[path = "wordcount/claim.rs"]
+mod claim;
+#[path = "wordcount/input.rs"]
+mod input;
+#[path = "wordcount/report.rs"]
+mod report;
+#[path = "wordcount/table.rs"]
+mod table;
+
+use bytemuck::{Pod, Zeroable};
+use claim::{Claims, FileList, HOME};
+use clap::Parser;
+use common::{Failure, print};
+use input::Found;
+use report::{Report, grouped};
+use rma::{Communicator, Universe};
+use std::collections::HashMap;
+use std::mem;
+use std::path::PathBuf;
+use std::time::Instant;
+use table::{Added, Entry, Inserter, Size, Table, TableError};
+
+/// How many different words a rank counts by itself before it adds them to the table. Frequent
+/// words are added once for thousands of times that they were read.
+const COMBINED: usize = 1 << 15;
+
+/// Counts the words of every .rs and .md file under a folder, by all ranks together
+///
+/// Hidden folders and folders called "target" are left out. A word is a run of letters, digits and
+/// underscores, in lower case; apostrophes count inside words.
+#[derive(Debug, Parser)]
+#[command(name = "wordcount")]
+struct Arguments {
+    /// Where to look
+    #[arg(default_value = ".")]
+    folder: PathBuf,
+    /// How many of the most frequent words to print
+    #[arg(long, default_value_t = 20)]
+    top: usize,
+    /// Buckets of the hash table at each rank [default: from the size of the input]
+    #[arg(long, hide = true)]
+    buckets: Option<u32>,
+    /// Words of 64 bits in the overflow heap of each rank [default: as above]
+    #[arg(long, hide = true)]
+    heap: Option<u32>,
+}
+
+/// What a rank did.
+#[derive(Debug, Clone, Copy, Default, Pod, Zeroable)]
+#[repr(C)]
+struct Share {
+    files: u64,
+    bytes: u64,
+    words: u64,
+    unreadable: u64,
+    not_utf8: u64,
+}
+
+fn main() -> Result<(), Failure> {
+    let universe = rma::initialize()?;
+    match common::arguments(&universe)? {
+        Some(arguments) => run(universe, &arguments),
+        None => Ok(()),
+    }
+}
+
+fn run(universe: Universe, arguments: &Arguments) -> Result<(), Failure> {
+    let world = universe.world();
+    let Some((found, bytes)) = find(world, arguments)? else { return Ok(()) };
+    let ranks = world.size();
+
+    let start = Instant::now();
+    let list = FileList::new(world, &found.files)?;
+    let table = Table::new(world, size(arguments, bytes, ranks))?;
+    let (share, waiting) = map(&list, &table)?;
+    let (table, grown) = table.grow(world, waiting)?;
+    let size = table.size();
+    let mine = table.into_entries()?;
+    list.free()?;
+    // Ranks tell rank 0 about words in one message each, made of 64-bit words.
+    let parts = world.gatherv(&table::encode(&mine), HOME)?;
+    let shares = world.gather(&[share], HOME)?;
+    let time = start.elapsed();
+
+    // The others have nothing more to do, and need not wait for the rest.
+    universe.finalize()?;
+    let (Some(parts), Some(shares)) = (parts, shares) else { return Ok(()) };
+    let damaged = || Failure::new("a rank's share of the result does not parse");
+    let parts = parts.iter().map(|part| table::decode(part).ok_or_else(damaged));
+    let mut words = parts.collect::<Result<Vec<_>, _>>()?.concat();
+    report::sort(&mut words);
+    let report = Report { words: &words, shares: &shares, time, size, grown };
+    print(&report.text(arguments.top))?;
+
+    eprintln!("wordcount: counting once more, by rank 0 alone, to compare");
+    check::compare(&words, check::count(&found.files))?;
+    print("checked against a sequential count: equal\n")?;
+    Ok(())
+}
+
+/// The files, at rank 0, and the number of bytes in them. `None` if another rank reports why not.
+fn find(
+    world: &Communicator,
+    arguments: &Arguments,
+) -> Result<Option<(Found, u64)>, Failure> {
+    let found = match world.rank() {
+        HOME => input::find(&arguments.folder),
+        _ => Ok(Found::default()),
+    };
+    // Whether to go on, and with how many bytes.
+    let mut plan = found.as_ref().map_or([0, 0], |found| [1, found.bytes]);
+    world.bcast(&mut plan, HOME)?;
+    let [go, bytes] = plan;
+    let found = found.map_err(|error| {
+        let folder = arguments.folder.display();
+        Failure::new(format!("cannot read the folder {folder}: {error}; pass one that exists"))
+    })?;
+    if world.rank() == HOME {
+        for (path, error) in &found.unreadable {
+            eprintln!("wordcount: skipping the folder {}: {error}", path.display());
+        }
+        let (files, ranks) = (grouped(found.files.len() as u64), world.size());
+        eprintln!("wordcount: {files} files with {} bytes for {ranks} ranks", grouped(bytes));
+        if found.files.is_empty() {
+            let folder = arguments.folder.display();
+            eprintln!("wordcount: there is no .rs or .md file under {folder}");
+        }
+    }
+    Ok((go == 1).then_some((found, bytes)))
+}
+
+/// How large a table to begin with; it grows if that is too small.
+fn size(arguments: &Arguments, bytes: u64, ranks: u32) -> Size {
+    // The number of different words grows with the root of the length of a text (Heaps' law).
+    let different = 1000 + 24 * bytes.isqrt();
+    let each = different.div_ceil(u64::from(ranks));
+    Size {
+        buckets: arguments.buckets.map_or(each, u64::from),
+        heap: arguments.heap.map_or(each * 6, u64::from),
+    }
+}
+
+/// Claims files and adds their words to the table, until there are no more; returns the words that
+/// did not fit in.
+fn map(list: &FileList, table: &Table) -> Result<(Share, Vec<Entry>), TableError> {
+    let claims = list.open()?;
+    let mut adder = Adder { inserter: table.open()?, waiting: Vec::new() };
+    let mut share = Share::default();
+    let mut counts: HashMap<String, u64> = HashMap::new();
+    while let Some(text) = next_text(&claims, &mut share)? {
+        input::for_each_word(&text, |word| {
+            share.words += 1;
+            match counts.get_mut(word) {
+                Some(count) => *count += 1,
+                None => _ = counts.insert(word.to_owned(), 1),
+            }
+        });
+        if counts.len() >= COMBINED {
+            adder.add_all(mem::take(&mut counts))?;
+        }
+    }
+    adder.add_all(counts)?;
+    adder.inserter.close()?;
+    claims.close()?;
+    Ok((share, adder.waiting))
+}
+
+/// Adds words, and keeps those that have to wait until the table has grown.
+struct Adder<'t> {
+    inserter: Inserter<'t>,
+    waiting: Vec<Entry>,
+}
+
+impl Adder<'_> {
+    fn add_all(&mut self, counts: HashMap<String, u64>) -> Result<(), TableError> {
+        for (word, count) in counts {
+            if self.inserter.add(&word, count)? == Added::Full {
+                self.waiting.push((word, count));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The text of the next file that can be read.
+fn next_text(claims: &Claims<'_>, share: &mut Share) -> Result<Option<String>, TableError> {
+    while let Some(claim) = claims.next()? {
+        progress.tell(claim.number, claims);
+        match std::fs::read(&claim.path) {
+            Ok(bytes) => {
+                share.files += 1;
+                share.bytes += bytes.len() as u64;
+                let text = String::from_utf8(bytes).unwrap_or_else(|error| {
+                    share.not_utf8 += 1;
+                    String::from_utf8_lossy(error.as_bytes()).into_owned()
+                });
+                return Ok(Some(text));
+            }
+            Err(error) => {
+                share.unreadable += 1;
+                eprintln!("wordcount: skipping {}: {error}", claim.path.display());
+            }
+        }
+    }
+    Ok(None)
+}

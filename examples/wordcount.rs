@@ -13,11 +13,11 @@
 //! 4. Rank 0 counts everything once more, alone, and compares every word.
 #![allow(clippy::print_stderr)]
 
-mod common;
 #[path = "wordcount/check.rs"]
 mod check;
 #[path = "wordcount/claim.rs"]
 mod claim;
+mod common;
 #[path = "wordcount/input.rs"]
 mod input;
 #[path = "wordcount/report.rs"]
@@ -26,21 +26,23 @@ mod report;
 mod table;
 
 use bytemuck::{Pod, Zeroable};
-use claim::{Claims, FileList, HOME};
+use claim::{Claim, Claims, FileList, HOME};
 use clap::Parser;
 use common::{Failure, print};
 use input::Found;
 use report::{Report, grouped};
-use rma::{Communicator, Universe};
+use rma::{Communicator, RmaError, Universe};
+use std::borrow::Cow;
 use std::collections::HashMap;
-use std::mem;
 use std::path::PathBuf;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 use table::{Added, Entry, Inserter, Size, Table, TableError};
 
 /// How many different words a rank counts by itself before it adds them to the table. Frequent
 /// words are added once for thousands of times that they were read.
 const COMBINED: usize = 1 << 15;
+/// Time between two lines about progress.
+const EVERY: Duration = Duration::from_secs(1);
 
 /// Counts the words of every .rs and .md file under a folder, by all ranks together
 ///
@@ -90,7 +92,7 @@ fn run(universe: Universe, arguments: &Arguments) -> Result<(), Failure> {
     let start = Instant::now();
     let list = FileList::new(world, &found.files)?;
     let table = Table::new(world, size(arguments, bytes, ranks))?;
-    let (share, waiting) = map(&list, &table)?;
+    let Mapped { share, waiting } = map(world, &list, &table)?;
     let (table, grown) = table.grow(world, waiting)?;
     let size = table.size();
     let mine = table.into_entries()?;
@@ -117,10 +119,7 @@ fn run(universe: Universe, arguments: &Arguments) -> Result<(), Failure> {
 }
 
 /// The files, at rank 0, and the number of bytes in them. `None` if another rank reports why not.
-fn find(
-    world: &Communicator,
-    arguments: &Arguments,
-) -> Result<Option<(Found, u64)>, Failure> {
+fn find(world: &Communicator, arguments: &Arguments) -> Result<Option<(Found, u64)>, Failure> {
     let found = match world.rank() {
         HOME => input::find(&arguments.folder),
         _ => Ok(Found::default()),
@@ -158,67 +157,84 @@ fn size(arguments: &Arguments, bytes: u64, ranks: u32) -> Size {
     }
 }
 
-/// Claims files and adds their words to the table, until there are no more; returns the words that
-/// did not fit in.
-fn map(list: &FileList, table: &Table) -> Result<(Share, Vec<Entry>), TableError> {
-    let claims = list.open()?;
-    let mut adder = Adder { inserter: table.open()?, waiting: Vec::new() };
-    let mut share = Share::default();
-    let mut counts: HashMap<String, u64> = HashMap::new();
-    while let Some(text) = next_text(&claims, &mut share)? {
-        input::for_each_word(&text, |word| {
-            share.words += 1;
-            match counts.get_mut(word) {
-                Some(count) => *count += 1,
-                None => _ = counts.insert(word.to_owned(), 1),
-            }
-        });
-        if counts.len() >= COMBINED {
-            adder.add_all(mem::take(&mut counts))?;
-        }
-    }
-    adder.add_all(counts)?;
-    adder.inserter.close()?;
-    claims.close()?;
-    Ok((share, adder.waiting))
+/// Claims files and counts their words.
+struct Mapper<'l> {
+    claims: Claims<'l>,
+    inserter: Inserter<'l>,
+    /// Counted, but not in the table yet.
+    counts: HashMap<String, u64>,
+    /// Did not fit into the table.
+    waiting: Vec<Entry>,
+    share: Share,
+    /// When a person was last told how far it is.
+    told: Option<Instant>,
 }
 
-/// Adds words, and keeps those that have to wait until the table has grown.
-struct Adder<'t> {
-    inserter: Inserter<'t>,
+/// Counts files until there are no more; returns the words that did not fit into the table.
+fn map(world: &Communicator, list: &FileList, table: &Table) -> Result<Mapped, TableError> {
+    let mut mapper = Mapper {
+        claims: list.open()?,
+        inserter: table.open()?,
+        counts: HashMap::new(),
+        waiting: Vec::new(),
+        share: Share::default(),
+        told: (world.rank() == HOME).then(Instant::now),
+    };
+    while let Some(claim) = mapper.claims.next()? {
+        mapper.tell(&claim);
+        mapper.count_file(&claim);
+        if mapper.counts.len() >= COMBINED {
+            mapper.add_counts()?;
+        }
+    }
+    mapper.add_counts()?;
+    mapper.inserter.close()?;
+    mapper.claims.close()?;
+    Ok(Mapped { share: mapper.share, waiting: mapper.waiting })
+}
+
+struct Mapped {
+    share: Share,
     waiting: Vec<Entry>,
 }
 
-impl Adder<'_> {
-    fn add_all(&mut self, counts: HashMap<String, u64>) -> Result<(), TableError> {
-        for (word, count) in counts {
+impl Mapper<'_> {
+    /// Says how far all ranks together are: rank 0 does, once a second.
+    fn tell(&mut self, claim: &Claim) {
+        if let Some(told) = self.told.as_mut().filter(|told| told.elapsed() >= EVERY) {
+            *told = Instant::now();
+            eprintln!("wordcount: file {} of {}", grouped(claim.number), grouped(claim.files));
+        }
+    }
+
+    fn count_file(&mut self, claim: &Claim) {
+        let bytes = match std::fs::read(&claim.path) {
+            Ok(bytes) => bytes,
+            Err(error) => {
+                self.share.unreadable += 1;
+                eprintln!("wordcount: skipping {}: {error}", claim.path.display());
+                return;
+            }
+        };
+        self.share.files += 1;
+        self.share.bytes += bytes.len() as u64;
+        let text = String::from_utf8_lossy(&bytes);
+        self.share.not_utf8 += u64::from(matches!(text, Cow::Owned(_)));
+        input::for_each_word(&text, |word| {
+            self.share.words += 1;
+            match self.counts.get_mut(word) {
+                Some(count) => *count += 1,
+                None => _ = self.counts.insert(word.to_owned(), 1),
+            }
+        });
+    }
+
+    fn add_counts(&mut self) -> Result<(), RmaError> {
+        for (word, count) in self.counts.drain() {
             if self.inserter.add(&word, count)? == Added::Full {
                 self.waiting.push((word, count));
             }
         }
         Ok(())
     }
-}
-
-/// The text of the next file that can be read.
-fn next_text(claims: &Claims<'_>, share: &mut Share) -> Result<Option<String>, TableError> {
-    while let Some(claim) = claims.next()? {
-        progress.tell(claim.number, claims);
-        match std::fs::read(&claim.path) {
-            Ok(bytes) => {
-                share.files += 1;
-                share.bytes += bytes.len() as u64;
-                let text = String::from_utf8(bytes).unwrap_or_else(|error| {
-                    share.not_utf8 += 1;
-                    String::from_utf8_lossy(error.as_bytes()).into_owned()
-                });
-                return Ok(Some(text));
-            }
-            Err(error) => {
-                share.unreadable += 1;
-                eprintln!("wordcount: skipping {}: {error}", claim.path.display());
-            }
-        }
-    }
-    Ok(None)
 }

@@ -26,6 +26,8 @@ pub(crate) struct Claims<'l> {
 pub(crate) struct Claim {
     /// Its place in the list.
     pub(crate) number: u64,
+    /// How many there are.
+    pub(crate) files: u64,
     /// Where it is.
     pub(crate) path: PathBuf,
 }
@@ -84,7 +86,7 @@ impl Claims<'_> {
         let [begin, end] = range;
         let mut path = vec![0u8; end.saturating_sub(begin) as usize];
         self.epoch.get(HOME, NUMBER * (self.files + 2) + begin, &mut path)?;
-        Ok(Some(Claim { number, path: OsString::from_vec(path).into() }))
+        Ok(Some(Claim { number, files: self.files, path: OsString::from_vec(path).into() }))
     }
 
     /// Ends the epoch.

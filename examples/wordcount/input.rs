@@ -59,7 +59,8 @@ fn look(entry: &DirEntry) -> io::Result<Look> {
         let skip = name == "target" || name.as_encoded_bytes().starts_with(b".");
         return Ok(if skip { Look::Other } else { Look::Folder(path) });
     }
-    let wanted = |ending: &str| ending.eq_ignore_ascii_case("rs") || ending.eq_ignore_ascii_case("md");
+    let wanted =
+        |ending: &str| ending.eq_ignore_ascii_case("rs") || ending.eq_ignore_ascii_case("md");
     if !path.extension().and_then(|ending| ending.to_str()).is_some_and(wanted) {
         return Ok(Look::Other);
     }

@@ -5,7 +5,6 @@
 //! [`Slots::cancel`] has returned, none is written any more and the buffer may die.
 #![allow(unsafe_code)]
 
-use crate::memory::copy;
 use crate::protocol::message::Status;
 use crate::transport::WorldRank;
 use core::any::Any;
@@ -188,7 +187,7 @@ impl Slots {
                 let at = unsafe { slot.buffer.at.add(answer.offset as usize) };
                 // SAFETY: `offset + bytes.len() <= len`, and the buffer is the slot's alone while
                 // the mutex is held and the slot in use.
-                unsafe { copy::copy(at, bytes.as_ptr(), bytes.len()) };
+                unsafe { at.copy_from_nonoverlapping(bytes.as_ptr(), bytes.len()) };
             }
             pending.value.store(answer.value, Relaxed);
             slot.left -= answer.units;
@@ -269,7 +268,7 @@ mod tests {
     fn what_is_kept_lives_until_the_last_answer() {
         let (slots, pending) = (Slots::new(1), Arc::<Pending>::default());
         let owner = Arc::new(0u8);
-        let mut owned = vec![0u8; 2].into_boxed_slice();
+        let mut owned = vec![0u8; 2];
         // SAFETY: `pending` keeps the buffer.
         let id = unsafe { slots.start(PEER, 2, buffer(&mut owned), &pending) }.unwrap();
         let watch = Arc::downgrade(&owner);

@@ -29,7 +29,7 @@ pub(crate) unsafe fn write(to: *mut u8, from: *const u8, len: usize) {
     #[cfg(any(not(target_arch = "x86_64"), miri))]
     // SAFETY: forwarded to the caller.
     unsafe {
-        bytewise(to, from, len);
+        bytewise::write(to, from, len);
     }
 }
 
@@ -48,43 +48,41 @@ pub(crate) unsafe fn read(to: *mut u8, from: *const u8, len: usize) {
     #[cfg(any(not(target_arch = "x86_64"), miri))]
     // SAFETY: forwarded to the caller.
     unsafe {
-        bytewise(to, from, len);
+        bytewise::read(to, from, len);
     }
 }
 
-/// Copies `len` bytes; either side may be window memory.
-///
-/// # Safety
-///
-/// As [`write`], but for the private side: there may be none.
-#[inline(always)]
-pub(crate) unsafe fn copy(to: *mut u8, from: *const u8, len: usize) {
-    #[cfg(all(target_arch = "x86_64", not(miri)))]
-    // SAFETY: forwarded to the caller.
-    unsafe {
-        x86::any(to, from, len);
-    }
-    #[cfg(any(not(target_arch = "x86_64"), miri))]
-    // SAFETY: forwarded to the caller.
-    unsafe {
-        bytewise(to, from, len);
-    }
-}
-
+/// The model itself: atomic on the window's side, plain on the private side.
 #[cfg(any(not(target_arch = "x86_64"), miri))]
-unsafe fn bytewise(to: *mut u8, from: *const u8, len: usize) {
+mod bytewise {
     use core::sync::atomic::{AtomicU8, Ordering::Relaxed};
-    for i in 0..len {
-        // SAFETY: caller: `from + i` is mapped. Which side is private does not matter here: an
-        // atomic access is sound on both.
-        let source = unsafe { from.add(i) };
-        // SAFETY: as above; `u8` is always aligned.
-        let source = unsafe { AtomicU8::from_ptr(source.cast_mut()) };
-        // SAFETY: caller: `to + i` is mapped.
-        let sink = unsafe { to.add(i) };
-        // SAFETY: as above; `u8` is always aligned.
-        let sink = unsafe { AtomicU8::from_ptr(sink) };
-        sink.store(source.load(Relaxed), Relaxed);
+
+    /// See [`super::write`].
+    pub(super) unsafe fn write(to: *mut u8, from: *const u8, len: usize) {
+        for i in 0..len {
+            // SAFETY: caller: `from + i` is readable.
+            let source = unsafe { from.add(i) };
+            // SAFETY: as above, and private.
+            let byte = unsafe { source.read() };
+            // SAFETY: caller: `to + i` is mapped.
+            let sink = unsafe { to.add(i) };
+            // SAFETY: as above; `u8` is always aligned; window memory is accessed atomically only.
+            unsafe { AtomicU8::from_ptr(sink) }.store(byte, Relaxed);
+        }
+    }
+
+    /// See [`super::read`].
+    pub(super) unsafe fn read(to: *mut u8, from: *const u8, len: usize) {
+        for i in 0..len {
+            // SAFETY: caller: `from + i` is mapped.
+            let source = unsafe { from.add(i) };
+            // SAFETY: as above; `u8` is always aligned; window memory is accessed atomically only.
+            let byte = unsafe { AtomicU8::from_ptr(source.cast_mut()) }.load(Relaxed);
+            // SAFETY: caller: `to + i` is writable.
+            let sink = unsafe { to.add(i) };
+            // SAFETY: as above, and private.
+            unsafe { sink.write(byte) };
+        }
     }
 }
 
@@ -150,9 +148,9 @@ mod x86 {
         }
     }
 
-    /// Lengths that were not worth inlining; either side may be window memory.
+    /// Lengths that were not worth inlining.
     #[inline(never)]
-    pub(super) unsafe fn any(to: *mut u8, from: *const u8, len: usize) {
+    unsafe fn any(to: *mut u8, from: *const u8, len: usize) {
         match len {
             0 => {}
             // SAFETY: forwarded to the caller.
@@ -302,13 +300,13 @@ mod tests {
     type Kernel = unsafe fn(*mut u8, *const u8, usize);
 
     fn check(len: usize, to_offset: usize, from_offset: usize) {
-        [write as Kernel, read, copy].map(|kernel| check_one(kernel, len, to_offset, from_offset));
+        [write as Kernel, read].map(|kernel| check_one(kernel, len, to_offset, from_offset));
     }
 
     fn check_one(kernel: Kernel, len: usize, to_offset: usize, from_offset: usize) {
-        let source: Vec<u8> = (0..len + from_offset).map(|i| (i * 7 + 3) as u8).collect();
+        let mut source: Vec<u8> = (0..len + from_offset).map(|i| (i * 7 + 3) as u8).collect();
         let mut sink = vec![0xEEu8; to_offset + len + 9];
-        let (to, from) = (sink[to_offset..].as_mut_ptr(), source[from_offset..].as_ptr());
+        let (to, from) = (sink[to_offset..].as_mut_ptr(), source[from_offset..].as_mut_ptr());
         // SAFETY: `len` bytes from either lie inside their vectors, which do not overlap.
         unsafe { kernel(to, from, len) };
         assert_eq!(sink[to_offset..to_offset + len], source[from_offset..], "length {len}");
@@ -327,7 +325,7 @@ mod tests {
     }
 
     #[test]
-    #[cfg_attr(miri, allow(unused))]
+    
     fn large_lengths() {
         let lengths: &[usize] = if cfg!(miri) {
             &[4096]

@@ -20,25 +20,35 @@ mod sealed {
 pub trait OriginBuffer: Send + 'static + sealed::Sealed {
     /// What it holds.
     type Element: Element;
-    /// The elements.
-    fn elements(&self) -> &[Self::Element];
-    /// The elements, to be written.
-    fn elements_mut(&mut self) -> &mut [Self::Element];
+    // Not a box while an operation is under way: moving a box asserts that nobody else has its
+    // address.
+    #[doc(hidden)]
+    fn into_vec(self) -> Vec<Self::Element>;
+    #[doc(hidden)]
+    fn from_vec(vec: Vec<Self::Element>) -> Self;
 }
 
-macro_rules! heap_buffers { ($($buffer:ty),*) => { $(
-    impl<E: Element> sealed::Sealed for $buffer {}
-    impl<E: Element> OriginBuffer for $buffer {
-        type Element = E;
-        fn elements(&self) -> &[E] {
-            self
-        }
-        fn elements_mut(&mut self) -> &mut [E] {
-            self
-        }
+impl<E: Element> sealed::Sealed for Vec<E> {}
+impl<E: Element> OriginBuffer for Vec<E> {
+    type Element = E;
+    fn into_vec(self) -> Vec<E> {
+        self
     }
-)* } }
-heap_buffers!(Vec<E>, Box<[E]>);
+    fn from_vec(vec: Vec<E>) -> Self {
+        vec
+    }
+}
+
+impl<E: Element> sealed::Sealed for Box<[E]> {}
+impl<E: Element> OriginBuffer for Box<[E]> {
+    type Element = E;
+    fn into_vec(self) -> Vec<E> {
+        self.into()
+    }
+    fn from_vec(vec: Vec<E>) -> Self {
+        vec.into()
+    }
+}
 
 /// An operation under way, and the buffer that it works on.
 ///
@@ -51,7 +61,7 @@ pub struct Request<'w, T: Transport, B: OriginBuffer> {
     /// `None` if the operation was complete at once.
     pending: Option<Arc<Pending>>,
     // `Some` until `wait` or drop, which end the value.
-    buffer: Option<B>,
+    buffer: Option<Vec<B::Element>>,
 }
 
 impl<'w, T: Transport, B: OriginBuffer> Request<'w, T, B> {
@@ -61,7 +71,8 @@ impl<'w, T: Transport, B: OriginBuffer> Request<'w, T, B> {
         disp: u64,
         buffer: B,
     ) -> Result<Self, RmaError> {
-        let origin = cast_slice(buffer.elements());
+        let buffer = buffer.into_vec();
+        let origin = cast_slice(&buffer);
         match window.near::<LAZY>(target, disp, origin.len())? {
             Some(span) => span.write(origin),
             None => window.put_far_cold::<LAZY>(target, disp, origin)?,
@@ -73,9 +84,10 @@ impl<'w, T: Transport, B: OriginBuffer> Request<'w, T, B> {
         window: &'w Window<T>,
         target: Rank,
         disp: u64,
-        mut buffer: B,
+        buffer: B,
     ) -> Result<Self, RmaError> {
-        let origin = cast_slice_mut(buffer.elements_mut());
+        let mut buffer = buffer.into_vec();
+        let origin = cast_slice_mut(&mut buffer);
         if let Some(span) = window.near::<LAZY>(target, disp, origin.len())? {
             span.read(origin);
             return Ok(Self { window, target, pending: None, buffer: Some(buffer) });
@@ -102,7 +114,8 @@ impl<'w, T: Transport, B: OriginBuffer> Request<'w, T, B> {
             Some(pending) => self.window.drain("a request", self.target, pending),
             None => Ok(()),
         };
-        (self.buffer.take().expect("taken here only"), result)
+        let buffer = self.buffer.take().expect("taken here only");
+        (B::from_vec(buffer), result)
     }
 
     /// As [`wait`](Self::wait) if the operation is complete; otherwise the request, after some

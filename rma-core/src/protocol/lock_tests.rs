@@ -23,7 +23,7 @@ enum Doing {
         asleep: bool,
         gave_up: bool,
     },
-    Inside,
+    /// Inside until the release is through.
     Release(Release),
 }
 
@@ -116,22 +116,14 @@ impl World {
         let Actor { doing, round, .. } = self.actors[rank as usize].clone();
         let Some(mode) = rounds.get(round).copied() else { return Ok(None) };
         let doing = match doing {
-            Doing::Start => return self.start(rank, mode, script),
-            Doing::Acquire { asleep: true, .. } => return Ok(None),
+            Doing::Start => self.start(rank, mode, script)?,
+            Doing::Acquire { asleep: true, .. } => None,
             Doing::Acquire { machine, gave_up, .. } => {
-                self.acquire(rank, mode, machine, gave_up)?
+                Some(self.acquire(rank, mode, machine, gave_up)?)
             }
-            Doing::Inside => Doing::Release(Release::new(HOME, mode, uncontended(mode, rank))),
-            Doing::Release(mut machine) => {
-                let step = machine.poll();
-                machine.handle(self.perform(step).ok_or("a release waits")?);
-                let given_back = !matches!(machine.stage, ReleaseStage::Try { .. });
-                if given_back {
-                    self.actors[rank as usize].holds = None;
-                }
-                self.unless_over(rank, machine.poll(), Doing::Release(machine))
-            }
+            Doing::Release(machine) => Some(self.release(rank, machine)?),
         };
+        let Some(doing) = doing else { return Ok(None) };
         self.actors[rank as usize].doing = doing;
         Ok(Some(self))
     }
@@ -145,24 +137,35 @@ impl World {
         Doing::Start
     }
 
-    /// Takes a node, or without one the lock if it is free, as a window does.
-    fn start(mut self, rank: u32, mode: Mode, script: &Script) -> Result<Option<Self>, String> {
+    /// Takes a node, or without one the lock if it is free, as a window does. What nobody else can
+    /// see is done together with the first access to the home.
+    fn start(
+        &mut self,
+        rank: u32,
+        mode: Mode,
+        script: &Script,
+    ) -> Result<Option<Doing>, String> {
         let mut nodes = (0..script.nodes).filter_map(|index| Node::new(rank, index));
         let node = nodes.find(|node| self.words[index(node.word(PHASE))] == phase::FREE);
-        let doing = if let Some(node) = node {
+        if let Some(node) = node {
             assert_eq!(node.word(PHASE), At { rank, word: node.phase_word() });
             self.words[index(node.word(PHASE))] = phase::WAITING;
-            let machine = Acquire::new(HOME, rank, mode, node, 0);
-            Doing::Acquire { machine, asleep: false, gave_up: false }
-        } else if let Some(new) = barge(*self.state(), mode, rank) {
-            *self.state() = new;
-            self.enter(rank, mode)?;
-            Doing::Inside
-        } else {
-            return Ok(None);
-        };
-        self.actors[rank as usize].doing = doing;
-        Ok(Some(self))
+            let mut machine = Acquire::new(HOME, rank, mode, node, 0);
+            machine.handle(self.perform(machine.poll()).ok_or("waits for itself")?);
+            return Ok(Some(self.acquire(rank, mode, machine, false)?));
+        }
+        let Some(new) = barge(*self.state(), mode, rank) else { return Ok(None) };
+        *self.state() = new;
+        self.enter(rank, mode)?;
+        Ok(Some(Doing::Release(Release::new(HOME, mode, uncontended(mode, rank)))))
+    }
+
+    fn release(&mut self, rank: u32, mut machine: Release) -> Result<Doing, String> {
+        machine.handle(self.perform(machine.poll()).ok_or("a release waits")?);
+        if !matches!(machine.stage, ReleaseStage::Try { .. }) {
+            self.actors[rank as usize].holds = None;
+        }
+        Ok(self.unless_over(rank, machine.poll(), Doing::Release(machine)))
     }
 
     fn acquire(
@@ -187,16 +190,15 @@ impl World {
                 return Err(format!("{rank} gave up and took the lock"));
             }
         }
-        let over = machine.poll() == Step::Done;
-        Ok(match machine.is_held() {
-            true if over => Doing::Inside,
-            false if over && !gave_up => return Err(format!("{rank} ended without the lock")),
-            _ => {
-                let next = machine.poll();
-                let doing = Doing::Acquire { machine, asleep: false, gave_up };
-                self.unless_over(rank, next, doing)
-            }
-        })
+        let next = machine.poll();
+        if next == Step::Done && machine.is_held() {
+            return Ok(Doing::Release(Release::new(HOME, mode, uncontended(mode, rank))));
+        }
+        if next == Step::Done && !gave_up {
+            return Err(format!("{rank} ended without the lock"));
+        }
+        let doing = Doing::Acquire { machine, asleep: false, gave_up };
+        Ok(self.unless_over(rank, next, doing))
     }
 
     /// The lock was taken: in turn, and with nobody in the way.
@@ -233,13 +235,10 @@ impl World {
         Some(self)
     }
 
-    fn fingerprint(&self) -> u128 {
-        let half = |salt: u64| {
-            let mut hasher = DefaultHasher::new();
-            (salt, self).hash(&mut hasher);
-            u128::from(hasher.finish())
-        };
-        half(1) << 64 | half(2)
+    fn fingerprint(&self) -> u64 {
+        let mut hasher = DefaultHasher::new();
+        self.hash(&mut hasher);
+        hasher.finish()
     }
 }
 
@@ -247,7 +246,7 @@ impl World {
 #[derive(Default)]
 struct Explorer {
     /// Whether a state is on the path that is being followed.
-    visited: HashMap<u128, bool>,
+    visited: HashMap<u64, bool>,
     states: usize,
     most_readers: usize,
     abandoned_behind: bool,

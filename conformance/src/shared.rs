@@ -1,0 +1,203 @@
+//! Shared windows: direct loads and stores of a neighbour's part (FEATURES A1).
+use crate::help::{neighbour, says, times, words};
+use rma_core::transport::Transport;
+use rma_core::{
+    Assert, Communicator, ErrorClass, LockKind, Op, Rank, RmaError, Universe, Window, WindowError,
+};
+
+fn shared<T: Transport>(comm: &Communicator<T>, count: usize) -> Window<T> {
+    comm.window(count, 8).allocate_shared().unwrap()
+}
+
+/// Parts of all ranks lie in one piece, in rank order, whatever their sizes. S-K1 S-K5
+pub fn contiguous<T: Transport>(universe: &Universe<T>) {
+    let node = universe.world().split_by_node(0).unwrap();
+    let sizes = [[3, 0, 5, 1], [0, 2, 0, 0], [0, 0, 0, 0], [600, 1, 1, 700]];
+    for sizes in sizes {
+        let window = shared(&node, sizes[usize::from(node.rank()) % 4]);
+        let mut next = window.shared_query(Rank(0)).unwrap().as_ptr().addr();
+        for rank in node.ranks() {
+            let view = window.shared_query(rank).unwrap();
+            assert_eq!(view.rank(), rank);
+            assert_eq!(view.size() as usize, sizes[usize::from(rank) % 4] * 8);
+            if view.size() > 0 {
+                assert_eq!(view.as_ptr().addr(), next);
+            }
+            next += view.size() as usize;
+        }
+        let mine = window.shared_query(node.rank()).unwrap();
+        assert_eq!(mine.size(), window.size());
+        for word in 0..mine.size() / 8 {
+            mine.store(word, u64::from(node.rank()) * 10 + word).unwrap();
+        }
+        window.sync();
+        node.barrier().unwrap();
+        for rank in node.ranks() {
+            let view = window.shared_query(rank).unwrap();
+            for word in 0..view.size() / 8 {
+                assert_eq!(view.load::<u64>(word), Ok(u64::from(rank) * 10 + word));
+            }
+        }
+        window.free().unwrap();
+    }
+}
+
+/// The null rank asks for the first part that is not empty. S-K3
+pub fn null_query<T: Transport>(universe: &Universe<T>) {
+    let node = universe.world().split_by_node(0).unwrap();
+    for first in node.ranks() {
+        let window = shared(&node, if node.rank() < first { 0 } else { 4 });
+        let view = window.shared_query(Rank::NULL).unwrap();
+        assert_eq!((view.rank(), view.size()), (first, 32));
+        window.free().unwrap();
+    }
+    let window = shared(&node, 0);
+    assert_eq!(window.shared_query(Rank::NULL).unwrap().size(), 0);
+    window.free().unwrap();
+}
+
+/// Stores, `sync` and a barrier: the neighbours load what was stored. S-K6 S-F8 S-M4
+pub fn direct_access<T: Transport>(universe: &Universe<T>) {
+    let node = universe.world().split_by_node(0).unwrap();
+    let window = shared(&node, 16);
+    let (right, left) = (neighbour(&node, 1), neighbour(&node, -1));
+    for round in 0..times(universe, 200) {
+        let value = |from: Rank| [round * 100 + u64::from(from); 16];
+        let theirs = window.shared_query(right).unwrap();
+        theirs.write(0, &value(node.rank())).unwrap();
+        window.sync();
+        node.barrier().unwrap();
+        window.sync();
+        let mut mine = [0; 16];
+        window.local().read(0, &mut mine).unwrap();
+        assert_eq!(mine, value(left));
+        node.barrier().unwrap();
+    }
+    window.free().unwrap();
+}
+
+/// Operations see stores, and loads see operations, under every synchronisation. S-K6 S-F2
+pub fn mixed_with_operations<T: Transport>(universe: &Universe<T>) {
+    let node = universe.world().split_by_node(0).unwrap();
+    let window = shared(&node, 4);
+    let (me, right) = (u64::from(node.rank()), neighbour(&node, 1));
+    let left = u64::from(neighbour(&node, -1));
+    window.shared_query(right).unwrap().store(0, me + 1).unwrap();
+    let epoch = window.fence(Assert::NONE).unwrap();
+    let mut got = [0u64];
+    epoch.get(node.rank(), 0, &mut got).unwrap();
+    assert_eq!(got, [left + 1]);
+    epoch.put(right, 1, &[me + 2]).unwrap();
+    epoch.end().unwrap();
+    assert_eq!(window.local().load(1), Ok(left + 2));
+
+    let epoch = window.lock_all().unwrap();
+    epoch.put(right, 2, &[me + 3]).unwrap();
+    epoch.flush(right).unwrap();
+    window.sync();
+    node.barrier().unwrap();
+    window.sync();
+    assert_eq!(window.local().load(2), Ok(left + 3));
+    epoch.unlock().unwrap();
+
+    let epoch = window.lock(right, LockKind::Exclusive).unwrap();
+    window.shared_query(right).unwrap().store(3, me + 4).unwrap();
+    let mut got = [0u64];
+    epoch.get(3, &mut got).unwrap();
+    epoch.unlock().unwrap();
+    assert_eq!(got, [me + 4]);
+    window.free().unwrap();
+}
+
+/// Atomics through a view and through an epoch are atomic towards each other. S-K9
+pub fn atomics_agree<T: Transport>(universe: &Universe<T>) {
+    let node = universe.world().split_by_node(0).unwrap();
+    let window = shared(&node, 1);
+    let view = window.shared_query(Rank(0)).unwrap();
+    let rounds = times(universe, 2_000);
+    let epoch = window.lock_all().unwrap();
+    for _ in 0..rounds {
+        view.fetch_and_op(0, Op::Sum, 1u64).unwrap();
+        epoch.fetch_and_op(Rank(0), 0, Op::Sum, 1u64).unwrap();
+        let mut seen = view.load(0).unwrap();
+        loop {
+            let found = view.compare_and_swap(0, seen, seen + 1).unwrap();
+            if found == seen {
+                break;
+            }
+            seen = found;
+        }
+    }
+    epoch.unlock().unwrap();
+    node.barrier().unwrap();
+    assert_eq!(view.load(0), Ok(3 * rounds * u64::from(node.size())));
+    window.free().unwrap();
+}
+
+/// Any window can be asked for a neighbour's part. S-K4
+pub fn other_windows_can_be_asked<T: Transport>(universe: &Universe<T>) {
+    let node = universe.world().split_by_node(0).unwrap();
+    let window = words(&node, 1 + usize::from(node.rank()));
+    let right = neighbour(&node, 1);
+    let view = window.shared_query(right).unwrap();
+    assert_eq!(view.size(), (u64::from(right) + 1) * 8);
+    view.store(u64::from(right), u64::from(node.rank()) + 7).unwrap();
+    node.barrier().unwrap();
+    let left = u64::from(neighbour(&node, -1));
+    assert_eq!(window.local().load(node.rank().into()), Ok(left + 7));
+    window.free().unwrap();
+}
+
+/// Views count in their owner's units. S-A3
+pub fn units<T: Transport>(universe: &Universe<T>) {
+    let node = universe.world().split_by_node(0).unwrap();
+    let unit = |rank: Rank| 1 << (rank.0 % 3 + 1);
+    let window = node.window(8, unit(node.rank())).allocate_shared().unwrap();
+    let right = neighbour(&node, 1);
+    let view = window.shared_query(right).unwrap();
+    assert_eq!(view.disp_unit() as usize, unit(right));
+    view.store(5, 0xabu8).unwrap();
+    node.barrier().unwrap();
+    let mut mine = vec![0u8; window.size() as usize];
+    window.local().read(0, &mut mine).unwrap();
+    let expected = |i: usize| if i == 5 * unit(node.rank()) { 0xab } else { 0 };
+    assert_eq!(mine, (0..mine.len()).map(expected).collect::<Vec<u8>>());
+    window.free().unwrap();
+}
+
+/// A view stays inside its part, although its neighbour's comes right behind.
+pub fn views_refuse<T: Transport>(universe: &Universe<T>) {
+    let node = universe.world().split_by_node(0).unwrap();
+    let window = shared(&node, 2);
+    let first = window.shared_query(Rank(0)).unwrap();
+    let error = first.write(1, &[1u64, 2]).unwrap_err();
+    let (id, target) = (window.id(), Rank(0));
+    let expected =
+        RmaError::OutOfRange { window: id, target, disp: 1, disp_unit: 8, len: 16, size: 16 };
+    assert_eq!(error, expected);
+    assert!(matches!(first.load::<u8>(u64::MAX), Err(RmaError::OutOfRange { .. })));
+    let error = window.shared_query(Rank(node.size())).err().unwrap();
+    assert_eq!(error.class(), ErrorClass::Rank);
+    node.barrier().unwrap();
+    assert_eq!(window.local().load(0), Ok(0u64));
+    window.free().unwrap();
+}
+
+/// For transports without shared memory: the errors. S-K10
+pub fn refused<T: Transport>(universe: &Universe<T>) {
+    let world = universe.world();
+    let error = world.window(4, 8).allocate_shared().err().unwrap();
+    let WindowError::NotShared(group) = &error else { panic!("{error}") };
+    assert_eq!(group, world.group());
+    assert_eq!(error.class(), ErrorClass::RmaShared);
+    says(&error, &["shared window", "split_by_node"]);
+    let window = words(world, 4);
+    for rank in world.ranks() {
+        let error = window.shared_query(rank).err().unwrap();
+        assert_eq!(error, RmaError::NotShared { window: window.id(), target: rank });
+        assert_eq!(error.class(), ErrorClass::RmaShared);
+        says(&error, &[&window.id().to_string(), &format!("rank {rank}"), "load and store"]);
+    }
+    crate::help::still_works(&window);
+    window.free().unwrap();
+}

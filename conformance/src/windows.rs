@@ -1,0 +1,272 @@
+//! Making and freeing windows (FEATURES A1).
+use crate::help::{local_words, neighbour, still_works, times, words};
+use rma_core::transport::Transport;
+use rma_core::{Assert, Communicator, LockKind, Op, Rank, RmaError, Universe};
+
+/// Sizes differ, and rank 0 has none. S-A2
+pub fn sizes_differ<T: Transport>(universe: &Universe<T>) {
+    let world = universe.world();
+    let (me, ranks) = (world.rank(), u64::from(world.size()));
+    let window = words(world, usize::from(me) * 3);
+    assert_eq!(window.size(), u64::from(me) * 24);
+    let epoch = window.fence(Assert::NONE).unwrap();
+    for target in world.ranks() {
+        for word in (0..u64::from(target) * 3).filter(|word| word % ranks == u64::from(me)) {
+            epoch.put(target, word, &[u64::from(target) * 1000 + word]).unwrap();
+        }
+        // The end itself can be named, with nothing there.
+        epoch.put::<u64>(target, u64::from(target) * 3, &[]).unwrap();
+        let error = epoch.put(target, u64::from(target) * 3, &[1u8]).unwrap_err();
+        assert!(matches!(error, RmaError::OutOfRange { size, .. }
+            if size == u64::from(target) * 24));
+    }
+    epoch.end().unwrap();
+    let expected: Vec<u64> = (0..u64::from(me) * 3).map(|i| u64::from(me) * 1000 + i).collect();
+    assert_eq!(local_words(&window), expected);
+    window.free().unwrap();
+}
+
+/// Nobody has anything; every epoch opens and closes all the same. S-A2 S-C8 S-A12
+pub fn all_empty<T: Transport>(universe: &Universe<T>) {
+    let world = universe.world();
+    let window = words(world, 0);
+    let epoch = window.fence(Assert::NONE).unwrap();
+    epoch.put::<u8>(neighbour(world, 1), 0, &[]).unwrap();
+    epoch.end().unwrap();
+    window.lock(neighbour(world, 1), LockKind::Exclusive).unwrap().unlock().unwrap();
+    let epoch = window.lock_all().unwrap();
+    epoch.flush_all().unwrap();
+    epoch.unlock().unwrap();
+    assert_eq!(window.local().read::<u8>(0, &mut []), Ok(()));
+    window.free().unwrap();
+}
+
+/// A displacement counts in the target's units. S-A3
+pub fn units_differ<T: Transport>(universe: &Universe<T>) {
+    let world = universe.world();
+    let unit = |rank: Rank| [1usize, 2, 4, 8, 24][usize::from(rank) % 5];
+    let mine = unit(world.rank());
+    let window = world.window(240 / mine, mine).allocate().unwrap();
+    assert_eq!((window.size(), window.disp_unit() as usize), (240, mine));
+    let epoch = window.lock_all().unwrap();
+    for target in world.ranks() {
+        epoch.put(target, 4 + u64::from(world.rank()), &[world.rank().0 as u8 + 1]).unwrap();
+    }
+    epoch.unlock().unwrap();
+    world.barrier().unwrap();
+    let mut bytes = [0u8; 240];
+    window.local().read(0, &mut bytes).unwrap();
+    let mut expected = [0u8; 240];
+    for rank in world.ranks() {
+        expected[(4 + usize::from(rank)) * mine] = rank.0 as u8 + 1;
+    }
+    assert_eq!(bytes, expected);
+    assert_eq!(window.local().load::<u8>(4).unwrap(), 1, "the local view counts in units too");
+    window.free().unwrap();
+}
+
+/// Everybody writes its rank of the world to everybody; ranks are those of the window's group.
+fn exchange<T: Transport>(universe: &Universe<T>, comm: &Communicator<T>) {
+    let window = words(comm, comm.size() as usize);
+    assert_eq!((window.rank(), window.ranks()), (comm.rank(), comm.size()));
+    assert_eq!(window.group(), comm.group());
+    let me = u64::from(universe.world().rank());
+    let epoch = window.lock_all().unwrap();
+    for target in comm.ranks() {
+        epoch.put(target, comm.rank().into(), &[me + 100]).unwrap();
+    }
+    epoch.unlock().unwrap();
+    comm.barrier().unwrap();
+    let expected: Vec<u64> = comm.group().members().map(|world| u64::from(world.0) + 100).collect();
+    assert_eq!(local_words(&window), expected);
+    comm.barrier().unwrap();
+    still_works(&window);
+    window.free().unwrap();
+}
+
+/// Windows of parts of the job. S-A6
+pub fn over_split<T: Transport>(universe: &Universe<T>) {
+    let me = universe.world().rank().0;
+    let part = universe.world().split(Some(me % 2), 0).unwrap().unwrap();
+    exchange(universe, &part);
+    let pair = part.split(Some(u32::from(part.rank() < Rank(2))), 0).unwrap().unwrap();
+    exchange(universe, &pair);
+    exchange(universe, universe.world());
+}
+
+/// Windows of ranks in another order. S-A6
+pub fn over_reversed<T: Transport>(universe: &Universe<T>) {
+    let world = universe.world();
+    let reversed = world.split(Some(0), -i64::from(world.rank().0)).unwrap().unwrap();
+    exchange(universe, &reversed);
+    exchange(universe, &world.dup().unwrap());
+}
+
+/// A window of this rank alone. S-A6
+pub fn over_one_rank<T: Transport>(universe: &Universe<T>) {
+    let alone = universe.world().split(Some(universe.world().rank().0), 0).unwrap().unwrap();
+    exchange(universe, &alone);
+}
+
+/// The communicator goes, the window stays. S-A7
+pub fn outlives_its_communicator<T: Transport>(universe: &Universe<T>) {
+    let world = universe.world();
+    let comm = world.split(Some(world.rank().0 % 2), -i64::from(world.rank().0)).unwrap().unwrap();
+    let (rank, group) = (comm.rank(), comm.group().clone());
+    let window = words(&comm, 4);
+    drop(comm);
+    for _ in 0..3 {
+        still_works(&window);
+    }
+    assert_eq!((window.rank(), window.group()), (rank, &group));
+    window.free().unwrap();
+}
+
+/// Windows in different epochs do not know of each other. S-A14
+pub fn several_epochs_at_once<T: Transport>(universe: &Universe<T>) {
+    let world = universe.world();
+    let (right, left) = (neighbour(world, 1), u64::from(neighbour(world, -1)));
+    let me = u64::from(world.rank());
+    let [a, b, c] = [words(world, 2), words(world, 2), words(world, 2)];
+    let fence = a.fence(Assert::NONE).unwrap();
+    let lock_all = b.lock_all().unwrap();
+    let lock = c.lock(right, LockKind::Exclusive).unwrap();
+    fence.put(right, 0, &[me]).unwrap();
+    lock_all.put(right, 0, &[me + 10]).unwrap();
+    lock.put(0, &[me + 20]).unwrap();
+    lock_all.fetch_and_op(right, 1, Op::Sum, 3u64).unwrap();
+    lock.unlock().unwrap();
+    fence.put(right, 1, &[me + 1]).unwrap();
+    let lock = c.lock(right, LockKind::Shared).unwrap();
+    lock.put(1, &[me + 21]).unwrap();
+    lock_all.unlock().unwrap();
+    fence.end().unwrap();
+    lock.unlock().unwrap();
+    world.barrier().unwrap();
+    assert_eq!(local_words(&a), [left, left + 1]);
+    assert_eq!(local_words(&b), [left + 10, 3]);
+    assert_eq!(local_words(&c), [left + 20, left + 21]);
+    world.barrier().unwrap();
+    // Freed in another order than made.
+    for window in [b, c, a] {
+        still_works(&window);
+        window.free().unwrap();
+    }
+}
+
+/// Windows come and go; no two have the same name. S-A5
+pub fn created_and_freed<T: Transport>(universe: &Universe<T>) {
+    let world = universe.world();
+    let mut names = Vec::new();
+    for round in 0..times(universe, 50) as usize {
+        let window = words(world, 1 + round % 3 * 600);
+        assert!(!names.contains(&window.id()));
+        names.push(window.id());
+        still_works(&window);
+        window.free().unwrap();
+    }
+}
+
+/// Memory is aligned for every element. S-A12
+pub fn aligned<T: Transport>(universe: &Universe<T>) {
+    for size in [1, 7, 64, 100, 4096, 5000] {
+        let window = universe.world().window(size, 1).allocate().unwrap();
+        let align = if size >= 4096 { 4096 } else { 64 };
+        assert!(window.local().as_ptr().addr().is_multiple_of(align), "{size} bytes");
+        window.free().unwrap();
+    }
+}
+
+/// Memory is zeroed, also where another window was.
+pub fn zeroed<T: Transport>(universe: &Universe<T>) {
+    for len in [8, 100, 5000, 8] {
+        let window = words(universe.world(), len);
+        assert_eq!(local_words(&window), vec![0; len]);
+        window.local().write(0, &vec![u64::MAX; len]).unwrap();
+        window.free().unwrap();
+    }
+}
+
+/// `free` waits until nobody accesses the window any more. S-A9
+pub fn free_waits<T: Transport>(universe: &Universe<T>) {
+    let world = universe.world();
+    for late in world.ranks() {
+        let window = words(world, 100);
+        if world.rank() == late {
+            for target in world.ranks() {
+                let epoch = window.lock(target, LockKind::Exclusive).unwrap();
+                epoch.put(0, &[7u64; 100]).unwrap();
+                let mut got = [0u64; 100];
+                epoch.get(0, &mut got).unwrap();
+                epoch.unlock().unwrap();
+                assert_eq!(got, [7; 100]);
+            }
+        }
+        window.free().unwrap();
+    }
+}
+
+/// What a window tells of itself.
+pub fn attributes<T: Transport>(universe: &Universe<T>) {
+    let world = universe.world();
+    let unit = 4 << (world.rank().0 % 2);
+    let window = world.window(usize::from(world.rank()), unit).allocate().unwrap();
+    assert_eq!(window.size(), u64::from(world.rank()) * unit as u64);
+    assert_eq!(window.disp_unit() as usize, unit);
+    assert_eq!((window.rank(), window.ranks()), (world.rank(), world.size()));
+    let view = window.local();
+    assert_eq!((view.size(), view.rank()), (window.size(), world.rank()));
+    assert_eq!(view.disp_unit(), window.disp_unit());
+    // The name is the same everywhere.
+    let name = window.id().to_string();
+    let names = world.allgatherv(name.as_bytes()).unwrap();
+    assert!(names.iter().all(|other| other == name.as_bytes()), "{names:?}");
+    let text = window.explain();
+    assert!(text.contains(&name) && text.contains(universe.transport().name()), "{text}");
+    window.free().unwrap();
+}
+
+/// A rank drops its window without `free`: the others may still write there, harmlessly, or are
+/// told; other windows go on.
+pub fn dropped_and_not_freed<T: Transport>(universe: &Universe<T>) {
+    let world = universe.world();
+    let (window, other) = (words(world, 8), words(world, 2));
+    if world.rank() == Rank(0) {
+        drop(window);
+        world.barrier().unwrap();
+    } else {
+        world.barrier().unwrap();
+        let epoch = window.lock_all_with(Assert::NO_CHECK).unwrap();
+        let put = epoch.put(Rank(0), 0, &[1u64; 8]).and_then(|()| epoch.flush(Rank(0)));
+        match put {
+            Ok(()) => {}
+            Err(RmaError::Freed { window: id, target }) => {
+                assert_eq!((id, target), (window.id(), Rank(0)));
+            }
+            Err(error) => panic!("{error}"),
+        }
+        epoch.put(world.rank(), 0, &[2u64]).unwrap();
+        epoch.unlock().unwrap();
+    }
+    still_works(&other);
+    other.free().unwrap();
+}
+
+/// Two windows between the same fences. S-A14
+pub fn two_in_one_fence<T: Transport>(universe: &Universe<T>) {
+    let world = universe.world();
+    let (a, b) = (words(world, 1), words(world, 1));
+    let mut in_a = a.fence(Assert::NONE).unwrap();
+    for round in 0..times(universe, 30) {
+        let in_b = b.fence(Assert::NONE).unwrap();
+        in_a.put(neighbour(world, 1), 0, &[round]).unwrap();
+        in_b.put(neighbour(world, -1), 0, &[round + 1]).unwrap();
+        in_a = in_a.next(Assert::NONE).unwrap();
+        in_b.end().unwrap();
+        assert_eq!((local_words(&a), local_words(&b)), (vec![round], vec![round + 1]));
+        world.barrier().unwrap();
+    }
+    in_a.end().unwrap();
+    a.free().unwrap();
+    b.free().unwrap();
+}

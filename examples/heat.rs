@@ -1,0 +1,269 @@
+//! Heat spreads over a square plate: a stencil with halos that neighbours put, and fences.
+//!
+//! ```text
+//! rma-run -n 4 target/release/examples/heat --size 200 --steps 5000
+//! ```
+//!
+//! The plate is cut into bands of rows, one for each rank. A point's next temperature is the mean
+//! of its four neighbours, so that each rank needs, before each step, the lowest row of the band
+//! above and the highest row of the band below. Every rank *puts* its own two outer rows where its
+//! neighbours look for them, and a fence says that all of them have arrived.
+//!
+//! There are two sets of halo rows, for even and odd steps: a fast rank then never overwrites what
+//! its neighbour still reads, and one fence a step is enough.
+//!
+//! The result is compared, bit by bit, with the same computation on one rank.
+#![allow(clippy::print_stderr)]
+
+mod common;
+
+use clap::Parser;
+use common::{Failure, print};
+use rma::{Assert, Communicator, Error, Fence, Op, Rank, Universe, Window};
+use std::fmt::Write;
+use std::ops::Range;
+use std::time::Instant;
+
+/// Temperature along the upper edge; the other edges are at 0.
+const HOT: f64 = 100.0;
+/// Steps between two looks at whether anything still changes.
+const LOOK: usize = 50;
+/// Largest picture, in characters.
+const PICTURE: (usize, usize) = (64, 24);
+/// From cold to hot.
+const SHADES: &[u8] = b" .:-=+*#%@";
+
+/// Lets heat spread over a square plate, whose upper edge is hot
+#[derive(Debug, Parser)]
+#[command(name = "heat")]
+struct Arguments {
+    /// Points along each side of the plate
+    #[arg(long, default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..=8192))]
+    size: u32,
+    /// Steps to compute at most
+    #[arg(long, default_value_t = 5000)]
+    steps: usize,
+    /// Stop when no point changes by this much in a step
+    #[arg(long, default_value_t = 1e-3)]
+    tolerance: f64,
+}
+
+fn main() -> Result<(), Failure> {
+    let universe = rma::initialize()?;
+    match common::arguments(&universe)? {
+        Some(arguments) => run(universe, &arguments),
+        None => Ok(()),
+    }
+}
+
+fn run(universe: Universe, arguments: &Arguments) -> Result<(), Failure> {
+    let world = universe.world();
+    let start = Instant::now();
+    let (band, steps) = compute(world, arguments)?;
+    let time = start.elapsed();
+    let bands = world.gatherv(band.inner(), Rank(0))?;
+    let ranks = world.size();
+    universe.finalize()?;
+
+    let Some(bands) = bands else { return Ok(()) };
+    let (width, plate) = (band.width, bands.concat());
+    let millions = (plate.len() * steps) as f64 / 1e6 / time.as_secs_f64().max(1e-9);
+    let mut text = picture(&plate, width);
+    _ = writeln!(
+        text,
+        "{width} x {width} points, {steps} steps, {ranks} ranks: {:.3} s, {millions:.0} million \
+         points/s",
+        time.as_secs_f64()
+    );
+    print(&text)?;
+
+    eprintln!("heat: computing once more, by rank 0 alone, to compare");
+    compare(&plate, steps, arguments)?;
+    print("checked against a sequential run: equal, bit by bit\n")?;
+    Ok(())
+}
+
+/// Some rows of the plate, between two rows of others.
+struct Band {
+    width: usize,
+    /// The row above, own rows, the row below.
+    now: Vec<f64>,
+    next: Vec<f64>,
+}
+
+impl Band {
+    /// `rows` of a cold plate with `width` columns.
+    fn new(width: usize, rows: &Range<usize>) -> Self {
+        let mut now = vec![0.0; (rows.len() + 2) * width];
+        if rows.start == 0 {
+            now[..width].fill(HOT);
+        }
+        Self { width, next: now.clone(), now }
+    }
+
+    fn rows(&self) -> usize {
+        self.now.len() / self.width - 2
+    }
+
+    /// Own rows.
+    fn inner(&self) -> &[f64] {
+        &self.now[self.width..self.now.len() - self.width]
+    }
+
+    /// The first and the last own row; of no rows, parts of the plate's edge.
+    fn outer_rows(&self) -> (&[f64], &[f64]) {
+        let last = self.rows() * self.width;
+        (&self.now[self.width..][..self.width], &self.now[last..][..self.width])
+    }
+
+    /// The rows above and below, to be filled.
+    fn halo(&mut self) -> (&mut [f64], &mut [f64]) {
+        let below = self.now.len() - self.width;
+        let (above, below) = self.now.split_at_mut(below);
+        (&mut above[..self.width], below)
+    }
+
+    /// Computes the next temperatures; returns the largest change.
+    fn step(&mut self) -> f64 {
+        let (width, mut change) = (self.width, 0.0f64);
+        for row in 1..=self.rows() {
+            let at = |row: usize| &self.now[row * width..][..width];
+            let (above, here, below) = (at(row - 1), at(row), at(row + 1));
+            let next = &mut self.next[row * width..][..width];
+            for column in 0..width {
+                // Beyond the left and the right edge it is cold.
+                let left = if column > 0 { here[column - 1] } else { 0.0 };
+                let right = here.get(column + 1).copied().unwrap_or(0.0);
+                next[column] = 0.25 * (above[column] + below[column] + left + right);
+                change = change.max((next[column] - here[column]).abs());
+            }
+        }
+        // The edge of the plate stays as it is, also in the other half.
+        let end = self.now.len() - width;
+        self.next[..width].copy_from_slice(&self.now[..width]);
+        self.next[end..].copy_from_slice(&self.now[end..]);
+        std::mem::swap(&mut self.now, &mut self.next);
+        change
+    }
+}
+
+/// The rows of `rank`: as equal as possible, none for ranks beyond the last row.
+fn rows(size: usize, rank: u32, ranks: u32) -> Range<usize> {
+    let cut = |rank: u32| size * rank as usize / ranks as usize;
+    cut(rank)..cut(rank + 1)
+}
+
+/// The ranks that have the rows next to those of this rank; the null rank, to which puts are
+/// no-ops, at the edges of the plate and for ranks without rows.
+fn neighbours(size: usize, world: &Communicator) -> (Rank, Rank) {
+    let mine = rows(size, world.rank().0, world.size());
+    let owner = |row: Option<usize>| {
+        let row = row.filter(|row| !mine.is_empty() && *row < size)?;
+        world.ranks().find(|rank| rows(size, rank.0, world.size()).contains(&row))
+    };
+    let above = owner(mine.start.checked_sub(1));
+    (above.unwrap_or(Rank::NULL), owner(Some(mine.end)).unwrap_or(Rank::NULL))
+}
+
+/// All steps; returns this rank's band and the number of steps.
+fn compute(world: &Communicator, arguments: &Arguments) -> Result<(Band, usize), Error> {
+    let size = arguments.size as usize;
+    let mut band = Band::new(size, &rows(size, world.rank().0, world.size()));
+    let neighbours = neighbours(size, world);
+    // For even and for odd steps: the row above, the row below.
+    let window = world.window(4 * size, size_of::<f64>()).allocate()?;
+    let mut epoch = window.fence(Assert::NO_PRECEDE)?;
+    let mut done = 0;
+    while done < arguments.steps {
+        epoch = exchange(&window, epoch, &mut band, neighbours, done % 2)?;
+        let change = band.step();
+        done += 1;
+        if done % LOOK == 0 {
+            // The largest change of all ranks is the same in every order: no rounding.
+            let change = world.allreduce(&[change], Op::Max)?[0];
+            if world.rank() == Rank(0) && done % (LOOK * 40) == 0 {
+                eprintln!("heat: step {done}, largest change {change:.6}");
+            }
+            if change < arguments.tolerance {
+                break;
+            }
+        }
+    }
+    epoch.end()?;
+    window.free()?;
+    Ok((band, done))
+}
+
+/// Puts this rank's outer rows into the halos of its neighbours, and takes what they put here.
+fn exchange<'w>(
+    window: &'w Window,
+    epoch: Fence<'w>,
+    band: &mut Band,
+    (above, below): (Rank, Rank),
+    parity: usize,
+) -> Result<Fence<'w>, Error> {
+    let width = band.width as u64;
+    let halo_above = 2 * width * parity as u64;
+    let halo_below = halo_above + width;
+    let (first, last) = band.outer_rows();
+    epoch.put(above, halo_below, first)?;
+    epoch.put(below, halo_above, last)?;
+    let epoch = epoch.next(Assert::NONE)?;
+    let (row_above, row_below) = band.halo();
+    if above != Rank::NULL {
+        window.local().read(halo_above, row_above)?;
+    }
+    if below != Rank::NULL {
+        window.local().read(halo_below, row_below)?;
+    }
+    Ok(epoch)
+}
+
+/// The same without any other rank.
+fn compute_alone(arguments: &Arguments) -> (Band, usize) {
+    let size = arguments.size as usize;
+    let mut whole = Band::new(size, &(0..size));
+    for done in 1..=arguments.steps {
+        let change = whole.step();
+        if done % LOOK == 0 && change < arguments.tolerance {
+            return (whole, done);
+        }
+    }
+    (whole, arguments.steps)
+}
+
+/// Compares every bit with a run on one rank.
+fn compare(plate: &[f64], steps: usize, arguments: &Arguments) -> Result<(), Failure> {
+    let wrong = |why: String| Err(Failure::new(format!("the result is wrong: {why}")));
+    let (alone, alone_steps) = compute_alone(arguments);
+    if alone_steps != steps {
+        return wrong(format!("{steps} steps, and {alone_steps} by one rank alone"));
+    }
+    if plate.len() != alone.inner().len() {
+        return wrong(format!("{} points, and not {}", plate.len(), alone.inner().len()));
+    }
+    let mut points = plate.iter().zip(alone.inner());
+    match points.position(|(ours, alone)| ours.to_bits() != alone.to_bits()) {
+        None => Ok(()),
+        Some(at) => {
+            let (row, column) = (at / alone.width, at % alone.width);
+            let (ours, alone) = (plate[at], alone.inner()[at]);
+            wrong(format!("row {row}, column {column} is {ours}, and {alone} by one rank alone"))
+        }
+    }
+}
+
+/// The plate in characters.
+fn picture(plate: &[f64], width: usize) -> String {
+    let (columns, lines) = (PICTURE.0.min(width), PICTURE.1.min(width));
+    let mut text = String::new();
+    for line in 0..lines {
+        for column in 0..columns {
+            let heat = plate[line * width / lines * width + column * width / columns];
+            let shade = heat / HOT * SHADES.len() as f64;
+            text.push(char::from(SHADES[(shade as usize).min(SHADES.len() - 1)]));
+        }
+        text.push('\n');
+    }
+    text
+}

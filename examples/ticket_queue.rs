@@ -6,12 +6,12 @@
 //!
 //! The queue is a ring of slots. A producer's ticket says which slot to fill next, a consumer's
 //! which one to empty; tickets are counted up for ever, and the slot is the ticket modulo the number
-//! of slots. Each slot has a *turn*, the ticket that it waits for:
+//! of slots. Each slot counts how often it was filled or emptied, which says whose turn it is:
 //!
 //! ```text
-//! turn == ticket              free: the producer with this ticket may fill it
-//! turn == ticket + 1          filled: the consumer with this ticket may empty it
-//! turn == ticket + slots      free again, one round later
+//! round = ticket / slots      how often the slot was used before
+//! turn == 2 * round           free: the producer with this ticket may fill it
+//! turn == 2 * round + 1       filled: the consumer with this ticket may empty it
 //! ```
 //!
 //! A ticket is drawn by a compare-and-swap, and only when its slot is ready, so that a ticket in
@@ -28,7 +28,7 @@ mod common;
 
 use clap::Parser;
 use common::{Failure, print};
-use rma::{Assert, Communicator, Error, LockAll, Op, Rank, RmaError, Universe, Window};
+use rma::{Communicator, LockAll, Op, Rank, RmaError, Universe, Window, WindowError};
 use std::fmt::Write;
 use std::time::Instant;
 
@@ -44,7 +44,7 @@ const SUM: u64 = 1;
 const FILL: u64 = 2;
 /// The next consumer's ticket.
 const EMPTY: u64 = 3;
-/// The first slot: its turn, and a job.
+/// The first slot: how often it was filled or emptied, and a job.
 const SLOTS: u64 = 4;
 /// Words of a slot.
 const SLOT: u64 = 2;
@@ -73,10 +73,7 @@ fn run(universe: Universe, arguments: &Arguments) -> Result<(), Failure> {
     let world = universe.world();
     let window = make_window(world, arguments)?;
     let start = Instant::now();
-    let mut worker = Worker::new(&window, arguments)?;
-    worker.work()?;
-    let Worker { epoch, tally, .. } = worker;
-    epoch.unlock()?;
+    let tally = Worker::new(&window, arguments)?.work()?;
     // Afterwards every rank's operations are complete.
     world.barrier()?;
     let time = start.elapsed();
@@ -103,19 +100,11 @@ fn run(universe: Universe, arguments: &Arguments) -> Result<(), Failure> {
     }
 }
 
-/// The window, with a queue that is empty. **Collective.**
-fn make_window(world: &Communicator, arguments: &Arguments) -> Result<Window, Error> {
+/// The window. It begins as zeros: an empty queue, no job made, none executed. **Collective.**
+fn make_window(world: &Communicator, arguments: &Arguments) -> Result<Window, WindowError> {
     let words = executions(arguments) + u64::from(arguments.jobs);
     let count = if world.rank() == HOME { words as usize } else { 0 };
-    let window = world.window(count, size_of::<u64>()).allocate()?;
-    let epoch = window.fence(Assert::NO_PRECEDE)?;
-    if world.rank() == HOME {
-        // Slots wait for the tickets of the first round.
-        let slots: Vec<u64> = (0..arguments.slots).flat_map(|slot| [slot.into(), 0]).collect();
-        epoch.put(HOME, SLOTS, &slots)?;
-    }
-    epoch.end()?;
-    Ok(window)
+    world.window(count, size_of::<u64>()).allocate()
 }
 
 /// Where the executions of job 0 are counted, those of the others behind it.
@@ -144,8 +133,8 @@ impl<'w> Worker<'w> {
         })
     }
 
-    /// Makes jobs until all are made, and executes jobs until the queue is empty.
-    fn work(&mut self) -> Result<(), RmaError> {
+    /// Makes jobs until all are made, and executes jobs until the queue is empty; returns how many.
+    fn work(mut self) -> Result<[u64; 3], RmaError> {
         loop {
             let job = self.epoch.fetch_and_op(HOME, NEXT_JOB, Op::Sum, 1u64)?;
             if job >= self.jobs {
@@ -162,7 +151,8 @@ impl<'w> Worker<'w> {
             }
         }
         while self.execute_next()? {}
-        Ok(())
+        self.epoch.unlock()?;
+        Ok(self.tally)
     }
 
     /// Puts a job into the queue; false if it is full.
@@ -172,7 +162,7 @@ impl<'w> Worker<'w> {
         self.epoch.put(HOME, slot + 1, &[job])?;
         // The job must be there before anybody is told.
         self.epoch.flush(HOME)?;
-        self.epoch.fetch_and_op(HOME, slot, Op::Replace, ticket + 1)?;
+        self.epoch.fetch_and_op(HOME, slot, Op::Sum, 1u64)?;
         Ok(true)
     }
 
@@ -182,15 +172,15 @@ impl<'w> Worker<'w> {
         let slot = self.slot(ticket);
         let mut job = [0u64];
         self.epoch.get(HOME, slot + 1, &mut job)?;
-        self.epoch.fetch_and_op(HOME, slot, Op::Replace, ticket + self.slots)?;
+        self.epoch.fetch_and_op(HOME, slot, Op::Sum, 1u64)?;
         Ok(Some(job[0]))
     }
 
-    /// Draws the next ticket of `counter` if the turn of its slot is `ahead` of it.
-    fn draw(&self, counter: u64, ahead: u64) -> Result<Option<u64>, RmaError> {
+    /// Draws the next ticket of `counter` if its slot is free (`filled` 0) or filled (1).
+    fn draw(&self, counter: u64, filled: u64) -> Result<Option<u64>, RmaError> {
         let mut ticket = self.load(counter)?;
         loop {
-            if self.load(self.slot(ticket))? == ticket + ahead {
+            if self.load(self.slot(ticket))? == ticket / self.slots * 2 + filled {
                 let drawn = self.epoch.compare_and_swap(HOME, counter, ticket, ticket + 1)?;
                 if drawn == ticket {
                     return Ok(Some(ticket));

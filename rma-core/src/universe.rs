@@ -109,9 +109,8 @@ impl<T: Transport> Process<T> {
 
     /// Answers a message from within its handler, where waiting is not possible.
     pub(crate) fn reply(&self, to: WorldRank, head: &Head, body: &[u8]) {
-        if self.outbox().is_empty()
-            && self.transport.send(to, head.as_bytes(), body) != Err(SubmitError::Again)
-        {
+        let first = self.outbox().is_empty();
+        if first && self.transport.send(to, head.as_bytes(), body) != Err(SubmitError::Again) {
             self.counters.sent.fetch_add(1, Relaxed);
             return;
         }

@@ -1,0 +1,156 @@
+//! The limit: the machine's own loads, stores, atomics and copies, on the mapping that a window's
+//! operations use.
+//!
+//! Copies are calls of opaque code and inline assembly: what the compiler cannot see into cannot
+//! be a data race in its eyes, whoever else touches the window.
+#![allow(unsafe_code)]
+
+use rma::View;
+use std::hint::black_box;
+use std::marker::PhantomData;
+use std::sync::atomic::{AtomicU32, AtomicU64};
+
+/// Whether [`Raw::write_non_temporal`] does what it says on this machine.
+pub(crate) const HAS_NON_TEMPORAL: bool = cfg!(target_arch = "x86_64");
+
+/// One rank's part of a window, without any runtime in between. Offsets are in bytes.
+pub(crate) struct Raw<'w> {
+    base: *mut u8,
+    len: usize,
+    life: PhantomData<View<'w>>,
+}
+
+unsafe extern "C" {
+    fn memcpy(to: *mut u8, from: *const u8, len: usize) -> *mut u8;
+}
+
+type Memcpy = unsafe extern "C" fn(*mut u8, *const u8, usize) -> *mut u8;
+
+impl<'w> Raw<'w> {
+    pub(crate) fn new(view: &View<'w>) -> Self {
+        Self { base: view.as_ptr(), len: view.size() as usize, life: PhantomData }
+    }
+
+    /// Address of `len` bytes at `offset`.
+    fn at(&self, offset: usize, len: usize) -> *mut u8 {
+        let end = offset.checked_add(len);
+        assert!(end.is_some_and(|end| end <= self.len), "{offset}+{len} of {} bytes", self.len);
+        // SAFETY: inside the part, as just checked; a view with bytes is mapped while its window,
+        // borrowed for `'w`, lives.
+        unsafe { self.base.add(offset) }
+    }
+
+    /// The 64-bit word at `offset`.
+    pub(crate) fn word64(&self, offset: usize) -> &'w AtomicU64 {
+        let at = self.at(offset, 8).cast::<u64>();
+        assert!(at.is_aligned(), "offset {offset} of a 64-bit word");
+        // SAFETY: mapped for `'w`, aligned, and window memory is accessed atomically or by code
+        // that the compiler cannot see into.
+        unsafe { AtomicU64::from_ptr(at) }
+    }
+
+    /// The 32-bit word at `offset`.
+    pub(crate) fn word32(&self, offset: usize) -> &'w AtomicU32 {
+        let at = self.at(offset, 4).cast::<u32>();
+        assert!(at.is_aligned(), "offset {offset} of a 32-bit word");
+        // SAFETY: as in `word64`.
+        unsafe { AtomicU32::from_ptr(at) }
+    }
+
+    /// Copies `bytes` to the part's beginning with the C library's `memcpy`.
+    #[inline]
+    pub(crate) fn write_memcpy(&self, bytes: &[u8]) {
+        let memcpy = black_box(memcpy as Memcpy);
+        let to = self.at(0, bytes.len());
+        // SAFETY: both sides are valid for the length; a private slice and window memory, which is
+        // never referenced, do not overlap.
+        unsafe { memcpy(to, bytes.as_ptr(), bytes.len()) };
+    }
+
+    /// Copies the part's beginning into `bytes` with the C library's `memcpy`.
+    #[inline]
+    pub(crate) fn read_memcpy(&self, bytes: &mut [u8]) {
+        let memcpy = black_box(memcpy as Memcpy);
+        let from = self.at(0, bytes.len());
+        // SAFETY: as in `write_memcpy`.
+        unsafe { memcpy(bytes.as_mut_ptr(), from, bytes.len()) };
+    }
+
+    /// Copies `bytes` to the part's beginning past the caches. Whole blocks of 8 KiB only.
+    pub(crate) fn write_non_temporal(&self, bytes: &[u8]) {
+        let to = self.at(0, bytes.len());
+        assert!(to.addr().is_multiple_of(64), "a part begins at a cache line");
+        // SAFETY: both sides are valid for the length and do not overlap, see `write_memcpy`; the
+        // destination is aligned, as just checked.
+        unsafe { stream(to, bytes.as_ptr(), bytes.len() / BLOCK) };
+    }
+
+    /// Copies the part's beginning into `bytes` past the caches. Whole blocks of 8 KiB only, from
+    /// the first cache line in `bytes` on.
+    pub(crate) fn read_non_temporal(&self, bytes: &mut [u8]) {
+        let skip = bytes.as_ptr().align_offset(64).min(bytes.len());
+        let bytes = &mut bytes[skip..];
+        let from = self.at(0, bytes.len());
+        // SAFETY: as in `write_non_temporal`; the slice begins at a cache line or is empty.
+        unsafe { stream(bytes.as_mut_ptr(), from, bytes.len() / BLOCK) };
+    }
+}
+
+/// What [`stream`] copies at a time: two pages, line by line in turn, so that two rows of memory
+/// are open.
+const BLOCK: usize = 8192;
+
+/// # Safety
+///
+/// `blocks` times [`BLOCK`] bytes are readable at `from` and writable at `to`, which is aligned to
+/// 64, and the two do not overlap.
+#[cfg(target_arch = "x86_64")]
+unsafe fn stream(to: *mut u8, from: *const u8, blocks: usize) {
+    if blocks == 0 {
+        return;
+    }
+    // SAFETY: caller: every access lies in the blocks, stores are aligned; `sfence` orders the
+    // stores before what follows.
+    unsafe {
+        std::arch::asm!(
+            "2:",
+            "mov {lines:e}, 64",
+            "3:",
+            "movups {a}, [{f}]",
+            "movups {b}, [{f} + 16]",
+            "movups {c}, [{f} + 32]",
+            "movups {e}, [{f} + 48]",
+            "movntps [{d}], {a}",
+            "movntps [{d} + 16], {b}",
+            "movntps [{d} + 32], {c}",
+            "movntps [{d} + 48], {e}",
+            "movups {a}, [{f} + 4096]",
+            "movups {b}, [{f} + 4112]",
+            "movups {c}, [{f} + 4128]",
+            "movups {e}, [{f} + 4144]",
+            "movntps [{d} + 4096], {a}",
+            "movntps [{d} + 4112], {b}",
+            "movntps [{d} + 4128], {c}",
+            "movntps [{d} + 4144], {e}",
+            "add {f}, 64",
+            "add {d}, 64",
+            "dec {lines:e}",
+            "jnz 3b",
+            "add {f}, 4096",
+            "add {d}, 4096",
+            "dec {n}",
+            "jnz 2b",
+            "sfence",
+            f = inout(reg) from => _, d = inout(reg) to => _, n = inout(reg) blocks => _,
+            lines = out(reg) _,
+            a = out(xmm_reg) _, b = out(xmm_reg) _, c = out(xmm_reg) _, e = out(xmm_reg) _,
+            options(nostack)
+        );
+    }
+}
+
+/// # Safety
+///
+/// As above. There is no such copy here: [`HAS_NON_TEMPORAL`] says so.
+#[cfg(not(target_arch = "x86_64"))]
+unsafe fn stream(_to: *mut u8, _from: *const u8, _blocks: usize) {}

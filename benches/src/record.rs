@@ -1,0 +1,185 @@
+//! What a benchmark found: rows, and how they are written down.
+use crate::machine::Machine;
+use serde::{Deserialize, Serialize};
+
+/// A row whose middle 80 % of batches spread wider than this share of the median is noisy.
+const NOISY_SPREAD: f64 = 0.25;
+/// So is one of a job in which the distance of the CPUs changed by this factor.
+const NOISY_HOP: f64 = 1.5;
+
+/// What the figures of a row count.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum Unit {
+    /// Nanoseconds per operation.
+    #[serde(rename = "ns")]
+    Nanoseconds,
+    /// Operations per second.
+    #[serde(rename = "1/s")]
+    PerSecond,
+    /// How many times as much.
+    #[serde(rename = "x")]
+    Times,
+}
+
+/// Quantiles of many batches.
+#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
+pub(crate) struct Summary {
+    pub(crate) median: f64,
+    pub(crate) p10: f64,
+    pub(crate) p90: f64,
+    pub(crate) min: f64,
+    pub(crate) max: f64,
+    /// How many figures these are the quantiles of.
+    pub(crate) batches: u64,
+    /// Operations behind each figure.
+    pub(crate) operations: u64,
+}
+
+impl Summary {
+    pub(crate) fn of(values: &[f64], operations: u64) -> Self {
+        let mut sorted = values.to_vec();
+        sorted.sort_by(f64::total_cmp);
+        let quantile = |q: f64| {
+            let index = (sorted.len().saturating_sub(1) as f64 * q).round() as usize;
+            sorted.get(index).copied().unwrap_or(f64::NAN)
+        };
+        Self {
+            median: quantile(0.5),
+            p10: quantile(0.1),
+            p90: quantile(0.9),
+            min: quantile(0.0),
+            max: quantile(1.0),
+            batches: sorted.len() as u64,
+            operations,
+        }
+    }
+
+    fn spread(&self) -> f64 {
+        (self.p90 - self.p10) / self.median
+    }
+
+    fn is_sane(&self) -> bool {
+        let values = [self.min, self.p10, self.median, self.p90, self.max];
+        values.iter().all(|value| value.is_finite() && *value > 0.0) && values.is_sorted()
+    }
+}
+
+/// What the machine needs for the same, measured in turn with it.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) struct Limit {
+    pub(crate) name: String,
+    pub(crate) summary: Summary,
+    /// Ours in times of this.
+    pub(crate) ratio: f64,
+}
+
+/// One figure.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) struct Row {
+    pub(crate) benchmark: String,
+    pub(crate) name: String,
+    pub(crate) ranks: u32,
+    /// Bytes of an operation, where that says something.
+    pub(crate) bytes: Option<u64>,
+    pub(crate) unit: Unit,
+    pub(crate) ours: Summary,
+    pub(crate) limits: Vec<Limit>,
+    /// What the ratio to the first limit is meant to be at most.
+    pub(crate) goal: Option<f64>,
+    /// Round trip of a cache line between the two ranks, before and after, if there are two.
+    pub(crate) hop_ns: Option<[f64; 2]>,
+    /// Whether every rank is bound to a CPU of its own.
+    pub(crate) pinned: bool,
+    pub(crate) noisy: bool,
+}
+
+impl Row {
+    /// Notes what is known after all rows of the job.
+    pub(crate) fn finish(&mut self, hop_ns: Option<[f64; 2]>) {
+        self.hop_ns = hop_ns;
+        let summaries = self.limits.iter().map(|limit| &limit.summary).chain([&self.ours]);
+        let wide = summaries.into_iter().any(|summary| summary.spread() > NOISY_SPREAD);
+        let moved = hop_ns.is_some_and(|[a, b]| a.max(b) / a.min(b) > NOISY_HOP);
+        self.noisy = wide || moved;
+    }
+
+    /// What is wrong with the row, whatever the machine.
+    pub(crate) fn complaint(&self) -> Option<String> {
+        let sane = self.limits.iter().all(|limit| {
+            limit.summary.is_sane() && limit.ratio.is_finite() && limit.ratio > 0.0
+        });
+        if sane && self.ours.is_sane() {
+            return None;
+        }
+        Some(format!("{} {}: a figure is not finite and positive", self.benchmark, self.name))
+    }
+}
+
+/// A line of a JSON file: a row, and where it comes from.
+#[derive(Debug, Serialize)]
+pub(crate) struct Record<'a> {
+    #[serde(flatten)]
+    pub(crate) row: &'a Row,
+    #[serde(flatten)]
+    pub(crate) machine: &'a Machine,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn row(values: &[f64]) -> Row {
+        Row {
+            benchmark: "b".into(),
+            name: "n".into(),
+            ranks: 2,
+            bytes: None,
+            unit: Unit::Nanoseconds,
+            ours: Summary::of(values, 1),
+            limits: Vec::new(),
+            goal: None,
+            hop_ns: None,
+            pinned: true,
+            noisy: false,
+        }
+    }
+
+    #[test]
+    fn quantiles_are_of_the_sorted_values() {
+        let values: Vec<f64> = (0..=10).rev().map(f64::from).collect();
+        let Summary { median, p10, p90, min, max, batches, .. } = Summary::of(&values, 1);
+        assert_eq!((median, p10, p90, min, max, batches), (5.0, 1.0, 9.0, 0.0, 10.0, 11));
+    }
+
+    #[test]
+    fn figures_that_cannot_be_are_found() {
+        assert_eq!(row(&[1.0, 2.0]).complaint(), None);
+        for wrong in [&[][..], &[0.0], &[-1.0], &[f64::NAN], &[f64::INFINITY]] {
+            assert!(row(wrong).complaint().is_some(), "{wrong:?}");
+        }
+        let mut without_ratio = row(&[1.0]);
+        let summary = without_ratio.ours;
+        without_ratio.limits.push(Limit { name: "l".into(), summary, ratio: f64::NAN });
+        assert!(without_ratio.complaint().is_some());
+    }
+
+    #[test]
+    fn spread_and_a_moved_cpu_are_noise() {
+        let noisy = |values: &[f64], hop| {
+            let mut row = row(values);
+            row.finish(hop);
+            row.noisy
+        };
+        assert!(!noisy(&[10.0, 10.0, 11.0], Some([200.0, 210.0])));
+        assert!(noisy(&[10.0, 10.0, 14.0], None));
+        assert!(noisy(&[10.0, 10.0, 11.0], Some([200.0, 600.0])));
+    }
+
+    #[test]
+    fn rows_survive_the_way_from_a_rank() {
+        let text = serde_json::to_string(&row(&[1.5])).unwrap();
+        let back: Row = serde_json::from_str(&text).unwrap();
+        assert_eq!(back.ours.median, 1.5);
+        assert!(text.contains(r#""unit":"ns""#), "{text}");
+    }
+}

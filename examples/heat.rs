@@ -13,7 +13,6 @@
 //! its neighbour still reads, and one fence a step is enough.
 //!
 //! The result is compared, bit by bit, with the same computation on one rank.
-#![allow(clippy::print_stderr)]
 
 mod common;
 
@@ -22,7 +21,7 @@ use common::{Failure, print};
 use rma::{Assert, Communicator, Error, Fence, Op, Rank, Universe, Window};
 use std::fmt::Write;
 use std::ops::Range;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// Temperature along the upper edge; the other edges are at 0.
 const HOT: f64 = 100.0;
@@ -36,7 +35,7 @@ const SHADES: &[u8] = b" .:-=+*#%@";
 /// Lets heat spread over a square plate, whose upper edge is hot
 #[derive(Debug, Parser)]
 #[command(name = "heat")]
-struct Arguments {
+pub(crate) struct Arguments {
     /// Points along each side of the plate
     #[arg(long, default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..=8192))]
     size: u32,
@@ -50,37 +49,42 @@ struct Arguments {
 
 fn main() -> Result<(), Failure> {
     let universe = rma::initialize()?;
-    match common::arguments(&universe)? {
-        Some(arguments) => run(universe, &arguments),
-        None => Ok(()),
-    }
+    let Some(arguments) = common::arguments(&universe)? else { return Ok(()) };
+    let ranks = universe.world().size();
+    // The others have nothing more to do.
+    let Some(plate) = solve(universe, &arguments)? else { return Ok(()) };
+
+    let (size, steps, seconds) = (arguments.size, plate.steps, plate.time.as_secs_f64());
+    let speed = (plate.points.len() * steps) as f64 / 1e6 / seconds.max(1e-9);
+    let mut text = picture(&plate.points, size as usize);
+    _ = writeln!(
+        text,
+        "{size} x {size} points, {steps} steps, {ranks} ranks: {seconds:.3} s, {speed:.0} million \
+         points/s"
+    );
+    print(&text)?;
+
+    eprintln!("heat: computing once more, by rank 0 alone, to compare");
+    compare(&plate, &arguments)?;
+    Ok(print("checked against a sequential run: equal, bit by bit\n")?)
 }
 
-fn run(universe: Universe, arguments: &Arguments) -> Result<(), Failure> {
+/// What rank 0 has in the end.
+pub(crate) struct Plate {
+    points: Vec<f64>,
+    pub(crate) steps: usize,
+    time: Duration,
+}
+
+/// Computes all steps on all ranks; rank 0 gets the result.
+pub(crate) fn solve(universe: Universe, arguments: &Arguments) -> Result<Option<Plate>, Failure> {
     let world = universe.world();
     let start = Instant::now();
     let (band, steps) = compute(world, arguments)?;
     let time = start.elapsed();
     let bands = world.gatherv(band.inner(), Rank(0))?;
-    let ranks = world.size();
     universe.finalize()?;
-
-    let Some(bands) = bands else { return Ok(()) };
-    let (width, plate) = (band.width, bands.concat());
-    let millions = (plate.len() * steps) as f64 / 1e6 / time.as_secs_f64().max(1e-9);
-    let mut text = picture(&plate, width);
-    _ = writeln!(
-        text,
-        "{width} x {width} points, {steps} steps, {ranks} ranks: {:.3} s, {millions:.0} million \
-         points/s",
-        time.as_secs_f64()
-    );
-    print(&text)?;
-
-    eprintln!("heat: computing once more, by rank 0 alone, to compare");
-    compare(&plate, steps, arguments)?;
-    print("checked against a sequential run: equal, bit by bit\n")?;
-    Ok(())
+    Ok(bands.map(|bands| Plate { points: bands.concat(), steps, time }))
 }
 
 /// Some rows of the plate, between two rows of others.
@@ -233,22 +237,25 @@ fn compute_alone(arguments: &Arguments) -> (Band, usize) {
 }
 
 /// Compares every bit with a run on one rank.
-fn compare(plate: &[f64], steps: usize, arguments: &Arguments) -> Result<(), Failure> {
+pub(crate) fn compare(plate: &Plate, arguments: &Arguments) -> Result<(), Failure> {
     let wrong = |why: String| Err(Failure::new(format!("the result is wrong: {why}")));
-    let (alone, alone_steps) = compute_alone(arguments);
-    if alone_steps != steps {
-        return wrong(format!("{steps} steps, and {alone_steps} by one rank alone"));
+    let (alone, steps) = compute_alone(arguments);
+    if plate.steps != steps {
+        return wrong(format!("{} steps, and {steps} by one rank alone", plate.steps));
     }
-    if plate.len() != alone.inner().len() {
-        return wrong(format!("{} points, and not {}", plate.len(), alone.inner().len()));
+    let (points, expected) = (&plate.points, alone.inner());
+    if points.len() != expected.len() {
+        return wrong(format!("{} points, and not {}", points.len(), expected.len()));
     }
-    let mut points = plate.iter().zip(alone.inner());
-    match points.position(|(ours, alone)| ours.to_bits() != alone.to_bits()) {
+    let mut pairs = points.iter().zip(expected);
+    match pairs.position(|(point, expected)| point.to_bits() != expected.to_bits()) {
         None => Ok(()),
         Some(at) => {
             let (row, column) = (at / alone.width, at % alone.width);
-            let (ours, alone) = (plate[at], alone.inner()[at]);
-            wrong(format!("row {row}, column {column} is {ours}, and {alone} by one rank alone"))
+            let (point, expected) = (points[at], expected[at]);
+            wrong(format!(
+                "row {row}, column {column} is {point}, and {expected} by one rank alone"
+            ))
         }
     }
 }

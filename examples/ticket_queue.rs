@@ -1,12 +1,13 @@
 //! A queue of jobs that all ranks fill and empty, in a window of rank 0, by atomics alone.
 //!
 //! ```text
-//! rma-run -n 4 target/release/examples/ticket_queue --jobs 100000
+//! rma-run -n 4 target/release/examples/ticket_queue --jobs 5000
 //! ```
 //!
 //! The queue is a ring of slots. A producer's ticket says which slot to fill next, a consumer's
-//! which one to empty; tickets are counted up for ever, and the slot is the ticket modulo the number
-//! of slots. Each slot counts how often it was filled or emptied, which says whose turn it is:
+//! which one to empty; tickets are counted up for ever, and the slot is the ticket modulo the
+//! number of slots. Each slot counts how often it was filled or emptied, which says whose turn it
+//! is:
 //!
 //! ```text
 //! round = ticket / slots      how often the slot was used before
@@ -16,21 +17,21 @@
 //!
 //! A ticket is drawn by a compare-and-swap, and only when its slot is ready, so that a ticket in
 //! hand never has to wait. And nobody waits for the queue either: who finds it full executes a job
-//! of it instead, who finds it empty makes a job. A rank leaves when there is no job left to
-//! make and none in the queue; if another rank adds one later, that rank will empty the queue after it.
-//! So nothing spins, and a rank that is stopped for a while holds nobody up.
+//! of it instead, who finds it empty makes a job. A rank leaves when there is no job left to make
+//! and none in the queue; if another rank adds one later, that rank empties the queue after it. So
+//! nothing spins, and a rank that is stopped for a while holds nobody up.
 //!
-//! Each execution is also counted at the job's own place, which tells whether every job was executed
-//! exactly once.
-#![allow(clippy::print_stderr)]
+//! Each execution is also counted at the job's own place, which tells whether every job was
+//! executed exactly once.
 
 mod common;
 
+use bytemuck::{Pod, Zeroable};
 use clap::Parser;
 use common::{Failure, print};
 use rma::{Communicator, LockAll, Op, Rank, RmaError, Universe, Window, WindowError};
 use std::fmt::Write;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// Who holds the queue.
 const HOME: Rank = Rank(0);
@@ -44,18 +45,21 @@ const SUM: u64 = 1;
 const FILL: u64 = 2;
 /// The next consumer's ticket.
 const EMPTY: u64 = 3;
-/// The first slot: how often it was filled or emptied, and a job.
+/// The first slot: how often it was filled or emptied, a job, and who made it.
 const SLOTS: u64 = 4;
 /// Words of a slot.
-const SLOT: u64 = 2;
+const SLOT: u64 = 3;
 
 /// Makes jobs and executes them, by all ranks together, through one queue
 #[derive(Debug, Parser)]
 #[command(name = "ticket_queue")]
-struct Arguments {
+pub(crate) struct Arguments {
     /// Jobs to make and to execute
-    #[arg(long, default_value_t = 20_000, value_parser = clap::value_parser!(u32).range(..=1 << 27))]
+    #[arg(long, default_value_t = 2000, value_parser = clap::value_parser!(u32).range(..=200_000))]
     jobs: u32,
+    /// How much work a job is, in numbers to look at
+    #[arg(long, default_value_t = 1000, value_parser = clap::value_parser!(u32).range(..=1000))]
+    work: u32,
     /// Jobs that the queue holds
     #[arg(long, default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..=1 << 20))]
     slots: u32,
@@ -63,41 +67,55 @@ struct Arguments {
 
 fn main() -> Result<(), Failure> {
     let universe = rma::initialize()?;
-    match common::arguments(&universe)? {
-        Some(arguments) => run(universe, &arguments),
-        None => Ok(()),
+    let Some(arguments) = common::arguments(&universe)? else { return Ok(()) };
+    // The others have nothing more to do.
+    let Some(outcome) = work_off(universe, &arguments)? else { return Ok(()) };
+
+    let mut text = String::new();
+    for (rank, tally) in outcome.tallies.iter().enumerate() {
+        let Tally { made, executed, of_others, unqueued } = tally;
+        _ = writeln!(
+            text,
+            "rank {rank} made {made} jobs and executed {executed}: {of_others} that others made, \
+             {unqueued} without the queue"
+        );
+    }
+    let (jobs, slots, seconds) = (arguments.jobs, arguments.slots, outcome.time.as_secs_f64());
+    _ = writeln!(text, "{jobs} jobs through {slots} slots in {seconds:.3} s");
+    print(&text)?;
+    match outcome.problem {
+        Some(problem) => Err(Failure::new(format!("the result is wrong: {problem}"))),
+        None => Ok(print("checked: every job was executed exactly once, and the sum is right\n")?),
     }
 }
 
-fn run(universe: Universe, arguments: &Arguments) -> Result<(), Failure> {
+/// What rank 0 has in the end.
+pub(crate) struct Outcome {
+    /// What each rank did.
+    tallies: Vec<Tally>,
+    time: Duration,
+    /// What is wrong, if anything.
+    pub(crate) problem: Option<String>,
+}
+
+/// Makes and executes all jobs on all ranks; rank 0 gets the outcome.
+pub(crate) fn work_off(
+    universe: Universe,
+    arguments: &Arguments,
+) -> Result<Option<Outcome>, Failure> {
     let world = universe.world();
     let window = make_window(world, arguments)?;
+    world.barrier()?;
     let start = Instant::now();
     let tally = Worker::new(&window, arguments)?.work()?;
     // Afterwards every rank's operations are complete.
     world.barrier()?;
     let time = start.elapsed();
-    let tallies = world.gather(&tally, HOME)?;
-
+    let tallies = world.gather(&[tally], HOME)?;
     let problem = if world.rank() == HOME { verify(&window, arguments)? } else { None };
     window.free()?;
     universe.finalize()?;
-    let Some(tallies) = tallies else { return Ok(()) };
-    let mut text = String::new();
-    for (rank, [made, executed, direct]) in tallies.as_chunks::<3>().0.iter().enumerate() {
-        _ = writeln!(
-            text,
-            "rank {rank} made {made} jobs and executed {executed}, {direct} of \
-             them without the queue"
-        );
-    }
-    let (jobs, seconds) = (arguments.jobs, time.as_secs_f64());
-    _ = writeln!(text, "{jobs} jobs through {} slots in {seconds:.3} s", arguments.slots);
-    print(&text)?;
-    match problem {
-        Some(problem) => Err(Failure::new(format!("the result is wrong: {problem}"))),
-        None => Ok(print("checked: every job was executed exactly once, and the sum is right\n")?),
-    }
+    Ok(tallies.map(|tallies| Outcome { tallies, time, problem }))
 }
 
 /// The window. It begins as zeros: an empty queue, no job made, none executed. **Collective.**
@@ -112,39 +130,63 @@ fn executions(arguments: &Arguments) -> u64 {
     SLOTS + SLOT * u64::from(arguments.slots)
 }
 
+/// What a rank did, in jobs.
+#[derive(Debug, Clone, Copy, Default, Pod, Zeroable)]
+#[repr(C)]
+struct Tally {
+    made: u64,
+    executed: u64,
+    /// Of those executed, made by other ranks.
+    of_others: u64,
+    /// Of those executed, never in the queue, because it was full.
+    unqueued: u64,
+}
+
+/// A job, as it is in a slot.
+#[derive(Debug, Clone, Copy, Pod, Zeroable)]
+#[repr(C)]
+struct Job {
+    number: u64,
+    maker: u64,
+}
+
 /// One rank at work.
 struct Worker<'w> {
     epoch: LockAll<'w>,
+    rank: Rank,
     jobs: u64,
+    work: u64,
     slots: u64,
     executions: u64,
-    /// Jobs made, executed, and executed without the queue.
-    tally: [u64; 3],
+    tally: Tally,
 }
 
 impl<'w> Worker<'w> {
     fn new(window: &'w Window, arguments: &Arguments) -> Result<Self, RmaError> {
         Ok(Self {
             epoch: window.lock_all()?,
+            rank: window.rank(),
             jobs: arguments.jobs.into(),
+            work: arguments.work.into(),
             slots: arguments.slots.into(),
             executions: executions(arguments),
-            tally: [0; 3],
+            tally: Tally::default(),
         })
     }
 
     /// Makes jobs until all are made, and executes jobs until the queue is empty; returns how many.
-    fn work(mut self) -> Result<[u64; 3], RmaError> {
+    fn work(mut self) -> Result<Tally, RmaError> {
         loop {
-            let job = self.epoch.fetch_and_op(HOME, NEXT_JOB, Op::Sum, 1u64)?;
-            if job >= self.jobs {
+            let number = self.epoch.fetch_and_op(HOME, NEXT_JOB, Op::Sum, 1u64)?;
+            if number >= self.jobs {
                 break;
             }
-            self.tally[0] += 1;
+            self.tally.made += 1;
+            let job = Job { number, maker: self.rank.into() };
             while !self.push(job)? {
                 if !self.execute_next()? {
                     // Full, and yet nothing is ready: other ranks are just at it.
-                    self.tally[2] += 1;
+                    self.tally.unqueued += 1;
                     self.execute(job)?;
                     break;
                 }
@@ -156,7 +198,7 @@ impl<'w> Worker<'w> {
     }
 
     /// Puts a job into the queue; false if it is full.
-    fn push(&self, job: u64) -> Result<bool, RmaError> {
+    fn push(&self, job: Job) -> Result<bool, RmaError> {
         let Some(ticket) = self.draw(FILL, 0)? else { return Ok(false) };
         let slot = self.slot(ticket);
         self.epoch.put(HOME, slot + 1, &[job])?;
@@ -167,10 +209,10 @@ impl<'w> Worker<'w> {
     }
 
     /// Takes a job out of the queue; `None` if it is empty.
-    fn pop(&self) -> Result<Option<u64>, RmaError> {
+    fn pop(&self) -> Result<Option<Job>, RmaError> {
         let Some(ticket) = self.draw(EMPTY, 1)? else { return Ok(None) };
         let slot = self.slot(ticket);
-        let mut job = [0u64];
+        let mut job = [Job::zeroed()];
         self.epoch.get(HOME, slot + 1, &mut job)?;
         self.epoch.fetch_and_op(HOME, slot, Op::Sum, 1u64)?;
         Ok(Some(job[0]))
@@ -214,18 +256,20 @@ impl<'w> Worker<'w> {
         }
     }
 
-    fn execute(&mut self, job: u64) -> Result<(), RmaError> {
-        self.tally[1] += 1;
-        self.epoch.fetch_and_op(HOME, SUM, Op::Sum, result(job))?;
-        self.epoch.fetch_and_op(HOME, self.executions + job, Op::Sum, 1u64)?;
+    fn execute(&mut self, job: Job) -> Result<(), RmaError> {
+        self.tally.executed += 1;
+        self.tally.of_others += u64::from(job.maker != u64::from(self.rank));
+        self.epoch.fetch_and_op(HOME, SUM, Op::Sum, result(job.number, self.work))?;
+        self.epoch.fetch_and_op(HOME, self.executions + job.number, Op::Sum, 1u64)?;
         Ok(())
     }
 }
 
-/// What a job computes: how many steps it takes from `job + 1` to 1 (Collatz).
-fn result(job: u64) -> u64 {
-    let next = |n: &u64| (*n != 1).then(|| if n % 2 == 0 { n / 2 } else { 3 * n + 1 });
-    std::iter::successors(Some(job + 1), next).count() as u64 - 1
+/// What a job computes: how many steps it takes from each of its numbers to 1 (Collatz), together.
+fn result(job: u64, work: u64) -> u64 {
+    let next = |n: &u64| (*n != 1).then(|| if n.is_multiple_of(2) { n / 2 } else { 3 * n + 1 });
+    let steps = |n| std::iter::successors(Some(n), next).count() as u64 - 1;
+    (job * work + 1..=job * work + work).map(steps).sum()
 }
 
 /// What is wrong, if anything; at rank 0, when everything is complete.
@@ -238,7 +282,8 @@ fn verify(window: &Window, arguments: &Arguments) -> Result<Option<String>, RmaE
         return Ok(Some(problem));
     }
     let sum: u64 = window.local().load(SUM)?;
-    let expected: u64 = (0..u64::from(arguments.jobs)).map(result).sum();
+    let expected: u64 =
+        (0..arguments.jobs.into()).map(|job| result(job, arguments.work.into())).sum();
     let problem = format!("the results sum up to {sum} and not to {expected}");
     Ok((sum != expected).then_some(problem))
 }

@@ -11,7 +11,6 @@
 //!    receives, sorts or answers anything.
 //! 3. Each rank reads its own part of the table, and rank 0 prints what was most frequent.
 //! 4. Rank 0 counts everything once more, alone, and compares every word.
-#![allow(clippy::print_stderr)]
 
 #[path = "wordcount/check.rs"]
 mod check;

@@ -105,9 +105,10 @@ impl Row {
 
     /// What is wrong with the row, whatever the machine.
     pub(crate) fn complaint(&self) -> Option<String> {
-        let sane = self.limits.iter().all(|limit| {
-            limit.summary.is_sane() && limit.ratio.is_finite() && limit.ratio > 0.0
-        });
+        let sane = self
+            .limits
+            .iter()
+            .all(|limit| limit.summary.is_sane() && limit.ratio.is_finite() && limit.ratio > 0.0);
         if sane && self.ours.is_sane() {
             return None;
         }

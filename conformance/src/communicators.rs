@@ -128,8 +128,7 @@ pub fn split_by_node<T: Transport>(universe: &Universe<T>) {
 pub fn split_by_node_reversed<T: Transport>(universe: &Universe<T>) {
     let me = universe.world().rank().0;
     let node = universe.world().split_by_node(-i64::from(me)).unwrap();
-    let expected: Vec<u32> =
-        if near(universe) { all(universe).rev().collect() } else { vec![me] };
+    let expected: Vec<u32> = if near(universe) { all(universe).rev().collect() } else { vec![me] };
     expect_members(universe, &node, &expected);
 }
 

@@ -51,12 +51,7 @@ pub trait Harness {
     /// As [`run`](Self::run), of a job in which `victim` panics with a message that contains
     /// [`failure::ON_PURPOSE`]. Panics unless that is what the job reports, and unless every other
     /// rank that was left to itself came to the end of `body`.
-    fn run_failing(
-        name: &str,
-        ranks: u32,
-        victim: u32,
-        body: &(dyn Fn(Universe<Self::T>) + Sync),
-    );
+    fn run_failing(name: &str, ranks: u32, victim: u32, body: &(dyn Fn(Universe<Self::T>) + Sync));
 
     /// What this transport cannot do.
     fn exceptions() -> Vec<Exception<Self::T>> {

@@ -88,6 +88,7 @@ pub fn self_target<T: Transport>(universe: &Universe<T>) {
     let window = words(world, 8);
     let epoch = window.lock(world.rank(), LockKind::Exclusive).unwrap();
     epoch.put(2, &[1u64, 2, 3]).unwrap();
+    epoch.flush().unwrap();
     let mut got = [0u64; 3];
     epoch.get(3, &mut got).unwrap();
     assert_eq!(got, [2, 3, 0]);
@@ -193,7 +194,13 @@ pub fn put_against_get<T: Transport>(universe: &Universe<T>) {
 /// Many operations are outstanding at once. S-G2
 pub fn many_outstanding<T: Transport>(universe: &Universe<T>) {
     let world = universe.world();
-    let count = if cfg!(miri) { 10 } else if near(universe) { 5_000 } else { 300 };
+    let count = if cfg!(miri) {
+        10
+    } else if near(universe) {
+        5_000
+    } else {
+        300
+    };
     let window = words(world, count * world.size() as usize);
     let first = u64::from(world.rank()) * count as u64;
     let epoch = window.lock_all().unwrap();
@@ -278,7 +285,10 @@ pub fn flush_orders<T: Transport>(universe: &Universe<T>) {
         epoch.flush(right).unwrap();
         let mut got = [0; 40];
         epoch.get(right, 0, &mut got).unwrap();
-        assert_eq!((got[..20].to_vec(), got[20..].to_vec()), (vec![round - 1; 20], vec![round; 20]));
+        assert_eq!(
+            (got[..20].to_vec(), got[20..].to_vec()),
+            (vec![round - 1; 20], vec![round; 20])
+        );
     }
     epoch.unlock().unwrap();
     window.free().unwrap();

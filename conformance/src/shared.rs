@@ -119,7 +119,7 @@ pub fn atomics_agree<T: Transport>(universe: &Universe<T>) {
     for _ in 0..rounds {
         view.fetch_and_op(0, Op::Sum, 1u64).unwrap();
         epoch.fetch_and_op(Rank(0), 0, Op::Sum, 1u64).unwrap();
-        let mut seen = view.load(0).unwrap();
+        let mut seen: u64 = view.load(0).unwrap();
         loop {
             let found = view.compare_and_swap(0, seen, seen + 1).unwrap();
             if found == seen {

@@ -113,6 +113,7 @@ macro_rules! suite {
             $crate::failing! { $harness;
                 in_a_barrier(4), in_a_lock(3), in_a_fence(4), in_a_collective(5),
                 holding_a_lock(3), in_an_allocation(3),
+                in_operations(3),
             }
 
             #[test]

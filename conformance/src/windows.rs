@@ -196,6 +196,7 @@ pub fn free_waits<T: Transport>(universe: &Universe<T>) {
             for target in world.ranks() {
                 let epoch = window.lock(target, LockKind::Exclusive).unwrap();
                 epoch.put(0, &[7u64; 100]).unwrap();
+                epoch.flush().unwrap();
                 let mut got = [0u64; 100];
                 epoch.get(0, &mut got).unwrap();
                 epoch.unlock().unwrap();

@@ -59,10 +59,10 @@ impl Report<'_> {
         )?;
         let (unreadable, not_utf8) = (sum(|share| share.unreadable), sum(|share| share.not_utf8));
         if unreadable > 0 {
-            writeln!(text, "{unreadable} files could not be read and are not counted")?;
+            writeln!(text, "files that could not be read, and are not counted: {unreadable}")?;
         }
         if not_utf8 > 0 {
-            writeln!(text, "{not_utf8} files are not UTF-8; what can be read of them is counted")?;
+            writeln!(text, "files that are not UTF-8, counted as far as they are: {not_utf8}")?;
         }
         for (rank, share) in self.shares.iter().enumerate() {
             let (files, words) = (grouped(share.files), grouped(share.words));
@@ -71,7 +71,7 @@ impl Report<'_> {
         let Size { buckets, heap } = self.size;
         writeln!(
             text,
-            "hash table at each: {} buckets and a heap of {} bytes, grown {} times",
+            "hash table: {} buckets and a heap of {} bytes at each rank; grown {} times",
             grouped(buckets),
             grouped(heap.saturating_mul(8)),
             self.grown

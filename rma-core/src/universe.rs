@@ -99,8 +99,10 @@ impl<T: Transport> Process<T> {
         self.wait_until(wait, || match self.transport.send(to, head.as_bytes(), body) {
             Ok(()) => Some(Ok(())),
             Err(SubmitError::Again) => None,
+            // It may also have left in order.
             Err(SubmitError::PeerFailed(peer)) => {
-                Some(Err(WaitError { what: wait.what, cause: Cause::PeerFailed(peer) }))
+                let cause = self.trouble(wait).unwrap_or(Cause::PeerFailed(peer));
+                Some(Err(WaitError { what: wait.what, cause }))
             }
         })??;
         self.counters.sent.fetch_add(1, Relaxed);

@@ -22,6 +22,11 @@ fn distance(round: u32) -> i64 {
     1 << round
 }
 
+/// Whether a flag tells of barrier `count`. Wrapping: it is one ahead at most.
+fn has_arrived(flag: u32, count: u32) -> bool {
+    flag.wrapping_sub(count) < u32::MAX / 2
+}
+
 /// Whether all ranks of a communicator share memory, and there are several.
 pub(crate) fn all_near<T: Transport>(comm: &Inner<T>) -> bool {
     let transport = &comm.process.transport;
@@ -65,8 +70,8 @@ pub(crate) fn wait<'a, T: Transport>(
         comm.process.transport.ring(comm.world_rank(after));
         let flag = mine.flag(round);
         let wait = comm.wait_for("a barrier", before);
-        // pairs with the Release store above, in `before`. Wrapping: it is one ahead at most.
-        let arrived = || (flag.load(Acquire).wrapping_sub(count) < u32::MAX / 2).then_some(());
+        // pairs with the Release store above, in `before`.
+        let arrived = || has_arrived(flag.load(Acquire), count).then_some(());
         comm.process.wait_until(wait, arrived)?;
     }
     Ok(())
@@ -119,3 +124,7 @@ impl<T: Transport> NearBarrier<T> {
         )
     }
 }
+
+#[cfg(all(test, loom))]
+#[path = "near_loom_tests.rs"]
+mod loom_tests;

@@ -74,7 +74,8 @@ impl<T: Transport> Process<T> {
         }
     }
 
-    fn trouble(&self, wait: Wait) -> Option<Cause> {
+    /// Why `wait` cannot end well, as far as is known.
+    pub(crate) fn trouble(&self, wait: Wait) -> Option<Cause> {
         if let Some(failed) = self.transport.failed() {
             return Some(Cause::PeerFailed(failed));
         }

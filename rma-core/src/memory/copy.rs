@@ -10,8 +10,9 @@
 //!   loop of `AtomicU64` 2x to 5x from 1 KiB on.)
 #![allow(unsafe_code)]
 
-/// From this length on, in bytes, copies bypass the caches: the data would not fit there anyway.
-pub(crate) const NON_TEMPORAL_MIN: usize = 6 << 20;
+/// From this length on, in bytes, copies bypass the caches: origin and target together would not
+/// fit the second level anyway (measured in docs/performance.md).
+pub(crate) const NON_TEMPORAL_MIN: usize = 3 << 19;
 
 /// Copies `len` bytes from private memory to window memory.
 ///
@@ -148,27 +149,52 @@ mod x86 {
         }
     }
 
-    /// Lengths that were not worth inlining.
-    #[inline(never)]
+    /// Any length; either side may be window memory.
+    #[inline(always)]
     unsafe fn any(to: *mut u8, from: *const u8, len: usize) {
-        match len {
-            0 => {}
+        if len > 64 {
             // SAFETY: forwarded to the caller.
-            1 => unsafe { one(to, from) },
-            // SAFETY: forwarded to the caller; the arm guarantees the length.
-            2..4 => unsafe { ends2(to, from, len) },
-            // SAFETY: as above.
-            4..8 => unsafe { ends4(to, from, len) },
-            // SAFETY: as above.
-            8..16 => unsafe { ends8(to, from, len) },
-            // SAFETY: as above.
-            16..=32 => unsafe { ends16(to, from, len) },
-            // SAFETY: as above.
-            33..=64 => unsafe { ends32(to, from, len) },
+            unsafe { large(to, from, len) }
+        } else {
+            // SAFETY: forwarded to the caller, and short enough.
+            unsafe { small(to, from, len) }
+        }
+    }
+
+    /// At most 64 bytes.
+    #[inline(never)]
+    unsafe fn small(to: *mut u8, from: *const u8, len: usize) {
+        // A chain, and not a `match`, for its order; each arm guarantees its function the length.
+        if len > 32 {
             // SAFETY: forwarded to the caller.
-            NON_TEMPORAL_MIN.. => unsafe { non_temporal(to, from, len) },
+            unsafe { ends32(to, from, len) }
+        } else if len >= 16 {
+            // SAFETY: as above.
+            unsafe { ends16(to, from, len) }
+        } else if len >= 8 {
+            // SAFETY: as above.
+            unsafe { ends8(to, from, len) }
+        } else if len >= 4 {
+            // SAFETY: as above.
+            unsafe { ends4(to, from, len) }
+        } else if len >= 2 {
+            // SAFETY: as above.
+            unsafe { ends2(to, from, len) }
+        } else if len == 1 {
+            // SAFETY: as above.
+            unsafe { one(to, from) }
+        }
+    }
+
+    /// More than 64 bytes.
+    #[inline(never)]
+    unsafe fn large(to: *mut u8, from: *const u8, len: usize) {
+        if len < NON_TEMPORAL_MIN {
             // SAFETY: forwarded to the caller.
-            _ => unsafe { opaque(to, from, len) },
+            unsafe { opaque(to, from, len) }
+        } else {
+            // SAFETY: forwarded to the caller.
+            unsafe { non_temporal(to, from, len) }
         }
     }
 
@@ -252,44 +278,74 @@ mod x86 {
         }
     }
 
-    /// Stores that bypass the caches, 64 bytes a round; the ends by [`opaque`].
+    /// What [`non_temporal`] copies at a time: two pages, line by line in turn, so that two rows of
+    /// memory are open. (One page after the other loses a third of the bandwidth.)
+    const BLOCK: usize = 8192;
+
+    /// Stores that bypass the caches; the ends by [`opaque`].
+    #[inline(never)]
     unsafe fn non_temporal(to: *mut u8, from: *const u8, len: usize) {
         let head = to.align_offset(64).min(len);
-        let rounds = (len - head) / 64;
-        let body = rounds * 64;
+        let blocks = (len - head) / BLOCK;
+        let body = blocks * BLOCK;
         // SAFETY: `head <= len`.
         unsafe { opaque(to, from, head) };
         let (sink, source) = (to.wrapping_add(head), from.wrapping_add(head));
-        if rounds > 0 {
+        if blocks > 0 {
             // SAFETY: `body` bytes from `sink` and `source` lie inside the spans; `sink` is
-            // aligned to 64, as the stores demand; `sfence` orders them before what follows.
-            unsafe {
-                asm!(
-                    "2:",
-                    "prefetchnta [{f} + 1024]",
-                    "movups {a}, [{f}]",
-                    "movups {b}, [{f} + 16]",
-                    "movups {c}, [{f} + 32]",
-                    "movups {e}, [{f} + 48]",
-                    "movntps [{d}], {a}",
-                    "movntps [{d} + 16], {b}",
-                    "movntps [{d} + 32], {c}",
-                    "movntps [{d} + 48], {e}",
-                    "add {f}, 64",
-                    "add {d}, 64",
-                    "dec {n}",
-                    "jnz 2b",
-                    "sfence",
-                    f = inout(reg) source => _, d = inout(reg) sink => _, n = inout(reg) rounds => _,
-                    a = out(xmm_reg) _, b = out(xmm_reg) _, c = out(xmm_reg) _, e = out(xmm_reg) _,
-                    options(nostack)
-                )
-            }
+            // aligned to 64, as the stores demand.
+            unsafe { stream(sink, source, blocks) };
         }
         let done = head + body;
         let (sink, source) = (to.wrapping_add(done), from.wrapping_add(done));
         // SAFETY: `done <= len`: this is the rest of the spans.
         unsafe { opaque(sink, source, len - done) };
+    }
+
+    /// # Safety
+    ///
+    /// As [`super::copy`], for `blocks` times [`BLOCK`] bytes. There is at least one block, and
+    /// `to` is aligned to 64.
+    #[inline(always)]
+    unsafe fn stream(to: *mut u8, from: *const u8, blocks: usize) {
+        // SAFETY: caller: every access lies in the blocks. `sfence` orders the stores before what
+        // follows.
+        unsafe {
+            asm!(
+                "2:",
+                "mov {lines:e}, 64",
+                "3:",
+                "movups {a}, [{f}]",
+                "movups {b}, [{f} + 16]",
+                "movups {c}, [{f} + 32]",
+                "movups {e}, [{f} + 48]",
+                "movntps [{d}], {a}",
+                "movntps [{d} + 16], {b}",
+                "movntps [{d} + 32], {c}",
+                "movntps [{d} + 48], {e}",
+                "movups {a}, [{f} + 4096]",
+                "movups {b}, [{f} + 4112]",
+                "movups {c}, [{f} + 4128]",
+                "movups {e}, [{f} + 4144]",
+                "movntps [{d} + 4096], {a}",
+                "movntps [{d} + 4112], {b}",
+                "movntps [{d} + 4128], {c}",
+                "movntps [{d} + 4144], {e}",
+                "add {f}, 64",
+                "add {d}, 64",
+                "dec {lines:e}",
+                "jnz 3b",
+                "add {f}, 4096",
+                "add {d}, 4096",
+                "dec {n}",
+                "jnz 2b",
+                "sfence",
+                f = inout(reg) from => _, d = inout(reg) to => _, n = inout(reg) blocks => _,
+                lines = out(reg) _,
+                a = out(xmm_reg) _, b = out(xmm_reg) _, c = out(xmm_reg) _, e = out(xmm_reg) _,
+                options(nostack)
+            )
+        }
     }
 }
 
@@ -300,7 +356,9 @@ mod tests {
     type Kernel = unsafe fn(*mut u8, *const u8, usize);
 
     fn check(len: usize, to_offset: usize, from_offset: usize) {
-        [write as Kernel, read].map(|kernel| check_one(kernel, len, to_offset, from_offset));
+        for kernel in [write as Kernel, read] {
+            check_one(kernel, len, to_offset, from_offset);
+        }
     }
 
     fn check_one(kernel: Kernel, len: usize, to_offset: usize, from_offset: usize) {
@@ -330,7 +388,7 @@ mod tests {
         let lengths: &[usize] = if cfg!(miri) {
             &[4096]
         } else {
-            &[4096, 65_537, NON_TEMPORAL_MIN - 1, NON_TEMPORAL_MIN, NON_TEMPORAL_MIN + 77]
+            &[4096, 65_537, NON_TEMPORAL_MIN - 1, NON_TEMPORAL_MIN, NON_TEMPORAL_MIN + 8269]
         };
         for len in lengths {
             check(*len, 5, 2);

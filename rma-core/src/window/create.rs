@@ -33,7 +33,10 @@ pub struct WindowBuilder<'c, T: Transport> {
 #[repr(C)]
 struct Plan {
     total: u64,
+    /// What the rank that can have the least can have.
     available: u64,
+    /// That rank.
+    shortest: u64,
     size_min: u64,
     size_max: u64,
     unit_min: u64,
@@ -54,6 +57,9 @@ struct Share {
 }
 
 const NOBODY: u64 = u64::MAX;
+
+/// Bytes that a rank can have, and which of its limits says so.
+type Room = (u64, &'static str);
 
 impl<'c, T: Transport> WindowBuilder<'c, T> {
     pub(crate) fn new(comm: &'c Communicator<T>, count: usize, disp_unit: usize) -> Self {
@@ -97,7 +103,8 @@ impl<'c, T: Transport> WindowBuilder<'c, T> {
     fn make(self, contiguous: bool) -> Result<Window<T>, WindowError> {
         let checked = self.check();
         let (size, disp_unit) = *checked.as_ref().unwrap_or(&(0, 1));
-        let plan = self.agree(size, disp_unit, checked.is_err())?;
+        let room = self.room(size);
+        let plan = self.agree(size, disp_unit, room, checked.is_err())?;
         checked?;
         if plan.wrong != NOBODY {
             return Err(WindowError::Peer(Rank(plan.wrong as u32)));
@@ -106,7 +113,7 @@ impl<'c, T: Transport> WindowBuilder<'c, T> {
         let mut id = [process.new_object_id()];
         self.comm.bcast(&mut id, Rank(0))?;
 
-        let mine = self.allocate_part(&plan, size, contiguous);
+        let mine = self.allocate_part(&plan, size, room, contiguous);
         let shares = self.exchange(&mine, size, disp_unit)?;
         let (region, block) = mine?;
         if let Some(rank) = shares.iter().position(|share| share.made == 0) {
@@ -150,13 +157,23 @@ impl<'c, T: Transport> WindowBuilder<'c, T> {
         Ok(window)
     }
 
-    fn agree(&self, size: u64, disp_unit: u32, wrong: bool) -> Result<Plan, WindowError> {
+    fn room(&self, size: u64) -> Room {
         let transport = &self.comm.inner.process.transport;
-        let available = if size >= LARGE { transport.available().0 } else { u64::MAX };
+        if size >= LARGE { transport.available() } else { (u64::MAX, "not asked") }
+    }
+
+    fn agree(
+        &self,
+        size: u64,
+        disp_unit: u32,
+        room: Room,
+        wrong: bool,
+    ) -> Result<Plan, WindowError> {
         let unit = u64::from(disp_unit);
         let mine = Plan {
             total: size,
-            available,
+            available: room.0,
+            shortest: u64::from(self.comm.rank()),
             size_min: size,
             size_max: size,
             unit_min: unit,
@@ -166,6 +183,7 @@ impl<'c, T: Transport> WindowBuilder<'c, T> {
         let all = self.comm.allreduce(&[mine], |a: Plan, b: Plan| Plan {
             total: a.total.saturating_add(b.total),
             available: a.available.min(b.available),
+            shortest: if b.available < a.available { b.shortest } else { a.shortest },
             size_min: a.size_min.min(b.size_min),
             size_max: a.size_max.max(b.size_max),
             unit_min: a.unit_min.min(b.unit_min),
@@ -179,13 +197,16 @@ impl<'c, T: Transport> WindowBuilder<'c, T> {
         &self,
         plan: &Plan,
         size: u64,
+        room: Room,
         contiguous: bool,
     ) -> Result<(T::Region, SyncBlock<T>), WindowError> {
         let process = &self.comm.inner.process;
         let failed = |error| WindowError::Allocate { rank: self.comm.rank(), error };
         if plan.total > plan.available {
-            let (_, limit) = process.transport.available();
-            let (asked, available) = (plan.total, plan.available);
+            let (asked, (available, limit)) = (plan.total, room);
+            if asked <= available {
+                return Err(WindowError::Peer(Rank(plan.shortest as u32)));
+            }
             return Err(failed(AllocateError::Shortage { asked, available, limit }));
         }
         let len = match (contiguous, self.comm.rank()) {

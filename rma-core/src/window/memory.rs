@@ -18,7 +18,6 @@ pub(super) struct Own<T: Transport> {
     process: Arc<Process<T>>,
     // `Some` until drop.
     region: Option<T::Region>,
-    mapping: Mapping,
     freed: AtomicBool,
 }
 
@@ -33,14 +32,13 @@ impl<T: Transport> Default for Graveyard<T> {
 
 impl<T: Transport> Memory<T> {
     pub(super) fn own(process: &Arc<Process<T>>, region: T::Region) -> Self {
-        let mapping = region.mapping();
         let process = process.clone();
-        Self::Own(Own { process, region: Some(region), mapping, freed: AtomicBool::new(false) })
+        Self::Own(Own { process, region: Some(region), freed: AtomicBool::new(false) })
     }
 
     pub(super) fn mapping(&self) -> Mapping {
         match self {
-            Self::Own(own) => own.mapping,
+            Self::Own(own) => own.region.as_ref().expect("taken by drop only").mapping(),
             Self::Imported(import) => import.mapping(),
         }
     }

@@ -1,0 +1,176 @@
+//! What a benchmark works with, in each of its ranks.
+use crate::Result;
+use crate::hop::hop_ns;
+use crate::machine::cores;
+use crate::measure::{Effort, Pace, Work, in_turn};
+use crate::record::{Limit, Row, Summary, Unit};
+use rma::{Communicator, Op, Rank, Universe};
+use rustix::thread::{CpuSet, sched_getaffinity};
+
+/// A rank's side of a benchmark.
+pub(crate) struct Bench<'u> {
+    universe: &'u Universe,
+    benchmark: &'static str,
+    effort: Effort,
+    is_smoke: bool,
+    pinned: bool,
+    hop_before: Option<f64>,
+    rows: Vec<Row>,
+}
+
+/// A row to be measured.
+pub(crate) struct Draft {
+    name: String,
+    bytes: Option<u64>,
+    goal: Option<f64>,
+}
+
+/// Begins a row.
+pub(crate) fn row(name: impl Into<String>) -> Draft {
+    Draft { name: name.into(), bytes: None, goal: None }
+}
+
+impl Draft {
+    /// Each operation moves so many bytes.
+    pub(crate) fn bytes(self, bytes: usize) -> Self {
+        Self { bytes: Some(bytes as u64), ..self }
+    }
+
+    /// At most so many times the first limit.
+    pub(crate) fn goal(self, goal: f64) -> Self {
+        Self { goal: Some(goal), ..self }
+    }
+}
+
+impl<'u> Bench<'u> {
+    /// **Collective.**
+    pub(crate) fn new(
+        universe: &'u Universe,
+        benchmark: &'static str,
+        is_smoke: bool,
+    ) -> Result<Self> {
+        let effort = if is_smoke { Effort::SMOKE } else { Effort::FULL };
+        let pinned = all_pinned(universe.world())?;
+        let hop_before = Self::hop(universe.world())?;
+        Ok(Self { universe, benchmark, effort, is_smoke, pinned, hop_before, rows: Vec::new() })
+    }
+
+    /// The rows, on rank 0. **Collective.**
+    pub(crate) fn finish(mut self) -> Result<Vec<Row>> {
+        let hop_after = Self::hop(self.world())?;
+        let hop_ns = self.hop_before.zip(hop_after).map(|(before, after)| [before, after]);
+        self.rows.iter_mut().for_each(|row| row.finish(hop_ns));
+        Ok(self.rows)
+    }
+
+    fn hop(world: &Communicator) -> Result<Option<f64>> {
+        if world.size() == 2 && cores_of(world)? >= 2 { hop_ns(world).map(Some) } else { Ok(None) }
+    }
+
+    pub(crate) fn world(&self) -> &'u Communicator {
+        self.universe.world()
+    }
+
+    /// Whether this rank measures what a single rank does.
+    pub(crate) fn is_first(&self) -> bool {
+        self.world().rank() == Rank(0)
+    }
+
+    pub(crate) fn is_smoke(&self) -> bool {
+        self.is_smoke
+    }
+
+    /// Fewer batches, because each takes long.
+    pub(crate) fn set_rounds(&mut self, rounds: usize) {
+        self.effort.rounds = rounds.min(self.effort.rounds);
+    }
+
+    /// Measures what this rank does while the others wait elsewhere.
+    pub(crate) fn alone(
+        &mut self,
+        draft: Draft,
+        ours: Work<'_>,
+        limits: &mut [(&str, Work<'_>)],
+    ) -> Result<()> {
+        self.measure(Pace::Alone, draft, ours, limits)
+    }
+
+    /// Measures what all ranks do together. **Collective.**
+    pub(crate) fn together(
+        &mut self,
+        draft: Draft,
+        ours: Work<'_>,
+        limits: &mut [(&str, Work<'_>)],
+    ) -> Result<()> {
+        self.measure(Pace::Together(self.universe.world()), draft, ours, limits)
+    }
+
+    fn measure(
+        &mut self,
+        pace: Pace<'_>,
+        draft: Draft,
+        ours: Work<'_>,
+        limits: &mut [(&str, Work<'_>)],
+    ) -> Result<()> {
+        let (names, mut works): (Vec<&str>, Vec<Work<'_>>) =
+            limits.iter_mut().map(|(name, work)| (*name, &mut **work as Work<'_>)).unzip();
+        works.push(ours);
+        let mut samples = in_turn(self.effort, pace, &mut works)?;
+        let Some(ours) = samples.pop() else { return Ok(()) };
+        let limit = |(name, samples): (&str, &crate::measure::Samples)| Limit {
+            name: name.to_owned(),
+            summary: samples.summary(),
+            ratio: ours.ratio(samples),
+        };
+        let limits = names.into_iter().zip(&samples).map(limit).collect();
+        self.push(draft, Unit::Nanoseconds, ours.summary(), limits)
+    }
+
+    /// Notes figures that were measured otherwise.
+    pub(crate) fn note(&mut self, draft: Draft, unit: Unit, values: &[f64]) -> Result<()> {
+        self.push(draft, unit, Summary::of(values, 1), Vec::new())
+    }
+
+    fn push(&mut self, draft: Draft, unit: Unit, ours: Summary, limits: Vec<Limit>) -> Result<()> {
+        if !self.is_first() {
+            return Ok(());
+        }
+        let row = Row {
+            benchmark: self.benchmark.to_owned(),
+            name: draft.name,
+            ranks: self.world().size(),
+            bytes: draft.bytes,
+            unit,
+            ours,
+            limits,
+            goal: draft.goal,
+            hop_ns: None,
+            pinned: self.pinned,
+            noisy: false,
+        };
+        if let Some(complaint) = row.complaint() {
+            return Err(complaint.into());
+        }
+        self.rows.push(row);
+        Ok(())
+    }
+}
+
+/// Whether every rank may run on a single CPU, which is no other rank's. **Collective.**
+fn all_pinned(world: &Communicator) -> Result<bool> {
+    let set = sched_getaffinity(None)?;
+    let mine: Vec<u32> =
+        (0..CpuSet::MAX_CPU).filter(|cpu| set.is_set(*cpu)).map(|cpu| cpu as u32).collect();
+    let only = if let [only] = mine[..] { only } else { u32::MAX };
+    let mut all = world.allgather(&[only])?;
+    all.sort_unstable();
+    all.dedup();
+    Ok(all.len() == world.size() as usize && !all.contains(&u32::MAX))
+}
+
+/// CPUs that the ranks may use together, where that can be told: as many as there are ranks if
+/// they are pinned, otherwise those of the poorest rank. **Collective.**
+fn cores_of(world: &Communicator) -> Result<u64> {
+    let least = world.allreduce(&[cores() as u64], Op::Min)?[0];
+    Ok(if all_pinned(world)? { u64::from(world.size()) } else { least })
+}

@@ -1,0 +1,73 @@
+//! The benchmarks, each a function that every rank of its job runs.
+mod atomics;
+mod bandwidth;
+mod contention;
+mod lock;
+mod put;
+mod start;
+mod sync;
+mod window;
+
+use crate::Result;
+use crate::bench::Bench;
+use rma::Rank;
+
+/// The rank whose part is accessed, by rank 0.
+const TARGET: Rank = Rank(1);
+
+/// A benchmark.
+pub(crate) struct Benchmark {
+    /// As on the command line.
+    pub(crate) name: &'static str,
+    pub(crate) about: &'static str,
+    /// A job for each of these numbers of ranks.
+    pub(crate) ranks: &'static [u32],
+    /// Whether the job as a whole is a figure: its time and CPU time.
+    pub(crate) is_whole_job: bool,
+    pub(crate) run: fn(&mut Bench<'_>) -> Result<()>,
+}
+
+const fn benchmark(
+    name: &'static str,
+    about: &'static str,
+    ranks: &'static [u32],
+    run: fn(&mut Bench<'_>) -> Result<()>,
+) -> Benchmark {
+    Benchmark { name, about, ranks, is_whole_job: false, run }
+}
+
+/// All of them.
+pub(crate) const ALL: &[Benchmark] = &[
+    benchmark("put-latency", "put + flush and get of 8 B to 4 KiB", &[2], put::latency),
+    benchmark("put-rate", "8 B puts without flush", &[2], put::rate),
+    benchmark("bandwidth", "put and get of 64 KiB to 16 MiB", &[2], bandwidth::run),
+    benchmark("fetch-and-op", "fetch_and_op and compare_and_swap", &[2], atomics::run),
+    benchmark("lock", "lock, lock_all and flush without contention", &[2], lock::run),
+    benchmark("sync", "barrier and fence", &[2], sync::run),
+    benchmark("contention", "8 ranks that want one exclusive lock", &[8], contention::run),
+    benchmark("window-create", "allocate and free a window", &[2, 16], window::run),
+    Benchmark {
+        is_whole_job: true,
+        ..benchmark("start", "start, 1,000 barriers and end of 64 ranks", &[64], start::run)
+    },
+];
+
+/// The benchmark of that name.
+pub(crate) fn find(name: &str) -> Option<&'static Benchmark> {
+    ALL.iter().find(|benchmark| benchmark.name == name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_told_apart() {
+        let mut names: Vec<_> = ALL.iter().map(|benchmark| benchmark.name).collect();
+        names.sort_unstable();
+        names.dedup();
+        assert_eq!(names.len(), ALL.len());
+        assert!(find("put-latency").is_some());
+        assert!(find("list").is_none() && find("all").is_none(), "words of the command line");
+    }
+}

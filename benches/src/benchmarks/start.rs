@@ -1,0 +1,43 @@
+//! Many more ranks than CPUs, and what they cost while they wait.
+use crate::Result;
+use crate::bench::{Bench, row};
+use crate::record::Unit;
+use rma::Op;
+use rustix::time::{ClockId, clock_gettime};
+use std::thread;
+use std::time::{Duration, Instant};
+
+const BATCHES: usize = 10;
+const FULL: usize = 100;
+const SMOKE: usize = 2;
+
+pub(super) fn run(bench: &mut Bench<'_>) -> Result<()> {
+    let world = bench.world();
+    let barriers = if bench.is_smoke() { SMOKE } else { FULL };
+    let mut batches = Vec::new();
+    for _ in 0..BATCHES {
+        let start = Instant::now();
+        for _ in 0..barriers {
+            world.barrier()?;
+        }
+        batches.push(start.elapsed().as_nanos() as f64 / barriers as f64);
+    }
+    bench.note(row("barrier"), Unit::Nanoseconds, &batches)?;
+
+    // Rank 0 comes late: what do the others do meanwhile?
+    let late = if bench.is_smoke() { Duration::from_millis(50) } else { Duration::from_secs(1) };
+    let before = cpu_ns();
+    if bench.is_first() {
+        thread::sleep(late);
+    }
+    world.barrier()?;
+    let waited = world.allreduce(&[cpu_ns() - before], Op::Sum)?[0];
+    let name = format!("CPU time of all ranks during a barrier held back for {late:?}");
+    bench.note(row(name), Unit::Nanoseconds, &[waited as f64])
+}
+
+/// CPU time that this process has used.
+fn cpu_ns() -> u64 {
+    let time = clock_gettime(ClockId::ProcessCPUTime);
+    time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
+}

@@ -1,0 +1,52 @@
+//! Two ranks that wait for each other.
+use crate::Result;
+use crate::bench::{Bench, row};
+use crate::hop::{Flags, await_at_least};
+use crate::raw::Raw;
+use rma::{Assert, Rank};
+use std::cell::Cell;
+use std::sync::atomic::Ordering::Release;
+
+pub(super) fn run(bench: &mut Bench<'_>) -> Result<()> {
+    let world = bench.world();
+    if world.size() != 2 {
+        return Err("this benchmark is for 2 ranks".into());
+    }
+    let window = world.window(Flags::BYTES, 1).allocate()?;
+    let flags = Flags::new(&Raw::new(&window.shared_query(Rank(0))?));
+    let (mine, other) =
+        if bench.is_first() { (flags.ask, flags.reply) } else { (flags.reply, flags.ask) };
+    let count = Cell::new(0);
+    let mut raw = |n| {
+        for _ in 0..n {
+            count.set(count.get() + 1);
+            // pairs with the other rank's `await_at_least`.
+            mine.store(count.get(), Release);
+            await_at_least(other, count.get());
+        }
+        Ok(())
+    };
+    world.barrier()?;
+    bench.together(
+        row("barrier"),
+        &mut |n| {
+            for _ in 0..n {
+                world.barrier()?;
+            }
+            Ok(())
+        },
+        &mut [("2 flags", &mut raw)],
+    )?;
+    bench.together(
+        row("fence"),
+        &mut |n| {
+            let mut epoch = window.fence(Assert::NONE)?;
+            for _ in 0..n {
+                epoch = epoch.next(Assert::NONE)?;
+            }
+            Ok(epoch.end()?)
+        },
+        &mut [("2 flags", &mut raw)],
+    )?;
+    Ok(window.free()?)
+}

@@ -1,0 +1,106 @@
+//! Benchmarks as jobs of processes that this one starts.
+use crate::Result;
+use crate::benchmarks::Benchmark;
+use crate::machine::cores;
+use crate::record::{Row, Summary, Unit};
+use rma_launcher::run::{Bind, Output, Report, Spec, run};
+use std::fs;
+use std::time::{Duration, Instant};
+
+/// Far more than any benchmark takes.
+const WATCHDOG: Duration = Duration::from_secs(600);
+/// Tells a rank to print its rows for this process, one a line.
+pub(crate) const ROWS_OPTION: &str = "--rows";
+
+/// Runs a benchmark with so many ranks, and returns its rows.
+pub(crate) fn job(benchmark: &Benchmark, ranks: u32, is_smoke: bool) -> Result<Vec<Row>> {
+    let pinned = ranks as usize <= cores();
+    let mut spec = Spec::new(std::env::current_exe()?, ranks);
+    spec.args = vec![ROWS_OPTION.into(), benchmark.name.into()];
+    if is_smoke {
+        spec.args.push("--smoke".into());
+    }
+    spec.bind = if pinned { Bind::Core } else { Bind::None };
+    spec.oversubscribe = true;
+    spec.output = Output::Capture;
+    spec.timeout = Some(WATCHDOG);
+    let (start, cpu_before) = (Instant::now(), children_cpu_ns());
+    let report = run(&spec)?;
+    let (took, cpu_after) = (start.elapsed(), children_cpu_ns());
+    if report.exit_code() != 0 {
+        return Err(failure(benchmark, &report).into());
+    }
+    let mut rows = Vec::new();
+    for line in String::from_utf8_lossy(&report.output[0].stdout).lines() {
+        let row = serde_json::from_str::<Row>(line);
+        rows.push(
+            row.map_err(|error| format!("{}: rank 0 printed {line}: {error}", benchmark.name))?,
+        );
+    }
+    if rows.is_empty() {
+        return Err(format!("{} of {ranks} ranks printed no row", benchmark.name).into());
+    }
+    if benchmark.is_whole_job {
+        let row = |name: &str, ns: f64| Row {
+            benchmark: benchmark.name.into(),
+            name: name.into(),
+            ranks,
+            bytes: None,
+            unit: Unit::Nanoseconds,
+            ours: Summary::of(&[ns], 1),
+            limits: Vec::new(),
+            goal: None,
+            hop_ns: None,
+            pinned,
+            noisy: false,
+        };
+        rows.push(row("the whole job, by the clock", took.as_nanos() as f64));
+        if let (Some(before), Some(after)) = (cpu_before, cpu_after) {
+            rows.push(row("the whole job, CPU time of all ranks", after - before));
+        }
+    }
+    Ok(rows)
+}
+
+fn failure(benchmark: &Benchmark, report: &Report) -> String {
+    let notes = report.notes.join("\n");
+    let stderr = |rank: u32| {
+        let output = report.output.get(rank as usize);
+        output.map(|output| String::from_utf8_lossy(&output.stderr).into_owned())
+    };
+    match report.failure() {
+        Some(failure) => {
+            let said = stderr(failure.rank).unwrap_or_default();
+            let (rank, how) = (failure.rank, failure.how);
+            format!("{}: rank {rank} {how}\n{notes}\n{said}", benchmark.name)
+        }
+        None => format!("{}: {:?}\n{notes}", benchmark.name, report.ending),
+    }
+}
+
+/// CPU time of the children that have ended, in steps of the kernel's clock tick (10 ms).
+fn children_cpu_ns() -> Option<f64> {
+    let stat = fs::read_to_string("/proc/self/stat").ok()?;
+    let ticks = children_ticks(&stat)?;
+    Some(ticks as f64 * 1e9 / rustix::param::clock_ticks_per_second() as f64)
+}
+
+/// Fields 16 and 17 of /proc/self/stat; the second, a name, may hold anything but ends at `)`.
+fn children_ticks(stat: &str) -> Option<u64> {
+    let (_, rest) = stat.rsplit_once(')')?;
+    let mut fields = rest.split_whitespace().skip(13);
+    let (user, system) = (fields.next()?, fields.next()?);
+    user.parse::<u64>().ok()?.checked_add(system.parse().ok()?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn children_are_found_behind_any_name() {
+        let stat = "7 (a ) b) S 1 7 7 0 -1 4194560 1 2 0 0 11 12 300 40 20 0 1 0 5";
+        assert_eq!(children_ticks(stat), Some(340));
+        assert_eq!(children_ticks("7 (x) S 1"), None);
+    }
+}

@@ -1,0 +1,108 @@
+//! Rows for people.
+use crate::record::{Row, Summary, Unit};
+use std::fmt::Write;
+
+const HEAD: [&str; 9] =
+    ["benchmark", "ranks", "bytes", "median", "p10 .. p90", "limit", "of limit", "goal", ""];
+
+/// A table with a head, each column as wide as it must be.
+pub(crate) fn table(rows: &[Row]) -> String {
+    let mut lines = vec![HEAD.map(str::to_owned)];
+    for row in rows {
+        lines.extend(lines_of(row));
+    }
+    let width = |column: usize| lines.iter().map(|line| line[column].chars().count()).max();
+    let widths: Vec<usize> = (0..HEAD.len()).map(|column| width(column).unwrap_or(0)).collect();
+    let mut text = String::new();
+    for line in lines {
+        let mut out = String::new();
+        for (column, (cell, width)) in line.iter().zip(&widths).enumerate() {
+            // Words to the left, numbers to the right.
+            let _ = match column {
+                0 | 5 | 8 => write!(out, "{cell:<width$}  "),
+                _ => write!(out, "{cell:>width$}  "),
+            };
+        }
+        text.push_str(out.trim_end());
+        text.push('\n');
+    }
+    text
+}
+
+fn lines_of(row: &Row) -> Vec<[String; 9]> {
+    let Summary { median, p10, p90, .. } = row.ours;
+    let show = |value| figure(row, value);
+    let mut first = [
+        format!("{} {}", row.benchmark, row.name),
+        row.ranks.to_string(),
+        row.bytes.map(bytes).unwrap_or_default(),
+        show(median),
+        format!("{} .. {}", show(p10), show(p90)),
+        String::new(),
+        String::new(),
+        String::new(),
+        if row.noisy { "noisy".to_owned() } else { String::new() },
+    ];
+    let mut more = Vec::new();
+    for (index, limit) in row.limits.iter().enumerate() {
+        let name = format!("{} {}", limit.name, show(limit.summary.median));
+        let ratio = format!("{:.2}", limit.ratio);
+        if index == 0 {
+            (first[5], first[6]) = (name, ratio);
+            first[7] = row.goal.map(|goal| format!("<= {goal}")).unwrap_or_default();
+        } else {
+            let mut line = [const { String::new() }; 9];
+            (line[5], line[6]) = (name, ratio);
+            more.push(line);
+        }
+    }
+    more.insert(0, first);
+    more
+}
+
+/// A value with its unit; large transfers as bandwidth.
+fn figure(row: &Row, value: f64) -> String {
+    match row.unit {
+        Unit::Nanoseconds => match row.bytes {
+            Some(bytes) if bytes >= 64 << 10 && !row.limits.is_empty() => {
+                format!("{:.2} GB/s", bytes as f64 / value)
+            }
+            _ => time(value),
+        },
+        Unit::PerSecond => format!("{value:.3e} /s"),
+        Unit::Times => format!("{value:.2} x"),
+    }
+}
+
+fn time(ns: f64) -> String {
+    match ns {
+        ..1e3 => format!("{ns:.2} ns"),
+        ..1e6 => format!("{:.2} us", ns / 1e3),
+        ..1e9 => format!("{:.2} ms", ns / 1e6),
+        _ => format!("{:.2} s", ns / 1e9),
+    }
+}
+
+fn bytes(bytes: u64) -> String {
+    match bytes {
+        ..1024 => format!("{bytes}"),
+        ..0x10_0000 => format!("{} Ki", bytes >> 10),
+        _ => format!("{} Mi", bytes >> 20),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn values_are_short() {
+        assert_eq!(time(2.341), "2.34 ns");
+        assert_eq!(time(1_500.0), "1.50 us");
+        assert_eq!(time(2.5e9), "2.50 s");
+        assert_eq!(
+            (bytes(8), bytes(4096), bytes(1 << 20)),
+            ("8".into(), "4 Ki".into(), "1 Mi".into())
+        );
+    }
+}

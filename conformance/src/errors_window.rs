@@ -1,0 +1,103 @@
+//! Windows that cannot be made: an error everywhere, and nothing of them stays (FEATURES A7).
+use crate::help::{says, still_works, words};
+use rma_core::transport::{AllocateError, Transport};
+use rma_core::{ErrorClass, Rank, Universe, WindowError};
+
+/// A window that can be made works.
+fn unharmed<T: Transport>(universe: &Universe<T>) {
+    let window = words(universe.world(), 2);
+    still_works(&window);
+    window.free().unwrap();
+}
+
+/// Units that do not add up to a number of bytes.
+pub fn size_overflow<T: Transport>(universe: &Universe<T>) {
+    for (count, unit) in [(usize::MAX, 2), (1 << 61, 8), (1 << 63, 1), (usize::MAX, 1)] {
+        let error = universe.world().window(count, unit).allocate().err().unwrap();
+        let (count, disp_unit) = (count as u64, unit as u64);
+        assert_eq!(error, WindowError::SizeOverflow { count, disp_unit });
+        assert_eq!(error.class(), ErrorClass::Size);
+        says(&error, &[&count.to_string(), &unit.to_string(), "smaller count"]);
+    }
+    unharmed(universe);
+}
+
+/// One rank is wrong: its error says why, the others' say who.
+pub fn size_overflow_of_one<T: Transport>(universe: &Universe<T>) {
+    let world = universe.world();
+    for culprit in world.ranks() {
+        let wrong = world.rank() == culprit;
+        let error = world.window(if wrong { usize::MAX } else { 1 }, 8).allocate().err().unwrap();
+        if wrong {
+            assert!(matches!(error, WindowError::SizeOverflow { disp_unit: 8, .. }), "{error}");
+            continue;
+        }
+        assert_eq!(error, WindowError::Peer(culprit));
+        assert_eq!(error.class(), ErrorClass::Other);
+        says(&error, &[&format!("rank {culprit}"), "no rank keeps"]);
+    }
+    unharmed(universe);
+}
+
+/// Displacement units of 0, and beyond 32 bits.
+pub fn unit<T: Transport>(universe: &Universe<T>) {
+    for unit in [0, 1 << 32, usize::MAX] {
+        let error = universe.world().window(1, unit).allocate().err().unwrap();
+        assert_eq!(error, WindowError::DispUnit(unit as u64));
+        assert_eq!(error.class(), ErrorClass::Disp);
+        says(&error, &[&unit.to_string(), "1 to 4294967295"]);
+    }
+    unharmed(universe);
+}
+
+fn expect_shortage(error: WindowError, me: Rank) {
+    assert!([ErrorClass::NoMem, ErrorClass::Other].contains(&error.class()));
+    match &error {
+        WindowError::Allocate { rank, error: cause } => {
+            let AllocateError::Shortage { asked, available, limit } = cause else {
+                panic!("{error}")
+            };
+            assert_eq!(*rank, me);
+            assert!(*asked >= 1 << 60 && available < asked);
+            let numbers = [asked.to_string(), available.to_string()];
+            says(&error, &[&format!("rank {rank}"), &numbers[0], &numbers[1], limit]);
+            says(&error, &["ask for less", "fewer ranks", "raise that limit"]);
+        }
+        WindowError::Peer(rank) => says(&error, &[&format!("rank {rank}"), "its own error"]),
+        other => panic!("{other}"),
+    }
+}
+
+/// More memory than there is, for everybody: an error, and no signal later.
+pub fn shortage<T: Transport>(universe: &Universe<T>) {
+    let world = universe.world();
+    for (count, unit) in [(1 << 60, 1), (1 << 57, 8), (1 << 40, 1 << 22)] {
+        expect_shortage(world.window(count, unit).allocate().err().unwrap(), world.rank());
+    }
+    unharmed(universe);
+}
+
+/// One rank asks for too much: nobody gets a window.
+pub fn shortage_of_one<T: Transport>(universe: &Universe<T>) {
+    let world = universe.world();
+    for culprit in world.ranks() {
+        let count = if world.rank() == culprit { 1 << 60 } else { 100 };
+        let error = world.window(count, 1).allocate().err().unwrap();
+        let told = matches!(error, WindowError::Allocate { .. });
+        assert!(told || world.rank() != culprit, "the culprit is told why: {error}");
+        expect_shortage(error, world.rank());
+    }
+    unharmed(universe);
+}
+
+/// What failed leaves no memory behind.
+pub fn nothing_stays<T: Transport>(universe: &Universe<T>) {
+    let world = universe.world();
+    let small = if cfg!(miri) { 1 } else { 20 };
+    for _ in 0..small {
+        let count = if world.rank() == Rank(0) { 1 << 60 } else { 8 << 20 };
+        assert!(world.window(count, 1).allocate().is_err());
+        assert!(world.window(1, 0).allocate().is_err());
+    }
+    unharmed(universe);
+}

@@ -1,0 +1,197 @@
+//! Ranks that panic or leave: the others are told, and nobody waits for ever.
+use crate::Harness;
+use crate::help::{neighbour, says, words};
+use core::mem::forget;
+use rma_core::transport::{Transport, WorldRank};
+use rma_core::{
+    Assert, CollectiveError, ErrorClass, LockKind, Op, Rank, RmaError, Universe, Window, WindowError,
+};
+
+/// What the panic of the victim says.
+pub const ON_PURPOSE: &str = "this rank panics on purpose";
+
+/// Not the first and not the last.
+const VICTIM: u32 = 1;
+
+/// Runs a case in which one rank panics.
+pub fn run<H: Harness>(test: &str, ranks: u32, case: fn(&Universe<H::T>)) {
+    H::run_failing(test, ranks, VICTIM, &|universe| case(&universe));
+}
+
+/// Whether this rank is the one to panic. It comes here last: the others have done what was before.
+fn is_victim<T: Transport>(universe: &Universe<T>) -> bool {
+    universe.world().gatherv(&[0u8], Rank(VICTIM)).unwrap().is_some()
+}
+
+fn die() -> ! {
+    panic!("{ON_PURPOSE}");
+}
+
+/// Fails unless the victim is blamed, or a survivor that has gone home already because of it.
+fn expect_collective(error: CollectiveError) {
+    assert_eq!(error.class(), ErrorClass::ProcFailed, "{error}");
+    match error {
+        CollectiveError::PeerFailed { world, .. } => {
+            assert_eq!(world, WorldRank(VICTIM));
+            says(&error, &["rank 1 of the job failed"]);
+        }
+        CollectiveError::PeerLeft { world, .. } => assert_ne!(world, WorldRank(VICTIM)),
+        other => panic!("{other}"),
+    }
+}
+
+/// As [`expect_collective`].
+fn expect_rma<T: Transport>(error: RmaError, window: &Window<T>) {
+    assert_eq!(error.class(), ErrorClass::ProcFailed, "{error}");
+    says(&error, &[&window.id().to_string()]);
+    match error {
+        RmaError::PeerFailed { world, .. } => {
+            assert_eq!(world, WorldRank(VICTIM));
+            says(&error, &["rank 1 of the job failed"]);
+        }
+        RmaError::PeerLeft { world, .. } => assert_ne!(world, WorldRank(VICTIM)),
+        other => panic!("{other}"),
+    }
+}
+
+/// Repeats what must fail sooner or later.
+fn until_it_fails<E>(mut what: impl FnMut() -> Result<(), E>) -> E {
+    loop {
+        if let Err(error) = what() {
+            return error;
+        }
+    }
+}
+
+/// The others wait in a barrier; every later barrier fails too.
+pub fn in_a_barrier<T: Transport>(universe: &Universe<T>) {
+    if is_victim(universe) {
+        die();
+    }
+    for _ in 0..3 {
+        expect_collective(universe.world().barrier().unwrap_err());
+    }
+}
+
+/// The others wait in a collective with data, of whatever root.
+pub fn in_a_collective<T: Transport>(universe: &Universe<T>) {
+    let world = universe.world();
+    if is_victim(universe) {
+        die();
+    }
+    expect_collective(until_it_fails(|| world.allreduce(&[1u64], Op::Sum).map(drop)));
+    expect_collective(until_it_fails(|| world.allgather(&[1u64; 5]).map(drop)));
+    for root in world.ranks() {
+        expect_collective(until_it_fails(|| world.bcast(&mut [1u64], root)));
+    }
+}
+
+/// The others wait in a fence.
+pub fn in_a_fence<T: Transport>(universe: &Universe<T>) {
+    let world = universe.world();
+    let window = words(world, 1);
+    let epoch = window.fence(Assert::NONE).unwrap();
+    if is_victim(universe) {
+        die();
+    }
+    // To a rank that is there, or to the victim: both may succeed or fail.
+    _ = epoch.put(neighbour(world, 1), 0, &[1u64]);
+    expect_rma(epoch.end().unwrap_err(), &window);
+    expect_rma(window.fence(Assert::NONE).err().unwrap(), &window);
+}
+
+/// The others wait for a lock that a healthy rank holds, and never gives back.
+pub fn in_a_lock<T: Transport>(universe: &Universe<T>) {
+    let world = universe.world();
+    let window = words(world, 1);
+    if world.rank() == Rank(0) {
+        forget(window.lock(Rank(0), LockKind::Exclusive).unwrap());
+    }
+    if is_victim(universe) {
+        die();
+    }
+    if world.rank() == Rank(0) {
+        expect_collective(world.barrier().unwrap_err());
+    } else {
+        expect_rma(window.lock(Rank(0), LockKind::Shared).err().unwrap(), &window);
+    }
+}
+
+/// The victim itself holds the lock.
+pub fn holding_a_lock<T: Transport>(universe: &Universe<T>) {
+    let world = universe.world();
+    let window = words(world, 1);
+    if world.rank() == Rank(VICTIM) {
+        forget(window.lock(Rank(0), LockKind::Exclusive).unwrap());
+    }
+    world.barrier().unwrap();
+    if is_victim(universe) {
+        die();
+    }
+    expect_rma(window.lock(Rank(0), LockKind::Exclusive).err().unwrap(), &window);
+    expect_rma(window.lock(Rank(0), LockKind::Shared).err().unwrap(), &window);
+}
+
+/// The others are making a window.
+pub fn in_an_allocation<T: Transport>(universe: &Universe<T>) {
+    let world = universe.world();
+    if is_victim(universe) {
+        die();
+    }
+    let error = world.window(1, 8).allocate().err().unwrap();
+    assert_eq!(error.class(), ErrorClass::ProcFailed);
+    let WindowError::Collective(error) = error else { panic!("{error}") };
+    expect_collective(error);
+}
+
+/// The others operate on the victim's part: what is told as complete is, and the rest fails.
+pub fn in_operations<T: Transport>(universe: &Universe<T>) {
+    let world = universe.world();
+    let window = words(world, 4);
+    let epoch = window.lock_all().unwrap();
+    epoch.put(Rank(VICTIM), 0, &[1u64]).unwrap();
+    epoch.flush(Rank(VICTIM)).unwrap();
+    if is_victim(universe) {
+        die();
+    }
+    for _ in 0..20 {
+        let mut got = [0u64; 3];
+        let get = epoch.get(Rank(VICTIM), 1, &mut got);
+        let put = epoch.put(Rank(VICTIM), 1, &[0u64; 3]);
+        let flush = epoch.flush(Rank(VICTIM));
+        let sum = epoch.fetch_and_op(Rank(VICTIM), 0, Op::Sum, 1u64).map(drop);
+        let swap = epoch.compare_and_swap(Rank(VICTIM), 1, 1u64, 2).map(drop);
+        let scope = epoch.ops(|ops| ops.get(Rank(VICTIM), 1, &mut got)).flatten();
+        for result in [get, put, flush, sum, swap, scope] {
+            result.err().into_iter().for_each(|error| expect_rma(error, &window));
+        }
+        assert_eq!(got, [0; 3]);
+    }
+    // Load and store need nobody's help, so the end may come without an error.
+    epoch.unlock().err().into_iter().for_each(|error| expect_rma(error, &window));
+    expect_collective(until_it_fails(|| world.barrier()));
+}
+
+/// One of two ranks leaves in order, too early: the other is told, in every wait.
+pub fn run_leaving<H: Harness>(test: &str) {
+    H::run(test, 2, &|universe| {
+        let world = universe.world().clone();
+        let window = words(&world, 1);
+        world.barrier().unwrap();
+        if world.rank() == Rank(1) {
+            drop((window, universe));
+            return;
+        }
+        for _ in 0..3 {
+            let error = world.barrier().unwrap_err();
+            let CollectiveError::PeerLeft { world, .. } = error else { panic!("{error}") };
+            assert_eq!((world, error.class()), (WorldRank(1), ErrorClass::ProcFailed));
+            says(&error, &["rank 1 of the job has left", "same order"]);
+        }
+        let error = window.fence(Assert::NONE).err().unwrap();
+        let RmaError::PeerLeft { world, window: id, .. } = error else { panic!("{error}") };
+        assert_eq!((world, id), (WorldRank(1), window.id()));
+        assert_eq!(error.class(), ErrorClass::ProcFailed);
+        says(&error, &["rank 1 of the job has left", &id.to_string(), "finalize"]);
+    });
+}

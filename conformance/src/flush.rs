@@ -1,0 +1,147 @@
+//! Flushes and `sync` (FEATURES A6).
+use crate::help::{local_words, neighbour, times, words};
+use rma_core::transport::Transport;
+use rma_core::{LockKind, Op, Rank, RmaError, Universe};
+
+/// After a flush the data is at the target: a third rank, told of it, sees it. S-F1
+pub fn third_rank_sees<T: Transport>(universe: &Universe<T>) {
+    let world = universe.world();
+    let window = words(world, 201);
+    let epoch = window.lock_all().unwrap();
+    for round in 1..=times(universe, 100) {
+        if world.rank() == Rank(0) {
+            epoch.put(Rank(1), 0, &[round; 200]).unwrap();
+            epoch.flush(Rank(1)).unwrap();
+            epoch.fetch_and_op(Rank(2), 200, Op::Replace, round).unwrap();
+        }
+        if world.rank() == Rank(2) {
+            while epoch.fetch_and_op(Rank(2), 200, Op::NoOp, 0u64).unwrap() != round {
+                std::thread::yield_now();
+            }
+            let mut got = [0; 200];
+            epoch.get(Rank(1), 0, &mut got).unwrap();
+            assert_eq!(got, [round; 200]);
+        }
+        world.barrier().unwrap();
+    }
+    epoch.unlock().unwrap();
+    window.free().unwrap();
+}
+
+/// `flush_all` completes at every target. S-F4
+pub fn all_targets<T: Transport>(universe: &Universe<T>) {
+    let world = universe.world();
+    let window = words(world, world.size() as usize);
+    let epoch = window.lock_all().unwrap();
+    for round in 1..=times(universe, 50) {
+        for target in world.ranks() {
+            epoch.put(target, world.rank().into(), &[round]).unwrap();
+        }
+        epoch.flush_all().unwrap();
+        world.barrier().unwrap();
+        window.sync();
+        assert_eq!(local_words(&window), vec![round; world.size() as usize]);
+        world.barrier().unwrap();
+    }
+    epoch.unlock().unwrap();
+    window.free().unwrap();
+}
+
+/// After a local flush the buffers may be used again. S-F3 S-H16
+pub fn local<T: Transport>(universe: &Universe<T>) {
+    let world = universe.world();
+    let rounds = times(universe, 50);
+    let window = words(world, rounds as usize * 100);
+    let right = neighbour(world, 1);
+    let epoch = window.lock_all().unwrap();
+    let mut buffer = [0u64; 100];
+    for round in 0..rounds {
+        buffer.fill(round + 1);
+        epoch.put(right, round * 100, &buffer).unwrap();
+        epoch.flush_local(right).unwrap();
+        buffer.fill(u64::MAX);
+    }
+    epoch.flush_local_all().unwrap();
+    epoch.unlock().unwrap();
+    world.barrier().unwrap();
+    let expected = (0..rounds).flat_map(|round| [round + 1; 100]);
+    assert_eq!(local_words(&window), expected.collect::<Vec<_>>());
+    window.free().unwrap();
+}
+
+/// Flushes with nothing to complete. S-F5
+pub fn of_nothing<T: Transport>(universe: &Universe<T>) {
+    let world = universe.world();
+    let window = words(world, 1);
+    let epoch = window.lock_all().unwrap();
+    for target in world.ranks() {
+        epoch.flush(target).unwrap();
+        epoch.flush_local(target).unwrap();
+    }
+    epoch.flush_all().unwrap();
+    epoch.flush_all().unwrap();
+    epoch.unlock().unwrap();
+    window.sync();
+    window.free().unwrap();
+}
+
+/// The null target has nothing to flush; ranks that do not exist are refused. S-G10
+pub fn of_null<T: Transport>(universe: &Universe<T>) {
+    let world = universe.world();
+    let window = words(world, 1);
+    let epoch = window.lock_all().unwrap();
+    epoch.flush(Rank::NULL).unwrap();
+    epoch.flush_local(Rank::NULL).unwrap();
+    let none = Rank(world.size());
+    let expected =
+        RmaError::NoSuchRank { window: window.id(), target: none, last: Rank(world.size() - 1) };
+    assert_eq!(epoch.flush(none), Err(expected));
+    assert_eq!(epoch.flush_local(none), Err(expected));
+    epoch.unlock().unwrap();
+    window.free().unwrap();
+}
+
+/// Puts and flushes of two ranks to each other: a conversation. S-F1 S-F7
+pub fn alternating<T: Transport>(universe: &Universe<T>) {
+    let world = universe.world();
+    let window = words(world, 2);
+    let peer = neighbour(world, 1);
+    let epoch = window.lock_all().unwrap();
+    for round in 1..=times(universe, 100) {
+        let mine = round * 2 + u64::from(world.rank());
+        if world.rank() == Rank(1) {
+            while epoch.fetch_and_op(world.rank(), 1, Op::NoOp, 0u64).unwrap() != mine - 1 {
+                std::thread::yield_now();
+            }
+            assert_eq!(window.local().load(0), Ok(mine - 1));
+        }
+        epoch.put(peer, 0, &[mine]).unwrap();
+        epoch.flush(peer).unwrap();
+        epoch.fetch_and_op(peer, 1, Op::Replace, mine).unwrap();
+        if world.rank() == Rank(0) {
+            while epoch.fetch_and_op(world.rank(), 1, Op::NoOp, 0u64).unwrap() != mine + 1 {
+                std::thread::yield_now();
+            }
+            assert_eq!(window.local().load(0), Ok(mine + 1));
+        }
+    }
+    epoch.unlock().unwrap();
+    window.free().unwrap();
+}
+
+/// The flushes of a lock on one target. S-F1 S-F3
+pub fn in_a_lock<T: Transport>(universe: &Universe<T>) {
+    let world = universe.world();
+    let window = words(world, 1);
+    let right = neighbour(world, 1);
+    let lock = window.lock(right, LockKind::Shared).unwrap();
+    lock.flush().unwrap();
+    lock.put(0, &[u64::from(world.rank()) + 3]).unwrap();
+    lock.flush_local().unwrap();
+    lock.flush().unwrap();
+    world.barrier().unwrap();
+    assert_eq!(local_words(&window), [u64::from(neighbour(world, -1)) + 3]);
+    world.barrier().unwrap();
+    lock.unlock().unwrap();
+    window.free().unwrap();
+}

@@ -1,0 +1,294 @@
+//! Locks on one target (FEATURES A6).
+use crate::help::{local_words, neighbour, times, words};
+use rma_core::transport::Transport;
+use rma_core::{Assert, Lock, LockKind, Op, Rank, Universe};
+
+/// Adds one without atomics: right only if nobody else is at it.
+fn increment<T: Transport>(lock: &Lock<'_, T>, disp: u64) {
+    let mut value = [0u64];
+    lock.get(disp, &mut value).unwrap();
+    lock.put(disp, &[value[0] + 1]).unwrap();
+    lock.flush().unwrap();
+}
+
+/// An exclusive lock excludes all others, also when ranks outnumber cores. S-E1 S-E13
+pub fn exclusive_excludes<T: Transport>(universe: &Universe<T>) {
+    let world = universe.world();
+    let window = words(world, 1);
+    let rounds = times(universe, 500);
+    for _ in 0..rounds {
+        let lock = window.lock(Rank(0), LockKind::Exclusive).unwrap();
+        increment(&lock, 0);
+        lock.unlock().unwrap();
+    }
+    world.barrier().unwrap();
+    if world.rank() == Rank(0) {
+        assert_eq!(local_words(&window), [rounds * u64::from(world.size())]);
+    }
+    window.free().unwrap();
+}
+
+/// All ranks hold the lock shared at the same time. S-E1
+pub fn readers_coexist<T: Transport>(universe: &Universe<T>) {
+    let world = universe.world();
+    let window = words(world, 1);
+    for _ in 0..times(universe, 50) {
+        let lock = window.lock(Rank(1), LockKind::Shared).unwrap();
+        // Nobody comes out of it before everybody holds the lock.
+        world.barrier().unwrap();
+        lock.fetch_and_op(0, Op::Sum, 1u64).unwrap();
+        lock.unlock().unwrap();
+    }
+    window.free().unwrap();
+}
+
+/// Readers never see what a writer has half done. S-E1
+pub fn readers_against_writers<T: Transport>(universe: &Universe<T>) {
+    let world = universe.world();
+    let window = words(world, 2);
+    let rounds = times(universe, 300);
+    let (mut last, writes) = (0, world.rank().0 % 2 == 0);
+    for _ in 0..rounds {
+        if writes {
+            let lock = window.lock(Rank(0), LockKind::Exclusive).unwrap();
+            increment(&lock, 0);
+            increment(&lock, 1);
+            lock.unlock().unwrap();
+            continue;
+        }
+        let lock = window.lock(Rank(0), LockKind::Shared).unwrap();
+        let (mut first, mut second) = ([0u64], [0u64]);
+        lock.get(1, &mut second).unwrap();
+        lock.get(0, &mut first).unwrap();
+        lock.unlock().unwrap();
+        assert_eq!(first, second);
+        assert!(first[0] >= last, "a lock sees what the one before it saw");
+        last = first[0];
+    }
+    world.barrier().unwrap();
+    if world.rank() == Rank(0) {
+        let writers = u64::from(world.size().div_ceil(2));
+        assert_eq!(local_words(&window), [writers * rounds; 2]);
+    }
+    window.free().unwrap();
+}
+
+/// Shared locks on all targets at once, given back in another order. S-E3
+pub fn several_targets<T: Transport>(universe: &Universe<T>) {
+    let world = universe.world();
+    let window = words(world, 1);
+    for round in 0..times(universe, 50) {
+        let hold = |target| window.lock(target, LockKind::Shared).unwrap();
+        let mut locks: Vec<Lock<'_, T>> = world.ranks().map(hold).collect();
+        for lock in &locks {
+            lock.fetch_and_op(0, Op::Sum, 1u64).unwrap();
+        }
+        locks.rotate_left((round % 3) as usize);
+        locks.swap(0, 1);
+        for lock in locks {
+            lock.unlock().unwrap();
+        }
+    }
+    world.barrier().unwrap();
+    assert_eq!(local_words(&window), [times(universe, 50) * u64::from(world.size())]);
+    window.free().unwrap();
+}
+
+/// Exclusive locks on two targets at once, always taken in the same order. S-E3
+pub fn several_targets_exclusively<T: Transport>(universe: &Universe<T>) {
+    let world = universe.world();
+    let window = words(world, 1);
+    let rounds = times(universe, 100);
+    for round in 0..rounds {
+        let skipped = Rank(((round + u64::from(world.rank())) % 3) as u32);
+        let targets = world.ranks().filter(|target| *target != skipped);
+        let hold = |target| window.lock(target, LockKind::Exclusive).unwrap();
+        let locks: Vec<Lock<'_, T>> = targets.map(hold).collect();
+        for lock in &locks {
+            increment(lock, 0);
+        }
+        for lock in locks {
+            lock.unlock().unwrap();
+        }
+    }
+    world.barrier().unwrap();
+    let sum = world.allreduce(&local_words(&window), Op::Sum).unwrap();
+    assert_eq!(sum, [rounds * 2 * u64::from(world.size())]);
+    window.free().unwrap();
+}
+
+/// A lock on this rank protects its loads and stores from the operations of others. S-E4
+pub fn own_rank<T: Transport>(universe: &Universe<T>) {
+    let world = universe.world();
+    let window = words(world, 1);
+    let rounds = times(universe, 300);
+    for _ in 0..rounds {
+        let lock = window.lock(Rank(0), LockKind::Exclusive).unwrap();
+        if world.rank() == Rank(0) {
+            let view = window.local();
+            view.store(0, view.load::<u64>(0).unwrap() + 1).unwrap();
+        } else {
+            increment(&lock, 0);
+        }
+        lock.unlock().unwrap();
+    }
+    world.barrier().unwrap();
+    if world.rank() == Rank(0) {
+        assert_eq!(local_words(&window), [rounds * u64::from(world.size())]);
+    }
+    window.free().unwrap();
+}
+
+/// Locks with nothing to do, of both kinds, on every target. S-E2
+pub fn without_operations<T: Transport>(universe: &Universe<T>) {
+    let world = universe.world();
+    let window = words(world, 1);
+    for _ in 0..times(universe, 50) {
+        for target in world.ranks() {
+            for kind in [LockKind::Shared, LockKind::Exclusive] {
+                let lock = window.lock(target, kind).unwrap();
+                assert_eq!(lock.target(), target);
+                lock.unlock().unwrap();
+            }
+        }
+    }
+    window.free().unwrap();
+}
+
+/// Without the check no lock is taken: two that exclude each other are held at once. S-E5
+pub fn no_check<T: Transport>(universe: &Universe<T>) {
+    let world = universe.world();
+    let window = words(world, world.size() as usize);
+    let lock = window.lock_with(Rank(0), LockKind::Exclusive, Assert::NO_CHECK).unwrap();
+    world.barrier().unwrap();
+    lock.put(world.rank().into(), &[u64::from(world.rank()) + 1]).unwrap();
+    lock.unlock().unwrap();
+    world.barrier().unwrap();
+    if world.rank() == Rank(0) {
+        let expected: Vec<u64> = (1..=u64::from(world.size())).collect();
+        assert_eq!(local_words(&window), expected);
+    }
+    // The real lock is free.
+    window.lock(Rank(0), LockKind::Exclusive).unwrap().unlock().unwrap();
+    window.free().unwrap();
+}
+
+/// The null target can be locked, any number of times. S-E12
+pub fn null<T: Transport>(universe: &Universe<T>) {
+    let window = words(universe.world(), 1);
+    let first = window.lock(Rank::NULL, LockKind::Exclusive).unwrap();
+    let second = window.lock(Rank::NULL, LockKind::Shared).unwrap();
+    let real = window.lock(Rank(0), LockKind::Shared).unwrap();
+    assert_eq!(first.target(), Rank::NULL);
+    first.flush().unwrap();
+    first.unlock().unwrap();
+    real.unlock().unwrap();
+    drop(second);
+    window.free().unwrap();
+}
+
+/// Dropping the guard unlocks.
+pub fn dropped_guard<T: Transport>(universe: &Universe<T>) {
+    let world = universe.world();
+    let window = words(world, 1);
+    let rounds = times(universe, 50);
+    for _ in 0..rounds {
+        let lock = window.lock(Rank(0), LockKind::Exclusive).unwrap();
+        let mut value = [0u64];
+        lock.get(0, &mut value).unwrap();
+        lock.put(0, &[value[0] + 1]).unwrap();
+    }
+    world.barrier().unwrap();
+    if world.rank() == Rank(0) {
+        assert_eq!(local_words(&window), [rounds * u64::from(world.size())]);
+    }
+    window.free().unwrap();
+}
+
+/// After unlock the data is at the target: a third rank sees it. S-E6
+pub fn unlock_completes<T: Transport>(universe: &Universe<T>) {
+    let world = universe.world();
+    let window = words(world, 500);
+    for round in 1..=times(universe, 50) {
+        if world.rank() == Rank(0) {
+            let lock = window.lock(Rank(1), LockKind::Shared).unwrap();
+            lock.put(0, &[round; 500]).unwrap();
+            lock.unlock().unwrap();
+        }
+        world.barrier().unwrap();
+        if world.rank() == Rank(2) {
+            let lock = window.lock(Rank(1), LockKind::Shared).unwrap();
+            let mut got = [0; 500];
+            lock.get(0, &mut got).unwrap();
+            lock.unlock().unwrap();
+            assert_eq!(got, [round; 500]);
+        }
+        if world.rank() == Rank(1) {
+            assert_eq!(local_words(&window), [round; 500]);
+        }
+        world.barrier().unwrap();
+    }
+    window.free().unwrap();
+}
+
+/// The target is inside another call, which has nothing to do with the window. S-E7 S-M7
+pub fn passive_target<T: Transport>(universe: &Universe<T>) {
+    let world = universe.world();
+    let window = words(world, 1);
+    let rounds = times(universe, 100);
+    if world.rank() != Rank(0) {
+        for _ in 0..rounds {
+            let lock = window.lock(Rank(0), LockKind::Exclusive).unwrap();
+            increment(&lock, 0);
+            lock.unlock().unwrap();
+        }
+    }
+    world.barrier().unwrap();
+    if world.rank() == Rank(0) {
+        assert_eq!(local_words(&window), [rounds * u64::from(world.size() - 1)]);
+    }
+    window.free().unwrap();
+}
+
+/// Every rank increments at every target under that target's lock. S-E1 S-E2
+pub fn every_target<T: Transport>(universe: &Universe<T>) {
+    let world = universe.world();
+    let window = words(world, 1);
+    let rounds = times(universe, 100);
+    for round in 0..rounds {
+        for step in 0..i64::from(world.size()) {
+            let lock = window.lock(neighbour(world, step + round as i64), LockKind::Exclusive);
+            let lock = lock.unwrap();
+            increment(&lock, 0);
+            lock.unlock().unwrap();
+        }
+    }
+    world.barrier().unwrap();
+    assert_eq!(local_words(&window), [rounds * u64::from(world.size())]);
+    window.free().unwrap();
+}
+
+/// A forgotten guard leaves its lock held, and harms nothing else.
+pub fn forgotten_guard<T: Transport>(universe: &Universe<T>) {
+    let world = universe.world();
+    let window = words(world, 1);
+    if world.rank() == Rank(0) {
+        core::mem::forget(window.lock(Rank(1), LockKind::Shared).unwrap());
+    }
+    world.barrier().unwrap();
+    for target in world.ranks() {
+        let kind = if target == Rank(1) { LockKind::Shared } else { LockKind::Exclusive };
+        if (world.rank(), target) == (Rank(0), Rank(1)) {
+            assert!(window.lock(target, kind).is_err());
+            continue;
+        }
+        let lock = window.lock(target, kind).unwrap();
+        lock.fetch_and_op(0, Op::Sum, 1u64).unwrap();
+        lock.unlock().unwrap();
+    }
+    world.barrier().unwrap();
+    let all = u64::from(world.size());
+    let expected = if world.rank() == Rank(1) { all - 1 } else { all };
+    assert_eq!(local_words(&window), [expected]);
+    world.barrier().unwrap();
+}

@@ -1,0 +1,181 @@
+//! Several threads of one rank (FEATURES A; `Window` is `Send + Sync`). S-M6
+use crate::help::{local_words, neighbour, times, words};
+use rma_core::transport::Transport;
+use rma_core::{Assert, LockKind, Op, Rank, Universe};
+use std::thread;
+
+const THREADS: u64 = 3;
+
+/// Runs `body` on several threads of this rank, each with its number.
+fn on_threads(count: u64, body: impl Fn(u64) + Sync) {
+    let body = &body;
+    thread::scope(|scope| {
+        for number in 0..count {
+            scope.spawn(move || body(number));
+        }
+    });
+}
+
+/// Threads count in one epoch. S-F7
+pub fn atomics<T: Transport>(universe: &Universe<T>) {
+    let world = universe.world();
+    let window = words(world, 2);
+    let rounds = times(universe, 500);
+    let epoch = window.lock_all().unwrap();
+    on_threads(THREADS, |_| {
+        for _ in 0..rounds {
+            epoch.fetch_and_op(Rank(0), 0, Op::Sum, 1u64).unwrap();
+            let mut seen = 0u64;
+            loop {
+                let found = epoch.compare_and_swap(Rank(1), 1, seen, seen + 1).unwrap();
+                if found == seen {
+                    break;
+                }
+                seen = found;
+            }
+        }
+    });
+    epoch.unlock().unwrap();
+    world.barrier().unwrap();
+    let all = rounds * THREADS * u64::from(world.size());
+    let expected = if world.rank() == Rank(0) { [all, 0] } else { [0, all] };
+    assert_eq!(local_words(&window), expected);
+    window.free().unwrap();
+}
+
+/// Threads put, flush and get in one epoch. S-F7
+pub fn puts_and_flushes<T: Transport>(universe: &Universe<T>) {
+    let world = universe.world();
+    let window = words(world, THREADS as usize * 10);
+    let right = neighbour(world, 1);
+    let rounds = times(universe, 300);
+    let epoch = window.lock_all().unwrap();
+    on_threads(THREADS, |thread| {
+        for round in 1..=rounds {
+            epoch.put(right, thread * 10, &[round * 10 + thread; 10]).unwrap();
+            epoch.flush(right).unwrap();
+            let mut got = [0; 10];
+            epoch.ops(|ops| ops.get(right, thread * 10, &mut got)).unwrap().unwrap();
+            assert_eq!(got, [round * 10 + thread; 10]);
+        }
+        epoch.flush_all().unwrap();
+    });
+    epoch.unlock().unwrap();
+    world.barrier().unwrap();
+    let expected = (0..THREADS).flat_map(|thread| [rounds * 10 + thread; 10]);
+    assert_eq!(local_words(&window), expected.collect::<Vec<_>>());
+    window.free().unwrap();
+}
+
+/// Each thread locks a target of its own and counts there without atomics.
+fn count_under_locks<T: Transport>(universe: &Universe<T>, rounds: u64) {
+    let world = universe.world();
+    let window = words(world, 1);
+    on_threads(world.size().into(), |thread| {
+        let target = neighbour(world, thread as i64);
+        for _ in 0..rounds {
+            let lock = window.lock(target, LockKind::Exclusive).unwrap();
+            let mut value = [0u64];
+            lock.get(0, &mut value).unwrap();
+            lock.put(0, &[value[0] + 1]).unwrap();
+            lock.unlock().unwrap();
+        }
+    });
+    world.barrier().unwrap();
+    assert_eq!(local_words(&window), [rounds * u64::from(world.size())]);
+    window.free().unwrap();
+}
+
+/// Threads of one rank hold locks of different targets. S-E3
+pub fn locks_of_different_targets<T: Transport>(universe: &Universe<T>) {
+    count_under_locks(universe, times(universe, 300));
+}
+
+/// More threads wait in line than a rank has queue nodes.
+pub fn more_waiters_than_nodes<T: Transport>(universe: &Universe<T>) {
+    count_under_locks(universe, times(universe, 60));
+}
+
+/// Each thread has its own window, and fences it. S-C9
+pub fn windows_of_their_own<T: Transport>(universe: &Universe<T>) {
+    let world = universe.world();
+    let windows: Vec<_> = (0..THREADS).map(|_| words(world, 1)).collect();
+    on_threads(THREADS, |thread| {
+        let window = &windows[thread as usize];
+        let (right, left) = (neighbour(world, 1), u64::from(neighbour(world, -1)));
+        let mut epoch = window.fence(Assert::NONE).unwrap();
+        for round in 0..times(universe, 100) {
+            let value = |rank: u64| round * 100 + rank * 10 + thread;
+            epoch.put(right, 0, &[value(world.rank().into())]).unwrap();
+            epoch = epoch.next(Assert::NONE).unwrap();
+            assert_eq!(window.local().load(0), Ok(value(left)));
+            epoch = epoch.next(Assert::NONE).unwrap();
+        }
+        epoch.end().unwrap();
+    });
+    for window in windows {
+        window.free().unwrap();
+    }
+}
+
+/// Each thread has its own communicator.
+pub fn communicators_of_their_own<T: Transport>(universe: &Universe<T>) {
+    let world = universe.world();
+    let comms: Vec<_> = (0..THREADS).map(|_| world.dup().unwrap()).collect();
+    on_threads(THREADS, |thread| {
+        let comm = &comms[thread as usize];
+        for round in 0..times(universe, 100) {
+            let value = round * 10 + thread;
+            let all = comm.allgather(&[value + u64::from(comm.rank())]).unwrap();
+            assert!(all.iter().copied().eq(value..value + u64::from(comm.size())));
+            let root = Rank((round % u64::from(comm.size())) as u32);
+            let mut got = [if comm.rank() == root { value } else { 0 }];
+            comm.bcast(&mut got, root).unwrap();
+            assert_eq!(got, [value]);
+            comm.barrier().unwrap();
+        }
+    });
+}
+
+/// Threads reach a target for the first time in an epoch at once, while writers want its lock.
+pub fn first_uses_race<T: Transport>(universe: &Universe<T>) {
+    let world = universe.world();
+    let window = words(world, 2);
+    let rounds = times(universe, 500);
+    for _ in 0..rounds {
+        if world.rank() == Rank(0) {
+            let epoch = window.lock_all().unwrap();
+            on_threads(THREADS, |_| {
+                epoch.fetch_and_op(Rank(1), 0, Op::Sum, 1u64).unwrap();
+            });
+            epoch.unlock().unwrap();
+        } else {
+            let lock = window.lock(Rank(1), LockKind::Exclusive).unwrap();
+            lock.fetch_and_op(1, Op::Sum, 1u64).unwrap();
+            lock.unlock().unwrap();
+        }
+    }
+    world.barrier().unwrap();
+    if world.rank() == Rank(1) {
+        let writers = u64::from(world.size()) - 1;
+        assert_eq!(local_words(&window), [rounds * THREADS, rounds * writers]);
+    }
+    window.free().unwrap();
+}
+
+/// A request goes to another thread, which waits for it.
+pub fn requests_cross_threads<T: Transport>(universe: &Universe<T>) {
+    let world = universe.world();
+    let window = words(world, 100);
+    window.local().write(0, &[u64::from(world.rank()) + 1; 100]).unwrap();
+    world.barrier().unwrap();
+    let epoch = window.lock_all().unwrap();
+    let right = neighbour(world, 1);
+    for _ in 0..times(universe, 50) {
+        let request = epoch.rget(right, 0, vec![0u64; 100]).unwrap();
+        let waits = || thread::scope(|scope| scope.spawn(move || request.wait()).join().unwrap());
+        assert_eq!(waits(), (vec![u64::from(right) + 1; 100], Ok(())));
+    }
+    epoch.unlock().unwrap();
+    window.free().unwrap();
+}

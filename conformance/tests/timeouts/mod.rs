@@ -1,0 +1,136 @@
+//! Deadlines and budgets of [`Config`], which only a harness that makes universes itself can set.
+use super::{replay, seeds, simulate};
+use rma_core::transport::Transport;
+use rma_core::{
+    CollectiveError, Config, ErrorClass, LockKind, Op, Rank, RmaError, Universe, Window,
+};
+use rma_transport_sim::Sim;
+use std::time::Duration;
+
+fn run(name: &str, ranks: u32, config: Config, body: &(dyn Fn(Universe<Sim>) + Sync)) {
+    for seed in seeds() {
+        if let Err(failure) = simulate(ranks, seed, config, body) {
+            replay(name, seed, &failure.to_string());
+        }
+    }
+}
+
+fn impatient() -> Config {
+    let mut config = Config::default();
+    config.wait_timeout = Some(Duration::from_millis(5));
+    config
+}
+
+fn words(universe: &Universe<Sim>, count: usize) -> Window<Sim> {
+    universe.world().window(count, 8).allocate().unwrap()
+}
+
+/// Lets virtual time pass, and serves the peers.
+fn wait_for(universe: &Universe<Sim>, own: &Window<Sim>, end: Duration) {
+    let epoch = own.lock_all().unwrap();
+    while universe.transport().now() < end {
+        epoch.fetch_and_op(own.rank(), 0, Op::NoOp, 0u64).unwrap();
+    }
+    epoch.unlock().unwrap();
+}
+
+#[test]
+fn a_lock_that_never_comes_times_out_and_is_taken_later() {
+    run("timeouts::a_lock_that", 4, impatient(), &|universe| {
+        let world = universe.world();
+        let (window, own) = (words(&universe, 1), words(&universe, 1));
+        let held = (world.rank() == Rank(0))
+            .then(|| window.lock(Rank(0), LockKind::Exclusive).unwrap());
+        world.barrier().unwrap();
+        // Each of the others may wait once in line and once at its head.
+        let end = universe.transport().now() + Duration::from_millis(40);
+        if held.is_none() {
+            let error = window.lock(Rank(0), LockKind::Exclusive).err().unwrap();
+            let RmaError::Timeout { window: id, .. } = error else { panic!("{error}") };
+            assert_eq!((id, error.class()), (window.id(), ErrorClass::Other));
+            let text = error.to_string();
+            assert!(text.contains("timeout") && text.contains(&id.to_string()), "{text}");
+        }
+        wait_for(&universe, &own, end);
+        drop(held);
+        world.barrier().unwrap();
+        for _ in 0..6 {
+            let lock = window.lock(Rank(0), LockKind::Exclusive).unwrap();
+            let mut value = [0u64];
+            lock.get(0, &mut value).unwrap();
+            lock.put(0, &[value[0] + 1]).unwrap();
+            lock.unlock().unwrap();
+        }
+        world.barrier().unwrap();
+        if world.rank() == Rank(0) {
+            assert_eq!(window.local().load(0), Ok(6 * u64::from(world.size())));
+        }
+        window.free().unwrap();
+        own.free().unwrap();
+        universe.finalize().unwrap();
+    });
+}
+
+#[test]
+fn a_collective_that_a_rank_misses_times_out() {
+    run("timeouts::a_collective_that", 3, impatient(), &|universe| {
+        let world = universe.world();
+        let own = words(&universe, 1);
+        let comm = world.dup().unwrap();
+        if world.rank() == Rank(2) {
+            let end = universe.transport().now() + Duration::from_millis(40);
+            wait_for(&universe, &own, end);
+        } else {
+            let error = comm.barrier().unwrap_err();
+            assert!(matches!(error, CollectiveError::Timeout { .. }), "{error}");
+            assert_eq!(error.class(), ErrorClass::Other);
+        }
+    });
+}
+
+#[test]
+fn a_payload_beyond_the_limit_is_refused() {
+    let mut config = Config::default();
+    config.collective_bytes = 1000;
+    run("timeouts::a_payload_beyond", 2, config, &|universe| {
+        let world = universe.world();
+        let mine = vec![0u8; 1001];
+        let error = world.alltoallv(&[mine.clone(), mine]).unwrap_err();
+        let CollectiveError::TooLarge { what, bytes, limit } = error else { panic!("{error}") };
+        assert_eq!((what, bytes, limit), ("alltoallv", 1001, 1000));
+        assert_eq!(error.class(), ErrorClass::Count);
+        assert!(error.to_string().contains("send it in parts"));
+        assert_eq!(world.allgather(&vec![1u8; 500]).unwrap(), vec![1; 1000]);
+        universe.finalize().unwrap();
+    });
+}
+
+#[test]
+fn few_slots_and_a_small_cache_only_cost_time() {
+    let mut config = Config::default();
+    config.far_slots = 1;
+    config.target_cache = 1;
+    run("timeouts::few_slots", 4, config, &|universe| {
+        let world = universe.world();
+        let window = world.window(10 + usize::from(world.rank()), 8).allocate().unwrap();
+        let epoch = window.lock_all().unwrap();
+        let mut got = [[1u64; 4]; 8];
+        epoch
+            .ops(|ops| {
+                for (i, got) in got.iter_mut().enumerate() {
+                    let target = world.rank().on_ring(i as i64, world.size());
+                    ops.put(target, u64::from(world.rank()), &[7u64]).unwrap();
+                    ops.get(target, 6, got).unwrap();
+                }
+            })
+            .unwrap();
+        epoch.unlock().unwrap();
+        assert_eq!(got, [[0; 4]; 8]);
+        world.barrier().unwrap();
+        let mut words = [0u64; 4];
+        window.local().read(0, &mut words).unwrap();
+        assert_eq!(words, [7; 4]);
+        window.free().unwrap();
+        universe.finalize().unwrap();
+    });
+}

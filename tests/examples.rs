@@ -1,0 +1,491 @@
+//! The examples, run as real processes under the launcher, and the parts of the main one.
+//!
+//! `cargo test -p rma` builds the examples; with `--test examples` alone, build them before.
+// Each example brings its own `common`.
+#![allow(clippy::duplicate_mod)]
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use rma_launcher::run::{Output, Report, Spec, run};
+
+#[path = "../examples/wordcount/check.rs"]
+mod check;
+#[path = "../examples/wordcount/claim.rs"]
+mod claim;
+#[allow(dead_code)]
+#[path = "../examples/heat.rs"]
+mod heat;
+#[path = "../examples/wordcount/input.rs"]
+mod input;
+#[path = "../examples/wordcount/table.rs"]
+mod table;
+#[allow(dead_code)]
+#[path = "../examples/ticket_queue.rs"]
+mod ticket_queue;
+
+use claim::FileList;
+use clap::Parser;
+use table::{Added, Entry, Size, Table};
+
+/// For what hangs. Nothing here takes longer than seconds.
+const WATCHDOG: Duration = Duration::from_secs(300);
+/// More than this machine may have cores.
+const RANKS: [u32; 4] = [1, 2, 4, 9];
+const EQUAL: &str = "checked against a sequential count: equal\n";
+
+fn example(name: &str) -> PathBuf {
+    let test = std::env::current_exe().expect("the path of this test");
+    let profile = test.parent().and_then(Path::parent).expect("target/<profile>/deps");
+    let program = profile.join("examples").join(name);
+    assert!(program.exists(), "{} is missing: cargo build --examples", program.display());
+    program
+}
+
+fn job(ranks: u32, name: &str, args: &[&str]) -> Report {
+    let mut spec = Spec::new(example(name), ranks);
+    spec.args = args.iter().map(Into::into).collect();
+    spec.output = Output::Capture;
+    spec.oversubscribe = true;
+    spec.timeout = Some(WATCHDOG);
+    run(&spec).expect("starting the job")
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8(bytes.to_vec()).expect("UTF-8")
+}
+
+/// What rank 0 printed in a job that must succeed, and in which no other rank printed anything.
+fn succeed(ranks: u32, name: &str, args: &[&str]) -> String {
+    let report = job(ranks, name, args);
+    assert_eq!(report.exit_code(), 0, "{report:?}");
+    for output in &report.output[1..] {
+        assert_eq!(text(&output.stdout), "", "only rank 0 reports");
+    }
+    text(&report.output[0].stdout)
+}
+
+/// What a job said that must fail, with exit code 1; only rank 0 may say something.
+fn fail(ranks: u32, name: &str, args: &[&str]) -> String {
+    let report = job(ranks, name, args);
+    assert_eq!(report.exit_code(), 1, "{report:?}");
+    assert_eq!(report.failure().map(|failure| failure.rank), Some(0), "{report:?}");
+    for output in &report.output {
+        assert_eq!(text(&output.stdout), "");
+    }
+    for output in &report.output[1..] {
+        assert_eq!(text(&output.stderr), "", "only rank 0 complains");
+    }
+    text(&report.output[0].stderr)
+}
+
+/// Place, count and word of each line of the table that wordcount prints.
+fn table_lines(stdout: &str) -> Vec<(usize, u64, String)> {
+    let lines = stdout.lines().skip_while(|line| !line.ends_with("  word")).skip(1);
+    let cells = lines.map_while(|line| {
+        let mut cells = line.split_whitespace();
+        let place = cells.next()?.parse().ok()?;
+        let count = cells.next()?.replace(',', "").parse().ok()?;
+        Some((place, count, cells.next()?.to_owned()))
+    });
+    cells.collect()
+}
+
+fn folder(files: &[(&str, &[u8])]) -> tempfile::TempDir {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    for (path, bytes) in files {
+        let path = folder.path().join(path);
+        fs::create_dir_all(path.parent().expect("below the folder")).expect("a folder");
+        fs::write(path, bytes).expect("a file");
+    }
+    folder
+}
+
+fn path(folder: &tempfile::TempDir) -> &str {
+    folder.path().to_str().expect("UTF-8")
+}
+
+#[test]
+fn wordcount_counts_what_it_should() {
+    let files: [(&str, &[u8]); 9] = [
+        ("a.rs", b"fn one() { Two(two); }"),
+        ("deep/er/b.md", b"two TWO don't stop"),
+        ("README.MD", "zwei ÄPFEL äpfel".as_bytes()),
+        ("bytes.md", b"stop \xff stop"),
+        (".hidden/c.rs", b"hidden"),
+        ("target/d.rs", b"built"),
+        ("e.txt", b"other"),
+        ("rs", b"nameless"),
+        ("empty.rs", b""),
+    ];
+    let folder = folder(&files);
+    symlink("nowhere", folder.path().join("broken.rs")).unwrap();
+    symlink("..", folder.path().join("deep/circle")).unwrap();
+    symlink("../a.rs", folder.path().join("deep/link.rs")).unwrap();
+    for ranks in RANKS {
+        let stdout = succeed(ranks, "wordcount", &[path(&folder)]);
+        let expected = [
+            (1, 6, "two"),
+            (2, 3, "stop"),
+            (3, 2, "fn"),
+            (4, 2, "one"),
+            (5, 2, "äpfel"),
+            (6, 1, "don't"),
+            (7, 1, "zwei"),
+        ];
+        let expected = expected.map(|(place, count, word)| (place, count, word.to_owned()));
+        assert_eq!(table_lines(&stdout), expected, "{stdout}");
+        assert!(stdout.contains("17 words, 7 of them different, in 6 files"), "{stdout}");
+        assert!(stdout.contains("could not be read, and are not counted: 1\n"), "{stdout}");
+        assert!(stdout.contains("not UTF-8, counted as far as they are: 1\n"), "{stdout}");
+        assert!(stdout.ends_with(EQUAL), "{stdout}");
+        let took = |line: &str| {
+            let (_, rest) = line.strip_prefix("rank ")?.split_once(" took ")?;
+            rest.split(' ').next()?.parse::<u32>().ok()
+        };
+        let took: Vec<u32> = stdout.lines().filter_map(took).collect();
+        assert_eq!((took.len(), took.iter().sum()), (ranks as usize, 6), "{stdout}");
+    }
+    let stdout = succeed(2, "wordcount", &[path(&folder), "--top", "2"]);
+    assert_eq!(table_lines(&stdout).len(), 2, "{stdout}");
+}
+
+#[test]
+fn wordcount_of_nothing() {
+    let empty = folder(&[]);
+    let other = folder(&[("a.txt", b"word"), (".git/b.md", b"word")]);
+    for ranks in RANKS {
+        for folder in [&empty, &other] {
+            let report = job(ranks, "wordcount", &[path(folder)]);
+            assert_eq!(report.exit_code(), 0, "{report:?}");
+            let stdout = text(&report.output[0].stdout);
+            assert!(stdout.starts_with("0 words, 0 of them different, in 0 files"), "{stdout}");
+            assert!(stdout.ends_with(EQUAL), "{stdout}");
+            let stderr = text(&report.output[0].stderr);
+            assert!(stderr.contains("there is no .rs or .md file under"), "{stderr}");
+        }
+    }
+}
+
+#[test]
+fn wordcount_refuses_what_is_no_folder() {
+    let folder = folder(&[("a.rs", b"word")]);
+    let missing = folder.path().join("missing").to_str().unwrap().to_owned();
+    let file = folder.path().join("a.rs").to_str().unwrap().to_owned();
+    for ranks in RANKS {
+        for (what, why) in [(&missing, "No such file"), (&file, "Not a directory")] {
+            let stderr = fail(ranks, "wordcount", &[what]);
+            let message = format!("Error: cannot read the folder {what}: {why}");
+            assert!(stderr.starts_with(&message), "{stderr}");
+        }
+    }
+}
+
+#[test]
+fn wrong_arguments_are_reported_once() {
+    for name in ["wordcount", "heat", "ticket_queue"] {
+        let stderr = fail(3, name, &["--no-such"]);
+        assert!(stderr.starts_with("Error: unexpected argument '--no-such'"), "{stderr}");
+        let stdout = succeed(3, name, &["--help"]);
+        assert!(stdout.contains(&format!("Usage: {name}")), "{stdout}");
+    }
+    let stderr = fail(2, "wordcount", &["--top", "many"]);
+    assert!(stderr.contains("invalid value 'many' for '--top"), "{stderr}");
+    let stderr = fail(2, "heat", &["--size", "0"]);
+    assert!(stderr.contains("0 is not in 1..=8192"), "{stderr}");
+}
+
+#[test]
+fn examples_run_without_a_launcher() {
+    let folder = folder(&[("a.rs", b"one two two")]);
+    let calls: [(&str, &[&str], &str); 4] = [
+        ("wordcount", &[path(&folder)], EQUAL),
+        ("heat", &["--size", "9", "--steps", "60"], "equal, bit by bit\n"),
+        ("ticket_queue", &["--jobs", "50", "--work", "1"], "and the sum is right\n"),
+        ("hello", &[], "counted 1\n"),
+    ];
+    for (name, args, end) in calls {
+        let output = Command::new(example(name)).args(args).output().unwrap();
+        assert_eq!(output.status.code(), Some(0), "{output:?}");
+        assert!(text(&output.stdout).ends_with(end), "{output:?}");
+    }
+}
+
+#[test]
+fn one_huge_line_and_one_huge_word() {
+    let mut line = "same word ".repeat(50_000);
+    line.push_str(&"x".repeat(4 << 20));
+    let folder = folder(&[("line.md", line.as_bytes()), ("other.md", b"same")]);
+    for ranks in RANKS {
+        let stdout = succeed(ranks, "wordcount", &[path(&folder)]);
+        let cut = format!("{}…", "x".repeat(60));
+        let expected =
+            [(1, 50_001, "same".to_owned()), (2, 50_000, "word".to_owned()), (3, 1, cut)];
+        assert_eq!(table_lines(&stdout), expected);
+        // A word that is longer than the heap at the beginning.
+        assert!(stdout.contains("grown 1 times"), "{stdout}");
+        assert!(stdout.ends_with(EQUAL), "{stdout}");
+    }
+}
+
+#[test]
+fn tables_that_are_too_small_overflow_and_grow() {
+    let words: String = (0..4000).map(|i| format!("w{} long_identifier_{} ", i % 999, i)).collect();
+    let files: Vec<String> = (0..12).map(|i| format!("{i}.rs")).collect();
+    let files: Vec<(&str, &[u8])> =
+        files.iter().map(|file| (file.as_str(), words.as_bytes())).collect();
+    let folder = folder(&files);
+    for ranks in RANKS {
+        for (sizes, grows) in [
+            (&["--buckets", "1", "--heap", "1000000"][..], false),
+            (&["--buckets", "1", "--heap", "0"], true),
+            (&["--buckets", "2000", "--heap", "100"], true),
+            (&["--buckets", "0", "--heap", "5000"], ranks == 1),
+        ] {
+            let args = [&[path(&folder), "--top", "1"], sizes].concat();
+            let stdout = succeed(ranks, "wordcount", &args);
+            assert_eq!(table_lines(&stdout), [(1, 60, "w0".to_owned())], "{stdout}");
+            assert!(stdout.contains("96,000 words, 4,999 of them different"), "{stdout}");
+            let grown = !stdout.contains("grown 0 times");
+            assert!(grown == grows || sizes[3] == "5000", "{sizes:?}\n{stdout}");
+            assert!(stdout.ends_with(EQUAL), "{stdout}");
+        }
+    }
+}
+
+#[test]
+fn heat_is_the_same_on_any_number_of_ranks() {
+    for (size, steps) in [("1", "120"), ("5", "0"), ("7", "300"), ("40", "777")] {
+        let mut pictures = RANKS.map(|ranks| {
+            let stdout = succeed(ranks, "heat", &["--size", size, "--steps", steps]);
+            assert!(stdout.ends_with("sequential run: equal, bit by bit\n"), "{stdout}");
+            let (picture, steps) = stdout.split_once(" points, ").expect("a summary");
+            (picture.to_owned(), steps.split(',').next().map(str::to_owned))
+        });
+        assert_eq!(pictures[0].0.lines().count(), size.parse::<usize>().unwrap().min(24) + 1);
+        pictures.rotate_left(1);
+        assert!(pictures.iter().all(|picture| *picture == pictures[0]), "{pictures:?}");
+    }
+    let stdout = succeed(3, "heat", &["--size", "5", "--tolerance", "1"]);
+    assert!(stdout.contains("5 x 5 points, 50 steps, 3 ranks"), "{stdout}");
+}
+
+#[test]
+fn ticket_queue_executes_every_job_once() {
+    let cases =
+        [("1", "20000", "1"), ("2", "20000", "1"), ("3", "5000", "0"), ("64", "200", "100")];
+    for ranks in RANKS {
+        for (slots, jobs, work) in cases.into_iter().chain([("7", "0", "1")]) {
+            let args = ["--slots", slots, "--jobs", jobs, "--work", work];
+            let stdout = succeed(ranks, "ticket_queue", &args);
+            let number = |line: &str, word: usize| {
+                let word = line.split([' ', ':']).nth(word)?;
+                word.parse::<u64>().ok()
+            };
+            // rank R made N jobs and executed N: …
+            let lines: Vec<&str> =
+                stdout.lines().filter(|line| line.starts_with("rank ")).collect();
+            assert_eq!(lines.len(), ranks as usize, "{stdout}");
+            for word in [3, 7] {
+                let sum: u64 = lines.iter().map(|line| number(line, word).expect("a number")).sum();
+                assert_eq!(sum.to_string(), jobs, "{stdout}");
+            }
+            assert!(stdout.ends_with("executed exactly once, and the sum is right\n"), "{stdout}");
+        }
+    }
+}
+
+#[test]
+fn words_are_what_people_expect() {
+    let words = |text: &str| {
+        let mut words = Vec::new();
+        input::for_each_word(text, |word| words.push(word.to_owned()));
+        words
+    };
+    assert_eq!(
+        words("Don't 'quote' x''y rock'n'roll it's' '"),
+        ["don't", "quote", "x", "y", "rock'n'roll", "it's"]
+    );
+    assert_eq!(words("don\u{2019}t"), ["don't"]);
+    assert_eq!(
+        words("&'a str, fn snake_case(_x: u64) -> _ { __ }"),
+        ["a", "str", "fn", "snake_case", "_x", "u64"]
+    );
+    assert_eq!(words("ÉCOLE Straße ΣΑ 1e9 0xff"), ["école", "straße", "σα", "1e9", "0xff"]);
+    assert_eq!(words("a-b.c/d\u{fffd}e\nf\tg"), ["a", "b", "c", "d", "e", "f", "g"]);
+    assert!(words("").is_empty() && words(" \n--- ' __ '").is_empty());
+}
+
+#[test]
+fn files_are_found_in_the_same_order() {
+    let files: [(&str, &[u8]); 4] =
+        [("z.rs", b"12345"), ("b/a.rs", b"123"), ("a.md", b"123"), ("b/b.rs", b"1234")];
+    let folder = folder(&files);
+    let found = input::find(folder.path()).unwrap();
+    let order = ["z.rs", "b/b.rs", "a.md", "b/a.rs"].map(|name| folder.path().join(name));
+    assert_eq!((&found.files[..], found.bytes), (&order[..], 15));
+    assert!(found.unreadable.is_empty());
+    assert!(input::find(&folder.path().join("none")).is_err());
+}
+
+#[test]
+fn a_wrong_result_is_found_wherever_it_is() {
+    let folder = folder(&[("a.rs", b"one two two three"), ("b.md", b"two")]);
+    let files = input::find(folder.path()).unwrap().files;
+    let right = [("one", 1), ("three", 1), ("two", 3)];
+    let right = right.map(|(word, count)| (word.to_owned(), count)).to_vec();
+    let compare = |table: &[Entry]| check::compare(table, check::count(&files));
+    assert_eq!(compare(&right), Ok(()));
+    for at in 0..right.len() {
+        let (word, count) = right[at].clone();
+        let mut wrong = right.clone();
+        wrong[at].1 += 1;
+        let difference = compare(&wrong).unwrap_err();
+        assert_eq!(
+            (&difference.word, difference.table, difference.sequential),
+            (&word, count + 1, count)
+        );
+        wrong.remove(at);
+        let difference = compare(&wrong).unwrap_err();
+        assert_eq!((&difference.word, difference.table, difference.sequential), (&word, 0, count));
+        let twice = [right.clone(), vec![right[at].clone()]].concat();
+        assert_eq!(compare(&twice).unwrap_err().word, word);
+    }
+    let more = [right, vec![("zero".into(), 4)]].concat();
+    let message = compare(&more).unwrap_err().to_string();
+    assert!(
+        message.contains("\"zero\" was counted 4 times by all ranks together and 0"),
+        "{message}"
+    );
+}
+
+#[test]
+fn entries_survive_the_way_to_rank_0() {
+    let entries: Vec<Entry> = ["", "a", "12345678", "123456789", "äöü", "exactly_sixteen_"]
+        .iter()
+        .zip(1..)
+        .map(|(word, count)| ((*word).to_owned(), count))
+        .collect();
+    let words = table::encode(&entries);
+    assert_eq!(table::decode(&words), Some(entries));
+    for cut in [1, words.len() - 1, 3] {
+        assert_eq!(table::decode(&words[..cut]), None);
+    }
+    assert_eq!(table::decode(&[1, u64::MAX, 0]), None);
+    assert_eq!(table::decode(&[1, 1, 0xff]), None);
+}
+
+/// Words of all lengths that many ranks insert at the same time, some of them of one bucket.
+fn contended_words() -> Vec<String> {
+    let longer = |i: usize| format!("a_word_that_is_longer_than_eight_bytes_{i}");
+    (0..12).flat_map(|i| [format!("w{i}"), longer(i)]).collect()
+}
+
+/// Inserts on every rank, the words in an order of its own; returns this rank's part.
+fn insert_all(universe: rma::Universe, size: Size) -> Vec<Entry> {
+    let world = universe.world();
+    let table = Table::new(world, size).unwrap();
+    assert_eq!(table.size().buckets, size.buckets.max(1));
+    let mut inserter = table.open().unwrap();
+    let (mut words, mut waiting) = (contended_words(), Vec::new());
+    words.rotate_left(world.rank().0 as usize % 3);
+    for word in words.iter().chain(&words) {
+        if inserter.add(word, 1).unwrap() == Added::Full {
+            waiting.push((word.clone(), 1));
+        }
+    }
+    inserter.close().unwrap();
+    let (table, grown) = table.grow(world, waiting).unwrap();
+    assert_eq!(grown > 0, size.heap < 100);
+    let entries = table.into_entries().unwrap();
+    universe.finalize().unwrap();
+    entries
+}
+
+fn check_inserted(ranks: u32, parts: Vec<Vec<Entry>>) {
+    let mut all: Vec<Entry> = parts.concat();
+    all.sort();
+    let expected: BTreeMap<String, u64> =
+        contended_words().into_iter().map(|word| (word, 2 * u64::from(ranks))).collect();
+    assert_eq!(all, expected.into_iter().collect::<Vec<_>>());
+}
+
+const SIZES: [Size; 3] = [
+    Size { buckets: 16, heap: 4000 },
+    Size { buckets: 1, heap: 4000 },
+    Size { buckets: 0, heap: 7 },
+];
+
+#[test]
+fn no_word_is_twice_in_the_table_in_any_order_of_events() {
+    for seed in 0..24 {
+        for size in SIZES {
+            let parts = rma::simulate(4, seed, |universe| insert_all(universe, size)).unwrap();
+            check_inserted(4, parts);
+        }
+    }
+}
+
+#[test]
+fn no_word_is_twice_in_the_table_in_shared_memory() {
+    for round in 0..60 {
+        let parts = rma::local(4, |universe| insert_all(universe, SIZES[round % 3])).unwrap();
+        check_inserted(4, parts);
+    }
+}
+
+#[test]
+fn every_file_is_claimed_by_one_rank() {
+    let files: Vec<PathBuf> = (0..50).map(|i| PathBuf::from("x/".repeat(i))).collect();
+    let claim = |universe: rma::Universe| {
+        let world = universe.world();
+        let files = if world.rank() == claim::HOME { &files[..] } else { &[] };
+        let list = FileList::new(world, files).unwrap();
+        let (claims, mut mine) = (list.open().unwrap(), Vec::new());
+        while let Some(claim) = claims.next().unwrap() {
+            assert_eq!(claim.files, 50);
+            mine.push((claim.number, claim.path));
+        }
+        claims.close().unwrap();
+        list.free().unwrap();
+        universe.finalize().unwrap();
+        mine
+    };
+    for seed in 0..8 {
+        let mut all = rma::simulate(3, seed, claim).unwrap().concat();
+        all.sort();
+        let expected: Vec<_> = (0..).zip(files.iter().cloned()).collect();
+        assert_eq!(all, expected);
+    }
+}
+
+#[test]
+fn halos_arrive_in_time_in_any_order_of_events() {
+    let arguments = ["heat", "--size", "6", "--steps", "60"];
+    let arguments = heat::Arguments::parse_from(arguments);
+    for seed in 0..24 {
+        let solve = |universe| heat::solve(universe, &arguments).unwrap();
+        let plates = rma::simulate(4, seed, solve).unwrap();
+        assert_eq!(plates.iter().flatten().count(), 1);
+        let plate = plates.into_iter().flatten().next().unwrap();
+        assert_eq!(plate.steps, 60);
+        heat::compare(&plate, &arguments).unwrap();
+    }
+}
+
+#[test]
+fn jobs_are_executed_once_in_any_order_of_events() {
+    for (seed, slots) in (0..48).zip(["1", "2", "3", "5"].into_iter().cycle()) {
+        let arguments = ["ticket_queue", "--jobs", "60", "--work", "1", "--slots", slots];
+        let arguments = ticket_queue::Arguments::parse_from(arguments);
+        let work_off = |universe| ticket_queue::work_off(universe, &arguments).unwrap();
+        let outcomes = rma::simulate(4, seed, work_off).unwrap();
+        let outcomes: Vec<_> = outcomes.into_iter().flatten().collect();
+        assert_eq!(outcomes.len(), 1);
+        assert_eq!(outcomes[0].problem, None);
+    }
+}

@@ -4,7 +4,8 @@ use crate::help::{neighbour, says, words};
 use core::mem::forget;
 use rma_core::transport::{Transport, WorldRank};
 use rma_core::{
-    Assert, CollectiveError, ErrorClass, LockKind, Op, Rank, RmaError, Universe, Window, WindowError,
+    Assert, CollectiveError, ErrorClass, LockKind, Op, Rank, RmaError, Universe, Window,
+    WindowError,
 };
 
 /// What the panic of the victim says.

@@ -39,8 +39,8 @@ fn a_lock_that_never_comes_times_out_and_is_taken_later() {
     run("timeouts::a_lock_that", 4, impatient(), &|universe| {
         let world = universe.world();
         let (window, own) = (words(&universe, 1), words(&universe, 1));
-        let held = (world.rank() == Rank(0))
-            .then(|| window.lock(Rank(0), LockKind::Exclusive).unwrap());
+        let held =
+            (world.rank() == Rank(0)).then(|| window.lock(Rank(0), LockKind::Exclusive).unwrap());
         world.barrier().unwrap();
         // Each of the others may wait once in line and once at its head.
         let end = universe.transport().now() + Duration::from_millis(40);

@@ -116,7 +116,8 @@ pub enum RmaError {
     },
     /// Another rank refused: it has an epoch open that this rank has not.
     #[error(
-        "window {window}: rank {by} has an epoch open; every rank must end its epochs before {asked}"
+        "window {window}: rank {by} has an epoch open; every rank must end its epochs before \
+         {asked}"
     )]
     RefusedBy {
         /// Window.

@@ -1,5 +1,5 @@
 //! One error for programs that handle all of them alike.
-use crate::{CollectiveError, ErrorClass, Refused, RmaError, StartError, WindowError};
+use crate::{CollectiveError, ErrorClass, LayoutError, Refused, RmaError, StartError, WindowError};
 
 /// Any error of this library, for `?` in `main`.
 #[derive(Debug, thiserror::Error)]
@@ -17,6 +17,9 @@ pub enum Error {
     /// A collective operation of a communicator failed.
     #[error(transparent)]
     Collective(#[from] CollectiveError),
+    /// A layout could not be made.
+    #[error(transparent)]
+    Layout(#[from] LayoutError),
 }
 
 impl Error {
@@ -27,6 +30,7 @@ impl Error {
             Self::Window(error) => error.class(),
             Self::Rma(error) => error.class(),
             Self::Collective(error) => error.class(),
+            Self::Layout(error) => error.class(),
         }
     }
 }

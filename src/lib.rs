@@ -39,7 +39,8 @@
 //! | groups of ranks and collectives | [`Communicator`] |
 //! | windows | [`WindowBuilder`], [`Window`], [`View`], [`Sealed`] |
 //! | operations | [`Access`], [`Lock`], [`Ops`], [`Request`] |
-//! | epochs | [`Window::fence`], [`Window::lock`], [`Window::lock_all`] |
+//! | non-contiguous data | [`Layout`], [`Shape`], [`Access::put_shaped`] |
+//! | epochs | [`Window::fence`], [`Window::lock`], [`Window::lock_all`], [`Window::start`] |
 //! | errors | [`RmaError`], [`WindowError`], [`CollectiveError`], [`StartError`], [`Error`] |
 //!
 //! Names are MPI's. What safe code cannot do with them is cause undefined behaviour: buffers in
@@ -56,8 +57,9 @@ pub use any::AnyTransport;
 pub use error::Error;
 pub use local::{Broken, local, simulate};
 pub use rma_core::{
-    Assert, AtomicElement, CollectiveError, Config, Counters, Element, ErrorClass, Group, LockKind,
-    Number, Op, OriginBuffer, Rank, Reduction, RmaError, WindowError, WindowId, bytemuck,
+    Assert, AtomicElement, BasicElement, Bool, CollectiveError, Complex, Config, Counters, Element,
+    ErrorClass, Group, Layout, LayoutError, LockKind, Op, Order, OriginBuffer, Pair, Rank,
+    Reduction, RmaError, Shape, Signature, WindowError, WindowId, bytemuck, num_complex,
 };
 pub use rma_transport_sim::SimFailure;
 pub use start::{StartError, initialize};
@@ -78,11 +80,73 @@ pub type Sealed = rma_core::Sealed<AnyTransport>;
 pub type Refused = rma_core::Refused<AnyTransport>;
 /// An open fence epoch.
 pub type Fence<'w> = rma_core::Fence<'w, AnyTransport>;
+/// An access epoch to chosen targets.
+///
+/// ```
+/// use rma::{Assert, Rank};
+///
+/// // Halo exchange in one dimension: only neighbours synchronise.
+/// let parts = rma::local(4, |universe| {
+///     let world = universe.world();
+///     let (me, last) = (world.rank(), Rank(world.size() - 1));
+///     let window = world.window(2, 8).allocate()?;
+///     let left = (me > Rank(0)).then(|| Rank(me.0 - 1));
+///     let right = (me < last).then(|| Rank(me.0 + 1));
+///     let neighbours: Vec<Rank> = left.into_iter().chain(right).collect();
+///
+///     let exposure = window.post(&neighbours, Assert::NONE)?;
+///     let epoch = window.start(&neighbours, Assert::NONE)?;
+///     if let Some(left) = left {
+///         epoch.put(left, 1, &[u64::from(me)])?;
+///     }
+///     if let Some(right) = right {
+///         epoch.put(right, 0, &[u64::from(me)])?;
+///     }
+///     epoch.complete()?;
+///     exposure.wait()?;
+///
+///     let mut halo = [0u64; 2];
+///     window.local().read(0, &mut halo)?;
+///     window.free()?;
+///     universe.finalize()?;
+///     Ok::<_, rma::Error>(halo)
+/// })?;
+/// assert_eq!(parts[1].as_ref().unwrap(), &[0, 2]);
+/// assert_eq!(parts[2].as_ref().unwrap(), &[1, 3]);
+/// # Ok::<(), rma::StartError>(())
+/// ```
+pub type Start<'w> = rma_core::Start<'w, AnyTransport>;
+/// An exposure epoch to chosen origins; for an example see [`Start`].
+pub type Exposure<'w> = rma_core::Exposure<'w, AnyTransport>;
 /// A shared lock on every target.
 pub type LockAll<'w> = rma_core::LockAll<'w, AnyTransport>;
 /// A lock on one target.
 pub type Lock<'w> = rma_core::Lock<'w, AnyTransport>;
 /// The right to operate on the targets of a window.
+///
+/// ```
+/// use rma::{Op, Pair, Rank};
+///
+/// // Who has the highest value? And what is the sum of all arrays?
+/// let found = rma::local(3, |universe| {
+///     let me = u64::from(universe.world().rank());
+///     let window = universe.world().window(4, 8).allocate()?;
+///     let epoch = window.lock_all()?;
+///     epoch.accumulate(Rank(0), 0, Op::MaxLoc, &[Pair::new((me * 5 % 7) as f64, me)])?;
+///     epoch.accumulate(Rank(0), 2, Op::Sum, &[me as f64, 0.5])?;
+///     epoch.unlock()?;
+///     universe.world().barrier()?;
+///     let winner = window.local().load::<Pair<f64, u64>>(0)?;
+///     let mut sums = [0.0; 2];
+///     window.local().read(2, &mut sums)?;
+///     window.free()?;
+///     Ok::<_, rma::Error>((winner, sums))
+/// })?;
+/// let (winner, sums) = found[0].as_ref().unwrap();
+/// assert_eq!((winner.value, winner.index), (5.0, 1));
+/// assert_eq!(*sums, [3.0, 1.5]);
+/// # Ok::<(), rma::StartError>(())
+/// ```
 pub type Access<'w, const LAZY: bool> = rma_core::Access<'w, AnyTransport, LAZY>;
 /// Operations that overlap, in a closure scope.
 pub type Ops<'scope, 'env, const LAZY: bool> = rma_core::Ops<'scope, 'env, AnyTransport, LAZY>;

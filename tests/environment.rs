@@ -3,9 +3,7 @@
 use rma::testing::processes;
 use rma::{Assert, Communicator, LockKind, Op, Rank, RmaError, Window, WindowError};
 use rma_core::transport::{AllocateError, ImportError};
-use rustix::process::{
-    Pid, Resource, Rlimit, Signal, getrlimit, getuid, kill_process, setrlimit,
-};
+use rustix::process::{Pid, Resource, Rlimit, Signal, getrlimit, getuid, kill_process, setrlimit};
 use std::fs;
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -52,7 +50,7 @@ fn names_in_dev_shm() -> Vec<PathBuf> {
 
 fn descriptors() -> Vec<PathBuf> {
     let entries = fs::read_dir("/proc/self/fd").unwrap();
-    // The descriptor of the directory itself is gone by the time its link is read.
+    // One that another thread closes meanwhile has no link any more.
     entries.filter_map(|entry| fs::read_link(entry.unwrap().path()).ok()).collect()
 }
 
@@ -75,12 +73,9 @@ fn a_small_dev_shm_limits_nothing() {
     if std::env::var_os(TINY).is_none() {
         return in_tiny_dev_shm("a_small_dev_shm_limits_nothing");
     }
-    // The limit is real, and the files are visible.
-    let file = Path::new(DEV_SHM).join("too-large");
-    assert!(fs::write(&file, vec![1; 2 * MIB]).is_err(), "/dev/shm is larger than 1 MiB");
-    assert_eq!(names_in_dev_shm(), [file.as_path()]);
-    fs::remove_file(&file).unwrap();
-
+    if !rma_launcher::is_launched() {
+        expect_tiny_dev_shm();
+    }
     processes(4, |universe| {
         let world = universe.world();
         let window = world.window(64 * MIB, 1).allocate().unwrap();
@@ -91,6 +86,14 @@ fn a_small_dev_shm_limits_nothing() {
         universe.finalize().unwrap();
     });
     assert_eq!(names_in_dev_shm(), [] as [PathBuf; 0]);
+}
+
+/// The limit is real, and names are visible.
+fn expect_tiny_dev_shm() {
+    let file = Path::new(DEV_SHM).join("too-large");
+    assert!(fs::write(&file, vec![1; 2 * MIB]).is_err(), "/dev/shm is larger than 1 MiB");
+    assert_eq!(names_in_dev_shm(), [file.as_path()]);
+    fs::remove_file(&file).unwrap();
 }
 
 /// Runs that test of this program again, where /dev/shm has 1 MiB.
@@ -144,17 +147,16 @@ fn memory_has_no_name() {
         epoch.unlock().unwrap();
         world.allgather(&[7u64; 1000]).unwrap();
 
-        let is_file = |text: &str| ["/dev/shm", "/tmp", "/var/tmp"].iter().any(|d| text.contains(d));
-        let exe = std::env::current_exe().unwrap();
         for descriptor in descriptors() {
-            assert!(!is_file(&descriptor.to_string_lossy()), "{descriptor:?}");
+            assert!(!descriptor.starts_with(DEV_SHM), "{descriptor:?}");
         }
-        let program = exe.to_string_lossy();
-        for mapping in mappings().iter().filter(|mapping| !mapping.contains(&*program)) {
-            assert!(!is_file(mapping), "{mapping}");
-        }
-        let memfds = mappings().iter().filter(|mapping| mapping.contains("/memfd:")).count();
-        assert!(memfds >= 3, "own and others' parts, mapped: {:#?}", mappings());
+        let mappings = mappings();
+        // The fourth of the permissions is s for shared.
+        let is_shared = |line: &&String| line.split(' ').nth(1).unwrap().ends_with('s');
+        let shared = mappings.iter().filter(is_shared);
+        let (memfds, others): (Vec<_>, Vec<_>) = shared.partition(|line| line.contains("/memfd:"));
+        assert!(memfds.len() >= 3, "parts of three ranks are mapped: {mappings:#?}");
+        assert!(others.is_empty(), "{others:#?}");
         world.barrier().unwrap();
         large.free().unwrap();
         small.free().unwrap();
@@ -170,10 +172,9 @@ fn address_space_too_small_for_a_window() {
         let world = universe.world();
         limit(Resource::As, address_space_in_use() + 128 * MIB as u64);
         let Err(error) = world.window(GIB, 1).allocate() else { panic!("a window") };
-        let WindowError::Allocate { rank, error: AllocateError::Shortage { asked, available, .. } } =
-            error
-        else {
-            panic!("{error}")
+        let WindowError::Allocate { rank, error: shortage } = error else { panic!("{error}") };
+        let AllocateError::Shortage { asked, available, .. } = shortage else {
+            panic!("{shortage}")
         };
         assert_eq!((rank, asked), (world.rank(), 3 * GIB as u64), "{error}");
         assert!(available <= 128 * MIB as u64, "{error}");
@@ -291,20 +292,21 @@ struct Footprint {
 
 impl Footprint {
     fn now() -> Self {
-        let status = fs::read_to_string("/proc/self/status").unwrap();
-        let resident = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
+        // Counts pages, where VmRSS of /proc/self/status is off by what CPUs have not yet added.
+        let smaps = fs::read_to_string("/proc/self/smaps_rollup").unwrap();
+        let resident = smaps.lines().find_map(|line| line.strip_prefix("Rss:")).unwrap();
         let resident_kib = resident.trim().strip_suffix(" kB").unwrap().parse().unwrap();
         let (descriptors, mappings) = (descriptors().len(), mappings().len());
         Self { descriptors, mappings, resident_kib }
     }
 
-    /// `self` came first. A leak of 128 bytes a round shows after 10,000.
-    fn expect_flat(self, after: Self) {
+    /// `self` came first; resident memory may have grown by `slack_kib`.
+    fn expect_flat(self, after: Self, slack_kib: u64) {
         println!("before {self:?}, after {after:?}");
         assert!(after.descriptors <= self.descriptors, "{self:?} {after:?}");
         // The allocator may map a block of its own.
         assert!(after.mappings <= self.mappings + 4, "{self:?} {after:?}");
-        assert!(after.resident_kib <= self.resident_kib + 1024, "{self:?} {after:?}");
+        assert!(after.resident_kib <= self.resident_kib + slack_kib, "{self:?} {after:?}");
     }
 }
 
@@ -321,11 +323,13 @@ fn ten_thousand_windows_leave_nothing() {
             epoch.put(0, &[round]).unwrap();
             epoch.unlock().unwrap();
             window.free().unwrap();
-            if round == 100 {
+            // Looking for the first time costs memory by itself.
+            if round == 50 || round == 100 {
                 after_a_few = Some(Footprint::now());
             }
         }
-        after_a_few.unwrap().expect_flat(Footprint::now());
+        // A leak of 64 bytes a round would be 618 KiB.
+        after_a_few.unwrap().expect_flat(Footprint::now(), 512);
     });
 }
 
@@ -341,11 +345,13 @@ fn a_thousand_communicators_leave_nothing() {
             let none = split.split((split.rank() == Rank(0)).then_some(5), 0).unwrap();
             assert_eq!(none.is_some(), split.rank() == Rank(0));
             assert_eq!(split.allreduce(&[round], Op::Max).unwrap(), [round]);
-            if round == 100 {
+            // Looking for the first time costs memory by itself.
+            if round == 50 || round == 100 {
                 after_a_few = Some(Footprint::now());
             }
         }
-        after_a_few.unwrap().expect_flat(Footprint::now());
+        // A leak of 320 bytes a round would be 281 KiB; code is loaded as it is used.
+        after_a_few.unwrap().expect_flat(Footprint::now(), 256);
     });
 }
 

@@ -139,6 +139,7 @@ impl<'u> Bench<'u> {
             benchmark: self.benchmark.to_owned(),
             name: draft.name,
             ranks: self.world().size(),
+            launch: 1,
             bytes: draft.bytes,
             unit,
             ours,

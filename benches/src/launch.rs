@@ -45,6 +45,7 @@ pub(crate) fn job(benchmark: &Benchmark, ranks: u32, is_smoke: bool) -> Result<V
             benchmark: benchmark.name.into(),
             name: name.into(),
             ranks,
+            launch: 1,
             bytes: None,
             unit: Unit::Nanoseconds,
             ours: Summary::of(&[ns], 1),

@@ -76,6 +76,14 @@ impl<'w> Raw<'w> {
         unsafe { memcpy(bytes.as_mut_ptr(), from, bytes.len()) };
     }
 
+    /// Adds `values` to the numbers at the part's beginning. Whole blocks of 64 bytes only.
+    pub(crate) fn add_f64(&self, values: &[f64]) {
+        let len = size_of_val(values);
+        let to = self.at(0, len);
+        // SAFETY: both sides are valid for the length.
+        unsafe { add(to, values.as_ptr().cast(), len / 64) };
+    }
+
     /// Copies `bytes` to the part's beginning past the caches. Whole blocks of 8 KiB only.
     pub(crate) fn write_non_temporal(&self, bytes: &[u8]) {
         let to = self.at(0, bytes.len());
@@ -95,6 +103,55 @@ impl<'w> Raw<'w> {
         unsafe { stream(bytes.as_mut_ptr(), from, bytes.len() / BLOCK) };
     }
 }
+
+/// Whether [`Raw::add_f64`] does what it says on this machine.
+pub(crate) const HAS_ADD_F64: bool = cfg!(target_arch = "x86_64");
+
+/// # Safety
+///
+/// `blocks` times 64 bytes are readable at `from` and writable at `to`.
+#[cfg(target_arch = "x86_64")]
+unsafe fn add(to: *mut u8, from: *const u8, blocks: usize) {
+    if blocks == 0 {
+        return;
+    }
+    // SAFETY: caller: every access lies in the blocks.
+    unsafe {
+        std::arch::asm!(
+            "2:",
+            "movupd {a}, [{f}]",
+            "movupd {b}, [{f} + 16]",
+            "movupd {c}, [{f} + 32]",
+            "movupd {e}, [{f} + 48]",
+            "movupd {w}, [{d}]",
+            "movupd {x}, [{d} + 16]",
+            "movupd {y}, [{d} + 32]",
+            "movupd {z}, [{d} + 48]",
+            "addpd {a}, {w}",
+            "addpd {b}, {x}",
+            "addpd {c}, {y}",
+            "addpd {e}, {z}",
+            "movupd [{d}], {a}",
+            "movupd [{d} + 16], {b}",
+            "movupd [{d} + 32], {c}",
+            "movupd [{d} + 48], {e}",
+            "add {f}, 64",
+            "add {d}, 64",
+            "dec {n}",
+            "jnz 2b",
+            f = inout(reg) from => _, d = inout(reg) to => _, n = inout(reg) blocks => _,
+            a = out(xmm_reg) _, b = out(xmm_reg) _, c = out(xmm_reg) _, e = out(xmm_reg) _,
+            w = out(xmm_reg) _, x = out(xmm_reg) _, y = out(xmm_reg) _, z = out(xmm_reg) _,
+            options(nostack)
+        );
+    }
+}
+
+/// # Safety
+///
+/// As above. There is no such loop here: [`HAS_ADD_F64`] says so.
+#[cfg(not(target_arch = "x86_64"))]
+unsafe fn add(_to: *mut u8, _from: *const u8, _blocks: usize) {}
 
 /// What [`stream`] copies at a time: two pages, line by line in turn, so that two rows of memory
 /// are open.

@@ -79,6 +79,8 @@ pub(crate) struct Row {
     pub(crate) benchmark: String,
     pub(crate) name: String,
     pub(crate) ranks: u32,
+    /// Which of several jobs measured it, 1 for the first.
+    pub(crate) launch: u32,
     /// Bytes of an operation, where that says something.
     pub(crate) bytes: Option<u64>,
     pub(crate) unit: Unit,
@@ -101,6 +103,29 @@ impl Row {
         let wide = summaries.into_iter().any(|summary| summary.spread() > NOISY_SPREAD);
         let moved = hop_ns.is_some_and(|[a, b]| a.max(b) / a.min(b) > NOISY_HOP);
         self.noisy = wide || moved;
+    }
+
+    fn is_of_the_same(&self, other: &Self) -> bool {
+        let key = |row: &Self| (row.ranks, row.bytes, row.unit);
+        self.benchmark == other.benchmark && self.name == other.name && key(self) == key(other)
+    }
+
+    fn is_better(&self, other: &Self) -> bool {
+        let (ours, other) = (self.ours.median, other.ours.median);
+        if self.unit == Unit::PerSecond { ours > other } else { ours < other }
+    }
+
+    /// Of the rows of several launches, the best of each kind.
+    pub(crate) fn best(rows: &[Self]) -> Vec<Self> {
+        let mut best: Vec<Self> = Vec::new();
+        for row in rows {
+            match best.iter_mut().find(|found| found.is_of_the_same(row)) {
+                Some(found) if row.is_better(found) => *found = row.clone(),
+                Some(_) => {}
+                None => best.push(row.clone()),
+            }
+        }
+        best
     }
 
     /// What is wrong with the row, whatever the machine.
@@ -134,6 +159,7 @@ mod tests {
             benchmark: "b".into(),
             name: "n".into(),
             ranks: 2,
+            launch: 1,
             bytes: None,
             unit: Unit::Nanoseconds,
             ours: Summary::of(values, 1),
@@ -174,6 +200,17 @@ mod tests {
         assert!(!noisy(&[10.0, 10.0, 11.0], Some([200.0, 210.0])));
         assert!(noisy(&[10.0, 10.0, 14.0], None));
         assert!(noisy(&[10.0, 10.0, 11.0], Some([200.0, 600.0])));
+    }
+
+    #[test]
+    fn the_best_of_several_launches_is_kept() {
+        let mut rate = row(&[5.0]);
+        rate.unit = Unit::PerSecond;
+        let mut higher = rate.clone();
+        higher.ours = Summary::of(&[6.0], 1);
+        let rows = [row(&[2.0]), rate, row(&[1.0]), higher, row(&[3.0])];
+        let best: Vec<f64> = Row::best(&rows).iter().map(|row| row.ours.median).collect();
+        assert_eq!(best, [1.0, 6.0]);
     }
 
     #[test]

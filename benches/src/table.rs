@@ -76,17 +76,17 @@ fn figure(row: &Row, value: f64) -> String {
 
 fn time(ns: f64) -> String {
     match ns {
-        ..1e3 => format!("{ns:.2} ns"),
-        ..1e6 => format!("{:.2} us", ns / 1e3),
-        ..1e9 => format!("{:.2} ms", ns / 1e6),
+        0.0..1e3 => format!("{ns:.2} ns"),
+        1e3..1e6 => format!("{:.2} us", ns / 1e3),
+        1e6..1e9 => format!("{:.2} ms", ns / 1e6),
         _ => format!("{:.2} s", ns / 1e9),
     }
 }
 
 fn bytes(bytes: u64) -> String {
     match bytes {
-        ..1024 => format!("{bytes}"),
-        ..0x10_0000 => format!("{} Ki", bytes >> 10),
+        0..1024 => format!("{bytes}"),
+        1024..0x10_0000 => format!("{} Ki", bytes >> 10),
         _ => format!("{} Mi", bytes >> 20),
     }
 }

@@ -149,7 +149,7 @@ pub fn mixed<T: Transport>(universe: &Universe<T>) {
     }
     epoch.unlock().unwrap();
     world.barrier().unwrap();
-    let expected = 1 << 60 | 2 * rounds * u64::from(world.size());
+    let expected = (1 << 60) | (2 * rounds * u64::from(world.size()));
     if world.rank() == Rank(0) {
         assert_eq!(local_words(&window), [expected]);
     }

@@ -172,6 +172,11 @@ pub fn structs<T: Transport>(universe: &Universe<T>) {
     assert_eq!(bytes, [0, 0, 0, 1, 1, 1, 2, 2, 2]);
 }
 
+/// Operations in a row: enough to run far ahead, on every transport.
+fn row<T: Transport>(universe: &Universe<T>) -> u64 {
+    times(universe, 2_000).max(if cfg!(miri) { 2 } else { 200 })
+}
+
 /// Some work that takes a while and that the compiler cannot know.
 fn dawdle(rounds: u64) -> u64 {
     (0..rounds).fold(1, |sum, i| std::hint::black_box(sum ^ i).wrapping_mul(0x9e37_79b9))
@@ -185,7 +190,7 @@ pub fn run_ahead_is_bounded<T: Transport>(universe: &Universe<T>) {
     let window = words(world, world.size() as usize);
     let epoch = window.lock_all().unwrap();
     let slow = world.rank().0 + 1 == world.size();
-    for round in 0..times(universe, 2_000) {
+    for round in 0..row(universe) {
         let mut value = [if world.rank() == Rank(0) { round } else { 0 }];
         world.bcast(&mut value, Rank(0)).unwrap();
         assert_eq!(value, [round]);
@@ -207,7 +212,7 @@ pub fn run_ahead_is_bounded<T: Transport>(universe: &Universe<T>) {
 pub fn gathers_in_a_row<T: Transport>(universe: &Universe<T>) {
     let world = universe.world();
     let root = Rank(world.size() - 1);
-    for round in 0..times(universe, 2_000) {
+    for round in 0..row(universe) {
         let all = world.gather(&[round * 10 + u64::from(world.rank())], root).unwrap();
         if let Some(all) = all {
             dawdle(2_000);

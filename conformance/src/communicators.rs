@@ -75,9 +75,9 @@ pub fn split_with_extreme_keys<T: Transport>(universe: &Universe<T>) {
 /// A rank without colour gets nothing, the others a communicator.
 pub fn split_without_color<T: Transport>(universe: &Universe<T>) {
     let me = universe.world().rank().0;
-    let color = (me % 2 == 0).then_some(3);
+    let color = me.is_multiple_of(2).then_some(3);
     let even = universe.world().split(color, 0).unwrap();
-    assert_eq!(even.is_some(), me % 2 == 0);
+    assert_eq!(even.is_some(), me.is_multiple_of(2));
     if let Some(even) = even {
         let expected: Vec<u32> = all(universe).filter(|rank| rank % 2 == 0).collect();
         expect_members(universe, &even, &expected);

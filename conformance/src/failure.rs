@@ -108,6 +108,7 @@ pub fn in_a_lock<T: Transport>(universe: &Universe<T>) {
     if world.rank() == Rank(0) {
         forget(window.lock(Rank(0), LockKind::Exclusive).unwrap());
     }
+    world.barrier().unwrap();
     if is_victim(universe) {
         die();
     }
@@ -171,6 +172,71 @@ pub fn in_operations<T: Transport>(universe: &Universe<T>) {
     // Load and store need nobody's help, so the end may come without an error.
     epoch.unlock().err().into_iter().for_each(|error| expect_rma(error, &window));
     expect_collective(until_it_fails(|| world.barrier()));
+}
+
+/// The others wait for the victim's post, in an operation and at the end of the epoch.
+pub fn in_a_start<T: Transport>(universe: &Universe<T>) {
+    let world = universe.world();
+    let window = words(world, 1);
+    let epoch = window.start(&[Rank(VICTIM)], Assert::NONE).unwrap();
+    if is_victim(universe) {
+        die();
+    }
+    expect_rma(epoch.put(Rank(VICTIM), 0, &[1u64]).unwrap_err(), &window);
+    expect_rma(epoch.complete().unwrap_err(), &window);
+}
+
+/// The others wait for the victim's complete; a healthy origin has completed, or not.
+pub fn in_an_exposure<T: Transport>(universe: &Universe<T>) {
+    let world = universe.world();
+    let (window, tested) = (words(world, 1), words(world, 1));
+    let all: Vec<Rank> = world.ranks().collect();
+    let exposure = window.post(&all, Assert::NONE).unwrap();
+    let mut polled = tested.post(&[Rank(VICTIM)], Assert::NONE).unwrap();
+    if is_victim(universe) {
+        die();
+    }
+    expect_rma(exposure.wait().unwrap_err(), &window);
+    let error = loop {
+        match polled.test() {
+            Ok(result) => break result.unwrap_err(),
+            Err(again) => polled = again,
+        }
+    };
+    expect_rma(error, &tested);
+    // The victim may have written until it died: the part is not the owner's alone again.
+    let error = window.post(&all, Assert::NONE).err().unwrap();
+    assert_eq!(error.class(), ErrorClass::RmaSync);
+}
+
+/// One of two ranks leaves in order, and neither posts nor completes: the other is told.
+pub fn run_leaving_a_pair<H: Harness>(test: &str) {
+    H::run(test, 2, &|universe| {
+        let world = universe.world().clone();
+        let (window, tested) = (words(&world, 1), words(&world, 1));
+        if world.rank() == Rank(1) {
+            world.barrier().unwrap();
+            drop((window, tested, universe));
+            return;
+        }
+        let partner = [Rank(1)];
+        let epoch = window.start(&partner, Assert::NONE).unwrap();
+        let exposure = window.post(&partner, Assert::NONE).unwrap();
+        let mut polled = tested.post(&partner, Assert::NONE).unwrap();
+        world.barrier().unwrap();
+        let error = loop {
+            match polled.test() {
+                Ok(result) => break result.unwrap_err(),
+                Err(again) => polled = again,
+            }
+        };
+        let put = epoch.put(Rank(1), 0, &[1u64]);
+        for error in [Err(error), put, epoch.complete(), exposure.wait()].map(Result::unwrap_err) {
+            let RmaError::PeerLeft { world, .. } = error else { panic!("{error}") };
+            assert_eq!((world, error.class()), (WorldRank(1), ErrorClass::ProcFailed));
+            says(&error, &["rank 1 of the job has left", "the wait for", "finalize"]);
+        }
+    });
 }
 
 /// One of two ranks leaves in order, too early: the other is told, in every wait.

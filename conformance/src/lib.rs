@@ -14,6 +14,8 @@
 mod help;
 mod table;
 
+pub mod accumulate;
+pub mod accumulate_together;
 pub mod atomics;
 pub mod collectives;
 pub mod communicators;
@@ -24,15 +26,18 @@ pub mod errors_window;
 pub mod failure;
 pub mod fence;
 pub mod flush;
+pub mod layouts;
 pub mod lock;
 pub mod lock_all;
 pub mod ops;
+pub mod pscw;
 pub mod put_get;
 pub mod reductions;
 pub mod requests;
 pub mod seal;
 pub mod shared;
 pub mod threads;
+pub mod transitions;
 pub mod windows;
 
 use rma_core::Universe;

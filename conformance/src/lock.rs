@@ -1,5 +1,5 @@
 //! Locks on one target (FEATURES A6).
-use crate::help::{local_words, neighbour, times, words};
+use crate::help::{let_others_in, local_words, neighbour, times, words};
 use rma_core::transport::Transport;
 use rma_core::{Assert, Lock, LockKind, Op, Rank, Universe};
 
@@ -7,6 +7,7 @@ use rma_core::{Assert, Lock, LockKind, Op, Rank, Universe};
 fn increment<T: Transport>(lock: &Lock<'_, T>, disp: u64) {
     let mut value = [0u64];
     lock.get(disp, &mut value).unwrap();
+    let_others_in();
     lock.put(disp, &[value[0] + 1]).unwrap();
     lock.flush().unwrap();
 }
@@ -16,6 +17,7 @@ pub fn exclusive_excludes<T: Transport>(universe: &Universe<T>) {
     let world = universe.world();
     let window = words(world, 1);
     let rounds = times(universe, 500);
+    world.barrier().unwrap();
     for _ in 0..rounds {
         let lock = window.lock(Rank(0), LockKind::Exclusive).unwrap();
         increment(&lock, 0);
@@ -47,7 +49,7 @@ pub fn readers_against_writers<T: Transport>(universe: &Universe<T>) {
     let world = universe.world();
     let window = words(world, 2);
     let rounds = times(universe, 300);
-    let (mut last, writes) = (0, world.rank().0 % 2 == 0);
+    let (mut last, writes) = (0, world.rank().0.is_multiple_of(2));
     for _ in 0..rounds {
         if writes {
             let lock = window.lock(Rank(0), LockKind::Exclusive).unwrap();
@@ -59,6 +61,7 @@ pub fn readers_against_writers<T: Transport>(universe: &Universe<T>) {
         let lock = window.lock(Rank(0), LockKind::Shared).unwrap();
         let (mut first, mut second) = ([0u64], [0u64]);
         lock.get(1, &mut second).unwrap();
+        let_others_in();
         lock.get(0, &mut first).unwrap();
         lock.unlock().unwrap();
         assert_eq!(first, second);
@@ -126,7 +129,9 @@ pub fn own_rank<T: Transport>(universe: &Universe<T>) {
         let lock = window.lock(Rank(0), LockKind::Exclusive).unwrap();
         if world.rank() == Rank(0) {
             let view = window.local();
-            view.store(0, view.load::<u64>(0).unwrap() + 1).unwrap();
+            let value: u64 = view.load(0).unwrap();
+            let_others_in();
+            view.store(0, value + 1).unwrap();
         } else {
             increment(&lock, 0);
         }
@@ -196,6 +201,7 @@ pub fn dropped_guard<T: Transport>(universe: &Universe<T>) {
         let lock = window.lock(Rank(0), LockKind::Exclusive).unwrap();
         let mut value = [0u64];
         lock.get(0, &mut value).unwrap();
+        let_others_in();
         lock.put(0, &[value[0] + 1]).unwrap();
     }
     world.barrier().unwrap();

@@ -1,5 +1,5 @@
 //! Epochs to all targets (FEATURES A6).
-use crate::help::{local_words, neighbour, times, words};
+use crate::help::{let_others_in, local_words, neighbour, times, words};
 use rma_core::transport::Transport;
 use rma_core::{Assert, LockKind, Op, Rank, Universe, Window};
 
@@ -8,6 +8,7 @@ fn increment_exclusively<T: Transport>(window: &Window<T>, target: Rank, disp: u
     let lock = window.lock(target, LockKind::Exclusive).unwrap();
     let mut value = [0u64];
     lock.get(disp, &mut value).unwrap();
+    let_others_in();
     lock.put(disp, &[value[0] + 1]).unwrap();
     lock.unlock().unwrap();
 }
@@ -96,17 +97,19 @@ pub fn excludes_writers<T: Transport>(universe: &Universe<T>) {
     let window = words(world, 2);
     let rounds = times(universe, 200);
     for _ in 0..rounds {
-        if world.rank().0 % 2 == 0 {
+        if world.rank().0.is_multiple_of(2) {
             let lock = window.lock(Rank(0), LockKind::Exclusive).unwrap();
             let mut value = [0u64; 2];
             lock.get(0, &mut value).unwrap();
             lock.put(0, &[value[0] + 1]).unwrap();
             lock.flush().unwrap();
+            let_others_in();
             lock.put(1, &[value[1] + 1]).unwrap();
             lock.unlock().unwrap();
         } else {
             let epoch = window.lock_all().unwrap();
             let first = epoch.fetch_and_op(Rank(0), 1, Op::NoOp, 0u64).unwrap();
+            let_others_in();
             let second = epoch.fetch_and_op(Rank(0), 0, Op::NoOp, 0u64).unwrap();
             assert_eq!(first, second, "what a writer has half done");
             let again = epoch.fetch_and_op(Rank(0), 1, Op::NoOp, 0u64).unwrap();
@@ -178,7 +181,7 @@ pub fn shared_with_locks<T: Transport>(universe: &Universe<T>) {
     let world = universe.world();
     let window = words(world, 1);
     for _ in 0..times(universe, 50) {
-        if world.rank().0 % 2 == 0 {
+        if world.rank().0.is_multiple_of(2) {
             let lock = window.lock(Rank(0), LockKind::Shared).unwrap();
             lock.fetch_and_op(0, Op::Sum, 1u64).unwrap();
             world.barrier().unwrap();

@@ -45,10 +45,28 @@ macro_rules! suite {
                 zero_count(2), conflicting_puts(4), put_against_get(3), many_outstanding(4),
                 all_to_all(5), elements(3), flush_orders(2), one_mebibyte(2),
             }
+            layouts {
+                put_each_to_each(2), get_each_to_each(2), put_each_to_each(1) as put_to_itself,
+                many_blocks(2), fields_of_structs(2), units(4), in_scopes(3), large_scopes(2),
+                null_and_nothing(2), out_of_range(2), mismatches(2), other_target_of_a_lock(2),
+                paths(2),
+            }
             atomics {
                 every_op_u32(2), every_op_i32(2), every_op_u64(2), every_op_i64(2),
                 compare_and_swap(3), counter(4), one_winner(4), mixed(4), linked_list(4),
                 replace_and_no_op(3), halves_of_a_word(4), program_order(2), in_every_epoch(3),
+            }
+            accumulate {
+                small_integers(2), large_integers(2), floats(2), not_a_number(2), bools(2),
+                complex_numbers(2), pairs(2), more_pairs(2), stripe_borders(2), one_mebibyte(2),
+                compare_and_swap(3), null_and_empty(2), errors(3), origin_is_captured(3),
+                scopes_requests_and_views(3), in_every_epoch(3),
+            }
+            accumulate_together {
+                sums_are_exact(4), extremes_and_bits(3), mixed_calls(4), tickets(4),
+                pairs_are_never_torn(4), extremes_are_located(3), test_and_set(4),
+                owner_takes_part(4), order_of_i64(2), order_of_f64(2), order_of_u8(3),
+                order_of_pairs(2),
             }
             fence {
                 cycles(4), cycles(1) as cycles_of_1, asserts(3), local_stores(3),
@@ -66,6 +84,17 @@ macro_rules! suite {
                 counter(4), repeated(3), unlock_completes(4), no_check(3), excludes_writers(4),
                 first_uses_against_writers(4), lasts_as_long_as_it_likes(3), shared_with_locks(4),
                 one_target_after_another(4),
+            }
+            pscw {
+                ring(2) as ring_of_2, ring(5), all_to_all(4), changing_groups(4),
+                changing_groups(7) as changing_groups_of_7, nobody_and_oneself(3),
+                nobody_and_oneself(1) as nobody_and_oneself_of_1, stars(4), orders(3), tested(3),
+                target_waits_elsewhere(3), asserts(3), no_check_too_early(2), operations(3),
+                mode_switches(3), two_windows(3), named_twice(3), dropped_start(3),
+                dropped_exposure(3), panic_in_start(2), not_in_group(3), refused(2),
+            }
+            transitions {
+                epochs(3), forgotten(3), together(3),
             }
             flush {
                 third_rank_sees(3), all_targets(4), local(2), of_nothing(2), of_null(2),
@@ -103,7 +132,7 @@ macro_rules! suite {
             threads {
                 atomics(2), puts_and_flushes(2), locks_of_different_targets(3),
                 more_waiters_than_nodes(6), windows_of_their_own(3), communicators_of_their_own(3),
-                first_uses_race(3), requests_cross_threads(2),
+                first_uses_race(3), starts(3), requests_cross_threads(2),
             }
         }
 
@@ -113,7 +142,12 @@ macro_rules! suite {
             $crate::failing! { $harness;
                 in_a_barrier(4), in_a_lock(3), in_a_fence(4), in_a_collective(5),
                 holding_a_lock(3), in_an_allocation(3),
-                in_operations(3),
+                in_operations(3), in_a_start(3), in_an_exposure(4),
+            }
+
+            #[test]
+            fn pair_left() {
+                $crate::failure::run_leaving_a_pair::<$harness>("failure::pair_left");
             }
 
             #[test]

@@ -1,5 +1,5 @@
 //! Several threads of one rank (FEATURES A; `Window` is `Send + Sync`). S-M6
-use crate::help::{local_words, neighbour, times, words};
+use crate::help::{let_others_in, local_words, neighbour, times, words};
 use rma_core::transport::Transport;
 use rma_core::{Assert, LockKind, Op, Rank, Universe};
 use std::thread;
@@ -43,6 +43,30 @@ pub fn atomics<T: Transport>(universe: &Universe<T>) {
     window.free().unwrap();
 }
 
+/// Threads race for the first operation to each target of a start epoch, while another waits for
+/// the exposure to end.
+pub fn starts<T: Transport>(universe: &Universe<T>) {
+    let world = universe.world();
+    let window = words(world, 1);
+    let all: Vec<Rank> = world.ranks().collect();
+    let each = THREADS * u64::from(world.size());
+    for round in 1..=times(universe, 200) {
+        let exposure = window.post(&all, Assert::NONE).unwrap();
+        thread::scope(|scope| {
+            scope.spawn(|| exposure.wait().unwrap());
+            let epoch = window.start(&all, Assert::NONE).unwrap();
+            on_threads(THREADS, |_| {
+                for target in &all {
+                    epoch.fetch_and_op(*target, 0, Op::Sum, 1u64).unwrap();
+                }
+            });
+            epoch.complete().unwrap();
+        });
+        assert_eq!(window.local().load(0), Ok(round * each));
+    }
+    window.free().unwrap();
+}
+
 /// Threads put, flush and get in one epoch. S-F7
 pub fn puts_and_flushes<T: Transport>(universe: &Universe<T>) {
     let world = universe.world();
@@ -77,6 +101,7 @@ fn count_under_locks<T: Transport>(universe: &Universe<T>, rounds: u64) {
             let lock = window.lock(target, LockKind::Exclusive).unwrap();
             let mut value = [0u64];
             lock.get(0, &mut value).unwrap();
+            let_others_in();
             lock.put(0, &[value[0] + 1]).unwrap();
             lock.unlock().unwrap();
         }

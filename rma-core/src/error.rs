@@ -1,5 +1,6 @@
 //! Errors. Those of the data path are `Copy` and small; each names rank, window, range, remedy.
 use crate::group::Group;
+use crate::ops::{Op, Signature};
 use crate::rank::Rank;
 use crate::transport::{AllocateError, ImportError, WorldRank};
 use crate::window::WindowId;
@@ -61,6 +62,85 @@ pub enum RmaError {
         /// Size of the target's part, in bytes.
         size: u64,
     },
+    /// A layout that reaches beyond the target's part of the window.
+    #[error(
+        "a layout at displacement {disp} (unit {disp_unit}) of window {window} at rank {target} \
+         touches bytes {low} to {high} of its part, which has bytes 0 to {size}; move the \
+         displacement or describe less"
+    )]
+    LayoutOutOfRange {
+        /// Window.
+        window: WindowId,
+        /// Target.
+        target: Rank,
+        /// Displacement, in the target's units.
+        disp: u64,
+        /// The target's displacement unit, in bytes.
+        disp_unit: u32,
+        /// Lowest byte that is touched, counted from the beginning of the part.
+        low: i64,
+        /// The byte after the highest that is touched.
+        high: i64,
+        /// Size of the target's part, in bytes.
+        size: u64,
+    },
+    /// A layout that reaches beyond the origin's buffer.
+    #[error(
+        "window {window}, target {target}: the origin's layout touches bytes {low} to {high} of a \
+         buffer with bytes 0 to {len}; pass a longer buffer, or another start for the layout"
+    )]
+    OriginOutOfRange {
+        /// Window.
+        window: WindowId,
+        /// Target.
+        target: Rank,
+        /// Lowest byte that is touched, counted from the beginning of the buffer.
+        low: i64,
+        /// The byte after the highest that is touched.
+        high: i64,
+        /// Length of the buffer, in bytes.
+        len: u64,
+    },
+    /// Origin and target describe different sequences of types.
+    #[error(
+        "window {window}: the layouts at the target {target} ({there}) and at the origin \
+         ({origin}) do not describe the same sequence of types; make type and number of elements \
+         agree"
+    )]
+    SignatureMismatch {
+        /// Window.
+        window: WindowId,
+        /// Target.
+        target: Rank,
+        /// What the target's layout is made of.
+        there: Signature,
+        /// What the origin's layout is made of.
+        origin: Signature,
+    },
+    /// A layout that writes a byte twice.
+    #[error(
+        "window {window}, target {target}: blocks of {side} overlap, so which value stays is not \
+         defined; describe each byte once"
+    )]
+    Overlap {
+        /// Window.
+        window: WindowId,
+        /// Target.
+        target: Rank,
+        /// Whose layout.
+        side: &'static str,
+    },
+    /// A count of layouts whose bytes cannot be counted.
+    #[error(
+        "window {window}, target {target}: a count of layouts with more than 2^63 bytes together; \
+         pass a smaller count"
+    )]
+    LayoutTooLarge {
+        /// Window.
+        window: WindowId,
+        /// Target.
+        target: Rank,
+    },
     /// The target rank does not exist.
     #[error("rank {target} is not in the group of window {window}; ranks are 0 to {last}")]
     NoSuchRank {
@@ -85,6 +165,38 @@ pub enum RmaError {
         disp: u64,
         /// Size of the element, in bytes.
         width: u32,
+    },
+    /// The element type does not have the operation, or the call does not take it.
+    #[error(
+        "window {window}: {what} on rank {target}: {} is not defined there on {element}; {}",
+        op.name(), op.remedy()
+    )]
+    WrongOp {
+        /// Window.
+        window: WindowId,
+        /// Target.
+        target: Rank,
+        /// What was asked for.
+        what: &'static str,
+        /// The operation.
+        op: Op,
+        /// The element type.
+        element: &'static str,
+    },
+    /// Origin and result of a get_accumulate have different lengths.
+    #[error(
+        "window {window}: a get_accumulate on rank {target} of {origin} operands into {result} \
+         elements; pass as many of both (no_op alone takes no operands)"
+    )]
+    WrongCount {
+        /// Window.
+        window: WindowId,
+        /// Target.
+        target: Rank,
+        /// Operands.
+        origin: u64,
+        /// Elements of the result.
+        result: u64,
     },
     /// An epoch of another kind is open on this rank.
     #[error("window {window}: {asked} while {open} is open on this rank; end that first")]
@@ -113,6 +225,17 @@ pub enum RmaError {
         target: Rank,
         /// The rank that is locked.
         locked: Rank,
+    },
+    /// The target of an operation is not in the group of the start epoch.
+    #[error(
+        "window {window}: rank {target} is not in the group of this start epoch; name it in start, \
+         and post at that rank"
+    )]
+    NotInGroup {
+        /// Window.
+        window: WindowId,
+        /// Target.
+        target: Rank,
     },
     /// Another rank refused: it has an epoch open that this rank has not.
     #[error(
@@ -200,12 +323,17 @@ impl RmaError {
     /// The MPI error class.
     pub fn class(&self) -> ErrorClass {
         match self {
-            Self::OutOfRange { .. } => ErrorClass::RmaRange,
+            Self::OutOfRange { .. } | Self::LayoutOutOfRange { .. } => ErrorClass::RmaRange,
+            Self::OriginOutOfRange { .. } | Self::LayoutTooLarge { .. } => ErrorClass::Count,
+            Self::SignatureMismatch { .. } | Self::Overlap { .. } => ErrorClass::Type,
             Self::NoSuchRank { .. } => ErrorClass::Rank,
             Self::Misaligned { .. } => ErrorClass::Disp,
+            Self::WrongOp { .. } => ErrorClass::Op,
+            Self::WrongCount { .. } => ErrorClass::Count,
             Self::EpochOpen { .. }
             | Self::AlreadyLocked { .. }
             | Self::NotLocked { .. }
+            | Self::NotInGroup { .. }
             | Self::RefusedBy { .. }
             | Self::Freed { .. } => ErrorClass::RmaSync,
             Self::WrongAssert { .. } => ErrorClass::Assert,
@@ -306,13 +434,15 @@ pub enum CollectiveError {
         /// Who.
         from: Rank,
     },
-    /// A float was given to an operation on bits.
-    #[error("{what}: {op} is not defined on floating-point numbers")]
+    /// The element type does not have the reduction.
+    #[error("{what}: {} is not defined on {element}; {}", op.name(), op.remedy())]
     WrongOp {
         /// Operation.
         what: &'static str,
-        /// Name of the reduction.
-        op: &'static str,
+        /// The reduction.
+        op: Op,
+        /// The element type.
+        element: &'static str,
     },
 }
 

@@ -24,11 +24,16 @@ pub use bytemuck;
 pub use collective::Reduction;
 pub use communicator::{Communicator, SplitError};
 pub use completion::Counters;
-pub use element::{AtomicElement, Element, Number};
-pub use epoch::{Access, Assert, Fence, Lock, LockAll, LockKind};
+pub use element::{AtomicElement, BasicElement, BasicType, Bool, Element, Pair};
+pub use epoch::{
+    Access, Assert, EpochCall, EpochKind, Exposure, Fence, Lock, LockAll, LockKind, Start,
+};
 pub use error::{CollectiveError, ErrorClass, RmaError, WindowError};
 pub use group::Group;
-pub use ops::{Op, Ops, OriginBuffer, Request};
+pub use num_complex::{self, Complex};
+pub use ops::{
+    Layout, LayoutError, Op, Ops, Order, OriginBuffer, Request, Shape, Signature,
+};
 pub use rank::Rank;
 pub use universe::{Config, Universe};
 pub use window::{Refused, Sealed, View, Window, WindowBuilder, WindowId};

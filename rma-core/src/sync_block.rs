@@ -5,8 +5,7 @@
 //! stale write can disturb a later barrier or lock of that wrong program, but never data.
 #![allow(unsafe_code)]
 
-use crate::memory::block::{Block, WORDS};
-use crate::protocol::lock::CONTROL_BYTES;
+use crate::memory::block::{BLOCK_BYTES, Block, SIGNAL_WORDS, STRIPES, WORDS};
 use crate::transport::{AllocateError, Descriptor, ImportError, Mapped, Transport, WorldRank};
 use crate::universe::Process;
 use core::sync::atomic::Ordering::Relaxed;
@@ -34,18 +33,20 @@ impl<T: Transport> SyncBlock<T> {
         let recycled = process.sync_blocks.0.lock().unwrap_or_else(PoisonError::into_inner).pop();
         let region = match recycled {
             Some(region) => region,
-            None => process.transport.allocate(CONTROL_BYTES, 64)?,
+            None => process.transport.allocate(BLOCK_BYTES, 64)?,
         };
         let descriptor = process.transport.export(&region);
         let block = Self { process: process.clone(), region: Some(region), descriptor };
         (0..WORDS).for_each(|word| block.get().word(word).store(0, Relaxed));
+        (0..SIGNAL_WORDS).for_each(|word| block.get().signals(word).store(0, Relaxed));
+        (0..STRIPES).for_each(|stripe| block.get().stripe(stripe).store(0, Relaxed));
         Ok(block)
     }
 
     /// The words.
     pub(crate) fn get(&self) -> Block<'_> {
         let region = self.region.as_ref().expect("taken by drop only");
-        // SAFETY: the region has `CONTROL_BYTES`, aligned as asked for in `new`, lives as long as
+        // SAFETY: the region has `BLOCK_BYTES`, aligned as asked for in `new`, lives as long as
         // `self`, and is used as a block only, here and by peers.
         unsafe { Block::new(region.mapping().base) }
     }
@@ -74,7 +75,7 @@ impl<T: Transport> PeerBlock<T> {
     ) -> Result<Self, ImportError> {
         let import = transport.import(owner, descriptor)?;
         let mapping = import.mapping();
-        if mapping.len < CONTROL_BYTES || !mapping.base.addr().is_multiple_of(64) {
+        if mapping.len < BLOCK_BYTES || !mapping.base.addr().is_multiple_of(64) {
             return Err(ImportError::Malformed(owner));
         }
         Ok(Self(import))

@@ -4,9 +4,10 @@ use crate::communicator::Communicator;
 use crate::completion::{Cause, Counters, Slots, Wait, WaitError};
 use crate::error::CollectiveError;
 use crate::protocol::message::{Head, Kind};
+use crate::protocol::pscw::Signal;
 use crate::sync_block::SyncPool;
 use crate::transport::{Outcome, SubmitError, Transport, WorldRank};
-use crate::window::{Graveyard, Registry};
+use crate::window::{Deferred, Graveyard, Registry};
 use core::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use core::time::Duration;
 use std::collections::VecDeque;
@@ -41,9 +42,11 @@ pub(crate) struct Process<T: Transport> {
     pub(crate) mail: Mail,
     pub(crate) slots: Slots,
     pub(crate) windows: Registry<T>,
+    pub(crate) deferred: Deferred,
     pub(crate) sync_blocks: SyncPool<T>,
     pub(crate) graveyard: Graveyard<T>,
-    /// Replies that a full queue refused. Bounded by what the peers may have outstanding here.
+    /// Replies and posts that a full queue refused. Bounded by what the peers may have outstanding
+    /// here, and by one post a peer and window.
     outbox: Mutex<VecDeque<(WorldRank, Vec<u8>)>>,
     next_object: AtomicU32,
 }
@@ -58,6 +61,7 @@ impl<T: Transport> Process<T> {
     /// Sends what waited, handles what has arrived; returns how much that was.
     pub(crate) fn progress(&self) -> usize {
         self.send_outbox();
+        let retried = self.retry_deferred();
         let count = self.transport.poll(&mut |from, bytes| self.dispatch(from, bytes));
         if count > 0 {
             self.counters.received.fetch_add(count as u64, Relaxed);
@@ -65,7 +69,7 @@ impl<T: Transport> Process<T> {
             // Another thread of this rank may be asleep until just this came.
             self.transport.ring(self.transport.rank());
         }
-        count
+        count + retried
     }
 
     fn send_outbox(&self) {
@@ -109,7 +113,7 @@ impl<T: Transport> Process<T> {
         Ok(())
     }
 
-    /// Answers a message from within its handler, where waiting is not possible.
+    /// Sends without waiting: an answer to a message from within its handler, or a post.
     pub(crate) fn reply(&self, to: WorldRank, head: &Head, body: &[u8]) {
         let first = self.outbox().is_empty();
         if first && self.transport.send(to, head.as_bytes(), body) != Err(SubmitError::Again) {
@@ -130,6 +134,8 @@ impl<T: Transport> Process<T> {
                 self.mail.deliver(from, &head, body, self.config.collective_bytes)
             }
             Some(Kind::Done | Kind::Data | Kind::Value) => self.take_answer(from, &head, body),
+            Some(Kind::Post) => self.take_signal(from, Signal::Post, &head, body),
+            Some(Kind::Complete) => self.take_signal(from, Signal::Complete, &head, body),
             Some(kind) => self.serve(from, kind, &head, body),
             None => false,
         });
@@ -158,6 +164,7 @@ impl<T: Transport> Universe<T> {
             mail: Mail::default(),
             slots: Slots::new(config.far_slots.max(1)),
             windows: Registry::default(),
+            deferred: Deferred::default(),
             sync_blocks: SyncPool::default(),
             graveyard: Graveyard::default(),
             outbox: Mutex::default(),

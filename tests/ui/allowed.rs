@@ -31,6 +31,15 @@ fn right(window: Window) -> Result<Window, RmaError> {
     let epoch = epoch.next(Assert::NO_PRECEDE)?;
     epoch.end()?;
 
+    let exposure = window.post(&[Rank(0)], Assert::NONE)?;
+    let epoch = window.start(&[Rank(1)], Assert::NONE)?;
+    epoch.put(Rank(1), 0, &[1u64])?;
+    epoch.complete()?;
+    match exposure.test() {
+        Ok(ended) => ended?,
+        Err(exposure) => exposure.wait()?,
+    }
+
     let mut sealed = window.seal()?;
     sealed.bytes_mut().fill(0);
     sealed.unseal()

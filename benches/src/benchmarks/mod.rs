@@ -1,4 +1,5 @@
 //! The benchmarks, each a function that every rank of its job runs.
+mod accumulate;
 mod atomics;
 mod bandwidth;
 mod contention;
@@ -42,6 +43,12 @@ pub(crate) const ALL: &[Benchmark] = &[
     benchmark("put-rate", "8 B puts without flush", &[2], put::rate),
     benchmark("bandwidth", "put and get of 64 KiB to 16 MiB", &[2], bandwidth::run),
     benchmark("fetch-and-op", "fetch_and_op and compare_and_swap", &[2], atomics::run),
+    benchmark(
+        "accumulate",
+        "accumulate of one element, 64 B, 4 KiB and 1 MiB",
+        &[2],
+        accumulate::run,
+    ),
     benchmark("lock", "lock, lock_all and flush without contention", &[2], lock::run),
     benchmark("sync", "barrier and fence", &[2], sync::run),
     benchmark("contention", "8 ranks that want one exclusive lock", &[8], contention::run),

@@ -312,14 +312,12 @@ fn check_defined<E: Element, T: Transport>(
     exchange: &Exchange<'_, T>,
     reduction: &impl Reduction<E>,
 ) -> Result<()> {
-    let wrong = |op| CollectiveError::WrongOp { what: exchange.what(), op };
-    reduction.undefined().map_or(Ok(()), |op| Err(wrong(op)))
+    let wrong = |(op, element)| CollectiveError::WrongOp { what: exchange.what(), op, element };
+    reduction.undefined().map_or(Ok(()), |undefined| Err(wrong(undefined)))
 }
 
 fn combine<E: Element>(reduction: &impl Reduction<E>, mut earlier: Vec<E>, later: &[E]) -> Vec<E> {
-    for (earlier, later) in earlier.iter_mut().zip(later) {
-        *earlier = reduction.combine(*earlier, *later);
-    }
+    reduction.combine_all(&mut earlier, later);
     earlier
 }
 

@@ -1,6 +1,7 @@
 //! Waiting: nothing in this crate waits anywhere else.
 use crate::transport::{PeerState, Transport, WorldRank};
 use crate::universe::Process;
+use crate::window::STRIPE_RECHECK;
 use core::sync::atomic::Ordering::Relaxed;
 use core::time::Duration;
 
@@ -69,7 +70,8 @@ impl<T: Transport> Process<T> {
                 None => {}
             }
             self.counters.parked.fetch_add(1, Relaxed);
-            let nap = timeout.into_iter().chain(wait.recheck).min();
+            let deferred = (!self.deferred.is_empty()).then_some(STRIPE_RECHECK);
+            let nap = timeout.into_iter().chain(wait.recheck).chain(deferred).min();
             self.transport.park(ticket, nap);
         }
     }

@@ -1,16 +1,16 @@
 //! Operations that an epoch allows.
-use crate::element::{AtomicElement, Element};
+use crate::element::{AtomicElement, BasicElement, Element};
 use crate::error::RmaError;
-use crate::ops::{Op, Ops, OriginBuffer, Request};
+use crate::ops::{Op, Ops};
 use crate::rank::Rank;
 use crate::transport::Transport;
 use crate::window::Window;
 use bytemuck::{cast_slice, cast_slice_mut};
 
-/// The right to operate on the targets of a window: what [`Fence`](crate::Fence) and
-/// [`LockAll`](crate::LockAll) give.
+/// The right to operate on the targets of a window: what [`Fence`](crate::Fence),
+/// [`LockAll`](crate::LockAll) and [`Start`](crate::Start) give.
 ///
-/// `LAZY`: locks are taken at the first operation to a target.
+/// `LAZY`: the first operation to a target takes its lock, or waits for its post.
 pub struct Access<'w, T: Transport, const LAZY: bool> {
     window: &'w Window<T>,
 }
@@ -98,14 +98,15 @@ impl<'w, T: Transport, const LAZY: bool> Access<'w, T, LAZY> {
     /// Combines the value at `disp` of `target` with `operand`, atomically; returns what was
     /// there.
     ///
-    /// Atomic towards every other atomic on that element, of any rank. To [`Rank::NULL`] it does
-    /// nothing and returns `operand`.
+    /// Atomic towards every other operation of the accumulate family on that element with the same
+    /// type, of any rank. To [`Rank::NULL`] it does nothing and returns `operand`.
     ///
     /// # Errors
     ///
-    /// As [`put`](Self::put), and [`RmaError::Misaligned`] (MPI 4.1, section 12.3.4).
+    /// As [`put`](Self::put), [`RmaError::Misaligned`], and [`RmaError::WrongOp`] if `E` does not
+    /// have `op` (MPI 4.1, section 12.3.4).
     #[inline]
-    pub fn fetch_and_op<E: AtomicElement>(
+    pub fn fetch_and_op<E: BasicElement>(
         &self,
         target: Rank,
         disp: u64,
@@ -121,29 +122,25 @@ impl<'w, T: Transport, const LAZY: bool> Access<'w, T, LAZY> {
 
     #[cold]
     #[inline(never)]
-    fn fetch_cold<E: AtomicElement>(
+    fn fetch_cold<E: BasicElement>(
         &self,
         target: Rank,
         disp: u64,
         op: Op,
         operand: E,
     ) -> Result<E, RmaError> {
-        match self.window.near_cold::<LAZY>(target, disp, size_of::<E>())? {
-            Some(span) => span
-                .fetch_and_op(op, operand)
-                .ok_or_else(|| self.window.misaligned_cold(target, disp, size_of::<E>())),
-            None => self.window.fetch_far_cold::<LAZY, E>(target, disp, op, operand),
-        }
+        self.window.fetch_and_op::<LAZY, E>(target, disp, op, operand)
     }
 
     /// Replaces the value at `disp` of `target` by `swap` if it is `compare`, atomically; returns
     /// what was there.
     ///
-    /// To [`Rank::NULL`] it does nothing and returns `compare`.
+    /// Atomic as [`fetch_and_op`](Self::fetch_and_op). To [`Rank::NULL`] it does nothing and
+    /// returns `compare`.
     ///
     /// # Errors
     ///
-    /// As [`fetch_and_op`](Self::fetch_and_op).
+    /// As [`put`](Self::put), and [`RmaError::Misaligned`] (MPI 4.1, section 12.3.4).
     #[inline]
     pub fn compare_and_swap<E: AtomicElement>(
         &self,
@@ -168,12 +165,7 @@ impl<'w, T: Transport, const LAZY: bool> Access<'w, T, LAZY> {
         compare: E,
         swap: E,
     ) -> Result<E, RmaError> {
-        match self.window.near_cold::<LAZY>(target, disp, size_of::<E>())? {
-            Some(span) => span
-                .compare_and_swap(compare, swap)
-                .ok_or_else(|| self.window.misaligned_cold(target, disp, size_of::<E>())),
-            None => self.window.swap_far_cold::<LAZY, E>(target, disp, compare, swap),
-        }
+        self.window.compare_and_swap::<LAZY, E>(target, disp, compare, swap)
     }
 
     /// Runs `scope`, in which operations overlap, and completes all of them locally.
@@ -185,33 +177,5 @@ impl<'w, T: Transport, const LAZY: bool> Access<'w, T, LAZY> {
         F: for<'scope> FnOnce(&'scope Ops<'scope, 'env, T, LAZY>) -> R,
     {
         Ops::run(self.window, None, scope)
-    }
-}
-
-impl<'w, T: Transport> Access<'w, T, true> {
-    /// As [`put`](Self::put), with a buffer that the request owns until
-    /// [`wait`](Request::wait) gives it back.
-    ///
-    /// Completion of the request is local: the data is at the target after a flush. The request
-    /// may be waited for after the epoch, and dropped or forgotten without harm (MPI 4.1, section
-    /// 12.3.5).
-    pub fn rput<B: OriginBuffer>(
-        &self,
-        target: Rank,
-        disp: u64,
-        origin: B,
-    ) -> Result<Request<'w, T, B>, RmaError> {
-        Request::put::<true>(self.window, target, disp, origin)
-    }
-
-    /// As [`get`](Self::get), into a buffer that the request owns until [`wait`](Request::wait)
-    /// gives it back, filled.
-    pub fn rget<B: OriginBuffer>(
-        &self,
-        target: Rank,
-        disp: u64,
-        origin: B,
-    ) -> Result<Request<'w, T, B>, RmaError> {
-        Request::get::<true>(self.window, target, disp, origin)
     }
 }

@@ -1,10 +1,10 @@
 //! Active target synchronisation by fences (MPI 4.1, section 12.5.1).
-use super::{Access, LOCK_ALL};
+use super::{Access, EpochCall, EpochKind};
 use crate::error::RmaError;
 use crate::transport::Transport;
 use crate::window::Window;
 use core::ops::{BitOr, Deref};
-use core::sync::atomic::{Ordering::AcqRel, Ordering::Acquire};
+use core::sync::atomic::Ordering::AcqRel;
 
 /// What a program promises about an epoch (MPI 4.1, section 12.5.5). Join several with `|`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -17,11 +17,12 @@ impl Assert {
     pub const NO_PRECEDE: Self = Self(1);
     /// Fence: no operation follows; only [`Fence::end`] gives it.
     pub const NO_SUCCEED: Self = Self(2);
-    /// Fence: this rank's part was not stored to since the last synchronisation.
+    /// Fence, post: this rank's part was not stored to since the last synchronisation.
     pub const NO_STORE: Self = Self(4);
-    /// Fence: nobody puts to this rank's part until the next fence.
+    /// Fence, post: nobody puts to this rank's part until the next fence, or until the wait.
     pub const NO_PUT: Self = Self(8);
-    /// Lock: no other rank holds or asks for a conflicting lock, so none need be taken.
+    /// Lock: no other rank holds or asks for a conflicting lock, so none need be taken. Start:
+    /// every target has posted already; to be given to those posts too.
     pub const NO_CHECK: Self = Self(16);
 
     /// Whether all promises of `other` are among these.
@@ -68,18 +69,15 @@ impl<T: Transport> Window<T> {
         if asserts.contains(Assert::NO_PRECEDE) && !self.far.is_idle() {
             return Err(wrong("NO_PRECEDE", "operations of this rank are in flight"));
         }
-        self.synchronise("a fence")?;
-        // pairs with the Acquire load in `open_epoch`.
+        self.synchronise()?;
+        // pairs with the Acquire load in `check`.
         self.epoch.word.fetch_add(1, AcqRel);
         Ok(Fence { access: Access::new(self) })
     }
 
-    fn synchronise(&self, asked: &'static str) -> Result<(), RmaError> {
-        // pairs with the AcqRel changes of the word. Fence guards may be open: that is the epoch
-        // that ends here.
-        if self.epoch.word.load(Acquire) & LOCK_ALL != 0 || self.any_held() {
-            self.refuse_if_open(asked)?;
-        }
+    fn synchronise(&self) -> Result<(), RmaError> {
+        // Fence guards may be open: that is the epoch that ends here.
+        self.check(EpochCall::Fence)?;
         self.flush_all()?;
         self.barrier()
     }
@@ -101,11 +99,11 @@ impl<'w, T: Transport> Fence<'w, T> {
     pub fn end(self) -> Result<(), RmaError> {
         let window = self.access.window();
         drop(self);
-        if window.open_epoch() == Some("a fence epoch") {
+        if window.is_open(EpochKind::Fence) {
             let (assert, why) = ("NO_SUCCEED", "another fence guard of this window is alive");
             return Err(RmaError::WrongAssert { window: window.id(), assert, why });
         }
-        window.synchronise("the end of a fence epoch")
+        window.synchronise()
     }
 }
 
@@ -119,7 +117,7 @@ impl<'w, T: Transport> Deref for Fence<'w, T> {
 
 impl<T: Transport> Drop for Fence<'_, T> {
     fn drop(&mut self) {
-        // pairs with the Acquire load in `open_epoch`.
+        // pairs with the Acquire load in `check`.
         self.access.window().epoch.word.fetch_sub(1, AcqRel);
     }
 }

@@ -1,6 +1,6 @@
 //! A passive epoch to one target (MPI 4.1, section 12.5.3).
-use super::{Access, Assert, LOCK_ALL};
-use crate::element::{AtomicElement, Element};
+use super::{Access, Assert, EpochCall};
+use crate::element::{AtomicElement, BasicElement, Element};
 use crate::error::RmaError;
 use crate::memory::target::held;
 use crate::ops::{Op, Ops, OriginBuffer, Request};
@@ -35,7 +35,7 @@ impl LockKind {
 /// guard leaves the lock held.
 #[must_use = "the epoch ends when the guard is dropped"]
 pub struct Lock<'w, T: Transport> {
-    access: Access<'w, T, false>,
+    pub(super) access: Access<'w, T, false>,
     target: Rank,
     /// `None` if no lock was taken.
     mode: Option<Mode>,
@@ -64,11 +64,10 @@ impl<T: Transport> Window<T> {
         asserts: Assert,
     ) -> Result<Lock<'_, T>, RmaError> {
         let no_check = self.check_lock_asserts(asserts)?;
-        // pairs with the AcqRel changes of the word in `fence` and `lock_all`.
-        let word = self.epoch.word.load(Acquire);
-        if word != 0 {
-            let open = if word & LOCK_ALL != 0 { "a lock_all epoch" } else { "a fence epoch" };
-            return Err(RmaError::EpochOpen { window: self.id(), asked: "a lock", open });
+        // pairs with the AcqRel changes of the word in `fence` and `open`.
+        if self.epoch.word.load(Acquire) != 0 {
+            let own = target == self.rank();
+            self.check(if own { EpochCall::LockOwn } else { EpochCall::LockOther })?;
         }
         let access = Access::new(self);
         if target == Rank::NULL {
@@ -109,6 +108,10 @@ impl<'w, T: Transport> Lock<'w, T> {
         self.target
     }
 
+    pub(super) fn access(&self) -> &Access<'w, T, false> {
+        &self.access
+    }
+
     /// See [`Access::put`].
     #[inline]
     pub fn put<E: Element>(&self, disp: u64, origin: &[E]) -> Result<(), RmaError> {
@@ -123,7 +126,7 @@ impl<'w, T: Transport> Lock<'w, T> {
 
     /// See [`Access::fetch_and_op`].
     #[inline]
-    pub fn fetch_and_op<E: AtomicElement>(
+    pub fn fetch_and_op<E: BasicElement>(
         &self,
         disp: u64,
         op: Op,

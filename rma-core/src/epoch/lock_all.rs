@@ -1,7 +1,8 @@
 //! A passive epoch to all targets (MPI 4.1, section 12.5.3).
-use super::{Access, Assert, LOCK_ALL, NO_CHECK};
+use super::{Access, Assert, EpochCall, LOCK_ALL, NO_CHECK, START};
 use crate::error::RmaError;
 use crate::memory::target::held;
+use crate::ops::{OriginBuffer, Request};
 use crate::protocol::lock::Mode;
 use crate::rank::Rank;
 use crate::transport::Transport;
@@ -36,12 +37,8 @@ impl<T: Transport> Window<T> {
     #[inline]
     pub fn lock_all_with(&self, asserts: Assert) -> Result<LockAll<'_, T>, RmaError> {
         let no_check = self.check_lock_asserts(asserts)?;
-        self.refuse_if_open("lock_all")?;
-        let word = if no_check { LOCK_ALL | NO_CHECK } else { LOCK_ALL };
-        // pairs with the Acquire load in `open_epoch`.
-        if self.epoch.word.compare_exchange(0, word, AcqRel, Acquire).is_err() {
-            self.refuse_if_open("lock_all")?;
-        }
+        let no_check = if no_check { NO_CHECK } else { 0 };
+        self.open(EpochCall::LockAll, LOCK_ALL | no_check)?;
         let epoch = LockAll { access: Access::new(self) };
         self.admit_cold(self.rank())?;
         Ok(epoch)
@@ -54,8 +51,12 @@ impl<T: Transport> Window<T> {
         if self.targets.get(target).is_some() {
             self.reach(target)?;
         }
-        // pairs with the AcqRel changes of the word in `lock_all_with`.
-        if self.epoch.word.load(Acquire) & NO_CHECK == 0 {
+        // pairs with the AcqRel changes of the word in `open`.
+        let word = self.epoch.word.load(Acquire);
+        if word & START != 0 {
+            return self.admit_started(target);
+        }
+        if word & NO_CHECK == 0 {
             // Two threads may both come here: then the lock is taken twice, and released twice.
             self.acquire(target, Mode::Shared)?;
             self.epoch.taken.lock().unwrap_or_else(PoisonError::into_inner).push(target);
@@ -71,18 +72,44 @@ impl<T: Transport> Window<T> {
         let mut taken = self.epoch.taken.lock().unwrap_or_else(PoisonError::into_inner);
         let targets = mem::take(&mut *taken);
         drop(taken);
-        // pairs with the AcqRel changes of the word in `lock_all_with`.
+        // pairs with the AcqRel changes of the word in `open`.
         let no_check = self.epoch.word.load(Acquire) & NO_CHECK != 0;
         targets.iter().for_each(|target| self.set_held(*target, held::NOT));
         let release = |target| if no_check { Ok(()) } else { self.release(target, Mode::Shared) };
         let released = targets.into_iter().map(release).fold(flushed, |all, one| all.and(one));
-        // pairs with the Acquire load in `open_epoch`.
+        // pairs with the Acquire load in `check`.
         self.epoch.word.fetch_and(!(LOCK_ALL | NO_CHECK), AcqRel);
         released
     }
 }
 
-impl<T: Transport> LockAll<'_, T> {
+impl<'w, T: Transport> LockAll<'w, T> {
+    /// As [`put`](Access::put), with a buffer that the request owns until
+    /// [`wait`](Request::wait) gives it back.
+    ///
+    /// Completion of the request is local: the data is at the target after a flush. The request
+    /// may be waited for after the epoch, and dropped or forgotten without harm (MPI 4.1, section
+    /// 12.3.5).
+    pub fn rput<B: OriginBuffer>(
+        &self,
+        target: Rank,
+        disp: u64,
+        origin: B,
+    ) -> Result<Request<'w, T, B>, RmaError> {
+        Request::put::<true>(self.access.window(), target, disp, origin)
+    }
+
+    /// As [`get`](Access::get), into a buffer that the request owns until
+    /// [`wait`](Request::wait) gives it back, filled.
+    pub fn rget<B: OriginBuffer>(
+        &self,
+        target: Rank,
+        disp: u64,
+        origin: B,
+    ) -> Result<Request<'w, T, B>, RmaError> {
+        Request::get::<true>(self.access.window(), target, disp, origin)
+    }
+
     /// Returns when every operation to `target` is complete there. Your buffers were yours before.
     #[inline]
     pub fn flush(&self, target: Rank) -> Result<(), RmaError> {

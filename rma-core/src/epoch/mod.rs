@@ -1,36 +1,58 @@
 //! Epochs: a guard is the proof that one is open.
 //!
-//! | open on this rank | `fence` | `lock` | `lock_all` | `free`, `seal` |
-//! | --- | --- | --- | --- | --- |
-//! | nothing | opens | opens | opens | yes |
-//! | a [`Fence`] guard | next epoch | refused | refused | refused |
-//! | [`Lock`] of some targets | refused | other targets | refused | refused |
-//! | [`LockAll`] | refused | refused | refused | refused |
+//! With nothing open, everything may be asked for. Otherwise (`transitions.rs`):
+//!
+//! | open on this rank | fence | start | post | lock own | lock other | lock_all | free | seal |
+//! | --- | --- | --- | --- | --- | --- | --- | --- | --- |
+//! | `Fence` | yes | no | no | no | no | no | no | no |
+//! | `Start` | no | no | yes | no | no | no | no | no |
+//! | `Exposure` | no | yes | no | no | yes | no | no | no |
+//! | `Lock` own | no | no | no | no | yes | no | no | no |
+//! | `Lock` other | no | no | yes | yes | yes | no | no | no |
+//! | `LockAll` | no | no | no | no | no | no | no | no |
+//!
+//! A refusal is [`RmaError::EpochOpen`], or [`RmaError::AlreadyLocked`] for a second lock of the
+//! same part, own or other. A fence in a fence epoch ends that and opens the next. At most one
+//! access epoch and one exposure epoch are open, and a part is never locked by its rank while
+//! exposed; that others lock an exposed part is their mistake, and not noticed.
 //!
 //! Guards borrow their window, so `free` and `seal` are refused by the compiler while one is in
 //! scope; at run time only after a guard was forgotten.
 mod access;
+mod accumulate;
 mod fence;
 mod lock;
 mod lock_all;
+mod shaped;
+mod pscw;
+mod transitions;
 
 pub use access::Access;
 pub use fence::{Assert, Fence};
 pub use lock::{Lock, LockKind};
 pub use lock_all::LockAll;
+pub use pscw::{Exposure, Start};
+pub use transitions::{EpochCall, EpochKind};
 
 use crate::error::RmaError;
-use crate::memory::target::held;
+use crate::memory::target::{Target, held};
 use crate::rank::Rank;
 use crate::transport::Transport;
 use crate::window::Window;
-use core::sync::atomic::{AtomicU32, Ordering::Acquire};
+use core::sync::atomic::{AtomicU32, Ordering::AcqRel, Ordering::Acquire};
+use pscw::Partners;
 use std::sync::Mutex;
 
-/// Set in [`EpochState::word`] while a [`LockAll`] is open; the other bits count [`Fence`] guards.
+/// Set in [`EpochState::word`] while a [`LockAll`] is open.
 const LOCK_ALL: u32 = 1 << 31;
-/// Set with [`LOCK_ALL`] if it takes no locks.
+/// Set with [`LOCK_ALL`] if it takes no locks, with [`START`] if operations do not wait for posts.
 const NO_CHECK: u32 = 1 << 30;
+/// Set while a [`Start`] is open.
+const START: u32 = 1 << 29;
+/// Set while an [`Exposure`] is open.
+const EXPOSED: u32 = 1 << 28;
+/// The other bits count [`Fence`] guards.
+const FENCES: u32 = EXPOSED - 1;
 
 /// Which epochs are open on this rank.
 #[derive(Debug, Default)]
@@ -38,32 +60,60 @@ pub(crate) struct EpochState {
     word: AtomicU32,
     /// Locks that a `LockAll` has taken so far, once for each time it took one.
     taken: Mutex<Vec<Rank>>,
+    partners: Partners,
 }
 
 impl<T: Transport> Window<T> {
-    /// What is open on this rank, in words.
-    pub(crate) fn open_epoch(&self) -> Option<&'static str> {
-        // pairs with the AcqRel changes of the word in `fence` and `lock_all`.
-        match self.epoch.word.load(Acquire) {
-            0 if self.any_held() => Some("a lock epoch"),
-            0 => None,
-            word if word & LOCK_ALL != 0 => Some("a lock_all epoch"),
-            _ => Some("a fence epoch"),
+    /// Fails unless `call` is allowed with what is open on this rank. Otherwise gives the state, for
+    /// [`open`](Self::open).
+    pub(crate) fn check(&self, call: EpochCall) -> Result<u32, RmaError> {
+        // pairs with the AcqRel changes of the word.
+        let word = self.epoch.word.load(Acquire);
+        let refuses = |kind: &EpochKind| !call.allowed_in(*kind) && self.is_open_in(*kind, word);
+        match EpochKind::ALL.into_iter().find(refuses) {
+            None => Ok(word),
+            Some(open) => {
+                let (asked, open) = (call.name(), open.name());
+                Err(RmaError::EpochOpen { window: self.id(), asked, open })
+            }
         }
     }
 
-    fn any_held(&self) -> bool {
+    /// Opens an epoch, if it is allowed, by setting its bits.
+    fn open(&self, call: EpochCall, bits: u32) -> Result<(), RmaError> {
+        loop {
+            let word = self.check(call)?;
+            // pairs with the Acquire load in `check`.
+            if self.epoch.word.compare_exchange(word, word | bits, AcqRel, Acquire).is_ok() {
+                return Ok(());
+            }
+        }
+    }
+
+    fn is_open(&self, kind: EpochKind) -> bool {
+        // pairs with the AcqRel changes of the word.
+        self.is_open_in(kind, self.epoch.word.load(Acquire))
+    }
+
+    fn is_open_in(&self, kind: EpochKind, word: u32) -> bool {
+        match kind {
+            EpochKind::Fence => word & FENCES != 0,
+            EpochKind::Start => word & START != 0,
+            EpochKind::Exposure => word & EXPOSED != 0,
+            EpochKind::LockAll => word & LOCK_ALL != 0,
+            EpochKind::LockOwn => self.held(self.rank()) == held::BY_LOCK,
+            EpochKind::LockOther => self.any_locked_but(self.rank()),
+        }
+    }
+
+    fn any_locked_but(&self, own: Rank) -> bool {
         if self.targets.is_empty() {
-            return self.far.any_held();
+            return self.far.any_locked_but(own);
         }
-        self.targets.iter().any(|target| target.held() != held::NOT)
-    }
-
-    fn refuse_if_open(&self, asked: &'static str) -> Result<(), RmaError> {
-        match self.open_epoch() {
-            Some(open) => Err(RmaError::EpochOpen { window: self.id(), asked, open }),
-            None => Ok(()),
-        }
+        let locked = |(rank, entry): (usize, &Target)| {
+            entry.held() == held::BY_LOCK && rank != usize::from(own)
+        };
+        self.targets.iter().enumerate().any(locked)
     }
 
     fn held(&self, target: Rank) -> u32 {

@@ -1,24 +1,26 @@
 //! Atomic accesses to window memory and to the control words beside it.
 #![allow(unsafe_code)]
 
-use crate::element::{AtomicElement, IntKind, Number};
+use crate::element::{AtomicElement, BasicElement, BasicType};
 use crate::ops::Op;
 use core::sync::atomic::{AtomicI32, AtomicI64, AtomicU32, AtomicU64, Ordering::SeqCst};
 
 /// Reads, combines with `operand` by `op` and writes back atomically; returns what was there.
+/// `None` if `op` is not defined on integers; nothing happened then.
 ///
 /// # Safety
 ///
 /// `at` is mapped for the width of `E`, aligned to it, and accessed only by this module, by
-/// [`copy`](super::copy) or by a process that shares it while this runs.
+/// [`copy`](super::copy) or by a process that shares it while this runs. `E` is
+/// [atomic](BasicType::is_atomic).
 #[inline(always)]
-pub(crate) unsafe fn fetch_and_op<E: AtomicElement>(at: *mut u8, op: Op, operand: E) -> E {
+pub(crate) unsafe fn fetch_and_op<E: BasicElement>(at: *mut u8, op: Op, operand: E) -> Option<E> {
     macro_rules! on {
-        ($atomic:ty) => {{
+        ($atomic:ty, $int:ty) => {{
             // SAFETY: caller: mapped, aligned, accessed atomically only.
             let cell = unsafe { <$atomic>::from_ptr(at.cast()) };
-            let operand = AtomicElement::to_bits(operand) as _;
-            let old = match op {
+            let operand: $int = bytemuck::cast(operand);
+            let old: $int = match op {
                 Op::Sum => cell.fetch_add(operand, SeqCst),
                 Op::Min => cell.fetch_min(operand, SeqCst),
                 Op::Max => cell.fetch_max(operand, SeqCst),
@@ -27,25 +29,27 @@ pub(crate) unsafe fn fetch_and_op<E: AtomicElement>(at: *mut u8, op: Op, operand
                 Op::BitXor => cell.fetch_xor(operand, SeqCst),
                 Op::Replace => cell.swap(operand, SeqCst),
                 Op::NoOp => cell.load(SeqCst),
-                Op::Prod => {
+                Op::Prod | Op::LogicalAnd | Op::LogicalOr | Op::LogicalXor => {
                     let mut old = cell.load(SeqCst);
                     loop {
-                        let new = Number::combine(op, old, operand);
+                        let new = <$int as BasicElement>::combine(op, old, operand);
                         match cell.compare_exchange_weak(old, new, SeqCst, SeqCst) {
                             Ok(old) => break old,
                             Err(seen) => old = seen,
                         }
                     }
                 }
+                Op::MinLoc | Op::MaxLoc => return None,
             };
-            E::from_bits(AtomicElement::to_bits(old))
+            Some(bytemuck::cast(old))
         }};
     }
-    match E::KIND {
-        IntKind::U32 => on!(AtomicU32),
-        IntKind::I32 => on!(AtomicI32),
-        IntKind::U64 => on!(AtomicU64),
-        IntKind::I64 => on!(AtomicI64),
+    match E::BASIC {
+        BasicType::U32 => on!(AtomicU32, u32),
+        BasicType::I32 => on!(AtomicI32, i32),
+        BasicType::U64 => on!(AtomicU64, u64),
+        BasicType::I64 => on!(AtomicI64, i64),
+        _ => None,
     }
 }
 
@@ -53,7 +57,7 @@ pub(crate) unsafe fn fetch_and_op<E: AtomicElement>(at: *mut u8, op: Op, operand
 ///
 /// # Safety
 ///
-/// As [`fetch_and_op`].
+/// As [`fetch_and_op`], and `E` is four or eight bytes wide.
 #[inline(always)]
 pub(crate) unsafe fn compare_and_swap<E: AtomicElement>(at: *mut u8, compare: E, swap: E) -> E {
     macro_rules! on {
@@ -65,7 +69,7 @@ pub(crate) unsafe fn compare_and_swap<E: AtomicElement>(at: *mut u8, compare: E,
             E::from_bits(u64::from(old))
         }};
     }
-    match E::KIND.width() {
+    match size_of::<E>() {
         4 => on!(AtomicU32),
         _ => on!(AtomicU64),
     }
@@ -109,16 +113,19 @@ mod tests {
             (Op::BitXor, 6, 3, 5),
             (Op::Replace, -7, 5, 5),
             (Op::NoOp, -7, 5, -7),
+            (Op::LogicalAnd, -7, 5, 1),
+            (Op::LogicalOr, 0, 0, 0),
+            (Op::LogicalXor, -7, 5, 0),
         ];
         for (op, old, operand, new) in ops {
             let mut cell = i64::from(old);
             // SAFETY: a live, aligned i64 that nobody else touches.
             let seen = unsafe { fetch_and_op((&raw mut cell).cast(), op, i64::from(operand)) };
-            assert_eq!((seen, cell), (i64::from(old), i64::from(new)), "{op:?} on i64");
+            assert_eq!((seen, cell), (Some(i64::from(old)), i64::from(new)), "{op:?} on i64");
             let mut cell = old;
             // SAFETY: a live, aligned i32 that nobody else touches.
             let seen = unsafe { fetch_and_op((&raw mut cell).cast(), op, operand) };
-            assert_eq!((seen, cell), (old, new), "{op:?} on i32");
+            assert_eq!((seen, cell), (Some(old), new), "{op:?} on i32");
         }
     }
 

@@ -12,7 +12,7 @@
 
 /// From this length on, in bytes, copies bypass the caches: origin and target together would not
 /// fit the second level anyway (measured in docs/performance.md).
-pub(crate) const NON_TEMPORAL_MIN: usize = 3 << 19;
+pub(crate) const NON_TEMPORAL_MIN: usize = 5 << 18;
 
 /// Copies `len` bytes from private memory to window memory.
 ///

@@ -35,9 +35,8 @@ impl Row {
 
     /// Where its blocks begin.
     pub(crate) fn starts(self) -> impl Iterator<Item = i64> {
-        (0..self.count).map(move |i| {
-            self.at.wrapping_add(self.stride.wrapping_mul(i.cast_signed()))
-        })
+        (0..self.count)
+            .map(move |i| self.at.wrapping_add(self.stride.wrapping_mul(i.cast_signed())))
     }
 
     fn matches(self, other: Self) -> bool {
@@ -165,9 +164,11 @@ mod x86 {
         true
     }
 
-    /// Defines a loop over blocks of one length, four at a time.
+    /// Defines a loop over blocks of one length, four at a time: mnemonics of load and store, size
+    /// of the operand, names of the register when loaded and when stored.
     macro_rules! blocks {
-        ($name:ident, $class:ident, $load:literal, $wide:literal, $store:literal, $part:literal) => {
+        ($name:ident, $class:ident, $load:literal, $store:literal, $size:literal,
+         $wide:literal, $part:literal) => {
             unsafe fn $name(to: *mut u8, ts: i64, from: *const u8, fs: i64, count: u64) {
                 // SAFETY: caller: every block is valid on both sides. Addresses beyond the last
                 // block are computed, not accessed.
@@ -176,15 +177,15 @@ mod x86 {
                         "sub {n}, 4",
                         "jb 3f",
                         "2:",
-                        concat!($load, " {a", $wide, "}, [{f}]"),
-                        concat!($load, " {b", $wide, "}, [{f} + {fs}]"),
-                        concat!($load, " {c", $wide, "}, [{f} + 2*{fs}]"),
-                        concat!($load, " {e", $wide, "}, [{f} + {fs3}]"),
+                        concat!($load, " {a", $wide, "}, ", $size, " [{f}]"),
+                        concat!($load, " {b", $wide, "}, ", $size, " [{f} + {fs}]"),
+                        concat!($load, " {c", $wide, "}, ", $size, " [{f} + 2*{fs}]"),
+                        concat!($load, " {e", $wide, "}, ", $size, " [{f} + {fs3}]"),
                         "lea {f}, [{f} + 4*{fs}]",
-                        concat!($store, " [{d}], {a", $part, "}"),
-                        concat!($store, " [{d} + {ts}], {b", $part, "}"),
-                        concat!($store, " [{d} + 2*{ts}], {c", $part, "}"),
-                        concat!($store, " [{d} + {ts3}], {e", $part, "}"),
+                        concat!($store, " ", $size, " [{d}], {a", $part, "}"),
+                        concat!($store, " ", $size, " [{d} + {ts}], {b", $part, "}"),
+                        concat!($store, " ", $size, " [{d} + 2*{ts}], {c", $part, "}"),
+                        concat!($store, " ", $size, " [{d} + {ts3}], {e", $part, "}"),
                         "lea {d}, [{d} + 4*{ts}]",
                         "sub {n}, 4",
                         "jae 2b",
@@ -192,9 +193,9 @@ mod x86 {
                         "add {n}, 4",
                         "jz 5f",
                         "4:",
-                        concat!($load, " {a", $wide, "}, [{f}]"),
+                        concat!($load, " {a", $wide, "}, ", $size, " [{f}]"),
                         "add {f}, {fs}",
-                        concat!($store, " [{d}], {a", $part, "}"),
+                        concat!($store, " ", $size, " [{d}], {a", $part, "}"),
                         "add {d}, {ts}",
                         "dec {n}",
                         "jnz 4b",
@@ -211,5 +212,79 @@ mod x86 {
             }
         };
     }
-    blocks!(blocks1, reg, "movzx", ":e}, byte ptr [{f}]", "mov byte ptr", ":l");
+    blocks!(blocks1, reg, "movzx", "mov", "byte ptr", ":e", ":l");
+    blocks!(blocks2, reg, "movzx", "mov", "word ptr", ":e", ":x");
+    blocks!(blocks4, reg, "mov", "mov", "dword ptr", ":e", ":e");
+    blocks!(blocks8, reg, "mov", "mov", "qword ptr", ":r", ":r");
+    blocks!(blocks16, xmm_reg, "movups", "movups", "xmmword ptr", "", "");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Copies a row each way and compares with a copy byte by byte.
+    fn check(len: u64, count: u64, window_stride: i64, origin_stride: i64) {
+        let at = |stride: i64| if stride < 0 { -stride * (count as i64 - 1) } else { 0 } + 3;
+        let window_row = Row { at: at(window_stride), stride: window_stride, len, count };
+        let origin_row = Row { at: at(origin_stride), stride: origin_stride, len, count };
+        let size = |stride: i64| (stride.unsigned_abs() * count + len + 10) as usize;
+        let mut window = vec![0xEEu8; size(window_stride)];
+        let mut origin: Vec<u8> = (0..size(origin_stride)).map(|i| (i * 7 + 3) as u8).collect();
+        let mut expected = window.clone();
+        for (to, from) in window_row.starts().zip(origin_row.starts()) {
+            for i in 0..len as usize {
+                expected[to as usize + i] = origin[from as usize + i];
+            }
+        }
+        let area = Area { at: window.as_mut_ptr(), len: window.len() as u64, window: PhantomData };
+        area.write_row(window_row, &origin, origin_row);
+        let mut back = origin.clone();
+        for start in origin_row.starts() {
+            back[start as usize..][..len as usize].fill(0);
+        }
+        area.read_row(window_row, &mut back, origin_row);
+        assert!(window == expected, "write {window_row:?} {origin_row:?}");
+        // What was written came from there, so it is the same again.
+        origin.truncate(back.len());
+        assert!(back == origin, "read {window_row:?} {origin_row:?}");
+    }
+
+    #[test]
+    fn all_small_rows() {
+        let (lens, counts): (&[u64], &[u64]) = if cfg!(miri) {
+            (&[1, 8], &[1, 5])
+        } else {
+            (&[1, 2, 3, 4, 5, 7, 8, 12, 16, 17, 24, 70], &[1, 2, 3, 4, 5, 7, 8, 9, 33])
+        };
+        for (len, count) in lens.iter().flat_map(|len| counts.iter().map(move |c| (*len, *c))) {
+            let len_i = len as i64;
+            let strides = [len_i, len_i + 1, 2 * len_i, -len_i, -2 * len_i - 3];
+            for window_stride in strides {
+                for origin_stride in strides {
+                    check(len, count, window_stride, origin_stride);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn rows_fit_or_not() {
+        let row = Row { at: 4, stride: -2, len: 1, count: 3 };
+        assert!(row.fits(5) && !row.fits(4));
+        assert!(!Row { at: 3, ..row }.fits(100), "below the beginning");
+        assert!(!Row { stride: i64::MIN, ..row }.fits(u64::MAX));
+        assert!(!Row { count: u64::MAX, ..row }.fits(u64::MAX));
+        assert!(!Row { at: i64::MAX, len: u64::MAX, count: 1, stride: 0 }.fits(u64::MAX));
+        assert!(Row { count: 0, ..row }.fits(0), "nothing fits everywhere");
+    }
+
+    #[test]
+    #[should_panic(expected = "rows were checked")]
+    fn rows_outside_are_refused() {
+        let mut memory = [0u8; 8];
+        let area = Area { at: memory.as_mut_ptr(), len: 8, window: PhantomData };
+        let row = Row { at: 0, stride: 4, len: 1, count: 3 };
+        area.write_row(row, &[1, 2, 3], Row { stride: 1, ..row });
+    }
 }

@@ -2,8 +2,8 @@
 //! address. Checked once, then plain arithmetic.
 #![allow(unsafe_code)]
 
-use super::{atomic, copy};
-use crate::element::AtomicElement;
+use super::{atomic, copy, fused};
+use crate::element::{AtomicElement, BasicElement, BasicType};
 use crate::memory::block::Block;
 use crate::ops::Op;
 use crate::rank::Rank;
@@ -21,7 +21,7 @@ pub(crate) struct Target {
     block: AtomicPtr<u8>,
     size: u64,
     disp_unit: u32,
-    /// How this rank holds the target's lock; see [`held`].
+    /// How this rank may operate on the target; see [`held`].
     held: AtomicU32,
 }
 
@@ -32,12 +32,15 @@ pub(crate) mod held {
     pub(crate) const NOT: u32 = 0;
     pub(crate) const BY_LOCK: u32 = 1;
     pub(crate) const BY_LOCK_ALL: u32 = 2;
+    /// Not locked, but exposed to a start epoch of this rank.
+    pub(crate) const BY_START: u32 = 3;
 }
 
 /// Near targets by rank; empty if the ranks do not share memory.
 pub(crate) struct Targets(Box<[Target]>);
 
 /// Window bytes inside a target's part; the only way to touch them is to copy or atomically.
+#[derive(Clone, Copy)]
 pub(crate) struct Span<'w> {
     at: *mut u8,
     len: usize,
@@ -79,7 +82,7 @@ impl Target {
     ///
     /// # Safety
     ///
-    /// `size` bytes from `base` on and `CONTROL_BYTES` from `block` on, aligned to 64, stay mapped
+    /// `size` bytes from `base` on and `BLOCK_BYTES` from `block` on, aligned to 64, stay mapped
     /// as long as the table lives. Nobody holds a reference into the former while an operation of
     /// the table's window is possible.
     pub(crate) unsafe fn map(&self, base: *mut u8, block: *mut u8) {
@@ -196,25 +199,52 @@ impl<'w> Span<'w> {
         unsafe { copy::read(origin.as_mut_ptr(), self.at, len) }
     }
 
+    /// `len` bytes at `offset` of the span.
     #[inline(always)]
-    fn atomic<E: AtomicElement>(&self) -> Option<*mut u8> {
-        let width = E::KIND.width();
-        (self.len >= width && self.at.addr().is_multiple_of(width)).then_some(self.at)
+    pub(crate) fn part(self, offset: usize, len: usize) -> Option<Self> {
+        if len > self.len.checked_sub(offset)? {
+            return None;
+        }
+        // SAFETY: `offset <= self.len`.
+        let at = unsafe { self.at.add(offset) };
+        Some(Self { at, len, window: PhantomData })
     }
 
-    /// `None` if the span is misaligned or too short.
+    /// Combines the span, whose stripes the caller holds, with operands of `basic` type as far as
+    /// that is possible in place; returns how many bytes that were.
+    pub(crate) fn combine_fused(self, basic: BasicType, op: Op, operands: &[u8]) -> usize {
+        let operands = &operands[..operands.len().min(self.len)];
+        // SAFETY: as many bytes of the span are mapped window memory.
+        unsafe { fused::combine(self.at, basic, op, operands) }
+    }
+
+    /// Whether the span begins at a multiple of `align` bytes.
     #[inline(always)]
-    pub(crate) fn fetch_and_op<E: AtomicElement>(self, op: Op, operand: E) -> Option<E> {
+    pub(crate) fn is_aligned(self, align: usize) -> bool {
+        self.at.addr().is_multiple_of(align)
+    }
+
+    #[inline(always)]
+    fn atomic<E: BasicElement>(self) -> Option<*mut u8> {
+        let (basic, width) = (E::BASIC, size_of::<E>());
+        (basic.is_atomic() && self.len >= width && self.is_aligned(width)).then_some(self.at)
+    }
+
+    /// `None` if the span is misaligned or too short, if `E` is not
+    /// [atomic](crate::element::BasicType::is_atomic) or does not have `op`.
+    #[inline(always)]
+    pub(crate) fn fetch_and_op<E: BasicElement>(self, op: Op, operand: E) -> Option<E> {
         let at = self.atomic::<E>()?;
-        // SAFETY: mapped for the width and aligned, as `atomic` checked.
-        Some(unsafe { atomic::fetch_and_op(at, op, operand) })
+        // SAFETY: mapped for the width, aligned, and `E` is atomic, as `atomic` checked.
+        unsafe { atomic::fetch_and_op(at, op, operand) }
     }
 
-    /// `None` if the span is misaligned or too short.
+    /// `None` if the span is misaligned or too short, or `E` is not
+    /// [atomic](crate::element::BasicType::is_atomic).
     #[inline(always)]
     pub(crate) fn compare_and_swap<E: AtomicElement>(self, compare: E, swap: E) -> Option<E> {
         let at = self.atomic::<E>()?;
-        // SAFETY: mapped for the width and aligned, as `atomic` checked.
+        // SAFETY: mapped for the width, aligned, and `E` is atomic, as `atomic` checked.
         Some(unsafe { atomic::compare_and_swap(at, compare, swap) })
     }
 

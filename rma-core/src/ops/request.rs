@@ -2,8 +2,9 @@
 #![allow(unsafe_code)]
 
 use crate::completion::{Buffer, Pending};
-use crate::element::Element;
+use crate::element::{BasicElement, Element};
 use crate::error::RmaError;
+use crate::ops::Op;
 use crate::rank::Rank;
 use crate::transport::Transport;
 use crate::window::Window;
@@ -105,6 +106,56 @@ impl<'w, T: Transport, B: OriginBuffer> Request<'w, T, B> {
         window.far.add_get(target, &pending);
         let pending = Some(pending);
         Ok(Self { window, target, pending, buffer: Some(buffer) })
+    }
+
+    pub(crate) fn accumulate<const LAZY: bool>(
+        window: &'w Window<T>,
+        target: Rank,
+        disp: u64,
+        op: Op,
+        buffer: B,
+    ) -> Result<Self, RmaError>
+    where
+        B::Element: BasicElement,
+    {
+        let buffer = buffer.into_vec();
+        window.accumulate::<LAZY, B::Element>(target, disp, op, &buffer)?;
+        Ok(Self { window, target, pending: None, buffer: Some(buffer) })
+    }
+
+    pub(crate) fn get_accumulate<const LAZY: bool>(
+        window: &'w Window<T>,
+        target: Rank,
+        disp: u64,
+        op: Op,
+        origin: &[B::Element],
+        result: B,
+    ) -> Result<Self, RmaError>
+    where
+        B::Element: BasicElement,
+    {
+        let mut buffer = result.into_vec();
+        let far = window.get_accumulate_near::<LAZY, B::Element>(
+            target,
+            disp,
+            op,
+            origin,
+            &mut buffer,
+        )?;
+        let Some(update) = far else {
+            return Ok(Self { window, target, pending: None, buffer: Some(buffer) });
+        };
+        let bytes: &mut [u8] = cast_slice_mut(&mut buffer);
+        let pending = Arc::default();
+        let at = Buffer { at: bytes.as_mut_ptr(), len: bytes.len() };
+        // SAFETY: as in `get`.
+        let started = unsafe { window.start_get_accumulate_cold::<LAZY>(update, at, &pending) };
+        if let Err(error) = started {
+            _ = window.drain("a get_accumulate", target, &pending);
+            return Err(error);
+        }
+        // A flush of the target waits for it, as for every accumulate.
+        Ok(Self { window, target, pending: Some(pending), buffer: Some(buffer) })
     }
 
     /// Waits until the operation is locally complete and gives the buffer back: to be reused after

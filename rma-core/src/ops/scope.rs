@@ -1,9 +1,11 @@
 //! Operations that overlap, in a closure scope (the shape of `std::thread::scope`).
 #![allow(unsafe_code)]
 
+use super::shaped::Packed;
 use crate::completion::{Buffer, Pending};
-use crate::element::Element;
+use crate::element::{BasicElement, Element};
 use crate::error::RmaError;
+use crate::ops::Op;
 use crate::rank::Rank;
 use crate::transport::Transport;
 use crate::window::Window;
@@ -16,16 +18,18 @@ use std::sync::Arc;
 /// Every buffer handed in stays borrowed for `'scope`, and the scope does not end before the
 /// runtime has let go of all of them: forgetting any value inside the closure changes nothing.
 pub struct Ops<'scope, 'env: 'scope, T: Transport, const LAZY: bool> {
-    drain: Drain<'env, T>,
+    // First: waits before what follows is dropped.
+    pub(super) drain: Drain<'env, T>,
+    pub(super) packed: Packed<'scope>,
     only: Option<Rank>,
     scope: PhantomData<&'scope mut &'scope ()>,
     env: PhantomData<&'env mut &'env ()>,
 }
 
 /// Waits for the answers on every way out of the scope, unwinding included.
-struct Drain<'env, T: Transport> {
-    window: &'env Window<T>,
-    pending: Arc<Pending>,
+pub(super) struct Drain<'env, T: Transport> {
+    pub(super) window: &'env Window<T>,
+    pub(super) pending: Arc<Pending>,
 }
 
 impl<T: Transport> Drop for Drain<'_, T> {
@@ -46,15 +50,17 @@ impl<'env, T: Transport, const LAZY: bool> Ops<'_, 'env, T, LAZY> {
         F: for<'scope> FnOnce(&'scope Ops<'scope, 'env, T, LAZY>) -> R,
     {
         let drain = Drain { window, pending: Arc::default() };
-        let ops = Ops { drain, only, scope: PhantomData, env: PhantomData };
+        let packed = Packed::default();
+        let ops = Ops { drain, packed, only, scope: PhantomData, env: PhantomData };
         let result = scope(&ops);
         window.drain("a scope of operations", Rank::NULL, &ops.drain.pending)?;
+        ops.packed.unpack();
         Ok(result)
     }
 }
 
 impl<'scope, 'env, T: Transport, const LAZY: bool> Ops<'scope, 'env, T, LAZY> {
-    fn check(&self, target: Rank) -> Result<(), RmaError> {
+    pub(super) fn check(&self, target: Rank) -> Result<(), RmaError> {
         match self.only {
             Some(only) if target != only && target != Rank::NULL => {
                 Err(RmaError::NotLocked { window: self.drain.window.id(), target, locked: only })
@@ -110,5 +116,40 @@ impl<'scope, 'env, T: Transport, const LAZY: bool> Ops<'scope, 'env, T, LAZY> {
                 unsafe { window.start_get_far_cold::<LAZY>(target, disp, buffer, pending) }
             }
         }
+    }
+
+    /// Combines `origin` into the target; `origin` is borrowed until the scope ends. Operations of
+    /// the scope on one element happen in the order of their calls. Errors as
+    /// [`Access::accumulate`](crate::Access::accumulate).
+    pub fn accumulate<E: BasicElement>(
+        &'scope self,
+        target: Rank,
+        disp: u64,
+        op: Op,
+        origin: &'scope [E],
+    ) -> Result<(), RmaError> {
+        self.check(target)?;
+        self.drain.window.accumulate::<LAZY, E>(target, disp, op, origin)
+    }
+
+    /// As [`accumulate`](Self::accumulate); `result` is mutably borrowed until the scope ends, and
+    /// holds then what was there before. Errors as
+    /// [`Access::get_accumulate`](crate::Access::get_accumulate).
+    pub fn get_accumulate<E: BasicElement>(
+        &'scope self,
+        target: Rank,
+        disp: u64,
+        op: Op,
+        origin: &'scope [E],
+        result: &'scope mut [E],
+    ) -> Result<(), RmaError> {
+        self.check(target)?;
+        let window = self.drain.window;
+        let far = window.get_accumulate_near::<LAZY, E>(target, disp, op, origin, result)?;
+        let Some(update) = far else { return Ok(()) };
+        let bytes: &mut [u8] = cast_slice_mut(result);
+        let buffer = Buffer { at: bytes.as_mut_ptr(), len: bytes.len() };
+        // SAFETY: as in `get`.
+        unsafe { window.start_get_accumulate_cold::<LAZY>(update, buffer, &self.drain.pending) }
     }
 }

@@ -117,7 +117,8 @@ impl World {
                 *asleep = false;
             }
         }
-        Some(seen)
+        // A store has no answer to rely on.
+        Some(if matches!(step, Step::Store { .. }) { u64::MAX } else { seen })
     }
 
     /// What the rank does next, done; `None` if it cannot go on by itself.
@@ -353,29 +354,33 @@ fn explore_all(groups: impl IntoIterator<Item = Vec<Script>>) -> Explorer {
 
 #[test]
 fn waiters_are_served_in_turn_and_to_the_last() {
-    let small = [scripts(&[1, 1], 1, 0)].into_iter();
-    let large = [&[2, 2][..], &[1, 1, 1], &[2, 1, 1]].map(|rounds| scripts(rounds, 1, 0));
-    let seen = explore_all(small.chain(large.into_iter().filter(|_| !cfg!(miri))));
+    let seen = if cfg!(miri) {
+        let readers = Program { rounds: 1, exclusive: 0 };
+        explore_all([vec![Script { programs: vec![readers; 2], nodes: 1, impatience: 0 }]])
+    } else {
+        explore_all([&[2, 2][..], &[1, 1, 1], &[2, 1, 1]].map(|rounds| scripts(rounds, 1, 0)))
+    };
     assert_eq!(seen.most_readers, if cfg!(miri) { 2 } else { 3 }, "readers enter together");
 }
 
 #[test]
 fn who_gives_up_is_taken_out_and_nobody_is_lost() {
-    let small = [scripts(&[1, 1], 1, 1)].into_iter();
-    let large = [
+    if cfg!(miri) {
+        let writers = vec![Program { rounds: 1, exclusive: 1 }; 2];
+        explore_all([vec![Script { programs: writers, nodes: 1, impatience: 1 }]]);
+        return;
+    }
+    let seen = explore_all([
         // A node that is used again as soon as it is free, and giving up time after time.
         scripts(&[2, 2], 1, 2),
         scripts(&[3, 2], 1, 1),
         // A rank that is in line with one node, and has left it with another.
         scripts(&[2, 2], 2, 2),
         scripts(&[1, 1, 1], 1, 1),
-    ];
-    let seen = explore_all(small.chain(large.into_iter().filter(|_| !cfg!(miri))));
-    if !cfg!(miri) {
-        assert!(seen.abandoned_behind, "somebody gave up behind others");
-        // But `Reset`, which is done with the start, and `Done`.
-        assert_eq!(seen.stages.len(), 13, "all stages: {:?}", seen.stages.values());
-    }
+    ]);
+    assert!(seen.abandoned_behind, "somebody gave up behind others");
+    // But `Reset`, which is done with the start, and `Done`.
+    assert_eq!(seen.stages.len(), 13, "all stages: {:?}", seen.stages.values());
 }
 
 #[test]

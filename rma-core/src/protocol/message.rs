@@ -7,10 +7,10 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 #[repr(C)]
 pub(crate) struct Head {
     kind: u8,
-    /// [`Op`](crate::Op) of an atomic.
+    /// [`Op`](crate::Op) of an operation of the accumulate family.
     pub(crate) op: u8,
-    /// [`IntKind`](crate::element::IntKind) of an atomic.
-    pub(crate) int: u8,
+    /// [`BasicType`](crate::element::BasicType) of an operation of the accumulate family.
+    pub(crate) basic: u8,
     /// [`Status`] of a reply.
     status: u8,
     /// Which message of a communicator.
@@ -35,9 +35,10 @@ pub(crate) enum Kind {
     Put = 2,
     /// Asks for bytes; answered by [`Data`](Self::Data).
     Get = 3,
-    /// Fetch-and-op: operand in the payload; answered by [`Value`](Self::Value).
-    FetchOp = 4,
-    /// Compare-and-swap: compare and swap in the payload; answered by `Value`.
+    /// A piece of a get_accumulate or fetch_and_op: operands in the payload, none for no_op;
+    /// answered by one [`Data`](Self::Data).
+    GetAccumulate = 4,
+    /// Compare-and-swap: compare and swap in the payload; answered by [`Value`](Self::Value).
     CompareSwap = 5,
     /// Compare-and-swap on a control word; answered by `Value`.
     ControlSwap = 6,
@@ -53,13 +54,23 @@ pub(crate) enum Kind {
     Data = 11,
     /// The result of an atomic, or of a query.
     Value = 12,
+    /// The sender exposes its part to the receiver; not answered.
+    Post = 13,
+    /// The sender's operations of a start epoch are done; not answered.
+    Complete = 14,
+    /// A piece of an accumulate; answered by [`Done`](Self::Done).
+    Accumulate = 15,
+    /// A piece of a put with a layout: `tag` rows, then `length` bytes; answered by `Done`.
+    PutRows = 16,
+    /// Asks for the `length` bytes of `tag` rows, packed; answered by `Data`.
+    GetRows = 17,
 }
 
-const KINDS: [Kind; 12] = [
+const KINDS: [Kind; 17] = [
     Kind::Collective,
     Kind::Put,
     Kind::Get,
-    Kind::FetchOp,
+    Kind::GetAccumulate,
     Kind::CompareSwap,
     Kind::ControlSwap,
     Kind::ControlStore,
@@ -68,6 +79,11 @@ const KINDS: [Kind; 12] = [
     Kind::Done,
     Kind::Data,
     Kind::Value,
+    Kind::Post,
+    Kind::Complete,
+    Kind::Accumulate,
+    Kind::PutRows,
+    Kind::GetRows,
 ];
 
 /// How the target fared.
@@ -103,7 +119,7 @@ impl Head {
         Self {
             kind: kind as u8,
             op: 0,
-            int: 0,
+            basic: 0,
             status: 0,
             tag: tag.into(),
             object: object.into(),

@@ -16,7 +16,7 @@ const NO_NODE_RECHECK: Duration = Duration::from_millis(1);
 
 /// This rank's queue nodes. Their phase words say which are in use.
 #[derive(Debug, Default)]
-pub(crate) struct NodePool;
+pub(crate) struct NodePool(());
 
 impl NodePool {
     /// Takes a free node.

@@ -2,6 +2,7 @@
 use super::control::NodePool;
 use super::far::Far;
 use super::memory::Memory;
+use super::signals::ByMessage;
 use super::{Part, Peer, Window, WindowId};
 use crate::collective::near::all_near;
 use crate::communicator::Communicator;
@@ -137,6 +138,7 @@ impl<'c, T: Transport> WindowBuilder<'c, T> {
             size,
             disp_unit,
             block,
+            signals: ByMessage::new(near, self.comm.size()),
         });
         let parts = shares.iter().map(|share| (share.size, share.disp_unit));
         let window = Window {
@@ -151,7 +153,7 @@ impl<'c, T: Transport> WindowBuilder<'c, T> {
         window.map_own();
         process.windows.add(id[0], &window.part);
         // No message may come before it is registered.
-        if !near {
+        if window.part.signals.is_used() {
             self.comm.barrier()?;
         }
         Ok(window)

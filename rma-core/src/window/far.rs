@@ -1,18 +1,18 @@
-//! Targets that only messages reach: put, get and atomics as active messages.
+//! Targets that only messages reach: put and get as active messages.
 use super::Window;
+use super::accumulate_far::Unanswered;
 use crate::completion::{Buffer, Cause, Pending, SlotId, Wait, WaitError};
-use crate::element::AtomicElement;
 use crate::error::RmaError;
 use crate::memory::target::held;
-use crate::ops::Op;
 use crate::protocol::message::{Head, Kind, Status};
 use crate::rank::Rank;
 use crate::transport::{Transport, WorldRank};
+use core::ops::Range;
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Bytes that one slot asks a target for: bounds what the target queues as replies.
-const GET_BYTES: usize = 64 << 10;
+pub(super) const GET_BYTES: usize = 64 << 10;
 
 /// What this rank knows of far targets.
 pub(crate) struct Far {
@@ -26,9 +26,9 @@ struct State {
     /// Sizes and units of other targets; the oldest is forgotten first.
     known: HashMap<Rank, (u64, u32)>,
     order: VecDeque<Rank>,
-    /// What a flush of a target waits for: its puts, and gets that a request owns.
+    /// What a flush of a target waits for: its puts and accumulates, and gets that a request owns.
     pending: HashMap<Rank, Outstanding>,
-    /// How locks are held.
+    /// How this rank may operate on targets, where it may.
     held: HashMap<Rank, u32>,
 }
 
@@ -36,6 +36,7 @@ struct State {
 struct Outstanding {
     puts: Arc<Pending>,
     gets: Vec<Arc<Pending>>,
+    accumulates: Unanswered,
 }
 
 impl Far {
@@ -60,11 +61,13 @@ impl Far {
         }
     }
 
-    pub(crate) fn any_held(&self) -> bool {
-        !self.state().held.is_empty()
+    /// Whether a target other than `own` is locked.
+    pub(crate) fn any_locked_but(&self, own: Rank) -> bool {
+        let locked = |(target, how): (&Rank, &u32)| *target != own && *how == held::BY_LOCK;
+        self.state().held.iter().any(locked)
     }
 
-    fn puts(&self, target: Rank) -> Arc<Pending> {
+    pub(super) fn puts(&self, target: Rank) -> Arc<Pending> {
         self.state().pending.entry(target).or_default().puts.clone()
     }
 
@@ -78,22 +81,49 @@ impl Far {
 
     /// Whether nothing is outstanding.
     pub(crate) fn is_idle(&self) -> bool {
-        let idle = |all: &Outstanding| all.puts.is_done() && all.gets.iter().all(|g| g.is_done());
+        let idle = |all: &Outstanding| {
+            let gets = all.gets.iter().all(|get| get.is_done());
+            all.puts.is_done() && gets && all.accumulates.is_idle()
+        };
         self.state().pending.values().all(idle)
     }
 
     fn outstanding(&self, target: Rank) -> Vec<Arc<Pending>> {
         let mut state = self.state();
-        let Some(outstanding) = state.pending.remove(&target) else { return Vec::new() };
+        let Some(mut outstanding) = state.pending.remove(&target) else { return Vec::new() };
         let mut all = outstanding.gets;
         all.push(outstanding.puts);
+        all.append(&mut outstanding.accumulates.flush());
+        if !outstanding.accumulates.is_empty() {
+            let accumulates = outstanding.accumulates;
+            let kept = Outstanding { accumulates, ..Outstanding::default() };
+            state.pending.insert(target, kept);
+        }
         all
+    }
+
+    /// Makes a flush of `target` wait for an accumulate, and later ones on the same bytes.
+    pub(super) fn add_accumulate(&self, target: Rank, bytes: Range<u64>, pending: &Arc<Pending>) {
+        self.state().pending.entry(target).or_default().accumulates.add(bytes, pending);
+    }
+
+    /// Unanswered accumulates that touch some of these bytes.
+    pub(super) fn accumulates_touching(
+        &self,
+        target: Rank,
+        bytes: &Range<u64>,
+    ) -> Vec<Arc<Pending>> {
+        let state = self.state();
+        state.pending.get(&target).map_or_else(Vec::new, |all| all.accumulates.touching(bytes))
     }
 }
 
 impl<T: Transport> Window<T> {
     /// A target that is not in the table of near ones: far, null, or none at all. `None` if null.
-    fn far_target<const LAZY: bool>(&self, target: Rank) -> Result<Option<WorldRank>, RmaError> {
+    pub(super) fn far_target<const LAZY: bool>(
+        &self,
+        target: Rank,
+    ) -> Result<Option<WorldRank>, RmaError> {
         if target == Rank::NULL {
             return Ok(None);
         }
@@ -105,7 +135,7 @@ impl<T: Transport> Window<T> {
     }
 
     /// The offset of `len` bytes at `disp`, if they lie inside the target's part.
-    fn far_offset(
+    pub(super) fn far_offset(
         &self,
         target: Rank,
         world: WorldRank,
@@ -126,7 +156,7 @@ impl<T: Transport> Window<T> {
     }
 
     /// Size and displacement unit of a target's part.
-    fn part_of(&self, target: Rank, world: WorldRank) -> Result<(u64, u32), RmaError> {
+    pub(super) fn part_of(&self, target: Rank, world: WorldRank) -> Result<(u64, u32), RmaError> {
         let known = || self.far.state().known.get(&target).copied();
         if let Some(part) = self.far.symmetric.or_else(known) {
             return Ok(part);
@@ -155,7 +185,7 @@ impl<T: Transport> Window<T> {
     ///
     /// As [`Slots::start`](crate::completion::Slots::start).
     #[allow(unsafe_code)]
-    unsafe fn slot(
+    pub(super) unsafe fn slot(
         &self,
         what: &'static str,
         target: Rank,
@@ -298,53 +328,6 @@ impl<T: Transport> Window<T> {
             return Err(self.wait_failed(error));
         }
         self.check_status(target, pending)
-    }
-
-    #[cold]
-    #[inline(never)]
-    pub(crate) fn fetch_far_cold<const LAZY: bool, E: AtomicElement>(
-        &self,
-        target: Rank,
-        disp: u64,
-        op: Op,
-        operand: E,
-    ) -> Result<E, RmaError> {
-        let mut head = Head::new(Kind::FetchOp, self.id().0, 0);
-        head.op = op as u8;
-        self.atomic_far::<LAZY, E>(target, disp, head, &operand.to_bits().to_le_bytes(), operand)
-    }
-
-    #[cold]
-    #[inline(never)]
-    pub(crate) fn swap_far_cold<const LAZY: bool, E: AtomicElement>(
-        &self,
-        target: Rank,
-        disp: u64,
-        compare: E,
-        swap: E,
-    ) -> Result<E, RmaError> {
-        let head = Head::new(Kind::CompareSwap, self.id().0, 0);
-        let body = [compare.to_bits().to_le_bytes(), swap.to_bits().to_le_bytes()].concat();
-        self.atomic_far::<LAZY, E>(target, disp, head, &body, compare)
-    }
-
-    fn atomic_far<const LAZY: bool, E: AtomicElement>(
-        &self,
-        target: Rank,
-        disp: u64,
-        mut head: Head,
-        body: &[u8],
-        if_null: E,
-    ) -> Result<E, RmaError> {
-        let Some(world) = self.far_target::<LAZY>(target)? else { return Ok(if_null) };
-        let width = E::KIND.width();
-        let offset = self.far_offset(target, world, disp, width)?;
-        if !offset.is_multiple_of(width as u64) {
-            return Err(self.misaligned_cold(target, disp, width));
-        }
-        head.int = E::KIND as u8;
-        head.offset = offset.into();
-        self.ask("an atomic", target, world, head, body).map(E::from_bits)
     }
 
     /// Waits until every put to `target` has arrived.

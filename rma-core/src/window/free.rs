@@ -1,6 +1,7 @@
 //! The end of a window on all ranks, and what it has in common with sealing.
 use super::Window;
 use crate::collective::near::{self, BarrierError};
+use crate::epoch::EpochCall;
 use crate::error::{CollectiveError, RmaError};
 use crate::ops::Op;
 use crate::rank::Rank;
@@ -51,7 +52,7 @@ impl<T: Transport> Window<T> {
     /// Waits until every rank has come here. Refused, everywhere, if some rank has an epoch open;
     /// the window then stays usable (MPI 4.1, section 12.2.6).
     pub fn free(self) -> Result<(), Refused<T>> {
-        match self.agree_idle("free") {
+        match self.agree_idle(EpochCall::Free) {
             Ok(()) => {
                 self.part.memory.set_freed();
                 Ok(())
@@ -61,18 +62,18 @@ impl<T: Transport> Window<T> {
     }
 
     /// Waits until every rank has come here with no epoch open and nothing in flight.
-    pub(super) fn agree_idle(&self, asked: &'static str) -> Result<(), No> {
-        let open = self.open_epoch();
+    pub(super) fn agree_idle(&self, call: EpochCall) -> Result<(), No> {
+        let (open, asked) = (self.check(call).err(), call.name());
         // What is lost is lost on every rank: a peer failed.
         self.flush_far_all().map_err(No::Unknown)?;
         let mine = if open.is_some() { u64::from(self.rank()) } else { u64::MAX };
         let all = self.part.comm.allreduce(&[mine], Op::Min);
         let lowest = all.map_err(|error| No::Unknown(self.collective_failed(error)))?[0];
-        let window = self.id();
         match open {
-            Some(open) => Err(No::Agreed(RmaError::EpochOpen { window, asked, open })),
+            Some(error) => Err(No::Agreed(error)),
             None if lowest == u64::MAX => Ok(()),
             None => {
+                let window = self.id();
                 let by = Rank(lowest as u32);
                 Err(No::Agreed(RmaError::RefusedBy { window, by, asked }))
             }

@@ -13,6 +13,7 @@ impl<T: Transport> Window<T> {
         } else {
             "load and store by the origin: every rank maps every part; the target does nothing"
         };
+        let signals = self.explain_signals();
         let metadata = if !self.targets.is_empty() {
             format!("a table of {ranks} near targets, mapped at first use")
         } else if self.far.symmetric.is_some() {
@@ -23,7 +24,8 @@ impl<T: Transport> Window<T> {
         format!(
             "window {id}: {ranks} ranks, {} bytes in units of {} here, transport {transport}\n  \
              put, get, atomics: {path}\n  lock: fair queue lock, words reached as the data is\n  \
-             metadata: {metadata}\n",
+             post, complete: {signals}\n  metadata: \
+             {metadata}\n",
             self.size(),
             self.disp_unit(),
         )

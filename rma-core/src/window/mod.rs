@@ -1,4 +1,8 @@
 //! Windows: memory of every rank of a group, addressable by target and displacement.
+mod accumulate;
+mod accumulate_far;
+#[cfg(test)]
+mod accumulate_tests;
 mod control;
 mod create;
 mod far;
@@ -8,13 +12,21 @@ mod memory;
 mod near;
 mod sealed;
 mod serve;
+mod serve_accumulate;
+mod signals;
+mod serve_rows;
+mod shaped;
+mod shaped_far;
 mod view;
 
 pub use create::WindowBuilder;
 pub use free::Refused;
 pub(crate) use memory::Graveyard;
 pub use sealed::Sealed;
+pub(crate) use accumulate::STRIPE_RECHECK;
 pub(crate) use serve::Registry;
+pub(crate) use shaped_far::BOUNCE_BYTES;
+pub(crate) use serve_accumulate::Deferred;
 pub use view::View;
 
 use crate::communicator::Communicator;
@@ -30,6 +42,7 @@ use core::fmt;
 use core::sync::atomic::AtomicU32;
 use far::Far;
 use memory::Memory;
+use signals::ByMessage;
 use std::sync::{Arc, OnceLock};
 
 /// Names a window in errors, the same on all of its ranks and like no other of the job.
@@ -46,8 +59,8 @@ impl fmt::Display for WindowId {
 /// Memory of every rank of a communicator (MPI 4.1, chapter 12).
 ///
 /// Made by [`Communicator::window`]; operations are methods of the epochs that
-/// [`lock`](Self::lock), [`lock_all`](Self::lock_all) and [`fence`](Self::fence) open. A window may
-/// be used by several threads.
+/// [`lock`](Self::lock), [`lock_all`](Self::lock_all), [`fence`](Self::fence) and
+/// [`start`](Self::start) open. A window may be used by several threads.
 ///
 /// [`free`](Self::free) ends it on all ranks and gives the memory back. Dropping it is local and
 /// never blocks: this rank's part stays allocated until the universe ends, because peers may still
@@ -72,7 +85,8 @@ struct Peer<T: Transport> {
     /// Where in that region the part begins, in bytes.
     offset: u64,
     block: Descriptor,
-    mapped: OnceLock<(Memory<T>, PeerBlock<T>)>,
+    /// No memory if this rank owns the region.
+    mapped: OnceLock<(Option<Memory<T>>, PeerBlock<T>)>,
 }
 
 /// This rank's part of a window, as messages reach it.
@@ -84,6 +98,7 @@ pub(crate) struct Part<T: Transport> {
     size: u64,
     disp_unit: u32,
     block: SyncBlock<T>,
+    signals: ByMessage,
 }
 
 impl<T: Transport> Window<T> {

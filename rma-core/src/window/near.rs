@@ -7,7 +7,7 @@ use crate::error::RmaError;
 use crate::memory::target::{Span, Target, held};
 use crate::rank::Rank;
 use crate::sync_block::PeerBlock;
-use crate::transport::{ImportError, Mapped, Transport};
+use crate::transport::{ImportError, Transport};
 
 impl<T: Transport> Part<T> {
     /// First byte of this rank's own part.
@@ -97,20 +97,25 @@ impl<T: Transport> Window<T> {
         let peer = &self.peers[usize::from(target)];
         let transport = &self.process().transport;
         let owner = self.part.comm.world_rank(peer.owner);
-        let data = transport.import(owner, &peer.data)?;
+        // Parts in this rank's own region lie beside its own part: no second mapping of it.
+        let data = if peer.owner == self.rank() {
+            None
+        } else {
+            Some(Memory::Imported(transport.import(owner, &peer.data)?))
+        };
         let of = self.part.comm.world_rank(target);
         let block = PeerBlock::import(transport, of, &peer.block)?;
-        let len = data.mapping().len as u64;
-        if peer.offset.checked_add(entry.size()).is_none_or(|end| end > len) {
+        // If another thread was faster, its mapping is the one that is used.
+        let (data, block) = peer.mapped.get_or_init(|| (data, block));
+        let data = data.as_ref().unwrap_or(&self.part.memory).mapping();
+        if peer.offset.checked_add(entry.size()).is_none_or(|end| end > data.len as u64) {
             return Err(ImportError::Malformed(owner));
         }
-        // If another thread was faster, its mapping is the one that is used.
-        let (data, block) = peer.mapped.get_or_init(|| (Memory::Imported(data), block));
         // SAFETY: `offset + size` lies inside the mapping.
-        let base = unsafe { data.mapping().base.add(peer.offset as usize) };
-        // SAFETY: data and block live in `self.peers`, as long as the table; `block` is aligned
-        // and long enough (`PeerBlock`). Peers make references into their part only while the
-        // window is sealed on all ranks, this one included.
+        let base = unsafe { data.base.add(peer.offset as usize) };
+        // SAFETY: data and block live in `self.peers` or `self.part`, as long as the table; `block`
+        // is aligned and long enough (`PeerBlock`). Peers make references into their part only
+        // while the window is sealed on all ranks, this one included.
         unsafe { entry.map(base, block.get().as_ptr()) };
         Ok(())
     }

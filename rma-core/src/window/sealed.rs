@@ -4,6 +4,7 @@
 use super::Window;
 use super::free::Refused;
 use crate::element::Element;
+use crate::epoch::EpochCall;
 use crate::error::RmaError;
 use crate::transport::Transport;
 
@@ -21,7 +22,7 @@ impl<T: Transport> Window<T> {
     /// All operations of all ranks are complete when it returns. Refused, everywhere, if some rank
     /// has an epoch open.
     pub fn seal(self) -> Result<Sealed<T>, Refused<T>> {
-        match self.agree_idle("seal") {
+        match self.agree_idle(EpochCall::Seal) {
             Ok(()) => Ok(Sealed { window: self }),
             Err(no) => Err(self.refused(no)),
         }

@@ -1,10 +1,7 @@
 //! The target's side of active messages. Everything in a message is checked here.
 use super::{Part, WindowId};
 use crate::completion::{Answer, SlotId};
-use crate::element::{AtomicElement, IntKind};
 use crate::memory::block::WORDS;
-use crate::memory::target::Span;
-use crate::ops::Op;
 use crate::protocol::message::{Head, Kind, Status};
 use crate::transport::{Transport, WorldRank};
 use crate::universe::Process;
@@ -31,7 +28,7 @@ impl<T: Transport> Registry<T> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).remove(&id.0);
     }
 
-    fn get(&self, id: u64) -> Option<Arc<Part<T>>> {
+    pub(super) fn get(&self, id: u64) -> Option<Arc<Part<T>>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).get(&id)?.upgrade()
     }
 }
@@ -51,12 +48,18 @@ impl<T: Transport> Process<T> {
 
     /// Does what a peer asks; false if the message makes no sense.
     pub(crate) fn serve(&self, from: WorldRank, kind: Kind, head: &Head, body: &[u8]) -> bool {
+        if matches!(kind, Kind::Accumulate | Kind::GetAccumulate | Kind::CompareSwap) {
+            return self.serve_accumulate(from, kind, head, body);
+        }
         let Some(part) = self.windows.get(head.object.get()) else {
             self.reply(from, &answer_to(kind, head, Err(Status::Freed)), &[]);
             return true;
         };
         if kind == Kind::Get {
             return self.serve_get(from, head, &part);
+        }
+        if kind == Kind::GetRows {
+            return self.serve_get_rows(from, head, body, &part);
         }
         let done = part.serve(kind, head, body);
         self.reply(from, &answer_to(kind, head, done), &[]);
@@ -91,8 +94,8 @@ impl<T: Transport> Process<T> {
 fn answer_to(kind: Kind, head: &Head, done: Result<u64, Status>) -> Head {
     let status = done.err().unwrap_or(Status::Ok);
     match kind {
-        Kind::Put => head.reply(Kind::Done, status),
-        Kind::Get => head.reply(Kind::Data, status),
+        Kind::Put | Kind::PutRows => head.reply(Kind::Done, status),
+        Kind::Get | Kind::GetRows => head.reply(Kind::Data, status),
         _ => {
             let mut reply = head.reply(Kind::Value, status);
             reply.offset = done.unwrap_or(0).into();
@@ -108,23 +111,13 @@ impl<T: Transport> Part<T> {
         let operand = |i: usize| operands.get(i).map(|bytes| u64::from_le_bytes(*bytes));
         let operand = |i| operand(i).filter(|_| rest.is_empty()).ok_or(Status::Malformed);
         match kind {
+            Kind::PutRows => self.put_rows(head, body),
             Kind::Put => {
                 if head.length.get() != body.len() as u64 {
                     return Err(Status::Malformed);
                 }
                 self.span(offset, body.len()).ok_or(Status::OutOfRange)?.write(body);
                 Ok(0)
-            }
-            Kind::FetchOp | Kind::CompareSwap => {
-                let int = IntKind::from_wire(head.int).ok_or(Status::Malformed)?;
-                let span = self.span(offset, int.width()).ok_or(Status::OutOfRange)?;
-                let done = if kind == Kind::FetchOp {
-                    let op = Op::from_wire(head.op).ok_or(Status::Malformed)?;
-                    fetch(int, span, op, operand(0)?)
-                } else {
-                    swap(int, span, operand(0)?, operand(1)?)
-                };
-                done.ok_or(Status::Malformed)
             }
             Kind::ControlSwap | Kind::ControlStore | Kind::ControlLoad => {
                 let word = u16::try_from(offset).ok().filter(|word| *word < WORDS);
@@ -150,30 +143,4 @@ impl<T: Transport> Part<T> {
             _ => Err(Status::Malformed),
         }
     }
-}
-
-/// Runs generic code for the integer type that a message names.
-macro_rules! with_int {
-    ($int:expr, $function:ident($($argument:expr),*)) => {
-        match $int {
-            IntKind::U32 => $function::<u32>($($argument),*),
-            IntKind::I32 => $function::<i32>($($argument),*),
-            IntKind::U64 => $function::<u64>($($argument),*),
-            IntKind::I64 => $function::<i64>($($argument),*),
-        }
-    };
-}
-
-fn fetch(int: IntKind, span: Span<'_>, op: Op, operand: u64) -> Option<u64> {
-    fn typed<E: AtomicElement>(span: Span<'_>, op: Op, operand: u64) -> Option<u64> {
-        span.fetch_and_op(op, E::from_bits(operand)).map(E::to_bits)
-    }
-    with_int!(int, typed(span, op, operand))
-}
-
-fn swap(int: IntKind, span: Span<'_>, compare: u64, swap: u64) -> Option<u64> {
-    fn typed<E: AtomicElement>(span: Span<'_>, compare: u64, swap: u64) -> Option<u64> {
-        span.compare_and_swap(E::from_bits(compare), E::from_bits(swap)).map(E::to_bits)
-    }
-    with_int!(int, typed(span, compare, swap))
 }

@@ -2,7 +2,8 @@
 #![allow(unsafe_code)]
 
 use super::Window;
-use crate::element::{AtomicElement, Element};
+use super::accumulate::Place;
+use crate::element::{AtomicElement, BasicElement, Element};
 use crate::error::RmaError;
 use crate::memory::target::Span;
 use crate::ops::Op;
@@ -108,16 +109,34 @@ impl<'w, T: Transport> View<'w, T> {
         self.write(disp, &[value])
     }
 
-    /// Combines atomically; returns what was there. Atomic towards the operations of all epochs.
-    pub fn fetch_and_op<E: AtomicElement>(
+    /// Combines one value; returns what was there. Atomic as
+    /// [`Access::fetch_and_op`](crate::Access::fetch_and_op), towards the operations of all epochs.
+    pub fn fetch_and_op<E: BasicElement>(
         &self,
         disp: u64,
         op: Op,
         operand: E,
     ) -> Result<E, RmaError> {
-        let width = E::KIND.width();
-        let old = self.span(disp, width)?.fetch_and_op(op, operand);
-        old.ok_or_else(|| self.window.misaligned_cold(self.rank, disp, width))
+        if !op.is_defined_on::<E>() {
+            return Err(self.window.wrong_op_cold::<E>("a fetch_and_op", self.rank, op));
+        }
+        let (place, mut old) = (self.place(disp, size_of::<E>())?, [E::zeroed()]);
+        self.window.combine(place, op, &[operand], Some(&mut old))?;
+        Ok(old[0])
+    }
+
+    /// Combines the values from displacement `disp` on with those of `operands`, each atomically
+    /// as [`Access::accumulate`](crate::Access::accumulate) does.
+    pub fn accumulate<E: BasicElement>(
+        &self,
+        disp: u64,
+        op: Op,
+        operands: &[E],
+    ) -> Result<(), RmaError> {
+        if op == Op::NoOp || !op.is_defined_on::<E>() {
+            return Err(self.window.wrong_op_cold::<E>("an accumulate", self.rank, op));
+        }
+        self.window.combine(self.place(disp, size_of_val(operands))?, op, operands, None)
     }
 
     /// Replaces `compare` by `swap` atomically, if it is there; returns what was there.
@@ -127,9 +146,14 @@ impl<'w, T: Transport> View<'w, T> {
         compare: E,
         swap: E,
     ) -> Result<E, RmaError> {
-        let width = E::KIND.width();
-        let old = self.span(disp, width)?.compare_and_swap(compare, swap);
-        old.ok_or_else(|| self.window.misaligned_cold(self.rank, disp, width))
+        self.window.swap(self.place(disp, size_of::<E>())?, compare, swap)
+    }
+
+    fn place(&self, disp: u64, len: usize) -> Result<Place<'w>, RmaError> {
+        let span = self.span(disp, len)?;
+        // There is a span, so the product does not overflow.
+        let offset = disp.wrapping_mul(u64::from(self.disp_unit));
+        Ok(Place { target: self.rank, disp, offset, span })
     }
 
     fn span(&self, disp: u64, len: usize) -> Result<Span<'w>, RmaError> {

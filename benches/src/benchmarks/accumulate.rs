@@ -1,0 +1,104 @@
+//! Accumulates of single elements and of arrays.
+use super::TARGET;
+use crate::Result;
+use crate::bench::{Bench, row};
+use crate::raw::{HAS_ADD_F64, Raw};
+use rma::{LockAll, Op};
+use std::hint::black_box;
+use std::sync::atomic::Ordering::{Relaxed, SeqCst};
+
+/// For one element, in times of a raw atomic.
+const GOAL: f64 = 3.0;
+/// For a large array, in times of a plain loop.
+const GOAL_LARGE: f64 = 1.1;
+const LARGE: usize = 1 << 20;
+
+pub(super) fn run(bench: &mut Bench<'_>) -> Result<()> {
+    let window = bench.world().window(LARGE / 8, 8).allocate()?;
+    if bench.is_first() {
+        let part = Raw::new(&window.shared_query(TARGET)?);
+        let epoch = window.lock_all()?;
+        of_i64(bench, &epoch, &part)?;
+        of_f64(bench, &epoch, &part)?;
+        arrays(bench, &epoch, &part)?;
+        epoch.unlock()?;
+    }
+    bench.world().barrier()?;
+    Ok(window.free()?)
+}
+
+fn of_i64(bench: &mut Bench<'_>, epoch: &LockAll<'_>, part: &Raw<'_>) -> Result<()> {
+    let word = part.word64(0);
+    bench.alone(
+        row("accumulate i64 sum").bytes(8).goal(GOAL),
+        &mut |n| {
+            for _ in 0..n {
+                epoch.accumulate(TARGET, 0, Op::Sum, &[black_box(1i64)])?;
+            }
+            Ok(())
+        },
+        &mut [("fetch_add", &mut |n| {
+            for _ in 0..n {
+                black_box(word.fetch_add(black_box(1), SeqCst));
+            }
+            Ok(())
+        })],
+    )
+}
+
+fn of_f64(bench: &mut Bench<'_>, epoch: &LockAll<'_>, part: &Raw<'_>) -> Result<()> {
+    let word = part.word64(0);
+    let mut add = |n| {
+        for _ in 0..n {
+            let add = |bits| Some((f64::from_bits(bits) + black_box(1.0)).to_bits());
+            _ = black_box(word.fetch_update(SeqCst, Relaxed, add));
+        }
+        Ok(())
+    };
+    bench.alone(
+        row("accumulate f64 sum").bytes(8).goal(GOAL),
+        &mut |n| {
+            for _ in 0..n {
+                epoch.accumulate(TARGET, 0, Op::Sum, &[black_box(1.0f64)])?;
+            }
+            Ok(())
+        },
+        &mut [("compare_exchange", &mut add)],
+    )?;
+    bench.alone(
+        row("fetch_and_op f64 sum").bytes(8).goal(GOAL),
+        &mut |n| {
+            for _ in 0..n {
+                black_box(epoch.fetch_and_op(TARGET, 0, Op::Sum, black_box(1.0f64))?);
+            }
+            Ok(())
+        },
+        &mut [("compare_exchange", &mut add)],
+    )
+}
+
+fn arrays(bench: &mut Bench<'_>, epoch: &LockAll<'_>, part: &Raw<'_>) -> Result<()> {
+    for bytes in [64, 4096, LARGE] {
+        let operands = vec![1.0f64; bytes / 8];
+        let mut ours = |n| {
+            for _ in 0..n {
+                epoch.accumulate(TARGET, 0, Op::Sum, black_box(&operands))?;
+            }
+            Ok(())
+        };
+        let mut plain = |n| {
+            for _ in 0..n {
+                part.add_f64(black_box(&operands));
+            }
+            Ok(())
+        };
+        let draft = row("accumulate f64 sum").bytes(bytes);
+        let draft = if bytes == LARGE { draft.goal(GOAL_LARGE) } else { draft };
+        if HAS_ADD_F64 {
+            bench.alone(draft, &mut ours, &mut [("SIMD loop", &mut plain)])?;
+        } else {
+            bench.alone(draft, &mut ours, &mut [])?;
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,335 @@
+//! Accumulates of many ranks at once, and the order of those of one (FEATURES A3).
+use crate::accumulate::OPS;
+use crate::help::{neighbour, times};
+use core::fmt::Debug;
+use rma_core::transport::Transport;
+use rma_core::{AtomicElement, BasicElement, Bool, LockAll, Op, Pair, Rank, Universe};
+
+/// Everybody adds to the same array; nothing is lost. S-H4
+fn sums<T: Transport, E: BasicElement + Debug>(universe: &Universe<T>, of: fn(u64) -> E, len: usize)
+where
+    E: PartialEq,
+{
+    let world = universe.world();
+    let rounds = times(universe, 60);
+    let window = world.window(len, size_of::<E>()).allocate().unwrap();
+    let operands: Vec<E> = (0..len).map(|i| of(i as u64 % 3)).collect();
+    let epoch = window.lock_all().unwrap();
+    for round in 0..rounds {
+        // Whole arrays, and parts that begin and end somewhere.
+        epoch.accumulate(Rank(0), 0, Op::Sum, &operands).unwrap();
+        let from = (round as usize * 37) % len;
+        epoch.accumulate(Rank(0), from as u64, Op::Sum, &operands[from..]).unwrap();
+        epoch.accumulate(Rank(0), 0, Op::Sum, &operands[..from]).unwrap();
+    }
+    epoch.unlock().unwrap();
+    world.barrier().unwrap();
+    if world.rank() == Rank(0) {
+        let mut found = vec![E::zeroed(); len];
+        window.local().read(0, &mut found).unwrap();
+        let times = 2 * rounds * u64::from(world.size());
+        let expected: Vec<E> = (0..len).map(|i| of((i as u64 % 3) * times)).collect();
+        assert!(found == expected, "{}", core::any::type_name::<E>());
+    }
+    window.free().unwrap();
+}
+
+fn length() -> usize {
+    if cfg!(miri) { 5 } else { 1500 }
+}
+
+/// Exact sums under contention, by atomics and under locks. S-H4 S-H9
+pub fn sums_are_exact<T: Transport>(universe: &Universe<T>) {
+    sums::<T, f64>(universe, |n| n as f64, length());
+    sums::<T, u8>(universe, |n| n as u8, length());
+    sums::<T, i16>(universe, |n| n as i16, length());
+    sums::<T, u32>(universe, |n| n as u32, length());
+    sums::<T, i64>(universe, |n| n as i64, length());
+    sums::<T, f32>(universe, |n| n as f32, 1);
+}
+
+/// Extremes and bits of what everybody gives. S-H4
+pub fn extremes_and_bits<T: Transport>(universe: &Universe<T>) {
+    let world = universe.world();
+    let window = world.window(4, 8).allocate().unwrap();
+    let (rounds, me) = (times(universe, 300), u64::from(world.rank()));
+    let value = |rank: u64, round: u64| ((round * 7919 + rank * 104_729) % 1_000_003) as f64;
+    let epoch = window.lock_all().unwrap();
+    for round in 0..rounds {
+        epoch.accumulate(Rank(0), 0, Op::Max, &[value(me, round)]).unwrap();
+        epoch.accumulate(Rank(0), 1, Op::Min, &[-value(me, round)]).unwrap();
+        epoch.accumulate(Rank(0), 2, Op::BitXor, &[1u64 << (me % 60), round]).unwrap();
+    }
+    epoch.unlock().unwrap();
+    world.barrier().unwrap();
+    if world.rank() == Rank(0) {
+        let ranks = u64::from(world.size());
+        let all = (0..ranks).flat_map(|rank| (0..rounds).map(move |round| value(rank, round)));
+        let highest = all.fold(0.0, f64::max);
+        let view = window.local();
+        assert_eq!((view.load(0), view.load(1)), (Ok(highest), Ok(-highest)));
+        let bits = if rounds % 2 == 0 { 0 } else { (1u64 << ranks) - 1 };
+        let each = (0..rounds).fold(0, |xor, round| xor ^ round);
+        let every = if ranks % 2 == 0 { 0 } else { each };
+        assert_eq!((view.load(2), view.load(3)), (Ok(bits), Ok(every)));
+    }
+    window.free().unwrap();
+}
+
+fn increments<T: Transport, E: AtomicElement>(
+    epoch: &LockAll<'_, T>,
+    disp: u64,
+    rounds: u64,
+    one: E,
+) {
+    for _ in 0..rounds {
+        epoch.accumulate(Rank(0), disp, Op::Sum, &[one]).unwrap();
+        epoch.fetch_and_op(Rank(0), disp, Op::Sum, one).unwrap();
+        epoch.get_accumulate(Rank(0), disp, Op::Sum, &[one], &mut [E::zeroed()]).unwrap();
+        let mut seen = [E::zeroed()];
+        epoch.get_accumulate(Rank(0), disp, Op::NoOp, &[], &mut seen).unwrap();
+        loop {
+            let more = E::from_bits(seen[0].to_bits() + 1);
+            let found = epoch.compare_and_swap(Rank(0), disp, seen[0], more).unwrap();
+            if found == seen[0] {
+                break;
+            }
+            seen = [found];
+        }
+    }
+}
+
+/// All calls of the family on one element. S-H5
+pub fn mixed_calls<T: Transport>(universe: &Universe<T>) {
+    let world = universe.world();
+    let window = world.window(2, 8).allocate().unwrap();
+    let rounds = times(universe, 200);
+    let epoch = window.lock_all().unwrap();
+    increments(&epoch, 0, rounds, 1u16);
+    increments(&epoch, 1, rounds, 1i64);
+    epoch.unlock().unwrap();
+    world.barrier().unwrap();
+    if world.rank() == Rank(0) {
+        let expected = 4 * rounds * u64::from(world.size());
+        assert_eq!(window.local().load(0), Ok(expected as u16));
+        assert_eq!(window.local().load(1), Ok(expected));
+    }
+    window.free().unwrap();
+}
+
+/// What get_accumulate returns is one history of each element: every ticket is drawn once, and a
+/// rank's tickets rise. S-H10
+pub fn tickets<T: Transport>(universe: &Universe<T>) {
+    let world = universe.world();
+    let rounds = times(universe, 300);
+    // The third element lies in another stripe, under Miri too.
+    let window = world.window(514, 8).allocate().unwrap();
+    let mut mine = [Vec::new(), Vec::new(), Vec::new(), Vec::new()];
+    let epoch = window.lock_all().unwrap();
+    for _ in 0..rounds {
+        let mut seen = [0.0f64; 4];
+        epoch.get_accumulate(Rank(0), 510, Op::Sum, &[1.0; 4], &mut seen).unwrap();
+        for (mine, seen) in mine.iter_mut().zip(seen) {
+            assert!(mine.last().is_none_or(|last| *last < seen));
+            mine.push(seen);
+        }
+    }
+    epoch.unlock().unwrap();
+    for mine in mine {
+        let mut all = world.allgather(&mine).unwrap();
+        all.sort_by(f64::total_cmp);
+        assert!(all.iter().copied().eq((0..all.len()).map(|ticket| ticket as f64)));
+    }
+    window.free().unwrap();
+}
+
+/// A pair is one element: value and index always belong together. S-H6
+pub fn pairs_are_never_torn<T: Transport>(universe: &Universe<T>) {
+    let world = universe.world();
+    // Eight bytes off: the pair at displacement 511 straddles two stripes.
+    let window = world.window(516, 8).allocate().unwrap();
+    let me = i64::from(world.rank().0);
+    let epoch = window.lock_all().unwrap();
+    for round in 0..times(universe, 500) as i64 {
+        let pair = Pair::new((me * 1000 + round) as f64, -(me * 1000 + round));
+        epoch.accumulate(Rank(0), 511, Op::Replace, &[pair; 2]).unwrap();
+        let mut seen = [Pair::new(0.0, 0i64); 2];
+        epoch.get_accumulate(Rank(0), 511, Op::NoOp, &[], &mut seen).unwrap();
+        assert!(seen.iter().all(|pair| pair.value == -pair.index as f64), "{seen:?}");
+        epoch.accumulate(Rank(0), 513, Op::MaxLoc, &[pair]).unwrap();
+    }
+    epoch.unlock().unwrap();
+    window.free().unwrap();
+}
+
+/// The place of the extreme that anybody gives. S-H6
+pub fn extremes_are_located<T: Transport>(universe: &Universe<T>) {
+    let world = universe.world();
+    let window = world.window(2, 8).allocate().unwrap();
+    let me = world.rank().0;
+    let view = window.local();
+    view.store(0, Pair::new(i32::MAX, u32::MAX)).unwrap();
+    view.store(1, Pair::new(i32::MIN, u32::MAX)).unwrap();
+    world.barrier().unwrap();
+    let epoch = window.lock_all().unwrap();
+    for round in 0..times(universe, 100) as i32 {
+        let value = (round * 31 + me as i32 * 17) % 100;
+        epoch.accumulate(Rank(0), 0, Op::MinLoc, &[Pair::new(value / 50, me)]).unwrap();
+        epoch.accumulate(Rank(0), 1, Op::MaxLoc, &[Pair::new(7, me)]).unwrap();
+    }
+    epoch.unlock().unwrap();
+    world.barrier().unwrap();
+    if me == 0 {
+        assert_eq!(view.load(0), Ok(Pair::new(0i32, 0u32)), "rank 0 begins with 0");
+        assert_eq!(view.load(1), Ok(Pair::new(7i32, 0u32)), "of equal values the lower index");
+    }
+    window.free().unwrap();
+}
+
+/// A lock that is made of a truth value. S-H12
+pub fn test_and_set<T: Transport>(universe: &Universe<T>) {
+    let world = universe.world();
+    let window = world.window(2, 8).allocate().unwrap();
+    let rounds = times(universe, 50);
+    let epoch = window.lock_all().unwrap();
+    for _ in 0..rounds {
+        while epoch.compare_and_swap(Rank(0), 0, Bool::FALSE, Bool::TRUE).unwrap().get() {}
+        let mut count = [0u64];
+        epoch.get(Rank(0), 1, &mut count).unwrap();
+        epoch.put(Rank(0), 1, &[count[0] + 1]).unwrap();
+        epoch.flush(Rank(0)).unwrap();
+        epoch.fetch_and_op(Rank(0), 0, Op::Replace, Bool::FALSE).unwrap();
+    }
+    epoch.unlock().unwrap();
+    world.barrier().unwrap();
+    if world.rank() == Rank(0) {
+        assert_eq!(window.local().load(1), Ok(rounds * u64::from(world.size())));
+    }
+    window.free().unwrap();
+}
+
+/// The owner combines its own part while the others do. S-K9
+pub fn owner_takes_part<T: Transport>(universe: &Universe<T>) {
+    let world = universe.world();
+    let len = length();
+    let window = world.window(len, 2).allocate().unwrap();
+    let rounds = times(universe, 100);
+    let ones = vec![1u16; len];
+    let epoch = window.lock_all().unwrap();
+    for _ in 0..rounds {
+        window.local().accumulate(0, Op::Sum, &ones).unwrap();
+        for target in world.ranks() {
+            epoch.accumulate(target, 0, Op::Sum, &ones).unwrap();
+        }
+    }
+    epoch.unlock().unwrap();
+    world.barrier().unwrap();
+    let mut found = vec![0u16; len];
+    window.local().read(0, &mut found).unwrap();
+    let expected = rounds * (u64::from(world.size()) + 1);
+    assert_eq!(found, vec![expected as u16; len]);
+    window.free().unwrap();
+}
+
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, bound: usize) -> usize {
+        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+        ((self.0 >> 33) as usize) % bound
+    }
+}
+
+/// One origin's operations on the same elements happen in program order: long and short ones,
+/// single elements, every operation, plain calls, requests and scopes. S-H7 S-H9 S-H15
+fn in_order<T: Transport, E: BasicElement + Debug>(universe: &Universe<T>, of: fn(usize) -> E) {
+    let world = universe.world();
+    let len = if cfg!(miri) { 16 } else { 6000 };
+    let window = world.window(len, size_of::<E>()).allocate().unwrap();
+    let right = neighbour(world, 1);
+    let mut random = Random(u64::from(world.rank()) * 77 + size_of::<E>() as u64);
+    let mut model = vec![E::zeroed(); len];
+    let ops: Vec<Op> = OPS.into_iter().filter(|op| op.is_defined_on::<E>()).collect();
+    let epoch = window.lock_all().unwrap();
+    for _ in 0..times(universe, 400) {
+        let count = [1, 1, 3, 40, 5000][random.below(5)].min(len);
+        // Often near each other, so that they overlap.
+        let start = random.below(len - count + 1).min(random.below(60) + 1);
+        let start = start.min(len - count);
+        let op = ops[random.below(ops.len())];
+        let operands: Vec<E> = (0..count).map(|_| of(random.below(9))).collect();
+        let (at, before) = (start as u64, model[start..start + count].to_vec());
+        for (model, operand) in model[start..].iter_mut().zip(&operands) {
+            *model = apply(op, *model, *operand);
+        }
+        let mut seen = vec![E::zeroed(); count];
+        match random.below(if op == Op::NoOp { 3 } else { 6 }) {
+            0 => epoch.get_accumulate(right, at, op, &operands, &mut seen).unwrap(),
+            1 => {
+                let request = epoch.rget_accumulate(right, at, op, &operands, seen).unwrap();
+                let (result, done) = request.wait();
+                done.unwrap();
+                seen = result;
+            }
+            2 => {
+                let mut again = vec![E::zeroed(); count];
+                let both = epoch.ops(|ops| {
+                    ops.get_accumulate(right, at, op, &operands, &mut seen)?;
+                    ops.get_accumulate(right, at, Op::NoOp, &[], &mut again)
+                });
+                both.unwrap().unwrap();
+                assert_eq!(bytes(&again), bytes(&model[start..start + count]), "no_op behind");
+            }
+            3 => {
+                epoch.accumulate(right, at, op, &operands).unwrap();
+                continue;
+            }
+            4 => {
+                epoch.ops(|ops| ops.accumulate(right, at, op, &operands)).unwrap().unwrap();
+                continue;
+            }
+            _ => {
+                drop(epoch.raccumulate(right, at, op, operands).unwrap());
+                continue;
+            }
+        }
+        assert_eq!(bytes(&seen), bytes(&before), "{} of {count} from {start}", op.name());
+    }
+    epoch.unlock().unwrap();
+    let mut found = vec![E::zeroed(); len];
+    let epoch = window.lock_all().unwrap();
+    epoch.get(right, 0, &mut found).unwrap();
+    epoch.unlock().unwrap();
+    assert!(bytes(&found) == bytes(&model), "{}", core::any::type_name::<E>());
+    world.barrier().unwrap();
+    window.free().unwrap();
+}
+
+fn bytes<E: BasicElement>(elements: &[E]) -> &[u8] {
+    bytemuck::cast_slice(elements)
+}
+
+/// What an operation makes of two values, by a reduction over one rank's own values.
+fn apply<E: BasicElement>(op: Op, old: E, operand: E) -> E {
+    rma_core::Reduction::combine(&op, old, operand)
+}
+
+/// By atomics.
+pub fn order_of_i64<T: Transport>(universe: &Universe<T>) {
+    in_order::<T, i64>(universe, |n| n as i64 - 4);
+}
+
+/// Under the lock of a stripe.
+pub fn order_of_f64<T: Transport>(universe: &Universe<T>) {
+    in_order::<T, f64>(universe, |n| [0.0, 0.5, 2.0, -1.0][n % 4]);
+}
+
+/// The narrowest.
+pub fn order_of_u8<T: Transport>(universe: &Universe<T>) {
+    in_order::<T, u8>(universe, |n| n as u8 * 31);
+}
+
+/// The widest.
+pub fn order_of_pairs<T: Transport>(universe: &Universe<T>) {
+    in_order::<T, Pair<u64, u64>>(universe, |n| Pair::new(n as u64 % 4, n as u64));
+}

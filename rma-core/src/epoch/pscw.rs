@@ -1,0 +1,245 @@
+//! Active target synchronisation of chosen ranks: post, start, complete and wait (MPI 4.1, section
+//! 12.5.2). Why a signal is never taken for another's: `protocol::pscw`.
+use super::{Access, Assert, EXPOSED, EpochCall, NO_CHECK, START};
+use crate::error::RmaError;
+use crate::memory::target::held;
+use crate::protocol::pscw::Signal;
+use crate::rank::Rank;
+use crate::transport::Transport;
+use crate::window::Window;
+use core::mem;
+use core::ops::Deref;
+use core::sync::atomic::{Ordering::AcqRel, Ordering::Acquire};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+const POST_WAIT: &str = "the wait for a target's post";
+const COMPLETE_WAIT: &str = "the wait for an origin's complete";
+
+/// The groups of the epochs that are open on this rank, ascending.
+#[derive(Debug, Default)]
+pub(super) struct Partners {
+    targets: Mutex<Vec<Rank>>,
+    origins: Mutex<Vec<Rank>>,
+}
+
+fn lock(ranks: &Mutex<Vec<Rank>>) -> MutexGuard<'_, Vec<Rank>> {
+    ranks.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Puts a group where its epoch finds it. The vector stays from epoch to epoch.
+fn fill<'a>(place: &'a Mutex<Vec<Rank>>, ranks: &[Rank]) -> MutexGuard<'a, Vec<Rank>> {
+    let mut place = lock(place);
+    place.clear();
+    place.extend_from_slice(ranks);
+    place.sort_unstable();
+    place.dedup();
+    place
+}
+
+/// An access epoch to chosen targets: operations to those are allowed.
+///
+/// The first operation to a target waits until the target has posted. [`complete`](Self::complete)
+/// ends the epoch; dropping the guard does too, but swallows errors. In a panic, and if the guard
+/// is forgotten, the epoch stays open, because ending it may mean waiting: later epochs of the
+/// window are then refused with [`RmaError::EpochOpen`].
+#[must_use = "operations are methods of the guard"]
+pub struct Start<'w, T: Transport> {
+    access: Access<'w, T, true>,
+}
+
+/// An exposure epoch: chosen origins may operate on this rank's part.
+///
+/// It has no operations. [`wait`](Self::wait) or [`test`](Self::test) ends it. Dropping or
+/// forgetting the guard does not, because the origins may still be at work: the epoch stays open,
+/// and later epochs of the window that exclude it are refused with [`RmaError::EpochOpen`].
+#[must_use = "the epoch ends in `wait` or `test` only"]
+pub struct Exposure<'w, T: Transport> {
+    window: &'w Window<T>,
+}
+
+impl<T: Transport> Window<T> {
+    /// Exposes this rank's part to `origins`, each of which opens the epoch with a
+    /// [`start`](Self::start) that names this rank. Never waits.
+    ///
+    /// Stores of this rank before it are visible to the origins. A rank named twice counts once;
+    /// this rank may be named, and nobody at all. Asserts: [`Assert::NO_CHECK`],
+    /// [`Assert::NO_STORE`], [`Assert::NO_PUT`]; they change nothing here (MPI 4.1, section
+    /// 12.5.2).
+    ///
+    /// # Errors
+    ///
+    /// [`RmaError::EpochOpen`] if an exposure, fence or lock_all epoch is open on this rank, or it
+    /// has locked its own part; [`RmaError::NoSuchRank`], [`RmaError::WrongAssert`]: no rank was
+    /// told.
+    pub fn post(&self, origins: &[Rank], asserts: Assert) -> Result<Exposure<'_, T>, RmaError> {
+        let taken = Assert::NO_CHECK | Assert::NO_STORE | Assert::NO_PUT;
+        self.check_asserts(asserts, taken, "a post takes NO_CHECK, NO_STORE and NO_PUT")?;
+        self.check_partners(origins)?;
+        self.open(EpochCall::Post, EXPOSED)?;
+        let origins = fill(&self.epoch.partners.origins, origins);
+        self.expect_completes(&origins);
+        origins.iter().try_for_each(|origin| self.send_signal(Signal::Post, *origin))?;
+        Ok(Exposure { window: self })
+    }
+
+    /// Opens an access epoch to `targets`, each of which exposes its part with a
+    /// [`post`](Self::post) that names this rank, before or afterwards.
+    ///
+    /// It does not wait: the first operation to a target does, until that target has posted. With
+    /// [`Assert::NO_CHECK`] operations do not wait either, because the program promises that all
+    /// targets have posted. A rank named twice counts once; this rank may be named, and nobody at
+    /// all (MPI 4.1, section 12.5.2).
+    ///
+    /// # Errors
+    ///
+    /// [`RmaError::EpochOpen`] if this rank has another access epoch open on this window (start,
+    /// fence, lock or lock_all), [`RmaError::NoSuchRank`], [`RmaError::WrongAssert`].
+    pub fn start(&self, targets: &[Rank], asserts: Assert) -> Result<Start<'_, T>, RmaError> {
+        self.check_asserts(asserts, Assert::NO_CHECK, "a start takes NO_CHECK only")?;
+        self.check_partners(targets)?;
+        let no_check = if asserts == Assert::NO_CHECK { NO_CHECK } else { 0 };
+        self.open(EpochCall::Start, START | no_check)?;
+        drop(fill(&self.epoch.partners.targets, targets));
+        Ok(Start { access: Access::new(self) })
+    }
+
+    fn check_asserts(
+        &self,
+        asserts: Assert,
+        taken: Assert,
+        why: &'static str,
+    ) -> Result<(), RmaError> {
+        if taken.contains(asserts) {
+            return Ok(());
+        }
+        Err(RmaError::WrongAssert { window: self.id(), assert: "of another call", why })
+    }
+
+    /// Fails unless all of `ranks` exist and can be signalled.
+    fn check_partners(&self, ranks: &[Rank]) -> Result<(), RmaError> {
+        ranks.iter().try_for_each(|rank| {
+            if self.targets.is_empty() && rank.0 < self.ranks() {
+                return Ok(());
+            }
+            self.reach(*rank).map(drop)
+        })
+    }
+
+    /// Takes what the first operation to a target in a start epoch needs. Several threads may come
+    /// here for one target: the post is only looked at, `complete` uses it.
+    #[cold]
+    pub(super) fn admit_started(&self, target: Rank) -> Result<(), RmaError> {
+        if lock(&self.epoch.partners.targets).binary_search(&target).is_err() {
+            return Err(RmaError::NotInGroup { window: self.id(), target });
+        }
+        // pairs with the AcqRel changes of the word in `start`.
+        if self.epoch.word.load(Acquire) & NO_CHECK == 0 {
+            self.wait_signal(POST_WAIT, Signal::Post, target)?;
+        }
+        self.set_held(target, held::BY_START);
+        Ok(())
+    }
+
+    fn complete(&self) -> Result<(), RmaError> {
+        // Taken out, because nothing is locked while waiting.
+        let targets = mem::take(&mut *lock(&self.epoch.partners.targets));
+        let mut done = Ok(());
+        if self.targets.is_empty() {
+            let flush = |all: Result<_, _>, target: &Rank| all.and(self.flush(*target));
+            done = targets.iter().fold(done, flush);
+        }
+        let complete = |all: Result<_, _>, target: &Rank| all.and(self.complete_at(*target));
+        done = targets.iter().fold(done, complete);
+        *lock(&self.epoch.partners.targets) = targets;
+        // pairs with the Acquire load in `check`.
+        self.epoch.word.fetch_and(!(START | NO_CHECK), AcqRel);
+        done
+    }
+
+    fn complete_at(&self, target: Rank) -> Result<(), RmaError> {
+        self.set_held(target, held::NOT);
+        self.wait_signal(POST_WAIT, Signal::Post, target)?;
+        self.clear_signal(Signal::Post, target);
+        self.send_signal(Signal::Complete, target)
+    }
+
+    fn end_exposure(&self) -> Result<(), RmaError> {
+        let origins = mem::take(&mut *lock(&self.epoch.partners.origins));
+        for origin in &origins {
+            self.wait_signal(COMPLETE_WAIT, Signal::Complete, *origin)?;
+        }
+        origins.iter().for_each(|origin| self.clear_signal(Signal::Complete, *origin));
+        *lock(&self.epoch.partners.origins) = origins;
+        // pairs with the Acquire load in `check`.
+        self.epoch.word.fetch_and(!EXPOSED, AcqRel);
+        Ok(())
+    }
+}
+
+impl<T: Transport> Start<'_, T> {
+    /// Ends the epoch: your operations are locally complete, and at each target when its
+    /// [`wait`](Exposure::wait) has returned.
+    ///
+    /// Waits until every target has posted, those without an operation too.
+    ///
+    /// # Errors
+    ///
+    /// [`RmaError::PeerFailed`], [`RmaError::PeerLeft`], [`RmaError::Timeout`]: the epoch is over
+    /// on this rank; targets that could be told have been.
+    pub fn complete(self) -> Result<(), RmaError> {
+        let window = self.access.window();
+        mem::forget(self);
+        window.complete()
+    }
+}
+
+impl<'w, T: Transport> Deref for Start<'w, T> {
+    type Target = Access<'w, T, true>;
+
+    #[inline(always)]
+    fn deref(&self) -> &Self::Target {
+        &self.access
+    }
+}
+
+impl<T: Transport> Drop for Start<'_, T> {
+    fn drop(&mut self) {
+        if !std::thread::panicking() {
+            // `complete` is for those who want to know.
+            _ = self.access.window().complete();
+        }
+    }
+}
+
+impl<T: Transport> Exposure<'_, T> {
+    /// Ends the epoch: waits until every origin has completed. What they put is visible then.
+    ///
+    /// # Errors
+    ///
+    /// [`RmaError::PeerFailed`], [`RmaError::PeerLeft`], [`RmaError::Timeout`]: some origin may
+    /// still write, so the epoch stays open on this rank, and with it the window.
+    pub fn wait(self) -> Result<(), RmaError> {
+        self.window.end_exposure()
+    }
+
+    /// As [`wait`](Self::wait) if every origin has completed, or if waiting would fail; otherwise
+    /// the epoch back, after some progress.
+    ///
+    /// It may be polled for ever (MPI's `MPI_Win_test`).
+    pub fn test(self) -> Result<Result<(), RmaError>, Self> {
+        let window = self.window;
+        let missing = || {
+            let origins = lock(&window.epoch.partners.origins);
+            origins.iter().copied().find(|origin| !window.has_signal(Signal::Complete, *origin))
+        };
+        let Some(first) = missing() else { return Ok(self.wait()) };
+        // Asked before the last look: what a peer did before it left has arrived by then.
+        let trouble = window.process().trouble(window.wait_for(COMPLETE_WAIT, first));
+        window.process().progress();
+        match (missing(), trouble) {
+            (None, _) => Ok(self.wait()),
+            (Some(origin), Some(_)) if origin == first => Ok(self.wait()),
+            _ => Err(self),
+        }
+    }
+}

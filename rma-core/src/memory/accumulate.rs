@@ -1,0 +1,101 @@
+//! Combining window bytes with operands, element by element.
+use super::target::Span;
+use crate::element::{AtomicElement, BasicElement};
+use crate::ops::Op;
+use bytemuck::{bytes_of, bytes_of_mut, cast_slice, cast_slice_mut};
+
+/// Bytes combined at a time in private memory: stays in the first-level cache beside the window's
+/// bytes and the operands.
+const BLOCK: usize = 1024;
+
+#[repr(align(64))]
+struct Aligned([u8; BLOCK]);
+
+/// Elements of a call: those of the result, which no_op alone needs, or the operands.
+pub(crate) fn count<E>(operands: &[E], result: Option<&[E]>) -> usize {
+    result.map_or(operands.len(), <[E]>::len)
+}
+
+/// Combines the span with `operands` by the machine's own atomics; `result` takes what was there.
+/// The type must be [atomic](crate::element::BasicType::is_atomic), the span aligned.
+pub(crate) fn by_atomics<E: BasicElement>(
+    span: Span<'_>,
+    op: Op,
+    operands: &[E],
+    mut result: Option<&mut [E]>,
+) {
+    for i in 0..count(operands, result.as_deref()) {
+        let operand = operands.get(i).copied().unwrap_or_else(E::zeroed);
+        let one = span.part(i * size_of::<E>(), size_of::<E>());
+        let old = one.and_then(|one| one.fetch_and_op(op, operand));
+        let place = result.as_deref_mut().and_then(|result| result.get_mut(i));
+        if let (Some(place), Some(old)) = (place, old) {
+            *place = old;
+        }
+    }
+}
+
+/// Combines the span, whose stripes the caller holds, with `operands`; `result` takes what was
+/// there.
+pub(crate) fn under_lock<E: BasicElement>(
+    span: Span<'_>,
+    op: Op,
+    operands: &[E],
+    result: Option<&mut [E]>,
+) {
+    if let Some(result) = result {
+        span.read(cast_slice_mut(result));
+        if op != Op::NoOp {
+            combine(span, op, operands, Some(result));
+        }
+    } else {
+        combine(span, op, operands, None);
+    }
+}
+
+/// Writes the combination of `old`, which is read from the span where it is not given.
+fn combine<E: BasicElement>(span: Span<'_>, op: Op, operands: &[E], old: Option<&[E]>) {
+    if let [operand] = operands {
+        let mut value = E::zeroed();
+        match old {
+            Some([old, ..]) => value = *old,
+            _ => span.read(bytes_of_mut(&mut value)),
+        }
+        span.write(bytes_of(&E::combine(op, value, *operand)));
+        return;
+    }
+    let done = span.combine_fused(E::BASIC, op, cast_slice(operands)) / size_of::<E>();
+    if done < operands.len() {
+        let old = old.and_then(|old| old.get(done..));
+        let rest = span.part(done * size_of::<E>(), size_of_val(&operands[done..]));
+        rest.into_iter().for_each(|rest| combine_copies(rest, op, &operands[done..], old));
+    }
+}
+
+/// As [`combine`], out of and back into the window.
+fn combine_copies<E: BasicElement>(span: Span<'_>, op: Op, operands: &[E], old: Option<&[E]>) {
+    let mut block = Aligned([0; BLOCK]);
+    let step = BLOCK / size_of::<E>();
+    for (i, operands) in operands.chunks(step).enumerate() {
+        let bytes = &mut block.0[..size_of_val(operands)];
+        let Some(part) = span.part(i * step * size_of::<E>(), bytes.len()) else { return };
+        match old.and_then(|old| old.get(i * step..i * step + operands.len())) {
+            Some(old) => bytes.copy_from_slice(cast_slice(old)),
+            None => part.read(bytes),
+        }
+        E::combine_all(op, cast_slice_mut(bytes), operands);
+        part.write(bytes);
+    }
+}
+
+/// Replaces `compare` by `swap` if that is what is there, and returns what was there. The caller
+/// holds the stripe of the span, which is one element.
+pub(crate) fn swap_under_lock<E: AtomicElement>(span: Span<'_>, compare: E, swap: E) -> E {
+    let mut old = E::zeroed();
+    span.read(bytes_of_mut(&mut old));
+    if old == compare {
+        // Through the bits: a `Bool` is written as 0 or 1.
+        span.write(bytes_of(&E::from_bits(swap.to_bits())));
+    }
+    old
+}

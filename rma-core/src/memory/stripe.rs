@@ -1,0 +1,111 @@
+//! Locks of window bytes while they are combined by several loads and stores.
+//!
+//! A part is divided into stripes of 4 KiB that share the few locks of its block in turn. An
+//! element belongs to the stripe of its first byte. Every process that combines elements which
+//! the machine does not combine by itself takes the lock first; puts and gets do not.
+use super::block::{Block, STRIPES};
+use crate::rank::Rank;
+use core::sync::atomic::{Ordering::Acquire, Ordering::Relaxed, Ordering::Release};
+
+/// Bytes of a window part that lie in one stripe.
+pub(crate) const STRIPE: u64 = 4096;
+
+/// Locks that this rank holds; given back when dropped.
+pub(crate) struct Held<'a> {
+    block: Block<'a>,
+    first: usize,
+    count: usize,
+}
+
+/// Takes the lock of the stripe of `offset`, unless somebody has it.
+#[inline]
+pub(crate) fn try_one(block: Block<'_>, offset: u64, rank: Rank) -> Option<Held<'_>> {
+    try_from(block, index(offset), 1, rank)
+}
+
+/// Takes the locks of all stripes of `len` bytes at `offset`, unless somebody has one of them.
+pub(crate) fn try_range(block: Block<'_>, offset: u64, len: u64, rank: Rank) -> Option<Held<'_>> {
+    let last = offset.saturating_add(len.saturating_sub(1));
+    let count = (last / STRIPE - offset / STRIPE + 1).min(STRIPES as u64);
+    try_from(block, index(offset), count as usize, rank)
+}
+
+fn index(offset: u64) -> usize {
+    (offset / STRIPE) as usize % STRIPES
+}
+
+#[inline(always)]
+fn try_from(block: Block<'_>, first: usize, count: usize, rank: Rank) -> Option<Held<'_>> {
+    let mut held = Held { block, first, count: 0 };
+    while held.count < count {
+        let word = block.stripe((first + held.count) % STRIPES);
+        // pairs with the Release store in `drop`: what was combined before is seen.
+        if word.compare_exchange(0, u64::from(rank) + 1, Acquire, Relaxed).is_err() {
+            return None;
+        }
+        held.count += 1;
+    }
+    Some(held)
+}
+
+impl Drop for Held<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        for taken in 0..self.count {
+            // pairs with the Acquire exchange in `try_from`. Nobody is rung: whoever waits for a
+            // stripe looks again by himself.
+            self.block.stripe((self.first + taken) % STRIPES).store(0, Release);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(unsafe_code)]
+    use super::super::block::BLOCK_BYTES;
+    use super::*;
+
+    #[repr(align(64))]
+    struct Memory([u8; BLOCK_BYTES]);
+
+    const ME: Rank = Rank(3);
+
+    fn with_block(test: impl FnOnce(Block<'_>)) {
+        let mut memory = Memory([0; BLOCK_BYTES]);
+        // SAFETY: aligned, long enough, and used through the block only while that lives.
+        test(unsafe { Block::new(memory.0.as_mut_ptr()) });
+        assert!(memory.0.iter().all(|byte| *byte == 0), "everything is given back");
+    }
+
+    #[test]
+    fn a_stripe_has_one_holder() {
+        with_block(|block| {
+            let held = try_one(block, 4095, ME).unwrap();
+            assert_eq!(block.stripe(0).load(Relaxed), 4);
+            assert!(try_one(block, 0, Rank(0)).is_none());
+            assert!(try_one(block, 8 * STRIPE, Rank(0)).is_none(), "locks are shared in turn");
+            assert!(try_one(block, 4096, Rank(0)).is_some());
+            drop(held);
+            assert!(try_one(block, 0, Rank(0)).is_some());
+        });
+    }
+
+    #[test]
+    fn a_range_takes_all_or_nothing() {
+        with_block(|block| {
+            let taken = |index: usize| block.stripe(index).load(Relaxed) != 0;
+            let held = try_range(block, 7 * STRIPE + 1, STRIPE, ME).unwrap();
+            assert!(taken(7) && taken(0) && !taken(1), "wraps round");
+            drop(held);
+            let exact = try_range(block, STRIPE, STRIPE, ME).unwrap();
+            assert!(taken(1) && !taken(2), "the end is not part of it");
+            assert!(try_range(block, 0, 3 * STRIPE, ME).is_none());
+            assert!(!taken(0), "what was taken is given back");
+            drop(exact);
+            let all = try_range(block, 5, 100 * STRIPE, ME).unwrap();
+            assert!((0..STRIPES).all(taken));
+            drop(all);
+            drop(try_range(block, 12, 0, ME).unwrap());
+        });
+    }
+}

@@ -1,0 +1,194 @@
+//! Walking through the bytes of layouts: the engine that all paths use.
+use super::Shape;
+use super::program::{Node, is_next};
+use crate::memory::strided::Row;
+
+/// Gives the bytes of a layout in the order of its type map, as rows.
+///
+/// Positions were checked when the layout was made, and their range before anything is done with
+/// them; so arithmetic wraps here, and what comes out is in range.
+pub(crate) struct Cursor<'l> {
+    stack: Vec<Frame<'l>>,
+    now: Row,
+    /// The rest of a row whose first block was begun.
+    then: Row,
+}
+
+/// A loop that is under way.
+struct Frame<'l> {
+    step: Step<'l>,
+    base: i64,
+    next: u64,
+}
+
+#[derive(Clone, Copy)]
+enum Step<'l> {
+    Repeat { count: u64, stride: i64, body: &'l Node },
+    Runs(&'l [(i64, u64)]),
+    Seq(&'l [(i64, Node)]),
+}
+
+impl<'l> Cursor<'l> {
+    pub(crate) fn new(shape: Shape<'l>) -> Self {
+        let mut cursor = Self { stack: Vec::new(), now: Row::NONE, then: Row::NONE };
+        let (layout, count) = (&*shape.layout.inner, shape.count);
+        let Some(part) = layout.part.as_ref().filter(|_| count > 0) else { return cursor };
+        let at = shape.start.cast_signed().wrapping_add(part.at);
+        let extent = layout.bounds.extent();
+        cursor.now = match &part.node {
+            node if count == 1 => cursor.enter(node, at).unwrap_or(Row::NONE),
+            Node::Run(len) if u64::try_from(extent) == Ok(*len) => {
+                Row { at, stride: 0, len: len * count, count: 1 }
+            }
+            Node::Repeat { count: inner, stride, body } if is_next(*inner, *stride, extent) => {
+                cursor.enter_loop(inner * count, *stride, body, at).unwrap_or(Row::NONE)
+            }
+            node => cursor.enter_loop(count, extent, node, at).unwrap_or(Row::NONE),
+        };
+        cursor
+    }
+
+    /// The row that a node is; otherwise it is next on the stack.
+    #[inline]
+    fn enter(&mut self, node: &'l Node, base: i64) -> Option<Row> {
+        let step = match node {
+            Node::Run(len) => return Some(Row { at: base, stride: 0, len: *len, count: 1 }),
+            Node::Repeat { count, stride, body } => {
+                return self.enter_loop(*count, *stride, body, base);
+            }
+            Node::Runs(runs) => Step::Runs(runs),
+            Node::Seq(nodes) => Step::Seq(nodes),
+        };
+        self.stack.push(Frame { step, base, next: 0 });
+        None
+    }
+
+    #[inline]
+    fn enter_loop(&mut self, count: u64, stride: i64, body: &'l Node, base: i64) -> Option<Row> {
+        if let Node::Run(len) = body {
+            return Some(Row { at: base, stride, len: *len, count });
+        }
+        self.stack.push(Frame { step: Step::Repeat { count, stride, body }, base, next: 0 });
+        None
+    }
+
+    /// The next row of the program; `None` at its end.
+    fn advance(&mut self) -> Option<Row> {
+        loop {
+            let frame = self.stack.last_mut()?;
+            let next = frame.next;
+            frame.next += 1;
+            let base = frame.base;
+            let (node, at) = match frame.step {
+                Step::Runs(runs) => match runs.get(next as usize) {
+                    Some((at, len)) => {
+                        let at = base.wrapping_add(*at);
+                        return Some(Row { at, stride: 0, len: *len, count: 1 });
+                    }
+                    None => {
+                        self.stack.pop();
+                        continue;
+                    }
+                },
+                Step::Repeat { count, stride, body } if next < count => {
+                    (body, stride.wrapping_mul(next.cast_signed()))
+                }
+                Step::Seq(nodes) if next < nodes.len() as u64 => {
+                    let (at, node) = &nodes[next as usize];
+                    (node, *at)
+                }
+                Step::Repeat { .. } | Step::Seq(_) => {
+                    self.stack.pop();
+                    continue;
+                }
+            };
+            if let Some(row) = self.enter(node, base.wrapping_add(at)) {
+                return Some(row);
+            }
+        }
+    }
+
+    /// The row at hand: what is left of it.
+    #[inline]
+    fn peek(&mut self) -> Option<Row> {
+        if self.now.count == 0 {
+            self.now = if self.then.count > 0 {
+                core::mem::replace(&mut self.then, Row::NONE)
+            } else {
+                self.advance()?
+            };
+        }
+        Some(self.now)
+    }
+
+    /// Passes over `count` blocks of `len` bytes: whole ones, or parts of the first.
+    #[inline]
+    fn consume(&mut self, len: u64, count: u64) {
+        let now = &mut self.now;
+        if len == now.len {
+            now.at = now.at.wrapping_add(now.stride.wrapping_mul(count.cast_signed()));
+            now.count -= count;
+            return;
+        }
+        let bytes = len * count;
+        if now.count > 1 {
+            let at = now.at.wrapping_add(now.stride);
+            self.then = Row { at, count: now.count - 1, ..*now };
+        }
+        let left = now.len - bytes;
+        let at = now.at.wrapping_add_unsigned(bytes);
+        *now = Row { at, stride: 0, len: left, count: u64::from(left > 0) };
+    }
+
+    /// The next bytes, at most `limit`, as a row; `None` at the end, or if `limit` is 0.
+    #[inline]
+    pub(crate) fn take(&mut self, limit: u64) -> Option<Row> {
+        let row = self.peek().filter(|_| limit > 0)?;
+        let taken = if row.len <= limit {
+            Row { count: row.count.min(limit / row.len), ..row }
+        } else {
+            Row { stride: 0, len: limit, count: 1, ..row }
+        };
+        self.consume(taken.len, taken.count);
+        Some(taken)
+    }
+}
+
+/// The next bytes of two layouts of the same size, as rows of the same shape; `None` at the end.
+#[inline]
+pub(crate) fn next_pair(a: &mut Cursor<'_>, b: &mut Cursor<'_>) -> Option<(Row, Row)> {
+    let (x, y) = (a.peek()?, b.peek()?);
+    let len = x.len.min(y.len);
+    // A longer block counts as several of the shorter length.
+    let whole = |row: Row| if row.len == len { row.count } else { row.len / len };
+    let count = whole(x).min(whole(y));
+    let cut = |row: Row| {
+        let stride = if row.len == len { row.stride } else { len.cast_signed() };
+        Row { at: row.at, stride, len, count }
+    };
+    a.consume(len, count);
+    b.consume(len, count);
+    Some((cut(x), cut(y)))
+}
+
+/// Appends the next `bytes` of a layout, out of `origin`, to `packed`. The layout's range was
+/// checked.
+pub(crate) fn pack(cursor: &mut Cursor<'_>, mut bytes: u64, origin: &[u8], packed: &mut Vec<u8>) {
+    while let Some(row) = cursor.take(bytes) {
+        bytes -= row.len * row.count;
+        for start in row.starts() {
+            packed.extend_from_slice(&origin[start as usize..][..row.len as usize]);
+        }
+    }
+}
+
+/// Deals `packed` to the next bytes of a layout in `origin`. The layout's range was checked.
+pub(crate) fn unpack(cursor: &mut Cursor<'_>, mut packed: &[u8], origin: &mut [u8]) {
+    while let Some(row) = cursor.take(packed.len() as u64) {
+        for start in row.starts() {
+            let (block, rest) = packed.split_at(row.len as usize);
+            origin[start as usize..][..block.len()].copy_from_slice(block);
+            packed = rest;
+        }
+    }
+}

@@ -1,0 +1,76 @@
+//! Layouts as operations take them.
+use super::Layout;
+
+/// A layout, how many of it, and where it begins: what an operation takes for each side.
+///
+/// `&Layout` is one of it at the beginning; [`Layout::times`] and
+/// [`Layout::starting_at`] give the others.
+#[derive(Debug, Clone, Copy)]
+pub struct Shape<'l> {
+    pub(super) layout: &'l Layout,
+    pub(super) count: u64,
+    pub(super) start: u64,
+}
+
+impl<'l> From<&'l Layout> for Shape<'l> {
+    fn from(layout: &'l Layout) -> Self {
+        layout.times(1)
+    }
+}
+
+impl<'l> Shape<'l> {
+    /// As this, with position 0 `start` bytes into the buffer, or after the displacement: room for
+    /// layouts with bytes at negative positions.
+    pub fn starting_at(self, start: u64) -> Self {
+        Self { start, ..self }
+    }
+
+    /// The layout.
+    pub fn layout(&self) -> &'l Layout {
+        self.layout
+    }
+
+    /// How many copies of it.
+    pub fn count(&self) -> u64 {
+        self.count
+    }
+
+    /// Bytes that take part; `None` if that is not a number of bytes.
+    pub(crate) fn bytes(&self) -> Option<u64> {
+        let bytes = self.layout.size().checked_mul(self.count)?;
+        i64::try_from(bytes).ok().map(i64::cast_unsigned)
+    }
+
+    /// Where its position 0 is.
+    pub(crate) fn start(&self) -> u64 {
+        self.start
+    }
+
+    /// Lowest and highest position touched, the latter exclusive; `None` if nothing is.
+    pub(crate) fn wide_span(&self) -> Option<(i128, i128)> {
+        let (first, end) = self.layout.inner.bounds.data?;
+        let last = self.count.checked_sub(1)?;
+        let reach = i128::from(self.layout.extent()) * i128::from(last);
+        let start = i128::from(self.start);
+        Some((start + i128::from(first) + reach.min(0), start + i128::from(end) + reach.max(0)))
+    }
+
+    /// Whether some byte is certainly in there twice. Cheap, so not found: interleaved blocks that
+    /// meet somewhere.
+    pub(crate) fn overlaps(&self) -> bool {
+        let inner = &self.layout.inner;
+        let Some(part) = inner.part.as_ref().filter(|_| self.count > 0) else { return false };
+        let extent = inner.bounds.extent().unsigned_abs();
+        let close = extent < part.solid().unwrap_or(1);
+        inner.overlaps || self.count > 1 && close
+    }
+
+    /// Whether both hold the same sequence of types.
+    pub(crate) fn matches(&self, other: &Self) -> bool {
+        let (mine, theirs) = (&self.layout.inner, &other.layout.inner);
+        if core::ptr::eq::<super::Inner>(&**mine, &**theirs) && self.count == other.count {
+            return true;
+        }
+        mine.fingerprint.matches(self.count, &theirs.fingerprint, other.count)
+    }
+}

@@ -1,0 +1,142 @@
+//! Rows in messages: which bytes of a part a put or get with layouts is about.
+use crate::memory::strided::Row;
+use zerocopy::little_endian::{I64, U32, U64};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
+
+/// A [`Row`], at an offset in bytes of the target's part.
+#[derive(Debug, Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+pub(crate) struct WireRow {
+    at: U64,
+    stride: I64,
+    len: U32,
+    count: U32,
+}
+
+impl WireRow {
+    /// Bytes of a row in a message.
+    pub(crate) const LEN: usize = size_of::<Self>();
+
+    /// `None` if the row has more than 32 bits of bytes: it is cut first.
+    pub(crate) fn new(row: Row) -> Option<Self> {
+        Some(Self {
+            at: u64::try_from(row.at).ok()?.into(),
+            stride: row.stride.into(),
+            len: u32::try_from(row.len).ok()?.into(),
+            count: u32::try_from(row.count).ok()?.into(),
+        })
+    }
+
+    fn row(&self) -> Option<Row> {
+        let (len, count) = (u64::from(self.len), u64::from(self.count));
+        let at = i64::try_from(self.at.get()).ok()?;
+        Some(Row { at, stride: self.stride.get(), len, count })
+    }
+}
+
+/// The rows of a message, checked against the part that they are about.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Rows<'m> {
+    rows: &'m [WireRow],
+}
+
+/// Why rows were refused; nothing was touched.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum BadRows {
+    /// They do not parse, or do not add up to what the message says.
+    Malformed,
+    /// A byte lies outside the part.
+    OutOfRange,
+}
+
+impl<'m> Rows<'m> {
+    /// Splits a body into `count` rows and what follows them. All rows lie inside a part of `size`
+    /// bytes, none is empty, and they have `bytes` bytes together.
+    pub(crate) fn parse(
+        body: &'m [u8],
+        count: u32,
+        bytes: u64,
+        size: u64,
+    ) -> Result<(Self, &'m [u8]), BadRows> {
+        let parsed = <[WireRow]>::ref_from_prefix_with_elems(body, count as usize);
+        let (rows, rest) = parsed.map_err(|_| BadRows::Malformed)?;
+        let mut total = 0u64;
+        for row in rows {
+            let row = row.row().filter(|row| row.len * row.count > 0);
+            let row = row.ok_or(BadRows::Malformed)?;
+            let sum = total.checked_add(row.len * row.count);
+            total = sum.filter(|sum| *sum <= bytes).ok_or(BadRows::Malformed)?;
+            if !row.fits(size) {
+                return Err(BadRows::OutOfRange);
+            }
+        }
+        if total == bytes { Ok((Self { rows }, rest)) } else { Err(BadRows::Malformed) }
+    }
+
+    pub(crate) fn iter(self) -> impl Iterator<Item = Row> {
+        self.rows.iter().filter_map(WireRow::row)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const ROW: Row = Row { at: 10, stride: -4, len: 2, count: 3 };
+
+    fn body(rows: &[Row]) -> Vec<u8> {
+        let rows: Vec<_> = rows.iter().filter_map(|row| WireRow::new(*row)).collect();
+        rows.as_bytes().to_vec()
+    }
+
+    #[test]
+    fn rows_round_trip() {
+        let rows = [ROW, Row { at: 40, stride: 0, len: 7, count: 1 }];
+        let mut bytes = body(&rows);
+        assert_eq!(bytes.len(), 2 * WireRow::LEN);
+        bytes.extend([9, 8]);
+        let (parsed, rest) = Rows::parse(&bytes, 2, 13, 47).unwrap();
+        assert_eq!(parsed.iter().collect::<Vec<_>>(), rows);
+        assert_eq!(rest, [9, 8]);
+        assert!(WireRow::new(Row { at: -1, ..ROW }).is_none());
+        assert!(WireRow::new(Row { len: 1 << 32, ..ROW }).is_none());
+    }
+
+    #[test]
+    fn what_does_not_fit_is_refused() {
+        let refused = |row: Row, count, bytes, size| {
+            Rows::parse(&body(&[row]), count, bytes, size).map(|_| ()).unwrap_err()
+        };
+        assert_eq!(refused(ROW, 2, 6, 100), BadRows::Malformed, "fewer rows than it says");
+        assert_eq!(refused(ROW, u32::MAX, 6, 100), BadRows::Malformed);
+        assert_eq!(refused(ROW, 1, 5, 100), BadRows::Malformed, "more bytes than it says");
+        assert_eq!(refused(ROW, 1, 7, 100), BadRows::Malformed, "less");
+        assert_eq!(refused(ROW, 1, 6, 11), BadRows::OutOfRange, "past the end");
+        assert_eq!(refused(Row { at: 7, ..ROW }, 1, 6, 100), BadRows::OutOfRange, "below 0");
+        assert_eq!(refused(Row { len: 0, ..ROW }, 1, 0, 100), BadRows::Malformed);
+        assert_eq!(refused(Row { count: 0, ..ROW }, 1, 0, 100), BadRows::Malformed);
+        assert_eq!(refused(Row { stride: i64::MIN, ..ROW }, 1, 6, 100), BadRows::OutOfRange);
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig {
+            cases: if cfg!(miri) { 4 } else { 256 },
+            failure_persistence: None,
+            ..ProptestConfig::default()
+        })]
+        /// Whatever arrives: what is accepted lies inside and adds up.
+        #[test]
+        fn forged_rows_are_harmless(
+            bytes in proptest::collection::vec(any::<u8>(), 0..100),
+            count in 0u32..5,
+            total in 0u64..1000,
+            size in 0u64..1000,
+        ) {
+            if let Ok((rows, _)) = Rows::parse(&bytes, count, total, size) {
+                prop_assert!(rows.iter().all(|row| row.fits(size)));
+                prop_assert_eq!(rows.iter().map(|row| row.len * row.count).sum::<u64>(), total);
+            }
+        }
+    }
+}

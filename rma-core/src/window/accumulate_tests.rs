@@ -1,0 +1,281 @@
+//! Far accumulates on a transport that delivers the newest message first, and on stripes that
+//! somebody holds.
+#![allow(unsafe_code)]
+
+use super::Window;
+use crate::element::{BasicElement, BasicType};
+use crate::memory::stripe;
+use crate::ops::Op;
+use crate::protocol::message::{Head, Kind, Status};
+use crate::rank::Rank;
+use crate::transport::{
+    AllocateError, Descriptor, ImportError, Limits, Mapped, Mapping, Outcome, PeerState,
+    SubmitError, Ticket, Transport, WorldRank,
+};
+use crate::universe::{Config, Universe};
+use core::cell::UnsafeCell;
+use core::sync::atomic::{Ordering::Relaxed, Ordering::Release};
+use core::time::Duration;
+use std::sync::{Mutex, PoisonError};
+use std::thread;
+
+/// One rank that sends messages to itself.
+#[derive(Default)]
+struct Loop(Mutex<Vec<Vec<u8>>>);
+
+#[derive(Clone, Copy)]
+#[repr(align(64))]
+struct Line {
+    _bytes: [u8; 64],
+}
+
+/// Memory of the rank.
+struct Owned(Box<[UnsafeCell<Line>]>, usize);
+
+// SAFETY: only the address is taken.
+unsafe impl Send for Owned {}
+// SAFETY: only the address is taken.
+unsafe impl Sync for Owned {}
+
+// SAFETY: a boxed slice stays where it is and is writable through its cells; `len` bytes fit.
+unsafe impl Mapped for Owned {
+    fn mapping(&self) -> Mapping {
+        Mapping { base: self.0.as_ptr().cast_mut().cast(), len: self.1 }
+    }
+}
+
+// SAFETY: regions are zeroed boxes of their own.
+unsafe impl Transport for Loop {
+    type Region = Owned;
+    type Import = Owned;
+
+    fn name(&self) -> &'static str {
+        "loop"
+    }
+    fn explain(&self) -> String {
+        "for tests".into()
+    }
+    fn rank(&self) -> WorldRank {
+        WorldRank(0)
+    }
+    fn size(&self) -> u32 {
+        1
+    }
+    fn limits(&self) -> Limits {
+        Limits { message_max: Head::LEN + 100 }
+    }
+    fn allocate(&self, len: usize, _: usize) -> Result<Owned, AllocateError> {
+        let lines = (0..len.div_ceil(64)).map(|_| UnsafeCell::new(Line { _bytes: [0; 64] }));
+        Ok(Owned(lines.collect(), len))
+    }
+    fn available(&self) -> (u64, &'static str) {
+        (u64::MAX, "none")
+    }
+    fn export(&self, _: &Owned) -> Descriptor {
+        Descriptor([0; Descriptor::LEN])
+    }
+    fn is_near(&self, _: WorldRank) -> bool {
+        false
+    }
+    fn import(&self, owner: WorldRank, _: &Descriptor) -> Result<Owned, ImportError> {
+        Err(ImportError::Malformed(owner))
+    }
+    fn send(&self, _: WorldRank, head: &[u8], body: &[u8]) -> Result<(), SubmitError> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).push([head, body].concat());
+        Ok(())
+    }
+    fn poll(&self, sink: &mut dyn FnMut(WorldRank, &[u8])) -> usize {
+        let arrived = core::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner));
+        arrived.iter().rev().for_each(|message| sink(WorldRank(0), message));
+        arrived.len()
+    }
+    fn ring(&self, _: WorldRank) {}
+    fn arm(&self) -> Ticket {
+        Ticket(0)
+    }
+    fn disarm(&self, _: Ticket) {}
+    fn park(&self, _: Ticket, _: Option<Duration>) {
+        thread::yield_now();
+    }
+    fn relax(&self, _: u32) -> bool {
+        false
+    }
+    fn now(&self) -> Duration {
+        Duration::ZERO
+    }
+    fn peer_state(&self, _: WorldRank) -> PeerState {
+        PeerState::Alive
+    }
+    fn failed(&self) -> Option<WorldRank> {
+        None
+    }
+    fn depart(&self, _: Outcome) {}
+}
+
+const ME: Rank = Rank(0);
+
+/// A window of `count` words at a rank that reaches itself by messages only.
+fn with_window(count: usize, test: impl FnOnce(&Window<Loop>)) {
+    let universe = Universe::new(Loop::default(), Config::default()).unwrap();
+    let window = universe.world().window(count, 8).allocate().unwrap();
+    test(&window);
+    assert_eq!(universe.counters().messages_dropped(), 0);
+    window.free().unwrap();
+}
+
+fn load<E: BasicElement, const N: usize>(window: &Window<Loop>) -> [E; N] {
+    let mut values = [E::zeroed(); N];
+    window.local().read(0, &mut values).unwrap();
+    values
+}
+
+/// S-H7
+#[test]
+fn overtaking_messages_do_not_reorder() {
+    with_window(64, |window| {
+        let epoch = window.lock_all().unwrap();
+        // Three messages, then one on what the second of them changes.
+        epoch.accumulate(ME, 0, Op::Replace, &[2.0f64; 30]).unwrap();
+        epoch.accumulate(ME, 15, Op::Sum, &[1.0f64]).unwrap();
+        epoch.accumulate(ME, 0, Op::Prod, &[3.0f64; 30]).unwrap();
+        let mut seen = [0.0f64; 30];
+        epoch.get_accumulate(ME, 0, Op::NoOp, &[], &mut seen).unwrap();
+        assert_eq!((seen[14], seen[15], seen[16]), (6.0, 9.0, 6.0));
+        epoch.accumulate(ME, 40, Op::Replace, &[5u64]).unwrap();
+        assert_eq!(epoch.compare_and_swap(ME, 40, 5u64, 6), Ok(5));
+        epoch.unlock().unwrap();
+        assert_eq!(load::<f64, 30>(window), seen);
+    });
+}
+
+#[test]
+fn other_bytes_are_not_waited_for() {
+    with_window(8, |window| {
+        let epoch = window.lock_all().unwrap();
+        let sent = window.process().counters.messages_sent();
+        epoch.accumulate(ME, 0, Op::Sum, &[1.0f64]).unwrap();
+        epoch.accumulate(ME, 1, Op::Sum, &[1.0f64]).unwrap();
+        epoch.accumulate(ME, 3, Op::Sum, &[1.0f64]).unwrap();
+        assert_eq!(window.process().counters.messages_sent(), sent + 3);
+        assert_eq!(load::<f64, 2>(window), [0.0, 0.0], "nothing was served yet");
+        epoch.accumulate(ME, 0, Op::Sum, &[1.0f64; 2]).unwrap();
+        assert_eq!(load::<f64, 2>(window), [1.0, 1.0], "the earlier ones were waited for");
+        assert!(!window.far.is_idle());
+        epoch.flush_all().unwrap();
+        assert!(window.far.is_idle());
+        assert_eq!(load::<f64, 4>(window), [2.0, 2.0, 0.0, 1.0]);
+        epoch.unlock().unwrap();
+    });
+}
+
+#[test]
+fn a_busy_stripe_puts_a_message_off() {
+    with_window(1024, |window| {
+        let block = window.part.block.get();
+        let epoch = window.lock_all().unwrap();
+        let held = stripe::try_one(block, 4096, Rank(7)).unwrap();
+        epoch.accumulate(ME, 510, Op::Sum, &[1.0f64; 4]).unwrap();
+        epoch.accumulate(ME, 0, Op::Sum, &[1.0f64]).unwrap();
+        epoch.accumulate(ME, 600, Op::Sum, &[1i64]).unwrap();
+        let process = window.process();
+        while process.progress() > 0 {}
+        assert!(!process.deferred.is_empty());
+        let at = |disp| window.local().load::<f64>(disp).unwrap();
+        assert_eq!((at(510), at(511), at(512)), (0.0, 0.0, 0.0), "all or nothing");
+        assert_eq!(at(0), 1.0, "another stripe");
+        assert_eq!(window.local().load(600), Ok(1i64), "integers need no stripe");
+        assert!(!window.far.is_idle());
+        drop(held);
+        epoch.flush_all().unwrap();
+        assert!(process.deferred.is_empty());
+        assert_eq!((at(510), at(511), at(512), at(513)), (1.0, 1.0, 1.0, 1.0));
+        epoch.unlock().unwrap();
+    });
+}
+
+#[test]
+fn waits_end_when_the_stripe_is_given_back() {
+    with_window(2, |window| {
+        let (process, stripe) = (window.process(), window.part.block.get().stripe(0));
+        let epoch = window.lock_all().unwrap();
+        // Gives the stripe back when this rank has gone to sleep at least once.
+        let while_held = |operation: &dyn Fn() -> f32| {
+            thread::scope(|scope| {
+                stripe.store(8, Relaxed);
+                let parked = process.counters.parked();
+                scope.spawn(move || {
+                    while process.counters.parked() == parked {
+                        thread::yield_now();
+                    }
+                    // pairs with the Acquire exchange in `stripe::try_one`.
+                    stripe.store(0, Release);
+                });
+                operation()
+            })
+        };
+        let far = || epoch.fetch_and_op(ME, 0, Op::Sum, 2.0f32).unwrap();
+        assert_eq!(while_held(&far), 0.0);
+        assert!(process.deferred.is_empty());
+        let view = || window.local().fetch_and_op(0, Op::Sum, 1.0f32).unwrap();
+        assert_eq!(while_held(&view), 2.0);
+        assert_eq!(window.local().load(0), Ok(3.0f32));
+        epoch.unlock().unwrap();
+    });
+}
+
+/// Every field of a message is checked where it arrives. S-H13
+#[test]
+fn forged_messages_change_nothing() {
+    with_window(4, |window| {
+        window.local().write(0, &[0x11u8; 32]).unwrap();
+        let good = (Kind::Accumulate, BasicType::F64.to_wire(), Op::Sum as u8, 8u64, 8u64, 8usize);
+        let serve = |message: (Kind, u8, u8, u64, u64, usize)| {
+            let (kind, basic, op, offset, length, body) = message;
+            let mut head = Head::new(kind, window.id().0, 0);
+            (head.basic, head.op) = (basic, op);
+            (head.offset, head.length) = (offset.into(), length.into());
+            window
+                .part
+                .accumulate(kind, &head, &vec![0x3f; body], 100)
+                .map(|answer| answer.is_some())
+        };
+        let f64 = BasicType::F64.to_wire();
+        let u16 = BasicType::U16.to_wire();
+        let malformed = [
+            (Kind::Accumulate, 200, 0, 8, 8, 8),
+            (Kind::Accumulate, f64, 200, 8, 8, 8),
+            (Kind::Accumulate, f64, Op::BitAnd as u8, 8, 8, 8),
+            (Kind::Accumulate, f64, Op::NoOp as u8, 8, 8, 0),
+            (Kind::GetAccumulate, f64, Op::NoOp as u8, 8, 8, 8),
+            (Kind::GetAccumulate, f64, Op::MinLoc as u8, 8, 8, 8),
+            (Kind::Accumulate, f64, 0, 8, 0, 0),
+            (Kind::Accumulate, f64, 0, 8, 7, 7),
+            (Kind::Accumulate, f64, 0, 8, 16, 8),
+            (Kind::Accumulate, f64, 0, 8, 8, 16),
+            (Kind::Accumulate, f64, 0, 8, 104, 104),
+            (Kind::GetAccumulate, f64, Op::NoOp as u8, 8, u64::MAX - 7, 0),
+            (Kind::Accumulate, f64, 0, 4, 8, 8),
+            (Kind::Accumulate, u16, 0, 1, 2, 2),
+            (Kind::CompareSwap, f64, 0, 8, 8, 16),
+            (Kind::CompareSwap, u16, 0, 8, 0, 8),
+            (Kind::CompareSwap, u16, 0, 8, 0, 17),
+            (Kind::CompareSwap, u16, 0, 1, 0, 16),
+        ];
+        for message in malformed {
+            assert_eq!(serve(message), Err(Status::Malformed), "{message:?}");
+        }
+        let outside = [
+            (Kind::Accumulate, f64, 0, 32, 8, 8),
+            (Kind::Accumulate, f64, 0, 24, 16, 16),
+            (Kind::Accumulate, f64, 0, u64::MAX, 8, 8),
+            (Kind::GetAccumulate, f64, Op::NoOp as u8, u64::MAX - 7, 8, 0),
+            (Kind::CompareSwap, u16, 0, 32, 0, 16),
+        ];
+        for message in outside {
+            assert_eq!(serve(message), Err(Status::OutOfRange), "{message:?}");
+        }
+        assert_eq!(load::<u8, 32>(window), [0x11; 32]);
+        assert_eq!(serve(good), Ok(true));
+        assert_ne!(load::<u8, 32>(window), [0x11; 32]);
+    });
+}

@@ -1,0 +1,91 @@
+//! The target's side of puts and gets with layouts.
+use super::Part;
+use super::far::GET_BYTES;
+use crate::memory::strided::{Area, Row};
+use crate::protocol::message::{Head, Kind, Status};
+use crate::protocol::rows::{BadRows, Rows};
+use crate::transport::{Transport, WorldRank};
+use crate::universe::Process;
+
+impl<T: Transport> Process<T> {
+    pub(super) fn serve_get_rows(
+        &self,
+        from: WorldRank,
+        head: &Head,
+        body: &[u8],
+        part: &Part<T>,
+    ) -> bool {
+        let packed = match part.get_rows(head, body) {
+            Ok(packed) => packed,
+            Err(status) => {
+                self.reply(from, &head.reply(Kind::Data, status), &[]);
+                return status != Status::Malformed;
+            }
+        };
+        let mut at = 0;
+        for piece in packed.chunks(self.body_max()) {
+            let mut reply = head.reply(Kind::Data, Status::Ok);
+            reply.offset = (at as u64).into();
+            reply.length = (piece.len() as u64).into();
+            self.reply(from, &reply, piece);
+            at += piece.len();
+        }
+        true
+    }
+}
+
+impl<T: Transport> Part<T> {
+    fn rows<'m>(&self, head: &Head, body: &'m [u8]) -> Result<(Rows<'m>, &'m [u8]), Status> {
+        let rows = Rows::parse(body, head.tag.get(), head.length.get(), self.size);
+        rows.map_err(|bad| match bad {
+            BadRows::Malformed => Status::Malformed,
+            BadRows::OutOfRange => Status::OutOfRange,
+        })
+    }
+
+    fn area(&self) -> Result<Area<'_>, Status> {
+        let part = self.span(0, self.size as usize);
+        part.map(Area::new).ok_or(Status::OutOfRange)
+    }
+
+    pub(super) fn put_rows(&self, head: &Head, body: &[u8]) -> Result<u64, Status> {
+        let (rows, data) = self.rows(head, body)?;
+        if data.len() as u64 != head.length.get() {
+            return Err(Status::Malformed);
+        }
+        let area = self.area()?;
+        for (row, packed) in with_packed(rows) {
+            area.write_row(row, data, packed);
+        }
+        Ok(0)
+    }
+
+    /// The bytes of the rows, packed.
+    fn get_rows(&self, head: &Head, body: &[u8]) -> Result<Vec<u8>, Status> {
+        let bytes = head.length.get();
+        if bytes > GET_BYTES as u64 {
+            return Err(Status::Malformed);
+        }
+        let (rows, rest) = self.rows(head, body)?;
+        if !rest.is_empty() {
+            return Err(Status::Malformed);
+        }
+        let area = self.area()?;
+        let mut data = vec![0; bytes as usize];
+        for (row, packed) in with_packed(rows) {
+            area.read_row(row, &mut data, packed);
+        }
+        Ok(data)
+    }
+}
+
+/// Each row, and where its bytes are in the packed data.
+fn with_packed(rows: Rows<'_>) -> impl Iterator<Item = (Row, Row)> {
+    let mut at = 0i64;
+    rows.iter().map(move |row| {
+        let packed = Row { at, stride: row.len.cast_signed(), ..row };
+        // The sum was checked against the length of the data.
+        at = at.wrapping_add_unsigned(row.len * row.count);
+        (row, packed)
+    })
+}

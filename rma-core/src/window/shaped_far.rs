@@ -1,0 +1,170 @@
+//! Put and get with layouts, by messages: the target's bytes travel as rows, this rank's own are
+//! packed and unpacked here.
+#![allow(unsafe_code)]
+
+use super::Window;
+use super::far::GET_BYTES;
+use crate::completion::{Buffer, Pending};
+use crate::error::RmaError;
+use crate::ops::layout::{Cursor, Shape, pack, unpack};
+use crate::protocol::message::{Head, Kind};
+use crate::protocol::rows::WireRow;
+use crate::rank::Rank;
+use crate::transport::{Transport, WorldRank};
+use std::sync::Arc;
+use zerocopy::IntoBytes;
+
+/// Bytes that one get, or all gets of a scope, keep packed at a time.
+pub(crate) const BOUNCE_BYTES: u64 = 1 << 20;
+
+/// A shape at its place in the part of a far target.
+#[derive(Clone, Copy)]
+pub(crate) struct Placed<'s> {
+    target: Rank,
+    world: WorldRank,
+    shape: Shape<'s>,
+}
+
+impl<T: Transport> Window<T> {
+    /// `None` for the null target.
+    pub(crate) fn place_far<'s, const LAZY: bool>(
+        &self,
+        target: Rank,
+        disp: u64,
+        shape: Shape<'s>,
+    ) -> Result<Option<Placed<'s>>, RmaError> {
+        let Some(world) = self.far_target::<LAZY>(target)? else { return Ok(None) };
+        let (size, disp_unit) = self.part_of(target, world)?;
+        let shape = self.place_shape(target, disp, disp_unit, size, shape)?;
+        Ok(Some(Placed { target, world, shape }))
+    }
+
+    /// The shapes were checked against each other and the origin.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn put_shaped_far_cold<const LAZY: bool>(
+        &self,
+        target: Rank,
+        disp: u64,
+        to: Shape<'_>,
+        origin: &[u8],
+        from: Shape<'_>,
+    ) -> Result<(), RmaError> {
+        let Some(to) = self.place_far::<LAZY>(target, disp, to)? else { return Ok(()) };
+        let bytes = to.shape.bytes().unwrap_or(0);
+        if bytes == 0 {
+            return Ok(());
+        }
+        let (what, process) = ("a put", self.process());
+        let pending = self.far.puts(target);
+        // SAFETY: no buffer.
+        let slot = unsafe { self.slot(what, target, bytes, Buffer::NONE, &pending) }?;
+        let mut head = Head::new(Kind::PutRows, self.id().0, 0);
+        head.slot = slot.0.into();
+        let room = process.body_max().max(WireRow::LEN + 1);
+        let (mut sink, mut source) = (Cursor::new(to.shape), Cursor::new(from));
+        let (mut rows, mut data) = (Vec::new(), Vec::new());
+        loop {
+            let used = (rows.len() + 1) * WireRow::LEN + data.len();
+            match sink.take(room.saturating_sub(used) as u64) {
+                Some(row) => {
+                    rows.push(WireRow::new(row).expect("cut to the size of a message"));
+                    pack(&mut source, row.len * row.count, origin, &mut data);
+                }
+                None if rows.is_empty() => return Ok(()),
+                None => {
+                    head.tag = (rows.len() as u32).into();
+                    head.length = (data.len() as u64).into();
+                    let body = [rows.as_bytes(), &data].concat();
+                    process
+                        .send(to.world, &head, &body, self.wait_for(what, target))
+                        .map_err(|error| self.wait_failed(error))?;
+                    rows.clear();
+                    data.clear();
+                }
+            }
+        }
+    }
+
+    /// The shapes were checked against each other and the origin.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn get_shaped_far_cold<const LAZY: bool>(
+        &self,
+        target: Rank,
+        disp: u64,
+        from: Shape<'_>,
+        origin: &mut [u8],
+        to: Shape<'_>,
+    ) -> Result<(), RmaError> {
+        let Some(from) = self.place_far::<LAZY>(target, disp, from)? else { return Ok(()) };
+        let (mut source, mut sink) = (Cursor::new(from.shape), Cursor::new(to));
+        let mut left = from.shape.bytes().unwrap_or(0);
+        while left > 0 {
+            let mut packed = vec![0; left.min(BOUNCE_BYTES) as usize];
+            let pending = Arc::default();
+            let buffer = Buffer { at: packed.as_mut_ptr(), len: packed.len() };
+            // SAFETY: `packed` is not touched before `drain` returns, which is on every way out.
+            let asked = unsafe { self.ask_rows(from, &mut source, buffer, &pending) };
+            asked.and(self.drain("a get", target, &pending))?;
+            unpack(&mut sink, &packed, origin);
+            left -= packed.len() as u64;
+        }
+        Ok(())
+    }
+
+    /// Asks for all bytes of a shape, which will be in `buffer`, packed, when `pending` is done.
+    ///
+    /// # Safety
+    ///
+    /// As [`Slots::start`](crate::completion::Slots::start).
+    pub(crate) unsafe fn start_get_shaped_far(
+        &self,
+        from: Placed<'_>,
+        buffer: Buffer,
+        pending: &Arc<Pending>,
+    ) -> Result<(), RmaError> {
+        // SAFETY: forwarded to the caller.
+        unsafe { self.ask_rows(from, &mut Cursor::new(from.shape), buffer, pending) }
+    }
+
+    /// Asks for the next bytes of a shape, as many as `buffer` holds.
+    ///
+    /// # Safety
+    ///
+    /// As [`Slots::start`](crate::completion::Slots::start).
+    unsafe fn ask_rows(
+        &self,
+        Placed { target, world, .. }: Placed<'_>,
+        source: &mut Cursor<'_>,
+        buffer: Buffer,
+        pending: &Arc<Pending>,
+    ) -> Result<(), RmaError> {
+        let (what, process) = ("a get", self.process());
+        let rows_max = (process.body_max() / WireRow::LEN).max(1);
+        let mut done = 0;
+        while done < buffer.len {
+            let bytes_max = GET_BYTES.min(buffer.len - done) as u64;
+            let (mut rows, mut bytes) = (Vec::new(), 0);
+            while rows.len() < rows_max {
+                let Some(row) = source.take(bytes_max - bytes) else { break };
+                bytes += row.len * row.count;
+                rows.push(WireRow::new(row).expect("cut to the size of a get"));
+            }
+            if bytes == 0 {
+                return Ok(());
+            }
+            let piece = Buffer { at: buffer.at.wrapping_add(done), len: bytes as usize };
+            // SAFETY: a part of the buffer that the caller vouches for.
+            let slot = unsafe { self.slot(what, target, bytes, piece, pending) }?;
+            let mut head = Head::new(Kind::GetRows, self.id().0, rows.len() as u32);
+            head.slot = slot.0.into();
+            head.length = bytes.into();
+            process
+                .send(world, &head, rows.as_bytes(), self.wait_for(what, target))
+                .map_err(|error| self.wait_failed(error))?;
+            done += bytes as usize;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,130 @@
+//! How the signals of post and complete travel: as bits in the peers' blocks where those are
+//! mapped and have room, as messages otherwise.
+use super::{Part, Window};
+use crate::error::RmaError;
+use crate::memory::block::SIGNAL_RANKS;
+use crate::protocol::message::{Head, Kind};
+use crate::protocol::pscw::{Signal, Signals};
+use crate::rank::Rank;
+use crate::transport::{Transport, WorldRank};
+use crate::universe::Process;
+use core::sync::atomic::{Ordering::Acquire, Ordering::Relaxed, Ordering::Release};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// Signals that come by messages; `None` where they come as bits.
+#[derive(Debug)]
+pub(super) struct ByMessage(Option<Mutex<Signals>>);
+
+impl ByMessage {
+    /// For a window of so many ranks; every rank chooses the same.
+    pub(super) fn new(near: bool, ranks: u32) -> Self {
+        Self((!near || ranks > SIGNAL_RANKS).then(Mutex::default))
+    }
+
+    /// Whether messages may come.
+    pub(super) fn is_used(&self) -> bool {
+        self.0.is_some()
+    }
+
+    fn signals(&self) -> Option<MutexGuard<'_, Signals>> {
+        Some(self.0.as_ref()?.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+impl<T: Transport> Process<T> {
+    /// Takes a signal of a peer; false if it makes no sense. Signals have no answer.
+    pub(crate) fn take_signal(
+        &self,
+        from: WorldRank,
+        signal: Signal,
+        head: &Head,
+        body: &[u8],
+    ) -> bool {
+        let Some(part) = self.windows.get(head.object.get()) else { return false };
+        body.is_empty() && part.take_signal(from, signal)
+    }
+}
+
+impl<T: Transport> Part<T> {
+    fn take_signal(&self, from: WorldRank, signal: Signal) -> bool {
+        let Some(from) = self.comm.group().rank_of(from) else { return false };
+        self.signals.signals().is_some_and(|mut signals| signals.take(signal, from))
+    }
+}
+
+impl<T: Transport> Window<T> {
+    /// Makes ready for the completes of `origins`, before the first of them can come.
+    pub(crate) fn expect_completes(&self, origins: &[Rank]) {
+        if let Some(mut signals) = self.part.signals.signals() {
+            signals.expose(origins);
+        }
+    }
+
+    /// Sends a signal to a rank of the window. A post does not wait, even for room in a queue.
+    pub(crate) fn send_signal(&self, signal: Signal, peer: Rank) -> Result<(), RmaError> {
+        let (process, world) = (self.process(), self.part.comm.world_rank(peer));
+        if self.part.signals.is_used() {
+            return match signal {
+                Signal::Post => {
+                    process.reply(world, &Head::new(Kind::Post, self.id().0, 0), &[]);
+                    Ok(())
+                }
+                Signal::Complete => {
+                    let head = Head::new(Kind::Complete, self.id().0, 0);
+                    process
+                        .send(world, &head, &[], self.wait_for("a complete", peer))
+                        .map_err(|error| self.wait_failed(error))
+                }
+            };
+        }
+        let block = self.reach(peer)?.block().ok_or_else(|| self.no_such_rank(peer))?;
+        let (word, bit) = block.signal(signal, self.rank());
+        // pairs with the Acquire load in `has_signal`, at the peer: operations of this rank come
+        // before its complete, its stores before its post.
+        word.fetch_or(bit, Release);
+        process.transport.ring(world);
+        Ok(())
+    }
+
+    /// Whether the signal of a rank has come.
+    #[inline]
+    pub(crate) fn has_signal(&self, signal: Signal, peer: Rank) -> bool {
+        match self.part.signals.signals() {
+            Some(signals) => signals.has(signal, peer),
+            None => {
+                let (word, bit) = self.part.block.get().signal(signal, peer);
+                // pairs with the Release in `send_signal`, at the peer.
+                word.load(Acquire) & bit != 0
+            }
+        }
+    }
+
+    /// Waits for the signal of a rank.
+    pub(crate) fn wait_signal(
+        &self,
+        what: &'static str,
+        signal: Signal,
+        peer: Rank,
+    ) -> Result<(), RmaError> {
+        let has = || self.has_signal(signal, peer).then_some(());
+        let waited = self.process().wait_until(self.wait_for(what, peer), has);
+        waited.map_err(|error| self.wait_failed(error))
+    }
+
+    /// The signal of a rank has served: its next one may come.
+    pub(crate) fn clear_signal(&self, signal: Signal, peer: Rank) {
+        match self.part.signals.signals() {
+            Some(mut signals) => signals.clear(signal, peer),
+            None => {
+                let (word, bit) = self.part.block.get().signal(signal, peer);
+                // The peer sets it again only after the signal that this rank sends next.
+                word.fetch_and(!bit, Relaxed);
+            }
+        }
+    }
+
+    /// How signals travel, in words.
+    pub(super) fn explain_signals(&self) -> &'static str {
+        if self.part.signals.is_used() { "messages" } else { "bits in the peer's control words" }
+    }
+}

@@ -7,6 +7,7 @@ use std::process::Command;
 #[derive(Debug, Clone, Serialize)]
 pub(crate) struct Machine {
     pub(crate) cpu: String,
+    /// Of the machine, whatever a rank may use of them.
     pub(crate) cores: usize,
     pub(crate) kernel: String,
     /// Runnable processes in the last minute, before the first benchmark.
@@ -20,9 +21,10 @@ impl Machine {
         let read = |path| fs::read_to_string(path).unwrap_or_default();
         let load = read("/proc/loadavg");
         let load = load.split(' ').next().and_then(|load| load.parse().ok());
+        let cpuinfo = read("/proc/cpuinfo");
         Self {
-            cpu: cpu_model(&read("/proc/cpuinfo")).unwrap_or("unknown").to_owned(),
-            cores: cores(),
+            cpu: cpu_model(&cpuinfo).unwrap_or("unknown").to_owned(),
+            cores: cpu_count(&cpuinfo),
             kernel: read("/proc/sys/kernel/osrelease").trim().to_owned(),
             load: load.unwrap_or(0.0),
             commit: commit(),
@@ -38,6 +40,10 @@ pub(crate) fn cores() -> usize {
 fn cpu_model(cpuinfo: &str) -> Option<&str> {
     let line = cpuinfo.lines().find(|line| line.starts_with("model name"))?;
     line.split_once(':').map(|(_, model)| model.trim())
+}
+
+fn cpu_count(cpuinfo: &str) -> usize {
+    cpuinfo.lines().filter(|line| line.starts_with("processor")).count()
 }
 
 /// If this was built in a git tree that is still there.
@@ -59,6 +65,7 @@ mod tests {
     fn the_model_is_found() {
         let text = "processor\t: 0\nmodel name\t: Some CPU @ 2 GHz\nflags\t: fpu\n";
         assert_eq!(cpu_model(text), Some("Some CPU @ 2 GHz"));
+        assert_eq!(cpu_count(text), 1);
         assert_eq!(cpu_model(""), None);
     }
 }

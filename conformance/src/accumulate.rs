@@ -189,7 +189,7 @@ pub fn large_integers<T: Transport>(universe: &Universe<T>) {
 macro_rules! floats { ($universe:expr, $($float:ty),*) => { $(
     every_op::<_, $float>(
         $universe,
-        &[0.0, -0.0, 1.5, -2.25, <$float>::INFINITY, <$float>::MAX, <$float>::MIN_POSITIVE],
+        &[0.0, -0.0, 1.5, -2.25, <$float>::MAX, <$float>::MIN_POSITIVE],
         |op, old, operand| {
             let by_sign = |below: bool| if old.is_sign_negative() == below { old } else { operand };
             Some(match op {

@@ -6,10 +6,11 @@ use rma_core::transport::Transport;
 use rma_core::{AtomicElement, BasicElement, Bool, LockAll, Op, Pair, Rank, Universe};
 
 /// Everybody adds to the same array; nothing is lost. S-H4
-fn sums<T: Transport, E: BasicElement + Debug>(universe: &Universe<T>, of: fn(u64) -> E, len: usize)
-where
-    E: PartialEq,
-{
+fn sums<T: Transport, E: BasicElement + PartialEq>(
+    universe: &Universe<T>,
+    of: fn(u64) -> E,
+    len: usize,
+) {
     let world = universe.world();
     let rounds = times(universe, 60);
     let window = world.window(len, size_of::<E>()).allocate().unwrap();

@@ -121,9 +121,8 @@ pub fn float_bits<T: Transport>(universe: &Universe<T>) {
     let world = universe.world();
     for (op, name) in [(Op::BitAnd, "band"), (Op::BitOr, "bor"), (Op::BitXor, "bxor")] {
         let expect = |error: CollectiveError, what: &'static str| {
-            assert!(
-                matches!(error, CollectiveError::WrongOp { what: w, op: o, .. } if w == what && o == op)
-            );
+            let CollectiveError::WrongOp { op: found, .. } = error else { panic!("{error}") };
+            assert_eq!(found, op);
             assert_eq!(error.class(), ErrorClass::Op);
             says(&error, &[what, name, "not defined on f", "integer"]);
         };

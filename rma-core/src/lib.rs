@@ -31,9 +31,7 @@ pub use epoch::{
 pub use error::{CollectiveError, ErrorClass, RmaError, WindowError};
 pub use group::Group;
 pub use num_complex::{self, Complex};
-pub use ops::{
-    Layout, LayoutError, Op, Ops, Order, OriginBuffer, Request, Shape, Signature,
-};
+pub use ops::{Layout, LayoutError, Op, Ops, Order, OriginBuffer, Request, Shape, Signature};
 pub use rank::Rank;
 pub use universe::{Config, Universe};
 pub use window::{Refused, Sealed, View, Window, WindowBuilder, WindowId};

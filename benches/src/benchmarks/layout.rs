@@ -1,66 +1,97 @@
-//! Puts and gets with layouts.
+//! Puts and gets with layouts, next to loops by hand.
+#![allow(unsafe_code)]
+
 use super::TARGET;
 use crate::Result;
 use crate::bench::{Bench, row};
-use crate::raw::Raw;
-use rma::{Element, Layout};
+use rma::{Element, Layout, View};
 use std::hint::black_box;
 
-/// Blocks of one element with gaps of one, next to a loop by hand.
+/// Blocks of one element, with gaps of one at the target.
 pub(super) fn run(bench: &mut Bench<'_>) -> Result<()> {
     for blocks in [1 << 10, 1 << 20] {
-        vector(bench, blocks, 1u8, "1 B blocks", Raw::write_every_other_byte)?;
-        vector(bench, blocks / 8, 1u64, "8 B blocks", Raw::write_every_other_word)?;
+        vector(bench, blocks, 1u8, "1 B blocks")?;
+        vector(bench, blocks / 8, 1u64, "8 B blocks")?;
     }
     Ok(())
 }
 
-/// Writes a slice to every other element of a part, by hand.
-type ByHand<E> = fn(&Raw<'_>, &[E]);
+/// Every other element of a part, without any runtime in between.
+struct EveryOther<'w, E> {
+    first: *mut E,
+    count: usize,
+    _view: View<'w>,
+}
 
-fn vector<E: Element>(
-    bench: &mut Bench<'_>,
-    blocks: usize,
-    element: E,
-    name: &str,
-    by_hand: ByHand<E>,
-) -> Result<()> {
+impl<'w, E: Element> EveryOther<'w, E> {
+    fn new(view: View<'w>) -> Self {
+        let count = view.size() as usize / size_of::<E>() / 2;
+        Self { first: view.as_ptr().cast(), count, _view: view }
+    }
+
+    /// As a programmer would write it who knows that nobody else is there.
+    #[inline(never)]
+    fn write(&self, origin: &[E]) {
+        for (i, element) in origin.iter().enumerate().take(self.count) {
+            // SAFETY: `2 * i` is below the number of elements of the part.
+            let at = unsafe { self.first.add(2 * i) };
+            // SAFETY: inside the part, which is aligned to 64 and which nobody else accesses: the
+            // other rank waits in a barrier.
+            unsafe { at.write(*element) };
+        }
+    }
+
+    #[inline(never)]
+    fn read(&self, origin: &mut [E]) {
+        for (i, element) in origin.iter_mut().enumerate().take(self.count) {
+            // SAFETY: as in `write`.
+            let at = unsafe { self.first.add(2 * i) };
+            // SAFETY: as in `write`.
+            *element = unsafe { at.read() };
+        }
+    }
+}
+
+fn vector<E: Element>(bench: &mut Bench<'_>, blocks: usize, element: E, name: &str) -> Result<()> {
     let window = bench.world().window(2 * blocks, size_of::<E>()).allocate()?;
     if bench.is_first() {
-        let part = Raw::new(&window.shared_query(TARGET)?);
+        let by_hand = EveryOther::<E>::new(window.shared_query(TARGET)?);
         let dense = Layout::of::<E>();
         let every_other = dense.vector(blocks as u64, 1, 2)?;
-        let mut buffer = vec![element; blocks];
+        let (mut buffer, mut other) = (vec![element; blocks], vec![element; blocks]);
         let bytes = size_of_val(&buffer[..]);
         let epoch = window.lock_all()?;
         bench.alone(
             row(format!("put {name}")).bytes(bytes).goal(1.2),
             &mut |n| {
                 for _ in 0..n {
-                    let origin = black_box(&buffer[..]);
-                    let from = dense.times(blocks as u64);
+                    let (origin, from) = (black_box(&buffer[..]), dense.times(blocks as u64));
                     epoch.put_shaped(TARGET, 0, &every_other, origin, from)?;
                 }
                 Ok(())
             },
             &mut [("loop", &mut |n| {
                 for _ in 0..n {
-                    by_hand(&part, black_box(&buffer[..]));
+                    by_hand.write(black_box(&other[..]));
                 }
                 Ok(())
             })],
         )?;
         bench.alone(
-            row(format!("get {name}")).bytes(bytes),
+            row(format!("get {name}")).bytes(bytes).goal(1.2),
             &mut |n| {
                 for _ in 0..n {
-                    let origin = black_box(&mut buffer[..]);
-                    let to = dense.times(blocks as u64);
+                    let (origin, to) = (black_box(&mut buffer[..]), dense.times(blocks as u64));
                     epoch.get_shaped(TARGET, 0, &every_other, origin, to)?;
                 }
                 Ok(())
             },
-            &mut [],
+            &mut [("loop", &mut |n| {
+                for _ in 0..n {
+                    by_hand.read(black_box(&mut other[..]));
+                }
+                Ok(())
+            })],
         )?;
         epoch.unlock()?;
     }

@@ -3,6 +3,7 @@ mod accumulate;
 mod atomics;
 mod bandwidth;
 mod contention;
+mod layout;
 mod lock;
 mod put;
 mod start;
@@ -49,8 +50,9 @@ pub(crate) const ALL: &[Benchmark] = &[
         &[2],
         accumulate::run,
     ),
+    benchmark("layout", "put and get of every other element", &[2], layout::run),
     benchmark("lock", "lock, lock_all and flush without contention", &[2], lock::run),
-    benchmark("sync", "barrier and fence", &[2], sync::run),
+    benchmark("sync", "barrier, fence and PSCW", &[2], sync::run),
     benchmark("contention", "8 ranks that want one exclusive lock", &[8], contention::run),
     benchmark("window-create", "allocate and free a window", &[2, 16], window::run),
     Benchmark {

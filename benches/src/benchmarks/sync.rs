@@ -48,5 +48,18 @@ pub(super) fn run(bench: &mut Bench<'_>) -> Result<()> {
         },
         &mut [("2 flags", &mut raw)],
     )?;
+    let partner = [world.rank().on_ring(1, 2)];
+    bench.together(
+        row("post, start, complete, wait"),
+        &mut |n| {
+            for _ in 0..n {
+                let exposure = window.post(&partner, Assert::NONE)?;
+                window.start(&partner, Assert::NONE)?.complete()?;
+                exposure.wait()?;
+            }
+            Ok(())
+        },
+        &mut [("2 flags", &mut raw)],
+    )?;
     Ok(window.free()?)
 }

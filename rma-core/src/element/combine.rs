@@ -165,7 +165,7 @@ mod tests {
     use super::*;
     use core::fmt::Debug;
 
-    /// The loop over slices and the function agree.
+    /// The loop over slices and the function agree. No NaN may come out: its bits are anybody's.
     fn agree<E: BasicElement + Debug>(values: &[E]) {
         for op in Op::ALL {
             let pairs = values.iter().flat_map(|a| values.iter().map(move |b| (*a, *b)));
@@ -191,8 +191,8 @@ mod tests {
         agree(&[i64::MIN, 0, 3, i64::MAX]);
         agree(&[0usize, 9]);
         agree(&[-1isize, 9]);
-        agree(&[0.0f32, -0.0, 1.5, -2.5, f32::INFINITY]);
-        agree(&[0.0f64, -0.0, 1.5, -2.5, f64::NEG_INFINITY]);
+        agree(&[0.0f32, -0.0, 1.5, -2.5, f32::MAX]);
+        agree(&[0.0f64, -0.0, 1.5, -2.5, f64::MIN]);
         agree(&[Bool::FALSE, Bool::TRUE]);
         agree(&[Complex::new(1.0f32, -2.0), Complex::new(0.5, 3.0)]);
         agree(&[Complex::new(1.0f64, -2.0), Complex::new(0.5, 3.0)]);

@@ -33,7 +33,7 @@ mod sealed {
 ///
 /// | types | operations |
 /// | --- | --- |
-/// | `u8` to `u64`, `i8` to `i64`, `usize`, `isize` | all but minloc and maxloc; sums and products wrap |
+/// | `u8` to `u64`, `i8` to `i64`, `usize`, `isize` | all but minloc and maxloc |
 /// | `f32`, `f64` | sum, prod, min, max |
 /// | [`Bool`] | land, lor, lxor |
 /// | `Complex<f32>`, `Complex<f64>` of [`num_complex`] | sum, prod |

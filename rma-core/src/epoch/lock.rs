@@ -1,5 +1,5 @@
 //! A passive epoch to one target (MPI 4.1, section 12.5.3).
-use super::{Access, Assert, EpochCall};
+use super::{Access, Assert, EpochCall, EpochKind};
 use crate::element::{AtomicElement, BasicElement, Element};
 use crate::error::RmaError;
 use crate::memory::target::held;
@@ -83,10 +83,26 @@ impl<T: Transport> Window<T> {
         }
         let mode = (!no_check).then_some(kind.mode());
         if let Some(mode) = mode {
-            self.acquire(target, mode)?;
+            self.lock_part(target, mode)?;
         }
         self.set_held(target, held::BY_LOCK);
         Ok(Lock { access, target, mode })
+    }
+
+    fn lock_part(&self, target: Rank, mode: Mode) -> Result<(), RmaError> {
+        if mode == Mode::Exclusive {
+            self.pass_gate(self.is_open(EpochKind::LockOwn) || self.is_open(EpochKind::LockOther))?;
+        }
+        let acquired = self.acquire(target, mode);
+        if acquired.is_err() && mode == Mode::Exclusive {
+            return acquired.and(self.leave_gate());
+        }
+        acquired
+    }
+
+    fn unlock_part(&self, target: Rank, mode: Mode) -> Result<(), RmaError> {
+        let released = self.release(target, mode);
+        if mode == Mode::Exclusive { released.and(self.leave_gate()) } else { released }
     }
 
     #[inline(always)]
@@ -200,7 +216,7 @@ impl<'w, T: Transport> Lock<'w, T> {
         }
         let flushed = if window.targets.is_empty() { window.flush(target) } else { Ok(()) };
         window.set_held(target, held::NOT);
-        let released = mode.map_or(Ok(()), |mode| window.release(target, mode));
+        let released = mode.map_or(Ok(()), |mode| window.unlock_part(target, mode));
         flushed.and(released)
     }
 }

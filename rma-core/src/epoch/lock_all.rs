@@ -3,7 +3,6 @@ use super::{Access, Assert, EpochCall, LOCK_ALL, NO_CHECK, START};
 use crate::error::RmaError;
 use crate::memory::target::held;
 use crate::ops::{OriginBuffer, Request};
-use crate::protocol::lock::Mode;
 use crate::rank::Rank;
 use crate::transport::Transport;
 use crate::window::Window;
@@ -14,9 +13,9 @@ use std::sync::PoisonError;
 
 /// A shared lock on every target.
 ///
-/// The lock of this rank is taken at once, that of another rank at the first operation to it: an
-/// epoch takes as many locks as it has targets. [`unlock`](Self::unlock) reports errors that
-/// dropping the guard would swallow. Forgetting the guard leaves the locks held.
+/// It keeps out exclusive lockers of every part, and costs no more with many targets than with
+/// one. [`unlock`](Self::unlock) reports errors that dropping the guard would swallow. Forgetting
+/// the guard leaves the locks held.
 #[must_use = "the epoch ends when the guard is dropped"]
 pub struct LockAll<'w, T: Transport> {
     access: Access<'w, T, true>,
@@ -39,12 +38,18 @@ impl<T: Transport> Window<T> {
         let no_check = self.check_lock_asserts(asserts)?;
         let no_check = if no_check { NO_CHECK } else { 0 };
         self.open(EpochCall::LockAll, LOCK_ALL | no_check)?;
-        let epoch = LockAll { access: Access::new(self) };
-        self.admit_cold(self.rank())?;
-        Ok(epoch)
+        if no_check == 0 {
+            let shared = self.share_gate();
+            if shared.is_err() {
+                // pairs with the Acquire load in `check`.
+                self.epoch.word.fetch_and(!LOCK_ALL, AcqRel);
+            }
+            shared?;
+        }
+        Ok(LockAll { access: Access::new(self) })
     }
 
-    /// Takes what the first operation to a target in this epoch needs.
+    /// Does what the first operation to a target in this epoch needs.
     #[cold]
     #[inline(never)]
     pub(crate) fn admit_cold(&self, target: Rank) -> Result<(), RmaError> {
@@ -56,13 +61,7 @@ impl<T: Transport> Window<T> {
         if word & START != 0 {
             return self.admit_started(target);
         }
-        if word & NO_CHECK == 0 {
-            // Two threads may both come here: then the lock is taken twice, and released twice.
-            self.acquire(target, Mode::Shared)?;
-            self.epoch.taken.lock().unwrap_or_else(PoisonError::into_inner).push(target);
-        } else {
-            self.epoch.taken.lock().unwrap_or_else(PoisonError::into_inner).push(target);
-        }
+        self.epoch.taken.lock().unwrap_or_else(PoisonError::into_inner).push(target);
         self.set_held(target, held::BY_LOCK_ALL);
         Ok(())
     }
@@ -75,11 +74,10 @@ impl<T: Transport> Window<T> {
         // pairs with the AcqRel changes of the word in `open`.
         let no_check = self.epoch.word.load(Acquire) & NO_CHECK != 0;
         targets.iter().for_each(|target| self.set_held(*target, held::NOT));
-        let release = |target| if no_check { Ok(()) } else { self.release(target, Mode::Shared) };
-        let released = targets.into_iter().map(release).fold(flushed, |all, one| all.and(one));
+        let released = if no_check { Ok(()) } else { self.unshare_gate() };
         // pairs with the Acquire load in `check`.
         self.epoch.word.fetch_and(!(LOCK_ALL | NO_CHECK), AcqRel);
-        released
+        flushed.and(released)
     }
 }
 

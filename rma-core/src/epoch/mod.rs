@@ -23,8 +23,8 @@ mod accumulate;
 mod fence;
 mod lock;
 mod lock_all;
-mod shaped;
 mod pscw;
+mod shaped;
 mod transitions;
 
 pub use access::Access;
@@ -58,7 +58,7 @@ const FENCES: u32 = EXPOSED - 1;
 #[derive(Debug, Default)]
 pub(crate) struct EpochState {
     word: AtomicU32,
-    /// Locks that a `LockAll` has taken so far, once for each time it took one.
+    /// Targets that a `LockAll` has used so far; those that threads came to at once stand twice.
     taken: Mutex<Vec<Rank>>,
     partners: Partners,
 }

@@ -383,7 +383,7 @@ mod tests {
     }
 
     #[test]
-    
+
     fn large_lengths() {
         let lengths: &[usize] = if cfg!(miri) {
             &[4096]

@@ -57,29 +57,46 @@ impl<'w> Area<'w> {
         Self { at, len: len as u64, window: PhantomData }
     }
 
-    /// Copies the row `from` of `origin` to the row `to` of this area, block by block. Panics
-    /// unless both have the same shape and lie inside.
+    /// Copies the row `from` of `origin` to the row `to` of this area, block by block. False, and
+    /// nothing is done, unless both have the same shape and lie inside.
     #[inline]
-    pub(crate) fn write_row(&self, to: Row, origin: &[u8], from: Row) {
-        let inside = to.fits(self.len) && from.fits(origin.len() as u64);
-        assert!(inside && to.matches(from), "rows were checked: {to:?} {from:?}");
-        let sink = self.at.wrapping_offset(to.at as isize);
-        let source = origin.as_ptr().wrapping_offset(from.at as isize);
-        // SAFETY: every block lies inside the area and the slice, as just checked. `origin` is
-        // private memory, because no reference to window memory exists.
-        unsafe { write(sink, to, source, from.stride) }
+    pub(crate) fn try_write_row(&self, to: Row, origin: &[u8], from: Row) -> bool {
+        let inside = to.fits(self.len) && from.fits(origin.len() as u64) && to.matches(from);
+        if inside {
+            let sink = self.at.wrapping_offset(to.at as isize);
+            let source = origin.as_ptr().wrapping_offset(from.at as isize);
+            // SAFETY: every block lies inside the area and the slice, as just checked. `origin` is
+            // private memory, because no reference to window memory exists.
+            unsafe { write(sink, to, source, from.stride) }
+        }
+        inside
     }
 
-    /// Copies the row `from` of this area to the row `to` of `origin`. Panics as
-    /// [`write_row`](Self::write_row).
+    /// Copies the row `from` of this area to the row `to` of `origin`, as
+    /// [`try_write_row`](Self::try_write_row).
+    #[inline]
+    pub(crate) fn try_read_row(&self, from: Row, origin: &mut [u8], to: Row) -> bool {
+        let inside = from.fits(self.len) && to.fits(origin.len() as u64) && to.matches(from);
+        if inside {
+            let source = self.at.wrapping_offset(from.at as isize);
+            let sink = origin.as_mut_ptr().wrapping_offset(to.at as isize);
+            // SAFETY: as in `try_write_row`, with the roles swapped.
+            unsafe { read(sink, to, source, from.stride) }
+        }
+        inside
+    }
+
+    /// As [`try_write_row`](Self::try_write_row), for rows that were checked: panics where that
+    /// says no.
+    #[inline]
+    pub(crate) fn write_row(&self, to: Row, origin: &[u8], from: Row) {
+        assert!(self.try_write_row(to, origin, from), "rows were checked: {to:?} {from:?}");
+    }
+
+    /// As [`write_row`](Self::write_row), the other way.
     #[inline]
     pub(crate) fn read_row(&self, from: Row, origin: &mut [u8], to: Row) {
-        let inside = from.fits(self.len) && to.fits(origin.len() as u64);
-        assert!(inside && to.matches(from), "rows were checked: {from:?} {to:?}");
-        let source = self.at.wrapping_offset(from.at as isize);
-        let sink = origin.as_mut_ptr().wrapping_offset(to.at as isize);
-        // SAFETY: as in `write_row`, with the roles swapped.
-        unsafe { read(sink, to, source, from.stride) }
+        assert!(self.try_read_row(from, origin, to), "rows were checked: {from:?} {to:?}");
     }
 }
 

@@ -5,15 +5,15 @@
 //!
 //! | word | holds |
 //! | --- | --- |
-//! | home [`STATE`] | low half: holders (0, a count of readers, or [`WRITER`] and its rank); high half: the node at the queue's tail, 0 if nobody waits |
-//! | home [`HEAD`] | the node at the queue's head, as a hint for whoever releases |
+//! | home, first | low half: who holds it ([`HOLDERS`]); high half: tail of the queue, or 0 |
+//! | home, second | the node at the queue's head, as a hint for whoever releases |
 //! | node [`NEXT`] | the node behind this one; [`LEFT`] if this one went before that was known |
 //! | node [`PHASE`] | [`phase`] of the node |
 //! | node [`KICK`] | set by a release: the head looks at the state again |
 //!
-//! Without waiters a lock is one compare-and-swap on `STATE`, and so is a release. Whoever finds
+//! Without waiters a lock is one compare-and-swap on the state, and so is a release. Whoever finds
 //! holders in the way or a queue swaps its node into the tail, links itself behind its predecessor
-//! and sleeps until it is at the head. The head announces itself in `HEAD`, looks at `STATE` again
+//! and sleeps until it is at the head. The head announces itself in `HEAD`, looks at the state again
 //! and sleeps until a release kicks it; announcing and looking, and releasing and reading `HEAD`,
 //! are sequentially consistent, so one of the two sees the other. A stale `HEAD` costs a kick that
 //! its node ignores, whatever it is used for by then.
@@ -24,11 +24,13 @@
 //!
 //! A waiter that gives up marks its node abandoned; whoever would have made it head takes it out.
 //! So nobody sleeps but behind others or at the head, and there everyone can give up.
+//!
+//! The same machine runs the lock of each part, whose home is [`part`], and the [`gate`] between
+//! `lock_all` and exclusive locks, one for a window.
 
 /// Words of a window's control block at each rank: the home words, then the nodes.
-pub(crate) const STATE: u16 = 0;
-/// See the module's table.
-pub(crate) const HEAD: u16 = 1;
+const PART: u16 = 0;
+const GATE: u16 = 2;
 const NODE_FIRST: u16 = 16;
 const NODE_WORDS: u16 = 4;
 /// Nodes of each process and window: threads that can wait in line at the same time.
@@ -43,8 +45,11 @@ const KICK: u16 = 2;
 /// In [`NEXT`]: its owner went. No node has this value.
 const LEFT: u64 = u64::MAX;
 
+/// Of a state: 0 if it is free, a count of those that share it, [`GROUP`] and a count of those in
+/// the other group, or [`WRITER`] and the rank of the only holder.
 const HOLDERS: u64 = 0xffff_ffff;
 const WRITER: u64 = 0x8000_0000;
+const GROUP: u64 = 0x4000_0000;
 
 /// What a node is doing: the values of its [`PHASE`] word.
 pub(crate) mod phase {
@@ -111,10 +116,31 @@ pub(crate) enum Step {
     Done,
 }
 
-/// How a lock is wanted.
+impl At {
+    /// The word of a lock that whoever releases it reads: the node at the head, as a hint.
+    fn head(self) -> Self {
+        Self { word: self.word + 1, ..self }
+    }
+}
+
+/// Home of the lock of a rank's part.
+#[inline]
+pub(crate) fn part(rank: u32) -> At {
+    At { rank, word: PART }
+}
+
+/// Home of the window's gate: `lock_all` shares it, exclusive lockers pass it as a group.
+#[inline]
+pub(crate) fn gate() -> At {
+    At { rank: 0, word: GATE }
+}
+
+/// How a lock is wanted. Only holders of the same mode are together, and only if it is not
+/// `Exclusive`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) enum Mode {
     Shared,
+    Group,
     Exclusive,
 }
 
@@ -123,6 +149,7 @@ pub(crate) enum Mode {
 pub(crate) fn uncontended(mode: Mode, rank: u32) -> u64 {
     match mode {
         Mode::Shared => 1,
+        Mode::Group => GROUP | 1,
         Mode::Exclusive => WRITER | u64::from(rank),
     }
 }
@@ -130,7 +157,9 @@ pub(crate) fn uncontended(mode: Mode, rank: u32) -> u64 {
 fn with_holder(state: u64, mode: Mode, rank: u32) -> Option<u64> {
     let holders = state & HOLDERS;
     match mode {
-        Mode::Shared if holders < WRITER - 1 => Some(state + 1),
+        Mode::Shared if holders < GROUP - 1 => Some(state + 1),
+        Mode::Group if holders == 0 => Some(state | GROUP | 1),
+        Mode::Group if (GROUP..WRITER - 1).contains(&holders) => Some(state + 1),
         Mode::Exclusive if holders == 0 => Some(state | WRITER | u64::from(rank)),
         _ => None,
     }
@@ -142,6 +171,11 @@ fn tail(state: u64) -> Option<Node> {
 
 fn with_tail(state: u64, node: Option<Node>) -> u64 {
     (state & HOLDERS) | node.map_or(0, |node| u64::from(node.0)) << 32
+}
+
+/// The state that takes the lock at once, if no holder is in the way: past those in line.
+pub(crate) fn barge_past(seen: u64, mode: Mode, rank: u32) -> Option<u64> {
+    with_holder(seen, mode, rank)
 }
 
 /// The state that takes the lock at once, if nobody is in line and no holder in the way.
@@ -197,7 +231,7 @@ enum Stage {
 /// Acquires the lock whose home is `home`.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) struct Acquire {
-    home: u32,
+    home: At,
     rank: u32,
     mode: Mode,
     node: Node,
@@ -208,7 +242,7 @@ pub(crate) struct Acquire {
 impl Acquire {
     /// `node` is this rank's, and taken; the machine frees it, or whoever it leaves it to. `seen`
     /// is a guess, or what the fast path found, in the state word.
-    pub(crate) fn new(home: u32, rank: u32, mode: Mode, node: Node, seen: u64) -> Self {
+    pub(crate) fn new(home: At, rank: u32, mode: Mode, node: Node, seen: u64) -> Self {
         let stage = Stage::Reset { seen };
         Self { home, rank, mode, node, stage, held: false }
     }
@@ -222,7 +256,7 @@ impl Acquire {
     pub(crate) fn poll(&self) -> Step {
         let quiet = |at, value| Step::Store { at, value, wake: false };
         let swap = |at, old, new| Step::Swap { at, old, new, wake: false };
-        let state = At { rank: self.home, word: STATE };
+        let state = self.home;
         match self.stage {
             Stage::Reset { .. } => quiet(self.node.word(NEXT), 0),
             Stage::Enter { seen } => {
@@ -232,7 +266,7 @@ impl Acquire {
             Stage::Link { behind } => swap(behind.word(NEXT), 0, u64::from(self.node.0)),
             Stage::Inherit { from } => quiet(from.word(PHASE), phase::FREE),
             Stage::SleepBehind => Step::Wait { at: self.node.word(PHASE), not: phase::WAITING },
-            Stage::Announce => quiet(At { rank: self.home, word: HEAD }, u64::from(self.node.0)),
+            Stage::Announce => quiet(self.home.head(), u64::from(self.node.0)),
             Stage::Look => Step::Load(state),
             Stage::TryFirst { seen, new } => swap(state, seen, new),
             Stage::SleepFirst => Step::Wait { at: self.node.word(KICK), not: 0 },
@@ -338,32 +372,33 @@ enum ReleaseStage {
 /// Releases the lock whose home is `home`.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) struct Release {
-    home: u32,
+    home: At,
     mode: Mode,
     stage: ReleaseStage,
 }
 
 impl Release {
     /// `seen` is a guess, or what the fast path found, in the state word.
-    pub(crate) fn new(home: u32, mode: Mode, seen: u64) -> Self {
+    pub(crate) fn new(home: At, mode: Mode, seen: u64) -> Self {
         Self { home, mode, stage: ReleaseStage::Try { seen } }
     }
 
     fn without_holder(&self, seen: u64) -> u64 {
         match self.mode {
             Mode::Shared => seen - u64::from(seen & HOLDERS != 0),
-            Mode::Exclusive => seen & !HOLDERS,
+            Mode::Group if seen & HOLDERS > GROUP | 1 => seen - 1,
+            Mode::Group | Mode::Exclusive => seen & !HOLDERS,
         }
     }
 
     /// The next thing to do.
     pub(crate) fn poll(&self) -> Step {
-        let at = At { rank: self.home, word: STATE };
+        let at = self.home;
         match self.stage {
             ReleaseStage::Try { seen } => {
                 Step::Swap { at, old: seen, new: self.without_holder(seen), wake: false }
             }
-            ReleaseStage::ReadHead => Step::Load(At { rank: self.home, word: HEAD }),
+            ReleaseStage::ReadHead => Step::Load(self.home.head()),
             ReleaseStage::Kick { head } => {
                 Step::Store { at: head.word(KICK), value: 1, wake: true }
             }

@@ -80,7 +80,7 @@ impl Shared {
         let take =
             Step::Swap { at: node.word(PHASE), old: phase::FREE, new: phase::WAITING, wake: false };
         assert_eq!(self.perform(take, true), Some(phase::FREE), "one lock at a time");
-        let mut machine = Acquire::new(HOME, rank, mode, node, 0);
+        let mut machine = Acquire::new(part(HOME), rank, mode, node, 0);
         while machine.poll() != Step::Done {
             match self.perform(machine.poll(), patient) {
                 Some(answer) => machine.handle(answer),
@@ -91,7 +91,7 @@ impl Shared {
     }
 
     fn release(&self, rank: u32, mode: Mode) {
-        let mut machine = Release::new(HOME, mode, uncontended(mode, rank));
+        let mut machine = Release::new(part(HOME), mode, uncontended(mode, rank));
         while machine.poll() != Step::Done {
             machine.handle(self.perform(machine.poll(), true).unwrap());
         }

@@ -23,7 +23,8 @@ impl fmt::Display for WorldRank {
 /// Sizes that choose a protocol; constant for the life of the transport.
 #[derive(Debug, Clone, Copy)]
 pub struct Limits {
-    /// Largest message, `head` and `body` together, that [`Transport::send`] takes, in bytes.
+    /// Largest message, `head` and `body` together, that [`Transport::send`] takes, in bytes; at
+    /// least 128.
     pub message_max: usize,
 }
 

@@ -7,12 +7,12 @@ use crate::protocol::lock::{self, Acquire, At, Mode, NODES, Node, Release, Step,
 use crate::protocol::message::{Head, Kind};
 use crate::rank::Rank;
 use crate::transport::Transport;
-use core::sync::atomic::Ordering::SeqCst;
+use core::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use core::time::Duration;
 
-/// How often a thread that found no queue node looks again whether the lock is free: nobody wakes
-/// it for that.
-const NO_NODE_RECHECK: Duration = Duration::from_millis(1);
+/// How often a thread that is not in line looks again whether the lock is free: nobody wakes it
+/// for that.
+const RECHECK: Duration = Duration::from_millis(1);
 
 /// This rank's queue nodes. Their phase words say which are in use.
 #[derive(Debug, Default)]
@@ -38,28 +38,46 @@ impl<T: Transport> Window<T> {
     /// Takes the lock of `target`, waiting in line.
     #[inline]
     pub(crate) fn acquire(&self, target: Rank, mode: Mode) -> Result<(), RmaError> {
-        let new = lock::uncontended(mode, self.rank().0);
-        let mut seen = 0;
-        if let Some(block) = self.targets.get(target).and_then(|entry| entry.block()) {
-            match block.word(lock::STATE).compare_exchange(0, new, SeqCst, SeqCst) {
-                Ok(_) => return Ok(()),
-                Err(found) => seen = found,
-            }
-        }
-        self.acquire_slow(target, mode, seen)
+        self.acquire_at(lock::part(target.0), mode)
     }
 
     /// Gives the lock of `target` back.
     #[inline]
     pub(crate) fn release(&self, target: Rank, mode: Mode) -> Result<(), RmaError> {
-        let mut seen = lock::uncontended(mode, self.rank().0);
-        if let Some(block) = self.targets.get(target).and_then(|entry| entry.block()) {
-            match block.word(lock::STATE).compare_exchange(seen, 0, SeqCst, SeqCst) {
+        self.release_at(lock::part(target.0), mode)
+    }
+
+    /// The state word of a lock, if it is mapped.
+    #[inline]
+    fn state(&self, home: At) -> Option<&AtomicU64> {
+        Some(self.targets.get(Rank(home.rank))?.block()?.word(home.word))
+    }
+
+    /// Takes the lock at `home`, waiting in line.
+    #[inline]
+    pub(super) fn acquire_at(&self, home: At, mode: Mode) -> Result<(), RmaError> {
+        let new = lock::uncontended(mode, self.rank().0);
+        let mut seen = 0;
+        if let Some(state) = self.state(home) {
+            match state.compare_exchange(0, new, SeqCst, SeqCst) {
                 Ok(_) => return Ok(()),
                 Err(found) => seen = found,
             }
         }
-        let mut release = Release::new(target.0, mode, seen);
+        self.acquire_slow(home, mode, seen)
+    }
+
+    /// Gives the lock at `home` back.
+    #[inline]
+    pub(super) fn release_at(&self, home: At, mode: Mode) -> Result<(), RmaError> {
+        let mut seen = lock::uncontended(mode, self.rank().0);
+        if let Some(state) = self.state(home) {
+            match state.compare_exchange(seen, 0, SeqCst, SeqCst) {
+                Ok(_) => return Ok(()),
+                Err(found) => seen = found,
+            }
+        }
+        let mut release = Release::new(home, mode, seen);
         loop {
             match release.poll() {
                 Step::Done => return Ok(()),
@@ -69,9 +87,9 @@ impl<T: Transport> Window<T> {
     }
 
     #[cold]
-    fn acquire_slow(&self, target: Rank, mode: Mode, seen: u64) -> Result<(), RmaError> {
-        let Some(node) = self.take_node(target, mode)? else { return Ok(()) };
-        let mut acquire = Acquire::new(target.0, self.rank().0, mode, node, seen);
+    fn acquire_slow(&self, home: At, mode: Mode, seen: u64) -> Result<(), RmaError> {
+        let Some(node) = self.take_node(home, mode)? else { return Ok(()) };
+        let mut acquire = Acquire::new(home, self.rank().0, mode, node, seen);
         let mut gave_up = Ok(());
         loop {
             let step = acquire.poll();
@@ -86,7 +104,7 @@ impl<T: Transport> Window<T> {
                 }
                 // A peer did not answer, so nobody knows what it did: the node is not used again.
                 Err(error) if acquire.is_held() => {
-                    return self.release(target, mode).and(Err(error));
+                    return self.release_at(home, mode).and(Err(error));
                 }
                 Err(error) => return gave_up.and(Err(error)),
             }
@@ -94,21 +112,44 @@ impl<T: Transport> Window<T> {
     }
 
     /// A queue node; `None` if the lock became free and was taken while all nodes were in use.
-    fn take_node(&self, target: Rank, mode: Mode) -> Result<Option<Node>, RmaError> {
+    fn take_node(&self, home: At, mode: Mode) -> Result<Option<Node>, RmaError> {
         let rank = self.rank().0;
-        let wait = Wait { what: "a lock", peer: None, recheck: Some(NO_NODE_RECHECK) };
+        let wait = Wait { what: "a lock", peer: None, recheck: Some(RECHECK) };
         // Far locks are not polled: their wait for a node is all there is.
         let barge = || {
-            let word = self.targets.get(target)?.block()?.word(lock::STATE);
-            let seen = word.load(SeqCst);
+            let state = self.state(home)?;
+            let seen = state.load(SeqCst);
             let new = lock::barge(seen, mode, rank)?;
-            word.compare_exchange(seen, new, SeqCst, SeqCst).ok()
+            state.compare_exchange(seen, new, SeqCst, SeqCst).ok()
         };
         let node = || match self.nodes.take(self.mine(), rank) {
             Some(node) => Some(Some(node)),
             None => barge().map(|_| None),
         };
         self.process().wait_until(wait, node).map_err(|error| self.wait_failed(error))
+    }
+
+    /// Takes the lock at `home` past those in line, as soon as no holder is in the way.
+    pub(super) fn acquire_past(&self, home: At, mode: Mode) -> Result<(), RmaError> {
+        let what = "a lock";
+        let mut seen = self.step(what, Step::Load(home))?;
+        loop {
+            if let Some(new) = lock::barge_past(seen, mode, self.rank().0) {
+                let swap = Step::Swap { at: home, old: seen, new, wake: false };
+                let found = self.step(what, swap)?;
+                if found == seen {
+                    return Ok(());
+                }
+                seen = found;
+                continue;
+            }
+            // Not in line, so nobody rings: look again after a while.
+            let mut looked = false;
+            let wait = Wait { what, peer: None, recheck: Some(RECHECK) };
+            let nap = || core::mem::replace(&mut looked, true).then_some(());
+            self.process().wait_until(wait, nap).map_err(|error| self.wait_failed(error))?;
+            seen = self.step(what, Step::Load(home))?;
+        }
     }
 
     /// Does one step of a lock's state machine.

@@ -1,6 +1,7 @@
 //! Collective creation.
 use super::control::NodePool;
 use super::far::Far;
+use super::gate::Passes;
 use super::memory::Memory;
 use super::signals::ByMessage;
 use super::{Part, Peer, Window, WindowId};
@@ -148,6 +149,7 @@ impl<'c, T: Transport> WindowBuilder<'c, T> {
             peers,
             far: Far::new(plan.symmetric()),
             nodes: NodePool::default(),
+            passes: Passes::default(),
             barriers: AtomicU32::new(0),
         };
         window.map_own();

@@ -7,26 +7,27 @@ mod control;
 mod create;
 mod far;
 mod free;
+mod gate;
 mod info;
 mod memory;
 mod near;
 mod sealed;
 mod serve;
 mod serve_accumulate;
-mod signals;
 mod serve_rows;
 mod shaped;
 mod shaped_far;
+mod signals;
 mod view;
 
+pub(crate) use accumulate::STRIPE_RECHECK;
 pub use create::WindowBuilder;
 pub use free::Refused;
 pub(crate) use memory::Graveyard;
 pub use sealed::Sealed;
-pub(crate) use accumulate::STRIPE_RECHECK;
 pub(crate) use serve::Registry;
-pub(crate) use shaped_far::BOUNCE_BYTES;
 pub(crate) use serve_accumulate::Deferred;
+pub(crate) use shaped_far::BOUNCE_BYTES;
 pub use view::View;
 
 use crate::communicator::Communicator;
@@ -41,6 +42,7 @@ use control::NodePool;
 use core::fmt;
 use core::sync::atomic::AtomicU32;
 use far::Far;
+use gate::Passes;
 use memory::Memory;
 use signals::ByMessage;
 use std::sync::{Arc, OnceLock};
@@ -74,6 +76,7 @@ pub struct Window<T: Transport> {
     peers: Box<[Peer<T>]>,
     pub(crate) far: Far,
     nodes: NodePool,
+    passes: Passes,
     barriers: AtomicU32,
 }
 

@@ -2,15 +2,60 @@
 //! and 12.3.2).
 use super::Window;
 use crate::error::RmaError;
-use crate::memory::strided::Area;
+use crate::memory::strided::{Area, Row};
 use crate::memory::target::held;
-use crate::ops::layout::{Cursor, Shape, next_pair};
+use crate::ops::layout::{Cursor, Shape, next_pair, only_pair};
 use crate::rank::Rank;
 use crate::transport::Transport;
 
 impl<T: Transport> Window<T> {
     /// Copies the bytes of `from` in `origin` to those of `to` at `disp` of the target.
+    #[inline]
     pub(crate) fn put_shaped<const LAZY: bool>(
+        &self,
+        target: Rank,
+        disp: u64,
+        to: Shape<'_>,
+        origin: &[u8],
+        from: Shape<'_>,
+    ) -> Result<(), RmaError> {
+        match self.rows_hot::<LAZY>(target, disp, to, from) {
+            Some((area, sink, source))
+                if !to.overlaps() && area.try_write_row(sink, origin, source) =>
+            {
+                Ok(())
+            }
+            _ => self.put_shaped_any::<LAZY>(target, disp, to, origin, from),
+        }
+    }
+
+    /// The hot path: both sides are a row each of a near target, and nothing stands in the way.
+    /// Otherwise the long way finds out what does.
+    #[inline]
+    fn rows_hot<const LAZY: bool>(
+        &self,
+        target: Rank,
+        disp: u64,
+        there: Shape<'_>,
+        here: Shape<'_>,
+    ) -> Option<(Area<'_>, Row, Row)> {
+        let entry = self.targets.get(target)?;
+        let size = entry.size() as usize;
+        let part = if LAZY { entry.held_span(0, size) } else { entry.span(0, size) }?;
+        let offset = disp.checked_mul(u64::from(entry.disp_unit()))?;
+        let start = offset.checked_add(there.start())?;
+        // A row below 0 is outside, wherever its bytes are.
+        i64::try_from(start.max(here.start())).ok()?;
+        let bytes = there.bytes()?;
+        if bytes == 0 || here.bytes()? != bytes || !there.matches(&here) {
+            return None;
+        }
+        let (there, here) = only_pair(&there.starting_at(start), &here, bytes)?;
+        Some((Area::new(part), there, here))
+    }
+
+    #[inline(never)]
+    fn put_shaped_any<const LAZY: bool>(
         &self,
         target: Rank,
         disp: u64,
@@ -37,6 +82,7 @@ impl<T: Transport> Window<T> {
     }
 
     /// Copies the bytes of `from` at `disp` of the target to those of `to` in `origin`.
+    #[inline]
     pub(crate) fn get_shaped<const LAZY: bool>(
         &self,
         target: Rank,
@@ -45,15 +91,20 @@ impl<T: Transport> Window<T> {
         origin: &mut [u8],
         to: Shape<'_>,
     ) -> Result<(), RmaError> {
-        if self.get_shaped_near::<LAZY>(target, disp, from, origin, to)? {
-            Ok(())
-        } else {
-            self.get_shaped_far_cold::<LAZY>(target, disp, from, origin, to)
+        match self.rows_hot::<LAZY>(target, disp, from, to) {
+            Some((area, source, sink))
+                if !to.overlaps() && area.try_read_row(source, origin, sink) =>
+            {
+                Ok(())
+            }
+            _ if self.get_shaped_near::<LAZY>(target, disp, from, origin, to)? => Ok(()),
+            _ => self.get_shaped_far_cold::<LAZY>(target, disp, from, origin, to),
         }
     }
 
     /// As [`get_shaped`](Self::get_shaped); false if the target is far, after all checks that do
     /// not need it.
+    #[inline(never)]
     pub(crate) fn get_shaped_near<const LAZY: bool>(
         &self,
         target: Rank,

@@ -30,10 +30,14 @@ pub(super) struct Block {
     returns: bool,
 }
 
+fn is_cold(symbol: &str) -> bool {
+    COLD.iter().any(|part| symbol.contains(part))
+}
+
 impl Block {
     fn is_cold(&self) -> bool {
-        let is_cold = |symbol: &String| COLD.iter().any(|part| symbol.contains(part));
-        self.calls.iter().any(is_cold) || self.instructions.iter().any(|code| code == "ud2")
+        self.calls.iter().any(|symbol| is_cold(symbol))
+            || self.instructions.iter().any(|code| code == "ud2")
     }
 }
 
@@ -75,6 +79,7 @@ impl Graph {
     }
 
     fn link(&mut self) {
+        let mut exits = Vec::new();
         for index in 0..self.blocks.len() {
             let mut next = Vec::new();
             let mut calls = Vec::new();
@@ -86,6 +91,8 @@ impl Graph {
                     "ret" => returns = true,
                     jump if jump.starts_with('j') => match self.resolve(index, operand) {
                         Some(target) => next.push(target),
+                        // Who takes this jump is off the near path; who does not is on it.
+                        None if jump != "jmp" && is_cold(operand) => {}
                         None => {
                             calls.push(operand.to_string());
                             returns = true;
@@ -100,6 +107,11 @@ impl Graph {
             }
             let block = &mut self.blocks[index];
             (block.next, block.calls, block.returns) = (next, calls, returns);
+        }
+        for (from, symbol) in exits {
+            let exit = self.blocks.len();
+            self.blocks.push(Block { calls: vec![symbol], returns: true, ..Block::default() });
+            self.blocks[from].next.push(exit);
         }
     }
 

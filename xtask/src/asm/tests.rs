@@ -39,6 +39,8 @@ fn a_tail_call_and_an_indirect_jump_are_calls() {
     }
     let conditional = judged(&probe("\tjne\tsomewhere\n\tret\n"));
     assert_eq!(conditional.complaints, ["the near path calls somewhere"]);
+    let cold = judged(&probe("\tjne\tfetch_cold\n\tnop\n\tret\n"));
+    assert_eq!((cold.count, cold.complaints), (3, Vec::new()));
 }
 
 #[test]
@@ -94,4 +96,13 @@ fn a_probe_without_a_near_path_or_without_a_body_is_an_error() {
     assert!(Function::find("", NAME).is_err());
     let twice = format!("{PUT}{}", probe("\tret"));
     assert!(Function::find(&twice, NAME).unwrap_err().to_string().contains("several"));
+}
+
+#[test]
+fn a_conditional_jump_to_a_cold_function_leaves_the_rest_near() {
+    let near = judged(&probe("\tcmp\trdi, 3\n\tjae\tfetch_cold\n\tmov\trax, rdi\n\tret"));
+    assert_eq!(near.complaints, Vec::<String>::new());
+    assert_eq!(near.count, 4);
+    let call = judged(&probe("\tcmp\trdi, 3\n\tjae\tfetch_warm\n\tmov\trax, rdi\n\tret"));
+    assert_eq!(call.complaints, ["the near path calls fetch_warm"]);
 }

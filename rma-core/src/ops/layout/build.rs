@@ -110,7 +110,8 @@ impl Layout {
         let upper = fits(lower_bound.checked_add(extent), "the upper bound")?;
         let inner = &self.inner;
         let bounds = Bounds { set: Some((lower_bound, upper)), ..inner.bounds }.checked()?;
-        Ok(Self { inner: Arc::new(Inner { bounds, part: inner.part.clone(), ..**inner }) })
+        let (extent, part) = (bounds.extent(), inner.part.clone());
+        Ok(Self { inner: Arc::new(Inner { bounds, extent, part, ..**inner }) })
     }
 
     /// So many extents, in bytes.
@@ -126,6 +127,7 @@ impl Layout {
         let mut layout = Inner {
             size,
             bounds,
+            extent: bounds.extent(),
             fingerprint: inner.fingerprint.repeated(count),
             overlaps: false,
             part: None,
@@ -165,7 +167,8 @@ impl Layout {
         let part = Part::sequence(parts)?;
         let bounds = bounds.checked()?;
         overlaps = overlaps || meet(&mut solids);
-        Ok(Self { inner: Arc::new(Inner { size, bounds, fingerprint, overlaps, part }) })
+        let extent = bounds.extent();
+        Ok(Self { inner: Arc::new(Inner { size, bounds, extent, fingerprint, overlaps, part }) })
     }
 }
 

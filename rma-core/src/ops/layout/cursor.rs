@@ -1,6 +1,6 @@
 //! Walking through the bytes of layouts: the engine that all paths use.
 use super::Shape;
-use super::program::{Node, is_next};
+use super::program::Node;
 use crate::memory::strided::Row;
 
 /// Gives the bytes of a layout in the order of its type map, as rows.
@@ -31,20 +31,17 @@ enum Step<'l> {
 impl<'l> Cursor<'l> {
     pub(crate) fn new(shape: Shape<'l>) -> Self {
         let mut cursor = Self { stack: Vec::new(), now: Row::NONE, then: Row::NONE };
-        let (layout, count) = (&*shape.layout.inner, shape.count);
-        let Some(part) = layout.part.as_ref().filter(|_| count > 0) else { return cursor };
-        let at = shape.start.cast_signed().wrapping_add(part.at);
-        let extent = layout.bounds.extent();
-        cursor.now = match &part.node {
-            node if count == 1 => cursor.enter(node, at).unwrap_or(Row::NONE),
-            Node::Run(len) if u64::try_from(extent) == Ok(*len) => {
-                Row { at, stride: 0, len: len * count, count: 1 }
+        if let Some(row) = shape.only_row() {
+            cursor.now = row;
+        } else if let Some(part) = shape.part() {
+            let (at, stride) = (shape.first(part), shape.layout.extent());
+            if shape.count == 1 {
+                cursor.enter(&part.node, at);
+            } else {
+                let step = Step::Repeat { count: shape.count, stride, body: &part.node };
+                cursor.stack.push(Frame { step, base: at, next: 0 });
             }
-            Node::Repeat { count: inner, stride, body } if is_next(*inner, *stride, extent) => {
-                cursor.enter_loop(inner * count, *stride, body, at).unwrap_or(Row::NONE)
-            }
-            node => cursor.enter_loop(count, extent, node, at).unwrap_or(Row::NONE),
-        };
+        }
         cursor
     }
 
@@ -54,21 +51,15 @@ impl<'l> Cursor<'l> {
         let step = match node {
             Node::Run(len) => return Some(Row { at: base, stride: 0, len: *len, count: 1 }),
             Node::Repeat { count, stride, body } => {
-                return self.enter_loop(*count, *stride, body, base);
+                if let Node::Run(len) = **body {
+                    return Some(Row { at: base, stride: *stride, len, count: *count });
+                }
+                Step::Repeat { count: *count, stride: *stride, body }
             }
             Node::Runs(runs) => Step::Runs(runs),
             Node::Seq(nodes) => Step::Seq(nodes),
         };
         self.stack.push(Frame { step, base, next: 0 });
-        None
-    }
-
-    #[inline]
-    fn enter_loop(&mut self, count: u64, stride: i64, body: &'l Node, base: i64) -> Option<Row> {
-        if let Node::Run(len) = body {
-            return Some(Row { at: base, stride, len: *len, count });
-        }
-        self.stack.push(Frame { step: Step::Repeat { count, stride, body }, base, next: 0 });
         None
     }
 
@@ -157,18 +148,37 @@ impl<'l> Cursor<'l> {
 /// The next bytes of two layouts of the same size, as rows of the same shape; `None` at the end.
 #[inline]
 pub(crate) fn next_pair(a: &mut Cursor<'_>, b: &mut Cursor<'_>) -> Option<(Row, Row)> {
-    let (x, y) = (a.peek()?, b.peek()?);
+    let (x, y) = cut(a.peek()?, b.peek()?);
+    a.consume(x.len, x.count);
+    b.consume(y.len, y.count);
+    Some((x, y))
+}
+
+/// All bytes of two shapes as one row each, of the same shape; `None` if it takes more. They have
+/// `bytes` bytes, more than none.
+#[inline]
+pub(crate) fn only_pair(a: &Shape<'_>, b: &Shape<'_>, bytes: u64) -> Option<(Row, Row)> {
+    let (x, y) = cut(a.only_row()?, b.only_row()?);
+    (x.len * x.count == bytes).then_some((x, y))
+}
+
+/// As much of two rows as has the same shape: a longer block counts as several of the shorter
+/// length.
+#[inline]
+fn cut(x: Row, y: Row) -> (Row, Row) {
     let len = x.len.min(y.len);
-    // A longer block counts as several of the shorter length.
-    let whole = |row: Row| if row.len == len { row.count } else { row.len / len };
+    let whole = |row: Row| match row.len {
+        same if same == len => row.count,
+        // Far cheaper than to divide.
+        more if len.is_power_of_two() => more >> len.trailing_zeros(),
+        more => more / len,
+    };
     let count = whole(x).min(whole(y));
     let cut = |row: Row| {
         let stride = if row.len == len { row.stride } else { len.cast_signed() };
         Row { at: row.at, stride, len, count }
     };
-    a.consume(len, count);
-    b.consume(len, count);
-    Some((cut(x), cut(y)))
+    (cut(x), cut(y))
 }
 
 /// Appends the next `bytes` of a layout, out of `origin`, to `packed`. The layout's range was

@@ -15,7 +15,7 @@ pub use error::LayoutError;
 pub use shape::Shape;
 pub use signature::Signature;
 
-pub(crate) use cursor::{Cursor, next_pair, pack, unpack};
+pub(crate) use cursor::{Cursor, next_pair, only_pair, pack, unpack};
 
 use crate::element::Element;
 use bounds::Bounds;
@@ -55,6 +55,8 @@ struct Inner {
     /// Bytes, gaps not counted.
     size: u64,
     bounds: Bounds,
+    /// That of the bounds: rounding it takes time.
+    extent: i64,
     fingerprint: Fingerprint,
     /// Some byte is certainly there twice.
     overlaps: bool,
@@ -72,10 +74,12 @@ impl Layout {
             return Self::nothing();
         }
         let data = Some((0, len as i64));
+        let bounds = Bounds { data, set: None, align: align_of::<E>() as i64 };
         Self {
             inner: Arc::new(Inner {
                 size: len as u64,
-                bounds: Bounds { data, set: None, align: align_of::<E>() as i64 },
+                bounds,
+                extent: bounds.extent(),
                 fingerprint: Fingerprint::of::<E>(),
                 overlaps: false,
                 part: Some(Part::run(len as u64)),
@@ -85,7 +89,7 @@ impl Layout {
 
     fn nothing() -> Self {
         let (bounds, fingerprint) = (Bounds::NONE, Fingerprint::NOTHING);
-        let inner = Inner { size: 0, bounds, fingerprint, overlaps: false, part: None };
+        let inner = Inner { size: 0, bounds, extent: 0, fingerprint, overlaps: false, part: None };
         Self { inner: Arc::new(inner) }
     }
 
@@ -108,7 +112,7 @@ impl Layout {
     /// up to a multiple of the largest alignment of its elements; or what was
     /// [set](Self::resized).
     pub fn extent(&self) -> i64 {
-        self.inner.bounds.extent()
+        self.inner.extent
     }
 
     /// Position of the first byte that takes part; 0 if none does.

@@ -1,5 +1,7 @@
 //! Layouts as operations take them.
 use super::Layout;
+use super::program::{Node, Part, is_next};
+use crate::memory::strided::Row;
 
 /// A layout, how many of it, and where it begins: what an operation takes for each side.
 ///
@@ -46,11 +48,46 @@ impl<'l> Shape<'l> {
         self.start
     }
 
+    /// The bytes, if there are some.
+    #[inline]
+    pub(super) fn part(&self) -> Option<&'l Part> {
+        self.layout.inner.part.as_ref().filter(|_| self.count > 0)
+    }
+
+    /// Where the part stands.
+    #[inline]
+    pub(super) fn first(&self, part: &Part) -> i64 {
+        self.start.cast_signed().wrapping_add(part.at)
+    }
+
+    /// All bytes as one row, if they are.
+    #[inline]
+    pub(super) fn only_row(&self) -> Option<Row> {
+        let part = self.part()?;
+        let (at, extent, count) = (self.first(part), self.layout.inner.extent, self.count);
+        match &part.node {
+            Node::Run(len) if count == 1 || extent.cast_unsigned() == *len => {
+                Some(Row { at, stride: 0, len: len * count, count: 1 })
+            }
+            Node::Run(len) => Some(Row { at, stride: extent, len: *len, count }),
+            Node::Repeat { count: inner, stride, body } => match **body {
+                Node::Run(len) if count == 1 || is_next(*inner, *stride, extent) => {
+                    Some(Row { at, stride: *stride, len, count: inner * count })
+                }
+                _ => None,
+            },
+            _ => None,
+        }
+    }
+
     /// Lowest and highest position touched, the latter exclusive; `None` if nothing is.
     pub(crate) fn wide_span(&self) -> Option<(i128, i128)> {
         let (first, end) = self.layout.inner.bounds.data?;
         let last = self.count.checked_sub(1)?;
-        let reach = i128::from(self.layout.extent()) * i128::from(last);
+        let reach = match last {
+            0 => 0,
+            _ => i128::from(self.layout.extent()) * i128::from(last),
+        };
         let start = i128::from(self.start);
         Some((start + i128::from(first) + reach.min(0), start + i128::from(end) + reach.max(0)))
     }
@@ -59,8 +96,8 @@ impl<'l> Shape<'l> {
     /// meet somewhere.
     pub(crate) fn overlaps(&self) -> bool {
         let inner = &self.layout.inner;
-        let Some(part) = inner.part.as_ref().filter(|_| self.count > 0) else { return false };
-        let extent = inner.bounds.extent().unsigned_abs();
+        let Some(part) = self.part() else { return false };
+        let extent = inner.extent.unsigned_abs();
         let close = extent < part.solid().unwrap_or(1);
         inner.overlaps || self.count > 1 && close
     }

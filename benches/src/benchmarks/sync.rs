@@ -14,8 +14,8 @@ pub(super) fn run(bench: &mut Bench<'_>) -> Result<()> {
     }
     let window = world.window(Flags::BYTES, 1).allocate()?;
     let flags = Flags::new(&Raw::new(&window.shared_query(Rank(0))?));
-    let (mine, other) =
-        if bench.is_first() { (flags.ask, flags.reply) } else { (flags.reply, flags.ask) };
+    let is_first = bench.is_first();
+    let (mine, other) = if is_first { (flags.ask, flags.reply) } else { (flags.reply, flags.ask) };
     let count = Cell::new(0);
     let mut raw = |n| {
         for _ in 0..n {
@@ -48,18 +48,35 @@ pub(super) fn run(bench: &mut Bench<'_>) -> Result<()> {
         },
         &mut [("2 flags", &mut raw)],
     )?;
+    // Post and complete take turns, so each waits for the other.
+    let mut turns = |n| {
+        for _ in 0..n {
+            count.set(count.get() + 1);
+            if is_first {
+                await_at_least(other, count.get());
+            }
+            // pairs with the other rank's `await_at_least`.
+            mine.store(count.get(), Release);
+            if !is_first {
+                await_at_least(other, count.get());
+            }
+        }
+        Ok(())
+    };
     let partner = [world.rank().on_ring(1, 2)];
     bench.together(
         row("post, start, complete, wait"),
         &mut |n| {
             for _ in 0..n {
-                let exposure = window.post(&partner, Assert::NONE)?;
-                window.start(&partner, Assert::NONE)?.complete()?;
-                exposure.wait()?;
+                if is_first {
+                    window.start(&partner, Assert::NONE)?.complete()?;
+                } else {
+                    window.post(&partner, Assert::NONE)?.wait()?;
+                }
             }
             Ok(())
         },
-        &mut [("2 flags", &mut raw)],
+        &mut [("2 flags in turn", &mut turns)],
     )?;
     Ok(window.free()?)
 }

@@ -64,8 +64,8 @@ pub(crate) struct EpochState {
 }
 
 impl<T: Transport> Window<T> {
-    /// Fails unless `call` is allowed with what is open on this rank. Otherwise gives the state, for
-    /// [`open`](Self::open).
+    /// Fails unless `call` is allowed with what is open on this rank. Otherwise gives the state,
+    /// for [`open`](Self::open).
     pub(crate) fn check(&self, call: EpochCall) -> Result<u32, RmaError> {
         // pairs with the AcqRel changes of the word.
         let word = self.epoch.word.load(Acquire);

@@ -111,8 +111,8 @@ mod tests {
     /// The table in the documentation of `epoch`, made from the one above.
     fn rendered() -> String {
         let head = "//! | open on this rank | fence | start | post | lock own | lock other | \
-                    lock_all | free | seal |\n//! | --- | --- | --- | --- | --- | --- | --- | --- | \
-                    --- |\n";
+                    lock_all | free | seal |\n\
+                    //! | --- | --- | --- | --- | --- | --- | --- | --- | --- |\n";
         let names = ["`Fence`", "`Start`", "`Exposure`", "`Lock` own", "`Lock` other", "`LockAll`"];
         let row = |(open, name): (EpochKind, &str)| {
             let word = |call: EpochCall| if call.allowed_in(open) { " yes |" } else { " no |" };

@@ -13,10 +13,10 @@
 //!
 //! Without waiters a lock is one compare-and-swap on the state, and so is a release. Whoever finds
 //! holders in the way or a queue swaps its node into the tail, links itself behind its predecessor
-//! and sleeps until it is at the head. The head announces itself in `HEAD`, looks at the state again
-//! and sleeps until a release kicks it; announcing and looking, and releasing and reading `HEAD`,
-//! are sequentially consistent, so one of the two sees the other. A stale `HEAD` costs a kick that
-//! its node ignores, whatever it is used for by then.
+//! and sleeps until it is at the head. The head announces itself in the home's second word, looks
+//! at the state again and sleeps until a release kicks it; announcing and looking, and releasing
+//! and reading the announcement, are sequentially consistent, so one of the two sees the other. A
+//! stale announcement costs a kick that its node ignores, whatever it is used for by then.
 //!
 //! Who takes the lock from the head of the queue passes the headship on; readers thus enter one
 //! after the other without waiting. A successor that is in the tail but has not linked itself yet

@@ -44,6 +44,8 @@ struct Program {
     exclusive: u32,
     /// As at a gate: where the bit is set, the lock is wanted as one of the other group.
     gate: bool,
+    /// Takes the lock past those in line, without a node.
+    past: bool,
 }
 
 impl Program {
@@ -158,7 +160,9 @@ impl World {
     /// Takes a node, or without one the lock if it is free, as a window does. What nobody else can
     /// see is done together with the first access to the home.
     fn start(&mut self, rank: u32, mode: Mode, script: &Script) -> Result<Option<Doing>, String> {
-        let mut nodes = (0..script.nodes).filter_map(|index| Node::new(rank, index));
+        let past = script.programs[rank as usize].past;
+        let mut nodes =
+            (0..if past { 0 } else { script.nodes }).filter_map(|index| Node::new(rank, index));
         let node = nodes.find(|node| self.words[index(node.word(PHASE))] == phase::FREE);
         if let Some(node) = node {
             assert_eq!(node.word(PHASE), At { rank, word: node.phase_word() });
@@ -167,8 +171,12 @@ impl World {
             machine.handle(self.perform(machine.poll()).ok_or("waits for itself")?);
             return Ok(Some(self.acquire(rank, mode, machine, false)?));
         }
-        let Some(new) = barge(*self.state(), mode, rank) else { return Ok(None) };
+        let take = if past { barge_past } else { barge };
+        let Some(new) = take(*self.state(), mode, rank) else { return Ok(None) };
         *self.state() = new;
+        if !past {
+            self.in_turn(rank)?;
+        }
         self.enter(rank, mode)?;
         Ok(Some(Doing::Release(Release::new(part(HOME), mode, uncontended(mode, rank)))))
     }
@@ -198,6 +206,7 @@ impl World {
         }
         machine.handle(answer);
         if machine.is_held() && !held {
+            self.in_turn(rank)?;
             self.enter(rank, mode)?;
             if gave_up {
                 return Err(format!("{rank} gave up and took the lock"));
@@ -214,12 +223,17 @@ impl World {
         Ok(self.unless_over(rank, next, doing))
     }
 
-    /// The lock was taken: in turn, and with nobody in the way.
-    fn enter(&mut self, rank: u32, mode: Mode) -> Result<(), String> {
+    /// The lock was taken by the first in line, or there is none.
+    fn in_turn(&mut self, rank: u32) -> Result<(), String> {
         if self.line.first().is_some_and(|first| *first != rank) {
             return Err(format!("{rank} overtook the line {:?}", self.line));
         }
         self.line.retain(|other| *other != rank);
+        Ok(())
+    }
+
+    /// The lock was taken: with nobody in the way.
+    fn enter(&mut self, rank: u32, mode: Mode) -> Result<(), String> {
         let mut holders = self.actors.iter().filter_map(|actor| actor.holds);
         let excluded = holders.any(|other| mode != other || mode == Mode::Exclusive);
         if excluded {
@@ -341,7 +355,7 @@ fn scripts(rounds: &[u32], nodes: u16, impatience: u8) -> Vec<Script> {
     let extend = |shorter: BTreeSet<Vec<Program>>, rounds: &u32| {
         let with = |(programs, exclusive): (&Vec<Program>, u32)| {
             let mut programs = programs.clone();
-            programs.push(Program { rounds: *rounds, exclusive, gate: false });
+            programs.push(Program { rounds: *rounds, exclusive, gate: false, past: false });
             programs.sort();
             programs
         };
@@ -361,7 +375,7 @@ fn explore_all(groups: impl IntoIterator<Item = Vec<Script>>) -> Explorer {
 #[test]
 fn waiters_are_served_in_turn_and_to_the_last() {
     let seen = if cfg!(miri) {
-        let readers = Program { rounds: 1, exclusive: 0, gate: false };
+        let readers = Program { rounds: 1, exclusive: 0, gate: false, past: false };
         explore_all([vec![Script { programs: vec![readers; 2], nodes: 1, impatience: 0 }]])
     } else {
         explore_all([&[2, 2][..], &[1, 1, 1], &[2, 1, 1]].map(|rounds| scripts(rounds, 1, 0)))
@@ -372,7 +386,7 @@ fn waiters_are_served_in_turn_and_to_the_last() {
 #[test]
 fn who_gives_up_is_taken_out_and_nobody_is_lost() {
     if cfg!(miri) {
-        let writers = vec![Program { rounds: 1, exclusive: 1, gate: false }; 2];
+        let writers = vec![Program { rounds: 1, exclusive: 1, gate: false, past: false }; 2];
         explore_all([vec![Script { programs: writers, nodes: 1, impatience: 1 }]]);
         return;
     }
@@ -413,6 +427,23 @@ fn groups_pass_the_gate_in_turn() {
         at_gate(scripts(&[2, 1, 1], 1, 0)),
     ]);
     assert_eq!(seen.most_readers, 3, "readers enter together");
+}
+
+/// Who takes the gate past the line comes at the worst times, and leaves nobody in line behind.
+#[test]
+#[cfg_attr(miri, ignore = "many states")]
+fn a_line_lives_through_those_who_come_past_it() {
+    let with_one_past = |rounds: &[u32], impatience| {
+        let one_past = |mut script: Script| {
+            script.programs.iter_mut().for_each(|program| program.gate = true);
+            let exclusive = (1 << rounds[0]) - 1;
+            let past = Program { rounds: rounds[0], exclusive, gate: true, past: true };
+            script.programs.push(past);
+            script
+        };
+        scripts(rounds, 1, impatience).into_iter().map(one_past).collect::<Vec<_>>()
+    };
+    explore_all([with_one_past(&[2, 1], 1), with_one_past(&[2, 2], 0)]);
 }
 
 #[test]

@@ -112,19 +112,35 @@ mod tests {
         completes: Vec<usize>,
     }
 
+    type Groups = [BTreeSet<(u32, u32)>];
+
+    fn origins(groups: &Groups, round: usize, me: u32) -> Vec<Rank> {
+        groups[round].iter().filter(|(_, t)| *t == me).map(|(o, _)| Rank(*o)).collect()
+    }
+
+    fn targets(groups: &Groups, round: usize, me: u32) -> Vec<Rank> {
+        groups[round].iter().filter(|(o, _)| *o == me).map(|(_, t)| Rank(*t)).collect()
+    }
+
+    /// Whether what the rank waits for is there.
+    fn is_ready(groups: &Groups, Actor { round, doing, signals, .. }: &Actor, me: u32) -> bool {
+        let all = |signal, ranks: Vec<Rank>| ranks.iter().all(|rank| signals.has(signal, *rank));
+        *round < groups.len()
+            && match doing {
+                Doing::Start => true,
+                Doing::Complete => all(Signal::Post, targets(groups, *round, me)),
+                Doing::Wait => all(Signal::Complete, origins(groups, *round, me)),
+            }
+    }
+
     /// `groups[round]` holds the pairs (origin, target) of that round. Returns once every rank has
     /// been through all rounds; `choose(n)` picks who moves or which message arrives.
-    fn play(ranks: u32, groups: &[BTreeSet<(u32, u32)>], choose: &mut dyn FnMut(usize) -> usize) {
-        let all = |round: usize, keep: &dyn Fn(&(u32, u32)) -> Option<u32>| -> Vec<Rank> {
-            groups[round].iter().filter_map(keep).map(Rank).collect()
-        };
-        let origins = |round, me| all(round, &|(o, t)| (*t == me).then_some(*o));
-        let targets = |round, me| all(round, &|(o, t)| (*o == me).then_some(*t));
+    fn play(ranks: u32, groups: &Groups, choose: &mut dyn FnMut(usize) -> usize) {
         let mut flying: Vec<(Signal, u32, u32)> = Vec::new();
         let mut actors: Vec<Actor> = Vec::new();
         let post = |actor: &mut Actor, me: u32, flying: &mut Vec<(Signal, u32, u32)>| {
             if actor.round < groups.len() {
-                let origins = origins(actor.round, me);
+                let origins = origins(groups, actor.round, me);
                 actor.signals.expose(&origins);
                 flying.extend(origins.iter().map(|o| (Signal::Post, me, o.0)));
             }
@@ -140,21 +156,8 @@ mod tests {
             actors.push(actor);
         }
         while actors.iter().any(|actor| actor.round < groups.len()) {
-            let mut moves: Vec<u32> = Vec::new();
-            for me in 0..ranks {
-                let Actor { round, doing, signals, .. } = &actors[me as usize];
-                let ready = *round < groups.len()
-                    && match doing {
-                        Doing::Start => true,
-                        Doing::Complete => {
-                            targets(*round, me).iter().all(|t| signals.has(Signal::Post, *t))
-                        }
-                        Doing::Wait => {
-                            origins(*round, me).iter().all(|o| signals.has(Signal::Complete, *o))
-                        }
-                    };
-                moves.extend(ready.then_some(me));
-            }
+            let ready = |me: &u32| is_ready(groups, &actors[*me as usize], *me);
+            let moves: Vec<u32> = (0..ranks).filter(ready).collect();
             let choices = moves.len() + flying.len();
             assert!(choices > 0, "stuck");
             let choice = choose(choices);
@@ -170,14 +173,14 @@ mod tests {
             match actor.doing {
                 Doing::Start => actor.doing = Doing::Complete,
                 Doing::Complete => {
-                    for target in targets(actor.round, me) {
+                    for target in targets(groups, actor.round, me) {
                         actor.signals.clear(Signal::Post, target);
                         flying.push((Signal::Complete, me, target.0));
                     }
                     actor.doing = Doing::Wait;
                 }
                 Doing::Wait => {
-                    for origin in origins(actor.round, me) {
+                    for origin in origins(groups, actor.round, me) {
                         actor.signals.clear(Signal::Complete, origin);
                     }
                     for origin in 0..ranks {

@@ -79,7 +79,6 @@ impl Graph {
     }
 
     fn link(&mut self) {
-        let mut exits = Vec::new();
         for index in 0..self.blocks.len() {
             let mut next = Vec::new();
             let mut calls = Vec::new();
@@ -107,11 +106,6 @@ impl Graph {
             }
             let block = &mut self.blocks[index];
             (block.next, block.calls, block.returns) = (next, calls, returns);
-        }
-        for (from, symbol) in exits {
-            let exit = self.blocks.len();
-            self.blocks.push(Block { calls: vec![symbol], returns: true, ..Block::default() });
-            self.blocks[from].next.push(exit);
         }
     }
 

@@ -103,7 +103,7 @@ mod tests {
                     let (found, expected): (&[u8], &[u8]) =
                         (bytemuck::cast_slice(&window), bytemuck::cast_slice(&expected));
                     assert_eq!(found, expected, "{} of {count}", op.name());
-                    let fused = matches!(op, Op::Sum | Op::Prod) && count >= 16;
+                    let fused = matches!(op, Op::Sum | Op::Prod) && bytes.len() >= TURN;
                     assert!(done == 0 || fused);
                     let has_loops = cfg!(all(target_arch = "x86_64", not(miri)));
                     assert!(done > 0 || !fused || !has_loops, "{} of {count}", op.name());

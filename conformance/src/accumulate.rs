@@ -4,8 +4,8 @@ use crate::help::{neighbour, pattern, says};
 use core::fmt::Debug;
 use rma_core::transport::Transport;
 use rma_core::{
-    Assert, AtomicElement, BasicElement, Bool, Complex, ErrorClass, LockKind, Op, Pair, Rank,
-    RmaError, Universe, Window,
+    Assert, AtomicElement, BasicElement, Bool, Complex, ErrorClass, LockAll, LockKind, Op, Pair,
+    Rank, RmaError, Universe, Window,
 };
 
 pub(crate) const OPS: [Op; 14] = [
@@ -29,7 +29,7 @@ pub(crate) const OPS: [Op; 14] = [
 type Oracle<E> = fn(Op, E, E) -> Option<E>;
 
 fn counts() -> &'static [usize] {
-    if cfg!(miri) { &[1, 3] } else { &[1, 3, 1000] }
+    if cfg!(miri) { &[3] } else { &[1, 3, 1000] }
 }
 
 fn bytes<E: BasicElement>(elements: &[E]) -> &[u8] {
@@ -56,6 +56,7 @@ impl<'u, T: Transport> Bench<'u, T> {
     /// Puts `old` between pattern bytes, runs `operation`, and compares everything afterwards.
     fn check<E: BasicElement>(
         &self,
+        epoch: &LockAll<'_, T>,
         old: &[E],
         new: &[E],
         what: &str,
@@ -65,14 +66,12 @@ impl<'u, T: Transport> Bench<'u, T> {
             let (before, after) = (pattern(7, MARGIN), pattern(8, MARGIN));
             [&before[..], bytes(middle), &after].concat()
         };
-        let epoch = self.window.lock(self.right, LockKind::Exclusive).unwrap();
-        epoch.put(0, &frame(old)).unwrap();
-        epoch.unlock().unwrap();
+        epoch.put(self.right, 0, &frame(old)).unwrap();
+        epoch.flush(self.right).unwrap();
         operation(MARGIN as u64);
+        epoch.flush(self.right).unwrap();
         let mut found = frame(old);
-        let epoch = self.window.lock(self.right, LockKind::Shared).unwrap();
-        epoch.get(0, &mut found).unwrap();
-        epoch.unlock().unwrap();
+        epoch.get(self.right, 0, &mut found).unwrap();
         assert_eq!(found, frame(new), "{what}");
     }
 
@@ -89,64 +88,61 @@ fn every_op<T: Transport, E: BasicElement + Debug>(
     oracle: Oracle<E>,
 ) {
     let bench = Bench::new(universe, 1000 * size_of::<E>());
-    let (window, right) = (&bench.window, bench.right);
+    let (epoch, right) = (bench.window.lock_all().unwrap(), bench.right);
     let name = core::any::type_name::<E>();
     for op in OPS {
         assert_eq!(op.is_defined_on::<E>(), oracle(op, samples[0], samples[0]).is_some(), "{op:?}");
+        if cfg!(miri) && !matches!(op, Op::Sum | Op::LogicalXor | Op::MinLoc) {
+            continue;
+        }
         for &count in counts() {
             let n = samples.len();
             let old: Vec<E> = (0..count).map(|i| samples[i % n]).collect();
             let operands: Vec<E> = (0..count).map(|i| samples[(i / n + i) % n]).collect();
             let what = format!("{} on {count} of {name}", op.name());
             if !op.is_defined_on::<E>() {
-                bench.check(&old, &old, &what, |at| refused(window, right, at, op, &operands));
+                let refused = |at| refused(&epoch, right, at, op, &operands);
+                bench.check(&epoch, &old, &old, &what, refused);
                 continue;
             }
-            let new: Vec<E> =
-                old.iter().zip(&operands).map(|(a, b)| oracle(op, *a, *b).unwrap()).collect();
+            let pairs = old.iter().zip(&operands);
+            let new: Vec<E> = pairs.map(|(a, b)| oracle(op, *a, *b).unwrap()).collect();
             if op != Op::NoOp {
-                bench.check(&old, &new, &what, |at| {
-                    let epoch = window.lock_all().unwrap();
+                bench.check(&epoch, &old, &new, &what, |at| {
                     epoch.accumulate(right, at, op, &operands).unwrap();
-                    epoch.unlock().unwrap();
                 });
             }
-            bench.check(&old, &new, &what, |at| {
+            bench.check(&epoch, &old, &new, &what, |at| {
                 let mut result = vec![E::zeroed(); count];
-                let epoch = window.lock(right, LockKind::Shared).unwrap();
-                epoch.get_accumulate(at, op, &operands, &mut result).unwrap();
+                epoch.get_accumulate(right, at, op, &operands, &mut result).unwrap();
                 assert_eq!(bytes(&result), bytes(&old), "result of {what}");
-                epoch.unlock().unwrap();
             });
             if count == 3 {
                 let one = [&new[..1], &old[1..]].concat();
-                bench.check(&old, &one, &what, |at| {
-                    let epoch = window.lock_all().unwrap();
+                bench.check(&epoch, &old, &one, &what, |at| {
                     let found = epoch.fetch_and_op(right, at, op, operands[0]).unwrap();
                     assert_eq!(bytes(&[found]), bytes(&old[..1]), "fetch_and_op {what}");
-                    epoch.unlock().unwrap();
                 });
             }
         }
     }
+    epoch.unlock().unwrap();
     bench.free();
 }
 
 fn refused<T: Transport, E: BasicElement + Debug>(
-    window: &Window<T>,
+    epoch: &LockAll<'_, T>,
     target: Rank,
     at: u64,
     wrong: Op,
     operands: &[E],
 ) {
-    let epoch = window.lock_all().unwrap();
     let mut result = operands.to_vec();
     let errors = [
         epoch.accumulate(target, at, wrong, operands).unwrap_err(),
         epoch.get_accumulate(target, at, wrong, operands, &mut result).unwrap_err(),
         epoch.fetch_and_op(target, at, wrong, operands[0]).unwrap_err(),
     ];
-    epoch.unlock().unwrap();
     for error in errors {
         assert!(matches!(error, RmaError::WrongOp { op, .. } if op == wrong), "{error}");
         assert_eq!(error.class(), ErrorClass::Op);
@@ -178,12 +174,18 @@ macro_rules! integers { ($universe:expr, $($int:ty),*) => { $(
 
 /// The widths that the machine does not combine in one call of a window. S-H17
 pub fn small_integers<T: Transport>(universe: &Universe<T>) {
-    integers!(universe, u8, i8, u16, i16);
+    integers!(universe, i16);
+    if !cfg!(miri) {
+        integers!(universe, u8, i8, u16);
+    }
 }
 
 /// The widths that the machine combines atomically. S-H17
 pub fn large_integers<T: Transport>(universe: &Universe<T>) {
-    integers!(universe, u32, i32, u64, i64, usize, isize);
+    integers!(universe, i64);
+    if !cfg!(miri) {
+        integers!(universe, u32, i32, u64, usize, isize);
+    }
 }
 
 macro_rules! floats { ($universe:expr, $($float:ty),*) => { $(
@@ -209,7 +211,10 @@ macro_rules! floats { ($universe:expr, $($float:ty),*) => { $(
 
 /// Negative zero is below zero. S-H17
 pub fn floats<T: Transport>(universe: &Universe<T>) {
-    floats!(universe, f32, f64);
+    floats!(universe, f64);
+    if !cfg!(miri) {
+        floats!(universe, f32);
+    }
 }
 
 /// A NaN loses against every number, and wins in sums. S-H17
@@ -276,7 +281,10 @@ macro_rules! complex { ($universe:expr, $($float:ty),*) => { $(
 
 /// Complex numbers add, multiply and are exchanged.
 pub fn complex_numbers<T: Transport>(universe: &Universe<T>) {
-    complex!(universe, f32, f64);
+    complex!(universe, f64);
+    if !cfg!(miri) {
+        complex!(universe, f32);
+    }
 }
 
 macro_rules! pairs { ($universe:expr, $($value:ty, $index:ty);*) => { $(
@@ -299,43 +307,55 @@ macro_rules! pairs { ($universe:expr, $($value:ty, $index:ty);*) => { $(
 
 /// Values with indices; the lower index wins a tie. S-H6
 pub fn pairs<T: Transport>(universe: &Universe<T>) {
-    pairs!(universe, i32, i32; u32, u32; f32, i32; i64, i64; u64, u64; f64, i64; f64, u64);
+    pairs!(universe, f64, i64);
+    if !cfg!(miri) {
+        pairs!(universe, i32, i32; u32, u32; f32, i32; i64, i64; u64, u64; f64, u64);
+    }
 }
 
 /// The less usual mixtures of signed and unsigned. S-H6
 pub fn more_pairs<T: Transport>(universe: &Universe<T>) {
-    pairs!(universe, i32, u32; u32, i32; f32, u32; i64, u64; u64, i64);
+    pairs!(universe, f32, u32);
+    if !cfg!(miri) {
+        pairs!(universe, i32, u32; u32, i32; i64, u64; u64, i64);
+    }
 }
 
 /// Arrays that begin and end anywhere, elements that straddle two stripes among them. S-H9 S-H15
 pub fn stripe_borders<T: Transport>(universe: &Universe<T>) {
     let len = if cfg!(miri) { 4096 + 64 } else { 12 * 4096 };
     let bench = Bench::new(universe, len);
-    let (window, right) = (&bench.window, bench.right);
+    let (epoch, right) = (bench.window.lock_all().unwrap(), bench.right);
     let old: Vec<Complex<f64>> = (0..len / 16).map(|i| Complex::new(i as f64, 0.5)).collect();
-    // Eight bytes into the part: every 256th element lies in two stripes.
-    let starts: &[usize] = if cfg!(miri) { &[250] } else { &[0, 1, 250, 255, 256, 257, 511] };
+    // Element 254 begins at a border; shifted, element 253 straddles it.
+    let starts: &[usize] = if cfg!(miri) { &[250] } else { &[0, 1, 250, 253, 254, 255, 511] };
     for &start in starts {
         let lens: &[usize] = if cfg!(miri) { &[8] } else { &[1, 2, 8, 256, 257, 2000] };
         for &count in lens {
-            let operands: Vec<_> = (0..count).map(|i| Complex::new(1.0, i as f64)).collect();
-            let mut new = old.clone();
-            for (new, operand) in new[start..start + count].iter_mut().zip(&operands) {
-                *new += operand;
+            for shift in [0, 8] {
+                let operands: Vec<_> = (0..count).map(|i| Complex::new(1.0, i as f64)).collect();
+                // Shifted by half an element, imaginary parts come before real ones.
+                let mut new: Vec<f64> = bytemuck::cast_slice(&old).to_vec();
+                let summands: &[f64] = bytemuck::cast_slice(&operands);
+                let from = 2 * start + shift / 8;
+                for (new, summand) in new[from..].iter_mut().zip(summands) {
+                    *new += summand;
+                }
+                let new: &[Complex<f64>] = bytemuck::cast_slice(&new);
+                bench.check(&epoch, &old, new, &format!("{count} from {start}"), |at| {
+                    let at = at + (16 * start + shift) as u64;
+                    epoch.accumulate(right, at, Op::Sum, &operands).unwrap();
+                });
             }
-            bench.check(&old, &new, &format!("{count} from {start}"), |at| {
-                let epoch = window.lock_all().unwrap();
-                epoch.accumulate(right, at + 16 * start as u64, Op::Sum, &operands).unwrap();
-                epoch.unlock().unwrap();
-            });
         }
     }
+    epoch.unlock().unwrap();
     bench.free();
 }
 
 /// A mebibyte in one call, with a small one right behind. S-H15
 pub fn one_mebibyte<T: Transport>(universe: &Universe<T>) {
-    let count = if cfg!(miri) { 1024 } else { 1 << 17 };
+    let count = if cfg!(miri) { 530 } else { 1 << 17 };
     let world = universe.world();
     let window = world.window(count, 8).allocate().unwrap();
     let (right, operands) = (neighbour(world, 1), vec![1.5f64; count]);
@@ -357,36 +377,34 @@ pub fn one_mebibyte<T: Transport>(universe: &Universe<T>) {
 
 fn swap<T: Transport, E: AtomicElement + Debug>(universe: &Universe<T>, values: [E; 3]) {
     let bench = Bench::new(universe, 3 * size_of::<E>());
-    let (window, right) = (&bench.window, bench.right);
-    let [a, b, c] = values;
-    bench.check(&[a, b, c], &[a, c, c], "equal", |at| {
-        let epoch = window.lock_all().unwrap();
-        let at = at + size_of::<E>() as u64;
-        assert_eq!(epoch.compare_and_swap(right, at, b, c), Ok(b));
-        epoch.unlock().unwrap();
+    let (epoch, right) = (bench.window.lock_all().unwrap(), bench.right);
+    let ([a, b, c], size) = (values, size_of::<E>() as u64);
+    bench.check(&epoch, &[a, b, c], &[a, c, c], "equal", |at| {
+        assert_eq!(epoch.compare_and_swap(right, at + size, b, c), Ok(b));
     });
-    bench.check(&[a, b, c], &[a, b, c], "not equal", |at| {
-        let epoch = window.lock(right, LockKind::Exclusive).unwrap();
-        let at = at + size_of::<E>() as u64;
-        assert_eq!(epoch.compare_and_swap(at, a, c), Ok(b));
-        epoch.unlock().unwrap();
+    bench.check(&epoch, &[a, b, c], &[a, b, c], "not equal", |at| {
+        assert_eq!(epoch.compare_and_swap(right, at + size, a, c), Ok(b));
     });
+    epoch.unlock().unwrap();
     bench.free();
 }
 
 /// Every type that can be compared and swapped. S-H12
 pub fn compare_and_swap<T: Transport>(universe: &Universe<T>) {
+    swap(universe, [1i16, -2, i16::MIN]);
+    swap(universe, [Bool::TRUE, Bool::FALSE, Bool::TRUE]);
+    if cfg!(miri) {
+        return;
+    }
     swap(universe, [0u8, 255, 7]);
     swap(universe, [0i8, -1, 7]);
     swap(universe, [1u16, 65_535, 0]);
-    swap(universe, [1i16, -2, i16::MIN]);
     swap(universe, [1u32, u32::MAX, 0]);
     swap(universe, [1i32, -2, i32::MIN]);
     swap(universe, [1u64, u64::MAX, 0]);
     swap(universe, [1i64, -2, i64::MIN]);
     swap(universe, [1usize, usize::MAX, 0]);
     swap(universe, [1isize, -1, 5]);
-    swap(universe, [Bool::TRUE, Bool::FALSE, Bool::TRUE]);
 }
 
 /// Nothing happens at the null target, nor with zero elements. S-G3 S-G4 S-I7

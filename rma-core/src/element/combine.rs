@@ -1,5 +1,5 @@
 //! What each operation makes of two values: the one implementation that windows and collectives
-//! use.
+//! use. S-H1 S-H17
 use super::{BasicElement, BasicType, Bool, Pair, sealed::Sealed};
 use crate::ops::Op;
 use core::cmp::Ordering::{Equal, Greater, Less};

@@ -1,7 +1,8 @@
 //! The accumulate family on near targets, and the way to far ones.
 //!
 //! Elements that the machine combines atomically are combined so, one by one; all others under
-//! the lock of their stripe, a stripe at a time (docs/adr/0004-accumulate-mechanisms.md).
+//! the lock of their stripe, a stripe at a time (docs/adr/0004-accumulate-mechanisms.md). All calls
+//! of the family use the same mechanism for the same type. S-H4 S-H5 S-H6 S-H9 S-H10
 use super::Window;
 use crate::completion::{Buffer, Wait};
 use crate::element::{AtomicElement, BasicElement, BasicType};
@@ -56,7 +57,7 @@ impl<T: Transport> Window<T> {
         Ok(Some(Place { target, disp, offset: disp.wrapping_mul(u64::from(unit)), span }))
     }
 
-    /// Combines `origin` into the target's part.
+    /// Combines `origin` into the target's part; captures it. S-H13 S-H16
     pub(crate) fn accumulate<const LAZY: bool, E: BasicElement>(
         &self,
         target: Rank,

@@ -3,9 +3,9 @@ use crate::Result;
 use crate::bench::{Bench, row};
 use crate::hop::{Flags, await_at_least};
 use crate::raw::Raw;
-use rma::{Assert, Rank};
+use rma::{Assert, Rank, Window};
 use std::cell::Cell;
-use std::sync::atomic::Ordering::Release;
+use std::sync::atomic::{AtomicU64, Ordering::Release};
 
 pub(super) fn run(bench: &mut Bench<'_>) -> Result<()> {
     let world = bench.world();
@@ -48,7 +48,19 @@ pub(super) fn run(bench: &mut Bench<'_>) -> Result<()> {
         },
         &mut [("2 flags", &mut raw)],
     )?;
-    // Post and complete take turns, so each waits for the other.
+    pscw(bench, &window, mine, other, &count)?;
+    Ok(window.free()?)
+}
+
+/// Post and complete take turns, so each waits for the other.
+fn pscw(
+    bench: &mut Bench<'_>,
+    window: &Window,
+    mine: &AtomicU64,
+    other: &AtomicU64,
+    count: &Cell<u64>,
+) -> Result<()> {
+    let is_first = bench.is_first();
     let mut turns = |n| {
         for _ in 0..n {
             count.set(count.get() + 1);
@@ -63,7 +75,7 @@ pub(super) fn run(bench: &mut Bench<'_>) -> Result<()> {
         }
         Ok(())
     };
-    let partner = [world.rank().on_ring(1, 2)];
+    let partner = [bench.world().rank().on_ring(1, 2)];
     bench.together(
         row("post, start, complete, wait"),
         &mut |n| {
@@ -77,6 +89,5 @@ pub(super) fn run(bench: &mut Bench<'_>) -> Result<()> {
             Ok(())
         },
         &mut [("2 flags in turn", &mut turns)],
-    )?;
-    Ok(window.free()?)
+    )
 }

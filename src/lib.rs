@@ -35,7 +35,7 @@
 //!
 //! | for | see |
 //! | --- | --- |
-//! | starting | [`initialize`], [`local`], [`simulate`], [`testing`] |
+//! | starting | [`initialize`], [`local`], [`simulate`], `testing` (feature `processes`) |
 //! | groups of ranks and collectives | [`Communicator`] |
 //! | windows | [`WindowBuilder`], [`Window`], [`View`], [`Sealed`] |
 //! | operations | [`Access`], [`Lock`], [`Ops`], [`Request`] |

@@ -38,6 +38,8 @@ struct Cli {
     #[arg(short = 'n', long = "ranks", value_name = "N", value_parser = parse_ranks)]
     ranks: u32,
 
+    // Help texts are for the terminal: "[rank]" is no link.
+    #[allow(rustdoc::broken_intra_doc_links)]
     /// Put "[rank] " in front of every line that is printed
     #[arg(short, long)]
     label: bool,

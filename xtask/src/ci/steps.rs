@@ -129,7 +129,8 @@ pub(super) const STEPS: &[Step] = &[
     step(
         "doc",
         "rustdoc warns",
-        &[cargo(&["doc", "--workspace", "--no-deps"]).env(&[("RUSTDOCFLAGS", "-Dwarnings")])],
+        &[cargo(&["doc", "--workspace", "--no-deps", "--all-features"])
+            .env(&[("RUSTDOCFLAGS", "-Dwarnings")])],
     ),
     step(
         "wordcount",

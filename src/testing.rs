@@ -13,7 +13,8 @@ const WATCHDOG: Duration = Duration::from_secs(300);
 ///
 /// The test binary is started once more for each rank, by the library behind `rma-run`, with a
 /// filter that selects this very test; there `body` runs as one of the ranks. The test fails with
-/// the output of the first rank that failed.
+/// the output of the first rank that failed. What the test function does before and after the call
+/// happens in every rank, too.
 ///
 /// ```no_run
 /// #[test]

@@ -1,4 +1,6 @@
 //! Accumulates of many ranks at once, and the order of those of one (FEATURES A3).
+//!
+//! Where operations take nanoseconds there are many of them, so that ranks really meet.
 use crate::accumulate::OPS;
 use crate::help::{neighbour, times};
 use core::fmt::Debug;
@@ -12,9 +14,9 @@ fn sums<T: Transport, E: BasicElement + PartialEq>(
     len: usize,
 ) {
     let world = universe.world();
-    let rounds = times(universe, 60);
+    let rounds = times(universe, 3_000);
     let window = world.window(len, size_of::<E>()).allocate().unwrap();
-    let operands: Vec<E> = (0..len).map(|i| of(i as u64 % 3)).collect();
+    let operands: Vec<E> = (0..len).map(|i| of((i as u64 + 1) % 3)).collect();
     let epoch = window.lock_all().unwrap();
     for round in 0..rounds {
         // Whole arrays, and parts that begin and end somewhere.
@@ -29,7 +31,7 @@ fn sums<T: Transport, E: BasicElement + PartialEq>(
         let mut found = vec![E::zeroed(); len];
         window.local().read(0, &mut found).unwrap();
         let times = 2 * rounds * u64::from(world.size());
-        let expected: Vec<E> = (0..len).map(|i| of((i as u64 % 3) * times)).collect();
+        let expected: Vec<E> = (0..len).map(|i| of((i as u64 + 1) % 3 * times)).collect();
         assert!(found == expected, "{}", core::any::type_name::<E>());
     }
     window.free().unwrap();
@@ -56,7 +58,7 @@ pub fn sums_are_exact<T: Transport>(universe: &Universe<T>) {
 pub fn extremes_and_bits<T: Transport>(universe: &Universe<T>) {
     let world = universe.world();
     let window = world.window(4, 8).allocate().unwrap();
-    let (rounds, me) = (times(universe, 300), u64::from(world.rank()));
+    let (rounds, me) = (times(universe, 20_000), u64::from(world.rank()));
     let value = |rank: u64, round: u64| ((round * 7919 + rank * 104_729) % 1_000_003) as f64;
     let epoch = window.lock_all().unwrap();
     for round in 0..rounds {
@@ -107,7 +109,7 @@ fn increments<T: Transport, E: AtomicElement>(
 pub fn mixed_calls<T: Transport>(universe: &Universe<T>) {
     let world = universe.world();
     let window = world.window(2, 8).allocate().unwrap();
-    let rounds = times(universe, 200);
+    let rounds = times(universe, 10_000);
     let epoch = window.lock_all().unwrap();
     increments(&epoch, 0, rounds, 1u16);
     increments(&epoch, 1, rounds, 1i64);
@@ -125,7 +127,7 @@ pub fn mixed_calls<T: Transport>(universe: &Universe<T>) {
 /// rank's tickets rise. S-H10
 pub fn tickets<T: Transport>(universe: &Universe<T>) {
     let world = universe.world();
-    let rounds = times(universe, 300);
+    let rounds = times(universe, 40_000);
     // The third element lies in another stripe, under Miri too.
     let window = world.window(514, 8).allocate().unwrap();
     let mut mine = [Vec::new(), Vec::new(), Vec::new(), Vec::new()];
@@ -154,7 +156,7 @@ pub fn pairs_are_never_torn<T: Transport>(universe: &Universe<T>) {
     let window = world.window(516, 8).allocate().unwrap();
     let me = i64::from(world.rank().0);
     let epoch = window.lock_all().unwrap();
-    for round in 0..times(universe, 500) as i64 {
+    for round in 0..times(universe, 20_000) as i64 {
         let pair = Pair::new((me * 1000 + round) as f64, -(me * 1000 + round));
         epoch.accumulate(Rank(0), 511, Op::Replace, &[pair; 2]).unwrap();
         let mut seen = [Pair::new(0.0, 0i64); 2];
@@ -194,7 +196,7 @@ pub fn extremes_are_located<T: Transport>(universe: &Universe<T>) {
 pub fn test_and_set<T: Transport>(universe: &Universe<T>) {
     let world = universe.world();
     let window = world.window(2, 8).allocate().unwrap();
-    let rounds = times(universe, 50);
+    let rounds = times(universe, 1_000);
     let epoch = window.lock_all().unwrap();
     for _ in 0..rounds {
         while epoch.compare_and_swap(Rank(0), 0, Bool::FALSE, Bool::TRUE).unwrap().get() {}
@@ -217,7 +219,7 @@ pub fn owner_takes_part<T: Transport>(universe: &Universe<T>) {
     let world = universe.world();
     let len = length();
     let window = world.window(len, 2).allocate().unwrap();
-    let rounds = times(universe, 100);
+    let rounds = times(universe, 1_000);
     let ones = vec![1u16; len];
     let epoch = window.lock_all().unwrap();
     for _ in 0..rounds {

@@ -19,6 +19,8 @@ use crate::heap::{ARENA_BYTES, Heap, Region, SMALL_MAX};
 use crate::inbox::{Inbox, Wake};
 use crate::neighbour::{Import, Neighbour};
 
+/// Longest sleep at a stretch. A rank that was killed rings nobody: who waits for it looks again.
+const NAP_MAX: Duration = Duration::from_millis(250);
 /// Rounds of waiting with a CPU hint each: 10 to 50 microseconds with the caller's own work.
 const SPIN_ROUNDS: u32 = 1_000;
 /// Rounds of waiting that give the CPU to somebody else, before sleeping.
@@ -245,7 +247,8 @@ unsafe impl Transport for Shm {
     }
 
     fn park(&self, ticket: Ticket, timeout: Option<Duration>) {
-        self.own.bell.park(ticket.0, timeout);
+        let nap = timeout.map_or(NAP_MAX, |timeout| timeout.min(NAP_MAX));
+        self.own.bell.park(ticket.0, Some(nap));
     }
 
     #[inline]

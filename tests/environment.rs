@@ -235,7 +235,8 @@ fn descriptors_run_out() {
                 }
             };
             // Mapping the neighbour's part takes a descriptor, too.
-            let put = window.lock_all().unwrap().put(right, 0, &[windows.len() as u64]);
+            let origin = [windows.len() as u64];
+            let put = window.lock_all().and_then(|epoch| epoch.put(right, 0, &origin));
             if let Err(error) = &put {
                 expect_no_descriptor_for_put(error);
             }

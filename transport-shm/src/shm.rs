@@ -306,6 +306,10 @@ unsafe impl Transport for Shm {
         if self.left.swap(true, Relaxed) {
             return;
         }
+        // Who leaves because another failed says so first: nobody is to blame this rank for it.
+        if let Some(first) = self.own.failed() {
+            self.tell_others(first, Outcome::Failed);
+        }
         self.own.leave(outcome);
         if outcome == Outcome::Failed {
             self.own.set_failed(self.rank);

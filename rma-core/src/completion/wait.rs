@@ -78,14 +78,16 @@ impl<T: Transport> Process<T> {
 
     /// Why `wait` cannot end well, as far as is known.
     pub(crate) fn trouble(&self, wait: Wait) -> Option<Cause> {
+        let peer = wait.peer.filter(|peer| *peer != self.transport.rank());
+        // Before asking who failed: a peer that left because of that has said so first.
+        let state = peer.map(|peer| (self.transport.peer_state(peer), peer));
         if let Some(failed) = self.transport.failed() {
             return Some(Cause::PeerFailed(failed));
         }
-        let peer = wait.peer.filter(|peer| *peer != self.transport.rank())?;
-        match self.transport.peer_state(peer) {
-            PeerState::Alive => None,
-            PeerState::Departed => Some(Cause::PeerLeft(peer)),
-            PeerState::Failed => Some(Cause::PeerFailed(peer)),
+        match state? {
+            (PeerState::Alive, _) => None,
+            (PeerState::Departed, peer) => Some(Cause::PeerLeft(peer)),
+            (PeerState::Failed, peer) => Some(Cause::PeerFailed(peer)),
         }
     }
 

@@ -59,8 +59,12 @@ const LOOM: &[(&str, &str)] = &[
     ("LOOM_MAX_PREEMPTIONS", "3"),
 ];
 /// Isolation is off for the two variables to arrive; both make Miri's runs short.
-const MIRI: &[(&str, &str)] =
-    &[("MIRIFLAGS", "-Zmiri-disable-isolation"), ("RMA_SIM_SEEDS", "1"), ("PROPTEST_CASES", "4")];
+const MIRI: &[(&str, &str)] = &[
+    ("MIRIFLAGS", "-Zmiri-disable-isolation"),
+    ("RMA_SIM_SEEDS", "1"),
+    ("PROPTEST_CASES", "4"),
+    ("RUST_BACKTRACE", "0"),
+];
 
 /// Every step.
 pub(super) const STEPS: &[Step] = &[

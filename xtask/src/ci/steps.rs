@@ -65,6 +65,12 @@ const MIRI: &[(&str, &str)] = &[
     ("PROPTEST_CASES", "4"),
     ("RUST_BACKTRACE", "0"),
 ];
+/// For cases that forget what owns memory: that leaks it, and may do nothing worse.
+const MIRI_LEAKING: &[(&str, &str)] = &[
+    ("MIRIFLAGS", "-Zmiri-disable-isolation -Zmiri-ignore-leaks"),
+    ("RMA_SIM_SEEDS", "1"),
+    ("RUST_BACKTRACE", "0"),
+];
 
 /// Every step.
 pub(super) const STEPS: &[Step] = &[
@@ -119,10 +125,22 @@ pub(super) const STEPS: &[Step] = &[
                 "ops::",
                 "requests::boxed",
                 "requests::dropped",
-                "requests::forgotten",
                 "requests::get",
             ])
             .env(MIRI)
+            .tests_at_least(1),
+            cargo(&[
+                "+nightly",
+                "miri",
+                "test",
+                "-p",
+                "rma-conformance",
+                "--test",
+                "sim",
+                "--",
+                "requests::forgotten",
+            ])
+            .env(MIRI_LEAKING)
             .tests_at_least(1),
         ],
     )

@@ -55,11 +55,12 @@ pub mod testing;
 
 pub use any::AnyTransport;
 pub use error::Error;
-pub use local::{Broken, local, simulate};
+pub use local::{Broken, local, local_with, simulate};
 pub use rma_core::{
     Assert, AtomicElement, BasicElement, Bool, CollectiveError, Complex, Config, Counters, Element,
-    ErrorClass, Group, Layout, LayoutError, LockKind, Op, Order, OriginBuffer, Pair, Rank,
-    Reduction, RmaError, Shape, Signature, WindowError, WindowId, bytemuck, num_complex,
+    ErrorClass, Group, Layout, LayoutError, LockKind, Op, Order, OriginBuffer, Pair, Path,
+    PathChoice, Rank, Reduction, RmaError, Shape, Signature, WindowError, WindowId, bytemuck,
+    num_complex,
 };
 pub use rma_transport_sim::SimFailure;
 pub use start::{StartError, initialize};

@@ -29,6 +29,32 @@ where
     R: Send,
     F: Fn(Universe) -> R + Sync,
 {
+    local_with(Config::default(), ranks, body)
+}
+
+/// As [`local`], with budgets and deadlines of one's own.
+///
+/// ```
+/// use rma::{Config, Path, PathChoice, Rank};
+///
+/// let mut config = Config::default();
+/// config.path = PathChoice::Messages;
+/// let paths = rma::local_with(config, 2, |universe| {
+///     let window = universe.world().window(1, 8).allocate().unwrap();
+///     window.path(Rank(0))
+/// })?;
+/// assert_eq!(paths, [Some(Path::Messages); 2]);
+/// # Ok::<(), rma::StartError>(())
+/// ```
+///
+/// # Errors
+///
+/// As [`local`].
+pub fn local_with<R, F>(config: Config, ranks: u32, body: F) -> Result<Vec<R>, StartError>
+where
+    R: Send,
+    F: Fn(Universe) -> R + Sync,
+{
     if ranks == 0 {
         return Err(StartError::NoRanks);
     }
@@ -36,12 +62,12 @@ where
     let cores = thread::available_parallelism().map_or(1, |cores| cores.get() as u32);
     let first_panic = Mutex::new(None::<Box<dyn Any + Send>>);
     let run = |rank: u32| {
-        let config = ShmConfig { rank: WorldRank(rank), size: ranks, cores };
+        let place = ShmConfig { rank: WorldRank(rank), size: ranks, cores };
         // A rank that cannot join takes part in the exchange all the same, or the others hang.
         let _leaver = exchange.leaver();
-        let shm = Shm::join(config, |mine| exchange.all_gather(rank, mine))?;
+        let shm = Shm::join(place, |mine| exchange.all_gather(rank, mine))?;
         let transport = AnyTransport::new(Kind::Shm(Box::new(shm)), None);
-        let universe = Universe::new(transport, Config::default())?;
+        let universe = Universe::new(transport, config)?;
         match catch_unwind(AssertUnwindSafe(|| body(universe))) {
             Ok(result) => Ok(Some(result)),
             Err(panic) => {

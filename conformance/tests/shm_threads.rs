@@ -1,57 +1,20 @@
 //! The suite on shared memory, with ranks as threads of this process.
-use rma::{AnyTransport, Universe};
+use rma::{AnyTransport, Config, Universe};
 use rma_conformance::Harness;
-use rma_conformance::failure::ON_PURPOSE;
-use std::io::{self, Write};
-use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
-use std::sync::mpsc;
-use std::time::Duration;
-use std::{process, thread};
+
+mod ranks;
 
 struct ShmThreads;
-
-/// Far more than any case takes, also where many tests share few cores.
-const WATCHDOG: Duration = Duration::from_secs(240);
-
-/// Runs `body`; ends this process if that never comes to an end, naming the test.
-fn watched<R>(test: &str, body: impl FnOnce() -> R) -> R {
-    let (running, done) = mpsc::channel::<()>();
-    thread::scope(|scope| {
-        scope.spawn(move || {
-            if done.recv_timeout(WATCHDOG) == Err(mpsc::RecvTimeoutError::Timeout) {
-                _ = writeln!(io::stderr(), "test {test} did not end within {WATCHDOG:?}");
-                process::abort();
-            }
-        });
-        // Dropped on every way out, a panic included.
-        let _running = running;
-        body()
-    })
-}
 
 impl Harness for ShmThreads {
     type T = AnyTransport;
 
     fn run(name: &str, ranks: u32, body: &(dyn Fn(Universe) + Sync)) {
-        watched(name, || rma::local(ranks, body).expect("the ranks start"));
+        ranks::run(Config::default(), name, ranks, body);
     }
 
     fn run_failing(name: &str, ranks: u32, _: u32, body: &(dyn Fn(Universe) + Sync)) {
-        let survivors = AtomicU32::new(0);
-        let run = || {
-            rma::local(ranks, |universe| {
-                body(universe);
-                survivors.fetch_add(1, Relaxed);
-            })
-        };
-        // The first panic goes on: if that is the victim's, and all others came to the end, there
-        // was no other.
-        let panic =
-            catch_unwind(AssertUnwindSafe(|| watched(name, run))).expect_err("the victim panics");
-        let message = panic.downcast_ref::<String>().map_or("", String::as_str);
-        assert!(message.contains(ON_PURPOSE), "{message}");
-        assert_eq!(survivors.into_inner(), ranks - 1, "every other rank comes to the end");
+        ranks::run_failing(Config::default(), name, ranks, body);
     }
 }
 

@@ -7,7 +7,7 @@ use crate::protocol::message::{Head, Kind};
 use crate::protocol::pscw::Signal;
 use crate::sync_block::SyncPool;
 use crate::transport::{Outcome, SubmitError, Transport, WorldRank};
-use crate::window::{Deferred, Graveyard, Registry};
+use crate::window::{Deferred, Graveyard, PathChoice, Registry};
 use core::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use core::time::Duration;
 use std::collections::VecDeque;
@@ -26,11 +26,19 @@ pub struct Config {
     pub collective_bytes: u64,
     /// Targets whose size and displacement unit are remembered, per window without symmetry.
     pub target_cache: usize,
+    /// Which path the operations of windows take.
+    pub path: PathChoice,
 }
 
 impl Default for Config {
     fn default() -> Self {
-        Self { wait_timeout: None, far_slots: 128, collective_bytes: 1 << 30, target_cache: 64 }
+        Self {
+            wait_timeout: None,
+            far_slots: 128,
+            collective_bytes: 1 << 30,
+            target_cache: 64,
+            path: PathChoice::Auto,
+        }
     }
 }
 

@@ -116,7 +116,7 @@ impl<T: Transport> Window<T> {
         self.targets.iter().enumerate().any(locked)
     }
 
-    fn held(&self, target: Rank) -> u32 {
+    pub(crate) fn held(&self, target: Rank) -> u32 {
         self.targets.get(target).map_or_else(|| self.far.held(target), |entry| entry.held())
     }
 

@@ -15,7 +15,7 @@ use core::sync::atomic::{
 /// What an operation needs to know about one near target: half a cache line.
 #[repr(C, align(32))]
 pub(crate) struct Target {
-    /// Null until mapped.
+    /// Null until mapped, and for ever if operations do not go by load and store.
     base: AtomicPtr<u8>,
     /// The target's block; null until mapped.
     block: AtomicPtr<u8>,
@@ -82,26 +82,34 @@ impl Target {
     ///
     /// # Safety
     ///
-    /// `size` bytes from `base` on and `BLOCK_BYTES` from `block` on, aligned to 64, stay mapped
-    /// as long as the table lives. Nobody holds a reference into the former while an operation of
-    /// the table's window is possible.
+    /// Unless `base` is null, `size` bytes from there on stay mapped as long as the table lives,
+    /// and nobody holds a reference into them while an operation of the table's window is
+    /// possible. The same holds for `BLOCK_BYTES` from `block` on, aligned to 64.
     pub(crate) unsafe fn map(&self, base: *mut u8, block: *mut u8) {
-        self.block.store(block, Relaxed);
-        // pairs with the Acquire load in `is_mapped`.
+        // pairs with the Acquire load in `span`.
         self.base.store(base, Release);
+        // pairs with the Acquire load in `block`.
+        self.block.store(block, Release);
     }
 
     #[inline(always)]
     pub(crate) fn is_mapped(&self) -> bool {
-        // pairs with the Release store in `map`.
-        !self.base.load(Acquire).is_null()
+        self.block().is_some()
+    }
+
+    /// Whether operations go by load and store, and the part is mapped.
+    #[inline(always)]
+    pub(crate) fn is_loadable(&self) -> bool {
+        !self.base.load(Relaxed).is_null()
     }
 
     /// The target's block, if mapped.
     #[inline(always)]
     pub(crate) fn block(&self) -> Option<Block<'_>> {
+        // pairs with the Release store in `map`.
+        let block = self.block.load(Acquire);
         // SAFETY: mapped and aligned as long as the table lives (contract of `map`).
-        self.is_mapped().then(|| unsafe { Block::new(self.block.load(Relaxed)) })
+        (!block.is_null()).then(|| unsafe { Block::new(block) })
     }
 
     pub(crate) fn size(&self) -> u64 {
@@ -141,8 +149,10 @@ impl Target {
         if self.held() == held::NOT {
             return None;
         }
-        // SAFETY: mapped before it was held (`set_held`), so this is where.
-        unsafe { self.span_from(self.base.load(Relaxed), disp, len) }
+        // Mapped before it was held (`set_held`).
+        let base = self.base.load(Relaxed);
+        // SAFETY: mapped at `base`.
+        if base.is_null() { None } else { unsafe { self.span_from(base, disp, len) } }
     }
 
     /// # Safety

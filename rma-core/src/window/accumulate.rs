@@ -216,10 +216,13 @@ impl<T: Transport> Window<T> {
 
     /// The block with the stripes of a part that this rank reaches.
     fn block_of(&self, target: Rank) -> Result<Block<'_>, RmaError> {
-        match self.targets.get(target) {
-            Some(entry) => entry.block().ok_or_else(|| self.no_such_rank(target)),
-            None => Ok(self.part.block.get()),
+        if let Some(block) = self.targets.get(target).and_then(|entry| entry.block()) {
+            return Ok(block);
         }
+        if target == self.rank() {
+            return Ok(self.part.block.get());
+        }
+        self.map_block(target).map_err(|error| RmaError::Import { window: self.id(), error })
     }
 
     #[inline]

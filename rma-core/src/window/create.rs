@@ -1,4 +1,5 @@
 //! Collective creation.
+use super::choice::PathChoice;
 use super::control::NodePool;
 use super::far::Far;
 use super::gate::Passes;
@@ -45,6 +46,8 @@ struct Plan {
     unit_max: u64,
     /// The lowest rank whose arguments are wrong.
     wrong: u64,
+    /// The last [`PathChoice`] that a rank asks for.
+    path: u64,
 }
 
 /// What each rank says of its part.
@@ -122,8 +125,9 @@ impl<'c, T: Transport> WindowBuilder<'c, T> {
             return Err(WindowError::Peer(Rank(rank as u32)));
         }
 
-        let near = all_near(&self.comm.inner);
-        let peers = if near { peers(&shares, contiguous) } else { Box::default() };
+        let shared = all_near(&self.comm.inner);
+        let near = shared && plan.path() != PathChoice::Messages;
+        let peers = if shared { peers(&shares, contiguous) } else { Box::default() };
         let rank = self.comm.rank();
         let memory = if contiguous && rank != Rank(0) {
             let first = self.comm.world_rank(Rank(0));
@@ -183,6 +187,7 @@ impl<'c, T: Transport> WindowBuilder<'c, T> {
             unit_min: unit,
             unit_max: unit,
             wrong: if wrong { u64::from(self.comm.rank()) } else { NOBODY },
+            path: self.comm.inner.process.config.path.to_wire(),
         };
         let all = self.comm.allreduce(&[mine], |a: Plan, b: Plan| Plan {
             total: a.total.saturating_add(b.total),
@@ -193,6 +198,7 @@ impl<'c, T: Transport> WindowBuilder<'c, T> {
             unit_min: a.unit_min.min(b.unit_min),
             unit_max: a.unit_max.max(b.unit_max),
             wrong: a.wrong.min(b.wrong),
+            path: a.path.max(b.path),
         })?;
         Ok(all[0])
     }
@@ -254,6 +260,11 @@ impl<'c, T: Transport> WindowBuilder<'c, T> {
 }
 
 impl Plan {
+    /// Nonsense from a rank is no reason to go by load and store.
+    fn path(&self) -> PathChoice {
+        PathChoice::from_wire(self.path).unwrap_or(PathChoice::Messages)
+    }
+
     /// Size and unit, if all ranks have the same.
     fn symmetric(&self) -> Option<(u64, u32)> {
         let same = self.size_min == self.size_max && self.unit_min == self.unit_max;
@@ -271,8 +282,11 @@ fn peers<T: Transport>(shares: &[Share], contiguous: bool) -> Box<[Peer<T>]> {
             owner: Rank(owner as u32),
             data: Descriptor(shares[owner].data),
             offset,
+            size: share.size,
+            disp_unit: share.disp_unit,
             block: Descriptor(share.block),
-            mapped: OnceLock::new(),
+            mapped_data: OnceLock::new(),
+            mapped_block: OnceLock::new(),
         }
     };
     shares.iter().enumerate().map(peer).collect()

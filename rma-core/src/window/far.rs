@@ -128,7 +128,7 @@ impl<T: Transport> Window<T> {
             return Ok(None);
         }
         let world = self.group().world_rank(target).ok_or_else(|| self.no_such_rank(target))?;
-        if LAZY && self.far.held(target) == held::NOT {
+        if LAZY && self.held(target) == held::NOT {
             self.admit_cold(target)?;
         }
         Ok(Some(world))

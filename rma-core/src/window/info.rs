@@ -7,7 +7,9 @@ impl<T: Transport> Window<T> {
     pub fn explain(&self) -> String {
         let (id, ranks) = (self.id(), self.ranks());
         let transport = self.process().transport.name();
-        let path = if self.targets.is_empty() {
+        let path = if self.targets.is_empty() && !self.peers.is_empty() {
+            "active messages, as asked for; the target serves them inside its own calls"
+        } else if self.targets.is_empty() {
             "active messages: the target's part is not reachable by load and store; the target \
              serves them inside its own calls"
         } else {

@@ -3,6 +3,7 @@ mod accumulate;
 mod accumulate_far;
 #[cfg(test)]
 mod accumulate_tests;
+mod choice;
 mod control;
 mod create;
 mod far;
@@ -21,6 +22,7 @@ mod signals;
 mod view;
 
 pub(crate) use accumulate::STRIPE_RECHECK;
+pub use choice::{Path, PathChoice};
 pub use create::WindowBuilder;
 pub use free::Refused;
 pub(crate) use memory::Graveyard;
@@ -72,7 +74,7 @@ pub struct Window<T: Transport> {
     pub(crate) targets: Targets,
     pub(crate) epoch: EpochState,
     part: Arc<Part<T>>,
-    /// What keeps the targets mapped, by rank; empty where `targets` is.
+    /// What it takes to map each rank's part; empty if the ranks do not share memory.
     peers: Box<[Peer<T>]>,
     pub(crate) far: Far,
     nodes: NodePool,
@@ -80,16 +82,19 @@ pub struct Window<T: Transport> {
     barriers: AtomicU32,
 }
 
-/// What it takes to reach a near target.
+/// What it takes to map a part.
 struct Peer<T: Transport> {
-    /// Whose region holds its part.
+    /// Whose region holds it.
     owner: Rank,
     data: Descriptor,
     /// Where in that region the part begins, in bytes.
     offset: u64,
+    size: u64,
+    disp_unit: u32,
     block: Descriptor,
     /// No memory if this rank owns the region.
-    mapped: OnceLock<(Option<Memory<T>>, PeerBlock<T>)>,
+    mapped_data: OnceLock<Option<Memory<T>>>,
+    mapped_block: OnceLock<PeerBlock<T>>,
 }
 
 /// This rank's part of a window, as messages reach it.

@@ -4,6 +4,7 @@
 use super::memory::Memory;
 use super::{Part, Window};
 use crate::error::RmaError;
+use crate::memory::block::Block;
 use crate::memory::target::{Span, Target, held};
 use crate::rank::Rank;
 use crate::sync_block::PeerBlock;
@@ -41,7 +42,7 @@ impl<T: Transport> Window<T> {
     }
 
     /// The span, after taking the lock and mapping the target where that is still to be done;
-    /// `Ok(None)` if the target is not near.
+    /// `Ok(None)` if operations on the target do not go by load and store.
     #[cold]
     #[inline(never)]
     pub(crate) fn near_cold<const LAZY: bool>(
@@ -55,6 +56,9 @@ impl<T: Transport> Window<T> {
             self.admit_cold(target)?;
         }
         let entry = self.reach(target)?;
+        if !entry.is_loadable() {
+            return Ok(None);
+        }
         let span = entry.span(disp, len).ok_or(RmaError::OutOfRange {
             window: self.id(),
             target,
@@ -94,30 +98,48 @@ impl<T: Transport> Window<T> {
 
     #[cold]
     fn map(&self, target: Rank, entry: &Target) -> Result<(), ImportError> {
+        let (base, block) = (self.map_data(target)?, self.map_block(target)?);
+        // SAFETY: data and block live in `self.peers` or `self.part`, as long as the table; `block`
+        // is aligned and long enough (`PeerBlock`), and so is the data (`map_data`; creation made
+        // table and `peers` of the same sizes). Peers make references into their part only while
+        // the window is sealed on all ranks, this one included.
+        unsafe { entry.map(base, block.as_ptr()) };
+        Ok(())
+    }
+
+    /// Maps the part of a rank that shares memory; its first byte, with as many behind it as its
+    /// `Peer` says, as long as the window lives.
+    pub(super) fn map_data(&self, target: Rank) -> Result<*mut u8, ImportError> {
         let peer = &self.peers[usize::from(target)];
-        let transport = &self.process().transport;
         let owner = self.part.comm.world_rank(peer.owner);
-        // Parts in this rank's own region lie beside its own part: no second mapping of it.
-        let data = if peer.owner == self.rank() {
-            None
-        } else {
-            Some(Memory::Imported(transport.import(owner, &peer.data)?))
+        let data = match peer.mapped_data.get() {
+            Some(data) => data,
+            None => {
+                let import = || self.process().transport.import(owner, &peer.data);
+                // Parts in this rank's own region lie beside its own: no second mapping of it.
+                let own = peer.owner == self.rank();
+                let data = if own { None } else { Some(Memory::Imported(import()?)) };
+                // If another thread was faster, its mapping is the one that is used.
+                peer.mapped_data.get_or_init(|| data)
+            }
         };
-        let of = self.part.comm.world_rank(target);
-        let block = PeerBlock::import(transport, of, &peer.block)?;
-        // If another thread was faster, its mapping is the one that is used.
-        let (data, block) = peer.mapped.get_or_init(|| (data, block));
         let data = data.as_ref().unwrap_or(&self.part.memory).mapping();
-        if peer.offset.checked_add(entry.size()).is_none_or(|end| end > data.len as u64) {
+        if peer.offset.checked_add(peer.size).is_none_or(|end| end > data.len as u64) {
             return Err(ImportError::Malformed(owner));
         }
         // SAFETY: `offset + size` lies inside the mapping.
-        let base = unsafe { data.base.add(peer.offset as usize) };
-        // SAFETY: data and block live in `self.peers` or `self.part`, as long as the table; `block`
-        // is aligned and long enough (`PeerBlock`). Peers make references into their part only
-        // while the window is sealed on all ranks, this one included.
-        unsafe { entry.map(base, block.get().as_ptr()) };
-        Ok(())
+        Ok(unsafe { data.base.add(peer.offset as usize) })
+    }
+
+    /// Maps the control words of a rank that shares memory.
+    pub(super) fn map_block(&self, target: Rank) -> Result<Block<'_>, ImportError> {
+        let peer = &self.peers[usize::from(target)];
+        if let Some(block) = peer.mapped_block.get() {
+            return Ok(block.get());
+        }
+        let (transport, owner) = (&self.process().transport, self.part.comm.world_rank(target));
+        let block = PeerBlock::import(transport, owner, &peer.block)?;
+        Ok(peer.mapped_block.get_or_init(|| block).get())
     }
 
     /// Enters this rank's own part into the table, if it has one.

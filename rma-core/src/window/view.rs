@@ -40,17 +40,17 @@ impl<T: Transport> Window<T> {
     ///
     /// [`Rank::NULL`] asks for the lowest rank whose part is not empty.
     pub fn shared_query(&self, rank: Rank) -> Result<View<'_, T>, RmaError> {
-        let first = || self.targets.iter().position(|entry| entry.size() > 0).unwrap_or(0);
+        let first = || self.peers.iter().position(|peer| peer.size > 0).unwrap_or(0);
         let rank = if rank == Rank::NULL { Rank(first() as u32) } else { rank };
         if rank.0 >= self.ranks() {
             return Err(self.no_such_rank(rank));
         }
-        if self.targets.is_empty() {
-            return Err(RmaError::NotShared { window: self.id(), target: rank });
-        }
-        let entry = self.reach(rank)?;
-        let (base, _) = entry.span(0, 0).map_or((core::ptr::null_mut(), 0), Span::into_raw);
-        let (size, disp_unit) = (entry.size(), entry.disp_unit());
+        let window = self.id();
+        let Some(peer) = self.peers.get(usize::from(rank)) else {
+            return Err(RmaError::NotShared { window, target: rank });
+        };
+        let (size, disp_unit) = (peer.size, peer.disp_unit);
+        let base = self.map_data(rank).map_err(|error| RmaError::Import { window, error })?;
         Ok(View { window: self, rank, base, size, disp_unit })
     }
 

@@ -1,0 +1,56 @@
+//! Ranks as threads of this process, over shared memory.
+use rma::{Config, Universe};
+use rma_conformance::failure::ON_PURPOSE;
+use std::io::{self, Write};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+use std::sync::mpsc;
+use std::time::Duration;
+use std::{process, thread};
+
+/// Far more than any case takes, also where many tests share few cores.
+const WATCHDOG: Duration = Duration::from_secs(240);
+
+/// Runs `body`; ends this process if that never comes to an end, naming the test.
+fn watched<R>(test: &str, body: impl FnOnce() -> R) -> R {
+    let (running, done) = mpsc::channel::<()>();
+    thread::scope(|scope| {
+        scope.spawn(move || {
+            if done.recv_timeout(WATCHDOG) == Err(mpsc::RecvTimeoutError::Timeout) {
+                _ = writeln!(io::stderr(), "test {test} did not end within {WATCHDOG:?}");
+                process::abort();
+            }
+        });
+        // Dropped on every way out, a panic included.
+        let _running = running;
+        body()
+    })
+}
+
+/// As `Harness::run`.
+pub(crate) fn run(config: Config, name: &str, ranks: u32, body: &(dyn Fn(Universe) + Sync)) {
+    watched(name, || rma::local_with(config, ranks, body).expect("the ranks start"));
+}
+
+/// As `Harness::run_failing`.
+pub(crate) fn run_failing(
+    config: Config,
+    name: &str,
+    ranks: u32,
+    body: &(dyn Fn(Universe) + Sync),
+) {
+    let survivors = AtomicU32::new(0);
+    let run = || {
+        rma::local_with(config, ranks, |universe| {
+            body(universe);
+            survivors.fetch_add(1, Relaxed);
+        })
+    };
+    // The first panic goes on: if that is the victim's, and all others came to the end, there was
+    // no other.
+    let panic =
+        catch_unwind(AssertUnwindSafe(|| watched(name, run))).expect_err("the victim panics");
+    let message = panic.downcast_ref::<String>().map_or("", String::as_str);
+    assert!(message.contains(ON_PURPOSE), "{message}");
+    assert_eq!(survivors.into_inner(), ranks - 1, "every other rank comes to the end");
+}

@@ -1,5 +1,7 @@
 //! One error for programs that handle all of them alike.
-use crate::{CollectiveError, ErrorClass, LayoutError, Refused, RmaError, StartError, WindowError};
+use crate::{
+    CollectiveError, ErrorClass, HintError, LayoutError, Refused, RmaError, StartError, WindowError,
+};
 
 /// Any error of this library, for `?` in `main`.
 #[derive(Debug, thiserror::Error)]
@@ -20,6 +22,9 @@ pub enum Error {
     /// A layout could not be made.
     #[error(transparent)]
     Layout(#[from] LayoutError),
+    /// A hint has a value that it does not take.
+    #[error(transparent)]
+    Hint(#[from] HintError),
 }
 
 impl Error {
@@ -31,6 +36,7 @@ impl Error {
             Self::Rma(error) => error.class(),
             Self::Collective(error) => error.class(),
             Self::Layout(error) => error.class(),
+            Self::Hint(_) => ErrorClass::InfoValue,
         }
     }
 }

@@ -58,9 +58,9 @@ pub use error::Error;
 pub use local::{Broken, local, local_with, simulate};
 pub use rma_core::{
     Assert, AtomicElement, BasicElement, Bool, CollectiveError, Complex, Config, Counters, Element,
-    ErrorClass, Group, Layout, LayoutError, LockKind, Op, Order, OriginBuffer, Pair, Path,
-    PathChoice, Rank, Reduction, RmaError, Shape, Signature, WindowError, WindowId, bytemuck,
-    num_complex,
+    ErrorClass, Flavor, Group, HintError, Layout, LayoutError, LockKind, MemoryModel, Op, Order,
+    OriginBuffer, Pair, Path, PathChoice, Rank, Reduction, RmaError, Shape, Signature, WindowError,
+    WindowId, bytemuck, num_complex,
 };
 pub use rma_transport_sim::SimFailure;
 pub use start::{StartError, initialize};
@@ -72,6 +72,21 @@ pub type Communicator = rma_core::Communicator<AnyTransport>;
 /// Memory of every rank of a communicator.
 pub type Window = rma_core::Window<AnyTransport>;
 /// Describes a window before it is made.
+///
+/// ```
+/// let seen = rma::local(2, |universe| {
+///     let builder = universe.world().window(64, 8).hint("accumulate_ordering", "none")?;
+///     let window = builder.allocate()?;
+///     window.set_name("counts");
+///     window.set_attribute(vec!["what", "it", "holds"]);
+///     let ordering = window.get_info("accumulate_ordering");
+///     let words = window.attribute::<Vec<&str>>().map_or(0, |words| words.len());
+///     window.free()?;
+///     Ok::<_, rma::Error>((ordering, words))
+/// })?;
+/// assert_eq!(seen[0].as_ref().unwrap(), &(Some("none".to_owned()), 3));
+/// # Ok::<(), rma::StartError>(())
+/// ```
 pub type WindowBuilder<'c> = rma_core::WindowBuilder<'c, AnyTransport>;
 /// A part of a window, for direct loads and stores.
 pub type View<'w> = rma_core::View<'w, AnyTransport>;

@@ -26,6 +26,7 @@ pub mod errors_window;
 pub mod failure;
 pub mod fence;
 pub mod flush;
+pub mod info;
 pub mod layouts;
 pub mod lock;
 pub mod lock_all;

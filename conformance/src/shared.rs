@@ -2,7 +2,8 @@
 use crate::help::{neighbour, says, times, words};
 use rma_core::transport::Transport;
 use rma_core::{
-    Assert, Communicator, ErrorClass, LockKind, Op, Rank, RmaError, Universe, Window, WindowError,
+    Assert, Communicator, ErrorClass, Flavor, LockKind, Op, Rank, RmaError, Universe, Window,
+    WindowError,
 };
 
 fn shared<T: Transport>(comm: &Communicator<T>, count: usize) -> Window<T> {
@@ -40,6 +41,42 @@ pub fn contiguous<T: Transport>(universe: &Universe<T>) {
         }
         window.free().unwrap();
     }
+}
+
+/// With `alloc_shared_noncontig`, each part is by itself, on pages of its own; loads, stores and
+/// operations reach all of them. S-K2 S-K5
+pub fn not_contiguous<T: Transport>(universe: &Universe<T>) {
+    let node = universe.world().split_by_node(0).unwrap();
+    let words = |rank: Rank| [600, 0, 1, 512][usize::from(rank) % 4];
+    let builder = node.window(words(node.rank()), 8);
+    let window = builder.hint("alloc_shared_noncontig", "true").unwrap().allocate_shared().unwrap();
+    assert_eq!(window.flavor(), Flavor::Shared);
+    let mut parts = Vec::new();
+    for rank in node.ranks() {
+        let view = window.shared_query(rank).unwrap();
+        assert_eq!((view.rank(), view.size() as usize), (rank, words(rank) * 8));
+        let (base, size) = (view.as_ptr().addr(), view.size() as usize);
+        assert!(base.is_multiple_of(if size >= 4096 { 4096 } else { 64 }));
+        parts.push(base..base + size);
+    }
+    parts.sort_unstable_by_key(|part| part.start);
+    assert!(parts.windows(2).all(|pair| pair[0].end <= pair[1].start), "{parts:?}");
+    let right = window.shared_query(neighbour(&node, 1)).unwrap();
+    for word in 0..right.size() / 8 {
+        right.store(word, u64::from(right.rank()) * 1000 + word).unwrap();
+    }
+    window.sync();
+    node.barrier().unwrap();
+    let epoch = window.lock_all().unwrap();
+    for rank in node.ranks() {
+        let mut got = vec![0u64; words(rank)];
+        epoch.get(rank, 0, &mut got).unwrap();
+        let expected: Vec<u64> =
+            (0..).map(|i| u64::from(rank) * 1000 + i).take(got.len()).collect();
+        assert_eq!(got, expected);
+    }
+    epoch.unlock().unwrap();
+    window.free().unwrap();
 }
 
 /// The null rank asks for the first part that is not empty. S-K3

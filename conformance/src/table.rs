@@ -36,9 +36,15 @@ macro_rules! suite {
                 created_and_freed(2), aligned(2), zeroed(2), free_waits(3), attributes(4),
                 dropped_and_not_freed(3), two_in_one_fence(3),
             }
+            info {
+                defaults(2), accepted(2), unknown_is_ignored(2), malformed_is_refused(2),
+                changed(2), ranks_disagree(3), untrue(3), no_locks(3), orders(2), names(2),
+                described(3), attributes(2),
+            }
             shared {
-                contiguous(4), null_query(4), direct_access(4), mixed_with_operations(4),
-                atomics_agree(4), other_windows_can_be_asked(3), units(3), views_refuse(2),
+                contiguous(4), not_contiguous(4), null_query(4), direct_access(4),
+                mixed_with_operations(4), atomics_agree(4), other_windows_can_be_asked(3),
+                units(3), views_refuse(2),
             }
             put_get {
                 put_of_any_size(2), get_of_any_size(2), self_target(1), null_target(2),

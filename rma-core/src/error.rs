@@ -3,7 +3,7 @@ use crate::group::Group;
 use crate::ops::{Op, Signature};
 use crate::rank::Rank;
 use crate::transport::{AllocateError, ImportError, WorldRank};
-use crate::window::WindowId;
+use crate::window::{HintError, WindowId};
 
 /// MPI's error classes, as far as they apply.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -31,6 +31,10 @@ pub enum ErrorClass {
     Type,
     /// `MPI_ERR_ASSERT`
     Assert,
+    /// `MPI_ERR_INFO`
+    Info,
+    /// `MPI_ERR_INFO_VALUE`
+    InfoValue,
     /// `MPI_ERR_NO_MEM`
     NoMem,
     /// `MPI_ERR_PROC_FAILED` of the fault-tolerance proposal
@@ -250,6 +254,15 @@ pub enum RmaError {
         /// What was asked for.
         asked: &'static str,
     },
+    /// A lock of a window that was made for none.
+    #[error(
+        "window {window} was made with the hint no_locks = true, which excludes locks; leave the \
+         hint out, or use fence or start"
+    )]
+    NoLocks {
+        /// Window.
+        window: WindowId,
+    },
     /// Asserts that contradict the state of the window.
     #[error("window {window}: assert {assert} is wrong here: {why}")]
     WrongAssert {
@@ -335,6 +348,7 @@ impl RmaError {
             | Self::NotLocked { .. }
             | Self::NotInGroup { .. }
             | Self::RefusedBy { .. }
+            | Self::NoLocks { .. }
             | Self::Freed { .. } => ErrorClass::RmaSync,
             Self::WrongAssert { .. } => ErrorClass::Assert,
             Self::PeerFailed { .. } | Self::PeerLeft { .. } => ErrorClass::ProcFailed,
@@ -498,6 +512,35 @@ pub enum WindowError {
          make one with split_by_node"
     )]
     NotShared(Group),
+    /// A hint whose value does not parse.
+    #[error(transparent)]
+    Hint(#[from] HintError),
+    /// A hint that must be the same on all ranks is not.
+    #[error(
+        "hint {key}: rank {rank} says {value}, rank 0 says {expected}; give the same on all ranks"
+    )]
+    HintDiffers {
+        /// The hint.
+        key: &'static str,
+        /// The lowest rank that says something else than rank 0.
+        rank: Rank,
+        /// What it says.
+        value: String,
+        /// What rank 0 says.
+        expected: String,
+    },
+    /// A hint that is not true.
+    #[error("hint {key} = true, but {of} are {min} to {max} bytes; leave the hint out")]
+    HintUntrue {
+        /// The hint.
+        key: &'static str,
+        /// What it is about.
+        of: &'static str,
+        /// The smallest of all ranks.
+        min: u64,
+        /// The largest of all ranks.
+        max: u64,
+    },
     /// Communication during creation failed.
     #[error("creating a window: {0}")]
     Collective(#[from] CollectiveError),
@@ -514,6 +557,8 @@ impl WindowError {
             Self::DispUnit(_) => ErrorClass::Disp,
             Self::Allocate { .. } => ErrorClass::NoMem,
             Self::Peer(_) => ErrorClass::Other,
+            Self::Hint(_) => ErrorClass::InfoValue,
+            Self::HintDiffers { .. } | Self::HintUntrue { .. } => ErrorClass::Info,
             Self::NotShared(_) | Self::Import(_) => ErrorClass::RmaShared,
             Self::Collective(error) => error.class(),
         }

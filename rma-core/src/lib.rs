@@ -34,4 +34,7 @@ pub use num_complex::{self, Complex};
 pub use ops::{Layout, LayoutError, Op, Ops, Order, OriginBuffer, Request, Shape, Signature};
 pub use rank::Rank;
 pub use universe::{Config, Universe};
-pub use window::{Path, PathChoice, Refused, Sealed, View, Window, WindowBuilder, WindowId};
+pub use window::{
+    Flavor, HintError, MemoryModel, Path, PathChoice, Refused, Sealed, View, Window, WindowBuilder,
+    WindowId,
+};

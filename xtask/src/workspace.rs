@@ -27,10 +27,11 @@ pub(crate) struct Source {
 impl Workspace {
     /// Asks cargo about the workspace.
     pub(crate) fn load() -> Result<Self> {
-        let root = Path::new(env!("CARGO_MANIFEST_DIR"))
-            .parent()
-            .ok_or("the folder of xtask has no parent")?
-            .to_path_buf();
+        // Set by `cargo run`; what was compiled in may be another tree's if the build was copied.
+        let package = std::env::var_os("CARGO_MANIFEST_DIR");
+        let package = package.unwrap_or_else(|| env!("CARGO_MANIFEST_DIR").into());
+        let root =
+            Path::new(&package).parent().ok_or("the folder of xtask has no parent")?.to_path_buf();
         let output = Command::new("cargo")
             .args(["metadata", "--no-deps", "--format-version", "1"])
             .current_dir(&root)

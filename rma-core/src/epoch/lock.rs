@@ -49,7 +49,8 @@ impl<T: Transport> Window<T> {
     /// # Errors
     ///
     /// [`RmaError::AlreadyLocked`] if this rank holds that lock, [`RmaError::EpochOpen`] if it has
-    /// an epoch of another kind open, [`RmaError::NoSuchRank`].
+    /// an epoch of another kind open, [`RmaError::NoSuchRank`], [`RmaError::NoLocks`] if the window
+    /// was made for none.
     #[inline]
     pub fn lock(&self, target: Rank, kind: LockKind) -> Result<Lock<'_, T>, RmaError> {
         self.lock_with(target, kind, Assert::NONE)
@@ -63,7 +64,7 @@ impl<T: Transport> Window<T> {
         kind: LockKind,
         asserts: Assert,
     ) -> Result<Lock<'_, T>, RmaError> {
-        let no_check = self.check_lock_asserts(asserts)?;
+        let no_check = self.check_lock(asserts)?;
         // pairs with the AcqRel changes of the word in `fence` and `open`.
         if self.epoch.word.load(Acquire) != 0 {
             let own = target == self.rank();
@@ -106,7 +107,10 @@ impl<T: Transport> Window<T> {
     }
 
     #[inline(always)]
-    pub(super) fn check_lock_asserts(&self, asserts: Assert) -> Result<bool, RmaError> {
+    pub(super) fn check_lock(&self, asserts: Assert) -> Result<bool, RmaError> {
+        if self.excludes_locks() {
+            return Err(RmaError::NoLocks { window: self.id() });
+        }
         if asserts == Assert::NONE {
             return Ok(false);
         }

@@ -26,7 +26,8 @@ impl<T: Transport> Window<T> {
     ///
     /// # Errors
     ///
-    /// [`RmaError::EpochOpen`] if another epoch of this window is open on this rank.
+    /// [`RmaError::EpochOpen`] if another epoch of this window is open on this rank,
+    /// [`RmaError::NoLocks`] if the window was made for none.
     #[inline]
     pub fn lock_all(&self) -> Result<LockAll<'_, T>, RmaError> {
         self.lock_all_with(Assert::NONE)
@@ -35,7 +36,7 @@ impl<T: Transport> Window<T> {
     /// As [`lock_all`](Self::lock_all); with [`Assert::NO_CHECK`] no lock is taken.
     #[inline]
     pub fn lock_all_with(&self, asserts: Assert) -> Result<LockAll<'_, T>, RmaError> {
-        let no_check = self.check_lock_asserts(asserts)?;
+        let no_check = self.check_lock(asserts)?;
         let no_check = if no_check { NO_CHECK } else { 0 };
         self.open(EpochCall::LockAll, LOCK_ALL | no_check)?;
         if no_check == 0 {

@@ -2,10 +2,12 @@
 //!
 //! Messages may overtake each other, and MPI orders the accumulates of one origin on one element
 //! (12.7.1). So an operation waits until the earlier ones of this window that touch some of its
-//! bytes are answered; others, and the pieces of one operation, go out without waiting. S-H7
+//! bytes are answered, unless the hint `accumulate_ordering` lets it overtake them; others, and the
+//! pieces of one operation, go out without waiting. S-H7 S-H8
 use super::Window;
 use super::accumulate::Update;
 use super::far::GET_BYTES;
+use super::hints::Ordered;
 use crate::completion::{Buffer, Pending, Wait};
 use crate::element::BasicType;
 use crate::error::RmaError;
@@ -19,16 +21,21 @@ use std::sync::Arc;
 /// Where a far operation goes.
 struct FarPlace {
     world: WorldRank,
-    /// In bytes from the part's beginning.
-    bytes: Range<u64>,
+    touched: Touched,
 }
 
 /// Accumulates to one target that may not have been answered.
 #[derive(Default)]
-pub(super) struct Unanswered(Vec<(Range<u64>, Arc<Pending>)>);
+pub(super) struct Unanswered(Vec<(Touched, Arc<Pending>)>);
+
+/// Which bytes an accumulate touches, counted from the part's beginning, and how.
+pub(super) struct Touched {
+    bytes: Range<u64>,
+    how: Ordered,
+}
 
 impl Unanswered {
-    pub(super) fn add(&mut self, bytes: Range<u64>, pending: &Arc<Pending>) {
+    pub(super) fn add(&mut self, touched: Touched, pending: &Arc<Pending>) {
         let mut failures = 0;
         // A failure stays until a flush has reported it; one will do.
         self.0.retain(|(_, pending)| {
@@ -36,13 +43,17 @@ impl Unanswered {
             failures += usize::from(failed);
             !pending.is_done() || (failed && failures == 1)
         });
-        self.0.push((bytes, pending.clone()));
+        self.0.push((touched, pending.clone()));
     }
 
-    /// Those that touch some of these bytes.
-    pub(super) fn touching(&self, bytes: &Range<u64>) -> Vec<Arc<Pending>> {
+    /// Those that touch some of these bytes and must not be overtaken.
+    pub(super) fn before(&self, next: &Touched, ordering: u32) -> Vec<Arc<Pending>> {
+        let bytes = &next.bytes;
         let touches = |other: &Range<u64>| other.start < bytes.end && bytes.start < other.end;
-        let all = self.0.iter().filter(|(other, pending)| touches(other) && !pending.is_done());
+        let before = |earlier: &Touched| {
+            touches(&earlier.bytes) && !next.how.may_overtake(earlier.how, ordering)
+        };
+        let all = self.0.iter().filter(|(earlier, pending)| before(earlier) && !pending.is_done());
         all.map(|(_, pending)| pending.clone()).collect()
     }
 
@@ -69,6 +80,7 @@ impl<T: Transport> Window<T> {
         &self,
         update: Update<'_>,
         len: usize,
+        how: Ordered,
     ) -> Result<Option<FarPlace>, RmaError> {
         let Update { what, target, disp, basic, .. } = update;
         let Some(world) = self.far_target::<LAZY>(target)? else { return Ok(None) };
@@ -76,14 +88,15 @@ impl<T: Transport> Window<T> {
         if !offset.is_multiple_of(basic.align() as u64) {
             return Err(self.misaligned_cold(target, disp, basic.align()));
         }
-        let bytes = offset..offset + len as u64;
+        let touched = Touched { bytes: offset..offset + len as u64, how };
+        let ordering = self.settings.hints.ordering();
         let wait = self.wait_for(what, target);
-        for earlier in self.far.accumulates_touching(target, &bytes) {
+        for earlier in self.far.accumulates_before(target, &touched, ordering) {
             let answered = || earlier.is_done().then_some(());
             let answered = self.process().wait_until(wait, answered);
             answered.map_err(|error| self.wait_failed(error))?;
         }
-        Ok(Some(FarPlace { world, bytes }))
+        Ok(Some(FarPlace { world, touched }))
     }
 
     /// Bytes of payload in a message, as whole elements.
@@ -98,11 +111,11 @@ impl<T: Transport> Window<T> {
         &self,
         update: Update<'_>,
     ) -> Result<(), RmaError> {
-        let place = self.far_place::<LAZY>(update, update.operands.len())?;
+        let place = self.far_place::<LAZY>(update, update.operands.len(), Ordered::Write)?;
         let Some(place) = place else { return Ok(()) };
         let pending = Arc::default();
         let sent = self.send_accumulate(update, &place, &pending);
-        self.far.add_accumulate(update.target, place.bytes, &pending);
+        self.far.add_accumulate(update.target, place.touched, &pending);
         sent
     }
 
@@ -118,7 +131,7 @@ impl<T: Transport> Window<T> {
         let covered = (GET_BYTES / fragment).max(1) * fragment;
         let mut head = Head::new(Kind::Accumulate, self.id().0, 0);
         (head.op, head.basic) = (update.op as u8, update.basic.to_wire());
-        let mut offset = place.bytes.start;
+        let mut offset = place.touched.bytes.start;
         for covered in update.operands.chunks(covered) {
             // SAFETY: no buffer.
             #[allow(unsafe_code)]
@@ -164,11 +177,12 @@ impl<T: Transport> Window<T> {
         result: Buffer,
         pending: &Arc<Pending>,
     ) -> Result<(), RmaError> {
-        let place = self.far_place::<LAZY>(update, result.len)?;
+        let how = if update.op == Op::NoOp { Ordered::Read } else { Ordered::Update };
+        let place = self.far_place::<LAZY>(update, result.len, how)?;
         let Some(place) = place else { return Ok(()) };
         // SAFETY: forwarded to the caller.
         let sent = unsafe { self.send_get_accumulate(update, &place, result, pending) };
-        self.far.add_accumulate(update.target, place.bytes, pending);
+        self.far.add_accumulate(update.target, place.touched, pending);
         sent
     }
 
@@ -193,7 +207,7 @@ impl<T: Transport> Window<T> {
             let slot =
                 unsafe { self.slot(update.what, update.target, len as u64, buffer, pending) }?;
             head.slot = slot.0.into();
-            head.offset = (place.bytes.start + start as u64).into();
+            head.offset = (place.touched.bytes.start + start as u64).into();
             head.length = (len as u64).into();
             // Nothing for no_op.
             let operands = update.operands.get(start..start + len).unwrap_or_default();
@@ -216,11 +230,11 @@ impl<T: Transport> Window<T> {
     ) -> Result<u64, RmaError> {
         let (what, op) = ("a compare_and_swap", Op::Replace);
         let update = Update { what, target, disp, basic, op, operands: &[] };
-        let place = self.far_place::<LAZY>(update, basic.width())?;
+        let place = self.far_place::<LAZY>(update, basic.width(), Ordered::Update)?;
         let Some(place) = place else { return Ok(compare) };
         let mut head = Head::new(Kind::CompareSwap, self.id().0, 0);
         head.basic = basic.to_wire();
-        head.offset = place.bytes.start.into();
+        head.offset = place.touched.bytes.start.into();
         let body = [compare.to_le_bytes(), swap.to_le_bytes()].concat();
         self.ask(what, target, place.world, head, &body)
     }

@@ -1,8 +1,10 @@
 //! Collective creation.
+use super::attributes::{Flavor, Settings};
 use super::choice::PathChoice;
 use super::control::NodePool;
 use super::far::Far;
 use super::gate::Passes;
+use super::hints::{Hint, HintError, Hints};
 use super::memory::Memory;
 use super::signals::ByMessage;
 use super::{Part, Peer, Window, WindowId};
@@ -24,11 +26,17 @@ const LARGE: u64 = 1 << 20;
 const PAGE: usize = 4096;
 
 /// Describes a window before it is made; from [`Communicator::window`].
-#[derive(Clone, Copy)]
 pub struct WindowBuilder<'c, T: Transport> {
     comm: &'c Communicator<T>,
     count: usize,
     disp_unit: usize,
+    hints: Hints,
+}
+
+impl<T: Transport> Clone for WindowBuilder<'_, T> {
+    fn clone(&self) -> Self {
+        Self { ..*self }
+    }
 }
 
 /// What ranks agree on before anybody allocates.
@@ -48,6 +56,9 @@ struct Plan {
     wrong: u64,
     /// The last [`PathChoice`] that a rank asks for.
     path: u64,
+    /// Of the hints that must be the same everywhere.
+    hints_min: u64,
+    hints_max: u64,
 }
 
 /// What each rank says of its part.
@@ -68,7 +79,34 @@ type Room = (u64, &'static str);
 
 impl<'c, T: Transport> WindowBuilder<'c, T> {
     pub(crate) fn new(comm: &'c Communicator<T>, count: usize, disp_unit: usize) -> Self {
-        Self { comm, count, disp_unit }
+        Self { comm, count, disp_unit, hints: Hints::default() }
+    }
+
+    /// Says something about the use of the window. What is in force, defaults included, is what
+    /// [`Window::info`] shows; keys that nobody knows are ignored (MPI 4.1, section 12.2.1).
+    ///
+    /// | key | values, the default first | what comes of it |
+    /// | --- | --- | --- |
+    /// | `no_locks` * | `false`, `true` | locks of the window are refused |
+    /// | `accumulate_ordering` | some of `rar,raw,war,waw` (all), `none` | others may overtake |
+    /// | `same_size` *, `same_disp_unit` * | `false`, `true` | checked: all ranks pass the same |
+    /// | `alloc_shared_noncontig` * | `false`, `true` | each part of a shared window by itself |
+    /// | `accumulate_ops` | `same_op_no_op`, `same_op` | nothing |
+    /// | `mpi_accumulate_granularity` * | `0`, any number of bytes | nothing |
+    /// | `alloc_shm` | `true`, `false` | nothing |
+    /// | `coll_attach` | `false`, `true` | nothing |
+    /// | `which_accumulate_ops` | some of MPICH's names (all), `none` | nothing |
+    /// | `disable_shm_accumulate` | `false`, `true` | nothing |
+    ///
+    /// Those with a star must be the same on all ranks. A hint never changes the results of a
+    /// correct program.
+    ///
+    /// # Errors
+    ///
+    /// A value that a known key does not take.
+    pub fn hint(mut self, key: &str, value: &str) -> Result<Self, HintError> {
+        self.hints.set(key, value)?;
+        Ok(self)
     }
 
     /// Makes the window of zeroed memory of its own. **Collective** over the communicator.
@@ -76,7 +114,7 @@ impl<'c, T: Transport> WindowBuilder<'c, T> {
     /// Space is reserved now, so that a shortage is an error here and never a signal later. If one
     /// rank fails, all do (MPI 4.1, section 12.2.2).
     pub fn allocate(self) -> Result<Window<T>, WindowError> {
-        self.make(false)
+        self.make(Flavor::Allocate)
     }
 
     /// As [`allocate`](Self::allocate), with the parts of all ranks in one piece, in rank order,
@@ -87,7 +125,7 @@ impl<'c, T: Transport> WindowBuilder<'c, T> {
         if !all_near(&self.comm.inner) {
             return Err(WindowError::NotShared(self.far_group()));
         }
-        self.make(true)
+        self.make(Flavor::Shared)
     }
 
     fn far_group(&self) -> Group {
@@ -105,7 +143,9 @@ impl<'c, T: Transport> WindowBuilder<'c, T> {
         Ok((size.ok_or(WindowError::SizeOverflow { count, disp_unit: unit })? as u64, disp_unit))
     }
 
-    fn make(self, contiguous: bool) -> Result<Window<T>, WindowError> {
+    fn make(self, flavor: Flavor) -> Result<Window<T>, WindowError> {
+        let apart = self.hints.is_set(Hint::AllocSharedNoncontig);
+        let contiguous = flavor == Flavor::Shared && !apart;
         let checked = self.check();
         let (size, disp_unit) = *checked.as_ref().unwrap_or(&(0, 1));
         let room = self.room(size);
@@ -114,6 +154,7 @@ impl<'c, T: Transport> WindowBuilder<'c, T> {
         if plan.wrong != NOBODY {
             return Err(WindowError::Peer(Rank(plan.wrong as u32)));
         }
+        self.check_hints(&plan)?;
         let process = &self.comm.inner.process;
         let mut id = [process.new_object_id()];
         self.comm.bcast(&mut id, Rank(0))?;
@@ -155,6 +196,7 @@ impl<'c, T: Transport> WindowBuilder<'c, T> {
             nodes: NodePool::default(),
             passes: Passes::default(),
             barriers: AtomicU32::new(0),
+            settings: Settings::new(flavor, &self.hints),
         };
         window.map_own();
         process.windows.add(id[0], &window.part);
@@ -177,7 +219,7 @@ impl<'c, T: Transport> WindowBuilder<'c, T> {
         room: Room,
         wrong: bool,
     ) -> Result<Plan, WindowError> {
-        let unit = u64::from(disp_unit);
+        let (unit, hints) = (u64::from(disp_unit), self.hints.digest());
         let mine = Plan {
             total: size,
             available: room.0,
@@ -188,6 +230,8 @@ impl<'c, T: Transport> WindowBuilder<'c, T> {
             unit_max: unit,
             wrong: if wrong { u64::from(self.comm.rank()) } else { NOBODY },
             path: self.comm.inner.process.config.path.to_wire(),
+            hints_min: hints,
+            hints_max: hints,
         };
         let all = self.comm.allreduce(&[mine], |a: Plan, b: Plan| Plan {
             total: a.total.saturating_add(b.total),
@@ -199,8 +243,40 @@ impl<'c, T: Transport> WindowBuilder<'c, T> {
             unit_max: a.unit_max.max(b.unit_max),
             wrong: a.wrong.min(b.wrong),
             path: a.path.max(b.path),
+            hints_min: a.hints_min.min(b.hints_min),
+            hints_max: a.hints_max.max(b.hints_max),
         })?;
         Ok(all[0])
+    }
+
+    /// Whether ranks say the same where they must, and what they say is true. All ranks agree on
+    /// the answer.
+    fn check_hints(&self, plan: &Plan) -> Result<(), WindowError> {
+        if plan.hints_min != plan.hints_max {
+            return Err(self.hints_differ()?);
+        }
+        let untrue = |key, of, min, max| Err(WindowError::HintUntrue { key, of, min, max });
+        if self.hints.is_set(Hint::SameSize) && plan.size_min != plan.size_max {
+            return untrue("same_size", "sizes", plan.size_min, plan.size_max);
+        }
+        if self.hints.is_set(Hint::SameDispUnit) && plan.unit_min != plan.unit_max {
+            return untrue("same_disp_unit", "displacement units", plan.unit_min, plan.unit_max);
+        }
+        Ok(())
+    }
+
+    /// Which hint differs, and at the lowest rank that says something else than rank 0.
+    fn hints_differ(&self) -> Result<WindowError, WindowError> {
+        let mut first = self.hints.common();
+        self.comm.bcast(&mut first, Rank(0))?;
+        let mine = self.hints.difference(&first).map_or(NOBODY, |_| u64::from(self.comm.rank()));
+        let rank = self.comm.allreduce(&[mine], crate::Op::Min)?[0];
+        let rank = Rank(u32::try_from(rank).unwrap_or(0));
+        let mut theirs = self.hints.common();
+        self.comm.bcast(&mut theirs, rank)?;
+        let difference = Hints::of_common(&theirs).difference(&first);
+        let (key, value, expected) = difference.unwrap_or_default();
+        Ok(WindowError::HintDiffers { key, rank, value, expected })
     }
 
     fn allocate_part(

@@ -1,13 +1,12 @@
 //! Targets that only messages reach: put and get as active messages.
 use super::Window;
-use super::accumulate_far::Unanswered;
+use super::accumulate_far::{Touched, Unanswered};
 use crate::completion::{Buffer, Cause, Pending, SlotId, Wait, WaitError};
 use crate::error::RmaError;
 use crate::memory::target::held;
 use crate::protocol::message::{Head, Kind, Status};
 use crate::rank::Rank;
 use crate::transport::{Transport, WorldRank};
-use core::ops::Range;
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -103,18 +102,20 @@ impl Far {
     }
 
     /// Makes a flush of `target` wait for an accumulate, and later ones on the same bytes.
-    pub(super) fn add_accumulate(&self, target: Rank, bytes: Range<u64>, pending: &Arc<Pending>) {
-        self.state().pending.entry(target).or_default().accumulates.add(bytes, pending);
+    pub(super) fn add_accumulate(&self, target: Rank, touched: Touched, pending: &Arc<Pending>) {
+        self.state().pending.entry(target).or_default().accumulates.add(touched, pending);
     }
 
-    /// Unanswered accumulates that touch some of these bytes.
-    pub(super) fn accumulates_touching(
+    /// Unanswered accumulates that `next` must not overtake.
+    pub(super) fn accumulates_before(
         &self,
         target: Rank,
-        bytes: &Range<u64>,
+        next: &Touched,
+        ordering: u32,
     ) -> Vec<Arc<Pending>> {
         let state = self.state();
-        state.pending.get(&target).map_or_else(Vec::new, |all| all.accumulates.touching(bytes))
+        let before = |all: &Outstanding| all.accumulates.before(next, ordering);
+        state.pending.get(&target).map_or_else(Vec::new, before)
     }
 }
 

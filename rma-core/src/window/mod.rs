@@ -3,12 +3,14 @@ mod accumulate;
 mod accumulate_far;
 #[cfg(test)]
 mod accumulate_tests;
+mod attributes;
 mod choice;
 mod control;
 mod create;
 mod far;
 mod free;
 mod gate;
+mod hints;
 mod info;
 mod memory;
 mod near;
@@ -22,9 +24,11 @@ mod signals;
 mod view;
 
 pub(crate) use accumulate::STRIPE_RECHECK;
+pub use attributes::{Flavor, MemoryModel};
 pub use choice::{Path, PathChoice};
 pub use create::WindowBuilder;
 pub use free::Refused;
+pub use hints::HintError;
 pub(crate) use memory::Graveyard;
 pub use sealed::Sealed;
 pub(crate) use serve::Registry;
@@ -40,6 +44,7 @@ use crate::rank::Rank;
 use crate::sync_block::{PeerBlock, SyncBlock};
 use crate::transport::{Descriptor, Transport};
 use crate::universe::Process;
+use attributes::Settings;
 use control::NodePool;
 use core::fmt;
 use core::sync::atomic::AtomicU32;
@@ -80,6 +85,7 @@ pub struct Window<T: Transport> {
     nodes: NodePool,
     passes: Passes,
     barriers: AtomicU32,
+    settings: Settings,
 }
 
 /// What it takes to map a part.

@@ -26,6 +26,7 @@ pub mod errors_window;
 pub mod failure;
 pub mod fence;
 pub mod flush;
+pub mod generated;
 pub mod info;
 pub mod layouts;
 pub mod lock;

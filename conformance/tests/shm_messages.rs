@@ -2,6 +2,7 @@
 use rma::{AnyTransport, Config, PathChoice, Universe};
 use rma_conformance::Harness;
 
+mod generated;
 mod ranks;
 
 struct ShmMessages;
@@ -25,3 +26,17 @@ impl Harness for ShmMessages {
 }
 
 rma_conformance::suite!(ShmMessages);
+
+/// Generated programs.
+#[test]
+fn generated_programs() {
+    let test = "generated_programs";
+    let command = "cargo test -p rma-conformance --test shm_messages generated_programs";
+    let seeds = generated::seeds(800);
+    let launch = |seed, ranks, body: &(dyn Fn(Universe) + Sync)| {
+        let name = format!("{test} (RMA_GENERATED_SEED={seed})");
+        generated::caught(|| ranks::run(config(), &name, ranks, body))
+    };
+    let coverage = rma_conformance::generated::check(seeds.iter().copied(), 5, command, &launch);
+    generated::judge(seeds.len(), coverage);
+}

@@ -2,7 +2,10 @@
 use rma::{AnyTransport, Universe};
 use rma_conformance::Harness;
 use rma_conformance::failure::ON_PURPOSE;
+use rma_conformance::generated::oracle::Coverage;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+
+mod generated;
 
 struct ShmProcesses;
 
@@ -27,3 +30,20 @@ impl Harness for ShmProcesses {
 }
 
 rma_conformance::suite!(ShmProcesses);
+
+/// Generated programs, in one job: every rank makes them from the same seeds.
+#[test]
+fn generated_programs() {
+    let command = "cargo test -p rma-conformance --test shm_processes generated_programs";
+    let seeds = generated::seeds(800);
+    let most = 5_100;
+    assert!(seeds.len() <= most, "a job ends after five minutes: play {most} programs at a time");
+    rma::testing::processes_in("generated_programs", 4, |universe| {
+        let each = seeds.iter().copied();
+        let coverage = rma_conformance::generated::check_in_one_job(&universe, each, command);
+        let all = universe.world().allreduce(&coverage.counts(), rma::Op::Sum).unwrap();
+        generated::judge(seeds.len(), Coverage::from_counts(&all));
+        assert_eq!(universe.counters().messages_dropped(), 0);
+        universe.finalize().unwrap();
+    });
+}

@@ -2,6 +2,7 @@
 use rma::{AnyTransport, Config, Universe};
 use rma_conformance::Harness;
 
+mod generated;
 mod ranks;
 
 struct ShmThreads;
@@ -19,3 +20,17 @@ impl Harness for ShmThreads {
 }
 
 rma_conformance::suite!(ShmThreads);
+
+/// Generated programs.
+#[test]
+fn generated_programs() {
+    let test = "generated_programs";
+    let command = "cargo test -p rma-conformance --test shm_threads generated_programs";
+    let seeds = generated::seeds(800);
+    let launch = |seed, ranks, body: &(dyn Fn(Universe) + Sync)| {
+        let name = format!("{test} (RMA_GENERATED_SEED={seed})");
+        generated::caught(|| ranks::run(Config::default(), &name, ranks, body))
+    };
+    let coverage = rma_conformance::generated::check(seeds.iter().copied(), 5, command, &launch);
+    generated::judge(seeds.len(), coverage);
+}

@@ -9,6 +9,8 @@ use rma_transport_sim::{Cause, NetConfig, Sim, SimFailure};
 use std::ops::Range;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
+mod generated;
+mod tampered;
 mod timeouts;
 
 struct OnSim;
@@ -87,3 +89,39 @@ impl Harness for OnSim {
 }
 
 rma_conformance::suite!(OnSim);
+
+/// Generated programs, each with an order and delays of its own.
+#[test]
+fn generated_programs() {
+    let command = "cargo test -p rma-conformance --test sim generated_programs";
+    let seeds = generated::seeds(if cfg!(miri) { 2 } else { 800 });
+    let launch = |seed, ranks, body: &(dyn Fn(Universe<Sim>) + Sync)| {
+        let run = simulate(ranks, seed, Config::default(), body);
+        run.map(drop).map_err(|failure| failure.to_string())
+    };
+    let coverage = rma_conformance::generated::check(seeds.iter().copied(), 1, command, &launch);
+    generated::judge(seeds.len(), coverage);
+}
+
+/// One changed byte in what the ranks saw is noticed, unless that byte may be anything.
+#[test]
+fn tampered_programs() {
+    let (mut noticed, mut tampered) = (0, 0);
+    for seed in 0..if cfg!(miri) { 1 } else { 12 } {
+        let program = rma_conformance::generated::program(seed);
+        let all = std::sync::Mutex::new(None);
+        let run = simulate(program.ranks, seed, Config::default(), &|universe| {
+            if let Some(records) = rma_conformance::generated::records(&universe, seed, &program) {
+                *all.lock().unwrap() = Some(records);
+            }
+            universe.finalize().unwrap();
+        });
+        run.unwrap_or_else(|failure| panic!("seed {seed}: {failure}"));
+        let records = all.into_inner().unwrap().expect("one rank has them");
+        rma_conformance::generated::oracle::check(&program, &records).expect("nothing is wrong");
+        let (these, of) = tampered::tamper(&program, &records);
+        (noticed, tampered) = (noticed + these, tampered + of);
+    }
+    println!("{noticed} of {tampered} changes noticed");
+    assert!(noticed * 10 > tampered * 9, "{noticed} of {tampered} changes noticed");
+}

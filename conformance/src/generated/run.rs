@@ -1,0 +1,394 @@
+//! One rank of a program, played with the library.
+use super::calls::{Buffers, perform, rank, with_margin};
+use super::program::{Call, FenceEnd, Finish, Operation, Phase, Program, Round, Step, Stretch};
+use super::record::Record;
+use super::values::{Type, typed, typed_atomic};
+use crate::help::near;
+use bytemuck::{cast_slice, pod_collect_to_vec};
+use rma_core::transport::Transport;
+use rma_core::{
+    Assert, BasicElement, Communicator, Exposure, Fence, Lock, LockAll, LockKind, OriginBuffer,
+    Rank, Request, RmaError, Start, Universe, Window,
+};
+use std::collections::BTreeMap;
+
+/// Plays this rank's part, with as many ranks in `comm`. **Collective** over it.
+///
+/// # Panics
+///
+/// If the library returns an error.
+pub fn play<T: Transport>(
+    universe: &Universe<T>,
+    comm: &Communicator<T>,
+    program: &Program,
+) -> Record {
+    assert_eq!(comm.size(), program.ranks);
+    let me = usize::from(comm.rank());
+    let mut record = Record::default();
+    let mut windows: Vec<Window<T>> = Vec::new();
+    for plan in &program.windows {
+        let builder = comm.window(plan.parts[me].size / plan.parts[me].unit, plan.parts[me].unit);
+        let shared = plan.shared && near(universe);
+        let window = if shared { builder.allocate_shared() } else { builder.allocate() };
+        let window = window.expect("a small window can be made");
+        window.local().write(0, &plan.initial(me)).expect("as long as the part");
+        windows.push(window);
+    }
+    comm.barrier().expect("all ranks are there");
+    for stretch in &program.stretches {
+        seal(&mut windows, stretch, me, &mut record);
+        let mut player = Player {
+            comm,
+            program,
+            me,
+            windows: &windows,
+            open: windows.iter().map(|_| Open::None).collect(),
+            pending: BTreeMap::new(),
+            record: &mut record,
+        };
+        stretch.rounds.iter().for_each(|round| player.round(round));
+    }
+    windows.into_iter().for_each(|window| window.free().expect("no epoch is open"));
+    record
+}
+
+/// Stores to plain slices between two stretches.
+fn seal<T: Transport>(
+    windows: &mut Vec<Window<T>>,
+    stretch: &Stretch,
+    me: usize,
+    record: &mut Record,
+) {
+    for (window, stores) in &stretch.sealed {
+        let mut sealed = windows.remove(*window).seal().expect("no epoch is open");
+        record.looks.push(sealed.bytes().to_vec());
+        for (at, bytes) in &stores[me] {
+            sealed.bytes_mut()[*at..][..bytes.len()].copy_from_slice(bytes);
+        }
+        windows.insert(*window, sealed.unseal().expect("all ranks come here"));
+    }
+}
+
+/// The epochs that are open on a window.
+enum Open<'w, T: Transport> {
+    None,
+    Fence(Fence<'w, T>),
+    Pscw(Start<'w, T>, Exposure<'w, T>),
+    Locks(Option<LockAll<'w, T>>, BTreeMap<Option<u32>, Lock<'w, T>>),
+}
+
+/// An operation with a request, until that ends.
+trait Pending {
+    /// The buffer, unless the request was dropped.
+    fn finish(self: Box<Self>, how: Finish) -> Option<Vec<u8>>;
+}
+
+impl<T: Transport, B: OriginBuffer + AsRef<[B::Element]>> Pending for Request<'_, T, B> {
+    fn finish(self: Box<Self>, how: Finish) -> Option<Vec<u8>> {
+        let mut request = *self;
+        let (buffer, done) = match how {
+            Finish::Drop => return None,
+            Finish::Wait => request.wait(),
+            Finish::Test => loop {
+                match request.test() {
+                    Ok(ended) => break ended,
+                    Err(again) => request = again,
+                }
+            },
+        };
+        done.expect("the peer is there");
+        Some(cast_slice(buffer.as_ref()).to_vec())
+    }
+}
+
+struct Player<'w, 'p, T: Transport> {
+    comm: &'p Communicator<T>,
+    program: &'p Program,
+    me: usize,
+    windows: &'w [Window<T>],
+    open: Vec<Open<'w, T>>,
+    pending: BTreeMap<usize, (&'p Operation, Box<dyn Pending + 'w>)>,
+    record: &'p mut Record,
+}
+
+impl<'w, 'p, T: Transport> Player<'w, 'p, T> {
+    fn round(&mut self, round: &'p Round) {
+        if round.barrier_before {
+            self.barrier();
+        }
+        for (window, phase) in round.phases.iter().enumerate() {
+            self.enter(window, phase).unwrap_or_else(|e| panic!("opening {phase:?}: {e}"));
+        }
+        for step in &round.steps[self.me] {
+            self.step(step).unwrap_or_else(|e| panic!("rank {}, {step:?}: {e}", self.me));
+        }
+        for (window, phase) in round.phases.iter().enumerate() {
+            self.leave(window, phase).unwrap_or_else(|e| panic!("closing {phase:?}: {e}"));
+        }
+        if round.barrier_after {
+            self.barrier();
+        }
+        for (window, plan) in self.windows.iter().zip(&self.program.windows) {
+            let mut part = vec![0u8; plan.parts[self.me].size];
+            window.local().read(0, &mut part).expect("as long as the part");
+            self.record.looks.push(part);
+        }
+    }
+
+    fn barrier(&self) {
+        self.comm.barrier().expect("all ranks are there");
+    }
+
+    fn enter(&mut self, window: usize, phase: &Phase) -> Result<(), RmaError> {
+        let (on, me) = (&self.windows[window], self.me);
+        let before = core::mem::replace(&mut self.open[window], Open::None);
+        self.open[window] = match phase {
+            Phase::Idle | Phase::Local => Open::None,
+            Phase::Fence { open, .. } => Open::Fence(match before {
+                Open::Fence(guard) => guard.next(open[me])?,
+                _ => on.fence(open[me])?,
+            }),
+            Phase::Pscw { targets, post, no_check, start_first, .. } => {
+                let partners = |ranks: Vec<u32>| ranks.into_iter().map(Rank).collect::<Vec<_>>();
+                let names_me = |origin: &u32| targets[*origin as usize].contains(&(me as u32));
+                let origins = partners((0..self.program.ranks).filter(names_me).collect());
+                let targets = partners(targets[me].clone());
+                let (start, exposure);
+                if *no_check {
+                    exposure = on.post(&origins, post[me])?;
+                    self.barrier();
+                    start = on.start(&targets, Assert::NO_CHECK)?;
+                } else if start_first[me] {
+                    start = on.start(&targets, Assert::NONE)?;
+                    exposure = on.post(&origins, post[me])?;
+                } else {
+                    exposure = on.post(&origins, post[me])?;
+                    start = on.start(&targets, Assert::NONE)?;
+                }
+                Open::Pscw(start, exposure)
+            }
+            Phase::LockAll { no_check } => {
+                let asserts = if *no_check { Assert::NO_CHECK } else { Assert::NONE };
+                Open::Locks(Some(on.lock_all_with(asserts)?), BTreeMap::new())
+            }
+            Phase::Locks => Open::Locks(None, BTreeMap::new()),
+        };
+        Ok(())
+    }
+
+    fn leave(&mut self, window: usize, phase: &Phase) -> Result<(), RmaError> {
+        let open = core::mem::replace(&mut self.open[window], Open::None);
+        match (open, phase) {
+            (Open::Fence(guard), Phase::Fence { close, end, .. }) => match end {
+                FenceEnd::Next => self.open[window] = Open::Fence(guard.next(close[self.me])?),
+                FenceEnd::End => guard.end()?,
+                FenceEnd::Drop => {
+                    drop(guard);
+                    drop(self.windows[window].fence(close[self.me])?);
+                }
+            },
+            (Open::Pscw(start, mut exposure), Phase::Pscw { test, .. }) => {
+                start.complete()?;
+                if !test[self.me] {
+                    return exposure.wait();
+                }
+                loop {
+                    match exposure.test() {
+                        Ok(done) => return done,
+                        Err(again) => exposure = again,
+                    }
+                }
+            }
+            (Open::Locks(all, one), _) => {
+                assert!(one.is_empty(), "the steps of a round give all locks back");
+                all.map_or(Ok(()), LockAll::unlock)?;
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn step(&mut self, step: &'p Step) -> Result<(), RmaError> {
+        match step {
+            Step::Lock { window, target, exclusive, no_check } => {
+                let kind = if *exclusive { LockKind::Exclusive } else { LockKind::Shared };
+                let asserts = if *no_check { Assert::NO_CHECK } else { Assert::NONE };
+                let lock = self.windows[*window].lock_with(rank(*target), kind, asserts)?;
+                let Open::Locks(_, one) = &mut self.open[*window] else { unreachable!("locks") };
+                one.insert(*target, lock);
+            }
+            Step::Unlock { window, target, drop: dropped } => {
+                let Open::Locks(_, one) = &mut self.open[*window] else { unreachable!("locks") };
+                let lock = one.remove(target).expect("it was locked");
+                if *dropped { drop(lock) } else { lock.unlock()? }
+            }
+            Step::LockAll { window, no_check } => {
+                let asserts = if *no_check { Assert::NO_CHECK } else { Assert::NONE };
+                let lock = self.windows[*window].lock_all_with(asserts)?;
+                let Open::Locks(all, _) = &mut self.open[*window] else { unreachable!("locks") };
+                *all = Some(lock);
+            }
+            Step::UnlockAll { window, drop: dropped } => {
+                let Open::Locks(all, _) = &mut self.open[*window] else { unreachable!("locks") };
+                let lock = all.take().expect("it was locked");
+                if *dropped { drop(lock) } else { lock.unlock()? }
+            }
+            Step::Do(operation) => self.perform(operation)?,
+            Step::Request(operation) => self.request(operation)?,
+            Step::Scope(operations) => self.scope(operations)?,
+            Step::Flush { window, target, local } => self.flush(*window, *target, *local)?,
+            Step::Finish { id, how } => {
+                let (operation, request) = self.pending.remove(id).expect("it was issued");
+                if let Some(buffer) = request.finish(*how) {
+                    self.keep_request(operation, &buffer);
+                }
+            }
+            Step::View(operation) => self.view(operation)?,
+            Step::Sync { window } => self.windows[*window].sync(),
+        }
+        Ok(())
+    }
+
+    fn element(&self, operation: &Operation) -> Type {
+        self.program.windows[operation.window].element
+    }
+
+    fn unit(&self, operation: &Operation) -> usize {
+        let parts = &self.program.windows[operation.window].parts;
+        parts[operation.target.unwrap_or(0) as usize].unit
+    }
+
+    fn perform(&mut self, operation: &Operation) -> Result<(), RmaError> {
+        let (element, unit) = (self.element(operation), self.unit(operation));
+        let mut buffers = Buffers::new(&operation.call);
+        let into = &mut buffers;
+        match &self.open[operation.window] {
+            Open::None => unreachable!("operations are in epochs"),
+            Open::Fence(epoch) => perform(&**epoch, element, unit, operation, into)?,
+            Open::Pscw(epoch, _) => perform(&**epoch, element, unit, operation, into)?,
+            Open::Locks(Some(epoch), _) => perform(&**epoch, element, unit, operation, into)?,
+            Open::Locks(None, one) => {
+                perform(&one[&operation.target], element, unit, operation, into)?;
+            }
+        }
+        self.keep(operation, buffers);
+        Ok(())
+    }
+
+    fn scope(&mut self, operations: &[Operation]) -> Result<(), RmaError> {
+        use super::calls::Calls;
+        let Some(first) = operations.first() else { return Ok(()) };
+        let element = self.element(first);
+        let units: Vec<usize> = operations.iter().map(|operation| self.unit(operation)).collect();
+        let mut list: Vec<_> =
+            operations.iter().map(|operation| (operation, Buffers::new(&operation.call))).collect();
+        match &self.open[first.window] {
+            Open::None => unreachable!("operations are in epochs"),
+            Open::Fence(epoch) => epoch.scope(element, &units, &mut list)?,
+            Open::Pscw(epoch, _) => epoch.scope(element, &units, &mut list)?,
+            Open::Locks(Some(epoch), _) => epoch.scope(element, &units, &mut list)?,
+            Open::Locks(None, one) => one[&first.target].scope(element, &units, &mut list)?,
+        }
+        list.into_iter().for_each(|(operation, buffers)| self.keep(operation, buffers));
+        Ok(())
+    }
+
+    fn keep(&mut self, operation: &Operation, buffers: Buffers) {
+        if !matches!(operation.call, Call::Put { .. } | Call::Accumulate { .. }) {
+            self.record.results.insert(operation.id, buffers.result.bytes().to_vec());
+        }
+    }
+
+    /// Keeps what a request filled; what it sent must have come back as it was.
+    fn keep_request(&mut self, operation: &Operation, buffer: &[u8]) {
+        match &operation.call {
+            Call::Put { data: sent, .. } | Call::Accumulate { values: sent, .. } => {
+                assert_eq!(buffer, sent, "{operation:?} changed its origin buffer");
+            }
+            Call::Get { .. } => {
+                _ = self.record.results.insert(operation.id, with_margin(buffer));
+            }
+            _ => _ = self.record.results.insert(operation.id, buffer.to_vec()),
+        }
+    }
+
+    fn flush(&self, window: usize, target: Option<u32>, local: bool) -> Result<(), RmaError> {
+        let Open::Locks(all, one) = &self.open[window] else { unreachable!("flushes need locks") };
+        match (all, target) {
+            (Some(all), Some(target)) if local => all.flush_local(Rank(target)),
+            (Some(all), Some(target)) => all.flush(Rank(target)),
+            (Some(all), None) if local => all.flush_local_all(),
+            (Some(all), None) => all.flush_all(),
+            (None, target) if local => one[&target].flush_local(),
+            (None, target) => one[&target].flush(),
+        }
+    }
+
+    fn request(&mut self, operation: &'p Operation) -> Result<(), RmaError> {
+        let (element, unit) = (self.element(operation), self.unit(operation));
+        let (call, target) = (&operation.call, rank(operation.target));
+        let disp = |at: usize| (at / unit) as u64;
+        /// The same call of a lock, and of an epoch to all.
+        macro_rules! either { ($method:ident($($argument:expr),*)) => {
+            match &self.open[operation.window] {
+                Open::Locks(Some(all), _) => Box::new(all.$method(target, $($argument),*)?),
+                Open::Locks(None, one) => Box::new(one[&operation.target].$method($($argument),*)?),
+                _ => unreachable!("requests need locks"),
+            }
+        } }
+        let request: Box<dyn Pending + 'w> = match call {
+            Call::Put { to, data, .. } => either!(rput(disp(to.start), data.clone())),
+            Call::Get { from, to } => {
+                either!(rget(disp(from.start), vec![super::program::UNTOUCHED; to.size()]))
+            }
+            Call::Accumulate { op, at, values } => typed!(element, E => {
+                either!(raccumulate(disp(*at), *op, pod_collect_to_vec::<u8, E>(values)))
+            }),
+            Call::GetAccumulate { op, at, values, len } => typed!(element, E => {
+                let (from, into) = (pod_collect_to_vec::<u8, E>(values), filled::<E>(*len));
+                either!(rget_accumulate(disp(*at), *op, &from, into))
+            }),
+            other => unreachable!("{other:?} has no request"),
+        };
+        self.pending.insert(operation.id, (operation, request));
+        Ok(())
+    }
+
+    fn view(&mut self, operation: &Operation) -> Result<(), RmaError> {
+        let (element, unit) = (self.element(operation), self.unit(operation));
+        let view = self.windows[operation.window].local();
+        let disp = |at: usize| (at / unit) as u64;
+        let mut buffers = Buffers::new(&operation.call);
+        let old = match &operation.call {
+            Call::Put { to, data, .. } => return view.write(disp(to.start), data),
+            Call::Get { from, to } => {
+                let mut bytes = vec![0u8; to.size()];
+                view.read(disp(from.start), &mut bytes)?;
+                with_margin(&bytes)
+            }
+            Call::Accumulate { op, at, values } => {
+                return typed!(element, E => {
+                    view.accumulate(disp(*at), *op, &pod_collect_to_vec::<u8, E>(values))
+                });
+            }
+            Call::FetchAndOp { op, at, value } => typed!(element, E => {
+                let with = pod_collect_to_vec::<u8, E>(value)[0];
+                bytemuck::bytes_of(&view.fetch_and_op(disp(*at), *op, with)?).to_vec()
+            }),
+            Call::CompareAndSwap { at, compare, swap } => typed_atomic!(element, E => {
+                let one = |bytes: &[u8]| pod_collect_to_vec::<u8, E>(bytes)[0];
+                let old = view.compare_and_swap(disp(*at), one(compare), one(swap))?;
+                bytemuck::bytes_of(&old).to_vec()
+            }),
+            Call::GetAccumulate { .. } => unreachable!("views have no get_accumulate"),
+        };
+        buffers.result.fill(&old);
+        self.keep(operation, buffers);
+        Ok(())
+    }
+}
+
+/// So many bytes of elements.
+fn filled<E: BasicElement>(len: usize) -> Vec<E> {
+    pod_collect_to_vec(&vec![super::program::UNTOUCHED; len])
+}

@@ -1,0 +1,99 @@
+//! Numbers from which programs are made, as proptest draws and shrinks them.
+//!
+//! Any numbers give a legal program ([`super::legal`]), so shrinking never has to know what is
+//! legal. Small numbers give simple things.
+use proptest::collection::vec;
+use proptest::prelude::*;
+use proptest::strategy::ValueTree;
+use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
+
+/// Ranks at most.
+pub const RANKS: usize = 4;
+/// Windows at most.
+pub const WINDOWS: usize = 3;
+
+/// A program's numbers.
+#[derive(Debug, Clone)]
+pub struct Draft {
+    pub(super) ranks: u8,
+    pub(super) windows: Vec<WindowDraft>,
+    pub(super) rounds: Vec<RoundDraft>,
+}
+
+#[derive(Debug, Clone)]
+pub(super) struct WindowDraft {
+    pub(super) shared: u8,
+    pub(super) element: u8,
+    /// Elements and unit.
+    pub(super) parts: Vec<(u16, u8)>,
+}
+
+#[derive(Debug, Clone)]
+pub(super) struct RoundDraft {
+    pub(super) seal: u8,
+    pub(super) barrier: bool,
+    /// Kind, and what that kind makes of it.
+    pub(super) phases: Vec<(u8, u64)>,
+    /// By rank.
+    pub(super) steps: Vec<Vec<StepDraft>>,
+}
+
+#[derive(Debug, Clone, Copy)]
+pub(super) struct StepDraft {
+    pub(super) what: u8,
+    pub(super) window: u8,
+    pub(super) target: u8,
+    pub(super) at: u16,
+    pub(super) len: u16,
+    pub(super) value: u16,
+    pub(super) more: u32,
+}
+
+fn windows() -> impl Strategy<Value = Vec<WindowDraft>> {
+    let elements = prop_oneof![6 => 1..8u16, 3 => 0..40u16, 1 => 0..1500u16];
+    let part = (elements, any::<u8>());
+    let window = (any::<u8>(), any::<u8>(), vec(part, RANKS))
+        .prop_map(|(shared, element, parts)| WindowDraft { shared, element, parts });
+    vec(window, 1..=WINDOWS)
+}
+
+fn steps() -> impl Strategy<Value = Vec<Vec<StepDraft>>> {
+    let len = prop_oneof![12 => 0..6u16, 3 => 0..100u16, 1 => 0..6000u16];
+    let place = (any::<u8>(), any::<u8>(), any::<u8>());
+    let step = (place, any::<u16>(), len, any::<u16>(), any::<u32>()).prop_map(
+        |((what, window, target), at, len, value, more)| StepDraft {
+            what,
+            window,
+            target,
+            at,
+            len,
+            value,
+            more,
+        },
+    );
+    vec(vec(step, 0..12), RANKS)
+}
+
+fn drafts() -> impl Strategy<Value = Draft> {
+    let phase = (any::<u8>(), any::<u64>());
+    let round = (any::<u8>(), any::<bool>(), vec(phase, WINDOWS), steps())
+        .prop_map(|(seal, barrier, phases, steps)| RoundDraft { seal, barrier, phases, steps });
+    (any::<u8>(), windows(), vec(round, 1..5)).prop_map(|(ranks, windows, rounds)| Draft {
+        ranks,
+        windows,
+        rounds,
+    })
+}
+
+/// The draft of a seed, to be shrunk.
+pub fn draw(seed: u64) -> impl ValueTree<Value = Draft> {
+    let mut bytes = [0; 32];
+    for (i, chunk) in bytes.chunks_mut(8).enumerate() {
+        // Neighbouring seeds differ in many bits.
+        let mixed = (seed ^ (i as u64) << 56).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        chunk.copy_from_slice(&(mixed ^ mixed >> 31).to_le_bytes());
+    }
+    let rng = TestRng::from_seed(RngAlgorithm::ChaCha, &bytes);
+    let mut runner = TestRunner::new_with_rng(Config::default(), rng);
+    drafts().new_tree(&mut runner).expect("nothing is filtered")
+}

@@ -1,0 +1,43 @@
+//! Generated programs: which seeds, and jobs for them.
+//!
+//! `RMA_GENERATED_SEED=<n>` plays one seed's program, `RMA_GENERATED_PROGRAMS=<count>` says how
+//! many programs a test plays, and `RMA_GENERATED_FIRST=<n>` the first of their seeds.
+use rma_conformance::generated::FOUND;
+use rma_conformance::generated::oracle::Coverage;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+/// A number from the environment; what does not parse is the user's mistake.
+fn number(name: &str) -> Option<u64> {
+    let text = std::env::var(name).ok()?;
+    Some(text.parse().unwrap_or_else(|_| panic!("{name}={text:?}: pass a number")))
+}
+
+/// Seeds that once failed, and as many others as asked for or `default`.
+pub(crate) fn seeds(default: u64) -> Vec<u64> {
+    if let Some(seed) = number("RMA_GENERATED_SEED") {
+        return vec![seed];
+    }
+    let first = number("RMA_GENERATED_FIRST").unwrap_or(0);
+    let count = number("RMA_GENERATED_PROGRAMS").unwrap_or(default);
+    FOUND.iter().copied().chain(first..first + count).collect()
+}
+
+/// The error is what `job` panicked with.
+#[allow(dead_code, reason = "the simulator reports panics itself")]
+pub(crate) fn caught(job: impl FnOnce()) -> Result<(), String> {
+    catch_unwind(AssertUnwindSafe(job)).map_err(|panic| match panic.downcast_ref::<String>() {
+        Some(message) => message.clone(),
+        None => panic.downcast_ref::<&str>().map_or("a panic", |message| message).to_owned(),
+    })
+}
+
+/// Fails if the programs say too little; prints how much they say.
+pub(crate) fn judge(programs: usize, coverage: Coverage) {
+    println!("{programs} programs: {coverage:?}");
+    if programs >= 100 {
+        let Coverage { explained, sets, anything, given_up } = coverage;
+        let all = explained + sets + anything + given_up;
+        assert!(explained * 2 > all, "most elements must have an explanation: {coverage:?}");
+        assert!(given_up * 50 < all, "the search gives up too often: {coverage:?}");
+    }
+}

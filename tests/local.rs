@@ -451,6 +451,14 @@ fn a_universe_explains_itself() {
     for part in ["transport: sim", "seed 3", "load and store to 0 of 2 ranks", "active messages"] {
         assert!(texts[0].contains(part), "no {part:?} in:\n{}", texts[0]);
     }
-    let Config { wait_timeout, far_slots, .. } = Config::default();
-    assert!(wait_timeout.is_none() && far_slots > 0);
+    let config = Config::default();
+    assert!(config.wait_timeout.is_none());
+    for part in [
+        format!("puts up to {} bytes are sent at once", config.eager_bytes),
+        format!("{} bytes on their way to one target", config.grant_bytes),
+        format!("{} messages unanswered by one target", config.credit_messages),
+        format!("{} by all", config.far_slots),
+    ] {
+        assert!(texts[0].contains(&part), "no {part:?} in:\n{}", texts[0]);
+    }
 }

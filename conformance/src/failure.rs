@@ -174,6 +174,34 @@ pub fn in_operations<T: Transport>(universe: &Universe<T>) {
     expect_collective(until_it_fails(|| world.barrier()));
 }
 
+/// The others put and get a lot, to and from the victim and each other: nobody waits for grants
+/// that the victim holds, or for what it owes.
+pub fn in_large_operations<T: Transport>(universe: &Universe<T>) {
+    let world = universe.world();
+    let len = if cfg!(miri) { 20_000 } else { 300_000 };
+    let window = world.window(len, 1).allocate().unwrap();
+    let epoch = window.lock_all().unwrap();
+    let (right, mut bytes) = (neighbour(world, 1), vec![1u8; len]);
+    epoch.put(right, 0, &bytes).unwrap();
+    epoch.flush(right).unwrap();
+    if is_victim(universe) {
+        // On its way, or granted to it, when it dies.
+        epoch.put(right, 0, &bytes).unwrap();
+        die();
+    }
+    for i in 0..12 {
+        let target = neighbour(world, i);
+        let put = epoch.put(target, 0, &bytes);
+        let get = epoch.get(target, 0, &mut bytes);
+        let flush = epoch.flush(target);
+        for result in [put, get, flush] {
+            result.err().into_iter().for_each(|error| expect_rma(error, &window));
+        }
+    }
+    epoch.unlock().err().into_iter().for_each(|error| expect_rma(error, &window));
+    expect_collective(until_it_fails(|| world.barrier()));
+}
+
 /// The others wait for the victim's post, in an operation and at the end of the epoch.
 pub fn in_a_start<T: Transport>(universe: &Universe<T>) {
     let world = universe.world();

@@ -19,6 +19,7 @@ pub mod accumulate_together;
 pub mod atomics;
 pub mod collectives;
 pub mod communicators;
+pub mod engine;
 pub mod errors_collective;
 pub mod errors_epoch;
 pub mod errors_range;

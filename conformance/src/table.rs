@@ -115,6 +115,11 @@ macro_rules! suite {
                 dropped(2), forgotten(2), null(1), boxed(2), many(2), refused(2), in_a_lock(2),
                 empty(2),
             }
+            engine {
+                puts_to_one(4), gets_from_one(4), both_ways(2), both_ways(4) as both_ways_of_4,
+                mixed_sizes(3), self_target(1), self_target(2) as self_target_of_2, many_gets(3),
+                accumulates_beside_puts(3),
+            }
             seal {
                 slices(3), waits_for_operations(3), empty(2), wrong_element(2), again_and_again(2),
                 forgotten_lock(3), forgotten_lock_all(3), forgotten_fence(3), free_is_refused(3),
@@ -138,7 +143,7 @@ macro_rules! suite {
             threads {
                 atomics(2), puts_and_flushes(2), locks_of_different_targets(3),
                 more_waiters_than_nodes(6), windows_of_their_own(3), communicators_of_their_own(3),
-                first_uses_race(3), starts(3), requests_cross_threads(2),
+                first_uses_race(3), starts(3), requests_cross_threads(2), large_payloads(2),
             }
         }
 
@@ -148,7 +153,7 @@ macro_rules! suite {
             $crate::failing! { $harness;
                 in_a_barrier(4), in_a_lock(3), in_a_fence(4), in_a_collective(5),
                 holding_a_lock(3), in_an_allocation(3),
-                in_operations(3), in_a_start(3), in_an_exposure(4),
+                in_operations(3), in_large_operations(3), in_a_start(3), in_an_exposure(4),
             }
 
             #[test]

@@ -1,5 +1,5 @@
 //! Several threads of one rank (FEATURES A; `Window` is `Send + Sync`). S-M6
-use crate::help::{let_others_in, local_words, neighbour, times, words};
+use crate::help::{let_others_in, local_words, neighbour, pattern, times, words};
 use rma_core::transport::Transport;
 use rma_core::{Assert, LockKind, Op, Rank, Universe};
 use std::thread;
@@ -88,6 +88,30 @@ pub fn puts_and_flushes<T: Transport>(universe: &Universe<T>) {
     world.barrier().unwrap();
     let expected = (0..THREADS).flat_map(|thread| [rounds * 10 + thread; 10]);
     assert_eq!(local_words(&window), expected.collect::<Vec<_>>());
+    window.free().unwrap();
+}
+
+/// Threads put and get more than is sent at once, while others flush. S-F7
+pub fn large_payloads<T: Transport>(universe: &Universe<T>) {
+    let world = universe.world();
+    let len = if cfg!(miri) { 17_000 } else { 100_000 };
+    let window = world.window(len * THREADS as usize, 1).allocate().unwrap();
+    let right = neighbour(world, 1);
+    let epoch = window.lock_all().unwrap();
+    on_threads(THREADS, |thread| {
+        let start = thread * len as u64;
+        for round in 0..times(universe, 10) {
+            let seed = (round * 100 + thread * 10) as u32 + world.rank().0;
+            epoch.put(right, start, &pattern(seed, len)).unwrap();
+            epoch.flush(right).unwrap();
+            let mut got = vec![0u8; len];
+            epoch.get(right, start, &mut got).unwrap();
+            assert!(got == pattern(seed, len), "thread {thread} in round {round}");
+            epoch.flush_all().unwrap();
+        }
+    });
+    epoch.unlock().unwrap();
+    world.barrier().unwrap();
     window.free().unwrap();
 }
 

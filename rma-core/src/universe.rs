@@ -1,18 +1,16 @@
 //! One rank of one job: its process-wide state, and the handle that users hold.
 use crate::collective::mail::Mail;
 use crate::communicator::Communicator;
-use crate::completion::{Cause, Counters, Slots, Wait, WaitError};
+use crate::completion::{Counters, Outgoing, Slots};
 use crate::error::CollectiveError;
 use crate::protocol::message::{Head, Kind};
 use crate::protocol::pscw::Signal;
 use crate::sync_block::SyncPool;
-use crate::transport::{Outcome, SubmitError, Transport, WorldRank};
-use crate::window::{Deferred, Graveyard, PathChoice, Registry};
+use crate::transport::{Outcome, Transport, WorldRank};
+use crate::window::{Deferred, Graveyard, Incoming, PathChoice, Registry};
 use core::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use core::time::Duration;
-use std::collections::VecDeque;
-use std::sync::{Arc, Mutex, PoisonError};
-use zerocopy::IntoBytes;
+use std::sync::Arc;
 
 /// Budgets and deadlines of one rank.
 #[derive(Debug, Clone, Copy)]
@@ -20,8 +18,17 @@ use zerocopy::IntoBytes;
 pub struct Config {
     /// How long any wait may take before it ends in an error; `None` waits for ever.
     pub wait_timeout: Option<Duration>,
-    /// Far operations that may be outstanding at once; one more waits for a place.
+    /// Messages of far operations that may be unanswered at once; one more waits for a place.
     pub far_slots: usize,
+    /// Those of them that may be unanswered by one target, 1 to 256: what a target has to keep
+    /// for this rank in the worst case, whatever the network does against congestion.
+    pub credit_messages: usize,
+    /// Largest put to a far target that is sent at once, in bytes. A larger one asks first, and
+    /// sends what the target grants.
+    pub eager_bytes: usize,
+    /// Bytes of such larger puts that may be on their way to this rank at once, from all origins
+    /// together.
+    pub grant_bytes: u64,
     /// Largest payload of a collective to one rank, in bytes.
     pub collective_bytes: u64,
     /// Targets whose size and displacement unit are remembered, per window without symmetry.
@@ -35,6 +42,9 @@ impl Default for Config {
         Self {
             wait_timeout: None,
             far_slots: 128,
+            credit_messages: 32,
+            eager_bytes: 16 << 10,
+            grant_bytes: 1 << 20,
             collective_bytes: 1 << 30,
             target_cache: 64,
             path: PathChoice::Auto,
@@ -53,9 +63,8 @@ pub(crate) struct Process<T: Transport> {
     pub(crate) deferred: Deferred,
     pub(crate) sync_blocks: SyncPool<T>,
     pub(crate) graveyard: Graveyard<T>,
-    /// Replies and posts that a full queue refused. Bounded by what the peers may have outstanding
-    /// here, and by one post a peer and window.
-    outbox: Mutex<VecDeque<(WorldRank, Vec<u8>)>>,
+    pub(crate) outgoing: Outgoing,
+    pub(crate) incoming: Incoming,
     next_object: AtomicU32,
 }
 
@@ -76,64 +85,10 @@ impl<T: Transport> Process<T> {
             self.send_outbox();
             // Another thread of this rank may be asleep until just this came.
             self.transport.ring(self.transport.rank());
+        } else {
+            self.recover_grants();
         }
         count + retried
-    }
-
-    fn send_outbox(&self) {
-        loop {
-            // One at a time, so that no lock is held while sending.
-            let Some((to, bytes)) = self.outbox().pop_front() else { return };
-            match self.transport.send(to, &bytes, &[]) {
-                Ok(()) => _ = self.counters.sent.fetch_add(1, Relaxed),
-                Err(SubmitError::Again) => {
-                    self.outbox().push_front((to, bytes));
-                    return;
-                }
-                // Nobody is left to read the reply.
-                Err(SubmitError::PeerFailed(_)) => {}
-            }
-        }
-    }
-
-    fn outbox(&self) -> std::sync::MutexGuard<'_, VecDeque<(WorldRank, Vec<u8>)>> {
-        self.outbox.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Sends one message, waiting for room.
-    pub(crate) fn send(
-        &self,
-        to: WorldRank,
-        head: &Head,
-        body: &[u8],
-        wait: Wait,
-    ) -> Result<(), WaitError> {
-        self.wait_until(wait, || match self.transport.send(to, head.as_bytes(), body) {
-            Ok(()) => Some(Ok(())),
-            Err(SubmitError::Again) => None,
-            // It may also have left in order.
-            Err(SubmitError::PeerFailed(peer)) => {
-                let cause = self.trouble(wait).unwrap_or(Cause::PeerFailed(peer));
-                Some(Err(WaitError { what: wait.what, cause }))
-            }
-        })??;
-        self.counters.sent.fetch_add(1, Relaxed);
-        Ok(())
-    }
-
-    /// Sends without waiting: an answer to a message from within its handler, or a post.
-    pub(crate) fn reply(&self, to: WorldRank, head: &Head, body: &[u8]) {
-        let first = self.outbox().is_empty();
-        if first && self.transport.send(to, head.as_bytes(), body) != Err(SubmitError::Again) {
-            self.counters.sent.fetch_add(1, Relaxed);
-            return;
-        }
-        self.outbox().push_back((to, [head.as_bytes(), body].concat()));
-    }
-
-    /// Bytes of payload in one message.
-    pub(crate) fn body_max(&self) -> usize {
-        self.transport.limits().message_max.saturating_sub(Head::LEN).max(1)
     }
 
     fn dispatch(&self, from: WorldRank, bytes: &[u8]) {
@@ -142,9 +97,12 @@ impl<T: Transport> Process<T> {
                 self.mail.deliver(from, &head, body, self.config.collective_bytes)
             }
             Some(Kind::Done | Kind::Data | Kind::Value) => self.take_answer(from, &head, body),
+            Some(Kind::Grant) => self.take_grant(from, &head, body),
+            Some(Kind::Fragment) => self.take_fragment(from, &head, body),
+            Some(Kind::Cancel) => self.take_cancel(from, &head, body),
             Some(Kind::Post) => self.take_signal(from, Signal::Post, &head, body),
             Some(Kind::Complete) => self.take_signal(from, Signal::Complete, &head, body),
-            Some(kind) => self.serve(from, kind, &head, body),
+            Some(kind) => self.outgoing.accepts(from) && self.serve(from, kind, &head, body),
             None => false,
         });
         if !handled {
@@ -165,17 +123,19 @@ pub struct Universe<T: Transport> {
 impl<T: Transport> Universe<T> {
     /// Wraps a transport whose ranks have found each other. **Collective** over the job.
     pub fn new(transport: T, config: Config) -> Result<Self, CollectiveError> {
+        let message = transport.limits().message_max;
         let process = Arc::new(Process {
             transport,
             config,
             counters: Counters::default(),
             mail: Mail::default(),
-            slots: Slots::new(config.far_slots.max(1)),
+            slots: Slots::new(config.far_slots, config.credit_messages),
+            outgoing: Outgoing::default(),
+            incoming: Incoming::new(config.grant_bytes, message),
             windows: Registry::default(),
             deferred: Deferred::default(),
             sync_blocks: SyncPool::default(),
             graveyard: Graveyard::default(),
-            outbox: Mutex::default(),
             // Id 0 of rank 0 is the world's.
             next_object: AtomicU32::new(1),
         });
@@ -204,10 +164,15 @@ impl<T: Transport> Universe<T> {
     pub fn explain(&self) -> String {
         let transport = &self.process.transport;
         let near = self.world.group().members().filter(|peer| transport.is_near(*peer)).count();
+        let Config { far_slots, credit_messages, eager_bytes, grant_bytes, .. } =
+            self.process.config;
         format!(
             "transport: {}\npaths: load and store to {near} of {} ranks, active messages to the \
              others\nprogress: a target serves active messages inside its own calls; load and \
-             store need nothing of it\n",
+             store need nothing of it\nmessages: puts up to {eager_bytes} bytes are sent at once, \
+             larger ones as their target grants them ({grant_bytes} bytes on their way to one \
+             target, from all origins); {credit_messages} messages unanswered by one target, \
+             {far_slots} by all\n",
             transport.explain(),
             transport.size(),
         )

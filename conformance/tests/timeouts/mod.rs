@@ -1,5 +1,5 @@
 //! Deadlines and budgets of [`Config`], which only a harness that makes universes itself can set.
-use super::{replay, seeds, simulate};
+use super::jobs;
 use rma_core::transport::Transport;
 use rma_core::{
     Assert, CollectiveError, Config, ErrorClass, LockKind, Op, Rank, RmaError, Universe, Window,
@@ -10,11 +10,7 @@ use std::time::Duration;
 mod pscw;
 
 fn run(name: &str, ranks: u32, config: Config, body: &(dyn Fn(Universe<Sim>) + Sync)) {
-    for seed in seeds() {
-        if let Err(failure) = simulate(ranks, seed, config, body) {
-            replay(name, seed, &failure.to_string());
-        }
-    }
+    jobs(config).run(name, ranks, body);
 }
 
 fn impatient() -> Config {

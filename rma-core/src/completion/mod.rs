@@ -1,8 +1,12 @@
 //! What is outstanding, and the one place that waits for it.
+mod outgoing;
 mod slots;
+#[cfg(test)]
+mod slots_tests;
 mod wait;
 
-pub(crate) use slots::{Answer, Buffer, Pending, SlotId, Slots};
+pub(crate) use outgoing::{Outgoing, Sent};
+pub(crate) use slots::{Answer, Buffer, Expected, Granted, Next, Pending, SlotId, Slots};
 pub(crate) use wait::{Cause, Wait, WaitError};
 
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};

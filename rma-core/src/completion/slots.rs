@@ -1,17 +1,24 @@
-//! Operations that wait for an answer from afar: a fixed number of slots with generations.
+//! Messages that wait for an answer from afar: a fixed number of slots with generations, and the
+//! credit that each of them takes at its target.
 //!
 //! A slot may hold the address of an origin buffer that an arriving answer is written to. Answers
 //! are written under the mutex of the slots, so when [`Pending::is_done`] says so, or
 //! [`Slots::cancel`] has returned, none is written any more and the buffer may die.
 #![allow(unsafe_code)]
 
-use crate::protocol::message::Status;
+use crate::protocol::credit::Credit;
+use crate::protocol::message::{Head, Kind, Status};
+use crate::protocol::rendezvous::Sender;
 use crate::transport::WorldRank;
 use core::any::Any;
+use core::ops::Range;
 use core::sync::atomic::{
     AtomicU8, AtomicU64, Ordering::Acquire, Ordering::Relaxed, Ordering::Release,
 };
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// As many as ids can tell apart, and more than anybody needs.
+const SLOTS_MAX: usize = 1 << 20;
 
 /// Names one slot, once: a reused slot has another id.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -51,7 +58,7 @@ impl Pending {
 
     /// How the operations fared; the first that failed counts.
     pub(crate) fn status(&self) -> Status {
-        Status::from_wire(self.status.load(Relaxed))
+        Status::from_wire(self.status.load(Relaxed)).unwrap_or(Status::Malformed)
     }
 
     /// The value that came back last.
@@ -77,9 +84,38 @@ impl Buffer {
     pub(crate) const NONE: Self = Self { at: core::ptr::null_mut(), len: 0 };
 }
 
+/// What a message will be answered by.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Expected {
+    /// The kind that answers it.
+    pub(crate) kind: Kind,
+    /// Units of answer: bytes, or 1 for a value and for the end of a transfer by grants.
+    pub(crate) units: u64,
+    /// Where bytes go.
+    pub(crate) buffer: Buffer,
+    /// Of a transfer whose bytes are granted one after the other.
+    pub(crate) sender: Option<Sender>,
+}
+
+impl Expected {
+    /// The answer to a request.
+    pub(crate) fn of(head: &Head, buffer: Buffer) -> Self {
+        let asks = head.kind() == Some(Kind::Ask);
+        let kind = head.kind().and_then(Kind::answer).expect("only requests take a slot");
+        let one = asks || kind == Kind::Value;
+        Self {
+            kind,
+            units: if one { 1 } else { head.length.get() },
+            buffer,
+            sender: asks.then(|| Sender::new(head.length.get())),
+        }
+    }
+}
+
 /// What came back: which part of the transfer, and how it went.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Answer {
+    pub(crate) kind: Kind,
     pub(crate) status: Status,
     pub(crate) value: u64,
     /// Units answered: bytes, or 1 for a value.
@@ -88,44 +124,115 @@ pub(crate) struct Answer {
     pub(crate) offset: u64,
 }
 
+/// What became of a grant.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Granted {
+    Taken,
+    /// Nobody waits for anything under this id.
+    Unknown,
+    /// Somebody waits, but not for this.
+    Wrong,
+}
+
+/// What a transfer by grants does next.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Next {
+    /// Send these bytes.
+    Fragment(Range<u64>),
+    /// Wait for a grant.
+    Wait,
+    /// Nothing: all bytes are sent.
+    Sent,
+    /// Nothing: it was answered or cancelled before that.
+    Ended,
+}
+
 struct Slot {
     generation: u32,
     peer: WorldRank,
-    /// Units that have not been answered.
-    left: u64,
-    buffer: Buffer,
+    expected: Expected,
     /// `None` if the slot is free.
     pending: Option<Arc<Pending>>,
 }
 
-// SAFETY: the address in `buffer` is only written through under the mutex of `Slots`, and what it
-// points to is exclusively the slot's while the slot is in use (contract of `Slots::start`).
+// SAFETY: the address in `expected.buffer` is only written through under the mutex of `Slots`, and
+// what it points to is exclusively the slot's while the slot is in use (contract of
+// `Slots::start`).
 unsafe impl Send for Slot {}
+
+impl Slot {
+    const NOTHING: Expected =
+        Expected { kind: Kind::Done, units: 0, buffer: Buffer::NONE, sender: None };
+
+    /// Whether the answer may be taken: it is asked for, and what it says fits.
+    fn admits(&self, answer: &Answer, bytes: &[u8]) -> bool {
+        let expected = &self.expected;
+        let units = answer.units > 0 && answer.units <= expected.units;
+        if answer.kind != expected.kind || !units {
+            return false;
+        }
+        if answer.status != Status::Ok || expected.buffer.len == 0 {
+            let sent = expected.sender.is_none_or(|sender| sender.is_sent());
+            return bytes.is_empty() && (sent || answer.status != Status::Ok);
+        }
+        let len = bytes.len() as u64;
+        let end = answer.offset.checked_add(len);
+        len == answer.units && end.is_some_and(|end| end <= expected.buffer.len as u64)
+    }
+}
+
+/// What the mutex protects.
+struct Table {
+    slots: Vec<Slot>,
+    /// Indices of those that are not in use.
+    free: Vec<u32>,
+    credit: Credit,
+}
+
+impl Table {
+    /// The slot with this id, if it is in use.
+    fn get(&mut self, id: SlotId) -> Option<&mut Slot> {
+        let slot = self.slots.get_mut(id.index())?;
+        (slot.generation == id.generation() && slot.pending.is_some()).then_some(slot)
+    }
+
+    fn free(&mut self, index: usize) -> Option<Arc<Pending>> {
+        let slot = &mut self.slots[index];
+        let pending = slot.pending.take()?;
+        slot.generation = slot.generation.wrapping_add(1);
+        slot.expected = Slot::NOTHING;
+        self.credit.give_back(slot.peer);
+        self.free.push(index as u32);
+        // pairs with the Acquire load in `Pending::is_done`.
+        pending.outstanding.fetch_sub(1, Release);
+        Some(pending)
+    }
+}
 
 /// The slots of one rank.
 pub(crate) struct Slots {
-    slots: Mutex<Vec<Slot>>,
+    table: Mutex<Table>,
 }
 
 impl Slots {
-    pub(crate) fn new(count: usize) -> Self {
-        let slot = |_| Slot {
-            generation: 1,
-            peer: WorldRank(0),
-            left: 0,
-            buffer: Buffer::NONE,
-            pending: None,
-        };
-        Self { slots: Mutex::new((0..count).map(slot).collect()) }
+    /// `count` slots, of which `credit` may wait for one peer.
+    pub(crate) fn new(count: usize, credit: usize) -> Self {
+        let count = count.clamp(1, SLOTS_MAX);
+        let slot =
+            |_| Slot { generation: 1, peer: WorldRank(0), expected: Slot::NOTHING, pending: None };
+        let slots = (0..count).map(slot).collect();
+        // The lowest is taken first.
+        let free = (0..count as u32).rev().collect();
+        Self { table: Mutex::new(Table { slots, free, credit: Credit::new(credit) }) }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Vec<Slot>> {
+    fn lock(&self) -> MutexGuard<'_, Table> {
         // Nothing in here panics half-way through a change.
-        self.slots.lock().unwrap_or_else(PoisonError::into_inner)
+        self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes a free slot for `units` of answer from `peer`, counted in `pending`; `None` if all
-    /// slots are in use.
+    /// Takes a free slot and credit for a message to `peer`, counted in `pending`; `None` if there
+    /// is none.
     ///
     /// # Safety
     ///
@@ -134,159 +241,95 @@ impl Slots {
     pub(crate) unsafe fn start(
         &self,
         peer: WorldRank,
-        units: u64,
-        buffer: Buffer,
+        expected: Expected,
         pending: &Arc<Pending>,
     ) -> Option<SlotId> {
-        let mut slots = self.lock();
-        let index = slots.iter().position(|slot| slot.pending.is_none())?;
-        let slot = &mut slots[index];
+        let mut table = self.lock();
+        let index = *table.free.last()?;
+        if !table.credit.take(peer) {
+            return None;
+        }
+        table.free.pop();
+        let slot = &mut table.slots[index as usize];
         pending.outstanding.fetch_add(1, Relaxed);
-        (slot.peer, slot.left, slot.buffer) = (peer, units, buffer);
+        (slot.peer, slot.expected) = (peer, expected);
         slot.pending = Some(pending.clone());
-        Some(SlotId::new(slot.generation, index))
-    }
-
-    fn free(slot: &mut Slot) -> Option<Arc<Pending>> {
-        slot.generation = slot.generation.wrapping_add(1);
-        slot.buffer = Buffer::NONE;
-        let pending = slot.pending.take()?;
-        // pairs with the Acquire load in `Pending::is_done`.
-        pending.outstanding.fetch_sub(1, Release);
-        Some(pending)
+        Some(SlotId::new(slot.generation, index as usize))
     }
 
     /// Gives back every slot counted in `pending`: nothing is written to its buffers afterwards.
     pub(crate) fn cancel(&self, pending: &Arc<Pending>) {
-        let mut slots = self.lock();
-        for slot in slots.iter_mut() {
-            if slot.pending.as_ref().is_some_and(|counted| Arc::ptr_eq(counted, pending)) {
-                // Not the last reference: the caller has one.
-                drop(Self::free(slot));
+        let mut table = self.lock();
+        for index in 0..table.slots.len() {
+            if pending.is_done() {
+                break;
             }
+            let counted = &table.slots[index].pending;
+            if counted.as_ref().is_some_and(|counted| Arc::ptr_eq(counted, pending)) {
+                // Not the last reference: the caller has one.
+                drop(table.free(index));
+            }
+        }
+    }
+
+    /// Gives back one slot, whose message was not sent; false if it was answered or cancelled.
+    pub(crate) fn cancel_one(&self, id: SlotId) -> bool {
+        let mut table = self.lock();
+        let freed = table.get(id).is_some().then(|| table.free(id.index()));
+        drop(table);
+        freed.is_some()
+    }
+
+    /// Takes a grant for a transfer.
+    pub(crate) fn grant(&self, from: WorldRank, id: SlotId, bytes: u64) -> Granted {
+        let mut table = self.lock();
+        let Some(slot) = table.get(id).filter(|slot| slot.peer == from) else {
+            return Granted::Unknown;
+        };
+        let sender = slot.expected.sender.as_mut();
+        let taken = sender.is_some_and(|sender| sender.handle_grant(bytes));
+        if taken { Granted::Taken } else { Granted::Wrong }
+    }
+
+    /// What a transfer by grants does next; a fragment has at most `max` bytes.
+    pub(crate) fn next(&self, id: SlotId, max: u64) -> Next {
+        let mut table = self.lock();
+        let sender = table.get(id).and_then(|slot| slot.expected.sender.as_mut());
+        let Some(sender) = sender else { return Next::Ended };
+        match sender.poll_fragment(max) {
+            Some(range) => Next::Fragment(range),
+            None if sender.is_sent() => Next::Sent,
+            None => Next::Wait,
         }
     }
 
     /// Takes an answer and its bytes; false if nobody waits for it, or not for this.
     pub(crate) fn answer(&self, from: WorldRank, id: SlotId, answer: Answer, bytes: &[u8]) -> bool {
-        let mut slots = self.lock();
-        let Some(slot) = slots.get_mut(id.index()) else { return false };
+        let mut table = self.lock();
+        let slot = table.get(id).filter(|slot| slot.peer == from && slot.admits(&answer, bytes));
+        let Some(slot) = slot else { return false };
         let Some(pending) = &slot.pending else { return false };
-        let expected = slot.generation == id.generation() && slot.peer == from;
-        if !expected || answer.units == 0 || answer.units > slot.left {
-            return false;
-        }
         if answer.status == Status::Ok {
-            if slot.buffer.len > 0 {
-                let len = bytes.len() as u64;
-                let end = answer.offset.checked_add(len);
-                if len != answer.units || end.is_none_or(|end| end > slot.buffer.len as u64) {
-                    return false;
-                }
-                // SAFETY: `offset <= len`, inside the buffer that `start`'s caller vouched for.
-                let at = unsafe { slot.buffer.at.add(answer.offset as usize) };
-                // SAFETY: `offset + bytes.len() <= len`, and the buffer is the slot's alone while
-                // the mutex is held and the slot in use.
+            if slot.expected.buffer.len > 0 {
+                // SAFETY: `admits` says that `offset <= len`: inside the buffer that `start`'s
+                // caller vouched for.
+                let at = unsafe { slot.expected.buffer.at.add(answer.offset as usize) };
+                // SAFETY: `offset + bytes.len() <= len`, as `admits` says, and the buffer is the
+                // slot's alone while the mutex is held and the slot in use.
                 unsafe { at.copy_from_nonoverlapping(bytes.as_ptr(), bytes.len()) };
             }
             pending.value.store(answer.value, Relaxed);
-            slot.left -= answer.units;
+            slot.expected.units -= answer.units;
         } else {
             let status = answer.status as u8;
             _ = pending.status.compare_exchange(0, status, Relaxed, Relaxed);
-            slot.left = 0;
+            slot.expected.units = 0;
         }
-        let freed = if slot.left == 0 { Self::free(slot) } else { None };
-        drop(slots);
+        let complete = slot.expected.units == 0;
+        let freed = if complete { table.free(id.index()) } else { None };
+        drop(table);
         // Perhaps the last reference: what it keeps is dropped outside the mutex.
         drop(freed);
         true
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    const PEER: WorldRank = WorldRank(1);
-
-    fn ok(offset: u64, units: u64) -> Answer {
-        Answer { status: Status::Ok, value: 0, units, offset }
-    }
-
-    fn buffer(bytes: &mut [u8]) -> Buffer {
-        Buffer { at: bytes.as_mut_ptr(), len: bytes.len() }
-    }
-
-    #[test]
-    fn pieces_in_any_order_complete_a_get() {
-        let (slots, pending) = (Slots::new(2), Arc::default());
-        let mut bytes = [0u8; 4];
-        // SAFETY: `bytes` outlives the slot, which is freed by its last answer below.
-        let id = unsafe { slots.start(PEER, 4, buffer(&mut bytes), &pending) }.unwrap();
-        assert!(slots.answer(PEER, id, ok(2, 2), &[3, 4]));
-        assert!(!pending.is_done());
-        assert!(slots.answer(PEER, id, ok(0, 2), &[1, 2]));
-        assert!(pending.is_done());
-        assert_eq!(bytes, [1, 2, 3, 4]);
-        assert!(!slots.answer(PEER, id, ok(0, 2), &[9, 9]), "a freed slot takes no answer");
-    }
-
-    #[test]
-    fn answers_that_do_not_fit_are_refused() {
-        let (slots, pending) = (Slots::new(1), Arc::default());
-        let mut bytes = [0u8; 4];
-        // SAFETY: `bytes` outlives the slot, which is cancelled below.
-        let id = unsafe { slots.start(PEER, 4, buffer(&mut bytes), &pending) }.unwrap();
-        assert!(!slots.answer(WorldRank(2), id, ok(0, 4), &[1; 4]), "from somebody else");
-        assert!(!slots.answer(PEER, id, ok(1, 4), &[1; 4]), "past the end");
-        assert!(!slots.answer(PEER, id, ok(u64::MAX, 4), &[1; 4]), "overflow");
-        assert!(!slots.answer(PEER, id, ok(0, 5), &[1; 5]), "more than asked");
-        assert!(!slots.answer(PEER, id, ok(0, 4), &[1; 3]), "length is a lie");
-        assert!(!slots.answer(PEER, SlotId(77), ok(0, 4), &[1; 4]), "no such slot");
-        slots.cancel(&pending);
-        assert!(pending.is_done());
-        assert!(!slots.answer(PEER, id, ok(0, 4), &[1; 4]), "cancelled");
-        assert_eq!(bytes, [0; 4]);
-    }
-
-    #[test]
-    fn slots_run_out_and_come_back_with_another_id() {
-        let (slots, pending) = (Slots::new(1), Arc::default());
-        // SAFETY: no buffer.
-        let first = unsafe { slots.start(PEER, 1, Buffer::NONE, &pending) }.unwrap();
-        // SAFETY: no buffer.
-        assert!(unsafe { slots.start(PEER, 1, Buffer::NONE, &pending) }.is_none());
-        slots.cancel(&pending);
-        // SAFETY: no buffer.
-        let second = unsafe { slots.start(PEER, 1, Buffer::NONE, &pending) }.unwrap();
-        assert_ne!(first, second);
-        assert!(!slots.answer(PEER, first, ok(0, 1), &[]), "the id of an earlier life");
-    }
-
-    #[test]
-    fn what_is_kept_lives_until_the_last_answer() {
-        let (slots, pending) = (Slots::new(1), Arc::<Pending>::default());
-        let owner = Arc::new(0u8);
-        let mut owned = vec![0u8; 2];
-        // SAFETY: `pending` keeps the buffer.
-        let id = unsafe { slots.start(PEER, 2, buffer(&mut owned), &pending) }.unwrap();
-        let watch = Arc::downgrade(&owner);
-        pending.keep(Box::new((owned, owner)));
-        drop(pending);
-        assert!(watch.upgrade().is_some());
-        assert!(slots.answer(PEER, id, ok(0, 2), &[7, 7]));
-        assert!(watch.upgrade().is_none());
-    }
-
-    #[test]
-    fn the_first_failure_is_remembered() {
-        let (slots, pending) = (Slots::new(2), Arc::default());
-        let failed = Answer { status: Status::Freed, ..ok(0, 1) };
-        // SAFETY: no buffer.
-        let id = unsafe { slots.start(PEER, 8, Buffer::NONE, &pending) }.unwrap();
-        assert!(slots.answer(PEER, id, failed, &[]));
-        assert!(pending.is_done());
-        assert_eq!(pending.status(), Status::Freed);
     }
 }

@@ -42,7 +42,7 @@ pub(crate) enum Kind {
     CompareSwap = 5,
     /// Compare-and-swap on a control word; answered by `Value`.
     ControlSwap = 6,
-    /// Store of a control word; answered by `Done`.
+    /// Store of a control word; answered by `Value`.
     ControlStore = 7,
     /// Load of a control word; answered by `Value`.
     ControlLoad = 8,
@@ -62,11 +62,20 @@ pub(crate) enum Kind {
     Accumulate = 15,
     /// A piece of a put with a layout: `tag` rows, then `length` bytes; answered by `Done`.
     PutRows = 16,
-    /// Asks for the `length` bytes of `tag` rows, packed; answered by `Data`.
+    /// Asks for the `length` bytes of `tag` rows, packed; answered by one `Data`.
     GetRows = 17,
+    /// Asks to put `length` bytes by grants; answered by `Done` when all have arrived.
+    Ask = 18,
+    /// `length` more bytes of what was asked for may come.
+    Grant = 19,
+    /// Granted bytes; `offset` counts from where the ask's begin. Not answered.
+    Fragment = 20,
+    /// The rest of what was asked for will not come; not answered.
+    Cancel = 21,
 }
 
-const KINDS: [Kind; 17] = [
+/// In the order of their values, from 1.
+const KINDS: [Kind; 21] = [
     Kind::Collective,
     Kind::Put,
     Kind::Get,
@@ -84,7 +93,25 @@ const KINDS: [Kind; 17] = [
     Kind::Accumulate,
     Kind::PutRows,
     Kind::GetRows,
+    Kind::Ask,
+    Kind::Grant,
+    Kind::Fragment,
+    Kind::Cancel,
 ];
+
+impl Kind {
+    /// What answers it, if it is a request.
+    pub(crate) fn answer(self) -> Option<Self> {
+        match self {
+            Self::Put | Self::PutRows | Self::Accumulate | Self::Ask => Some(Self::Done),
+            Self::Get | Self::GetRows | Self::GetAccumulate => Some(Self::Data),
+            Self::CompareSwap | Self::Query => Some(Self::Value),
+            Self::ControlSwap | Self::ControlStore | Self::ControlLoad => Some(Self::Value),
+            Self::Collective | Self::Done | Self::Data | Self::Value => None,
+            Self::Post | Self::Complete | Self::Grant | Self::Fragment | Self::Cancel => None,
+        }
+    }
+}
 
 /// How the target fared.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -101,12 +128,13 @@ pub(crate) enum Status {
 }
 
 impl Status {
-    pub(crate) fn from_wire(byte: u8) -> Self {
+    pub(crate) fn from_wire(byte: u8) -> Option<Self> {
         match byte {
-            0 => Self::Ok,
-            1 => Self::OutOfRange,
-            2 => Self::Freed,
-            _ => Self::Malformed,
+            0 => Some(Self::Ok),
+            1 => Some(Self::OutOfRange),
+            2 => Some(Self::Freed),
+            3 => Some(Self::Malformed),
+            _ => None,
         }
     }
 }
@@ -135,10 +163,10 @@ impl Head {
     }
 
     pub(crate) fn kind(&self) -> Option<Kind> {
-        KINDS.into_iter().find(|kind| *kind as u8 == self.kind)
+        KINDS.get(usize::from(self.kind).checked_sub(1)?).copied()
     }
 
-    pub(crate) fn status(&self) -> Status {
+    pub(crate) fn status(&self) -> Option<Status> {
         Status::from_wire(self.status)
     }
 
@@ -166,9 +194,13 @@ mod tests {
         for kind in KINDS {
             assert_eq!(Head::new(kind, 0, 0).kind(), Some(kind));
         }
-        let mut bytes = Head::new(Kind::Put, 0, 0).as_bytes().to_vec();
-        bytes[0] = 200;
-        assert_eq!(Head::parse(&bytes).and_then(|(head, _)| head.kind()), None);
-        assert!(Head::parse(&bytes[..39]).is_none());
+        for byte in [0, KINDS.len() as u8 + 1, u8::MAX] {
+            let mut bytes = Head::new(Kind::Put, 0, 0).as_bytes().to_vec();
+            (bytes[0], bytes[3]) = (byte, 4);
+            let (head, _) = Head::parse(&bytes).unwrap();
+            assert_eq!((head.kind(), head.status()), (None, None));
+        }
+        let whole = Head::new(Kind::Put, 0, 0);
+        assert!(Head::parse(&whole.as_bytes()[..39]).is_none());
     }
 }

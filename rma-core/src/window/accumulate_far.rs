@@ -6,9 +6,8 @@
 //! pieces of one operation, go out without waiting. S-H7 S-H8
 use super::Window;
 use super::accumulate::Update;
-use super::far::GET_BYTES;
 use super::hints::Ordered;
-use crate::completion::{Buffer, Pending, Wait};
+use crate::completion::{Buffer, Pending};
 use crate::element::BasicType;
 use crate::error::RmaError;
 use crate::ops::Op;
@@ -125,41 +124,19 @@ impl<T: Transport> Window<T> {
         place: &FarPlace,
         pending: &Arc<Pending>,
     ) -> Result<(), RmaError> {
-        let fragment = self.fragment(update.basic);
-        // A slot covers a bounded number of fragments, so that the target never has to put off
-        // more than the slots of its origins.
-        let covered = (GET_BYTES / fragment).max(1) * fragment;
         let mut head = Head::new(Kind::Accumulate, self.id().0, 0);
         (head.op, head.basic) = (update.op as u8, update.basic.to_wire());
+        let wait = self.wait_for(update.what, update.target);
         let mut offset = place.touched.bytes.start;
-        for covered in update.operands.chunks(covered) {
+        for piece in update.operands.chunks(self.fragment(update.basic)) {
+            head.offset = offset.into();
+            head.length = (piece.len() as u64).into();
             // SAFETY: no buffer.
             #[allow(unsafe_code)]
-            let slot = unsafe {
-                let units = covered.len() as u64;
-                self.slot(update.what, update.target, units, Buffer::NONE, pending)
-            }?;
-            head.slot = slot.0.into();
-            for piece in covered.chunks(fragment) {
-                head.offset = offset.into();
-                head.length = (piece.len() as u64).into();
-                self.send_far(update, place.world, &head, piece)?;
-                offset += piece.len() as u64;
-            }
+            unsafe { self.issue(wait, place.world, head, piece, Buffer::NONE, pending) }?;
+            offset += piece.len() as u64;
         }
         Ok(())
-    }
-
-    fn send_far(
-        &self,
-        update: Update<'_>,
-        world: WorldRank,
-        head: &Head,
-        body: &[u8],
-    ) -> Result<(), RmaError> {
-        let wait: Wait = self.wait_for(update.what, update.target);
-        let sent = self.process().send(world, head, body, wait);
-        sent.map_err(|error| self.wait_failed(error))
     }
 
     /// Sends an update; what was there will be in `result` when `pending` is done. Must be
@@ -203,15 +180,13 @@ impl<T: Transport> Window<T> {
         for start in (0..result.len).step_by(fragment) {
             let len = fragment.min(result.len - start);
             let buffer = Buffer { at: result.at.wrapping_add(start), len };
-            // SAFETY: a part of the buffer that the caller vouches for.
-            let slot =
-                unsafe { self.slot(update.what, update.target, len as u64, buffer, pending) }?;
-            head.slot = slot.0.into();
             head.offset = (place.touched.bytes.start + start as u64).into();
             head.length = (len as u64).into();
             // Nothing for no_op.
             let operands = update.operands.get(start..start + len).unwrap_or_default();
-            self.send_far(update, place.world, &head, operands)?;
+            let wait = self.wait_for(update.what, update.target);
+            // SAFETY: a part of the buffer that the caller vouches for.
+            unsafe { self.issue(wait, place.world, head, operands, buffer, pending) }?;
         }
         Ok(())
     }

@@ -14,14 +14,33 @@ use crate::transport::{
 };
 use crate::universe::{Config, Universe};
 use core::cell::UnsafeCell;
-use core::sync::atomic::{Ordering::Relaxed, Ordering::Release};
+use core::sync::atomic::{AtomicBool, Ordering::Relaxed, Ordering::Release};
 use core::time::Duration;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
 
 /// One rank that sends messages to itself.
 #[derive(Default)]
-struct Loop(Mutex<Vec<Vec<u8>>>);
+pub(super) struct Loop {
+    queue: Mutex<Vec<Vec<u8>>>,
+    /// No message is taken.
+    full: AtomicBool,
+}
+
+impl Loop {
+    fn queue(&self) -> MutexGuard<'_, Vec<Vec<u8>>> {
+        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn set_full(&self, full: bool) {
+        self.full.store(full, Relaxed);
+    }
+
+    /// A message that was on its way before.
+    pub(super) fn arrive(&self, message: Vec<u8>) {
+        self.queue().push(message);
+    }
+}
 
 #[derive(Clone, Copy)]
 #[repr(align(64))]
@@ -30,7 +49,7 @@ struct Line {
 }
 
 /// Memory of the rank.
-struct Owned(Box<[UnsafeCell<Line>]>, usize);
+pub(super) struct Owned(Box<[UnsafeCell<Line>]>, usize);
 
 // SAFETY: only the address is taken.
 unsafe impl Send for Owned {}
@@ -81,11 +100,14 @@ unsafe impl Transport for Loop {
         Err(ImportError::Malformed(owner))
     }
     fn send(&self, _: WorldRank, head: &[u8], body: &[u8]) -> Result<(), SubmitError> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).push([head, body].concat());
+        if self.full.load(Relaxed) {
+            return Err(SubmitError::Again);
+        }
+        self.arrive([head, body].concat());
         Ok(())
     }
     fn poll(&self, sink: &mut dyn FnMut(WorldRank, &[u8])) -> usize {
-        let arrived = core::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner));
+        let arrived = core::mem::take(&mut *self.queue());
         arrived.iter().rev().for_each(|message| sink(WorldRank(0), message));
         arrived.len()
     }
@@ -113,6 +135,11 @@ unsafe impl Transport for Loop {
 }
 
 const ME: Rank = Rank(0);
+
+/// A rank that reaches itself by messages only.
+pub(super) fn with_universe(config: Config, test: impl FnOnce(&Universe<Loop>)) {
+    test(&Universe::new(Loop::default(), config).unwrap());
+}
 
 /// A window of `count` words at a rank that reaches itself by messages only.
 fn with_window(count: usize, test: impl FnOnce(&Window<Loop>)) {

@@ -1,7 +1,7 @@
-//! Targets that only messages reach: put and get as active messages.
+//! Targets that only messages reach: what is known of them, gets, and waiting for answers.
 use super::Window;
 use super::accumulate_far::{Touched, Unanswered};
-use crate::completion::{Buffer, Cause, Pending, SlotId, Wait, WaitError};
+use crate::completion::{Buffer, Cause, Expected, Pending, SlotId, Wait, WaitError};
 use crate::error::RmaError;
 use crate::memory::target::held;
 use crate::protocol::message::{Head, Kind, Status};
@@ -10,7 +10,7 @@ use crate::transport::{Transport, WorldRank};
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// Bytes that one slot asks a target for: bounds what the target queues as replies.
+/// Bytes that one slot asks a target for: with the credit, this bounds what is on its way here.
 pub(super) const GET_BYTES: usize = 64 << 10;
 
 /// What this rank knows of far targets.
@@ -180,26 +180,31 @@ impl<T: Transport> Window<T> {
         Ok(part)
     }
 
-    /// Takes a slot, waiting for one to become free.
+    /// Sends a request, waiting for a slot, for credit at its target and for room.
     ///
     /// # Safety
     ///
     /// As [`Slots::start`](crate::completion::Slots::start).
     #[allow(unsafe_code)]
-    pub(super) unsafe fn slot(
+    pub(super) unsafe fn issue(
         &self,
-        what: &'static str,
-        target: Rank,
-        units: u64,
+        wait: Wait,
+        world: WorldRank,
+        mut head: Head,
+        body: &[u8],
         buffer: Buffer,
         pending: &Arc<Pending>,
     ) -> Result<SlotId, RmaError> {
-        let world = self.part.comm.world_rank(target);
-        let slots = &self.process().slots;
+        let (process, expected) = (self.process(), Expected::of(&head, buffer));
         // SAFETY: forwarded to the caller.
-        let start = || unsafe { slots.start(world, units, buffer, pending) };
-        let slot = self.process().wait_until(self.wait_for(what, target), start);
-        slot.map_err(|error| self.wait_failed(error))
+        let start = || unsafe { process.slots.start(world, expected, pending) };
+        let slot = process.wait_until(wait, start).map_err(|error| self.wait_failed(error))?;
+        head.slot = slot.0.into();
+        if let Err(error) = process.send(world, &head, body, wait) {
+            process.cancel_one(slot);
+            return Err(self.wait_failed(error));
+        }
+        Ok(slot)
     }
 
     /// Sends a question with one value as its answer, and waits for that.
@@ -209,55 +214,15 @@ impl<T: Transport> Window<T> {
         what: &'static str,
         target: Rank,
         world: WorldRank,
-        mut head: Head,
+        head: Head,
         body: &[u8],
     ) -> Result<u64, RmaError> {
         let pending = Arc::<Pending>::default();
-        // SAFETY: no buffer.
-        let slot = unsafe { self.slot(what, target, 1, Buffer::NONE, &pending) }?;
-        head.slot = slot.0.into();
         let wait = self.wait_for(what, target);
-        let process = self.process();
-        let asked = process.send(world, &head, body, wait);
-        let asked =
-            asked.and_then(|()| process.wait_until(wait, || pending.is_done().then_some(())));
-        if let Err(error) = asked {
-            process.slots.cancel(&pending);
-            return Err(self.wait_failed(error));
-        }
-        self.check_status(target, &pending)?;
-        Ok(pending.value())
-    }
-
-    #[cold]
-    #[inline(never)]
-    pub(crate) fn put_far_cold<const LAZY: bool>(
-        &self,
-        target: Rank,
-        disp: u64,
-        origin: &[u8],
-    ) -> Result<(), RmaError> {
-        let Some(world) = self.far_target::<LAZY>(target)? else { return Ok(()) };
-        let offset = self.far_offset(target, world, disp, origin.len())?;
-        if origin.is_empty() {
-            return Ok(());
-        }
-        let (what, len) = ("a put", origin.len() as u64);
-        let pending = self.far.puts(target);
         // SAFETY: no buffer.
-        #[allow(unsafe_code)]
-        let slot = unsafe { self.slot(what, target, len, Buffer::NONE, &pending) }?;
-        let mut head = Head::new(Kind::Put, self.id().0, 0);
-        head.slot = slot.0.into();
-        let process = self.process();
-        for (i, piece) in origin.chunks(process.body_max()).enumerate() {
-            head.offset = (offset + (i * process.body_max()) as u64).into();
-            head.length = (piece.len() as u64).into();
-            process
-                .send(world, &head, piece, self.wait_for(what, target))
-                .map_err(|error| self.wait_failed(error))?;
-        }
-        Ok(())
+        unsafe { self.issue(wait, world, head, body, Buffer::NONE, &pending) }?;
+        self.drain(what, target, &pending)?;
+        Ok(pending.value())
     }
 
     #[cold]
@@ -294,19 +259,15 @@ impl<T: Transport> Window<T> {
     ) -> Result<(), RmaError> {
         let Some(world) = self.far_target::<LAZY>(target)? else { return Ok(()) };
         let offset = self.far_offset(target, world, disp, buffer.len)?;
-        let what = "a get";
+        let wait = self.wait_for("a get", target);
         for start in (0..buffer.len).step_by(GET_BYTES) {
             let len = GET_BYTES.min(buffer.len - start);
             let piece = Buffer { at: buffer.at.wrapping_add(start), len };
-            // SAFETY: a part of the buffer that the caller vouches for.
-            let slot = unsafe { self.slot(what, target, len as u64, piece, pending) }?;
             let mut head = Head::new(Kind::Get, self.id().0, 0);
-            head.slot = slot.0.into();
             head.offset = (offset + start as u64).into();
             head.length = (len as u64).into();
-            self.process()
-                .send(world, &head, &[], self.wait_for(what, target))
-                .map_err(|error| self.wait_failed(error))?;
+            // SAFETY: a part of the buffer that the caller vouches for.
+            unsafe { self.issue(wait, world, head, &[], piece, pending) }?;
         }
         Ok(())
     }
@@ -325,7 +286,7 @@ impl<T: Transport> Window<T> {
         };
         let done = || pending.is_done().then_some(());
         if let Err(error) = self.process().wait_until(wait, done) {
-            self.process().slots.cancel(pending);
+            self.process().cancel(pending);
             return Err(self.wait_failed(error));
         }
         self.check_status(target, pending)

@@ -7,6 +7,8 @@ mod attributes;
 mod choice;
 mod control;
 mod create;
+#[cfg(test)]
+mod engine_tests;
 mod far;
 mod free;
 mod gate;
@@ -14,9 +16,12 @@ mod hints;
 mod info;
 mod memory;
 mod near;
+mod put_far;
 mod sealed;
 mod serve;
 mod serve_accumulate;
+mod serve_get;
+mod serve_grant;
 mod serve_rows;
 mod shaped;
 mod shaped_far;
@@ -33,6 +38,7 @@ pub(crate) use memory::Graveyard;
 pub use sealed::Sealed;
 pub(crate) use serve::Registry;
 pub(crate) use serve_accumulate::Deferred;
+pub(crate) use serve_grant::Incoming;
 pub(crate) use shaped_far::BOUNCE_BYTES;
 pub use view::View;
 
@@ -158,5 +164,6 @@ impl<T: Transport> Window<T> {
 impl<T: Transport> Drop for Window<T> {
     fn drop(&mut self) {
         self.process().windows.remove(self.id());
+        self.process().incoming.window_gone(self.id());
     }
 }

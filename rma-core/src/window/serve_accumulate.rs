@@ -8,6 +8,7 @@ use crate::element::{AtomicElement, BasicElement, BasicType, Bool, Visitor};
 use crate::memory::target::Span;
 use crate::memory::{accumulate, stripe};
 use crate::ops::Op;
+use crate::protocol::credit::Credit;
 use crate::protocol::message::{Head, Kind, Status};
 use crate::transport::{Transport, WorldRank};
 use crate::universe::Process;
@@ -15,10 +16,11 @@ use core::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// Messages that were put off. Bounded by what the slots of the origins cover.
+/// Messages that were put off. Bounded by the credit of the origins.
 #[derive(Default)]
 pub(crate) struct Deferred {
     queue: Mutex<VecDeque<Message>>,
+    kept: Mutex<Credit>,
     /// Those in the queue, and those that some thread is just trying again.
     count: AtomicUsize,
 }
@@ -33,6 +35,10 @@ struct Message {
 impl Deferred {
     fn queue(&self) -> MutexGuard<'_, VecDeque<Message>> {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn kept(&self) -> MutexGuard<'_, Credit> {
+        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Whether a thread that goes to sleep must look again by itself.
@@ -61,6 +67,8 @@ impl<T: Transport> Process<T> {
     ) -> bool {
         match self.try_accumulate(from, kind, head, body) {
             Served::Done(sense) => sense,
+            // No honest peer has so many unanswered.
+            Served::Busy if !self.deferred.kept().take(from) => false,
             Served::Busy => {
                 self.deferred.count.fetch_add(1, Relaxed);
                 let message = Message { from, kind, head: *head, body: body.to_vec() };
@@ -81,6 +89,7 @@ impl<T: Transport> Process<T> {
             match self.try_accumulate(*from, *kind, head, body) {
                 Served::Busy => self.deferred.queue().push_back(message),
                 Served::Done(_) => {
+                    self.deferred.kept().give_back(*from);
                     self.deferred.count.fetch_sub(1, Relaxed);
                     done += 1;
                 }

@@ -1,6 +1,5 @@
 //! The target's side of puts and gets with layouts.
 use super::Part;
-use super::far::GET_BYTES;
 use crate::memory::strided::{Area, Row};
 use crate::protocol::message::{Head, Kind, Status};
 use crate::protocol::rows::{BadRows, Rows};
@@ -15,21 +14,17 @@ impl<T: Transport> Process<T> {
         body: &[u8],
         part: &Part<T>,
     ) -> bool {
-        let packed = match part.get_rows(head, body) {
+        let packed = match part.get_rows(head, body, self.body_max()) {
             Ok(packed) => packed,
             Err(status) => {
                 self.reply(from, &head.reply(Kind::Data, status), &[]);
                 return status != Status::Malformed;
             }
         };
-        let mut at = 0;
-        for piece in packed.chunks(self.body_max()) {
-            let mut reply = head.reply(Kind::Data, Status::Ok);
-            reply.offset = (at as u64).into();
-            reply.length = (piece.len() as u64).into();
-            self.reply(from, &reply, piece);
-            at += piece.len();
-        }
+        let mut reply = head.reply(Kind::Data, Status::Ok);
+        // In the origin's buffer.
+        reply.offset = 0.into();
+        self.reply(from, &reply, &packed);
         true
     }
 }
@@ -60,10 +55,10 @@ impl<T: Transport> Part<T> {
         Ok(0)
     }
 
-    /// The bytes of the rows, packed.
-    fn get_rows(&self, head: &Head, body: &[u8]) -> Result<Vec<u8>, Status> {
+    /// The bytes of the rows, packed: as many as one message takes.
+    fn get_rows(&self, head: &Head, body: &[u8], body_max: usize) -> Result<Vec<u8>, Status> {
         let bytes = head.length.get();
-        if bytes > GET_BYTES as u64 {
+        if bytes == 0 || bytes > body_max as u64 {
             return Err(Status::Malformed);
         }
         let (rows, rest) = self.rows(head, body)?;

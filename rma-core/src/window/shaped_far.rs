@@ -3,7 +3,6 @@
 #![allow(unsafe_code)]
 
 use super::Window;
-use super::far::GET_BYTES;
 use crate::completion::{Buffer, Pending};
 use crate::error::RmaError;
 use crate::ops::layout::{Cursor, Shape, pack, unpack};
@@ -56,11 +55,8 @@ impl<T: Transport> Window<T> {
             return Ok(());
         }
         let (what, process) = ("a put", self.process());
-        let pending = self.far.puts(target);
-        // SAFETY: no buffer.
-        let slot = unsafe { self.slot(what, target, bytes, Buffer::NONE, &pending) }?;
+        let (wait, pending) = (self.wait_for(what, target), self.far.puts(target));
         let mut head = Head::new(Kind::PutRows, self.id().0, 0);
-        head.slot = slot.0.into();
         let room = process.body_max().max(WireRow::LEN + 1);
         let (mut sink, mut source) = (Cursor::new(to.shape), Cursor::new(from));
         let (mut rows, mut data) = (Vec::new(), Vec::new());
@@ -76,9 +72,8 @@ impl<T: Transport> Window<T> {
                     head.tag = (rows.len() as u32).into();
                     head.length = (data.len() as u64).into();
                     let body = [rows.as_bytes(), &data].concat();
-                    process
-                        .send(to.world, &head, &body, self.wait_for(what, target))
-                        .map_err(|error| self.wait_failed(error))?;
+                    // SAFETY: no buffer.
+                    unsafe { self.issue(wait, to.world, head, &body, Buffer::NONE, &pending) }?;
                     rows.clear();
                     data.clear();
                 }
@@ -144,7 +139,8 @@ impl<T: Transport> Window<T> {
         let rows_max = (process.body_max() / WireRow::LEN).max(1);
         let mut done = 0;
         while done < buffer.len {
-            let bytes_max = GET_BYTES.min(buffer.len - done) as u64;
+            // The answer is one message.
+            let bytes_max = process.body_max().min(buffer.len - done) as u64;
             let (mut rows, mut bytes) = (Vec::new(), 0);
             while rows.len() < rows_max {
                 let Some(row) = source.take(bytes_max - bytes) else { break };
@@ -155,14 +151,11 @@ impl<T: Transport> Window<T> {
                 return Ok(());
             }
             let piece = Buffer { at: buffer.at.wrapping_add(done), len: bytes as usize };
-            // SAFETY: a part of the buffer that the caller vouches for.
-            let slot = unsafe { self.slot(what, target, bytes, piece, pending) }?;
             let mut head = Head::new(Kind::GetRows, self.id().0, rows.len() as u32);
-            head.slot = slot.0.into();
             head.length = bytes.into();
-            process
-                .send(world, &head, rows.as_bytes(), self.wait_for(what, target))
-                .map_err(|error| self.wait_failed(error))?;
+            let wait = self.wait_for(what, target);
+            // SAFETY: a part of the buffer that the caller vouches for.
+            unsafe { self.issue(wait, world, head, rows.as_bytes(), piece, pending) }?;
             done += bytes as usize;
         }
         Ok(())

@@ -66,7 +66,7 @@ impl<T: Transport> Window<T> {
         if self.part.signals.is_used() {
             return match signal {
                 Signal::Post => {
-                    process.reply(world, &Head::new(Kind::Post, self.id().0, 0), &[]);
+                    process.tell(world, &Head::new(Kind::Post, self.id().0, 0));
                     Ok(())
                 }
                 Signal::Complete => {

@@ -1,0 +1,102 @@
+//! Jobs on the simulated network.
+//!
+//! `RMA_SIM_SEED=<n>` replays one seed, `RMA_SIM_SEEDS=<count>` says how many each case tries.
+use rma_conformance::Exception;
+use rma_conformance::failure::ON_PURPOSE;
+use rma_conformance::shared::refused;
+use rma_core::{Config, Universe};
+use rma_transport_sim::{Cause, NetConfig, Sim, SimFailure};
+use std::ops::Range;
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+
+/// What the jobs of one test binary have in common.
+#[derive(Clone, Copy)]
+pub(crate) struct Jobs {
+    /// Name of the binary.
+    pub(crate) binary: &'static str,
+    /// How many seeds each case tries.
+    pub(crate) seeds: u64,
+    pub(crate) config: Config,
+    /// The network for so many ranks and a seed.
+    pub(crate) net: fn(u32, u64) -> NetConfig,
+}
+
+/// A number from the environment; what does not parse is the user's mistake.
+fn number(name: &str) -> Option<u64> {
+    let text = std::env::var(name).ok()?;
+    Some(text.parse().unwrap_or_else(|_| panic!("{name}={text:?}: pass a number")))
+}
+
+impl Jobs {
+    fn seeds(&self) -> Range<u64> {
+        let default = if cfg!(miri) { 1 } else { self.seeds };
+        match number("RMA_SIM_SEED") {
+            Some(seed) => seed..seed + 1,
+            None => 0..number("RMA_SIM_SEEDS").unwrap_or(default),
+        }
+    }
+
+    /// Runs `body` once.
+    pub(crate) fn simulate(
+        &self,
+        ranks: u32,
+        seed: u64,
+        body: &(dyn Fn(Universe<Sim>) + Sync),
+    ) -> Result<Vec<()>, SimFailure> {
+        rma_transport_sim::run(&(self.net)(ranks, seed), |sim| {
+            let universe = Universe::new(sim, self.config).expect("the world can be made");
+            body(universe);
+        })
+    }
+
+    fn replay(&self, test: &str, seed: u64, problem: &str) -> ! {
+        panic!(
+            "{problem}\nreplay with\n  RMA_SIM_SEED={seed} cargo test -p rma-conformance --test {} \
+             {test}",
+            self.binary
+        );
+    }
+
+    /// As `Harness::run`.
+    pub(crate) fn run(&self, name: &str, ranks: u32, body: &(dyn Fn(Universe<Sim>) + Sync)) {
+        for seed in self.seeds() {
+            if let Err(failure) = self.simulate(ranks, seed, body) {
+                self.replay(name, seed, &failure.to_string());
+            }
+        }
+    }
+
+    /// As `Harness::run_failing`.
+    pub(crate) fn run_failing(
+        &self,
+        name: &str,
+        ranks: u32,
+        victim: u32,
+        body: &(dyn Fn(Universe<Sim>) + Sync),
+    ) {
+        for seed in self.seeds() {
+            let survivors = AtomicU32::new(0);
+            let run = self.simulate(ranks, seed, &|universe| {
+                body(universe);
+                survivors.fetch_add(1, Relaxed);
+            });
+            let failure = run.expect_err("the victim panics");
+            let on_purpose = matches!(&failure.cause, Cause::Panic(panic)
+                if panic.rank.0 == victim && panic.message.contains(ON_PURPOSE));
+            let all = survivors.into_inner() == ranks - 1 && failure.panics.len() == 1;
+            if !(on_purpose && all) {
+                self.replay(name, seed, &failure.to_string());
+            }
+        }
+    }
+}
+
+/// What the simulator cannot do.
+pub(crate) fn exceptions() -> Vec<Exception<Sim>> {
+    let messages_only = "messages only: no memory is mapped";
+    let one_thread = "a simulated rank is one thread: the seed decides who runs";
+    vec![
+        Exception { tests: "shared::", reason: messages_only, instead: Some(refused) },
+        Exception { tests: "threads::", reason: one_thread, instead: None },
+    ]
+}

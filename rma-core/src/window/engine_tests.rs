@@ -1,0 +1,333 @@
+//! The engine against messages that no honest peer sends. Each is dropped and counted, or answered
+//! by an error; no byte outside of what was meant is written, and what follows works.
+use super::Window;
+use super::accumulate_tests::{Loop, with_universe};
+use crate::completion::{Buffer, Expected, Next, Pending, SlotId};
+use crate::element::BasicType;
+use crate::protocol::credit::CREDIT_MAX;
+use crate::protocol::message::{Head, Kind, Status};
+use crate::rank::Rank;
+use crate::transport::{Transport, WorldRank};
+use crate::universe::{Config, Process};
+use proptest::prelude::*;
+use std::sync::Arc;
+use zerocopy::IntoBytes;
+
+const ME: Rank = Rank(0);
+const WORLD: WorldRank = WorldRank(0);
+const WORDS: usize = 100;
+const SIZE: u64 = WORDS as u64 * 8;
+
+/// Three messages of a hundred bytes may come by grants at once.
+fn config() -> Config {
+    let mut config = Config::default();
+    (config.eager_bytes, config.grant_bytes) = (200, 300);
+    config
+}
+
+fn with_window(test: impl FnOnce(&Window<Loop>)) {
+    with_universe(config(), |universe| {
+        let window = universe.world().window(WORDS, 8).allocate().unwrap();
+        window.local().write(0, &[0x11u8; SIZE as usize]).unwrap();
+        test(&window);
+        still_works(&window);
+        window.free().unwrap();
+    });
+}
+
+fn part(window: &Window<Loop>) -> Vec<u8> {
+    let mut bytes = vec![0; SIZE as usize];
+    window.local().read(0, &mut bytes).unwrap();
+    bytes
+}
+
+/// Small, large and atomic operations do what they shall.
+fn still_works(window: &Window<Loop>) {
+    let epoch = window.lock_all().unwrap();
+    let bytes: Vec<u8> = (0..SIZE).map(|i| i as u8).collect();
+    epoch.put(ME, 0, &bytes).unwrap();
+    epoch.put(ME, 3, &[0xaau8; 8]).unwrap();
+    epoch.flush(ME).unwrap();
+    let mut got = vec![0u8; SIZE as usize];
+    epoch.get(ME, 0, &mut got).unwrap();
+    assert_eq!(
+        (&got[..24], &got[24..32], &got[32..]),
+        (&bytes[..24], &[0xaa; 8][..], &bytes[32..])
+    );
+    let word = u64::from_le_bytes([0xaa; 8]);
+    assert_eq!(epoch.compare_and_swap(ME, 3, word, 1), Ok(word));
+    epoch.unlock().unwrap();
+}
+
+fn head(window: &Window<Loop>, kind: Kind, offset: u64, length: u64, slot: u64) -> Head {
+    let mut head = Head::new(kind, window.id().0, 0);
+    (head.offset, head.length, head.slot) = (offset.into(), length.into(), slot.into());
+    head
+}
+
+/// Sends one message to this rank, lets it and what answers it arrive, and says how many were
+/// dropped.
+fn send(process: &Process<Loop>, head: &Head, body: &[u8]) -> u64 {
+    let before = process.counters.messages_dropped();
+    process.transport.send(WORLD, head.as_bytes(), body).unwrap();
+    while process.progress() > 0 {}
+    process.counters.messages_dropped() - before
+}
+
+/// A request that waits for its answer, and the slot of it.
+fn outstanding(window: &Window<Loop>, kind: Kind, length: u64) -> (Arc<Pending>, u64) {
+    let pending = Arc::default();
+    // An answer to nobody: what was asked gets lost.
+    let head = head(window, kind, 0, length, 0);
+    let expected = Expected::of(&head, Buffer::NONE);
+    // SAFETY: no buffer.
+    #[allow(unsafe_code)]
+    let slot = unsafe { window.process().slots.start(WORLD, expected, &pending) };
+    (pending, slot.unwrap().0)
+}
+
+#[test]
+fn requests_that_lie_touch_nothing() {
+    with_window(|window| {
+        let process = window.process();
+        let forge = |kind, offset, length, body: usize| {
+            (head(window, kind, offset, length, 1 << 40), vec![0xffu8; body])
+        };
+        let mut forged = vec![
+            forge(Kind::Put, 0, 8, 7),
+            forge(Kind::Put, 0, 7, 8),
+            forge(Kind::Put, 0, 0, 0),
+            forge(Kind::Put, SIZE, 1, 1),
+            forge(Kind::Put, SIZE - 7, 8, 8),
+            forge(Kind::Put, u64::MAX, 8, 8),
+            forge(Kind::PutRows, 0, 8, 8),
+            forge(Kind::Get, 0, 0, 0),
+            forge(Kind::Get, 0, 8, 8),
+            forge(Kind::Get, SIZE - 7, 8, 0),
+            forge(Kind::Get, u64::MAX, 8, 0),
+            forge(Kind::Get, 0, u64::MAX, 0),
+            forge(Kind::GetRows, 0, 8, 8),
+            forge(Kind::GetRows, 0, u64::MAX, 0),
+            forge(Kind::ControlSwap, u64::MAX, 0, 16),
+            forge(Kind::ControlSwap, 0, 0, 8),
+            forge(Kind::ControlSwap, 0, 0, 17),
+            forge(Kind::ControlStore, 1 << 16, 0, 8),
+            forge(Kind::ControlStore, 0, 0, 16),
+            forge(Kind::ControlStore, 0, 0, 0),
+            forge(Kind::ControlLoad, 0, 0, 8),
+            forge(Kind::Query, 2, 0, 0),
+            forge(Kind::Query, 0, 0, 1),
+            forge(Kind::Ask, 0, 0, 0),
+            forge(Kind::Ask, 0, 8, 1),
+            forge(Kind::Ask, SIZE - 7, 8, 0),
+            forge(Kind::Ask, u64::MAX, 8, 0),
+            forge(Kind::Ask, 8, u64::MAX, 0),
+            forge(Kind::Fragment, 0, 8, 8),
+            forge(Kind::Cancel, 0, 0, 0),
+            forge(Kind::Post, 0, 0, 1),
+            forge(Kind::Complete, 0, 0, 0),
+        ];
+        for kind in [Kind::Accumulate, Kind::GetAccumulate, Kind::CompareSwap] {
+            for (offset, length, body) in [(SIZE, 8, 8), (0, 8, 7), (0, u64::MAX, 8), (0, 0, 0)] {
+                let (mut head, body) = forge(kind, offset, length, body);
+                head.basic = BasicType::U64.to_wire();
+                forged.push((head, body));
+            }
+        }
+        for (head, body) in forged {
+            // The answer finds nobody, if the request itself is not dropped.
+            assert!(send(process, &head, &body) > 0, "{head:?}");
+            assert_eq!(part(window), [0x11; SIZE as usize], "{head:?}");
+        }
+        // No such window: answered, to nobody.
+        for kind in [Kind::Put, Kind::Get, Kind::Ask, Kind::Query, Kind::Accumulate] {
+            let mut head = head(window, kind, 0, 8, 1 << 40);
+            head.object = 0xdead_beef.into();
+            assert!(send(process, &head, &[]) > 0, "{head:?}");
+        }
+        // No message at all.
+        process.transport.send(WORLD, &[2; 39], &[]).unwrap();
+        process.transport.send(WORLD, &[0xff; 60], &[]).unwrap();
+        let before = process.counters.messages_dropped();
+        process.progress();
+        assert_eq!(process.counters.messages_dropped(), before + 2);
+    });
+}
+
+#[test]
+fn answers_that_nobody_asked_for_are_dropped() {
+    with_window(|window| {
+        let process = window.process();
+        let (pending, slot) = outstanding(window, Kind::Put, 8);
+        let answer = |kind, length, slot| head(window, kind, 0, length, slot);
+        let forged = [
+            answer(Kind::Done, 8, slot + 1),
+            answer(Kind::Done, 8, slot + (1 << 32)),
+            answer(Kind::Done, 8, u64::MAX),
+            answer(Kind::Done, 9, slot),
+            answer(Kind::Done, 0, slot),
+            answer(Kind::Data, 8, slot),
+            answer(Kind::Value, 8, slot),
+            answer(Kind::Grant, 8, slot),
+        ];
+        for head in forged {
+            assert_eq!(send(process, &head, &[]), 1, "{head:?}");
+        }
+        assert_eq!(send(process, &answer(Kind::Done, 8, slot), &[0; 8]), 1, "bytes in it");
+        let mut unknown = answer(Kind::Done, 8, slot).as_bytes().to_vec();
+        unknown[3] = 77;
+        process.transport.send(WORLD, &unknown, &[]).unwrap();
+        let before = process.counters.messages_dropped();
+        process.progress();
+        assert_eq!(process.counters.messages_dropped(), before + 1, "no such status");
+        assert!(!pending.is_done());
+        assert_eq!(send(process, &answer(Kind::Done, 8, slot), &[]), 0, "the real one");
+        assert!(pending.is_done() && pending.status() == Status::Ok);
+    });
+}
+
+#[test]
+fn grants_that_were_not_asked_for_are_refused() {
+    with_window(|window| {
+        let process = window.process();
+        let grant = |slot, length| head(window, Kind::Grant, 0, length, slot);
+        // Answered by a cancel, which finds nothing either.
+        assert_eq!(send(process, &grant(1 << 40, 8), &[]), 2);
+        let (pending, slot) = outstanding(window, Kind::Ask, 250);
+        for (length, body) in [(0, 0), (251, 0), (u64::MAX, 0), (8, 1)] {
+            assert_eq!(send(process, &grant(slot, length), &vec![0; body]), 1, "{length}");
+        }
+        assert_eq!(send(process, &head(window, Kind::Done, 0, 1, slot), &[]), 1, "too early");
+        assert!(!pending.is_done());
+        process.cancel(&pending);
+    });
+}
+
+#[test]
+fn fragments_stay_within_their_grants() {
+    with_window(|window| {
+        let process = window.process();
+        let slot = 5 << 32;
+        let fragment = |offset, len: usize| {
+            let message = head(window, Kind::Fragment, offset, len as u64, slot);
+            send(process, &message, &vec![0xeeu8; len])
+        };
+        assert_eq!(fragment(0, 8), 1, "nothing was granted");
+        // The grants go to a slot that is not in use, whose owner cancels: two dropped messages.
+        let ask = |length| send(process, &head(window, Kind::Ask, 16, length, slot), &[]);
+        assert_eq!(ask(40), 1, "the grant");
+        assert_eq!(fragment(0, 8), 1, "it was cancelled");
+        assert_eq!(part(window), [0x11; SIZE as usize]);
+
+        // An origin that holds its grant: this rank, with a slot.
+        let (pending, slot) = outstanding(window, Kind::Ask, 400);
+        let message = |kind, offset, length| head(window, kind, offset, length, slot);
+        assert_eq!(send(process, &message(Kind::Ask, 16, 400), &[]), 0);
+        assert_eq!(send(process, &message(Kind::Ask, 16, 400), &[]), 1, "again");
+        let fragment = |offset, len: usize| {
+            send(process, &message(Kind::Fragment, offset, len as u64), &vec![0xeeu8; len])
+        };
+        for (offset, len) in [(0, 0), (0, 301), (300, 1), (u64::MAX, 1), (250, 60)] {
+            assert_eq!(fragment(offset, len), 1, "{len} bytes at {offset}");
+        }
+        let mut lie = message(Kind::Fragment, 0, 9);
+        assert_eq!(send(process, &lie, &[0; 8]), 1, "another length");
+        lie = message(Kind::Fragment, 0, 8);
+        lie.object = 77.into();
+        assert_eq!(send(process, &lie, &[0; 8]), 1, "another window");
+        assert_eq!(part(window), [0x11; SIZE as usize]);
+        assert_eq!(fragment(100, 100), 0);
+        let mut expected = [0x11; SIZE as usize];
+        expected[116..216].fill(0xee);
+        assert_eq!(part(window), expected);
+        assert_eq!(fragment(100, 100) + fragment(100, 100), 0, "the peer's own bytes");
+        let slot = SlotId(slot);
+        assert_eq!(process.slots.next(slot, 1000), Next::Fragment(0..400), "granted since");
+        assert_eq!(fragment(100, 100), 0);
+        assert_eq!(fragment(100, 100), 1, "more than was asked for");
+        assert_eq!(part(window), expected);
+        assert!(pending.is_done());
+    });
+}
+
+#[test]
+fn a_peer_cannot_ask_without_end() {
+    with_window(|window| {
+        let process = window.process();
+        // Nothing leaves while the transport is full, so answers are kept.
+        process.transport.set_full(true);
+        let get = head(window, Kind::Get, 0, 8, 1 << 40);
+        let flood = CREDIT_MAX + 100;
+        for _ in 0..flood {
+            process.transport.arrive(get.as_bytes().to_vec());
+        }
+        let before = process.counters.messages_dropped();
+        process.progress();
+        assert_eq!(process.counters.messages_dropped() - before, 100, "what is beyond its credit");
+        process.transport.set_full(false);
+        let before = process.counters.messages_dropped();
+        while process.progress() > 0 {}
+        let answers = process.counters.messages_dropped() - before;
+        assert_eq!(answers, CREDIT_MAX as u64, "answers that nobody waits for");
+        assert_eq!(send(process, &get, &[]), 1, "served again; its answer finds nobody");
+    });
+}
+
+#[test]
+fn replies_are_read_when_they_are_sent() {
+    with_window(|window| {
+        let process = window.process();
+        let mut buffer = [0u8; 250];
+        let pending = Arc::default();
+        process.transport.set_full(true);
+        let request = head(window, Kind::Get, 8, 250, 0);
+        let at = Buffer { at: buffer.as_mut_ptr(), len: buffer.len() };
+        let expected = Expected::of(&request, at);
+        // SAFETY: `buffer` is read only after `pending` is done.
+        #[allow(unsafe_code)]
+        let slot = unsafe { process.slots.start(WORLD, expected, &pending) }.unwrap();
+        process.transport.arrive(head(window, Kind::Get, 8, 250, slot.0).as_bytes().to_vec());
+        process.progress();
+        window.local().write(1, &[0x22u8; 100]).unwrap();
+        process.transport.set_full(false);
+        while process.progress() > 0 {}
+        assert!(pending.is_done());
+        assert_eq!((&buffer[..100], &buffer[100..]), (&[0x22; 100][..], &[0x11; 150][..]));
+    });
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig {
+        cases: if cfg!(miri) { 2 } else { 200 },
+        failure_persistence: None,
+        ..ProptestConfig::default()
+    })]
+    /// Whatever arrives, nothing panics, and what follows works.
+    #[test]
+    fn any_message_is_survived(
+        messages in proptest::collection::vec(
+            (0u8..24, 0u8..4, any::<bool>(), 0u64..900, 0u64..900, 0u64..4, 0usize..100),
+            1..20,
+        ),
+    ) {
+        with_window(|window| {
+            let process = window.process();
+            for (kind, status, known, offset, length, slot, body) in messages {
+                // The words of locks are not for anybody to change, and mail has its own tests.
+                if [1, 6, 7].contains(&kind) {
+                    continue;
+                }
+                let mut head = head(window, Kind::Put, offset, length, 1 << 32 | slot);
+                if !known {
+                    head.object = 99.into();
+                }
+                let mut bytes = head.as_bytes().to_vec();
+                (bytes[0], bytes[3]) = (kind, status);
+                bytes.resize(bytes.len() + body, 0x33);
+                process.transport.send(WORLD, &bytes, &[]).unwrap();
+                process.progress();
+            }
+            while process.progress() > 0 {}
+        });
+    }
+}

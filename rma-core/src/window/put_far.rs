@@ -1,0 +1,102 @@
+//! Puts to targets that only messages reach: small ones at once, large ones by grants.
+use super::Window;
+use crate::completion::{Buffer, Cause, Next, Pending, SlotId, Wait, WaitError};
+use crate::error::RmaError;
+use crate::protocol::message::{Head, Kind, Status};
+use crate::rank::Rank;
+use crate::transport::{Transport, WorldRank};
+use std::sync::Arc;
+
+impl<T: Transport> Window<T> {
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn put_far_cold<const LAZY: bool>(
+        &self,
+        target: Rank,
+        disp: u64,
+        origin: &[u8],
+    ) -> Result<(), RmaError> {
+        let Some(world) = self.far_target::<LAZY>(target)? else { return Ok(()) };
+        let mut offset = self.far_offset(target, world, disp, origin.len())?;
+        if origin.is_empty() {
+            return Ok(());
+        }
+        let (process, wait) = (self.process(), self.wait_for("a put", target));
+        let pending = self.far.puts(target);
+        if origin.len() > process.config.eager_bytes {
+            return self.put_by_grants(wait, world, offset, origin, &pending);
+        }
+        let mut head = Head::new(Kind::Put, self.id().0, 0);
+        for piece in origin.chunks(process.body_max()) {
+            head.offset = offset.into();
+            head.length = (piece.len() as u64).into();
+            // SAFETY: no buffer.
+            #[allow(unsafe_code)]
+            unsafe { self.issue(wait, world, head, piece, Buffer::NONE, &pending) }?;
+            offset += piece.len() as u64;
+        }
+        Ok(())
+    }
+
+    /// Asks first, and sends as much as is granted.
+    fn put_by_grants(
+        &self,
+        wait: Wait,
+        world: WorldRank,
+        offset: u64,
+        origin: &[u8],
+        pending: &Arc<Pending>,
+    ) -> Result<(), RmaError> {
+        let process = self.process();
+        let mut head = Head::new(Kind::Ask, self.id().0, 0);
+        head.offset = offset.into();
+        head.length = (origin.len() as u64).into();
+        // SAFETY: no buffer.
+        #[allow(unsafe_code)]
+        let slot = unsafe { self.issue(wait, world, head, &[], Buffer::NONE, pending) }?;
+        if let Err(error) = self.send_granted(wait, world, slot, origin, pending) {
+            // What was granted and is not used is somebody else's.
+            let mut head = Head::new(Kind::Cancel, self.id().0, 0);
+            head.slot = slot.0.into();
+            process.tell(world, &head);
+            process.cancel_one(slot);
+            return Err(self.wait_failed(error));
+        }
+        // If the window is gone there, a flush says so, as for every put.
+        Ok(())
+    }
+
+    /// Sends all of it, or as much as the target wants if it has no such window any more.
+    fn send_granted(
+        &self,
+        wait: Wait,
+        world: WorldRank,
+        slot: SlotId,
+        origin: &[u8],
+        pending: &Pending,
+    ) -> Result<(), WaitError> {
+        let process = self.process();
+        let mut head = Head::new(Kind::Fragment, self.id().0, 0);
+        head.slot = slot.0.into();
+        loop {
+            let next = || match process.slots.next(slot, process.body_max() as u64) {
+                Next::Wait => None,
+                next => Some(next),
+            };
+            match process.wait_until(wait, next)? {
+                Next::Fragment(range) => {
+                    head.offset = range.start.into();
+                    head.length = (range.end - range.start).into();
+                    let piece = &origin[range.start as usize..range.end as usize];
+                    process.send(world, &head, piece, wait)?;
+                }
+                Next::Ended if pending.status() == Status::Ok => {
+                    // Another thread's flush failed, and cancelled all puts to this target.
+                    let cause = process.trouble(wait).unwrap_or(Cause::Timeout);
+                    return Err(WaitError { what: wait.what, cause });
+                }
+                Next::Ended | Next::Sent | Next::Wait => return Ok(()),
+            }
+        }
+    }
+}

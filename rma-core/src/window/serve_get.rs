@@ -1,0 +1,82 @@
+//! The target's side of gets: the data is read when a piece of it is sent.
+use super::Part;
+use super::far::GET_BYTES;
+use crate::completion::Sent;
+use crate::protocol::message::{Head, Kind, Status};
+use crate::protocol::outbox::{Cursor, Parcel};
+use crate::transport::{Transport, WorldRank};
+use crate::universe::Process;
+use zerocopy::IntoBytes;
+
+/// Pieces up to this many bytes need no memory of the heap.
+const SMALL: usize = 256;
+
+impl<T: Transport> Process<T> {
+    pub(super) fn serve_get(
+        &self,
+        from: WorldRank,
+        head: &Head,
+        body: &[u8],
+        part: &Part<T>,
+    ) -> bool {
+        let (offset, length) = (head.offset.get(), head.length.get());
+        let wrong = if length == 0 || length > GET_BYTES as u64 || !body.is_empty() {
+            Some(Status::Malformed)
+        } else if offset.checked_add(length).is_none_or(|end| end > part.size) {
+            Some(Status::OutOfRange)
+        } else {
+            None
+        };
+        if let Some(status) = wrong {
+            self.reply(from, &head.reply(Kind::Data, status), &[]);
+            return status != Status::Malformed;
+        }
+        let mut cursor = Cursor { head: *head, sent: 0 };
+        let mut sent = Sent::Nothing;
+        // What waits already is not overtaken again and again.
+        while self.outgoing.is_empty() {
+            sent = self.send_piece(from, &mut cursor);
+            if sent != Sent::Piece {
+                break;
+            }
+        }
+        if sent != Sent::All {
+            self.keep(from, Parcel::Get(cursor));
+        }
+        true
+    }
+
+    /// Sends the next piece of what a get asked for, if there is room.
+    pub(crate) fn send_piece(&self, to: WorldRank, cursor: &mut Cursor) -> Sent {
+        let request = &cursor.head;
+        let left = request.length.get() - cursor.sent;
+        let len = left.min(self.body_max() as u64) as usize;
+        let mut reply = request.reply(Kind::Data, Status::Ok);
+        let part = self.windows.get(request.object.get());
+        // The range was checked when the request came.
+        let at = request.offset.get() + cursor.sent;
+        let Some(span) = part.as_ref().and_then(|part| part.span(at, len)) else {
+            reply = request.reply(Kind::Data, Status::Freed);
+            reply.length = left.into();
+            return self.try_send(to, reply.as_bytes(), &[]);
+        };
+        // In the origin's buffer, not in the window.
+        reply.offset = cursor.sent.into();
+        reply.length = (len as u64).into();
+        let (mut small, mut large) = ([0; SMALL], Vec::new());
+        let piece = if len <= SMALL {
+            &mut small[..len]
+        } else {
+            large.resize(len, 0);
+            &mut large[..]
+        };
+        span.read(piece);
+        match self.try_send(to, reply.as_bytes(), piece) {
+            Sent::All => {
+                cursor.sent += len as u64;
+                if cursor.sent < request.length.get() { Sent::Piece } else { Sent::All }
+            }
+            sent => sent,
+        }
+    }
+}

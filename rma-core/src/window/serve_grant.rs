@@ -1,0 +1,152 @@
+//! Large puts at their target, and grants at their origin: messages for the state machines of
+//! `protocol/rendezvous.rs`.
+use super::{Part, WindowId};
+use crate::completion::{Granted, SlotId};
+use crate::protocol::message::{Head, Kind, Status};
+use crate::protocol::rendezvous::{Ask, Grants, Key, Tell};
+use crate::transport::{PeerState, Transport, WorldRank};
+use crate::universe::Process;
+use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::{Mutex, PoisonError};
+
+/// The large puts to one rank.
+pub(crate) struct Incoming {
+    grants: Mutex<Grants>,
+    /// Somebody waits for a grant. Who sets it tells what there is to tell afterwards.
+    waited_for: AtomicBool,
+}
+
+impl Incoming {
+    pub(crate) fn new(budget: u64, message: usize) -> Self {
+        let grants = Mutex::new(Grants::new(budget, message as u64));
+        Self { grants, waited_for: AtomicBool::new(false) }
+    }
+
+    fn with<R>(&self, act: impl FnOnce(&mut Grants) -> R) -> R {
+        let mut grants = self.grants.lock().unwrap_or_else(PoisonError::into_inner);
+        let result = act(&mut grants);
+        self.waited_for.store(!grants.is_idle(), Relaxed);
+        result
+    }
+
+    /// Ends the transfers of a window that is gone; the next progress tells their origins.
+    pub(super) fn window_gone(&self, window: WindowId) {
+        self.with(|grants| grants.handle_freed(window.0));
+    }
+}
+
+fn key(origin: WorldRank, head: &Head) -> Key {
+    Key { origin, slot: head.slot.get() }
+}
+
+/// The end of a transfer.
+fn done(window: u64, slot: u64, status: Status) -> Head {
+    let mut head = Head::new(Kind::Done, window, 0).reply(Kind::Done, status);
+    head.slot = slot.into();
+    head.length = 1.into();
+    head
+}
+
+impl<T: Transport> Process<T> {
+    /// An origin asks to put.
+    pub(super) fn serve_ask(
+        &self,
+        from: WorldRank,
+        head: &Head,
+        body: &[u8],
+        part: &Part<T>,
+    ) -> bool {
+        let (window, slot) = (head.object.get(), head.slot.get());
+        let ask = Ask { window, offset: head.offset.get(), length: head.length.get() };
+        if !body.is_empty() || ask.length == 0 {
+            self.reply(from, &done(window, slot, Status::Malformed), &[]);
+            return false;
+        }
+        if ask.offset.checked_add(ask.length).is_none_or(|end| end > part.size) {
+            self.reply(from, &done(window, slot, Status::OutOfRange), &[]);
+            return true;
+        }
+        let taken = self.incoming.with(|grants| grants.handle_ask(key(from, head), ask));
+        self.tell_grants();
+        taken
+    }
+
+    /// Takes granted bytes; false if they were not granted.
+    pub(crate) fn take_fragment(&self, from: WorldRank, head: &Head, body: &[u8]) -> bool {
+        let (window, len) = (head.object.get(), body.len());
+        let placed = self.incoming.with(|grants| {
+            let offset = Some(head.offset.get()).filter(|_| head.length.get() == len as u64);
+            grants.handle_fragment(key(from, head), window, offset?, len as u64)
+        });
+        let Some(placed) = placed else { return false };
+        let part = self.windows.get(window);
+        let span = part.as_ref().and_then(|part| part.span(placed.offset, len));
+        let status = match span {
+            Some(span) => {
+                span.write(body);
+                Status::Ok
+            }
+            None => {
+                self.incoming.with(|grants| grants.handle_freed(window));
+                Status::Freed
+            }
+        };
+        if placed.last {
+            self.reply(from, &done(window, head.slot.get(), status), &[]);
+        }
+        self.tell_grants();
+        true
+    }
+
+    /// An origin gave up; false if it has asked for nothing.
+    pub(crate) fn take_cancel(&self, from: WorldRank, head: &Head, body: &[u8]) -> bool {
+        let cancelled =
+            body.is_empty() && self.incoming.with(|grants| grants.handle_cancel(key(from, head)));
+        self.tell_grants();
+        cancelled
+    }
+
+    /// Takes a grant for a put of this rank; false if it has not asked for it.
+    pub(crate) fn take_grant(&self, from: WorldRank, head: &Head, body: &[u8]) -> bool {
+        let slot = SlotId(head.slot.get());
+        let granted = match body {
+            [] => self.slots.grant(from, slot, head.length.get()),
+            _ => Granted::Wrong,
+        };
+        if granted == Granted::Unknown {
+            // The put gave up, and its cancel overtook its ask: the target shall not wait.
+            self.reply(from, &head.reply(Kind::Cancel, Status::Ok), &[]);
+        }
+        granted == Granted::Taken
+    }
+
+    fn tell_grants(&self) {
+        while let Some(tell) = self.incoming.with(Grants::poll) {
+            match tell {
+                Tell::Grant { key, window, bytes } => {
+                    let mut head = Head::new(Kind::Grant, window, 0);
+                    (head.slot, head.length) = (key.slot.into(), bytes.into());
+                    self.tell(key.origin, &head);
+                }
+                Tell::Freed { key, window } => {
+                    self.tell(key.origin, &done(window, key.slot, Status::Freed));
+                }
+            }
+        }
+    }
+
+    /// Takes back the grants of origins that are gone, where others wait for them.
+    pub(crate) fn recover_grants(&self) {
+        if !self.incoming.waited_for.load(Relaxed) {
+            return;
+        }
+        self.tell_grants();
+        let holders: Vec<Key> = self.incoming.with(|grants| grants.holders().collect());
+        for key in holders {
+            if self.transport.peer_state(key.origin) != PeerState::Alive {
+                self.incoming.with(|grants| grants.handle_cancel(key));
+                self.tell_grants();
+            }
+        }
+    }
+}

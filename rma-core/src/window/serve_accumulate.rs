@@ -80,6 +80,9 @@ impl<T: Transport> Process<T> {
 
     /// Tries again what was put off; returns how much of it is done.
     pub(crate) fn retry_deferred(&self) -> usize {
+        if self.deferred.is_empty() {
+            return 0;
+        }
         let mut done = 0;
         let waiting = self.deferred.queue().len();
         for _ in 0..waiting {

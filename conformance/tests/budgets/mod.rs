@@ -171,12 +171,16 @@ fn an_origin_that_leaves_gives_its_grant_back() {
     run("budgets::an_origin_that", 3, tight(), &|universe| {
         let world = universe.world();
         let (window, flag) = (bytes(&universe, LEN), bytes(&universe, 8));
+        world.barrier().unwrap();
         if world.rank() == Rank(1) {
-            // Asks, and will never send.
+            // Asks, and is gone before it could send or cancel.
             let ask = forged_ask(&window, LEN as u64);
             while universe.transport().send(WorldRank(0), &ask, &[]).is_err() {}
+            return;
         }
-        world.barrier().unwrap();
+        if world.rank() == Rank(2) {
+            serve_until(&universe, &flag, universe.transport().now() + SOON);
+        }
         let epoch = unlocked(&flag);
         match world.rank() {
             Rank(0) => {
@@ -186,13 +190,12 @@ fn an_origin_that_leaves_gives_its_grant_back() {
                 assert_eq!(got, [7; LEN]);
                 assert_eq!(universe.counters().messages_dropped(), 0);
             }
-            Rank(2) => {
+            _ => {
                 let puts = unlocked(&window);
                 puts.put(Rank(0), 0, &[7u8; LEN]).unwrap();
                 puts.unlock().unwrap();
                 epoch.fetch_and_op(Rank(0), 0, Op::Replace, 1u64).unwrap();
             }
-            _ => {}
         }
         epoch.unlock().unwrap();
     });

@@ -164,6 +164,5 @@ impl<T: Transport> Window<T> {
 impl<T: Transport> Drop for Window<T> {
     fn drop(&mut self) {
         self.process().windows.remove(self.id());
-        self.process().incoming.window_gone(self.id());
     }
 }

@@ -1,6 +1,6 @@
 //! Large puts at their target, and grants at their origin: messages for the state machines of
 //! `protocol/rendezvous.rs`.
-use super::{Part, WindowId};
+use super::Part;
 use crate::completion::{Granted, SlotId};
 use crate::protocol::message::{Head, Kind, Status};
 use crate::protocol::rendezvous::{Ask, Grants, Key, Tell};
@@ -27,11 +27,6 @@ impl Incoming {
         let result = act(&mut grants);
         self.waited_for.store(!grants.is_idle(), Relaxed);
         result
-    }
-
-    /// Ends the transfers of a window that is gone; the next progress tells their origins.
-    pub(super) fn window_gone(&self, window: WindowId) {
-        self.with(|grants| grants.handle_freed(window.0));
     }
 }
 
@@ -86,6 +81,7 @@ impl<T: Transport> Process<T> {
                 span.write(body);
                 Status::Ok
             }
+            // Nobody waits for long: the first bytes that are granted find out.
             None => {
                 self.incoming.with(|grants| grants.handle_freed(window));
                 Status::Freed

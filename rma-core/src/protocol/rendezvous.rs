@@ -2,9 +2,9 @@
 //! sends them in fragments, the target says when all have arrived.
 //!
 //! Credit bounds what one origin has on its way; with many origins at one target that is not
-//! enough. So the target has a budget for the bytes of large puts from all origins together: granted
-//! and not yet arrived. It grants in the order of asking, as much at once as the budget has, so
-//! that a transfer that asked first streams at full speed and none waits for ever.
+//! enough. So the target has a budget for the bytes of large puts from all origins together:
+//! granted and not yet arrived. It grants in the order of asking, as much at once as the budget
+//! has, so that a transfer that asked first streams at full speed and none waits for ever.
 //!
 //! A grant comes back when its bytes arrive, when the origin cancels, when the origin is gone, or
 //! when the window is. Messages may overtake each other: a cancel that comes before its ask is

@@ -1,11 +1,11 @@
 //! What waits for room in the transport's queues: a queue for each peer, without I/O.
 //!
 //! It is bounded by what peers may ask. A get is a [`Cursor`] of a few dozen bytes: its data is
-//! read from the window when a piece of it is sent. All other answers are one message, most of them
-//! a header. Each answer belongs to a message of the peer that is not answered, so there are at most
-//! [`CREDIT_MAX`] of one peer here; more are refused. What this rank sends on its own account is at
-//! most one post for each window and peer, one cancel for each slot, and the grants, which have
-//! a budget.
+//! read from the window when a piece of it is sent. All other answers are one message, most of
+//! them a header. Each answer belongs to a message of the peer that is not answered, so there are
+//! at most [`CREDIT_MAX`](super::credit::CREDIT_MAX) of one peer here; more are refused. What this
+//! rank sends on its own account is at most one post for each window and peer, one cancel for each
+//! slot, and the grants, which have a budget.
 use super::credit::Credit;
 use super::message::Head;
 use crate::transport::WorldRank;

@@ -6,7 +6,7 @@
 use super::operations::{Drafter, number};
 use super::program::{Call, Operation, Phase, Program, Round, Step, Stores, Stretch};
 use super::program::{FenceEnd, Part, WindowPlan};
-use super::strategy::{Draft, RANKS, RoundDraft, WINDOWS, WindowDraft};
+use super::strategy::{Draft, RoundDraft, WINDOWS, WindowDraft};
 use super::values::Type;
 use rma_core::{Assert, Op};
 
@@ -14,7 +14,8 @@ const UNITS: [usize; 8] = [1, 8, 4, 2, 16, 3, 24, 1];
 
 /// The program of a draft.
 pub fn legalise(draft: &Draft) -> Program {
-    let ranks = usize::from(draft.ranks) % RANKS + 1;
+    // Few programs are of one rank.
+    let ranks = [2, 3, 4, 2, 3, 4, 4, 1][usize::from(draft.ranks) % 8];
     let plan = |window: &WindowDraft| window_plan(window, ranks);
     let windows: Vec<WindowPlan> = draft.windows.iter().map(plan).collect();
     let mut program = Program { ranks: ranks as u32, windows, stretches: Vec::new() };
@@ -122,11 +123,8 @@ fn one_round(
     let mut phases: Vec<Phase> = (0..program.windows.len())
         .map(|window| phase(kind(draft.phases[window].0), draft.phases[window].1, ranks))
         .collect();
-    let mut steps: Vec<Vec<Step>> = drafters
-        .iter_mut()
-        .zip(&draft.steps)
-        .map(|(drafter, steps)| drafter.round(program, &phases, steps))
-        .collect();
+    let mut steps: Vec<Vec<Step>> =
+        drafters.iter_mut().map(|drafter| drafter.round(program, &phases, draft)).collect();
     for (window, phase) in phases.iter_mut().enumerate() {
         let bits = draft.phases[window].1;
         promise(phase, window, bits, &steps, fenced[window]);
@@ -135,7 +133,8 @@ fn one_round(
         }
     }
     let passive = phases.iter().any(Phase::is_passive);
-    Round { barrier_before: draft.barrier || passive, barrier_after: passive, phases, steps }
+    let (barrier_before, together) = (draft.barrier || passive, draft.together);
+    Round { barrier_before, together, barrier_after: passive, phases, steps }
 }
 
 fn phase(kind: Kind, bits: u64, ranks: usize) -> Phase {
@@ -272,5 +271,101 @@ fn withdraw_no_check(window: usize, steps: &mut [Vec<Step>]) {
                 *no_check &= !conflicts;
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::generated::program;
+
+    const EVERYTHING: &[&str] = &[
+        "1 ranks",
+        "4 ranks",
+        "shared: true",
+        "size: 0",
+        "unit: 24",
+        "sealed",
+        "before false",
+        "before true",
+        "in true",
+        "Idle",
+        "Local",
+        "LockAll",
+        "Locks",
+        "Pscw",
+        "end: Next",
+        "end: End",
+        "end: Drop",
+        "start_first: [true",
+        "test: [true",
+        "targets: [[]",
+        "no_check: true",
+        "no_check: false",
+        "exclusive: true",
+        "exclusive: false",
+        "drop: true",
+        "drop: false",
+        "local: true",
+        "UnlockAll",
+        "Do(",
+        "Request(",
+        "Scope(",
+        "View(",
+        "Sync",
+        "how: Wait",
+        "how: Test",
+        "how: Drop",
+        "target: None",
+        "Put",
+        "Get {",
+        "Accumulate",
+        "GetAccumulate",
+        "FetchAndOp",
+        "CompareAndSwap",
+        "Rows",
+        "Scattered",
+        "Nested",
+        "backwards: true",
+        "Record",
+        "Packed",
+        "Below",
+        "Word(8)",
+        "cells: 0",
+        "values: []",
+        "Sum",
+        "Prod",
+        "Min",
+        "Max",
+        "BitAnd",
+        "BitOr",
+        "BitXor",
+        "Replace",
+        "NoOp",
+        "LogicalAnd",
+        "LogicalOr",
+        "LogicalXor",
+        "MinLoc",
+        "MaxLoc",
+    ];
+
+    /// Some seeds show everything that there is.
+    #[test]
+    fn everything_comes() {
+        let types = Type::ALL.iter().map(|element| format!("element: {element:?},"));
+        let mut missing: Vec<String> =
+            EVERYTHING.iter().map(|word| (*word).to_owned()).chain(types).collect();
+        for seed in 0..400 {
+            let text = program(seed).to_string();
+            missing.retain(|word| !text.contains(word));
+        }
+        assert!(missing.is_empty(), "never seen: {missing:?}");
+    }
+
+    /// The same seed gives the same program, and another seed another.
+    #[test]
+    fn a_seed_is_a_program() {
+        assert_eq!(program(7).to_string(), program(7).to_string());
+        assert_ne!(program(7).to_string(), program(8).to_string());
     }
 }

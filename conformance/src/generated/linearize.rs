@@ -1,5 +1,5 @@
-//! Whether one location's history has an explanation: an order of all accesses, each rank's in its
-//! own order, in which each finds what it found (after Wing and Gong).
+//! Whether a history has an explanation: an order of all accesses, each rank's in its own order,
+//! in which each finds what it found (after Wing and Gong).
 //!
 //! Locks take part: while a rank is in the middle of an exclusive section, nobody else's section
 //! goes on.
@@ -10,16 +10,16 @@ use std::collections::HashSet;
 /// Steps after which the search gives up.
 const BUDGET: usize = 50_000;
 
-/// An access of the location.
+/// An access.
 #[derive(Debug, Clone)]
 pub struct Event<'a> {
-    /// What it did.
-    pub act: Act<'a>,
+    /// What it did, and to the element that begins where.
+    pub acts: Vec<(usize, Act<'a>)>,
     /// The locked section in which it was, of its rank, and whether that was exclusive.
     pub section: Option<(usize, bool)>,
 }
 
-/// What an access did. Positions are in the location.
+/// What an access did to an element. Positions are in that.
 #[derive(Debug, Clone)]
 pub enum Act<'a> {
     /// Wrote these bytes.
@@ -49,6 +49,20 @@ enum Outcome {
     Contradicted,
     Unknown,
     State(Vec<u8>),
+}
+
+impl Event<'_> {
+    fn apply(&self, element: Type, state: &[u8]) -> Outcome {
+        let mut next = state.to_vec();
+        for (first, act) in &self.acts {
+            let end = (first + element.width()).min(next.len());
+            match act.apply(element, &next[*first..end]) {
+                Outcome::State(part) => next[*first..end].copy_from_slice(&part),
+                other => return other,
+            }
+        }
+        Outcome::State(next)
+    }
 }
 
 impl Act<'_> {
@@ -83,10 +97,10 @@ impl Act<'_> {
     }
 }
 
-/// A location and its history.
+/// Some elements of a part, and their history.
 #[derive(Debug)]
 pub struct Location<'a> {
-    /// The type of atomics there.
+    /// Their type.
     pub element: Type,
     /// By rank, in program order.
     pub ranks: Vec<Vec<Event<'a>>>,
@@ -138,7 +152,7 @@ impl Search<'_, '_> {
             if location.is_held_up(rank, done) {
                 continue;
             }
-            let next = match event.act.apply(location.element, state) {
+            let next = match event.apply(location.element, state) {
                 Outcome::Contradicted => continue,
                 Outcome::Unknown => return Verdict::Unknown,
                 Outcome::State(next) => next,
@@ -182,7 +196,7 @@ mod tests {
             bytes
         };
         let seen = seen.map(|seen| &BYTES[seen as usize][..]);
-        Event { act: Act::Combine(Op::Sum, operand, seen), section: None }
+        Event { acts: vec![(0, Act::Combine(Op::Sum, operand, seen))], section: None }
     }
 
     fn verdict(ranks: Vec<Vec<Event<'_>>>, last: u8) -> Verdict {
@@ -206,10 +220,11 @@ mod tests {
     /// Operations that do not commute.
     #[test]
     fn mixed_operations() {
-        let replace = || Event { act: Act::Combine(Op::Replace, &[10], None), section: None };
+        let replace =
+            || Event { acts: vec![(0, Act::Combine(Op::Replace, &[10], None))], section: None };
         let swap = |seen| {
             let seen: &'static [u8] = if seen == 10 { &[10] } else { &[13] };
-            Event { act: Act::Swap(&[10], &[20], seen), section: None }
+            Event { acts: vec![(0, Act::Swap(&[10], &[20], seen))], section: None }
         };
         let history = |seen| vec![vec![replace(), swap(seen)], vec![sum(&[3], None)]];
         assert_eq!(verdict(history(10), 23), Verdict::Explained, "sum at the end");
@@ -223,7 +238,7 @@ mod tests {
     #[test]
     fn sections_exclude_each_other() {
         let section = |id: usize, exclusive: bool, put: u8, got: u8| {
-            let within = |act| Event { act, section: Some((id, exclusive)) };
+            let within = |act| Event { acts: vec![(0, act)], section: Some((id, exclusive)) };
             vec![within(Act::Write(vec![(0, put)])), within(Act::Read(vec![(0, got)]))]
         };
         let both = |a, b, exclusive| vec![section(0, exclusive, 1, a), section(0, exclusive, 2, b)];
@@ -233,11 +248,28 @@ mod tests {
         assert_eq!(verdict(both(2, 2, false), 2), Verdict::Explained, "shared locks let in");
     }
 
+    /// Two elements written in one exclusive section belong together.
+    #[test]
+    fn sections_are_seen_whole() {
+        let put = |at: usize, byte: u8| (at, Act::Write(vec![(0, byte)]));
+        let section =
+            |byte: u8| Event { acts: vec![put(0, byte), put(1, byte)], section: Some((0, true)) };
+        let of = |last: [u8; 2]| Location {
+            element: Type::U8,
+            ranks: vec![vec![section(1)], vec![section(2)]],
+            initial: vec![0, 0],
+            last: last.map(Some).to_vec(),
+        };
+        assert_eq!(of([1, 1]).explain(), Verdict::Explained);
+        assert_eq!(of([2, 2]).explain(), Verdict::Explained);
+        assert_eq!(of([1, 2]).explain(), Verdict::Impossible);
+    }
+
     /// A torn value is one that no order gives.
     #[test]
     fn torn_values() {
         let replace = |operand: &'static [u8]| Event {
-            act: Act::Combine(Op::Replace, operand, None),
+            acts: vec![(0, Act::Combine(Op::Replace, operand, None))],
             section: None,
         };
         let of = |last: [u8; 2]| Location {

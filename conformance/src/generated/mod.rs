@@ -1,7 +1,7 @@
 //! Conformance by generation: programs of several ranks that proptest makes, played with the
 //! library and compared with an oracle.
 //!
-//! A seed is a program. [`strategy`] draws numbers, [`legal`] makes a legal [`program`] of any
+//! A seed is a program. [`strategy`] draws numbers, [`legal`] makes a legal program of any
 //! numbers, [`run`] plays it and [`record`]s what each rank saw, [`oracle`] says whether they could
 //! have seen that. A program that fails is made smaller, by proptest, as long as it fails.
 mod accesses;

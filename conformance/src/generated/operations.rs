@@ -1,7 +1,7 @@
 //! The steps of one rank: what it locks, and which operations it issues.
 use super::program::{Call, Finish, MARGIN, Operation, Phase, Program, Step};
 use super::shape::{Cell, Pattern, Side};
-use super::strategy::StepDraft;
+use super::strategy::{RoundDraft, StepDraft};
 use rma_core::Op;
 
 /// Some bits of a number.
@@ -32,8 +32,10 @@ impl Drafter {
         &mut self,
         program: &Program,
         phases: &[Phase],
-        drafts: &[StepDraft],
+        round: &RoundDraft,
     ) -> Vec<Step> {
+        let steer = |draft: &StepDraft| steer(*draft, round, phases.len());
+        let drafts: Vec<StepDraft> = round.steps[self.rank].iter().map(steer).collect();
         let mut drafts = drafts.iter();
         while let Some(draft) = drafts.next() {
             let window = usize::from(draft.window) % phases.len();
@@ -217,8 +219,7 @@ impl Drafter {
             return;
         }
         let atomics = phase.is_passive() || matches!(phase, Phase::Local);
-        let draft =
-            StepDraft { what: if atomics { draft.what } else { draft.what % 11 }, ..*draft };
+        let draft = StepDraft { what: if atomics { draft.what } else { draft.what % 7 }, ..*draft };
         let mut operation = self.operation(program, window, Some(me), &draft);
         let unit = program.windows[window].parts[self.rank].unit;
         match &mut operation.call {
@@ -262,7 +263,7 @@ impl Drafter {
         let part = target.map_or_else(|| plan.parts[0], |target| plan.parts[target as usize]);
         let kind = draft.what % 32;
         let call = match kind {
-            11..=21 => atomic(plan, part, kind, draft),
+            7..=21 => atomic(plan, part, kind, draft),
             31 => nothing(part, draft),
             _ => None,
         };
@@ -270,6 +271,21 @@ impl Drafter {
         let call = call.unwrap_or_else(|| transfer(plan, part, kind, draft, salt));
         Operation { id, window, target, call }
     }
+}
+
+/// Lets ranks meet: half of the steps go to one place, and some windows see operations of one
+/// family only, so that nothing there is undefined.
+fn steer(mut draft: StepDraft, round: &RoundDraft, windows: usize) -> StepDraft {
+    if draft.more & 0x200 != 0 {
+        (draft.window, draft.target, draft.at) = round.focus;
+    }
+    let kind = draft.what % 32;
+    match round.phases[usize::from(draft.window) % windows].1 >> 50 & 3 {
+        1 | 2 if kind < 7 => draft.what = 7 + (kind + draft.target % 8) % 15,
+        3 if (7..22).contains(&kind) => draft.what = kind % 7,
+        _ => {}
+    }
+    draft
 }
 
 /// A put or get.
@@ -282,7 +298,7 @@ fn transfer(
 ) -> Call {
     let shaped = draft.more & 0x400 != 0;
     let (there, here) = if shaped { shaped_sides(part, draft) } else { plain_sides(part, draft) };
-    if kind < 6 || kind > 11 && kind.is_multiple_of(2) {
+    if kind < 4 || kind > 6 && kind.is_multiple_of(2) {
         let data = there.positions().map(|at| plan.contents(salt, at)).collect();
         Call::Put { to: there, from: here, data }
     } else {
@@ -374,14 +390,13 @@ fn atomic(
     };
     let ops = element.ops();
     let op = ops[(draft.more >> 4) as usize % ops.len()];
-    // Few bits left that are not used: one more in three is an atomic get.
     Some(match kind {
-        11..=14 => {
+        7..=11 => {
             let op = if op == Op::NoOp { Op::Replace } else { op };
             Call::Accumulate { op, at, values: values(count) }
         }
-        15..=17 => Call::FetchAndOp { op, at, value: values(1) },
-        20 | 21 if element.is_atomic() => {
+        12..=15 => Call::FetchAndOp { op, at, value: values(1) },
+        19..=21 if element.is_atomic() => {
             // What is there at first, or what others write.
             let likely = (at..at + width).map(|at| plan.contents(77 + draft.more % 4, at));
             let compare = if draft.more & 0x80 == 0 { likely.collect() } else { values(1) };

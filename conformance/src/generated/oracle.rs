@@ -12,14 +12,20 @@ use super::linearize::{Act, Event, Location, Verdict};
 use super::program::{Call, Operation, Program, Step, UNTOUCHED};
 use super::record::Record;
 use super::values::Type;
+use core::ops::Range;
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::fmt::Write;
+
+/// Elements that are explained together, at most.
+const TOGETHER: usize = 32;
 
 /// How much the oracle could say, in elements that were accessed in a round.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Coverage {
     /// Had to have an explanation.
     pub explained: u64,
+    /// Of these, accessed by several ranks.
+    pub contended: u64,
     /// Held bytes out of a set.
     pub sets: u64,
     /// Could hold anything.
@@ -30,23 +36,26 @@ pub struct Coverage {
 
 impl Coverage {
     /// The counts, to be added up by a reduction.
-    pub fn counts(&self) -> [u64; 4] {
-        [self.explained, self.sets, self.anything, self.given_up]
+    pub fn counts(&self) -> [u64; 5] {
+        [self.explained, self.contended, self.sets, self.anything, self.given_up]
     }
 
     /// The inverse of [`counts`](Self::counts).
     ///
     /// # Panics
     ///
-    /// If there are not four.
+    /// If there are not five.
     pub fn from_counts(counts: &[u64]) -> Self {
-        let [explained, sets, anything, given_up] = *counts else { panic!("four counts") };
-        Self { explained, sets, anything, given_up }
+        let [explained, contended, sets, anything, given_up] = *counts else {
+            panic!("five counts")
+        };
+        Self { explained, contended, sets, anything, given_up }
     }
 
     /// Adds another's counts.
     pub fn add(&mut self, other: Self) {
         self.explained += other.explained;
+        self.contended += other.contended;
         self.sets += other.sets;
         self.anything += other.anything;
         self.given_up += other.given_up;
@@ -182,31 +191,83 @@ impl<'p> PartCheck<'p, '_> {
         let mut expected = self.after.to_vec();
         let untouched = |cell: &usize| !cells.contains_key(cell);
         for cell in (0..self.before.len().div_ceil(width)).filter(untouched) {
-            let bytes = cell * width..((cell + 1) * width).min(self.before.len());
+            let bytes = self.bytes(cell);
             expected[bytes.clone()].copy_from_slice(&self.before[bytes]);
         }
         let of = || format!("part of rank {} of window {}", self.rank, self.window);
         same(&expected, self.after).map_err(|at| format!("{}, not accessed: {at}", of()))?;
-        for (cell, accesses) in cells {
-            let kind = self.cell(cell, &accesses).map_err(|problem| {
-                let history = self.history(cell, &accesses);
+        for (&cell, accesses) in &cells {
+            let kind = self.cell(cell, accesses).map_err(|problem| {
+                let history = self.history(cell, accesses);
                 format!("{}, element {cell}: {problem}\n{history}", of())
             })?;
             coverage.add(kind);
         }
+        self.sections(all, &cells).map_err(|problem| format!("{}: {problem}", of()))?;
         Ok(coverage)
     }
 
-    fn cell(&self, cell: usize, accesses: &[&Access<'p>]) -> Result<Coverage, String> {
+    /// The bytes of an element.
+    fn bytes(&self, cell: usize) -> Range<usize> {
         let width = self.element().width();
-        let bytes = cell * width..((cell + 1) * width).min(self.before.len());
+        cell * width..((cell + 1) * width).min(self.before.len())
+    }
+
+    /// Those of them that some accesses race for.
+    fn racy(bytes: Range<usize>, accesses: &[&Access<'p>]) -> BTreeSet<usize> {
         let races = |at: &usize| {
             let here: Vec<&Access<'p>> =
                 accesses.iter().copied().filter(|access| access.index(*at).is_some()).collect();
             let later = |i: usize| here[i + 1..].iter();
             here.iter().enumerate().any(|(i, a)| later(i).any(|b| a.races(b)))
         };
-        let racy: BTreeSet<usize> = bytes.clone().filter(races).collect();
+        bytes.filter(races).collect()
+    }
+
+    /// Elements that only exclusive sections change have an explanation together: a section is
+    /// seen whole or not at all. S-E1
+    fn sections(
+        &self,
+        all: &[Access<'p>],
+        cells: &BTreeMap<usize, Vec<&Access<'p>>>,
+    ) -> Result<(), String> {
+        let locked = |access: &&Access<'p>| {
+            access.section.is_some_and(|(_, exclusive)| exclusive || !access.writes())
+        };
+        let whole = |(cell, accesses): &(&usize, &Vec<&Access<'p>>)| {
+            accesses.iter().all(locked) && Self::racy(self.bytes(**cell), accesses).is_empty()
+        };
+        let cells: Vec<usize> =
+            cells.iter().filter(whole).map(|(cell, _)| *cell).take(TOGETHER).collect();
+        let width = self.element().width();
+        let mut ranks: Vec<Vec<Event<'_>>> = (0..self.program.ranks).map(|_| Vec::new()).collect();
+        for access in all {
+            let mut acts = Vec::new();
+            for (i, cell) in cells.iter().enumerate() {
+                let bytes = self.bytes(*cell);
+                if bytes.clone().any(|at| access.index(at).is_some()) {
+                    let act = self.act(access, bytes, &BTreeSet::new())?;
+                    acts.extend(act.map(|act| (i * width, act)));
+                }
+            }
+            ranks[access.rank].push(Event { acts, section: access.section });
+        }
+        ranks.iter_mut().for_each(|events| events.retain(|event| !event.acts.is_empty()));
+        let of =
+            |part: &[u8]| cells.iter().flat_map(|cell| part[self.bytes(*cell)].to_vec()).collect();
+        let (initial, last): (_, Vec<u8>) = (of(self.before), of(self.after));
+        let last = last.into_iter().map(Some).collect();
+        match (Location { element: self.element(), ranks, initial, last }).explain() {
+            Verdict::Impossible => Err(format!(
+                "no order of the locked sections explains the elements {cells:?} together"
+            )),
+            _ => Ok(()),
+        }
+    }
+
+    fn cell(&self, cell: usize, accesses: &[&Access<'p>]) -> Result<Coverage, String> {
+        let bytes = self.bytes(cell);
+        let racy = Self::racy(bytes.clone(), accesses);
         if !racy.is_empty() && accesses.iter().any(|access| access.is_atomic()) {
             return Ok(Coverage { anything: 1, ..Coverage::default() });
         }
@@ -217,8 +278,10 @@ impl<'p> PartCheck<'p, '_> {
         let mut ranks: Vec<Vec<Event<'_>>> = (0..self.program.ranks).map(|_| Vec::new()).collect();
         for access in accesses {
             let act = self.act(access, bytes.clone(), &racy)?;
-            ranks[access.rank].extend(act.map(|act| Event { act, section: access.section }));
+            let event = |act| Event { acts: vec![(0, act)], section: access.section };
+            ranks[access.rank].extend(act.map(event));
         }
+        let contended = ranks.iter().filter(|events| !events.is_empty()).count() > 1;
         let location = Location {
             element: self.element(),
             ranks,
@@ -227,7 +290,8 @@ impl<'p> PartCheck<'p, '_> {
         };
         match location.explain() {
             Verdict::Explained if racy.is_empty() => {
-                Ok(Coverage { explained: 1, ..Coverage::default() })
+                let contended = contended.into();
+                Ok(Coverage { explained: 1, contended, ..Coverage::default() })
             }
             Verdict::Explained => Ok(Coverage { sets: 1, ..Coverage::default() }),
             Verdict::Unknown => Ok(Coverage { given_up: 1, ..Coverage::default() }),
@@ -239,7 +303,7 @@ impl<'p> PartCheck<'p, '_> {
     fn act<'b>(
         &self,
         access: &Access<'b>,
-        bytes: core::ops::Range<usize>,
+        bytes: Range<usize>,
         racy: &BTreeSet<usize>,
     ) -> Result<Option<Act<'b>>, String> {
         let (first, operation) = (bytes.start, access.operation);
@@ -327,8 +391,7 @@ impl<'p> PartCheck<'p, '_> {
 
     /// The accesses of an element, for a person to read.
     fn history(&self, cell: usize, accesses: &[&Access<'p>]) -> String {
-        let width = self.element().width();
-        let bytes = cell * width..((cell + 1) * width).min(self.before.len());
+        let bytes = self.bytes(cell);
         let (before, after) = (&self.before[bytes.clone()], &self.after[bytes.clone()]);
         let mut text = format!("  {:?} {before:?} became {after:?}\n", self.element());
         for access in accesses {

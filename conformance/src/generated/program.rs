@@ -66,6 +66,8 @@ pub type Stores = Vec<(usize, Vec<u8>)>;
 pub struct Round {
     /// Whether all ranks meet before.
     pub barrier_before: bool,
+    /// Whether all ranks meet when the epochs are open, to be at work at the same time.
+    pub together: bool,
     /// Whether all ranks meet after, before they look.
     pub barrier_after: bool,
     /// By window: which epochs there are.
@@ -223,8 +225,12 @@ impl fmt::Display for Program {
                 writeln!(f, "stretch {s}: window {window} is sealed; stores by rank {stores:?}")?;
             }
             for (r, round) in stretch.rounds.iter().enumerate() {
-                let (before, after) = (round.barrier_before, round.barrier_after);
-                writeln!(f, "stretch {s}, round {r}: barriers before {before}, after {after}")?;
+                let Round { barrier_before, together, barrier_after, .. } = round;
+                writeln!(
+                    f,
+                    "stretch {s}, round {r}: barriers before {barrier_before}, in {together}, \
+                     after {barrier_after}"
+                )?;
                 for (window, phase) in round.phases.iter().enumerate() {
                     writeln!(f, "  window {window}: {phase:?}")?;
                 }

@@ -119,6 +119,9 @@ impl<'w, 'p, T: Transport> Player<'w, 'p, T> {
         for (window, phase) in round.phases.iter().enumerate() {
             self.enter(window, phase).unwrap_or_else(|e| panic!("opening {phase:?}: {e}"));
         }
+        if round.together {
+            self.barrier();
+        }
         for step in &round.steps[self.me] {
             self.step(step).unwrap_or_else(|e| panic!("rank {}, {step:?}: {e}", self.me));
         }

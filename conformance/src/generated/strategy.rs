@@ -31,7 +31,10 @@ pub(super) struct WindowDraft {
 #[derive(Debug, Clone)]
 pub(super) struct RoundDraft {
     pub(super) seal: u8,
+    /// Where many of the operations go: window, target, place.
+    pub(super) focus: (u8, u8, u16),
     pub(super) barrier: bool,
+    pub(super) together: bool,
     /// Kind, and what that kind makes of it.
     pub(super) phases: Vec<(u8, u64)>,
     /// By rank.
@@ -50,7 +53,7 @@ pub(super) struct StepDraft {
 }
 
 fn windows() -> impl Strategy<Value = Vec<WindowDraft>> {
-    let elements = prop_oneof![6 => 1..8u16, 3 => 0..40u16, 1 => 0..1500u16];
+    let elements = prop_oneof![7 => 1..6u16, 2 => 0..40u16, 1 => 0..1500u16];
     let part = (elements, any::<u8>());
     let window = (any::<u8>(), any::<u8>(), vec(part, RANKS))
         .prop_map(|(shared, element, parts)| WindowDraft { shared, element, parts });
@@ -71,13 +74,23 @@ fn steps() -> impl Strategy<Value = Vec<Vec<StepDraft>>> {
             more,
         },
     );
-    vec(vec(step, 0..12), RANKS)
+    vec(vec(step, 0..16), RANKS)
 }
 
 fn drafts() -> impl Strategy<Value = Draft> {
     let phase = (any::<u8>(), any::<u64>());
-    let round = (any::<u8>(), any::<bool>(), vec(phase, WINDOWS), steps())
-        .prop_map(|(seal, barrier, phases, steps)| RoundDraft { seal, barrier, phases, steps });
+    let focus = (any::<u8>(), any::<u8>(), any::<u16>());
+    let begin = (any::<u8>(), focus, any::<[bool; 2]>());
+    let round = (begin, vec(phase, WINDOWS), steps()).prop_map(
+        |((seal, focus, [barrier, together]), phases, steps)| RoundDraft {
+            seal,
+            focus,
+            barrier,
+            together,
+            phases,
+            steps,
+        },
+    );
     (any::<u8>(), windows(), vec(round, 1..5)).prop_map(|(ranks, windows, rounds)| Draft {
         ranks,
         windows,

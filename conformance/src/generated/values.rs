@@ -306,3 +306,46 @@ fn complex(float: Scalar, op: Op, a: &[u8], b: &[u8]) -> Option<Vec<u8>> {
     float.compare(&imaginary, &imaginary)?;
     Some([real, imaginary].concat())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The oracle's values and operations, against numbers written out. S-H1 S-H17
+    #[test]
+    fn values_combine() {
+        let i8s = |op, a: i8, b: i8| {
+            Type::I8.combine(op, &a.to_le_bytes(), &b.to_le_bytes()).unwrap()[0] as i8
+        };
+        assert_eq!(i8s(Op::Sum, 127, 1), -128);
+        assert_eq!(i8s(Op::Prod, -7, 5), -35);
+        assert_eq!((i8s(Op::Min, -7, 5), i8s(Op::Max, -7, 5)), (-7, 5));
+        assert_eq!((i8s(Op::BitXor, 6, 3), i8s(Op::LogicalXor, 6, 3)), (5, 0));
+        let f64s = |op, a: f64, b: f64| {
+            let result = Type::F64.combine(op, &a.to_le_bytes(), &b.to_le_bytes());
+            result.map(|bytes| f64::from_le_bytes(bytes.try_into().unwrap()))
+        };
+        assert_eq!(f64s(Op::Prod, 1.5, -2.0), Some(-3.0));
+        assert!(f64s(Op::Min, 0.0, -0.0).unwrap().is_sign_negative());
+        assert!(f64s(Op::Max, -0.0, 0.0).unwrap().is_sign_positive());
+        assert_eq!(f64s(Op::Max, 1.0, f64::NAN), None);
+        let pair = |value: i32, index: u32| [value.to_le_bytes(), index.to_le_bytes()].concat();
+        let minloc = |a: &[u8], b: &[u8]| Type::PairI32U32.combine(Op::MinLoc, a, b).unwrap();
+        assert_eq!(minloc(&pair(3, 1), &pair(-2, 9)), pair(-2, 9));
+        assert_eq!(minloc(&pair(3, 4), &pair(3, 2)), pair(3, 2), "the lower index");
+        let complex = |re: f32, im: f32| [re.to_le_bytes(), im.to_le_bytes()].concat();
+        let product = Type::ComplexF32.combine(Op::Prod, &complex(1.0, 2.0), &complex(3.0, -1.0));
+        assert_eq!(product, Some(complex(5.0, 5.0)));
+    }
+
+    #[test]
+    fn values_are_as_wide_as_their_type() {
+        for element in Type::ALL {
+            let width = typed!(*element, E => size_of::<E>());
+            assert!((0..600).all(|number| element.value(number).len() == width));
+            assert_eq!(element.width(), width);
+            let is_defined = |op: &Op| typed!(*element, E => op.is_defined_on::<E>());
+            assert!(element.ops().iter().all(is_defined), "{element:?}");
+        }
+    }
+}

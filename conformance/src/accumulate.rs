@@ -36,7 +36,7 @@ fn bytes<E: BasicElement>(elements: &[E]) -> &[u8] {
     bytemuck::cast_slice(elements)
 }
 
-/// What is around the elements under test, and must not change. S-G12
+/// What is around the elements under test, and must not change.
 const MARGIN: usize = 32;
 
 /// A window of bytes at every rank, and what the right neighbour's part should hold.
@@ -54,6 +54,7 @@ impl<'u, T: Transport> Bench<'u, T> {
     }
 
     /// Puts `old` between pattern bytes, runs `operation`, and compares everything afterwards.
+    /// S-G12
     fn check<E: BasicElement>(
         &self,
         epoch: &LockAll<'_, T>,

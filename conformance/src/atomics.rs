@@ -156,7 +156,7 @@ pub fn mixed<T: Transport>(universe: &Universe<T>) {
     window.free().unwrap();
 }
 
-/// Everybody pushes nodes of its own memory onto one list; all are found once. S-H5
+/// Everybody pushes nodes of its own memory onto one list; all are found once. S-H5 S-E14
 pub fn linked_list<T: Transport>(universe: &Universe<T>) {
     let world = universe.world();
     let count = times(universe, 300);

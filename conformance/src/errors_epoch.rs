@@ -25,7 +25,7 @@ fn unharmed<T: Transport>(universe: &Universe<T>, window: Window<T>) {
     window.free().unwrap();
 }
 
-/// A rank that this rank has locked already. S-E9
+/// A rank that this rank has locked already. S-E9 S-B6
 pub fn double_lock<T: Transport>(universe: &Universe<T>) {
     let world = universe.world();
     let window = words(world, 1);

@@ -47,7 +47,7 @@ fn unharmed<T: Transport>(universe: &Universe<T>, window: Window<T>) {
     window.free().unwrap();
 }
 
-/// Ranges that begin inside and end outside, or begin outside. S-G8
+/// Ranges that begin inside and end outside, or begin outside. S-G8 S-B6
 pub fn past_the_end<T: Transport>(universe: &Universe<T>) {
     let world = universe.world();
     let window = words(world, 10);

@@ -10,7 +10,7 @@ fn unharmed<T: Transport>(universe: &Universe<T>) {
     window.free().unwrap();
 }
 
-/// Units that do not add up to a number of bytes.
+/// Units that do not add up to a number of bytes. S-B6 S-B7
 pub fn size_overflow<T: Transport>(universe: &Universe<T>) {
     for (count, unit) in [(usize::MAX, 2), (1 << 61, 8), (1 << 63, 1), (usize::MAX, 1)] {
         let error = universe.world().window(count, unit).allocate().err().unwrap();
@@ -22,7 +22,7 @@ pub fn size_overflow<T: Transport>(universe: &Universe<T>) {
     unharmed(universe);
 }
 
-/// One rank is wrong: its error says why, the others' say who.
+/// One rank is wrong: its error says why, the others' say who. S-B6 S-B7
 pub fn size_overflow_of_one<T: Transport>(universe: &Universe<T>) {
     let world = universe.world();
     for culprit in world.ranks() {
@@ -68,7 +68,7 @@ fn expect_shortage(error: WindowError, me: Rank) {
     }
 }
 
-/// More memory than there is, for everybody: an error, and no signal later.
+/// More memory than there is, for everybody: an error, and no signal later. S-B6 S-B7
 pub fn shortage<T: Transport>(universe: &Universe<T>) {
     let world = universe.world();
     for (count, unit) in [(1 << 60, 1), (1 << 57, 8), (1 << 40, 1 << 22)] {
@@ -77,7 +77,7 @@ pub fn shortage<T: Transport>(universe: &Universe<T>) {
     unharmed(universe);
 }
 
-/// One rank asks for too much: nobody gets a window.
+/// One rank asks for too much: nobody gets a window. S-B6 S-B7
 pub fn shortage_of_one<T: Transport>(universe: &Universe<T>) {
     let world = universe.world();
     for culprit in world.ranks() {

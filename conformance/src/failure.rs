@@ -1,6 +1,6 @@
 //! Ranks that panic or leave: the others are told, and nobody waits for ever.
 use crate::Harness;
-use crate::help::{neighbour, says, words};
+use crate::help::{local_words, neighbour, says, times, words};
 use core::mem::forget;
 use rma_core::transport::{Transport, WorldRank};
 use rma_core::{
@@ -263,6 +263,33 @@ pub fn run_leaving_a_pair<H: Harness>(test: &str) {
             let RmaError::PeerLeft { world, .. } = error else { panic!("{error}") };
             assert_eq!((world, error.class()), (WorldRank(1), ErrorClass::ProcFailed));
             says(&error, &["rank 1 of the job has left", "the wait for", "finalize"]);
+        }
+    });
+}
+
+/// One of three ranks has finished and leaves, while the others go on with each other. S-M8
+pub fn run_working_on<H: Harness>(test: &str) {
+    H::run(test, 3, &|universe| {
+        let rank = universe.world().rank();
+        let pair = universe.world().split((rank < Rank(2)).then_some(0), 0).unwrap();
+        let Some(pair) = pair else {
+            drop(universe);
+            return;
+        };
+        let other = neighbour(&pair, 1);
+        for round in 1..=times(&universe, 100) {
+            let window = words(&pair, 200);
+            let epoch = window.lock_all().unwrap();
+            epoch.put(other, 0, &[round + u64::from(other); 200]).unwrap();
+            epoch.flush(other).unwrap();
+            assert_eq!(epoch.fetch_and_op(other, 0, Op::Sum, 5u64), Ok(round + u64::from(other)));
+            epoch.unlock().unwrap();
+            pair.barrier().unwrap();
+            let mine = round + u64::from(pair.rank());
+            let mut expected = [mine; 200];
+            expected[0] += 5;
+            assert_eq!(local_words(&window), expected);
+            window.free().unwrap();
         }
     });
 }

@@ -40,7 +40,7 @@ pub fn asserts<T: Transport>(universe: &Universe<T>) {
     window.free().unwrap();
 }
 
-/// Between two fences, this rank may load and store where nobody else operates. S-C6
+/// Between two fences, this rank may load and store where nobody else operates. S-C6 S-M2
 pub fn local_stores<T: Transport>(universe: &Universe<T>) {
     let world = universe.world();
     let window = words(world, 2);

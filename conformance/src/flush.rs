@@ -1,7 +1,7 @@
 //! Flushes and `sync` (FEATURES A6).
-use crate::help::{local_words, neighbour, times, words};
+use crate::help::{local_words, near, neighbour, times, words};
 use rma_core::transport::Transport;
-use rma_core::{LockKind, Op, Rank, RmaError, Universe};
+use rma_core::{Assert, LockKind, Op, Rank, RmaError, Universe};
 
 /// After a flush the data is at the target: a third rank, told of it, sees it. S-F1
 pub fn third_rank_sees<T: Transport>(universe: &Universe<T>) {
@@ -66,6 +66,35 @@ pub fn local<T: Transport>(universe: &Universe<T>) {
     world.barrier().unwrap();
     let expected = (0..rounds).flat_map(|round| [round + 1; 100]);
     assert_eq!(local_words(&window), expected.collect::<Vec<_>>());
+    window.free().unwrap();
+}
+
+/// `sync` may be called at any time, and completes nothing: it asks no other rank. S-F9
+pub fn sync_completes_nothing<T: Transport>(universe: &Universe<T>) {
+    let world = universe.world();
+    let window = words(world, 600);
+    let (right, left) = (neighbour(world, 1), u64::from(neighbour(world, -1)));
+    let traffic = || {
+        let counters = universe.counters();
+        (counters.messages_sent(), counters.messages_received(), counters.parked())
+    };
+    window.sync();
+    for round in 1..=times(universe, 30) {
+        let epoch = window.lock_all().unwrap();
+        let value = round * 10 + u64::from(world.rank());
+        epoch.put(right, 0, &[value; 600]).unwrap();
+        let before = traffic();
+        window.sync();
+        // In the simulator, nobody of this rank runs meanwhile.
+        assert!(near(universe) || traffic() == before, "answers to the put are not waited for");
+        epoch.unlock().unwrap();
+        world.barrier().unwrap();
+        assert_eq!(local_words(&window), [round * 10 + left; 600], "the unlock completes");
+        world.barrier().unwrap();
+    }
+    let fence = window.fence(Assert::NONE).unwrap();
+    window.sync();
+    fence.end().unwrap();
     window.free().unwrap();
 }
 

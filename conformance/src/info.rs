@@ -91,7 +91,7 @@ pub fn accepted<T: Transport>(universe: &Universe<T>) {
     window.free().unwrap();
 }
 
-/// Keys that nobody knows are ignored, whatever they say. S-B8
+/// Keys that nobody knows are ignored, whatever they say. S-B8 S-A13
 pub fn unknown_is_ignored<T: Transport>(universe: &Universe<T>) {
     let builder = universe.world().window(2, 8);
     let builder = builder.hint("no_such_hint", "\u{0}").unwrap().hint("", "").unwrap();

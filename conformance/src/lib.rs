@@ -9,7 +9,7 @@
 //! ```
 //!
 //! What a transport cannot do is an [`Exception`]: its reason is shown, and a case that checks the
-//! typed error runs instead. The ids in the cases' comments (`S-E1`) are those of the semantic
+//! typed error runs instead. The ids in the cases' comments (`S-…`) are those of the semantic
 //! checklist.
 mod help;
 mod table;

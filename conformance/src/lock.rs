@@ -120,7 +120,7 @@ pub fn several_targets_exclusively<T: Transport>(universe: &Universe<T>) {
     window.free().unwrap();
 }
 
-/// A lock on this rank protects its loads and stores from the operations of others. S-E4
+/// A lock on this rank protects its loads and stores from the operations of others. S-E4 S-M2
 pub fn own_rank<T: Transport>(universe: &Universe<T>) {
     let world = universe.world();
     let window = words(world, 1);

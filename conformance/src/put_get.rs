@@ -65,9 +65,18 @@ pub fn get_of_any_size<T: Transport>(universe: &Universe<T>) {
 
 /// A megabyte each way. S-G1
 pub fn one_mebibyte<T: Transport>(universe: &Universe<T>) {
+    large(universe, 1 << 20);
+}
+
+/// More than 16 MiB each way; less where a simulator moves it in pieces. S-G1
+pub fn sixteen_mebibytes<T: Transport>(universe: &Universe<T>) {
+    large(universe, if near(universe) { (16 << 20) + 13 } else { (2 << 20) + 13 });
+}
+
+fn large<T: Transport>(universe: &Universe<T>, len: usize) {
     let world = universe.world();
     let (right, left) = (neighbour(world, 1), neighbour(world, -1));
-    let len = if cfg!(miri) { 1000 } else { 1 << 20 };
+    let len = if cfg!(miri) { 1000 } else { len };
     let window = world.window(len + 2, 1).allocate().unwrap();
     let epoch = window.fence(Assert::NONE).unwrap();
     epoch.put(right, 1, &pattern(world.rank().0, len)).unwrap();

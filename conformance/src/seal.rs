@@ -4,7 +4,7 @@ use core::mem::forget;
 use rma_core::transport::Transport;
 use rma_core::{Assert, ErrorClass, LockKind, Op, Rank, RmaError, Universe, Window};
 
-/// A sealed part is a plain slice; peers see it after `unseal`. S-M4
+/// A sealed part is a plain slice; peers see it after `unseal`. S-M4 S-M2
 pub fn slices<T: Transport>(universe: &Universe<T>) {
     let world = universe.world();
     let me = u64::from(world.rank());

@@ -171,6 +171,35 @@ pub fn atomics_agree<T: Transport>(universe: &Universe<T>) {
     window.free().unwrap();
 }
 
+/// Who polls its memory, and calls nothing, sees what others put there; both ways in turn. S-M1
+/// S-E14
+pub fn polled<T: Transport>(universe: &Universe<T>) {
+    let node = universe.world().split_by_node(0).unwrap();
+    let window = shared(&node, 2);
+    let (me, other) = (node.rank(), neighbour(&node, 1));
+    let poll = |word, value: u64| {
+        while window.local().load::<u64>(word) != Ok(value) {
+            std::thread::yield_now();
+        }
+    };
+    let epoch = window.lock_all().unwrap();
+    for round in 1..=times(universe, 300) {
+        if me > Rank(0) {
+            poll(0, round);
+        }
+        // Atomics travel around the ring, and puts back.
+        if me.0 + 1 < node.size() {
+            epoch.accumulate(other, 0, Op::Sum, &[1u64]).unwrap();
+            poll(1, round);
+        }
+        if me > Rank(0) {
+            epoch.put(neighbour(&node, -1), 1, &[round]).unwrap();
+        }
+    }
+    epoch.unlock().unwrap();
+    window.free().unwrap();
+}
+
 /// Any window can be asked for a neighbour's part. S-K4
 pub fn other_windows_can_be_asked<T: Transport>(universe: &Universe<T>) {
     let node = universe.world().split_by_node(0).unwrap();

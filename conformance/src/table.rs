@@ -44,11 +44,12 @@ macro_rules! suite {
             shared {
                 contiguous(4), not_contiguous(4), null_query(4), direct_access(4),
                 mixed_with_operations(4), atomics_agree(4), other_windows_can_be_asked(3),
-                units(3), views_refuse(2),
+                units(3), views_refuse(2), polled(3),
             }
             put_get {
                 put_of_any_size(2), get_of_any_size(2), self_target(1), null_target(2),
                 zero_count(2), conflicting_puts(4), put_against_get(3), many_outstanding(4),
+                sixteen_mebibytes(2),
                 all_to_all(5), elements(3), flush_orders(2), one_mebibyte(2),
             }
             layouts {
@@ -104,6 +105,7 @@ macro_rules! suite {
             }
             flush {
                 third_rank_sees(3), all_targets(4), local(2), of_nothing(2), of_null(2),
+                sync_completes_nothing(2),
                 alternating(2), in_a_lock(2),
             }
             ops {
@@ -159,6 +161,11 @@ macro_rules! suite {
             #[test]
             fn pair_left() {
                 $crate::failure::run_leaving_a_pair::<$harness>("failure::pair_left");
+            }
+
+            #[test]
+            fn others_work_on() {
+                $crate::failure::run_working_on::<$harness>("failure::others_work_on");
             }
 
             #[test]

@@ -167,7 +167,7 @@ pub fn created_and_freed<T: Transport>(universe: &Universe<T>) {
     }
 }
 
-/// Memory is aligned for every element. S-A12
+/// Memory is aligned for every element. S-A12 S-A13
 pub fn aligned<T: Transport>(universe: &Universe<T>) {
     for size in [1, 7, 64, 100, 4096, 5000] {
         let window = universe.world().window(size, 1).allocate().unwrap();

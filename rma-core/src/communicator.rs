@@ -1,4 +1,4 @@
-//! Groups of ranks that communicate, and how to make smaller ones.
+//! Groups of ranks that communicate, and how to make smaller ones. S-A6 S-A7
 use crate::collective::near::NearBarrier;
 use crate::completion::{Cause, Wait, WaitError};
 use crate::error::CollectiveError;

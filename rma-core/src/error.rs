@@ -1,4 +1,5 @@
 //! Errors. Those of the data path are `Copy` and small; each names rank, window, range, remedy.
+//! S-B5 S-B6
 use crate::group::Group;
 use crate::ops::{Op, Signature};
 use crate::rank::Rank;

@@ -1,4 +1,4 @@
-//! One rank of one job: its process-wide state, and the handle that users hold.
+//! One rank of one job: its process-wide state, and the handle that users hold. S-M8
 use crate::collective::mail::Mail;
 use crate::communicator::Communicator;
 use crate::completion::{Counters, Outgoing, Slots};

@@ -1,4 +1,4 @@
-//! Compare-and-swap is for integers and `Bool`.
+//! Compare-and-swap is for integers and `Bool`. S-H12
 use rma::{Rank, Window};
 
 fn misuse(window: &Window) {

@@ -1,4 +1,4 @@
-//! A window cannot be freed while one of its epochs is open.
+//! A window cannot be freed while one of its epochs is open. S-A10
 use rma::{Assert, Window};
 
 fn misuse(window: Window) {

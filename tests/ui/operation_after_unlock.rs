@@ -1,4 +1,4 @@
-//! Ending an epoch takes its guard away.
+//! Ending an epoch takes its guard away. S-G11
 use rma::{Rank, Window};
 
 fn misuse(window: &Window) {

@@ -1,4 +1,4 @@
-//! An operation needs an epoch: windows have no `put`.
+//! An operation needs an epoch: windows have no `put`. S-G11
 use rma::{Rank, Window};
 
 fn misuse(window: &Window) {

@@ -1,4 +1,4 @@
-//! Completing a start epoch takes its guard away.
+//! Completing a start epoch takes its guard away. S-G11 S-D7
 use rma::{Assert, Rank, Window};
 
 fn misuse(window: &Window) {

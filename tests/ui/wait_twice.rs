@@ -1,4 +1,4 @@
-//! An exposure epoch ends once.
+//! An exposure epoch ends once. S-D7
 use rma::{Assert, Rank, Window};
 
 fn misuse(window: &Window) {

@@ -1,8 +1,9 @@
-//! Checks of the rma workspace: `cargo xtask tidy | asm | ci | test`.
+//! Checks of the rma workspace: `cargo xtask tidy | asm | spec | ci | test`.
 
 mod asm;
 mod ci;
 mod rooms;
+mod spec;
 mod tidy;
 mod workspace;
 
@@ -13,6 +14,8 @@ const USAGE: &str = "\
 cargo xtask tidy             check dependency arrows, sizes, unsafe rooms and forbidden calls
 cargo xtask tidy --rooms     print the files that may hold `unsafe`, and why
 cargo xtask asm PROBE...     check the instruction budget of put, get, fetch_add
+cargo xtask spec             write docs/conformance.md, the ledger of rules
+cargo xtask spec --check     fail if it is not up to date, or a rule is not shown
 cargo xtask test             build and run every test
 cargo xtask ci               run every check, in order, until one fails
 cargo xtask ci --list        name the steps
@@ -38,6 +41,8 @@ fn dispatch(arguments: &[&str]) -> Result<()> {
             Ok(())
         }
         ["asm", probes @ ..] if !probes.is_empty() => asm::run(&Workspace::load()?, probes),
+        ["spec"] => spec::run(&Workspace::load()?, false),
+        ["spec", "--check"] => spec::run(&Workspace::load()?, true),
         ["test"] => ci::run(&Workspace::load()?, &ci::Choice::Test),
         ["ci"] => ci::run(&Workspace::load()?, &ci::Choice::All),
         ["ci", "--list"] => {

@@ -1,4 +1,4 @@
-//! Waiting: nothing in this crate waits anywhere else.
+//! Waiting: nothing in this crate waits anywhere else. S-D5 S-E14 S-M6 S-M7
 use crate::transport::{PeerState, Transport, WorldRank};
 use crate::universe::Process;
 use crate::window::STRIPE_RECHECK;

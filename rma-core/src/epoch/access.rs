@@ -1,4 +1,4 @@
-//! Operations that an epoch allows.
+//! Operations that an epoch allows. S-G3 S-G4 S-G5 S-G7 S-G11 S-I2
 use crate::element::{AtomicElement, BasicElement, Element};
 use crate::error::RmaError;
 use crate::ops::{Op, Ops};

@@ -1,4 +1,5 @@
 //! The accumulate family: what an epoch allows on arrays, and its requests.
+//! S-G4 S-H2 S-H3 S-H11 S-H12
 use super::{Access, Lock, LockAll};
 use crate::element::BasicElement;
 use crate::error::RmaError;

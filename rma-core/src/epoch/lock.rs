@@ -1,4 +1,5 @@
 //! A passive epoch to one target (MPI 4.1, section 12.5.3).
+//! S-E1 S-E2 S-E3 S-E4 S-E5 S-E6 S-E11 S-E12 S-F3
 use super::{Access, Assert, EpochCall, EpochKind};
 use crate::element::{AtomicElement, BasicElement, Element};
 use crate::error::RmaError;

@@ -1,4 +1,5 @@
 //! A passive epoch to all targets (MPI 4.1, section 12.5.3).
+//! S-E5 S-E6 S-E8 S-F1 S-F4 S-F5 S-F6 S-F7 S-I1
 use super::{Access, Assert, EpochCall, LOCK_ALL, NO_CHECK, START};
 use crate::error::RmaError;
 use crate::memory::target::held;

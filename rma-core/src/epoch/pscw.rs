@@ -1,5 +1,6 @@
 //! Active target synchronisation of chosen ranks: post, start, complete and wait (MPI 4.1, section
 //! 12.5.2). Why a signal is never taken for another's: `protocol::pscw`.
+//! S-D1 S-D3 S-D4 S-D6 S-D8 S-D9
 use super::{Access, Assert, EXPOSED, EpochCall, NO_CHECK, START};
 use crate::error::RmaError;
 use crate::memory::target::held;

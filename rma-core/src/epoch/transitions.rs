@@ -1,5 +1,5 @@
 //! Which calls are allowed while which epochs are open: one table, which the checks read and from
-//! which the conformance suite makes its cases.
+//! which the conformance suite makes its cases. S-A10 S-C7 S-D7 S-E9 S-E10 S-M3
 
 /// An epoch that a rank may have open on a window.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

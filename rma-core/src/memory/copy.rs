@@ -1,4 +1,4 @@
-//! Copies between private memory and window memory.
+//! Copies between private memory and window memory. S-G6 S-G12
 //!
 //! The model of every function here is *one relaxed atomic access per byte, in any order*: a
 //! racing reader may see torn data but never undefined behaviour.

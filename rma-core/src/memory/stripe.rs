@@ -1,4 +1,4 @@
-//! Locks of window bytes while they are combined by several loads and stores.
+//! Locks of window bytes while they are combined by several loads and stores. S-H4 S-H6
 //!
 //! A part is divided into stripes of 4 KiB that share the few locks of its block in turn. An
 //! element belongs to the stripe of its first byte. Every process that combines elements which

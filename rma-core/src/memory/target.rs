@@ -1,5 +1,5 @@
 //! The table of near targets: the one place that turns (target, displacement, length) into an
-//! address. Checked once, then plain arithmetic.
+//! address. Checked once, then plain arithmetic. S-A3 S-G8 S-J9
 #![allow(unsafe_code)]
 
 use super::{atomic, copy, fused};

@@ -1,4 +1,4 @@
-//! Operations that own their buffer.
+//! Operations that own their buffer. S-I2 S-I3 S-I4 S-I5 S-I6 S-I7 S-I8
 #![allow(unsafe_code)]
 
 use crate::completion::{Buffer, Pending};

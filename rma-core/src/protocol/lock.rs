@@ -1,4 +1,4 @@
-//! The reader/writer queue lock of a window part, as a state machine without I/O.
+//! The reader/writer queue lock of a window part, as a state machine without I/O. S-E1 S-E13
 //!
 //! FIFO and O(1) words per process and window: the lock itself is two words at the target (the
 //! *home*), and queue nodes live at the waiters, who sleep on words of their own.

@@ -1,4 +1,4 @@
-//! The signals of post, start, complete and wait, as a state machine without I/O.
+//! The signals of post, start, complete and wait, as a state machine without I/O. S-D2
 //!
 //! Between one target and one origin, two signals take turns: *post* from the target, *complete*
 //! from the origin.

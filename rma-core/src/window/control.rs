@@ -1,4 +1,4 @@
-//! The control words of a window, near and far, and the lock that is made of them.
+//! The control words of a window, near and far, and the lock that is made of them. S-E1 S-E13
 use super::Window;
 use crate::completion::Wait;
 use crate::error::RmaError;

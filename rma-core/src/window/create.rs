@@ -1,4 +1,4 @@
-//! Collective creation.
+//! Collective creation. S-A2 S-A3 S-A12 S-A13 S-B7 S-K1 S-K2 S-K8 S-K10
 use super::attributes::{Flavor, Settings};
 use super::choice::PathChoice;
 use super::control::NodePool;

@@ -1,4 +1,5 @@
 //! Targets that only messages reach: what is known of them, gets, and waiting for answers.
+//! S-F1 S-G1 S-G2 S-G8 S-G10
 use super::Window;
 use super::accumulate_far::{Touched, Unanswered};
 use crate::completion::{Buffer, Cause, Expected, Pending, SlotId, Wait, WaitError};

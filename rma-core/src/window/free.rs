@@ -1,4 +1,4 @@
-//! The end of a window on all ranks, and what it has in common with sealing.
+//! The end of a window on all ranks, and what it has in common with sealing. S-A9 S-A10 S-A11
 use super::Window;
 use crate::collective::near::{self, BarrierError};
 use crate::epoch::EpochCall;

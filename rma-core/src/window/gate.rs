@@ -1,4 +1,4 @@
-//! The gate between `lock_all` and exclusive locks of a window (ADR 1).
+//! The gate between `lock_all` and exclusive locks of a window (ADR 1). S-E1 S-E8
 //!
 //! `lock_all` shares the gate, a rank with exclusive locks passes it as one of a group: so a
 //! `lock_all` is a shared lock of every part without taking each. A rank passes once, however many

@@ -1,4 +1,4 @@
-//! Memory of a part, and what becomes of it.
+//! Memory of a part, and what becomes of it. S-A5
 use crate::transport::{Mapped, Mapping, Transport};
 use crate::universe::Process;
 use core::sync::atomic::{AtomicBool, Ordering::Relaxed};

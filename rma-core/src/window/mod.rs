@@ -1,4 +1,4 @@
-//! Windows: memory of every rank of a group, addressable by target and displacement.
+//! Windows: memory of every rank of a group, addressable by target and displacement. S-A7 S-A14
 mod accumulate;
 mod accumulate_far;
 #[cfg(test)]

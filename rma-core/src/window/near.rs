@@ -1,4 +1,4 @@
-//! Targets whose memory load and store reach.
+//! Targets whose memory load and store reach. S-G1 S-G8 S-G10 S-M1
 #![allow(unsafe_code)]
 
 use super::memory::Memory;

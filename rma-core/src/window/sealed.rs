@@ -1,4 +1,4 @@
-//! A window between epochs: plain memory.
+//! A window between epochs: plain memory. S-A10
 #![allow(unsafe_code)]
 
 use super::Window;

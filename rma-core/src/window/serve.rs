@@ -1,4 +1,4 @@
-//! The target's side of active messages. Everything in a message is checked here.
+//! The target's side of active messages. Everything in a message is checked here. S-E7
 use super::{Part, WindowId};
 use crate::completion::{Answer, SlotId};
 use crate::memory::block::WORDS;

@@ -1,4 +1,4 @@
-//! The target's side of the accumulate family.
+//! The target's side of the accumulate family. S-H15
 //!
 //! A handler cannot wait. A message whose stripe somebody holds is put off, and taken up again by
 //! the next progress of this rank. That reorders nothing that MPI orders: an origin does not send

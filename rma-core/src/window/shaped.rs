@@ -1,5 +1,5 @@
 //! Put and get with layouts on both sides: the checks, and near targets (MPI 4.1, sections 12.3.1
-//! and 12.3.2).
+//! and 12.3.2). S-G9 S-G12 S-J1
 use super::Window;
 use crate::error::RmaError;
 use crate::memory::strided::{Area, Row};

@@ -1,5 +1,5 @@
 //! Put and get with layouts, by messages: the target's bytes travel as rows, this rank's own are
-//! packed and unpacked here.
+//! packed and unpacked here. S-J1
 #![allow(unsafe_code)]
 
 use super::Window;

@@ -1,5 +1,5 @@
 //! How the signals of post and complete travel: as bits in the peers' blocks where those are
-//! mapped and have room, as messages otherwise.
+//! mapped and have room, as messages otherwise. S-D2
 use super::{Part, Window};
 use crate::error::RmaError;
 use crate::memory::block::SIGNAL_RANKS;

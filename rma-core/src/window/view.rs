@@ -1,4 +1,5 @@
 //! Direct loads and stores: this rank's own part, and parts of ranks that share memory.
+//! S-F2 S-F8 S-F9 S-K3 S-K4 S-K5 S-K6 S-K9 S-M1 S-M2 S-M4
 #![allow(unsafe_code)]
 
 use super::Window;

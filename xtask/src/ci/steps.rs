@@ -77,6 +77,11 @@ pub(super) const STEPS: &[Step] = &[
     step("fmt", "rustfmt would change something", &[cargo(&["fmt", "--all", "--check"])]),
     step("tidy", "a house rule is broken", &[cargo(&["xtask", "tidy"])]),
     step(
+        "spec",
+        "a rule has no test, or docs/conformance.md is not up to date",
+        &[cargo(&["xtask", "spec", "--check"])],
+    ),
+    step(
         "clippy",
         "clippy or rustc warns",
         &[cargo(&["clippy", "--workspace", "--all-targets", "--", "-Dwarnings"])],

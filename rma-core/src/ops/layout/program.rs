@@ -1,4 +1,5 @@
 //! What a layout is compiled to: loops over runs of bytes, in the order of the type map.
+//! S-J1 S-J2 S-J5
 use super::error::{LayoutError, fits};
 use std::sync::Arc;
 

@@ -3,7 +3,7 @@ use crate::help::{neighbour, still_works, times, words};
 use rma_core::transport::Transport;
 use rma_core::{Assert, LockKind, Op, Rank, Universe};
 
-/// Each fence ends an epoch and starts the next. S-C1 S-C2
+/// Each fence ends an epoch and starts the next. S-C1 S-C2 S-C8
 pub fn cycles<T: Transport>(universe: &Universe<T>) {
     let world = universe.world();
     let window = words(world, 2);

@@ -94,9 +94,10 @@ impl Ledger {
 
     fn read_code(&mut self, path: &str, marks: &Marks, tests: bool) {
         let mut shown = BTreeSet::new();
+        let is_test = |name: &str| marks.functions.iter().any(|f| f.is_test && f.name == name);
         for function in marks.functions.iter().filter(|function| function.is_test) {
             let name = format!("{} {}", crate_of(path), function.name);
-            let reached = marks.reached(&function.name, &|_| false);
+            let reached = marks.reached(&function.name, &is_test);
             let file = marks.file.iter().copied().filter(|_| tests);
             for id in reached.into_iter().chain(file) {
                 shown.insert(id);
@@ -149,17 +150,27 @@ pub(super) enum State {
 pub(super) fn state(row: &Row, note: Option<&Note>, harnesses: &[Harness]) -> State {
     let said = |what: fn(&Note) -> bool| note.is_some_and(what);
     if said(|note| note.pending.is_some() || note.later.is_some()) {
-        return State::Open;
+        // Whoever builds it takes the note away.
+        return match judge(row, note, harnesses) {
+            State::Shown => State::Missing("is shown now, so it is not open any more".to_owned()),
+            _ => State::Open,
+        };
     }
     if said(|note| note.absent.is_some()) {
         return State::Shown;
     }
+    judge(row, note, harnesses)
+}
+
+/// What the marks say.
+fn judge(row: &Row, note: Option<&Note>, harnesses: &[Harness]) -> State {
     if row.code.is_empty() {
         return State::Missing("no mark in code".to_owned());
     }
     let alone = !(row.own.is_empty() && row.refused.is_empty());
     let shown = alone || !row.suite.is_empty();
-    let explained = said(|note| note.form.is_some() || note.deviation.is_some());
+    let explains = |note: &Note| note.form.is_some() || note.deviation.is_some();
+    let explained = note.is_some_and(explains);
     if shown && explained {
         return State::Shown;
     }

@@ -184,6 +184,20 @@ fn own_tests_and_refused_programs_need_a_note() {
 }
 
 #[test]
+fn what_is_built_is_not_open_any_more() {
+    let built = [
+        source("rma-core/src/x.rs", "//! S-A1\n"),
+        table("t { case(2) }"),
+        plain_harness("sim"),
+        source("conformance/src/t.rs", "/// S-A1\npub fn case() {}"),
+    ];
+    let open = Note { pending: Some("soon".to_owned()), ..Note::default() };
+    let expected = missing("is shown now, so it is not open any more");
+    assert_eq!(judge(A, &built, Some(&open)).0, expected);
+    assert_eq!(judge(A, &built[1..3], Some(&open)).0, State::Open);
+}
+
+#[test]
 fn the_page_says_all_of_it() {
     let sections = sections("## A. First\n- **S-A1** one\n").unwrap();
     let sources = [

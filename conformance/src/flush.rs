@@ -47,7 +47,7 @@ pub fn all_targets<T: Transport>(universe: &Universe<T>) {
     window.free().unwrap();
 }
 
-/// After a local flush the buffers may be used again. S-F3 S-H16
+/// After a local flush the buffers may be used again. S-F3 S-F4 S-H16
 pub fn local<T: Transport>(universe: &Universe<T>) {
     let world = universe.world();
     let rounds = times(universe, 50);

@@ -2,8 +2,8 @@
 #![allow(unsafe_code)]
 
 use rma_core::transport::{
-    AllocateError, Descriptor, ImportError, Limits, Mapped, Mapping, Outcome, PeerState,
-    SubmitError, Ticket, Transport, WorldRank,
+    AllocateError, CrossError, Descriptor, ImportError, Limits, Mapped, Mapping, Outcome,
+    PeerState, SubmitError, Ticket, Transport, WorldRank,
 };
 use rma_launcher::Client;
 use rma_transport_shm::Shm;
@@ -111,6 +111,28 @@ unsafe impl Transport for AnyTransport {
         match &self.kind {
             Kind::Shm(shm) => shm.import(owner, descriptor).map(Either::Shm),
             Kind::Sim(sim) => sim.import(owner, descriptor).map(Either::Sim),
+        }
+    }
+
+    fn crosses(&self, peer: WorldRank) -> Result<(), CrossError> {
+        forward!(self, transport => transport.crosses(peer))
+    }
+
+    fn copy_from(&self, peer: WorldRank, address: u64, bytes: &mut [u8]) -> Result<(), CrossError> {
+        forward!(self, transport => transport.copy_from(peer, address, bytes))
+    }
+
+    unsafe fn copy_to(
+        &self,
+        peer: WorldRank,
+        address: u64,
+        bytes: &[u8],
+    ) -> Result<(), CrossError> {
+        match &self.kind {
+            // SAFETY: forwarded to the caller.
+            Kind::Shm(shm) => unsafe { shm.copy_to(peer, address, bytes) },
+            // SAFETY: forwarded to the caller.
+            Kind::Sim(sim) => unsafe { sim.copy_to(peer, address, bytes) },
         }
     }
 

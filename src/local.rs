@@ -35,10 +35,10 @@ where
 /// As [`local`], with budgets and deadlines of one's own.
 ///
 /// ```
-/// use rma::{Config, Path, PathChoice, Rank};
+/// use rma::{Config, Path, Rank};
 ///
 /// let mut config = Config::default();
-/// config.path = PathChoice::Messages;
+/// config.hint("rma_path", "messages").unwrap();
 /// let paths = rma::local_with(config, 2, |universe| {
 ///     let window = universe.world().window(1, 8).allocate().unwrap();
 ///     window.path(Rank(0))

@@ -1,7 +1,7 @@
 //! From a launcher, or none, to a universe.
 use crate::any::{AnyTransport, Kind};
 use crate::local::Broken;
-use crate::{CollectiveError, Config, Universe};
+use crate::{CollectiveError, Config, HintError, Universe};
 use rma_core::transport::WorldRank;
 use rma_launcher::{Client, Start};
 use rma_transport_shm::{JoinError, Shm, ShmConfig};
@@ -19,6 +19,9 @@ pub enum StartError {
     /// The ranks of this process could not find each other.
     #[error(transparent)]
     Local(#[from] JoinError<Broken>),
+    /// A hint that the job was started with cannot be used.
+    #[error(transparent)]
+    Hint(#[from] HintError),
     /// The first communication failed.
     #[error("making the world: {0}")]
     World(#[from] CollectiveError),
@@ -54,6 +57,9 @@ pub fn initialize() -> Result<Universe, StartError> {
             let transport = AnyTransport::new(Kind::Shm(Box::new(shm)), Some(client));
             let mut config = Config::default();
             config.wait_timeout = job.wait_timeout;
+            for (key, value) in &job.hints {
+                config.hint(key, value)?;
+            }
             let universe = Universe::new(transport, config)?;
             if job.explain && job.rank == 0 {
                 eprint!("{}", universe.explain());

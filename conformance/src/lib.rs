@@ -19,6 +19,8 @@ pub mod accumulate_together;
 pub mod atomics;
 pub mod collectives;
 pub mod communicators;
+pub mod created;
+pub mod dynamic;
 pub mod engine;
 pub mod errors_collective;
 pub mod errors_epoch;

@@ -46,6 +46,14 @@ macro_rules! suite {
                 mixed_with_operations(4), atomics_agree(4), other_windows_can_be_asked(3),
                 units(3), views_refuse(2), polled(3),
             }
+            created {
+                over_vectors(3), over_parts_of_boxes(4), over_raw_parts(3), much_raw_memory(2),
+                mixed(4), overlapping_windows(2), over_a_shared_segment(3), queries(2), refusals(3),
+            }
+            dynamic {
+                every_operation(3), layouts(2), attached_late(2), stale_addresses(2),
+                ends_of_regions(2), refusals(1), too_many(1), raw_memory(2), cycles(3),
+            }
             put_get {
                 put_of_any_size(2), get_of_any_size(2), self_target(1), null_target(2),
                 zero_count(2), conflicting_puts(4), put_against_get(3), many_outstanding(4),

@@ -1,5 +1,5 @@
 //! The suite with ranks as threads of this process, and every window forced onto messages.
-use rma::{AnyTransport, Config, PathChoice, Universe};
+use rma::{AnyTransport, Config, Universe};
 use rma_conformance::{Exception, Harness};
 
 mod generated;
@@ -9,7 +9,7 @@ struct ShmMessages;
 
 fn config() -> Config {
     let mut config = Config::default();
-    config.path = PathChoice::Messages;
+    config.hint("rma_path", "messages").expect("a path");
     config
 }
 

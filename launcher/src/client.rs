@@ -38,6 +38,8 @@ pub struct Job {
     pub explain: bool,
     /// How long a wait of the runtime may last before it fails.
     pub wait_timeout: Option<Duration>,
+    /// Hints for every window, as keys and values.
+    pub hints: Vec<(String, String)>,
 }
 
 /// A rank's connection to its launcher.
@@ -305,6 +307,7 @@ mod tests {
             bound_cpus: vec![1],
             explain: false,
             wait_timeout: Some(Duration::from_secs(3)),
+            hints: vec![("key".to_owned(), "value".to_owned())],
         };
         let mac = wire::launcher_mac(&secret, &[3; 32], &hello.nonce, &job).unwrap();
         wire::write(&stream, &Reply::Welcome { mac: *mac.as_bytes(), job }).unwrap();
@@ -326,6 +329,7 @@ mod tests {
         let client = client.unwrap();
         assert_eq!((client.job().rank, client.job().size), (1, 2));
         assert_eq!(client.job().wait_timeout, Some(Duration::from_secs(3)));
+        assert_eq!(client.job().hints, [("key".to_owned(), "value".to_owned())]);
     }
 
     #[test]

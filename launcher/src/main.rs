@@ -72,6 +72,10 @@ struct Cli {
     #[arg(long, value_name = "SECONDS", value_parser = parse_seconds)]
     wait_timeout: Option<Duration>,
 
+    /// Give every window of the job that hint, unless it says otherwise (may be repeated)
+    #[arg(long, value_name = "KEY=VALUE", value_parser = parse_hint)]
+    hint: Vec<(String, String)>,
+
     /// Print what is decided, and why, to standard error
     #[arg(long)]
     explain: bool,
@@ -102,6 +106,13 @@ fn parse_variable(text: &str) -> Result<(OsString, OsString), String> {
     }
 }
 
+fn parse_hint(text: &str) -> Result<(String, String), String> {
+    match text.split_once('=') {
+        Some((key, value)) if !key.is_empty() => Ok((key.to_owned(), value.to_owned())),
+        _ => Err("write it as KEY=VALUE".to_owned()),
+    }
+}
+
 fn parse_seconds(text: &str) -> Result<Duration, String> {
     const LONGEST: f64 = 1e9;
     match text.parse::<f64>() {
@@ -126,6 +137,7 @@ fn spec(cli: Cli) -> Spec {
     spec.oversubscribe = cli.oversubscribe;
     spec.timeout = cli.timeout;
     spec.wait_timeout = cli.wait_timeout;
+    spec.hints = cli.hint;
     spec.explain = cli.explain;
     spec.stdin = Stdin::Inherit;
     spec.dedicated = true;

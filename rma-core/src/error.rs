@@ -3,8 +3,9 @@
 use crate::group::Group;
 use crate::ops::{Op, Signature};
 use crate::rank::Rank;
-use crate::transport::{AllocateError, ImportError, WorldRank};
+use crate::transport::{AllocateError, CrossError, ImportError, WorldRank};
 use crate::window::{HintError, WindowId};
+use core::fmt;
 
 /// MPI's error classes, as far as they apply.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -20,6 +21,10 @@ pub enum ErrorClass {
     RmaSync,
     /// `MPI_ERR_RMA_SHARED`
     RmaShared,
+    /// `MPI_ERR_RMA_ATTACH`
+    RmaAttach,
+    /// `MPI_ERR_RMA_FLAVOR`
+    RmaFlavor,
     /// `MPI_ERR_DISP`
     Disp,
     /// `MPI_ERR_SIZE`
@@ -242,10 +247,10 @@ pub enum RmaError {
         /// Target.
         target: Rank,
     },
-    /// Another rank refused: it has an epoch open that this rank has not.
+    /// Another rank refused.
     #[error(
-        "window {window}: rank {by} has an epoch open; every rank must end its epochs before \
-         {asked}"
+        "window {window}: rank {by} refused {asked}: it has an epoch open, or the reason that its \
+         own error names; every rank must end its epochs first"
     )]
     RefusedBy {
         /// Window.
@@ -321,6 +326,68 @@ pub enum RmaError {
         /// Target.
         target: Rank,
     },
+    /// Nothing is attached to a dynamic window where an operation wanted to go.
+    #[error(
+        "window {window}: rank {target} has nothing attached that holds {}; was it detached, or do \
+         the bytes reach past the end of a region?",
+        Bytes(*range)
+    )]
+    NotAttached {
+        /// Window.
+        window: WindowId,
+        /// Target.
+        target: Rank,
+        /// Address and length of the access, in bytes; `None` if the target said so later.
+        range: Option<(u64, u64)>,
+    },
+    /// Memory that overlaps what is attached already.
+    #[error("window {window}: that memory overlaps a part that is attached already; detach it")]
+    AttachedTwice {
+        /// Window.
+        window: WindowId,
+    },
+    /// The budget for attached regions is used up.
+    #[error(
+        "window {window} has {limit} regions attached at this rank, as many as its budget allows; \
+         detach some, or raise Config::dynamic_regions"
+    )]
+    TooManyRegions {
+        /// Window.
+        window: WindowId,
+        /// The budget.
+        limit: u32,
+    },
+    /// No memory to attach.
+    #[error("window {window}: {error}")]
+    NoMemory {
+        /// Window.
+        window: WindowId,
+        /// Why.
+        error: AllocateError,
+    },
+    /// A call for windows that were made in another way.
+    #[error("window {window}: {asked} needs {needed}")]
+    WrongFlavor {
+        /// Window.
+        window: WindowId,
+        /// What was asked for.
+        asked: &'static str,
+        /// What kind of window.
+        needed: &'static str,
+    },
+    /// Memory of the target's user could not be copied to or from.
+    #[error(
+        "window {window}, target {target}: {error}; is the memory that rank made its window of \
+         still mapped there?"
+    )]
+    Cross {
+        /// Window.
+        window: WindowId,
+        /// Target.
+        target: Rank,
+        /// Why.
+        error: CrossError,
+    },
     /// Load and store do not reach the target's memory.
     #[error("window {window}: memory of rank {target} is not reachable by load and store here")]
     NotShared {
@@ -355,6 +422,22 @@ impl RmaError {
             Self::PeerFailed { .. } | Self::PeerLeft { .. } => ErrorClass::ProcFailed,
             Self::Timeout { .. } => ErrorClass::Other,
             Self::Import { .. } | Self::NotShared { .. } => ErrorClass::RmaShared,
+            Self::NotAttached { .. } | Self::Cross { .. } => ErrorClass::RmaRange,
+            Self::AttachedTwice { .. } | Self::TooManyRegions { .. } => ErrorClass::RmaAttach,
+            Self::NoMemory { .. } => ErrorClass::NoMem,
+            Self::WrongFlavor { .. } => ErrorClass::RmaFlavor,
+        }
+    }
+}
+
+/// An address and a length, as an error tells them.
+struct Bytes(Option<(u64, u64)>);
+
+impl fmt::Display for Bytes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            Some((address, len)) => write!(f, "{len} bytes at address {address:#x}"),
+            None => f.write_str("the bytes of an operation of this epoch"),
         }
     }
 }
@@ -513,6 +596,25 @@ pub enum WindowError {
          make one with split_by_node"
     )]
     NotShared(Group),
+    /// A buffer that does not hold the window that is to be made of it.
+    #[error("a window of {size} bytes was asked over memory of {len}; ask for less")]
+    TooShort {
+        /// Bytes asked for.
+        size: u64,
+        /// Bytes given.
+        len: u64,
+    },
+    /// A dynamic window begins without memory.
+    #[error("a dynamic window of {0} bytes was asked for; ask for 0, then attach memory to it")]
+    DynamicSize(u64),
+    /// The path that a hint asks for does not reach all ranks.
+    #[error("hint rma_path = {path}: that does not reach {why}; leave the hint out")]
+    NoPath {
+        /// What it says.
+        path: &'static str,
+        /// What it does not reach.
+        why: &'static str,
+    },
     /// A hint whose value does not parse.
     #[error(transparent)]
     Hint(#[from] HintError),
@@ -554,7 +656,10 @@ impl WindowError {
     /// The MPI error class.
     pub fn class(&self) -> ErrorClass {
         match self {
-            Self::SizeOverflow { .. } => ErrorClass::Size,
+            Self::SizeOverflow { .. } | Self::TooShort { .. } | Self::DynamicSize(_) => {
+                ErrorClass::Size
+            }
+            Self::NoPath { .. } => ErrorClass::Info,
             Self::DispUnit(_) => ErrorClass::Disp,
             Self::Allocate { .. } => ErrorClass::NoMem,
             Self::Peer(_) => ErrorClass::Other,

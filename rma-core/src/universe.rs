@@ -7,7 +7,7 @@ use crate::protocol::message::{Head, Kind};
 use crate::protocol::pscw::Signal;
 use crate::sync_block::SyncPool;
 use crate::transport::{Outcome, Transport, WorldRank};
-use crate::window::{Deferred, Graveyard, Incoming, PathChoice, Registry};
+use crate::window::{Deferred, Graveyard, HintError, Hints, Incoming, Registry};
 use core::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use core::time::Duration;
 use std::sync::Arc;
@@ -33,8 +33,10 @@ pub struct Config {
     pub collective_bytes: u64,
     /// Targets whose size and displacement unit are remembered, per window without symmetry.
     pub target_cache: usize,
-    /// Which path the operations of windows take.
-    pub path: PathChoice,
+    /// Regions that may be attached to one dynamic window of this rank at once. Every rank of a
+    /// job has the same.
+    pub dynamic_regions: usize,
+    hints: Hints,
 }
 
 impl Default for Config {
@@ -47,8 +49,25 @@ impl Default for Config {
             grant_bytes: 1 << 20,
             collective_bytes: 1 << 30,
             target_cache: 64,
-            path: PathChoice::Auto,
+            dynamic_regions: 512,
+            hints: Hints::default(),
         }
+    }
+}
+
+impl Config {
+    /// Gives every window that hint, unless it says otherwise itself; see
+    /// [`WindowBuilder::hint`](crate::WindowBuilder::hint).
+    ///
+    /// # Errors
+    ///
+    /// A value that a known key does not take.
+    pub fn hint(&mut self, key: &str, value: &str) -> Result<(), HintError> {
+        self.hints.set(key, value)
+    }
+
+    pub(crate) fn hints(&self) -> Hints {
+        self.hints
     }
 }
 

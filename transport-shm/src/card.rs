@@ -23,6 +23,7 @@ struct CardBytes {
     device: U64,
     inode: U64,
     len: U64,
+    address: U64,
 }
 
 /// How to find the control segment of a rank, and with it all others of that process.
@@ -33,6 +34,8 @@ pub(crate) struct Card {
     pub(crate) pid: Pid,
     pub(crate) descriptor: i32,
     pub(crate) control: Identity,
+    /// Where the owner has mapped its control segment.
+    pub(crate) address: u64,
 }
 
 impl Card {
@@ -47,6 +50,7 @@ impl Card {
             device: device.into(),
             inode: inode.into(),
             len: len.into(),
+            address: self.address.into(),
         }
         .as_bytes()
         .to_vec()
@@ -80,7 +84,8 @@ impl Card {
             return Err("its descriptor number is none");
         }
         let (device, inode, len) = (card.device.get(), card.inode.get(), control_len);
-        Ok(Self { rank, size, pid, descriptor, control: Identity { device, inode, len } })
+        let (control, address) = (Identity { device, inode, len }, card.address.get());
+        Ok(Self { rank, size, pid, descriptor, control, address })
     }
 }
 
@@ -159,7 +164,8 @@ mod tests {
 
     fn card() -> Card {
         let control = Identity { device: 5, inode: 77, len: 8192 };
-        Card { rank: 2, size: 4, pid: Pid::from_raw(123).unwrap(), descriptor: 9, control }
+        let pid = Pid::from_raw(123).unwrap();
+        Card { rank: 2, size: 4, pid, descriptor: 9, control, address: 0x1000 }
     }
 
     #[test]

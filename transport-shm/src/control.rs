@@ -44,6 +44,18 @@ pub(crate) struct Control {
     pub(crate) ring: Ring<SLOTS, MESSAGE_MAX>,
 }
 
+/// Bytes of [`header_bytes`].
+pub(crate) const HEADER_LEN: usize = 16;
+
+/// How the control segment of a rank begins.
+pub(crate) fn header_bytes(rank: u32, ranks: u32) -> [u8; HEADER_LEN] {
+    let mut bytes = [0; HEADER_LEN];
+    bytes[..8].copy_from_slice(&MAGIC.to_ne_bytes());
+    bytes[8..12].copy_from_slice(&rank.to_ne_bytes());
+    bytes[12..].copy_from_slice(&ranks.to_ne_bytes());
+    bytes
+}
+
 /// A mapped control segment of this rank or a neighbour.
 pub(crate) struct ControlSegment {
     span: Span,

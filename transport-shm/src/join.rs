@@ -83,8 +83,9 @@ impl Shm {
         let segment = Segment::create("rma-control", len, len as u64, &supply, true)?;
         let pid = rustix::process::getpid();
         let (descriptor, control) = (segment.descriptor(), segment.identity);
-        let card = Card { rank: rank.0, size, pid, descriptor, control };
         let (span, file) = segment.into_parts();
+        let address = span.at(0).addr() as u64;
+        let card = Card { rank: rank.0, size, pid, descriptor, control, address };
         let own = ControlSegment::create(span, rank, size).ok_or_else(invalid)?;
         let cards = exchange(&card.to_bytes()).map_err(JoinError::Exchange)?;
         let neighbours = read_cards(&cards, size, control.len)?;

@@ -10,6 +10,8 @@
 mod card;
 #[cfg(not(loom))]
 mod control;
+#[cfg(not(loom))]
+mod cross;
 mod doorbell;
 #[cfg(not(loom))]
 mod free_list;

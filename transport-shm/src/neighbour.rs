@@ -7,9 +7,12 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 use std::time::Duration;
 
 use rma_core::transport::{ImportError, Mapped, Mapping, WorldRank};
+use rustix::io::Errno;
+use rustix::process::Pid;
 
 use crate::card::{Card, PeerPlace};
-use crate::control::ControlSegment;
+use crate::control::{ControlSegment, HEADER_LEN, header_bytes};
+use crate::cross;
 use crate::segment::{self, Identity, OpenError, Span};
 
 /// Arenas of a neighbour that stay mapped while no region of them is imported. A bound, because
@@ -25,6 +28,8 @@ pub(crate) struct Neighbour {
     imports: Mutex<Imports>,
     /// When the operating system was asked last, in nanoseconds.
     looked: AtomicU64,
+    /// What the probe of copying by address found; see [`Neighbour::crosses`].
+    crosses: OnceLock<Result<(), Errno>>,
 }
 
 /// A peer's segment in this address space.
@@ -63,7 +68,22 @@ unsafe impl Mapped for Import {
 impl Neighbour {
     pub(crate) fn new(card: Card) -> Self {
         let (control, imports) = (OnceLock::new(), Mutex::new(Imports::default()));
-        Self { card, control, imports, looked: AtomicU64::new(0) }
+        Self { card, control, imports, looked: AtomicU64::new(0), crosses: OnceLock::new() }
+    }
+
+    /// Whether this process may copy to and from the neighbour's memory by address. Tried once,
+    /// on the header of its control segment, which also shows that it is the right process.
+    pub(crate) fn crosses(&self) -> Result<(), Errno> {
+        let Card { rank, size, pid, address, .. } = self.card;
+        *self.crosses.get_or_init(|| {
+            let mut found = [0; HEADER_LEN];
+            cross::read(pid, address, &mut found)?;
+            if found == header_bytes(rank, size) { Ok(()) } else { Err(Errno::SRCH) }
+        })
+    }
+
+    pub(crate) fn pid(&self) -> Pid {
+        self.card.pid
     }
 
     fn rank(&self) -> WorldRank {
@@ -100,7 +120,7 @@ impl Neighbour {
     }
 
     fn open_control(&self, populate: bool) -> Result<ControlSegment, ImportError> {
-        let Card { rank, size, pid, descriptor, control } = self.card;
+        let Card { rank, size, pid, descriptor, control, .. } = self.card;
         segment::import(pid, descriptor, control, populate)
             .map_err(|error| self.import_error(error))
             .and_then(|span| {

@@ -1,5 +1,5 @@
 //! The transport itself.
-#![allow(unsafe_code)] // room: promises `Transport`; holds no unsafe block
+#![allow(unsafe_code)] // room: promises `Transport`
 
 use std::hint;
 use std::sync::Arc;
@@ -7,14 +7,16 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
 
 use rma_core::transport::{
-    AllocateError, Descriptor, ImportError, Limits, Outcome, PeerState, SubmitError, Ticket,
-    Transport, WorldRank,
+    AllocateError, CrossError, Descriptor, ImportError, Limits, Outcome, PeerState, SubmitError,
+    Ticket, Transport, WorldRank,
 };
 use rustix::fd::OwnedFd;
+use rustix::io::Errno;
 use rustix::time::{ClockId, clock_gettime};
 
 use crate::card;
 use crate::control::{ControlSegment, MESSAGE_MAX, SLOTS};
+use crate::cross;
 use crate::heap::{ARENA_BYTES, Heap, Region, SMALL_MAX};
 use crate::inbox::{Inbox, Wake};
 use crate::neighbour::{Import, Neighbour};
@@ -138,6 +140,13 @@ impl Shm {
     }
 }
 
+fn cross_error(peer: WorldRank, error: Errno) -> CrossError {
+    match error {
+        Errno::SRCH => CrossError::PeerGone(peer),
+        error => CrossError::System { peer, errno: error.raw_os_error() },
+    }
+}
+
 // SAFETY: `Heap::allocate` returns zeroed memory of a memfd that only descriptors lead to, and its
 // free list (property-tested) or a mapping of its own keep regions apart.
 unsafe impl Transport for Shm {
@@ -206,6 +215,29 @@ unsafe impl Transport for Shm {
     }
 
     #[inline]
+    fn crosses(&self, peer: WorldRank) -> Result<(), CrossError> {
+        let neighbour = self.neighbour(peer).map_err(|_| CrossError::PeerGone(peer))?;
+        neighbour.crosses().map_err(|error| cross_error(peer, error))
+    }
+
+    fn copy_from(&self, peer: WorldRank, address: u64, bytes: &mut [u8]) -> Result<(), CrossError> {
+        let neighbour = self.neighbour(peer).map_err(|_| CrossError::PeerGone(peer))?;
+        let copied = cross::read(neighbour.pid(), address, bytes);
+        copied.map_err(|error| cross_error(peer, error))
+    }
+
+    unsafe fn copy_to(
+        &self,
+        peer: WorldRank,
+        address: u64,
+        bytes: &[u8],
+    ) -> Result<(), CrossError> {
+        let neighbour = self.neighbour(peer).map_err(|_| CrossError::PeerGone(peer))?;
+        // SAFETY: forwarded to the caller; the probe (`crosses`) showed which process that is.
+        let copied = unsafe { cross::write(neighbour.pid(), address, bytes) };
+        copied.map_err(|error| cross_error(peer, error))
+    }
+
     fn send(&self, to: WorldRank, head: &[u8], body: &[u8]) -> Result<(), SubmitError> {
         let Ok(control) = self.control(to) else { return Err(SubmitError::PeerFailed(to)) };
         // Two lines that change once; a ring whose receiver is gone would take a lapful more.

@@ -141,6 +141,7 @@ fn plan(spec: &Spec, cpus: &[u32]) -> io::Result<Plan> {
         bound_cpus: Vec::new(),
         explain: spec.explain,
         wait_timeout: spec.wait_timeout,
+        hints: spec.hints.clone(),
     };
     let bind = match spec.bind {
         Bind::None => Vec::new(),

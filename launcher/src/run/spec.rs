@@ -61,6 +61,8 @@ pub struct Spec {
     pub timeout: Option<Duration>,
     /// Longest wait inside the ranks' runtime, see [`Job::wait_timeout`](crate::Job).
     pub wait_timeout: Option<Duration>,
+    /// Hints for every window, see [`Job::hints`](crate::Job).
+    pub hints: Vec<(String, String)>,
     /// Print what is decided, here and in the ranks.
     pub explain: bool,
     /// What rank 0 reads.
@@ -89,6 +91,7 @@ impl Spec {
             oversubscribe: false,
             timeout: None,
             wait_timeout: None,
+            hints: Vec::new(),
             explain: false,
             stdin: Stdin::Null,
             output: Output::Forward,

@@ -61,6 +61,11 @@ impl Pending {
         Status::from_wire(self.status.load(Relaxed)).unwrap_or(Status::Malformed)
     }
 
+    /// As [`status`](Self::status), which is `Ok` from then on: each failure is told once.
+    pub(crate) fn take_status(&self) -> Status {
+        Status::from_wire(self.status.swap(0, Relaxed)).unwrap_or(Status::Malformed)
+    }
+
     /// The value that came back last.
     pub(crate) fn value(&self) -> u64 {
         self.value.load(Relaxed)

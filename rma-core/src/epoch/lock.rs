@@ -219,7 +219,7 @@ impl<'w, T: Transport> Lock<'w, T> {
         if target == Rank::NULL {
             return Ok(());
         }
-        let flushed = if window.targets.is_empty() { window.flush(target) } else { Ok(()) };
+        let flushed = if window.all_loaded { Ok(()) } else { window.flush(target) };
         window.set_held(target, held::NOT);
         let released = mode.map_or(Ok(()), |mode| window.unlock_part(target, mode));
         flushed.and(released)

@@ -131,7 +131,7 @@ impl<T: Transport> Window<T> {
     #[inline]
     pub(crate) fn flush(&self, target: Rank) -> Result<(), RmaError> {
         core::sync::atomic::fence(core::sync::atomic::Ordering::SeqCst);
-        if self.targets.get(target).is_some() {
+        if self.targets.get(target).is_some_and(Target::is_loadable) {
             return Ok(());
         }
         self.flush_far_cold(target)
@@ -139,7 +139,7 @@ impl<T: Transport> Window<T> {
 
     pub(crate) fn flush_all(&self) -> Result<(), RmaError> {
         core::sync::atomic::fence(core::sync::atomic::Ordering::SeqCst);
-        if self.targets.is_empty() { self.flush_far_all() } else { Ok(()) }
+        if self.all_loaded { Ok(()) } else { self.flush_far_all() }
     }
 
     /// Fails if there is no such target; that is all, because operations are locally complete when

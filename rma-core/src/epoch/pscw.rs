@@ -145,7 +145,7 @@ impl<T: Transport> Window<T> {
         // Taken out, because nothing is locked while waiting.
         let targets = mem::take(&mut *lock(&self.epoch.partners.targets));
         let mut done = Ok(());
-        if self.targets.is_empty() {
+        if !self.all_loaded {
             let flush = |all: Result<_, _>, target: &Rank| all.and(self.flush(*target));
             done = targets.iter().fold(done, flush);
         }

@@ -6,6 +6,7 @@ pub(crate) mod accumulate;
 pub(crate) mod atomic;
 pub(crate) mod block;
 pub(crate) mod copy;
+pub(crate) mod directory;
 pub(crate) mod fused;
 pub(crate) mod strided;
 pub(crate) mod stripe;

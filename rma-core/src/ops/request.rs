@@ -27,6 +27,8 @@ pub trait OriginBuffer: Send + 'static + sealed::Sealed {
     fn into_vec(self) -> Vec<Self::Element>;
     #[doc(hidden)]
     fn from_vec(vec: Vec<Self::Element>) -> Self;
+    #[doc(hidden)]
+    fn as_elements(&self) -> &[Self::Element];
 }
 
 impl<E: Element> sealed::Sealed for Vec<E> {}
@@ -38,6 +40,9 @@ impl<E: Element> OriginBuffer for Vec<E> {
     fn from_vec(vec: Vec<E>) -> Self {
         vec
     }
+    fn as_elements(&self) -> &[E] {
+        self
+    }
 }
 
 impl<E: Element> sealed::Sealed for Box<[E]> {}
@@ -48,6 +53,9 @@ impl<E: Element> OriginBuffer for Box<[E]> {
     }
     fn from_vec(vec: Vec<E>) -> Self {
         vec.into()
+    }
+    fn as_elements(&self) -> &[E] {
+        self
     }
 }
 

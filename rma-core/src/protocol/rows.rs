@@ -76,6 +76,18 @@ impl<'m> Rows<'m> {
     pub(crate) fn iter(self) -> impl Iterator<Item = Row> {
         self.rows.iter().filter_map(WireRow::row)
     }
+
+    /// The first byte, and the one behind the last.
+    pub(crate) fn hull(self) -> (u64, u64) {
+        self.iter().fold((u64::MAX, 0), |(low, high), row| {
+            // Checked to lie inside the part.
+            let last = row.count.saturating_sub(1).cast_signed();
+            let reach = row.stride.wrapping_mul(last);
+            let first = row.at.wrapping_add(reach.min(0)).cast_unsigned();
+            let end = row.at.wrapping_add(reach.max(0)).wrapping_add_unsigned(row.len);
+            (low.min(first), high.max(end.cast_unsigned()))
+        })
+    }
 }
 
 #[cfg(test)]

@@ -121,6 +121,26 @@ pub enum ImportError {
     },
 }
 
+/// Why bytes were not copied to or from a peer's memory by address.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum CrossError {
+    /// This transport does not do that.
+    #[error("the transport does not copy between address spaces")]
+    Unsupported,
+    /// The process is gone.
+    #[error("rank {0} is gone")]
+    PeerGone(WorldRank),
+    /// The operating system refused.
+    #[error("copying to or from memory of rank {peer} by address failed (os error {errno})")]
+    System {
+        /// Whose memory.
+        peer: WorldRank,
+        /// Error number.
+        errno: i32,
+    },
+}
+
 /// Why a message was not taken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
@@ -193,6 +213,33 @@ pub unsafe trait Transport: Send + Sync + Sized + 'static {
         owner: WorldRank,
         descriptor: &Descriptor,
     ) -> Result<Self::Import, ImportError>;
+
+    /// Whether this process may copy to and from private memory of `peer` by address. Tried once;
+    /// the answer is kept.
+    fn crosses(&self, peer: WorldRank) -> Result<(), CrossError> {
+        _ = peer;
+        Err(CrossError::Unsupported)
+    }
+    /// Fills `bytes` from `address` on in the memory of `peer`.
+    fn copy_from(&self, peer: WorldRank, address: u64, bytes: &mut [u8]) -> Result<(), CrossError> {
+        _ = (peer, address, bytes);
+        Err(CrossError::Unsupported)
+    }
+    /// Copies `bytes` to `address` on in the memory of `peer`.
+    ///
+    /// # Safety
+    ///
+    /// [`crosses`](Self::crosses) said yes, and `peer` lets others overwrite these bytes at any
+    /// time.
+    unsafe fn copy_to(
+        &self,
+        peer: WorldRank,
+        address: u64,
+        bytes: &[u8],
+    ) -> Result<(), CrossError> {
+        _ = (peer, address, bytes);
+        Err(CrossError::Unsupported)
+    }
 
     /// Sends `head` followed by `body` as one message; both are copied before it returns.
     /// Messages may overtake each other. Sending to this rank itself is allowed.

@@ -4,6 +4,7 @@
 //! the lock of their stripe, a stripe at a time (docs/adr/0004-accumulate-mechanisms.md). All calls
 //! of the family use the same mechanism for the same type. S-H4 S-H5 S-H6 S-H9 S-H10
 use super::Window;
+use super::direct::Region;
 use crate::completion::{Buffer, Wait};
 use crate::element::{AtomicElement, BasicElement, BasicType};
 use crate::error::RmaError;
@@ -43,6 +44,28 @@ pub(super) struct Place<'w> {
     pub(super) span: Span<'w>,
 }
 
+/// A place, and what keeps it there.
+pub(super) enum Reached<'w, T: Transport> {
+    InPart(Place<'w>),
+    /// Of a dynamic window.
+    InRegion {
+        region: Region<'w, T>,
+        target: Rank,
+        address: u64,
+    },
+}
+
+impl<T: Transport> Reached<'_, T> {
+    fn place(&self) -> Place<'_> {
+        match self {
+            Self::InPart(place) => *place,
+            Self::InRegion { region, target, address } => {
+                Place { target: *target, disp: *address, offset: *address, span: region.span() }
+            }
+        }
+    }
+}
+
 impl<T: Transport> Window<T> {
     #[inline]
     fn near_place<const LAZY: bool>(
@@ -50,11 +73,15 @@ impl<T: Transport> Window<T> {
         target: Rank,
         disp: u64,
         len: usize,
-    ) -> Result<Option<Place<'_>>, RmaError> {
-        let Some(span) = self.near::<LAZY>(target, disp, len)? else { return Ok(None) };
+    ) -> Result<Option<Reached<'_, T>>, RmaError> {
+        let Some(span) = self.near::<LAZY>(target, disp, len)? else {
+            let region = self.reach_region::<LAZY>(target, disp, len)?;
+            return Ok(region.map(|region| Reached::InRegion { region, target, address: disp }));
+        };
         // There is a span, so the target is in the table and the product does not overflow.
         let unit = self.targets.get(target).map_or(1, |entry| entry.disp_unit());
-        Ok(Some(Place { target, disp, offset: disp.wrapping_mul(u64::from(unit)), span }))
+        let offset = disp.wrapping_mul(u64::from(unit));
+        Ok(Some(Reached::InPart(Place { target, disp, offset, span })))
     }
 
     /// Combines `origin` into the target's part; captures it. S-H13 S-H16
@@ -70,7 +97,7 @@ impl<T: Transport> Window<T> {
             return Err(self.wrong_op_cold::<E>(what, target, op));
         }
         if let Some(place) = self.near_place::<LAZY>(target, disp, size_of_val(origin))? {
-            return self.combine(place, op, origin, None);
+            return self.combine(place.place(), op, origin, None);
         }
         let operands = cast_slice(origin);
         self.accumulate_far_cold::<LAZY>(Update {
@@ -122,7 +149,7 @@ impl<T: Transport> Window<T> {
             return Err(RmaError::WrongCount { window: self.id(), target, origin, result });
         }
         match self.near_place::<LAZY>(target, disp, size_of_val(result))? {
-            Some(place) => self.combine(place, op, origin, Some(result)).map(|()| None),
+            Some(place) => self.combine(place.place(), op, origin, Some(result)).map(|()| None),
             None => {
                 let operands = cast_slice(origin);
                 Ok(Some(Update { what, target, disp, basic: E::BASIC, op, operands }))
@@ -154,7 +181,7 @@ impl<T: Transport> Window<T> {
         swap: E,
     ) -> Result<E, RmaError> {
         match self.near_place::<LAZY>(target, disp, size_of::<E>())? {
-            Some(place) => self.swap(place, compare, swap),
+            Some(place) => self.swap(place.place(), compare, swap),
             None => {
                 let bits = (compare.to_bits(), swap.to_bits());
                 let old = self.swap_far_cold::<LAZY>(target, disp, E::BASIC, bits.0, bits.1)?;

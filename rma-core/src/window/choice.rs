@@ -1,23 +1,39 @@
 //! Which path operations take to a target.
 //!
 //! Load and store need nothing of the target and are the fastest, so they are taken wherever the
-//! part can be mapped. Otherwise messages are, which always work.
+//! part can be mapped. Memory that its owner brought along and that stays where it is, is reached
+//! by copies of the operating system, if a probe showed that those are allowed. Messages always
+//! work; the target serves them.
 use super::Window;
 use crate::rank::Rank;
 use crate::transport::Transport;
 use core::fmt;
 
-/// What may be asked for; [`Config::path`](crate::Config::path).
-///
-/// A window takes the last in this order that one of its ranks asks for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
-#[non_exhaustive]
-pub enum PathChoice {
+/// What the hint `rma_path` asks for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(super) enum Asked {
     /// The fastest that reaches the target.
     #[default]
     Auto,
-    /// Messages, for operations, locks and signals, also where there is a faster path.
+    /// Load and store for everything, or no window.
+    LoadStore,
+    /// Copies by address where load and store reach too.
+    Cross,
+    /// Messages for everything, locks and signals too.
     Messages,
+}
+
+/// How the values of the hint are written, in the order of [`Asked`].
+pub(super) const PATHS: &[&str] = &["auto", "load_store", "cross", "messages"];
+
+impl Asked {
+    /// From the place of a value in [`PATHS`].
+    pub(super) fn from_place(place: u32) -> Self {
+        [Self::Auto, Self::LoadStore, Self::Cross, Self::Messages]
+            .into_iter()
+            .find(|asked| *asked as u32 == place)
+            .unwrap_or_default()
+    }
 }
 
 /// How operations reach a target.
@@ -26,41 +42,23 @@ pub enum PathChoice {
 pub enum Path {
     /// By load and store of the origin, in memory mapped here.
     LoadStore,
+    /// Put and get by copies of the operating system between the two processes, the others by
+    /// messages.
+    Cross,
     /// By active messages, which the target serves.
     Messages,
-}
-
-impl PathChoice {
-    const ALL: [Self; 2] = [Self::Auto, Self::Messages];
-
-    pub(super) fn to_wire(self) -> u64 {
-        self as u64
-    }
-
-    /// `None` if a rank sent nonsense.
-    pub(super) fn from_wire(wire: u64) -> Option<Self> {
-        Self::ALL.into_iter().find(|choice| choice.to_wire() == wire)
-    }
-
-    /// As it is written in options.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Auto => "auto",
-            Self::Messages => "messages",
-        }
-    }
-
-    /// Reads [`name`](Self::name).
-    pub fn from_name(name: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|choice| choice.name() == name)
-    }
+    /// As each attached region allows: load and store for what was given away, as
+    /// [`Cross`](Self::Cross) or [`Messages`](Self::Messages) for raw memory.
+    ByRegion,
 }
 
 impl fmt::Display for Path {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::LoadStore => "load and store",
+            Self::Cross => "copies between processes, and messages",
             Self::Messages => "messages",
+            Self::ByRegion => "what each attached region allows",
         })
     }
 }
@@ -71,7 +69,23 @@ impl<T: Transport> Window<T> {
         if target.0 >= self.ranks() {
             return None;
         }
-        let by_load = self.targets.get(target).is_some();
-        Some(if by_load { Path::LoadStore } else { Path::Messages })
+        Some(if self.targets.is_empty() {
+            Path::Messages
+        } else if self.part.regions.is_some() {
+            Path::ByRegion
+        } else if self.loads(target) {
+            Path::LoadStore
+        } else if self.crosses(self.part.comm.world_rank(target)) {
+            Path::Cross
+        } else {
+            Path::Messages
+        })
+    }
+
+    /// Whether operations on `target` go by load and store.
+    pub(super) fn loads(&self, target: Rank) -> bool {
+        let stays = self.peers.get(usize::from(target)).is_none_or(|peer| peer.stays);
+        let mapped = !stays || target == self.rank();
+        mapped && !self.targets.is_empty() && self.part.regions.is_none() && !self.forced_to_cross
     }
 }

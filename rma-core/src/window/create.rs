@@ -1,12 +1,15 @@
 //! Collective creation. S-A2 S-A3 S-A12 S-A13 S-B7 S-K1 S-K2 S-K8 S-K10
 use super::attributes::{Flavor, Settings};
-use super::choice::PathChoice;
+use super::choice::Asked;
 use super::control::NodePool;
+use super::direct::Known;
+use super::dynamic::{ADDRESSES, Regions};
 use super::far::Far;
 use super::gate::Passes;
 use super::hints::{Hint, HintError, Hints};
 use super::memory::Memory;
 use super::signals::ByMessage;
+use super::user::{Contents, WindowMemory};
 use super::{Part, Peer, Window, WindowId};
 use crate::collective::near::all_near;
 use crate::communicator::Communicator;
@@ -18,6 +21,7 @@ use crate::rank::Rank;
 use crate::sync_block::SyncBlock;
 use crate::transport::{AllocateError, Descriptor, Transport};
 use bytemuck::{Pod, Zeroable};
+use core::fmt;
 use core::sync::atomic::AtomicU32;
 use std::sync::{Arc, OnceLock};
 
@@ -54,8 +58,6 @@ struct Plan {
     unit_max: u64,
     /// The lowest rank whose arguments are wrong.
     wrong: u64,
-    /// The last [`PathChoice`] that a rank asks for.
-    path: u64,
     /// Of the hints that must be the same everywhere.
     hints_min: u64,
     hints_max: u64,
@@ -68,8 +70,57 @@ struct Share {
     data: [u8; Descriptor::LEN],
     block: [u8; Descriptor::LEN],
     size: u64,
+    /// Where the part lies in this process.
+    address: u64,
     disp_unit: u32,
+    /// One of [`made`].
     made: u32,
+}
+
+/// What became of a part.
+mod made {
+    pub(super) const NOT: u32 = 0;
+    /// In memory that others can map.
+    pub(super) const SHARED: u32 = 1;
+    /// In memory that stays where its user put it.
+    pub(super) const STAYS: u32 = 2;
+}
+
+/// What a part is made of.
+#[derive(Clone, Copy)]
+enum Source<'b> {
+    Zeros,
+    User(Contents<'b>),
+    /// A directory of what will be attached.
+    Directory,
+}
+
+/// Memory that was not made a window of, given back, and why.
+pub struct NotCreated<M> {
+    /// What the call was given.
+    pub buffer: M,
+    /// Why.
+    pub error: WindowError,
+}
+
+impl<M> fmt::Debug for NotCreated<M> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("NotCreated").field(&self.error).finish()
+    }
+}
+
+impl<M> fmt::Display for NotCreated<M> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.error.fmt(f)
+    }
+}
+
+impl<M> core::error::Error for NotCreated<M> {}
+
+impl<M> From<NotCreated<M>> for WindowError {
+    fn from(not_created: NotCreated<M>) -> Self {
+        not_created.error
+    }
 }
 
 const NOBODY: u64 = u64::MAX;
@@ -79,7 +130,7 @@ type Room = (u64, &'static str);
 
 impl<'c, T: Transport> WindowBuilder<'c, T> {
     pub(crate) fn new(comm: &'c Communicator<T>, count: usize, disp_unit: usize) -> Self {
-        Self { comm, count, disp_unit, hints: Hints::default() }
+        Self { comm, count, disp_unit, hints: comm.inner.process.config.hints() }
     }
 
     /// Says something about the use of the window. What is in force, defaults included, is what
@@ -91,6 +142,7 @@ impl<'c, T: Transport> WindowBuilder<'c, T> {
     /// | `accumulate_ordering` | some of `rar,raw,war,waw` (all), `none` | others may overtake |
     /// | `same_size` *, `same_disp_unit` * | `false`, `true` | checked: all ranks pass the same |
     /// | `alloc_shared_noncontig` * | `false`, `true` | each part of a shared window by itself |
+    /// | `rma_path` * | `auto`, `load_store`, `cross`, `messages` | see [`Path`](crate::Path) |
     /// | `accumulate_ops` | `same_op_no_op`, `same_op` | nothing |
     /// | `mpi_accumulate_granularity` * | `0`, any number of bytes | nothing |
     /// | `alloc_shm` | `true`, `false` | nothing |
@@ -114,7 +166,7 @@ impl<'c, T: Transport> WindowBuilder<'c, T> {
     /// Space is reserved now, so that a shortage is an error here and never a signal later. If one
     /// rank fails, all do (MPI 4.1, section 12.2.2).
     pub fn allocate(self) -> Result<Window<T>, WindowError> {
-        self.make(Flavor::Allocate)
+        self.make(Flavor::Allocate, Source::Zeros)
     }
 
     /// As [`allocate`](Self::allocate), with the parts of all ranks in one piece, in rank order,
@@ -125,7 +177,38 @@ impl<'c, T: Transport> WindowBuilder<'c, T> {
         if !all_near(&self.comm.inner) {
             return Err(WindowError::NotShared(self.far_group()));
         }
-        self.make(Flavor::Shared)
+        self.make(Flavor::Shared, Source::Zeros)
+    }
+
+    /// Makes the window over memory of the user. **Collective.** Each rank may bring another kind.
+    ///
+    /// A vector or boxed slice is given away: [`Window::free_into`] gives it back. It may be longer
+    /// than the window (MPI 4.1, section 12.2.1).
+    ///
+    /// ```text
+    /// let window = world.window(1000, size_of::<f64>()).create(field)?;
+    /// …
+    /// let field: Vec<f64> = window.free_into()?;
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// As [`allocate`](Self::allocate), and [`WindowError::TooShort`]. The memory comes back with
+    /// it.
+    pub fn create<M: WindowMemory>(self, memory: M) -> Result<Window<T>, NotCreated<M>> {
+        match self.make(Flavor::Create, Source::User(memory.contents())) {
+            Ok(window) => Ok(window),
+            Err(error) => Err(NotCreated { buffer: memory, error }),
+        }
+    }
+
+    /// Makes a window without memory, to [attach](Window::attach) some later. **Collective.**
+    ///
+    /// The builder's count must be 0 (MPI 4.1, section 12.2.4).
+    pub fn create_dynamic(mut self) -> Result<Window<T>, WindowError> {
+        // Addresses count bytes.
+        self.disp_unit = 1;
+        self.make(Flavor::Dynamic, Source::Directory)
     }
 
     fn far_group(&self) -> Group {
@@ -133,23 +216,45 @@ impl<'c, T: Transport> WindowBuilder<'c, T> {
         Group::from_members(self.comm.group().members().filter(|peer| !transport.is_near(*peer)))
     }
 
-    fn check(&self) -> Result<(u64, u32), WindowError> {
+    fn check(&self, source: Source<'_>) -> Result<(u64, u32), WindowError> {
         let (count, unit) = (self.count as u64, self.disp_unit as u64);
         let disp_unit = u32::try_from(unit).ok().filter(|unit| *unit > 0);
         let disp_unit = disp_unit.ok_or(WindowError::DispUnit(unit))?;
         let size = self.count.checked_mul(self.disp_unit);
         // What Rust and the kernel call an object is at most this long.
         let size = size.filter(|size| isize::try_from(*size).is_ok());
-        Ok((size.ok_or(WindowError::SizeOverflow { count, disp_unit: unit })? as u64, disp_unit))
+        let size = size.ok_or(WindowError::SizeOverflow { count, disp_unit: unit })? as u64;
+        match source {
+            Source::User(contents) if (contents.len() as u64) < size => {
+                Err(WindowError::TooShort { size, len: contents.len() as u64 })
+            }
+            Source::Directory if size > 0 => Err(WindowError::DynamicSize(size)),
+            _ => Ok((size, disp_unit)),
+        }
     }
 
-    fn make(self, flavor: Flavor) -> Result<Window<T>, WindowError> {
+    /// Bytes that this rank needs for a part of `size`, by itself.
+    fn needs(&self, source: Source<'_>, size: u64) -> u64 {
+        match source {
+            Source::Zeros => size,
+            Source::User(Contents::Bytes(bytes)) => bytes.len() as u64,
+            Source::User(Contents::At(_)) => 0,
+            Source::Directory => Regions::<T>::bytes(self.slots()) as u64,
+        }
+    }
+
+    fn slots(&self) -> usize {
+        self.comm.inner.process.config.dynamic_regions.clamp(1, u32::MAX as usize)
+    }
+
+    fn make(self, flavor: Flavor, source: Source<'_>) -> Result<Window<T>, WindowError> {
         let apart = self.hints.is_set(Hint::AllocSharedNoncontig);
         let contiguous = flavor == Flavor::Shared && !apart;
-        let checked = self.check();
+        let checked = self.check(source);
         let (size, disp_unit) = *checked.as_ref().unwrap_or(&(0, 1));
-        let room = self.room(size);
-        let plan = self.agree(size, disp_unit, room, checked.is_err())?;
+        let needed = self.needs(source, size);
+        let room = self.room(needed);
+        let plan = self.agree(size, disp_unit, needed, room, checked.is_err())?;
         checked?;
         if plan.wrong != NOBODY {
             return Err(WindowError::Peer(Rank(plan.wrong as u32)));
@@ -159,23 +264,30 @@ impl<'c, T: Transport> WindowBuilder<'c, T> {
         let mut id = [process.new_object_id()];
         self.comm.bcast(&mut id, Rank(0))?;
 
-        let mine = self.allocate_part(&plan, size, room, contiguous);
+        let mine = self.make_part(&plan, source, needed, room, contiguous);
         let shares = self.exchange(&mine, size, disp_unit)?;
-        let (region, block) = mine?;
-        if let Some(rank) = shares.iter().position(|share| share.made == 0) {
+        let (memory, block) = mine?;
+        if let Some(rank) = shares.iter().position(|share| share.made == made::NOT) {
             return Err(WindowError::Peer(Rank(rank as u32)));
         }
-
         let shared = all_near(&self.comm.inner);
-        let near = shared && plan.path() != PathChoice::Messages;
-        let peers = if shared { peers(&shares, contiguous) } else { Box::default() };
+        let asked = self.hints.path();
+        self.check_path(asked, shared, flavor, &shares)?;
+        let near = shared && asked != Asked::Messages;
+        let peers = if shared {
+            peers(&shares, contiguous, (flavor == Flavor::Dynamic).then_some(needed))
+        } else {
+            Box::default()
+        };
         let rank = self.comm.rank();
         let memory = if contiguous && rank != Rank(0) {
             let first = self.comm.world_rank(Rank(0));
             Memory::Imported(process.transport.import(first, &Descriptor(shares[0].data))?)
         } else {
-            Memory::own(process, region)
+            memory
         };
+        let dynamic = flavor == Flavor::Dynamic;
+        let reach = |size, unit| if dynamic { (ADDRESSES, 1) } else { (size, unit) };
         let part = Arc::new(Part {
             comm: self.comm.internal(id[0]),
             id: WindowId(id[0]),
@@ -185,18 +297,25 @@ impl<'c, T: Transport> WindowBuilder<'c, T> {
             disp_unit,
             block,
             signals: ByMessage::new(near, self.comm.size()),
+            regions: dynamic.then(|| Regions::new(self.slots())),
         });
-        let parts = shares.iter().map(|share| (share.size, share.disp_unit));
+        let parts = shares.iter().map(|share| reach(share.size, share.disp_unit));
+        let forced_to_cross = asked == Asked::Cross;
+        let all_loaded =
+            near && !dynamic && !forced_to_cross && peers.iter().all(|peer| !peer.stays);
         let window = Window {
             targets: Targets::new(parts.filter(|_| near)),
             epoch: EpochState::default(),
             part,
             peers,
-            far: Far::new(plan.symmetric()),
+            far: Far::new(plan.symmetric().or(dynamic.then_some((0, 1))).map(|(s, u)| reach(s, u))),
             nodes: NodePool::default(),
             passes: Passes::default(),
             barriers: AtomicU32::new(0),
             settings: Settings::new(flavor, &self.hints),
+            known: Known::default(),
+            all_loaded,
+            forced_to_cross,
         };
         window.map_own();
         process.windows.add(id[0], &window.part);
@@ -216,12 +335,13 @@ impl<'c, T: Transport> WindowBuilder<'c, T> {
         &self,
         size: u64,
         disp_unit: u32,
+        needed: u64,
         room: Room,
         wrong: bool,
     ) -> Result<Plan, WindowError> {
         let (unit, hints) = (u64::from(disp_unit), self.hints.digest());
         let mine = Plan {
-            total: size,
+            total: needed,
             available: room.0,
             shortest: u64::from(self.comm.rank()),
             size_min: size,
@@ -229,7 +349,6 @@ impl<'c, T: Transport> WindowBuilder<'c, T> {
             unit_min: unit,
             unit_max: unit,
             wrong: if wrong { u64::from(self.comm.rank()) } else { NOBODY },
-            path: self.comm.inner.process.config.path.to_wire(),
             hints_min: hints,
             hints_max: hints,
         };
@@ -242,7 +361,6 @@ impl<'c, T: Transport> WindowBuilder<'c, T> {
             unit_min: a.unit_min.min(b.unit_min),
             unit_max: a.unit_max.max(b.unit_max),
             wrong: a.wrong.min(b.wrong),
-            path: a.path.max(b.path),
             hints_min: a.hints_min.min(b.hints_min),
             hints_max: a.hints_max.max(b.hints_max),
         })?;
@@ -279,13 +397,42 @@ impl<'c, T: Transport> WindowBuilder<'c, T> {
         Ok(WindowError::HintDiffers { key, rank, value, expected })
     }
 
-    fn allocate_part(
+    /// Whether the path that was asked for leads to all ranks. They agree on the answer.
+    fn check_path(
+        &self,
+        asked: Asked,
+        shared: bool,
+        flavor: Flavor,
+        shares: &[Share],
+    ) -> Result<(), WindowError> {
+        let no = |path, why| Err(WindowError::NoPath { path, why });
+        let process = &self.comm.inner.process;
+        let stays = shares.iter().any(|share| share.made == made::STAYS);
+        match asked {
+            Asked::LoadStore if !shared => no("load_store", "ranks that do not share memory"),
+            Asked::LoadStore if flavor == Flavor::Dynamic => no("load_store", "attached memory"),
+            Asked::LoadStore if stays => no("load_store", "memory of the user that stays there"),
+            Asked::Cross if flavor == Flavor::Dynamic => no("cross", "attached memory"),
+            Asked::Cross => {
+                let crosses = |peer| process.transport.crosses(peer).is_ok();
+                let mine = u32::from(shared && self.comm.group().members().all(crosses));
+                match self.comm.allreduce(&[mine], crate::Op::Min)?[..] {
+                    [1] => Ok(()),
+                    _ => no("cross", "ranks whose memory the system does not let others copy"),
+                }
+            }
+            Asked::Auto | Asked::LoadStore | Asked::Messages => Ok(()),
+        }
+    }
+
+    fn make_part(
         &self,
         plan: &Plan,
-        size: u64,
+        source: Source<'_>,
+        needed: u64,
         room: Room,
         contiguous: bool,
-    ) -> Result<(T::Region, SyncBlock<T>), WindowError> {
+    ) -> Result<(Memory<T>, SyncBlock<T>), WindowError> {
         let process = &self.comm.inner.process;
         let failed = |error| WindowError::Allocate { rank: self.comm.rank(), error };
         if plan.total > plan.available {
@@ -296,39 +443,49 @@ impl<'c, T: Transport> WindowBuilder<'c, T> {
             return Err(failed(AllocateError::Shortage { asked, available, limit }));
         }
         let len = match (contiguous, self.comm.rank()) {
-            (false, _) => size,
+            (false, _) => needed,
             (true, Rank(0)) => plan.total,
             (true, _) => 0,
         };
         let align = if len >= PAGE as u64 { PAGE } else { 64 };
-        let region = process.transport.allocate(len as usize, align).map_err(failed)?;
         let block = SyncBlock::new(process).map_err(failed)?;
-        Ok((region, block))
+        if let Source::User(Contents::At(part)) = source {
+            return Ok((Memory::Raw(part), block));
+        }
+        let region = process.transport.allocate(len as usize, align).map_err(failed)?;
+        let memory = Memory::own(process, region);
+        if let Source::User(Contents::Bytes(bytes)) = source {
+            memory.fill(bytes);
+        }
+        Ok((memory, block))
     }
 
     fn exchange(
         &self,
-        mine: &Result<(T::Region, SyncBlock<T>), WindowError>,
+        mine: &Result<(Memory<T>, SyncBlock<T>), WindowError>,
         size: u64,
         disp_unit: u32,
     ) -> Result<Vec<Share>, WindowError> {
         let transport = &self.comm.inner.process.transport;
         let mut share = Share { size, disp_unit, ..Share::zeroed() };
-        if let Ok((region, block)) = mine {
-            share.made = 1;
-            share.data = transport.export(region).0;
+        if let Ok((memory, block)) = mine {
+            share.made = made::STAYS;
+            if let Some(descriptor) = memory.export(transport) {
+                (share.made, share.data) = (made::SHARED, descriptor.0);
+            }
+            share.address = memory.mapping().base.expose_provenance() as u64;
             share.block = block.descriptor().0;
         }
         if all_near(&self.comm.inner) {
             return Ok(self.comm.allgather(&[share])?);
         }
         // Nobody but the owner looks at the others' shares: one that says who failed will do.
-        let lower = |a: Share, b: Share| if a.made == 0 { a } else { b };
+        let lower = |a: Share, b: Share| if a.made == made::NOT { a } else { b };
         let worst = self.comm.allreduce(&[share], lower)?;
-        if worst[0].made == 1 {
+        if worst[0].made != made::NOT {
             return Ok(vec![share]);
         }
-        let failed = if share.made == 0 { u64::from(self.comm.rank()) } else { NOBODY };
+        let failed = if share.made == made::NOT { u64::from(self.comm.rank()) } else { NOBODY };
         let failed = self.comm.allreduce(&[failed], crate::Op::Min)?[0];
         mine.as_ref().map_err(Clone::clone)?;
         Err(WindowError::Peer(Rank(failed as u32)))
@@ -336,11 +493,6 @@ impl<'c, T: Transport> WindowBuilder<'c, T> {
 }
 
 impl Plan {
-    /// Nonsense from a rank is no reason to go by load and store.
-    fn path(&self) -> PathChoice {
-        PathChoice::from_wire(self.path).unwrap_or(PathChoice::Messages)
-    }
-
     /// Size and unit, if all ranks have the same.
     fn symmetric(&self) -> Option<(u64, u32)> {
         let same = self.size_min == self.size_max && self.unit_min == self.unit_max;
@@ -348,7 +500,12 @@ impl Plan {
     }
 }
 
-fn peers<T: Transport>(shares: &[Share], contiguous: bool) -> Box<[Peer<T>]> {
+/// `directory`: of a dynamic window, how long one is.
+fn peers<T: Transport>(
+    shares: &[Share],
+    contiguous: bool,
+    directory: Option<u64>,
+) -> Box<[Peer<T>]> {
     let mut next = 0;
     let peer = |(rank, share): (usize, &Share)| {
         let offset = next;
@@ -358,8 +515,10 @@ fn peers<T: Transport>(shares: &[Share], contiguous: bool) -> Box<[Peer<T>]> {
             owner: Rank(owner as u32),
             data: Descriptor(shares[owner].data),
             offset,
-            size: share.size,
+            size: directory.unwrap_or(share.size),
             disp_unit: share.disp_unit,
+            address: shares[owner].address + offset,
+            stays: share.made == made::STAYS,
             block: Descriptor(share.block),
             mapped_data: OnceLock::new(),
             mapped_block: OnceLock::new(),

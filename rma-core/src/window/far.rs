@@ -159,6 +159,9 @@ impl<T: Transport> Window<T> {
 
     /// Size and displacement unit of a target's part.
     pub(super) fn part_of(&self, target: Rank, world: WorldRank) -> Result<(u64, u32), RmaError> {
+        if let Some(entry) = self.targets.get(target) {
+            return Ok((entry.size(), entry.disp_unit()));
+        }
         let known = || self.far.state().known.get(&target).copied();
         if let Some(part) = self.far.symmetric.or_else(known) {
             return Ok(part);
@@ -260,6 +263,11 @@ impl<T: Transport> Window<T> {
     ) -> Result<(), RmaError> {
         let Some(world) = self.far_target::<LAZY>(target)? else { return Ok(()) };
         let offset = self.far_offset(target, world, disp, buffer.len)?;
+        if let Some(direct) = self.direct(target, world, offset, buffer.len)? {
+            // SAFETY: the caller vouches for the buffer, and nobody else has it.
+            let origin = unsafe { core::slice::from_raw_parts_mut(buffer.at, buffer.len) };
+            return direct.read(origin);
+        }
         let wait = self.wait_for("a get", target);
         for start in (0..buffer.len).step_by(GET_BYTES) {
             let len = GET_BYTES.min(buffer.len - start);
@@ -312,8 +320,11 @@ impl<T: Transport> Window<T> {
     }
 
     fn check_status(&self, target: Rank, pending: &Pending) -> Result<(), RmaError> {
-        match pending.status() {
+        match pending.take_status() {
             Status::Ok => Ok(()),
+            Status::OutOfRange if self.part.regions.is_some() => {
+                Err(RmaError::NotAttached { window: self.id(), target, range: None })
+            }
             // The range was checked here against what the target said: it has another window now.
             Status::Freed | Status::OutOfRange | Status::Malformed => {
                 Err(RmaError::Freed { window: self.id(), target })

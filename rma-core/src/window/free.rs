@@ -1,5 +1,6 @@
 //! The end of a window on all ranks, and what it has in common with sealing. S-A9 S-A10 S-A11
-use super::Window;
+use super::user::WindowMemory;
+use super::{Flavor, Window};
 use crate::collective::near::{self, BarrierError};
 use crate::epoch::EpochCall;
 use crate::error::{CollectiveError, RmaError};
@@ -52,18 +53,50 @@ impl<T: Transport> Window<T> {
     /// Waits until every rank has come here. Refused, everywhere, if some rank has an epoch open;
     /// the window then stays usable (MPI 4.1, section 12.2.6).
     pub fn free(self) -> Result<(), Refused<T>> {
-        match self.agree_idle(EpochCall::Free) {
+        match self.agree_idle(EpochCall::Free, None) {
             Ok(()) => {
-                self.part.memory.set_freed();
+                self.set_freed();
                 Ok(())
             }
             Err(no) => Err(self.refused(no)),
         }
     }
 
-    /// Waits until every rank has come here with no epoch open and nothing in flight.
-    pub(super) fn agree_idle(&self, call: EpochCall) -> Result<(), No> {
-        let (open, asked) = (self.check(call).err(), call.name());
+    /// As [`free`](Self::free), and gives the memory of this rank's part back: what the window was
+    /// [created](crate::WindowBuilder::create) over, or a copy of what it allocated.
+    /// **Collective**, with `free` at other ranks if they like.
+    ///
+    /// Refused, everywhere, also if this rank's part is not made of memory like that: only raw
+    /// parts come back as [`RawPart`](crate::RawPart), and a vector needs a whole number of
+    /// elements.
+    pub fn free_into<M: WindowMemory>(self) -> Result<M, Refused<T>> {
+        // A buffer may be longer than the window that was made of it.
+        let whole = self.part.memory.mapping().len;
+        let len = if self.flavor() == Flavor::Create { whole } else { self.size() as usize };
+        let raw = self.part.memory.is_raw();
+        let (window, asked) = (self.id(), "free_into");
+        let needed = "a buffer of the kind that the window is made of";
+        let wrong = (!M::fits(raw, len)).then_some(RmaError::WrongFlavor { window, asked, needed });
+        if let Err(no) = self.agree_idle(EpochCall::Free, wrong) {
+            return Err(self.refused(no));
+        }
+        self.set_freed();
+        let memory = self.part.memory.rebuild(len);
+        memory
+            .ok_or(Refused { window: None, error: RmaError::WrongFlavor { window, asked, needed } })
+    }
+
+    fn set_freed(&self) {
+        self.part.memory.set_freed();
+        if let Some(regions) = &self.part.regions {
+            regions.set_freed();
+        }
+    }
+
+    /// Waits until every rank has come here with no epoch open and nothing in flight, and no other
+    /// reason to refuse.
+    pub(super) fn agree_idle(&self, call: EpochCall, refuse: Option<RmaError>) -> Result<(), No> {
+        let (open, asked) = (self.check(call).err().or(refuse), call.name());
         // What is lost is lost on every rank: a peer failed.
         self.flush_far_all().map_err(No::Unknown)?;
         let mine = if open.is_some() { u64::from(self.rank()) } else { u64::MAX };

@@ -2,6 +2,7 @@
 //!
 //! One table, [`KNOWN`], says which there are; a hint never changes the results of a correct
 //! program. S-B8 S-B9 S-B10
+use super::choice::{Asked, PATHS};
 use core::fmt::Write;
 use core::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
@@ -25,6 +26,7 @@ pub(crate) enum Hint {
     SameSize,
     SameDispUnit,
     AllocSharedNoncontig,
+    Path,
 }
 
 /// How a value is written. In memory, each is a number.
@@ -51,7 +53,7 @@ struct Known {
     changes: bool,
 }
 
-const COUNT: usize = 11;
+const COUNT: usize = 12;
 
 /// A new hint is a line here, and a name in [`Hint`] if something asks for it.
 const KNOWN: [Known; COUNT] = [
@@ -60,6 +62,7 @@ const KNOWN: [Known; COUNT] = [
     Known { same: true, ..Known::flag("same_size", false) },
     Known { same: true, ..Known::flag("same_disp_unit", false) },
     Known { same: true, ..Known::flag("alloc_shared_noncontig", false) },
+    Known { same: true, changes: false, ..Known::local("rma_path", Form::Choice(PATHS)) },
     Known { default: 1, ..Known::local("accumulate_ops", Form::Choice(OPS)) },
     Known::flag("alloc_shm", true),
     Known {
@@ -155,7 +158,7 @@ impl Default for Hints {
 
 impl Hints {
     /// Takes a hint, if it is known.
-    pub(super) fn set(&mut self, key: &str, value: &str) -> Result<(), HintError> {
+    pub(crate) fn set(&mut self, key: &str, value: &str) -> Result<(), HintError> {
         let place = KNOWN.iter().position(|known| known.key == key);
         place.map_or(Ok(()), |place| KNOWN[place].parse(value).map(|value| self.0[place] = value))
     }
@@ -166,6 +169,10 @@ impl Hints {
 
     pub(super) fn is_set(&self, hint: Hint) -> bool {
         self.get(hint) != 0
+    }
+
+    pub(super) fn path(&self) -> Asked {
+        Asked::from_place(self.get(Hint::Path))
     }
 
     /// The values that must be the same on all ranks.
@@ -294,6 +301,7 @@ mod tests {
             (Hint::SameSize, "same_size"),
             (Hint::SameDispUnit, "same_disp_unit"),
             (Hint::AllocSharedNoncontig, "alloc_shared_noncontig"),
+            (Hint::Path, "rma_path"),
         ];
         for (hint, key) in hints {
             assert_eq!(KNOWN[hint as usize].key, key);

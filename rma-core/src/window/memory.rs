@@ -1,5 +1,7 @@
 //! Memory of a part, and what becomes of it. S-A5
-use crate::transport::{Mapped, Mapping, Transport};
+use super::user::{RawPart, Rebuild, WindowMemory};
+use crate::memory::target::Span;
+use crate::transport::{Descriptor, Mapped, Mapping, Transport};
 use crate::universe::Process;
 use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -8,6 +10,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 pub(super) enum Memory<T: Transport> {
     Own(Own<T>),
     Imported(T::Import),
+    /// Of the user, who keeps it mapped.
+    Raw(RawPart),
 }
 
 /// Memory that this rank allocated.
@@ -40,6 +44,46 @@ impl<T: Transport> Memory<T> {
         match self {
             Self::Own(own) => own.region.as_ref().expect("taken by drop only").mapping(),
             Self::Imported(import) => import.mapping(),
+            Self::Raw(part) => Mapping { base: part.as_ptr(), len: part.len() },
+        }
+    }
+
+    /// What a peer imports; `None` if it is not memory of this rank that peers can map.
+    pub(super) fn export(&self, transport: &T) -> Option<Descriptor> {
+        match self {
+            Self::Own(own) => own.region.as_ref().map(|region| transport.export(region)),
+            Self::Imported(_) | Self::Raw(_) => None,
+        }
+    }
+
+    /// Copies `bytes`, no more than it holds, into memory that nobody else knows yet.
+    pub(super) fn fill(&self, bytes: &[u8]) {
+        self.span(bytes.len()).into_iter().for_each(|all| all.write(bytes));
+    }
+
+    /// Gives the memory back to its user.
+    pub(super) fn rebuild<M: WindowMemory>(&self, len: usize) -> Option<M> {
+        let mut fill = |bytes: &mut [u8]| {
+            self.span(bytes.len()).into_iter().for_each(|all| all.read(bytes));
+        };
+        M::rebuild(match self {
+            Self::Raw(part) => Rebuild::At(*part),
+            _ => Rebuild::Bytes { len, fill: &mut fill },
+        })
+    }
+
+    /// Whether it stays where its user put it.
+    pub(super) fn is_raw(&self) -> bool {
+        matches!(self, Self::Raw(_))
+    }
+
+    fn span(&self, len: usize) -> Option<Span<'_>> {
+        let mapping = self.mapping();
+        // SAFETY: mapped as long as `self`. No reference into it exists: its user gave it away,
+        // and the core makes none but of sealed windows, which have no operations.
+        #[allow(unsafe_code)]
+        unsafe {
+            Span::of_part(mapping.base, mapping.len as u64, 0, len)
         }
     }
 

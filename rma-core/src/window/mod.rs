@@ -7,6 +7,8 @@ mod attributes;
 mod choice;
 mod control;
 mod create;
+mod direct;
+mod dynamic;
 #[cfg(test)]
 mod engine_tests;
 mod far;
@@ -26,20 +28,24 @@ mod serve_rows;
 mod shaped;
 mod shaped_far;
 mod signals;
+mod user;
 mod view;
 
 pub(crate) use accumulate::STRIPE_RECHECK;
 pub use attributes::{Flavor, MemoryModel};
-pub use choice::{Path, PathChoice};
-pub use create::WindowBuilder;
+pub use choice::Path;
+pub use create::{NotCreated, WindowBuilder};
+pub use dynamic::{Attached, NotDone};
 pub use free::Refused;
 pub use hints::HintError;
+pub(crate) use hints::Hints;
 pub(crate) use memory::Graveyard;
 pub use sealed::Sealed;
 pub(crate) use serve::Registry;
 pub(crate) use serve_accumulate::Deferred;
 pub(crate) use serve_grant::Incoming;
 pub(crate) use shaped_far::BOUNCE_BYTES;
+pub use user::{RawPart, WindowMemory};
 pub use view::View;
 
 use crate::communicator::Communicator;
@@ -54,6 +60,8 @@ use attributes::Settings;
 use control::NodePool;
 use core::fmt;
 use core::sync::atomic::AtomicU32;
+use direct::Known;
+use dynamic::Regions;
 use far::Far;
 use gate::Passes;
 use memory::Memory;
@@ -92,6 +100,10 @@ pub struct Window<T: Transport> {
     passes: Passes,
     barriers: AtomicU32,
     settings: Settings,
+    known: Known<T>,
+    /// Operations on every target go by load and store.
+    pub(crate) all_loaded: bool,
+    forced_to_cross: bool,
 }
 
 /// What it takes to map a part.
@@ -103,6 +115,10 @@ struct Peer<T: Transport> {
     offset: u64,
     size: u64,
     disp_unit: u32,
+    /// Where it lies in its rank's process.
+    address: u64,
+    /// Nobody else can map it.
+    stays: bool,
     block: Descriptor,
     /// No memory if this rank owns the region.
     mapped_data: OnceLock<Option<Memory<T>>>,
@@ -119,6 +135,8 @@ pub(crate) struct Part<T: Transport> {
     disp_unit: u32,
     block: SyncBlock<T>,
     signals: ByMessage,
+    /// Of a dynamic window; its memory is a directory of them.
+    regions: Option<Regions<T>>,
 }
 
 impl<T: Transport> Window<T> {
@@ -158,6 +176,12 @@ impl<T: Transport> Window<T> {
 
     pub(crate) fn wait_for(&self, what: &'static str, target: Rank) -> Wait {
         self.part.comm.inner.wait_for(what, target)
+    }
+}
+
+impl<T: Transport> fmt::Debug for Window<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Window({}, {:?}, rank {})", self.id(), self.flavor(), self.rank())
     }
 }
 

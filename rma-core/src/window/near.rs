@@ -5,10 +5,12 @@ use super::memory::Memory;
 use super::{Part, Window};
 use crate::error::RmaError;
 use crate::memory::block::Block;
+use crate::memory::directory::Pin;
 use crate::memory::target::{Span, Target, held};
 use crate::rank::Rank;
 use crate::sync_block::PeerBlock;
 use crate::transport::{ImportError, Transport};
+use core::ptr::null_mut;
 
 impl<T: Transport> Part<T> {
     /// First byte of this rank's own part.
@@ -17,11 +19,31 @@ impl<T: Transport> Part<T> {
         unsafe { self.memory.mapping().base.add(self.offset as usize) }
     }
 
-    /// `len` bytes at `offset` of this rank's own part.
-    pub(super) fn span(&self, offset: u64, len: usize) -> Option<Span<'_>> {
+    /// `len` bytes at `offset` of this rank's own part; in a dynamic window, at an address.
+    pub(super) fn span(&self, offset: u64, len: usize) -> Option<Held<'_>> {
+        if self.regions.is_some() {
+            return self.attached(offset, len);
+        }
         // SAFETY: the part is mapped while `self` lives. A reference into it exists only while the
         // window is sealed, which it is on no rank that can send a message or call this.
-        unsafe { Span::of_part(self.base(), self.size, offset, len) }
+        let span = unsafe { Span::of_part(self.base(), self.size, offset, len) };
+        span.map(|span| Held::new(span, None))
+    }
+}
+
+/// Bytes of this rank's own part, which stay there until this is dropped.
+pub(super) struct Held<'w> {
+    span: Span<'w>,
+    _pin: Option<Pin<'w>>,
+}
+
+impl<'w> Held<'w> {
+    pub(super) fn new(span: Span<'w>, pin: Option<Pin<'w>>) -> Self {
+        Self { span, _pin: pin }
+    }
+
+    pub(super) fn get(&self) -> Span<'_> {
+        self.span
     }
 }
 
@@ -98,7 +120,8 @@ impl<T: Transport> Window<T> {
 
     #[cold]
     fn map(&self, target: Rank, entry: &Target) -> Result<(), ImportError> {
-        let (base, block) = (self.map_data(target)?, self.map_block(target)?);
+        let base = if self.loads(target) { self.map_data(target)? } else { null_mut() };
+        let block = self.map_block(target)?;
         // SAFETY: data and block live in `self.peers` or `self.part`, as long as the table; `block`
         // is aligned and long enough (`PeerBlock`), and so is the data (`map_data`; creation made
         // table and `peers` of the same sizes). Peers make references into their part only while
@@ -112,6 +135,9 @@ impl<T: Transport> Window<T> {
     pub(super) fn map_data(&self, target: Rank) -> Result<*mut u8, ImportError> {
         let peer = &self.peers[usize::from(target)];
         let owner = self.part.comm.world_rank(peer.owner);
+        if peer.stays && target != self.rank() {
+            return Err(ImportError::Malformed(owner));
+        }
         let data = match peer.mapped_data.get() {
             Some(data) => data,
             None => {
@@ -145,8 +171,9 @@ impl<T: Transport> Window<T> {
     /// Enters this rank's own part into the table, if it has one.
     pub(super) fn map_own(&self) {
         let Some(entry) = self.targets.get(self.rank()) else { return };
+        let base = if self.loads(self.rank()) { self.part.base() } else { null_mut() };
         // SAFETY: part and block live in `self.part`, as long as the table; creation sized them.
-        unsafe { entry.map(self.part.base(), self.part.block.get().as_ptr()) };
+        unsafe { entry.map(base, self.part.block.get().as_ptr()) };
     }
 
     pub(crate) fn no_such_rank(&self, target: Rank) -> RmaError {

@@ -18,6 +18,9 @@ impl<T: Transport> Window<T> {
     ) -> Result<(), RmaError> {
         let Some(world) = self.far_target::<LAZY>(target)? else { return Ok(()) };
         let mut offset = self.far_offset(target, world, disp, origin.len())?;
+        if let Some(direct) = self.direct(target, world, offset, origin.len())? {
+            return direct.write(origin);
+        }
         if origin.is_empty() {
             return Ok(());
         }

@@ -22,7 +22,7 @@ impl<T: Transport> Window<T> {
     /// All operations of all ranks are complete when it returns. Refused, everywhere, if some rank
     /// has an epoch open.
     pub fn seal(self) -> Result<Sealed<T>, Refused<T>> {
-        match self.agree_idle(EpochCall::Seal) {
+        match self.agree_idle(EpochCall::Seal, None) {
             Ok(()) => Ok(Sealed { window: self }),
             Err(no) => Err(self.refused(no)),
         }

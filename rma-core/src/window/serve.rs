@@ -86,7 +86,7 @@ impl<T: Transport> Part<T> {
                 if head.length.get() != body.len() as u64 || body.is_empty() {
                     return Err(Status::Malformed);
                 }
-                self.span(offset, body.len()).ok_or(Status::OutOfRange)?.write(body);
+                self.span(offset, body.len()).ok_or(Status::OutOfRange)?.get().write(body);
                 Ok(0)
             }
             Kind::ControlSwap | Kind::ControlStore | Kind::ControlLoad => {

@@ -111,21 +111,16 @@ impl<T: Transport> Process<T> {
             },
         };
         let status = answer.as_ref().err().copied().unwrap_or(Status::Ok);
-        let (mut reply, mut bytes) = (head.reply(Kind::Done, status), Vec::new());
+        let Some(kind) = kind.answer() else { return Served::Done(false) };
+        let (mut reply, mut bytes) = (head.reply(kind, status), Vec::new());
         match answer {
-            Ok(Answer::Value(value)) => {
-                reply = head.reply(Kind::Value, status);
-                reply.offset = value.into();
-            }
+            Ok(Answer::Value(value)) => reply.offset = value.into(),
             Ok(Answer::Bytes(result)) => {
-                reply = head.reply(Kind::Data, status);
                 // In the origin's buffer, not in the window.
                 reply.offset = 0.into();
                 bytes = result;
             }
-            Ok(Answer::Done) => {}
-            Err(_) if kind == Kind::CompareSwap => reply = head.reply(Kind::Value, status),
-            Err(_) => {}
+            Ok(Answer::Done) | Err(_) => {}
         }
         self.reply(from, &reply, &bytes);
         Served::Done(status != Status::Malformed)
@@ -155,7 +150,8 @@ impl<T: Transport> Part<T> {
         let len = usize::try_from(len).ok().filter(|len| *len <= body_max.max(width));
         let len = len.filter(|len| *len > 0 && len.is_multiple_of(width));
         let len = len.ok_or(Status::Malformed)?;
-        let span = self.span(offset, len).ok_or(Status::OutOfRange)?;
+        let held = self.span(offset, len).ok_or(Status::OutOfRange)?;
+        let span = held.get();
         let work = Work::parse(kind, head, body, len, basic)?;
         if !span.is_aligned(basic.align()) {
             return Err(Status::Malformed);

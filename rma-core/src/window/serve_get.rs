@@ -22,7 +22,7 @@ impl<T: Transport> Process<T> {
         let (offset, length) = (head.offset.get(), head.length.get());
         let wrong = if length == 0 || length > GET_BYTES as u64 || !body.is_empty() {
             Some(Status::Malformed)
-        } else if offset.checked_add(length).is_none_or(|end| end > part.size) {
+        } else if !part.holds(offset, length) {
             Some(Status::OutOfRange)
         } else {
             None
@@ -70,7 +70,7 @@ impl<T: Transport> Process<T> {
             large.resize(len, 0);
             &mut large[..]
         };
-        span.read(piece);
+        span.get().read(piece);
         match self.try_send(to, reply.as_bytes(), piece) {
             Sent::All => {
                 cursor.sent += len as u64;

@@ -57,7 +57,7 @@ impl<T: Transport> Process<T> {
             self.reply(from, &done(window, slot, Status::Malformed), &[]);
             return false;
         }
-        if ask.offset.checked_add(ask.length).is_none_or(|end| end > part.size) {
+        if !part.holds(ask.offset, ask.length) {
             self.reply(from, &done(window, slot, Status::OutOfRange), &[]);
             return true;
         }
@@ -78,7 +78,7 @@ impl<T: Transport> Process<T> {
         let span = part.as_ref().and_then(|part| part.span(placed.offset, len));
         let status = match span {
             Some(span) => {
-                span.write(body);
+                span.get().write(body);
                 Status::Ok
             }
             // Nobody waits for long: the first bytes that are granted find out.

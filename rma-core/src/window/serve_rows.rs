@@ -1,5 +1,6 @@
 //! The target's side of puts and gets with layouts.
 use super::Part;
+use super::near::Held;
 use crate::memory::strided::{Area, Row};
 use crate::protocol::message::{Head, Kind, Status};
 use crate::protocol::rows::{BadRows, Rows};
@@ -31,16 +32,19 @@ impl<T: Transport> Process<T> {
 
 impl<T: Transport> Part<T> {
     fn rows<'m>(&self, head: &Head, body: &'m [u8]) -> Result<(Rows<'m>, &'m [u8]), Status> {
-        let rows = Rows::parse(body, head.tag.get(), head.length.get(), self.size);
+        let rows = Rows::parse(body, head.tag.get(), head.length.get(), self.reach());
         rows.map_err(|bad| match bad {
             BadRows::Malformed => Status::Malformed,
             BadRows::OutOfRange => Status::OutOfRange,
         })
     }
 
-    fn area(&self) -> Result<Area<'_>, Status> {
-        let part = self.span(0, self.size as usize);
-        part.map(Area::new).ok_or(Status::OutOfRange)
+    /// Bytes that hold the rows, and where in the part they begin.
+    fn around(&self, rows: Rows<'_>) -> Result<(Held<'_>, u64), Status> {
+        // In a dynamic window, within one region.
+        let (low, high) = if self.regions.is_some() { rows.hull() } else { (0, self.size) };
+        let held = self.span(low, high.saturating_sub(low) as usize);
+        Ok((held.ok_or(Status::OutOfRange)?, low))
     }
 
     pub(super) fn put_rows(&self, head: &Head, body: &[u8]) -> Result<u64, Status> {
@@ -48,8 +52,9 @@ impl<T: Transport> Part<T> {
         if data.len() as u64 != head.length.get() {
             return Err(Status::Malformed);
         }
-        let area = self.area()?;
-        for (row, packed) in with_packed(rows) {
+        let (held, low) = self.around(rows)?;
+        let area = Area::new(held.get());
+        for (row, packed) in with_packed(rows, low) {
             area.write_row(row, data, packed);
         }
         Ok(0)
@@ -65,22 +70,24 @@ impl<T: Transport> Part<T> {
         if !rest.is_empty() {
             return Err(Status::Malformed);
         }
-        let area = self.area()?;
+        let (held, low) = self.around(rows)?;
+        let area = Area::new(held.get());
         let mut data = vec![0; bytes as usize];
-        for (row, packed) in with_packed(rows) {
+        for (row, packed) in with_packed(rows, low) {
             area.read_row(row, &mut data, packed);
         }
         Ok(data)
     }
 }
 
-/// Each row, and where its bytes are in the packed data.
-fn with_packed(rows: Rows<'_>) -> impl Iterator<Item = (Row, Row)> {
+/// Each row, counted from `low`, and where its bytes are in the packed data.
+fn with_packed(rows: Rows<'_>, low: u64) -> impl Iterator<Item = (Row, Row)> {
     let mut at = 0i64;
     rows.iter().map(move |row| {
         let packed = Row { at, stride: row.len.cast_signed(), ..row };
         // The sum was checked against the length of the data.
         at = at.wrapping_add_unsigned(row.len * row.count);
-        (row, packed)
+        // Every row begins behind the lowest byte of all.
+        (Row { at: row.at.wrapping_sub_unsigned(low), ..row }, packed)
     })
 }

@@ -2,8 +2,8 @@
 //! S-F2 S-F8 S-F9 S-K3 S-K4 S-K5 S-K6 S-K9 S-M1 S-M2 S-M4
 #![allow(unsafe_code)]
 
-use super::Window;
 use super::accumulate::Place;
+use super::{Peer, Window};
 use crate::element::{AtomicElement, BasicElement, Element};
 use crate::error::RmaError;
 use crate::memory::target::Span;
@@ -22,6 +22,8 @@ pub struct View<'w, T: Transport> {
     base: *mut u8,
     size: u64,
     disp_unit: u32,
+    /// Of its first byte in the part.
+    offset: u64,
 }
 
 // SAFETY: the address is shared memory that is only accessed through the copy and atomic kernels,
@@ -34,7 +36,7 @@ impl<T: Transport> Window<T> {
     /// This rank's own part.
     pub fn local(&self) -> View<'_, T> {
         let (base, size, disp_unit) = (self.part.base(), self.size(), self.disp_unit());
-        View { window: self, rank: self.rank(), base, size, disp_unit }
+        View { window: self, rank: self.rank(), base, size, disp_unit, offset: 0 }
     }
 
     /// The part of `rank`, where load and store reach it (MPI 4.1, section 12.2.3).
@@ -47,12 +49,14 @@ impl<T: Transport> Window<T> {
             return Err(self.no_such_rank(rank));
         }
         let window = self.id();
-        let Some(peer) = self.peers.get(usize::from(rank)) else {
+        let reachable =
+            |peer: &&Peer<T>| self.part.regions.is_none() && (!peer.stays || rank == self.rank());
+        let Some(peer) = self.peers.get(usize::from(rank)).filter(reachable) else {
             return Err(RmaError::NotShared { window, target: rank });
         };
         let (size, disp_unit) = (peer.size, peer.disp_unit);
         let base = self.map_data(rank).map_err(|error| RmaError::Import { window, error })?;
-        Ok(View { window: self, rank, base, size, disp_unit })
+        Ok(View { window: self, rank, base, size, disp_unit, offset: 0 })
     }
 
     /// Orders this rank's loads and stores with those of others, and with operations on the
@@ -63,6 +67,12 @@ impl<T: Transport> Window<T> {
 }
 
 impl<'w, T: Transport> View<'w, T> {
+    /// Of attached memory of this rank: `size` bytes at `base`, which is their first one, mapped
+    /// for `'w`.
+    pub(super) fn of_region(window: &'w Window<T>, base: *mut u8, start: u64, size: u64) -> Self {
+        Self { window, rank: window.rank(), base, size, disp_unit: 1, offset: start }
+    }
+
     /// Bytes.
     pub fn size(&self) -> u64 {
         self.size
@@ -153,7 +163,7 @@ impl<'w, T: Transport> View<'w, T> {
     fn place(&self, disp: u64, len: usize) -> Result<Place<'w>, RmaError> {
         let span = self.span(disp, len)?;
         // There is a span, so the product does not overflow.
-        let offset = disp.wrapping_mul(u64::from(self.disp_unit));
+        let offset = self.offset + disp.wrapping_mul(u64::from(self.disp_unit));
         Ok(Place { target: self.rank, disp, offset, span })
     }
 

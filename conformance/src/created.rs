@@ -1,0 +1,219 @@
+//! Windows over memory of the user (FEATURES A1; MPI 4.1, section 12.2.1).
+#![allow(unsafe_code)] // room: vouches for memory that windows are made of
+
+use crate::help::{neighbour, pattern};
+use rma_core::transport::Transport;
+use rma_core::{
+    Assert, ErrorClass, Flavor, Layout, LockKind, Op, Path, Rank, RawPart, RmaError, Universe,
+    Window, WindowError,
+};
+
+/// Words of this rank: 100 times the rank, and counting.
+fn numbered(rank: Rank, count: usize) -> Vec<u64> {
+    (0..count as u64).map(|i| u64::from(rank) * 100 + i).collect()
+}
+
+/// Every kind of operation on a window of four words at each rank, whose first says who owns it;
+/// afterwards they hold [`after`]. **Collective.**
+fn operate<T: Transport>(window: &Window<T>) {
+    let (me, ranks) = (window.rank(), window.ranks());
+    let right = me.on_ring(1, ranks);
+    window.fence(Assert::NONE).unwrap().end().unwrap();
+    let epoch = window.lock_all().unwrap();
+    let mut got = [0u64];
+    epoch.get(right, 0, &mut got).unwrap();
+    assert_eq!(got, [u64::from(right) * 100]);
+    epoch.put(right, 1, &[7u64 + u64::from(me)]).unwrap();
+    epoch.flush(right).unwrap();
+    epoch.get(right, 1, &mut got).unwrap();
+    assert_eq!(got, [7 + u64::from(me)]);
+    for target in window.group().members().enumerate().map(|(rank, _)| Rank(rank as u32)) {
+        epoch.fetch_and_op(target, 2, Op::Sum, 1u64).unwrap();
+        epoch.accumulate(target, 2, Op::Sum, &[1u64]).unwrap();
+    }
+    let third = u64::from(right) * 100 + 3;
+    assert_eq!(epoch.compare_and_swap(right, 3, third, 5000u64).unwrap(), third);
+    assert_eq!(epoch.compare_and_swap(right, 3, third, 1u64).unwrap(), 5000);
+    epoch.unlock().unwrap();
+    window.fence(Assert::NONE).unwrap().end().unwrap();
+}
+
+/// What [`operate`] makes of four words.
+fn after(me: Rank, ranks: u32) -> [u64; 4] {
+    let left = u64::from(me.on_ring(-1, ranks));
+    let first = u64::from(me) * 100;
+    [first, 7 + left, first + 2 + 2 * u64::from(ranks), 5000]
+}
+
+/// A vector is given away, used by everybody, and comes back. S-A1 S-A2
+pub fn over_vectors<T: Transport>(universe: &Universe<T>) {
+    let world = universe.world();
+    let window = world.window(4, 8).create(numbered(world.rank(), 4)).unwrap();
+    assert_eq!((window.flavor(), window.size()), (Flavor::Create, 32));
+    operate(&window);
+    let back: Vec<u64> = window.free_into().unwrap();
+    assert_eq!(back, after(world.rank(), world.size()));
+}
+
+/// A window may be smaller than its buffer, and nothing at some ranks. S-A2
+pub fn over_parts_of_boxes<T: Transport>(universe: &Universe<T>) {
+    let world = universe.world();
+    let (me, right) = (world.rank(), neighbour(world, 1));
+    let count = usize::from(me) % 3;
+    let buffer: Box<[u64]> = numbered(me, 5).into();
+    let window = world.window(count, 8).create(buffer).unwrap();
+    let theirs = usize::from(right) % 3;
+    let epoch = window.lock(right, LockKind::Shared).unwrap();
+    let mut got = vec![0u64; theirs];
+    epoch.get(0, &mut got).unwrap();
+    assert_eq!(got, numbered(right, theirs));
+    let beyond = epoch.get(theirs as u64, &mut [0u8]).unwrap_err();
+    assert!(matches!(beyond, RmaError::OutOfRange { .. }), "{beyond}");
+    epoch.unlock().unwrap();
+    let back: Box<[u64]> = window.free_into().unwrap();
+    assert_eq!(*back, numbered(me, 5), "the rest of the buffer too");
+}
+
+/// Memory that stays where it is. S-A1
+pub fn over_raw_parts<T: Transport>(universe: &Universe<T>) {
+    let world = universe.world();
+    let mut memory = numbered(world.rank(), 6);
+    // SAFETY: `memory` lives, and is not touched, until the window is freed.
+    let part = unsafe { RawPart::new(memory.as_mut_ptr().cast(), 48) };
+    let window = world.window(4, 8).create(part).unwrap();
+    operate(&window);
+    let view = window.local();
+    assert_eq!(view.load::<u64>(3).unwrap(), 5000);
+    assert_eq!(window.free_into::<RawPart>().unwrap(), part);
+    let first = u64::from(world.rank()) * 100;
+    assert_eq!(memory[..4], after(world.rank(), world.size()));
+    assert_eq!(memory[4..], [first + 4, first + 5], "behind the window");
+}
+
+/// Large transfers with layouts and without, to raw memory. S-G1 S-J1
+pub fn much_raw_memory<T: Transport>(universe: &Universe<T>) {
+    let world = universe.world();
+    let right = neighbour(world, 1);
+    let len = if cfg!(miri) { 600 } else { 100_000 };
+    let mut memory = pattern(world.rank().0, len);
+    // SAFETY: `memory` lives, and is not touched, until the window is freed.
+    let part = unsafe { RawPart::new(memory.as_mut_ptr(), len) };
+    let window = world.window(len, 1).create(part).unwrap();
+    let epoch = window.lock_all().unwrap();
+    let mut got = vec![0u8; len];
+    epoch.get(right, 0, &mut got).unwrap();
+    assert_eq!(got, pattern(right.0, len));
+    epoch.unlock().unwrap();
+    world.barrier().unwrap();
+    let new = pattern(world.rank().0 + 50, len / 2);
+    let epoch = window.lock_all().unwrap();
+    let every = Layout::of::<u8>().vector(len as u64 / 2, 1, 2).unwrap();
+    epoch.put_shaped(right, 0, &every, &new, Layout::of::<u8>().times(len as u64 / 2)).unwrap();
+    epoch.ops(|ops| ops.put(right, len as u64 - 1, &[99u8])).unwrap().unwrap();
+    epoch.unlock().unwrap();
+    window.free().unwrap();
+    let mut expected = pattern(world.rank().0, len);
+    let theirs = pattern(neighbour(world, -1).0 + 50, len / 2);
+    (0..len / 2).for_each(|i| expected[2 * i] = theirs[i]);
+    expected[len - 1] = 99;
+    assert_eq!(memory, expected);
+}
+
+/// Some ranks bring a vector, some raw memory, some nothing. S-A1
+pub fn mixed<T: Transport>(universe: &Universe<T>) {
+    let world = universe.world();
+    let mut memory = numbered(world.rank(), 4);
+    // SAFETY: `memory` lives, and is not touched, until the window is freed.
+    let part = unsafe { RawPart::new(memory.as_mut_ptr().cast(), 32) };
+    let builder = world.window(4, 8);
+    let raw = world.rank().0.is_multiple_of(2);
+    let window = if raw {
+        builder.create(part).unwrap()
+    } else {
+        builder.create(numbered(world.rank(), 4)).unwrap()
+    };
+    operate(&window);
+    if raw {
+        assert_eq!(window.free_into::<RawPart>().unwrap(), part);
+        assert_eq!(memory, after(world.rank(), world.size()));
+    } else {
+        let back: Vec<u64> = window.free_into().unwrap();
+        assert_eq!(back, after(world.rank(), world.size()));
+    }
+}
+
+/// Two windows over the same memory: what is complete in one is there in the other. S-A4
+pub fn overlapping_windows<T: Transport>(universe: &Universe<T>) {
+    let world = universe.world();
+    let right = neighbour(world, 1);
+    let mut memory = [0u64; 4];
+    // SAFETY: `memory` lives, and is not touched, until both windows are freed.
+    let part = unsafe { RawPart::new(memory.as_mut_ptr().cast(), 32) };
+    let words = world.window(4, 8).create(part).unwrap();
+    let bytes = world.window(32, 1).create(part).unwrap();
+    let epoch = words.fence(Assert::NONE).unwrap();
+    epoch.put(right, 1, &[0x0102_0304_0506_0708u64]).unwrap();
+    epoch.end().unwrap();
+    let epoch = bytes.fence(Assert::NONE).unwrap();
+    let mut got = [0u8; 8];
+    epoch.get(right, 8, &mut got).unwrap();
+    assert_eq!(u64::from_ne_bytes(got), 0x0102_0304_0506_0708);
+    epoch.end().unwrap();
+    words.free().unwrap();
+    bytes.free().unwrap();
+}
+
+/// A window over the memory of another one, which ranks share. S-K7
+pub fn over_a_shared_segment<T: Transport>(universe: &Universe<T>) {
+    let world = universe.world();
+    let segment = world.window(4, 8).allocate().unwrap();
+    segment.local().write(0, &numbered(world.rank(), 4)).unwrap();
+    // SAFETY: `segment` outlives the window and is only accessed through views meanwhile.
+    let part = unsafe { RawPart::new(segment.local().as_ptr(), 32) };
+    let window = world.window(4, 8).create(part).unwrap();
+    operate(&window);
+    window.free().unwrap();
+    let mut found = [0u64; 4];
+    segment.local().read(0, &mut found).unwrap();
+    assert_eq!(found, after(world.rank(), world.size()));
+    segment.free().unwrap();
+}
+
+/// Only memory that others map can be looked at. S-K4
+pub fn queries<T: Transport>(universe: &Universe<T>) {
+    let world = universe.world();
+    let right = neighbour(world, 1);
+    let window = world.window(4, 8).create(numbered(world.rank(), 4)).unwrap();
+    match window.shared_query(right) {
+        Ok(view) => assert_eq!(view.load::<u64>(2).unwrap(), u64::from(right) * 100 + 2),
+        Err(error) => assert_eq!(error.class(), ErrorClass::RmaShared),
+    }
+    world.barrier().unwrap();
+    window.free().unwrap();
+    let mut memory = [0u64; 2];
+    // SAFETY: `memory` lives, and is not touched, until the window is freed.
+    let part = unsafe { RawPart::new(memory.as_mut_ptr().cast(), 16) };
+    let window = world.window(2, 8).create(part).unwrap();
+    assert_ne!(window.path(right), Some(Path::LoadStore));
+    let error = window.shared_query(right).map(|view| view.size()).unwrap_err();
+    assert_eq!(error.class(), ErrorClass::RmaShared, "{error}");
+    window.free().unwrap();
+}
+
+/// What cannot be made comes back, at every rank; what does not fit stays a window. S-B7
+pub fn refusals<T: Transport>(universe: &Universe<T>) {
+    let world = universe.world();
+    let me = world.rank();
+    let short = if me == Rank(0) { 3 } else { 4 };
+    let refused = world.window(4, 8).create(numbered(me, short)).unwrap_err();
+    assert_eq!(refused.buffer, numbered(me, short), "nothing is lost");
+    match refused.error {
+        WindowError::TooShort { size, len } if me == Rank(0) => assert_eq!((size, len), (32, 24)),
+        WindowError::Peer(Rank(0)) if me != Rank(0) => {}
+        error => panic!("{error}"),
+    }
+    let window = world.window(4, 8).create(numbered(me, 4)).unwrap();
+    let window = window.free_into::<RawPart>().unwrap_err().window.unwrap();
+    operate(&window);
+    window.free().unwrap();
+}

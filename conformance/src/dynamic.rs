@@ -1,0 +1,256 @@
+//! Dynamic windows (FEATURES A1; MPI 4.1, section 12.2.4).
+#![allow(unsafe_code)] // room: vouches for memory that is attached
+
+use crate::help::{neighbour, says, times};
+use rma_core::transport::Transport;
+use rma_core::{
+    Assert, Communicator, ErrorClass, Flavor, Layout, LockKind, Op, Rank, RawPart, RmaError,
+    Universe, Window,
+};
+
+fn dynamic<T: Transport>(comm: &Communicator<T>) -> Window<T> {
+    comm.window(0, 1).create_dynamic().unwrap()
+}
+
+/// Everybody's address. **Collective.**
+fn addresses<T: Transport>(comm: &Communicator<T>, mine: u64) -> Vec<u64> {
+    comm.allgather(&[mine]).unwrap()
+}
+
+/// Attached memory takes every operation, in every epoch, and comes back changed. S-L1 S-L2 S-L4
+pub fn every_operation<T: Transport>(universe: &Universe<T>) {
+    let world = universe.world();
+    let (me, right, ranks) = (world.rank(), neighbour(world, 1), u64::from(world.size()));
+    let window = dynamic(world);
+    assert_eq!((window.flavor(), window.size()), (Flavor::Dynamic, 0));
+    let attached = window.attach(vec![u64::from(me) * 100; 8]).unwrap();
+    let at = addresses(world, attached.address());
+    let base = at[usize::from(right)];
+    let epoch = window.fence(Assert::NONE).unwrap();
+    epoch.put(right, base + 8, &[1u64, 2]).unwrap();
+    epoch.end().unwrap();
+    let epoch = window.lock(right, LockKind::Exclusive).unwrap();
+    let mut got = [0u64; 4];
+    epoch.get(base, &mut got).unwrap();
+    assert_eq!(got, [u64::from(right) * 100, 1, 2, u64::from(right) * 100]);
+    epoch.unlock().unwrap();
+    let epoch = window.lock_all().unwrap();
+    for (target, base) in at.iter().enumerate() {
+        let target = Rank(target as u32);
+        epoch.fetch_and_op(target, base + 32, Op::Sum, 1u64).unwrap();
+        epoch.accumulate(target, base + 32, Op::Sum, &[1u64, 1]).unwrap();
+    }
+    let old = epoch.compare_and_swap(right, base + 48, u64::from(right) * 100, 9u64).unwrap();
+    assert_eq!(old, u64::from(right) * 100);
+    let mut before = [0u64];
+    epoch.get_accumulate(right, base + 48, Op::Replace, &[10u64], &mut before).unwrap();
+    assert_eq!(before, [9]);
+    epoch.unlock().unwrap();
+    world.barrier().unwrap();
+    let first = u64::from(me) * 100;
+    assert_eq!(window.region(&attached).unwrap().load::<u64>(48).unwrap(), 10);
+    let back: Vec<u64> = window.detach(attached).unwrap();
+    let sum = first + 2 * ranks;
+    assert_eq!(back, [first, 1, 2, first, sum, first + ranks, 10, first]);
+    window.free().unwrap();
+}
+
+/// Layouts find their bytes in a region. S-J1 S-L4
+pub fn layouts<T: Transport>(universe: &Universe<T>) {
+    let world = universe.world();
+    let right = neighbour(world, 1);
+    let window = dynamic(world);
+    let attached = window.attach(vec![0u64; 6]).unwrap();
+    let base = addresses(world, attached.address())[usize::from(right)];
+    let word = Layout::of::<u64>();
+    let (every, flat) = (word.vector(3, 1, 2).unwrap(), word.times(3));
+    let epoch = window.lock_all().unwrap();
+    epoch.put_shaped(right, base, &every, &[1u64, 2, 3], flat).unwrap();
+    epoch.flush(right).unwrap();
+    let mut got = [0u64; 3];
+    epoch.get_shaped(right, base, &every, &mut got, flat).unwrap();
+    assert_eq!(got, [1, 2, 3]);
+    let outside = epoch.put_shaped(right, base + 16, &every, &[7u64, 7, 7], flat);
+    let outside = outside.and_then(|()| epoch.flush(right)).unwrap_err();
+    assert!(matches!(outside, RmaError::NotAttached { .. }), "{outside}");
+    epoch.unlock().unwrap();
+    world.barrier().unwrap();
+    let back: Vec<u64> = window.detach(attached).unwrap();
+    assert_eq!(back, [1, 0, 2, 0, 3, 0]);
+    window.free().unwrap();
+}
+
+/// Memory may be attached when peers are in their epochs already. S-L3
+pub fn attached_late<T: Transport>(universe: &Universe<T>) {
+    let world = universe.world();
+    let right = neighbour(world, 1);
+    let window = dynamic(world);
+    let epoch = window.lock_all().unwrap();
+    world.barrier().unwrap();
+    let first = window.attach(vec![1u32; 3]).unwrap();
+    let second = window.attach(vec![2u32; 3].into_boxed_slice()).unwrap();
+    for (address, value) in [(first.address(), 1), (second.address(), 2)] {
+        let base = addresses(world, address)[usize::from(right)];
+        let mut got = [0u32; 3];
+        epoch.get(right, base, &mut got).unwrap();
+        assert_eq!(got, [value; 3]);
+    }
+    epoch.unlock().unwrap();
+    world.barrier().unwrap();
+    assert_eq!(window.detach(second).unwrap()[..], [2; 3]);
+    assert_eq!(window.detach(first).unwrap(), [1; 3]);
+    window.free().unwrap();
+}
+
+/// An address of what was detached is an error for ever, and harms nothing. S-L6
+pub fn stale_addresses<T: Transport>(universe: &Universe<T>) {
+    let world = universe.world();
+    let right = neighbour(world, 1);
+    let window = dynamic(world);
+    let first = window.attach(vec![1u64; 2]).unwrap();
+    let stale = addresses(world, first.address())[usize::from(right)];
+    let touch = || {
+        let epoch = window.lock(right, LockKind::Shared).unwrap();
+        let put = epoch.put(stale, &[13u64]).and_then(|()| epoch.flush());
+        let get = epoch.get(stale, &mut [0u64]);
+        let fetch = epoch.fetch_and_op(stale, Op::Sum, 1u64);
+        epoch.unlock().unwrap();
+        (put, get, fetch.map(drop))
+    };
+    assert_eq!(touch(), (Ok(()), Ok(()), Ok(())));
+    world.barrier().unwrap();
+    assert_eq!(window.detach(first).unwrap(), [14, 1]);
+    world.barrier().unwrap();
+    // The same slot and, very likely, the same memory.
+    let second = window.attach(vec![2u64; 2]).unwrap();
+    world.barrier().unwrap();
+    let (put, get, fetch) = touch();
+    for error in [put.unwrap_err(), get.unwrap_err(), fetch.unwrap_err()] {
+        assert!(matches!(error, RmaError::NotAttached { target, .. } if target == right));
+        assert_eq!(error.class(), ErrorClass::RmaRange);
+        says(&error, &["attached", &format!("rank {right}")]);
+    }
+    world.barrier().unwrap();
+    assert_eq!(window.detach(second).unwrap(), [2, 2]);
+    window.free().unwrap();
+}
+
+/// No operation reaches past the end of a region, or below it. S-L6 S-G8
+pub fn ends_of_regions<T: Transport>(universe: &Universe<T>) {
+    let world = universe.world();
+    let right = neighbour(world, 1);
+    let window = dynamic(world);
+    let regions: Vec<_> = (0..3).map(|_| window.attach(vec![5u8; 100]).unwrap()).collect();
+    let base = addresses(world, regions[1].address())[usize::from(right)];
+    let epoch = window.lock_all().unwrap();
+    for (address, len) in [(base + 1, 100), (base - 1, 2), (base + 100, 1), (0, 1), (7, 0)] {
+        let put = epoch.put(right, address, &vec![1u8; len]);
+        let flushed = put.and_then(|()| epoch.flush(right));
+        if len > 0 {
+            let error = flushed.unwrap_err();
+            assert!(matches!(error, RmaError::NotAttached { .. }), "{error}");
+        }
+    }
+    let far_out = epoch.put(right, u64::MAX, &[1u8]).and_then(|()| epoch.flush(right));
+    assert_eq!(far_out.unwrap_err().class(), ErrorClass::RmaRange);
+    epoch.put(right, base, &[6u8; 100]).unwrap();
+    epoch.unlock().unwrap();
+    world.barrier().unwrap();
+    let mut back = regions.into_iter().map(|region| window.detach(region).unwrap());
+    assert_eq!(back.next().unwrap(), [5; 100]);
+    assert_eq!(back.next().unwrap(), [6; 100]);
+    assert_eq!(back.next().unwrap(), [5; 100]);
+    window.free().unwrap();
+}
+
+/// Misuse of attach and detach is told, and gives back what it was given. S-L6
+pub fn refusals<T: Transport>(universe: &Universe<T>) {
+    let world = universe.world();
+    let (window, other) = (dynamic(world), dynamic(world));
+    let fixed = world.window(1, 8).allocate().unwrap();
+    let refused = fixed.attach(vec![1u8, 2]).unwrap_err();
+    assert_eq!((refused.value, refused.error.class()), (vec![1, 2], ErrorClass::RmaFlavor));
+    let attached = window.attach(vec![1u8, 2]).unwrap();
+    let refused = other.detach(attached).unwrap_err();
+    assert_eq!(refused.error.class(), ErrorClass::RmaRange);
+    assert_eq!(window.detach(refused.value).unwrap(), [1, 2]);
+    let mut memory = [0u64; 4];
+    let base: *mut u8 = memory.as_mut_ptr().cast();
+    // SAFETY: `memory` lives, and is not touched, until it is detached.
+    let all = unsafe { RawPart::new(base, 32) };
+    // SAFETY: as above.
+    let end = unsafe { RawPart::new(base.wrapping_add(24), 8) };
+    let attached = window.attach(all).unwrap();
+    let refused = window.attach(end).unwrap_err();
+    assert_eq!((refused.value, refused.error.class()), (end, ErrorClass::RmaAttach));
+    assert_eq!(window.detach(attached).unwrap(), all);
+    let attached = window.attach(end).unwrap();
+    assert_eq!(window.detach(attached).unwrap(), end);
+    fixed.free().unwrap();
+    window.free().unwrap();
+    other.free().unwrap();
+}
+
+/// The budget says how many; it comes back with each detach.
+pub fn too_many<T: Transport>(universe: &Universe<T>) {
+    let world = universe.world();
+    let window = dynamic(world);
+    let mut regions = Vec::new();
+    let refused = loop {
+        match window.attach(vec![regions.len() as u8]) {
+            Ok(region) => regions.push(region),
+            Err(refused) => break refused,
+        }
+    };
+    let limit = regions.len() as u32;
+    assert!(matches!(refused.error, RmaError::TooManyRegions { limit: told, .. } if told == limit));
+    assert_eq!(refused.value, [limit as u8]);
+    assert_eq!(window.detach(regions.swap_remove(0)).unwrap(), [0]);
+    regions.push(window.attach(refused.value).unwrap());
+    // Freed with everything attached. S-L7
+    window.free().unwrap();
+}
+
+/// Raw memory is attached where it is. S-L1
+pub fn raw_memory<T: Transport>(universe: &Universe<T>) {
+    let world = universe.world();
+    let right = neighbour(world, 1);
+    let window = dynamic(world);
+    let mut memory = [3u64; 4];
+    // SAFETY: `memory` lives, and is not touched, until it is detached.
+    let part = unsafe { RawPart::new(memory.as_mut_ptr().cast(), 32) };
+    let attached = window.attach(part).unwrap();
+    let base = addresses(world, attached.address())[usize::from(right)];
+    let epoch = window.lock(right, LockKind::Shared).unwrap();
+    epoch.put(base + 8, &[4u64]).unwrap();
+    epoch.accumulate(base + 16, Op::Sum, &[4u64]).unwrap();
+    epoch.flush().unwrap();
+    let mut got = [0u64; 4];
+    epoch.get(base, &mut got).unwrap();
+    assert_eq!(got, [3, 4, 7, 3]);
+    epoch.unlock().unwrap();
+    world.barrier().unwrap();
+    assert_eq!(window.detach(attached).unwrap(), part);
+    assert_eq!(memory, [3, 4, 7, 3]);
+    window.free().unwrap();
+}
+
+/// Attaching and detaching for long, while peers use other regions. S-A5
+pub fn cycles<T: Transport>(universe: &Universe<T>) {
+    let world = universe.world();
+    let right = neighbour(world, 1);
+    let window = dynamic(world);
+    let kept = window.attach(vec![0u64; 1]).unwrap();
+    let base = addresses(world, kept.address())[usize::from(right)];
+    let rounds = times(universe, 300);
+    let epoch = window.lock_all().unwrap();
+    for round in 0..rounds {
+        let passing = window.attach(vec![round; 600]).unwrap();
+        assert_eq!(epoch.fetch_and_op(right, base, Op::Sum, 1u64).unwrap(), round);
+        assert_eq!(window.detach(passing).unwrap(), vec![round; 600]);
+    }
+    epoch.unlock().unwrap();
+    world.barrier().unwrap();
+    assert_eq!(window.detach(kept).unwrap(), [rounds]);
+    window.free().unwrap();
+}

@@ -1,0 +1,285 @@
+//! Targets that are reached neither through the table nor by messages: memory that stays where its
+//! user put it, and regions of a dynamic window.
+use super::Window;
+use super::memory::Memory;
+use crate::error::RmaError;
+use crate::memory::directory::{Directory, Entry, Generation, Pin};
+use crate::memory::target::{Span, held};
+use crate::rank::Rank;
+use crate::transport::{CrossError, Descriptor, ImportError, Mapped, Transport, WorldRank};
+use std::collections::{BTreeMap, HashMap};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// Regions of peers that this rank has used, by target and address.
+pub(super) struct Known<T: Transport>(Mutex<HashMap<Rank, Regions<T>>>);
+
+type Regions<T> = BTreeMap<u64, KnownRegion<T>>;
+
+struct KnownRegion<T: Transport> {
+    slot: usize,
+    generation: Generation,
+    len: u64,
+    at: At<T>,
+}
+
+/// Where a region lies.
+enum At<T: Transport> {
+    /// Mapped, all of it.
+    Here(Arc<Memory<T>>),
+    /// At that address of its owner, who lets others read and write there.
+    There(u64),
+}
+
+impl<T: Transport> Clone for At<T> {
+    fn clone(&self) -> Self {
+        match self {
+            Self::Here(memory) => Self::Here(memory.clone()),
+            Self::There(address) => Self::There(*address),
+        }
+    }
+}
+
+/// Bytes of a mapped region, which stays attached until this is dropped.
+pub(super) struct Region<'w, T: Transport> {
+    memory: Arc<Memory<T>>,
+    /// `offset + len` lies inside the memory.
+    offset: u64,
+    len: usize,
+    _pin: Pin<'w>,
+}
+
+impl<T: Transport> Region<'_, T> {
+    pub(super) fn span(&self) -> Span<'_> {
+        let mapping = self.memory.mapping();
+        // SAFETY: mapped as long as `memory`, which is borrowed; its owner gave it away, so there
+        // is no reference into it.
+        #[allow(unsafe_code)]
+        let span =
+            unsafe { Span::of_part(mapping.base, mapping.len as u64, self.offset, self.len) };
+        span.expect("a region is as long as it says")
+    }
+}
+
+/// Bytes of a target that can be copied to and from without its help, until this is dropped.
+pub(super) struct Direct<'w, T: Transport> {
+    window: &'w Window<T>,
+    target: Rank,
+    way: Way<'w, T>,
+}
+
+enum Way<'w, T: Transport> {
+    Mapped(Region<'w, T>),
+    /// At that address of the owner. Pinned, if it can be detached.
+    Crossed {
+        owner: WorldRank,
+        address: u64,
+        _pin: Option<Pin<'w>>,
+    },
+}
+
+impl<T: Transport> Default for Known<T> {
+    fn default() -> Self {
+        Self(Mutex::default())
+    }
+}
+
+impl<T: Transport> Known<T> {
+    fn lock(&self) -> MutexGuard<'_, HashMap<Rank, Regions<T>>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl<T: Transport> Direct<'_, T> {
+    /// Copies `origin` there, as many bytes as were asked for.
+    pub(super) fn write(&self, origin: &[u8]) -> Result<(), RmaError> {
+        match &self.way {
+            Way::Mapped(region) => {
+                region.span().write(origin);
+                Ok(())
+            }
+            Way::Crossed { owner, address, .. } => {
+                let transport = &self.window.process().transport;
+                // SAFETY: the owner vouched for its part (`RawPart::new`) or allocated it: others
+                // may write there as long as it is part of the window; and only as many bytes are
+                // written as were checked to lie inside.
+                #[allow(unsafe_code)]
+                let copied = unsafe { transport.copy_to(*owner, *address, origin) };
+                copied.map_err(|error| self.failed(error))
+            }
+        }
+    }
+
+    /// Fills `origin`, as many bytes as were asked for.
+    pub(super) fn read(&self, origin: &mut [u8]) -> Result<(), RmaError> {
+        match &self.way {
+            Way::Mapped(region) => {
+                region.span().read(origin);
+                Ok(())
+            }
+            Way::Crossed { owner, address, .. } => {
+                let transport = &self.window.process().transport;
+                let copied = transport.copy_from(*owner, *address, origin);
+                copied.map_err(|error| self.failed(error))
+            }
+        }
+    }
+
+    fn failed(&self, error: CrossError) -> RmaError {
+        RmaError::Cross { window: self.window.id(), target: self.target, error }
+    }
+}
+
+impl<T: Transport> Window<T> {
+    /// `len` bytes at `offset` of a target's part, if they can be copied to and from without a
+    /// message. For targets that are not reached through the table.
+    ///
+    /// In a dynamic window the offset is an address, and it is an error if nothing is attached
+    /// there.
+    pub(super) fn direct(
+        &self,
+        target: Rank,
+        owner: WorldRank,
+        offset: u64,
+        len: usize,
+    ) -> Result<Option<Direct<'_, T>>, RmaError> {
+        if self.targets.is_empty() {
+            return Ok(None);
+        }
+        let (at, pin) = if self.part.regions.is_some() {
+            let (at, offset, pin) = self.pin(target, offset, len)?;
+            match at {
+                At::Here(memory) => {
+                    let way = Way::Mapped(Region { memory, offset, len, _pin: pin });
+                    return Ok(Some(Direct { window: self, target, way }));
+                }
+                At::There(address) => (address + offset, Some(pin)),
+            }
+        } else {
+            (self.peers[usize::from(target)].address + offset, None)
+        };
+        if !self.crosses(owner) {
+            return Ok(None);
+        }
+        let way = Way::Crossed { owner, address: at, _pin: pin };
+        Ok(Some(Direct { window: self, target, way }))
+    }
+
+    /// `len` bytes at `address` of a dynamic window, if load and store reach them.
+    pub(super) fn reach_region<const LAZY: bool>(
+        &self,
+        target: Rank,
+        address: u64,
+        len: usize,
+    ) -> Result<Option<Region<'_, T>>, RmaError> {
+        if self.part.regions.is_none() || self.targets.get(target).is_none() {
+            return Ok(None);
+        }
+        if LAZY && self.held(target) == held::NOT {
+            self.admit_cold(target)?;
+        }
+        let (at, offset, pin) = self.pin(target, address, len)?;
+        Ok(match at {
+            At::Here(memory) => Some(Region { memory, offset, len, _pin: pin }),
+            At::There(_) => None,
+        })
+    }
+
+    /// Whether the system lets this rank copy to and from memory of `owner`.
+    pub(super) fn crosses(&self, owner: WorldRank) -> bool {
+        self.process().transport.crosses(owner).is_ok()
+    }
+
+    /// Where `len` bytes at `address` are, and what keeps them there.
+    fn pin(
+        &self,
+        target: Rank,
+        address: u64,
+        len: usize,
+    ) -> Result<(At<T>, u64, Pin<'_>), RmaError> {
+        let directory = self.directory_of(target)?;
+        if let Some(found) = self.pin_known(directory, target, address, len) {
+            return Ok(found);
+        }
+        self.learn(directory, target)?;
+        let (window, range) = (self.id(), Some((address, len as u64)));
+        let found = self.pin_known(directory, target, address, len);
+        found.ok_or(RmaError::NotAttached { window, target, range })
+    }
+
+    /// Pins the region that holds the bytes, if it is known and still attached.
+    fn pin_known<'w>(
+        &self,
+        directory: Directory<'w>,
+        target: Rank,
+        address: u64,
+        len: usize,
+    ) -> Option<(At<T>, u64, Pin<'w>)> {
+        let known = self.known.lock();
+        let (start, region) = known.get(&target)?.range(..=address).next_back()?;
+        let offset = address - start;
+        if len as u64 > region.len.checked_sub(offset)? {
+            return None;
+        }
+        let pin = directory.pin(region.slot, region.generation)?;
+        Some((region.at.clone(), offset, pin))
+    }
+
+    /// Reads the directory of `target`; forgets what is no longer there.
+    fn learn(&self, directory: Directory<'_>, target: Rank) -> Result<(), RmaError> {
+        let window = self.id();
+        let mut regions = Regions::new();
+        let mut old = self.known.lock().remove(&target).unwrap_or_default();
+        for slot in 0..directory.slots() {
+            let Some((generation, entry)) = directory.read(slot) else { continue };
+            let same =
+                |known: &KnownRegion<T>| (known.slot, known.generation) == (slot, generation);
+            let region = match old.remove(&entry.start).filter(same) {
+                Some(region) => region,
+                None => {
+                    let import = self.import_region(directory, slot, generation, target, &entry);
+                    let at = import.map_err(|error| RmaError::Import { window, error })?;
+                    // `None` if it was detached meanwhile.
+                    let Some(at) = at else { continue };
+                    KnownRegion { slot, generation, len: entry.len, at }
+                }
+            };
+            regions.insert(entry.start, region);
+        }
+        self.known.lock().insert(target, regions);
+        Ok(())
+    }
+
+    fn import_region(
+        &self,
+        directory: Directory<'_>,
+        slot: usize,
+        generation: Generation,
+        target: Rank,
+        entry: &Entry,
+    ) -> Result<Option<At<T>>, ImportError> {
+        if entry.raw != 0 {
+            return Ok(Some(At::There(entry.raw)));
+        }
+        let Some(_pin) = directory.pin(slot, generation) else { return Ok(None) };
+        let owner = self.part.comm.world_rank(target);
+        let mut descriptor = [0; Descriptor::LEN];
+        for (bytes, word) in descriptor.chunks_exact_mut(8).zip(entry.descriptor) {
+            bytes.copy_from_slice(&word.to_ne_bytes());
+        }
+        let import = self.process().transport.import(owner, &Descriptor(descriptor))?;
+        if (import.mapping().len as u64) < entry.len {
+            return Err(ImportError::Malformed(owner));
+        }
+        Ok(Some(At::Here(Arc::new(Memory::Imported(import)))))
+    }
+
+    fn directory_of(&self, target: Rank) -> Result<Directory<'_>, RmaError> {
+        let window = self.id();
+        let base = self.map_data(target).map_err(|error| RmaError::Import { window, error })?;
+        let slots = self.part.regions.as_ref().map_or(0, |regions| regions.slots());
+        // SAFETY: `map_data` gives the target's part, which in a dynamic window is a directory,
+        // mapped as long as the window; it has as many slots as this rank's (`Peer::size`).
+        #[allow(unsafe_code)]
+        Ok(unsafe { Directory::new(base, slots) })
+    }
+}

@@ -1,0 +1,141 @@
+//! Memory that users bring along: for [`create`](crate::WindowBuilder::create) and
+//! [`attach`](crate::Window::attach).
+#![allow(unsafe_code)]
+
+use crate::ops::OriginBuffer;
+
+mod sealed {
+    pub trait Sealed {}
+}
+
+/// What a window can be made over: `Vec<E>`, `Box<[E]>`, or a [`RawPart`].
+///
+/// A vector or boxed slice is given away. Its contents move into memory that the ranks of the node
+/// share, where operations go by load and store, and come back as a buffer of the same kind
+/// (docs/adr/0006-windows-over-user-memory.md). A [`RawPart`] stays where it is.
+pub trait WindowMemory: Send + 'static + sealed::Sealed {
+    #[doc(hidden)]
+    fn contents(&self) -> Contents<'_>;
+    /// Whether [`rebuild`](Self::rebuild) can make one of memory like that.
+    #[doc(hidden)]
+    fn fits(raw: bool, len: usize) -> bool;
+    /// From `len` bytes that `fill` writes, or from where the part lies.
+    #[doc(hidden)]
+    fn rebuild(place: Rebuild<'_>) -> Option<Self>
+    where
+        Self: Sized;
+}
+
+/// What is there to begin with.
+#[doc(hidden)]
+#[derive(Clone, Copy)]
+pub enum Contents<'b> {
+    /// Bytes to be copied.
+    Bytes(&'b [u8]),
+    /// A part that stays where it is.
+    At(RawPart),
+}
+
+impl Contents<'_> {
+    pub(super) fn len(&self) -> usize {
+        match self {
+            Self::Bytes(bytes) => bytes.len(),
+            Self::At(part) => part.len(),
+        }
+    }
+}
+
+/// What is there in the end.
+#[doc(hidden)]
+pub enum Rebuild<'f> {
+    Bytes { len: usize, fill: &'f mut dyn FnMut(&mut [u8]) },
+    At(RawPart),
+}
+
+impl<B: OriginBuffer> sealed::Sealed for B {}
+impl<B: OriginBuffer> WindowMemory for B {
+    fn contents(&self) -> Contents<'_> {
+        Contents::Bytes(bytemuck::cast_slice(self.as_elements()))
+    }
+
+    fn fits(raw: bool, len: usize) -> bool {
+        !raw && len.is_multiple_of(size_of::<B::Element>().max(1))
+    }
+
+    fn rebuild(place: Rebuild<'_>) -> Option<Self> {
+        let Rebuild::Bytes { len, fill } = place else { return None };
+        let width = size_of::<B::Element>().max(1);
+        let mut elements = vec![<B::Element as bytemuck::Zeroable>::zeroed(); len / width];
+        fill(bytemuck::cast_slice_mut(&mut elements));
+        Some(B::from_vec(elements))
+    }
+}
+
+/// Memory of this process that stays where it is: on the stack, static, of a foreign library.
+///
+/// Other ranks reach it by copies of the operating system where a probe shows that this is
+/// allowed, and by messages otherwise.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RawPart {
+    base: *mut u8,
+    len: usize,
+}
+
+// SAFETY: the address is used under the contract of `RawPart::new` only, which names no thread.
+unsafe impl Send for RawPart {}
+// SAFETY: as above.
+unsafe impl Sync for RawPart {}
+
+impl RawPart {
+    /// `len` bytes from `base` on.
+    ///
+    /// # Safety
+    ///
+    /// From the call that makes a window of it or attaches it, until the window is freed or the
+    /// part detached (if neither happens, until the universe is dropped): the bytes are mapped,
+    /// readable and writable, and no reference to them is used, because other ranks and threads of
+    /// the library read and write them at any time. Code that looks at them meanwhile does so as
+    /// for memory that other processes share: through volatile or atomic accesses, or a
+    /// [`View`](crate::View).
+    pub unsafe fn new(base: *mut u8, len: usize) -> Self {
+        Self { base, len }
+    }
+
+    /// The first byte.
+    pub fn as_ptr(&self) -> *mut u8 {
+        self.base
+    }
+
+    /// Bytes.
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// As a peer names it; its provenance is exposed for those that do.
+    pub(super) fn address(&self) -> u64 {
+        self.base.expose_provenance() as u64
+    }
+}
+
+impl sealed::Sealed for RawPart {}
+impl WindowMemory for RawPart {
+    fn contents(&self) -> Contents<'_> {
+        Contents::At(*self)
+    }
+
+    fn fits(raw: bool, _: usize) -> bool {
+        raw
+    }
+
+    fn rebuild(place: Rebuild<'_>) -> Option<Self> {
+        match place {
+            Rebuild::At(part) => Some(part),
+            Rebuild::Bytes { .. } => None,
+        }
+    }
+}

@@ -270,57 +270,71 @@ impl<'c, T: Transport> WindowBuilder<'c, T> {
         if let Some(rank) = shares.iter().position(|share| share.made == made::NOT) {
             return Err(WindowError::Peer(Rank(rank as u32)));
         }
-        let shared = all_near(&self.comm.inner);
-        let asked = self.hints.path();
-        self.check_path(asked, shared, flavor, &shares)?;
-        let near = shared && asked != Asked::Messages;
-        let peers = if shared {
-            peers(&shares, contiguous, (flavor == Flavor::Dynamic).then_some(needed))
-        } else {
-            Box::default()
-        };
-        let rank = self.comm.rank();
-        let memory = if contiguous && rank != Rank(0) {
+        self.check_path(flavor, &shares)?;
+        let memory = if contiguous && self.comm.rank() != Rank(0) {
             let first = self.comm.world_rank(Rank(0));
             Memory::Imported(process.transport.import(first, &Descriptor(shares[0].data))?)
         } else {
             memory
         };
         let dynamic = flavor == Flavor::Dynamic;
-        let reach = |size, unit| if dynamic { (ADDRESSES, 1) } else { (size, unit) };
-        let part = Arc::new(Part {
+        let peers = if all_near(&self.comm.inner) {
+            peers(&shares, contiguous, dynamic.then_some(needed))
+        } else {
+            Box::default()
+        };
+        let part = Part {
             comm: self.comm.internal(id[0]),
             id: WindowId(id[0]),
             memory,
-            offset: peers.get(usize::from(rank)).map_or(0, |peer| peer.offset),
+            offset: peers.get(usize::from(self.comm.rank())).map_or(0, |peer| peer.offset),
             size,
             disp_unit,
             block,
-            signals: ByMessage::new(near, self.comm.size()),
+            signals: ByMessage::new(self.is_near(), self.comm.size()),
             regions: dynamic.then(|| Regions::new(self.slots())),
-        });
-        let parts = shares.iter().map(|share| reach(share.size, share.disp_unit));
-        let forced_to_cross = asked == Asked::Cross;
-        let all_loaded =
-            near && !dynamic && !forced_to_cross && peers.iter().all(|peer| !peer.stays);
+        };
+        let known = if dynamic { Some((ADDRESSES, 1)) } else { plan.symmetric() };
+        self.assemble(flavor, part, peers, Far::new(known))
+    }
+
+    /// Whether control words are reached by load and store, and the table of targets is used.
+    fn is_near(&self) -> bool {
+        all_near(&self.comm.inner) && self.hints.path() != Asked::Messages
+    }
+
+    fn assemble(
+        &self,
+        flavor: Flavor,
+        part: Part<T>,
+        peers: Box<[Peer<T>]>,
+        far: Far,
+    ) -> Result<Window<T>, WindowError> {
+        let (part, dynamic) = (Arc::new(part), flavor == Flavor::Dynamic);
+        let (process, id) = (&self.comm.inner.process, part.id);
+        let forced_to_cross = self.hints.path() == Asked::Cross;
+        let stays = peers.iter().any(|peer| peer.stays);
+        let parts = peers.iter().filter(|_| self.is_near());
+        let parts = parts.map(|peer| (peer.size, peer.disp_unit));
+        let targets = Targets::new(parts.map(|part| if dynamic { (ADDRESSES, 1) } else { part }));
         let window = Window {
-            targets: Targets::new(parts.filter(|_| near)),
+            targets,
             epoch: EpochState::default(),
             part,
             peers,
-            far: Far::new(plan.symmetric().or(dynamic.then_some((0, 1))).map(|(s, u)| reach(s, u))),
+            far,
             nodes: NodePool::default(),
             passes: Passes::default(),
             barriers: AtomicU32::new(0),
             settings: Settings::new(flavor, &self.hints),
             known: Known::default(),
-            all_loaded,
+            all_loaded: self.is_near() && !dynamic && !forced_to_cross && !stays,
             forced_to_cross,
         };
         window.map_own();
-        process.windows.add(id[0], &window.part);
+        process.windows.add(id.0, &window.part);
         // No message may come before it is registered.
-        if window.part.signals.is_used() {
+        if window.part.signals.is_used() || !window.all_loaded {
             self.comm.barrier()?;
         }
         Ok(window)
@@ -398,13 +412,8 @@ impl<'c, T: Transport> WindowBuilder<'c, T> {
     }
 
     /// Whether the path that was asked for leads to all ranks. They agree on the answer.
-    fn check_path(
-        &self,
-        asked: Asked,
-        shared: bool,
-        flavor: Flavor,
-        shares: &[Share],
-    ) -> Result<(), WindowError> {
+    fn check_path(&self, flavor: Flavor, shares: &[Share]) -> Result<(), WindowError> {
+        let (asked, shared) = (self.hints.path(), all_near(&self.comm.inner));
         let no = |path, why| Err(WindowError::NoPath { path, why });
         let process = &self.comm.inner.process;
         let stays = shares.iter().any(|share| share.made == made::STAYS);

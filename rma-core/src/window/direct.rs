@@ -1,5 +1,7 @@
 //! Targets that are reached neither through the table nor by messages: memory that stays where its
 //! user put it, and regions of a dynamic window.
+#![allow(unsafe_code)]
+
 use super::Window;
 use super::memory::Memory;
 use crate::error::RmaError;
@@ -53,7 +55,6 @@ impl<T: Transport> Region<'_, T> {
         let mapping = self.memory.mapping();
         // SAFETY: mapped as long as `memory`, which is borrowed; its owner gave it away, so there
         // is no reference into it.
-        #[allow(unsafe_code)]
         let span =
             unsafe { Span::of_part(mapping.base, mapping.len as u64, self.offset, self.len) };
         span.expect("a region is as long as it says")
@@ -102,7 +103,6 @@ impl<T: Transport> Direct<'_, T> {
                 // SAFETY: the owner vouched for its part (`RawPart::new`) or allocated it: others
                 // may write there as long as it is part of the window; and only as many bytes are
                 // written as were checked to lie inside.
-                #[allow(unsafe_code)]
                 let copied = unsafe { transport.copy_to(*owner, *address, origin) };
                 copied.map_err(|error| self.failed(error))
             }
@@ -279,7 +279,6 @@ impl<T: Transport> Window<T> {
         let slots = self.part.regions.as_ref().map_or(0, |regions| regions.slots());
         // SAFETY: `map_data` gives the target's part, which in a dynamic window is a directory,
         // mapped as long as the window; it has as many slots as this rank's (`Peer::size`).
-        #[allow(unsafe_code)]
         Ok(unsafe { Directory::new(base, slots) })
     }
 }

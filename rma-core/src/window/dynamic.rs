@@ -3,6 +3,8 @@
 //! A region has an address in its rank's part of the window, which no other region ever gets: so
 //! whoever holds a stale address is told, and touches nothing. Neighbours find regions in the
 //! owner's directory; others send messages, which the owner looks up in its own table. S-L1 S-L3
+#![allow(unsafe_code)]
+
 use super::memory::Memory;
 use super::near::Held;
 use super::user::{Contents, WindowMemory};
@@ -148,7 +150,6 @@ impl<T: Transport> Part<T> {
         let pin = self.directory()?.pin_own(slot)?;
         // SAFETY: `find` checked that the region holds `len` bytes there, and it stays attached
         // while it is pinned. Nobody has a reference into it: its owner gave it away.
-        #[allow(unsafe_code)]
         let span = unsafe { Span::of_part(at, len as u64, 0, len) }?;
         Some(Held::new(span, Some(pin)))
     }
@@ -174,7 +175,6 @@ impl<T: Transport> Part<T> {
         let mapping = self.memory.mapping();
         // SAFETY: creation made the part's memory a directory of so many slots, zeroed and aligned;
         // it is mapped as long as `self`, and used as a directory only, here and by peers.
-        #[allow(unsafe_code)]
         Some(unsafe { Directory::new(mapping.base, slots) })
     }
 }

@@ -1,4 +1,6 @@
 //! Memory of a part, and what becomes of it. S-A5
+#![allow(unsafe_code)]
+
 use super::user::{RawPart, Rebuild, WindowMemory};
 use crate::memory::target::Span;
 use crate::transport::{Descriptor, Mapped, Mapping, Transport};
@@ -81,10 +83,7 @@ impl<T: Transport> Memory<T> {
         let mapping = self.mapping();
         // SAFETY: mapped as long as `self`. No reference into it exists: its user gave it away,
         // and the core makes none but of sealed windows, which have no operations.
-        #[allow(unsafe_code)]
-        unsafe {
-            Span::of_part(mapping.base, mapping.len as u64, 0, len)
-        }
+        unsafe { Span::of_part(mapping.base, mapping.len as u64, 0, len) }
     }
 
     /// No rank can reach the memory any more: it may be given back when dropped.

@@ -80,11 +80,13 @@ pub fn layouts<T: Transport>(universe: &Universe<T>) {
     window.free().unwrap();
 }
 
-/// Memory may be attached when peers are in their epochs already. S-L3
+/// Memory may be attached when peers are in their epochs already, with the hint for collective
+/// attaching too. S-L3 S-L5
 pub fn attached_late<T: Transport>(universe: &Universe<T>) {
     let world = universe.world();
     let right = neighbour(world, 1);
-    let window = dynamic(world);
+    let hinted = world.window(0, 1).hint("coll_attach", "true").unwrap();
+    let window = hinted.create_dynamic().unwrap();
     let epoch = window.lock_all().unwrap();
     world.barrier().unwrap();
     let first = window.attach(vec![1u32; 3]).unwrap();
@@ -191,7 +193,8 @@ pub fn refusals<T: Transport>(universe: &Universe<T>) {
     other.free().unwrap();
 }
 
-/// The budget says how many; it comes back with each detach.
+/// The budget says how many; it comes back with each detach. The window is freed with all of them
+/// attached. S-L7
 pub fn too_many<T: Transport>(universe: &Universe<T>) {
     let world = universe.world();
     let window = dynamic(world);
@@ -207,7 +210,6 @@ pub fn too_many<T: Transport>(universe: &Universe<T>) {
     assert_eq!(refused.value, [limit as u8]);
     assert_eq!(window.detach(regions.swap_remove(0)).unwrap(), [0]);
     regions.push(window.attach(refused.value).unwrap());
-    // Freed with everything attached. S-L7
     window.free().unwrap();
 }
 

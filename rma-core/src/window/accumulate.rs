@@ -44,7 +44,7 @@ pub(super) struct Place<'w> {
     pub(super) span: Span<'w>,
 }
 
-/// A place, and what keeps it there.
+/// A place, and what keeps it there. S-L4
 pub(super) enum Reached<'w, T: Transport> {
     InPart(Place<'w>),
     /// Of a dynamic window.

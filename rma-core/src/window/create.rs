@@ -183,7 +183,7 @@ impl<'c, T: Transport> WindowBuilder<'c, T> {
     /// Makes the window over memory of the user. **Collective.** Each rank may bring another kind.
     ///
     /// A vector or boxed slice is given away: [`Window::free_into`] gives it back. It may be longer
-    /// than the window (MPI 4.1, section 12.2.1).
+    /// than the window (MPI 4.1, section 12.2.1). S-A1 S-A4 S-K7
     ///
     /// ```text
     /// let window = world.window(1000, size_of::<f64>()).create(field)?;

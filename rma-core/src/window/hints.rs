@@ -70,6 +70,7 @@ const KNOWN: [Known; COUNT] = [
         changes: false,
         ..Known::local("mpi_accumulate_granularity", Form::Number)
     },
+    // Attaching is local, whatever it says.
     Known::flag("coll_attach", false),
     Known {
         default: (1 << WHICH.len()) - 1,

@@ -12,7 +12,7 @@ mod sealed {
 ///
 /// A vector or boxed slice is given away. Its contents move into memory that the ranks of the node
 /// share, where operations go by load and store, and come back as a buffer of the same kind
-/// (docs/adr/0006-windows-over-user-memory.md). A [`RawPart`] stays where it is.
+/// (docs/adr/0007-windows-over-user-memory.md). A [`RawPart`] stays where it is.
 pub trait WindowMemory: Send + 'static + sealed::Sealed {
     #[doc(hidden)]
     fn contents(&self) -> Contents<'_>;

@@ -17,7 +17,8 @@ fn addresses<T: Transport>(comm: &Communicator<T>, mine: u64) -> Vec<u64> {
     comm.allgather(&[mine]).unwrap()
 }
 
-/// Attached memory takes every operation, in every epoch, and comes back changed. S-L1 S-L2 S-L4
+/// Attached memory takes every operation, in every epoch, and comes back changed. S-L1 S-L4
+/// S-J4
 pub fn every_operation<T: Transport>(universe: &Universe<T>) {
     let world = universe.world();
     let (me, right, ranks) = (world.rank(), neighbour(world, 1), u64::from(world.size()));
@@ -137,7 +138,7 @@ pub fn stale_addresses<T: Transport>(universe: &Universe<T>) {
     window.free().unwrap();
 }
 
-/// No operation reaches past the end of a region, or below it. S-L6 S-G8
+/// No operation reaches past the end of a region, or below it. S-L2 S-L6 S-G8
 pub fn ends_of_regions<T: Transport>(universe: &Universe<T>) {
     let world = universe.world();
     let right = neighbour(world, 1);

@@ -3,7 +3,7 @@
 //! A region has an address in its rank's part of the window, which no other region ever gets: so
 //! whoever holds a stale address is told, and touches nothing. Neighbours find regions in the
 //! owner's directory; others send messages, which the owner looks up in its own table.
-//! S-L1 S-L2 S-L3 S-L5 S-L6 S-L7
+//! S-L1 S-L2 S-L3 S-L5 S-L6 S-L7 S-J4
 #![allow(unsafe_code)]
 
 use super::memory::Memory;

@@ -146,9 +146,7 @@ pub(crate) enum Next {
     Fragment(Range<u64>),
     /// Wait for a grant.
     Wait,
-    /// Nothing: all bytes are sent.
-    Sent,
-    /// Nothing: it was answered or cancelled before that.
+    /// Nothing: it was answered or cancelled.
     Ended,
 }
 
@@ -301,11 +299,7 @@ impl Slots {
         let mut table = self.lock();
         let sender = table.get(id).and_then(|slot| slot.expected.sender.as_mut());
         let Some(sender) = sender else { return Next::Ended };
-        match sender.poll_fragment(max) {
-            Some(range) => Next::Fragment(range),
-            None if sender.is_sent() => Next::Sent,
-            None => Next::Wait,
-        }
+        sender.poll_fragment(max).map_or(Next::Wait, Next::Fragment)
     }
 
     /// Takes an answer and its bytes; false if nobody waits for it, or not for this.

@@ -157,7 +157,7 @@ fn transfers_by_grants_end_when_all_is_sent() {
     assert!(!slots.answer(PEER, id, acknowledged(1), &[]), "not all is sent");
     assert_eq!(grant(1, id, 4), Granted::Taken);
     assert_eq!(slots.next(id, 4), Next::Fragment(6..10));
-    assert_eq!(slots.next(id, 4), Next::Sent);
+    assert_eq!(slots.next(id, 4), Next::Wait, "for the end");
     assert!(slots.answer(PEER, id, acknowledged(1), &[]));
     assert_eq!(slots.next(id, 4), Next::Ended);
     assert!(grant(1, id, 1) == Granted::Unknown && pending.is_done());

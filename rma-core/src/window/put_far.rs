@@ -92,13 +92,17 @@ impl<T: Transport> Window<T> {
                     head.length = (range.end - range.start).into();
                     let piece = &origin[range.start as usize..range.end as usize];
                     process.send(world, &head, piece, wait)?;
+                    if range.end == origin.len() as u64 {
+                        // Not asked again: the end may have been told to another thread by now.
+                        return Ok(());
+                    }
                 }
                 Next::Ended if pending.status() == Status::Ok => {
                     // Another thread's flush failed, and cancelled all puts to this target.
                     let cause = process.trouble(wait).unwrap_or(Cause::Timeout);
                     return Err(WaitError { what: wait.what, cause });
                 }
-                Next::Ended | Next::Sent | Next::Wait => return Ok(()),
+                Next::Ended | Next::Wait => return Ok(()),
             }
         }
     }

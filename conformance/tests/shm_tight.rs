@@ -1,0 +1,50 @@
+//! Threads, and the engine, over shared memory with hardly any room: every window is forced onto
+//! messages, with one message of credit, every put by grants, and grants of one message.
+use rma::{AnyTransport, Config, Universe};
+use rma_conformance::Harness;
+
+mod ranks;
+
+struct ShmTight;
+
+fn config() -> Config {
+    let mut config = Config::default();
+    config.hint("rma_path", "messages").expect("a path");
+    config.far_slots = 3;
+    config.credit_messages = 1;
+    config.eager_bytes = 0;
+    config.grant_bytes = 500;
+    config
+}
+
+impl Harness for ShmTight {
+    type T = AnyTransport;
+
+    fn run(name: &str, ranks: u32, body: &(dyn Fn(Universe) + Sync)) {
+        ranks::run(config(), name, ranks, body);
+    }
+
+    fn run_failing(name: &str, ranks: u32, _: u32, body: &(dyn Fn(Universe) + Sync)) {
+        ranks::run_failing(config(), name, ranks, body);
+    }
+}
+
+rma_conformance::tests! { ShmTight;
+    engine {
+        puts_to_one(4), gets_from_one(4), both_ways(2), mixed_sizes(3), self_target(1),
+        many_gets(3), accumulates_beside_puts(3),
+    }
+    flush {
+        third_rank_sees(3), all_targets(4), alternating(2),
+    }
+    threads {
+        atomics(2), puts_and_flushes(2), locks_of_different_targets(3), more_waiters_than_nodes(6),
+        requests_cross_threads(2), large_payloads(2),
+    }
+}
+
+mod failure {
+    use super::*;
+
+    rma_conformance::failing! { ShmTight; in_operations(3), in_large_operations(3) }
+}

@@ -127,6 +127,22 @@ pub enum RmaError {
         /// What the origin's layout is made of.
         origin: Signature,
     },
+    /// A layout whose elements no operation can combine.
+    #[error(
+        "window {window}: {what} on rank {target} with a layout of {there}: only elements of one \
+         basic type can be combined; use layouts of integers, floats, Bool, Complex or Pair, one \
+         call for each type"
+    )]
+    NotBasic {
+        /// Window.
+        window: WindowId,
+        /// Target.
+        target: Rank,
+        /// What was asked for.
+        what: &'static str,
+        /// What the layouts are made of.
+        there: Signature,
+    },
     /// A layout that writes a byte twice.
     #[error(
         "window {window}, target {target}: blocks of {side} overlap, so which value stays is not \
@@ -163,8 +179,8 @@ pub enum RmaError {
     },
     /// An atomic operation on an address that its type cannot have.
     #[error(
-        "displacement {disp} of window {window} at rank {target} is not aligned to the {width} \
-         bytes of the element; atomics need natural alignment"
+        "displacement {disp} of window {window} at rank {target}, or an element of a layout there, \
+         is not aligned to the {width} bytes of the element; atomics need natural alignment"
     )]
     Misaligned {
         /// Window.
@@ -406,7 +422,9 @@ impl RmaError {
         match self {
             Self::OutOfRange { .. } | Self::LayoutOutOfRange { .. } => ErrorClass::RmaRange,
             Self::OriginOutOfRange { .. } | Self::LayoutTooLarge { .. } => ErrorClass::Count,
-            Self::SignatureMismatch { .. } | Self::Overlap { .. } => ErrorClass::Type,
+            Self::SignatureMismatch { .. } | Self::NotBasic { .. } | Self::Overlap { .. } => {
+                ErrorClass::Type
+            }
             Self::NoSuchRank { .. } => ErrorClass::Rank,
             Self::Misaligned { .. } => ErrorClass::Disp,
             Self::WrongOp { .. } => ErrorClass::Op,

@@ -1,6 +1,7 @@
 //! Names of the basic types: what messages and errors say of an element.
-use super::{Bool, Pair};
+use super::{BasicElement, Bool, Pair};
 use crate::ops::Op;
+use core::any::TypeId;
 use num_complex::Complex;
 
 /// A basic type (MPI 4.1, section 6.9.2), as it stands in messages.
@@ -26,6 +27,19 @@ macro_rules! basic_types { ($($code:literal $name:ident: $type:ty, $text:literal
         /// `None` if no type has this code.
         pub(crate) fn from_wire(byte: u8) -> Option<Self> {
             [$($code),*].contains(&byte).then_some(Self(byte))
+        }
+
+        /// The basic type that `E` is, if it is one.
+        pub(crate) fn of<E: 'static>() -> Option<Self> {
+            let id = TypeId::of::<E>();
+            $(if id == TypeId::of::<$type>() {
+                return Some(Self($code));
+            })*
+            match id {
+                id if id == TypeId::of::<usize>() => Some(usize::BASIC),
+                id if id == TypeId::of::<isize>() => Some(isize::BASIC),
+                _ => None,
+            }
         }
 
         /// The type as it is written in Rust.
@@ -91,7 +105,7 @@ basic_types! {
 /// Generic code to be run for a type that a message names.
 pub(crate) trait Visitor {
     type Output;
-    fn visit<E: super::BasicElement>(self) -> Self::Output;
+    fn visit<E: BasicElement>(self) -> Self::Output;
 }
 
 impl BasicType {
@@ -125,7 +139,6 @@ impl BasicType {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::element::BasicElement;
 
     struct Check(BasicType);
 
@@ -136,6 +149,7 @@ mod tests {
             // `usize` and `isize` share a code with the integer of their width.
             assert_eq!(E::BASIC, self.0, "{} says another code than the table", self.0.name());
             assert_eq!(size_of::<E>(), self.0.width());
+            assert_eq!(BasicType::of::<E>(), Some(self.0));
         }
     }
 
@@ -148,6 +162,8 @@ mod tests {
         }
         assert_eq!(ALL.len(), 25);
         assert_eq!(BasicType::from_wire(25), None);
+        assert_eq!(BasicType::of::<usize>(), Some(usize::BASIC));
+        assert_eq!((BasicType::of::<bool>(), BasicType::of::<u128>()), (None, None));
     }
 
     /// S-H1 S-H11

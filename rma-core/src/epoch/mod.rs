@@ -25,6 +25,7 @@ mod lock;
 mod lock_all;
 mod pscw;
 mod shaped;
+mod shaped_requests;
 mod transitions;
 
 pub use access::Access;

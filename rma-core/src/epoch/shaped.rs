@@ -1,10 +1,11 @@
-//! Put and get with layouts (MPI 4.1, sections 12.3.1 and 12.3.2, chapter 5).
+//! Operations with layouts (MPI 4.1, sections 12.3.1, 12.3.2 and 12.3.4, chapter 5).
 use super::{Access, Lock};
 use crate::element::Element;
 use crate::error::RmaError;
-use crate::ops::Shape;
+use crate::ops::{Op, Shape};
 use crate::rank::Rank;
 use crate::transport::Transport;
+use crate::window::ShapedUpdate;
 use bytemuck::{cast_slice, cast_slice_mut};
 
 impl<T: Transport, const LAZY: bool> Access<'_, T, LAZY> {
@@ -70,6 +71,77 @@ impl<T: Transport, const LAZY: bool> Access<'_, T, LAZY> {
         let (from, to) = (from.into(), to.into());
         self.window().get_shaped::<LAZY>(target, disp, from, cast_slice_mut(origin), to)
     }
+
+    /// Combines the elements that `to` describes at displacement `disp` of `target` with those that
+    /// `from` describes in `origin`, each atomically, in the order of both layouts.
+    ///
+    /// The layouts are made of one [`BasicElement`](crate::BasicElement) type and of nothing else;
+    /// it says what is combined, and `origin` may have elements of another type, of which the
+    /// layout picks fields. `origin` and the layouts are yours again on return. The result is at
+    /// the target after a flush or the end of the epoch. Order and atomicity are those of
+    /// [`accumulate`](Self::accumulate), towards calls with layouts and without.
+    ///
+    /// ```
+    /// # // Run as two ranks by the crate `rma`; here for the compiler.
+    /// # use rma_core::{Layout, Op, Rank, Window, transport::Transport};
+    /// # fn example<T: Transport>(window: &Window<T>) -> Result<(), Box<dyn std::error::Error>> {
+    /// // A row of values is added to a column of a 4 × 6 matrix of the neighbour.
+    /// let (value, sums) = (Layout::of::<f64>(), [1.5f64, 0.25, 3.0, 4.0]);
+    /// let column = value.vector(4, 1, 6)?;
+    /// let epoch = window.lock_all()?;
+    /// epoch.accumulate_shaped(Rank(1), 0, &column, Op::Sum, &sums, value.times(4))?;
+    /// epoch.unlock()?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// As [`put_shaped`](Self::put_shaped), overlaps of `to` included (S-J8); and
+    /// [`RmaError::NotBasic`] if the layouts are not made of one basic type,
+    /// [`RmaError::Misaligned`] if an element at the target is not aligned to the width of its
+    /// components, [`RmaError::WrongOp`] if the type does not have `op`, or `op` is
+    /// [`Op::NoOp`]. Nothing was combined then (MPI 4.1, section 12.3.4).
+    pub fn accumulate_shaped<'l, E: Element>(
+        &self,
+        target: Rank,
+        disp: u64,
+        to: impl Into<Shape<'l>>,
+        op: Op,
+        origin: &[E],
+        from: impl Into<Shape<'l>>,
+    ) -> Result<(), RmaError> {
+        let (there, from, origin) = (to.into(), from.into(), cast_slice(origin));
+        let update = ShapedUpdate { target, disp, there, op, origin, from };
+        self.window().accumulate_shaped::<LAZY>(update)
+    }
+
+    /// As [`accumulate_shaped`](Self::accumulate_shaped), and copies to what `result` describes what
+    /// was there before, each element as its own update found it. `origin` and `result` are each a
+    /// buffer and the layout in it.
+    ///
+    /// All buffers and layouts are yours on return, `result` filled (unchanged if the target is
+    /// [`Rank::NULL`]); bytes that its layout does not describe are not touched. With [`Op::NoOp`]
+    /// it is an atomic get, and `origin` is ignored, its layout included.
+    ///
+    /// # Errors
+    ///
+    /// As [`accumulate_shaped`](Self::accumulate_shaped); [`RmaError::Overlap`] also for the
+    /// layout of the result (MPI 4.1, section 12.3.4).
+    pub fn get_accumulate_shaped<'l, E: Element, F: Element>(
+        &self,
+        target: Rank,
+        disp: u64,
+        at: impl Into<Shape<'l>>,
+        op: Op,
+        (origin, from): (&[E], impl Into<Shape<'l>>),
+        (result, into): (&mut [F], impl Into<Shape<'l>>),
+    ) -> Result<(), RmaError> {
+        let (there, from, origin) = (at.into(), from.into(), cast_slice(origin));
+        let update = ShapedUpdate { target, disp, there, op, origin, from };
+        let result = cast_slice_mut(result);
+        self.window().get_accumulate_shaped::<LAZY>(update, result, into.into())
+    }
 }
 
 impl<T: Transport> Lock<'_, T> {
@@ -93,5 +165,29 @@ impl<T: Transport> Lock<'_, T> {
         to: impl Into<Shape<'l>>,
     ) -> Result<(), RmaError> {
         self.access.get_shaped(self.target(), disp, from, origin, to)
+    }
+
+    /// See [`Access::accumulate_shaped`].
+    pub fn accumulate_shaped<'l, E: Element>(
+        &self,
+        disp: u64,
+        to: impl Into<Shape<'l>>,
+        op: Op,
+        origin: &[E],
+        from: impl Into<Shape<'l>>,
+    ) -> Result<(), RmaError> {
+        self.access.accumulate_shaped(self.target(), disp, to, op, origin, from)
+    }
+
+    /// See [`Access::get_accumulate_shaped`].
+    pub fn get_accumulate_shaped<'l, E: Element, F: Element>(
+        &self,
+        disp: u64,
+        at: impl Into<Shape<'l>>,
+        op: Op,
+        origin: (&[E], impl Into<Shape<'l>>),
+        result: (&mut [F], impl Into<Shape<'l>>),
+    ) -> Result<(), RmaError> {
+        self.access.get_accumulate_shaped(self.target(), disp, at, op, origin, result)
     }
 }

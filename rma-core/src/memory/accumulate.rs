@@ -1,4 +1,5 @@
 //! Combining window bytes with operands, element by element.
+use super::strided::{Area, Row};
 use super::target::Span;
 use crate::element::{AtomicElement, BasicElement};
 use crate::ops::Op;
@@ -7,6 +8,9 @@ use bytemuck::{bytes_of, bytes_of_mut, cast_slice, cast_slice_mut};
 /// Bytes combined at a time in private memory: stays in the first-level cache beside the window's
 /// bytes and the operands.
 const BLOCK: usize = 1024;
+
+/// Blocks of a row with fewer bytes are combined several at a time, by copies.
+const SMALL: u64 = 256;
 
 #[repr(align(64))]
 struct Aligned([u8; BLOCK]);
@@ -85,6 +89,71 @@ fn combine_copies<E: BasicElement>(span: Span<'_>, op: Op, operands: &[E], old: 
         }
         E::combine_all(op, cast_slice_mut(bytes), operands);
         part.write(bytes);
+    }
+}
+
+/// As [`by_atomics`], for a row of `part`, which lies inside and whose blocks are aligned.
+pub(crate) fn row_by_atomics<E: BasicElement>(
+    part: Span<'_>,
+    row: Row,
+    op: Op,
+    operands: &[E],
+    result: Option<&mut [E]>,
+) {
+    each_block(part, row, operands, result, |block, operands, result| {
+        by_atomics(block, op, operands, result);
+    });
+}
+
+/// As [`under_lock`], for a row of `part`, which lies inside.
+pub(crate) fn row_under_lock<E: BasicElement>(
+    part: Span<'_>,
+    row: Row,
+    op: Op,
+    operands: &[E],
+    mut result: Option<&mut [E]>,
+) {
+    if row.count == 1 || row.len >= SMALL {
+        return each_block(part, row, operands, result, |block, operands, result| {
+            under_lock(block, op, operands, result);
+        });
+    }
+    let area = Area::new(part);
+    let mut private = Aligned([0; BLOCK]);
+    let (mut rest, mut at) = (row, 0);
+    while rest.count > 0 {
+        let some = Row { count: rest.count.min(BLOCK as u64 / row.len), ..rest };
+        let bytes = &mut private.0[..(some.len * some.count) as usize];
+        let packed = Row { at: 0, stride: some.len.cast_signed(), ..some };
+        area.read_row(some, bytes, packed);
+        let end = at + bytes.len() / size_of::<E>();
+        if let Some(result) = result.as_deref_mut().and_then(|result| result.get_mut(at..end)) {
+            result.copy_from_slice(cast_slice(bytes));
+        }
+        if let Some(operands) = operands.get(at..end).filter(|_| op != Op::NoOp) {
+            E::combine_all(op, cast_slice_mut(bytes), operands);
+            area.write_row(some, bytes, packed);
+        }
+        let passed = rest.stride.wrapping_mul(some.count.cast_signed());
+        rest = Row { at: rest.at.wrapping_add(passed), count: rest.count - some.count, ..rest };
+        at = end;
+    }
+}
+
+/// Calls `combine` for each block of a row, with its operands and its result.
+fn each_block<E: BasicElement>(
+    part: Span<'_>,
+    row: Row,
+    operands: &[E],
+    mut result: Option<&mut [E]>,
+    combine: impl Fn(Span<'_>, &[E], Option<&mut [E]>),
+) {
+    let len = row.len as usize / size_of::<E>();
+    for (i, start) in row.starts().enumerate() {
+        let Some(block) = part.part(start as usize, row.len as usize) else { return };
+        let here = i * len..(i + 1) * len;
+        let operands = operands.get(here.clone()).unwrap_or_default();
+        combine(block, operands, result.as_deref_mut().and_then(|result| result.get_mut(here)));
     }
 }
 

@@ -4,6 +4,7 @@
 //! element belongs to the stripe of its first byte. Every process that combines elements which
 //! the machine does not combine by itself takes the lock first; puts and gets do not.
 use super::block::{Block, STRIPES};
+use super::strided::Row;
 use crate::rank::Rank;
 use core::sync::atomic::{Ordering::Acquire, Ordering::Relaxed, Ordering::Release};
 
@@ -28,6 +29,45 @@ pub(crate) fn try_range(block: Block<'_>, offset: u64, len: u64, rank: Rank) -> 
     let last = offset.saturating_add(len.saturating_sub(1));
     let count = (last / STRIPE - offset / STRIPE + 1).min(STRIPES as u64);
     try_from(block, index(offset), count as usize, rank)
+}
+
+/// Cuts a row of elements of `width` bytes, which begins at 0 or behind, into rows whose elements
+/// all begin in the same stripe; in the row's order.
+pub(crate) fn pieces(mut rest: Row, width: u64) -> impl Iterator<Item = Row> {
+    let mut begun = Row::NONE;
+    core::iter::from_fn(move || {
+        if begun.count == 0 {
+            if rest.count == 0 {
+                return None;
+            }
+            let (within, apart) = (rest.at.cast_unsigned() % STRIPE, rest.stride.unsigned_abs());
+            // From the first byte of a block's first element to that of its last.
+            let reach = rest.len.saturating_sub(width);
+            let blocks = match rest.stride {
+                _ if within + reach >= STRIPE => 0,
+                0 => rest.count,
+                1.. => (STRIPE - within - reach).div_ceil(apart).min(rest.count),
+                ..0 => (within / apart + 1).min(rest.count),
+            };
+            let piece = Row { count: blocks, ..rest };
+            let passed = blocks.max(1);
+            begun = Row { stride: 0, count: 1, ..rest };
+            rest.at = rest.at.wrapping_add(rest.stride.wrapping_mul(passed.cast_signed()));
+            rest.count -= passed;
+            if blocks > 0 {
+                begun = Row::NONE;
+                return Some(piece);
+            }
+        }
+        let within = begun.at.cast_unsigned() % STRIPE;
+        let len = ((STRIPE - within).div_ceil(width) * width).min(begun.len);
+        let piece = Row { len, ..begun };
+        begun = Row { at: begun.at.wrapping_add_unsigned(len), len: begun.len - len, ..begun };
+        if begun.len == 0 {
+            begun = Row::NONE;
+        }
+        Some(piece)
+    })
 }
 
 fn index(offset: u64) -> usize {
@@ -88,6 +128,42 @@ mod tests {
             drop(held);
             assert!(try_one(block, 0, Rank(0)).is_some());
         });
+    }
+
+    #[test]
+    fn pieces_are_the_row_cut_at_borders() {
+        let starts = |row: Row, width: u64| -> Vec<i64> {
+            let blocks = row.starts();
+            blocks.flat_map(|at| (at..at + row.len as i64).step_by(width as usize)).collect()
+        };
+        for width in [1, 4, 8, 16u64] {
+            let (small, large) = (width as i64, 5000 / width as i64 * width as i64);
+            for stride in [0, small, 2 * small, -3 * small, large, -large, 20_000, -20_000] {
+                for blocks in [1, 2, 5, 300, 600u64] {
+                    for at in [0, 8, 4088, 4096, 12_280] {
+                        let at = if stride < 0 { at - stride * 8 } else { at };
+                        let row = Row { at, stride, len: blocks * width, count: 9 };
+                        let mut all = Vec::new();
+                        for piece in pieces(row, width) {
+                            let elements = starts(piece, width);
+                            let stripe = piece.at / STRIPE as i64;
+                            assert!(elements.iter().all(|at| at / STRIPE as i64 == stripe));
+                            assert!(!elements.is_empty());
+                            all.extend(elements);
+                        }
+                        assert_eq!(all, starts(row, width), "{row:?} of {width}");
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn pieces_are_few() {
+        let row = Row { at: 0, stride: 16, len: 8, count: 512 };
+        assert_eq!(pieces(row, 8).count(), 2, "one for each stripe");
+        let row = Row { at: 8, stride: 0, len: 8192, count: 1 };
+        assert_eq!(pieces(row, 8).map(|piece| piece.len).collect::<Vec<_>>(), [4088, 4096, 8]);
     }
 
     #[test]

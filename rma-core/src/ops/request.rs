@@ -1,13 +1,15 @@
 //! Operations that own their buffer. S-I2 S-I3 S-I4 S-I5 S-I6 S-I7 S-I8
 #![allow(unsafe_code)]
 
+use super::layout::Shape;
+use super::shaped::PackedBytes;
 use crate::completion::{Buffer, Pending};
 use crate::element::{BasicElement, Element};
 use crate::error::RmaError;
 use crate::ops::Op;
 use crate::rank::Rank;
 use crate::transport::Transport;
-use crate::window::Window;
+use crate::window::{BOUNCE_BYTES, ShapedUpdate, Window};
 use bytemuck::{cast_slice, cast_slice_mut};
 use std::sync::Arc;
 
@@ -71,9 +73,16 @@ pub struct Request<'w, T: Transport, B: OriginBuffer> {
     pending: Option<Arc<Pending>>,
     // `Some` until `wait` or drop, which end the value.
     buffer: Option<Vec<B::Element>>,
+    /// What goes to the buffer when it is there, if that has a layout.
+    packed: Option<PackedBytes>,
 }
 
 impl<'w, T: Transport, B: OriginBuffer> Request<'w, T, B> {
+    /// One that was complete at once.
+    fn complete(window: &'w Window<T>, target: Rank, buffer: Vec<B::Element>) -> Self {
+        Self { window, target, pending: None, buffer: Some(buffer), packed: None }
+    }
+
     pub(crate) fn put<const LAZY: bool>(
         window: &'w Window<T>,
         target: Rank,
@@ -86,7 +95,7 @@ impl<'w, T: Transport, B: OriginBuffer> Request<'w, T, B> {
             Some(span) => span.write(origin),
             None => window.put_far_cold::<LAZY>(target, disp, origin)?,
         }
-        Ok(Self { window, target, pending: None, buffer: Some(buffer) })
+        Ok(Self::complete(window, target, buffer))
     }
 
     pub(crate) fn get<const LAZY: bool>(
@@ -99,7 +108,7 @@ impl<'w, T: Transport, B: OriginBuffer> Request<'w, T, B> {
         let origin = cast_slice_mut(&mut buffer);
         if let Some(span) = window.near::<LAZY>(target, disp, origin.len())? {
             span.read(origin);
-            return Ok(Self { window, target, pending: None, buffer: Some(buffer) });
+            return Ok(Self::complete(window, target, buffer));
         }
         let pending = Arc::default();
         let at = Buffer { at: origin.as_mut_ptr(), len: origin.len() };
@@ -113,7 +122,7 @@ impl<'w, T: Transport, B: OriginBuffer> Request<'w, T, B> {
         }
         window.far.add_get(target, &pending);
         let pending = Some(pending);
-        Ok(Self { window, target, pending, buffer: Some(buffer) })
+        Ok(Self { window, target, pending, buffer: Some(buffer), packed: None })
     }
 
     pub(crate) fn accumulate<const LAZY: bool>(
@@ -128,7 +137,7 @@ impl<'w, T: Transport, B: OriginBuffer> Request<'w, T, B> {
     {
         let buffer = buffer.into_vec();
         window.accumulate::<LAZY, B::Element>(target, disp, op, &buffer)?;
-        Ok(Self { window, target, pending: None, buffer: Some(buffer) })
+        Ok(Self::complete(window, target, buffer))
     }
 
     pub(crate) fn get_accumulate<const LAZY: bool>(
@@ -151,7 +160,7 @@ impl<'w, T: Transport, B: OriginBuffer> Request<'w, T, B> {
             &mut buffer,
         )?;
         let Some(update) = far else {
-            return Ok(Self { window, target, pending: None, buffer: Some(buffer) });
+            return Ok(Self::complete(window, target, buffer));
         };
         let bytes: &mut [u8] = cast_slice_mut(&mut buffer);
         let pending = Arc::default();
@@ -163,7 +172,97 @@ impl<'w, T: Transport, B: OriginBuffer> Request<'w, T, B> {
             return Err(error);
         }
         // A flush of the target waits for it, as for every accumulate.
-        Ok(Self { window, target, pending: Some(pending), buffer: Some(buffer) })
+        Ok(Self { window, target, pending: Some(pending), buffer: Some(buffer), packed: None })
+    }
+
+    pub(crate) fn put_shaped<const LAZY: bool>(
+        window: &'w Window<T>,
+        target: Rank,
+        disp: u64,
+        to: Shape<'_>,
+        buffer: B,
+        from: Shape<'_>,
+    ) -> Result<Self, RmaError> {
+        let buffer = buffer.into_vec();
+        window.put_shaped::<LAZY>(target, disp, to, cast_slice(&buffer), from)?;
+        Ok(Self::complete(window, target, buffer))
+    }
+
+    pub(crate) fn get_shaped<const LAZY: bool>(
+        window: &'w Window<T>,
+        target: Rank,
+        disp: u64,
+        from: Shape<'_>,
+        buffer: B,
+        to: Shape<'_>,
+    ) -> Result<Self, RmaError> {
+        let mut buffer = buffer.into_vec();
+        let origin = cast_slice_mut(&mut buffer);
+        if window.get_shaped_near::<LAZY>(target, disp, from, origin, to)? {
+            return Ok(Self::complete(window, target, buffer));
+        }
+        if to.bytes().is_none_or(|bytes| bytes > BOUNCE_BYTES) {
+            window.get_shaped_far_cold::<LAZY>(target, disp, from, origin, to)?;
+            return Ok(Self::complete(window, target, buffer));
+        }
+        let Some(from) = window.place_far::<LAZY>(target, disp, from)? else {
+            return Ok(Self::complete(window, target, buffer));
+        };
+        let pending = Arc::default();
+        let (packed, at) = PackedBytes::of(to);
+        // SAFETY: the bytes are on the heap, owned by `packed`, which is from here on only touched
+        // when `pending` is done, or given to it by drop. If starting fails, the drain below takes
+        // the address back before `packed` dies.
+        let started = unsafe { window.start_get_shaped_far(from, at, &pending) };
+        if let Err(error) = started {
+            _ = window.drain("a get", target, &pending);
+            return Err(error);
+        }
+        window.far.add_get(target, &pending);
+        let (pending, packed) = (Some(pending), Some(packed));
+        Ok(Self { window, target, pending, buffer: Some(buffer), packed })
+    }
+
+    /// The operands are in `buffer`.
+    pub(crate) fn accumulate_shaped<const LAZY: bool>(
+        window: &'w Window<T>,
+        update: ShapedUpdate<'_>,
+        buffer: B,
+    ) -> Result<Self, RmaError> {
+        let buffer = buffer.into_vec();
+        let update = ShapedUpdate { origin: cast_slice(&buffer), ..update };
+        window.accumulate_shaped::<LAZY>(update)?;
+        let target = update.target;
+        Ok(Self::complete(window, target, buffer))
+    }
+
+    pub(crate) fn get_accumulate_shaped<const LAZY: bool>(
+        window: &'w Window<T>,
+        update: ShapedUpdate<'_>,
+        result: B,
+        into: Shape<'_>,
+    ) -> Result<Self, RmaError> {
+        let (target, mut buffer) = (update.target, result.into_vec());
+        let bytes = cast_slice_mut(&mut buffer);
+        let far = window.get_accumulate_shaped_near::<LAZY>(update, bytes, into)?;
+        let Some(far) = far else {
+            return Ok(Self::complete(window, target, buffer));
+        };
+        if into.bytes().is_none_or(|bytes| bytes > BOUNCE_BYTES) {
+            window.get_accumulate_shaped_far_cold(far, bytes, into)?;
+            return Ok(Self::complete(window, target, buffer));
+        }
+        let pending = Arc::default();
+        let (packed, at) = PackedBytes::of(into);
+        // SAFETY: as in `get_shaped`.
+        let started = unsafe { window.start_get_accumulate_shaped(far, at, &pending) };
+        if let Err(error) = started {
+            _ = window.drain("a get_accumulate", target, &pending);
+            return Err(error);
+        }
+        // A flush of the target waits for it, as for every accumulate.
+        let (pending, packed) = (Some(pending), Some(packed));
+        Ok(Self { window, target, pending, buffer: Some(buffer), packed })
     }
 
     /// Waits until the operation is locally complete and gives the buffer back: to be reused after
@@ -173,7 +272,10 @@ impl<'w, T: Transport, B: OriginBuffer> Request<'w, T, B> {
             Some(pending) => self.window.drain("a request", self.target, pending),
             None => Ok(()),
         };
-        let buffer = self.buffer.take().expect("taken here only");
+        let mut buffer = self.buffer.take().expect("taken here only");
+        if let (Some(packed), Ok(())) = (self.packed.take(), &result) {
+            packed.unpack(cast_slice_mut(&mut buffer));
+        }
         (B::from_vec(buffer), result)
     }
 
@@ -193,7 +295,7 @@ impl<'w, T: Transport, B: OriginBuffer> Request<'w, T, B> {
 impl<T: Transport, B: OriginBuffer> Drop for Request<'_, T, B> {
     fn drop(&mut self) {
         if let (Some(pending), Some(buffer)) = (&self.pending, self.buffer.take()) {
-            pending.keep(Box::new(buffer));
+            pending.keep(Box::new((buffer, self.packed.take())));
         }
     }
 }

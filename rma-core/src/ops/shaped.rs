@@ -1,14 +1,15 @@
-//! Operations of a scope with layouts, and the gets among them whose bytes arrive packed.
+//! Operations of a scope with layouts, and results of scopes and requests that arrive packed.
 #![allow(unsafe_code)]
 
 use super::layout::{Cursor, Layout, Shape, unpack};
+use super::op::Op;
 use super::scope::Ops;
 use crate::completion::Buffer;
 use crate::element::Element;
 use crate::error::RmaError;
 use crate::rank::Rank;
 use crate::transport::Transport;
-use crate::window::BOUNCE_BYTES;
+use crate::window::{BOUNCE_BYTES, ShapedUpdate};
 use bytemuck::{cast_slice, cast_slice_mut};
 use std::sync::{Mutex, PoisonError};
 
@@ -19,31 +20,62 @@ pub(super) struct Packed<'scope> {
 }
 
 struct PackedGet<'scope> {
-    // Not a box: moving that asserts that nobody else has the address of its bytes.
-    packed: Vec<u8>,
+    packed: PackedBytes,
     origin: &'scope mut [u8],
+}
+
+/// The bytes of a layout, packed, and where they belong.
+pub(super) struct PackedBytes {
+    // Not a box: moving that asserts that nobody else has the address of its bytes.
+    bytes: Vec<u8>,
     layout: Layout,
     count: u64,
     start: u64,
+}
+
+impl PackedBytes {
+    /// Room for the bytes of a shape, and its address. Nobody looks at them before
+    /// [`unpack`](Self::unpack).
+    pub(super) fn of(shape: Shape<'_>) -> (Self, Buffer) {
+        let mut bytes = vec![0; shape.bytes().unwrap_or(0) as usize];
+        let buffer = Buffer { at: bytes.as_mut_ptr(), len: bytes.len() };
+        let (layout, count, start) = (shape.layout().clone(), shape.count(), shape.start());
+        (Self { bytes, layout, count, start }, buffer)
+    }
+
+    /// Puts the bytes where they belong; they are all there.
+    pub(super) fn unpack(&self, origin: &mut [u8]) {
+        let shape = self.layout.times(self.count).starting_at(self.start);
+        unpack(&mut Cursor::new(shape), &self.bytes, origin);
+    }
 }
 
 impl<'scope> Packed<'scope> {
     /// Bytes that wait here.
     fn bytes(&self) -> u64 {
         let gets = self.gets.lock().unwrap_or_else(PoisonError::into_inner);
-        gets.iter().map(|get| get.packed.len() as u64).sum()
+        gets.iter().map(|get| get.packed.bytes.len() as u64).sum()
     }
 
-    fn push(&self, get: PackedGet<'scope>) {
+    /// Room for the bytes of a shape in `origin`. They are on the heap, owned by this, where nobody
+    /// looks at them before [`unpack`](Self::unpack).
+    fn push(&self, origin: &'scope mut [u8], shape: Shape<'_>) -> Buffer {
+        let (packed, buffer) = PackedBytes::of(shape);
+        let get = PackedGet { packed, origin };
         self.gets.lock().unwrap_or_else(PoisonError::into_inner).push(get);
+        buffer
+    }
+
+    /// Whether the bytes of a shape may wait here too.
+    fn has_room(&self, shape: Shape<'_>) -> bool {
+        shape.bytes().unwrap_or(0) <= BOUNCE_BYTES.saturating_sub(self.bytes())
     }
 
     /// Puts the bytes where they belong; every answer is there.
     pub(super) fn unpack(&self) {
         let mut gets = self.gets.lock().unwrap_or_else(PoisonError::into_inner);
         for get in gets.drain(..) {
-            let shape = get.layout.times(get.count).starting_at(get.start);
-            unpack(&mut Cursor::new(shape), &get.packed, get.origin);
+            get.packed.unpack(get.origin);
         }
     }
 }
@@ -84,18 +116,61 @@ impl<'scope, T: Transport, const LAZY: bool> Ops<'scope, '_, T, LAZY> {
         if window.get_shaped_near::<LAZY>(target, disp, from, origin, to)? {
             return Ok(());
         }
-        let bytes = to.bytes().unwrap_or(0);
-        if bytes > BOUNCE_BYTES.saturating_sub(self.packed.bytes()) {
+        if !self.packed.has_room(to) {
             return window.get_shaped_far_cold::<LAZY>(target, disp, from, origin, to);
         }
         let Some(from) = window.place_far::<LAZY>(target, disp, from)? else { return Ok(()) };
-        let mut packed = vec![0; bytes as usize];
-        let buffer = Buffer { at: packed.as_mut_ptr(), len: packed.len() };
-        let (layout, count, start) = (to.layout().clone(), to.count(), to.start());
-        self.packed.push(PackedGet { packed, origin, layout, count, start });
+        let buffer = self.packed.push(origin, to);
         // SAFETY: the bytes are on the heap, owned by `self.packed`, where nobody looks at them
         // before `run` has drained, and which lives until `Drain` has. `Ops` is only handed out by
         // shared reference: nobody can forget or move it.
         unsafe { window.start_get_shaped_far(from, buffer, &self.drain.pending) }
+    }
+
+    /// Combines elements of `origin` into the target, with layouts; `origin` is borrowed until the
+    /// scope ends, the layouts are yours again on return. Operations of the scope on one element
+    /// happen in the order of their calls. Errors as
+    /// [`Access::accumulate_shaped`](crate::Access::accumulate_shaped).
+    pub fn accumulate_shaped<'l, E: Element>(
+        &'scope self,
+        target: Rank,
+        disp: u64,
+        to: impl Into<Shape<'l>>,
+        op: Op,
+        origin: &'scope [E],
+        from: impl Into<Shape<'l>>,
+    ) -> Result<(), RmaError> {
+        self.check(target)?;
+        let (there, from, origin) = (to.into(), from.into(), cast_slice(origin));
+        let update = ShapedUpdate { target, disp, there, op, origin, from };
+        self.drain.window.accumulate_shaped::<LAZY>(update)
+    }
+
+    /// As [`accumulate_shaped`](Self::accumulate_shaped); the buffer of `result` is mutably borrowed
+    /// until the scope ends, and holds then, where its layout says, what was there before. What
+    /// waits packed is as for [`get_shaped`](Self::get_shaped). Errors as
+    /// [`Access::get_accumulate_shaped`](crate::Access::get_accumulate_shaped).
+    pub fn get_accumulate_shaped<'l, E: Element, F: Element>(
+        &'scope self,
+        target: Rank,
+        disp: u64,
+        at: impl Into<Shape<'l>>,
+        op: Op,
+        (origin, from): (&'scope [E], impl Into<Shape<'l>>),
+        (result, into): (&'scope mut [F], impl Into<Shape<'l>>),
+    ) -> Result<(), RmaError> {
+        self.check(target)?;
+        let (there, from, into) = (at.into(), from.into(), into.into());
+        let (window, origin, result) =
+            (self.drain.window, cast_slice(origin), cast_slice_mut(result));
+        let update = ShapedUpdate { target, disp, there, op, origin, from };
+        let far = window.get_accumulate_shaped_near::<LAZY>(update, result, into)?;
+        let Some(far) = far else { return Ok(()) };
+        if !self.packed.has_room(into) {
+            return window.get_accumulate_shaped_far_cold(far, result, into);
+        }
+        let buffer = self.packed.push(result, into);
+        // SAFETY: as in `get_shaped`.
+        unsafe { window.start_get_accumulate_shaped(far, buffer, &self.drain.pending) }
     }
 }

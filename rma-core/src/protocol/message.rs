@@ -72,10 +72,16 @@ pub(crate) enum Kind {
     Fragment = 20,
     /// The rest of what was asked for will not come; not answered.
     Cancel = 21,
+    /// A piece of an accumulate with a layout: `tag` rows, then `length` bytes of operands;
+    /// answered by `Done`.
+    AccumulateRows = 22,
+    /// A piece of a get_accumulate with a layout: `tag` rows, then their operands, none for no_op;
+    /// answered by one `Data` with the `length` bytes that were there, packed.
+    GetAccumulateRows = 23,
 }
 
 /// In the order of their values, from 1.
-const KINDS: [Kind; 21] = [
+const KINDS: [Kind; 23] = [
     Kind::Collective,
     Kind::Put,
     Kind::Get,
@@ -97,19 +103,30 @@ const KINDS: [Kind; 21] = [
     Kind::Grant,
     Kind::Fragment,
     Kind::Cancel,
+    Kind::AccumulateRows,
+    Kind::GetAccumulateRows,
 ];
 
 impl Kind {
     /// What answers it, if it is a request.
     pub(crate) fn answer(self) -> Option<Self> {
         match self {
-            Self::Put | Self::PutRows | Self::Accumulate | Self::Ask => Some(Self::Done),
-            Self::Get | Self::GetRows | Self::GetAccumulate => Some(Self::Data),
+            Self::Put | Self::PutRows | Self::Ask => Some(Self::Done),
+            Self::Accumulate | Self::AccumulateRows => Some(Self::Done),
+            Self::Get | Self::GetRows => Some(Self::Data),
+            Self::GetAccumulate | Self::GetAccumulateRows => Some(Self::Data),
             Self::CompareSwap | Self::Query => Some(Self::Value),
             Self::ControlSwap | Self::ControlStore | Self::ControlLoad => Some(Self::Value),
             Self::Collective | Self::Done | Self::Data | Self::Value => None,
             Self::Post | Self::Complete | Self::Grant | Self::Fragment | Self::Cancel => None,
         }
+    }
+
+    /// Whether it is of the accumulate family.
+    pub(crate) fn accumulates(self) -> bool {
+        let arrays = matches!(self, Self::Accumulate | Self::GetAccumulate);
+        let rows = matches!(self, Self::AccumulateRows | Self::GetAccumulateRows);
+        arrays || rows || self == Self::CompareSwap
     }
 }
 

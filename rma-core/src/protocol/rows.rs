@@ -111,6 +111,7 @@ mod tests {
         let (parsed, rest) = Rows::parse(&bytes, 2, 13, 47).unwrap();
         assert_eq!(parsed.iter().collect::<Vec<_>>(), rows);
         assert_eq!(rest, [9, 8]);
+        assert_eq!(parsed.hull(), (2, 47));
         assert!(WireRow::new(Row { at: -1, ..ROW }).is_none());
         assert!(WireRow::new(Row { len: 1 << 32, ..ROW }).is_none());
     }

@@ -242,7 +242,7 @@ impl<T: Transport> Window<T> {
     }
 
     /// The block with the stripes of a part that this rank reaches.
-    fn block_of(&self, target: Rank) -> Result<Block<'_>, RmaError> {
+    pub(super) fn block_of(&self, target: Rank) -> Result<Block<'_>, RmaError> {
         if let Some(block) = self.targets.get(target).and_then(|entry| entry.block()) {
             return Ok(block);
         }
@@ -253,7 +253,7 @@ impl<T: Transport> Window<T> {
     }
 
     #[inline]
-    fn stripe<'b>(&self, block: Block<'b>, offset: u64) -> Result<Held<'b>, RmaError> {
+    pub(super) fn stripe<'b>(&self, block: Block<'b>, offset: u64) -> Result<Held<'b>, RmaError> {
         match stripe::try_one(block, offset, self.rank()) {
             Some(held) => Ok(held),
             None => self.stripe_cold(block, offset),

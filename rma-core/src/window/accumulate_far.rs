@@ -29,8 +29,8 @@ pub(super) struct Unanswered(Vec<(Touched, Arc<Pending>)>);
 
 /// Which bytes an accumulate touches, counted from the part's beginning, and how.
 pub(super) struct Touched {
-    bytes: Range<u64>,
-    how: Ordered,
+    pub(super) bytes: Range<u64>,
+    pub(super) how: Ordered,
 }
 
 impl Unanswered {
@@ -88,14 +88,25 @@ impl<T: Transport> Window<T> {
             return Err(self.misaligned_cold(target, disp, basic.align()));
         }
         let touched = Touched { bytes: offset..offset + len as u64, how };
+        self.wait_for_earlier(what, target, &touched)?;
+        Ok(Some(FarPlace { world, touched }))
+    }
+
+    /// Waits for the accumulates that must not be overtaken.
+    pub(super) fn wait_for_earlier(
+        &self,
+        what: &'static str,
+        target: Rank,
+        touched: &Touched,
+    ) -> Result<(), RmaError> {
         let ordering = self.settings.hints.ordering();
         let wait = self.wait_for(what, target);
-        for earlier in self.far.accumulates_before(target, &touched, ordering) {
+        for earlier in self.far.accumulates_before(target, touched, ordering) {
             let answered = || earlier.is_done().then_some(());
             let answered = self.process().wait_until(wait, answered);
             answered.map_err(|error| self.wait_failed(error))?;
         }
-        Ok(Some(FarPlace { world, touched }))
+        Ok(())
     }
 
     /// Bytes of payload in a message, as whole elements.

@@ -50,7 +50,7 @@ impl<T: Transport> Process<T> {
 
     /// Does what a peer asks; false if the message makes no sense.
     pub(crate) fn serve(&self, from: WorldRank, kind: Kind, head: &Head, body: &[u8]) -> bool {
-        if matches!(kind, Kind::Accumulate | Kind::GetAccumulate | Kind::CompareSwap) {
+        if kind.accumulates() {
             return self.serve_accumulate(from, kind, head, body);
         }
         let Some(answer) = kind.answer() else { return false };

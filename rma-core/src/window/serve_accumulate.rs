@@ -143,6 +143,9 @@ impl<T: Transport> Part<T> {
         body: &[u8],
         body_max: usize,
     ) -> Result<Option<Answer>, Status> {
+        if matches!(kind, Kind::AccumulateRows | Kind::GetAccumulateRows) {
+            return self.accumulate_rows(kind, head, body, body_max);
+        }
         let basic = BasicType::from_wire(head.basic).ok_or(Status::Malformed)?;
         let (offset, width) = (head.offset.get(), basic.width());
         let len = if kind == Kind::CompareSwap { width as u64 } else { head.length.get() };

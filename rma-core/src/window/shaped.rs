@@ -3,7 +3,7 @@
 use super::Window;
 use crate::error::RmaError;
 use crate::memory::strided::{Area, Row};
-use crate::memory::target::held;
+use crate::memory::target::{Span, held};
 use crate::ops::layout::{Cursor, Shape, next_pair, only_pair};
 use crate::rank::Rank;
 use crate::transport::Transport;
@@ -71,9 +71,10 @@ impl<T: Transport> Window<T> {
             let side = "the target's layout of a put";
             return Err(RmaError::Overlap { window: self.id(), target, side });
         }
-        let Some((area, to)) = self.near_shaped::<LAZY>(target, disp, to)? else {
+        let Some((part, to)) = self.near_shaped::<LAZY>(target, disp, to)? else {
             return self.put_shaped_far_cold::<LAZY>(target, disp, to, origin, from);
         };
+        let area = Area::new(part);
         let (mut sink, mut source) = (Cursor::new(to), Cursor::new(from));
         while let Some((to, from)) = next_pair(&mut sink, &mut source) {
             area.write_row(to, origin, from);
@@ -121,9 +122,10 @@ impl<T: Transport> Window<T> {
             let side = "the origin's layout of a get";
             return Err(RmaError::Overlap { window: self.id(), target, side });
         }
-        let Some((area, from)) = self.near_shaped::<LAZY>(target, disp, from)? else {
+        let Some((part, from)) = self.near_shaped::<LAZY>(target, disp, from)? else {
             return Ok(false);
         };
+        let area = Area::new(part);
         let (mut source, mut sink) = (Cursor::new(from), Cursor::new(to));
         while let Some((from, to)) = next_pair(&mut source, &mut sink) {
             area.read_row(from, origin, to);
@@ -133,7 +135,7 @@ impl<T: Transport> Window<T> {
 
     /// What does not depend on the target's part: both sides hold the same, and the origin's lies
     /// inside the buffer.
-    fn check_shapes(
+    pub(super) fn check_shapes(
         &self,
         target: Rank,
         there: Shape<'_>,
@@ -159,12 +161,12 @@ impl<T: Transport> Window<T> {
     }
 
     /// The target's part and the shape's place in it; `None` if the target is not near.
-    fn near_shaped<'s, const LAZY: bool>(
+    pub(super) fn near_shaped<'s, const LAZY: bool>(
         &self,
         target: Rank,
         disp: u64,
         shape: Shape<'s>,
-    ) -> Result<Option<(Area<'_>, Shape<'s>)>, RmaError> {
+    ) -> Result<Option<(Span<'_>, Shape<'s>)>, RmaError> {
         let Some(entry) = self.targets.get(target) else { return Ok(None) };
         if LAZY && entry.held() == held::NOT {
             self.admit_cold(target)?;
@@ -173,7 +175,7 @@ impl<T: Transport> Window<T> {
         let (size, disp_unit) = (entry.size(), entry.disp_unit());
         let shape = self.place_shape(target, disp, disp_unit, size, shape)?;
         // The whole part: mapped, and no longer than an address.
-        Ok(entry.span(0, size as usize).map(|part| (Area::new(part), shape)))
+        Ok(entry.span(0, size as usize).map(|part| (part, shape)))
     }
 
     /// The shape at its place in the target's part, if every byte of it lies inside. S-G8

@@ -19,10 +19,63 @@ pub(crate) const BOUNCE_BYTES: u64 = 1 << 20;
 /// A shape at its place in the part of a far target.
 #[derive(Clone, Copy)]
 pub(crate) struct Placed<'s> {
-    target: Rank,
-    world: WorldRank,
-    shape: Shape<'s>,
+    pub(super) target: Rank,
+    pub(super) world: WorldRank,
+    pub(super) shape: Shape<'s>,
 }
+
+/// What one message may hold.
+#[derive(Clone, Copy)]
+pub(super) struct Room {
+    /// Bytes of payload.
+    pub(super) body: usize,
+    /// Bytes that its rows describe.
+    pub(super) bytes: u64,
+    /// Whether these travel in it.
+    pub(super) carried: bool,
+    /// Elements of this width stay whole.
+    pub(super) width: u64,
+}
+
+/// The rows of one message.
+#[derive(Default)]
+pub(super) struct Batch {
+    pub(super) rows: Vec<WireRow>,
+    /// Bytes that they describe.
+    pub(super) bytes: u64,
+}
+
+impl Batch {
+    /// The next bytes of a layout, as many as there is room for.
+    pub(super) fn take(cursor: &mut Cursor<'_>, room: Room) -> Self {
+        let mut batch = Self::default();
+        loop {
+            let rows = (batch.rows.len() as u64 + 1) * WireRow::LEN as u64;
+            // There is room for one row, whatever a transport's messages hold.
+            let body = (room.body as u64).max(WireRow::LEN as u64 + WIDTH_MAX);
+            let limit = match body.checked_sub(rows) {
+                None => 0,
+                Some(_) if !room.carried => room.bytes - batch.bytes,
+                Some(left) => left.saturating_sub(batch.bytes).min(room.bytes - batch.bytes),
+            };
+            let Some(row) = cursor.take(limit - limit % room.width) else { return batch };
+            batch.bytes += row.len * row.count;
+            batch.rows.push(WireRow::new(row).expect("cut to the size of a message"));
+        }
+    }
+
+    /// The body of a message: the rows, and behind them their bytes, the next of `source`.
+    pub(super) fn body(&self, source: &mut Cursor<'_>, origin: &[u8]) -> Vec<u8> {
+        let mut body = self.rows.as_bytes().to_vec();
+        let rows = body.len();
+        body.resize(rows + self.bytes as usize, 0);
+        pack(source, origin, &mut body[rows..]);
+        body
+    }
+}
+
+/// Bytes of the widest element that is not cut.
+const WIDTH_MAX: u64 = 16;
 
 impl<T: Transport> Window<T> {
     /// `None` for the null target.
@@ -57,27 +110,18 @@ impl<T: Transport> Window<T> {
         let (what, process) = ("a put", self.process());
         let (wait, pending) = (self.wait_for(what, target), self.far.puts(target));
         let mut head = Head::new(Kind::PutRows, self.id().0, 0);
-        let room = process.body_max().max(WireRow::LEN + 1);
+        let room = Room { body: process.body_max(), bytes, carried: true, width: 1 };
         let (mut sink, mut source) = (Cursor::new(to.shape), Cursor::new(from));
-        let (mut rows, mut data) = (Vec::new(), Vec::new());
         loop {
-            let used = (rows.len() + 1) * WireRow::LEN + data.len();
-            match sink.take(room.saturating_sub(used) as u64) {
-                Some(row) => {
-                    rows.push(WireRow::new(row).expect("cut to the size of a message"));
-                    pack(&mut source, row.len * row.count, origin, &mut data);
-                }
-                None if rows.is_empty() => return Ok(()),
-                None => {
-                    head.tag = (rows.len() as u32).into();
-                    head.length = (data.len() as u64).into();
-                    let body = [rows.as_bytes(), &data].concat();
-                    // SAFETY: no buffer.
-                    unsafe { self.issue(wait, to.world, head, &body, Buffer::NONE, &pending) }?;
-                    rows.clear();
-                    data.clear();
-                }
+            let batch = Batch::take(&mut sink, room);
+            if batch.bytes == 0 {
+                return Ok(());
             }
+            head.tag = (batch.rows.len() as u32).into();
+            head.length = batch.bytes.into();
+            let body = batch.body(&mut source, origin);
+            // SAFETY: no buffer.
+            unsafe { self.issue(wait, to.world, head, &body, Buffer::NONE, &pending) }?;
         }
     }
 
@@ -136,17 +180,12 @@ impl<T: Transport> Window<T> {
         pending: &Arc<Pending>,
     ) -> Result<(), RmaError> {
         let (what, process) = ("a get", self.process());
-        let rows_max = (process.body_max() / WireRow::LEN).max(1);
         let mut done = 0;
         while done < buffer.len {
             // The answer is one message.
-            let bytes_max = process.body_max().min(buffer.len - done) as u64;
-            let (mut rows, mut bytes) = (Vec::new(), 0);
-            while rows.len() < rows_max {
-                let Some(row) = source.take(bytes_max - bytes) else { break };
-                bytes += row.len * row.count;
-                rows.push(WireRow::new(row).expect("cut to the size of a get"));
-            }
+            let most = process.body_max().min(buffer.len - done) as u64;
+            let room = Room { body: process.body_max(), bytes: most, carried: false, width: 1 };
+            let Batch { rows, bytes } = Batch::take(source, room);
             if bytes == 0 {
                 return Ok(());
             }

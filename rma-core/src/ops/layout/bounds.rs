@@ -10,12 +10,15 @@ pub(super) struct Bounds {
     pub(super) set: Option<(i64, i64)>,
     /// Largest alignment of an element; the extent is a multiple of it unless set.
     pub(super) align: i64,
+    /// Distances between elements, their bits or-ed: each is a multiple of a power of two if this
+    /// is.
+    pub(super) steps: u64,
 }
 
 const WHAT: &str = "a bound";
 
 impl Bounds {
-    pub(super) const NONE: Self = Self { data: None, set: None, align: 1 };
+    pub(super) const NONE: Self = Self { data: None, set: None, align: 1, steps: 0 };
 
     pub(super) fn lower(&self) -> i64 {
         self.set.or(self.data).map_or(0, |bounds| bounds.0)
@@ -47,7 +50,9 @@ impl Bounds {
         let Some(last) = count.checked_sub(1) else { return Ok(Self::NONE) };
         let last = i64::try_from(last).ok();
         let reach = fits(last.and_then(|last| stride.checked_mul(last)), WHAT)?;
-        self.moved(reach.min(0), reach.max(0))
+        let moved = self.moved(reach.min(0), reach.max(0))?;
+        let more = if count > 1 && self.data.is_some() { stride.cast_unsigned() } else { 0 };
+        Ok(Self { steps: self.steps | more, ..moved })
     }
 
     pub(super) fn shifted(self, by: i64) -> Result<Self, LayoutError> {
@@ -62,7 +67,7 @@ impl Bounds {
                 Ok(Some((fits(from, WHAT)?, fits(to, WHAT)?)))
             }
         };
-        Ok(Self { data: moved(self.data)?, set: moved(self.set)?, align: self.align })
+        Ok(Self { data: moved(self.data)?, set: moved(self.set)?, ..self })
     }
 
     /// The bounds of both together.
@@ -75,6 +80,18 @@ impl Bounds {
             data: hull(self.data, other.data),
             set: hull(self.set, other.set),
             align: self.align.max(other.align),
+            steps: match (self.data, other.data) {
+                (Some(a), Some(b)) => self.steps | other.steps | a.0.abs_diff(b.0),
+                (Some(_), None) => self.steps,
+                (None, _) => other.steps,
+            },
         }
+    }
+
+    /// Whether every element begins at a multiple of `align`, a power of two, if position 0 is
+    /// `start`.
+    pub(super) fn are_aligned(&self, start: u64, align: u64) -> bool {
+        let Some((first, _)) = self.data else { return true };
+        (start.wrapping_add_signed(first) | self.steps) & (align - 1) == 0
     }
 }

@@ -131,6 +131,13 @@ impl<'l> Cursor<'l> {
         *now = Row { at, stride: 0, len: left, count: u64::from(left > 0) };
     }
 
+    /// Where the next `bytes` are, if they lie in one block, which they are taken from.
+    pub(crate) fn take_solid(&mut self, bytes: u64) -> Option<i64> {
+        let row = self.peek().filter(|row| bytes > 0 && row.len >= bytes)?;
+        self.consume(bytes, 1);
+        Some(row.at)
+    }
+
     /// The next bytes, at most `limit`, as a row; `None` at the end, or if `limit` is 0.
     #[inline]
     pub(crate) fn take(&mut self, limit: u64) -> Option<Row> {
@@ -181,13 +188,14 @@ fn cut(x: Row, y: Row) -> (Row, Row) {
     (cut(x), cut(y))
 }
 
-/// Appends the next `bytes` of a layout, out of `origin`, to `packed`. The layout's range was
+/// Copies the next bytes of a layout, out of `origin`, to `packed`. The layout's range was
 /// checked.
-pub(crate) fn pack(cursor: &mut Cursor<'_>, mut bytes: u64, origin: &[u8], packed: &mut Vec<u8>) {
-    while let Some(row) = cursor.take(bytes) {
-        bytes -= row.len * row.count;
+pub(crate) fn pack(cursor: &mut Cursor<'_>, origin: &[u8], mut packed: &mut [u8]) {
+    while let Some(row) = cursor.take(packed.len() as u64) {
         for start in row.starts() {
-            packed.extend_from_slice(&origin[start as usize..][..row.len as usize]);
+            let block;
+            (block, packed) = packed.split_at_mut(row.len as usize);
+            copy(block, &origin[start as usize..][..row.len as usize]);
         }
     }
 }
@@ -196,9 +204,19 @@ pub(crate) fn pack(cursor: &mut Cursor<'_>, mut bytes: u64, origin: &[u8], packe
 pub(crate) fn unpack(cursor: &mut Cursor<'_>, mut packed: &[u8], origin: &mut [u8]) {
     while let Some(row) = cursor.take(packed.len() as u64) {
         for start in row.starts() {
-            let (block, rest) = packed.split_at(row.len as usize);
-            origin[start as usize..][..block.len()].copy_from_slice(block);
-            packed = rest;
+            let block;
+            (block, packed) = packed.split_at(row.len as usize);
+            copy(&mut origin[start as usize..][..row.len as usize], block);
         }
+    }
+}
+
+/// Copies a block; both have the same length.
+#[inline(always)]
+fn copy(to: &mut [u8], from: &[u8]) {
+    // For blocks of one element a call takes longer than the copy.
+    match (<&mut [u8; 8]>::try_from(&mut *to), <&[u8; 8]>::try_from(from)) {
+        (Ok(to), Ok(from)) => *to = *from,
+        _ => to.copy_from_slice(from),
     }
 }

@@ -17,7 +17,7 @@ pub use signature::Signature;
 
 pub(crate) use cursor::{Cursor, next_pair, only_pair, pack, unpack};
 
-use crate::element::Element;
+use crate::element::{BasicType, Element};
 use bounds::Bounds;
 use core::fmt;
 use program::Part;
@@ -74,7 +74,7 @@ impl Layout {
             return Self::nothing();
         }
         let data = Some((0, len as i64));
-        let bounds = Bounds { data, set: None, align: align_of::<E>() as i64 };
+        let bounds = Bounds { data, align: align_of::<E>() as i64, ..Bounds::NONE };
         Self {
             inner: Arc::new(Inner {
                 size: len as u64,
@@ -133,6 +133,11 @@ impl Layout {
     /// Whether it is made of elements of type `E`, and of nothing else.
     pub fn is_made_of<E: Element>(&self) -> bool {
         self.inner.fingerprint.is_of::<E>()
+    }
+
+    /// The basic type that all its elements have, if they have one.
+    pub(crate) fn basic(&self) -> Option<BasicType> {
+        self.inner.fingerprint.basic()
     }
 
     /// Lowest and highest position (the latter exclusive) that `count` of it touch; `None` if they

@@ -92,6 +92,16 @@ impl<'l> Shape<'l> {
         Some((start + i128::from(first) + reach.min(0), start + i128::from(end) + reach.max(0)))
     }
 
+    /// Whether every element begins at a multiple of `align`, a power of two, if the buffer begins
+    /// at `base`.
+    pub(crate) fn is_aligned(&self, base: u64, align: usize) -> bool {
+        let inner = &self.layout.inner;
+        let steps = if self.count > 1 { inner.extent.cast_unsigned() } else { 0 };
+        let apart = inner.part.is_none() || steps & (align as u64 - 1) == 0;
+        let first = base.wrapping_add(self.start);
+        self.count == 0 || apart && inner.bounds.are_aligned(first, align as u64)
+    }
+
     /// Whether some byte is certainly in there twice. Cheap, so not found: interleaved blocks that
     /// meet somewhere.
     pub(crate) fn overlaps(&self) -> bool {

@@ -1,5 +1,5 @@
 //! What a layout is made of: the sequence of its elements' types, as a fingerprint.
-use crate::element::Element;
+use crate::element::{BasicType, Element};
 use core::any::{TypeId, type_name};
 use core::fmt;
 use core::hash::{Hash, Hasher};
@@ -56,8 +56,15 @@ fn power(mut exponent: u64) -> u64 {
 pub(crate) struct Fingerprint {
     hash: u64,
     count: u64,
-    /// Type and name, if all elements have the same.
-    element: Option<(TypeId, &'static str)>,
+    /// The type, if all elements have the same.
+    element: Option<Single>,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Single {
+    id: TypeId,
+    name: &'static str,
+    basic: Option<BasicType>,
 }
 
 impl Fingerprint {
@@ -68,7 +75,8 @@ impl Fingerprint {
         let mut hasher = DefaultHasher::new();
         id.hash(&mut hasher);
         let hash = hasher.finish() % (PRIME - 1) + 1;
-        Self { hash, count: 1, element: Some((id, type_name::<E>())) }
+        let element = Single { id, name: type_name::<E>(), basic: BasicType::of::<E>() };
+        Self { hash, count: 1, element: Some(element) }
     }
 
     /// This sequence followed by another.
@@ -80,7 +88,7 @@ impl Fingerprint {
             hash: plus(times(self.hash, power(other.count)), other.hash),
             // Sizes were checked, and no element has less than a byte.
             count: self.count.saturating_add(other.count),
-            element: self.element.filter(|mine| Some(mine.0) == other.element.map(|e| e.0)),
+            element: self.element.filter(|mine| Some(mine.id) == other.element.map(|e| e.id)),
         }
     }
 
@@ -104,7 +112,7 @@ impl Fingerprint {
         if let (Some(mine), Some(theirs)) = (self.element, other.element) {
             let counts = (self.count.checked_mul(times), other.count.checked_mul(other_times));
             let nothing = counts == (Some(0), Some(0));
-            return nothing || mine.0 == theirs.0 && counts.0 == counts.1;
+            return nothing || mine.id == theirs.id && counts.0 == counts.1;
         }
         let (mine, theirs) = (self.repeated(times), other.repeated(other_times));
         (mine.count, mine.hash) == (theirs.count, theirs.hash)
@@ -112,13 +120,18 @@ impl Fingerprint {
 
     pub(super) fn signature(&self, times: u64) -> Signature {
         let several = if self.count == 0 { "nothing" } else { "elements of several types" };
-        let element = self.element.map_or(several, |element| element.1);
+        let element = self.element.map_or(several, |element| element.name);
         Signature { element, count: self.count.saturating_mul(times) }
     }
 
     /// Whether all elements are of this type.
     pub(super) fn is_of<E: Element>(&self) -> bool {
-        self.element.is_some_and(|element| element.0 == TypeId::of::<E>())
+        self.element.is_some_and(|element| element.id == TypeId::of::<E>())
+    }
+
+    /// The basic type of all elements, if they have one.
+    pub(super) fn basic(&self) -> Option<BasicType> {
+        self.element?.basic
     }
 }
 

@@ -252,6 +252,20 @@ proptest! {
         prop_assert!(!layout.times(count).overlaps() || twice, "refused without reason");
     }
 
+    /// Alignment is that of the elements, wherever they stand. S-H14
+    #[test]
+    fn alignment_is_that_of_each_element(spec in specs(), count in 0u64..4, start in 0u64..9) {
+        let Some((layout, map)) = spec.build() else { return Ok(()) };
+        let all = block(&map, count, start as i64);
+        for align in [1, 2, 4, 8] {
+            let data = |entry: &&Entry| entry.kind < LOWER && entry.len > 0;
+            let aligned = all.iter().filter(data).all(|entry| entry.at % align == 0);
+            let shape = layout.times(count);
+            prop_assert_eq!(shape.starting_at(start).is_aligned(0, align as usize), aligned);
+            prop_assert_eq!(shape.is_aligned(start, align as usize), aligned);
+        }
+    }
+
     /// Packing gives the bytes in order, unpacking puts them back, gaps stay. S-G12
     #[test]
     fn unpacking_undoes_packing(spec in specs(), count in 0u64..3, cut in 1u64..40) {
@@ -264,8 +278,8 @@ proptest! {
         let (mut cursor, mut packed) = (Cursor::new(shape), Vec::new());
         while packed.len() < all.len() {
             let before = packed.len();
-            pack(&mut cursor, cut, &origin, &mut packed);
-            prop_assert!(packed.len() > before && packed.len() <= before + cut as usize);
+            packed.resize(all.len().min(before + cut as usize), 0);
+            pack(&mut cursor, &origin, &mut packed[before..]);
         }
         let expected: Vec<u8> = all.iter().map(|at| origin[(at + start as i64) as usize]).collect();
         prop_assert_eq!(&packed, &expected);

@@ -1,0 +1,139 @@
+//! Requests with layouts (MPI 4.1, section 12.3.5).
+use super::{Lock, LockAll};
+use crate::element::Element;
+use crate::error::RmaError;
+use crate::ops::{Op, OriginBuffer, Request, Shape};
+use crate::rank::Rank;
+use crate::transport::Transport;
+use crate::window::ShapedUpdate;
+use bytemuck::cast_slice;
+
+impl<'w, T: Transport> LockAll<'w, T> {
+    /// As [`put_shaped`](crate::Access::put_shaped), with a buffer that the request owns until
+    /// [`wait`](Request::wait) gives it back. The layouts are yours again on return.
+    ///
+    /// Completion of the request is local: the data is at the target after a flush (MPI 4.1,
+    /// section 12.3.5).
+    pub fn rput_shaped<'l, B: OriginBuffer>(
+        &self,
+        target: Rank,
+        disp: u64,
+        to: impl Into<Shape<'l>>,
+        origin: B,
+        from: impl Into<Shape<'l>>,
+    ) -> Result<Request<'w, T, B>, RmaError> {
+        let (to, from) = (to.into(), from.into());
+        Request::put_shaped::<true>(self.window(), target, disp, to, origin, from)
+    }
+
+    /// As [`get_shaped`](crate::Access::get_shaped), into a buffer that the request owns until
+    /// [`wait`](Request::wait) gives it back, filled. The layouts are yours again on return.
+    ///
+    /// Bytes that do not come by load wait packed, up to a mebibyte; a larger get is complete when
+    /// it returns (MPI 4.1, section 12.3.5).
+    pub fn rget_shaped<'l, B: OriginBuffer>(
+        &self,
+        target: Rank,
+        disp: u64,
+        from: impl Into<Shape<'l>>,
+        origin: B,
+        to: impl Into<Shape<'l>>,
+    ) -> Result<Request<'w, T, B>, RmaError> {
+        let (from, to) = (from.into(), to.into());
+        Request::get_shaped::<true>(self.window(), target, disp, from, origin, to)
+    }
+
+    /// As [`accumulate_shaped`](crate::Access::accumulate_shaped), with a buffer that the request
+    /// owns until [`wait`](Request::wait) gives it back. The layouts are yours again on return.
+    ///
+    /// Completion of the request is local: the result is at the target after a flush (MPI 4.1,
+    /// section 12.3.5).
+    pub fn raccumulate_shaped<'l, B: OriginBuffer>(
+        &self,
+        target: Rank,
+        disp: u64,
+        to: impl Into<Shape<'l>>,
+        op: Op,
+        origin: B,
+        from: impl Into<Shape<'l>>,
+    ) -> Result<Request<'w, T, B>, RmaError> {
+        let (there, from) = (to.into(), from.into());
+        let update = ShapedUpdate { target, disp, there, op, origin: &[], from };
+        Request::accumulate_shaped::<true>(self.window(), update, origin)
+    }
+
+    /// As [`get_accumulate_shaped`](crate::Access::get_accumulate_shaped), into a buffer that the
+    /// request owns until [`wait`](Request::wait) gives it back, filled. `origin` and the layouts
+    /// are yours again on return. What waits packed is as for [`rget_shaped`](Self::rget_shaped).
+    pub fn rget_accumulate_shaped<'l, E: Element, B: OriginBuffer>(
+        &self,
+        target: Rank,
+        disp: u64,
+        at: impl Into<Shape<'l>>,
+        op: Op,
+        (origin, from): (&[E], impl Into<Shape<'l>>),
+        (result, into): (B, impl Into<Shape<'l>>),
+    ) -> Result<Request<'w, T, B>, RmaError> {
+        let (there, from, origin) = (at.into(), from.into(), cast_slice(origin));
+        let update = ShapedUpdate { target, disp, there, op, origin, from };
+        Request::get_accumulate_shaped::<true>(self.window(), update, result, into.into())
+    }
+}
+
+impl<'w, T: Transport> Lock<'w, T> {
+    /// See [`LockAll::rput_shaped`].
+    pub fn rput_shaped<'l, B: OriginBuffer>(
+        &self,
+        disp: u64,
+        to: impl Into<Shape<'l>>,
+        origin: B,
+        from: impl Into<Shape<'l>>,
+    ) -> Result<Request<'w, T, B>, RmaError> {
+        let (window, target, to, from) =
+            (self.access().window(), self.target(), to.into(), from.into());
+        Request::put_shaped::<false>(window, target, disp, to, origin, from)
+    }
+
+    /// See [`LockAll::rget_shaped`].
+    pub fn rget_shaped<'l, B: OriginBuffer>(
+        &self,
+        disp: u64,
+        from: impl Into<Shape<'l>>,
+        origin: B,
+        to: impl Into<Shape<'l>>,
+    ) -> Result<Request<'w, T, B>, RmaError> {
+        let (window, target, from, to) =
+            (self.access().window(), self.target(), from.into(), to.into());
+        Request::get_shaped::<false>(window, target, disp, from, origin, to)
+    }
+
+    /// See [`LockAll::raccumulate_shaped`].
+    pub fn raccumulate_shaped<'l, B: OriginBuffer>(
+        &self,
+        disp: u64,
+        to: impl Into<Shape<'l>>,
+        op: Op,
+        origin: B,
+        from: impl Into<Shape<'l>>,
+    ) -> Result<Request<'w, T, B>, RmaError> {
+        let (target, there, from) = (self.target(), to.into(), from.into());
+        let update = ShapedUpdate { target, disp, there, op, origin: &[], from };
+        Request::accumulate_shaped::<false>(self.access().window(), update, origin)
+    }
+
+    /// See [`LockAll::rget_accumulate_shaped`].
+    pub fn rget_accumulate_shaped<'l, E: Element, B: OriginBuffer>(
+        &self,
+        disp: u64,
+        at: impl Into<Shape<'l>>,
+        op: Op,
+        (origin, from): (&[E], impl Into<Shape<'l>>),
+        (result, into): (B, impl Into<Shape<'l>>),
+    ) -> Result<Request<'w, T, B>, RmaError> {
+        let (target, there, from, origin) =
+            (self.target(), at.into(), from.into(), cast_slice(origin));
+        let update = ShapedUpdate { target, disp, there, op, origin, from };
+        let window = self.access().window();
+        Request::get_accumulate_shaped::<false>(window, update, result, into.into())
+    }
+}

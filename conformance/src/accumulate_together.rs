@@ -237,10 +237,10 @@ pub fn owner_takes_part<T: Transport>(universe: &Universe<T>) {
     window.free().unwrap();
 }
 
-struct Random(u64);
+pub(crate) struct Random(pub(crate) u64);
 
 impl Random {
-    fn below(&mut self, bound: usize) -> usize {
+    pub(crate) fn below(&mut self, bound: usize) -> usize {
         self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
         ((self.0 >> 33) as usize) % bound
     }
@@ -311,12 +311,12 @@ fn in_order<T: Transport, E: BasicElement + Debug>(universe: &Universe<T>, of: f
     window.free().unwrap();
 }
 
-fn bytes<E: BasicElement>(elements: &[E]) -> &[u8] {
+pub(crate) fn bytes<E: BasicElement>(elements: &[E]) -> &[u8] {
     bytemuck::cast_slice(elements)
 }
 
 /// What an operation makes of two values, by a reduction over one rank's own values.
-fn apply<E: BasicElement>(op: Op, old: E, operand: E) -> E {
+pub(crate) fn apply<E: BasicElement>(op: Op, old: E, operand: E) -> E {
     rma_core::Reduction::combine(&op, old, operand)
 }
 

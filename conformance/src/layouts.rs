@@ -2,17 +2,20 @@
 use crate::help::{neighbour, pattern, says, still_works, words};
 use bytemuck::{Pod, Zeroable};
 use rma_core::transport::Transport;
-use rma_core::{Assert, ErrorClass, Layout, LockKind, Order, Path, Rank, RmaError, Universe};
+use rma_core::{
+    Assert, Element, ErrorClass, Layout, LockKind, Order, Path, Rank, RmaError, Universe,
+};
 
 /// Bytes of an element in [`constructed`].
-const WIDTH: u64 = 4;
+pub(crate) const WIDTH: u64 = 4;
 
 /// Every constructor: six elements, and where they are, in elements, in the order of the type map.
-fn constructed() -> Vec<(&'static str, Layout, [i64; 6])> {
-    let one = Layout::of::<u32>();
+pub(crate) fn constructed<E: Element>() -> Vec<(&'static str, Layout, [i64; 6])> {
+    assert_eq!(size_of::<E>() as u64, WIDTH);
+    let one = Layout::of::<E>();
     let pair = one.vector(2, 1, 2).unwrap();
     let structure = Layout::structure(&[(8, 1, one.clone()), (16, 1, pair.clone()), (-12, 3, one)]);
-    let one = Layout::of::<u32>();
+    let one = Layout::of::<E>();
     let sub = |sizes: &[u64], subsizes: &[u64], starts: &[u64], order| {
         one.subarray(sizes, subsizes, starts, order).unwrap()
     };
@@ -41,14 +44,14 @@ fn constructed() -> Vec<(&'static str, Layout, [i64; 6])> {
 
 /// Elements that a case with [`constructed`] gives each layout, and where in them its position 0
 /// is.
-const ROOM: u64 = 32;
-const ZERO: u64 = 12;
+pub(crate) const ROOM: u64 = 32;
+pub(crate) const ZERO: u64 = 12;
 
 /// Each layout at the origin, to each at the target; gaps stay. S-J1 S-J2 S-J5 S-G12
 pub fn put_each_to_each<T: Transport>(universe: &Universe<T>) {
     let world = universe.world();
     let (right, left) = (neighbour(world, 1), neighbour(world, -1));
-    let all = constructed();
+    let all = constructed::<u32>();
     let window = world.window(all.len() * all.len() * ROOM as usize, WIDTH as usize);
     let window = window.allocate().unwrap();
     let value = |from: Rank, at: usize| from.0 * 1000 + at as u32 + 1;
@@ -81,7 +84,7 @@ pub fn put_each_to_each<T: Transport>(universe: &Universe<T>) {
 pub fn get_each_to_each<T: Transport>(universe: &Universe<T>) {
     let world = universe.world();
     let right = neighbour(world, 1);
-    let all = constructed();
+    let all = constructed::<u32>();
     let len = 3 * ROOM as usize;
     let window = world.window(len, WIDTH as usize).allocate().unwrap();
     let value = |at: u64| right.0 * 1000 + at as u32 + 1;
@@ -113,7 +116,7 @@ pub fn get_each_to_each<T: Transport>(universe: &Universe<T>) {
 }
 
 /// Whether two copies share an element.
-fn overlaps(at: &[i64; 6], extent: i64) -> bool {
+pub(crate) fn overlaps(at: &[i64; 6], extent: i64) -> bool {
     at.iter().any(|first| at.iter().any(|second| *first == second + extent))
 }
 

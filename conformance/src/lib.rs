@@ -32,6 +32,7 @@ pub mod flush;
 pub mod generated;
 pub mod info;
 pub mod layouts;
+pub mod layouts_accumulate;
 pub mod lock;
 pub mod lock_all;
 pub mod ops;

@@ -7,7 +7,8 @@ use bytemuck::{Pod, Zeroable};
 use core::fmt::Debug;
 use rma_core::transport::Transport;
 use rma_core::{
-    Assert, BasicElement, Complex, ErrorClass, Layout, LockKind, Op, Pair, Path, Rank, RmaError, Universe,
+    Assert, BasicElement, Complex, ErrorClass, Layout, LockKind, Op, Pair, Path, Rank, RmaError,
+    Universe,
 };
 
 /// Each layout at the origin, to each at the target; gaps stay.

@@ -50,6 +50,7 @@ pub(crate) const ROOMS: &[Room] = &[
     room("rma-core/src/window/near.rs", "maps parts into the table of targets"),
     room("rma-core/src/window/put_far.rs", "takes slots without a buffer"),
     room("rma-core/src/window/sealed.rs", "slices of a sealed window"),
+    room("rma-core/src/window/shaped_accumulate.rs", "hands packed results to the slots"),
     room("rma-core/src/window/shaped_far.rs", "hands packed buffers to the slots"),
     room("rma-core/src/window/view.rs", "direct loads and stores of a part"),
     room("src/any.rs", "forwards the unsafe trait Transport"),

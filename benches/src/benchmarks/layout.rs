@@ -1,17 +1,23 @@
-//! Puts and gets with layouts, next to loops by hand.
+//! Operations with layouts, next to loops by hand.
 #![allow(unsafe_code)]
 
 use super::TARGET;
 use crate::Result;
 use crate::bench::{Bench, row};
-use rma::{Element, Layout, View};
+use rma::{BasicElement, Element, Layout, Op, View};
 use std::hint::black_box;
+use std::ops::AddAssign;
+
+/// For an accumulate, in times of a loop that nobody else may interrupt.
+const GOAL_ADD: f64 = 2.0;
 
 /// Blocks of one element, with gaps of one at the target.
 pub(super) fn run(bench: &mut Bench<'_>) -> Result<()> {
     for blocks in [1 << 10, 1 << 20] {
         vector(bench, blocks, 1u8, "1 B blocks")?;
         vector(bench, blocks / 8, 1u64, "8 B blocks")?;
+        accumulate(bench, blocks / 8, 1.0f64, "f64")?;
+        accumulate(bench, blocks / 8, 1u8, "u8")?;
     }
     Ok(())
 }
@@ -38,6 +44,19 @@ impl<'w, E: Element> EveryOther<'w, E> {
             // SAFETY: inside the part, which is aligned to 64 and which nobody else accesses: the
             // other rank waits in a barrier.
             unsafe { at.write(*element) };
+        }
+    }
+
+    #[inline(never)]
+    fn add(&self, origin: &[E])
+    where
+        E: AddAssign,
+    {
+        for (i, element) in origin.iter().enumerate().take(self.count) {
+            // SAFETY: as in `write`.
+            let at = unsafe { self.first.add(2 * i) };
+            // SAFETY: as in `write`.
+            unsafe { *at += *element };
         }
     }
 
@@ -89,6 +108,42 @@ fn vector<E: Element>(bench: &mut Bench<'_>, blocks: usize, element: E, name: &s
             &mut [("loop", &mut |n| {
                 for _ in 0..n {
                     by_hand.read(black_box(&mut other[..]));
+                }
+                Ok(())
+            })],
+        )?;
+        epoch.unlock()?;
+    }
+    bench.world().barrier()?;
+    Ok(window.free()?)
+}
+
+/// Sums into every other element.
+fn accumulate<E>(bench: &mut Bench<'_>, blocks: usize, one: E, name: &str) -> Result<()>
+where
+    E: BasicElement + AddAssign,
+{
+    let window = bench.world().window(2 * blocks, size_of::<E>()).allocate()?;
+    if bench.is_first() {
+        let by_hand = EveryOther::<E>::new(window.shared_query(TARGET)?);
+        let dense = Layout::of::<E>();
+        let every_other = dense.vector(blocks as u64, 1, 2)?;
+        let operands = vec![one; blocks];
+        let epoch = window.lock_all()?;
+        bench.alone(
+            row(format!("accumulate {name} blocks"))
+                .bytes(size_of_val(&operands[..]))
+                .goal(GOAL_ADD),
+            &mut |n| {
+                for _ in 0..n {
+                    let (origin, from) = (black_box(&operands[..]), dense.times(blocks as u64));
+                    epoch.accumulate_shaped(TARGET, 0, &every_other, Op::Sum, origin, from)?;
+                }
+                Ok(())
+            },
+            &mut [("loop", &mut |n| {
+                for _ in 0..n {
+                    by_hand.add(black_box(&operands[..]));
                 }
                 Ok(())
             })],

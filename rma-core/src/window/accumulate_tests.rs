@@ -3,21 +3,25 @@
 #![allow(unsafe_code)]
 
 use super::Window;
-use crate::element::{BasicElement, BasicType};
+use crate::element::{BasicType, Element};
+use crate::memory::strided::Row;
 use crate::memory::stripe;
-use crate::ops::Op;
+use crate::ops::{Layout, Op};
 use crate::protocol::message::{Head, Kind, Status};
+use crate::protocol::rows::WireRow;
 use crate::rank::Rank;
 use crate::transport::{
     AllocateError, Descriptor, ImportError, Limits, Mapped, Mapping, Outcome, PeerState,
     SubmitError, Ticket, Transport, WorldRank,
 };
 use crate::universe::{Config, Universe};
+use bytemuck::Zeroable;
 use core::cell::UnsafeCell;
 use core::sync::atomic::{AtomicBool, Ordering::Relaxed, Ordering::Release};
 use core::time::Duration;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
+use zerocopy::IntoBytes;
 
 /// One rank that sends messages to itself.
 #[derive(Default)]
@@ -150,8 +154,8 @@ fn with_window(count: usize, test: impl FnOnce(&Window<Loop>)) {
     window.free().unwrap();
 }
 
-fn load<E: BasicElement, const N: usize>(window: &Window<Loop>) -> [E; N] {
-    let mut values = [E::zeroed(); N];
+fn load<E: Element, const N: usize>(window: &Window<Loop>) -> [E; N] {
+    let mut values: [E; N] = [Zeroable::zeroed(); N];
     window.local().read(0, &mut values).unwrap();
     values
 }
@@ -172,6 +176,60 @@ fn overtaking_messages_do_not_reorder() {
         assert_eq!(epoch.compare_and_swap(ME, 40, 5u64, 6), Ok(5));
         epoch.unlock().unwrap();
         assert_eq!(load::<f64, 30>(window), seen);
+    });
+}
+
+/// With layouts and without, many messages each. S-H7 S-H9
+#[test]
+fn overtaking_rows_do_not_reorder() {
+    with_window(64, |window| {
+        let epoch = window.lock_all().unwrap();
+        let one = Layout::of::<f64>();
+        let (odd, back) = (one.vector(30, 1, 2).unwrap(), one.vector(30, 1, -2).unwrap());
+        let operands = |value: f64| [value; 30];
+        let dense = one.times(30);
+        epoch.accumulate_shaped(ME, 1, &odd, Op::Replace, &operands(2.0), dense).unwrap();
+        epoch.accumulate(ME, 31, Op::Sum, &[1.0f64]).unwrap();
+        epoch.accumulate_shaped(ME, 59, &back, Op::Prod, &operands(3.0), dense).unwrap();
+        let mut seen = [0.0f64; 30];
+        let (origin, result) = ((&[0.0; 0][..], dense), (&mut seen[..], dense));
+        epoch.get_accumulate_shaped(ME, 1, &odd, Op::NoOp, origin, result).unwrap();
+        assert_eq!((seen[14], seen[15], seen[16], seen[29]), (6.0, 9.0, 6.0, 6.0));
+        let request = epoch
+            .rget_accumulate_shaped(
+                ME,
+                1,
+                &odd,
+                Op::Sum,
+                (&operands(1.0)[..], dense),
+                (vec![0.0f64; 30], dense),
+            )
+            .unwrap();
+        epoch.accumulate(ME, 1, Op::Replace, &[0.5f64; 60]).unwrap();
+        assert_eq!(request.wait(), (seen.to_vec(), Ok(())));
+        epoch.unlock().unwrap();
+        assert_eq!(load::<f64, 61>(window)[1..], [0.5; 60]);
+    });
+}
+
+#[test]
+fn a_busy_stripe_puts_rows_off() {
+    with_window(1024, |window| {
+        let block = window.part.block.get();
+        let (epoch, one) = (window.lock_all().unwrap(), Layout::of::<f64>());
+        let held = stripe::try_one(block, 4096, Rank(7)).unwrap();
+        let far_apart = one.vector(2, 1, 100).unwrap();
+        epoch.accumulate_shaped(ME, 500, &far_apart, Op::Sum, &[1.0f64; 2], one.times(2)).unwrap();
+        epoch.accumulate_shaped(ME, 1, &one, Op::Sum, &[1.0f64], &one).unwrap();
+        let process = window.process();
+        while process.progress() > 0 {}
+        let at = |disp| window.local().load::<f64>(disp).unwrap();
+        assert_eq!((at(500), at(1), at(600)), (0.0, 1.0, 0.0), "all or nothing");
+        assert!(!process.deferred.is_empty() && !window.far.is_idle());
+        drop(held);
+        epoch.flush_all().unwrap();
+        assert_eq!((at(500), at(1), at(600)), (1.0, 1.0, 1.0));
+        epoch.unlock().unwrap();
     });
 }
 
@@ -304,5 +362,56 @@ fn forged_messages_change_nothing() {
         assert_eq!(load::<u8, 32>(window), [0x11; 32]);
         assert_eq!(serve(good), Ok(true));
         assert_ne!(load::<u8, 32>(window), [0x11; 32]);
+    });
+}
+
+/// Every row of a message is checked where it arrives. S-H13 S-H14
+#[test]
+fn forged_rows_change_nothing() {
+    with_window(4, |window| {
+        window.local().write(0, &[0x11u8; 32]).unwrap();
+        let (f64, sum) = (BasicType::F64.to_wire(), Op::Sum as u8);
+        let pair = BasicType::COMPLEX_F64.to_wire();
+        let row = Row { at: 0, stride: 16, len: 8, count: 2 };
+        let serve = |kind, basic, op, row: Row, length: u64, operands: usize| {
+            let mut head = Head::new(kind, window.id().0, 1);
+            (head.basic, head.op, head.length) = (basic, op, length.into());
+            let mut body = WireRow::new(row).unwrap().as_bytes().to_vec();
+            body.extend(vec![0x3f; operands]);
+            window.part.accumulate(kind, &head, &body, 100).map(|answer| answer.is_some())
+        };
+        let (add, get) = (Kind::AccumulateRows, Kind::GetAccumulateRows);
+        let no_op = Op::NoOp as u8;
+        let malformed = [
+            (add, 200, sum, row, 16, 16),
+            (add, f64, 200, row, 16, 16),
+            (add, f64, no_op, row, 16, 0),
+            (add, f64, Op::BitOr as u8, row, 16, 16),
+            (add, f64, sum, row, 16, 8),
+            (add, f64, sum, row, 16, 24),
+            (add, f64, sum, row, 8, 8),
+            (add, f64, sum, row, 0, 0),
+            (add, f64, sum, Row { at: 4, ..row }, 16, 16),
+            (add, f64, sum, Row { stride: 12, ..row }, 16, 16),
+            (add, f64, sum, Row { len: 4, ..row }, 8, 8),
+            (add, pair, sum, row, 16, 16),
+            (add, f64, sum, Row { stride: 0, count: 13, ..row }, 104, 104),
+            (get, f64, no_op, row, 16, 16),
+            (get, f64, no_op, Row { stride: 0, count: 13, ..row }, 104, 0),
+            (get, f64, no_op, Row { stride: 0, count: u32::MAX.into(), ..row }, 8 << 32, 0),
+        ];
+        for (kind, basic, op, row, length, operands) in malformed {
+            let served = serve(kind, basic, op, row, length, operands);
+            assert_eq!(served, Err(Status::Malformed), "{kind:?} {op} {row:?} {length} {operands}");
+        }
+        for row in
+            [Row { at: 24, ..row }, Row { stride: -16, ..row }, Row { at: i64::MAX - 7, ..row }]
+        {
+            assert_eq!(serve(add, f64, sum, row, 16, 16), Err(Status::OutOfRange), "{row:?}");
+        }
+        assert_eq!(load::<u8, 32>(window), [0x11; 32]);
+        assert_eq!(serve(add, f64, Op::Replace as u8, row, 16, 16), Ok(true));
+        let (old, new) = ([0x11u8; 8], [0x3fu8; 8]);
+        assert_eq!(load::<[u8; 8], 4>(window), [new, old, new, old]);
     });
 }

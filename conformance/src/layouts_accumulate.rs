@@ -1,14 +1,13 @@
 //! Accumulates with layouts on both sides, and requests with layouts (FEATURES A3, A4).
 use crate::accumulate::OPS;
 use crate::accumulate_together::{Random, apply, bytes};
-use crate::help::{local_words, neighbour, says, still_works, times, words};
+use crate::help::{neighbour, times, words};
 use crate::layouts::{ROOM, WIDTH, ZERO, constructed, overlaps};
 use bytemuck::{Pod, Zeroable};
 use core::fmt::Debug;
 use rma_core::transport::Transport;
 use rma_core::{
-    Assert, BasicElement, Complex, ErrorClass, Layout, LockKind, Op, Pair, Path, Rank, RmaError,
-    Universe,
+    Assert, BasicElement, Complex, Layout, LockAll, LockKind, Op, Pair, Path, Rank, Universe,
 };
 
 /// Each layout at the origin, to each at the target; gaps stay.
@@ -190,6 +189,71 @@ fn one_block(layout: &Layout, at: usize, size: usize) -> Layout {
     layout.hindexed_block(1, &[(at * size) as i64]).unwrap()
 }
 
+/// An accumulate of [`in_order`], with a layout on each side.
+struct Step<E> {
+    op: Op,
+    to: Layout,
+    from: Layout,
+    into: Layout,
+    operands: Vec<E>,
+    /// What the buffer of the result holds before.
+    seen: Vec<E>,
+}
+
+/// Does it in one of the ways that give a result, which is `expected`; `after` is the whole part.
+fn fetch<T: Transport, E: BasicElement>(
+    epoch: &LockAll<'_, T>,
+    right: Rank,
+    way: usize,
+    step: Step<E>,
+    expected: &[E],
+    after: &[E],
+) {
+    let Step { op, to, from, into, operands, mut seen } = step;
+    let origin = (&operands[..], &from);
+    match way {
+        0 => {
+            let result = (&mut seen[..], &into);
+            epoch.get_accumulate_shaped(right, 0, &to, op, origin, result).unwrap();
+        }
+        1 => {
+            let request = epoch.rget_accumulate_shaped(right, 0, &to, op, origin, (seen, &into));
+            let (result, done) = request.unwrap().wait();
+            done.unwrap();
+            seen = result;
+        }
+        _ => {
+            let mut again = vec![E::zeroed(); after.len()];
+            let both = epoch.ops(|ops| {
+                let result = (&mut seen[..], &into);
+                ops.get_accumulate_shaped(right, 0, &to, op, origin, result)?;
+                ops.get_accumulate(right, 0, Op::NoOp, &[], &mut again)
+            });
+            both.unwrap().unwrap();
+            assert!(bytes(&again) == bytes(after), "no_op behind");
+        }
+    }
+    assert!(bytes(&seen) == bytes(expected), "{} of {to:?}", op.name());
+}
+
+/// Does it in one of the ways without a result.
+fn combine<T: Transport, E: BasicElement>(
+    epoch: &LockAll<'_, T>,
+    right: Rank,
+    way: usize,
+    step: Step<E>,
+) {
+    let Step { op, to, from, operands, .. } = step;
+    match way {
+        0 => epoch.accumulate_shaped(right, 0, &to, op, &operands, &from).unwrap(),
+        1 => {
+            let done = epoch.ops(|ops| ops.accumulate_shaped(right, 0, &to, op, &operands, &from));
+            done.unwrap().unwrap();
+        }
+        _ => drop(epoch.raccumulate_shaped(right, 0, &to, op, operands, &from).unwrap()),
+    }
+}
+
 /// One origin's operations on the same elements happen in program order, with layouts and without,
 /// long and short, plain, requests and scopes. S-H7 S-H9 S-H15
 fn in_order<T: Transport, E: BasicElement + Debug>(universe: &Universe<T>, of: fn(usize) -> E) {
@@ -203,68 +267,33 @@ fn in_order<T: Transport, E: BasicElement + Debug>(universe: &Universe<T>, of: f
     let epoch = window.lock_all().unwrap();
     for _ in 0..times(universe, 400) {
         let count = [1, 2, 3, 40, 1000][random.below(5)].min(len / 3);
+        let op = ops[random.below(ops.len())];
+        let operands: Vec<E> = (0..len).map(|_| of(random.below(9))).collect();
+        let way = random.below(if op == Op::NoOp { 3 } else { 7 });
+        if way == 6 {
+            // Without a layout, on elements that the others touched.
+            let start = random.below(len - count);
+            epoch.accumulate(right, start as u64, op, &operands[..count]).unwrap();
+            for (model, operand) in model[start..].iter_mut().zip(&operands[..count]) {
+                *model = apply(op, *model, *operand);
+            }
+            continue;
+        }
         let (to, to_at) = random_layout::<E>(&mut random, count, len);
         let (from, from_at) = random_layout::<E>(&mut random, count, len);
         let (into, into_at) = random_layout::<E>(&mut random, count, len);
-        let op = ops[random.below(ops.len())];
-        let operands: Vec<E> = (0..len).map(|_| of(random.below(9))).collect();
-        let mut seen = vec![of(3); len];
+        let seen = vec![of(3); len];
         let mut expected = seen.clone();
         for k in 0..count {
             let there = to_at[k];
             expected[into_at[k]] = model[there];
             model[there] = apply(op, model[there], operands[from_at[k]]);
         }
-        let origin = (&operands[..], &from);
-        match random.below(if op == Op::NoOp { 3 } else { 7 }) {
-            0 => epoch
-                .get_accumulate_shaped(right, 0, &to, op, origin, (&mut seen[..], &into))
-                .unwrap(),
-            1 => {
-                let request =
-                    epoch.rget_accumulate_shaped(right, 0, &to, op, origin, (seen, &into));
-                let (result, done) = request.unwrap().wait();
-                done.unwrap();
-                seen = result;
-            }
-            2 => {
-                let mut again = vec![E::zeroed(); len];
-                epoch
-                    .ops(|ops| {
-                        let result = (&mut seen[..], &into);
-                        ops.get_accumulate_shaped(right, 0, &to, op, origin, result)?;
-                        ops.get_accumulate(right, 0, Op::NoOp, &[], &mut again)
-                    })
-                    .unwrap()
-                    .unwrap();
-                assert!(bytes(&again) == bytes(&model), "no_op behind");
-            }
-            3 => {
-                epoch.accumulate_shaped(right, 0, &to, op, &operands, &from).unwrap();
-                continue;
-            }
-            4 => {
-                let all =
-                    epoch.ops(|ops| ops.accumulate_shaped(right, 0, &to, op, &operands, &from));
-                all.unwrap().unwrap();
-                continue;
-            }
-            5 => {
-                drop(epoch.raccumulate_shaped(right, 0, &to, op, operands, &from).unwrap());
-                continue;
-            }
-            _ => {
-                // One that has no layout, on elements that the others touched.
-                epoch.accumulate_shaped(right, 0, &to, op, &operands, &from).unwrap();
-                let start = random.below(len - count);
-                epoch.accumulate(right, start as u64, op, &operands[..count]).unwrap();
-                for (model, operand) in model[start..].iter_mut().zip(&operands[..count]) {
-                    *model = apply(op, *model, *operand);
-                }
-                continue;
-            }
+        let step = Step { op, to, from, into, operands, seen };
+        match way.checked_sub(3) {
+            None => fetch(&epoch, right, way, step, &expected, &model),
+            Some(way) => combine(&epoch, right, way, step),
         }
-        assert!(bytes(&seen) == bytes(&expected), "{} of {to:?}", op.name());
     }
     epoch.unlock().unwrap();
     let mut found = vec![E::zeroed(); len];
@@ -470,93 +499,6 @@ pub fn captured<T: Transport>(universe: &Universe<T>) {
     window.free().unwrap();
 }
 
-/// Requests of each kind: waited for, tested, dropped, forgotten. S-I2 S-I3 S-I8
-pub fn requests<T: Transport>(universe: &Universe<T>) {
-    let world = universe.world();
-    let (right, one) = (neighbour(world, 1), Layout::of::<u64>());
-    let window = words(world, 90);
-    let third = one.vector(30, 1, 3).unwrap();
-    let epoch = window.lock_all().unwrap();
-    let operands: Vec<u64> = (0..30).collect();
-    let put = epoch.rput_shaped(right, 0, &third, operands.clone(), one.times(30)).unwrap();
-    let (buffer, done) = put.wait();
-    assert_eq!((buffer, done), (operands.clone(), Ok(())));
-    epoch.flush(right).unwrap();
-
-    let boxed: Box<[u64]> = vec![7; 60].into();
-    let spread = one.vector(30, 1, 2).unwrap();
-    let mut get = epoch.rget_shaped(right, 0, &third, boxed, &spread).unwrap();
-    let got = loop {
-        match get.test() {
-            Ok((buffer, done)) => break done.map(|()| buffer).unwrap(),
-            Err(again) => get = again,
-        }
-        std::thread::yield_now();
-    };
-    let expected: Vec<u64> = (0..30).flat_map(|i| [i, 7]).collect();
-    assert_eq!(&got[..], &expected[..]);
-
-    let twice = epoch.raccumulate_shaped(right, 0, &third, Op::Sum, operands, one.times(30));
-    let (operands, done) = twice.unwrap().wait();
-    done.unwrap();
-    let origin = (&operands[..], one.times(30));
-    let fetch = |buffer: Vec<u64>| {
-        let result = (buffer, &spread);
-        epoch.rget_accumulate_shaped(right, 0, &third, Op::Sum, origin, result).unwrap()
-    };
-    let (third_time, done) = fetch(vec![7; 60]).wait();
-    done.unwrap();
-    assert_eq!(third_time, (0..30).flat_map(|i| [2 * i, 7]).collect::<Vec<u64>>());
-    drop(fetch(vec![0; 59]));
-    core::mem::forget(fetch(vec![0; 59]));
-    drop(epoch.rget_shaped(right, 0, &third, vec![0u64; 60], &spread).unwrap());
-    core::mem::forget(epoch.rget_shaped(right, 0, &third, vec![0u64; 60], &spread).unwrap());
-    let again = epoch.raccumulate_shaped(right, 0, &third, Op::Sum, operands, one.times(30));
-    drop(again.unwrap());
-    epoch.unlock().unwrap();
-    world.barrier().unwrap();
-    let expected: Vec<u64> = (0..30).flat_map(|i| [6 * i, 0, 0]).collect();
-    assert_eq!(local_words(&window), expected);
-    world.barrier().unwrap();
-    still_works(&window);
-    window.free().unwrap();
-}
-
-/// Waited for after their epoch, in epochs of another kind. S-I4 S-I5
-pub fn requests_in_other_epochs<T: Transport>(universe: &Universe<T>) {
-    let world = universe.world();
-    let (right, one) = (neighbour(world, 1), Layout::of::<f64>());
-    let window = world.window(100, 8).allocate().unwrap();
-    let mine: Vec<f64> = (0..100).map(f64::from).collect();
-    window.local().write(0, &mine).unwrap();
-    world.barrier().unwrap();
-    let every = one.vector(50, 1, 2).unwrap();
-    let lock = window.lock(right, LockKind::Shared).unwrap();
-    let get = lock.rget_shaped(1, &every, vec![0.0f64; 50], one.times(50)).unwrap();
-    let origin = (&[0.5f64; 50][..], one.times(50));
-    let result = (vec![0.0f64; 50], one.times(50));
-    let fetch = lock.rget_accumulate_shaped(0, &every, Op::Sum, origin, result).unwrap();
-    let put = lock.rput_shaped(1, one.times(1), vec![-3.0f64; 2], one.starting_at(8)).unwrap();
-    let add = lock.raccumulate_shaped(3, one.times(2), Op::Max, vec![1e3f64; 2], one.times(2));
-    lock.unlock().unwrap();
-    world.barrier().unwrap();
-    let Ok((got, Ok(()))) = get.test() else { panic!("complete since the unlock") };
-    // The put to element 1 may have come before the get: they are not ordered.
-    assert!(got[0] == 1.0 || got[0] == -3.0);
-    assert!(got[2..].iter().enumerate().all(|(i, got)| *got == (2 * i + 5) as f64));
-    let epoch = window.fence(Assert::NONE).unwrap();
-    let (fetched, done) = fetch.wait();
-    done.unwrap();
-    assert!(fetched.iter().enumerate().all(|(i, old)| *old == (2 * i) as f64));
-    drop(put);
-    epoch.end().unwrap();
-    assert_eq!(add.unwrap().wait().0, [1e3; 2]);
-    let mut found = [0.0; 8];
-    window.local().read(0, &mut found).unwrap();
-    assert_eq!(found, [0.5, -3.0, 2.5, 1e3, 1e3, 5.0, 6.5, 7.0]);
-    window.free().unwrap();
-}
-
 /// Operations of a scope overlap, and keep their order on an element. S-H7 S-J6
 pub fn scopes<T: Transport>(universe: &Universe<T>) {
     let world = universe.world();
@@ -586,40 +528,6 @@ pub fn scopes<T: Transport>(universe: &Universe<T>) {
     let mut mine = vec![0i16; 300];
     window.local().read(0, &mut mine).unwrap();
     assert!(mine.chunks(3).all(|three| three == [3, 1, 1]));
-    window.free().unwrap();
-}
-
-/// More than may wait packed: complete at once. S-H15
-pub fn large_scopes_and_requests<T: Transport>(universe: &Universe<T>) {
-    let world = universe.world();
-    let (right, one) = (neighbour(world, 1), Layout::of::<u64>());
-    let count = if cfg!(miri) { 20u64 } else { 140_000 };
-    let window = words(world, 2 * count as usize);
-    let odd = one.vector(count, 1, 2).unwrap();
-    let ones = vec![1u64; count as usize];
-    let mut seen = [vec![9u64; count as usize], vec![9u64; count as usize]];
-    let epoch = window.lock_all().unwrap();
-    epoch
-        .ops(|ops| {
-            for seen in &mut seen {
-                let (origin, result) =
-                    ((&ones[..], one.times(count)), (&mut seen[..], one.times(count)));
-                ops.get_accumulate_shaped(right, 1, &odd, Op::Sum, origin, result).unwrap();
-            }
-        })
-        .unwrap();
-    for (i, seen) in (0..).zip(seen) {
-        assert!(seen.iter().all(|seen| *seen == i), "scope {i}");
-    }
-    let (origin, result) =
-        ((&ones[..], one.times(count)), (vec![9u64; count as usize], one.times(count)));
-    let request = epoch.rget_accumulate_shaped(right, 1, &odd, Op::Sum, origin, result).unwrap();
-    let (seen, done) = request.wait();
-    assert!(done.is_ok() && seen.iter().all(|seen| *seen == 2));
-    let get = epoch.rget_shaped(right, 1, &odd, vec![0u64; count as usize], one.times(count));
-    let (seen, done) = get.unwrap().wait();
-    assert!(done.is_ok() && seen.iter().all(|seen| *seen == 3));
-    epoch.unlock().unwrap();
     window.free().unwrap();
 }
 
@@ -657,264 +565,6 @@ pub fn in_every_epoch<T: Transport>(universe: &Universe<T>) {
         window.local().read(0, &mut mine).unwrap();
         assert_eq!(mine, [sum, 0.0, 2.0 * sum, 0.0]);
     }
-    window.free().unwrap();
-}
-
-/// Nothing at the null target, nothing of nothing, of any types. S-G3 S-G4 S-I7
-pub fn null_and_nothing<T: Transport>(universe: &Universe<T>) {
-    let world = universe.world();
-    let window = words(world, 2);
-    let (word, float) = (Layout::of::<u64>(), Layout::of::<f32>());
-    let particle = Layout::of::<Particle>();
-    let mut buffer = [5u64; 2];
-    let epoch = window.lock_all().unwrap();
-    let targets = world.ranks().map(|rank| (rank, 2, 0));
-    for (target, disp, count) in targets.chain([(Rank::NULL, 99, 7)]) {
-        for (there, here) in [(&word, &word), (&word, &float), (&particle, &float)] {
-            let (there, here) = (there.times(count), here.times(count));
-            let op = Op::Sum;
-            epoch.accumulate_shaped(target, disp, there, op, &[5u64; 7], here).unwrap();
-            let origin = (&[1u64][..], here);
-            epoch
-                .get_accumulate_shaped(target, disp, there, op, origin, (&mut buffer[..], here))
-                .unwrap();
-            let put = epoch.rput_shaped(target, disp, there, vec![1u64], here).unwrap();
-            assert_eq!(put.wait(), (vec![1], Ok(())));
-            let get = epoch.rget_shaped(target, disp, there, vec![2u64], here).unwrap();
-            assert_eq!(get.wait(), (vec![2], Ok(())));
-            let add = epoch.raccumulate_shaped(target, disp, there, op, vec![3u64], here).unwrap();
-            assert_eq!(add.wait(), (vec![3], Ok(())));
-            let result = (vec![4u64], here);
-            let fetch = epoch.rget_accumulate_shaped(target, disp, there, op, origin, result);
-            assert_eq!(fetch.unwrap().wait(), (vec![4], Ok(())));
-        }
-    }
-    epoch.unlock().unwrap();
-    let lock = window.lock(Rank::NULL, LockKind::Shared).unwrap();
-    lock.accumulate_shaped(0, &word, Op::Sum, &[1u8], &word).unwrap();
-    lock.rput_shaped(0, &word, vec![1u8], &word).unwrap().wait().1.unwrap();
-    lock.unlock().unwrap();
-    world.barrier().unwrap();
-    assert_eq!((buffer, local_words(&window)), ([5; 2], vec![0; 2]));
-    window.free().unwrap();
-}
-
-/// Only elements of one basic type are combined. S-H13 S-H14
-pub fn not_basic<T: Transport>(universe: &Universe<T>) {
-    let world = universe.world();
-    let window = words(world, 8);
-    let right = neighbour(world, 1);
-    let (word, float) = (Layout::of::<u64>(), Layout::of::<f64>());
-    let mixed = Layout::structure(&[(0, 1, word.clone()), (8, 1, float.clone())]).unwrap();
-    let structs = Layout::of::<Particle>();
-    let mut buffer = [3u64; 8];
-    let epoch = window.lock_all().unwrap();
-    for layout in [&mixed, &structs, &Layout::of::<u128>()] {
-        let error = epoch.accumulate_shaped(right, 0, layout, Op::Sum, &buffer, layout);
-        let error = error.unwrap_err();
-        assert!(matches!(error, RmaError::NotBasic { .. }), "{error}");
-        assert_eq!(error.class(), ErrorClass::Type);
-        let element = layout.signature(1).element;
-        says(&error, &[element, "an accumulate", "one basic type", &window.id().to_string()]);
-        let result = (&mut buffer[..], layout);
-        let origin = (&[3u64; 8][..], layout);
-        let error = epoch.get_accumulate_shaped(right, 0, layout, Op::NoOp, origin, result);
-        says(&error.unwrap_err(), &["a get_accumulate", &right.to_string()]);
-    }
-    // A put of the same bytes is legal, and so is each type by itself.
-    epoch.put_shaped(right, 0, &mixed, &buffer, &mixed).unwrap();
-    epoch.flush(right).unwrap();
-    let first = Layout::structure(&[(0, 1, word.clone())]).unwrap();
-    epoch.accumulate_shaped(right, 0, &first, Op::Sum, &buffer, &first).unwrap();
-    let errors = [
-        epoch.accumulate_shaped(right, 0, &word, Op::NoOp, &buffer, &word),
-        epoch.accumulate_shaped(right, 0, &float, Op::BitOr, &buffer, &float),
-        epoch.accumulate_shaped(right, 0, &word, Op::MinLoc, &buffer, &word),
-    ];
-    for error in errors.into_iter().map(Result::unwrap_err) {
-        assert!(matches!(error, RmaError::WrongOp { .. }), "{error}");
-        assert_eq!(error.class(), ErrorClass::Op);
-    }
-    let result = (&mut buffer[..], &word);
-    let error =
-        epoch.get_accumulate_shaped(right, 0, &float, Op::NoOp, (&[0u8; 0][..], &word), result);
-    assert!(matches!(error, Err(RmaError::SignatureMismatch { .. })), "{error:?}");
-    epoch.unlock().unwrap();
-    world.barrier().unwrap();
-    assert_eq!(local_words(&window)[..3], [6, 3, 0]);
-    world.barrier().unwrap();
-    still_works(&window);
-    window.free().unwrap();
-}
-
-/// Every element at the target is aligned; at the origin it need not be. S-H14
-pub fn misaligned<T: Transport>(universe: &Universe<T>) {
-    let world = universe.world();
-    let window = world.window(64, 1).allocate().unwrap();
-    let right = neighbour(world, 1);
-    let (word, half) = (Layout::of::<u64>(), Layout::of::<i16>());
-    let complex = Layout::of::<Complex<f64>>();
-    let buffer = [1u8; 64];
-    let epoch = window.lock_all().unwrap();
-    let wrong = [
-        (4, word.clone()),
-        (0, word.hvector(2, 1, 12).unwrap()),
-        (4, word.hindexed(&[(0, 1), (12, 1)]).unwrap()),
-        (1, half.contiguous(3).unwrap()),
-        (0, half.hvector(2, 2, 5).unwrap()),
-        (4, complex.clone()),
-    ];
-    for (disp, layout) in &wrong {
-        let mut buffer = buffer;
-        let dense = layout.times(1);
-        let error = epoch.accumulate_shaped(right, *disp, layout, Op::Sum, &buffer, dense);
-        let error = error.unwrap_err();
-        assert!(matches!(error, RmaError::Misaligned { .. }), "{layout:?}: {error}");
-        says(&error, &["layout", &format!("displacement {disp}"), "natural alignment"]);
-        let result = (&mut buffer[..], dense);
-        let origin = (&[0u8; 0][..], dense);
-        let error = epoch.get_accumulate_shaped(right, *disp, layout, Op::NoOp, origin, result);
-        assert_eq!(error.unwrap_err().class(), ErrorClass::Disp);
-    }
-    let apart = word.resized(0, 12).unwrap();
-    let error = epoch.accumulate_shaped(right, 0, apart.times(2), Op::Sum, &buffer, apart.times(2));
-    assert!(matches!(error, Err(RmaError::Misaligned { .. })), "{error:?}");
-    // Halves of its width are enough for a complex number, and so is what a layout makes good.
-    epoch.accumulate_shaped(right, 8, &complex, Op::Replace, &[0u8; 16], &complex).unwrap();
-    let back = word.hindexed(&[(-4, 1), (12, 1)]).unwrap();
-    let from = word.hindexed(&[(3, 1), (17, 1)]).unwrap();
-    epoch.accumulate_shaped(right, 12, &back, Op::Sum, &buffer, &from).unwrap();
-    epoch.unlock().unwrap();
-    world.barrier().unwrap();
-    let mut mine = [0u8; 64];
-    window.local().read(0, &mut mine).unwrap();
-    let expected: Vec<u8> =
-        (0..64).map(|at| u8::from((8..16).contains(&at) || at / 8 == 3)).collect();
-    assert_eq!(&mine[..], &expected[..]);
-    window.free().unwrap();
-}
-
-/// What does not fit is refused, and nothing is combined. S-G8 S-G9 S-G10 S-J8
-pub fn refused<T: Transport>(universe: &Universe<T>) {
-    let world = universe.world();
-    let window = words(world, 10);
-    let right = neighbour(world, 1);
-    let word = Layout::of::<u64>();
-    let (down, twice) = (word.vector(3, 1, -2).unwrap(), word.vector(3, 2, 1).unwrap());
-    let mut buffer = [3u64; 10];
-    let epoch = window.lock_all().unwrap();
-    let mut refuse = |target: Rank, disp: u64, there: &Layout, here: &Layout, into: &Layout| {
-        let (there, here, into) = (there.times(1), here.times(1), into.times(1));
-        let origin = (&[3u64; 10][..], here);
-        let result = (&mut buffer[..], into);
-        let get = epoch.get_accumulate_shaped(target, disp, there, Op::Sum, origin, result);
-        let get = get.unwrap_err();
-        let result = (vec![0u64; 10], into);
-        let request = epoch.rget_accumulate_shaped(target, disp, there, Op::Sum, origin, result);
-        assert_eq!(request.err(), Some(get));
-        get
-    };
-    let three = word.contiguous(3).unwrap();
-    let error = refuse(right, 3, &down, &three, &three);
-    assert!(matches!(error, RmaError::LayoutOutOfRange { low: -8, high: 32, .. }), "{error}");
-    let error = refuse(right, u64::MAX, &three, &three, &three);
-    assert!(matches!(error, RmaError::LayoutOutOfRange { .. }), "{error}");
-    let error = refuse(right, 0, &three, &down, &three);
-    assert!(matches!(error, RmaError::OriginOutOfRange { low: -32, high: 8, .. }), "{error}");
-    let error = refuse(right, 0, &three, &three, &down);
-    assert!(matches!(error, RmaError::OriginOutOfRange { .. }), "{error}");
-    let error = refuse(right, 0, &three, &word, &three);
-    assert!(matches!(error, RmaError::SignatureMismatch { .. }), "{error}");
-    let error = refuse(right, 0, &three, &three, &word);
-    assert!(matches!(error, RmaError::SignatureMismatch { .. }), "{error}");
-    let error = refuse(Rank(77), 0, &three, &three, &three);
-    assert!(matches!(error, RmaError::NoSuchRank { .. }), "{error}");
-    let six = word.contiguous(6).unwrap();
-    says(&refuse(right, 0, &twice, &six, &six), &["target's layout of an accumulate", "overlap"]);
-    says(&refuse(right, 0, &six, &six, &twice), &["result's layout of a get_accumulate"]);
-    assert_eq!(buffer, [3; 10]);
-    let error = epoch.accumulate_shaped(right, 0, &twice, Op::Sum, &buffer, &six).unwrap_err();
-    assert_eq!(error.class(), ErrorClass::Type);
-    // Operands may be read twice.
-    epoch.accumulate_shaped(right, 4, &six, Op::Sum, &[1u64, 2, 3, 4], &twice).unwrap();
-    epoch.unlock().unwrap();
-    world.barrier().unwrap();
-    assert_eq!(local_words(&window), [0, 0, 0, 0, 1, 2, 2, 3, 3, 4]);
-    world.barrier().unwrap();
-    still_works(&window);
-    window.free().unwrap();
-}
-
-/// A scope of a lock has one target.
-pub fn other_target_of_a_lock<T: Transport>(universe: &Universe<T>) {
-    let world = universe.world();
-    let (window, word) = (words(world, 2), Layout::of::<u64>());
-    let epoch = window.lock(Rank(0), LockKind::Shared).unwrap();
-    let mut buffer = [0u64];
-    let (add, get) = epoch
-        .ops(|ops| {
-            let add = ops.accumulate_shaped(Rank(1), 0, &word, Op::Sum, &[1u64], &word);
-            let (origin, result) = ((&[1u64][..], &word), (&mut buffer[..], &word));
-            (add, ops.get_accumulate_shaped(Rank(1), 0, &word, Op::Sum, origin, result))
-        })
-        .unwrap();
-    assert!(matches!(add, Err(RmaError::NotLocked { .. })), "{add:?}");
-    assert!(matches!(get, Err(RmaError::NotLocked { .. })), "{get:?}");
-    epoch.unlock().unwrap();
-    world.barrier().unwrap();
-    window.free().unwrap();
-}
-
-/// Counts beyond 32 bits: counted right, refused where they do not fit, cheap. S-J9
-pub fn huge_counts<T: Transport>(universe: &Universe<T>) {
-    let world = universe.world();
-    let (window, right) = (words(world, 4), neighbour(world, 1));
-    let word = Layout::of::<u64>();
-    let (point, mut buffer) = (word.resized(0, 0).unwrap(), [0u64; 4]);
-    let epoch = window.lock_all().unwrap();
-    let mut ask = |there: &Layout, here: &Layout, count: u64| {
-        let (there, here) = (there.times(count), here.times(count));
-        let (origin, result) = ((&[1u64; 4][..], here), (&mut buffer[..], here));
-        let fetch = epoch.get_accumulate_shaped(right, 0, there, Op::Sum, origin, result);
-        let add = epoch.accumulate_shaped(right, 0, there, Op::Sum, &[1u64; 4], here);
-        assert_eq!(fetch, add);
-        let put = epoch.rput_shaped(right, 0, there, vec![1u64; 4], here).err();
-        assert_eq!(put, add.err());
-        add.unwrap_err()
-    };
-    for count in [1 << 60, 1 << 61, u64::MAX] {
-        let error = ask(&word, &word, count);
-        assert!(matches!(error, RmaError::LayoutTooLarge { .. }), "{error}");
-    }
-    for count in [1 << 29, 1 << 32, 1 << 40, (1 << 60) - 1] {
-        let error = ask(&word, &word, count);
-        let high = count as i64 * 8;
-        let len = 32;
-        assert_eq!(error.class(), ErrorClass::Count);
-        assert!(
-            matches!(error, RmaError::OriginOutOfRange { low: 0, high: h, len: l, .. } if (h, l) == (high, len)),
-            "{error}"
-        );
-    }
-    // All copies at one place: inside, but there more than once.
-    let error = epoch.accumulate_shaped(
-        right,
-        0,
-        point.times(1 << 40),
-        Op::Sum,
-        &[1u64],
-        point.times(1 << 40),
-    );
-    assert!(matches!(error, Err(RmaError::Overlap { .. })), "{error:?}");
-    let far = word.hvector(2, 1, 1 << 40).unwrap();
-    let error = epoch.accumulate_shaped(right, 0, &far, Op::Sum, &[1u64; 2], word.times(2));
-    assert!(matches!(error, Err(RmaError::LayoutOutOfRange { high, .. }) if high == (1 << 40) + 8));
-    let nothing = Layout::structure(&[]).unwrap();
-    let none = nothing.times(u64::MAX);
-    epoch.accumulate_shaped(right, 0, none, Op::Sum, &[1u64; 2], word.times(0)).unwrap();
-    epoch.unlock().unwrap();
-    world.barrier().unwrap();
-    assert_eq!((buffer, local_words(&window)), ([0; 4], vec![0; 4]));
     window.free().unwrap();
 }
 

@@ -33,6 +33,8 @@ pub mod generated;
 pub mod info;
 pub mod layouts;
 pub mod layouts_accumulate;
+pub mod layouts_errors;
+pub mod layouts_requests;
 pub mod lock;
 pub mod lock_all;
 pub mod ops;

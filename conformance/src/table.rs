@@ -69,10 +69,15 @@ macro_rules! suite {
             layouts_accumulate {
                 accumulate_each_to_each(2), get_each_to_each(2), fields_of_structs(2),
                 order_of_i64(2), order_of_f64(2), order_of_u8(2), order_of_pairs(2),
-                sums_are_exact(4), tickets(4), stripe_borders(2), large(2), captured(3), requests(2),
-                requests_in_other_epochs(2), scopes(3), large_scopes_and_requests(2),
-                in_every_epoch(3), null_and_nothing(2), not_basic(2), misaligned(2), refused(2),
-                other_target_of_a_lock(2), huge_counts(2), paths(2),
+                sums_are_exact(4), tickets(4), stripe_borders(2), large(2), captured(3), scopes(3),
+                in_every_epoch(3), paths(2),
+            }
+            layouts_requests {
+                requests(2), in_other_epochs(2), large_scopes_and_requests(2),
+            }
+            layouts_errors {
+                null_and_nothing(2), not_basic(2), misaligned(2), refused(2),
+                other_target_of_a_lock(2), huge_counts(2),
             }
             atomics {
                 every_op_u32(2), every_op_i32(2), every_op_u64(2), every_op_i64(2),

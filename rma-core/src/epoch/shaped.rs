@@ -116,9 +116,9 @@ impl<T: Transport, const LAZY: bool> Access<'_, T, LAZY> {
         self.window().accumulate_shaped::<LAZY>(update)
     }
 
-    /// As [`accumulate_shaped`](Self::accumulate_shaped), and copies to what `result` describes what
-    /// was there before, each element as its own update found it. `origin` and `result` are each a
-    /// buffer and the layout in it.
+    /// As [`accumulate_shaped`](Self::accumulate_shaped), and copies to what `result` describes
+    /// what was there before, each element as its own update found it. `origin` and `result` are
+    /// each a buffer and the layout in it.
     ///
     /// All buffers and layouts are yours on return, `result` filled (unchanged if the target is
     /// [`Rank::NULL`]); bytes that its layout does not describe are not touched. With [`Op::NoOp`]

@@ -146,9 +146,9 @@ impl<'scope, T: Transport, const LAZY: bool> Ops<'scope, '_, T, LAZY> {
         self.drain.window.accumulate_shaped::<LAZY>(update)
     }
 
-    /// As [`accumulate_shaped`](Self::accumulate_shaped); the buffer of `result` is mutably borrowed
-    /// until the scope ends, and holds then, where its layout says, what was there before. What
-    /// waits packed is as for [`get_shaped`](Self::get_shaped). Errors as
+    /// As [`accumulate_shaped`](Self::accumulate_shaped); the buffer of `result` is mutably
+    /// borrowed until the scope ends, and holds then, where its layout says, what was there
+    /// before. What waits packed is as for [`get_shaped`](Self::get_shaped). Errors as
     /// [`Access::get_accumulate_shaped`](crate::Access::get_accumulate_shaped).
     pub fn get_accumulate_shaped<'l, E: Element, F: Element>(
         &'scope self,

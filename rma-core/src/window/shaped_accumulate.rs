@@ -218,7 +218,8 @@ impl<T: Transport> Visitor for Work<'_, '_, T> {
     }
 }
 
-/// The next operands: where they are, if they are together and aligned there, otherwise in `packed`.
+/// The next operands: where they are, if they are together and aligned there, otherwise in
+/// `packed`.
 fn next_operands<'a, E: BasicElement>(
     source: &mut Cursor<'_>,
     bytes: usize,

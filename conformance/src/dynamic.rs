@@ -71,6 +71,17 @@ pub fn layouts<T: Transport>(universe: &Universe<T>) {
     let mut got = [0u64; 3];
     epoch.get_shaped(right, base, &every, &mut got, flat).unwrap();
     assert_eq!(got, [1, 2, 3]);
+    // One after the other, whichever way each of them goes. S-H7
+    for _ in 0..10 {
+        epoch.accumulate(right, base, Op::Replace, &[1u16, 1, 1, 1]).unwrap();
+        let (pair, two) = (Layout::of::<u16>().vector(2, 1, 2).unwrap(), Layout::of::<u16>());
+        epoch.accumulate_shaped(right, base, &pair, Op::Sum, &[5u16, 7], two.times(2)).unwrap();
+        let mut old = [0u16; 4];
+        epoch.get_accumulate(right, base, Op::Prod, &[2u16; 4], &mut old).unwrap();
+        assert_eq!(old, [6, 1, 8, 1]);
+    }
+    epoch.accumulate(right, base, Op::Replace, &[1u64]).unwrap();
+    epoch.flush(right).unwrap();
     let outside = epoch.put_shaped(right, base + 16, &every, &[7u64, 7, 7], flat);
     let outside = outside.and_then(|()| epoch.flush(right)).unwrap_err();
     assert!(matches!(outside, RmaError::NotAttached { .. }), "{outside}");

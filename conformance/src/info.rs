@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
 /// Every known hint and values that it takes, the default first.
-const TAKEN: [(&str, &[&str]); 11] = [
+const TAKEN: [(&str, &[&str]); 12] = [
     ("no_locks", &["false", "true"]),
     ("accumulate_ordering", &["rar,raw,war,waw", "none", "rar", "war,waw", "raw"]),
     ("accumulate_ops", &["same_op_no_op", "same_op"]),
@@ -28,6 +28,7 @@ const TAKEN: [(&str, &[&str]); 11] = [
         ],
     ),
     ("disable_shm_accumulate", &["false", "true"]),
+    ("rma_count", &["false", "true"]),
 ];
 
 /// Values that a hint does not take.

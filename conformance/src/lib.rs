@@ -38,6 +38,7 @@ pub mod layouts_requests;
 pub mod lock;
 pub mod lock_all;
 pub mod ops;
+pub mod paths;
 pub mod pscw;
 pub mod put_get;
 pub mod reductions;

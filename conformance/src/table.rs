@@ -54,6 +54,9 @@ macro_rules! suite {
                 every_operation(3), layouts(2), attached_late(2), stale_addresses(2),
                 ends_of_regions(2), refusals(1), too_many(1), raw_memory(2), cycles(3),
             }
+            paths {
+                forced_and_counted(2), by_default(3), refused(2),
+            }
             put_get {
                 put_of_any_size(2), get_of_any_size(2), self_target(1), null_target(2),
                 zero_count(2), conflicting_puts(4), put_against_get(3), many_outstanding(4),

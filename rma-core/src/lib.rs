@@ -35,6 +35,6 @@ pub use ops::{Layout, LayoutError, Op, Ops, Order, OriginBuffer, Request, Shape,
 pub use rank::Rank;
 pub use universe::{Config, Universe};
 pub use window::{
-    Attached, Flavor, HintError, MemoryModel, NotCreated, NotDone, Path, RawPart, Refused, Sealed,
-    View, Window, WindowBuilder, WindowId, WindowMemory,
+    Attached, Flavor, HintError, MemoryModel, NotCreated, NotDone, OperationCounts, Path, RawPart,
+    Refused, Sealed, View, Window, WindowBuilder, WindowId, WindowMemory,
 };

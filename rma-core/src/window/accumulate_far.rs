@@ -6,6 +6,7 @@
 //! pieces of one operation, go out without waiting. S-H7 S-H8
 use super::Window;
 use super::accumulate::Update;
+use super::choice::Path;
 use super::hints::Ordered;
 use crate::completion::{Buffer, Pending};
 use crate::element::BasicType;
@@ -83,6 +84,7 @@ impl<T: Transport> Window<T> {
     ) -> Result<Option<FarPlace>, RmaError> {
         let Update { what, target, disp, basic, .. } = update;
         let Some(world) = self.far_target::<LAZY>(target)? else { return Ok(None) };
+        self.counts.add(Path::Messages);
         let offset = self.far_offset(target, world, disp, len)?;
         if !offset.is_multiple_of(basic.align() as u64) {
             return Err(self.misaligned_cold(target, disp, basic.align()));

@@ -82,6 +82,11 @@ impl<T: Transport> Window<T> {
         })
     }
 
+    /// Whether the table shows the way to it, and nothing counts.
+    pub(super) fn loads_at_once(&self, target: Rank) -> bool {
+        self.loads(target) && !self.counts_all
+    }
+
     /// Whether operations on `target` go by load and store.
     pub(super) fn loads(&self, target: Rank) -> bool {
         let stays = self.peers.get(usize::from(target)).is_none_or(|peer| peer.stays);

@@ -2,6 +2,7 @@
 use super::attributes::{Flavor, Settings};
 use super::choice::Asked;
 use super::control::NodePool;
+use super::counts::Counts;
 use super::direct::Known;
 use super::dynamic::{ADDRESSES, Regions};
 use super::far::Far;
@@ -142,6 +143,7 @@ impl<'c, T: Transport> WindowBuilder<'c, T> {
     /// | `accumulate_ordering` | some of `rar,raw,war,waw` (all), `none` | others may overtake |
     /// | `same_size` *, `same_disp_unit` * | `false`, `true` | checked: all ranks pass the same |
     /// | `alloc_shared_noncontig` * | `false`, `true` | each part of a shared window by itself |
+    /// | `rma_count` | `false`, `true` | see [`Window::operation_counts`] |
     /// | `rma_path` * | `auto`, `load_store`, `cross`, `messages` | see [`Path`](crate::Path) |
     /// | `accumulate_ops` | `same_op_no_op`, `same_op` | nothing |
     /// | `mpi_accumulate_granularity` * | `0`, any number of bytes | nothing |
@@ -330,6 +332,8 @@ impl<'c, T: Transport> WindowBuilder<'c, T> {
             known: Known::default(),
             all_loaded: self.is_near() && !dynamic && !forced_to_cross && !stays,
             forced_to_cross,
+            counts: Counts::default(),
+            counts_all: self.hints.is_set(Hint::Count),
         };
         window.map_own();
         process.windows.add(id.0, &window.part);

@@ -3,6 +3,7 @@
 #![allow(unsafe_code)]
 
 use super::Window;
+use super::choice::Path;
 use super::memory::Memory;
 use crate::error::RmaError;
 use crate::memory::directory::{Directory, Entry, Generation, Pin};
@@ -51,12 +52,25 @@ pub(super) struct Region<'w, T: Transport> {
 }
 
 impl<T: Transport> Region<'_, T> {
+    /// Where in the region they begin.
+    pub(super) fn offset(&self) -> u64 {
+        self.offset
+    }
+
     pub(super) fn span(&self) -> Span<'_> {
+        self.bytes(self.offset, self.len)
+    }
+
+    /// From the beginning of the region to the last of the bytes.
+    pub(super) fn from_start(&self) -> Span<'_> {
+        self.bytes(0, self.offset as usize + self.len)
+    }
+
+    fn bytes(&self, offset: u64, len: usize) -> Span<'_> {
         let mapping = self.memory.mapping();
         // SAFETY: mapped as long as `memory`, which is borrowed; its owner gave it away, so there
         // is no reference into it.
-        let span =
-            unsafe { Span::of_part(mapping.base, mapping.len as u64, self.offset, self.len) };
+        let span = unsafe { Span::of_part(mapping.base, mapping.len as u64, offset, len) };
         span.expect("a region is as long as it says")
     }
 }
@@ -149,6 +163,7 @@ impl<T: Transport> Window<T> {
             let (at, offset, pin) = self.pin(target, offset, len)?;
             match at {
                 At::Here(memory) => {
+                    self.counts.add(Path::LoadStore);
                     let way = Way::Mapped(Region { memory, offset, len, _pin: pin });
                     return Ok(Some(Direct { window: self, target, way }));
                 }
@@ -160,6 +175,7 @@ impl<T: Transport> Window<T> {
         if !self.crosses(owner) {
             return Ok(None);
         }
+        self.counts.add(Path::Cross);
         let way = Way::Crossed { owner, address: at, _pin: pin };
         Ok(Some(Direct { window: self, target, way }))
     }
@@ -179,7 +195,10 @@ impl<T: Transport> Window<T> {
         }
         let (at, offset, pin) = self.pin(target, address, len)?;
         Ok(match at {
-            At::Here(memory) => Some(Region { memory, offset, len, _pin: pin }),
+            At::Here(memory) => {
+                self.counts.add(Path::LoadStore);
+                Some(Region { memory, offset, len, _pin: pin })
+            }
             At::There(_) => None,
         })
     }

@@ -12,7 +12,9 @@ use super::user::{Contents, WindowMemory};
 use super::{Part, View, Window, WindowId};
 use crate::completion::Wait;
 use crate::error::RmaError;
+use crate::memory::block::STRIPES;
 use crate::memory::directory::{Directory, Entry, directory_bytes};
+use crate::memory::stripe::STRIPE;
 use crate::memory::target::Span;
 use crate::transport::{Descriptor, Transport};
 use core::fmt;
@@ -24,6 +26,9 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 /// Addresses of regions, and their alignment; 0 is no address of a region.
 const FIRST: u64 = 1 << 16;
 const PAGE: u64 = 4096;
+/// Addresses of regions are multiples of this, so that a byte has the same stripe whether it is
+/// named by address or counted from the beginning of its region.
+const ALIGN: u64 = STRIPE * STRIPES as u64;
 /// All addresses are below.
 pub(super) const ADDRESSES: u64 = i64::MAX as u64;
 /// How often a rank that detaches looks whether the last user is done: nobody rings for that.
@@ -227,7 +232,7 @@ impl<T: Transport> Window<T> {
         let limit = regions.slots as u32;
         let slot = table.free.pop().ok_or(RmaError::TooManyRegions { window, limit })?;
         let start = table.next;
-        table.next = (start + len.max(1)).next_multiple_of(PAGE) + PAGE;
+        table.next = (start + len.max(1)).next_multiple_of(ALIGN) + ALIGN;
         table.by_start.insert(start, Region { len, slot, memory });
         // Neighbours may look from here on.
         let directory = self.part.directory().expect("a dynamic window has a directory");

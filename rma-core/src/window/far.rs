@@ -2,6 +2,7 @@
 //! S-F1 S-G1 S-G2 S-G8 S-G10
 use super::Window;
 use super::accumulate_far::{Touched, Unanswered};
+use super::choice::Path;
 use crate::completion::{Buffer, Cause, Expected, Pending, SlotId, Wait, WaitError};
 use crate::error::RmaError;
 use crate::memory::target::held;
@@ -268,6 +269,7 @@ impl<T: Transport> Window<T> {
             let origin = unsafe { core::slice::from_raw_parts_mut(buffer.at, buffer.len) };
             return direct.read(origin);
         }
+        self.counts.add(Path::Messages);
         let wait = self.wait_for("a get", target);
         for start in (0..buffer.len).step_by(GET_BYTES) {
             let len = GET_BYTES.min(buffer.len - start);

@@ -27,6 +27,7 @@ pub(crate) enum Hint {
     SameDispUnit,
     AllocSharedNoncontig,
     Path,
+    Count,
 }
 
 /// How a value is written. In memory, each is a number.
@@ -53,7 +54,7 @@ struct Known {
     changes: bool,
 }
 
-const COUNT: usize = 12;
+const COUNT: usize = 13;
 
 /// A new hint is a line here, and a name in [`Hint`] if something asks for it.
 const KNOWN: [Known; COUNT] = [
@@ -63,6 +64,7 @@ const KNOWN: [Known; COUNT] = [
     Known { same: true, ..Known::flag("same_disp_unit", false) },
     Known { same: true, ..Known::flag("alloc_shared_noncontig", false) },
     Known { same: true, changes: false, ..Known::local("rma_path", Form::Choice(PATHS)) },
+    Known::flag("rma_count", false),
     Known { default: 1, ..Known::local("accumulate_ops", Form::Choice(OPS)) },
     Known::flag("alloc_shm", true),
     Known {
@@ -303,6 +305,7 @@ mod tests {
             (Hint::SameDispUnit, "same_disp_unit"),
             (Hint::AllocSharedNoncontig, "alloc_shared_noncontig"),
             (Hint::Path, "rma_path"),
+            (Hint::Count, "rma_count"),
         ];
         for (hint, key) in hints {
             assert_eq!(KNOWN[hint as usize].key, key);

@@ -6,6 +6,7 @@ mod accumulate_tests;
 mod attributes;
 mod choice;
 mod control;
+mod counts;
 mod create;
 mod direct;
 mod dynamic;
@@ -35,6 +36,7 @@ mod view;
 pub(crate) use accumulate::STRIPE_RECHECK;
 pub use attributes::{Flavor, MemoryModel};
 pub use choice::Path;
+pub use counts::OperationCounts;
 pub use create::{NotCreated, WindowBuilder};
 pub use dynamic::{Attached, NotDone};
 pub use free::Refused;
@@ -62,6 +64,7 @@ use attributes::Settings;
 use control::NodePool;
 use core::fmt;
 use core::sync::atomic::AtomicU32;
+use counts::Counts;
 use direct::Known;
 use dynamic::Regions;
 use far::Far;
@@ -106,6 +109,9 @@ pub struct Window<T: Transport> {
     /// Operations on every target go by load and store.
     pub(crate) all_loaded: bool,
     forced_to_cross: bool,
+    counts: Counts,
+    /// Loads and stores are counted, too: every operation goes the long way.
+    counts_all: bool,
 }
 
 /// What it takes to map a part.

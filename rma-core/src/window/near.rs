@@ -1,6 +1,7 @@
 //! Targets whose memory load and store reach. S-G1 S-G8 S-G10 S-M1
 #![allow(unsafe_code)]
 
+use super::choice::Path;
 use super::memory::Memory;
 use super::{Part, Window};
 use crate::error::RmaError;
@@ -78,10 +79,11 @@ impl<T: Transport> Window<T> {
             self.admit_cold(target)?;
         }
         let entry = self.reach(target)?;
-        if !entry.is_loadable() {
+        if !self.loads(target) {
             return Ok(None);
         }
-        let span = entry.span(disp, len).ok_or(RmaError::OutOfRange {
+        self.counts.add(Path::LoadStore);
+        let span = self.loaded_span(target, entry, disp, len)?.ok_or(RmaError::OutOfRange {
             window: self.id(),
             target,
             disp,
@@ -90,6 +92,27 @@ impl<T: Transport> Window<T> {
             size: entry.size(),
         })?;
         Ok(Some(span))
+    }
+
+    /// The bytes of a target that is mapped and reached by load and store; `None` if they lie
+    /// outside its part.
+    pub(super) fn loaded_span(
+        &self,
+        target: Rank,
+        entry: &Target,
+        disp: u64,
+        len: usize,
+    ) -> Result<Option<Span<'_>>, RmaError> {
+        if entry.is_loadable() {
+            return Ok(self.targets.get(target).and_then(|entry| entry.span(disp, len)));
+        }
+        let window = self.id();
+        let base = self.map_data(target).map_err(|error| RmaError::Import { window, error })?;
+        let offset = disp.checked_mul(u64::from(entry.disp_unit()));
+        // SAFETY: `map_data` gives the part, which has as many bytes as creation entered in the
+        // table too, and stays mapped as long as the window. As for references, see `map`.
+        let span = |offset| unsafe { Span::of_part(base, entry.size(), offset, len) };
+        Ok(offset.and_then(span))
     }
 
     /// Both, for callers that are not as hot.
@@ -120,7 +143,7 @@ impl<T: Transport> Window<T> {
 
     #[cold]
     fn map(&self, target: Rank, entry: &Target) -> Result<(), ImportError> {
-        let base = if self.loads(target) { self.map_data(target)? } else { null_mut() };
+        let base = if self.loads_at_once(target) { self.map_data(target)? } else { null_mut() };
         let block = self.map_block(target)?;
         // SAFETY: data and block live in `self.peers` or `self.part`, as long as the table; `block`
         // is aligned and long enough (`PeerBlock`), and so is the data (`map_data`; creation made
@@ -171,7 +194,7 @@ impl<T: Transport> Window<T> {
     /// Enters this rank's own part into the table, if it has one.
     pub(super) fn map_own(&self) {
         let Some(entry) = self.targets.get(self.rank()) else { return };
-        let base = if self.loads(self.rank()) { self.part.base() } else { null_mut() };
+        let base = if self.loads_at_once(self.rank()) { self.part.base() } else { null_mut() };
         // SAFETY: part and block live in `self.part`, as long as the table; creation sized them.
         unsafe { entry.map(base, self.part.block.get().as_ptr()) };
     }

@@ -1,5 +1,6 @@
 //! Puts to targets that only messages reach: small ones at once, large ones by grants.
 use super::Window;
+use super::choice::Path;
 use crate::completion::{Buffer, Cause, Next, Pending, SlotId, Wait, WaitError};
 use crate::error::RmaError;
 use crate::protocol::message::{Head, Kind, Status};
@@ -21,6 +22,7 @@ impl<T: Transport> Window<T> {
         if let Some(direct) = self.direct(target, world, offset, origin.len())? {
             return direct.write(origin);
         }
+        self.counts.add(Path::Messages);
         if origin.is_empty() {
             return Ok(());
         }

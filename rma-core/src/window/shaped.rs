@@ -1,12 +1,37 @@
 //! Put and get with layouts on both sides: the checks, and near targets (MPI 4.1, sections 12.3.1
 //! and 12.3.2). S-G9 S-G12 S-J1
 use super::Window;
+use super::choice::Path;
+use super::direct::Region;
 use crate::error::RmaError;
 use crate::memory::strided::{Area, Row};
 use crate::memory::target::{Span, held};
 use crate::ops::layout::{Cursor, Shape, next_pair, only_pair};
 use crate::rank::Rank;
 use crate::transport::Transport;
+
+/// A shape at its place in memory that this rank reaches.
+pub(super) struct NearShape<'w, 's, T: Transport> {
+    memory: Memory<'w, T>,
+    pub(super) shape: Shape<'s>,
+}
+
+enum Memory<'w, T: Transport> {
+    /// All of a part.
+    Part(Span<'w>),
+    /// A region, from its beginning to the last byte of the shape.
+    Region(Region<'w, T>),
+}
+
+impl<T: Transport> NearShape<'_, '_, T> {
+    /// Where the shape's positions count from.
+    pub(super) fn span(&self) -> Span<'_> {
+        match &self.memory {
+            Memory::Part(part) => *part,
+            Memory::Region(region) => region.from_start(),
+        }
+    }
+}
 
 impl<T: Transport> Window<T> {
     /// Copies the bytes of `from` in `origin` to those of `to` at `disp` of the target.
@@ -71,11 +96,11 @@ impl<T: Transport> Window<T> {
             let side = "the target's layout of a put";
             return Err(RmaError::Overlap { window: self.id(), target, side });
         }
-        let Some((part, to)) = self.near_shaped::<LAZY>(target, disp, to)? else {
+        let Some(near) = self.near_shaped::<LAZY>(target, disp, to)? else {
             return self.put_shaped_far_cold::<LAZY>(target, disp, to, origin, from);
         };
-        let area = Area::new(part);
-        let (mut sink, mut source) = (Cursor::new(to), Cursor::new(from));
+        let area = Area::new(near.span());
+        let (mut sink, mut source) = (Cursor::new(near.shape), Cursor::new(from));
         while let Some((to, from)) = next_pair(&mut sink, &mut source) {
             area.write_row(to, origin, from);
         }
@@ -122,11 +147,11 @@ impl<T: Transport> Window<T> {
             let side = "the origin's layout of a get";
             return Err(RmaError::Overlap { window: self.id(), target, side });
         }
-        let Some((part, from)) = self.near_shaped::<LAZY>(target, disp, from)? else {
+        let Some(near) = self.near_shaped::<LAZY>(target, disp, from)? else {
             return Ok(false);
         };
-        let area = Area::new(part);
-        let (mut source, mut sink) = (Cursor::new(from), Cursor::new(to));
+        let area = Area::new(near.span());
+        let (mut source, mut sink) = (Cursor::new(near.shape), Cursor::new(to));
         while let Some((from, to)) = next_pair(&mut source, &mut sink) {
             area.read_row(from, origin, to);
         }
@@ -166,7 +191,7 @@ impl<T: Transport> Window<T> {
         target: Rank,
         disp: u64,
         shape: Shape<'s>,
-    ) -> Result<Option<(Span<'_>, Shape<'s>)>, RmaError> {
+    ) -> Result<Option<NearShape<'_, 's, T>>, RmaError> {
         let Some(entry) = self.targets.get(target) else { return Ok(None) };
         if LAZY && entry.held() == held::NOT {
             self.admit_cold(target)?;
@@ -174,8 +199,33 @@ impl<T: Transport> Window<T> {
         let entry = self.reach(target)?;
         let (size, disp_unit) = (entry.size(), entry.disp_unit());
         let shape = self.place_shape(target, disp, disp_unit, size, shape)?;
+        if self.part.regions.is_some() {
+            return self.region_shaped(target, shape);
+        }
+        if !self.loads(target) {
+            return Ok(None);
+        }
+        self.counts.add(Path::LoadStore);
         // The whole part: mapped, and no longer than an address.
-        Ok(entry.span(0, size as usize).map(|part| (part, shape)))
+        let part = self.loaded_span(target, entry, 0, size as usize)?;
+        Ok(part.map(|part| NearShape { memory: Memory::Part(part), shape }))
+    }
+
+    /// A shape at addresses of a dynamic window, which all must lie in one region.
+    fn region_shaped<'s>(
+        &self,
+        target: Rank,
+        shape: Shape<'s>,
+    ) -> Result<Option<NearShape<'_, 's, T>>, RmaError> {
+        // Without bytes there is nothing to reach.
+        let Some((low, high)) = shape.wide_span() else { return Ok(None) };
+        // `place_shape` has seen that both are addresses.
+        let (low, len) = (low as u64, (high - low) as usize);
+        let region = self.reach_region::<false>(target, low, len)?;
+        Ok(region.map(|region| {
+            let start = shape.start().wrapping_sub(low - region.offset());
+            NearShape { memory: Memory::Region(region), shape: shape.starting_at(start) }
+        }))
     }
 
     /// The shape at its place in the target's part, if every byte of it lies inside. S-G8

@@ -8,6 +8,7 @@
 use super::Window;
 use super::accumulate_far::Touched;
 use super::hints::Ordered;
+use super::shaped::NearShape;
 use super::shaped_far::{BOUNCE_BYTES, Batch, Placed, Room};
 use crate::completion::{Buffer, Pending};
 use crate::element::{BasicElement, BasicType, Visitor};
@@ -46,10 +47,10 @@ pub(crate) struct FarUpdate<'a> {
 }
 
 /// Where an update goes.
-enum Way<'w, 'a> {
+enum Way<'w, 'a, T: Transport> {
     /// It combines nothing.
     Nothing,
-    Near(Rows<'w, 'a>),
+    Near(NearShape<'w, 'a, T>, BasicType),
     Far(FarUpdate<'a>),
 }
 
@@ -80,7 +81,7 @@ impl<T: Transport> Window<T> {
         }
         match self.way::<LAZY>(UPDATE, update)? {
             Way::Nothing => Ok(()),
-            Way::Near(rows) => self.combine_rows(update, rows, None),
+            Way::Near(near, basic) => self.combine_rows(update, &near, basic, None),
             Way::Far(far) => self.accumulate_shaped_far_cold(far),
         }
     }
@@ -120,7 +121,10 @@ impl<T: Transport> Window<T> {
         }
         match self.way::<LAZY>(GET, update)? {
             Way::Nothing => Ok(None),
-            Way::Near(rows) => self.combine_rows(update, rows, Some((result, into))).map(|()| None),
+            Way::Near(near, basic) => {
+                let result = Some((result, into));
+                self.combine_rows(update, &near, basic, result).map(|()| None)
+            }
             Way::Far(far) => Ok(Some(far)),
         }
     }
@@ -130,7 +134,7 @@ impl<T: Transport> Window<T> {
         &self,
         what: &'static str,
         update: ShapedUpdate<'a>,
-    ) -> Result<Way<'_, 'a>, RmaError> {
+    ) -> Result<Way<'_, 'a, T>, RmaError> {
         let (window, ShapedUpdate { target, disp, there, op, origin, from }) = (self.id(), update);
         if op != Op::NoOp {
             self.check_shapes(target, there, from, origin.len())?;
@@ -160,9 +164,9 @@ impl<T: Transport> Window<T> {
             false => Err(self.misaligned_cold(target, disp, basic.align())),
         };
         match (near, far) {
-            (Some((part, shape)), _) => {
-                aligned(part.into_raw().0.addr() as u64, shape)?;
-                Ok(Way::Near(Rows { part, shape, basic }))
+            (Some(near), _) => {
+                aligned(near.span().into_raw().0.addr() as u64, near.shape)?;
+                Ok(Way::Near(near, basic))
             }
             (None, Some(placed)) => {
                 aligned(0, placed.shape)?;
@@ -175,9 +179,11 @@ impl<T: Transport> Window<T> {
     fn combine_rows(
         &self,
         update: ShapedUpdate<'_>,
-        rows: Rows<'_, '_>,
+        near: &NearShape<'_, '_, T>,
+        basic: BasicType,
         result: Option<(&mut [u8], Shape<'_>)>,
     ) -> Result<(), RmaError> {
+        let rows = Rows { part: near.span(), shape: near.shape, basic };
         let work = Work { window: self, update, rows, result };
         rows.basic.visit(work).unwrap_or(Ok(()))
     }

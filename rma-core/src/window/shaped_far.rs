@@ -3,6 +3,7 @@
 #![allow(unsafe_code)]
 
 use super::Window;
+use super::choice::Path;
 use crate::completion::{Buffer, Pending};
 use crate::error::RmaError;
 use crate::ops::layout::{Cursor, Shape, pack, unpack};
@@ -86,6 +87,7 @@ impl<T: Transport> Window<T> {
         shape: Shape<'s>,
     ) -> Result<Option<Placed<'s>>, RmaError> {
         let Some(world) = self.far_target::<LAZY>(target)? else { return Ok(None) };
+        self.counts.add(Path::Messages);
         let (size, disp_unit) = self.part_of(target, world)?;
         let shape = self.place_shape(target, disp, disp_unit, size, shape)?;
         Ok(Some(Placed { target, world, shape }))

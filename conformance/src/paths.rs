@@ -1,0 +1,86 @@
+//! Which way operations go, asked, forced and counted (FEATURES B1).
+use crate::help::{near, neighbour, says};
+use rma_core::transport::Transport;
+use rma_core::{ErrorClass, Layout, Op, Path, Universe, Window, WindowError};
+
+/// Ten operations of every kind on the right neighbour; checks what they did.
+fn ten_operations<T: Transport>(window: &Window<T>) {
+    let right = window.rank().on_ring(1, window.ranks());
+    let pair = Layout::of::<u64>().vector(2, 1, 2).unwrap();
+    let flat = pair.clone();
+    let epoch = window.lock_all().unwrap();
+    epoch.put(right, 0, &[1u64, 2, 3, 4]).unwrap();
+    epoch.put_shaped(right, 4, &pair, &[5u64, 0, 6], &flat).unwrap();
+    _ = epoch.rput(right, 7, vec![8u64]).unwrap().wait();
+    epoch.flush(right).unwrap();
+    let (mut got, mut shaped) = ([0u64; 8], [9u64; 3]);
+    epoch.get(right, 0, &mut got).unwrap();
+    assert_eq!(got, [1, 2, 3, 4, 5, 0, 6, 8]);
+    epoch.get_shaped(right, 4, &pair, &mut shaped, &flat).unwrap();
+    assert_eq!(shaped, [5, 9, 6]);
+    let (buffer, result) = epoch.rget(right, 6, vec![0u64; 2]).unwrap().wait();
+    assert_eq!((buffer, result), (vec![6, 8], Ok(())));
+    epoch.accumulate(right, 0, Op::Sum, &[10u64, 10]).unwrap();
+    let mut before = [0u64; 2];
+    epoch.get_accumulate(right, 0, Op::Sum, &[100u64, 100], &mut before).unwrap();
+    assert_eq!(before, [11, 12]);
+    assert_eq!(epoch.fetch_and_op(right, 0, Op::Replace, 0u64).unwrap(), 111);
+    assert_eq!(epoch.compare_and_swap(right, 1, 112u64, 0).unwrap(), 112);
+    epoch.unlock().unwrap();
+}
+
+/// Each path does the same, and only that path is taken. S-B10
+pub fn forced_and_counted<T: Transport>(universe: &Universe<T>) {
+    let world = universe.world();
+    let right = neighbour(world, 1);
+    let paths =
+        [("load_store", Path::LoadStore), ("cross", Path::Cross), ("messages", Path::Messages)];
+    for (name, path) in paths {
+        let builder = world.window(8, 8).hint("rma_count", "true").unwrap();
+        let window = match builder.hint("rma_path", name).unwrap().allocate() {
+            Ok(window) => window,
+            Err(error) => {
+                // A container may forbid copies between processes.
+                assert!(path != Path::Messages && (path == Path::Cross || !near(universe)));
+                assert_eq!(error.class(), ErrorClass::Info);
+                says(&error, &["rma_path", name]);
+                continue;
+            }
+        };
+        assert_eq!(window.path(right), Some(path));
+        assert_eq!(window.path(rma_core::Rank(world.size())), None);
+        ten_operations(&window);
+        let counts = window.operation_counts();
+        let expected = match path {
+            Path::LoadStore => (10, 0, 0),
+            Path::Cross => (0, 4, 6),
+            _ => (0, 0, 10),
+        };
+        let counted = (counts.load_store.unwrap(), counts.cross, counts.messages);
+        assert_eq!(counted, expected, "by {path}");
+        world.barrier().unwrap();
+        window.free().unwrap();
+    }
+}
+
+/// What nobody asked for takes the fastest path, and does not count loads and stores.
+pub fn by_default<T: Transport>(universe: &Universe<T>) {
+    let world = universe.world();
+    let window = world.window(8, 8).allocate().unwrap();
+    ten_operations(&window);
+    let counts = window.operation_counts();
+    assert_eq!((counts.load_store, counts.cross), (None, 0));
+    let by_messages = window.path(neighbour(world, 1)) == Some(Path::Messages);
+    assert_eq!(counts.messages, if by_messages { 10 } else { 0 });
+    assert_eq!(by_messages, !near(universe) || window.get_info("rma_path").unwrap() == "messages");
+    world.barrier().unwrap();
+    window.free().unwrap();
+}
+
+/// A path that does not lead there is refused at every rank. S-B7
+pub fn refused<T: Transport>(universe: &Universe<T>) {
+    let world = universe.world();
+    let dynamic = world.window(0, 1).hint("rma_path", "load_store").unwrap();
+    let error = dynamic.create_dynamic().unwrap_err();
+    assert!(matches!(error, WindowError::NoPath { path: "load_store", .. }), "{error}");
+}

@@ -1,0 +1,50 @@
+//! How many operations went which way.
+use super::Window;
+use super::choice::Path;
+use crate::transport::Transport;
+use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+/// Operations of this rank on one window, by the path that they took.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub struct OperationCounts {
+    /// By load and store; `None` unless the hint `rma_count` asks for it, because counting would
+    /// cost more than they do.
+    pub load_store: Option<u64>,
+    /// By copies between processes.
+    pub cross: u64,
+    /// By messages, one for each operation, whatever it takes.
+    pub messages: u64,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Counts {
+    load_store: AtomicU64,
+    cross: AtomicU64,
+    messages: AtomicU64,
+}
+
+impl Counts {
+    pub(super) fn add(&self, path: Path) {
+        let count = match path {
+            Path::LoadStore | Path::ByRegion => &self.load_store,
+            Path::Cross => &self.cross,
+            Path::Messages => &self.messages,
+        };
+        count.fetch_add(1, Relaxed);
+    }
+}
+
+impl<T: Transport> Window<T> {
+    /// How many operations of this rank went which way so far.
+    pub fn operation_counts(&self) -> OperationCounts {
+        let count = |count: &AtomicU64| count.load(Relaxed);
+        let Counts { load_store, cross, messages } = &self.counts;
+        let counted = self.counts_all || self.part.regions.is_some();
+        OperationCounts {
+            load_store: counted.then(|| count(load_store)),
+            cross: count(cross),
+            messages: count(messages),
+        }
+    }
+}

@@ -5,7 +5,7 @@
 //! be a data race in its eyes, whoever else touches the window.
 #![allow(unsafe_code)]
 
-use rma::View;
+use rma::{RawPart, View};
 use std::hint::black_box;
 use std::marker::PhantomData;
 use std::sync::atomic::{AtomicU32, AtomicU64};
@@ -211,3 +211,35 @@ unsafe fn stream(to: *mut u8, from: *const u8, blocks: usize) {
 /// As above. There is no such copy here: [`HAS_NON_TEMPORAL`] says so.
 #[cfg(not(target_arch = "x86_64"))]
 unsafe fn stream(_to: *mut u8, _from: *const u8, _blocks: usize) {}
+
+/// Memory of a rank that stays where it is, as another rank reaches it by the system.
+#[derive(Clone, Copy, bytemuck::Pod, bytemuck::Zeroable)]
+#[repr(C)]
+pub(crate) struct RawTarget {
+    address: u64,
+    pid: u64,
+}
+
+/// Memory that lives as long as the process.
+pub(crate) fn leaked(len: usize) -> RawPart {
+    let memory = Box::leak(vec![0u8; len].into_boxed_slice());
+    // SAFETY: never freed, and nobody has another reference.
+    unsafe { RawPart::new(memory.as_mut_ptr(), len) }
+}
+
+impl RawTarget {
+    pub(crate) fn of(part: RawPart) -> Self {
+        let address = part.as_ptr().expose_provenance() as u64;
+        Self { address, pid: u64::from(std::process::id()) }
+    }
+
+    /// Copies `bytes` there.
+    pub(crate) fn write(self, bytes: &[u8]) -> std::io::Result<()> {
+        let at = std::ptr::without_provenance_mut(self.address as usize);
+        let here = libc::iovec { iov_base: bytes.as_ptr().cast_mut().cast(), iov_len: bytes.len() };
+        let there = libc::iovec { iov_base: at, iov_len: bytes.len() };
+        // SAFETY: `here` is only read; the other rank vouched for what lies at `there`.
+        let copied = unsafe { libc::process_vm_writev(self.pid as i32, &here, 1, &there, 1, 0) };
+        if copied == bytes.len() as isize { Ok(()) } else { Err(std::io::Error::last_os_error()) }
+    }
+}

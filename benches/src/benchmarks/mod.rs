@@ -8,6 +8,7 @@ mod lock;
 mod put;
 mod start;
 mod sync;
+mod user_memory;
 mod window;
 
 use crate::Result;
@@ -51,6 +52,12 @@ pub(crate) const ALL: &[Benchmark] = &[
         accumulate::run,
     ),
     benchmark("layout", "put and get of every other element", &[2], layout::run),
+    benchmark(
+        "user-memory",
+        "put to created and dynamic windows, 8 B to 1 MiB",
+        &[2],
+        user_memory::run,
+    ),
     benchmark("lock", "lock, lock_all and flush without contention", &[2], lock::run),
     benchmark("sync", "barrier, fence and PSCW", &[2], sync::run),
     benchmark("contention", "8 ranks that want one exclusive lock", &[8], contention::run),

@@ -148,6 +148,10 @@ unsafe impl Transport for AnyTransport {
         forward!(self, transport => transport.ring(peer))
     }
 
+    fn agent(&self) -> Option<&dyn rma_core::transport::Agent> {
+        forward!(self, transport => transport.agent())
+    }
+
     fn arm(&self) -> Ticket {
         forward!(self, transport => transport.arm())
     }

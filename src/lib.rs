@@ -59,8 +59,8 @@ pub use local::{Broken, local, local_with, simulate};
 pub use rma_core::{
     Assert, AtomicElement, BasicElement, Bool, CollectiveError, Complex, Config, Counters, Element,
     ErrorClass, Flavor, Group, HintError, Layout, LayoutError, LockKind, MemoryModel, Op,
-    OperationCounts, Order, OriginBuffer, Pair, Path, Rank, RawPart, Reduction, RmaError, Shape,
-    Signature, WindowError, WindowId, WindowMemory, bytemuck, num_complex,
+    OperationCounts, Order, OriginBuffer, Pair, Path, ProgressAgent, Rank, RawPart, Reduction,
+    RmaError, Shape, Signature, WindowError, WindowId, WindowMemory, bytemuck, num_complex,
 };
 pub use rma_transport_sim::SimFailure;
 pub use start::{StartError, initialize};

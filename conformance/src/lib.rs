@@ -39,6 +39,7 @@ pub mod lock;
 pub mod lock_all;
 pub mod ops;
 pub mod paths;
+pub mod progress;
 pub mod pscw;
 pub mod put_get;
 pub mod reductions;

@@ -124,6 +124,10 @@ macro_rules! suite {
                 mode_switches(3), two_windows(3), named_twice(3), dropped_start(3),
                 dropped_exposure(3), panic_in_start(2), not_in_group(3), refused(2),
             }
+            progress {
+                shared(3), exclusive(3), no_check(2), lock_all(3), start(3), requests(3),
+                metadata(3), alternating(4), explained(2), one_rank_needs_none(2),
+            }
             transitions {
                 epochs(3), forgotten(3), together(3),
             }

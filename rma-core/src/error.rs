@@ -3,7 +3,7 @@
 use crate::group::Group;
 use crate::ops::{Op, Signature};
 use crate::rank::Rank;
-use crate::transport::{AllocateError, CrossError, ImportError, WorldRank};
+use crate::transport::{AgentError, AllocateError, CrossError, ImportError, WorldRank};
 use crate::window::{HintError, WindowId};
 use core::fmt;
 
@@ -602,6 +602,17 @@ pub enum WindowError {
         /// Why.
         error: AllocateError,
     },
+    /// Peers reach the window by messages, and the thread that serves them could not start.
+    #[error(
+        "the progress agent of rank {rank}: {error}; run fewer ranks on this node, raise the limit \
+         of threads, or set progress_agent to Never"
+    )]
+    Agent {
+        /// Whose agent.
+        rank: Rank,
+        /// Why.
+        error: AgentError,
+    },
     /// Another rank of the communicator could not make its part.
     #[error(
         "rank {0} could not make its part of the window; its own error says why, and no rank keeps \
@@ -680,6 +691,7 @@ impl WindowError {
             Self::NoPath { .. } => ErrorClass::Info,
             Self::DispUnit(_) => ErrorClass::Disp,
             Self::Allocate { .. } => ErrorClass::NoMem,
+            Self::Agent { .. } => ErrorClass::Other,
             Self::Peer(_) => ErrorClass::Other,
             Self::Hint(_) => ErrorClass::InfoValue,
             Self::HintDiffers { .. } | Self::HintUntrue { .. } => ErrorClass::Info,

@@ -23,7 +23,7 @@ mod window;
 pub use bytemuck;
 pub use collective::Reduction;
 pub use communicator::{Communicator, SplitError};
-pub use completion::Counters;
+pub use completion::{Counters, ProgressAgent};
 pub use element::{AtomicElement, BasicElement, BasicType, Bool, Element, Pair};
 pub use epoch::{
     Access, Assert, EpochCall, EpochKind, Exposure, Fence, Lock, LockAll, LockKind, Start,

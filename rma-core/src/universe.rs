@@ -1,7 +1,7 @@
 //! One rank of one job: its process-wide state, and the handle that users hold. S-M8
 use crate::collective::mail::Mail;
 use crate::communicator::Communicator;
-use crate::completion::{Counters, Outgoing, Slots};
+use crate::completion::{AgentState, Counters, Outgoing, ProgressAgent, Slots};
 use crate::error::CollectiveError;
 use crate::protocol::message::{Head, Kind};
 use crate::protocol::pscw::Signal;
@@ -36,6 +36,8 @@ pub struct Config {
     /// Regions that may be attached to one dynamic window of this rank at once. Every rank of a
     /// job has the same.
     pub dynamic_regions: usize,
+    /// Whether a thread serves the messages of peers while this rank computes.
+    pub progress_agent: ProgressAgent,
     hints: Hints,
 }
 
@@ -50,6 +52,7 @@ impl Default for Config {
             collective_bytes: 1 << 30,
             target_cache: 64,
             dynamic_regions: 512,
+            progress_agent: ProgressAgent::Auto,
             hints: Hints::default(),
         }
     }
@@ -84,6 +87,7 @@ pub(crate) struct Process<T: Transport> {
     pub(crate) graveyard: Graveyard<T>,
     pub(crate) outgoing: Outgoing,
     pub(crate) incoming: Incoming,
+    pub(crate) agent: AgentState,
     next_object: AtomicU32,
 }
 
@@ -155,6 +159,7 @@ impl<T: Transport> Universe<T> {
             deferred: Deferred::default(),
             sync_blocks: SyncPool::default(),
             graveyard: Graveyard::default(),
+            agent: AgentState::default(),
             // Id 0 of rank 0 is the world's.
             next_object: AtomicU32::new(1),
         });
@@ -187,13 +192,13 @@ impl<T: Transport> Universe<T> {
             self.process.config;
         format!(
             "transport: {}\npaths: load and store to {near} of {} ranks, active messages to the \
-             others\nprogress: a target serves active messages inside its own calls; load and \
-             store need nothing of it\nmessages: puts up to {eager_bytes} bytes are sent at once, \
-             larger ones as their target grants them ({grant_bytes} bytes on their way to one \
-             target, from all origins); {credit_messages} messages unanswered by one target, \
-             {far_slots} by all\n",
+             others\nprogress: load and store need nothing of the target; messages are {}\n\
+             messages: puts up to {eager_bytes} bytes are sent at once, larger ones as their \
+             target grants them ({grant_bytes} bytes on their way to one target, from all \
+             origins); {credit_messages} messages unanswered by one target, {far_slots} by all\n",
             transport.explain(),
             transport.size(),
+            self.process.explain_agent(),
         )
     }
 
@@ -213,9 +218,14 @@ struct Leaver<'a, T: Transport>(&'a Process<T>);
 
 impl<T: Transport> Drop for Leaver<'_, T> {
     fn drop(&mut self) {
-        // A reply that is still in the outbox is one that a peer waits for.
-        self.0.send_outbox();
+        // Its last replies may go to the outbox.
+        self.0.stop_agent();
         let failed = std::thread::panicking();
+        if !failed {
+            // A reply that is still in the outbox is one that a peer waits for. Of a rank that
+            // failed they would say that its windows are gone, and not why.
+            self.0.send_outbox();
+        }
         self.0.transport.depart(if failed { Outcome::Failed } else { Outcome::Departed });
     }
 }

@@ -1,32 +1,54 @@
-//! The doorbell of a rank: how its sleeping threads are woken by anyone, for the price of a fence
-//! and a load when nobody sleeps.
+//! The doorbell of a rank: how its sleeping threads, and its progress agent, are woken by anyone,
+//! for the price of a fence and a load when nobody sleeps.
 //!
 //! The waiter does `arm` → look at its condition → `park` or `disarm`; whoever makes the condition
 //! true does store → `ring`. Both sides pass a sequentially consistent fence between their store
 //! and their load, so the waiter sees the condition or the ringer sees the sleeper. A ringer that
 //! sees one changes `seq`, and a futex does not sleep on a word that is no longer the armed value.
 //!
+//! The agent sleeps on a word of its own, and only `ring_for_work` wakes it, if no thread of the
+//! rank attends. There are three parties: the ringer (makes work → fence → reads `attended` and
+//! `agent`), a thread that leaves (`attended` goes to zero → fence → looks for work), and the
+//! agent (`agent` becomes ASLEEP → fence → looks for work). If a ringer sees somebody attend, its
+//! fence comes before that thread's, who then sees the work; if it sees the agent awake, its fence
+//! comes before the agent's next one, which then sees the work.
+//!
 //! A process that dies while armed leaves `sleepers` too high: later rings then cost a system
 //! call each, nothing else.
 
-use core::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
+use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst};
 use core::time::Duration;
 
 use crate::sync::{AtomicU32, Futex, fence};
 
 /// Lives in the owner's control segment. All zero is its initial state. It has two cache lines of
 /// its own (adjacent lines are fetched in pairs), because ringers read it all the time and only a
-/// waiter that goes to sleep writes it.
+/// waiter that goes to sleep writes it, or one that begins or ends where there is an agent.
 #[repr(C, align(128))]
 pub(crate) struct Doorbell {
     seq: Futex,
     sleepers: AtomicU32,
+    /// What the agent sleeps on.
+    agent: Futex,
+    /// Threads of the rank that wait, and serve messages meanwhile. Not counted before there is an
+    /// agent.
+    attended: AtomicU32,
 }
+
+/// The agent runs, or there is none.
+const AWAKE: u32 = 0;
+/// The agent sleeps, or is about to.
+const ASLEEP: u32 = 1;
 
 impl Doorbell {
     #[cfg(any(loom, test))]
     pub(crate) fn new() -> Self {
-        Self { seq: Futex::new(), sleepers: AtomicU32::new(0) }
+        Self {
+            seq: Futex::new(),
+            sleepers: AtomicU32::new(0),
+            agent: Futex::new(),
+            attended: AtomicU32::new(0),
+        }
     }
 
     /// Announces a sleeper; the result goes to [`park`](Self::park).
@@ -58,6 +80,65 @@ impl Doorbell {
         if self.sleepers.load(Relaxed) != 0 {
             self.wake();
         }
+    }
+
+    /// As [`ring`](Self::ring), for what also the agent is to see: a message, room for one.
+    #[inline]
+    pub(crate) fn ring_for_work(&self) {
+        // Pairs with the fences in `arm`, `arm_agent` and `leave`.
+        fence(SeqCst);
+        if self.sleepers.load(Relaxed) != 0 {
+            self.wake();
+        }
+        if self.agent.load(Relaxed) == ASLEEP && self.attended.load(Relaxed) == 0 {
+            self.wake_agent();
+        }
+    }
+
+    /// Wakes the agent, whoever attends.
+    #[cold]
+    pub(crate) fn wake_agent(&self) {
+        // Pairs with the fence in `arm_agent`, for callers that have not passed one.
+        fence(SeqCst);
+        // One ringer is enough.
+        if self.agent.swap(AWAKE, Relaxed) == ASLEEP {
+            self.agent.wake_all();
+        }
+    }
+
+    /// A thread waits, and serves messages meanwhile.
+    pub(crate) fn attend(&self) {
+        self.attended.fetch_add(1, Relaxed);
+    }
+
+    /// Takes back an `attend`; true if nobody attends any more.
+    pub(crate) fn leave(&self) -> bool {
+        // Release pairs with the Acquire of the last one, here: it sees what the others left.
+        if self.attended.fetch_sub(1, AcqRel) != 1 {
+            return false;
+        }
+        // Pairs with the fence in `ring_for_work`: it sees nobody attend, or the caller the work.
+        fence(SeqCst);
+        true
+    }
+
+    /// Announces that the agent goes to sleep.
+    pub(crate) fn arm_agent(&self) {
+        self.agent.swap(ASLEEP, Relaxed);
+        // Pairs with the fence in `ring_for_work`: it sees the agent asleep, or the agent the
+        // work.
+        fence(SeqCst);
+    }
+
+    /// Takes back an `arm_agent`.
+    pub(crate) fn disarm_agent(&self) {
+        self.agent.swap(AWAKE, Relaxed);
+    }
+
+    /// Sleeps until somebody wakes the agent after `arm_agent`, or `timeout`; may return early.
+    pub(crate) fn park_agent(&self, timeout: Option<Duration>) {
+        self.agent.wait(ASLEEP, timeout);
+        self.disarm_agent();
     }
 
     #[cold]
@@ -132,9 +213,13 @@ mod loom_tests {
     }
 }
 
+#[cfg(all(test, loom))]
+#[path = "doorbell_agent_loom_tests.rs"]
+mod agent_loom_tests;
+
 #[cfg(all(test, not(loom)))]
 mod tests {
-    use super::Doorbell;
+    use super::{ASLEEP, AWAKE, Doorbell};
     use core::sync::atomic::AtomicU32;
     use core::sync::atomic::Ordering::Relaxed;
     use core::time::Duration;
@@ -156,6 +241,29 @@ mod tests {
         let armed = bell.arm();
         bell.park(armed, Some(Duration::from_millis(1)));
         assert_eq!(bell.seq.load(Relaxed), 0);
+    }
+
+    #[test]
+    fn who_attends_spares_the_agent() {
+        let bell = Doorbell::new();
+        bell.ring_for_work();
+        assert_eq!(bell.agent.load(Relaxed), AWAKE);
+        bell.arm_agent();
+        bell.ring();
+        bell.attend();
+        bell.attend();
+        bell.ring_for_work();
+        assert!(!bell.leave());
+        bell.ring_for_work();
+        assert_eq!(bell.agent.load(Relaxed), ASLEEP, "neither of them is for it");
+        assert!(bell.leave());
+        bell.ring_for_work();
+        assert_eq!(bell.agent.load(Relaxed), AWAKE);
+        bell.park_agent(None);
+        bell.arm_agent();
+        bell.attend();
+        bell.wake_agent();
+        bell.park_agent(None);
     }
 
     #[test]

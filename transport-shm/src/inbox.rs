@@ -61,6 +61,11 @@ impl Inbox {
         self.corrupt.load(Relaxed)
     }
 
+    /// Whether a message has arrived that is not taken, or is just being taken.
+    pub(crate) fn has_mail(&self, ring: &Mailbox) -> bool {
+        ring.has(&self.head)
+    }
+
     /// Hands up to [`BATCH`] messages to `sink`, then says who to wake, also when `sink` panics.
     ///
     /// A message is copied out before `sink` sees it: it is at most eight cache lines, `sink` gets

@@ -7,6 +7,8 @@
 //! Start at [`Shm::join`].
 
 #[cfg(not(loom))]
+mod agent;
+#[cfg(not(loom))]
 mod card;
 #[cfg(not(loom))]
 mod control;

@@ -2,13 +2,14 @@
 #![allow(unsafe_code)] // room: promises `Transport`
 
 use std::hint;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
 use std::time::Duration;
 
 use rma_core::transport::{
-    AllocateError, CrossError, Descriptor, ImportError, Limits, Outcome, PeerState, SubmitError,
-    Ticket, Transport, WorldRank,
+    Agent, AllocateError, CrossError, Descriptor, ImportError, Limits, Outcome, PeerState,
+    SubmitError, Ticket, Transport, WorldRank,
 };
 use rustix::fd::OwnedFd;
 use rustix::io::Errno;
@@ -37,13 +38,15 @@ const CROWDED_YIELD_ROUNDS: u32 = 2;
 pub struct Shm {
     rank: WorldRank,
     cores: u32,
-    own: ControlSegment,
+    pub(crate) own: ControlSegment,
     /// Neighbours open it by its number.
     _own_file: OwnedFd,
     /// By rank; the one of this rank is used for imports only.
     neighbours: Box<[Neighbour]>,
     heap: Arc<Heap>,
-    inbox: Inbox,
+    pub(crate) inbox: Inbox,
+    /// The thread of the progress agent.
+    pub(crate) agent: Mutex<Option<JoinHandle<()>>>,
     left: AtomicBool,
 }
 
@@ -56,8 +59,8 @@ impl Shm {
         neighbours: Box<[Neighbour]>,
         heap: Arc<Heap>,
     ) -> Self {
-        let (inbox, left) = (Inbox::new(), AtomicBool::new(false));
-        Self { rank, cores, own, _own_file: own_file, neighbours, heap, inbox, left }
+        let (inbox, agent, left) = (Inbox::new(), Mutex::default(), AtomicBool::new(false));
+        Self { rank, cores, own, _own_file: own_file, neighbours, heap, inbox, agent, left }
     }
 
     /// Messages dropped because their slot held nonsense; 0 unless a peer writes where it must
@@ -112,27 +115,30 @@ impl Shm {
             if self.own.told_by(rank) == PeerState::Alive {
                 neighbour.visit_control(|control| {
                     control.tell(about, outcome);
-                    control.bell.ring();
+                    control.bell.ring_for_work();
                 });
             }
         }
-        self.own.bell.ring();
+        self.own.bell.ring_for_work();
     }
 
     /// Wakes the senders that found the mailbox full; a bit stands for every 64th rank.
     #[cold]
     fn wake(&self, wake: Wake) {
         if wake.own {
-            self.own.bell.ring();
+            self.own.bell.ring_for_work();
         }
         for rank in (0..self.ranks()).filter(|rank| wake.refused & 1 << (rank % 64) != 0) {
-            self.ring(WorldRank(rank));
+            // A peer that cannot be reached has nobody to wake.
+            if let Ok(control) = self.control(WorldRank(rank)) {
+                control.bell.ring_for_work();
+            }
         }
     }
 
     #[cold]
     fn full(&self, to: WorldRank, control: &ControlSegment) -> SubmitError {
-        control.bell.ring();
+        control.bell.ring_for_work();
         match self.peer_state(to) {
             PeerState::Alive => SubmitError::Again,
             PeerState::Departed | PeerState::Failed => SubmitError::PeerFailed(to),
@@ -246,7 +252,7 @@ unsafe impl Transport for Shm {
         }
         match control.ring.push(self.rank.0, head, body) {
             Ok(()) => {
-                control.bell.ring();
+                control.bell.ring_for_work();
                 Ok(())
             }
             Err(_) => Err(self.full(to, control)),
@@ -268,6 +274,10 @@ unsafe impl Transport for Shm {
         if let Ok(control) = self.control(peer) {
             control.bell.ring();
         }
+    }
+
+    fn agent(&self) -> Option<&dyn Agent> {
+        Some(self)
     }
 
     fn arm(&self) -> Ticket {

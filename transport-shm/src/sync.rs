@@ -50,6 +50,10 @@ mod imp {
             self.0.fetch_add(1, order);
         }
 
+        pub(crate) fn swap(&self, value: u32, order: Ordering) -> u32 {
+            self.0.swap(value, order)
+        }
+
         /// Sleeps while the word is `expected`; may return early.
         pub(crate) fn wait(&self, expected: u32, timeout: Option<Duration>) {
             // A timeout that no timespec holds is as good as none.
@@ -94,6 +98,10 @@ mod imp {
 
         pub(crate) fn increment(&self, order: Ordering) {
             self.word.fetch_add(1, order);
+        }
+
+        pub(crate) fn swap(&self, value: u32, order: Ordering) -> u32 {
+            self.word.swap(value, order)
         }
 
         pub(crate) fn wait(&self, expected: u32, _timeout: Option<Duration>) {

@@ -6,6 +6,8 @@
 //! else decides anything: the same seed gives the same run, bit for bit, on every machine and
 //! under Miri, and [`Trace::hash`] proves it.
 //!
+//! A rank's progress agent is one more thread that takes turns.
+//!
 //! Nothing is mapped: [`is_near`](rma_core::transport::Transport::is_near) is false for every
 //! rank, itself included, so all operations take the active-message path.
 //!
@@ -41,7 +43,7 @@
 //!
 //! # What a rank's code must not do
 //!
-//! - Call the transport from another thread than the rank's own: the call panics.
+//! - Call the transport from another thread than the rank's own or its agent's: the call panics.
 //! - Block on anything but the transport (a mutex held across a yield point by another rank, a
 //!   `Barrier`, a channel): the rank keeps the baton while it blocks, and nobody else runs.
 //! - Consult a wall clock, an address or a `HashMap`'s order: the seed does not decide those.

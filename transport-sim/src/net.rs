@@ -2,18 +2,21 @@
 
 use core::fmt;
 use core::marker::PhantomData;
-use std::panic::resume_unwind;
+use std::collections::BTreeMap;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::thread::{self, ThreadId};
+use std::thread::{self, JoinHandle, ThreadId};
 
-use rma_core::transport::{Outcome, WorldRank};
+use rma_core::transport::{AgentBody, AgentError, Outcome, WorldRank};
 
 use crate::failure::{Cause, SimFailure};
 use crate::region::Budget;
+use crate::run::message;
 use crate::schedule::{Schedule, Term};
 use crate::{ConfigError, NetConfig, Sim, Trace};
 
-/// Payload that unwinds a rank which did not end after its run was lost.
+/// Payload that unwinds a rank which did not end after its run was lost, or the agent of one that
+/// ended.
 pub(crate) struct Evicted;
 
 /// A simulated network. Clones are the same network.
@@ -33,11 +36,13 @@ impl Net {
     /// When a limit of `config` is 0 that must not be.
     pub fn new(config: NetConfig) -> Result<Self, ConfigError> {
         let schedule = Schedule::new(config)?;
-        let seats = vec![Place::Empty; config.ranks as usize];
+        // The ranks', then their agents'.
+        let seats = vec![Place::Empty; 2 * config.ranks as usize];
         let gates = seats.iter().map(|_| Gate::default()).collect();
         let table = Table { schedule, seats, entered: 0, cancelled: false };
         let budget = Arc::new(Budget::new(config.memory_max));
-        Ok(Self { shared: Arc::new(Shared { config, table: Mutex::new(table), gates, budget }) })
+        let (table, agents) = (Mutex::new(table), Mutex::default());
+        Ok(Self { shared: Arc::new(Shared { config, table, gates, budget, agents }) })
     }
 
     /// The transport of rank `rank`.
@@ -74,6 +79,13 @@ impl Net {
         self.shared.lock().schedule.failure()
     }
 
+    /// Waits for the agents of ranks that ended without having dismissed them.
+    pub(crate) fn join_agents(&self) {
+        let agents = core::mem::take(&mut *ignore_poison(self.shared.agents.lock()));
+        // `play_agent` catches what they throw.
+        agents.into_values().for_each(|agent| _ = agent.join());
+    }
+
     /// Sends home the ranks that entered: the others will not come.
     pub(crate) fn cancel(&self, cause: Cause) {
         let mut table = self.shared.lock();
@@ -84,7 +96,7 @@ impl Net {
     }
 }
 
-/// What a rank's thread waits on until the baton is handed to it.
+/// What a player's thread waits on until the baton is handed to it.
 #[derive(Debug, Default)]
 struct Gate {
     open: Mutex<bool>,
@@ -109,7 +121,7 @@ fn ignore_poison<T>(result: Result<T, PoisonError<T>>) -> T {
     result.unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Whose thread plays a rank.
+/// Whose thread plays a rank or its agent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Place {
     Empty,
@@ -132,6 +144,7 @@ pub(crate) struct Shared {
     table: Mutex<Table>,
     gates: Vec<Gate>,
     budget: Arc<Budget>,
+    agents: Mutex<BTreeMap<u32, JoinHandle<()>>>,
 }
 
 impl Shared {
@@ -150,13 +163,10 @@ impl Shared {
     /// Answers a question of `me`, which also may be asked before it entered and after it left.
     pub(crate) fn ask<A>(&self, me: u32, answer: impl Fn(&Schedule) -> A) -> A {
         let mut table = self.lock();
-        if let Place::Taken(owner) = table.seats[me as usize] {
-            check_owner(me, owner);
-            if table.schedule.query(me) {
-                drop(table);
-                self.yield_now(me);
-                table = self.lock();
-            }
+        if table.player(me).is_some() && table.schedule.query() {
+            drop(table);
+            self.yield_now(me);
+            table = self.lock();
         }
         answer(&table.schedule)
     }
@@ -164,22 +174,14 @@ impl Shared {
     /// Does something in the name of `me`, without a yield.
     pub(crate) fn act<A>(&self, me: u32, act: impl FnOnce(&mut Schedule) -> A) -> A {
         let mut table = self.lock();
-        match table.seats[me as usize] {
-            Place::Taken(owner) => check_owner(me, owner),
-            Place::Empty => panic!("rank {me} uses its transport before `Sim::enter`"),
-            Place::Left => panic!(
-                "the transport of rank {me} is used after the rank's code ended; drop what \
-                 holds it inside that code"
-            ),
-        }
+        table.seated(me);
         act(&mut table.schedule)
     }
 
     /// As [`act`](Self::act), but does nothing for a rank that is not in its seat.
     pub(crate) fn act_if_seated(&self, me: u32, act: impl FnOnce(&mut Schedule)) {
         let mut table = self.lock();
-        if let Place::Taken(owner) = table.seats[me as usize] {
-            check_owner(me, owner);
+        if table.player(me).is_some() {
             act(&mut table.schedule);
         }
     }
@@ -198,14 +200,18 @@ impl Shared {
     /// A yield point at which `act` happens before the baton is handed on.
     pub(crate) fn yield_after(&self, me: u32, act: impl FnOnce(&mut Schedule)) {
         let unwinding = thread::panicking();
-        let (term, next) = self.act(me, |schedule| match schedule.term(me) {
+        let mut table = self.lock();
+        let player = table.seated(me);
+        let schedule = &mut table.schedule;
+        let (term, next) = match schedule.term(player) {
             // A second panic would abort the process: a rank in a destructor gets more time.
             term if term == Term::Free || (term == Term::Over && unwinding) => {
                 act(schedule);
-                (Term::Free, schedule.yield_from(me))
+                (Term::Free, schedule.yield_from(player))
             }
-            term => (term, me),
-        });
+            term => (term, player),
+        };
+        drop(table);
         assert!(
             term == Term::Free || !unwinding,
             "rank {me} of a lost run (seed {}) waits in a destructor without end; it has to look \
@@ -215,9 +221,9 @@ impl Shared {
         if term != Term::Free {
             resume_unwind(Box::new(Evicted));
         }
-        if next != me {
+        if next != player {
             self.gates[next as usize].open();
-            self.gates[me as usize].pass();
+            self.gates[player as usize].pass();
         }
     }
 
@@ -251,12 +257,92 @@ impl Shared {
     }
 }
 
-fn check_owner(me: u32, owner: ThreadId) {
-    assert!(
-        thread::current().id() == owner,
-        "the simulated transport of rank {me} is called from another thread than the rank's own; \
-         a simulated rank has one thread"
-    );
+/// Agents: players of their own, that take turns with the ranks.
+impl Shared {
+    /// Starts the agent of `me`, which runs `body` when it is chosen.
+    pub(crate) fn start_agent(
+        self: &Arc<Self>,
+        me: u32,
+        body: AgentBody,
+    ) -> Result<(), AgentError> {
+        self.act(me, |_| {});
+        let shared = Arc::clone(self);
+        let builder = thread::Builder::new().name(format!("rma-agent-{me}"));
+        let thread = builder.spawn(move || shared.play_agent(me, body));
+        let thread =
+            thread.map_err(|error| AgentError { errno: error.raw_os_error().unwrap_or(0) })?;
+        let mut table = self.lock();
+        let agent = table.schedule.agent_of(me);
+        table.seats[agent as usize] = Place::Taken(thread.thread().id());
+        table.schedule.start_agent(me);
+        drop(table);
+        ignore_poison(self.agents.lock()).insert(me, thread);
+        Ok(())
+    }
+
+    fn play_agent(&self, of: u32, body: AgentBody) {
+        let agent = self.lock().schedule.agent_of(of);
+        self.gates[agent as usize].pass();
+        let panic = catch_unwind(AssertUnwindSafe(body)).err();
+        let panic = panic.and_then(|payload| message(payload.as_ref()));
+        let mut table = self.lock();
+        table.seats[agent as usize] = Place::Left;
+        table.schedule.end_agent(of, panic);
+        let next = table.schedule.pick();
+        drop(table);
+        if let Some(next) = next {
+            self.gates[next as usize].open();
+        }
+    }
+
+    /// Waits until the agent of `me` has ended. Who is not in the seat of `me` does not wait: an
+    /// agent that is left alone ends by itself.
+    pub(crate) fn join_agent(&self, me: u32) {
+        self.act_if_seated(me, |schedule| schedule.dismiss_agent(me));
+        loop {
+            let table = self.lock();
+            let agent = table.schedule.agent_of(me);
+            if table.player(me).is_none() {
+                return;
+            }
+            if !matches!(table.seats[agent as usize], Place::Taken(_)) {
+                break;
+            }
+            let ticket = table.schedule.arm();
+            drop(table);
+            let unwinding = thread::panicking();
+            self.yield_after(me, |schedule| schedule.park(ticket, None, unwinding));
+        }
+        if let Some(thread) = ignore_poison(self.agents.lock()).remove(&me) {
+            // `play_agent` catches what it throws.
+            _ = thread.join();
+        }
+    }
+}
+
+impl Table {
+    /// Which player of rank `me` the calling thread is; `None` if the rank is in no seat.
+    fn player(&self, me: u32) -> Option<u32> {
+        let (this, agent) = (Place::Taken(thread::current().id()), self.schedule.agent_of(me));
+        let player = [me, agent].into_iter().find(|&player| self.seats[player as usize] == this);
+        assert!(
+            player.is_some() || !matches!(self.seats[me as usize], Place::Taken(_)),
+            "the simulated transport of rank {me} is called from another thread than the rank's \
+             own; a simulated rank has one thread, and its agent"
+        );
+        player
+    }
+
+    /// As [`player`](Self::player), of a rank that must be in its seat.
+    fn seated(&self, me: u32) -> u32 {
+        self.player(me).unwrap_or_else(|| match self.seats[me as usize] {
+            Place::Empty => panic!("rank {me} uses its transport before `Sim::enter`"),
+            _ => panic!(
+                "the transport of rank {me} is used after the rank's code ended; drop what \
+                 holds it inside that code"
+            ),
+        })
+    }
 }
 
 /// A rank's part in the run: while it lives, its thread plays the rank. Dropping it ends the

@@ -46,6 +46,7 @@ pub fn run_traced<R: Send>(config: &NetConfig, body: impl Fn(Sim) -> R + Sync) -
         }
     };
     let results = start(&net, &body);
+    net.join_agents();
     let trace = net.trace();
     let outcome = match (net.failure(), results) {
         (None, Some(results)) => Ok(results),
@@ -90,7 +91,7 @@ fn play<R>(sim: Sim, body: &impl Fn(Sim) -> R) -> Option<R> {
 }
 
 /// What a panic said; nothing if the simulation itself unwound the rank.
-fn message(payload: &(dyn Any + Send)) -> Option<String> {
+pub(crate) fn message(payload: &(dyn Any + Send)) -> Option<String> {
     if payload.is::<Evicted>() {
         return None;
     }

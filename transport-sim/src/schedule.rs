@@ -18,7 +18,7 @@ const NEVER: u64 = u64::MAX;
 /// that only asks must not stop the others, nor time.
 const QUERIES_MAX: u32 = 64;
 
-/// What a rank's thread does.
+/// What a player does: the thread of a rank, or of its agent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Stage {
     /// Runs when it is chosen; the value is its place in `Schedule::runnable`.
@@ -32,23 +32,33 @@ enum Stage {
 }
 
 #[derive(Debug)]
-struct RankState {
+struct Player {
     stage: Stage,
     /// Counts rings; a ticket is its value at `arm`.
     rings: u32,
     queries: u32,
     /// Yields after the run was given up for lost and its grace was over.
     overtime: u64,
-    polling: bool,
-    refused_by: Option<u32>,
 }
 
-/// How a rank may go on at a yield point.
+#[derive(Debug, Clone, Default)]
+struct RankState {
+    /// One of its threads polls.
+    polling: bool,
+    /// Its other thread was turned away meanwhile.
+    turned_away: bool,
+    refused_by: Option<u32>,
+    /// Its threads that wait, and serve messages meanwhile.
+    attending: u32,
+}
+
+/// How a player may go on at a yield point.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Term {
     /// As it likes.
     Free,
-    /// The run is lost and the rank did not end in time: it is to be unwound.
+    /// It is to be unwound: the run is lost and it did not end in time, or it is the agent of a
+    /// rank that ended.
     Over,
     /// It did not even end while it was unwound.
     LongOver,
@@ -71,10 +81,13 @@ pub(crate) struct Schedule {
     membership: Membership,
     clock: u64,
     steps: u64,
+    /// Who holds the baton.
     current: u32,
     ranks: Vec<RankState>,
+    /// The ranks, then their agents.
+    players: Vec<Player>,
     runnable: Vec<u32>,
-    /// Deadlines of parked ranks.
+    /// Deadlines of parked players.
     alarms: BTreeSet<(u64, u32)>,
     /// Out of 8: how often the same rank goes on although others could.
     stickiness: u64,
@@ -92,14 +105,10 @@ impl Schedule {
         let mut random = Random::new(config.seed);
         let stickiness = [0, 0, 4, 7][random.index(4)];
         let slow = random.chance(1, 3).then(|| random.below(config.ranks.into()) as u32);
-        let rank = |place| RankState {
-            stage: Stage::Runnable(place as usize),
-            rings: 0,
-            queries: 0,
-            overtime: 0,
-            polling: false,
-            refused_by: None,
-        };
+        let player = |stage| Player { stage, rings: 0, queries: 0, overtime: 0 };
+        let ranks = config.ranks as usize;
+        let of_ranks = (0..ranks).map(|place| player(Stage::Runnable(place)));
+        let of_agents = (0..ranks).map(|_| player(Stage::Ended));
         Ok(Self {
             config,
             random,
@@ -109,7 +118,8 @@ impl Schedule {
             clock: 0,
             steps: 0,
             current: 0,
-            ranks: (0..config.ranks).map(rank).collect(),
+            ranks: vec![RankState::default(); ranks],
+            players: of_ranks.chain(of_agents).collect(),
             runnable: (0..config.ranks).collect(),
             alarms: BTreeSet::new(),
             stickiness,
@@ -142,21 +152,30 @@ impl Schedule {
         &mut self.ranks[rank as usize]
     }
 
+    fn player(&mut self, player: u32) -> &mut Player {
+        &mut self.players[player as usize]
+    }
+
+    /// The agent of a rank, as a player.
+    pub(crate) const fn agent_of(&self, rank: u32) -> u32 {
+        self.config.ranks + rank
+    }
+
     // ---- the baton ----
 
     /// Chooses who goes on after `me` yields; `me` itself must be able to run or be parked.
     pub(crate) fn yield_from(&mut self, me: u32) -> u32 {
-        self.rank(me).queries = 0;
+        self.player(me).queries = 0;
         self.steps += 1;
         if self.grace_end.is_none() && self.steps > self.config.step_max {
             self.give_up(Cause::Livelock { steps: self.steps, waiting: self.waiting() });
         }
         self.clock = self.clock.saturating_add(1);
         self.fire();
-        self.pick().expect("a rank that has not ended can be chosen")
+        self.pick().expect("a player that has not ended can be chosen")
     }
 
-    /// Chooses who goes on; nobody once all ranks ended.
+    /// Chooses who goes on; nobody once all players ended.
     pub(crate) fn pick(&mut self) -> Option<u32> {
         loop {
             if let Some(next) = self.choose() {
@@ -164,7 +183,7 @@ impl Schedule {
                 self.trace.note(next, Event::Run, [self.clock, 0, 0]);
                 return Some(next);
             }
-            if self.ranks.iter().all(|rank| rank.stage == Stage::Ended) {
+            if self.players.iter().all(|player| player.stage == Stage::Ended) {
                 return None;
             }
             let alarm = self.alarms.first().map(|&(deadline, _)| deadline);
@@ -187,7 +206,7 @@ impl Schedule {
             return None;
         }
         let current = self.current;
-        let goes_on = matches!(self.rank(current).stage, Stage::Runnable(_));
+        let goes_on = matches!(self.player(current).stage, Stage::Runnable(_));
         if goes_on && self.random.chance(self.stickiness, 8) {
             return Some(current);
         }
@@ -201,64 +220,115 @@ impl Schedule {
     /// Lets everything happen that is due.
     fn fire(&mut self) {
         while let Some(receiver) = self.traffic.land(self.clock) {
-            self.wake_by_ring(receiver);
+            self.notify(receiver);
         }
         // After the messages: what was sent before a departure arrives before its news.
         while let Some(hearer) = self.membership.land(self.clock) {
-            self.wake_by_ring(hearer);
+            self.notify(hearer);
         }
-        while let Some(&(deadline, rank)) = self.alarms.first() {
+        while let Some(&(deadline, player)) = self.alarms.first() {
             if deadline > self.clock {
                 break;
             }
-            self.wake(rank);
+            self.wake(player);
         }
     }
 
-    fn wake(&mut self, rank: u32) {
-        if let Stage::Parked { deadline, .. } = self.rank(rank).stage {
-            self.alarms.remove(&(deadline, rank));
-            self.rank(rank).stage = Stage::Runnable(self.runnable.len());
-            self.runnable.push(rank);
+    fn wake(&mut self, player: u32) {
+        if let Stage::Parked { deadline, .. } = self.player(player).stage {
+            self.alarms.remove(&(deadline, player));
+            self.begin(player);
         }
     }
 
-    fn wake_by_ring(&mut self, rank: u32) {
-        let state = self.rank(rank);
+    /// Lets a player run that does not.
+    fn begin(&mut self, player: u32) {
+        self.player(player).stage = Stage::Runnable(self.runnable.len());
+        self.runnable.push(player);
+    }
+
+    fn wake_by_ring(&mut self, player: u32) {
+        let state = self.player(player);
         state.rings = state.rings.wrapping_add(1);
-        self.wake(rank);
+        self.wake(player);
+    }
+
+    /// There is work for a rank: for its agent too, if nobody attends.
+    fn notify(&mut self, rank: u32) {
+        self.wake_by_ring(rank);
+        self.ring_agent(rank);
     }
 
     fn ring_all(&mut self) {
-        (0..self.config.ranks).for_each(|rank| self.wake_by_ring(rank));
+        (0..2 * self.config.ranks).for_each(|player| self.wake_by_ring(player));
     }
 
-    fn stop(&mut self, rank: u32, stage: Stage) {
-        if let Stage::Runnable(place) = self.rank(rank).stage {
+    fn stop(&mut self, player: u32, stage: Stage) {
+        if let Stage::Runnable(place) = self.player(player).stage {
             self.runnable.swap_remove(place);
             if let Some(&moved) = self.runnable.get(place) {
-                self.rank(moved).stage = Stage::Runnable(place);
+                self.player(moved).stage = Stage::Runnable(place);
             }
         }
-        self.rank(rank).stage = stage;
+        self.player(player).stage = stage;
+    }
+
+    // ---- agents ----
+
+    /// The agent of `me` takes part from now on.
+    pub(crate) fn start_agent(&mut self, me: u32) {
+        let agent = self.agent_of(me);
+        self.trace.note(agent, Event::Agent, [0; 3]);
+        self.begin(agent);
+    }
+
+    /// The agent of `of` is done, perhaps by a panic that said `panic`.
+    pub(crate) fn end_agent(&mut self, of: u32, panic: Option<String>) {
+        self.note_panic(of, panic);
+        let agent = self.agent_of(of);
+        self.trace.note(agent, Event::Leave, [0; 3]);
+        self.stop(agent, Stage::Ended);
+        // It may wait for this.
+        self.wake_by_ring(of);
+    }
+
+    /// The agent of `me` shall see that it is to end.
+    pub(crate) fn dismiss_agent(&mut self, me: u32) {
+        self.wake_by_ring(self.agent_of(me));
+    }
+
+    pub(crate) fn ring_agent(&mut self, rank: u32) {
+        if self.rank(rank).attending == 0 {
+            self.wake_by_ring(self.agent_of(rank));
+        }
+    }
+
+    pub(crate) fn attend(&mut self, me: u32) {
+        self.rank(me).attending += 1;
+    }
+
+    /// Takes back an `attend`; true if nobody attends any more.
+    pub(crate) fn leave_attendance(&mut self, me: u32) -> bool {
+        let state = self.rank(me);
+        state.attending -= 1;
+        state.attending == 0
+    }
+
+    pub(crate) fn has_mail(&self, me: u32) -> bool {
+        self.traffic.arrived(me) > 0
     }
 
     // ---- sleeping ----
 
-    pub(crate) fn arm(&self, me: u32) -> u32 {
-        self.ranks[me as usize].rings
+    pub(crate) fn arm(&self) -> u32 {
+        self.players[self.current as usize].rings
     }
 
-    /// Puts `me` to sleep, unless it was rung since `ticket`; sometimes early, as is allowed.
-    pub(crate) fn park(
-        &mut self,
-        me: u32,
-        ticket: u32,
-        timeout: Option<Duration>,
-        unwinding: bool,
-    ) {
-        let spurious = self.random.chance(1, 32);
-        if self.grace_end.is_some() || spurious || self.rank(me).rings != ticket {
+    /// Puts the holder of the baton to sleep, unless it was rung since `ticket`; sometimes early,
+    /// as is allowed.
+    pub(crate) fn park(&mut self, ticket: u32, timeout: Option<Duration>, unwinding: bool) {
+        let (me, spurious) = (self.current, self.random.chance(1, 32));
+        if self.grace_end.is_some() || spurious || self.player(me).rings != ticket {
             return;
         }
         let ticks =
@@ -283,9 +353,9 @@ impl Schedule {
         round == 0 || (round == 1 && self.random.chance(1, 2))
     }
 
-    /// Counts a question; true if `me` has to yield before the answer.
-    pub(crate) fn query(&mut self, me: u32) -> bool {
-        let state = self.rank(me);
+    /// Counts a question; true if who holds the baton has to yield before the answer.
+    pub(crate) fn query(&mut self) -> bool {
+        let state = self.player(self.current);
         state.queries += 1;
         state.queries > QUERIES_MAX
     }
@@ -317,12 +387,22 @@ impl Schedule {
 
     /// Begins to poll: how many messages `me` may take; `None` if it is polling already.
     pub(crate) fn poll(&mut self, me: u32) -> Option<usize> {
-        let polling = core::mem::replace(&mut self.rank(me).polling, true);
-        (!polling).then(|| self.traffic.arrived(me))
+        let state = self.rank(me);
+        if state.polling {
+            state.turned_away = true;
+            return None;
+        }
+        state.polling = true;
+        Some(self.traffic.arrived(me))
     }
 
+    /// The other thread of `me` may have parked because this one polled.
     pub(crate) fn poll_end(&mut self, me: u32) {
-        self.rank(me).polling = false;
+        let state = self.rank(me);
+        state.polling = false;
+        if core::mem::take(&mut state.turned_away) {
+            self.notify(me);
+        }
     }
 
     /// The oldest message that arrived at `me`.
@@ -332,7 +412,7 @@ impl Schedule {
         self.trace.note(me, Event::Deliver, details);
         for sender in refused {
             self.rank(sender).refused_by = None;
-            self.wake_by_ring(sender);
+            self.notify(sender);
         }
         Some(message)
     }
@@ -366,22 +446,29 @@ impl Schedule {
 
     /// The thread of `me` is done, in order or by a panic that said `panic`.
     pub(crate) fn leave(&mut self, me: u32, outcome: Outcome, panic: Option<String>) {
-        if let Some(message) = panic {
-            let panic = RankPanic { rank: WorldRank(me), message };
-            self.cause.get_or_insert_with(|| Cause::Panic(panic.clone()));
-            self.panics.push(panic);
-        }
+        self.note_panic(me, panic);
         self.depart(me, outcome);
         self.trace.note(me, Event::Leave, [0; 3]);
         self.stop(me, Stage::Ended);
         self.traffic.close(me);
         self.membership.end(me);
+        // One that was not dismissed before is unwound.
+        self.dismiss_agent(me);
+    }
+
+    fn note_panic(&mut self, of: u32, panic: Option<String>) {
+        if let Some(message) = panic {
+            let panic = RankPanic { rank: WorldRank(of), message };
+            self.cause.get_or_insert_with(|| Cause::Panic(panic.clone()));
+            self.panics.push(panic);
+        }
     }
 
     // ---- a lost run ----
 
     fn waiting(&self) -> Vec<Waiter> {
-        let waiter = |(rank, state): (u32, &RankState)| match state.stage {
+        // An agent that is parked waits for nothing.
+        let waiter = |(rank, state): (u32, &RankState)| match self.players[rank as usize].stage {
             Stage::Parked { since, unwinding, .. } => Some(Waiter {
                 rank: WorldRank(rank),
                 since: Duration::from_micros(since),
@@ -405,11 +492,13 @@ impl Schedule {
 
     /// Whether `me` still has time to end by itself.
     pub(crate) fn term(&mut self, me: u32) -> Term {
-        if self.grace_end.is_none_or(|end| self.steps <= end) {
+        let rank = me.checked_sub(self.config.ranks);
+        let is_left = rank.is_some_and(|rank| self.player(rank).stage == Stage::Ended);
+        if !is_left && self.grace_end.is_none_or(|end| self.steps <= end) {
             return Term::Free;
         }
         let limit = self.config.step_max;
-        let overtime = &mut self.rank(me).overtime;
+        let overtime = &mut self.player(me).overtime;
         *overtime += 1;
         if *overtime > limit { Term::LongOver } else { Term::Over }
     }

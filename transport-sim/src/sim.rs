@@ -6,14 +6,14 @@ use std::sync::Arc;
 use std::thread;
 
 use rma_core::transport::{
-    AllocateError, Descriptor, ImportError, Limits, Outcome, PeerState, SubmitError, Ticket,
-    Transport, WorldRank,
+    Agent, AgentBody, AgentError, AllocateError, Descriptor, ImportError, Limits, Outcome,
+    PeerState, SubmitError, Ticket, Transport, WorldRank,
 };
 
 use crate::net::{Seat, Shared};
 use crate::region::{LIMIT, NoImport, Region};
 
-/// One rank's view of a simulated network; works on the rank's own thread only.
+/// One rank's view of a simulated network; works on the rank's own thread, and its agent's.
 #[derive(Debug, Clone)]
 pub struct Sim {
     shared: Arc<Shared>,
@@ -126,9 +126,10 @@ unsafe impl Transport for Sim {
             return 0;
         };
         let _polling = Polling(self);
-        for _ in 0..arrived {
+        for count in 0..arrived {
             let message = self.shared.act(self.rank, |schedule| schedule.take(self.rank));
-            let message = message.expect("only this rank takes its messages");
+            // The rank may have ended while its agent polls.
+            let Some(message) = message else { return count };
             sink(WorldRank(message.from), message.bytes());
         }
         arrived
@@ -138,8 +139,12 @@ unsafe impl Transport for Sim {
         self.shared.yield_after(self.rank, |schedule| schedule.ring(self.rank, peer.0));
     }
 
+    fn agent(&self) -> Option<&dyn Agent> {
+        Some(self)
+    }
+
     fn arm(&self) -> Ticket {
-        Ticket(self.shared.act(self.rank, |schedule| schedule.arm(self.rank)))
+        Ticket(self.shared.act(self.rank, |schedule| schedule.arm()))
     }
 
     fn disarm(&self, _ticket: Ticket) {
@@ -149,7 +154,7 @@ unsafe impl Transport for Sim {
     fn park(&self, ticket: Ticket, timeout: Option<Duration>) {
         let unwinding = thread::panicking();
         self.shared.yield_after(self.rank, |schedule| {
-            schedule.park(self.rank, ticket.0, timeout, unwinding);
+            schedule.park(ticket.0, timeout, unwinding);
         });
     }
 
@@ -172,5 +177,45 @@ unsafe impl Transport for Sim {
 
     fn depart(&self, outcome: Outcome) {
         self.shared.act_if_seated(self.rank, |schedule| schedule.depart(self.rank, outcome));
+    }
+}
+
+/// The agent takes turns with the ranks. Who sleeps and is rung, the rank's thread or the agent's,
+/// is whoever calls.
+impl Agent for Sim {
+    fn start(&self, body: AgentBody) -> Result<(), AgentError> {
+        self.shared.start_agent(self.rank, body)
+    }
+
+    fn join(&self) {
+        self.shared.join_agent(self.rank);
+    }
+
+    fn attend(&self) {
+        self.shared.act(self.rank, |schedule| schedule.attend(self.rank));
+    }
+
+    fn leave(&self) -> bool {
+        self.shared.act(self.rank, |schedule| schedule.leave_attendance(self.rank))
+    }
+
+    fn has_mail(&self) -> bool {
+        self.shared.act(self.rank, |schedule| schedule.has_mail(self.rank))
+    }
+
+    fn ring(&self) {
+        self.shared.act(self.rank, |schedule| schedule.ring_agent(self.rank));
+    }
+
+    fn arm(&self) -> Ticket {
+        Transport::arm(self)
+    }
+
+    fn disarm(&self, ticket: Ticket) {
+        Transport::disarm(self, ticket);
+    }
+
+    fn park(&self, ticket: Ticket, timeout: Option<Duration>) {
+        Transport::park(self, ticket, timeout);
     }
 }

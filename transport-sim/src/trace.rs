@@ -16,7 +16,7 @@ pub struct Trace {
 /// What is worth a place in the digest. Contents of messages are not: they may hold addresses.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Event {
-    /// The baton went to this rank.
+    /// The baton went to this rank, or to an agent: they count after the ranks.
     Run = 1,
     /// A message left: receiver, length, due time.
     Send,
@@ -30,8 +30,10 @@ pub(crate) enum Event {
     Ring,
     /// A rank told the others that it leaves: how.
     Depart,
-    /// A rank's code ended.
+    /// A rank's code ended, or its agent's.
     Leave,
+    /// A rank's agent started.
+    Agent,
 }
 
 /// Digest under construction.

@@ -1,7 +1,7 @@
 //! Credit and grants of targets that do not listen, that free, and of origins that are gone.
 use super::{jobs, net, tight};
 use rma_core::transport::{Transport, WorldRank};
-use rma_core::{Assert, Config, LockAll, Op, Rank, RmaError, Universe, Window};
+use rma_core::{Assert, Config, LockAll, Op, ProgressAgent, Rank, RmaError, Universe, Window};
 use rma_transport_sim::{NetConfig, Sim};
 use std::time::Duration;
 
@@ -9,9 +9,11 @@ fn run(name: &str, ranks: u32, config: Config, body: &(dyn Fn(Universe<Sim>) + S
     jobs(config).run(name, ranks, body);
 }
 
+/// Without agents, which would serve for a rank that ignores its messages.
 fn impatient() -> Config {
     let mut config = tight();
     config.wait_timeout = Some(Duration::from_millis(20));
+    config.progress_agent = ProgressAgent::Never;
     config
 }
 

@@ -7,6 +7,7 @@ use rma_core::{
 use rma_transport_sim::Sim;
 use std::time::Duration;
 
+mod progress;
 mod pscw;
 
 fn run(name: &str, ranks: u32, config: Config, body: &(dyn Fn(Universe<Sim>) + Sync)) {

@@ -1,10 +1,13 @@
 //! What is outstanding, and the one place that waits for it.
+mod agent;
 mod outgoing;
 mod slots;
 #[cfg(test)]
 mod slots_tests;
 mod wait;
 
+pub(crate) use agent::AgentState;
+pub use agent::ProgressAgent;
 pub(crate) use outgoing::{Outgoing, Sent};
 pub(crate) use slots::{Answer, Buffer, Expected, Granted, Next, Pending, SlotId, Slots};
 pub(crate) use wait::{Cause, Wait, WaitError};
@@ -18,6 +21,7 @@ pub struct Counters {
     pub(crate) received: AtomicU64,
     pub(crate) dropped: AtomicU64,
     pub(crate) parked: AtomicU64,
+    pub(crate) served_by_agent: AtomicU64,
 }
 
 impl Counters {
@@ -36,8 +40,13 @@ impl Counters {
         self.dropped.load(Relaxed)
     }
 
-    /// Times a thread of this rank went to sleep.
+    /// Times a thread of this rank went to sleep in a wait.
     pub fn parked(&self) -> u64 {
         self.parked.load(Relaxed)
+    }
+
+    /// Messages that the progress agent served, because no other thread of this rank did.
+    pub fn served_by_agent(&self) -> u64 {
+        self.served_by_agent.load(Relaxed)
     }
 }

@@ -1,6 +1,6 @@
 //! Sending: at once where the transport has room, from the outbox where it has not.
 use super::{Cause, Pending, SlotId, Wait, WaitError};
-use crate::protocol::message::Head;
+use crate::protocol::message::{Head, Status};
 use crate::protocol::outbox::{Outbox, Parcel};
 use crate::transport::{SubmitError, Transport, WorldRank};
 use crate::universe::Process;
@@ -78,8 +78,17 @@ impl<T: Transport> Process<T> {
     }
 
     fn send_or_keep(&self, to: WorldRank, head: &Head, body: &[u8], answer: bool) {
+        // A window that is gone because some rank failed: that is what the peer shall hear.
+        if head.status() == Some(Status::Freed) && self.transport.failed().is_some() {
+            return;
+        }
         if !self.outgoing.is_empty() || self.try_send(to, head.as_bytes(), body) == Sent::Nothing {
             self.keep(to, Parcel::Message { bytes: [head.as_bytes(), body].concat(), answer });
+            if !answer {
+                // Who was just emptying the outbox may be done, and this thread may not come by
+                // again.
+                self.ring_agent();
+            }
         }
     }
 

@@ -38,42 +38,52 @@ impl<T: Transport> Process<T> {
         wait: Wait,
         mut done: impl FnMut() -> Option<R>,
     ) -> Result<R, WaitError> {
-        let mut deadline = None;
-        let mut round = 0;
-        loop {
-            if let Some(value) = done() {
-                return Ok(value);
-            }
-            if self.progress() > 0 {
-                continue;
-            }
-            if self.transport.relax(round) {
-                round += 1;
-                continue;
-            }
-            let ticket = self.transport.arm();
-            // Asked before the last look: what a peer did before it left has arrived by then.
-            let trouble = self.trouble(wait);
-            let worked = self.progress() > 0;
-            if let Some(value) = done() {
-                self.transport.disarm(ticket);
-                return Ok(value);
-            }
-            let timeout = self.time_left(&mut deadline);
-            let cause = trouble.or((timeout == Some(Duration::ZERO)).then_some(Cause::Timeout));
-            if worked || cause.is_some() {
-                self.transport.disarm(ticket);
-            }
-            match cause {
-                _ if worked => continue,
-                Some(cause) => return Err(WaitError { what: wait.what, cause }),
-                None => {}
-            }
-            self.counters.parked.fetch_add(1, Relaxed);
-            let deferred = (!self.deferred.is_empty()).then_some(STRIPE_RECHECK);
-            let nap = timeout.into_iter().chain(wait.recheck).chain(deferred).min();
-            self.transport.park(ticket, nap);
+        if let Some(value) = done() {
+            return Ok(value);
         }
+        let _attending = self.attend();
+        let (mut deadline, mut round) = (None, 0);
+        loop {
+            if self.progress() == 0 {
+                if self.transport.relax(round) {
+                    round += 1;
+                } else if let Some(end) = self.sleep(wait, &mut deadline, &mut done) {
+                    return end;
+                }
+            }
+            if let Some(value) = done() {
+                return Ok(value);
+            }
+        }
+    }
+
+    /// Sleeps, unless the wait is over already.
+    fn sleep<R>(
+        &self,
+        wait: Wait,
+        deadline: &mut Option<Duration>,
+        mut done: impl FnMut() -> Option<R>,
+    ) -> Option<Result<R, WaitError>> {
+        let ticket = self.transport.arm();
+        // Asked before the last look: what a peer did before it left has arrived by then.
+        let trouble = self.trouble(wait);
+        let worked = self.progress() > 0;
+        if let Some(value) = done() {
+            self.transport.disarm(ticket);
+            return Some(Ok(value));
+        }
+        let timeout = self.time_left(deadline);
+        let cause = trouble.or((timeout == Some(Duration::ZERO)).then_some(Cause::Timeout));
+        if worked || cause.is_some() {
+            self.transport.disarm(ticket);
+            let failed = cause.filter(|_| !worked);
+            return failed.map(|cause| Err(WaitError { what: wait.what, cause }));
+        }
+        self.counters.parked.fetch_add(1, Relaxed);
+        let deferred = (!self.deferred.is_empty()).then_some(STRIPE_RECHECK);
+        let nap = timeout.into_iter().chain(wait.recheck).chain(deferred).min();
+        self.transport.park(ticket, nap);
+        None
     }
 
     /// Why `wait` cannot end well, as far as is known.

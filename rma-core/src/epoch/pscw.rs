@@ -236,7 +236,7 @@ impl<T: Transport> Exposure<'_, T> {
         let Some(first) = missing() else { return Ok(self.wait()) };
         // Asked before the last look: what a peer did before it left has arrived by then.
         let trouble = window.process().trouble(window.wait_for(COMPLETE_WAIT, first));
-        window.process().progress();
+        window.process().progress_in_passing();
         match (missing(), trouble) {
             (None, _) => Ok(self.wait()),
             (Some(origin), Some(_)) if origin == first => Ok(self.wait()),

@@ -283,7 +283,7 @@ impl<'w, T: Transport, B: OriginBuffer> Request<'w, T, B> {
     /// progress.
     pub fn test(self) -> Result<(B, Result<(), RmaError>), Self> {
         if let Some(pending) = &self.pending {
-            self.window.process().progress();
+            self.window.process().progress_in_passing();
             if !pending.is_done() {
                 return Err(self);
             }

@@ -5,6 +5,10 @@
 //! maps the peer's memory once and never calls the transport on the data path again.
 #![allow(unsafe_code)] // declares the two unsafe traits; holds no unsafe block
 
+mod agent;
+
+pub use agent::{Agent, AgentBody, AgentError};
+
 use core::fmt;
 use core::time::Duration;
 
@@ -262,6 +266,12 @@ pub unsafe trait Transport: Send + Sync + Sized + 'static {
     fn relax(&self, round: u32) -> bool;
     /// Monotonic time since some point before the job's start (virtual time in a simulator).
     fn now(&self) -> Duration;
+
+    /// The progress agent of this rank; `None` where messages are served inside the rank's own
+    /// calls only. Constant.
+    fn agent(&self) -> Option<&dyn Agent> {
+        None
+    }
 
     /// Whether `peer` still takes part. It is [`Departed`](PeerState::Departed) only after every
     /// message that it sent here has arrived.

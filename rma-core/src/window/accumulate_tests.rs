@@ -11,8 +11,8 @@ use crate::protocol::message::{Head, Kind, Status};
 use crate::protocol::rows::WireRow;
 use crate::rank::Rank;
 use crate::transport::{
-    AllocateError, Descriptor, ImportError, Limits, Mapped, Mapping, Outcome, PeerState,
-    SubmitError, Ticket, Transport, WorldRank,
+    Agent, AgentBody, AgentError, AllocateError, Descriptor, ImportError, Limits, Mapped, Mapping,
+    Outcome, PeerState, SubmitError, Ticket, Transport, WorldRank,
 };
 use crate::universe::{Config, Universe};
 use bytemuck::Zeroable;
@@ -29,6 +29,7 @@ pub(super) struct Loop {
     queue: Mutex<Vec<Vec<u8>>>,
     /// No message is taken.
     full: AtomicBool,
+    agent: Mutex<Option<thread::JoinHandle<()>>>,
 }
 
 impl Loop {
@@ -116,6 +117,9 @@ unsafe impl Transport for Loop {
         arrived.len()
     }
     fn ring(&self, _: WorldRank) {}
+    fn agent(&self) -> Option<&dyn Agent> {
+        Some(self)
+    }
     fn arm(&self) -> Ticket {
         Ticket(0)
     }
@@ -136,6 +140,33 @@ unsafe impl Transport for Loop {
         None
     }
     fn depart(&self, _: Outcome) {}
+}
+
+/// A thread that never sleeps.
+impl Agent for Loop {
+    fn start(&self, body: AgentBody) -> Result<(), AgentError> {
+        *self.agent.lock().unwrap() = Some(thread::spawn(body));
+        Ok(())
+    }
+    fn join(&self) {
+        let agent = self.agent.lock().unwrap().take();
+        agent.unwrap().join().unwrap();
+    }
+    fn attend(&self) {}
+    fn leave(&self) -> bool {
+        false
+    }
+    fn has_mail(&self) -> bool {
+        false
+    }
+    fn ring(&self) {}
+    fn arm(&self) -> Ticket {
+        Ticket(0)
+    }
+    fn disarm(&self, _: Ticket) {}
+    fn park(&self, _: Ticket, _: Option<Duration>) {
+        thread::yield_now();
+    }
 }
 
 const ME: Rank = Rank(0);
@@ -304,6 +335,32 @@ fn waits_end_when_the_stripe_is_given_back() {
         let view = || window.local().fetch_and_op(0, Op::Sum, 1.0f32).unwrap();
         assert_eq!(while_held(&view), 2.0);
         assert_eq!(window.local().load(0), Ok(3.0f32));
+        epoch.unlock().unwrap();
+    });
+}
+
+/// The agent takes up again what was put off: this rank calls nothing meanwhile. S-M5
+#[test]
+fn an_agent_takes_up_what_was_put_off() {
+    with_window(1, |window| {
+        let (comm, stripe) = (&window.part.comm, window.part.block.get().stripe(0));
+        let process = &comm.inner.process;
+        let epoch = window.lock_all().unwrap();
+        stripe.store(8, Relaxed);
+        epoch.accumulate(ME, 0, Op::Sum, &[2.0f32]).unwrap();
+        process.need_agent().unwrap();
+        while process.deferred.is_empty() {
+            thread::yield_now();
+        }
+        assert_eq!(window.local().load(0), Ok(0.0f32));
+        // pairs with the Acquire exchange in `stripe::try_one`.
+        stripe.store(0, Release);
+        while window.local().load(0) == Ok(0.0f32) {
+            thread::yield_now();
+        }
+        assert_eq!(window.local().load(0), Ok(2.0f32));
+        process.stop_agent();
+        assert!(process.counters.served_by_agent() > 0);
         epoch.unlock().unwrap();
     });
 }

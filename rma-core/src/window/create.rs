@@ -462,6 +462,12 @@ impl<'c, T: Transport> WindowBuilder<'c, T> {
         };
         let align = if len >= PAGE as u64 { PAGE } else { 64 };
         let block = SyncBlock::new(process).map_err(failed)?;
+        let ranks = self.comm.size();
+        let stays = matches!(source, Source::User(Contents::At(_)) | Source::Directory);
+        if ranks > 1 && (stays || ByMessage::needed(self.is_near(), ranks)) {
+            let no_agent = |error| WindowError::Agent { rank: self.comm.rank(), error };
+            process.need_agent().map_err(no_agent)?;
+        }
         if let Source::User(Contents::At(part)) = source {
             return Ok((Memory::Raw(part), block));
         }

@@ -38,18 +38,22 @@ impl<T: Transport> Window<T> {
 
     /// Which path operations take, who moves the bytes and why, in lines of text.
     pub fn explain(&self) -> String {
+        let served = self.process().explain_agent();
         let (id, ranks) = (self.id(), self.ranks());
         let name = Some(self.name()).filter(|name| !name.is_empty());
         let name = name.map_or(String::new(), |name| format!(" {name:?}"));
         let hints = self.settings.hints.explain();
         let transport = self.process().transport.name();
         let path = if self.targets.is_empty() && !self.peers.is_empty() {
-            "active messages, as asked for; the target serves them inside its own calls"
+            format!("active messages, as asked for; they are {served}")
         } else if self.targets.is_empty() {
-            "active messages: the target's part is not reachable by load and store; the target \
-             serves them inside its own calls"
+            format!(
+                "active messages, for the target's part is not reachable by load and store; they \
+                 are {served}"
+            )
         } else {
             "load and store by the origin: every rank maps every part; the target does nothing"
+                .to_owned()
         };
         let signals = self.explain_signals();
         let metadata = if !self.targets.is_empty() {

@@ -195,6 +195,9 @@ impl<T: Transport> fmt::Debug for Window<T> {
 
 impl<T: Transport> Drop for Window<T> {
     fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.process().pause_agent();
+        }
         self.process().windows.remove(self.id());
     }
 }

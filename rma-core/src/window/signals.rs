@@ -18,7 +18,12 @@ pub(super) struct ByMessage(Option<Mutex<Signals>>);
 impl ByMessage {
     /// For a window of so many ranks; every rank chooses the same.
     pub(super) fn new(near: bool, ranks: u32) -> Self {
-        Self((!near || ranks > SIGNAL_RANKS).then(Mutex::default))
+        Self(Self::needed(near, ranks).then(Mutex::default))
+    }
+
+    /// Whether a window of so many ranks gets messages.
+    pub(super) fn needed(near: bool, ranks: u32) -> bool {
+        !near || ranks > SIGNAL_RANKS
     }
 
     /// Whether messages may come.

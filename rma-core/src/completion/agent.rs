@@ -1,0 +1,206 @@
+//! The progress agent: a parked thread of the rank that serves messages while the rank computes.
+//!
+//! It is started when the rank gets a window that peers reach by messages, and stopped before the
+//! rank leaves. While a thread of the rank is in a wait, that thread serves, and senders do not
+//! wake the agent: see [`Agent`] for how no message is left lying in between. S-M5, S-E7
+use crate::transport::{Agent, AgentError, Outcome, Transport};
+use crate::universe::Process;
+use crate::window::STRIPE_RECHECK;
+use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
+
+/// Whether a rank has an agent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub enum ProgressAgent {
+    /// A thread, parked while there is nothing to do, as soon as a window needs it.
+    #[default]
+    Auto,
+    /// None: messages are served inside the target's own calls only.
+    Never,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+enum Stage {
+    #[default]
+    NotNeeded,
+    Runs,
+    Stopped,
+}
+
+/// This rank's agent.
+#[derive(Debug, Default)]
+pub(crate) struct AgentState {
+    stage: Mutex<Stage>,
+    /// As `stage` says, for those that only want to know.
+    runs: AtomicBool,
+    stop: AtomicBool,
+}
+
+impl AgentState {
+    fn stage(&self) -> std::sync::MutexGuard<'_, Stage> {
+        self.stage.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A thread that waits, and serves messages meanwhile, as senders see it.
+pub(crate) struct Attending<'a, T: Transport> {
+    process: &'a Process<T>,
+    agent: &'a dyn Agent,
+}
+
+impl<T: Transport> Drop for Attending<'_, T> {
+    fn drop(&mut self) {
+        if !self.agent.leave() {
+            return;
+        }
+        // Its sender saw this thread attend. To serve it costs less than to wake somebody.
+        if self.agent.has_mail() && !thread::panicking() {
+            self.process.progress();
+        }
+        if self.agent.has_mail() || self.process.has_leftovers() {
+            self.agent.ring();
+        }
+    }
+}
+
+/// Lets the peers know of a panic in the agent, as one in a rank's own thread would.
+struct FailsInPanic<'a, T: Transport>(&'a Process<T>);
+
+impl<T: Transport> Drop for FailsInPanic<'_, T> {
+    fn drop(&mut self) {
+        if thread::panicking() {
+            self.0.transport.depart(Outcome::Failed);
+        }
+    }
+}
+
+impl<T: Transport> Process<T> {
+    /// Starts the agent unless it runs; called before peers can send what it is to serve.
+    pub(crate) fn need_agent(self: &Arc<Self>) -> Result<(), AgentError> {
+        let Some(agent) = self.agent_of_config() else { return Ok(()) };
+        let mut stage = self.agent.stage();
+        if *stage != Stage::NotNeeded {
+            return Ok(());
+        }
+        let process = self.clone();
+        agent.start(Box::new(move || process.run_agent()))?;
+        *stage = Stage::Runs;
+        // Who attends without having seen it lets the agent be woken in vain, nothing else.
+        self.agent.runs.store(true, Relaxed);
+        Ok(())
+    }
+
+    /// Ends the agent, for good; its thread is gone afterwards.
+    pub(crate) fn stop_agent(&self) {
+        self.end_agent(Stage::Stopped);
+    }
+
+    /// A panic takes windows away before the peers hear of it: an agent would tell them that these
+    /// are freed. If somebody catches the panic, the next window starts another one.
+    pub(crate) fn pause_agent(&self) {
+        self.end_agent(Stage::NotNeeded);
+    }
+
+    fn end_agent(&self, then: Stage) {
+        // The agent does not take this mutex.
+        let mut stage = self.agent.stage();
+        if let (Stage::Runs, Some(agent)) = (*stage, self.agent_of_config()) {
+            self.agent.runs.store(false, Relaxed);
+            // Ordered with the look in `run_agent` by the fences of `join` and `arm`.
+            self.agent.stop.store(true, Relaxed);
+            agent.join();
+            self.agent.stop.store(false, Relaxed);
+        }
+        if *stage != Stage::Stopped {
+            *stage = then;
+        }
+    }
+
+    fn agent_of_config(&self) -> Option<&dyn Agent> {
+        match self.config.progress_agent {
+            ProgressAgent::Auto => self.transport.agent(),
+            ProgressAgent::Never => None,
+        }
+    }
+
+    /// The agent, if it runs.
+    fn running_agent(&self) -> Option<&dyn Agent> {
+        if self.agent.runs.load(Relaxed) { self.transport.agent() } else { None }
+    }
+
+    /// Says that the calling thread serves, until the value is dropped.
+    pub(super) fn attend(&self) -> Option<Attending<'_, T>> {
+        let agent = self.running_agent()?;
+        agent.attend();
+        Some(Attending { process: self, agent })
+    }
+
+    /// Progress of a call that does not wait.
+    pub(crate) fn progress_in_passing(&self) {
+        self.progress();
+        if self.has_leftovers() {
+            self.ring_agent();
+        }
+    }
+
+    /// Whether something is left to be done that perhaps nobody rings for any more.
+    fn has_leftovers(&self) -> bool {
+        !self.deferred.is_empty() || !self.outgoing.is_empty()
+    }
+
+    /// Somebody else than the calling thread is to make progress, for nobody may come by again.
+    #[cold]
+    pub(crate) fn ring_agent(&self) {
+        if let Some(agent) = self.running_agent() {
+            agent.ring();
+        }
+    }
+
+    /// What the agent's thread does.
+    fn run_agent(&self) {
+        let Some(agent) = self.transport.agent() else { return };
+        let _fails = FailsInPanic(self);
+        while !self.agent.stop.load(Relaxed) {
+            if self.progress_of_agent() > 0 {
+                continue;
+            }
+            let ticket = agent.arm();
+            if self.agent.stop.load(Relaxed) || self.progress_of_agent() > 0 {
+                agent.disarm(ticket);
+                continue;
+            }
+            agent.park(ticket, (!self.deferred.is_empty()).then_some(STRIPE_RECHECK));
+        }
+    }
+
+    fn progress_of_agent(&self) -> usize {
+        let count = self.progress();
+        if count > 0 {
+            self.counters.served_by_agent.fetch_add(count as u64, Relaxed);
+        }
+        count
+    }
+
+    /// Who serves messages of peers, and why, in words.
+    pub(crate) fn explain_agent(&self) -> &'static str {
+        if self.transport.agent().is_none() {
+            return "served inside the target's own calls (the transport has no agent)";
+        }
+        match (self.config.progress_agent, *self.agent.stage()) {
+            (ProgressAgent::Never, _) => {
+                "served inside the target's own calls (progress_agent is Never)"
+            }
+            (_, Stage::NotNeeded) => {
+                "served by the target's waiting threads, else by its agent, a parked thread that \
+                 starts when a window needs it; none does yet"
+            }
+            (_, Stage::Runs) => {
+                "served by the target's waiting threads, else by its agent, a parked thread; it \
+                 runs here"
+            }
+            (_, Stage::Stopped) => "no longer served: the rank has left",
+        }
+    }
+}

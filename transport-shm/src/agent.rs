@@ -1,0 +1,58 @@
+//! The progress agent of a rank: a thread of its process, and its half of the doorbell.
+use std::sync::PoisonError;
+use std::thread;
+use std::time::Duration;
+
+use rma_core::transport::{Agent, AgentBody, AgentError, Ticket, Transport};
+
+use crate::shm::Shm;
+
+impl Agent for Shm {
+    fn start(&self, body: AgentBody) -> Result<(), AgentError> {
+        let builder = thread::Builder::new().name(format!("rma-agent-{}", self.rank()));
+        let thread = builder.spawn(body);
+        let thread =
+            thread.map_err(|error| AgentError { errno: error.raw_os_error().unwrap_or(0) })?;
+        *self.agent.lock().unwrap_or_else(PoisonError::into_inner) = Some(thread);
+        Ok(())
+    }
+
+    fn join(&self) {
+        let thread = self.agent.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(thread) = thread {
+            self.own.bell.wake_agent();
+            // A panic of the agent has been printed, and made this rank fail.
+            _ = thread.join();
+        }
+    }
+
+    fn attend(&self) {
+        self.own.bell.attend();
+    }
+
+    fn leave(&self) -> bool {
+        self.own.bell.leave()
+    }
+
+    fn has_mail(&self) -> bool {
+        self.inbox.has_mail(&self.own.ring)
+    }
+
+    fn ring(&self) {
+        self.own.bell.ring_for_work();
+    }
+
+    fn arm(&self) -> Ticket {
+        self.own.bell.arm_agent();
+        Ticket(0)
+    }
+
+    fn disarm(&self, _ticket: Ticket) {
+        self.own.bell.disarm_agent();
+    }
+
+    /// Without a bound: who waits for a killed rank is somebody else.
+    fn park(&self, _ticket: Ticket, timeout: Option<Duration>) {
+        self.own.bell.park_agent(timeout);
+    }
+}

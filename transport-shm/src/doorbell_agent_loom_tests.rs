@@ -1,0 +1,119 @@
+//! No message is left lying between senders, threads that attend and the agent.
+use super::Doorbell;
+use core::sync::atomic::Ordering::Relaxed;
+use loom::sync::Arc;
+use loom::sync::atomic::AtomicU32;
+use loom::thread;
+
+/// A rank: its bell, messages that lie there, messages that were served.
+struct Rank {
+    bell: Doorbell,
+    mail: AtomicU32,
+    served: AtomicU32,
+}
+
+impl Rank {
+    fn new() -> Arc<Self> {
+        let bell = Doorbell::new();
+        Arc::new(Self { bell, mail: AtomicU32::new(0), served: AtomicU32::new(0) })
+    }
+
+    fn send(&self) {
+        self.mail.fetch_add(1, Relaxed);
+        self.bell.ring_for_work();
+    }
+
+    fn serve(&self) {
+        if self.mail.load(Relaxed) > 0 {
+            let taken = self.mail.swap(0, Relaxed);
+            self.served.fetch_add(taken, Relaxed);
+        }
+    }
+
+    /// As the core's waits do: they serve, and look once more when they end. For the agent to see
+    /// the end of the test, it is woken when this thread served.
+    fn attend(&self) {
+        self.bell.attend();
+        self.serve();
+        if self.bell.leave() && self.mail.load(Relaxed) > 0 {
+            self.bell.ring_for_work();
+        }
+        self.bell.wake_agent();
+    }
+
+    /// As the core's agent does, until `all` messages are served; a lost wake-up is a deadlock,
+    /// which loom reports.
+    fn be_agent(&self, all: u32) {
+        let is_over = || {
+            self.serve();
+            self.served.load(Relaxed) == all
+        };
+        while !is_over() {
+            self.bell.arm_agent();
+            if is_over() {
+                self.bell.disarm_agent();
+                return;
+            }
+            self.bell.park_agent(None);
+        }
+    }
+}
+
+/// Plays the agent after `rank_play` has started the others, and said how many messages come.
+fn check(rank_play: impl Fn(&Arc<Rank>) -> u32 + Sync + Send + 'static) {
+    let mut model = loom::model::Builder::new();
+    model.preemption_bound = Some(2);
+    model.check(move || {
+        let rank = Rank::new();
+        let all = rank_play(&rank);
+        rank.be_agent(all);
+    });
+}
+
+fn spawn(rank: &Arc<Rank>, play: impl FnOnce(&Rank) + 'static) {
+    let rank = rank.clone();
+    thread::spawn(move || play(&rank));
+}
+
+#[test]
+fn loom_agent_serves_what_nobody_else_does() {
+    check(|rank| {
+        spawn(rank, |rank| {
+            rank.send();
+            rank.send();
+        });
+        2
+    });
+}
+
+#[test]
+fn loom_who_stops_attending_leaves_nothing_to_nobody() {
+    check(|rank| {
+        spawn(rank, Rank::send);
+        spawn(rank, Rank::attend);
+        1
+    });
+}
+
+#[test]
+fn loom_the_last_one_that_attends_passes_the_duty_on() {
+    check(|rank| {
+        spawn(rank, Rank::send);
+        spawn(rank, Rank::attend);
+        spawn(rank, Rank::attend);
+        1
+    });
+}
+
+#[test]
+fn loom_an_agent_is_stopped_whoever_attends() {
+    loom::model(|| {
+        let rank = Rank::new();
+        spawn(&rank, |rank| {
+            rank.bell.attend();
+            rank.served.store(1, Relaxed);
+            rank.bell.wake_agent();
+        });
+        rank.be_agent(1);
+    });
+}

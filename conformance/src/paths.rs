@@ -58,6 +58,7 @@ pub fn forced_and_counted<T: Transport>(universe: &Universe<T>) {
         };
         let counted = (counts.load_store.unwrap(), counts.cross, counts.messages);
         assert_eq!(counted, expected, "by {path}");
+        says(&window.explain(), &[&format!("2 targets by {path}"), "rma_path="]);
         world.barrier().unwrap();
         window.free().unwrap();
     }

@@ -463,7 +463,8 @@ impl<'c, T: Transport> WindowBuilder<'c, T> {
         let align = if len >= PAGE as u64 { PAGE } else { 64 };
         let block = SyncBlock::new(process).map_err(failed)?;
         let ranks = self.comm.size();
-        let stays = matches!(source, Source::User(Contents::At(_)) | Source::Directory);
+        let stays = matches!(source, Source::User(Contents::At(_)) | Source::Directory)
+            || self.hints.path() == Asked::Cross;
         if ranks > 1 && (stays || ByMessage::needed(self.is_near(), ranks)) {
             let no_agent = |error| WindowError::Agent { rank: self.comm.rank(), error };
             process.need_agent().map_err(no_agent)?;

@@ -1,7 +1,10 @@
 //! What a window tells about itself.
 use super::Window;
+use super::choice::Path;
 use super::hints::{Hint, HintError};
+use crate::rank::Rank;
 use crate::transport::Transport;
+use core::fmt::Write;
 
 impl<T: Transport> Window<T> {
     /// The hints in force on this rank, defaults included, as keys and values (MPI 4.1, section
@@ -38,37 +41,73 @@ impl<T: Transport> Window<T> {
 
     /// Which path operations take, who moves the bytes and why, in lines of text.
     pub fn explain(&self) -> String {
-        let served = self.process().explain_agent();
-        let (id, ranks) = (self.id(), self.ranks());
+        let (id, ranks, flavor) = (self.id(), self.ranks(), self.flavor());
         let name = Some(self.name()).filter(|name| !name.is_empty());
         let name = name.map_or(String::new(), |name| format!(" {name:?}"));
-        let hints = self.settings.hints.explain();
+        let (size, unit) = (self.size(), self.disp_unit());
         let transport = self.process().transport.name();
-        let path = if self.targets.is_empty() && !self.peers.is_empty() {
-            format!("active messages, as asked for; they are {served}")
-        } else if self.targets.is_empty() {
-            format!(
-                "active messages, for the target's part is not reachable by load and store; they \
-                 are {served}"
-            )
-        } else {
-            "load and store by the origin: every rank maps every part; the target does nothing"
-                .to_owned()
-        };
-        let signals = self.explain_signals();
+        let mut text = format!(
+            "window {id}{name}: {flavor:?}, {ranks} ranks, {size} bytes in units of {unit} here, \
+             transport {transport}\n"
+        );
+        for path in [Path::LoadStore, Path::ByRegion, Path::Cross, Path::Messages] {
+            let targets = (0..ranks).filter(|rank| self.path(Rank(*rank)) == Some(path)).count();
+            if targets > 0 {
+                self.explain_path(&mut text, path, targets);
+            }
+        }
+        let (signals, hints) = (self.explain_signals(), self.settings.hints.explain());
+        let words = if self.targets.is_empty() { "messages" } else { "load and store" };
         let metadata = if !self.targets.is_empty() {
-            format!("a table of {ranks} near targets, mapped at first use")
+            format!("a table of {ranks} targets, mapped at first use")
         } else if self.far.symmetric.is_some() {
             "size and unit once for all targets (symmetric)".to_owned()
         } else {
             "size and unit of each target asked on demand, in a bounded cache".to_owned()
         };
-        format!(
-            "window {id}{name}: {ranks} ranks, {} bytes in units of {} here, transport \
-             {transport}\n  put, get, atomics: {path}\n  lock: fair queue lock, words reached as \
-             the data is\n  post, complete: {signals}\n  metadata: {metadata}\n  hints:{hints}\n",
-            self.size(),
-            self.disp_unit(),
+        text + &format!(
+            "  lock: fair queue lock, its words by {words}\n  post, complete: {signals}\n  \
+             metadata: {metadata}\n  hints:{hints}\n"
         )
+    }
+
+    /// The choices for targets on one path.
+    fn explain_path(&self, text: &mut String, path: Path, targets: usize) {
+        let forced = self.get_info("rma_path").filter(|asked| asked != "auto");
+        let why = match (path, forced) {
+            (_, Some(asked)) => format!("asked for by rma_path={asked}"),
+            (Path::LoadStore, None) => "their memory is mapped here".to_owned(),
+            (Path::ByRegion, None) => "the window is dynamic".to_owned(),
+            (Path::Cross, None) => "their memory stays where its user put it".to_owned(),
+            (Path::Messages, None) => "neither load and store nor copies reach them".to_owned(),
+        };
+        let eager = self.process().config.eager_bytes;
+        let served = self.process().explain_agent();
+        let messages = format!("messages, {served}");
+        let large = format!("more than {eager} bytes as the target grants them");
+        let rows: &[(&str, &str)] = match path {
+            Path::LoadStore => &[
+                ("put, get", "copied by the origin"),
+                ("put, get with layouts", "copied by the origin, row by row"),
+                ("atomics on 32 and 64-bit integers", "instructions of the origin's CPU"),
+                ("atomics on other types", "by the origin, under the lock of a stripe"),
+            ],
+            Path::ByRegion => &[
+                ("regions that were given away", "all by the origin, as by load and store"),
+                ("raw regions", "put, get copied by the system, if it lets; others by messages"),
+                ("messages", served),
+            ],
+            Path::Cross => &[
+                ("put, get", "copied by the system, in a call of the origin"),
+                ("put, get with layouts", &messages),
+                ("atomics", &messages),
+            ],
+            Path::Messages => &[("all operations", &messages), ("large puts", &large)],
+        };
+        // Writing to a string does not fail.
+        _ = writeln!(text, "  {targets} targets by {path}: {why}");
+        for (what, how) in rows {
+            _ = writeln!(text, "    {what}: {how}");
+        }
     }
 }

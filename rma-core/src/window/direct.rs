@@ -62,7 +62,7 @@ impl<T: Transport> Region<'_, T> {
     }
 
     /// From the beginning of the region to the last of the bytes.
-    pub(super) fn from_start(&self) -> Span<'_> {
+    pub(super) fn up_to_end(&self) -> Span<'_> {
         self.bytes(0, self.offset as usize + self.len)
     }
 

@@ -76,7 +76,7 @@ impl<T: Transport> Window<T> {
         let forced = self.get_info("rma_path").filter(|asked| asked != "auto");
         let why = match (path, forced) {
             (_, Some(asked)) => format!("asked for by rma_path={asked}"),
-            (Path::LoadStore, None) => "their memory is mapped here".to_owned(),
+            (Path::LoadStore, None) => "mapped here, so the target does nothing".to_owned(),
             (Path::ByRegion, None) => "the window is dynamic".to_owned(),
             (Path::Cross, None) => "their memory stays where its user put it".to_owned(),
             (Path::Messages, None) => "neither load and store nor copies reach them".to_owned(),

@@ -28,7 +28,7 @@ impl<T: Transport> NearShape<'_, '_, T> {
     pub(super) fn span(&self) -> Span<'_> {
         match &self.memory {
             Memory::Part(part) => *part,
-            Memory::Region(region) => region.from_start(),
+            Memory::Region(region) => region.up_to_end(),
         }
     }
 }

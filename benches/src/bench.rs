@@ -144,6 +144,7 @@ impl<'u> Bench<'u> {
             unit,
             ours,
             limits,
+            peers: Vec::new(),
             goal: draft.goal,
             hop_ns: None,
             pinned: self.pinned,

@@ -2,7 +2,7 @@
 use crate::Result;
 use crate::benchmarks::Benchmark;
 use crate::machine::cores;
-use crate::record::{Row, Summary, Unit};
+use crate::record::{Row, Unit};
 use rma_launcher::run::{Bind, Output, Report, Spec, run};
 use std::fs;
 use std::time::{Duration, Instant};
@@ -41,19 +41,9 @@ pub(crate) fn job(benchmark: &Benchmark, ranks: u32, is_smoke: bool) -> Result<V
         return Err(format!("{} of {ranks} ranks printed no row", benchmark.name).into());
     }
     if benchmark.is_whole_job {
-        let row = |name: &str, ns: f64| Row {
-            benchmark: benchmark.name.into(),
-            name: name.into(),
-            ranks,
-            launch: 1,
-            bytes: None,
-            unit: Unit::Nanoseconds,
-            ours: Summary::of(&[ns], 1),
-            limits: Vec::new(),
-            goal: None,
-            hop_ns: None,
+        let row = |name: &str, ns| Row {
             pinned,
-            noisy: false,
+            ..Row::one(benchmark.name, name, ranks, Unit::Nanoseconds, ns)
         };
         rows.push(row("the whole job, by the clock", took.as_nanos() as f64));
         if let (Some(before), Some(after)) = (cpu_before, cpu_after) {

@@ -1,10 +1,10 @@
 //! Where figures come from.
-use serde::Serialize;
-use std::fs;
+use serde::{Deserialize, Serialize};
 use std::process::Command;
+use std::{fmt, fs};
 
 /// What every record says about the machine and the code.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct Machine {
     pub(crate) cpu: String,
     /// Of the machine, whatever a rank may use of them.
@@ -29,6 +29,19 @@ impl Machine {
             load: load.unwrap_or(0.0),
             commit: commit(),
         }
+    }
+
+    /// Whether figures of both may stand side by side, as far as can be told.
+    pub(crate) fn is_the_same(&self, other: &Self) -> bool {
+        self.cpu == other.cpu && self.cores == other.cores
+    }
+}
+
+impl fmt::Display for Machine {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { cpu, cores, kernel, load, commit } = self;
+        let commit = commit.as_deref().unwrap_or("unknown");
+        write!(f, "{cpu}, {cores} CPUs, Linux {kernel}, load {load}, commit {commit}")
     }
 }
 

@@ -4,23 +4,28 @@
 //! one of the ranks.
 mod bench;
 mod benchmarks;
+mod compare;
+mod file;
 mod hop;
+mod html;
 mod launch;
 mod machine;
 mod measure;
+mod peers;
+mod plot;
+mod progress;
 mod raw;
 mod record;
 mod table;
 
 use bench::Bench;
 use benchmarks::{ALL, Benchmark, find};
-use clap::Parser;
+use clap::{Args, Parser, Subcommand};
 use machine::Machine;
-use record::{Record, Row};
-use std::fs::File;
-use std::io::{BufWriter, Write};
+use progress::Progress;
+use record::Row;
 use std::num::NonZeroU32;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::ExitCode;
 use table::table;
 
@@ -31,8 +36,9 @@ const EXAMPLES: &str = "\
 Examples:
   rma-bench list
   rma-bench put-latency bandwidth --launches 3
-  rma-bench all --json figures.json
+  rma-bench all --json figures.json --html report.html
   rma-run -n 2 --bind core rma-bench sync
+  rma-bench compare before.json after.json --fail-beyond 10
 
 A row shows the median of many batches, the range of the middle 80 % of them, and the same work
 done without the library, measured in turn with it on the same memory. `of limit` is the median
@@ -41,7 +47,11 @@ ratio of batches that ran right after one another. A noisy row is not to be trus
 /// Measures rma next to the limit.
 #[derive(Debug, Parser)]
 #[command(version, after_help = EXAMPLES, max_term_width = 100)]
+#[command(args_conflicts_with_subcommands = true)]
 struct Cli {
+    #[command(subcommand)]
+    command: Option<Command>,
+
     /// What to measure: names from `list`, or `all`
     #[arg(value_name = "BENCHMARK")]
     names: Vec<String>,
@@ -54,13 +64,63 @@ struct Cli {
     #[arg(long, value_name = "N", default_value = "1")]
     launches: NonZeroU32,
 
-    /// Also write a line of JSON for each row to that file
-    #[arg(long, value_name = "FILE")]
-    json: Option<PathBuf>,
+    #[command(flatten)]
+    files: Files,
 
     /// Print rows as JSON, for the process that started this rank
     #[arg(long, hide = true)]
     rows: bool,
+}
+
+/// What is written besides the table.
+#[derive(Debug, Args)]
+struct Files {
+    /// Also write a line of JSON for each row to that file
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+
+    /// Also draw the rows that were measured over several sizes
+    #[arg(long, value_name = "FILE.svg")]
+    plot: Option<PathBuf>,
+
+    /// Also write a page with figures and tables
+    #[arg(long, value_name = "FILE.html")]
+    html: Option<PathBuf>,
+}
+
+/// What else it does than measuring.
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// What moved between two files of --json
+    ///
+    /// A row moved if the ranges of the middle 80 % of its batches are apart, after what its limit
+    /// moved by is taken out. Noisy rows are not judged.
+    Compare {
+        /// The older one
+        before: PathBuf,
+        /// The newer one
+        after: PathBuf,
+        /// Fail if a row became worse, beyond noise and by more than PERCENT, or is gone
+        #[arg(long, value_name = "PERCENT")]
+        fail_beyond: Option<f64>,
+    },
+    /// The same rows by the MPI libraries that are here, in turn with ours
+    ///
+    /// Builds a C program of ours with every mpicc found. A ratio is the median over the rounds of
+    /// ours in times of theirs, both of one round.
+    Peers {
+        /// Which of our benchmarks; all that peers have by default
+        #[arg(value_name = "BENCHMARK")]
+        names: Vec<String>,
+        /// How often ours and theirs take turns
+        #[arg(long, value_name = "N", default_value = "3")]
+        rounds: NonZeroU32,
+        /// Look for mpicc and mpiexec in that folder as well
+        #[arg(long, value_name = "FOLDER")]
+        mpi: Vec<PathBuf>,
+        #[command(flatten)]
+        files: Files,
+    },
 }
 
 fn main() -> ExitCode {
@@ -74,6 +134,20 @@ fn main() -> ExitCode {
 }
 
 fn run(cli: &Cli) -> Result<()> {
+    match &cli.command {
+        Some(Command::Compare { before, after, fail_beyond }) => {
+            compare::run(before, after, *fail_beyond)
+        }
+        Some(Command::Peers { names, rounds, mpi, files }) => {
+            let machine = Machine::look();
+            println!("{machine}");
+            files.write(&machine, &peers::run(names, rounds.get(), mpi)?)
+        }
+        None => measure(cli),
+    }
+}
+
+fn measure(cli: &Cli) -> Result<()> {
     let benchmarks = match &cli.names[..] {
         [] if !cli.smoke => return list(),
         [name] if name == "list" => return list(),
@@ -103,20 +177,21 @@ fn list() -> Result<()> {
 
 fn as_parent(cli: &Cli, benchmarks: &[&Benchmark]) -> Result<()> {
     let machine = Machine::look();
+    let jobs = benchmarks.iter().flat_map(|benchmark| {
+        let launches = |ranks| (1..=cli.launches.get()).map(move |launch| (ranks, launch));
+        let all = benchmark.ranks.iter().flat_map(move |ranks| launches(*ranks));
+        all.map(move |(ranks, launch)| (*benchmark, ranks, launch))
+    });
+    let jobs: Vec<_> = jobs.collect();
+    let mut progress = Progress::new(jobs.len());
     let mut rows = Vec::new();
-    for benchmark in benchmarks {
-        for ranks in benchmark.ranks {
-            for launch in 1..=cli.launches.get() {
-                eprintln!(
-                    "{} with {ranks} ranks, {launch} of {} ...",
-                    benchmark.name, cli.launches
-                );
-                let mut found = launch::job(benchmark, *ranks, cli.smoke)?;
-                found.iter_mut().for_each(|row| row.launch = launch);
-                rows.extend(found);
-            }
-        }
+    for (benchmark, ranks, launch) in jobs {
+        progress.next(&format!("{}, {ranks} ranks, launch {launch}", benchmark.name));
+        let mut found = launch::job(benchmark, ranks, cli.smoke)?;
+        found.iter_mut().for_each(|row| row.launch = launch);
+        rows.extend(found);
     }
+    progress.end();
     report(cli, &machine, &rows)
 }
 
@@ -148,30 +223,32 @@ fn as_rank(cli: &Cli, benchmarks: &[&'static Benchmark]) -> Result<()> {
 
 /// Prints the rows, writes them down, and fails if one cannot be.
 fn report(cli: &Cli, machine: &Machine, rows: &[Row]) -> Result<()> {
-    let Machine { cpu, cores, kernel, load, commit } = machine;
-    let commit = commit.as_deref().unwrap_or("unknown");
-    println!("{cpu}, {cores} CPUs, Linux {kernel}, load {load}, commit {commit}");
+    println!("{machine}");
     print!("{}", table(&Row::best(rows)));
     let mut hops: Vec<f64> = rows.iter().filter_map(|row| row.hop_ns).flatten().collect();
     hops.sort_by(f64::total_cmp);
     if let [first, .., last] = hops[..] {
         println!("round trip of a cache line between the two ranks: {first:.0} .. {last:.0} ns");
     }
-    if let Some(path) = &cli.json {
-        let written = write_json(path, machine, rows);
-        written.map_err(|error| format!("writing {}: {error}", path.display()))?;
-    }
+    cli.files.write(machine, rows)?;
     match rows.iter().find_map(Row::complaint) {
         Some(complaint) => Err(complaint.into()),
         None => Ok(()),
     }
 }
 
-fn write_json(path: &Path, machine: &Machine, rows: &[Row]) -> Result<()> {
-    let mut file = BufWriter::new(File::create(path)?);
-    for row in rows {
-        serde_json::to_writer(&mut file, &Record { row, machine })?;
-        writeln!(file)?;
+impl Files {
+    fn write(&self, machine: &Machine, rows: &[Row]) -> Result<()> {
+        if let Some(path) = &self.json {
+            file::write(path, machine, rows)?;
+        }
+        let best = Row::best(rows);
+        if let Some(path) = &self.plot {
+            plot::write(path, &best)?;
+        }
+        if let Some(path) = &self.html {
+            html::write(path, machine, &best)?;
+        }
+        Ok(())
     }
-    Ok(file.flush()?)
 }

@@ -1,5 +1,4 @@
 //! What a benchmark found: rows, and how they are written down.
-use crate::machine::Machine;
 use serde::{Deserialize, Serialize};
 
 /// A row whose middle 80 % of batches spread wider than this share of the median is noisy.
@@ -58,7 +57,7 @@ impl Summary {
         (self.p90 - self.p10) / self.median
     }
 
-    fn is_sane(&self) -> bool {
+    pub(crate) fn is_sane(&self) -> bool {
         let values = [self.min, self.p10, self.median, self.p90, self.max];
         values.iter().all(|value| value.is_finite() && *value > 0.0) && values.is_sorted()
     }
@@ -86,6 +85,9 @@ pub(crate) struct Row {
     pub(crate) unit: Unit,
     pub(crate) ours: Summary,
     pub(crate) limits: Vec<Limit>,
+    /// What other libraries need for the same, in the same run.
+    #[serde(default)]
+    pub(crate) peers: Vec<Limit>,
     /// What the ratio to the first limit is meant to be at most.
     pub(crate) goal: Option<f64>,
     /// Round trip of a cache line between the two ranks, before and after, if there are two.
@@ -96,6 +98,25 @@ pub(crate) struct Row {
 }
 
 impl Row {
+    /// A single figure of a whole job.
+    pub(crate) fn one(benchmark: &str, name: &str, ranks: u32, unit: Unit, value: f64) -> Self {
+        Self {
+            benchmark: benchmark.to_owned(),
+            name: name.to_owned(),
+            ranks,
+            launch: 1,
+            bytes: None,
+            unit,
+            ours: Summary::of(&[value], 1),
+            limits: Vec::new(),
+            peers: Vec::new(),
+            goal: None,
+            hop_ns: None,
+            pinned: false,
+            noisy: false,
+        }
+    }
+
     /// Notes what is known after all rows of the job.
     pub(crate) fn finish(&mut self, hop_ns: Option<[f64; 2]>) {
         self.hop_ns = hop_ns;
@@ -105,7 +126,8 @@ impl Row {
         self.noisy = wide || moved;
     }
 
-    fn is_of_the_same(&self, other: &Self) -> bool {
+    /// Whether both measure the same thing.
+    pub(crate) fn is_of_the_same(&self, other: &Self) -> bool {
         let key = |row: &Self| (row.ranks, row.bytes, row.unit);
         self.benchmark == other.benchmark && self.name == other.name && key(self) == key(other)
     }
@@ -141,34 +163,13 @@ impl Row {
     }
 }
 
-/// A line of a JSON file: a row, and where it comes from.
-#[derive(Debug, Serialize)]
-pub(crate) struct Record<'a> {
-    #[serde(flatten)]
-    pub(crate) row: &'a Row,
-    #[serde(flatten)]
-    pub(crate) machine: &'a Machine,
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     fn row(values: &[f64]) -> Row {
-        Row {
-            benchmark: "b".into(),
-            name: "n".into(),
-            ranks: 2,
-            launch: 1,
-            bytes: None,
-            unit: Unit::Nanoseconds,
-            ours: Summary::of(values, 1),
-            limits: Vec::new(),
-            goal: None,
-            hop_ns: None,
-            pinned: true,
-            noisy: false,
-        }
+        let row = Row::one("b", "n", 2, Unit::Nanoseconds, 1.0);
+        Row { ours: Summary::of(values, 1), ..row }
     }
 
     #[test]

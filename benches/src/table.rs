@@ -5,22 +5,30 @@ use std::fmt::Write;
 const HEAD: [&str; 9] =
     ["benchmark", "ranks", "bytes", "median", "p10 .. p90", "limit", "of limit", "goal", ""];
 
-/// A table with a head, each column as wide as it must be.
+/// A table with a head.
 pub(crate) fn table(rows: &[Row]) -> String {
     let mut lines = vec![HEAD.map(str::to_owned)];
     for row in rows {
         lines.extend(lines_of(row));
     }
+    aligned(&lines, &[0, 5, 8])
+}
+
+/// Lines of cells, each column as wide as it must be; columns of words stand to the left.
+pub(crate) fn aligned<const COLUMNS: usize>(
+    lines: &[[String; COLUMNS]],
+    words: &[usize],
+) -> String {
     let width = |column: usize| lines.iter().map(|line| line[column].chars().count()).max();
-    let widths: Vec<usize> = (0..HEAD.len()).map(|column| width(column).unwrap_or(0)).collect();
+    let widths: Vec<usize> = (0..COLUMNS).map(|column| width(column).unwrap_or(0)).collect();
     let mut text = String::new();
     for line in lines {
         let mut out = String::new();
         for (column, (cell, width)) in line.iter().zip(&widths).enumerate() {
-            // Words to the left, numbers to the right.
-            let _ = match column {
-                0 | 5 | 8 => write!(out, "{cell:<width$}  "),
-                _ => write!(out, "{cell:>width$}  "),
+            let _ = if words.contains(&column) {
+                write!(out, "{cell:<width$}  ")
+            } else {
+                write!(out, "{cell:>width$}  ")
             };
         }
         text.push_str(out.trim_end());
@@ -44,10 +52,10 @@ fn lines_of(row: &Row) -> Vec<[String; 9]> {
         if row.noisy { "noisy".to_owned() } else { String::new() },
     ];
     let mut more = Vec::new();
-    for (index, limit) in row.limits.iter().enumerate() {
+    for (index, limit) in row.limits.iter().chain(&row.peers).enumerate() {
         let name = format!("{} {}", limit.name, show(limit.summary.median));
         let ratio = format!("{:.2}", limit.ratio);
-        if index == 0 {
+        if index == 0 && !row.limits.is_empty() {
             (first[5], first[6]) = (name, ratio);
             first[7] = row.goal.map(|goal| format!("<= {goal}")).unwrap_or_default();
         } else {
@@ -61,7 +69,7 @@ fn lines_of(row: &Row) -> Vec<[String; 9]> {
 }
 
 /// A value with its unit; large transfers as bandwidth.
-fn figure(row: &Row, value: f64) -> String {
+pub(crate) fn figure(row: &Row, value: f64) -> String {
     match row.unit {
         Unit::Nanoseconds => match row.bytes {
             Some(bytes) if bytes >= 64 << 10 && !row.limits.is_empty() => {
@@ -74,7 +82,7 @@ fn figure(row: &Row, value: f64) -> String {
     }
 }
 
-fn time(ns: f64) -> String {
+pub(crate) fn time(ns: f64) -> String {
     match ns {
         0.0..1e3 => format!("{ns:.2} ns"),
         1e3..1e6 => format!("{:.2} us", ns / 1e3),
@@ -83,7 +91,7 @@ fn time(ns: f64) -> String {
     }
 }
 
-fn bytes(bytes: u64) -> String {
+pub(crate) fn bytes(bytes: u64) -> String {
     match bytes {
         0..1024 => format!("{bytes}"),
         1024..0x10_0000 => format!("{} Ki", bytes >> 10),

@@ -1,7 +1,8 @@
-//! Checks of the rma workspace: `cargo xtask tidy | asm | spec | ci | test`.
+//! Checks of the rma workspace: `cargo xtask tidy | asm | perf-gate | spec | ci | test`.
 
 mod asm;
 mod ci;
+mod gate;
 mod rooms;
 mod spec;
 mod tidy;
@@ -14,6 +15,7 @@ const USAGE: &str = "\
 cargo xtask tidy             check dependency arrows, sizes, unsafe rooms and forbidden calls
 cargo xtask tidy --rooms     print the files that may hold `unsafe`, and why
 cargo xtask asm PROBE...     check the instruction budget of put, get, fetch_add
+cargo xtask perf-gate        fail where a counted cost of an operation grew; report timed ones
 cargo xtask spec             write docs/conformance.md, the ledger of rules
 cargo xtask spec --check     fail if it is not up to date, or a rule is not shown
 cargo xtask test             build and run every test
@@ -41,6 +43,7 @@ fn dispatch(arguments: &[&str]) -> Result<()> {
             Ok(())
         }
         ["asm", probes @ ..] if !probes.is_empty() => asm::run(&Workspace::load()?, probes),
+        ["perf-gate"] => gate::run(&Workspace::load()?),
         ["spec"] => spec::run(&Workspace::load()?, false),
         ["spec", "--check"] => spec::run(&Workspace::load()?, true),
         ["test"] => ci::run(&Workspace::load()?, &ci::Choice::Test),

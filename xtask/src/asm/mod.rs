@@ -14,7 +14,8 @@ use std::process::Command;
 const BUDGET: usize = 32;
 /// Parts of symbols that the near path may call: the kernel for large copies.
 const ALLOWED_CALLS: &[&str] = &["memcpy", "memmove", "copy_large"];
-const PROBES: &[&str] = &["put", "get", "fetch_add"];
+/// All probes.
+pub(crate) const PROBES: &[&str] = &["put", "get", "fetch_add"];
 
 /// Builds the probes once and checks each.
 pub(crate) fn run(workspace: &Workspace, probes: &[&str]) -> Result<()> {

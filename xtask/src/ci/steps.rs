@@ -151,9 +151,9 @@ pub(super) const STEPS: &[Step] = &[
     )
     .needs(cargo(&["+nightly", "miri", "--version"])),
     step(
-        "asm",
-        "the near path calls something, or grew past its instruction budget",
-        &[cargo(&["xtask", "asm", "put", "get", "fetch_add"])],
+        "perf-gate",
+        "an operation needs more instructions, system calls, allocations or messages than it may",
+        &[cargo(&["xtask", "perf-gate"])],
     ),
     step(
         "doc",

@@ -1,0 +1,203 @@
+//! Which MPI libraries are here. They are told apart by what they say, wherever they are.
+use crate::Result;
+use std::collections::BTreeSet;
+use std::env;
+use std::ffi::OsStr;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+const SOURCE: &str = include_str!("../../peers/peerbench.c");
+/// Where packages put compilers and launchers that are not on the path.
+const FOLDERS: [&str; 8] = [
+    "/usr/bin",
+    "/usr/local/bin",
+    "/usr/lib64/mpich/bin",
+    "/usr/lib64/openmpi/bin",
+    "/usr/lib/x86_64-linux-gnu/openmpi/bin",
+    "/opt/mpich/bin",
+    "/opt/openmpi/bin",
+    "/opt/intel/oneapi/mpi/latest/bin",
+];
+
+/// Who made a library.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Kind {
+    Mpich,
+    OpenMpi,
+    Intel,
+}
+
+impl Kind {
+    pub(super) const ALL: [Self; 3] = [Self::Mpich, Self::OpenMpi, Self::Intel];
+
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::Mpich => "MPICH",
+            Self::OpenMpi => "Open MPI",
+            Self::Intel => "Intel MPI",
+        }
+    }
+
+    /// By what a library says of itself, and its version.
+    fn of_library(said: &str) -> Option<(Self, String)> {
+        let (kind, rest) = if let Some((_, rest)) = said.split_once("Open MPI v") {
+            (Self::OpenMpi, rest)
+        } else if let Some((_, rest)) = said.split_once("Intel(R) MPI Library ") {
+            (Self::Intel, rest)
+        } else if let Some((_, rest)) = said.split_once("MPICH Version:") {
+            (Self::Mpich, rest)
+        } else {
+            return None;
+        };
+        let end = |c: char| c.is_whitespace() || c == ',';
+        let version = rest.trim_start().split(end).next().filter(|version| !version.is_empty());
+        Some((kind, version?.to_owned()))
+    }
+
+    /// By what a launcher says of itself.
+    fn of_launcher(said: &str) -> Option<Self> {
+        if said.contains("Open MPI") || said.contains("OpenRTE") || said.contains("PRRTE") {
+            Some(Self::OpenMpi)
+        } else if said.contains("Intel(R) MPI") {
+            Some(Self::Intel)
+        } else if said.contains("HYDRA") {
+            Some(Self::Mpich)
+        } else {
+            None
+        }
+    }
+}
+
+/// A library that can be measured: our program built with it, and its launcher.
+#[derive(Debug)]
+pub(super) struct Peer {
+    pub(super) kind: Kind,
+    pub(super) name: String,
+    pub(super) program: PathBuf,
+    pub(super) launcher: PathBuf,
+}
+
+/// All that are here, and what was found but is of no use.
+pub(super) fn all(more: &[PathBuf]) -> Result<(Vec<Peer>, Vec<String>)> {
+    let path = env::var_os("PATH").unwrap_or_default();
+    let folders = more.iter().cloned().chain(env::split_paths(&path));
+    let folders: Vec<PathBuf> = folders.chain(FOLDERS.map(PathBuf::from)).collect();
+    let launchers: Vec<(PathBuf, Kind, String)> = programs(&folders, &["mpiexec", "mpirun"])
+        .into_iter()
+        .filter_map(|path| {
+            let said = said(Command::new(&path).arg("--version")).ok()?;
+            Some((path, Kind::of_launcher(&said)?, said))
+        })
+        .collect();
+    let exe = env::current_exe()?;
+    let build = exe.parent().unwrap_or(Path::new(".")).join("peers");
+    fs::create_dir_all(&build)?;
+    let source = build.join("peerbench.c");
+    fs::write(&source, SOURCE)?;
+    let (mut peers, mut complaints): (Vec<Peer>, Vec<String>) = (Vec::new(), Vec::new());
+    for compiler in programs(&folders, &["mpicc"]) {
+        let program = build.join(format!("peerbench-{}", peers.len()));
+        let (kind, version) = match made(&compiler, &source, &program) {
+            Ok(made) => made,
+            Err(error) => {
+                complaints.push(format!("{}: {error}", compiler.display()));
+                continue;
+            }
+        };
+        let name = format!("{} {version}", kind.name());
+        if peers.iter().any(|peer| peer.name == name) {
+            continue;
+        }
+        // Of several launchers of a kind, the one beside the compiler, or of its version.
+        let fits = |(path, _, said): &&(PathBuf, Kind, String)| {
+            (path.parent() == compiler.parent(), said.contains(&version))
+        };
+        let of_kind = launchers.iter().filter(|(_, other, _)| *other == kind);
+        match of_kind.max_by_key(fits) {
+            Some((launcher, _, _)) => {
+                peers.push(Peer { kind, name, program, launcher: launcher.clone() });
+            }
+            None => complaints.push(format!("{name}: there is no mpiexec of it")),
+        }
+    }
+    Ok((peers, complaints))
+}
+
+/// Files of these folders whose name is one of `names`, or one of them and a suffix; no file twice.
+fn programs(folders: &[PathBuf], names: &[&str]) -> Vec<PathBuf> {
+    let (mut found, mut seen) = (Vec::new(), BTreeSet::new());
+    for folder in folders {
+        let Ok(entries) = fs::read_dir(folder) else { continue };
+        let mut here: Vec<PathBuf> = entries.flatten().map(|entry| entry.path()).collect();
+        here.sort();
+        for path in here {
+            let is_named = path.file_name().and_then(OsStr::to_str).is_some_and(|name| {
+                names.iter().any(|word| name.strip_prefix(word).is_some_and(is_suffix))
+            });
+            // Wrappers look at the name they are called by: the same file is two programs.
+            if is_named && path.is_file() && seen.insert(path.clone()) {
+                found.push(path);
+            }
+        }
+    }
+    found
+}
+
+fn is_suffix(rest: &str) -> bool {
+    rest.is_empty() || rest.starts_with(['.', '-'])
+}
+
+/// Builds our program and asks it which library it is.
+fn made(compiler: &Path, source: &Path, program: &Path) -> Result<(Kind, String)> {
+    let mut command = Command::new(compiler);
+    command.args(["-std=c11", "-O2", "-pthread", "-o"]).arg(program).arg(source);
+    said(&mut command)?;
+    let said = said(Command::new(program).arg("version"))?;
+    Kind::of_library(&said).ok_or_else(|| {
+        let first = said.lines().next().unwrap_or_default();
+        format!("an MPI library that is not known here: {first}").into()
+    })
+}
+
+/// Runs a command that must succeed, and returns what it printed.
+pub(super) fn said(command: &mut Command) -> Result<String> {
+    let output = command.output()?;
+    if !output.status.success() {
+        let why = String::from_utf8_lossy(&output.stderr);
+        return Err(format!("{command:?} failed ({}): {}", output.status, why.trim()).into());
+    }
+    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn libraries_and_launchers_are_known_by_what_they_say() {
+        let library = |said| Kind::of_library(said).map(|(kind, version)| (kind.name(), version));
+        let is = |name, version: &str| Some((name, version.to_owned()));
+        assert_eq!(
+            library("Open MPI v4.1.4, package: Debian OpenMPI, ident: 4.1.4"),
+            is("Open MPI", "4.1.4")
+        );
+        assert_eq!(library("MPICH Version:\t4.0.2\nMPICH Device:\tch4:ofi"), is("MPICH", "4.0.2"));
+        assert_eq!(
+            library("Intel(R) MPI Library 2021.18 for Linux* OS"),
+            is("Intel MPI", "2021.18")
+        );
+        assert_eq!(library("another one"), None);
+        assert_eq!(Kind::of_launcher("HYDRA build details:"), Some(Kind::Mpich));
+        assert_eq!(Kind::of_launcher("mpiexec.openmpi (OpenRTE) 4.1.4"), Some(Kind::OpenMpi));
+        let intel = "Intel(R) MPI Library for Linux* OS, Version 2021.18 (hydra)";
+        assert_eq!(Kind::of_launcher(intel), Some(Kind::Intel));
+        assert_eq!(Kind::of_launcher("srun"), None);
+    }
+
+    #[test]
+    fn names_have_suffixes_and_no_other_ends() {
+        assert!(is_suffix("") && is_suffix(".openmpi") && is_suffix("-5.0"));
+        assert!(!is_suffix("c") && !is_suffix("_wrapper"));
+    }
+}

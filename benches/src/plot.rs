@@ -1,0 +1,305 @@
+//! Figures: one for each kind of row that was measured over several sizes.
+use crate::Result;
+use crate::record::{Limit, Row, Summary, Unit};
+use crate::table::{bytes, time};
+use plotters::coord::ranged1d::{KeyPointHint, NoDefaultFormatting, Ranged, ValueFormatter};
+use plotters::prelude::*;
+use std::ops::Range;
+use std::path::Path;
+
+/// Pixels of a figure.
+const SIZE: (u32, u32) = (720, 460);
+/// Figures beside one another in a file.
+const COLUMNS: usize = 2;
+/// Ours first; told apart by people who do not see red and green as well.
+const OURS: RGBColor = RGBColor(0, 90, 181);
+const LIMITS: [RGBColor; 3] =
+    [RGBColor(60, 60, 60), RGBColor(140, 140, 140), RGBColor(190, 190, 190)];
+const PEERS: [RGBColor; 4] =
+    [RGBColor(213, 94, 0), RGBColor(0, 158, 115), RGBColor(204, 121, 167), RGBColor(230, 159, 0)];
+
+/// The rows of one kind, by size.
+pub(crate) struct Family<'a> {
+    pub(crate) title: String,
+    rows: Vec<&'a Row>,
+}
+
+/// Whose line it is, which says how it is drawn.
+#[derive(Clone, Copy)]
+enum Whose {
+    Ours,
+    Limit(usize),
+    Peer(usize),
+}
+
+/// A line through points of size and time.
+struct Line {
+    name: String,
+    whose: Whose,
+    points: Vec<(f64, Summary)>,
+}
+
+impl<'a> Family<'a> {
+    /// All that have at least two sizes. Rows of several launches must be made one before.
+    pub(crate) fn all(rows: &'a [Row]) -> Vec<Self> {
+        let mut families: Vec<Self> = Vec::new();
+        for row in rows.iter().filter(|row| row.bytes.is_some() && row.unit == Unit::Nanoseconds) {
+            let title = format!("{}: {}, {} ranks", row.benchmark, row.name, row.ranks);
+            match families.iter_mut().find(|family| family.title == title) {
+                Some(family) => family.rows.push(row),
+                None => families.push(Self { title, rows: vec![row] }),
+            }
+        }
+        families.retain(|family| family.rows.len() >= 2);
+        for family in &mut families {
+            family.rows.sort_by_key(|row| row.bytes);
+        }
+        families
+    }
+
+    fn lines(&self) -> Vec<Line> {
+        let mut lines = vec![Line { name: "rma".into(), whose: Whose::Ours, points: Vec::new() }];
+        for row in &self.rows {
+            let Some(bytes) = row.bytes else { continue };
+            let at = bytes as f64;
+            lines[0].points.push((at, row.ours));
+            let of = |limits: &[Limit], prefix: &str| -> Vec<(String, Summary)> {
+                let named = |limit: &Limit| (format!("{prefix}{}", limit.name), limit.summary);
+                limits.iter().map(named).collect()
+            };
+            for (name, summary) in of(&row.limits, "limit: ") {
+                add(&mut lines, name, Whose::Limit, at, summary);
+            }
+            for (name, summary) in of(&row.peers, "") {
+                add(&mut lines, name, Whose::Peer, at, summary);
+            }
+        }
+        lines
+    }
+}
+
+/// Adds a point to the line of that name, and the line if it is the first.
+fn add(lines: &mut Vec<Line>, name: String, whose: fn(usize) -> Whose, at: f64, summary: Summary) {
+    if let Some(line) = lines.iter_mut().find(|line| line.name == name) {
+        line.points.push((at, summary));
+        return;
+    }
+    let alike =
+        |line: &&Line| std::mem::discriminant(&line.whose) == std::mem::discriminant(&whose(0));
+    let index = lines.iter().filter(alike).count();
+    lines.push(Line { name, whose: whose(index), points: vec![(at, summary)] });
+}
+
+impl Whose {
+    fn color(self) -> RGBColor {
+        match self {
+            Self::Ours => OURS,
+            Self::Limit(index) => LIMITS[index % LIMITS.len()],
+            Self::Peer(index) => PEERS[index % PEERS.len()],
+        }
+    }
+
+    fn stroke(self) -> ShapeStyle {
+        self.color().stroke_width(if matches!(self, Self::Ours) { 3 } else { 2 })
+    }
+
+    /// Lengths of the dashes and of what is between them; limits only.
+    fn dashes(self) -> Option<(i32, i32)> {
+        matches!(self, Self::Limit(_)).then_some((7, 5))
+    }
+}
+
+/// Writes every figure into one file.
+pub(crate) fn write(path: &Path, rows: &[Row]) -> Result<()> {
+    let svg = sheet(&Family::all(rows))?;
+    std::fs::write(path, svg).map_err(|error| format!("writing {}: {error}", path.display()).into())
+}
+
+fn sheet(families: &[Family<'_>]) -> Result<String> {
+    if families.is_empty() {
+        return Err("there is no figure to draw: no row was measured over several sizes".into());
+    }
+    let columns = COLUMNS.min(families.len());
+    let lines = families.len().div_ceil(columns);
+    let size = (SIZE.0 * columns as u32, SIZE.1 * lines as u32);
+    let mut svg = String::new();
+    let area = SVGBackend::with_string(&mut svg, size).into_drawing_area();
+    area.fill(&WHITE).map_err(drawing)?;
+    for (part, family) in area.split_evenly((lines, columns)).iter().zip(families) {
+        draw(part, family)?;
+    }
+    area.present().map_err(drawing)?;
+    drop(area);
+    Ok(svg)
+}
+
+/// One figure, as SVG.
+pub(crate) fn figure(family: &Family<'_>) -> Result<String> {
+    let mut svg = String::new();
+    let area = SVGBackend::with_string(&mut svg, SIZE).into_drawing_area();
+    area.fill(&WHITE).map_err(drawing)?;
+    draw(&area, family)?;
+    area.present().map_err(drawing)?;
+    drop(area);
+    Ok(svg)
+}
+
+fn drawing(error: impl std::fmt::Display) -> String {
+    format!("drawing a figure: {error}")
+}
+
+type Area<'a> = DrawingArea<SVGBackend<'a>, plotters::coord::Shift>;
+
+fn draw(area: &Area<'_>, family: &Family<'_>) -> Result<()> {
+    let lines = family.lines();
+    let points = || lines.iter().flat_map(|line| &line.points);
+    let x = range(points().map(|(at, _)| *at), 1.3);
+    let y = range(points().map(|(_, summary)| summary.median), 2.0);
+    let noisy = if family.rows.iter().any(|row| row.noisy) { " (noisy: repeat it)" } else { "" };
+    let mut chart = ChartBuilder::on(area)
+        .caption(format!("{}{noisy}", family.title), ("sans-serif", 20))
+        .margin(14)
+        .x_label_area_size(44)
+        .y_label_area_size(74)
+        .build_cartesian_2d(Sizes(x), y.log_scale())
+        .map_err(drawing)?;
+    chart
+        .configure_mesh()
+        .max_light_lines(4)
+        .x_desc("bytes of an operation")
+        .y_desc("time of an operation, and of the middle 80 %")
+        .x_label_formatter(&|at| bytes(*at as u64))
+        .y_label_formatter(&|ns| tick(*ns))
+        .label_style(("sans-serif", 14))
+        .light_line_style(RGBColor(238, 238, 238))
+        .bold_line_style(RGBColor(215, 215, 215))
+        .draw()
+        .map_err(drawing)?;
+    for line in &lines {
+        let whose = line.whose;
+        let medians = line.points.iter().map(|(at, summary)| (*at, summary.median));
+        let legend = match whose.dashes() {
+            Some((length, gap)) => chart.draw_series(DashedLineSeries::new(
+                medians.clone(),
+                length,
+                gap,
+                whose.stroke(),
+            )),
+            None => chart.draw_series(LineSeries::new(medians.clone(), whose.stroke())),
+        };
+        let key = move |(x, y)| {
+            let ends =
+                if whose.dashes().is_some() { vec![(0, 8), (13, 21)] } else { vec![(0, 21)] };
+            let piece = |(from, to)| vec![(x + from, y), (x + to, y)];
+            let mut pieces = ends.into_iter().map(piece);
+            let first = PathElement::new(pieces.next().unwrap_or_default(), whose.stroke());
+            let second = PathElement::new(pieces.next().unwrap_or_default(), whose.stroke());
+            EmptyElement::at((0, 0)) + first + second
+        };
+        legend.map_err(drawing)?.label(line.name.as_str()).legend(key);
+        let spread = |(at, summary): &(f64, Summary)| {
+            PathElement::new(
+                vec![(*at, summary.p10), (*at, summary.p90)],
+                whose.color().stroke_width(1),
+            )
+        };
+        // Of peers only the extremes are known, which say nothing.
+        if !matches!(whose, Whose::Peer(_)) {
+            chart.draw_series(line.points.iter().map(spread)).map_err(drawing)?;
+        }
+        let dot = |point| Circle::new(point, 3, whose.color().filled());
+        chart.draw_series(medians.map(dot)).map_err(drawing)?;
+    }
+    chart
+        .configure_series_labels()
+        .position(SeriesLabelPosition::LowerRight)
+        .background_style(WHITE.mix(0.85))
+        .border_style(RGBColor(200, 200, 200))
+        .label_font(("sans-serif", 14))
+        .draw()
+        .map_err(drawing)?;
+    Ok(())
+}
+
+/// Of all values, with some room at both ends of a logarithmic axis.
+fn range(values: impl Iterator<Item = f64>, room: f64) -> Range<f64> {
+    let (least, most) = values
+        .fold((f64::INFINITY, 0.0f64), |(least, most), value| (least.min(value), most.max(value)));
+    least / room..most * room
+}
+
+/// `10 ns` rather than `10.00 ns`.
+fn tick(ns: f64) -> String {
+    time(ns).replace(".00", "")
+}
+
+/// A logarithmic axis of sizes, with a mark at powers of two.
+struct Sizes(Range<f64>);
+
+impl ValueFormatter<f64> for Sizes {
+    fn format(value: &f64) -> String {
+        bytes(*value as u64)
+    }
+}
+
+impl Ranged for Sizes {
+    type FormatOption = NoDefaultFormatting;
+    type ValueType = f64;
+
+    fn map(&self, value: &f64, limit: (i32, i32)) -> i32 {
+        let (from, to) = (self.0.start.ln(), self.0.end.ln());
+        let share = (value.ln() - from) / (to - from);
+        limit.0 + (f64::from(limit.1 - limit.0) * share).round() as i32
+    }
+
+    fn key_points<Hint: KeyPointHint>(&self, hint: Hint) -> Vec<f64> {
+        let (from, to) = (self.0.start.log2().ceil() as i32, self.0.end.log2().floor() as i32);
+        let count = usize::try_from(to - from + 1).unwrap_or(0);
+        let step = count.div_ceil(hint.max_num_points().clamp(1, 12)).max(1);
+        (from..=to).step_by(step).map(|power| 2f64.powi(power)).collect()
+    }
+
+    fn range(&self) -> Range<f64> {
+        self.0.clone()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn rows() -> Vec<Row> {
+        let one =
+            |name: &str, bytes, ns| Row { bytes, ..Row::one("b", name, 2, Unit::Nanoseconds, ns) };
+        let mut rows = vec![
+            one("put", Some(4096), 40.0),
+            one("put", Some(8), 8.0),
+            one("alone", Some(8), 8.0),
+            one("none", None, 8.0),
+        ];
+        for (row, name) in rows.iter_mut().zip(["memcpy", "store"]) {
+            row.limits.push(Limit { name: name.into(), summary: row.ours, ratio: 1.0 });
+            row.peers.push(Limit { name: "A <peer>".into(), summary: row.ours, ratio: 1.0 });
+        }
+        rows
+    }
+
+    #[test]
+    fn a_family_has_several_sizes_in_order() {
+        let rows = rows();
+        let families = Family::all(&rows);
+        assert_eq!(families.len(), 1);
+        let sizes: Vec<_> = families[0].rows.iter().map(|row| row.bytes).collect();
+        assert_eq!(sizes, [Some(8), Some(4096)]);
+        let names: Vec<_> = families[0].lines().into_iter().map(|line| line.name).collect();
+        assert_eq!(names, ["rma", "limit: store", "A <peer>", "limit: memcpy"]);
+    }
+
+    #[test]
+    fn a_figure_names_its_lines() {
+        let svg = figure(&Family::all(&rows())[0]).unwrap();
+        assert!(svg.starts_with("<svg") && svg.contains("limit: memcpy"), "{svg}");
+        assert!(svg.contains("A &lt;peer&gt;"), "{svg}");
+        assert!(sheet(&[]).is_err());
+    }
+}

@@ -10,6 +10,31 @@ fn shared<T: Transport>(comm: &Communicator<T>, count: usize) -> Window<T> {
     comm.window(count, 8).allocate_shared().unwrap()
 }
 
+/// Copies between processes find a part that lies in another rank's memory.
+pub fn crossed<T: Transport>(universe: &Universe<T>) {
+    let node = universe.world().split_by_node(0).unwrap();
+    let builder = node.window(2, 8).hint("rma_path", "cross").unwrap();
+    let window = match builder.allocate_shared() {
+        Err(WindowError::NoPath { .. }) => return,
+        window => window.unwrap(),
+    };
+    let right = neighbour(&node, 1);
+    let epoch = window.fence(Assert::NONE).unwrap();
+    epoch.put(right, 1, &[u64::from(right) + 7]).unwrap();
+    epoch.end().unwrap();
+    assert_eq!(window.free_into::<Vec<u64>>().unwrap(), [0, u64::from(node.rank()) + 7]);
+}
+
+/// Each rank gets a copy of its own part.
+pub fn given_back<T: Transport>(universe: &Universe<T>) {
+    let node = universe.world().split_by_node(0).unwrap();
+    let window = shared(&node, 1 + usize::from(node.rank()) % 2);
+    let part = vec![u64::from(node.rank()) + 5; 1 + usize::from(node.rank()) % 2];
+    window.local().write(0, &part).unwrap();
+    node.barrier().unwrap();
+    assert_eq!(window.free_into::<Vec<u64>>().unwrap(), part);
+}
+
 /// Parts of all ranks lie in one piece, in rank order, whatever their sizes. S-K1 S-K5
 pub fn contiguous<T: Transport>(universe: &Universe<T>) {
     let node = universe.world().split_by_node(0).unwrap();

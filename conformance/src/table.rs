@@ -44,7 +44,7 @@ macro_rules! suite {
             shared {
                 contiguous(4), not_contiguous(4), null_query(4), direct_access(4),
                 mixed_with_operations(4), atomics_agree(4), other_windows_can_be_asked(3),
-                units(3), views_refuse(2), polled(3),
+                units(3), views_refuse(2), polled(3), given_back(3), crossed(3),
             }
             created {
                 over_vectors(3), over_parts_of_boxes(4), over_raw_parts(3), much_raw_memory(2),

@@ -3,6 +3,7 @@ use super::program::{Call, Finish, Operation, Phase, Program, Round, Step};
 use super::record::Record;
 use super::shape::Side;
 use rma_core::Op;
+use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap};
 
 /// One operation as its target sees it.
@@ -16,8 +17,8 @@ pub(super) struct Access<'p> {
     /// The lock under which it was, and whether that was exclusive.
     pub(super) section: Option<(usize, bool)>,
     bytes: Bytes,
-    /// The result; `None` if nobody looked.
-    pub(super) result: Option<&'p [u8]>,
+    /// The result, of accumulates in the order of elements; `None` if nobody looked.
+    pub(super) result: Option<Cow<'p, [u8]>>,
 }
 
 /// Which bytes of the part, and the index of each in the data or result.
@@ -185,8 +186,9 @@ impl<'p> Walk<'_, 'p> {
             // Data is in the order of the type map.
             Call::Put { to, data, .. } => Bytes::new(to, &Side::bytes(0, data.len())),
             Call::Get { from, to } => Bytes::new(from, to),
-            Call::Accumulate { at, values, .. } => row(*at, values.len()),
-            Call::GetAccumulate { at, len, .. } => row(*at, *len),
+            Call::Accumulate { to: at, .. } | Call::GetAccumulate { at, .. } => {
+                Bytes::new(at, &Side::bytes(0, at.size()))
+            }
             Call::FetchAndOp { at, .. } | Call::CompareAndSwap { at, .. } => {
                 row(*at, element.width())
             }
@@ -195,6 +197,12 @@ impl<'p> Walk<'_, 'p> {
         let held = |target| self.held.get(&(operation.window, target)).copied();
         let section = if locks { held(None).or_else(|| held(Some(target))) } else { None };
         let result = self.record.results.get(&operation.id).map(Vec::as_slice);
+        let result = result.map(|result| match &operation.call {
+            Call::GetAccumulate { into, .. } => {
+                Cow::Owned(into.positions().map(|at| result[at]).collect())
+            }
+            _ => Cow::Borrowed(result),
+        });
         let (rank, issued) = (self.rank, self.tick);
         let access = Access { rank, operation, issued, done, section, bytes, result };
         self.all.entry((operation.window, target)).or_default().push(access);

@@ -1,6 +1,6 @@
 //! Operations of generated programs, as calls of the library.
-use super::program::{Call, MARGIN, Operation, UNTOUCHED};
-use super::shape::Side;
+use super::program::{Call, Operation, UNTOUCHED};
+use super::shape::{Cell, Side};
 use super::values::{Type, typed, typed_atomic};
 use bytemuck::{cast_slice, cast_slice_mut};
 use rma_core::transport::Transport;
@@ -23,6 +23,14 @@ impl Buffer {
     fn of(bytes: &[u8]) -> Self {
         let mut buffer = Self::new(bytes.len(), 0);
         buffer.bytes_mut().copy_from_slice(bytes);
+        buffer
+    }
+
+    /// `data` where that side says.
+    pub(super) fn holding(side: &Side, data: &[u8]) -> Self {
+        let mut buffer = Self::new(Call::buffer_len(side), UNTOUCHED);
+        let bytes = buffer.bytes_mut();
+        side.positions().zip(data).for_each(|(at, byte)| bytes[at] = *byte);
         buffer
     }
 
@@ -50,15 +58,13 @@ impl Buffers {
     pub(super) fn new(call: &Call) -> Self {
         let (mut origin, mut result) = (Buffer::of(&[]), Buffer::of(&[]));
         match call {
-            Call::Put { from, data, .. } => {
-                origin = Buffer::new(Call::buffer_len(from), UNTOUCHED);
-                let bytes = origin.bytes_mut();
-                from.positions().zip(data).for_each(|(at, byte)| bytes[at] = *byte);
+            Call::Put { from, data, .. } | Call::Accumulate { from, values: data, .. } => {
+                origin = Buffer::holding(from, data);
             }
             Call::Get { to, .. } => result = Buffer::new(Call::buffer_len(to), UNTOUCHED),
-            Call::Accumulate { values, .. } => origin = Buffer::of(values),
-            Call::GetAccumulate { values, len, .. } => {
-                (origin, result) = (Buffer::of(values), Buffer::new(*len, UNTOUCHED));
+            Call::GetAccumulate { from, values, into, .. } => {
+                origin = Buffer::holding(from, values);
+                result = Buffer::new(Call::buffer_len(into), UNTOUCHED);
             }
             Call::FetchAndOp { value, .. } => result = Buffer::new(value.len(), UNTOUCHED),
             Call::CompareAndSwap { swap, .. } => result = Buffer::new(swap.len(), UNTOUCHED),
@@ -67,32 +73,70 @@ impl Buffers {
     }
 }
 
-/// The layouts of both sides.
-struct Layouts {
-    there: (Layout, u64),
-    here: (Layout, u64),
-}
+/// One side's layout, how many of it, and where it begins.
+pub(super) struct Laid(Layout, u64, usize);
 
-impl Layouts {
-    /// `None` if both are bytes in a row, and no bytes come after the displacement.
-    fn new(there: &Side, here: &Side, extra: usize) -> Option<Self> {
-        let layout = |side: &Side| side.layout().unwrap_or_else(|e| panic!("{side:?}: {e}"));
-        let plain = there.is_plain() && here.is_plain() && extra == 0;
-        (!plain).then(|| Self { there: layout(there), here: layout(here) })
+impl Laid {
+    fn new(side: &Side, start: usize) -> Self {
+        let (layout, count) = side.layout().unwrap_or_else(|e| panic!("{side:?}: {e}"));
+        Self(layout, count, start)
     }
 
-    fn there(&self, extra: usize) -> Shape<'_> {
-        self.there.0.times(self.there.1).starting_at(extra as u64)
-    }
-
-    fn here(&self, side: &Side) -> Shape<'_> {
-        self.here.0.times(self.here.1).starting_at(side.start as u64)
+    pub(super) fn shape(&self) -> Shape<'_> {
+        self.0.times(self.1).starting_at(self.2 as u64)
     }
 }
 
-/// A place as calls take it: the displacement, and the bytes after it that only layouts can say.
-fn place(at: usize, unit: usize) -> (u64, usize) {
-    ((at / unit) as u64, at % unit)
+/// The layouts at the target and in buffers.
+pub(super) struct Layouts<const BUFFERS: usize> {
+    pub(super) there: Laid,
+    pub(super) here: [Laid; BUFFERS],
+}
+
+impl<const BUFFERS: usize> Layouts<BUFFERS> {
+    /// `None` if no call with layouts is needed.
+    fn new(there: &Side, here: [&Side; BUFFERS], extra: usize) -> Option<Self> {
+        // A slice of elements begins where they are aligned.
+        let slice = |side: &&Side| {
+            side.is_plain() && (side.cell == Cell::Word(1) || side.start.is_multiple_of(8))
+        };
+        let plain = there.is_plain() && here.iter().all(slice) && extra == 0;
+        let laid = |side: &Side| Laid::new(side, side.start);
+        (!plain).then(|| Self { there: Laid::new(there, extra), here: here.map(laid) })
+    }
+}
+
+/// How a target counts displacements.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Scale {
+    /// Of the first byte of the part.
+    pub(super) base: u64,
+    pub(super) unit: usize,
+}
+
+impl Scale {
+    /// The displacement of a byte, which only layouts can say if it is between two.
+    pub(super) fn disp(self, at: usize) -> u64 {
+        self.base + (at / self.unit) as u64
+    }
+
+    /// The displacement of a side, and its layouts and those of the buffers if they are needed.
+    pub(super) fn place<const BUFFERS: usize>(
+        self,
+        there: &Side,
+        here: [&Side; BUFFERS],
+    ) -> (u64, Option<Layouts<BUFFERS>>) {
+        (self.disp(there.start), Layouts::new(there, here, there.start % self.unit))
+    }
+}
+
+/// What a plain side takes of a buffer.
+fn of<'b>(bytes: &'b [u8], side: &Side) -> &'b [u8] {
+    &bytes[side.start..][..side.size()]
+}
+
+fn of_mut<'b>(bytes: &'b mut [u8], side: &Side) -> &'b mut [u8] {
+    &mut bytes[side.start..][..side.size()]
 }
 
 /// What access epochs have in common.
@@ -109,10 +153,24 @@ pub(super) trait Calls {
         from: &[E],
         to: &mut [E],
     ) -> Done;
+    fn accumulate_shaped(
+        &self,
+        at: (Rank, u64),
+        to: Shape<'_>,
+        op: Op,
+        origin: (&[u8], Shape<'_>),
+    ) -> Done;
+    fn get_accumulate_shaped(
+        &self,
+        at: (Rank, u64, Shape<'_>),
+        op: Op,
+        origin: (&[u8], Shape<'_>),
+        result: (&mut [u8], Shape<'_>),
+    ) -> Done;
     fn fetch<E: BasicElement>(&self, at: (Rank, u64), op: Op, with: E) -> Result<E, RmaError>;
     fn swap<E: AtomicElement>(&self, at: (Rank, u64), old: E, new: E) -> Result<E, RmaError>;
     /// Runs operations in a scope.
-    fn scope(&self, element: Type, units: &[usize], list: &mut [(&Operation, Buffers)]) -> Done;
+    fn scope(&self, element: Type, scales: &[Scale], list: &mut [(&Operation, Buffers)]) -> Done;
 }
 
 /// The methods, of access epochs with and of locks without a target.
@@ -153,6 +211,24 @@ macro_rules! calls { ($self:ident, $target:ident => $($named:ident)?) => {
     ) -> Done {
         $self.get_accumulate($($named,)? disp, op, from, to)
     }
+    fn accumulate_shaped(
+        &$self,
+        ($target, disp): (Rank, u64),
+        to: Shape<'_>,
+        op: Op,
+        (origin, from): (&[u8], Shape<'_>),
+    ) -> Done {
+        $self.accumulate_shaped($($named,)? disp, to, op, origin, from)
+    }
+    fn get_accumulate_shaped(
+        &$self,
+        ($target, disp, at): (Rank, u64, Shape<'_>),
+        op: Op,
+        origin: (&[u8], Shape<'_>),
+        result: (&mut [u8], Shape<'_>),
+    ) -> Done {
+        $self.get_accumulate_shaped($($named,)? disp, at, op, origin, result)
+    }
     fn fetch<E: BasicElement>(
         &$self,
         ($target, disp): (Rank, u64),
@@ -169,8 +245,13 @@ macro_rules! calls { ($self:ident, $target:ident => $($named:ident)?) => {
     ) -> Result<E, RmaError> {
         $self.compare_and_swap($($named,)? disp, old, new)
     }
-    fn scope(&$self, element: Type, units: &[usize], list: &mut [(&Operation, Buffers)]) -> Done {
-        $self.ops(|ops| start_all(ops, element, units, list))?
+    fn scope(
+        &$self,
+        element: Type,
+        scales: &[Scale],
+        list: &mut [(&Operation, Buffers)],
+    ) -> Done {
+        $self.ops(|ops| start_all(ops, element, scales, list))?
     }
 } }
 
@@ -187,50 +268,51 @@ pub(super) fn rank(target: Option<u32>) -> Rank {
     target.map_or(Rank::NULL, Rank)
 }
 
-/// Performs an operation, to a target with that displacement unit.
+/// Performs an operation, to a target that counts so.
 pub(super) fn perform<C: Calls>(
     calls: &C,
     element: Type,
-    unit: usize,
+    scale: Scale,
     operation: &Operation,
     buffers: &mut Buffers,
 ) -> Done {
     let target = rank(operation.target);
-    let Buffers { origin, result } = buffers;
+    let (origin, result) = (buffers.origin.bytes(), buffers.result.bytes_mut());
     match &operation.call {
         Call::Put { to, from, .. } => {
-            let (disp, extra) = place(to.start, unit);
-            match Layouts::new(to, from, extra) {
-                None => calls.put(target, disp, &origin.bytes()[from.start..][..from.size()]),
-                Some(by) => {
-                    calls.put_shaped((target, disp), by.there(extra), origin.bytes(), by.here(from))
-                }
-            }
+            let (disp, layouts) = scale.place(to, [from]);
+            let Some(by) = layouts else { return calls.put(target, disp, of(origin, from)) };
+            calls.put_shaped((target, disp), by.there.shape(), origin, by.here[0].shape())
         }
         Call::Get { from, to } => {
-            let (disp, extra) = place(from.start, unit);
-            let bytes = result.bytes_mut();
-            match Layouts::new(from, to, extra) {
-                None => calls.get(target, disp, &mut bytes[to.start..][..to.size()]),
-                Some(by) => calls.get_shaped((target, disp), by.there(extra), bytes, by.here(to)),
-            }
+            let (disp, layouts) = scale.place(from, [to]);
+            let Some(by) = layouts else { return calls.get(target, disp, of_mut(result, to)) };
+            calls.get_shaped((target, disp), by.there.shape(), result, by.here[0].shape())
         }
-        Call::Accumulate { op, at, .. } => {
-            let disp = place(*at, unit).0;
-            typed!(element, E => {
-                calls.accumulate::<E>(target, disp, *op, cast_slice(origin.bytes()))
-            })
+        Call::Accumulate { op, to, from, .. } => {
+            let (disp, layouts) = scale.place(to, [from]);
+            let Some(by) = layouts else {
+                return typed!(element, E => {
+                    calls.accumulate::<E>(target, disp, *op, cast_slice(of(origin, from)))
+                });
+            };
+            let origin = (origin, by.here[0].shape());
+            calls.accumulate_shaped((target, disp), by.there.shape(), *op, origin)
         }
-        Call::GetAccumulate { op, at, .. } => {
-            let at = (target, place(*at, unit).0);
-            let (from, to) = (origin.bytes(), result.bytes_mut());
-            typed!(element, E => {
-                calls.get_accumulate::<E>(at, *op, cast_slice(from), cast_slice_mut(to))
-            })
+        Call::GetAccumulate { op, at, from, into, .. } => {
+            let (disp, layouts) = scale.place(at, [from, into]);
+            let Some(by) = layouts else {
+                let (from, to) = (of(origin, from), of_mut(result, into));
+                return typed!(element, E => {
+                    let (from, to) = (cast_slice(from), cast_slice_mut(to));
+                    calls.get_accumulate::<E>((target, disp), *op, from, to)
+                });
+            };
+            let (origin, result) = ((origin, by.here[0].shape()), (result, by.here[1].shape()));
+            calls.get_accumulate_shaped((target, disp, by.there.shape()), *op, origin, result)
         }
         Call::FetchAndOp { op, at, value } => {
-            let (at, with) = ((target, place(*at, unit).0), Buffer::of(value));
-            let result = result.bytes_mut();
+            let (at, with) = ((target, scale.disp(*at)), Buffer::of(value));
             typed!(element, E => {
                 let old = calls.fetch::<E>(at, *op, cast_slice::<u8, E>(with.bytes())[0])?;
                 cast_slice_mut::<u8, E>(result)[0] = old;
@@ -239,8 +321,7 @@ pub(super) fn perform<C: Calls>(
         }
         Call::CompareAndSwap { at, compare, swap } => {
             let (at, compare, swap) =
-                ((target, place(*at, unit).0), Buffer::of(compare), Buffer::of(swap));
-            let result = result.bytes_mut();
+                ((target, scale.disp(*at)), Buffer::of(compare), Buffer::of(swap));
             typed_atomic!(element, E => {
                 let (compare, swap): (&[E], &[E]) =
                     (cast_slice(compare.bytes()), cast_slice(swap.bytes()));
@@ -255,48 +336,48 @@ pub(super) fn perform<C: Calls>(
 fn start_all<'s, T: Transport, const LAZY: bool>(
     ops: &'s Ops<'s, '_, T, LAZY>,
     element: Type,
-    units: &[usize],
+    scales: &[Scale],
     list: &'s mut [(&Operation, Buffers)],
 ) -> Done {
-    for ((operation, Buffers { origin, result }), unit) in list.iter_mut().zip(units) {
+    for ((operation, Buffers { origin, result }), scale) in list.iter_mut().zip(scales) {
         let (target, origin, result) = (rank(operation.target), origin.bytes(), result.bytes_mut());
         match &operation.call {
-            Call::Put { to, from, .. } => {
-                let (disp, extra) = place(to.start, *unit);
-                match Layouts::new(to, from, extra) {
-                    None => ops.put(target, disp, &origin[from.start..][..from.size()])?,
-                    Some(by) => {
-                        ops.put_shaped(target, disp, by.there(extra), origin, by.here(from))?;
-                    }
+            Call::Put { to, from, .. } => match scale.place(to, [from]) {
+                (disp, None) => ops.put(target, disp, of(origin, from))?,
+                (disp, Some(by)) => {
+                    ops.put_shaped(target, disp, by.there.shape(), origin, by.here[0].shape())?;
                 }
-            }
-            Call::Get { from, to } => {
-                let (disp, extra) = place(from.start, *unit);
-                match Layouts::new(from, to, extra) {
-                    None => ops.get(target, disp, &mut result[to.start..][..to.size()])?,
-                    Some(by) => {
-                        ops.get_shaped(target, disp, by.there(extra), result, by.here(to))?;
-                    }
+            },
+            Call::Get { from, to } => match scale.place(from, [to]) {
+                (disp, None) => ops.get(target, disp, of_mut(result, to))?,
+                (disp, Some(by)) => {
+                    ops.get_shaped(target, disp, by.there.shape(), result, by.here[0].shape())?;
                 }
-            }
-            Call::Accumulate { op, at, .. } => {
-                let disp = place(*at, *unit).0;
-                typed!(element, E => ops.accumulate::<E>(target, disp, *op, cast_slice(origin))?);
-            }
-            Call::GetAccumulate { op, at, .. } => {
-                let disp = place(*at, *unit).0;
-                typed!(element, E => {
-                    let (origin, result) = (cast_slice(origin), cast_slice_mut(result));
-                    ops.get_accumulate::<E>(target, disp, *op, origin, result)?;
-                });
-            }
+            },
+            Call::Accumulate { op, to, from, .. } => match scale.place(to, [from]) {
+                (disp, None) => typed!(element, E => {
+                    ops.accumulate::<E>(target, disp, *op, cast_slice(of(origin, from)))?;
+                }),
+                (disp, Some(by)) => {
+                    let (there, here) = (by.there.shape(), by.here[0].shape());
+                    ops.accumulate_shaped(target, disp, there, *op, origin, here)?;
+                }
+            },
+            Call::GetAccumulate { op, at, from, into, .. } => match scale.place(at, [from, into]) {
+                (disp, None) => typed!(element, E => {
+                    let (from, to) =
+                        (cast_slice(of(origin, from)), cast_slice_mut(of_mut(result, into)));
+                    ops.get_accumulate::<E>(target, disp, *op, from, to)?;
+                }),
+                (disp, Some(by)) => {
+                    let [from, into] = &by.here;
+                    let (from, into) = ((origin, from.shape()), (result, into.shape()));
+                    let there = by.there.shape();
+                    ops.get_accumulate_shaped(target, disp, there, *op, from, into)?;
+                }
+            },
             other => unreachable!("{other:?} is no operation of a scope"),
         }
     }
     Ok(())
-}
-
-/// What a get of plain bytes into a buffer without a margin filled, with the margin.
-pub(super) fn with_margin(bytes: &[u8]) -> Vec<u8> {
-    [&[UNTOUCHED; MARGIN], bytes, &[UNTOUCHED; MARGIN]].concat()
 }

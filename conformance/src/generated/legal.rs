@@ -5,12 +5,23 @@
 //! windows, and holds none when it comes to a collective call or a wait.
 use super::operations::{Drafter, number};
 use super::program::{Call, Operation, Phase, Program, Round, Step, Stores, Stretch};
-use super::program::{FenceEnd, Part, WindowPlan};
+use super::program::{FenceEnd, Flavour, Memory, Part, Path, WindowPlan};
 use super::strategy::{Draft, RoundDraft, WINDOWS, WindowDraft};
 use super::values::Type;
 use rma_core::{Assert, Op};
 
 const UNITS: [usize; 8] = [1, 8, 4, 2, 16, 3, 24, 1];
+const FLAVOURS: [Flavour; 8] = {
+    use Flavour::{Allocated, Created, Dynamic, Shared};
+    [Allocated, Shared, Created, Dynamic, Allocated, Created, Dynamic, Dynamic]
+};
+/// Elements of a part of a crowded window, at least.
+const CROWD: usize = 300;
+/// Types of crowded windows: mostly such that are not combined by one instruction.
+const CROWDED: &[Type] = {
+    use Type::{ComplexF32, ComplexF64, F32, F64, I8, PairF64I64, PairI32U32, U16, U64};
+    &[F64, F32, ComplexF64, U16, PairF64I64, I8, ComplexF32, F64, PairI32U32, U64]
+};
 
 /// The program of a draft.
 pub fn legalise(draft: &Draft) -> Program {
@@ -53,16 +64,31 @@ pub fn legalise(draft: &Draft) -> Program {
 }
 
 fn window_plan(draft: &WindowDraft, ranks: usize) -> WindowPlan {
-    let shared = draft.shared % 4 == 3;
-    let element = Type::ALL[usize::from(draft.element) % Type::ALL.len()];
-    let part = |(elements, unit): &(u16, u8)| {
-        // All parts of a shared window are aligned for every type.
-        let unit = if shared { UNITS[*unit as usize % 5] } else { UNITS[*unit as usize % 8] };
-        let multiple = if shared { 16 } else { unit };
-        let size = usize::from(*elements) * element.width();
-        Part { size: size.div_ceil(multiple) * multiple, unit }
+    let flavour = FLAVOURS[usize::from(draft.flavour) % FLAVOURS.len()];
+    let crowded = draft.hints >> 5 == 7;
+    let types = if crowded { CROWDED } else { Type::ALL };
+    let element = types[usize::from(draft.element) % types.len()];
+    let part = |(elements, more): &(u16, u8)| {
+        let (unit, multiple) = match (flavour, UNITS[*more as usize % 8]) {
+            // Addresses are in bytes.
+            (Flavour::Dynamic, _) => (1, 1),
+            // All parts of a shared window are aligned for every type.
+            (Flavour::Shared, _) => (UNITS[*more as usize % 5], 16),
+            (_, unit) => (unit, unit),
+        };
+        let elements = usize::from(*elements).max(if crowded { CROWD } else { 0 });
+        let size = (elements * element.width()).div_ceil(multiple) * multiple;
+        let memory = [Memory::Vector, Memory::Boxed, Memory::Raw][usize::from(*more >> 4) % 3];
+        Part { size, unit, memory }
     };
-    WindowPlan { shared, element, parts: draft.parts[..ranks].iter().map(part).collect() }
+    let path = match draft.hints & 7 {
+        0..=4 => Path::Unasked,
+        5 => Path::Cross,
+        _ => Path::Messages,
+    };
+    let ordered = draft.hints >> 3 & 3 != 3;
+    let parts = draft.parts[..ranks].iter().map(part).collect();
+    WindowPlan { flavour, path, ordered, crowded, element, parts }
 }
 
 /// Requests end with the stretch, whose windows may be sealed afterwards.
@@ -133,7 +159,8 @@ fn one_round(
         }
     }
     let passive = phases.iter().any(Phase::is_passive);
-    let (barrier_before, together) = (draft.barrier || passive, draft.together);
+    let crowded = program.windows.iter().any(|plan| plan.crowded);
+    let (barrier_before, together) = (draft.barrier || passive, draft.together || crowded);
     Round { barrier_before, together, barrier_after: passive, phases, steps }
 }
 
@@ -282,7 +309,18 @@ mod tests {
     const EVERYTHING: &[&str] = &[
         "1 ranks",
         "4 ranks",
-        "shared: true",
+        "Allocated",
+        "Shared",
+        "Created",
+        "Dynamic",
+        "Vector",
+        "Boxed",
+        "Raw",
+        "Unasked",
+        "Cross",
+        "Messages",
+        "ordered: false",
+        "crowded: true",
         "size: 0",
         "unit: 24",
         "sealed",
@@ -331,6 +369,7 @@ mod tests {
         "Packed",
         "Below",
         "Word(8)",
+        "Element(PairF64I64)",
         "cells: 0",
         "values: []",
         "Sum",

@@ -17,6 +17,8 @@ pub struct Event<'a> {
     pub acts: Vec<(usize, Act<'a>)>,
     /// The locked section in which it was, of its rank, and whether that was exclusive.
     pub section: Option<(usize, bool)>,
+    /// The lanes that come to their ends before.
+    pub after: Vec<usize>,
 }
 
 /// What an access did to an element. Positions are in that.
@@ -102,7 +104,7 @@ impl Act<'_> {
 pub struct Location<'a> {
     /// Their type.
     pub element: Type,
-    /// By rank, in program order.
+    /// By rank, in program order; or in other lanes whose events have an order.
     pub ranks: Vec<Vec<Event<'a>>>,
     /// What it held before.
     pub initial: Vec<u8>,
@@ -149,7 +151,8 @@ impl Search<'_, '_> {
         for rank in 0..done.len() {
             let Some(event) = location.ranks[rank].get(usize::from(done[rank])) else { continue };
             all_done = false;
-            if location.is_held_up(rank, done) {
+            let late = |lane: &usize| usize::from(done[*lane]) < location.ranks[*lane].len();
+            if event.after.iter().any(late) || location.is_held_up(rank, done) {
                 continue;
             }
             let next = match event.apply(location.element, state) {
@@ -196,7 +199,11 @@ mod tests {
             bytes
         };
         let seen = seen.map(|seen| &BYTES[seen as usize][..]);
-        Event { acts: vec![(0, Act::Combine(Op::Sum, operand, seen))], section: None }
+        Event {
+            acts: vec![(0, Act::Combine(Op::Sum, operand, seen))],
+            section: None,
+            after: Vec::new(),
+        }
     }
 
     fn verdict(ranks: Vec<Vec<Event<'_>>>, last: u8) -> Verdict {
@@ -220,11 +227,18 @@ mod tests {
     /// Operations that do not commute.
     #[test]
     fn mixed_operations() {
-        let replace =
-            || Event { acts: vec![(0, Act::Combine(Op::Replace, &[10], None))], section: None };
+        let replace = || Event {
+            acts: vec![(0, Act::Combine(Op::Replace, &[10], None))],
+            section: None,
+            after: Vec::new(),
+        };
         let swap = |seen| {
             let seen: &'static [u8] = if seen == 10 { &[10] } else { &[13] };
-            Event { acts: vec![(0, Act::Swap(&[10], &[20], seen))], section: None }
+            Event {
+                acts: vec![(0, Act::Swap(&[10], &[20], seen))],
+                section: None,
+                after: Vec::new(),
+            }
         };
         let history = |seen| vec![vec![replace(), swap(seen)], vec![sum(&[3], None)]];
         assert_eq!(verdict(history(10), 23), Verdict::Explained, "sum at the end");
@@ -238,7 +252,11 @@ mod tests {
     #[test]
     fn sections_exclude_each_other() {
         let section = |id: usize, exclusive: bool, put: u8, got: u8| {
-            let within = |act| Event { acts: vec![(0, act)], section: Some((id, exclusive)) };
+            let within = |act| Event {
+                acts: vec![(0, act)],
+                section: Some((id, exclusive)),
+                after: Vec::new(),
+            };
             vec![within(Act::Write(vec![(0, put)])), within(Act::Read(vec![(0, got)]))]
         };
         let both = |a, b, exclusive| vec![section(0, exclusive, 1, a), section(0, exclusive, 2, b)];
@@ -252,8 +270,11 @@ mod tests {
     #[test]
     fn sections_are_seen_whole() {
         let put = |at: usize, byte: u8| (at, Act::Write(vec![(0, byte)]));
-        let section =
-            |byte: u8| Event { acts: vec![put(0, byte), put(1, byte)], section: Some((0, true)) };
+        let section = |byte: u8| Event {
+            acts: vec![put(0, byte), put(1, byte)],
+            section: Some((0, true)),
+            after: Vec::new(),
+        };
         let of = |last: [u8; 2]| Location {
             element: Type::U8,
             ranks: vec![vec![section(1)], vec![section(2)]],
@@ -271,6 +292,7 @@ mod tests {
         let replace = |operand: &'static [u8]| Event {
             acts: vec![(0, Act::Combine(Op::Replace, operand, None))],
             section: None,
+            after: Vec::new(),
         };
         let of = |last: [u8; 2]| Location {
             element: Type::U16,
@@ -282,5 +304,20 @@ mod tests {
         assert_eq!(of([2, 2]).explain(), Verdict::Explained);
         assert_eq!(of([1, 2]).explain(), Verdict::Impossible);
         assert_eq!(of([0, 0]).explain(), Verdict::Impossible);
+    }
+
+    /// Where order is not asked for, a later operation may come first, unless it is known to be
+    /// later.
+    #[test]
+    fn lanes_overtake() {
+        let event = |operand: &'static [u8], seen, after: &[usize]| Event {
+            after: after.to_vec(),
+            ..sum(operand, seen)
+        };
+        let of = |after: &[usize]| {
+            verdict(vec![vec![event(&[1], Some(5), &[])], vec![event(&[5], Some(0), after)]], 6)
+        };
+        assert_eq!(of(&[]), Verdict::Explained);
+        assert_eq!(of(&[0]), Verdict::Impossible);
     }
 }

@@ -16,6 +16,7 @@ pub mod run;
 pub mod shape;
 pub mod strategy;
 pub mod values;
+mod windows;
 
 use oracle::Coverage;
 use program::Program;

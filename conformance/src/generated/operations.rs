@@ -1,8 +1,11 @@
 //! The steps of one rank: what it locks, and which operations it issues.
-use super::program::{Call, Finish, MARGIN, Operation, Phase, Program, Step};
+use super::program::{Call, Finish, Flavour, MARGIN, Operation, Phase, Program, Step};
 use super::shape::{Cell, Pattern, Side};
 use super::strategy::{RoundDraft, StepDraft};
 use rma_core::Op;
+
+/// A bit of the numbers that a step is made of: whether it has layouts.
+const SHAPED: u32 = 0x400;
 
 /// Some bits of a number.
 pub(super) fn number(bits: u64, first: u32, count: u32) -> usize {
@@ -34,7 +37,7 @@ impl Drafter {
         phases: &[Phase],
         round: &RoundDraft,
     ) -> Vec<Step> {
-        let steer = |draft: &StepDraft| steer(*draft, round, phases.len());
+        let steer = |draft: &StepDraft| steer(*draft, round, program);
         let drafts: Vec<StepDraft> = round.steps[self.rank].iter().map(steer).collect();
         let mut drafts = drafts.iter();
         while let Some(draft) = drafts.next() {
@@ -72,7 +75,7 @@ impl Drafter {
                 (_, phase) => {
                     let Some(target) = self.admit(program, phase, window, draft) else { continue };
                     let operation = self.operation(program, window, target, draft);
-                    self.issue(program, phase, operation, draft);
+                    self.issue(phase, operation, draft);
                 }
             }
         }
@@ -92,21 +95,10 @@ impl Drafter {
         self.steps.push(Step::Finish { id, how });
     }
 
-    fn issue(&mut self, program: &Program, phase: &Phase, operation: Operation, draft: &StepDraft) {
-        let parts = &program.windows[operation.window].parts;
-        let unit = parts[operation.target.unwrap_or(0) as usize].unit;
-        let plain = |there: &Side, here: &Side| {
-            there.is_plain() && here.is_plain() && there.start.is_multiple_of(unit)
-        };
+    fn issue(&mut self, phase: &Phase, operation: Operation, draft: &StepDraft) {
         let single =
             matches!(operation.call, Call::FetchAndOp { .. } | Call::CompareAndSwap { .. });
-        let plain = match &operation.call {
-            Call::Put { to: there, from: here, .. } | Call::Get { from: there, to: here } => {
-                plain(there, here)
-            }
-            _ => true,
-        };
-        if phase.is_passive() && plain && !single && draft.more >> 30 == 3 {
+        if phase.is_passive() && !single && draft.more >> 30 == 3 {
             self.pending.push(operation.id);
             self.steps.push(Step::Request(operation));
         } else {
@@ -219,23 +211,12 @@ impl Drafter {
             return;
         }
         let atomics = phase.is_passive() || matches!(phase, Phase::Local);
-        let draft = StepDraft { what: if atomics { draft.what } else { draft.what % 7 }, ..*draft };
-        let mut operation = self.operation(program, window, Some(me), &draft);
-        let unit = program.windows[window].parts[self.rank].unit;
-        match &mut operation.call {
-            // Views take bytes in a row.
-            Call::Put { to, from, data } => {
-                let (at, len) = (to.positions().next().unwrap_or(0) / unit * unit, data.len());
-                let len = len.min(program.windows[window].parts[self.rank].size - at);
-                let contents = |at| program.windows[window].contents(operation.id as u32, at);
-                *data = (at..at + len).map(contents).collect();
-                (*to, *from) = (Side::bytes(at, len), Side::bytes(MARGIN, len));
-            }
-            Call::Get { from, to } => {
-                let (at, len) = (from.positions().next().unwrap_or(0) / unit * unit, to.size());
-                let len = len.min(program.windows[window].parts[self.rank].size - at);
-                (*from, *to) = (Side::bytes(at, len), Side::bytes(MARGIN, len));
-            }
+        let what = if atomics { draft.what } else { draft.what % 7 };
+        // Views take bytes and elements in a row.
+        let draft = StepDraft { what, more: draft.more & !SHAPED, ..*draft };
+        let operation = self.operation(program, window, Some(me), &draft);
+        match &operation.call {
+            Call::Put { .. } | Call::Get { .. } => {}
             // Views have no such call.
             Call::GetAccumulate { .. } => return,
             _ => {
@@ -275,12 +256,19 @@ impl Drafter {
 
 /// Lets ranks meet: half of the steps go to one place, and some windows see operations of one
 /// family only, so that nothing there is undefined.
-fn steer(mut draft: StepDraft, round: &RoundDraft, windows: usize) -> StepDraft {
-    if draft.more & 0x200 != 0 {
+fn steer(mut draft: StepDraft, round: &RoundDraft, program: &Program) -> StepDraft {
+    let focused = draft.more & 0x200 != 0;
+    if focused {
         (draft.window, draft.target, draft.at) = round.focus;
     }
     let kind = draft.what % 32;
-    match round.phases[usize::from(draft.window) % windows].1 >> 50 & 3 {
+    let window = usize::from(draft.window) % program.windows.len();
+    if focused && program.windows[window].crowded && kind < 22 {
+        // Sums over everything, of which some return what they found.
+        let what = if kind == 0 { 16 } else { 7 };
+        return StepDraft { what, at: 0, len: 1000, more: draft.more & !(SHAPED | 0xf0), ..draft };
+    }
+    match round.phases[window].1 >> 50 & 3 {
         1 | 2 if kind < 7 => draft.what = 7 + (kind + draft.target % 8) % 15,
         3 if (7..22).contains(&kind) => draft.what = kind % 7,
         _ => {}
@@ -296,8 +284,12 @@ fn transfer(
     draft: &StepDraft,
     salt: u32,
 ) -> Call {
-    let shaped = draft.more & 0x400 != 0;
-    let (there, here) = if shaped { shaped_sides(part, draft) } else { plain_sides(part, draft) };
+    let (there, here) = if draft.more & SHAPED == 0 {
+        plain_sides(part, draft)
+    } else {
+        let [there, here, _] = shaped_sides(part, draft, cells(draft), 1);
+        (there, here)
+    };
     if kind < 4 || kind > 6 && kind.is_multiple_of(2) {
         let data = there.positions().map(|at| plan.contents(salt, at)).collect();
         Call::Put { to: there, from: here, data }
@@ -312,18 +304,29 @@ fn plain_sides(part: super::program::Part, draft: &StepDraft) -> (Side, Side) {
     (Side::bytes(at, len), Side::bytes(MARGIN, len))
 }
 
-/// Sides with the same elements, of which the target's lies in the part.
-fn shaped_sides(part: super::program::Part, draft: &StepDraft) -> (Side, Side) {
+/// What a put or get repeats on both sides.
+fn cells(draft: &StepDraft) -> (Cell, Cell) {
     let bits = u64::from(draft.more);
     let words = [1, 2, 4, 8].map(Cell::Word);
     let records = [Cell::Record, Cell::Packed, Cell::Below];
     let record = number(bits, 11, 2) == 3;
-    let cells = if record {
+    if record {
         (records[number(bits, 13, 4) % 3], records[number(bits, 15, 4) % 3])
     } else {
         let word = words[number(bits, 13, 2)];
         (word, word)
-    };
+    }
+}
+
+/// Three sides with the same elements, of which the first is the target's: it lies in the part and
+/// begins at a multiple of `align`. The others are those of buffers.
+fn shaped_sides(
+    part: super::program::Part,
+    draft: &StepDraft,
+    cells: (Cell, Cell),
+    align: usize,
+) -> [Side; 3] {
+    let bits = u64::from(draft.more) | u64::from(draft.value) << 32;
     // Whole blocks of both sides.
     let lengths = [1 + number(bits, 17, 2) as u64, 1 + number(bits, 19, 1) as u64];
     let block = lengths[0] * lengths[1];
@@ -349,25 +352,34 @@ fn shaped_sides(part: super::program::Part, draft: &StepDraft) -> (Side, Side) {
         count = count / 2 / block * block;
         there = side(cells.0, lengths[0], 20, count);
     }
-    let mut here = side(cells.1, lengths[1], 25, count);
     let (low, high) = there.span();
     let room = part.size - (high - low) as usize;
     // Nothing is at the very beginning, wherever position 0 of something would be.
-    there.start = if count == 0 { 0 } else { usize::from(draft.at) % (room + 1) };
-    there.start = there.start.strict_add_signed(if count == 0 { 0 } else { -low as isize });
-    here.start = MARGIN.strict_add_signed(if count == 0 { 0 } else { -here.span().0 as isize });
-    (there, here)
+    if count > 0 {
+        let first = usize::from(draft.at) % (room + 1) / align * align;
+        there.start = first.strict_add_signed(-low as isize);
+    }
+    let here = [25, 34].map(|first| {
+        let mut here = side(cells.1, lengths[1], first, count);
+        let low = if count == 0 { 0 } else { here.span().0 };
+        here.start = MARGIN.strict_add_signed(-low as isize);
+        here
+    });
+    [there, here[0], here[1]]
 }
 
 /// An operation on no elements at the end of the part.
 fn nothing(part: super::program::Part, draft: &StepDraft) -> Option<Call> {
-    let at = part.size;
+    let (at, none) = (part.size, Side::bytes(0, 0));
     Some(match draft.more % 4 {
         0 => Call::Put { to: Side::bytes(at, 0), from: Side::bytes(MARGIN, 0), data: Vec::new() },
         1 => Call::Get { from: Side::bytes(at, 0), to: Side::bytes(MARGIN, 0) },
         // The end is aligned for no element but that of bytes, and 0 for all.
-        2 => Call::Accumulate { op: Op::Replace, at: 0, values: Vec::new() },
-        _ => Call::GetAccumulate { op: Op::NoOp, at: 0, values: Vec::new(), len: 0 },
+        2 => Call::Accumulate { op: Op::Replace, to: none, from: none, values: Vec::new() },
+        _ => {
+            let values = Vec::new();
+            Call::GetAccumulate { op: Op::NoOp, at: none, from: none, values, into: none }
+        }
     })
 }
 
@@ -388,12 +400,21 @@ fn atomic(
         let value = |i| element.value(draft.value.wrapping_add(i as u16) % 512);
         (0..count).flat_map(value).collect::<Vec<_>>()
     };
+    // In a dynamic window, they may overtake those without layouts.
+    let shaped = draft.more & SHAPED != 0 && plan.flavour != Flavour::Dynamic;
+    let sides = if !shaped {
+        [at, 0, 0].map(|start| Side::elements(element, start, count))
+    } else {
+        let cell = Cell::Element(element);
+        shaped_sides(part, draft, (cell, cell), width)
+    };
     let ops = element.ops();
     let op = ops[(draft.more >> 4) as usize % ops.len()];
     Some(match kind {
         7..=11 => {
             let op = if op == Op::NoOp { Op::Replace } else { op };
-            Call::Accumulate { op, at, values: values(count) }
+            let [to, from, _] = sides;
+            Call::Accumulate { op, to, from, values: values(to.cells as usize) }
         }
         12..=15 => Call::FetchAndOp { op, at, value: values(1) },
         19..=21 if element.is_atomic() => {
@@ -404,8 +425,13 @@ fn atomic(
         }
         _ => {
             let none = op == Op::NoOp && draft.more & 0x100 == 0;
-            let values = if none { Vec::new() } else { values(count) };
-            Call::GetAccumulate { op, at, values, len: count * width }
+            let [at, from, into] = sides;
+            let (from, values) = if none {
+                (Side::bytes(0, 0), Vec::new())
+            } else {
+                (from, values(at.cells as usize))
+            };
+            Call::GetAccumulate { op, at, from, values, into }
         }
     })
 }

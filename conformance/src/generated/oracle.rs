@@ -102,6 +102,13 @@ pub fn check(program: &Program, records: &[Record]) -> Result<Coverage, String> 
             }
         }
     }
+    for (window, parts) in parts.iter().enumerate() {
+        for (rank, part) in parts.iter().enumerate() {
+            same(part, &records[rank].looks[look])
+                .map_err(|at| format!("window {window} given back: rank {rank}, {at}"))?;
+        }
+        look += 1;
+    }
     Ok(coverage)
 }
 
@@ -144,7 +151,7 @@ fn result(operation: &Operation, found: Option<&[u8]>) -> Result<(), String> {
     };
     let null = operation.target.is_none();
     match &operation.call {
-        Call::Get { to, .. } => {
+        Call::Get { to, .. } | Call::GetAccumulate { into: to, .. } => {
             let filled: HashSet<usize> =
                 if null { HashSet::new() } else { to.positions().collect() };
             let wrong = |at: &usize| found[*at] != UNTOUCHED && !filled.contains(at);
@@ -153,7 +160,6 @@ fn result(operation: &Operation, found: Option<&[u8]>) -> Result<(), String> {
                 None => Ok(()),
             }
         }
-        Call::GetAccumulate { .. } if null => same(&vec![UNTOUCHED; found.len()], found),
         Call::FetchAndOp { value: back, .. } | Call::CompareAndSwap { compare: back, .. }
             if null =>
         {
@@ -215,6 +221,9 @@ impl<'p> PartCheck<'p, '_> {
 
     /// Those of them that some accesses race for.
     fn racy(bytes: Range<usize>, accesses: &[&Access<'p>]) -> BTreeSet<usize> {
+        if accesses.iter().all(|access| access.is_atomic()) {
+            return BTreeSet::new();
+        }
         let races = |at: &usize| {
             let here: Vec<&Access<'p>> =
                 accesses.iter().copied().filter(|access| access.index(*at).is_some()).collect();
@@ -240,6 +249,9 @@ impl<'p> PartCheck<'p, '_> {
         let cells: Vec<usize> =
             cells.iter().filter(whole).map(|(cell, _)| *cell).take(TOGETHER).collect();
         let width = self.element().width();
+        if !self.program.windows[self.window].ordered {
+            return Ok(());
+        }
         let mut ranks: Vec<Vec<Event<'_>>> = (0..self.program.ranks).map(|_| Vec::new()).collect();
         for access in all {
             let mut acts = Vec::new();
@@ -250,7 +262,7 @@ impl<'p> PartCheck<'p, '_> {
                     acts.extend(act.map(|act| (i * width, act)));
                 }
             }
-            ranks[access.rank].push(Event { acts, section: access.section });
+            ranks[access.rank].push(Event { acts, section: access.section, after: Vec::new() });
         }
         ranks.iter_mut().for_each(|events| events.retain(|event| !event.acts.is_empty()));
         let of =
@@ -275,13 +287,8 @@ impl<'p> PartCheck<'p, '_> {
             self.one_of(*at, accesses)?;
         }
         let part = |at: usize| (!racy.contains(&at)).then(|| self.after[at]);
-        let mut ranks: Vec<Vec<Event<'_>>> = (0..self.program.ranks).map(|_| Vec::new()).collect();
-        for access in accesses {
-            let act = self.act(access, bytes.clone(), &racy)?;
-            let event = |act| Event { acts: vec![(0, act)], section: access.section };
-            ranks[access.rank].extend(act.map(event));
-        }
-        let contended = ranks.iter().filter(|events| !events.is_empty()).count() > 1;
+        let ranks = self.lanes(accesses, &racy, bytes.clone())?;
+        let contended = accesses.iter().any(|access| access.rank != accesses[0].rank);
         let location = Location {
             element: self.element(),
             ranks,
@@ -299,15 +306,46 @@ impl<'p> PartCheck<'p, '_> {
         }
     }
 
+    /// What the accesses of an element did to the bytes that are not raced for: of each rank in
+    /// its order, or all apart where accumulates need not stay in order. S-H7 S-H8
+    fn lanes<'b>(
+        &self,
+        accesses: &[&'b Access<'p>],
+        racy: &BTreeSet<usize>,
+        bytes: Range<usize>,
+    ) -> Result<Vec<Vec<Event<'b>>>, String> {
+        let mut lanes: Vec<Vec<Event<'_>>> = (0..self.program.ranks).map(|_| Vec::new()).collect();
+        if self.program.windows[self.window].ordered {
+            for access in accesses {
+                let act = self.act(access, bytes.clone(), racy)?;
+                let (section, after) = (access.section, Vec::new());
+                let event = |act| Event { acts: vec![(0, act)], section, after };
+                lanes[access.rank].extend(act.map(event));
+            }
+            return Ok(lanes);
+        }
+        let mut apart: Vec<(&Access<'_>, Event<'_>)> = Vec::new();
+        for access in accesses {
+            let Some(act) = self.act(access, bytes.clone(), racy)? else { continue };
+            let before = |(_, (other, _)): &(usize, &(&Access<'_>, Event<'_>))| {
+                let both = access.is_atomic() && other.is_atomic();
+                other.is_before(access) || access.rank == other.rank && !both
+            };
+            let after = apart.iter().enumerate().filter(before).map(|(lane, _)| lane).collect();
+            apart.push((*access, Event { acts: vec![(0, act)], section: None, after }));
+        }
+        Ok(apart.into_iter().map(|(_, event)| vec![event]).collect())
+    }
+
     /// What an access did to the bytes of an element that are not raced for.
     fn act<'b>(
         &self,
-        access: &Access<'b>,
+        access: &'b Access<'_>,
         bytes: Range<usize>,
         racy: &BTreeSet<usize>,
     ) -> Result<Option<Act<'b>>, String> {
         let (first, operation) = (bytes.start, access.operation);
-        let result = access.result;
+        let result = access.result.as_deref();
         let mine = |data: &[u8]| {
             let index = |at: usize| access.index(at).map(|index| (at - first, data[index]));
             bytes.clone().filter(|at| !racy.contains(at)).filter_map(index).collect::<Vec<_>>()
@@ -375,7 +413,7 @@ impl<'p> PartCheck<'p, '_> {
             return Err(format!("byte {at} is {}, which is none of {end:?}", self.after[at]));
         }
         for access in accesses.iter().filter(|access| !access.writes()) {
-            let (Some(index), Some(result)) = (access.index(at), access.result) else { continue };
+            let (Some(index), Some(result)) = (access.index(at), &access.result) else { continue };
             let bytes = allowed(Some(access));
             if !bytes.contains(&result[index]) {
                 let (rank, id) = (access.rank, access.operation.id);

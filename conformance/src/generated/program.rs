@@ -18,8 +18,14 @@ pub struct Program {
 /// A window.
 #[derive(Debug, Clone)]
 pub struct WindowPlan {
-    /// Whether it is made by `allocate_shared` where ranks share memory.
-    pub shared: bool,
+    /// Which call makes it.
+    pub flavour: Flavour,
+    /// The path that its hint asks for.
+    pub path: Path,
+    /// Whether accumulates of a rank stay in order.
+    pub ordered: bool,
+    /// Whether it is large, and many operations sweep over all of it.
+    pub crowded: bool,
     /// The type of the accumulate family's operations on it.
     pub element: Type,
     /// By rank.
@@ -33,6 +39,43 @@ pub struct Part {
     pub size: usize,
     /// The displacement unit.
     pub unit: usize,
+    /// What the rank brings along, if it brings something.
+    pub memory: Memory,
+}
+
+/// Which call makes a window.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Flavour {
+    /// `allocate`.
+    Allocated,
+    /// `allocate_shared` where ranks share memory, `allocate` elsewhere.
+    Shared,
+    /// `create`.
+    Created,
+    /// `create_dynamic`, and each rank attaches one region.
+    Dynamic,
+}
+
+/// The value of the hint `rma_path`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Path {
+    /// None: what the job says.
+    Unasked,
+    /// `cross`, where the system allows that.
+    Cross,
+    /// `messages`.
+    Messages,
+}
+
+/// Memory of a rank.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Memory {
+    /// A vector.
+    Vector,
+    /// A boxed slice.
+    Boxed,
+    /// Memory that stays where it is.
+    Raw,
 }
 
 impl WindowPlan {
@@ -195,8 +238,8 @@ pub struct Operation {
 pub enum Call {
     Put { to: Side, from: Side, data: Vec<u8> },
     Get { from: Side, to: Side },
-    Accumulate { op: Op, at: usize, values: Vec<u8> },
-    GetAccumulate { op: Op, at: usize, values: Vec<u8>, len: usize },
+    Accumulate { op: Op, to: Side, from: Side, values: Vec<u8> },
+    GetAccumulate { op: Op, at: Side, from: Side, values: Vec<u8>, into: Side },
     FetchAndOp { op: Op, at: usize, value: Vec<u8> },
     CompareAndSwap { at: usize, compare: Vec<u8>, swap: Vec<u8> },
 }

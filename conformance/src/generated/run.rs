@@ -1,14 +1,16 @@
 //! One rank of a program, played with the library.
-use super::calls::{Buffers, perform, rank, with_margin};
-use super::program::{Call, FenceEnd, Finish, Operation, Phase, Program, Round, Step, Stretch};
+use super::calls::{Buffer, Buffers, Scale, perform, rank};
+use super::program::{Call, FenceEnd, Finish, Flavour, Operation, Path, Phase, Program, Round};
+use super::program::{Step, Stretch, UNTOUCHED, WindowPlan};
 use super::record::Record;
 use super::values::{Type, typed, typed_atomic};
+use super::windows::{Made, builder, crosses};
 use crate::help::near;
 use bytemuck::{cast_slice, pod_collect_to_vec};
 use rma_core::transport::Transport;
 use rma_core::{
     Assert, BasicElement, Communicator, Exposure, Fence, Lock, LockAll, LockKind, OriginBuffer,
-    Rank, Request, RmaError, Start, Universe, Window,
+    Rank, Request, RmaError, Start, Universe,
 };
 use std::collections::BTreeMap;
 
@@ -25,18 +27,17 @@ pub fn play<T: Transport>(
     assert_eq!(comm.size(), program.ranks);
     let me = usize::from(comm.rank());
     let mut record = Record::default();
-    let mut windows: Vec<Window<T>> = Vec::new();
-    for plan in &program.windows {
-        let builder = comm.window(plan.parts[me].size / plan.parts[me].unit, plan.parts[me].unit);
-        let shared = plan.shared && near(universe);
-        let window = if shared { builder.allocate_shared() } else { builder.allocate() };
-        let window = window.expect("a small window can be made");
-        window.local().write(0, &plan.initial(me)).expect("as long as the part");
-        windows.push(window);
-    }
+    let crosses = program.windows.iter().any(|plan| plan.path == Path::Cross) && crosses(comm);
+    let make = |plan: &WindowPlan| {
+        let WindowPlan { flavour, .. } = *plan;
+        let apart = flavour == Flavour::Shared && !near(universe);
+        let flavour = if apart { Flavour::Allocated } else { flavour };
+        Made::new(builder(comm, plan, crosses), comm, plan, flavour)
+    };
+    let mut windows: Vec<Made<T>> = program.windows.iter().map(make).collect();
     comm.barrier().expect("all ranks are there");
     for stretch in &program.stretches {
-        seal(&mut windows, stretch, me, &mut record);
+        seal(&mut windows, comm, (program, stretch), &mut record);
         let mut player = Player {
             comm,
             program,
@@ -48,24 +49,23 @@ pub fn play<T: Transport>(
         };
         stretch.rounds.iter().for_each(|round| player.round(round));
     }
-    windows.into_iter().for_each(|window| window.free().expect("no epoch is open"));
+    record.looks.extend(windows.into_iter().map(Made::free));
     record
 }
 
 /// Stores to plain slices between two stretches.
 fn seal<T: Transport>(
-    windows: &mut Vec<Window<T>>,
-    stretch: &Stretch,
-    me: usize,
+    windows: &mut Vec<Made<T>>,
+    comm: &Communicator<T>,
+    (program, stretch): (&Program, &Stretch),
     record: &mut Record,
 ) {
+    let me = usize::from(comm.rank());
     for (window, stores) in &stretch.sealed {
-        let mut sealed = windows.remove(*window).seal().expect("no epoch is open");
-        record.looks.push(sealed.bytes().to_vec());
-        for (at, bytes) in &stores[me] {
-            sealed.bytes_mut()[*at..][..bytes.len()].copy_from_slice(bytes);
-        }
-        windows.insert(*window, sealed.unseal().expect("all ranks come here"));
+        let memory = program.windows[*window].parts[me].memory;
+        let (look, made) = windows.remove(*window).seal(comm, memory, &stores[me]);
+        record.looks.push(look);
+        windows.insert(*window, made);
     }
 }
 
@@ -105,7 +105,7 @@ struct Player<'w, 'p, T: Transport> {
     comm: &'p Communicator<T>,
     program: &'p Program,
     me: usize,
-    windows: &'w [Window<T>],
+    windows: &'w [Made<T>],
     open: Vec<Open<'w, T>>,
     pending: BTreeMap<usize, (&'p Operation, Box<dyn Pending + 'w>)>,
     record: &'p mut Record,
@@ -133,7 +133,7 @@ impl<'w, 'p, T: Transport> Player<'w, 'p, T> {
         }
         for (window, plan) in self.windows.iter().zip(&self.program.windows) {
             let mut part = vec![0u8; plan.parts[self.me].size];
-            window.local().read(0, &mut part).expect("as long as the part");
+            window.view().read(0, &mut part).expect("as long as the part");
             self.record.looks.push(part);
         }
     }
@@ -143,7 +143,7 @@ impl<'w, 'p, T: Transport> Player<'w, 'p, T> {
     }
 
     fn enter(&mut self, window: usize, phase: &Phase) -> Result<(), RmaError> {
-        let (on, me) = (&self.windows[window], self.me);
+        let (on, me) = (self.windows[window].window(), self.me);
         let before = core::mem::replace(&mut self.open[window], Open::None);
         self.open[window] = match phase {
             Phase::Idle | Phase::Local => Open::None,
@@ -187,7 +187,7 @@ impl<'w, 'p, T: Transport> Player<'w, 'p, T> {
                 FenceEnd::End => guard.end()?,
                 FenceEnd::Drop => {
                     drop(guard);
-                    drop(self.windows[window].fence(close[self.me])?);
+                    drop(self.windows[window].window().fence(close[self.me])?);
                 }
             },
             (Open::Pscw(start, mut exposure), Phase::Pscw { test, .. }) => {
@@ -216,7 +216,8 @@ impl<'w, 'p, T: Transport> Player<'w, 'p, T> {
             Step::Lock { window, target, exclusive, no_check } => {
                 let kind = if *exclusive { LockKind::Exclusive } else { LockKind::Shared };
                 let asserts = if *no_check { Assert::NO_CHECK } else { Assert::NONE };
-                let lock = self.windows[*window].lock_with(rank(*target), kind, asserts)?;
+                let lock =
+                    self.windows[*window].window().lock_with(rank(*target), kind, asserts)?;
                 let Open::Locks(_, one) = &mut self.open[*window] else { unreachable!("locks") };
                 one.insert(*target, lock);
             }
@@ -227,7 +228,7 @@ impl<'w, 'p, T: Transport> Player<'w, 'p, T> {
             }
             Step::LockAll { window, no_check } => {
                 let asserts = if *no_check { Assert::NO_CHECK } else { Assert::NONE };
-                let lock = self.windows[*window].lock_all_with(asserts)?;
+                let lock = self.windows[*window].window().lock_all_with(asserts)?;
                 let Open::Locks(all, _) = &mut self.open[*window] else { unreachable!("locks") };
                 *all = Some(lock);
             }
@@ -247,7 +248,7 @@ impl<'w, 'p, T: Transport> Player<'w, 'p, T> {
                 }
             }
             Step::View(operation) => self.view(operation)?,
-            Step::Sync { window } => self.windows[*window].sync(),
+            Step::Sync { window } => self.windows[*window].window().sync(),
         }
         Ok(())
     }
@@ -256,22 +257,23 @@ impl<'w, 'p, T: Transport> Player<'w, 'p, T> {
         self.program.windows[operation.window].element
     }
 
-    fn unit(&self, operation: &Operation) -> usize {
-        let parts = &self.program.windows[operation.window].parts;
-        parts[operation.target.unwrap_or(0) as usize].unit
+    fn scale(&self, operation: &Operation) -> Scale {
+        let (window, target) = (operation.window, operation.target.unwrap_or(0));
+        let unit = self.program.windows[window].parts[target as usize].unit;
+        Scale { base: self.windows[window].base(target), unit }
     }
 
     fn perform(&mut self, operation: &Operation) -> Result<(), RmaError> {
-        let (element, unit) = (self.element(operation), self.unit(operation));
+        let (element, scale) = (self.element(operation), self.scale(operation));
         let mut buffers = Buffers::new(&operation.call);
         let into = &mut buffers;
         match &self.open[operation.window] {
             Open::None => unreachable!("operations are in epochs"),
-            Open::Fence(epoch) => perform(&**epoch, element, unit, operation, into)?,
-            Open::Pscw(epoch, _) => perform(&**epoch, element, unit, operation, into)?,
-            Open::Locks(Some(epoch), _) => perform(&**epoch, element, unit, operation, into)?,
+            Open::Fence(epoch) => perform(&**epoch, element, scale, operation, into)?,
+            Open::Pscw(epoch, _) => perform(&**epoch, element, scale, operation, into)?,
+            Open::Locks(Some(epoch), _) => perform(&**epoch, element, scale, operation, into)?,
             Open::Locks(None, one) => {
-                perform(&one[&operation.target], element, unit, operation, into)?;
+                perform(&one[&operation.target], element, scale, operation, into)?;
             }
         }
         self.keep(operation, buffers);
@@ -282,15 +284,15 @@ impl<'w, 'p, T: Transport> Player<'w, 'p, T> {
         use super::calls::Calls;
         let Some(first) = operations.first() else { return Ok(()) };
         let element = self.element(first);
-        let units: Vec<usize> = operations.iter().map(|operation| self.unit(operation)).collect();
+        let scales: Vec<Scale> = operations.iter().map(|operation| self.scale(operation)).collect();
         let mut list: Vec<_> =
             operations.iter().map(|operation| (operation, Buffers::new(&operation.call))).collect();
         match &self.open[first.window] {
             Open::None => unreachable!("operations are in epochs"),
-            Open::Fence(epoch) => epoch.scope(element, &units, &mut list)?,
-            Open::Pscw(epoch, _) => epoch.scope(element, &units, &mut list)?,
-            Open::Locks(Some(epoch), _) => epoch.scope(element, &units, &mut list)?,
-            Open::Locks(None, one) => one[&first.target].scope(element, &units, &mut list)?,
+            Open::Fence(epoch) => epoch.scope(element, &scales, &mut list)?,
+            Open::Pscw(epoch, _) => epoch.scope(element, &scales, &mut list)?,
+            Open::Locks(Some(epoch), _) => epoch.scope(element, &scales, &mut list)?,
+            Open::Locks(None, one) => one[&first.target].scope(element, &scales, &mut list)?,
         }
         list.into_iter().for_each(|(operation, buffers)| self.keep(operation, buffers));
         Ok(())
@@ -304,14 +306,24 @@ impl<'w, 'p, T: Transport> Player<'w, 'p, T> {
 
     /// Keeps what a request filled; what it sent must have come back as it was.
     fn keep_request(&mut self, operation: &Operation, buffer: &[u8]) {
+        let Buffers { origin, result } = Buffers::new(&operation.call);
         match &operation.call {
-            Call::Put { data: sent, .. } | Call::Accumulate { values: sent, .. } => {
-                assert_eq!(buffer, sent, "{operation:?} changed its origin buffer");
+            Call::Put { from, .. } | Call::Accumulate { from, .. } => {
+                let whole = buffer == origin.bytes();
+                let sent = whole
+                    || from.is_plain() && *buffer == origin.bytes()[from.start..][..from.size()];
+                assert!(sent, "{operation:?} changed its origin buffer");
             }
-            Call::Get { .. } => {
-                _ = self.record.results.insert(operation.id, with_margin(buffer));
+            Call::Get { to: into, .. } | Call::GetAccumulate { into, .. } => {
+                let whole = buffer.len() == result.bytes().len();
+                let held = if whole {
+                    buffer.to_vec()
+                } else {
+                    Buffer::holding(into, buffer).bytes().to_vec()
+                };
+                _ = self.record.results.insert(operation.id, held);
             }
-            _ => _ = self.record.results.insert(operation.id, buffer.to_vec()),
+            other => unreachable!("{other:?} has no request"),
         }
     }
 
@@ -328,9 +340,10 @@ impl<'w, 'p, T: Transport> Player<'w, 'p, T> {
     }
 
     fn request(&mut self, operation: &'p Operation) -> Result<(), RmaError> {
-        let (element, unit) = (self.element(operation), self.unit(operation));
+        let (element, scale) = (self.element(operation), self.scale(operation));
         let (call, target) = (&operation.call, rank(operation.target));
-        let disp = |at: usize| (at / unit) as u64;
+        let Buffers { origin, result } = Buffers::new(call);
+        let (origin, result) = (origin.bytes().to_vec(), result.bytes().to_vec());
         /// The same call of a lock, and of an epoch to all.
         macro_rules! either { ($method:ident($($argument:expr),*)) => {
             match &self.open[operation.window] {
@@ -340,17 +353,42 @@ impl<'w, 'p, T: Transport> Player<'w, 'p, T> {
             }
         } }
         let request: Box<dyn Pending + 'w> = match call {
-            Call::Put { to, data, .. } => either!(rput(disp(to.start), data.clone())),
-            Call::Get { from, to } => {
-                either!(rget(disp(from.start), vec![super::program::UNTOUCHED; to.size()]))
+            Call::Put { to, from, data } => match scale.place(to, [from]) {
+                (disp, None) => either!(rput(disp, data.clone())),
+                (disp, Some(by)) => {
+                    let (there, here) = (by.there.shape(), by.here[0].shape());
+                    either!(rput_shaped(disp, there, origin, here))
+                }
+            },
+            Call::Get { from, to } => match scale.place(from, [to]) {
+                (disp, None) => either!(rget(disp, vec![UNTOUCHED; to.size()])),
+                (disp, Some(by)) => {
+                    let (there, here) = (by.there.shape(), by.here[0].shape());
+                    either!(rget_shaped(disp, there, result, here))
+                }
+            },
+            Call::Accumulate { op, to, from, values } => match scale.place(to, [from]) {
+                (disp, None) => typed!(element, E => {
+                    either!(raccumulate(disp, *op, pod_collect_to_vec::<u8, E>(values)))
+                }),
+                (disp, Some(by)) => {
+                    let (there, here) = (by.there.shape(), by.here[0].shape());
+                    either!(raccumulate_shaped(disp, there, *op, origin, here))
+                }
+            },
+            Call::GetAccumulate { op, at, from, values, into } => {
+                match scale.place(at, [from, into]) {
+                    (disp, None) => typed!(element, E => {
+                        let from = pod_collect_to_vec::<u8, E>(values);
+                        either!(rget_accumulate(disp, *op, &from, filled::<E>(into.size())))
+                    }),
+                    (disp, Some(by)) => {
+                        let ([from, into], there) = (&by.here, by.there.shape());
+                        let (from, into) = ((&origin[..], from.shape()), (result, into.shape()));
+                        either!(rget_accumulate_shaped(disp, there, *op, from, into))
+                    }
+                }
             }
-            Call::Accumulate { op, at, values } => typed!(element, E => {
-                either!(raccumulate(disp(*at), *op, pod_collect_to_vec::<u8, E>(values)))
-            }),
-            Call::GetAccumulate { op, at, values, len } => typed!(element, E => {
-                let (from, into) = (pod_collect_to_vec::<u8, E>(values), filled::<E>(*len));
-                either!(rget_accumulate(disp(*at), *op, &from, into))
-            }),
             other => unreachable!("{other:?} has no request"),
         };
         self.pending.insert(operation.id, (operation, request));
@@ -358,8 +396,8 @@ impl<'w, 'p, T: Transport> Player<'w, 'p, T> {
     }
 
     fn view(&mut self, operation: &Operation) -> Result<(), RmaError> {
-        let (element, unit) = (self.element(operation), self.unit(operation));
-        let view = self.windows[operation.window].local();
+        let (element, Scale { unit, .. }) = (self.element(operation), self.scale(operation));
+        let view = self.windows[operation.window].view();
         let disp = |at: usize| (at / unit) as u64;
         let mut buffers = Buffers::new(&operation.call);
         let old = match &operation.call {
@@ -367,11 +405,11 @@ impl<'w, 'p, T: Transport> Player<'w, 'p, T> {
             Call::Get { from, to } => {
                 let mut bytes = vec![0u8; to.size()];
                 view.read(disp(from.start), &mut bytes)?;
-                with_margin(&bytes)
+                Buffer::holding(to, &bytes).bytes().to_vec()
             }
-            Call::Accumulate { op, at, values } => {
+            Call::Accumulate { op, to, values, .. } => {
                 return typed!(element, E => {
-                    view.accumulate(disp(*at), *op, &pod_collect_to_vec::<u8, E>(values))
+                    view.accumulate(disp(to.start), *op, &pod_collect_to_vec::<u8, E>(values))
                 });
             }
             Call::FetchAndOp { op, at, value } => typed!(element, E => {
@@ -393,5 +431,5 @@ impl<'w, 'p, T: Transport> Player<'w, 'p, T> {
 
 /// So many bytes of elements.
 fn filled<E: BasicElement>(len: usize) -> Vec<E> {
-    pod_collect_to_vec(&vec![super::program::UNTOUCHED; len])
+    pod_collect_to_vec(&vec![UNTOUCHED; len])
 }

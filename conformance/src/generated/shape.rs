@@ -1,4 +1,5 @@
 //! Layouts of generated operations: as the library's, and, independently of that, as positions.
+use super::values::{Type, typed};
 use rma_core::{Layout, LayoutError};
 
 /// The fields of a cell: position, width of an element, number of elements.
@@ -9,6 +10,8 @@ type Field = (i64, usize, u64);
 pub enum Cell {
     /// One unsigned integer of so many bytes.
     Word(usize),
+    /// One element of that type.
+    Element(Type),
     /// One `u8`, one `u32` and three `u16`, each aligned.
     Record,
     /// The same without gaps, in another order in memory.
@@ -22,13 +25,14 @@ impl Cell {
     pub const fn size(self) -> usize {
         match self {
             Self::Word(width) => width,
+            Self::Element(element) => element.width(),
             Self::Record | Self::Packed | Self::Below => 11,
         }
     }
 
     const fn extent(self) -> i64 {
         match self {
-            Self::Word(width) => width as i64,
+            Self::Word(_) | Self::Element(_) => self.size() as i64,
             Self::Packed => 11,
             Self::Record | Self::Below => 16,
         }
@@ -36,7 +40,7 @@ impl Cell {
 
     fn fields(self) -> Vec<Field> {
         match self {
-            Self::Word(width) => vec![(0, width, 1)],
+            Self::Word(_) | Self::Element(_) => vec![(0, self.size(), 1)],
             Self::Record => vec![(0, 1, 1), (4, 4, 1), (8, 2, 3)],
             Self::Packed => vec![(10, 1, 1), (6, 4, 1), (0, 2, 3)],
             Self::Below => vec![(-1, 1, 1), (2, 4, 1), (7, 2, 3)],
@@ -50,8 +54,10 @@ impl Cell {
             4 => Layout::of::<u32>(),
             _ => Layout::of::<u64>(),
         };
-        if let Self::Word(width) = self {
-            return Ok(word(width));
+        match self {
+            Self::Word(width) => return Ok(word(width)),
+            Self::Element(element) => return Ok(typed!(element, E => Layout::of::<E>())),
+            Self::Record | Self::Packed | Self::Below => {}
         }
         let fields = self.fields().into_iter().map(|(at, width, count)| (at, count, word(width)));
         let lower = if self == Self::Below { -2 } else { 0 };
@@ -112,9 +118,16 @@ impl Side {
         Self { start, cell: Cell::Word(1), cells: count as u64, pattern: Pattern::Dense }
     }
 
-    /// Whether it is bytes in a row.
+    /// So many elements in a row.
+    pub const fn elements(element: Type, start: usize, count: usize) -> Self {
+        let cell = Cell::Element(element);
+        Self { start, cell, cells: count as u64, pattern: Pattern::Dense }
+    }
+
+    /// Whether it is bytes or elements in a row, as calls without layouts take them.
     pub fn is_plain(&self) -> bool {
-        self.cell == Cell::Word(1) && self.pattern == Pattern::Dense
+        let single = matches!(self.cell, Cell::Word(1) | Cell::Element(_));
+        single && self.pattern == Pattern::Dense
     }
 
     /// Bytes that take part.
@@ -165,7 +178,7 @@ impl Side {
     /// First byte and the one after the last, relative to `start`.
     pub fn span(&self) -> (i64, i64) {
         if self.is_plain() {
-            return (0, self.cells as i64);
+            return (0, self.size() as i64);
         }
         let low = self.relative().map(|(at, _)| at).min().unwrap_or(0);
         (low, self.relative().map(|(at, len)| at + len as i64).max().unwrap_or(0))
@@ -174,7 +187,7 @@ impl Side {
     /// Position and length of what takes part, in the order of the type map.
     pub fn runs(&self) -> Vec<(usize, usize)> {
         if self.is_plain() {
-            return vec![(self.start, self.cells as usize)];
+            return vec![(self.start, self.size())];
         }
         let absolute = |(at, len)| ((self.start as i64 + at) as usize, len);
         self.relative().map(absolute).collect()
@@ -218,7 +231,8 @@ mod tests {
     /// The positions and the library's layout are made apart; they agree. S-J1 S-J2
     #[test]
     fn positions_are_those_of_the_layout() {
-        let cells = [Cell::Word(1), Cell::Word(4), Cell::Record, Cell::Packed, Cell::Below];
+        let words = [Cell::Word(1), Cell::Word(4), Cell::Element(Type::PairF64I64)];
+        let cells = [&words[..], &[Cell::Record, Cell::Packed, Cell::Below]].concat();
         let patterns = [
             Pattern::Dense,
             Pattern::Rows { length: 2, gap: 1, backwards: false },

@@ -22,9 +22,10 @@ pub struct Draft {
 
 #[derive(Debug, Clone)]
 pub(super) struct WindowDraft {
-    pub(super) shared: u8,
+    pub(super) flavour: u8,
+    pub(super) hints: u8,
     pub(super) element: u8,
-    /// Elements and unit.
+    /// Elements, and unit and memory.
     pub(super) parts: Vec<(u16, u8)>,
 }
 
@@ -55,8 +56,10 @@ pub(super) struct StepDraft {
 fn windows() -> impl Strategy<Value = Vec<WindowDraft>> {
     let elements = prop_oneof![7 => 1..6u16, 2 => 0..40u16, 1 => 0..1500u16];
     let part = (elements, any::<u8>());
-    let window = (any::<u8>(), any::<u8>(), vec(part, RANKS))
-        .prop_map(|(shared, element, parts)| WindowDraft { shared, element, parts });
+    let window =
+        (any::<[u8; 3]>(), vec(part, RANKS)).prop_map(|([flavour, hints, element], parts)| {
+            WindowDraft { flavour, hints, element, parts }
+        });
     vec(window, 1..=WINDOWS)
 }
 

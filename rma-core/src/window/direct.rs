@@ -159,7 +159,7 @@ impl<T: Transport> Window<T> {
         if self.targets.is_empty() {
             return Ok(None);
         }
-        let (at, pin) = if self.part.regions.is_some() {
+        let (owner, at, pin) = if self.part.regions.is_some() {
             let (at, offset, pin) = self.pin(target, offset, len)?;
             match at {
                 At::Here(memory) => {
@@ -167,10 +167,12 @@ impl<T: Transport> Window<T> {
                     let way = Way::Mapped(Region { memory, offset, len, _pin: pin });
                     return Ok(Some(Direct { window: self, target, way }));
                 }
-                At::There(address) => (address + offset, Some(pin)),
+                At::There(address) => (owner, address + offset, Some(pin)),
             }
         } else {
-            (self.peers[usize::from(target)].address + offset, None)
+            // A part may lie in memory of another rank.
+            let peer = &self.peers[usize::from(target)];
+            (self.part.comm.world_rank(peer.owner), peer.address + offset, None)
         };
         if !self.crosses(owner) {
             return Ok(None);

@@ -273,7 +273,7 @@ impl<T: Transport> Window<T> {
         let region = regions.table().by_start.remove(&start).ok_or(not_attached)?;
         regions.table().free.push(slot);
         region.memory.set_freed();
-        region.memory.rebuild(region.len as usize).ok_or(not_attached)
+        region.memory.rebuild(0, region.len as usize).ok_or(not_attached)
     }
 
     /// A region of this rank, to be loaded and stored; its displacements count from 0, in bytes.

@@ -81,7 +81,7 @@ impl<T: Transport> Window<T> {
             return Err(self.refused(no));
         }
         self.set_freed();
-        let memory = self.part.memory.rebuild(len);
+        let memory = self.part.memory.rebuild(self.part.offset, len);
         memory
             .ok_or(Refused { window: None, error: RmaError::WrongFlavor { window, asked, needed } })
     }

@@ -60,13 +60,13 @@ impl<T: Transport> Memory<T> {
 
     /// Copies `bytes`, no more than it holds, into memory that nobody else knows yet.
     pub(super) fn fill(&self, bytes: &[u8]) {
-        self.span(bytes.len()).into_iter().for_each(|all| all.write(bytes));
+        self.span(0, bytes.len()).into_iter().for_each(|all| all.write(bytes));
     }
 
-    /// Gives the memory back to its user.
-    pub(super) fn rebuild<M: WindowMemory>(&self, len: usize) -> Option<M> {
+    /// Gives `len` bytes at `offset` back to their user; raw memory as a whole.
+    pub(super) fn rebuild<M: WindowMemory>(&self, offset: u64, len: usize) -> Option<M> {
         let mut fill = |bytes: &mut [u8]| {
-            self.span(bytes.len()).into_iter().for_each(|all| all.read(bytes));
+            self.span(offset, bytes.len()).into_iter().for_each(|part| part.read(bytes));
         };
         M::rebuild(match self {
             Self::Raw(part) => Rebuild::At(*part),
@@ -79,11 +79,11 @@ impl<T: Transport> Memory<T> {
         matches!(self, Self::Raw(_))
     }
 
-    fn span(&self, len: usize) -> Option<Span<'_>> {
+    fn span(&self, offset: u64, len: usize) -> Option<Span<'_>> {
         let mapping = self.mapping();
         // SAFETY: mapped as long as `self`. No reference into it exists: its user gave it away,
         // and the core makes none but of sealed windows, which have no operations.
-        unsafe { Span::of_part(mapping.base, mapping.len as u64, 0, len) }
+        unsafe { Span::of_part(mapping.base, mapping.len as u64, offset, len) }
     }
 
     /// No rank can reach the memory any more: it may be given back when dropped.

@@ -41,7 +41,7 @@ pub(crate) fn run(names: &[String], rounds: u32, more: &[PathBuf]) -> Result<Vec
             .into());
     }
     let mut progress = Progress::new(rounds as usize * groups.len() * (1 + peers.len()));
-    let mut seen = Seen::default();
+    let (mut seen, mut failures) = (Seen::default(), Vec::new());
     for round in 1..=rounds {
         for group in &groups {
             progress.next(&format!("ours: {}, round {round}", group.name));
@@ -49,7 +49,9 @@ pub(crate) fn run(names: &[String], rounds: u32, more: &[PathBuf]) -> Result<Vec
             let mut theirs = Vec::new();
             for peer in &peers {
                 progress.next(&format!("{}: {}, round {round}", peer.name, group.name));
-                theirs.push((peer, measure(peer, group)?));
+                let (rows, failed) = measure(peer, group)?;
+                theirs.push((peer, rows));
+                failures.extend(failed.into_iter().map(|what| format!("{what} (round {round})")));
             }
             seen.add(ours, &theirs);
         }
@@ -57,6 +59,7 @@ pub(crate) fn run(names: &[String], rounds: u32, more: &[PathBuf]) -> Result<Vec
     progress.end();
     let rows = seen.rows();
     print!("{}", table(&rows, &peers));
+    failures.iter().for_each(|failure| println!("{failure}"));
     Ok(rows)
 }
 
@@ -88,7 +91,9 @@ fn ours(group: &Group, names: &[String], round: u32) -> Result<Vec<Row>> {
     Ok(rows)
 }
 
-fn measure(peer: &Peer, group: &Group) -> Result<Vec<Theirs>> {
+/// What a peer measured, and what went wrong: a row that it finished counts, even if a later one
+/// ended it.
+fn measure(peer: &Peer, group: &Group) -> Result<(Vec<Theirs>, Vec<String>)> {
     let mut command = Command::new(&peer.launcher);
     if peer.kind == Kind::OpenMpi {
         command.args(["--bind-to", "none", "--oversubscribe"]);
@@ -98,12 +103,16 @@ fn measure(peer: &Peer, group: &Group) -> Result<Vec<Theirs>> {
     }
     command.env(TIMEOUT.0, TIMEOUT.1).arg("-n").arg(RANKS.to_string()).arg(&peer.program);
     command.args(["--impl", &peer.name, "--flavours", "alloc", "--budget-ms", "200", group.name]);
-    let output = find::said(&mut command)?;
-    let rows = Theirs::all(&output).map_err(|error| format!("{}: {error}", peer.name))?;
-    match rows.iter().find_map(Theirs::fault) {
-        Some(fault) => Err(format!("{}: {fault}", peer.name).into()),
-        None => Ok(rows),
+    let output = command.output()?;
+    let (rows, mut failures) = Theirs::all(&String::from_utf8_lossy(&output.stdout));
+    if !output.status.success() {
+        let said = String::from_utf8_lossy(&output.stderr);
+        let said: Vec<&str> = said.lines().filter(|line| !line.trim().is_empty()).collect();
+        let first = said[..said.len().min(2)].join(" ");
+        failures.push(format!("it ended with {}: {first}", output.status));
     }
+    let named = |failure| format!("{} failed in `{}`: {failure}", peer.name, group.name);
+    Ok((rows, failures.into_iter().map(named).collect()))
 }
 
 /// Rows of all rounds.

@@ -1,5 +1,4 @@
 //! Which row of theirs is the same work as which row of ours.
-use crate::Result;
 use crate::record::{Row, Summary};
 use serde::Deserialize;
 
@@ -72,18 +71,21 @@ pub(super) struct Theirs {
 }
 
 impl Theirs {
-    /// All lines of an output.
-    pub(super) fn all(output: &str) -> Result<Vec<Self>> {
-        let lines = output.lines().filter(|line| line.starts_with('{'));
-        let parsed = lines.map(|line| {
-            serde_json::from_str(line).map_err(|error| format!("it printed {line}: {error}").into())
-        });
-        parsed.collect()
-    }
-
-    pub(super) fn fault(&self) -> Option<String> {
-        let fault = self.fault.as_ref()?;
-        Some(format!("{} of {} B: {fault}", self.test, self.bytes))
+    /// All sound rows of an output, and what is wrong with the others.
+    pub(super) fn all(output: &str) -> (Vec<Self>, Vec<String>) {
+        let (mut rows, mut faults): (Vec<Self>, Vec<String>) = (Vec::new(), Vec::new());
+        for line in output.lines().filter(|line| line.starts_with('{')) {
+            match serde_json::from_str::<Self>(line) {
+                Ok(Self { test, bytes, fault: Some(fault), .. }) => {
+                    // It comes behind the row that it is about.
+                    rows.retain(|row| (&row.test, row.bytes) != (&test, bytes));
+                    faults.push(format!("{test} of {bytes} B: {fault}"));
+                }
+                Ok(row) => rows.push(row),
+                Err(error) => faults.push(format!("it printed {line}: {error}")),
+            }
+        }
+        (rows, faults)
     }
 
     /// The largest share of its time that a rank was ready and had no CPU.
@@ -132,7 +134,7 @@ mod tests {
             r#"{{"test":"{test}","bytes":{bytes},"value":{value},"unit":"{unit}","min":{value},
                "max":{value},"batches":5,"iters":9,"impl":"x"}}"#
         );
-        Theirs::all(&line.replace('\n', "")).unwrap().remove(0)
+        Theirs::all(&line.replace('\n', "")).0.remove(0)
     }
 
     #[test]
@@ -162,11 +164,13 @@ mod tests {
     }
 
     #[test]
-    fn faults_are_said() {
-        let line = r#"{"test":"t","bytes":8,"value":null,"unit":"fault","fault":"wrong data"}"#;
-        let rows = Theirs::all(line).unwrap();
-        assert_eq!(rows[0].fault().unwrap(), "t of 8 B: wrong data");
-        assert!(rows[0].summary().is_none());
-        assert!(Theirs::all("{nothing").is_err());
+    fn faults_are_said_and_take_their_rows_with_them() {
+        let good = r#"{"test":"t","bytes":8,"value":1,"unit":"us","min":1,"max":1}"#;
+        let other = good.replace(":8", ":64");
+        let fault = r#"{"test":"t","bytes":8,"value":null,"unit":"fault","fault":"wrong data"}"#;
+        let (rows, faults) = Theirs::all(&format!("{good}\n{other}\n{fault}\n{{cut of"));
+        assert_eq!((rows.len(), rows[0].bytes), (1, 64));
+        assert_eq!(faults[0], "t of 8 B: wrong data");
+        assert!(faults.len() == 2 && faults[1].starts_with("it printed {cut of"));
     }
 }

@@ -15,6 +15,9 @@ pub(crate) enum Unit {
     /// Operations per second.
     #[serde(rename = "1/s")]
     PerSecond,
+    /// Bytes of memory.
+    #[serde(rename = "B")]
+    Bytes,
     /// How many times as much.
     #[serde(rename = "x")]
     Times,

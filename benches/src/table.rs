@@ -78,6 +78,7 @@ pub(crate) fn figure(row: &Row, value: f64) -> String {
             _ => time(value),
         },
         Unit::PerSecond => format!("{value:.3e} /s"),
+        Unit::Bytes => format!("{value:.0} B"),
         Unit::Times => format!("{value:.2} x"),
     }
 }

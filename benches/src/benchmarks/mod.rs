@@ -6,8 +6,10 @@ mod contention;
 mod layout;
 mod lock;
 mod put;
+mod request;
 mod start;
 mod sync;
+mod threads;
 mod user_memory;
 mod window;
 
@@ -61,6 +63,9 @@ pub(crate) const ALL: &[Benchmark] = &[
     benchmark("lock", "lock, lock_all and flush without contention", &[2], lock::run),
     benchmark("sync", "barrier, fence and PSCW", &[2], sync::run),
     benchmark("contention", "8 ranks that want one exclusive lock", &[8], contention::run),
+    benchmark("request", "rput and rget of 8 B to 64 KiB, waited for at once", &[2], request::run),
+    benchmark("threads", "put + flush by 1, 2 and 4 threads of a rank", &[2], threads::run),
+    benchmark("window-memory", "resident memory of a window", &[2, 16], window::memory),
     benchmark("window-create", "allocate and free a window", &[2, 16], window::run),
     Benchmark {
         is_whole_job: true,

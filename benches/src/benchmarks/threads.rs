@@ -1,0 +1,68 @@
+//! Several threads of one rank in one epoch.
+use super::TARGET;
+use crate::Result;
+use crate::bench::{Bench, row};
+use crate::record::Unit;
+use rma::{LockAll, RmaError};
+use rustix::thread::{CpuSet, sched_setaffinity};
+use std::sync::Barrier;
+use std::thread;
+use std::time::Instant;
+
+const THREADS: [u64; 3] = [1, 2, 4];
+const BATCHES: usize = 21;
+const FULL: u64 = 200_000;
+const SMOKE: u64 = 100;
+/// Words between those of two threads: they share no cache line.
+const APART: u64 = 16;
+
+pub(super) fn run(bench: &mut Bench<'_>) -> Result<()> {
+    let window = bench.world().window((4 * APART) as usize, 8).allocate()?;
+    if bench.is_first() {
+        let puts = if bench.is_smoke() { SMOKE } else { FULL };
+        let epoch = window.lock_all()?;
+        for threads in THREADS {
+            let batch = || batch(&epoch, threads, puts);
+            let batches = (0..BATCHES).map(|_| batch()).collect::<Result<Vec<f64>>>()?;
+            let name = format!("put + flush, {threads} threads at once");
+            bench.note(row(name).bytes(8), Unit::Nanoseconds, &batches)?;
+        }
+        epoch.unlock()?;
+    }
+    bench.world().barrier()?;
+    Ok(window.free()?)
+}
+
+/// Nanoseconds that a thread needs for a put and a flush, while the others do the same.
+fn batch(epoch: &LockAll<'_>, threads: u64, puts: u64) -> Result<f64> {
+    let together = Barrier::new(threads as usize);
+    let work = |thread: u64| -> std::result::Result<f64, RmaError> {
+        unbind();
+        together.wait();
+        let start = Instant::now();
+        for i in 0..puts {
+            epoch.put(TARGET, thread * APART, &[i])?;
+            epoch.flush(TARGET)?;
+        }
+        Ok(start.elapsed().as_nanos() as f64 / puts as f64)
+    };
+    let all = thread::scope(|scope| {
+        let work = &work;
+        let started: Vec<_> =
+            (0..threads).map(|thread| scope.spawn(move || work(thread))).collect();
+        started.into_iter().map(|thread| thread.join()).collect::<Vec<_>>()
+    });
+    let mut slowest = 0.0f64;
+    for ns in all {
+        slowest = slowest.max(ns.map_err(|_| "a thread panicked")??);
+    }
+    Ok(slowest)
+}
+
+/// Lets this thread run on every CPU that the kernel permits: its rank is bound to one.
+fn unbind() {
+    let mut all = CpuSet::new();
+    (0..CpuSet::MAX_CPU).for_each(|cpu| all.set(cpu));
+    // Where that is refused, threads take turns on the CPU, and the row shows it.
+    let _ = sched_setaffinity(None, &all);
+}

@@ -71,6 +71,11 @@ impl<'u> Bench<'u> {
         self.universe.world()
     }
 
+    /// Serves what has arrived.
+    pub(crate) fn progress(&self) -> usize {
+        self.universe.progress()
+    }
+
     /// Whether this rank measures what a single rank does.
     pub(crate) fn is_first(&self) -> bool {
         self.world().rank() == Rank(0)

@@ -184,6 +184,14 @@ impl<T: Transport> Universe<T> {
         &self.process.counters
     }
 
+    /// Serves what peers have sent, without waiting for more; returns how many messages that were.
+    ///
+    /// Nobody needs to call it: waits of any kind do that, and the progress agent where a rank
+    /// computes for long. A loop that polls for something else may.
+    pub fn progress(&self) -> usize {
+        self.process.progress_in_passing()
+    }
+
     /// What was chosen, and why, in lines of text.
     pub fn explain(&self) -> String {
         let transport = &self.process.transport;

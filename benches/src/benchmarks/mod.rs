@@ -5,6 +5,7 @@ mod bandwidth;
 mod contention;
 mod layout;
 mod lock;
+mod progress;
 mod put;
 mod request;
 mod start;
@@ -61,6 +62,12 @@ pub(crate) const ALL: &[Benchmark] = &[
         user_memory::run,
     ),
     benchmark("lock", "lock, lock_all and flush without contention", &[2], lock::run),
+    benchmark(
+        "progress",
+        "put and fetch_and_op by messages: the target polls, waits, computes",
+        &[2],
+        progress::run,
+    ),
     benchmark("sync", "barrier, fence and PSCW", &[2], sync::run),
     benchmark("contention", "8 ranks that want one exclusive lock", &[8], contention::run),
     benchmark("request", "rput and rget of 8 B to 64 KiB, waited for at once", &[2], request::run),

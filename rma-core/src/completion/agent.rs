@@ -138,11 +138,12 @@ impl<T: Transport> Process<T> {
     }
 
     /// Progress of a call that does not wait.
-    pub(crate) fn progress_in_passing(&self) {
-        self.progress();
+    pub(crate) fn progress_in_passing(&self) -> usize {
+        let count = self.progress();
         if self.has_leftovers() {
             self.ring_agent();
         }
+        count
     }
 
     /// Whether something is left to be done that perhaps nobody rings for any more.

@@ -44,12 +44,13 @@ impl<T: Transport> Process<T> {
         let _attending = self.attend();
         let (mut deadline, mut round) = (None, 0);
         loop {
-            if self.progress() == 0 {
-                if self.transport.relax(round) {
-                    round += 1;
-                } else if let Some(end) = self.sleep(wait, &mut deadline, &mut done) {
-                    return end;
-                }
+            if self.progress() > 0 {
+                // More may follow at once.
+                round = 0;
+            } else if self.transport.relax(round) {
+                round += 1;
+            } else if let Some(end) = self.sleep(wait, &mut deadline, &mut done) {
+                return end;
             }
             if let Some(value) = done() {
                 return Ok(value);

@@ -1,0 +1,118 @@
+//! Operations by messages, and what their target does meanwhile (FEATURES A9).
+use super::TARGET;
+use crate::Result;
+use crate::bench::{Bench, row};
+use crate::record::Unit;
+use rma::{LockAll, Op, Window};
+use rustix::time::{ClockId, clock_gettime};
+use std::hint::black_box;
+use std::time::Duration;
+
+/// What the target does.
+#[derive(Clone, Copy, PartialEq)]
+enum Target {
+    /// Calls [`progress`](rma::Universe::progress) all the time.
+    Polls,
+    /// Waits in a barrier.
+    Waits,
+    /// Computes, and calls nothing.
+    Computes,
+}
+
+pub(super) fn run(bench: &mut Bench<'_>) -> Result<()> {
+    let world = bench.world();
+    let window = world.window(512, 8).hint("rma_path", "messages")?.allocate()?;
+    // By load and store: tells the target when to stop, without a message.
+    let flags = world.window(1, 8).allocate()?;
+    for (stop, target) in (1..).zip([Target::Polls, Target::Waits, Target::Computes]) {
+        while_target(bench, target, &window, &flags, stop)?;
+    }
+    idle(bench)?;
+    flags.free()?;
+    Ok(window.free()?)
+}
+
+fn while_target(
+    bench: &mut Bench<'_>,
+    target: Target,
+    window: &Window,
+    flags: &Window,
+    stop: u64,
+) -> Result<()> {
+    let world = bench.world();
+    world.barrier()?;
+    if bench.is_first() {
+        let epoch = window.lock_all()?;
+        for bytes in [8, 4096] {
+            put(bench, target, &epoch, bytes)?;
+        }
+        fetch(bench, target, &epoch)?;
+        epoch.unlock()?;
+        flags.shared_query(TARGET)?.store(0, stop)?;
+    } else if world.rank() == TARGET {
+        let mine = flags.local();
+        let mut work = 0u64;
+        while target != Target::Waits && mine.load::<u64>(0)? < stop {
+            match target {
+                Target::Polls => _ = bench.progress(),
+                _ => (0..1000).for_each(|i| work = black_box(work.wrapping_mul(31) + i)),
+            }
+        }
+    }
+    Ok(world.barrier()?)
+}
+
+fn name(what: &str, target: Target) -> String {
+    let target = match target {
+        Target::Polls => "target polls",
+        Target::Waits => "target waits in a barrier",
+        Target::Computes => "target computes",
+    };
+    format!("{what} by messages, {target}")
+}
+
+fn put(bench: &mut Bench<'_>, target: Target, epoch: &LockAll<'_>, bytes: usize) -> Result<()> {
+    let buffer = vec![7u8; bytes];
+    bench.alone(
+        row(name("put + flush", target)).bytes(bytes),
+        &mut |n| {
+            for _ in 0..n {
+                epoch.put(TARGET, 0, black_box(&buffer[..]))?;
+                epoch.flush(TARGET)?;
+            }
+            Ok(())
+        },
+        &mut [],
+    )
+}
+
+fn fetch(bench: &mut Bench<'_>, target: Target, epoch: &LockAll<'_>) -> Result<()> {
+    bench.alone(
+        row(name("fetch_and_op", target)).bytes(8),
+        &mut |n| {
+            for _ in 0..n {
+                black_box(epoch.fetch_and_op(TARGET, 0, Op::Sum, 1u64)?);
+            }
+            Ok(())
+        },
+        &mut [],
+    )
+}
+
+/// What the agent costs while nothing arrives.
+fn idle(bench: &mut Bench<'_>) -> Result<()> {
+    let world = bench.world();
+    let long = if bench.is_smoke() { Duration::from_millis(50) } else { Duration::from_secs(1) };
+    world.barrier()?;
+    let before = cpu_ns();
+    std::thread::sleep(long);
+    let worst = world.allreduce(&[cpu_ns() - before], Op::Max)?[0];
+    let name = format!("CPU time of an idle rank with an agent in {long:?}");
+    bench.note(row(name), Unit::Nanoseconds, &[worst as f64])
+}
+
+/// CPU time that this process has used.
+fn cpu_ns() -> u64 {
+    let time = clock_gettime(ClockId::ProcessCPUTime);
+    time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
+}

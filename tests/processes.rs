@@ -283,3 +283,41 @@ mod inner {
         by_name(3);
     }
 }
+
+/// A job of this test with that value of the hint `rma_path`, which its ranks check.
+fn with_path(test: &str, value: &str) -> rma_launcher::run::Report {
+    let mut spec = Spec::new(std::env::current_exe().unwrap(), 2);
+    spec.args = ["--exact", test, "--nocapture"].map(Into::into).to_vec();
+    spec.hints = vec![("rma_path".to_owned(), value.to_owned())];
+    spec.output = Output::Capture;
+    spec.timeout = Some(Duration::from_secs(300));
+    run(&spec).unwrap()
+}
+
+#[test]
+fn hints_of_the_job_are_those_of_its_windows() {
+    if rma_launcher::is_launched() {
+        let universe = initialize().unwrap();
+        let window = words(&universe);
+        assert_eq!(window.get_info("rma_path").as_deref(), Some("messages"));
+        assert_eq!(window.path(Rank(0)), Some(rma::Path::Messages));
+        let own = universe.world().window(1, 8).hint("rma_path", "auto").unwrap();
+        assert_eq!(own.allocate().unwrap().path(Rank(0)), Some(rma::Path::LoadStore));
+        return universe.finalize().unwrap();
+    }
+    let report = with_path("hints_of_the_job_are_those_of_its_windows", "messages");
+    assert_eq!(report.exit_code(), 0, "{report:#?}");
+}
+
+#[test]
+fn a_malformed_hint_of_the_job_is_refused() {
+    if rma_launcher::is_launched() {
+        let error = initialize().map(drop).unwrap_err();
+        panic!("{error}");
+    }
+    let report = with_path("a_malformed_hint_of_the_job_is_refused", "pigeon");
+    assert_ne!(report.exit_code(), 0);
+    let rank = report.failure().expect("a rank failed").rank;
+    let said = String::from_utf8_lossy(&report.output[rank as usize].stderr).into_owned();
+    expect(&said, &["rma_path", "pigeon", "load_store", "messages"]);
+}

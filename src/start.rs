@@ -60,6 +60,9 @@ pub fn initialize() -> Result<Universe, StartError> {
             for (key, value) in &job.hints {
                 config.hint(key, value)?;
             }
+            if job.explain {
+                config.on_window = Some(|text| eprint!("{text}"));
+            }
             let universe = Universe::new(transport, config)?;
             if job.explain && job.rank == 0 {
                 eprint!("{}", universe.explain());

@@ -36,6 +36,8 @@ pub struct Config {
     /// Regions that may be attached to one dynamic window of this rank at once. Every rank of a
     /// job has the same.
     pub dynamic_regions: usize,
+    /// Told the [explanation](crate::Window::explain) of each new window, on the first rank of it.
+    pub on_window: Option<fn(&str)>,
     /// Whether a thread serves the messages of peers while this rank computes.
     pub progress_agent: ProgressAgent,
     hints: Hints,
@@ -52,6 +54,7 @@ impl Default for Config {
             collective_bytes: 1 << 30,
             target_cache: 64,
             dynamic_regions: 512,
+            on_window: None,
             progress_agent: ProgressAgent::Auto,
             hints: Hints::default(),
         }

@@ -341,6 +341,9 @@ impl<'c, T: Transport> WindowBuilder<'c, T> {
         if window.part.signals.is_used() || !window.all_loaded {
             self.comm.barrier()?;
         }
+        if let Some(tell) = process.config.on_window.filter(|_| self.comm.rank() == Rank(0)) {
+            tell(&window.explain());
+        }
         Ok(window)
     }
 

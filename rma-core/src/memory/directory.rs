@@ -88,11 +88,15 @@ impl<'a> Directory<'a> {
         self.state(slot).fetch_or(LIVE, Release);
     }
 
-    /// Owner: the slot describes no region any more. Those that use it go on: wait for
+    /// Owner: the slot describes no region any more, if it did. Those that use it go on: wait for
     /// [`is_unused`](Self::is_unused).
     pub(crate) fn withdraw(self, slot: usize) {
-        // Adding LIVE to itself clears it and carries into the generation.
-        self.state(slot).fetch_add(LIVE, Release);
+        let state = self.state(slot);
+        // Only the owner changes it.
+        if state.load(Relaxed) & LIVE != 0 {
+            // Adding LIVE to itself clears it and carries into the generation.
+            state.fetch_add(LIVE, Release);
+        }
     }
 
     /// Owner: whether nobody uses the region that was withdrawn.
@@ -181,6 +185,7 @@ mod tests {
             directory.publish(2, &entry(0));
             let (first, _) = directory.read(2).unwrap();
             let pin = directory.pin(2, first).unwrap();
+            directory.withdraw(2);
             directory.withdraw(2);
             assert!(!directory.is_unused(2), "still pinned");
             assert!(directory.pin(2, first).is_none());

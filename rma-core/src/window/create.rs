@@ -267,12 +267,13 @@ impl<'c, T: Transport> WindowBuilder<'c, T> {
         self.comm.bcast(&mut id, Rank(0))?;
 
         let mine = self.make_part(&plan, source, needed, room, contiguous);
-        let shares = self.exchange(&mine, size, disp_unit)?;
-        let (memory, block) = mine?;
-        if let Some(rank) = shares.iter().position(|share| share.made == made::NOT) {
-            return Err(WindowError::Peer(Rank(rank as u32)));
+        let shares = self.exchange(&mine, size, disp_unit);
+        let shares = shares.and_then(|shares| self.check_shares(flavor, shares));
+        if let (Err(_), Ok((memory, _))) = (&shares, &mine) {
+            // No rank has a window to reach it by.
+            memory.set_freed();
         }
-        self.check_path(flavor, &shares)?;
+        let ((memory, block), shares) = (mine?, shares?);
         let memory = if contiguous && self.comm.rank() != Rank(0) {
             let first = self.comm.world_rank(Rank(0));
             Memory::Imported(process.transport.import(first, &Descriptor(shares[0].data))?)
@@ -416,6 +417,15 @@ impl<'c, T: Transport> WindowBuilder<'c, T> {
         let difference = Hints::of_common(&theirs).difference(&first);
         let (key, value, expected) = difference.unwrap_or_default();
         Ok(WindowError::HintDiffers { key, rank, value, expected })
+    }
+
+    /// What every rank made, if all did and the path that was asked for leads there.
+    fn check_shares(&self, flavor: Flavor, shares: Vec<Share>) -> Result<Vec<Share>, WindowError> {
+        if let Some(rank) = shares.iter().position(|share| share.made == made::NOT) {
+            return Err(WindowError::Peer(Rank(rank as u32)));
+        }
+        self.check_path(flavor, &shares)?;
+        Ok(shares)
     }
 
     /// Whether the path that was asked for leads to all ranks. They agree on the answer.

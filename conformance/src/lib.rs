@@ -29,6 +29,7 @@ pub mod errors_window;
 pub mod failure;
 pub mod fence;
 pub mod flush;
+pub mod forged;
 pub mod generated;
 pub mod info;
 pub mod layouts;

@@ -57,6 +57,7 @@ pub(crate) const ROOMS: &[Room] = &[
     room("src/any.rs", "forwards the unsafe trait Transport"),
     room("conformance/src/created.rs", "vouches for memory that windows are made of"),
     room("conformance/src/generated/windows.rs", "vouches for memory that windows are made of"),
+    room("conformance/src/forged.rs", "vouches for memory between canaries"),
     room("conformance/src/dynamic.rs", "vouches for memory that is attached"),
     room("rma-core/src/memory/directory.rs", "directory of attached memory, in shared memory"),
     room("rma-core/src/window/direct.rs", "spans of regions, copies to other processes"),

@@ -1,0 +1,314 @@
+//! Messages that no honest peer sends, made of any bytes: what a fuzzer plays.
+//!
+//! Rank 1 lies to rank 0, past the engine and straight through the transport, about three windows
+//! of every kind. Whatever it says, nobody panics, only parts that it named change, and everything
+//! else goes on. Not a case of the suite: `tests/forged.rs` and `fuzz/` run it.
+#![allow(unsafe_code)] // room: vouches for memory between canaries
+
+use crate::help::{pattern, still_works};
+use rma_core::transport::{SubmitError, Transport, WorldRank};
+use rma_core::{Attached, Config, LockAll, Op, ProgressAgent, Rank, RawPart};
+use rma_core::{RmaError, Universe, Window};
+use std::time::Duration;
+
+/// Most messages of one run.
+const MESSAGES_MAX: usize = 64;
+/// Bytes of a message before its body, in the input.
+const FIXED: usize = 36;
+/// Bytes of each part that is named in messages, and of each canary around them.
+const PART: usize = 64;
+/// Words of each guard. The honest operations use the first half, the rest is never named.
+const GUARD: usize = 128;
+
+/// One message, as the input describes it. [`encode`](Self::encode) and [`decode`] agree.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Message {
+    /// As in the header; so are the next three.
+    pub kind: u8,
+    /// Operation.
+    pub op: u8,
+    /// Basic type.
+    pub basic: u8,
+    /// Status of an answer.
+    pub status: u8,
+    /// Modulo 5: allocated, created or dynamic window, the world, or an id that nobody has.
+    pub object: u8,
+    /// Sum of [`RELATIVE`], [`FITTING`], [`HONEST`] and [`CUT`].
+    pub flags: u8,
+    /// Tag.
+    pub tag: u32,
+    /// Offset.
+    pub offset: u64,
+    /// Length.
+    pub length: u64,
+    /// Slot.
+    pub slot: u64,
+    /// What follows the header, at most 255 bytes.
+    pub body: Vec<u8>,
+}
+
+/// The offset counts from the address of the attached region.
+pub const RELATIVE: u8 = 1;
+/// The length is that of the body.
+pub const FITTING: u8 = 2;
+/// Honest operations follow.
+pub const HONEST: u8 = 4;
+/// Of the header, only as many bytes as `tag` says, and no body.
+pub const CUT: u8 = 8;
+
+const COLLECTIVE: u8 = 1;
+/// Done, data, value and grant: they are about slots of rank 0.
+const ANSWERS: [u8; 4] = [10, 11, 12, 19];
+
+impl Message {
+    /// Appends it to an input.
+    pub fn encode(&self, input: &mut Vec<u8>) {
+        let body = &self.body[..self.body.len().min(255)];
+        let Self { kind, op, basic, status, object, flags, .. } = *self;
+        input.extend([kind, op, basic, status, object, flags, body.len() as u8, 0]);
+        input.extend(self.tag.to_le_bytes());
+        input.extend([self.offset, self.length, self.slot].map(u64::to_le_bytes).concat());
+        input.extend(body);
+    }
+
+    /// The header, as rank 1 sends it.
+    fn head(&self, named: &Named) -> Vec<u8> {
+        let object = match self.object % 5 {
+            3 => 0,
+            // No rank counts that far.
+            4 => self.length | 1 << 63,
+            window => named.windows[usize::from(window)],
+        };
+        // The world's collectives are how the ranks meet in the end: its messages have tags that
+        // it does not reach.
+        let hidden = self.kind == COLLECTIVE && object == 0;
+        let tag = self.tag | if hidden { 1 << 31 } else { 0 };
+        let base = if self.flags & RELATIVE == 0 { 0 } else { named.region };
+        let fitting = self.flags & FITTING != 0;
+        let length = if fitting { self.body.len() as u64 } else { self.length };
+        // What rank 0 answers must not be taken for an answer to an honest operation of rank 1,
+        // which has no slots that high: a liar who harms itself shows nothing.
+        let slot = self.slot | if ANSWERS.contains(&self.kind) { 0 } else { 1 << 31 };
+        let mut head = vec![self.kind, self.op, self.basic, self.status];
+        head.extend(tag.to_le_bytes());
+        let words = [object, base.wrapping_add(self.offset), length, slot];
+        head.extend(words.map(u64::to_le_bytes).concat());
+        head
+    }
+}
+
+/// Reads any input; what is missing at its end is zero.
+pub fn decode(mut input: &[u8]) -> Vec<Message> {
+    let mut messages = Vec::new();
+    while !input.is_empty() && messages.len() < MESSAGES_MAX {
+        let mut fixed = [0; FIXED];
+        let (first, rest) = input.split_at(input.len().min(FIXED));
+        fixed[..first.len()].copy_from_slice(first);
+        let (body, rest) = rest.split_at(rest.len().min(fixed[6].into()));
+        input = rest;
+        let word = |at: usize| {
+            let bytes = fixed[at..].first_chunk();
+            u64::from_le_bytes(*bytes.expect("eight bytes before the end"))
+        };
+        messages.push(Message {
+            kind: fixed[0],
+            op: fixed[1],
+            basic: fixed[2],
+            status: fixed[3],
+            object: fixed[4],
+            flags: fixed[5],
+            tag: word(8) as u32,
+            offset: word(12),
+            length: word(20),
+            slot: word(28),
+            body: body.to_vec(),
+        });
+    }
+    messages
+}
+
+/// Budgets so small that the messages of one run reach their ends.
+pub fn config(rank: WorldRank) -> Config {
+    let mut config = Config::default();
+    // Operations of rank 0 may lose their answers to forged ones; rank 1 waits for their end.
+    let seconds = if rank.0 == 0 { 1 } else { 100 };
+    config.wait_timeout = Some(Duration::from_secs(seconds));
+    (config.far_slots, config.credit_messages) = (4, 4);
+    (config.eager_bytes, config.grant_bytes) = (64, 512);
+    (config.collective_bytes, config.dynamic_regions) = (1 << 16, 4);
+    config.progress_agent = ProgressAgent::Never;
+    config
+}
+
+/// What messages name.
+struct Named {
+    /// Ids of the allocated, created and dynamic window.
+    windows: [u64; 3],
+    /// Address of what rank 0 has attached to the last of them.
+    region: u64,
+}
+
+/// The id of a window in messages, from how it is shown: a rank and its count of objects.
+fn number<T: Transport>(window: &Window<T>) -> u64 {
+    let shown = window.id().to_string();
+    let (rank, count) = shown.strip_prefix('#').and_then(|id| id.split_once('.')).unwrap();
+    rank.parse::<u64>().unwrap() << 32 | count.parse::<u64>().unwrap()
+}
+
+/// Windows of one rank. Nothing is done with the middle three after they were named: forged
+/// control words may have locked them for ever.
+struct Windows<T: Transport> {
+    left: Window<T>,
+    allocated: Window<T>,
+    right: Window<T>,
+    created: Window<T>,
+    dynamic: Window<T>,
+    attached: Attached<RawPart>,
+}
+
+/// Memory with canaries on both sides of what is named.
+fn fenced() -> Vec<u8> {
+    pattern(7, 3 * PART)
+}
+
+impl<T: Transport> Windows<T> {
+    fn new(universe: &Universe<T>, created: RawPart, attached: RawPart) -> Self {
+        let world = universe.world();
+        let guard = || {
+            let window = world.window(GUARD, 8).allocate().unwrap();
+            window.local().write(GUARD as u64 / 2, &pattern(9, GUARD * 4)).unwrap();
+            window
+        };
+        let left = guard();
+        let allocated = world.window(PART, 1).allocate().unwrap();
+        let right = guard();
+        let created = world.window(PART, 1).create(created).unwrap();
+        let dynamic = world.window(0, 1).create_dynamic().unwrap();
+        let attached = dynamic.attach(attached).unwrap();
+        Self { left, allocated, right, created, dynamic, attached }
+    }
+
+    fn check_guards(&self) {
+        for (name, guard) in [("left", &self.left), ("right", &self.right)] {
+            let mut bytes = vec![0u8; GUARD * 4];
+            guard.local().read(GUARD as u64 / 2, &mut bytes).unwrap();
+            assert_eq!(bytes, pattern(9, GUARD * 4), "the {name} guard, which nobody named");
+        }
+    }
+}
+
+/// One of two ranks of a job that was made with [`config`]. Panics if forged messages do more than
+/// they may.
+pub fn play<T: Transport>(universe: Universe<T>, input: &[u8]) {
+    let (mut created, mut attached) = (fenced(), fenced());
+    // SAFETY: `created` lives, and is not touched, until the universe is dropped.
+    let over = unsafe { RawPart::new(created.as_mut_ptr().wrapping_add(PART), PART) };
+    // SAFETY: as above, of `attached`.
+    let to_attach = unsafe { RawPart::new(attached.as_mut_ptr().wrapping_add(PART), PART) };
+    play_between(universe, over, to_attach, input);
+    let whole = fenced();
+    for (name, memory) in [("created", created), ("attached", attached)] {
+        assert_eq!(memory[..PART], whole[..PART], "before the {name} part");
+        assert_eq!(memory[2 * PART..], whole[2 * PART..], "behind the {name} part");
+    }
+}
+
+fn play_between<T: Transport>(universe: Universe<T>, over: RawPart, at: RawPart, input: &[u8]) {
+    let world = universe.world();
+    assert_eq!(world.size(), 2, "one lies, one listens");
+    let windows = Windows::new(&universe, over, at);
+    let region = world.allgather(&[windows.attached.address()]).unwrap()[0];
+    let ids = [&windows.allocated, &windows.created, &windows.dynamic];
+    let named = Named { windows: ids.map(number), region };
+    let (left, right) = (windows.left.lock_all().unwrap(), windows.right.lock_all().unwrap());
+    world.barrier().unwrap();
+    if world.rank() == Rank(1) {
+        let mut honest = 0;
+        for message in decode(input) {
+            forge(&universe, &named, &message, &left);
+            if message.flags & HONEST != 0 {
+                honest += 1;
+                operate(&left, Rank(0), honest, true).unwrap();
+            }
+        }
+        operate(&right, Rank(0), 1, true).unwrap();
+    } else {
+        for round in 1..=4 {
+            // Forged answers may stand for those that do not come any more.
+            _ = operate(&left, Rank(1), round, false);
+        }
+    }
+    drain(&universe);
+    // Waits that ended early are told here, at the victim only.
+    let unlocked = [left.unlock(), right.unlock()];
+    assert!(world.rank() == Rank(0) || unlocked.iter().all(Result::is_ok), "{unlocked:?}");
+    world.barrier().unwrap();
+    windows.check_guards();
+    let fresh = world.window(GUARD, 8).allocate().unwrap();
+    still_works(&fresh);
+    let peer = world.rank().on_ring(1, 2);
+    fresh.local().write(0, &[0u64; GUARD]).unwrap();
+    world.barrier().unwrap();
+    let epoch = fresh.lock_all().unwrap();
+    operate(&epoch, peer, 1, true).unwrap();
+    epoch.unlock().unwrap();
+    fresh.free().unwrap();
+    drop(windows);
+    universe.finalize().unwrap();
+}
+
+/// Sends one message past the engine.
+fn forge<T: Transport>(
+    universe: &Universe<T>,
+    named: &Named,
+    message: &Message,
+    epoch: &LockAll<'_, T>,
+) {
+    let (mut head, mut body) = (message.head(named), &message.body[..]);
+    if message.flags & CUT != 0 {
+        head.truncate(message.tag as usize % head.len());
+        body = &[];
+    }
+    while universe.transport().send(WorldRank(0), &head, body) == Err(SubmitError::Again) {
+        // Makes progress.
+        epoch.get(Rank(0), 0, &mut [0u8]).unwrap();
+    }
+}
+
+/// The honest operations of one round, small ones and such as need grants. `strict` if their
+/// results are those of this rank alone.
+fn operate<T: Transport>(
+    epoch: &LockAll<'_, T>,
+    target: Rank,
+    round: u64,
+    strict: bool,
+) -> Result<(), RmaError> {
+    let large = pattern(round as u32, 400);
+    epoch.put(target, 1, &[round])?;
+    epoch.put(target, 8, &large)?;
+    let before = epoch.fetch_and_op(target, 0, Op::Sum, 1u64)?;
+    epoch.accumulate(target, 2, Op::Sum, &[round])?;
+    epoch.flush(target)?;
+    let (mut small, mut got) = ([0u64; 3], vec![0u8; 400]);
+    epoch.get(target, 0, &mut small)?;
+    epoch.get(target, 8, &mut got)?;
+    if strict {
+        assert_eq!(before + 1, round);
+        assert_eq!(small, [round, round, round * (round + 1) / 2]);
+        assert_eq!(got, large);
+    }
+    Ok(())
+}
+
+/// Until every forged message has arrived and what follows from it is done: a message travels for
+/// less than a millisecond of the simulator.
+fn drain<T: Transport>(universe: &Universe<T>) {
+    for _ in 0..4 {
+        universe.world().barrier().unwrap();
+        let end = universe.transport().now() + Duration::from_millis(1);
+        while universe.transport().now() < end {
+            universe.transport().relax(0);
+        }
+    }
+    universe.world().barrier().unwrap();
+}

@@ -1,5 +1,5 @@
 //! The steps of one rank: what it locks, and which operations it issues.
-use super::program::{Call, Finish, Flavour, MARGIN, Operation, Phase, Program, Step};
+use super::program::{Call, Finish, MARGIN, Operation, Phase, Program, Step};
 use super::shape::{Cell, Pattern, Side};
 use super::strategy::{RoundDraft, StepDraft};
 use rma_core::Op;
@@ -400,9 +400,7 @@ fn atomic(
         let value = |i| element.value(draft.value.wrapping_add(i as u16) % 512);
         (0..count).flat_map(value).collect::<Vec<_>>()
     };
-    // In a dynamic window, they may overtake those without layouts.
-    let shaped = draft.more & SHAPED != 0 && plan.flavour != Flavour::Dynamic;
-    let sides = if !shaped {
+    let sides = if draft.more & SHAPED == 0 {
         [at, 0, 0].map(|start| Side::elements(element, start, count))
     } else {
         let cell = Cell::Element(element);

@@ -4,8 +4,8 @@
 use crate::help::{neighbour, pattern};
 use rma_core::transport::Transport;
 use rma_core::{
-    Assert, ErrorClass, Flavor, Layout, LockKind, Op, Path, Rank, RawPart, RmaError, Universe,
-    Window, WindowError,
+    Assert, ErrorClass, Flavor, Layout, LockAll, LockKind, Op, Path, Rank, RawPart, RmaError,
+    Universe, Window, WindowError,
 };
 
 /// Words of this rank: 100 times the rank, and counting.
@@ -198,6 +198,51 @@ pub fn queries<T: Transport>(universe: &Universe<T>) {
     let error = window.shared_query(right).map(|view| view.size()).unwrap_err();
     assert_eq!(error.class(), ErrorClass::RmaShared, "{error}");
     window.free().unwrap();
+}
+
+/// The owner of raw memory computes and calls nothing; others operate there all the same. S-E7 S-M5
+pub fn while_the_owner_computes<T: Transport>(universe: &Universe<T>) {
+    let world = universe.world();
+    let mut memory = [1u64; 8];
+    // SAFETY: `memory` lives, and is not touched, until the window is freed.
+    let part = unsafe { RawPart::new(memory.as_mut_ptr().cast(), 64) };
+    let window = world.window(8, 8).create(part).unwrap();
+    world.barrier().unwrap();
+    if world.rank() == Rank(0) {
+        let view = window.local();
+        // Loads of a view serve nothing.
+        while view.load::<u64>(7).unwrap() != 99 {
+            universe.transport().relax(0);
+        }
+    } else {
+        disturb(&window.lock_all().unwrap(), 0);
+    }
+    world.barrier().unwrap();
+    window.free().unwrap();
+    if world.rank() == Rank(0) {
+        assert_eq!(memory, [6, 2, 30, 4, 1, 5, 1, 99]);
+    }
+}
+
+/// Operations of every kind on rank 0, whose eight words from `base` on are 1; the last one tells
+/// that all others are done.
+pub(crate) fn disturb<T: Transport>(epoch: &LockAll<'_, T>, base: u64) {
+    let at = |word: u64| if base == 0 { word } else { base + 8 * word };
+    let target = Rank(0);
+    epoch.accumulate(target, at(0), Op::Sum, &[5u64]).unwrap();
+    assert_eq!(epoch.fetch_and_op(target, at(1), Op::Sum, 1u64).unwrap(), 1);
+    assert_eq!(epoch.compare_and_swap(target, at(2), 1u64, 30).unwrap(), 1);
+    let mut old = [0u64];
+    epoch.get_accumulate(target, at(2), Op::NoOp, &[], &mut old).unwrap();
+    assert_eq!(old, [30]);
+    let (word, pair) = (Layout::of::<u64>(), Layout::of::<u64>().vector(2, 1, 2).unwrap());
+    epoch.put_shaped(target, at(3), &pair, &[4u64, 5], word.times(2)).unwrap();
+    epoch.flush(target).unwrap();
+    let mut got = [0u64; 8];
+    epoch.get(target, at(0), &mut got).unwrap();
+    assert_eq!(got, [6, 2, 30, 4, 1, 5, 1, 1]);
+    epoch.put(target, at(7), &[99u64]).unwrap();
+    epoch.flush(target).unwrap();
 }
 
 /// What cannot be made comes back, at every rank; what does not fit stays a window. S-B7

@@ -1,6 +1,7 @@
 //! Dynamic windows (FEATURES A1; MPI 4.1, section 12.2.4).
 #![allow(unsafe_code)] // room: vouches for memory that is attached
 
+use crate::created::disturb;
 use crate::help::{neighbour, says, times};
 use rma_core::transport::Transport;
 use rma_core::{
@@ -246,6 +247,39 @@ pub fn raw_memory<T: Transport>(universe: &Universe<T>) {
     world.barrier().unwrap();
     assert_eq!(window.detach(attached).unwrap(), part);
     assert_eq!(memory, [3, 4, 7, 3]);
+    window.free().unwrap();
+}
+
+/// The owner of attached memory, raw and given away, computes and calls nothing; others operate
+/// there all the same. S-E7 S-M5
+pub fn while_the_owner_computes<T: Transport>(universe: &Universe<T>) {
+    let world = universe.world();
+    let window = dynamic(world);
+    let mut memory = [1u64; 8];
+    // SAFETY: `memory` lives, and is not touched, until it is detached.
+    let part = unsafe { RawPart::new(memory.as_mut_ptr().cast(), 64) };
+    let (raw, given) = (window.attach(part).unwrap(), window.attach(vec![1u64; 8]).unwrap());
+    let raw_base = addresses(world, raw.address())[0];
+    let given_base = addresses(world, given.address())[0];
+    if world.rank() == Rank(0) {
+        for view in [window.region(&raw).unwrap(), window.region(&given).unwrap()] {
+            // Loads of a view serve nothing.
+            while view.load::<u64>(56).unwrap() != 99 {
+                universe.transport().relax(0);
+            }
+        }
+    } else {
+        let epoch = window.lock_all().unwrap();
+        disturb(&epoch, given_base);
+        disturb(&epoch, raw_base);
+        epoch.unlock().unwrap();
+    }
+    world.barrier().unwrap();
+    let given = window.detach(given).unwrap();
+    assert_eq!(window.detach(raw).unwrap(), part);
+    if world.rank() == Rank(0) {
+        assert_eq!((memory, &given[..]), ([6, 2, 30, 4, 1, 5, 1, 99], &memory[..]));
+    }
     window.free().unwrap();
 }
 

@@ -49,10 +49,12 @@ macro_rules! suite {
             created {
                 over_vectors(3), over_parts_of_boxes(4), over_raw_parts(3), much_raw_memory(2),
                 mixed(4), overlapping_windows(2), over_a_shared_segment(3), queries(2), refusals(3),
+                while_the_owner_computes(2),
             }
             dynamic {
                 every_operation(3), layouts(2), attached_late(2), stale_addresses(2),
                 ends_of_regions(2), refusals(1), too_many(1), raw_memory(2), cycles(3),
+                while_the_owner_computes(2),
             }
             paths {
                 forced_and_counted(2), by_default(3), refused(2),

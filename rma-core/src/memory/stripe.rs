@@ -136,12 +136,18 @@ mod tests {
             let blocks = row.starts();
             blocks.flat_map(|at| (at..at + row.len as i64).step_by(width as usize)).collect()
         };
-        for width in [1, 4, 8, 16u64] {
+        let widths: &[u64] = if cfg!(miri) { &[8] } else { &[1, 4, 8, 16] };
+        for width in widths.iter().copied() {
             let (small, large) = (width as i64, 5000 / width as i64 * width as i64);
             for stride in [0, small, 2 * small, -3 * small, large, -large, 20_000, -20_000] {
-                for blocks in [1, 2, 5, 300, 600u64] {
-                    for at in [0, 8, 4088, 4096, 12_280] {
-                        let at = if stride < 0 { at - stride * 8 } else { at };
+                let (blocks, places): (&[u64], &[i64]) = if cfg!(miri) {
+                    (&[2, 600], &[4088])
+                } else {
+                    (&[1, 2, 5, 300, 600], &[0, 8, 4088, 4096, 12_280])
+                };
+                for blocks in blocks {
+                    for at in places {
+                        let at = if stride < 0 { at - stride * 8 } else { *at };
                         let row = Row { at, stride, len: blocks * width, count: 9 };
                         let mut all = Vec::new();
                         for piece in pieces(row, width) {

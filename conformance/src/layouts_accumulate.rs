@@ -574,15 +574,18 @@ pub fn paths<T: Transport>(universe: &Universe<T>) {
     let (window, right) = (words(world, 64), neighbour(world, 1));
     let one = Layout::of::<u64>();
     let every = one.vector(20, 1, 3).unwrap();
-    let epoch = window.lock_all().unwrap();
-    epoch.put(right, 0, &[1u64]).unwrap();
-    epoch.flush(right).unwrap();
-    let before = universe.counters().messages_sent();
-    epoch.accumulate_shaped(right, 0, &every, Op::Sum, &[2u64; 20], one.times(20)).unwrap();
-    let sent = universe.counters().messages_sent() - before;
-    let by_messages = window.path(right) == Some(Path::Messages);
-    assert_eq!(sent, u64::from(by_messages), "messages of an accumulate");
-    epoch.unlock().unwrap();
+    // One rank alone: what it answers to others is counted, too.
+    if world.rank() == Rank(0) {
+        let epoch = window.lock_all().unwrap();
+        epoch.put(right, 0, &[1u64]).unwrap();
+        epoch.flush(right).unwrap();
+        let before = universe.counters().messages_sent();
+        epoch.accumulate_shaped(right, 0, &every, Op::Sum, &[2u64; 20], one.times(20)).unwrap();
+        let sent = universe.counters().messages_sent() - before;
+        let by_messages = window.path(right) == Some(Path::Messages);
+        assert_eq!(sent, u64::from(by_messages), "messages of an accumulate");
+        epoch.unlock().unwrap();
+    }
     world.barrier().unwrap();
     window.free().unwrap();
 }

@@ -37,7 +37,7 @@ pub(crate) fn write(path: &Path, machine: &Machine, rows: &[Row]) -> Result<()> 
     put().map_err(|error| format!("writing {}: {error}", path.display()).into())
 }
 
-/// Reads what [`write`] wrote, and refuses everything else.
+/// Reads what [`write()`] wrote, and refuses everything else.
 pub(crate) fn read(path: &Path) -> Result<Recorded> {
     let shown = path.display();
     let text = fs::read_to_string(path).map_err(|error| format!("reading {shown}: {error}"))?;

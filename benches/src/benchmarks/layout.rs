@@ -6,7 +6,7 @@ use crate::Result;
 use crate::bench::{Bench, row};
 use rma::{BasicElement, Element, Layout, Op, View};
 use std::hint::black_box;
-use std::ops::AddAssign;
+use std::ops::Add;
 
 /// For an accumulate, in times of a loop that nobody else may interrupt.
 const GOAL_ADD: f64 = 2.0;
@@ -16,8 +16,8 @@ pub(super) fn run(bench: &mut Bench<'_>) -> Result<()> {
     for blocks in [1 << 10, 1 << 20] {
         vector(bench, blocks, 1u8, "1 B blocks")?;
         vector(bench, blocks / 8, 1u64, "8 B blocks")?;
-        accumulate(bench, blocks / 8, 1.0f64, "f64")?;
-        accumulate(bench, blocks / 8, 1u8, "u8")?;
+        accumulate(bench, blocks / 8, 1.0f64, f64::add, "f64")?;
+        accumulate(bench, blocks / 8, 1u8, u8::wrapping_add, "u8")?;
     }
     Ok(())
 }
@@ -48,15 +48,14 @@ impl<'w, E: Element> EveryOther<'w, E> {
     }
 
     #[inline(never)]
-    fn add(&self, origin: &[E])
-    where
-        E: AddAssign,
-    {
+    fn add(&self, origin: &[E], add: impl Fn(E, E) -> E) {
         for (i, element) in origin.iter().enumerate().take(self.count) {
             // SAFETY: as in `write`.
             let at = unsafe { self.first.add(2 * i) };
             // SAFETY: as in `write`.
-            unsafe { *at += *element };
+            let sum = add(unsafe { at.read() }, *element);
+            // SAFETY: as in `write`.
+            unsafe { at.write(sum) };
         }
     }
 
@@ -119,10 +118,13 @@ fn vector<E: Element>(bench: &mut Bench<'_>, blocks: usize, element: E, name: &s
 }
 
 /// Sums into every other element.
-fn accumulate<E>(bench: &mut Bench<'_>, blocks: usize, one: E, name: &str) -> Result<()>
-where
-    E: BasicElement + AddAssign,
-{
+fn accumulate<E: BasicElement>(
+    bench: &mut Bench<'_>,
+    blocks: usize,
+    one: E,
+    add: impl Fn(E, E) -> E + Copy,
+    name: &str,
+) -> Result<()> {
     let window = bench.world().window(2 * blocks, size_of::<E>()).allocate()?;
     if bench.is_first() {
         let by_hand = EveryOther::<E>::new(window.shared_query(TARGET)?);
@@ -143,7 +145,7 @@ where
             },
             &mut [("loop", &mut |n| {
                 for _ in 0..n {
-                    by_hand.add(black_box(&operands[..]));
+                    by_hand.add(black_box(&operands[..]), add);
                 }
                 Ok(())
             })],

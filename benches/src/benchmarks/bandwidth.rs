@@ -4,7 +4,7 @@ use crate::Result;
 use crate::bench::{Bench, Draft, row};
 use crate::measure::Work;
 use crate::raw::{HAS_NON_TEMPORAL, Raw};
-use rma::LockAll;
+use rma::{Communicator, LockAll, Rank};
 use std::cell::RefCell;
 use std::hint::black_box;
 
@@ -33,6 +33,59 @@ pub(super) fn run(bench: &mut Bench<'_>) -> Result<()> {
     }
     bench.world().barrier()?;
     Ok(window.free()?)
+}
+
+/// Both ranks put to each other at the same time.
+pub(super) fn both(bench: &mut Bench<'_>) -> Result<()> {
+    let world = bench.world();
+    if world.size() != 2 {
+        return Err("this benchmark is for 2 ranks".into());
+    }
+    let largest = SIZES[SIZES.len() - 1];
+    let window = world.window(largest, 1).allocate()?;
+    let partner = world.rank().on_ring(1, 2);
+    let part = Raw::new(&window.shared_query(partner)?);
+    let buffer = vec![7u8; largest];
+    let epoch = window.lock_all()?;
+    for bytes in SIZES {
+        if bytes >= LARGE {
+            bench.set_rounds(LARGE_ROUNDS);
+        }
+        put_both(bench, (&epoch, partner), &part, &buffer[..bytes])?;
+    }
+    epoch.unlock()?;
+    Ok(window.free()?)
+}
+
+/// Each batch ends when both are done.
+fn put_both(
+    bench: &mut Bench<'_>,
+    (epoch, partner): (&LockAll<'_>, Rank),
+    part: &Raw<'_>,
+    buffer: &[u8],
+) -> Result<()> {
+    let world: &Communicator = bench.world();
+    let mut limits: [(&str, Work<'_>); 2] = [
+        ("memcpy by both", &mut |n| {
+            (0..n).for_each(|_| part.write_memcpy(black_box(buffer)));
+            Ok(world.barrier()?)
+        }),
+        ("non-temporal by both", &mut |n| {
+            (0..n).for_each(|_| part.write_non_temporal(black_box(buffer)));
+            Ok(world.barrier()?)
+        }),
+    ];
+    bench.together(
+        draft("put + flush by both at once, each way", buffer.len()),
+        &mut |n| {
+            for _ in 0..n {
+                epoch.put(partner, 0, black_box(buffer))?;
+                epoch.flush(partner)?;
+            }
+            Ok(world.barrier()?)
+        },
+        &mut limits[..LIMITS],
+    )
 }
 
 fn draft(name: &str, bytes: usize) -> Draft {

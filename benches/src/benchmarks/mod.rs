@@ -7,6 +7,7 @@ mod layout;
 mod lock;
 mod progress;
 mod put;
+mod rate;
 mod request;
 mod start;
 mod sync;
@@ -44,9 +45,11 @@ const fn benchmark(
 
 /// All of them.
 pub(crate) const ALL: &[Benchmark] = &[
-    benchmark("put-latency", "put + flush and get of 8 B to 4 KiB", &[2], put::latency),
-    benchmark("put-rate", "8 B puts without flush", &[2], put::rate),
+    benchmark("put-latency", "put and get, each with flush, of 8 B to 4 KiB", &[2], put::latency),
+    benchmark("put-rate", "8 B puts without flush", &[2], rate::puts),
+    benchmark("message-rate", "get, rput and accumulate of 8 B without flush", &[2], rate::others),
     benchmark("bandwidth", "put and get of 64 KiB to 16 MiB", &[2], bandwidth::run),
+    benchmark("bandwidth-both", "two ranks put to each other at once", &[2], bandwidth::both),
     benchmark("fetch-and-op", "fetch_and_op and compare_and_swap", &[2], atomics::run),
     benchmark(
         "accumulate",

@@ -3,14 +3,13 @@ use super::TARGET;
 use crate::Result;
 use crate::bench::{Bench, row};
 use crate::raw::Raw;
+use rma::LockAll;
 use std::cell::RefCell;
 use std::hint::black_box;
-use std::sync::atomic::{Ordering::Relaxed, Ordering::SeqCst, fence};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed, Ordering::SeqCst, fence};
 
 /// Bytes of a part.
 const PART: usize = 4096;
-/// Puts of the rate go round these many words.
-const WORDS: u64 = 64;
 
 pub(super) fn latency(bench: &mut Bench<'_>) -> Result<()> {
     let window = bench.world().window(PART / 8, 8).allocate()?;
@@ -18,40 +17,8 @@ pub(super) fn latency(bench: &mut Bench<'_>) -> Result<()> {
         let part = Raw::new(&window.shared_query(TARGET)?);
         let word = part.word64(0);
         let epoch = window.lock_all()?;
-        bench.alone(
-            row("put + flush").bytes(8).goal(3.0),
-            &mut |n| {
-                for i in 0..n {
-                    epoch.put(TARGET, 0, &[i])?;
-                    epoch.flush(TARGET)?;
-                }
-                Ok(())
-            },
-            &mut [("store + fence", &mut |n| {
-                for i in 0..n {
-                    word.store(i, Relaxed);
-                    fence(SeqCst);
-                }
-                Ok(())
-            })],
-        )?;
-        let mut value = [0u64];
-        bench.alone(
-            row("get").bytes(8).goal(3.0),
-            &mut |n| {
-                for _ in 0..n {
-                    epoch.get(TARGET, 0, &mut value)?;
-                    black_box(&value);
-                }
-                Ok(())
-            },
-            &mut [("load", &mut |n| {
-                for _ in 0..n {
-                    black_box(&[word.load(Relaxed)]);
-                }
-                Ok(())
-            })],
-        )?;
+        put_word(bench, &epoch, word)?;
+        get_word(bench, &epoch, word)?;
         for bytes in [64, 4096] {
             latency_of(bench, &epoch, &part, bytes)?;
         }
@@ -61,9 +28,68 @@ pub(super) fn latency(bench: &mut Bench<'_>) -> Result<()> {
     Ok(window.free()?)
 }
 
+fn put_word(bench: &mut Bench<'_>, epoch: &LockAll<'_>, word: &AtomicU64) -> Result<()> {
+    bench.alone(
+        row("put + flush").bytes(8).goal(3.0),
+        &mut |n| {
+            for i in 0..n {
+                epoch.put(TARGET, 0, &[i])?;
+                epoch.flush(TARGET)?;
+            }
+            Ok(())
+        },
+        &mut [("store + fence", &mut |n| {
+            for i in 0..n {
+                word.store(i, Relaxed);
+                fence(SeqCst);
+            }
+            Ok(())
+        })],
+    )
+}
+
+fn get_word(bench: &mut Bench<'_>, epoch: &LockAll<'_>, word: &AtomicU64) -> Result<()> {
+    let mut value = [0u64];
+    bench.alone(
+        row("get").bytes(8).goal(3.0),
+        &mut |n| {
+            for _ in 0..n {
+                epoch.get(TARGET, 0, &mut value)?;
+                black_box(&value);
+            }
+            Ok(())
+        },
+        &mut [("load", &mut |n| {
+            for _ in 0..n {
+                black_box(&[word.load(Relaxed)]);
+            }
+            Ok(())
+        })],
+    )?;
+    bench.alone(
+        row("get + flush").bytes(8),
+        &mut |n| {
+            for _ in 0..n {
+                epoch.get(TARGET, 0, &mut value)?;
+                epoch.flush(TARGET)?;
+                black_box(&value);
+            }
+            Ok(())
+        },
+        &mut [("load + fence", &mut |n| {
+            for _ in 0..n {
+                black_box(&[word.load(Relaxed)]);
+                fence(SeqCst);
+            }
+            Ok(())
+        })],
+    )
+}
+
+/// A put and a get of a block, each with the flush behind it; the get also without.
 fn latency_of(
     bench: &mut Bench<'_>,
-    epoch: &rma::LockAll<'_>,
+    epoch: &LockAll<'_>,
     part: &Raw<'_>,
     bytes: usize,
 ) -> Result<()> {
@@ -104,33 +130,24 @@ fn latency_of(
             }
             Ok(())
         })],
-    )
-}
-
-pub(super) fn rate(bench: &mut Bench<'_>) -> Result<()> {
-    let window = bench.world().window(WORDS as usize, 8).allocate()?;
-    if bench.is_first() {
-        let part = Raw::new(&window.shared_query(TARGET)?);
-        let words: Vec<_> = (0..WORDS as usize).map(|i| part.word64(i * 8)).collect();
-        let epoch = window.lock_all()?;
-        bench.alone(
-            row("put").bytes(8),
-            &mut |n| {
-                for i in 0..n {
-                    epoch.put(TARGET, i % WORDS, &[i])?;
-                }
-                Ok(epoch.flush(TARGET)?)
-            },
-            &mut [("store", &mut |n| {
-                for i in 0..n {
-                    words[(i % WORDS) as usize].store(i, Relaxed);
-                }
+    )?;
+    bench.alone(
+        row("get + flush").bytes(bytes),
+        &mut |n| {
+            let mut buffer = buffer.borrow_mut();
+            for _ in 0..n {
+                epoch.get(TARGET, 0, black_box(&mut buffer[..]))?;
+                epoch.flush(TARGET)?;
+            }
+            Ok(())
+        },
+        &mut [("memcpy + fence", &mut |n| {
+            let mut buffer = buffer.borrow_mut();
+            for _ in 0..n {
+                part.read_memcpy(black_box(&mut buffer[..]));
                 fence(SeqCst);
-                Ok(())
-            })],
-        )?;
-        epoch.unlock()?;
-    }
-    bench.world().barrier()?;
-    Ok(window.free()?)
+            }
+            Ok(())
+        })],
+    )
 }

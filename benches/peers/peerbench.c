@@ -5,7 +5,7 @@
  * Build:  mpicc -std=c11 -O2 -Wall -Wextra -pthread -o peerbench peerbench.c
  * Run:    mpiexec -n 2 ./peerbench --impl NAME --transport NAME GROUP...
  *
- * Groups: lat bw req atomic nc sync progress visible mt contend mem wincost limit
+ * Groups: lat bw req atomic cas nc sync many progress visible mt contend mem wincost limit
  * Groups that use a window run once per flavour given by --flavours
  * (alloc, create, dynamic, shared).  "limit" uses no MPI and is run without a
  * launcher: it measures what the machine itself can do.  So is "hop", which
@@ -140,12 +140,12 @@ static void *page_alloc(size_t bytes)
     return p;
 }
 
-/* A field of /proc/self/status, in bytes; 0 when it is not there. */
-static double proc_status(const char *field)
+/* A field of a file of the kernel, in bytes; 0 when it is not there. */
+static double proc_field(const char *path, const char *field)
 {
     char line[256];
     double kb = 0;
-    FILE *f = fopen("/proc/self/status", "r");
+    FILE *f = fopen(path, "r");
     if (!f)
         return 0;
     while (fgets(line, sizeof line, f))
@@ -153,6 +153,22 @@ static double proc_status(const char *field)
             kb = atof(line + strlen(field) + 1);
     fclose(f);
     return kb * 1024;
+}
+
+static double proc_status(const char *field)
+{
+    return proc_field("/proc/self/status", field);
+}
+
+/* Shared memory of the whole machine, whether or not a process has it mapped. */
+static double machine_shmem(void)
+{
+    FILE *f = fopen("/proc/sys/vm/stat_refresh", "r"); /* adds up what the CPUs have counted */
+    if (f) {
+        fgetc(f);
+        fclose(f);
+    }
+    return proc_field("/proc/meminfo", "Shmem:");
 }
 
 static void reset_peak_rss(void)
@@ -606,6 +622,31 @@ static void op_get_window(void *c, long n)
     }
 }
 
+/* Every rank puts to the next, at the same time. */
+static void op_put_both(void *c, long n)
+{
+    struct xfer *x = c;
+    int to = (me + 1) % np;
+    for (long i = 0; i < n; i++) {
+        MPI_Put(x->buf, (int)x->bytes, MPI_BYTE, to, 0, (int)x->bytes, MPI_BYTE, x->w->win);
+        MPI_Win_flush(to, x->w->win);
+    }
+    MPI_Barrier(MPI_COMM_WORLD);
+}
+
+static void put_both(struct win *w, char *buf)
+{
+    static const long sizes[] = {64 * KIB, 1 * MIB, 4 * MIB, 16 * MIB};
+    MPI_Win_lock_all(0, w->win);
+    for (size_t s = 0; s < LEN(sizes) && sizes[s] <= opt.max_bytes; s++) {
+        struct xfer x = {w, buf, sizes[s], 1};
+        bench((struct row){.test = label("put_both", w->flavour), .bytes = sizes[s], .unit = "us"},
+              op_put_both, &x, EVERYONE, 1, 0);
+    }
+    MPI_Win_unlock_all(w->win);
+    MPI_Barrier(MPI_COMM_WORLD);
+}
+
 static void group_bw(enum flavour f)
 {
     static const long sizes[] = {8, 512, 4 * KIB, 16 * KIB, 64 * KIB, 256 * KIB, 1 * MIB, 4 * MIB,
@@ -632,6 +673,8 @@ static void group_bw(enum flavour f)
     r.test = label("get_rate", f);
     bench(r, op_get_window, &x, ORIGIN_ONLY, RATE_OPS, 1);
     epoch_end(&w);
+    if (f != DYNAMIC) /* whose displacements are addresses of the target only */
+        put_both(&w, buf);
     win_close(&w);
     free(buf);
 }
@@ -746,14 +789,51 @@ static void op_acc_window(void *c, long n)
     }
 }
 
+enum { I64, DBL };
+enum { KIND_ACC, KIND_GET_ACC, KIND_FETCH, KIND_CAS };
+
+struct atom_test {
+    const char *name;
+    int kind, type, count;
+};
+
+static void atom_tests(struct win *w, const struct atom_test *tests, size_t n, char *in, char *out)
+{
+    static op_fn *const fns[] = {op_acc, op_get_acc, op_fetch, op_cas};
+    const size_t size = w->size;
+    char *want = page_alloc(size);
+    for (size_t t = 0; t < n; t++) {
+        int count = tests[t].count;
+        struct atom a = {w, in, out, count,
+                         tests[t].type == I64 ? MPI_INT64_T : MPI_DOUBLE, MPI_SUM, 0};
+        memset(in, 0, size);
+        for (int i = 0; i < count && tests[t].kind != KIND_CAS; i++) {
+            if (tests[t].type == I64)
+                ((int64_t *)in)[i] = 1;
+            else
+                ((double *)in)[i] = 1.0;
+        }
+        win_touch(w);
+        epoch_begin(w);
+        const char *name = label(tests[t].name, w->flavour);
+        bench((struct row){.test = name, .bytes = 8L * count, .unit = "us"},
+              fns[tests[t].kind], &a, ORIGIN_ONLY, 1, 0);
+        epoch_end(w);
+        MPI_Bcast(&a.done, 1, MPI_LONG, ORIGIN, MPI_COMM_WORLD);
+        for (int i = 0; i < count; i++) {
+            if (tests[t].type == I64)
+                ((int64_t *)want)[i] = a.done;
+            else
+                ((double *)want)[i] = (double)a.done;
+        }
+        check_target(w, name, 8L * count, want, 8 * (size_t)count);
+    }
+    free(want);
+}
+
 static void group_atomic(enum flavour f)
 {
-    enum { I64, DBL };
-    enum { KIND_ACC, KIND_GET_ACC, KIND_FETCH, KIND_CAS };
-    static const struct {
-        const char *name;
-        int kind, type, count;
-    } tests[] = {
+    static const struct atom_test tests[] = {
         {"acc_sum_i64", KIND_ACC, I64, 1},
         {"acc_sum_f64", KIND_ACC, DBL, 1},
         {"acc_sum_i64", KIND_ACC, I64, 1024},
@@ -766,38 +846,11 @@ static void group_atomic(enum flavour f)
         {"get_acc_sum_f64", KIND_GET_ACC, DBL, 131072},
         {"fetch_op_sum_i64", KIND_FETCH, I64, 1},
         {"fetch_op_sum_f64", KIND_FETCH, DBL, 1},
-        {"cas_i64", KIND_CAS, I64, 1},
     };
-    static op_fn *const fns[] = {op_acc, op_get_acc, op_fetch, op_cas};
     const size_t size = 2 * MIB;
     struct win w = win_open(f, size);
-    char *in = page_alloc(size), *out = page_alloc(size), *want = page_alloc(size);
-    for (size_t t = 0; t < LEN(tests); t++) {
-        int count = tests[t].count;
-        struct atom a = {&w, in, out, count,
-                         tests[t].type == I64 ? MPI_INT64_T : MPI_DOUBLE, MPI_SUM, 0};
-        memset(in, 0, size);
-        for (int i = 0; i < count && tests[t].kind != KIND_CAS; i++) {
-            if (tests[t].type == I64)
-                ((int64_t *)in)[i] = 1;
-            else
-                ((double *)in)[i] = 1.0;
-        }
-        win_touch(&w);
-        epoch_begin(&w);
-        const char *name = label(tests[t].name, f);
-        bench((struct row){.test = name, .bytes = 8L * count, .unit = "us"},
-              fns[tests[t].kind], &a, ORIGIN_ONLY, 1, 0);
-        epoch_end(&w);
-        MPI_Bcast(&a.done, 1, MPI_LONG, ORIGIN, MPI_COMM_WORLD);
-        for (int i = 0; i < count; i++) {
-            if (tests[t].type == I64)
-                ((int64_t *)want)[i] = a.done;
-            else
-                ((double *)want)[i] = (double)a.done;
-        }
-        check_target(&w, name, 8L * count, want, 8 * (size_t)count);
-    }
+    char *in = page_alloc(size), *out = page_alloc(size);
+    atom_tests(&w, tests, LEN(tests), in, out);
     *(int64_t *)in = 1;
     win_touch(&w);
     epoch_begin(&w);
@@ -808,7 +861,18 @@ static void group_atomic(enum flavour f)
     win_close(&w);
     free(in);
     free(out);
-    free(want);
+}
+
+/* On its own: in Open MPI 4.1.4 it ends the job, see docs/performance.md of rma. */
+static void group_cas(enum flavour f)
+{
+    static const struct atom_test test = {"cas_i64", KIND_CAS, I64, 1};
+    struct win w = win_open(f, 4 * KIB);
+    char *in = page_alloc(w.size), *out = page_alloc(w.size);
+    atom_tests(&w, &test, 1, in, out);
+    win_close(&w);
+    free(in);
+    free(out);
 }
 
 /* ------------------------------------------------------- nc: strided puts */
@@ -1016,6 +1080,42 @@ static void group_sync(enum flavour f)
     MPI_Group_free(&world);
     win_close(&w);
     free(buf);
+}
+
+/* ------------------------- many: more ranks than processors, few iterations */
+
+static void group_many(enum flavour f)
+{
+    enum { ROUNDS = 3 };
+    struct win w = win_open(f, 4 * KIB);
+    struct sync s = {.w = &w};
+    int64_t value = 0;
+    double rate[ROUNDS];
+    win_touch(&w);
+    bench((struct row){.test = label("many_barrier", f), .unit = "us"}, op_barrier, &s, EVERYONE,
+          1, 4);
+    bench((struct row){.test = label("many_fence_pair", f), .unit = "us"}, op_fence_pair, &s,
+          EVERYONE, 1, 4);
+    for (int r = 0; r < ROUNDS; r++) {
+        long n = 0, sum;
+        MPI_Barrier(MPI_COMM_WORLD);
+        double t0 = now_ns(), t;
+        while ((t = now_ns() - t0) < 500e6 || n == 0) {
+            MPI_Win_lock(MPI_LOCK_EXCLUSIVE, TARGET, 0, w.win);
+            MPI_Get(&value, 1, MPI_INT64_T, TARGET, w.disp, 1, MPI_INT64_T, w.win);
+            MPI_Win_flush(TARGET, w.win);
+            value += 1;
+            MPI_Put(&value, 1, MPI_INT64_T, TARGET, w.disp, 1, MPI_INT64_T, w.win);
+            MPI_Win_unlock(TARGET, w.win);
+            n++;
+        }
+        MPI_Reduce(&n, &sum, 1, MPI_LONG, MPI_SUM, ORIGIN, MPI_COMM_WORLD);
+        rate[r] = (double)sum * 1e9 / t;
+    }
+    if (me == ORIGIN)
+        emit((struct row){.test = label("many_lock_incr", f), .unit = "op/s", .ops = np}, rate,
+             ROUNDS);
+    win_close(&w);
 }
 
 /* ------------------- progress: the target computes for 200 ms outside MPI */
@@ -1386,8 +1486,8 @@ static double reduce_max(double v)
 
 static void group_wincost(enum flavour f)
 {
-    enum { MAX_WINDOWS = 16 };
-    int windows = np <= 8 ? 16 : np <= 16 ? 8 : 4;
+    enum { MAX_WINDOWS = 256 };
+    int windows = np <= 4 ? 256 : np <= 16 ? 32 : 8;
     int cycles = np <= 4 ? 200 : np <= 16 ? 40 : 8;
     struct win w[MAX_WINDOWS];
     double create[MAX_WINDOWS], destroy[MAX_WINDOWS];
@@ -1397,7 +1497,8 @@ static void group_wincost(enum flavour f)
     w[0] = win_open(f, 4 * KIB); /* pays for what is set up once */
     win_touch(&w[0]);
     win_close(&w[0]);
-    double rss = proc_status("VmRSS:"), anon = proc_status("RssAnon:");
+    MPI_Barrier(MPI_COMM_WORLD);
+    double rss = proc_status("VmRSS:"), anon = proc_status("RssAnon:"), shared = machine_shmem();
     for (int i = 0; i < windows; i++) {
         MPI_Barrier(MPI_COMM_WORLD);
         double t = now_ns();
@@ -1406,6 +1507,8 @@ static void group_wincost(enum flavour f)
     }
     rss = reduce_max((proc_status("VmRSS:") - rss) / windows);
     anon = reduce_max((proc_status("RssAnon:") - anon) / windows);
+    MPI_Barrier(MPI_COMM_WORLD);
+    double kept = anon + reduce_max((machine_shmem() - shared) / windows / np);
     for (int i = 0; i < windows; i++) {
         MPI_Barrier(MPI_COMM_WORLD);
         double t = now_ns();
@@ -1425,6 +1528,7 @@ static void group_wincost(enum flavour f)
         r.test = label("rss_before_windows", f), emit1(r, init);
         r.test = label("rss_per_window", f), emit1(r, rss);
         r.test = label("anon_per_window", f), emit1(r, anon);
+        r.test = label("kept_per_window", f), emit1(r, kept);
         r.test = label("leak_per_window_cycle", f), emit1(r, leak);
         r.unit = "us";
         r.test = label("win_create_cost", f), emit(r, create, windows);
@@ -1895,7 +1999,8 @@ static const struct {
     void (*fn)(enum flavour);
 } groups[] = {
     {"lat", group_lat},           {"bw", group_bw},           {"req", group_req},
-    {"atomic", group_atomic},     {"nc", group_nc},           {"sync", group_sync},
+    {"atomic", group_atomic},     {"cas", group_cas},         {"nc", group_nc},
+    {"sync", group_sync},         {"many", group_many},
     {"progress", group_progress}, {"mt", group_mt},           {"contend", group_contend},
     {"mem", group_mem},           {"wincost", group_wincost}, {"visible", group_visible},
 };
@@ -1905,7 +2010,7 @@ static void usage(void)
     die("usage: peerbench [--impl S] [--transport S] [--flavours a,b] [--info k=v,..] [--rep N]\n"
         "  [--batches N] [--batch-ms X] [--budget-ms X] [--max-bytes N] [--max-outstanding N]\n"
         "  [--only SUBSTRING (of a mem test)] [--no-pin] GROUP...\n"
-        "  GROUP: lat bw req atomic nc sync progress visible mt contend mem wincost limit hop version");
+        "  GROUP: lat bw req atomic cas nc sync many progress visible mt contend mem wincost limit hop version");
 }
 
 static bool listed(const char *list, const char *item)

@@ -2,7 +2,7 @@
 use crate::Result;
 use crate::hop::hop_ns;
 use crate::machine::cores;
-use crate::measure::{Effort, Pace, Work, in_turn};
+use crate::measure::{Effort, Pace, Samples, Work, in_turn};
 use crate::record::{Limit, Row, Summary, Unit};
 use rma::{Communicator, Op, Rank, Universe};
 use rustix::thread::{CpuSet, sched_getaffinity};
@@ -122,7 +122,7 @@ impl<'u> Bench<'u> {
         works.push(ours);
         let mut samples = in_turn(self.effort, pace, &mut works)?;
         let Some(ours) = samples.pop() else { return Ok(()) };
-        let limit = |(name, samples): (&str, &crate::measure::Samples)| Limit {
+        let limit = |(name, samples): (&str, &Samples)| Limit {
             name: name.to_owned(),
             summary: samples.summary(),
             ratio: ours.ratio(samples),
@@ -131,9 +131,49 @@ impl<'u> Bench<'u> {
         self.push(draft, Unit::Nanoseconds, ours.summary(), limits)
     }
 
+    /// Measures a transfer and a computation together, next to each of them alone, and notes which
+    /// share of the shorter one is hidden behind the longer: none if both take as long as one
+    /// after the other, all if as long as the longer.
+    pub(crate) fn hidden(
+        &mut self,
+        draft: Draft,
+        both: Work<'_>,
+        alone: [(&str, Work<'_>); 2],
+    ) -> Result<()> {
+        let [(one_name, one), (other_name, other)] = alone;
+        let samples = in_turn(self.effort, Pace::Alone, &mut [one, other, both])?;
+        let [one, other, both] = &samples[..] else { return Ok(()) };
+        let limit = |name: &str, samples: &Samples| {
+            let (summary, ratio) = (samples.summary(), both.ratio(samples));
+            Limit { name: name.to_owned(), summary, ratio }
+        };
+        let limits = vec![limit(one_name, one), limit(other_name, other)];
+        let shares = one.ns.iter().zip(&other.ns).zip(&both.ns);
+        let shares = shares
+            .map(|((one, other), both)| ((one + other - both) / one.min(*other)).clamp(0.0, 1.0));
+        let shares: Vec<f64> = shares.collect();
+        let name = draft.name.clone();
+        let time = Draft { name: format!("{name}, with computation"), ..draft };
+        self.push(time, Unit::Nanoseconds, both.summary(), limits)?;
+        self.note(row(format!("{name}: share that is hidden")), Unit::Share, &shares)
+    }
+
     /// Notes figures that were measured otherwise.
     pub(crate) fn note(&mut self, draft: Draft, unit: Unit, values: &[f64]) -> Result<()> {
         self.push(draft, unit, Summary::of(values, 1), Vec::new())
+    }
+
+    /// Notes times that were measured otherwise, in turn with those of a limit.
+    pub(crate) fn note_beside(
+        &mut self,
+        draft: Draft,
+        times: Vec<f64>,
+        (name, limit): (&str, Vec<f64>),
+    ) -> Result<()> {
+        let [ours, limit] = [times, limit].map(|ns| Samples { ns, operations: 1 });
+        let ratio = ours.ratio(&limit);
+        let limit = Limit { name: name.to_owned(), summary: limit.summary(), ratio };
+        self.push(draft, Unit::Nanoseconds, ours.summary(), vec![limit])
     }
 
     fn push(&mut self, draft: Draft, unit: Unit, ours: Summary, limits: Vec<Limit>) -> Result<()> {
@@ -150,6 +190,7 @@ impl<'u> Bench<'u> {
             ours,
             limits,
             peers: Vec::new(),
+            lost: Vec::new(),
             goal: draft.goal,
             hop_ns: None,
             pinned: self.pinned,

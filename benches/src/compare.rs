@@ -133,12 +133,19 @@ impl<'a> Pair<'a> {
         let machine = machine.map(|(old, new)| new.summary.median / old.summary.median);
         // Where more is better, a slower machine shows less.
         let scale = machine.unwrap_or(1.0);
-        let (worse, is_apart_above, is_apart_below) = if before.unit == Unit::PerSecond {
-            let worse = old.median / new.median / scale;
-            (worse, new.p90 < old.p10 / scale, new.p10 > old.p90 / scale)
-        } else {
-            let worse = new.median / old.median / scale;
-            (worse, new.p10 > old.p90 * scale, new.p90 < old.p10 * scale)
+        let (is_higher, is_lower) = (new.p10 > old.p90 * scale, new.p90 < old.p10 * scale);
+        let (worse, is_apart_above, is_apart_below) = match before.unit {
+            Unit::PerSecond => {
+                let worse = old.median / new.median / scale;
+                (worse, new.p90 < old.p10 / scale, new.p10 > old.p90 / scale)
+            }
+            // In points: of shares, a ratio says nothing.
+            Unit::Share => (1.0 + old.median - new.median, is_lower, is_higher),
+            // No byte is as little as one.
+            Unit::Bytes => (new.median.max(1.0) / old.median.max(1.0), is_higher, is_lower),
+            Unit::Nanoseconds | Unit::Times => {
+                (new.median / old.median / scale, is_higher, is_lower)
+            }
         };
         let verdict = if before.noisy || after.noisy {
             Verdict::Noisy
@@ -217,6 +224,9 @@ mod tests {
         let rate = |median| Row { unit: Unit::PerSecond, ..row("n", median, None) };
         assert_eq!(verdict(&rate(10.0), &rate(12.0)), Verdict::Better);
         assert_eq!(verdict(&rate(10.0), &rate(8.0)), Verdict::Worse);
+        let share = |median| Row { unit: Unit::Share, ..row("n", median, None) };
+        assert_eq!(verdict(&share(0.0), &share(0.5)), Verdict::Better);
+        assert_eq!(verdict(&share(0.5), &share(0.0)), Verdict::Worse);
     }
 
     #[test]

@@ -55,9 +55,12 @@ fn page(machine: &Machine, rows: &[Row]) -> Result<String> {
 
 fn table(page: &mut String, benchmark: &str, rows: &[&Row]) {
     let mut peers: Vec<&str> = Vec::new();
-    for peer in rows.iter().flat_map(|row| &row.peers) {
-        if !peers.contains(&peer.name.as_str()) {
-            peers.push(&peer.name);
+    for row in rows {
+        let lost = row.lost.iter().map(|peer| &peer.name);
+        for name in row.peers.iter().map(|peer| &peer.name).chain(lost) {
+            if !peers.contains(&name.as_str()) {
+                peers.push(name);
+            }
         }
     }
     let _ = write!(
@@ -107,7 +110,11 @@ fn line(page: &mut String, row: &Row, peers: &[&str]) {
                 let median = show(peer.summary.median);
                 let _ = write!(page, "<td>{median}<td class=\"{class}\">{:.3}", peer.ratio);
             }
-            None => page.push_str("<td><td>"),
+            None => {
+                let lost = row.lost.iter().find(|peer| peer.name == *name);
+                let why = lost.map(|peer| escaped(&peer.why)).unwrap_or_default();
+                let _ = write!(page, "<td class=\"noisy\">{why}<td>");
+            }
         }
     }
     let noisy = if row.noisy { "noisy" } else { "" };

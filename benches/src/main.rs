@@ -11,6 +11,7 @@ mod html;
 mod launch;
 mod machine;
 mod measure;
+mod memory;
 mod peers;
 mod plot;
 mod progress;

@@ -39,9 +39,10 @@ pub(crate) enum Pace<'c> {
 impl Pace<'_> {
     /// What comes right before a batch.
     fn begin(self, work: Work<'_>) -> Result<()> {
+        // Not timed: it meets what the work before it left in the caches.
+        work(1)?;
         match self {
-            // Not timed: it meets what the work before it left in the caches.
-            Self::Alone => work(1),
+            Self::Alone => Ok(()),
             Self::Together(comm) => Ok(comm.barrier()?),
         }
     }

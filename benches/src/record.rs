@@ -21,6 +21,21 @@ pub(crate) enum Unit {
     /// How many times as much.
     #[serde(rename = "x")]
     Times,
+    /// Part of a whole, 0 to 1.
+    #[serde(rename = "share")]
+    Share,
+}
+
+impl Unit {
+    /// Whether a larger figure is a better one.
+    pub(crate) fn is_better_above(self) -> bool {
+        matches!(self, Self::PerSecond | Self::Share)
+    }
+
+    /// Whether nothing at all is a figure.
+    fn may_be_zero(self) -> bool {
+        matches!(self, Self::Bytes | Self::Share)
+    }
 }
 
 /// Quantiles of many batches.
@@ -56,13 +71,17 @@ impl Summary {
         }
     }
 
-    fn spread(&self) -> f64 {
-        (self.p90 - self.p10) / self.median
+    /// Width of the middle 80 %, as a share of the median; of a share, the width itself.
+    fn spread(&self, unit: Unit) -> f64 {
+        let wide = self.p90 - self.p10;
+        if unit == Unit::Share || wide == 0.0 { wide } else { wide / self.median }
     }
 
-    pub(crate) fn is_sane(&self) -> bool {
+    /// Whether these can be quantiles of such figures.
+    pub(crate) fn is_sane(&self, unit: Unit) -> bool {
         let values = [self.min, self.p10, self.median, self.p90, self.max];
-        values.iter().all(|value| value.is_finite() && *value > 0.0) && values.is_sorted()
+        let fits = |value: f64| value > 0.0 || value == 0.0 && unit.may_be_zero();
+        values.iter().all(|value| value.is_finite() && fits(*value)) && values.is_sorted()
     }
 }
 
@@ -73,6 +92,14 @@ pub(crate) struct Limit {
     pub(crate) summary: Summary,
     /// Ours in times of this.
     pub(crate) ratio: f64,
+}
+
+/// A peer that has the row, and did not come to its figure.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Lost {
+    pub(crate) name: String,
+    /// What happened: it crashed, or took too long.
+    pub(crate) why: String,
 }
 
 /// One figure.
@@ -91,6 +118,8 @@ pub(crate) struct Row {
     /// What other libraries need for the same, in the same run.
     #[serde(default)]
     pub(crate) peers: Vec<Limit>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) lost: Vec<Lost>,
     /// What the ratio to the first limit is meant to be at most.
     pub(crate) goal: Option<f64>,
     /// Round trip of a cache line between the two ranks, before and after, if there are two.
@@ -113,6 +142,7 @@ impl Row {
             ours: Summary::of(&[value], 1),
             limits: Vec::new(),
             peers: Vec::new(),
+            lost: Vec::new(),
             goal: None,
             hop_ns: None,
             pinned: false,
@@ -124,7 +154,7 @@ impl Row {
     pub(crate) fn finish(&mut self, hop_ns: Option<[f64; 2]>) {
         self.hop_ns = hop_ns;
         let summaries = self.limits.iter().map(|limit| &limit.summary).chain([&self.ours]);
-        let wide = summaries.into_iter().any(|summary| summary.spread() > NOISY_SPREAD);
+        let wide = summaries.into_iter().any(|summary| summary.spread(self.unit) > NOISY_SPREAD);
         let moved = hop_ns.is_some_and(|[a, b]| a.max(b) / a.min(b) > NOISY_HOP);
         self.noisy = wide || moved;
     }
@@ -137,7 +167,7 @@ impl Row {
 
     fn is_better(&self, other: &Self) -> bool {
         let (ours, other) = (self.ours.median, other.ours.median);
-        if self.unit == Unit::PerSecond { ours > other } else { ours < other }
+        if self.unit.is_better_above() { ours > other } else { ours < other }
     }
 
     /// Of the rows of several launches, the best of each kind.
@@ -155,11 +185,11 @@ impl Row {
 
     /// What is wrong with the row, whatever the machine.
     pub(crate) fn complaint(&self) -> Option<String> {
-        let sane = self
-            .limits
-            .iter()
-            .all(|limit| limit.summary.is_sane() && limit.ratio.is_finite() && limit.ratio > 0.0);
-        if sane && self.ours.is_sane() {
+        let is_sane = |summary: &Summary| summary.is_sane(self.unit);
+        let is_ratio = |ratio: f64| ratio.is_finite() && ratio > 0.0;
+        let limits =
+            self.limits.iter().all(|limit| is_sane(&limit.summary) && is_ratio(limit.ratio));
+        if limits && is_sane(&self.ours) {
             return None;
         }
         Some(format!("{} {}: a figure is not finite and positive", self.benchmark, self.name))
@@ -192,6 +222,17 @@ mod tests {
         let summary = without_ratio.ours;
         without_ratio.limits.push(Limit { name: "l".into(), summary, ratio: f64::NAN });
         assert!(without_ratio.complaint().is_some());
+    }
+
+    #[test]
+    fn nothing_is_a_share_and_a_size_but_no_time() {
+        let of = |unit| Row { unit, ..row(&[0.0, 0.0]) };
+        assert!(of(Unit::Share).complaint().is_none() && of(Unit::Bytes).complaint().is_none());
+        assert!(of(Unit::PerSecond).complaint().is_some());
+        let mut share = of(Unit::Share);
+        share.ours = Summary::of(&[0.0, 0.01, 0.02], 1);
+        share.finish(None);
+        assert!(!share.noisy, "it is as steady near nothing as elsewhere");
     }
 
     #[test]

@@ -78,8 +78,9 @@ pub(crate) fn figure(row: &Row, value: f64) -> String {
             _ => time(value),
         },
         Unit::PerSecond => format!("{value:.3e} /s"),
-        Unit::Bytes => format!("{value:.0} B"),
+        Unit::Bytes => size(value),
         Unit::Times => format!("{value:.2} x"),
+        Unit::Share => format!("{:.0} %", value * 100.0),
     }
 }
 
@@ -89,6 +90,14 @@ pub(crate) fn time(ns: f64) -> String {
         1e3..1e6 => format!("{:.2} us", ns / 1e3),
         1e6..1e9 => format!("{:.2} ms", ns / 1e6),
         _ => format!("{:.2} s", ns / 1e9),
+    }
+}
+
+fn size(bytes: f64) -> String {
+    match bytes {
+        0.0..1024.0 => format!("{bytes:.0} B"),
+        1024.0..1048576.0 => format!("{:.1} KiB", bytes / 1024.0),
+        _ => format!("{:.1} MiB", bytes / 1048576.0),
     }
 }
 
@@ -109,6 +118,7 @@ mod tests {
         assert_eq!(time(2.341), "2.34 ns");
         assert_eq!(time(1_500.0), "1.50 us");
         assert_eq!(time(2.5e9), "2.50 s");
+        assert_eq!((size(17.0), size(1536.0)), ("17 B".into(), "1.5 KiB".into()));
         assert_eq!(
             (bytes(8), bytes(4096), bytes(1 << 20)),
             ("8".into(), "4 Ki".into(), "1 Mi".into())

@@ -2,6 +2,7 @@
 use super::TARGET;
 use crate::Result;
 use crate::bench::{Bench, row};
+use crate::measure::Work;
 use crate::raw::{HAS_ADD_F64, Raw};
 use rma::{LockAll, Op};
 use std::hint::black_box;
@@ -12,6 +13,7 @@ const GOAL: f64 = 3.0;
 /// For a large array, in times of a plain loop.
 const GOAL_LARGE: f64 = 1.1;
 const LARGE: usize = 1 << 20;
+const SIZES: [usize; 4] = [64, 4 << 10, 8 << 10, LARGE];
 
 pub(super) fn run(bench: &mut Bench<'_>) -> Result<()> {
     let window = bench.world().window(LARGE / 8, 8).allocate()?;
@@ -25,6 +27,70 @@ pub(super) fn run(bench: &mut Bench<'_>) -> Result<()> {
     }
     bench.world().barrier()?;
     Ok(window.free()?)
+}
+
+/// As [`run`], with the values before.
+pub(super) fn with_values(bench: &mut Bench<'_>) -> Result<()> {
+    let window = bench.world().window(LARGE / 8, 8).allocate()?;
+    if bench.is_first() {
+        let part = Raw::new(&window.shared_query(TARGET)?);
+        let epoch = window.lock_all()?;
+        one_with_value(bench, &epoch, &part)?;
+        for bytes in SIZES {
+            array_with_values(bench, &epoch, &part, bytes)?;
+        }
+        epoch.unlock()?;
+    }
+    bench.world().barrier()?;
+    Ok(window.free()?)
+}
+
+fn one_with_value(bench: &mut Bench<'_>, epoch: &LockAll<'_>, part: &Raw<'_>) -> Result<()> {
+    let word = part.word64(0);
+    let mut before = [0i64];
+    bench.alone(
+        row("get_accumulate i64 sum").bytes(8).goal(GOAL),
+        &mut |n| {
+            for _ in 0..n {
+                epoch.get_accumulate(TARGET, 0, Op::Sum, &[black_box(1i64)], &mut before)?;
+                black_box(&before);
+            }
+            Ok(())
+        },
+        &mut [("fetch_add", &mut |n| {
+            for _ in 0..n {
+                black_box(word.fetch_add(black_box(1), SeqCst));
+            }
+            Ok(())
+        })],
+    )
+}
+
+fn array_with_values(
+    bench: &mut Bench<'_>,
+    epoch: &LockAll<'_>,
+    part: &Raw<'_>,
+    bytes: usize,
+) -> Result<()> {
+    let operands = vec![1.0f64; bytes / 8];
+    let (mut before, mut other) = (vec![0.0f64; bytes / 8], vec![0.0f64; bytes / 8]);
+    let mut ours = |n| {
+        for _ in 0..n {
+            epoch.get_accumulate(TARGET, 0, Op::Sum, black_box(&operands), &mut before)?;
+            black_box(&before);
+        }
+        Ok(())
+    };
+    let mut plain = |n: u64| {
+        for _ in 0..n {
+            part.read_memcpy(black_box(bytemuck::cast_slice_mut(&mut other)));
+            part.add_f64(black_box(&operands));
+        }
+        Ok(())
+    };
+    let mut limits: [(&str, Work<'_>); 1] = [("memcpy + SIMD loop", &mut plain)];
+    let limits = &mut limits[..usize::from(HAS_ADD_F64)];
+    bench.alone(row("get_accumulate f64 sum").bytes(bytes), &mut ours, limits)
 }
 
 fn of_i64(bench: &mut Bench<'_>, epoch: &LockAll<'_>, part: &Raw<'_>) -> Result<()> {
@@ -78,7 +144,7 @@ fn of_f64(bench: &mut Bench<'_>, epoch: &LockAll<'_>, part: &Raw<'_>) -> Result<
 }
 
 fn arrays(bench: &mut Bench<'_>, epoch: &LockAll<'_>, part: &Raw<'_>) -> Result<()> {
-    for bytes in [64, 4096, LARGE] {
+    for bytes in SIZES {
         let operands = vec![1.0f64; bytes / 8];
         let mut ours = |n| {
             for _ in 0..n {

@@ -5,6 +5,9 @@ mod bandwidth;
 mod contention;
 mod layout;
 mod lock;
+mod outstanding;
+mod overlap;
+mod paths;
 mod progress;
 mod put;
 mod rate;
@@ -53,10 +56,17 @@ pub(crate) const ALL: &[Benchmark] = &[
     benchmark("fetch-and-op", "fetch_and_op and compare_and_swap", &[2], atomics::run),
     benchmark(
         "accumulate",
-        "accumulate of one element, 64 B, 4 KiB and 1 MiB",
+        "accumulate of one element and of arrays up to 1 MiB",
         &[2],
         accumulate::run,
     ),
+    benchmark(
+        "get-accumulate",
+        "get_accumulate of one element and of arrays up to 1 MiB",
+        &[2],
+        accumulate::with_values,
+    ),
+    benchmark("paths", "8 B by load and store, system copies and messages", &[2], paths::run),
     benchmark("layout", "put and get of every other element", &[2], layout::run),
     benchmark(
         "user-memory",
@@ -71,12 +81,25 @@ pub(crate) const ALL: &[Benchmark] = &[
         &[2],
         progress::run,
     ),
+    benchmark(
+        "overlap",
+        "share of a put, rput and rget that is hidden behind computation",
+        &[2],
+        overlap::run,
+    ),
     benchmark("sync", "barrier, fence and PSCW", &[2], sync::run),
-    benchmark("contention", "8 ranks that want one exclusive lock", &[8], contention::run),
+    benchmark("sync-many", "barrier and fence of many ranks", &[16, 64], sync::many),
+    benchmark("contention", "ranks that want one exclusive lock", &[8, 16, 64], contention::run),
     benchmark("request", "rput and rget of 8 B to 64 KiB, waited for at once", &[2], request::run),
     benchmark("threads", "put + flush by 1, 2 and 4 threads of a rank", &[2], threads::run),
-    benchmark("window-memory", "resident memory of a window", &[2, 16], window::memory),
-    benchmark("window-create", "allocate and free a window", &[2, 16], window::run),
+    benchmark("window-memory", "resident memory of a window", &[2, 4, 16, 64], window::memory),
+    benchmark(
+        "memory-outstanding",
+        "memory of origin and target with up to a million operations outstanding",
+        &[2],
+        outstanding::run,
+    ),
+    benchmark("window-create", "allocate and free a window", &[2, 4, 16, 64], window::run),
     Benchmark {
         is_whole_job: true,
         ..benchmark("start", "start, 1,000 barriers and end of 64 ranks", &[64], start::run)

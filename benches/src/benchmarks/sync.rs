@@ -7,6 +7,9 @@ use rma::{Assert, Rank, Window};
 use std::cell::Cell;
 use std::sync::atomic::{AtomicU64, Ordering::Release};
 
+/// Fewer batches of many ranks: each takes long.
+const MANY_ROUNDS: usize = 51;
+
 pub(super) fn run(bench: &mut Bench<'_>) -> Result<()> {
     let world = bench.world();
     if world.size() != 2 {
@@ -37,19 +40,31 @@ pub(super) fn run(bench: &mut Bench<'_>) -> Result<()> {
         },
         &mut [("2 flags", &mut raw)],
     )?;
-    bench.together(
-        row("fence"),
-        &mut |n| {
-            let mut epoch = window.fence(Assert::NONE)?;
-            for _ in 0..n {
-                epoch = epoch.next(Assert::NONE)?;
-            }
-            Ok(epoch.end()?)
-        },
-        &mut [("2 flags", &mut raw)],
-    )?;
+    bench.together(row("fence"), &mut |n| fences(&window, n), &mut [("2 flags", &mut raw)])?;
     pscw(bench, &window, mine, other, &count)?;
     Ok(window.free()?)
+}
+
+/// Barriers and fences of more ranks than there are CPUs.
+pub(super) fn many(bench: &mut Bench<'_>) -> Result<()> {
+    bench.set_rounds(MANY_ROUNDS);
+    let world = bench.world();
+    let window = world.window(Flags::BYTES, 1).allocate()?;
+    bench.together(
+        row("barrier"),
+        &mut |n| Ok((0..n).try_for_each(|_| world.barrier())?),
+        &mut [],
+    )?;
+    bench.together(row("fence"), &mut |n| fences(&window, n), &mut [])?;
+    Ok(window.free()?)
+}
+
+fn fences(window: &Window, count: u64) -> Result<()> {
+    let mut epoch = window.fence(Assert::NONE)?;
+    for _ in 0..count {
+        epoch = epoch.next(Assert::NONE)?;
+    }
+    Ok(epoch.end()?)
 }
 
 /// Post and complete take turns, so each waits for the other.

@@ -2,10 +2,11 @@
 use super::TARGET;
 use crate::Result;
 use crate::bench::{Bench, row};
-use crate::record::Unit;
-use rma::{LockAll, RmaError};
+use crate::raw::Raw;
+use rma::RmaError;
 use rustix::thread::{CpuSet, sched_setaffinity};
 use std::sync::Barrier;
+use std::sync::atomic::{Ordering::Relaxed, Ordering::SeqCst, fence};
 use std::thread;
 use std::time::Instant;
 
@@ -20,12 +21,27 @@ pub(super) fn run(bench: &mut Bench<'_>) -> Result<()> {
     let window = bench.world().window((4 * APART) as usize, 8).allocate()?;
     if bench.is_first() {
         let puts = if bench.is_smoke() { SMOKE } else { FULL };
+        let part = Raw::new(&window.shared_query(TARGET)?);
+        let words: Vec<_> = (0..4 * APART).map(|i| part.word64(8 * i as usize)).collect();
         let epoch = window.lock_all()?;
+        let put = |at, i| {
+            epoch.put(TARGET, at, &[i])?;
+            epoch.flush(TARGET)
+        };
+        let store = |at, i| {
+            words[at as usize].store(i, Relaxed);
+            fence(SeqCst);
+            Ok(())
+        };
         for threads in THREADS {
-            let batch = || batch(&epoch, threads, puts);
-            let batches = (0..BATCHES).map(|_| batch()).collect::<Result<Vec<f64>>>()?;
+            let (mut ours, mut limit) = (Vec::new(), Vec::new());
+            for _ in 0..BATCHES {
+                limit.push(batch(threads, puts, store)?);
+                ours.push(batch(threads, puts, put)?);
+            }
             let name = format!("put + flush, {threads} threads at once");
-            bench.note(row(name).bytes(8), Unit::Nanoseconds, &batches)?;
+            let limit = ("store + fence by as many", limit);
+            bench.note_beside(row(name).bytes(8), ours, limit)?;
         }
         epoch.unlock()?;
     }
@@ -33,16 +49,19 @@ pub(super) fn run(bench: &mut Bench<'_>) -> Result<()> {
     Ok(window.free()?)
 }
 
-/// Nanoseconds that a thread needs for a put and a flush, while the others do the same.
-fn batch(epoch: &LockAll<'_>, threads: u64, puts: u64) -> Result<f64> {
+/// Nanoseconds that a thread needs for a write to a word of its own, while the others do the same.
+fn batch(
+    threads: u64,
+    puts: u64,
+    write: impl Fn(u64, u64) -> std::result::Result<(), RmaError> + Sync,
+) -> Result<f64> {
     let together = Barrier::new(threads as usize);
     let work = |thread: u64| -> std::result::Result<f64, RmaError> {
         unbind();
         together.wait();
         let start = Instant::now();
         for i in 0..puts {
-            epoch.put(TARGET, thread * APART, &[i])?;
-            epoch.flush(TARGET)?;
+            write(thread * APART, i)?;
         }
         Ok(start.elapsed().as_nanos() as f64 / puts as f64)
     };

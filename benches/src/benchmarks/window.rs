@@ -1,8 +1,9 @@
 //! Making windows.
 use crate::Result;
 use crate::bench::{Bench, row};
+use crate::memory::{anonymous, resident, shared_of_machine};
 use crate::record::Unit;
-use std::fs;
+use rma::{Communicator, Op};
 
 const SIZES: [usize; 2] = [4 << 10, 1 << 20];
 const ROUNDS: usize = 51;
@@ -25,33 +26,55 @@ pub(super) fn run(bench: &mut Bench<'_>) -> Result<()> {
     Ok(())
 }
 
-/// Windows that are open at the same time.
-const MANY: usize = 1000;
-const MANY_SMOKE: usize = 10;
-
-/// What windows of 4 KiB cost in memory of a rank.
+/// What an unused window of 4 KiB costs in memory, from many that are open at the same time.
 pub(super) fn memory(bench: &mut Bench<'_>) -> Result<()> {
     let world = bench.world();
-    let many = if bench.is_smoke() { MANY_SMOKE } else { MANY };
+    let many = match (bench.is_smoke(), world.size()) {
+        (true, _) => 10,
+        (false, 0..=4) => 10_000,
+        (false, 5..=16) => 500,
+        (false, _) => 50,
+    };
     // What is set up once is not counted.
     world.window(SIZES[0], 1).allocate()?.free()?;
-    let before = resident()?;
+    let before = Kept::now(world)?;
     let mut windows = Vec::with_capacity(many);
     for _ in 0..many {
         windows.push(world.window(SIZES[0], 1).allocate()?);
     }
-    let grown = resident()?.saturating_sub(before) / many as u64;
+    let after = Kept::now(world)?;
     for window in windows {
         window.free()?;
     }
-    // A window that costs nothing would be a figure that cannot be.
-    bench.note(row("resident, an unused window of 4 KiB"), Unit::Bytes, &[grown.max(1) as f64])
+    let each = |grown: u64| grown as f64 / many as f64;
+    let resident = after.resident.saturating_sub(before.resident);
+    let resident = world.allreduce(&[resident], Op::Max)?[0];
+    bench.note(
+        row("resident in a rank, an unused window of 4 KiB"),
+        Unit::Bytes,
+        &[each(resident)],
+    )?;
+    let private = after.anonymous.saturating_sub(before.anonymous);
+    let private = world.allreduce(&[private], Op::Max)?[0];
+    let shared = after.shared.saturating_sub(before.shared) / u64::from(world.size());
+    let name = "kept for a rank, private and shared, an unused window of 4 KiB";
+    bench.note(row(name), Unit::Bytes, &[each(private + shared)])
 }
 
-/// Resident bytes of this process.
-fn resident() -> Result<u64> {
-    let status = fs::read_to_string("/proc/self/status")?;
-    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
-    let kib = line.and_then(|line| line.split_whitespace().next()?.parse::<u64>().ok());
-    Ok(kib.ok_or("no VmRSS in /proc/self/status")? * 1024)
+/// What a rank and the machine keep at a moment when no rank makes or frees a window.
+struct Kept {
+    resident: u64,
+    anonymous: u64,
+    shared: u64,
+}
+
+impl Kept {
+    /// **Collective.**
+    fn now(world: &Communicator) -> Result<Self> {
+        world.barrier()?;
+        let kept =
+            Self { resident: resident()?, anonymous: anonymous()?, shared: shared_of_machine()? };
+        world.barrier()?;
+        Ok(kept)
+    }
 }

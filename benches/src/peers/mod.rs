@@ -6,18 +6,18 @@ use crate::Result;
 use crate::benchmarks;
 use crate::launch;
 use crate::progress::Progress;
-use crate::record::{Limit, Row, Summary};
+use crate::record::{Limit, Lost, Row, Summary, Unit};
 use crate::table::{aligned, bytes, figure};
 use find::{Kind, Peer};
-use rows::{GROUPS, Group, Theirs};
+use rows::{GROUPS, Group, Theirs, is_theirs_too, ratio};
 use std::path::PathBuf;
 use std::process::Command;
+use std::time::{Duration, Instant};
 
-/// Far more than a group takes; both MPICH and Open MPI honour it.
-const TIMEOUT: (&str, &str) = ("MPIEXEC_TIMEOUT", "600");
+/// Seconds after which a launcher ends its job; all of these libraries honour it.
+const TIMEOUT: &str = "MPIEXEC_TIMEOUT";
 /// A rank of theirs that had no CPU for more of its time disturbs its rows.
 const WAITED: f64 = 0.05;
-const RANKS: u32 = 2;
 
 /// Measures ours and theirs in turn, and returns our rows with theirs beside them.
 pub(crate) fn run(names: &[String], rounds: u32, more: &[PathBuf]) -> Result<Vec<Row>> {
@@ -40,18 +40,21 @@ pub(crate) fn run(names: &[String], rounds: u32, more: &[PathBuf]) -> Result<Vec
                     or name a folder with an mpicc by --mpi"
             .into());
     }
-    let mut progress = Progress::new(rounds as usize * groups.len() * (1 + peers.len()));
+    let jobs: Vec<(&Group, u32)> =
+        groups.iter().flat_map(|group| group.ranks.iter().map(|ranks| (*group, *ranks))).collect();
+    let mut progress = Progress::new(rounds as usize * jobs.len() * (1 + peers.len()));
     let (mut seen, mut failures) = (Seen::default(), Vec::new());
     for round in 1..=rounds {
-        for group in &groups {
-            progress.next(&format!("ours: {}, round {round}", group.name));
-            let ours = ours(group, names, round)?;
+        for (group, ranks) in &jobs {
+            let what = format!("{}, {ranks} ranks, round {round}", group.names.join(" and "));
+            progress.next(&format!("ours: {what}"));
+            let ours = ours(group, *ranks, names, round)?;
             let mut theirs = Vec::new();
             for peer in &peers {
-                progress.next(&format!("{}: {}, round {round}", peer.name, group.name));
-                let (rows, failed) = measure(peer, group)?;
-                theirs.push((peer, rows));
-                failures.extend(failed.into_iter().map(|what| format!("{what} (round {round})")));
+                progress.next(&format!("{}: {what}", peer.name));
+                let found = measure(peer, group, *ranks)?;
+                failures.extend(found.failures.iter().map(|why| format!("{why} (round {round})")));
+                theirs.push((peer, found));
             }
             seen.add(ours, &theirs);
         }
@@ -81,19 +84,48 @@ fn is_wanted(names: &[String], name: &str) -> bool {
     names.is_empty() || names.iter().any(|wanted| wanted == name)
 }
 
-fn ours(group: &Group, names: &[String], round: u32) -> Result<Vec<Row>> {
+fn ours(group: &Group, ranks: u32, names: &[String], round: u32) -> Result<Vec<Row>> {
     let mut rows = Vec::new();
     for name in group.benchmarks.iter().filter(|name| is_wanted(names, name)) {
         let benchmark = benchmarks::find(name).ok_or_else(|| format!("no benchmark `{name}`"))?;
-        rows.extend(launch::job(benchmark, RANKS, false)?);
+        rows.extend(launch::job(benchmark, ranks, false)?);
     }
     rows.iter_mut().for_each(|row| row.launch = round);
     Ok(rows)
 }
 
-/// What a peer measured, and what went wrong: a row that it finished counts, even if a later one
-/// ended it.
-fn measure(peer: &Peer, group: &Group) -> Result<(Vec<Theirs>, Vec<String>)> {
+/// What a peer measured: a row that it finished counts, even if a later one ended the job.
+#[derive(Default)]
+struct Found {
+    rows: Vec<Theirs>,
+    /// What became of rows that are not there, if a job ended badly.
+    lost: Option<&'static str>,
+    failures: Vec<String>,
+}
+
+fn measure(peer: &Peer, group: &Group, ranks: u32) -> Result<Found> {
+    let mut found = Found::default();
+    for name in group.names {
+        let mut command = command(peer, group, ranks, name);
+        let start = Instant::now();
+        let output = command.output()?;
+        let (rows, mut failures) = Theirs::all(&String::from_utf8_lossy(&output.stdout));
+        found.rows.extend(rows);
+        if !output.status.success() {
+            let is_late = start.elapsed() >= Duration::from_secs(group.timeout_s.into());
+            found.lost = Some(if is_late { "timed out" } else { "crashed" });
+            let said = String::from_utf8_lossy(&output.stderr);
+            failures.push(format!("it ended with {}: {}", output.status, essence(&said)));
+        }
+        let named =
+            |failure| format!("{} failed in `{name}` with {ranks} ranks: {failure}", peer.name);
+        found.failures.extend(failures.into_iter().map(named));
+    }
+    Ok(found)
+}
+
+/// A job of one group of `peerbench`.
+fn command(peer: &Peer, group: &Group, ranks: u32, name: &str) -> Command {
     let mut command = Command::new(&peer.launcher);
     if peer.kind == Kind::OpenMpi {
         command.args(["--bind-to", "none", "--oversubscribe"]);
@@ -101,18 +133,24 @@ fn measure(peer: &Peer, group: &Group) -> Result<(Vec<Theirs>, Vec<String>)> {
             command.env("OMPI_ALLOW_RUN_AS_ROOT", "1").env("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1");
         }
     }
-    command.env(TIMEOUT.0, TIMEOUT.1).arg("-n").arg(RANKS.to_string()).arg(&peer.program);
-    command.args(["--impl", &peer.name, "--flavours", "alloc", "--budget-ms", "200", group.name]);
-    let output = command.output()?;
-    let (rows, mut failures) = Theirs::all(&String::from_utf8_lossy(&output.stdout));
-    if !output.status.success() {
-        let said = String::from_utf8_lossy(&output.stderr);
-        let said: Vec<&str> = said.lines().filter(|line| !line.trim().is_empty()).collect();
-        let first = said[..said.len().min(2)].join(" ");
-        failures.push(format!("it ended with {}: {first}", output.status));
+    command.env(TIMEOUT, group.timeout_s.to_string());
+    command.arg("-n").arg(ranks.to_string()).arg(&peer.program);
+    command.args(["--impl", &peer.name, "--flavours", "alloc"]).args(group.options).arg(name);
+    command
+}
+
+/// Of what a launcher says, the lines that tell why.
+fn essence(said: &str) -> String {
+    let tells = |line: &&str| {
+        let line = line.to_lowercase();
+        ["signal", "timed out", "time limit", "peerbench:"].iter().any(|word| line.contains(word))
+    };
+    let lines = || said.lines().map(str::trim).filter(|line| !line.is_empty());
+    let mut essence: Vec<&str> = lines().filter(tells).take(2).collect();
+    if essence.is_empty() {
+        essence = lines().take(2).collect();
     }
-    let named = |failure| format!("{} failed in `{}`: {failure}", peer.name, group.name);
-    Ok((rows, failures.into_iter().map(named).collect()))
+    essence.join(" ")
 }
 
 /// Rows of all rounds.
@@ -123,66 +161,99 @@ struct Seen {
 
 impl Seen {
     /// A round of a group: those of our rows that a peer has as well.
-    fn add(&mut self, ours: Vec<Row>, theirs: &[(&Peer, Vec<Theirs>)]) {
-        for mut row in ours {
-            for (peer, rows) in theirs {
-                let same = rows.iter().find(|theirs| theirs.is(&row));
-                let Some(summary) = same.and_then(Theirs::summary) else { continue };
-                let ratio = row.ours.median / summary.median;
-                row.peers.push(Limit { name: peer.name.clone(), summary, ratio });
-                row.noisy |= Theirs::waited(rows) > WAITED;
+    fn add(&mut self, ours: Vec<Row>, theirs: &[(&Peer, Found)]) {
+        for mut row in ours.into_iter().filter(is_theirs_too) {
+            let all = || theirs.iter().flat_map(|(_, found)| &found.rows);
+            // Of a size that one of them measured, or, if none of them came so far, of any.
+            let is_theirs = all().any(|theirs| theirs.is(&row));
+            let is_theirs = is_theirs || !all().any(|theirs| theirs.is_test_of(&row));
+            for (peer, found) in theirs {
+                let name = peer.name.clone();
+                let same = found.rows.iter().find(|theirs| theirs.is(&row));
+                if let Some(summary) = same.and_then(|theirs| theirs.summary(row.unit)) {
+                    let ratio = ratio(row.unit, row.ours.median, summary.median);
+                    row.peers.push(Limit { name, summary, ratio });
+                    // More ranks than CPUs always wait, and memory has no clock.
+                    let is_timed = row.ranks == 2 && row.unit != Unit::Bytes;
+                    row.noisy |= is_timed && Theirs::waited(&found.rows) > WAITED;
+                } else if let (None, Some(why), true) = (same, found.lost, is_theirs) {
+                    row.lost.push(Lost { name, why: why.to_owned() });
+                }
             }
-            if !row.peers.is_empty() {
+            if !row.peers.is_empty() || !row.lost.is_empty() {
                 self.rows.push(row);
             }
         }
     }
 
-    /// The best round of each, with the median of the ratios within a round.
+    /// The best round of each, with the median of the ratios within a round. A peer is lost if no
+    /// round has a figure of it.
     fn rows(&self) -> Vec<Row> {
         let mut best = Row::best(&self.rows);
         for row in &mut best {
-            let rounds: Vec<&Row> =
-                self.rows.iter().filter(|other| other.is_of_the_same(row)).collect();
-            for peer in &mut row.peers {
-                let of_peer = |round: &&Row| {
-                    round.peers.iter().find(|other| other.name == peer.name).cloned()
-                };
-                let all: Vec<Limit> = rounds.iter().filter_map(of_peer).collect();
-                let ratios: Vec<f64> = all.iter().map(|other| other.ratio).collect();
-                let fastest =
-                    all.iter().min_by(|a, b| a.summary.median.total_cmp(&b.summary.median));
-                if let Some(fastest) = fastest {
-                    peer.summary = fastest.summary;
+            let rounds = || self.rows.iter().filter(|other| other.is_of_the_same(row));
+            let all: Vec<Limit> = rounds().flat_map(|round| &round.peers).cloned().collect();
+            let lost: Vec<Lost> = rounds().flat_map(|round| &round.lost).cloned().collect();
+            row.peers = Vec::new();
+            row.lost = Vec::new();
+            for peer in &all {
+                if row.peers.iter().all(|known| known.name != peer.name) {
+                    row.peers.push(over_rounds(row.unit, &peer.name, &all));
                 }
-                peer.ratio = Summary::of(&ratios, 1).median;
+            }
+            for peer in lost {
+                let is_new = row.lost.iter().all(|known| known.name != peer.name);
+                if is_new && row.peers.iter().all(|known| known.name != peer.name) {
+                    row.lost.push(peer);
+                }
             }
         }
         best
     }
 }
 
+/// The best figure of a peer, and the median of its ratios.
+fn over_rounds(unit: Unit, name: &str, all: &[Limit]) -> Limit {
+    let of_peer: Vec<&Limit> = all.iter().filter(|other| other.name == name).collect();
+    let ratios: Vec<f64> = of_peer.iter().map(|other| other.ratio).collect();
+    let order =
+        |a: &f64, b: &f64| if unit.is_better_above() { b.total_cmp(a) } else { a.total_cmp(b) };
+    let summaries = of_peer.iter().map(|other| other.summary);
+    let best = summaries.min_by(|a, b| order(&a.median, &b.median));
+    Limit {
+        name: name.to_owned(),
+        summary: best.unwrap_or(Summary::of(&[], 1)),
+        ratio: Summary::of(&ratios, 1).median,
+    }
+}
+
 /// A line for each row and peer, and a geometric mean for each family.
 fn table(rows: &[Row], peers: &[Peer]) -> String {
-    let head = ["row", "bytes", "ours", "peer", "theirs", "ours/theirs", ""];
+    let head = ["row", "ranks", "bytes", "ours", "peer", "theirs", "ours/theirs", ""];
     let mut lines = vec![head.map(str::to_owned)];
     for row in rows {
-        for peer in &row.peers {
-            lines.push([
+        let line = |peer: &str, theirs: &str, ratio: String| {
+            [
                 format!("{} {}", row.benchmark, row.name),
+                row.ranks.to_string(),
                 row.bytes.map(bytes).unwrap_or_default(),
                 figure(row, row.ours.median),
-                peer.name.clone(),
-                figure(row, peer.summary.median),
-                format!("{:.3}", peer.ratio),
+                peer.to_owned(),
+                theirs.to_owned(),
+                ratio,
                 if row.noisy { "noisy".to_owned() } else { String::new() },
-            ]);
-        }
+            ]
+        };
+        let found = |peer: &Limit| {
+            line(&peer.name, &figure(row, peer.summary.median), format!("{:.3}", peer.ratio))
+        };
+        lines.extend(row.peers.iter().map(found));
+        lines.extend(row.lost.iter().map(|lost| line(&lost.name, &lost.why, String::new())));
     }
     let mut families: Vec<&str> = rows.iter().map(|row| row.benchmark.as_str()).collect();
     families.dedup();
     let none = String::new;
-    lines.push([const { String::new() }; 7]);
+    lines.push([const { String::new() }; 8]);
     for family in families {
         for peer in peers {
             let of_family = rows.iter().filter(|row| row.benchmark == family);
@@ -191,11 +262,11 @@ fn table(rows: &[Row], peers: &[Peer]) -> String {
             if let Some(mean) = geometric_mean(&ratios) {
                 let title = format!("geometric mean of {family}");
                 let (name, mean) = (peer.name.clone(), format!("{mean:.3}"));
-                lines.push([title, none(), none(), name, none(), mean, none()]);
+                lines.push([title, none(), none(), none(), name, none(), mean, none()]);
             }
         }
     }
-    aligned(&lines, &[0, 3, 6])
+    aligned(&lines, &[0, 4, 7])
 }
 
 fn geometric_mean(ratios: &[f64]) -> Option<f64> {
@@ -206,7 +277,6 @@ fn geometric_mean(ratios: &[f64]) -> Option<f64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::record::Unit;
 
     #[test]
     fn a_mean_of_ratios_is_geometric() {
@@ -227,6 +297,33 @@ mod tests {
         let rows = seen.rows();
         assert_eq!((rows.len(), rows[0].ours.median), (1, 8.0));
         assert_eq!((rows[0].peers[0].ratio, rows[0].peers[0].summary.median), (0.5, 20.0));
+    }
+
+    #[test]
+    fn a_job_that_ends_badly_names_its_rows() {
+        let peer = |name: &str| Peer {
+            kind: Kind::Mpich,
+            name: name.into(),
+            program: PathBuf::new(),
+            launcher: PathBuf::new(),
+        };
+        let cas = |bytes| {
+            let row = Row::one("fetch-and-op", "compare_and_swap", 2, Unit::Nanoseconds, 8.0);
+            Row { bytes: Some(bytes), ..row }
+        };
+        let line = r#"{"test":"cas_i64/alloc","bytes":8,"value":1,"unit":"us","min":1,"max":1,
+                       "ranks":2}"#;
+        let rows = Theirs::all(&line.replace('\n', "")).0;
+        let good = Found { rows, ..Found::default() };
+        let bad = Found { lost: Some("crashed"), ..Found::default() };
+        let mut seen = Seen::default();
+        let (one, other) = (peer("good"), peer("bad"));
+        seen.add(vec![cas(4), cas(8)], &[(&one, good), (&other, bad)]);
+        let rows = seen.rows();
+        assert_eq!((rows.len(), rows[0].bytes), (1, Some(8)), "nobody measures 4 bytes");
+        assert_eq!(rows[0].lost, [Lost { name: "bad".into(), why: "crashed".into() }]);
+        let shown = table(&rows, &[one, other]);
+        assert!(shown.contains("crashed"), "{shown}");
     }
 
     #[test]

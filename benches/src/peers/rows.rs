@@ -1,27 +1,49 @@
 //! Which row of theirs is the same work as which row of ours.
-use crate::record::{Row, Summary};
+use crate::record::{Row, Summary, Unit};
 use serde::Deserialize;
 
-/// Benchmarks of ours, and the group of `peerbench` that measures the same.
+/// Benchmarks of ours, and the groups of `peerbench` that measure the same.
 pub(super) struct Group {
-    pub(super) name: &'static str,
+    /// Each in a job of its own: one that crashes takes no rows of another with it.
+    pub(super) names: &'static [&'static str],
     pub(super) benchmarks: &'static [&'static str],
+    /// A job for each of these numbers of ranks.
+    pub(super) ranks: &'static [u32],
+    /// Seconds after which a job of theirs is given up.
+    pub(super) timeout_s: u32,
+    /// What `peerbench` is told besides.
+    pub(super) options: &'static [&'static str],
 }
 
-const fn group(name: &'static str, benchmarks: &'static [&'static str]) -> Group {
-    Group { name, benchmarks }
+const fn group(names: &'static [&'static str], benchmarks: &'static [&'static str]) -> Group {
+    let options = &["--budget-ms", "200"];
+    Group { names, benchmarks, ranks: &[2], timeout_s: 600, options }
 }
 
 pub(super) const GROUPS: &[Group] = &[
-    group("lat", &["put-latency", "bandwidth"]),
-    group("bw", &["put-rate"]),
-    group("atomic", &["fetch-and-op", "accumulate"]),
-    group("nc", &["layout"]),
-    group("sync", &["lock", "sync"]),
-    group("wincost", &["window-create"]),
+    group(&["lat"], &["put-latency", "bandwidth"]),
+    group(&["bw"], &["put-rate", "message-rate", "bandwidth-both"]),
+    group(&["req"], &["request"]),
+    group(&["atomic", "cas"], &["fetch-and-op", "accumulate", "get-accumulate"]),
+    group(&["nc"], &["layout"]),
+    group(&["sync"], &["lock", "sync"]),
+    // Their threads may run on every CPU, as ours.
+    Group { options: &["--no-pin"], ..group(&["mt"], &["threads"]) },
+    // They spin: what ends at all takes long.
+    Group {
+        ranks: &[16, 64],
+        timeout_s: 60,
+        options: &["--budget-ms", "1"],
+        ..group(&["many"], &["sync-many", "contention"])
+    },
+    Group {
+        ranks: &[2, 4, 16, 64],
+        timeout_s: 120,
+        ..group(&["wincost"], &["window-create", "window-memory"])
+    },
 ];
 
-/// Our benchmark, the beginning of our row's name, and their test.
+/// Our benchmark, the beginning of our row's name, and their test; behind `#`, its threads.
 ///
 /// Our gets, atomics and accumulates are complete when they return; theirs are after a flush, which
 /// is timed with them.
@@ -30,12 +52,18 @@ const SAME: &[(&str, &str, &str)] = &[
     ("put-latency", "get", "get_flush"),
     ("bandwidth", "put + flush", "put_flush"),
     ("bandwidth", "get", "get_flush"),
+    ("bandwidth-both", "put + flush by both", "put_both"),
     ("put-rate", "put", "put_rate"),
+    ("message-rate", "get", "get_rate"),
+    ("request", "rput", "rput_wait"),
+    ("request", "rget", "rget_wait"),
     ("fetch-and-op", "fetch_and_op sum", "fetch_op_sum_i64"),
     ("fetch-and-op", "compare_and_swap", "cas_i64"),
     ("accumulate", "accumulate i64 sum", "acc_sum_i64"),
     ("accumulate", "accumulate f64 sum", "acc_sum_f64"),
     ("accumulate", "fetch_and_op f64 sum", "fetch_op_sum_f64"),
+    ("get-accumulate", "get_accumulate i64 sum", "get_acc_sum_i64"),
+    ("get-accumulate", "get_accumulate f64 sum", "get_acc_sum_f64"),
     ("layout", "put 1 B blocks", "put_contig_vec1s2"),
     ("layout", "put 8 B blocks", "put_contig_vec8s16"),
     ("lock", "lock + unlock exclusive", "lock_excl"),
@@ -47,8 +75,28 @@ const SAME: &[(&str, &str, &str)] = &[
     ("sync", "barrier", "mpi_barrier"),
     ("sync", "fence", "fence_pair"),
     ("sync", "post, start", "pscw"),
+    ("threads", "put + flush, 1 ", "mt_put_flush#1"),
+    ("threads", "put + flush, 2 ", "mt_put_flush#2"),
+    ("threads", "put + flush, 4 ", "mt_put_flush#4"),
+    ("sync-many", "barrier", "many_barrier"),
+    ("sync-many", "fence", "many_fence_pair"),
+    ("contention", "lock + get + put + unlock", "many_lock_incr"),
     ("window-create", "allocate + free", "win_cycle_cost"),
+    ("window-memory", "resident in a rank", "rss_per_window"),
+    ("window-memory", "kept for a rank", "kept_per_window"),
 ];
+
+/// Their test that is the same work as `row`, and how many threads it has, if that matters.
+fn test_of(row: &Row) -> Option<(&'static str, Option<u64>)> {
+    let same = |(benchmark, name, _): &&(&str, &str, &str)| {
+        row.benchmark == *benchmark && row.name.starts_with(name)
+    };
+    let (.., test) = SAME.iter().find(same)?;
+    Some(match test.split_once('#') {
+        Some((test, threads)) => (test, threads.parse().ok()),
+        None => (test, None),
+    })
+}
 
 /// A line of `peerbench`.
 #[derive(Debug, Clone, Deserialize)]
@@ -66,6 +114,10 @@ pub(super) struct Theirs {
     batches: u64,
     #[serde(default)]
     iters: u64,
+    #[serde(default)]
+    ops: u64,
+    #[serde(default)]
+    ranks: u32,
     /// What went wrong.
     fault: Option<String>,
 }
@@ -96,30 +148,51 @@ impl Theirs {
 
     /// Whether this is the same work as `row`, on an allocated window.
     pub(super) fn is(&self, row: &Row) -> bool {
-        let same = SAME.iter().any(|(benchmark, name, test)| {
-            let test_is = self.test.strip_suffix("/alloc") == Some(test);
-            test_is && row.benchmark == *benchmark && row.name.starts_with(name)
-        });
         // Their windows have 4 KiB where ours are made in several sizes.
         let bytes = if self.test.starts_with("win_cycle") { 4096 } else { self.bytes };
-        same && bytes == row.bytes.unwrap_or(0)
+        self.is_test_of(row) && bytes == row.bytes.unwrap_or(0)
     }
 
-    /// Nanoseconds of what a row of ours does once; the ends of the range are all that they tell.
-    pub(super) fn summary(&self) -> Option<Summary> {
+    /// The same, of whatever size.
+    pub(super) fn is_test_of(&self, row: &Row) -> bool {
+        test_of(row).is_some_and(|(test, threads)| {
+            let is_test = self.test.strip_suffix("/alloc") == Some(test);
+            is_test && self.ranks == row.ranks && threads.is_none_or(|threads| threads == self.ops)
+        })
+    }
+
+    /// In the unit of a row of ours that is the same work, of what it does once; the ends of the
+    /// range are all that they tell.
+    pub(super) fn summary(&self, unit: Unit) -> Option<Summary> {
         // A pair of fences: our row has one.
-        let per = if self.test.starts_with("fence_pair") { 2.0 } else { 1.0 };
-        let ns = |value: f64| match self.unit.as_str() {
-            "us" => Some(value * 1e3 / per),
-            "op/s" => Some(1e9 / value / per),
+        let per = if self.test.contains("fence_pair") { 2.0 } else { 1.0 };
+        let convert = |value: f64| match (self.unit.as_str(), unit) {
+            ("us", Unit::Nanoseconds) => Some(value * 1e3 / per),
+            ("op/s", Unit::Nanoseconds) => Some(1e9 / value / per),
+            ("op/s", Unit::PerSecond) | ("B", Unit::Bytes) => Some(value),
             _ => None,
         };
-        let (one, other) = (ns(self.min)?, ns(self.max)?);
+        let (one, other) = (convert(self.min)?, convert(self.max)?);
         let (min, max) = (one.min(other), one.max(other));
-        let median = ns(self.value?)?;
+        let median = convert(self.value?)?;
         let (batches, operations) = (self.batches, self.iters);
         let summary = Summary { median, p10: min, p90: max, min, max, batches, operations };
-        summary.is_sane().then_some(summary)
+        summary.is_sane(unit).then_some(summary)
+    }
+}
+
+/// Whether a peer measures the same work as `row`.
+pub(super) fn is_theirs_too(row: &Row) -> bool {
+    test_of(row).is_some()
+}
+
+/// Ours in times of theirs: below 1, ours is better.
+pub(super) fn ratio(unit: Unit, ours: f64, theirs: f64) -> f64 {
+    match unit {
+        Unit::PerSecond | Unit::Share => theirs / ours,
+        // No byte is as good as one.
+        Unit::Bytes => ours.max(1.0) / theirs.max(1.0),
+        Unit::Nanoseconds | Unit::Times => ours / theirs,
     }
 }
 
@@ -127,12 +200,11 @@ impl Theirs {
 mod tests {
     use super::*;
     use crate::benchmarks::find;
-    use crate::record::Unit;
 
     fn theirs(test: &str, bytes: u64, unit: &str, value: f64) -> Theirs {
         let line = format!(
             r#"{{"test":"{test}","bytes":{bytes},"value":{value},"unit":"{unit}","min":{value},
-               "max":{value},"batches":5,"iters":9,"impl":"x"}}"#
+               "max":{value},"batches":5,"iters":9,"impl":"x","ranks":2,"ops":2}}"#
         );
         Theirs::all(&line.replace('\n', "")).0.remove(0)
     }
@@ -155,12 +227,37 @@ mod tests {
         };
         let row = theirs("put_flush/alloc", 8, "us", 0.5);
         assert!(row.is(&put));
-        assert_eq!(row.summary().unwrap().median, 500.0);
+        assert_eq!(row.summary(Unit::Nanoseconds).unwrap().median, 500.0);
         assert!(!theirs("put_flush/alloc", 64, "us", 0.5).is(&put));
         assert!(!theirs("put_flush/shared", 8, "us", 0.5).is(&put));
-        assert_eq!(theirs("put_rate/alloc", 8, "op/s", 1e8).summary().unwrap().median, 10.0);
-        assert_eq!(theirs("fence_pair/alloc", 0, "us", 1.0).summary().unwrap().median, 500.0);
-        assert!(theirs("put_flush/alloc", 8, "us", -1.0).summary().is_none());
+        assert_eq!(
+            theirs("put_rate/alloc", 8, "op/s", 1e8).summary(Unit::Nanoseconds).unwrap().median,
+            10.0
+        );
+        assert_eq!(
+            theirs("fence_pair/alloc", 0, "us", 1.0).summary(Unit::Nanoseconds).unwrap().median,
+            500.0
+        );
+        assert!(theirs("put_flush/alloc", 8, "us", -1.0).summary(Unit::Nanoseconds).is_none());
+    }
+
+    #[test]
+    fn rows_are_told_apart_by_ranks_and_threads() {
+        let ours =
+            |benchmark: &str, name: &str, ranks, unit| Row::one(benchmark, name, ranks, unit, 1.0);
+        let threads = |n: u32| {
+            let name = format!("put + flush, {n} threads at once");
+            Row { bytes: Some(8), ..ours("threads", &name, 2, Unit::Nanoseconds) }
+        };
+        let put = theirs("mt_put_flush/alloc", 8, "us", 1.0);
+        assert!(put.is(&threads(2)) && !put.is(&threads(1)));
+        let lock = theirs("many_lock_incr/alloc", 0, "op/s", 5.0);
+        let name = "lock + get + put + unlock, all ranks together";
+        assert!(lock.is(&ours("contention", name, 2, Unit::PerSecond)));
+        assert!(!lock.is(&ours("contention", name, 16, Unit::PerSecond)));
+        assert_eq!(lock.summary(Unit::PerSecond).unwrap().median, 5.0);
+        assert_eq!(ratio(Unit::PerSecond, 10.0, 5.0), 0.5);
+        assert_eq!(ratio(Unit::Bytes, 10.0, 0.0), 10.0);
     }
 
     #[test]

@@ -1,0 +1,105 @@
+//! Memory of origin and target while operations by messages are outstanding: what bounds it are
+//! the budgets of slots and credit, and not the number of operations.
+use super::TARGET;
+use crate::Result;
+use crate::bench::{Bench, row};
+use crate::memory::{forget_peak, peak, resident};
+use crate::record::Unit;
+use rma::{LockAll, Op, Window};
+use std::hint::black_box;
+
+const COUNTS: [u64; 4] = [1, 1_000, 100_000, 1_000_000];
+const SMOKE: u64 = 1_000;
+/// Words of the window.
+const WORDS: u64 = 1024;
+
+/// How operations are issued, so many of them without a flush.
+#[derive(Clone, Copy)]
+enum Kind {
+    Put,
+    Accumulate,
+    /// Whose requests, with a buffer each, are kept until all are issued.
+    Rput,
+    /// As above.
+    Rget,
+}
+
+impl Kind {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Put => "puts",
+            Self::Accumulate => "accumulates",
+            Self::Rput => "rputs, kept with their buffers",
+            Self::Rget => "rgets, kept with their buffers",
+        }
+    }
+
+    fn issue(self, epoch: &LockAll<'_>, count: u64) -> Result<()> {
+        match self {
+            Self::Put => {
+                for i in 0..count {
+                    epoch.put(TARGET, i % WORDS, &[i])?;
+                }
+            }
+            Self::Accumulate => {
+                for i in 0..count {
+                    epoch.accumulate(TARGET, i % WORDS, Op::Sum, &[i])?;
+                }
+            }
+            Self::Rput => {
+                let put = |i| epoch.rput(TARGET, i % WORDS, vec![i]);
+                let kept = (0..count).map(put).collect::<std::result::Result<Vec<_>, _>>()?;
+                for request in black_box(kept) {
+                    request.wait().1?;
+                }
+            }
+            Self::Rget => {
+                let get = |i| epoch.rget(TARGET, i % WORDS, vec![i]);
+                let kept = (0..count).map(get).collect::<std::result::Result<Vec<_>, _>>()?;
+                for request in black_box(kept) {
+                    request.wait().1?;
+                }
+            }
+        }
+        Ok(epoch.flush(TARGET)?)
+    }
+}
+
+pub(super) fn run(bench: &mut Bench<'_>) -> Result<()> {
+    let window =
+        bench.world().window(WORDS as usize, 8).hint("rma_path", "messages")?.allocate()?;
+    let most = if bench.is_smoke() { SMOKE } else { u64::MAX };
+    for kind in [Kind::Put, Kind::Accumulate, Kind::Rput, Kind::Rget] {
+        // What is set up once is not counted.
+        issue(bench, &window, kind, COUNTS[0])?;
+        for count in COUNTS.into_iter().filter(|count| *count <= most) {
+            growth(bench, &window, kind, count)?;
+        }
+    }
+    Ok(window.free()?)
+}
+
+/// The target waits in a barrier, and so serves.
+fn issue(bench: &Bench<'_>, window: &Window, kind: Kind, count: u64) -> Result<()> {
+    let world = bench.world();
+    world.barrier()?;
+    if bench.is_first() {
+        let epoch = window.lock_all()?;
+        kind.issue(&epoch, count)?;
+        epoch.unlock()?;
+    }
+    Ok(world.barrier()?)
+}
+
+fn growth(bench: &mut Bench<'_>, window: &Window, kind: Kind, count: u64) -> Result<()> {
+    forget_peak()?;
+    let before = resident()?;
+    issue(bench, window, kind, count)?;
+    let grown = peak()?.saturating_sub(before);
+    let all = bench.world().allgather(&[grown])?;
+    for (who, grown) in ["origin", "target"].into_iter().zip(all) {
+        let name = format!("{who}, {count} {}", kind.name());
+        bench.note(row(name), Unit::Bytes, &[grown as f64])?;
+    }
+    Ok(())
+}

@@ -8,9 +8,10 @@ use std::fmt::Write;
 use std::path::Path;
 
 const STYLE: &str = "\
-body{font:15px/1.45 system-ui,sans-serif;max-width:1480px;margin:2em auto;color:#222}
+body{font:14px/1.45 system-ui,sans-serif;max-width:1480px;margin:2em auto;color:#222}
 table{border-collapse:collapse;margin:.5em 0 2em}
-th,td{padding:.2em .8em;border-bottom:1px solid #ddd;text-align:right;white-space:nowrap}
+th,td{padding:.2em .6em;border-bottom:1px solid #ddd;text-align:right}
+td{white-space:nowrap}th{vertical-align:bottom}
 th:first-child,td:first-child,.word{text-align:left}
 .figures{display:flex;flex-wrap:wrap;gap:1em}
 .figures svg{width:720px;max-width:100%;height:auto;border:1px solid #ddd}
@@ -34,17 +35,20 @@ fn page(machine: &Machine, rows: &[Row]) -> Result<String> {
          <style>{STYLE}</style>\n<h1>rma-bench</h1>\n<p>{}</p>\n<p>{ABOUT}</p>\n",
         escaped(&machine.to_string())
     );
-    page.push_str("<div class=\"figures\">\n");
-    for family in Family::all(rows) {
-        page.push_str(&figure(&family)?);
-    }
-    page.push_str("</div>\n");
     let mut benchmarks: Vec<&str> = Vec::new();
     for row in rows {
         if !benchmarks.contains(&row.benchmark.as_str()) {
             benchmarks.push(&row.benchmark);
         }
     }
+    let link = |name: &&str| format!("<a href=\"#{0}\">{0}</a>", escaped(name));
+    let links: Vec<String> = benchmarks.iter().map(link).collect();
+    let _ = writeln!(page, "<p>Tables: {}</p>", links.join(" &middot; "));
+    page.push_str("<div class=\"figures\">\n");
+    for family in Family::all(rows) {
+        page.push_str(&figure(&family)?);
+    }
+    page.push_str("</div>\n");
     for benchmark in benchmarks {
         let of: Vec<&Row> = rows.iter().filter(|row| row.benchmark == benchmark).collect();
         table(&mut page, benchmark, &of);
@@ -65,12 +69,12 @@ fn table(page: &mut String, benchmark: &str, rows: &[&Row]) {
     }
     let _ = write!(
         page,
-        "<h2>{}</h2>\n<table><tr><th>row<th>ranks<th>bytes<th>median<th>p10 .. p90\
+        "<h2 id=\"{0}\">{0}</h2>\n<table><tr><th>row<th>ranks<th>bytes<th>median<th>p10 .. p90\
          <th class=\"word\">limit<th>of limit<th>goal",
         escaped(benchmark)
     );
     for peer in &peers {
-        let _ = write!(page, "<th>{0}<th>ours / {0}", escaped(peer));
+        let _ = write!(page, "<th>{0}<th>of {0}", escaped(peer));
     }
     page.push_str("<th></tr>\n");
     for row in rows {
@@ -143,7 +147,7 @@ mod tests {
         let without = Row { name: "other".into(), noisy: true, ..row.clone() };
         row.peers.push(Limit { name: "Peer".into(), summary: row.ours, ratio: 0.25 });
         let page = page(&machine, &[row, without]).unwrap();
-        for part in ["a &lt;CPU&gt;", "put &amp; flush", "ours / Peer", "0.250", ">noisy<"] {
+        for part in ["a &lt;CPU&gt;", "put &amp; flush", "of Peer", "0.250", ">noisy<"] {
             assert!(page.contains(part), "{part}: {page}");
         }
     }

@@ -2,9 +2,10 @@
 use crate::Result;
 use crate::benchmarks::Benchmark;
 use crate::machine::cores;
-use crate::record::{Row, Unit};
+use crate::record::{Limit, Row, Summary, Unit};
 use rma_launcher::run::{Bind, Output, Report, Spec, run};
 use std::fs;
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 /// Far more than any benchmark takes.
@@ -24,6 +25,7 @@ pub(crate) fn job(benchmark: &Benchmark, ranks: u32, is_smoke: bool) -> Result<V
     spec.oversubscribe = true;
     spec.output = Output::Capture;
     spec.timeout = Some(WATCHDOG);
+    let spawned = if benchmark.is_whole_job { Some(spawned_ns(ranks)?) } else { None };
     let (start, cpu_before) = (Instant::now(), children_cpu_ns());
     let report = run(&spec)?;
     let (took, cpu_after) = (start.elapsed(), children_cpu_ns());
@@ -37,7 +39,7 @@ pub(crate) fn job(benchmark: &Benchmark, ranks: u32, is_smoke: bool) -> Result<V
             row.map_err(|error| format!("{}: rank 0 printed {line}: {error}", benchmark.name))?,
         );
     }
-    if rows.is_empty() {
+    if rows.is_empty() && !benchmark.is_whole_job {
         return Err(format!("{} of {ranks} ranks printed no row", benchmark.name).into());
     }
     if benchmark.is_whole_job {
@@ -45,12 +47,33 @@ pub(crate) fn job(benchmark: &Benchmark, ranks: u32, is_smoke: bool) -> Result<V
             pinned,
             ..Row::one(benchmark.name, name, ranks, Unit::Nanoseconds, ns)
         };
-        rows.push(row("the whole job, by the clock", took.as_nanos() as f64));
-        if let (Some(before), Some(after)) = (cpu_before, cpu_after) {
+        let mut whole = row("the whole job, by the clock", took.as_nanos() as f64);
+        whole.limits.extend(spawned.map(|ns| Limit {
+            name: "as many processes that end at once".to_owned(),
+            summary: Summary::of(&[ns], 1),
+            ratio: whole.ours.median / ns,
+        }));
+        rows.push(whole);
+        // Less than a tick is not seen at all.
+        if let (Some(before), Some(after)) = (cpu_before, cpu_after)
+            && after > before
+        {
             rows.push(row("the whole job, CPU time of all ranks", after - before));
         }
     }
     Ok(rows)
+}
+
+/// What it takes to start so many processes of this program, which end at once, and to await them.
+fn spawned_ns(ranks: u32) -> Result<f64> {
+    let exe = std::env::current_exe()?;
+    let start = Instant::now();
+    let spawn = |_| Command::new(&exe).arg("--version").stdout(Stdio::null()).spawn();
+    let children = (0..ranks).map(spawn).collect::<std::io::Result<Vec<_>>>()?;
+    for mut child in children {
+        child.wait()?;
+    }
+    Ok(start.elapsed().as_nanos() as f64)
 }
 
 fn failure(benchmark: &Benchmark, report: &Report) -> String {

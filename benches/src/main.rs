@@ -9,6 +9,7 @@ mod file;
 mod hop;
 mod html;
 mod launch;
+mod legend;
 mod machine;
 mod measure;
 mod memory;

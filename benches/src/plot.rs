@@ -1,7 +1,9 @@
 //! Figures: one for each kind of row that was measured over several sizes.
 use crate::Result;
-use crate::record::{Limit, Row, Summary, Unit};
+use crate::legend;
+use crate::record::{Row, Summary, Unit};
 use crate::table::{bytes, time};
+use plotters::coord::combinators::LogCoord;
 use plotters::coord::ranged1d::{KeyPointHint, NoDefaultFormatting, Ranged, ValueFormatter};
 use plotters::prelude::*;
 use std::ops::Range;
@@ -18,14 +20,25 @@ const LIMITS: [RGBColor; 3] =
 const PEERS: [RGBColor; 4] =
     [RGBColor(213, 94, 0), RGBColor(0, 158, 115), RGBColor(204, 121, 167), RGBColor(230, 159, 0)];
 
-/// The rows of one kind, by size.
+/// The largest of a figure's sizes is at least so many times the smallest.
+const LEAST_SPAN: u64 = 4;
+
+/// The rows of one kind, by what grows along the axis.
 pub(crate) struct Family<'a> {
     pub(crate) title: String,
+    axis: Axis,
     rows: Vec<&'a Row>,
 }
 
+/// What grows to the right.
+#[derive(Clone, Copy, PartialEq)]
+enum Axis {
+    Bytes,
+    Ranks,
+}
+
 /// Whose line it is, which says how it is drawn.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, PartialEq)]
 enum Whose {
     Ours,
     Limit(usize),
@@ -34,60 +47,110 @@ enum Whose {
 
 /// A line through points of size and time.
 struct Line {
-    name: String,
+    names: Vec<String>,
     whose: Whose,
     points: Vec<(f64, Summary)>,
 }
 
 impl<'a> Family<'a> {
-    /// All that have at least two sizes. Rows of several launches must be made one before.
+    /// All that were measured over sizes that differ enough to be drawn, and over ranks. Rows of
+    /// several launches must be made one before.
     pub(crate) fn all(rows: &'a [Row]) -> Vec<Self> {
         let mut families: Vec<Self> = Vec::new();
-        for row in rows.iter().filter(|row| row.bytes.is_some() && row.unit == Unit::Nanoseconds) {
-            let title = format!("{}: {}, {} ranks", row.benchmark, row.name, row.ranks);
-            match families.iter_mut().find(|family| family.title == title) {
-                Some(family) => family.rows.push(row),
-                None => families.push(Self { title, rows: vec![row] }),
+        for row in rows.iter().filter(|row| row.unit == Unit::Nanoseconds) {
+            for axis in [Axis::Bytes, Axis::Ranks] {
+                let Some(title) = axis.title(row) else { continue };
+                let same = |family: &&mut Self| family.axis == axis && family.title == title;
+                match families.iter_mut().find(same) {
+                    Some(family) => family.rows.push(row),
+                    None => families.push(Self { title, axis, rows: vec![row] }),
+                }
             }
         }
-        families.retain(|family| family.rows.len() >= 2);
+        families.retain(Self::is_wide);
         for family in &mut families {
-            family.rows.sort_by_key(|row| row.bytes);
+            family.rows.sort_by_key(|row| family.axis.at(row));
         }
         families
     }
 
+    fn is_wide(&self) -> bool {
+        let all = || self.rows.iter().filter_map(|row| self.axis.at(row));
+        let ends = all().min().zip(all().max());
+        ends.is_some_and(|(least, most)| most >= LEAST_SPAN * least)
+    }
+
     fn lines(&self) -> Vec<Line> {
-        let mut lines = vec![Line { name: "rma".into(), whose: Whose::Ours, points: Vec::new() }];
+        let mut lines =
+            vec![Line { names: vec!["rma".into()], whose: Whose::Ours, points: vec![] }];
         for row in &self.rows {
-            let Some(bytes) = row.bytes else { continue };
-            let at = bytes as f64;
+            let Some(at) = self.axis.at(row) else { continue };
+            let at = at as f64;
             lines[0].points.push((at, row.ours));
-            let of = |limits: &[Limit], prefix: &str| -> Vec<(String, Summary)> {
-                let named = |limit: &Limit| (format!("{prefix}{}", limit.name), limit.summary);
-                limits.iter().map(named).collect()
-            };
-            for (name, summary) in of(&row.limits, "limit: ") {
-                add(&mut lines, name, Whose::Limit, at, summary);
+            for (index, limit) in row.limits.iter().enumerate() {
+                add(&mut lines, Whose::Limit(index), &limit.name, at, limit.summary);
             }
-            for (name, summary) in of(&row.peers, "") {
-                add(&mut lines, name, Whose::Peer, at, summary);
+            for peer in &row.peers {
+                let peers = lines.iter().filter(|line| matches!(line.whose, Whose::Peer(_)));
+                let known = peers.clone().find(|line| line.names[0] == peer.name);
+                let whose = known.map_or(Whose::Peer(peers.count()), |line| line.whose);
+                add(&mut lines, whose, &peer.name, at, peer.summary);
             }
         }
         lines
     }
 }
 
-/// Adds a point to the line of that name, and the line if it is the first.
-fn add(lines: &mut Vec<Line>, name: String, whose: fn(usize) -> Whose, at: f64, summary: Summary) {
-    if let Some(line) = lines.iter_mut().find(|line| line.name == name) {
-        line.points.push((at, summary));
-        return;
+impl Axis {
+    fn at(self, row: &Row) -> Option<u64> {
+        match self {
+            Self::Bytes => row.bytes,
+            Self::Ranks => Some(row.ranks.into()),
+        }
     }
-    let alike =
-        |line: &&Line| std::mem::discriminant(&line.whose) == std::mem::discriminant(&whose(0));
-    let index = lines.iter().filter(alike).count();
-    lines.push(Line { name, whose: whose(index), points: vec![(at, summary)] });
+
+    /// What all rows of a family have in common.
+    fn title(self, row: &Row) -> Option<String> {
+        let name = format!("{}: {}", row.benchmark, row.name);
+        match (self, row.bytes) {
+            (Self::Bytes, None) => None,
+            (Self::Bytes, Some(_)) => Some(format!("{name}, {} ranks", row.ranks)),
+            (Self::Ranks, None) => Some(name),
+            (Self::Ranks, Some(count)) => Some(format!("{name}, {}B", bytes(count))),
+        }
+    }
+
+    fn label(self) -> &'static str {
+        match self {
+            Self::Bytes => "bytes of an operation",
+            Self::Ranks => "ranks",
+        }
+    }
+}
+
+/// Adds a point to a line, and the line if it is the first. The limit of small sizes may be
+/// another one than that of large ones: both are one line, with both names.
+fn add(lines: &mut Vec<Line>, whose: Whose, name: &str, at: f64, summary: Summary) {
+    let index = lines.iter().position(|line| line.whose == whose).unwrap_or_else(|| {
+        lines.push(Line { names: Vec::new(), whose, points: Vec::new() });
+        lines.len() - 1
+    });
+    let line = &mut lines[index];
+    if line.names.iter().all(|known| known != name) {
+        line.names.push(name.to_owned());
+    }
+    line.points.push((at, summary));
+}
+
+impl Line {
+    fn medians(&self) -> impl Iterator<Item = (f64, f64)> + Clone {
+        self.points.iter().map(|(at, summary)| (*at, summary.median))
+    }
+
+    fn name(&self) -> String {
+        let names = self.names.join(", ");
+        if matches!(self.whose, Whose::Limit(_)) { format!("limit: {names}") } else { names }
+    }
 }
 
 impl Whose {
@@ -152,9 +215,12 @@ type Area<'a> = DrawingArea<SVGBackend<'a>, plotters::coord::Shift>;
 
 fn draw(area: &Area<'_>, family: &Family<'_>) -> Result<()> {
     let lines = family.lines();
-    let points = || lines.iter().flat_map(|line| &line.points);
+    let all: Vec<Vec<(f64, f64)>> = lines.iter().map(|line| line.medians().collect()).collect();
+    let points = || all.iter().flatten();
     let x = range(points().map(|(at, _)| *at), 1.3);
-    let y = range(points().map(|(_, summary)| summary.median), 2.0);
+    let y = range(points().map(|(_, median)| *median), 2.0);
+    let names: Vec<String> = lines.iter().map(Line::name).collect();
+    let (legend_at, y) = legend::place(&names, &all, &x, y);
     let noisy = if family.rows.iter().any(|row| row.noisy) { " (noisy: repeat it)" } else { "" };
     let mut chart = ChartBuilder::on(area)
         .caption(format!("{}{noisy}", family.title), ("sans-serif", 20))
@@ -166,7 +232,7 @@ fn draw(area: &Area<'_>, family: &Family<'_>) -> Result<()> {
     chart
         .configure_mesh()
         .max_light_lines(4)
-        .x_desc("bytes of an operation")
+        .x_desc(family.axis.label())
         .y_desc("time of an operation, and of the middle 80 %")
         .x_label_formatter(&|at| bytes(*at as u64))
         .y_label_formatter(&|ns| tick(*ns))
@@ -176,48 +242,48 @@ fn draw(area: &Area<'_>, family: &Family<'_>) -> Result<()> {
         .draw()
         .map_err(drawing)?;
     for line in &lines {
-        let whose = line.whose;
-        let medians = line.points.iter().map(|(at, summary)| (*at, summary.median));
-        let legend = match whose.dashes() {
-            Some((length, gap)) => chart.draw_series(DashedLineSeries::new(
-                medians.clone(),
-                length,
-                gap,
-                whose.stroke(),
-            )),
-            None => chart.draw_series(LineSeries::new(medians.clone(), whose.stroke())),
-        };
-        let key = move |(x, y)| {
-            let ends =
-                if whose.dashes().is_some() { vec![(0, 8), (13, 21)] } else { vec![(0, 21)] };
-            let piece = |(from, to)| vec![(x + from, y), (x + to, y)];
-            let mut pieces = ends.into_iter().map(piece);
-            let first = PathElement::new(pieces.next().unwrap_or_default(), whose.stroke());
-            let second = PathElement::new(pieces.next().unwrap_or_default(), whose.stroke());
-            EmptyElement::at((0, 0)) + first + second
-        };
-        legend.map_err(drawing)?.label(line.name.as_str()).legend(key);
-        let spread = |(at, summary): &(f64, Summary)| {
-            PathElement::new(
-                vec![(*at, summary.p10), (*at, summary.p90)],
-                whose.color().stroke_width(1),
-            )
-        };
-        // Of peers only the extremes are known, which say nothing.
-        if !matches!(whose, Whose::Peer(_)) {
-            chart.draw_series(line.points.iter().map(spread)).map_err(drawing)?;
-        }
-        let dot = |point| Circle::new(point, 3, whose.color().filled());
-        chart.draw_series(medians.map(dot)).map_err(drawing)?;
+        draw_line(&mut chart, line)?;
     }
     chart
         .configure_series_labels()
-        .position(SeriesLabelPosition::LowerRight)
+        .position(legend_at)
         .background_style(WHITE.mix(0.85))
         .border_style(RGBColor(200, 200, 200))
         .label_font(("sans-serif", 14))
         .draw()
         .map_err(drawing)?;
+    Ok(())
+}
+
+type Chart<'a> = ChartContext<'a, SVGBackend<'a>, Cartesian2d<Sizes, LogCoord<f64>>>;
+
+fn draw_line(chart: &mut Chart<'_>, line: &Line) -> Result<()> {
+    let whose = line.whose;
+    let legend = match whose.dashes() {
+        Some((length, gap)) => {
+            chart.draw_series(DashedLineSeries::new(line.medians(), length, gap, whose.stroke()))
+        }
+        None => chart.draw_series(LineSeries::new(line.medians(), whose.stroke())),
+    };
+    let key = move |(x, y)| {
+        let ends = if whose.dashes().is_some() { vec![(0, 8), (13, 21)] } else { vec![(0, 21)] };
+        let piece = |(from, to)| vec![(x + from, y), (x + to, y)];
+        let mut pieces = ends.into_iter().map(piece);
+        let first = PathElement::new(pieces.next().unwrap_or_default(), whose.stroke());
+        let second = PathElement::new(pieces.next().unwrap_or_default(), whose.stroke());
+        EmptyElement::at((0, 0)) + first + second
+    };
+    legend.map_err(drawing)?.label(line.name()).legend(key);
+    let spread = |(at, summary): &(f64, Summary)| {
+        let ends = vec![(*at, summary.p10), (*at, summary.p90)];
+        PathElement::new(ends, whose.color().stroke_width(1))
+    };
+    // Of peers only the extremes are known, which say nothing.
+    if !matches!(whose, Whose::Peer(_)) {
+        chart.draw_series(line.points.iter().map(spread)).map_err(drawing)?;
+    }
+    let dot = |point| Circle::new(point, 3, whose.color().filled());
+    chart.draw_series(line.medians().map(dot)).map_err(drawing)?;
     Ok(())
 }
 
@@ -267,6 +333,7 @@ impl Ranged for Sizes {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::record::Limit;
 
     fn rows() -> Vec<Row> {
         let one =
@@ -291,14 +358,25 @@ mod tests {
         assert_eq!(families.len(), 1);
         let sizes: Vec<_> = families[0].rows.iter().map(|row| row.bytes).collect();
         assert_eq!(sizes, [Some(8), Some(4096)]);
-        let names: Vec<_> = families[0].lines().into_iter().map(|line| line.name).collect();
-        assert_eq!(names, ["rma", "limit: store", "A <peer>", "limit: memcpy"]);
+        let names: Vec<_> = families[0].lines().iter().map(Line::name).collect();
+        assert_eq!(names, ["rma", "limit: store, memcpy", "A <peer>"]);
+    }
+
+    #[test]
+    fn a_family_over_ranks_has_rows_that_differ_in_nothing_else() {
+        let of = |ranks| Row::one("sync-many", "barrier", ranks, Unit::Nanoseconds, 8.0);
+        let rows = [of(64), of(16), Row { bytes: Some(8), ..of(2) }];
+        let families = Family::all(&rows);
+        assert_eq!(families.len(), 1);
+        assert_eq!(families[0].title, "sync-many: barrier");
+        let ranks: Vec<_> = families[0].rows.iter().map(|row| row.ranks).collect();
+        assert_eq!(ranks, [16, 64]);
     }
 
     #[test]
     fn a_figure_names_its_lines() {
         let svg = figure(&Family::all(&rows())[0]).unwrap();
-        assert!(svg.starts_with("<svg") && svg.contains("limit: memcpy"), "{svg}");
+        assert!(svg.starts_with("<svg") && svg.contains("limit: store, memcpy"), "{svg}");
         assert!(svg.contains("A &lt;peer&gt;"), "{svg}");
         assert!(sheet(&[]).is_err());
     }

@@ -28,28 +28,40 @@ pub(super) fn run(bench: &mut Bench<'_>) -> Result<()> {
             },
             &mut [("2 atomics", &mut |n| raw_pairs(n, lock, |_| ()))],
         )?;
-        let epoch = window.lock_all()?;
-        bench.alone(
-            row("flush, nothing outstanding"),
-            &mut |n| {
-                for _ in 0..n {
-                    epoch.flush(TARGET)?;
-                }
-                Ok(())
-            },
-            &mut [("fence", &mut |n| {
-                for _ in 0..n {
-                    fence(SeqCst);
-                    // Two fences in a row would be merged.
-                    black_box(());
-                }
-                Ok(())
-            })],
-        )?;
-        epoch.unlock()?;
+        flushes(bench, &window)?;
     }
     bench.world().barrier()?;
     Ok(window.free()?)
+}
+
+/// With nothing outstanding.
+fn flushes(bench: &mut Bench<'_>, window: &Window) -> Result<()> {
+    let mut fences = |n| {
+        for _ in 0..n {
+            fence(SeqCst);
+            // Two fences in a row would be merged.
+            black_box(());
+        }
+        Ok(())
+    };
+    let epoch = window.lock_all()?;
+    let mut flush = |n| Ok((0..n).try_for_each(|_| epoch.flush(TARGET))?);
+    bench.alone(row("flush, nothing outstanding"), &mut flush, &mut [("fence", &mut fences)])?;
+    let mut flush_all = |n| Ok((0..n).try_for_each(|_| epoch.flush_all())?);
+    bench.alone(
+        row("flush_all, nothing outstanding"),
+        &mut flush_all,
+        &mut [("fence", &mut fences)],
+    )?;
+    let mut sync = |n| {
+        for _ in 0..n {
+            window.sync();
+            black_box(());
+        }
+        Ok(())
+    };
+    bench.alone(row("sync"), &mut sync, &mut [("fence", &mut fences)])?;
+    Ok(epoch.unlock()?)
 }
 
 fn pairs(

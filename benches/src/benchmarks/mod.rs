@@ -14,6 +14,7 @@ mod rate;
 mod request;
 mod start;
 mod sync;
+mod system;
 mod threads;
 mod user_memory;
 mod window;
@@ -100,6 +101,13 @@ pub(crate) const ALL: &[Benchmark] = &[
         outstanding::run,
     ),
     benchmark("window-create", "allocate and free a window", &[2, 4, 16, 64], window::run),
+    benchmark("system", "futex wake, TCP, pwrite and fdatasync of the system", &[2], system::run),
+    Benchmark {
+        is_whole_job: true,
+        ..benchmark("empty-job", "start and end of a job that does nothing", &[2, 16, 64], |_| {
+            Ok(())
+        })
+    },
     Benchmark {
         is_whole_job: true,
         ..benchmark("start", "start, 1,000 barriers and end of 64 ranks", &[64], start::run)

@@ -38,7 +38,7 @@ pub(super) const GROUPS: &[Group] = &[
     },
     Group {
         ranks: &[2, 4, 16, 64],
-        timeout_s: 120,
+        timeout_s: 60,
         ..group(&["wincost"], &["window-create", "window-memory"])
     },
 ];
@@ -72,6 +72,8 @@ const SAME: &[(&str, &str, &str)] = &[
     ("lock", "lock + put + unlock shared", "lock_shared"),
     ("lock", "lock_all + unlock_all", "lock_all"),
     ("lock", "flush, nothing", "flush_empty"),
+    ("lock", "flush_all, nothing", "flush_all_empty"),
+    ("lock", "sync", "win_sync"),
     ("sync", "barrier", "mpi_barrier"),
     ("sync", "fence", "fence_pair"),
     ("sync", "post, start", "pscw"),

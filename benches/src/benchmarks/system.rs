@@ -1,0 +1,133 @@
+//! What the system itself needs for what messages, sleep and storage are made of. No library here.
+use super::TARGET;
+use crate::Result;
+use crate::bench::{Bench, row};
+use crate::hop::Flags;
+use crate::raw::Raw;
+use rma::Rank;
+use rustix::io::Errno;
+use rustix::thread::futex;
+use std::cell::Cell;
+use std::fs::{self, File};
+use std::io::{Read, Write};
+use std::net::{Ipv4Addr, TcpListener, TcpStream};
+use std::os::unix::fs::FileExt;
+use std::sync::atomic::{AtomicU32, Ordering::Acquire, Ordering::Release};
+
+const ROUNDS: usize = 101;
+const BLOCK: usize = 4096;
+
+pub(super) fn run(bench: &mut Bench<'_>) -> Result<()> {
+    if bench.world().size() != 2 {
+        return Err("this benchmark is for 2 ranks".into());
+    }
+    bench.set_rounds(ROUNDS);
+    wake(bench)?;
+    tcp(bench)?;
+    if bench.is_first() {
+        storage(bench)?;
+    }
+    Ok(bench.world().barrier()?)
+}
+
+/// Two ranks that sleep in turn, and wake each other.
+fn wake(bench: &mut Bench<'_>) -> Result<()> {
+    let world = bench.world();
+    let window = world.window(Flags::BYTES, 1).allocate()?;
+    let part = Raw::new(&window.shared_query(Rank(0))?);
+    let (ask, reply) = (part.word32(0), part.word32(Flags::BYTES / 2));
+    let is_first = bench.is_first();
+    let count = Cell::new(0);
+    world.barrier()?;
+    bench.together(
+        row("futex wake of a sleeping rank, and back"),
+        &mut |n| {
+            for _ in 0..n {
+                count.set(count.get() + 1);
+                if is_first {
+                    tell(ask, count.get())?;
+                    sleep_until(reply, count.get())?;
+                } else {
+                    sleep_until(ask, count.get())?;
+                    tell(reply, count.get())?;
+                }
+            }
+            Ok(())
+        },
+        &mut [],
+    )?;
+    Ok(window.free()?)
+}
+
+fn tell(word: &AtomicU32, value: u32) -> Result<()> {
+    // pairs with `sleep_until`.
+    word.store(value, Release);
+    // Between processes: without the flag PRIVATE.
+    futex::wake(word, futex::Flags::empty(), 1)?;
+    Ok(())
+}
+
+fn sleep_until(word: &AtomicU32, value: u32) -> Result<()> {
+    loop {
+        // pairs with `tell`.
+        let seen = word.load(Acquire);
+        if seen == value {
+            return Ok(());
+        }
+        match futex::wait(word, futex::Flags::empty(), seen, None) {
+            Ok(()) | Err(Errno::AGAIN | Errno::INTR) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+}
+
+/// Eight bytes there and back over the loopback device.
+fn tcp(bench: &mut Bench<'_>) -> Result<()> {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
+    let ports = bench.world().allgather(&[listener.local_addr()?.port()])?;
+    let mut stream = if bench.is_first() {
+        TcpStream::connect((Ipv4Addr::LOCALHOST, ports[usize::from(TARGET)]))?
+    } else {
+        listener.accept()?.0
+    };
+    stream.set_nodelay(true)?;
+    let is_first = bench.is_first();
+    let mut message = [7u8; 8];
+    bench.together(
+        row("TCP, there and back").bytes(message.len()),
+        &mut |n| {
+            for _ in 0..n {
+                if is_first {
+                    stream.write_all(&message)?;
+                }
+                stream.read_exact(&mut message)?;
+                if !is_first {
+                    stream.write_all(&message)?;
+                }
+            }
+            Ok(())
+        },
+        &mut [],
+    )
+}
+
+/// A block of a file, until the device says that it keeps it.
+fn storage(bench: &mut Bench<'_>) -> Result<()> {
+    let exe = std::env::current_exe()?;
+    let path = exe.with_file_name(format!("rma-bench-{}.tmp", std::process::id()));
+    // Where programs are started from there need not be room for files.
+    let Ok(file) = File::create_new(&path) else { return Ok(()) };
+    fs::remove_file(&path)?;
+    let block = [7u8; BLOCK];
+    bench.alone(
+        row("pwrite + fdatasync").bytes(BLOCK),
+        &mut |n| {
+            for _ in 0..n {
+                file.write_all_at(&block, 0)?;
+                file.sync_data()?;
+            }
+            Ok(())
+        },
+        &mut [],
+    )
+}

@@ -1170,6 +1170,8 @@ static void group_progress(enum flavour f)
     char *buf = page_alloc(size);
     win_touch(&w);
     for (size_t t = 0; t < LEN(tests); t++) {
+        if (!strstr(tests[t].name, opt.only))
+            continue;
         bool own_lock = tests[t].op == P_LOCK_PUT;
         double v[ROUNDS];
         if (!own_lock)
@@ -2013,7 +2015,7 @@ static void usage(void)
 {
     die("usage: peerbench [--impl S] [--transport S] [--flavours a,b] [--info k=v,..] [--rep N]\n"
         "  [--batches N] [--batch-ms X] [--budget-ms X] [--max-bytes N] [--max-outstanding N]\n"
-        "  [--only SUBSTRING (of a mem test)] [--no-pin] GROUP...\n"
+        "  [--only SUBSTRING (of a mem or progress test)] [--no-pin] GROUP...\n"
         "  GROUP: lat bw req atomic cas nc sync many progress visible mt contend mem wincost limit hop version");
 }
 

@@ -3,7 +3,7 @@ use crate::Result;
 use crate::machine::Machine;
 use crate::plot::{Family, figure};
 use crate::record::{Limit, Row};
-use crate::table::{bytes, figure as value};
+use crate::table::{bytes, figure as value, ratio};
 use std::fmt::Write;
 use std::path::Path;
 
@@ -112,7 +112,7 @@ fn line(page: &mut String, row: &Row, peers: &[&str]) {
             Some(peer) => {
                 let class = if peer.ratio > 1.0 { "above" } else { "within" };
                 let median = show(peer.summary.median);
-                let _ = write!(page, "<td>{median}<td class=\"{class}\">{:.3}", peer.ratio);
+                let _ = write!(page, "<td>{median}<td class=\"{class}\">{}", ratio(peer.ratio));
             }
             None => {
                 let lost = row.lost.iter().find(|peer| peer.name == *name);

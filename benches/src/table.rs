@@ -93,6 +93,11 @@ pub(crate) fn time(ns: f64) -> String {
     }
 }
 
+/// One figure in times of another.
+pub(crate) fn ratio(ratio: f64) -> String {
+    if ratio < 0.001 { format!("{ratio:.1e}") } else { format!("{ratio:.3}") }
+}
+
 fn size(bytes: f64) -> String {
     match bytes {
         0.0..1024.0 => format!("{bytes:.0} B"),
@@ -118,6 +123,7 @@ mod tests {
         assert_eq!(time(2.341), "2.34 ns");
         assert_eq!(time(1_500.0), "1.50 us");
         assert_eq!(time(2.5e9), "2.50 s");
+        assert_eq!((ratio(0.25), ratio(4.2e-8)), ("0.250".into(), "4.2e-8".into()));
         assert_eq!((size(17.0), size(1536.0)), ("17 B".into(), "1.5 KiB".into()));
         assert_eq!(
             (bytes(8), bytes(4096), bytes(1 << 20)),

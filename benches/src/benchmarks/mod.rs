@@ -7,6 +7,7 @@ mod layout;
 mod lock;
 mod outstanding;
 mod overlap;
+mod pairs;
 mod paths;
 mod progress;
 mod put;
@@ -53,6 +54,7 @@ pub(crate) const ALL: &[Benchmark] = &[
     benchmark("put-rate", "8 B puts without flush", &[2], rate::puts),
     benchmark("message-rate", "get, rput and accumulate of 8 B without flush", &[2], rate::others),
     benchmark("bandwidth", "put and get of 64 KiB to 16 MiB", &[2], bandwidth::run),
+    benchmark("pairs", "put + flush to several targets, and by several pairs", &[4, 8], pairs::run),
     benchmark("bandwidth-both", "two ranks put to each other at once", &[2], bandwidth::both),
     benchmark("fetch-and-op", "fetch_and_op and compare_and_swap", &[2], atomics::run),
     benchmark(

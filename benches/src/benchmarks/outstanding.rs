@@ -104,7 +104,7 @@ fn growth(
     count: u64,
     before: u64,
 ) -> Result<()> {
-    forget_peak()?;
+    forget_peak();
     issue(bench, window, kind, count)?;
     let grown = peak()?.saturating_sub(before);
     let all = bench.world().allgather(&[grown])?;

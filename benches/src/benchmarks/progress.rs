@@ -27,6 +27,7 @@ pub(super) fn run(bench: &mut Bench<'_>) -> Result<()> {
     for (stop, target) in (1..).zip([Target::Polls, Target::Waits, Target::Computes]) {
         while_target(bench, target, &window, &flags, stop)?;
     }
+    direct(bench, &flags, 4)?;
     idle(bench)?;
     flags.free()?;
     Ok(window.free()?)
@@ -44,22 +45,50 @@ fn while_target(
     if bench.is_first() {
         let epoch = window.lock_all()?;
         for bytes in [8, 4096] {
-            put(bench, target, &epoch, bytes)?;
+            put(bench, name("put + flush by messages", target), &epoch, bytes)?;
         }
         fetch(bench, target, &epoch)?;
         epoch.unlock()?;
         flags.shared_query(TARGET)?.store(0, stop)?;
     } else if world.rank() == TARGET {
-        let mine = flags.local();
-        let mut work = 0u64;
-        while target != Target::Waits && mine.load::<u64>(0)? < stop {
-            match target {
-                Target::Polls => _ = bench.progress(),
-                _ => (0..1000).for_each(|i| work = black_box(work.wrapping_mul(31) + i)),
-            }
-        }
+        until(bench, target, flags, stop)?;
     }
     Ok(world.barrier()?)
+}
+
+/// What the target does until it is told to stop.
+fn until(bench: &Bench<'_>, target: Target, flags: &Window, stop: u64) -> Result<()> {
+    let mine = flags.local();
+    let mut work = 0u64;
+    while target != Target::Waits && mine.load::<u64>(0)? < stop {
+        match target {
+            Target::Polls => _ = bench.progress(),
+            _ => (0..1000).for_each(|i| work = black_box(work.wrapping_mul(31) + i)),
+        }
+    }
+    Ok(())
+}
+
+/// Windows as programs make them, whose target computes.
+fn direct(bench: &mut Bench<'_>, flags: &Window, stop: u64) -> Result<()> {
+    let world = bench.world();
+    let allocated = world.window(1, 8).allocate()?;
+    let created = world.window(1, 8).create(vec![0u64]).map_err(rma::WindowError::from)?;
+    world.barrier()?;
+    if bench.is_first() {
+        for (kind, window) in [("allocated", &allocated), ("created", &created)] {
+            let epoch = window.lock_all()?;
+            let name = name(&format!("put + flush, {kind} window"), Target::Computes);
+            put(bench, name, &epoch, 8)?;
+            epoch.unlock()?;
+        }
+        flags.shared_query(TARGET)?.store(0, stop)?;
+    } else if world.rank() == TARGET {
+        until(bench, Target::Computes, flags, stop)?;
+    }
+    world.barrier()?;
+    created.free()?;
+    Ok(allocated.free()?)
 }
 
 fn name(what: &str, target: Target) -> String {
@@ -68,13 +97,13 @@ fn name(what: &str, target: Target) -> String {
         Target::Waits => "target waits in a barrier",
         Target::Computes => "target computes",
     };
-    format!("{what} by messages, {target}")
+    format!("{what}, {target}")
 }
 
-fn put(bench: &mut Bench<'_>, target: Target, epoch: &LockAll<'_>, bytes: usize) -> Result<()> {
+fn put(bench: &mut Bench<'_>, name: String, epoch: &LockAll<'_>, bytes: usize) -> Result<()> {
     let buffer = vec![7u8; bytes];
     bench.alone(
-        row(name("put + flush", target)).bytes(bytes),
+        row(name).bytes(bytes),
         &mut |n| {
             for _ in 0..n {
                 epoch.put(TARGET, 0, black_box(&buffer[..]))?;
@@ -88,7 +117,7 @@ fn put(bench: &mut Bench<'_>, target: Target, epoch: &LockAll<'_>, bytes: usize)
 
 fn fetch(bench: &mut Bench<'_>, target: Target, epoch: &LockAll<'_>) -> Result<()> {
     bench.alone(
-        row(name("fetch_and_op", target)).bytes(8),
+        row(name("fetch_and_op by messages", target)).bytes(8),
         &mut |n| {
             for _ in 0..n {
                 black_box(epoch.fetch_and_op(TARGET, 0, Op::Sum, 1u64)?);

@@ -7,7 +7,7 @@ use crate::benchmarks;
 use crate::launch;
 use crate::progress::Progress;
 use crate::record::{Limit, Lost, Row, Summary, Unit};
-use crate::table::{aligned, bytes, figure};
+use crate::table::{aligned, bytes, figure, ratio as times};
 use find::{Kind, Peer};
 use rows::{GROUPS, Group, Theirs, is_theirs_too, ratio};
 use std::path::PathBuf;
@@ -135,7 +135,8 @@ fn command(peer: &Peer, group: &Group, ranks: u32, name: &str) -> Command {
     }
     command.env(TIMEOUT, group.timeout_s.to_string());
     command.arg("-n").arg(ranks.to_string()).arg(&peer.program);
-    command.args(["--impl", &peer.name, "--flavours", "alloc"]).args(group.options).arg(name);
+    command.args(["--impl", &peer.name, "--flavours", group.flavours]);
+    command.args(group.options).arg(name);
     command
 }
 
@@ -244,9 +245,8 @@ fn table(rows: &[Row], peers: &[Peer]) -> String {
                 if row.noisy { "noisy".to_owned() } else { String::new() },
             ]
         };
-        let found = |peer: &Limit| {
-            line(&peer.name, &figure(row, peer.summary.median), format!("{:.3}", peer.ratio))
-        };
+        let found =
+            |peer: &Limit| line(&peer.name, &figure(row, peer.summary.median), times(peer.ratio));
         lines.extend(row.peers.iter().map(found));
         lines.extend(row.lost.iter().map(|lost| line(&lost.name, &lost.why, String::new())));
     }
@@ -261,7 +261,7 @@ fn table(rows: &[Row], peers: &[Peer]) -> String {
             let ratios: Vec<f64> = of_peer.map(|p| p.ratio).collect();
             if let Some(mean) = geometric_mean(&ratios) {
                 let title = format!("geometric mean of {family}");
-                let (name, mean) = (peer.name.clone(), format!("{mean:.3}"));
+                let (name, mean) = (peer.name.clone(), times(mean));
                 lines.push([title, none(), none(), none(), name, none(), mean, none()]);
             }
         }

@@ -11,17 +11,27 @@ pub(super) struct Group {
     pub(super) ranks: &'static [u32],
     /// Seconds after which a job of theirs is given up.
     pub(super) timeout_s: u32,
+    /// Of their windows.
+    pub(super) flavours: &'static str,
     /// What `peerbench` is told besides.
     pub(super) options: &'static [&'static str],
 }
 
 const fn group(names: &'static [&'static str], benchmarks: &'static [&'static str]) -> Group {
     let options = &["--budget-ms", "200"];
-    Group { names, benchmarks, ranks: &[2], timeout_s: 600, options }
+    Group { names, benchmarks, ranks: &[2], timeout_s: 600, flavours: "alloc", options }
 }
 
 pub(super) const GROUPS: &[Group] = &[
-    group(&["lat"], &["put-latency", "bandwidth"]),
+    Group {
+        flavours: "alloc,create,dynamic",
+        ..group(&["lat"], &["put-latency", "bandwidth", "user-memory"])
+    },
+    Group {
+        flavours: "alloc,create",
+        options: &["--only", "busy_put"],
+        ..group(&["progress"], &["progress"])
+    },
     group(&["bw"], &["put-rate", "message-rate", "bandwidth-both"]),
     group(&["req"], &["request"]),
     group(&["atomic", "cas"], &["fetch-and-op", "accumulate", "get-accumulate"]),
@@ -43,7 +53,8 @@ pub(super) const GROUPS: &[Group] = &[
     },
 ];
 
-/// Our benchmark, the beginning of our row's name, and their test; behind `#`, its threads.
+/// Our benchmark, the beginning of our row's name, and their test: behind `/`, the flavour of its
+/// window where it is not an allocated one; behind `#`, its threads.
 ///
 /// Our gets, atomics and accumulates are complete when they return; theirs are after a flush, which
 /// is timed with them.
@@ -53,6 +64,12 @@ const SAME: &[(&str, &str, &str)] = &[
     ("bandwidth", "put + flush", "put_flush"),
     ("bandwidth", "get", "get_flush"),
     ("bandwidth-both", "put + flush by both", "put_both"),
+    ("user-memory", "put + flush, created", "put_flush/create"),
+    ("user-memory", "put + flush, dynamic", "put_flush/dynamic"),
+    // Their memory stays where it is, too.
+    ("user-memory", "put + flush, raw part", "put_flush/create"),
+    ("progress", "put + flush, allocated", "busy_put"),
+    ("progress", "put + flush, created", "busy_put/create"),
     ("put-rate", "put", "put_rate"),
     ("message-rate", "get", "get_rate"),
     ("request", "rput", "rput_wait"),
@@ -148,7 +165,7 @@ impl Theirs {
         waited.and_then(|row| row.value).unwrap_or(0.0)
     }
 
-    /// Whether this is the same work as `row`, on an allocated window.
+    /// Whether this is the same work as `row`.
     pub(super) fn is(&self, row: &Row) -> bool {
         // Their windows have 4 KiB where ours are made in several sizes.
         let bytes = if self.test.starts_with("win_cycle") { 4096 } else { self.bytes };
@@ -158,7 +175,7 @@ impl Theirs {
     /// The same, of whatever size.
     pub(super) fn is_test_of(&self, row: &Row) -> bool {
         test_of(row).is_some_and(|(test, threads)| {
-            let is_test = self.test.strip_suffix("/alloc") == Some(test);
+            let is_test = self.test == test || self.test.strip_suffix("/alloc") == Some(test);
             is_test && self.ranks == row.ranks && threads.is_none_or(|threads| threads == self.ops)
         })
     }

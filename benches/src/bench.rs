@@ -76,6 +76,12 @@ impl<'u> Bench<'u> {
         self.universe.progress()
     }
 
+    /// Messages that this rank has sent and received so far.
+    pub(crate) fn messages(&self) -> u64 {
+        let counters = self.universe.counters();
+        counters.messages_sent() + counters.messages_received()
+    }
+
     /// Whether this rank measures what a single rank does.
     pub(crate) fn is_first(&self) -> bool {
         self.world().rank() == Rank(0)

@@ -141,8 +141,10 @@ impl<'a> Pair<'a> {
             }
             // In points: of shares, a ratio says nothing.
             Unit::Share => (1.0 + old.median - new.median, is_lower, is_higher),
-            // No byte is as little as one.
-            Unit::Bytes => (new.median.max(1.0) / old.median.max(1.0), is_higher, is_lower),
+            // None is as few as one.
+            Unit::Bytes | Unit::Count => {
+                (new.median.max(1.0) / old.median.max(1.0), is_higher, is_lower)
+            }
             Unit::Nanoseconds | Unit::Times => {
                 (new.median / old.median / scale, is_higher, is_lower)
             }

@@ -21,6 +21,9 @@ pub(crate) enum Unit {
     /// How many times as much.
     #[serde(rename = "x")]
     Times,
+    /// What was counted, per operation.
+    #[serde(rename = "count")]
+    Count,
     /// Part of a whole, 0 to 1.
     #[serde(rename = "share")]
     Share,
@@ -34,7 +37,7 @@ impl Unit {
 
     /// Whether nothing at all is a figure.
     fn may_be_zero(self) -> bool {
-        matches!(self, Self::Bytes | Self::Share)
+        matches!(self, Self::Bytes | Self::Count | Self::Share)
     }
 }
 

@@ -80,6 +80,7 @@ pub(crate) fn figure(row: &Row, value: f64) -> String {
         Unit::PerSecond => format!("{value:.3e} /s"),
         Unit::Bytes => size(value),
         Unit::Times => format!("{value:.2} x"),
+        Unit::Count => format!("{value:.2}"),
         Unit::Share => format!("{:.0} %", value * 100.0),
     }
 }

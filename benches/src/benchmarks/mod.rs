@@ -5,6 +5,7 @@ mod bandwidth;
 mod contention;
 mod layout;
 mod lock;
+mod messages;
 mod outstanding;
 mod overlap;
 mod pairs;
@@ -70,6 +71,12 @@ pub(crate) const ALL: &[Benchmark] = &[
         accumulate::with_values,
     ),
     benchmark("paths", "8 B by load and store, system copies and messages", &[2], paths::run),
+    benchmark(
+        "messages",
+        "messages there and back, by load and store and forced",
+        &[2],
+        messages::run,
+    ),
     benchmark("layout", "put and get of every other element", &[2], layout::run),
     benchmark(
         "user-memory",

@@ -209,8 +209,8 @@ pub(super) fn is_theirs_too(row: &Row) -> bool {
 pub(super) fn ratio(unit: Unit, ours: f64, theirs: f64) -> f64 {
     match unit {
         Unit::PerSecond | Unit::Share => theirs / ours,
-        // No byte is as good as one.
-        Unit::Bytes => ours.max(1.0) / theirs.max(1.0),
+        // None is as good as one.
+        Unit::Bytes | Unit::Count => ours.max(1.0) / theirs.max(1.0),
         Unit::Nanoseconds | Unit::Times => ours / theirs,
     }
 }

@@ -169,10 +169,11 @@ fn known(name: &str) -> Result<&'static Benchmark> {
 }
 
 fn list() -> Result<()> {
+    let width = ALL.iter().map(|benchmark| benchmark.name.len()).max().unwrap_or(0);
     for benchmark in ALL {
         let ranks: Vec<String> = benchmark.ranks.iter().map(u32::to_string).collect();
         let ranks = ranks.join(", ");
-        println!("{:<14} {} ({ranks} ranks)", benchmark.name, benchmark.about);
+        println!("{:<width$} {} ({ranks} ranks)", benchmark.name, benchmark.about);
     }
     Ok(())
 }

@@ -20,7 +20,8 @@ th:first-child,td:first-child,.word{text-align:left}
 const ABOUT: &str = "\
 Medians of many batches, and the range of the middle 80&nbsp;% of them. <b>Limit</b>: the same \
 work by raw loads, stores, atomics and copies on the same mapping, in turn with it. A ratio is \
-ours in times of the other: below 1, ours is faster. A noisy row is not to be trusted.";
+ours in times of the other, of rates the other in times of ours: below 1, ours is better. A noisy \
+row is not to be trusted.";
 
 /// Writes the page.
 pub(crate) fn write(path: &Path, machine: &Machine, rows: &[Row]) -> Result<()> {

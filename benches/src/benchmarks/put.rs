@@ -17,7 +17,7 @@ pub(super) fn latency(bench: &mut Bench<'_>) -> Result<()> {
         let part = Raw::new(&window.shared_query(TARGET)?);
         let word = part.word64(0);
         let epoch = window.lock_all()?;
-        put_word(bench, &epoch, word)?;
+        put_word(bench, "put + flush", &epoch, word)?;
         get_word(bench, &epoch, word)?;
         for bytes in [64, 4096] {
             latency_of(bench, &epoch, &part, bytes)?;
@@ -25,12 +25,31 @@ pub(super) fn latency(bench: &mut Bench<'_>) -> Result<()> {
         epoch.unlock()?;
     }
     bench.world().barrier()?;
+    window.free()?;
+    shared(bench)
+}
+
+/// A window that all ranks see as one piece of memory.
+fn shared(bench: &mut Bench<'_>) -> Result<()> {
+    let window = bench.world().window(1, 8).allocate_shared()?;
+    if bench.is_first() {
+        let part = Raw::new(&window.shared_query(TARGET)?);
+        let epoch = window.lock_all()?;
+        put_word(bench, "put + flush, shared window", &epoch, part.word64(0))?;
+        epoch.unlock()?;
+    }
+    bench.world().barrier()?;
     Ok(window.free()?)
 }
 
-fn put_word(bench: &mut Bench<'_>, epoch: &LockAll<'_>, word: &AtomicU64) -> Result<()> {
+fn put_word(
+    bench: &mut Bench<'_>,
+    name: &str,
+    epoch: &LockAll<'_>,
+    word: &AtomicU64,
+) -> Result<()> {
     bench.alone(
-        row("put + flush").bytes(8).goal(3.0),
+        row(name).bytes(8).goal(3.0),
         &mut |n| {
             for i in 0..n {
                 epoch.put(TARGET, 0, &[i])?;

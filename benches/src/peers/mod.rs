@@ -327,6 +327,13 @@ mod tests {
     }
 
     #[test]
+    fn of_what_a_launcher_says_the_reason_is_kept() {
+        let said = "-----\n\n[vm:1] Signal: Segmentation fault (11)\n[vm:1] [ 0] libc\n";
+        assert_eq!(essence(said), "[vm:1] Signal: Segmentation fault (11)");
+        assert_eq!(essence("\n one\n two\n three\n"), "one two");
+    }
+
+    #[test]
     fn names_choose_groups() {
         let names =
             |names: &[&str]| -> Vec<String> { names.iter().map(|n| n.to_string()).collect() };

@@ -24,7 +24,7 @@ const fn group(names: &'static [&'static str], benchmarks: &'static [&'static st
 
 pub(super) const GROUPS: &[Group] = &[
     Group {
-        flavours: "alloc,create,dynamic",
+        flavours: "alloc,create,dynamic,shared",
         ..group(&["lat"], &["put-latency", "bandwidth", "user-memory"])
     },
     Group {
@@ -56,9 +56,12 @@ pub(super) const GROUPS: &[Group] = &[
 /// Our benchmark, the beginning of our row's name, and their test: behind `/`, the flavour of its
 /// window where it is not an allocated one; behind `#`, its threads.
 ///
+/// The first that fits is it.
+///
 /// Our gets, atomics and accumulates are complete when they return; theirs are after a flush, which
 /// is timed with them.
 const SAME: &[(&str, &str, &str)] = &[
+    ("put-latency", "put + flush, shared", "put_flush/shared"),
     ("put-latency", "put + flush", "put_flush"),
     ("put-latency", "get", "get_flush"),
     ("bandwidth", "put + flush", "put_flush"),
@@ -161,8 +164,8 @@ impl Theirs {
 
     /// The largest share of its time that a rank was ready and had no CPU.
     pub(super) fn waited(all: &[Self]) -> f64 {
-        let waited = all.iter().find(|row| row.test == "launch_waited");
-        waited.and_then(|row| row.value).unwrap_or(0.0)
+        let waited = all.iter().filter(|row| row.test == "launch_waited");
+        waited.filter_map(|row| row.value).fold(0.0, f64::max)
     }
 
     /// Whether this is the same work as `row`.

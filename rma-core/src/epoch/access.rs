@@ -10,7 +10,7 @@ use bytemuck::{cast_slice, cast_slice_mut};
 /// The right to operate on the targets of a window: what [`Fence`](crate::Fence),
 /// [`LockAll`](crate::LockAll) and [`Start`](crate::Start) give.
 ///
-/// `LAZY`: the first operation to a target finds out whether it may, and in a start epoch waits for
+/// `LAZY`, in start epochs: the first operation to a target finds out whether it may, and waits for
 /// the target's post.
 pub struct Access<'w, T: Transport, const LAZY: bool> {
     window: &'w Window<T>,

@@ -81,7 +81,7 @@ impl<'w, T: Transport> LockAll<'w, T> {
     where
         B: OriginBuffer<Element: BasicElement>,
     {
-        Request::accumulate::<true>(self.window(), target, disp, op, origin)
+        Request::accumulate(self.window(), target, disp, op, origin)
     }
 
     /// As [`get_accumulate`](Access::get_accumulate), into a buffer that the request owns until
@@ -97,7 +97,7 @@ impl<'w, T: Transport> LockAll<'w, T> {
     where
         B: OriginBuffer<Element: BasicElement>,
     {
-        Request::get_accumulate::<true>(self.window(), target, disp, op, origin, result)
+        Request::get_accumulate(self.window(), target, disp, op, origin, result)
     }
 }
 
@@ -135,7 +135,7 @@ impl<'w, T: Transport> Lock<'w, T> {
     where
         B: OriginBuffer<Element: BasicElement>,
     {
-        Request::accumulate::<false>(self.access().window(), self.target(), disp, op, origin)
+        Request::accumulate(self.access().window(), self.target(), disp, op, origin)
     }
 
     /// See [`LockAll::rget_accumulate`].
@@ -150,6 +150,6 @@ impl<'w, T: Transport> Lock<'w, T> {
         B: OriginBuffer<Element: BasicElement>,
     {
         let (window, target) = (self.access().window(), self.target());
-        Request::get_accumulate::<false>(window, target, disp, op, origin, result)
+        Request::get_accumulate(window, target, disp, op, origin, result)
     }
 }

@@ -71,8 +71,7 @@ impl<T: Transport> Window<T> {
             return Err(wrong("NO_PRECEDE", "operations of this rank are in flight"));
         }
         self.synchronise()?;
-        // pairs with the Acquire load in `check`.
-        self.epoch.word.fetch_add(1, AcqRel);
+        self.open(EpochCall::Fence, 1)?;
         Ok(Fence { access: Access::new(self) })
     }
 

@@ -5,7 +5,6 @@ use crate::element::{AtomicElement, BasicElement, Element};
 use crate::error::RmaError;
 use crate::memory::target::held;
 use crate::ops::{Op, Ops, OriginBuffer, Request};
-use crate::protocol::lock::Mode;
 use crate::rank::Rank;
 use crate::transport::Transport;
 use crate::window::Window;
@@ -21,13 +20,12 @@ pub enum LockKind {
     Exclusive,
 }
 
-impl LockKind {
-    fn mode(self) -> Mode {
-        match self {
-            Self::Shared => Mode::Shared,
-            Self::Exclusive => Mode::Exclusive,
-        }
-    }
+/// What was taken for a lock epoch.
+#[derive(Debug, Clone, Copy)]
+enum Taken {
+    Nothing,
+    Shared,
+    Exclusive { passed_gate: bool },
 }
 
 /// A lock on one target.
@@ -38,8 +36,7 @@ impl LockKind {
 pub struct Lock<'w, T: Transport> {
     pub(super) access: Access<'w, T, false>,
     target: Rank,
-    /// `None` if no lock was taken.
-    mode: Option<Mode>,
+    taken: Taken,
 }
 
 impl<T: Transport> Window<T> {
@@ -73,7 +70,7 @@ impl<T: Transport> Window<T> {
         }
         let access = Access::new(self);
         if target == Rank::NULL {
-            return Ok(Lock { access, target, mode: None });
+            return Ok(Lock { access, target, taken: Taken::Nothing });
         }
         if self.targets.is_empty() && target.0 < self.ranks() {
             // Far: nothing to map.
@@ -83,28 +80,21 @@ impl<T: Transport> Window<T> {
         if self.held(target) != held::NOT {
             return Err(RmaError::AlreadyLocked { window: self.id(), target });
         }
-        let mode = (!no_check).then_some(kind.mode());
-        if let Some(mode) = mode {
-            self.lock_part(target, mode)?;
-        }
+        let taken = match kind {
+            _ if no_check => Taken::Nothing,
+            LockKind::Shared => {
+                self.lock_shared(target)?;
+                Taken::Shared
+            }
+            LockKind::Exclusive => Taken::Exclusive { passed_gate: self.lock_exclusive(target)? },
+        };
         self.set_held(target, held::BY_LOCK);
-        Ok(Lock { access, target, mode })
+        Ok(Lock { access, target, taken })
     }
 
-    fn lock_part(&self, target: Rank, mode: Mode) -> Result<(), RmaError> {
-        if mode == Mode::Exclusive {
-            self.pass_gate(self.is_open(EpochKind::LockOwn) || self.is_open(EpochKind::LockOther))?;
-        }
-        let acquired = self.acquire(target, mode);
-        if acquired.is_err() && mode == Mode::Exclusive {
-            return acquired.and(self.leave_gate());
-        }
-        acquired
-    }
-
-    fn unlock_part(&self, target: Rank, mode: Mode) -> Result<(), RmaError> {
-        let released = self.release(target, mode);
-        if mode == Mode::Exclusive { released.and(self.leave_gate()) } else { released }
+    /// Whether this rank has locked a part.
+    pub(crate) fn holds_a_lock(&self) -> bool {
+        self.is_open(EpochKind::LockOwn) || self.is_open(EpochKind::LockOther)
     }
 
     #[inline(always)]
@@ -173,7 +163,7 @@ impl<'w, T: Transport> Lock<'w, T> {
         disp: u64,
         origin: B,
     ) -> Result<Request<'w, T, B>, RmaError> {
-        Request::put::<false>(self.access.window(), self.target, disp, origin)
+        Request::put(self.access.window(), self.target, disp, origin)
     }
 
     /// See [`LockAll::rget`](crate::LockAll).
@@ -182,7 +172,7 @@ impl<'w, T: Transport> Lock<'w, T> {
         disp: u64,
         origin: B,
     ) -> Result<Request<'w, T, B>, RmaError> {
-        Request::get::<false>(self.access.window(), self.target, disp, origin)
+        Request::get(self.access.window(), self.target, disp, origin)
     }
 
     /// See [`Access::ops`]. Operations of the scope name their target: the locked one only.
@@ -209,19 +199,25 @@ impl<'w, T: Transport> Lock<'w, T> {
     /// Ends the epoch: every operation is complete at the target.
     #[inline]
     pub fn unlock(self) -> Result<(), RmaError> {
-        let (window, target, mode) = (self.access.window(), self.target, self.mode);
+        let (window, target, taken) = (self.access.window(), self.target, self.taken);
         mem::forget(self);
-        Self::close(window, target, mode)
+        Self::close(window, target, taken)
     }
 
     #[inline]
-    fn close(window: &Window<T>, target: Rank, mode: Option<Mode>) -> Result<(), RmaError> {
+    fn close(window: &Window<T>, target: Rank, taken: Taken) -> Result<(), RmaError> {
         if target == Rank::NULL {
             return Ok(());
         }
-        let flushed = if window.all_loaded { Ok(()) } else { window.flush(target) };
+        // Giving a lock back is the fence that loads and stores need.
+        let fenced = window.all_loaded && !matches!(taken, Taken::Nothing);
+        let flushed = if fenced { Ok(()) } else { window.flush(target) };
         window.set_held(target, held::NOT);
-        let released = mode.map_or(Ok(()), |mode| window.unlock_part(target, mode));
+        let released = match taken {
+            Taken::Nothing => Ok(()),
+            Taken::Shared => window.unlock_shared(target),
+            Taken::Exclusive { passed_gate } => window.unlock_exclusive(target, passed_gate),
+        };
         flushed.and(released)
     }
 }
@@ -229,6 +225,6 @@ impl<'w, T: Transport> Lock<'w, T> {
 impl<T: Transport> Drop for Lock<'_, T> {
     fn drop(&mut self) {
         // `unlock` is for those who want to know.
-        _ = Self::close(self.access.window(), self.target, self.mode);
+        _ = Self::close(self.access.window(), self.target, self.taken);
     }
 }

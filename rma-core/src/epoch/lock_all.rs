@@ -1,16 +1,14 @@
 //! A passive epoch to all targets (MPI 4.1, section 12.5.3).
 //! S-E5 S-E6 S-E8 S-F1 S-F4 S-F5 S-F6 S-F7 S-I1
-use super::{Access, Assert, EpochCall, LOCK_ALL, NO_CHECK, START};
+use super::{Access, Assert, EpochCall, LOCK_ALL, NO_CHECK};
 use crate::error::RmaError;
-use crate::memory::target::held;
 use crate::ops::{OriginBuffer, Request};
 use crate::rank::Rank;
 use crate::transport::Transport;
 use crate::window::Window;
 use core::mem;
 use core::ops::Deref;
-use core::sync::atomic::{Ordering::AcqRel, Ordering::Acquire};
-use std::sync::PoisonError;
+use core::sync::atomic::{Ordering::Relaxed, Ordering::Release};
 
 /// A shared lock on every target.
 ///
@@ -19,7 +17,7 @@ use std::sync::PoisonError;
 /// the guard leaves the locks held.
 #[must_use = "the epoch ends when the guard is dropped"]
 pub struct LockAll<'w, T: Transport> {
-    access: Access<'w, T, true>,
+    access: Access<'w, T, false>,
 }
 
 impl<T: Transport> Window<T> {
@@ -44,41 +42,22 @@ impl<T: Transport> Window<T> {
             let shared = self.share_gate();
             if shared.is_err() {
                 // pairs with the Acquire load in `check`.
-                self.epoch.word.fetch_and(!LOCK_ALL, AcqRel);
+                self.epoch.word.store(0, Release);
             }
             shared?;
         }
         Ok(LockAll { access: Access::new(self) })
     }
 
-    /// Does what the first operation to a target in this epoch needs.
-    #[cold]
-    #[inline(never)]
-    pub(crate) fn admit_cold(&self, target: Rank) -> Result<(), RmaError> {
-        if self.targets.get(target).is_some() {
-            self.reach(target)?;
-        }
-        // pairs with the AcqRel changes of the word in `open`.
-        let word = self.epoch.word.load(Acquire);
-        if word & START != 0 {
-            return self.admit_started(target);
-        }
-        self.epoch.taken.lock().unwrap_or_else(PoisonError::into_inner).push(target);
-        self.set_held(target, held::BY_LOCK_ALL);
-        Ok(())
-    }
-
+    #[inline]
     fn unlock_all(&self) -> Result<(), RmaError> {
-        let flushed = self.flush_all();
-        let mut taken = self.epoch.taken.lock().unwrap_or_else(PoisonError::into_inner);
-        let targets = mem::take(&mut *taken);
-        drop(taken);
-        // pairs with the AcqRel changes of the word in `open`.
-        let no_check = self.epoch.word.load(Acquire) & NO_CHECK != 0;
-        targets.iter().for_each(|target| self.set_held(*target, held::NOT));
+        // Only this epoch is open: nobody else changes the word.
+        let no_check = self.epoch.word.load(Relaxed) & NO_CHECK != 0;
+        // Giving the gate back is the fence that loads and stores need.
+        let flushed = if self.all_loaded && !no_check { Ok(()) } else { self.flush_all() };
         let released = if no_check { Ok(()) } else { self.unshare_gate() };
         // pairs with the Acquire load in `check`.
-        self.epoch.word.fetch_and(!(LOCK_ALL | NO_CHECK), AcqRel);
+        self.epoch.word.store(0, Release);
         flushed.and(released)
     }
 }
@@ -96,7 +75,7 @@ impl<'w, T: Transport> LockAll<'w, T> {
         disp: u64,
         origin: B,
     ) -> Result<Request<'w, T, B>, RmaError> {
-        Request::put::<true>(self.access.window(), target, disp, origin)
+        Request::put(self.access.window(), target, disp, origin)
     }
 
     /// As [`get`](Access::get), into a buffer that the request owns until
@@ -107,7 +86,7 @@ impl<'w, T: Transport> LockAll<'w, T> {
         disp: u64,
         origin: B,
     ) -> Result<Request<'w, T, B>, RmaError> {
-        Request::get::<true>(self.access.window(), target, disp, origin)
+        Request::get(self.access.window(), target, disp, origin)
     }
 
     /// Returns when every operation to `target` is complete there. Your buffers were yours before.
@@ -145,7 +124,7 @@ impl<'w, T: Transport> LockAll<'w, T> {
 }
 
 impl<'w, T: Transport> Deref for LockAll<'w, T> {
-    type Target = Access<'w, T, true>;
+    type Target = Access<'w, T, false>;
 
     #[inline(always)]
     fn deref(&self) -> &Self::Target {

@@ -42,7 +42,6 @@ use crate::transport::Transport;
 use crate::window::Window;
 use core::sync::atomic::{AtomicU32, Ordering::AcqRel, Ordering::Acquire};
 use pscw::Partners;
-use std::sync::Mutex;
 
 /// Set in [`EpochState::word`] while a [`LockAll`] is open.
 const LOCK_ALL: u32 = 1 << 31;
@@ -59,8 +58,6 @@ const FENCES: u32 = EXPOSED - 1;
 #[derive(Debug, Default)]
 pub(crate) struct EpochState {
     word: AtomicU32,
-    /// Targets that a `LockAll` has used so far; those that threads came to at once stand twice.
-    taken: Mutex<Vec<Rank>>,
     partners: Partners,
 }
 
@@ -80,12 +77,13 @@ impl<T: Transport> Window<T> {
         }
     }
 
-    /// Opens an epoch, if it is allowed, by setting its bits.
+    /// Opens an epoch, if it is allowed, by adding its bits: those of an epoch of which one may be
+    /// open are not set then.
     fn open(&self, call: EpochCall, bits: u32) -> Result<(), RmaError> {
         loop {
             let word = self.check(call)?;
             // pairs with the Acquire load in `check`.
-            if self.epoch.word.compare_exchange(word, word | bits, AcqRel, Acquire).is_ok() {
+            if self.epoch.word.compare_exchange(word, word + bits, AcqRel, Acquire).is_ok() {
                 return Ok(());
             }
         }

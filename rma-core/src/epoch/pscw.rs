@@ -129,7 +129,8 @@ impl<T: Transport> Window<T> {
     /// Takes what the first operation to a target in a start epoch needs. Several threads may come
     /// here for one target: the post is only looked at, `complete` uses it.
     #[cold]
-    pub(super) fn admit_started(&self, target: Rank) -> Result<(), RmaError> {
+    #[inline(never)]
+    pub(crate) fn admit_cold(&self, target: Rank) -> Result<(), RmaError> {
         if lock(&self.epoch.partners.targets).binary_search(&target).is_err() {
             return Err(RmaError::NotInGroup { window: self.id(), target });
         }

@@ -23,7 +23,7 @@ impl<'w, T: Transport> LockAll<'w, T> {
         from: impl Into<Shape<'l>>,
     ) -> Result<Request<'w, T, B>, RmaError> {
         let (to, from) = (to.into(), from.into());
-        Request::put_shaped::<true>(self.window(), target, disp, to, origin, from)
+        Request::put_shaped(self.window(), target, disp, to, origin, from)
     }
 
     /// As [`get_shaped`](crate::Access::get_shaped), into a buffer that the request owns until
@@ -40,7 +40,7 @@ impl<'w, T: Transport> LockAll<'w, T> {
         to: impl Into<Shape<'l>>,
     ) -> Result<Request<'w, T, B>, RmaError> {
         let (from, to) = (from.into(), to.into());
-        Request::get_shaped::<true>(self.window(), target, disp, from, origin, to)
+        Request::get_shaped(self.window(), target, disp, from, origin, to)
     }
 
     /// As [`accumulate_shaped`](crate::Access::accumulate_shaped), with a buffer that the request
@@ -59,7 +59,7 @@ impl<'w, T: Transport> LockAll<'w, T> {
     ) -> Result<Request<'w, T, B>, RmaError> {
         let (there, from) = (to.into(), from.into());
         let update = ShapedUpdate { target, disp, there, op, origin: &[], from };
-        Request::accumulate_shaped::<true>(self.window(), update, origin)
+        Request::accumulate_shaped(self.window(), update, origin)
     }
 
     /// As [`get_accumulate_shaped`](crate::Access::get_accumulate_shaped), into a buffer that the
@@ -76,7 +76,7 @@ impl<'w, T: Transport> LockAll<'w, T> {
     ) -> Result<Request<'w, T, B>, RmaError> {
         let (there, from, origin) = (at.into(), from.into(), cast_slice(origin));
         let update = ShapedUpdate { target, disp, there, op, origin, from };
-        Request::get_accumulate_shaped::<true>(self.window(), update, result, into.into())
+        Request::get_accumulate_shaped(self.window(), update, result, into.into())
     }
 }
 
@@ -91,7 +91,7 @@ impl<'w, T: Transport> Lock<'w, T> {
     ) -> Result<Request<'w, T, B>, RmaError> {
         let (window, target, to, from) =
             (self.access().window(), self.target(), to.into(), from.into());
-        Request::put_shaped::<false>(window, target, disp, to, origin, from)
+        Request::put_shaped(window, target, disp, to, origin, from)
     }
 
     /// See [`LockAll::rget_shaped`].
@@ -104,7 +104,7 @@ impl<'w, T: Transport> Lock<'w, T> {
     ) -> Result<Request<'w, T, B>, RmaError> {
         let (window, target, from, to) =
             (self.access().window(), self.target(), from.into(), to.into());
-        Request::get_shaped::<false>(window, target, disp, from, origin, to)
+        Request::get_shaped(window, target, disp, from, origin, to)
     }
 
     /// See [`LockAll::raccumulate_shaped`].
@@ -118,7 +118,7 @@ impl<'w, T: Transport> Lock<'w, T> {
     ) -> Result<Request<'w, T, B>, RmaError> {
         let (target, there, from) = (self.target(), to.into(), from.into());
         let update = ShapedUpdate { target, disp, there, op, origin: &[], from };
-        Request::accumulate_shaped::<false>(self.access().window(), update, origin)
+        Request::accumulate_shaped(self.access().window(), update, origin)
     }
 
     /// See [`LockAll::rget_accumulate_shaped`].
@@ -134,6 +134,6 @@ impl<'w, T: Transport> Lock<'w, T> {
             (self.target(), at.into(), from.into(), cast_slice(origin));
         let update = ShapedUpdate { target, disp, there, op, origin, from };
         let window = self.access().window();
-        Request::get_accumulate_shaped::<false>(window, update, result, into.into())
+        Request::get_accumulate_shaped(window, update, result, into.into())
     }
 }

@@ -31,9 +31,8 @@ const _: () = assert!(size_of::<Target>() == 32);
 pub(crate) mod held {
     pub(crate) const NOT: u32 = 0;
     pub(crate) const BY_LOCK: u32 = 1;
-    pub(crate) const BY_LOCK_ALL: u32 = 2;
     /// Not locked, but exposed to a start epoch of this rank.
-    pub(crate) const BY_START: u32 = 3;
+    pub(crate) const BY_START: u32 = 2;
 }
 
 /// Near targets by rank; empty if the ranks do not share memory.

@@ -83,7 +83,7 @@ impl<'w, T: Transport, B: OriginBuffer> Request<'w, T, B> {
         Self { window, target, pending: None, buffer: Some(buffer), packed: None }
     }
 
-    pub(crate) fn put<const LAZY: bool>(
+    pub(crate) fn put(
         window: &'w Window<T>,
         target: Rank,
         disp: u64,
@@ -91,14 +91,14 @@ impl<'w, T: Transport, B: OriginBuffer> Request<'w, T, B> {
     ) -> Result<Self, RmaError> {
         let buffer = buffer.into_vec();
         let origin = cast_slice(&buffer);
-        match window.near::<LAZY>(target, disp, origin.len())? {
+        match window.near::<false>(target, disp, origin.len())? {
             Some(span) => span.write(origin),
-            None => window.put_far_cold::<LAZY>(target, disp, origin)?,
+            None => window.put_far_cold::<false>(target, disp, origin)?,
         }
         Ok(Self::complete(window, target, buffer))
     }
 
-    pub(crate) fn get<const LAZY: bool>(
+    pub(crate) fn get(
         window: &'w Window<T>,
         target: Rank,
         disp: u64,
@@ -106,7 +106,7 @@ impl<'w, T: Transport, B: OriginBuffer> Request<'w, T, B> {
     ) -> Result<Self, RmaError> {
         let mut buffer = buffer.into_vec();
         let origin = cast_slice_mut(&mut buffer);
-        if let Some(span) = window.near::<LAZY>(target, disp, origin.len())? {
+        if let Some(span) = window.near::<false>(target, disp, origin.len())? {
             span.read(origin);
             return Ok(Self::complete(window, target, buffer));
         }
@@ -115,7 +115,7 @@ impl<'w, T: Transport, B: OriginBuffer> Request<'w, T, B> {
         // SAFETY: the elements are on the heap (the trait is sealed), owned by `buffer`, which is
         // from here on only touched when `pending` is done, or given to it by drop. If starting
         // fails, the drain below takes the address back before `buffer` dies.
-        let started = unsafe { window.start_get_far_cold::<LAZY>(target, disp, at, &pending) };
+        let started = unsafe { window.start_get_far_cold::<false>(target, disp, at, &pending) };
         if let Err(error) = started {
             _ = window.drain("a get", target, &pending);
             return Err(error);
@@ -125,7 +125,7 @@ impl<'w, T: Transport, B: OriginBuffer> Request<'w, T, B> {
         Ok(Self { window, target, pending, buffer: Some(buffer), packed: None })
     }
 
-    pub(crate) fn accumulate<const LAZY: bool>(
+    pub(crate) fn accumulate(
         window: &'w Window<T>,
         target: Rank,
         disp: u64,
@@ -136,11 +136,11 @@ impl<'w, T: Transport, B: OriginBuffer> Request<'w, T, B> {
         B::Element: BasicElement,
     {
         let buffer = buffer.into_vec();
-        window.accumulate::<LAZY, B::Element>(target, disp, op, &buffer)?;
+        window.accumulate::<false, B::Element>(target, disp, op, &buffer)?;
         Ok(Self::complete(window, target, buffer))
     }
 
-    pub(crate) fn get_accumulate<const LAZY: bool>(
+    pub(crate) fn get_accumulate(
         window: &'w Window<T>,
         target: Rank,
         disp: u64,
@@ -152,7 +152,7 @@ impl<'w, T: Transport, B: OriginBuffer> Request<'w, T, B> {
         B::Element: BasicElement,
     {
         let mut buffer = result.into_vec();
-        let far = window.get_accumulate_near::<LAZY, B::Element>(
+        let far = window.get_accumulate_near::<false, B::Element>(
             target,
             disp,
             op,
@@ -166,7 +166,7 @@ impl<'w, T: Transport, B: OriginBuffer> Request<'w, T, B> {
         let pending = Arc::default();
         let at = Buffer { at: bytes.as_mut_ptr(), len: bytes.len() };
         // SAFETY: as in `get`.
-        let started = unsafe { window.start_get_accumulate_cold::<LAZY>(update, at, &pending) };
+        let started = unsafe { window.start_get_accumulate_cold::<false>(update, at, &pending) };
         if let Err(error) = started {
             _ = window.drain("a get_accumulate", target, &pending);
             return Err(error);
@@ -175,7 +175,7 @@ impl<'w, T: Transport, B: OriginBuffer> Request<'w, T, B> {
         Ok(Self { window, target, pending: Some(pending), buffer: Some(buffer), packed: None })
     }
 
-    pub(crate) fn put_shaped<const LAZY: bool>(
+    pub(crate) fn put_shaped(
         window: &'w Window<T>,
         target: Rank,
         disp: u64,
@@ -184,11 +184,11 @@ impl<'w, T: Transport, B: OriginBuffer> Request<'w, T, B> {
         from: Shape<'_>,
     ) -> Result<Self, RmaError> {
         let buffer = buffer.into_vec();
-        window.put_shaped::<LAZY>(target, disp, to, cast_slice(&buffer), from)?;
+        window.put_shaped::<false>(target, disp, to, cast_slice(&buffer), from)?;
         Ok(Self::complete(window, target, buffer))
     }
 
-    pub(crate) fn get_shaped<const LAZY: bool>(
+    pub(crate) fn get_shaped(
         window: &'w Window<T>,
         target: Rank,
         disp: u64,
@@ -198,14 +198,14 @@ impl<'w, T: Transport, B: OriginBuffer> Request<'w, T, B> {
     ) -> Result<Self, RmaError> {
         let mut buffer = buffer.into_vec();
         let origin = cast_slice_mut(&mut buffer);
-        if window.get_shaped_near::<LAZY>(target, disp, from, origin, to)? {
+        if window.get_shaped_near::<false>(target, disp, from, origin, to)? {
             return Ok(Self::complete(window, target, buffer));
         }
         if to.bytes().is_none_or(|bytes| bytes > BOUNCE_BYTES) {
-            window.get_shaped_far_cold::<LAZY>(target, disp, from, origin, to)?;
+            window.get_shaped_far_cold::<false>(target, disp, from, origin, to)?;
             return Ok(Self::complete(window, target, buffer));
         }
-        let Some(from) = window.place_far::<LAZY>(target, disp, from)? else {
+        let Some(from) = window.place_far::<false>(target, disp, from)? else {
             return Ok(Self::complete(window, target, buffer));
         };
         let pending = Arc::default();
@@ -224,19 +224,19 @@ impl<'w, T: Transport, B: OriginBuffer> Request<'w, T, B> {
     }
 
     /// The operands are in `buffer`.
-    pub(crate) fn accumulate_shaped<const LAZY: bool>(
+    pub(crate) fn accumulate_shaped(
         window: &'w Window<T>,
         update: ShapedUpdate<'_>,
         buffer: B,
     ) -> Result<Self, RmaError> {
         let buffer = buffer.into_vec();
         let update = ShapedUpdate { origin: cast_slice(&buffer), ..update };
-        window.accumulate_shaped::<LAZY>(update)?;
+        window.accumulate_shaped::<false>(update)?;
         let target = update.target;
         Ok(Self::complete(window, target, buffer))
     }
 
-    pub(crate) fn get_accumulate_shaped<const LAZY: bool>(
+    pub(crate) fn get_accumulate_shaped(
         window: &'w Window<T>,
         update: ShapedUpdate<'_>,
         result: B,
@@ -244,7 +244,7 @@ impl<'w, T: Transport, B: OriginBuffer> Request<'w, T, B> {
     ) -> Result<Self, RmaError> {
         let (target, mut buffer) = (update.target, result.into_vec());
         let bytes = cast_slice_mut(&mut buffer);
-        let far = window.get_accumulate_shaped_near::<LAZY>(update, bytes, into)?;
+        let far = window.get_accumulate_shaped_near::<false>(update, bytes, into)?;
         let Some(far) = far else {
             return Ok(Self::complete(window, target, buffer));
         };

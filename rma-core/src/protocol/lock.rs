@@ -26,12 +26,16 @@
 //! So nobody sleeps but behind others or at the head, and there everyone can give up.
 //!
 //! The same machine runs the lock of each part, whose home is [`part`], and the [`gate`] between
-//! `lock_all` and exclusive locks, one for a window.
+//! `lock_all` and exclusive locks, one for a window. How those two use it: [`super::gate`].
 
-/// Words of a window's control block at each rank: the home words, then the nodes.
+/// Words of a window's control block at each rank: the home words, in one cache line; the barrier's
+/// flags in the second; what exclusive lockers of all parts read in the third; then the nodes.
 const PART: u16 = 0;
 const GATE: u16 = 2;
-const NODE_FIRST: u16 = 16;
+const MARK: u16 = 4;
+const WATCH: u16 = 16;
+const MARKS: u16 = 17;
+const NODE_FIRST: u16 = 24;
 const NODE_WORDS: u16 = 4;
 /// Nodes of each process and window: threads that can wait in line at the same time.
 pub(crate) const NODES: u16 = 4;
@@ -135,6 +139,23 @@ pub(crate) fn gate() -> At {
     At { rank: 0, word: GATE }
 }
 
+/// Whether the gate is watched; see [`super::gate`].
+#[inline]
+pub(crate) fn watch() -> At {
+    At { rank: 0, word: WATCH }
+}
+
+/// The marks of the window's parts.
+pub(crate) fn marks() -> At {
+    At { rank: 0, word: MARKS }
+}
+
+/// Not 0 if the part of a rank has its mark.
+#[inline]
+pub(crate) fn mark(rank: u32) -> At {
+    At { rank, word: MARK }
+}
+
 /// How a lock is wanted. Only holders of the same mode are together, and only if it is not
 /// `Exclusive`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -152,6 +173,11 @@ pub(crate) fn uncontended(mode: Mode, rank: u32) -> u64 {
         Mode::Group => GROUP | 1,
         Mode::Exclusive => WRITER | u64::from(rank),
     }
+}
+
+/// Whether a state has an exclusive holder.
+pub(crate) fn is_exclusive(state: u64) -> bool {
+    state & WRITER != 0
 }
 
 fn with_holder(state: u64, mode: Mode, rank: u32) -> Option<u64> {

@@ -1,5 +1,6 @@
 //! Protocols without I/O: message layouts and state machines.
 pub(crate) mod credit;
+pub(crate) mod gate;
 pub(crate) mod lock;
 pub(crate) mod message;
 pub(crate) mod outbox;

@@ -35,21 +35,9 @@ impl<T: Transport> Window<T> {
         self.part.block.get()
     }
 
-    /// Takes the lock of `target`, waiting in line.
+    /// A control word, if it is mapped.
     #[inline]
-    pub(crate) fn acquire(&self, target: Rank, mode: Mode) -> Result<(), RmaError> {
-        self.acquire_at(lock::part(target.0), mode)
-    }
-
-    /// Gives the lock of `target` back.
-    #[inline]
-    pub(crate) fn release(&self, target: Rank, mode: Mode) -> Result<(), RmaError> {
-        self.release_at(lock::part(target.0), mode)
-    }
-
-    /// The state word of a lock, if it is mapped.
-    #[inline]
-    fn state(&self, home: At) -> Option<&AtomicU64> {
+    pub(super) fn control_word(&self, home: At) -> Option<&AtomicU64> {
         Some(self.targets.get(Rank(home.rank))?.block()?.word(home.word))
     }
 
@@ -58,7 +46,7 @@ impl<T: Transport> Window<T> {
     pub(super) fn acquire_at(&self, home: At, mode: Mode) -> Result<(), RmaError> {
         let new = lock::uncontended(mode, self.rank().0);
         let mut seen = 0;
-        if let Some(state) = self.state(home) {
+        if let Some(state) = self.control_word(home) {
             match state.compare_exchange(0, new, SeqCst, SeqCst) {
                 Ok(_) => return Ok(()),
                 Err(found) => seen = found,
@@ -71,7 +59,7 @@ impl<T: Transport> Window<T> {
     #[inline]
     pub(super) fn release_at(&self, home: At, mode: Mode) -> Result<(), RmaError> {
         let mut seen = lock::uncontended(mode, self.rank().0);
-        if let Some(state) = self.state(home) {
+        if let Some(state) = self.control_word(home) {
             match state.compare_exchange(seen, 0, SeqCst, SeqCst) {
                 Ok(_) => return Ok(()),
                 Err(found) => seen = found,
@@ -117,7 +105,7 @@ impl<T: Transport> Window<T> {
         let wait = Wait { what: "a lock", peer: None, recheck: Some(RECHECK) };
         // Far locks are not polled: their wait for a node is all there is.
         let barge = || {
-            let state = self.state(home)?;
+            let state = self.control_word(home)?;
             let seen = state.load(SeqCst);
             let new = lock::barge(seen, mode, rank)?;
             state.compare_exchange(seen, new, SeqCst, SeqCst).ok()
@@ -153,7 +141,7 @@ impl<T: Transport> Window<T> {
     }
 
     /// Does one step of a lock's state machine.
-    fn step(&self, what: &'static str, step: Step) -> Result<u64, RmaError> {
+    pub(super) fn step(&self, what: &'static str, step: Step) -> Result<u64, RmaError> {
         let (at, wake) = match step {
             Step::Load(at) | Step::Wait { at, .. } => (at, false),
             Step::Swap { at, wake, .. } | Step::Store { at, wake, .. } => (at, wake),

@@ -6,7 +6,7 @@ use super::counts::Counts;
 use super::direct::Known;
 use super::dynamic::{ADDRESSES, Regions};
 use super::far::Far;
-use super::gate::Passes;
+use super::gate::Gate;
 use super::hints::{Hint, HintError, Hints};
 use super::memory::Memory;
 use super::signals::ByMessage;
@@ -327,7 +327,7 @@ impl<'c, T: Transport> WindowBuilder<'c, T> {
             peers,
             far,
             nodes: NodePool::default(),
-            passes: Passes::default(),
+            gate: Gate::default(),
             barriers: AtomicU32::new(0),
             settings: Settings::new(flavor, &self.hints),
             known: Known::default(),

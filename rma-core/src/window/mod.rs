@@ -68,7 +68,7 @@ use counts::Counts;
 use direct::Known;
 use dynamic::Regions;
 use far::Far;
-use gate::Passes;
+use gate::Gate;
 use memory::Memory;
 use signals::ByMessage;
 use std::sync::{Arc, OnceLock};
@@ -102,7 +102,7 @@ pub struct Window<T: Transport> {
     peers: Box<[Peer<T>]>,
     pub(crate) far: Far,
     nodes: NodePool,
-    passes: Passes,
+    gate: Gate,
     barriers: AtomicU32,
     settings: Settings,
     known: Known<T>,

@@ -52,7 +52,7 @@ impl<T: Transport> Window<T> {
     /// The hot path of every operation: the span, if nothing stands in the way. Otherwise
     /// [`near_cold`](Self::near_cold) finds out what does.
     ///
-    /// `LAZY`: in an epoch that takes locks at the first operation.
+    /// `LAZY`: the first operation to a target waits for its post.
     #[inline(always)]
     pub(crate) fn near_hot<const LAZY: bool>(
         &self,
@@ -64,7 +64,7 @@ impl<T: Transport> Window<T> {
         if LAZY { entry.held_span(disp, len) } else { entry.span(disp, len) }
     }
 
-    /// The span, after taking the lock and mapping the target where that is still to be done;
+    /// The span, after waiting for the post and mapping the target where that is still to be done;
     /// `Ok(None)` if operations on the target do not go by load and store.
     #[cold]
     #[inline(never)]

@@ -1,0 +1,118 @@
+//! How exclusive lockers and `lock_all` keep each other out (ADR 1). S-E1 S-E8
+//!
+//! The [gate](lock::gate) does, if both go through it. Only `lock_all` always does. Exclusive
+//! lockers pass it while it is *watched*; while it is not, they take the part's lock and look
+//! whether it still is not:
+//!
+//! | word, at rank 0 | holds |
+//! | --- | --- |
+//! | [`watch`](lock::watch) | even: watched; odd: not. Counts up |
+//! | [`marks`](lock::marks) | a bit for each part (by rank, modulo 64) that was ever locked unwatched |
+//!
+//! `lock_all` shares the gate, and may go on if it is watched and this rank has looked at all that
+//! were inside since it is. Otherwise it gives the gate back, makes it watched, and waits at each
+//! marked part until an exclusive holder has left. It holds nothing while it waits: those inside may
+//! need further locks before they leave.
+//!
+//! Locking and then reading the watch word, and changing that and then reading the lock, are
+//! sequentially consistent, so one of the two sees the other. The gate becomes unwatched only by a
+//! rank that passes it, so never while somebody shares it.
+//!
+//! All ranks reach these words by load and store: elsewhere the gate is always watched.
+
+use super::lock::{self, At, Mode};
+
+/// Words that all ranks share, and locks made of them; sequentially consistent.
+pub(crate) trait Locks {
+    /// Why a word cannot be reached, or a wait failed.
+    type Error;
+    fn load(&self, at: At) -> Result<u64, Self::Error>;
+    /// Replaces `old` by `new` if it is there; answers with what was there.
+    fn swap(&self, at: At, old: u64, new: u64) -> Result<u64, Self::Error>;
+    fn acquire(&self, home: At, mode: Mode) -> Result<(), Self::Error>;
+    fn release(&self, home: At, mode: Mode) -> Result<(), Self::Error>;
+}
+
+/// Whether what the watch word holds lets exclusive lockers past the gate.
+#[inline(always)]
+pub(crate) fn is_unwatched(watch: u64) -> bool {
+    watch & 1 != 0
+}
+
+/// Takes the exclusive lock of a part without passing the gate. False if the gate became watched:
+/// then the lock is not held.
+#[inline(always)]
+pub(crate) fn lock_unwatched<L: Locks>(locks: &L, rank: u32) -> Result<bool, L::Error> {
+    locks.acquire(lock::part(rank), Mode::Exclusive)?;
+    match is_past(locks, rank) {
+        Ok(true) => Ok(true),
+        past => locks.release(lock::part(rank), Mode::Exclusive).and(past),
+    }
+}
+
+/// Holding the lock of a part: whether those who will watch the gate see that.
+#[inline(always)]
+fn is_past<L: Locks>(locks: &L, rank: u32) -> Result<bool, L::Error> {
+    if locks.load(lock::mark(rank))? == 0 {
+        mark(locks, rank)?;
+    }
+    Ok(is_unwatched(locks.load(lock::watch())?))
+}
+
+#[cold]
+fn mark<L: Locks>(locks: &L, rank: u32) -> Result<(), L::Error> {
+    let mut seen = locks.load(lock::marks())?;
+    loop {
+        match locks.swap(lock::marks(), seen, seen | bit(rank))? {
+            found if found == seen => break,
+            found => seen = found,
+        }
+    }
+    // Only now: who finds it relies on the bit.
+    locks.swap(lock::mark(rank), 0, 1).map(drop)
+}
+
+fn bit(rank: u32) -> u64 {
+    1 << (rank % u64::BITS)
+}
+
+/// Lets exclusive lockers past the gate. To be called by a rank that passes it.
+pub(crate) fn unwatch<L: Locks>(locks: &L) -> Result<(), L::Error> {
+    let seen = locks.load(lock::watch())?;
+    if is_unwatched(seen) { Ok(()) } else { locks.swap(lock::watch(), seen, seen + 1).map(drop) }
+}
+
+/// Makes the gate watched and waits for those who went past it; answers with what the watch word
+/// holds as long as nobody can have done so since.
+pub(crate) fn watch<L: Locks>(locks: &L, ranks: u32) -> Result<u64, L::Error> {
+    let mut seen = locks.load(lock::watch())?;
+    while is_unwatched(seen) {
+        let found = locks.swap(lock::watch(), seen, seen + 1)?;
+        seen = if found == seen { seen + 1 } else { found };
+    }
+    let marks = locks.load(lock::marks())?;
+    for rank in (0..ranks).filter(|rank| marks & bit(*rank) != 0) {
+        let part = lock::part(rank);
+        if lock::is_exclusive(locks.load(part)?) {
+            // In line, so as to be woken.
+            locks.acquire(part, Mode::Shared)?;
+            locks.release(part, Mode::Shared)?;
+        }
+    }
+    Ok(seen)
+}
+
+/// Shares the gate, if nobody can be past it: `watched` is what [`watch`] last answered to this
+/// rank, or 0. False if somebody can: then the gate is not shared.
+#[inline(always)]
+pub(crate) fn share<L: Locks>(locks: &L, watched: u64) -> Result<bool, L::Error> {
+    locks.acquire(lock::gate(), Mode::Shared)?;
+    match locks.load(lock::watch()) {
+        Ok(found) if found == watched => Ok(true),
+        found => locks.release(lock::gate(), Mode::Shared).and(found).map(|_| false),
+    }
+}
+
+#[cfg(all(test, loom))]
+#[path = "gate_loom_tests.rs"]
+mod loom_tests;

@@ -1,0 +1,172 @@
+//! Exclusive lockers and `lock_all` on words whose accesses are seen late.
+//!
+//! Loom takes a sequentially consistent access for an acquiring and releasing one, and does know
+//! sequentially consistent fences: one before each load makes up for it. The locks are those of
+//! [`lock`](super::lock) without a queue; it has tests of its own.
+use super::super::lock::{Release, Step, barge, uncontended};
+use super::*;
+use core::convert::Infallible;
+use loom::sync::atomic::{AtomicU64, Ordering::Relaxed, Ordering::SeqCst, fence};
+use loom::sync::{Arc, Notify};
+use loom::thread;
+
+const PARTS: usize = 2;
+const RANKS: usize = 3;
+
+struct Shared {
+    /// Equal, but for a writer inside.
+    data: [[AtomicU64; 2]; PARTS],
+    part: [AtomicU64; PARTS],
+    mark: [AtomicU64; PARTS],
+    gate: AtomicU64,
+    watch: AtomicU64,
+    marks: AtomicU64,
+    /// Rung at each release.
+    bells: [Notify; RANKS],
+}
+
+/// What a rank sees.
+struct View<'a> {
+    shared: &'a Shared,
+    rank: u32,
+    watched: u64,
+}
+
+impl View<'_> {
+    fn word(&self, at: At) -> &AtomicU64 {
+        let own = usize::try_from(at.rank).unwrap();
+        match at {
+            at if at == lock::gate() => &self.shared.gate,
+            at if at == lock::watch() => &self.shared.watch,
+            at if at == lock::marks() => &self.shared.marks,
+            at if at == lock::part(at.rank) => &self.shared.part[own],
+            at if at == lock::mark(at.rank) => &self.shared.mark[own],
+            _ => panic!("no such word: {at:?}"),
+        }
+    }
+}
+
+impl Locks for View<'_> {
+    type Error = Infallible;
+
+    fn load(&self, at: At) -> Result<u64, Infallible> {
+        fence(SeqCst);
+        Ok(self.word(at).load(SeqCst))
+    }
+
+    fn swap(&self, at: At, old: u64, new: u64) -> Result<u64, Infallible> {
+        let (Ok(found) | Err(found)) = self.word(at).compare_exchange(old, new, SeqCst, SeqCst);
+        Ok(found)
+    }
+
+    fn acquire(&self, home: At, mode: Mode) -> Result<(), Infallible> {
+        loop {
+            let seen = self.load(home)?;
+            match barge(seen, mode, self.rank) {
+                Some(new) if self.swap(home, seen, new)? == seen => return Ok(()),
+                _ => self.shared.bells[self.rank as usize].wait(),
+            }
+        }
+    }
+
+    fn release(&self, home: At, mode: Mode) -> Result<(), Infallible> {
+        let mut machine = Release::new(home, mode, uncontended(mode, self.rank));
+        while let Step::Swap { at, old, new, .. } = machine.poll() {
+            machine.handle(self.swap(at, old, new)?);
+        }
+        self.shared.bells.iter().for_each(Notify::notify);
+        Ok(())
+    }
+}
+
+impl View<'_> {
+    /// An exclusive lock, and what it protects; a lock that passes the gate makes it unwatched.
+    fn write(&mut self, part: u32) {
+        let Ok(hint) = self.load(lock::watch());
+        let past = is_unwatched(hint) && lock_unwatched(self, part) == Ok(true);
+        if !past {
+            let Ok(()) = self.acquire(lock::gate(), Mode::Group);
+            let Ok(()) = self.acquire(lock::part(part), Mode::Exclusive);
+            let Ok(()) = unwatch(self);
+        }
+        let [left, right] = &self.shared.data[part as usize];
+        let seen = left.load(Relaxed);
+        assert_eq!(seen, right.load(Relaxed), "another writer is inside");
+        left.store(seen + 1, Relaxed);
+        right.store(seen + 1, Relaxed);
+        let Ok(()) = self.release(lock::part(part), Mode::Exclusive);
+        if !past {
+            let Ok(()) = self.release(lock::gate(), Mode::Group);
+        }
+    }
+
+    /// A `lock_all`, and what it protects.
+    fn read_all(&mut self) {
+        while share(self, self.watched) == Ok(false) {
+            let Ok(watched) = watch(self, PARTS as u32);
+            self.watched = watched;
+        }
+        for [left, right] in &self.shared.data {
+            assert_eq!(left.load(Relaxed), right.load(Relaxed), "a writer is inside");
+        }
+        let Ok(()) = self.release(lock::gate(), Mode::Shared);
+    }
+}
+
+type Script = fn(&mut View<'_>);
+
+/// Ranks that run scripts, from a gate that is unwatched or not.
+fn check<const N: usize>(watch: u64, scripts: [Script; N], writes: u64) {
+    loom::model(move || {
+        let shared = Arc::new(Shared {
+            data: Default::default(),
+            part: Default::default(),
+            mark: Default::default(),
+            gate: AtomicU64::new(0),
+            watch: AtomicU64::new(watch),
+            marks: AtomicU64::new(0),
+            bells: std::array::from_fn(|_| Notify::new()),
+        });
+        let run = move |rank: usize, shared: &Shared| {
+            scripts[rank](&mut View { shared, rank: rank as u32, watched: 0 });
+        };
+        let others = (1..N).map(|rank| {
+            let shared = shared.clone();
+            thread::spawn(move || run(rank, &shared))
+        });
+        let others: Vec<_> = others.collect();
+        run(0, &shared);
+        others.into_iter().for_each(|other| other.join().unwrap());
+        let written = |[left, _]: &[AtomicU64; 2]| left.load(Relaxed);
+        assert_eq!(shared.data.iter().map(written).sum::<u64>(), writes, "writers got lost");
+        assert_eq!(shared.gate.load(SeqCst), 0, "the gate is free");
+        assert!(shared.part.iter().all(|part| part.load(SeqCst) == 0), "the parts are free");
+    });
+}
+
+#[test]
+fn loom_a_writer_past_the_gate_and_lock_all() {
+    check(1, [|rank| rank.write(1), |rank| rank.read_all()], 1);
+}
+
+#[test]
+fn loom_a_writer_that_makes_it_unwatched_and_lock_all() {
+    let twice: Script = |rank| (0..2).for_each(|_| rank.write(0));
+    check(0, [twice, |rank| rank.read_all()], 2);
+}
+
+#[test]
+fn loom_lock_all_twice_and_a_writer() {
+    let twice: Script = |rank| (0..2).for_each(|_| rank.read_all());
+    check(1, [twice, |rank| rank.write(0)], 1);
+}
+
+#[test]
+fn loom_writers_of_two_parts_and_lock_all() {
+    check(1, [|rank| rank.write(0), |rank| rank.write(1), |rank| rank.read_all()], 2);
+}
+
+#[test]
+fn loom_a_writer_and_two_lock_alls() {
+    check(1, [|rank| rank.write(1), |rank| rank.read_all(), |rank| rank.read_all()], 1);
+}

@@ -13,7 +13,8 @@ use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open};
 /// Far more than any test takes: only a hang reaches it.
 const WATCHDOG: Duration = Duration::from_secs(300);
 
-/// `rma-run`, watched over.
+/// `rma-run`, watched over. It gets the signals that whoever started the tests ignores, as a shell
+/// does for what it runs in the background.
 pub(crate) fn rma_run(args: &[&str]) -> Command {
     static WATCH: Once = Once::new();
     WATCH.call_once(|| {
@@ -24,7 +25,8 @@ pub(crate) fn rma_run(args: &[&str]) -> Command {
             std::process::abort();
         });
     });
-    let mut command = Command::new(env!("CARGO_BIN_EXE_rma-run"));
+    let mut command = Command::new("env");
+    command.args(["--default-signal", env!("CARGO_BIN_EXE_rma-run")]);
     command.args(args).stdin(Stdio::null());
     for foreign in ["RMA_BOOTSTRAP", "RMA_RANK", "RMA_SECRET"] {
         command.env_remove(foreign);

@@ -51,11 +51,37 @@ impl<T: Transport> Window<T> {
     /// was made for none.
     #[inline]
     pub fn lock(&self, target: Rank, kind: LockKind) -> Result<Lock<'_, T>, RmaError> {
-        self.lock_with(target, kind, Assert::NONE)
+        match self.lock_hot(target, kind) {
+            Some(taken) => Ok(Lock { access: Access::new(self), target, taken }),
+            None => self.lock_with(target, kind, Assert::NONE),
+        }
+    }
+
+    /// Takes a lock that is free, of a target that is mapped, if this rank has no epoch open but
+    /// other locks: nothing can fail then.
+    #[inline(always)]
+    fn lock_hot(&self, target: Rank, kind: LockKind) -> Option<Taken> {
+        let entry = self.targets.get(target)?;
+        // pairs with the AcqRel changes of the word in `open`.
+        if self.epoch.word.load(Acquire) != 0 || self.excludes_locks() || entry.held() != held::NOT
+        {
+            return None;
+        }
+        let (taken, locked) = match kind {
+            LockKind::Shared => (Taken::Shared, self.lock_shared_hot(target)),
+            LockKind::Exclusive => {
+                (Taken::Exclusive { passed_gate: false }, self.lock_exclusive_hot(target))
+            }
+        };
+        if locked {
+            entry.set_held(held::BY_LOCK);
+        }
+        locked.then_some(taken)
     }
 
     /// As [`lock`](Self::lock); with [`Assert::NO_CHECK`] no lock is taken.
-    #[inline]
+    #[cold]
+    #[inline(never)]
     pub fn lock_with(
         &self,
         target: Rank,
@@ -201,10 +227,26 @@ impl<'w, T: Transport> Lock<'w, T> {
     pub fn unlock(self) -> Result<(), RmaError> {
         let (window, target, taken) = (self.access.window(), self.target, self.taken);
         mem::forget(self);
-        Self::close(window, target, taken)
+        let passed_gate = match taken {
+            Taken::Exclusive { passed_gate } => passed_gate,
+            Taken::Shared | Taken::Nothing => false,
+        };
+        let entry = window.targets.get(target).filter(|_| window.all_loaded && !passed_gate);
+        match (entry, taken) {
+            (Some(entry), Taken::Shared) => {
+                entry.set_held(held::NOT);
+                window.unlock_shared(target)
+            }
+            (Some(entry), Taken::Exclusive { .. }) => {
+                entry.set_held(held::NOT);
+                window.unlock_exclusive(target, false)
+            }
+            _ => Self::close(window, target, taken),
+        }
     }
 
-    #[inline]
+    #[cold]
+    #[inline(never)]
     fn close(window: &Window<T>, target: Rank, taken: Taken) -> Result<(), RmaError> {
         if target == Rank::NULL {
             return Ok(());

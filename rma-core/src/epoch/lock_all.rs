@@ -2,13 +2,14 @@
 //! S-E5 S-E6 S-E8 S-F1 S-F4 S-F5 S-F6 S-F7 S-I1
 use super::{Access, Assert, EpochCall, LOCK_ALL, NO_CHECK};
 use crate::error::RmaError;
+use crate::memory::target::held;
 use crate::ops::{OriginBuffer, Request};
 use crate::rank::Rank;
 use crate::transport::Transport;
 use crate::window::Window;
 use core::mem;
 use core::ops::Deref;
-use core::sync::atomic::{Ordering::Relaxed, Ordering::Release};
+use core::sync::atomic::{Ordering::AcqRel, Ordering::Relaxed, Ordering::Release};
 
 /// A shared lock on every target.
 ///
@@ -29,11 +30,34 @@ impl<T: Transport> Window<T> {
     /// [`RmaError::NoLocks`] if the window was made for none.
     #[inline]
     pub fn lock_all(&self) -> Result<LockAll<'_, T>, RmaError> {
+        if self.lock_all_hot() {
+            return Ok(LockAll { access: Access::new(self) });
+        }
         self.lock_all_with(Assert::NONE)
     }
 
+    /// Opens the epoch, if this rank has none open and the gate is free: nothing can fail then.
+    #[inline(always)]
+    fn lock_all_hot(&self) -> bool {
+        let holds_any = || self.targets.iter().any(|target| target.held() != held::NOT);
+        if self.targets.is_empty() || self.excludes_locks() || holds_any() {
+            return false;
+        }
+        // pairs with the Acquire load in `check`.
+        if self.epoch.word.compare_exchange(0, LOCK_ALL, AcqRel, Relaxed).is_err() {
+            return false;
+        }
+        let shared = self.share_gate_hot();
+        if !shared {
+            // pairs with the Acquire load in `check`. No other epoch was opened beside this one.
+            self.epoch.word.store(0, Release);
+        }
+        shared
+    }
+
     /// As [`lock_all`](Self::lock_all); with [`Assert::NO_CHECK`] no lock is taken.
-    #[inline]
+    #[cold]
+    #[inline(never)]
     pub fn lock_all_with(&self, asserts: Assert) -> Result<LockAll<'_, T>, RmaError> {
         let no_check = self.check_lock(asserts)?;
         let no_check = if no_check { NO_CHECK } else { 0 };
@@ -49,12 +73,12 @@ impl<T: Transport> Window<T> {
         Ok(LockAll { access: Access::new(self) })
     }
 
-    #[inline]
+    #[cold]
+    #[inline(never)]
     fn unlock_all(&self) -> Result<(), RmaError> {
         // Only this epoch is open: nobody else changes the word.
         let no_check = self.epoch.word.load(Relaxed) & NO_CHECK != 0;
-        // Giving the gate back is the fence that loads and stores need.
-        let flushed = if self.all_loaded && !no_check { Ok(()) } else { self.flush_all() };
+        let flushed = self.flush_all();
         let released = if no_check { Ok(()) } else { self.unshare_gate() };
         // pairs with the Acquire load in `check`.
         self.epoch.word.store(0, Release);
@@ -119,6 +143,13 @@ impl<'w, T: Transport> LockAll<'w, T> {
     pub fn unlock(self) -> Result<(), RmaError> {
         let window = self.access.window();
         mem::forget(self);
+        // Only this epoch is open. Giving the gate back is the fence that loads and stores need.
+        if window.all_loaded && window.epoch.word.load(Relaxed) == LOCK_ALL {
+            let released = window.unshare_gate();
+            // pairs with the Acquire load in `check`.
+            window.epoch.word.store(0, Release);
+            return released;
+        }
         window.unlock_all()
     }
 }

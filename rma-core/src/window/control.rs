@@ -36,48 +36,27 @@ impl<T: Transport> Window<T> {
     }
 
     /// A control word, if it is mapped.
-    #[inline]
+    #[inline(always)]
     pub(super) fn control_word(&self, home: At) -> Option<&AtomicU64> {
         Some(self.targets.get(Rank(home.rank))?.block()?.word(home.word))
     }
 
     /// Takes the lock at `home`, waiting in line.
-    #[inline]
-    pub(super) fn acquire_at(&self, home: At, mode: Mode) -> Result<(), RmaError> {
-        let new = lock::uncontended(mode, self.rank().0);
-        let mut seen = 0;
-        if let Some(state) = self.control_word(home) {
-            match state.compare_exchange(0, new, SeqCst, SeqCst) {
-                Ok(_) => return Ok(()),
-                Err(found) => seen = found,
-            }
-        }
-        self.acquire_slow(home, mode, seen)
-    }
-
-    /// Gives the lock at `home` back.
-    #[inline]
-    pub(super) fn release_at(&self, home: At, mode: Mode) -> Result<(), RmaError> {
-        let mut seen = lock::uncontended(mode, self.rank().0);
-        if let Some(state) = self.control_word(home) {
-            match state.compare_exchange(seen, 0, SeqCst, SeqCst) {
-                Ok(_) => return Ok(()),
-                Err(found) => seen = found,
-            }
-        }
-        let mut release = Release::new(home, mode, seen);
-        loop {
-            match release.poll() {
-                Step::Done => return Ok(()),
-                step => release.handle(self.step("an unlock", step)?),
-            }
-        }
-    }
-
     #[cold]
-    fn acquire_slow(&self, home: At, mode: Mode, seen: u64) -> Result<(), RmaError> {
+    #[inline(never)]
+    pub(super) fn acquire_at(&self, home: At, mode: Mode) -> Result<(), RmaError> {
+        let (rank, mut seen) = (self.rank().0, 0);
+        if let Some(state) = self.control_word(home) {
+            // Without a node, as long as nobody is in the way.
+            while let Some(new) = lock::barge(seen, mode, rank) {
+                match state.compare_exchange(seen, new, SeqCst, SeqCst) {
+                    Ok(_) => return Ok(()),
+                    Err(found) => seen = found,
+                }
+            }
+        }
         let Some(node) = self.take_node(home, mode)? else { return Ok(()) };
-        let mut acquire = Acquire::new(home, self.rank().0, mode, node, seen);
+        let mut acquire = Acquire::new(home, rank, mode, node, seen);
         let mut gave_up = Ok(());
         loop {
             let step = acquire.poll();
@@ -95,6 +74,31 @@ impl<T: Transport> Window<T> {
                     return self.release_at(home, mode).and(Err(error));
                 }
                 Err(error) => return gave_up.and(Err(error)),
+            }
+        }
+    }
+
+    /// Gives the lock at `home` back.
+    #[inline(always)]
+    pub(super) fn release_at(&self, home: At, mode: Mode) -> Result<(), RmaError> {
+        let mut seen = lock::uncontended(mode, self.rank().0);
+        if let Some(state) = self.control_word(home) {
+            match state.compare_exchange(seen, 0, SeqCst, SeqCst) {
+                Ok(_) => return Ok(()),
+                Err(found) => seen = found,
+            }
+        }
+        self.release_cold(home, mode, seen)
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn release_cold(&self, home: At, mode: Mode, seen: u64) -> Result<(), RmaError> {
+        let mut release = Release::new(home, mode, seen);
+        loop {
+            match release.poll() {
+                Step::Done => return Ok(()),
+                step => release.handle(self.step("an unlock", step)?),
             }
         }
     }

@@ -323,6 +323,7 @@ impl<'c, T: Transport> WindowBuilder<'c, T> {
         let window = Window {
             targets,
             epoch: EpochState::default(),
+            rank: self.comm.rank(),
             part,
             peers,
             far,

@@ -37,7 +37,6 @@ const UNWATCH_AFTER: u32 = 16;
 impl<T: Transport> Locks for Window<T> {
     type Error = RmaError;
 
-    #[inline]
     fn load(&self, at: At) -> Result<u64, RmaError> {
         match self.control_word(at) {
             Some(word) => Ok(word.load(SeqCst)),
@@ -49,51 +48,97 @@ impl<T: Transport> Locks for Window<T> {
         self.step("a lock", Step::Swap { at, old, new, wake: false })
     }
 
-    #[inline]
     fn acquire(&self, home: At, mode: Mode) -> Result<(), RmaError> {
         self.acquire_at(home, mode)
     }
 
-    #[inline]
+    #[inline(always)]
     fn release(&self, home: At, mode: Mode) -> Result<(), RmaError> {
         self.release_at(home, mode)
     }
 }
 
+/// A [`Window`] of which only that is asked that can be had at once.
+struct Hot<'w, T: Transport>(&'w Window<T>);
+
+/// Something is left to do for those who may wait.
+struct Left;
+
+impl<T: Transport> Locks for Hot<'_, T> {
+    type Error = Left;
+
+    #[inline(always)]
+    fn load(&self, at: At) -> Result<u64, Left> {
+        self.0.control_word(at).map(|word| word.load(SeqCst)).ok_or(Left)
+    }
+
+    /// Words are swapped in rare cases only.
+    fn swap(&self, _: At, _: u64, _: u64) -> Result<u64, Left> {
+        Err(Left)
+    }
+
+    #[inline(always)]
+    fn acquire(&self, home: At, mode: Mode) -> Result<(), Left> {
+        let (state, new) = (self.0.control_word(home), lock::uncontended(mode, self.0.rank().0));
+        let taken = |state: &AtomicU64| state.compare_exchange(0, new, SeqCst, SeqCst).is_ok();
+        if state.is_some_and(taken) { Ok(()) } else { Err(Left) }
+    }
+
+    #[inline(always)]
+    fn release(&self, home: At, mode: Mode) -> Result<(), Left> {
+        let (state, old) = (self.0.control_word(home), lock::uncontended(mode, self.0.rank().0));
+        let given = |state: &AtomicU64| state.compare_exchange(old, 0, SeqCst, SeqCst).is_ok();
+        if state.is_some_and(given) { Ok(()) } else { self.0.release(home, mode).map_err(|_| Left) }
+    }
+}
+
+/// The forms that end in a `_hot` do all or nothing, without waiting; if nothing, they are to be
+/// followed by those without.
 impl<T: Transport> Window<T> {
+    #[inline(always)]
+    pub(crate) fn lock_shared_hot(&self, target: Rank) -> bool {
+        Hot(self).acquire(lock::part(target.0), Mode::Shared).is_ok()
+    }
+
     /// Takes the lock of `target`, which others may share.
-    #[inline]
     pub(crate) fn lock_shared(&self, target: Rank) -> Result<(), RmaError> {
         self.acquire(lock::part(target.0), Mode::Shared)
     }
 
     /// Gives the shared lock of `target` back.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn unlock_shared(&self, target: Rank) -> Result<(), RmaError> {
         self.release(lock::part(target.0), Mode::Shared)
     }
 
+    /// Without passing the gate.
+    #[inline(always)]
+    pub(crate) fn lock_exclusive_hot(&self, target: Rank) -> bool {
+        self.is_unwatched() && matches!(gate::lock_unwatched(&Hot(self), target.0), Ok(true))
+    }
+
     /// Takes the exclusive lock of `target`; true if the gate was passed for it.
-    #[inline]
     pub(crate) fn lock_exclusive(&self, target: Rank) -> Result<bool, RmaError> {
-        // Where words are not mapped, the gate is watched, or the first lock maps them.
-        let watch = self.control_word(lock::watch());
-        if watch.is_some_and(|watch| gate::is_unwatched(watch.load(Relaxed)))
-            && gate::lock_unwatched(self, target.0)?
-        {
+        if self.is_unwatched() && gate::lock_unwatched(self, target.0)? {
             return Ok(false);
         }
         self.lock_passing(target).map(|()| true)
     }
 
+    /// Where words are not mapped, the gate is watched, or the first lock that passes it maps them.
+    #[inline(always)]
+    fn is_unwatched(&self) -> bool {
+        let watch = self.control_word(lock::watch());
+        watch.is_some_and(|watch| gate::is_unwatched(watch.load(Relaxed)))
+    }
+
     /// Gives the exclusive lock of `target` back.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn unlock_exclusive(&self, target: Rank, passed: bool) -> Result<(), RmaError> {
         let released = self.release(lock::part(target.0), Mode::Exclusive);
         if passed { released.and(self.leave_gate()) } else { released }
     }
 
-    #[cold]
     fn lock_passing(&self, target: Rank) -> Result<(), RmaError> {
         self.pass_gate()?;
         let acquired = self.acquire(lock::part(target.0), Mode::Exclusive);
@@ -136,7 +181,6 @@ impl<T: Transport> Window<T> {
         Ok(())
     }
 
-    #[cold]
     fn leave_gate(&self) -> Result<(), RmaError> {
         let passes = &self.gate.passes;
         // pairs with the AcqRel changes of other threads.
@@ -152,30 +196,33 @@ impl<T: Transport> Window<T> {
         (0..seen / PASS).try_for_each(|_| self.release(lock::gate(), Mode::Group))
     }
 
+    #[inline(always)]
+    pub(crate) fn share_gate_hot(&self) -> bool {
+        // pairs with the Release store in `watch_gate`: those who were past the gate have left.
+        matches!(gate::share(&Hot(self), self.gate.watched.load(Acquire)), Ok(true))
+    }
+
     /// Keeps exclusive lockers of every part out.
-    #[inline]
     pub(crate) fn share_gate(&self) -> Result<(), RmaError> {
         if self.targets.is_empty() {
             return self.acquire(lock::gate(), Mode::Shared);
         }
-        let watched = &self.gate.watched;
-        // pairs with the Release store below: those who were past the gate have left.
-        while !gate::share(self, watched.load(Acquire))? {
+        // pairs with the Release store in `watch_gate`: those who were past the gate have left.
+        while !gate::share(self, self.gate.watched.load(Acquire))? {
             self.watch_gate()?;
         }
         Ok(())
     }
 
-    #[cold]
     fn watch_gate(&self) -> Result<(), RmaError> {
         let found = gate::watch(self, self.ranks())?;
-        // pairs with the Acquire load in `share_gate`.
+        // pairs with the Acquire loads in `share_gate` and its hot form.
         self.gate.watched.store(found, Release);
         Ok(())
     }
 
     /// Takes back [`share_gate`](Self::share_gate).
-    #[inline]
+    #[inline(always)]
     pub(crate) fn unshare_gate(&self) -> Result<(), RmaError> {
         self.release(lock::gate(), Mode::Shared)
     }

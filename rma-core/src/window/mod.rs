@@ -97,6 +97,7 @@ pub struct Window<T: Transport> {
     /// First, because each operation looks there.
     pub(crate) targets: Targets,
     pub(crate) epoch: EpochState,
+    rank: Rank,
     part: Arc<Part<T>>,
     /// What it takes to map each rank's part; empty if the ranks do not share memory.
     peers: Box<[Peer<T>]>,
@@ -154,8 +155,9 @@ impl<T: Transport> Window<T> {
     }
 
     /// This process, in the window's group.
+    #[inline]
     pub fn rank(&self) -> Rank {
-        self.part.comm.rank()
+        self.rank
     }
 
     /// Number of ranks.

@@ -218,3 +218,44 @@ pub fn one_target_after_another<T: Transport>(universe: &Universe<T>) {
     assert_eq!(local_words(&window), vec![u64::from(world.rank()) + 1; world.size() as usize]);
     window.free().unwrap();
 }
+
+/// Ranks lock many times, some of them two parts at once, and then look at all parts at once: what
+/// locks did to get cheaper meanwhile leaves no writer inside. S-E1 S-E8 S-E13
+pub fn after_bursts_of_writers<T: Transport>(universe: &Universe<T>) {
+    let world = universe.world();
+    let window = words(world, 2);
+    let (bursts, locks) = (times(universe, 20), times(universe, 40));
+    for burst in 0..bursts {
+        for round in 0..locks {
+            let first = neighbour(world, (burst + round) as i64);
+            let second = neighbour(world, (burst + round) as i64 + 1);
+            let nested = round % 4 == 0;
+            // In the order of ranks, so that no two wait for one another.
+            let outer = window.lock(first.min(second), LockKind::Exclusive).unwrap();
+            let inner =
+                nested.then(|| window.lock(first.max(second), LockKind::Exclusive).unwrap());
+            for lock in [Some(&outer), inner.as_ref()].into_iter().flatten() {
+                let mut value = [0u64; 2];
+                lock.get(0, &mut value).unwrap();
+                assert_eq!(value[0], value[1], "another writer is inside");
+                lock.put(0, &[value[0] + 1]).unwrap();
+                lock.flush().unwrap();
+                let_others_in();
+                lock.put(1, &[value[1] + 1]).unwrap();
+            }
+            inner.map_or(Ok(()), |inner| inner.unlock()).and(outer.unlock()).unwrap();
+        }
+        let epoch = window.lock_all().unwrap();
+        for target in world.ranks() {
+            let mut value = [0u64; 2];
+            epoch.get(target, 0, &mut value).unwrap();
+            assert_eq!(value[0], value[1], "a writer is inside");
+        }
+        epoch.unlock().unwrap();
+    }
+    world.barrier().unwrap();
+    let sum = world.allreduce(&local_words(&window), Op::Sum).unwrap();
+    let each = bursts * (locks + locks.div_ceil(4));
+    assert_eq!(sum, [each * u64::from(world.size()); 2]);
+    window.free().unwrap();
+}

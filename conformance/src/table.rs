@@ -116,7 +116,7 @@ macro_rules! suite {
             lock_all {
                 counter(4), repeated(3), unlock_completes(4), no_check(3), excludes_writers(4),
                 first_uses_against_writers(4), lasts_as_long_as_it_likes(3), shared_with_locks(4),
-                one_target_after_another(4),
+                one_target_after_another(4), after_bursts_of_writers(4),
             }
             pscw {
                 ring(2) as ring_of_2, ring(5), all_to_all(4), changing_groups(4),

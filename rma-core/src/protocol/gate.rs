@@ -7,12 +7,12 @@
 //! | word, at rank 0 | holds |
 //! | --- | --- |
 //! | [`watch`](lock::watch) | even: watched; odd: not. Counts up |
-//! | [`marks`](lock::marks) | a bit for each part (by rank, modulo 64) that was ever locked unwatched |
+//! | [`marks`](lock::marks) | a bit for each part (rank modulo 64) that was ever locked unwatched |
 //!
 //! `lock_all` shares the gate, and may go on if it is watched and this rank has looked at all that
 //! were inside since it is. Otherwise it gives the gate back, makes it watched, and waits at each
-//! marked part until an exclusive holder has left. It holds nothing while it waits: those inside may
-//! need further locks before they leave.
+//! marked part until an exclusive holder has left. It holds nothing while it waits: those inside
+//! may need further locks before they leave.
 //!
 //! Locking and then reading the watch word, and changing that and then reading the lock, are
 //! sequentially consistent, so one of the two sees the other. The gate becomes unwatched only by a

@@ -250,8 +250,12 @@ fn table(rows: &[Row], peers: &[Peer]) -> String {
         lines.extend(row.peers.iter().map(found));
         lines.extend(row.lost.iter().map(|lost| line(&lost.name, &lost.why, String::new())));
     }
-    let mut families: Vec<&str> = rows.iter().map(|row| row.benchmark.as_str()).collect();
-    families.dedup();
+    let mut families: Vec<&str> = Vec::new();
+    for row in rows {
+        if !families.contains(&row.benchmark.as_str()) {
+            families.push(&row.benchmark);
+        }
+    }
     let none = String::new;
     lines.push([const { String::new() }; 8]);
     for family in families {

@@ -42,8 +42,9 @@ pub(super) const GROUPS: &[Group] = &[
     // They spin: what ends at all takes long.
     Group {
         ranks: &[16, 64],
-        timeout_s: 60,
-        options: &["--budget-ms", "1"],
+        timeout_s: 90,
+        // A few turns of the scheduler in each batch.
+        options: &["--batch-ms", "20", "--budget-ms", "100"],
         ..group(&["many"], &["sync-many", "contention"])
     },
     Group {

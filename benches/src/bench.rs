@@ -6,6 +6,7 @@ use crate::measure::{Effort, Pace, Samples, Work, in_turn};
 use crate::record::{Limit, Row, Summary, Unit};
 use rma::{Communicator, Op, Rank, Universe};
 use rustix::thread::{CpuSet, sched_getaffinity};
+use std::time::Duration;
 
 /// A rank's side of a benchmark.
 pub(crate) struct Bench<'u> {
@@ -94,6 +95,13 @@ impl<'u> Bench<'u> {
     /// Fewer batches, because each takes long.
     pub(crate) fn set_rounds(&mut self, rounds: usize) {
         self.effort.rounds = rounds.min(self.effort.rounds);
+    }
+
+    /// Longer batches, because the scheduler takes part.
+    pub(crate) fn set_batch(&mut self, batch: Duration) {
+        if !self.is_smoke {
+            self.effort.batch = batch;
+        }
     }
 
     /// Measures what this rank does while the others wait elsewhere.

@@ -2,13 +2,17 @@
 use crate::Result;
 use crate::bench::{Bench, row};
 use crate::hop::{Flags, await_at_least};
+use crate::measure::Work;
 use crate::raw::Raw;
 use rma::{Assert, Rank, Window};
 use std::cell::Cell;
 use std::sync::atomic::{AtomicU64, Ordering::Release};
+use std::time::Duration;
 
 /// Fewer batches of many ranks: each takes long.
 const MANY_ROUNDS: usize = 51;
+/// A few turns of the scheduler.
+const MANY_BATCH: Duration = Duration::from_millis(20);
 
 pub(super) fn run(bench: &mut Bench<'_>) -> Result<()> {
     let world = bench.world();
@@ -40,7 +44,7 @@ pub(super) fn run(bench: &mut Bench<'_>) -> Result<()> {
         },
         &mut [("2 flags", &mut raw)],
     )?;
-    bench.together(row("fence"), &mut |n| fences(&window, n), &mut [("2 flags", &mut raw)])?;
+    fences(bench, &window, &mut [("2 flags", &mut raw)])?;
     pscw(bench, &window, mine, other, &count)?;
     Ok(window.free()?)
 }
@@ -48,6 +52,7 @@ pub(super) fn run(bench: &mut Bench<'_>) -> Result<()> {
 /// Barriers and fences of more ranks than there are CPUs.
 pub(super) fn many(bench: &mut Bench<'_>) -> Result<()> {
     bench.set_rounds(MANY_ROUNDS);
+    bench.set_batch(MANY_BATCH);
     let world = bench.world();
     let window = world.window(Flags::BYTES, 1).allocate()?;
     bench.together(
@@ -55,16 +60,24 @@ pub(super) fn many(bench: &mut Bench<'_>) -> Result<()> {
         &mut |n| Ok((0..n).try_for_each(|_| world.barrier())?),
         &mut [],
     )?;
-    bench.together(row("fence"), &mut |n| fences(&window, n), &mut [])?;
+    fences(bench, &window, &mut [])?;
     Ok(window.free()?)
 }
 
-fn fences(window: &Window, count: u64) -> Result<()> {
-    let mut epoch = window.fence(Assert::NONE)?;
-    for _ in 0..count {
-        epoch = epoch.next(Assert::NONE)?;
-    }
-    Ok(epoch.end()?)
+/// Each ends an epoch and begins the next: the first and the last are not timed.
+fn fences(bench: &mut Bench<'_>, window: &Window, limits: &mut [(&str, Work<'_>)]) -> Result<()> {
+    let mut open = Some(window.fence(Assert::NONE)?);
+    bench.together(
+        row("fence"),
+        &mut |n| {
+            for _ in 0..n {
+                open = open.take().map(|epoch| epoch.next(Assert::NONE)).transpose()?;
+            }
+            Ok(())
+        },
+        limits,
+    )?;
+    Ok(open.map_or(Ok(()), |epoch| epoch.end())?)
 }
 
 /// Post and complete take turns, so each waits for the other.

@@ -1,5 +1,5 @@
 //! Flushes and `sync` (FEATURES A6).
-use crate::help::{local_words, near, neighbour, times, words};
+use crate::help::{let_others_in, local_words, near, neighbour, times, words};
 use rma_core::transport::Transport;
 use rma_core::{Assert, LockKind, Op, Rank, RmaError, Universe};
 
@@ -172,5 +172,37 @@ pub fn in_a_lock<T: Transport>(universe: &Universe<T>) {
     assert_eq!(local_words(&window), [u64::from(neighbour(world, -1)) + 3]);
     world.barrier().unwrap();
     lock.unlock().unwrap();
+    window.free().unwrap();
+}
+
+/// Both put, flush and look at what the other put: one of them sees it. S-F1 S-F7
+pub fn neither_misses_the_other<T: Transport>(universe: &Universe<T>) {
+    // A cache line for each rank's put.
+    const LINE: usize = 8;
+    let world = universe.world();
+    let slots = times(universe, 2000) as usize;
+    let window = words(world, slots * 2 * LINE);
+    let (mine, other) = (world.rank().0 as usize, 1 - world.rank().0 as usize);
+    let place = |slot: usize, rank: usize| ((slot * 2 + rank) * LINE) as u64;
+    let mut seen = vec![0u64; slots];
+    world.barrier().unwrap();
+    let epoch = window.lock_all().unwrap();
+    for (slot, seen) in seen.iter_mut().enumerate() {
+        epoch.put(Rank(0), place(slot, mine), &[1u64]).unwrap();
+        epoch.flush(Rank(0)).unwrap();
+        epoch.get(Rank(0), place(slot, other), core::slice::from_mut(seen)).unwrap();
+        // Both go on at the same time, if they can.
+        let (mut met, mut looks) = ([*seen], 0u64);
+        while met == [0] {
+            epoch.get(Rank(0), place(slot, other), &mut met).unwrap();
+            looks += 1;
+            if looks.is_multiple_of(1000) {
+                let_others_in();
+            }
+        }
+    }
+    epoch.unlock().unwrap();
+    let either = world.allreduce(&seen, Op::Max).unwrap();
+    assert_eq!(either.iter().position(|seen| *seen == 0), None, "both missed the other's put");
     window.free().unwrap();
 }

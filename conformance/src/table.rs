@@ -136,7 +136,7 @@ macro_rules! suite {
             flush {
                 third_rank_sees(3), all_targets(4), local(2), of_nothing(2), of_null(2),
                 sync_completes_nothing(2),
-                alternating(2), in_a_lock(2),
+                alternating(2), in_a_lock(2), neither_misses_the_other(2),
             }
             ops {
                 gets_overlap(3), puts_and_gets(3), buffers_come_back(2), error_inside(2),

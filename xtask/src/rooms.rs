@@ -83,7 +83,11 @@ pub(crate) const ROOMS: &[Room] = &[
 ];
 
 /// Every exception from a rule. A line that excuses nothing is refused.
-pub(crate) const EXCEPTIONS: &[Exception] = &[];
+pub(crate) const EXCEPTIONS: &[Exception] = &[Exception {
+    rule: "global",
+    path: "rma-core/src/memory/stores.rs",
+    reason: "what a core has yet to show is its thread's, whichever rank that is (ADR 9)",
+}];
 
 /// Prints both lists.
 pub(crate) fn print() {

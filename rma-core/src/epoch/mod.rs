@@ -36,11 +36,12 @@ pub use pscw::{Exposure, Start};
 pub use transitions::{EpochCall, EpochKind};
 
 use crate::error::RmaError;
+use crate::memory::stores;
 use crate::memory::target::{Target, held};
 use crate::rank::Rank;
 use crate::transport::Transport;
 use crate::window::Window;
-use core::sync::atomic::{AtomicU32, Ordering::AcqRel, Ordering::Acquire};
+use core::sync::atomic::{AtomicU32, Ordering::AcqRel, Ordering::Acquire, Ordering::SeqCst, fence};
 use pscw::Partners;
 
 /// Set in [`EpochState::word`] while a [`LockAll`] is open.
@@ -129,16 +130,28 @@ impl<T: Transport> Window<T> {
     /// Returns when every operation of this rank to `target` is complete there.
     #[inline]
     pub(crate) fn flush(&self, target: Rank) -> Result<(), RmaError> {
-        core::sync::atomic::fence(core::sync::atomic::Ordering::SeqCst);
         if self.targets.get(target).is_some_and(Target::is_loadable) {
+            stores::complete();
             return Ok(());
         }
+        self.flush_cold(target)
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn flush_cold(&self, target: Rank) -> Result<(), RmaError> {
+        // The system's copies to and from other processes are no fences.
+        fence(SeqCst);
         self.flush_far_cold(target)
     }
 
     pub(crate) fn flush_all(&self) -> Result<(), RmaError> {
-        core::sync::atomic::fence(core::sync::atomic::Ordering::SeqCst);
-        if self.all_loaded { Ok(()) } else { self.flush_far_all() }
+        if self.all_loaded {
+            stores::complete();
+            return Ok(());
+        }
+        fence(SeqCst);
+        self.flush_far_all()
     }
 
     /// Fails if there is no such target; that is all, because operations are locally complete when

@@ -8,6 +8,7 @@ pub(crate) mod block;
 pub(crate) mod copy;
 pub(crate) mod directory;
 pub(crate) mod fused;
+pub(crate) mod stores;
 pub(crate) mod strided;
 pub(crate) mod stripe;
 pub(crate) mod target;

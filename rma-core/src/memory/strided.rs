@@ -2,8 +2,8 @@
 //! memory. The model is that of [`copy`]: one relaxed atomic access per byte of the window.
 #![allow(unsafe_code)]
 
-use super::copy;
 use super::target::Span;
+use super::{copy, stores};
 use core::marker::PhantomData;
 
 /// `count` blocks of `len` bytes, `stride` bytes from one beginning to the next; the first begins
@@ -108,6 +108,7 @@ impl<'w> Area<'w> {
 /// As [`copy::write`], for each block.
 #[inline]
 unsafe fn write(to: *mut u8, row: Row, from: *const u8, from_stride: i64) {
+    stores::made();
     #[cfg(all(target_arch = "x86_64", not(miri)))]
     // SAFETY: forwarded to the caller.
     if unsafe { x86::blocks(to, row.stride, from, from_stride, row.len, row.count) } {

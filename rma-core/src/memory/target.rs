@@ -2,7 +2,7 @@
 //! address. Checked once, then plain arithmetic. S-A3 S-G8 S-J9
 #![allow(unsafe_code)]
 
-use super::{atomic, copy, fused};
+use super::{atomic, copy, fused, stores};
 use crate::element::{AtomicElement, BasicElement, BasicType};
 use crate::memory::block::Block;
 use crate::ops::Op;
@@ -195,6 +195,7 @@ impl<'w> Span<'w> {
     #[inline(always)]
     pub(crate) fn write(self, origin: &[u8]) {
         let len = origin.len().min(self.len);
+        stores::made();
         // SAFETY: `len` bytes of the span are mapped window memory; `origin` is private memory,
         // because no reference to window memory exists.
         unsafe { copy::write(self.at, origin.as_ptr(), len) }
@@ -223,6 +224,7 @@ impl<'w> Span<'w> {
     /// that is possible in place; returns how many bytes that were.
     pub(crate) fn combine_fused(self, basic: BasicType, op: Op, operands: &[u8]) -> usize {
         let operands = &operands[..operands.len().min(self.len)];
+        stores::made();
         // SAFETY: as many bytes of the span are mapped window memory.
         unsafe { fused::combine(self.at, basic, op, operands) }
     }
@@ -266,6 +268,7 @@ impl<'w> Span<'w> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::memory::strided::{Area, Row};
 
     #[test]
     fn spans_stay_inside_the_part() {
@@ -300,5 +303,37 @@ mod tests {
         assert_eq!(at(4, 4).fetch_and_op(Op::Sum, 1u32), Some(0));
         assert_eq!(at(8, 4).compare_and_swap(0u64, 1), None, "too short");
         assert_eq!(at(8, 8).compare_and_swap(0u64, 1), Some(0));
+    }
+
+    /// Whether a flush after `act` on 128 bytes of window memory is a fence.
+    fn fences_after(act: impl FnOnce(Span<'_>)) -> bool {
+        let mut memory = [0f64; 16];
+        // SAFETY: the memory is mapped until this returns, and nobody else has it.
+        let span = unsafe { Span::of_part(memory.as_mut_ptr().cast(), 128, 0, 128) };
+        stores::complete();
+        act(span.unwrap());
+        stores::is_fence_due()
+    }
+
+    #[test]
+    fn stores_of_every_kind_make_the_next_flush_a_fence() {
+        let row = Row { at: 0, stride: 16, len: 8, count: 4 };
+        assert!(fences_after(|span| span.write(&[1; 8])));
+        assert!(fences_after(|span| span.write(&[1; 100])));
+        assert!(fences_after(|span| Area::new(span).write_row(row, &[1; 64], row)));
+        assert!(fences_after(|span| {
+            span.combine_fused(BasicType::F64, Op::Sum, &[0; 128]);
+        }));
+    }
+
+    #[cfg(target_arch = "x86_64")]
+    #[test]
+    fn loads_and_atomic_updates_do_not() {
+        let row = Row { at: 0, stride: 16, len: 8, count: 4 };
+        assert!(!fences_after(|_| ()));
+        assert!(!fences_after(|span| span.read(&mut [0; 128])));
+        assert!(!fences_after(|span| Area::new(span).read_row(row, &mut [0; 64], row)));
+        assert!(!fences_after(|span| assert_eq!(span.fetch_and_op(Op::Sum, 1u64), Some(0))));
+        assert!(!fences_after(|span| assert_eq!(span.compare_and_swap(0u64, 1), Some(0))));
     }
 }

@@ -5,10 +5,10 @@
 //! else goes on. Not a case of the suite: `tests/forged.rs` and `fuzz/` run it.
 #![allow(unsafe_code)] // room: vouches for memory between canaries
 
-use crate::help::{pattern, still_works};
+use crate::help::{pattern, says, still_works};
 use rma_core::transport::{SubmitError, Transport, WorldRank};
-use rma_core::{Attached, Config, LockAll, Op, ProgressAgent, Rank, RawPart};
-use rma_core::{RmaError, Universe, Window};
+use rma_core::{Attached, CollectiveError, Config, ErrorClass, LockAll, Op, ProgressAgent};
+use rma_core::{Rank, RawPart, RmaError, Universe, Window};
 use std::time::Duration;
 
 /// Most messages of one run.
@@ -17,6 +17,8 @@ const MESSAGES_MAX: usize = 64;
 const FIXED: usize = 36;
 /// Bytes of each part that is named in messages, and of each canary around them.
 const PART: usize = 64;
+/// Bytes of the longest payload of a collective.
+const PAYLOAD: u64 = 1 << 16;
 /// Words of each guard. The honest operations use the first half, the rest is never named.
 const GUARD: usize = 128;
 
@@ -135,8 +137,15 @@ pub fn config(rank: WorldRank) -> Config {
     config.wait_timeout = Some(Duration::from_secs(seconds));
     (config.far_slots, config.credit_messages) = (4, 4);
     (config.eager_bytes, config.grant_bytes) = (64, 512);
-    (config.collective_bytes, config.dynamic_regions) = (1 << 16, 4);
+    (config.collective_bytes, config.dynamic_regions) = (PAYLOAD, 4);
     config.progress_agent = ProgressAgent::Never;
+    config
+}
+
+/// With room for two of the longest payloads.
+pub fn flooded(rank: WorldRank) -> Config {
+    let mut config = config(rank);
+    config.mail_bytes = 2 * PAYLOAD;
     config
 }
 
@@ -254,6 +263,50 @@ fn play_between<T: Transport>(universe: Universe<T>, over: RawPart, at: RawPart,
     epoch.unlock().unwrap();
     fresh.free().unwrap();
     drop(windows);
+    universe.finalize().unwrap();
+}
+
+/// One of two ranks of a job that was made with [`config`], but for [`flooded`]: rank 1 begins more
+/// payloads of a collective than rank 0 can expect, and more bytes than it keeps.
+pub fn flood<T: Transport>(universe: Universe<T>) {
+    const OPERATIONS: u32 = 40;
+    const ROUNDS: u32 = 5;
+    let world = universe.world();
+    let (guard, flooded) =
+        (world.window(GUARD, 8).allocate().unwrap(), world.window(PART, 1).allocate().unwrap());
+    let named = Named { windows: [number(&flooded); 3], region: 0 };
+    let epoch = guard.lock_all().unwrap();
+    world.barrier().unwrap();
+    if world.rank() == Rank(1) {
+        for tag in 0..OPERATIONS * ROUNDS {
+            // The operation, above eight bits that are its own.
+            let tag = (tag / ROUNDS) << 8 | tag % ROUNDS;
+            let message =
+                Message { kind: COLLECTIVE, tag, length: PAYLOAD, body: vec![7], ..<_>::default() };
+            forge(&universe, &named, &message, &epoch);
+        }
+    }
+    drain(&universe);
+    let shared = world.allgather(&[world.rank().0]);
+    if world.rank() == Rank(0) {
+        // Two for each operation that a rank may be in: the present one, 16 ahead, a barrier.
+        let expected = u64::from(OPERATIONS * ROUNDS - 2 * 18);
+        assert_eq!(universe.counters().messages_dropped(), expected);
+        let error = shared.unwrap_err();
+        let CollectiveError::NoRoom { what, from, bytes, limit } = error else { panic!("{error}") };
+        assert_eq!((what, from, bytes, limit), ("allgather", Rank(1), 4, 2 * PAYLOAD));
+        assert_eq!(error.class(), ErrorClass::NoMem);
+        says(&error, &["allgather", "rank 1", "4 bytes", "131072 bytes", "Config::mail_bytes"]);
+    } else {
+        assert_eq!(shared.unwrap(), [0, 1]);
+        operate(&epoch, Rank(0), 1, true).unwrap();
+    }
+    epoch.unlock().unwrap();
+    // What came for it goes with it.
+    drop(flooded);
+    world.barrier().unwrap();
+    assert_eq!(world.allgather(&[world.rank().0]).unwrap(), [0, 1]);
+    guard.free().unwrap();
     universe.finalize().unwrap();
 }
 

@@ -1,21 +1,29 @@
 //! Forged messages: the committed corpus of the fuzz target, and random inputs.
 use proptest::prelude::*;
 use rma_conformance::forged::{self, CUT, FITTING, HONEST, Message, RELATIVE};
-use rma_core::Universe;
-use rma_core::transport::Transport;
-use rma_transport_sim::NetConfig;
+use rma_core::transport::{Transport, WorldRank};
+use rma_core::{Config, Universe};
+use rma_transport_sim::{NetConfig, Sim, SimFailure};
 use std::fs;
 use std::path::PathBuf;
 
 /// Kinds of messages, from 1.
 const KINDS: u8 = 23;
 
-fn play(input: &[u8], seed: u64) {
+fn run(
+    seed: u64,
+    config: fn(WorldRank) -> Config,
+    body: impl Fn(Universe<Sim>) + Sync,
+) -> Result<Vec<()>, SimFailure> {
     let net = NetConfig { step_max: 20_000_000, ..NetConfig::new(2, seed) };
-    let run = rma_transport_sim::run(&net, |sim| {
-        let config = forged::config(sim.rank());
-        forged::play(Universe::new(sim, config).expect("the world can be made"), input);
-    });
+    rma_transport_sim::run(&net, |sim| {
+        let config = config(sim.rank());
+        body(Universe::new(sim, config).expect("the world can be made"));
+    })
+}
+
+fn play(input: &[u8], seed: u64) {
+    let run = run(seed, forged::config, |universe| forged::play(universe, input));
     run.unwrap_or_else(|failure| panic!("{failure}\n{:#?}", forged::decode(input)));
 }
 
@@ -101,6 +109,15 @@ fn corpus_is_harmless() {
         println!("{}", path.display());
         let input = fs::read(path).unwrap();
         (0..4).for_each(|seed| play(&input, seed));
+    }
+}
+
+/// What a rank keeps for collectives has its bounds, and says so.
+#[test]
+fn a_flood_of_payloads_is_bounded() {
+    for seed in 0..if cfg!(miri) { 1 } else { 20 } {
+        run(seed, forged::flooded, forged::flood)
+            .unwrap_or_else(|failure| panic!("seed {seed}: {failure}"));
     }
 }
 

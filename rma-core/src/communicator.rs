@@ -1,4 +1,5 @@
 //! Groups of ranks that communicate, and how to make smaller ones. S-A6 S-A7
+use crate::collective::mail::Current;
 use crate::collective::near::NearBarrier;
 use crate::completion::{Cause, Wait, WaitError};
 use crate::error::CollectiveError;
@@ -34,20 +35,12 @@ pub(crate) struct Inner<T: Transport> {
 }
 
 /// Order of the collective operations of one communicator.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Sequence {
-    next: u32,
+    pub(crate) current: Current,
     /// Operations since ranks last waited for all others.
     pub(crate) one_sided: u32,
     pub(crate) barriers: u32,
-}
-
-impl Sequence {
-    /// The tag of the next operation's messages; the lowest 8 bits are the operation's own.
-    pub(crate) fn next_tag(&mut self) -> u32 {
-        self.next = self.next.wrapping_add(1);
-        self.next << 8
-    }
 }
 
 /// Why a communicator was not made.
@@ -56,16 +49,10 @@ pub type SplitError = CollectiveError;
 impl<T: Transport> Communicator<T> {
     pub(crate) fn world(process: &Arc<Process<T>>) -> Result<Self, CollectiveError> {
         let group = Group::world(process.transport.size());
-        Self::assemble(process, 0, group, Rank(process.transport.rank().0))
+        Self::assemble(Inner::plain(process, 0, group, Rank(process.transport.rank().0)))
     }
 
-    fn assemble(
-        process: &Arc<Process<T>>,
-        id: u64,
-        group: Group,
-        rank: Rank,
-    ) -> Result<Self, CollectiveError> {
-        let mut inner = Inner::plain(process, id, group, rank);
+    fn assemble(mut inner: Inner<T>) -> Result<Self, CollectiveError> {
         let near = NearBarrier::new(&inner)?;
         inner.near = near;
         let comm = Self { inner: Arc::new(inner) };
@@ -112,7 +99,11 @@ impl<T: Transport> Communicator<T> {
     pub fn dup(&self) -> Result<Self, SplitError> {
         let mut id = [self.inner.process.new_object_id()];
         self.bcast(&mut id, Rank(0))?;
-        Self::assemble(&self.inner.process, id[0], self.inner.group.clone(), self.inner.rank)
+        let Inner { process, group, rank, .. } = &*self.inner;
+        let inner = Inner::plain(process, id[0], group.clone(), *rank);
+        // No message of it may come where it is not known.
+        self.barrier()?;
+        Self::assemble(inner)
     }
 
     /// One communicator for each `color`, its ranks ordered by `key` and then by rank here; `None`
@@ -123,7 +114,10 @@ impl<T: Transport> Communicator<T> {
         let shares = all.map(|all| self.deal(&all));
         let what = "split";
         let share = self.scatter_bytes(what, shares)?;
-        let Some((head, group)) = share.split_first_chunk::<12>() else { return Ok(None) };
+        let Some((head, group)) = share.split_first_chunk::<12>() else {
+            self.barrier()?;
+            return Ok(None);
+        };
         let malformed = CollectiveError::Malformed { what, from: Rank(0) };
         let (id, rank) = head.split_at(8);
         let id = u64::from_le_bytes(id.try_into().map_err(|_| malformed)?);
@@ -133,7 +127,10 @@ impl<T: Transport> Communicator<T> {
         if group.world_rank(rank) != Some(process.transport.rank()) {
             return Err(malformed);
         }
-        Self::assemble(process, id, group, rank).map(Some)
+        let inner = Inner::plain(process, id, group, rank);
+        // As in `dup`.
+        self.barrier()?;
+        Self::assemble(inner).map(Some)
     }
 
     /// One communicator for each set of ranks that reach each other's memory by load and store,
@@ -182,7 +179,9 @@ impl<T: Transport> Communicator<T> {
 impl<T: Transport> Inner<T> {
     fn plain(process: &Arc<Process<T>>, id: u64, group: Group, rank: Rank) -> Self {
         let process = process.clone();
-        Self { process, id, group, rank, collective: Mutex::default(), near: None }
+        let current = process.mail.open(id, group.clone());
+        let sequence = Sequence { current, one_sided: 0, barriers: 0 };
+        Self { process, id, group, rank, collective: Mutex::new(sequence), near: None }
     }
 
     pub(crate) fn world_rank(&self, rank: Rank) -> WorldRank {
@@ -192,6 +191,12 @@ impl<T: Transport> Inner<T> {
 
     pub(crate) fn wait_for(&self, what: &'static str, peer: Rank) -> Wait {
         Wait { what, peer: Some(self.world_rank(peer)), recheck: None }
+    }
+}
+
+impl<T: Transport> Drop for Inner<T> {
+    fn drop(&mut self) {
+        self.process.mail.close(self.id);
     }
 }
 

@@ -511,6 +511,22 @@ pub enum CollectiveError {
         /// Limit.
         limit: u64,
     },
+    /// What a rank sent came when other payloads had taken the budget for them.
+    #[error(
+        "{what}: {bytes} bytes from rank {from} came when they did not fit into the {limit} bytes \
+         for payloads that nobody has taken yet; send less at a time, let ranks wait for each \
+         other more often, or raise Config::mail_bytes"
+    )]
+    NoRoom {
+        /// Operation.
+        what: &'static str,
+        /// Who sent it.
+        from: Rank,
+        /// Bytes of the payload.
+        bytes: u64,
+        /// The budget.
+        limit: u64,
+    },
     /// A process of the job failed.
     #[error("{what}: rank {world} of the job failed")]
     PeerFailed {
@@ -572,7 +588,7 @@ impl CollectiveError {
             }
             Self::PeerFailed { .. } | Self::PeerLeft { .. } => ErrorClass::ProcFailed,
             Self::WrongOp { .. } => ErrorClass::Op,
-            Self::Allocate(_) => ErrorClass::NoMem,
+            Self::Allocate(_) | Self::NoRoom { .. } => ErrorClass::NoMem,
             Self::Import(_) | Self::Timeout { .. } | Self::Malformed { .. } => ErrorClass::Other,
         }
     }

@@ -31,6 +31,9 @@ pub struct Config {
     pub grant_bytes: u64,
     /// Largest payload of a collective to one rank, in bytes.
     pub collective_bytes: u64,
+    /// Payloads of collectives that this rank keeps until it takes part, in bytes of all together.
+    /// Not less than the largest of them, or it is the limit of that, too.
+    pub mail_bytes: u64,
     /// Targets whose size and displacement unit are remembered, per window without symmetry.
     pub target_cache: usize,
     /// Regions that may be attached to one dynamic window of this rank at once. Every rank of a
@@ -52,6 +55,7 @@ impl Default for Config {
             eager_bytes: 16 << 10,
             grant_bytes: 1 << 20,
             collective_bytes: 1 << 30,
+            mail_bytes: 4 << 30,
             target_cache: 64,
             dynamic_regions: 512,
             on_window: None,
@@ -119,9 +123,7 @@ impl<T: Transport> Process<T> {
 
     fn dispatch(&self, from: WorldRank, bytes: &[u8]) {
         let handled = Head::parse(bytes).is_some_and(|(head, body)| match head.kind() {
-            Some(Kind::Collective) => {
-                self.mail.deliver(from, &head, body, self.config.collective_bytes)
-            }
+            Some(Kind::Collective) => self.mail.deliver(from, &head, body),
             Some(Kind::Done | Kind::Data | Kind::Value) => self.take_answer(from, &head, body),
             Some(Kind::Grant) => self.take_grant(from, &head, body),
             Some(Kind::Fragment) => self.take_fragment(from, &head, body),
@@ -154,7 +156,7 @@ impl<T: Transport> Universe<T> {
             transport,
             config,
             counters: Counters::default(),
-            mail: Mail::default(),
+            mail: Mail::new(config.collective_bytes, config.mail_bytes),
             slots: Slots::new(config.far_slots, config.credit_messages),
             outgoing: Outgoing::default(),
             incoming: Incoming::new(config.grant_bytes, message),

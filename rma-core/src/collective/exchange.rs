@@ -38,9 +38,9 @@ impl<'a, T: Transport> Exchange<'a, T> {
     fn begin(
         comm: &'a Communicator<T>,
         what: &'static str,
-        mut sequence: MutexGuard<'a, Sequence>,
+        sequence: MutexGuard<'a, Sequence>,
     ) -> Self {
-        let tag = sequence.next_tag();
+        let tag = sequence.current.next_tag();
         Self { comm, what, tag, sequence }
     }
 
@@ -67,7 +67,7 @@ impl<'a, T: Transport> Exchange<'a, T> {
     /// Sends a payload to a rank; `round` tells payloads of one pair apart, below 256.
     pub(crate) fn send(&self, to: Rank, round: u32, payload: &[u8]) -> Result<(), CollectiveError> {
         let process = &self.comm.inner.process;
-        let limit = process.config.collective_bytes;
+        let limit = process.mail.payload_max();
         if payload.len() as u64 > limit {
             let (what, bytes) = (self.what, payload.len() as u64);
             return Err(CollectiveError::TooLarge { what, bytes, limit });
@@ -92,7 +92,8 @@ impl<'a, T: Transport> Exchange<'a, T> {
         let process = &self.comm.inner.process;
         let key = (self.comm.inner.id, self.tag | round & 0xff, self.comm.world_rank(from));
         let wait = self.comm.inner.wait_for(self.what, from);
-        Ok(process.wait_until(wait, || process.mail.take(&key))?)
+        let taken = process.wait_until(wait, || process.mail.take(&key))?;
+        taken.map_err(|no_room| no_room.of(self.what, from))
     }
 
     /// As [`receive`](Self::receive), of a length that is known.

@@ -105,7 +105,8 @@ impl<T: Transport> NearBarrier<T> {
             let after = comm.rank.on_ring(distance(round), size);
             let key = (comm.id, round, comm.world_rank(after));
             let take = || comm.process.mail.take(&key);
-            let bytes = comm.process.wait_until(comm.wait_for(what, after), take)?;
+            let taken = comm.process.wait_until(comm.wait_for(what, after), take)?;
+            let bytes = taken.map_err(|no_room| no_room.of(what, after))?;
             let malformed = |_| CollectiveError::Malformed { what, from: after };
             let descriptor = Descriptor(bytes.try_into().map_err(malformed)?);
             Ok(PeerBlock::import(&comm.process.transport, key.2, &descriptor)?)

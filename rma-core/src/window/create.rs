@@ -265,7 +265,8 @@ impl<'c, T: Transport> WindowBuilder<'c, T> {
         let process = &self.comm.inner.process;
         let mut id = [process.new_object_id()];
         self.comm.bcast(&mut id, Rank(0))?;
-
+        // Before the shares are exchanged, after which peers may send messages of it.
+        let comm = self.comm.internal(id[0]);
         let mine = self.make_part(&plan, source, needed, room, contiguous);
         let shares = self.exchange(&mine, size, disp_unit);
         let shares = shares.and_then(|shares| self.check_shares(flavor, shares));
@@ -287,7 +288,7 @@ impl<'c, T: Transport> WindowBuilder<'c, T> {
             Box::default()
         };
         let part = Part {
-            comm: self.comm.internal(id[0]),
+            comm,
             id: WindowId(id[0]),
             memory,
             offset: peers.get(usize::from(self.comm.rank())).map_or(0, |peer| peer.offset),

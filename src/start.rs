@@ -1,7 +1,7 @@
 //! From a launcher, or none, to a universe.
 use crate::any::{AnyTransport, Kind};
 use crate::local::Broken;
-use crate::{CollectiveError, Config, HintError, Universe};
+use crate::{CollectiveError, Config, HintError, ProgressAgent, Universe};
 use rma_core::transport::WorldRank;
 use rma_launcher::{Client, Start};
 use rma_transport_shm::{JoinError, Shm, ShmConfig};
@@ -57,6 +57,9 @@ pub fn initialize() -> Result<Universe, StartError> {
             let transport = AnyTransport::new(Kind::Shm(Box::new(shm)), Some(client));
             let mut config = Config::default();
             config.wait_timeout = job.wait_timeout;
+            if !job.progress_agent {
+                config.progress_agent = ProgressAgent::Never;
+            }
             for (key, value) in &job.hints {
                 config.hint(key, value)?;
             }

@@ -284,11 +284,13 @@ mod inner {
     }
 }
 
-/// A job of this test with that value of the hint `rma_path`, which its ranks check.
-fn with_path(test: &str, value: &str) -> rma_launcher::run::Report {
+/// A job of this test with that value of the hint `rma_path`, with agents or not; its ranks check
+/// that.
+fn with_path(test: &str, value: &str, progress_agent: bool) -> rma_launcher::run::Report {
     let mut spec = Spec::new(std::env::current_exe().unwrap(), 2);
     spec.args = ["--exact", test, "--nocapture"].map(Into::into).to_vec();
     spec.hints = vec![("rma_path".to_owned(), value.to_owned())];
+    spec.progress_agent = progress_agent;
     spec.output = Output::Capture;
     spec.timeout = Some(Duration::from_secs(300));
     run(&spec).unwrap()
@@ -303,9 +305,23 @@ fn hints_of_the_job_are_those_of_its_windows() {
         assert_eq!(window.path(Rank(0)), Some(rma::Path::Messages));
         let own = universe.world().window(1, 8).hint("rma_path", "auto").unwrap();
         assert_eq!(own.allocate().unwrap().path(Rank(0)), Some(rma::Path::LoadStore));
+        assert!(universe.explain().contains("it runs here"), "{}", universe.explain());
         return universe.finalize().unwrap();
     }
-    let report = with_path("hints_of_the_job_are_those_of_its_windows", "messages");
+    let report = with_path("hints_of_the_job_are_those_of_its_windows", "messages", true);
+    assert_eq!(report.exit_code(), 0, "{report:#?}");
+}
+
+#[test]
+fn agents_of_the_job_can_be_switched_off() {
+    if rma_launcher::is_launched() {
+        let universe = initialize().unwrap();
+        let window = words(&universe);
+        assert!(universe.explain().contains("progress_agent is Never"), "{}", universe.explain());
+        drop(window);
+        return universe.finalize().unwrap();
+    }
+    let report = with_path("agents_of_the_job_can_be_switched_off", "messages", false);
     assert_eq!(report.exit_code(), 0, "{report:#?}");
 }
 
@@ -315,7 +331,7 @@ fn a_malformed_hint_of_the_job_is_refused() {
         let error = initialize().map(drop).unwrap_err();
         panic!("{error}");
     }
-    let report = with_path("a_malformed_hint_of_the_job_is_refused", "pigeon");
+    let report = with_path("a_malformed_hint_of_the_job_is_refused", "pigeon", true);
     assert_ne!(report.exit_code(), 0);
     let rank = report.failure().expect("a rank failed").rank;
     let said = String::from_utf8_lossy(&report.output[rank as usize].stderr).into_owned();

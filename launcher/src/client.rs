@@ -40,6 +40,8 @@ pub struct Job {
     pub wait_timeout: Option<Duration>,
     /// Hints for every window, as keys and values.
     pub hints: Vec<(String, String)>,
+    /// Whether a thread of the runtime may serve messages while the rank computes.
+    pub progress_agent: bool,
 }
 
 /// A rank's connection to its launcher.
@@ -308,6 +310,7 @@ mod tests {
             explain: false,
             wait_timeout: Some(Duration::from_secs(3)),
             hints: vec![("key".to_owned(), "value".to_owned())],
+            progress_agent: false,
         };
         let mac = wire::launcher_mac(&secret, &[3; 32], &hello.nonce, &job).unwrap();
         wire::write(&stream, &Reply::Welcome { mac: *mac.as_bytes(), job }).unwrap();
@@ -330,6 +333,7 @@ mod tests {
         assert_eq!((client.job().rank, client.job().size), (1, 2));
         assert_eq!(client.job().wait_timeout, Some(Duration::from_secs(3)));
         assert_eq!(client.job().hints, [("key".to_owned(), "value".to_owned())]);
+        assert!(!client.job().progress_agent);
     }
 
     #[test]

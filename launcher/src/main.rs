@@ -76,6 +76,11 @@ struct Cli {
     #[arg(long, value_name = "KEY=VALUE", value_parser = parse_hint)]
     hint: Vec<(String, String)>,
 
+    /// Start no thread that serves messages of peers while a rank computes: they wait until the
+    /// rank calls in
+    #[arg(long)]
+    no_progress_agent: bool,
+
     /// Print what is decided, and why, to standard error
     #[arg(long)]
     explain: bool,
@@ -138,6 +143,7 @@ fn spec(cli: Cli) -> Spec {
     spec.timeout = cli.timeout;
     spec.wait_timeout = cli.wait_timeout;
     spec.hints = cli.hint;
+    spec.progress_agent = !cli.no_progress_agent;
     spec.explain = cli.explain;
     spec.stdin = Stdin::Inherit;
     spec.dedicated = true;
@@ -194,6 +200,13 @@ mod tests {
         ] {
             assert!(Cli::try_parse_from(&line).is_err(), "{line:?}");
         }
+    }
+
+    #[test]
+    fn agents_are_switched_off_by_an_option() {
+        let agents = |line: &[&str]| spec(Cli::try_parse_from(line).unwrap()).progress_agent;
+        assert!(agents(&["rma-run", "-n", "2", "prog"]));
+        assert!(!agents(&["rma-run", "-n", "2", "--no-progress-agent", "prog"]));
     }
 
     #[test]

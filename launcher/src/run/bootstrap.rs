@@ -252,6 +252,7 @@ mod tests {
             explain: false,
             wait_timeout: None,
             hints: Vec::new(),
+            progress_agent: true,
         };
         let mut plan = Plan { secret: Secret([0; 32]), job, bind: vec![4, 6] };
         let cpus = |plan: &Plan| (0..3).map(|rank| plan.job(rank).bound_cpus).collect::<Vec<_>>();

@@ -142,6 +142,7 @@ fn plan(spec: &Spec, cpus: &[u32]) -> io::Result<Plan> {
         explain: spec.explain,
         wait_timeout: spec.wait_timeout,
         hints: spec.hints.clone(),
+        progress_agent: spec.progress_agent,
     };
     let bind = match spec.bind {
         Bind::None => Vec::new(),

@@ -63,6 +63,8 @@ pub struct Spec {
     pub wait_timeout: Option<Duration>,
     /// Hints for every window, see [`Job::hints`](crate::Job).
     pub hints: Vec<(String, String)>,
+    /// Whether agents may serve messages, see [`Job::progress_agent`](crate::Job).
+    pub progress_agent: bool,
     /// Print what is decided, here and in the ranks.
     pub explain: bool,
     /// What rank 0 reads.
@@ -92,6 +94,7 @@ impl Spec {
             timeout: None,
             wait_timeout: None,
             hints: Vec::new(),
+            progress_agent: true,
             explain: false,
             stdin: Stdin::Null,
             output: Output::Forward,

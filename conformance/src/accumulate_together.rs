@@ -5,7 +5,9 @@ use crate::accumulate::OPS;
 use crate::help::{neighbour, times};
 use core::fmt::Debug;
 use rma_core::transport::Transport;
-use rma_core::{AtomicElement, BasicElement, Bool, LockAll, Op, Pair, Rank, Universe};
+use rma_core::{
+    AtomicElement, BasicElement, Bool, Communicator, LockAll, Op, Pair, Rank, Universe, Window,
+};
 
 /// Everybody adds to the same array; nothing is lost. S-H4
 fn sums<T: Transport, E: BasicElement + PartialEq>(
@@ -141,11 +143,35 @@ pub fn tickets<T: Transport>(universe: &Universe<T>) {
         }
     }
     epoch.unlock().unwrap();
+    each_drawn_once(world, &mine);
+    window.free().unwrap();
+}
+
+/// **Collective.** Each ticket of a sort was drawn by one rank.
+pub(crate) fn each_drawn_once<T: Transport>(world: &Communicator<T>, mine: &[Vec<f64>]) {
     for mine in mine {
-        let mut all = world.allgather(&mine).unwrap();
+        let mut all = world.allgather(mine).unwrap();
         all.sort_by(f64::total_cmp);
         assert!(all.iter().copied().eq((0..all.len()).map(|ticket| ticket as f64)));
     }
+}
+
+/// Everybody adds to the same page at the same time, which takes so long that ranks run side by
+/// side, or stop in the middle of it; nothing is lost. S-H4 S-H6
+pub fn a_crowded_page<T: Transport>(universe: &Universe<T>) {
+    let world = universe.world();
+    let (rounds, len) = (times(universe, 20_000), if cfg!(miri) { 4 } else { 512 });
+    let window = world.window(len, 8).allocate().unwrap();
+    let ones = vec![1.0f64; len];
+    let epoch = window.lock_all().unwrap();
+    world.barrier().unwrap();
+    for _ in 0..rounds {
+        epoch.accumulate(Rank(0), 0, Op::Sum, &ones).unwrap();
+    }
+    epoch.unlock().unwrap();
+    world.barrier().unwrap();
+    expect_part(&window, Rank(0), &vec![(rounds * u64::from(world.size())) as f64; len]);
+    world.barrier().unwrap();
     window.free().unwrap();
 }
 
@@ -302,13 +328,22 @@ fn in_order<T: Transport, E: BasicElement + Debug>(universe: &Universe<T>, of: f
         assert_eq!(bytes(&seen), bytes(&before), "{} of {count} from {start}", op.name());
     }
     epoch.unlock().unwrap();
-    let mut found = vec![E::zeroed(); len];
-    let epoch = window.lock_all().unwrap();
-    epoch.get(right, 0, &mut found).unwrap();
-    epoch.unlock().unwrap();
-    assert!(bytes(&found) == bytes(&model), "{}", core::any::type_name::<E>());
+    expect_part(&window, right, &model);
     world.barrier().unwrap();
     window.free().unwrap();
+}
+
+/// The part of that rank begins with these elements.
+pub(crate) fn expect_part<T: Transport, E: BasicElement>(
+    window: &Window<T>,
+    rank: Rank,
+    model: &[E],
+) {
+    let mut found = vec![E::zeroed(); model.len()];
+    let epoch = window.lock_all().unwrap();
+    epoch.get(rank, 0, &mut found).unwrap();
+    epoch.unlock().unwrap();
+    assert!(bytes(&found) == bytes(model), "{}", core::any::type_name::<E>());
 }
 
 pub(crate) fn bytes<E: BasicElement>(elements: &[E]) -> &[u8] {
@@ -320,22 +355,30 @@ pub(crate) fn apply<E: BasicElement>(op: Op, old: E, operand: E) -> E {
     rma_core::Reduction::combine(&op, old, operand)
 }
 
-/// By atomics.
-pub fn order_of_i64<T: Transport>(universe: &Universe<T>) {
-    in_order::<T, i64>(universe, |n| n as i64 - 4);
-}
+/// Cases of an order of operations, for types of each mechanism and width.
+macro_rules! order_of_types {
+    ($in_order:ident) => {
+        /// By atomics.
+        pub fn order_of_i64<T: Transport>(universe: &Universe<T>) {
+            $in_order::<T, i64>(universe, |n| n as i64 - 4);
+        }
 
-/// Under the lock of a stripe.
-pub fn order_of_f64<T: Transport>(universe: &Universe<T>) {
-    in_order::<T, f64>(universe, |n| [0.0, 0.5, 2.0, -1.0][n % 4]);
-}
+        /// Under the lock of a stripe.
+        pub fn order_of_f64<T: Transport>(universe: &Universe<T>) {
+            $in_order::<T, f64>(universe, |n| [0.0, 0.5, 2.0, -1.0][n % 4]);
+        }
 
-/// The narrowest.
-pub fn order_of_u8<T: Transport>(universe: &Universe<T>) {
-    in_order::<T, u8>(universe, |n| n as u8 * 31);
-}
+        /// The narrowest.
+        pub fn order_of_u8<T: Transport>(universe: &Universe<T>) {
+            $in_order::<T, u8>(universe, |n| n as u8 * 31);
+        }
 
-/// The widest.
-pub fn order_of_pairs<T: Transport>(universe: &Universe<T>) {
-    in_order::<T, Pair<u64, u64>>(universe, |n| Pair::new(n as u64 % 4, n as u64));
+        /// The widest.
+        pub fn order_of_pairs<T: Transport>(universe: &Universe<T>) {
+            $in_order::<T, Pair<u64, u64>>(universe, |n| Pair::new(n as u64 % 4, n as u64));
+        }
+    };
 }
+pub(crate) use order_of_types;
+
+order_of_types!(in_order);

@@ -1,6 +1,8 @@
 //! Accumulates with layouts on both sides, and requests with layouts (FEATURES A3, A4).
 use crate::accumulate::OPS;
-use crate::accumulate_together::{Random, apply, bytes};
+use crate::accumulate_together::{
+    Random, apply, bytes, each_drawn_once, expect_part, order_of_types,
+};
 use crate::help::{neighbour, times, words};
 use crate::layouts::{ROOM, WIDTH, ZERO, constructed, overlaps};
 use bytemuck::{Pod, Zeroable};
@@ -296,34 +298,12 @@ fn in_order<T: Transport, E: BasicElement + Debug>(universe: &Universe<T>, of: f
         }
     }
     epoch.unlock().unwrap();
-    let mut found = vec![E::zeroed(); len];
-    let epoch = window.lock_all().unwrap();
-    epoch.get(right, 0, &mut found).unwrap();
-    epoch.unlock().unwrap();
-    assert!(bytes(&found) == bytes(&model), "{}", core::any::type_name::<E>());
+    expect_part(&window, right, &model);
     world.barrier().unwrap();
     window.free().unwrap();
 }
 
-/// By atomics.
-pub fn order_of_i64<T: Transport>(universe: &Universe<T>) {
-    in_order::<T, i64>(universe, |n| n as i64 - 4);
-}
-
-/// Under the lock of a stripe.
-pub fn order_of_f64<T: Transport>(universe: &Universe<T>) {
-    in_order::<T, f64>(universe, |n| [0.0, 0.5, 2.0, -1.0][n % 4]);
-}
-
-/// The narrowest.
-pub fn order_of_u8<T: Transport>(universe: &Universe<T>) {
-    in_order::<T, u8>(universe, |n| n as u8 * 31);
-}
-
-/// The widest.
-pub fn order_of_pairs<T: Transport>(universe: &Universe<T>) {
-    in_order::<T, Pair<u64, u64>>(universe, |n| Pair::new(n as u64 % 4, n as u64));
-}
+order_of_types!(in_order);
 
 /// Everybody adds to the same elements, through layouts and without; nothing is lost.
 fn sums<T: Transport, E: BasicElement + PartialEq>(universe: &Universe<T>, of: fn(u64) -> E) {
@@ -401,11 +381,7 @@ pub fn tickets<T: Transport>(universe: &Universe<T>) {
         }
     }
     epoch.unlock().unwrap();
-    for mine in mine {
-        let mut all = world.allgather(&mine).unwrap();
-        all.sort_by(f64::total_cmp);
-        assert!(all.iter().copied().eq((0..all.len()).map(|ticket| ticket as f64)));
-    }
+    each_drawn_once(world, &mine);
     window.free().unwrap();
 }
 

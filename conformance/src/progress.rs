@@ -292,6 +292,11 @@ impl<T: Transport> Stage<T> {
                 each_type!(this => this.check(&self.window, origin));
             }
         }
+        self.free();
+    }
+
+    /// **Collective.**
+    fn free(self) {
         self.done.free().unwrap();
         self.window.free().unwrap();
     }
@@ -414,8 +419,7 @@ pub fn requests<T: Transport>(universe: &Universe<T>) {
     }
     window.free().unwrap();
     // Its rooms stay as they were filled.
-    stage.done.free().unwrap();
-    stage.window.free().unwrap();
+    stage.free();
 }
 
 /// Sizes and units of targets are asked for on demand: also that needs nothing of the target.
@@ -435,8 +439,7 @@ pub fn metadata<T: Transport>(universe: &Universe<T>) {
         stage.tell();
     }
     window.free().unwrap();
-    stage.done.free().unwrap();
-    stage.window.free().unwrap();
+    stage.free();
 }
 
 /// Short waits and short computations take turns, so that messages come just when a rank begins

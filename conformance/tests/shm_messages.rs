@@ -1,27 +1,18 @@
 //! The suite with ranks as threads of this process, and every window forced onto messages.
+use ranks::{Settings, Threads};
 use rma::{AnyTransport, Config, Universe};
 use rma_conformance::{Exception, Harness};
 
 mod generated;
 mod ranks;
 
-struct ShmMessages;
+struct Messages;
 
-fn config() -> Config {
-    let mut config = Config::default();
-    config.hint("rma_path", "messages").expect("a path");
-    config
-}
-
-impl Harness for ShmMessages {
-    type T = AnyTransport;
-
-    fn run(name: &str, ranks: u32, body: &(dyn Fn(Universe) + Sync)) {
-        ranks::run(config(), name, ranks, body);
-    }
-
-    fn run_failing(name: &str, ranks: u32, _: u32, body: &(dyn Fn(Universe) + Sync)) {
-        ranks::run_failing(config(), name, ranks, body);
+impl Settings for Messages {
+    fn config() -> Config {
+        let mut config = Config::default();
+        config.hint("rma_path", "messages").expect("a path");
+        config
     }
 
     fn exceptions() -> Vec<Exception<AnyTransport>> {
@@ -29,6 +20,8 @@ impl Harness for ShmMessages {
         vec![Exception { tests: "shared::polled", reason, instead: None }]
     }
 }
+
+type ShmMessages = Threads<Messages>;
 
 rma_conformance::suite!(ShmMessages);
 
@@ -40,7 +33,7 @@ fn generated_programs() {
     let seeds = generated::seeds(800);
     let launch = |seed, ranks, body: &(dyn Fn(Universe) + Sync)| {
         let name = format!("{test} (RMA_GENERATED_SEED={seed})");
-        generated::caught(|| ranks::run(config(), &name, ranks, body))
+        generated::caught(|| ShmMessages::run(&name, ranks, body))
     };
     let coverage = rma_conformance::generated::check(seeds.iter().copied(), 5, command, &launch);
     generated::judge(seeds.len(), coverage);

@@ -1,33 +1,25 @@
 //! Threads, and the engine, over shared memory with hardly any room: every window is forced onto
 //! messages, with one message of credit, every put by grants, and grants of one message.
-use rma::{AnyTransport, Config, Universe};
-use rma_conformance::Harness;
+use ranks::{Settings, Threads};
+use rma::Config;
 
 mod ranks;
 
-struct ShmTight;
+struct Tight;
 
-fn config() -> Config {
-    let mut config = Config::default();
-    config.hint("rma_path", "messages").expect("a path");
-    config.far_slots = 3;
-    config.credit_messages = 1;
-    config.eager_bytes = 0;
-    config.grant_bytes = 500;
-    config
-}
-
-impl Harness for ShmTight {
-    type T = AnyTransport;
-
-    fn run(name: &str, ranks: u32, body: &(dyn Fn(Universe) + Sync)) {
-        ranks::run(config(), name, ranks, body);
-    }
-
-    fn run_failing(name: &str, ranks: u32, _: u32, body: &(dyn Fn(Universe) + Sync)) {
-        ranks::run_failing(config(), name, ranks, body);
+impl Settings for Tight {
+    fn config() -> Config {
+        let mut config = Config::default();
+        config.hint("rma_path", "messages").expect("a path");
+        config.far_slots = 3;
+        config.credit_messages = 1;
+        config.eager_bytes = 0;
+        config.grant_bytes = 500;
+        config
     }
 }
+
+type ShmTight = Threads<Tight>;
 
 rma_conformance::tests! { ShmTight;
     engine {

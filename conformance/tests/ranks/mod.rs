@@ -1,12 +1,44 @@
 //! Ranks as threads of this process, over shared memory.
-use rma::{Config, Universe};
+use rma::{AnyTransport, Config, Universe};
 use rma_conformance::failure::ON_PURPOSE;
+use rma_conformance::{Exception, Harness};
 use std::io::{self, Write};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::sync::mpsc;
 use std::time::Duration;
 use std::{process, thread};
+
+/// What ranks of one test binary have in common.
+pub(crate) trait Settings {
+    fn config() -> Config {
+        Config::default()
+    }
+
+    /// As `Harness::exceptions`.
+    fn exceptions() -> Vec<Exception<AnyTransport>> {
+        Vec::new()
+    }
+}
+
+/// Ranks with these settings.
+pub(crate) struct Threads<S>(S);
+
+impl<S: Settings> Harness for Threads<S> {
+    type T = AnyTransport;
+
+    fn run(name: &str, ranks: u32, body: &(dyn Fn(Universe) + Sync)) {
+        run(S::config(), name, ranks, body);
+    }
+
+    fn run_failing(name: &str, ranks: u32, _: u32, body: &(dyn Fn(Universe) + Sync)) {
+        run_failing(S::config(), name, ranks, body);
+    }
+
+    fn exceptions() -> Vec<Exception<AnyTransport>> {
+        S::exceptions()
+    }
+}
 
 /// Far more than any case takes, also where many tests share few cores.
 const WATCHDOG: Duration = Duration::from_secs(240);
@@ -27,18 +59,11 @@ fn watched<R>(test: &str, body: impl FnOnce() -> R) -> R {
     })
 }
 
-/// As `Harness::run`.
-pub(crate) fn run(config: Config, name: &str, ranks: u32, body: &(dyn Fn(Universe) + Sync)) {
+fn run(config: Config, name: &str, ranks: u32, body: &(dyn Fn(Universe) + Sync)) {
     watched(name, || rma::local_with(config, ranks, body).expect("the ranks start"));
 }
 
-/// As `Harness::run_failing`.
-pub(crate) fn run_failing(
-    config: Config,
-    name: &str,
-    ranks: u32,
-    body: &(dyn Fn(Universe) + Sync),
-) {
+fn run_failing(config: Config, name: &str, ranks: u32, body: &(dyn Fn(Universe) + Sync)) {
     let survivors = AtomicU32::new(0);
     let run = || {
         rma::local_with(config, ranks, |universe| {

@@ -83,6 +83,19 @@ impl<'w, T: Transport, B: OriginBuffer> Request<'w, T, B> {
         Self { window, target, pending: None, buffer: Some(buffer), packed: None }
     }
 
+    /// One that is under way; if it could not be started, nobody touches what it owns any more.
+    fn under_way(
+        self,
+        what: &'static str,
+        started: Result<(), RmaError>,
+    ) -> Result<Self, RmaError> {
+        let Err(error) = started else { return Ok(self) };
+        if let Some(pending) = &self.pending {
+            _ = self.window.drain(what, self.target, pending);
+        }
+        Err(error)
+    }
+
     pub(crate) fn put(
         window: &'w Window<T>,
         target: Rank,
@@ -114,15 +127,11 @@ impl<'w, T: Transport, B: OriginBuffer> Request<'w, T, B> {
         let at = Buffer { at: origin.as_mut_ptr(), len: origin.len() };
         // SAFETY: the elements are on the heap (the trait is sealed), owned by `buffer`, which is
         // from here on only touched when `pending` is done, or given to it by drop. If starting
-        // fails, the drain below takes the address back before `buffer` dies.
+        // fails, `under_way` takes the address back before `buffer` dies.
         let started = unsafe { window.start_get_far_cold::<false>(target, disp, at, &pending) };
-        if let Err(error) = started {
-            _ = window.drain("a get", target, &pending);
-            return Err(error);
-        }
-        window.far.add_get(target, &pending);
-        let pending = Some(pending);
-        Ok(Self { window, target, pending, buffer: Some(buffer), packed: None })
+        let started = started.map(|()| window.far.add_get(target, &pending));
+        Self { window, target, pending: Some(pending), buffer: Some(buffer), packed: None }
+            .under_way("a get", started)
     }
 
     pub(crate) fn accumulate(
@@ -167,12 +176,9 @@ impl<'w, T: Transport, B: OriginBuffer> Request<'w, T, B> {
         let at = Buffer { at: bytes.as_mut_ptr(), len: bytes.len() };
         // SAFETY: as in `get`.
         let started = unsafe { window.start_get_accumulate_cold::<false>(update, at, &pending) };
-        if let Err(error) = started {
-            _ = window.drain("a get_accumulate", target, &pending);
-            return Err(error);
-        }
         // A flush of the target waits for it, as for every accumulate.
-        Ok(Self { window, target, pending: Some(pending), buffer: Some(buffer), packed: None })
+        Self { window, target, pending: Some(pending), buffer: Some(buffer), packed: None }
+            .under_way("a get_accumulate", started)
     }
 
     pub(crate) fn put_shaped(
@@ -211,16 +217,12 @@ impl<'w, T: Transport, B: OriginBuffer> Request<'w, T, B> {
         let pending = Arc::default();
         let (packed, at) = PackedBytes::of(to);
         // SAFETY: the bytes are on the heap, owned by `packed`, which is from here on only touched
-        // when `pending` is done, or given to it by drop. If starting fails, the drain below takes
-        // the address back before `packed` dies.
+        // when `pending` is done, or given to it by drop. If starting fails, `under_way` takes the
+        // address back before `packed` dies.
         let started = unsafe { window.start_get_shaped_far(from, at, &pending) };
-        if let Err(error) = started {
-            _ = window.drain("a get", target, &pending);
-            return Err(error);
-        }
-        window.far.add_get(target, &pending);
+        let started = started.map(|()| window.far.add_get(target, &pending));
         let (pending, packed) = (Some(pending), Some(packed));
-        Ok(Self { window, target, pending, buffer: Some(buffer), packed })
+        Self { window, target, pending, buffer: Some(buffer), packed }.under_way("a get", started)
     }
 
     /// The operands are in `buffer`.
@@ -256,13 +258,10 @@ impl<'w, T: Transport, B: OriginBuffer> Request<'w, T, B> {
         let (packed, at) = PackedBytes::of(into);
         // SAFETY: as in `get_shaped`.
         let started = unsafe { window.start_get_accumulate_shaped(far, at, &pending) };
-        if let Err(error) = started {
-            _ = window.drain("a get_accumulate", target, &pending);
-            return Err(error);
-        }
         // A flush of the target waits for it, as for every accumulate.
         let (pending, packed) = (Some(pending), Some(packed));
-        Ok(Self { window, target, pending, buffer: Some(buffer), packed })
+        Self { window, target, pending, buffer: Some(buffer), packed }
+            .under_way("a get_accumulate", started)
     }
 
     /// Waits until the operation is locally complete and gives the buffer back: to be reused after

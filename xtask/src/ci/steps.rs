@@ -72,6 +72,15 @@ const MIRI_LEAKING: &[(&str, &str)] = &[
     ("RUST_BACKTRACE", "0"),
 ];
 
+/// Cases of the suite on the simulator, under Miri.
+macro_rules! sim_under_miri {
+    ($($case:literal),*) => {
+        cargo(&[
+            "+nightly", "miri", "test", "-p", "rma-conformance", "--test", "sim", "--", $($case),*
+        ])
+    };
+}
+
 /// Every step.
 pub(super) const STEPS: &[Step] = &[
     step("fmt", "rustfmt would change something", &[cargo(&["fmt", "--all", "--check"])]),
@@ -118,35 +127,10 @@ pub(super) const STEPS: &[Step] = &[
                 .env(MIRI)
                 .tests_at_least(1),
             // The cases whose buffers are the most intricate; all would take hours.
-            cargo(&[
-                "+nightly",
-                "miri",
-                "test",
-                "-p",
-                "rma-conformance",
-                "--test",
-                "sim",
-                "--",
-                "ops::",
-                "requests::boxed",
-                "requests::dropped",
-                "requests::get",
-            ])
-            .env(MIRI)
-            .tests_at_least(1),
-            cargo(&[
-                "+nightly",
-                "miri",
-                "test",
-                "-p",
-                "rma-conformance",
-                "--test",
-                "sim",
-                "--",
-                "requests::forgotten",
-            ])
-            .env(MIRI_LEAKING)
-            .tests_at_least(1),
+            sim_under_miri!("ops::", "requests::boxed", "requests::dropped", "requests::get")
+                .env(MIRI)
+                .tests_at_least(1),
+            sim_under_miri!("requests::forgotten").env(MIRI_LEAKING).tests_at_least(1),
         ],
     )
     .needs(cargo(&["+nightly", "miri", "--version"])),

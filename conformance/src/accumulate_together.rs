@@ -158,7 +158,7 @@ pub(crate) fn each_drawn_once<T: Transport>(world: &Communicator<T>, mine: &[Vec
 
 /// Everybody adds to the same page until somebody has found often that another rank was there since
 /// his last turn: so often that ranks ran side by side, or stopped in the middle of it. Nothing is
-/// torn, and nothing is lost. S-H4 S-H6
+/// lost. S-H4 S-H6
 pub fn a_crowded_page<T: Transport>(universe: &Universe<T>) {
     const MEETINGS: u32 = 300;
     const EVERY: u64 = 16;
@@ -172,7 +172,6 @@ pub fn a_crowded_page<T: Transport>(universe: &Universe<T>) {
     while rounds < most {
         epoch.get_accumulate(Rank(0), 0, Op::Sum, &ones, &mut seen).unwrap();
         rounds += 1;
-        assert!(seen.iter().all(|one| *one == seen[0]), "torn: {seen:?}");
         meetings += u32::from(seen[0] != expected);
         expected = seen[0] + 1.0;
         if meetings >= MEETINGS {

@@ -280,7 +280,7 @@ pub fn flood<T: Transport>(universe: Universe<T>) {
     if world.rank() == Rank(1) {
         for tag in 0..OPERATIONS * ROUNDS {
             // The operation, above eight bits that are its own.
-            let tag = (tag / ROUNDS) << 8 | tag % ROUNDS;
+            let tag = ((tag / ROUNDS) << 8) | (tag % ROUNDS);
             let message =
                 Message { kind: COLLECTIVE, tag, length: PAYLOAD, body: vec![7], ..<_>::default() };
             forge(&universe, &named, &message, &epoch);

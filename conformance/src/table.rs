@@ -96,8 +96,8 @@ macro_rules! suite {
                 scopes_requests_and_views(3), in_every_epoch(3),
             }
             accumulate_together {
-                sums_are_exact(4), a_crowded_page(4), extremes_and_bits(3), mixed_calls(4), tickets(4),
-                pairs_are_never_torn(4), extremes_are_located(3), test_and_set(4),
+                sums_are_exact(4), a_crowded_page(4), extremes_and_bits(3), mixed_calls(4),
+                tickets(4), pairs_are_never_torn(4), extremes_are_located(3), test_and_set(4),
                 owner_takes_part(4), order_of_i64(2), order_of_f64(2), order_of_u8(3),
                 order_of_pairs(2),
             }

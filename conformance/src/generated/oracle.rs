@@ -307,7 +307,8 @@ impl<'p> PartCheck<'p, '_> {
     }
 
     /// What the accesses of an element did to the bytes that are not raced for: of each rank in
-    /// its order, or all apart where accumulates need not stay in order. S-H7 S-H8
+    /// its order, or all apart where accumulates need not stay in order: then one comes before
+    /// another if it was complete. S-H7 S-H8
     fn lanes<'b>(
         &self,
         accesses: &[&'b Access<'p>],
@@ -327,10 +328,9 @@ impl<'p> PartCheck<'p, '_> {
         let mut apart: Vec<(&Access<'_>, Event<'_>)> = Vec::new();
         for access in accesses {
             let Some(act) = self.act(access, bytes.clone(), racy)? else { continue };
-            let before = |(_, (other, _)): &(usize, &(&Access<'_>, Event<'_>))| {
-                let both = access.is_atomic() && other.is_atomic();
-                other.is_before(access) || access.rank == other.rank && !both
-            };
+            // The others are atomic, or do not write, or are raced with for their bytes.
+            let before =
+                |(_, (other, _)): &(usize, &(&Access<'_>, Event<'_>))| other.is_before(access);
             let after = apart.iter().enumerate().filter(before).map(|(lane, _)| lane).collect();
             apart.push((*access, Event { acts: vec![(0, act)], section: None, after }));
         }

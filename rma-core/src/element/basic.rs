@@ -121,6 +121,7 @@ impl BasicType {
     }
 
     /// Whether `op` is defined on it.
+    #[inline]
     pub(crate) const fn has(self, op: Op) -> bool {
         use Op::{BitAnd, BitOr, BitXor, LogicalAnd, LogicalOr, LogicalXor};
         use Op::{Max, MaxLoc, Min, MinLoc, NoOp, Prod, Replace, Sum};

@@ -114,8 +114,7 @@ impl<'w, T: Transport, const LAZY: bool> Access<'w, T, LAZY> {
         op: Op,
         operand: E,
     ) -> Result<E, RmaError> {
-        let span = self.window.near_hot::<LAZY>(target, disp, size_of::<E>());
-        match span.and_then(|span| span.fetch_and_op(op, operand)) {
+        match self.window.combine_one_hot::<LAZY, E>(target, disp, op, operand) {
             Some(old) => Ok(old),
             None => self.fetch_cold(target, disp, op, operand),
         }

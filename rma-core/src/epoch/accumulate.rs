@@ -32,11 +32,9 @@ impl<T: Transport, const LAZY: bool> Access<'_, T, LAZY> {
     ) -> Result<(), RmaError> {
         if let [operand] = origin
             && op != Op::NoOp
+            && self.window().combine_one_hot::<LAZY, E>(target, disp, op, *operand).is_some()
         {
-            let span = self.window().near_hot::<LAZY>(target, disp, size_of::<E>());
-            if span.and_then(|span| span.fetch_and_op(op, *operand)).is_some() {
-                return Ok(());
-            }
+            return Ok(());
         }
         self.window().accumulate::<LAZY, E>(target, disp, op, origin)
     }
@@ -61,6 +59,12 @@ impl<T: Transport, const LAZY: bool> Access<'_, T, LAZY> {
         origin: &[E],
         result: &mut [E],
     ) -> Result<(), RmaError> {
+        if let ([operand], [place]) = (origin, &mut *result)
+            && let Some(old) = self.window().combine_one_hot::<LAZY, E>(target, disp, op, *operand)
+        {
+            *place = old;
+            return Ok(());
+        }
         self.window().get_accumulate::<LAZY, E>(target, disp, op, origin, result)
     }
 }

@@ -39,6 +39,17 @@ pub(crate) fn by_atomics<E: BasicElement>(
     }
 }
 
+/// Combines the span, which is one element whose stripe the caller holds; gives what was there.
+#[inline(always)]
+pub(crate) fn one_under_lock<E: BasicElement>(span: Span<'_>, op: Op, operand: E) -> E {
+    let mut old = E::zeroed();
+    span.read(bytes_of_mut(&mut old));
+    if op != Op::NoOp {
+        span.write(bytes_of(&E::combine(op, old, operand)));
+    }
+    old
+}
+
 /// Combines the span, whose stripes the caller holds, with `operands`; `result` takes what was
 /// there.
 pub(crate) fn under_lock<E: BasicElement>(

@@ -79,6 +79,7 @@ impl Op {
     }
 
     /// Whether values of the type `E` can be combined so.
+    #[inline]
     pub fn is_defined_on<E: BasicElement>(self) -> bool {
         E::BASIC.has(self)
     }

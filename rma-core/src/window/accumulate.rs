@@ -84,6 +84,30 @@ impl<T: Transport> Window<T> {
         Ok(Some(Reached::InPart(Place { target, disp, offset, span })))
     }
 
+    /// Combines one element and gives what was there, if nothing stands in the way; otherwise
+    /// nothing happened.
+    #[inline(always)]
+    pub(crate) fn combine_one_hot<const LAZY: bool, E: BasicElement>(
+        &self,
+        target: Rank,
+        disp: u64,
+        op: Op,
+        operand: E,
+    ) -> Option<E> {
+        let span = self.near_hot::<LAZY>(target, disp, size_of::<E>())?;
+        if E::BASIC.is_atomic() {
+            return span.fetch_and_op(op, operand);
+        }
+        if !op.is_defined_on::<E>() || !span.is_aligned(E::BASIC.align()) {
+            return None;
+        }
+        let entry = self.targets.get(target)?;
+        // There is a span, so the product does not overflow.
+        let offset = disp.wrapping_mul(u64::from(entry.disp_unit()));
+        let _held = stripe::try_one(entry.block()?, offset, self.rank())?;
+        Some(accumulate::one_under_lock(span, op, operand))
+    }
+
     /// Combines `origin` into the target's part; captures it. S-H13 S-H16
     pub(crate) fn accumulate<const LAZY: bool, E: BasicElement>(
         &self,

@@ -271,6 +271,8 @@ fn play_between<T: Transport>(universe: Universe<T>, over: RawPart, at: RawPart,
 pub fn flood<T: Transport>(universe: Universe<T>) {
     const OPERATIONS: u32 = 40;
     const ROUNDS: u32 = 5;
+    // Few bytes always have room.
+    const ELEMENTS: usize = 2000;
     let world = universe.world();
     let (guard, flooded) =
         (world.window(GUARD, 8).allocate().unwrap(), world.window(PART, 1).allocate().unwrap());
@@ -287,18 +289,18 @@ pub fn flood<T: Transport>(universe: Universe<T>) {
         }
     }
     drain(&universe);
-    let shared = world.allgather(&[world.rank().0]);
+    let shared = world.allgather(&[world.rank().0; ELEMENTS]);
     if world.rank() == Rank(0) {
         // Two for each operation that a rank may be in: the present one, 16 ahead, a barrier.
         let expected = u64::from(OPERATIONS * ROUNDS - 2 * 18);
         assert_eq!(universe.counters().messages_dropped(), expected);
         let error = shared.unwrap_err();
         let CollectiveError::NoRoom { what, from, bytes, limit } = error else { panic!("{error}") };
-        assert_eq!((what, from, bytes, limit), ("allgather", Rank(1), 4, 2 * PAYLOAD));
+        assert_eq!((what, from, bytes, limit), ("allgather", Rank(1), 8000, 2 * PAYLOAD));
         assert_eq!(error.class(), ErrorClass::NoMem);
-        says(&error, &["allgather", "rank 1", "4 bytes", "131072 bytes", "Config::mail_bytes"]);
+        says(&error, &["allgather", "rank 1", "8000 bytes", "131072 bytes", "Config::mail_bytes"]);
     } else {
-        assert_eq!(shared.unwrap(), [0, 1]);
+        assert_eq!(shared.unwrap(), [[0; ELEMENTS], [1; ELEMENTS]].concat());
         operate(&epoch, Rank(0), 1, true).unwrap();
     }
     epoch.unlock().unwrap();

@@ -511,7 +511,8 @@ pub enum CollectiveError {
         /// Limit.
         limit: u64,
     },
-    /// What a rank sent came when other payloads had taken the budget for them.
+    /// What a rank sent came when other payloads had taken the budget for them. Other ranks may
+    /// wait for what this one did not pass on: the communicator is not to be used any more.
     #[error(
         "{what}: {bytes} bytes from rank {from} came when they did not fit into the {limit} bytes \
          for payloads that nobody has taken yet; send less at a time, let ranks wait for each \

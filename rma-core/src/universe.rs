@@ -32,7 +32,9 @@ pub struct Config {
     /// Largest payload of a collective to one rank, in bytes.
     pub collective_bytes: u64,
     /// Payloads of collectives that this rank keeps until it takes part, in bytes of all together.
-    /// Not less than the largest of them, or it is the limit of that, too.
+    /// Not less than the largest of them, or it is the limit of that, too. Ranks get ahead of a
+    /// slow one by 17 operations at most; what they send it meanwhile should fit, or the operation
+    /// fails there with [`NoRoom`](crate::CollectiveError::NoRoom).
     pub mail_bytes: u64,
     /// Targets whose size and displacement unit are remembered, per window without symmetry.
     pub target_cache: usize,

@@ -15,6 +15,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Payloads that a rank sends another in one operation, at most: allgatherv sends lengths first.
 const EACH_MAX: usize = 2;
+/// Payloads of so many bytes always have room, because those of the runtime itself are no longer.
+/// How many there are is bounded by the operations that senders can be in.
+const SMALL: u64 = 4096;
 /// Bits of a tag that number the payloads of one operation.
 const ROUND_BITS: u32 = 8;
 
@@ -131,7 +134,8 @@ impl Boxes {
 
     /// Room for a payload, or that there is none.
     fn admit(&mut self, total: u64, budget: u64) -> Payload {
-        let fits = |held: u64| held.checked_add(total).is_some_and(|sum| sum <= budget);
+        let sum = |held: u64| held.checked_add(total);
+        let fits = |held| total <= SMALL || sum(held).is_some_and(|sum| sum <= budget);
         if !fits(self.held) {
             self.forget_stale();
         }
@@ -156,7 +160,7 @@ impl Mail {
 
     /// The longest payload that can arrive.
     pub(crate) fn payload_max(&self) -> u64 {
-        self.payload_max.min(self.budget)
+        self.payload_max.min(self.budget.max(SMALL))
     }
 
     fn boxes(&self) -> MutexGuard<'_, Boxes> {
@@ -218,15 +222,19 @@ impl Mail {
         if matches!(of_sender[at].1, Payload::Arriving { left: 1.., .. }) {
             return None;
         }
+        if let Payload::Refused(no_room) = of_sender[at].1 {
+            // It stays until the operation is over, for the rest of it to be refused, too.
+            return Some(Err(no_room));
+        }
         let (_, payload) = of_sender.swap_remove(at);
         if of_sender.is_empty() {
             letters.payloads.remove(&(operation(tag), from));
         }
         boxes.held -= payload.held();
-        Some(match payload {
-            Payload::Arriving { bytes, .. } => Ok(bytes),
-            Payload::Refused(no_room) => Err(no_room),
-        })
+        match payload {
+            Payload::Arriving { bytes, .. } => Some(Ok(bytes)),
+            Payload::Refused(no_room) => Some(Err(no_room)),
+        }
     }
 }
 
@@ -329,29 +337,51 @@ mod tests {
 
     #[test]
     fn the_budget_holds_and_comes_back() {
-        let (mail, current) = mail(60, 100);
+        let (mail, current) = mail(60_000, 100_000);
         let second = FIRST << 1;
-        let limit = NoRoom { bytes: 41, limit: 100 };
-        assert!(send(&mail, FIRST, 60));
-        assert!(send(&mail, FIRST | 1, 41), "known to have come");
-        assert_eq!(mail.boxes().held, 60);
+        let limit = NoRoom { bytes: 41_000, limit: 100_000 };
+        assert!(send(&mail, FIRST, 60_000));
+        assert!(send(&mail, FIRST | 1, 41_000), "known to have come");
+        assert_eq!(mail.boxes().held, 60_000);
         assert_eq!(mail.take(&(ID, FIRST | 1, SENDER)), Some(Err(limit)));
-        assert!(send(&mail, second, 40));
-        assert_eq!(mail.take(&(ID, FIRST, SENDER)), Some(Ok(vec![7; 60])));
-        assert!(send(&mail, second | 1, 60));
-        assert_eq!(mail.boxes().held, 100);
+        assert!(send(&mail, second, 40_000));
+        assert_eq!(mail.take(&(ID, FIRST, SENDER)), Some(Ok(vec![7; 60_000])));
+        assert!(send(&mail, second | 1, 60_000));
+        assert_eq!(mail.boxes().held, 100_000);
         // Nobody takes what is of an operation that is over.
         assert_eq!((current.next_tag(), current.next_tag()), (second, 3 * FIRST));
-        assert!(send(&mail, 3 * FIRST, 50));
-        assert_eq!(mail.boxes().held, 50);
+        assert!(send(&mail, 3 * FIRST, 50_000));
+        assert_eq!(mail.boxes().held, 50_000);
         mail.close(ID);
         assert_eq!(mail.boxes().held, 0);
     }
 
     #[test]
+    fn what_is_refused_is_refused_to_its_last_piece() {
+        let (mail, _) = mail(60_000, 60_000);
+        let key = (ID, FIRST | 1, SENDER);
+        let half = vec![1; 5_000];
+        assert!(send(&mail, FIRST, 60_000));
+        assert!(mail.deliver(SENDER, &piece_of(FIRST | 1, 0, 10_000), &half));
+        let no_room = NoRoom { bytes: 10_000, limit: 60_000 };
+        assert_eq!(mail.take(&key), Some(Err(no_room)));
+        assert_eq!(mail.take(&(ID, FIRST, SENDER)), Some(Ok(vec![7; 60_000])));
+        assert!(mail.deliver(SENDER, &piece_of(FIRST | 1, 5_000, 10_000), &half));
+        assert_eq!(mail.take(&key), Some(Err(no_room)));
+        assert_eq!(mail.boxes().held, 0);
+    }
+
+    #[test]
+    fn small_payloads_always_have_room() {
+        let (mail, _) = mail(60_000, 60_000);
+        assert!(send(&mail, FIRST, 60_000) && send(&mail, FIRST | 1, 8));
+        assert_eq!(mail.take(&(ID, FIRST | 1, SENDER)), Some(Ok(vec![7; 8])));
+    }
+
+    #[test]
     fn a_budget_below_the_longest_payload_limits_it() {
-        let (mail, _) = mail(100, 10);
-        assert_eq!(mail.payload_max(), 10);
-        assert!(send(&mail, FIRST, 10) && !send(&mail, FIRST | 1, 11));
+        let (mail, _) = mail(100_000, 10_000);
+        assert_eq!(mail.payload_max(), 10_000);
+        assert!(send(&mail, FIRST, 10_000) && !send(&mail, FIRST | 1, 10_001));
     }
 }

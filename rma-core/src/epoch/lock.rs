@@ -89,7 +89,7 @@ impl<T: Transport> Window<T> {
         asserts: Assert,
     ) -> Result<Lock<'_, T>, RmaError> {
         let no_check = self.check_lock(asserts)?;
-        // pairs with the AcqRel changes of the word in `fence` and `open`.
+        // pairs with the AcqRel changes of the word in `open`.
         if self.epoch.word.load(Acquire) != 0 {
             let own = target == self.rank();
             self.check(if own { EpochCall::LockOwn } else { EpochCall::LockOther })?;

@@ -13,9 +13,9 @@ use core::sync::atomic::{Ordering::AcqRel, Ordering::Relaxed, Ordering::Release}
 
 /// A shared lock on every target.
 ///
-/// It keeps out exclusive lockers of every part, and costs no more with many targets than with
-/// one. [`unlock`](Self::unlock) reports errors that dropping the guard would swallow. Forgetting
-/// the guard leaves the locks held.
+/// It keeps out exclusive lockers of every part by one lock of the whole window.
+/// [`unlock`](Self::unlock) reports errors that dropping the guard would swallow. Forgetting the
+/// guard leaves the locks held.
 #[must_use = "the epoch ends when the guard is dropped"]
 pub struct LockAll<'w, T: Transport> {
     access: Access<'w, T, false>,

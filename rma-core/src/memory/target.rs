@@ -326,7 +326,7 @@ mod tests {
         }));
     }
 
-    #[cfg(target_arch = "x86_64")]
+    #[cfg(all(target_arch = "x86_64", not(miri)))]
     #[test]
     fn loads_and_atomic_updates_do_not() {
         let row = Row { at: 0, stride: 16, len: 8, count: 4 };

@@ -149,7 +149,7 @@ impl<T: Transport> Window<T> {
             }
             CollectiveError::PeerLeft { what, world } => RmaError::PeerLeft { window, world, what },
             CollectiveError::Import(error) => RmaError::Import { window, error },
-            // Eight bytes from each rank are neither too many nor of different lengths.
+            // Eight bytes from each rank always have room, and are not of different lengths.
             _ => RmaError::Timeout { window, what: "a barrier" },
         }
     }

@@ -9,6 +9,7 @@ use crate::group::Group;
 use crate::protocol::message::Head;
 use crate::rank::Rank;
 use crate::transport::WorldRank;
+use core::mem;
 use core::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -219,22 +220,18 @@ impl Mail {
         let letters = boxes.of.get_mut(&id)?;
         let of_sender = letters.payloads.get_mut(&(operation(tag), from))?;
         let at = of_sender.iter().position(|(known, _)| *known == tag)?;
-        if matches!(of_sender[at].1, Payload::Arriving { left: 1.., .. }) {
-            return None;
-        }
-        if let Payload::Refused(no_room) = of_sender[at].1 {
+        let bytes = match &mut of_sender[at].1 {
+            Payload::Arriving { left: 1.., .. } => return None,
             // It stays until the operation is over, for the rest of it to be refused, too.
-            return Some(Err(no_room));
-        }
-        let (_, payload) = of_sender.swap_remove(at);
+            Payload::Refused(no_room) => return Some(Err(*no_room)),
+            Payload::Arriving { bytes, .. } => mem::take(bytes),
+        };
+        of_sender.swap_remove(at);
         if of_sender.is_empty() {
             letters.payloads.remove(&(operation(tag), from));
         }
-        boxes.held -= payload.held();
-        match payload {
-            Payload::Arriving { bytes, .. } => Some(Ok(bytes)),
-            Payload::Refused(no_room) => Some(Err(no_room)),
-        }
+        boxes.held -= bytes.len() as u64;
+        Some(Ok(bytes))
     }
 }
 

@@ -164,6 +164,10 @@ unsafe impl Transport for AnyTransport {
         forward!(self, transport => transport.park(ticket, timeout))
     }
 
+    fn is_crowded(&self) -> bool {
+        forward!(self, transport => transport.is_crowded())
+    }
+
     fn relax(&self, round: u32) -> bool {
         forward!(self, transport => transport.relax(round))
     }

@@ -59,7 +59,8 @@ where
         return Err(StartError::NoRanks);
     }
     let exchange = Exchange::new(ranks);
-    let cores = thread::available_parallelism().map_or(1, |cores| cores.get() as u32);
+    let available = || thread::available_parallelism().map_or(1, |cores| cores.get() as u32);
+    let cores = config.cpus.unwrap_or_else(available);
     let first_panic = Mutex::new(None::<Box<dyn Any + Send>>);
     let run = |rank: u32| {
         let place = ShmConfig { rank: WorldRank(rank), size: ranks, cores };

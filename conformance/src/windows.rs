@@ -207,6 +207,38 @@ pub fn free_waits<T: Transport>(universe: &Universe<T>) {
     }
 }
 
+/// What held a window or a communicator together serves the next while some are late to leave.
+/// S-A6 S-A9
+pub fn left_late<T: Transport>(universe: &Universe<T>) {
+    let world = universe.world();
+    let me = world.rank();
+    let pair = |other| {
+        let color = (me == Rank(0) || me == Rank(other)).then_some(0);
+        world.split(color, 0).unwrap()
+    };
+    // Rank 0 is in both, and goes from one to the other.
+    let pairs = [pair(1), pair(2)];
+    for _ in 0..3 {
+        let mut kept = Vec::new();
+        for pair in pairs.iter().flatten() {
+            words(pair, 4).free().unwrap();
+            let comm = pair.dup().unwrap();
+            let units = 2 + usize::from(world.rank());
+            kept.push((comm.window(units, 8).allocate().unwrap(), comm.group().clone()));
+        }
+        for (window, group) in kept {
+            for (rank, process) in (0..).map(Rank).zip(group.members()) {
+                let part = window.lock(rank, LockKind::Shared).unwrap();
+                let last = 1 + u64::from(process.0);
+                part.put(last, &[7u64]).unwrap();
+                part.put(last + 1, &[7u64]).unwrap_err();
+                part.unlock().unwrap();
+            }
+            window.free().unwrap();
+        }
+    }
+}
+
 /// What a window tells of itself.
 pub fn attributes<T: Transport>(universe: &Universe<T>) {
     let world = universe.world();

@@ -1,6 +1,6 @@
 //! The suite on shared memory, with ranks as threads of this process.
 use ranks::{Settings, Threads};
-use rma::Universe;
+use rma::{Config, Universe};
 use rma_conformance::Harness;
 
 mod generated;
@@ -13,6 +13,44 @@ impl Settings for LoadStore {}
 type ShmThreads = Threads<LoadStore>;
 
 rma_conformance::suite!(ShmThreads);
+
+/// As if each rank had a CPU of its own: they wait in other ways then.
+struct Apart;
+
+impl Settings for Apart {
+    fn config() -> Config {
+        let mut config = Config::default();
+        config.cpus = Some(64);
+        config
+    }
+}
+
+mod apart {
+    type ShmApart = crate::Threads<crate::Apart>;
+
+    rma_conformance::tests! { ShmApart;
+        collectives {
+            barrier(5), barrier_orders(4), mixed_in_a_row(5),
+        }
+        windows {
+            left_late(3), over_split(5), over_reversed(4), free_waits(3), two_in_one_fence(3),
+        }
+        seal {
+            free_is_refused(3), forgotten_lock(3),
+        }
+        fence {
+            cycles(4), third_rank_sees(3), empty_epochs(5), next_and_end(4),
+        }
+    }
+
+    mod failure {
+        use super::*;
+
+        rma_conformance::failing! { ShmApart;
+            in_a_barrier(4), in_a_fence(4), in_a_collective(5), in_an_allocation(3),
+        }
+    }
+}
 
 /// Generated programs.
 #[test]

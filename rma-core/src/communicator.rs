@@ -1,6 +1,6 @@
 //! Groups of ranks that communicate, and how to make smaller ones. S-A6 S-A7
 use crate::collective::mail::Current;
-use crate::collective::near::NearBarrier;
+use crate::collective::near::Near;
 use crate::completion::{Cause, Wait, WaitError};
 use crate::error::CollectiveError;
 use crate::group::Group;
@@ -31,7 +31,7 @@ pub(crate) struct Inner<T: Transport> {
     pub(crate) group: Group,
     pub(crate) rank: Rank,
     collective: Mutex<Sequence>,
-    near: Option<NearBarrier<T>>,
+    near: Option<Near<T>>,
 }
 
 /// Order of the collective operations of one communicator.
@@ -40,7 +40,7 @@ pub(crate) struct Sequence {
     pub(crate) current: Current,
     /// Operations since ranks last waited for all others.
     pub(crate) one_sided: u32,
-    pub(crate) barriers: u32,
+    pub(crate) barriers: u64,
 }
 
 /// Why a communicator was not made.
@@ -53,10 +53,10 @@ impl<T: Transport> Communicator<T> {
     }
 
     fn assemble(mut inner: Inner<T>) -> Result<Self, CollectiveError> {
-        let near = NearBarrier::new(&inner)?;
+        let near = Near::new(&inner)?;
         inner.near = near;
         let comm = Self { inner: Arc::new(inner) };
-        // No rank may leave before its peers have mapped its flags.
+        // No rank may leave before its peers have mapped its words.
         comm.barrier()?;
         Ok(comm)
     }
@@ -171,7 +171,7 @@ impl<T: Transport> Communicator<T> {
         self.inner.collective.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(crate) fn near(&self) -> Option<&NearBarrier<T>> {
+    pub(crate) fn near(&self) -> Option<&Near<T>> {
         self.inner.near.as_ref()
     }
 }

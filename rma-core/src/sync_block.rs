@@ -1,18 +1,58 @@
-//! Blocks of shared words that this rank owns: one for each communicator and window.
+//! Shared words that this rank owns, or maps from a peer: a block for each communicator and window,
+//! a board for each communicator.
 //!
-//! A peer may still write into a block of a communicator that was dropped here, if the program
-//! drops it on one rank and uses it on another. Blocks are therefore recycled only as blocks: a
-//! stale write can disturb a later barrier or lock of that wrong program, but never data.
+//! A peer may still write into words of a communicator that was dropped here, if the program
+//! drops it on one rank and uses it on another. They are therefore recycled only as what they were:
+//! a stale write can disturb a later barrier or lock of that wrong program, but never data.
 #![allow(unsafe_code)]
 
-use crate::memory::block::{BLOCK_BYTES, Block, SIGNAL_WORDS, STRIPES, WORDS};
+use crate::memory::block::{BLOCK_BYTES, Block, Board};
 use crate::transport::{AllocateError, Descriptor, ImportError, Mapped, Transport, WorldRank};
 use crate::universe::Process;
-use core::sync::atomic::Ordering::Relaxed;
+use bytemuck::{Pod, Zeroable};
+use core::sync::atomic::{AtomicU64, Ordering::Acquire, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// Blocks of this rank that are not in use.
-pub(crate) struct SyncPool<T: Transport>(Mutex<Vec<T::Region>>);
+/// What shared words are used as, in all of their lives.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Use {
+    Block,
+    /// Of so many ranks.
+    Board(u32),
+}
+
+impl Use {
+    fn bytes(self) -> usize {
+        match self {
+            Self::Block => BLOCK_BYTES,
+            Self::Board(ranks) => Board::bytes(ranks),
+        }
+    }
+}
+
+/// Shared words of this rank that are not in use.
+pub(crate) struct SyncPool<T: Transport>(Mutex<Vec<Idle<T>>>);
+
+struct Idle<T: Transport> {
+    used_as: Use,
+    region: T::Region,
+    /// Of a board, how often it will have been read once nobody reads it any more.
+    reads: AtomicU64,
+}
+
+impl<T: Transport> Idle<T> {
+    fn is_left(&self) -> bool {
+        match self.used_as {
+            Use::Block => true,
+            Use::Board(ranks) => {
+                // SAFETY: the region has been such a board, and still is.
+                let board = unsafe { Board::new(self.region.mapping().base, ranks) };
+                // pairs with the Release additions of those who have read.
+                board.reads().load(Acquire) == self.reads.load(Relaxed)
+            }
+        }
+    }
+}
 
 impl<T: Transport> Default for SyncPool<T> {
     fn default() -> Self {
@@ -20,47 +60,79 @@ impl<T: Transport> Default for SyncPool<T> {
     }
 }
 
-/// A zeroed block of this rank; goes back to the pool when dropped.
-pub(crate) struct SyncBlock<T: Transport> {
+/// Words of this rank; go back to the pool when dropped.
+struct Own<T: Transport> {
     process: Arc<Process<T>>,
     // `Some` until drop.
-    region: Option<T::Region>,
+    idle: Option<Idle<T>>,
     descriptor: Descriptor,
 }
 
+impl<T: Transport> Own<T> {
+    fn new(process: &Arc<Process<T>>, used_as: Use) -> Result<Self, AllocateError> {
+        let recycled = {
+            let mut pool = process.sync_blocks.0.lock().unwrap_or_else(PoisonError::into_inner);
+            let found = pool.iter().rposition(|idle| idle.used_as == used_as && idle.is_left());
+            found.map(|found| pool.swap_remove(found))
+        };
+        let idle = match recycled {
+            Some(idle) => idle,
+            None => {
+                let region = process.transport.allocate(used_as.bytes(), 64)?;
+                Idle { used_as, region, reads: AtomicU64::new(0) }
+            }
+        };
+        let descriptor = process.transport.export(&idle.region);
+        Ok(Self { process: process.clone(), idle: Some(idle), descriptor })
+    }
+
+    fn base(&self) -> *mut u8 {
+        self.idle.as_ref().expect("taken by drop only").region.mapping().base
+    }
+}
+
+impl<T: Transport> Drop for Own<T> {
+    fn drop(&mut self) {
+        let mut pool = self.process.sync_blocks.0.lock().unwrap_or_else(PoisonError::into_inner);
+        pool.extend(self.idle.take());
+    }
+}
+
+/// Maps words of a near peer.
+fn import<T: Transport>(
+    transport: &T,
+    owner: WorldRank,
+    descriptor: &Descriptor,
+    used_as: Use,
+) -> Result<T::Import, ImportError> {
+    let import = transport.import(owner, descriptor)?;
+    let mapping = import.mapping();
+    if mapping.len < used_as.bytes() || !mapping.base.addr().is_multiple_of(64) {
+        return Err(ImportError::Malformed(owner));
+    }
+    Ok(import)
+}
+
+/// A block of this rank.
+pub(crate) struct SyncBlock<T: Transport>(Own<T>);
+
 impl<T: Transport> SyncBlock<T> {
     pub(crate) fn new(process: &Arc<Process<T>>) -> Result<Self, AllocateError> {
-        let recycled = process.sync_blocks.0.lock().unwrap_or_else(PoisonError::into_inner).pop();
-        let region = match recycled {
-            Some(region) => region,
-            None => process.transport.allocate(BLOCK_BYTES, 64)?,
-        };
-        let descriptor = process.transport.export(&region);
-        let block = Self { process: process.clone(), region: Some(region), descriptor };
-        (0..WORDS).for_each(|word| block.get().word(word).store(0, Relaxed));
-        (0..SIGNAL_WORDS).for_each(|word| block.get().signals(word).store(0, Relaxed));
-        (0..STRIPES).for_each(|stripe| block.get().stripe(stripe).store(0, Relaxed));
+        let block = Self(Own::new(process, Use::Block)?);
+        block.get().clear();
         Ok(block)
     }
 
     /// The words.
     pub(crate) fn get(&self) -> Block<'_> {
-        let region = self.region.as_ref().expect("taken by drop only");
-        // SAFETY: the region has `BLOCK_BYTES`, aligned as asked for in `new`, lives as long as
-        // `self`, and is used as a block only, here and by peers.
-        unsafe { Block::new(region.mapping().base) }
+        // SAFETY: the region has `BLOCK_BYTES`, aligned as asked for in `Own::new`, lives as long
+        // as `self`, and is used as a block only, here and by peers.
+        unsafe { Block::new(self.0.base()) }
     }
 
     /// What a peer passes to [`PeerBlock::import`].
     pub(crate) fn descriptor(&self) -> Descriptor {
-        self.descriptor
-    }
-}
-
-impl<T: Transport> Drop for SyncBlock<T> {
-    fn drop(&mut self) {
-        let mut pool = self.process.sync_blocks.0.lock().unwrap_or_else(PoisonError::into_inner);
-        pool.extend(self.region.take());
+        self.0.descriptor
     }
 }
 
@@ -73,12 +145,7 @@ impl<T: Transport> PeerBlock<T> {
         owner: WorldRank,
         descriptor: &Descriptor,
     ) -> Result<Self, ImportError> {
-        let import = transport.import(owner, descriptor)?;
-        let mapping = import.mapping();
-        if mapping.len < BLOCK_BYTES || !mapping.base.addr().is_multiple_of(64) {
-            return Err(ImportError::Malformed(owner));
-        }
-        Ok(Self(import))
+        import(transport, owner, descriptor, Use::Block).map(Self)
     }
 
     /// The words.
@@ -87,4 +154,75 @@ impl<T: Transport> PeerBlock<T> {
         // owner exported it from a `SyncBlock`, so all use it as a block only.
         unsafe { Block::new(self.0.mapping().base) }
     }
+}
+
+/// The board of a communicator: rank 0 owns it, the others map it.
+pub(crate) struct SyncBoard<T: Transport> {
+    ranks: u32,
+    /// Ranks that had come to barriers of earlier communicators.
+    arrivals: u64,
+    words: Words<T>,
+}
+
+enum Words<T: Transport> {
+    Own(Own<T>),
+    Peer(T::Import),
+}
+
+impl<T: Transport> SyncBoard<T> {
+    /// And how a peer [finds](Self::import) it.
+    pub(crate) fn new(
+        process: &Arc<Process<T>>,
+        ranks: u32,
+    ) -> Result<(Self, Invitation), AllocateError> {
+        let own = Own::new(process, Use::Board(ranks))?;
+        let descriptor = own.descriptor.0;
+        let mut board = Self { ranks, arrivals: 0, words: Words::Own(own) };
+        board.arrivals = board.get().arrivals().load(Relaxed);
+        let invitation = Invitation { descriptor, arrivals: board.arrivals };
+        Ok((board, invitation))
+    }
+
+    /// `invitation` is the owner's.
+    pub(crate) fn import(
+        transport: &T,
+        owner: WorldRank,
+        invitation: &Invitation,
+        ranks: u32,
+    ) -> Result<Self, ImportError> {
+        let descriptor = Descriptor(invitation.descriptor);
+        let words = import(transport, owner, &descriptor, Use::Board(ranks))?;
+        Ok(Self { ranks, arrivals: invitation.arrivals, words: Words::Peer(words) })
+    }
+
+    /// The words.
+    pub(crate) fn get(&self) -> Board<'_> {
+        let base = match &self.words {
+            Words::Own(own) => own.base(),
+            Words::Peer(import) => import.mapping().base,
+        };
+        // SAFETY: long enough and aligned, as asked for in `Own::new` or checked by `import`;
+        // mapped while `self` lives; used as a board of so many ranks only, here and by peers.
+        unsafe { Board::new(base, self.ranks) }
+    }
+
+    /// What [`Board::arrivals`] was before the first barrier.
+    pub(crate) fn arrivals_before(&self) -> u64 {
+        self.arrivals
+    }
+
+    /// Every rank is about to read all slots.
+    pub(crate) fn expect_reads(&self) {
+        if let Words::Own(Own { idle: Some(idle), .. }) = &self.words {
+            idle.reads.fetch_add(u64::from(self.ranks), Relaxed);
+        }
+    }
+}
+
+/// How a peer finds a board.
+#[derive(Debug, Clone, Copy, Pod, Zeroable)]
+#[repr(C)]
+pub(crate) struct Invitation {
+    descriptor: [u8; Descriptor::LEN],
+    arrivals: u64,
 }

@@ -18,6 +18,10 @@ use std::sync::Arc;
 pub struct Config {
     /// How long any wait may take before it ends in an error; `None` waits for ever.
     pub wait_timeout: Option<Duration>,
+    /// CPUs for the ranks of a job of threads; `None`: those that this process may use. If they are
+    /// fewer than the ranks, who waits gives its CPU to others at once, instead of looking for a
+    /// while whether the wait is over. Ranks that are processes have those of their launcher.
+    pub cpus: Option<u32>,
     /// Messages of far operations that may be unanswered at once; one more waits for a place.
     pub far_slots: usize,
     /// Those of them that may be unanswered by one target, 1 to 256: what a target has to keep
@@ -52,6 +56,7 @@ impl Default for Config {
     fn default() -> Self {
         Self {
             wait_timeout: None,
+            cpus: None,
             far_slots: 128,
             credit_messages: 32,
             eager_bytes: 16 << 10,

@@ -73,10 +73,6 @@ impl Shm {
         self.neighbours.len() as u32
     }
 
-    fn is_crowded(&self) -> bool {
-        self.ranks() > self.cores
-    }
-
     fn neighbour(&self, rank: WorldRank) -> Result<&Neighbour, ImportError> {
         self.neighbours.get(rank.0 as usize).ok_or(ImportError::PeerGone(rank))
     }
@@ -291,6 +287,11 @@ unsafe impl Transport for Shm {
     fn park(&self, ticket: Ticket, timeout: Option<Duration>) {
         let nap = timeout.map_or(NAP_MAX, |timeout| timeout.min(NAP_MAX));
         self.own.bell.park(ticket.0, Some(nap));
+    }
+
+    #[inline]
+    fn is_crowded(&self) -> bool {
+        self.ranks() > self.cores
     }
 
     #[inline]

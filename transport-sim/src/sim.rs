@@ -158,6 +158,10 @@ unsafe impl Transport for Sim {
         });
     }
 
+    fn is_crowded(&self) -> bool {
+        true
+    }
+
     fn relax(&self, round: u32) -> bool {
         self.shared.yield_then(self.rank, |schedule| schedule.relax(round))
     }

@@ -1,10 +1,11 @@
 //! Sends and receives inside one collective operation.
 use super::AHEAD_MAX;
-use crate::communicator::{Communicator, Sequence};
+use crate::communicator::{Communicator, Inner, Sequence};
 use crate::error::CollectiveError;
 use crate::protocol::message::{Head, Kind};
 use crate::rank::Rank;
 use crate::transport::Transport;
+use bytemuck::Pod;
 use std::sync::MutexGuard;
 
 /// One collective operation under way; holds the communicator's order.
@@ -46,11 +47,10 @@ impl<'a, T: Transport> Exchange<'a, T> {
 
     /// Waits until every rank has come here.
     pub(crate) fn barrier(mut self) -> Result<(), CollectiveError> {
-        self.sequence.one_sided = 0;
         if let Some(near) = self.comm.near() {
-            self.sequence.barriers = self.sequence.barriers.wrapping_add(1);
-            return near.wait(&self.comm.inner, self.sequence.barriers);
+            return self.near_barrier(|comm, count| near.wait(comm, count));
         }
+        self.sequence.one_sided = 0;
         let size = self.comm.size();
         let mut distance = 1;
         for round in 0..u32::BITS {
@@ -62,6 +62,25 @@ impl<'a, T: Transport> Exchange<'a, T> {
             distance *= 2;
         }
         Ok(())
+    }
+
+    /// As [`barrier`](Self::barrier), at which ranks tell each other what they pass on the board.
+    /// Answers with that of all, in rank order; `None`, at once, if there is no board.
+    pub(crate) fn share<S: Pod>(mut self, mine: &S) -> Result<Option<Vec<S>>, CollectiveError> {
+        let Some(near) = self.comm.near().filter(|near| near.has_slots()) else { return Ok(None) };
+        self.near_barrier(|comm, count| near.share(comm, count, mine)).map(Some)
+    }
+
+    /// Does a barrier in shared memory; if it fails, the next has the same number.
+    fn near_barrier<R>(
+        &mut self,
+        barrier: impl FnOnce(&Inner<T>, u64) -> Result<R, CollectiveError>,
+    ) -> Result<R, CollectiveError> {
+        self.sequence.one_sided = 0;
+        let count = self.sequence.barriers + 1;
+        let done = barrier(&self.comm.inner, count)?;
+        self.sequence.barriers = count;
+        Ok(done)
     }
 
     /// Sends a payload to a rank; `round` tells payloads of one pair apart, below 256.

@@ -13,3 +13,36 @@ pub use reduction::Reduction;
 
 /// Operations that a rank may be ahead of another before all wait for each other.
 const AHEAD_MAX: u32 = 16;
+
+/// The parent of `rank` in a binomial tree rooted at 0, and the distances to its children, the
+/// farthest first.
+fn binomial(rank: u32, size: u32) -> (Option<u32>, impl Iterator<Item = u32>) {
+    let span = if rank == 0 { size.next_power_of_two() } else { 1 << rank.trailing_zeros() };
+    let parent = (rank != 0).then(|| rank - span);
+    let distances = core::iter::successors(Some(span / 2), |distance| Some(distance / 2))
+        .take_while(|distance| *distance > 0)
+        .filter(move |distance| *distance < size - rank);
+    (parent, distances)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::binomial;
+
+    #[test]
+    fn the_binomial_tree_reaches_every_rank_once() {
+        for size in 1..70 {
+            let mut parents = vec![None; size as usize];
+            for rank in 0..size {
+                let (parent, children) = binomial(rank, size);
+                assert_eq!(parent.is_none(), rank == 0);
+                for distance in children {
+                    assert!(parents[(rank + distance) as usize].replace(rank).is_none());
+                }
+            }
+            for rank in 1..size {
+                assert_eq!(parents[rank as usize], binomial(rank, size).0, "{rank} of {size}");
+            }
+        }
+    }
+}

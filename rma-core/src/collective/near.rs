@@ -1,16 +1,29 @@
-//! The dissemination barrier in shared memory.
+//! Barriers in shared memory, and what small things ranks tell each other at them.
 //!
-//! In round `k`, rank `r` sets a flag at rank `r + 2^k` and waits for one from `r - 2^k`. A flag
-//! holds the number of the barrier, so it needs no reset: a rank is at most one barrier ahead.
+//! Where each rank has a CPU, the barrier is one of dissemination: in round `k`, rank `r` sets a
+//! flag at rank `r + 2^k` and waits for one from `r - 2^k`. A flag holds the number of the barrier,
+//! so it needs no reset: a rank is at most one barrier ahead.
+//!
+//! Where ranks share CPUs, a round would cost each of them its turn of the scheduler, while one
+//! turn for all rounds is enough: ranks count themselves in a word of rank 0, yield, and find at
+//! their next turn that all have come. Those that have gone to sleep are woken along a tree.
+use super::binomial;
 use crate::communicator::Inner;
 use crate::completion::WaitError;
 use crate::error::CollectiveError;
 use crate::memory::block::{Block, FLAGS};
 use crate::protocol::message::{Head, Kind};
 use crate::rank::Rank;
-use crate::sync_block::{PeerBlock, SyncBlock};
-use crate::transport::{Descriptor, ImportError, Transport};
-use core::sync::atomic::{Ordering::Acquire, Ordering::Release};
+use crate::sync_block::{PeerBlock, SyncBlock, SyncBoard};
+use crate::transport::{Descriptor, Transport};
+use bytemuck::{Pod, bytes_of, checked::try_pod_read_unaligned};
+use core::ops::Range;
+use core::sync::atomic::{
+    AtomicU64, Ordering::AcqRel, Ordering::Acquire, Ordering::Relaxed, Ordering::Release,
+};
+
+/// Ranks that each rank wakes after a barrier that was counted.
+const FAN_OUT: u32 = 8;
 
 /// Rounds of a barrier of `size` ranks.
 fn rounds(size: u32) -> u32 {
@@ -27,6 +40,17 @@ fn has_arrived(flag: u32, count: u32) -> bool {
     flag.wrapping_sub(count) < u32::MAX / 2
 }
 
+/// As [`has_arrived`], of a count of arrivals.
+fn all_have_come(arrivals: u64, all: u64) -> bool {
+    arrivals.wrapping_sub(all) < u64::MAX / 2
+}
+
+/// Ranks that `rank` wakes.
+fn wakes(rank: Rank, size: u32) -> Range<u32> {
+    let first = rank.0.saturating_mul(FAN_OUT).saturating_add(1).min(size);
+    first..first.saturating_add(FAN_OUT).min(size)
+}
+
 /// Whether all ranks of a communicator share memory, and there are several.
 pub(crate) fn all_near<T: Transport>(comm: &Inner<T>) -> bool {
     let transport = &comm.process.transport;
@@ -34,95 +58,193 @@ pub(crate) fn all_near<T: Transport>(comm: &Inner<T>) -> bool {
     rounds <= FLAGS && comm.group.members().all(|peer| transport.is_near(peer))
 }
 
-/// Why a barrier failed.
-pub(crate) enum BarrierError {
-    Wait(WaitError),
-    Import(ImportError),
-}
-
-impl From<WaitError> for BarrierError {
-    fn from(error: WaitError) -> Self {
-        Self::Wait(error)
-    }
-}
-
-impl From<ImportError> for BarrierError {
-    fn from(error: ImportError) -> Self {
-        Self::Import(error)
-    }
-}
-
 /// Waits until all ranks of `comm` are in their barrier `count`, which is 1 for the first.
-/// `block_of` gives the blocks of the ranks that this one signals.
-pub(crate) fn wait<'a, T: Transport>(
+/// `block_of` gives the blocks of the ranks that this one signals in each round. After an error,
+/// this rank may come to the same barrier again.
+pub(crate) fn by_flags<'a, T: Transport, E>(
     comm: &Inner<T>,
-    count: u32,
+    count: u64,
     mine: Block<'a>,
-    block_of: impl Fn(usize, Rank) -> Result<Block<'a>, ImportError>,
-) -> Result<(), BarrierError> {
+    block_of: impl Fn(usize, Rank) -> Result<Block<'a>, E>,
+    failed: impl Fn(WaitError) -> E,
+) -> Result<(), E> {
     let size = comm.group.size();
     for round in 0..rounds(size) {
         let (after, before) =
             (comm.rank.on_ring(distance(round), size), comm.rank.on_ring(-distance(round), size));
         let round = round as usize;
-        // pairs with the Acquire load below, in `after`.
-        block_of(round, after)?.flag(round).store(count, Release);
+        // Flags hold the low half. pairs with the Acquire load below, in `after`.
+        block_of(round, after)?.flag(round).store(count as u32, Release);
         comm.process.transport.ring(comm.world_rank(after));
         let flag = mine.flag(round);
         let wait = comm.wait_for("a barrier", before);
         // pairs with the Release store above, in `before`.
-        let arrived = || has_arrived(flag.load(Acquire), count).then_some(());
-        comm.process.wait_until(wait, arrived)?;
+        let arrived = || has_arrived(flag.load(Acquire), count as u32).then_some(());
+        comm.process.wait_until(wait, arrived).map_err(&failed)?;
     }
     Ok(())
 }
 
-/// The barrier of a communicator: its own flags, and those of the ranks that it signals.
-pub(crate) struct NearBarrier<T: Transport> {
+/// As [`by_flags`]. `arrivals` counts the ranks that have come, and nothing else ever: it was
+/// `before` when no barrier had been. The memory may have another use before the last rank leaves.
+pub(crate) fn by_count<T: Transport>(
+    comm: &Inner<T>,
+    count: u64,
+    arrivals: &AtomicU64,
+    before: u64,
+) -> Result<(), WaitError> {
+    let (size, transport) = (comm.group.size(), &comm.process.transport);
+    let all = before.wrapping_add(count.wrapping_mul(size.into()));
+    // pairs with itself and the Acquire load below: who finds all has what all did before.
+    if arrivals.fetch_add(1, AcqRel).wrapping_add(1) == all {
+        transport.ring(comm.world_rank(Rank(0)));
+    } else {
+        // Somebody has to notice that a rank left: the next one.
+        let wait = comm.wait_for("a barrier", comm.rank.on_ring(-1, size));
+        // pairs with the AcqRel additions above.
+        let arrived = || all_have_come(arrivals.load(Acquire), all).then_some(());
+        let waited = comm.process.wait_until(wait, arrived);
+        if waited.is_err() && leave(arrivals, all) {
+            return waited;
+        }
+    }
+    for rank in wakes(comm.rank, size) {
+        transport.ring(comm.world_rank(Rank(rank)));
+    }
+    Ok(())
+}
+
+/// Takes an arrival back; false if all have come in the meantime.
+fn leave(arrivals: &AtomicU64, all: u64) -> bool {
+    let fewer = |seen| (!all_have_come(seen, all)).then(|| seen.wrapping_sub(1));
+    // pairs with the AcqRel additions of those who have come.
+    arrivals.fetch_update(Relaxed, Acquire, fewer).is_ok()
+}
+
+/// What the ranks of a communicator share, if all are near each other.
+pub(crate) struct Near<T: Transport> {
+    board: SyncBoard<T>,
+    /// `None` where barriers are counted on the board.
+    flags: Option<Flags<T>>,
+}
+
+impl<T: Transport> Near<T> {
+    /// `None` if not all ranks share memory. **Collective.**
+    pub(crate) fn new(comm: &Inner<T>) -> Result<Option<Self>, CollectiveError> {
+        if comm.group.size() == 1 || !all_near(comm) {
+            return Ok(None);
+        }
+        let board = find_board(comm)?;
+        let crowded = comm.process.transport.is_crowded();
+        let flags = if crowded { None } else { Some(Flags::new(comm)?) };
+        Ok(Some(Self { board, flags }))
+    }
+
+    /// Waits until all ranks of `comm` are in their barrier `count`.
+    pub(crate) fn wait(&self, comm: &Inner<T>, count: u64) -> Result<(), CollectiveError> {
+        match &self.flags {
+            Some(flags) => flags.wait(comm, count),
+            None => {
+                let (arrivals, before) =
+                    (self.board.get().arrivals(), self.board.arrivals_before());
+                Ok(by_count(comm, count, arrivals, before)?)
+            }
+        }
+    }
+
+    /// Whether ranks can [`share`](Self::share).
+    pub(crate) fn has_slots(&self) -> bool {
+        self.board.get().has_slots()
+    }
+
+    /// What each rank passes to its barrier `count`, in rank order.
+    pub(crate) fn share<S: Pod>(
+        &self,
+        comm: &Inner<T>,
+        count: u64,
+        mine: &S,
+    ) -> Result<Vec<S>, CollectiveError> {
+        let board = self.board.get();
+        self.board.expect_reads();
+        board.write(count, comm.rank, mine);
+        self.wait(comm, count)?;
+        let all = (0..comm.group.size()).map(|rank| board.read(count, Rank(rank))).collect();
+        // pairs with the Acquire load of whoever gives the board to another communicator.
+        board.reads().fetch_add(1, Release);
+        Ok(all)
+    }
+}
+
+/// Makes the board at rank 0, and maps it elsewhere.
+fn find_board<T: Transport>(comm: &Inner<T>) -> Result<SyncBoard<T>, CollectiveError> {
+    const TAG: u32 = FLAGS as u32;
+    let size = comm.group.size();
+    let (parent, children) = binomial(comm.rank.0, size);
+    let (board, invitation) = match parent {
+        None => SyncBoard::new(&comm.process, size)?,
+        Some(parent) => {
+            let invitation = hear(comm, Rank(parent), TAG)?;
+            let (transport, owner) = (&comm.process.transport, comm.world_rank(Rank(0)));
+            (SyncBoard::import(transport, owner, &invitation, size)?, invitation)
+        }
+    };
+    for distance in children {
+        tell(comm, Rank(comm.rank.0 + distance), TAG, &invitation)?;
+    }
+    Ok(board)
+}
+
+/// Sends something while the communicator is made. Tags of its operations start above `tag`,
+/// which is a round of the barrier or [`FLAGS`].
+fn tell<T: Transport, S: Pod>(
+    comm: &Inner<T>,
+    to: Rank,
+    tag: u32,
+    what: &S,
+) -> Result<(), CollectiveError> {
+    let mut head = Head::new(Kind::Collective, comm.id, tag);
+    head.length = (size_of::<S>() as u64).into();
+    let wait = comm.wait_for(MAKING, to);
+    Ok(comm.process.send(comm.world_rank(to), &head, bytes_of(what), wait)?)
+}
+
+/// Takes what `from` [told](tell).
+fn hear<T: Transport, S: Pod>(comm: &Inner<T>, from: Rank, tag: u32) -> Result<S, CollectiveError> {
+    let key = (comm.id, tag, comm.world_rank(from));
+    let take = || comm.process.mail.take(&key);
+    let taken = comm.process.wait_until(comm.wait_for(MAKING, from), take)?;
+    let bytes = taken.map_err(|no_room| no_room.of(MAKING, from))?;
+    try_pod_read_unaligned(&bytes).map_err(|_| CollectiveError::Malformed { what: MAKING, from })
+}
+
+const MAKING: &str = "making a communicator";
+
+/// This rank's flags, and those of the ranks that it signals.
+struct Flags<T: Transport> {
     block: SyncBlock<T>,
     partners: Box<[PeerBlock<T>]>,
 }
 
-impl<T: Transport> NearBarrier<T> {
-    /// `None` if not all ranks share memory. **Collective.**
-    pub(crate) fn new(comm: &Inner<T>) -> Result<Option<Self>, CollectiveError> {
+impl<T: Transport> Flags<T> {
+    fn new(comm: &Inner<T>) -> Result<Self, CollectiveError> {
         let size = comm.group.size();
-        if size == 1 || !all_near(comm) {
-            return Ok(None);
-        }
-        let what = "making a communicator";
         let block = SyncBlock::new(&comm.process)?;
-        // Tags of operations start above these.
         for round in 0..rounds(size) {
-            let before = comm.rank.on_ring(-distance(round), size);
-            let mut head = Head::new(Kind::Collective, comm.id, round);
-            head.length = (Descriptor::LEN as u64).into();
-            let to = comm.world_rank(before);
-            let wait = comm.wait_for(what, before);
-            comm.process.send(to, &head, &block.descriptor().0, wait)?;
+            tell(comm, comm.rank.on_ring(-distance(round), size), round, &block.descriptor().0)?;
         }
         let partner = |round| {
             let after = comm.rank.on_ring(distance(round), size);
-            let key = (comm.id, round, comm.world_rank(after));
-            let take = || comm.process.mail.take(&key);
-            let taken = comm.process.wait_until(comm.wait_for(what, after), take)?;
-            let bytes = taken.map_err(|no_room| no_room.of(what, after))?;
-            let malformed = |_| CollectiveError::Malformed { what, from: after };
-            let descriptor = Descriptor(bytes.try_into().map_err(malformed)?);
-            Ok(PeerBlock::import(&comm.process.transport, key.2, &descriptor)?)
+            let descriptor = Descriptor(hear(comm, after, round)?);
+            let owner = comm.world_rank(after);
+            Ok(PeerBlock::import(&comm.process.transport, owner, &descriptor)?)
         };
         let partners = (0..rounds(size)).map(partner).collect::<Result<_, CollectiveError>>()?;
-        Ok(Some(Self { block, partners }))
+        Ok(Self { block, partners })
     }
 
-    /// See [`wait`].
-    pub(crate) fn wait(&self, comm: &Inner<T>, count: u32) -> Result<(), CollectiveError> {
-        wait(comm, count, self.block.get(), |round, _| Ok(self.partners[round].get())).map_err(
-            |error| match error {
-                BarrierError::Wait(error) => error.into(),
-                BarrierError::Import(error) => error.into(),
-            },
-        )
+    fn wait(&self, comm: &Inner<T>, count: u64) -> Result<(), CollectiveError> {
+        let partner = |round: usize, _| Ok(self.partners[round].get());
+        by_flags(comm, count, self.block.get(), partner, CollectiveError::from)
     }
 }
 

@@ -1,4 +1,5 @@
 //! The collective operations of a communicator (MPI 4.1, chapter 6).
+use super::binomial;
 use super::exchange::Exchange;
 use super::reduction::Reduction;
 use crate::communicator::Communicator;
@@ -13,17 +14,6 @@ type Result<T> = core::result::Result<T, CollectiveError>;
 
 fn elements<E: Element>(bytes: &[u8]) -> Vec<E> {
     pod_collect_to_vec(bytes)
-}
-
-/// The parent of `rank` in a binomial tree rooted at 0, and the distances to its children, the
-/// farthest first.
-fn binomial(rank: u32, size: u32) -> (Option<u32>, impl Iterator<Item = u32>) {
-    let span = if rank == 0 { size.next_power_of_two() } else { 1 << rank.trailing_zeros() };
-    let parent = (rank != 0).then(|| rank - span);
-    let distances = core::iter::successors(Some(span / 2), |distance| Some(distance / 2))
-        .take_while(|distance| *distance > 0)
-        .filter(move |distance| *distance < size - rank);
-    (parent, distances)
 }
 
 impl<T: Transport> Communicator<T> {
@@ -96,6 +86,23 @@ impl<T: Transport> Communicator<T> {
         let bytes = cast_slice(mine);
         let all = bruck(&exchange, bytes, 0, |_| bytes.len())?;
         Ok(elements(&all))
+    }
+
+    /// As [`allgather`](Self::allgather) of one small element whose size is a multiple of 8.
+    pub(crate) fn share<E: Element>(&self, mine: E) -> Result<Vec<E>> {
+        match Exchange::start_barrier(self, "allgather").share(&mine)? {
+            Some(all) => Ok(all),
+            None => self.allgather(&[mine]),
+        }
+    }
+
+    /// As [`allreduce`](Self::allreduce) of such an element.
+    pub(crate) fn agree<E: Element>(&self, mine: E, combine: fn(E, E) -> E) -> Result<E> {
+        let shared = Exchange::start_barrier(self, "allreduce").share(&mine)?;
+        match shared.and_then(|all| all.into_iter().reduce(combine)) {
+            Some(all) => Ok(all),
+            None => Ok(self.allreduce(&[mine], combine)?[0]),
+        }
     }
 
     /// As [`allgather`](Self::allgather), with a length of each rank's own. **Collective.**
@@ -392,26 +399,4 @@ fn bruck<T: Transport>(
     // The first block is this rank's own, the next that of the next, …
     blocks.rotate_right(bytes(Rank(0), rank.0));
     Ok(blocks)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::binomial;
-
-    #[test]
-    fn the_binomial_tree_reaches_every_rank_once() {
-        for size in 1..70 {
-            let mut parents = vec![None; size as usize];
-            for rank in 0..size {
-                let (parent, children) = binomial(rank, size);
-                assert_eq!(parent.is_none(), rank == 0);
-                for distance in children {
-                    assert!(parents[(rank + distance) as usize].replace(rank).is_none());
-                }
-            }
-            for rank in 1..size {
-                assert_eq!(parents[rank as usize], binomial(rank, size).0, "{rank} of {size}");
-            }
-        }
-    }
 }

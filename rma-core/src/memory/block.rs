@@ -1,19 +1,28 @@
-//! A block of shared words, here or at a peer: lock words, queue nodes, barrier flags, signals
-//! of post and complete, stripes.
+//! Shared words, here or at a peer. The [`Block`] of a communicator or window: lock words, queue
+//! nodes, barrier flags, signals of post and complete, stripes. The [`Board`] of a communicator:
+//! who came to a barrier, and what the ranks tell each other there.
 #![allow(unsafe_code)]
 
 use super::atomic;
 use crate::protocol::lock::CONTROL_BYTES;
 use crate::protocol::pscw::Signal;
 use crate::rank::Rank;
+use bytemuck::Pod;
 use core::marker::PhantomData;
-use core::sync::atomic::{AtomicU32, AtomicU64};
+use core::sync::atomic::{
+    AtomicU32, AtomicU64, Ordering::Acquire, Ordering::Relaxed, Ordering::Release,
+};
 
 /// Words of a block.
 pub(crate) const WORDS: u16 = (CONTROL_BYTES / 8) as u16;
 /// Barrier flags of a block; they take the second cache line.
 pub(crate) const FLAGS: usize = 16;
 const FLAGS_AT: usize = 64;
+/// Words of the third line, which last longer than the window. Who refuses what, and of which
+/// window: two words each, for barriers of even and odd number. Then who came to barriers.
+const REFUSALS_AT: u16 = 18;
+const REFUSED_OF_AT: u16 = 20;
+const ARRIVALS_AT: u16 = 22;
 /// Ranks whose signals have a bit in a block.
 pub(crate) const SIGNAL_RANKS: u32 = 512;
 /// Words of the two signals: a cache line each.
@@ -25,6 +34,13 @@ pub(crate) const STRIPES: usize = 8;
 const STRIPE_BYTES: usize = 64;
 /// Bytes of a block: the words (the flags are among them), the signals, the stripes.
 pub(crate) const BLOCK_BYTES: usize = SIGNALS_AT + SIGNAL_WORDS * 8 + STRIPES * STRIPE_BYTES;
+
+/// What a word of refusals says of a barrier: the low half of its number is in the high half, one
+/// more than the rank in the low half.
+fn refused_by(seen: u64, barrier: u64) -> Option<Rank> {
+    let rank = (seen as u32).checked_sub(1).map(Rank);
+    rank.filter(|_| seen >> 32 == barrier & u64::from(u32::MAX))
+}
 
 /// A mapped block; its words are accessed atomically only.
 #[derive(Clone, Copy)]
@@ -40,6 +56,15 @@ impl<'a> Block<'a> {
     /// through values of this type only, in every process.
     pub(crate) unsafe fn new(base: *mut u8) -> Self {
         Self { base, life: PhantomData }
+    }
+
+    /// Makes all words zero but those that ranks may still look at that are late to leave the last
+    /// barrier of an earlier window.
+    pub(crate) fn clear(self) {
+        let words = (0..WORDS).filter(|word| !(REFUSALS_AT..=ARRIVALS_AT).contains(word));
+        words.for_each(|word| self.word(word).store(0, Relaxed));
+        (0..SIGNAL_WORDS).for_each(|word| self.signals(word).store(0, Relaxed));
+        (0..STRIPES).for_each(|stripe| self.stripe(stripe).store(0, Relaxed));
     }
 
     /// Its first byte.
@@ -65,6 +90,34 @@ impl<'a> Block<'a> {
         let at = unsafe { self.base.add(FLAGS_AT + round * 4) };
         // SAFETY: mapped and aligned, by the contract of `new`.
         unsafe { atomic::half(at) }
+    }
+
+    /// How many ranks have come to barriers, of all windows that had this block.
+    #[inline]
+    pub(crate) fn arrivals(self) -> &'a AtomicU64 {
+        self.word(ARRIVALS_AT)
+    }
+
+    /// Before a barrier of a window: `rank` refuses what is to be agreed there.
+    pub(crate) fn refuse(self, window: u64, barrier: u64, rank: Rank) {
+        self.word(REFUSED_OF_AT + (barrier % 2) as u16).store(window, Relaxed);
+        let mine = barrier << 32 | (u64::from(rank.0) + 1);
+        let lowest = |seen| (refused_by(seen, barrier).is_none_or(|by| by > rank)).then_some(mine);
+        // pairs with the Acquire load in `refused`.
+        _ = self.refusal(barrier).fetch_update(Release, Relaxed, lowest);
+    }
+
+    /// After that barrier: the lowest rank that refused. The block may be another window's by now,
+    /// if none did.
+    pub(crate) fn refused(self, window: u64, barrier: u64) -> Option<Rank> {
+        // pairs with the Release in `refuse`: who sees another window's refusal sees whose it is.
+        let by = refused_by(self.refusal(barrier).load(Acquire), barrier)?;
+        let of = self.word(REFUSED_OF_AT + (barrier % 2) as u16).load(Relaxed);
+        (of == window).then_some(by)
+    }
+
+    fn refusal(self, barrier: u64) -> &'a AtomicU64 {
+        self.word(REFUSALS_AT + (barrier % 2) as u16)
     }
 
     /// The word at `index` of the signals, which must be below [`SIGNAL_WORDS`].
@@ -94,5 +147,89 @@ impl<'a> Block<'a> {
         let at = unsafe { self.base.add(offset) };
         // SAFETY: mapped and aligned, by the contract of `new`.
         unsafe { atomic::word(at) }
+    }
+}
+
+/// Ranks of a communicator that have slots on its board.
+const SLOT_RANKS: u32 = 256;
+/// Bytes that a rank can tell all others at once.
+const SLOT_BYTES: usize = 128;
+/// The line of the reads, behind that of the arrivals; then the slots.
+const READS_AT: usize = 64;
+const SLOTS_AT: usize = 128;
+
+/// The mapped board of a communicator; its words are accessed atomically only.
+///
+/// A rank has two slots, for barriers of even and odd number: nobody writes for a barrier before
+/// all have read what was there for the one before the last. A board has several lives, one
+/// communicator after the other; what is counted is counted on.
+#[derive(Clone, Copy)]
+pub(crate) struct Board<'a> {
+    base: *mut u8,
+    ranks: u32,
+    life: PhantomData<&'a AtomicU64>,
+}
+
+impl<'a> Board<'a> {
+    /// Bytes of the board of a communicator of `ranks`.
+    pub(crate) fn bytes(ranks: u32) -> usize {
+        SLOTS_AT + if ranks <= SLOT_RANKS { ranks as usize * 2 * SLOT_BYTES } else { 0 }
+    }
+
+    /// # Safety
+    ///
+    /// [`bytes`](Self::bytes) of `ranks` from `base` on stay mapped for `'a`, are aligned to 64,
+    /// and are accessed through values of this type only, in every process.
+    pub(crate) unsafe fn new(base: *mut u8, ranks: u32) -> Self {
+        Self { base, ranks, life: PhantomData }
+    }
+
+    /// How many ranks have come to barriers.
+    #[inline]
+    pub(crate) fn arrivals(self) -> &'a AtomicU64 {
+        // SAFETY: mapped and aligned, by the contract of `new`.
+        unsafe { atomic::word(self.base) }
+    }
+
+    /// How often a rank has read all slots.
+    pub(crate) fn reads(self) -> &'a AtomicU64 {
+        // SAFETY: inside the board, however many ranks it is for.
+        let at = unsafe { self.base.add(READS_AT) };
+        // SAFETY: mapped and aligned, by the contract of `new`.
+        unsafe { atomic::word(at) }
+    }
+
+    /// Whether the ranks have slots.
+    pub(crate) fn has_slots(self) -> bool {
+        self.ranks <= SLOT_RANKS
+    }
+
+    fn slot(self, barrier: u64, rank: Rank, word: usize) -> &'a AtomicU64 {
+        assert!(self.has_slots() && rank.0 < self.ranks, "a slot for each rank");
+        assert!(word < SLOT_BYTES / 8, "a slot has {SLOT_BYTES} bytes");
+        let slot = usize::from(rank) * 2 + (barrier % 2) as usize;
+        // SAFETY: both are in range, so the word lies inside the board.
+        let at = unsafe { self.base.add(SLOTS_AT + slot * SLOT_BYTES + word * 8) };
+        // SAFETY: mapped and aligned, by the contract of `new`.
+        unsafe { atomic::word(at) }
+    }
+
+    /// Writes what a rank tells the others at a barrier.
+    pub(crate) fn write<S: Pod>(self, barrier: u64, rank: Rank, mine: &S) {
+        let (words, rest) = bytemuck::bytes_of(mine).as_chunks();
+        assert!(rest.is_empty(), "whole words");
+        for (index, word) in words.iter().enumerate() {
+            self.slot(barrier, rank, index).store(u64::from_ne_bytes(*word), Relaxed);
+        }
+    }
+
+    /// Reads what a rank told the others at a barrier that is over.
+    pub(crate) fn read<S: Pod>(self, barrier: u64, rank: Rank) -> S {
+        let mut theirs = S::zeroed();
+        let (words, _) = bytemuck::bytes_of_mut(&mut theirs).as_chunks_mut();
+        for (index, word) in words.iter_mut().enumerate() {
+            *word = self.slot(barrier, rank, index).load(Relaxed).to_ne_bytes();
+        }
+        theirs
     }
 }

@@ -261,6 +261,9 @@ pub unsafe trait Transport: Send + Sync + Sized + 'static {
     /// Sleeps until a `ring` that followed `arm`, or until `timeout`; may return early. Takes back
     /// the `arm`.
     fn park(&self, ticket: Ticket, timeout: Option<Duration>);
+    /// Whether ranks share CPUs: who waits then has others to wait for that cannot run at the same
+    /// time. Constant, and the same at ranks that are near each other.
+    fn is_crowded(&self) -> bool;
     /// Passes the time of waiting round `round` without sleeping: a CPU hint, later a yield.
     /// Returns false when the time has come to park.
     fn relax(&self, round: u32) -> bool;

@@ -127,6 +127,9 @@ unsafe impl Transport for Loop {
     fn park(&self, _: Ticket, _: Option<Duration>) {
         thread::yield_now();
     }
+    fn is_crowded(&self) -> bool {
+        false
+    }
     fn relax(&self, _: u32) -> bool {
         false
     }

@@ -23,7 +23,7 @@ use crate::sync_block::SyncBlock;
 use crate::transport::{AllocateError, Descriptor, Transport};
 use bytemuck::{Pod, Zeroable};
 use core::fmt;
-use core::sync::atomic::AtomicU32;
+use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock};
 
 /// Parts of at least this many bytes are worth asking how much memory there is.
@@ -48,6 +48,8 @@ impl<T: Transport> Clone for WindowBuilder<'_, T> {
 #[derive(Debug, Clone, Copy, Pod, Zeroable)]
 #[repr(C)]
 struct Plan {
+    /// Of the window; rank 0 chooses.
+    id: u64,
     total: u64,
     /// What the rank that can have the least can have.
     available: u64,
@@ -73,6 +75,8 @@ struct Share {
     size: u64,
     /// Where the part lies in this process.
     address: u64,
+    /// What is counted in the block already.
+    arrivals: u64,
     disp_unit: u32,
     /// One of [`made`].
     made: u32,
@@ -263,10 +267,8 @@ impl<'c, T: Transport> WindowBuilder<'c, T> {
         }
         self.check_hints(&plan)?;
         let process = &self.comm.inner.process;
-        let mut id = [process.new_object_id()];
-        self.comm.bcast(&mut id, Rank(0))?;
         // Before the shares are exchanged, after which peers may send messages of it.
-        let comm = self.comm.internal(id[0]);
+        let comm = self.comm.internal(plan.id);
         let mine = self.make_part(&plan, source, needed, room, contiguous);
         let shares = self.exchange(&mine, size, disp_unit);
         let shares = shares.and_then(|shares| self.check_shares(flavor, shares));
@@ -289,7 +291,7 @@ impl<'c, T: Transport> WindowBuilder<'c, T> {
         };
         let part = Part {
             comm,
-            id: WindowId(id[0]),
+            id: WindowId(plan.id),
             memory,
             offset: peers.get(usize::from(self.comm.rank())).map_or(0, |peer| peer.offset),
             size,
@@ -299,7 +301,7 @@ impl<'c, T: Transport> WindowBuilder<'c, T> {
             regions: dynamic.then(|| Regions::new(self.slots())),
         };
         let known = if dynamic { Some((ADDRESSES, 1)) } else { plan.symmetric() };
-        self.assemble(flavor, part, peers, Far::new(known))
+        self.assemble(flavor, part, peers, shares[0].arrivals, Far::new(known))
     }
 
     /// Whether control words are reached by load and store, and the table of targets is used.
@@ -312,6 +314,7 @@ impl<'c, T: Transport> WindowBuilder<'c, T> {
         flavor: Flavor,
         part: Part<T>,
         peers: Box<[Peer<T>]>,
+        arrivals: u64,
         far: Far,
     ) -> Result<Window<T>, WindowError> {
         let (part, dynamic) = (Arc::new(part), flavor == Flavor::Dynamic);
@@ -330,7 +333,8 @@ impl<'c, T: Transport> WindowBuilder<'c, T> {
             far,
             nodes: NodePool::default(),
             gate: Gate::default(),
-            barriers: AtomicU32::new(0),
+            barriers: AtomicU64::new(0),
+            arrivals,
             settings: Settings::new(flavor, &self.hints),
             known: Known::default(),
             all_loaded: self.is_near() && !dynamic && !forced_to_cross && !stays,
@@ -365,6 +369,7 @@ impl<'c, T: Transport> WindowBuilder<'c, T> {
     ) -> Result<Plan, WindowError> {
         let (unit, hints) = (u64::from(disp_unit), self.hints.digest());
         let mine = Plan {
+            id: self.comm.inner.process.new_object_id(),
             total: needed,
             available: room.0,
             shortest: u64::from(self.comm.rank()),
@@ -376,7 +381,9 @@ impl<'c, T: Transport> WindowBuilder<'c, T> {
             hints_min: hints,
             hints_max: hints,
         };
-        let all = self.comm.allreduce(&[mine], |a: Plan, b: Plan| Plan {
+        // Lower ranks come first.
+        let all = self.comm.agree(mine, |a, b| Plan {
+            id: a.id,
             total: a.total.saturating_add(b.total),
             available: a.available.min(b.available),
             shortest: if b.available < a.available { b.shortest } else { a.shortest },
@@ -388,7 +395,7 @@ impl<'c, T: Transport> WindowBuilder<'c, T> {
             hints_min: a.hints_min.min(b.hints_min),
             hints_max: a.hints_max.max(b.hints_max),
         })?;
-        Ok(all[0])
+        Ok(all)
     }
 
     /// Whether ranks say the same where they must, and what they say is true. All ranks agree on
@@ -510,9 +517,10 @@ impl<'c, T: Transport> WindowBuilder<'c, T> {
             }
             share.address = memory.mapping().base.expose_provenance() as u64;
             share.block = block.descriptor().0;
+            share.arrivals = block.get().arrivals().load(Relaxed);
         }
         if all_near(&self.comm.inner) {
-            return Ok(self.comm.allgather(&[share])?);
+            return Ok(self.comm.share(share)?);
         }
         // Nobody but the owner looks at the others' shares: one that says who failed will do.
         let lower = |a: Share, b: Share| if a.made == made::NOT { a } else { b };

@@ -1,7 +1,7 @@
 //! The end of a window on all ranks, and what it has in common with sealing. S-A9 S-A10 S-A11
 use super::user::WindowMemory;
 use super::{Flavor, Window};
-use crate::collective::near::{self, BarrierError};
+use crate::collective::near;
 use crate::epoch::EpochCall;
 use crate::error::{CollectiveError, RmaError};
 use crate::ops::Op;
@@ -99,17 +99,12 @@ impl<T: Transport> Window<T> {
         let (open, asked) = (self.check(call).err().or(refuse), call.name());
         // What is lost is lost on every rank: a peer failed.
         self.flush_far_all().map_err(No::Unknown)?;
-        let mine = if open.is_some() { u64::from(self.rank()) } else { u64::MAX };
-        let all = self.part.comm.allreduce(&[mine], Op::Min);
-        let lowest = all.map_err(|error| No::Unknown(self.collective_failed(error)))?[0];
-        match open {
+        let refused = self.barrier_unless(open.is_some()).map_err(No::Unknown)?;
+        let window = self.id();
+        let by_other = |by| RmaError::RefusedBy { window, by, asked };
+        match open.or(refused.map(by_other)) {
             Some(error) => Err(No::Agreed(error)),
-            None if lowest == u64::MAX => Ok(()),
-            None => {
-                let window = self.id();
-                let by = Rank(lowest as u32);
-                Err(No::Agreed(RmaError::RefusedBy { window, by, asked }))
-            }
+            None => Ok(()),
         }
     }
 
@@ -121,24 +116,50 @@ impl<T: Transport> Window<T> {
         }
     }
 
+    /// Waits until every rank has come here; answers with the lowest rank that refuses, if any.
+    fn barrier_unless(&self, refuse: bool) -> Result<Option<Rank>, RmaError> {
+        if self.targets.is_empty() {
+            let mine = if refuse { self.rank() } else { Rank::NULL };
+            let all = self.part.comm.allreduce(&[mine.0], Op::Min);
+            let lowest = Rank(all.map_err(|error| self.collective_failed(error))?[0]);
+            return Ok(Some(lowest).filter(|rank| *rank != Rank::NULL));
+        }
+        let count = self.next_barrier();
+        let first = self.block_of(Rank(0))?;
+        if refuse {
+            first.refuse(self.id().0, count, self.rank());
+        }
+        self.barrier_near(count)?;
+        Ok(first.refused(self.id().0, count))
+    }
+
     /// Waits until every rank has come here.
     pub(crate) fn barrier(&self) -> Result<(), RmaError> {
         if self.targets.is_empty() {
             return self.part.comm.barrier().map_err(|error| self.collective_failed(error));
         }
-        let count = self.barriers.fetch_add(1, Relaxed).wrapping_add(1);
+        self.barrier_near(self.next_barrier())
+    }
+
+    fn next_barrier(&self) -> u64 {
+        self.barriers.load(Relaxed) + 1
+    }
+
+    fn barrier_near(&self, count: u64) -> Result<(), RmaError> {
+        self.wait_near(count)?;
+        // If it fails, the next has the same number.
+        self.barriers.store(count, Relaxed);
+        Ok(())
+    }
+
+    fn wait_near(&self, count: u64) -> Result<(), RmaError> {
         let comm = &self.part.comm.inner;
-        let block_of = |_, rank| {
-            let entry = &self.targets.get(rank);
-            // Ranks of the group are in the table, because this one is.
-            let entry = entry.expect("a window's table holds all of its ranks");
-            self.map_if_needed(rank, entry)?;
-            Ok(entry.block().expect("just mapped"))
-        };
-        near::wait(comm, count, self.part.block.get(), block_of).map_err(|error| match error {
-            BarrierError::Wait(error) => self.wait_failed(error),
-            BarrierError::Import(error) => RmaError::Import { window: self.id(), error },
-        })
+        let failed = |error| self.wait_failed(error);
+        if comm.process.transport.is_crowded() {
+            let arrivals = self.block_of(Rank(0))?.arrivals();
+            return near::by_count(comm, count, arrivals, self.arrivals).map_err(failed);
+        }
+        near::by_flags(comm, count, self.part.block.get(), |_, rank| self.block_of(rank), failed)
     }
 
     fn collective_failed(&self, error: CollectiveError) -> RmaError {

@@ -63,7 +63,7 @@ use crate::universe::Process;
 use attributes::Settings;
 use control::NodePool;
 use core::fmt;
-use core::sync::atomic::AtomicU32;
+use core::sync::atomic::AtomicU64;
 use counts::Counts;
 use direct::Known;
 use dynamic::Regions;
@@ -104,7 +104,9 @@ pub struct Window<T: Transport> {
     pub(crate) far: Far,
     nodes: NodePool,
     gate: Gate,
-    barriers: AtomicU32,
+    barriers: AtomicU64,
+    /// What [`Block::arrivals`] of rank 0 was before the first.
+    arrivals: u64,
     settings: Settings,
     known: Known<T>,
     /// Operations on every target go by load and store.

@@ -226,3 +226,42 @@ pub(crate) struct Invitation {
     descriptor: [u8; Descriptor::LEN],
     arrivals: u64,
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::universe::Config;
+    use crate::window::accumulate_tests::with_universe;
+
+    #[test]
+    fn a_board_is_used_again_once_all_have_read_it() {
+        with_universe(Config::default(), |universe| {
+            let process = &universe.world().inner.process;
+            let board = |readers| {
+                let (board, _) = SyncBoard::new(process, 2).unwrap();
+                board.expect_reads();
+                board.get().reads().fetch_add(readers, Relaxed);
+                core::ptr::from_ref(board.get().reads())
+            };
+            let first = board(1);
+            let second = board(2);
+            assert_ne!(first, second, "somebody reads the first");
+            assert_eq!(board(2), second);
+        });
+    }
+
+    #[test]
+    fn arrivals_are_counted_on() {
+        with_universe(Config::default(), |universe| {
+            let process = &universe.world().inner.process;
+            let block = || SyncBlock::new(process).unwrap();
+            block().get().arrivals().store(5, Relaxed);
+            assert_eq!(block().get().arrivals().load(Relaxed), 5);
+            let (board, _) = SyncBoard::new(process, 2).unwrap();
+            board.get().arrivals().store(7, Relaxed);
+            drop(board);
+            let (_, invitation) = SyncBoard::new(process, 2).unwrap();
+            assert_eq!(invitation.arrivals, 7);
+        });
+    }
+}

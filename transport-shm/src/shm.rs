@@ -162,9 +162,15 @@ unsafe impl Transport for Shm {
     fn explain(&self) -> String {
         let (ranks, cores) = (self.ranks(), self.cores);
         let waiting = if self.is_crowded() {
-            format!("oversubscribed: {CROWDED_YIELD_ROUNDS} yields, then futex sleep")
+            format!(
+                "oversubscribed: {CROWDED_YIELD_ROUNDS} yields, then futex sleep; barriers are \
+                 counted at the first rank"
+            )
         } else {
-            format!("spins {SPIN_ROUNDS} rounds, {YIELD_ROUNDS} yields, then futex sleep")
+            format!(
+                "spins {SPIN_ROUNDS} rounds, {YIELD_ROUNDS} yields, then futex sleep; barriers by \
+                 dissemination"
+            )
         };
         format!(
             "shm: memfd segments (regions up to {} KiB in arenas of {} KiB, larger ones on their \

@@ -233,3 +233,28 @@ impl<'a> Board<'a> {
         theirs
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_refusal_is_of_one_window_and_one_barrier() {
+        let mut memory = vec![0u128; BLOCK_BYTES / 16 + 4];
+        let base = memory.as_mut_ptr().cast::<u8>();
+        let base = base.wrapping_add(base.align_offset(64));
+        // SAFETY: long enough from there on, aligned, and used as a block only.
+        let block = unsafe { Block::new(base) };
+        block.refuse(9, 4, Rank(2));
+        block.refuse(9, 4, Rank(1));
+        block.refuse(9, 4, Rank(3));
+        assert_eq!(block.refused(9, 4), Some(Rank(1)));
+        assert_eq!([block.refused(9, 3), block.refused(9, 5), block.refused(9, 6)], [None; 3]);
+        assert_eq!(block.refused(8, 4), None, "of another window");
+        block.clear();
+        block.refuse(9, 5, Rank(0));
+        block.refuse(9, 6, Rank(3));
+        assert_eq!([block.refused(9, 5), block.refused(9, 6)], [Some(Rank(0)), Some(Rank(3))]);
+        assert_eq!(block.refused(9, 4), None);
+    }
+}

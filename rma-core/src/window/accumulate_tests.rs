@@ -25,7 +25,7 @@ use zerocopy::IntoBytes;
 
 /// One rank that sends messages to itself.
 #[derive(Default)]
-pub(super) struct Loop {
+pub(crate) struct Loop {
     queue: Mutex<Vec<Vec<u8>>>,
     /// No message is taken.
     full: AtomicBool,
@@ -37,12 +37,12 @@ impl Loop {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(super) fn set_full(&self, full: bool) {
+    pub(crate) fn set_full(&self, full: bool) {
         self.full.store(full, Relaxed);
     }
 
     /// A message that was on its way before.
-    pub(super) fn arrive(&self, message: Vec<u8>) {
+    pub(crate) fn arrive(&self, message: Vec<u8>) {
         self.queue().push(message);
     }
 }
@@ -54,7 +54,7 @@ struct Line {
 }
 
 /// Memory of the rank.
-pub(super) struct Owned(Box<[UnsafeCell<Line>]>, usize);
+pub(crate) struct Owned(Box<[UnsafeCell<Line>]>, usize);
 
 // SAFETY: only the address is taken.
 unsafe impl Send for Owned {}
@@ -175,7 +175,7 @@ impl Agent for Loop {
 const ME: Rank = Rank(0);
 
 /// A rank that reaches itself by messages only.
-pub(super) fn with_universe(config: Config, test: impl FnOnce(&Universe<Loop>)) {
+pub(crate) fn with_universe(config: Config, test: impl FnOnce(&Universe<Loop>)) {
     test(&Universe::new(Loop::default(), config).unwrap());
 }
 

@@ -2,7 +2,7 @@
 mod accumulate;
 mod accumulate_far;
 #[cfg(test)]
-mod accumulate_tests;
+pub(crate) mod accumulate_tests;
 mod attributes;
 mod choice;
 mod control;

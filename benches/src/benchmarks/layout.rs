@@ -38,7 +38,8 @@ impl<'w, E: Element> EveryOther<'w, E> {
     /// As a programmer would write it who knows that nobody else is there.
     #[inline(never)]
     fn write(&self, origin: &[E]) {
-        for (i, element) in origin.iter().enumerate().take(self.count) {
+        // One bound, so that the compiler unrolls.
+        for (i, element) in origin[..origin.len().min(self.count)].iter().enumerate() {
             // SAFETY: `2 * i` is below the number of elements of the part.
             let at = unsafe { self.first.add(2 * i) };
             // SAFETY: inside the part, which is aligned to 64 and which nobody else accesses: the
@@ -49,7 +50,7 @@ impl<'w, E: Element> EveryOther<'w, E> {
 
     #[inline(never)]
     fn add(&self, origin: &[E], add: impl Fn(E, E) -> E) {
-        for (i, element) in origin.iter().enumerate().take(self.count) {
+        for (i, element) in origin[..origin.len().min(self.count)].iter().enumerate() {
             // SAFETY: as in `write`.
             let at = unsafe { self.first.add(2 * i) };
             // SAFETY: as in `write`.
@@ -61,7 +62,8 @@ impl<'w, E: Element> EveryOther<'w, E> {
 
     #[inline(never)]
     fn read(&self, origin: &mut [E]) {
-        for (i, element) in origin.iter_mut().enumerate().take(self.count) {
+        let len = origin.len().min(self.count);
+        for (i, element) in origin[..len].iter_mut().enumerate() {
             // SAFETY: as in `write`.
             let at = unsafe { self.first.add(2 * i) };
             // SAFETY: as in `write`.

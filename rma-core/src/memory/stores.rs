@@ -20,7 +20,8 @@ thread_local! {
 #[inline(always)]
 pub(crate) fn made() {
     if ORDERED {
-        MADE.set(true);
+        // `Cell::set` of the key is a call in large functions.
+        MADE.with(|made| made.set(true));
     }
 }
 

@@ -174,6 +174,10 @@ mod x86 {
             // SAFETY: as above.
             4 => unsafe { blocks4(to, to_stride, from, from_stride, count) },
             // SAFETY: as above.
+            8 if from_stride == 8 => unsafe { deal8(to, to_stride, from, count) },
+            // SAFETY: as above.
+            8 if to_stride == 8 => unsafe { collect8(to, from, from_stride, count) },
+            // SAFETY: as above.
             8 => unsafe { blocks8(to, to_stride, from, from_stride, count) },
             // SAFETY: as above.
             16 => unsafe { blocks16(to, to_stride, from, from_stride, count) },
@@ -230,6 +234,82 @@ mod x86 {
             }
         };
     }
+    /// Blocks of 8 bytes that lie side by side at `from`: two are loaded at once.
+    unsafe fn deal8(to: *mut u8, ts: i64, from: *const u8, count: u64) {
+        // SAFETY: caller: as in `blocks`.
+        unsafe {
+            asm!(
+                "sub {n}, 4",
+                "jb 3f",
+                "2:",
+                "movups {a}, xmmword ptr [{f}]",
+                "movups {b}, xmmword ptr [{f} + 16]",
+                "add {f}, 32",
+                "movlps qword ptr [{d}], {a}",
+                "movhps qword ptr [{d} + {ts}], {a}",
+                "movlps qword ptr [{d} + 2*{ts}], {b}",
+                "movhps qword ptr [{d} + {ts3}], {b}",
+                "lea {d}, [{d} + 4*{ts}]",
+                "sub {n}, 4",
+                "jae 2b",
+                "3:",
+                "add {n}, 4",
+                "jz 5f",
+                "4:",
+                "movq {a}, qword ptr [{f}]",
+                "add {f}, 8",
+                "movq qword ptr [{d}], {a}",
+                "add {d}, {ts}",
+                "dec {n}",
+                "jnz 4b",
+                "5:",
+                f = inout(reg) from => _, d = inout(reg) to => _,
+                n = inout(reg) count => _,
+                ts = in(reg) ts, ts3 = in(reg) ts.wrapping_mul(3),
+                a = out(xmm_reg) _, b = out(xmm_reg) _,
+                options(nostack)
+            )
+        }
+    }
+
+    /// Blocks of 8 bytes that shall lie side by side at `to`: two are stored at once.
+    unsafe fn collect8(to: *mut u8, from: *const u8, fs: i64, count: u64) {
+        // SAFETY: caller: as in `blocks`.
+        unsafe {
+            asm!(
+                "sub {n}, 4",
+                "jb 3f",
+                "2:",
+                "movq {a}, qword ptr [{f}]",
+                "movq {b}, qword ptr [{f} + 2*{fs}]",
+                "movhps {a}, qword ptr [{f} + {fs}]",
+                "movhps {b}, qword ptr [{f} + {fs3}]",
+                "lea {f}, [{f} + 4*{fs}]",
+                "movups xmmword ptr [{d}], {a}",
+                "movups xmmword ptr [{d} + 16], {b}",
+                "add {d}, 32",
+                "sub {n}, 4",
+                "jae 2b",
+                "3:",
+                "add {n}, 4",
+                "jz 5f",
+                "4:",
+                "movq {a}, qword ptr [{f}]",
+                "add {f}, {fs}",
+                "movq qword ptr [{d}], {a}",
+                "add {d}, 8",
+                "dec {n}",
+                "jnz 4b",
+                "5:",
+                f = inout(reg) from => _, d = inout(reg) to => _,
+                n = inout(reg) count => _,
+                fs = in(reg) fs, fs3 = in(reg) fs.wrapping_mul(3),
+                a = out(xmm_reg) _, b = out(xmm_reg) _,
+                options(nostack)
+            )
+        }
+    }
+
     blocks!(blocks1, reg, "movzx", "mov", "byte ptr", ":e", ":l");
     blocks!(blocks2, reg, "movzx", "mov", "word ptr", ":e", ":x");
     blocks!(blocks4, reg, "mov", "mov", "dword ptr", ":e", ":e");

@@ -44,7 +44,7 @@ impl<T: Transport> Window<T> {
         origin: &[u8],
         from: Shape<'_>,
     ) -> Result<(), RmaError> {
-        match self.rows_hot::<LAZY>(target, disp, to, from) {
+        match self.rows_hot::<LAZY>(target, disp, &to, &from) {
             Some((area, sink, source))
                 if !to.overlaps() && area.try_write_row(sink, origin, source) =>
             {
@@ -61,21 +61,17 @@ impl<T: Transport> Window<T> {
         &self,
         target: Rank,
         disp: u64,
-        there: Shape<'_>,
-        here: Shape<'_>,
+        there: &Shape<'_>,
+        here: &Shape<'_>,
     ) -> Option<(Area<'_>, Row, Row)> {
         let entry = self.targets.get(target)?;
         let size = entry.size() as usize;
         let part = if LAZY { entry.held_span(0, size) } else { entry.span(0, size) }?;
         let offset = disp.checked_mul(u64::from(entry.disp_unit()))?;
-        let start = offset.checked_add(there.start())?;
-        // A row below 0 is outside, wherever its bytes are.
-        i64::try_from(start.max(here.start())).ok()?;
-        let bytes = there.bytes()?;
-        if bytes == 0 || here.bytes()? != bytes || !there.matches(&here) {
+        if !there.matches(here) {
             return None;
         }
-        let (there, here) = only_pair(&there.starting_at(start), &here, bytes)?;
+        let (there, here) = only_pair(there, offset, here)?;
         Some((Area::new(part), there, here))
     }
 
@@ -117,7 +113,7 @@ impl<T: Transport> Window<T> {
         origin: &mut [u8],
         to: Shape<'_>,
     ) -> Result<(), RmaError> {
-        match self.rows_hot::<LAZY>(target, disp, from, to) {
+        match self.rows_hot::<LAZY>(target, disp, &from, &to) {
             Some((area, source, sink))
                 if !to.overlaps() && area.try_read_row(source, origin, sink) =>
             {

@@ -31,7 +31,7 @@ enum Step<'l> {
 impl<'l> Cursor<'l> {
     pub(crate) fn new(shape: Shape<'l>) -> Self {
         let mut cursor = Self { stack: Vec::new(), now: Row::NONE, then: Row::NONE };
-        if let Some(row) = shape.only_row() {
+        if let Some(row) = shape.only_row(0) {
             cursor.now = row;
         } else if let Some(part) = shape.part() {
             let (at, stride) = (shape.first(part), shape.layout.extent());
@@ -161,17 +161,25 @@ pub(crate) fn next_pair(a: &mut Cursor<'_>, b: &mut Cursor<'_>) -> Option<(Row, 
     Some((x, y))
 }
 
-/// All bytes of two shapes as one row each, of the same shape; `None` if it takes more. They have
-/// `bytes` bytes, more than none.
-#[inline]
-pub(crate) fn only_pair(a: &Shape<'_>, b: &Shape<'_>, bytes: u64) -> Option<(Row, Row)> {
-    let (x, y) = cut(a.only_row()?, b.only_row()?);
+/// All bytes of two shapes of the same size as one row each, of the same shape; `None` if it takes
+/// more, or there are none. The first begins `offset` later.
+#[inline(always)]
+pub(crate) fn only_pair(a: &Shape<'_>, offset: u64, b: &Shape<'_>) -> Option<(Row, Row)> {
+    let (x, y) = (a.only_row(offset)?, b.only_row(0)?);
+    let bytes = x.len.checked_mul(x.count)?;
+    // Mostly one side is dense.
+    if y.count == 1 && y.len == bytes {
+        return Some((x, Row { at: y.at, stride: x.len.cast_signed(), ..x }));
+    }
+    if x.count == 1 && y.len.checked_mul(y.count)? == bytes {
+        return Some((Row { at: x.at, stride: y.len.cast_signed(), ..y }, y));
+    }
+    let (x, y) = cut(x, y);
     (x.len * x.count == bytes).then_some((x, y))
 }
 
 /// As much of two rows as has the same shape: a longer block counts as several of the shorter
 /// length.
-#[inline]
 fn cut(x: Row, y: Row) -> (Row, Row) {
     let len = x.len.min(y.len);
     let whole = |row: Row| match row.len {

@@ -33,6 +33,7 @@ impl Part {
     }
 
     /// The run that this is, if it is one.
+    #[inline]
     pub(super) fn solid(&self) -> Option<u64> {
         match self.node {
             Node::Run(len) => Some(len),

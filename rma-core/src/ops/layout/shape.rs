@@ -38,6 +38,7 @@ impl<'l> Shape<'l> {
     }
 
     /// Bytes that take part; `None` if that is not a number of bytes.
+    #[inline]
     pub(crate) fn bytes(&self) -> Option<u64> {
         let bytes = self.layout.size().checked_mul(self.count)?;
         i64::try_from(bytes).ok().map(i64::cast_unsigned)
@@ -60,19 +61,21 @@ impl<'l> Shape<'l> {
         self.start.cast_signed().wrapping_add(part.at)
     }
 
-    /// All bytes as one row, if they are.
-    #[inline]
-    pub(super) fn only_row(&self) -> Option<Row> {
+    /// All bytes as one row, if they are, and begin where it can be said; it begins `offset` later.
+    #[inline(always)]
+    pub(super) fn only_row(&self, offset: u64) -> Option<Row> {
         let part = self.part()?;
-        let (at, extent, count) = (self.first(part), self.layout.inner.extent, self.count);
+        let start = i64::try_from(self.start.checked_add(offset)?).ok()?;
+        let (at, extent, count) =
+            (start.wrapping_add(part.at), self.layout.inner.extent, self.count);
         match &part.node {
             Node::Run(len) if count == 1 || extent.cast_unsigned() == *len => {
-                Some(Row { at, stride: 0, len: len * count, count: 1 })
+                Some(Row { at, stride: 0, len: len.checked_mul(count)?, count: 1 })
             }
             Node::Run(len) => Some(Row { at, stride: extent, len: *len, count }),
             Node::Repeat { count: inner, stride, body } => match **body {
                 Node::Run(len) if count == 1 || is_next(*inner, *stride, extent) => {
-                    Some(Row { at, stride: *stride, len, count: inner * count })
+                    Some(Row { at, stride: *stride, len, count: inner.checked_mul(count)? })
                 }
                 _ => None,
             },
@@ -104,6 +107,7 @@ impl<'l> Shape<'l> {
 
     /// Whether some byte is certainly in there twice. Cheap, so not found: interleaved blocks that
     /// meet somewhere.
+    #[inline]
     pub(crate) fn overlaps(&self) -> bool {
         let inner = &self.layout.inner;
         let Some(part) = self.part() else { return false };
@@ -113,6 +117,7 @@ impl<'l> Shape<'l> {
     }
 
     /// Whether both hold the same sequence of types.
+    #[inline]
     pub(crate) fn matches(&self, other: &Self) -> bool {
         let (mine, theirs) = (&self.layout.inner, &other.layout.inner);
         if core::ptr::eq::<super::Inner>(&**mine, &**theirs) && self.count == other.count {

@@ -108,12 +108,18 @@ impl Fingerprint {
     }
 
     /// Whether `times` of this are the same sequence as `other_times` of another.
+    #[inline]
     pub(super) fn matches(&self, times: u64, other: &Self, other_times: u64) -> bool {
         if let (Some(mine), Some(theirs)) = (self.element, other.element) {
             let counts = (self.count.checked_mul(times), other.count.checked_mul(other_times));
             let nothing = counts == (Some(0), Some(0));
             return nothing || mine.id == theirs.id && counts.0 == counts.1;
         }
+        self.matches_mixed(times, other, other_times)
+    }
+
+    #[cold]
+    fn matches_mixed(&self, times: u64, other: &Self, other_times: u64) -> bool {
         let (mine, theirs) = (self.repeated(times), other.repeated(other_times));
         (mine.count, mine.hash) == (theirs.count, theirs.hash)
     }

@@ -60,8 +60,14 @@ impl<'w> Raw<'w> {
     /// Copies `bytes` to the part's beginning with the C library's `memcpy`.
     #[inline]
     pub(crate) fn write_memcpy(&self, bytes: &[u8]) {
+        self.write_memcpy_at(0, bytes);
+    }
+
+    /// The same, to another place.
+    #[inline]
+    pub(crate) fn write_memcpy_at(&self, offset: usize, bytes: &[u8]) {
         let memcpy = black_box(memcpy as Memcpy);
-        let to = self.at(0, bytes.len());
+        let to = self.at(offset, bytes.len());
         // SAFETY: both sides are valid for the length; a private slice and window memory, which is
         // never referenced, do not overlap.
         unsafe { memcpy(to, bytes.as_ptr(), bytes.len()) };
@@ -70,9 +76,15 @@ impl<'w> Raw<'w> {
     /// Copies the part's beginning into `bytes` with the C library's `memcpy`.
     #[inline]
     pub(crate) fn read_memcpy(&self, bytes: &mut [u8]) {
+        self.read_memcpy_at(0, bytes);
+    }
+
+    /// The same, from another place.
+    #[inline]
+    pub(crate) fn read_memcpy_at(&self, offset: usize, bytes: &mut [u8]) {
         let memcpy = black_box(memcpy as Memcpy);
-        let from = self.at(0, bytes.len());
-        // SAFETY: as in `write_memcpy`.
+        let from = self.at(offset, bytes.len());
+        // SAFETY: as in `write_memcpy_at`.
         unsafe { memcpy(bytes.as_mut_ptr(), from, bytes.len()) };
     }
 

@@ -13,7 +13,7 @@ const GOAL: f64 = 3.0;
 /// For a large array, in times of a plain loop.
 const GOAL_LARGE: f64 = 1.1;
 const LARGE: usize = 1 << 20;
-const SIZES: [usize; 4] = [64, 4 << 10, 8 << 10, LARGE];
+const SIZES: [usize; 6] = [64, 512, 4 << 10, 8 << 10, 64 << 10, LARGE];
 
 pub(super) fn run(bench: &mut Bench<'_>) -> Result<()> {
     let window = bench.world().window(LARGE / 8, 8).allocate()?;

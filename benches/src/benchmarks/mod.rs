@@ -51,12 +51,22 @@ const fn benchmark(
 
 /// All of them.
 pub(crate) const ALL: &[Benchmark] = &[
-    benchmark("put-latency", "put and get, each with flush, of 8 B to 4 KiB", &[2], put::latency),
-    benchmark("put-rate", "8 B puts without flush", &[2], rate::puts),
-    benchmark("message-rate", "get, rput and accumulate of 8 B without flush", &[2], rate::others),
+    benchmark("put-latency", "put and get, each with flush, of 8 B to 16 KiB", &[2], put::latency),
+    benchmark("put-rate", "puts of 8 B to 16 KiB, one flush behind many", &[2], rate::puts),
+    benchmark(
+        "message-rate",
+        "many gets, requests and atomics under way, by load and store and by messages",
+        &[2],
+        rate::others,
+    ),
     benchmark("bandwidth", "put and get of 64 KiB to 16 MiB", &[2], bandwidth::run),
     benchmark("pairs", "put + flush to several targets, and by several pairs", &[4, 8], pairs::run),
-    benchmark("bandwidth-both", "two ranks put to each other at once", &[2], bandwidth::both),
+    benchmark(
+        "bandwidth-both",
+        "two ranks put to, and get from, each other at once",
+        &[2],
+        bandwidth::both,
+    ),
     benchmark("fetch-and-op", "fetch_and_op and compare_and_swap", &[2], atomics::run),
     benchmark(
         "accumulate",
@@ -100,7 +110,7 @@ pub(crate) const ALL: &[Benchmark] = &[
     benchmark("sync", "barrier, fence and PSCW", &[2], sync::run),
     benchmark("sync-many", "barrier and fence of many ranks", &[16, 64], sync::many),
     benchmark("contention", "ranks that want one exclusive lock", &[8, 16, 64], contention::run),
-    benchmark("request", "rput and rget of 8 B to 64 KiB, waited for at once", &[2], request::run),
+    benchmark("request", "rput and rget of 8 B to 1 MiB, waited for at once", &[2], request::run),
     benchmark("threads", "put + flush by 1, 2 and 4 threads of a rank", &[2], threads::run),
     benchmark("window-memory", "resident memory of a window", &[2, 4, 16, 64], window::memory),
     benchmark(

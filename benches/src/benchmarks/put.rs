@@ -9,7 +9,9 @@ use std::hint::black_box;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed, Ordering::SeqCst, fence};
 
 /// Bytes of a part.
-const PART: usize = 4096;
+const PART: usize = 16 << 10;
+/// Besides 8; larger ones are transfers of `bandwidth`.
+const SIZES: [usize; 4] = [64, 512, 4 << 10, PART];
 
 pub(super) fn latency(bench: &mut Bench<'_>) -> Result<()> {
     let window = bench.world().window(PART / 8, 8).allocate()?;
@@ -19,7 +21,7 @@ pub(super) fn latency(bench: &mut Bench<'_>) -> Result<()> {
         let epoch = window.lock_all()?;
         put_word(bench, "put + flush", &epoch, word)?;
         get_word(bench, &epoch, word)?;
-        for bytes in [64, 4096] {
+        for bytes in SIZES {
             latency_of(bench, &epoch, &part, bytes)?;
         }
         epoch.unlock()?;

@@ -6,7 +6,7 @@ use crate::raw::Raw;
 use rma::LockAll;
 use std::hint::black_box;
 
-const SIZES: [usize; 4] = [8, 64, 4 << 10, 64 << 10];
+const SIZES: [usize; 6] = [8, 64, 512, 4 << 10, 64 << 10, 1 << 20];
 
 pub(super) fn run(bench: &mut Bench<'_>) -> Result<()> {
     let largest = SIZES[SIZES.len() - 1];

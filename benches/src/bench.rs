@@ -37,7 +37,7 @@ impl Draft {
         Self { bytes: Some(bytes as u64), ..self }
     }
 
-    /// At most so many times the first limit.
+    /// At most so many times the first limit, or at most so many of what is counted.
     pub(crate) fn goal(self, goal: f64) -> Self {
         Self { goal: Some(goal), ..self }
     }
@@ -77,10 +77,10 @@ impl<'u> Bench<'u> {
         self.universe.progress()
     }
 
-    /// Messages that this rank has sent and received so far.
-    pub(crate) fn messages(&self) -> u64 {
+    /// Messages that this rank has sent and has received so far.
+    pub(crate) fn messages(&self) -> [u64; 2] {
         let counters = self.universe.counters();
-        counters.messages_sent() + counters.messages_received()
+        [counters.messages_sent(), counters.messages_received()]
     }
 
     /// Whether this rank measures what a single rank does.

@@ -105,9 +105,13 @@ fn line(page: &mut String, row: &Row, peers: &[&str]) {
     let class = match (row.goal, row.limits.first()) {
         (Some(goal), Some(limit)) if limit.ratio > goal => "above",
         (Some(_), Some(_)) => "within",
+        (Some(_), None) if row.above_budget().is_some() => "above",
         _ => "",
     };
-    let _ = write!(page, "<td class=\"word\">{limits}<td class=\"{class}\">{ratios}<td>{goal}");
+    let _ = write!(
+        page,
+        "<td class=\"word\">{limits}<td class=\"{class}\">{ratios}<td class=\"{class}\">{goal}"
+    );
     for name in peers {
         match row.peers.iter().find(|peer| peer.name == *name) {
             Some(peer) => {

@@ -123,7 +123,7 @@ pub(crate) struct Row {
     pub(crate) peers: Vec<Limit>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) lost: Vec<Lost>,
-    /// What the ratio to the first limit is meant to be at most.
+    /// What the ratio to the first limit is meant to be at most, or what is counted.
     pub(crate) goal: Option<f64>,
     /// Round trip of a cache line between the two ranks, before and after, if there are two.
     pub(crate) hop_ns: Option<[f64; 2]>,
@@ -186,6 +186,13 @@ impl Row {
         best
     }
 
+    /// What is wrong with what was counted, whatever the machine.
+    pub(crate) fn above_budget(&self) -> Option<String> {
+        let budget = self.goal.filter(|goal| self.unit == Unit::Count && self.ours.max > *goal)?;
+        let (benchmark, name, most) = (&self.benchmark, &self.name, self.ours.max);
+        Some(format!("{benchmark} {name}: {most} for each, at most {budget} are allowed"))
+    }
+
     /// What is wrong with the row, whatever the machine.
     pub(crate) fn complaint(&self) -> Option<String> {
         let is_sane = |summary: &Summary| summary.is_sane(self.unit);
@@ -236,6 +243,15 @@ mod tests {
         share.ours = Summary::of(&[0.0, 0.01, 0.02], 1);
         share.finish(None);
         assert!(!share.noisy, "it is as steady near nothing as elsewhere");
+    }
+
+    #[test]
+    fn a_count_has_a_budget_that_one_figure_can_break() {
+        let counted = |values: &[f64], goal| Row { unit: Unit::Count, goal, ..row(values) };
+        assert!(counted(&[0.0, 0.0, 0.1], Some(0.0)).above_budget().is_some());
+        assert_eq!(counted(&[0.0, 1.0], Some(1.0)).above_budget(), None);
+        assert_eq!(counted(&[5.0], None).above_budget(), None);
+        assert_eq!(Row { goal: Some(1.0), ..row(&[5.0]) }.above_budget(), None, "a time");
     }
 
     #[test]

@@ -51,6 +51,9 @@ fn lines_of(row: &Row) -> Vec<[String; 9]> {
         String::new(),
         if row.noisy { "noisy".to_owned() } else { String::new() },
     ];
+    if let (Unit::Count, Some(budget)) = (row.unit, row.goal) {
+        first[7] = format!("<= {budget}");
+    }
     let mut more = Vec::new();
     for (index, limit) in row.limits.iter().chain(&row.peers).enumerate() {
         let name = format!("{} {}", limit.name, show(limit.summary.median));
@@ -80,6 +83,7 @@ pub(crate) fn figure(row: &Row, value: f64) -> String {
         Unit::PerSecond => format!("{value:.3e} /s"),
         Unit::Bytes => size(value),
         Unit::Times => format!("{value:.2} x"),
+        Unit::Count if value.fract() == 0.0 => format!("{value:.0}"),
         Unit::Count => format!("{value:.2}"),
         Unit::Share => format!("{:.0} %", value * 100.0),
     }

@@ -5,8 +5,9 @@ use crate::asm;
 use crate::workspace::{Result, Workspace};
 use std::process::Command;
 
-/// Counts allocations, system calls and messages, and fails where one is above its budget.
-const COUNTS: &[&str] = &["run", "--release", "-p", "rma-bench", "--example", "counts"];
+/// Counts instructions, allocations, system calls and messages, and fails where one is above its
+/// budget.
+const COUNTS: &[&str] = &["run", "--release", "-p", "rma-bench", "--", "counts"];
 /// Shown next to the limit.
 const TIMED: &[&str] =
     &["run", "--release", "-p", "rma-bench", "--", "put-latency", "put-rate", "fetch-and-op"];

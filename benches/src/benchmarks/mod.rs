@@ -3,9 +3,9 @@ mod accumulate;
 mod atomics;
 mod bandwidth;
 mod contention;
+mod counts;
 mod layout;
 mod lock;
-mod messages;
 mod outstanding;
 mod overlap;
 mod pairs;
@@ -82,10 +82,10 @@ pub(crate) const ALL: &[Benchmark] = &[
     ),
     benchmark("paths", "8 B by load and store, system copies and messages", &[2], paths::run),
     benchmark(
-        "messages",
-        "messages there and back, by load and store and forced",
+        "counts",
+        "instructions, system calls, allocations and messages of a call",
         &[2],
-        messages::run,
+        counts::run,
     ),
     benchmark("layout", "put and get of every other element", &[2], layout::run),
     benchmark(

@@ -1,0 +1,308 @@
+//! What calls cost, as far as it can be counted. The data path of a near target makes no system
+//! call and allocates nothing; an operation by messages is one message and one answer.
+use super::TARGET;
+use crate::Result;
+use crate::bench::{Bench, Draft, row};
+use crate::counting::{Counting, allocations};
+use crate::measure::Work;
+use crate::record::Unit;
+use rma::{Assert, LockAll, LockKind, Op, Window};
+use std::hint::black_box;
+
+const PATHS: [&str; 2] = ["load_store", "messages"];
+/// How often each is done: what comes once is not seen.
+const TIMES: u64 = 100;
+/// Of what another process counts, which takes 10 us for a step.
+const TRACED: u64 = 4;
+/// Of a put, get and fetch_and_op of 8 B to a near target, with the loop around it.
+const INSTRUCTIONS: f64 = 32.0;
+/// Elements of a large operation, and of one that is not counted step by step.
+const ELEMENTS: usize = 1 << 10;
+const LARGE: usize = 1 << 17;
+
+/// What may not be exceeded, for each operation.
+#[derive(Clone, Copy, Default)]
+struct Budget {
+    instructions: Option<f64>,
+    system_calls: Option<f64>,
+    allocations: Option<f64>,
+    /// Each way.
+    messages: Option<f64>,
+}
+
+const NOTHING: Budget = Budget {
+    instructions: None,
+    system_calls: Some(0.0),
+    allocations: Some(0.0),
+    messages: Some(0.0),
+};
+
+/// The target waits in a barrier, and so serves.
+pub(super) fn run(bench: &mut Bench<'_>) -> Result<()> {
+    let mut found = Found::default();
+    let mut counting = bench.is_first().then(Counting::start);
+    for path in PATHS {
+        let window = bench.world().window(LARGE, 8).hint("rma_path", path)?.allocate()?;
+        let mut counts = Counts { bench, counting: counting.as_mut(), path, found: &mut found };
+        if counts.bench.is_first() {
+            if path == PATHS[0] {
+                counts.control()?;
+            }
+            let epoch = window.lock_all()?;
+            counts.transfers(&epoch)?;
+            counts.atomics(&epoch)?;
+            counts.requests(&epoch)?;
+            epoch.unlock()?;
+            counts.epochs(&window)?;
+        }
+        counts.bench.world().barrier()?;
+        counts.fences(&window)?;
+        window.free()?;
+    }
+    let all = [found.instructions, found.calls, found.allocations, found.messages];
+    for (draft, count) in all.into_iter().flatten() {
+        bench.note(draft, Unit::Count, &[count])?;
+    }
+    Ok(())
+}
+
+type Rows = Vec<(Draft, f64)>;
+
+/// Rows by what is counted.
+#[derive(Default)]
+struct Found {
+    instructions: Rows,
+    calls: Rows,
+    allocations: Rows,
+    messages: Rows,
+}
+
+struct Counts<'a, 'u> {
+    bench: &'a mut Bench<'u>,
+    counting: Option<&'a mut Counting>,
+    path: &'static str,
+    found: &'a mut Found,
+}
+
+/// An operation whose costs are counted.
+struct Call {
+    name: &'static str,
+    bytes: Option<usize>,
+    budget: Budget,
+}
+
+fn call(name: &'static str, bytes: impl Into<Option<usize>>) -> Call {
+    Call { name, bytes: bytes.into(), budget: Budget::default() }
+}
+
+impl Call {
+    /// An operation on the data path: near, it costs nothing of the system; by messages, one
+    /// message and one answer.
+    fn on_path(self, path: &str) -> Self {
+        let far = Budget { messages: Some(1.0), ..Budget::default() };
+        Self { budget: if path == "load_store" { NOTHING } else { far }, ..self }
+    }
+
+    /// As [`on_path`](Self::on_path); by messages, as many as it takes.
+    fn on_near_path(self, path: &str) -> Self {
+        let budget = if path == "load_store" { NOTHING } else { Budget::default() };
+        Self { budget, ..self }
+    }
+
+    /// Near, with few instructions.
+    fn short(self, path: &str) -> Self {
+        let instructions = (path == "load_store").then_some(INSTRUCTIONS);
+        Self { budget: Budget { instructions, ..self.budget }, ..self }
+    }
+
+    fn draft(&self, what: &str, path: &str, most: Option<f64>) -> Draft {
+        let draft = row(format!("{what}: {}, {path}", self.name));
+        let draft = self.bytes.into_iter().fold(draft, Draft::bytes);
+        most.into_iter().fold(draft, Draft::goal)
+    }
+}
+
+impl Counts<'_, '_> {
+    /// Counts all of `operation`, and of what comes behind the last of many.
+    fn of(
+        &mut self,
+        call: &Call,
+        mut operation: impl FnMut() -> Result<()>,
+        end: impl Fn() -> Result<()>,
+    ) -> Result<()> {
+        let mut work = |n| {
+            for _ in 0..n {
+                operation()?;
+            }
+            end()
+        };
+        work(1)?;
+        self.allocations_and_messages(call, &mut work)?;
+        let most = if self.path == "messages" { 8 } else { 8 * ELEMENTS };
+        let is_long = call.bytes.is_some_and(|bytes| bytes > most);
+        let Some(counting) = self.counting.as_mut() else { return Ok(()) };
+        let (n, more) = if self.bench.is_smoke() { (1, 10) } else { (TRACED, TIMES) };
+        let (path, budget) = (self.path, call.budget);
+        if !is_long && let Some(count) = counting.instructions(n, &mut work)? {
+            let what = format!("instructions {}", counting.how());
+            self.found.instructions.push((call.draft(&what, path, budget.instructions), count));
+        }
+        if let Some(count) = counting.system_calls(more, &mut work)? {
+            self.found.calls.push((call.draft("system calls", path, budget.system_calls), count));
+        }
+        Ok(())
+    }
+
+    fn allocations_and_messages(&mut self, call: &Call, work: Work<'_>) -> Result<()> {
+        let ([sent, received], allocated) = (self.bench.messages(), allocations());
+        work(TIMES)?;
+        let (allocated_after, [sent_after, received_after]) =
+            (allocations(), self.bench.messages());
+        let each = |after: u64, before: u64| (after - before) as f64 / TIMES as f64;
+        let (path, budget) = (self.path, call.budget);
+        let draft = |what, most| call.draft(what, path, most);
+        let found = &mut self.found;
+        let allocated = each(allocated_after, allocated);
+        found.allocations.push((draft("allocations", budget.allocations), allocated));
+        let (there, back) = (each(sent_after, sent), each(received_after, received));
+        found.messages.push((draft("messages sent", budget.messages), there));
+        found.messages.push((draft("messages received", budget.messages), back));
+        Ok(())
+    }
+
+    /// Checks the counters themselves.
+    fn control(&mut self) -> Result<()> {
+        let mut work = |n| {
+            for _ in 0..n {
+                drop(black_box(Box::new(1u64)));
+                std::thread::yield_now();
+            }
+            Ok(())
+        };
+        let before = allocations();
+        work(1)?;
+        if allocations() - before != 1 {
+            return Err("an allocation was not counted".into());
+        }
+        let Some(counting) = self.counting.as_mut() else { return Ok(()) };
+        if counting.system_calls(TRACED, &mut work)?.is_some_and(|calls| calls != 1.0) {
+            return Err("a system call was not counted".into());
+        }
+        if counting.instructions(TRACED, &mut work)?.is_some_and(|count| count < 10.0) {
+            return Err("instructions were not counted".into());
+        }
+        Ok(())
+    }
+
+    fn transfers(&mut self, epoch: &LockAll<'_>) -> Result<()> {
+        let path = self.path;
+        let flush = || Ok(epoch.flush(TARGET)?);
+        let put = || Ok(epoch.put(TARGET, 0, &[black_box(1u64)])?);
+        self.of(&call("put", 8).on_path(path).short(path), put, flush)?;
+        let put_flush = || {
+            epoch.put(TARGET, 0, &[black_box(1u64)])?;
+            flush()
+        };
+        self.of(&call("put + flush", 8).on_path(path), put_flush, flush)?;
+        let get = || Ok(epoch.get(TARGET, 0, black_box(&mut [0u64]))?);
+        self.of(&call("get", 8).on_path(path).short(path), get, flush)?;
+        for elements in [ELEMENTS, LARGE] {
+            let mut buffer = vec![1u64; elements];
+            let bytes = size_of_val(&buffer[..]);
+            let put = || Ok(epoch.put(TARGET, 0, black_box(&buffer[..]))?);
+            self.of(&call("put", bytes).on_near_path(path), put, flush)?;
+            let get = || Ok(epoch.get(TARGET, 0, black_box(&mut buffer[..]))?);
+            self.of(&call("get", bytes).on_near_path(path), get, flush)?;
+        }
+        let nothing = |name| Call { budget: NOTHING, ..call(name, None) };
+        self.of(&nothing("flush, nothing outstanding"), flush, flush)?;
+        let flush_all = || Ok(epoch.flush_all()?);
+        self.of(&nothing("flush_all, nothing outstanding"), flush_all, flush)
+    }
+
+    fn atomics(&mut self, epoch: &LockAll<'_>) -> Result<()> {
+        let path = self.path;
+        let flush = || Ok(epoch.flush(TARGET)?);
+        let fetch = || {
+            black_box(epoch.fetch_and_op(TARGET, 0, Op::Sum, black_box(1u64))?);
+            Ok(())
+        };
+        self.of(&call("fetch_and_op", 8).on_path(path).short(path), fetch, flush)?;
+        let swap = || {
+            black_box(epoch.compare_and_swap(TARGET, 0, black_box(1u64), 2)?);
+            Ok(())
+        };
+        self.of(&call("compare_and_swap", 8).on_path(path), swap, flush)?;
+        let accumulate = || Ok(epoch.accumulate(TARGET, 0, Op::Sum, &[black_box(1u64)])?);
+        self.of(&call("accumulate", 8).on_path(path), accumulate, flush)?;
+        let get_accumulate = || {
+            let (one, mut before) = ([black_box(1u64)], [0u64]);
+            epoch.get_accumulate(TARGET, 0, Op::Sum, &one, &mut before)?;
+            black_box(&before);
+            Ok(())
+        };
+        self.of(&call("get_accumulate", 8).on_path(path), get_accumulate, flush)?;
+        let many = vec![1.0f64; ELEMENTS];
+        let accumulate = || Ok(epoch.accumulate(TARGET, 0, Op::Sum, black_box(&many))?);
+        self.of(&call("accumulate", 8 * ELEMENTS).on_near_path(path), accumulate, flush)
+    }
+
+    /// A request owns its buffer and gives it back: the same goes round.
+    fn requests(&mut self, epoch: &LockAll<'_>) -> Result<()> {
+        let path = self.path;
+        let flush = || Ok(epoch.flush(TARGET)?);
+        let mut buffer = vec![1u64];
+        let rput = || {
+            let origin = black_box(std::mem::take(&mut buffer));
+            let (back, done) = epoch.rput(TARGET, 0, origin)?.wait();
+            buffer = back;
+            Ok(done?)
+        };
+        self.of(&call("rput + wait", 8).on_path(path), rput, flush)?;
+        let rget = || {
+            let origin = black_box(std::mem::take(&mut buffer));
+            let (back, done) = epoch.rget(TARGET, 0, origin)?.wait();
+            buffer = back;
+            Ok(done?)
+        };
+        self.of(&call("rget + wait", 8).on_path(path), rget, flush)
+    }
+
+    fn epochs(&mut self, window: &Window) -> Result<()> {
+        let path = self.path;
+        let kinds = [
+            (
+                "lock + unlock exclusive, empty",
+                "lock + put + unlock exclusive",
+                LockKind::Exclusive,
+            ),
+            ("lock + unlock shared, empty", "lock + put + unlock shared", LockKind::Shared),
+        ];
+        for (empty, with_put, kind) in kinds {
+            let pair = || Ok(window.lock(TARGET, kind)?.unlock()?);
+            self.of(&call(empty, None).on_near_path(path), pair, || Ok(()))?;
+            let put = || {
+                let epoch = window.lock(TARGET, kind)?;
+                epoch.put(0, &[black_box(1u64)])?;
+                Ok(epoch.unlock()?)
+            };
+            self.of(&call(with_put, 8).on_near_path(path), put, || Ok(()))?;
+        }
+        let pair = || Ok(window.lock_all()?.unlock()?);
+        self.of(&call("lock_all + unlock_all, empty", None).on_near_path(path), pair, || Ok(()))
+    }
+
+    /// Steps and system calls would be those of ranks that wait for each other. **Collective.**
+    fn fences(&mut self, window: &Window) -> Result<()> {
+        let mut open = Some(window.fence(Assert::NONE)?);
+        let mut fences = |n| {
+            for _ in 0..n {
+                open = open.take().map(|epoch| epoch.next(Assert::NONE)).transpose()?;
+            }
+            Ok(())
+        };
+        fences(1)?;
+        self.allocations_and_messages(&call("fence", None), &mut fences)?;
+        Ok(open.map_or(Ok(()), |epoch| epoch.end())?)
+    }
+}

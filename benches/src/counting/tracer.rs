@@ -1,0 +1,168 @@
+//! Another process that counts what a thread of this one does, by stopping it at each step of it.
+//!
+//! The thread raises a signal that means nothing to a process that is not traced: the first ends
+//! its free run, the second what is counted.
+use crate::Result;
+use nix::sys::ptrace::{self, Options};
+use nix::sys::signal::{Signal, raise};
+use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
+use nix::unistd::Pid;
+use rustix::process::{PTracer, set_ptracer};
+use std::io::{BufRead, BufReader, Lines, StdinLock, Write, stdin};
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+
+/// Ignored, if nobody traces.
+const MARK: Signal = Signal::SIGURG;
+/// Asks this program to trace a thread.
+const OPTION: &str = "--trace";
+
+/// What is counted.
+#[derive(Clone, Copy, PartialEq)]
+pub(super) enum What {
+    /// Instructions outside the kernel; one that repeats itself is one.
+    Steps,
+    /// System calls.
+    Calls,
+}
+
+impl What {
+    const STEPS: &str = "steps";
+    const CALLS: &str = "calls";
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::Steps => Self::STEPS,
+            Self::Calls => Self::CALLS,
+        }
+    }
+}
+
+/// The process that traces the thread that started it.
+pub(super) struct Tracer {
+    child: Child,
+    /// None once it is told to end.
+    ask: Option<ChildStdin>,
+    answers: Lines<BufReader<ChildStdout>>,
+}
+
+impl Tracer {
+    /// None where tracing is not permitted.
+    pub(super) fn start() -> Option<Self> {
+        let thread = rustix::thread::gettid().as_raw_nonzero().to_string();
+        let mut command = Command::new(std::env::current_exe().ok()?);
+        command.args([OPTION, &thread]).stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut child = command.stderr(Stdio::null()).spawn().ok()?;
+        // Refused where nobody has to be permitted; if it is needed, tracing fails without.
+        _ = set_ptracer(PTracer::ProcessID(rustix::process::Pid::from_child(&child)));
+        let ask = child.stdin.take();
+        let answers = BufReader::new(child.stdout.take()?).lines();
+        let mut tracer = Self { child, ask, answers };
+        let is_there = tracer.say("begin").and_then(|()| tracer.answer());
+        is_there.is_ok().then_some(tracer)
+    }
+
+    fn say(&mut self, line: &str) -> Result<()> {
+        let ask = self.ask.as_mut().ok_or("the tracer has ended")?;
+        Ok(writeln!(ask, "{line}")?)
+    }
+
+    fn answer(&mut self) -> Result<String> {
+        Ok(self.answers.next().ok_or("the tracer has ended")??)
+    }
+
+    /// Does the work, and says what of it was counted, with some that comes with each count.
+    pub(super) fn count(&mut self, what: What, work: impl FnOnce() -> Result<()>) -> Result<u64> {
+        self.say(what.name())?;
+        raise(MARK)?;
+        let done = work();
+        raise(MARK)?;
+        done?;
+        let answer = self.answer()?;
+        let count: u64 = answer.parse()?;
+        // It stops at both ends of a call.
+        Ok(if what == What::Calls { count / 2 } else { count })
+    }
+}
+
+impl Drop for Tracer {
+    fn drop(&mut self) {
+        // It looks for the next question when the thread stops, finds none and ends.
+        self.ask = None;
+        _ = raise(MARK);
+        _ = self.child.wait();
+    }
+}
+
+/// Traces a thread of the process that started this one, as it is asked to, until it ends.
+pub(crate) fn serve(thread: i32) -> Result<()> {
+    let thread = Pid::from_raw(thread);
+    let mut questions = stdin().lines();
+    questions.next().transpose()?;
+    ptrace::seize(thread, Options::PTRACE_O_TRACESYSGOOD)?;
+    println!("traced");
+    loop {
+        match wait(thread)? {
+            WaitStatus::Stopped(_, MARK) => match question(&mut questions)? {
+                Some(what) => match count(thread, what)? {
+                    Some(count) => println!("{count}"),
+                    None => return Ok(()),
+                },
+                None => return Ok(ptrace::detach(thread, None)?),
+            },
+            WaitStatus::Stopped(_, signal) => ptrace::cont(thread, signal)?,
+            WaitStatus::Exited(..) | WaitStatus::Signaled(..) => return Ok(()),
+            _ => ptrace::cont(thread, None)?,
+        }
+    }
+}
+
+fn wait(thread: Pid) -> Result<WaitStatus> {
+    Ok(waitpid(thread, Some(WaitPidFlag::__WALL))?)
+}
+
+fn question(questions: &mut Lines<StdinLock<'_>>) -> Result<Option<What>> {
+    match questions.next().transpose()?.as_deref() {
+        None => Ok(None),
+        Some(What::STEPS) => Ok(Some(What::Steps)),
+        Some(What::CALLS) => Ok(Some(What::Calls)),
+        Some(other) => Err(format!("asked to count `{other}`").into()),
+    }
+}
+
+/// Counts until the next mark, and lets the thread go; none if it has ended.
+fn count(thread: Pid, what: What) -> Result<Option<u64>> {
+    let (mut count, mut at, mut signal) = (0, None, None);
+    loop {
+        match what {
+            What::Steps => ptrace::step(thread, signal.take())?,
+            What::Calls => ptrace::syscall(thread, signal.take())?,
+        }
+        match wait(thread)? {
+            WaitStatus::Stopped(_, MARK) => {
+                ptrace::cont(thread, None)?;
+                return Ok(Some(count));
+            }
+            WaitStatus::Stopped(_, Signal::SIGTRAP) => {
+                let next = next_instruction(thread)?;
+                count += u64::from(next.is_none() || next != at);
+                at = next;
+            }
+            WaitStatus::PtraceSyscall(_) => count += 1,
+            WaitStatus::Stopped(_, other) => signal = Some(other),
+            WaitStatus::Exited(..) | WaitStatus::Signaled(..) => return Ok(None),
+            _ => {}
+        }
+    }
+}
+
+/// Where the thread is: a repeated string instruction stays there for several steps.
+#[cfg(target_arch = "x86_64")]
+fn next_instruction(thread: Pid) -> Result<Option<u64>> {
+    Ok(Some(ptrace::getregs(thread)?.rip))
+}
+
+/// No instruction repeats itself.
+#[cfg(not(target_arch = "x86_64"))]
+fn next_instruction(_thread: Pid) -> Result<Option<u64>> {
+    Ok(None)
+}

@@ -177,17 +177,18 @@ impl<'u> Bench<'u> {
         self.push(draft, unit, Summary::of(values, 1), Vec::new())
     }
 
-    /// Notes times that were measured otherwise, in turn with those of a limit.
+    /// The same, in turn with those of a limit.
     pub(crate) fn note_beside(
         &mut self,
         draft: Draft,
-        times: Vec<f64>,
-        (name, limit): (&str, Vec<f64>),
+        unit: Unit,
+        ours: &[f64],
+        (name, limit): (&str, &[f64]),
     ) -> Result<()> {
-        let [ours, limit] = [times, limit].map(|ns| Samples { ns, operations: 1 });
-        let ratio = ours.ratio(&limit);
-        let limit = Limit { name: name.to_owned(), summary: limit.summary(), ratio };
-        self.push(draft, Unit::Nanoseconds, ours.summary(), vec![limit])
+        let ratios = ours.iter().zip(limit).map(|(ours, limit)| unit.ratio(*ours, *limit));
+        let ratio = Summary::of(&ratios.collect::<Vec<_>>(), 0).median;
+        let limit = Limit { name: name.to_owned(), summary: Summary::of(limit, 1), ratio };
+        self.push(draft, unit, Summary::of(ours, 1), vec![limit])
     }
 
     fn push(&mut self, draft: Draft, unit: Unit, ours: Summary, limits: Vec<Limit>) -> Result<()> {

@@ -6,6 +6,8 @@
 #![allow(unsafe_code)]
 
 use rma::{RawPart, View};
+use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
+use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 use std::hint::black_box;
 use std::marker::PhantomData;
 use std::sync::atomic::{AtomicU32, AtomicU64};
@@ -223,6 +225,17 @@ unsafe fn stream(to: *mut u8, from: *const u8, blocks: usize) {
 /// As above. There is no such copy here: [`HAS_NON_TEMPORAL`] says so.
 #[cfg(not(target_arch = "x86_64"))]
 unsafe fn stream(_to: *mut u8, _from: *const u8, _blocks: usize) {}
+
+/// Makes a segment of so many bytes, maps it, and gives it up: what a window needs of the system.
+pub(crate) fn map_and_close(bytes: usize) -> std::io::Result<()> {
+    let segment = memfd_create(c"rma-bench", MemfdFlags::CLOEXEC)?;
+    ftruncate(&segment, bytes as u64)?;
+    let (access, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED);
+    // SAFETY: a new mapping at an address that the kernel chooses.
+    let at = unsafe { mmap(std::ptr::null_mut(), bytes, access, flags, &segment, 0) }?;
+    // SAFETY: the mapping that was just made; nobody else knows of it.
+    Ok(unsafe { munmap(at, bytes) }?)
+}
 
 /// Memory of a rank that stays where it is, as another rank reaches it by the system.
 #[derive(Clone, Copy, bytemuck::Pod, bytemuck::Zeroable)]

@@ -35,6 +35,16 @@ impl Unit {
         matches!(self, Self::PerSecond | Self::Share)
     }
 
+    /// One figure in times of another: below 1, the first is better.
+    pub(crate) fn ratio(self, ours: f64, other: f64) -> f64 {
+        match self {
+            Self::PerSecond | Self::Share => other / ours,
+            // None is as good as one.
+            Self::Bytes | Self::Count => ours.max(1.0) / other.max(1.0),
+            Self::Nanoseconds | Self::Times => ours / other,
+        }
+    }
+
     /// Whether nothing at all is a figure.
     fn may_be_zero(self) -> bool {
         matches!(self, Self::Bytes | Self::Count | Self::Share)
@@ -252,6 +262,13 @@ mod tests {
         assert_eq!(counted(&[0.0, 1.0], Some(1.0)).above_budget(), None);
         assert_eq!(counted(&[5.0], None).above_budget(), None);
         assert_eq!(Row { goal: Some(1.0), ..row(&[5.0]) }.above_budget(), None, "a time");
+    }
+
+    #[test]
+    fn a_ratio_below_one_is_better() {
+        assert_eq!(Unit::Nanoseconds.ratio(10.0, 5.0), 2.0);
+        assert_eq!(Unit::PerSecond.ratio(10.0, 5.0), 0.5);
+        assert_eq!(Unit::Bytes.ratio(10.0, 0.0), 10.0);
     }
 
     #[test]

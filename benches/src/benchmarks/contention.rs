@@ -1,8 +1,10 @@
 //! Many ranks that want one lock.
 use crate::Result;
 use crate::bench::{Bench, row};
+use crate::raw::Raw;
 use crate::record::Unit;
 use rma::{LockKind, Op, Rank, Window};
+use std::sync::atomic::{Ordering::Relaxed, Ordering::SeqCst};
 use std::time::{Duration, Instant};
 
 const HOME: Rank = Rank(0);
@@ -12,13 +14,22 @@ const ROUNDS: u64 = 3;
 /// Words of the window: increments, and ranks that have come so far.
 const COUNT: u64 = 0;
 const HERE: u64 = 1;
+/// Bytes of a part, and where the words of the limit are in it.
+const PART: usize = 256;
+const ALONE_AT: usize = 128;
+/// Increments of the limit.
+const ALONE: u64 = 100_000;
 
 pub(super) fn run(bench: &mut Bench<'_>) -> Result<()> {
     let world = bench.world();
-    let window = world.window(2, 8).allocate()?;
+    let window = world.window(PART / 8, 8).allocate()?;
     let length = if bench.is_smoke() { SMOKE } else { FULL };
-    let (mut rates, mut unfairness, mut total) = (Vec::new(), Vec::new(), 0u64);
+    let (mut rates, mut limits) = (Vec::new(), Vec::new());
+    let (mut unfairness, mut total) = (Vec::new(), 0u64);
     for round in 1..=ROUNDS {
+        if bench.is_first() {
+            limits.push(alone(&Raw::new(&window.shared_query(HOME)?)));
+        }
         world.barrier()?;
         total += warm_up(&window, round * u64::from(world.size()))?;
         let (start, mut mine) = (Instant::now(), 0u64);
@@ -39,9 +50,23 @@ pub(super) fn run(bench: &mut Bench<'_>) -> Result<()> {
     if bench.is_first() && window.local().load::<u64>(COUNT)? != total {
         return Err("the lock did not exclude: increments under it were lost".into());
     }
-    bench.note(row("lock + get + put + unlock, all ranks together"), Unit::PerSecond, &rates)?;
+    let limit = ("2 atomics + load + store by one", &limits[..]);
+    let draft = row("lock + get + put + unlock, all ranks together");
+    bench.note_beside(draft, Unit::PerSecond, &rates, limit)?;
     bench.note(row("most locks of a rank / fewest"), Unit::Times, &unfairness)?;
     Ok(window.free()?)
+}
+
+/// How many increments a second of a word under a lock word, if nobody else wants it.
+fn alone(part: &Raw<'_>) -> f64 {
+    let (word, lock) = (part.word64(ALONE_AT), part.word64(ALONE_AT + 64));
+    let start = Instant::now();
+    for _ in 0..ALONE {
+        _ = lock.compare_exchange(0, 1, SeqCst, SeqCst);
+        word.store(word.load(Relaxed) + 1, Relaxed);
+        _ = lock.compare_exchange(1, 0, SeqCst, SeqCst);
+    }
+    ALONE as f64 / start.elapsed().as_secs_f64()
 }
 
 /// Increments a word under the lock.

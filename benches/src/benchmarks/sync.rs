@@ -5,6 +5,7 @@ use crate::hop::{Flags, await_at_least};
 use crate::measure::Work;
 use crate::raw::Raw;
 use rma::{Assert, Rank, Window};
+use rustix::thread::sched_yield;
 use std::cell::Cell;
 use std::sync::atomic::{AtomicU64, Ordering::Release};
 use std::time::Duration;
@@ -55,12 +56,18 @@ pub(super) fn many(bench: &mut Bench<'_>) -> Result<()> {
     bench.set_batch(MANY_BATCH);
     let world = bench.world();
     let window = world.window(Flags::BYTES, 1).allocate()?;
+    // Every rank must run once between two barriers: where all yield, a turn of one is that.
+    let mut turns = |n| {
+        (0..n).for_each(|_: u64| sched_yield());
+        Ok(())
+    };
+    let mut limit: [(&str, Work<'_>); 1] = [("a turn of all, who yield", &mut turns)];
     bench.together(
         row("barrier"),
         &mut |n| Ok((0..n).try_for_each(|_| world.barrier())?),
-        &mut [],
+        &mut limit,
     )?;
-    fences(bench, &window, &mut [])?;
+    fences(bench, &window, &mut limit)?;
     Ok(window.free()?)
 }
 

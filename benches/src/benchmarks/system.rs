@@ -7,12 +7,12 @@ use crate::raw::Raw;
 use rma::Rank;
 use rustix::io::Errno;
 use rustix::thread::futex;
-use std::cell::Cell;
 use std::fs::{self, File};
+use std::hint::spin_loop;
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::os::unix::fs::FileExt;
-use std::sync::atomic::{AtomicU32, Ordering::Acquire, Ordering::Release};
+use std::sync::atomic::AtomicU32;
 
 const ROUNDS: usize = 101;
 const BLOCK: usize = 4096;
@@ -36,20 +36,19 @@ fn wake(bench: &mut Bench<'_>) -> Result<()> {
     let window = world.window(Flags::BYTES, 1).allocate()?;
     let part = Raw::new(&window.shared_query(Rank(0))?);
     let (ask, reply) = (part.word32(0), part.word32(Flags::BYTES / 2));
+    let (mine, other) = if bench.is_first() { (ask, reply) } else { (reply, ask) };
     let is_first = bench.is_first();
-    let count = Cell::new(0);
     world.barrier()?;
     bench.together(
         row("futex wake of a sleeping rank, and back"),
         &mut |n| {
             for _ in 0..n {
-                count.set(count.get() + 1);
                 if is_first {
-                    tell(ask, count.get())?;
-                    sleep_until(reply, count.get())?;
-                } else {
-                    sleep_until(ask, count.get())?;
-                    tell(reply, count.get())?;
+                    wake_up(mine)?;
+                }
+                sleep(other)?;
+                if !is_first {
+                    wake_up(mine)?;
                 }
             }
             Ok(())
@@ -59,26 +58,24 @@ fn wake(bench: &mut Bench<'_>) -> Result<()> {
     Ok(window.free()?)
 }
 
-fn tell(word: &AtomicU32, value: u32) -> Result<()> {
-    // pairs with `sleep_until`.
-    word.store(value, Release);
+/// Wakes the rank that sleeps there. It comes to that soon, if it does not sleep yet: a wake that
+/// nobody needed would take no time.
+fn wake_up(word: &AtomicU32) -> Result<()> {
     // Between processes: without the flag PRIVATE.
-    futex::wake(word, futex::Flags::empty(), 1)?;
+    while futex::wake(word, futex::Flags::empty(), 1)? == 0 {
+        spin_loop();
+    }
     Ok(())
 }
 
-fn sleep_until(word: &AtomicU32, value: u32) -> Result<()> {
-    loop {
-        // pairs with `tell`.
-        let seen = word.load(Acquire);
-        if seen == value {
-            return Ok(());
-        }
-        match futex::wait(word, futex::Flags::empty(), seen, None) {
-            Ok(()) | Err(Errno::AGAIN | Errno::INTR) => {}
-            Err(error) => return Err(error.into()),
+/// Until it is woken. The word never changes.
+fn sleep(word: &AtomicU32) -> Result<()> {
+    while let Err(error) = futex::wait(word, futex::Flags::empty(), 0, None) {
+        if error != Errno::INTR {
+            return Err(error.into());
         }
     }
+    Ok(())
 }
 
 /// Eight bytes there and back over the loopback device.

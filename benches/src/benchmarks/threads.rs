@@ -3,6 +3,7 @@ use super::TARGET;
 use crate::Result;
 use crate::bench::{Bench, row};
 use crate::raw::Raw;
+use crate::record::Unit;
 use rma::RmaError;
 use rustix::thread::{CpuSet, sched_setaffinity};
 use std::sync::Barrier;
@@ -40,8 +41,8 @@ pub(super) fn run(bench: &mut Bench<'_>) -> Result<()> {
                 ours.push(batch(threads, puts, put)?);
             }
             let name = format!("put + flush, {threads} threads at once");
-            let limit = ("store + fence by as many", limit);
-            bench.note_beside(row(name).bytes(8), ours, limit)?;
+            let limit = ("store + fence by as many", &limit[..]);
+            bench.note_beside(row(name).bytes(8), Unit::Nanoseconds, &ours, limit)?;
         }
         epoch.unlock()?;
     }

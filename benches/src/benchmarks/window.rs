@@ -2,25 +2,29 @@
 use crate::Result;
 use crate::bench::{Bench, row};
 use crate::memory::{anonymous, resident, shared_of_machine};
+use crate::raw::map_and_close;
 use crate::record::Unit;
 use rma::{Communicator, Op};
 
-const SIZES: [usize; 2] = [4 << 10, 1 << 20];
+const SMALL: usize = 4 << 10;
+const LARGE: usize = 1 << 20;
 const ROUNDS: usize = 51;
 
 pub(super) fn run(bench: &mut Bench<'_>) -> Result<()> {
     let world = bench.world();
     bench.set_rounds(ROUNDS);
-    for bytes in SIZES {
+    for (bytes, what) in [(SMALL, "4 KiB"), (LARGE, "1 MiB")] {
         bench.together(
-            row("allocate + free").bytes(bytes),
+            row(format!("allocate + free, a window of {what}")),
             &mut |n| {
                 for _ in 0..n {
                     world.window(bytes, 1).allocate()?.free()?;
                 }
                 Ok(())
             },
-            &mut [],
+            &mut [("a segment made, mapped and closed by each", &mut |n| {
+                Ok((0..n).try_for_each(|_| map_and_close(bytes))?)
+            })],
         )?;
     }
     Ok(())
@@ -36,11 +40,11 @@ pub(super) fn memory(bench: &mut Bench<'_>) -> Result<()> {
         (false, _) => 50,
     };
     // What is set up once is not counted.
-    world.window(SIZES[0], 1).allocate()?.free()?;
+    world.window(SMALL, 1).allocate()?.free()?;
     let before = Kept::now(world)?;
     let mut windows = Vec::with_capacity(many);
     for _ in 0..many {
-        windows.push(world.window(SIZES[0], 1).allocate()?);
+        windows.push(world.window(SMALL, 1).allocate()?);
     }
     let after = Kept::now(world)?;
     for window in windows {
@@ -49,16 +53,14 @@ pub(super) fn memory(bench: &mut Bench<'_>) -> Result<()> {
     let each = |grown: u64| grown as f64 / many as f64;
     let resident = after.resident.saturating_sub(before.resident);
     let resident = world.allreduce(&[resident], Op::Max)?[0];
-    bench.note(
-        row("resident in a rank, an unused window of 4 KiB"),
-        Unit::Bytes,
-        &[each(resident)],
-    )?;
+    let itself = ("the window itself", &[SMALL as f64][..]);
+    let name = "resident in a rank, an unused window of 4 KiB";
+    bench.note_beside(row(name), Unit::Bytes, &[each(resident)], itself)?;
     let private = after.anonymous.saturating_sub(before.anonymous);
     let private = world.allreduce(&[private], Op::Max)?[0];
     let shared = after.shared.saturating_sub(before.shared) / u64::from(world.size());
     let name = "kept for a rank, private and shared, an unused window of 4 KiB";
-    bench.note(row(name), Unit::Bytes, &[each(private + shared)])
+    bench.note_beside(row(name), Unit::Bytes, &[each(private + shared)], itself)
 }
 
 /// What a rank and the machine keep at a moment when no rank makes or frees a window.

@@ -9,7 +9,7 @@ use crate::progress::Progress;
 use crate::record::{Limit, Lost, Row, Summary, Unit};
 use crate::table::{aligned, bytes, figure, ratio as times};
 use find::{Kind, Peer};
-use rows::{GROUPS, Group, Theirs, is_theirs_too, ratio};
+use rows::{GROUPS, Group, Theirs, is_theirs_too};
 use std::path::PathBuf;
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -172,7 +172,7 @@ impl Seen {
                 let name = peer.name.clone();
                 let same = found.rows.iter().find(|theirs| theirs.is(&row));
                 if let Some(summary) = same.and_then(|theirs| theirs.summary(row.unit)) {
-                    let ratio = ratio(row.unit, row.ours.median, summary.median);
+                    let ratio = row.unit.ratio(row.ours.median, summary.median);
                     row.peers.push(Limit { name, summary, ratio });
                     // More ranks than CPUs always wait, and memory has no clock.
                     let is_timed = row.ranks == 2 && row.unit != Unit::Bytes;

@@ -104,7 +104,7 @@ const SAME: &[(&str, &str, &str)] = &[
     ("sync-many", "barrier", "many_barrier"),
     ("sync-many", "fence", "many_fence_pair"),
     ("contention", "lock + get + put + unlock", "many_lock_incr"),
-    ("window-create", "allocate + free", "win_cycle_cost"),
+    ("window-create", "allocate + free, a window of 4 KiB", "win_cycle_cost"),
     ("window-memory", "resident in a rank", "rss_per_window"),
     ("window-memory", "kept for a rank", "kept_per_window"),
 ];
@@ -171,9 +171,7 @@ impl Theirs {
 
     /// Whether this is the same work as `row`.
     pub(super) fn is(&self, row: &Row) -> bool {
-        // Their windows have 4 KiB where ours are made in several sizes.
-        let bytes = if self.test.starts_with("win_cycle") { 4096 } else { self.bytes };
-        self.is_test_of(row) && bytes == row.bytes.unwrap_or(0)
+        self.is_test_of(row) && self.bytes == row.bytes.unwrap_or(0)
     }
 
     /// The same, of whatever size.
@@ -207,16 +205,6 @@ impl Theirs {
 /// Whether a peer measures the same work as `row`.
 pub(super) fn is_theirs_too(row: &Row) -> bool {
     test_of(row).is_some()
-}
-
-/// Ours in times of theirs: below 1, ours is better.
-pub(super) fn ratio(unit: Unit, ours: f64, theirs: f64) -> f64 {
-    match unit {
-        Unit::PerSecond | Unit::Share => theirs / ours,
-        // None is as good as one.
-        Unit::Bytes | Unit::Count => ours.max(1.0) / theirs.max(1.0),
-        Unit::Nanoseconds | Unit::Times => ours / theirs,
-    }
 }
 
 #[cfg(test)]
@@ -279,8 +267,6 @@ mod tests {
         assert!(lock.is(&ours("contention", name, 2, Unit::PerSecond)));
         assert!(!lock.is(&ours("contention", name, 16, Unit::PerSecond)));
         assert_eq!(lock.summary(Unit::PerSecond).unwrap().median, 5.0);
-        assert_eq!(ratio(Unit::PerSecond, 10.0, 5.0), 0.5);
-        assert_eq!(ratio(Unit::Bytes, 10.0, 0.0), 10.0);
     }
 
     #[test]

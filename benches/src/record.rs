@@ -6,6 +6,9 @@ const NOISY_SPREAD: f64 = 0.25;
 /// So is one of a job in which the distance of the CPUs changed by this factor.
 const NOISY_HOP: f64 = 1.5;
 
+/// Bytes of a page.
+const PAGE: f64 = 4096.0;
+
 /// What the figures of a row count.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Unit {
@@ -39,8 +42,9 @@ impl Unit {
     pub(crate) fn ratio(self, ours: f64, other: f64) -> f64 {
         match self {
             Self::PerSecond | Self::Share => other / ours,
-            // None is as good as one.
-            Self::Bytes | Self::Count => ours.max(1.0) / other.max(1.0),
+            // None is as good as one; memory comes in pages.
+            Self::Bytes => ours.max(PAGE) / other.max(PAGE),
+            Self::Count => ours.max(1.0) / other.max(1.0),
             Self::Nanoseconds | Self::Times => ours / other,
         }
     }
@@ -268,7 +272,8 @@ mod tests {
     fn a_ratio_below_one_is_better() {
         assert_eq!(Unit::Nanoseconds.ratio(10.0, 5.0), 2.0);
         assert_eq!(Unit::PerSecond.ratio(10.0, 5.0), 0.5);
-        assert_eq!(Unit::Bytes.ratio(10.0, 0.0), 10.0);
+        assert_eq!(Unit::Bytes.ratio(8192.0, 0.0), 2.0);
+        assert_eq!(Unit::Count.ratio(10.0, 0.0), 10.0);
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! Memory of origin and target while operations by messages are outstanding: what bounds it are
+//! Memory of origin and target while operations are outstanding. By messages, what bounds it are
 //! the budgets of slots and credit, and not the number of operations.
 use super::TARGET;
 use crate::Result;
@@ -10,6 +10,7 @@ use std::hint::black_box;
 
 const COUNTS: [u64; 4] = [1, 1_000, 100_000, 1_000_000];
 const SMOKE: u64 = 1_000;
+const PATHS: [&str; 2] = ["load_store", "messages"];
 /// Words of the window.
 const WORDS: u64 = 1024;
 
@@ -23,6 +24,10 @@ enum Kind {
     /// As above.
     Rget,
 }
+
+/// Few requests, because the allocator keeps what they had.
+const WARM_UP: [(Kind, u64); 4] =
+    [(Kind::Put, SMOKE), (Kind::Accumulate, SMOKE), (Kind::Rput, 1), (Kind::Rget, 1)];
 
 impl Kind {
     fn name(self) -> &'static str {
@@ -66,23 +71,30 @@ impl Kind {
 }
 
 pub(super) fn run(bench: &mut Bench<'_>) -> Result<()> {
-    let window =
-        bench.world().window(WORDS as usize, 8).hint("rma_path", "messages")?.allocate()?;
+    let mut windows = Vec::new();
+    for path in PATHS {
+        let builder = bench.world().window(WORDS as usize, 8);
+        windows.push((path, builder.hint("rma_path", path)?.allocate()?));
+    }
     // What is set up once is not counted.
-    for kind in [Kind::Put, Kind::Accumulate, Kind::Rput, Kind::Rget] {
-        issue(bench, &window, kind, COUNTS[0])?;
+    for (_, window) in &windows {
+        for (kind, count) in WARM_UP {
+            issue(bench, window, kind, count)?;
+        }
     }
     let before = resident()?;
     let most = if bench.is_smoke() { SMOKE } else { u64::MAX };
     // Requests come last, and the most of them at the end: the allocator keeps what they had.
     for kinds in [[Kind::Put, Kind::Accumulate], [Kind::Rput, Kind::Rget]] {
-        for count in COUNTS.into_iter().filter(|count| *count <= most) {
-            for kind in kinds {
-                growth(bench, &window, kind, count, before)?;
+        for (path, window) in &windows {
+            for count in COUNTS.into_iter().filter(|count| *count <= most) {
+                for kind in kinds {
+                    growth(bench, (window, path), kind, count, before)?;
+                }
             }
         }
     }
-    Ok(window.free()?)
+    windows.into_iter().try_for_each(|(_, window)| Ok(window.free()?))
 }
 
 /// The target waits in a barrier, and so serves.
@@ -99,7 +111,7 @@ fn issue(bench: &Bench<'_>, window: &Window, kind: Kind, count: u64) -> Result<(
 
 fn growth(
     bench: &mut Bench<'_>,
-    window: &Window,
+    (window, path): (&Window, &str),
     kind: Kind,
     count: u64,
     before: u64,
@@ -109,7 +121,7 @@ fn growth(
     let grown = peak()?.saturating_sub(before);
     let all = bench.world().allgather(&[grown])?;
     for (who, grown) in ["origin", "target"].into_iter().zip(all) {
-        let name = format!("{who}, {count} {}", kind.name());
+        let name = format!("{who}, {count} {}, {path}", kind.name());
         bench.note(row(name), Unit::Bytes, &[grown as f64])?;
     }
     Ok(())

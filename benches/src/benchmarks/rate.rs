@@ -129,7 +129,7 @@ impl Rates<'_, '_, '_> {
     ) -> Result<()> {
         if self.by_messages {
             return self.bench.alone(
-                row(format!("{name}, by messages")).bytes(bytes),
+                row(format!("by messages, {name}")).bytes(bytes),
                 ours,
                 &mut [],
             );

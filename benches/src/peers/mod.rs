@@ -9,7 +9,7 @@ use crate::progress::Progress;
 use crate::record::{Limit, Lost, Row, Summary, Unit};
 use crate::table::{aligned, bytes, figure, ratio as times};
 use find::{Kind, Peer};
-use rows::{GROUPS, Group, Theirs, is_theirs_too};
+use rows::{GROUPS, Group, Theirs, WHOLE_JOB, is_theirs_too};
 use std::path::PathBuf;
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -111,6 +111,9 @@ fn measure(peer: &Peer, group: &Group, ranks: u32) -> Result<Found> {
         let output = command.output()?;
         let (rows, mut failures) = Theirs::all(&String::from_utf8_lossy(&output.stdout));
         found.rows.extend(rows);
+        if *name == WHOLE_JOB && output.status.success() {
+            found.rows.push(Theirs::whole_job(ranks, start.elapsed()));
+        }
         if !output.status.success() {
             let is_late = start.elapsed() >= Duration::from_secs(group.timeout_s.into());
             found.lost = Some(if is_late { "timed out" } else { "crashed" });

@@ -1,6 +1,7 @@
 //! Which row of theirs is the same work as which row of ours.
 use crate::record::{Row, Summary, Unit};
 use serde::Deserialize;
+use std::time::Duration;
 
 /// Benchmarks of ours, and the groups of `peerbench` that measure the same.
 pub(super) struct Group {
@@ -22,6 +23,13 @@ const fn group(names: &'static [&'static str], benchmarks: &'static [&'static st
     Group { names, benchmarks, ranks: &[2], timeout_s: 600, flavours: "alloc", options }
 }
 
+/// Of more ranks than CPUs. They spin: what ends at all takes long.
+const fn many(names: &'static [&'static str], benchmarks: &'static [&'static str]) -> Group {
+    // A few turns of the scheduler in each batch.
+    let options = &["--batch-ms", "20", "--budget-ms", "100"];
+    Group { ranks: &[16, 64], timeout_s: 90, options, ..group(names, benchmarks) }
+}
+
 pub(super) const GROUPS: &[Group] = &[
     Group {
         flavours: "alloc,create,dynamic,shared",
@@ -32,30 +40,34 @@ pub(super) const GROUPS: &[Group] = &[
         options: &["--only", "busy_put"],
         ..group(&["progress"], &["progress"])
     },
-    group(&["bw"], &["put-rate", "message-rate", "bandwidth-both"]),
-    group(&["req"], &["request"]),
-    group(&["atomic", "cas"], &["fetch-and-op", "accumulate", "get-accumulate"]),
+    // Compare and swap comes last: a library that it crashes has all other rows.
+    group(
+        &["rate", "req", "atomic", "cas"],
+        &["put-rate", "message-rate", "request", "fetch-and-op", "accumulate", "get-accumulate"],
+    ),
+    group(&["both"], &["bandwidth-both"]),
+    group(&["overlap"], &["overlap"]),
+    group(&["out_put", "out_acc", "out_rput", "out_rget"], &["memory-outstanding"]),
+    Group { ranks: &[4, 8], ..many(&["pairs"], &["pairs"]) },
     group(&["nc"], &["layout"]),
     group(&["sync"], &["lock", "sync"]),
     // Their threads may run on every CPU, as ours.
     Group { options: &["--no-pin"], ..group(&["mt"], &["threads"]) },
-    // They spin: what ends at all takes long.
-    Group {
-        ranks: &[16, 64],
-        timeout_s: 90,
-        // A few turns of the scheduler in each batch.
-        options: &["--batch-ms", "20", "--budget-ms", "100"],
-        ..group(&["many"], &["sync-many", "contention"])
-    },
+    many(&["many"], &["sync-many", "contention"]),
     Group {
         ranks: &[2, 4, 16, 64],
         timeout_s: 60,
         ..group(&["wincost"], &["window-create", "window-memory"])
     },
+    Group { ranks: &[2, 16, 64], timeout_s: 60, ..group(&[WHOLE_JOB], &["empty-job"]) },
 ];
 
+/// What is timed from its start to its end, by us: it has no rows of its own.
+pub(super) const WHOLE_JOB: &str = "empty";
+
 /// Our benchmark, the beginning of our row's name, and their test: behind `/`, the flavour of its
-/// window where it is not an allocated one; behind `#`, its threads.
+/// window where it is not an allocated one. `{n}` stands for a number, which is that of their
+/// threads or operations.
 ///
 /// The first that fits is it.
 ///
@@ -68,6 +80,7 @@ const SAME: &[(&str, &str, &str)] = &[
     ("bandwidth", "put + flush", "put_flush"),
     ("bandwidth", "get", "get_flush"),
     ("bandwidth-both", "put + flush by both", "put_both"),
+    ("bandwidth-both", "get by both", "get_both"),
     ("user-memory", "put + flush, created", "put_flush/create"),
     ("user-memory", "put + flush, dynamic", "put_flush/dynamic"),
     // Their memory stays where it is, too.
@@ -75,7 +88,43 @@ const SAME: &[(&str, &str, &str)] = &[
     ("progress", "put + flush, allocated", "busy_put"),
     ("progress", "put + flush, created", "busy_put/create"),
     ("put-rate", "put", "put_rate"),
+    ("message-rate", "get_accumulate i64 sum", "get_acc_rate_i64"),
     ("message-rate", "get", "get_rate"),
+    ("message-rate", "rput, 64", "rput_window"),
+    ("message-rate", "rget, 64", "rget_window"),
+    ("message-rate", "accumulate i64 sum", "acc_rate_i64"),
+    ("message-rate", "fetch_and_op sum", "fetch_op_rate_i64"),
+    ("message-rate", "compare_and_swap", "cas_rate_i64"),
+    ("pairs", "put + flush by one rank", "put_in_turn"),
+    ("pairs", "put + flush by {n} pairs", "put_pairs"),
+    ("overlap", "put of 8 KiB and flush, load_store, with computation", "overlap_put"),
+    ("overlap", "rput of 1 MiB, load_store, with computation", "overlap_rput"),
+    ("overlap", "rget of 1 MiB, load_store, with computation", "overlap_rget"),
+    ("memory-outstanding", "origin, {n} puts, load_store", "out_put_origin"),
+    ("memory-outstanding", "target, {n} puts, load_store", "out_put_target"),
+    ("memory-outstanding", "origin, {n} accumulates, load_store", "out_acc_origin"),
+    ("memory-outstanding", "target, {n} accumulates, load_store", "out_acc_target"),
+    (
+        "memory-outstanding",
+        "origin, {n} rputs, kept with their buffers, load_store",
+        "out_rput_origin",
+    ),
+    (
+        "memory-outstanding",
+        "target, {n} rputs, kept with their buffers, load_store",
+        "out_rput_target",
+    ),
+    (
+        "memory-outstanding",
+        "origin, {n} rgets, kept with their buffers, load_store",
+        "out_rget_origin",
+    ),
+    (
+        "memory-outstanding",
+        "target, {n} rgets, kept with their buffers, load_store",
+        "out_rget_target",
+    ),
+    ("empty-job", "the whole job, by the clock", WHOLE_JOB),
     ("request", "rput", "rput_wait"),
     ("request", "rget", "rget_wait"),
     ("fetch-and-op", "fetch_and_op sum", "fetch_op_sum_i64"),
@@ -87,6 +136,8 @@ const SAME: &[(&str, &str, &str)] = &[
     ("get-accumulate", "get_accumulate f64 sum", "get_acc_sum_f64"),
     ("layout", "put 1 B blocks", "put_contig_vec1s2"),
     ("layout", "put 8 B blocks", "put_contig_vec8s16"),
+    ("layout", "get 1 B blocks", "get_contig_vec1s2"),
+    ("layout", "get 8 B blocks", "get_contig_vec8s16"),
     ("lock", "lock + unlock exclusive", "lock_excl"),
     ("lock", "lock + put + unlock exclusive", "lock_excl"),
     ("lock", "lock + unlock shared", "lock_shared"),
@@ -98,9 +149,7 @@ const SAME: &[(&str, &str, &str)] = &[
     ("sync", "barrier", "mpi_barrier"),
     ("sync", "fence", "fence_pair"),
     ("sync", "post, start", "pscw"),
-    ("threads", "put + flush, 1 ", "mt_put_flush#1"),
-    ("threads", "put + flush, 2 ", "mt_put_flush#2"),
-    ("threads", "put + flush, 4 ", "mt_put_flush#4"),
+    ("threads", "put + flush, {n} threads", "mt_put_flush"),
     ("sync-many", "barrier", "many_barrier"),
     ("sync-many", "fence", "many_fence_pair"),
     ("contention", "lock + get + put + unlock", "many_lock_incr"),
@@ -109,16 +158,23 @@ const SAME: &[(&str, &str, &str)] = &[
     ("window-memory", "kept for a rank", "kept_per_window"),
 ];
 
-/// Their test that is the same work as `row`, and how many threads it has, if that matters.
+/// Their test that is the same work as `row`, and its number, if it has one.
 fn test_of(row: &Row) -> Option<(&'static str, Option<u64>)> {
-    let same = |(benchmark, name, _): &&(&str, &str, &str)| {
-        row.benchmark == *benchmark && row.name.starts_with(name)
+    let of_benchmark = SAME.iter().filter(|(benchmark, ..)| row.benchmark == *benchmark);
+    let mut fitting =
+        of_benchmark.filter_map(|(_, pattern, test)| Some((*test, fits(pattern, &row.name)?)));
+    fitting.next()
+}
+
+/// Whether a name begins so, and the number that stands for `{n}`.
+fn fits(pattern: &str, name: &str) -> Option<Option<u64>> {
+    let Some((before, after)) = pattern.split_once("{n}") else {
+        return name.starts_with(pattern).then_some(None);
     };
-    let (.., test) = SAME.iter().find(same)?;
-    Some(match test.split_once('#') {
-        Some((test, threads)) => (test, threads.parse().ok()),
-        None => (test, None),
-    })
+    let rest = name.strip_prefix(before)?;
+    let end = rest.find(|c: char| !c.is_ascii_digit()).unwrap_or(rest.len());
+    let (number, rest) = rest.split_at(end);
+    rest.starts_with(after).then(|| number.parse().ok()).flatten().map(Some)
 }
 
 /// A line of `peerbench`.
@@ -163,6 +219,15 @@ impl Theirs {
         (rows, faults)
     }
 
+    /// A job that was timed from its start to its end.
+    pub(super) fn whole_job(ranks: u32, took: Duration) -> Self {
+        let value = took.as_secs_f64() * 1e6;
+        let (test, unit) = (WHOLE_JOB.to_owned(), "us".to_owned());
+        let (min, max, value, fault) = (value, value, Some(value), None);
+        let (bytes, batches, iters, ops) = (0, 1, 1, 0);
+        Self { test, bytes, value, min, max, unit, batches, iters, ops, ranks, fault }
+    }
+
     /// The largest share of its time that a rank was ready and had no CPU.
     pub(super) fn waited(all: &[Self]) -> f64 {
         let waited = all.iter().filter(|row| row.test == "launch_waited");
@@ -176,9 +241,11 @@ impl Theirs {
 
     /// The same, of whatever size.
     pub(super) fn is_test_of(&self, row: &Row) -> bool {
-        test_of(row).is_some_and(|(test, threads)| {
+        test_of(row).is_some_and(|(test, number)| {
             let is_test = self.test == test || self.test.strip_suffix("/alloc") == Some(test);
-            is_test && self.ranks == row.ranks && threads.is_none_or(|threads| threads == self.ops)
+            // Of pairs, the ranks say it.
+            let is_number = self.ops == 0 || number.is_none_or(|number| number == self.ops);
+            is_test && self.ranks == row.ranks && is_number
         })
     }
 
@@ -267,6 +334,14 @@ mod tests {
         assert!(lock.is(&ours("contention", name, 2, Unit::PerSecond)));
         assert!(!lock.is(&ours("contention", name, 16, Unit::PerSecond)));
         assert_eq!(lock.summary(Unit::PerSecond).unwrap().median, 5.0);
+    }
+
+    #[test]
+    fn a_number_in_a_name_is_theirs_too() {
+        assert_eq!(fits("origin, {n} puts", "origin, 1000 puts, load_store"), Some(Some(1000)));
+        assert_eq!(fits("origin, {n} puts", "origin, 1000 rputs"), None);
+        assert_eq!(fits("origin, {n} puts", "origin,  puts"), None);
+        assert_eq!(fits("put", "put, 8"), Some(None));
     }
 
     #[test]

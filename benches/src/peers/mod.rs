@@ -1,5 +1,6 @@
 //! The same work by other libraries, in turn with ours.
 mod find;
+mod leftovers;
 mod rows;
 
 use crate::Result;
@@ -108,14 +109,15 @@ fn measure(peer: &Peer, group: &Group, ranks: u32) -> Result<Found> {
     for name in group.names {
         let mut command = command(peer, group, ranks, name);
         let start = Instant::now();
-        let output = command.output()?;
+        let limit = Duration::from_secs(group.timeout_s.into());
+        let output = leftovers::output_of(&mut command, limit)?;
         let (rows, mut failures) = Theirs::all(&String::from_utf8_lossy(&output.stdout));
         found.rows.extend(rows);
         if *name == WHOLE_JOB && output.status.success() {
             found.rows.push(Theirs::whole_job(ranks, start.elapsed()));
         }
         if !output.status.success() {
-            let is_late = start.elapsed() >= Duration::from_secs(group.timeout_s.into());
+            let is_late = start.elapsed() >= limit;
             found.lost = Some(if is_late { "timed out" } else { "crashed" });
             let said = String::from_utf8_lossy(&output.stderr);
             failures.push(format!("it ended with {}: {}", output.status, essence(&said)));

@@ -3,7 +3,7 @@ use crate::Result;
 use crate::machine::Machine;
 use crate::plot::{Family, figure};
 use crate::record::{Limit, Row};
-use crate::table::{bytes, figure as value, ratio};
+use crate::table::{by_benchmark, bytes, figure as value, ratio};
 use std::fmt::Write;
 use std::path::Path;
 
@@ -36,23 +36,17 @@ fn page(machine: &Machine, rows: &[Row]) -> Result<String> {
          <style>{STYLE}</style>\n<h1>rma-bench</h1>\n<p>{}</p>\n<p>{ABOUT}</p>\n",
         escaped(&machine.to_string())
     );
-    let mut benchmarks: Vec<&str> = Vec::new();
-    for row in rows {
-        if !benchmarks.contains(&row.benchmark.as_str()) {
-            benchmarks.push(&row.benchmark);
-        }
-    }
-    let link = |name: &&str| format!("<a href=\"#{0}\">{0}</a>", escaped(name));
-    let links: Vec<String> = benchmarks.iter().map(link).collect();
+    let benchmarks = by_benchmark(rows);
+    let link = |name: &str| format!("<a href=\"#{0}\">{0}</a>", escaped(name));
+    let links: Vec<String> = benchmarks.iter().map(|(name, _)| link(name)).collect();
     let _ = writeln!(page, "<p>Tables: {}</p>", links.join(" &middot; "));
     page.push_str("<div class=\"figures\">\n");
     for family in Family::all(rows) {
         page.push_str(&figure(&family)?);
     }
     page.push_str("</div>\n");
-    for benchmark in benchmarks {
-        let of: Vec<&Row> = rows.iter().filter(|row| row.benchmark == benchmark).collect();
-        table(&mut page, benchmark, &of);
+    for (benchmark, rows) in benchmarks {
+        table(&mut page, benchmark, &rows);
     }
     page.push_str("</html>\n");
     Ok(page)

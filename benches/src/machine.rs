@@ -1,4 +1,5 @@
 //! Where figures come from.
+use rustix::time::{ClockId, clock_gettime};
 use serde::{Deserialize, Serialize};
 use std::process::Command;
 use std::{fmt, fs};
@@ -48,6 +49,12 @@ impl fmt::Display for Machine {
 /// CPUs that this process may use.
 pub(crate) fn cores() -> usize {
     std::thread::available_parallelism().map_or(1, usize::from)
+}
+
+/// CPU time that this process has used.
+pub(crate) fn cpu_ns() -> u64 {
+    let time = clock_gettime(ClockId::ProcessCPUTime);
+    time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
 }
 
 fn cpu_model(cpuinfo: &str) -> Option<&str> {

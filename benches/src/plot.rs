@@ -294,9 +294,10 @@ fn range(values: impl Iterator<Item = f64>, room: f64) -> Range<f64> {
     least / room..most * room
 }
 
-/// `10 ns` rather than `10.00 ns`.
+/// `10 ns` rather than `10.00 ns`. Only 1, 2 and 5 of each decade have a word: more would not fit.
 fn tick(ns: f64) -> String {
-    time(ns).replace(".00", "")
+    let time = time(ns).replace(".00", "");
+    if time.starts_with(['1', '2', '5']) || time.starts_with("0.") { time } else { String::new() }
 }
 
 /// A logarithmic axis of sizes, with a mark at powers of two.
@@ -371,6 +372,11 @@ mod tests {
         assert_eq!(families[0].title, "sync-many: barrier");
         let ranks: Vec<_> = families[0].rows.iter().map(|row| row.ranks).collect();
         assert_eq!(ranks, [16, 64]);
+    }
+
+    #[test]
+    fn marks_of_an_axis_have_short_words_and_few() {
+        assert_eq!((tick(10.0), tick(2e6), tick(70.0)), ("10 ns".into(), "2 ms".into(), "".into()));
     }
 
     #[test]

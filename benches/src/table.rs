@@ -2,16 +2,32 @@
 use crate::record::{Row, Summary, Unit};
 use std::fmt::Write;
 
-const HEAD: [&str; 9] =
-    ["benchmark", "ranks", "bytes", "median", "p10 .. p90", "limit", "of limit", "goal", ""];
+/// What stands above the columns, behind the name of a benchmark.
+const HEAD: [&str; 8] = ["ranks", "bytes", "median", "p10 .. p90", "limit", "of limit", "goal", ""];
 
-/// A table with a head.
+/// A table for each benchmark, whose name stands above its rows.
 pub(crate) fn table(rows: &[Row]) -> String {
-    let mut lines = vec![HEAD.map(str::to_owned)];
-    for row in rows {
-        lines.extend(lines_of(row));
+    let mut text = String::new();
+    for (benchmark, rows) in by_benchmark(rows) {
+        let [a, b, c, d, e, f, g, h] = HEAD;
+        let mut lines = vec![[benchmark, a, b, c, d, e, f, g, h].map(str::to_owned)];
+        lines.extend(rows.into_iter().flat_map(lines_of));
+        text.push_str(&aligned(&lines, &[0, 5, 8]));
+        text.push('\n');
     }
-    aligned(&lines, &[0, 5, 8])
+    text
+}
+
+/// Rows of each benchmark, in the order in which they first come.
+pub(crate) fn by_benchmark(rows: &[Row]) -> Vec<(&str, Vec<&Row>)> {
+    let mut all: Vec<(&str, Vec<&Row>)> = Vec::new();
+    for row in rows {
+        match all.iter_mut().find(|(benchmark, _)| *benchmark == row.benchmark) {
+            Some((_, of)) => of.push(row),
+            None => all.push((&row.benchmark, vec![row])),
+        }
+    }
+    all
 }
 
 /// Lines of cells, each column as wide as it must be; columns of words stand to the left.
@@ -41,7 +57,7 @@ fn lines_of(row: &Row) -> Vec<[String; 9]> {
     let Summary { median, p10, p90, .. } = row.ours;
     let show = |value| figure(row, value);
     let mut first = [
-        format!("{} {}", row.benchmark, row.name),
+        row.name.clone(),
         row.ranks.to_string(),
         row.bytes.map(bytes).unwrap_or_default(),
         show(median),
@@ -122,6 +138,16 @@ pub(crate) fn bytes(bytes: u64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn each_benchmark_has_a_table_of_its_own() {
+        let row = |benchmark: &str, name: &str| Row::one(benchmark, name, 2, Unit::Count, 1.0);
+        let rows = [row("a", "one"), row("b", "a longer name"), row("a", "two")];
+        let text = table(&rows);
+        let first: Vec<&str> =
+            text.lines().map(|line| line.split_whitespace().next().unwrap_or_default()).collect();
+        assert_eq!(first, ["a", "one", "two", "", "b", "a", ""]);
+    }
 
     #[test]
     fn values_are_short() {

@@ -2,9 +2,9 @@
 use super::TARGET;
 use crate::Result;
 use crate::bench::{Bench, row};
+use crate::machine::cpu_ns;
 use crate::record::Unit;
 use rma::{LockAll, Op, Window};
-use rustix::time::{ClockId, clock_gettime};
 use std::hint::black_box;
 use std::time::Duration;
 
@@ -138,10 +138,4 @@ fn idle(bench: &mut Bench<'_>) -> Result<()> {
     let worst = world.allreduce(&[cpu_ns() - before], Op::Max)?[0];
     let name = format!("CPU time of an idle rank with an agent in {long:?}");
     bench.note(row(name), Unit::Nanoseconds, &[worst as f64])
-}
-
-/// CPU time that this process has used.
-fn cpu_ns() -> u64 {
-    let time = clock_gettime(ClockId::ProcessCPUTime);
-    time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
 }

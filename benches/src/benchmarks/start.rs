@@ -1,9 +1,9 @@
 //! Many more ranks than CPUs, and what they cost while they wait.
 use crate::Result;
 use crate::bench::{Bench, row};
+use crate::machine::cpu_ns;
 use crate::record::Unit;
 use rma::Op;
-use rustix::time::{ClockId, clock_gettime};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -34,10 +34,4 @@ pub(super) fn run(bench: &mut Bench<'_>) -> Result<()> {
     let waited = world.allreduce(&[cpu_ns() - before], Op::Sum)?[0];
     let name = format!("CPU time of all ranks during a barrier held back for {late:?}");
     bench.note(row(name), Unit::Nanoseconds, &[waited as f64])
-}
-
-/// CPU time that this process has used.
-fn cpu_ns() -> u64 {
-    let time = clock_gettime(ClockId::ProcessCPUTime);
-    time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
 }

@@ -8,7 +8,7 @@ use crate::benchmarks;
 use crate::launch;
 use crate::progress::Progress;
 use crate::record::{Limit, Lost, Row, Summary, Unit};
-use crate::table::{aligned, bytes, figure, ratio as times};
+use crate::table::{aligned, by_benchmark, bytes, figure, ratio as times};
 use find::{Kind, Peer};
 use rows::{GROUPS, Group, Theirs, WHOLE_JOB, is_theirs_too};
 use std::path::PathBuf;
@@ -233,49 +233,44 @@ fn over_rounds(unit: Unit, name: &str, all: &[Limit]) -> Limit {
     }
 }
 
-/// A line for each row and peer, and a geometric mean for each family.
+/// A line for each row and peer, a table for each benchmark, and the geometric mean of each.
 fn table(rows: &[Row], peers: &[Peer]) -> String {
-    let head = ["row", "ranks", "bytes", "ours", "peer", "theirs", "ours/theirs", ""];
-    let mut lines = vec![head.map(str::to_owned)];
-    for row in rows {
-        let line = |peer: &str, theirs: &str, ratio: String| {
-            [
-                format!("{} {}", row.benchmark, row.name),
-                row.ranks.to_string(),
-                row.bytes.map(bytes).unwrap_or_default(),
-                figure(row, row.ours.median),
-                peer.to_owned(),
-                theirs.to_owned(),
-                ratio,
-                if row.noisy { "noisy".to_owned() } else { String::new() },
-            ]
-        };
-        let found =
-            |peer: &Limit| line(&peer.name, &figure(row, peer.summary.median), times(peer.ratio));
-        lines.extend(row.peers.iter().map(found));
-        lines.extend(row.lost.iter().map(|lost| line(&lost.name, &lost.why, String::new())));
-    }
-    let mut families: Vec<&str> = Vec::new();
-    for row in rows {
-        if !families.contains(&row.benchmark.as_str()) {
-            families.push(&row.benchmark);
-        }
-    }
-    let none = String::new;
-    lines.push([const { String::new() }; 8]);
-    for family in families {
+    let mut text = String::new();
+    let head = ["benchmark", "peer", "geometric mean"].map(str::to_owned);
+    let mut means = vec![head];
+    for (benchmark, rows) in by_benchmark(rows) {
+        let head = [benchmark, "ranks", "bytes", "ours", "peer", "theirs", "ours/theirs", ""];
+        let mut lines = vec![head.map(str::to_owned)];
+        lines.extend(rows.iter().flat_map(|row| lines_of(row)));
+        text.push_str(&aligned(&lines, &[0, 4, 7]));
+        text.push('\n');
         for peer in peers {
-            let of_family = rows.iter().filter(|row| row.benchmark == family);
-            let of_peer = of_family.flat_map(|row| &row.peers).filter(|p| p.name == peer.name);
+            let of_peer = rows.iter().flat_map(|row| &row.peers).filter(|p| p.name == peer.name);
             let ratios: Vec<f64> = of_peer.map(|p| p.ratio).collect();
-            if let Some(mean) = geometric_mean(&ratios) {
-                let title = format!("geometric mean of {family}");
-                let (name, mean) = (peer.name.clone(), times(mean));
-                lines.push([title, none(), none(), none(), name, none(), mean, none()]);
-            }
+            let mean = geometric_mean(&ratios);
+            means.extend(mean.map(|mean| [benchmark.to_owned(), peer.name.clone(), times(mean)]));
         }
     }
-    aligned(&lines, &[0, 4, 7])
+    text + &aligned(&means, &[0, 1])
+}
+
+fn lines_of(row: &Row) -> Vec<[String; 8]> {
+    let line = |peer: &str, theirs: &str, ratio: String| {
+        [
+            row.name.clone(),
+            row.ranks.to_string(),
+            row.bytes.map(bytes).unwrap_or_default(),
+            figure(row, row.ours.median),
+            peer.to_owned(),
+            theirs.to_owned(),
+            ratio,
+            if row.noisy { "noisy".to_owned() } else { String::new() },
+        ]
+    };
+    let found =
+        |peer: &Limit| line(&peer.name, &figure(row, peer.summary.median), times(peer.ratio));
+    let lost = row.lost.iter().map(|lost| line(&lost.name, &lost.why, String::new()));
+    row.peers.iter().map(found).chain(lost).collect()
 }
 
 fn geometric_mean(ratios: &[f64]) -> Option<f64> {

@@ -100,6 +100,7 @@ pub(crate) fn figure(row: &Row, value: f64) -> String {
         Unit::Bytes => size(value),
         Unit::Times => format!("{value:.2} x"),
         Unit::Count if value.fract() == 0.0 => format!("{value:.0}"),
+        Unit::Count if value < 0.01 => format!("{value:.4}"),
         Unit::Count => format!("{value:.2}"),
         Unit::Share => format!("{:.0} %", value * 100.0),
     }

@@ -10,8 +10,9 @@ use rma::{Assert, LockAll, LockKind, Op, Window};
 use std::hint::black_box;
 
 const PATHS: [&str; 2] = ["load_store", "messages"];
-/// How often each is done: what comes once is not seen.
-const TIMES: u64 = 100;
+/// How often each is done, and a large one: what comes once is not seen.
+const TIMES: u64 = 1000;
+const TIMES_LARGE: u64 = 100;
 /// Of what another process counts, which takes 10 us for a step.
 const TRACED: u64 = 4;
 /// Of a put, get and fetch_and_op of 8 B to a near target, with the loop around it.
@@ -141,7 +142,7 @@ impl Counts<'_, '_> {
         let most = if self.path == "messages" { 8 } else { 8 * ELEMENTS };
         let is_long = call.bytes.is_some_and(|bytes| bytes > most);
         let Some(counting) = self.counting.as_mut() else { return Ok(()) };
-        let (n, more) = if self.bench.is_smoke() { (1, 10) } else { (TRACED, TIMES) };
+        let (n, more) = if self.bench.is_smoke() { (1, 10) } else { (TRACED, 100) };
         let (path, budget) = (self.path, call.budget);
         if !is_long && let Some(count) = counting.instructions(n, &mut work)? {
             let what = format!("instructions {}", counting.how());
@@ -154,11 +155,13 @@ impl Counts<'_, '_> {
     }
 
     fn allocations_and_messages(&mut self, call: &Call, work: Work<'_>) -> Result<()> {
+        let is_large = call.bytes.is_some_and(|bytes| bytes > 8 * ELEMENTS);
+        let times = if is_large { TIMES_LARGE } else { TIMES };
         let ([sent, received], allocated) = (self.bench.messages(), allocations());
-        work(TIMES)?;
+        work(times)?;
         let (allocated_after, [sent_after, received_after]) =
             (allocations(), self.bench.messages());
-        let each = |after: u64, before: u64| (after - before) as f64 / TIMES as f64;
+        let each = |after: u64, before: u64| (after - before) as f64 / times as f64;
         let (path, budget) = (self.path, call.budget);
         let draft = |what, most| call.draft(what, path, most);
         let found = &mut self.found;

@@ -332,14 +332,14 @@ pub fn more_pairs<T: Transport>(universe: &Universe<T>) {
 
 /// Arrays that begin and end anywhere, elements that straddle two stripes among them. S-H9 S-H15
 pub fn stripe_borders<T: Transport>(universe: &Universe<T>) {
-    let len = if cfg!(miri) { 4096 + 64 } else { 12 * 4096 };
+    let len = if cfg!(miri) { 16384 + 64 } else { 6 * 16384 };
     let bench = Bench::new(universe, len);
     let (epoch, right) = (bench.window.lock_all().unwrap(), bench.right);
     let old: Vec<Complex<f64>> = (0..len / 16).map(|i| Complex::new(i as f64, 0.5)).collect();
-    // Element 254 begins at a border; shifted, element 253 straddles it.
-    let starts: &[usize] = if cfg!(miri) { &[250] } else { &[0, 1, 250, 253, 254, 255, 511] };
+    // Element 1022 begins at a border; shifted, element 1021 straddles it.
+    let starts: &[usize] = if cfg!(miri) { &[1018] } else { &[0, 1, 1018, 1021, 1022, 1023, 2047] };
     for &start in starts {
-        let lens: &[usize] = if cfg!(miri) { &[8] } else { &[1, 2, 8, 256, 257, 2000] };
+        let lens: &[usize] = if cfg!(miri) { &[8] } else { &[1, 2, 8, 1024, 1025, 3000] };
         for &count in lens {
             for shift in [0, 8] {
                 let operands: Vec<_> = (0..count).map(|i| Complex::new(1.0, i as f64)).collect();

@@ -131,12 +131,12 @@ pub fn tickets<T: Transport>(universe: &Universe<T>) {
     let world = universe.world();
     let rounds = times(universe, 40_000);
     // The third element lies in another stripe, under Miri too.
-    let window = world.window(514, 8).allocate().unwrap();
+    let window = world.window(2050, 8).allocate().unwrap();
     let mut mine = [Vec::new(), Vec::new(), Vec::new(), Vec::new()];
     let epoch = window.lock_all().unwrap();
     for _ in 0..rounds {
         let mut seen = [0.0f64; 4];
-        epoch.get_accumulate(Rank(0), 510, Op::Sum, &[1.0; 4], &mut seen).unwrap();
+        epoch.get_accumulate(Rank(0), 2046, Op::Sum, &[1.0; 4], &mut seen).unwrap();
         for (mine, seen) in mine.iter_mut().zip(seen) {
             assert!(mine.last().is_none_or(|last| *last < seen));
             mine.push(seen);
@@ -194,17 +194,17 @@ pub fn a_crowded_page<T: Transport>(universe: &Universe<T>) {
 /// A pair is one element: value and index always belong together. S-H6
 pub fn pairs_are_never_torn<T: Transport>(universe: &Universe<T>) {
     let world = universe.world();
-    // Eight bytes off: the pair at displacement 511 straddles two stripes.
-    let window = world.window(516, 8).allocate().unwrap();
+    // Eight bytes off: the pair at displacement 2047 straddles two stripes.
+    let window = world.window(2052, 8).allocate().unwrap();
     let me = i64::from(world.rank().0);
     let epoch = window.lock_all().unwrap();
     for round in 0..times(universe, 20_000) as i64 {
         let pair = Pair::new((me * 1000 + round) as f64, -(me * 1000 + round));
-        epoch.accumulate(Rank(0), 511, Op::Replace, &[pair; 2]).unwrap();
+        epoch.accumulate(Rank(0), 2047, Op::Replace, &[pair; 2]).unwrap();
         let mut seen = [Pair::new(0.0, 0i64); 2];
-        epoch.get_accumulate(Rank(0), 511, Op::NoOp, &[], &mut seen).unwrap();
+        epoch.get_accumulate(Rank(0), 2047, Op::NoOp, &[], &mut seen).unwrap();
         assert!(seen.iter().all(|pair| pair.value == -pair.index as f64), "{seen:?}");
-        epoch.accumulate(Rank(0), 513, Op::MaxLoc, &[pair]).unwrap();
+        epoch.accumulate(Rank(0), 2049, Op::MaxLoc, &[pair]).unwrap();
     }
     epoch.unlock().unwrap();
     window.free().unwrap();

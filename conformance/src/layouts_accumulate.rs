@@ -360,7 +360,7 @@ pub fn tickets<T: Transport>(universe: &Universe<T>) {
     let world = universe.world();
     let rounds = times(universe, 10_000);
     // The elements lie in two stripes.
-    let window = world.window(520, 8).allocate().unwrap();
+    let window = world.window(2056, 8).allocate().unwrap();
     let one = Layout::of::<f64>();
     let some = one.vector(4, 1, 3).unwrap();
     let mut mine = [Vec::new(), Vec::new(), Vec::new(), Vec::new()];
@@ -369,11 +369,11 @@ pub fn tickets<T: Transport>(universe: &Universe<T>) {
         let mut seen = [0.0f64; 4];
         if round % 4 == 3 {
             for (k, seen) in (0..4).zip(&mut seen) {
-                *seen = epoch.fetch_and_op(Rank(0), 507 + 3 * k, Op::Sum, 1.0f64).unwrap();
+                *seen = epoch.fetch_and_op(Rank(0), 2043 + 3 * k, Op::Sum, 1.0f64).unwrap();
             }
         } else {
             let (origin, result) = ((&[1.0; 4][..], one.times(4)), (&mut seen[..], one.times(4)));
-            epoch.get_accumulate_shaped(Rank(0), 507, &some, Op::Sum, origin, result).unwrap();
+            epoch.get_accumulate_shaped(Rank(0), 2043, &some, Op::Sum, origin, result).unwrap();
         }
         for (mine, seen) in mine.iter_mut().zip(seen) {
             assert!(mine.last().is_none_or(|last| *last < seen));
@@ -389,7 +389,7 @@ pub fn tickets<T: Transport>(universe: &Universe<T>) {
 pub fn stripe_borders<T: Transport>(universe: &Universe<T>) {
     let world = universe.world();
     let (right, one) = (neighbour(world, 1), Layout::of::<Complex<f64>>());
-    let count = if cfg!(miri) { 300 } else { 1500 };
+    let count = if cfg!(miri) { 1100 } else { 6000 };
     let window = world.window(2 * count + 1, 8).allocate().unwrap();
     let blocks: &[u64] = if cfg!(miri) { &[3] } else { &[1, 2, 15, 16, 17, 255, 400] };
     let operands: Vec<_> = (0..count).map(|i| Complex::new(i as f64, 1.0)).collect();

@@ -1,6 +1,6 @@
 //! Locks of window bytes while they are combined by several loads and stores. S-H4 S-H6
 //!
-//! A part is divided into stripes of 4 KiB that share the few locks of its block in turn. An
+//! A part is divided into stripes of 16 KiB that share the few locks of its block in turn. An
 //! element belongs to the stripe of its first byte. Every process that combines elements which
 //! the machine does not combine by itself takes the lock first; puts and gets do not.
 use super::block::{Block, STRIPES};
@@ -9,7 +9,7 @@ use crate::rank::Rank;
 use core::sync::atomic::{Ordering::Acquire, Ordering::Relaxed, Ordering::Release};
 
 /// Bytes of a window part that lie in one stripe.
-pub(crate) const STRIPE: u64 = 4096;
+pub(crate) const STRIPE: u64 = 16 << 10;
 
 /// Locks that this rank holds; given back when dropped.
 pub(crate) struct Held<'a> {
@@ -120,11 +120,11 @@ mod tests {
     #[test]
     fn a_stripe_has_one_holder() {
         with_block(|block| {
-            let held = try_one(block, 4095, ME).unwrap();
+            let held = try_one(block, STRIPE - 1, ME).unwrap();
             assert_eq!(block.stripe(0).load(Relaxed), 4);
             assert!(try_one(block, 0, Rank(0)).is_none());
             assert!(try_one(block, 8 * STRIPE, Rank(0)).is_none(), "locks are shared in turn");
-            assert!(try_one(block, 4096, Rank(0)).is_some());
+            assert!(try_one(block, STRIPE, Rank(0)).is_some());
             drop(held);
             assert!(try_one(block, 0, Rank(0)).is_some());
         });
@@ -132,18 +132,19 @@ mod tests {
 
     #[test]
     fn pieces_are_the_row_cut_at_borders() {
+        let edge = STRIPE as i64;
         let starts = |row: Row, width: u64| -> Vec<i64> {
             let blocks = row.starts();
             blocks.flat_map(|at| (at..at + row.len as i64).step_by(width as usize)).collect()
         };
         let widths: &[u64] = if cfg!(miri) { &[8] } else { &[1, 4, 8, 16] };
         for width in widths.iter().copied() {
-            let (small, large) = (width as i64, 5000 / width as i64 * width as i64);
-            for stride in [0, small, 2 * small, -3 * small, large, -large, 20_000, -20_000] {
+            let (small, large) = (width as i64, (edge + 900) / width as i64 * width as i64);
+            for stride in [0, small, 2 * small, -3 * small, large, -large, 5 * edge, -5 * edge] {
                 let (blocks, places): (&[u64], &[i64]) = if cfg!(miri) {
-                    (&[2, 600], &[4088])
+                    (&[2, 600], &[edge - 8])
                 } else {
-                    (&[1, 2, 5, 300, 600], &[0, 8, 4088, 4096, 12_280])
+                    (&[1, 2, 5, 1200, 2400], &[0, 8, edge - 8, edge, 3 * edge - 8])
                 };
                 for blocks in blocks {
                     for at in places {
@@ -166,10 +167,11 @@ mod tests {
 
     #[test]
     fn pieces_are_few() {
-        let row = Row { at: 0, stride: 16, len: 8, count: 512 };
+        let row = Row { at: 0, stride: 16, len: 8, count: STRIPE / 8 };
         assert_eq!(pieces(row, 8).count(), 2, "one for each stripe");
-        let row = Row { at: 8, stride: 0, len: 8192, count: 1 };
-        assert_eq!(pieces(row, 8).map(|piece| piece.len).collect::<Vec<_>>(), [4088, 4096, 8]);
+        let row = Row { at: 8, stride: 0, len: 2 * STRIPE, count: 1 };
+        let lens: Vec<_> = pieces(row, 8).map(|piece| piece.len).collect();
+        assert_eq!(lens, [STRIPE - 8, STRIPE, 8]);
     }
 
     #[test]

@@ -5,7 +5,7 @@
 use super::Window;
 use crate::element::{BasicType, Element};
 use crate::memory::strided::Row;
-use crate::memory::stripe;
+use crate::memory::stripe::{self, STRIPE};
 use crate::ops::{Layout, Op};
 use crate::protocol::message::{Head, Kind, Status};
 use crate::protocol::rows::WireRow;
@@ -246,23 +246,28 @@ fn overtaking_rows_do_not_reorder() {
     });
 }
 
+/// Words before the second stripe.
+const EDGE: u64 = STRIPE / 8;
+
 #[test]
 fn a_busy_stripe_puts_rows_off() {
-    with_window(1024, |window| {
+    with_window(2 * EDGE as usize, |window| {
         let block = window.part.block.get();
         let (epoch, one) = (window.lock_all().unwrap(), Layout::of::<f64>());
-        let held = stripe::try_one(block, 4096, Rank(7)).unwrap();
+        let held = stripe::try_one(block, STRIPE, Rank(7)).unwrap();
         let far_apart = one.vector(2, 1, 100).unwrap();
-        epoch.accumulate_shaped(ME, 500, &far_apart, Op::Sum, &[1.0f64; 2], one.times(2)).unwrap();
+        epoch
+            .accumulate_shaped(ME, EDGE - 12, &far_apart, Op::Sum, &[1.0f64; 2], one.times(2))
+            .unwrap();
         epoch.accumulate_shaped(ME, 1, &one, Op::Sum, &[1.0f64], &one).unwrap();
         let process = window.process();
         while process.progress() > 0 {}
         let at = |disp| window.local().load::<f64>(disp).unwrap();
-        assert_eq!((at(500), at(1), at(600)), (0.0, 1.0, 0.0), "all or nothing");
+        assert_eq!((at(EDGE - 12), at(1), at(EDGE + 88)), (0.0, 1.0, 0.0), "all or nothing");
         assert!(!process.deferred.is_empty() && !window.far.is_idle());
         drop(held);
         epoch.flush_all().unwrap();
-        assert_eq!((at(500), at(1), at(600)), (1.0, 1.0, 1.0));
+        assert_eq!((at(EDGE - 12), at(1), at(EDGE + 88)), (1.0, 1.0, 1.0));
         epoch.unlock().unwrap();
     });
 }
@@ -289,25 +294,25 @@ fn other_bytes_are_not_waited_for() {
 
 #[test]
 fn a_busy_stripe_puts_a_message_off() {
-    with_window(1024, |window| {
+    with_window(2 * EDGE as usize, |window| {
         let block = window.part.block.get();
         let epoch = window.lock_all().unwrap();
-        let held = stripe::try_one(block, 4096, Rank(7)).unwrap();
-        epoch.accumulate(ME, 510, Op::Sum, &[1.0f64; 4]).unwrap();
+        let held = stripe::try_one(block, STRIPE, Rank(7)).unwrap();
+        epoch.accumulate(ME, EDGE - 2, Op::Sum, &[1.0f64; 4]).unwrap();
         epoch.accumulate(ME, 0, Op::Sum, &[1.0f64]).unwrap();
-        epoch.accumulate(ME, 600, Op::Sum, &[1i64]).unwrap();
+        epoch.accumulate(ME, EDGE + 88, Op::Sum, &[1i64]).unwrap();
         let process = window.process();
         while process.progress() > 0 {}
         assert!(!process.deferred.is_empty());
         let at = |disp| window.local().load::<f64>(disp).unwrap();
-        assert_eq!((at(510), at(511), at(512)), (0.0, 0.0, 0.0), "all or nothing");
+        assert_eq!((at(EDGE - 2), at(EDGE - 1), at(EDGE)), (0.0, 0.0, 0.0), "all or nothing");
         assert_eq!(at(0), 1.0, "another stripe");
-        assert_eq!(window.local().load(600), Ok(1i64), "integers need no stripe");
+        assert_eq!(window.local().load(EDGE + 88), Ok(1i64), "integers need no stripe");
         assert!(!window.far.is_idle());
         drop(held);
         epoch.flush_all().unwrap();
         assert!(process.deferred.is_empty());
-        assert_eq!((at(510), at(511), at(512), at(513)), (1.0, 1.0, 1.0, 1.0));
+        assert_eq!((at(EDGE - 2), at(EDGE - 1), at(EDGE), at(EDGE + 1)), (1.0, 1.0, 1.0, 1.0));
         epoch.unlock().unwrap();
     });
 }

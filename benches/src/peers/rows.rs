@@ -54,6 +54,7 @@ pub(super) const GROUPS: &[Group] = &[
     // Their threads may run on every CPU, as ours.
     Group { options: &["--no-pin"], ..group(&["mt"], &["threads"]) },
     many(&["many"], &["sync-many", "contention"]),
+    Group { ranks: &[8], ..many(&["many"], &["contention"]) },
     Group {
         ranks: &[2, 4, 16, 64],
         timeout_s: 60,

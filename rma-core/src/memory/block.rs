@@ -204,34 +204,38 @@ impl<'a> Board<'a> {
         self.ranks <= SLOT_RANKS
     }
 
-    fn slot(self, barrier: u64, rank: Rank, word: usize) -> &'a AtomicU64 {
+    fn slot(self, barrier: u64, rank: Rank) -> &'a [AtomicU64; SLOT_BYTES / 8] {
         assert!(self.has_slots() && rank.0 < self.ranks, "a slot for each rank");
-        assert!(word < SLOT_BYTES / 8, "a slot has {SLOT_BYTES} bytes");
         let slot = usize::from(rank) * 2 + (barrier % 2) as usize;
-        // SAFETY: both are in range, so the word lies inside the board.
-        let at = unsafe { self.base.add(SLOTS_AT + slot * SLOT_BYTES + word * 8) };
-        // SAFETY: mapped and aligned, by the contract of `new`.
-        unsafe { atomic::word(at) }
+        // SAFETY: both are in range, so the slot lies inside the board.
+        let at = unsafe { self.base.add(SLOTS_AT + slot * SLOT_BYTES) };
+        // SAFETY: mapped and aligned, and atomics only, by the contract of `new`.
+        unsafe { &*at.cast() }
     }
 
     /// Writes what a rank tells the others at a barrier.
     pub(crate) fn write<S: Pod>(self, barrier: u64, rank: Rank, mine: &S) {
-        let (words, rest) = bytemuck::bytes_of(mine).as_chunks();
-        assert!(rest.is_empty(), "whole words");
-        for (index, word) in words.iter().enumerate() {
-            self.slot(barrier, rank, index).store(u64::from_ne_bytes(*word), Relaxed);
+        const { assert!(fits_slot::<S>(), "whole words, of a slot at most") };
+        let (words, _) = bytemuck::bytes_of(mine).as_chunks();
+        for (word, mine) in self.slot(barrier, rank).iter().zip(words) {
+            word.store(u64::from_ne_bytes(*mine), Relaxed);
         }
     }
 
     /// Reads what a rank told the others at a barrier that is over.
     pub(crate) fn read<S: Pod>(self, barrier: u64, rank: Rank) -> S {
+        const { assert!(fits_slot::<S>(), "whole words, of a slot at most") };
         let mut theirs = S::zeroed();
         let (words, _) = bytemuck::bytes_of_mut(&mut theirs).as_chunks_mut();
-        for (index, word) in words.iter_mut().enumerate() {
-            *word = self.slot(barrier, rank, index).load(Relaxed).to_ne_bytes();
+        for (word, theirs) in self.slot(barrier, rank).iter().zip(words) {
+            *theirs = word.load(Relaxed).to_ne_bytes();
         }
         theirs
     }
+}
+
+const fn fits_slot<S>() -> bool {
+    size_of::<S>().is_multiple_of(8) && size_of::<S>() <= SLOT_BYTES
 }
 
 #[cfg(test)]

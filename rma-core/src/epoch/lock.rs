@@ -40,7 +40,8 @@ pub struct Lock<'w, T: Transport> {
 }
 
 impl<T: Transport> Window<T> {
-    /// Locks the part of `target`, waiting in line behind those who asked before.
+    /// Locks the part of `target`, waiting about in turn: as long as the first of those who wait is
+    /// only being woken, others may be quicker. Nobody waits for ever.
     ///
     /// A rank may hold locks of several targets. Locking [`Rank::NULL`] does nothing.
     ///

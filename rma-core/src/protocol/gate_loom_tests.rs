@@ -2,26 +2,28 @@
 //!
 //! Loom takes a sequentially consistent access for an acquiring and releasing one, and does know
 //! sequentially consistent fences: one before each load makes up for it. The locks are those of
-//! [`lock`](super::lock) without a queue; it has tests of its own.
-use super::super::lock::{Release, Step, barge, uncontended};
+//! [`lock`](super::lock), passed whenever that is allowed.
+use super::super::lock::loom_tests::perform;
+use super::super::lock::{Acquire, NODES, Node, Release, Step, barge, pass, phase, uncontended};
 use super::*;
 use core::convert::Infallible;
-use loom::sync::atomic::{AtomicU64, Ordering::Relaxed, Ordering::SeqCst, fence};
+use loom::sync::atomic::{AtomicU64, Ordering::Relaxed, Ordering::SeqCst};
 use loom::sync::{Arc, Notify};
 use loom::thread;
 
 const PARTS: usize = 2;
 const RANKS: usize = 3;
+const NODE_WORDS: usize = 2 * NODES as usize;
 
 struct Shared {
     /// Equal, but for a writer inside.
     data: [[AtomicU64; 2]; PARTS],
-    part: [AtomicU64; PARTS],
+    part: [[AtomicU64; 2]; PARTS],
     mark: [AtomicU64; PARTS],
-    gate: AtomicU64,
+    gate: [AtomicU64; 2],
     watch: AtomicU64,
     marks: AtomicU64,
-    /// Rung at each release.
+    nodes: [[AtomicU64; NODE_WORDS]; RANKS],
     bells: [Notify; RANKS],
 }
 
@@ -34,15 +36,32 @@ struct View<'a> {
 
 impl View<'_> {
     fn word(&self, at: At) -> &AtomicU64 {
-        let own = usize::try_from(at.rank).unwrap();
+        let (own, first) = (at.rank as usize, |home: At| usize::from(at.word - home.word));
+        let second = |home: At| at == home || at == At { word: home.word + 1, ..home };
+        let nodes = Node::new(0, 0).map_or(0, |node| node.phase_word() - 1);
         match at {
-            at if at == lock::gate() => &self.shared.gate,
+            at if at.word >= nodes => &self.shared.nodes[own][usize::from(at.word - nodes)],
+            at if second(lock::gate()) => &self.shared.gate[first(lock::gate())],
             at if at == lock::watch() => &self.shared.watch,
             at if at == lock::marks() => &self.shared.marks,
-            at if at == lock::part(at.rank) => &self.shared.part[own],
+            at if second(lock::part(at.rank)) => &self.shared.part[own][first(lock::part(0))],
             at if at == lock::mark(at.rank) => &self.shared.mark[own],
             _ => panic!("no such word: {at:?}"),
         }
+    }
+
+    fn perform(&self, step: Step) -> u64 {
+        perform(|at| self.word(at), &self.shared.bells, step, true).unwrap()
+    }
+
+    fn take_node(&self) -> Node {
+        let mut nodes = (0..NODES).filter_map(|index| Node::new(self.rank, index));
+        let free = |node: &Node| {
+            let at = At { rank: self.rank, word: node.phase_word() };
+            let Ok(found) = self.swap(at, phase::FREE, phase::WAITING);
+            found == phase::FREE
+        };
+        nodes.find(free).unwrap()
     }
 }
 
@@ -50,31 +69,33 @@ impl Locks for View<'_> {
     type Error = Infallible;
 
     fn load(&self, at: At) -> Result<u64, Infallible> {
-        fence(SeqCst);
-        Ok(self.word(at).load(SeqCst))
+        Ok(self.perform(Step::Load(at)))
     }
 
     fn swap(&self, at: At, old: u64, new: u64) -> Result<u64, Infallible> {
-        let (Ok(found) | Err(found)) = self.word(at).compare_exchange(old, new, SeqCst, SeqCst);
-        Ok(found)
+        Ok(self.perform(Step::Swap { at, old, new, wake: false }))
     }
 
     fn acquire(&self, home: At, mode: Mode) -> Result<(), Infallible> {
-        loop {
-            let seen = self.load(home)?;
-            match barge(seen, mode, self.rank) {
-                Some(new) if self.swap(home, seen, new)? == seen => return Ok(()),
-                _ => self.shared.bells[self.rank as usize].wait(),
+        let (mut seen, rank) = (0, self.rank);
+        while let Some(new) = barge(seen, mode, rank).or_else(|| pass(seen, mode, rank)) {
+            match self.swap(home, seen, new)? {
+                found if found == seen => return Ok(()),
+                found => seen = found,
             }
         }
+        let mut machine = Acquire::new(home, rank, mode, self.take_node(), seen);
+        while machine.poll() != Step::Done {
+            machine.handle(self.perform(machine.poll()));
+        }
+        Ok(())
     }
 
     fn release(&self, home: At, mode: Mode) -> Result<(), Infallible> {
         let mut machine = Release::new(home, mode, uncontended(mode, self.rank));
-        while let Step::Swap { at, old, new, .. } = machine.poll() {
-            machine.handle(self.swap(at, old, new)?);
+        while machine.poll() != Step::Done {
+            machine.handle(self.perform(machine.poll()));
         }
-        self.shared.bells.iter().for_each(Notify::notify);
         Ok(())
     }
 }
@@ -122,9 +143,10 @@ fn check<const N: usize>(watch: u64, scripts: [Script; N], writes: u64) {
             data: Default::default(),
             part: Default::default(),
             mark: Default::default(),
-            gate: AtomicU64::new(0),
+            gate: Default::default(),
             watch: AtomicU64::new(watch),
             marks: AtomicU64::new(0),
+            nodes: Default::default(),
             bells: std::array::from_fn(|_| Notify::new()),
         });
         let run = move |rank: usize, shared: &Shared| {
@@ -139,8 +161,9 @@ fn check<const N: usize>(watch: u64, scripts: [Script; N], writes: u64) {
         others.into_iter().for_each(|other| other.join().unwrap());
         let written = |[left, _]: &[AtomicU64; 2]| left.load(Relaxed);
         assert_eq!(shared.data.iter().map(written).sum::<u64>(), writes, "writers got lost");
-        assert_eq!(shared.gate.load(SeqCst), 0, "the gate is free");
-        assert!(shared.part.iter().all(|part| part.load(SeqCst) == 0), "the parts are free");
+        let [gate, _] = &shared.gate;
+        assert_eq!(gate.load(SeqCst), 0, "the gate is free");
+        assert!(shared.part.iter().all(|[part, _]| part.load(SeqCst) == 0), "the parts are free");
     });
 }
 
@@ -169,4 +192,11 @@ fn loom_writers_of_two_parts_and_lock_all() {
 #[test]
 fn loom_a_writer_and_two_lock_alls() {
     check(1, [|rank| rank.write(1), |rank| rank.read_all(), |rank| rank.read_all()], 1);
+}
+
+/// A writer comes twice, and passes the other one, or who waits for writers in line.
+#[test]
+fn loom_two_writers_of_a_part_and_lock_all() {
+    let twice: Script = |rank| (0..2).for_each(|_| rank.write(0));
+    check(1, [twice, |rank| rank.write(0), |rank| rank.read_all()], 3);
 }

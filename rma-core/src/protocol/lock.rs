@@ -1,29 +1,41 @@
 //! The reader/writer queue lock of a window part, as a state machine without I/O. S-E1 S-E13
 //!
-//! FIFO and O(1) words per process and window: the lock itself is two words at the target (the
-//! *home*), and queue nodes live at the waiters, who sleep on words of their own.
+//! O(1) words per process and window: the lock itself is two words at the target (the *home*), and
+//! queue nodes live at the waiters, who sleep on words of their own. Waiters are served in turn,
+//! but for those who pass while the first of them is not awake yet (ADR 10).
 //!
 //! | word | holds |
 //! | --- | --- |
-//! | home, first | low half: who holds it ([`HOLDERS`]); high half: tail of the queue, or 0 |
+//! | home, first | low half: who holds it ([`HOLDERS`]); above: tail of the queue, [`RESERVED`] |
 //! | home, second | the node at the queue's head, as a hint for whoever releases |
 //! | node [`NEXT`] | the node behind this one; [`LEFT`] if this one went before that was known |
 //! | node [`PHASE`] | [`phase`] of the node |
-//! | node [`KICK`] | set by a release: the head looks at the state again |
 //!
 //! Without waiters a lock is one compare-and-swap on the state, and so is a release. Whoever finds
-//! holders in the way or a queue swaps its node into the tail, links itself behind its predecessor
-//! and sleeps until it is at the head. The head announces itself in the home's second word, looks
-//! at the state again and sleeps until a release kicks it; announcing and looking, and releasing
-//! and reading the announcement, are sequentially consistent, so one of the two sees the other. A
-//! stale announcement costs a kick that its node ignores, whatever it is used for by then.
+//! holders in the way swaps its node into the tail, links itself behind its predecessor and sleeps
+//! until it is at the head. The head *reserves* the lock: one access sets [`RESERVED`] and tells
+//! who holds it. If somebody does, the head sleeps until a release *kicks* it.
+//!
+//! A release leaves the lock free. Whoever asks for it then may take it past the queue, if nobody
+//! holds it and it is not reserved: that is, from the release that wakes the head until the head
+//! runs. From then on the lock is the head's as soon as those inside have left. So a wait is
+//! bounded: the head is passed for as long as it needs to get a CPU, and then waits for whoever is
+//! inside.
+//!
+//! A head is announced in the home's second word before anybody has to wake it: by itself, if it
+//! is alone in line or inherits the headship, otherwise by who passes the headship on. A release
+//! that finds the head kicked already leaves it alone, since a head takes the kick back and
+//! reserves then; all this is sequentially consistent, so one of the two sees the other. A stale
+//! announcement costs a kick that its node ignores, whatever it is used for by then.
 //!
 //! Who takes the lock from the head of the queue passes the headship on; readers thus enter one
-//! after the other without waiting. A successor that is in the tail but has not linked itself yet
+//! after the other without waiting. A writer does not wake the next head, which could only see that
+//! it has to wait: the release does. A successor that is in the tail but has not linked itself yet
 //! is not waited for: it finds `LEFT`, makes itself the head, and frees the node that was left.
 //!
 //! A waiter that gives up marks its node abandoned; whoever would have made it head takes it out.
-//! So nobody sleeps but behind others or at the head, and there everyone can give up.
+//! So nobody sleeps but behind others or at the head, and there everyone can give up. A reservation
+//! stays for the next head.
 //!
 //! The same machine runs the lock of each part, whose home is [`part`], and the [`gate`] between
 //! `lock_all` and exclusive locks, one for a window. How those two use it: [`super::gate`].
@@ -36,7 +48,7 @@ const MARK: u16 = 4;
 const WATCH: u16 = 16;
 const MARKS: u16 = 17;
 const NODE_FIRST: u16 = 24;
-const NODE_WORDS: u16 = 4;
+const NODE_WORDS: u16 = 2;
 /// Nodes of each process and window: threads that can wait in line at the same time.
 pub(crate) const NODES: u16 = 4;
 /// Bytes of a control block.
@@ -44,7 +56,6 @@ pub(crate) const CONTROL_BYTES: usize = (NODE_FIRST + NODES * NODE_WORDS) as usi
 
 const NEXT: u16 = 0;
 const PHASE: u16 = 1;
-const KICK: u16 = 2;
 
 /// In [`NEXT`]: its owner went. No node has this value.
 const LEFT: u64 = u64::MAX;
@@ -54,6 +65,9 @@ const LEFT: u64 = u64::MAX;
 const HOLDERS: u64 = 0xffff_ffff;
 const WRITER: u64 = 0x8000_0000;
 const GROUP: u64 = 0x4000_0000;
+
+/// Of a state, above the tail: the head of the queue is next; nobody passes it.
+const RESERVED: u64 = 1 << 63;
 
 /// What a node is doing: the values of its [`PHASE`] word.
 pub(crate) mod phase {
@@ -65,6 +79,8 @@ pub(crate) mod phase {
     pub(crate) const FIRST: u64 = 2;
     /// Its owner gave up; to be taken out of the queue.
     pub(crate) const ABANDONED: u64 = 3;
+    /// At the head, and a release told it to look again.
+    pub(crate) const KICKED: u64 = 4;
 }
 
 /// A queue node: the `index`-th of a rank. Zero means none, so the raw value is shifted by one.
@@ -72,9 +88,10 @@ pub(crate) mod phase {
 pub(crate) struct Node(u32);
 
 impl Node {
-    /// `None` if the rank is too high to be told apart in 32 bits.
+    /// `None` if the rank is too high to be told apart in 31 bits.
     pub(crate) fn new(rank: u32, index: u16) -> Option<Self> {
-        Some(Self(rank.checked_mul(u32::from(NODES))?.checked_add(u32::from(index) + 1)?))
+        let raw = rank.checked_mul(u32::from(NODES))?.checked_add(u32::from(index) + 1)?;
+        (raw >> 31 == 0).then_some(Self(raw))
     }
 
     fn from_raw(raw: u64) -> Option<Self> {
@@ -112,8 +129,10 @@ pub(crate) enum Step {
     /// Replace `old` by `new` if it is there; answer with what was there. If `wake` is set and it
     /// was there, wake its rank.
     Swap { at: At, old: u64, new: u64, wake: bool },
-    /// Store and wake the rank, if `wake` is set. Answer with anything.
-    Store { at: At, value: u64, wake: bool },
+    /// Store. Answer with anything.
+    Store { at: At, value: u64 },
+    /// Set bits; answer with what was there.
+    Set { at: At, bits: u64 },
     /// Wait until this rank's own word is not `not`; answer with what it is then.
     Wait { at: At, not: u64 },
     /// The lock is held, or released.
@@ -192,11 +211,15 @@ fn with_holder(state: u64, mode: Mode, rank: u32) -> Option<u64> {
 }
 
 fn tail(state: u64) -> Option<Node> {
-    Node::from_raw(state >> 32)
+    Node::from_raw((state & !RESERVED) >> 32)
 }
 
+/// With nobody in line, nobody has reserved the lock.
 fn with_tail(state: u64, node: Option<Node>) -> u64 {
-    (state & HOLDERS) | node.map_or(0, |node| u64::from(node.0)) << 32
+    match node {
+        Some(node) => (state & (HOLDERS | RESERVED)) | u64::from(node.0) << 32,
+        None => state & HOLDERS,
+    }
 }
 
 /// The state that takes the lock at once, if no holder is in the way: past those in line.
@@ -207,6 +230,12 @@ pub(crate) fn barge_past(seen: u64, mode: Mode, rank: u32) -> Option<u64> {
 /// The state that takes the lock at once, if nobody is in line and no holder in the way.
 pub(crate) fn barge(seen: u64, mode: Mode, rank: u32) -> Option<u64> {
     with_holder(seen, mode, rank).filter(|_| tail(seen).is_none())
+}
+
+/// The state that takes the lock past those in line, if nobody holds it and the head has not
+/// reserved it.
+pub(crate) fn pass(seen: u64, mode: Mode, rank: u32) -> Option<u64> {
+    with_holder(seen, mode, rank).filter(|_| seen & (HOLDERS | RESERVED) == 0)
 }
 
 /// Where an [`Acquire`] is: each stage is one [`Step`].
@@ -228,13 +257,13 @@ enum Stage {
     },
     SleepBehind,
     Announce,
-    Look,
+    ClearKick,
+    Reserve,
     TryFirst {
         seen: u64,
         new: u64,
     },
     SleepFirst,
-    ClearKick,
     /// Taking a node that gave up out of the queue's end, if it is there.
     CutTail {
         gone: Node,
@@ -247,6 +276,10 @@ enum Stage {
     Free {
         gone: Node,
         next: Option<Node>,
+    },
+    /// Announcing the next head.
+    Nominate {
+        to: Node,
     },
     Promote {
         to: Node,
@@ -280,29 +313,32 @@ impl Acquire {
 
     /// The next thing to do. Call [`handle`](Self::handle) with its answer.
     pub(crate) fn poll(&self) -> Step {
-        let quiet = |at, value| Step::Store { at, value, wake: false };
+        let store = |at, value| Step::Store { at, value };
         let swap = |at, old, new| Step::Swap { at, old, new, wake: false };
         let state = self.home;
         match self.stage {
-            Stage::Reset { .. } => quiet(self.node.word(NEXT), 0),
+            Stage::Reset { .. } => store(self.node.word(NEXT), 0),
             Stage::Enter { seen } => {
                 let queued = || with_tail(seen, Some(self.node));
                 swap(state, seen, barge(seen, self.mode, self.rank).unwrap_or_else(queued))
             }
             Stage::Link { behind } => swap(behind.word(NEXT), 0, u64::from(self.node.0)),
-            Stage::Inherit { from } => quiet(from.word(PHASE), phase::FREE),
+            Stage::Inherit { from } => store(from.word(PHASE), phase::FREE),
             Stage::SleepBehind => Step::Wait { at: self.node.word(PHASE), not: phase::WAITING },
-            Stage::Announce => quiet(self.home.head(), u64::from(self.node.0)),
-            Stage::Look => Step::Load(state),
+            Stage::Announce => store(self.home.head(), u64::from(self.node.0)),
+            Stage::ClearKick => store(self.node.word(PHASE), phase::FIRST),
+            Stage::Reserve => Step::Set { at: state, bits: RESERVED },
             Stage::TryFirst { seen, new } => swap(state, seen, new),
-            Stage::SleepFirst => Step::Wait { at: self.node.word(KICK), not: 0 },
-            Stage::ClearKick => quiet(self.node.word(KICK), 0),
+            Stage::SleepFirst => Step::Wait { at: self.node.word(PHASE), not: phase::FIRST },
             Stage::CutTail { seen, .. } => swap(state, seen, with_tail(seen, None)),
             Stage::PassOn { from } => swap(from.word(NEXT), 0, LEFT),
-            Stage::Free { gone, .. } => quiet(gone.word(PHASE), phase::FREE),
+            Stage::Free { gone, .. } => store(gone.word(PHASE), phase::FREE),
+            Stage::Nominate { to } => store(self.home.head(), u64::from(to.0)),
             Stage::Promote { to } => {
                 let (at, old, new) = (to.word(PHASE), phase::WAITING, phase::FIRST);
-                Step::Swap { at, old, new, wake: true }
+                // A writer's release kicks it.
+                let wake = !(self.held && self.mode == Mode::Exclusive);
+                Step::Swap { at, old, new, wake }
             }
             Stage::Done => Step::Done,
         }
@@ -316,8 +352,11 @@ impl Acquire {
             Stage::Enter { .. } => Stage::Enter { seen: answer },
             Stage::Link { .. } if answer == 0 => Stage::SleepBehind,
             Stage::Link { behind } => Stage::Inherit { from: behind },
-            Stage::Inherit { .. } | Stage::SleepBehind => Stage::Announce,
-            Stage::Announce => Stage::Look,
+            Stage::Inherit { .. } => Stage::Announce,
+            // Only after that: what a later kick is about is then seen, or kicks again.
+            Stage::Announce | Stage::SleepBehind | Stage::SleepFirst => Stage::ClearKick,
+            Stage::ClearKick => Stage::Reserve,
+            Stage::Reserve => self.first(answer | RESERVED),
             Stage::TryFirst { seen, .. } if answer == seen => {
                 self.held = true;
                 if tail(seen) == Some(self.node) {
@@ -326,10 +365,7 @@ impl Acquire {
                     Stage::PassOn { from: self.node }
                 }
             }
-            Stage::Look | Stage::TryFirst { .. } => self.first(answer),
-            Stage::SleepFirst => Stage::ClearKick,
-            // Only now: what a later kick is about is then seen, or kicks again.
-            Stage::ClearKick => Stage::Look,
+            Stage::TryFirst { .. } => self.first(answer),
             Stage::CutTail { gone, seen } if answer == seen => Stage::Free { gone, next: None },
             Stage::CutTail { gone, .. } if tail(answer) == Some(gone) => {
                 Stage::CutTail { gone, seen: answer }
@@ -339,7 +375,8 @@ impl Acquire {
                 Some(next) => Stage::Free { gone: from, next: Some(next) },
                 None => Stage::Done,
             },
-            Stage::Free { next: Some(next), .. } => Stage::Promote { to: next },
+            Stage::Free { next: Some(next), .. } => Stage::Nominate { to: next },
+            Stage::Nominate { to } => Stage::Promote { to },
             // It gave up: it is taken out on its owner's behalf.
             Stage::Promote { to } if answer != phase::WAITING => take_out(to),
             Stage::Free { .. } | Stage::Promote { .. } | Stage::Done => Stage::Done,
@@ -357,7 +394,8 @@ impl Acquire {
 
     /// At the head, with `seen` in the state word: takes the lock, and an empty queue with it.
     fn first(&self, seen: u64) -> Stage {
-        let Some(new) = with_holder(seen, self.mode, self.rank) else { return Stage::SleepFirst };
+        let new = with_holder(seen & !RESERVED, self.mode, self.rank);
+        let Some(new) = new else { return Stage::SleepFirst };
         let last = tail(seen) == Some(self.node);
         Stage::TryFirst { seen, new: if last { with_tail(new, None) } else { new } }
     }
@@ -426,7 +464,8 @@ impl Release {
             }
             ReleaseStage::ReadHead => Step::Load(self.home.head()),
             ReleaseStage::Kick { head } => {
-                Step::Store { at: head.word(KICK), value: 1, wake: true }
+                let (at, old, new) = (head.word(PHASE), phase::FIRST, phase::KICKED);
+                Step::Swap { at, old, new, wake: true }
             }
             ReleaseStage::Done => Step::Done,
         }
@@ -445,7 +484,7 @@ impl Release {
                     ReleaseStage::Done
                 }
             }
-            // Nobody there yet: whoever comes will look at the state after announcing itself.
+            // Nobody there yet: whoever comes will reserve the lock after announcing itself.
             ReleaseStage::ReadHead => match Node::from_raw(answer) {
                 Some(head) => ReleaseStage::Kick { head },
                 None => ReleaseStage::Done,
@@ -461,4 +500,4 @@ mod tests;
 
 #[cfg(all(test, loom))]
 #[path = "lock_loom_tests.rs"]
-mod loom_tests;
+pub(in crate::protocol) mod loom_tests;

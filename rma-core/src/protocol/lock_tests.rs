@@ -12,7 +12,7 @@ use std::mem::{Discriminant, discriminant};
 const HOME: u32 = 0;
 const MAX_RANKS: usize = 4;
 const MAX_NODES: usize = 2;
-const WORDS: usize = 2 + MAX_RANKS * MAX_NODES * 3;
+const WORDS: usize = 2 + MAX_RANKS * MAX_NODES * NODE_WORDS as usize;
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 enum Doing {
@@ -33,6 +33,8 @@ struct Actor {
     round: u32,
     /// How often it may give up.
     impatience: u8,
+    /// How often it may take the lock past those in line, as long as that is allowed.
+    passes: u8,
     holds: Option<Mode>,
 }
 
@@ -63,6 +65,8 @@ struct Script {
     nodes: u16,
     /// How often each rank may give up.
     impatience: u8,
+    /// How often each rank may pass those in line.
+    passes: u8,
 }
 
 #[derive(Clone, PartialEq, Eq, Hash)]
@@ -71,11 +75,14 @@ struct World {
     actors: Vec<Actor>,
     /// Ranks that are in line, in the order of their swaps of the tail.
     line: Vec<u32>,
+    /// The first of them has run, and found the lock held: nobody may pass it any more.
+    is_next: bool,
 }
 
 #[derive(Debug, Clone, Copy)]
 enum Choice {
     Run,
+    Pass,
     GiveUp,
 }
 
@@ -88,16 +95,17 @@ fn index(at: At) -> usize {
         return usize::from(at.word);
     }
     let (node, word) = ((at.word - NODE_FIRST) / NODE_WORDS, (at.word - NODE_FIRST) % NODE_WORDS);
-    assert!(usize::from(node) < MAX_NODES && word < 3, "no such node word: {at:?}");
-    2 + (at.rank as usize * MAX_NODES + usize::from(node)) * 3 + usize::from(word)
+    assert!(usize::from(node) < MAX_NODES, "no such node: {at:?}");
+    2 + (at.rank as usize * MAX_NODES + usize::from(node)) * usize::from(NODE_WORDS)
+        + usize::from(word)
 }
 
 impl World {
     fn new(script: &Script) -> Self {
-        let actor =
-            |_| Actor { doing: Doing::Start, round: 0, impatience: script.impatience, holds: None };
+        let (impatience, passes) = (script.impatience, script.passes);
+        let actor = |_| Actor { doing: Doing::Start, round: 0, impatience, passes, holds: None };
         let actors = script.programs.iter().map(actor).collect();
-        Self { words: [0; WORDS], actors, line: Vec::new() }
+        Self { words: [0; WORDS], actors, line: Vec::new(), is_next: false }
     }
 
     fn state(&mut self) -> &mut u64 {
@@ -114,7 +122,8 @@ impl World {
                 let matches = self.words[index(at)] == old;
                 (at, matches.then_some(new), wake)
             }
-            Step::Store { at, value, wake } => (at, Some(value), wake),
+            Step::Store { at, value } => (at, Some(value), false),
+            Step::Set { at, bits } => (at, Some(self.words[index(at)] | bits), false),
             Step::Done => return Some(0),
         };
         let word = &mut self.words[index(at)];
@@ -173,12 +182,33 @@ impl World {
         }
         let take = if past { barge_past } else { barge };
         let Some(new) = take(*self.state(), mode, rank) else { return Ok(None) };
-        *self.state() = new;
         if !past {
             self.in_turn(rank)?;
         }
+        self.take(rank, mode, new).map(Some)
+    }
+
+    fn take(&mut self, rank: u32, mode: Mode, new: u64) -> Result<Doing, String> {
+        *self.state() = new;
         self.enter(rank, mode)?;
-        Ok(Some(Doing::Release(Release::new(part(HOME), mode, uncontended(mode, rank)))))
+        Ok(Doing::Release(Release::new(part(HOME), mode, uncontended(mode, rank))))
+    }
+
+    /// The rank takes the lock past those in line, as a window does; `None` if it may not.
+    fn pass(mut self, rank: u32, script: &Script) -> Result<Option<Self>, String> {
+        let Actor { doing, round, passes, .. } = self.actors[rank as usize].clone();
+        let mode = script.programs[rank as usize].mode(round);
+        let (Some(mode), Some(left), Doing::Start) = (mode, passes.checked_sub(1), doing) else {
+            return Ok(None);
+        };
+        let new = pass(*self.state(), mode, rank);
+        let Some(new) = new.filter(|_| !self.line.is_empty()) else { return Ok(None) };
+        if self.is_next || self.actors.iter().any(|actor| actor.holds.is_some()) {
+            return Err(format!("{rank} passes the line {:?} when it must not", self.line));
+        }
+        self.actors[rank as usize].passes = left;
+        self.actors[rank as usize].doing = self.take(rank, mode, new)?;
+        Ok(Some(self))
     }
 
     fn release(&mut self, rank: u32, mut machine: Release) -> Result<Doing, String> {
@@ -205,6 +235,12 @@ impl World {
             self.line.push(rank);
         }
         machine.handle(answer);
+        if machine.stage == Stage::SleepFirst {
+            if self.line.first() != Some(&rank) {
+                return Err(format!("{rank} thinks that it is the first of {:?}", self.line));
+            }
+            self.is_next = true;
+        }
         if machine.is_held() && !held {
             self.in_turn(rank)?;
             self.enter(rank, mode)?;
@@ -228,7 +264,29 @@ impl World {
         if self.line.first().is_some_and(|first| *first != rank) {
             return Err(format!("{rank} overtook the line {:?}", self.line));
         }
+        self.leave_line(rank);
+        Ok(())
+    }
+
+    fn leave_line(&mut self, rank: u32) {
+        self.is_next &= self.line.first() != Some(&rank);
         self.line.retain(|other| *other != rank);
+    }
+
+    /// Nobody sleeps who could join those inside, however long they stay.
+    fn check_sleepers(&self, script: &Script) -> Result<(), String> {
+        let rests = |actor: &Actor| match &actor.doing {
+            Doing::Start => true,
+            Doing::Acquire { asleep, .. } => *asleep,
+            Doing::Release(_) => actor.holds.is_some(),
+        };
+        let Some(&first) = self.line.first() else { return Ok(()) };
+        let actor = &self.actors[first as usize];
+        let mode = script.programs[first as usize].mode(actor.round).ok_or("not in line")?;
+        let state = self.words[index(part(HOME))];
+        if self.actors.iter().all(rests) && with_holder(state, mode, first).is_some() {
+            return Err(format!("{first} sleeps and could enter: {:?}", self.actors));
+        }
         Ok(())
     }
 
@@ -254,12 +312,17 @@ impl World {
         let mut machine = machine.clone();
         let phase_was = self.perform(machine.abandon_step())?;
         machine.abandon(phase_was);
-        self.line.retain(|other| *other != rank);
+        self.leave_line(rank);
         self.actors[rank as usize].impatience -= 1;
         let next = machine.poll();
         let doing = Doing::Acquire { machine, asleep: false, gave_up: true };
         self.actors[rank as usize].doing = self.unless_over(rank, next, doing);
         Some(self)
+    }
+
+    fn head_sleeps(&self) -> bool {
+        let first = self.line.first().map(|first| &self.actors[*first as usize].doing);
+        matches!(first, Some(Doing::Acquire { asleep: true, .. }))
     }
 
     fn fingerprint(&self) -> u64 {
@@ -277,6 +340,9 @@ struct Explorer {
     states: usize,
     most_readers: usize,
     abandoned_behind: bool,
+    passed: bool,
+    /// Somebody passed a head that was not even woken.
+    passed_sleeper: bool,
     stages: HashMap<Discriminant<Stage>, Stage>,
 }
 
@@ -300,19 +366,25 @@ impl Explorer {
             Entry::Vacant(new) => new.insert(true),
         };
         self.note(world);
+        world.check_sleepers(script).map_err(|what| vec![what])?;
         let mut stuck = true;
         for rank in 0..world.actors.len() as u32 {
-            for choice in [Choice::Run, Choice::GiveUp] {
+            for choice in [Choice::Run, Choice::Pass, Choice::GiveUp] {
                 let trace = |mut trace: Vec<String>| {
                     trace.push(format!("{rank} {choice:?} {:?}", world.actors[rank as usize]));
                     trace
                 };
                 let next = match choice {
                     Choice::Run => world.clone().run(rank, script),
+                    Choice::Pass => world.clone().pass(rank, script),
                     Choice::GiveUp => Ok(world.clone().give_up(rank)),
                 };
                 let Some(next) = next.map_err(|what| trace(vec![what]))? else { continue };
                 stuck &= matches!(choice, Choice::GiveUp);
+                if let Choice::Pass = choice {
+                    self.passed = true;
+                    self.passed_sleeper |= world.head_sleeps();
+                }
                 self.follow(&next, script).map_err(trace)?;
             }
         }
@@ -331,7 +403,8 @@ impl Explorer {
                 self.stages.insert(discriminant(&machine.stage), machine.stage);
             }
         }
-        let phases = world.words[2..].chunks(3).map(|node| node[usize::from(PHASE)]);
+        let phases =
+            world.words[2..].chunks(usize::from(NODE_WORDS)).map(|node| node[usize::from(PHASE)]);
         self.abandoned_behind |= { phases }.any(|phase| phase == phase::ABANDONED);
     }
 }
@@ -343,7 +416,8 @@ fn check_end(world: &World, script: &Script) -> Result<(), String> {
             return Err(format!("stuck: {:?}", world.actors));
         }
     }
-    let phases = world.words[2..].chunks(3).map(|node| node[usize::from(PHASE)]);
+    let phases =
+        world.words[2..].chunks(usize::from(NODE_WORDS)).map(|node| node[usize::from(PHASE)]);
     if world.words[0] != 0 || { phases }.any(|phase| phase != phase::FREE) {
         return Err(format!("left behind: {:x?}", world.words));
     }
@@ -351,7 +425,7 @@ fn check_end(world: &World, script: &Script) -> Result<(), String> {
 }
 
 /// All scripts in which the ranks take that many locks; the order of the ranks does not matter.
-fn scripts(rounds: &[u32], nodes: u16, impatience: u8) -> Vec<Script> {
+fn scripts(rounds: &[u32], nodes: u16, impatience: u8, passes: u8) -> Vec<Script> {
     let extend = |shorter: BTreeSet<Vec<Program>>, rounds: &u32| {
         let with = |(programs, exclusive): (&Vec<Program>, u32)| {
             let mut programs = programs.clone();
@@ -363,7 +437,7 @@ fn scripts(rounds: &[u32], nodes: u16, impatience: u8) -> Vec<Script> {
         shorter.iter().flat_map(all).map(with).collect()
     };
     let programs = rounds.iter().fold(BTreeSet::from([Vec::new()]), extend);
-    programs.into_iter().map(|programs| Script { programs, nodes, impatience }).collect()
+    programs.into_iter().map(|programs| Script { programs, nodes, impatience, passes }).collect()
 }
 
 fn explore_all(groups: impl IntoIterator<Item = Vec<Script>>) -> Explorer {
@@ -376,9 +450,14 @@ fn explore_all(groups: impl IntoIterator<Item = Vec<Script>>) -> Explorer {
 fn waiters_are_served_in_turn_and_to_the_last() {
     let seen = if cfg!(miri) {
         let readers = Program { rounds: 1, exclusive: 0, gate: false, past: false };
-        explore_all([vec![Script { programs: vec![readers; 2], nodes: 1, impatience: 0 }]])
+        explore_all([vec![Script {
+            programs: vec![readers; 2],
+            nodes: 1,
+            impatience: 0,
+            passes: 0,
+        }]])
     } else {
-        explore_all([&[2, 2][..], &[1, 1, 1], &[2, 1, 1]].map(|rounds| scripts(rounds, 1, 0)))
+        explore_all([&[2, 2][..], &[1, 1, 1], &[2, 1, 1]].map(|rounds| scripts(rounds, 1, 0, 0)))
     };
     assert_eq!(seen.most_readers, if cfg!(miri) { 2 } else { 3 }, "readers enter together");
 }
@@ -387,27 +466,42 @@ fn waiters_are_served_in_turn_and_to_the_last() {
 fn who_gives_up_is_taken_out_and_nobody_is_lost() {
     if cfg!(miri) {
         let writers = vec![Program { rounds: 1, exclusive: 1, gate: false, past: false }; 2];
-        explore_all([vec![Script { programs: writers, nodes: 1, impatience: 1 }]]);
+        explore_all([vec![Script { programs: writers, nodes: 1, impatience: 1, passes: 0 }]]);
         return;
     }
     let seen = explore_all([
         // A node that is used again as soon as it is free, and giving up time after time.
-        scripts(&[2, 2], 1, 2),
-        scripts(&[3, 2], 1, 1),
+        scripts(&[2, 2], 1, 2, 0),
+        scripts(&[3, 2], 1, 1, 0),
         // A rank that is in line with one node, and has left it with another.
-        scripts(&[2, 2], 2, 2),
-        scripts(&[1, 1, 1], 1, 1),
+        scripts(&[2, 2], 2, 2, 0),
+        scripts(&[1, 1, 1], 1, 1, 0),
     ]);
     assert!(seen.abandoned_behind, "somebody gave up behind others");
     // But `Reset`, which is done with the start, and `Done`.
-    assert_eq!(seen.stages.len(), 13, "all stages: {:?}", seen.stages.values());
+    assert_eq!(seen.stages.len(), 14, "all stages: {:?}", seen.stages.values());
 }
 
 #[test]
 #[cfg_attr(miri, ignore = "millions of states")]
 fn four_ranks_are_served_in_turn() {
-    let seen = explore_all([scripts(&[1, 1, 1, 1], 1, 0)]);
+    let seen = explore_all([scripts(&[1, 1, 1, 1], 1, 0, 0)]);
     assert_eq!(seen.most_readers, 4, "readers enter together");
+}
+
+/// Those who come while the head sleeps, or gives up, take the lock past it, until it has run.
+#[test]
+#[cfg_attr(miri, ignore = "many states")]
+fn a_head_is_passed_until_it_has_run() {
+    let seen = explore_all([
+        scripts(&[3, 2], 1, 0, 2),
+        scripts(&[2, 2], 1, 1, 2),
+        scripts(&[2, 2], 2, 1, 1),
+        scripts(&[2, 1, 1], 1, 0, 1),
+        scripts(&[1, 1, 1], 1, 1, 1),
+    ]);
+    assert_eq!(seen.most_readers, 3, "readers enter together");
+    assert!(seen.passed && seen.passed_sleeper, "somebody was passed, awake and asleep");
 }
 
 /// The same scripts at a gate: the two modes exclude each other, each is compatible with itself.
@@ -422,9 +516,9 @@ fn groups_pass_the_gate_in_turn() {
         scripts.into_iter().map(gate).collect::<Vec<_>>()
     };
     let seen = explore_all([
-        at_gate(scripts(&[2, 2], 1, 1)),
-        at_gate(scripts(&[1, 1, 1], 1, 1)),
-        at_gate(scripts(&[2, 1, 1], 1, 0)),
+        at_gate(scripts(&[2, 2], 1, 1, 0)),
+        at_gate(scripts(&[1, 1, 1], 1, 1, 0)),
+        at_gate(scripts(&[2, 1, 1], 1, 0, 0)),
     ]);
     assert_eq!(seen.most_readers, 3, "readers enter together");
 }
@@ -441,7 +535,7 @@ fn a_line_lives_through_those_who_come_past_it() {
             script.programs.push(past);
             script
         };
-        scripts(rounds, 1, impatience).into_iter().map(one_past).collect::<Vec<_>>()
+        scripts(rounds, 1, impatience, 0).into_iter().map(one_past).collect::<Vec<_>>()
     };
     explore_all([with_one_past(&[2, 1], 1), with_one_past(&[2, 2], 0)]);
 }
@@ -449,11 +543,11 @@ fn a_line_lives_through_those_who_come_past_it() {
 #[test]
 fn nodes_have_words_and_values_of_their_own() {
     let mut words = BTreeSet::new();
-    for rank in [0, 1, u32::MAX / u32::from(NODES) - 1] {
+    for rank in [0, 1, u32::MAX / 2 / u32::from(NODES) - 1] {
         for index in 0..NODES {
             let node = Node::new(rank, index).unwrap();
             assert_eq!(Node::from_raw(u64::from(node.0)), Some(node));
-            for word in [NEXT, PHASE, KICK] {
+            for word in [NEXT, PHASE] {
                 let at = node.word(word);
                 assert!(at.rank == rank && usize::from(at.word) < CONTROL_BYTES / 8, "{at:?}");
                 assert!(words.insert((at.rank, at.word)), "shared with another: {at:?}");
@@ -462,10 +556,14 @@ fn nodes_have_words_and_values_of_their_own() {
                 let state = with_tail(uncontended(mode, rank), Some(node));
                 assert_eq!(tail(state), Some(node));
                 assert_eq!(with_tail(state, None), uncontended(mode, rank));
+                assert_eq!(tail(state | RESERVED), Some(node));
+                assert_eq!(with_tail(state | RESERVED, Some(node)), state | RESERVED);
+                assert_eq!(with_tail(state | RESERVED, None), uncontended(mode, rank));
             }
         }
     }
-    assert_eq!(Node::new(u32::MAX / u32::from(NODES) + 1, 0), None, "past what 32 bits tell apart");
+    assert_eq!(Node::new(u32::MAX / 2 / u32::from(NODES) + 1, 0), None, "31 bits tell apart");
+    assert_eq!(Node::new(u32::MAX, 0), None, "nor does it wrap");
     assert_eq!((Node::from_raw(0), Node::from_raw(LEFT)), (None, None));
 }
 

@@ -78,10 +78,12 @@ pub(crate) enum Kind {
     /// A piece of a get_accumulate with a layout: `tag` rows, then their operands, none for no_op;
     /// answered by one `Data` with the `length` bytes that were there, packed.
     GetAccumulateRows = 23,
+    /// Sets bits of a control word; answered by `Value`.
+    ControlSet = 24,
 }
 
 /// In the order of their values, from 1.
-const KINDS: [Kind; 23] = [
+const KINDS: [Kind; 24] = [
     Kind::Collective,
     Kind::Put,
     Kind::Get,
@@ -105,6 +107,7 @@ const KINDS: [Kind; 23] = [
     Kind::Cancel,
     Kind::AccumulateRows,
     Kind::GetAccumulateRows,
+    Kind::ControlSet,
 ];
 
 impl Kind {
@@ -116,7 +119,8 @@ impl Kind {
             Self::Get | Self::GetRows => Some(Self::Data),
             Self::GetAccumulate | Self::GetAccumulateRows => Some(Self::Data),
             Self::CompareSwap | Self::Query => Some(Self::Value),
-            Self::ControlSwap | Self::ControlStore | Self::ControlLoad => Some(Self::Value),
+            Self::ControlSwap | Self::ControlStore => Some(Self::Value),
+            Self::ControlLoad | Self::ControlSet => Some(Self::Value),
             Self::Collective | Self::Done | Self::Data | Self::Value => None,
             Self::Post | Self::Complete | Self::Grant | Self::Fragment | Self::Cancel => None,
         }

@@ -7,26 +7,47 @@ use crate::protocol::lock::{self, Acquire, At, Mode, NODES, Node, Release, Step,
 use crate::protocol::message::{Head, Kind};
 use crate::rank::Rank;
 use crate::transport::Transport;
-use core::sync::atomic::{AtomicU64, Ordering::SeqCst};
+use core::sync::atomic::{AtomicU64, Ordering::Relaxed, Ordering::SeqCst};
 use core::time::Duration;
 
 /// How often a thread that is not in line looks again whether the lock is free: nobody wakes it
 /// for that.
 const RECHECK: Duration = Duration::from_millis(1);
 
+/// How long a rank goes past those in line before it stands there again itself, in nanoseconds: a
+/// few times what it takes to wake one of them, so that this is a small part of the time.
+const PASSING_NS: u64 = 20_000;
+
 /// This rank's queue nodes. Their phase words say which are in use.
 #[derive(Debug, Default)]
-pub(crate) struct NodePool(());
+pub(crate) struct NodePool {
+    /// When this rank first went past those in line since it used a node; 0 if it did not. Threads
+    /// may overwrite each other's, which are about the same.
+    passing_since_ns: AtomicU64,
+}
 
 impl NodePool {
+    /// Whether this rank may go past those in line.
+    fn may_pass(&self, now: Duration) -> bool {
+        // More nanoseconds than 64 bits hold are 500 years.
+        let now = now.as_nanos() as u64;
+        match self.passing_since_ns.load(Relaxed) {
+            0 => self.passing_since_ns.store(now, Relaxed),
+            since => return now.wrapping_sub(since) < PASSING_NS,
+        }
+        true
+    }
+
     /// Takes a free node.
     fn take(&self, mine: Block<'_>, rank: u32) -> Option<Node> {
         let mut nodes = (0..NODES).filter_map(|index| Node::new(rank, index));
-        nodes.find(|node| {
+        let node = nodes.find(|node| {
             let word = mine.word(node.phase_word());
             // pairs with the store of FREE by whoever took it out of a queue.
             word.compare_exchange(phase::FREE, phase::WAITING, SeqCst, SeqCst).is_ok()
-        })
+        })?;
+        self.passing_since_ns.store(0, Relaxed);
+        Some(node)
     }
 }
 
@@ -41,14 +62,21 @@ impl<T: Transport> Window<T> {
         Some(self.targets.get(Rank(home.rank))?.block()?.word(home.word))
     }
 
-    /// Takes the lock at `home`, waiting in line.
+    /// The state word that takes a mapped lock without a node.
+    fn at_once(&self, seen: u64, mode: Mode) -> Option<u64> {
+        let rank = self.rank().0;
+        let may_pass = || self.nodes.may_pass(self.process().transport.now());
+        let pass = || lock::pass(seen, mode, rank).filter(|_| may_pass());
+        lock::barge(seen, mode, rank).or_else(pass)
+    }
+
+    /// Takes the lock at `home`, waiting in line if need be.
     #[cold]
     #[inline(never)]
     pub(super) fn acquire_at(&self, home: At, mode: Mode) -> Result<(), RmaError> {
         let (rank, mut seen) = (self.rank().0, 0);
         if let Some(state) = self.control_word(home) {
-            // Without a node, as long as nobody is in the way.
-            while let Some(new) = lock::barge(seen, mode, rank) {
+            while let Some(new) = self.at_once(seen, mode) {
                 match state.compare_exchange(seen, new, SeqCst, SeqCst) {
                     Ok(_) => return Ok(()),
                     Err(found) => seen = found,
@@ -111,7 +139,7 @@ impl<T: Transport> Window<T> {
         let barge = || {
             let state = self.control_word(home)?;
             let seen = state.load(SeqCst);
-            let new = lock::barge(seen, mode, rank)?;
+            let new = self.at_once(seen, mode)?;
             state.compare_exchange(seen, new, SeqCst, SeqCst).ok()
         };
         let node = || match self.nodes.take(self.mine(), rank) {
@@ -146,9 +174,9 @@ impl<T: Transport> Window<T> {
 
     /// Does one step of a lock's state machine.
     pub(super) fn step(&self, what: &'static str, step: Step) -> Result<u64, RmaError> {
-        let (at, wake) = match step {
-            Step::Load(at) | Step::Wait { at, .. } => (at, false),
-            Step::Swap { at, wake, .. } | Step::Store { at, wake, .. } => (at, wake),
+        let at = match step {
+            Step::Load(at) | Step::Wait { at, .. } | Step::Swap { at, .. } => at,
+            Step::Store { at, .. } | Step::Set { at, .. } => at,
             Step::Done => return Ok(0),
         };
         let target = Rank(at.rank);
@@ -162,10 +190,15 @@ impl<T: Transport> Window<T> {
         let word = block.word(at.word);
         let answer = match step {
             Step::Load(_) => word.load(SeqCst),
-            Step::Swap { old, new, .. } => {
-                let (Ok(found) | Err(found)) = word.compare_exchange(old, new, SeqCst, SeqCst);
+            Step::Swap { old, new, wake, .. } => {
+                let swapped = word.compare_exchange(old, new, SeqCst, SeqCst);
+                if wake && swapped.is_ok() {
+                    self.process().transport.ring(self.part.comm.world_rank(target));
+                }
+                let (Ok(found) | Err(found)) = swapped;
                 found
             }
+            Step::Set { bits, .. } => word.fetch_or(bits, SeqCst),
             Step::Store { value, .. } => {
                 word.store(value, SeqCst);
                 0
@@ -178,9 +211,6 @@ impl<T: Transport> Window<T> {
             }
             Step::Done => 0,
         };
-        if wake {
-            self.process().transport.ring(self.part.comm.world_rank(target));
-        }
         Ok(answer)
     }
 
@@ -191,6 +221,7 @@ impl<T: Transport> Window<T> {
         let (kind, operands) = match step {
             Step::Swap { old, new, .. } => (Kind::ControlSwap, vec![old, new]),
             Step::Store { value, .. } => (Kind::ControlStore, vec![value]),
+            Step::Set { bits, .. } => (Kind::ControlSet, vec![bits]),
             _ => (Kind::ControlLoad, Vec::new()),
         };
         let mut head = Head::new(kind, self.id().0, 0);

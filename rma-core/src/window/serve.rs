@@ -89,7 +89,7 @@ impl<T: Transport> Part<T> {
                 self.span(offset, body.len()).ok_or(Status::OutOfRange)?.get().write(body);
                 Ok(0)
             }
-            Kind::ControlSwap | Kind::ControlStore | Kind::ControlLoad => {
+            Kind::ControlSwap | Kind::ControlStore | Kind::ControlLoad | Kind::ControlSet => {
                 let word = u16::try_from(offset).ok().filter(|word| *word < WORDS);
                 let word = self.block.get().word(word.ok_or(Status::OutOfRange)?);
                 let (operands, rest) = body.as_chunks::<8>();
@@ -100,6 +100,7 @@ impl<T: Transport> Part<T> {
                         word.store(*value, SeqCst);
                         Ok(0)
                     }
+                    (Kind::ControlSet, [bits], []) => Ok(word.fetch_or(*bits, SeqCst)),
                     (Kind::ControlSwap, [old, new], []) => {
                         let (Ok(found) | Err(found)) =
                             word.compare_exchange(*old, *new, SeqCst, SeqCst);

@@ -40,7 +40,9 @@ pub(crate) struct Sequence {
     pub(crate) current: Current,
     /// Operations since ranks last waited for all others.
     pub(crate) one_sided: u32,
+    /// Barriers in shared memory, and exchanges by the board.
     pub(crate) barriers: u64,
+    pub(crate) shares: u64,
 }
 
 /// Why a communicator was not made.
@@ -58,6 +60,9 @@ impl<T: Transport> Communicator<T> {
         let comm = Self { inner: Arc::new(inner) };
         // No rank may leave before its peers have mapped its words.
         comm.barrier()?;
+        if let Some(near) = comm.near() {
+            near.set_left(true);
+        }
         Ok(comm)
     }
 
@@ -180,7 +185,7 @@ impl<T: Transport> Inner<T> {
     fn plain(process: &Arc<Process<T>>, id: u64, group: Group, rank: Rank) -> Self {
         let process = process.clone();
         let current = process.mail.open(id, group.clone());
-        let sequence = Sequence { current, one_sided: 0, barriers: 0 };
+        let sequence = Sequence { current, one_sided: 0, barriers: 0, shares: 0 };
         Self { process, id, group, rank, collective: Mutex::new(sequence), near: None }
     }
 

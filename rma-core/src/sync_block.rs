@@ -10,7 +10,7 @@ use crate::memory::block::{BLOCK_BYTES, Block, Board};
 use crate::transport::{AllocateError, Descriptor, ImportError, Mapped, Transport, WorldRank};
 use crate::universe::Process;
 use bytemuck::{Pod, Zeroable};
-use core::sync::atomic::{AtomicU64, Ordering::Acquire, Ordering::Relaxed};
+use core::sync::atomic::{AtomicBool, AtomicU64, Ordering::Acquire, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// What shared words are used as, in all of their lives.
@@ -31,7 +31,13 @@ impl Use {
 }
 
 /// Shared words of this rank that are not in use.
-pub(crate) struct SyncPool<T: Transport>(Mutex<Vec<Idle<T>>>);
+pub(crate) struct SyncPool<T: Transport>(Mutex<Pool<T>>);
+
+struct Pool<T: Transport> {
+    idle: Vec<Idle<T>>,
+    /// Peers may still come to barriers there: nobody else gets them.
+    kept: Vec<Idle<T>>,
+}
 
 struct Idle<T: Transport> {
     used_as: Use,
@@ -56,7 +62,7 @@ impl<T: Transport> Idle<T> {
 
 impl<T: Transport> Default for SyncPool<T> {
     fn default() -> Self {
-        Self(Mutex::default())
+        Self(Mutex::new(Pool { idle: Vec::new(), kept: Vec::new() }))
     }
 }
 
@@ -65,6 +71,8 @@ struct Own<T: Transport> {
     process: Arc<Process<T>>,
     // `Some` until drop.
     idle: Option<Idle<T>>,
+    /// Whether every peer that came there has left.
+    left: AtomicBool,
     descriptor: Descriptor,
 }
 
@@ -72,8 +80,9 @@ impl<T: Transport> Own<T> {
     fn new(process: &Arc<Process<T>>, used_as: Use) -> Result<Self, AllocateError> {
         let recycled = {
             let mut pool = process.sync_blocks.0.lock().unwrap_or_else(PoisonError::into_inner);
-            let found = pool.iter().rposition(|idle| idle.used_as == used_as && idle.is_left());
-            found.map(|found| pool.swap_remove(found))
+            let fits = |idle: &Idle<T>| idle.used_as == used_as && idle.is_left();
+            let found = pool.idle.iter().rposition(fits);
+            found.map(|found| pool.idle.swap_remove(found))
         };
         let idle = match recycled {
             Some(idle) => idle,
@@ -83,7 +92,8 @@ impl<T: Transport> Own<T> {
             }
         };
         let descriptor = process.transport.export(&idle.region);
-        Ok(Self { process: process.clone(), idle: Some(idle), descriptor })
+        let left = AtomicBool::new(false);
+        Ok(Self { process: process.clone(), idle: Some(idle), left, descriptor })
     }
 
     fn base(&self) -> *mut u8 {
@@ -94,7 +104,8 @@ impl<T: Transport> Own<T> {
 impl<T: Transport> Drop for Own<T> {
     fn drop(&mut self) {
         let mut pool = self.process.sync_blocks.0.lock().unwrap_or_else(PoisonError::into_inner);
-        pool.extend(self.idle.take());
+        let Pool { idle, kept } = &mut *pool;
+        if *self.left.get_mut() { idle } else { kept }.extend(self.idle.take());
     }
 }
 
@@ -134,6 +145,12 @@ impl<T: Transport> SyncBlock<T> {
     pub(crate) fn descriptor(&self) -> Descriptor {
         self.0.descriptor
     }
+
+    /// No peer can come to a barrier there any more that matters: others may have the words when
+    /// this is dropped.
+    pub(crate) fn set_left(&self) {
+        self.0.left.store(true, Relaxed);
+    }
 }
 
 /// A block of a near peer.
@@ -159,9 +176,18 @@ impl<T: Transport> PeerBlock<T> {
 /// The board of a communicator: rank 0 owns it, the others map it.
 pub(crate) struct SyncBoard<T: Transport> {
     ranks: u32,
-    /// Ranks that had come to barriers of earlier communicators.
-    arrivals: u64,
+    before: Before,
     words: Words<T>,
+}
+
+/// What was counted before the first barrier of a communicator.
+#[derive(Debug, Clone, Copy, Pod, Zeroable)]
+#[repr(C)]
+pub(crate) struct Before {
+    /// [`Board::arrivals`].
+    pub(crate) arrivals: u64,
+    /// [`Board::writes`].
+    pub(crate) writes: u64,
 }
 
 enum Words<T: Transport> {
@@ -177,9 +203,11 @@ impl<T: Transport> SyncBoard<T> {
     ) -> Result<(Self, Invitation), AllocateError> {
         let own = Own::new(process, Use::Board(ranks))?;
         let descriptor = own.descriptor.0;
-        let mut board = Self { ranks, arrivals: 0, words: Words::Own(own) };
-        board.arrivals = board.get().arrivals().load(Relaxed);
-        let invitation = Invitation { descriptor, arrivals: board.arrivals };
+        let mut board = Self { ranks, before: Before::zeroed(), words: Words::Own(own) };
+        let words = board.get();
+        let (arrivals, writes) = (words.arrivals().load(Relaxed), words.writes().load(Relaxed));
+        board.before = Before { arrivals, writes };
+        let invitation = Invitation { descriptor, before: board.before };
         Ok((board, invitation))
     }
 
@@ -192,7 +220,7 @@ impl<T: Transport> SyncBoard<T> {
     ) -> Result<Self, ImportError> {
         let descriptor = Descriptor(invitation.descriptor);
         let words = import(transport, owner, &descriptor, Use::Board(ranks))?;
-        Ok(Self { ranks, arrivals: invitation.arrivals, words: Words::Peer(words) })
+        Ok(Self { ranks, before: invitation.before, words: Words::Peer(words) })
     }
 
     /// The words.
@@ -206,9 +234,16 @@ impl<T: Transport> SyncBoard<T> {
         unsafe { Board::new(base, self.ranks) }
     }
 
-    /// What [`Board::arrivals`] was before the first barrier.
-    pub(crate) fn arrivals_before(&self) -> u64 {
-        self.arrivals
+    pub(crate) fn before(&self) -> Before {
+        self.before
+    }
+
+    /// Whether no peer can come to a barrier there but those who do so at the same time as this
+    /// rank: others may have the board when this is dropped.
+    pub(crate) fn set_left(&self, left: bool) {
+        if let Words::Own(own) = &self.words {
+            own.left.store(left, Relaxed);
+        }
     }
 
     /// Every rank is about to read all slots.
@@ -224,7 +259,7 @@ impl<T: Transport> SyncBoard<T> {
 #[repr(C)]
 pub(crate) struct Invitation {
     descriptor: [u8; Descriptor::LEN],
-    arrivals: u64,
+    before: Before,
 }
 
 #[cfg(test)]
@@ -239,6 +274,7 @@ mod tests {
             let process = &universe.world().inner.process;
             let board = |readers| {
                 let (board, _) = SyncBoard::new(process, 2).unwrap();
+                board.set_left(true);
                 board.expect_reads();
                 board.get().reads().fetch_add(readers, Relaxed);
                 core::ptr::from_ref(board.get().reads())
@@ -255,13 +291,40 @@ mod tests {
         with_universe(Config::default(), |universe| {
             let process = &universe.world().inner.process;
             let block = || SyncBlock::new(process).unwrap();
-            block().get().arrivals().store(5, Relaxed);
-            assert_eq!(block().get().arrivals().load(Relaxed), 5);
+            let first = block();
+            first.get().arrivals().store(5, Relaxed);
+            first.get().agreements().store(6, Relaxed);
+            first.set_left();
+            drop(first);
+            let second = block();
+            assert_eq!(second.get().arrivals().load(Relaxed), 5);
+            assert_eq!(second.get().agreements().load(Relaxed), 6);
             let (board, _) = SyncBoard::new(process, 2).unwrap();
             board.get().arrivals().store(7, Relaxed);
+            board.get().writes().store(8, Relaxed);
+            board.set_left(true);
             drop(board);
-            let (_, invitation) = SyncBoard::new(process, 2).unwrap();
-            assert_eq!(invitation.arrivals, 7);
+            let (_, Invitation { before, .. }) = SyncBoard::new(process, 2).unwrap();
+            assert_eq!((before.arrivals, before.writes), (7, 8));
+        });
+    }
+
+    #[test]
+    fn words_that_somebody_may_still_come_to_are_kept() {
+        with_universe(Config::default(), |universe| {
+            let process = &universe.world().inner.process;
+            let block = || core::ptr::from_ref(SyncBlock::new(process).unwrap().get().word(0));
+            assert_ne!(block(), block());
+            let board = |failed: bool| {
+                let (board, _) = SyncBoard::new(process, 2).unwrap();
+                board.set_left(true);
+                board.set_left(!failed);
+                core::ptr::from_ref(board.get().reads())
+            };
+            let failed = board(true);
+            let sound = board(false);
+            assert_ne!(failed, sound);
+            assert_eq!(board(false), sound);
         });
     }
 }

@@ -1,6 +1,7 @@
 //! Sends and receives inside one collective operation.
 use super::AHEAD_MAX;
-use crate::communicator::{Communicator, Inner, Sequence};
+use super::near::Near;
+use crate::communicator::{Communicator, Sequence};
 use crate::error::CollectiveError;
 use crate::protocol::message::{Head, Kind};
 use crate::rank::Rank;
@@ -47,10 +48,12 @@ impl<'a, T: Transport> Exchange<'a, T> {
 
     /// Waits until every rank has come here.
     pub(crate) fn barrier(mut self) -> Result<(), CollectiveError> {
-        if let Some(near) = self.comm.near() {
-            return self.near_barrier(|comm, count| near.wait(comm, count));
-        }
         self.sequence.one_sided = 0;
+        if let Some(near) = self.comm.near() {
+            let Sequence { barriers, .. } = &mut *self.sequence;
+            let done = near.wait(&self.comm.inner, *barriers + 1);
+            return Self::passed(near, barriers, done);
+        }
         let size = self.comm.size();
         let mut distance = 1;
         for round in 0..u32::BITS {
@@ -66,21 +69,30 @@ impl<'a, T: Transport> Exchange<'a, T> {
 
     /// As [`barrier`](Self::barrier), at which ranks tell each other what they pass on the board.
     /// Answers with that of all, in rank order; `None`, at once, if there is no board.
-    pub(crate) fn share<S: Pod>(mut self, mine: &S) -> Result<Option<Vec<S>>, CollectiveError> {
+    pub(crate) fn share<S: Pod>(
+        mut self,
+        kind: u64,
+        mine: &S,
+    ) -> Result<Option<Vec<S>>, CollectiveError> {
         let Some(near) = self.comm.near().filter(|near| near.has_slots()) else { return Ok(None) };
-        self.near_barrier(|comm, count| near.share(comm, count, mine)).map(Some)
+        let Sequence { shares, one_sided, .. } = &mut *self.sequence;
+        *one_sided = 0;
+        let done = near.share(&self.comm.inner, *shares + 1, kind, mine);
+        Self::passed(near, shares, done).map(Some)
     }
 
-    /// Does a barrier in shared memory; if it fails, the next has the same number.
-    fn near_barrier<R>(
-        &mut self,
-        barrier: impl FnOnce(&Inner<T>, u64) -> Result<R, CollectiveError>,
+    /// Counts a barrier in shared memory. If it failed, the next has the same number, and others
+    /// may come to this one.
+    fn passed<R>(
+        near: &Near<T>,
+        count: &mut u64,
+        done: Result<R, CollectiveError>,
     ) -> Result<R, CollectiveError> {
-        self.sequence.one_sided = 0;
-        let count = self.sequence.barriers + 1;
-        let done = barrier(&self.comm.inner, count)?;
-        self.sequence.barriers = count;
-        Ok(done)
+        match &done {
+            Ok(_) => *count += 1,
+            Err(_) => near.set_left(false),
+        }
+        done
     }
 
     /// Sends a payload to a rank; `round` tells payloads of one pair apart, below 256.

@@ -11,7 +11,7 @@ use super::binomial;
 use crate::communicator::Inner;
 use crate::completion::WaitError;
 use crate::error::CollectiveError;
-use crate::memory::block::{Block, FLAGS};
+use crate::memory::block::{Block, FLAGS, SlotHead};
 use crate::protocol::message::{Head, Kind};
 use crate::rank::Rank;
 use crate::sync_block::{PeerBlock, SyncBlock, SyncBoard};
@@ -145,9 +145,8 @@ impl<T: Transport> Near<T> {
         match &self.flags {
             Some(flags) => flags.wait(comm, count),
             None => {
-                let (arrivals, before) =
-                    (self.board.get().arrivals(), self.board.arrivals_before());
-                Ok(by_count(comm, count, arrivals, before)?)
+                let (arrivals, before) = (self.board.get().arrivals(), self.board.before());
+                Ok(by_count(comm, count, arrivals, before.arrivals)?)
             }
         }
     }
@@ -157,21 +156,32 @@ impl<T: Transport> Near<T> {
         self.board.get().has_slots()
     }
 
-    /// What each rank passes to its barrier `count`, in rank order.
+    /// What each rank passes to its exchange `count`, in rank order. `kind` stands for the type.
     pub(crate) fn share<S: Pod>(
         &self,
         comm: &Inner<T>,
         count: u64,
+        kind: u64,
         mine: &S,
     ) -> Result<Vec<S>, CollectiveError> {
-        let board = self.board.get();
+        let (board, head) = (self.board.get(), SlotHead { id: comm.id, kind });
         self.board.expect_reads();
-        board.write(count, comm.rank, mine);
-        self.wait(comm, count)?;
-        let all = (0..comm.group.size()).map(|rank| board.read(count, Rank(rank))).collect();
+        board.write(head, count, comm.rank, mine);
+        // Counted by itself: no other barrier is taken for it, and all pass it or none.
+        by_count(comm, count, board.writes(), self.board.before().writes)?;
+        let read = |rank| {
+            let malformed = CollectiveError::Malformed { what: "an exchange", from: Rank(rank) };
+            board.read(head, count, Rank(rank)).ok_or(malformed)
+        };
+        let all = (0..comm.group.size()).map(read).collect();
         // pairs with the Acquire load of whoever gives the board to another communicator.
         board.reads().fetch_add(1, Release);
-        Ok(all)
+        all
+    }
+
+    /// See [`SyncBoard::set_left`].
+    pub(crate) fn set_left(&self, left: bool) {
+        self.board.set_left(left);
     }
 }
 
@@ -229,6 +239,8 @@ impl<T: Transport> Flags<T> {
     fn new(comm: &Inner<T>) -> Result<Self, CollectiveError> {
         let size = comm.group.size();
         let block = SyncBlock::new(&comm.process)?;
+        // What comes too late disturbs barriers, on which nothing rests but their callers.
+        block.set_left();
         for round in 0..rounds(size) {
             tell(comm, comm.rank.on_ring(-distance(round), size), round, &block.descriptor().0)?;
         }

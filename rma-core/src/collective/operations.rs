@@ -89,16 +89,22 @@ impl<T: Transport> Communicator<T> {
     }
 
     /// As [`allgather`](Self::allgather) of one small element whose size is a multiple of 8.
-    pub(crate) fn share<E: Element>(&self, mine: E) -> Result<Vec<E>> {
-        match Exchange::start_barrier(self, "allgather").share(&mine)? {
+    /// `kind` tells what is shared.
+    pub(crate) fn share<E: Element>(&self, kind: u64, mine: E) -> Result<Vec<E>> {
+        match Exchange::start_barrier(self, "allgather").share(kind, &mine)? {
             Some(all) => Ok(all),
             None => self.allgather(&[mine]),
         }
     }
 
     /// As [`allreduce`](Self::allreduce) of such an element.
-    pub(crate) fn agree<E: Element>(&self, mine: E, combine: fn(E, E) -> E) -> Result<E> {
-        let shared = Exchange::start_barrier(self, "allreduce").share(&mine)?;
+    pub(crate) fn agree<E: Element>(
+        &self,
+        kind: u64,
+        mine: E,
+        combine: fn(E, E) -> E,
+    ) -> Result<E> {
+        let shared = Exchange::start_barrier(self, "allreduce").share(kind, &mine)?;
         match shared.and_then(|all| all.into_iter().reduce(combine)) {
             Some(all) => Ok(all),
             None => Ok(self.allreduce(&[mine], combine)?[0]),

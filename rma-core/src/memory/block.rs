@@ -18,11 +18,13 @@ pub(crate) const WORDS: u16 = (CONTROL_BYTES / 8) as u16;
 /// Barrier flags of a block; they take the second cache line.
 pub(crate) const FLAGS: usize = 16;
 const FLAGS_AT: usize = 64;
-/// Words of the third line, which last longer than the window. Who refuses what, and of which
-/// window: two words each, for barriers of even and odd number. Then who came to barriers.
+/// Words of the third line. Who refuses what, and of which window: two words each, for agreements
+/// of even and odd number. Then who came to barriers and to agreements, which is counted on through
+/// all windows that have the block.
 const REFUSALS_AT: u16 = 18;
 const REFUSED_OF_AT: u16 = 20;
 const ARRIVALS_AT: u16 = 22;
+const AGREEMENTS_AT: u16 = 23;
 /// Ranks whose signals have a bit in a block.
 pub(crate) const SIGNAL_RANKS: u32 = 512;
 /// Words of the two signals: a cache line each.
@@ -35,11 +37,11 @@ const STRIPE_BYTES: usize = 64;
 /// Bytes of a block: the words (the flags are among them), the signals, the stripes.
 pub(crate) const BLOCK_BYTES: usize = SIGNALS_AT + SIGNAL_WORDS * 8 + STRIPES * STRIPE_BYTES;
 
-/// What a word of refusals says of a barrier: the low half of its number is in the high half, one
-/// more than the rank in the low half.
-fn refused_by(seen: u64, barrier: u64) -> Option<Rank> {
+/// What a word of refusals says of an agreement: the low half of its number is in the high half,
+/// one more than the rank in the low half.
+fn refused_by(seen: u64, agreement: u64) -> Option<Rank> {
     let rank = (seen as u32).checked_sub(1).map(Rank);
-    rank.filter(|_| seen >> 32 == barrier & u64::from(u32::MAX))
+    rank.filter(|_| seen >> 32 == agreement & u64::from(u32::MAX))
 }
 
 /// A mapped block; its words are accessed atomically only.
@@ -58,10 +60,10 @@ impl<'a> Block<'a> {
         Self { base, life: PhantomData }
     }
 
-    /// Makes all words zero but those that ranks may still look at that are late to leave the last
-    /// barrier of an earlier window.
+    /// Makes all words zero but those at which ranks may still wait that are late to leave an
+    /// earlier window.
     pub(crate) fn clear(self) {
-        let words = (0..WORDS).filter(|word| !(REFUSALS_AT..=ARRIVALS_AT).contains(word));
+        let words = (0..WORDS).filter(|word| ![ARRIVALS_AT, AGREEMENTS_AT].contains(word));
         words.for_each(|word| self.word(word).store(0, Relaxed));
         (0..SIGNAL_WORDS).for_each(|word| self.signals(word).store(0, Relaxed));
         (0..STRIPES).for_each(|stripe| self.stripe(stripe).store(0, Relaxed));
@@ -98,26 +100,32 @@ impl<'a> Block<'a> {
         self.word(ARRIVALS_AT)
     }
 
-    /// Before a barrier of a window: `rank` refuses what is to be agreed there.
-    pub(crate) fn refuse(self, window: u64, barrier: u64, rank: Rank) {
-        self.word(REFUSED_OF_AT + (barrier % 2) as u16).store(window, Relaxed);
-        let mine = barrier << 32 | (u64::from(rank.0) + 1);
-        let lowest = |seen| (refused_by(seen, barrier).is_none_or(|by| by > rank)).then_some(mine);
-        // pairs with the Acquire load in `refused`.
-        _ = self.refusal(barrier).fetch_update(Release, Relaxed, lowest);
+    /// As [`arrivals`](Self::arrivals), to agreements: whoever comes to one has given its window to
+    /// it, so nothing else is ever taken for one.
+    pub(crate) fn agreements(self) -> &'a AtomicU64 {
+        self.word(AGREEMENTS_AT)
     }
 
-    /// After that barrier: the lowest rank that refused. The block may be another window's by now,
-    /// if none did.
-    pub(crate) fn refused(self, window: u64, barrier: u64) -> Option<Rank> {
+    /// Before an agreement of a window: `rank` refuses.
+    pub(crate) fn refuse(self, window: u64, agreement: u64, rank: Rank) {
+        self.word(REFUSED_OF_AT + (agreement % 2) as u16).store(window, Relaxed);
+        let mine = agreement << 32 | (u64::from(rank.0) + 1);
+        let lowest = |seen| refused_by(seen, agreement).is_none_or(|by| by > rank).then_some(mine);
+        // pairs with the Acquire load in `refused`.
+        _ = self.refusal(agreement).fetch_update(Release, Relaxed, lowest);
+    }
+
+    /// After that agreement: the lowest rank that refused. The block may be another window's by
+    /// now, if none did.
+    pub(crate) fn refused(self, window: u64, agreement: u64) -> Option<Rank> {
         // pairs with the Release in `refuse`: who sees another window's refusal sees whose it is.
-        let by = refused_by(self.refusal(barrier).load(Acquire), barrier)?;
-        let of = self.word(REFUSED_OF_AT + (barrier % 2) as u16).load(Relaxed);
+        let by = refused_by(self.refusal(agreement).load(Acquire), agreement)?;
+        let of = self.word(REFUSED_OF_AT + (agreement % 2) as u16).load(Relaxed);
         (of == window).then_some(by)
     }
 
-    fn refusal(self, barrier: u64) -> &'a AtomicU64 {
-        self.word(REFUSALS_AT + (barrier % 2) as u16)
+    fn refusal(self, agreement: u64) -> &'a AtomicU64 {
+        self.word(REFUSALS_AT + (agreement % 2) as u16)
     }
 
     /// The word at `index` of the signals, which must be below [`SIGNAL_WORDS`].
@@ -152,16 +160,18 @@ impl<'a> Block<'a> {
 
 /// Ranks of a communicator that have slots on its board.
 const SLOT_RANKS: u32 = 256;
-/// Bytes that a rank can tell all others at once.
-const SLOT_BYTES: usize = 128;
+/// Words of a slot: what it holds, then what a rank tells all others at once.
+const SLOT_WORDS: usize = 24;
+const HEAD_WORDS: usize = 2;
+const SLOT_BYTES: usize = SLOT_WORDS * 8;
 /// The line of the reads, behind that of the arrivals; then the slots.
 const READS_AT: usize = 64;
 const SLOTS_AT: usize = 128;
 
 /// The mapped board of a communicator; its words are accessed atomically only.
 ///
-/// A rank has two slots, for barriers of even and odd number: nobody writes for a barrier before
-/// all have read what was there for the one before the last. A board has several lives, one
+/// A rank has two slots, for exchanges of even and odd number: nobody writes for one before all
+/// have read what was there for the one before the last. A board has several lives, one
 /// communicator after the other; what is counted is counted on.
 #[derive(Clone, Copy)]
 pub(crate) struct Board<'a> {
@@ -191,6 +201,14 @@ impl<'a> Board<'a> {
         unsafe { atomic::word(self.base) }
     }
 
+    /// How many ranks have written into slots, and come to the barrier of that.
+    pub(crate) fn writes(self) -> &'a AtomicU64 {
+        // SAFETY: inside the board, however many ranks it is for.
+        let at = unsafe { self.base.add(8) };
+        // SAFETY: mapped and aligned, by the contract of `new`.
+        unsafe { atomic::word(at) }
+    }
+
     /// How often a rank has read all slots.
     pub(crate) fn reads(self) -> &'a AtomicU64 {
         // SAFETY: inside the board, however many ranks it is for.
@@ -204,38 +222,58 @@ impl<'a> Board<'a> {
         self.ranks <= SLOT_RANKS
     }
 
-    fn slot(self, barrier: u64, rank: Rank) -> &'a [AtomicU64; SLOT_BYTES / 8] {
+    fn slot(self, number: u64, rank: Rank) -> &'a [AtomicU64; SLOT_WORDS] {
         assert!(self.has_slots() && rank.0 < self.ranks, "a slot for each rank");
-        let slot = usize::from(rank) * 2 + (barrier % 2) as usize;
+        let slot = usize::from(rank) * 2 + (number % 2) as usize;
         // SAFETY: both are in range, so the slot lies inside the board.
         let at = unsafe { self.base.add(SLOTS_AT + slot * SLOT_BYTES) };
         // SAFETY: mapped and aligned, and atomics only, by the contract of `new`.
         unsafe { &*at.cast() }
     }
 
-    /// Writes what a rank tells the others at a barrier.
-    pub(crate) fn write<S: Pod>(self, barrier: u64, rank: Rank, mine: &S) {
+    /// Writes what a rank tells the others in the exchange of that number.
+    pub(crate) fn write<S: Pod>(self, head: SlotHead, number: u64, rank: Rank, mine: &S) {
         const { assert!(fits_slot::<S>(), "whole words, of a slot at most") };
         let (words, _) = bytemuck::bytes_of(mine).as_chunks();
-        for (word, mine) in self.slot(barrier, rank).iter().zip(words) {
-            word.store(u64::from_ne_bytes(*mine), Relaxed);
+        let words = words.iter().map(|word| u64::from_ne_bytes(*word));
+        for (word, mine) in self.slot(number, rank).iter().zip(head.words(number).chain(words)) {
+            word.store(mine, Relaxed);
         }
     }
 
-    /// Reads what a rank told the others at a barrier that is over.
-    pub(crate) fn read<S: Pod>(self, barrier: u64, rank: Rank) -> S {
+    /// Reads what a rank told the others in an exchange; `None` if it told something else.
+    pub(crate) fn read<S: Pod>(self, head: SlotHead, number: u64, rank: Rank) -> Option<S> {
         const { assert!(fits_slot::<S>(), "whole words, of a slot at most") };
+        let (said, told) = self.slot(number, rank).split_at(HEAD_WORDS);
+        if !said.iter().map(|word| word.load(Relaxed)).eq(head.words(number)) {
+            return None;
+        }
         let mut theirs = S::zeroed();
         let (words, _) = bytemuck::bytes_of_mut(&mut theirs).as_chunks_mut();
-        for (word, theirs) in self.slot(barrier, rank).iter().zip(words) {
+        for (word, theirs) in told.iter().zip(words) {
             *theirs = word.load(Relaxed).to_ne_bytes();
         }
-        theirs
+        Some(theirs)
+    }
+}
+
+/// What a slot holds.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct SlotHead {
+    /// Of the communicator.
+    pub(crate) id: u64,
+    /// Tells types apart; below 256.
+    pub(crate) kind: u64,
+}
+
+impl SlotHead {
+    fn words(self, number: u64) -> impl Iterator<Item = u64> {
+        [self.id, number << 8 | self.kind].into_iter()
     }
 }
 
 const fn fits_slot<S>() -> bool {
-    size_of::<S>().is_multiple_of(8) && size_of::<S>() <= SLOT_BYTES
+    size_of::<S>().is_multiple_of(8) && size_of::<S>() <= (SLOT_WORDS - HEAD_WORDS) * 8
 }
 
 #[cfg(test)]
@@ -256,9 +294,28 @@ mod tests {
         assert_eq!([block.refused(9, 3), block.refused(9, 5), block.refused(9, 6)], [None; 3]);
         assert_eq!(block.refused(8, 4), None, "of another window");
         block.clear();
+        block.refuse(7, 4, Rank(3));
+        assert_eq!(block.refused(7, 4), Some(Rank(3)));
         block.refuse(9, 5, Rank(0));
         block.refuse(9, 6, Rank(3));
         assert_eq!([block.refused(9, 5), block.refused(9, 6)], [Some(Rank(0)), Some(Rank(3))]);
         assert_eq!(block.refused(9, 4), None);
+    }
+
+    #[test]
+    fn a_slot_says_what_it_holds() {
+        let mut memory = vec![0u128; Board::bytes(2) / 16 + 4];
+        let base = memory.as_mut_ptr().cast::<u8>();
+        let base = base.wrapping_add(base.align_offset(64));
+        // SAFETY: long enough from there on, aligned, and used as a board only.
+        let board = unsafe { Board::new(base, 2) };
+        let head = SlotHead { id: 5, kind: 1 };
+        board.write(head, 3, Rank(1), &[7u64; SLOT_WORDS - HEAD_WORDS]);
+        assert_eq!(board.read(head, 3, Rank(1)), Some([7u64; SLOT_WORDS - HEAD_WORDS]));
+        let reads = |head, number, rank| board.read::<u64>(head, number, rank).is_some();
+        assert!(!reads(head, 3, Rank(0)), "of another rank");
+        assert!(!reads(head, 5, Rank(1)), "of another number");
+        assert!(!reads(SlotHead { id: 6, ..head }, 3, Rank(1)), "of another communicator");
+        assert!(!reads(SlotHead { kind: 2, ..head }, 3, Rank(1)), "of another kind");
     }
 }

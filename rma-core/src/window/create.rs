@@ -11,7 +11,7 @@ use super::hints::{Hint, HintError, Hints};
 use super::memory::Memory;
 use super::signals::ByMessage;
 use super::user::{Contents, WindowMemory};
-use super::{Part, Peer, Window, WindowId};
+use super::{Before, Part, Peer, Window, WindowId};
 use crate::collective::near::all_near;
 use crate::communicator::Communicator;
 use crate::epoch::EpochState;
@@ -76,10 +76,16 @@ struct Share {
     /// Where the part lies in this process.
     address: u64,
     /// What is counted in the block already.
-    arrivals: u64,
+    before: Before,
     disp_unit: u32,
     /// One of [`made`].
     made: u32,
+}
+
+/// What ranks tell each other.
+mod kind {
+    pub(super) const PLAN: u64 = 1;
+    pub(super) const SHARE: u64 = 2;
 }
 
 /// What became of a part.
@@ -272,9 +278,12 @@ impl<'c, T: Transport> WindowBuilder<'c, T> {
         let mine = self.make_part(&plan, source, needed, room, contiguous);
         let shares = self.exchange(&mine, size, disp_unit);
         let shares = shares.and_then(|shares| self.check_shares(flavor, shares));
-        if let (Err(_), Ok((memory, _))) = (&shares, &mine) {
-            // No rank has a window to reach it by.
+        if let (Err(error), Ok((memory, block))) = (&shares, &mine)
+            && !matches!(error, WindowError::Collective(_))
+        {
+            // All agree, so no rank has a window to reach it by.
             memory.set_freed();
+            block.set_left();
         }
         let ((memory, block), shares) = (mine?, shares?);
         let memory = if contiguous && self.comm.rank() != Rank(0) {
@@ -301,7 +310,7 @@ impl<'c, T: Transport> WindowBuilder<'c, T> {
             regions: dynamic.then(|| Regions::new(self.slots())),
         };
         let known = if dynamic { Some((ADDRESSES, 1)) } else { plan.symmetric() };
-        self.assemble(flavor, part, peers, shares[0].arrivals, Far::new(known))
+        self.assemble(flavor, part, peers, shares[0].before, Far::new(known))
     }
 
     /// Whether control words are reached by load and store, and the table of targets is used.
@@ -314,7 +323,7 @@ impl<'c, T: Transport> WindowBuilder<'c, T> {
         flavor: Flavor,
         part: Part<T>,
         peers: Box<[Peer<T>]>,
-        arrivals: u64,
+        before: Before,
         far: Far,
     ) -> Result<Window<T>, WindowError> {
         let (part, dynamic) = (Arc::new(part), flavor == Flavor::Dynamic);
@@ -334,7 +343,8 @@ impl<'c, T: Transport> WindowBuilder<'c, T> {
             nodes: NodePool::default(),
             gate: Gate::default(),
             barriers: AtomicU64::new(0),
-            arrivals,
+            agreements: AtomicU64::new(0),
+            before,
             settings: Settings::new(flavor, &self.hints),
             known: Known::default(),
             all_loaded: self.is_near() && !dynamic && !forced_to_cross && !stays,
@@ -382,7 +392,7 @@ impl<'c, T: Transport> WindowBuilder<'c, T> {
             hints_max: hints,
         };
         // Lower ranks come first.
-        let all = self.comm.agree(mine, |a, b| Plan {
+        let all = self.comm.agree(kind::PLAN, mine, |a, b| Plan {
             id: a.id,
             total: a.total.saturating_add(b.total),
             available: a.available.min(b.available),
@@ -517,10 +527,12 @@ impl<'c, T: Transport> WindowBuilder<'c, T> {
             }
             share.address = memory.mapping().base.expose_provenance() as u64;
             share.block = block.descriptor().0;
-            share.arrivals = block.get().arrivals().load(Relaxed);
+            let words = block.get();
+            share.before.arrivals = words.arrivals().load(Relaxed);
+            share.before.agreements = words.agreements().load(Relaxed);
         }
         if all_near(&self.comm.inner) {
-            return Ok(self.comm.share(share)?);
+            return Ok(self.comm.share(kind::SHARE, share)?);
         }
         // Nobody but the owner looks at the others' shares: one that says who failed will do.
         let lower = |a: Share, b: Share| if a.made == made::NOT { a } else { b };

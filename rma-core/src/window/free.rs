@@ -88,6 +88,7 @@ impl<T: Transport> Window<T> {
 
     fn set_freed(&self) {
         self.part.memory.set_freed();
+        self.part.block.set_left();
         if let Some(regions) = &self.part.regions {
             regions.set_freed();
         }
@@ -99,7 +100,7 @@ impl<T: Transport> Window<T> {
         let (open, asked) = (self.check(call).err().or(refuse), call.name());
         // What is lost is lost on every rank: a peer failed.
         self.flush_far_all().map_err(No::Unknown)?;
-        let refused = self.barrier_unless(open.is_some()).map_err(No::Unknown)?;
+        let refused = self.agree(open.is_some()).map_err(No::Unknown)?;
         let window = self.id();
         let by_other = |by| RmaError::RefusedBy { window, by, asked };
         match open.or(refused.map(by_other)) {
@@ -116,20 +117,25 @@ impl<T: Transport> Window<T> {
         }
     }
 
-    /// Waits until every rank has come here; answers with the lowest rank that refuses, if any.
-    fn barrier_unless(&self, refuse: bool) -> Result<Option<Rank>, RmaError> {
+    /// Waits until every rank has come here, having given its window away; answers with the lowest
+    /// rank that refuses, if any. What becomes of memory rests on this: the words are used for
+    /// nothing else.
+    pub(super) fn agree(&self, refuse: bool) -> Result<Option<Rank>, RmaError> {
         if self.targets.is_empty() {
             let mine = if refuse { self.rank() } else { Rank::NULL };
             let all = self.part.comm.allreduce(&[mine.0], Op::Min);
             let lowest = Rank(all.map_err(|error| self.collective_failed(error))?[0]);
             return Ok(Some(lowest).filter(|rank| *rank != Rank::NULL));
         }
-        let count = self.next_barrier();
+        let count = self.agreements.load(Relaxed) + 1;
         let first = self.block_of(Rank(0))?;
         if refuse {
             first.refuse(self.id().0, count, self.rank());
         }
-        self.barrier_near(count)?;
+        let (comm, before) = (&self.part.comm.inner, self.before.agreements);
+        near::by_count(comm, count, first.agreements(), before)
+            .map_err(|error| self.wait_failed(error))?;
+        self.agreements.store(count, Relaxed);
         Ok(first.refused(self.id().0, count))
     }
 
@@ -138,28 +144,18 @@ impl<T: Transport> Window<T> {
         if self.targets.is_empty() {
             return self.part.comm.barrier().map_err(|error| self.collective_failed(error));
         }
-        self.barrier_near(self.next_barrier())
-    }
-
-    fn next_barrier(&self) -> u64 {
-        self.barriers.load(Relaxed) + 1
-    }
-
-    fn barrier_near(&self, count: u64) -> Result<(), RmaError> {
-        self.wait_near(count)?;
-        // If it fails, the next has the same number.
-        self.barriers.store(count, Relaxed);
-        Ok(())
-    }
-
-    fn wait_near(&self, count: u64) -> Result<(), RmaError> {
-        let comm = &self.part.comm.inner;
+        let (comm, count) = (&self.part.comm.inner, self.barriers.load(Relaxed) + 1);
         let failed = |error| self.wait_failed(error);
         if comm.process.transport.is_crowded() {
             let arrivals = self.block_of(Rank(0))?.arrivals();
-            return near::by_count(comm, count, arrivals, self.arrivals).map_err(failed);
+            near::by_count(comm, count, arrivals, self.before.arrivals).map_err(failed)?;
+        } else {
+            let mine = self.part.block.get();
+            near::by_flags(comm, count, mine, |_, rank| self.block_of(rank), failed)?;
         }
-        near::by_flags(comm, count, self.part.block.get(), |_, rank| self.block_of(rank), failed)
+        // If it fails, the next has the same number.
+        self.barriers.store(count, Relaxed);
+        Ok(())
     }
 
     fn collective_failed(&self, error: CollectiveError) -> RmaError {

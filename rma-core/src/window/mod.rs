@@ -61,6 +61,7 @@ use crate::sync_block::{PeerBlock, SyncBlock};
 use crate::transport::{Descriptor, Transport};
 use crate::universe::Process;
 use attributes::Settings;
+use bytemuck::{Pod, Zeroable};
 use control::NodePool;
 use core::fmt;
 use core::sync::atomic::AtomicU64;
@@ -105,8 +106,9 @@ pub struct Window<T: Transport> {
     nodes: NodePool,
     gate: Gate,
     barriers: AtomicU64,
-    /// What [`Block::arrivals`] of rank 0 was before the first.
-    arrivals: u64,
+    /// How often ranks agreed to free, to seal or to open again.
+    agreements: AtomicU64,
+    before: Before,
     settings: Settings,
     known: Known<T>,
     /// Operations on every target go by load and store.
@@ -115,6 +117,16 @@ pub struct Window<T: Transport> {
     counts: Counts,
     /// Loads and stores are counted, too: every operation goes the long way.
     counts_all: bool,
+}
+
+/// What was counted at rank 0 before the first barrier of a window.
+#[derive(Debug, Clone, Copy, Pod, Zeroable)]
+#[repr(C)]
+struct Before {
+    /// [`Block::arrivals`](crate::memory::block::Block::arrivals).
+    arrivals: u64,
+    /// [`Block::agreements`](crate::memory::block::Block::agreements).
+    agreements: u64,
 }
 
 /// What it takes to map a part.

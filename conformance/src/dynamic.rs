@@ -5,7 +5,7 @@ use crate::created::disturb;
 use crate::help::{neighbour, says, times};
 use rma_core::transport::Transport;
 use rma_core::{
-    Assert, Communicator, ErrorClass, Flavor, Layout, LockKind, Op, Rank, RawPart, RmaError,
+    Assert, Communicator, ErrorClass, Flavor, Layout, LockKind, Op, Pair, Rank, RawPart, RmaError,
     Universe, Window,
 };
 
@@ -90,6 +90,47 @@ pub fn layouts<T: Transport>(universe: &Universe<T>) {
     world.barrier().unwrap();
     let back: Vec<u64> = window.detach(attached).unwrap();
     assert_eq!(back, [1, 0, 2, 0, 3, 0]);
+    window.free().unwrap();
+}
+
+/// Calls with and without layouts, and the owner's, exclude each other in every region. S-H4 S-H6
+/// S-L4
+pub fn layouts_beside_plain_calls<T: Transport>(universe: &Universe<T>) {
+    let world = universe.world();
+    let window = dynamic(world);
+    let regions: Vec<_> = (0..2).map(|_| window.attach(vec![0.0f64; 3]).unwrap()).collect();
+    let bases = regions.iter().map(|region| addresses(world, region.address())[0]);
+    let bases: Vec<u64> = bases.collect();
+    let rounds = times(universe, 20_000);
+    let (float, pair) = (Layout::of::<f64>(), Layout::of::<Pair<f64, u64>>());
+    let epoch = window.lock_all().unwrap();
+    for round in 0..rounds {
+        let found = [Pair::new(round as f64, u64::from(world.rank()))];
+        for base in &bases {
+            if (round + u64::from(world.rank())).is_multiple_of(2) {
+                epoch.accumulate(Rank(0), *base, Op::Sum, &[1.0f64]).unwrap();
+                epoch.accumulate(Rank(0), base + 8, Op::MaxLoc, &found).unwrap();
+            } else {
+                let at = base + 8;
+                epoch.accumulate_shaped(Rank(0), *base, &float, Op::Sum, &[1.0], &float).unwrap();
+                epoch.accumulate_shaped(Rank(0), at, &pair, Op::MaxLoc, &found, &pair).unwrap();
+            }
+        }
+        if world.rank() == Rank(0) {
+            for region in &regions {
+                window.region(region).unwrap().fetch_and_op(0, Op::Sum, 1.0f64).unwrap();
+            }
+        }
+    }
+    epoch.unlock().unwrap();
+    world.barrier().unwrap();
+    let sum = rounds * (u64::from(world.size()) + 1);
+    for region in regions {
+        let back = window.detach(region).unwrap();
+        if world.rank() == Rank(0) {
+            assert_eq!(back, [sum as f64, (rounds - 1) as f64, f64::from_bits(0)]);
+        }
+    }
     window.free().unwrap();
 }
 

@@ -23,12 +23,13 @@ use core::time::Duration;
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// Addresses of regions, and their alignment; 0 is no address of a region.
-const FIRST: u64 = 1 << 16;
 const PAGE: u64 = 4096;
 /// Addresses of regions are multiples of this, so that a byte has the same stripe whether it is
 /// named by address or counted from the beginning of its region.
 const ALIGN: u64 = STRIPE * STRIPES as u64;
+/// Address of the first region; 0 is no address of a region.
+const FIRST: u64 = ALIGN;
+const _: () = assert!(FIRST > 0 && FIRST.is_multiple_of(ALIGN));
 /// All addresses are below.
 pub(super) const ADDRESSES: u64 = i64::MAX as u64;
 /// How often a rank that detaches looks whether the last user is done: nobody rings for that.
@@ -314,4 +315,24 @@ impl<T: Transport> Table<T> {
 fn words(descriptor: Descriptor) -> [u64; Descriptor::LEN / 8] {
     let (words, _) = descriptor.0.as_chunks::<8>();
     core::array::from_fn(|i| u64::from_ne_bytes(words[i]))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::universe::Config;
+    use crate::window::accumulate_tests::with_universe;
+
+    /// Whoever counts from the beginning of a region takes the same locks. S-H4
+    #[test]
+    fn regions_begin_with_the_first_stripe() {
+        with_universe(Config::default(), |universe| {
+            let window = universe.world().window(0, 1).create_dynamic().unwrap();
+            for len in [1, 0, STRIPE as usize, 100] {
+                let address = window.attach(vec![0u8; len]).unwrap().address();
+                assert!(address > 0 && address.is_multiple_of(STRIPE * STRIPES as u64));
+            }
+            window.free().unwrap();
+        });
+    }
 }

@@ -3,10 +3,11 @@
 
 use crate::created::disturb;
 use crate::help::{neighbour, says, times};
+use core::fmt::Debug;
 use rma_core::transport::Transport;
 use rma_core::{
-    Assert, Communicator, ErrorClass, Flavor, Layout, LockKind, Op, Pair, Rank, RawPart, RmaError,
-    Universe, Window,
+    Assert, BasicElement, Communicator, ErrorClass, Flavor, Layout, LockKind, Op, Pair, Rank,
+    RawPart, RmaError, Universe, Window,
 };
 
 fn dynamic<T: Transport>(comm: &Communicator<T>) -> Window<T> {
@@ -91,6 +92,70 @@ pub fn layouts<T: Transport>(universe: &Universe<T>) {
     let back: Vec<u64> = window.detach(attached).unwrap();
     assert_eq!(back, [1, 0, 2, 0, 3, 0]);
     window.free().unwrap();
+}
+
+/// Layouts of absolute addresses: position 0 is displacement 0, far below every region. S-J1 S-L2
+/// S-L4
+pub fn layouts_of_addresses<T: Transport>(universe: &Universe<T>) {
+    by_address::<T, u64>(universe, u64::from);
+    by_address::<T, f64>(universe, f64::from);
+}
+
+fn by_address<T: Transport, E: BasicElement + Debug + PartialEq>(
+    universe: &Universe<T>,
+    of: fn(u32) -> E,
+) {
+    const LEN: u32 = 24;
+    let world = universe.world();
+    let right = neighbour(world, 1);
+    let window = dynamic(world);
+    let attached = window.attach((0..LEN).map(of).collect::<Vec<_>>()).unwrap();
+    let base = addresses(world, attached.address())[usize::from(right)];
+    let mut model: Vec<E> = (0..LEN).map(of).collect();
+    let (epoch, one) = (window.lock_all().unwrap(), Layout::of::<E>());
+    for (layout, at, extent) in &addressed(&one, base as i64) {
+        for count in 1..=2 {
+            let places: Vec<usize> =
+                (0..count).flat_map(|copy| at.iter().map(move |at| at + copy * extent)).collect();
+            let n = places.len();
+            let (there, flat) = (layout.times(count as u64), one.times(n as u64));
+            let sevens: Vec<E> = (0..n as u32).map(|i| of(700 + i)).collect();
+            let ones = vec![of(1); n];
+            epoch.put_shaped(right, 0, there, &sevens, flat).unwrap();
+            epoch.flush(right).unwrap();
+            let mut got = vec![of(0); n];
+            epoch.get_shaped(right, 0, there, &mut got, flat).unwrap();
+            assert_eq!(got, sevens, "{layout:?}");
+            epoch.accumulate_shaped(right, 0, there, Op::Sum, &ones, flat).unwrap();
+            let (origin, mut old) = ((&ones[..], flat), vec![of(0); n]);
+            let result = (&mut old[..], flat);
+            epoch.get_accumulate_shaped(right, 0, there, Op::Sum, origin, result).unwrap();
+            assert_eq!(old, (0..n as u32).map(|i| of(701 + i)).collect::<Vec<_>>(), "{layout:?}");
+            places.iter().zip(702..).for_each(|(at, value)| model[*at] = of(value));
+            let mut all = vec![of(0); LEN as usize];
+            epoch.get(right, base, &mut all).unwrap();
+            assert_eq!(all, model, "{layout:?}");
+        }
+    }
+    epoch.unlock().unwrap();
+    world.barrier().unwrap();
+    drop(window.detach(attached).unwrap());
+    window.free().unwrap();
+}
+
+/// Layouts of elements of eight bytes from the address `base` on; where the elements are, and the
+/// extent, both in elements.
+fn addressed(one: &Layout, base: i64) -> [(Layout, Vec<usize>, usize); 5] {
+    let two = one.vector(2, 1, 2).unwrap();
+    let nested = two.resized(0, 40).unwrap().contiguous(2).unwrap();
+    let mixed = [(base, 1, two), (base + 24, 1, one.clone())];
+    [
+        (one.hindexed(&[(base + 8, 1)]).unwrap(), vec![1], 1),
+        (one.vector(3, 1, 2).unwrap().hindexed(&[(base, 1)]).unwrap(), vec![0, 2, 4], 5),
+        (one.hindexed(&[(base, 2), (base + 40, 1)]).unwrap(), vec![0, 1, 5], 6),
+        (nested.hindexed(&[(base, 1)]).unwrap(), vec![0, 2, 5, 7], 10),
+        (Layout::structure(&mixed).unwrap(), vec![0, 2, 3], 4),
+    ]
 }
 
 /// Calls with and without layouts, and the owner's, exclude each other in every region. S-H4 S-H6

@@ -52,7 +52,7 @@ macro_rules! suite {
                 while_the_owner_computes(2),
             }
             dynamic {
-                every_operation(3), layouts(2),
+                every_operation(3), layouts(2), layouts_of_addresses(2),
                 layouts_beside_plain_calls(3), attached_late(2), stale_addresses(2),
                 ends_of_regions(2), refusals(1), too_many(1), raw_memory(2), cycles(3),
                 while_the_owner_computes(2),

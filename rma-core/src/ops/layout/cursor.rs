@@ -31,16 +31,14 @@ enum Step<'l> {
 impl<'l> Cursor<'l> {
     pub(crate) fn new(shape: Shape<'l>) -> Self {
         let mut cursor = Self { stack: Vec::new(), now: Row::NONE, then: Row::NONE };
-        if let Some(row) = shape.only_row(0) {
+        // Negative if position 0 lies before the bytes that positions count from.
+        let start = shape.start.cast_signed();
+        if let Some(row) = shape.row_from(start) {
             cursor.now = row;
         } else if let Some(part) = shape.part() {
-            let (at, stride) = (shape.first(part), shape.layout.extent());
-            if shape.count == 1 {
-                cursor.enter(&part.node, at);
-            } else {
-                let step = Step::Repeat { count: shape.count, stride, body: &part.node };
-                cursor.stack.push(Frame { step, base: at, next: 0 });
-            }
+            let (count, stride) = (shape.count, shape.layout.extent());
+            let step = Step::Repeat { count, stride, body: &part.node };
+            cursor.stack.push(Frame { step, base: start.wrapping_add(part.at), next: 0 });
         }
         cursor
     }

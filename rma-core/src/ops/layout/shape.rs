@@ -55,17 +55,16 @@ impl<'l> Shape<'l> {
         self.layout.inner.part.as_ref().filter(|_| self.count > 0)
     }
 
-    /// Where the part stands.
-    #[inline]
-    pub(super) fn first(&self, part: &Part) -> i64 {
-        self.start.cast_signed().wrapping_add(part.at)
-    }
-
     /// All bytes as one row, if they are, and begin where it can be said; it begins `offset` later.
     #[inline(always)]
     pub(super) fn only_row(&self, offset: u64) -> Option<Row> {
+        self.row_from(i64::try_from(self.start.checked_add(offset)?).ok()?)
+    }
+
+    /// All bytes as one row, if they are, with position 0 at `start`.
+    #[inline(always)]
+    pub(super) fn row_from(&self, start: i64) -> Option<Row> {
         let part = self.part()?;
-        let start = i64::try_from(self.start.checked_add(offset)?).ok()?;
         let (at, extent, count) =
             (start.wrapping_add(part.at), self.layout.inner.extent, self.count);
         match &part.node {

@@ -347,6 +347,32 @@ fn programs_are_compact() {
     assert_eq!(rows(&nested, 1), [Row { count: 36, ..row }]);
 }
 
+/// Position 0 may lie before the buffer, if no byte does: absolute addresses are such positions.
+#[test]
+fn positions_count_from_anywhere() {
+    let word = Layout::of::<u64>();
+    let pair = word.vector(2, 1, 2).unwrap();
+    let nested = pair.resized(0, 40).unwrap().contiguous(3).unwrap();
+    let mixed = Layout::structure(&[(0, 1, pair.clone()), (24, 1, word.clone())]).unwrap();
+    let runs = word.hindexed(&[(0, 2), (40, 1)]).unwrap();
+    for layout in [word, pair, nested, mixed, runs] {
+        for count in [1, 2, 7] {
+            let rows = |shape: Shape<'_>| -> Vec<Row> {
+                let mut cursor = Cursor::new(shape);
+                core::iter::from_fn(|| cursor.take(u64::MAX)).collect()
+            };
+            let expected = rows(layout.times(count).starting_at(16));
+            for address in [17, 1 << 40, i64::MAX - 1000] {
+                let there = layout.hindexed(&[(address, 1)]).unwrap();
+                let start = 16u64.wrapping_sub(address as u64);
+                let shape = there.times(count).starting_at(start);
+                assert_eq!(rows(shape), expected, "{layout:?} at {address}");
+                assert!(only_pair(&shape, 0, &shape).is_none(), "the long way checks");
+            }
+        }
+    }
+}
+
 /// S-J9
 #[test]
 fn large_counts() {

@@ -180,6 +180,10 @@ unsafe impl Transport for AnyTransport {
         forward!(self, transport => transport.peer_state(peer))
     }
 
+    fn has_left(&self, peer: WorldRank) -> bool {
+        forward!(self, transport => transport.has_left(peer))
+    }
+
     fn failed(&self) -> Option<WorldRank> {
         forward!(self, transport => transport.failed())
     }

@@ -179,6 +179,10 @@ fn a_rank_that_left_is_named() {
         // What does not need it works.
         let epoch = window.lock_all().unwrap();
         let old = epoch.fetch_and_op(Rank(0), 0, Op::Sum, 1u64).unwrap();
+        // Both stay until both know: only rank 2 has left.
+        while epoch.fetch_and_op(Rank(0), 0, Op::NoOp, 0u64).unwrap() < 2 {
+            thread::yield_now();
+        }
         epoch.unlock().unwrap();
         Some((barrier, fence, old))
     });

@@ -40,7 +40,7 @@ pub(crate) struct Sequence {
     pub(crate) current: Current,
     /// Operations since ranks last waited for all others.
     pub(crate) one_sided: u32,
-    /// Barriers in shared memory, and exchanges by the board.
+    /// Barriers in shared memory that were passed, and exchanges by the board.
     pub(crate) barriers: u64,
     pub(crate) shares: u64,
 }
@@ -61,7 +61,7 @@ impl<T: Transport> Communicator<T> {
         // No rank may leave before its peers have mapped its words.
         comm.barrier()?;
         if let Some(near) = comm.near() {
-            near.set_left(true);
+            near.set_made();
         }
         Ok(comm)
     }

@@ -320,6 +320,10 @@ unsafe impl Transport for Shm {
         clock_gettime(ClockId::Monotonic).try_into().unwrap_or_default()
     }
 
+    fn has_left(&self, peer: WorldRank) -> bool {
+        self.own.told_by(peer) != PeerState::Alive
+    }
+
     /// Notices a killed process too, within some milliseconds.
     fn peer_state(&self, peer: WorldRank) -> PeerState {
         if peer == self.rank {

@@ -1,6 +1,5 @@
 //! Sends and receives inside one collective operation.
 use super::AHEAD_MAX;
-use super::near::Near;
 use crate::communicator::{Communicator, Sequence};
 use crate::error::CollectiveError;
 use crate::protocol::message::{Head, Kind};
@@ -50,9 +49,7 @@ impl<'a, T: Transport> Exchange<'a, T> {
     pub(crate) fn barrier(mut self) -> Result<(), CollectiveError> {
         self.sequence.one_sided = 0;
         if let Some(near) = self.comm.near() {
-            let Sequence { barriers, .. } = &mut *self.sequence;
-            let done = near.wait(&self.comm.inner, *barriers + 1);
-            return Self::passed(near, barriers, done);
+            return near.wait(&self.comm.inner, &mut self.sequence.barriers);
         }
         let size = self.comm.size();
         let mut distance = 1;
@@ -75,24 +72,8 @@ impl<'a, T: Transport> Exchange<'a, T> {
         mine: &S,
     ) -> Result<Option<Vec<S>>, CollectiveError> {
         let Some(near) = self.comm.near().filter(|near| near.has_slots()) else { return Ok(None) };
-        let Sequence { shares, one_sided, .. } = &mut *self.sequence;
-        *one_sided = 0;
-        let done = near.share(&self.comm.inner, *shares + 1, kind, mine);
-        Self::passed(near, shares, done).map(Some)
-    }
-
-    /// Counts a barrier in shared memory. If it failed, the next has the same number, and others
-    /// may come to this one.
-    fn passed<R>(
-        near: &Near<T>,
-        count: &mut u64,
-        done: Result<R, CollectiveError>,
-    ) -> Result<R, CollectiveError> {
-        match &done {
-            Ok(_) => *count += 1,
-            Err(_) => near.set_left(false),
-        }
-        done
+        self.sequence.one_sided = 0;
+        near.share(&self.comm.inner, &mut self.sequence.shares, kind, mine).map(Some)
     }
 
     /// Sends a payload to a rank; `round` tells payloads of one pair apart, below 256.

@@ -99,11 +99,11 @@ pub(crate) fn by_count<T: Transport>(
     if arrivals.fetch_add(1, AcqRel).wrapping_add(1) == all {
         transport.ring(comm.world_rank(Rank(0)));
     } else {
-        // Somebody has to notice that a rank left: the next one.
+        // Those who leave say so to all; that one is dead has to be noticed by one.
         let wait = comm.wait_for("a barrier", comm.rank.on_ring(-1, size));
         // pairs with the AcqRel additions above.
         let arrived = || all_have_come(arrivals.load(Acquire), all).then_some(());
-        let waited = comm.process.wait_until(wait, arrived);
+        let waited = comm.process.wait_for_all(wait, &comm.group, arrived);
         if waited.is_err() && leave(arrivals, all) {
             return waited;
         }
@@ -140,15 +140,27 @@ impl<T: Transport> Near<T> {
         Ok(Some(Self { board, flags }))
     }
 
-    /// Waits until all ranks of `comm` are in their barrier `count`.
-    pub(crate) fn wait(&self, comm: &Inner<T>, count: u64) -> Result<(), CollectiveError> {
-        match &self.flags {
+    /// Waits until all ranks of `comm` are in the barrier that comes after `passed`.
+    pub(crate) fn wait(&self, comm: &Inner<T>, passed: &mut u64) -> Result<(), CollectiveError> {
+        let count = *passed + 1;
+        let waited = match &self.flags {
             Some(flags) => flags.wait(comm, count),
             None => {
                 let (arrivals, before) = (self.board.get().arrivals(), self.board.before());
-                Ok(by_count(comm, count, arrivals, before.arrivals)?)
+                by_count(comm, count, arrivals, before.arrivals).map_err(Into::into)
             }
+        };
+        self.counted(passed, waited)
+    }
+
+    /// Counts a barrier. If it failed, the next has the same number, and others may come to this
+    /// one after this rank is gone.
+    fn counted<E>(&self, passed: &mut u64, waited: Result<(), E>) -> Result<(), E> {
+        match &waited {
+            Ok(()) => *passed += 1,
+            Err(_) => self.board.set_left(false),
         }
+        waited
     }
 
     /// Whether ranks can [`share`](Self::share).
@@ -156,19 +168,21 @@ impl<T: Transport> Near<T> {
         self.board.get().has_slots()
     }
 
-    /// What each rank passes to its exchange `count`, in rank order. `kind` stands for the type.
+    /// What each rank gives to the exchange that comes after `passed`, in rank order. `kind` stands
+    /// for the type.
     pub(crate) fn share<S: Pod>(
         &self,
         comm: &Inner<T>,
-        count: u64,
+        passed: &mut u64,
         kind: u64,
         mine: &S,
     ) -> Result<Vec<S>, CollectiveError> {
-        let (board, head) = (self.board.get(), SlotHead { id: comm.id, kind });
+        let (board, head, count) = (self.board.get(), SlotHead { id: comm.id, kind }, *passed + 1);
         self.board.expect_reads();
         board.write(head, count, comm.rank, mine);
         // Counted by itself: no other barrier is taken for it, and all pass it or none.
-        by_count(comm, count, board.writes(), self.board.before().writes)?;
+        let waited = by_count(comm, count, board.writes(), self.board.before().writes);
+        self.counted(passed, waited)?;
         let read = |rank| {
             let malformed = CollectiveError::Malformed { what: "an exchange", from: Rank(rank) };
             board.read(head, count, Rank(rank)).ok_or(malformed)
@@ -179,9 +193,9 @@ impl<T: Transport> Near<T> {
         all
     }
 
-    /// See [`SyncBoard::set_left`].
-    pub(crate) fn set_left(&self, left: bool) {
-        self.board.set_left(left);
+    /// All ranks have it: others may have the board once this rank is done with it.
+    pub(crate) fn set_made(&self) {
+        self.board.set_left(true);
     }
 }
 

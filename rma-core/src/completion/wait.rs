@@ -1,4 +1,5 @@
 //! Waiting: nothing in this crate waits anywhere else. S-D5 S-E14 S-M6 S-M7
+use crate::group::Group;
 use crate::transport::{PeerState, Transport, WorldRank};
 use crate::universe::Process;
 use crate::window::STRIPE_RECHECK;
@@ -36,6 +37,27 @@ impl<T: Transport> Process<T> {
     pub(crate) fn wait_until<R>(
         &self,
         wait: Wait,
+        done: impl FnMut() -> Option<R>,
+    ) -> Result<R, WaitError> {
+        self.wait_with(wait, || self.trouble(wait), done)
+    }
+
+    /// As [`wait_until`](Self::wait_until), for what each of a group has to do.
+    pub(crate) fn wait_for_all<R>(
+        &self,
+        wait: Wait,
+        group: &Group,
+        done: impl FnMut() -> Option<R>,
+    ) -> Result<R, WaitError> {
+        let left = || group.members().find(|peer| self.transport.has_left(*peer));
+        let trouble = || self.trouble(wait).or_else(|| left().map(Cause::PeerLeft));
+        self.wait_with(wait, trouble, done)
+    }
+
+    fn wait_with<R>(
+        &self,
+        wait: Wait,
+        trouble: impl Fn() -> Option<Cause>,
         mut done: impl FnMut() -> Option<R>,
     ) -> Result<R, WaitError> {
         if let Some(value) = done() {
@@ -49,7 +71,7 @@ impl<T: Transport> Process<T> {
                 round = 0;
             } else if self.transport.relax(round) {
                 round += 1;
-            } else if let Some(end) = self.sleep(wait, &mut deadline, &mut done) {
+            } else if let Some(end) = self.sleep(wait, &trouble, &mut deadline, &mut done) {
                 return end;
             }
             if let Some(value) = done() {
@@ -62,12 +84,13 @@ impl<T: Transport> Process<T> {
     fn sleep<R>(
         &self,
         wait: Wait,
+        trouble: impl Fn() -> Option<Cause>,
         deadline: &mut Option<Duration>,
         mut done: impl FnMut() -> Option<R>,
     ) -> Option<Result<R, WaitError>> {
         let ticket = self.transport.arm();
         // Asked before the last look: what a peer did before it left has arrived by then.
-        let trouble = self.trouble(wait);
+        let trouble = trouble();
         let worked = self.progress() > 0;
         if let Some(value) = done() {
             self.transport.disarm(ticket);

@@ -279,6 +279,10 @@ pub unsafe trait Transport: Send + Sync + Sized + 'static {
     /// Whether `peer` still takes part. It is [`Departed`](PeerState::Departed) only after every
     /// message that it sent here has arrived.
     fn peer_state(&self, peer: WorldRank) -> PeerState;
+    /// As [`peer_state`](Self::peer_state), from what this rank was told: cheap for many peers.
+    fn has_left(&self, peer: WorldRank) -> bool {
+        self.peer_state(peer) != PeerState::Alive
+    }
     /// The first rank of the job that failed, if one did. Cheap: asked by every wait.
     fn failed(&self) -> Option<WorldRank>;
     /// Tells the peers that this rank leaves, without waiting for them; the first call counts.

@@ -11,6 +11,7 @@ use std::io::Write;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 use std::process::exit;
+use std::thread;
 use std::time::Duration;
 
 /// Why the job failed, as the test that runs it would say; `None` in its ranks.
@@ -179,6 +180,13 @@ fn a_rank_that_returns_early_has_left() {
             matches!(fence, Err(RmaError::PeerLeft { world, .. }) if world == left),
             "{fence:?}"
         );
+        // Both stay until both know: only rank 2 has left.
+        let epoch = window.lock_all().unwrap();
+        epoch.accumulate(Rank(0), 0, Op::Sum, &[1u64]).unwrap();
+        while epoch.fetch_and_op(Rank(0), 0, Op::NoOp, 0u64).unwrap() < 2 {
+            thread::yield_now();
+        }
+        epoch.unlock().unwrap();
     });
 }
 

@@ -34,7 +34,8 @@ macro_rules! suite {
                 sizes_differ(4), all_empty(3), units_differ(5), over_split(5), over_reversed(4),
                 left_late(3), over_one_rank(3), outlives_its_communicator(4),
                 several_epochs_at_once(3), created_and_freed(2), aligned(2), zeroed(2),
-                free_waits(3), attributes(4), dropped_and_not_freed(3), two_in_one_fence(3),
+                free_waits(3), flavors_differ(3), attributes(4), dropped_and_not_freed(3),
+                two_in_one_fence(3),
             }
             info {
                 defaults(2), accepted(2), unknown_is_ignored(2), malformed_is_refused(2),

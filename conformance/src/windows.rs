@@ -1,7 +1,7 @@
 //! Making and freeing windows (FEATURES A1).
-use crate::help::{local_words, neighbour, still_works, times, words};
+use crate::help::{local_words, neighbour, says, still_works, times, words};
 use rma_core::transport::Transport;
-use rma_core::{Assert, Communicator, LockKind, Op, Rank, RmaError, Universe};
+use rma_core::{Assert, Communicator, Flavor, LockKind, Op, Rank, RmaError, Universe, WindowError};
 
 /// Sizes differ, and rank 0 has none. S-A2
 pub fn sizes_differ<T: Transport>(universe: &Universe<T>) {
@@ -242,6 +242,23 @@ pub fn left_late<T: Transport>(universe: &Universe<T>) {
             }
             window.free().unwrap();
         }
+    }
+}
+
+/// Ranks that call different functions are refused on all ranks, and can go on. S-A3
+pub fn flavors_differ<T: Transport>(universe: &Universe<T>) {
+    let world = universe.world();
+    for dynamic in world.ranks() {
+        let made = if world.rank() == dynamic {
+            world.window(0, 1).create_dynamic()
+        } else {
+            world.window(8, 8).allocate()
+        };
+        let mine = if world.rank() == dynamic { Flavor::Dynamic } else { Flavor::Allocate };
+        let error = made.map(drop).unwrap_err();
+        assert_eq!(error, WindowError::FlavorDiffers(mine));
+        says(&error, &[&format!("{mine:?}"), "call the same function on all ranks"]);
+        exchange(universe, world);
     }
 }
 

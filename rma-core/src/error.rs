@@ -1,5 +1,6 @@
 //! Errors. Those of the data path are `Copy` and small; each names rank, window, range, remedy.
 //! S-B5 S-B6
+use crate::Flavor;
 use crate::group::Group;
 use crate::ops::{Op, Signature};
 use crate::rank::Rank;
@@ -636,6 +637,12 @@ pub enum WindowError {
          a part"
     )]
     Peer(Rank),
+    /// Ranks call different functions.
+    #[error(
+        "this rank makes a window of flavor {0:?}, another rank one of another flavor; call the \
+         same function on all ranks"
+    )]
+    FlavorDiffers(Flavor),
     /// The communicator spans memory that load and store do not reach.
     #[error(
         "a shared window needs a communicator whose ranks share memory, and ranks {0} do not; \
@@ -710,6 +717,7 @@ impl WindowError {
             Self::Allocate { .. } => ErrorClass::NoMem,
             Self::Agent { .. } => ErrorClass::Other,
             Self::Peer(_) => ErrorClass::Other,
+            Self::FlavorDiffers(_) => ErrorClass::RmaFlavor,
             Self::Hint(_) => ErrorClass::InfoValue,
             Self::HintDiffers { .. } | Self::HintUntrue { .. } => ErrorClass::Info,
             Self::NotShared(_) | Self::Import(_) => ErrorClass::RmaShared,

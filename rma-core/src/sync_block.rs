@@ -146,10 +146,10 @@ impl<T: Transport> SyncBlock<T> {
         self.0.descriptor
     }
 
-    /// No peer can come to a barrier there any more that matters: others may have the words when
-    /// this is dropped.
-    pub(crate) fn set_left(&self) {
-        self.0.left.store(true, Relaxed);
+    /// Whether no peer can come to a barrier there any more that matters: others may have the words
+    /// when this is dropped.
+    pub(crate) fn set_left(&self, left: bool) {
+        self.0.left.store(left, Relaxed);
     }
 }
 
@@ -265,6 +265,7 @@ pub(crate) struct Invitation {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::memory::block::Agreement;
     use crate::universe::Config;
     use crate::window::accumulate_tests::with_universe;
 
@@ -293,12 +294,14 @@ mod tests {
             let block = || SyncBlock::new(process).unwrap();
             let first = block();
             first.get().arrivals().store(5, Relaxed);
-            first.get().agreements().store(6, Relaxed);
-            first.set_left();
+            first.get().agreements(Agreement::Free).store(6, Relaxed);
+            first.get().agreements(Agreement::Seal).store(9, Relaxed);
+            first.set_left(true);
             drop(first);
             let second = block();
             assert_eq!(second.get().arrivals().load(Relaxed), 5);
-            assert_eq!(second.get().agreements().load(Relaxed), 6);
+            let counted = |on| second.get().agreements(on).load(Relaxed);
+            assert_eq!([Agreement::Free, Agreement::Seal].map(counted), [6, 9]);
             let (board, _) = SyncBoard::new(process, 2).unwrap();
             board.get().arrivals().store(7, Relaxed);
             board.get().writes().store(8, Relaxed);

@@ -140,12 +140,13 @@ impl ControlSegment {
 
     /// Tells the owner that `rank` left.
     pub(crate) fn tell(&self, rank: WorldRank, outcome: Outcome) {
+        // First: who is told that a rank left knows whether it failed.
+        if outcome == Outcome::Failed {
+            self.set_failed(rank);
+        }
         if let Some(told) = self.told().get(rank.0 as usize) {
             // Release pairs with the Acquire in `told_by`.
             told.store(to_code(outcome), Release);
-        }
-        if outcome == Outcome::Failed {
-            self.set_failed(rank);
         }
     }
 

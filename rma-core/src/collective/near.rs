@@ -158,7 +158,7 @@ impl<T: Transport> Near<T> {
     fn counted<E>(&self, passed: &mut u64, waited: Result<(), E>) -> Result<(), E> {
         match &waited {
             Ok(()) => *passed += 1,
-            Err(_) => self.board.set_left(false),
+            Err(_) => self.set_left(false),
         }
         waited
     }
@@ -193,9 +193,16 @@ impl<T: Transport> Near<T> {
         all
     }
 
-    /// All ranks have it: others may have the board once this rank is done with it.
+    /// All ranks have it: others may have its words once this rank is done with it.
     pub(crate) fn set_made(&self) {
-        self.board.set_left(true);
+        self.set_left(true);
+    }
+
+    fn set_left(&self, left: bool) {
+        self.board.set_left(left);
+        if let Some(flags) = &self.flags {
+            flags.block.set_left(left);
+        }
     }
 }
 
@@ -253,8 +260,6 @@ impl<T: Transport> Flags<T> {
     fn new(comm: &Inner<T>) -> Result<Self, CollectiveError> {
         let size = comm.group.size();
         let block = SyncBlock::new(&comm.process)?;
-        // What comes too late disturbs barriers, on which nothing rests but their callers.
-        block.set_left();
         for round in 0..rounds(size) {
             tell(comm, comm.rank.on_ring(-distance(round), size), round, &block.descriptor().0)?;
         }

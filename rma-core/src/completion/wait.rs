@@ -50,7 +50,11 @@ impl<T: Transport> Process<T> {
         done: impl FnMut() -> Option<R>,
     ) -> Result<R, WaitError> {
         let left = || group.members().find(|peer| self.transport.has_left(*peer));
-        let trouble = || self.trouble(wait).or_else(|| left().map(Cause::PeerLeft));
+        // Before asking who failed, as in `trouble`.
+        let trouble = || {
+            let left = left().map(Cause::PeerLeft);
+            self.trouble(wait).or(left)
+        };
         self.wait_with(wait, trouble, done)
     }
 

@@ -14,22 +14,22 @@ use core::sync::atomic::{
 };
 
 /// Words of a block.
-pub(crate) const WORDS: u16 = (CONTROL_BYTES / 8) as u16;
+pub(crate) const WORDS: u16 = AGREEMENTS_AT + 2;
 /// Barrier flags of a block; they take the second cache line.
 pub(crate) const FLAGS: usize = 16;
 const FLAGS_AT: usize = 64;
-/// Words of the third line. Who refuses what, and of which window: two words each, for agreements
-/// of even and odd number. Then who came to barriers and to agreements, which is counted on through
-/// all windows that have the block.
-const REFUSALS_AT: u16 = 18;
-const REFUSED_OF_AT: u16 = 20;
-const ARRIVALS_AT: u16 = 22;
-const AGREEMENTS_AT: u16 = 23;
+/// Behind the words of the locks. Who refuses what, and of which window: for each [`Agreement`],
+/// for those of even and of odd number. Then who came to barriers and to agreements, which is
+/// counted on through all windows that have the block.
+const REFUSALS_AT: u16 = CONTROL_BYTES as u16 / 8;
+const REFUSED_OF_AT: u16 = REFUSALS_AT + 4;
+const ARRIVALS_AT: u16 = REFUSED_OF_AT + 4;
+const AGREEMENTS_AT: u16 = ARRIVALS_AT + 1;
 /// Ranks whose signals have a bit in a block.
 pub(crate) const SIGNAL_RANKS: u32 = 512;
 /// Words of the two signals: a cache line each.
 pub(crate) const SIGNAL_WORDS: usize = 2 * SIGNAL_RANKS as usize / 64;
-const SIGNALS_AT: usize = CONTROL_BYTES.next_multiple_of(64);
+const SIGNALS_AT: usize = (WORDS as usize * 8).next_multiple_of(64);
 /// Stripes of a block: locks of what accumulates combine, see [`stripe`](super::stripe).
 pub(crate) const STRIPES: usize = 8;
 /// A cache line each.
@@ -37,11 +37,19 @@ const STRIPE_BYTES: usize = 64;
 /// Bytes of a block: the words (the flags are among them), the signals, the stripes.
 pub(crate) const BLOCK_BYTES: usize = SIGNALS_AT + SIGNAL_WORDS * 8 + STRIPES * STRIPE_BYTES;
 
+/// What the ranks of a window agree on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Agreement {
+    Free,
+    /// Or to open it again.
+    Seal,
+}
+
 /// What a word of refusals says of an agreement: the low half of its number is in the high half,
 /// one more than the rank in the low half.
-fn refused_by(seen: u64, agreement: u64) -> Option<Rank> {
+fn refused_by(seen: u64, number: u64) -> Option<Rank> {
     let rank = (seen as u32).checked_sub(1).map(Rank);
-    rank.filter(|_| seen >> 32 == agreement & u64::from(u32::MAX))
+    rank.filter(|_| seen >> 32 == number & u64::from(u32::MAX))
 }
 
 /// A mapped block; its words are accessed atomically only.
@@ -63,8 +71,7 @@ impl<'a> Block<'a> {
     /// Makes all words zero but those at which ranks may still wait that are late to leave an
     /// earlier window.
     pub(crate) fn clear(self) {
-        let words = (0..WORDS).filter(|word| ![ARRIVALS_AT, AGREEMENTS_AT].contains(word));
-        words.for_each(|word| self.word(word).store(0, Relaxed));
+        (0..ARRIVALS_AT).for_each(|word| self.word(word).store(0, Relaxed));
         (0..SIGNAL_WORDS).for_each(|word| self.signals(word).store(0, Relaxed));
         (0..STRIPES).for_each(|stripe| self.stripe(stripe).store(0, Relaxed));
     }
@@ -100,32 +107,34 @@ impl<'a> Block<'a> {
         self.word(ARRIVALS_AT)
     }
 
-    /// As [`arrivals`](Self::arrivals), to agreements: whoever comes to one has given its window to
-    /// it, so nothing else is ever taken for one.
-    pub(crate) fn agreements(self) -> &'a AtomicU64 {
-        self.word(AGREEMENTS_AT)
+    /// As [`arrivals`](Self::arrivals), to agreements on that: whoever comes to one has given its
+    /// window to it, so nothing else is ever taken for one.
+    pub(crate) fn agreements(self, on: Agreement) -> &'a AtomicU64 {
+        self.word(AGREEMENTS_AT + on as u16)
     }
 
     /// Before an agreement of a window: `rank` refuses.
-    pub(crate) fn refuse(self, window: u64, agreement: u64, rank: Rank) {
-        self.word(REFUSED_OF_AT + (agreement % 2) as u16).store(window, Relaxed);
-        let mine = agreement << 32 | (u64::from(rank.0) + 1);
-        let lowest = |seen| refused_by(seen, agreement).is_none_or(|by| by > rank).then_some(mine);
+    pub(crate) fn refuse(self, window: u64, on: Agreement, number: u64, rank: Rank) {
+        let (refusal, of) = self.refusal(on, number);
+        of.store(window, Relaxed);
+        let mine = number << 32 | (u64::from(rank.0) + 1);
+        let lowest = |seen| refused_by(seen, number).is_none_or(|by| by > rank).then_some(mine);
         // pairs with the Acquire load in `refused`.
-        _ = self.refusal(agreement).fetch_update(Release, Relaxed, lowest);
+        _ = refusal.fetch_update(Release, Relaxed, lowest);
     }
 
     /// After that agreement: the lowest rank that refused. The block may be another window's by
     /// now, if none did.
-    pub(crate) fn refused(self, window: u64, agreement: u64) -> Option<Rank> {
+    pub(crate) fn refused(self, window: u64, on: Agreement, number: u64) -> Option<Rank> {
+        let (refusal, of) = self.refusal(on, number);
         // pairs with the Release in `refuse`: who sees another window's refusal sees whose it is.
-        let by = refused_by(self.refusal(agreement).load(Acquire), agreement)?;
-        let of = self.word(REFUSED_OF_AT + (agreement % 2) as u16).load(Relaxed);
-        (of == window).then_some(by)
+        let by = refused_by(refusal.load(Acquire), number)?;
+        (of.load(Relaxed) == window).then_some(by)
     }
 
-    fn refusal(self, agreement: u64) -> &'a AtomicU64 {
-        self.word(REFUSALS_AT + (agreement % 2) as u16)
+    fn refusal(self, on: Agreement, number: u64) -> (&'a AtomicU64, &'a AtomicU64) {
+        let which = on as u16 * 2 + (number % 2) as u16;
+        (self.word(REFUSALS_AT + which), self.word(REFUSED_OF_AT + which))
     }
 
     /// The word at `index` of the signals, which must be below [`SIGNAL_WORDS`].
@@ -234,18 +243,22 @@ impl<'a> Board<'a> {
     /// Writes what a rank tells the others in the exchange of that number.
     pub(crate) fn write<S: Pod>(self, head: SlotHead, number: u64, rank: Rank, mine: &S) {
         const { assert!(fits_slot::<S>(), "whole words, of a slot at most") };
+        let ([id, what], told) = split(self.slot(number, rank));
         let (words, _) = bytemuck::bytes_of(mine).as_chunks();
-        let words = words.iter().map(|word| u64::from_ne_bytes(*word));
-        for (word, mine) in self.slot(number, rank).iter().zip(head.words(number).chain(words)) {
-            word.store(mine, Relaxed);
+        for (word, mine) in told.iter().zip(words) {
+            word.store(u64::from_ne_bytes(*mine), Relaxed);
         }
+        id.store(head.id, Relaxed);
+        // pairs with the Acquire load in `read`.
+        what.store(head.what(number), Release);
     }
 
     /// Reads what a rank told the others in an exchange; `None` if it told something else.
     pub(crate) fn read<S: Pod>(self, head: SlotHead, number: u64, rank: Rank) -> Option<S> {
         const { assert!(fits_slot::<S>(), "whole words, of a slot at most") };
-        let (said, told) = self.slot(number, rank).split_at(HEAD_WORDS);
-        if !said.iter().map(|word| word.load(Relaxed)).eq(head.words(number)) {
+        let ([id, what], told) = split(self.slot(number, rank));
+        // pairs with the Release store in `write`.
+        if what.load(Acquire) != head.what(number) || id.load(Relaxed) != head.id {
             return None;
         }
         let mut theirs = S::zeroed();
@@ -255,6 +268,10 @@ impl<'a> Board<'a> {
         }
         Some(theirs)
     }
+}
+
+fn split(slot: &[AtomicU64; SLOT_WORDS]) -> (&[AtomicU64; HEAD_WORDS], &[AtomicU64]) {
+    slot.split_first_chunk().expect("a slot is longer than its head")
 }
 
 /// What a slot holds.
@@ -267,8 +284,8 @@ pub(crate) struct SlotHead {
 }
 
 impl SlotHead {
-    fn words(self, number: u64) -> impl Iterator<Item = u64> {
-        [self.id, number << 8 | self.kind].into_iter()
+    fn what(self, number: u64) -> u64 {
+        number << 8 | self.kind
     }
 }
 
@@ -281,25 +298,30 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_refusal_is_of_one_window_and_one_barrier() {
+    fn a_refusal_is_of_one_window_and_one_agreement() {
+        use Agreement::{Free, Seal};
         let mut memory = vec![0u128; BLOCK_BYTES / 16 + 4];
         let base = memory.as_mut_ptr().cast::<u8>();
         let base = base.wrapping_add(base.align_offset(64));
         // SAFETY: long enough from there on, aligned, and used as a block only.
         let block = unsafe { Block::new(base) };
-        block.refuse(9, 4, Rank(2));
-        block.refuse(9, 4, Rank(1));
-        block.refuse(9, 4, Rank(3));
-        assert_eq!(block.refused(9, 4), Some(Rank(1)));
-        assert_eq!([block.refused(9, 3), block.refused(9, 5), block.refused(9, 6)], [None; 3]);
-        assert_eq!(block.refused(8, 4), None, "of another window");
+        block.refuse(9, Free, 4, Rank(2));
+        block.refuse(9, Free, 4, Rank(1));
+        block.refuse(9, Free, 4, Rank(3));
+        assert_eq!(block.refused(9, Free, 4), Some(Rank(1)));
+        for other in [3, 5, 6] {
+            assert_eq!(block.refused(9, Free, other), None);
+        }
+        assert_eq!(block.refused(9, Seal, 4), None);
+        assert_eq!(block.refused(8, Free, 4), None, "of another window");
         block.clear();
-        block.refuse(7, 4, Rank(3));
-        assert_eq!(block.refused(7, 4), Some(Rank(3)));
-        block.refuse(9, 5, Rank(0));
-        block.refuse(9, 6, Rank(3));
-        assert_eq!([block.refused(9, 5), block.refused(9, 6)], [Some(Rank(0)), Some(Rank(3))]);
-        assert_eq!(block.refused(9, 4), None);
+        block.refuse(7, Free, 4, Rank(3));
+        assert_eq!(block.refused(7, Free, 4), Some(Rank(3)));
+        block.refuse(9, Seal, 5, Rank(0));
+        block.refuse(9, Seal, 6, Rank(3));
+        let seals = [5, 6].map(|number| block.refused(9, Seal, number));
+        assert_eq!(seals, [Some(Rank(0)), Some(Rank(3))]);
+        assert_eq!(block.refused(9, Free, 4), None);
     }
 
     #[test]

@@ -15,12 +15,13 @@ use super::{Before, Part, Peer, Window, WindowId};
 use crate::collective::near::all_near;
 use crate::communicator::Communicator;
 use crate::epoch::EpochState;
-use crate::error::WindowError;
+use crate::error::{CollectiveError, WindowError};
 use crate::group::Group;
+use crate::memory::block::Agreement;
 use crate::memory::target::Targets;
 use crate::rank::Rank;
 use crate::sync_block::SyncBlock;
-use crate::transport::{AllocateError, Descriptor, Transport};
+use crate::transport::{AllocateError, Descriptor, ImportError, Mapped, Transport};
 use bytemuck::{Pod, Zeroable};
 use core::fmt;
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -64,6 +65,8 @@ struct Plan {
     /// Of the hints that must be the same everywhere.
     hints_min: u64,
     hints_max: u64,
+    flavor_min: u64,
+    flavor_max: u64,
 }
 
 /// What each rank says of its part.
@@ -80,6 +83,8 @@ struct Share {
     disp_unit: u32,
     /// One of [`made`].
     made: u32,
+    /// Of the window: who makes several at the same time may be at another.
+    id: u64,
 }
 
 /// What ranks tell each other.
@@ -266,7 +271,10 @@ impl<'c, T: Transport> WindowBuilder<'c, T> {
         let (size, disp_unit) = *checked.as_ref().unwrap_or(&(0, 1));
         let needed = self.needs(source, size);
         let room = self.room(needed);
-        let plan = self.agree(size, disp_unit, needed, room, checked.is_err())?;
+        let plan = self.agree(flavor, (size, disp_unit), needed, room, checked.is_err())?;
+        if plan.flavor_min != plan.flavor_max {
+            return Err(WindowError::FlavorDiffers(flavor));
+        }
         checked?;
         if plan.wrong != NOBODY {
             return Err(WindowError::Peer(Rank(plan.wrong as u32)));
@@ -276,19 +284,23 @@ impl<'c, T: Transport> WindowBuilder<'c, T> {
         // Before the shares are exchanged, after which peers may send messages of it.
         let comm = self.comm.internal(plan.id);
         let mine = self.make_part(&plan, source, needed, room, contiguous);
-        let shares = self.exchange(&mine, size, disp_unit);
+        let shares = self.exchange(&mine, plan.id, size, disp_unit);
         let shares = shares.and_then(|shares| self.check_shares(flavor, shares));
         if let (Err(error), Ok((memory, block))) = (&shares, &mine)
             && !matches!(error, WindowError::Collective(_))
         {
             // All agree, so no rank has a window to reach it by.
             memory.set_freed();
-            block.set_left();
+            block.set_left(true);
         }
         let ((memory, block), shares) = (mine?, shares?);
         let memory = if contiguous && self.comm.rank() != Rank(0) {
             let first = self.comm.world_rank(Rank(0));
-            Memory::Imported(process.transport.import(first, &Descriptor(shares[0].data))?)
+            let all = process.transport.import(first, &Descriptor(shares[0].data))?;
+            if (all.mapping().len as u64) < plan.total {
+                return Err(ImportError::Malformed(first).into());
+            }
+            Memory::Imported(all)
         } else {
             memory
         };
@@ -343,7 +355,7 @@ impl<'c, T: Transport> WindowBuilder<'c, T> {
             nodes: NodePool::default(),
             gate: Gate::default(),
             barriers: AtomicU64::new(0),
-            agreements: AtomicU64::new(0),
+            agreements: Default::default(),
             before,
             settings: Settings::new(flavor, &self.hints),
             known: Known::default(),
@@ -371,12 +383,13 @@ impl<'c, T: Transport> WindowBuilder<'c, T> {
 
     fn agree(
         &self,
-        size: u64,
-        disp_unit: u32,
+        flavor: Flavor,
+        (size, disp_unit): (u64, u32),
         needed: u64,
         room: Room,
         wrong: bool,
     ) -> Result<Plan, WindowError> {
+        let flavor = flavor as u64;
         let (unit, hints) = (u64::from(disp_unit), self.hints.digest());
         let mine = Plan {
             id: self.comm.inner.process.new_object_id(),
@@ -390,6 +403,8 @@ impl<'c, T: Transport> WindowBuilder<'c, T> {
             wrong: if wrong { u64::from(self.comm.rank()) } else { NOBODY },
             hints_min: hints,
             hints_max: hints,
+            flavor_min: flavor,
+            flavor_max: flavor,
         };
         // Lower ranks come first.
         let all = self.comm.agree(kind::PLAN, mine, |a, b| Plan {
@@ -404,6 +419,8 @@ impl<'c, T: Transport> WindowBuilder<'c, T> {
             wrong: a.wrong.min(b.wrong),
             hints_min: a.hints_min.min(b.hints_min),
             hints_max: a.hints_max.max(b.hints_max),
+            flavor_min: a.flavor_min.min(b.flavor_min),
+            flavor_max: a.flavor_max.max(b.flavor_max),
         })?;
         Ok(all)
     }
@@ -515,11 +532,12 @@ impl<'c, T: Transport> WindowBuilder<'c, T> {
     fn exchange(
         &self,
         mine: &Result<(Memory<T>, SyncBlock<T>), WindowError>,
+        id: u64,
         size: u64,
         disp_unit: u32,
     ) -> Result<Vec<Share>, WindowError> {
         let transport = &self.comm.inner.process.transport;
-        let mut share = Share { size, disp_unit, ..Share::zeroed() };
+        let mut share = Share { id, size, disp_unit, ..Share::zeroed() };
         if let Ok((memory, block)) = mine {
             share.made = made::STAYS;
             if let Some(descriptor) = memory.export(transport) {
@@ -529,10 +547,16 @@ impl<'c, T: Transport> WindowBuilder<'c, T> {
             share.block = block.descriptor().0;
             let words = block.get();
             share.before.arrivals = words.arrivals().load(Relaxed);
-            share.before.agreements = words.agreements().load(Relaxed);
+            share.before.agreements =
+                [Agreement::Free, Agreement::Seal].map(|on| words.agreements(on).load(Relaxed));
         }
         if all_near(&self.comm.inner) {
-            return Ok(self.comm.share(kind::SHARE, share)?);
+            let all = self.comm.share(kind::SHARE, share)?;
+            if let Some(from) = all.iter().position(|share| share.id != id) {
+                let (what, from) = ("making a window", Rank(from as u32));
+                return Err(CollectiveError::Malformed { what, from }.into());
+            }
+            return Ok(all);
         }
         // Nobody but the owner looks at the others' shares: one that says who failed will do.
         let lower = |a: Share, b: Share| if a.made == made::NOT { a } else { b };

@@ -4,6 +4,7 @@ use super::{Flavor, Window};
 use crate::collective::near;
 use crate::epoch::EpochCall;
 use crate::error::{CollectiveError, RmaError};
+use crate::memory::block::Agreement;
 use crate::ops::Op;
 use crate::rank::Rank;
 use crate::transport::Transport;
@@ -88,7 +89,7 @@ impl<T: Transport> Window<T> {
 
     fn set_freed(&self) {
         self.part.memory.set_freed();
-        self.part.block.set_left();
+        self.part.block.set_left(true);
         if let Some(regions) = &self.part.regions {
             regions.set_freed();
         }
@@ -100,7 +101,8 @@ impl<T: Transport> Window<T> {
         let (open, asked) = (self.check(call).err().or(refuse), call.name());
         // What is lost is lost on every rank: a peer failed.
         self.flush_far_all().map_err(No::Unknown)?;
-        let refused = self.agree(open.is_some()).map_err(No::Unknown)?;
+        let on = if call == EpochCall::Free { Agreement::Free } else { Agreement::Seal };
+        let refused = self.agree(on, open.is_some()).map_err(No::Unknown)?;
         let window = self.id();
         let by_other = |by| RmaError::RefusedBy { window, by, asked };
         match open.or(refused.map(by_other)) {
@@ -120,23 +122,27 @@ impl<T: Transport> Window<T> {
     /// Waits until every rank has come here, having given its window away; answers with the lowest
     /// rank that refuses, if any. What becomes of memory rests on this: the words are used for
     /// nothing else.
-    pub(super) fn agree(&self, refuse: bool) -> Result<Option<Rank>, RmaError> {
+    pub(super) fn agree(&self, on: Agreement, refuse: bool) -> Result<Option<Rank>, RmaError> {
+        let window = self.id();
         if self.targets.is_empty() {
-            let mine = if refuse { self.rank() } else { Rank::NULL };
-            let all = self.part.comm.allreduce(&[mine.0], Op::Min);
-            let lowest = Rank(all.map_err(|error| self.collective_failed(error))?[0]);
-            return Ok(Some(lowest).filter(|rank| *rank != Rank::NULL));
+            let (mine, on) = (if refuse { self.rank() } else { Rank::NULL }, on as u32);
+            let all = self.part.comm.allreduce(&[mine.0, on, !on], Op::Min);
+            let all = all.map_err(|error| self.collective_failed(error))?;
+            // Some want to free it, some to seal it.
+            let differ = (all[1] != !all[2]).then_some(Rank(0));
+            return Ok(Some(Rank(all[0])).filter(|rank| *rank != Rank::NULL).or(differ));
         }
-        let count = self.agreements.load(Relaxed) + 1;
+        let (agreed, before) = (&self.agreements[on as usize], self.before.agreements[on as usize]);
+        let count = agreed.load(Relaxed) + 1;
         let first = self.block_of(Rank(0))?;
         if refuse {
-            first.refuse(self.id().0, count, self.rank());
+            first.refuse(window.0, on, count, self.rank());
         }
-        let (comm, before) = (&self.part.comm.inner, self.before.agreements);
-        near::by_count(comm, count, first.agreements(), before)
+        let comm = &self.part.comm.inner;
+        near::by_count(comm, count, first.agreements(on), before)
             .map_err(|error| self.wait_failed(error))?;
-        self.agreements.store(count, Relaxed);
-        Ok(first.refused(self.id().0, count))
+        agreed.store(count, Relaxed);
+        Ok(first.refused(window.0, on, count))
     }
 
     /// Waits until every rank has come here.

@@ -107,7 +107,7 @@ pub struct Window<T: Transport> {
     gate: Gate,
     barriers: AtomicU64,
     /// How often ranks agreed to free, to seal or to open again.
-    agreements: AtomicU64,
+    agreements: [AtomicU64; 2],
     before: Before,
     settings: Settings,
     known: Known<T>,
@@ -126,7 +126,7 @@ struct Before {
     /// [`Block::arrivals`](crate::memory::block::Block::arrivals).
     arrivals: u64,
     /// [`Block::agreements`](crate::memory::block::Block::agreements).
-    agreements: u64,
+    agreements: [u64; 2],
 }
 
 /// What it takes to map a part.

@@ -6,6 +6,7 @@ use super::free::Refused;
 use crate::element::Element;
 use crate::epoch::EpochCall;
 use crate::error::RmaError;
+use crate::memory::block::Agreement;
 use crate::transport::Transport;
 
 /// A window on which no rank can operate, so that this rank's part is ordinary memory.
@@ -60,7 +61,7 @@ impl<T: Transport> Sealed<T> {
     /// Opens the window again. **Collective.** Waits until every rank has come here.
     pub fn unseal(self) -> Result<Window<T>, RmaError> {
         // Nobody can refuse who has it sealed.
-        self.window.agree(false)?;
+        self.window.agree(Agreement::Seal, false)?;
         Ok(self.window)
     }
 

@@ -172,7 +172,7 @@ impl<T: Transport> Window<T> {
             }
             CollectiveError::PeerLeft { what, world } => RmaError::PeerLeft { window, world, what },
             CollectiveError::Import(error) => RmaError::Import { window, error },
-            // Eight bytes from each rank always have room, and are not of different lengths.
+            // A few bytes from each rank always have room, and all ranks pass as many.
             _ => RmaError::Timeout { window, what: "a barrier" },
         }
     }

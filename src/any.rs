@@ -180,8 +180,8 @@ unsafe impl Transport for AnyTransport {
         forward!(self, transport => transport.peer_state(peer))
     }
 
-    fn has_left(&self, peer: WorldRank) -> bool {
-        forward!(self, transport => transport.has_left(peer))
+    fn told(&self, peer: WorldRank) -> PeerState {
+        forward!(self, transport => transport.told(peer))
     }
 
     fn failed(&self) -> Option<WorldRank> {

@@ -1,12 +1,12 @@
 //! Groups of ranks that communicate, and how to make smaller ones. S-A6 S-A7
 use crate::collective::mail::Current;
 use crate::collective::near::Near;
-use crate::completion::{Cause, Wait, WaitError};
+use crate::completion::{Cause, On, Wait, WaitError};
 use crate::error::CollectiveError;
 use crate::group::Group;
 use crate::rank::Rank;
 use crate::transport::{Transport, WorldRank};
-use crate::universe::Process;
+use crate::universe::{NO_OBJECT, Process};
 use crate::window::WindowBuilder;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -104,6 +104,9 @@ impl<T: Transport> Communicator<T> {
     pub fn dup(&self) -> Result<Self, SplitError> {
         let mut id = [self.inner.process.new_object_id()];
         self.bcast(&mut id, Rank(0))?;
+        if id[0] == NO_OBJECT {
+            return Err(CollectiveError::TooManyObjects { what: "dup" });
+        }
         let Inner { process, group, rank, .. } = &*self.inner;
         let inner = Inner::plain(process, id[0], group.clone(), *rank);
         // No message of it may come where it is not known.
@@ -127,6 +130,11 @@ impl<T: Transport> Communicator<T> {
         let (id, rank) = head.split_at(8);
         let id = u64::from_le_bytes(id.try_into().map_err(|_| malformed)?);
         let rank = Rank(u32::from_le_bytes(rank.try_into().map_err(|_| malformed)?));
+        if id == NO_OBJECT {
+            // Other colors may have one.
+            self.barrier()?;
+            return Err(CollectiveError::TooManyObjects { what });
+        }
         let process = &self.inner.process;
         let group = Group::from_wire(group, process.transport.size()).ok_or(malformed)?;
         if group.world_rank(rank) != Some(process.transport.rank()) {
@@ -194,8 +202,8 @@ impl<T: Transport> Inner<T> {
         self.group.world_rank(rank).unwrap_or(WorldRank(u32::MAX))
     }
 
-    pub(crate) fn wait_for(&self, what: &'static str, peer: Rank) -> Wait {
-        Wait { what, peer: Some(self.world_rank(peer)), recheck: None }
+    pub(crate) fn wait_for(&self, what: &'static str, peer: Rank) -> Wait<'static> {
+        Wait { what, on: On::Peer(self.world_rank(peer)), recheck: None }
     }
 }
 

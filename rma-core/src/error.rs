@@ -529,6 +529,15 @@ pub enum CollectiveError {
         /// The budget.
         limit: u64,
     },
+    /// A rank has made as many communicators and windows as can be told apart.
+    #[error(
+        "{what}: a rank of the job has made 2^40 communicators and windows, and no more can be \
+         told apart; make windows once and use them often"
+    )]
+    TooManyObjects {
+        /// Operation.
+        what: &'static str,
+    },
     /// A process of the job failed.
     #[error("{what}: rank {world} of the job failed")]
     PeerFailed {
@@ -591,7 +600,10 @@ impl CollectiveError {
             Self::PeerFailed { .. } | Self::PeerLeft { .. } => ErrorClass::ProcFailed,
             Self::WrongOp { .. } => ErrorClass::Op,
             Self::Allocate(_) | Self::NoRoom { .. } => ErrorClass::NoMem,
-            Self::Import(_) | Self::Timeout { .. } | Self::Malformed { .. } => ErrorClass::Other,
+            Self::Import(_)
+            | Self::Timeout { .. }
+            | Self::Malformed { .. }
+            | Self::TooManyObjects { .. } => ErrorClass::Other,
         }
     }
 }

@@ -8,7 +8,7 @@ use crate::protocol::pscw::Signal;
 use crate::sync_block::SyncPool;
 use crate::transport::{Outcome, Transport, WorldRank};
 use crate::window::{Deferred, Graveyard, HintError, Hints, Incoming, Registry};
-use core::sync::atomic::{AtomicU32, Ordering::Relaxed};
+use core::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use core::time::Duration;
 use std::sync::Arc;
 
@@ -88,6 +88,20 @@ impl Config {
     }
 }
 
+/// Bits of an object's id that count the objects of a rank; above them is the rank.
+const COUNT_BITS: u32 = 40;
+/// Objects of a rank: 30 days of making and freeing windows at full speed.
+const OBJECTS: u64 = 1 << COUNT_BITS;
+/// Ranks of a job that can make objects. One less, so that [`NO_OBJECT`] is no id.
+const RANKS: u64 = (1 << (u64::BITS - COUNT_BITS)) - 1;
+/// No communicator or window has this id.
+pub(crate) const NO_OBJECT: u64 = u64::MAX;
+
+/// The rank that made an object, and its number there.
+pub(crate) fn maker_and_number(id: u64) -> (u64, u64) {
+    (id >> COUNT_BITS, id & (OBJECTS - 1))
+}
+
 /// What all handles of one rank share.
 pub(crate) struct Process<T: Transport> {
     pub(crate) transport: T,
@@ -102,14 +116,30 @@ pub(crate) struct Process<T: Transport> {
     pub(crate) outgoing: Outgoing,
     pub(crate) incoming: Incoming,
     pub(crate) agent: AgentState,
-    next_object: AtomicU32,
+    /// A window was dropped while this rank held locks of it.
+    holding: AtomicBool,
+    next_object: AtomicU64,
 }
 
 impl<T: Transport> Process<T> {
-    /// An id that no other communicator or window of the job has.
+    /// An id that no other communicator or window of the job has; [`NO_OBJECT`] once there are no
+    /// more.
     pub(crate) fn new_object_id(&self) -> u64 {
-        let count = self.next_object.fetch_add(1, Relaxed);
-        u64::from(self.transport.rank().0) << 32 | u64::from(count)
+        let next = |count: u64| (count < OBJECTS).then_some(count + 1);
+        let rank = u64::from(self.transport.rank().0);
+        match self.next_object.fetch_update(Relaxed, Relaxed, next) {
+            Ok(count) if rank < RANKS => rank << COUNT_BITS | count,
+            _ => NO_OBJECT,
+        }
+    }
+
+    /// Locks stay held that nobody can give back once this rank has left.
+    pub(crate) fn set_holding(&self) {
+        self.holding.store(true, Relaxed);
+    }
+
+    fn holds_locks(&self) -> bool {
+        self.holding.load(Relaxed) || self.windows.all().iter().any(|part| part.holds_locks())
     }
 
     /// Sends what waited, handles what has arrived; returns how much that was.
@@ -172,8 +202,9 @@ impl<T: Transport> Universe<T> {
             sync_blocks: SyncPool::default(),
             graveyard: Graveyard::default(),
             agent: AgentState::default(),
+            holding: AtomicBool::new(false),
             // Id 0 of rank 0 is the world's.
-            next_object: AtomicU32::new(1),
+            next_object: AtomicU64::new(1),
         });
         let leaver = Leaver(&process);
         let world = Communicator::world(&process)?;
@@ -246,6 +277,10 @@ impl<T: Transport> Drop for Leaver<'_, T> {
             // failed they would say that its windows are gone, and not why.
             self.0.send_outbox();
         }
-        self.0.transport.depart(if failed { Outcome::Failed } else { Outcome::Departed });
+        self.0.transport.depart(match failed {
+            true => Outcome::Failed,
+            false if self.0.holds_locks() => Outcome::Holding,
+            false => Outcome::Departed,
+        });
     }
 }

@@ -72,6 +72,7 @@ fn to_code(outcome: Outcome) -> u8 {
     match outcome {
         Outcome::Departed => 1,
         Outcome::Failed => 2,
+        Outcome::Holding => 3,
     }
 }
 
@@ -79,6 +80,7 @@ fn from_code(code: u32) -> PeerState {
     match code {
         0 => PeerState::Alive,
         1 => PeerState::Departed,
+        3 => PeerState::Holding,
         _ => PeerState::Failed,
     }
 }
@@ -214,9 +216,11 @@ mod tests {
         assert_eq!(peer.left(), PeerState::Departed);
         peer.tell(WorldRank(69), Outcome::Failed);
         peer.tell(WorldRank(5), Outcome::Departed);
+        peer.tell(WorldRank(6), Outcome::Holding);
         peer.tell(WorldRank(70), Outcome::Departed);
         assert_eq!(owner.told_by(WorldRank(69)), PeerState::Failed);
         assert_eq!(owner.told_by(WorldRank(5)), PeerState::Departed);
+        assert_eq!(owner.told_by(WorldRank(6)), PeerState::Holding);
         assert_eq!(owner.told_by(WorldRank(4)), PeerState::Alive);
         assert_eq!(owner.told_by(WorldRank(70)), PeerState::Alive);
         assert_eq!(owner.failed(), Some(WorldRank(69)));

@@ -137,7 +137,7 @@ impl Shm {
         control.bell.ring_for_work();
         match self.peer_state(to) {
             PeerState::Alive => SubmitError::Again,
-            PeerState::Departed | PeerState::Failed => SubmitError::PeerFailed(to),
+            _ => SubmitError::PeerFailed(to),
         }
     }
 }
@@ -320,8 +320,8 @@ unsafe impl Transport for Shm {
         clock_gettime(ClockId::Monotonic).try_into().unwrap_or_default()
     }
 
-    fn has_left(&self, peer: WorldRank) -> bool {
-        self.own.told_by(peer) != PeerState::Alive
+    fn told(&self, peer: WorldRank) -> PeerState {
+        self.own.told_by(peer)
     }
 
     /// Notices a killed process too, within some milliseconds.

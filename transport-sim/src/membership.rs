@@ -31,6 +31,7 @@ const fn state(left: Option<Outcome>) -> PeerState {
     match left {
         None => PeerState::Alive,
         Some(Outcome::Departed) => PeerState::Departed,
+        Some(Outcome::Holding) => PeerState::Holding,
         Some(Outcome::Failed) => PeerState::Failed,
     }
 }

@@ -434,7 +434,7 @@ impl Schedule {
         }
         self.trace.note(me, Event::Depart, [u64::from(outcome == Outcome::Failed), 0, 0]);
         let dues = match outcome {
-            Outcome::Departed => self.traffic.last_dues(me),
+            Outcome::Departed | Outcome::Holding => self.traffic.last_dues(me),
             Outcome::Failed => BTreeMap::new(),
         };
         let (clock, longest, random) = (self.clock, self.config.delay_max, &mut self.random);

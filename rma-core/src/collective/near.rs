@@ -9,7 +9,7 @@
 //! their next turn that all have come. Those that have gone to sleep are woken along a tree.
 use super::binomial;
 use crate::communicator::Inner;
-use crate::completion::WaitError;
+use crate::completion::{On, Wait, WaitError};
 use crate::error::CollectiveError;
 use crate::memory::block::{Block, FLAGS, SlotHead};
 use crate::protocol::message::{Head, Kind};
@@ -99,11 +99,10 @@ pub(crate) fn by_count<T: Transport>(
     if arrivals.fetch_add(1, AcqRel).wrapping_add(1) == all {
         transport.ring(comm.world_rank(Rank(0)));
     } else {
-        // Those who leave say so to all; that one is dead has to be noticed by one.
-        let wait = comm.wait_for("a barrier", comm.rank.on_ring(-1, size));
+        let wait = Wait { what: "a barrier", on: On::All(&comm.group), recheck: None };
         // pairs with the AcqRel additions above.
         let arrived = || all_have_come(arrivals.load(Acquire), all).then_some(());
-        let waited = comm.process.wait_for_all(wait, &comm.group, arrived);
+        let waited = comm.process.wait_until(wait, arrived);
         if waited.is_err() && leave(arrivals, all) {
             return waited;
         }

@@ -52,14 +52,15 @@ impl<T: Transport> Process<T> {
         to: WorldRank,
         head: &Head,
         body: &[u8],
-        wait: Wait,
+        wait: Wait<'_>,
     ) -> Result<(), WaitError> {
         self.wait_until(wait, || match self.transport.send(to, head.as_bytes(), body) {
             Ok(()) => Some(Ok(())),
             Err(SubmitError::Again) => None,
             // It may also have left in order.
             Err(SubmitError::PeerFailed(peer)) => {
-                let cause = self.trouble(wait).unwrap_or(Cause::PeerFailed(peer));
+                let cause = self.trouble(wait).or_else(|| self.gone(peer));
+                let cause = cause.unwrap_or(Cause::PeerFailed(peer));
                 Some(Err(WaitError { what: wait.what, cause }))
             }
         })??;

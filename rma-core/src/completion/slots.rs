@@ -12,9 +12,7 @@ use crate::protocol::rendezvous::Sender;
 use crate::transport::WorldRank;
 use core::any::Any;
 use core::ops::Range;
-use core::sync::atomic::{
-    AtomicU8, AtomicU64, Ordering::Acquire, Ordering::Relaxed, Ordering::Release,
-};
+use core::sync::atomic::{AtomicU64, Ordering::Acquire, Ordering::Relaxed, Ordering::Release};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// As many as ids can tell apart, and more than anybody needs.
@@ -42,8 +40,8 @@ impl SlotId {
 #[derive(Default)]
 pub(crate) struct Pending {
     outstanding: AtomicU64,
-    /// The first [`Status`] other than `Ok`.
-    status: AtomicU8,
+    /// The first [`Status`] other than `Ok`, and above it who answered so.
+    failure: AtomicU64,
     value: AtomicU64,
     /// Owner of the buffers, if the caller gave them away.
     keep: Mutex<Option<Box<dyn Any + Send>>>,
@@ -58,12 +56,14 @@ impl Pending {
 
     /// How the operations fared; the first that failed counts.
     pub(crate) fn status(&self) -> Status {
-        Status::from_wire(self.status.load(Relaxed)).unwrap_or(Status::Malformed)
+        status_of(self.failure.load(Relaxed))
     }
 
-    /// As [`status`](Self::status), which is `Ok` from then on: each failure is told once.
-    pub(crate) fn take_status(&self) -> Status {
-        Status::from_wire(self.status.swap(0, Relaxed)).unwrap_or(Status::Malformed)
+    /// The failure that [`status`](Self::status) tells of, and whose answer that was. It is `Ok`
+    /// from then on: each failure is told once.
+    pub(crate) fn take_failure(&self) -> Option<(Status, WorldRank)> {
+        let failure = self.failure.swap(0, Relaxed);
+        (failure != 0).then(|| (status_of(failure), WorldRank((failure >> 32) as u32)))
     }
 
     /// The value that came back last.
@@ -75,6 +75,10 @@ impl Pending {
     pub(crate) fn keep(&self, owner: Box<dyn Any + Send>) {
         *self.keep.lock().unwrap_or_else(PoisonError::into_inner) = Some(owner);
     }
+}
+
+fn status_of(failure: u64) -> Status {
+    Status::from_wire(failure as u8).unwrap_or(Status::Malformed)
 }
 
 /// Where the bytes of an answer go.
@@ -260,6 +264,19 @@ impl Slots {
         Some(SlotId::new(slot.generation, index as usize))
     }
 
+    /// A process whose answer is outstanding, of those counted in `pending`, or of all: another one
+    /// at each turn.
+    pub(crate) fn debtor(&self, pending: Option<&Arc<Pending>>, turn: usize) -> Option<WorldRank> {
+        let table = self.lock();
+        let counts = |slot: &&Slot| match (&slot.pending, pending) {
+            (Some(counted), Some(pending)) => Arc::ptr_eq(counted, pending),
+            (counted, _) => counted.is_some(),
+        };
+        let owe = table.slots.iter().filter(counts).count();
+        let mut debtors = table.slots.iter().filter(counts).map(|slot| slot.peer);
+        debtors.nth(turn.checked_rem(owe)?)
+    }
+
     /// Gives back every slot counted in `pending`: nothing is written to its buffers afterwards.
     pub(crate) fn cancel(&self, pending: &Arc<Pending>) {
         let mut table = self.lock();
@@ -320,8 +337,8 @@ impl Slots {
             pending.value.store(answer.value, Relaxed);
             slot.expected.units -= answer.units;
         } else {
-            let status = answer.status as u8;
-            _ = pending.status.compare_exchange(0, status, Relaxed, Relaxed);
+            let failure = u64::from(from.0) << 32 | answer.status as u64;
+            _ = pending.failure.compare_exchange(0, failure, Relaxed, Relaxed);
             slot.expected.units = 0;
         }
         let complete = slot.expected.units == 0;

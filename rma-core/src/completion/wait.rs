@@ -1,20 +1,35 @@
 //! Waiting: nothing in this crate waits anywhere else. S-D5 S-E14 S-M6 S-M7
 use crate::group::Group;
+use crate::rank::Rank;
 use crate::transport::{PeerState, Transport, WorldRank};
 use crate::universe::Process;
 use crate::window::STRIPE_RECHECK;
 use core::sync::atomic::Ordering::Relaxed;
 use core::time::Duration;
 
-/// What is waited for; says who is to blame if it does not come.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Wait {
+/// What is waited for, and whom.
+#[derive(Clone, Copy)]
+pub(crate) struct Wait<'a> {
     /// As it stands in an error.
     pub(crate) what: &'static str,
-    /// The process that is waited for, where there is just one.
-    pub(crate) peer: Option<WorldRank>,
+    pub(crate) on: On<'a>,
     /// How often to look although nobody rang; `None` where every change rings.
     pub(crate) recheck: Option<Duration>,
+}
+
+/// Who is to make true what is waited for: whose death or departure ends the wait.
+#[derive(Clone, Copy)]
+pub(crate) enum On<'a> {
+    /// That process.
+    Peer(WorldRank),
+    /// Whom the words or tables name when they are looked at: holders, debtors. The number grows
+    /// from look to look, to choose one of several.
+    Whoever(&'a dyn Fn(usize) -> Option<WorldRank>),
+    /// Every process of the group.
+    All(&'a Group),
+    /// Processes of the group that hold locks, and no words say which: all that died, and those
+    /// that left without giving theirs back.
+    Holders(&'a Group),
 }
 
 /// A wait that ended without what it waited for.
@@ -23,6 +38,24 @@ pub(crate) struct WaitError {
     pub(crate) what: &'static str,
     pub(crate) cause: Cause,
 }
+
+/// What a wait remembers while it lasts.
+#[derive(Default)]
+struct Asleep {
+    deadline: Option<Duration>,
+    looks: usize,
+    /// Rounds in which messages were served.
+    served: usize,
+    /// What the last look during those found.
+    trouble: Option<Cause>,
+}
+
+/// Rounds of serving after which a wait looks whether it is in vain. Each serves at least one
+/// message, so these are more than any queue holds.
+const BUSY: usize = 1 << 14;
+
+/// Members of a group that are looked at before each nap.
+const LOOKS: usize = 8;
 
 /// Why a wait failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -36,46 +69,25 @@ impl<T: Transport> Process<T> {
     /// Makes progress until `done` gives a value: first awake, then asleep.
     pub(crate) fn wait_until<R>(
         &self,
-        wait: Wait,
-        done: impl FnMut() -> Option<R>,
-    ) -> Result<R, WaitError> {
-        self.wait_with(wait, || self.trouble(wait), done)
-    }
-
-    /// As [`wait_until`](Self::wait_until), for what each of a group has to do.
-    pub(crate) fn wait_for_all<R>(
-        &self,
-        wait: Wait,
-        group: &Group,
-        done: impl FnMut() -> Option<R>,
-    ) -> Result<R, WaitError> {
-        let left = || group.members().find(|peer| self.transport.has_left(*peer));
-        // Before asking who failed, as in `trouble`.
-        let trouble = || {
-            let left = left().map(Cause::PeerLeft);
-            self.trouble(wait).or(left)
-        };
-        self.wait_with(wait, trouble, done)
-    }
-
-    fn wait_with<R>(
-        &self,
-        wait: Wait,
-        trouble: impl Fn() -> Option<Cause>,
+        wait: Wait<'_>,
         mut done: impl FnMut() -> Option<R>,
     ) -> Result<R, WaitError> {
         if let Some(value) = done() {
             return Ok(value);
         }
         let _attending = self.attend();
-        let (mut deadline, mut round) = (None, 0);
+        let (mut asleep, mut round) = (Asleep::default(), 0);
         loop {
             if self.progress() > 0 {
                 // More may follow at once.
                 round = 0;
+                if let Some(cause) = self.busy(wait, &mut asleep) {
+                    // Others never stopped asking.
+                    return done().ok_or(WaitError { what: wait.what, cause });
+                }
             } else if self.transport.relax(round) {
                 round += 1;
-            } else if let Some(end) = self.sleep(wait, &trouble, &mut deadline, &mut done) {
+            } else if let Some(end) = self.sleep(wait, &mut asleep, &mut done) {
                 return end;
             }
             if let Some(value) = done() {
@@ -84,23 +96,36 @@ impl<T: Transport> Process<T> {
         }
     }
 
+    /// Why the wait is over, although messages keep coming: looks once in a while, and twice for
+    /// a peer that is gone, in between which all that it sent has been served.
+    fn busy(&self, wait: Wait<'_>, asleep: &mut Asleep) -> Option<Cause> {
+        asleep.served += 1;
+        if !asleep.served.is_multiple_of(BUSY) {
+            return None;
+        }
+        if self.time_left(&mut asleep.deadline) == Some(Duration::ZERO) {
+            return Some(Cause::Timeout);
+        }
+        let seen = self.look(wait, &mut asleep.looks);
+        core::mem::replace(&mut asleep.trouble, seen).and(seen)
+    }
+
     /// Sleeps, unless the wait is over already.
     fn sleep<R>(
         &self,
-        wait: Wait,
-        trouble: impl Fn() -> Option<Cause>,
-        deadline: &mut Option<Duration>,
+        wait: Wait<'_>,
+        asleep: &mut Asleep,
         mut done: impl FnMut() -> Option<R>,
     ) -> Option<Result<R, WaitError>> {
         let ticket = self.transport.arm();
         // Asked before the last look: what a peer did before it left has arrived by then.
-        let trouble = trouble();
+        let trouble = self.look(wait, &mut asleep.looks);
         let worked = self.progress() > 0;
         if let Some(value) = done() {
             self.transport.disarm(ticket);
             return Some(Ok(value));
         }
-        let timeout = self.time_left(deadline);
+        let timeout = self.time_left(&mut asleep.deadline);
         let cause = trouble.or((timeout == Some(Duration::ZERO)).then_some(Cause::Timeout));
         if worked || cause.is_some() {
             self.transport.disarm(ticket);
@@ -115,17 +140,53 @@ impl<T: Transport> Process<T> {
     }
 
     /// Why `wait` cannot end well, as far as is known.
-    pub(crate) fn trouble(&self, wait: Wait) -> Option<Cause> {
-        let peer = wait.peer.filter(|peer| *peer != self.transport.rank());
+    pub(crate) fn trouble(&self, wait: Wait<'_>) -> Option<Cause> {
+        self.look(wait, &mut 0)
+    }
+
+    fn look(&self, wait: Wait<'_>, looks: &mut usize) -> Option<Cause> {
+        let first = *looks;
+        *looks = first.wrapping_add(LOOKS);
         // Before asking who failed: a peer that left because of that has said so first.
-        let state = peer.map(|peer| (self.transport.peer_state(peer), peer));
-        if let Some(failed) = self.transport.failed() {
-            return Some(Cause::PeerFailed(failed));
+        let gone = match wait.on {
+            On::Peer(peer) => self.gone(peer),
+            On::Whoever(named) => named(first / LOOKS).and_then(|peer| self.gone(peer)),
+            On::All(group) => {
+                self.look_at_some(group, first);
+                let left = |peer: &WorldRank| self.transport.told(*peer) != PeerState::Alive;
+                group.members().find(left).map(Cause::PeerLeft)
+            }
+            On::Holders(group) => {
+                self.look_at_some(group, first);
+                let holds = |peer: &WorldRank| self.transport.told(*peer) == PeerState::Holding;
+                group.members().find(holds).map(Cause::PeerLeft)
+            }
+        };
+        self.transport.failed().map(Cause::PeerFailed).or(gone)
+    }
+
+    /// Asks the system about members in turn: who was killed tells nobody. Whoever finds out tells
+    /// all.
+    fn look_at_some(&self, group: &Group, first: usize) {
+        let size = group.size();
+        for i in 0..LOOKS.min(size as usize) {
+            let rank = Rank((first.wrapping_add(i) % size as usize) as u32);
+            if let Some(peer) = group.world_rank(rank).filter(|peer| *peer != self.transport.rank())
+            {
+                _ = self.transport.peer_state(peer);
+            }
         }
-        match state? {
-            (PeerState::Alive, _) => None,
-            (PeerState::Departed, peer) => Some(Cause::PeerLeft(peer)),
-            (PeerState::Failed, peer) => Some(Cause::PeerFailed(peer)),
+    }
+
+    /// How another process left, if it did.
+    pub(crate) fn gone(&self, peer: WorldRank) -> Option<Cause> {
+        if peer == self.transport.rank() {
+            return None;
+        }
+        match self.transport.peer_state(peer) {
+            PeerState::Alive => None,
+            PeerState::Departed | PeerState::Holding => Some(Cause::PeerLeft(peer)),
+            PeerState::Failed => Some(Cause::PeerFailed(peer)),
         }
     }
 

@@ -118,6 +118,6 @@ impl<'w, T: Transport> Deref for Fence<'w, T> {
 impl<T: Transport> Drop for Fence<'_, T> {
     fn drop(&mut self) {
         // pairs with the Acquire load in `check`.
-        self.access.window().epoch.word.fetch_sub(1, AcqRel);
+        self.access.window().part.epoch.word.fetch_sub(1, AcqRel);
     }
 }

@@ -64,7 +64,9 @@ impl<T: Transport> Window<T> {
     fn lock_hot(&self, target: Rank, kind: LockKind) -> Option<Taken> {
         let entry = self.targets.get(target)?;
         // pairs with the AcqRel changes of the word in `open`.
-        if self.epoch.word.load(Acquire) != 0 || self.excludes_locks() || entry.held() != held::NOT
+        if self.part.epoch.word.load(Acquire) != 0
+            || self.excludes_locks()
+            || entry.held() != held::NOT
         {
             return None;
         }
@@ -91,7 +93,7 @@ impl<T: Transport> Window<T> {
     ) -> Result<Lock<'_, T>, RmaError> {
         let no_check = self.check_lock(asserts)?;
         // pairs with the AcqRel changes of the word in `open`.
-        if self.epoch.word.load(Acquire) != 0 {
+        if self.part.epoch.word.load(Acquire) != 0 {
             let own = target == self.rank();
             self.check(if own { EpochCall::LockOwn } else { EpochCall::LockOther })?;
         }

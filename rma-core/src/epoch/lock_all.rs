@@ -44,13 +44,13 @@ impl<T: Transport> Window<T> {
             return false;
         }
         // pairs with the Acquire load in `check`.
-        if self.epoch.word.compare_exchange(0, LOCK_ALL, AcqRel, Relaxed).is_err() {
+        if self.part.epoch.word.compare_exchange(0, LOCK_ALL, AcqRel, Relaxed).is_err() {
             return false;
         }
         let shared = self.share_gate_hot();
         if !shared {
             // pairs with the Acquire load in `check`. No other epoch was opened beside this one.
-            self.epoch.word.store(0, Release);
+            self.part.epoch.word.store(0, Release);
         }
         shared
     }
@@ -66,7 +66,7 @@ impl<T: Transport> Window<T> {
             let shared = self.share_gate();
             if shared.is_err() {
                 // pairs with the Acquire load in `check`.
-                self.epoch.word.store(0, Release);
+                self.part.epoch.word.store(0, Release);
             }
             shared?;
         }
@@ -77,11 +77,11 @@ impl<T: Transport> Window<T> {
     #[inline(never)]
     fn unlock_all(&self) -> Result<(), RmaError> {
         // Only this epoch is open: nobody else changes the word.
-        let no_check = self.epoch.word.load(Relaxed) & NO_CHECK != 0;
+        let no_check = self.part.epoch.word.load(Relaxed) & NO_CHECK != 0;
         let flushed = self.flush_all();
         let released = if no_check { Ok(()) } else { self.unshare_gate() };
         // pairs with the Acquire load in `check`.
-        self.epoch.word.store(0, Release);
+        self.part.epoch.word.store(0, Release);
         flushed.and(released)
     }
 }
@@ -144,10 +144,10 @@ impl<'w, T: Transport> LockAll<'w, T> {
         let window = self.access.window();
         mem::forget(self);
         // Only this epoch is open. Giving the gate back is the fence that loads and stores need.
-        if window.all_loaded && window.epoch.word.load(Relaxed) == LOCK_ALL {
+        if window.all_loaded && window.part.epoch.word.load(Relaxed) == LOCK_ALL {
             let released = window.unshare_gate();
             // pairs with the Acquire load in `check`.
-            window.epoch.word.store(0, Release);
+            window.part.epoch.word.store(0, Release);
             return released;
         }
         window.unlock_all()

@@ -62,12 +62,20 @@ pub(crate) struct EpochState {
     partners: Partners,
 }
 
+impl EpochState {
+    /// Whether a [`LockAll`] is open that takes locks.
+    pub(crate) fn is_lock_all(&self) -> bool {
+        // pairs with the AcqRel changes of the word.
+        self.word.load(Acquire) & (LOCK_ALL | NO_CHECK) == LOCK_ALL
+    }
+}
+
 impl<T: Transport> Window<T> {
     /// Fails unless `call` is allowed with what is open on this rank. Otherwise gives the state,
     /// for [`open`](Self::open).
     pub(crate) fn check(&self, call: EpochCall) -> Result<u32, RmaError> {
         // pairs with the AcqRel changes of the word.
-        let word = self.epoch.word.load(Acquire);
+        let word = self.part.epoch.word.load(Acquire);
         let refuses = |kind: &EpochKind| !call.allowed_in(*kind) && self.is_open_in(*kind, word);
         match EpochKind::ALL.into_iter().find(refuses) {
             None => Ok(word),
@@ -84,7 +92,7 @@ impl<T: Transport> Window<T> {
         loop {
             let word = self.check(call)?;
             // pairs with the Acquire load in `check`.
-            if self.epoch.word.compare_exchange(word, word + bits, AcqRel, Acquire).is_ok() {
+            if self.part.epoch.word.compare_exchange(word, word + bits, AcqRel, Acquire).is_ok() {
                 return Ok(());
             }
         }
@@ -92,7 +100,7 @@ impl<T: Transport> Window<T> {
 
     fn is_open(&self, kind: EpochKind) -> bool {
         // pairs with the AcqRel changes of the word.
-        self.is_open_in(kind, self.epoch.word.load(Acquire))
+        self.is_open_in(kind, self.part.epoch.word.load(Acquire))
     }
 
     fn is_open_in(&self, kind: EpochKind, word: u32) -> bool {

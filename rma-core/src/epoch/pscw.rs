@@ -77,7 +77,7 @@ impl<T: Transport> Window<T> {
         self.check_asserts(asserts, taken, "a post takes NO_CHECK, NO_STORE and NO_PUT")?;
         self.check_partners(origins)?;
         self.open(EpochCall::Post, EXPOSED)?;
-        let origins = fill(&self.epoch.partners.origins, origins);
+        let origins = fill(&self.part.epoch.partners.origins, origins);
         self.expect_completes(&origins);
         origins.iter().try_for_each(|origin| self.send_signal(Signal::Post, *origin))?;
         Ok(Exposure { window: self })
@@ -100,7 +100,7 @@ impl<T: Transport> Window<T> {
         self.check_partners(targets)?;
         let no_check = if asserts == Assert::NO_CHECK { NO_CHECK } else { 0 };
         self.open(EpochCall::Start, START | no_check)?;
-        drop(fill(&self.epoch.partners.targets, targets));
+        drop(fill(&self.part.epoch.partners.targets, targets));
         Ok(Start { access: Access::new(self) })
     }
 
@@ -131,11 +131,11 @@ impl<T: Transport> Window<T> {
     #[cold]
     #[inline(never)]
     pub(crate) fn admit_cold(&self, target: Rank) -> Result<(), RmaError> {
-        if lock(&self.epoch.partners.targets).binary_search(&target).is_err() {
+        if lock(&self.part.epoch.partners.targets).binary_search(&target).is_err() {
             return Err(RmaError::NotInGroup { window: self.id(), target });
         }
         // pairs with the AcqRel changes of the word in `start`.
-        if self.epoch.word.load(Acquire) & NO_CHECK == 0 {
+        if self.part.epoch.word.load(Acquire) & NO_CHECK == 0 {
             self.wait_signal(POST_WAIT, Signal::Post, target)?;
         }
         self.set_held(target, held::BY_START);
@@ -144,7 +144,7 @@ impl<T: Transport> Window<T> {
 
     fn complete(&self) -> Result<(), RmaError> {
         // Taken out, because nothing is locked while waiting.
-        let targets = mem::take(&mut *lock(&self.epoch.partners.targets));
+        let targets = mem::take(&mut *lock(&self.part.epoch.partners.targets));
         let mut done = Ok(());
         if !self.all_loaded {
             let flush = |all: Result<_, _>, target: &Rank| all.and(self.flush(*target));
@@ -152,9 +152,9 @@ impl<T: Transport> Window<T> {
         }
         let complete = |all: Result<_, _>, target: &Rank| all.and(self.complete_at(*target));
         done = targets.iter().fold(done, complete);
-        *lock(&self.epoch.partners.targets) = targets;
+        *lock(&self.part.epoch.partners.targets) = targets;
         // pairs with the Acquire load in `check`.
-        self.epoch.word.fetch_and(!(START | NO_CHECK), AcqRel);
+        self.part.epoch.word.fetch_and(!(START | NO_CHECK), AcqRel);
         done
     }
 
@@ -166,14 +166,14 @@ impl<T: Transport> Window<T> {
     }
 
     fn end_exposure(&self) -> Result<(), RmaError> {
-        let origins = mem::take(&mut *lock(&self.epoch.partners.origins));
+        let origins = mem::take(&mut *lock(&self.part.epoch.partners.origins));
         for origin in &origins {
             self.wait_signal(COMPLETE_WAIT, Signal::Complete, *origin)?;
         }
         origins.iter().for_each(|origin| self.clear_signal(Signal::Complete, *origin));
-        *lock(&self.epoch.partners.origins) = origins;
+        *lock(&self.part.epoch.partners.origins) = origins;
         // pairs with the Acquire load in `check`.
-        self.epoch.word.fetch_and(!EXPOSED, AcqRel);
+        self.part.epoch.word.fetch_and(!EXPOSED, AcqRel);
         Ok(())
     }
 }
@@ -231,7 +231,7 @@ impl<T: Transport> Exposure<'_, T> {
     pub fn test(self) -> Result<Result<(), RmaError>, Self> {
         let window = self.window;
         let missing = || {
-            let origins = lock(&window.epoch.partners.origins);
+            let origins = lock(&window.part.epoch.partners.origins);
             origins.iter().copied().find(|origin| !window.has_signal(Signal::Complete, *origin))
         };
         let Some(first) = missing() else { return Ok(self.wait()) };

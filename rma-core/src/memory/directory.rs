@@ -31,8 +31,8 @@ pub(crate) struct Entry {
     pub(crate) start: u64,
     /// Bytes.
     pub(crate) len: u64,
-    /// Where it lies in its owner's process, if nobody else maps it; otherwise 0.
-    pub(crate) raw: u64,
+    /// Nobody else maps it: whoever wants to copy there asks its owner where it lies.
+    pub(crate) raw: bool,
     /// How to map it.
     pub(crate) descriptor: [u64; ENTRY_WORDS - 3],
 }
@@ -82,7 +82,7 @@ impl<'a> Directory<'a> {
 
     /// Owner: describes a region in a slot that is free.
     pub(crate) fn publish(self, slot: usize, entry: &Entry) {
-        let words = [entry.start, entry.len, entry.raw].into_iter().chain(entry.descriptor);
+        let words = [entry.start, entry.len, entry.raw.into()].into_iter().chain(entry.descriptor);
         words.enumerate().for_each(|(i, word)| self.word(slot, i + 1).store(word, Relaxed));
         // pairs with the Acquire loads in `read` and `pin`: the entry, and the region's contents.
         self.state(slot).fetch_or(LIVE, Release);
@@ -114,7 +114,7 @@ impl<'a> Directory<'a> {
         let (pin, state) = self.pinned(slot)?;
         let word = |i| self.word(slot, i + 1).load(Relaxed);
         let descriptor = core::array::from_fn(|i| word(i + 3));
-        let entry = Entry { start: word(0), len: word(1), raw: word(2), descriptor };
+        let entry = Entry { start: word(0), len: word(1), raw: word(2) != 0, descriptor };
         drop(pin);
         Some((Generation(state / GENERATION), entry))
     }
@@ -164,7 +164,7 @@ mod tests {
     }
 
     fn entry(start: u64) -> Entry {
-        Entry { start, len: 64, raw: 7, descriptor: [1, 2, 3, 4, 5, 6] }
+        Entry { start, len: 64, raw: true, descriptor: [1, 2, 3, 4, 5, 6] }
     }
 
     #[test]

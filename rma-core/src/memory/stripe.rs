@@ -24,6 +24,12 @@ pub(crate) fn try_one(block: Block<'_>, offset: u64, rank: Rank) -> Option<Held<
     try_from(block, index(offset), 1, rank)
 }
 
+/// Who has the lock of the stripe of `offset`, if somebody has.
+pub(crate) fn holder(block: Block<'_>, offset: u64) -> Option<Rank> {
+    let word = block.stripe(index(offset)).load(Relaxed).checked_sub(1)?;
+    u32::try_from(word).ok().map(Rank)
+}
+
 /// Takes the locks of all stripes of `len` bytes at `offset`, unless somebody has one of them.
 pub(crate) fn try_range(block: Block<'_>, offset: u64, len: u64, rank: Rank) -> Option<Held<'_>> {
     let last = offset.saturating_add(len.saturating_sub(1));
@@ -121,7 +127,7 @@ mod tests {
     fn a_stripe_has_one_holder() {
         with_block(|block| {
             let held = try_one(block, STRIPE - 1, ME).unwrap();
-            assert_eq!(block.stripe(0).load(Relaxed), 4);
+            assert_eq!((holder(block, 0), holder(block, STRIPE)), (Some(ME), None));
             assert!(try_one(block, 0, Rank(0)).is_none());
             assert!(try_one(block, 8 * STRIPE, Rank(0)).is_none(), "locks are shared in turn");
             assert!(try_one(block, STRIPE, Rank(0)).is_some());

@@ -11,6 +11,7 @@ use core::marker::PhantomData;
 use core::sync::atomic::{
     AtomicPtr, AtomicU32, Ordering::Acquire, Ordering::Relaxed, Ordering::Release,
 };
+use std::sync::Arc;
 
 /// What an operation needs to know about one near target: half a cache line.
 #[repr(C, align(32))]
@@ -36,7 +37,10 @@ pub(crate) mod held {
 }
 
 /// Near targets by rank; empty if the ranks do not share memory.
-pub(crate) struct Targets(Box<[Target]>);
+pub(crate) struct Targets(Arc<[Target]>);
+
+/// What a table says of who is held, which may outlive what its entries are mapped to.
+pub(crate) struct Marks(Arc<[Target]>);
 
 /// Window bytes inside a target's part; the only way to touch them is to copy or atomically.
 #[derive(Clone, Copy)]
@@ -62,6 +66,10 @@ impl Targets {
         )
     }
 
+    pub(crate) fn marks(&self) -> Marks {
+        Marks(self.0.clone())
+    }
+
     #[inline(always)]
     pub(crate) fn get(&self, target: Rank) -> Option<&Target> {
         self.0.get(target.0 as usize)
@@ -76,12 +84,19 @@ impl Targets {
     }
 }
 
+impl Marks {
+    /// Whether a target is held like that.
+    pub(crate) fn any(&self, how: u32) -> bool {
+        self.0.iter().any(|target| target.held() == how)
+    }
+}
+
 impl Target {
     /// Makes the target reachable.
     ///
     /// # Safety
     ///
-    /// Unless `base` is null, `size` bytes from there on stay mapped as long as the table lives,
+    /// Unless `base` is null, `size` bytes from there on stay mapped as long as the `Targets` live,
     /// and nobody holds a reference into them while an operation of the table's window is
     /// possible. The same holds for `BLOCK_BYTES` from `block` on, aligned to 64.
     pub(crate) unsafe fn map(&self, base: *mut u8, block: *mut u8) {
@@ -107,7 +122,8 @@ impl Target {
     pub(crate) fn block(&self) -> Option<Block<'_>> {
         // pairs with the Release store in `map`.
         let block = self.block.load(Acquire);
-        // SAFETY: mapped and aligned as long as the table lives (contract of `map`).
+        // SAFETY: mapped and aligned as long as the `Targets` live (contract of `map`), which gave
+        // this reference out: `Marks` give out none.
         (!block.is_null()).then(|| unsafe { Block::new(block) })
     }
 

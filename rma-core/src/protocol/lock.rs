@@ -114,6 +114,12 @@ impl Node {
     }
 }
 
+/// Whether a node of a rank's control block, whose words `word` gives, stands in a queue.
+pub(crate) fn in_line(word: impl Fn(u16) -> u64) -> bool {
+    let phases = (0..NODES).map(|index| NODE_FIRST + index * NODE_WORDS + PHASE);
+    phases.into_iter().any(|at| word(at) != phase::FREE)
+}
+
 /// A word of the control block at a rank of the window.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct At {

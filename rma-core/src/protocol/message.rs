@@ -46,7 +46,8 @@ pub(crate) enum Kind {
     ControlStore = 7,
     /// Load of a control word; answered by `Value`.
     ControlLoad = 8,
-    /// Asks for size and displacement unit of the target's part; answered by `Value`.
+    /// Asks for size and displacement unit of the target's part, or where it has a raw one
+    /// attached; answered by `Value`.
     Query = 9,
     /// `length` bytes of a put have arrived.
     Done = 10,

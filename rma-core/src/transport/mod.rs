@@ -68,6 +68,8 @@ pub enum PeerState {
     Alive,
     /// It left in order: it dropped its universe and sends nothing any more.
     Departed,
+    /// As [`Departed`](Self::Departed), but it did not give back all of its locks.
+    Holding,
     /// It panicked, aborted or died.
     Failed,
 }
@@ -164,6 +166,8 @@ pub struct Ticket(pub u32);
 pub enum Outcome {
     /// In order.
     Departed,
+    /// In order, but with locks that it holds or waits for, which nobody can give back any more.
+    Holding,
     /// By a panic or an unrecoverable error: peers that wait shall fail instead of hanging.
     Failed,
 }
@@ -276,12 +280,12 @@ pub unsafe trait Transport: Send + Sync + Sized + 'static {
         None
     }
 
-    /// Whether `peer` still takes part. It is [`Departed`](PeerState::Departed) only after every
-    /// message that it sent here has arrived.
+    /// Whether `peer` still takes part. It has left in order only after every message that it sent
+    /// here has arrived.
     fn peer_state(&self, peer: WorldRank) -> PeerState;
     /// As [`peer_state`](Self::peer_state), from what this rank was told: cheap for many peers.
-    fn has_left(&self, peer: WorldRank) -> bool {
-        self.peer_state(peer) != PeerState::Alive
+    fn told(&self, peer: WorldRank) -> PeerState {
+        self.peer_state(peer)
     }
     /// The first rank of the job that failed, if one did. Cheap: asked by every wait.
     fn failed(&self) -> Option<WorldRank>;

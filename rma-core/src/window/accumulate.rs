@@ -5,7 +5,7 @@
 //! of the family use the same mechanism for the same type. S-H4 S-H5 S-H6 S-H9 S-H10
 use super::Window;
 use super::direct::Region;
-use crate::completion::{Buffer, Wait};
+use crate::completion::{Buffer, On, Wait};
 use crate::element::{AtomicElement, BasicElement, BasicType};
 use crate::error::RmaError;
 use crate::memory::accumulate;
@@ -287,7 +287,12 @@ impl<T: Transport> Window<T> {
     #[cold]
     #[inline(never)]
     fn stripe_cold<'b>(&self, block: Block<'b>, offset: u64) -> Result<Held<'b>, RmaError> {
-        let wait = Wait { what: "an accumulate", peer: None, recheck: Some(STRIPE_RECHECK) };
+        let holder = |_| {
+            let holder = stripe::holder(block, offset)?;
+            self.group().world_rank(holder)
+        };
+        let on = On::Whoever(&holder);
+        let wait = Wait { what: "an accumulate", on, recheck: Some(STRIPE_RECHECK) };
         let taken = || stripe::try_one(block, offset, self.rank());
         self.process().wait_until(wait, taken).map_err(|error| self.wait_failed(error))
     }

@@ -1,6 +1,6 @@
 //! The control words of a window, near and far, and the lock that is made of them. S-E1 S-E13
 use super::Window;
-use crate::completion::Wait;
+use crate::completion::{On, Wait};
 use crate::error::RmaError;
 use crate::memory::block::Block;
 use crate::protocol::lock::{self, Acquire, At, Mode, NODES, Node, Release, Step, phase};
@@ -134,7 +134,7 @@ impl<T: Transport> Window<T> {
     /// A queue node; `None` if the lock became free and was taken while all nodes were in use.
     fn take_node(&self, home: At, mode: Mode) -> Result<Option<Node>, RmaError> {
         let rank = self.rank().0;
-        let wait = Wait { what: "a lock", peer: None, recheck: Some(RECHECK) };
+        let wait = Wait { what: "a lock", on: On::Holders(self.group()), recheck: Some(RECHECK) };
         // Far locks are not polled: their wait for a node is all there is.
         let barge = || {
             let state = self.control_word(home)?;
@@ -165,7 +165,7 @@ impl<T: Transport> Window<T> {
             }
             // Not in line, so nobody rings: look again after a while.
             let mut looked = false;
-            let wait = Wait { what, peer: None, recheck: Some(RECHECK) };
+            let wait = Wait { what, on: On::Holders(self.group()), recheck: Some(RECHECK) };
             let nap = || core::mem::replace(&mut looked, true).then_some(());
             self.process().wait_until(wait, nap).map_err(|error| self.wait_failed(error))?;
             seen = self.step(what, Step::Load(home))?;
@@ -204,7 +204,7 @@ impl<T: Transport> Window<T> {
                 0
             }
             Step::Wait { not, .. } => {
-                let wait = Wait { what, peer: None, recheck: None };
+                let wait = Wait { what, on: On::Holders(self.group()), recheck: None };
                 let changed = || Some(word.load(SeqCst)).filter(|value| *value != not);
                 let changed = self.process().wait_until(wait, changed);
                 changed.map_err(|error| self.wait_failed(error))?

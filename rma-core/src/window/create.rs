@@ -4,6 +4,7 @@ use super::choice::Asked;
 use super::control::NodePool;
 use super::counts::Counts;
 use super::direct::Known;
+use super::door::Door;
 use super::dynamic::{ADDRESSES, Regions};
 use super::far::Far;
 use super::gate::Gate;
@@ -22,6 +23,7 @@ use crate::memory::target::Targets;
 use crate::rank::Rank;
 use crate::sync_block::SyncBlock;
 use crate::transport::{AllocateError, Descriptor, ImportError, Mapped, Transport};
+use crate::universe::NO_OBJECT;
 use bytemuck::{Pod, Zeroable};
 use core::fmt;
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -272,6 +274,9 @@ impl<'c, T: Transport> WindowBuilder<'c, T> {
         let needed = self.needs(source, size);
         let room = self.room(needed);
         let plan = self.agree(flavor, (size, disp_unit), needed, room, checked.is_err())?;
+        if plan.id == NO_OBJECT {
+            return Err(CollectiveError::TooManyObjects { what: "making a window" }.into());
+        }
         if plan.flavor_min != plan.flavor_max {
             return Err(WindowError::FlavorDiffers(flavor));
         }
@@ -300,6 +305,8 @@ impl<'c, T: Transport> WindowBuilder<'c, T> {
             if (all.mapping().len as u64) < plan.total {
                 return Err(ImportError::Malformed(first).into());
             }
+            // No peer reaches this rank's own, which has no bytes.
+            memory.set_freed();
             Memory::Imported(all)
         } else {
             memory
@@ -310,19 +317,39 @@ impl<'c, T: Transport> WindowBuilder<'c, T> {
         } else {
             Box::default()
         };
+        let offset = peers.get(usize::from(self.comm.rank())).map_or(0, |peer| peer.offset);
+        // The sum of what peers said.
+        if offset.checked_add(size).is_none_or(|end| end > memory.mapping().len as u64) {
+            return Err(ImportError::Malformed(self.comm.world_rank(Rank(0))).into());
+        }
+        let targets = self.targets(flavor, &peers);
+        let known = if dynamic { Some((ADDRESSES, 1)) } else { plan.symmetric() };
+        let far = Arc::new(Far::new(known));
         let part = Part {
             comm,
             id: WindowId(plan.id),
             memory,
-            offset: peers.get(usize::from(self.comm.rank())).map_or(0, |peer| peer.offset),
+            offset,
             size,
             disp_unit,
             block,
             signals: ByMessage::new(self.is_near(), self.comm.size()),
             regions: dynamic.then(|| Regions::new(self.slots())),
+            door: Door::new(),
+            epoch: EpochState::default(),
+            marks: targets.marks(),
+            far,
         };
-        let known = if dynamic { Some((ADDRESSES, 1)) } else { plan.symmetric() };
-        self.assemble(flavor, part, peers, shares[0].before, Far::new(known))
+        self.assemble(flavor, targets, part, peers, shares[0].before)
+    }
+
+    /// The table of the ranks that are reached by load and store.
+    fn targets(&self, flavor: Flavor, peers: &[Peer<T>]) -> Targets {
+        let parts = peers.iter().filter(|_| self.is_near());
+        Targets::new(parts.map(|peer| match flavor {
+            Flavor::Dynamic => (ADDRESSES, 1),
+            _ => (peer.size, peer.disp_unit),
+        }))
     }
 
     /// Whether control words are reached by load and store, and the table of targets is used.
@@ -333,25 +360,21 @@ impl<'c, T: Transport> WindowBuilder<'c, T> {
     fn assemble(
         &self,
         flavor: Flavor,
+        targets: Targets,
         part: Part<T>,
         peers: Box<[Peer<T>]>,
         before: Before,
-        far: Far,
     ) -> Result<Window<T>, WindowError> {
         let (part, dynamic) = (Arc::new(part), flavor == Flavor::Dynamic);
         let (process, id) = (&self.comm.inner.process, part.id);
         let forced_to_cross = self.hints.path() == Asked::Cross;
         let stays = peers.iter().any(|peer| peer.stays);
-        let parts = peers.iter().filter(|_| self.is_near());
-        let parts = parts.map(|peer| (peer.size, peer.disp_unit));
-        let targets = Targets::new(parts.map(|part| if dynamic { (ADDRESSES, 1) } else { part }));
         let window = Window {
             targets,
-            epoch: EpochState::default(),
             rank: self.comm.rank(),
+            far: part.far.clone(),
             part,
             peers,
-            far,
             nodes: NodePool::default(),
             gate: Gate::default(),
             barriers: AtomicU64::new(0),
@@ -585,10 +608,11 @@ fn peers<T: Transport>(
     contiguous: bool,
     directory: Option<u64>,
 ) -> Box<[Peer<T>]> {
-    let mut next = 0;
+    let mut next = 0u64;
     let peer = |(rank, share): (usize, &Share)| {
         let offset = next;
-        next += if contiguous { share.size } else { 0 };
+        // Checked against the mapping where it is used: no peer is trusted to say what is true.
+        next = if contiguous { offset.saturating_add(share.size) } else { 0 };
         let owner = if contiguous { 0 } else { rank };
         Peer {
             owner: Rank(owner as u32),
@@ -596,7 +620,7 @@ fn peers<T: Transport>(
             offset,
             size: directory.unwrap_or(share.size),
             disp_unit: share.disp_unit,
-            address: shares[owner].address + offset,
+            address: shares[owner].address.saturating_add(offset),
             stays: share.made == made::STAYS,
             block: Descriptor(share.block),
             mapped_data: OnceLock::new(),

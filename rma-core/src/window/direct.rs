@@ -5,9 +5,11 @@
 use super::Window;
 use super::choice::Path;
 use super::memory::Memory;
+use super::serve::query;
 use crate::error::RmaError;
 use crate::memory::directory::{Directory, Entry, Generation, Pin};
 use crate::memory::target::{Span, held};
+use crate::protocol::message::{Head, Kind};
 use crate::rank::Rank;
 use crate::transport::{CrossError, Descriptor, ImportError, Mapped, Transport, WorldRank};
 use std::collections::{BTreeMap, HashMap};
@@ -257,17 +259,39 @@ impl<T: Transport> Window<T> {
             let region = match old.remove(&entry.start).filter(same) {
                 Some(region) => region,
                 None => {
-                    let import = self.import_region(directory, slot, generation, target, &entry);
-                    let at = import.map_err(|error| RmaError::Import { window, error })?;
+                    let found = if entry.raw {
+                        self.ask_for_raw(target, entry.start)?
+                    } else {
+                        let at = self.import_region(directory, slot, generation, target, &entry);
+                        let at = at.map_err(|error| RmaError::Import { window, error })?;
+                        at.map(|at| (entry.len, at))
+                    };
                     // `None` if it was detached meanwhile.
-                    let Some(at) = at else { continue };
-                    KnownRegion { slot, generation, len: entry.len, at }
+                    let Some((len, at)) = found else { continue };
+                    KnownRegion { slot, generation, len, at }
                 }
             };
             regions.insert(entry.start, region);
         }
         self.known.lock().insert(target, regions);
         Ok(())
+    }
+
+    /// Bytes of the raw part that a rank has attached at `start`, and where they lie. Nobody but
+    /// that rank is believed: the answer says where in its memory this one writes.
+    fn ask_for_raw(&self, target: Rank, start: u64) -> Result<Option<(u64, At<T>)>, RmaError> {
+        let world = self.part.comm.world_rank(target);
+        let ask = |which: u64| {
+            let mut head = Head::new(Kind::Query, self.id().0, 0);
+            head.offset = which.into();
+            let what = "asking where attached memory lies";
+            match self.ask(what, target, world, head, &start.to_le_bytes()) {
+                Err(RmaError::NotAttached { .. }) => Ok(None),
+                answer => answer.map(Some),
+            }
+        };
+        let (base, len) = (ask(query::RAW_BASE)?, ask(query::RAW_LEN)?);
+        Ok(base.zip(len).map(|(base, len)| (len, At::There(base))))
     }
 
     fn import_region(
@@ -278,9 +302,6 @@ impl<T: Transport> Window<T> {
         target: Rank,
         entry: &Entry,
     ) -> Result<Option<At<T>>, ImportError> {
-        if entry.raw != 0 {
-            return Ok(Some(At::There(entry.raw)));
-        }
         let Some(_pin) = directory.pin(slot, generation) else { return Ok(None) };
         let owner = self.part.comm.world_rank(target);
         let mut descriptor = [0; Descriptor::LEN];

@@ -9,8 +9,8 @@
 use super::memory::Memory;
 use super::near::Held;
 use super::user::{Contents, WindowMemory};
-use super::{Part, View, Window, WindowId};
-use crate::completion::Wait;
+use super::{Part, View, Window};
+use crate::completion::{On, Wait};
 use crate::error::RmaError;
 use crate::memory::block::STRIPES;
 use crate::memory::directory::{Directory, Entry, directory_bytes};
@@ -21,7 +21,7 @@ use core::fmt;
 use core::marker::PhantomData;
 use core::time::Duration;
 use std::collections::BTreeMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 const PAGE: u64 = 4096;
 /// Addresses of regions are multiples of this, so that a byte has the same stripe whether it is
@@ -50,17 +50,24 @@ struct Table<T: Transport> {
 struct Region<T: Transport> {
     len: u64,
     slot: usize,
-    memory: Memory<T>,
+    memory: Arc<Memory<T>>,
+    token: Arc<Token>,
 }
+
+/// What a region and its handle have in common, and with nothing else in the process: addresses and
+/// window ids are the same on all ranks and in every job, and handles travel between threads.
+#[derive(Debug)]
+struct Token(#[expect(dead_code, reason = "two values of no size may have one address")] u8);
 
 /// A region that this rank has attached; from [`Window::attach`].
 ///
 /// Peers name its bytes by [`address`](Self::address), which is plain data to be sent to them.
-/// Dropping it leaves the region attached until the window is freed.
+/// The handle itself names the region to the rank that attached it, and to no other, whatever
+/// thread it is sent to. Dropping it leaves the region attached until the window is freed.
 #[derive(Debug)]
 #[must_use = "detach gives the memory back"]
 pub struct Attached<M> {
-    window: WindowId,
+    token: Arc<Token>,
     start: u64,
     len: u64,
     memory: PhantomData<fn() -> M>,
@@ -128,15 +135,19 @@ impl<T: Transport> Regions<T> {
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Where `len` bytes at `address` lie, if they are of one region, and its slot.
-    fn find(&self, address: u64, len: usize) -> Option<(*mut u8, usize)> {
+    /// Whether `len` bytes at `address` are of one region.
+    fn holds(&self, address: u64, len: u64) -> bool {
+        self.table().find(address, len).is_some()
+    }
+
+    /// Where the raw part lies that is attached at `start`, and its bytes. Neighbours that copy to
+    /// and from it ask: in the directory every rank of the window could write.
+    pub(super) fn raw_at(&self, start: u64) -> Option<(u64, u64)> {
         let table = self.table();
-        let (start, region) = table.by_start.range(..=address).next_back()?;
-        let offset = address - start;
-        if len as u64 > region.len.checked_sub(offset)? {
-            return None;
+        match &*table.by_start.get(&start)?.memory {
+            Memory::Raw(part) => Some((part.address(), part.len() as u64)),
+            _ => None,
         }
-        Some((region.memory.mapping().base.wrapping_add(offset as usize), region.slot))
     }
 
     /// No rank can reach the regions any more.
@@ -153,20 +164,23 @@ impl<T: Transport> Regions<T> {
 impl<T: Transport> Part<T> {
     /// Bytes of attached memory of this rank.
     pub(super) fn attached(&self, address: u64, len: usize) -> Option<Held<'_>> {
-        let (at, slot) = self.regions.as_ref()?.find(address, len)?;
-        let pin = self.directory()?.pin_own(slot)?;
-        // SAFETY: `find` checked that the region holds `len` bytes there, and it stays attached
+        let regions = self.regions.as_ref()?;
+        let table = regions.table();
+        let (offset, region) = table.find(address, len as u64)?;
+        // While the table is locked, so that the slot is still this region's: `detach` takes it
+        // out of the table before it withdraws the slot.
+        let pin = self.directory()?.pin_own(region.slot)?;
+        let (base, size) = (region.memory.mapping().base, region.len);
+        // SAFETY: the region has `size` bytes from `base` on, and stays attached, and so mapped,
         // while it is pinned. Nobody has a reference into it: its owner gave it away.
-        let span = unsafe { Span::of_part(at, len as u64, 0, len) }?;
-        Some(Held::new(span, Some(pin)))
+        let span = unsafe { Span::of_part(base, size, offset, len) }?;
+        Some(Held::of_region(span, pin))
     }
 
     /// Whether `len` bytes at `offset` can be operated on.
     pub(super) fn holds(&self, offset: u64, len: u64) -> bool {
         match &self.regions {
-            Some(regions) => {
-                usize::try_from(len).is_ok_and(|len| regions.find(offset, len).is_some())
-            }
+            Some(regions) => regions.holds(offset, len),
             None => offset.checked_add(len).is_some_and(|end| end <= self.size),
         }
     }
@@ -205,40 +219,49 @@ impl<T: Transport> Window<T> {
     /// ```
     pub fn attach<M: WindowMemory>(&self, memory: M) -> Result<Attached<M>, NotDone<M>> {
         match self.attach_contents(memory.contents()) {
-            Ok((start, len)) => Ok(Attached { window: self.id(), start, len, memory: PhantomData }),
+            Ok((token, start, len)) => Ok(Attached { token, start, len, memory: PhantomData }),
             Err(error) => Err(NotDone { value: memory, error }),
         }
     }
 
-    fn attach_contents(&self, contents: Contents<'_>) -> Result<(u64, u64), RmaError> {
+    fn attach_contents(&self, contents: Contents<'_>) -> Result<(Arc<Token>, u64, u64), RmaError> {
         let window = self.id();
         let regions = self.regions("attach")?;
         let transport = &self.process().transport;
-        let (memory, len, raw) = match contents {
+        let (memory, len) = match contents {
             Contents::Bytes(bytes) => {
                 let no_memory = |error| RmaError::NoMemory { window, error };
                 let align = if bytes.len() >= PAGE as usize { PAGE as usize } else { 64 };
                 let region = transport.allocate(bytes.len(), align).map_err(no_memory)?;
                 let memory = Memory::own(&self.part.comm.inner.process, region);
                 memory.fill(bytes);
-                (memory, bytes.len() as u64, 0)
+                (memory, bytes.len() as u64)
             }
-            Contents::At(part) => (Memory::Raw(part), part.len() as u64, part.address()),
+            Contents::At(part) => (Memory::Raw(part), part.len() as u64),
         };
-        let descriptor = memory.export(transport).unwrap_or(Descriptor([0; Descriptor::LEN]));
         let mut table = regions.table();
-        if raw != 0 && table.holds_raw(raw, len) {
+        if table.overlaps(&memory) {
             return Err(RmaError::AttachedTwice { window });
         }
         let limit = regions.slots as u32;
         let slot = table.free.pop().ok_or(RmaError::TooManyRegions { window, limit })?;
         let start = table.next;
         table.next = (start + len.max(1)).next_multiple_of(ALIGN) + ALIGN;
-        table.by_start.insert(start, Region { len, slot, memory });
+        let (memory, token) = (Arc::new(memory), Arc::new(Token(0)));
+        let region = Region { len, slot, memory, token: token.clone() };
+        self.publish(&mut table, start, region);
+        Ok((token, start, len))
+    }
+
+    /// Enters a region into the table and the directory.
+    fn publish(&self, table: &mut Table<T>, start: u64, region: Region<T>) {
+        let descriptor = region.memory.export(&self.process().transport);
+        let descriptor = descriptor.map_or([0; Descriptor::LEN / 8], words);
+        let entry = Entry { start, len: region.len, raw: region.memory.is_raw(), descriptor };
+        let slot = region.slot;
+        table.by_start.insert(start, region);
         // Neighbours may look from here on.
-        let directory = self.part.directory().expect("a dynamic window has a directory");
-        directory.publish(slot, &Entry { start, len, raw, descriptor: words(descriptor) });
-        Ok((start, len))
+        self.part.directory().expect("a dynamic window has a directory").publish(slot, &entry);
     }
 
     /// Takes a region out of the window, and gives its memory back as it is now. Local.
@@ -248,49 +271,59 @@ impl<T: Transport> Window<T> {
     ///
     /// # Errors
     ///
-    /// [`RmaError::WrongFlavor`], [`RmaError::NotAttached`] if it is of another window; a peer
-    /// failed in the middle of an operation there. The region stays attached.
+    /// [`RmaError::WrongFlavor`]; [`RmaError::NotAttached`] if the handle is not of this window, at
+    /// this rank; [`RmaError::PeerFailed`], [`RmaError::PeerLeft`] or [`RmaError::Timeout`] if a
+    /// peer does not end its operation there: the region is attached then as before.
     pub fn detach<M: WindowMemory>(
         &self,
         attached: Attached<M>,
     ) -> Result<M, NotDone<Attached<M>>> {
-        match self.detach_at(attached.window, attached.start) {
+        match self.detach_at(&attached) {
             Ok(memory) => Ok(memory),
             Err(error) => Err(NotDone { value: attached, error }),
         }
     }
 
-    fn detach_at<M: WindowMemory>(&self, of: WindowId, start: u64) -> Result<M, RmaError> {
-        let (window, target) = (self.id(), self.rank());
+    fn detach_at<M: WindowMemory>(&self, attached: &Attached<M>) -> Result<M, RmaError> {
         let regions = self.regions("detach")?;
-        let not_attached = RmaError::NotAttached { window, target, range: Some((start, 0)) };
-        let slot = regions.table().by_start.get(&start).map(|region| region.slot);
-        let slot = slot.filter(|_| of == window).ok_or(not_attached)?;
         let directory = self.part.directory().expect("a dynamic window has a directory");
-        directory.withdraw(slot);
-        let wait = Wait { what: "a detach", peer: None, recheck: Some(RECHECK) };
-        let unused = || directory.is_unused(slot).then_some(());
-        self.process().wait_until(wait, unused).map_err(|error| self.wait_failed(error))?;
-        let region = regions.table().by_start.remove(&start).ok_or(not_attached)?;
-        regions.table().free.push(slot);
+        let start = attached.start;
+        let region = {
+            let mut table = regions.table();
+            table.named(attached).ok_or(self.not_attached(attached))?;
+            let region = table.by_start.remove(&start).ok_or(self.not_attached(attached))?;
+            directory.withdraw(region.slot);
+            region
+        };
+        let group = self.group();
+        let wait = Wait { what: "a detach", on: On::All(group), recheck: Some(RECHECK) };
+        let unused = || directory.is_unused(region.slot).then_some(());
+        if let Err(error) = self.process().wait_until(wait, unused) {
+            self.publish(&mut regions.table(), start, region);
+            return Err(self.wait_failed(error));
+        }
+        regions.table().free.push(region.slot);
         region.memory.set_freed();
-        region.memory.rebuild(0, region.len as usize).ok_or(not_attached)
+        let memory = region.memory.rebuild(0, region.len as usize);
+        // The handle is of the type that was attached.
+        memory.ok_or(self.not_attached(attached))
     }
 
     /// A region of this rank, to be loaded and stored; its displacements count from 0, in bytes.
     ///
     /// # Errors
     ///
-    /// [`RmaError::NotAttached`] if it is of another window.
+    /// [`RmaError::NotAttached`] if the handle is not of this window, at this rank.
     pub fn region<'w, M>(&'w self, attached: &'w Attached<M>) -> Result<View<'w, T>, RmaError> {
-        let (start, len) = (attached.start, attached.len);
+        let table = self.regions("region")?.table();
+        let region = table.named(attached).ok_or(self.not_attached(attached))?;
+        // The handle is borrowed as long as the view, and no other names the region to `detach`.
+        Ok(View::of_region(self, region.memory.clone(), attached.start, region.len))
+    }
+
+    fn not_attached<M>(&self, attached: &Attached<M>) -> RmaError {
         let (window, target) = (self.id(), self.rank());
-        let regions = self.regions("region")?;
-        let found = regions.find(start, len as usize).filter(|_| attached.window == window);
-        let (base, _) =
-            found.ok_or(RmaError::NotAttached { window, target, range: Some((start, len)) })?;
-        // Attached as long as the handle is borrowed: `detach` takes it by value.
-        Ok(View::of_region(self, base, start, len))
+        RmaError::NotAttached { window, target, range: Some((attached.start, attached.len)) }
     }
 
     fn regions(&self, asked: &'static str) -> Result<&Regions<T>, RmaError> {
@@ -300,15 +333,30 @@ impl<T: Transport> Window<T> {
 }
 
 impl<T: Transport> Table<T> {
-    fn holds_raw(&self, raw: u64, len: u64) -> bool {
-        let overlaps = |region: &Region<T>| match &region.memory {
-            Memory::Raw(part) => {
-                let other = part.address();
-                raw < other.saturating_add(region.len) && other < raw.saturating_add(len)
-            }
-            _ => false,
+    /// The region that holds `len` bytes at `address`, and where in it they begin.
+    fn find(&self, address: u64, len: u64) -> Option<(u64, &Region<T>)> {
+        let (start, region) = self.by_start.range(..=address).next_back()?;
+        let offset = address - start;
+        (len <= region.len.checked_sub(offset)?).then_some((offset, region))
+    }
+
+    /// The region of a handle.
+    fn named<M>(&self, attached: &Attached<M>) -> Option<&Region<T>> {
+        let region = self.by_start.get(&attached.start);
+        region.filter(|region| Arc::ptr_eq(&region.token, &attached.token))
+    }
+
+    /// Whether memory of the user overlaps some that is attached.
+    fn overlaps(&self, memory: &Memory<T>) -> bool {
+        let range = |memory: &Memory<T>| match memory {
+            Memory::Raw(part) => Some((part.address(), part.len() as u64)),
+            _ => None,
         };
-        self.by_start.values().any(overlaps)
+        let Some((at, len)) = range(memory) else { return false };
+        let overlaps = |(other, other_len): (u64, u64)| {
+            at < other.saturating_add(other_len) && other < at.saturating_add(len)
+        };
+        self.by_start.values().filter_map(|region| range(&region.memory)).any(overlaps)
     }
 }
 

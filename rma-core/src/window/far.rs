@@ -3,7 +3,8 @@
 use super::Window;
 use super::accumulate_far::{Touched, Unanswered};
 use super::choice::Path;
-use crate::completion::{Buffer, Cause, Expected, Pending, SlotId, Wait, WaitError};
+use super::serve::query;
+use crate::completion::{Buffer, Cause, Expected, On, Pending, SlotId, Wait, WaitError};
 use crate::error::RmaError;
 use crate::memory::target::held;
 use crate::protocol::message::{Head, Kind, Status};
@@ -60,6 +61,11 @@ impl Far {
         } else {
             state.held.insert(target, how);
         }
+    }
+
+    /// Whether a target is held like that.
+    pub(super) fn any_held(&self, how: u32) -> bool {
+        self.state().held.values().any(|held| *held == how)
     }
 
     /// Whether a target other than `own` is locked.
@@ -173,7 +179,8 @@ impl<T: Transport> Window<T> {
             head.offset = which.into();
             self.ask("asking for a target's size", target, world, head, &[])
         };
-        let part = (ask(0)?, u32::try_from(ask(1)?).unwrap_or(u32::MAX));
+        let unit = ask(query::DISP_UNIT)?;
+        let part = (ask(query::SIZE)?, u32::try_from(unit).unwrap_or(u32::MAX));
         let mut state = self.far.state();
         if state.known.insert(target, part).is_none() {
             state.order.push_back(target);
@@ -193,7 +200,7 @@ impl<T: Transport> Window<T> {
     #[allow(unsafe_code)]
     pub(super) unsafe fn issue(
         &self,
-        wait: Wait,
+        wait: Wait<'_>,
         world: WorldRank,
         mut head: Head,
         body: &[u8],
@@ -203,7 +210,10 @@ impl<T: Transport> Window<T> {
         let (process, expected) = (self.process(), Expected::of(&head, buffer));
         // SAFETY: forwarded to the caller.
         let start = || unsafe { process.slots.start(world, expected, pending) };
-        let slot = process.wait_until(wait, start).map_err(|error| self.wait_failed(error))?;
+        // Those that keep slots and credit.
+        let debtor = |turn| process.slots.debtor(None, turn);
+        let place = Wait { on: On::Whoever(&debtor), ..wait };
+        let slot = process.wait_until(place, start).map_err(|error| self.wait_failed(error))?;
         head.slot = slot.0.into();
         if let Err(error) = process.send(world, &head, body, wait) {
             process.cancel_one(slot);
@@ -290,17 +300,15 @@ impl<T: Transport> Window<T> {
         target: Rank,
         pending: &Arc<Pending>,
     ) -> Result<(), RmaError> {
-        let wait = if target == Rank::NULL {
-            Wait { what, peer: None, recheck: None }
-        } else {
-            self.wait_for(what, target)
-        };
+        let process = self.process();
+        let debtor = |turn| process.slots.debtor(Some(pending), turn);
+        let wait = Wait { what, on: On::Whoever(&debtor), recheck: None };
         let done = || pending.is_done().then_some(());
-        if let Err(error) = self.process().wait_until(wait, done) {
-            self.process().cancel(pending);
+        if let Err(error) = process.wait_until(wait, done) {
+            process.cancel(pending);
             return Err(self.wait_failed(error));
         }
-        self.check_status(target, pending)
+        self.check_status(what, target, pending)
     }
 
     /// Waits until every put to `target` has arrived.
@@ -321,8 +329,22 @@ impl<T: Transport> Window<T> {
         targets.into_iter().try_for_each(|target| self.flush_far_cold(target))
     }
 
-    fn check_status(&self, target: Rank, pending: &Pending) -> Result<(), RmaError> {
-        match pending.take_status() {
+    /// `target` may be null, where `pending` counts operations to several.
+    fn check_status(
+        &self,
+        what: &'static str,
+        target: Rank,
+        pending: &Pending,
+    ) -> Result<(), RmaError> {
+        let Some((status, by)) = pending.take_failure() else { return Ok(()) };
+        let target = self.group().rank_of(by).unwrap_or(target);
+        // It gave the window up before it left.
+        if status == Status::Freed
+            && let Some(cause) = self.process().gone(by)
+        {
+            return Err(self.wait_failed(WaitError { what, cause }));
+        }
+        match status {
             Status::Ok => Ok(()),
             Status::OutOfRange if self.part.regions.is_some() => {
                 Err(RmaError::NotAttached { window: self.id(), target, range: None })

@@ -2,6 +2,7 @@
 use super::user::WindowMemory;
 use super::{Flavor, Window};
 use crate::collective::near;
+use crate::completion::{On, Wait};
 use crate::epoch::EpochCall;
 use crate::error::{CollectiveError, RmaError};
 use crate::memory::block::Agreement;
@@ -10,6 +11,10 @@ use crate::rank::Rank;
 use crate::transport::Transport;
 use core::fmt;
 use core::sync::atomic::Ordering::Relaxed;
+use core::time::Duration;
+
+/// How often a rank that closes its part looks whether whoever serves a message there is done.
+const RECHECK: Duration = Duration::from_micros(200);
 
 /// The window, given back because some rank refused to free or seal it.
 pub struct Refused<T: Transport> {
@@ -54,11 +59,8 @@ impl<T: Transport> Window<T> {
     /// Waits until every rank has come here. Refused, everywhere, if some rank has an epoch open;
     /// the window then stays usable (MPI 4.1, section 12.2.6).
     pub fn free(self) -> Result<(), Refused<T>> {
-        match self.agree_idle(EpochCall::Free, None) {
-            Ok(()) => {
-                self.set_freed();
-                Ok(())
-            }
+        match self.agree_idle(EpochCall::Free, None).and_then(|()| self.end_use(|| ())) {
+            Ok(()) => Ok(()),
             Err(no) => Err(self.refused(no)),
         }
     }
@@ -78,21 +80,50 @@ impl<T: Transport> Window<T> {
         let (window, asked) = (self.id(), "free_into");
         let needed = "a buffer of the kind that the window is made of";
         let wrong = (!M::fits(raw, len)).then_some(RmaError::WrongFlavor { window, asked, needed });
-        if let Err(no) = self.agree_idle(EpochCall::Free, wrong) {
-            return Err(self.refused(no));
+        let rebuild = || self.part.memory.rebuild(self.part.offset, len);
+        let agreed = self.agree_idle(EpochCall::Free, wrong);
+        match agreed.and_then(|()| self.end_use(rebuild)) {
+            Ok(memory) => memory.ok_or(Refused {
+                window: None,
+                error: RmaError::WrongFlavor { window, asked, needed },
+            }),
+            Err(no) => Err(self.refused(no)),
         }
-        self.set_freed();
-        let memory = self.part.memory.rebuild(self.part.offset, len);
-        memory
-            .ok_or(Refused { window: None, error: RmaError::WrongFlavor { window, asked, needed } })
     }
 
-    fn set_freed(&self) {
+    /// All ranks have agreed to free the window: `last` is the last that is done with this rank's
+    /// part, then its memory may be given back.
+    fn end_use<R>(&self, last: impl FnOnce() -> R) -> Result<R, No> {
+        self.shut_door("free").map_err(No::Unknown)?;
+        let result = last();
+        // Rank 0 may have the memory of all parts: then all must have taken what they want of it.
+        // If one of them cannot say so any more, the memory is not used again.
+        if self.lies_elsewhere() && self.agree(Agreement::Free, false).is_err() {
+            return Ok(result);
+        }
         self.part.memory.set_freed();
         self.part.block.set_left(true);
         if let Some(regions) = &self.part.regions {
             regions.set_freed();
         }
+        Ok(result)
+    }
+
+    /// Whether parts lie in memory of another rank than their own. All ranks say the same.
+    fn lies_elsewhere(&self) -> bool {
+        self.peers.iter().zip(0..).any(|(peer, rank)| peer.owner != Rank(rank))
+    }
+
+    /// Ends the serving of messages in this rank's part, whose memory is its owner's alone then:
+    /// an operation that somebody gave up may still be on its way.
+    pub(super) fn shut_door(&self, what: &'static str) -> Result<(), RmaError> {
+        let door = &self.part.door;
+        door.shut();
+        // Those inside are threads of this rank, in the middle of one message each.
+        let own = self.process().transport.rank();
+        let wait = Wait { what, on: On::Peer(own), recheck: Some(RECHECK) };
+        let empty = || door.is_empty().then_some(());
+        self.process().wait_until(wait, empty).map_err(|error| self.wait_failed(error))
     }
 
     /// Waits until every rank has come here with no epoch open and nothing in flight, and no other

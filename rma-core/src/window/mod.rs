@@ -9,6 +9,7 @@ mod control;
 mod counts;
 mod create;
 mod direct;
+mod door;
 mod dynamic;
 #[cfg(test)]
 mod engine_tests;
@@ -55,18 +56,20 @@ pub use view::View;
 use crate::communicator::Communicator;
 use crate::completion::Wait;
 use crate::epoch::EpochState;
-use crate::memory::target::Targets;
+use crate::memory::target::{Marks, Targets, held};
+use crate::protocol::lock;
 use crate::rank::Rank;
 use crate::sync_block::{PeerBlock, SyncBlock};
 use crate::transport::{Descriptor, Transport};
-use crate::universe::Process;
+use crate::universe::{Process, maker_and_number};
 use attributes::Settings;
 use bytemuck::{Pod, Zeroable};
 use control::NodePool;
 use core::fmt;
-use core::sync::atomic::AtomicU64;
+use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use counts::Counts;
 use direct::Known;
+use door::Door;
 use dynamic::Regions;
 use far::Far;
 use gate::Gate;
@@ -80,8 +83,8 @@ pub struct WindowId(pub(crate) u64);
 
 impl fmt::Display for WindowId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // Ids are a rank of the job and its count of objects.
-        write!(f, "#{}.{}", self.0 >> 32, self.0 & 0xffff_ffff)
+        let (maker, number) = maker_and_number(self.0);
+        write!(f, "#{maker}.{number}")
     }
 }
 
@@ -97,12 +100,11 @@ impl fmt::Display for WindowId {
 pub struct Window<T: Transport> {
     /// First, because each operation looks there.
     pub(crate) targets: Targets,
-    pub(crate) epoch: EpochState,
     rank: Rank,
-    part: Arc<Part<T>>,
+    pub(crate) part: Arc<Part<T>>,
     /// What it takes to map each rank's part; empty if the ranks do not share memory.
     peers: Box<[Peer<T>]>,
-    pub(crate) far: Far,
+    pub(crate) far: Arc<Far>,
     nodes: NodePool,
     gate: Gate,
     barriers: AtomicU64,
@@ -160,6 +162,12 @@ pub(crate) struct Part<T: Transport> {
     signals: ByMessage,
     /// Of a dynamic window; its memory is a directory of them.
     regions: Option<Regions<T>>,
+    door: Door,
+    /// What this rank has open, and which targets it holds: here, because it is asked for when the
+    /// rank leaves, also of windows that were forgotten.
+    pub(crate) epoch: EpochState,
+    marks: Marks,
+    far: Arc<Far>,
 }
 
 impl<T: Transport> Window<T> {
@@ -198,7 +206,7 @@ impl<T: Transport> Window<T> {
         &self.part.comm.inner.process
     }
 
-    pub(crate) fn wait_for(&self, what: &'static str, target: Rank) -> Wait {
+    pub(crate) fn wait_for(&self, what: &'static str, target: Rank) -> Wait<'static> {
         self.part.comm.inner.wait_for(what, target)
     }
 }
@@ -215,5 +223,19 @@ impl<T: Transport> Drop for Window<T> {
             self.process().pause_agent();
         }
         self.process().windows.remove(self.id());
+        if self.part.holds_locks() {
+            self.process().set_holding();
+        }
+    }
+}
+
+impl<T: Transport> Part<T> {
+    /// Whether this rank holds locks of the window, or a thread of it waits in line for one.
+    pub(crate) fn holds_locks(&self) -> bool {
+        let waits = || lock::in_line(|word| self.block.get().word(word).load(Relaxed));
+        self.epoch.is_lock_all()
+            || self.marks.any(held::BY_LOCK)
+            || self.far.any_held(held::BY_LOCK)
+            || waits()
     }
 }

@@ -2,6 +2,7 @@
 #![allow(unsafe_code)]
 
 use super::choice::Path;
+use super::door::Entered;
 use super::memory::Memory;
 use super::{Part, Window};
 use crate::error::RmaError;
@@ -16,7 +17,7 @@ use core::ptr::null_mut;
 impl<T: Transport> Part<T> {
     /// First byte of this rank's own part.
     pub(super) fn base(&self) -> *mut u8 {
-        // SAFETY: creation placed `offset..offset + size` inside the memory.
+        // SAFETY: creation checked that `offset..offset + size` lies inside the memory.
         unsafe { self.memory.mapping().base.add(self.offset as usize) }
     }
 
@@ -25,22 +26,29 @@ impl<T: Transport> Part<T> {
         if self.regions.is_some() {
             return self.attached(offset, len);
         }
-        // SAFETY: the part is mapped while `self` lives. A reference into it exists only while the
-        // window is sealed, which it is on no rank that can send a message or call this.
+        let entered = self.door.enter()?;
+        // SAFETY: the part is mapped while `self` lives. A reference into it exists, or its user
+        // has it back, only while the door is shut and nobody is inside.
         let span = unsafe { Span::of_part(self.base(), self.size, offset, len) };
-        span.map(|span| Held::new(span, None))
+        span.map(|span| Held { span, _keeps: Keeps::Part(entered) })
     }
 }
 
-/// Bytes of this rank's own part, which stay there until this is dropped.
+/// Bytes of this rank's own part, which stay what they are until this is dropped.
 pub(super) struct Held<'w> {
     span: Span<'w>,
-    _pin: Option<Pin<'w>>,
+    _keeps: Keeps<'w>,
+}
+
+/// Dropped after the last use of the bytes.
+enum Keeps<'w> {
+    Part(#[expect(dead_code, reason = "for its drop")] Entered<'w>),
+    Region(#[expect(dead_code, reason = "for its drop")] Pin<'w>),
 }
 
 impl<'w> Held<'w> {
-    pub(super) fn new(span: Span<'w>, pin: Option<Pin<'w>>) -> Self {
-        Self { span, _pin: pin }
+    pub(super) fn of_region(span: Span<'w>, pin: Pin<'w>) -> Self {
+        Self { span, _keeps: Keeps::Region(pin) }
     }
 
     pub(super) fn get(&self) -> Span<'_> {

@@ -2,7 +2,7 @@
 #![allow(unsafe_code)]
 
 use super::Window;
-use super::free::Refused;
+use super::free::{No, Refused};
 use crate::element::Element;
 use crate::epoch::EpochCall;
 use crate::error::RmaError;
@@ -23,7 +23,8 @@ impl<T: Transport> Window<T> {
     /// All operations of all ranks are complete when it returns. Refused, everywhere, if some rank
     /// has an epoch open.
     pub fn seal(self) -> Result<Sealed<T>, Refused<T>> {
-        match self.agree_idle(EpochCall::Seal, None) {
+        let agreed = self.agree_idle(EpochCall::Seal, None);
+        match agreed.and_then(|()| self.shut_door("seal").map_err(No::Unknown)) {
             Ok(()) => Ok(Sealed { window: self }),
             Err(no) => Err(self.refused(no)),
         }
@@ -39,10 +40,11 @@ impl<T: Transport> Sealed<T> {
 
     /// This rank's part, as bytes.
     pub fn bytes_mut(&mut self) -> &mut [u8] {
-        // SAFETY: the part is mapped and initialised as long as `self.window` lives. No rank can
-        // reach it: all have given their window away to `seal`, whose agreement came after their
-        // last operation, and get it back from `unseal` only, which waits for this rank and
-        // consumes `self`. `&mut self` makes the borrow unique on this rank.
+        // SAFETY: the part is mapped and initialised as long as `self.window` lives. By load and
+        // store no rank can reach it: all have given their window away to `seal`, in whose
+        // agreement this rank saw them, and get it back from `unseal` only, which waits for this
+        // rank and consumes `self`. By message nobody can, whatever is still on its way: `seal` shut
+        // the part's door and saw nobody inside, and `unseal`, which opens it, consumes `self`. `&mut self` makes the borrow unique on this rank.
         unsafe { core::slice::from_raw_parts_mut(self.base(), self.window.size() as usize) }
     }
 
@@ -60,6 +62,8 @@ impl<T: Transport> Sealed<T> {
 
     /// Opens the window again. **Collective.** Waits until every rank has come here.
     pub fn unseal(self) -> Result<Window<T>, RmaError> {
+        // Before others can know: what they send then is to be served.
+        self.window.part.door.open();
         // Nobody can refuse who has it sealed.
         self.window.agree(Agreement::Seal, false)?;
         Ok(self.window)

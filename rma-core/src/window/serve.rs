@@ -28,6 +28,12 @@ impl<T: Transport> Registry<T> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).remove(&id.0);
     }
 
+    /// Those that are not dropped, forgotten ones among them.
+    pub(crate) fn all(&self) -> Vec<Arc<Part<T>>> {
+        let windows = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        windows.values().filter_map(Weak::upgrade).collect()
+    }
+
     pub(crate) fn get(&self, id: u64) -> Option<Arc<Part<T>>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).get(&id)?.upgrade()
     }
@@ -77,7 +83,31 @@ impl<T: Transport> Process<T> {
     }
 }
 
+/// What a [`Kind::Query`] asks for, as its offset says.
+pub(super) mod query {
+    pub(crate) const SIZE: u64 = 0;
+    pub(crate) const DISP_UNIT: u64 = 1;
+    /// Where the raw part lies whose address in the window is in the payload.
+    pub(crate) const RAW_BASE: u64 = 2;
+    /// Its bytes.
+    pub(crate) const RAW_LEN: u64 = 3;
+}
+
 impl<T: Transport> Part<T> {
+    fn answer_query(&self, which: u64, body: &[u8]) -> Result<u64, Status> {
+        match (which, body.as_chunks::<8>()) {
+            (query::SIZE, ([], [])) => Ok(self.size),
+            (query::DISP_UNIT, ([], [])) => Ok(u64::from(self.disp_unit)),
+            (query::RAW_BASE | query::RAW_LEN, ([start], [])) => {
+                let regions = self.regions.as_ref().ok_or(Status::Malformed)?;
+                let raw = regions.raw_at(u64::from_le_bytes(*start));
+                let (base, len) = raw.ok_or(Status::OutOfRange)?;
+                Ok(if which == query::RAW_BASE { base } else { len })
+            }
+            _ => Err(Status::Malformed),
+        }
+    }
+
     fn serve(&self, kind: Kind, head: &Head, body: &[u8]) -> Result<u64, Status> {
         let offset = head.offset.get();
         match kind {
@@ -109,11 +139,7 @@ impl<T: Transport> Part<T> {
                     _ => Err(Status::Malformed),
                 }
             }
-            Kind::Query => match (offset, body) {
-                (0, []) => Ok(self.size),
-                (1, []) => Ok(u64::from(self.disp_unit)),
-                _ => Err(Status::Malformed),
-            },
+            Kind::Query => self.answer_query(offset, body),
             _ => Err(Status::Malformed),
         }
     }

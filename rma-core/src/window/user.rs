@@ -91,8 +91,8 @@ impl RawPart {
     ///
     /// # Safety
     ///
-    /// From the call that makes a window of it or attaches it, until the window is freed or the
-    /// part detached (if neither happens, until the universe is dropped): the bytes are mapped,
+    /// From the call that makes a window of it or attaches it, until `free`, `free_into` or
+    /// `detach` has returned without an error (if none does, for ever): the bytes are mapped,
     /// readable and writable, and no reference to them is used, because other ranks and threads of
     /// the library read and write them at any time. Code that looks at them meanwhile does so as
     /// for memory that other processes share: through volatile or atomic accesses, or a

@@ -3,6 +3,7 @@
 #![allow(unsafe_code)]
 
 use super::accumulate::Place;
+use super::memory::Memory;
 use super::{Peer, Window};
 use crate::element::{AtomicElement, BasicElement, Element};
 use crate::error::RmaError;
@@ -10,6 +11,7 @@ use crate::memory::target::Span;
 use crate::ops::Op;
 use crate::rank::Rank;
 use crate::transport::Transport;
+use std::sync::Arc;
 
 /// A part of a window in this address space, to be loaded and stored without an epoch.
 ///
@@ -24,10 +26,12 @@ pub struct View<'w, T: Transport> {
     disp_unit: u32,
     /// Of its first byte in the part.
     offset: u64,
+    /// Keeps a region of a dynamic window mapped; other parts are as long as their window.
+    _region: Option<Arc<Memory<T>>>,
 }
 
 // SAFETY: the address is shared memory that is only accessed through the copy and atomic kernels,
-// which any number of threads may do at once.
+// which any number of threads may do at once; everything else in it is `Send`.
 unsafe impl<T: Transport> Send for View<'_, T> {}
 // SAFETY: as above.
 unsafe impl<T: Transport> Sync for View<'_, T> {}
@@ -36,7 +40,7 @@ impl<T: Transport> Window<T> {
     /// This rank's own part.
     pub fn local(&self) -> View<'_, T> {
         let (base, size, disp_unit) = (self.part.base(), self.size(), self.disp_unit());
-        View { window: self, rank: self.rank(), base, size, disp_unit, offset: 0 }
+        View { window: self, rank: self.rank(), base, size, disp_unit, offset: 0, _region: None }
     }
 
     /// The part of `rank`, where load and store reach it (MPI 4.1, section 12.2.3).
@@ -56,7 +60,7 @@ impl<T: Transport> Window<T> {
         };
         let (size, disp_unit) = (peer.size, peer.disp_unit);
         let base = self.map_data(rank).map_err(|error| RmaError::Import { window, error })?;
-        Ok(View { window: self, rank, base, size, disp_unit, offset: 0 })
+        Ok(View { window: self, rank, base, size, disp_unit, offset: 0, _region: None })
     }
 
     /// Orders this rank's loads and stores with those of others, and with operations on the
@@ -67,10 +71,16 @@ impl<T: Transport> Window<T> {
 }
 
 impl<'w, T: Transport> View<'w, T> {
-    /// Of attached memory of this rank: `size` bytes at `base`, which is their first one, mapped
-    /// for `'w`.
-    pub(super) fn of_region(window: &'w Window<T>, base: *mut u8, start: u64, size: u64) -> Self {
-        Self { window, rank: window.rank(), base, size, disp_unit: 1, offset: start }
+    /// Of attached memory of this rank, `size` bytes, at `start` in the window.
+    pub(super) fn of_region(
+        window: &'w Window<T>,
+        memory: Arc<Memory<T>>,
+        start: u64,
+        size: u64,
+    ) -> Self {
+        let base = memory.mapping().base;
+        let (rank, _region) = (window.rank(), Some(memory));
+        Self { window, rank, base, size, disp_unit: 1, offset: start, _region }
     }
 
     /// Bytes.
@@ -160,18 +170,19 @@ impl<'w, T: Transport> View<'w, T> {
         self.window.swap(self.place(disp, size_of::<E>())?, compare, swap)
     }
 
-    fn place(&self, disp: u64, len: usize) -> Result<Place<'w>, RmaError> {
+    fn place(&self, disp: u64, len: usize) -> Result<Place<'_>, RmaError> {
         let span = self.span(disp, len)?;
         // There is a span, so the product does not overflow.
         let offset = self.offset + disp.wrapping_mul(u64::from(self.disp_unit));
         Ok(Place { target: self.rank, disp, offset, span })
     }
 
-    fn span(&self, disp: u64, len: usize) -> Result<Span<'w>, RmaError> {
+    fn span(&self, disp: u64, len: usize) -> Result<Span<'_>, RmaError> {
         let offset = disp.checked_mul(u64::from(self.disp_unit));
-        // SAFETY: `size` bytes from `base` on are mapped as long as the window, which is borrowed
-        // for `'w`. A reference into them exists only while the window is sealed, and then it is
-        // not borrowed.
+        // SAFETY: `size` bytes from `base` on are mapped as long as the window, which is borrowed,
+        // or as long as `_region`; what a user attached as a raw part is so until `detach`, whose
+        // handle is borrowed for `'w`. A reference into a part exists only while the window is
+        // sealed, and then it is not borrowed; into a region, there is none.
         let span = |offset| unsafe { Span::of_part(self.base, self.size, offset, len) };
         offset.and_then(span).ok_or(RmaError::OutOfRange {
             window: self.window.id(),

@@ -4,6 +4,7 @@ use rma::{
     Assert, CollectiveError, Communicator, Config, Error, LockKind, Op, Rank, RmaError, StartError,
     Universe, Window, initialize, local, simulate,
 };
+use rma_core::Attached;
 use rma_core::transport::WorldRank;
 use std::panic::{AssertUnwindSafe, catch_unwind, panic_any, resume_unwind};
 use std::process::Command;
@@ -41,6 +42,51 @@ fn results_come_by_rank() {
         let expected: Vec<String> = (0..ranks).map(|rank| format!("{rank} of {ranks}")).collect();
         assert_eq!(results.unwrap(), expected);
     }
+}
+
+/// Handles of regions are sent to other ranks, and shown to windows of other jobs, where address and
+/// window have the same numbers: they name nothing there.
+#[test]
+fn a_handle_names_a_region_of_its_rank_only() {
+    const LEN: usize = 20_000;
+    fn refuses(window: &Window, foreign: Attached<Vec<u64>>) -> Attached<Vec<u64>> {
+        assert!(matches!(window.region(&foreign), Err(RmaError::NotAttached { .. })));
+        let refused = window.detach(foreign).unwrap_err();
+        assert!(matches!(refused.error, RmaError::NotAttached { .. }), "{}", refused.error);
+        refused.value
+    }
+    let handles = Mutex::new(Vec::new());
+    let met = Barrier::new(2);
+    let ranks = local(2, |universe| {
+        let world = universe.world();
+        let window = world.window(0, 1).create_dynamic().unwrap();
+        let mine = window.attach(vec![u64::from(world.rank()); LEN]).unwrap();
+        if world.rank() == Rank(0) {
+            handles.lock().unwrap().push(mine);
+            met.wait();
+            met.wait();
+            let mine = handles.lock().unwrap().pop().unwrap();
+            assert_eq!(window.detach(mine).unwrap(), vec![0; LEN]);
+        } else {
+            met.wait();
+            let foreign = handles.lock().unwrap().pop().unwrap();
+            assert_eq!(foreign.address(), mine.address());
+            let view = window.region(&mine).unwrap();
+            let foreign = refuses(&window, foreign);
+            let other_job = local(1, |universe| {
+                let window = universe.world().window(0, 1).create_dynamic().unwrap();
+                window.attach(vec![5u64; LEN]).unwrap()
+            });
+            let other = other_job.unwrap().pop().unwrap();
+            assert_eq!(other.address(), mine.address());
+            refuses(&window, other);
+            assert_eq!(view.load::<u64>(8 * (LEN as u64 - 1)), Ok(1));
+            handles.lock().unwrap().push(foreign);
+            met.wait();
+        }
+        window.free().unwrap();
+    });
+    ranks.unwrap();
 }
 
 #[test]

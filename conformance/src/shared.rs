@@ -35,6 +35,21 @@ pub fn given_back<T: Transport>(universe: &Universe<T>) {
     assert_eq!(window.free_into::<Vec<u64>>().unwrap(), part);
 }
 
+/// As [`given_back`], while the rank that had the memory goes on, and has another use for it.
+pub fn given_back_while_others_go_on<T: Transport>(universe: &Universe<T>) {
+    let node = universe.world().split_by_node(0).unwrap();
+    let alone = node.split(Some(node.rank().0), 0).unwrap().unwrap();
+    for round in 0..times(universe, 300) {
+        let part = vec![u64::from(node.rank()) + 5 + round; 64];
+        let window = shared(&node, part.len());
+        window.local().write(0, &part).unwrap();
+        assert_eq!(window.free_into::<Vec<u64>>().unwrap(), part, "round {round}");
+        let other = alone.window(64 * node.size() as usize, 8).allocate().unwrap();
+        other.local().write(0, &vec![0xdeadu64; 64 * node.size() as usize]).unwrap();
+        other.free().unwrap();
+    }
+}
+
 /// Parts of all ranks lie in one piece, in rank order, whatever their sizes. S-K1 S-K5
 pub fn contiguous<T: Transport>(universe: &Universe<T>) {
     let node = universe.world().split_by_node(0).unwrap();

@@ -35,7 +35,7 @@ macro_rules! suite {
                 left_late(3), over_one_rank(3), outlives_its_communicator(4),
                 several_epochs_at_once(3), created_and_freed(2), aligned(2), zeroed(2),
                 free_waits(3), flavors_differ(3), attributes(4), dropped_and_not_freed(3),
-                two_in_one_fence(3),
+                two_in_one_fence(3), dropped_memory_is_not_used_again(3),
             }
             info {
                 defaults(2), accepted(2), unknown_is_ignored(2), malformed_is_refused(2),
@@ -46,6 +46,7 @@ macro_rules! suite {
                 contiguous(4), not_contiguous(4), null_query(4), direct_access(4),
                 mixed_with_operations(4), atomics_agree(4), other_windows_can_be_asked(3),
                 units(3), views_refuse(2), polled(3), given_back(3), crossed(3),
+                given_back_while_others_go_on(4),
             }
             created {
                 over_vectors(3), over_parts_of_boxes(4), over_raw_parts(3), much_raw_memory(2),

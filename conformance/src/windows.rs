@@ -308,6 +308,30 @@ pub fn dropped_and_not_freed<T: Transport>(universe: &Universe<T>) {
     other.free().unwrap();
 }
 
+/// Who has not been told that a window is dropped writes where its part was, and in no other window.
+pub fn dropped_memory_is_not_used_again<T: Transport>(universe: &Universe<T>) {
+    let world = universe.world();
+    let alone = world.split(Some(world.rank().0), 0).unwrap().unwrap();
+    let window = words(world, 64);
+    if world.rank() == Rank(0) {
+        drop(window);
+        let others: Vec<_> = (0..4).map(|_| words(&alone, 64).seal().unwrap()).collect();
+        world.barrier().unwrap();
+        world.barrier().unwrap();
+        for other in others {
+            assert_eq!(other.as_slice::<u64>().unwrap(), [0; 64]);
+            other.unseal().unwrap().free().unwrap();
+        }
+    } else {
+        world.barrier().unwrap();
+        let epoch = window.lock_all_with(Assert::NO_CHECK).unwrap();
+        // Load and store reach it, messages do not.
+        _ = epoch.put(Rank(0), 0, &[1u64; 64]);
+        _ = epoch.unlock();
+        world.barrier().unwrap();
+    }
+}
+
 /// Two windows between the same fences. S-A14
 pub fn two_in_one_fence<T: Transport>(universe: &Universe<T>) {
     let world = universe.world();

@@ -9,6 +9,7 @@ use std::time::Duration;
 
 mod progress;
 mod pscw;
+mod sealed;
 
 fn run(name: &str, ranks: u32, config: Config, body: &(dyn Fn(Universe<Sim>) + Sync)) {
     jobs(config).run(name, ranks, body);
@@ -22,6 +23,13 @@ fn impatient() -> Config {
 
 fn words(universe: &Universe<Sim>, count: usize) -> Window<Sim> {
     universe.world().window(count, 8).allocate().unwrap()
+}
+
+/// Lets virtual time pass, and serves nobody.
+fn compute_until(universe: &Universe<Sim>, end: Duration) {
+    while universe.transport().now() < end {
+        universe.transport().relax(0);
+    }
 }
 
 /// Lets virtual time pass, and serves the peers.

@@ -370,6 +370,63 @@ mod tests {
     use super::*;
     use crate::universe::Config;
     use crate::window::accumulate_tests::with_universe;
+    use core::sync::atomic::Ordering::Relaxed;
+
+    /// While somebody operates on a region it is not taken away, and a detach that gives up leaves
+    /// it attached. S-L6
+    #[test]
+    fn detach_waits_for_those_inside_and_takes_nothing_if_it_gives_up() {
+        let mut config = Config::default();
+        config.wait_timeout = Some(Duration::ZERO);
+        with_universe(config, |universe| {
+            let window = universe.world().window(0, 1).create_dynamic().unwrap();
+            let attached = window.attach(vec![7u64; 4]).unwrap();
+            let address = attached.address();
+            let inside = window.part.attached(address, 32).unwrap();
+            let not_done = window.detach(attached).unwrap_err();
+            assert!(matches!(not_done.error, RmaError::Timeout { .. }), "{}", not_done.error);
+            let attached = not_done.value;
+            assert_eq!(attached.address(), address);
+            assert_eq!(window.region(&attached).unwrap().load::<u64>(24), Ok(7));
+            assert!(window.part.attached(address, 32).is_some(), "others reach it again");
+            inside.get().write(&[1; 32]);
+            drop(inside);
+            assert_eq!(window.detach(attached).unwrap(), [0x0101_0101_0101_0101; 4]);
+            assert!(window.part.attached(address, 1).is_none());
+            window.free().unwrap();
+        });
+    }
+
+    /// Another thread may have detached a region, and attached one in its slot, between any two
+    /// steps of a look-up. S-L6
+    #[test]
+    fn a_look_up_pins_the_region_that_it_found() {
+        with_universe(Config::default(), |universe| {
+            let window = universe.world().window(0, 1).create_dynamic().unwrap();
+            let stop = core::sync::atomic::AtomicBool::new(false);
+            let address = core::sync::atomic::AtomicU64::new(0);
+            let (load, store) = (|| address.load(Relaxed), |at| address.store(at, Relaxed));
+            std::thread::scope(|scope| {
+                scope.spawn(|| {
+                    while !stop.load(Relaxed) {
+                        let at = load();
+                        if let Some(inside) = window.part.attached(at, 8) {
+                            inside.get().write(&at.to_ne_bytes());
+                        }
+                    }
+                });
+                for _ in 0..if cfg!(miri) { 20 } else { 20_000 } {
+                    let attached = window.attach(vec![0u64; 1]).unwrap();
+                    let at = attached.address();
+                    store(at);
+                    let found = window.detach(attached).unwrap()[0];
+                    assert!(found == 0 || found == at, "bytes for {found:#x} came to {at:#x}");
+                }
+                stop.store(true, Relaxed);
+            });
+            window.free().unwrap();
+        });
+    }
 
     /// Whoever counts from the beginning of a region takes the same locks. S-H4
     #[test]

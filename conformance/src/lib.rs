@@ -49,6 +49,7 @@ pub mod seal;
 pub mod shared;
 pub mod threads;
 pub mod transitions;
+pub mod waits;
 pub mod windows;
 
 use rma_core::Universe;

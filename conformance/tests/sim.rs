@@ -34,6 +34,37 @@ impl Harness for OnSim {
 
 rma_conformance::suite!(OnSim);
 
+/// Every wait ends when the one that is waited for dies, leaves or stops.
+#[test]
+fn waits() {
+    use rma_conformance::waits::{Fate, RANKS, VICTIM, cases, play};
+    use rma_core::transport::Transport;
+    use std::time::Duration;
+    let cases = cases().into_iter().filter(|case| !case.threads);
+    for case in cases.take(if cfg!(miri) { 3 } else { usize::MAX }) {
+        for fate in [Fate::Dies, Fate::Leaves, Fate::Stops] {
+            let mut config = Config::default();
+            if fate == Fate::Stops {
+                config.wait_timeout = Some(Duration::from_millis(100));
+                config.progress_agent = rma_core::ProgressAgent::Never;
+            }
+            let stay = |universe: &Universe<Sim>| {
+                let transport = universe.transport();
+                while transport.now() < Duration::from_secs(1) {
+                    transport.park(transport.arm(), Some(Duration::from_millis(100)));
+                }
+            };
+            let body = |universe: Universe<Sim>| play(universe, &case, fate, &stay);
+            let jobs = Jobs { seeds: 5, ..jobs(config) };
+            if fate == Fate::Dies {
+                jobs.run_failing("waits", RANKS, VICTIM.0, &body);
+            } else {
+                jobs.run("waits", RANKS, &body);
+            }
+        }
+    }
+}
+
 /// Generated programs, each with an order and delays of its own.
 #[test]
 fn generated_programs() {

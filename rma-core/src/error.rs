@@ -357,6 +357,17 @@ pub enum RmaError {
         /// Address and length of the access, in bytes; `None` if the target said so later.
         range: Option<(u64, u64)>,
     },
+    /// A handle of a region that is attached to another window, or at another rank.
+    #[error(
+        "window {window}: that handle is not of a region that rank {rank} has attached to it; show \
+         it to the window, and at the rank, that attached it"
+    )]
+    ForeignRegion {
+        /// Window.
+        window: WindowId,
+        /// This rank.
+        rank: Rank,
+    },
     /// Memory that overlaps what is attached already.
     #[error("window {window}: that memory overlaps a part that is attached already; detach it")]
     AttachedTwice {
@@ -442,7 +453,9 @@ impl RmaError {
             Self::Timeout { .. } => ErrorClass::Other,
             Self::Import { .. } | Self::NotShared { .. } => ErrorClass::RmaShared,
             Self::NotAttached { .. } | Self::Cross { .. } => ErrorClass::RmaRange,
-            Self::AttachedTwice { .. } | Self::TooManyRegions { .. } => ErrorClass::RmaAttach,
+            Self::AttachedTwice { .. }
+            | Self::ForeignRegion { .. }
+            | Self::TooManyRegions { .. } => ErrorClass::RmaAttach,
             Self::NoMemory { .. } => ErrorClass::NoMem,
             Self::WrongFlavor { .. } => ErrorClass::RmaFlavor,
         }

@@ -217,6 +217,11 @@ impl<T: Transport> Universe<T> {
         &self.world
     }
 
+    #[cfg(test)]
+    pub(crate) fn process(&self) -> &Process<T> {
+        &self.process
+    }
+
     /// The transport.
     pub fn transport(&self) -> &T {
         &self.process.transport

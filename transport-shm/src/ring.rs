@@ -223,11 +223,16 @@ impl<const SLOTS: usize, const BYTES: usize> Ring<SLOTS, BYTES> {
             return Popped::Empty;
         }
         let popped = slot.message.with(|message| {
+            // Read once: what was checked is what is used, whatever a peer writes meanwhile.
+            // SAFETY: only computes an address inside the cell.
+            let sender = unsafe { addr_of!((*message).sender) };
             // SAFETY: `turn` says that its sender is done with the cell, and the next one waits
             // for `freed` to pass `position`; this is the only receiver by contract.
-            let sender = unsafe { (*message).sender };
-            // SAFETY: as above.
-            let len = unsafe { (*message).len } as usize;
+            let sender = unsafe { sender.read_volatile() };
+            // SAFETY: only computes an address inside the cell.
+            let len = unsafe { addr_of!((*message).len) };
+            // SAFETY: as for `sender`.
+            let len = unsafe { len.read_volatile() } as usize;
             if sender >= senders || len > BYTES {
                 return Popped::Corrupt;
             }

@@ -59,7 +59,7 @@ fn watched<R>(test: &str, body: impl FnOnce() -> R) -> R {
     })
 }
 
-fn run(config: Config, name: &str, ranks: u32, body: &(dyn Fn(Universe) + Sync)) {
+pub(crate) fn run(config: Config, name: &str, ranks: u32, body: &(dyn Fn(Universe) + Sync)) {
     watched(name, || rma::local_with(config, ranks, body).expect("the ranks start"));
 }
 

@@ -104,6 +104,7 @@ impl<'a, T: Transport> Exchange<'a, T> {
         let process = &self.comm.inner.process;
         let key = (self.comm.inner.id, self.tag | round & 0xff, self.comm.world_rank(from));
         let wait = self.comm.inner.wait_for(self.what, from);
+        // wait: payload
         let taken = process.wait_until(wait, || process.mail.take(&key))?;
         taken.map_err(|no_room| no_room.of(self.what, from))
     }

@@ -80,6 +80,7 @@ pub(crate) fn by_flags<'a, T: Transport, E>(
         let wait = comm.wait_for("a barrier", before);
         // pairs with the Release store above, in `before`.
         let arrived = || has_arrived(flag.load(Acquire), count as u32).then_some(());
+        // wait: flag
         comm.process.wait_until(wait, arrived).map_err(&failed)?;
     }
     Ok(())
@@ -102,6 +103,7 @@ pub(crate) fn by_count<T: Transport>(
         let wait = Wait { what: "a barrier", on: On::All(&comm.group), recheck: None };
         // pairs with the AcqRel additions above.
         let arrived = || all_have_come(arrivals.load(Acquire), all).then_some(());
+        // wait: arrivals
         let waited = comm.process.wait_until(wait, arrived);
         if waited.is_err() && leave(arrivals, all) {
             return waited;
@@ -242,6 +244,7 @@ fn tell<T: Transport, S: Pod>(
 fn hear<T: Transport, S: Pod>(comm: &Inner<T>, from: Rank, tag: u32) -> Result<S, CollectiveError> {
     let key = (comm.id, tag, comm.world_rank(from));
     let take = || comm.process.mail.take(&key);
+    // wait: invitation
     let taken = comm.process.wait_until(comm.wait_for(MAKING, from), take)?;
     let bytes = taken.map_err(|no_room| no_room.of(MAKING, from))?;
     try_pod_read_unaligned(&bytes).map_err(|_| CollectiveError::Malformed { what: MAKING, from })

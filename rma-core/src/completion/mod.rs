@@ -5,6 +5,8 @@ mod slots;
 #[cfg(test)]
 mod slots_tests;
 mod wait;
+#[cfg(test)]
+mod wait_tests;
 
 pub(crate) use agent::AgentState;
 pub use agent::ProgressAgent;

@@ -54,6 +54,7 @@ impl<T: Transport> Process<T> {
         body: &[u8],
         wait: Wait<'_>,
     ) -> Result<(), WaitError> {
+        // wait: room
         self.wait_until(wait, || match self.transport.send(to, head.as_bytes(), body) {
             Ok(()) => Some(Ok(())),
             Err(SubmitError::Again) => None,

@@ -26,7 +26,16 @@ pub(crate) fn try_one(block: Block<'_>, offset: u64, rank: Rank) -> Option<Held<
 
 /// Who has the lock of the stripe of `offset`, if somebody has.
 pub(crate) fn holder(block: Block<'_>, offset: u64) -> Option<Rank> {
-    let word = block.stripe(index(offset)).load(Relaxed).checked_sub(1)?;
+    holder_of(block, index(offset))
+}
+
+/// Who has locks of stripes.
+pub(crate) fn holders(block: Block<'_>) -> impl Iterator<Item = Rank> {
+    (0..STRIPES).filter_map(move |stripe| holder_of(block, stripe))
+}
+
+fn holder_of(block: Block<'_>, stripe: usize) -> Option<Rank> {
+    let word = block.stripe(stripe).load(Relaxed).checked_sub(1)?;
     u32::try_from(word).ok().map(Rank)
 }
 

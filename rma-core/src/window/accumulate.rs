@@ -294,6 +294,7 @@ impl<T: Transport> Window<T> {
         let on = On::Whoever(&holder);
         let wait = Wait { what: "an accumulate", on, recheck: Some(STRIPE_RECHECK) };
         let taken = || stripe::try_one(block, offset, self.rank());
+        // wait: stripe
         self.process().wait_until(wait, taken).map_err(|error| self.wait_failed(error))
     }
 

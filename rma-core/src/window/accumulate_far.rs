@@ -105,6 +105,7 @@ impl<T: Transport> Window<T> {
         let wait = self.wait_for(what, target);
         for earlier in self.far.accumulates_before(target, touched, ordering) {
             let answered = || earlier.is_done().then_some(());
+            // wait: order
             let answered = self.process().wait_until(wait, answered);
             answered.map_err(|error| self.wait_failed(error))?;
         }

@@ -19,6 +19,7 @@ use bytemuck::Zeroable;
 use core::cell::UnsafeCell;
 use core::sync::atomic::{AtomicBool, Ordering::Relaxed, Ordering::Release};
 use core::time::Duration;
+use std::collections::{HashMap, HashSet};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
 use zerocopy::IntoBytes;
@@ -29,6 +30,12 @@ pub(crate) struct Loop {
     queue: Mutex<Vec<Vec<u8>>>,
     /// No message is taken.
     full: AtomicBool,
+    /// A message comes whenever somebody looks.
+    flooded: AtomicBool,
+    /// Of ranks that are not there otherwise.
+    states: Mutex<HashMap<WorldRank, PeerState>>,
+    /// Whose state was asked for.
+    asked: Mutex<HashSet<WorldRank>>,
     agent: Mutex<Option<thread::JoinHandle<()>>>,
 }
 
@@ -39,6 +46,18 @@ impl Loop {
 
     pub(crate) fn set_full(&self, full: bool) {
         self.full.store(full, Relaxed);
+    }
+
+    pub(crate) fn set_flooded(&self) {
+        self.flooded.store(true, Relaxed);
+    }
+
+    pub(crate) fn set_state(&self, rank: WorldRank, state: PeerState) {
+        self.states.lock().unwrap().insert(rank, state);
+    }
+
+    pub(crate) fn asked(&self) -> HashSet<WorldRank> {
+        self.asked.lock().unwrap().clone()
     }
 
     /// A message that was on its way before.
@@ -112,7 +131,10 @@ unsafe impl Transport for Loop {
         Ok(())
     }
     fn poll(&self, sink: &mut dyn FnMut(WorldRank, &[u8])) -> usize {
-        let arrived = core::mem::take(&mut *self.queue());
+        let mut arrived = core::mem::take(&mut *self.queue());
+        if self.flooded.load(Relaxed) {
+            arrived.push(vec![0]);
+        }
         arrived.iter().rev().for_each(|message| sink(WorldRank(0), message));
         arrived.len()
     }
@@ -136,8 +158,12 @@ unsafe impl Transport for Loop {
     fn now(&self) -> Duration {
         Duration::ZERO
     }
-    fn peer_state(&self, _: WorldRank) -> PeerState {
-        PeerState::Alive
+    fn peer_state(&self, peer: WorldRank) -> PeerState {
+        self.asked.lock().unwrap().insert(peer);
+        self.told(peer)
+    }
+    fn told(&self, peer: WorldRank) -> PeerState {
+        self.states.lock().unwrap().get(&peer).copied().unwrap_or(PeerState::Alive)
     }
     fn failed(&self) -> Option<WorldRank> {
         None

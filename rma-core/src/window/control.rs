@@ -146,6 +146,7 @@ impl<T: Transport> Window<T> {
             Some(node) => Some(Some(node)),
             None => barge().map(|_| None),
         };
+        // wait: node
         self.process().wait_until(wait, node).map_err(|error| self.wait_failed(error))
     }
 
@@ -167,6 +168,7 @@ impl<T: Transport> Window<T> {
             let mut looked = false;
             let wait = Wait { what, on: On::Holders(self.group()), recheck: Some(RECHECK) };
             let nap = || core::mem::replace(&mut looked, true).then_some(());
+            // wait: past the queue
             self.process().wait_until(wait, nap).map_err(|error| self.wait_failed(error))?;
             seen = self.step(what, Step::Load(home))?;
         }
@@ -206,6 +208,7 @@ impl<T: Transport> Window<T> {
             Step::Wait { not, .. } => {
                 let wait = Wait { what, on: On::Holders(self.group()), recheck: None };
                 let changed = || Some(word.load(SeqCst)).filter(|value| *value != not);
+                // wait: queue
                 let changed = self.process().wait_until(wait, changed);
                 changed.map_err(|error| self.wait_failed(error))?
             }

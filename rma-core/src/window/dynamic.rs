@@ -271,7 +271,7 @@ impl<T: Transport> Window<T> {
     ///
     /// # Errors
     ///
-    /// [`RmaError::WrongFlavor`]; [`RmaError::NotAttached`] if the handle is not of this window, at
+    /// [`RmaError::WrongFlavor`]; [`RmaError::ForeignRegion`] if the handle is not of this window, at
     /// this rank; [`RmaError::PeerFailed`], [`RmaError::PeerLeft`] or [`RmaError::Timeout`] if a
     /// peer does not end its operation there: the region is attached then as before.
     pub fn detach<M: WindowMemory>(
@@ -290,14 +290,15 @@ impl<T: Transport> Window<T> {
         let start = attached.start;
         let region = {
             let mut table = regions.table();
-            table.named(attached).ok_or(self.not_attached(attached))?;
-            let region = table.by_start.remove(&start).ok_or(self.not_attached(attached))?;
+            table.named(attached).ok_or(self.foreign())?;
+            let region = table.by_start.remove(&start).ok_or(self.foreign())?;
             directory.withdraw(region.slot);
             region
         };
         let group = self.group();
         let wait = Wait { what: "a detach", on: On::All(group), recheck: Some(RECHECK) };
         let unused = || directory.is_unused(region.slot).then_some(());
+        // wait: region
         if let Err(error) = self.process().wait_until(wait, unused) {
             self.publish(&mut regions.table(), start, region);
             return Err(self.wait_failed(error));
@@ -306,24 +307,23 @@ impl<T: Transport> Window<T> {
         region.memory.set_freed();
         let memory = region.memory.rebuild(0, region.len as usize);
         // The handle is of the type that was attached.
-        memory.ok_or(self.not_attached(attached))
+        memory.ok_or(self.foreign())
     }
 
     /// A region of this rank, to be loaded and stored; its displacements count from 0, in bytes.
     ///
     /// # Errors
     ///
-    /// [`RmaError::NotAttached`] if the handle is not of this window, at this rank.
+    /// [`RmaError::ForeignRegion`] if the handle is not of this window, at this rank.
     pub fn region<'w, M>(&'w self, attached: &'w Attached<M>) -> Result<View<'w, T>, RmaError> {
         let table = self.regions("region")?.table();
-        let region = table.named(attached).ok_or(self.not_attached(attached))?;
+        let region = table.named(attached).ok_or(self.foreign())?;
         // The handle is borrowed as long as the view, and no other names the region to `detach`.
         Ok(View::of_region(self, region.memory.clone(), attached.start, region.len))
     }
 
-    fn not_attached<M>(&self, attached: &Attached<M>) -> RmaError {
-        let (window, target) = (self.id(), self.rank());
-        RmaError::NotAttached { window, target, range: Some((attached.start, attached.len)) }
+    fn foreign(&self) -> RmaError {
+        RmaError::ForeignRegion { window: self.id(), rank: self.rank() }
     }
 
     fn regions(&self, asked: &'static str) -> Result<&Regions<T>, RmaError> {

@@ -213,6 +213,7 @@ impl<T: Transport> Window<T> {
         // Those that keep slots and credit.
         let debtor = |turn| process.slots.debtor(None, turn);
         let place = Wait { on: On::Whoever(&debtor), ..wait };
+        // wait: slot
         let slot = process.wait_until(place, start).map_err(|error| self.wait_failed(error))?;
         head.slot = slot.0.into();
         if let Err(error) = process.send(world, &head, body, wait) {
@@ -304,6 +305,7 @@ impl<T: Transport> Window<T> {
         let debtor = |turn| process.slots.debtor(Some(pending), turn);
         let wait = Wait { what, on: On::Whoever(&debtor), recheck: None };
         let done = || pending.is_done().then_some(());
+        // wait: answer
         if let Err(error) = process.wait_until(wait, done) {
             process.cancel(pending);
             return Err(self.wait_failed(error));

@@ -123,6 +123,7 @@ impl<T: Transport> Window<T> {
         let own = self.process().transport.rank();
         let wait = Wait { what, on: On::Peer(own), recheck: Some(RECHECK) };
         let empty = || door.is_empty().then_some(());
+        // wait: door
         self.process().wait_until(wait, empty).map_err(|error| self.wait_failed(error))
     }
 

@@ -88,6 +88,7 @@ impl<T: Transport> Window<T> {
                 Next::Wait => None,
                 next => Some(next),
             };
+            // wait: grant
             match process.wait_until(wait, next)? {
                 Next::Fragment(range) => {
                     head.offset = range.start.into();

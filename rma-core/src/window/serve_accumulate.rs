@@ -4,6 +4,7 @@
 //! the next progress of this rank. That reorders nothing that MPI orders: an origin does not send
 //! an operation before the earlier ones on the same bytes are answered.
 use super::Part;
+use crate::completion::Cause;
 use crate::element::{AtomicElement, BasicElement, BasicType, Bool, Visitor};
 use crate::memory::target::Span;
 use crate::memory::{accumulate, stripe};
@@ -89,16 +90,28 @@ impl<T: Transport> Process<T> {
             // One at a time, so that no lock is held while sending a reply.
             let Some(message) = self.deferred.queue().pop_front() else { break };
             let Message { from, kind, head, body } = &message;
-            match self.try_accumulate(*from, *kind, head, body) {
-                Served::Busy => self.deferred.queue().push_back(message),
-                Served::Done(_) => {
-                    self.deferred.kept().give_back(*from);
-                    self.deferred.count.fetch_sub(1, Relaxed);
-                    done += 1;
-                }
+            let busy = matches!(self.try_accumulate(*from, *kind, head, body), Served::Busy);
+            if busy && !self.is_stuck(head.object.get()) {
+                self.deferred.queue().push_back(message);
+                continue;
             }
+            if let (true, Some(kind)) = (busy, kind.answer()) {
+                self.reply(*from, &head.reply(kind, Status::Freed), &[]);
+            }
+            self.deferred.kept().give_back(*from);
+            self.deferred.count.fetch_sub(1, Relaxed);
+            done += 1;
         }
         done
+    }
+
+    /// Whether a stripe of a part will never be given back, because who held it has left. That
+    /// somebody died with one is told to all, which ends the wait of the origin.
+    fn is_stuck(&self, window: u64) -> bool {
+        let Some(part) = self.windows.get(window) else { return false };
+        let holders = stripe::holders(part.block.get());
+        let gone = |holder| self.gone(part.comm.group().world_rank(holder)?);
+        holders.filter_map(gone).any(|cause| matches!(cause, Cause::PeerLeft(_)))
     }
 
     fn try_accumulate(&self, from: WorldRank, kind: Kind, head: &Head, body: &[u8]) -> Served {

@@ -112,6 +112,7 @@ impl<T: Transport> Window<T> {
         peer: Rank,
     ) -> Result<(), RmaError> {
         let has = || self.has_signal(signal, peer).then_some(());
+        // wait: signal
         let waited = self.process().wait_until(self.wait_for(what, peer), has);
         waited.map_err(|error| self.wait_failed(error))
     }

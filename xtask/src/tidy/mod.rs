@@ -5,6 +5,7 @@ mod calls;
 mod facts;
 mod rooms_check;
 mod shape;
+mod waits;
 mod words;
 
 use crate::rooms::{EXCEPTIONS, Exception, ROOMS};
@@ -52,6 +53,7 @@ pub(crate) fn run(workspace: &Workspace) -> Result<()> {
         findings.extend(check(file));
     }
     findings.extend(rooms_check::check(ROOMS, &files));
+    findings.extend(waits::check(&files));
     findings.extend(arrows::check(&workspace.metadata));
     findings.extend(arrows::check_tree(workspace)?);
     let mut findings = excuse(EXCEPTIONS, findings);

@@ -333,3 +333,22 @@ fn tokio_stays_in_the_server_half_of_the_launcher() {
     assert_eq!(arrows::tokio_in_tree("rma v0.1.0\ntokio v1.40.0\n").len(), 1);
     assert_eq!(arrows::tokio_in_tree("rma v0.1.0\ntokio-util v0.7.0\n").len(), 0);
 }
+
+#[test]
+fn waits_have_names_and_names_have_cases() {
+    let check = |core: &str, cases: &str| -> Vec<(String, usize)> {
+        let sources = [
+            source("rma-core/src/a.rs", core),
+            source("conformance/src/waits.rs", &format!("fn all() {{ {cases} }}")),
+        ];
+        let (files, _) = read(&sources);
+        waits::check(&files).into_iter().map(|finding| (finding.path, finding.line)).collect()
+    };
+    let named = "fn f() {\n    // wait: queue\n    g.wait_until(w, d);\n}\n";
+    assert_eq!(check(named, "case(\"queue\", q)"), []);
+    let core = |line| vec![("rma-core/src/a.rs".to_owned(), line)];
+    assert_eq!(check("fn f() {\n    g.wait_until(w, d);\n}\n", ""), core(2));
+    assert_eq!(check(named, ""), core(3));
+    let stale = vec![("conformance/src/waits.rs".to_owned(), 1)];
+    assert_eq!(check("fn f() {}", "far(\"order\", q)"), stale);
+}

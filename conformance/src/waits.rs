@@ -1,0 +1,234 @@
+//! Every wait of the core ends when the one that is waited for dies, leaves or stops.
+//!
+//! `cargo xtask tidy` keeps [`names`] complete: each `wait_until` in the core says which it is.
+use core::error::Error;
+use core::mem::forget;
+use rma_core::transport::{Transport, WorldRank};
+use rma_core::{Assert, CollectiveError, LockKind, Op, Rank, RmaError, Universe, Window};
+use std::thread;
+
+/// The one that is waited for.
+pub const VICTIM: Rank = Rank(1);
+/// Ranks of each case.
+pub const RANKS: u32 = 4;
+const WORDS: usize = 50_000;
+const INVITATION: &str = "invitation";
+
+/// What becomes of the one that is waited for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Fate {
+    /// It panics.
+    Dies,
+    /// It returns in order, too early.
+    Leaves,
+    /// It does nothing any more, and the others have a deadline.
+    Stops,
+}
+
+type Step<T> = fn(&Window<T>);
+type Waits<T> = fn(&Universe<T>, &Window<T>) -> Result<(), Box<dyn Error>>;
+
+/// One wait.
+pub struct Case<T: Transport> {
+    /// As the core's sources name it.
+    pub name: &'static str,
+    /// What the victim does, when all ranks have a window.
+    victim: Step<T>,
+    /// What the others do then, before the victim meets its fate.
+    others: Step<T>,
+    /// What they wait in afterwards.
+    wait: Waits<T>,
+    /// Whether it waits only where the victim is reached by messages.
+    far: bool,
+    /// Whether some wait for others that wait for the victim: these leave when they know.
+    chain: bool,
+    /// Whether it takes threads of a rank.
+    pub threads: bool,
+}
+
+/// Waits whose end is tested where a test can hold what they wait for: unit tests of the core.
+const ELSEWHERE: [&str; 3] = ["door", "region", "stripe"];
+
+/// Names of all waits.
+pub fn names<T: Transport>() -> Vec<&'static str> {
+    let mut all: Vec<_> = cases::<T>().iter().map(|case| case.name).chain(ELSEWHERE).collect();
+    all.sort_unstable();
+    all.dedup();
+    all
+}
+
+fn nothing<T: Transport>(_: &Window<T>) {}
+
+fn case<T: Transport>(name: &'static str, wait: Waits<T>) -> Case<T> {
+    Case { name, victim: nothing, others: nothing, wait, far: false, chain: false, threads: false }
+}
+
+fn far<T: Transport>(name: &'static str, wait: Waits<T>) -> Case<T> {
+    Case { far: true, ..case(name, wait) }
+}
+
+fn chain<T: Transport>(name: &'static str, wait: Waits<T>) -> Case<T> {
+    Case { chain: true, ..case(name, wait) }
+}
+
+/// All of them.
+pub fn cases<T: Transport>() -> Vec<Case<T>> {
+    let holds: Step<T> = |window| forget(window.lock(Rank(0), LockKind::Exclusive).unwrap());
+    let shares: Step<T> = |window| forget(window.lock(Rank(0), LockKind::Shared).unwrap());
+    let has_all: Step<T> = |window| forget(window.lock_all().unwrap());
+    let lock: Waits<T> = |_, window| Ok(drop(window.lock(Rank(0), LockKind::Exclusive)?));
+    vec![
+        chain("flag", |_, window| Ok(drop(window.fence(Assert::NONE)?))),
+        case("arrivals", |universe, _| Ok(universe.world().barrier()?)),
+        chain("payload", |universe, _| Ok(universe.world().bcast(&mut [0u64], VICTIM)?)),
+        // The victim takes part in the beginning of it.
+        chain(INVITATION, |universe, _| Ok(drop(universe.world().dup()?))),
+        Case { victim: holds, ..case("queue", lock) },
+        Case { victim: shares, ..case("queue", lock) },
+        Case { victim: has_all, ..case("queue", lock) },
+        Case {
+            victim: holds,
+            ..case("queue", |_, window| Ok(drop(window.lock(Rank(0), LockKind::Shared)?)))
+        },
+        Case { victim: holds, ..case("queue", |_, window| Ok(drop(window.lock_all()?))) },
+        Case {
+            victim: has_all,
+            others: |window| forget(window.lock(window.rank(), LockKind::Shared).unwrap()),
+            ..case("past the queue", |_, window| {
+                Ok(drop(window.lock(window.rank().on_ring(1, RANKS), LockKind::Exclusive)?))
+            })
+        },
+        Case { victim: holds, threads: true, ..case("node", crowd) },
+        case("signal", |_, window| {
+            let epoch = window.start(&[VICTIM], Assert::NONE)?;
+            Ok(epoch.put(VICTIM, 0, &[1u64])?)
+        }),
+        case("signal", |_, window| Ok(window.post(&[VICTIM], Assert::NONE)?.wait()?)),
+        far("grant", |_, window| {
+            let epoch = window.lock_all_with(Assert::NO_CHECK)?;
+            epoch.put(VICTIM, 0, &vec![1u64; WORDS])?;
+            Ok(epoch.flush(VICTIM)?)
+        }),
+        far("order", |_, window| {
+            let epoch = window.lock_all_with(Assert::NO_CHECK)?;
+            (0..1000).try_for_each(|_| epoch.accumulate(VICTIM, 0, Op::Sum, &[1.0f64]))?;
+            Ok(epoch.flush(VICTIM)?)
+        }),
+        far("slot", |_, window| {
+            let epoch = window.lock_all_with(Assert::NO_CHECK)?;
+            (0..1000).try_for_each(|_| epoch.put(VICTIM, 0, &[1u64]))?;
+            Ok(epoch.flush(VICTIM)?)
+        }),
+        far("answer", |_, window| {
+            let (epoch, mut got) = (window.lock_all_with(Assert::NO_CHECK)?, [0u64; 5]);
+            Ok(epoch.ops(|ops| ops.get(VICTIM, 0, &mut got))??)
+        }),
+        far("answer", |_, window| {
+            let (epoch, mut got) = (window.lock_all_with(Assert::NO_CHECK)?, [0u64; 5]);
+            Ok(epoch.ops(|ops| ops.get_accumulate(VICTIM, 0, Op::Sum, &[1; 5], &mut got))??)
+        }),
+        far("answer", |_, window| {
+            let (epoch, mut got) = (window.lock_all_with(Assert::NO_CHECK)?, [0u64; 5]);
+            Ok(epoch.get(VICTIM, 0, &mut got)?)
+        }),
+        far("answer", |_, window| {
+            let epoch = window.lock_all_with(Assert::NO_CHECK)?;
+            epoch.fetch_and_op(VICTIM, 0, Op::Sum, 1u64)?;
+            Ok(())
+        }),
+        far("answer", |_, window| {
+            let epoch = window.lock_all_with(Assert::NO_CHECK)?;
+            let request = epoch.rget(VICTIM, 0, vec![0u64; 5])?;
+            Ok(request.wait().1?)
+        }),
+        chain("room", |universe, _| {
+            // Longer than any queue: to the victim directly, or to one that waits for it.
+            let world = universe.world();
+            let mine = vec![vec![0u8; 1 << 17]; RANKS as usize];
+            Ok(world.alltoallv(&mine).map(drop)?)
+        }),
+    ]
+}
+
+/// More threads than may stand in line.
+fn crowd<T: Transport>(_: &Universe<T>, window: &Window<T>) -> Result<(), Box<dyn Error>> {
+    let wait = || window.lock(Rank(0), LockKind::Exclusive).map(drop);
+    let mut ends: Vec<Result<(), RmaError>> = thread::scope(|scope| {
+        let threads: Vec<_> = (0..6).map(|_| scope.spawn(wait)).collect();
+        threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+    });
+    assert!(ends.iter().all(Result::is_err), "{ends:?}");
+    Ok(ends.remove(0)?)
+}
+
+/// Plays one rank. `stay` keeps those that are left until all of them know, and the victim where it
+/// stops.
+pub fn play<T: Transport>(
+    universe: Universe<T>,
+    case: &Case<T>,
+    fate: Fate,
+    stay: &dyn Fn(&Universe<T>),
+) {
+    let world = universe.world();
+    let window = world.window(WORDS, 8).allocate().unwrap();
+    // Peers have asked for what they need to know of each other.
+    let epoch = window.lock_all_with(Assert::NO_CHECK).unwrap();
+    world.ranks().for_each(|rank| epoch.put(rank, 0, &[0u64]).unwrap());
+    epoch.unlock().unwrap();
+    if world.rank() == VICTIM {
+        (case.victim)(&window);
+        world.barrier().unwrap();
+        if case.name == INVITATION {
+            world.bcast(&mut [0u64], Rank(0)).unwrap();
+            world.barrier().unwrap();
+        }
+        match fate {
+            Fate::Dies => panic!("{}", crate::failure::ON_PURPOSE),
+            Fate::Leaves => {
+                drop((window, universe));
+                return;
+            }
+            Fate::Stops => return stay(&universe),
+        }
+    }
+    world.barrier().unwrap();
+    (case.others)(&window);
+    let end = (case.wait)(&universe, &window);
+    judge(case, fate, world.rank(), end);
+    if case.chain && fate == Fate::Leaves {
+        drop((window, universe));
+        return;
+    }
+    stay(&universe);
+}
+
+fn judge<T: Transport>(case: &Case<T>, fate: Fate, own: Rank, end: Result<(), Box<dyn Error>>) {
+    let error = match end {
+        Err(error) => error,
+        Ok(()) if case.far => return,
+        Ok(()) => panic!("{}: what came?", case.name),
+    };
+    let text = error.to_string();
+    assert!(!text.contains("NULL"), "{}: {text}", case.name);
+    let to_blame = |world: &WorldRank| match case.chain {
+        true => world.0 != own.0,
+        false => world.0 == VICTIM.0,
+    };
+    let (gone, late) = match (error.downcast_ref(), error.downcast_ref()) {
+        (Some(RmaError::PeerFailed { world, .. } | RmaError::PeerLeft { world, .. }), _) => {
+            (to_blame(world), false)
+        }
+        // Its window went before it.
+        (Some(RmaError::Freed { target, .. }), _) => (*target == VICTIM, false),
+        (Some(RmaError::Timeout { .. }), _) => (false, true),
+        (
+            _,
+            Some(
+                CollectiveError::PeerFailed { world, .. } | CollectiveError::PeerLeft { world, .. },
+            ),
+        ) => (to_blame(world), false),
+        (_, Some(CollectiveError::Timeout { .. })) => (false, true),
+        _ => (false, false),
+    };
+    assert_eq!((gone, late), (fate != Fate::Stops, fate == Fate::Stops), "{}: {text}", case.name);
+}

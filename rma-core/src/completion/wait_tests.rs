@@ -1,0 +1,91 @@
+//! What ends a wait.
+use super::{Cause, On, Wait, WaitError};
+use crate::group::Group;
+use crate::transport::{PeerState, WorldRank};
+use crate::universe::{Config, Universe};
+use crate::window::accumulate_tests::{Loop, with_universe};
+use core::cell::Cell;
+use core::time::Duration;
+use std::collections::HashSet;
+
+const OTHERS: u32 = 20;
+
+fn impatient() -> Config {
+    let mut config = Config::default();
+    config.wait_timeout = Some(Duration::ZERO);
+    config
+}
+
+/// Why a wait for something that never comes ends, if rank 13 is like that.
+fn end_of(on: On<'_>, state: PeerState) -> Option<Cause> {
+    let mut end = None;
+    with_universe(impatient(), |universe: &Universe<Loop>| {
+        let process = universe.process();
+        process.transport.set_state(WorldRank(13), state);
+        let wait = Wait { what: "a test", on, recheck: None };
+        let waited = process.wait_until(wait, || None::<()>);
+        let WaitError { what, cause } = waited.unwrap_err();
+        assert_eq!(what, "a test");
+        end = Some(cause).filter(|cause| *cause != Cause::Timeout);
+    });
+    end
+}
+
+#[test]
+fn who_is_waited_for_ends_it_and_nobody_else() {
+    let (it, other, group) = (WorldRank(13), WorldRank(12), Group::world(OTHERS));
+    let (left, failed) = (Some(Cause::PeerLeft(it)), Some(Cause::PeerFailed(it)));
+    let (names_it, names_other) = (|_| Some(it), |_| Some(other));
+    for (state, gone, of_group, of_holders) in [
+        (PeerState::Alive, None, None, None),
+        (PeerState::Departed, left, left, None),
+        (PeerState::Holding, left, left, left),
+        (PeerState::Failed, failed, left, None),
+    ] {
+        assert_eq!(end_of(On::Peer(it), state), gone);
+        assert_eq!(end_of(On::Peer(other), state), None);
+        assert_eq!(end_of(On::Whoever(&names_it), state), gone);
+        assert_eq!(end_of(On::Whoever(&names_other), state), None);
+        assert_eq!(end_of(On::Whoever(&|_| None), state), None);
+        // Of a failure, transports tell by themselves.
+        assert_eq!(end_of(On::All(&group), state), of_group);
+        assert_eq!(end_of(On::Holders(&group), state), of_holders);
+    }
+}
+
+/// Who was killed tells nobody: somebody has to ask about each.
+#[test]
+fn members_are_looked_at_in_turn() {
+    with_universe(Config::default(), |universe| {
+        let (process, group) = (universe.process(), Group::world(OTHERS));
+        let naps = Cell::new(0);
+        let wait = Wait { what: "a test", on: On::Holders(&group), recheck: None };
+        let done = || {
+            naps.set(naps.get() + 1);
+            (naps.get() > 20).then_some(())
+        };
+        process.wait_until(wait, done).unwrap();
+        let all: HashSet<_> = (1..OTHERS).map(WorldRank).collect();
+        assert_eq!(process.transport.asked(), all);
+    });
+}
+
+/// Others that ask this rank for something without end keep no wait from its end.
+#[test]
+fn a_flood_of_messages_hides_nothing() {
+    with_universe(impatient(), |universe| {
+        let process = universe.process();
+        process.transport.set_flooded();
+        let wait = Wait { what: "a test", on: On::Peer(WorldRank(1)), recheck: None };
+        let end = |wait| process.wait_until(wait, || None::<()>).unwrap_err().cause;
+        assert_eq!(end(wait), Cause::Timeout);
+    });
+    with_universe(Config::default(), |universe| {
+        let process = universe.process();
+        process.transport.set_flooded();
+        process.transport.set_state(WorldRank(1), PeerState::Departed);
+        let wait = Wait { what: "a test", on: On::Peer(WorldRank(1)), recheck: None };
+        let end = process.wait_until(wait, || None::<()>).unwrap_err().cause;
+        assert_eq!(end, Cause::PeerLeft(WorldRank(1)));
+    });
+}

@@ -4,7 +4,7 @@ use crate::{
 };
 
 /// Any error of this library, for `?` in `main`.
-#[derive(Debug, thiserror::Error)]
+#[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
     /// The job could not be started or joined.
@@ -26,6 +26,8 @@ pub enum Error {
     #[error(transparent)]
     Hint(#[from] HintError),
 }
+
+rma_core::debug_as_display!(Error);
 
 impl Error {
     /// The MPI error class.

@@ -151,9 +151,11 @@ struct State {
 }
 
 /// Another rank of this process could not start, so this one cannot either.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("another rank of this process could not start")]
 pub struct Broken;
+
+rma_core::debug_as_display!(Broken);
 
 impl Exchange {
     fn new(ranks: u32) -> Self {

@@ -42,6 +42,18 @@
 //! The feature `server` (default) adds the library side of `rma-run`, [`run`]; without it this
 //! crate is the client alone.
 
+/// Has `Debug` of errors print what `Display` does: it is what `main` and `unwrap` show.
+macro_rules! debug_as_display {
+    ($error:ident) => {
+        impl ::core::fmt::Debug for $error {
+            fn fmt(&self, f: &mut ::core::fmt::Formatter<'_>) -> ::core::fmt::Result {
+                ::core::fmt::Display::fmt(self, f)
+            }
+        }
+    };
+}
+use debug_as_display;
+
 mod client;
 mod environment;
 #[cfg(feature = "server")]

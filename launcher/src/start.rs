@@ -62,7 +62,7 @@ impl fmt::Debug for Secret {
 }
 
 /// Why this process could not join its job.
-#[derive(Debug, thiserror::Error)]
+#[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum StartError {
     /// A part of the launcher's environment is missing.
@@ -163,6 +163,8 @@ pub enum StartError {
         source: io::Error,
     },
 }
+
+crate::debug_as_display!(StartError);
 
 /// Finds out how this process was started; `vars` reads one environment variable.
 ///

@@ -51,7 +51,7 @@ pub(crate) enum Reply {
 }
 
 /// Why a rank that knows the secret cannot join.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
+#[derive(Clone, Copy, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
 #[non_exhaustive]
 pub enum Refusal {
     /// No such rank.
@@ -73,6 +73,8 @@ pub enum Refusal {
         launcher: u16,
     },
 }
+
+crate::debug_as_display!(Refusal);
 
 /// From a rank, after the hello.
 #[derive(Debug, PartialEq, Serialize, Deserialize)]

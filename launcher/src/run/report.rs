@@ -127,7 +127,7 @@ fn nonzero(code: i32) -> u8 {
 }
 
 /// Why a job could not be started.
-#[derive(Debug, thiserror::Error)]
+#[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum RunError {
     /// No rank at all.
@@ -185,6 +185,8 @@ pub enum RunError {
         source: io::Error,
     },
 }
+
+crate::debug_as_display!(RunError);
 
 impl RunError {
     /// What a launcher exits with: 127 and 126 as shells do, 2 for a request that cannot be met.

@@ -73,7 +73,7 @@ pub enum PeerState {
 }
 
 /// Why a transport could not give out memory.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum AllocateError {
     /// There is not enough of it.
@@ -104,7 +104,7 @@ pub enum AllocateError {
 }
 
 /// Why a peer's memory could not be imported.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ImportError {
     /// The descriptor does not parse, or names something else than it says.
@@ -126,7 +126,7 @@ pub enum ImportError {
 }
 
 /// Why bytes were not copied to or from a peer's memory by address.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum CrossError {
     /// This transport does not do that.
@@ -144,6 +144,8 @@ pub enum CrossError {
         errno: i32,
     },
 }
+
+crate::debug_as_display!(AllocateError, ImportError, CrossError);
 
 /// Why a message was not taken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -119,11 +119,7 @@ pub struct NotCreated<M> {
     pub error: WindowError,
 }
 
-impl<M> fmt::Debug for NotCreated<M> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("NotCreated").field(&self.error).finish()
-    }
-}
+crate::debug_as_display!(NotCreated<M>);
 
 impl<M> fmt::Display for NotCreated<M> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

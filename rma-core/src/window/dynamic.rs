@@ -91,11 +91,7 @@ pub struct NotDone<V> {
     pub error: RmaError,
 }
 
-impl<V> fmt::Debug for NotDone<V> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("NotDone").field(&self.error).finish()
-    }
-}
+crate::debug_as_display!(NotDone<V>);
 
 impl<V> fmt::Display for NotDone<V> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

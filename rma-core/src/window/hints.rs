@@ -7,7 +7,7 @@ use core::fmt::Write;
 use core::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
 /// A value of a known hint that does not parse.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, PartialEq, Eq, thiserror::Error)]
 #[error("hint {key} = {value:?}: {key} takes {allowed}; correct it or leave the hint out")]
 pub struct HintError {
     /// The hint.
@@ -17,6 +17,8 @@ pub struct HintError {
     /// What it takes.
     pub allowed: String,
 }
+
+crate::debug_as_display!(HintError);
 
 /// A hint that something here asks for: the first ones of [`KNOWN`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

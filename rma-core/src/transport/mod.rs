@@ -287,6 +287,16 @@ pub unsafe trait Transport: Send + Sync + Sized + 'static {
     }
     /// The first rank of the job that failed, if one did. Cheap: asked by every wait.
     fn failed(&self) -> Option<WorldRank>;
+    /// A wait of this rank has failed because `peer` left in order. Told to whom it may concern,
+    /// if this rank fails now, too.
+    fn missed(&self, peer: WorldRank) {
+        _ = peer;
+    }
+    /// Whether this process is a fork of the rank's: it has copies of all handles, but nobody is
+    /// to hear of it. Constant in a process; not cheap.
+    fn is_fork(&self) -> bool {
+        false
+    }
     /// Tells the peers that this rank leaves, without waiting for them; the first call counts.
     fn depart(&self, outcome: Outcome);
 }

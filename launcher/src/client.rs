@@ -2,7 +2,7 @@
 
 use std::io::{self, ErrorKind};
 use std::net::{Shutdown, TcpStream};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -49,11 +49,15 @@ pub struct Job {
 pub struct Client {
     settings: Settings,
     job: Job,
+    /// The process that joined; a fork of it shares the connection.
+    pid: u32,
     stream: TcpStream,
     /// Held from the request to its answer: one exchange at a time.
     exchange: Mutex<()>,
     writing: Turns,
     left: AtomicBool,
+    /// 1 + the first rank that this one missed; 0 if none.
+    missed: AtomicU64,
 }
 
 impl Client {
@@ -123,12 +127,20 @@ impl Client {
         }
     }
 
+    /// Notes that this rank waited for `peer` in vain, which has left in order: if this rank fails
+    /// now, that is why. The first call counts.
+    pub fn missed(&self, peer: u32) {
+        let (none, peer) = (0, u64::from(peer) + 1);
+        // An error says that another one came first.
+        _ = self.missed.compare_exchange(none, peer, Ordering::Relaxed, Ordering::Relaxed);
+    }
+
     /// Tells the launcher that this rank leaves, in order or (`failed`) because of an error.
     ///
-    /// The first call counts. A rank that ends without it fails its job: its peers may be waiting
-    /// for it. Never blocks for long, never panics.
+    /// The first call counts; those of a forked child do not. A rank that ends without it fails its
+    /// job: its peers may be waiting for it. Never blocks for long, never panics.
     pub fn leave(&self, failed: bool) {
-        if self.left.swap(true, Ordering::Relaxed) {
+        if std::process::id() != self.pid || self.left.swap(true, Ordering::Relaxed) {
             return;
         }
         let Some(_turn) = self.writing.take(Some(LEAVE_TIMEOUT)) else {
@@ -136,7 +148,8 @@ impl Client {
             // connection tells the launcher, and frees the thread that waits.
             return self.cut(Shutdown::Both);
         };
-        let sent = wire::encode(&ToLauncher::Leave { failed })
+        let missed = self.missed.load(Ordering::Relaxed).checked_sub(1).map(|rank| rank as u32);
+        let sent = wire::encode(&ToLauncher::Leave { failed, missed })
             .is_ok_and(|frame| self.send_within(&frame, LEAVE_TIMEOUT));
         self.cut(if sent { Shutdown::Write } else { Shutdown::Both });
     }
@@ -254,10 +267,12 @@ fn greet(settings: &Settings, deadline: Instant) -> Result<Client, StartError> {
     Ok(Client {
         settings: settings.clone(),
         job,
+        pid: hello.pid,
         stream,
         exchange: Mutex::new(()),
         writing: Turns::default(),
         left: AtomicBool::new(false),
+        missed: AtomicU64::new(0),
     })
 }
 
@@ -352,10 +367,12 @@ mod tests {
     fn leaving_is_said_once_and_ends_exchanges() {
         let (client, stream) = against([7; 32], 1);
         let client = client.unwrap();
+        client.missed(7);
+        client.missed(8);
         client.leave(true);
         client.leave(false);
         let said: ToLauncher = wire::read(&stream, FRAME_MAX).unwrap();
-        assert_eq!(said, ToLauncher::Leave { failed: true });
+        assert_eq!(said, ToLauncher::Leave { failed: true, missed: Some(7) });
         let end = wire::read::<ToLauncher>(&stream, FRAME_MAX).unwrap_err();
         assert_eq!(end.kind(), ErrorKind::UnexpectedEof);
         assert!(matches!(client.all_gather(b"x"), Err(StartError::HasLeft { rank: 1 })));
@@ -371,7 +388,7 @@ mod tests {
             assert_eq!(said, ToLauncher::Gather { mine: b"mine".to_vec() });
             client.leave(true);
             let said: ToLauncher = wire::read(&stream, FRAME_MAX).unwrap();
-            assert_eq!(said, ToLauncher::Leave { failed: true });
+            assert_eq!(said, ToLauncher::Leave { failed: true, missed: None });
             drop(stream);
             assert!(matches!(waiting.join().unwrap(), Err(StartError::Lost { .. })));
         });

@@ -238,6 +238,9 @@ struct Leaver<'a, T: Transport>(&'a Process<T>);
 
 impl<T: Transport> Drop for Leaver<'_, T> {
     fn drop(&mut self) {
+        if self.0.transport.is_fork() {
+            return;
+        }
         // Its last replies may go to the outbox.
         self.0.stop_agent();
         let failed = std::thread::panicking();

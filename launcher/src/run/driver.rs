@@ -349,11 +349,14 @@ impl Driver<'_> {
             Some(Cause::OutputEnded(None)) => Ending::OutputClosed,
             Some(Cause::OutputEnded(Some(why))) => Ending::OutputFailed(why),
             Some(Cause::Failed { rank, how }) => {
+                let mut failure = Failure { rank, how, tail: String::new() };
+                let failed = failure.failed();
                 let tail = match &self.spec.output_dir {
-                    Some(folder) => start::file_tail(folder, rank),
-                    None => self.tails.get(rank as usize).map(|tail| lock(tail).text()),
+                    Some(folder) => start::file_tail(folder, failed),
+                    None => self.tails.get(failed as usize).map(|tail| lock(tail).text()),
                 };
-                Ending::Failed(Failure { rank, how, tail: tail.unwrap_or_default() })
+                failure.tail = tail.unwrap_or_default();
+                Ending::Failed(failure)
             }
         }
     }
@@ -362,9 +365,12 @@ impl Driver<'_> {
     fn sum_up(&self, ending: &Ending, stuck: &[u32]) {
         let note = match ending {
             Ending::Success | Ending::OutputClosed => String::new(),
-            Ending::Failed(Failure { rank, how, .. }) => {
+            Ending::Failed(failure) => {
+                let Failure { rank, how, .. } = failure;
                 let printed = match &self.spec.output_dir {
-                    Some(folder) => format!("; see {}", start::file_names(folder, *rank)),
+                    Some(folder) => {
+                        format!("; see {}", start::file_names(folder, failure.failed()))
+                    }
                     None => String::new(),
                 };
                 let others = match self.spec.ranks {

@@ -18,6 +18,11 @@ use crate::wire::{self, Challenge, FRAME_MAX, FromLauncher, HELLO_MAX, Hello, Re
 const HELLO_TIMEOUT: Duration = Duration::from_secs(60);
 /// How long a rank that leaves waits for its turn to write, and then for room in the socket.
 const LEAVE_TIMEOUT: Duration = Duration::from_secs(1);
+/// Hellos without an answer after which a rank gives up: it is not known there. The launcher has
+/// no reason to hang up after a hello but a wrong proof, and perhaps too many callers.
+const UNANSWERED_MAX: u32 = 8;
+/// What a rank does last in the hello, as an error tells it.
+const AWAITED: &str = "waited for the answer to its hello";
 /// First pause before the hello is tried again.
 const RETRY_PAUSE: Duration = Duration::from_millis(10);
 
@@ -72,13 +77,19 @@ impl Client {
     pub fn connect(settings: &Settings) -> Result<Client, StartError> {
         end_with_parent()?;
         let deadline = Instant::now() + HELLO_TIMEOUT;
-        let mut pause = RETRY_PAUSE;
+        let (mut pause, mut unanswered) = (RETRY_PAUSE, 0);
         loop {
             match greet(settings, deadline) {
+                Err(StartError::Lost { rank, address, doing: AWAITED, source })
+                    if was_dropped(&source) && unanswered + 1 == UNANSWERED_MAX =>
+                {
+                    return Err(StartError::Unknown { rank, address });
+                }
                 // The launcher drops callers when strangers flood its port.
-                Err(StartError::Lost { source, .. })
+                Err(StartError::Lost { source, doing, .. })
                     if was_dropped(&source) && Instant::now() + pause < deadline =>
                 {
+                    unanswered += u32::from(doing == AWAITED);
                     std::thread::sleep(pause);
                     pause = (pause * 2).min(Duration::from_secs(1));
                 }
@@ -246,7 +257,8 @@ fn greet(settings: &Settings, deadline: Instant) -> Result<Client, StartError> {
     hello.mac = *wire::rank_mac(&settings.secret.0, &challenge.nonce, &hello).as_bytes();
     wire::write(&stream, &hello).map_err(lost)?;
 
-    let job = match wire::read(&stream, HELLO_MAX).map_err(lost)? {
+    let reply = wire::read(&stream, HELLO_MAX);
+    let job = match reply.map_err(|source| self::lost(settings, AWAITED, source))? {
         Reply::Refused(why) => return Err(StartError::Refused { rank: settings.rank, why }),
         Reply::Welcome { mac, job } => {
             let expected =

@@ -49,7 +49,9 @@ macro_rules! debug_as_display {
     ($error:ident) => {
         impl ::core::fmt::Debug for $error {
             fn fmt(&self, f: &mut ::core::fmt::Formatter<'_>) -> ::core::fmt::Result {
-                ::core::fmt::Display::fmt(self, f)
+                // In one piece: standard error keeps nothing back, and a process that is ended
+                // between two pieces leaves half a sentence.
+                f.write_str(&::std::string::ToString::to_string(self))
             }
         }
     };

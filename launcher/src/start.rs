@@ -119,6 +119,18 @@ pub enum StartError {
         /// What the operating system says.
         source: io::Error,
     },
+    /// The launcher hangs up on this rank whenever it says hello.
+    #[error(
+        "the launcher at {address} does not know rank {rank}, and hangs up; {SECRET_VAR} is not that \
+         of its job: {BOOTSTRAP_VAR} and {SECRET_VAR} belong to a job that has ended, or to another \
+         one"
+    )]
+    Unknown {
+        /// This process' rank.
+        rank: u32,
+        /// Where the launcher listens.
+        address: SocketAddr,
+    },
     /// Whoever listens at the address does not know the job's secret.
     #[error(
         "whoever listens at {0} is not the launcher of this job; {BOOTSTRAP_VAR} and \

@@ -15,7 +15,9 @@ macro_rules! debug_as_display {
     ($($error:ident $(<$of:ident $(: $bound:path)?>)?),+) => {$(
         impl $(<$of $(: $bound)?>)? ::core::fmt::Debug for $error $(<$of>)? {
             fn fmt(&self, f: &mut ::core::fmt::Formatter<'_>) -> ::core::fmt::Result {
-                ::core::fmt::Display::fmt(self, f)
+                // In one piece: standard error keeps nothing back, and a process that is ended
+                // between two pieces leaves half a sentence.
+                f.write_str(&::std::string::ToString::to_string(self))
             }
         }
     )+};

@@ -55,6 +55,7 @@ pub(crate) const ROOMS: &[Room] = &[
     room("rma-core/src/window/shaped_far.rs", "hands packed buffers to the slots"),
     room("rma-core/src/window/view.rs", "direct loads and stores of a part"),
     room("src/any.rs", "forwards the unsafe trait Transport"),
+    room("tests/programs/fork.rs", "forks"),
     room("conformance/src/created.rs", "vouches for memory that windows are made of"),
     room("conformance/src/generated/windows.rs", "vouches for memory that windows are made of"),
     room("conformance/src/forged.rs", "vouches for memory between canaries"),

@@ -30,6 +30,10 @@ const IMPATIENCE: Duration = Duration::from_secs(1);
 /// How long printing may last once the time is up.
 const OVERTIME: Duration = Duration::from_secs(5);
 
+/// How often ranks are given that time to end a line, at most, before they are ended themselves.
+const LINE_ROUNDS: u32 = 20;
+const LINE_PAUSE: Duration = Duration::from_millis(5);
+
 /// What happens to a job, from all sides.
 #[derive(Debug)]
 pub(super) enum Input {
@@ -217,6 +221,7 @@ impl Driver<'_> {
                     Action::Forward(signal) => self.pass_on(signal),
                     Action::Kill => self.processes.signal(Signal::KILL),
                     Action::Terminate => {
+                        self.let_lines_end().await;
                         self.processes.signal(Signal::TERM);
                         // A stopped process ends in order, too.
                         self.processes.signal(Signal::CONT);
@@ -236,6 +241,19 @@ impl Driver<'_> {
                         self.take(input);
                     }
                 }
+            }
+        }
+    }
+
+    /// Ranks may be about to say why they fail, too.
+    async fn let_lines_end(&self) {
+        for _ in 0..LINE_ROUNDS {
+            // Meanwhile readers take what is printed.
+            tokio::time::sleep(LINE_PAUSE).await;
+            let running = self.machine.running();
+            let tails = running.iter().filter_map(|rank| self.tails.get(*rank as usize));
+            if !tails.into_iter().any(|tail| lock(tail).is_cut()) {
+                return;
             }
         }
     }

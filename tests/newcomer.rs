@@ -199,7 +199,7 @@ fn a_forked_child_that_ends_tells_nobody_anything() {
         for end in ["returns", "panics"] {
             let report = ended(&job(3, program("fork"), &[path, end]));
             assert_eq!(report.exit_code(), 0, "{path}, it {end}: {report:?}");
-            assert_eq!(text(&report.output[0].stdout), "counted 10\n");
+            assert_eq!(text(&report.output[0].stdout), "counted 9\n");
         }
     }
 }

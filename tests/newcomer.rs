@@ -216,3 +216,32 @@ fn without_numbers(text: &str) -> String {
     }
     out
 }
+
+/// `main` and `unwrap` show errors by `Debug`: no public one may derive it.
+#[test]
+fn errors_debug_as_they_display() {
+    let mut folders: Vec<PathBuf> =
+        ["src", "rma-core/src", "transport-shm/src", "transport-sim/src", "launcher/src"]
+            .map(|folder| Path::new(env!("CARGO_MANIFEST_DIR")).join(folder))
+            .into();
+    let (mut derived, mut errors) = (Vec::new(), 0);
+    while let Some(folder) = folders.pop() {
+        for entry in std::fs::read_dir(folder).expect("a folder of the sources") {
+            let path = entry.expect("an entry").path();
+            if path.is_dir() {
+                folders.push(path);
+                continue;
+            }
+            let source = std::fs::read_to_string(&path).expect("a source");
+            let derives = source.lines().filter(|line| line.contains("thiserror::Error)]"));
+            for line in derives {
+                errors += 1;
+                if line.contains("Debug") {
+                    derived.push(format!("{}: {line}", path.display()));
+                }
+            }
+        }
+    }
+    assert!(errors > 10, "{errors} errors were found");
+    assert_eq!(derived, [] as [String; 0], "use debug_as_display! instead");
+}

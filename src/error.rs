@@ -1,6 +1,7 @@
 //! One error for programs that handle all of them alike.
 use crate::{
-    CollectiveError, ErrorClass, HintError, LayoutError, Refused, RmaError, StartError, WindowError,
+    CollectiveError, ErrorClass, HintError, LayoutError, NotCreated, NotDone, Refused, RmaError,
+    StartError, WindowError,
 };
 
 /// Any error of this library, for `?` in `main`.
@@ -40,6 +41,18 @@ impl Error {
             Self::Layout(error) => error.class(),
             Self::Hint(_) => ErrorClass::InfoValue,
         }
+    }
+}
+
+impl<M> From<NotCreated<M>> for Error {
+    fn from(not_created: NotCreated<M>) -> Self {
+        Self::Window(not_created.error)
+    }
+}
+
+impl<V> From<NotDone<V>> for Error {
+    fn from(not_done: NotDone<V>) -> Self {
+        Self::Rma(not_done.error)
     }
 }
 

@@ -73,7 +73,8 @@ struct Cli {
     #[arg(long, value_name = "SECONDS", value_parser = parse_seconds)]
     wait_timeout: Option<Duration>,
 
-    /// Give every window of the job that hint, unless it says otherwise (may be repeated)
+    /// Give every window of the job that hint, unless it says otherwise (may be repeated); a
+    /// rma_path is left aside for windows that it does not reach
     #[arg(long, value_name = "KEY=VALUE", value_parser = parse_hint)]
     hint: Vec<(String, String)>,
 

@@ -197,7 +197,7 @@ impl<T: Transport> Window<T> {
     ///
     /// ```text
     /// let attached = window.attach(vec![0u64; 100])?;
-    /// world.send_somehow(attached.address());
+    /// let addresses = world.allgather(&[attached.address()])?;
     /// ```
     pub fn attach<M: WindowMemory>(&self, memory: M) -> Result<Attached<M>, NotDone<M>> {
         match self.attach_contents(memory.contents()) {

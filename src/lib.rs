@@ -38,7 +38,7 @@
 //! | starting | [`initialize`], [`local`], [`simulate`], `testing` (feature `processes`) |
 //! | groups of ranks and collectives | [`Communicator`] |
 //! | windows | [`WindowBuilder::allocate`], [`Window`], [`View`], [`Sealed`] |
-//! | parts that others map in one piece | [`WindowBuilder::allocate_shared`], [`Window::shared_query`] |
+//! | parts in one piece | [`WindowBuilder::allocate_shared`], [`Window::shared_query`] |
 //! | windows over memory you have | [`WindowBuilder::create`], [`Window::free_into`], [`RawPart`] |
 //! | memory attached later | [`WindowBuilder::create_dynamic`], [`Window::attach`], [`Attached`] |
 //! | operations | [`Access`], [`Lock`], [`Ops`], [`Request`] |

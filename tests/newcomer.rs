@@ -1,7 +1,7 @@
-//! What somebody who begins reads when something goes wrong: the whole of it, from programs with the
-//! `main` of the README, `fn main() -> Result<(), rma::Error>`.
+//! What somebody who begins reads when something goes wrong: the whole of it, from programs with
+//! the `main` of the README, `fn main() -> Result<(), rma::Error>`.
 //!
-//! `cargo test -p rma` builds the programs; with `--test newcomer` alone, build the examples before.
+//! `cargo test -p rma` builds the programs; with `--test newcomer` alone, build them before.
 use rma_launcher::run::{Output, Report, Spec, run};
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
@@ -114,7 +114,8 @@ fn mistakes_of_one_rank_are_sentences() {
         (
             "no memory",
             "window memory at rank N: N bytes of window memory asked, N available (address space, \
-             RLIMIT_AS, ulimit -v); ask for less, run fewer ranks on this node, or raise that limit",
+             RLIMIT_AS, ulimit -v); ask for less, run fewer ranks on this node, or raise that \
+             limit",
         ),
         ("peer fails", "a barrier: rank N of the job failed"),
         (

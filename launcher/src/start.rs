@@ -121,9 +121,9 @@ pub enum StartError {
     },
     /// The launcher hangs up on this rank whenever it says hello.
     #[error(
-        "the launcher at {address} does not know rank {rank}, and hangs up; {SECRET_VAR} is not that \
-         of its job: {BOOTSTRAP_VAR} and {SECRET_VAR} belong to a job that has ended, or to another \
-         one"
+        "the launcher at {address} does not know rank {rank}, and hangs up; {SECRET_VAR} is not \
+         that of its job: {BOOTSTRAP_VAR} and {SECRET_VAR} belong to a job that has ended, or to \
+         another one"
     )]
     Unknown {
         /// This process' rank.

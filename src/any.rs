@@ -188,6 +188,16 @@ unsafe impl Transport for AnyTransport {
         forward!(self, transport => transport.failed())
     }
 
+    fn missed(&self, peer: WorldRank) {
+        if let Some(launcher) = &self.launcher {
+            launcher.missed(peer.0);
+        }
+    }
+
+    fn is_fork(&self) -> bool {
+        forward!(self, transport => transport.is_fork())
+    }
+
     fn depart(&self, outcome: Outcome) {
         // First, so that the launcher blames this rank and not one that fails because of it.
         if let Some(launcher) = &self.launcher {

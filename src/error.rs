@@ -1,10 +1,11 @@
 //! One error for programs that handle all of them alike.
 use crate::{
-    CollectiveError, ErrorClass, HintError, LayoutError, Refused, RmaError, StartError, WindowError,
+    CollectiveError, ErrorClass, HintError, LayoutError, NotCreated, NotDone, Refused, RmaError,
+    StartError, WindowError,
 };
 
 /// Any error of this library, for `?` in `main`.
-#[derive(Debug, thiserror::Error)]
+#[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
     /// The job could not be started or joined.
@@ -27,6 +28,8 @@ pub enum Error {
     Hint(#[from] HintError),
 }
 
+rma_core::debug_as_display!(Error);
+
 impl Error {
     /// The MPI error class.
     pub fn class(&self) -> ErrorClass {
@@ -38,6 +41,18 @@ impl Error {
             Self::Layout(error) => error.class(),
             Self::Hint(_) => ErrorClass::InfoValue,
         }
+    }
+}
+
+impl<M> From<NotCreated<M>> for Error {
+    fn from(not_created: NotCreated<M>) -> Self {
+        Self::Window(not_created.error)
+    }
+}
+
+impl<V> From<NotDone<V>> for Error {
+    fn from(not_done: NotDone<V>) -> Self {
+        Self::Rma(not_done.error)
     }
 }
 

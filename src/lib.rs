@@ -37,7 +37,10 @@
 //! | --- | --- |
 //! | starting | [`initialize`], [`local`], [`simulate`], `testing` (feature `processes`) |
 //! | groups of ranks and collectives | [`Communicator`] |
-//! | windows | [`WindowBuilder`], [`Window`], [`View`], [`Sealed`] |
+//! | windows | [`WindowBuilder::allocate`], [`Window`], [`View`], [`Sealed`] |
+//! | parts in one piece | [`WindowBuilder::allocate_shared`], [`Window::shared_query`] |
+//! | windows over memory you have | [`WindowBuilder::create`], [`Window::free_into`], [`RawPart`] |
+//! | memory attached later | [`WindowBuilder::create_dynamic`], [`Window::attach`], [`Attached`] |
 //! | operations | [`Access`], [`Lock`], [`Ops`], [`Request`] |
 //! | non-contiguous data | [`Layout`], [`Shape`], [`Access::put_shaped`] |
 //! | epochs | [`Window::fence`], [`Window::lock`], [`Window::lock_all`], [`Window::start`] |
@@ -56,11 +59,13 @@ pub mod testing;
 pub use any::AnyTransport;
 pub use error::Error;
 pub use local::{Broken, local, local_with, simulate};
+pub use rma_core::transport::WorldRank;
 pub use rma_core::{
-    Assert, AtomicElement, BasicElement, Bool, CollectiveError, Complex, Config, Counters, Element,
-    ErrorClass, Flavor, Group, HintError, Layout, LayoutError, LockKind, MemoryModel, Op,
-    OperationCounts, Order, OriginBuffer, Pair, Path, ProgressAgent, Rank, RawPart, Reduction,
-    RmaError, Shape, Signature, WindowError, WindowId, WindowMemory, bytemuck, num_complex,
+    Assert, AtomicElement, Attached, BasicElement, Bool, CollectiveError, Complex, Config,
+    Counters, Element, ErrorClass, Flavor, Group, HintError, Layout, LayoutError, LockKind,
+    MemoryModel, NotCreated, NotDone, Op, OperationCounts, Order, OriginBuffer, Pair, Path,
+    ProgressAgent, Rank, RawPart, Reduction, RmaError, Shape, Signature, WindowError, WindowId,
+    WindowMemory, bytemuck, num_complex,
 };
 pub use rma_transport_sim::SimFailure;
 pub use start::{StartError, initialize};
@@ -70,6 +75,36 @@ pub type Universe = rma_core::Universe<AnyTransport>;
 /// An ordered group of ranks with its own space of messages.
 pub type Communicator = rma_core::Communicator<AnyTransport>;
 /// Memory of every rank of a communicator.
+///
+/// ```
+/// use rma::{Attached, Rank};
+///
+/// // Memory that you have becomes a window, or a part of one, and comes back.
+/// let seen = rma::local(2, |universe| {
+///     let world = universe.world();
+///     let right = world.rank().on_ring(1, world.size());
+///     let window = world.window(4, 8).create(vec![u64::from(world.rank()); 4])?;
+///     let dynamic = world.window(0, 1).create_dynamic()?;
+///     let mine: Attached<Vec<u64>> = dynamic.attach(vec![7])?;
+///     let addresses = world.allgather(&[mine.address()])?;
+///
+///     let mut value = [0u64];
+///     let epoch = window.lock_all()?;
+///     epoch.get(right, 3, &mut value)?;
+///     epoch.unlock()?;
+///     let epoch = dynamic.lock_all()?;
+///     epoch.put(right, addresses[usize::from(right)], &value)?;
+///     epoch.unlock()?;
+///
+///     world.barrier()?;
+///     let attached = dynamic.detach(mine)?;
+///     dynamic.free()?;
+///     let created: Vec<u64> = window.free_into()?;
+///     Ok::<_, rma::Error>((created, attached))
+/// })?;
+/// assert_eq!(seen[1].as_ref().unwrap(), &(vec![1; 4], vec![1]));
+/// # Ok::<(), rma::StartError>(())
+/// ```
 pub type Window = rma_core::Window<AnyTransport>;
 /// Describes a window before it is made.
 ///

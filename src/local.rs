@@ -105,9 +105,10 @@ where
 /// As [`local`], on a simulated network without shared memory, whose order and delays `seed`
 /// decides: the same seed gives the same run.
 ///
-/// All operations travel as messages. A program that waits for ever is found and reported as a
-/// deadlock. Ranks must not share locks, channels or barriers among each other, and must call the
-/// library from their own thread only.
+/// All operations travel as messages. A program that waits for ever in calls of the library is
+/// found and reported as a deadlock. A loop that polls this rank's own part for a value has to call
+/// [`Universe::progress`]: loads alone let no message arrive. Ranks must not share locks, channels
+/// or barriers among each other, and must call the library from their own thread only.
 ///
 /// ```
 /// let sums = rma::simulate(3, 42, |universe| {
@@ -151,9 +152,11 @@ struct State {
 }
 
 /// Another rank of this process could not start, so this one cannot either.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("another rank of this process could not start")]
 pub struct Broken;
+
+rma_core::debug_as_display!(Broken);
 
 impl Exchange {
     fn new(ranks: u32) -> Self {

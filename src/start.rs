@@ -7,7 +7,7 @@ use rma_launcher::{Client, Start};
 use rma_transport_shm::{JoinError, Shm, ShmConfig};
 
 /// Why a rank could not start.
-#[derive(Debug, thiserror::Error)]
+#[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum StartError {
     /// The environment, or the launcher in it, cannot be used.
@@ -37,6 +37,8 @@ pub enum StartError {
     #[error("a job of 0 ranks was asked for; ask for at least 1")]
     NoRanks,
 }
+
+rma_core::debug_as_display!(StartError);
 
 /// Joins the job that this process was started in, or starts one of a single rank.
 ///

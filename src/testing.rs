@@ -76,7 +76,7 @@ fn failed(name: &str, report: &Report) -> String {
     let notes = report.notes.join("\n");
     match report.failure() {
         Some(failure) => {
-            let output = report.output.get(failure.rank as usize);
+            let output = report.output.get(failure.failed() as usize);
             let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
             let (stdout, stderr) = output
                 .map(|output| (text(&output.stdout), text(&output.stderr)))
@@ -84,7 +84,7 @@ fn failed(name: &str, report: &Report) -> String {
             format!(
                 "{name}: rank {} failed\n{notes}\n--- its stdout\n{stdout}\n--- its \
                  stderr\n{stderr}",
-                failure.rank
+                failure.failed()
             )
         }
         None => format!("{name}: {:?}\n{notes}", report.ending),

@@ -345,3 +345,23 @@ fn a_malformed_hint_of_the_job_is_refused() {
     let said = String::from_utf8_lossy(&report.output[rank as usize].stderr).into_owned();
     expect(&said, &["rma_path", "pigeon", "load_store", "messages"]);
 }
+
+/// What the job wishes reaches no attached memory; what a window asks for itself is refused.
+#[test]
+fn a_path_that_the_job_wishes_is_left_aside_where_it_does_not_reach() {
+    if rma_launcher::is_launched() {
+        let universe = initialize().unwrap();
+        let world = universe.world();
+        let window = world.window(0, 1).create_dynamic().unwrap();
+        assert_eq!(window.path(Rank(0)), Some(rma::Path::ByRegion));
+        assert_eq!(window.get_info("rma_path").as_deref(), Some("auto"));
+        expect(&window.explain(), &["rma_path=cross", "the job", "attached memory"]);
+        let own = world.window(0, 1).hint("rma_path", "load_store").unwrap();
+        assert!(own.create_dynamic().is_err());
+        window.free().unwrap();
+        return universe.finalize().unwrap();
+    }
+    let test = "a_path_that_the_job_wishes_is_left_aside_where_it_does_not_reach";
+    let report = with_path(test, "cross", true);
+    assert_eq!(report.exit_code(), 0, "{report:#?}");
+}

@@ -2,7 +2,7 @@
 
 use std::io::{self, ErrorKind};
 use std::net::{Shutdown, TcpStream};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -18,6 +18,11 @@ use crate::wire::{self, Challenge, FRAME_MAX, FromLauncher, HELLO_MAX, Hello, Re
 const HELLO_TIMEOUT: Duration = Duration::from_secs(60);
 /// How long a rank that leaves waits for its turn to write, and then for room in the socket.
 const LEAVE_TIMEOUT: Duration = Duration::from_secs(1);
+/// Hellos without an answer after which a rank gives up: it is not known there. The launcher has
+/// no reason to hang up after a hello but a wrong proof, and perhaps too many callers.
+const UNANSWERED_MAX: u32 = 8;
+/// What a rank does last in the hello, as an error tells it.
+const AWAITED: &str = "waited for the answer to its hello";
 /// First pause before the hello is tried again.
 const RETRY_PAUSE: Duration = Duration::from_millis(10);
 
@@ -49,11 +54,15 @@ pub struct Job {
 pub struct Client {
     settings: Settings,
     job: Job,
+    /// The process that joined; a fork of it shares the connection.
+    pid: u32,
     stream: TcpStream,
     /// Held from the request to its answer: one exchange at a time.
     exchange: Mutex<()>,
     writing: Turns,
     left: AtomicBool,
+    /// 1 + the first rank that this one missed; 0 if none.
+    missed: AtomicU64,
 }
 
 impl Client {
@@ -68,13 +77,19 @@ impl Client {
     pub fn connect(settings: &Settings) -> Result<Client, StartError> {
         end_with_parent()?;
         let deadline = Instant::now() + HELLO_TIMEOUT;
-        let mut pause = RETRY_PAUSE;
+        let (mut pause, mut unanswered) = (RETRY_PAUSE, 0);
         loop {
             match greet(settings, deadline) {
+                Err(StartError::Lost { rank, address, doing: AWAITED, source })
+                    if was_dropped(&source) && unanswered + 1 == UNANSWERED_MAX =>
+                {
+                    return Err(StartError::Unknown { rank, address });
+                }
                 // The launcher drops callers when strangers flood its port.
-                Err(StartError::Lost { source, .. })
+                Err(StartError::Lost { source, doing, .. })
                     if was_dropped(&source) && Instant::now() + pause < deadline =>
                 {
+                    unanswered += u32::from(doing == AWAITED);
                     std::thread::sleep(pause);
                     pause = (pause * 2).min(Duration::from_secs(1));
                 }
@@ -123,12 +138,20 @@ impl Client {
         }
     }
 
+    /// Notes that this rank waited for `peer` in vain, which has left in order: if this rank fails
+    /// now, that is why. The first call counts.
+    pub fn missed(&self, peer: u32) {
+        let (none, peer) = (0, u64::from(peer) + 1);
+        // An error says that another one came first.
+        _ = self.missed.compare_exchange(none, peer, Ordering::Relaxed, Ordering::Relaxed);
+    }
+
     /// Tells the launcher that this rank leaves, in order or (`failed`) because of an error.
     ///
-    /// The first call counts. A rank that ends without it fails its job: its peers may be waiting
-    /// for it. Never blocks for long, never panics.
+    /// The first call counts; those of a forked child do not. A rank that ends without it fails its
+    /// job: its peers may be waiting for it. Never blocks for long, never panics.
     pub fn leave(&self, failed: bool) {
-        if self.left.swap(true, Ordering::Relaxed) {
+        if std::process::id() != self.pid || self.left.swap(true, Ordering::Relaxed) {
             return;
         }
         let Some(_turn) = self.writing.take(Some(LEAVE_TIMEOUT)) else {
@@ -136,7 +159,8 @@ impl Client {
             // connection tells the launcher, and frees the thread that waits.
             return self.cut(Shutdown::Both);
         };
-        let sent = wire::encode(&ToLauncher::Leave { failed })
+        let missed = self.missed.load(Ordering::Relaxed).checked_sub(1).map(|rank| rank as u32);
+        let sent = wire::encode(&ToLauncher::Leave { failed, missed })
             .is_ok_and(|frame| self.send_within(&frame, LEAVE_TIMEOUT));
         self.cut(if sent { Shutdown::Write } else { Shutdown::Both });
     }
@@ -233,7 +257,8 @@ fn greet(settings: &Settings, deadline: Instant) -> Result<Client, StartError> {
     hello.mac = *wire::rank_mac(&settings.secret.0, &challenge.nonce, &hello).as_bytes();
     wire::write(&stream, &hello).map_err(lost)?;
 
-    let job = match wire::read(&stream, HELLO_MAX).map_err(lost)? {
+    let reply = wire::read(&stream, HELLO_MAX);
+    let job = match reply.map_err(|source| self::lost(settings, AWAITED, source))? {
         Reply::Refused(why) => return Err(StartError::Refused { rank: settings.rank, why }),
         Reply::Welcome { mac, job } => {
             let expected =
@@ -254,10 +279,12 @@ fn greet(settings: &Settings, deadline: Instant) -> Result<Client, StartError> {
     Ok(Client {
         settings: settings.clone(),
         job,
+        pid: hello.pid,
         stream,
         exchange: Mutex::new(()),
         writing: Turns::default(),
         left: AtomicBool::new(false),
+        missed: AtomicU64::new(0),
     })
 }
 
@@ -352,10 +379,12 @@ mod tests {
     fn leaving_is_said_once_and_ends_exchanges() {
         let (client, stream) = against([7; 32], 1);
         let client = client.unwrap();
+        client.missed(7);
+        client.missed(8);
         client.leave(true);
         client.leave(false);
         let said: ToLauncher = wire::read(&stream, FRAME_MAX).unwrap();
-        assert_eq!(said, ToLauncher::Leave { failed: true });
+        assert_eq!(said, ToLauncher::Leave { failed: true, missed: Some(7) });
         let end = wire::read::<ToLauncher>(&stream, FRAME_MAX).unwrap_err();
         assert_eq!(end.kind(), ErrorKind::UnexpectedEof);
         assert!(matches!(client.all_gather(b"x"), Err(StartError::HasLeft { rank: 1 })));
@@ -371,7 +400,7 @@ mod tests {
             assert_eq!(said, ToLauncher::Gather { mine: b"mine".to_vec() });
             client.leave(true);
             let said: ToLauncher = wire::read(&stream, FRAME_MAX).unwrap();
-            assert_eq!(said, ToLauncher::Leave { failed: true });
+            assert_eq!(said, ToLauncher::Leave { failed: true, missed: None });
             drop(stream);
             assert!(matches!(waiting.join().unwrap(), Err(StartError::Lost { .. })));
         });

@@ -20,7 +20,7 @@
 //!   |                                                           |   "launcher", R, L and job
 //!   | <-- Gather { mine } ------------------------------------- |   any number of times
 //!   | -- Gathered { all } | Broken { rank } | TooLarge -------> |
-//!   | <-- Leave { failed } ------------------------------------ |   then end of stream
+//!   | <-- Leave { failed, missed } ---------------------------- |   then end of stream
 //! ```
 //!
 //! The secret itself never travels. Both sides contribute a nonce, so nothing recorded can be
@@ -36,11 +36,27 @@
 //!   rank did.
 //! - A rank exits with 0 but never said `Leave`, or never said hello while others did: peers may
 //!   be waiting for it, so that the job fails and the message says so.
+//! - A rank leaves in order, and another one fails because it waited for it: that one says so with
+//!   its `Leave`, and the message names the rank that left.
 //! - The launcher dies: the kernel kills its children (`PR_SET_PDEATHSIG`), and a warden process
 //!   kills what they had started.
 //!
 //! The feature `server` (default) adds the library side of `rma-run`, [`run`]; without it this
 //! crate is the client alone.
+
+/// Has `Debug` of errors print what `Display` does: it is what `main` and `unwrap` show.
+macro_rules! debug_as_display {
+    ($error:ident) => {
+        impl ::core::fmt::Debug for $error {
+            fn fmt(&self, f: &mut ::core::fmt::Formatter<'_>) -> ::core::fmt::Result {
+                // In one piece: standard error keeps nothing back, and a process that is ended
+                // between two pieces leaves half a sentence.
+                f.write_str(&::std::string::ToString::to_string(self))
+            }
+        }
+    };
+}
+use debug_as_display;
 
 mod client;
 mod environment;

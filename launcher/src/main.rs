@@ -20,7 +20,8 @@ Exit status:
   0    every rank exited with 0, in order
   N    the first failing rank exited with N
   128+S  the first failing rank, or the job, was ended by signal S
-  1    a rank exited with 0 without finalizing, or the job could not be started
+  1    a rank exited with 0 but kept its universe (as process::exit does), never initialized while
+       others did, or left while another one still waited for it; or the job could not be started
   2    the command line is wrong, or asks for more than this machine holds
   124  the time limit was reached
   126, 127  PROGRAM cannot be run, or was not found
@@ -72,7 +73,8 @@ struct Cli {
     #[arg(long, value_name = "SECONDS", value_parser = parse_seconds)]
     wait_timeout: Option<Duration>,
 
-    /// Give every window of the job that hint, unless it says otherwise (may be repeated)
+    /// Give every window of the job that hint, unless it says otherwise (may be repeated); a
+    /// rma_path is left aside for windows that it does not reach
     #[arg(long, value_name = "KEY=VALUE", value_parser = parse_hint)]
     hint: Vec<(String, String)>,
 

@@ -62,7 +62,7 @@ impl fmt::Debug for Secret {
 }
 
 /// Why this process could not join its job.
-#[derive(Debug, thiserror::Error)]
+#[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum StartError {
     /// A part of the launcher's environment is missing.
@@ -119,6 +119,18 @@ pub enum StartError {
         /// What the operating system says.
         source: io::Error,
     },
+    /// The launcher hangs up on this rank whenever it says hello.
+    #[error(
+        "the launcher at {address} does not know rank {rank}, and hangs up; {SECRET_VAR} is not \
+         that of its job: {BOOTSTRAP_VAR} and {SECRET_VAR} belong to a job that has ended, or to \
+         another one"
+    )]
+    Unknown {
+        /// This process' rank.
+        rank: u32,
+        /// Where the launcher listens.
+        address: SocketAddr,
+    },
     /// Whoever listens at the address does not know the job's secret.
     #[error(
         "whoever listens at {0} is not the launcher of this job; {BOOTSTRAP_VAR} and \
@@ -163,6 +175,8 @@ pub enum StartError {
         source: io::Error,
     },
 }
+
+crate::debug_as_display!(StartError);
 
 /// Finds out how this process was started; `vars` reads one environment variable.
 ///

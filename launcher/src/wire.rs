@@ -10,7 +10,7 @@ use crate::Job;
 /// First bytes of every bootstrap connection, sent by the launcher.
 pub(crate) const MAGIC: [u8; 8] = *b"rma-boot";
 /// Changes whenever a message does.
-pub(crate) const VERSION: u16 = 2;
+pub(crate) const VERSION: u16 = 3;
 /// Largest frame before the other side has proved who it is, in bytes.
 pub(crate) const HELLO_MAX: usize = 1024;
 /// Largest frame afterwards, in bytes.
@@ -51,7 +51,7 @@ pub(crate) enum Reply {
 }
 
 /// Why a rank that knows the secret cannot join.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
+#[derive(Clone, Copy, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
 #[non_exhaustive]
 pub enum Refusal {
     /// No such rank.
@@ -74,13 +74,19 @@ pub enum Refusal {
     },
 }
 
+crate::debug_as_display!(Refusal);
+
 /// From a rank, after the hello.
 #[derive(Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) enum ToLauncher {
     /// My part of the next all-gather.
     Gather { mine: Vec<u8> },
     /// I leave; nothing follows.
-    Leave { failed: bool },
+    Leave {
+        failed: bool,
+        /// The first rank that it waited for in vain, because that had left in order.
+        missed: Option<u32>,
+    },
 }
 
 /// To a rank, after the hello; each answers one `Gather`.
@@ -220,7 +226,8 @@ mod tests {
 
     #[test]
     fn bytes_after_a_message_are_refused() {
-        let mut body = postcard::to_stdvec(&ToLauncher::Leave { failed: true }).unwrap();
+        let mut body =
+            postcard::to_stdvec(&ToLauncher::Leave { failed: true, missed: None }).unwrap();
         body.push(0);
         assert!(decode::<ToLauncher>(&body).is_err());
     }

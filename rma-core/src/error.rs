@@ -8,6 +8,23 @@ use crate::transport::{AgentError, AllocateError, CrossError, ImportError, World
 use crate::window::{HintError, WindowId};
 use core::fmt;
 
+/// Has `Debug` of errors print what `Display` does: it is what `main` and `unwrap` show.
+#[doc(hidden)]
+#[macro_export]
+macro_rules! debug_as_display {
+    ($($error:ident $(<$of:ident $(: $bound:path)?>)?),+) => {$(
+        impl $(<$of $(: $bound)?>)? ::core::fmt::Debug for $error $(<$of>)? {
+            fn fmt(&self, f: &mut ::core::fmt::Formatter<'_>) -> ::core::fmt::Result {
+                // In one piece: standard error keeps nothing back, and a process that is ended
+                // between two pieces leaves half a sentence.
+                f.write_str(&::std::string::ToString::to_string(self))
+            }
+        }
+    )+};
+}
+
+crate::debug_as_display!(RmaError, CollectiveError, WindowError);
+
 /// MPI's error classes, as far as they apply.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
@@ -51,7 +68,7 @@ pub enum ErrorClass {
 }
 
 /// Why an operation on a window, or the synchronisation of one, failed. Nothing was written.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum RmaError {
     /// The range lies outside the target's part of the window.
@@ -475,7 +492,7 @@ impl fmt::Display for Bytes {
 }
 
 /// Why a collective operation of a communicator failed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum CollectiveError {
     /// The root does not exist.
@@ -623,7 +640,7 @@ impl CollectiveError {
 
 /// Why a window could not be made. Every rank of the communicator gets an error, and nothing of
 /// the window remains.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum WindowError {
     /// `count × disp_unit` is not a number of bytes.

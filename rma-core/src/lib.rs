@@ -2,7 +2,7 @@
 //!
 //! Applications use the crate `rma`, which re-exports what they need from here. This crate is
 //! generic over a [`Transport`](transport::Transport): the same windows, epochs, locks and
-//! collectives run over shared memory, over a simulator and over networks.
+//! collectives run over shared memory and over a simulator.
 
 mod collective;
 mod communicator;

@@ -74,7 +74,9 @@ impl Default for Config {
 
 impl Config {
     /// Gives every window that hint, unless it says otherwise itself; see
-    /// [`WindowBuilder::hint`](crate::WindowBuilder::hint).
+    /// [`WindowBuilder::hint`](crate::WindowBuilder::hint). Every rank of a job says the same. A
+    /// `rma_path` that does not reach all of a window is left aside for that window, and its
+    /// [explanation](crate::Window::explain) says so.
     ///
     /// # Errors
     ///
@@ -234,8 +236,9 @@ impl<T: Transport> Universe<T> {
 
     /// Serves what peers have sent, without waiting for more; returns how many messages that were.
     ///
-    /// Nobody needs to call it: waits of any kind do that, and the progress agent where a rank
-    /// computes for long. A loop that polls for something else may.
+    /// Waits of any kind do that, and the progress agent while a rank computes. Call it in a loop
+    /// that waits in another way, such as for a value in this rank's own part: without an agent
+    /// (in a simulation, or if it is switched off) nobody else serves what is to come there.
     pub fn progress(&self) -> usize {
         self.process.progress_in_passing()
     }
@@ -274,6 +277,9 @@ struct Leaver<'a, T: Transport>(&'a Process<T>);
 
 impl<T: Transport> Drop for Leaver<'_, T> {
     fn drop(&mut self) {
+        if self.0.transport.is_fork() {
+            return;
+        }
         // Its last replies may go to the outbox.
         self.0.stop_agent();
         let failed = std::thread::panicking();

@@ -22,7 +22,7 @@ pub struct ShmConfig {
 }
 
 /// Why a rank could not join.
-#[derive(Debug, thiserror::Error)]
+#[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum JoinError<E> {
     /// The configuration contradicts itself.
@@ -62,6 +62,8 @@ pub enum JoinError<E> {
         problem: &'static str,
     },
 }
+
+rma_core::debug_as_display!(JoinError<E: core::fmt::Display>);
 
 impl Shm {
     /// Joins the ranks of a node. **Collective** over the ranks of the job: `exchange` is the

@@ -1,5 +1,5 @@
 //! A rank of this node as another one knows it: where its segments are, and which are mapped.
-#![allow(unsafe_code)] // room: promises `Mapped`; holds no unsafe block
+#![allow(unsafe_code)] // room: promises `Mapped`; copies by address
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -7,8 +7,9 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 use std::time::Duration;
 
 use rma_core::transport::{ImportError, Mapped, Mapping, WorldRank};
+use rustix::fd::OwnedFd;
 use rustix::io::Errno;
-use rustix::process::Pid;
+use rustix::process::{Pid, PidfdFlags};
 
 use crate::card::{Card, PeerPlace};
 use crate::control::{ControlSegment, HEADER_LEN, header_bytes};
@@ -28,8 +29,8 @@ pub(crate) struct Neighbour {
     imports: Mutex<Imports>,
     /// When the operating system was asked last, in nanoseconds.
     looked: AtomicU64,
-    /// What the probe of copying by address found; see [`Neighbour::crosses`].
-    crosses: OnceLock<Result<(), Errno>>,
+    /// What the probe of copying by address found: the process, or why not.
+    crosses: OnceLock<Result<OwnedFd, Errno>>,
 }
 
 /// A peer's segment in this address space.
@@ -71,15 +72,43 @@ impl Neighbour {
         Self { card, control, imports, looked: AtomicU64::new(0), crosses: OnceLock::new() }
     }
 
-    /// Whether this process may copy to and from the neighbour's memory by address. Tried once,
-    /// on the header of its control segment, which also shows that it is the right process.
+    /// Whether this process may copy to and from the neighbour's memory by address. Tried once.
     pub(crate) fn crosses(&self) -> Result<(), Errno> {
+        self.process().map(|_| ())
+    }
+
+    fn process(&self) -> Result<&OwnedFd, Errno> {
+        self.crosses.get_or_init(|| self.probe()).as_ref().map_err(|errno| *errno)
+    }
+
+    /// Copies the header of its control segment, which also shows that it is the right process.
+    fn probe(&self) -> Result<OwnedFd, Errno> {
         let Card { rank, size, pid, address, .. } = self.card;
-        *self.crosses.get_or_init(|| {
-            let mut found = [0; HEADER_LEN];
-            cross::read(pid, address, &mut found)?;
-            if found == header_bytes(rank, size) { Ok(()) } else { Err(Errno::SRCH) }
-        })
+        let process = rustix::process::pidfd_open(pid, PidfdFlags::empty())?;
+        let mut found = [0; HEADER_LEN];
+        cross::read(pid, address, &mut found)?;
+        // If it has not ended, the number was its own when it was opened and when it was read.
+        let right = found == header_bytes(rank, size) && !segment::exited(&process);
+        if right { Ok(process) } else { Err(Errno::SRCH) }
+    }
+
+    /// The number by which to copy. The system gives it to somebody else once the process has
+    /// ended, so each copy asks for it.
+    fn pid_for_copy(&self) -> Result<Pid, Errno> {
+        if segment::exited(self.process()?) { Err(Errno::SRCH) } else { Ok(self.card.pid) }
+    }
+
+    pub(crate) fn copy_from(&self, address: u64, bytes: &mut [u8]) -> Result<(), Errno> {
+        cross::read(self.pid_for_copy()?, address, bytes)
+    }
+
+    /// # Safety
+    ///
+    /// The neighbour lets others overwrite these bytes at any time.
+    pub(crate) unsafe fn copy_to(&self, address: u64, bytes: &[u8]) -> Result<(), Errno> {
+        let pid = self.pid_for_copy()?;
+        // SAFETY: the caller's, for the process that the probe found, and that still is there.
+        unsafe { cross::write(pid, address, bytes) }
     }
 
     pub(crate) fn pid(&self) -> Pid {
@@ -191,3 +220,7 @@ impl Imports {
         if self.kept.len() > KEPT_ARENAS { self.kept.pop_front() } else { None }
     }
 }
+
+#[cfg(test)]
+#[path = "neighbour_tests.rs"]
+mod tests;

@@ -261,7 +261,7 @@ fn verify(file: &OwnedFd, expected: Identity) -> Result<(), OpenError> {
 }
 
 /// A process that has ended makes its descriptor readable, also before it is waited for.
-fn exited(process: &OwnedFd) -> bool {
+pub(crate) fn exited(process: &OwnedFd) -> bool {
     use rustix::event::{PollFd, PollFlags, Timespec, poll};
     let mut fds = [PollFd::from_borrowed_fd(process.as_fd(), PollFlags::IN)];
     poll(&mut fds, Some(&Timespec { tv_sec: 0, tv_nsec: 0 })) == Ok(1)

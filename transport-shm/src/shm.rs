@@ -17,7 +17,6 @@ use rustix::time::{ClockId, clock_gettime};
 
 use crate::card;
 use crate::control::{ControlSegment, MESSAGE_MAX, SLOTS};
-use crate::cross;
 use crate::heap::{ARENA_BYTES, Heap, Region, SMALL_MAX};
 use crate::inbox::{Inbox, Wake};
 use crate::neighbour::{Import, Neighbour};
@@ -230,7 +229,7 @@ unsafe impl Transport for Shm {
 
     fn copy_from(&self, peer: WorldRank, address: u64, bytes: &mut [u8]) -> Result<(), CrossError> {
         let neighbour = self.neighbour(peer).map_err(|_| CrossError::PeerGone(peer))?;
-        let copied = cross::read(neighbour.pid(), address, bytes);
+        let copied = neighbour.copy_from(address, bytes);
         copied.map_err(|error| cross_error(peer, error))
     }
 
@@ -241,8 +240,8 @@ unsafe impl Transport for Shm {
         bytes: &[u8],
     ) -> Result<(), CrossError> {
         let neighbour = self.neighbour(peer).map_err(|_| CrossError::PeerGone(peer))?;
-        // SAFETY: forwarded to the caller; the probe (`crosses`) showed which process that is.
-        let copied = unsafe { cross::write(neighbour.pid(), address, bytes) };
+        // SAFETY: forwarded to the caller.
+        let copied = unsafe { neighbour.copy_to(address, bytes) };
         copied.map_err(|error| cross_error(peer, error))
     }
 
@@ -355,8 +354,12 @@ unsafe impl Transport for Shm {
         self.own.failed()
     }
 
+    fn is_fork(&self) -> bool {
+        rustix::process::getpid() != self.neighbours[self.rank.0 as usize].pid()
+    }
+
     fn depart(&self, outcome: Outcome) {
-        if self.left.swap(true, Relaxed) {
+        if self.is_fork() || self.left.swap(true, Relaxed) {
             return;
         }
         // Who leaves because another failed says so first: nobody is to blame this rank for it.

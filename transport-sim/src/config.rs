@@ -51,7 +51,7 @@ impl NetConfig {
 }
 
 /// Why no network can be made of a [`NetConfig`].
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ConfigError {
     /// `ranks` is 0.
@@ -64,3 +64,5 @@ pub enum ConfigError {
     #[error("step_max is 0, so no rank could ever run; allow at least 1")]
     NoSteps,
 }
+
+rma_core::debug_as_display!(ConfigError);

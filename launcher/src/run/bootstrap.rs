@@ -184,8 +184,8 @@ async fn listen_to(rank: u32, mut from: OwnedReadHalf, shared: &Shared, waits: &
                 }
                 shared.tell(Input::Part { rank, mine });
             }
-            ToLauncher::Leave { failed } => {
-                shared.tell(Input::Event(Event::Left { rank, failed }));
+            ToLauncher::Leave { failed, missed } => {
+                shared.tell(Input::Event(Event::Left { rank, failed, missed }));
                 return;
             }
         }

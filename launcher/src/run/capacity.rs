@@ -14,7 +14,7 @@ const PROCESSES_BESIDES: u64 = 8;
 const BYTES_PER_RANK: u64 = 1 << 20;
 
 /// More ranks than this machine holds.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
     "{asked} ranks were asked for, but {limit} leaves room for {fits}; \
      ask for fewer, or raise that limit"
@@ -27,6 +27,8 @@ pub struct Shortage {
     /// The limit, and where it is set.
     pub limit: String,
 }
+
+crate::debug_as_display!(Shortage);
 
 /// One thing that bounds the number of ranks.
 #[derive(Debug, Clone, PartialEq, Eq)]

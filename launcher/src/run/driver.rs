@@ -30,6 +30,10 @@ const IMPATIENCE: Duration = Duration::from_secs(1);
 /// How long printing may last once the time is up.
 const OVERTIME: Duration = Duration::from_secs(5);
 
+/// How often ranks are given that time to end a line, at most, before they are ended themselves.
+const LINE_ROUNDS: u32 = 20;
+const LINE_PAUSE: Duration = Duration::from_millis(5);
+
 /// What happens to a job, from all sides.
 #[derive(Debug)]
 pub(super) enum Input {
@@ -217,6 +221,7 @@ impl Driver<'_> {
                     Action::Forward(signal) => self.pass_on(signal),
                     Action::Kill => self.processes.signal(Signal::KILL),
                     Action::Terminate => {
+                        self.let_lines_end().await;
                         self.processes.signal(Signal::TERM);
                         // A stopped process ends in order, too.
                         self.processes.signal(Signal::CONT);
@@ -236,6 +241,19 @@ impl Driver<'_> {
                         self.take(input);
                     }
                 }
+            }
+        }
+    }
+
+    /// Ranks may be about to say why they fail, too.
+    async fn let_lines_end(&self) {
+        for _ in 0..LINE_ROUNDS {
+            // Meanwhile readers take what is printed.
+            tokio::time::sleep(LINE_PAUSE).await;
+            let running = self.machine.running();
+            let tails = running.iter().filter_map(|rank| self.tails.get(*rank as usize));
+            if !tails.into_iter().any(|tail| lock(tail).is_cut()) {
+                return;
             }
         }
     }
@@ -349,11 +367,14 @@ impl Driver<'_> {
             Some(Cause::OutputEnded(None)) => Ending::OutputClosed,
             Some(Cause::OutputEnded(Some(why))) => Ending::OutputFailed(why),
             Some(Cause::Failed { rank, how }) => {
+                let mut failure = Failure { rank, how, tail: String::new() };
+                let failed = failure.failed();
                 let tail = match &self.spec.output_dir {
-                    Some(folder) => start::file_tail(folder, rank),
-                    None => self.tails.get(rank as usize).map(|tail| lock(tail).text()),
+                    Some(folder) => start::file_tail(folder, failed),
+                    None => self.tails.get(failed as usize).map(|tail| lock(tail).text()),
                 };
-                Ending::Failed(Failure { rank, how, tail: tail.unwrap_or_default() })
+                failure.tail = tail.unwrap_or_default();
+                Ending::Failed(failure)
             }
         }
     }
@@ -362,9 +383,12 @@ impl Driver<'_> {
     fn sum_up(&self, ending: &Ending, stuck: &[u32]) {
         let note = match ending {
             Ending::Success | Ending::OutputClosed => String::new(),
-            Ending::Failed(Failure { rank, how, .. }) => {
+            Ending::Failed(failure) => {
+                let Failure { rank, how, .. } = failure;
                 let printed = match &self.spec.output_dir {
-                    Some(folder) => format!("; see {}", start::file_names(folder, *rank)),
+                    Some(folder) => {
+                        format!("; see {}", start::file_names(folder, failure.failed()))
+                    }
                     None => String::new(),
                 };
                 let others = match self.spec.ranks {

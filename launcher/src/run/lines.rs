@@ -74,6 +74,11 @@ impl Tail {
         self.0.extend(bytes);
     }
 
+    /// Whether the last line has no end yet.
+    pub(super) fn is_cut(&self) -> bool {
+        self.0.back().is_some_and(|last| *last != b'\n')
+    }
+
     /// Whole lines of it, as text.
     pub(super) fn text(&self) -> String {
         let (front, back) = self.0.as_slices();
@@ -114,7 +119,11 @@ mod tests {
     fn the_tail_is_bounded_and_starts_with_a_line() {
         let mut tail = Tail::default();
         tail.push(b"short\n");
-        assert_eq!(tail.text(), "short\n");
+        assert_eq!((tail.text().as_str(), tail.is_cut()), ("short\n", false));
+        tail.push(b"sho");
+        assert!(tail.is_cut());
+        tail.push(b"rt\n");
+        assert!(!tail.is_cut());
         for number in 0..10_000 {
             tail.push(format!("line {number}\n").as_bytes());
         }

@@ -29,7 +29,12 @@ pub(super) enum Event {
     /// A rank joined the job.
     Joined(u32),
     /// A rank said that it leaves.
-    Left { rank: u32, failed: bool },
+    Left {
+        rank: u32,
+        failed: bool,
+        /// The first rank that it waited for in vain, because that had left in order.
+        missed: Option<u32>,
+    },
     /// A rank's connection ended.
     Disconnected(u32),
     /// A rank's process ended.
@@ -66,9 +71,10 @@ pub(super) enum Cause {
 struct Rank {
     joined: bool,
     left: Option<Left>,
+    missed: Option<u32>,
     disconnected: bool,
     exit: Option<Exit>,
-    /// Exited with 0; whether that was in order is decided by then at the latest.
+    /// Exited with a status, but not all that it said has been read; judged by then at the latest.
     judge_at: Option<Duration>,
 }
 
@@ -96,7 +102,7 @@ pub(super) struct Machine {
     timeout: Option<Duration>,
     cause: Option<Cause>,
     suspect: Option<Suspect>,
-    /// The first failure that may have been caused by the suspect.
+    /// The first failure, until it is known what caused it.
     held: Option<(u32, How)>,
     /// Signals passed on that ask programs to end.
     interrupted: Vec<Signal>,
@@ -162,7 +168,7 @@ impl Machine {
     pub(super) fn handle(&mut self, event: Event, now: Duration) {
         match event {
             Event::Joined(rank) => self.joined(rank, now),
-            Event::Left { rank, failed } => self.left(rank, failed, now),
+            Event::Left { rank, failed, missed } => self.left(rank, failed, missed, now),
             Event::Disconnected(rank) => {
                 let Some(state) = self.ranks.get_mut(rank as usize) else { return };
                 state.disconnected = true;
@@ -187,9 +193,10 @@ impl Machine {
         }
     }
 
-    fn left(&mut self, rank: u32, failed: bool, now: Duration) {
+    fn left(&mut self, rank: u32, failed: bool, missed: Option<u32>, now: Duration) {
         let Some(state) = self.ranks.get_mut(rank as usize) else { return };
         state.left = Some(if failed { Left::Failed } else { Left::InOrder });
+        state.missed = missed;
         if failed {
             self.suspect(rank, true, now);
         }
@@ -214,20 +221,29 @@ impl Machine {
                 state.judge_at = Some(now + PARTING_GRACE);
                 self.judge(rank, now);
             }
-            Exit::Status(status) => self.fail(rank, How::Exited(status), now),
+            Exit::Status(status) => {
+                let heard = !state.joined || state.left.is_some() || state.disconnected;
+                state.judge_at = (!heard).then_some(now + PARTING_GRACE);
+                self.fail(rank, How::Exited(status), now);
+            }
             Exit::Signal(signal) => self.fail(rank, How::Signal(signal), now),
         }
     }
 
-    /// Decides whether a rank that exited with 0 did so in order, if that can be told yet.
+    /// Decides whether a rank that exited with 0 did so in order, and why another one did not, if
+    /// that can be told yet.
     fn judge(&mut self, number: u32, now: Duration) {
         let anyone_joined = self.ranks.iter().any(|rank| rank.joined);
         let asked_to_end = !self.interrupted.is_empty();
         let Some(rank) = self.ranks.get_mut(number as usize) else { return };
+        let due = rank.judge_at.is_some_and(|at| at <= now);
         if rank.exit != Some(Exit::Status(0)) {
+            let heard = rank.left.is_some() || rank.disconnected || due;
+            if heard && rank.judge_at.take().is_some() {
+                self.decide(true, now);
+            }
             return;
         }
-        let due = rank.judge_at.is_some_and(|at| at <= now);
         let how = match rank.left {
             _ if asked_to_end => None,
             Some(Left::InOrder) => None,
@@ -240,21 +256,40 @@ impl Machine {
         if let Some(how) = how {
             return self.fail(number, how, now);
         }
-        if self.suspect.take_if(|suspect| suspect.rank == number).is_some()
-            && let Some((rank, how)) = self.held
-        {
-            self.fail(rank, how, now);
+        if self.suspect.take_if(|suspect| suspect.rank == number).is_some() {
+            self.decide(true, now);
         }
     }
 
     fn fail(&mut self, rank: u32, how: How, now: Duration) {
-        if let Some(suspect) = self.suspect
-            && suspect.rank != rank
-            && self.ranks[suspect.rank as usize].exit.is_none()
-        {
-            self.held.get_or_insert((rank, how));
+        if self.suspect.is_some_and(|suspect| suspect.rank == rank) {
+            self.suspect = None;
+            self.held = Some((rank, how));
+        }
+        self.held.get_or_insert((rank, how));
+        self.decide(true, now);
+    }
+
+    /// Names the cause of the first failure, unless more about it is to come; `patient` says
+    /// whether to wait for the exit of a rank that has left.
+    fn decide(&mut self, patient: bool, now: Duration) {
+        let runs = |rank: u32| self.ranks[rank as usize].exit.is_none();
+        let suspected = self.suspect.is_some_and(|suspect| runs(suspect.rank));
+        let Some((rank, how)) = self.held.filter(|_| !suspected && self.cause.is_none()) else {
+            return;
+        };
+        if self.ranks[rank as usize].judge_at.is_some() {
             return;
         }
+        let (missed_by, rank) = (rank, self.missed_by(rank));
+        let how = match self.ranks[rank as usize].exit {
+            _ if rank == missed_by => how,
+            // It may be about to fail by itself.
+            None if patient => return self.suspect(rank, false, now),
+            None | Some(Exit::Status(0)) => How::LeftEarly { missed_by },
+            Some(Exit::Status(status)) => How::Exited(status),
+            Some(Exit::Signal(signal)) => How::Signal(signal),
+        };
         let cause = match how {
             How::Signal(signal) if self.interrupted.iter().any(|i| i.as_raw() == signal) => {
                 Cause::Interrupted(signal)
@@ -262,6 +297,20 @@ impl Machine {
             _ => Cause::Failed { rank, how },
         };
         self.end(cause, now);
+    }
+
+    /// Whose leaving made `rank` fail: who was missed by whom it missed, and so on; or itself.
+    fn missed_by(&self, mut rank: u32) -> u32 {
+        let has_left =
+            |rank: &u32| self.ranks.get(*rank as usize).is_some_and(|missed| missed.left.is_some());
+        // A rank may say anything: even a circle has an end.
+        for _ in 0..self.ranks.len() {
+            match self.ranks[rank as usize].missed.filter(has_left) {
+                Some(missed) => rank = missed,
+                None => break,
+            }
+        }
+        rank
     }
 
     fn end(&mut self, cause: Cause, now: Duration) {
@@ -293,11 +342,10 @@ impl Machine {
 
     fn tick(&mut self, now: Duration) {
         if let Some(suspect) = self.suspect.take_if(|suspect| suspect.until <= now) {
-            match self.held {
-                _ if suspect.said => self.fail(suspect.rank, How::Announced, now),
-                Some((rank, how)) => self.fail(rank, how, now),
-                None => {}
+            if suspect.said {
+                self.held = Some((suspect.rank, How::Announced));
             }
+            self.decide(false, now);
         }
         for rank in 0..self.ranks.len() as u32 {
             if self.ranks[rank as usize].judge_at.is_some_and(|at| at <= now) {

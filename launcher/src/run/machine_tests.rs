@@ -15,7 +15,7 @@ fn killed(rank: u32, signal: Signal) -> Event {
 }
 
 fn left(rank: u32) -> Event {
-    Event::Left { rank, failed: false }
+    Event::Left { rank, failed: false, missed: None }
 }
 
 fn after(ranks: u32, events: impl IntoIterator<Item = Event>) -> Machine {
@@ -126,7 +126,7 @@ fn exit_0_before_joining_fails_when_another_joins_later() {
 #[test]
 fn a_rank_that_says_it_failed_comes_before_those_that_fail_because_of_it() {
     let mut machine = after(2, [Event::Joined(0), Event::Joined(1)]);
-    machine.handle(Event::Left { rank: 1, failed: true }, at(0));
+    machine.handle(Event::Left { rank: 1, failed: true, missed: None }, at(0));
     machine.handle(exited(0, 9), at(1));
     assert_eq!(machine.cause(), None);
     machine.handle(killed(1, Signal::ABORT), at(2));
@@ -136,7 +136,8 @@ fn a_rank_that_says_it_failed_comes_before_those_that_fail_because_of_it() {
 
 #[test]
 fn a_rank_that_says_it_failed_and_lingers_fails_the_job() {
-    let mut machine = after(2, [Event::Joined(0), Event::Left { rank: 0, failed: true }]);
+    let mut machine =
+        after(2, [Event::Joined(0), Event::Left { rank: 0, failed: true, missed: None }]);
     let deadline = machine.deadline().unwrap();
     machine.handle(Event::Tick, deadline);
     assert_eq!(failed(&machine), (0, How::Announced));
@@ -145,7 +146,7 @@ fn a_rank_that_says_it_failed_and_lingers_fails_the_job() {
 
 #[test]
 fn a_rank_that_says_it_failed_and_exits_with_0_fails_the_job() {
-    let said = Event::Left { rank: 0, failed: true };
+    let said = Event::Left { rank: 0, failed: true, missed: None };
     let machine = after(1, [Event::Joined(0), said, exited(0, 0)]);
     assert_eq!(failed(&machine), (0, How::Announced));
 }
@@ -208,7 +209,7 @@ fn a_tick_at_the_deadline_moves_the_deadline() {
         &[],
         &[Event::Joined(0), exited(0, 0)],
         &[Event::Joined(0), exited(0, 0), Event::Signal(Signal::TERM)],
-        &[Event::Joined(0), Event::Left { rank: 0, failed: true }],
+        &[Event::Joined(0), Event::Left { rank: 0, failed: true, missed: None }],
         &[Event::Signal(Signal::INT), Event::Signal(Signal::INT)],
     ];
     for ranks in [1, 2] {
@@ -240,7 +241,8 @@ fn a_connection_that_breaks_off_tells_who_failed_first() {
 #[test]
 fn a_rank_that_only_lost_its_connection_takes_no_blame() {
     use Event::{Disconnected, Joined};
-    let mut machine = after(2, [Joined(0), Joined(1), Disconnected(1), exited(0, 9)]);
+    let fails = [Joined(0), Joined(1), Disconnected(1), exited(0, 9), Disconnected(0)];
+    let mut machine = after(2, fails);
     assert_eq!(machine.cause(), None);
     let deadline = machine.deadline().unwrap();
     machine.handle(Event::Tick, deadline);
@@ -255,9 +257,67 @@ fn a_rank_that_only_lost_its_connection_takes_no_blame() {
 #[test]
 fn a_suspect_that_exits_in_order_leaves_the_blame_to_others() {
     use Event::{Disconnected, Joined};
-    let events = [Joined(0), Joined(1), Disconnected(1), exited(0, 9), Event::Signal(Signal::TERM)];
-    let mut machine = after(2, events);
+    let fails = [Joined(0), Joined(1), Disconnected(1), exited(0, 9), Disconnected(0)];
+    let mut machine = after(2, fails);
+    machine.handle(Event::Signal(Signal::TERM), at(0));
     machine.handle(exited(1, 0), at(1));
     assert_eq!(failed(&machine), (0, How::Exited(9)));
     assert!(machine.finished());
+}
+
+fn missed(rank: u32, peer: u32) -> Event {
+    Event::Left { rank, failed: false, missed: Some(peer) }
+}
+
+#[test]
+fn a_rank_that_leaves_early_is_blamed_for_those_that_wait_for_it() {
+    use Event::{Disconnected, Joined};
+    let start = || [Joined(0), Joined(1), left(1)];
+    let early = (1, How::LeftEarly { missed_by: 0 });
+    let machine = after(2, start().into_iter().chain([exited(1, 0), missed(0, 1), exited(0, 1)]));
+    assert_eq!(failed(&machine), early);
+    // Its exit comes later, or never.
+    let mut machine = after(2, start().into_iter().chain([missed(0, 1), exited(0, 1)]));
+    assert_eq!(machine.cause(), None);
+    let mut late = after(2, start().into_iter().chain([missed(0, 1), exited(0, 1), exited(1, 0)]));
+    assert_eq!(failed(&late), early);
+    assert_eq!(late.poll_action(), None, "nobody is left to be ended");
+    let deadline = machine.deadline().unwrap();
+    machine.handle(Event::Tick, deadline);
+    assert_eq!(failed(&machine), early);
+    assert_eq!(machine.poll_action(), Some(Action::Terminate));
+    // Its exit is known before its reason.
+    for last in [missed(0, 1), Disconnected(0)] {
+        let mut machine = after(2, start().into_iter().chain([exited(1, 0), exited(0, 1)]));
+        assert!(machine.cause().is_none() && !machine.finished());
+        machine.handle(last.clone(), at(1));
+        let told = last == missed(0, 1);
+        assert_eq!(failed(&machine), if told { early } else { (0, How::Exited(1)) });
+    }
+    let mut machine = after(2, start().into_iter().chain([exited(1, 0), exited(0, 1)]));
+    let deadline = machine.deadline().unwrap();
+    machine.handle(Event::Tick, deadline);
+    assert_eq!(failed(&machine), (0, How::Exited(1)));
+}
+
+#[test]
+fn a_rank_that_fails_and_leaves_in_order_is_blamed_and_not_who_misses_it() {
+    use Event::Joined;
+    // Rank 2 gave up after its wait timeout, rank 0 missed it, and rank 1 missed rank 0.
+    let events = [Joined(0), Joined(1), Joined(2), left(2), missed(0, 2), missed(1, 0)];
+    let mut machine = after(3, events.into_iter().chain([exited(1, 1), exited(0, 1)]));
+    assert_eq!(machine.cause(), None);
+    machine.handle(exited(2, 1), at(1));
+    assert_eq!(failed(&machine), (2, How::Exited(1)));
+}
+
+#[test]
+fn ranks_that_say_nonsense_about_others_are_blamed_themselves() {
+    use Event::Joined;
+    for peer in [0, 1, 9] {
+        let machine = after(2, [Joined(0), Joined(1), missed(0, peer), exited(0, 1)]);
+        assert_eq!(failed(&machine), (0, How::Exited(1)), "{peer}");
+    }
+    let circle = [Joined(0), Joined(1), missed(0, 1), missed(1, 0), exited(1, 0), exited(0, 1)];
+    assert_eq!(failed(&after(2, circle)).0, 0);
 }

@@ -22,6 +22,11 @@ pub enum How {
     NeverJoined,
     /// It said that it failed.
     Announced,
+    /// It left in order, while another rank still waited for it, which failed therefore.
+    LeftEarly {
+        /// The first rank that failed.
+        missed_by: u32,
+    },
 }
 
 impl fmt::Display for How {
@@ -40,19 +45,34 @@ impl fmt::Display for How {
                  wait for it for ever; let every rank call `rma::initialize`",
             ),
             How::Announced => f.write_str("reported that it failed"),
+            How::LeftEarly { missed_by } => write!(
+                f,
+                "left while rank {missed_by} still waited for it, which failed therefore; let \
+                 every rank end with `Universe::finalize`, which waits for the others"
+            ),
         }
     }
 }
 
-/// The rank that failed first.
+/// The rank that failed first, or made another one fail by leaving early.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Failure {
     /// Which one.
     pub rank: u32,
     /// How it ended.
     pub how: How,
-    /// The end of what it printed, on both streams.
+    /// The end of what it printed, on both streams; of the rank that [failed](Failure::failed).
     pub tail: String,
+}
+
+impl Failure {
+    /// The rank that failed: it says why.
+    pub fn failed(&self) -> u32 {
+        match self.how {
+            How::LeftEarly { missed_by } => missed_by,
+            _ => self.rank,
+        }
+    }
 }
 
 /// How a job ended.
@@ -104,7 +124,7 @@ impl Report {
             Ending::Failed(failure) => match failure.how {
                 How::Exited(status) => nonzero(status & 0xff),
                 How::Signal(signal) => nonzero(128 + signal),
-                How::NeverLeft | How::NeverJoined | How::Announced => 1,
+                How::NeverLeft | How::NeverJoined | How::Announced | How::LeftEarly { .. } => 1,
             },
             Ending::TimedOut { .. } => 124,
             Ending::Interrupted(signal) => nonzero(128 + signal),
@@ -127,7 +147,7 @@ fn nonzero(code: i32) -> u8 {
 }
 
 /// Why a job could not be started.
-#[derive(Debug, thiserror::Error)]
+#[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum RunError {
     /// No rank at all.
@@ -185,6 +205,8 @@ pub enum RunError {
         source: io::Error,
     },
 }
+
+crate::debug_as_display!(RunError);
 
 impl RunError {
     /// What a launcher exits with: 127 and 126 as shells do, 2 for a request that cannot be met.

@@ -104,6 +104,10 @@ impl<T: Transport> Process<T> {
     }
 
     fn end_agent(&self, then: Stage) {
+        // Its thread is the parent's, which goes on.
+        if self.transport.is_fork() {
+            return;
+        }
         // The agent does not take this mutex.
         let mut stage = self.agent.stage();
         if let (Stage::Runs, Some(agent)) = (*stage, self.agent_of_config()) {

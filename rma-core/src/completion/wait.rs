@@ -130,6 +130,9 @@ impl<T: Transport> Process<T> {
         if worked || cause.is_some() {
             self.transport.disarm(ticket);
             let failed = cause.filter(|_| !worked);
+            if let Some(Cause::PeerLeft(peer)) = failed {
+                self.transport.missed(peer);
+            }
             return failed.map(|cause| Err(WaitError { what: wait.what, cause }));
         }
         self.counters.parked.fetch_add(1, Relaxed);

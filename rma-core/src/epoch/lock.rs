@@ -269,7 +269,10 @@ impl<'w, T: Transport> Lock<'w, T> {
 
 impl<T: Transport> Drop for Lock<'_, T> {
     fn drop(&mut self) {
+        let window = self.access.window();
         // `unlock` is for those who want to know.
-        _ = Self::close(self.access.window(), self.target, self.taken);
+        if !window.process().transport.is_fork() {
+            _ = Self::close(window, self.target, self.taken);
+        }
     }
 }

@@ -165,7 +165,10 @@ impl<'w, T: Transport> Deref for LockAll<'w, T> {
 
 impl<T: Transport> Drop for LockAll<'_, T> {
     fn drop(&mut self) {
+        let window = self.access.window();
         // `unlock` is for those who want to know.
-        _ = self.access.window().unlock_all();
+        if !window.process().transport.is_fork() {
+            _ = window.unlock_all();
+        }
     }
 }

@@ -206,9 +206,10 @@ impl<'w, T: Transport> Deref for Start<'w, T> {
 
 impl<T: Transport> Drop for Start<'_, T> {
     fn drop(&mut self) {
-        if !std::thread::panicking() {
+        let window = self.access.window();
+        if !std::thread::panicking() && !window.process().transport.is_fork() {
             // `complete` is for those who want to know.
-            _ = self.access.window().complete();
+            _ = window.complete();
         }
     }
 }

@@ -6,12 +6,14 @@ use core::time::Duration;
 pub type AgentBody = Box<dyn FnOnce() + Send>;
 
 /// Why the thread of an agent could not be started.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("the operating system refused another thread (os error {errno})")]
 pub struct AgentError {
     /// Its error number.
     pub errno: i32,
 }
+
+crate::debug_as_display!(AgentError);
 
 /// The progress agent of one rank: a parked thread that serves messages while nobody else of the
 /// rank does. From [`Transport::agent`](super::Transport::agent).

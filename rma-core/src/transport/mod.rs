@@ -75,7 +75,7 @@ pub enum PeerState {
 }
 
 /// Why a transport could not give out memory.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum AllocateError {
     /// There is not enough of it.
@@ -106,7 +106,7 @@ pub enum AllocateError {
 }
 
 /// Why a peer's memory could not be imported.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ImportError {
     /// The descriptor does not parse, or names something else than it says.
@@ -128,7 +128,7 @@ pub enum ImportError {
 }
 
 /// Why bytes were not copied to or from a peer's memory by address.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum CrossError {
     /// This transport does not do that.
@@ -146,6 +146,8 @@ pub enum CrossError {
         errno: i32,
     },
 }
+
+crate::debug_as_display!(AllocateError, ImportError, CrossError);
 
 /// Why a message was not taken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -289,6 +291,16 @@ pub unsafe trait Transport: Send + Sync + Sized + 'static {
     }
     /// The first rank of the job that failed, if one did. Cheap: asked by every wait.
     fn failed(&self) -> Option<WorldRank>;
+    /// A wait of this rank has failed because `peer` left in order. Told to whom it may concern,
+    /// if this rank fails now, too.
+    fn missed(&self, peer: WorldRank) {
+        _ = peer;
+    }
+    /// Whether this process is a fork of the rank's: it has copies of all handles, but nobody is
+    /// to hear of it. Constant in a process; not cheap.
+    fn is_fork(&self) -> bool {
+        false
+    }
     /// Tells the peers that this rank leaves, without waiting for them; the first call counts.
     fn depart(&self, outcome: Outcome);
 }

@@ -23,6 +23,9 @@ use std::sync::Arc;
 /// How often a thread that wants a stripe looks again: giving one back rings nobody.
 pub(crate) const STRIPE_RECHECK: Duration = Duration::from_micros(100);
 
+/// As errors name it.
+const GET: &str = "a get_accumulate";
+
 /// An operation of the accumulate family, its operands as bytes.
 #[derive(Clone, Copy)]
 pub(crate) struct Update<'a> {
@@ -143,7 +146,19 @@ impl<T: Transport> Window<T> {
         origin: &[E],
         result: &mut [E],
     ) -> Result<(), RmaError> {
-        let far = self.get_accumulate_near::<LAZY, E>(target, disp, op, origin, result)?;
+        self.fetch::<LAZY, E>(GET, target, disp, op, origin, result)
+    }
+
+    fn fetch<const LAZY: bool, E: BasicElement>(
+        &self,
+        what: &'static str,
+        target: Rank,
+        disp: u64,
+        op: Op,
+        origin: &[E],
+        result: &mut [E],
+    ) -> Result<(), RmaError> {
+        let far = self.fetch_near::<LAZY, E>(what, target, disp, op, origin, result)?;
         let Some(update) = far else { return Ok(()) };
         let pending = Arc::default();
         let bytes: &mut [u8] = cast_slice_mut(result);
@@ -163,7 +178,18 @@ impl<T: Transport> Window<T> {
         origin: &'o [E],
         result: &mut [E],
     ) -> Result<Option<Update<'o>>, RmaError> {
-        let what = "a get_accumulate";
+        self.fetch_near::<LAZY, E>(GET, target, disp, op, origin, result)
+    }
+
+    fn fetch_near<'o, const LAZY: bool, E: BasicElement>(
+        &self,
+        what: &'static str,
+        target: Rank,
+        disp: u64,
+        op: Op,
+        origin: &'o [E],
+        result: &mut [E],
+    ) -> Result<Option<Update<'o>>, RmaError> {
         if !op.is_defined_on::<E>() {
             return Err(self.wrong_op_cold::<E>(what, target, op));
         }
@@ -192,7 +218,7 @@ impl<T: Transport> Window<T> {
     ) -> Result<E, RmaError> {
         let mut old = operand;
         let (origin, result) = (slice::from_ref(&operand), slice::from_mut(&mut old));
-        self.get_accumulate::<LAZY, E>(target, disp, op, origin, result)?;
+        self.fetch::<LAZY, E>("a fetch_and_op", target, disp, op, origin, result)?;
         Ok(old)
     }
 

@@ -121,11 +121,7 @@ pub struct NotCreated<M> {
     pub error: WindowError,
 }
 
-impl<M> fmt::Debug for NotCreated<M> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("NotCreated").field(&self.error).finish()
-    }
-}
+crate::debug_as_display!(NotCreated<M>);
 
 impl<M> fmt::Display for NotCreated<M> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -170,7 +166,9 @@ impl<'c, T: Transport> WindowBuilder<'c, T> {
     /// | `disable_shm_accumulate` | `false`, `true` | nothing |
     ///
     /// Those with a star must be the same on all ranks. A hint never changes the results of a
-    /// correct program.
+    /// correct program, but one that is not true of the window, or asks for a path that does not
+    /// reach it, is an error. A path that the whole job wishes for, by
+    /// [`Config::hint`](crate::Config::hint), is left aside where it does not reach.
     ///
     /// # Errors
     ///
@@ -266,7 +264,7 @@ impl<'c, T: Transport> WindowBuilder<'c, T> {
         self.comm.inner.process.config.dynamic_regions.clamp(1, u32::MAX as usize)
     }
 
-    fn make(self, flavor: Flavor, source: Source<'_>) -> Result<Window<T>, WindowError> {
+    fn make(mut self, flavor: Flavor, source: Source<'_>) -> Result<Window<T>, WindowError> {
         let apart = self.hints.is_set(Hint::AllocSharedNoncontig);
         let contiguous = flavor == Flavor::Shared && !apart;
         let checked = self.check(source);
@@ -479,11 +477,20 @@ impl<'c, T: Transport> WindowBuilder<'c, T> {
     }
 
     /// What every rank made, if all did and the path that was asked for leads there.
-    fn check_shares(&self, flavor: Flavor, shares: Vec<Share>) -> Result<Vec<Share>, WindowError> {
+    fn check_shares(
+        &mut self,
+        flavor: Flavor,
+        shares: Vec<Share>,
+    ) -> Result<Vec<Share>, WindowError> {
         if let Some(rank) = shares.iter().position(|share| share.made == made::NOT) {
             return Err(WindowError::Peer(Rank(rank as u32)));
         }
-        self.check_path(flavor, &shares)?;
+        // Ranks agree on the hint, and on what the job wishes.
+        let wished = self.hints.path() == self.comm.inner.process.config.hints().path();
+        match self.check_path(flavor, &shares) {
+            Err(WindowError::NoPath { why, .. }) if wished => self.hints.leave_path(why),
+            checked => checked?,
+        }
         Ok(shares)
     }
 

@@ -98,11 +98,7 @@ pub struct NotDone<V> {
     pub error: RmaError,
 }
 
-impl<V> fmt::Debug for NotDone<V> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("NotDone").field(&self.error).finish()
-    }
-}
+crate::debug_as_display!(NotDone<V>);
 
 impl<V> fmt::Display for NotDone<V> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -215,7 +211,7 @@ impl<T: Transport> Window<T> {
     ///
     /// ```text
     /// let attached = window.attach(vec![0u64; 100])?;
-    /// world.send_somehow(attached.address());
+    /// let addresses = world.allgather(&[attached.address()])?;
     /// ```
     pub fn attach<M: WindowMemory>(&self, memory: M) -> Result<Attached<M>, NotDone<M>> {
         match self.attach_contents(memory.contents()) {

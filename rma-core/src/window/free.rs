@@ -33,11 +33,7 @@ pub(super) enum No {
     Unknown(RmaError),
 }
 
-impl<T: Transport> fmt::Debug for Refused<T> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Refused").field(&self.error).finish()
-    }
-}
+crate::debug_as_display!(Refused<T: Transport>);
 
 impl<T: Transport> fmt::Display for Refused<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -7,7 +7,7 @@ use core::fmt::Write;
 use core::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
 /// A value of a known hint that does not parse.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, PartialEq, Eq, thiserror::Error)]
 #[error("hint {key} = {value:?}: {key} takes {allowed}; correct it or leave the hint out")]
 pub struct HintError {
     /// The hint.
@@ -17,6 +17,8 @@ pub struct HintError {
     /// What it takes.
     pub allowed: String,
 }
+
+crate::debug_as_display!(HintError);
 
 /// A hint that something here asks for: the first ones of [`KNOWN`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -151,11 +153,14 @@ impl core::fmt::Display for Form {
 
 /// The hints that a window is made with, defaults included.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Hints([u32; COUNT]);
+pub(crate) struct Hints([u32; COUNT], Option<NotTaken>);
+
+/// A path that the job wishes for, and what of the window it does not reach.
+type NotTaken = (&'static str, &'static str);
 
 impl Default for Hints {
     fn default() -> Self {
-        Self(core::array::from_fn(|place| KNOWN[place].default))
+        Self(core::array::from_fn(|place| KNOWN[place].default), None)
     }
 }
 
@@ -176,6 +181,13 @@ impl Hints {
 
     pub(super) fn path(&self) -> Asked {
         Asked::from_place(self.get(Hint::Path))
+    }
+
+    /// Leaves the path to the window, because the one that the job wishes for does not reach `why`.
+    pub(super) fn leave_path(&mut self, why: &'static str) {
+        let value = &mut self.0[Hint::Path as usize];
+        self.1 = PATHS.get(*value as usize).map(|path| (*path, why));
+        *value = KNOWN[Hint::Path as usize].default;
     }
 
     /// The values that must be the same on all ranks.
@@ -210,11 +222,11 @@ impl Hints {
 }
 
 /// The hints of a window that exists.
-pub(crate) struct InForce([AtomicU32; COUNT]);
+pub(crate) struct InForce([AtomicU32; COUNT], Option<NotTaken>);
 
 impl InForce {
     pub(super) fn new(hints: &Hints) -> Self {
-        Self(hints.0.map(AtomicU32::new))
+        Self(hints.0.map(AtomicU32::new), hints.1)
     }
 
     pub(super) fn is_set(&self, hint: Hint) -> bool {
@@ -247,7 +259,7 @@ impl InForce {
         KNOWN.iter().enumerate().map(entry).collect()
     }
 
-    /// Those that are not at their default, in one line.
+    /// Those that are not at their default, and what the job wishes in vain, in one line.
     pub(super) fn explain(&self) -> String {
         let mut line = String::new();
         for (place, known) in KNOWN.iter().enumerate() {
@@ -256,7 +268,13 @@ impl InForce {
                 _ = write!(line, " {}={}", known.key, known.form.write(self.value(place)));
             }
         }
-        if line.is_empty() { " all at their defaults".to_owned() } else { line }
+        if line.is_empty() {
+            line.push_str(" all at their defaults");
+        }
+        if let Some((path, why)) = self.1 {
+            _ = write!(line, "; rma_path={path}, which the job wishes, does not reach {why}");
+        }
+        line
     }
 }
 

@@ -4,7 +4,7 @@ use crate::error::ErrorClass;
 /// Why a [`Layout`](super::Layout) cannot be made.
 ///
 /// Negative counts and lengths cannot be written down, and a layout of nothing is legal.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum LayoutError {
     /// A position or a size that 63 bits cannot hold.
@@ -51,6 +51,8 @@ pub enum LayoutError {
         start: u64,
     },
 }
+
+crate::debug_as_display!(LayoutError);
 
 impl LayoutError {
     /// The MPI error class.

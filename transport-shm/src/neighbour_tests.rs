@@ -1,0 +1,72 @@
+//! Copies by the number of a process that has ended.
+#![allow(unsafe_code)] // room: forks, and writes to the memory of its children
+
+use super::*;
+use rustix::process::{Signal, WaitOptions, kill_process, waitpid};
+
+/// A copy of this process that does nothing, and ends with this value.
+struct Child(Pid);
+
+impl Child {
+    fn new() -> Self {
+        // SAFETY: the child calls nothing but `prctl` and `pause`, which take no lock.
+        match unsafe { libc::fork() } {
+            0 => loop {
+                // SAFETY: both may be called in any state of the process.
+                unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) };
+                // SAFETY: as above.
+                unsafe { libc::pause() };
+            },
+            pid => Self(Pid::from_raw(pid).expect("fork failed")),
+        }
+    }
+}
+
+impl Drop for Child {
+    fn drop(&mut self) {
+        kill_process(self.0, Signal::KILL).unwrap();
+        waitpid(Some(self.0), WaitOptions::empty()).unwrap();
+    }
+}
+
+/// A child with the number `pid`, which nobody has; `None` if the system lets nobody choose.
+fn reuse(pid: Pid) -> Option<Child> {
+    let before = (pid.as_raw_nonzero().get() - 1).to_string();
+    // Another test may be faster.
+    (0..100).find_map(|_| {
+        std::fs::write("/proc/sys/kernel/ns_last_pid", &before).ok()?;
+        Some(Child::new()).filter(|child| child.0 == pid)
+    })
+}
+
+#[test]
+fn a_process_that_has_the_number_of_a_neighbour_is_left_alone() {
+    let mut memory = Box::new([0u8; 64]);
+    memory[..HEADER_LEN].copy_from_slice(&header_bytes(1, 2));
+    let address = memory.as_mut_ptr().expose_provenance() as u64;
+    let child = Child::new();
+    let (pid, control) = (child.0, Identity { device: 0, inode: 0, len: 0 });
+    let card = Card { rank: 1, size: 2, pid, descriptor: 0, control, address };
+    let neighbour = Neighbour::new(card);
+    let word = address + HEADER_LEN as u64;
+    if let Err(errno) = neighbour.crosses() {
+        return eprintln!("SKIPPED: copies between processes are not allowed here: {errno}");
+    }
+    // SAFETY: nobody looks at the child's memory but this test.
+    unsafe { neighbour.copy_to(word, &[9]) }.unwrap();
+    let mut found = [0];
+    neighbour.copy_from(word, &mut found).unwrap();
+    assert_eq!(found, [9]);
+
+    drop(child);
+    // SAFETY: as above.
+    assert_eq!(unsafe { neighbour.copy_to(word, &[9]) }, Err(Errno::SRCH));
+    let Some(stranger) = reuse(pid) else {
+        return eprintln!("SKIPPED: /proc/sys/kernel/ns_last_pid cannot be written");
+    };
+    // SAFETY: as above.
+    assert_eq!(unsafe { neighbour.copy_to(word, &[9]) }, Err(Errno::SRCH));
+    assert_eq!(neighbour.copy_from(word, &mut [0]), Err(Errno::SRCH));
+    cross::read(stranger.0, word, &mut found).unwrap();
+    assert_eq!(found, [0], "its memory is as it was");
+}

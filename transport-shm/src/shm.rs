@@ -48,7 +48,7 @@ pub struct Shm {
     /// By rank; the one of this rank is used for imports only.
     neighbours: Box<[Neighbour]>,
     heap: Arc<Heap>,
-    pub(crate) inbox: Inbox,
+    pub(crate) inbox: Inbox<SLOTS, MESSAGE_MAX>,
     /// The thread of the progress agent.
     pub(crate) agent: Mutex<Option<JoinHandle<()>>>,
     left: AtomicBool,

@@ -63,7 +63,7 @@ where
     let cores = config.cpus.unwrap_or_else(available);
     let first_panic = Mutex::new(None::<Box<dyn Any + Send>>);
     let run = |rank: u32| {
-        let place = ShmConfig { rank: WorldRank(rank), size: ranks, cores };
+        let place = ShmConfig { rank: WorldRank(rank), size: ranks, cores, naps: config.naps };
         // A rank that cannot join takes part in the exchange all the same, or the others hang.
         let _leaver = exchange.leaver();
         let shm = Shm::join(place, |mine| exchange.all_gather(rank, mine))?;

@@ -49,16 +49,25 @@ rma_core::debug_as_display!(StartError);
 /// Call it once per process. The universe is to be dropped, or better
 /// [finalized](rma_core::Universe::finalize), before the process exits.
 pub fn initialize() -> Result<Universe, StartError> {
+    initialize_with(Config::default())
+}
+
+/// As [`initialize`]; what the job was started with goes before `config`.
+pub(crate) fn initialize_with(mut config: Config) -> Result<Universe, StartError> {
     match rma_launcher::detect_process()? {
-        Start::Alone => alone(),
+        Start::Alone => alone(config),
         Start::Launched(settings) => {
             let client = Client::connect(&settings)?;
             let job = client.job().clone();
-            let config = ShmConfig { rank: WorldRank(job.rank), size: job.size, cores: job.cores };
-            let shm = Shm::join(config, |mine| client.all_gather(mine))?;
+            let place = ShmConfig {
+                rank: WorldRank(job.rank),
+                size: job.size,
+                cores: job.cores,
+                naps: config.naps,
+            };
+            let shm = Shm::join(place, |mine| client.all_gather(mine))?;
             let transport = AnyTransport::new(Kind::Shm(Box::new(shm)), Some(client));
-            let mut config = Config::default();
-            config.wait_timeout = job.wait_timeout;
+            config.wait_timeout = job.wait_timeout.or(config.wait_timeout);
             if !job.progress_agent {
                 config.progress_agent = ProgressAgent::Never;
             }
@@ -77,9 +86,9 @@ pub fn initialize() -> Result<Universe, StartError> {
     }
 }
 
-fn alone() -> Result<Universe, StartError> {
-    let config = ShmConfig { rank: WorldRank(0), size: 1, cores: 1 };
-    let shm = Shm::join(config, |mine| Ok::<_, Broken>(vec![mine.to_vec()]))?;
+fn alone(config: Config) -> Result<Universe, StartError> {
+    let place = ShmConfig { rank: WorldRank(0), size: 1, cores: 1, naps: config.naps };
+    let shm = Shm::join(place, |mine| Ok::<_, Broken>(vec![mine.to_vec()]))?;
     let transport = AnyTransport::new(Kind::Shm(Box::new(shm)), None);
-    Ok(Universe::new(transport, Config::default())?)
+    Ok(Universe::new(transport, config)?)
 }

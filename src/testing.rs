@@ -1,5 +1,6 @@
 //! For tests of one's own program: a test function as real processes (feature `processes`).
-use crate::{Universe, initialize};
+use crate::start::initialize_with;
+use crate::{Config, Universe};
 use rma_launcher::run::{Output, Report, Spec, run};
 use std::any::type_name;
 use std::time::Duration;
@@ -38,8 +39,17 @@ pub fn processes<F: FnOnce(Universe)>(ranks: u32, body: F) {
 ///
 /// As [`processes`].
 pub fn processes_in<F: FnOnce(Universe)>(test: &str, ranks: u32, body: F) {
+    processes_with(Config::default(), test, ranks, body);
+}
+
+/// As [`processes_in`], with budgets and deadlines of one's own.
+///
+/// # Panics
+///
+/// As [`processes`].
+pub fn processes_with<F: FnOnce(Universe)>(config: Config, test: &str, ranks: u32, body: F) {
     if rma_launcher::is_launched() {
-        let universe = match initialize() {
+        let universe = match initialize_with(config) {
             Ok(universe) => universe,
             Err(error) => panic!("joining the job: {error}"),
         };

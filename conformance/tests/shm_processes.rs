@@ -1,5 +1,5 @@
 //! The suite on shared memory, with ranks as real processes.
-use rma::{AnyTransport, Universe};
+use rma::{AnyTransport, Config, Universe};
 use rma_conformance::Harness;
 use rma_conformance::failure::ON_PURPOSE;
 use rma_conformance::generated::oracle::Coverage;
@@ -9,16 +9,24 @@ mod generated;
 
 struct ShmProcesses;
 
+/// A rank sleeps until it is rung. That one is killed is for tests that play a launcher
+/// (`tests/processes.rs`): there, ranks take naps.
+fn config() -> Config {
+    let mut config = Config::default();
+    config.naps = false;
+    config
+}
+
 impl Harness for ShmProcesses {
     type T = AnyTransport;
 
     fn run(name: &str, ranks: u32, body: &(dyn Fn(Universe) + Sync)) {
-        rma::testing::processes_in(name, ranks, body);
+        rma::testing::processes_with(config(), name, ranks, body);
     }
 
     /// The job is ended when its first rank fails, so the other ranks may not come to the end.
     fn run_failing(name: &str, ranks: u32, victim: u32, body: &(dyn Fn(Universe) + Sync)) {
-        let run = || rma::testing::processes_in(name, ranks, body);
+        let run = || rma::testing::processes_with(config(), name, ranks, body);
         if std::env::var_os("RMA_RANK").is_some() {
             return run();
         }
@@ -38,7 +46,7 @@ fn generated_programs() {
     let seeds = generated::seeds(800);
     let most = 5_100;
     assert!(seeds.len() <= most, "a job ends after five minutes: play {most} programs at a time");
-    rma::testing::processes_in("generated_programs", 4, |universe| {
+    rma::testing::processes_with(config(), "generated_programs", 4, |universe| {
         let each = seeds.iter().copied();
         let coverage = rma_conformance::generated::check_in_one_job(&universe, each, command);
         let all = universe.world().allreduce(&coverage.counts(), rma::Op::Sum).unwrap();

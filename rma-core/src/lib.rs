@@ -15,6 +15,7 @@ mod memory;
 mod ops;
 mod protocol;
 mod rank;
+mod sync;
 mod sync_block;
 pub mod transport;
 mod universe;

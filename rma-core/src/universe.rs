@@ -22,6 +22,11 @@ pub struct Config {
     /// fewer than the ranks, who waits gives its CPU to others at once, instead of looking for a
     /// while whether the wait is over. Ranks that are processes have those of their launcher.
     pub cpus: Option<u32>,
+    /// Whether a rank that sleeps in a wait looks around now and then although nobody woke it: so
+    /// it notices a process that was killed and could tell nobody. Without it, a wake-up that the
+    /// library forgets is a hang and not a delay: for the library's own tests. Only transports that
+    /// sleep take naps.
+    pub naps: bool,
     /// Messages of far operations that may be unanswered at once; one more waits for a place.
     pub far_slots: usize,
     /// Those of them that may be unanswered by one target, 1 to 256: what a target has to keep
@@ -57,6 +62,7 @@ impl Default for Config {
         Self {
             wait_timeout: None,
             cpus: None,
+            naps: true,
             far_slots: 128,
             credit_messages: 32,
             eager_bytes: 16 << 10,

@@ -1,21 +1,12 @@
 //! The receiving side of the mailbox: one thread of the rank drains it at a time.
 #![allow(unsafe_code)] // room: the one caller of `Ring::pop`, and the buffer its lock guards
 
-use core::cell::UnsafeCell;
-use core::sync::atomic::AtomicU32;
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 
 use rma_core::transport::WorldRank;
 
-use crate::control::{MESSAGE_MAX, SLOTS};
 use crate::ring::{Popped, Ring};
-use crate::sync::AtomicU64;
-
-type Mailbox = Ring<SLOTS, MESSAGE_MAX>;
-
-/// Messages one `poll` hands out at most: half of the mailbox, so that refused senders hear of the
-/// room while the other half still keeps the receiver busy.
-const BATCH: usize = SLOTS / 2;
+use crate::sync::{AtomicU32, AtomicU64, MessageCell};
 
 /// Nobody drains.
 const FREE: u32 = 0;
@@ -24,19 +15,19 @@ const BUSY: u32 = 1;
 /// A thread drains, and another one found messages and was turned away.
 const AWAITED: u32 = 2;
 
-/// In private memory of the receiver.
-pub(crate) struct Inbox {
+/// In private memory of the receiver; of a mailbox of so many slots and bytes.
+pub(crate) struct Inbox<const N: usize, const BYTES: usize> {
     /// The ring's read position; moved only by the thread that drains.
     head: AtomicU64,
     lock: AtomicU32,
     /// Where a message is while its sink runs; touched only by the thread that drains.
-    buffer: UnsafeCell<[u8; MESSAGE_MAX]>,
+    buffer: MessageCell<[u8; BYTES]>,
     corrupt: AtomicU64,
 }
 
 // SAFETY: all but `buffer` are atomics, and `buffer` is used only by the one thread that moved
 // `lock` away from FREE, until it moves it back.
-unsafe impl Sync for Inbox {}
+unsafe impl<const N: usize, const BYTES: usize> Sync for Inbox<N, BYTES> {}
 
 /// Who has to be woken after a drain.
 pub(crate) struct Wake {
@@ -46,12 +37,16 @@ pub(crate) struct Wake {
     pub(crate) own: bool,
 }
 
-impl Inbox {
+impl<const N: usize, const BYTES: usize> Inbox<N, BYTES> {
+    /// Messages one `poll` hands out at most: half of the mailbox, so that refused senders hear of
+    /// the room while the other half still keeps the receiver busy.
+    const BATCH: usize = N / 2;
+
     pub(crate) fn new() -> Self {
         Self {
             head: AtomicU64::new(0),
             lock: AtomicU32::new(FREE),
-            buffer: UnsafeCell::new([0; MESSAGE_MAX]),
+            buffer: MessageCell::new([0; BYTES]),
             corrupt: AtomicU64::new(0),
         }
     }
@@ -62,18 +57,18 @@ impl Inbox {
     }
 
     /// Whether a message has arrived that is not taken, or is just being taken.
-    pub(crate) fn has_mail(&self, ring: &Mailbox) -> bool {
+    pub(crate) fn has_mail(&self, ring: &Ring<N, BYTES>) -> bool {
         ring.has(&self.head)
     }
 
-    /// Hands up to [`BATCH`] messages to `sink`, then says who to wake, also when `sink` panics.
+    /// Hands up to [`BATCH`](Self::BATCH) messages to `sink`, then says who to wake, also when `sink` panics.
     ///
     /// A message is copied out before `sink` sees it: it is at most eight cache lines, `sink` gets
     /// memory that nobody else writes, and the slot can be given back while `sink` works.
     #[inline]
     pub(crate) fn drain(
         &self,
-        ring: &Mailbox,
+        ring: &Ring<N, BYTES>,
         ranks: u32,
         sink: &mut dyn FnMut(WorldRank, &[u8]),
         wake: impl FnMut(Wake),
@@ -110,39 +105,41 @@ impl Inbox {
 }
 
 /// Holds the lock.
-struct Drain<'a, W: FnMut(Wake)> {
-    inbox: &'a Inbox,
-    ring: &'a Mailbox,
+struct Drain<'a, W: FnMut(Wake), const N: usize, const BYTES: usize> {
+    inbox: &'a Inbox<N, BYTES>,
+    ring: &'a Ring<N, BYTES>,
     /// The read position at which this drain started.
     start: u64,
     wake: W,
 }
 
-impl<W: FnMut(Wake)> Drain<'_, W> {
+impl<W: FnMut(Wake), const N: usize, const BYTES: usize> Drain<'_, W, N, BYTES> {
     #[inline]
     fn run(&mut self, ranks: u32, sink: &mut dyn FnMut(WorldRank, &[u8])) -> usize {
-        // SAFETY: this drain holds the lock until it is dropped, after `buffer` was used last.
-        let buffer = unsafe { &mut *self.inbox.buffer.get() };
-        let mut count = 0;
-        for _ in 0..BATCH {
-            // SAFETY: the lock is held, which orders all calls; `drain` is the only caller for
-            // the ring of this rank, always with its own `head`.
-            match unsafe { self.ring.pop(&self.inbox.head, ranks, buffer) } {
-                Popped::Empty => break,
-                Popped::Corrupt => {
-                    self.inbox.corrupt.fetch_add(1, Relaxed);
-                }
-                Popped::Message { sender, len } => {
-                    sink(WorldRank(sender), &buffer[..len]);
-                    count += 1;
+        self.inbox.buffer.with_mut(|buffer| {
+            // SAFETY: this drain holds the lock until it is dropped, after `buffer` was used last.
+            let buffer = unsafe { &mut *buffer };
+            let mut count = 0;
+            for _ in 0..Inbox::<N, BYTES>::BATCH {
+                // SAFETY: the lock is held, which orders all calls; `drain` is the only caller for
+                // the ring of this rank, always with its own `head`.
+                match unsafe { self.ring.pop(&self.inbox.head, ranks, buffer) } {
+                    Popped::Empty => break,
+                    Popped::Corrupt => {
+                        self.inbox.corrupt.fetch_add(1, Relaxed);
+                    }
+                    Popped::Message { sender, len } => {
+                        sink(WorldRank(sender), &buffer[..len]);
+                        count += 1;
+                    }
                 }
             }
-        }
-        count
+            count
+        })
     }
 }
 
-impl<W: FnMut(Wake)> Drop for Drain<'_, W> {
+impl<W: FnMut(Wake), const N: usize, const BYTES: usize> Drop for Drain<'_, W, N, BYTES> {
     fn drop(&mut self) {
         let head = self.inbox.head.load(Relaxed);
         let owed = self.ring.owes_look(self.start, head);
@@ -153,3 +150,7 @@ impl<W: FnMut(Wake)> Drop for Drain<'_, W> {
         }
     }
 }
+
+#[cfg(all(test, loom))]
+#[path = "inbox_loom_tests.rs"]
+mod loom_tests;

@@ -19,6 +19,9 @@ pub struct ShmConfig {
     pub size: u32,
     /// CPUs that the job may use; with fewer than ranks, waiting does not spin.
     pub cores: u32,
+    /// Whether a sleeping rank looks around now and then although nobody rang: that is how it
+    /// notices a rank that was killed. Off in tests: a lost wake-up is a rank that hangs then.
+    pub naps: bool,
 }
 
 /// Why a rank could not join.
@@ -78,7 +81,7 @@ impl Shm {
         config: ShmConfig,
         exchange: impl FnOnce(&[u8]) -> Result<Vec<Vec<u8>>, E>,
     ) -> Result<Self, JoinError<E>> {
-        let ShmConfig { rank, size, cores } = config;
+        let ShmConfig { rank, size, .. } = config;
         let invalid = || JoinError::Config { rank, size };
         let len = control_len(size).filter(|_| rank.0 < size).ok_or_else(invalid)?;
         let supply = Supply::discover();
@@ -91,7 +94,7 @@ impl Shm {
         let own = ControlSegment::create(span, rank, size).ok_or_else(invalid)?;
         let cards = exchange(&card.to_bytes()).map_err(JoinError::Exchange)?;
         let neighbours = read_cards(&cards, size, control.len)?;
-        Ok(Self::new(rank, cores, own, file, neighbours, Heap::new(supply)))
+        Ok(Self::new(config, own, file, neighbours, Heap::new(supply)))
     }
 }
 

@@ -19,7 +19,6 @@ mod doorbell;
 mod free_list;
 #[cfg(not(loom))]
 mod heap;
-#[cfg(not(loom))]
 mod inbox;
 #[cfg(not(loom))]
 mod join;

@@ -259,7 +259,6 @@ impl<const SLOTS: usize, const BYTES: usize> Ring<SLOTS, BYTES> {
     ///
     /// The look is a hint and may come too early for a sender's bit. That sender saw more than
     /// half of the ring occupied, so it is found after a further step at the latest.
-    #[cfg(not(loom))]
     #[inline]
     pub(crate) fn owes_look(&self, before: u64, now: u64) -> bool {
         before / Self::STEP != now / Self::STEP || self.refused.0.load(Relaxed) != 0

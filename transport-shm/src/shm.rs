@@ -19,9 +19,11 @@ use crate::card;
 use crate::control::{ControlSegment, MESSAGE_MAX, SLOTS};
 use crate::heap::{ARENA_BYTES, Heap, Region, SMALL_MAX};
 use crate::inbox::{Inbox, Wake};
+use crate::join::ShmConfig;
 use crate::neighbour::{Import, Neighbour};
 
 /// Longest sleep at a stretch. A rank that was killed rings nobody: who waits for it looks again.
+/// It hides that somebody forgets to ring, so tests of anything else do without it.
 const NAP_MAX: Duration = Duration::from_millis(250);
 /// Rounds of waiting with a CPU hint each: 10 to 50 microseconds with the caller's own work.
 const SPIN_ROUNDS: u32 = 1_000;
@@ -37,13 +39,15 @@ const CROWDED_YIELD_ROUNDS: u32 = 2;
 pub struct Shm {
     rank: WorldRank,
     cores: u32,
+    /// Longest sleep at a stretch, if there is a longest.
+    nap: Option<Duration>,
     pub(crate) own: ControlSegment,
     /// Neighbours open it by its number.
     _own_file: OwnedFd,
     /// By rank; the one of this rank is used for imports only.
     neighbours: Box<[Neighbour]>,
     heap: Arc<Heap>,
-    pub(crate) inbox: Inbox,
+    pub(crate) inbox: Inbox<SLOTS, MESSAGE_MAX>,
     /// The thread of the progress agent.
     pub(crate) agent: Mutex<Option<JoinHandle<()>>>,
     left: AtomicBool,
@@ -51,15 +55,24 @@ pub struct Shm {
 
 impl Shm {
     pub(crate) fn new(
-        rank: WorldRank,
-        cores: u32,
+        config: ShmConfig,
         own: ControlSegment,
         own_file: OwnedFd,
         neighbours: Box<[Neighbour]>,
         heap: Arc<Heap>,
     ) -> Self {
-        let (inbox, agent, left) = (Inbox::new(), Mutex::default(), AtomicBool::new(false));
-        Self { rank, cores, own, _own_file: own_file, neighbours, heap, inbox, agent, left }
+        Self {
+            rank: config.rank,
+            cores: config.cores,
+            nap: config.naps.then_some(NAP_MAX),
+            own,
+            _own_file: own_file,
+            neighbours,
+            heap,
+            inbox: Inbox::new(),
+            agent: Mutex::default(),
+            left: AtomicBool::new(false),
+        }
     }
 
     /// Messages dropped because their slot held nonsense; 0 unless a peer writes where it must
@@ -290,8 +303,7 @@ unsafe impl Transport for Shm {
     }
 
     fn park(&self, ticket: Ticket, timeout: Option<Duration>) {
-        let nap = timeout.map_or(NAP_MAX, |timeout| timeout.min(NAP_MAX));
-        self.own.bell.park(ticket.0, Some(nap));
+        self.own.bell.park(ticket.0, timeout.into_iter().chain(self.nap).min());
     }
 
     #[inline]

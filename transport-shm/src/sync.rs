@@ -16,7 +16,6 @@ mod imp {
     pub(crate) struct MessageCell<T>(UnsafeCell<T>);
 
     impl<T> MessageCell<T> {
-        #[cfg(test)]
         pub(crate) fn new(value: T) -> Self {
             Self(UnsafeCell::new(value))
         }

@@ -311,7 +311,7 @@ fn ranks_out_of_range_are_nobody() {
 
 #[test]
 fn joining_with_nonsense_is_an_error() {
-    let config = |rank, size| ShmConfig { rank: WorldRank(rank), size, cores: 1 };
+    let config = |rank, size| ShmConfig { rank: WorldRank(rank), size, cores: 1, naps: false };
     let echo = |card: &[u8]| Ok::<_, String>(vec![card.to_vec()]);
     assert!(matches!(Shm::join(config(0, 0), echo), Err(JoinError::Config { .. })));
     assert!(matches!(Shm::join(config(3, 3), echo), Err(JoinError::Config { .. })));

@@ -69,6 +69,7 @@ pub(crate) const ROOMS: &[Room] = &[
     room("transport-shm/src/cross.rs", "calls process_vm_readv and process_vm_writev"),
     room("transport-shm/src/heap.rs", "promises `Mapped`, zeroes blocks before use"),
     room("transport-shm/src/inbox.rs", "views the mailbox ring in a control segment"),
+    room("transport-shm/src/inbox_loom_tests.rs", "looks at what two drains took, under loom"),
     room("transport-shm/src/neighbour.rs", "promises `Mapped` for a neighbour's region"),
     room("transport-shm/src/neighbour_tests.rs", "forks, and writes to the memory of its children"),
     room("transport-shm/src/ring.rs", "mailbox ring in memory that processes share"),

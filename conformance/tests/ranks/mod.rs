@@ -28,16 +28,23 @@ impl<S: Settings> Harness for Threads<S> {
     type T = AnyTransport;
 
     fn run(name: &str, ranks: u32, body: &(dyn Fn(Universe) + Sync)) {
-        run(S::config(), name, ranks, body);
+        run(without_naps(S::config()), name, ranks, body);
     }
 
     fn run_failing(name: &str, ranks: u32, _: u32, body: &(dyn Fn(Universe) + Sync)) {
-        run_failing(S::config(), name, ranks, body);
+        run_failing(without_naps(S::config()), name, ranks, body);
     }
 
     fn exceptions() -> Vec<Exception<AnyTransport>> {
         S::exceptions()
     }
+}
+
+/// A rank sleeps until it is rung: who forgets to ring is found by the watchdog. A thread that
+/// panics or leaves rings all, so nobody has to look around by himself.
+fn without_naps(mut config: Config) -> Config {
+    config.naps = false;
+    config
 }
 
 /// Far more than any case takes, also where many tests share few cores.

@@ -1,12 +1,5 @@
 //! Barriers in shared memory, and what small things ranks tell each other at them.
-//!
-//! Where each rank has a CPU, the barrier is one of dissemination: in round `k`, rank `r` sets a
-//! flag at rank `r + 2^k` and waits for one from `r - 2^k`. A flag holds the number of the barrier,
-//! so it needs no reset: a rank is at most one barrier ahead.
-//!
-//! Where ranks share CPUs, a round would cost each of them its turn of the scheduler, while one
-//! turn for all rounds is enough: ranks count themselves in a word of rank 0, yield, and find at
-//! their next turn that all have come. Those that have gone to sleep are woken along a tree.
+use super::barrier::{self, Meeting, distance, rounds};
 use super::binomial;
 use crate::communicator::Inner;
 use crate::completion::{On, Wait, WaitError};
@@ -17,39 +10,7 @@ use crate::rank::Rank;
 use crate::sync_block::{PeerBlock, SyncBlock, SyncBoard};
 use crate::transport::{Descriptor, Transport};
 use bytemuck::{Pod, bytes_of, checked::try_pod_read_unaligned};
-use core::ops::Range;
-use core::sync::atomic::{
-    AtomicU64, Ordering::AcqRel, Ordering::Acquire, Ordering::Relaxed, Ordering::Release,
-};
-
-/// Ranks that each rank wakes after a barrier that was counted.
-const FAN_OUT: u32 = 8;
-
-/// Rounds of a barrier of `size` ranks.
-fn rounds(size: u32) -> u32 {
-    size.next_power_of_two().trailing_zeros()
-}
-
-/// How far the partners of `round` are.
-fn distance(round: u32) -> i64 {
-    1 << round
-}
-
-/// Whether a flag tells of barrier `count`. Wrapping: it is one ahead at most.
-fn has_arrived(flag: u32, count: u32) -> bool {
-    flag.wrapping_sub(count) < u32::MAX / 2
-}
-
-/// As [`has_arrived`], of a count of arrivals.
-fn all_have_come(arrivals: u64, all: u64) -> bool {
-    arrivals.wrapping_sub(all) < u64::MAX / 2
-}
-
-/// Ranks that `rank` wakes.
-fn wakes(rank: Rank, size: u32) -> Range<u32> {
-    let first = rank.0.saturating_mul(FAN_OUT).saturating_add(1).min(size);
-    first..first.saturating_add(FAN_OUT).min(size)
-}
+use core::sync::atomic::{AtomicU64, Ordering::Release};
 
 /// Whether all ranks of a communicator share memory, and there are several.
 pub(crate) fn all_near<T: Transport>(comm: &Inner<T>) -> bool {
@@ -58,9 +19,37 @@ pub(crate) fn all_near<T: Transport>(comm: &Inner<T>) -> bool {
     rounds <= FLAGS && comm.group.members().all(|peer| transport.is_near(peer))
 }
 
-/// Waits until all ranks of `comm` are in their barrier `count`, which is 1 for the first.
-/// `block_of` gives the blocks of the ranks that this one signals in each round. After an error,
-/// this rank may come to the same barrier again.
+impl<T: Transport> Meeting for Inner<T> {
+    type Error = WaitError;
+
+    fn rank(&self) -> Rank {
+        self.rank
+    }
+
+    fn size(&self) -> u32 {
+        self.group.size()
+    }
+
+    fn ring(&self, rank: Rank) {
+        self.process.transport.ring(self.world_rank(rank));
+    }
+
+    fn wait(&self, peer: Rank, come: impl Fn() -> bool) -> Result<(), WaitError> {
+        // wait: flag
+        self.process.wait_until(self.wait_for(BARRIER, peer), || come().then_some(()))
+    }
+
+    fn wait_for_all(&self, come: impl Fn() -> bool) -> Result<(), WaitError> {
+        let wait = Wait { what: BARRIER, on: On::All(&self.group), recheck: None };
+        // wait: arrivals
+        self.process.wait_until(wait, || come().then_some(()))
+    }
+}
+
+const BARRIER: &str = "a barrier";
+
+/// As [`barrier::by_flags`]: `block_of` gives the blocks of the ranks that this one signals in each
+/// round.
 pub(crate) fn by_flags<'a, T: Transport, E>(
     comm: &Inner<T>,
     count: u64,
@@ -68,58 +57,18 @@ pub(crate) fn by_flags<'a, T: Transport, E>(
     block_of: impl Fn(usize, Rank) -> Result<Block<'a>, E>,
     failed: impl Fn(WaitError) -> E,
 ) -> Result<(), E> {
-    let size = comm.group.size();
-    for round in 0..rounds(size) {
-        let (after, before) =
-            (comm.rank.on_ring(distance(round), size), comm.rank.on_ring(-distance(round), size));
-        let round = round as usize;
-        // Flags hold the low half. pairs with the Acquire load below, in `after`.
-        block_of(round, after)?.flag(round).store(count as u32, Release);
-        comm.process.transport.ring(comm.world_rank(after));
-        let flag = mine.flag(round);
-        let wait = comm.wait_for("a barrier", before);
-        // pairs with the Release store above, in `before`.
-        let arrived = || has_arrived(flag.load(Acquire), count as u32).then_some(());
-        // wait: flag
-        comm.process.wait_until(wait, arrived).map_err(&failed)?;
-    }
-    Ok(())
+    let flag_of = |round, rank| Ok(block_of(round, rank)?.flag(round));
+    barrier::by_flags(comm, count, |round| mine.flag(round), flag_of, failed)
 }
 
-/// As [`by_flags`]. `arrivals` counts the ranks that have come, and nothing else ever: it was
-/// `before` when no barrier had been. The memory may have another use before the last rank leaves.
+/// [`barrier::by_count`].
 pub(crate) fn by_count<T: Transport>(
     comm: &Inner<T>,
     count: u64,
     arrivals: &AtomicU64,
     before: u64,
 ) -> Result<(), WaitError> {
-    let (size, transport) = (comm.group.size(), &comm.process.transport);
-    let all = before.wrapping_add(count.wrapping_mul(size.into()));
-    // pairs with itself and the Acquire load below: who finds all has what all did before.
-    if arrivals.fetch_add(1, AcqRel).wrapping_add(1) == all {
-        transport.ring(comm.world_rank(Rank(0)));
-    } else {
-        let wait = Wait { what: "a barrier", on: On::All(&comm.group), recheck: None };
-        // pairs with the AcqRel additions above.
-        let arrived = || all_have_come(arrivals.load(Acquire), all).then_some(());
-        // wait: arrivals
-        let waited = comm.process.wait_until(wait, arrived);
-        if waited.is_err() && leave(arrivals, all) {
-            return waited;
-        }
-    }
-    for rank in wakes(comm.rank, size) {
-        transport.ring(comm.world_rank(Rank(rank)));
-    }
-    Ok(())
-}
-
-/// Takes an arrival back; false if all have come in the meantime.
-fn leave(arrivals: &AtomicU64, all: u64) -> bool {
-    let fewer = |seen| (!all_have_come(seen, all)).then(|| seen.wrapping_sub(1));
-    // pairs with the AcqRel additions of those who have come.
-    arrivals.fetch_update(Relaxed, Acquire, fewer).is_ok()
+    barrier::by_count(comm, count, arrivals, before)
 }
 
 /// What the ranks of a communicator share, if all are near each other.
@@ -280,7 +229,3 @@ impl<T: Transport> Flags<T> {
         by_flags(comm, count, self.block.get(), partner, CollectiveError::from)
     }
 }
-
-#[cfg(all(test, loom))]
-#[path = "near_loom_tests.rs"]
-mod loom_tests;

@@ -7,13 +7,19 @@
 //! update is a fence by itself. Elsewhere neither holds, nor in the language's own model, which
 //! Miri plays: each flush is a fence there.
 
+use crate::sync::fence;
 use core::cell::Cell;
-use core::sync::atomic::{Ordering::SeqCst, fence};
+use core::sync::atomic::Ordering::SeqCst;
 
 const ORDERED: bool = cfg!(all(target_arch = "x86_64", not(miri)));
 
+#[cfg(not(loom))]
 thread_local! {
     static MADE: Cell<bool> = const { Cell::new(false) };
+}
+#[cfg(loom)]
+loom::thread_local! {
+    static MADE: Cell<bool> = Cell::new(false);
 }
 
 /// To be called with each store to window memory that is no atomic update.
@@ -28,7 +34,7 @@ pub(crate) fn made() {
 /// Returns when all ranks see every store to window memory that happened before.
 #[inline(always)]
 pub(crate) fn complete() {
-    if !ORDERED || MADE.replace(false) {
+    if !ORDERED || MADE.with(|made| made.replace(false)) {
         fence(SeqCst);
     }
 }
@@ -36,5 +42,39 @@ pub(crate) fn complete() {
 /// Whether the next flush is a fence.
 #[cfg(test)]
 pub(crate) fn is_fence_due() -> bool {
-    !ORDERED || MADE.get()
+    !ORDERED || MADE.with(Cell::get)
+}
+
+#[cfg(all(test, loom))]
+mod loom_tests {
+    use super::{complete, made};
+    use core::sync::atomic::Ordering::Relaxed;
+    use loom::sync::Arc;
+    use loom::sync::atomic::AtomicU64;
+    use loom::thread;
+
+    /// Two ranks put, flush and then get: they do not both miss the other's put. S-F1
+    #[test]
+    fn loom_neither_misses_the_other() {
+        loom::model(|| {
+            let words = Arc::new([AtomicU64::new(0), AtomicU64::new(0)]);
+            let run = |words: &[AtomicU64; 2], me: usize| {
+                let mut seen = 0;
+                // The fence of the first round is not the second's.
+                for round in 1..=2 {
+                    words[me].store(round, Relaxed);
+                    made();
+                    complete();
+                    seen = words[1 - me].load(Relaxed);
+                }
+                seen
+            };
+            let other = {
+                let words = words.clone();
+                thread::spawn(move || run(&words, 1))
+            };
+            let (seen, other) = (run(&words, 0), other.join().unwrap());
+            assert!(seen == 2 || other == 2, "{seen} and {other}");
+        });
+    }
 }

@@ -6,22 +6,39 @@
 use super::block::{Block, STRIPES};
 use super::strided::Row;
 use crate::rank::Rank;
+use crate::sync::Word;
 use core::sync::atomic::{Ordering::Acquire, Ordering::Relaxed, Ordering::Release};
 
 /// Bytes of a window part that lie in one stripe.
 pub(crate) const STRIPE: u64 = 16 << 10;
 
+/// Where the words of the locks are.
+pub(crate) trait Stripes: Copy {
+    /// The word at `index`, which must be below [`STRIPES`].
+    fn stripe(&self, index: usize) -> &impl Word<Value = u64>;
+}
+
+impl Stripes for Block<'_> {
+    #[inline(always)]
+    fn stripe(&self, index: usize) -> &impl Word<Value = u64> {
+        Block::stripe(*self, index)
+    }
+}
+
 /// Locks that this rank holds; given back when dropped.
-pub(crate) struct Held<'a> {
-    block: Block<'a>,
+pub(crate) struct Taken<S: Stripes> {
+    stripes: S,
     first: usize,
     count: usize,
 }
 
+/// Those of a block.
+pub(crate) type Held<'a> = Taken<Block<'a>>;
+
 /// Takes the lock of the stripe of `offset`, unless somebody has it.
 #[inline]
-pub(crate) fn try_one(block: Block<'_>, offset: u64, rank: Rank) -> Option<Held<'_>> {
-    try_from(block, index(offset), 1, rank)
+pub(crate) fn try_one<S: Stripes>(stripes: S, offset: u64, rank: Rank) -> Option<Taken<S>> {
+    try_from(stripes, index(offset), 1, rank)
 }
 
 /// Who has the lock of the stripe of `offset`, if somebody has.
@@ -40,10 +57,15 @@ fn holder_of(block: Block<'_>, stripe: usize) -> Option<Rank> {
 }
 
 /// Takes the locks of all stripes of `len` bytes at `offset`, unless somebody has one of them.
-pub(crate) fn try_range(block: Block<'_>, offset: u64, len: u64, rank: Rank) -> Option<Held<'_>> {
+pub(crate) fn try_range<S: Stripes>(
+    stripes: S,
+    offset: u64,
+    len: u64,
+    rank: Rank,
+) -> Option<Taken<S>> {
     let last = offset.saturating_add(len.saturating_sub(1));
     let count = (last / STRIPE - offset / STRIPE + 1).min(STRIPES as u64);
-    try_from(block, index(offset), count as usize, rank)
+    try_from(stripes, index(offset), count as usize, rank)
 }
 
 /// Cuts a row of elements of `width` bytes, which begins at 0 or behind, into rows whose elements
@@ -90,10 +112,10 @@ fn index(offset: u64) -> usize {
 }
 
 #[inline(always)]
-fn try_from(block: Block<'_>, first: usize, count: usize, rank: Rank) -> Option<Held<'_>> {
-    let mut held = Held { block, first, count: 0 };
+fn try_from<S: Stripes>(stripes: S, first: usize, count: usize, rank: Rank) -> Option<Taken<S>> {
+    let mut held = Taken { stripes, first, count: 0 };
     while held.count < count {
-        let word = block.stripe((first + held.count) % STRIPES);
+        let word = stripes.stripe((first + held.count) % STRIPES);
         // pairs with the Release store in `drop`: what was combined before is seen.
         if word.compare_exchange(0, u64::from(rank) + 1, Acquire, Relaxed).is_err() {
             return None;
@@ -103,16 +125,20 @@ fn try_from(block: Block<'_>, first: usize, count: usize, rank: Rank) -> Option<
     Some(held)
 }
 
-impl Drop for Held<'_> {
+impl<S: Stripes> Drop for Taken<S> {
     #[inline]
     fn drop(&mut self) {
         for taken in 0..self.count {
             // pairs with the Acquire exchange in `try_from`. Nobody is rung: whoever waits for a
             // stripe looks again by himself.
-            self.block.stripe((self.first + taken) % STRIPES).store(0, Release);
+            self.stripes.stripe((self.first + taken) % STRIPES).store(0, Release);
         }
     }
 }
+
+#[cfg(all(test, loom))]
+#[path = "stripe_loom_tests.rs"]
+mod loom_tests;
 
 #[cfg(test)]
 mod tests {

@@ -21,6 +21,8 @@
 //! All ranks reach these words by load and store: elsewhere the gate is always watched.
 
 use super::lock::{self, At, Mode};
+use crate::sync::Word;
+use core::sync::atomic::{AtomicU64, Ordering::AcqRel, Ordering::Acquire, Ordering::Release};
 
 /// Words that all ranks share, and locks made of them; sequentially consistent.
 pub(crate) trait Locks {
@@ -113,6 +115,73 @@ pub(crate) fn share<L: Locks>(locks: &L, watched: u64) -> Result<bool, L::Error>
     }
 }
 
+const LOCKS: u64 = 0xffff_ffff;
+const PASS: u64 = 1 << 32;
+
+/// What the threads of a rank tell each other of the gate.
+#[derive(Debug, Default)]
+pub(crate) struct Told<W = AtomicU64> {
+    /// Low half: exclusive locks of this rank that passed it. High half: how often it passed for
+    /// them, which is more than once if several threads came at the same time.
+    passes: W,
+    /// What [`watch`] last answered.
+    watched: W,
+}
+
+impl<W: Word<Value = u64>> Told<W> {
+    /// Passes the gate for an exclusive lock: `acquire` takes it for the group, unless this rank
+    /// has passed already.
+    pub(crate) fn pass<E>(&self, acquire: impl FnOnce() -> Result<(), E>) -> Result<(), E> {
+        // pairs with the AcqRel changes of other threads.
+        let mut seen = self.passes.load(Acquire);
+        while seen & LOCKS != 0 {
+            match self.passes.compare_exchange(seen, seen + 1, AcqRel, Acquire) {
+                Ok(_) => return Ok(()),
+                Err(found) => seen = found,
+            }
+        }
+        acquire()?;
+        // pairs with the Acquire loads of other threads.
+        self.passes.fetch_add(PASS + 1, AcqRel);
+        Ok(())
+    }
+
+    /// Takes back a [`pass`](Self::pass).
+    pub(crate) fn leave<L: Locks>(&self, locks: &L) -> Result<(), L::Error> {
+        // pairs with the AcqRel changes of other threads.
+        let mut seen = self.passes.load(Acquire);
+        loop {
+            let left = if seen & LOCKS == 1 { 0 } else { seen - 1 };
+            match self.passes.compare_exchange(seen, left, AcqRel, Acquire) {
+                Ok(_) if left == 0 => break,
+                Ok(_) => return Ok(()),
+                Err(found) => seen = found,
+            }
+        }
+        (0..seen / PASS).try_for_each(|_| locks.release(lock::gate(), Mode::Group))
+    }
+
+    /// As [`share`](Self::share), if nobody has to be waited for.
+    #[inline(always)]
+    pub(crate) fn share_at_once<L: Locks>(&self, locks: &L) -> Result<bool, L::Error> {
+        // pairs with the Release store in `share`: those who were past the gate have left.
+        share(locks, self.watched.load(Acquire))
+    }
+
+    /// Shares the gate of a window of so many ranks, when nobody can be past it.
+    pub(crate) fn share<L: Locks>(&self, locks: &L, ranks: u32) -> Result<(), L::Error> {
+        while !self.share_at_once(locks)? {
+            // pairs with the Acquire load in `share_at_once`.
+            self.watched.store(watch(locks, ranks)?, Release);
+        }
+        Ok(())
+    }
+}
+
 #[cfg(all(test, loom))]
 #[path = "gate_loom_tests.rs"]
 mod loom_tests;
+
+#[cfg(all(test, loom))]
+#[path = "gate_threads_loom_tests.rs"]
+mod threads_loom_tests;

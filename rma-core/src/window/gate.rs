@@ -6,29 +6,19 @@
 //! aside as long as it is not watched: [`crate::protocol::gate`].
 use super::Window;
 use crate::error::RmaError;
-use crate::protocol::gate::{self, Locks};
+use crate::protocol::gate::{self, Locks, Told};
 use crate::protocol::lock::{self, At, Mode, Step};
 use crate::rank::Rank;
 use crate::transport::Transport;
-use core::sync::atomic::{
-    AtomicU32, AtomicU64, Ordering::AcqRel, Ordering::Acquire, Ordering::Relaxed,
-    Ordering::Release, Ordering::SeqCst,
-};
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed, Ordering::SeqCst};
 
 /// What this rank knows of the gate.
 #[derive(Debug, Default)]
 pub(crate) struct Gate {
-    /// Low half: exclusive locks of this rank that passed it. High half: how often it passed for
-    /// them, which is more than once if several threads came at the same time.
-    passes: AtomicU64,
+    told: Told,
     /// Exclusive locks that passed it since this rank last made it unwatched.
     passed: AtomicU32,
-    /// What its watch word held when this rank had last waited for all who were past it.
-    watched: AtomicU64,
 }
-
-const LOCKS: u64 = 0xffff_ffff;
-const PASS: u64 = 1 << 32;
 
 /// After so many exclusive locks of a rank, or as many as it has peers, they need not pass the gate
 /// any more: `lock_all` then looks at each part once to change that.
@@ -162,44 +152,22 @@ impl<T: Transport> Window<T> {
     /// A rank that holds a lock already goes past those in line: one of them may wait for a rank
     /// that waits for that lock.
     fn pass_gate(&self) -> Result<(), RmaError> {
-        let passes = &self.gate.passes;
-        // pairs with the AcqRel changes of other threads.
-        let mut seen = passes.load(Acquire);
-        while seen & LOCKS != 0 {
-            match passes.compare_exchange(seen, seen + 1, AcqRel, Acquire) {
-                Ok(_) => return Ok(()),
-                Err(found) => seen = found,
+        self.gate.told.pass(|| {
+            if self.holds_a_lock() {
+                self.acquire_past(lock::gate(), Mode::Group)
+            } else {
+                self.acquire(lock::gate(), Mode::Group)
             }
-        }
-        if self.holds_a_lock() {
-            self.acquire_past(lock::gate(), Mode::Group)?;
-        } else {
-            self.acquire(lock::gate(), Mode::Group)?;
-        }
-        // pairs with the Acquire loads of other threads.
-        passes.fetch_add(PASS + 1, AcqRel);
-        Ok(())
+        })
     }
 
     fn leave_gate(&self) -> Result<(), RmaError> {
-        let passes = &self.gate.passes;
-        // pairs with the AcqRel changes of other threads.
-        let mut seen = passes.load(Acquire);
-        loop {
-            let left = if seen & LOCKS == 1 { 0 } else { seen - 1 };
-            match passes.compare_exchange(seen, left, AcqRel, Acquire) {
-                Ok(_) if left == 0 => break,
-                Ok(_) => return Ok(()),
-                Err(found) => seen = found,
-            }
-        }
-        (0..seen / PASS).try_for_each(|_| self.release(lock::gate(), Mode::Group))
+        self.gate.told.leave(self)
     }
 
     #[inline(always)]
     pub(crate) fn share_gate_hot(&self) -> bool {
-        // pairs with the Release store in `watch_gate`: those who were past the gate have left.
-        matches!(gate::share(&Hot(self), self.gate.watched.load(Acquire)), Ok(true))
+        matches!(self.gate.told.share_at_once(&Hot(self)), Ok(true))
     }
 
     /// Keeps exclusive lockers of every part out.
@@ -207,18 +175,7 @@ impl<T: Transport> Window<T> {
         if self.targets.is_empty() {
             return self.acquire(lock::gate(), Mode::Shared);
         }
-        // pairs with the Release store in `watch_gate`: those who were past the gate have left.
-        while !gate::share(self, self.gate.watched.load(Acquire))? {
-            self.watch_gate()?;
-        }
-        Ok(())
-    }
-
-    fn watch_gate(&self) -> Result<(), RmaError> {
-        let found = gate::watch(self, self.ranks())?;
-        // pairs with the Acquire loads in `share_gate` and its hot form.
-        self.gate.watched.store(found, Release);
-        Ok(())
+        self.gate.told.share(self, self.ranks())
     }
 
     /// Takes back [`share_gate`](Self::share_gate).

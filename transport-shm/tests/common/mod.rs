@@ -41,7 +41,7 @@ pub fn ranks(size: u32, cores: u32) -> Vec<Shm> {
             .map(|rank| {
                 let board = board.clone();
                 scope.spawn(move || {
-                    let config = ShmConfig { rank: WorldRank(rank), size, cores };
+                    let config = ShmConfig { rank: WorldRank(rank), size, cores, naps: false };
                     Shm::join(config, |card| Ok::<_, Infallible>(board.exchange(rank, card)))
                         .unwrap()
                 })
@@ -51,12 +51,14 @@ pub fn ranks(size: u32, cores: u32) -> Vec<Shm> {
     })
 }
 
-/// Waits as the core does. The watchdog is for the test that hangs, not for the machine.
+/// For the test that hangs, not for the machine.
+const WATCHDOG: Duration = Duration::from_secs(60);
+
+/// Waits as the core does.
 pub fn wait_until(shm: &Shm, mut condition: impl FnMut() -> bool) {
     let started = shm.now();
     let mut round = 0;
     while !condition() {
-        assert!(shm.now() - started < Duration::from_secs(60), "rank {} waits", shm.rank());
         if shm.relax(round) {
             round += 1;
             continue;
@@ -66,7 +68,9 @@ pub fn wait_until(shm: &Shm, mut condition: impl FnMut() -> bool) {
             shm.disarm(ticket);
             return;
         }
-        shm.park(ticket, Some(Duration::from_secs(1)));
+        shm.park(ticket, Some(WATCHDOG));
+        // Also if the condition holds by now: somebody forgot to ring then.
+        assert!(shm.now() - started < WATCHDOG, "nobody rang rank {}", shm.rank());
         round = 0;
     }
 }
@@ -174,7 +178,8 @@ pub fn listen() -> String {
 }
 
 pub fn join_as_child((rank, size): (u32, u32)) -> Shm {
-    let config = ShmConfig { rank: WorldRank(rank), size, cores: 2 };
+    // A process that is killed rings nobody.
+    let config = ShmConfig { rank: WorldRank(rank), size, cores: 2, naps: true };
     Shm::join(config, |card| {
         say(&hex(card));
         Ok::<_, Infallible>(listen().split(' ').map(unhex).collect())

@@ -1,76 +1,94 @@
-//! The words of both barriers, set and awaited as [`by_flags`](super::by_flags) and
-//! [`by_count`](super::by_count) do it.
+//! Both barriers on words whose accesses are seen late, with bells that wake who sleeps. A bell that
+//! does not ring is a deadlock, which loom reports.
 use super::*;
+use core::cell::Cell;
 use loom::sync::atomic::{AtomicU32, AtomicU64};
 use loom::sync::{Arc, Notify};
 use loom::thread;
 
 const ROUNDS: usize = 2;
 
+#[derive(Default)]
 struct Member {
     flags: [AtomicU32; ROUNDS],
     /// Of rank 0.
     arrivals: AtomicU64,
-    /// One for each flag rather than for all: fewer interleavings that are the same.
-    bells: [Notify; ROUNDS],
+    bell: Notify,
     /// Barriers that its rank has come to.
     came: AtomicU32,
 }
 
-type Barrier = fn(&[Member], Rank, u32);
+/// What a rank sees.
+struct View<'a> {
+    members: &'a [Member],
+    rank: Rank,
+    /// Whether its next wait for all fails instead of sleeping.
+    gives_up: Cell<bool>,
+}
+
+#[derive(Debug)]
+struct GivenUp;
+
+impl Meeting for View<'_> {
+    type Error = GivenUp;
+
+    fn rank(&self) -> Rank {
+        self.rank
+    }
+
+    fn size(&self) -> u32 {
+        self.members.len() as u32
+    }
+
+    fn ring(&self, rank: Rank) {
+        self.members[rank.0 as usize].bell.notify();
+    }
+
+    fn wait(&self, _: Rank, come: impl Fn() -> bool) -> Result<(), GivenUp> {
+        while !come() {
+            self.members[self.rank.0 as usize].bell.wait();
+        }
+        Ok(())
+    }
+
+    fn wait_for_all(&self, come: impl Fn() -> bool) -> Result<(), GivenUp> {
+        if self.gives_up.take() && !come() {
+            return Err(GivenUp);
+        }
+        self.wait(self.rank, come)
+    }
+}
+
+type Barrier = fn(&View<'_>, u32);
 
 /// What the arrivals were before.
 const BEFORE: u64 = u64::MAX - 1;
 
-fn flags(members: &[Member], rank: Rank, count: u32) {
-    let size = members.len() as u32;
-    for round in 0..rounds(size) {
-        let after = &members[rank.on_ring(distance(round), size).0 as usize];
-        let (mine, round) = (&members[rank.0 as usize], round as usize);
-        after.flags[round].store(count, Release);
-        after.bells[round].notify();
-        while !has_arrived(mine.flags[round].load(Acquire), count) {
-            mine.bells[round].wait();
-        }
-    }
+fn flags(view: &View<'_>, count: u32) {
+    let flag_of = |round: usize, rank: Rank| Ok(&view.members[rank.0 as usize].flags[round]);
+    let mine = |round: usize| &view.members[view.rank.0 as usize].flags[round];
+    let passed: Result<(), GivenUp> = by_flags(view, count.into(), mine, flag_of, |error| error);
+    passed.unwrap();
 }
 
-/// A bell is rung by one rank only, but that of rank 0.
-fn arrivals(members: &[Member], rank: Rank, count: u32) {
-    let size = members.len() as u32;
-    let arrivals = &members[0].arrivals;
-    let all = BEFORE.wrapping_add(u64::from(count) * u64::from(size));
-    if arrivals.fetch_add(1, AcqRel).wrapping_add(1) == all {
-        members[0].bells[0].notify();
-    } else {
-        while !all_have_come(arrivals.load(Acquire), all) {
-            members[rank.0 as usize].bells[0].wait();
-        }
-    }
-    for other in wakes(rank, size) {
-        members[other as usize].bells[0].notify();
-    }
+fn arrivals(view: &View<'_>, count: u32) {
+    by_count(view, count.into(), &view.members[0].arrivals, BEFORE).unwrap();
 }
 
 /// Rank 1 gives up once, if nobody else has come, and comes again.
-fn impatient(members: &[Member], rank: Rank, count: u32) {
-    let all = BEFORE.wrapping_add(u64::from(count) * members.len() as u64);
-    let word = &members[0].arrivals;
-    if rank == Rank(1) {
-        let last = word.fetch_add(1, AcqRel).wrapping_add(1) == all;
-        let fewer = |seen| (!all_have_come(seen, all)).then(|| seen.wrapping_sub(1));
-        if last || word.fetch_update(Relaxed, Acquire, fewer).is_err() {
-            return members[0].bells[0].notify();
-        }
+fn impatient(view: &View<'_>, count: u32) {
+    view.gives_up.set(view.rank == Rank(1));
+    if by_count(view, count.into(), &view.members[0].arrivals, BEFORE).is_err() {
+        arrivals(view, count);
     }
-    arrivals(members, rank, count);
 }
 
 /// Tells before each barrier that this rank comes; after it, all others must have.
 fn run(barrier: Barrier, members: &[Member], rank: u32, first: u32, barriers: u32) {
+    let view = View { members, rank: Rank(rank), gives_up: Cell::new(false) };
     for turn in 1..=barriers {
         members[rank as usize].came.store(turn, Relaxed);
-        barrier(members, Rank(rank), first.wrapping_add(turn));
+        barrier(&view, first.wrapping_add(turn));
         for other in members {
             let came = other.came.load(Relaxed);
             assert!(came == turn || came == turn + 1, "{came} after barrier {turn}");
@@ -88,8 +106,7 @@ fn check(barrier: Barrier, size: u32, first: u32, barriers: u32) {
         let member = |_| Member {
             flags: std::array::from_fn(|_| AtomicU32::new(first)),
             arrivals: AtomicU64::new(BEFORE),
-            bells: Default::default(),
-            came: AtomicU32::new(0),
+            ..Default::default()
         };
         let members = Arc::new((0..size).map(member).collect::<Vec<_>>());
         let others = (1..size).map(|rank| {

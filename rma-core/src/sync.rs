@@ -1,0 +1,78 @@
+//! Words that ranks or threads share: the machine's, or loom's models of them. What is generic over
+//! [`Word`] is played by loom itself, and not a copy of it.
+use core::sync::atomic::Ordering;
+
+#[cfg(not(loom))]
+pub(crate) use core::sync::atomic::fence;
+#[cfg(loom)]
+pub(crate) use loom::sync::atomic::fence;
+
+/// An atomic word.
+pub(crate) trait Word {
+    type Value: Copy;
+
+    fn load(&self, order: Ordering) -> Self::Value;
+    fn store(&self, value: Self::Value, order: Ordering);
+    fn fetch_add(&self, value: Self::Value, order: Ordering) -> Self::Value;
+    fn compare_exchange(
+        &self,
+        old: Self::Value,
+        new: Self::Value,
+        success: Ordering,
+        failure: Ordering,
+    ) -> Result<Self::Value, Self::Value>;
+    fn fetch_update(
+        &self,
+        success: Ordering,
+        failure: Ordering,
+        change: impl FnMut(Self::Value) -> Option<Self::Value>,
+    ) -> Result<Self::Value, Self::Value>;
+}
+
+macro_rules! words {
+    ($($word:ty: $value:ty),*) => {
+        $(impl Word for $word {
+            type Value = $value;
+
+            #[inline(always)]
+            fn load(&self, order: Ordering) -> $value {
+                self.load(order)
+            }
+
+            #[inline(always)]
+            fn store(&self, value: $value, order: Ordering) {
+                self.store(value, order);
+            }
+
+            #[inline(always)]
+            fn fetch_add(&self, value: $value, order: Ordering) -> $value {
+                self.fetch_add(value, order)
+            }
+
+            #[inline(always)]
+            fn compare_exchange(
+                &self,
+                old: $value,
+                new: $value,
+                success: Ordering,
+                failure: Ordering,
+            ) -> Result<$value, $value> {
+                self.compare_exchange(old, new, success, failure)
+            }
+
+            #[inline(always)]
+            fn fetch_update(
+                &self,
+                success: Ordering,
+                failure: Ordering,
+                change: impl FnMut($value) -> Option<$value>,
+            ) -> Result<$value, $value> {
+                self.fetch_update(success, failure, change)
+            }
+        })*
+    };
+}
+
+words! { core::sync::atomic::AtomicU32: u32, core::sync::atomic::AtomicU64: u64 }
+#[cfg(loom)]
+words! { loom::sync::atomic::AtomicU32: u32, loom::sync::atomic::AtomicU64: u64 }

@@ -1,0 +1,107 @@
+//! Two threads of a rank that take what has arrived.
+#![allow(unsafe_code)] // room: looks at what was taken
+
+use super::Inbox;
+use crate::doorbell::Doorbell;
+use crate::ring::Ring;
+use loom::cell::UnsafeCell;
+use loom::sync::Arc;
+use loom::thread;
+
+/// Two messages, of which a drain takes one.
+struct Shared {
+    ring: Ring<2, 1>,
+    inbox: Inbox<2, 1>,
+    bell: Doorbell,
+    /// What was taken. Only who drains touches it: loom looks after that, as for the buffer.
+    taken: UnsafeCell<Vec<u8>>,
+}
+
+impl Shared {
+    fn new() -> Arc<Self> {
+        let (ring, inbox) = (Ring::new(), Inbox::new());
+        let (bell, taken) = (Doorbell::new(), UnsafeCell::new(Vec::new()));
+        Arc::new(Self { ring, inbox, bell, taken })
+    }
+
+    fn send(&self, message: u8) {
+        self.ring.push(0, &[message], &[]).unwrap();
+        self.bell.ring_for_work();
+    }
+
+    fn drain(&self) -> usize {
+        let mut sink = |_, bytes: &[u8]| {
+            self.taken.with_mut(|taken| {
+                // SAFETY: `Inbox` calls one sink at a time; loom sees if it does not.
+                unsafe { (*taken).extend_from_slice(bytes) }
+            });
+        };
+        self.inbox.drain(&self.ring, 1, &mut sink, |wake| {
+            if wake.own {
+                self.bell.ring_for_work();
+            }
+        })
+    }
+
+    /// Takes messages until none is left, and sleeps while it is turned away. If it is not rung
+    /// then, that is a deadlock, which loom reports.
+    fn empty(&self) {
+        loop {
+            let armed = self.bell.arm();
+            if self.drain() == 0 && self.inbox.has_mail(&self.ring) {
+                self.bell.park(armed, None);
+            } else {
+                self.bell.disarm();
+                if !self.inbox.has_mail(&self.ring) {
+                    return;
+                }
+            }
+        }
+    }
+}
+
+fn check(play: impl Fn(&Arc<Shared>) + Sync + Send + 'static) {
+    loom::model(move || {
+        let shared = Shared::new();
+        play(&shared);
+        shared.empty();
+        shared.taken.with(|taken| {
+            // SAFETY: nobody else takes anything any more; loom sees if somebody does.
+            assert_eq!(unsafe { &*taken }, &[1, 2]);
+        });
+    });
+}
+
+#[test]
+fn loom_who_is_turned_away_is_rung() {
+    check(|shared| {
+        shared.send(1);
+        shared.send(2);
+        let other = {
+            let shared = shared.clone();
+            thread::spawn(move || shared.drain())
+        };
+        shared.empty();
+        other.join().unwrap();
+    });
+}
+
+#[test]
+fn loom_two_threads_take_what_a_sender_sends() {
+    check(|shared| {
+        let drainer = {
+            let shared = shared.clone();
+            thread::spawn(move || shared.drain())
+        };
+        let sender = {
+            let shared = shared.clone();
+            thread::spawn(move || {
+                shared.send(1);
+                shared.send(2);
+            })
+        };
+        shared.empty();
+        drainer.join().unwrap();
+        sender.join().unwrap();
+    });
+}

@@ -79,7 +79,7 @@ pub fn cases<T: Transport>() -> Vec<Case<T>> {
     let lock: Waits<T> = |_, window| Ok(drop(window.lock(Rank(0), LockKind::Exclusive)?));
     vec![
         chain("flag", |_, window| Ok(drop(window.fence(Assert::NONE)?))),
-        case("arrivals", |universe, _| Ok(universe.world().barrier()?)),
+        chain("arrivals", |universe, _| Ok(universe.world().barrier()?)),
         chain("payload", |universe, _| Ok(universe.world().bcast(&mut [0u64], VICTIM)?)),
         // The victim takes part in the beginning of it.
         chain(INVITATION, |universe, _| Ok(drop(universe.world().dup()?))),

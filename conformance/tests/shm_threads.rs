@@ -5,6 +5,7 @@ use rma_conformance::Harness;
 
 mod generated;
 mod ranks;
+mod sealed;
 mod waits;
 
 struct LoadStore;

@@ -41,7 +41,7 @@ pub(crate) struct WaitError {
 
 /// What a wait remembers while it lasts.
 #[derive(Default)]
-struct Asleep {
+pub(crate) struct Asleep {
     deadline: Option<Duration>,
     looks: usize,
     /// Rounds in which messages were served.
@@ -96,6 +96,16 @@ impl<T: Transport> Process<T> {
         }
     }
 
+    /// Makes progress, and sleeps until somebody rings or it is time to look again: a step of a wait
+    /// whose caller looks by itself. `asleep` lasts as long as that wait.
+    pub(crate) fn nap(&self, wait: Wait<'_>, asleep: &mut Asleep) -> Result<(), WaitError> {
+        let _attending = self.attend();
+        if let Some(cause) = self.busy(wait, asleep) {
+            return Err(WaitError { what: wait.what, cause });
+        }
+        self.sleep(wait, asleep, || None).unwrap_or(Ok(()))
+    }
+
     /// Why the wait is over, although messages keep coming: looks once in a while, and twice for
     /// a peer that is gone, in between which all that it sent has been served.
     fn busy(&self, wait: Wait<'_>, asleep: &mut Asleep) -> Option<Cause> {
@@ -129,7 +139,7 @@ impl<T: Transport> Process<T> {
         let cause = trouble.or((timeout == Some(Duration::ZERO)).then_some(Cause::Timeout));
         if worked || cause.is_some() {
             self.transport.disarm(ticket);
-            let failed = cause.filter(|_| !worked);
+            let failed = cause.filter(|cause| !worked || *cause == Cause::Timeout);
             if let Some(Cause::PeerLeft(peer)) = failed {
                 self.transport.missed(peer);
             }

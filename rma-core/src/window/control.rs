@@ -1,6 +1,6 @@
 //! The control words of a window, near and far, and the lock that is made of them. S-E1 S-E13
 use super::Window;
-use crate::completion::{On, Wait};
+use crate::completion::{Asleep, On, Wait};
 use crate::error::RmaError;
 use crate::memory::block::Block;
 use crate::protocol::lock::{self, Acquire, At, Mode, NODES, Node, Release, Step, phase};
@@ -152,7 +152,7 @@ impl<T: Transport> Window<T> {
 
     /// Takes the lock at `home` past those in line, as soon as no holder is in the way.
     pub(super) fn acquire_past(&self, home: At, mode: Mode) -> Result<(), RmaError> {
-        let what = "a lock";
+        let (what, mut asleep) = ("a lock", Asleep::default());
         let mut seen = self.step(what, Step::Load(home))?;
         loop {
             if let Some(new) = lock::barge_past(seen, mode, self.rank().0) {
@@ -165,11 +165,10 @@ impl<T: Transport> Window<T> {
                 continue;
             }
             // Not in line, so nobody rings: look again after a while.
-            let mut looked = false;
             let wait = Wait { what, on: On::Holders(self.group()), recheck: Some(RECHECK) };
-            let nap = || core::mem::replace(&mut looked, true).then_some(());
             // wait: past the queue
-            self.process().wait_until(wait, nap).map_err(|error| self.wait_failed(error))?;
+            let napped = self.process().nap(wait, &mut asleep);
+            napped.map_err(|error| self.wait_failed(error))?;
             seen = self.step(what, Step::Load(home))?;
         }
     }

@@ -7,7 +7,7 @@ const RULE: &str = "waits";
 /// Where the cases are.
 const CASES: &str = "conformance/src/waits.rs";
 /// What a wait calls, in the core.
-const CALL: &str = ".wait_until(";
+const CALLS: [&str; 2] = [".wait_until(", ".nap("];
 const CORE: &str = "rma-core/src/";
 /// Where it is defined.
 const HOME: &str = "rma-core/src/completion/wait.rs";
@@ -24,7 +24,7 @@ pub(super) fn check(files: &[File<'_>]) -> Vec<Finding> {
     let core = files.iter().filter(|file| file.path.starts_with(CORE) && file.path != HOME);
     for file in core.filter(|file| !file.path.ends_with("_tests.rs")) {
         let lines: Vec<&str> = file.text.lines().collect();
-        for at in (0..lines.len()).filter(|at| lines[*at].contains(CALL)) {
+        for at in (0..lines.len()).filter(|at| CALLS.iter().any(|call| lines[*at].contains(call))) {
             let Some(name) = name(&lines, at) else {
                 let message = format!("a wait without a name: `{MARK}NAME` in the line before");
                 findings.push(file.finding(RULE, at + 1, message));

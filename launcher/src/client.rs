@@ -18,9 +18,9 @@ use crate::wire::{self, Challenge, FRAME_MAX, FromLauncher, HELLO_MAX, Hello, Re
 const HELLO_TIMEOUT: Duration = Duration::from_secs(60);
 /// How long a rank that leaves waits for its turn to write, and then for room in the socket.
 const LEAVE_TIMEOUT: Duration = Duration::from_secs(1);
-/// Hellos without an answer after which a rank gives up: it is not known there. The launcher has
-/// no reason to hang up after a hello but a wrong proof, and perhaps too many callers.
-const UNANSWERED_MAX: u32 = 8;
+/// Hellos in a row that the launcher reads and does not answer, until a rank gives up: its proof is
+/// wrong. Callers that are dropped because there are too many are mostly dropped earlier.
+const UNANSWERED_MAX: u32 = 12;
 /// What a rank does last in the hello, as an error tells it.
 const AWAITED: &str = "waited for the answer to its hello";
 /// First pause before the hello is tried again.
@@ -80,8 +80,8 @@ impl Client {
         let (mut pause, mut unanswered) = (RETRY_PAUSE, 0);
         loop {
             match greet(settings, deadline) {
-                Err(StartError::Lost { rank, address, doing: AWAITED, source })
-                    if was_dropped(&source) && unanswered + 1 == UNANSWERED_MAX =>
+                Err(StartError::Lost { rank, address, doing, source })
+                    if is_unanswered(doing, &source) && unanswered + 1 == UNANSWERED_MAX =>
                 {
                     return Err(StartError::Unknown { rank, address });
                 }
@@ -89,7 +89,7 @@ impl Client {
                 Err(StartError::Lost { source, doing, .. })
                     if was_dropped(&source) && Instant::now() + pause < deadline =>
                 {
-                    unanswered += u32::from(doing == AWAITED);
+                    unanswered = if is_unanswered(doing, &source) { unanswered + 1 } else { 0 };
                     std::thread::sleep(pause);
                     pause = (pause * 2).min(Duration::from_secs(1));
                 }
@@ -296,6 +296,11 @@ fn lost(settings: &Settings, doing: &'static str, source: io::Error) -> StartErr
 fn was_dropped(error: &io::Error) -> bool {
     use ErrorKind::{BrokenPipe, ConnectionReset, UnexpectedEof};
     matches!(error.kind(), UnexpectedEof | ConnectionReset | BrokenPipe)
+}
+
+/// Whether the launcher hung up after it had read a hello: with something unread it resets.
+fn is_unanswered(doing: &str, error: &io::Error) -> bool {
+    doing == AWAITED && error.kind() == ErrorKind::UnexpectedEof
 }
 
 /// Has the kernel end this process with its parent.

@@ -83,7 +83,7 @@ impl<T: Transport> Process<T> {
                 round = 0;
                 if let Some(cause) = self.busy(wait, &mut asleep) {
                     // Others never stopped asking.
-                    return done().ok_or(WaitError { what: wait.what, cause });
+                    return done().ok_or_else(|| self.given_up(wait, cause));
                 }
             } else if self.transport.relax(round) {
                 round += 1;
@@ -101,7 +101,7 @@ impl<T: Transport> Process<T> {
     pub(crate) fn nap(&self, wait: Wait<'_>, asleep: &mut Asleep) -> Result<(), WaitError> {
         let _attending = self.attend();
         if let Some(cause) = self.busy(wait, asleep) {
-            return Err(WaitError { what: wait.what, cause });
+            return Err(self.given_up(wait, cause));
         }
         self.sleep(wait, asleep, || None).unwrap_or(Ok(()))
     }
@@ -136,20 +136,25 @@ impl<T: Transport> Process<T> {
             return Some(Ok(value));
         }
         let timeout = self.time_left(&mut asleep.deadline);
-        let cause = trouble.or((timeout == Some(Duration::ZERO)).then_some(Cause::Timeout));
+        let late = timeout == Some(Duration::ZERO);
+        let cause = trouble.or(late.then_some(Cause::Timeout));
         if worked || cause.is_some() {
             self.transport.disarm(ticket);
-            let failed = cause.filter(|cause| !worked || *cause == Cause::Timeout);
-            if let Some(Cause::PeerLeft(peer)) = failed {
-                self.transport.missed(peer);
-            }
-            return failed.map(|cause| Err(WaitError { what: wait.what, cause }));
+            let failed = cause.filter(|_| !worked || late);
+            return failed.map(|cause| Err(self.given_up(wait, cause)));
         }
         self.counters.parked.fetch_add(1, Relaxed);
         let deferred = (!self.deferred.is_empty()).then_some(STRIPE_RECHECK);
         let nap = timeout.into_iter().chain(wait.recheck).chain(deferred).min();
         self.transport.park(ticket, nap);
         None
+    }
+
+    fn given_up(&self, wait: Wait<'_>, cause: Cause) -> WaitError {
+        if let Cause::PeerLeft(peer) = cause {
+            self.transport.missed(peer);
+        }
+        WaitError { what: wait.what, cause }
     }
 
     /// Why `wait` cannot end well, as far as is known.

@@ -34,8 +34,11 @@ pub(super) struct Drain<'env, T: Transport> {
 
 impl<T: Transport> Drop for Drain<'_, T> {
     fn drop(&mut self) {
-        // If that fails, the buffers were taken back: nothing is written to them any more.
-        _ = self.window.drain("a scope of operations", Rank::NULL, &self.pending);
+        // A forked child has copies of the buffers, and nobody answers it.
+        if !self.window.process().transport.is_fork() {
+            // If that fails, the buffers were taken back: nothing is written to them any more.
+            _ = self.window.drain("a scope of operations", Rank::NULL, &self.pending);
+        }
     }
 }
 

@@ -128,15 +128,16 @@ impl<T: Transport> Regions<T> {
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Where `len` bytes at `address` lie, if they are of one region, and its slot.
-    fn find(&self, address: u64, len: usize) -> Option<(*mut u8, usize)> {
+    /// The region that holds `len` bytes at `address`, if one does: its slot and its first byte,
+    /// how many it has, and where in it they lie.
+    fn find(&self, address: u64, len: usize) -> Option<(usize, *mut u8, u64, u64)> {
         let table = self.table();
         let (start, region) = table.by_start.range(..=address).next_back()?;
         let offset = address - start;
         if len as u64 > region.len.checked_sub(offset)? {
             return None;
         }
-        Some((region.memory.mapping().base.wrapping_add(offset as usize), region.slot))
+        Some((region.slot, region.memory.mapping().base, region.len, offset))
     }
 
     /// No rank can reach the regions any more.
@@ -153,11 +154,11 @@ impl<T: Transport> Regions<T> {
 impl<T: Transport> Part<T> {
     /// Bytes of attached memory of this rank.
     pub(super) fn attached(&self, address: u64, len: usize) -> Option<Held<'_>> {
-        let (at, slot) = self.regions.as_ref()?.find(address, len)?;
+        let (slot, base, size, offset) = self.regions.as_ref()?.find(address, len)?;
         let pin = self.directory()?.pin_own(slot)?;
-        // SAFETY: `find` checked that the region holds `len` bytes there, and it stays attached
-        // while it is pinned. Nobody has a reference into it: its owner gave it away.
-        let span = unsafe { Span::of_part(at, len as u64, 0, len) }?;
+        // SAFETY: the region stays attached while it is pinned. Nobody has a reference into it: its
+        // owner gave it away.
+        let span = unsafe { Span::of_part(base, size, offset, len) }?;
         Some(Held::new(span, Some(pin)))
     }
 
@@ -287,7 +288,7 @@ impl<T: Transport> Window<T> {
         let (window, target) = (self.id(), self.rank());
         let regions = self.regions("region")?;
         let found = regions.find(start, len as usize).filter(|_| attached.window == window);
-        let (base, _) =
+        let (_, base, ..) =
             found.ok_or(RmaError::NotAttached { window, target, range: Some((start, len)) })?;
         // Attached as long as the handle is borrowed: `detach` takes it by value.
         Ok(View::of_region(self, base, start, len))

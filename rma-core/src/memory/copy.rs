@@ -24,6 +24,7 @@ pub(crate) use x86::Bounds;
 
 /// From this length on, in bytes, copies bypass the caches: origin and target together would not
 /// fit the second level anyway (measured in docs/performance.md).
+#[cfg(any(test, all(target_arch = "x86_64", not(miri))))]
 pub(crate) const NON_TEMPORAL_MIN: usize = 5 << 18;
 
 /// Copies `len` bytes from private memory to window memory.

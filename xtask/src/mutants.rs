@@ -151,11 +151,11 @@ fn play(
 /// Exit codes of cargo-mutants: all were caught; some were missed; some took too long.
 const MUTANTS_WERE_TRIED: &[i32] = &[0, 2, 3];
 
-/// A pattern that matches this text only.
+/// A pattern that matches this text only. (`\<` would be the beginning of a word.)
 fn literal(text: &str) -> String {
     let mut pattern = String::new();
     for c in text.chars() {
-        if !c.is_alphanumeric() && !" _:/-".contains(c) {
+        if r"\.+*?()|[]{}^$".contains(c) {
             pattern.push('\\');
         }
         pattern.push(c);
@@ -183,5 +183,6 @@ mod tests {
     #[test]
     fn names_of_mutants_are_taken_literally() {
         assert_eq!(literal("a.rs:3:5: replace + with *"), r"a\.rs:3:5: replace \+ with \*");
+        assert_eq!(literal("f::<'a> -> [u8] with 1"), r"f::<'a> -> \[u8\] with 1");
     }
 }

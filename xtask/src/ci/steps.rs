@@ -162,16 +162,15 @@ pub(super) const STEPS: &[Step] = &[
                 "--skip=do_not_reorder"
             )
             .env(MIRI)
-            .tests_at_least(45),
+            .tests_at_least(40),
             sim_under_miri!(
                 "requests::boxed",
                 "requests::dropped",
-                "ops::panic_inside",
                 "seal::slices",
                 "dynamic::raw_memory"
             )
             .env(MIRI)
-            .tests_at_least(5),
+            .tests_at_least(4),
             sim_under_miri!("requests::forgotten").env(MIRI_LEAKING).tests_at_least(1),
         ],
     )

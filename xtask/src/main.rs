@@ -1,8 +1,10 @@
-//! Checks of the rma workspace: `cargo xtask tidy | asm | perf-gate | spec | ci | test`.
+//! Checks of the rma workspace: `cargo xtask tidy | asm | perf-gate | spec | ci | test`,
+//! and on request `miri | mutants`.
 
 mod asm;
 mod ci;
 mod gate;
+mod mutants;
 mod rooms;
 mod spec;
 mod tidy;
@@ -21,7 +23,10 @@ cargo xtask spec --check     fail if it is not up to date, or a rule is not show
 cargo xtask test             build and run every test
 cargo xtask ci               run every check, in order, until one fails
 cargo xtask ci --list        name the steps
-cargo xtask ci --only STEP   run one step (may be repeated)";
+cargo xtask ci --only STEP   run one step (may be repeated)
+cargo xtask miri             run all that Miri can run, which takes long; ci runs a part of it
+cargo xtask mutants          change the code in small ways and see whether a test notices
+                             [--file FILE] [--shard K/N]: takes hours";
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -53,6 +58,8 @@ fn dispatch(arguments: &[&str]) -> Result<()> {
             Ok(())
         }
         ["ci", rest @ ..] => ci::run(&Workspace::load()?, &ci::Choice::parse(rest)?),
+        ["miri"] => ci::run(&Workspace::load()?, &ci::Choice::parse(&["--only", "miri-all"])?),
+        ["mutants", rest @ ..] => mutants::run(&Workspace::load()?, &mutants::Part::parse(rest)?),
         ["help" | "--help" | "-h"] => {
             println!("{USAGE}");
             Ok(())

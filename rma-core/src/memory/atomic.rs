@@ -1,6 +1,16 @@
 //! Atomic accesses to window memory and to the control words beside it.
+//!
+//! Eight aligned bytes of a part are one of the cells that [`copy`](super::copy) speaks of, so
+//! that these accesses may race with copies. Four are half of one, or one at the end of a part:
+//! where the model is played literally they are updated with their cell. On x86-64 they are an
+//! `AtomicU32`. If that races with an access to all eight, the language gives it no meaning; but
+//! the compiler's back end does (LLVM: atomics of different sizes may race, each is atomic for
+//! its bytes), and so does the machine: the half is updated, which is what the model says.
 #![allow(unsafe_code)]
 
+#[cfg(any(not(target_arch = "x86_64"), miri))]
+use super::cells;
+use super::copy::Bounds;
 use crate::element::{AtomicElement, BasicElement, BasicType};
 use crate::ops::Op;
 use core::sync::atomic::{AtomicI32, AtomicI64, AtomicU32, AtomicU64, Ordering::SeqCst};
@@ -10,11 +20,22 @@ use core::sync::atomic::{AtomicI32, AtomicI64, AtomicU32, AtomicU64, Ordering::S
 ///
 /// # Safety
 ///
-/// `at` is mapped for the width of `E`, aligned to it, and accessed only by this module, by
-/// [`copy`](super::copy) or by a process that shares it while this runs. `E` is
+/// `at` is mapped for the width of `E`, aligned to it, in `part`, and accessed only by this module,
+/// by [`copy`](super::copy) or by a process that shares it while this runs. `E` is
 /// [atomic](BasicType::is_atomic).
 #[inline(always)]
-pub(crate) unsafe fn fetch_and_op<E: BasicElement>(at: *mut u8, op: Op, operand: E) -> Option<E> {
+pub(crate) unsafe fn fetch_and_op<E: BasicElement>(
+    at: *mut u8,
+    op: Op,
+    operand: E,
+    part: Bounds,
+) -> Option<E> {
+    #[cfg(any(not(target_arch = "x86_64"), miri))]
+    if size_of::<E>() == 4 {
+        // SAFETY: forwarded to the caller.
+        return unsafe { cells::fetch_and_op32(at, op, operand, part) };
+    }
+    _ = part;
     macro_rules! on {
         ($atomic:ty, $int:ty) => {{
             // SAFETY: caller: mapped, aligned, accessed atomically only.
@@ -59,7 +80,18 @@ pub(crate) unsafe fn fetch_and_op<E: BasicElement>(at: *mut u8, op: Op, operand:
 ///
 /// As [`fetch_and_op`], and `E` is four or eight bytes wide.
 #[inline(always)]
-pub(crate) unsafe fn compare_and_swap<E: AtomicElement>(at: *mut u8, compare: E, swap: E) -> E {
+pub(crate) unsafe fn compare_and_swap<E: AtomicElement>(
+    at: *mut u8,
+    compare: E,
+    swap: E,
+    part: Bounds,
+) -> E {
+    #[cfg(any(not(target_arch = "x86_64"), miri))]
+    if size_of::<E>() == 4 {
+        // SAFETY: forwarded to the caller.
+        return unsafe { cells::compare_and_swap32(at, compare, swap, part) };
+    }
+    _ = part;
     macro_rules! on {
         ($atomic:ty) => {{
             // SAFETY: caller: mapped, aligned, accessed atomically only.
@@ -101,6 +133,18 @@ pub(crate) unsafe fn half<'a>(at: *mut u8) -> &'a AtomicU32 {
 mod tests {
     use super::*;
 
+    fn fetch_and_op_alone<E: BasicElement>(cell: &mut E, op: Op, operand: E) -> Option<E> {
+        let at: *mut u8 = (&raw mut *cell).cast();
+        // SAFETY: a live, aligned element that nobody else touches.
+        unsafe { fetch_and_op(at, op, operand, Bounds::of(at, size_of::<E>())) }
+    }
+
+    fn compare_and_swap_alone<E: AtomicElement>(cell: &mut E, compare: E, swap: E) -> E {
+        let at: *mut u8 = (&raw mut *cell).cast();
+        // SAFETY: a live, aligned element that nobody else touches.
+        unsafe { compare_and_swap(at, compare, swap, Bounds::of(at, size_of::<E>())) }
+    }
+
     #[test]
     fn each_operation_combines_and_returns_the_old_value() {
         let ops = [
@@ -119,24 +163,24 @@ mod tests {
         ];
         for (op, old, operand, new) in ops {
             let mut cell = i64::from(old);
-            // SAFETY: a live, aligned i64 that nobody else touches.
-            let seen = unsafe { fetch_and_op((&raw mut cell).cast(), op, i64::from(operand)) };
+            let seen = fetch_and_op_alone(&mut cell, op, i64::from(operand));
             assert_eq!((seen, cell), (Some(i64::from(old)), i64::from(new)), "{op:?} on i64");
             let mut cell = old;
-            // SAFETY: a live, aligned i32 that nobody else touches.
-            let seen = unsafe { fetch_and_op((&raw mut cell).cast(), op, operand) };
+            let seen = fetch_and_op_alone(&mut cell, op, operand);
             assert_eq!((seen, cell), (Some(old), new), "{op:?} on i32");
+        }
+        for op in [Op::MinLoc, Op::MaxLoc] {
+            assert_eq!(fetch_and_op_alone(&mut 0i64, op, 1), None);
+            assert_eq!(fetch_and_op_alone(&mut 0i32, op, 1), None);
         }
     }
 
     #[test]
     fn compare_and_swap_swaps_only_on_a_match() {
         let mut cell = -3i32;
-        // SAFETY: a live, aligned i32 that nobody else touches.
-        assert_eq!(unsafe { compare_and_swap((&raw mut cell).cast(), 1, 9) }, -3);
+        assert_eq!(compare_and_swap_alone(&mut cell, 1, 9), -3);
         assert_eq!(cell, -3);
-        // SAFETY: as above.
-        assert_eq!(unsafe { compare_and_swap((&raw mut cell).cast(), -3, 9) }, -3);
+        assert_eq!(compare_and_swap_alone(&mut cell, -3, 9), -3);
         assert_eq!(cell, 9);
     }
 }

@@ -1,17 +1,30 @@
 //! Copies between private memory and window memory. S-G6 S-G12
 //!
-//! The model of every function here is *one relaxed atomic access per byte, in any order*: a
-//! racing reader may see torn data but never undefined behaviour.
+//! MODEL. A copy accesses the window by the *cells* of [`cells`](super::cells), each by one relaxed
+//! atomic access or several, in any order: a racing reader may see torn data but never undefined
+//! behaviour.
 //!
-//! - under Miri, and on machines other than x86-64: literally `AtomicU8`;
+//! - under Miri, and on machines other than x86-64: literally;
 //! - on x86-64: moves in inline assembly up to 64 bytes, an opaque call of the C library's
-//!   `memcpy` above, and non-temporal stores from [`NON_TEMPORAL_MIN`] on. All three are opaque to
-//!   the compiler and bytewise (or wider) in the machine. (`rep movsb` loses 3x at 256 bytes, a
-//!   loop of `AtomicU64` 2x to 5x from 1 KiB on.)
+//!   `memcpy` above, and non-temporal stores from [`NON_TEMPORAL_MIN`] on. (`rep movsb` loses 3x
+//!   at 256 bytes, a loop of `AtomicU64` 2x to 5x from 1 KiB on.) To the compiler these are blocks
+//!   that may do anything with the window's bytes which the model allows. What the machine does
+//!   is bytewise or wider, and writes no byte beyond those asked for: whatever comes of it can
+//!   come of loads and updates of cells.
 #![allow(unsafe_code)]
+
+#[cfg(any(not(target_arch = "x86_64"), miri))]
+use super::cells as kernels;
+#[cfg(any(not(target_arch = "x86_64"), miri))]
+pub(crate) use super::cells::Bounds;
+#[cfg(all(target_arch = "x86_64", not(miri)))]
+use x86 as kernels;
+#[cfg(all(target_arch = "x86_64", not(miri)))]
+pub(crate) use x86::Bounds;
 
 /// From this length on, in bytes, copies bypass the caches: origin and target together would not
 /// fit the second level anyway (measured in docs/performance.md).
+#[cfg(any(test, all(target_arch = "x86_64", not(miri))))]
 pub(crate) const NON_TEMPORAL_MIN: usize = 5 << 18;
 
 /// Copies `len` bytes from private memory to window memory.
@@ -19,19 +32,12 @@ pub(crate) const NON_TEMPORAL_MIN: usize = 5 << 18;
 /// # Safety
 ///
 /// `from..from+len` is readable, `to..to+len` is writable, both are mapped, and they do not
-/// overlap. The private side is not accessed by anybody else during the call.
+/// overlap. The private side is not accessed by anybody else during the call, the window's as the
+/// model says only. The window's bytes lie in `part`, which is mapped.
 #[inline(always)]
-pub(crate) unsafe fn write(to: *mut u8, from: *const u8, len: usize) {
-    #[cfg(all(target_arch = "x86_64", not(miri)))]
+pub(crate) unsafe fn write(to: *mut u8, from: *const u8, len: usize, part: Bounds) {
     // SAFETY: forwarded to the caller.
-    unsafe {
-        x86::write(to, from, len);
-    }
-    #[cfg(any(not(target_arch = "x86_64"), miri))]
-    // SAFETY: forwarded to the caller.
-    unsafe {
-        bytewise::write(to, from, len);
-    }
+    unsafe { kernels::write(to, from, len, part) }
 }
 
 /// Copies `len` bytes from window memory to private memory.
@@ -40,51 +46,9 @@ pub(crate) unsafe fn write(to: *mut u8, from: *const u8, len: usize) {
 ///
 /// As [`write`].
 #[inline(always)]
-pub(crate) unsafe fn read(to: *mut u8, from: *const u8, len: usize) {
-    #[cfg(all(target_arch = "x86_64", not(miri)))]
+pub(crate) unsafe fn read(to: *mut u8, from: *const u8, len: usize, part: Bounds) {
     // SAFETY: forwarded to the caller.
-    unsafe {
-        x86::read(to, from, len);
-    }
-    #[cfg(any(not(target_arch = "x86_64"), miri))]
-    // SAFETY: forwarded to the caller.
-    unsafe {
-        bytewise::read(to, from, len);
-    }
-}
-
-/// The model itself: atomic on the window's side, plain on the private side.
-#[cfg(any(not(target_arch = "x86_64"), miri))]
-mod bytewise {
-    use core::sync::atomic::{AtomicU8, Ordering::Relaxed};
-
-    /// See [`super::write`].
-    pub(super) unsafe fn write(to: *mut u8, from: *const u8, len: usize) {
-        for i in 0..len {
-            // SAFETY: caller: `from + i` is readable.
-            let source = unsafe { from.add(i) };
-            // SAFETY: as above, and private.
-            let byte = unsafe { source.read() };
-            // SAFETY: caller: `to + i` is mapped.
-            let sink = unsafe { to.add(i) };
-            // SAFETY: as above; `u8` is always aligned; window memory is accessed atomically only.
-            unsafe { AtomicU8::from_ptr(sink) }.store(byte, Relaxed);
-        }
-    }
-
-    /// See [`super::read`].
-    pub(super) unsafe fn read(to: *mut u8, from: *const u8, len: usize) {
-        for i in 0..len {
-            // SAFETY: caller: `from + i` is mapped.
-            let source = unsafe { from.add(i) };
-            // SAFETY: as above; `u8` is always aligned; window memory is accessed atomically only.
-            let byte = unsafe { AtomicU8::from_ptr(source.cast_mut()) }.load(Relaxed);
-            // SAFETY: caller: `to + i` is writable.
-            let sink = unsafe { to.add(i) };
-            // SAFETY: as above, and private.
-            unsafe { sink.write(byte) };
-        }
-    }
+    unsafe { kernels::read(to, from, len, part) }
 }
 
 #[cfg(all(target_arch = "x86_64", not(miri)))]
@@ -123,9 +87,21 @@ mod x86 {
         }};
     }
 
+    /// Assembly needs no cells.
+    #[derive(Debug, Clone, Copy)]
+    pub(crate) struct Bounds;
+
+    impl Bounds {
+        /// Of the part of `size` bytes at `base`.
+        #[inline(always)]
+        pub(crate) fn of(_base: *mut u8, _size: usize) -> Self {
+            Self
+        }
+    }
+
     /// With a length known at compile time one arm remains.
     #[inline(always)]
-    pub(super) unsafe fn write(to: *mut u8, from: *const u8, len: usize) {
+    pub(super) unsafe fn write(to: *mut u8, from: *const u8, len: usize, _: Bounds) {
         match len {
             0 => {}
             8 => store!(to, from, u64, reg, "mov [{d}], {v:r}"),
@@ -138,7 +114,7 @@ mod x86 {
 
     /// As [`write`].
     #[inline(always)]
-    pub(super) unsafe fn read(to: *mut u8, from: *const u8, len: usize) {
+    pub(super) unsafe fn read(to: *mut u8, from: *const u8, len: usize, _: Bounds) {
         match len {
             0 => {}
             8 => load!(to, from, u64, reg, "mov {v:r}, [{f}]"),
@@ -353,29 +329,26 @@ mod x86 {
 mod tests {
     use super::*;
 
-    type Kernel = unsafe fn(*mut u8, *const u8, usize);
+    type Kernel = unsafe fn(*mut u8, *const u8, usize, Bounds);
 
     fn check(len: usize, to_offset: usize, from_offset: usize) {
-        for kernel in [write as Kernel, read] {
-            check_one(kernel, len, to_offset, from_offset);
+        for (kernel, to_window) in [(write as Kernel, true), (read, false)] {
+            let mut source: Vec<u8> = (0..len + from_offset).map(|i| (i * 7 + 3) as u8).collect();
+            let mut sink = vec![0xEEu8; to_offset + len + 9];
+            let (to, from) = (sink[to_offset..].as_mut_ptr(), source[from_offset..].as_mut_ptr());
+            let part = Bounds::of(if to_window { to } else { from }, len);
+            // SAFETY: `len` bytes from either lie inside their vectors, which do not overlap.
+            unsafe { kernel(to, from, len, part) };
+            assert_eq!(sink[to_offset..to_offset + len], source[from_offset..], "length {len}");
+            assert!(sink[..to_offset].iter().all(|b| *b == 0xEE), "wrote before, length {len}");
+            assert!(sink[to_offset + len..].iter().all(|b| *b == 0xEE), "wrote after {len}");
         }
-    }
-
-    fn check_one(kernel: Kernel, len: usize, to_offset: usize, from_offset: usize) {
-        let mut source: Vec<u8> = (0..len + from_offset).map(|i| (i * 7 + 3) as u8).collect();
-        let mut sink = vec![0xEEu8; to_offset + len + 9];
-        let (to, from) = (sink[to_offset..].as_mut_ptr(), source[from_offset..].as_mut_ptr());
-        // SAFETY: `len` bytes from either lie inside their vectors, which do not overlap.
-        unsafe { kernel(to, from, len) };
-        assert_eq!(sink[to_offset..to_offset + len], source[from_offset..], "length {len}");
-        assert!(sink[..to_offset].iter().all(|b| *b == 0xEE), "wrote before, length {len}");
-        assert!(sink[to_offset + len..].iter().all(|b| *b == 0xEE), "wrote after, length {len}");
     }
 
     #[test]
     fn every_small_length_and_offset() {
-        let lengths = if cfg!(miri) { 70 } else { 300 };
-        for len in 0..lengths {
+        let (lengths, step) = if cfg!(miri) { (40, 3) } else { (300, 1) };
+        for len in (0..lengths).step_by(step) {
             for offset in [0, 1, 3, 8] {
                 check(len, offset, 8 - offset);
             }
@@ -383,10 +356,9 @@ mod tests {
     }
 
     #[test]
-
     fn large_lengths() {
         let lengths: &[usize] = if cfg!(miri) {
-            &[4096]
+            &[1024]
         } else {
             &[4096, 65_537, NON_TEMPORAL_MIN - 1, NON_TEMPORAL_MIN, NON_TEMPORAL_MIN + 8269]
         };

@@ -1,6 +1,6 @@
 //! Sums and products of floats right in window memory: half the traffic of a copy out and in.
 //!
-//! Inline assembly, so that the compiler sees an unknown access of memory, as with the copies of
+//! Inline assembly, so that the compiler sees an unknown access of memory; the model is that of
 //! [`copy`](super::copy). Under Miri, and on machines other than x86-64, nothing is done here.
 #![allow(unsafe_code)]
 

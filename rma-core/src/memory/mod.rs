@@ -1,13 +1,18 @@
 //! The only code that touches window bytes.
 //!
 //! Window memory is written by other ranks at any time, so there is no reference to it and no
-//! plain load or store of it: everything goes through [`copy`], [`strided`] and [`atomic`].
+//! plain load or store of it: everything goes through [`copy`], [`strided`], [`fused`] and
+//! [`atomic`].
 pub(crate) mod accumulate;
 pub(crate) mod atomic;
 pub(crate) mod block;
+#[cfg(any(not(target_arch = "x86_64"), miri, test))]
+mod cells;
 pub(crate) mod copy;
 pub(crate) mod directory;
 pub(crate) mod fused;
+#[cfg(test)]
+mod race_tests;
 pub(crate) mod stores;
 pub(crate) mod strided;
 pub(crate) mod stripe;

@@ -1,9 +1,10 @@
 //! Rows of bytes: equally long blocks at equal distances, copied between private memory and window
-//! memory. The model is that of [`copy`]: one relaxed atomic access per byte of the window.
+//! memory. The model is that of [`copy`].
 #![allow(unsafe_code)]
 
+use super::copy::{self, Bounds};
+use super::stores;
 use super::target::Span;
-use super::{copy, stores};
 use core::marker::PhantomData;
 
 /// `count` blocks of `len` bytes, `stride` bytes from one beginning to the next; the first begins
@@ -48,13 +49,15 @@ impl Row {
 pub(crate) struct Area<'w> {
     at: *mut u8,
     len: u64,
+    part: Bounds,
     window: PhantomData<Span<'w>>,
 }
 
 impl<'w> Area<'w> {
     pub(crate) fn new(span: Span<'w>) -> Self {
+        let part = span.bounds();
         let (at, len) = span.into_raw();
-        Self { at, len: len as u64, window: PhantomData }
+        Self { at, len: len as u64, part, window: PhantomData }
     }
 
     /// Copies the row `from` of `origin` to the row `to` of this area, block by block. False, and
@@ -67,7 +70,7 @@ impl<'w> Area<'w> {
             let source = origin.as_ptr().wrapping_offset(from.at as isize);
             // SAFETY: every block lies inside the area and the slice, as just checked. `origin` is
             // private memory, because no reference to window memory exists.
-            unsafe { write(sink, to, source, from.stride) }
+            unsafe { write(sink, to, source, from.stride, self.part) }
         }
         inside
     }
@@ -81,7 +84,7 @@ impl<'w> Area<'w> {
             let source = self.at.wrapping_offset(from.at as isize);
             let sink = origin.as_mut_ptr().wrapping_offset(to.at as isize);
             // SAFETY: as in `try_write_row`, with the roles swapped.
-            unsafe { read(sink, to, source, from.stride) }
+            unsafe { read(sink, to, source, from.stride, self.part) }
         }
         inside
     }
@@ -107,7 +110,7 @@ impl<'w> Area<'w> {
 ///
 /// As [`copy::write`], for each block.
 #[inline]
-unsafe fn write(to: *mut u8, row: Row, from: *const u8, from_stride: i64) {
+unsafe fn write(to: *mut u8, row: Row, from: *const u8, from_stride: i64, part: Bounds) {
     stores::made();
     #[cfg(all(target_arch = "x86_64", not(miri)))]
     // SAFETY: forwarded to the caller.
@@ -117,7 +120,7 @@ unsafe fn write(to: *mut u8, row: Row, from: *const u8, from_stride: i64) {
     let (mut to, mut from) = (to, from);
     for _ in 0..row.count {
         // SAFETY: caller: this block is valid on both sides.
-        unsafe { copy::write(to, from, row.len as usize) };
+        unsafe { copy::write(to, from, row.len as usize, part) };
         to = to.wrapping_offset(row.stride as isize);
         from = from.wrapping_offset(from_stride as isize);
     }
@@ -129,7 +132,7 @@ unsafe fn write(to: *mut u8, row: Row, from: *const u8, from_stride: i64) {
 ///
 /// As [`copy::read`], for each block.
 #[inline]
-unsafe fn read(to: *mut u8, row: Row, from: *const u8, from_stride: i64) {
+unsafe fn read(to: *mut u8, row: Row, from: *const u8, from_stride: i64, part: Bounds) {
     #[cfg(all(target_arch = "x86_64", not(miri)))]
     // SAFETY: forwarded to the caller.
     if unsafe { x86::blocks(to, row.stride, from, from_stride, row.len, row.count) } {
@@ -138,7 +141,7 @@ unsafe fn read(to: *mut u8, row: Row, from: *const u8, from_stride: i64) {
     let (mut to, mut from) = (to, from);
     for _ in 0..row.count {
         // SAFETY: caller: this block is valid on both sides.
-        unsafe { copy::read(to, from, row.len as usize) };
+        unsafe { copy::read(to, from, row.len as usize, part) };
         to = to.wrapping_offset(row.stride as isize);
         from = from.wrapping_offset(from_stride as isize);
     }
@@ -335,7 +338,10 @@ mod tests {
                 expected[to as usize + i] = origin[from as usize + i];
             }
         }
-        let area = Area { at: window.as_mut_ptr(), len: window.len() as u64, window: PhantomData };
+        let all = size(window_stride) as u64;
+        // SAFETY: live, and accessed through the span only until both rows are copied.
+        let span = unsafe { Span::of_part(window.as_mut_ptr(), all, 0, all as usize) };
+        let area = Area::new(span.unwrap());
         area.write_row(window_row, &origin, origin_row);
         let mut back = origin.clone();
         for start in origin_row.starts() {
@@ -381,7 +387,8 @@ mod tests {
     #[should_panic(expected = "rows were checked")]
     fn rows_outside_are_refused() {
         let mut memory = [0u8; 8];
-        let area = Area { at: memory.as_mut_ptr(), len: 8, window: PhantomData };
+        // SAFETY: live, and accessed through the span only.
+        let area = Area::new(unsafe { Span::of_part(memory.as_mut_ptr(), 8, 0, 8) }.unwrap());
         let row = Row { at: 0, stride: 4, len: 1, count: 3 };
         area.write_row(row, &[1, 2, 3], Row { stride: 1, ..row });
     }

@@ -2,7 +2,8 @@
 //! address. Checked once, then plain arithmetic. S-A3 S-G8 S-J9
 #![allow(unsafe_code)]
 
-use super::{atomic, copy, fused, stores};
+use super::copy::{self, Bounds};
+use super::{atomic, fused, stores};
 use crate::element::{AtomicElement, BasicElement, BasicType};
 use crate::memory::block::Block;
 use crate::ops::Op;
@@ -47,6 +48,7 @@ pub(crate) struct Marks(Arc<[Target]>);
 pub(crate) struct Span<'w> {
     at: *mut u8,
     len: usize,
+    part: Bounds,
     window: PhantomData<&'w Targets>,
 }
 
@@ -183,16 +185,17 @@ impl Target {
         }
         // SAFETY: `offset <= size`, and `size` bytes are mapped at `base` (contract of `map`).
         let at = unsafe { base.add(offset as usize) };
-        Some(Span { at, len, window: PhantomData })
+        Some(Span { at, len, part: Bounds::of(base, self.size as usize), window: PhantomData })
     }
 }
 
 impl<'w> Span<'w> {
-    /// `len` bytes at `offset` of a rank's own part, as a peer's message names them.
+    /// `len` bytes at `offset` of a part, as a peer's message may name them.
     ///
     /// # Safety
     ///
     /// `size` bytes from `base` on stay mapped for `'w`, and nobody holds a reference into them.
+    /// They are the whole part, for whoever accesses it meanwhile.
     pub(crate) unsafe fn of_part(
         base: *mut u8,
         size: u64,
@@ -204,7 +207,7 @@ impl<'w> Span<'w> {
         }
         // SAFETY: `offset <= size`.
         let at = unsafe { base.add(offset as usize) };
-        Some(Self { at, len, window: PhantomData })
+        Some(Self { at, len, part: Bounds::of(base, size as usize), window: PhantomData })
     }
 
     /// Copies `origin`, of the span's length, into the window.
@@ -214,7 +217,7 @@ impl<'w> Span<'w> {
         stores::made();
         // SAFETY: `len` bytes of the span are mapped window memory; `origin` is private memory,
         // because no reference to window memory exists.
-        unsafe { copy::write(self.at, origin.as_ptr(), len) }
+        unsafe { copy::write(self.at, origin.as_ptr(), len, self.part) }
     }
 
     /// Copies the window's bytes into `origin`, of the span's length.
@@ -222,7 +225,7 @@ impl<'w> Span<'w> {
     pub(crate) fn read(self, origin: &mut [u8]) {
         let len = origin.len().min(self.len);
         // SAFETY: as `write`, with the roles swapped.
-        unsafe { copy::read(origin.as_mut_ptr(), self.at, len) }
+        unsafe { copy::read(origin.as_mut_ptr(), self.at, len, self.part) }
     }
 
     /// `len` bytes at `offset` of the span.
@@ -233,7 +236,7 @@ impl<'w> Span<'w> {
         }
         // SAFETY: `offset <= self.len`.
         let at = unsafe { self.at.add(offset) };
-        Some(Self { at, len, window: PhantomData })
+        Some(Self { at, len, ..self })
     }
 
     /// Combines the span, whose stripes the caller holds, with operands of `basic` type as far as
@@ -263,7 +266,7 @@ impl<'w> Span<'w> {
     pub(crate) fn fetch_and_op<E: BasicElement>(self, op: Op, operand: E) -> Option<E> {
         let at = self.atomic::<E>()?;
         // SAFETY: mapped for the width, aligned, and `E` is atomic, as `atomic` checked.
-        unsafe { atomic::fetch_and_op(at, op, operand) }
+        unsafe { atomic::fetch_and_op(at, op, operand, self.part) }
     }
 
     /// `None` if the span is misaligned or too short, or `E` is not
@@ -272,7 +275,12 @@ impl<'w> Span<'w> {
     pub(crate) fn compare_and_swap<E: AtomicElement>(self, compare: E, swap: E) -> Option<E> {
         let at = self.atomic::<E>()?;
         // SAFETY: mapped for the width, aligned, and `E` is atomic, as `atomic` checked.
-        Some(unsafe { atomic::compare_and_swap(at, compare, swap) })
+        Some(unsafe { atomic::compare_and_swap(at, compare, swap, self.part) })
+    }
+
+    /// Of the part that it lies in.
+    pub(super) fn bounds(self) -> Bounds {
+        self.part
     }
 
     /// Address and length, for a sealed window.

@@ -7,12 +7,12 @@ use std::io::{self, BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Instant;
-use steps::{Run, STEPS, Step};
+use steps::{Need, Run, STEPS, Step};
 
 /// Which steps to run.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Choice {
-    /// All of them.
+    /// All of them, but those on request.
     All,
     /// What "pass all tests" means to a newcomer.
     Test,
@@ -41,7 +41,7 @@ impl Choice {
 
     fn takes(&self, step: &Step) -> bool {
         match self {
-            Self::All => true,
+            Self::All => !step.on_request,
             Self::Test => step.in_test,
             Self::Only(names) => names.contains(&step.name),
         }
@@ -51,7 +51,8 @@ impl Choice {
 /// Names the steps.
 pub(crate) fn list() {
     for step in STEPS {
-        println!("{:<10} fails when {}", step.name, step.about);
+        let when = if step.on_request { "on request; " } else { "" };
+        println!("{:<10} {when}fails when {}", step.name, step.about);
         for run in step.runs {
             println!("{:<10} {}", "", show(run));
         }
@@ -69,11 +70,7 @@ pub(crate) fn run(workspace: &Workspace, choice: &Choice) -> Result<()> {
         println!("\n== step {} of {}: {}", index + 1, steps.len(), step.name);
         let began = Instant::now();
         let outcome = place.step(step);
-        let verdict = match &outcome {
-            Ok(Outcome::Done) => "ok",
-            Ok(Outcome::Skipped) => "SKIPPED",
-            Err(_) => "FAILED",
-        };
+        let verdict = if outcome.is_ok() { "ok" } else { "FAILED" };
         let line =
             format!("step {:<10} {verdict} {:.1} s", step.name, began.elapsed().as_secs_f64());
         println!("{line}");
@@ -96,11 +93,6 @@ pub(crate) fn run(workspace: &Workspace, choice: &Choice) -> Result<()> {
     failure.map_or(Ok(()), |failure| Err(failure.into()))
 }
 
-enum Outcome {
-    Done,
-    Skipped,
-}
-
 /// Where commands run.
 struct Place {
     root: PathBuf,
@@ -108,19 +100,19 @@ struct Place {
 }
 
 impl Place {
-    fn step(&self, step: &Step) -> Result<Outcome> {
-        if let Some(needs) = &step.needs {
-            let probe = self.command(needs).stdout(Stdio::null()).stderr(Stdio::null()).status();
-            if !probe.is_ok_and(|status| status.success()) {
-                println!("{} is not available here: SKIPPED", show(needs));
-                return Ok(Outcome::Skipped);
+    fn step(&self, step: &Step) -> Result<()> {
+        if let Some(Need { probe, remedy }) = &step.needs {
+            let found = self.command(probe).stdout(Stdio::null()).stderr(Stdio::null()).status();
+            if !found.is_ok_and(|status| status.success()) {
+                let probe = show(probe);
+                return Err(format!("`{probe}` does not run here; install it: {remedy}").into());
             }
         }
         for run in step.runs {
             println!("$ {}", show(run));
             self.run(run)?;
         }
-        Ok(Outcome::Done)
+        Ok(())
     }
 
     /// Runs one command; its output passes through, and its tests are counted.
@@ -231,15 +223,30 @@ mod tests {
     }
 
     #[test]
-    fn a_command_that_fails_fails_its_step_and_a_missing_tool_skips_it() {
+    fn a_step_on_request_runs_when_it_is_named_only() {
+        let named = Choice::parse(&["--only", "miri-all"]).unwrap();
+        let taken = |choice: &Choice| -> Vec<_> {
+            STEPS.iter().filter(|step| choice.takes(step)).map(|step| step.name).collect()
+        };
+        assert_eq!(taken(&named), ["miri-all"]);
+        assert!(!taken(&Choice::All).contains(&"miri-all"));
+        assert!(taken(&Choice::All).contains(&"miri"));
+    }
+
+    #[test]
+    fn a_command_that_fails_and_a_missing_tool_fail_their_step() {
         let version = Run { args: &["--version"], env: &[], tests_at_least: 0 };
         let broken = Run { args: &["no-such-command"], ..version };
         let silent = Run { tests_at_least: 1, ..version };
         assert!(here().run(&version).is_ok());
         assert!(here().run(&broken).is_err());
         assert!(here().run(&silent).is_err(), "no test ran");
-        let step = |needs| Step { name: "x", about: "x", in_test: false, needs, runs: &[] };
-        assert!(matches!(here().step(&step(Some(broken))), Ok(Outcome::Skipped)));
-        assert!(matches!(here().step(&step(Some(version))), Ok(Outcome::Done)));
+        let step = |probe| {
+            let needs = Some(Need { probe, remedy: "buy it" });
+            here().step(&Step { needs, runs: &[], ..STEPS[0] })
+        };
+        let missing = step(broken).unwrap_err().to_string();
+        assert!(missing.contains("no-such-command") && missing.contains("buy it"), "{missing}");
+        assert!(step(version).is_ok());
     }
 }

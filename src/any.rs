@@ -3,7 +3,7 @@
 
 use rma_core::transport::{
     AllocateError, CrossError, Descriptor, ImportError, Limits, Mapped, Mapping, Outcome,
-    PeerState, SubmitError, Ticket, Transport, WorldRank,
+    PeerState, SubmitError, Ticket, Touch, Transport, WorldRank,
 };
 use rma_launcher::Client;
 use rma_transport_shm::Shm;
@@ -170,6 +170,11 @@ unsafe impl Transport for AnyTransport {
 
     fn relax(&self, round: u32) -> bool {
         forward!(self, transport => transport.relax(round))
+    }
+
+    #[inline]
+    fn touches(&self, touch: Touch) {
+        forward!(self, transport => transport.touches(touch))
     }
 
     fn now(&self) -> Duration {

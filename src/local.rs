@@ -105,10 +105,15 @@ where
 /// As [`local`], on a simulated network without shared memory, whose order and delays `seed`
 /// decides: the same seed gives the same run.
 ///
-/// All operations travel as messages. A program that waits for ever in calls of the library is
-/// found and reported as a deadlock. A loop that polls this rank's own part for a value has to call
-/// [`Universe::progress`]: loads alone let no message arrive. Ranks must not share locks, channels
-/// or barriers among each other, and must call the library from their own thread only.
+/// All operations travel as messages. A program that waits for ever is found and reported as a
+/// deadlock. So is one that polls for ever: by loads of its own part,
+/// [`Window::sync`](crate::Window::sync), [`Universe::progress`], `Request::test` or
+/// `Exposure::test`. A rank polls in vain if it does nothing else for 20 000 steps in a row, while
+/// all others wait, have ended or poll, too, and no message is on its way. A call that looks for
+/// messages is a step. So is an access to the rank's own part; of many in a row, one in 64.
+///
+/// Ranks must not share locks, channels, barriers or other memory among each other, and must
+/// call the library, views included, from their own thread only.
 ///
 /// ```
 /// let sums = rma::simulate(3, 42, |universe| {

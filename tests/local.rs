@@ -367,6 +367,72 @@ fn a_deadlock_is_found() {
     }
 }
 
+/// Rank 0 polls a flag by loads, which rank 1 sets if it is kind.
+fn poll_flag(universe: &Universe, kind: bool) -> u64 {
+    let world = universe.world();
+    let window = world.window(2, 8).allocate().unwrap();
+    if world.rank() == Rank(0) {
+        while window.local().load::<u64>(0).unwrap() == 0 {}
+    } else {
+        let epoch = window.lock_all().unwrap();
+        epoch.put(Rank(0), 1, &[7u64]).unwrap();
+        epoch.flush(Rank(0)).unwrap();
+        epoch.put(Rank(0), if kind { 0 } else { 1 }, &[7u64]).unwrap();
+        epoch.unlock().unwrap();
+    }
+    _ = world.barrier();
+    window.local().load(0).unwrap()
+}
+
+#[test]
+fn a_flag_that_is_polled_by_loads_is_seen() {
+    for seed in 0..30 {
+        let seen = simulate(2, seed, |universe| poll_flag(&universe, true));
+        assert_eq!(seen.unwrap(), [7, 0], "seed {seed}");
+    }
+}
+
+#[test]
+fn a_flag_that_nobody_sets_is_a_deadlock_of_the_rank_that_polls_it() {
+    for seed in 0..3 {
+        let failure = simulate(2, seed, |universe| poll_flag(&universe, false)).unwrap_err();
+        let text = failure.to_string();
+        let replay = format!("RMA_SIM_SEED={seed}");
+        for part in ["deadlock", "rank 0 polls in vain", "rank 1 parked", &replay] {
+            assert!(text.contains(part), "no {part:?} in:\n{text}");
+        }
+    }
+}
+
+#[test]
+fn calls_that_poll_in_vain_are_a_deadlock() {
+    let polled: [fn(&Universe); 3] = [
+        |universe| while universe.progress() < 1_000_000 {},
+        |universe| {
+            let window = universe.world().window(1, 8).allocate().unwrap();
+            while window.local().compare_and_swap(0, 1u64, 2).unwrap() == 0 {}
+        },
+        |universe| {
+            let window = universe.world().window(1, 8).allocate().unwrap();
+            let other = Rank(1 - window.rank().0);
+            let mut exposure = window.post(&[other], Assert::NONE).unwrap();
+            loop {
+                match exposure.test() {
+                    Ok(_) => return,
+                    Err(open) => exposure = open,
+                }
+            }
+        },
+    ];
+    for poll in polled {
+        let failure = simulate(2, 5, |universe| poll(&universe)).unwrap_err();
+        let text = failure.to_string();
+        for part in ["deadlock", "rank 0 polls in vain", "rank 1 polls in vain", "RMA_SIM_SEED=5"] {
+            assert!(text.contains(part), "no {part:?} in:\n{text}");
+        }
+    }
+}
+
 #[test]
 fn a_panic_in_a_simulation_is_reported() {
     let failure = simulate(3, 11, |universe| {

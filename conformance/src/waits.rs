@@ -141,13 +141,14 @@ pub fn cases<T: Transport>() -> Vec<Case<T>> {
             let request = epoch.rget(VICTIM, 0, vec![0u64; 5])?;
             Ok(request.wait().1?)
         }),
-        chain("room", |universe, _| {
-            // Longer than any queue: to the victim directly, or to one that waits for it.
-            let world = universe.world();
-            let mine = vec![vec![0u8; 1 << 17]; RANKS as usize];
-            Ok(world.alltoallv(&mine).map(drop)?)
-        }),
+        // Longer than any queue: to the victim directly, or to one that waits for it.
+        chain("room", |universe, _| exchange(universe, 60 << 10)),
+        chain("part", |universe, _| exchange(universe, 1 << 20)),
     ]
+}
+
+fn exchange<T: Transport>(universe: &Universe<T>, len: usize) -> Result<(), Box<dyn Error>> {
+    Ok(universe.world().alltoallv(&vec![vec![0u8; len]; RANKS as usize]).map(drop)?)
 }
 
 /// More threads than may stand in line.

@@ -209,7 +209,7 @@ impl<T: Transport> Inner<T> {
 
 impl<T: Transport> Drop for Inner<T> {
     fn drop(&mut self) {
-        self.process.mail.close(self.id);
+        self.process.grant_parts(self.process.mail.close(self.id));
     }
 }
 

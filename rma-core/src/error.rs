@@ -542,12 +542,12 @@ pub enum CollectiveError {
         /// Limit.
         limit: u64,
     },
-    /// What a rank sent came when other payloads had taken the budget for them. Other ranks may
-    /// wait for what this one did not pass on: the communicator is not to be used any more.
+    /// A rank wants to send more than this one takes, whose limit is below that of the sender.
+    /// Other ranks may wait for what this one did not pass on: the communicator is not to be used
+    /// any more.
     #[error(
-        "{what}: {bytes} bytes from rank {from} came when they did not fit into the {limit} bytes \
-         for payloads that nobody has taken yet; send less at a time, let ranks wait for each \
-         other more often, or raise Config::mail_bytes"
+        "{what}: rank {from} sends {bytes} bytes, this one takes {limit} at most; give all ranks \
+         the same Config::collective_bytes"
     )]
     NoRoom {
         /// Operation.
@@ -556,7 +556,7 @@ pub enum CollectiveError {
         from: Rank,
         /// Bytes of the payload.
         bytes: u64,
-        /// The budget.
+        /// The limit.
         limit: u64,
     },
     /// A rank has made as many communicators and windows as can be told apart.

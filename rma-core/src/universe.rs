@@ -41,9 +41,9 @@ pub struct Config {
     /// Largest payload of a collective to one rank, in bytes.
     pub collective_bytes: u64,
     /// Payloads of collectives that this rank keeps until it takes part, in bytes of all together.
-    /// Not less than the largest of them, or it is the limit of that, too. Ranks get ahead of a
-    /// slow one by 17 operations at most; what they send it meanwhile should fit, or the operation
-    /// fails there with [`NoRoom`](crate::CollectiveError::NoRoom).
+    /// Ranks get ahead of a slow one by 17 operations at most, and wait when what they send it does
+    /// not fit. What it waits for itself always does: 256 KiB at a time of each communicator. So do
+    /// payloads of up to 4 KiB.
     pub mail_bytes: u64,
     /// Targets whose size and displacement unit are remembered, per window without symmetry.
     pub target_cache: usize,
@@ -168,7 +168,7 @@ impl<T: Transport> Process<T> {
 
     fn dispatch(&self, from: WorldRank, bytes: &[u8]) {
         let handled = Head::parse(bytes).is_some_and(|(head, body)| match head.kind() {
-            Some(Kind::Collective) => self.mail.deliver(from, &head, body),
+            Some(Kind::Collective) => self.take_collective(from, &head, body),
             Some(Kind::Done | Kind::Data | Kind::Value) => self.take_answer(from, &head, body),
             Some(Kind::Grant) => self.take_grant(from, &head, body),
             Some(Kind::Fragment) => self.take_fragment(from, &head, body),

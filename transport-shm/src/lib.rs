@@ -24,6 +24,7 @@ mod inbox;
 mod join;
 #[cfg(not(loom))]
 mod neighbour;
+mod patience;
 mod ring;
 #[cfg(not(loom))]
 mod segment;

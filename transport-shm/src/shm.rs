@@ -21,16 +21,11 @@ use crate::heap::{ARENA_BYTES, Heap, Region, SMALL_MAX};
 use crate::inbox::{Inbox, Wake};
 use crate::join::ShmConfig;
 use crate::neighbour::{Import, Neighbour};
+use crate::patience::{Pass, Patience};
 
 /// Longest sleep at a stretch. A rank that was killed rings nobody: who waits for it looks again.
 /// It hides that somebody forgets to ring, so tests of anything else do without it.
 const NAP_MAX: Duration = Duration::from_millis(250);
-/// Rounds of waiting with a CPU hint each: 10 to 50 microseconds with the caller's own work.
-const SPIN_ROUNDS: u32 = 1_000;
-/// Rounds of waiting that give the CPU to somebody else, before sleeping.
-const YIELD_ROUNDS: u32 = 4;
-/// The same when ranks outnumber CPUs, where spinning keeps the awaited rank from running.
-const CROWDED_YIELD_ROUNDS: u32 = 2;
 
 /// One rank's end of the shared-memory transport.
 ///
@@ -51,6 +46,7 @@ pub struct Shm {
     /// The thread of the progress agent.
     pub(crate) agent: Mutex<Option<JoinHandle<()>>>,
     left: AtomicBool,
+    patience: Patience,
 }
 
 impl Shm {
@@ -61,6 +57,7 @@ impl Shm {
         neighbours: Box<[Neighbour]>,
         heap: Arc<Heap>,
     ) -> Self {
+        let patience = Patience::new(neighbours.len() as u32 > config.cores);
         Self {
             rank: config.rank,
             cores: config.cores,
@@ -72,6 +69,7 @@ impl Shm {
             inbox: Inbox::new(),
             agent: Mutex::default(),
             left: AtomicBool::new(false),
+            patience,
         }
     }
 
@@ -144,6 +142,13 @@ impl Shm {
         }
     }
 
+    /// Gives the CPU to somebody else, and learns from the time that it took.
+    fn yield_cpu(&self) {
+        let before = self.now();
+        rustix::thread::sched_yield();
+        self.patience.yielded(self.now().saturating_sub(before));
+    }
+
     #[cold]
     fn full(&self, to: WorldRank, control: &ControlSegment) -> SubmitError {
         control.bell.ring_for_work();
@@ -173,21 +178,13 @@ unsafe impl Transport for Shm {
 
     fn explain(&self) -> String {
         let (ranks, cores) = (self.ranks(), self.cores);
-        let waiting = if self.is_crowded() {
-            format!(
-                "oversubscribed: {CROWDED_YIELD_ROUNDS} yields, then futex sleep; barriers are \
-                 counted at the first rank"
-            )
-        } else {
-            format!(
-                "spins {SPIN_ROUNDS} rounds, {YIELD_ROUNDS} yields, then futex sleep; barriers by \
-                 dissemination"
-            )
-        };
+        let waiting = self.patience.explain();
+        let barriers =
+            if self.is_crowded() { "are counted at the first rank" } else { "by dissemination" };
         format!(
             "shm: memfd segments (regions up to {} KiB in arenas of {} KiB, larger ones on their \
              own), mailbox of {SLOTS} messages up to {MESSAGE_MAX} bytes, {ranks} ranks on {cores} \
-             CPUs, {waiting}",
+             CPUs, {waiting}; barriers {barriers}",
             SMALL_MAX >> 10,
             ARENA_BYTES >> 10,
         )
@@ -313,14 +310,10 @@ unsafe impl Transport for Shm {
 
     #[inline]
     fn relax(&self, round: u32) -> bool {
-        let (spins, yields) =
-            if self.is_crowded() { (0, CROWDED_YIELD_ROUNDS) } else { (SPIN_ROUNDS, YIELD_ROUNDS) };
-        if round < spins {
-            hint::spin_loop();
-        } else if round < spins + yields {
-            rustix::thread::sched_yield();
-        } else {
-            return false;
+        match self.patience.pass(round) {
+            Pass::Spin => hint::spin_loop(),
+            Pass::Yield => self.yield_cpu(),
+            Pass::Sleep => return false,
         }
         true
     }

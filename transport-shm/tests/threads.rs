@@ -329,7 +329,8 @@ fn joining_with_nonsense_is_an_error() {
 fn waiting_spins_only_with_a_core_for_each() {
     let rounds = |shm: &Shm| (0..).find(|&round| !shm.relax(round)).unwrap();
     let (roomy, crowded) = (ranks(2, 2), ranks(3, 2));
-    assert!(rounds(&roomy[0]) > 100);
+    // At least up to the first yield, which may tell that somebody else wants this CPU.
+    assert!(rounds(&roomy[0]) > 60);
     assert!(rounds(&crowded[0]) <= 2);
     assert!(crowded[0].explain().contains("oversubscribed"), "{}", crowded[0].explain());
     assert!(roomy[0].explain().contains("spins"), "{}", roomy[0].explain());

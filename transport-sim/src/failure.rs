@@ -29,18 +29,20 @@ pub struct SimFailure {
 pub enum Cause {
     /// A rank panicked.
     Panic(RankPanic),
-    /// All ranks that had not ended were parked without a timeout, and no message was on its way.
+    /// All ranks that had not ended were parked without a timeout, or polled in vain: they looked
+    /// at their memory, or for messages, 20 000 steps in a row and did nothing else. No message was
+    /// on its way.
     Deadlock {
         /// Virtual time when it was found.
         at: Duration,
-        /// Who was parked.
+        /// Who was parked or polled.
         waiting: Vec<Waiter>,
     },
     /// The ranks took more steps than allowed.
     Livelock {
         /// Steps taken.
         steps: u64,
-        /// Who was parked at that moment; all others were running.
+        /// Who was parked or polled in vain at that moment; all others were running.
         waiting: Vec<Waiter>,
     },
     /// No network can be made of the configuration.
@@ -63,14 +65,16 @@ pub struct RankPanic {
     pub message: String,
 }
 
-/// A parked rank, and what is known about its wait.
+/// A rank that was parked or polled, and what is known about its wait.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Waiter {
     /// Which.
     pub rank: WorldRank,
-    /// Virtual time when it parked.
+    /// Virtual time when it parked, or began to poll.
     pub since: Duration,
-    /// Messages that arrived and that it has not polled: it parked without looking.
+    /// It was not parked, but looked again and again for what did not come.
+    pub polls: bool,
+    /// Messages that arrived and that it has not taken: it waits without looking for them.
     pub unread: usize,
     /// The receiver whose full queue refused its last message.
     pub refused_by: Option<WorldRank>,
@@ -86,7 +90,8 @@ impl fmt::Display for RankPanic {
 
 impl fmt::Display for Waiter {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "rank {} parked since {} us", self.rank, self.since.as_micros())?;
+        let does = if self.polls { "polls in vain" } else { "parked" };
+        write!(f, "rank {} {does} since {} us", self.rank, self.since.as_micros())?;
         if self.unread > 0 {
             write!(f, ", {} messages unread", self.unread)?;
         }
@@ -109,7 +114,7 @@ impl fmt::Display for Cause {
         match self {
             Self::Panic(panic) => panic.fmt(f),
             Self::Deadlock { at, waiting } => {
-                write!(f, "deadlock at {} us, nobody can run:", at.as_micros())?;
+                write!(f, "deadlock at {} us, nobody can go on:", at.as_micros())?;
                 list(f, waiting)
             }
             Self::Livelock { steps, waiting } => {

@@ -1,7 +1,7 @@
 //! A deterministic network inside one process: the transport that turns a seed into a bug report.
 //!
 //! Ranks are threads that hand on a baton, so that exactly one of them runs at a time. At every
-//! *yield point* (`send`, `poll`, `relax`, `park`, `ring`) the seed decides who runs next; the
+//! *yield point* (`send`, `poll`, `relax`, `park`, `ring`, `touches`) the seed decides who runs next; the
 //! seed also decides how long each message travels, so messages overtake each other. Nothing
 //! else decides anything: the same seed gives the same run, bit for bit, on every machine and
 //! under Miri, and [`Trace::hash`] proves it.
@@ -33,7 +33,10 @@
 //!
 //! One tick is one virtual microsecond. Every yield takes one tick; when nobody can run, the
 //! clock jumps to the next arrival or timeout. If there is none either, the run is a
-//! [deadlock](Cause::Deadlock): all ranks are made to fail and wake up to see it.
+//! [deadlock](Cause::Deadlock): all ranks are made to fail and wake up to see it. A rank that only
+//! looks, at its memory or for messages, 20 000 yields in a row in which nothing happens anywhere,
+//! counts as one that cannot run: the clock jumps for it, too, and it takes part in a deadlock. Of
+//! many looks at memory in a row, one in 64 is a yield.
 //!
 //! # Leaving
 //!
@@ -50,6 +53,7 @@
 
 mod config;
 mod failure;
+mod looks;
 mod membership;
 mod net;
 mod random;

@@ -2,12 +2,13 @@
 
 use core::fmt;
 use core::marker::PhantomData;
+use core::time::Duration;
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle, ThreadId};
 
-use rma_core::transport::{AgentBody, AgentError, Outcome, WorldRank};
+use rma_core::transport::{AgentBody, AgentError, Outcome, Touch, WorldRank};
 
 use crate::failure::{Cause, SimFailure};
 use crate::region::Budget;
@@ -189,6 +190,38 @@ impl Shared {
     /// A yield point: `me` may have to wait here while others run.
     pub(crate) fn yield_now(&self, me: u32) {
         self.yield_after(me, |_| {});
+    }
+
+    /// The time. Who asks for it may wait for it, and not in vain.
+    pub(crate) fn ask_time(&self, me: u32) -> Duration {
+        self.act_if_seated(me, Schedule::interrupt_looks);
+        self.ask(me, Schedule::now)
+    }
+
+    /// `me` touches its memory by itself, which it also may do before it entered and after it
+    /// left. Every look of a few is a yield point; of many in a row, one of several.
+    pub(crate) fn touch(&self, me: u32, touch: Touch) {
+        let mut table = self.lock();
+        if table.player(me).is_none() {
+            return;
+        }
+        let yields = match touch {
+            Touch::Look => table.schedule.touch(),
+            Touch::Change => {
+                table.schedule.interrupt_looks();
+                false
+            }
+        };
+        drop(table);
+        if yields {
+            self.yield_after(me, Schedule::look);
+        }
+    }
+
+    /// As [`yield_then`](Self::yield_then), at which `me` looks whether something has happened.
+    pub(crate) fn look_then<A>(&self, me: u32, act: impl FnOnce(&mut Schedule) -> A) -> A {
+        self.yield_after(me, Schedule::look);
+        act(&mut self.lock().schedule)
     }
 
     /// A yield point, and then `act` with the baton in hand.

@@ -6,6 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use rma_core::transport::{Outcome, PeerState, SubmitError, WorldRank};
 
 use crate::failure::{Cause, RankPanic, SimFailure, Waiter};
+use crate::looks::Looks;
 use crate::membership::Membership;
 use crate::random::Random;
 use crate::trace::{Event, Trace, Tracer};
@@ -37,6 +38,7 @@ struct Player {
     /// Counts rings; a ticket is its value at `arm`.
     rings: u32,
     queries: u32,
+    looks: Looks,
     /// Yields after the run was given up for lost and its grace was over.
     overtime: u64,
 }
@@ -81,6 +83,8 @@ pub(crate) struct Schedule {
     membership: Membership,
     clock: u64,
     steps: u64,
+    /// Counts what a rank that polls could wait for: messages, news, and what wakes others.
+    happenings: u64,
     /// Who holds the baton.
     current: u32,
     ranks: Vec<RankState>,
@@ -105,7 +109,8 @@ impl Schedule {
         let mut random = Random::new(config.seed);
         let stickiness = [0, 0, 4, 7][random.index(4)];
         let slow = random.chance(1, 3).then(|| random.below(config.ranks.into()) as u32);
-        let player = |stage| Player { stage, rings: 0, queries: 0, overtime: 0 };
+        let looks = Looks::default();
+        let player = |stage| Player { stage, rings: 0, queries: 0, looks, overtime: 0 };
         let ranks = config.ranks as usize;
         let of_ranks = (0..ranks).map(|place| player(Stage::Runnable(place)));
         let of_agents = (0..ranks).map(|_| player(Stage::Ended));
@@ -117,6 +122,7 @@ impl Schedule {
             membership: Membership::new(config.ranks),
             clock: 0,
             steps: 0,
+            happenings: 0,
             current: 0,
             ranks: vec![RankState::default(); ranks],
             players: of_ranks.chain(of_agents).collect(),
@@ -172,6 +178,9 @@ impl Schedule {
         }
         self.clock = self.clock.saturating_add(1);
         self.fire();
+        if self.grace_end.is_none() && self.all_poll_in_vain() {
+            self.skip();
+        }
         self.pick().expect("a player that has not ended can be chosen")
     }
 
@@ -186,17 +195,23 @@ impl Schedule {
             if self.players.iter().all(|player| player.stage == Stage::Ended) {
                 return None;
             }
-            let alarm = self.alarms.first().map(|&(deadline, _)| deadline);
-            let arrivals = [self.traffic.next_due(), self.membership.next_due()];
-            match arrivals.into_iter().flatten().chain(alarm).min() {
-                Some(next) => {
-                    self.clock = self.clock.max(next);
-                    self.fire();
-                }
-                None => {
-                    let waiting = self.waiting();
-                    self.give_up(Cause::Deadlock { at: self.now(), waiting });
-                }
+            self.skip();
+        }
+    }
+
+    /// Goes on to what happens next, as nobody does anything before; if nothing happens any more,
+    /// the run is lost.
+    fn skip(&mut self) {
+        let alarm = self.alarms.first().map(|&(deadline, _)| deadline);
+        let arrivals = [self.traffic.next_due(), self.membership.next_due()];
+        match arrivals.into_iter().flatten().chain(alarm).min() {
+            Some(next) => {
+                self.clock = self.clock.max(next);
+                self.fire();
+            }
+            None => {
+                let waiting = self.waiting();
+                self.give_up(Cause::Deadlock { at: self.now(), waiting });
             }
         }
     }
@@ -220,10 +235,12 @@ impl Schedule {
     /// Lets everything happen that is due.
     fn fire(&mut self) {
         while let Some(receiver) = self.traffic.land(self.clock) {
+            self.happenings += 1;
             self.notify(receiver);
         }
         // After the messages: what was sent before a departure arrives before its news.
         while let Some(hearer) = self.membership.land(self.clock) {
+            self.happenings += 1;
             self.notify(hearer);
         }
         while let Some(&(deadline, player)) = self.alarms.first() {
@@ -271,6 +288,40 @@ impl Schedule {
             }
         }
         self.player(player).stage = stage;
+    }
+
+    // ---- polling ----
+
+    fn looks(&mut self) -> &mut Looks {
+        &mut self.players[self.current as usize].looks
+    }
+
+    /// Who holds the baton yields at a look for something.
+    pub(crate) fn look(&mut self) {
+        let (happenings, clock) = (self.happenings, self.clock);
+        self.looks().look(happenings, clock);
+    }
+
+    /// It looks at its memory; true if it has to yield before.
+    pub(crate) fn touch(&mut self) -> bool {
+        let (happenings, clock) = (self.happenings, self.clock);
+        self.looks().touch(happenings, clock)
+    }
+
+    /// It does something that is not looking, or waits for time to pass.
+    pub(crate) fn interrupt_looks(&mut self) {
+        let clock = self.clock;
+        self.looks().interrupt(clock);
+    }
+
+    fn polls_in_vain(&self, player: u32) -> Option<u64> {
+        self.players[player as usize].looks.in_vain(self.happenings)
+    }
+
+    /// Whether all that run do so because they cannot sleep for what they wait for.
+    fn all_poll_in_vain(&self) -> bool {
+        let in_vain = |player: &u32| self.polls_in_vain(*player).is_some();
+        in_vain(&self.current) && self.runnable.iter().all(in_vain)
     }
 
     // ---- agents ----
@@ -379,6 +430,7 @@ impl Schedule {
         }
         self.rank(me).refused_by = None;
         let due = self.clock.saturating_add(delay(&mut self.random, self.config.delay_max));
+        self.happenings += 1;
         let message = Message::new(me, head, body, self.random.index(8));
         self.trace.note(me, Event::Send, [to.into(), message.bytes().len() as u64, due]);
         self.traffic.depart(to, due, message);
@@ -408,6 +460,7 @@ impl Schedule {
     /// The oldest message that arrived at `me`.
     pub(crate) fn take(&mut self, me: u32) -> Option<Message> {
         let (message, refused) = self.traffic.take(me)?;
+        self.happenings += 1;
         let details = [message.from.into(), message.bytes().len() as u64, 0];
         self.trace.note(me, Event::Deliver, details);
         for sender in refused {
@@ -468,15 +521,20 @@ impl Schedule {
 
     fn waiting(&self) -> Vec<Waiter> {
         // An agent that is parked waits for nothing.
-        let waiter = |(rank, state): (u32, &RankState)| match self.players[rank as usize].stage {
-            Stage::Parked { since, unwinding, .. } => Some(Waiter {
+        let waiter = |(rank, state): (u32, &RankState)| {
+            let (since, unwinding, polls) = match self.players[rank as usize].stage {
+                Stage::Parked { since, unwinding, .. } => (since, unwinding, false),
+                Stage::Runnable(_) => (self.polls_in_vain(rank)?, false, true),
+                Stage::Ended => return None,
+            };
+            Some(Waiter {
                 rank: WorldRank(rank),
                 since: Duration::from_micros(since),
+                polls,
                 unread: self.traffic.arrived(rank),
                 refused_by: state.refused_by.map(WorldRank),
                 unwinding,
-            }),
-            _ => None,
+            })
         };
         (0..).zip(&self.ranks).filter_map(waiter).collect()
     }
@@ -486,6 +544,7 @@ impl Schedule {
         let grace = self.config.step_max / 8 + 100 * u64::from(self.config.ranks);
         self.grace_end = Some(self.steps.saturating_add(grace));
         self.cause.get_or_insert(cause);
+        self.happenings += 1;
         self.membership.give_up();
         self.ring_all();
     }
@@ -494,7 +553,9 @@ impl Schedule {
     pub(crate) fn term(&mut self, me: u32) -> Term {
         let rank = me.checked_sub(self.config.ranks);
         let is_left = rank.is_some_and(|rank| self.player(rank).stage == Stage::Ended);
-        if !is_left && self.grace_end.is_none_or(|end| self.steps <= end) {
+        let blind = self.player(me).looks.blind();
+        let has_time = |end| self.steps <= end && !blind;
+        if !is_left && self.grace_end.is_none_or(has_time) {
             return Term::Free;
         }
         let limit = self.config.step_max;

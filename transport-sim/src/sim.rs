@@ -7,7 +7,7 @@ use std::thread;
 
 use rma_core::transport::{
     Agent, AgentBody, AgentError, AllocateError, Descriptor, ImportError, Limits, Outcome,
-    PeerState, SubmitError, Ticket, Transport, WorldRank,
+    PeerState, SubmitError, Ticket, Touch, Transport, WorldRank,
 };
 
 use crate::net::{Seat, Shared};
@@ -121,7 +121,7 @@ unsafe impl Transport for Sim {
     }
 
     fn poll(&self, sink: &mut dyn FnMut(WorldRank, &[u8])) -> usize {
-        let arrived = self.shared.yield_then(self.rank, |schedule| schedule.poll(self.rank));
+        let arrived = self.shared.look_then(self.rank, |schedule| schedule.poll(self.rank));
         let Some(arrived) = arrived else {
             return 0;
         };
@@ -166,8 +166,12 @@ unsafe impl Transport for Sim {
         self.shared.yield_then(self.rank, |schedule| schedule.relax(round))
     }
 
+    fn touches(&self, touch: Touch) {
+        self.shared.touch(self.rank, touch);
+    }
+
     fn now(&self) -> Duration {
-        self.shared.ask(self.rank, |schedule| schedule.now())
+        self.shared.ask_time(self.rank)
     }
 
     /// A rank that does not exist has failed.

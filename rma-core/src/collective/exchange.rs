@@ -1,12 +1,47 @@
 //! Sends and receives inside one collective operation.
 use super::AHEAD_MAX;
+use super::mail::{Grants, Key, PART, Part, SMALL, Step, step_head};
 use crate::communicator::{Communicator, Sequence};
 use crate::error::CollectiveError;
-use crate::protocol::message::{Head, Kind};
+use crate::protocol::message::Head;
 use crate::rank::Rank;
-use crate::transport::Transport;
+use crate::transport::{Transport, WorldRank};
+use crate::universe::Process;
 use bytemuck::Pod;
 use std::sync::MutexGuard;
+
+/// Parts in which a payload of so many bytes is sent.
+pub(crate) fn parts(bytes: usize) -> u64 {
+    (bytes as u64).div_ceil(PART).max(1)
+}
+
+/// What has come of a payload.
+#[derive(Default)]
+struct Incoming {
+    bytes: Vec<u8>,
+    parts: u64,
+    /// Bytes that are missing; not known before the first part.
+    left: Option<u64>,
+}
+
+impl Incoming {
+    fn is_whole(&self) -> bool {
+        self.left == Some(0)
+    }
+}
+
+impl<T: Transport> Process<T> {
+    /// Handles a message of a collective operation; false if nobody can expect it.
+    pub(crate) fn take_collective(&self, from: WorldRank, head: &Head, body: &[u8]) -> bool {
+        self.mail.deliver(from, head, body).map(|grants| self.grant_parts(grants)).is_some()
+    }
+
+    pub(crate) fn grant_parts(&self, grants: Grants) {
+        for (to, head) in grants {
+            self.tell(to, &head);
+        }
+    }
+}
 
 /// One collective operation under way; holds the communicator's order.
 pub(crate) struct Exchange<'a, T: Transport> {
@@ -78,22 +113,47 @@ impl<'a, T: Transport> Exchange<'a, T> {
 
     /// Sends a payload to a rank; `round` tells payloads of one pair apart, below 256.
     pub(crate) fn send(&self, to: Rank, round: u32, payload: &[u8]) -> Result<(), CollectiveError> {
-        let process = &self.comm.inner.process;
-        let limit = process.mail.payload_max();
-        if payload.len() as u64 > limit {
-            let (what, bytes) = (self.what, payload.len() as u64);
-            return Err(CollectiveError::TooLarge { what, bytes, limit });
+        for number in 0..parts(payload.len()) {
+            self.send_part(to, round, payload, number)?;
         }
-        let mut head = Head::new(Kind::Collective, self.comm.inner.id, self.tag | round & 0xff);
-        head.length = (payload.len() as u64).into();
+        Ok(())
+    }
+
+    /// Sends one part of a payload, when its receiver has room for it or waits for it.
+    pub(crate) fn send_part(
+        &self,
+        to: Rank,
+        round: u32,
+        payload: &[u8],
+        number: u64,
+    ) -> Result<(), CollectiveError> {
+        let process = &self.comm.inner.process;
+        let (bytes, limit) = (payload.len() as u64, process.mail.payload_max());
+        if bytes > limit {
+            return Err(CollectiveError::TooLarge { what: self.what, bytes, limit });
+        }
         let wait = self.comm.inner.wait_for(self.what, to);
-        let mut offset = 0;
+        let (id, tag, peer) = self.key(to, round);
+        let rest = &payload[(number * PART) as usize..];
+        let head = |step| step_head(id, tag, step, number, rest.len() as u64);
+        if bytes > SMALL {
+            process.mail.ask((id, tag, peer), number);
+            let granted = process.send(peer, &head(Step::Ask), &[], wait).and_then(|()| {
+                let granted = || process.mail.is_granted(&(id, tag, peer)).then_some(());
+                // wait: part
+                process.wait_until(wait, granted)
+            });
+            process.mail.ask_no_more(&(id, tag, peer));
+            granted?;
+        }
+        let part = &rest[..rest.len().min(PART as usize)];
+        let (mut head, mut offset) = (head(Step::Piece), 0);
         loop {
-            let piece = &payload[offset..payload.len().min(offset + process.body_max())];
+            let piece = &part[offset..part.len().min(offset + process.body_max())];
             head.offset = (offset as u64).into();
-            process.send(self.comm.world_rank(to), &head, piece, wait)?;
+            process.send(peer, &head, piece, wait)?;
             offset += piece.len();
-            if offset >= payload.len() {
+            if offset >= part.len() {
                 return Ok(());
             }
         }
@@ -101,12 +161,12 @@ impl<'a, T: Transport> Exchange<'a, T> {
 
     /// Receives the payload that `from` sends in this round.
     pub(crate) fn receive(&self, from: Rank, round: u32) -> Result<Vec<u8>, CollectiveError> {
-        let process = &self.comm.inner.process;
-        let key = (self.comm.inner.id, self.tag | round & 0xff, self.comm.world_rank(from));
-        let wait = self.comm.inner.wait_for(self.what, from);
-        // wait: payload
-        let taken = process.wait_until(wait, || process.mail.take(&key))?;
-        taken.map_err(|no_room| no_room.of(self.what, from))
+        self.expect(from, round);
+        let mut incoming = Incoming::default();
+        while !incoming.is_whole() {
+            self.receive_next(from, round, &mut incoming)?;
+        }
+        Ok(incoming.bytes)
     }
 
     /// As [`receive`](Self::receive), of a length that is known.
@@ -117,15 +177,110 @@ impl<'a, T: Transport> Exchange<'a, T> {
         expected: usize,
     ) -> Result<Vec<u8>, CollectiveError> {
         let payload = self.receive(from, round)?;
-        if payload.len() != expected {
-            return Err(CollectiveError::LengthMismatch {
-                what: self.what,
-                from,
-                expected: expected as u64,
-                got: payload.len() as u64,
-            });
-        }
+        self.check_length(from, expected, payload.len() as u64)?;
         Ok(payload)
+    }
+
+    /// Sends a payload to one rank and receives one from another that does the same, or
+    /// from itself: part by part in turn, for both wait.
+    pub(crate) fn swap(
+        &self,
+        to: Rank,
+        payload: &[u8],
+        from: Rank,
+        round: u32,
+    ) -> Result<Vec<u8>, CollectiveError> {
+        self.expect(from, round);
+        let mut incoming = Incoming::default();
+        let parts = parts(payload.len());
+        for number in 0.. {
+            if number >= parts && incoming.is_whole() {
+                break;
+            }
+            if number < parts {
+                self.send_part(to, round, payload, number)?;
+            }
+            if !incoming.is_whole() {
+                self.receive_next(from, round, &mut incoming)?;
+            }
+        }
+        Ok(incoming.bytes)
+    }
+
+    /// As [`swap`](Self::swap), of a length that is known.
+    pub(crate) fn swap_exactly(
+        &self,
+        to: Rank,
+        payload: &[u8],
+        from: Rank,
+        round: u32,
+        expected: usize,
+    ) -> Result<Vec<u8>, CollectiveError> {
+        let payload = self.swap(to, payload, from, round)?;
+        self.check_length(from, expected, payload.len() as u64)?;
+        Ok(payload)
+    }
+
+    /// What `from` sends in this round is received before anything else.
+    pub(crate) fn expect(&self, from: Rank, round: u32) {
+        let process = &self.comm.inner.process;
+        process.grant_parts(process.mail.expect(&self.key(from, round)));
+    }
+
+    /// Receives a part of a payload that is [expected](Self::expect) into its place in `bytes`.
+    pub(crate) fn receive_part(
+        &self,
+        from: Rank,
+        round: u32,
+        bytes: &mut [u8],
+        number: u64,
+    ) -> Result<(), CollectiveError> {
+        let part = self.take(from, round, number)?;
+        let place = &mut bytes[(number * PART) as usize..];
+        self.check_length(from, place.len(), part.rest)?;
+        place[..part.bytes.len()].copy_from_slice(&part.bytes);
+        Ok(())
+    }
+
+    fn receive_next(
+        &self,
+        from: Rank,
+        round: u32,
+        incoming: &mut Incoming,
+    ) -> Result<(), CollectiveError> {
+        let Part { bytes, rest } = self.take(from, round, incoming.parts)?;
+        let left = rest - bytes.len() as u64;
+        if incoming.parts == 0 {
+            incoming.bytes = bytes;
+            incoming.bytes.reserve_exact(left as usize);
+        } else if incoming.left == Some(rest) {
+            incoming.bytes.extend_from_slice(&bytes);
+        } else {
+            return Err(CollectiveError::Malformed { what: self.what, from });
+        }
+        (incoming.left, incoming.parts) = (Some(left), incoming.parts + 1);
+        Ok(())
+    }
+
+    fn take(&self, from: Rank, round: u32, number: u64) -> Result<Part, CollectiveError> {
+        let process = &self.comm.inner.process;
+        let (key, wait) = (self.key(from, round), self.comm.inner.wait_for(self.what, from));
+        // wait: payload
+        let (part, grants) = process.wait_until(wait, || process.mail.take(&key, number))?;
+        process.grant_parts(grants);
+        part.map_err(|no_room| no_room.of(self.what, from))
+    }
+
+    fn key(&self, peer: Rank, round: u32) -> Key {
+        (self.comm.inner.id, self.tag | round & 0xff, self.comm.world_rank(peer))
+    }
+
+    fn check_length(&self, from: Rank, expected: usize, got: u64) -> Result<(), CollectiveError> {
+        let (what, expected) = (self.what, expected as u64);
+        if got != expected {
+            return Err(CollectiveError::LengthMismatch { what, from, expected, got });
+        }
+        Ok(())
     }
 
     pub(crate) fn check_root(&self, root: Rank) -> Result<(), CollectiveError> {

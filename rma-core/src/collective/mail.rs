@@ -1,29 +1,56 @@
 //! Payloads of collective operations, put together from the messages they came in.
 //!
 //! What may come is known: a payload belongs to a communicator of this rank, comes from a member,
-//! and is of an operation that this rank has begun or that the sender may be in already. All of
-//! them together have a budget.
+//! and is of an operation that this rank has begun or that the sender may be in already. A small
+//! one always has room. A larger one comes in parts, and the sender asks for each: it is granted
+//! while all that nobody has taken yet stays within a budget. So a rank that is far ahead waits.
+//!
+//! # Nobody waits for ever
+//!
+//! What a rank waits for, or will as soon as what it sends at the same step is gone, is
+//! [awaited](Mail::expect): its next part is granted whatever the budget says, one part for each
+//! communicator. So to send is at worst to wait until the receiver comes to the step at which it
+//! receives, and an operation is without deadlock if it is with a send that waits for its
+//! receiver. Each of them is: of the ranks that are in the earliest step of the earliest
+//! operation, each sends to one that awaits just that, or has passed it.
 use super::AHEAD_MAX;
 use crate::error::CollectiveError;
 use crate::group::Group;
-use crate::protocol::message::Head;
+use crate::protocol::message::{Head, Kind};
 use crate::rank::Rank;
 use crate::transport::WorldRank;
 use core::mem;
 use core::sync::atomic::{AtomicU32, Ordering::Relaxed};
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// Payloads that a rank sends another in one operation, at most: allgatherv sends lengths first.
-const EACH_MAX: usize = 2;
+/// What a rank keeps of another in one operation, at most: the lengths that allgatherv sends first,
+/// a part, and the question for the next one.
+const EACH_MAX: usize = 3;
 /// Payloads of so many bytes always have room, because those of the runtime itself are no longer.
 /// How many there are is bounded by the operations that senders can be in.
-const SMALL: u64 = 4096;
+pub(crate) const SMALL: u64 = 4096;
+/// Bytes of a payload that are asked for at a time. They stay in a cache until they are taken, and
+/// the next ones use their memory again.
+pub(crate) const PART: u64 = 256 << 10;
 /// Bits of a tag that number the payloads of one operation.
 const ROUND_BITS: u32 = 8;
 
-/// Which payload: communicator, tag, sender.
+/// Which payload: communicator, tag, sender; or the receiver, of one that is sent.
 pub(crate) type Key = (u64, u32, WorldRank);
+/// Whom to tell what.
+pub(crate) type Grants = Vec<(WorldRank, Head)>;
+
+/// What a message of a collective says: a piece of a part, with `offset` in the part; or that
+/// somebody asks for, or grants, a part. In all of them `slot` is the number of the part, and
+/// `length` what there is of the payload from this part on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+pub(crate) enum Step {
+    Piece = 0,
+    Ask = 1,
+    Grant = 2,
+}
 
 /// Number of the last operation that a rank has begun on a communicator.
 ///
@@ -46,7 +73,7 @@ impl Current {
     }
 }
 
-/// The budget has no room for a payload of so many bytes.
+/// A payload of so many bytes is longer than any that this rank takes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct NoRoom {
     pub(crate) bytes: u64,
@@ -54,11 +81,19 @@ pub(crate) struct NoRoom {
 }
 
 impl NoRoom {
-    /// As the error of an operation in which `from` had sent that.
+    /// As the error of an operation in which `from` wants to send that.
     pub(crate) fn of(self, what: &'static str, from: Rank) -> CollectiveError {
         let Self { bytes, limit } = self;
         CollectiveError::NoRoom { what, from, bytes, limit }
     }
+}
+
+/// A whole part.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Part {
+    pub(crate) bytes: Vec<u8>,
+    /// Bytes of the payload from this part on.
+    pub(crate) rest: u64,
 }
 
 #[derive(Debug)]
@@ -74,8 +109,12 @@ pub(crate) struct Mail {
 struct Boxes {
     /// By communicator.
     of: HashMap<u64, Letterbox>,
-    /// Bytes of the payloads in all of them.
+    /// Bytes of the parts in all of them.
     held: u64,
+    /// Parts that are asked for and not granted, in the order of the questions.
+    asked: VecDeque<(Key, u64)>,
+    /// Parts that this rank has asked for; whether they were granted.
+    asking: HashMap<Key, (u64, bool)>,
 }
 
 /// What has come for a communicator and was not taken.
@@ -83,74 +122,144 @@ struct Boxes {
 struct Letterbox {
     members: Group,
     current: Current,
-    payloads: HashMap<(u32, WorldRank), Vec<(u32, Payload)>>,
+    /// What is received next whatever the budget says.
+    awaited: Option<(u32, WorldRank)>,
+    /// By operation and sender.
+    letters: HashMap<(u32, WorldRank), Vec<Letter>>,
 }
 
 #[derive(Debug)]
-enum Payload {
+struct Letter {
+    tag: u32,
+    /// Which part.
+    number: u64,
+    /// Bytes of the payload from this part on.
+    rest: u64,
+    state: State,
+}
+
+#[derive(Debug)]
+enum State {
+    Asked,
     Arriving { bytes: Vec<u8>, left: u64 },
     Refused(NoRoom),
 }
 
-impl Payload {
+/// Bytes of a part.
+fn part_len(rest: u64) -> u64 {
+    rest.min(PART)
+}
+
+impl Letter {
     fn held(&self) -> u64 {
-        match self {
-            Self::Arriving { bytes, .. } => bytes.len() as u64,
-            Self::Refused(_) => 0,
+        match &self.state {
+            State::Arriving { bytes, .. } => bytes.len() as u64,
+            State::Asked | State::Refused(_) => 0,
         }
     }
 
-    /// Takes one piece that ends inside of `total`; false if it does not fit what came before.
-    fn add(&mut self, total: u64, offset: u64, piece: &[u8]) -> bool {
-        match self {
-            Self::Refused(NoRoom { bytes, .. }) => *bytes == total,
-            Self::Arriving { bytes, left }
-                if bytes.len() as u64 == total && *left >= piece.len() as u64 =>
-            {
-                // Both ends are below `total`, which is the length of a vector.
+    fn begin(&mut self) {
+        let len = part_len(self.rest);
+        self.state = State::Arriving { bytes: vec![0; len as usize], left: len };
+    }
+
+    /// Takes one piece that ends inside of the part; false if it does not fit what came before.
+    fn add(&mut self, rest: u64, offset: u64, piece: &[u8]) -> bool {
+        match &mut self.state {
+            State::Arriving { bytes, left } if self.rest == rest && *left >= piece.len() as u64 => {
+                // Both ends are below the length of the part, which is that of a vector.
                 bytes[offset as usize..][..piece.len()].copy_from_slice(piece);
                 *left -= piece.len() as u64;
                 true
             }
-            Self::Arriving { .. } => false,
+            _ => false,
         }
     }
 }
 
 impl Letterbox {
     fn held(&self) -> u64 {
-        self.payloads.values().flatten().map(|(_, payload)| payload.held()).sum()
+        self.letters.values().flatten().map(Letter::held).sum()
+    }
+
+    /// Whether members may send what that tag is of.
+    fn expects(&self, tag: u32, from: WorldRank) -> bool {
+        self.current.expects(tag) && self.members.rank_of(from).is_some()
     }
 }
 
 impl Boxes {
     /// Forgets payloads of operations that ended without taking them, because they failed.
     fn forget_stale(&mut self) {
-        for letters in self.of.values_mut() {
-            let current = &letters.current;
-            letters.payloads.retain(|(operation, _), _| current.expects(*operation));
+        for letterbox in self.of.values_mut() {
+            let current = &letterbox.current;
+            letterbox.letters.retain(|(operation, _), _| current.expects(*operation));
         }
         self.held = self.of.values().map(Letterbox::held).sum();
     }
 
-    /// Room for a payload, or that there is none.
-    fn admit(&mut self, total: u64, budget: u64) -> Payload {
-        let sum = |held: u64| held.checked_add(total);
-        let fits = |held| total <= SMALL || sum(held).is_some_and(|sum| sum <= budget);
-        if !fits(self.held) {
-            self.forget_stale();
+    /// Grants what there is room for, and what is awaited.
+    fn grant(&mut self, budget: u64) -> Grants {
+        let mut grants = Grants::new();
+        if self.asked.is_empty() {
+            return grants;
         }
-        if !fits(self.held) {
-            return Payload::Refused(NoRoom { bytes: total, limit: budget });
+        let mut left = VecDeque::new();
+        for (key, number) in mem::take(&mut self.asked) {
+            let Some(rest) = self.rest_of(&key, number) else { continue };
+            let fits = |held: u64| held.saturating_add(part_len(rest)) <= budget;
+            if !fits(self.held) {
+                self.forget_stale();
+            }
+            let fits = fits(self.held);
+            match self.grant_one(&key, number, fits) {
+                Some(head) => grants.push((key.2, head)),
+                None => left.push_back((key, number)),
+            }
         }
-        self.held += total;
-        Payload::Arriving { bytes: vec![0; total as usize], left: total }
+        self.asked = left;
+        grants
+    }
+
+    /// What is asked for there, if it still is.
+    fn rest_of(&self, key: &Key, number: u64) -> Option<u64> {
+        let (id, tag, from) = *key;
+        let letters = self.of.get(&id)?.letters.get(&(operation(tag), from))?;
+        let asked = |letter: &&Letter| {
+            (letter.tag, letter.number) == (tag, number) && matches!(letter.state, State::Asked)
+        };
+        letters.iter().find(asked).map(|letter| letter.rest)
+    }
+
+    fn grant_one(&mut self, key: &Key, number: u64, fits: bool) -> Option<Head> {
+        let (id, tag, from) = *key;
+        let letterbox = self.of.get_mut(&id)?;
+        let awaited = letterbox.awaited == Some((tag, from));
+        let letters = letterbox.letters.get_mut(&(operation(tag), from))?;
+        // A part at a time of each payload.
+        let busy = letters.iter().any(|letter| letter.tag == tag && letter.number != number);
+        if busy || !(fits || awaited) {
+            return None;
+        }
+        let is_it = |letter: &&mut Letter| (letter.tag, letter.number) == (tag, number);
+        let letter = letters.iter_mut().find(is_it)?;
+        letter.begin();
+        self.held = self.held.saturating_add(part_len(letter.rest));
+        Some(step_head(id, tag, Step::Grant, number, letter.rest))
     }
 }
 
 /// A tag without the bits that are the operation's own.
 fn operation(tag: u32) -> u32 {
     tag >> ROUND_BITS << ROUND_BITS
+}
+
+/// The head of a message about a part.
+pub(crate) fn step_head(id: u64, tag: u32, step: Step, number: u64, rest: u64) -> Head {
+    let mut head = Head::new(Kind::Collective, id, tag);
+    head.op = step as u8;
+    (head.slot, head.length) = (number.into(), rest.into());
+    head
 }
 
 impl Mail {
@@ -161,7 +270,7 @@ impl Mail {
 
     /// The longest payload that can arrive.
     pub(crate) fn payload_max(&self) -> u64 {
-        self.payload_max.min(self.budget.max(SMALL))
+        self.payload_max
     }
 
     fn boxes(&self) -> MutexGuard<'_, Boxes> {
@@ -171,214 +280,140 @@ impl Mail {
     /// From now on, messages of that communicator are expected.
     pub(crate) fn open(&self, id: u64, members: Group) -> Current {
         let current = Current::default();
-        let letters = Letterbox { members, current: current.clone(), payloads: HashMap::default() };
-        self.boxes().of.insert(id, letters);
+        let (letters, awaited) = (HashMap::default(), None);
+        let letterbox = Letterbox { members, current: current.clone(), awaited, letters };
+        self.boxes().of.insert(id, letterbox);
         current
     }
 
     /// No more messages of that communicator are expected.
-    pub(crate) fn close(&self, id: u64) {
+    #[must_use]
+    pub(crate) fn close(&self, id: u64) -> Grants {
         let mut boxes = self.boxes();
-        let held = boxes.of.remove(&id).map_or(0, |letters| letters.held());
+        let held = boxes.of.remove(&id).map_or(0, |letterbox| letterbox.held());
         boxes.held -= held;
+        boxes.grant(self.budget)
     }
 
-    /// Takes one piece; false if nobody can expect it, or if it does not fit what came before it.
-    pub(crate) fn deliver(&self, from: WorldRank, head: &Head, piece: &[u8]) -> bool {
-        let (total, offset) = (head.length.get(), head.offset.get());
+    /// From now on, and until another one is, that payload is awaited.
+    #[must_use]
+    pub(crate) fn expect(&self, key: &Key) -> Grants {
+        let (id, tag, from) = *key;
+        let mut boxes = self.boxes();
+        if let Some(letterbox) = boxes.of.get_mut(&id) {
+            letterbox.awaited = Some((tag, from));
+        }
+        boxes.grant(self.budget)
+    }
+
+    /// Handles a message; `None` if nobody can expect it, or if it does not fit what came before
+    /// it.
+    pub(crate) fn deliver(&self, from: WorldRank, head: &Head, piece: &[u8]) -> Option<Grants> {
+        let handled = match head.op {
+            op if op == Step::Piece as u8 => self.deliver_piece(from, head, piece),
+            op if op == Step::Ask as u8 && piece.is_empty() => return self.deliver_ask(from, head),
+            op if op == Step::Grant as u8 => self.deliver_grant(from, head),
+            _ => false,
+        };
+        handled.then(Grants::new)
+    }
+
+    fn deliver_piece(&self, from: WorldRank, head: &Head, piece: &[u8]) -> bool {
+        let (rest, number, offset) = (head.length.get(), head.slot.get(), head.offset.get());
         let end = offset.checked_add(piece.len() as u64);
-        let too_long = total > self.payload_max() || end.is_none_or(|end| end > total);
-        if too_long || (piece.is_empty() && total > 0) {
+        let too_long = rest > self.payload_max() || end.is_none_or(|end| end > part_len(rest));
+        if too_long || (piece.is_empty() && rest > 0) {
             return false;
         }
         let (id, tag) = (head.object.get(), head.tag.get());
-        let key = (operation(tag), from);
         let mut boxes = self.boxes();
-        let Some(letters) = boxes.of.get_mut(&id) else { return false };
-        if !letters.current.expects(tag) || letters.members.rank_of(from).is_none() {
+        let Boxes { of, held, .. } = &mut *boxes;
+        let Some(letterbox) = of.get_mut(&id).filter(|it| it.expects(tag, from)) else {
+            return false;
+        };
+        let letters = letterbox.letters.entry((operation(tag), from)).or_default();
+        let is_it = |letter: &&mut Letter| (letter.tag, letter.number) == (tag, number);
+        if let Some(letter) = letters.iter_mut().find(is_it) {
+            return letter.add(rest, offset, piece);
+        }
+        // What is larger was not asked for.
+        if letters.len() == EACH_MAX || number > 0 || rest > SMALL {
             return false;
         }
-        let of_sender = letters.payloads.entry(key).or_default();
-        if let Some((_, payload)) = of_sender.iter_mut().find(|(known, _)| *known == tag) {
-            return payload.add(total, offset, piece);
-        }
-        if of_sender.len() == EACH_MAX {
-            return false;
-        }
-        let mut payload = boxes.admit(total, self.budget);
-        payload.add(total, offset, piece);
-        let letters = boxes.of.get_mut(&id);
-        // Stale payloads may have been forgotten meanwhile.
-        let of_sender = letters.map(|letters| letters.payloads.entry(key).or_default());
-        of_sender.map(|payloads| payloads.push((tag, payload))).is_some()
+        let mut letter = Letter { tag, number, rest, state: State::Asked };
+        letter.begin();
+        letter.add(rest, offset, piece);
+        letters.push(letter);
+        *held = held.saturating_add(rest);
+        true
     }
 
-    /// The payload, if all of it is there, or that it was refused.
-    pub(crate) fn take(&self, key: &Key) -> Option<Result<Vec<u8>, NoRoom>> {
+    fn deliver_ask(&self, from: WorldRank, head: &Head) -> Option<Grants> {
+        let (rest, number) = (head.length.get(), head.slot.get());
+        let (id, tag) = (head.object.get(), head.tag.get());
+        let mut boxes = self.boxes();
+        let letterbox = boxes.of.get_mut(&id).filter(|it| it.expects(tag, from))?;
+        let letters = letterbox.letters.entry((operation(tag), from)).or_default();
+        let is_it = |letter: &Letter| (letter.tag, letter.number) == (tag, number);
+        if letters.len() == EACH_MAX || letters.iter().any(is_it) {
+            return None;
+        }
+        let refused = NoRoom { bytes: rest, limit: self.payload_max() };
+        let takes = rest <= refused.limit;
+        let state = if takes { State::Asked } else { State::Refused(refused) };
+        letters.push(Letter { tag, number, rest, state });
+        if takes {
+            boxes.asked.push_back(((id, tag, from), number));
+        }
+        Some(boxes.grant(self.budget))
+    }
+
+    fn deliver_grant(&self, from: WorldRank, head: &Head) -> bool {
+        let (key, number) = ((head.object.get(), head.tag.get(), from), head.slot.get());
+        match self.boxes().asking.get_mut(&key) {
+            Some((asked, granted)) if *asked == number => {
+                *granted = true;
+                true
+            }
+            _ => false,
+        }
+    }
+
+    /// This rank asks for a part, until it does not any more.
+    pub(crate) fn ask(&self, key: Key, number: u64) {
+        self.boxes().asking.insert(key, (number, false));
+    }
+
+    pub(crate) fn is_granted(&self, key: &Key) -> bool {
+        self.boxes().asking.get(key).is_some_and(|(_, granted)| *granted)
+    }
+
+    pub(crate) fn ask_no_more(&self, key: &Key) {
+        self.boxes().asking.remove(key);
+    }
+
+    /// The part, if all of it is there, or that it was refused.
+    pub(crate) fn take(&self, key: &Key, number: u64) -> Option<(Result<Part, NoRoom>, Grants)> {
         let (id, tag, from) = *key;
         let mut boxes = self.boxes();
-        let letters = boxes.of.get_mut(&id)?;
-        let of_sender = letters.payloads.get_mut(&(operation(tag), from))?;
-        let at = of_sender.iter().position(|(known, _)| *known == tag)?;
-        let bytes = match &mut of_sender[at].1 {
-            Payload::Arriving { left: 1.., .. } => return None,
-            // It stays until the operation is over, for the rest of it to be refused, too.
-            Payload::Refused(no_room) => return Some(Err(*no_room)),
-            Payload::Arriving { bytes, .. } => mem::take(bytes),
+        let letterbox = boxes.of.get_mut(&id)?;
+        let letters = letterbox.letters.get_mut(&(operation(tag), from))?;
+        let at = letters.iter().position(|it| (it.tag, it.number) == (tag, number))?;
+        let bytes = match &mut letters[at].state {
+            State::Asked | State::Arriving { left: 1.., .. } => return None,
+            // It stays until the operation is over.
+            State::Refused(no_room) => return Some((Err(*no_room), Grants::new())),
+            State::Arriving { bytes, .. } => mem::take(bytes),
         };
-        of_sender.swap_remove(at);
-        if of_sender.is_empty() {
-            letters.payloads.remove(&(operation(tag), from));
+        let rest = letters.swap_remove(at).rest;
+        if letters.is_empty() {
+            letterbox.letters.remove(&(operation(tag), from));
         }
         boxes.held -= bytes.len() as u64;
-        Some(Ok(bytes))
+        Some((Ok(Part { bytes, rest }), boxes.grant(self.budget)))
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::protocol::message::Kind;
-
-    const ID: u64 = 5;
-    const FIRST: u32 = 1 << ROUND_BITS;
-    const SENDER: WorldRank = WorldRank(2);
-
-    /// For three ranks, in their first operation.
-    fn mail(payload_max: u64, budget: u64) -> (Mail, Current) {
-        let mail = Mail::new(payload_max, budget);
-        let current = mail.open(ID, Group::world(3));
-        assert_eq!(current.next_tag(), FIRST);
-        (mail, current)
-    }
-
-    fn piece_of(tag: u32, offset: u64, total: u64) -> Head {
-        let mut head = Head::new(Kind::Collective, ID, tag);
-        head.offset = offset.into();
-        head.length = total.into();
-        head
-    }
-
-    fn piece(offset: u64, total: u64) -> Head {
-        piece_of(FIRST, offset, total)
-    }
-
-    /// Delivers a whole payload of that many bytes.
-    fn send(mail: &Mail, tag: u32, bytes: usize) -> bool {
-        mail.deliver(SENDER, &piece_of(tag, 0, bytes as u64), &vec![7; bytes])
-    }
-
-    #[test]
-    fn pieces_in_any_order_make_a_payload() {
-        let (mail, _) = mail(100, 100);
-        let key = (ID, FIRST, SENDER);
-        assert!(mail.deliver(SENDER, &piece(2, 3), b"c"));
-        assert_eq!(mail.take(&key), None);
-        assert!(mail.deliver(SENDER, &piece(0, 3), b"ab"));
-        assert_eq!(mail.take(&key), Some(Ok(b"abc".to_vec())));
-        assert_eq!(mail.take(&key), None);
-    }
-
-    #[test]
-    fn pieces_that_lie_are_refused() {
-        let (mail, _) = mail(100, 1000);
-        assert!(!mail.deliver(SENDER, &piece(2, 3), b"cd"), "past the end");
-        assert!(!mail.deliver(SENDER, &piece(u64::MAX, 3), b"c"), "overflow");
-        assert!(!mail.deliver(SENDER, &piece(0, 101), b"c"), "beyond the limit");
-        assert!(mail.deliver(SENDER, &piece(0, 3), b"ab"));
-        assert!(!mail.deliver(SENDER, &piece(0, 4), b"ab"), "another length");
-        assert!(!mail.deliver(SENDER, &piece(1, 3), b"ab"), "more than is left");
-    }
-
-    #[test]
-    fn empty_payloads_arrive() {
-        let (mail, _) = mail(100, 0);
-        assert!(mail.deliver(SENDER, &piece(0, 0), b""));
-        assert_eq!(mail.take(&(ID, FIRST, SENDER)), Some(Ok(Vec::new())));
-    }
-
-    #[test]
-    fn nobody_expects_strangers() {
-        let (mail, _) = mail(100, 100);
-        assert!(!mail.deliver(WorldRank(3), &piece(0, 1), b"a"), "no member");
-        let mut head = piece(0, 1);
-        head.object = (ID + 1).into();
-        assert!(!mail.deliver(SENDER, &head, b"a"), "no communicator");
-        mail.close(ID);
-        assert!(!mail.deliver(SENDER, &piece(0, 1), b"a"), "none any more");
-    }
-
-    #[test]
-    fn operations_that_no_rank_can_be_in_are_not_expected() {
-        let (mail, current) = mail(100, 100);
-        let tag = |operation: u32| operation << ROUND_BITS;
-        assert!(!send(&mail, tag(0), 1), "before the present one");
-        assert!(send(&mail, tag(AHEAD_MAX + 2), 1), "the barrier of one that is ahead");
-        assert!(!send(&mail, tag(AHEAD_MAX + 3), 1), "beyond it");
-        assert!(!send(&mail, 1 << 31, 1), "far away");
-        // Also where tags begin again.
-        let last = u32::MAX >> ROUND_BITS;
-        current.0.store(last, Relaxed);
-        assert!(send(&mail, tag(last), 1) && send(&mail, tag(last.wrapping_add(1)), 1));
-        assert!(!send(&mail, tag(last - 1), 1));
-    }
-
-    #[test]
-    fn a_sender_has_few_payloads_in_each_operation() {
-        let (mail, _) = mail(100, 100);
-        assert!(send(&mail, FIRST, 1) && send(&mail, FIRST | 32, 1));
-        assert!(!send(&mail, FIRST | 33, 1));
-        assert!(mail.deliver(WorldRank(1), &piece_of(FIRST | 33, 0, 1), b"a"), "by another");
-        assert_eq!(mail.take(&(ID, FIRST, SENDER)), Some(Ok(vec![7])));
-    }
-
-    #[test]
-    fn the_budget_holds_and_comes_back() {
-        let (mail, current) = mail(60_000, 100_000);
-        let second = FIRST << 1;
-        let limit = NoRoom { bytes: 41_000, limit: 100_000 };
-        assert!(send(&mail, FIRST, 60_000));
-        assert!(send(&mail, FIRST | 1, 41_000), "known to have come");
-        assert_eq!(mail.boxes().held, 60_000);
-        assert_eq!(mail.take(&(ID, FIRST | 1, SENDER)), Some(Err(limit)));
-        assert!(send(&mail, second, 40_000));
-        assert_eq!(mail.take(&(ID, FIRST, SENDER)), Some(Ok(vec![7; 60_000])));
-        assert!(send(&mail, second | 1, 60_000));
-        assert_eq!(mail.boxes().held, 100_000);
-        // Nobody takes what is of an operation that is over.
-        assert_eq!((current.next_tag(), current.next_tag()), (second, 3 * FIRST));
-        assert!(send(&mail, 3 * FIRST, 50_000));
-        assert_eq!(mail.boxes().held, 50_000);
-        mail.close(ID);
-        assert_eq!(mail.boxes().held, 0);
-    }
-
-    #[test]
-    fn what_is_refused_is_refused_to_its_last_piece() {
-        let (mail, _) = mail(60_000, 60_000);
-        let key = (ID, FIRST | 1, SENDER);
-        let half = vec![1; 5_000];
-        assert!(send(&mail, FIRST, 60_000));
-        assert!(mail.deliver(SENDER, &piece_of(FIRST | 1, 0, 10_000), &half));
-        let no_room = NoRoom { bytes: 10_000, limit: 60_000 };
-        assert_eq!(mail.take(&key), Some(Err(no_room)));
-        assert_eq!(mail.take(&(ID, FIRST, SENDER)), Some(Ok(vec![7; 60_000])));
-        assert!(mail.deliver(SENDER, &piece_of(FIRST | 1, 5_000, 10_000), &half));
-        assert_eq!(mail.take(&key), Some(Err(no_room)));
-        assert_eq!(mail.boxes().held, 0);
-    }
-
-    #[test]
-    fn small_payloads_always_have_room() {
-        let (mail, _) = mail(60_000, 60_000);
-        assert!(send(&mail, FIRST, 60_000) && send(&mail, FIRST | 1, 8));
-        assert_eq!(mail.take(&(ID, FIRST | 1, SENDER)), Some(Ok(vec![7; 8])));
-    }
-
-    #[test]
-    fn a_budget_below_the_longest_payload_limits_it() {
-        let (mail, _) = mail(100_000, 10_000);
-        assert_eq!(mail.payload_max(), 10_000);
-        assert!(send(&mail, FIRST, 10_000) && !send(&mail, FIRST | 1, 10_001));
-    }
-}
+#[path = "mail_tests.rs"]
+mod tests;

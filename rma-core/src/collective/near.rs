@@ -192,11 +192,14 @@ fn tell<T: Transport, S: Pod>(
 /// Takes what `from` [told](tell).
 fn hear<T: Transport, S: Pod>(comm: &Inner<T>, from: Rank, tag: u32) -> Result<S, CollectiveError> {
     let key = (comm.id, tag, comm.world_rank(from));
-    let take = || comm.process.mail.take(&key);
+    let take = || comm.process.mail.take(&key, 0);
     // wait: invitation
-    let taken = comm.process.wait_until(comm.wait_for(MAKING, from), take)?;
-    let bytes = taken.map_err(|no_room| no_room.of(MAKING, from))?;
-    try_pod_read_unaligned(&bytes).map_err(|_| CollectiveError::Malformed { what: MAKING, from })
+    // wait: invitation
+    let (taken, grants) = comm.process.wait_until(comm.wait_for(MAKING, from), take)?;
+    comm.process.grant_parts(grants);
+    let part = taken.map_err(|no_room| no_room.of(MAKING, from))?;
+    try_pod_read_unaligned(&part.bytes)
+        .map_err(|_| CollectiveError::Malformed { what: MAKING, from })
 }
 
 const MAKING: &str = "making a communicator";

@@ -1,6 +1,6 @@
 //! The collective operations of a communicator (MPI 4.1, chapter 6).
 use super::binomial;
-use super::exchange::Exchange;
+use super::exchange::{Exchange, parts};
 use super::reduction::Reduction;
 use crate::communicator::Communicator;
 use crate::element::Element;
@@ -223,8 +223,8 @@ impl<T: Transport> Communicator<T> {
         let exchange = Exchange::start(self, what)?;
         let mut all = mine.to_vec();
         for (to, from) in pairs(self) {
-            exchange.send(to, 0, cast_slice(&mine[usize::from(to) * block..][..block]))?;
-            let bytes = exchange.receive_exactly(from, 0, block * size_of::<E>())?;
+            let share = cast_slice(&mine[usize::from(to) * block..][..block]);
+            let bytes = exchange.swap_exactly(to, share, from, 0, block * size_of::<E>())?;
             all[usize::from(from) * block..][..block].copy_from_slice(&elements(&bytes));
         }
         Ok(all)
@@ -241,8 +241,8 @@ impl<T: Transport> Communicator<T> {
         let mut all: Vec<Vec<E>> = vec![Vec::new(); mine.len()];
         all[usize::from(self.rank())].clone_from(&mine[usize::from(self.rank())]);
         for (to, from) in pairs(self) {
-            exchange.send(to, 0, cast_slice(&mine[usize::from(to)]))?;
-            all[usize::from(from)] = receive_elements(&exchange, from, 0)?;
+            let bytes = exchange.swap(to, cast_slice(&mine[usize::from(to)]), from, 0)?;
+            all[usize::from(from)] = whole_elements(&exchange, from, &bytes)?;
         }
         Ok(all)
     }
@@ -261,11 +261,15 @@ impl<T: Transport> Communicator<T> {
         let mut distance = 1;
         let mut round = 0;
         while distance < self.size() {
+            let from = self.rank().0.checked_sub(distance).map(Rank);
+            if let Some(from) = from {
+                exchange.expect(from, round);
+            }
             if let Some(to) = self.rank().0.checked_add(distance).filter(|to| *to < self.size()) {
                 exchange.send(Rank(to), round, cast_slice(&all))?;
             }
-            if let Some(from) = self.rank().0.checked_sub(distance) {
-                let got = elements(&exchange.receive_exactly(Rank(from), round, bytes)?);
+            if let Some(from) = from {
+                let got = elements(&exchange.receive_exactly(from, round, bytes)?);
                 all = combine(&reduction, got.clone(), &all);
                 lower = Some(match lower {
                     Some(lower) => combine(&reduction, got, &lower),
@@ -344,12 +348,18 @@ fn tree_bcast<T: Transport>(
     let relative = comm.rank().on_ring(-i64::from(root.0), size).0;
     let absolute = |relative: u32| Rank(relative).on_ring(i64::from(root.0), size);
     let (parent, children) = binomial(relative, size);
+    let (parent, children) = (parent.map(absolute), children.collect::<Vec<u32>>());
     if let Some(parent) = parent {
-        let got = exchange.receive_exactly(absolute(parent), 2, bytes.len())?;
-        bytes.copy_from_slice(&got);
+        exchange.expect(parent, 2);
     }
-    for distance in children {
-        exchange.send(absolute(relative + distance), 2, bytes)?;
+    // Each part goes on at once, while the next one comes.
+    for number in 0..parts(bytes.len()) {
+        if let Some(parent) = parent {
+            exchange.receive_part(parent, 2, bytes, number)?;
+        }
+        for distance in &children {
+            exchange.send_part(absolute(relative + distance), 2, bytes, number)?;
+        }
     }
     Ok(())
 }
@@ -396,9 +406,11 @@ fn bruck<T: Transport>(
     while have < size {
         let count = have.min(size - have);
         let to = rank.on_ring(-i64::from(have), size);
-        exchange.send(to, round, &blocks[..bytes(rank, count)])?;
         let from = rank.on_ring(i64::from(have), size);
-        blocks.extend(exchange.receive_exactly(from, round, bytes(from, count))?);
+        let expected = bytes(from, count);
+        let mine = &blocks[..bytes(rank, count)];
+        let theirs = exchange.swap_exactly(to, mine, from, round, expected)?;
+        blocks.extend(theirs);
         have += count;
         round += 1;
     }

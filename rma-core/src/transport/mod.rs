@@ -163,6 +163,15 @@ pub enum SubmitError {
 #[derive(Debug, Clone, Copy)]
 pub struct Ticket(pub u32);
 
+/// What a program does by itself with window memory that is mapped here.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Touch {
+    /// It looks; a loop of looks may wait for something.
+    Look,
+    /// It changes something.
+    Change,
+}
+
 /// How this rank leaves.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Outcome {
@@ -273,6 +282,12 @@ pub unsafe trait Transport: Send + Sync + Sized + 'static {
     /// Passes the time of waiting round `round` without sleeping: a CPU hint, later a yield.
     /// Returns false when the time has come to park.
     fn relax(&self, round: u32) -> bool;
+    /// The program is about to touch window memory by itself, through a view. Of interest where
+    /// time passes, and others run, in calls only.
+    #[inline]
+    fn touches(&self, touch: Touch) {
+        _ = touch;
+    }
     /// Monotonic time since some point before the job's start (virtual time in a simulator).
     fn now(&self) -> Duration;
 

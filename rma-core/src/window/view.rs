@@ -10,7 +10,7 @@ use crate::error::RmaError;
 use crate::memory::target::Span;
 use crate::ops::Op;
 use crate::rank::Rank;
-use crate::transport::Transport;
+use crate::transport::{Touch, Transport};
 use std::sync::Arc;
 
 /// A part of a window in this address space, to be loaded and stored without an epoch.
@@ -66,6 +66,7 @@ impl<T: Transport> Window<T> {
     /// Orders this rank's loads and stores with those of others, and with operations on the
     /// window (MPI 4.1, section 12.5.4). It completes nothing.
     pub fn sync(&self) {
+        self.process().transport.touches(Touch::Look);
         core::sync::atomic::fence(core::sync::atomic::Ordering::SeqCst);
     }
 }
@@ -114,6 +115,7 @@ impl<'w, T: Transport> View<'w, T> {
     /// Copies `values` to displacement `disp` on.
     pub fn write<E: Element>(&self, disp: u64, values: &[E]) -> Result<(), RmaError> {
         let bytes: &[u8] = bytemuck::cast_slice(values);
+        self.changes();
         self.span(disp, bytes.len())?.write(bytes);
         Ok(())
     }
@@ -141,6 +143,9 @@ impl<'w, T: Transport> View<'w, T> {
         if !op.is_defined_on::<E>() {
             return Err(self.window.wrong_op_cold::<E>("a fetch_and_op", self.rank, op));
         }
+        if op != Op::NoOp {
+            self.changes();
+        }
         let (place, mut old) = (self.place(disp, size_of::<E>())?, [E::zeroed()]);
         self.window.combine(place, op, &[operand], Some(&mut old))?;
         Ok(old[0])
@@ -157,6 +162,7 @@ impl<'w, T: Transport> View<'w, T> {
         if op == Op::NoOp || !op.is_defined_on::<E>() {
             return Err(self.window.wrong_op_cold::<E>("an accumulate", self.rank, op));
         }
+        self.changes();
         self.window.combine(self.place(disp, size_of_val(operands))?, op, operands, None)
     }
 
@@ -177,7 +183,13 @@ impl<'w, T: Transport> View<'w, T> {
         Ok(Place { target: self.rank, disp, offset, span })
     }
 
+    fn changes(&self) {
+        self.window.process().transport.touches(Touch::Change);
+    }
+
     fn span(&self, disp: u64, len: usize) -> Result<Span<'_>, RmaError> {
+        // A compare-and-swap too: one that fails changes nothing, and may be tried for ever.
+        self.window.process().transport.touches(Touch::Look);
         let offset = disp.checked_mul(u64::from(self.disp_unit));
         // SAFETY: `size` bytes from `base` on are mapped as long as the window, which is borrowed,
         // or as long as `_region`; what a user attached as a raw part is so until `detach`, whose

@@ -4,8 +4,8 @@ use core::time::Duration;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use crate::common::{config, receive, seeds, wait_until};
-use rma_core::transport::{Outcome, PeerState, SubmitError, Transport, WorldRank};
-use rma_transport_sim::{NetConfig, run, run_traced};
+use rma_core::transport::{Outcome, PeerState, SubmitError, Touch, Transport, WorldRank};
+use rma_transport_sim::{Cause, NetConfig, Sim, run, run_traced};
 
 #[test]
 fn a_park_times_out_in_virtual_time() {
@@ -236,4 +236,92 @@ fn news_of_a_departure_travels_and_messages_sent_meanwhile_are_lost() {
         lost += sent.unwrap()[1];
     }
     assert!(lost > 0, "no seed lets a rank send to one that left");
+}
+
+/// Looks at memory that never tells that it may stop.
+fn look_for_ever(sim: &Sim) {
+    loop {
+        sim.touches(Touch::Look);
+    }
+}
+
+#[test]
+fn a_rank_that_looks_at_its_memory_lets_the_others_run() {
+    for seed in seeds(20) {
+        let flag = AtomicBool::new(false);
+        run(&config(3, seed), |sim| {
+            if sim.rank().0 == 0 {
+                while !flag.load(Ordering::Relaxed) {
+                    sim.touches(Touch::Look);
+                }
+            } else if sim.rank().0 == 1 {
+                sim.send(WorldRank(2), &[], &[]).unwrap();
+            } else {
+                receive(&sim, 1);
+                flag.store(true, Ordering::Relaxed);
+            }
+        })
+        .unwrap();
+    }
+}
+
+#[test]
+fn ranks_that_look_in_vain_are_a_deadlock_that_names_them() {
+    for seed in seeds(3) {
+        let failure = run(&config(4, seed), |sim| match sim.rank().0 {
+            0 => look_for_ever(&sim),
+            1 => {
+                while sim.failed().is_none() {
+                    sim.poll(&mut |_, _| {});
+                }
+            }
+            2 => _ = receive(&sim, 1),
+            _ => {}
+        })
+        .unwrap_err();
+        let Cause::Deadlock { waiting, .. } = &failure.cause else { panic!("{failure}") };
+        let seen: Vec<_> = waiting.iter().map(|waiter| (waiter.rank.0, waiter.polls)).collect();
+        assert_eq!(seen, [(0, true), (1, true), (2, false)], "{failure}");
+        assert!(failure.to_string().contains("rank 0 polls in vain since"), "{failure}");
+        assert!(failure.trace.steps < 1_000_000, "the rank need not be waited for: {failure}");
+    }
+}
+
+#[test]
+fn a_rank_that_looks_lets_the_deadlines_of_others_come() {
+    for seed in seeds(3) {
+        let end = Duration::from_secs(3600);
+        run(&config(2, seed), |sim| {
+            if sim.rank().0 == 0 {
+                while sim.peer_state(WorldRank(1)) == PeerState::Alive {
+                    sim.touches(Touch::Look);
+                }
+                return;
+            }
+            while sim.now() < end {
+                let ticket = sim.arm();
+                sim.park(ticket, Some(end - sim.now()));
+            }
+        })
+        .unwrap();
+    }
+}
+
+/// A large window is worked through while the others wait.
+#[test]
+fn a_rank_that_reads_or_changes_much_does_not_look_in_vain() {
+    let count = if cfg!(miri) { 100 } else { 1_000_000 };
+    run(&config(2, 5), |sim| {
+        if sim.rank().0 == 0 {
+            (0..count).for_each(|_| sim.touches(Touch::Look));
+            for _ in 0..2 * count {
+                sim.touches(Touch::Change);
+                sim.touches(Touch::Look);
+            }
+            sim.send(WorldRank(1), &[], &[]).unwrap();
+        } else {
+            receive(&sim, 1);
+        }
+    })
+    .unwrap();
 }

@@ -1,0 +1,213 @@
+use super::*;
+
+const ID: u64 = 5;
+const FIRST: u32 = 1 << ROUND_BITS;
+const SENDER: WorldRank = WorldRank(2);
+const LARGE: u64 = 60_000;
+
+/// For three ranks, in their first operation.
+fn mail(payload_max: u64, budget: u64) -> (Mail, Current) {
+    let mail = Mail::new(payload_max, budget);
+    let current = mail.open(ID, Group::world(3));
+    assert_eq!(current.next_tag(), FIRST);
+    (mail, current)
+}
+
+fn piece_of(tag: u32, offset: u64, total: u64) -> Head {
+    let mut head = step_head(ID, tag, Step::Piece, 0, total);
+    head.offset = offset.into();
+    head
+}
+
+fn piece(offset: u64, total: u64) -> Head {
+    piece_of(FIRST, offset, total)
+}
+
+fn deliver(mail: &Mail, head: &Head, bytes: &[u8]) -> bool {
+    mail.deliver(SENDER, head, bytes).is_some()
+}
+
+/// Delivers a whole part of that many bytes.
+fn send(mail: &Mail, tag: u32, bytes: u64) -> bool {
+    deliver(mail, &piece_of(tag, 0, bytes), &vec![7; bytes as usize])
+}
+
+/// Asks for a part; the tags and parts that are granted.
+fn ask(mail: &Mail, tag: u32, number: u64, rest: u64) -> Option<Vec<(u32, u64)>> {
+    let head = step_head(ID, tag, Step::Ask, number, rest);
+    mail.deliver(SENDER, &head, &[]).map(tags)
+}
+
+fn tags(grants: Grants) -> Vec<(u32, u64)> {
+    let of = |(to, head): (WorldRank, Head)| {
+        assert_eq!((to, head.op, head.object.get()), (SENDER, Step::Grant as u8, ID));
+        (head.tag.get(), head.slot.get())
+    };
+    grants.into_iter().map(of).collect()
+}
+
+/// Takes a part: its bytes and what is granted then.
+fn take(mail: &Mail, tag: u32, number: u64) -> Option<(Vec<u8>, Vec<(u32, u64)>)> {
+    let (part, grants) = mail.take(&(ID, tag, SENDER), number)?;
+    Some((part.unwrap().bytes, tags(grants)))
+}
+
+#[test]
+fn pieces_in_any_order_make_a_payload() {
+    let (mail, _) = mail(100, 100);
+    assert!(deliver(&mail, &piece(2, 3), b"c"));
+    assert_eq!(take(&mail, FIRST, 0), None);
+    assert!(deliver(&mail, &piece(0, 3), b"ab"));
+    assert_eq!(take(&mail, FIRST, 0), Some((b"abc".to_vec(), vec![])));
+    assert_eq!(take(&mail, FIRST, 0), None);
+}
+
+#[test]
+fn pieces_that_lie_are_refused() {
+    let (mail, _) = mail(100, 1000);
+    assert!(!deliver(&mail, &piece(2, 3), b"cd"), "past the end");
+    assert!(!deliver(&mail, &piece(u64::MAX, 3), b"c"), "overflow");
+    assert!(!deliver(&mail, &piece(0, 101), b"c"), "beyond the limit");
+    assert!(deliver(&mail, &piece(0, 3), b"ab"));
+    assert!(!deliver(&mail, &piece(0, 4), b"ab"), "another length");
+    assert!(!deliver(&mail, &piece(1, 3), b"ab"), "more than is left");
+    let mut other = piece(0, 3);
+    other.op = 3;
+    assert!(!deliver(&mail, &other, b"c"), "no step");
+}
+
+#[test]
+fn empty_payloads_arrive() {
+    let (mail, _) = mail(100, 0);
+    assert!(deliver(&mail, &piece(0, 0), b""));
+    assert_eq!(take(&mail, FIRST, 0), Some((vec![], vec![])));
+}
+
+#[test]
+fn nobody_expects_strangers() {
+    let (mail, _) = mail(100, 100);
+    assert!(mail.deliver(WorldRank(3), &piece(0, 1), b"a").is_none(), "no member");
+    let mut head = piece(0, 1);
+    head.object = (ID + 1).into();
+    assert!(!deliver(&mail, &head, b"a"), "no communicator");
+    assert_eq!(mail.close(ID).len(), 0);
+    assert!(!deliver(&mail, &piece(0, 1), b"a"), "none any more");
+}
+
+#[test]
+fn operations_that_no_rank_can_be_in_are_not_expected() {
+    let (mail, current) = mail(100, 100);
+    let tag = |operation: u32| operation << ROUND_BITS;
+    assert!(!send(&mail, tag(0), 1), "before the present one");
+    assert!(send(&mail, tag(AHEAD_MAX + 2), 1), "the barrier of one that is ahead");
+    assert!(!send(&mail, tag(AHEAD_MAX + 3), 1), "beyond it");
+    assert!(ask(&mail, tag(AHEAD_MAX + 3), 0, 1).is_none(), "beyond it");
+    assert!(!send(&mail, 1 << 31, 1), "far away");
+    // Also where tags begin again.
+    let last = u32::MAX >> ROUND_BITS;
+    current.0.store(last, Relaxed);
+    assert!(send(&mail, tag(last), 1) && send(&mail, tag(last.wrapping_add(1)), 1));
+    assert!(!send(&mail, tag(last - 1), 1));
+}
+
+#[test]
+fn a_sender_has_few_payloads_in_each_operation() {
+    let (mail, _) = mail(100, 100);
+    assert!(send(&mail, FIRST, 1) && send(&mail, FIRST | 32, 1));
+    assert_eq!(ask(&mail, FIRST | 34, 0, 1), Some(vec![(FIRST | 34, 0)]));
+    assert!(!send(&mail, FIRST | 33, 1) && ask(&mail, FIRST | 33, 0, 1).is_none());
+    let other = mail.deliver(WorldRank(1), &piece_of(FIRST | 33, 0, 1), b"a");
+    assert!(other.is_some(), "by another");
+    assert_eq!(take(&mail, FIRST, 0), Some((vec![7], vec![])));
+}
+
+#[test]
+fn what_nobody_granted_is_refused() {
+    let (mail, _) = mail(LARGE, 100_000);
+    assert!(send(&mail, FIRST, SMALL) && !send(&mail, FIRST | 1, SMALL + 1));
+    let second = step_head(ID, FIRST, Step::Piece, 1, 1);
+    assert!(!deliver(&mail, &second, b"a"), "a later part");
+    assert_eq!(ask(&mail, FIRST | 1, 0, LARGE), Some(vec![(FIRST | 1, 0)]));
+    assert!(ask(&mail, FIRST | 1, 0, LARGE).is_none(), "twice");
+    assert!(!send(&mail, FIRST | 1, LARGE - 1), "another length than was asked for");
+    assert!(send(&mail, FIRST | 1, LARGE));
+}
+
+#[test]
+fn who_asks_waits_until_there_is_room() {
+    let (mail, current) = mail(LARGE, 100_000);
+    let (second, third) = (FIRST << 1, 3 * FIRST);
+    assert_eq!(ask(&mail, FIRST, 0, LARGE), Some(vec![(FIRST, 0)]));
+    assert_eq!(ask(&mail, second, 0, 40_001), Some(vec![]));
+    assert_eq!(ask(&mail, third, 0, 40_000), Some(vec![(third, 0)]), "this one fits");
+    assert!(
+        send(&mail, FIRST, LARGE) && !send(&mail, second, 40_001) && send(&mail, third, 40_000)
+    );
+    assert_eq!(mail.boxes().held, 100_000);
+    let (_, grants) = take(&mail, FIRST, 0).unwrap();
+    assert_eq!(grants, [(second, 0)]);
+    assert_eq!(mail.boxes().held, 80_001);
+    // Nobody takes what is of an operation that is over.
+    assert_eq!((current.next_tag(), current.next_tag()), (second, third));
+    assert_eq!(ask(&mail, third | 1, 0, LARGE), Some(vec![(third | 1, 0)]));
+    assert_eq!(mail.boxes().held, 100_000);
+    assert_eq!(mail.close(ID).len(), 0);
+    assert_eq!(mail.boxes().held, 0);
+}
+
+#[test]
+fn what_is_awaited_is_granted_beyond_the_budget() {
+    let (mail, _) = mail(LARGE, LARGE);
+    let later = FIRST << 1;
+    assert_eq!(ask(&mail, later, 0, LARGE), Some(vec![(later, 0)]));
+    assert_eq!(ask(&mail, FIRST, 0, LARGE), Some(vec![]));
+    assert_eq!(ask(&mail, FIRST | 1, 0, LARGE), Some(vec![]));
+    assert_eq!(tags(mail.expect(&(ID, FIRST, SENDER))), [(FIRST, 0)]);
+    assert_eq!(mail.boxes().held, 2 * LARGE, "one part more");
+    assert!(send(&mail, FIRST, LARGE));
+    assert_eq!(take(&mail, FIRST, 0).unwrap().1, [], "nothing else is awaited");
+    assert_eq!(tags(mail.expect(&(ID, FIRST | 1, SENDER))), [(FIRST | 1, 0)]);
+}
+
+#[test]
+fn parts_are_granted_one_after_another() {
+    let (mail, _) = mail(1 << 30, 1 << 30);
+    let total = 2 * PART + 1;
+    assert_eq!(ask(&mail, FIRST, 0, total), Some(vec![(FIRST, 0)]));
+    assert_eq!(ask(&mail, FIRST, 1, total - PART), Some(vec![]));
+    let whole = vec![1; PART as usize];
+    assert!(deliver(&mail, &piece(0, total), &whole));
+    let (bytes, grants) = take(&mail, FIRST, 0).unwrap();
+    assert_eq!((bytes, grants), (whole, vec![(FIRST, 1)]));
+}
+
+#[test]
+fn a_grant_is_for_who_asked() {
+    let (mail, _) = mail(LARGE, LARGE);
+    let key = (ID, FIRST, SENDER);
+    let grant = |number| step_head(ID, FIRST, Step::Grant, number, LARGE);
+    assert!(!deliver(&mail, &grant(0), &[]), "nobody asked");
+    mail.ask(key, 3);
+    assert!(!deliver(&mail, &grant(0), &[]), "for another part");
+    assert!(mail.deliver(WorldRank(1), &grant(3), &[]).is_none(), "of another rank");
+    assert!(!mail.is_granted(&key));
+    assert!(deliver(&mail, &grant(3), &[]) && mail.is_granted(&key));
+    mail.ask_no_more(&key);
+    assert!(!mail.is_granted(&key));
+}
+
+#[test]
+fn what_is_longer_than_any_is_refused() {
+    let (mail, _) = mail(LARGE, LARGE);
+    assert_eq!(ask(&mail, FIRST, 0, LARGE + 1), Some(vec![]));
+    let (refused, _) = mail.take(&(ID, FIRST, SENDER), 0).unwrap();
+    assert_eq!(refused, Err(NoRoom { bytes: LARGE + 1, limit: LARGE }));
+}
+
+#[test]
+fn small_payloads_always_have_room() {
+    let (mail, _) = mail(LARGE, LARGE);
+    assert_eq!(ask(&mail, FIRST, 0, LARGE), Some(vec![(FIRST, 0)]));
+    assert!(send(&mail, FIRST | 1, 8));
+    assert_eq!(take(&mail, FIRST | 1, 0), Some((vec![7; 8], vec![])));
+}

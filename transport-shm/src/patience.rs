@@ -1,0 +1,207 @@
+//! How a thread passes the rounds of a wait: by spinning, by giving its CPU away, or not at all.
+//! Without I/O.
+//!
+//! To spin is best as long as who is waited for runs at the same time, on another CPU. On a CPU
+//! that others want, too, it steals their time; to sleep soon is best there, because a sleeper that
+//! is rung gets a CPU at once, also beside somebody who never sleeps. What tells is the time of a
+//! yield: one that comes back at once found nobody else. It is no way to wait: beside somebody who
+//! never sleeps it takes milliseconds. So there is one at the end of a spin that was in vain, and
+//! after a slow one the next waits hardly spin: the longer, the more often in a row it was slow.
+
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+use std::time::Duration;
+
+/// Rounds of a wait on a CPU of its own: 10 to 50 microseconds with the caller's own work.
+const SPINS: u32 = 1_000;
+/// The same on a CPU that others want, too.
+const SHARED_SPINS: u32 = 32;
+/// Yields of each wait where ranks outnumber CPUs: all wait for others that yield, too.
+const CROWDED_YIELDS: u32 = 2;
+/// A yield that took longer let somebody else run. One that did not takes about 0.3 microseconds,
+/// and two switches of threads take longer than this.
+const SLOW_YIELD: Duration = Duration::from_nanos(1_500);
+/// So many waits after a slow yield, it is tried again; twice as many after each that is slow
+/// again, up to the second number.
+const REMEMBERED_WAITS: [u32; 2] = [32, 4096];
+
+/// What to do in a round.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Pass {
+    Spin,
+    Yield,
+    Sleep,
+}
+
+/// Of one rank; all its threads learn together.
+#[derive(Debug)]
+pub(crate) struct Patience {
+    /// Ranks outnumber CPUs: no wait spins, whatever yields tell.
+    crowded: bool,
+    /// Waits that are to begin before the CPU counts as not shared.
+    shared_for: AtomicU32,
+    /// What that will be after the next slow yield.
+    shared_next: AtomicU32,
+}
+
+impl Patience {
+    pub(crate) const fn new(crowded: bool) -> Self {
+        let [first, _] = REMEMBERED_WAITS;
+        Self { crowded, shared_for: AtomicU32::new(0), shared_next: AtomicU32::new(first) }
+    }
+
+    /// What to do in round `round` of a wait.
+    #[inline]
+    pub(crate) fn pass(&self, round: u32) -> Pass {
+        if self.crowded {
+            return if round < CROWDED_YIELDS { Pass::Yield } else { Pass::Sleep };
+        }
+        if self.shared_for.load(Relaxed) != 0 {
+            return self.shared(round);
+        }
+        match round {
+            ..SPINS => Pass::Spin,
+            SPINS => Pass::Yield,
+            _ => Pass::Sleep,
+        }
+    }
+
+    /// Many threads may count down at once: a few waits more or less do not matter.
+    #[cold]
+    fn shared(&self, round: u32) -> Pass {
+        if round == 0 {
+            let left = self.shared_for.load(Relaxed);
+            self.shared_for.store(left.saturating_sub(1), Relaxed);
+        }
+        if round < SHARED_SPINS { Pass::Spin } else { Pass::Sleep }
+    }
+
+    /// A yield took so long.
+    pub(crate) fn yielded(&self, took: Duration) {
+        let [first, most] = REMEMBERED_WAITS;
+        let mut next = first;
+        if took >= SLOW_YIELD {
+            let waits = self.shared_next.load(Relaxed);
+            self.shared_for.store(waits, Relaxed);
+            next = waits.saturating_mul(2).min(most);
+        }
+        self.shared_next.store(next, Relaxed);
+    }
+
+    /// In words.
+    pub(crate) fn explain(&self) -> String {
+        if self.crowded {
+            return format!("oversubscribed: {CROWDED_YIELDS} yields, then futex sleep");
+        }
+        let (slow, [first, most]) = (SLOW_YIELD.as_nanos(), REMEMBERED_WAITS);
+        format!(
+            "spins {SPINS} rounds, yields once, then futex sleep; {SHARED_SPINS} rounds and no \
+             yield for {first} to {most} waits after a yield of {slow} ns or more, in which \
+             somebody else ran"
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const QUICK: u64 = 300;
+    const SPIN: u64 = 20;
+    const SWITCH: u64 = 1_000;
+    const WAKE: u64 = 4_000;
+
+    /// Who makes what is waited for.
+    #[derive(Clone, Copy, PartialEq)]
+    enum Peer {
+        /// Works on another CPU.
+        Beside,
+        /// Works on this one, while this thread does not.
+        Here,
+        /// Works on another one, and somebody who never sleeps on this one.
+        BesideHog,
+    }
+
+    /// What a wait of so many nanoseconds of the peer's work costs; whether it slept.
+    fn wait(patience: &Patience, work: u64, peer: Peer) -> (u64, bool) {
+        let mut ns = 0;
+        for round in 0.. {
+            match patience.pass(round) {
+                Pass::Spin => ns += SPIN,
+                Pass::Yield => {
+                    let took = match peer {
+                        Peer::Beside => QUICK,
+                        Peer::Here => 2 * SWITCH + work,
+                        Peer::BesideHog => 4_000_000,
+                    };
+                    patience.yielded(Duration::from_nanos(took));
+                    ns += took;
+                    if peer == Peer::Here {
+                        return (ns, false);
+                    }
+                }
+                Pass::Sleep if peer == Peer::Here => return (ns + work + WAKE, true),
+                Pass::Sleep => return (ns.max(work) + WAKE, true),
+            }
+            if peer != Peer::Here && ns >= work {
+                return (ns, false);
+            }
+        }
+        unreachable!("rounds do not end");
+    }
+
+    fn mean(patience: &Patience, waits: u64, work: u64, peer: Peer) -> u64 {
+        (0..waits).map(|_| wait(patience, work, peer).0).sum::<u64>() / waits
+    }
+
+    #[test]
+    fn an_answer_from_another_cpu_costs_spins_only() {
+        let patience = Patience::new(false);
+        for work in [600, 10_000, 20_000] {
+            assert_eq!(wait(&patience, work, Peer::Beside), (work, false));
+        }
+        assert_eq!(wait(&patience, 1_000_000, Peer::Beside), (1_000_000 + WAKE, true));
+        assert_eq!(wait(&patience, 20_000, Peer::Beside), (20_000, false), "the yield was quick");
+    }
+
+    #[test]
+    fn who_shares_its_cpu_with_whom_it_waits_for_soon_stops_to_steal_it() {
+        let patience = Patience::new(false);
+        let (first, slept) = wait(&patience, 600, Peer::Here);
+        assert_eq!((first, slept), (u64::from(SPINS) * SPIN + 2 * SWITCH + 600, false));
+        let sleeping = u64::from(SHARED_SPINS) * SPIN + 600 + WAKE;
+        assert_eq!(wait(&patience, 600, Peer::Here), (sleeping, true));
+        let mean = mean(&patience, 20_000, 600, Peer::Here);
+        assert!(mean < sleeping * 11 / 10, "{mean} ns, asleep at once it were {sleeping}");
+    }
+
+    #[test]
+    fn who_shares_its_cpu_with_a_busy_program_seldom_yields_to_it() {
+        let patience = Patience::new(false);
+        let mean = mean(&patience, 50_000, 30_000, Peer::BesideHog);
+        assert!(mean < 30_000 + WAKE + 2_000, "{mean} ns");
+    }
+
+    #[test]
+    fn it_is_forgotten_when_the_cpu_is_no_longer_shared() {
+        let patience = Patience::new(false);
+        let slow = |times: u32| (0..times).for_each(|_| patience.yielded(SLOW_YIELD));
+        let waits = || (0..10_000).filter(|_| wait(&patience, 10_000, Peer::Beside).1).count();
+        slow(1);
+        assert_eq!(waits(), 31, "not the last, which begins anew");
+        slow(1);
+        assert_eq!(waits(), 63);
+        slow(20);
+        assert_eq!(waits(), 4095);
+        patience.yielded(Duration::from_nanos(QUICK));
+        slow(1);
+        assert_eq!(waits(), 31);
+    }
+
+    #[test]
+    fn where_ranks_outnumber_cpus_nobody_spins() {
+        let patience = Patience::new(true);
+        let passes = [0, 1, 2].map(|round| patience.pass(round));
+        assert_eq!(passes, [Pass::Yield, Pass::Yield, Pass::Sleep]);
+        assert!(patience.explain().contains("oversubscribed"));
+    }
+}

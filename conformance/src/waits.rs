@@ -176,9 +176,12 @@ pub fn play<T: Transport>(
     let epoch = window.lock_all_with(Assert::NO_CHECK).unwrap();
     world.ranks().for_each(|rank| epoch.put(rank, 0, &[0u64]).unwrap());
     epoch.unlock().unwrap();
+    let ready = if world.rank() == VICTIM { case.victim } else { case.others };
+    ready(&window);
+    // Of the others, one may still be in it when the victim is gone.
+    let met = world.barrier();
     if world.rank() == VICTIM {
-        (case.victim)(&window);
-        world.barrier().unwrap();
+        met.unwrap();
         if case.name == INVITATION {
             world.bcast(&mut [0u64], Rank(0)).unwrap();
             world.barrier().unwrap();
@@ -192,8 +195,6 @@ pub fn play<T: Transport>(
             Fate::Stops => return stay(&universe),
         }
     }
-    world.barrier().unwrap();
-    (case.others)(&window);
     let end = (case.wait)(&universe, &window);
     judge(case, fate, world.rank(), end);
     if case.chain && fate == Fate::Leaves {

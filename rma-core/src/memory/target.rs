@@ -352,6 +352,14 @@ mod tests {
 
     #[cfg(all(target_arch = "x86_64", not(miri)))]
     #[test]
+    fn a_flush_completes_what_was_stored_before() {
+        assert!(fences_after(|span| span.write(&[1; 8])));
+        stores::complete();
+        assert!(!stores::is_fence_due());
+    }
+
+    #[cfg(all(target_arch = "x86_64", not(miri)))]
+    #[test]
     fn loads_and_atomic_updates_do_not() {
         let row = Row { at: 0, stride: 16, len: 8, count: 4 };
         assert!(!fences_after(|_| ()));

@@ -231,6 +231,7 @@ impl Counts<'_, '_> {
     /// a fence that is missing is seldom missed. Near only.
     fn flushes(&mut self, epoch: &LockAll<'_>) -> Result<()> {
         let flush = || Ok(epoch.flush(TARGET)?);
+        let flush_all = || Ok(epoch.flush_all()?);
         let put = || Ok(epoch.put(TARGET, 0, &[black_box(1u64)])?);
         let put_large = || Ok(epoch.put(TARGET, 0, black_box(&[1u64; 16]))?);
         let get = || Ok(epoch.get(TARGET, 0, black_box(&mut [0u64]))?);
@@ -238,9 +239,7 @@ impl Counts<'_, '_> {
         self.store_fences("put", 0.0, &put)?;
         self.store_fences("put + flush", 1.0, &|| put().and_then(|()| flush()))?;
         self.store_fences("put of 128 B + flush", 1.0, &|| put_large().and_then(|()| flush()))?;
-        self.store_fences("put + flush_all", 1.0, &|| {
-            Ok(put().and_then(|()| Ok(epoch.flush_all()?))?)
-        })?;
+        self.store_fences("put + flush_all", 1.0, &|| put().and_then(|()| flush_all()))?;
         self.store_fences("get + flush", 0.0, &|| get().and_then(|()| flush()))?;
         flush()
     }

@@ -293,7 +293,7 @@ pub fn refusals<T: Transport>(universe: &Universe<T>) {
     assert_eq!((refused.value, refused.error.class()), (vec![1, 2], ErrorClass::RmaFlavor));
     let attached = window.attach(vec![1u8, 2]).unwrap();
     let refused = other.detach(attached).unwrap_err();
-    assert_eq!(refused.error.class(), ErrorClass::RmaRange);
+    assert_eq!(refused.error.class(), ErrorClass::RmaAttach);
     assert_eq!(window.detach(refused.value).unwrap(), [1, 2]);
     let mut memory = [0u64; 4];
     let base: *mut u8 = memory.as_mut_ptr().cast();

@@ -61,7 +61,8 @@ impl<const N: usize, const BYTES: usize> Inbox<N, BYTES> {
         ring.has(&self.head)
     }
 
-    /// Hands up to [`BATCH`](Self::BATCH) messages to `sink`, then says who to wake, also when `sink` panics.
+    /// Hands up to [`BATCH`](Self::BATCH) messages to `sink`, then says who to wake, also when
+    /// `sink` panics.
     ///
     /// A message is copied out before `sink` sees it: it is at most eight cache lines, `sink` gets
     /// memory that nobody else writes, and the slot can be given back while `sink` works.

@@ -42,6 +42,14 @@ impl Counting {
         let count = |tracer: &mut Tracer| each(n, |n| tracer.count(What::Calls, || work(n)));
         tracer.map(count).transpose()
     }
+
+    /// Instructions of this thread that let nothing overtake the stores before them, for one
+    /// operation; where they are known.
+    pub(crate) fn fences(&mut self, n: u64, work: Work<'_>) -> Result<Option<f64>> {
+        let tracer = self.tracer.as_mut().filter(|_| cfg!(target_arch = "x86_64"));
+        let count = |tracer: &mut Tracer| each(n, |n| tracer.count(What::Fences, || work(n)));
+        tracer.map(count).transpose()
+    }
 }
 
 /// Of one operation: what `n` more of them add. What comes once, with the counting itself, does

@@ -23,16 +23,20 @@ pub(super) enum What {
     Steps,
     /// System calls.
     Calls,
+    /// Instructions that let nothing overtake the stores before them.
+    Fences,
 }
 
 impl What {
     const STEPS: &str = "steps";
     const CALLS: &str = "calls";
+    const FENCES: &str = "fences";
 
     fn name(self) -> &'static str {
         match self {
             Self::Steps => Self::STEPS,
             Self::Calls => Self::CALLS,
+            Self::Fences => Self::FENCES,
         }
     }
 }
@@ -125,6 +129,7 @@ fn question(questions: &mut Lines<StdinLock<'_>>) -> Result<Option<What>> {
         None => Ok(None),
         Some(What::STEPS) => Ok(Some(What::Steps)),
         Some(What::CALLS) => Ok(Some(What::Calls)),
+        Some(What::FENCES) => Ok(Some(What::Fences)),
         Some(other) => Err(format!("asked to count `{other}`").into()),
     }
 }
@@ -134,7 +139,7 @@ fn count(thread: Pid, what: What) -> Result<Option<u64>> {
     let (mut count, mut at, mut signal) = (0, None, None);
     loop {
         match what {
-            What::Steps => ptrace::step(thread, signal.take())?,
+            What::Steps | What::Fences => ptrace::step(thread, signal.take())?,
             What::Calls => ptrace::syscall(thread, signal.take())?,
         }
         match wait(thread)? {
@@ -144,7 +149,9 @@ fn count(thread: Pid, what: What) -> Result<Option<u64>> {
             }
             WaitStatus::Stopped(_, Signal::SIGTRAP) => {
                 let next = next_instruction(thread)?;
-                count += u64::from(next.is_none() || next != at);
+                let is_new = next.is_none() || next != at;
+                let is_counted = what == What::Steps || is_fence(thread, next)?;
+                count += u64::from(is_new && is_counted);
                 at = next;
             }
             WaitStatus::PtraceSyscall(_) => count += 1,
@@ -165,4 +172,50 @@ fn next_instruction(thread: Pid) -> Result<Option<u64>> {
 #[cfg(not(target_arch = "x86_64"))]
 fn next_instruction(_thread: Pid) -> Result<Option<u64>> {
     Ok(None)
+}
+
+/// Whether the instruction at `at` is one.
+fn is_fence(thread: Pid, at: Option<u64>) -> Result<bool> {
+    let Some(at) = at else { return Ok(false) };
+    let code = ptrace::read(thread, at as ptrace::AddressType)?;
+    Ok(is_fence_of_x86(code.to_le_bytes()))
+}
+
+/// `mfence`, an instruction with a `lock` prefix, or `xchg` with memory.
+fn is_fence_of_x86(code: [u8; 8]) -> bool {
+    const LOCK: u8 = 0xf0;
+    let is_prefix =
+        |byte: &&u8| matches!(**byte, 0x66 | 0xf2 | 0xf3 | 0x2e | 0x36 | 0x3e | 0x26 | 0x64 | 0x65);
+    let code = &code[code.iter().take_while(is_prefix).count()..];
+    let opcode = match code {
+        [LOCK, ..] => return true,
+        [0x40..=0x4f, opcode @ ..] => opcode,
+        opcode => opcode,
+    };
+    match opcode {
+        [0x0f, 0xae, 0xf0, ..] => true,
+        [0x86 | 0x87, operands, ..] => *operands < 0xc0,
+        _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::is_fence_of_x86;
+
+    #[test]
+    fn fences_are_told_from_others() {
+        let padded = |code: &[u8]| {
+            let mut bytes = [0x90; 8];
+            bytes[..code.len()].copy_from_slice(code);
+            is_fence_of_x86(bytes)
+        };
+        assert!(padded(&[0x0f, 0xae, 0xf0]), "mfence");
+        assert!(padded(&[0xf0, 0x83, 0x4c, 0x24, 0xc0, 0x00]), "lock or [rsp - 64], 0");
+        assert!(padded(&[0x64, 0xf0, 0x48, 0x0f, 0xc1, 0x07]), "lock xadd fs:[rdi], rax");
+        assert!(padded(&[0x48, 0x87, 0x07]), "xchg [rdi], rax");
+        assert!(!padded(&[0x48, 0x87, 0xc7]), "xchg rdi, rax");
+        assert!(!padded(&[0x0f, 0xae, 0xf8]), "sfence");
+        assert!(!padded(&[0x48, 0x89, 0xf0]), "mov rax, rsi");
+    }
 }

@@ -59,8 +59,8 @@ fn wakes(rank: Rank, size: u32) -> Range<u32> {
 }
 
 /// Waits until all ranks are in their barrier `count`, which is 1 for the first. `mine` gives this
-/// rank's flag of each round, `flag_of` that of the rank that it signals there. After an error, this
-/// rank may come to the same barrier again.
+/// rank's flag of each round, `flag_of` that of the rank that it signals there. After an error,
+/// this rank may come to the same barrier again.
 pub(crate) fn by_flags<'a, M: Meeting, W: Word<Value = u32> + 'a, E>(
     meeting: &M,
     count: u64,

@@ -1,5 +1,5 @@
-//! Both barriers on words whose accesses are seen late, with bells that wake who sleeps. A bell that
-//! does not ring is a deadlock, which loom reports.
+//! Both barriers on words whose accesses are seen late, with bells that wake who sleeps. A bell
+//! that does not ring is a deadlock, which loom reports.
 use super::*;
 use core::cell::Cell;
 use loom::sync::atomic::{AtomicU32, AtomicU64};

@@ -5,7 +5,7 @@ mod listing;
 
 use crate::workspace::{Result, Workspace};
 use graph::Graph;
-use listing::Function;
+use listing::{Function, Line};
 use std::fs;
 use std::path::Path;
 use std::process::Command;
@@ -14,8 +14,9 @@ use std::process::Command;
 const BUDGET: usize = 32;
 /// Parts of symbols that the near path may call: the kernel for large copies.
 const ALLOWED_CALLS: &[&str] = &["memcpy", "memmove", "copy_large"];
-/// All probes.
-pub(crate) const PROBES: &[&str] = &["put", "get", "fetch_add"];
+/// All probes; the last is no operation, but the kernel that bypasses the caches.
+pub(crate) const PROBES: &[&str] = &["put", "get", "fetch_add", STREAM];
+const STREAM: &str = "stream";
 
 /// Builds the probes once and checks each.
 pub(crate) fn run(workspace: &Workspace, probes: &[&str]) -> Result<()> {
@@ -26,7 +27,20 @@ pub(crate) fn run(workspace: &Workspace, probes: &[&str]) -> Result<()> {
         let known = PROBES.join(", ");
         return Err(format!("there is no probe `{unknown}`; there are {known}").into());
     }
-    let text = build(workspace)?;
+    let (streams, operations): (Vec<&str>, Vec<&str>) =
+        probes.iter().partition(|probe| **probe == STREAM);
+    let mut failures = Vec::new();
+    if !streams.is_empty() {
+        failures.extend(check_stream(workspace)?);
+    }
+    if !operations.is_empty() {
+        failures.extend(check_operations(workspace, &operations)?);
+    }
+    if failures.is_empty() { Ok(()) } else { Err(failures.join("\n").into()) }
+}
+
+fn check_operations(workspace: &Workspace, probes: &[&str]) -> Result<Vec<String>> {
+    let text = build(workspace, "probes.s", &["--package", "rma-bench", "--example", "asm_put"])?;
     let mut failures = Vec::new();
     for probe in probes {
         let function = Function::find(&text, &format!("rma_asm_probe_{probe}"))?;
@@ -39,7 +53,16 @@ pub(crate) fn run(workspace: &Workspace, probes: &[&str]) -> Result<()> {
             }
         }
     }
-    if failures.is_empty() { Ok(()) } else { Err(failures.join("\n").into()) }
+    Ok(failures)
+}
+
+fn check_stream(workspace: &Workspace) -> Result<Option<String>> {
+    let text = build(workspace, "core.s", &["--package", "rma-core", "--lib"])?;
+    let complaint = unordered_store(&Function::find(&text, "non_temporal")?);
+    if complaint.is_none() {
+        println!("asm {STREAM}: an sfence follows the non-temporal stores");
+    }
+    Ok(complaint.map(|complaint| format!("{STREAM}: {complaint}")))
 }
 
 /// What one probe's near path costs.
@@ -65,15 +88,34 @@ fn judge(function: &Function) -> Result<Report> {
     Ok(Report { count, listing: graph.print(&path, &function.symbol), complaints })
 }
 
-/// Assembly of the example that holds the probes, one codegen unit, Intel syntax.
-fn build(workspace: &Workspace) -> Result<String> {
+/// What is wrong with a function of non-temporal stores: other cores see them late, whatever comes
+/// next, unless an `sfence` is between.
+fn unordered_store(function: &Function) -> Option<String> {
+    let instruction = |line: &Line| match line {
+        Line::Instruction(text) => Some(text.clone()),
+        Line::Label(_) => None,
+    };
+    let instructions: Vec<String> = function.lines.iter().filter_map(instruction).collect();
+    let is_store = |text: &String| text.starts_with("movnt");
+    let Some(last) = instructions.iter().rposition(is_store) else {
+        return Some("no non-temporal store in it".into());
+    };
+    let leaves = |text: &&String| ["ret", "call", "jmp"].iter().any(|way| text.starts_with(way));
+    let mut rest = instructions[last..].iter().take_while(|text| !leaves(text));
+    let is_ordered = rest.any(|text| text == "sfence");
+    (!is_ordered).then(|| format!("no sfence behind `{}`", instructions[last]))
+}
+
+/// Assembly of what the options say, one codegen unit, Intel syntax.
+fn build(workspace: &Workspace, file: &str, what: &[&str]) -> Result<String> {
     let folder = workspace.target_dir()?.join("asm");
     fs::create_dir_all(&folder)?;
-    let assembly = folder.join("probes.s");
+    let assembly = folder.join(file);
     let emit = format!("--emit=asm={}", assembly.display());
     let status = Command::new("cargo")
-        .args(["rustc", "--quiet", "--release", "--package", "rma-bench"])
-        .args(["--example", "asm_put", "--target-dir"])
+        .args(["rustc", "--quiet", "--release"])
+        .args(what)
+        .arg("--target-dir")
         .arg(&folder)
         .args(["--", &emit, "-Ccodegen-units=1", "-Cdebuginfo=0"])
         .arg("-Cllvm-args=-x86-asm-syntax=intel")

@@ -76,6 +76,20 @@ fn the_longest_of_two_ways_counts_and_inline_assembly_with_it() {
 }
 
 #[test]
+fn non_temporal_stores_end_with_a_fence() {
+    let complaint = |body: &str| {
+        let text = probe(body);
+        unordered_store(&Function::find(&text, NAME).unwrap())
+    };
+    let stores = "2:\n\tmovntps\t[rdi], xmm0\n\tdec\teax\n\tjnz\t2b\n";
+    assert_eq!(complaint(&format!("{stores}\tsfence\n\tret")), None);
+    assert!(complaint(&format!("{stores}\tret")).unwrap().contains("no sfence behind `movntps"));
+    assert!(complaint(&format!("{stores}\tcall\tmemcpy\n\tsfence\n\tret")).is_some());
+    assert!(complaint(&format!("\tsfence\n{stores}\tret")).is_some(), "before them");
+    assert!(complaint("\tsfence\n\tret").unwrap().contains("no non-temporal store"));
+}
+
+#[test]
 fn a_loop_on_the_near_path_is_refused_and_one_behind_a_cold_call_is_not() {
     let numeric = probe("2:\n\tdec\teax\n\tjne\t2b\n\tret");
     let named = probe(".LBB0_1:\n\tdec\teax\n\tjne\t.LBB0_1\n\tret");

@@ -44,8 +44,8 @@ fn results_come_by_rank() {
     }
 }
 
-/// Handles of regions are sent to other ranks, and shown to windows of other jobs, where address and
-/// window have the same numbers: they name nothing there.
+/// Handles of regions are sent to other ranks, and shown to windows of other jobs, where address
+/// and window have the same numbers: they name nothing there.
 #[test]
 fn a_handle_names_a_region_of_its_rank_only() {
     const LEN: usize = 20_000;

@@ -57,6 +57,10 @@ pub fn names<T: Transport>() -> Vec<&'static str> {
     all
 }
 
+fn ended<V>(end: Result<V, impl Error + 'static>) -> Result<(), Box<dyn Error>> {
+    end.map(drop).map_err(Into::into)
+}
+
 fn nothing<T: Transport>(_: &Window<T>) {}
 
 fn case<T: Transport>(name: &'static str, wait: Waits<T>) -> Case<T> {
@@ -73,82 +77,92 @@ fn chain<T: Transport>(name: &'static str, wait: Waits<T>) -> Case<T> {
 
 /// All of them.
 pub fn cases<T: Transport>() -> Vec<Case<T>> {
+    let mut all = meetings();
+    all.extend(operations());
+    all
+}
+
+fn meetings<T: Transport>() -> Vec<Case<T>> {
     let holds: Step<T> = |window| forget(window.lock(Rank(0), LockKind::Exclusive).unwrap());
     let shares: Step<T> = |window| forget(window.lock(Rank(0), LockKind::Shared).unwrap());
     let has_all: Step<T> = |window| forget(window.lock_all().unwrap());
-    let lock: Waits<T> = |_, window| Ok(drop(window.lock(Rank(0), LockKind::Exclusive)?));
+    let lock: Waits<T> = |_, window| ended(window.lock(Rank(0), LockKind::Exclusive));
     vec![
-        chain("flag", |_, window| Ok(drop(window.fence(Assert::NONE)?))),
-        chain("arrivals", |universe, _| Ok(universe.world().barrier()?)),
-        chain("payload", |universe, _| Ok(universe.world().bcast(&mut [0u64], VICTIM)?)),
+        chain("flag", |_, window| ended(window.fence(Assert::NONE))),
+        chain("arrivals", |universe, _| ended(universe.world().barrier())),
+        chain("payload", |universe, _| ended(universe.world().bcast(&mut [0u64], VICTIM))),
         // The victim takes part in the beginning of it.
-        chain(INVITATION, |universe, _| Ok(drop(universe.world().dup()?))),
+        chain(INVITATION, |universe, _| ended(universe.world().dup())),
         Case { victim: holds, ..case("queue", lock) },
         Case { victim: shares, ..case("queue", lock) },
         Case { victim: has_all, ..case("queue", lock) },
         Case {
             victim: holds,
-            ..case("queue", |_, window| Ok(drop(window.lock(Rank(0), LockKind::Shared)?)))
+            ..case("queue", |_, window| ended(window.lock(Rank(0), LockKind::Shared)))
         },
-        Case { victim: holds, ..case("queue", |_, window| Ok(drop(window.lock_all()?))) },
+        Case { victim: holds, ..case("queue", |_, window| ended(window.lock_all())) },
         Case {
             victim: has_all,
             others: |window| forget(window.lock(window.rank(), LockKind::Shared).unwrap()),
             ..case("past the queue", |_, window| {
-                Ok(drop(window.lock(window.rank().on_ring(1, RANKS), LockKind::Exclusive)?))
+                ended(window.lock(window.rank().on_ring(1, RANKS), LockKind::Exclusive))
             })
         },
         Case { victim: holds, threads: true, ..case("node", crowd) },
         case("signal", |_, window| {
             let epoch = window.start(&[VICTIM], Assert::NONE)?;
-            Ok(epoch.put(VICTIM, 0, &[1u64])?)
+            ended(epoch.put(VICTIM, 0, &[1u64]))
         }),
-        case("signal", |_, window| Ok(window.post(&[VICTIM], Assert::NONE)?.wait()?)),
-        far("grant", |_, window| {
-            let epoch = window.lock_all_with(Assert::NO_CHECK)?;
-            epoch.put(VICTIM, 0, &vec![1u64; WORDS])?;
-            Ok(epoch.flush(VICTIM)?)
-        }),
-        far("order", |_, window| {
-            let epoch = window.lock_all_with(Assert::NO_CHECK)?;
-            (0..1000).try_for_each(|_| epoch.accumulate(VICTIM, 0, Op::Sum, &[1.0f64]))?;
-            Ok(epoch.flush(VICTIM)?)
-        }),
-        far("slot", |_, window| {
-            let epoch = window.lock_all_with(Assert::NO_CHECK)?;
-            (0..1000).try_for_each(|_| epoch.put(VICTIM, 0, &[1u64]))?;
-            Ok(epoch.flush(VICTIM)?)
-        }),
-        far("answer", |_, window| {
-            let (epoch, mut got) = (window.lock_all_with(Assert::NO_CHECK)?, [0u64; 5]);
-            Ok(epoch.ops(|ops| ops.get(VICTIM, 0, &mut got))??)
-        }),
-        far("answer", |_, window| {
-            let (epoch, mut got) = (window.lock_all_with(Assert::NO_CHECK)?, [0u64; 5]);
-            Ok(epoch.ops(|ops| ops.get_accumulate(VICTIM, 0, Op::Sum, &[1; 5], &mut got))??)
-        }),
-        far("answer", |_, window| {
-            let (epoch, mut got) = (window.lock_all_with(Assert::NO_CHECK)?, [0u64; 5]);
-            Ok(epoch.get(VICTIM, 0, &mut got)?)
-        }),
-        far("answer", |_, window| {
-            let epoch = window.lock_all_with(Assert::NO_CHECK)?;
-            epoch.fetch_and_op(VICTIM, 0, Op::Sum, 1u64)?;
-            Ok(())
-        }),
-        far("answer", |_, window| {
-            let epoch = window.lock_all_with(Assert::NO_CHECK)?;
-            let request = epoch.rget(VICTIM, 0, vec![0u64; 5])?;
-            Ok(request.wait().1?)
-        }),
+        case("signal", |_, window| ended(window.post(&[VICTIM], Assert::NONE)?.wait())),
         // Longer than any queue: to the victim directly, or to one that waits for it.
         chain("room", |universe, _| exchange(universe, 60 << 10)),
         chain("part", |universe, _| exchange(universe, 1 << 20)),
     ]
 }
 
+fn operations<T: Transport>() -> Vec<Case<T>> {
+    vec![
+        far("grant", |_, window| {
+            let epoch = window.lock_all_with(Assert::NO_CHECK)?;
+            epoch.put(VICTIM, 0, &vec![1u64; WORDS])?;
+            ended(epoch.flush(VICTIM))
+        }),
+        far("order", |_, window| {
+            let epoch = window.lock_all_with(Assert::NO_CHECK)?;
+            (0..1000).try_for_each(|_| epoch.accumulate(VICTIM, 0, Op::Sum, &[1.0f64]))?;
+            ended(epoch.flush(VICTIM))
+        }),
+        far("slot", |_, window| {
+            let epoch = window.lock_all_with(Assert::NO_CHECK)?;
+            (0..1000).try_for_each(|_| epoch.put(VICTIM, 0, &[1u64]))?;
+            ended(epoch.flush(VICTIM))
+        }),
+        far("answer", |_, window| {
+            let (epoch, mut got) = (window.lock_all_with(Assert::NO_CHECK)?, [0u64; 5]);
+            ended(epoch.ops(|ops| ops.get(VICTIM, 0, &mut got))?)
+        }),
+        far("answer", |_, window| {
+            let (epoch, mut got) = (window.lock_all_with(Assert::NO_CHECK)?, [0u64; 5]);
+            ended(epoch.ops(|ops| ops.get_accumulate(VICTIM, 0, Op::Sum, &[1; 5], &mut got))?)
+        }),
+        far("answer", |_, window| {
+            let (epoch, mut got) = (window.lock_all_with(Assert::NO_CHECK)?, [0u64; 5]);
+            ended(epoch.get(VICTIM, 0, &mut got))
+        }),
+        far("answer", |_, window| {
+            let epoch = window.lock_all_with(Assert::NO_CHECK)?;
+            ended(epoch.fetch_and_op(VICTIM, 0, Op::Sum, 1u64))
+        }),
+        far("answer", |_, window| {
+            let epoch = window.lock_all_with(Assert::NO_CHECK)?;
+            let request = epoch.rget(VICTIM, 0, vec![0u64; 5])?;
+            ended(request.wait().1)
+        }),
+    ]
+}
+
 fn exchange<T: Transport>(universe: &Universe<T>, len: usize) -> Result<(), Box<dyn Error>> {
-    Ok(universe.world().alltoallv(&vec![vec![0u8; len]; RANKS as usize]).map(drop)?)
+    ended(universe.world().alltoallv(&vec![vec![0u8; len]; RANKS as usize]))
 }
 
 /// More threads than may stand in line.
@@ -159,7 +173,7 @@ fn crowd<T: Transport>(_: &Universe<T>, window: &Window<T>) -> Result<(), Box<dy
         threads.into_iter().map(|thread| thread.join().unwrap()).collect()
     });
     assert!(ends.iter().all(Result::is_err), "{ends:?}");
-    Ok(ends.remove(0)?)
+    ended(ends.remove(0))
 }
 
 /// Plays one rank. `stay` keeps those that are left until all of them know, and the victim where it

@@ -308,7 +308,7 @@ pub fn dropped_and_not_freed<T: Transport>(universe: &Universe<T>) {
     other.free().unwrap();
 }
 
-/// Who has not been told that a window is dropped writes where its part was, and in no other window.
+/// Who was not told that a window is dropped writes where its part was, and in no other window.
 pub fn dropped_memory_is_not_used_again<T: Transport>(universe: &Universe<T>) {
     let world = universe.world();
     let alone = world.split(Some(world.rank().0), 0).unwrap().unwrap();

@@ -38,7 +38,6 @@ rma_conformance::suite!(OnSim);
 #[test]
 fn waits() {
     use rma_conformance::waits::{Fate, RANKS, VICTIM, cases, play};
-    use rma_core::transport::Transport;
     use std::time::Duration;
     let cases = cases().into_iter().filter(|case| !case.threads);
     for case in cases.take(if cfg!(miri) { 3 } else { usize::MAX }) {
@@ -51,7 +50,7 @@ fn waits() {
             let stay = |universe: &Universe<Sim>| {
                 let transport = universe.transport();
                 while transport.now() < Duration::from_secs(1) {
-                    transport.park(transport.arm(), Some(Duration::from_millis(100)));
+                    transport.park(Duration::from_millis(100));
                 }
             };
             let body = |universe: Universe<Sim>| play(universe, &case, fate, &stay);

@@ -6,7 +6,7 @@ use crate::error::CollectiveError;
 use crate::protocol::message::{Head, Kind};
 use crate::protocol::pscw::Signal;
 use crate::sync_block::SyncPool;
-use crate::transport::{Outcome, Transport, WorldRank};
+use crate::transport::{Beneath, Outcome, Transport, WorldRank};
 use crate::window::{Deferred, Graveyard, HintError, Hints, Incoming, Registry};
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use core::time::Duration;
@@ -230,9 +230,9 @@ impl<T: Transport> Universe<T> {
         &self.process
     }
 
-    /// The transport.
-    pub fn transport(&self) -> &T {
-        &self.process.transport
+    /// What there is to know of the transport.
+    pub fn transport(&self) -> Beneath<'_, T> {
+        Beneath(&self.process.transport)
     }
 
     /// Counts of what this rank did.

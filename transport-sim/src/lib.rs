@@ -1,10 +1,10 @@
 //! A deterministic network inside one process: the transport that turns a seed into a bug report.
 //!
 //! Ranks are threads that hand on a baton, so that exactly one of them runs at a time. At every
-//! *yield point* (`send`, `poll`, `relax`, `park`, `ring`, `touches`) the seed decides who runs next; the
-//! seed also decides how long each message travels, so messages overtake each other. Nothing
-//! else decides anything: the same seed gives the same run, bit for bit, on every machine and
-//! under Miri, and [`Trace::hash`] proves it.
+//! *yield point* (`send`, `poll`, `relax`, `park`, `ring`, `touches`) the seed decides who runs
+//! next; the seed also decides how long each message travels, so messages overtake each other.
+//! Nothing else decides anything: the same seed gives the same run, bit for bit, on every machine
+//! and under Miri, and [`Trace::hash`] proves it.
 //!
 //! A rank's progress agent is one more thread that takes turns.
 //!

@@ -1,6 +1,5 @@
 //! Deadlines and budgets of [`Config`], which only a harness that makes universes itself can set.
 use super::jobs;
-use rma_core::transport::Transport;
 use rma_core::{
     Assert, CollectiveError, Config, ErrorClass, LockKind, Op, Rank, RmaError, Universe, Window,
 };

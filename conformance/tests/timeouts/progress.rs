@@ -1,6 +1,5 @@
 //! What a target without an agent does to its origins, and the end of an agent.
 use super::{impatient, run, words};
-use rma_core::transport::Transport;
 use rma_core::{LockKind, ProgressAgent, Rank, RmaError, Universe};
 use rma_transport_sim::Sim;
 use std::time::Duration;

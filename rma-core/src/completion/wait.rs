@@ -96,8 +96,8 @@ impl<T: Transport> Process<T> {
         }
     }
 
-    /// Makes progress, and sleeps until somebody rings or it is time to look again: a step of a wait
-    /// whose caller looks by itself. `asleep` lasts as long as that wait.
+    /// Makes progress, and sleeps until somebody rings or it is time to look again: a step of a
+    /// wait whose caller looks by itself. `asleep` lasts as long as that wait.
     pub(crate) fn nap(&self, wait: Wait<'_>, asleep: &mut Asleep) -> Result<(), WaitError> {
         let _attending = self.attend();
         if let Some(cause) = self.busy(wait, asleep) {

@@ -6,8 +6,10 @@
 #![allow(unsafe_code)] // declares the two unsafe traits; holds no unsafe block
 
 mod agent;
+mod beneath;
 
 pub use agent::{Agent, AgentBody, AgentError};
+pub use beneath::Beneath;
 
 use core::fmt;
 use core::time::Duration;

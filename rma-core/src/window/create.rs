@@ -283,7 +283,6 @@ impl<'c, T: Transport> WindowBuilder<'c, T> {
             return Err(WindowError::Peer(Rank(plan.wrong as u32)));
         }
         self.check_hints(&plan)?;
-        let process = &self.comm.inner.process;
         // Before the shares are exchanged, after which peers may send messages of it.
         let comm = self.comm.internal(plan.id);
         let mine = self.make_part(&plan, source, needed, room, contiguous);
@@ -298,14 +297,9 @@ impl<'c, T: Transport> WindowBuilder<'c, T> {
         }
         let ((memory, block), shares) = (mine?, shares?);
         let memory = if contiguous && self.comm.rank() != Rank(0) {
-            let first = self.comm.world_rank(Rank(0));
-            let all = process.transport.import(first, &Descriptor(shares[0].data))?;
-            if (all.mapping().len as u64) < plan.total {
-                return Err(ImportError::Malformed(first).into());
-            }
             // No peer reaches this rank's own, which has no bytes.
             memory.set_freed();
-            Memory::Imported(all)
+            Memory::Imported(self.import_all(&shares[0], plan.total)?)
         } else {
             memory
         };
@@ -339,6 +333,18 @@ impl<'c, T: Transport> WindowBuilder<'c, T> {
             far,
         };
         self.assemble(flavor, targets, part, peers, shares[0].before)
+    }
+
+    /// The memory at rank 0 in which the parts of all ranks lie, `total` bytes.
+    fn import_all(&self, share: &Share, total: u64) -> Result<T::Import, ImportError> {
+        let (transport, first) =
+            (&self.comm.inner.process.transport, self.comm.world_rank(Rank(0)));
+        let all = transport.import(first, &Descriptor(share.data))?;
+        if (all.mapping().len as u64) < total {
+            Err(ImportError::Malformed(first))
+        } else {
+            Ok(all)
+        }
     }
 
     /// The table of the ranks that are reached by load and store.

@@ -1,8 +1,8 @@
 //! Who serves messages into this rank's part, and whether anybody may.
 //!
-//! Messages come when they come: that of an operation whose wait failed may be served long after its
-//! origin gave up, whatever the ranks have agreed on since. So it is the target that keeps its part
-//! to itself: a sealed part, and one that was given back, has its door shut.
+//! Messages come when they come: that of an operation whose wait failed may be served long after
+//! its origin gave up, whatever the ranks have agreed on since. So it is the target that keeps its
+//! part to itself: a sealed part, and one that was given back, has its door shut.
 #[cfg(not(loom))]
 use core::sync::atomic::AtomicU64;
 use core::sync::atomic::{Ordering::Acquire, Ordering::Relaxed, Ordering::Release};

@@ -267,8 +267,8 @@ impl<T: Transport> Window<T> {
     ///
     /// # Errors
     ///
-    /// [`RmaError::WrongFlavor`]; [`RmaError::ForeignRegion`] if the handle is not of this window, at
-    /// this rank; [`RmaError::PeerFailed`], [`RmaError::PeerLeft`] or [`RmaError::Timeout`] if a
+    /// [`RmaError::WrongFlavor`]; [`RmaError::ForeignRegion`] if the handle is not of this window,
+    /// at this rank; [`RmaError::PeerFailed`], [`RmaError::PeerLeft`] or [`RmaError::Timeout`] if a
     /// peer does not end its operation there: the region is attached then as before.
     pub fn detach<M: WindowMemory>(
         &self,

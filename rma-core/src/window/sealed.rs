@@ -43,8 +43,9 @@ impl<T: Transport> Sealed<T> {
         // SAFETY: the part is mapped and initialised as long as `self.window` lives. By load and
         // store no rank can reach it: all have given their window away to `seal`, in whose
         // agreement this rank saw them, and get it back from `unseal` only, which waits for this
-        // rank and consumes `self`. By message nobody can, whatever is still on its way: `seal` shut
-        // the part's door and saw nobody inside, and `unseal`, which opens it, consumes `self`. `&mut self` makes the borrow unique on this rank.
+        // rank and consumes `self`. By message nobody can, whatever is still on its way: `seal`
+        // shut the part's door and saw nobody inside, and `unseal`, which opens it, consumes
+        // `self`. `&mut self` makes the borrow unique on this rank.
         unsafe { core::slice::from_raw_parts_mut(self.base(), self.window.size() as usize) }
     }
 

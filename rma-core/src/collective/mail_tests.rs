@@ -46,8 +46,11 @@ fn tags(grants: Grants) -> Vec<(u32, u64)> {
     grants.into_iter().map(of).collect()
 }
 
+/// Tags and numbers of parts that are granted.
+type Granted = Vec<(u32, u64)>;
+
 /// Takes a part: its bytes and what is granted then.
-fn take(mail: &Mail, tag: u32, number: u64) -> Option<(Vec<u8>, Vec<(u32, u64)>)> {
+fn take(mail: &Mail, tag: u32, number: u64) -> Option<(Vec<u8>, Granted)> {
     let (part, grants) = mail.take(&(ID, tag, SENDER), number)?;
     Some((part.unwrap().bytes, tags(grants)))
 }

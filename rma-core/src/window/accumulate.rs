@@ -299,7 +299,7 @@ impl<T: Transport> Window<T> {
         if target == self.rank() {
             return Ok(self.part.block.get());
         }
-        self.map_block(target).map_err(|error| RmaError::Import { window: self.id(), error })
+        self.map_block(target).map_err(|error| self.import_failed(error))
     }
 
     #[inline]

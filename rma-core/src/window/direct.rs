@@ -249,7 +249,6 @@ impl<T: Transport> Window<T> {
 
     /// Reads the directory of `target`; forgets what is no longer there.
     fn learn(&self, directory: Directory<'_>, target: Rank) -> Result<(), RmaError> {
-        let window = self.id();
         let mut regions = Regions::new();
         let mut old = self.known.lock().remove(&target).unwrap_or_default();
         for slot in 0..directory.slots() {
@@ -263,7 +262,7 @@ impl<T: Transport> Window<T> {
                         self.ask_for_raw(target, entry.start)?
                     } else {
                         let at = self.import_region(directory, slot, generation, target, &entry);
-                        let at = at.map_err(|error| RmaError::Import { window, error })?;
+                        let at = at.map_err(|error| self.import_failed(error))?;
                         at.map(|at| (entry.len, at))
                     };
                     // `None` if it was detached meanwhile.
@@ -316,8 +315,7 @@ impl<T: Transport> Window<T> {
     }
 
     fn directory_of(&self, target: Rank) -> Result<Directory<'_>, RmaError> {
-        let window = self.id();
-        let base = self.map_data(target).map_err(|error| RmaError::Import { window, error })?;
+        let base = self.map_data(target).map_err(|error| self.import_failed(error))?;
         let slots = self.part.regions.as_ref().map_or(0, |regions| regions.slots());
         // SAFETY: `map_data` gives the target's part, which in a dynamic window is a directory,
         // mapped as long as the window; it has as many slots as this rank's (`Peer::size`).

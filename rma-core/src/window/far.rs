@@ -9,7 +9,7 @@ use crate::error::RmaError;
 use crate::memory::target::held;
 use crate::protocol::message::{Head, Kind, Status};
 use crate::rank::Rank;
-use crate::transport::{Transport, WorldRank};
+use crate::transport::{ImportError, Transport, WorldRank};
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -356,6 +356,17 @@ impl<T: Transport> Window<T> {
                 Err(RmaError::Freed { window: self.id(), target })
             }
         }
+    }
+
+    /// A peer's memory was not mapped, perhaps because the peer is gone.
+    pub(super) fn import_failed(&self, error: ImportError) -> RmaError {
+        let gone = match error {
+            ImportError::PeerGone(peer) => self.process().gone(peer),
+            _ => None,
+        };
+        let what = "mapping a peer's memory";
+        let import = RmaError::Import { window: self.id(), error };
+        gone.map_or(import, |cause| self.wait_failed(WaitError { what, cause }))
     }
 
     pub(crate) fn wait_failed(&self, WaitError { what, cause }: WaitError) -> RmaError {

@@ -199,7 +199,7 @@ impl<T: Transport> Window<T> {
                 RmaError::PeerFailed { window, world, what }
             }
             CollectiveError::PeerLeft { what, world } => RmaError::PeerLeft { window, world, what },
-            CollectiveError::Import(error) => RmaError::Import { window, error },
+            CollectiveError::Import(error) => self.import_failed(error),
             // A few bytes from each rank always have room, and all ranks pass as many.
             _ => RmaError::Timeout { window, what: "a barrier" },
         }

@@ -114,8 +114,7 @@ impl<T: Transport> Window<T> {
         if entry.is_loadable() {
             return Ok(self.targets.get(target).and_then(|entry| entry.span(disp, len)));
         }
-        let window = self.id();
-        let base = self.map_data(target).map_err(|error| RmaError::Import { window, error })?;
+        let base = self.map_data(target).map_err(|error| self.import_failed(error))?;
         let offset = disp.checked_mul(u64::from(entry.disp_unit()));
         // SAFETY: `map_data` gives the part, which has as many bytes as creation entered in the
         // table too, and stays mapped as long as the window. As for references, see `map`.
@@ -140,8 +139,7 @@ impl<T: Transport> Window<T> {
     /// The entry of a near target, mapped.
     pub(crate) fn reach(&self, target: Rank) -> Result<&Target, RmaError> {
         let entry = self.targets.get(target).ok_or_else(|| self.no_such_rank(target))?;
-        self.map_if_needed(target, entry)
-            .map_err(|error| RmaError::Import { window: self.id(), error })?;
+        self.map_if_needed(target, entry).map_err(|error| self.import_failed(error))?;
         Ok(entry)
     }
 

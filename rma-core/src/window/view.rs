@@ -59,7 +59,7 @@ impl<T: Transport> Window<T> {
             return Err(RmaError::NotShared { window, target: rank });
         };
         let (size, disp_unit) = (peer.size, peer.disp_unit);
-        let base = self.map_data(rank).map_err(|error| RmaError::Import { window, error })?;
+        let base = self.map_data(rank).map_err(|error| self.import_failed(error))?;
         Ok(View { window: self, rank, base, size, disp_unit, offset: 0, _region: None })
     }
 

@@ -360,13 +360,12 @@ impl<T: Transport> Window<T> {
 
     /// A peer's memory was not mapped, perhaps because the peer is gone.
     pub(super) fn import_failed(&self, error: ImportError) -> RmaError {
-        let gone = match error {
-            ImportError::PeerGone(peer) => self.process().gone(peer),
-            _ => None,
+        let ImportError::PeerGone(peer) = error else {
+            return RmaError::Import { window: self.id(), error };
         };
-        let what = "mapping a peer's memory";
-        let import = RmaError::Import { window: self.id(), error };
-        gone.map_or(import, |cause| self.wait_failed(WaitError { what, cause }))
+        // Who went without a word has failed, whether that has been noticed otherwise or not.
+        let cause = self.process().gone(peer).unwrap_or(Cause::PeerFailed(peer));
+        self.wait_failed(WaitError { what: "mapping a peer's memory", cause })
     }
 
     pub(crate) fn wait_failed(&self, WaitError { what, cause }: WaitError) -> RmaError {

@@ -24,6 +24,8 @@ mod inbox;
 mod join;
 #[cfg(not(loom))]
 mod neighbour;
+#[cfg(not(loom))]
+mod parent;
 mod patience;
 mod ring;
 #[cfg(not(loom))]

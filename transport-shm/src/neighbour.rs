@@ -111,10 +111,6 @@ impl Neighbour {
         unsafe { cross::write(pid, address, bytes) }
     }
 
-    pub(crate) fn pid(&self) -> Pid {
-        self.card.pid
-    }
-
     fn rank(&self) -> WorldRank {
         WorldRank(self.card.rank)
     }

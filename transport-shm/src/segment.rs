@@ -45,6 +45,15 @@ impl Span {
         Ok(Self { base, len })
     }
 
+    /// Zeroed memory that is in no file, and so in this process only.
+    pub(crate) fn anonymous(len: usize) -> Result<Self, Errno> {
+        let (prot, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE);
+        // SAFETY: as in `map`.
+        let base = unsafe { rustix::mm::mmap_anonymous(ptr::null_mut(), len, prot, flags) }?;
+        let base = NonNull::new(base.cast::<u8>()).ok_or(Errno::NOMEM)?;
+        Ok(Self { base, len })
+    }
+
     /// The first byte; aligned to a page.
     pub(crate) fn base(&self) -> *mut u8 {
         self.base.as_ptr()

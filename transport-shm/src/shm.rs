@@ -21,6 +21,7 @@ use crate::heap::{ARENA_BYTES, Heap, Region, SMALL_MAX};
 use crate::inbox::{Inbox, Wake};
 use crate::join::ShmConfig;
 use crate::neighbour::{Import, Neighbour};
+use crate::parent::Parent;
 use crate::patience::{Pass, Patience};
 
 /// Longest sleep at a stretch. A rank that was killed rings nobody: who waits for it looks again.
@@ -47,6 +48,7 @@ pub struct Shm {
     pub(crate) agent: Mutex<Option<JoinHandle<()>>>,
     left: AtomicBool,
     patience: Patience,
+    parent: Parent,
 }
 
 impl Shm {
@@ -70,6 +72,7 @@ impl Shm {
             agent: Mutex::default(),
             left: AtomicBool::new(false),
             patience,
+            parent: Parent::new(),
         }
     }
 
@@ -360,7 +363,7 @@ unsafe impl Transport for Shm {
     }
 
     fn is_fork(&self) -> bool {
-        rustix::process::getpid() != self.neighbours[self.rank.0 as usize].pid()
+        self.parent.is_fork()
     }
 
     fn depart(&self, outcome: Outcome) {

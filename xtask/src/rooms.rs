@@ -77,6 +77,7 @@ pub(crate) const ROOMS: &[Room] = &[
     room("transport-shm/src/neighbour.rs", "promises `Mapped` for a neighbour's region"),
     room("transport-shm/src/neighbour_tests.rs", "forks, and writes to the memory of its children"),
     room("transport-shm/src/ring.rs", "mailbox ring in memory that processes share"),
+    room("transport-shm/src/parent.rs", "a page that the kernel wipes in a fork"),
     room("transport-shm/src/ring_loom_tests.rs", "makes rings over plain memory, under loom"),
     room("transport-shm/src/ring_tests.rs", "makes rings over plain memory"),
     room("transport-shm/src/segment.rs", "segments as views of mapped memory"),

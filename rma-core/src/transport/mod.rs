@@ -314,7 +314,7 @@ pub unsafe trait Transport: Send + Sync + Sized + 'static {
         _ = peer;
     }
     /// Whether this process is a fork of the rank's: it has copies of all handles, but nobody is
-    /// to hear of it. Constant in a process; not cheap.
+    /// to hear of it. Constant in a process, and cheap: asked by every guard that is dropped.
     fn is_fork(&self) -> bool {
         false
     }

@@ -301,3 +301,34 @@ impl<T: Transport> Drop for Leaver<'_, T> {
         });
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::error::WindowError;
+    use crate::window::accumulate_tests::with_universe;
+
+    /// Ids end, and are not given out again: a message finds no other window than it names.
+    #[test]
+    fn ids_do_not_repeat() {
+        with_universe(Config::default(), |universe| {
+            let (process, world) = (universe.process(), universe.world());
+            process.next_object.store(OBJECTS - 1, Relaxed);
+            let last = world.window(1, 8).allocate().unwrap();
+            assert_eq!(last.id().to_string(), format!("#0.{}", OBJECTS - 1));
+            for _ in 0..2 {
+                let error = world.window(1, 8).allocate().err().unwrap();
+                assert!(matches!(
+                    error,
+                    WindowError::Collective(CollectiveError::TooManyObjects { .. })
+                ));
+                let error = world.dup().err().unwrap();
+                assert!(matches!(error, CollectiveError::TooManyObjects { .. }), "{error}");
+                let error = world.split(Some(0), 0).err().unwrap();
+                assert!(matches!(error, CollectiveError::TooManyObjects { .. }), "{error}");
+                assert!(world.split(None, 0).unwrap().is_none());
+            }
+            last.free().unwrap();
+        });
+    }
+}

@@ -642,3 +642,22 @@ fn peers<T: Transport>(
     };
     shares.iter().enumerate().map(peer).collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::window::accumulate_tests::Loop;
+
+    /// Sizes are what peers say: parts that lie outside of what there is have an end that says so.
+    #[test]
+    fn offsets_are_sums_that_do_not_wrap() {
+        let share = |size| Share { size, address: 64, ..Share::zeroed() };
+        let shares = [share(8), share(u64::MAX - 4), share(16), share(16)];
+        let all = peers::<Loop>(&shares, true, None);
+        let places: Vec<_> = all.iter().map(|peer| (peer.offset, peer.size)).collect();
+        let end = u64::MAX;
+        assert_eq!(places, [(0, 8), (8, end - 4), (end, 16), (end, 16)]);
+        assert!(all.iter().skip(1).all(|peer| peer.offset.checked_add(peer.size).is_none()));
+        assert_eq!(all[2].address, end);
+    }
+}

@@ -69,6 +69,8 @@ where
         let shm = Shm::join(place, |mine| exchange.all_gather(rank, mine))?;
         let transport = AnyTransport::new(Kind::Shm(Box::new(shm)), None);
         let universe = Universe::new(transport, config)?;
+        // A thread that ends takes no universe along that was forgotten.
+        let _stay = universe.stay();
         match catch_unwind(AssertUnwindSafe(|| body(universe))) {
             Ok(result) => Ok(Some(result)),
             Err(panic) => {

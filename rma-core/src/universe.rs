@@ -8,9 +8,9 @@ use crate::protocol::pscw::Signal;
 use crate::sync_block::SyncPool;
 use crate::transport::{Beneath, Outcome, Transport, WorldRank};
 use crate::window::{Deferred, Graveyard, HintError, Hints, Incoming, Registry};
-use core::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use core::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed, Ordering::SeqCst};
 use core::time::Duration;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 /// Budgets and deadlines of one rank.
 #[derive(Debug, Clone, Copy)]
@@ -112,6 +112,8 @@ pub(crate) fn maker_and_number(id: u64) -> (u64, u64) {
 
 /// What all handles of one rank share.
 pub(crate) struct Process<T: Transport> {
+    /// Itself.
+    pub(crate) me: Weak<Self>,
     pub(crate) transport: T,
     pub(crate) config: Config,
     pub(crate) counters: Counters,
@@ -126,6 +128,8 @@ pub(crate) struct Process<T: Transport> {
     pub(crate) agent: AgentState,
     /// A window was dropped while this rank held locks of it.
     holding: AtomicBool,
+    /// It has left, or is about to.
+    left: AtomicBool,
     next_object: AtomicU64,
 }
 
@@ -141,13 +145,18 @@ impl<T: Transport> Process<T> {
         }
     }
 
-    /// Locks stay held that nobody can give back once this rank has left.
+    /// Locks stay held that nobody can give back once this rank has left, or that it has taken
+    /// since.
     pub(crate) fn set_holding(&self) {
-        self.holding.store(true, Relaxed);
+        // Sequentially consistent, as in `Leaver`: one of the two sees the other.
+        self.holding.store(true, SeqCst);
+        if self.left.load(SeqCst) && !std::thread::panicking() && !self.transport.is_fork() {
+            self.transport.depart(Outcome::Holding);
+        }
     }
 
     fn holds_locks(&self) -> bool {
-        self.holding.load(Relaxed) || self.windows.all().iter().any(|part| part.holds_locks())
+        self.holding.load(SeqCst) || self.windows.all().iter().any(|part| part.holds_locks())
     }
 
     /// Sends what waited, handles what has arrived; returns how much that was.
@@ -197,7 +206,8 @@ impl<T: Transport> Universe<T> {
     /// Wraps a transport whose ranks have found each other. **Collective** over the job.
     pub fn new(transport: T, config: Config) -> Result<Self, CollectiveError> {
         let message = transport.limits().message_max;
-        let process = Arc::new(Process {
+        let process = Arc::new_cyclic(|me| Process {
+            me: me.clone(),
             transport,
             config,
             counters: Counters::default(),
@@ -211,6 +221,7 @@ impl<T: Transport> Universe<T> {
             graveyard: Graveyard::default(),
             agent: AgentState::default(),
             holding: AtomicBool::new(false),
+            left: AtomicBool::new(false),
             // Id 0 of rank 0 is the world's.
             next_object: AtomicU64::new(1),
         });
@@ -267,6 +278,12 @@ impl<T: Transport> Universe<T> {
         )
     }
 
+    /// To be dropped when the rank is over, where that does not end a process.
+    #[doc(hidden)]
+    pub fn stay(&self) -> Stay<T> {
+        Stay(Arc::downgrade(&self.process))
+    }
+
     /// Leaves the job in order: waits until every rank has come here. **Collective.**
     pub fn finalize(self) -> Result<(), CollectiveError> {
         self.world.barrier()
@@ -276,6 +293,18 @@ impl<T: Transport> Universe<T> {
 impl<T: Transport> Drop for Universe<T> {
     fn drop(&mut self) {
         drop(Leaver(&self.process));
+    }
+}
+
+/// Has a rank leave that does not do so by itself: whose universe was forgotten.
+pub struct Stay<T: Transport>(Weak<Process<T>>);
+
+impl<T: Transport> Drop for Stay<T> {
+    fn drop(&mut self) {
+        // Nobody has it any more who could use it in time.
+        if let Some(process) = self.0.upgrade().filter(|process| !process.left.load(SeqCst)) {
+            drop(Leaver(&process));
+        }
     }
 }
 
@@ -294,6 +323,7 @@ impl<T: Transport> Drop for Leaver<'_, T> {
             // failed they would say that its windows are gone, and not why.
             self.0.send_outbox();
         }
+        self.0.left.store(true, SeqCst);
         self.0.transport.depart(match failed {
             true => Outcome::Failed,
             false if self.0.holds_locks() => Outcome::Holding,

@@ -142,8 +142,12 @@ impl ControlSegment {
 
     /// Tells the owner that `rank` left.
     pub(crate) fn tell(&self, rank: WorldRank, outcome: Outcome) {
-        // First: who is told that a rank left knows whether it failed.
         if outcome == Outcome::Failed {
+            // Somebody looks for a rank that left in order.
+            if matches!(self.told_by(rank), PeerState::Departed | PeerState::Holding) {
+                return;
+            }
+            // First: who is told that a rank left knows whether it failed.
             self.set_failed(rank);
         }
         if let Some(told) = self.told().get(rank.0 as usize) {

@@ -107,6 +107,10 @@ impl Shm {
     /// A peer vanished without a word: the first rank to notice tells the others.
     #[cold]
     fn lost(&self, peer: WorldRank) -> PeerState {
+        // Who has left is told nothing any more, and cannot know.
+        if self.left.load(Relaxed) {
+            return PeerState::Failed;
+        }
         let first = self.own.set_failed(peer);
         self.own.tell(peer, Outcome::Failed);
         if first {
@@ -367,7 +371,14 @@ unsafe impl Transport for Shm {
     }
 
     fn depart(&self, outcome: Outcome) {
-        if self.is_fork() || self.left.swap(true, Relaxed) {
+        if self.is_fork() {
+            return;
+        }
+        if self.left.swap(true, Relaxed) {
+            if outcome == Outcome::Holding && self.own.left() == PeerState::Departed {
+                self.own.leave(outcome);
+                self.tell_others(self.rank, outcome);
+            }
             return;
         }
         // Who leaves because another failed says so first: nobody is to blame this rank for it.

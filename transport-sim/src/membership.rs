@@ -46,8 +46,12 @@ impl Membership {
         &mut self.members[rank as usize]
     }
 
-    pub(crate) fn has_left(&self, rank: u32) -> bool {
-        self.members[rank as usize].left.is_some()
+    /// Whether that is news of a rank: it left, or with locks, as was not known when it left.
+    pub(crate) fn may_leave(&self, rank: u32, outcome: Outcome) -> bool {
+        match self.members[rank as usize].left {
+            None => true,
+            Some(left) => left == Outcome::Departed && outcome == Outcome::Holding,
+        }
     }
 
     /// `me` leaves; `due` says when the news arrives at a rank.

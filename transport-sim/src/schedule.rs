@@ -482,7 +482,7 @@ impl Schedule {
 
     /// `me` leaves, and the news travels; the first call counts.
     pub(crate) fn depart(&mut self, me: u32, outcome: Outcome) {
-        if self.membership.has_left(me) {
+        if !self.membership.may_leave(me, outcome) {
             return;
         }
         self.trace.note(me, Event::Depart, [u64::from(outcome == Outcome::Failed), 0, 0]);

@@ -194,7 +194,6 @@ fn hear<T: Transport, S: Pod>(comm: &Inner<T>, from: Rank, tag: u32) -> Result<S
     let key = (comm.id, tag, comm.world_rank(from));
     let take = || comm.process.mail.take(&key, 0);
     // wait: invitation
-    // wait: invitation
     let (taken, grants) = comm.process.wait_until(comm.wait_for(MAKING, from), take)?;
     comm.process.grant_parts(grants);
     let part = taken.map_err(|no_room| no_room.of(MAKING, from))?;

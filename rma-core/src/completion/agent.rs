@@ -7,7 +7,7 @@ use crate::transport::{Agent, AgentError, Outcome, Transport};
 use crate::universe::Process;
 use crate::window::STRIPE_RECHECK;
 use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Mutex, PoisonError};
 use std::thread;
 
 /// Whether a rank has an agent.
@@ -26,6 +26,8 @@ enum Stage {
     #[default]
     NotNeeded,
     Runs,
+    /// During a panic.
+    Paused,
     Stopped,
 }
 
@@ -35,6 +37,7 @@ pub(crate) struct AgentState {
     stage: Mutex<Stage>,
     /// As `stage` says, for those that only want to know.
     runs: AtomicBool,
+    paused: AtomicBool,
     stop: AtomicBool,
 }
 
@@ -78,13 +81,15 @@ impl<T: Transport> Drop for FailsInPanic<'_, T> {
 
 impl<T: Transport> Process<T> {
     /// Starts the agent unless it runs; called before peers can send what it is to serve.
-    pub(crate) fn need_agent(self: &Arc<Self>) -> Result<(), AgentError> {
+    pub(crate) fn need_agent(&self) -> Result<(), AgentError> {
         let Some(agent) = self.agent_of_config() else { return Ok(()) };
         let mut stage = self.agent.stage();
-        if *stage != Stage::NotNeeded {
+        let (true, Some(process)) =
+            (matches!(*stage, Stage::NotNeeded | Stage::Paused), self.me.upgrade())
+        else {
             return Ok(());
-        }
-        let process = self.clone();
+        };
+        self.agent.paused.store(false, Relaxed);
         agent.start(Box::new(move || process.run_agent()))?;
         *stage = Stage::Runs;
         // Who attends without having seen it lets the agent be woken in vain, nothing else.
@@ -98,9 +103,18 @@ impl<T: Transport> Process<T> {
     }
 
     /// A panic takes windows away before the peers hear of it: an agent would tell them that these
-    /// are freed. If somebody catches the panic, the next window starts another one.
+    /// are freed. If somebody catches the panic, the next wait starts another one.
     pub(crate) fn pause_agent(&self) {
-        self.end_agent(Stage::NotNeeded);
+        self.end_agent(Stage::Paused);
+    }
+
+    /// Starts the agent again, if a panic is over for which it was paused.
+    #[cold]
+    fn resume_agent(&self) {
+        if !thread::panicking() {
+            // If it cannot start, this rank serves in its own calls.
+            _ = self.need_agent();
+        }
     }
 
     fn end_agent(&self, then: Stage) {
@@ -117,9 +131,11 @@ impl<T: Transport> Process<T> {
             agent.join();
             self.agent.stop.store(false, Relaxed);
         }
-        if *stage != Stage::Stopped {
-            *stage = then;
+        match (*stage, then) {
+            (Stage::Stopped, _) | (Stage::NotNeeded, Stage::Paused) => {}
+            _ => *stage = then,
         }
+        self.agent.paused.store(*stage == Stage::Paused, Relaxed);
     }
 
     fn agent_of_config(&self) -> Option<&dyn Agent> {
@@ -136,6 +152,9 @@ impl<T: Transport> Process<T> {
 
     /// Says that the calling thread serves, until the value is dropped.
     pub(super) fn attend(&self) -> Option<Attending<'_, T>> {
+        if self.agent.paused.load(Relaxed) {
+            self.resume_agent();
+        }
         let agent = self.running_agent()?;
         agent.attend();
         Some(Attending { process: self, agent })
@@ -196,6 +215,10 @@ impl<T: Transport> Process<T> {
         match (self.config.progress_agent, *self.agent.stage()) {
             (ProgressAgent::Never, _) => {
                 "served inside the target's own calls (progress_agent is Never)"
+            }
+            (_, Stage::Paused) => {
+                "served by the target's waiting threads, else by its agent, a parked thread; a \
+                 panic has ended it, and the next wait starts another"
             }
             (_, Stage::NotNeeded) => {
                 "served by the target's waiting threads, else by its agent, a parked thread that \

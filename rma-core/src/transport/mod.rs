@@ -318,6 +318,7 @@ pub unsafe trait Transport: Send + Sync + Sized + 'static {
     fn is_fork(&self) -> bool {
         false
     }
-    /// Tells the peers that this rank leaves, without waiting for them; the first call counts.
+    /// Tells the peers that this rank leaves, without waiting for them. The first call counts;
+    /// after one that was in order, also the first that says [`Holding`](Outcome::Holding).
     fn depart(&self, outcome: Outcome);
 }

@@ -6,7 +6,7 @@ use crate::memory::block::Block;
 use crate::protocol::lock::{self, Acquire, At, Mode, NODES, Node, Release, Step, phase};
 use crate::protocol::message::{Head, Kind};
 use crate::rank::Rank;
-use crate::transport::Transport;
+use crate::transport::{PeerState, Transport};
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed, Ordering::SeqCst};
 use core::time::Duration;
 
@@ -175,6 +175,20 @@ impl<T: Transport> Window<T> {
 
     /// Does one step of a lock's state machine.
     pub(super) fn step(&self, what: &'static str, step: Step) -> Result<u64, RmaError> {
+        let done = self.step_there(what, step);
+        match (&done, lock::answer_of_the_gone(step)) {
+            (Err(RmaError::Freed { .. }), Some((_, answer))) => Ok(answer),
+            (Err(_), Some((rank, answer)))
+                if self.process().transport.told(self.part.comm.world_rank(Rank(rank)))
+                    == PeerState::Departed =>
+            {
+                Ok(answer)
+            }
+            _ => done,
+        }
+    }
+
+    fn step_there(&self, what: &'static str, step: Step) -> Result<u64, RmaError> {
         let at = match step {
             Step::Load(at) | Step::Wait { at, .. } | Step::Swap { at, .. } => at,
             Step::Store { at, .. } | Step::Set { at, .. } => at,

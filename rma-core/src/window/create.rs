@@ -26,7 +26,7 @@ use crate::transport::{AllocateError, Descriptor, ImportError, Mapped, Transport
 use crate::universe::NO_OBJECT;
 use bytemuck::{Pod, Zeroable};
 use core::fmt;
-use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock};
 
 /// Parts of at least this many bytes are worth asking how much memory there is.
@@ -272,12 +272,7 @@ impl<'c, T: Transport> WindowBuilder<'c, T> {
         let needed = self.needs(source, size);
         let room = self.room(needed);
         let plan = self.agree(flavor, (size, disp_unit), needed, room, checked.is_err())?;
-        if plan.id == NO_OBJECT {
-            return Err(CollectiveError::TooManyObjects { what: "making a window" }.into());
-        }
-        if plan.flavor_min != plan.flavor_max {
-            return Err(WindowError::FlavorDiffers(flavor));
-        }
+        plan.check(flavor)?;
         checked?;
         if plan.wrong != NOBODY {
             return Err(WindowError::Peer(Rank(plan.wrong as u32)));
@@ -286,8 +281,9 @@ impl<'c, T: Transport> WindowBuilder<'c, T> {
         // Before the shares are exchanged, after which peers may send messages of it.
         let comm = self.comm.internal(plan.id);
         let mine = self.make_part(&plan, source, needed, room, contiguous);
-        let shares = self.exchange(&mine, plan.id, size, disp_unit);
-        let shares = shares.and_then(|shares| self.check_shares(flavor, shares));
+        let shares = self
+            .exchange(&mine, plan.id, size, disp_unit)
+            .and_then(|shares| self.check_shares(flavor, shares));
         if let (Err(error), Ok((memory, block))) = (&shares, &mine)
             && !matches!(error, WindowError::Collective(_))
         {
@@ -315,8 +311,8 @@ impl<'c, T: Transport> WindowBuilder<'c, T> {
             return Err(ImportError::Malformed(self.comm.world_rank(Rank(0))).into());
         }
         let targets = self.targets(flavor, &peers);
-        let known = if dynamic { Some((ADDRESSES, 1)) } else { plan.symmetric() };
-        let far = Arc::new(Far::new(known));
+        let far = if dynamic { Some((ADDRESSES, 1)) } else { plan.symmetric() };
+        let far = Arc::new(Far::new(far));
         let part = Part {
             comm,
             id: WindowId(plan.id),
@@ -328,6 +324,7 @@ impl<'c, T: Transport> WindowBuilder<'c, T> {
             signals: ByMessage::new(self.is_near(), self.comm.size()),
             regions: dynamic.then(|| Regions::new(self.slots())),
             door: Door::new(),
+            inside_peers: AtomicU32::new(0),
             epoch: EpochState::default(),
             marks: targets.marks(),
             far,
@@ -608,6 +605,17 @@ impl<'c, T: Transport> WindowBuilder<'c, T> {
 }
 
 impl Plan {
+    /// Whether there can be a window of that flavor. All ranks agree on the answer.
+    fn check(&self, flavor: Flavor) -> Result<(), WindowError> {
+        if self.id == NO_OBJECT {
+            return Err(CollectiveError::TooManyObjects { what: "making a window" }.into());
+        }
+        if self.flavor_min != self.flavor_max {
+            return Err(WindowError::FlavorDiffers(flavor));
+        }
+        Ok(())
+    }
+
     /// Size and unit, if all ranks have the same.
     fn symmetric(&self) -> Option<(u64, u32)> {
         let same = self.size_min == self.size_max && self.unit_min == self.unit_max;

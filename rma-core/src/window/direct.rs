@@ -12,6 +12,7 @@ use crate::memory::target::{Span, held};
 use crate::protocol::message::{Head, Kind};
 use crate::rank::Rank;
 use crate::transport::{CrossError, Descriptor, ImportError, Mapped, Transport, WorldRank};
+use core::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -19,6 +20,28 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 pub(super) struct Known<T: Transport>(Mutex<HashMap<Rank, Regions<T>>>);
 
 type Regions<T> = BTreeMap<u64, KnownRegion<T>>;
+
+/// Keeps a region of a peer attached, and says that this rank does.
+pub(super) struct PeerPin<'w> {
+    _pin: Pin<'w>,
+    _inside: Inside<'w>,
+}
+
+/// Counts the threads of this rank that are inside regions of peers.
+struct Inside<'w>(&'w AtomicU32);
+
+impl<'w> Inside<'w> {
+    fn new(count: &'w AtomicU32) -> Self {
+        count.fetch_add(1, Relaxed);
+        Self(count)
+    }
+}
+
+impl Drop for Inside<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Relaxed);
+    }
+}
 
 struct KnownRegion<T: Transport> {
     slot: usize,
@@ -33,6 +56,12 @@ enum At<T: Transport> {
     Here(Arc<Memory<T>>),
     /// At that address of its owner, who lets others read and write there.
     There(u64),
+}
+
+impl<T: Transport> Clone for KnownRegion<T> {
+    fn clone(&self) -> Self {
+        Self { at: self.at.clone(), ..*self }
+    }
 }
 
 impl<T: Transport> Clone for At<T> {
@@ -50,7 +79,7 @@ pub(super) struct Region<'w, T: Transport> {
     /// `offset + len` lies inside the memory.
     offset: u64,
     len: usize,
-    _pin: Pin<'w>,
+    _pin: PeerPin<'w>,
 }
 
 impl<T: Transport> Region<'_, T> {
@@ -90,7 +119,7 @@ enum Way<'w, T: Transport> {
     Crossed {
         owner: WorldRank,
         address: u64,
-        _pin: Option<Pin<'w>>,
+        _pin: Option<PeerPin<'w>>,
     },
 }
 
@@ -218,39 +247,46 @@ impl<T: Transport> Window<T> {
         target: Rank,
         address: u64,
         len: usize,
-    ) -> Result<(At<T>, u64, Pin<'_>), RmaError> {
+    ) -> Result<(At<T>, u64, PeerPin<'_>), RmaError> {
         let directory = self.directory_of(target)?;
-        if let Some(found) = self.pin_known(directory, target, address, len) {
+        let known = self
+            .known
+            .lock()
+            .get(&target)
+            .and_then(|regions| self.pin_in(regions, directory, address, len));
+        if let Some(found) = known {
             return Ok(found);
         }
-        self.learn(directory, target)?;
+        let regions = self.learn(directory, target)?;
+        // In what this thread has read: another one may be about to store what it read before.
+        let found = self.pin_in(&regions, directory, address, len);
+        self.known.lock().insert(target, regions);
         let (window, range) = (self.id(), Some((address, len as u64)));
-        let found = self.pin_known(directory, target, address, len);
         found.ok_or(RmaError::NotAttached { window, target, range })
     }
 
-    /// Pins the region that holds the bytes, if it is known and still attached.
-    fn pin_known<'w>(
-        &self,
+    /// Pins the region that holds the bytes, if it is one of those and still attached.
+    fn pin_in<'w>(
+        &'w self,
+        regions: &Regions<T>,
         directory: Directory<'w>,
-        target: Rank,
         address: u64,
         len: usize,
-    ) -> Option<(At<T>, u64, Pin<'w>)> {
-        let known = self.known.lock();
-        let (start, region) = known.get(&target)?.range(..=address).next_back()?;
+    ) -> Option<(At<T>, u64, PeerPin<'w>)> {
+        let (start, region) = regions.range(..=address).next_back()?;
         let offset = address - start;
         if len as u64 > region.len.checked_sub(offset)? {
             return None;
         }
+        let inside = Inside::new(&self.part.inside_peers);
         let pin = directory.pin(region.slot, region.generation)?;
-        Some((region.at.clone(), offset, pin))
+        Some((region.at.clone(), offset, PeerPin { _pin: pin, _inside: inside }))
     }
 
-    /// Reads the directory of `target`; forgets what is no longer there.
-    fn learn(&self, directory: Directory<'_>, target: Rank) -> Result<(), RmaError> {
+    /// What the directory of `target` says.
+    fn learn(&self, directory: Directory<'_>, target: Rank) -> Result<Regions<T>, RmaError> {
         let mut regions = Regions::new();
-        let mut old = self.known.lock().remove(&target).unwrap_or_default();
+        let mut old = self.known.lock().get(&target).cloned().unwrap_or_default();
         for slot in 0..directory.slots() {
             let Some((generation, entry)) = directory.read(slot) else { continue };
             let same =
@@ -272,8 +308,7 @@ impl<T: Transport> Window<T> {
             };
             regions.insert(entry.start, region);
         }
-        self.known.lock().insert(target, regions);
-        Ok(())
+        Ok(regions)
     }
 
     /// Bytes of the raw part that a rank has attached at `start`, and where they lie. Nobody but

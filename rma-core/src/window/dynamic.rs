@@ -7,13 +7,12 @@
 #![allow(unsafe_code)]
 
 use super::memory::Memory;
-use super::near::Held;
 use super::user::{Contents, WindowMemory};
 use super::{Part, View, Window};
 use crate::completion::{On, Wait};
 use crate::error::RmaError;
 use crate::memory::block::STRIPES;
-use crate::memory::directory::{Directory, Entry, directory_bytes};
+use crate::memory::directory::{Directory, Entry, Pin, directory_bytes};
 use crate::memory::stripe::STRIPE;
 use crate::memory::target::Span;
 use crate::transport::{Descriptor, Transport};
@@ -158,8 +157,8 @@ impl<T: Transport> Regions<T> {
 }
 
 impl<T: Transport> Part<T> {
-    /// Bytes of attached memory of this rank.
-    pub(super) fn attached(&self, address: u64, len: usize) -> Option<Held<'_>> {
+    /// Bytes of attached memory of this rank, and what keeps them attached.
+    pub(super) fn attached(&self, address: u64, len: usize) -> Option<(Span<'_>, Pin<'_>)> {
         let regions = self.regions.as_ref()?;
         let table = regions.table();
         let (offset, region) = table.find(address, len as u64)?;
@@ -170,7 +169,7 @@ impl<T: Transport> Part<T> {
         // SAFETY: the region has `size` bytes from `base` on, and stays attached, and so mapped,
         // while it is pinned. Nobody has a reference into it: its owner gave it away.
         let span = unsafe { Span::of_part(base, size, offset, len) }?;
-        Some(Held::of_region(span, pin))
+        Some((span, pin))
     }
 
     /// Whether `len` bytes at `offset` can be operated on.
@@ -236,11 +235,13 @@ impl<T: Transport> Window<T> {
             Contents::At(part) => (Memory::Raw(part), part.len() as u64),
         };
         let mut table = regions.table();
-        if table.overlaps(&memory) {
-            return Err(RmaError::AttachedTwice { window });
-        }
         let limit = regions.slots as u32;
-        let slot = table.free.pop().ok_or(RmaError::TooManyRegions { window, limit })?;
+        let slot = match table.overlaps(&memory) {
+            true => Err(RmaError::AttachedTwice { window }),
+            false => table.free.pop().ok_or(RmaError::TooManyRegions { window, limit }),
+        };
+        // No peer knows of it yet.
+        let slot = slot.inspect_err(|_| memory.set_freed())?;
         let start = table.next;
         table.next = (start + len.max(1)).next_multiple_of(ALIGN) + ALIGN;
         let (memory, token) = (Arc::new(memory), Arc::new(Token(0)));
@@ -291,8 +292,9 @@ impl<T: Transport> Window<T> {
             directory.withdraw(region.slot);
             region
         };
-        let group = self.group();
-        let wait = Wait { what: "a detach", on: On::All(group), recheck: Some(RECHECK) };
+        // Who leaves in order is inside of nothing, or says so.
+        let on = On::Holders(self.group());
+        let wait = Wait { what: "a detach", on, recheck: Some(RECHECK) };
         let unused = || directory.is_unused(region.slot).then_some(());
         // wait: region
         if let Err(error) = self.process().wait_until(wait, unused) {
@@ -378,18 +380,45 @@ mod tests {
             let window = universe.world().window(0, 1).create_dynamic().unwrap();
             let attached = window.attach(vec![7u64; 4]).unwrap();
             let address = attached.address();
-            let inside = window.part.attached(address, 32).unwrap();
+            let (inside, pin) = window.part.attached(address, 32).unwrap();
             let not_done = window.detach(attached).unwrap_err();
             assert!(matches!(not_done.error, RmaError::Timeout { .. }), "{}", not_done.error);
             let attached = not_done.value;
             assert_eq!(attached.address(), address);
             assert_eq!(window.region(&attached).unwrap().load::<u64>(24), Ok(7));
             assert!(window.part.attached(address, 32).is_some(), "others reach it again");
-            inside.get().write(&[1; 32]);
-            drop(inside);
+            inside.write(&[1; 32]);
+            drop(pin);
             assert_eq!(window.detach(attached).unwrap(), [0x0101_0101_0101_0101; 4]);
             assert!(window.part.attached(address, 1).is_none());
             window.free().unwrap();
+        });
+    }
+
+    /// Memory that a free has given back is its user's: no message is still being served there.
+    #[test]
+    fn free_waits_for_those_inside() {
+        let mut config = Config::default();
+        config.wait_timeout = Some(Duration::ZERO);
+        with_universe(config, |universe| {
+            let mut memory = [0u64; 4];
+            // SAFETY: `memory` is not touched before the window is gone.
+            let raw = unsafe { crate::RawPart::new(memory.as_mut_ptr().cast(), 32) };
+            for inside in [true, false] {
+                let window = universe.world().window(0, 1).create_dynamic().unwrap();
+                let part = window.part.clone();
+                let address = window.attach(raw).unwrap().address();
+                let served = part.span(address, 32);
+                if inside {
+                    let refused = window.free().unwrap_err();
+                    assert!(matches!(refused.error, RmaError::Timeout { .. }), "{refused}");
+                    assert!(refused.window.is_none());
+                } else {
+                    drop(served);
+                    window.free().unwrap();
+                    assert!(part.span(address, 1).is_none(), "nor begins");
+                }
+            }
         });
     }
 
@@ -406,8 +435,8 @@ mod tests {
                 scope.spawn(|| {
                     while !stop.load(Relaxed) {
                         let at = load();
-                        if let Some(inside) = window.part.attached(at, 8) {
-                            inside.get().write(&at.to_ne_bytes());
+                        if let Some((inside, _pin)) = window.part.attached(at, 8) {
+                            inside.write(&at.to_ne_bytes());
                         }
                     }
                 });

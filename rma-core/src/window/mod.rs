@@ -66,7 +66,7 @@ use attributes::Settings;
 use bytemuck::{Pod, Zeroable};
 use control::NodePool;
 use core::fmt;
-use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 use counts::Counts;
 use direct::Known;
 use door::Door;
@@ -163,6 +163,8 @@ pub(crate) struct Part<T: Transport> {
     /// Of a dynamic window; its memory is a directory of them.
     regions: Option<Regions<T>>,
     door: Door,
+    /// Threads of this rank that are inside regions of peers.
+    inside_peers: AtomicU32,
     /// What this rank has open, and which targets it holds: here, because it is asked for when the
     /// rank leaves, also of windows that were forgotten.
     pub(crate) epoch: EpochState,
@@ -230,12 +232,14 @@ impl<T: Transport> Drop for Window<T> {
 }
 
 impl<T: Transport> Part<T> {
-    /// Whether this rank holds locks of the window, or a thread of it waits in line for one.
+    /// Whether this rank holds locks of the window or pins of peers' regions, or a thread of it
+    /// stands in line for a lock.
     pub(crate) fn holds_locks(&self) -> bool {
         let waits = || lock::in_line(|word| self.block.get().word(word).load(Relaxed));
         self.epoch.is_lock_all()
             || self.marks.any(held::BY_LOCK)
             || self.far.any_held(held::BY_LOCK)
+            || self.inside_peers.load(Relaxed) > 0
             || waits()
     }
 }

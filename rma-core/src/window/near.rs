@@ -23,34 +23,26 @@ impl<T: Transport> Part<T> {
 
     /// `len` bytes at `offset` of this rank's own part; in a dynamic window, at an address.
     pub(super) fn span(&self, offset: u64, len: usize) -> Option<Held<'_>> {
-        if self.regions.is_some() {
-            return self.attached(offset, len);
-        }
         let entered = self.door.enter()?;
+        if self.regions.is_some() {
+            let (span, pin) = self.attached(offset, len)?;
+            return Some(Held { span, _pin: Some(pin), _entered: entered });
+        }
         // SAFETY: the part is mapped while `self` lives. A reference into it exists, or its user
         // has it back, only while the door is shut and nobody is inside.
         let span = unsafe { Span::of_part(self.base(), self.size, offset, len) };
-        span.map(|span| Held { span, _keeps: Keeps::Part(entered) })
+        span.map(|span| Held { span, _pin: None, _entered: entered })
     }
 }
 
 /// Bytes of this rank's own part, which stay what they are until this is dropped.
 pub(super) struct Held<'w> {
     span: Span<'w>,
-    _keeps: Keeps<'w>,
+    _pin: Option<Pin<'w>>,
+    _entered: Entered<'w>,
 }
 
-/// Dropped after the last use of the bytes.
-enum Keeps<'w> {
-    Part(#[expect(dead_code, reason = "for its drop")] Entered<'w>),
-    Region(#[expect(dead_code, reason = "for its drop")] Pin<'w>),
-}
-
-impl<'w> Held<'w> {
-    pub(super) fn of_region(span: Span<'w>, pin: Pin<'w>) -> Self {
-        Self { span, _keeps: Keeps::Region(pin) }
-    }
-
+impl Held<'_> {
     pub(super) fn get(&self) -> Span<'_> {
         self.span
     }

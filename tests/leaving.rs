@@ -1,0 +1,205 @@
+//! Ranks that leave in order, early, late or without a word: whom that disturbs, and whom not.
+use rma::{CollectiveError, LockKind, Op, Rank, RmaError, Universe, Window, local};
+use std::fs;
+use std::mem::forget;
+use std::sync::Barrier;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::thread;
+
+fn words(universe: &Universe, count: usize) -> Window {
+    universe.world().window(count, 8).allocate().unwrap()
+}
+
+/// Who gives back every lock it took has nothing that others wait for, whatever is left to do in
+/// the words of its queue nodes.
+#[test]
+fn who_gave_its_locks_back_disturbs_nobody() {
+    for round in 0..300u32 {
+        let ranks = local(8, |universe| {
+            let window = words(&universe, 1);
+            let rank = universe.world().rank();
+            for _ in 0..20 + (rank.0 * 7 + round) % 20 {
+                let lock = window.lock(Rank(0), LockKind::Exclusive)?;
+                lock.fetch_and_op(0, Op::Sum, 1u64)?;
+                lock.unlock()?;
+            }
+            drop(window);
+            Ok::<(), RmaError>(())
+        });
+        for (rank, end) in ranks.unwrap().into_iter().enumerate() {
+            end.unwrap_or_else(|error| panic!("round {round}, rank {rank}: {error}"));
+        }
+    }
+}
+
+/// A rank that has left is not inside the region that another one is in.
+#[test]
+fn who_has_left_keeps_no_region() {
+    const LEN: usize = 4 << 20;
+    for _ in 0..10 {
+        let met = Barrier::new(3);
+        let ranks = local(3, |universe| {
+            let world = universe.world();
+            let window = world.window(0, 1).create_dynamic().unwrap();
+            let mine = (world.rank() == Rank(0)).then(|| window.attach(vec![1u64; LEN]).unwrap());
+            let mut address = [mine.as_ref().map_or(0, |mine| mine.address())];
+            world.bcast(&mut address, Rank(0)).unwrap();
+            if world.rank() == Rank(2) {
+                drop((window, universe));
+                met.wait();
+                return;
+            }
+            met.wait();
+            match mine {
+                Some(mine) => {
+                    // The other's get is under way, has not begun, or is done.
+                    thread::yield_now();
+                    assert_eq!(window.detach(mine).unwrap().len(), LEN);
+                }
+                None => {
+                    let mut got = vec![0u64; LEN];
+                    let epoch = window.lock_all_with(rma::Assert::NO_CHECK).unwrap();
+                    match epoch.get(Rank(0), address[0], &mut got) {
+                        Ok(()) => assert_eq!(got[LEN - 1], 1),
+                        Err(error) => assert!(matches!(error, RmaError::NotAttached { .. })),
+                    }
+                }
+            }
+        });
+        ranks.unwrap();
+    }
+}
+
+/// A window works on when its universe is gone, and so do its locks: one that is never given back
+/// ends the waits of others all the same.
+#[test]
+fn a_lock_that_is_taken_after_leaving_is_told() {
+    let taken = Barrier::new(2);
+    let ranks = local(2, |universe| {
+        let window = words(&universe, 1);
+        universe.world().barrier().unwrap();
+        if universe.world().rank() == Rank(1) {
+            drop(universe);
+            forget(window.lock(Rank(0), LockKind::Exclusive).unwrap());
+            taken.wait();
+            return;
+        }
+        taken.wait();
+        let error = window.lock(Rank(0), LockKind::Exclusive).err().unwrap();
+        assert!(matches!(error, RmaError::PeerLeft { .. }), "{error}");
+    });
+    ranks.unwrap();
+}
+
+/// A rank whose thread is over has left, whatever became of its universe.
+#[test]
+fn a_forgotten_universe_does_not_stay() {
+    let ranks = local(2, |universe| {
+        if universe.world().rank() == Rank(1) {
+            forget(universe);
+            return;
+        }
+        let error = universe.world().barrier().unwrap_err();
+        assert!(matches!(error, CollectiveError::PeerLeft { .. }), "{error}");
+    });
+    ranks.unwrap();
+}
+
+/// Threads of a rank that look for regions at the same time find what is attached.
+#[test]
+fn what_is_attached_is_found_by_all_threads() {
+    let ranks = local(2, |universe| {
+        let world = universe.world();
+        let window = world.window(0, 1).create_dynamic().unwrap();
+        let over = world.window(1, 8).allocate().unwrap();
+        let lasting = window.attach(vec![5u64]).unwrap();
+        if world.rank() == Rank(0) {
+            // New regions make others read the directory again.
+            let epoch = over.lock_all().unwrap();
+            world.allgather(&[lasting.address()]).unwrap();
+            while epoch.fetch_and_op(Rank(0), 0, Op::NoOp, 0u64).unwrap() == 0 {
+                drop(window.detach(window.attach(vec![0u8]).unwrap()).unwrap());
+            }
+            epoch.unlock().unwrap();
+        } else {
+            let at = world.allgather(&[lasting.address()]).unwrap()[0];
+            let epoch = window.lock_all_with(rma::Assert::NO_CHECK).unwrap();
+            let done = AtomicBool::new(false);
+            thread::scope(|scope| {
+                scope.spawn(|| {
+                    while !done.load(Relaxed) {
+                        let nowhere = epoch.get(Rank(0), 8, &mut [0u8]);
+                        assert!(matches!(nowhere, Err(RmaError::NotAttached { .. })));
+                    }
+                });
+                for _ in 0..20_000 {
+                    let mut got = [0u64];
+                    epoch.get(Rank(0), at, &mut got).unwrap();
+                    assert_eq!(got, [5]);
+                }
+                done.store(true, Relaxed);
+            });
+            epoch.unlock().unwrap();
+            let epoch = over.lock_all().unwrap();
+            epoch.fetch_and_op(Rank(0), 0, Op::Sum, 1u64).unwrap();
+            epoch.unlock().unwrap();
+        }
+        world.barrier().unwrap();
+        drop(window.detach(lasting).unwrap());
+    });
+    ranks.unwrap();
+}
+
+/// Bytes of shared memory that this process has touched.
+fn shared_memory() -> u64 {
+    let status = fs::read_to_string("/proc/self/status").unwrap();
+    let line = status.lines().find(|line| line.starts_with("RssShmem:")).unwrap();
+    1024 * line.split_whitespace().nth(1).unwrap().parse::<u64>().unwrap()
+}
+
+/// What is refused takes no memory.
+#[test]
+fn a_refused_attach_keeps_nothing() {
+    let mut config = rma::Config::default();
+    config.dynamic_regions = 1;
+    let ranks = rma::local_with(config, 1, |universe| {
+        let window = universe.world().window(0, 1).create_dynamic().unwrap();
+        let first = window.attach(vec![0u8]).unwrap();
+        let before = shared_memory();
+        for _ in 0..40 {
+            let refused = window.attach(vec![1u8; 32 << 20]).unwrap_err();
+            assert!(matches!(refused.error, RmaError::TooManyRegions { limit: 1, .. }));
+        }
+        // Less than half of it: other tests of this process have windows, too.
+        let grown = shared_memory().saturating_sub(before);
+        assert!(grown < 20 * (32 << 20), "{grown} bytes more");
+        drop(window.detach(first).unwrap());
+    });
+    ranks.unwrap();
+}
+
+/// A rank that has caught a panic serves again while it computes, from its next wait on.
+#[test]
+fn a_panic_that_was_caught_ends_no_service() {
+    let mut config = rma::Config::default();
+    config.hint("rma_path", "messages").unwrap();
+    let served = Barrier::new(2);
+    let ranks = rma::local_with(config, 2, |universe| {
+        let (lost, window) = (words(&universe, 1), words(&universe, 1));
+        if universe.world().rank() == Rank(0) {
+            let panics = || {
+                let _lost = lost;
+                panic!("on purpose");
+            };
+            std::panic::catch_unwind(std::panic::AssertUnwindSafe(panics)).unwrap_err();
+            universe.world().barrier().unwrap();
+        } else {
+            universe.world().barrier().unwrap();
+            let epoch = window.lock_all_with(rma::Assert::NO_CHECK).unwrap();
+            assert_eq!(epoch.fetch_and_op(Rank(0), 0, Op::Sum, 1u64), Ok(0));
+            epoch.unlock().unwrap();
+        }
+        served.wait();
+    });
+    ranks.unwrap();
+}

@@ -192,13 +192,12 @@ fn a_panic_that_was_caught_ends_no_service() {
                 panic!("on purpose");
             };
             std::panic::catch_unwind(std::panic::AssertUnwindSafe(panics)).unwrap_err();
-            universe.world().barrier().unwrap();
-        } else {
-            universe.world().barrier().unwrap();
-            let epoch = window.lock_all_with(rma::Assert::NO_CHECK).unwrap();
-            assert_eq!(epoch.fetch_and_op(Rank(0), 0, Op::Sum, 1u64), Ok(0));
-            epoch.unlock().unwrap();
         }
+        // Each waits for an answer, and computes then.
+        let other = universe.world().rank().on_ring(1, 2);
+        let epoch = window.lock_all_with(rma::Assert::NO_CHECK).unwrap();
+        assert_eq!(epoch.fetch_and_op(other, 0, Op::Sum, 1u64), Ok(0));
+        epoch.unlock().unwrap();
         served.wait();
     });
     ranks.unwrap();

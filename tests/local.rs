@@ -92,9 +92,12 @@ fn a_handle_names_a_region_of_its_rank_only() {
 #[test]
 fn results_may_be_errors() {
     let results = local(3, |universe| {
-        let window = universe.world().window(1, 8).allocate()?;
-        window.lock_all()?.put(Rank(universe.world().rank().0 * 2), 0, &[1u64])?;
-        Ok::<(), Error>(())
+        let world = universe.world();
+        let window = world.window(1, 8).allocate()?;
+        let put = window.lock_all()?.put(Rank(world.rank().0 * 2), 0, &[1u64]);
+        // Nobody leaves before the others are done with its memory.
+        world.barrier()?;
+        Ok::<(), Error>(put?)
     });
     let results = results.unwrap();
     assert!(results[0].is_ok() && results[1].is_ok(), "{results:?}");

@@ -125,7 +125,8 @@ pub(super) const STEPS: &[Step] = &[
     step(
         "build",
         "something does not build",
-        &[cargo(&["build", "--release", "--workspace", "--all-targets"])],
+        // Tests are not built with optimisation: only `test` runs them.
+        &[cargo(&["build", "--release", "--workspace", "--lib", "--bins", "--examples"])],
     )
     .in_test(),
     step(

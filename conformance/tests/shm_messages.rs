@@ -30,7 +30,7 @@ rma_conformance::suite!(ShmMessages);
 fn generated_programs() {
     let test = "generated_programs";
     let command = "cargo test -p rma-conformance --test shm_messages generated_programs";
-    let seeds = generated::seeds(800);
+    let seeds = generated::seeds(400);
     let launch = |seed, ranks, body: &(dyn Fn(Universe) + Sync)| {
         let name = format!("{test} (RMA_GENERATED_SEED={seed})");
         generated::caught(|| ShmMessages::run(&name, ranks, body))

@@ -43,7 +43,7 @@ rma_conformance::suite!(ShmProcesses);
 #[test]
 fn generated_programs() {
     let command = "cargo test -p rma-conformance --test shm_processes generated_programs";
-    let seeds = generated::seeds(800);
+    let seeds = generated::seeds(400);
     let most = 5_100;
     assert!(seeds.len() <= most, "a job ends after five minutes: play {most} programs at a time");
     rma::testing::processes_with(config(), "generated_programs", 4, |universe| {

@@ -59,7 +59,7 @@ mod apart {
 fn generated_programs() {
     let test = "generated_programs";
     let command = "cargo test -p rma-conformance --test shm_threads generated_programs";
-    let seeds = generated::seeds(800);
+    let seeds = generated::seeds(400);
     let launch = |seed, ranks, body: &(dyn Fn(Universe) + Sync)| {
         let name = format!("{test} (RMA_GENERATED_SEED={seed})");
         generated::caught(|| ShmThreads::run(&name, ranks, body))

@@ -68,7 +68,7 @@ fn waits() {
 #[test]
 fn generated_programs() {
     let command = "cargo test -p rma-conformance --test sim generated_programs";
-    let seeds = generated::seeds(if cfg!(miri) { 2 } else { 800 });
+    let seeds = generated::seeds(if cfg!(miri) { 2 } else { 400 });
     let launch = |seed, ranks, body: &(dyn Fn(Universe<Sim>) + Sync)| {
         let run = jobs(Config::default()).simulate(ranks, seed, body);
         run.map(drop).map_err(|failure| failure.to_string())
@@ -81,7 +81,7 @@ fn generated_programs() {
 #[test]
 fn tampered_programs() {
     let (mut noticed, mut tampered) = (0, 0);
-    for seed in 0..if cfg!(miri) { 1 } else { 12 } {
+    for seed in 0..if cfg!(miri) { 1 } else { 6 } {
         let program = rma_conformance::generated::program(seed);
         let all = std::sync::Mutex::new(None);
         let run = jobs(Config::default()).simulate(program.ranks, seed, &|universe| {

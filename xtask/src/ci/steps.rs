@@ -159,6 +159,7 @@ pub(super) const STEPS: &[Step] = &[
                 "element::pair",
                 "window::",
                 "--skip=pieces_are_the_row",
+                "--skip=a_flood_of_messages",
                 "--skip=cannot_ask_without_end",
                 "--skip=do_not_reorder"
             )

@@ -66,6 +66,26 @@ impl Jobs {
         }
     }
 
+    /// As [`run`](Self::run), where ranks may give up before their world is made.
+    #[allow(dead_code, reason = "not every binary has such a network")]
+    pub(crate) fn run_those_that_start(
+        &self,
+        name: &str,
+        ranks: u32,
+        body: &(dyn Fn(Universe<Sim>) + Sync),
+    ) {
+        for seed in self.seeds() {
+            let run = rma_transport_sim::run(&(self.net)(ranks, seed), |sim| {
+                if let Ok(universe) = Universe::new(sim, self.config) {
+                    body(universe);
+                }
+            });
+            if let Err(failure) = run {
+                self.replay(name, seed, &failure.to_string());
+            }
+        }
+    }
+
     /// As `Harness::run_failing`.
     pub(crate) fn run_failing(
         &self,

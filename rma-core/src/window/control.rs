@@ -175,17 +175,13 @@ impl<T: Transport> Window<T> {
 
     /// Does one step of a lock's state machine.
     pub(super) fn step(&self, what: &'static str, step: Step) -> Result<u64, RmaError> {
-        let done = self.step_there(what, step);
-        match (&done, lock::answer_of_the_gone(step)) {
-            (Err(RmaError::Freed { .. }), Some((_, answer))) => Ok(answer),
-            (Err(_), Some((rank, answer)))
-                if self.process().transport.told(self.part.comm.world_rank(Rank(rank)))
-                    == PeerState::Departed =>
-            {
-                Ok(answer)
-            }
-            _ => done,
-        }
+        self.step_there(what, step).or_else(|error| {
+            let Some((rank, answer)) = lock::answer_of_the_gone(step) else { return Err(error) };
+            let world = self.part.comm.world_rank(Rank(rank));
+            let gone = matches!(error, RmaError::Freed { .. })
+                || self.process().transport.told(world) == PeerState::Departed;
+            if gone { Ok(answer) } else { Err(error) }
+        })
     }
 
     fn step_there(&self, what: &'static str, step: Step) -> Result<u64, RmaError> {

@@ -312,7 +312,9 @@ pub fn dropped_and_not_freed<T: Transport>(universe: &Universe<T>) {
 pub fn dropped_memory_is_not_used_again<T: Transport>(universe: &Universe<T>) {
     let world = universe.world();
     let alone = world.split(Some(world.rank().0), 0).unwrap().unwrap();
-    let window = words(world, 64);
+    // Room for several others, where its part was: what each of them begins with may be no data.
+    const LEN: usize = 1024;
+    let window = words(world, LEN);
     if world.rank() == Rank(0) {
         drop(window);
         let others: Vec<_> = (0..4).map(|_| words(&alone, 64).seal().unwrap()).collect();
@@ -326,7 +328,7 @@ pub fn dropped_memory_is_not_used_again<T: Transport>(universe: &Universe<T>) {
         world.barrier().unwrap();
         let epoch = window.lock_all_with(Assert::NO_CHECK).unwrap();
         // Load and store reach it, messages do not.
-        _ = epoch.put(Rank(0), 0, &[1u64; 64]);
+        _ = epoch.put(Rank(0), 0, &[1u64; LEN]);
         _ = epoch.unlock();
         world.barrier().unwrap();
     }

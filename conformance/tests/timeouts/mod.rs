@@ -24,13 +24,6 @@ fn words(universe: &Universe<Sim>, count: usize) -> Window<Sim> {
     universe.world().window(count, 8).allocate().unwrap()
 }
 
-/// Lets virtual time pass, and serves nobody.
-fn compute_until(universe: &Universe<Sim>, end: Duration) {
-    while universe.transport().now() < end {
-        universe.transport().relax(0);
-    }
-}
-
 /// Lets virtual time pass, and serves the peers.
 fn wait_for(universe: &Universe<Sim>, own: &Window<Sim>, end: Duration) {
     // Without locks: their words may be at a rank that has left.

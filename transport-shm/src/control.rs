@@ -233,6 +233,24 @@ mod tests {
         assert!(ControlSegment::import(two, WorldRank(2), 70).is_none(), "another rank's");
     }
 
+    /// Who finds a process gone, and was not told why, accuses nobody who left in order.
+    #[test]
+    fn nobody_fails_after_leaving_in_order() {
+        let own = segment(8);
+        let owner = ControlSegment::create(own.span, WorldRank(3), 8).unwrap();
+        for (rank, outcome, state) in [
+            (5, Outcome::Departed, PeerState::Departed),
+            (6, Outcome::Holding, PeerState::Holding),
+        ] {
+            owner.tell(WorldRank(rank), outcome);
+            owner.tell(WorldRank(rank), Outcome::Failed);
+            assert_eq!((owner.told_by(WorldRank(rank)), owner.failed()), (state, None));
+        }
+        // It left while it held a lock, and not before that was known.
+        owner.tell(WorldRank(5), Outcome::Holding);
+        assert_eq!(owner.told_by(WorldRank(5)), PeerState::Holding);
+    }
+
     #[test]
     fn a_blank_or_short_segment_is_refused() {
         let own = segment(4);

@@ -215,6 +215,9 @@ mod tests {
         let (one, two) = (import_of(&own), import_of(&own));
         let owner = ControlSegment::create(own.span, WorldRank(3), 70).unwrap();
         let peer = ControlSegment::import(one, WorldRank(3), 70).unwrap();
+        // SAFETY: mapped, aligned to a page, and only read by now.
+        let header = unsafe { owner.span.base().cast::<[u8; HEADER_LEN]>().read() };
+        assert_eq!(header, header_bytes(3, 70));
         assert_eq!((peer.left(), owner.failed()), (PeerState::Alive, None));
         owner.leave(Outcome::Departed);
         assert_eq!(peer.left(), PeerState::Departed);
@@ -230,6 +233,8 @@ mod tests {
         assert_eq!(owner.failed(), Some(WorldRank(69)));
         assert!(!peer.set_failed(WorldRank(1)), "only the first one counts");
         assert_eq!(owner.failed(), Some(WorldRank(69)));
+        owner.status.failed.store(71, Relaxed);
+        assert_eq!(owner.failed(), None, "there is no rank 70");
         assert!(ControlSegment::import(two, WorldRank(2), 70).is_none(), "another rank's");
     }
 
@@ -238,10 +243,9 @@ mod tests {
     fn nobody_fails_after_leaving_in_order() {
         let own = segment(8);
         let owner = ControlSegment::create(own.span, WorldRank(3), 8).unwrap();
-        for (rank, outcome, state) in [
-            (5, Outcome::Departed, PeerState::Departed),
-            (6, Outcome::Holding, PeerState::Holding),
-        ] {
+        for (rank, outcome, state) in
+            [(5, Outcome::Departed, PeerState::Departed), (6, Outcome::Holding, PeerState::Holding)]
+        {
             owner.tell(WorldRank(rank), outcome);
             owner.tell(WorldRank(rank), Outcome::Failed);
             assert_eq!((owner.told_by(WorldRank(rank)), owner.failed()), (state, None));

@@ -76,4 +76,22 @@ mod tests {
         assert_eq!(read(me, u64::MAX, &mut here), Err(Errno::FAULT));
         assert_eq!(read(me, u64::MAX, &mut []), Ok(()));
     }
+
+    /// A call may stop early, or be interrupted: it goes on where it stopped.
+    #[test]
+    fn what_a_call_leaves_out_is_asked_for_again() {
+        let mut asked = Vec::new();
+        let mut answers = [3, -1, 1, 4].into_iter();
+        let all = transfer(100, 8, |done, there| {
+            // SAFETY: `transfer` hands out its own, and nobody changes it.
+            let there = unsafe { &*there };
+            asked.push((done, there.iov_base.addr(), there.iov_len));
+            // SAFETY: this thread's own.
+            unsafe { *libc::__errno_location() = libc::EINTR };
+            answers.next().unwrap()
+        });
+        assert_eq!(all, Ok(()));
+        assert_eq!(asked, [(0, 100, 8), (3, 103, 5), (3, 103, 5), (4, 104, 4)]);
+        assert_eq!(transfer(100, 8, |_, _| 0), Err(Errno::FAULT), "a hole");
+    }
 }

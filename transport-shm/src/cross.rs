@@ -86,8 +86,10 @@ mod tests {
             // SAFETY: `transfer` hands out its own, and nobody changes it.
             let there = unsafe { &*there };
             asked.push((done, there.iov_base.addr(), there.iov_len));
-            // SAFETY: this thread's own.
-            unsafe { *libc::__errno_location() = libc::EINTR };
+            // SAFETY: no condition; it is this thread's own.
+            let errno = unsafe { libc::__errno_location() };
+            // SAFETY: as above.
+            unsafe { errno.write(libc::EINTR) };
             answers.next().unwrap()
         });
         assert_eq!(all, Ok(()));

@@ -90,6 +90,23 @@ pub fn over_raw_parts<T: Transport>(universe: &Universe<T>) {
     assert_eq!(memory[4..], [first + 4, first + 5], "behind the window");
 }
 
+/// MPI's idiom for ranks without a part: no address and no bytes. S-A1
+pub fn nothing_nowhere<T: Transport>(universe: &Universe<T>) {
+    let world = universe.world();
+    // SAFETY: there is no byte that anybody could use.
+    let part = unsafe { RawPart::new(std::ptr::null_mut(), 0) };
+    let window = world.window(0, 8).create(part).unwrap();
+    assert_eq!(window.local().read::<u64>(0, &mut []), Ok(()));
+    let epoch = window.lock_all().unwrap();
+    epoch.put::<u64>(neighbour(world, 1), 0, &[]).unwrap();
+    epoch.unlock().unwrap();
+    let mut sealed = window.seal().unwrap();
+    assert!(sealed.bytes().is_empty() && sealed.bytes_mut().is_empty());
+    assert_eq!(sealed.as_slice::<u64>(), Ok(&[][..]));
+    assert_eq!(sealed.as_mut_slice::<u64>(), Ok(&mut [][..]));
+    assert_eq!(sealed.unseal().unwrap().free_into::<RawPart>().unwrap(), part);
+}
+
 /// Large transfers with layouts and without, to raw memory. S-G1 S-J1
 pub fn much_raw_memory<T: Transport>(universe: &Universe<T>) {
     let world = universe.world();

@@ -51,7 +51,7 @@ macro_rules! suite {
             created {
                 over_vectors(3), over_parts_of_boxes(4), over_raw_parts(3), much_raw_memory(2),
                 mixed(4), overlapping_windows(2), over_a_shared_segment(3), queries(2), refusals(3),
-                while_the_owner_computes(2),
+                while_the_owner_computes(2), nothing_nowhere(3),
             }
             dynamic {
                 every_operation(3), layouts(2), layouts_of_addresses(2),

@@ -34,29 +34,37 @@ impl<T: Transport> Window<T> {
 impl<T: Transport> Sealed<T> {
     /// This rank's part, as bytes.
     pub fn bytes(&self) -> &[u8] {
+        let Some(base) = self.base() else { return &[] };
         // SAFETY: as `bytes_mut`, and `&self` excludes a mutable borrow.
-        unsafe { core::slice::from_raw_parts(self.base(), self.window.size() as usize) }
+        unsafe { core::slice::from_raw_parts(base, self.window.size() as usize) }
     }
 
     /// This rank's part, as bytes.
     pub fn bytes_mut(&mut self) -> &mut [u8] {
+        let Some(base) = self.base() else { return &mut [] };
         // SAFETY: the part is mapped and initialised as long as `self.window` lives. By load and
         // store no rank can reach it: all have given their window away to `seal`, in whose
         // agreement this rank saw them, and get it back from `unseal` only, which waits for this
         // rank and consumes `self`. By message nobody can, whatever is still on its way: `seal`
         // shut the part's door and saw nobody inside, and `unseal`, which opens it, consumes
         // `self`. `&mut self` makes the borrow unique on this rank.
-        unsafe { core::slice::from_raw_parts_mut(self.base(), self.window.size() as usize) }
+        unsafe { core::slice::from_raw_parts_mut(base, self.window.size() as usize) }
     }
 
     /// This rank's part as elements; an error if its size is not a multiple of the element's, or
     /// its address not aligned for it.
     pub fn as_slice<E: Element>(&self) -> Result<&[E], RmaError> {
+        if self.base().is_none() {
+            return Ok(&[]);
+        }
         bytemuck::try_cast_slice(self.bytes()).map_err(|_| self.wrong_element::<E>())
     }
 
     /// As [`as_slice`](Self::as_slice), to be written.
     pub fn as_mut_slice<E: Element>(&mut self) -> Result<&mut [E], RmaError> {
+        if self.base().is_none() {
+            return Ok(&mut []);
+        }
         let error = self.wrong_element::<E>();
         bytemuck::try_cast_slice_mut(self.bytes_mut()).map_err(|_| error)
     }
@@ -70,8 +78,9 @@ impl<T: Transport> Sealed<T> {
         Ok(self.window)
     }
 
-    fn base(&self) -> *mut u8 {
-        self.window.part.base()
+    /// Where the part lies. One without bytes may lie nowhere, or where no element could.
+    fn base(&self) -> Option<*mut u8> {
+        (self.window.size() > 0).then(|| self.window.part.base())
     }
 
     fn wrong_element<E>(&self) -> RmaError {

@@ -98,25 +98,37 @@ impl Shm {
     /// What is known without asking the system: what this rank was told, what the peer shows.
     #[inline]
     fn announced(&self, peer: WorldRank, control: Option<&ControlSegment>) -> PeerState {
-        match (self.own.told_by(peer), control) {
-            (PeerState::Alive, Some(control)) => control.left(),
-            (told, _) => told,
+        let told = self.own.told_by(peer);
+        match control.map_or(PeerState::Alive, ControlSegment::left) {
+            PeerState::Alive => told,
+            shown if shown == told => told,
+            shown => self.shown(peer, shown),
         }
     }
 
-    /// A peer vanished without a word: the first rank to notice tells the others.
+    /// A peer shows how it left, and has not told this rank: it may have been killed before it
+    /// came to that. Waits believe what was told, so this rank tells itself.
+    #[cold]
+    fn shown(&self, peer: WorldRank, shown: PeerState) -> PeerState {
+        match shown {
+            PeerState::Departed => self.own.tell(peer, Outcome::Departed),
+            PeerState::Holding => self.own.tell(peer, Outcome::Holding),
+            PeerState::Alive | PeerState::Failed => return self.lost(peer),
+        };
+        self.own.told_by(peer)
+    }
+
+    /// A peer failed, and has not told this rank: the first rank to notice tells the others.
     #[cold]
     fn lost(&self, peer: WorldRank) -> PeerState {
         // Who has left is told nothing any more, and cannot know.
         if self.left.load(Relaxed) {
             return PeerState::Failed;
         }
-        let first = self.own.set_failed(peer);
-        self.own.tell(peer, Outcome::Failed);
-        if first {
+        if self.own.tell(peer, Outcome::Failed) && self.own.failed() == Some(peer) {
             self.tell_others(peer, Outcome::Failed);
         }
-        PeerState::Failed
+        self.own.told_by(peer)
     }
 
     /// Tells every neighbour that is still there how `about` left, and wakes it.
@@ -387,7 +399,7 @@ unsafe impl Transport for Shm {
         }
         self.own.leave(outcome);
         if outcome == Outcome::Failed {
-            self.own.set_failed(self.rank);
+            self.own.tell(self.rank, outcome);
         }
         self.tell_others(self.rank, outcome);
     }
@@ -399,3 +411,7 @@ impl Drop for Shm {
         self.depart(if panicking { Outcome::Failed } else { Outcome::Departed });
     }
 }
+
+#[cfg(test)]
+#[path = "shm_tests.rs"]
+mod tests;

@@ -3,7 +3,7 @@
 
 use std::hint;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -11,6 +11,7 @@ use rma_core::transport::{
     Agent, AllocateError, CrossError, Descriptor, ImportError, Limits, Outcome, PeerState,
     SubmitError, Ticket, Transport, WorldRank,
 };
+use rustix::event::{EventfdFlags, eventfd};
 use rustix::fd::OwnedFd;
 use rustix::io::Errno;
 use rustix::time::{ClockId, clock_gettime};
@@ -40,6 +41,9 @@ pub struct Shm {
     pub(crate) own: ControlSegment,
     /// Neighbours open it by its number.
     _own_file: OwnedFd,
+    /// Given up for as long as this rank tells others something: to look a neighbour up that is
+    /// not mapped takes a descriptor, and the program may have left none.
+    spare: Mutex<Option<OwnedFd>>,
     /// By rank; the one of this rank is used for imports only.
     neighbours: Box<[Neighbour]>,
     heap: Arc<Heap>,
@@ -56,6 +60,7 @@ impl Shm {
         config: ShmConfig,
         own: ControlSegment,
         own_file: OwnedFd,
+        spare: OwnedFd,
         neighbours: Box<[Neighbour]>,
         heap: Arc<Heap>,
     ) -> Self {
@@ -66,6 +71,7 @@ impl Shm {
             nap: config.naps.then_some(NAP_MAX),
             own,
             _own_file: own_file,
+            spare: Mutex::new(Some(spare)),
             neighbours,
             heap,
             inbox: Inbox::new(),
@@ -133,6 +139,8 @@ impl Shm {
 
     /// Tells every neighbour that is still there how `about` left, and wakes it.
     fn tell_others(&self, about: WorldRank, outcome: Outcome) {
+        let mut spare = self.spare.lock().unwrap_or_else(PoisonError::into_inner);
+        *spare = None;
         for (rank, neighbour) in (0..).map(WorldRank).zip(&self.neighbours) {
             if rank == self.rank || rank == about {
                 continue;
@@ -144,6 +152,7 @@ impl Shm {
                 });
             }
         }
+        *spare = spare_descriptor().ok();
         self.own.bell.ring_for_work();
     }
 
@@ -176,6 +185,11 @@ impl Shm {
             _ => SubmitError::PeerFailed(to),
         }
     }
+}
+
+/// A file of its own, so that closing it makes room in the tables of process and system alike.
+pub(crate) fn spare_descriptor() -> Result<OwnedFd, Errno> {
+    eventfd(0, EventfdFlags::CLOEXEC)
 }
 
 fn cross_error(peer: WorldRank, error: Errno) -> CrossError {

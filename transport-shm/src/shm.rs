@@ -367,17 +367,17 @@ unsafe impl Transport for Shm {
             return self.own.left();
         }
         let Ok(neighbour) = self.neighbour(peer) else { return PeerState::Failed };
-        let control = match neighbour.control() {
-            Ok(control) => Some(control),
+        let (control, may_live) = match neighbour.control() {
+            Ok(control) => (Some(control), true),
             // This process is short of something, which says nothing about the peer.
-            Err(ImportError::System { .. }) => return self.announced(peer, None),
-            Err(_) => None,
+            Err(ImportError::System { .. }) => (None, true),
+            Err(_) => (None, false),
         };
         let announced = self.announced(peer, control);
         if announced != PeerState::Alive {
             return announced;
         }
-        if control.is_some() && neighbour.is_there(self.now()) {
+        if may_live && neighbour.is_there(self.now()) {
             return PeerState::Alive;
         }
         // It may have said so between the two looks.

@@ -132,28 +132,39 @@ impl ControlSegment {
         self.status.left.store(to_code(outcome).into(), Release);
     }
 
-    /// What the owner was told of `rank`, by itself or by who missed it.
+    /// What the owner was told of `rank`, by itself or by who missed it. Who is told here that a
+    /// rank failed finds [`failed`](Self::failed) set.
     #[inline]
     pub(crate) fn told_by(&self, rank: WorldRank) -> PeerState {
         // Acquire pairs with the Release in `tell`.
         let code = self.told().get(rank.0 as usize).map_or(0, |code| code.load(Acquire));
-        from_code(code.into())
-    }
-
-    /// Tells the owner that `rank` left.
-    pub(crate) fn tell(&self, rank: WorldRank, outcome: Outcome) {
-        if outcome == Outcome::Failed {
-            // Somebody looks for a rank that left in order.
-            if matches!(self.told_by(rank), PeerState::Departed | PeerState::Holding) {
-                return;
-            }
-            // First: who is told that a rank left knows whether it failed.
+        let state = from_code(code.into());
+        if state == PeerState::Failed {
+            // Who told may have come no further. After this exchange, whoever wins it, the word is
+            // not 0 for this thread, and never becomes 0 again.
             self.set_failed(rank);
         }
-        if let Some(told) = self.told().get(rank.0 as usize) {
-            // Release pairs with the Acquire in `told_by`.
-            told.store(to_code(outcome), Release);
-        }
+        state
+    }
+
+    /// Tells the owner that `rank` left; false if that is nothing new. The first word stands,
+    /// but who left in order may find out later that it holds locks.
+    ///
+    /// The byte of `rank` decides: it leaves `Alive` once, and `Failed` is an end. Only who has
+    /// seen `Failed` there sets the word `failed`. So that word names nobody who left in order.
+    pub(crate) fn tell(&self, rank: WorldRank, outcome: Outcome) -> bool {
+        let Some(told) = self.told().get(rank.0 as usize) else { return false };
+        let next = |code: u8| match (from_code(code.into()), outcome) {
+            (PeerState::Alive, _) | (PeerState::Departed, Outcome::Holding) => {
+                Some(to_code(outcome))
+            }
+            _ => None,
+        };
+        // Release pairs with the Acquire in `told_by`.
+        let news = told.fetch_update(AcqRel, Acquire, next).is_ok();
+        // Sets the word `failed`, if that is what the byte says, before anybody is told more.
+        self.told_by(rank);
+        news
     }
 
     /// The first rank that failed.
@@ -164,10 +175,11 @@ impl ControlSegment {
         word.checked_sub(1).filter(|&rank| rank < self.ranks).map(WorldRank)
     }
 
-    /// Records that `rank` failed; false if it is not the first one.
-    pub(crate) fn set_failed(&self, rank: WorldRank) -> bool {
+    /// Records that `rank` failed, if it is the first one.
+    #[cold]
+    fn set_failed(&self, rank: WorldRank) {
         // Release pairs with the Acquire in `failed`.
-        self.status.failed.compare_exchange(0, rank.0 + 1, AcqRel, Relaxed).is_ok()
+        _ = self.status.failed.compare_exchange(0, rank.0 + 1, AcqRel, Relaxed);
     }
 }
 
@@ -231,8 +243,8 @@ mod tests {
         assert_eq!(owner.told_by(WorldRank(4)), PeerState::Alive);
         assert_eq!(owner.told_by(WorldRank(70)), PeerState::Alive);
         assert_eq!(owner.failed(), Some(WorldRank(69)));
-        assert!(!peer.set_failed(WorldRank(1)), "only the first one counts");
-        assert_eq!(owner.failed(), Some(WorldRank(69)));
+        assert!(peer.tell(WorldRank(1), Outcome::Failed));
+        assert_eq!(owner.failed(), Some(WorldRank(69)), "only the first one counts");
         owner.status.failed.store(71, Relaxed);
         assert_eq!(owner.failed(), None, "there is no rank 70");
         assert!(ControlSegment::import(two, WorldRank(2), 70).is_none(), "another rank's");
@@ -246,13 +258,55 @@ mod tests {
         for (rank, outcome, state) in
             [(5, Outcome::Departed, PeerState::Departed), (6, Outcome::Holding, PeerState::Holding)]
         {
-            owner.tell(WorldRank(rank), outcome);
-            owner.tell(WorldRank(rank), Outcome::Failed);
+            assert!(owner.tell(WorldRank(rank), outcome));
+            assert!(!owner.tell(WorldRank(rank), Outcome::Failed));
             assert_eq!((owner.told_by(WorldRank(rank)), owner.failed()), (state, None));
         }
         // It left while it held a lock, and not before that was known.
-        owner.tell(WorldRank(5), Outcome::Holding);
+        assert!(owner.tell(WorldRank(5), Outcome::Holding));
         assert_eq!(owner.told_by(WorldRank(5)), PeerState::Holding);
+        assert!(!owner.tell(WorldRank(5), Outcome::Departed), "older than what is known");
+        assert_eq!(owner.told_by(WorldRank(5)), PeerState::Holding);
+    }
+
+    /// A rank is accused while it tells that it leaves in order: whichever word is first, the owner
+    /// hears one story.
+    #[test]
+    fn who_left_in_order_and_who_failed_are_never_the_same() {
+        let own = segment(2_000);
+        let peer = ControlSegment::view(import_of(&own), 2_000).unwrap();
+        let owner = ControlSegment::create(own.span, WorldRank(0), 2_000).unwrap();
+        let meet = std::sync::Barrier::new(2);
+        for rank in (1..2_000).map(WorldRank) {
+            let (left, accused) = std::thread::scope(|scope| {
+                let leaver = scope.spawn(|| {
+                    meet.wait();
+                    peer.tell(rank, Outcome::Departed)
+                });
+                meet.wait();
+                let accused = owner.tell(rank, Outcome::Failed);
+                (leaver.join().unwrap(), accused)
+            });
+            assert!(left != accused, "one of them was first");
+            let told = if left { PeerState::Departed } else { PeerState::Failed };
+            assert_eq!(owner.told_by(rank), told);
+            assert_eq!(owner.failed(), accused.then_some(rank));
+            owner.status.failed.store(0, Relaxed);
+        }
+    }
+
+    /// Who told it was killed in between.
+    #[test]
+    fn who_is_told_that_a_rank_left_knows_whether_it_failed() {
+        let own = segment(8);
+        let owner = ControlSegment::create(own.span, WorldRank(3), 8).unwrap();
+        owner.told()[5].store(to_code(Outcome::Failed), Relaxed);
+        assert_eq!(owner.failed(), None);
+        assert_eq!(owner.told_by(WorldRank(5)), PeerState::Failed);
+        assert_eq!(owner.failed(), Some(WorldRank(5)));
+        assert!(!owner.tell(WorldRank(5), Outcome::Departed), "it failed");
+        assert!(!owner.tell(WorldRank(5), Outcome::Failed), "that is known");
+        assert_eq!(owner.told_by(WorldRank(5)), PeerState::Failed);
     }
 
     #[test]

@@ -7,7 +7,7 @@ use crate::control::{ControlSegment, control_len};
 use crate::heap::Heap;
 use crate::neighbour::Neighbour;
 use crate::segment::Segment;
-use crate::shm::Shm;
+use crate::shm::{Shm, spare_descriptor};
 use crate::supply::Supply;
 
 /// What a rank must know before it joins.
@@ -86,6 +86,11 @@ impl Shm {
         let len = control_len(size).filter(|_| rank.0 < size).ok_or_else(invalid)?;
         let supply = Supply::discover();
         let segment = Segment::create("rma-control", len, len as u64, &supply, true)?;
+        let spare = spare_descriptor().map_err(|errno| AllocateError::System {
+            asked: len as u64,
+            call: "eventfd",
+            errno: errno.raw_os_error(),
+        })?;
         let pid = rustix::process::getpid();
         let (descriptor, control) = (segment.descriptor(), segment.identity);
         let (span, file) = segment.into_parts();
@@ -94,7 +99,7 @@ impl Shm {
         let own = ControlSegment::create(span, rank, size).ok_or_else(invalid)?;
         let cards = exchange(&card.to_bytes()).map_err(JoinError::Exchange)?;
         let neighbours = read_cards(&cards, size, control.len)?;
-        Ok(Self::new(config, own, file, neighbours, Heap::new(supply)))
+        Ok(Self::new(config, own, file, spare, neighbours, Heap::new(supply)))
     }
 }
 

@@ -285,10 +285,10 @@ pub(crate) fn is_open(pid: Pid, descriptor: i32, expected: Identity) -> bool {
     }
     match rustix::process::pidfd_open(pid, PidfdFlags::empty()) {
         Err(Errno::SRCH) => false,
-        Err(_) => true,
         Ok(process) if exited(&process) => false,
-        // The number is another process's by now, unless there is no /proc to look at.
-        Ok(_) => {
+        // It has ended and this process is out of descriptors, or the number is another
+        // process's by now; unless there is no /proc to look at.
+        _ => {
             let absent = matches!(at_descriptor, Err(Errno::NOENT));
             !(absent && rustix::fs::stat("/proc/self/fd").is_ok())
         }

@@ -3,7 +3,7 @@
 
 use std::hint;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -11,6 +11,7 @@ use rma_core::transport::{
     Agent, AllocateError, CrossError, Descriptor, ImportError, Limits, Outcome, PeerState,
     SubmitError, Ticket, Transport, WorldRank,
 };
+use rustix::event::{EventfdFlags, eventfd};
 use rustix::fd::OwnedFd;
 use rustix::io::Errno;
 use rustix::time::{ClockId, clock_gettime};
@@ -40,6 +41,9 @@ pub struct Shm {
     pub(crate) own: ControlSegment,
     /// Neighbours open it by its number.
     _own_file: OwnedFd,
+    /// Given up for as long as this rank tells others something: to look a neighbour up that is
+    /// not mapped takes a descriptor, and the program may have left none.
+    spare: Mutex<Option<OwnedFd>>,
     /// By rank; the one of this rank is used for imports only.
     neighbours: Box<[Neighbour]>,
     heap: Arc<Heap>,
@@ -56,6 +60,7 @@ impl Shm {
         config: ShmConfig,
         own: ControlSegment,
         own_file: OwnedFd,
+        spare: OwnedFd,
         neighbours: Box<[Neighbour]>,
         heap: Arc<Heap>,
     ) -> Self {
@@ -66,6 +71,7 @@ impl Shm {
             nap: config.naps.then_some(NAP_MAX),
             own,
             _own_file: own_file,
+            spare: Mutex::new(Some(spare)),
             neighbours,
             heap,
             inbox: Inbox::new(),
@@ -98,29 +104,43 @@ impl Shm {
     /// What is known without asking the system: what this rank was told, what the peer shows.
     #[inline]
     fn announced(&self, peer: WorldRank, control: Option<&ControlSegment>) -> PeerState {
-        match (self.own.told_by(peer), control) {
-            (PeerState::Alive, Some(control)) => control.left(),
-            (told, _) => told,
+        let told = self.own.told_by(peer);
+        match control.map_or(PeerState::Alive, ControlSegment::left) {
+            PeerState::Alive => told,
+            shown if shown == told => told,
+            shown => self.shown(peer, shown),
         }
     }
 
-    /// A peer vanished without a word: the first rank to notice tells the others.
+    /// A peer shows how it left, and has not told this rank: it may have been killed before it
+    /// came to that. Waits believe what was told, so this rank tells itself.
+    #[cold]
+    fn shown(&self, peer: WorldRank, shown: PeerState) -> PeerState {
+        match shown {
+            PeerState::Departed => self.own.tell(peer, Outcome::Departed),
+            PeerState::Holding => self.own.tell(peer, Outcome::Holding),
+            PeerState::Alive | PeerState::Failed => return self.lost(peer),
+        };
+        self.own.told_by(peer)
+    }
+
+    /// A peer failed, and has not told this rank: the first rank to notice tells the others.
     #[cold]
     fn lost(&self, peer: WorldRank) -> PeerState {
         // Who has left is told nothing any more, and cannot know.
         if self.left.load(Relaxed) {
             return PeerState::Failed;
         }
-        let first = self.own.set_failed(peer);
-        self.own.tell(peer, Outcome::Failed);
-        if first {
+        if self.own.tell(peer, Outcome::Failed) && self.own.failed() == Some(peer) {
             self.tell_others(peer, Outcome::Failed);
         }
-        PeerState::Failed
+        self.own.told_by(peer)
     }
 
     /// Tells every neighbour that is still there how `about` left, and wakes it.
     fn tell_others(&self, about: WorldRank, outcome: Outcome) {
+        let mut spare = self.spare.lock().unwrap_or_else(PoisonError::into_inner);
+        *spare = None;
         for (rank, neighbour) in (0..).map(WorldRank).zip(&self.neighbours) {
             if rank == self.rank || rank == about {
                 continue;
@@ -132,6 +152,7 @@ impl Shm {
                 });
             }
         }
+        *spare = spare_descriptor().ok();
         self.own.bell.ring_for_work();
     }
 
@@ -164,6 +185,11 @@ impl Shm {
             _ => SubmitError::PeerFailed(to),
         }
     }
+}
+
+/// A file of its own, so that closing it makes room in the tables of process and system alike.
+pub(crate) fn spare_descriptor() -> Result<OwnedFd, Errno> {
+    eventfd(0, EventfdFlags::CLOEXEC)
 }
 
 fn cross_error(peer: WorldRank, error: Errno) -> CrossError {
@@ -341,17 +367,17 @@ unsafe impl Transport for Shm {
             return self.own.left();
         }
         let Ok(neighbour) = self.neighbour(peer) else { return PeerState::Failed };
-        let control = match neighbour.control() {
-            Ok(control) => Some(control),
+        let (control, may_live) = match neighbour.control() {
+            Ok(control) => (Some(control), true),
             // This process is short of something, which says nothing about the peer.
-            Err(ImportError::System { .. }) => return self.announced(peer, None),
-            Err(_) => None,
+            Err(ImportError::System { .. }) => (None, true),
+            Err(_) => (None, false),
         };
         let announced = self.announced(peer, control);
         if announced != PeerState::Alive {
             return announced;
         }
-        if control.is_some() && neighbour.is_there(self.now()) {
+        if may_live && neighbour.is_there(self.now()) {
             return PeerState::Alive;
         }
         // It may have said so between the two looks.
@@ -387,7 +413,7 @@ unsafe impl Transport for Shm {
         }
         self.own.leave(outcome);
         if outcome == Outcome::Failed {
-            self.own.set_failed(self.rank);
+            self.own.tell(self.rank, outcome);
         }
         self.tell_others(self.rank, outcome);
     }
@@ -399,3 +425,7 @@ impl Drop for Shm {
         self.depart(if panicking { Outcome::Failed } else { Outcome::Departed });
     }
 }
+
+#[cfg(test)]
+#[path = "shm_tests.rs"]
+mod tests;

@@ -7,6 +7,7 @@ use std::sync::atomic::Ordering::SeqCst;
 use common::{Children, child, join_as_child, listen, say, wait_until, word};
 use rma_core::transport::{Descriptor, PeerState, SubmitError, Transport, WorldRank};
 use rma_transport_shm::Shm;
+use rustix::process::{Resource, Rlimit, setrlimit};
 
 /// Sends every rank a descriptor and returns what the others sent.
 fn all_descriptors(shm: &Shm, own: Descriptor) -> Vec<Descriptor> {
@@ -93,4 +94,33 @@ fn a_killed_process_is_noticed() {
     [0, 2].iter().for_each(|&rank| children.tell(rank, "leave"));
     children.0.remove(1).0.wait().unwrap();
     children.expect_success();
+}
+
+fn child_has_no_descriptors(place: (u32, u32)) {
+    let shm = join_as_child(place);
+    setrlimit(Resource::Nofile, Rlimit { current: Some(64), maximum: Some(64) }).unwrap();
+    let rest = || std::fs::File::open("/dev/null").ok();
+    let _held: Vec<_> = std::iter::from_fn(rest).collect();
+    let peer = WorldRank(1 - place.0);
+    assert_eq!(shm.peer_state(peer), PeerState::Alive, "it is there, and cannot be mapped");
+    say("ready");
+    assert_eq!(listen(), "killed");
+    wait_until(&shm, || shm.peer_state(peer) == PeerState::Failed);
+    assert_eq!(shm.failed(), Some(peer));
+}
+
+#[test]
+fn a_killed_process_is_noticed_without_descriptors() {
+    if let Some(place) = child() {
+        return child_has_no_descriptors(place);
+    }
+    let mut children = Children::start("a_killed_process_is_noticed_without_descriptors", 2);
+    children.all_gather();
+    (0..2).for_each(|rank| assert_eq!(children.hear(rank), "ready"));
+    children.0[1].0.kill().unwrap();
+    children.tell(0, "killed");
+    // Not waited for: it is a zombie, as the launcher leaves it.
+    let killed = children.0.remove(1);
+    children.expect_success();
+    drop(killed);
 }

@@ -6,7 +6,7 @@
 mod common;
 
 use common::{Children, child, ranks};
-use rma_core::transport::{AllocateError, Mapped, Transport};
+use rma_core::transport::{AllocateError, Mapped, Outcome, PeerState, Transport, WorldRank};
 use rma_transport_shm::Shm;
 use rustix::process::{Resource, Rlimit, setrlimit};
 
@@ -98,4 +98,29 @@ fn descriptors() {
     assert!(held.len() > 10);
     held.pop();
     expect_room(&all[0], 100_000);
+}
+
+/// A rank that leaves without descriptors left tells also those that it never mapped, and again
+/// when it finds out that it holds a lock.
+#[test]
+fn leaving_without_descriptors() {
+    if child().is_none() {
+        return Children::start("leaving_without_descriptors", 1).expect_success();
+    }
+    let mut all = ranks(3, 3);
+    let gone = all.pop().unwrap();
+    limit(Resource::Nofile, 64);
+    let rest = || std::fs::File::open("/dev/null").ok();
+    let mut held: Vec<_> = std::iter::from_fn(rest).collect();
+    assert!(held.len() > 10);
+    for (outcome, state) in
+        [(Outcome::Departed, PeerState::Departed), (Outcome::Holding, PeerState::Holding)]
+    {
+        gone.depart(outcome);
+        for shm in &all {
+            assert_eq!((shm.told(WorldRank(2)), shm.failed()), (state, None));
+        }
+        // What the rank has in reserve is out of the program's reach again.
+        held.extend(std::iter::from_fn(rest));
+    }
 }

@@ -6,9 +6,14 @@
 use crate::transport::{Agent, AgentError, Outcome, Transport};
 use crate::universe::Process;
 use crate::window::STRIPE_RECHECK;
-use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use core::sync::atomic::{AtomicBool, Ordering::Relaxed, Ordering::SeqCst, fence};
+use core::time::Duration;
 use std::sync::{Mutex, PoisonError};
 use std::thread;
+
+/// How often a sleeping agent looks whether an origin that holds grants of this rank is gone, while
+/// other origins wait for them: who was killed tells nobody.
+const GRANTS_RECHECK: Duration = Duration::from_millis(20);
 
 /// Whether a rank has an agent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -39,6 +44,8 @@ pub(crate) struct AgentState {
     runs: AtomicBool,
     paused: AtomicBool,
     stop: AtomicBool,
+    /// It looks after grants by itself: its next sleep has a bound.
+    looks: AtomicBool,
 }
 
 impl AgentState {
@@ -171,7 +178,18 @@ impl<T: Transport> Process<T> {
 
     /// Whether something is left to be done that perhaps nobody rings for any more.
     fn has_leftovers(&self) -> bool {
-        !self.deferred.is_empty() || !self.outgoing.is_empty()
+        !self.deferred.is_empty() || !self.outgoing.is_empty() || self.has_unwatched_grants()
+    }
+
+    /// Whether origins wait for grants of others, and the agent sleeps without a bound.
+    fn has_unwatched_grants(&self) -> bool {
+        if !self.incoming.is_waited_for() {
+            return false;
+        }
+        // Pairs with the fence of `arm` in `run_agent`: this thread sees that the agent does not
+        // look yet, or the agent sees that somebody waits.
+        fence(SeqCst);
+        !self.agent.looks.load(Relaxed)
     }
 
     /// Somebody else than the calling thread is to make progress, for nobody may come by again.
@@ -190,12 +208,17 @@ impl<T: Transport> Process<T> {
             if self.progress_of_agent() > 0 {
                 continue;
             }
+            self.agent.looks.store(false, Relaxed);
             let ticket = agent.arm();
             if self.agent.stop.load(Relaxed) || self.progress_of_agent() > 0 {
                 agent.disarm(ticket);
                 continue;
             }
-            agent.park(ticket, (!self.deferred.is_empty()).then_some(STRIPE_RECHECK));
+            let looks = self.config.naps && self.incoming.is_waited_for();
+            self.agent.looks.store(looks, Relaxed);
+            let grants = looks.then_some(GRANTS_RECHECK);
+            let deferred = (!self.deferred.is_empty()).then_some(STRIPE_RECHECK);
+            agent.park(ticket, grants.into_iter().chain(deferred).min());
         }
     }
 

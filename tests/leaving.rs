@@ -178,7 +178,33 @@ fn a_refused_attach_keeps_nothing() {
     ranks.unwrap();
 }
 
-/// A rank that has caught a panic serves again while it computes, from its next wait on.
+/// A rank that has caught a panic serves while it computes, whatever window the panic took.
+#[test]
+fn a_panic_that_was_caught_does_not_end_the_agent() {
+    let mut config = rma::Config::default();
+    config.hint("rma_path", "messages").unwrap();
+    let (caught, served) = (Barrier::new(2), Barrier::new(2));
+    let ranks = rma::local_with(config, 2, |universe| {
+        let (lost, window) = (words(&universe, 1), words(&universe, 1));
+        if universe.world().rank() == Rank(0) {
+            let panics = || {
+                let _lost = lost;
+                panic!("on purpose");
+            };
+            std::panic::catch_unwind(std::panic::AssertUnwindSafe(panics)).unwrap_err();
+            caught.wait();
+        } else {
+            caught.wait();
+            let epoch = window.lock_all_with(rma::Assert::NO_CHECK).unwrap();
+            assert_eq!(epoch.get(Rank(0), 0, &mut [1u64]), Ok(()));
+            epoch.unlock().unwrap();
+        }
+        served.wait();
+    });
+    ranks.unwrap();
+}
+
+/// Nor is it ended by the waits that follow.
 #[test]
 fn a_panic_that_was_caught_ends_no_service() {
     let mut config = rma::Config::default();

@@ -44,6 +44,16 @@ pub struct Case<T: Transport> {
     chain: bool,
     /// Whether it takes threads of a rank.
     pub threads: bool,
+    /// Whether it polls, which has no deadline.
+    polls: bool,
+}
+
+impl<T: Transport> Case<T> {
+    /// What the victim can do in it.
+    pub fn fates(&self) -> &'static [Fate] {
+        let all = &[Fate::Dies, Fate::Leaves, Fate::Stops];
+        if self.polls { &all[..2] } else { all }
+    }
 }
 
 /// Waits whose end is tested where a test can hold what they wait for: unit tests of the core.
@@ -64,7 +74,9 @@ fn ended<V>(end: Result<V, impl Error + 'static>) -> Result<(), Box<dyn Error>> 
 fn nothing<T: Transport>(_: &Window<T>) {}
 
 fn case<T: Transport>(name: &'static str, wait: Waits<T>) -> Case<T> {
-    Case { name, victim: nothing, others: nothing, wait, far: false, chain: false, threads: false }
+    let (victim, others): (Step<T>, Step<T>) = (nothing, nothing);
+    let (far, chain, threads, polls) = (false, false, false, false);
+    Case { name, victim, others, wait, far, chain, threads, polls }
 }
 
 fn far<T: Transport>(name: &'static str, wait: Waits<T>) -> Case<T> {
@@ -158,11 +170,24 @@ fn operations<T: Transport>() -> Vec<Case<T>> {
             let request = epoch.rget(VICTIM, 0, vec![0u64; 5])?;
             ended(request.wait().1)
         }),
+        Case { polls: true, ..far("answer", poll) },
     ]
 }
 
 fn exchange<T: Transport>(universe: &Universe<T>, len: usize) -> Result<(), Box<dyn Error>> {
     ended(universe.world().alltoallv(&vec![vec![0u8; len]; RANKS as usize]))
+}
+
+/// Waits for an answer by testing.
+fn poll<T: Transport>(_: &Universe<T>, window: &Window<T>) -> Result<(), Box<dyn Error>> {
+    let epoch = window.lock_all_with(Assert::NO_CHECK)?;
+    let mut request = epoch.rget(VICTIM, 0, vec![0u64; 5])?;
+    loop {
+        match request.test() {
+            Ok((_, end)) => return ended(end),
+            Err(again) => request = again,
+        }
+    }
 }
 
 /// More threads than may stand in line.

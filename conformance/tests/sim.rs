@@ -41,7 +41,7 @@ fn waits() {
     use std::time::Duration;
     let cases = cases().into_iter().filter(|case| !case.threads);
     for case in cases.take(if cfg!(miri) { 3 } else { usize::MAX }) {
-        for fate in [Fate::Dies, Fate::Leaves, Fate::Stops] {
+        for &fate in case.fates() {
             let mut config = Config::default();
             if fate == Fate::Stops {
                 config.wait_timeout = Some(Duration::from_millis(100));

@@ -7,7 +7,7 @@ use crate::protocol::message::{Head, Kind};
 use crate::protocol::pscw::Signal;
 use crate::sync_block::SyncPool;
 use crate::transport::{Beneath, Outcome, Transport, WorldRank};
-use crate::window::{Deferred, Graveyard, HintError, Hints, Incoming, Registry};
+use crate::window::{Deferred, Graveyard, HintError, Hints, Incoming, Lost, Registry};
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed, Ordering::SeqCst};
 use core::time::Duration;
 use std::sync::{Arc, Weak};
@@ -120,6 +120,7 @@ pub(crate) struct Process<T: Transport> {
     pub(crate) mail: Mail,
     pub(crate) slots: Slots,
     pub(crate) windows: Registry<T>,
+    pub(crate) lost: Lost<T>,
     pub(crate) deferred: Deferred,
     pub(crate) sync_blocks: SyncPool<T>,
     pub(crate) graveyard: Graveyard<T>,
@@ -153,6 +154,10 @@ impl<T: Transport> Process<T> {
         if self.left.load(SeqCst) && !std::thread::panicking() && !self.transport.is_fork() {
             self.transport.depart(Outcome::Holding);
         }
+    }
+
+    pub(crate) fn has_left(&self) -> bool {
+        self.left.load(SeqCst)
     }
 
     fn holds_locks(&self) -> bool {
@@ -216,6 +221,7 @@ impl<T: Transport> Universe<T> {
             outgoing: Outgoing::default(),
             incoming: Incoming::new(config.grant_bytes, message),
             windows: Registry::default(),
+            lost: Lost::default(),
             deferred: Deferred::default(),
             sync_blocks: SyncPool::default(),
             graveyard: Graveyard::default(),
@@ -329,6 +335,8 @@ impl<T: Transport> Drop for Leaver<'_, T> {
             false if self.0.holds_locks() => Outcome::Holding,
             false => Outcome::Departed,
         });
+        // They have this process, which has them.
+        drop(self.0.lost.take());
     }
 }
 

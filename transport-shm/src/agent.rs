@@ -51,7 +51,7 @@ impl Agent for Shm {
         self.own.bell.disarm_agent();
     }
 
-    /// Without a bound: who waits for a killed rank is somebody else.
+    /// Without naps of its own: the core knows when it matters that a rank was killed.
     fn park(&self, _ticket: Ticket, timeout: Option<Duration>) {
         self.own.bell.park_agent(timeout);
     }

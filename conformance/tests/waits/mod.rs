@@ -32,8 +32,8 @@ fn run(name: &str, case: &Case<AnyTransport>, fate: Fate, mut config: Config) {
 
 fn all(name: &str, config: Config) {
     for case in cases() {
-        for fate in [Fate::Dies, Fate::Leaves, Fate::Stops] {
-            run(name, &case, fate, config);
+        for fate in case.fates() {
+            run(name, &case, *fate, config);
         }
     }
 }

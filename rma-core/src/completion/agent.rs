@@ -6,9 +6,14 @@
 use crate::transport::{Agent, AgentError, Outcome, Transport};
 use crate::universe::Process;
 use crate::window::STRIPE_RECHECK;
-use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use core::sync::atomic::{AtomicBool, Ordering::Relaxed, Ordering::SeqCst, fence};
+use core::time::Duration;
 use std::sync::{Mutex, PoisonError};
 use std::thread;
+
+/// How often a sleeping agent looks whether an origin that holds grants of this rank is gone, while
+/// other origins wait for them: who was killed tells nobody.
+const GRANTS_RECHECK: Duration = Duration::from_millis(20);
 
 /// Whether a rank has an agent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -26,8 +31,6 @@ enum Stage {
     #[default]
     NotNeeded,
     Runs,
-    /// During a panic.
-    Paused,
     Stopped,
 }
 
@@ -37,8 +40,9 @@ pub(crate) struct AgentState {
     stage: Mutex<Stage>,
     /// As `stage` says, for those that only want to know.
     runs: AtomicBool,
-    paused: AtomicBool,
     stop: AtomicBool,
+    /// It looks after grants by itself: its next sleep has a bound.
+    looks: AtomicBool,
 }
 
 impl AgentState {
@@ -84,12 +88,9 @@ impl<T: Transport> Process<T> {
     pub(crate) fn need_agent(&self) -> Result<(), AgentError> {
         let Some(agent) = self.agent_of_config() else { return Ok(()) };
         let mut stage = self.agent.stage();
-        let (true, Some(process)) =
-            (matches!(*stage, Stage::NotNeeded | Stage::Paused), self.me.upgrade())
-        else {
+        let (Stage::NotNeeded, Some(process)) = (*stage, self.me.upgrade()) else {
             return Ok(());
         };
-        self.agent.paused.store(false, Relaxed);
         agent.start(Box::new(move || process.run_agent()))?;
         *stage = Stage::Runs;
         // Who attends without having seen it lets the agent be woken in vain, nothing else.
@@ -99,25 +100,6 @@ impl<T: Transport> Process<T> {
 
     /// Ends the agent, for good; its thread is gone afterwards.
     pub(crate) fn stop_agent(&self) {
-        self.end_agent(Stage::Stopped);
-    }
-
-    /// A panic takes windows away before the peers hear of it: an agent would tell them that these
-    /// are freed. If somebody catches the panic, the next wait starts another one.
-    pub(crate) fn pause_agent(&self) {
-        self.end_agent(Stage::Paused);
-    }
-
-    /// Starts the agent again, if a panic is over for which it was paused.
-    #[cold]
-    fn resume_agent(&self) {
-        if !thread::panicking() {
-            // If it cannot start, this rank serves in its own calls.
-            _ = self.need_agent();
-        }
-    }
-
-    fn end_agent(&self, then: Stage) {
         // Its thread is the parent's, which goes on.
         if self.transport.is_fork() {
             return;
@@ -129,13 +111,8 @@ impl<T: Transport> Process<T> {
             // Ordered with the look in `run_agent` by the fences of `join` and `arm`.
             self.agent.stop.store(true, Relaxed);
             agent.join();
-            self.agent.stop.store(false, Relaxed);
         }
-        match (*stage, then) {
-            (Stage::Stopped, _) | (Stage::NotNeeded, Stage::Paused) => {}
-            _ => *stage = then,
-        }
-        self.agent.paused.store(*stage == Stage::Paused, Relaxed);
+        *stage = Stage::Stopped;
     }
 
     fn agent_of_config(&self) -> Option<&dyn Agent> {
@@ -152,9 +129,7 @@ impl<T: Transport> Process<T> {
 
     /// Says that the calling thread serves, until the value is dropped.
     pub(super) fn attend(&self) -> Option<Attending<'_, T>> {
-        if self.agent.paused.load(Relaxed) {
-            self.resume_agent();
-        }
+        self.let_lost_go();
         let agent = self.running_agent()?;
         agent.attend();
         Some(Attending { process: self, agent })
@@ -171,7 +146,18 @@ impl<T: Transport> Process<T> {
 
     /// Whether something is left to be done that perhaps nobody rings for any more.
     fn has_leftovers(&self) -> bool {
-        !self.deferred.is_empty() || !self.outgoing.is_empty()
+        !self.deferred.is_empty() || !self.outgoing.is_empty() || self.has_unwatched_grants()
+    }
+
+    /// Whether origins wait for grants of others, and the agent sleeps without a bound.
+    fn has_unwatched_grants(&self) -> bool {
+        if !self.incoming.is_waited_for() {
+            return false;
+        }
+        // Pairs with the fence of `arm` in `run_agent`: this thread sees that the agent does not
+        // look yet, or the agent sees that somebody waits.
+        fence(SeqCst);
+        !self.agent.looks.load(Relaxed)
     }
 
     /// Somebody else than the calling thread is to make progress, for nobody may come by again.
@@ -190,12 +176,17 @@ impl<T: Transport> Process<T> {
             if self.progress_of_agent() > 0 {
                 continue;
             }
+            self.agent.looks.store(false, Relaxed);
             let ticket = agent.arm();
             if self.agent.stop.load(Relaxed) || self.progress_of_agent() > 0 {
                 agent.disarm(ticket);
                 continue;
             }
-            agent.park(ticket, (!self.deferred.is_empty()).then_some(STRIPE_RECHECK));
+            let looks = self.config.naps && self.incoming.is_waited_for();
+            self.agent.looks.store(looks, Relaxed);
+            let grants = looks.then_some(GRANTS_RECHECK);
+            let deferred = (!self.deferred.is_empty()).then_some(STRIPE_RECHECK);
+            agent.park(ticket, grants.into_iter().chain(deferred).min());
         }
     }
 
@@ -215,10 +206,6 @@ impl<T: Transport> Process<T> {
         match (self.config.progress_agent, *self.agent.stage()) {
             (ProgressAgent::Never, _) => {
                 "served inside the target's own calls (progress_agent is Never)"
-            }
-            (_, Stage::Paused) => {
-                "served by the target's waiting threads, else by its agent, a parked thread; a \
-                 panic has ended it, and the next wait starts another"
             }
             (_, Stage::NotNeeded) => {
                 "served by the target's waiting threads, else by its agent, a parked thread that \

@@ -13,6 +13,8 @@ use crate::window::{BOUNCE_BYTES, ShapedUpdate, Window};
 use bytemuck::{cast_slice, cast_slice_mut};
 use std::sync::Arc;
 
+const REQUEST_WAIT: &str = "a request";
+
 mod sealed {
     pub trait Sealed {}
 }
@@ -268,7 +270,7 @@ impl<'w, T: Transport, B: OriginBuffer> Request<'w, T, B> {
     /// a put, filled after a get.
     pub fn wait(mut self) -> (B, Result<(), RmaError>) {
         let result = match &self.pending {
-            Some(pending) => self.window.drain("a request", self.target, pending),
+            Some(pending) => self.window.drain(REQUEST_WAIT, self.target, pending),
             None => Ok(()),
         };
         let mut buffer = self.buffer.take().expect("taken here only");
@@ -278,16 +280,19 @@ impl<'w, T: Transport, B: OriginBuffer> Request<'w, T, B> {
         (B::from_vec(buffer), result)
     }
 
-    /// As [`wait`](Self::wait) if the operation is complete; otherwise the request, after some
-    /// progress.
+    /// As [`wait`](Self::wait) if the operation is complete, or if waiting would fail; otherwise
+    /// the request, after some progress.
+    ///
+    /// It may be polled for ever, for as long as the target takes part (MPI's `MPI_Test`).
     pub fn test(self) -> Result<(B, Result<(), RmaError>), Self> {
-        if let Some(pending) = &self.pending {
-            self.window.process().progress_in_passing();
-            if !pending.is_done() {
-                return Err(self);
-            }
-        }
-        Ok(self.wait())
+        let Some(pending) = self.pending.as_ref().filter(|pending| !pending.is_done()) else {
+            return Ok(self.wait());
+        };
+        let process = self.window.process();
+        // Asked before the last look: what the target did before it left has arrived by then.
+        let trouble = process.trouble(self.window.wait_for(REQUEST_WAIT, self.target));
+        process.progress_in_passing();
+        if pending.is_done() || trouble.is_some() { Ok(self.wait()) } else { Err(self) }
     }
 }
 

@@ -17,7 +17,9 @@ use crate::transport::{
 use crate::universe::{Config, Universe};
 use bytemuck::Zeroable;
 use core::cell::UnsafeCell;
-use core::sync::atomic::{AtomicBool, Ordering::Relaxed, Ordering::Release};
+use core::sync::atomic::{
+    AtomicBool, Ordering::Relaxed, Ordering::Release, Ordering::SeqCst, fence,
+};
 use core::time::Duration;
 use std::collections::{HashMap, HashSet};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -37,6 +39,10 @@ pub(crate) struct Loop {
     /// Whose state was asked for.
     asked: Mutex<HashSet<WorldRank>>,
     agent: Mutex<Option<thread::JoinHandle<()>>>,
+    /// The agent's thread is in a sleep, or about to be.
+    armed: AtomicBool,
+    /// The agent is to wake up.
+    rung: AtomicBool,
 }
 
 impl Loop {
@@ -46,10 +52,18 @@ impl Loop {
 
     pub(crate) fn set_full(&self, full: bool) {
         self.full.store(full, Relaxed);
+        self.rung.store(true, Relaxed);
     }
 
     pub(crate) fn set_flooded(&self) {
         self.flooded.store(true, Relaxed);
+        self.rung.store(true, Relaxed);
+    }
+
+    /// Whether the agent sleeps, and nothing is there to wake it.
+    pub(crate) fn is_agent_asleep(&self) -> bool {
+        let idle = self.queue().is_empty() && !self.rung.load(Relaxed);
+        idle && self.armed.load(Relaxed)
     }
 
     pub(crate) fn set_state(&self, rank: WorldRank, state: PeerState) {
@@ -63,6 +77,7 @@ impl Loop {
     /// A message that was on its way before.
     pub(crate) fn arrive(&self, message: Vec<u8>) {
         self.queue().push(message);
+        self.rung.store(true, Relaxed);
     }
 }
 
@@ -171,7 +186,7 @@ unsafe impl Transport for Loop {
     fn depart(&self, _: Outcome) {}
 }
 
-/// A thread that never sleeps.
+/// A thread that sleeps for as long as nobody rings, or not at all if that has a bound.
 impl Agent for Loop {
     fn start(&self, body: AgentBody) -> Result<(), AgentError> {
         *self.agent.lock().unwrap() = Some(thread::spawn(body));
@@ -179,22 +194,33 @@ impl Agent for Loop {
     }
     fn join(&self) {
         let agent = self.agent.lock().unwrap().take();
+        self.rung.store(true, Relaxed);
         agent.unwrap().join().unwrap();
     }
     fn attend(&self) {}
     fn leave(&self) -> bool {
-        false
+        true
     }
     fn has_mail(&self) -> bool {
-        false
+        !self.queue().is_empty()
     }
-    fn ring(&self) {}
+    fn ring(&self) {
+        self.rung.store(true, Relaxed);
+    }
     fn arm(&self) -> Ticket {
+        self.armed.store(true, Relaxed);
+        // As the contract says.
+        fence(SeqCst);
         Ticket(0)
     }
-    fn disarm(&self, _: Ticket) {}
-    fn park(&self, _: Ticket, _: Option<Duration>) {
-        thread::yield_now();
+    fn disarm(&self, _: Ticket) {
+        self.armed.store(false, Relaxed);
+    }
+    fn park(&self, _: Ticket, timeout: Option<Duration>) {
+        while !self.rung.swap(false, Relaxed) && timeout.is_none() {
+            thread::yield_now();
+        }
+        self.armed.store(false, Relaxed);
     }
 }
 

@@ -7,10 +7,11 @@ use crate::element::BasicType;
 use crate::protocol::credit::CREDIT_MAX;
 use crate::protocol::message::{Head, Kind, Status};
 use crate::rank::Rank;
-use crate::transport::{Transport, WorldRank};
+use crate::transport::{PeerState, Transport, WorldRank};
 use crate::universe::{Config, Process};
 use proptest::prelude::*;
 use std::sync::Arc;
+use std::thread;
 use zerocopy::IntoBytes;
 
 const ME: Rank = Rank(0);
@@ -250,6 +251,37 @@ fn fragments_stay_within_their_grants() {
         assert_eq!(fragment(100, 100), 1, "more than was asked for");
         assert_eq!(part(window), expected);
         assert!(pending.is_done());
+    });
+}
+
+/// The agent finds out that the holder of grants is gone, who tells nobody: this rank calls nothing
+/// meanwhile. S-M5
+#[test]
+fn an_agent_takes_grants_back() {
+    with_window(|window| {
+        let process = window.process();
+        let ask = |origin: WorldRank| {
+            let ask = head(window, Kind::Ask, 16, 300, 1 << 40);
+            assert!(process.serve(origin, Kind::Ask, &ask, &[]));
+        };
+        process.need_agent().unwrap();
+        while !process.transport.is_agent_asleep() {
+            thread::yield_now();
+        }
+        // A thread that serves and has other things to do then.
+        let (holder, waits) = (WorldRank(1), WorldRank(2));
+        ask(holder);
+        ask(waits);
+        process.progress_in_passing();
+        while !process.transport.is_agent_asleep() {
+            thread::yield_now();
+        }
+        process.transport.set_state(holder, PeerState::Failed);
+        while process.incoming.is_waited_for() {
+            thread::yield_now();
+        }
+        process.stop_agent();
+        assert!(process.take_cancel(waits, &head(window, Kind::Cancel, 0, 0, 1 << 40), &[]));
     });
 }
 

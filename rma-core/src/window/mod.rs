@@ -45,7 +45,7 @@ pub use hints::HintError;
 pub(crate) use hints::Hints;
 pub(crate) use memory::Graveyard;
 pub use sealed::Sealed;
-pub(crate) use serve::Registry;
+pub(crate) use serve::{Lost, Registry};
 pub(crate) use serve_accumulate::Deferred;
 pub(crate) use serve_grant::Incoming;
 pub(crate) use shaped_accumulate::ShapedUpdate;
@@ -221,10 +221,15 @@ impl<T: Transport> fmt::Debug for Window<T> {
 
 impl<T: Transport> Drop for Window<T> {
     fn drop(&mut self) {
+        let process = self.process();
         if std::thread::panicking() {
-            self.process().pause_agent();
+            process.lost.add(&self.part);
+            if process.has_left() {
+                drop(process.lost.take());
+            }
+        } else {
+            process.windows.remove(self.id());
         }
-        self.process().windows.remove(self.id());
         if self.part.holds_locks() {
             self.process().set_holding();
         }

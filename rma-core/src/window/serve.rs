@@ -5,16 +5,48 @@ use crate::memory::block::WORDS;
 use crate::protocol::message::{Head, Kind, Status};
 use crate::transport::{Transport, WorldRank};
 use crate::universe::Process;
-use core::sync::atomic::Ordering::SeqCst;
+use core::sync::atomic::{AtomicBool, Ordering::Relaxed, Ordering::SeqCst};
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::thread;
 
 /// Windows of one rank that messages may name.
 pub(crate) struct Registry<T: Transport>(Mutex<HashMap<u64, Weak<Part<T>>>>);
 
+/// Parts of windows that were dropped in a panic. Peers shall hear that this rank failed, not that
+/// it freed them: they are served as before until it has left, or the panic was caught.
+pub(crate) struct Lost<T: Transport> {
+    parts: Mutex<Vec<Arc<Part<T>>>>,
+    /// Whether there are any.
+    any: AtomicBool,
+}
+
 impl<T: Transport> Default for Registry<T> {
     fn default() -> Self {
         Self(Mutex::default())
+    }
+}
+
+impl<T: Transport> Default for Lost<T> {
+    fn default() -> Self {
+        Self { parts: Mutex::default(), any: AtomicBool::new(false) }
+    }
+}
+
+impl<T: Transport> Lost<T> {
+    fn parts(&self) -> MutexGuard<'_, Vec<Arc<Part<T>>>> {
+        self.parts.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn add(&self, part: &Arc<Part<T>>) {
+        self.parts().push(part.clone());
+        self.any.store(true, Relaxed);
+    }
+
+    /// Those that were added since the last time.
+    pub(crate) fn take(&self) -> Vec<Arc<Part<T>>> {
+        self.any.store(false, Relaxed);
+        core::mem::take(&mut *self.parts())
     }
 }
 
@@ -40,6 +72,13 @@ impl<T: Transport> Registry<T> {
 }
 
 impl<T: Transport> Process<T> {
+    /// A thread that does not panic goes on: windows that were lost in a panic are gone.
+    pub(crate) fn let_lost_go(&self) {
+        if self.lost.any.load(Relaxed) && !thread::panicking() {
+            self.lost.take().iter().for_each(|part| self.windows.remove(part.id));
+        }
+    }
+
     /// Takes the answer to a question of this rank; false if nobody asked.
     pub(crate) fn take_answer(&self, from: WorldRank, head: &Head, body: &[u8]) -> bool {
         let (Some(kind), Some(status)) = (head.kind(), head.status()) else { return false };

@@ -22,6 +22,11 @@ impl Incoming {
         Self { grants, waited_for: AtomicBool::new(false) }
     }
 
+    /// Whether somebody waits for a grant.
+    pub(crate) fn is_waited_for(&self) -> bool {
+        self.waited_for.load(Relaxed)
+    }
+
     fn with<R>(&self, act: impl FnOnce(&mut Grants) -> R) -> R {
         let mut grants = self.grants.lock().unwrap_or_else(PoisonError::into_inner);
         let result = act(&mut grants);
@@ -133,7 +138,7 @@ impl<T: Transport> Process<T> {
 
     /// Takes back the grants of origins that are gone, where others wait for them.
     pub(crate) fn recover_grants(&self) {
-        if !self.incoming.waited_for.load(Relaxed) {
+        if !self.incoming.is_waited_for() {
             return;
         }
         self.tell_grants();

@@ -327,7 +327,9 @@ impl<T: Transport> Window<T> {
 
     /// Waits until every put to any far target has arrived.
     pub(crate) fn flush_far_all(&self) -> Result<(), RmaError> {
-        let targets: Vec<Rank> = self.far.state().pending.keys().copied().collect();
+        let mut targets: Vec<Rank> = self.far.state().pending.keys().copied().collect();
+        // Whom to wait for first is no matter of chance: a seed of the simulator decides all.
+        targets.sort_unstable();
         targets.into_iter().try_for_each(|target| self.flush_far_cold(target))
     }
 

@@ -5,6 +5,7 @@ use std::mem::forget;
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::thread;
+use std::time::Duration;
 
 fn words(universe: &Universe, count: usize) -> Window {
     universe.world().window(count, 8).allocate().unwrap()
@@ -89,6 +90,87 @@ fn a_lock_that_is_taken_after_leaving_is_told() {
         assert!(matches!(error, RmaError::PeerLeft { .. }), "{error}");
     });
     ranks.unwrap();
+}
+
+/// Two threads of a rank do not take one lock, and what one of them forgets is told.
+#[test]
+fn threads_do_not_share_a_lock() {
+    for path in ["auto", "messages"] {
+        let mut config = rma::Config::default();
+        config.wait_timeout = Some(Duration::from_secs(5));
+        config.hint("rma_path", path).unwrap();
+        let (refused, left) = (AtomicBool::new(false), Barrier::new(2));
+        let ranks = rma::local_with(config, 2, |universe| {
+            let window = words(&universe, 1);
+            if universe.world().rank() == Rank(0) {
+                let first = window.lock(Rank(0), LockKind::Exclusive).unwrap();
+                universe.world().barrier().unwrap();
+                while !refused.load(Relaxed) {
+                    universe.progress();
+                    thread::yield_now();
+                }
+                first.unlock().unwrap();
+                left.wait();
+                let error = window.lock(Rank(0), LockKind::Exclusive).err().unwrap();
+                assert!(matches!(error, RmaError::PeerLeft { .. }), "{path}: {error}");
+                return;
+            }
+            universe.world().barrier().unwrap();
+            let lock = || {
+                let lock = window.lock(Rank(0), LockKind::Shared);
+                refused.fetch_or(lock.is_err(), Relaxed);
+                lock.map(forget)
+            };
+            let ends = thread::scope(|scope| {
+                let other = scope.spawn(lock);
+                [lock(), other.join().unwrap()]
+            });
+            drop((window, universe));
+            left.wait();
+            let refusal = |end: &&_| matches!(end, Err(RmaError::AlreadyLocked { .. }));
+            assert_eq!(ends.iter().filter(refusal).count(), 1, "{path}: {ends:?}");
+            assert!(ends.iter().any(Result::is_ok), "{path}: {ends:?}");
+        });
+        ranks.unwrap();
+    }
+}
+
+/// Who opened an epoch with `NO_CHECK` keeps nobody out, and is nobody's holder.
+#[test]
+fn an_unchecked_lock_is_nothing_to_others() {
+    for path in ["auto", "messages"] {
+        let mut config = rma::Config::default();
+        config.hint("rma_path", path).unwrap();
+        config.wait_timeout = Some(Duration::from_secs(1));
+        let (left, over) = (Barrier::new(3), Barrier::new(2));
+        let ranks = rma::local_with(config, 3, |universe| {
+            let window = words(&universe, 1);
+            match universe.world().rank().0 {
+                0 => {
+                    left.wait();
+                    let error = window.lock(Rank(0), LockKind::Exclusive).err().unwrap();
+                    over.wait();
+                    assert!(matches!(error, RmaError::Timeout { .. }), "{path}: {error}");
+                }
+                1 => {
+                    let kind = LockKind::Shared;
+                    let lock = window.lock_with(Rank(0), kind, rma::Assert::NO_CHECK).unwrap();
+                    forget(lock);
+                    let error = window.lock(Rank(0), kind).err().unwrap();
+                    assert!(matches!(error, RmaError::AlreadyLocked { .. }), "{path}: {error}");
+                    drop((window, universe));
+                    left.wait();
+                }
+                _ => {
+                    let lock = window.lock(Rank(0), LockKind::Exclusive).unwrap();
+                    left.wait();
+                    over.wait();
+                    drop(lock);
+                }
+            }
+        });
+        ranks.unwrap();
+    }
 }
 
 /// A rank whose thread is over has left, whatever became of its universe.

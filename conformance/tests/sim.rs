@@ -5,6 +5,7 @@ use rma_transport_sim::{NetConfig, Sim};
 use sims::Jobs;
 
 mod generated;
+mod homes;
 mod sims;
 mod tampered;
 mod timeouts;

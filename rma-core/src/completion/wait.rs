@@ -28,8 +28,9 @@ pub(crate) enum On<'a> {
     /// Every process of the group.
     All(&'a Group),
     /// Processes of the group that hold locks, and no words say which: all that died, and those
-    /// that left without giving theirs back.
-    Holders(&'a Group),
+    /// that left without giving theirs back. Also the home of the lock, if it takes its words along
+    /// when it leaves.
+    Holders(&'a Group, Option<WorldRank>),
 }
 
 /// A wait that ended without what it waited for.
@@ -174,10 +175,11 @@ impl<T: Transport> Process<T> {
                 let left = |peer: &WorldRank| self.transport.told(*peer) != PeerState::Alive;
                 group.members().find(left).map(Cause::PeerLeft)
             }
-            On::Holders(group) => {
+            On::Holders(group, home) => {
                 self.look_at_some(group, first);
                 let holds = |peer: &WorldRank| self.transport.told(*peer) == PeerState::Holding;
-                group.members().find(holds).map(Cause::PeerLeft)
+                let holder = group.members().find(holds).map(Cause::PeerLeft);
+                holder.or_else(|| home.and_then(|home| self.gone(home)))
             }
         };
         self.transport.failed().map(Cause::PeerFailed).or(gone)

@@ -49,7 +49,9 @@ fn who_is_waited_for_ends_it_and_nobody_else() {
         assert_eq!(end_of(On::Whoever(&|_| None), state), None);
         // Of a failure, transports tell by themselves.
         assert_eq!(end_of(On::All(&group), state), of_group);
-        assert_eq!(end_of(On::Holders(&group), state), of_holders);
+        assert_eq!(end_of(On::Holders(&group, None), state), of_holders);
+        assert_eq!(end_of(On::Holders(&group, Some(other)), state), of_holders);
+        assert_eq!(end_of(On::Holders(&group, Some(it)), state), gone);
     }
 }
 
@@ -59,7 +61,7 @@ fn members_are_looked_at_in_turn() {
     with_universe(Config::default(), |universe| {
         let (process, group) = (universe.process(), Group::world(OTHERS));
         let naps = Cell::new(0);
-        let wait = Wait { what: "a test", on: On::Holders(&group), recheck: None };
+        let wait = Wait { what: "a test", on: On::Holders(&group, None), recheck: None };
         let done = || {
             naps.set(naps.get() + 1);
             (naps.get() > 20).then_some(())

@@ -47,9 +47,9 @@ impl<T: Transport> Window<T> {
     ///
     /// # Errors
     ///
-    /// [`RmaError::AlreadyLocked`] if this rank holds that lock, [`RmaError::EpochOpen`] if it has
-    /// an epoch of another kind open, [`RmaError::NoSuchRank`], [`RmaError::NoLocks`] if the window
-    /// was made for none.
+    /// [`RmaError::AlreadyLocked`] if this rank holds that lock or a thread of it waits for it,
+    /// [`RmaError::EpochOpen`] if it has an epoch of another kind open, [`RmaError::NoSuchRank`],
+    /// [`RmaError::NoLocks`] if the window was made for none.
     #[inline]
     pub fn lock(&self, target: Rank, kind: LockKind) -> Result<Lock<'_, T>, RmaError> {
         match self.lock_hot(target, kind) {
@@ -66,7 +66,8 @@ impl<T: Transport> Window<T> {
         // pairs with the AcqRel changes of the word in `open`.
         if self.part.epoch.word.load(Acquire) != 0
             || self.excludes_locks()
-            || entry.held() != held::NOT
+            || !entry.is_mapped()
+            || !entry.claim(held::BY_LOCK)
         {
             return None;
         }
@@ -76,8 +77,8 @@ impl<T: Transport> Window<T> {
                 (Taken::Exclusive { passed_gate: false }, self.lock_exclusive_hot(target))
             }
         };
-        if locked {
-            entry.set_held(held::BY_LOCK);
+        if !locked {
+            entry.set_held(held::NOT);
         }
         locked.then_some(taken)
     }
@@ -106,19 +107,21 @@ impl<T: Transport> Window<T> {
         } else {
             self.reach(target)?;
         }
-        if self.held(target) != held::NOT {
+        if !self.claim(target, if no_check { held::UNCHECKED } else { held::LOCKING }) {
             return Err(RmaError::AlreadyLocked { window: self.id(), target });
         }
+        if no_check {
+            return Ok(Lock { access, target, taken: Taken::Nothing });
+        }
         let taken = match kind {
-            _ if no_check => Taken::Nothing,
-            LockKind::Shared => {
-                self.lock_shared(target)?;
-                Taken::Shared
+            LockKind::Shared => self.lock_shared(target).map(|()| Taken::Shared),
+            LockKind::Exclusive => {
+                let passed = self.lock_exclusive(target);
+                passed.map(|passed_gate| Taken::Exclusive { passed_gate })
             }
-            LockKind::Exclusive => Taken::Exclusive { passed_gate: self.lock_exclusive(target)? },
         };
-        self.set_held(target, held::BY_LOCK);
-        Ok(Lock { access, target, taken })
+        self.set_held(target, if taken.is_ok() { held::BY_LOCK } else { held::NOT });
+        Ok(Lock { access, target, taken: taken? })
     }
 
     /// Whether this rank has locked a part.

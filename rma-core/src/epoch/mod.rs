@@ -109,7 +109,7 @@ impl<T: Transport> Window<T> {
             EpochKind::Start => word & START != 0,
             EpochKind::Exposure => word & EXPOSED != 0,
             EpochKind::LockAll => word & LOCK_ALL != 0,
-            EpochKind::LockOwn => self.held(self.rank()) == held::BY_LOCK,
+            EpochKind::LockOwn => held::is_locked(self.held(self.rank())),
             EpochKind::LockOther => self.any_locked_but(self.rank()),
         }
     }
@@ -119,7 +119,7 @@ impl<T: Transport> Window<T> {
             return self.far.any_locked_but(own);
         }
         let locked = |(rank, entry): (usize, &Target)| {
-            entry.held() == held::BY_LOCK && rank != usize::from(own)
+            held::is_locked(entry.held()) && rank != usize::from(own)
         };
         self.targets.iter().enumerate().any(locked)
     }
@@ -132,6 +132,14 @@ impl<T: Transport> Window<T> {
         match self.targets.get(target) {
             Some(entry) => entry.set_held(how),
             None => self.far.set_held(target, how),
+        }
+    }
+
+    /// Sets how the target is held, unless it is already.
+    fn claim(&self, target: Rank, how: u32) -> bool {
+        match self.targets.get(target) {
+            Some(entry) => entry.claim(how),
+            None => self.far.claim(target, how),
         }
     }
 

@@ -10,7 +10,7 @@ use crate::ops::Op;
 use crate::rank::Rank;
 use core::marker::PhantomData;
 use core::sync::atomic::{
-    AtomicPtr, AtomicU32, Ordering::Acquire, Ordering::Relaxed, Ordering::Release,
+    AtomicPtr, AtomicU32, Ordering::AcqRel, Ordering::Acquire, Ordering::Relaxed, Ordering::Release,
 };
 use std::sync::Arc;
 
@@ -35,6 +35,15 @@ pub(crate) mod held {
     pub(crate) const BY_LOCK: u32 = 1;
     /// Not locked, but exposed to a start epoch of this rank.
     pub(crate) const BY_START: u32 = 2;
+    /// A thread of this rank is about to lock it, and perhaps waits for that.
+    pub(crate) const LOCKING: u32 = 3;
+    /// As if locked, but nobody is kept out.
+    pub(crate) const UNCHECKED: u32 = 4;
+
+    /// Whether a lock epoch is open.
+    pub(crate) fn is_locked(how: u32) -> bool {
+        matches!(how, BY_LOCK | UNCHECKED)
+    }
 }
 
 /// Near targets by rank; empty if the ranks do not share memory.
@@ -149,6 +158,14 @@ impl Target {
         assert!(held == held::NOT || self.is_mapped(), "a held target is mapped");
         // pairs with the Acquire load in `held`.
         self.held.store(held, Release);
+    }
+
+    /// As [`set_held`](Self::set_held), unless the target is held: of several threads, one does.
+    #[inline(always)]
+    pub(crate) fn claim(&self, held: u32) -> bool {
+        assert!(self.is_mapped(), "a held target is mapped");
+        // pairs with the Acquire load in `held`, and the Release store in `set_held`.
+        self.held.compare_exchange(held::NOT, held, AcqRel, Relaxed).is_ok()
     }
 
     /// `len` bytes at `disp`, if they lie inside the part and it is mapped.

@@ -125,6 +125,14 @@ pub(crate) fn in_line(word: impl Fn(u16) -> u64) -> bool {
     })
 }
 
+/// Whether all nodes of a rank's control block are left to whoever comes behind them, which in the
+/// queues of homes that have left may be nobody.
+pub(crate) fn are_all_left(word: impl Fn(u16) -> u64) -> bool {
+    let free =
+        || (0..NODES).any(|index| word(NODE_FIRST + index * NODE_WORDS + PHASE) == phase::FREE);
+    !in_line(&word) && !free()
+}
+
 /// What a step at a node would have been answered, had its rank not left in order and taken the
 /// words along: nobody stands in line there ([`in_line`]), so the node is left or free.
 pub(crate) fn answer_of_the_gone(step: Step) -> Option<(u32, u64)> {
@@ -152,8 +160,9 @@ pub(crate) enum Step {
     Store { at: At, value: u64 },
     /// Set bits; answer with what was there.
     Set { at: At, bits: u64 },
-    /// Wait until this rank's own word is not `not`; answer with what it is then.
-    Wait { at: At, not: u64 },
+    /// Wait until this rank's own word is not `not`; answer with what it is then. The lock that is
+    /// waited for is the one at `home`.
+    Wait { at: At, not: u64, home: At },
     /// The lock is held, or released.
     Done,
 }
@@ -343,12 +352,12 @@ impl Acquire {
             }
             Stage::Link { behind } => swap(behind.word(NEXT), 0, u64::from(self.node.0)),
             Stage::Inherit { from } => store(from.word(PHASE), phase::FREE),
-            Stage::SleepBehind => Step::Wait { at: self.node.word(PHASE), not: phase::WAITING },
+            Stage::SleepBehind => self.wait_while(phase::WAITING),
             Stage::Announce => store(self.home.head(), u64::from(self.node.0)),
             Stage::ClearKick => store(self.node.word(PHASE), phase::FIRST),
             Stage::Reserve => Step::Set { at: state, bits: RESERVED },
             Stage::TryFirst { seen, new } => swap(state, seen, new),
-            Stage::SleepFirst => Step::Wait { at: self.node.word(PHASE), not: phase::FIRST },
+            Stage::SleepFirst => self.wait_while(phase::FIRST),
             Stage::CutTail { seen, .. } => swap(state, seen, with_tail(seen, None)),
             Stage::PassOn { from } => swap(from.word(NEXT), 0, LEFT),
             Stage::Free { gone, .. } => store(gone.word(PHASE), phase::FREE),
@@ -361,6 +370,10 @@ impl Acquire {
             }
             Stage::Done => Step::Done,
         }
+    }
+
+    fn wait_while(&self, not: u64) -> Step {
+        Step::Wait { at: self.node.word(PHASE), not, home: self.home }
     }
 
     /// Takes the answer to the last step.
@@ -435,6 +448,21 @@ impl Acquire {
             Stage::SleepBehind | Stage::SleepFirst => take_out(self.node),
             stage => stage,
         }
+    }
+
+    /// Gives up for good, because the home has left and taken the queue along: nobody takes the
+    /// node out of it any more. The node is left to whoever still comes behind, and in nobody's
+    /// way. `None` if this one has no node any more.
+    pub(crate) fn forsake_steps(&self) -> Option<[Step; 2]> {
+        let mine = match self.stage {
+            Stage::CutTail { gone, .. } | Stage::Free { gone, .. } => gone == self.node,
+            Stage::PassOn { from } => from == self.node,
+            Stage::Nominate { .. } | Stage::Promote { .. } | Stage::Done => false,
+            _ => true,
+        };
+        let phase = Step::Store { at: self.node.word(PHASE), value: phase::FIRST };
+        // Last: whoever finds it frees the node, which may be taken again at once.
+        mine.then_some([phase, Step::Store { at: self.node.word(NEXT), value: LEFT }])
     }
 }
 

@@ -61,7 +61,7 @@ pub(in crate::protocol) fn perform<'a>(
             fence(SeqCst);
             word(at).fetch_or(bits, SeqCst)
         }
-        Step::Wait { at, not } => loop {
+        Step::Wait { at, not, .. } => loop {
             let seen = load(at);
             if seen != not {
                 break seen;

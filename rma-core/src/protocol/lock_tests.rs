@@ -116,7 +116,7 @@ impl World {
     fn perform(&mut self, step: Step) -> Option<u64> {
         let (at, new, wakes) = match step {
             Step::Load(at) => (at, None, false),
-            Step::Wait { at, not } if self.words[index(at)] == not => return None,
+            Step::Wait { at, not, .. } if self.words[index(at)] == not => return None,
             Step::Wait { at, .. } => (at, None, false),
             Step::Swap { at, old, new, wake } => {
                 let matches = self.words[index(at)] == old;
@@ -591,6 +591,45 @@ fn who_is_done_with_its_nodes_is_not_in_line() {
         assert!(stands(phase, 0) && stands(phase, 9) && !stands(phase, LEFT), "{phase}");
     }
     assert!(stands(phase::WAITING, 0) && stands(phase::ABANDONED, 0));
+}
+
+/// A node in a queue that left with its home is in nobody's way, until it is free again.
+#[test]
+fn a_forsaken_node_is_left() {
+    let mut words = vec![0; usize::from(NODE_FIRST + NODES * NODE_WORDS)];
+    let left = |words: &[u64]| are_all_left(|word| words[usize::from(word)]);
+    for index in 0..NODES {
+        assert!(!left(&words), "{index}");
+        let node = Node::new(0, index).unwrap();
+        words[usize::from(node.phase_word())] = phase::WAITING;
+        let acquire = Acquire::new(part(7), 0, Mode::Shared, node, 0);
+        for step in acquire.forsake_steps().unwrap() {
+            let Step::Store { at, value } = step else { panic!("{step:?}") };
+            words[usize::from(at.word)] = value;
+        }
+        assert!(!in_line(|word| words[usize::from(word)]));
+    }
+    assert!(left(&words));
+    for in_use in [phase::FREE, phase::WAITING, phase::ABANDONED] {
+        words[usize::from(Node::new(0, 2).unwrap().phase_word())] = in_use;
+        assert!(!left(&words), "{in_use}");
+    }
+}
+
+/// Who has given its node up already does not touch it.
+#[test]
+fn a_node_that_is_given_up_is_not_forsaken() {
+    let [node, other] = [Node::new(0, 0).unwrap(), Node::new(1, 0).unwrap()];
+    let at = |stage| {
+        let acquire = Acquire::new(part(7), 0, Mode::Shared, node, 0);
+        Acquire { stage, ..acquire }.forsake_steps().is_some()
+    };
+    assert!(at(Stage::SleepBehind) && at(Stage::SleepFirst) && at(Stage::Enter { seen: 0 }));
+    assert!(at(Stage::CutTail { gone: node, seen: 0 }) && at(Stage::PassOn { from: node }));
+    assert!(at(Stage::Free { gone: node, next: None }));
+    assert!(!at(Stage::CutTail { gone: other, seen: 0 }) && !at(Stage::PassOn { from: other }));
+    assert!(!at(Stage::Free { gone: other, next: None }) && !at(Stage::Nominate { to: other }));
+    assert!(!at(Stage::Promote { to: other }) && !at(Stage::Done));
 }
 
 /// What is assumed of a node whose rank took it along is what its words would say.

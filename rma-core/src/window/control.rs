@@ -1,12 +1,12 @@
 //! The control words of a window, near and far, and the lock that is made of them. S-E1 S-E13
 use super::Window;
-use crate::completion::{Asleep, On, Wait};
+use crate::completion::{Asleep, Cause, On, Wait, WaitError};
 use crate::error::RmaError;
 use crate::memory::block::Block;
 use crate::protocol::lock::{self, Acquire, At, Mode, NODES, Node, Release, Step, phase};
 use crate::protocol::message::{Head, Kind};
 use crate::rank::Rank;
-use crate::transport::{PeerState, Transport};
+use crate::transport::{PeerState, Transport, WorldRank};
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed, Ordering::SeqCst};
 use core::time::Duration;
 
@@ -17,6 +17,15 @@ const RECHECK: Duration = Duration::from_millis(1);
 /// How long a rank goes past those in line before it stands there again itself, in nanoseconds: a
 /// few times what it takes to wake one of them, so that this is a small part of the time.
 const PASSING_NS: u64 = 20_000;
+
+/// What a thread that has to wait for a lock goes on with.
+enum Taken {
+    Node(Node),
+    /// The lock became free while all nodes were in use.
+    Lock,
+    /// No node comes back by itself: all are in queues whose homes have left.
+    AllLeft,
+}
 
 /// This rank's queue nodes. Their phase words say which are in use.
 #[derive(Debug, Default)]
@@ -74,6 +83,7 @@ impl<T: Transport> Window<T> {
     #[cold]
     #[inline(never)]
     pub(super) fn acquire_at(&self, home: At, mode: Mode) -> Result<(), RmaError> {
+        self.reach_home(home)?;
         let (rank, mut seen) = (self.rank().0, 0);
         if let Some(state) = self.control_word(home) {
             while let Some(new) = self.at_once(seen, mode) {
@@ -83,7 +93,11 @@ impl<T: Transport> Window<T> {
                 }
             }
         }
-        let Some(node) = self.take_node(home, mode)? else { return Ok(()) };
+        let node = match self.take_node(home, mode)? {
+            Taken::Node(node) => node,
+            Taken::Lock => return Ok(()),
+            Taken::AllLeft => return self.acquire_past(home, mode),
+        };
         let mut acquire = Acquire::new(home, rank, mode, node, seen);
         let mut gave_up = Ok(());
         loop {
@@ -93,6 +107,7 @@ impl<T: Transport> Window<T> {
             }
             match self.step("a lock", step) {
                 Ok(answer) => acquire.handle(answer),
+                Err(error) if self.forsake(home, &acquire) => return gave_up.and(Err(error)),
                 Err(error) if matches!(step, Step::Wait { .. }) => {
                     gave_up = Err(error);
                     acquire.abandon(self.step("a lock", acquire.abandon_step())?);
@@ -104,6 +119,42 @@ impl<T: Transport> Window<T> {
                 Err(error) => return gave_up.and(Err(error)),
             }
         }
+    }
+
+    /// The process whose words a lock is made of, if it takes them along when it leaves.
+    fn far_home(&self, home: At) -> Option<WorldRank> {
+        let far = self.targets.is_empty() && home.rank != self.rank().0;
+        self.group().world_rank(Rank(home.rank)).filter(|_| far)
+    }
+
+    /// Fails if the words at `home` cannot be reached: before a node is taken that others may
+    /// learn of.
+    fn reach_home(&self, home: At) -> Result<(), RmaError> {
+        if !self.targets.is_empty() {
+            return self.reach(Rank(home.rank)).map(drop);
+        }
+        self.gone_home(home)
+            .map_or(Ok(()), |cause| Err(self.wait_failed(WaitError { what: "a lock", cause })))
+    }
+
+    /// After an error: whether the home of the lock has left. This rank stands in line there no
+    /// more then.
+    fn forsake(&self, home: At, acquire: &Acquire) -> bool {
+        let steps = acquire.forsake_steps().filter(|_| self.gone_home(home).is_some());
+        for step in steps.into_iter().flatten() {
+            // Words of this rank.
+            _ = self.step("a lock", step);
+        }
+        steps.is_some()
+    }
+
+    fn gone_home(&self, home: At) -> Option<Cause> {
+        self.far_home(home).and_then(|world| self.process().gone(world))
+    }
+
+    /// A wait for holders of the lock at `home`.
+    fn wait_for_lock(&self, home: At, recheck: Option<Duration>) -> Wait<'_> {
+        Wait { what: "a lock", on: On::Holders(self.group(), self.far_home(home)), recheck }
     }
 
     /// Gives the lock at `home` back.
@@ -131,10 +182,10 @@ impl<T: Transport> Window<T> {
         }
     }
 
-    /// A queue node; `None` if the lock became free and was taken while all nodes were in use.
-    fn take_node(&self, home: At, mode: Mode) -> Result<Option<Node>, RmaError> {
+    /// A queue node, or what there is instead.
+    fn take_node(&self, home: At, mode: Mode) -> Result<Taken, RmaError> {
         let rank = self.rank().0;
-        let wait = Wait { what: "a lock", on: On::Holders(self.group()), recheck: Some(RECHECK) };
+        let wait = self.wait_for_lock(home, Some(RECHECK));
         // Far locks are not polled: their wait for a node is all there is.
         let barge = || {
             let state = self.control_word(home)?;
@@ -142,9 +193,11 @@ impl<T: Transport> Window<T> {
             let new = self.at_once(seen, mode)?;
             state.compare_exchange(seen, new, SeqCst, SeqCst).ok()
         };
+        let all_left = || lock::are_all_left(|word| self.mine().word(word).load(SeqCst));
         let node = || match self.nodes.take(self.mine(), rank) {
-            Some(node) => Some(Some(node)),
-            None => barge().map(|_| None),
+            Some(node) => Some(Taken::Node(node)),
+            None if barge().is_some() => Some(Taken::Lock),
+            None => all_left().then_some(Taken::AllLeft),
         };
         // wait: node
         self.process().wait_until(wait, node).map_err(|error| self.wait_failed(error))
@@ -165,7 +218,7 @@ impl<T: Transport> Window<T> {
                 continue;
             }
             // Not in line, so nobody rings: look again after a while.
-            let wait = Wait { what, on: On::Holders(self.group()), recheck: Some(RECHECK) };
+            let wait = self.wait_for_lock(home, Some(RECHECK));
             // wait: past the queue
             let napped = self.process().nap(wait, &mut asleep);
             napped.map_err(|error| self.wait_failed(error))?;
@@ -214,8 +267,8 @@ impl<T: Transport> Window<T> {
                 word.store(value, SeqCst);
                 0
             }
-            Step::Wait { not, .. } => {
-                let wait = Wait { what, on: On::Holders(self.group()), recheck: None };
+            Step::Wait { not, home, .. } => {
+                let wait = self.wait_for_lock(home, None);
                 let changed = || Some(word.load(SeqCst)).filter(|value| *value != not);
                 // wait: queue
                 let changed = self.process().wait_until(wait, changed);

@@ -293,7 +293,7 @@ impl<T: Transport> Window<T> {
             region
         };
         // Who leaves in order is inside of nothing, or says so.
-        let on = On::Holders(self.group());
+        let on = On::Holders(self.group(), None);
         let wait = Wait { what: "a detach", on, recheck: Some(RECHECK) };
         let unused = || directory.is_unused(region.slot).then_some(());
         // wait: region

@@ -63,6 +63,16 @@ impl Far {
         }
     }
 
+    /// As [`set_held`](Self::set_held), unless the target is held: of several threads, one does.
+    pub(crate) fn claim(&self, target: Rank, how: u32) -> bool {
+        let mut state = self.state();
+        let free = !state.held.contains_key(&target);
+        if free {
+            state.held.insert(target, how);
+        }
+        free
+    }
+
     /// Whether a target is held like that.
     pub(super) fn any_held(&self, how: u32) -> bool {
         self.state().held.values().any(|held| *held == how)
@@ -70,7 +80,7 @@ impl Far {
 
     /// Whether a target other than `own` is locked.
     pub(crate) fn any_locked_but(&self, own: Rank) -> bool {
-        let locked = |(target, how): (&Rank, &u32)| *target != own && *how == held::BY_LOCK;
+        let locked = |(target, how): (&Rank, &u32)| *target != own && held::is_locked(*how);
         self.state().held.iter().any(locked)
     }
 

@@ -1,0 +1,108 @@
+//! Homes of far locks that leave in order while others stand in line there: in virtual time, so
+//! that all is where it should be when they do.
+use crate::jobs;
+use crate::sims::Jobs;
+use rma_core::{Assert, Config, LockKind, Rank, RmaError, Universe, Window};
+use rma_transport_sim::Sim;
+use std::time::Duration;
+
+/// Has the locks of all homes.
+const HOLDER: Rank = Rank(0);
+/// More than a rank has queue nodes. Each leaves in its turn.
+const HOMES: [Rank; 5] = [Rank(1), Rank(2), Rank(3), Rank(4), Rank(5)];
+/// Stands in line at each home, then leaves.
+const WAITER: Rank = Rank(6);
+/// Waits for a lock of the holder when the waiter has left.
+const LAST: Rank = Rank(7);
+
+type Waits = fn(&Window<Sim>, Rank) -> Result<(), RmaError>;
+
+fn until(universe: &Universe<Sim>, tenths: u32) {
+    let transport = universe.transport();
+    let end = Duration::from_millis(100) * tenths;
+    while transport.now() < end {
+        transport.park(end.saturating_sub(transport.now()));
+    }
+}
+
+fn leaves_with(error: RmaError, home: Rank) {
+    let by_it = matches!(error, RmaError::PeerLeft { world, .. } if world.0 == home.0);
+    assert!(by_it, "{home}: {error}");
+}
+
+/// Where the holder has the lock of each home and of its own part, or all of them.
+fn play(universe: Universe<Sim>, waits: Waits) {
+    let window = universe.world().window(1, 8).allocate().unwrap();
+    let rank = universe.world().rank();
+    let held = (rank == HOLDER).then(|| {
+        let homes = HOMES.into_iter().chain([HOLDER]);
+        homes.map(|home| window.lock(home, LockKind::Exclusive).unwrap()).collect::<Vec<_>>()
+    });
+    universe.world().barrier().unwrap();
+    match rank {
+        HOLDER => {
+            until(&universe, 9);
+            let mut held = held.unwrap();
+            held.pop().unwrap().unlock().unwrap();
+            held.into_iter().zip(HOMES).for_each(|(lock, home)| {
+                leaves_with(lock.unlock().unwrap_err(), home);
+            });
+            until(&universe, 10);
+        }
+        WAITER => {
+            for home in HOMES {
+                leaves_with(waits(&window, home).unwrap_err(), home);
+                // Known to be gone by now.
+                leaves_with(waits(&window, home).unwrap_err(), home);
+            }
+            // Without a node in a queue that nobody takes it out of.
+            let own = window.lock(WAITER, LockKind::Exclusive).unwrap();
+            window.lock(LAST, LockKind::Shared).unwrap().unlock().unwrap();
+            own.unlock().unwrap();
+        }
+        LAST => {
+            until(&universe, 8);
+            // The waiter holds nothing, and nobody waits for it.
+            let lock = window.lock(HOLDER, LockKind::Exclusive).unwrap();
+            assert!(universe.transport().now() >= Duration::from_millis(900));
+            lock.unlock().unwrap();
+        }
+        home => until(&universe, 1 + home.0),
+    }
+}
+
+/// Every one in line ends with its home, and can wait elsewhere then.
+#[test]
+fn a_home_takes_its_queue_along() {
+    let shared = |window: &Window<Sim>, home| window.lock(home, LockKind::Shared).map(drop);
+    let exclusive = |window: &Window<Sim>, home| window.lock(home, LockKind::Exclusive).map(drop);
+    let both: [Waits; 2] = [shared, exclusive];
+    for waits in both {
+        let body = |universe: Universe<Sim>| play(universe, waits);
+        Jobs { seeds: 5, ..jobs(Config::default()) }.run("homes", 8, &body);
+    }
+}
+
+/// The gate is of the first rank.
+#[test]
+fn the_gate_leaves_with_its_home() {
+    let body = |universe: Universe<Sim>| {
+        let window = universe.world().window(1, 8).allocate().unwrap();
+        let all = (universe.world().rank() == Rank(1)).then(|| window.lock_all().unwrap());
+        universe.world().barrier().unwrap();
+        match all {
+            Some(all) => {
+                until(&universe, 3);
+                leaves_with(all.unlock().unwrap_err(), Rank(0));
+            }
+            None if universe.world().rank() == Rank(0) => until(&universe, 1),
+            None => {
+                let error = window.lock(Rank(2), LockKind::Exclusive).err().unwrap();
+                leaves_with(error, Rank(0));
+                let epoch = window.lock_all_with(Assert::NO_CHECK).unwrap();
+                epoch.unlock().unwrap();
+            }
+        }
+    };
+    Jobs { seeds: 5, ..jobs(Config::default()) }.run("gate", 3, &body);
+}

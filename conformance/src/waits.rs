@@ -9,8 +9,8 @@ use std::thread;
 
 /// The one that is waited for.
 pub const VICTIM: Rank = Rank(1);
-/// Ranks of each case.
-pub const RANKS: u32 = 4;
+/// Ranks of each case: more than threads of a rank may stand in line.
+pub const RANKS: u32 = 6;
 const WORDS: usize = 50_000;
 const INVITATION: &str = "invitation";
 
@@ -96,6 +96,10 @@ pub fn cases<T: Transport>() -> Vec<Case<T>> {
 
 fn meetings<T: Transport>() -> Vec<Case<T>> {
     let holds: Step<T> = |window| forget(window.lock(Rank(0), LockKind::Exclusive).unwrap());
+    let holds_each: Step<T> = |window| {
+        let each = (0..RANKS).map(Rank);
+        each.for_each(|rank| forget(window.lock(rank, LockKind::Exclusive).unwrap()));
+    };
     let shares: Step<T> = |window| forget(window.lock(Rank(0), LockKind::Shared).unwrap());
     let has_all: Step<T> = |window| forget(window.lock_all().unwrap());
     let lock: Waits<T> = |_, window| ended(window.lock(Rank(0), LockKind::Exclusive));
@@ -120,7 +124,7 @@ fn meetings<T: Transport>() -> Vec<Case<T>> {
                 ended(window.lock(window.rank().on_ring(1, RANKS), LockKind::Exclusive))
             })
         },
-        Case { victim: holds, threads: true, ..case("node", crowd) },
+        Case { victim: holds_each, threads: true, ..case("node", crowd) },
         case("signal", |_, window| {
             let epoch = window.start(&[VICTIM], Assert::NONE)?;
             ended(epoch.put(VICTIM, 0, &[1u64]))
@@ -190,11 +194,11 @@ fn poll<T: Transport>(_: &Universe<T>, window: &Window<T>) -> Result<(), Box<dyn
     }
 }
 
-/// More threads than may stand in line.
+/// A thread for each target: more than may stand in line.
 fn crowd<T: Transport>(_: &Universe<T>, window: &Window<T>) -> Result<(), Box<dyn Error>> {
-    let wait = || window.lock(Rank(0), LockKind::Exclusive).map(drop);
+    let wait = |target| move || window.lock(Rank(target), LockKind::Exclusive).map(drop);
     let mut ends: Vec<Result<(), RmaError>> = thread::scope(|scope| {
-        let threads: Vec<_> = (0..6).map(|_| scope.spawn(wait)).collect();
+        let threads: Vec<_> = (0..RANKS).map(|target| scope.spawn(wait(target))).collect();
         threads.into_iter().map(|thread| thread.join().unwrap()).collect()
     });
     assert!(ends.iter().all(Result::is_err), "{ends:?}");

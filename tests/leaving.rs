@@ -1,11 +1,21 @@
 //! Ranks that leave in order, early, late or without a word: whom that disturbs, and whom not.
-use rma::{CollectiveError, LockKind, Op, Rank, RmaError, Universe, Window, local};
+use rma::{
+    CollectiveError, Config, LockKind, Op, Rank, RmaError, Universe, Window, local, local_with,
+};
 use std::fs;
 use std::mem::forget;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::thread;
 use std::time::Duration;
+
+/// Operations go that way.
+fn by(path: &str) -> Config {
+    let mut config = Config::default();
+    config.hint("rma_path", path).unwrap();
+    config
+}
 
 fn words(universe: &Universe, count: usize) -> Window {
     universe.world().window(count, 8).allocate().unwrap()
@@ -96,11 +106,10 @@ fn a_lock_that_is_taken_after_leaving_is_told() {
 #[test]
 fn threads_do_not_share_a_lock() {
     for path in ["auto", "messages"] {
-        let mut config = rma::Config::default();
-        config.wait_timeout = Some(Duration::from_secs(5));
-        config.hint("rma_path", path).unwrap();
+        let mut config = by(path);
+        config.wait_timeout = Some(Duration::from_secs(60));
         let (refused, left) = (AtomicBool::new(false), Barrier::new(2));
-        let ranks = rma::local_with(config, 2, |universe| {
+        let ranks = local_with(config, 2, |universe| {
             let window = words(&universe, 1);
             if universe.world().rank() == Rank(0) {
                 let first = window.lock(Rank(0), LockKind::Exclusive).unwrap();
@@ -139,11 +148,11 @@ fn threads_do_not_share_a_lock() {
 #[test]
 fn an_unchecked_lock_is_nothing_to_others() {
     for path in ["auto", "messages"] {
-        let mut config = rma::Config::default();
-        config.hint("rma_path", path).unwrap();
-        config.wait_timeout = Some(Duration::from_secs(1));
+        let mut config = by(path);
+        // Somebody waits so long: long enough for the others on a busy machine.
+        config.wait_timeout = Some(Duration::from_secs(5));
         let (left, over) = (Barrier::new(3), Barrier::new(2));
-        let ranks = rma::local_with(config, 3, |universe| {
+        let ranks = local_with(config, 3, |universe| {
             let window = words(&universe, 1);
             match universe.world().rank().0 {
                 0 => {
@@ -242,9 +251,9 @@ fn shared_memory() -> u64 {
 /// What is refused takes no memory.
 #[test]
 fn a_refused_attach_keeps_nothing() {
-    let mut config = rma::Config::default();
+    let mut config = Config::default();
     config.dynamic_regions = 1;
-    let ranks = rma::local_with(config, 1, |universe| {
+    let ranks = local_with(config, 1, |universe| {
         let window = universe.world().window(0, 1).create_dynamic().unwrap();
         let first = window.attach(vec![0u8]).unwrap();
         let before = shared_memory();
@@ -260,20 +269,23 @@ fn a_refused_attach_keeps_nothing() {
     ranks.unwrap();
 }
 
+/// A panic takes the window, and somebody catches it.
+fn lose(window: Window) {
+    let panics = || {
+        let _lost = window;
+        panic!("on purpose");
+    };
+    catch_unwind(AssertUnwindSafe(panics)).unwrap_err();
+}
+
 /// A rank that has caught a panic serves while it computes, whatever window the panic took.
 #[test]
 fn a_panic_that_was_caught_does_not_end_the_agent() {
-    let mut config = rma::Config::default();
-    config.hint("rma_path", "messages").unwrap();
     let (caught, served) = (Barrier::new(2), Barrier::new(2));
-    let ranks = rma::local_with(config, 2, |universe| {
+    let ranks = local_with(by("messages"), 2, |universe| {
         let (lost, window) = (words(&universe, 1), words(&universe, 1));
         if universe.world().rank() == Rank(0) {
-            let panics = || {
-                let _lost = lost;
-                panic!("on purpose");
-            };
-            std::panic::catch_unwind(std::panic::AssertUnwindSafe(panics)).unwrap_err();
+            lose(lost);
             caught.wait();
         } else {
             caught.wait();
@@ -289,17 +301,11 @@ fn a_panic_that_was_caught_does_not_end_the_agent() {
 /// Nor is it ended by the waits that follow.
 #[test]
 fn a_panic_that_was_caught_ends_no_service() {
-    let mut config = rma::Config::default();
-    config.hint("rma_path", "messages").unwrap();
     let served = Barrier::new(2);
-    let ranks = rma::local_with(config, 2, |universe| {
+    let ranks = local_with(by("messages"), 2, |universe| {
         let (lost, window) = (words(&universe, 1), words(&universe, 1));
         if universe.world().rank() == Rank(0) {
-            let panics = || {
-                let _lost = lost;
-                panic!("on purpose");
-            };
-            std::panic::catch_unwind(std::panic::AssertUnwindSafe(panics)).unwrap_err();
+            lose(lost);
         }
         // Each waits for an answer, and computes then.
         let other = universe.world().rank().on_ring(1, 2);

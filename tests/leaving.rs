@@ -81,25 +81,44 @@ fn who_has_left_keeps_no_region() {
     }
 }
 
-/// A window works on when its universe is gone, and so do its locks: one that is never given back
-/// ends the waits of others all the same.
+/// A rank that has left takes nothing that others would wait for, in windows that it leaked.
 #[test]
-fn a_lock_that_is_taken_after_leaving_is_told() {
-    let taken = Barrier::new(2);
-    let ranks = local(2, |universe| {
-        let window = words(&universe, 1);
-        universe.world().barrier().unwrap();
-        if universe.world().rank() == Rank(1) {
-            drop(universe);
-            forget(window.lock(Rank(0), LockKind::Exclusive).unwrap());
-            taken.wait();
-            return;
-        }
-        taken.wait();
-        let error = window.lock(Rank(0), LockKind::Exclusive).err().unwrap();
-        assert!(matches!(error, RmaError::PeerLeft { .. }), "{error}");
-    });
-    ranks.unwrap();
+fn who_has_left_takes_no_lock() {
+    for path in ["auto", "messages"] {
+        let left = Barrier::new(2);
+        let ranks = local_with(by(path), 2, |universe| {
+            let window: &'static Window = Box::leak(Box::new(words(&universe, 1)));
+            let dynamic = universe.world().window(0, 1).create_dynamic().unwrap();
+            let dynamic: &'static Window = Box::leak(Box::new(dynamic));
+            let mine = dynamic.attach(vec![1u64]).unwrap();
+            let at = universe.world().allgather(&[mine.address()]).unwrap()[0];
+            window.lock(Rank(0), LockKind::Shared).unwrap().unlock().unwrap();
+            universe.world().barrier().unwrap();
+            if universe.world().rank() == Rank(1) {
+                let epoch = dynamic.lock_all_with(rma::Assert::NO_CHECK).unwrap();
+                drop(universe);
+                let refusal = RmaError::Left { window: window.id() };
+                for kind in [LockKind::Shared, LockKind::Exclusive] {
+                    assert_eq!(window.lock(Rank(0), kind).map(forget), Err(refusal), "{path}");
+                    assert_eq!(window.lock(Rank(1), kind).map(forget), Err(refusal), "{path}");
+                }
+                assert_eq!(window.lock_all().map(forget), Err(refusal), "{path}");
+                if path == "auto" {
+                    let refusal = RmaError::Left { window: dynamic.id() };
+                    assert_eq!(epoch.get(Rank(0), at, &mut [0u64]), Err(refusal));
+                }
+                left.wait();
+                return;
+            }
+            left.wait();
+            for target in universe.world().ranks().filter(|_| path == "auto") {
+                window.lock(target, LockKind::Exclusive).unwrap().unlock().unwrap();
+            }
+            window.lock(Rank(0), LockKind::Exclusive).unwrap().unlock().unwrap();
+            assert_eq!(dynamic.detach(mine).unwrap(), [1]);
+        });
+        ranks.unwrap();
+    }
 }
 
 /// Two threads of a rank do not take one lock, and what one of them forgets is told.

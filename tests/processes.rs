@@ -190,6 +190,54 @@ fn a_rank_that_returns_early_has_left() {
     });
 }
 
+/// A process ends while threads of it take locks and give them back, and read from regions, in
+/// windows that it leaked: whatever they were in the middle of, the wait for it ends.
+#[test]
+fn a_rank_that_returns_while_threads_of_it_go_on() {
+    const LEAVERS: u32 = 12;
+    processes(1 + LEAVERS, |universe| {
+        let world = universe.world();
+        let pids = world.allgather(&[std::process::id()]).unwrap();
+        // Of two ranks each, so that no leaver ends waits for another.
+        let mut pairs = Vec::new();
+        for leaver in 1..=LEAVERS {
+            let takes_part = [0, leaver].contains(&world.rank().0);
+            let pair = world.split(takes_part.then_some(0), 0).unwrap();
+            let Some(pair) = pair else { continue };
+            let locks: &'static Window = Box::leak(Box::new(pair.window(1, 8).allocate().unwrap()));
+            let regions = Box::new(pair.window(0, 1).create_dynamic().unwrap());
+            let regions: &'static Window = Box::leak(regions);
+            let mine = regions.attach(vec![1u64; 1000]).unwrap();
+            let at = pair.allgather(&[mine.address()]).unwrap()[0];
+            pairs.push((locks, regions, mine, at));
+        }
+        if world.rank() == Rank(0) {
+            for (i, (locks, regions, mine, _)) in pairs.into_iter().enumerate() {
+                while Path::new(&format!("/proc/{}/exe", pids[1 + i])).exists() {
+                    thread::yield_now();
+                }
+                let left = |end: Result<(), RmaError>| match end {
+                    Err(RmaError::PeerLeft { world, .. }) => assert_eq!(world.0, 1 + i as u32),
+                    end => end.unwrap(),
+                };
+                left(locks.lock(Rank(0), LockKind::Exclusive).map(drop));
+                left(regions.detach(mine).map(drop).map_err(|it| it.error));
+            }
+            return;
+        }
+        let (locks, regions, _, at) = pairs.remove(0);
+        let lock = |kind| locks.lock(Rank(0), kind).is_ok();
+        thread::spawn(move || while lock(LockKind::Exclusive) && lock(LockKind::Shared) {});
+        thread::spawn(move || {
+            let epoch = regions.lock_all_with(Assert::NO_CHECK).unwrap();
+            while epoch.get(Rank(0), at, &mut [0u64; 1000]).is_ok() {}
+        });
+        for _ in 0..world.rank().0 {
+            thread::yield_now();
+        }
+    });
+}
+
 /// Runs the command, and if that was rank 1, waits until two others have written a byte to the
 /// pipe. As long as this process is there, the launcher does not end the job.
 const GUARDIAN: &str = r#"

@@ -260,6 +260,15 @@ pub enum RmaError {
         /// Target.
         target: Rank,
     },
+    /// This rank has left the job: its universe was dropped.
+    #[error(
+        "window {window}: this rank has left the job, because its universe was dropped; keep the \
+         universe until all threads are done with the window"
+    )]
+    Left {
+        /// Window.
+        window: WindowId,
+    },
     /// The target of an operation is not the one that the epoch's lock is for.
     #[error("window {window}: rank {target} is not locked by this epoch, which is for {locked}")]
     NotLocked {
@@ -464,6 +473,7 @@ impl RmaError {
             | Self::NotInGroup { .. }
             | Self::RefusedBy { .. }
             | Self::NoLocks { .. }
+            | Self::Left { .. }
             | Self::Freed { .. } => ErrorClass::RmaSync,
             Self::WrongAssert { .. } => ErrorClass::Assert,
             Self::PeerFailed { .. } | Self::PeerLeft { .. } => ErrorClass::ProcFailed,

@@ -202,6 +202,7 @@ impl<T: Transport> Process<T> {
 ///
 /// Dropping it tells the peers that this rank has left (or failed, in a panic) without waiting for
 /// them; [`finalize`](Self::finalize) waits.
+/// Windows may outlive it, but take no locks any more: [`RmaError::Left`](crate::RmaError::Left).
 pub struct Universe<T: Transport> {
     process: Arc<Process<T>>,
     world: Communicator<T>,
@@ -330,6 +331,7 @@ impl<T: Transport> Drop for Leaver<'_, T> {
             self.0.send_outbox();
         }
         self.0.left.store(true, SeqCst);
+        self.0.windows.all().iter().for_each(|part| part.epoch.set_left());
         self.0.transport.depart(match failed {
             true => Outcome::Failed,
             false if self.0.holds_locks() => Outcome::Holding,

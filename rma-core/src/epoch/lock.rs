@@ -49,7 +49,8 @@ impl<T: Transport> Window<T> {
     ///
     /// [`RmaError::AlreadyLocked`] if this rank holds that lock or a thread of it waits for it,
     /// [`RmaError::EpochOpen`] if it has an epoch of another kind open, [`RmaError::NoSuchRank`],
-    /// [`RmaError::NoLocks`] if the window was made for none.
+    /// [`RmaError::NoLocks`] if the window was made for none, [`RmaError::Left`] if the universe of
+    /// this rank was dropped.
     #[inline]
     pub fn lock(&self, target: Rank, kind: LockKind) -> Result<Lock<'_, T>, RmaError> {
         match self.lock_hot(target, kind) {
@@ -71,10 +72,12 @@ impl<T: Transport> Window<T> {
         {
             return None;
         }
+        let stays = !self.part.epoch.has_left();
         let (taken, locked) = match kind {
-            LockKind::Shared => (Taken::Shared, self.lock_shared_hot(target)),
+            LockKind::Shared => (Taken::Shared, stays && self.lock_shared_hot(target)),
             LockKind::Exclusive => {
-                (Taken::Exclusive { passed_gate: false }, self.lock_exclusive_hot(target))
+                let locked = stays && self.lock_exclusive_hot(target);
+                (Taken::Exclusive { passed_gate: false }, locked)
             }
         };
         if !locked {
@@ -113,13 +116,13 @@ impl<T: Transport> Window<T> {
         if no_check {
             return Ok(Lock { access, target, taken: Taken::Nothing });
         }
-        let taken = match kind {
+        let taken = self.check_left().and_then(|()| match kind {
             LockKind::Shared => self.lock_shared(target).map(|()| Taken::Shared),
             LockKind::Exclusive => {
                 let passed = self.lock_exclusive(target);
                 passed.map(|passed_gate| Taken::Exclusive { passed_gate })
             }
-        };
+        });
         self.set_held(target, if taken.is_ok() { held::BY_LOCK } else { held::NOT });
         Ok(Lock { access, target, taken: taken? })
     }
@@ -239,13 +242,16 @@ impl<'w, T: Transport> Lock<'w, T> {
         };
         let entry = window.targets.get(target).filter(|_| window.all_loaded && !passed_gate);
         match (entry, taken) {
+            // The mark outlasts the lock: if this rank leaves meanwhile, it says so.
             (Some(entry), Taken::Shared) => {
+                let released = window.unlock_shared(target);
                 entry.set_held(held::NOT);
-                window.unlock_shared(target)
+                released
             }
             (Some(entry), Taken::Exclusive { .. }) => {
+                let released = window.unlock_exclusive(target, false);
                 entry.set_held(held::NOT);
-                window.unlock_exclusive(target, false)
+                released
             }
             _ => Self::close(window, target, taken),
         }
@@ -260,12 +266,12 @@ impl<'w, T: Transport> Lock<'w, T> {
         // Giving a lock back is the fence that loads and stores need.
         let fenced = window.all_loaded && !matches!(taken, Taken::Nothing);
         let flushed = if fenced { Ok(()) } else { window.flush(target) };
-        window.set_held(target, held::NOT);
         let released = match taken {
             Taken::Nothing => Ok(()),
             Taken::Shared => window.unlock_shared(target),
             Taken::Exclusive { passed_gate } => window.unlock_exclusive(target, passed_gate),
         };
+        window.set_held(target, held::NOT);
         flushed.and(released)
     }
 }

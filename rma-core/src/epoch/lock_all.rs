@@ -9,7 +9,7 @@ use crate::transport::Transport;
 use crate::window::Window;
 use core::mem;
 use core::ops::Deref;
-use core::sync::atomic::{Ordering::AcqRel, Ordering::Relaxed, Ordering::Release};
+use core::sync::atomic::{Ordering::Relaxed, Ordering::Release, Ordering::SeqCst};
 
 /// A shared lock on every target.
 ///
@@ -27,7 +27,8 @@ impl<T: Transport> Window<T> {
     /// # Errors
     ///
     /// [`RmaError::EpochOpen`] if another epoch of this window is open on this rank,
-    /// [`RmaError::NoLocks`] if the window was made for none.
+    /// [`RmaError::NoLocks`] if the window was made for none, [`RmaError::Left`] if the universe of
+    /// this rank was dropped.
     #[inline]
     pub fn lock_all(&self) -> Result<LockAll<'_, T>, RmaError> {
         if self.lock_all_hot() {
@@ -43,11 +44,11 @@ impl<T: Transport> Window<T> {
         if self.targets.is_empty() || self.excludes_locks() || holds_any() {
             return false;
         }
-        // pairs with the Acquire load in `check`.
-        if self.part.epoch.word.compare_exchange(0, LOCK_ALL, AcqRel, Relaxed).is_err() {
+        // pairs with the Acquire load in `check`; sequentially consistent for `set_left`.
+        if self.part.epoch.word.compare_exchange(0, LOCK_ALL, SeqCst, Relaxed).is_err() {
             return false;
         }
-        let shared = self.share_gate_hot();
+        let shared = !self.part.epoch.has_left() && self.share_gate_hot();
         if !shared {
             // pairs with the Acquire load in `check`. No other epoch was opened beside this one.
             self.part.epoch.word.store(0, Release);
@@ -63,7 +64,7 @@ impl<T: Transport> Window<T> {
         let no_check = if no_check { NO_CHECK } else { 0 };
         self.open(EpochCall::LockAll, LOCK_ALL | no_check)?;
         if no_check == 0 {
-            let shared = self.share_gate();
+            let shared = self.check_left().and_then(|()| self.share_gate());
             if shared.is_err() {
                 // pairs with the Acquire load in `check`.
                 self.part.epoch.word.store(0, Release);

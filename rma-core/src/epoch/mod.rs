@@ -41,7 +41,7 @@ use crate::memory::target::{Target, held};
 use crate::rank::Rank;
 use crate::transport::Transport;
 use crate::window::Window;
-use core::sync::atomic::{AtomicU32, Ordering::AcqRel, Ordering::Acquire, Ordering::SeqCst, fence};
+use core::sync::atomic::{AtomicBool, AtomicU32, Ordering::Acquire, Ordering::SeqCst, fence};
 use pscw::Partners;
 
 /// Set in [`EpochState::word`] while a [`LockAll`] is open.
@@ -59,14 +59,28 @@ const FENCES: u32 = EXPOSED - 1;
 #[derive(Debug, Default)]
 pub(crate) struct EpochState {
     word: AtomicU32,
+    /// This rank has left, or is about to.
+    left: AtomicBool,
     partners: Partners,
 }
 
 impl EpochState {
     /// Whether a [`LockAll`] is open that takes locks.
     pub(crate) fn is_lock_all(&self) -> bool {
-        // pairs with the AcqRel changes of the word.
-        self.word.load(Acquire) & (LOCK_ALL | NO_CHECK) == LOCK_ALL
+        // Sequentially consistent, see `set_left`.
+        self.word.load(SeqCst) & (LOCK_ALL | NO_CHECK) == LOCK_ALL
+    }
+
+    /// From now on, this rank takes nothing that peers may wait for. Whoever takes such a thing
+    /// marks it first and then asks [`has_left`](Self::has_left); who calls this looks for marks
+    /// afterwards. All of that is sequentially consistent: one of the two sees the other.
+    pub(crate) fn set_left(&self) {
+        self.left.store(true, SeqCst);
+    }
+
+    #[inline(always)]
+    pub(crate) fn has_left(&self) -> bool {
+        self.left.load(SeqCst)
     }
 }
 
@@ -91,11 +105,16 @@ impl<T: Transport> Window<T> {
     fn open(&self, call: EpochCall, bits: u32) -> Result<(), RmaError> {
         loop {
             let word = self.check(call)?;
-            // pairs with the Acquire load in `check`.
-            if self.part.epoch.word.compare_exchange(word, word + bits, AcqRel, Acquire).is_ok() {
+            // pairs with the Acquire load in `check`; sequentially consistent for `set_left`.
+            if self.part.epoch.word.compare_exchange(word, word + bits, SeqCst, Acquire).is_ok() {
                 return Ok(());
             }
         }
+    }
+
+    /// Fails once this rank has left; asked after what is taken was marked.
+    pub(crate) fn check_left(&self) -> Result<(), RmaError> {
+        if self.part.epoch.has_left() { Err(RmaError::Left { window: self.id() }) } else { Ok(()) }
     }
 
     fn is_open(&self, kind: EpochKind) -> bool {

@@ -10,7 +10,7 @@ use crate::ops::Op;
 use crate::rank::Rank;
 use core::marker::PhantomData;
 use core::sync::atomic::{
-    AtomicPtr, AtomicU32, Ordering::AcqRel, Ordering::Acquire, Ordering::Relaxed, Ordering::Release,
+    AtomicPtr, AtomicU32, Ordering::Acquire, Ordering::Relaxed, Ordering::Release, Ordering::SeqCst,
 };
 use std::sync::Arc;
 
@@ -43,6 +43,11 @@ pub(crate) mod held {
     /// Whether a lock epoch is open.
     pub(crate) fn is_locked(how: u32) -> bool {
         matches!(how, BY_LOCK | UNCHECKED)
+    }
+
+    /// Whether others may be kept out, now or soon.
+    pub(crate) fn keeps_out(how: u32) -> bool {
+        matches!(how, BY_LOCK | LOCKING)
     }
 }
 
@@ -96,9 +101,10 @@ impl Targets {
 }
 
 impl Marks {
-    /// Whether a target is held like that.
-    pub(crate) fn any(&self, how: u32) -> bool {
-        self.0.iter().any(|target| target.held() == how)
+    /// Whether a target is held such that others are kept out.
+    pub(crate) fn keep_out(&self) -> bool {
+        // Sequentially consistent, see `EpochState::set_left`.
+        self.0.iter().any(|target| held::keeps_out(target.held.load(SeqCst)))
     }
 }
 
@@ -164,8 +170,9 @@ impl Target {
     #[inline(always)]
     pub(crate) fn claim(&self, held: u32) -> bool {
         assert!(self.is_mapped(), "a held target is mapped");
-        // pairs with the Acquire load in `held`, and the Release store in `set_held`.
-        self.held.compare_exchange(held::NOT, held, AcqRel, Relaxed).is_ok()
+        // pairs with the Acquire load in `held`, and the Release store in `set_held`; sequentially
+        // consistent for `EpochState::set_left`.
+        self.held.compare_exchange(held::NOT, held, SeqCst, Relaxed).is_ok()
     }
 
     /// `len` bytes at `disp`, if they lie inside the part and it is mapped.

@@ -390,6 +390,9 @@ impl<'c, T: Transport> WindowBuilder<'c, T> {
         };
         window.map_own();
         process.windows.add(id.0, &window.part);
+        if process.has_left() {
+            window.part.epoch.set_left();
+        }
         // No message may come before it is registered.
         if window.part.signals.is_used() || !window.all_loaded {
             self.comm.barrier()?;

@@ -12,7 +12,7 @@ use crate::memory::target::{Span, held};
 use crate::protocol::message::{Head, Kind};
 use crate::rank::Rank;
 use crate::transport::{CrossError, Descriptor, ImportError, Mapped, Transport, WorldRank};
-use core::sync::atomic::{AtomicU32, Ordering::Relaxed};
+use core::sync::atomic::{AtomicU32, Ordering::Release, Ordering::SeqCst};
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -27,19 +27,13 @@ pub(super) struct PeerPin<'w> {
     _inside: Inside<'w>,
 }
 
-/// Counts the threads of this rank that are inside regions of peers.
+/// Counts the threads of this rank that are inside regions of peers, or look for them.
 struct Inside<'w>(&'w AtomicU32);
-
-impl<'w> Inside<'w> {
-    fn new(count: &'w AtomicU32) -> Self {
-        count.fetch_add(1, Relaxed);
-        Self(count)
-    }
-}
 
 impl Drop for Inside<'_> {
     fn drop(&mut self) {
-        self.0.fetch_sub(1, Relaxed);
+        // Release keeps it behind the pin.
+        self.0.fetch_sub(1, Release);
     }
 }
 
@@ -248,39 +242,48 @@ impl<T: Transport> Window<T> {
         address: u64,
         len: usize,
     ) -> Result<(At<T>, u64, PeerPin<'_>), RmaError> {
-        let directory = self.directory_of(target)?;
+        let (directory, inside) = (self.directory_of(target)?, self.inside_peers()?);
         let known = self
             .known
             .lock()
             .get(&target)
-            .and_then(|regions| self.pin_in(regions, directory, address, len));
-        if let Some(found) = known {
-            return Ok(found);
-        }
-        let regions = self.learn(directory, target)?;
-        // In what this thread has read: another one may be about to store what it read before.
-        let found = self.pin_in(&regions, directory, address, len);
-        self.known.lock().insert(target, regions);
+            .and_then(|regions| Self::pin_in(regions, directory, address, len));
+        let found = if known.is_some() {
+            known
+        } else {
+            let regions = self.learn(directory, target)?;
+            // In what this thread has read: another may be about to store what it read before.
+            let found = Self::pin_in(&regions, directory, address, len);
+            self.known.lock().insert(target, regions);
+            found
+        };
         let (window, range) = (self.id(), Some((address, len as u64)));
-        found.ok_or(RmaError::NotAttached { window, target, range })
+        let (at, offset, pin) = found.ok_or(RmaError::NotAttached { window, target, range })?;
+        Ok((at, offset, PeerPin { _pin: pin, _inside: inside }))
+    }
+
+    /// Counts this thread, unless the rank has left, and so would not take its pins back.
+    fn inside_peers(&self) -> Result<Inside<'_>, RmaError> {
+        // Sequentially consistent, see `EpochState::set_left`.
+        self.part.inside_peers.fetch_add(1, SeqCst);
+        let inside = Inside(&self.part.inside_peers);
+        self.check_left().map(|()| inside)
     }
 
     /// Pins the region that holds the bytes, if it is one of those and still attached.
     fn pin_in<'w>(
-        &'w self,
         regions: &Regions<T>,
         directory: Directory<'w>,
         address: u64,
         len: usize,
-    ) -> Option<(At<T>, u64, PeerPin<'w>)> {
+    ) -> Option<(At<T>, u64, Pin<'w>)> {
         let (start, region) = regions.range(..=address).next_back()?;
         let offset = address - start;
         if len as u64 > region.len.checked_sub(offset)? {
             return None;
         }
-        let inside = Inside::new(&self.part.inside_peers);
         let pin = directory.pin(region.slot, region.generation)?;
-        Some((region.at.clone(), offset, PeerPin { _pin: pin, _inside: inside }))
+        Some((region.at.clone(), offset, pin))
     }
 
     /// What the directory of `target` says.

@@ -73,9 +73,9 @@ impl Far {
         free
     }
 
-    /// Whether a target is held like that.
-    pub(super) fn any_held(&self, how: u32) -> bool {
-        self.state().held.values().any(|held| *held == how)
+    /// Whether a target is held such that others are kept out.
+    pub(super) fn keeps_out(&self) -> bool {
+        self.state().held.values().any(|how| held::keeps_out(*how))
     }
 
     /// Whether a target other than `own` is locked.

@@ -56,7 +56,7 @@ pub use view::View;
 use crate::communicator::Communicator;
 use crate::completion::Wait;
 use crate::epoch::EpochState;
-use crate::memory::target::{Marks, Targets, held};
+use crate::memory::target::{Marks, Targets};
 use crate::protocol::lock;
 use crate::rank::Rank;
 use crate::sync_block::{PeerBlock, SyncBlock};
@@ -66,7 +66,7 @@ use attributes::Settings;
 use bytemuck::{Pod, Zeroable};
 use control::NodePool;
 use core::fmt;
-use core::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed, Ordering::SeqCst};
 use counts::Counts;
 use direct::Known;
 use door::Door;
@@ -242,9 +242,9 @@ impl<T: Transport> Part<T> {
     pub(crate) fn holds_locks(&self) -> bool {
         let waits = || lock::in_line(|word| self.block.get().word(word).load(Relaxed));
         self.epoch.is_lock_all()
-            || self.marks.any(held::BY_LOCK)
-            || self.far.any_held(held::BY_LOCK)
-            || self.inside_peers.load(Relaxed) > 0
+            || self.marks.keep_out()
+            || self.far.keeps_out()
+            || self.inside_peers.load(SeqCst) > 0
             || waits()
     }
 }

@@ -40,8 +40,6 @@ pub struct Case<T: Transport> {
     wait: Waits<T>,
     /// Whether it waits only where the victim is reached by messages.
     far: bool,
-    /// Whether some wait for others that wait for the victim: these leave when they know.
-    chain: bool,
     /// Whether it takes threads of a rank.
     pub threads: bool,
     /// Whether it polls, which has no deadline.
@@ -75,16 +73,12 @@ fn nothing<T: Transport>(_: &Window<T>) {}
 
 fn case<T: Transport>(name: &'static str, wait: Waits<T>) -> Case<T> {
     let (victim, others): (Step<T>, Step<T>) = (nothing, nothing);
-    let (far, chain, threads, polls) = (false, false, false, false);
-    Case { name, victim, others, wait, far, chain, threads, polls }
+    let (far, threads, polls) = (false, false, false);
+    Case { name, victim, others, wait, far, threads, polls }
 }
 
 fn far<T: Transport>(name: &'static str, wait: Waits<T>) -> Case<T> {
     Case { far: true, ..case(name, wait) }
-}
-
-fn chain<T: Transport>(name: &'static str, wait: Waits<T>) -> Case<T> {
-    Case { chain: true, ..case(name, wait) }
 }
 
 /// All of them.
@@ -104,11 +98,11 @@ fn meetings<T: Transport>() -> Vec<Case<T>> {
     let has_all: Step<T> = |window| forget(window.lock_all().unwrap());
     let lock: Waits<T> = |_, window| ended(window.lock(Rank(0), LockKind::Exclusive));
     vec![
-        chain("flag", |_, window| ended(window.fence(Assert::NONE))),
-        chain("arrivals", |universe, _| ended(universe.world().barrier())),
-        chain("payload", |universe, _| ended(universe.world().bcast(&mut [0u64], VICTIM))),
+        case("flag", |_, window| ended(window.fence(Assert::NONE))),
+        case("arrivals", |universe, _| ended(universe.world().barrier())),
+        case("payload", |universe, _| ended(universe.world().bcast(&mut [0u64], VICTIM))),
         // The victim takes part in the beginning of it.
-        chain(INVITATION, |universe, _| ended(universe.world().dup())),
+        case(INVITATION, |universe, _| ended(universe.world().dup())),
         Case { victim: holds, ..case("queue", lock) },
         Case { victim: shares, ..case("queue", lock) },
         Case { victim: has_all, ..case("queue", lock) },
@@ -131,8 +125,8 @@ fn meetings<T: Transport>() -> Vec<Case<T>> {
         }),
         case("signal", |_, window| ended(window.post(&[VICTIM], Assert::NONE)?.wait())),
         // Longer than any queue: to the victim directly, or to one that waits for it.
-        chain("room", |universe, _| exchange(universe, 60 << 10)),
-        chain("part", |universe, _| exchange(universe, 1 << 20)),
+        case("room", |universe, _| exchange(universe, 60 << 10)),
+        case("part", |universe, _| exchange(universe, 1 << 20)),
     ]
 }
 
@@ -239,15 +233,11 @@ pub fn play<T: Transport>(
         }
     }
     let end = (case.wait)(&universe, &window);
-    judge(case, fate, world.rank(), end);
-    if case.chain && fate == Fate::Leaves {
-        drop((window, universe));
-        return;
-    }
+    judge(case, fate, end);
     stay(&universe);
 }
 
-fn judge<T: Transport>(case: &Case<T>, fate: Fate, own: Rank, end: Result<(), Box<dyn Error>>) {
+fn judge<T: Transport>(case: &Case<T>, fate: Fate, end: Result<(), Box<dyn Error>>) {
     let error = match end {
         Err(error) => error,
         Ok(()) if case.far => return,
@@ -255,10 +245,7 @@ fn judge<T: Transport>(case: &Case<T>, fate: Fate, own: Rank, end: Result<(), Bo
     };
     let text = error.to_string();
     assert!(!text.contains("NULL"), "{}: {text}", case.name);
-    let to_blame = |world: &WorldRank| match case.chain {
-        true => world.0 != own.0,
-        false => world.0 == VICTIM.0,
-    };
+    let to_blame = |world: &WorldRank| world.0 == VICTIM.0;
     let (gone, late) = match (error.downcast_ref(), error.downcast_ref()) {
         (Some(RmaError::PeerFailed { world, .. } | RmaError::PeerLeft { world, .. }), _) => {
             (to_blame(world), false)

@@ -30,6 +30,7 @@ pub(crate) struct Inner<T: Transport> {
     pub(crate) id: u64,
     pub(crate) group: Group,
     pub(crate) rank: Rank,
+    pub(crate) current: Current,
     collective: Mutex<Sequence>,
     near: Option<Near<T>>,
 }
@@ -37,7 +38,6 @@ pub(crate) struct Inner<T: Transport> {
 /// Order of the collective operations of one communicator.
 #[derive(Debug)]
 pub(crate) struct Sequence {
-    pub(crate) current: Current,
     /// Operations since ranks last waited for all others.
     pub(crate) one_sided: u32,
     /// Barriers in shared memory that were passed, and exchanges by the board.
@@ -193,8 +193,8 @@ impl<T: Transport> Inner<T> {
     fn plain(process: &Arc<Process<T>>, id: u64, group: Group, rank: Rank) -> Self {
         let process = process.clone();
         let current = process.mail.open(id, group.clone());
-        let sequence = Sequence { current, one_sided: 0, barriers: 0, shares: 0 };
-        Self { process, id, group, rank, collective: Mutex::new(sequence), near: None }
+        let sequence = Sequence { one_sided: 0, barriers: 0, shares: 0 };
+        Self { process, id, group, rank, current, collective: Mutex::new(sequence), near: None }
     }
 
     pub(crate) fn world_rank(&self, rank: Rank) -> WorldRank {

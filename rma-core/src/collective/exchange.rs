@@ -76,7 +76,7 @@ impl<'a, T: Transport> Exchange<'a, T> {
         what: &'static str,
         sequence: MutexGuard<'a, Sequence>,
     ) -> Self {
-        let tag = sequence.current.next_tag();
+        let tag = comm.inner.current.next_tag();
         Self { comm, what, tag, sequence }
     }
 
@@ -132,13 +132,13 @@ impl<'a, T: Transport> Exchange<'a, T> {
         if bytes > limit {
             return Err(CollectiveError::TooLarge { what: self.what, bytes, limit });
         }
-        let wait = self.comm.inner.wait_for(self.what, to);
         let (id, tag, peer) = self.key(to, round);
         let rest = &payload[(number * PART) as usize..];
         let head = |step| step_head(id, tag, step, number, rest.len() as u64);
         if bytes > SMALL {
             process.mail.ask((id, tag, peer), number);
-            let granted = process.send(peer, &head(Step::Ask), &[], wait).and_then(|()| {
+            let granted = self.comm.inner.attempt(self.what, to, |wait| {
+                process.send(peer, &head(Step::Ask), &[], wait)?;
                 let granted = || process.mail.is_granted(&(id, tag, peer)).then_some(());
                 // wait: part
                 process.wait_until(wait, granted)
@@ -151,7 +151,7 @@ impl<'a, T: Transport> Exchange<'a, T> {
         loop {
             let piece = &part[offset..part.len().min(offset + process.body_max())];
             head.offset = (offset as u64).into();
-            process.send(peer, &head, piece, wait)?;
+            self.comm.inner.send(self.what, to, &head, piece)?;
             offset += piece.len();
             if offset >= part.len() {
                 return Ok(());
@@ -264,9 +264,11 @@ impl<'a, T: Transport> Exchange<'a, T> {
 
     fn take(&self, from: Rank, round: u32, number: u64) -> Result<Part, CollectiveError> {
         let process = &self.comm.inner.process;
-        let (key, wait) = (self.key(from, round), self.comm.inner.wait_for(self.what, from));
-        // wait: payload
-        let (part, grants) = process.wait_until(wait, || process.mail.take(&key, number))?;
+        let key = self.key(from, round);
+        let (part, grants) = self.comm.inner.attempt(self.what, from, |wait| {
+            // wait: payload
+            process.wait_until(wait, || process.mail.take(&key, number))
+        })?;
         process.grant_parts(grants);
         part.map_err(|no_room| no_room.of(self.what, from))
     }

@@ -20,7 +20,7 @@ use crate::protocol::message::{Head, Kind};
 use crate::rank::Rank;
 use crate::transport::WorldRank;
 use core::mem;
-use core::sync::atomic::{AtomicU32, Ordering::Relaxed};
+use core::sync::atomic::{AtomicU32, Ordering::AcqRel, Ordering::Acquire, Ordering::Relaxed};
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -43,32 +43,54 @@ pub(crate) type Grants = Vec<(WorldRank, Head)>;
 
 /// What a message of a collective says: a piece of a part, with `offset` in the part; or that
 /// somebody asks for, or grants, a part. In all of them `slot` is the number of the part, and
-/// `length` what there is of the payload from this part on.
+/// `length` what there is of the payload from this part on. Or that the sender has waited in vain
+/// for the rank `length` of the job, which has left.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum Step {
     Piece = 0,
     Ask = 1,
     Grant = 2,
+    Abandon = 3,
 }
 
-/// Number of the last operation that a rank has begun on a communicator.
-///
-/// Relaxed, because a rank that is ahead was let go by a barrier that this one had begun: whoever
-/// handles its message has seen that number.
+/// How far a rank is on a communicator.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Current(Arc<AtomicU32>);
+pub(crate) struct Current(Arc<Progress>);
+
+#[derive(Debug, Default)]
+struct Progress {
+    /// Number of the last operation that the rank has begun.
+    ///
+    /// Relaxed, because a rank that is ahead was let go by a barrier that this one had begun:
+    /// whoever handles its message has seen that number.
+    operation: AtomicU32,
+    /// One more than the member, counted in the job, that left while another waited for it.
+    left: AtomicU32,
+}
 
 impl Current {
     /// Begins another operation; its tag, whose lowest bits are the operation's own.
     pub(crate) fn next_tag(&self) -> u32 {
-        self.0.fetch_add(1, Relaxed).wrapping_add(1) << ROUND_BITS
+        self.0.operation.fetch_add(1, Relaxed).wrapping_add(1) << ROUND_BITS
+    }
+
+    /// A member has left while another waited for it; false if that is nothing new.
+    pub(crate) fn abandon(&self, left: WorldRank) -> bool {
+        // pairs with the Acquire load in `abandoned`: what came before this news is there.
+        self.0.left.compare_exchange(0, left.0.saturating_add(1), AcqRel, Relaxed).is_ok()
+    }
+
+    /// The first such member.
+    pub(crate) fn abandoned(&self) -> Option<WorldRank> {
+        // pairs with the AcqRel change in `abandon`.
+        self.0.left.load(Acquire).checked_sub(1).map(WorldRank)
     }
 
     /// Whether a sender can be in the operation of that tag. It may be at the barrier that comes
     /// after as many operations as one may be ahead.
     fn expects(&self, tag: u32) -> bool {
-        let ahead = tag.wrapping_sub(self.0.load(Relaxed) << ROUND_BITS) >> ROUND_BITS;
+        let ahead = tag.wrapping_sub(self.0.operation.load(Relaxed) << ROUND_BITS) >> ROUND_BITS;
         ahead <= AHEAD_MAX + 1
     }
 }
@@ -313,6 +335,7 @@ impl Mail {
             op if op == Step::Piece as u8 => self.deliver_piece(from, head, piece),
             op if op == Step::Ask as u8 && piece.is_empty() => return self.deliver_ask(from, head),
             op if op == Step::Grant as u8 => self.deliver_grant(from, head),
+            op if op == Step::Abandon as u8 => self.deliver_abandon(from, head),
             _ => false,
         };
         handled.then(Grants::new)
@@ -377,6 +400,20 @@ impl Mail {
             }
             _ => false,
         }
+    }
+
+    fn deliver_abandon(&self, from: WorldRank, head: &Head) -> bool {
+        let boxes = self.boxes();
+        let Some(letterbox) = boxes.of.get(&head.object.get()) else { return false };
+        let is_member = |world: WorldRank| letterbox.members.rank_of(world).is_some();
+        let left = u32::try_from(head.length.get()).map(WorldRank);
+        let Some(left) = left.ok().filter(|left| is_member(*left)) else { return false };
+        let is_taken = is_member(from);
+        if is_taken {
+            // The first one stands.
+            letterbox.current.abandon(left);
+        }
+        is_taken
     }
 
     /// This rank asks for a part, until it does not any more.

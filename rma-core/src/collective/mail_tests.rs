@@ -108,7 +108,7 @@ fn operations_that_no_rank_can_be_in_are_not_expected() {
     assert!(!send(&mail, 1 << 31, 1), "far away");
     // Also where tags begin again.
     let last = u32::MAX >> ROUND_BITS;
-    current.0.store(last, Relaxed);
+    current.0.operation.store(last, Relaxed);
     assert!(send(&mail, tag(last), 1) && send(&mail, tag(last.wrapping_add(1)), 1));
     assert!(!send(&mail, tag(last - 1), 1));
 }
@@ -213,4 +213,22 @@ fn small_payloads_always_have_room() {
     assert_eq!(ask(&mail, FIRST, 0, LARGE), Some(vec![(FIRST, 0)]));
     assert!(send(&mail, FIRST | 1, 8));
     assert_eq!(take(&mail, FIRST | 1, 0), Some((vec![7; 8], vec![])));
+}
+
+/// Who is said to have left is a member, as is who says it; the first one stands.
+#[test]
+fn members_hear_who_left() {
+    let (mail, current) = mail(100, 100);
+    let abandon = |id, left: u64| step_head(id, 0, Step::Abandon, 0, left);
+    let hears = |from, head: Head| mail.deliver(from, &head, &[]).is_some();
+    assert!(!hears(SENDER, abandon(ID + 1, 1)), "no such communicator");
+    assert!(!hears(WorldRank(3), abandon(ID, 1)), "from a stranger");
+    assert!(!hears(SENDER, abandon(ID, 3)), "about a stranger");
+    assert!(!hears(SENDER, abandon(ID, 1 << 32 | 1)), "no rank");
+    assert_eq!(current.abandoned(), None);
+    assert!(hears(SENDER, abandon(ID, 1)));
+    assert_eq!(current.abandoned(), Some(WorldRank(1)));
+    assert!(hears(SENDER, abandon(ID, 0)));
+    assert_eq!(current.abandoned(), Some(WorldRank(1)));
+    assert!(!current.abandon(WorldRank(0)), "nothing new");
 }

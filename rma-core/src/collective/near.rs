@@ -35,8 +35,10 @@ impl<T: Transport> Meeting for Inner<T> {
     }
 
     fn wait(&self, peer: Rank, come: impl Fn() -> bool) -> Result<(), WaitError> {
-        // wait: flag
-        self.process.wait_until(self.wait_for(BARRIER, peer), || come().then_some(()))
+        self.attempt(BARRIER, peer, |wait| {
+            // wait: flag
+            self.process.wait_until(wait, || come().then_some(()))
+        })
     }
 
     fn wait_for_all(&self, come: impl Fn() -> bool) -> Result<(), WaitError> {
@@ -185,16 +187,17 @@ fn tell<T: Transport, S: Pod>(
 ) -> Result<(), CollectiveError> {
     let mut head = Head::new(Kind::Collective, comm.id, tag);
     head.length = (size_of::<S>() as u64).into();
-    let wait = comm.wait_for(MAKING, to);
-    Ok(comm.process.send(comm.world_rank(to), &head, bytes_of(what), wait)?)
+    Ok(comm.send(MAKING, to, &head, bytes_of(what))?)
 }
 
 /// Takes what `from` [told](tell).
 fn hear<T: Transport, S: Pod>(comm: &Inner<T>, from: Rank, tag: u32) -> Result<S, CollectiveError> {
     let key = (comm.id, tag, comm.world_rank(from));
     let take = || comm.process.mail.take(&key, 0);
-    // wait: invitation
-    let (taken, grants) = comm.process.wait_until(comm.wait_for(MAKING, from), take)?;
+    let (taken, grants) = comm.attempt(MAKING, from, |wait| {
+        // wait: invitation
+        comm.process.wait_until(wait, take)
+    })?;
     comm.process.grant_parts(grants);
     let part = taken.map_err(|no_room| no_room.of(MAKING, from))?;
     try_pod_read_unaligned(&part.bytes)

@@ -1,7 +1,7 @@
 //! The progress agent: a parked thread of the rank that serves messages while the rank computes.
 //!
-//! It is started when the rank gets a window that peers reach by messages, and stopped before the
-//! rank leaves. While a thread of the rank is in a wait, that thread serves, and senders do not
+//! It is started when the rank gets a window that peers reach by messages, or has something to tell
+//! for which there is no room, and stopped before the rank leaves. While a thread of the rank is in a wait, that thread serves, and senders do not
 //! wake the agent: see [`Agent`] for how no message is left lying in between. S-M5, S-E7
 use crate::transport::{Agent, AgentError, Outcome, Transport};
 use crate::universe::Process;
@@ -20,6 +20,8 @@ const GRANTS_RECHECK: Duration = Duration::from_millis(20);
 #[non_exhaustive]
 pub enum ProgressAgent {
     /// A thread, parked while there is nothing to do, as soon as a window needs it.
+    /// Also once members of a communicator are to hear that a collective operation failed, and there
+    /// is no room to tell them.
     #[default]
     Auto,
     /// None: messages are served inside the target's own calls only.
@@ -158,6 +160,17 @@ impl<T: Transport> Process<T> {
         // look yet, or the agent sees that somebody waits.
         fence(SeqCst);
         !self.agent.looks.load(Relaxed)
+    }
+
+    /// Has the outbox sent whether or not this rank comes by again: by an agent, which may not have
+    /// been needed until now.
+    #[cold]
+    pub(crate) fn see_off(&self) {
+        if self.has_leftovers() {
+            // Without one, calls of this rank send it, the last of which leaves.
+            _ = self.need_agent();
+            self.ring_agent();
+        }
     }
 
     /// Somebody else than the calling thread is to make progress, for nobody may come by again.

@@ -1,8 +1,9 @@
 //! The progress agent: a parked thread of the rank that serves messages while the rank computes.
 //!
 //! It is started when the rank gets a window that peers reach by messages, or has something to tell
-//! for which there is no room, and stopped before the rank leaves. While a thread of the rank is in a wait, that thread serves, and senders do not
-//! wake the agent: see [`Agent`] for how no message is left lying in between. S-M5, S-E7
+//! for which there is no room, and stopped before the rank leaves. While a thread of the rank is in
+//! a wait, that thread serves, and senders do not wake the agent: see [`Agent`] for how no message
+//! is left lying in between. S-M5, S-E7
 use crate::transport::{Agent, AgentError, Outcome, Transport};
 use crate::universe::Process;
 use crate::window::STRIPE_RECHECK;
@@ -20,8 +21,8 @@ const GRANTS_RECHECK: Duration = Duration::from_millis(20);
 #[non_exhaustive]
 pub enum ProgressAgent {
     /// A thread, parked while there is nothing to do, as soon as a window needs it.
-    /// Also once members of a communicator are to hear that a collective operation failed, and there
-    /// is no room to tell them.
+    /// Also once members of a communicator are to hear that a collective operation failed, and
+    /// there is no room to tell them.
     #[default]
     Auto,
     /// None: messages are served inside the target's own calls only.

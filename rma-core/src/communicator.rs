@@ -55,8 +55,8 @@ impl<T: Transport> Communicator<T> {
     }
 
     fn assemble(mut inner: Inner<T>) -> Result<Self, CollectiveError> {
-        let near = Near::new(&inner)?;
-        inner.near = near;
+        // Others wait for what this rank would have told them.
+        inner.near = Near::new(&inner).inspect_err(|_| inner.give_up())?;
         let comm = Self { inner: Arc::new(inner) };
         // No rank may leave before its peers have mapped its words.
         comm.barrier()?;
@@ -218,6 +218,9 @@ impl From<WaitError> for CollectiveError {
         match cause {
             Cause::PeerFailed(world) => Self::PeerFailed { what, world },
             Cause::PeerLeft(world) => Self::PeerLeft { what, world },
+            Cause::GaveUp(world) => Self::GaveUp { what, world },
+            Cause::Left => Self::Left { what },
+            Cause::Import(error) => Self::Import(error),
             Cause::Timeout => Self::Timeout { what },
         }
     }

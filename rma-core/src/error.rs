@@ -597,6 +597,23 @@ pub enum CollectiveError {
         /// Who, counted in the job.
         world: WorldRank,
     },
+    /// Another rank could not go on with the operation. It is over on all ranks.
+    #[error("{what}: rank {world} of the job could not go on with it; its own error says why")]
+    GaveUp {
+        /// Operation.
+        what: &'static str,
+        /// Who, counted in the job.
+        world: WorldRank,
+    },
+    /// This rank has left the job: its universe was dropped.
+    #[error(
+        "{what}: this rank has left the job, because its universe was dropped; keep the universe \
+         until all threads are done"
+    )]
+    Left {
+        /// Operation.
+        what: &'static str,
+    },
     /// The deadline of the job's configuration passed.
     #[error("{what} did not end within the wait timeout; is a peer stuck?")]
     Timeout {
@@ -638,6 +655,7 @@ impl CollectiveError {
                 ErrorClass::Count
             }
             Self::PeerFailed { .. } | Self::PeerLeft { .. } => ErrorClass::ProcFailed,
+            Self::GaveUp { .. } | Self::Left { .. } => ErrorClass::Other,
             Self::WrongOp { .. } => ErrorClass::Op,
             Self::Allocate(_) | Self::NoRoom { .. } => ErrorClass::NoMem,
             Self::Import(_)

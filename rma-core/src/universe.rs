@@ -332,6 +332,8 @@ impl<T: Transport> Drop for Leaver<'_, T> {
         }
         self.0.left.store(true, SeqCst);
         self.0.windows.all().iter().for_each(|part| part.epoch.set_left());
+        // Threads of it that wait need not any more.
+        self.0.transport.ring(self.0.transport.rank());
         self.0.transport.depart(match failed {
             true => Outcome::Failed,
             false if self.0.holds_locks() => Outcome::Holding,

@@ -289,7 +289,10 @@ unsafe impl Transport for Shm {
     }
 
     fn send(&self, to: WorldRank, head: &[u8], body: &[u8]) -> Result<(), SubmitError> {
-        let Ok(control) = self.control(to) else { return Err(SubmitError::PeerFailed(to)) };
+        let control = self.control(to).map_err(|error| match error {
+            ImportError::System { .. } => SubmitError::Unreachable(error),
+            _ => SubmitError::PeerFailed(to),
+        })?;
         // Two lines that change once; a ring whose receiver is gone would take a lapful more.
         if self.announced(to, Some(control)) != PeerState::Alive {
             return Err(SubmitError::PeerFailed(to));

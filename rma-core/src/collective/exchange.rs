@@ -1,5 +1,6 @@
 //! Sends and receives inside one collective operation.
 use super::AHEAD_MAX;
+use super::abandon::By;
 use super::mail::{Grants, Key, PART, Part, SMALL, Step, step_head};
 use crate::communicator::{Communicator, Sequence};
 use crate::error::CollectiveError;
@@ -137,7 +138,7 @@ impl<'a, T: Transport> Exchange<'a, T> {
         let head = |step| step_head(id, tag, step, number, rest.len() as u64);
         if bytes > SMALL {
             process.mail.ask((id, tag, peer), number);
-            let granted = self.comm.inner.attempt(self.what, to, |wait| {
+            let granted = self.comm.inner.attempt(self.what, (to, By::Messages), |wait| {
                 process.send(peer, &head(Step::Ask), &[], wait)?;
                 let granted = || process.mail.is_granted(&(id, tag, peer)).then_some(());
                 // wait: part
@@ -265,12 +266,16 @@ impl<'a, T: Transport> Exchange<'a, T> {
     fn take(&self, from: Rank, round: u32, number: u64) -> Result<Part, CollectiveError> {
         let process = &self.comm.inner.process;
         let key = self.key(from, round);
-        let (part, grants) = self.comm.inner.attempt(self.what, from, |wait| {
+        let (part, grants) = self.comm.inner.attempt(self.what, (from, By::Messages), |wait| {
             // wait: payload
             process.wait_until(wait, || process.mail.take(&key, number))
         })?;
         process.grant_parts(grants);
-        part.map_err(|no_room| no_room.of(self.what, from))
+        // The sender has others to serve, which may wait for this rank.
+        part.map_err(|no_room| {
+            self.comm.inner.give_up();
+            no_room.of(self.what, from)
+        })
     }
 
     fn key(&self, peer: Rank, round: u32) -> Key {

@@ -14,13 +14,14 @@
 //! receiver. Each of them is: of the ranks that are in the earliest step of the earliest
 //! operation, each sends to one that awaits just that, or has passed it.
 use super::AHEAD_MAX;
+use super::abandon::{News, Place, read_abandon};
 use crate::error::CollectiveError;
 use crate::group::Group;
 use crate::protocol::message::{Head, Kind};
 use crate::rank::Rank;
 use crate::transport::WorldRank;
 use core::mem;
-use core::sync::atomic::{AtomicU32, Ordering::AcqRel, Ordering::Acquire, Ordering::Relaxed};
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -43,8 +44,8 @@ pub(crate) type Grants = Vec<(WorldRank, Head)>;
 
 /// What a message of a collective says: a piece of a part, with `offset` in the part; or that
 /// somebody asks for, or grants, a part. In all of them `slot` is the number of the part, and
-/// `length` what there is of the payload from this part on. Or that the sender has waited in vain
-/// for the rank `length` of the job, which has left.
+/// `length` what there is of the payload from this part on. Or that the sender has
+/// [given up](super::abandon).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum Step {
@@ -65,8 +66,9 @@ struct Progress {
     /// Relaxed, because a rank that is ahead was let go by a barrier that this one had begun:
     /// whoever handles its message has seen that number.
     operation: AtomicU32,
-    /// One more than the member, counted in the job, that left while another waited for it.
-    left: AtomicU32,
+    /// Number of the barrier by flags that it has begun last.
+    barrier: AtomicU64,
+    news: News,
 }
 
 impl Current {
@@ -75,16 +77,19 @@ impl Current {
         self.0.operation.fetch_add(1, Relaxed).wrapping_add(1) << ROUND_BITS
     }
 
-    /// A member has left while another waited for it; false if that is nothing new.
-    pub(crate) fn abandon(&self, left: WorldRank) -> bool {
-        // pairs with the Acquire load in `abandoned`: what came before this news is there.
-        self.0.left.compare_exchange(0, left.0.saturating_add(1), AcqRel, Relaxed).is_ok()
+    /// Begins a barrier by flags, perhaps again.
+    pub(crate) fn begin_barrier(&self, number: u64) {
+        self.0.barrier.store(number, Relaxed);
     }
 
-    /// The first such member.
-    pub(crate) fn abandoned(&self) -> Option<WorldRank> {
-        // pairs with the AcqRel change in `abandon`.
-        self.0.left.load(Acquire).checked_sub(1).map(WorldRank)
+    /// Where the rank is.
+    pub(crate) fn place(&self) -> Place {
+        let tag = self.0.operation.load(Relaxed) << ROUND_BITS;
+        Place { tag, barrier: self.0.barrier.load(Relaxed) }
+    }
+
+    pub(crate) fn news(&self) -> &News {
+        &self.0.news
     }
 
     /// Whether a sender can be in the operation of that tag. It may be at the barrier that comes
@@ -405,15 +410,13 @@ impl Mail {
     fn deliver_abandon(&self, from: WorldRank, head: &Head) -> bool {
         let boxes = self.boxes();
         let Some(letterbox) = boxes.of.get(&head.object.get()) else { return false };
-        let is_member = |world: WorldRank| letterbox.members.rank_of(world).is_some();
-        let left = u32::try_from(head.length.get()).map(WorldRank);
-        let Some(left) = left.ok().filter(|left| is_member(*left)) else { return false };
-        let is_taken = is_member(from);
-        if is_taken {
-            // The first one stands.
-            letterbox.current.abandon(left);
+        let Some((whom, news)) = read_abandon(head) else { return false };
+        let are_members =
+            [from, whom].iter().all(|world| letterbox.members.rank_of(*world).is_some());
+        if are_members {
+            letterbox.current.news().hear(news);
         }
-        is_taken
+        are_members
     }
 
     /// This rank asks for a part, until it does not any more.

@@ -1,4 +1,6 @@
 use super::*;
+use crate::collective::abandon::By;
+use crate::completion::Cause;
 
 const ID: u64 = 5;
 const FIRST: u32 = 1 << ROUND_BITS;
@@ -215,20 +217,23 @@ fn small_payloads_always_have_room() {
     assert_eq!(take(&mail, FIRST | 1, 0), Some((vec![7; 8], vec![])));
 }
 
-/// Who is said to have left is a member, as is who says it; the first one stands.
+/// Who is said to have left is a member, as is who says it.
 #[test]
 fn members_hear_who_left() {
     let (mail, current) = mail(100, 100);
-    let abandon = |id, left: u64| step_head(id, 0, Step::Abandon, 0, left);
+    let abandon = |id, whom: u64, left: u64| {
+        let mut head = step_head(id, FIRST, Step::Abandon, 1, whom);
+        head.offset = left.into();
+        head
+    };
     let hears = |from, head: Head| mail.deliver(from, &head, &[]).is_some();
-    assert!(!hears(SENDER, abandon(ID + 1, 1)), "no such communicator");
-    assert!(!hears(WorldRank(3), abandon(ID, 1)), "from a stranger");
-    assert!(!hears(SENDER, abandon(ID, 3)), "about a stranger");
-    assert!(!hears(SENDER, abandon(ID, 1 << 32 | 1)), "no rank");
-    assert_eq!(current.abandoned(), None);
-    assert!(hears(SENDER, abandon(ID, 1)));
-    assert_eq!(current.abandoned(), Some(WorldRank(1)));
-    assert!(hears(SENDER, abandon(ID, 0)));
-    assert_eq!(current.abandoned(), Some(WorldRank(1)));
-    assert!(!current.abandon(WorldRank(0)), "nothing new");
+    let heard = || current.news().ends(current.place(), By::Messages);
+    assert!(!hears(SENDER, abandon(ID + 1, 1, 1)), "no such communicator");
+    assert!(!hears(WorldRank(3), abandon(ID, 1, 1)), "from a stranger");
+    assert!(!hears(SENDER, abandon(ID, 3, 1)), "about a stranger");
+    assert!(!hears(SENDER, abandon(ID, 1 << 32 | 1, 1)), "no rank");
+    assert!(!hears(SENDER, abandon(ID, 1, 2)), "no cause");
+    assert_eq!(heard(), None);
+    assert!(hears(SENDER, abandon(ID, 1, 1)));
+    assert_eq!(heard(), Some(Cause::PeerLeft(WorldRank(1))));
 }

@@ -3,7 +3,7 @@
 //! Every operation is a sequence of [`exchange`] sends and receives; what waits, sleeps in
 //! `wait_until`. A root or a fast rank may run ahead of the others by a bounded number of
 //! operations only ([`AHEAD_MAX`]), so that what arrives early takes bounded memory.
-mod abandon;
+pub(crate) mod abandon;
 mod barrier;
 mod exchange;
 pub(crate) mod mail;

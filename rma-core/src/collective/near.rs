@@ -1,4 +1,5 @@
 //! Barriers in shared memory, and what small things ranks tell each other at them.
+use super::abandon::By;
 use super::barrier::{self, Meeting, distance, rounds};
 use super::binomial;
 use crate::communicator::Inner;
@@ -35,7 +36,7 @@ impl<T: Transport> Meeting for Inner<T> {
     }
 
     fn wait(&self, peer: Rank, come: impl Fn() -> bool) -> Result<(), WaitError> {
-        self.attempt(BARRIER, peer, |wait| {
+        self.attempt(BARRIER, (peer, By::Flags), |wait| {
             // wait: flag
             self.process.wait_until(wait, || come().then_some(()))
         })
@@ -59,6 +60,7 @@ pub(crate) fn by_flags<'a, T: Transport, E>(
     block_of: impl Fn(usize, Rank) -> Result<Block<'a>, E>,
     failed: impl Fn(WaitError) -> E,
 ) -> Result<(), E> {
+    comm.current.begin_barrier(count);
     let flag_of = |round, rank| Ok(block_of(round, rank)?.flag(round));
     barrier::by_flags(comm, count, |round| mine.flag(round), flag_of, failed)
 }
@@ -194,7 +196,7 @@ fn tell<T: Transport, S: Pod>(
 fn hear<T: Transport, S: Pod>(comm: &Inner<T>, from: Rank, tag: u32) -> Result<S, CollectiveError> {
     let key = (comm.id, tag, comm.world_rank(from));
     let take = || comm.process.mail.take(&key, 0);
-    let (taken, grants) = comm.attempt(MAKING, from, |wait| {
+    let (taken, grants) = comm.attempt(MAKING, (from, By::Messages), |wait| {
         // wait: invitation
         comm.process.wait_until(wait, take)
     })?;

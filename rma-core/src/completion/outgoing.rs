@@ -58,6 +58,9 @@ impl<T: Transport> Process<T> {
         self.wait_until(wait, || match self.transport.send(to, head.as_bytes(), body) {
             Ok(()) => Some(Ok(())),
             Err(SubmitError::Again) => None,
+            Err(SubmitError::Unreachable(error)) => {
+                Some(Err(WaitError { what: wait.what, cause: Cause::Import(error) }))
+            }
             // It may also have left in order.
             Err(SubmitError::PeerFailed(peer)) => {
                 let cause = self.trouble(wait).or_else(|| self.gone(peer));
@@ -106,7 +109,8 @@ impl<T: Transport> Process<T> {
     pub(crate) fn try_send(&self, to: WorldRank, head: &[u8], body: &[u8]) -> Sent {
         match self.transport.send(to, head, body) {
             Ok(()) => _ = self.counters.sent.fetch_add(1, Relaxed),
-            Err(SubmitError::Again) => return Sent::Nothing,
+            // What this process is short of, it may have again later.
+            Err(SubmitError::Again | SubmitError::Unreachable(_)) => return Sent::Nothing,
             Err(SubmitError::PeerFailed(_)) => {}
         }
         Sent::All

@@ -1,7 +1,7 @@
 //! Waiting: nothing in this crate waits anywhere else. S-D5 S-E14 S-M6 S-M7
 use crate::group::Group;
 use crate::rank::Rank;
-use crate::transport::{PeerState, Transport, WorldRank};
+use crate::transport::{ImportError, PeerState, Transport, WorldRank};
 use crate::universe::Process;
 use crate::window::STRIPE_RECHECK;
 use core::sync::atomic::Ordering::Relaxed;
@@ -22,6 +22,8 @@ pub(crate) struct Wait<'a> {
 pub(crate) enum On<'a> {
     /// That process.
     Peer(WorldRank),
+    /// That process, in a collective operation that may be known to be in vain.
+    Member(WorldRank, &'a dyn Fn() -> Option<Cause>),
     /// Whom the words or tables name when they are looked at: holders, debtors. The number grows
     /// from look to look, to choose one of several.
     Whoever(&'a dyn Fn(usize) -> Option<WorldRank>),
@@ -63,6 +65,12 @@ const LOOKS: usize = 8;
 pub(crate) enum Cause {
     PeerFailed(WorldRank),
     PeerLeft(WorldRank),
+    /// A member of a communicator could not go on with an operation.
+    GaveUp(WorldRank),
+    /// This rank has left: nobody answers it any more.
+    Left,
+    /// A peer's memory could not be mapped.
+    Import(ImportError),
     Timeout,
 }
 
@@ -166,9 +174,13 @@ impl<T: Transport> Process<T> {
     fn look(&self, wait: Wait<'_>, looks: &mut usize) -> Option<Cause> {
         let first = *looks;
         *looks = first.wrapping_add(LOOKS);
+        if self.has_left() {
+            return Some(Cause::Left);
+        }
         // Before asking who failed: a peer that left because of that has said so first.
         let gone = match wait.on {
             On::Peer(peer) => self.gone(peer),
+            On::Member(peer, in_vain) => self.gone(peer).or_else(in_vain),
             On::Whoever(named) => named(first / LOOKS).and_then(|peer| self.gone(peer)),
             On::All(group) => {
                 self.look_at_some(group, first);

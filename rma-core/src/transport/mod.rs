@@ -157,8 +157,10 @@ crate::debug_as_display!(AllocateError, ImportError, CrossError);
 pub enum SubmitError {
     /// The queue is full: make progress, then try again. Never reaches a user.
     Again,
-    /// The peer is unreachable.
+    /// The peer is gone.
     PeerFailed(WorldRank),
+    /// This process is short of something that it takes to reach the peer.
+    Unreachable(ImportError),
 }
 
 /// Proof of [`Transport::arm`], handed to [`Transport::park`].

@@ -292,13 +292,8 @@ impl<'c, T: Transport> WindowBuilder<'c, T> {
             block.set_left(true);
         }
         let ((memory, block), shares) = (mine?, shares?);
-        let memory = if contiguous && self.comm.rank() != Rank(0) {
-            // No peer reaches this rank's own, which has no bytes.
-            memory.set_freed();
-            Memory::Imported(self.import_all(&shares[0], plan.total)?)
-        } else {
-            memory
-        };
+        let memory =
+            if contiguous { self.share_one(memory, &shares[0], plan.total)? } else { memory };
         let dynamic = flavor == Flavor::Dynamic;
         let peers = if all_near(&self.comm.inner) {
             peers(&shares, contiguous, dynamic.then_some(needed))
@@ -330,6 +325,33 @@ impl<'c, T: Transport> WindowBuilder<'c, T> {
             far,
         };
         self.assemble(flavor, targets, part, peers, shares[0].before)
+    }
+
+    /// The memory at rank 0 in which the parts of all ranks lie; `mine` is that, or has no bytes.
+    fn share_one(
+        &self,
+        mine: Memory<T>,
+        first: &Share,
+        total: u64,
+    ) -> Result<Memory<T>, WindowError> {
+        let memory = if self.comm.rank() == Rank(0) {
+            Ok(mine)
+        } else {
+            // No peer reaches it.
+            mine.set_freed();
+            self.import_all(first, total).map(Memory::Imported)
+        };
+        let failed = if memory.is_ok() { Rank::NULL } else { self.comm.rank() };
+        let failed = Rank(self.comm.allreduce(&[failed.0], crate::Op::Min)?[0]);
+        match memory {
+            Ok(memory) if failed == Rank::NULL => Ok(memory),
+            Ok(memory) => {
+                // No rank has a window to reach it by.
+                memory.set_freed();
+                Err(WindowError::Peer(failed))
+            }
+            Err(error) => Err(error.into()),
+        }
     }
 
     /// The memory at rank 0 in which the parts of all ranks lie, `total` bytes.

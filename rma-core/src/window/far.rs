@@ -385,6 +385,12 @@ impl<T: Transport> Window<T> {
         match cause {
             Cause::PeerFailed(world) => RmaError::PeerFailed { window, world, what },
             Cause::PeerLeft(world) => RmaError::PeerLeft { window, world, what },
+            Cause::GaveUp(world) => {
+                let by = self.group().rank_of(world).unwrap_or(Rank::NULL);
+                RmaError::RefusedBy { window, by, asked: what }
+            }
+            Cause::Left => RmaError::Left { window },
+            Cause::Import(error) => RmaError::Import { window, error },
             Cause::Timeout => RmaError::Timeout { window, what },
         }
     }

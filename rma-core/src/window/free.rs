@@ -200,6 +200,7 @@ impl<T: Transport> Window<T> {
             }
             CollectiveError::PeerLeft { what, world } => RmaError::PeerLeft { window, world, what },
             CollectiveError::Import(error) => self.import_failed(error),
+            CollectiveError::Left { .. } => RmaError::Left { window },
             // A few bytes from each rank always have room, and all ranks pass as many.
             _ => RmaError::Timeout { window, what: "a barrier" },
         }

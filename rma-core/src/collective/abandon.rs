@@ -97,22 +97,28 @@ impl News {
 }
 
 impl<T: Transport> Inner<T> {
-    /// Does what waits for `peer` in a collective operation. If that is in vain because somebody
-    /// takes no part, all members hear of it.
+    /// Does what waits for `peer` in a collective operation, or for all members. If that is in vain
+    /// because somebody takes no part, all of them hear of it.
     pub(super) fn attempt<R>(
         &self,
         what: &'static str,
-        (peer, by): (Rank, By),
+        (peer, by): (Option<Rank>, By),
         act: impl FnOnce(Wait<'_>) -> Result<R, WaitError>,
     ) -> Result<R, WaitError> {
         let at = self.current.place();
         let in_vain = || self.current.news().ends(at, by);
-        let on = On::Member(self.world_rank(peer), &in_vain);
+        let on = match peer {
+            Some(peer) => On::Member(self.world_rank(peer), &in_vain),
+            None => On::All(&self.group, &in_vain),
+        };
         let done = act(Wait { what, on, recheck: None });
-        if let Err(WaitError { cause: cause @ (Cause::PeerLeft(_) | Cause::GaveUp(_)), .. }) = done
-        {
+        if let Err(WaitError { cause, .. }) = done {
+            // That a member has left, all see that wait for all.
+            let seen = peer.is_none() && matches!(cause, Cause::PeerLeft(_));
             let from = if by == By::Flags { at } else { at.past_barrier() };
-            self.abandon(Abandoned { cause, from });
+            if !seen {
+                self.abandon(Abandoned { cause, from });
+            }
         }
         done
     }
@@ -126,7 +132,9 @@ impl<T: Transport> Inner<T> {
         body: &[u8],
     ) -> Result<(), WaitError> {
         let world = self.world_rank(to);
-        self.attempt(what, (to, By::Messages), |wait| self.process.send(world, head, body, wait))
+        self.attempt(what, (Some(to), By::Messages), |wait| {
+            self.process.send(world, head, body, wait)
+        })
     }
 
     /// This rank takes no part any more, for a reason of its own.
@@ -137,10 +145,10 @@ impl<T: Transport> Inner<T> {
 
     /// Tells the members, once.
     fn abandon(&self, news: Abandoned) {
-        let (Some(head), true) = (abandon_head(self.id, news), self.current.news().is_to_be_told())
-        else {
+        let Some(head) = abandon_head(self.id, news) else { return };
+        if !self.current.news().is_to_be_told() {
             return;
-        };
+        }
         let own = self.process.transport.rank();
         for member in self.group.members().filter(|member| *member != own) {
             self.process.tell(member, &head);
@@ -149,7 +157,7 @@ impl<T: Transport> Inner<T> {
     }
 }
 
-/// The message that tells that; `None` if members see it themselves.
+/// The message that tells that; `None` if it is nothing to others.
 fn abandon_head(id: u64, Abandoned { cause, from }: Abandoned) -> Option<Head> {
     let (whom, left) = match cause {
         Cause::PeerLeft(whom) => (whom, true),

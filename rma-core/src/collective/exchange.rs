@@ -138,7 +138,7 @@ impl<'a, T: Transport> Exchange<'a, T> {
         let head = |step| step_head(id, tag, step, number, rest.len() as u64);
         if bytes > SMALL {
             process.mail.ask((id, tag, peer), number);
-            let granted = self.comm.inner.attempt(self.what, (to, By::Messages), |wait| {
+            let granted = self.comm.inner.attempt(self.what, (Some(to), By::Messages), |wait| {
                 process.send(peer, &head(Step::Ask), &[], wait)?;
                 let granted = || process.mail.is_granted(&(id, tag, peer)).then_some(());
                 // wait: part
@@ -266,10 +266,11 @@ impl<'a, T: Transport> Exchange<'a, T> {
     fn take(&self, from: Rank, round: u32, number: u64) -> Result<Part, CollectiveError> {
         let process = &self.comm.inner.process;
         let key = self.key(from, round);
-        let (part, grants) = self.comm.inner.attempt(self.what, (from, By::Messages), |wait| {
-            // wait: payload
-            process.wait_until(wait, || process.mail.take(&key, number))
-        })?;
+        let (part, grants) =
+            self.comm.inner.attempt(self.what, (Some(from), By::Messages), |wait| {
+                // wait: payload
+                process.wait_until(wait, || process.mail.take(&key, number))
+            })?;
         process.grant_parts(grants);
         // The sender has others to serve, which may wait for this rank.
         part.map_err(|no_room| {

@@ -3,7 +3,7 @@ use super::abandon::By;
 use super::barrier::{self, Meeting, distance, rounds};
 use super::binomial;
 use crate::communicator::Inner;
-use crate::completion::{On, Wait, WaitError};
+use crate::completion::WaitError;
 use crate::error::CollectiveError;
 use crate::memory::block::{Block, FLAGS, SlotHead};
 use crate::protocol::message::{Head, Kind};
@@ -36,16 +36,17 @@ impl<T: Transport> Meeting for Inner<T> {
     }
 
     fn wait(&self, peer: Rank, come: impl Fn() -> bool) -> Result<(), WaitError> {
-        self.attempt(BARRIER, (peer, By::Flags), |wait| {
+        self.attempt(BARRIER, (Some(peer), By::Flags), |wait| {
             // wait: flag
             self.process.wait_until(wait, || come().then_some(()))
         })
     }
 
     fn wait_for_all(&self, come: impl Fn() -> bool) -> Result<(), WaitError> {
-        let wait = Wait { what: BARRIER, on: On::All(&self.group), recheck: None };
-        // wait: arrivals
-        self.process.wait_until(wait, || come().then_some(()))
+        self.attempt(BARRIER, (None, By::Messages), |wait| {
+            // wait: arrivals
+            self.process.wait_until(wait, || come().then_some(()))
+        })
     }
 }
 
@@ -196,7 +197,7 @@ fn tell<T: Transport, S: Pod>(
 fn hear<T: Transport, S: Pod>(comm: &Inner<T>, from: Rank, tag: u32) -> Result<S, CollectiveError> {
     let key = (comm.id, tag, comm.world_rank(from));
     let take = || comm.process.mail.take(&key, 0);
-    let (taken, grants) = comm.attempt(MAKING, (from, By::Messages), |wait| {
+    let (taken, grants) = comm.attempt(MAKING, (Some(from), By::Messages), |wait| {
         // wait: invitation
         comm.process.wait_until(wait, take)
     })?;

@@ -27,8 +27,8 @@ pub(crate) enum On<'a> {
     /// Whom the words or tables name when they are looked at: holders, debtors. The number grows
     /// from look to look, to choose one of several.
     Whoever(&'a dyn Fn(usize) -> Option<WorldRank>),
-    /// Every process of the group.
-    All(&'a Group),
+    /// Every process of the group, in a collective operation that may be known to be in vain.
+    All(&'a Group, &'a dyn Fn() -> Option<Cause>),
     /// Processes of the group that hold locks, and no words say which: all that died, and those
     /// that left without giving theirs back. Also the home of the lock, if it takes its words along
     /// when it leaves.
@@ -182,10 +182,10 @@ impl<T: Transport> Process<T> {
             On::Peer(peer) => self.gone(peer),
             On::Member(peer, in_vain) => self.gone(peer).or_else(in_vain),
             On::Whoever(named) => named(first / LOOKS).and_then(|peer| self.gone(peer)),
-            On::All(group) => {
+            On::All(group, in_vain) => {
                 self.look_at_some(group, first);
                 let left = |peer: &WorldRank| self.transport.told(*peer) != PeerState::Alive;
-                group.members().find(left).map(Cause::PeerLeft)
+                group.members().find(left).map(Cause::PeerLeft).or_else(in_vain)
             }
             On::Holders(group, home) => {
                 self.look_at_some(group, first);

@@ -48,7 +48,7 @@ fn who_is_waited_for_ends_it_and_nobody_else() {
         assert_eq!(end_of(On::Whoever(&names_other), state), None);
         assert_eq!(end_of(On::Whoever(&|_| None), state), None);
         // Of a failure, transports tell by themselves.
-        assert_eq!(end_of(On::All(&group), state), of_group);
+        assert_eq!(end_of(On::All(&group, &|| None), state), of_group);
         assert_eq!(end_of(On::Holders(&group, None), state), of_holders);
         assert_eq!(end_of(On::Holders(&group, Some(other)), state), of_holders);
         assert_eq!(end_of(On::Holders(&group, Some(it)), state), gone);

@@ -8,7 +8,8 @@ use crate::rank::Rank;
 use crate::transport::{Transport, WorldRank};
 use crate::universe::{NO_OBJECT, Process};
 use crate::window::WindowBuilder;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
+use std::thread::{self, ThreadId};
 
 /// An ordered group of ranks with its own space of messages (MPI 4.1, chapter 7).
 ///
@@ -32,6 +33,8 @@ pub(crate) struct Inner<T: Transport> {
     pub(crate) rank: Rank,
     pub(crate) current: Current,
     collective: Mutex<Sequence>,
+    /// The thread that is in code of the user, in the middle of an operation.
+    caller: Mutex<Option<ThreadId>>,
     near: Option<Near<T>>,
 }
 
@@ -180,8 +183,21 @@ impl<T: Transport> Communicator<T> {
         self.inner.world_rank(rank)
     }
 
-    pub(crate) fn sequence(&self) -> MutexGuard<'_, Sequence> {
-        self.inner.collective.lock().unwrap_or_else(PoisonError::into_inner)
+    /// The order of operations, for one more, while other threads of this rank wait. Fails inside
+    /// of what an operation of this thread calls.
+    pub(crate) fn sequence(
+        &self,
+        what: &'static str,
+    ) -> Result<MutexGuard<'_, Sequence>, CollectiveError> {
+        match self.inner.collective.try_lock() {
+            Ok(sequence) => return Ok(sequence),
+            Err(TryLockError::Poisoned(poisoned)) => return Ok(poisoned.into_inner()),
+            Err(TryLockError::WouldBlock) => {}
+        }
+        if *self.inner.caller() == Some(thread::current().id()) {
+            return Err(CollectiveError::Nested { what });
+        }
+        Ok(self.inner.collective.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     pub(crate) fn near(&self) -> Option<&Near<T>> {
@@ -194,7 +210,26 @@ impl<T: Transport> Inner<T> {
         let process = process.clone();
         let current = process.mail.open(id, group.clone());
         let sequence = Sequence { one_sided: 0, barriers: 0, shares: 0 };
-        Self { process, id, group, rank, current, collective: Mutex::new(sequence), near: None }
+        Self {
+            process,
+            id,
+            group,
+            rank,
+            current,
+            collective: Mutex::new(sequence),
+            caller: Mutex::default(),
+            near: None,
+        }
+    }
+
+    fn caller(&self) -> MutexGuard<'_, Option<ThreadId>> {
+        self.caller.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// This thread calls code of the user until the value is dropped.
+    pub(crate) fn calls_user(&self) -> impl Drop + '_ {
+        *self.caller() = Some(thread::current().id());
+        Called(self)
     }
 
     pub(crate) fn world_rank(&self, rank: Rank) -> WorldRank {
@@ -204,6 +239,14 @@ impl<T: Transport> Inner<T> {
 
     pub(crate) fn wait_for(&self, what: &'static str, peer: Rank) -> Wait<'static> {
         Wait { what, on: On::Peer(self.world_rank(peer)), recheck: None }
+    }
+}
+
+struct Called<'a, T: Transport>(&'a Inner<T>);
+
+impl<T: Transport> Drop for Called<'_, T> {
+    fn drop(&mut self) {
+        *self.0.caller() = None;
     }
 }
 

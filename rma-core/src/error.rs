@@ -597,6 +597,12 @@ pub enum CollectiveError {
         /// Who, counted in the job.
         world: WorldRank,
     },
+    /// Called by what another operation of the communicator calls, such as a reduction's closure.
+    #[error("{what} inside of another operation of the communicator; call it after that")]
+    Nested {
+        /// Operation.
+        what: &'static str,
+    },
     /// Another rank could not go on with the operation. It is over on all ranks.
     #[error("{what}: rank {world} of the job could not go on with it; its own error says why")]
     GaveUp {
@@ -655,7 +661,7 @@ impl CollectiveError {
                 ErrorClass::Count
             }
             Self::PeerFailed { .. } | Self::PeerLeft { .. } => ErrorClass::ProcFailed,
-            Self::GaveUp { .. } | Self::Left { .. } => ErrorClass::Other,
+            Self::Nested { .. } | Self::GaveUp { .. } | Self::Left { .. } => ErrorClass::Other,
             Self::WrongOp { .. } => ErrorClass::Op,
             Self::Allocate(_) | Self::NoRoom { .. } => ErrorClass::NoMem,
             Self::Import(_)

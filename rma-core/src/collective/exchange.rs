@@ -58,18 +58,21 @@ impl<'a, T: Transport> Exchange<'a, T> {
         comm: &'a Communicator<T>,
         what: &'static str,
     ) -> Result<Self, CollectiveError> {
-        let mut sequence = comm.sequence();
+        let mut sequence = comm.sequence(what)?;
         sequence.one_sided += 1;
         if sequence.one_sided >= AHEAD_MAX {
             Self::begin(comm, what, sequence).barrier()?;
-            sequence = comm.sequence();
+            sequence = comm.sequence(what)?;
         }
         Ok(Self::begin(comm, what, sequence))
     }
 
     /// Starts an operation that is a barrier.
-    pub(crate) fn start_barrier(comm: &'a Communicator<T>, what: &'static str) -> Self {
-        Self::begin(comm, what, comm.sequence())
+    pub(crate) fn start_barrier(
+        comm: &'a Communicator<T>,
+        what: &'static str,
+    ) -> Result<Self, CollectiveError> {
+        Ok(Self::begin(comm, what, comm.sequence(what)?))
     }
 
     fn begin(

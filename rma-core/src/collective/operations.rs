@@ -23,7 +23,7 @@ impl<T: Transport> Communicator<T> {
     /// world.barrier()?;
     /// ```
     pub fn barrier(&self) -> Result<()> {
-        Exchange::start_barrier(self, "barrier").barrier()
+        Exchange::start_barrier(self, "barrier")?.barrier()
     }
 
     /// Copies `buffer` of `root` into `buffer` of every rank. **Collective.**
@@ -91,7 +91,7 @@ impl<T: Transport> Communicator<T> {
     /// As [`allgather`](Self::allgather) of one small element whose size is a multiple of 8.
     /// `kind` tells what is shared.
     pub(crate) fn share<E: Element>(&self, kind: u64, mine: E) -> Result<Vec<E>> {
-        match Exchange::start_barrier(self, "allgather").share(kind, &mine)? {
+        match Exchange::start_barrier(self, "allgather")?.share(kind, &mine)? {
             Some(all) => Ok(all),
             None => self.allgather(&[mine]),
         }
@@ -104,7 +104,7 @@ impl<T: Transport> Communicator<T> {
         mine: E,
         combine: fn(E, E) -> E,
     ) -> Result<E> {
-        let shared = Exchange::start_barrier(self, "allreduce").share(kind, &mine)?;
+        let shared = Exchange::start_barrier(self, "allreduce")?.share(kind, &mine)?;
         match shared.and_then(|all| all.into_iter().reduce(combine)) {
             Some(all) => Ok(all),
             None => Ok(self.allreduce(&[mine], combine)?[0]),
@@ -270,9 +270,9 @@ impl<T: Transport> Communicator<T> {
             }
             if let Some(from) = from {
                 let got = elements(&exchange.receive_exactly(from, round, bytes)?);
-                all = combine(&reduction, got.clone(), &all);
+                all = combine(&exchange, &reduction, got.clone(), &all);
                 lower = Some(match lower {
-                    Some(lower) => combine(&reduction, got, &lower),
+                    Some(lower) => combine(&exchange, &reduction, got, &lower),
                     None => got,
                 });
             }
@@ -333,7 +333,13 @@ fn check_defined<E: Element, T: Transport>(
     reduction.undefined().map_or(Ok(()), |undefined| Err(wrong(undefined)))
 }
 
-fn combine<E: Element>(reduction: &impl Reduction<E>, mut earlier: Vec<E>, later: &[E]) -> Vec<E> {
+fn combine<E: Element, T: Transport>(
+    exchange: &Exchange<'_, T>,
+    reduction: &impl Reduction<E>,
+    mut earlier: Vec<E>,
+    later: &[E],
+) -> Vec<E> {
+    let _calls = exchange.comm().inner.calls_user();
     reduction.combine_all(&mut earlier, later);
     earlier
 }
@@ -378,7 +384,7 @@ fn tree_reduce<E: Element, T: Transport>(
     for distance in children {
         let child = Rank(comm.rank().0 + distance);
         let got = exchange.receive_exactly(child, 0, size_of_val(mine))?;
-        total = combine(reduction, total, &elements(&got));
+        total = combine(exchange, reduction, total, &elements(&got));
     }
     match parent {
         None => Ok(Some(total)),

@@ -1,0 +1,253 @@
+//! Collective operations that some ranks give up, and ranks that go on after they have left: whose
+//! waits end because of that, and whose do not.
+use rma::testing::processes;
+use rma::{Assert, CollectiveError, Communicator, Config, LockKind, Op, Rank, RmaError, Universe};
+use rma::{Window, local_with};
+use std::fs::File;
+use std::sync::Barrier;
+use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
+use std::thread;
+use std::time::Duration;
+
+/// With a deadline, so that a wait without an end is an error that no test expects.
+fn patient(cpus: u32) -> Config {
+    let mut config = Config::default();
+    config.cpus = Some(cpus);
+    config.wait_timeout = Some(Duration::from_secs(120));
+    config
+}
+
+/// A barrier in which all ranks took part ends well, although some are in the next already, and
+/// give that up.
+#[test]
+fn what_all_took_part_in_ends_well() {
+    for _ in 0..400 {
+        let over = Barrier::new(8);
+        let ranks = local_with(patient(64), 8, |universe| {
+            let world = universe.world().clone();
+            let first = world.barrier();
+            if world.rank() == Rank(0) {
+                drop((world, universe));
+            } else {
+                let second = world.barrier();
+                assert!(matches!(second, Err(CollectiveError::PeerLeft { .. })), "{second:?}");
+            }
+            over.wait();
+            first.unwrap();
+        });
+        ranks.unwrap();
+    }
+}
+
+/// Rank 0 leaves before it takes part. Rank 1 waits for it, gives up, tells 2 and 3, and leaves,
+/// while the mailbox of 3 is full. So 3 hears of it from 2 only.
+#[test]
+fn what_is_told_is_told_by_each() {
+    const PAIRS: usize = 40;
+    for cpus in [1, 64] {
+        let (left, gave_up, over) = (Barrier::new(2), Barrier::new(2), Barrier::new(2));
+        let (full, gone) = (Barrier::new(2), Barrier::new(3));
+        let sent = AtomicU64::new(0);
+        let ranks = local_with(patient(cpus), 5, |universe| {
+            let world = universe.world();
+            let mine = [3, 4].contains(&world.rank().0).then_some(0);
+            // 4 is their root, and stops when the mailbox of 3 is full.
+            let pair = |_| world.split(mine, -i64::from(world.rank().0)).unwrap();
+            let pairs: Vec<Communicator> = (0..PAIRS).filter_map(pair).collect();
+            world.barrier().unwrap();
+            let bcast = || world.bcast(&mut [0u64], Rank(0)).unwrap_err();
+            let by_zero =
+                |error| matches!(error, CollectiveError::PeerLeft { world, .. } if world.0 == 0);
+            match world.rank().0 {
+                0 => {
+                    drop((pairs, universe));
+                    left.wait();
+                    return;
+                }
+                1 => {
+                    full.wait();
+                    left.wait();
+                    assert!(by_zero(bcast()));
+                    gave_up.wait();
+                    drop((pairs, universe));
+                    gone.wait();
+                    return;
+                }
+                2 => {
+                    gave_up.wait();
+                    assert!(by_zero(bcast()));
+                    gone.wait();
+                }
+                3 => {
+                    // So many are in the mailbox, or wait for room there.
+                    while sent.load(SeqCst) < 11 {
+                        thread::yield_now();
+                    }
+                    full.wait();
+                    gone.wait();
+                    let error = bcast();
+                    let left = matches!(error, CollectiveError::PeerLeft { .. });
+                    assert!(left, "{error}");
+                }
+                _ => {
+                    for pair in &pairs {
+                        for _ in 0..15 {
+                            if pair.bcast(&mut [0u64; 512], Rank(0)).is_ok() {
+                                sent.fetch_add(1, SeqCst);
+                            }
+                        }
+                    }
+                }
+            }
+            if world.rank() != Rank(4) {
+                over.wait();
+            }
+        });
+        ranks.unwrap();
+    }
+}
+
+/// Nobody answers a rank that has left, and so it waits for nobody.
+#[test]
+fn who_has_left_waits_for_nobody() {
+    type Act = fn(&Communicator) -> Result<(), CollectiveError>;
+    let acts: [Act; 5] = [
+        |world| world.barrier(),
+        |world| world.allgather(&[1u64]).map(drop),
+        |world| world.allreduce(&[1u64], Op::Sum).map(drop),
+        |world| world.dup().map(drop),
+        |world| world.bcast(&mut [1u64], Rank(1)),
+    ];
+    for (cpus, act) in [1, 64].into_iter().flat_map(|cpus| acts.map(|act| (cpus, act))) {
+        let (left, over) = (Barrier::new(2), Barrier::new(3));
+        let ranks = local_with(patient(cpus), 3, |universe| {
+            let world = universe.world().clone();
+            world.barrier().unwrap();
+            let end = match world.rank() {
+                Rank(0) => {
+                    drop(universe);
+                    left.wait();
+                    act(&world)
+                }
+                Rank(1) => {
+                    left.wait();
+                    act(&world)
+                }
+                _ => act(&world),
+            };
+            over.wait();
+            // Where nobody has to answer, all may find each other in a barrier.
+            let ended = match (world.rank(), end) {
+                (_, Ok(())) => true,
+                (Rank(0), Err(error)) => matches!(error, CollectiveError::Left { .. }),
+                (_, Err(error)) => matches!(error, CollectiveError::PeerLeft { .. }),
+            };
+            assert!(ended, "{end:?}");
+        });
+        ranks.unwrap();
+    }
+}
+
+/// Nor for what it asked for by messages, before it left or after.
+#[test]
+fn who_has_left_waits_for_no_answer() {
+    type Act = fn(&Window) -> Result<(), RmaError>;
+    let acts: [Act; 4] = [
+        |window| window.lock_all_with(Assert::NO_CHECK)?.get(Rank(0), 0, &mut [0u64]),
+        |window| window.lock_all_with(Assert::NO_CHECK)?.put(Rank(0), 0, &vec![1u64; 50_000]),
+        |window| {
+            let epoch = window.lock_all_with(Assert::NO_CHECK)?;
+            epoch.fetch_and_op(Rank(0), 0, Op::Sum, 1u64).map(drop)
+        },
+        |window| {
+            let epoch = window.lock_all_with(Assert::NO_CHECK)?;
+            epoch.put(Rank(0), 0, &[1u64])?;
+            epoch.unlock()
+        },
+    ];
+    let mut config = patient(2);
+    config.hint("rma_path", "messages").unwrap();
+    for act in acts {
+        let over = Barrier::new(2);
+        let ranks = local_with(config, 2, |universe: Universe| {
+            let window = universe.world().window(50_000, 8).allocate().unwrap();
+            if universe.world().rank() == Rank(1) {
+                let lock = window.lock(Rank(0), LockKind::Shared).unwrap();
+                drop(universe);
+                let ends = [lock.unlock(), act(&window)];
+                over.wait();
+                assert_eq!(ends, [Err(RmaError::Left { window: window.id() }); 2]);
+            } else {
+                over.wait();
+            }
+        });
+        ranks.unwrap();
+    }
+}
+
+/// A rank that could not map what a new communicator shares goes on, and so do the others.
+#[test]
+fn a_communicator_is_made_everywhere_or_nowhere() {
+    processes(9, |universe| {
+        let (world, mut open) = (universe.world(), Vec::new());
+        world.barrier().unwrap();
+        while let (Rank(4), Ok(file)) = (world.rank(), File::open("/dev/null")) {
+            open.push(file);
+            assert!(open.len() < 1 << 20, "descriptors have a limit");
+        }
+        let mut made = Vec::new();
+        let error = loop {
+            match world.dup() {
+                Ok(comm) => made.push(comm),
+                Err(error) => break error,
+            }
+        };
+        drop(open);
+        match world.rank() {
+            Rank(4) => assert!(matches!(error, CollectiveError::Import(_)), "{error}"),
+            _ => assert!(
+                matches!(error, CollectiveError::GaveUp { world, .. } if world.0 == 4),
+                "{error}"
+            ),
+        }
+        world.barrier().unwrap();
+        let counts = world.allgather(&[made.len() as u64]).unwrap();
+        assert!(counts.iter().all(|count| *count == counts[0]), "{counts:?}");
+    });
+}
+
+/// Who is short of something says so, and blames nobody.
+#[test]
+fn a_rank_that_cannot_reach_others_blames_none() {
+    processes(9, |universe| {
+        let (world, mut open) = (universe.world(), Vec::new());
+        world.barrier().unwrap();
+        while let (Rank(1), Ok(file)) = (world.rank(), File::open("/dev/null")) {
+            open.push(file);
+            assert!(open.len() < 1 << 20, "descriptors have a limit");
+        }
+        let end = world.alltoall(&[1u64; 9]);
+        drop(open);
+        if world.rank() == Rank(1) {
+            assert!(matches!(end, Err(CollectiveError::Import(_))), "{end:?}");
+        }
+        // The others wait for it, and hear what became of it.
+    });
+}
+
+/// What combines elements may not use the communicator that it is used in.
+#[test]
+fn a_reduction_inside_of_another_is_refused() {
+    let ranks = local_with(patient(2), 2, |universe| {
+        let world = universe.world();
+        let add = |a: u64, b: u64| {
+            let nested = world.barrier();
+            assert!(matches!(nested, Err(CollectiveError::Nested { .. })), "{nested:?}");
+            a + b
+        };
+        let sum = world.reduce(&[1u64], add, Rank(0)).unwrap();
+        assert_eq!(sum, (world.rank() == Rank(0)).then(|| vec![2]));
+        world.barrier().unwrap();
+    });
+    ranks.unwrap();
+}

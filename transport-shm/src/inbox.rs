@@ -178,3 +178,7 @@ impl<W: FnMut(Wake), const N: usize, const BYTES: usize> Drop for Drain<'_, W, N
 #[cfg(all(test, loom))]
 #[path = "inbox_loom_tests.rs"]
 mod loom_tests;
+
+#[cfg(all(test, not(loom)))]
+#[path = "inbox_tests.rs"]
+mod tests;

@@ -34,7 +34,7 @@ pub(crate) struct Loop {
     full: AtomicBool,
     /// A message comes whenever somebody looks.
     flooded: AtomicBool,
-    /// Looks for which something is in another thread's hands.
+    /// Looks until what another thread has in its hands is handled.
     held: AtomicUsize,
     /// Of ranks that are not there otherwise.
     states: Mutex<HashMap<WorldRank, PeerState>>,
@@ -62,13 +62,13 @@ impl Loop {
         self.rung.store(true, Relaxed);
     }
 
-    /// For so many looks, another thread handles something.
+    /// Another thread has something in its hands, and has handled it at that look.
     pub(crate) fn hold(&self, looks: usize) {
         self.held.store(looks, Relaxed);
     }
 
-    pub(crate) fn held(&self) -> usize {
-        self.held.load(Relaxed)
+    pub(crate) fn holds(&self) -> bool {
+        self.held.load(Relaxed) > 0
     }
 
     /// Whether the agent sleeps, and nothing is there to wake it.
@@ -168,7 +168,8 @@ unsafe impl Transport for Loop {
         0
     }
     fn is_handled(&self, _: u64) -> bool {
-        self.held.fetch_update(Relaxed, Relaxed, |held| held.checked_sub(1)).is_err()
+        let before = self.held.fetch_update(Relaxed, Relaxed, |held| held.checked_sub(1));
+        before.unwrap_or(0) <= 1
     }
     fn ring(&self, _: WorldRank) {}
     fn agent(&self) -> Option<&dyn Agent> {

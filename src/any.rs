@@ -144,6 +144,14 @@ unsafe impl Transport for AnyTransport {
         forward!(self, transport => transport.poll(sink))
     }
 
+    fn arrived(&self) -> u64 {
+        forward!(self, transport => transport.arrived())
+    }
+
+    fn is_handled(&self, mark: u64) -> bool {
+        forward!(self, transport => transport.is_handled(mark))
+    }
+
     fn ring(&self, peer: WorldRank) {
         forward!(self, transport => transport.ring(peer))
     }

@@ -335,3 +335,51 @@ fn a_panic_that_was_caught_ends_no_service() {
     });
     ranks.unwrap();
 }
+
+/// Who has done its part may leave: what it sent is not missed because another thread of the
+/// receiver has just taken it, or a third rank's message is in front of it.
+#[test]
+fn who_did_its_part_is_not_missed() {
+    for round in 0..200 {
+        let mut config = by("messages");
+        config.cpus = Some(64);
+        let over = AtomicBool::new(false);
+        let ranks = local_with(config, 4, |universe| {
+            let world = universe.world();
+            let rank = world.rank();
+            let pair = world.split((rank.0 < 2).then_some(0), 0).unwrap();
+            let window = world.window(1 << 16, 1).allocate().unwrap();
+            world.barrier().unwrap();
+            let bcasts = || {
+                let pair = pair.as_ref().unwrap();
+                (0..20).try_for_each(|_| pair.bcast(&mut [0u64; 8], Rank(1)))
+            };
+            // The others fail once somebody has seen enough.
+            match rank.0 {
+                0 => thread::scope(|scope| {
+                    scope.spawn(|| {
+                        let epoch = window.lock_all_with(rma::Assert::NO_CHECK).unwrap();
+                        while !over.load(Relaxed) {
+                            _ = epoch.get(Rank(2), 0, &mut [0u8; 4000]);
+                        }
+                    });
+                    let end = bcasts();
+                    over.store(true, Relaxed);
+                    end
+                }),
+                1 => bcasts(),
+                _ => {
+                    let epoch = window.lock_all_with(rma::Assert::NO_CHECK).unwrap();
+                    while !over.load(Relaxed) {
+                        _ = epoch.put(Rank(0), 0, &[1u8; 8000]);
+                    }
+                    _ = epoch.unlock();
+                    Ok(())
+                }
+            }
+        });
+        for (rank, end) in ranks.unwrap().into_iter().enumerate() {
+            end.unwrap_or_else(|error| panic!("round {round}, rank {rank}: {error}"));
+        }
+    }
+}

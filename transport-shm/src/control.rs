@@ -3,7 +3,7 @@
 #![allow(unsafe_code)] // room: views a mapped segment as the structures below
 
 use core::mem::size_of;
-use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
+use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
 use core::sync::atomic::{AtomicU8, AtomicU32, AtomicU64};
 
 use rma_core::transport::{Outcome, PeerState, WorldRank};
@@ -85,6 +85,14 @@ fn from_code(code: u32) -> PeerState {
     }
 }
 
+/// The code of how a rank left, if that is news of one known to be in `state`.
+fn news(state: PeerState, outcome: Outcome) -> Option<u8> {
+    match (state, outcome) {
+        (PeerState::Alive, _) | (PeerState::Departed, Outcome::Holding) => Some(to_code(outcome)),
+        _ => None,
+    }
+}
+
 impl ControlSegment {
     /// Writes the header of a fresh segment, which is zero otherwise: every part's initial state.
     pub(crate) fn create(span: Span, rank: WorldRank, ranks: u32) -> Option<Self> {
@@ -126,10 +134,12 @@ impl ControlSegment {
         from_code(self.status.left.load(Acquire))
     }
 
-    /// The owner leaves.
-    pub(crate) fn leave(&self, outcome: Outcome) {
+    /// The owner leaves; false if that is nothing new. The first word stands, as in
+    /// [`tell`](Self::tell).
+    pub(crate) fn leave(&self, outcome: Outcome) -> bool {
+        let next = |code: u32| news(from_code(code), outcome);
         // Release pairs with the Acquire in `left`.
-        self.status.left.store(to_code(outcome).into(), Release);
+        self.status.left.fetch_update(AcqRel, Acquire, |code| next(code).map(u32::from)).is_ok()
     }
 
     /// What the owner was told of `rank`, by itself or by who missed it. Who is told here that a
@@ -154,17 +164,12 @@ impl ControlSegment {
     /// seen `Failed` there sets the word `failed`. So that word names nobody who left in order.
     pub(crate) fn tell(&self, rank: WorldRank, outcome: Outcome) -> bool {
         let Some(told) = self.told().get(rank.0 as usize) else { return false };
-        let next = |code: u8| match (from_code(code.into()), outcome) {
-            (PeerState::Alive, _) | (PeerState::Departed, Outcome::Holding) => {
-                Some(to_code(outcome))
-            }
-            _ => None,
-        };
+        let next = |code: u8| news(from_code(code.into()), outcome);
         // Release pairs with the Acquire in `told_by`.
-        let news = told.fetch_update(AcqRel, Acquire, next).is_ok();
+        let is_news = told.fetch_update(AcqRel, Acquire, next).is_ok();
         // Sets the word `failed`, if that is what the byte says, before anybody is told more.
         self.told_by(rank);
-        news
+        is_news
     }
 
     /// The first rank that failed.
@@ -248,6 +253,26 @@ mod tests {
         owner.status.failed.store(71, Relaxed);
         assert_eq!(owner.failed(), None, "there is no rank 70");
         assert!(ControlSegment::import(two, WorldRank(2), 70).is_none(), "another rank's");
+    }
+
+    /// Of two threads of a rank that leaves, each tells what it changed, and nothing else.
+    #[test]
+    fn a_rank_leaves_once_and_may_add_that_it_holds_locks() {
+        use Outcome::{Departed, Failed, Holding};
+        for (outcomes, changes, end) in [
+            ([Departed, Holding], [true, true], PeerState::Holding),
+            ([Holding, Departed], [true, false], PeerState::Holding),
+            ([Holding, Failed], [true, false], PeerState::Holding),
+            ([Departed, Departed], [true, false], PeerState::Departed),
+            ([Departed, Failed], [true, false], PeerState::Departed),
+            ([Failed, Departed], [true, false], PeerState::Failed),
+            ([Failed, Holding], [true, false], PeerState::Failed),
+        ] {
+            let own = segment(8);
+            let owner = ControlSegment::create(own.span, WorldRank(3), 8).unwrap();
+            assert_eq!(outcomes.map(|outcome| owner.leave(outcome)), changes, "{outcomes:?}");
+            assert_eq!(owner.left(), end, "{outcomes:?}");
+        }
     }
 
     /// Who finds a process gone, and was not told why, accuses nobody who left in order.

@@ -20,6 +20,8 @@ pub(crate) struct Inbox<const N: usize, const BYTES: usize> {
     /// The ring's read position; moved only by the thread that drains.
     head: AtomicU64,
     lock: AtomicU32,
+    /// Sinks have returned from all positions below this one; moved as `head` is.
+    handled: AtomicU64,
     /// Where a message is while its sink runs; touched only by the thread that drains.
     buffer: MessageCell<[u8; BYTES]>,
     corrupt: AtomicU64,
@@ -33,7 +35,7 @@ unsafe impl<const N: usize, const BYTES: usize> Sync for Inbox<N, BYTES> {}
 pub(crate) struct Wake {
     /// Senders that found no room, by rank modulo 64.
     pub(crate) refused: u64,
-    /// Threads of this rank that were turned away.
+    /// Threads of this rank that were turned away, or wait until all is handled.
     pub(crate) own: bool,
 }
 
@@ -46,6 +48,7 @@ impl<const N: usize, const BYTES: usize> Inbox<N, BYTES> {
         Self {
             head: AtomicU64::new(0),
             lock: AtomicU32::new(FREE),
+            handled: AtomicU64::new(0),
             buffer: MessageCell::new([0; BYTES]),
             corrupt: AtomicU64::new(0),
         }
@@ -59,6 +62,14 @@ impl<const N: usize, const BYTES: usize> Inbox<N, BYTES> {
     /// Whether a message has arrived that is not taken, or is just being taken.
     pub(crate) fn has_mail(&self, ring: &Ring<N, BYTES>) -> bool {
         ring.has(&self.head)
+    }
+
+    /// Whether sinks have returned from all positions below `mark`, or nobody could make sense of
+    /// what is there. Who parks because they have not is woken after the drain in which they do:
+    /// by the caller of [`drain`](Self::drain) if messages were handed out in it, else by `wake`.
+    pub(crate) fn is_handled(&self, mark: u64) -> bool {
+        // Acquire pairs with the Release in `Drain::handled`: what the sinks did is visible.
+        self.handled.load(Acquire) >= mark
     }
 
     /// Hands up to [`BATCH`](Self::BATCH) messages to `sink`, then says who to wake, also when
@@ -77,8 +88,10 @@ impl<const N: usize, const BYTES: usize> Inbox<N, BYTES> {
         if !ring.has(&self.head) || !self.enter() {
             return 0;
         }
-        let mut drain = Drain { inbox: self, ring, start: self.head.load(Relaxed), wake };
-        drain.run(ranks, sink)
+        let start = self.head.load(Relaxed);
+        let mut drain = Drain { inbox: self, ring, start, count: 0, wake };
+        drain.run(ranks, sink);
+        drain.count
     }
 
     /// Takes the lock, or leaves word for its holder. One word says both, so the holder cannot
@@ -111,16 +124,17 @@ struct Drain<'a, W: FnMut(Wake), const N: usize, const BYTES: usize> {
     ring: &'a Ring<N, BYTES>,
     /// The read position at which this drain started.
     start: u64,
+    /// Sinks that returned.
+    count: usize,
     wake: W,
 }
 
 impl<W: FnMut(Wake), const N: usize, const BYTES: usize> Drain<'_, W, N, BYTES> {
     #[inline]
-    fn run(&mut self, ranks: u32, sink: &mut dyn FnMut(WorldRank, &[u8])) -> usize {
+    fn run(&mut self, ranks: u32, sink: &mut dyn FnMut(WorldRank, &[u8])) {
         self.inbox.buffer.with_mut(|buffer| {
             // SAFETY: this drain holds the lock until it is dropped, after `buffer` was used last.
             let buffer = unsafe { &mut *buffer };
-            let mut count = 0;
             for _ in 0..Inbox::<N, BYTES>::BATCH {
                 // SAFETY: the lock is held, which orders all calls; `drain` is the only caller for
                 // the ring of this rank, always with its own `head`.
@@ -131,21 +145,30 @@ impl<W: FnMut(Wake), const N: usize, const BYTES: usize> Drain<'_, W, N, BYTES> 
                     }
                     Popped::Message { sender, len } => {
                         sink(WorldRank(sender), &buffer[..len]);
-                        count += 1;
+                        self.count += 1;
                     }
                 }
+                self.handled(self.inbox.head.load(Relaxed));
             }
-            count
         })
+    }
+
+    fn handled(&self, head: u64) {
+        // Release pairs with the Acquire in `is_handled`.
+        self.inbox.handled.store(head, Release);
     }
 }
 
 impl<W: FnMut(Wake), const N: usize, const BYTES: usize> Drop for Drain<'_, W, N, BYTES> {
     fn drop(&mut self) {
         let head = self.inbox.head.load(Relaxed);
+        // Also a message whose sink panicked.
+        self.handled(head);
+        // The caller does not hear of these.
+        let unheard = head - self.start != self.count as u64;
         let owed = self.ring.owes_look(self.start, head);
         let refused = if owed { self.ring.take_refused(head) } else { 0 };
-        let own = self.inbox.leave();
+        let own = self.inbox.leave() || unheard;
         if refused != 0 || own {
             (self.wake)(Wake { refused, own });
         }
@@ -155,3 +178,7 @@ impl<W: FnMut(Wake), const N: usize, const BYTES: usize> Drop for Drain<'_, W, N
 #[cfg(all(test, loom))]
 #[path = "inbox_loom_tests.rs"]
 mod loom_tests;
+
+#[cfg(all(test, not(loom)))]
+#[path = "inbox_tests.rs"]
+mod tests;

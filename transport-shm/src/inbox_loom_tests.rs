@@ -6,6 +6,7 @@ use crate::doorbell::Doorbell;
 use crate::ring::Ring;
 use loom::cell::UnsafeCell;
 use loom::sync::Arc;
+use loom::sync::atomic::{AtomicBool, Ordering::Acquire, Ordering::Release};
 use loom::thread;
 
 /// Two messages, of which a drain takes one.
@@ -104,4 +105,60 @@ fn loom_two_threads_take_what_a_sender_sends() {
         drainer.join().unwrap();
         sender.join().unwrap();
     });
+}
+
+/// As the core does: who handled messages rings its own rank.
+fn progress(shared: &Shared) -> usize {
+    let count = shared.drain();
+    if count > 0 {
+        shared.bell.ring();
+    }
+    count
+}
+
+/// Waits for what a rank that leaves sent before, while another thread drains.
+fn await_leaver(nonsense: bool) {
+    loom::model(move || {
+        let (shared, left) = (Shared::new(), Arc::new(AtomicBool::new(false)));
+        let drainer = {
+            let shared = shared.clone();
+            thread::spawn(move || progress(&shared))
+        };
+        let leaver = {
+            let (shared, left) = (shared.clone(), left.clone());
+            thread::spawn(move || {
+                let sender = u32::from(nonsense);
+                shared.ring.push(sender, &[1], &[]).unwrap();
+                shared.bell.ring_for_work();
+                left.store(true, Release);
+                shared.bell.ring_for_work();
+            })
+        };
+        loop {
+            let armed = shared.bell.arm();
+            let mark = left.load(Acquire).then(|| shared.ring.claimed());
+            let count = progress(&shared);
+            if mark.is_some_and(|mark| shared.inbox.is_handled(mark)) {
+                shared.bell.disarm();
+                break;
+            }
+            if count > 0 { shared.bell.disarm() } else { shared.bell.park(armed, None) }
+        }
+        shared.taken.with(|taken| {
+            // SAFETY: all is handled; loom sees if it is not.
+            assert_eq!(unsafe { (*taken).is_empty() }, nonsense);
+        });
+        drainer.join().unwrap();
+        leaver.join().unwrap();
+    });
+}
+
+#[test]
+fn loom_what_a_leaver_sent_is_seen_before_it_is_missed() {
+    await_leaver(false);
+}
+
+#[test]
+fn loom_who_waits_for_nonsense_is_woken() {
+    await_leaver(true);
 }

@@ -182,6 +182,12 @@ impl<const SLOTS: usize, const BYTES: usize> Ring<SLOTS, BYTES> {
         slot.turn.store(Self::published(position), Release);
     }
 
+    /// All positions below this one are claimed: those of a sender whose word the caller has
+    /// acquired since among them.
+    pub(crate) fn claimed(&self) -> u64 {
+        self.claims.tail.load(Acquire)
+    }
+
     /// Whether a message is published at the receiver's position `head`. Another thread of the
     /// receiver may be moving it; then this may say yes to a message that is taken already.
     #[inline]

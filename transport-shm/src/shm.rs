@@ -315,6 +315,14 @@ unsafe impl Transport for Shm {
         self.inbox.drain(&self.own.ring, self.ranks(), sink, |wake| self.wake(wake))
     }
 
+    fn arrived(&self) -> u64 {
+        self.own.ring.claimed()
+    }
+
+    fn is_handled(&self, mark: u64) -> bool {
+        self.inbox.is_handled(mark)
+    }
+
     #[inline]
     fn ring(&self, peer: WorldRank) {
         // A peer that cannot be reached has nobody to wake.
@@ -403,18 +411,17 @@ unsafe impl Transport for Shm {
         if self.is_fork() {
             return;
         }
-        if self.left.swap(true, Relaxed) {
-            if outcome == Outcome::Holding && self.own.left() == PeerState::Departed {
-                self.own.leave(outcome);
-                self.tell_others(self.rank, outcome);
-            }
-            return;
-        }
+        self.left.store(true, Relaxed);
         // Who leaves because another failed says so first: nobody is to blame this rank for it.
-        if let Some(first) = self.own.failed() {
+        if self.own.left() == PeerState::Alive
+            && let Some(first) = self.own.failed()
+        {
             self.tell_others(first, Outcome::Failed);
         }
-        self.own.leave(outcome);
+        // Of several threads, the one that changes something tells it.
+        if !self.own.leave(outcome) {
+            return;
+        }
         if outcome == Outcome::Failed {
             self.own.tell(self.rank, outcome);
         }

@@ -70,3 +70,15 @@ fn who_left_in_order_is_not_lost() {
     assert_eq!(me.lost(gone), PeerState::Departed);
     assert_eq!((me.told(gone), me.failed()), (PeerState::Departed, None));
 }
+
+/// One thread is about to say that the rank leaves, when another one does.
+#[test]
+fn of_two_that_leave_together_none_keeps_silent() {
+    let all = ranks(2);
+    let (me, gone) = (&all[0], WorldRank(1));
+    all[1].left.store(true, Relaxed);
+    all[1].depart(Outcome::Holding);
+    assert_eq!((me.told(gone), me.peer_state(gone)), (PeerState::Holding, PeerState::Holding));
+    all[1].depart(Outcome::Departed);
+    assert_eq!((me.told(gone), me.peer_state(gone)), (PeerState::Holding, PeerState::Holding));
+}

@@ -49,6 +49,9 @@ struct RankState {
     polling: bool,
     /// Its other thread was turned away meanwhile.
     turned_away: bool,
+    /// Messages it took, and those of them that are handled: all but the one in hand.
+    taken: u64,
+    handled: u64,
     refused_by: Option<u32>,
     /// Its threads that wait, and serve messages meanwhile.
     attending: u32,
@@ -452,14 +455,28 @@ impl Schedule {
     pub(crate) fn poll_end(&mut self, me: u32) {
         let state = self.rank(me);
         state.polling = false;
+        state.handled = state.taken;
         if core::mem::take(&mut state.turned_away) {
             self.notify(me);
         }
     }
 
+    /// All messages that arrived at `me`, taken or not.
+    pub(crate) fn arrived(&self, me: u32) -> u64 {
+        self.ranks[me as usize].taken + self.traffic.arrived(me) as u64
+    }
+
+    /// Whether so many messages are handled.
+    pub(crate) fn is_handled(&self, me: u32, mark: u64) -> bool {
+        self.ranks[me as usize].handled >= mark
+    }
+
     /// The oldest message that arrived at `me`.
     pub(crate) fn take(&mut self, me: u32) -> Option<Message> {
         let (message, refused) = self.traffic.take(me)?;
+        let state = self.rank(me);
+        state.handled = state.taken;
+        state.taken += 1;
         self.happenings += 1;
         let details = [message.from.into(), message.bytes().len() as u64, 0];
         self.trace.note(me, Event::Deliver, details);

@@ -135,6 +135,14 @@ unsafe impl Transport for Sim {
         arrived
     }
 
+    fn arrived(&self) -> u64 {
+        self.shared.ask(self.rank, |schedule| schedule.arrived(self.rank))
+    }
+
+    fn is_handled(&self, mark: u64) -> bool {
+        self.shared.ask(self.rank, |schedule| schedule.is_handled(self.rank, mark))
+    }
+
     fn ring(&self, peer: WorldRank) {
         self.shared.yield_after(self.rank, |schedule| schedule.ring(self.rank, peer.0));
     }

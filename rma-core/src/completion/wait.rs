@@ -49,9 +49,17 @@ pub(crate) struct Asleep {
     looks: usize,
     /// Rounds in which messages were served.
     served: usize,
-    /// What the last look during those found.
-    trouble: Option<Cause>,
+    marks: Marks,
 }
+
+/// For each peer that a look found to have left: below it lies all that the peer sent. Taken once,
+/// for a later one would never be reached while others go on sending.
+#[derive(Default)]
+struct Marks(Vec<(WorldRank, u64)>);
+
+/// Rounds of progress in which a call that does not wait comes past a mark, if nothing is in
+/// another thread's hands: a round may leave a part of the queue.
+const ROUNDS: usize = 4;
 
 /// Rounds of serving after which a wait looks whether it is in vain. Each serves at least one
 /// message, so these are more than any queue holds.
@@ -115,8 +123,7 @@ impl<T: Transport> Process<T> {
         self.sleep(wait, asleep, || None).unwrap_or(Ok(()))
     }
 
-    /// Why the wait is over, although messages keep coming: looks once in a while, and twice for
-    /// a peer that is gone, in between which all that it sent has been served.
+    /// Why the wait is over, although messages keep coming: looks once in a while.
     fn busy(&self, wait: Wait<'_>, asleep: &mut Asleep) -> Option<Cause> {
         asleep.served += 1;
         if !asleep.served.is_multiple_of(BUSY) {
@@ -125,8 +132,26 @@ impl<T: Transport> Process<T> {
         if self.time_left(&mut asleep.deadline) == Some(Duration::ZERO) {
             return Some(Cause::Timeout);
         }
-        let seen = self.look(wait, &mut asleep.looks);
-        core::mem::replace(&mut asleep.trouble, seen).and(seen)
+        let cause = self.look(wait, &mut asleep.looks)?;
+        let mark = self.mark_of(cause, &mut asleep.marks);
+        self.is_all_handled(mark).then_some(cause)
+    }
+
+    /// What has to be handled before `cause`, just found, ends a wait: all that a peer sent before
+    /// it left. It may be in the hands of another thread, or behind a message that its sender has
+    /// not finished.
+    fn mark_of(&self, cause: Cause, marks: &mut Marks) -> Option<u64> {
+        let Cause::PeerLeft(peer) = cause else { return None };
+        if let Some((_, mark)) = marks.0.iter().find(|(marked, _)| *marked == peer) {
+            return Some(*mark);
+        }
+        let mark = self.transport.arrived();
+        marks.0.push((peer, mark));
+        Some(mark)
+    }
+
+    fn is_all_handled(&self, mark: Option<u64>) -> bool {
+        mark.is_none_or(|mark| self.transport.is_handled(mark))
     }
 
     /// Sleeps, unless the wait is over already.
@@ -137,9 +162,11 @@ impl<T: Transport> Process<T> {
         mut done: impl FnMut() -> Option<R>,
     ) -> Option<Result<R, WaitError>> {
         let ticket = self.transport.arm();
-        // Asked before the last look: what a peer did before it left has arrived by then.
-        let trouble = self.look(wait, &mut asleep.looks);
+        let seen = self.look(wait, &mut asleep.looks);
+        let seen = seen.map(|cause| (cause, self.mark_of(cause, &mut asleep.marks)));
         let worked = self.progress() > 0;
+        // Before `done`: what a peer did before it left can be seen by then.
+        let trouble = seen.filter(|(_, mark)| self.is_all_handled(*mark)).map(|(cause, _)| cause);
         if let Some(value) = done() {
             self.transport.disarm(ticket);
             return Some(Ok(value));
@@ -151,6 +178,10 @@ impl<T: Transport> Process<T> {
             self.transport.disarm(ticket);
             let failed = cause.filter(|_| !worked || late);
             return failed.map(|cause| Err(self.given_up(wait, cause)));
+        }
+        if seen.is_some() {
+            // Who was to finish its message may have been killed, and be nobody's peer here.
+            self.look_at_some(&Group::world(self.transport.size()), asleep.looks);
         }
         self.counters.parked.fetch_add(1, Relaxed);
         let deferred = (!self.deferred.is_empty()).then_some(STRIPE_RECHECK);
@@ -169,6 +200,21 @@ impl<T: Transport> Process<T> {
     /// Why `wait` cannot end well, as far as is known.
     pub(crate) fn trouble(&self, wait: Wait<'_>) -> Option<Cause> {
         self.look(wait, &mut 0)
+    }
+
+    /// Makes progress; then why `wait` cannot end well, if that is known. What the peer did that
+    /// it waits for is visible afterwards, if it left.
+    pub(crate) fn progress_or_trouble(&self, wait: Wait<'_>) -> Option<Cause> {
+        let Some(cause) = self.trouble(wait) else {
+            self.progress_in_passing();
+            return None;
+        };
+        let mark = self.mark_of(cause, &mut Marks::default());
+        let handled = (0..ROUNDS).any(|_| {
+            self.progress_in_passing();
+            self.is_all_handled(mark)
+        });
+        handled.then_some(cause)
     }
 
     fn look(&self, wait: Wait<'_>, looks: &mut usize) -> Option<Cause> {

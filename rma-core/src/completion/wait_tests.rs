@@ -1,5 +1,5 @@
 //! What ends a wait.
-use super::{Cause, On, Wait, WaitError};
+use super::{Asleep, Cause, On, Wait, WaitError};
 use crate::group::Group;
 use crate::transport::{PeerState, WorldRank};
 use crate::universe::{Config, Universe};
@@ -89,5 +89,73 @@ fn a_flood_of_messages_hides_nothing() {
         let wait = Wait { what: "a test", on: On::Peer(WorldRank(1)), recheck: None };
         let end = process.wait_until(wait, || None::<()>).unwrap_err().cause;
         assert_eq!(end, Cause::PeerLeft(WorldRank(1)));
+    });
+}
+
+/// What it sent may be in the hands of another thread.
+#[test]
+fn who_left_is_missed_only_when_all_it_sent_is_handled() {
+    let it = WorldRank(1);
+    let wait = Wait { what: "a test", on: On::Peer(it), recheck: None };
+    for flooded in [false, true] {
+        with_universe(Config::default(), |universe| {
+            let process = universe.process();
+            let transport = &process.transport;
+            if flooded {
+                transport.set_flooded();
+            }
+            transport.set_state(it, PeerState::Departed);
+            transport.hold(3);
+            let end = process.wait_until(wait, || None::<()>).unwrap_err().cause;
+            assert_eq!((end, transport.holds()), (Cause::PeerLeft(it), false));
+            // That is what was waited for.
+            transport.hold(3);
+            process.wait_until(wait, || (!transport.holds()).then_some(())).unwrap();
+            // The wait itself keeps in mind what it found.
+            let mut asleep = Asleep::default();
+            transport.hold(2);
+            if !flooded {
+                assert_eq!(process.nap(wait, &mut asleep), Ok(()));
+                let end = process.nap(wait, &mut asleep).unwrap_err();
+                assert_eq!(end.cause, Cause::PeerLeft(it));
+            }
+        });
+    }
+}
+
+/// Nothing else waits for other threads.
+#[test]
+fn what_is_in_other_hands_hides_no_failure() {
+    let it = WorldRank(1);
+    let wait = Wait { what: "a test", on: On::Peer(it), recheck: None };
+    for (state, cause) in
+        [(PeerState::Departed, Cause::Timeout), (PeerState::Failed, Cause::PeerFailed(it))]
+    {
+        with_universe(impatient(), |universe| {
+            let process = universe.process();
+            process.transport.hold(usize::MAX);
+            process.transport.set_state(it, state);
+            assert_eq!(process.wait_until(wait, || None::<()>).unwrap_err().cause, cause);
+        });
+    }
+}
+
+/// A call that does not wait says nothing yet, and does not wait for it either.
+#[test]
+fn a_look_in_passing_misses_nobody_too_early() {
+    let it = WorldRank(1);
+    let wait = Wait { what: "a test", on: On::Peer(it), recheck: None };
+    with_universe(Config::default(), |universe| {
+        let process = universe.process();
+        assert_eq!(process.progress_or_trouble(wait), None);
+        process.transport.set_state(it, PeerState::Departed);
+        process.transport.hold(usize::MAX);
+        assert_eq!(process.progress_or_trouble(wait), None);
+        process.transport.hold(2);
+        assert_eq!(process.progress_or_trouble(wait), Some(Cause::PeerLeft(it)));
+        assert!(!process.transport.holds());
+        process.transport.hold(usize::MAX);
+        process.transport.set_state(it, PeerState::Failed);
+        assert_eq!(process.progress_or_trouble(wait), Some(Cause::PeerFailed(it)));
     });
 }

@@ -236,9 +236,9 @@ impl<T: Transport> Exposure<'_, T> {
             origins.iter().copied().find(|origin| !window.has_signal(Signal::Complete, *origin))
         };
         let Some(first) = missing() else { return Ok(self.wait()) };
-        // Asked before the last look: what a peer did before it left has arrived by then.
-        let trouble = window.process().trouble(window.wait_for(COMPLETE_WAIT, first));
-        window.process().progress_in_passing();
+        // Before the last look, which sees what the peer did before it left.
+        let wait = window.wait_for(COMPLETE_WAIT, first);
+        let trouble = window.process().progress_or_trouble(wait);
         match (missing(), trouble) {
             (None, _) => Ok(self.wait()),
             (Some(origin), Some(_)) if origin == first => Ok(self.wait()),

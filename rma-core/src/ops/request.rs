@@ -289,9 +289,9 @@ impl<'w, T: Transport, B: OriginBuffer> Request<'w, T, B> {
             return Ok(self.wait());
         };
         let process = self.window.process();
-        // Asked before the last look: what the target did before it left has arrived by then.
-        let trouble = process.trouble(self.window.wait_for(REQUEST_WAIT, self.target));
-        process.progress_in_passing();
+        // Before the last look, which sees what the target did before it left.
+        let wait = self.window.wait_for(REQUEST_WAIT, self.target);
+        let trouble = process.progress_or_trouble(wait);
         if pending.is_done() || trouble.is_some() { Ok(self.wait()) } else { Err(self) }
     }
 }

@@ -270,6 +270,15 @@ pub unsafe trait Transport: Send + Sync + Sized + 'static {
     /// Hands every message that has arrived to `sink` (its sender and its bytes) and returns how
     /// many there were. If another thread of this rank is doing so already, returns 0 at once.
     fn poll(&self, sink: &mut dyn FnMut(WorldRank, &[u8])) -> usize;
+    /// A mark: all that was sent here by peers that this rank has seen to have left lies below it,
+    /// and whatever else was sent before.
+    fn arrived(&self) -> u64;
+    /// Whether `sink` has returned from every message below a mark of [`arrived`](Self::arrived),
+    /// in whichever thread.
+    ///
+    /// Who parks because the answer is no is rung when it may be yes, by the transport or by whom
+    /// `poll` tells that there were messages.
+    fn is_handled(&self, mark: u64) -> bool;
 
     /// Wakes every thread of `peer` that is parked; cheap if there is none.
     fn ring(&self, peer: WorldRank);

@@ -18,7 +18,7 @@ use crate::universe::{Config, Universe};
 use bytemuck::Zeroable;
 use core::cell::UnsafeCell;
 use core::sync::atomic::{
-    AtomicBool, Ordering::Relaxed, Ordering::Release, Ordering::SeqCst, fence,
+    AtomicBool, AtomicUsize, Ordering::Relaxed, Ordering::Release, Ordering::SeqCst, fence,
 };
 use core::time::Duration;
 use std::collections::{HashMap, HashSet};
@@ -34,6 +34,8 @@ pub(crate) struct Loop {
     full: AtomicBool,
     /// A message comes whenever somebody looks.
     flooded: AtomicBool,
+    /// Looks until what another thread has in its hands is handled.
+    held: AtomicUsize,
     /// Of ranks that are not there otherwise.
     states: Mutex<HashMap<WorldRank, PeerState>>,
     /// Whose state was asked for.
@@ -58,6 +60,15 @@ impl Loop {
     pub(crate) fn set_flooded(&self) {
         self.flooded.store(true, Relaxed);
         self.rung.store(true, Relaxed);
+    }
+
+    /// Another thread has something in its hands, and has handled it at that look.
+    pub(crate) fn hold(&self, looks: usize) {
+        self.held.store(looks, Relaxed);
+    }
+
+    pub(crate) fn holds(&self) -> bool {
+        self.held.load(Relaxed) > 0
     }
 
     /// Whether the agent sleeps, and nothing is there to wake it.
@@ -152,6 +163,13 @@ unsafe impl Transport for Loop {
         }
         arrived.iter().rev().for_each(|message| sink(WorldRank(0), message));
         arrived.len()
+    }
+    fn arrived(&self) -> u64 {
+        0
+    }
+    fn is_handled(&self, _: u64) -> bool {
+        let before = self.held.fetch_update(Relaxed, Relaxed, |held| held.checked_sub(1));
+        before.unwrap_or(0) <= 1
     }
     fn ring(&self, _: WorldRank) {}
     fn agent(&self) -> Option<&dyn Agent> {

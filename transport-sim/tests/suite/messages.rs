@@ -186,6 +186,23 @@ fn a_nested_poll_leaves_the_rest_to_the_outer_one() {
     .unwrap();
 }
 
+/// A message in hand is not handled yet, whatever a second poll says.
+#[test]
+fn what_arrived_is_handled_when_its_sink_has_returned() {
+    let config = NetConfig { delay_max: 0, ..config(1, 2) };
+    run(&config, |sim| {
+        (0..2).for_each(|number| sim.send(sim.rank(), &[number], &[]).unwrap());
+        let mut seen = Vec::new();
+        let count = sim.poll(&mut |_, _| {
+            assert_eq!(sim.arrived(), 2);
+            seen.push([1, 2].map(|mark| sim.is_handled(mark)));
+        });
+        assert_eq!((count, seen), (2, vec![[false, false], [true, false]]));
+        assert!(sim.is_handled(sim.arrived()));
+    })
+    .unwrap();
+}
+
 #[test]
 fn a_message_of_the_largest_size_passes_and_a_larger_one_is_a_bug() {
     let config = NetConfig { message_max: 100, ..config(1, 0) };

@@ -227,7 +227,10 @@ impl<T: Transport> Process<T> {
         let gone = match wait.on {
             On::Peer(peer) => self.gone(peer),
             On::Member(peer, in_vain) => self.gone(peer).or_else(in_vain),
-            On::Whoever(named) => named(first / LOOKS).and_then(|peer| self.gone(peer)),
+            On::Whoever(named) => named(first / LOOKS).and_then(|peer| {
+                // It may have done its part between the two looks.
+                self.gone(peer).filter(|_| named(first / LOOKS) == Some(peer))
+            }),
             On::All(group, in_vain) => {
                 self.look_at_some(group, first);
                 let left = |peer: &WorldRank| self.transport.told(*peer) != PeerState::Alive;

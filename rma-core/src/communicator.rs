@@ -59,7 +59,12 @@ impl<T: Transport> Communicator<T> {
 
     fn assemble(mut inner: Inner<T>) -> Result<Self, CollectiveError> {
         // Others wait for what this rank would have told them.
-        inner.near = Near::new(&inner).inspect_err(|_| inner.give_up())?;
+        inner.near = Near::new(&inner).inspect_err(|error| {
+            // Why a wait ended, the others know or find out as this rank did.
+            if matches!(error, CollectiveError::Allocate(_) | CollectiveError::Import(_)) {
+                inner.give_up();
+            }
+        })?;
         let comm = Self { inner: Arc::new(inner) };
         // No rank may leave before its peers have mapped its words.
         comm.barrier()?;

@@ -49,88 +49,54 @@
 //! Names are MPI's. What safe code cannot do with them is cause undefined behaviour: buffers in
 //! flight stay borrowed, window memory is copied and never referenced while others may write it.
 
-mod any;
 mod error;
+mod launched;
 mod local;
 mod start;
 #[cfg(feature = "processes")]
 pub mod testing;
 
-pub use any::AnyTransport;
 pub use error::Error;
 pub use local::{Broken, local, local_with, simulate};
 pub use rma_core::transport::WorldRank;
 pub use rma_core::{
-    Assert, AtomicElement, Attached, BasicElement, Bool, CollectiveError, Complex, Config,
-    Counters, Element, ErrorClass, Flavor, Group, HintError, Layout, LayoutError, LockKind,
-    MemoryModel, NotCreated, NotDone, Op, OperationCounts, Order, OriginBuffer, Pair, Path,
-    ProgressAgent, Rank, RawPart, Reduction, RmaError, Shape, Signature, WindowError, WindowId,
+    Assert, AtomicElement, Attached, BasicElement, Bool, CollectiveError, Communicator, Complex,
+    Config, Counters, Element, ErrorClass, Exposure, Fence, Flavor, Group, HintError, Layout,
+    LayoutError, Lock, LockAll, LockKind, MemoryModel, NotCreated, NotDone, Op, OperationCounts,
+    Ops, Order, OriginBuffer, Pair, Path, ProgressAgent, Rank, RawPart, Reduction, Refused,
+    Request, RmaError, Sealed, Shape, Signature, Universe, View, WindowError, WindowId,
     WindowMemory, bytemuck, num_complex,
 };
 pub use rma_transport_sim::SimFailure;
 pub use start::{StartError, initialize};
 
-/// One rank of a job; from [`initialize`] or [`local`].
-pub type Universe = rma_core::Universe<AnyTransport>;
-/// An ordered group of ranks with its own space of messages.
-pub type Communicator = rma_core::Communicator<AnyTransport>;
-/// Memory of every rank of a communicator.
+/// The right to operate on the targets of a window.
 ///
 /// ```
-/// use rma::{Attached, Rank};
+/// use rma::{Op, Pair, Rank};
 ///
-/// // Memory that you have becomes a window, or a part of one, and comes back.
-/// let seen = rma::local(2, |universe| {
-///     let world = universe.world();
-///     let right = world.rank().on_ring(1, world.size());
-///     let window = world.window(4, 8).create(vec![u64::from(world.rank()); 4])?;
-///     let dynamic = world.window(0, 1).create_dynamic()?;
-///     let mine: Attached<Vec<u64>> = dynamic.attach(vec![7])?;
-///     let addresses = world.allgather(&[mine.address()])?;
-///
-///     let mut value = [0u64];
+/// // Who has the highest value? And what is the sum of all arrays?
+/// let found = rma::local(3, |universe| {
+///     let me = u64::from(universe.world().rank());
+///     let window = universe.world().window(4, 8).allocate()?;
 ///     let epoch = window.lock_all()?;
-///     epoch.get(right, 3, &mut value)?;
+///     epoch.accumulate(Rank(0), 0, Op::MaxLoc, &[Pair::new((me * 5 % 7) as f64, me)])?;
+///     epoch.accumulate(Rank(0), 2, Op::Sum, &[me as f64, 0.5])?;
 ///     epoch.unlock()?;
-///     let epoch = dynamic.lock_all()?;
-///     epoch.put(right, addresses[usize::from(right)], &value)?;
-///     epoch.unlock()?;
-///
-///     world.barrier()?;
-///     let attached = dynamic.detach(mine)?;
-///     dynamic.free()?;
-///     let created: Vec<u64> = window.free_into()?;
-///     Ok::<_, rma::Error>((created, attached))
-/// })?;
-/// assert_eq!(seen[1].as_ref().unwrap(), &(vec![1; 4], vec![1]));
-/// # Ok::<(), rma::StartError>(())
-/// ```
-pub type Window = rma_core::Window<AnyTransport>;
-/// Describes a window before it is made.
-///
-/// ```
-/// let seen = rma::local(2, |universe| {
-///     let builder = universe.world().window(64, 8).hint("accumulate_ordering", "none")?;
-///     let window = builder.allocate()?;
-///     window.set_name("counts");
-///     window.set_attribute(vec!["what", "it", "holds"]);
-///     let ordering = window.get_info("accumulate_ordering");
-///     let words = window.attribute::<Vec<&str>>().map_or(0, |words| words.len());
+///     universe.world().barrier()?;
+///     let winner = window.local().load::<Pair<f64, u64>>(0)?;
+///     let mut sums = [0.0; 2];
+///     window.local().read(2, &mut sums)?;
 ///     window.free()?;
-///     Ok::<_, rma::Error>((ordering, words))
+///     Ok::<_, rma::Error>((winner, sums))
 /// })?;
-/// assert_eq!(seen[0].as_ref().unwrap(), &(Some("none".to_owned()), 3));
+/// let (winner, sums) = found[0].as_ref().unwrap();
+/// assert_eq!((winner.value, winner.index), (5.0, 1));
+/// assert_eq!(*sums, [3.0, 1.5]);
 /// # Ok::<(), rma::StartError>(())
 /// ```
-pub type WindowBuilder<'c> = rma_core::WindowBuilder<'c, AnyTransport>;
-/// A part of a window, for direct loads and stores.
-pub type View<'w> = rma_core::View<'w, AnyTransport>;
-/// A window on which no rank can operate: plain memory.
-pub type Sealed = rma_core::Sealed<AnyTransport>;
-/// The window, given back because it could not be freed or sealed.
-pub type Refused = rma_core::Refused<AnyTransport>;
-/// An open fence epoch.
-pub type Fence<'w> = rma_core::Fence<'w, AnyTransport>;
+#[doc(inline)]
+pub use rma_core::Access;
 /// An access epoch to chosen targets.
 ///
 /// ```
@@ -166,40 +132,56 @@ pub type Fence<'w> = rma_core::Fence<'w, AnyTransport>;
 /// assert_eq!(parts[2].as_ref().unwrap(), &[1, 3]);
 /// # Ok::<(), rma::StartError>(())
 /// ```
-pub type Start<'w> = rma_core::Start<'w, AnyTransport>;
-/// An exposure epoch to chosen origins; for an example see [`Start`].
-pub type Exposure<'w> = rma_core::Exposure<'w, AnyTransport>;
-/// A shared lock on every target.
-pub type LockAll<'w> = rma_core::LockAll<'w, AnyTransport>;
-/// A lock on one target.
-pub type Lock<'w> = rma_core::Lock<'w, AnyTransport>;
-/// The right to operate on the targets of a window.
+#[doc(inline)]
+pub use rma_core::Start;
+/// Memory of every rank of a communicator.
 ///
 /// ```
-/// use rma::{Op, Pair, Rank};
+/// use rma::{Attached, Rank};
 ///
-/// // Who has the highest value? And what is the sum of all arrays?
-/// let found = rma::local(3, |universe| {
-///     let me = u64::from(universe.world().rank());
-///     let window = universe.world().window(4, 8).allocate()?;
+/// // Memory that you have becomes a window, or a part of one, and comes back.
+/// let seen = rma::local(2, |universe| {
+///     let world = universe.world();
+///     let right = world.rank().on_ring(1, world.size());
+///     let window = world.window(4, 8).create(vec![u64::from(world.rank()); 4])?;
+///     let dynamic = world.window(0, 1).create_dynamic()?;
+///     let mine: Attached<Vec<u64>> = dynamic.attach(vec![7])?;
+///     let addresses = world.allgather(&[mine.address()])?;
+///
+///     let mut value = [0u64];
 ///     let epoch = window.lock_all()?;
-///     epoch.accumulate(Rank(0), 0, Op::MaxLoc, &[Pair::new((me * 5 % 7) as f64, me)])?;
-///     epoch.accumulate(Rank(0), 2, Op::Sum, &[me as f64, 0.5])?;
+///     epoch.get(right, 3, &mut value)?;
 ///     epoch.unlock()?;
-///     universe.world().barrier()?;
-///     let winner = window.local().load::<Pair<f64, u64>>(0)?;
-///     let mut sums = [0.0; 2];
-///     window.local().read(2, &mut sums)?;
-///     window.free()?;
-///     Ok::<_, rma::Error>((winner, sums))
+///     let epoch = dynamic.lock_all()?;
+///     epoch.put(right, addresses[usize::from(right)], &value)?;
+///     epoch.unlock()?;
+///
+///     world.barrier()?;
+///     let attached = dynamic.detach(mine)?;
+///     dynamic.free()?;
+///     let created: Vec<u64> = window.free_into()?;
+///     Ok::<_, rma::Error>((created, attached))
 /// })?;
-/// let (winner, sums) = found[0].as_ref().unwrap();
-/// assert_eq!((winner.value, winner.index), (5.0, 1));
-/// assert_eq!(*sums, [3.0, 1.5]);
+/// assert_eq!(seen[1].as_ref().unwrap(), &(vec![1; 4], vec![1]));
 /// # Ok::<(), rma::StartError>(())
 /// ```
-pub type Access<'w, const LAZY: bool> = rma_core::Access<'w, AnyTransport, LAZY>;
-/// Operations that overlap, in a closure scope.
-pub type Ops<'scope, 'env, const LAZY: bool> = rma_core::Ops<'scope, 'env, AnyTransport, LAZY>;
-/// An operation under way, and the buffer that it works on.
-pub type Request<'w, B> = rma_core::Request<'w, AnyTransport, B>;
+#[doc(inline)]
+pub use rma_core::Window;
+/// Describes a window before it is made.
+///
+/// ```
+/// let seen = rma::local(2, |universe| {
+///     let builder = universe.world().window(64, 8).hint("accumulate_ordering", "none")?;
+///     let window = builder.allocate()?;
+///     window.set_name("counts");
+///     window.set_attribute(vec!["what", "it", "holds"]);
+///     let ordering = window.get_info("accumulate_ordering");
+///     let words = window.attribute::<Vec<&str>>().map_or(0, |words| words.len());
+///     window.free()?;
+///     Ok::<_, rma::Error>((ordering, words))
+/// })?;
+/// assert_eq!(seen[0].as_ref().unwrap(), &(Some("none".to_owned()), 3));
+/// # Ok::<(), rma::StartError>(())
+/// ```
+#[doc(inline)]
+pub use rma_core::WindowBuilder;

@@ -1,5 +1,4 @@
 //! Ranks as threads of this process: for tests, doctests and simulation.
-use crate::any::{AnyTransport, Kind};
 use crate::{Config, StartError, Universe};
 use rma_core::transport::WorldRank;
 use rma_transport_shm::{Shm, ShmConfig};
@@ -67,8 +66,7 @@ where
         // A rank that cannot join takes part in the exchange all the same, or the others hang.
         let _leaver = exchange.leaver();
         let shm = Shm::join(place, |mine| exchange.all_gather(rank, mine))?;
-        let transport = AnyTransport::new(Kind::Shm(Box::new(shm)), None);
-        let universe = Universe::new(transport, config)?;
+        let universe = Universe::new(shm, config)?;
         // A thread that ends takes no universe along that was forgotten.
         let _stay = universe.stay();
         match catch_unwind(AssertUnwindSafe(|| body(universe))) {
@@ -139,8 +137,7 @@ where
     F: Fn(Universe) -> R + Sync,
 {
     rma_transport_sim::run(&NetConfig::new(ranks, seed), |sim| {
-        let transport = AnyTransport::new(Kind::Sim(sim), None);
-        match Universe::new(transport, Config::default()) {
+        match Universe::new(sim, Config::default()) {
             Ok(universe) => body(universe),
             Err(error) => panic!("making the world: {error}"),
         }

@@ -1,5 +1,5 @@
 //! From a launcher, or none, to a universe.
-use crate::any::{AnyTransport, Kind};
+use crate::launched;
 use crate::local::Broken;
 use crate::{CollectiveError, Config, HintError, ProgressAgent, Universe};
 use rma_core::transport::WorldRank;
@@ -66,7 +66,7 @@ pub(crate) fn initialize_with(mut config: Config) -> Result<Universe, StartError
                 naps: config.naps,
             };
             let shm = Shm::join(place, |mine| client.all_gather(mine))?;
-            let transport = AnyTransport::new(Kind::Shm(Box::new(shm)), Some(client));
+            let transport = launched::tell(client, shm.into());
             config.wait_timeout = job.wait_timeout.or(config.wait_timeout);
             if !job.progress_agent {
                 config.progress_agent = ProgressAgent::Never;
@@ -89,6 +89,5 @@ pub(crate) fn initialize_with(mut config: Config) -> Result<Universe, StartError
 fn alone(config: Config) -> Result<Universe, StartError> {
     let place = ShmConfig { rank: WorldRank(0), size: 1, cores: 1, naps: config.naps };
     let shm = Shm::join(place, |mine| Ok::<_, Broken>(vec![mine.to_vec()]))?;
-    let transport = AnyTransport::new(Kind::Shm(Box::new(shm)), None);
-    Ok(Universe::new(transport, config)?)
+    Ok(Universe::new(shm, config)?)
 }

@@ -1,7 +1,7 @@
 //! Ranks that are far ahead of a slow one in collective operations, with more than it keeps.
 use rma::{Config, Rank, local_with};
 use rma_core::Universe;
-use rma_core::transport::{Transport, WorldRank};
+use rma_core::transport::WorldRank;
 use rma_transport_sim::{NetConfig, run};
 use std::time::Duration;
 
@@ -19,7 +19,7 @@ fn tight() -> Config {
 }
 
 /// Rank 2 comes late to each operation, which does not need it everywhere.
-fn hurry<T: Transport>(universe: &Universe<T>, large: usize, pause: impl Fn()) {
+fn hurry(universe: &Universe, large: usize, pause: impl Fn()) {
     let world = universe.world();
     let other = world.dup().unwrap();
     let (me, last) = (u64::from(world.rank().0), u64::from(world.size() - 1));

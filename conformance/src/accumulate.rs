@@ -2,7 +2,6 @@
 //! A2, A3).
 use crate::help::{neighbour, pattern, says};
 use core::fmt::Debug;
-use rma_core::transport::Transport;
 use rma_core::{
     Assert, AtomicElement, BasicElement, Bool, Complex, ErrorClass, LockAll, LockKind, Op, Pair,
     Rank, RmaError, Universe, Window,
@@ -40,14 +39,14 @@ fn bytes<E: BasicElement>(elements: &[E]) -> &[u8] {
 const MARGIN: usize = 32;
 
 /// A window of bytes at every rank, and what the right neighbour's part should hold.
-struct Bench<'u, T: Transport> {
-    universe: &'u Universe<T>,
-    window: Window<T>,
+struct Bench<'u> {
+    universe: &'u Universe,
+    window: Window,
     right: Rank,
 }
 
-impl<'u, T: Transport> Bench<'u, T> {
-    fn new(universe: &'u Universe<T>, bytes: usize) -> Self {
+impl<'u> Bench<'u> {
+    fn new(universe: &'u Universe, bytes: usize) -> Self {
         let world = universe.world();
         let window = world.window(bytes + 2 * MARGIN, 1).allocate().unwrap();
         Self { universe, window, right: neighbour(world, 1) }
@@ -57,7 +56,7 @@ impl<'u, T: Transport> Bench<'u, T> {
     /// S-G12
     fn check<E: BasicElement>(
         &self,
-        epoch: &LockAll<'_, T>,
+        epoch: &LockAll<'_>,
         old: &[E],
         new: &[E],
         what: &str,
@@ -91,11 +90,7 @@ impl<'u, T: Transport> Bench<'u, T> {
 }
 
 /// Every operation on every number of elements, in all forms. S-H1 S-H2 S-H3 S-H10 S-H11 S-H13
-fn every_op<T: Transport, E: BasicElement + Debug>(
-    universe: &Universe<T>,
-    samples: &[E],
-    oracle: Oracle<E>,
-) {
+fn every_op<E: BasicElement + Debug>(universe: &Universe, samples: &[E], oracle: Oracle<E>) {
     let bench = Bench::new(universe, 1000 * size_of::<E>());
     let (epoch, right) = (bench.window.lock_all().unwrap(), bench.right);
     let name = core::any::type_name::<E>();
@@ -139,8 +134,8 @@ fn every_op<T: Transport, E: BasicElement + Debug>(
     bench.free();
 }
 
-fn refused<T: Transport, E: BasicElement + Debug>(
-    epoch: &LockAll<'_, T>,
+fn refused<E: BasicElement + Debug>(
+    epoch: &LockAll<'_>,
     target: Rank,
     at: u64,
     wrong: Op,
@@ -160,7 +155,7 @@ fn refused<T: Transport, E: BasicElement + Debug>(
 }
 
 macro_rules! integers { ($universe:expr, $($int:ty),*) => { $(
-    every_op::<_, $int>(
+    every_op::<$int>(
         $universe,
         &[0, 1, <$int>::MIN, <$int>::MAX, <$int>::MAX / 3 * 2, 5],
         |op, old, operand| Some(match op {
@@ -182,7 +177,7 @@ macro_rules! integers { ($universe:expr, $($int:ty),*) => { $(
 )* } }
 
 /// The widths that the machine does not combine in one call of a window. S-H17
-pub fn small_integers<T: Transport>(universe: &Universe<T>) {
+pub fn small_integers(universe: &Universe) {
     integers!(universe, i16);
     if !cfg!(miri) {
         integers!(universe, u8, i8, u16);
@@ -190,7 +185,7 @@ pub fn small_integers<T: Transport>(universe: &Universe<T>) {
 }
 
 /// The widths that the machine combines atomically. S-H17
-pub fn large_integers<T: Transport>(universe: &Universe<T>) {
+pub fn large_integers(universe: &Universe) {
     integers!(universe, i64);
     if !cfg!(miri) {
         integers!(universe, u32, i32, u64, usize, isize);
@@ -198,7 +193,7 @@ pub fn large_integers<T: Transport>(universe: &Universe<T>) {
 }
 
 macro_rules! floats { ($universe:expr, $($float:ty),*) => { $(
-    every_op::<_, $float>(
+    every_op::<$float>(
         $universe,
         &[0.0, -0.0, 1.5, -2.25, <$float>::MAX, <$float>::MIN_POSITIVE],
         |op, old, operand| {
@@ -219,7 +214,7 @@ macro_rules! floats { ($universe:expr, $($float:ty),*) => { $(
 )* } }
 
 /// Negative zero is below zero. S-H17
-pub fn floats<T: Transport>(universe: &Universe<T>) {
+pub fn floats(universe: &Universe) {
     floats!(universe, f64);
     if !cfg!(miri) {
         floats!(universe, f32);
@@ -227,7 +222,7 @@ pub fn floats<T: Transport>(universe: &Universe<T>) {
 }
 
 /// A NaN loses against every number, and wins in sums. S-H17
-pub fn not_a_number<T: Transport>(universe: &Universe<T>) {
+pub fn not_a_number(universe: &Universe) {
     let world = universe.world();
     let window = world.window(4, 8).allocate().unwrap();
     let right = neighbour(world, 1);
@@ -251,8 +246,8 @@ pub fn not_a_number<T: Transport>(universe: &Universe<T>) {
 }
 
 /// Truth values; any byte but 0 is true, and 1 is written.
-pub fn bools<T: Transport>(universe: &Universe<T>) {
-    every_op::<_, Bool>(universe, &[Bool::FALSE, Bool::TRUE, Bool::TRUE], |op, old, operand| {
+pub fn bools(universe: &Universe) {
+    every_op::<Bool>(universe, &[Bool::FALSE, Bool::TRUE, Bool::TRUE], |op, old, operand| {
         Some(Bool::new(match op {
             Op::LogicalAnd => old.get() && operand.get(),
             Op::LogicalOr => old.get() || operand.get(),
@@ -289,7 +284,7 @@ macro_rules! complex { ($universe:expr, $($float:ty),*) => { $(
 )* } }
 
 /// Complex numbers add, multiply and are exchanged.
-pub fn complex_numbers<T: Transport>(universe: &Universe<T>) {
+pub fn complex_numbers(universe: &Universe) {
     complex!(universe, f64);
     if !cfg!(miri) {
         complex!(universe, f32);
@@ -315,7 +310,7 @@ macro_rules! pairs { ($universe:expr, $($value:ty, $index:ty);*) => { $(
 )* } }
 
 /// Values with indices; the lower index wins a tie. S-H6
-pub fn pairs<T: Transport>(universe: &Universe<T>) {
+pub fn pairs(universe: &Universe) {
     pairs!(universe, f64, i64);
     if !cfg!(miri) {
         pairs!(universe, i32, i32; u32, u32; f32, i32; i64, i64; u64, u64; f64, u64);
@@ -323,7 +318,7 @@ pub fn pairs<T: Transport>(universe: &Universe<T>) {
 }
 
 /// The less usual mixtures of signed and unsigned. S-H6
-pub fn more_pairs<T: Transport>(universe: &Universe<T>) {
+pub fn more_pairs(universe: &Universe) {
     pairs!(universe, f32, u32);
     if !cfg!(miri) {
         pairs!(universe, i32, u32; u32, i32; i64, u64; u64, i64);
@@ -331,7 +326,7 @@ pub fn more_pairs<T: Transport>(universe: &Universe<T>) {
 }
 
 /// Arrays that begin and end anywhere, elements that straddle two stripes among them. S-H9 S-H15
-pub fn stripe_borders<T: Transport>(universe: &Universe<T>) {
+pub fn stripe_borders(universe: &Universe) {
     let len = if cfg!(miri) { 16384 + 64 } else { 6 * 16384 };
     let bench = Bench::new(universe, len);
     let (epoch, right) = (bench.window.lock_all().unwrap(), bench.right);
@@ -363,7 +358,7 @@ pub fn stripe_borders<T: Transport>(universe: &Universe<T>) {
 }
 
 /// A mebibyte in one call, with a small one right behind. S-H15
-pub fn one_mebibyte<T: Transport>(universe: &Universe<T>) {
+pub fn one_mebibyte(universe: &Universe) {
     let count = if cfg!(miri) { 530 } else { 1 << 17 };
     let world = universe.world();
     let window = world.window(count, 8).allocate().unwrap();
@@ -384,7 +379,7 @@ pub fn one_mebibyte<T: Transport>(universe: &Universe<T>) {
     window.free().unwrap();
 }
 
-fn swap<T: Transport, E: AtomicElement + Debug>(universe: &Universe<T>, values: [E; 3]) {
+fn swap<E: AtomicElement + Debug>(universe: &Universe, values: [E; 3]) {
     let bench = Bench::new(universe, 3 * size_of::<E>());
     let (epoch, right) = (bench.window.lock_all().unwrap(), bench.right);
     let ([a, b, c], size) = (values, size_of::<E>() as u64);
@@ -399,7 +394,7 @@ fn swap<T: Transport, E: AtomicElement + Debug>(universe: &Universe<T>, values: 
 }
 
 /// Every type that can be compared and swapped. S-H12
-pub fn compare_and_swap<T: Transport>(universe: &Universe<T>) {
+pub fn compare_and_swap(universe: &Universe) {
     swap(universe, [1i16, -2, i16::MIN]);
     swap(universe, [Bool::TRUE, Bool::FALSE, Bool::TRUE]);
     if cfg!(miri) {
@@ -417,7 +412,7 @@ pub fn compare_and_swap<T: Transport>(universe: &Universe<T>) {
 }
 
 /// Nothing happens at the null target, nor with zero elements. S-G3 S-G4 S-I7
-pub fn null_and_empty<T: Transport>(universe: &Universe<T>) {
+pub fn null_and_empty(universe: &Universe) {
     let world = universe.world();
     let window = world.window(2, 8).allocate().unwrap();
     let epoch = window.lock_all().unwrap();
@@ -446,7 +441,7 @@ pub fn null_and_empty<T: Transport>(universe: &Universe<T>) {
 }
 
 /// What is wrong is refused, and nothing is combined. S-G8 S-G10 S-H13
-pub fn errors<T: Transport>(universe: &Universe<T>) {
+pub fn errors(universe: &Universe) {
     let world = universe.world();
     let window = world.window(64, 1).allocate().unwrap();
     let right = neighbour(world, 1);
@@ -500,7 +495,7 @@ pub fn errors<T: Transport>(universe: &Universe<T>) {
 }
 
 /// The origin may change as soon as the call has returned. S-H16 S-I2
-pub fn origin_is_captured<T: Transport>(universe: &Universe<T>) {
+pub fn origin_is_captured(universe: &Universe) {
     let world = universe.world();
     let window = world.window(400, 8).allocate().unwrap();
     let right = neighbour(world, 1);
@@ -519,7 +514,7 @@ pub fn origin_is_captured<T: Transport>(universe: &Universe<T>) {
 }
 
 /// Scopes, requests and views combine as plain calls do. S-I3 S-I4
-pub fn scopes_requests_and_views<T: Transport>(universe: &Universe<T>) {
+pub fn scopes_requests_and_views(universe: &Universe) {
     let world = universe.world();
     let window = world.window(300, 4).allocate().unwrap();
     let right = neighbour(world, 1);
@@ -564,7 +559,7 @@ pub fn scopes_requests_and_views<T: Transport>(universe: &Universe<T>) {
 }
 
 /// The family works in every kind of epoch.
-pub fn in_every_epoch<T: Transport>(universe: &Universe<T>) {
+pub fn in_every_epoch(universe: &Universe) {
     let world = universe.world();
     let window = world.window(2, 8).allocate().unwrap();
     let add = [1.0f64, 2.0];

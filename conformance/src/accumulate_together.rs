@@ -4,17 +4,12 @@
 use crate::accumulate::OPS;
 use crate::help::{neighbour, times, words};
 use core::fmt::Debug;
-use rma_core::transport::Transport;
 use rma_core::{
     AtomicElement, BasicElement, Bool, Communicator, LockAll, Op, Pair, Rank, Universe, Window,
 };
 
 /// Everybody adds to the same array; nothing is lost. S-H4
-fn sums<T: Transport, E: BasicElement + PartialEq>(
-    universe: &Universe<T>,
-    of: fn(u64) -> E,
-    len: usize,
-) {
+fn sums<E: BasicElement + PartialEq>(universe: &Universe, of: fn(u64) -> E, len: usize) {
     let world = universe.world();
     let rounds = times(universe, 3_000);
     let window = world.window(len, size_of::<E>()).allocate().unwrap();
@@ -44,20 +39,20 @@ fn length() -> usize {
 }
 
 /// Exact sums under contention, by atomics and under locks. S-H4 S-H9
-pub fn sums_are_exact<T: Transport>(universe: &Universe<T>) {
-    sums::<T, f64>(universe, |n| n as f64, length());
+pub fn sums_are_exact(universe: &Universe) {
+    sums::<f64>(universe, |n| n as f64, length());
     if cfg!(miri) {
         return;
     }
-    sums::<T, u8>(universe, |n| n as u8, length());
-    sums::<T, i16>(universe, |n| n as i16, length());
-    sums::<T, u32>(universe, |n| n as u32, length());
-    sums::<T, i64>(universe, |n| n as i64, length());
-    sums::<T, f32>(universe, |n| n as f32, 1);
+    sums::<u8>(universe, |n| n as u8, length());
+    sums::<i16>(universe, |n| n as i16, length());
+    sums::<u32>(universe, |n| n as u32, length());
+    sums::<i64>(universe, |n| n as i64, length());
+    sums::<f32>(universe, |n| n as f32, 1);
 }
 
 /// Extremes and bits of what everybody gives. S-H4
-pub fn extremes_and_bits<T: Transport>(universe: &Universe<T>) {
+pub fn extremes_and_bits(universe: &Universe) {
     let world = universe.world();
     let window = world.window(4, 8).allocate().unwrap();
     let (rounds, me) = (times(universe, 20_000), u64::from(world.rank()));
@@ -84,12 +79,7 @@ pub fn extremes_and_bits<T: Transport>(universe: &Universe<T>) {
     window.free().unwrap();
 }
 
-fn increments<T: Transport, E: AtomicElement>(
-    epoch: &LockAll<'_, T>,
-    disp: u64,
-    rounds: u64,
-    one: E,
-) {
+fn increments<E: AtomicElement>(epoch: &LockAll<'_>, disp: u64, rounds: u64, one: E) {
     for _ in 0..rounds {
         epoch.accumulate(Rank(0), disp, Op::Sum, &[one]).unwrap();
         epoch.fetch_and_op(Rank(0), disp, Op::Sum, one).unwrap();
@@ -108,7 +98,7 @@ fn increments<T: Transport, E: AtomicElement>(
 }
 
 /// All calls of the family on one element. S-H5
-pub fn mixed_calls<T: Transport>(universe: &Universe<T>) {
+pub fn mixed_calls(universe: &Universe) {
     let world = universe.world();
     let window = world.window(2, 8).allocate().unwrap();
     let rounds = times(universe, 10_000);
@@ -127,7 +117,7 @@ pub fn mixed_calls<T: Transport>(universe: &Universe<T>) {
 
 /// What get_accumulate returns is one history of each element: every ticket is drawn once, and a
 /// rank's tickets rise. S-H10
-pub fn tickets<T: Transport>(universe: &Universe<T>) {
+pub fn tickets(universe: &Universe) {
     let world = universe.world();
     let rounds = times(universe, 40_000);
     // The third element lies in another stripe, under Miri too.
@@ -148,7 +138,7 @@ pub fn tickets<T: Transport>(universe: &Universe<T>) {
 }
 
 /// **Collective.** Each ticket of a sort was drawn by one rank.
-pub(crate) fn each_drawn_once<T: Transport>(world: &Communicator<T>, mine: &[Vec<f64>]) {
+pub(crate) fn each_drawn_once(world: &Communicator, mine: &[Vec<f64>]) {
     for mine in mine {
         let mut all = world.allgather(mine).unwrap();
         all.sort_by(f64::total_cmp);
@@ -159,7 +149,7 @@ pub(crate) fn each_drawn_once<T: Transport>(world: &Communicator<T>, mine: &[Vec
 /// Everybody adds to the same page until somebody has found often that another rank was there since
 /// his last turn: so often that ranks ran side by side, or stopped in the middle of it. Nothing is
 /// lost. S-H4 S-H6
-pub fn a_crowded_page<T: Transport>(universe: &Universe<T>) {
+pub fn a_crowded_page(universe: &Universe) {
     const MEETINGS: u32 = 300;
     const EVERY: u64 = 16;
     let world = universe.world();
@@ -192,7 +182,7 @@ pub fn a_crowded_page<T: Transport>(universe: &Universe<T>) {
 }
 
 /// A pair is one element: value and index always belong together. S-H6
-pub fn pairs_are_never_torn<T: Transport>(universe: &Universe<T>) {
+pub fn pairs_are_never_torn(universe: &Universe) {
     let world = universe.world();
     // Eight bytes off: the pair at displacement 2047 straddles two stripes.
     let window = world.window(2052, 8).allocate().unwrap();
@@ -211,7 +201,7 @@ pub fn pairs_are_never_torn<T: Transport>(universe: &Universe<T>) {
 }
 
 /// The place of the extreme that anybody gives. S-H6
-pub fn extremes_are_located<T: Transport>(universe: &Universe<T>) {
+pub fn extremes_are_located(universe: &Universe) {
     let world = universe.world();
     let window = world.window(2, 8).allocate().unwrap();
     let me = world.rank().0;
@@ -235,7 +225,7 @@ pub fn extremes_are_located<T: Transport>(universe: &Universe<T>) {
 }
 
 /// A lock that is made of a truth value. S-H12
-pub fn test_and_set<T: Transport>(universe: &Universe<T>) {
+pub fn test_and_set(universe: &Universe) {
     let world = universe.world();
     let window = world.window(2, 8).allocate().unwrap();
     let rounds = times(universe, 1_000);
@@ -257,7 +247,7 @@ pub fn test_and_set<T: Transport>(universe: &Universe<T>) {
 }
 
 /// The owner combines its own part while the others do. S-K9
-pub fn owner_takes_part<T: Transport>(universe: &Universe<T>) {
+pub fn owner_takes_part(universe: &Universe) {
     let world = universe.world();
     let len = length();
     let window = world.window(len, 2).allocate().unwrap();
@@ -290,7 +280,7 @@ impl Random {
 
 /// One origin's operations on the same elements happen in program order: long and short ones,
 /// single elements, every operation, plain calls, requests and scopes. S-H7 S-H9 S-H15
-fn in_order<T: Transport, E: BasicElement + Debug>(universe: &Universe<T>, of: fn(usize) -> E) {
+fn in_order<E: BasicElement + Debug>(universe: &Universe, of: fn(usize) -> E) {
     let world = universe.world();
     let len = if cfg!(miri) { 16 } else { 6000 };
     let window = world.window(len, size_of::<E>()).allocate().unwrap();
@@ -350,11 +340,7 @@ fn in_order<T: Transport, E: BasicElement + Debug>(universe: &Universe<T>, of: f
 }
 
 /// The part of that rank begins with these elements.
-pub(crate) fn expect_part<T: Transport, E: BasicElement>(
-    window: &Window<T>,
-    rank: Rank,
-    model: &[E],
-) {
+pub(crate) fn expect_part<E: BasicElement>(window: &Window, rank: Rank, model: &[E]) {
     let mut found = vec![E::zeroed(); model.len()];
     let epoch = window.lock_all().unwrap();
     epoch.get(rank, 0, &mut found).unwrap();
@@ -375,23 +361,23 @@ pub(crate) fn apply<E: BasicElement>(op: Op, old: E, operand: E) -> E {
 macro_rules! order_of_types {
     ($in_order:ident) => {
         /// By atomics.
-        pub fn order_of_i64<T: Transport>(universe: &Universe<T>) {
-            $in_order::<T, i64>(universe, |n| n as i64 - 4);
+        pub fn order_of_i64(universe: &Universe) {
+            $in_order::<i64>(universe, |n| n as i64 - 4);
         }
 
         /// Under the lock of a stripe.
-        pub fn order_of_f64<T: Transport>(universe: &Universe<T>) {
-            $in_order::<T, f64>(universe, |n| [0.0, 0.5, 2.0, -1.0][n % 4]);
+        pub fn order_of_f64(universe: &Universe) {
+            $in_order::<f64>(universe, |n| [0.0, 0.5, 2.0, -1.0][n % 4]);
         }
 
         /// The narrowest.
-        pub fn order_of_u8<T: Transport>(universe: &Universe<T>) {
-            $in_order::<T, u8>(universe, |n| n as u8 * 31);
+        pub fn order_of_u8(universe: &Universe) {
+            $in_order::<u8>(universe, |n| n as u8 * 31);
         }
 
         /// The widest.
-        pub fn order_of_pairs<T: Transport>(universe: &Universe<T>) {
-            $in_order::<T, Pair<u64, u64>>(universe, |n| Pair::new(n as u64 % 4, n as u64));
+        pub fn order_of_pairs(universe: &Universe) {
+            $in_order::<Pair<u64, u64>>(universe, |n| Pair::new(n as u64 % 4, n as u64));
         }
     };
 }

@@ -1,7 +1,6 @@
 //! Fetch-and-op and compare-and-swap (FEATURES A2, A3).
 use crate::help::{local_words, neighbour, times, words};
 use core::fmt::Debug;
-use rma_core::transport::Transport;
 use rma_core::{Assert, AtomicElement, LockKind, Op, Rank, Universe};
 use std::collections::BTreeSet;
 
@@ -9,8 +8,8 @@ const OPS: [Op; 9] =
     [Op::Sum, Op::Prod, Op::Min, Op::Max, Op::BitAnd, Op::BitOr, Op::BitXor, Op::Replace, Op::NoOp];
 
 /// Applies every operation to every pair of values at the right neighbour. S-H10 S-H11
-fn every_op<T: Transport, E: AtomicElement + Debug>(
-    universe: &Universe<T>,
+fn every_op<E: AtomicElement + Debug>(
+    universe: &Universe,
     values: &[E],
     expected: fn(Op, E, E) -> E,
 ) {
@@ -39,7 +38,7 @@ fn every_op<T: Transport, E: AtomicElement + Debug>(
 macro_rules! integer {
     ($name:ident, $int:ty) => {
         /// Every operation, at the ends of the type's range too. S-H1 S-H17
-        pub fn $name<T: Transport>(universe: &Universe<T>) {
+        pub fn $name(universe: &Universe) {
             let expected = |op: Op, old: $int, operand: $int| match op {
                 Op::Sum => old.wrapping_add(operand),
                 Op::Prod => old.wrapping_mul(operand),
@@ -75,7 +74,7 @@ integer!(every_op_u64, u64);
 integer!(every_op_i64, i64);
 
 /// Swaps when it is equal and only then; says what was there. S-H12
-pub fn compare_and_swap<T: Transport>(universe: &Universe<T>) {
+pub fn compare_and_swap(universe: &Universe) {
     let world = universe.world();
     let window = words(world, 3);
     let right = neighbour(world, 1);
@@ -94,7 +93,7 @@ pub fn compare_and_swap<T: Transport>(universe: &Universe<T>) {
 }
 
 /// Every rank counts at rank 0: nothing is lost, nothing is seen twice. S-H4
-pub fn counter<T: Transport>(universe: &Universe<T>) {
+pub fn counter(universe: &Universe) {
     let world = universe.world();
     let window = words(world, 1);
     let rounds = times(universe, 2_000);
@@ -109,7 +108,7 @@ pub fn counter<T: Transport>(universe: &Universe<T>) {
 }
 
 /// Of many that compare with the same value exactly one wins. S-H5
-pub fn one_winner<T: Transport>(universe: &Universe<T>) {
+pub fn one_winner(universe: &Universe) {
     let world = universe.world();
     let rounds = times(universe, 300);
     let window = words(world, rounds as usize);
@@ -130,7 +129,7 @@ pub fn one_winner<T: Transport>(universe: &Universe<T>) {
 }
 
 /// Additions, swaps and other widths of window words side by side. S-H5 S-E14
-pub fn mixed<T: Transport>(universe: &Universe<T>) {
+pub fn mixed(universe: &Universe) {
     let world = universe.world();
     let window = words(world, 1);
     let rounds = times(universe, 500);
@@ -157,7 +156,7 @@ pub fn mixed<T: Transport>(universe: &Universe<T>) {
 }
 
 /// Everybody pushes nodes of its own memory onto one list; all are found once. S-H5 S-E14
-pub fn linked_list<T: Transport>(universe: &Universe<T>) {
+pub fn linked_list(universe: &Universe) {
     let world = universe.world();
     let count = times(universe, 300);
     // Word 0 is the head; node `i` is words `2 i` (next) and `2 i + 1` (value).
@@ -199,7 +198,7 @@ pub fn linked_list<T: Transport>(universe: &Universe<T>) {
 }
 
 /// An atomic put and an atomic get never show half of a word. S-H3
-pub fn replace_and_no_op<T: Transport>(universe: &Universe<T>) {
+pub fn replace_and_no_op(universe: &Universe) {
     let world = universe.world();
     let window = words(world, 1);
     let epoch = window.lock_all().unwrap();
@@ -216,7 +215,7 @@ pub fn replace_and_no_op<T: Transport>(universe: &Universe<T>) {
 }
 
 /// Four ranks count in the halves of two words without disturbing each other.
-pub fn halves_of_a_word<T: Transport>(universe: &Universe<T>) {
+pub fn halves_of_a_word(universe: &Universe) {
     let world = universe.world();
     let window = world.window(4, 4).allocate().unwrap();
     let rounds = times(universe, 1_000) as u32;
@@ -239,7 +238,7 @@ pub fn halves_of_a_word<T: Transport>(universe: &Universe<T>) {
 }
 
 /// Atomics of one origin to one place happen in program order. S-H7
-pub fn program_order<T: Transport>(universe: &Universe<T>) {
+pub fn program_order(universe: &Universe) {
     let world = universe.world();
     let window = words(world, 1);
     let right = neighbour(world, 1);
@@ -262,7 +261,7 @@ pub fn program_order<T: Transport>(universe: &Universe<T>) {
 }
 
 /// Atomics work in every kind of epoch, and on this rank's view.
-pub fn in_every_epoch<T: Transport>(universe: &Universe<T>) {
+pub fn in_every_epoch(universe: &Universe) {
     let world = universe.world();
     let window = words(world, 1);
     let epoch = window.fence(Assert::NONE).unwrap();

@@ -1,7 +1,6 @@
 //! Collectives that move elements (FEATURES A8), against what a sequential program would say.
 use crate::help::{lengths, times, words};
 use bytemuck::{Pod, Zeroable};
-use rma_core::transport::Transport;
 use rma_core::{Communicator, Op, Rank, Universe};
 
 /// What `rank` contributes.
@@ -15,14 +14,14 @@ fn uneven(rank: Rank, len: usize) -> usize {
 }
 
 /// Every rank in a barrier, many times.
-pub fn barrier<T: Transport>(universe: &Universe<T>) {
+pub fn barrier(universe: &Universe) {
     for _ in 0..times(universe, 200) {
         universe.world().barrier().unwrap();
     }
 }
 
 /// What was done before a barrier is seen after it.
-pub fn barrier_orders<T: Transport>(universe: &Universe<T>) {
+pub fn barrier_orders(universe: &Universe) {
     let world = universe.world();
     let window = words(world, 1);
     for round in 1..=times(universe, 100) {
@@ -40,7 +39,7 @@ pub fn barrier_orders<T: Transport>(universe: &Universe<T>) {
 }
 
 /// Every root, every length.
-pub fn bcast<T: Transport>(universe: &Universe<T>) {
+pub fn bcast(universe: &Universe) {
     let world = universe.world();
     for len in lengths() {
         for root in world.ranks() {
@@ -53,7 +52,7 @@ pub fn bcast<T: Transport>(universe: &Universe<T>) {
 }
 
 /// Every root, every length.
-pub fn gather<T: Transport>(universe: &Universe<T>) {
+pub fn gather(universe: &Universe) {
     let world = universe.world();
     for len in lengths() {
         let expected: Vec<u64> = world.ranks().flat_map(|rank| block(rank, *len)).collect();
@@ -65,7 +64,7 @@ pub fn gather<T: Transport>(universe: &Universe<T>) {
 }
 
 /// Lengths of each rank's own, some 0.
-pub fn gatherv<T: Transport>(universe: &Universe<T>) {
+pub fn gatherv(universe: &Universe) {
     let world = universe.world();
     for len in lengths() {
         let of = |rank| block(rank, uneven(rank, *len));
@@ -78,7 +77,7 @@ pub fn gatherv<T: Transport>(universe: &Universe<T>) {
 }
 
 /// Every length.
-pub fn allgather<T: Transport>(universe: &Universe<T>) {
+pub fn allgather(universe: &Universe) {
     let world = universe.world();
     for len in lengths() {
         let expected: Vec<u64> = world.ranks().flat_map(|rank| block(rank, *len)).collect();
@@ -87,7 +86,7 @@ pub fn allgather<T: Transport>(universe: &Universe<T>) {
 }
 
 /// Lengths of each rank's own, some 0.
-pub fn allgatherv<T: Transport>(universe: &Universe<T>) {
+pub fn allgatherv(universe: &Universe) {
     let world = universe.world();
     for len in lengths() {
         let of = |rank| block(rank, uneven(rank, *len));
@@ -97,7 +96,7 @@ pub fn allgatherv<T: Transport>(universe: &Universe<T>) {
 }
 
 /// Nobody, or one rank only, has something to say.
-pub fn allgatherv_of_nothing<T: Transport>(universe: &Universe<T>) {
+pub fn allgatherv_of_nothing(universe: &Universe) {
     let world = universe.world();
     let nothing: Vec<Vec<u64>> = vec![Vec::new(); world.size() as usize];
     assert_eq!(world.allgatherv::<u64>(&[]).unwrap(), nothing);
@@ -115,7 +114,7 @@ fn parcel(from: Rank, to: Rank, len: usize) -> Vec<u64> {
 }
 
 /// Every length.
-pub fn alltoall<T: Transport>(universe: &Universe<T>) {
+pub fn alltoall(universe: &Universe) {
     let world = universe.world();
     let me = world.rank();
     for len in lengths() {
@@ -127,7 +126,7 @@ pub fn alltoall<T: Transport>(universe: &Universe<T>) {
 }
 
 /// A length for each pair, some 0.
-pub fn alltoallv<T: Transport>(universe: &Universe<T>) {
+pub fn alltoallv(universe: &Universe) {
     let world = universe.world();
     let me = world.rank();
     for len in lengths() {
@@ -154,7 +153,7 @@ fn particle(rank: Rank, i: u32) -> Particle {
 }
 
 /// Elements of the user's own, and single bytes.
-pub fn structs<T: Transport>(universe: &Universe<T>) {
+pub fn structs(universe: &Universe) {
     let world = universe.world();
     let mine: Vec<Particle> = (0..7).map(|i| particle(world.rank(), i)).collect();
     let expected: Vec<Particle> =
@@ -173,7 +172,7 @@ pub fn structs<T: Transport>(universe: &Universe<T>) {
 }
 
 /// Operations in a row: enough to run far ahead, on every transport.
-fn row<T: Transport>(universe: &Universe<T>) -> u64 {
+fn row(universe: &Universe) -> u64 {
     times(universe, 2_000).max(if cfg!(miri) { 2 } else { 200 })
 }
 
@@ -184,7 +183,7 @@ fn dawdle(rounds: u64) -> u64 {
 
 /// A root that never waits for anything cannot run far ahead of a slow receiver, and nothing is
 /// lost or mixed up.
-pub fn run_ahead_is_bounded<T: Transport>(universe: &Universe<T>) {
+pub fn run_ahead_is_bounded(universe: &Universe) {
     const AHEAD: u64 = 64;
     let world = universe.world();
     let window = words(world, world.size() as usize);
@@ -209,7 +208,7 @@ pub fn run_ahead_is_bounded<T: Transport>(universe: &Universe<T>) {
 }
 
 /// Senders that never wait for anything, with a slow root.
-pub fn gathers_in_a_row<T: Transport>(universe: &Universe<T>) {
+pub fn gathers_in_a_row(universe: &Universe) {
     let world = universe.world();
     let root = Rank(world.size() - 1);
     for round in 0..row(universe) {
@@ -223,7 +222,7 @@ pub fn gathers_in_a_row<T: Transport>(universe: &Universe<T>) {
 }
 
 /// One round of everything, with another root each time.
-fn everything<T: Transport>(world: &Communicator<T>, round: u64) {
+fn everything(world: &Communicator, round: u64) {
     let root = Rank((round % u64::from(world.size())) as u32);
     let (me, size) = (u64::from(world.rank()), u64::from(world.size()));
     let mut value = [round * (u64::from(world.rank() == root))];
@@ -237,7 +236,7 @@ fn everything<T: Transport>(world: &Communicator<T>, round: u64) {
 }
 
 /// All kinds after one another, without a barrier between.
-pub fn mixed_in_a_row<T: Transport>(universe: &Universe<T>) {
+pub fn mixed_in_a_row(universe: &Universe) {
     for round in 0..times(universe, 200) {
         everything(universe.world(), round);
     }

@@ -1,15 +1,15 @@
 //! Ranks, groups, split and dup (FEATURES A8).
 use crate::help::{near, times};
-use rma_core::transport::{Transport, WorldRank};
+use rma_core::transport::WorldRank;
 use rma_core::{Communicator, Rank, Universe};
 
 /// The processes of the job behind the ranks of a communicator, asked of themselves.
-fn members<T: Transport>(universe: &Universe<T>, comm: &Communicator<T>) -> Vec<u32> {
+fn members(universe: &Universe, comm: &Communicator) -> Vec<u32> {
     comm.allgather(&[universe.world().rank().0]).unwrap()
 }
 
 /// Fails unless `comm` consists of these ranks of the world, in this order.
-fn expect_members<T: Transport>(universe: &Universe<T>, comm: &Communicator<T>, expected: &[u32]) {
+fn expect_members(universe: &Universe, comm: &Communicator, expected: &[u32]) {
     assert_eq!(comm.size() as usize, expected.len());
     let mine = expected.iter().position(|world| *world == universe.world().rank().0);
     assert_eq!(mine, Some(usize::from(comm.rank())));
@@ -19,12 +19,12 @@ fn expect_members<T: Transport>(universe: &Universe<T>, comm: &Communicator<T>, 
     comm.barrier().unwrap();
 }
 
-fn all<T: Transport>(universe: &Universe<T>) -> impl DoubleEndedIterator<Item = u32> {
+fn all(universe: &Universe) -> impl DoubleEndedIterator<Item = u32> {
     0..universe.world().size()
 }
 
 /// Rank, size and ranks of the world.
-pub fn world<T: Transport>(universe: &Universe<T>) {
+pub fn world(universe: &Universe) {
     let world = universe.world();
     assert_eq!(world.size(), universe.transport().size());
     assert_eq!(world.rank().0, universe.transport().rank().0);
@@ -37,7 +37,7 @@ pub fn world<T: Transport>(universe: &Universe<T>) {
 }
 
 /// Two colours.
-pub fn split_by_parity<T: Transport>(universe: &Universe<T>) {
+pub fn split_by_parity(universe: &Universe) {
     let me = universe.world().rank().0;
     let half = universe.world().split(Some(me % 2), 0).unwrap().unwrap();
     let expected: Vec<u32> = all(universe).filter(|rank| rank % 2 == me % 2).collect();
@@ -45,7 +45,7 @@ pub fn split_by_parity<T: Transport>(universe: &Universe<T>) {
 }
 
 /// Keys turn the order around; they may be negative. S-A6
-pub fn split_reversed<T: Transport>(universe: &Universe<T>) {
+pub fn split_reversed(universe: &Universe) {
     let world = universe.world();
     let reversed = world.split(Some(7), -i64::from(world.rank().0)).unwrap().unwrap();
     assert_eq!(reversed.rank().0, world.size() - 1 - world.rank().0);
@@ -53,7 +53,7 @@ pub fn split_reversed<T: Transport>(universe: &Universe<T>) {
 }
 
 /// Equal keys keep the order of ranks.
-pub fn split_with_equal_keys<T: Transport>(universe: &Universe<T>) {
+pub fn split_with_equal_keys(universe: &Universe) {
     let same = universe.world().split(Some(u32::MAX), 5).unwrap().unwrap();
     expect_members(universe, &same, &all(universe).collect::<Vec<_>>());
     // The last half goes first, in order.
@@ -66,14 +66,14 @@ pub fn split_with_equal_keys<T: Transport>(universe: &Universe<T>) {
 }
 
 /// Keys at the ends of their range sort as numbers do.
-pub fn split_with_extreme_keys<T: Transport>(universe: &Universe<T>) {
+pub fn split_with_extreme_keys(universe: &Universe) {
     let key = [i64::MAX, i64::MIN, 0][universe.world().rank().0 as usize % 3];
     let comm = universe.world().split(Some(0), key).unwrap().unwrap();
     expect_members(universe, &comm, &[1, 2, 0]);
 }
 
 /// A rank without colour gets nothing, the others a communicator.
-pub fn split_without_color<T: Transport>(universe: &Universe<T>) {
+pub fn split_without_color(universe: &Universe) {
     let me = universe.world().rank().0;
     let color = me.is_multiple_of(2).then_some(3);
     let even = universe.world().split(color, 0).unwrap();
@@ -86,13 +86,13 @@ pub fn split_without_color<T: Transport>(universe: &Universe<T>) {
 }
 
 /// Nobody gives a colour.
-pub fn split_without_any_color<T: Transport>(universe: &Universe<T>) {
+pub fn split_without_any_color(universe: &Universe) {
     assert!(universe.world().split(None, 1).unwrap().is_none());
     universe.world().barrier().unwrap();
 }
 
 /// Splits of splits, all alive and used at once. S-A6
-pub fn split_of_split<T: Transport>(universe: &Universe<T>) {
+pub fn split_of_split(universe: &Universe) {
     let me = universe.world().rank().0;
     let half = universe.world().split(Some(me % 2), -i64::from(me)).unwrap().unwrap();
     let mut expected: Vec<u32> = all(universe).rev().filter(|rank| rank % 2 == me % 2).collect();
@@ -108,7 +108,7 @@ pub fn split_of_split<T: Transport>(universe: &Universe<T>) {
 }
 
 /// A communicator of one rank works.
-pub fn split_alone<T: Transport>(universe: &Universe<T>) {
+pub fn split_alone(universe: &Universe) {
     let me = universe.world().rank().0;
     let alone = universe.world().split(Some(me), 0).unwrap().unwrap();
     expect_members(universe, &alone, &[me]);
@@ -117,7 +117,7 @@ pub fn split_alone<T: Transport>(universe: &Universe<T>) {
 }
 
 /// Ranks that share memory end up together, the others alone.
-pub fn split_by_node<T: Transport>(universe: &Universe<T>) {
+pub fn split_by_node(universe: &Universe) {
     let me = universe.world().rank().0;
     let node = universe.world().split_by_node(0).unwrap();
     let together = |peer: &u32| *peer == me || universe.transport().is_near(WorldRank(*peer));
@@ -125,7 +125,7 @@ pub fn split_by_node<T: Transport>(universe: &Universe<T>) {
 }
 
 /// Keys order the ranks of a node.
-pub fn split_by_node_reversed<T: Transport>(universe: &Universe<T>) {
+pub fn split_by_node_reversed(universe: &Universe) {
     let me = universe.world().rank().0;
     let node = universe.world().split_by_node(-i64::from(me)).unwrap();
     let expected: Vec<u32> = if near(universe) { all(universe).rev().collect() } else { vec![me] };
@@ -133,7 +133,7 @@ pub fn split_by_node_reversed<T: Transport>(universe: &Universe<T>) {
 }
 
 /// What one communicator carries never reaches another of the same ranks.
-pub fn dup_is_independent<T: Transport>(universe: &Universe<T>) {
+pub fn dup_is_independent(universe: &Universe) {
     let world = universe.world();
     let dup = world.dup().unwrap();
     expect_members(universe, &dup, &all(universe).collect::<Vec<_>>());
@@ -152,7 +152,7 @@ pub fn dup_is_independent<T: Transport>(universe: &Universe<T>) {
 }
 
 /// A communicator needs nothing of the one it was made of. S-A7
-pub fn dup_outlives_its_parent<T: Transport>(universe: &Universe<T>) {
+pub fn dup_outlives_its_parent(universe: &Universe) {
     let parent = universe.world().split(Some(0), 0).unwrap().unwrap();
     let dup = parent.dup().unwrap();
     drop(parent);
@@ -160,7 +160,7 @@ pub fn dup_outlives_its_parent<T: Transport>(universe: &Universe<T>) {
 }
 
 /// Communicators come and go.
-pub fn many_dups<T: Transport>(universe: &Universe<T>) {
+pub fn many_dups(universe: &Universe) {
     let mut kept = vec![universe.world().clone()];
     for round in 0..times(universe, 40) {
         let dup = kept.last().unwrap().dup().unwrap();
@@ -176,7 +176,7 @@ pub fn many_dups<T: Transport>(universe: &Universe<T>) {
 }
 
 /// Groups translate ranks both ways.
-pub fn groups_translate<T: Transport>(universe: &Universe<T>) {
+pub fn groups_translate(universe: &Universe) {
     let world = universe.world();
     let me = world.rank().0;
     let comm = world.split(Some(me % 2), -i64::from(me)).unwrap().unwrap();

@@ -2,7 +2,6 @@
 #![allow(unsafe_code)] // room: vouches for memory that windows are made of
 
 use crate::help::{neighbour, pattern};
-use rma_core::transport::Transport;
 use rma_core::{
     Assert, ErrorClass, Flavor, Layout, LockAll, LockKind, Op, Path, Rank, RawPart, RmaError,
     Universe, Window, WindowError,
@@ -15,7 +14,7 @@ fn numbered(rank: Rank, count: usize) -> Vec<u64> {
 
 /// Every kind of operation on a window of four words at each rank, whose first says who owns it;
 /// afterwards they hold [`after`]. **Collective.**
-fn operate<T: Transport>(window: &Window<T>) {
+fn operate(window: &Window) {
     let (me, ranks) = (window.rank(), window.ranks());
     let right = me.on_ring(1, ranks);
     window.fence(Assert::NONE).unwrap().end().unwrap();
@@ -46,7 +45,7 @@ fn after(me: Rank, ranks: u32) -> [u64; 4] {
 }
 
 /// A vector is given away, used by everybody, and comes back. S-A1 S-A2
-pub fn over_vectors<T: Transport>(universe: &Universe<T>) {
+pub fn over_vectors(universe: &Universe) {
     let world = universe.world();
     let window = world.window(4, 8).create(numbered(world.rank(), 4)).unwrap();
     assert_eq!((window.flavor(), window.size()), (Flavor::Create, 32));
@@ -56,7 +55,7 @@ pub fn over_vectors<T: Transport>(universe: &Universe<T>) {
 }
 
 /// A window may be smaller than its buffer, and nothing at some ranks. S-A2
-pub fn over_parts_of_boxes<T: Transport>(universe: &Universe<T>) {
+pub fn over_parts_of_boxes(universe: &Universe) {
     let world = universe.world();
     let (me, right) = (world.rank(), neighbour(world, 1));
     let count = usize::from(me) % 3;
@@ -75,7 +74,7 @@ pub fn over_parts_of_boxes<T: Transport>(universe: &Universe<T>) {
 }
 
 /// Memory that stays where it is. S-A1
-pub fn over_raw_parts<T: Transport>(universe: &Universe<T>) {
+pub fn over_raw_parts(universe: &Universe) {
     let world = universe.world();
     let mut memory = numbered(world.rank(), 6);
     // SAFETY: `memory` lives, and is not touched, until the window is freed.
@@ -91,7 +90,7 @@ pub fn over_raw_parts<T: Transport>(universe: &Universe<T>) {
 }
 
 /// MPI's idiom for ranks without a part: no address and no bytes. S-A1
-pub fn nothing_nowhere<T: Transport>(universe: &Universe<T>) {
+pub fn nothing_nowhere(universe: &Universe) {
     let world = universe.world();
     // SAFETY: there is no byte that anybody could use.
     let part = unsafe { RawPart::new(std::ptr::null_mut(), 0) };
@@ -108,7 +107,7 @@ pub fn nothing_nowhere<T: Transport>(universe: &Universe<T>) {
 }
 
 /// Large transfers with layouts and without, to raw memory. S-G1 S-J1
-pub fn much_raw_memory<T: Transport>(universe: &Universe<T>) {
+pub fn much_raw_memory(universe: &Universe) {
     let world = universe.world();
     let right = neighbour(world, 1);
     let len = if cfg!(miri) { 600 } else { 100_000 };
@@ -137,7 +136,7 @@ pub fn much_raw_memory<T: Transport>(universe: &Universe<T>) {
 }
 
 /// Some ranks bring a vector, some raw memory, some nothing. S-A1
-pub fn mixed<T: Transport>(universe: &Universe<T>) {
+pub fn mixed(universe: &Universe) {
     let world = universe.world();
     let mut memory = numbered(world.rank(), 4);
     // SAFETY: `memory` lives, and is not touched, until the window is freed.
@@ -160,7 +159,7 @@ pub fn mixed<T: Transport>(universe: &Universe<T>) {
 }
 
 /// Two windows over the same memory: what is complete in one is there in the other. S-A4
-pub fn overlapping_windows<T: Transport>(universe: &Universe<T>) {
+pub fn overlapping_windows(universe: &Universe) {
     let world = universe.world();
     let right = neighbour(world, 1);
     let mut memory = [0u64; 4];
@@ -181,7 +180,7 @@ pub fn overlapping_windows<T: Transport>(universe: &Universe<T>) {
 }
 
 /// A window over the memory of another one, which ranks share. S-K7
-pub fn over_a_shared_segment<T: Transport>(universe: &Universe<T>) {
+pub fn over_a_shared_segment(universe: &Universe) {
     let world = universe.world();
     let segment = world.window(4, 8).allocate().unwrap();
     segment.local().write(0, &numbered(world.rank(), 4)).unwrap();
@@ -197,7 +196,7 @@ pub fn over_a_shared_segment<T: Transport>(universe: &Universe<T>) {
 }
 
 /// Only memory that others map can be looked at. S-K4
-pub fn queries<T: Transport>(universe: &Universe<T>) {
+pub fn queries(universe: &Universe) {
     let world = universe.world();
     let right = neighbour(world, 1);
     let window = world.window(4, 8).create(numbered(world.rank(), 4)).unwrap();
@@ -218,7 +217,7 @@ pub fn queries<T: Transport>(universe: &Universe<T>) {
 }
 
 /// The owner of raw memory computes and calls nothing; others operate there all the same. S-E7 S-M5
-pub fn while_the_owner_computes<T: Transport>(universe: &Universe<T>) {
+pub fn while_the_owner_computes(universe: &Universe) {
     let world = universe.world();
     let mut memory = [1u64; 8];
     // SAFETY: `memory` lives, and is not touched, until the window is freed.
@@ -243,7 +242,7 @@ pub fn while_the_owner_computes<T: Transport>(universe: &Universe<T>) {
 
 /// Operations of every kind on rank 0, whose eight words from `base` on are 1; the last one tells
 /// that all others are done.
-pub(crate) fn disturb<T: Transport>(epoch: &LockAll<'_, T>, base: u64) {
+pub(crate) fn disturb(epoch: &LockAll<'_>, base: u64) {
     let at = |word: u64| if base == 0 { word } else { base + 8 * word };
     let target = Rank(0);
     epoch.accumulate(target, at(0), Op::Sum, &[5u64]).unwrap();
@@ -263,7 +262,7 @@ pub(crate) fn disturb<T: Transport>(epoch: &LockAll<'_, T>, base: u64) {
 }
 
 /// What cannot be made comes back, at every rank; what does not fit stays a window. S-B7
-pub fn refusals<T: Transport>(universe: &Universe<T>) {
+pub fn refusals(universe: &Universe) {
     let world = universe.world();
     let me = world.rank();
     let short = if me == Rank(0) { 3 } else { 4 };

@@ -4,24 +4,23 @@
 use crate::created::disturb;
 use crate::help::{neighbour, says, times};
 use core::fmt::Debug;
-use rma_core::transport::Transport;
 use rma_core::{
     Assert, BasicElement, Communicator, ErrorClass, Flavor, Layout, LockKind, Op, Pair, Rank,
     RawPart, RmaError, Universe, Window,
 };
 
-fn dynamic<T: Transport>(comm: &Communicator<T>) -> Window<T> {
+fn dynamic(comm: &Communicator) -> Window {
     comm.window(0, 1).create_dynamic().unwrap()
 }
 
 /// Everybody's address. **Collective.**
-fn addresses<T: Transport>(comm: &Communicator<T>, mine: u64) -> Vec<u64> {
+fn addresses(comm: &Communicator, mine: u64) -> Vec<u64> {
     comm.allgather(&[mine]).unwrap()
 }
 
 /// Attached memory takes every operation, in every epoch, and comes back changed. S-L1 S-L4
 /// S-J4
-pub fn every_operation<T: Transport>(universe: &Universe<T>) {
+pub fn every_operation(universe: &Universe) {
     let world = universe.world();
     let (me, right, ranks) = (world.rank(), neighbour(world, 1), u64::from(world.size()));
     let window = dynamic(world);
@@ -59,7 +58,7 @@ pub fn every_operation<T: Transport>(universe: &Universe<T>) {
 }
 
 /// Layouts find their bytes in a region. S-J1 S-L4
-pub fn layouts<T: Transport>(universe: &Universe<T>) {
+pub fn layouts(universe: &Universe) {
     let world = universe.world();
     let right = neighbour(world, 1);
     let window = dynamic(world);
@@ -96,15 +95,12 @@ pub fn layouts<T: Transport>(universe: &Universe<T>) {
 
 /// Layouts of absolute addresses: position 0 is displacement 0, far below every region. S-J1 S-L2
 /// S-L4
-pub fn layouts_of_addresses<T: Transport>(universe: &Universe<T>) {
-    by_address::<T, u64>(universe, u64::from);
-    by_address::<T, f64>(universe, f64::from);
+pub fn layouts_of_addresses(universe: &Universe) {
+    by_address::<u64>(universe, u64::from);
+    by_address::<f64>(universe, f64::from);
 }
 
-fn by_address<T: Transport, E: BasicElement + Debug + PartialEq>(
-    universe: &Universe<T>,
-    of: fn(u32) -> E,
-) {
+fn by_address<E: BasicElement + Debug + PartialEq>(universe: &Universe, of: fn(u32) -> E) {
     const LEN: u32 = 24;
     let world = universe.world();
     let right = neighbour(world, 1);
@@ -160,7 +156,7 @@ fn addressed(one: &Layout, base: i64) -> [(Layout, Vec<usize>, usize); 5] {
 
 /// Calls with and without layouts, and the owner's, exclude each other in every region. S-H4 S-H6
 /// S-L4
-pub fn layouts_beside_plain_calls<T: Transport>(universe: &Universe<T>) {
+pub fn layouts_beside_plain_calls(universe: &Universe) {
     let world = universe.world();
     let window = dynamic(world);
     let regions: Vec<_> = (0..2).map(|_| window.attach(vec![0.0f64; 3]).unwrap()).collect();
@@ -201,7 +197,7 @@ pub fn layouts_beside_plain_calls<T: Transport>(universe: &Universe<T>) {
 
 /// Memory may be attached when peers are in their epochs already, with the hint for collective
 /// attaching too. S-L3 S-L5
-pub fn attached_late<T: Transport>(universe: &Universe<T>) {
+pub fn attached_late(universe: &Universe) {
     let world = universe.world();
     let right = neighbour(world, 1);
     let hinted = world.window(0, 1).hint("coll_attach", "true").unwrap();
@@ -224,7 +220,7 @@ pub fn attached_late<T: Transport>(universe: &Universe<T>) {
 }
 
 /// An address of what was detached is an error for ever, and harms nothing. S-L6
-pub fn stale_addresses<T: Transport>(universe: &Universe<T>) {
+pub fn stale_addresses(universe: &Universe) {
     let world = universe.world();
     let right = neighbour(world, 1);
     let window = dynamic(world);
@@ -257,7 +253,7 @@ pub fn stale_addresses<T: Transport>(universe: &Universe<T>) {
 }
 
 /// No operation reaches past the end of a region, or below it. S-L2 S-L6 S-G8
-pub fn ends_of_regions<T: Transport>(universe: &Universe<T>) {
+pub fn ends_of_regions(universe: &Universe) {
     let world = universe.world();
     let right = neighbour(world, 1);
     let window = dynamic(world);
@@ -285,7 +281,7 @@ pub fn ends_of_regions<T: Transport>(universe: &Universe<T>) {
 }
 
 /// Misuse of attach and detach is told, and gives back what it was given. S-L6
-pub fn refusals<T: Transport>(universe: &Universe<T>) {
+pub fn refusals(universe: &Universe) {
     let world = universe.world();
     let (window, other) = (dynamic(world), dynamic(world));
     let fixed = world.window(1, 8).allocate().unwrap();
@@ -314,7 +310,7 @@ pub fn refusals<T: Transport>(universe: &Universe<T>) {
 
 /// The budget says how many; it comes back with each detach. The window is freed with all of them
 /// attached. S-L7
-pub fn too_many<T: Transport>(universe: &Universe<T>) {
+pub fn too_many(universe: &Universe) {
     let world = universe.world();
     let window = dynamic(world);
     let mut regions = Vec::new();
@@ -333,7 +329,7 @@ pub fn too_many<T: Transport>(universe: &Universe<T>) {
 }
 
 /// Raw memory is attached where it is. S-L1
-pub fn raw_memory<T: Transport>(universe: &Universe<T>) {
+pub fn raw_memory(universe: &Universe) {
     let world = universe.world();
     let right = neighbour(world, 1);
     let window = dynamic(world);
@@ -358,7 +354,7 @@ pub fn raw_memory<T: Transport>(universe: &Universe<T>) {
 
 /// The owner of attached memory, raw and given away, computes and calls nothing; others operate
 /// there all the same. S-E7 S-M5
-pub fn while_the_owner_computes<T: Transport>(universe: &Universe<T>) {
+pub fn while_the_owner_computes(universe: &Universe) {
     let world = universe.world();
     let window = dynamic(world);
     let mut memory = [1u64; 8];
@@ -390,7 +386,7 @@ pub fn while_the_owner_computes<T: Transport>(universe: &Universe<T>) {
 }
 
 /// Attaching and detaching for long, while peers use other regions. S-A5
-pub fn cycles<T: Transport>(universe: &Universe<T>) {
+pub fn cycles(universe: &Universe) {
     let world = universe.world();
     let right = neighbour(world, 1);
     let window = dynamic(world);

@@ -1,7 +1,6 @@
 //! The message engine: payloads of all sizes, many origins at one target, and everything at once.
 //! Where parts are mapped, the same cases check the copy kernels.
 use crate::help::{local_words, near, neighbour, pattern, times, words};
-use rma_core::transport::Transport;
 use rma_core::{Assert, Op, Rank, Universe};
 
 /// Bytes of a large transfer.
@@ -19,7 +18,7 @@ fn sizes() -> &'static [usize] {
 }
 
 /// All ranks put to one at once, which waits in a barrier. S-G1 S-G6
-pub fn puts_to_one<T: Transport>(universe: &Universe<T>) {
+pub fn puts_to_one(universe: &Universe) {
     let (world, len) = (universe.world(), large());
     let mine = world.rank() == Rank(0);
     let count = if mine { len * world.size() as usize } else { 0 };
@@ -40,7 +39,7 @@ pub fn puts_to_one<T: Transport>(universe: &Universe<T>) {
 }
 
 /// All ranks get from one at once. S-G1 S-G6
-pub fn gets_from_one<T: Transport>(universe: &Universe<T>) {
+pub fn gets_from_one(universe: &Universe) {
     let (world, len) = (universe.world(), large());
     let window = world.window(len + 3, 1).allocate().unwrap();
     window.local().write(3, &pattern(world.rank().0, len)).unwrap();
@@ -60,7 +59,7 @@ pub fn gets_from_one<T: Transport>(universe: &Universe<T>) {
 }
 
 /// Large payloads in both directions at once, through both sides' queues. S-G1
-pub fn both_ways<T: Transport>(universe: &Universe<T>) {
+pub fn both_ways(universe: &Universe) {
     let (world, len) = (universe.world(), large());
     let window = world.window(2 * len, 1).allocate().unwrap();
     window.local().write(0, &pattern(world.rank().0, len)).unwrap();
@@ -87,7 +86,7 @@ pub fn both_ways<T: Transport>(universe: &Universe<T>) {
 
 /// Sizes of every kind one after the other to all targets, with atomics in between, and one flush
 /// at the end. S-G2 S-G7
-pub fn mixed_sizes<T: Transport>(universe: &Universe<T>) {
+pub fn mixed_sizes(universe: &Universe) {
     let world = universe.world();
     let all: usize = sizes().iter().sum();
     let ranks = world.size() as usize;
@@ -125,7 +124,7 @@ pub fn mixed_sizes<T: Transport>(universe: &Universe<T>) {
 }
 
 /// A rank is its own target, with more than fits anywhere. S-G5
-pub fn self_target<T: Transport>(universe: &Universe<T>) {
+pub fn self_target(universe: &Universe) {
     let (world, len) = (universe.world(), large());
     let window = world.window(len, 1).allocate().unwrap();
     let epoch = window.lock_all().unwrap();
@@ -144,7 +143,7 @@ pub fn self_target<T: Transport>(universe: &Universe<T>) {
 }
 
 /// More gets at once than a target answers at a time. S-G2
-pub fn many_gets<T: Transport>(universe: &Universe<T>) {
+pub fn many_gets(universe: &Universe) {
     let world = universe.world();
     let count = if cfg!(miri) { 20 } else { 1000 };
     let window = words(world, count);
@@ -173,7 +172,7 @@ pub fn many_gets<T: Transport>(universe: &Universe<T>) {
 
 /// Accumulates on the same elements in many messages, next to large puts to the same target: the
 /// order of accumulates holds. S-H7
-pub fn accumulates_beside_puts<T: Transport>(universe: &Universe<T>) {
+pub fn accumulates_beside_puts(universe: &Universe) {
     let world = universe.world();
     let (count, len) = if cfg!(miri) { (600, 17_000) } else { (5000, 100_000) };
     let window = world.window(count * 8 + len, 1).allocate().unwrap();

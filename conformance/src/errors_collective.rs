@@ -1,10 +1,9 @@
 //! Collectives called wrongly: a typed error, and the communicator goes on (FEATURES A7).
 use crate::help::says;
-use rma_core::transport::Transport;
 use rma_core::{CollectiveError, Communicator, ErrorClass, Op, Rank, Universe};
 
 /// The ranks are still in step.
-fn unharmed<T: Transport>(world: &Communicator<T>) {
+fn unharmed(world: &Communicator) {
     world.barrier().unwrap();
     let ranks: Vec<u32> = world.ranks().map(|rank| rank.0).collect();
     assert_eq!(world.allgather(&[world.rank().0]).unwrap(), ranks);
@@ -12,7 +11,7 @@ fn unharmed<T: Transport>(world: &Communicator<T>) {
 }
 
 /// Roots that do not exist.
-pub fn no_such_root<T: Transport>(universe: &Universe<T>) {
+pub fn no_such_root(universe: &Universe) {
     let world = universe.world();
     for root in [Rank(world.size()), Rank(99), Rank::NULL] {
         let expect = |error: CollectiveError, name: &str| {
@@ -44,7 +43,7 @@ fn expect_lengths(error: CollectiveError, name: &str, from: Rank, expected: u64,
 }
 
 /// Two ranks pass different lengths: whoever sees it says so, and both are still in step.
-pub fn lengths_differ<T: Transport>(universe: &Universe<T>) {
+pub fn lengths_differ(universe: &Universe) {
     let world = universe.world();
     let (me, other) = (world.rank(), Rank(1 - world.rank().0));
     let mine = vec![1u64; 2 + usize::from(me)];
@@ -95,7 +94,7 @@ pub fn lengths_differ<T: Transport>(universe: &Universe<T>) {
 }
 
 /// Counts that an operation cannot deal out.
-pub fn counts<T: Transport>(universe: &Universe<T>) {
+pub fn counts(universe: &Universe) {
     let world = universe.world();
     let expect = |error: CollectiveError, name: &str, elements: u64, hint: &str| {
         let CollectiveError::WrongCount { what, got, ranks, .. } = error else { panic!("{error}") };
@@ -117,7 +116,7 @@ pub fn counts<T: Transport>(universe: &Universe<T>) {
 }
 
 /// Bits of floating-point numbers do not combine.
-pub fn float_bits<T: Transport>(universe: &Universe<T>) {
+pub fn float_bits(universe: &Universe) {
     let world = universe.world();
     for (op, name) in [(Op::BitAnd, "band"), (Op::BitOr, "bor"), (Op::BitXor, "bxor")] {
         let expect = |error: CollectiveError, what: &'static str| {

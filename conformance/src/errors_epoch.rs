@@ -1,17 +1,11 @@
 //! Synchronisation that contradicts itself: refused, and the epoch that is open goes on
 //! (FEATURES A7).
 use crate::help::{neighbour, says, still_works, words};
-use rma_core::transport::Transport;
 use rma_core::{Assert, ErrorClass, LockKind, Op, Rank, RmaError, Universe, Window};
 
 const KINDS: [LockKind; 2] = [LockKind::Shared, LockKind::Exclusive];
 
-fn expect_open<T: Transport>(
-    window: &Window<T>,
-    error: Option<RmaError>,
-    asked: &'static str,
-    open: &'static str,
-) {
+fn expect_open(window: &Window, error: Option<RmaError>, asked: &'static str, open: &'static str) {
     let error = error.expect("refused");
     assert_eq!(error, RmaError::EpochOpen { window: window.id(), asked, open });
     assert_eq!(error.class(), ErrorClass::RmaSync);
@@ -19,14 +13,14 @@ fn expect_open<T: Transport>(
 }
 
 /// All ranks are out of their epochs; the window works.
-fn unharmed<T: Transport>(universe: &Universe<T>, window: Window<T>) {
+fn unharmed(universe: &Universe, window: Window) {
     universe.world().barrier().unwrap();
     still_works(&window);
     window.free().unwrap();
 }
 
 /// A rank that this rank has locked already. S-E9 S-B6
-pub fn double_lock<T: Transport>(universe: &Universe<T>) {
+pub fn double_lock(universe: &Universe) {
     let world = universe.world();
     let window = words(world, 1);
     for target in [world.rank(), neighbour(world, 1)] {
@@ -50,7 +44,7 @@ pub fn double_lock<T: Transport>(universe: &Universe<T>) {
 }
 
 /// A lock inside an epoch to all targets. S-E10
-pub fn lock_in_lock_all<T: Transport>(universe: &Universe<T>) {
+pub fn lock_in_lock_all(universe: &Universe) {
     let world = universe.world();
     let window = words(world, 1);
     let epoch = window.lock_all().unwrap();
@@ -66,7 +60,7 @@ pub fn lock_in_lock_all<T: Transport>(universe: &Universe<T>) {
 }
 
 /// A lock inside a fence epoch. S-E10
-pub fn lock_in_fence<T: Transport>(universe: &Universe<T>) {
+pub fn lock_in_fence(universe: &Universe) {
     let world = universe.world();
     let window = words(world, 1);
     let epoch = window.fence(Assert::NONE).unwrap();
@@ -78,7 +72,7 @@ pub fn lock_in_fence<T: Transport>(universe: &Universe<T>) {
 }
 
 /// A second epoch to all targets. S-E9
-pub fn lock_all_twice<T: Transport>(universe: &Universe<T>) {
+pub fn lock_all_twice(universe: &Universe) {
     let world = universe.world();
     let window = words(world, 1);
     let epoch = window.lock_all().unwrap();
@@ -92,7 +86,7 @@ pub fn lock_all_twice<T: Transport>(universe: &Universe<T>) {
 }
 
 /// An epoch to all targets while one is locked. S-E10
-pub fn lock_all_in_lock<T: Transport>(universe: &Universe<T>) {
+pub fn lock_all_in_lock(universe: &Universe) {
     let world = universe.world();
     let window = words(world, 1);
     let lock = window.lock(neighbour(world, 1), LockKind::Exclusive).unwrap();
@@ -104,7 +98,7 @@ pub fn lock_all_in_lock<T: Transport>(universe: &Universe<T>) {
 }
 
 /// An epoch to all targets inside a fence epoch. S-E10
-pub fn lock_all_in_fence<T: Transport>(universe: &Universe<T>) {
+pub fn lock_all_in_fence(universe: &Universe) {
     let world = universe.world();
     let window = words(world, 1);
     let epoch = window.fence(Assert::NONE).unwrap();
@@ -115,7 +109,7 @@ pub fn lock_all_in_fence<T: Transport>(universe: &Universe<T>) {
 }
 
 /// A fence while a target is locked. S-E10
-pub fn fence_in_lock<T: Transport>(universe: &Universe<T>) {
+pub fn fence_in_lock(universe: &Universe) {
     let world = universe.world();
     let window = words(world, 1);
     let lock = window.lock(neighbour(world, 1), LockKind::Shared).unwrap();
@@ -125,7 +119,7 @@ pub fn fence_in_lock<T: Transport>(universe: &Universe<T>) {
 }
 
 /// A fence inside an epoch to all targets. S-E10
-pub fn fence_in_lock_all<T: Transport>(universe: &Universe<T>) {
+pub fn fence_in_lock_all(universe: &Universe) {
     let world = universe.world();
     let window = words(world, 1);
     let epoch = window.lock_all().unwrap();
@@ -134,7 +128,7 @@ pub fn fence_in_lock_all<T: Transport>(universe: &Universe<T>) {
     unharmed(universe, window);
 }
 
-fn expect_wrong<T: Transport>(window: &Window<T>, error: Option<RmaError>, name: &str, hint: &str) {
+fn expect_wrong(window: &Window, error: Option<RmaError>, name: &str, hint: &str) {
     let error = error.expect("refused");
     let RmaError::WrongAssert { window: id, .. } = error else { panic!("{error}") };
     assert_eq!((id, error.class()), (window.id(), ErrorClass::Assert));
@@ -142,7 +136,7 @@ fn expect_wrong<T: Transport>(window: &Window<T>, error: Option<RmaError>, name:
 }
 
 /// Asserts that belong elsewhere. S-E11
-pub fn wrong_asserts<T: Transport>(universe: &Universe<T>) {
+pub fn wrong_asserts(universe: &Universe) {
     let world = universe.world();
     let window = words(world, 1);
     let fence = |asserts| window.fence(asserts).err();
@@ -162,7 +156,7 @@ pub fn wrong_asserts<T: Transport>(universe: &Universe<T>) {
 }
 
 /// `end` while another guard is alive: the epoch goes on under that.
-pub fn end_with_another_guard<T: Transport>(universe: &Universe<T>) {
+pub fn end_with_another_guard(universe: &Universe) {
     let world = universe.world();
     let window = words(world, 1);
     let first = window.fence(Assert::NONE).unwrap();
@@ -175,7 +169,7 @@ pub fn end_with_another_guard<T: Transport>(universe: &Universe<T>) {
 }
 
 /// A scope under a lock of one target names another.
-pub fn other_target_of_a_lock<T: Transport>(universe: &Universe<T>) {
+pub fn other_target_of_a_lock(universe: &Universe) {
     let world = universe.world();
     let window = words(world, 1);
     let (locked, target) = (neighbour(world, 1), neighbour(world, 2));

@@ -1,12 +1,11 @@
 //! Ranks, displacements and lengths that do not exist: refused, and nothing is written
 //! (FEATURES A7).
 use crate::help::{local_words, neighbour, says, still_works, words};
-use rma_core::transport::Transport;
 use rma_core::{Access, Assert, ErrorClass, LockKind, Op, Rank, RmaError, Universe, Window};
 
 /// Puts and gets of `len` bytes at `disp` of `target`; all must fail alike.
-fn all_fail<T: Transport, const LAZY: bool>(
-    access: &Access<'_, T, LAZY>,
+fn all_fail<const LAZY: bool>(
+    access: &Access<'_, LAZY>,
     target: Rank,
     disp: u64,
     len: usize,
@@ -22,8 +21,8 @@ fn all_fail<T: Transport, const LAZY: bool>(
 }
 
 /// Fails unless `error` is about this range, names it, and has the class.
-fn expect_range<T: Transport>(
-    window: &Window<T>,
+fn expect_range(
+    window: &Window,
     error: RmaError,
     (target, disp, len): (Rank, u64, u64),
     (unit, size): (u32, u64),
@@ -39,7 +38,7 @@ fn expect_range<T: Transport>(
 }
 
 /// The window is unchanged, and works. **Collective.**
-fn unharmed<T: Transport>(universe: &Universe<T>, window: Window<T>) {
+fn unharmed(universe: &Universe, window: Window) {
     universe.world().barrier().unwrap();
     assert!(local_words(&window).iter().all(|word| *word == 0), "nothing was written");
     universe.world().barrier().unwrap();
@@ -48,7 +47,7 @@ fn unharmed<T: Transport>(universe: &Universe<T>, window: Window<T>) {
 }
 
 /// Ranges that begin inside and end outside, or begin outside. S-G8 S-B6
-pub fn past_the_end<T: Transport>(universe: &Universe<T>) {
+pub fn past_the_end(universe: &Universe) {
     let world = universe.world();
     let window = words(world, 10);
     let fence = window.fence(Assert::NONE).unwrap();
@@ -81,7 +80,7 @@ pub fn past_the_end<T: Transport>(universe: &Universe<T>) {
 }
 
 /// Displacements whose product with the unit, or sum with the length, wraps. S-G8
-pub fn overflow<T: Transport>(universe: &Universe<T>) {
+pub fn overflow(universe: &Universe) {
     let world = universe.world();
     let window = words(world, 4);
     let epoch = window.lock_all().unwrap();
@@ -107,7 +106,7 @@ pub fn overflow<T: Transport>(universe: &Universe<T>) {
 }
 
 /// A part without a byte takes nothing. S-A2 S-G8
-pub fn empty_part<T: Transport>(universe: &Universe<T>) {
+pub fn empty_part(universe: &Universe) {
     let world = universe.world();
     let window = words(world, usize::from(world.rank() != Rank(0)) * 2);
     let epoch = window.lock_all().unwrap();
@@ -126,7 +125,7 @@ pub fn empty_part<T: Transport>(universe: &Universe<T>) {
 }
 
 /// The range is that of the target, in its units. S-A3 S-G8
-pub fn units<T: Transport>(universe: &Universe<T>) {
+pub fn units(universe: &Universe) {
     let world = universe.world();
     let unit = |rank: Rank| 8 << rank.0;
     let window = world.window(2, unit(world.rank())).allocate().unwrap();
@@ -143,7 +142,7 @@ pub fn units<T: Transport>(universe: &Universe<T>) {
 }
 
 /// Targets that are not in the group. S-G10 S-E11
-pub fn no_such_rank<T: Transport>(universe: &Universe<T>) {
+pub fn no_such_rank(universe: &Universe) {
     let world = universe.world();
     let part = world.split(Some(u32::from(world.rank() == Rank(0))), 0).unwrap().unwrap();
     for comm in [world, &part] {
@@ -175,7 +174,7 @@ pub fn no_such_rank<T: Transport>(universe: &Universe<T>) {
 }
 
 /// Atomics at addresses that their type cannot have.
-pub fn misaligned<T: Transport>(universe: &Universe<T>) {
+pub fn misaligned(universe: &Universe) {
     let world = universe.world();
     let window = world.window(32, 1).allocate().unwrap();
     let epoch = window.lock_all().unwrap();
@@ -207,7 +206,7 @@ pub fn misaligned<T: Transport>(universe: &Universe<T>) {
 }
 
 /// Owned buffers and scopes under a lock check like everything else.
-pub fn in_scopes_and_requests<T: Transport>(universe: &Universe<T>) {
+pub fn in_scopes_and_requests(universe: &Universe) {
     let world = universe.world();
     let window = words(world, 2);
     let right = neighbour(world, 1);
@@ -223,7 +222,7 @@ pub fn in_scopes_and_requests<T: Transport>(universe: &Universe<T>) {
 }
 
 /// This rank's own view checks too.
-pub fn views<T: Transport>(universe: &Universe<T>) {
+pub fn views(universe: &Universe) {
     let world = universe.world();
     let window = words(world, 3);
     let (view, me) = (window.local(), world.rank());

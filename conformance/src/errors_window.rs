@@ -1,17 +1,17 @@
 //! Windows that cannot be made: an error everywhere, and nothing of them stays (FEATURES A7).
 use crate::help::{says, still_works, words};
-use rma_core::transport::{AllocateError, Transport};
+use rma_core::transport::AllocateError;
 use rma_core::{ErrorClass, Rank, Universe, WindowError};
 
 /// A window that can be made works.
-fn unharmed<T: Transport>(universe: &Universe<T>) {
+fn unharmed(universe: &Universe) {
     let window = words(universe.world(), 2);
     still_works(&window);
     window.free().unwrap();
 }
 
 /// Units that do not add up to a number of bytes. S-B6 S-B7
-pub fn size_overflow<T: Transport>(universe: &Universe<T>) {
+pub fn size_overflow(universe: &Universe) {
     for (count, unit) in [(usize::MAX, 2), (1 << 61, 8), (1 << 63, 1), (usize::MAX, 1)] {
         let error = universe.world().window(count, unit).allocate().err().unwrap();
         let (count, disp_unit) = (count as u64, unit as u64);
@@ -23,7 +23,7 @@ pub fn size_overflow<T: Transport>(universe: &Universe<T>) {
 }
 
 /// One rank is wrong: its error says why, the others' say who. S-B6 S-B7
-pub fn size_overflow_of_one<T: Transport>(universe: &Universe<T>) {
+pub fn size_overflow_of_one(universe: &Universe) {
     let world = universe.world();
     for culprit in world.ranks() {
         let wrong = world.rank() == culprit;
@@ -40,7 +40,7 @@ pub fn size_overflow_of_one<T: Transport>(universe: &Universe<T>) {
 }
 
 /// Displacement units of 0, and beyond 32 bits.
-pub fn unit<T: Transport>(universe: &Universe<T>) {
+pub fn unit(universe: &Universe) {
     for unit in [0, 1 << 32, usize::MAX] {
         let error = universe.world().window(1, unit).allocate().err().unwrap();
         assert_eq!(error, WindowError::DispUnit(unit as u64));
@@ -69,7 +69,7 @@ fn expect_shortage(error: WindowError, me: Rank) {
 }
 
 /// More memory than there is, for everybody: an error, and no signal later. S-B6 S-B7
-pub fn shortage<T: Transport>(universe: &Universe<T>) {
+pub fn shortage(universe: &Universe) {
     let world = universe.world();
     for (count, unit) in [(1 << 60, 1), (1 << 57, 8), (1 << 40, 1 << 22)] {
         expect_shortage(world.window(count, unit).allocate().err().unwrap(), world.rank());
@@ -78,7 +78,7 @@ pub fn shortage<T: Transport>(universe: &Universe<T>) {
 }
 
 /// One rank asks for too much: nobody gets a window. S-B6 S-B7
-pub fn shortage_of_one<T: Transport>(universe: &Universe<T>) {
+pub fn shortage_of_one(universe: &Universe) {
     let world = universe.world();
     for culprit in world.ranks() {
         let count = if world.rank() == culprit { 1 << 60 } else { 100 };
@@ -91,7 +91,7 @@ pub fn shortage_of_one<T: Transport>(universe: &Universe<T>) {
 }
 
 /// What failed leaves no memory behind.
-pub fn nothing_stays<T: Transport>(universe: &Universe<T>) {
+pub fn nothing_stays(universe: &Universe) {
     let world = universe.world();
     let small = if cfg!(miri) { 1 } else { 20 };
     for _ in 0..small {

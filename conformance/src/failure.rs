@@ -2,7 +2,7 @@
 use crate::Harness;
 use crate::help::{local_words, neighbour, says, times, words};
 use core::mem::forget;
-use rma_core::transport::{Transport, WorldRank};
+use rma_core::transport::WorldRank;
 use rma_core::{
     Assert, CollectiveError, ErrorClass, LockKind, Op, Rank, RmaError, Universe, Window,
     WindowError,
@@ -15,12 +15,12 @@ pub const ON_PURPOSE: &str = "this rank panics on purpose";
 const VICTIM: u32 = 1;
 
 /// Runs a case in which one rank panics.
-pub fn run<H: Harness>(test: &str, ranks: u32, case: fn(&Universe<H::T>)) {
+pub fn run<H: Harness>(test: &str, ranks: u32, case: fn(&Universe)) {
     H::run_failing(test, ranks, VICTIM, &|universe| case(&universe));
 }
 
 /// Whether this rank is the one to panic. It comes here last: the others have done what was before.
-fn is_victim<T: Transport>(universe: &Universe<T>) -> bool {
+fn is_victim(universe: &Universe) -> bool {
     universe.world().gatherv(&[0u8], Rank(VICTIM)).unwrap().is_some()
 }
 
@@ -42,7 +42,7 @@ fn expect_collective(error: CollectiveError) {
 }
 
 /// As [`expect_collective`].
-fn expect_rma<T: Transport>(error: RmaError, window: &Window<T>) {
+fn expect_rma(error: RmaError, window: &Window) {
     // A survivor on its way home drops the window first.
     if let RmaError::Freed { target, .. } = error {
         assert_ne!(target, Rank(VICTIM));
@@ -70,7 +70,7 @@ fn until_it_fails<E>(mut what: impl FnMut() -> Result<(), E>) -> E {
 }
 
 /// The others wait in a barrier; every later barrier fails too.
-pub fn in_a_barrier<T: Transport>(universe: &Universe<T>) {
+pub fn in_a_barrier(universe: &Universe) {
     if is_victim(universe) {
         die();
     }
@@ -80,7 +80,7 @@ pub fn in_a_barrier<T: Transport>(universe: &Universe<T>) {
 }
 
 /// The others wait in a collective with data, of whatever root.
-pub fn in_a_collective<T: Transport>(universe: &Universe<T>) {
+pub fn in_a_collective(universe: &Universe) {
     let world = universe.world();
     if is_victim(universe) {
         die();
@@ -93,7 +93,7 @@ pub fn in_a_collective<T: Transport>(universe: &Universe<T>) {
 }
 
 /// The others wait in a fence.
-pub fn in_a_fence<T: Transport>(universe: &Universe<T>) {
+pub fn in_a_fence(universe: &Universe) {
     let world = universe.world();
     let window = words(world, 1);
     let epoch = window.fence(Assert::NONE).unwrap();
@@ -107,7 +107,7 @@ pub fn in_a_fence<T: Transport>(universe: &Universe<T>) {
 }
 
 /// The others wait for a lock that a healthy rank holds, and never gives back.
-pub fn in_a_lock<T: Transport>(universe: &Universe<T>) {
+pub fn in_a_lock(universe: &Universe) {
     let world = universe.world();
     let window = words(world, 1);
     if world.rank() == Rank(0) {
@@ -125,7 +125,7 @@ pub fn in_a_lock<T: Transport>(universe: &Universe<T>) {
 }
 
 /// The victim itself holds the lock.
-pub fn holding_a_lock<T: Transport>(universe: &Universe<T>) {
+pub fn holding_a_lock(universe: &Universe) {
     let world = universe.world();
     let window = words(world, 1);
     if world.rank() == Rank(VICTIM) {
@@ -140,7 +140,7 @@ pub fn holding_a_lock<T: Transport>(universe: &Universe<T>) {
 }
 
 /// The others are making a window.
-pub fn in_an_allocation<T: Transport>(universe: &Universe<T>) {
+pub fn in_an_allocation(universe: &Universe) {
     let world = universe.world();
     if is_victim(universe) {
         die();
@@ -152,7 +152,7 @@ pub fn in_an_allocation<T: Transport>(universe: &Universe<T>) {
 }
 
 /// The others operate on the victim's part: what is told as complete is, and the rest fails.
-pub fn in_operations<T: Transport>(universe: &Universe<T>) {
+pub fn in_operations(universe: &Universe) {
     let world = universe.world();
     let window = words(world, 4);
     let epoch = window.lock_all().unwrap();
@@ -181,7 +181,7 @@ pub fn in_operations<T: Transport>(universe: &Universe<T>) {
 
 /// The others put and get a lot, to and from the victim and each other: nobody waits for grants
 /// that the victim holds, or for what it owes.
-pub fn in_large_operations<T: Transport>(universe: &Universe<T>) {
+pub fn in_large_operations(universe: &Universe) {
     let world = universe.world();
     let len = if cfg!(miri) { 20_000 } else { 300_000 };
     let window = world.window(len, 1).allocate().unwrap();
@@ -208,7 +208,7 @@ pub fn in_large_operations<T: Transport>(universe: &Universe<T>) {
 }
 
 /// The others wait for the victim's post, in an operation and at the end of the epoch.
-pub fn in_a_start<T: Transport>(universe: &Universe<T>) {
+pub fn in_a_start(universe: &Universe) {
     let world = universe.world();
     let window = words(world, 1);
     let epoch = window.start(&[Rank(VICTIM)], Assert::NONE).unwrap();
@@ -220,7 +220,7 @@ pub fn in_a_start<T: Transport>(universe: &Universe<T>) {
 }
 
 /// The others wait for the victim's complete; a healthy origin has completed, or not.
-pub fn in_an_exposure<T: Transport>(universe: &Universe<T>) {
+pub fn in_an_exposure(universe: &Universe) {
     let world = universe.world();
     let (window, tested) = (words(world, 1), words(world, 1));
     let all: Vec<Rank> = world.ranks().collect();

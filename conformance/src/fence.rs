@@ -1,10 +1,9 @@
 //! Fence epochs (FEATURES A5).
 use crate::help::{neighbour, still_works, times, words};
-use rma_core::transport::Transport;
 use rma_core::{Assert, LockKind, Op, Rank, Universe};
 
 /// Each fence ends an epoch and starts the next. S-C1 S-C2 S-C8
-pub fn cycles<T: Transport>(universe: &Universe<T>) {
+pub fn cycles(universe: &Universe) {
     let world = universe.world();
     let window = words(world, 2);
     let (right, left) = (neighbour(world, 1), u64::from(neighbour(world, -1)));
@@ -20,7 +19,7 @@ pub fn cycles<T: Transport>(universe: &Universe<T>) {
 }
 
 /// Promises that hold change nothing. S-C3 S-C4 S-C5
-pub fn asserts<T: Transport>(universe: &Universe<T>) {
+pub fn asserts(universe: &Universe) {
     let world = universe.world();
     let window = words(world, 1);
     let (right, left) = (neighbour(world, 1), u64::from(neighbour(world, -1)));
@@ -41,7 +40,7 @@ pub fn asserts<T: Transport>(universe: &Universe<T>) {
 }
 
 /// Between two fences, this rank may load and store where nobody else operates. S-C6 S-M2
-pub fn local_stores<T: Transport>(universe: &Universe<T>) {
+pub fn local_stores(universe: &Universe) {
     let world = universe.world();
     let window = words(world, 2);
     let right = neighbour(world, 1);
@@ -61,7 +60,7 @@ pub fn local_stores<T: Transport>(universe: &Universe<T>) {
 }
 
 /// Gets from everybody.
-pub fn gets<T: Transport>(universe: &Universe<T>) {
+pub fn gets(universe: &Universe) {
     let world = universe.world();
     let window = words(world, 3);
     window.local().write(0, &[u64::from(world.rank()); 3]).unwrap();
@@ -76,7 +75,7 @@ pub fn gets<T: Transport>(universe: &Universe<T>) {
 }
 
 /// What one rank put at a second, a third one gets after the fence. S-C1
-pub fn third_rank_sees<T: Transport>(universe: &Universe<T>) {
+pub fn third_rank_sees(universe: &Universe) {
     let world = universe.world();
     let window = words(world, 50);
     let mut epoch = window.fence(Assert::NONE).unwrap();
@@ -97,7 +96,7 @@ pub fn third_rank_sees<T: Transport>(universe: &Universe<T>) {
 }
 
 /// Fences and locks take turns. S-C7 S-M3
-pub fn mode_switches<T: Transport>(universe: &Universe<T>) {
+pub fn mode_switches(universe: &Universe) {
     let world = universe.world();
     let window = words(world, 1);
     let (right, left) = (neighbour(world, 1), u64::from(neighbour(world, -1)));
@@ -125,7 +124,7 @@ pub fn mode_switches<T: Transport>(universe: &Universe<T>) {
 }
 
 /// A dropped guard issues no more; the next fence completes what it had issued.
-pub fn dropped_guard<T: Transport>(universe: &Universe<T>) {
+pub fn dropped_guard(universe: &Universe) {
     let world = universe.world();
     let window = words(world, 1);
     for round in 0..times(universe, 20) {
@@ -141,7 +140,7 @@ pub fn dropped_guard<T: Transport>(universe: &Universe<T>) {
 }
 
 /// Fences without operations are barriers of the window. S-C2
-pub fn empty_epochs<T: Transport>(universe: &Universe<T>) {
+pub fn empty_epochs(universe: &Universe) {
     let world = universe.world();
     let (window, other) = (words(world, 1), words(world, 1));
     let mut epoch = window.fence(Assert::NO_PRECEDE).unwrap();
@@ -161,7 +160,7 @@ pub fn empty_epochs<T: Transport>(universe: &Universe<T>) {
 }
 
 /// Atomics between fences add up.
-pub fn atomics<T: Transport>(universe: &Universe<T>) {
+pub fn atomics(universe: &Universe) {
     let world = universe.world();
     let window = words(world, 1);
     let mut epoch = window.fence(Assert::NONE).unwrap();
@@ -178,7 +177,7 @@ pub fn atomics<T: Transport>(universe: &Universe<T>) {
 }
 
 /// `next`, `end` and `fence` while a guard is alive all complete what was issued. S-C1 S-C2
-pub fn next_and_end<T: Transport>(universe: &Universe<T>) {
+pub fn next_and_end(universe: &Universe) {
     let world = universe.world();
     let window = words(world, 1);
     let right = neighbour(world, 1);

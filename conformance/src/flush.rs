@@ -1,10 +1,9 @@
 //! Flushes and `sync` (FEATURES A6).
 use crate::help::{let_others_in, local_words, neighbour, times, words};
-use rma_core::transport::Transport;
 use rma_core::{Assert, LockKind, Op, Rank, RmaError, Universe};
 
 /// After a flush the data is at the target: a third rank, told of it, sees it. S-F1
-pub fn third_rank_sees<T: Transport>(universe: &Universe<T>) {
+pub fn third_rank_sees(universe: &Universe) {
     let world = universe.world();
     let window = words(world, 201);
     let epoch = window.lock_all().unwrap();
@@ -29,7 +28,7 @@ pub fn third_rank_sees<T: Transport>(universe: &Universe<T>) {
 }
 
 /// `flush_all` completes at every target. S-F4
-pub fn all_targets<T: Transport>(universe: &Universe<T>) {
+pub fn all_targets(universe: &Universe) {
     let world = universe.world();
     let window = words(world, world.size() as usize);
     let epoch = window.lock_all().unwrap();
@@ -48,7 +47,7 @@ pub fn all_targets<T: Transport>(universe: &Universe<T>) {
 }
 
 /// After a local flush the buffers may be used again. S-F3 S-F4 S-H16
-pub fn local<T: Transport>(universe: &Universe<T>) {
+pub fn local(universe: &Universe) {
     let world = universe.world();
     let rounds = times(universe, 50);
     let window = words(world, rounds as usize * 100);
@@ -70,7 +69,7 @@ pub fn local<T: Transport>(universe: &Universe<T>) {
 }
 
 /// `sync` may be called at any time, and completes nothing: it asks no other rank. S-F9
-pub fn sync_completes_nothing<T: Transport>(universe: &Universe<T>) {
+pub fn sync_completes_nothing(universe: &Universe) {
     let world = universe.world();
     let window = words(world, 600);
     let (right, left) = (neighbour(world, 1), u64::from(neighbour(world, -1)));
@@ -95,7 +94,7 @@ pub fn sync_completes_nothing<T: Transport>(universe: &Universe<T>) {
 }
 
 /// Flushes with nothing to complete. S-F5
-pub fn of_nothing<T: Transport>(universe: &Universe<T>) {
+pub fn of_nothing(universe: &Universe) {
     let world = universe.world();
     let window = words(world, 1);
     let epoch = window.lock_all().unwrap();
@@ -111,7 +110,7 @@ pub fn of_nothing<T: Transport>(universe: &Universe<T>) {
 }
 
 /// The null target has nothing to flush; ranks that do not exist are refused. S-G10
-pub fn of_null<T: Transport>(universe: &Universe<T>) {
+pub fn of_null(universe: &Universe) {
     let world = universe.world();
     let window = words(world, 1);
     let epoch = window.lock_all().unwrap();
@@ -127,7 +126,7 @@ pub fn of_null<T: Transport>(universe: &Universe<T>) {
 }
 
 /// Puts and flushes of two ranks to each other: a conversation. S-F1 S-F7
-pub fn alternating<T: Transport>(universe: &Universe<T>) {
+pub fn alternating(universe: &Universe) {
     let world = universe.world();
     let window = words(world, 2);
     let peer = neighbour(world, 1);
@@ -155,7 +154,7 @@ pub fn alternating<T: Transport>(universe: &Universe<T>) {
 }
 
 /// The flushes of a lock on one target. S-F1 S-F3
-pub fn in_a_lock<T: Transport>(universe: &Universe<T>) {
+pub fn in_a_lock(universe: &Universe) {
     let world = universe.world();
     let window = words(world, 1);
     let right = neighbour(world, 1);
@@ -172,7 +171,7 @@ pub fn in_a_lock<T: Transport>(universe: &Universe<T>) {
 }
 
 /// Both put, flush and look at what the other put: one of them sees it. S-F1 S-F7
-pub fn neither_misses_the_other<T: Transport>(universe: &Universe<T>) {
+pub fn neither_misses_the_other(universe: &Universe) {
     // A cache line for each rank's put.
     const LINE: usize = 8;
     let world = universe.world();

@@ -6,7 +6,7 @@
 #![allow(unsafe_code)] // room: vouches for memory between canaries
 
 use crate::help::{pattern, still_works};
-use rma_core::transport::{SubmitError, Transport, WorldRank};
+use rma_core::transport::{SubmitError, WorldRank};
 use rma_core::{Attached, Config, LockAll, Op, ProgressAgent};
 use rma_core::{Rank, RawPart, RmaError, Universe, Window};
 use std::time::Duration;
@@ -160,7 +160,7 @@ struct Named {
 }
 
 /// The id of a window in messages, from how it is shown: a rank and its count of objects.
-fn number<T: Transport>(window: &Window<T>) -> u64 {
+fn number(window: &Window) -> u64 {
     let shown = window.id().to_string();
     let (rank, count) = shown.strip_prefix('#').and_then(|id| id.split_once('.')).unwrap();
     rank.parse::<u64>().unwrap() << 32 | count.parse::<u64>().unwrap()
@@ -168,12 +168,12 @@ fn number<T: Transport>(window: &Window<T>) -> u64 {
 
 /// Windows of one rank. Nothing is done with the middle three after they were named: forged
 /// control words may have locked them for ever.
-struct Windows<T: Transport> {
-    left: Window<T>,
-    allocated: Window<T>,
-    right: Window<T>,
-    created: Window<T>,
-    dynamic: Window<T>,
+struct Windows {
+    left: Window,
+    allocated: Window,
+    right: Window,
+    created: Window,
+    dynamic: Window,
     attached: Attached<RawPart>,
 }
 
@@ -182,8 +182,8 @@ fn fenced() -> Vec<u8> {
     pattern(7, 3 * PART)
 }
 
-impl<T: Transport> Windows<T> {
-    fn new(universe: &Universe<T>, created: RawPart, attached: RawPart) -> Self {
+impl Windows {
+    fn new(universe: &Universe, created: RawPart, attached: RawPart) -> Self {
         let world = universe.world();
         let guard = || {
             let window = world.window(GUARD, 8).allocate().unwrap();
@@ -210,7 +210,7 @@ impl<T: Transport> Windows<T> {
 
 /// One of two ranks of a job that was made with [`config`]. Panics if forged messages do more than
 /// they may.
-pub fn play<T: Transport>(universe: Universe<T>, input: &[u8]) {
+pub fn play(universe: Universe, input: &[u8]) {
     let (mut created, mut attached) = (fenced(), fenced());
     // SAFETY: `created` lives, and is not touched, until the universe is dropped.
     let over = unsafe { RawPart::new(created.as_mut_ptr().wrapping_add(PART), PART) };
@@ -224,7 +224,7 @@ pub fn play<T: Transport>(universe: Universe<T>, input: &[u8]) {
     }
 }
 
-fn play_between<T: Transport>(universe: Universe<T>, over: RawPart, at: RawPart, input: &[u8]) {
+fn play_between(universe: Universe, over: RawPart, at: RawPart, input: &[u8]) {
     let world = universe.world();
     assert_eq!(world.size(), 2, "one lies, one listens");
     let windows = Windows::new(&universe, over, at);
@@ -270,7 +270,7 @@ fn play_between<T: Transport>(universe: Universe<T>, over: RawPart, at: RawPart,
 
 /// One of two ranks of a job that was made with [`config`], but for [`flooded`]: rank 1 asks for
 /// more payloads of a collective than rank 0 can expect, and for more bytes than it keeps.
-pub fn flood<T: Transport>(universe: Universe<T>) {
+pub fn flood(universe: Universe) {
     const OPERATIONS: u32 = 40;
     const ROUNDS: u32 = 5;
     // Few bytes always have room.
@@ -311,12 +311,7 @@ pub fn flood<T: Transport>(universe: Universe<T>) {
 }
 
 /// Sends one message past the engine.
-fn forge<T: Transport>(
-    universe: &Universe<T>,
-    named: &Named,
-    message: &Message,
-    epoch: &LockAll<'_, T>,
-) {
+fn forge(universe: &Universe, named: &Named, message: &Message, epoch: &LockAll<'_>) {
     let (mut head, mut body) = (message.head(named), &message.body[..]);
     if message.flags & CUT != 0 {
         head.truncate(message.tag as usize % head.len());
@@ -333,12 +328,7 @@ fn forge<T: Transport>(
 
 /// The honest operations of one round, small ones and such as need grants. `strict` if their
 /// results are those of this rank alone.
-fn operate<T: Transport>(
-    epoch: &LockAll<'_, T>,
-    target: Rank,
-    round: u64,
-    strict: bool,
-) -> Result<(), RmaError> {
+fn operate(epoch: &LockAll<'_>, target: Rank, round: u64, strict: bool) -> Result<(), RmaError> {
     let large = pattern(round as u32, 400);
     epoch.put(target, 1, &[round])?;
     epoch.put(target, 8, &large)?;
@@ -358,7 +348,7 @@ fn operate<T: Transport>(
 
 /// Until every forged message has arrived and what follows from it is done: a message travels for
 /// less than a millisecond of the simulator.
-fn drain<T: Transport>(universe: &Universe<T>) {
+fn drain(universe: &Universe) {
     for _ in 0..4 {
         universe.world().barrier().unwrap();
         let end = universe.transport().now() + Duration::from_millis(1);

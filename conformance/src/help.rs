@@ -1,16 +1,15 @@
 //! What cases have in common.
 use core::fmt::Display;
-use rma_core::transport::Transport;
 use rma_core::{Assert, Communicator, LockKind, Op, Rank, Universe, Window};
 
 /// Whether load and store reach the peers.
-pub(crate) fn near<T: Transport>(universe: &Universe<T>) -> bool {
+pub(crate) fn near(universe: &Universe) -> bool {
     universe.transport().is_near(universe.transport().rank())
 }
 
 /// How often to repeat something: `many` where that is cheap, less where a simulator or an
 /// interpreter does it.
-pub(crate) fn times<T: Transport>(universe: &Universe<T>, many: u64) -> u64 {
+pub(crate) fn times(universe: &Universe, many: u64) -> u64 {
     match (cfg!(miri), near(universe)) {
         (true, _) => 2,
         (_, true) => many,
@@ -30,12 +29,12 @@ pub(crate) fn lengths() -> &'static [usize] {
 }
 
 /// A window of `count` words of eight bytes at every rank.
-pub(crate) fn words<T: Transport>(comm: &Communicator<T>, count: usize) -> Window<T> {
+pub(crate) fn words(comm: &Communicator, count: usize) -> Window {
     comm.window(count, 8).allocate().unwrap()
 }
 
 /// The neighbour at `distance` on the ring of all ranks.
-pub(crate) fn neighbour<T: Transport>(comm: &Communicator<T>, distance: i64) -> Rank {
+pub(crate) fn neighbour(comm: &Communicator, distance: i64) -> Rank {
     comm.rank().on_ring(distance, comm.size())
 }
 
@@ -45,7 +44,7 @@ pub(crate) fn pattern(seed: u32, len: usize) -> Vec<u8> {
 }
 
 /// All words of this rank's part.
-pub(crate) fn local_words<T: Transport>(window: &Window<T>) -> Vec<u64> {
+pub(crate) fn local_words(window: &Window) -> Vec<u64> {
     let mut words = vec![0; (window.size() / 8) as usize];
     window.local().read(0, &mut words).unwrap();
     words
@@ -61,7 +60,7 @@ pub(crate) fn says(error: &impl Display, parts: &[&str]) {
 
 /// Uses a window of at least one word everywhere in every kind of epoch. **Collective.** Changes
 /// the first word.
-pub(crate) fn still_works<T: Transport>(window: &Window<T>) {
+pub(crate) fn still_works(window: &Window) {
     let (rank, ranks) = (window.rank(), window.ranks());
     let (right, left) = (rank.on_ring(1, ranks), rank.on_ring(-1, ranks));
     let epoch = window.fence(Assert::NONE).unwrap();

@@ -1,6 +1,5 @@
 //! What a window is told and tells: hints, name, attributes (FEATURES A1).
 use crate::help::{local_words, neighbour, says, still_works, times, words};
-use rma_core::transport::Transport;
 use rma_core::{
     Assert, ErrorClass, Flavor, LockKind, MemoryModel, Op, Rank, RmaError, Universe, Window,
     WindowError,
@@ -47,12 +46,12 @@ const REFUSED: [(&str, &[&str], &str); 11] = [
 ];
 
 /// A window of two words at every rank, made with one hint.
-fn hinted<T: Transport>(universe: &Universe<T>, key: &str, value: &str) -> Window<T> {
+fn hinted(universe: &Universe, key: &str, value: &str) -> Window {
     universe.world().window(2, 8).hint(key, value).unwrap().allocate().unwrap()
 }
 
 /// Nobody said anything: `info` shows the defaults, of every key. S-B9
-pub fn defaults<T: Transport>(universe: &Universe<T>) {
+pub fn defaults(universe: &Universe) {
     let window = words(universe.world(), 2);
     let expected = TAKEN.map(|(key, values)| (key, values[0].to_owned()));
     let mut info = window.info();
@@ -71,7 +70,7 @@ pub fn defaults<T: Transport>(universe: &Universe<T>) {
 
 /// Every hint is taken with each of its values, and `info` shows them; the window works the
 /// same. S-B8 S-B9 S-B10
-pub fn accepted<T: Transport>(universe: &Universe<T>) {
+pub fn accepted(universe: &Universe) {
     for (key, values) in TAKEN {
         for value in values {
             let window = hinted(universe, key, value);
@@ -95,7 +94,7 @@ pub fn accepted<T: Transport>(universe: &Universe<T>) {
 }
 
 /// Keys that nobody knows are ignored, whatever they say. S-B8 S-A13
-pub fn unknown_is_ignored<T: Transport>(universe: &Universe<T>) {
+pub fn unknown_is_ignored(universe: &Universe) {
     let builder = universe.world().window(2, 8);
     let builder = builder.hint("no_such_hint", "\u{0}").unwrap().hint("", "").unwrap();
     let window = builder.hint("No_Locks", "maybe").unwrap().allocate().unwrap();
@@ -106,7 +105,7 @@ pub fn unknown_is_ignored<T: Transport>(universe: &Universe<T>) {
 }
 
 /// A malformed value of a known hint is refused by name, before the window and after. S-B8
-pub fn malformed_is_refused<T: Transport>(universe: &Universe<T>) {
+pub fn malformed_is_refused(universe: &Universe) {
     let window = words(universe.world(), 2);
     let before = window.info();
     for (key, values, allowed) in REFUSED {
@@ -124,7 +123,7 @@ pub fn malformed_is_refused<T: Transport>(universe: &Universe<T>) {
 }
 
 /// `set_info` changes what may change, `info` shows it, and the window goes on. S-B9
-pub fn changed<T: Transport>(universe: &Universe<T>) {
+pub fn changed(universe: &Universe) {
     let window = words(universe.world(), 2);
     let mut changed = 0;
     for (key, values) in TAKEN {
@@ -142,7 +141,7 @@ pub fn changed<T: Transport>(universe: &Universe<T>) {
 
 /// What must be the same everywhere is compared: every rank learns who says something else than
 /// rank 0, and of what. What each rank may choose for itself is not.
-pub fn ranks_disagree<T: Transport>(universe: &Universe<T>) {
+pub fn ranks_disagree(universe: &Universe) {
     let world = universe.world();
     for (key, value, default) in [
         ("no_locks", "true", "false"),
@@ -171,7 +170,7 @@ pub fn ranks_disagree<T: Transport>(universe: &Universe<T>) {
 }
 
 /// Sizes or units that are said to be the same and are not.
-pub fn untrue<T: Transport>(universe: &Universe<T>) {
+pub fn untrue(universe: &Universe) {
     let world = universe.world();
     let builder = world.window(1 + usize::from(world.rank()), 8).hint("same_size", "true").unwrap();
     let error = builder.allocate().err().unwrap();
@@ -189,7 +188,7 @@ pub fn untrue<T: Transport>(universe: &Universe<T>) {
 }
 
 /// A window for no locks refuses them, and does everything else as any other. S-B8 S-B10
-pub fn no_locks<T: Transport>(universe: &Universe<T>) {
+pub fn no_locks(universe: &Universe) {
     let world = universe.world();
     let window = hinted(universe, "no_locks", "true");
     let (right, left) = (neighbour(world, 1), neighbour(world, -1));
@@ -221,7 +220,7 @@ pub fn no_locks<T: Transport>(universe: &Universe<T>) {
 
 /// Under every subset of orders: what is asked for is kept, elements are never torn, and sums are
 /// exact. S-H8 S-B10
-pub fn orders<T: Transport>(universe: &Universe<T>) {
+pub fn orders(universe: &Universe) {
     let len = if cfg!(miri) { 4 } else { 3000 };
     for set in 0..16 {
         let words = ["rar", "raw", "war", "waw"].into_iter().enumerate();
@@ -234,7 +233,7 @@ pub fn orders<T: Transport>(universe: &Universe<T>) {
     }
 }
 
-fn ordered<T: Transport>(universe: &Universe<T>, window: &Window<T>, len: usize, hint: &str) {
+fn ordered(universe: &Universe, window: &Window, len: usize, hint: &str) {
     let (world, rounds) = (universe.world(), times(universe, 10));
     let kept = |word| hint.contains(word);
     let right = neighbour(world, 1);
@@ -281,7 +280,7 @@ fn ordered<T: Transport>(universe: &Universe<T>, window: &Window<T>, len: usize,
 }
 
 /// A window has no name until it is given one; a long one is cut where a character ends. S-B4
-pub fn names<T: Transport>(universe: &Universe<T>) {
+pub fn names(universe: &Universe) {
     let window = words(universe.world(), 2);
     assert_eq!(window.name(), "");
     for name in ["halo", "\u{d6}l und \u{1f600}", "", "again"] {
@@ -291,7 +290,7 @@ pub fn names<T: Transport>(universe: &Universe<T>) {
             says(&window.explain(), &[name, &window.id().to_string()]);
         }
     }
-    let max = Window::<T>::NAME_MAX;
+    let max = Window::NAME_MAX;
     for (given, kept) in [("x", max), ("\u{e4}", max - 1), ("\u{1f600}", max - 3)] {
         window.set_name(&given.repeat(max));
         assert_eq!(window.name(), given.repeat(kept / given.len()));
@@ -304,7 +303,7 @@ pub fn names<T: Transport>(universe: &Universe<T>) {
 }
 
 /// Base, size, unit, flavor and model. S-B1 S-B2
-pub fn described<T: Transport>(universe: &Universe<T>) {
+pub fn described(universe: &Universe) {
     let world = universe.world();
     let unit = 4 << (world.rank().0 % 2);
     let window = world.window(3 + usize::from(world.rank()), unit).allocate().unwrap();
@@ -315,7 +314,7 @@ pub fn described<T: Transport>(universe: &Universe<T>) {
     let (base, size) = (view.as_ptr().addr(), view.size());
     assert!(base != 0 && base == window.local().as_ptr().addr());
     assert_eq!((size, view.disp_unit()), (window.size(), window.disp_unit()));
-    let same_base = |window: &Window<T>| window.local().as_ptr().addr() == base;
+    let same_base = |window: &Window| window.local().as_ptr().addr() == base;
     window.fence(Assert::NONE).unwrap().end().unwrap();
     assert!(same_base(&window));
     let window = window.seal().unwrap().unseal().unwrap();
@@ -343,7 +342,7 @@ impl Drop for Counted {
 
 /// Attributes are set, found, replaced and removed in any order, and each is dropped once: when it
 /// is replaced or removed, with the window, or when its last user lets go. S-B3
-pub fn attributes<T: Transport>(universe: &Universe<T>) {
+pub fn attributes(universe: &Universe) {
     let drops = Arc::new(AtomicU32::new(0));
     let dropped = || drops.load(Relaxed);
     let (window, other) = (words(universe.world(), 2), words(universe.world(), 2));

@@ -1,7 +1,6 @@
 //! Put and get with layouts on both sides (FEATURES A4).
 use crate::help::{neighbour, pattern, says, still_works, words};
 use bytemuck::{Pod, Zeroable};
-use rma_core::transport::Transport;
 use rma_core::{
     Assert, Element, ErrorClass, Layout, LockKind, Order, Path, Rank, RmaError, Universe,
 };
@@ -48,7 +47,7 @@ pub(crate) const ROOM: u64 = 32;
 pub(crate) const ZERO: u64 = 12;
 
 /// Each layout at the origin, to each at the target; gaps stay. S-J1 S-J2 S-J5 S-G12
-pub fn put_each_to_each<T: Transport>(universe: &Universe<T>) {
+pub fn put_each_to_each(universe: &Universe) {
     let world = universe.world();
     let (right, left) = (neighbour(world, 1), neighbour(world, -1));
     let all = constructed::<u32>();
@@ -81,7 +80,7 @@ pub fn put_each_to_each<T: Transport>(universe: &Universe<T>) {
 }
 
 /// Each layout at the target, to each at the origin; two of each. S-J1 S-J2 S-J5 S-G12
-pub fn get_each_to_each<T: Transport>(universe: &Universe<T>) {
+pub fn get_each_to_each(universe: &Universe) {
     let world = universe.world();
     let right = neighbour(world, 1);
     let all = constructed::<u32>();
@@ -121,7 +120,7 @@ pub(crate) fn overlaps(at: &[i64; 6], extent: i64) -> bool {
 }
 
 /// Many small blocks, few large ones: more than a message holds, in any mixture. S-J1 S-G12
-pub fn many_blocks<T: Transport>(universe: &Universe<T>) {
+pub fn many_blocks(universe: &Universe) {
     let world = universe.world();
     let (right, left) = (neighbour(world, 1), neighbour(world, -1));
     let count = if cfg!(miri) { 60u64 } else { 30_000 };
@@ -167,7 +166,7 @@ pub fn many_blocks<T: Transport>(universe: &Universe<T>) {
 }
 
 /// The target's side of [`many_blocks`], byte by byte.
-fn check_blocks<T: Transport>(window: &rma_core::Window<T>, layouts: &[Layout], theirs: &[u8]) {
+fn check_blocks(window: &rma_core::Window, layouts: &[Layout], theirs: &[u8]) {
     let bytes = |layout: &Layout| -> Vec<usize> {
         layout
             .runs(1)
@@ -193,7 +192,7 @@ struct Particle {
 }
 
 /// Fields picked out of structs, and spread again at another place. S-J1
-pub fn fields_of_structs<T: Transport>(universe: &Universe<T>) {
+pub fn fields_of_structs(universe: &Universe) {
     let world = universe.world();
     let right = neighbour(world, 1);
     let (float, id) = (Layout::of::<f32>(), Layout::of::<u64>());
@@ -223,7 +222,7 @@ pub fn fields_of_structs<T: Transport>(universe: &Universe<T>) {
 }
 
 /// The target's displacement unit counts; layouts count in bytes. S-G1 S-J1
-pub fn units<T: Transport>(universe: &Universe<T>) {
+pub fn units(universe: &Universe) {
     let world = universe.world();
     let unit = 1usize << (world.rank().0 % 4);
     let window = world.window(160 / unit, unit).allocate().unwrap();
@@ -243,7 +242,7 @@ pub fn units<T: Transport>(universe: &Universe<T>) {
 }
 
 /// Scopes: layouts are dropped before the operations are complete; buffers are filled after. S-J6
-pub fn in_scopes<T: Transport>(universe: &Universe<T>) {
+pub fn in_scopes(universe: &Universe) {
     let world = universe.world();
     let (right, left) = (neighbour(world, 1), neighbour(world, -1));
     let window = words(world, 64);
@@ -279,7 +278,7 @@ pub fn in_scopes<T: Transport>(universe: &Universe<T>) {
 }
 
 /// More gets in a scope than may wait packed at once.
-pub fn large_scopes<T: Transport>(universe: &Universe<T>) {
+pub fn large_scopes(universe: &Universe) {
     let world = universe.world();
     let count = if cfg!(miri) { 30u64 } else { 250_000 };
     let right = neighbour(world, 1);
@@ -308,7 +307,7 @@ pub fn large_scopes<T: Transport>(universe: &Universe<T>) {
 }
 
 /// Nothing to the null target, nothing of nothing, of any types. S-G3 S-G4
-pub fn null_and_nothing<T: Transport>(universe: &Universe<T>) {
+pub fn null_and_nothing(universe: &Universe) {
     let world = universe.world();
     let window = words(world, 2);
     let (word, float) = (Layout::of::<u64>(), Layout::of::<f32>());
@@ -336,7 +335,7 @@ pub fn null_and_nothing<T: Transport>(universe: &Universe<T>) {
 }
 
 /// Layouts that reach beyond the part or the buffer: an error, and nothing changes. S-G8
-pub fn out_of_range<T: Transport>(universe: &Universe<T>) {
+pub fn out_of_range(universe: &Universe) {
     let world = universe.world();
     let window = words(world, 10);
     let right = neighbour(world, 1);
@@ -387,7 +386,7 @@ pub fn out_of_range<T: Transport>(universe: &Universe<T>) {
 }
 
 /// Layouts that do not go together. S-G9 S-G10 S-J8
-pub fn mismatches<T: Transport>(universe: &Universe<T>) {
+pub fn mismatches(universe: &Universe) {
     let world = universe.world();
     let window = words(world, 10);
     let right = neighbour(world, 1);
@@ -436,7 +435,7 @@ pub fn mismatches<T: Transport>(universe: &Universe<T>) {
 }
 
 /// A scope of a lock has one target, with layouts too.
-pub fn other_target_of_a_lock<T: Transport>(universe: &Universe<T>) {
+pub fn other_target_of_a_lock(universe: &Universe) {
     let world = universe.world();
     let window = words(world, 2);
     let word = Layout::of::<u64>();
@@ -456,7 +455,7 @@ pub fn other_target_of_a_lock<T: Transport>(universe: &Universe<T>) {
 }
 
 /// The path does what it says: messages only where load and store do not reach.
-pub fn paths<T: Transport>(universe: &Universe<T>) {
+pub fn paths(universe: &Universe) {
     let world = universe.world();
     let window = words(world, 64);
     let right = neighbour(world, 1);

@@ -7,16 +7,12 @@ use crate::help::{neighbour, times, words};
 use crate::layouts::{ROOM, WIDTH, ZERO, constructed, overlaps};
 use bytemuck::{Pod, Zeroable};
 use core::fmt::Debug;
-use rma_core::transport::Transport;
 use rma_core::{
     Assert, BasicElement, Complex, Layout, LockAll, LockKind, Op, Pair, Path, Rank, Universe,
 };
 
 /// Each layout at the origin, to each at the target; gaps stay.
-fn accumulate_each<T: Transport, E: BasicElement + Debug>(
-    universe: &Universe<T>,
-    of: fn(u32) -> E,
-) {
+fn accumulate_each<E: BasicElement + Debug>(universe: &Universe, of: fn(u32) -> E) {
     let world = universe.world();
     let (right, left) = (neighbour(world, 1), neighbour(world, -1));
     let all = constructed::<E>();
@@ -52,16 +48,16 @@ fn accumulate_each<T: Transport, E: BasicElement + Debug>(
 }
 
 /// By atomics and under locks. S-J1 S-J2 S-J5 S-H14 S-G12
-pub fn accumulate_each_to_each<T: Transport>(universe: &Universe<T>) {
-    accumulate_each::<T, u32>(universe, |n| n);
+pub fn accumulate_each_to_each(universe: &Universe) {
+    accumulate_each::<u32>(universe, |n| n);
     if !cfg!(miri) {
-        accumulate_each::<T, f32>(universe, |n| n as f32);
+        accumulate_each::<f32>(universe, |n| n as f32);
     }
 }
 
 /// Each layout at the target, with each layout of the result; two of each; the operands always
 /// stand backwards.
-fn get_each<T: Transport, E: BasicElement + Debug>(universe: &Universe<T>, of: fn(u32) -> E) {
+fn get_each<E: BasicElement + Debug>(universe: &Universe, of: fn(u32) -> E) {
     let world = universe.world();
     let right = neighbour(world, 1);
     let (all, len) = (constructed::<E>(), 3 * ROOM as usize);
@@ -106,10 +102,10 @@ fn get_each<T: Transport, E: BasicElement + Debug>(universe: &Universe<T>, of: f
 }
 
 /// Results have a layout of their own. S-J1 S-J2 S-H10 S-H14 S-G12
-pub fn get_each_to_each<T: Transport>(universe: &Universe<T>) {
-    get_each::<T, i32>(universe, |n| n as i32);
+pub fn get_each_to_each(universe: &Universe) {
+    get_each::<i32>(universe, |n| n as i32);
     if !cfg!(miri) {
-        get_each::<T, f32>(universe, |n| n as f32);
+        get_each::<f32>(universe, |n| n as f32);
     }
 }
 
@@ -122,7 +118,7 @@ struct Particle {
 }
 
 /// One field of structs, at both sides and in the result. S-H14 S-J1
-pub fn fields_of_structs<T: Transport>(universe: &Universe<T>) {
+pub fn fields_of_structs(universe: &Universe) {
     let world = universe.world();
     let right = neighbour(world, 1);
     let size = size_of::<Particle>() as i64;
@@ -203,8 +199,8 @@ struct Step<E> {
 }
 
 /// Does it in one of the ways that give a result, which is `expected`; `after` is the whole part.
-fn fetch<T: Transport, E: BasicElement>(
-    epoch: &LockAll<'_, T>,
+fn fetch<E: BasicElement>(
+    epoch: &LockAll<'_>,
     right: Rank,
     way: usize,
     step: Step<E>,
@@ -239,12 +235,7 @@ fn fetch<T: Transport, E: BasicElement>(
 }
 
 /// Does it in one of the ways without a result.
-fn combine<T: Transport, E: BasicElement>(
-    epoch: &LockAll<'_, T>,
-    right: Rank,
-    way: usize,
-    step: Step<E>,
-) {
+fn combine<E: BasicElement>(epoch: &LockAll<'_>, right: Rank, way: usize, step: Step<E>) {
     let Step { op, to, from, operands, .. } = step;
     match way {
         0 => epoch.accumulate_shaped(right, 0, &to, op, &operands, &from).unwrap(),
@@ -258,7 +249,7 @@ fn combine<T: Transport, E: BasicElement>(
 
 /// One origin's operations on the same elements happen in program order, with layouts and without,
 /// long and short, plain, requests and scopes. S-H7 S-H9 S-H15
-fn in_order<T: Transport, E: BasicElement + Debug>(universe: &Universe<T>, of: fn(usize) -> E) {
+fn in_order<E: BasicElement + Debug>(universe: &Universe, of: fn(usize) -> E) {
     let world = universe.world();
     let len = if cfg!(miri) { 40 } else { 3000 };
     let window = world.window(len, size_of::<E>()).allocate().unwrap();
@@ -306,7 +297,7 @@ fn in_order<T: Transport, E: BasicElement + Debug>(universe: &Universe<T>, of: f
 order_of_types!(in_order);
 
 /// Everybody adds to the same elements, through layouts and without; nothing is lost.
-fn sums<T: Transport, E: BasicElement + PartialEq>(universe: &Universe<T>, of: fn(u64) -> E) {
+fn sums<E: BasicElement + PartialEq>(universe: &Universe, of: fn(u64) -> E) {
     let world = universe.world();
     let rounds = times(universe, 1_000);
     let len = if cfg!(miri) { 8u64 } else { 1500 };
@@ -344,19 +335,19 @@ fn sums<T: Transport, E: BasicElement + PartialEq>(universe: &Universe<T>, of: f
 }
 
 /// Exact sums under contention, by atomics and under locks. S-H4 S-H9
-pub fn sums_are_exact<T: Transport>(universe: &Universe<T>) {
-    sums::<T, f64>(universe, |n| n as f64);
+pub fn sums_are_exact(universe: &Universe) {
+    sums::<f64>(universe, |n| n as f64);
     if cfg!(miri) {
         return;
     }
-    sums::<T, u8>(universe, |n| n as u8);
-    sums::<T, i16>(universe, |n| n as i16);
-    sums::<T, i64>(universe, |n| n as i64);
+    sums::<u8>(universe, |n| n as u8);
+    sums::<i16>(universe, |n| n as i16);
+    sums::<i64>(universe, |n| n as i64);
 }
 
 /// What comes back is one history of each element, layouts or not: every ticket is drawn once, and
 /// those of a rank rise. S-H5 S-H10
-pub fn tickets<T: Transport>(universe: &Universe<T>) {
+pub fn tickets(universe: &Universe) {
     let world = universe.world();
     let rounds = times(universe, 10_000);
     // The elements lie in two stripes.
@@ -386,7 +377,7 @@ pub fn tickets<T: Transport>(universe: &Universe<T>) {
 }
 
 /// Elements that straddle two stripes, in blocks of every length. S-H9 S-H14
-pub fn stripe_borders<T: Transport>(universe: &Universe<T>) {
+pub fn stripe_borders(universe: &Universe) {
     let world = universe.world();
     let (right, one) = (neighbour(world, 1), Layout::of::<Complex<f64>>());
     let count = if cfg!(miri) { 1100 } else { 6000 };
@@ -418,7 +409,7 @@ pub fn stripe_borders<T: Transport>(universe: &Universe<T>) {
 }
 
 /// Megabytes in one call, with a small one right behind. S-H15
-pub fn large<T: Transport>(universe: &Universe<T>) {
+pub fn large(universe: &Universe) {
     let world = universe.world();
     let count = if cfg!(miri) { 400 } else { 150_000u64 };
     let window = world.window(2 * count as usize, 8).allocate().unwrap();
@@ -454,7 +445,7 @@ pub fn large<T: Transport>(universe: &Universe<T>) {
 }
 
 /// Origin and layouts may go as soon as the call has returned. S-H16 S-J6 S-I2
-pub fn captured<T: Transport>(universe: &Universe<T>) {
+pub fn captured(universe: &Universe) {
     let world = universe.world();
     let window = world.window(800, 4).allocate().unwrap();
     let right = neighbour(world, 1);
@@ -476,7 +467,7 @@ pub fn captured<T: Transport>(universe: &Universe<T>) {
 }
 
 /// Operations of a scope overlap, and keep their order on an element. S-H7 S-J6
-pub fn scopes<T: Transport>(universe: &Universe<T>) {
+pub fn scopes(universe: &Universe) {
     let world = universe.world();
     let (right, one) = (neighbour(world, 1), Layout::of::<i16>());
     let window = world.window(300, 2).allocate().unwrap();
@@ -508,7 +499,7 @@ pub fn scopes<T: Transport>(universe: &Universe<T>) {
 }
 
 /// The calls work in every kind of epoch.
-pub fn in_every_epoch<T: Transport>(universe: &Universe<T>) {
+pub fn in_every_epoch(universe: &Universe) {
     let world = universe.world();
     let one = Layout::of::<f64>();
     let pair = one.vector(2, 1, 2).unwrap();
@@ -545,7 +536,7 @@ pub fn in_every_epoch<T: Transport>(universe: &Universe<T>) {
 }
 
 /// Messages only where load and store do not reach; twenty blocks are one row of one of them.
-pub fn paths<T: Transport>(universe: &Universe<T>) {
+pub fn paths(universe: &Universe) {
     let world = universe.world();
     let (window, right) = (words(world, 64), neighbour(world, 1));
     let one = Layout::of::<u64>();

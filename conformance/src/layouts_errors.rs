@@ -1,7 +1,6 @@
 //! Accumulates and requests with layouts that do nothing, or are refused (FEATURES A4, A7).
 use crate::help::{local_words, neighbour, says, still_works, words};
 use bytemuck::{Pod, Zeroable};
-use rma_core::transport::Transport;
 use rma_core::{Complex, ErrorClass, Layout, LockKind, Op, Rank, RmaError, Universe};
 
 /// An element that is not basic.
@@ -13,7 +12,7 @@ struct Particle {
 }
 
 /// Nothing at the null target, nothing of nothing, of any types. S-G3 S-G4 S-I7
-pub fn null_and_nothing<T: Transport>(universe: &Universe<T>) {
+pub fn null_and_nothing(universe: &Universe) {
     let world = universe.world();
     let window = words(world, 2);
     let (word, float) = (Layout::of::<u64>(), Layout::of::<f32>());
@@ -52,7 +51,7 @@ pub fn null_and_nothing<T: Transport>(universe: &Universe<T>) {
 }
 
 /// Only elements of one basic type are combined. S-H13 S-H14
-pub fn not_basic<T: Transport>(universe: &Universe<T>) {
+pub fn not_basic(universe: &Universe) {
     let world = universe.world();
     let window = words(world, 8);
     let right = neighbour(world, 1);
@@ -100,7 +99,7 @@ pub fn not_basic<T: Transport>(universe: &Universe<T>) {
 }
 
 /// Every element at the target is aligned; at the origin it need not be. S-H14
-pub fn misaligned<T: Transport>(universe: &Universe<T>) {
+pub fn misaligned(universe: &Universe) {
     let world = universe.world();
     let window = world.window(64, 1).allocate().unwrap();
     let right = neighbour(world, 1);
@@ -147,7 +146,7 @@ pub fn misaligned<T: Transport>(universe: &Universe<T>) {
 }
 
 /// What does not fit is refused, and nothing is combined. S-G8 S-G9 S-G10 S-J8
-pub fn refused<T: Transport>(universe: &Universe<T>) {
+pub fn refused(universe: &Universe) {
     let world = universe.world();
     let window = words(world, 10);
     let right = neighbour(world, 1);
@@ -198,7 +197,7 @@ pub fn refused<T: Transport>(universe: &Universe<T>) {
 }
 
 /// A scope of a lock has one target.
-pub fn other_target_of_a_lock<T: Transport>(universe: &Universe<T>) {
+pub fn other_target_of_a_lock(universe: &Universe) {
     let world = universe.world();
     let (window, word) = (words(world, 2), Layout::of::<u64>());
     let epoch = window.lock(Rank(0), LockKind::Shared).unwrap();
@@ -218,7 +217,7 @@ pub fn other_target_of_a_lock<T: Transport>(universe: &Universe<T>) {
 }
 
 /// Counts beyond 32 bits: counted right, refused where they do not fit, cheap. S-J9
-pub fn huge_counts<T: Transport>(universe: &Universe<T>) {
+pub fn huge_counts(universe: &Universe) {
     let world = universe.world();
     let (window, right) = (words(world, 4), neighbour(world, 1));
     let word = Layout::of::<u64>();

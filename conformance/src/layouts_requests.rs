@@ -1,10 +1,9 @@
 //! Requests with layouts (FEATURES A4).
 use crate::help::{local_words, neighbour, still_works, words};
-use rma_core::transport::Transport;
 use rma_core::{Assert, Layout, LockKind, Op, Universe};
 
 /// Requests of each kind: waited for, tested, dropped, forgotten. S-I2 S-I3 S-I8
-pub fn requests<T: Transport>(universe: &Universe<T>) {
+pub fn requests(universe: &Universe) {
     let world = universe.world();
     let (right, one) = (neighbour(world, 1), Layout::of::<u64>());
     let window = words(world, 90);
@@ -56,7 +55,7 @@ pub fn requests<T: Transport>(universe: &Universe<T>) {
 }
 
 /// Waited for after their epoch, in epochs of another kind. S-I4 S-I5
-pub fn in_other_epochs<T: Transport>(universe: &Universe<T>) {
+pub fn in_other_epochs(universe: &Universe) {
     let world = universe.world();
     let (right, one) = (neighbour(world, 1), Layout::of::<f64>());
     let window = world.window(100, 8).allocate().unwrap();
@@ -91,7 +90,7 @@ pub fn in_other_epochs<T: Transport>(universe: &Universe<T>) {
 }
 
 /// More than may wait packed: complete at once. S-H15
-pub fn large_scopes_and_requests<T: Transport>(universe: &Universe<T>) {
+pub fn large_scopes_and_requests(universe: &Universe) {
     let world = universe.world();
     let (right, one) = (neighbour(world, 1), Layout::of::<u64>());
     let count = if cfg!(miri) { 20u64 } else { 140_000 };

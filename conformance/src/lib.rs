@@ -53,50 +53,46 @@ pub mod waits;
 pub mod windows;
 
 use rma_core::Universe;
-use rma_core::transport::Transport;
 use std::io::Write;
 
 /// A way to run a case: which transport, and ranks as what.
 pub trait Harness {
-    /// The transport under test.
-    type T: Transport;
-
     /// Runs `body` as `ranks` ranks, and panics if one of them does. `name` is that of the test,
     /// as `cargo test` filters for it.
-    fn run(name: &str, ranks: u32, body: &(dyn Fn(Universe<Self::T>) + Sync));
+    fn run(name: &str, ranks: u32, body: &(dyn Fn(Universe) + Sync));
 
     /// As [`run`](Self::run), of a job in which `victim` panics with a message that contains
     /// [`failure::ON_PURPOSE`]. Panics unless that is what the job reports, and unless every other
     /// rank that was left to itself came to the end of `body`.
-    fn run_failing(name: &str, ranks: u32, victim: u32, body: &(dyn Fn(Universe<Self::T>) + Sync));
+    fn run_failing(name: &str, ranks: u32, victim: u32, body: &(dyn Fn(Universe) + Sync));
 
     /// What this transport cannot do.
-    fn exceptions() -> Vec<Exception<Self::T>> {
+    fn exceptions() -> Vec<Exception> {
         Vec::new()
     }
 }
 
 /// A case: every rank of a job runs it, and leaves the job in order afterwards.
-pub type Case<T> = fn(&Universe<T>);
+pub type Case = fn(&Universe);
 
 /// Cases that a transport cannot run.
-pub struct Exception<T: Transport> {
+pub struct Exception {
     /// `topic::test`, or `topic::` for a whole topic.
     pub tests: &'static str,
     /// Why; shown when the test runs.
     pub reason: &'static str,
     /// What runs instead: checks that the operation is refused as it should be.
-    pub instead: Option<Case<T>>,
+    pub instead: Option<Case>,
 }
 
-impl<T: Transport> Exception<T> {
+impl Exception {
     fn covers(&self, test: &str) -> bool {
         test == self.tests || (self.tests.ends_with("::") && test.starts_with(self.tests))
     }
 }
 
 /// Runs one case: what the tests that [`suite!`] makes do.
-pub fn run_case<H: Harness>(test: &str, ranks: u32, case: Case<H::T>) {
+pub fn run_case<H: Harness>(test: &str, ranks: u32, case: Case) {
     let exception = H::exceptions().into_iter().find(|exception| exception.covers(test));
     let case = match exception {
         None => case,
@@ -111,7 +107,7 @@ pub fn run_case<H: Harness>(test: &str, ranks: u32, case: Case<H::T>) {
 }
 
 /// Plays one rank of a case.
-fn play<T: Transport>(universe: Universe<T>, case: Case<T>) {
+fn play(universe: Universe, case: Case) {
     case(&universe);
     let dropped = universe.counters().messages_dropped();
     assert_eq!(dropped, 0, "messages that did not parse, or that nobody waited for");

@@ -1,10 +1,9 @@
 //! Locks on one target (FEATURES A6).
 use crate::help::{let_others_in, local_words, neighbour, times, words};
-use rma_core::transport::Transport;
 use rma_core::{Assert, Lock, LockKind, Op, Rank, Universe};
 
 /// Adds one without atomics: right only if nobody else is at it.
-fn increment<T: Transport>(lock: &Lock<'_, T>, disp: u64) {
+fn increment(lock: &Lock<'_>, disp: u64) {
     let mut value = [0u64];
     lock.get(disp, &mut value).unwrap();
     let_others_in();
@@ -13,7 +12,7 @@ fn increment<T: Transport>(lock: &Lock<'_, T>, disp: u64) {
 }
 
 /// An exclusive lock excludes all others, also when ranks outnumber cores. S-E1 S-E13
-pub fn exclusive_excludes<T: Transport>(universe: &Universe<T>) {
+pub fn exclusive_excludes(universe: &Universe) {
     let world = universe.world();
     let window = words(world, 1);
     let rounds = times(universe, 500);
@@ -31,7 +30,7 @@ pub fn exclusive_excludes<T: Transport>(universe: &Universe<T>) {
 }
 
 /// All ranks hold the lock shared at the same time. S-E1
-pub fn readers_coexist<T: Transport>(universe: &Universe<T>) {
+pub fn readers_coexist(universe: &Universe) {
     let world = universe.world();
     let window = words(world, 1);
     for _ in 0..times(universe, 50) {
@@ -45,7 +44,7 @@ pub fn readers_coexist<T: Transport>(universe: &Universe<T>) {
 }
 
 /// Readers never see what a writer has half done. S-E1
-pub fn readers_against_writers<T: Transport>(universe: &Universe<T>) {
+pub fn readers_against_writers(universe: &Universe) {
     let world = universe.world();
     let window = words(world, 2);
     let rounds = times(universe, 300);
@@ -77,12 +76,12 @@ pub fn readers_against_writers<T: Transport>(universe: &Universe<T>) {
 }
 
 /// Shared locks on all targets at once, given back in another order. S-E3
-pub fn several_targets<T: Transport>(universe: &Universe<T>) {
+pub fn several_targets(universe: &Universe) {
     let world = universe.world();
     let window = words(world, 1);
     for round in 0..times(universe, 50) {
         let hold = |target| window.lock(target, LockKind::Shared).unwrap();
-        let mut locks: Vec<Lock<'_, T>> = world.ranks().map(hold).collect();
+        let mut locks: Vec<Lock<'_>> = world.ranks().map(hold).collect();
         for lock in &locks {
             lock.fetch_and_op(0, Op::Sum, 1u64).unwrap();
         }
@@ -98,7 +97,7 @@ pub fn several_targets<T: Transport>(universe: &Universe<T>) {
 }
 
 /// Exclusive locks on two targets at once, always taken in the same order. S-E3
-pub fn several_targets_exclusively<T: Transport>(universe: &Universe<T>) {
+pub fn several_targets_exclusively(universe: &Universe) {
     let world = universe.world();
     let window = words(world, 1);
     let rounds = times(universe, 100);
@@ -106,7 +105,7 @@ pub fn several_targets_exclusively<T: Transport>(universe: &Universe<T>) {
         let skipped = Rank(((round + u64::from(world.rank())) % 3) as u32);
         let targets = world.ranks().filter(|target| *target != skipped);
         let hold = |target| window.lock(target, LockKind::Exclusive).unwrap();
-        let locks: Vec<Lock<'_, T>> = targets.map(hold).collect();
+        let locks: Vec<Lock<'_>> = targets.map(hold).collect();
         for lock in &locks {
             increment(lock, 0);
         }
@@ -121,7 +120,7 @@ pub fn several_targets_exclusively<T: Transport>(universe: &Universe<T>) {
 }
 
 /// A lock on this rank protects its loads and stores from the operations of others. S-E4 S-M2
-pub fn own_rank<T: Transport>(universe: &Universe<T>) {
+pub fn own_rank(universe: &Universe) {
     let world = universe.world();
     let window = words(world, 1);
     let rounds = times(universe, 300);
@@ -145,7 +144,7 @@ pub fn own_rank<T: Transport>(universe: &Universe<T>) {
 }
 
 /// Locks with nothing to do, of both kinds, on every target. S-E2
-pub fn without_operations<T: Transport>(universe: &Universe<T>) {
+pub fn without_operations(universe: &Universe) {
     let world = universe.world();
     let window = words(world, 1);
     for _ in 0..times(universe, 50) {
@@ -161,7 +160,7 @@ pub fn without_operations<T: Transport>(universe: &Universe<T>) {
 }
 
 /// Without the check no lock is taken: two that exclude each other are held at once. S-E5
-pub fn no_check<T: Transport>(universe: &Universe<T>) {
+pub fn no_check(universe: &Universe) {
     let world = universe.world();
     let window = words(world, world.size() as usize);
     let lock = window.lock_with(Rank(0), LockKind::Exclusive, Assert::NO_CHECK).unwrap();
@@ -179,7 +178,7 @@ pub fn no_check<T: Transport>(universe: &Universe<T>) {
 }
 
 /// The null target can be locked, any number of times. S-E12
-pub fn null<T: Transport>(universe: &Universe<T>) {
+pub fn null(universe: &Universe) {
     let window = words(universe.world(), 1);
     let first = window.lock(Rank::NULL, LockKind::Exclusive).unwrap();
     let second = window.lock(Rank::NULL, LockKind::Shared).unwrap();
@@ -193,7 +192,7 @@ pub fn null<T: Transport>(universe: &Universe<T>) {
 }
 
 /// Dropping the guard unlocks.
-pub fn dropped_guard<T: Transport>(universe: &Universe<T>) {
+pub fn dropped_guard(universe: &Universe) {
     let world = universe.world();
     let window = words(world, 1);
     let rounds = times(universe, 50);
@@ -212,7 +211,7 @@ pub fn dropped_guard<T: Transport>(universe: &Universe<T>) {
 }
 
 /// After unlock the data is at the target: a third rank sees it. S-E6
-pub fn unlock_completes<T: Transport>(universe: &Universe<T>) {
+pub fn unlock_completes(universe: &Universe) {
     let world = universe.world();
     let window = words(world, 500);
     for round in 1..=times(universe, 50) {
@@ -238,7 +237,7 @@ pub fn unlock_completes<T: Transport>(universe: &Universe<T>) {
 }
 
 /// The target is inside another call, which has nothing to do with the window. S-E7 S-M7
-pub fn passive_target<T: Transport>(universe: &Universe<T>) {
+pub fn passive_target(universe: &Universe) {
     let world = universe.world();
     let window = words(world, 1);
     let rounds = times(universe, 100);
@@ -257,7 +256,7 @@ pub fn passive_target<T: Transport>(universe: &Universe<T>) {
 }
 
 /// Every rank increments at every target under that target's lock. S-E1 S-E2
-pub fn every_target<T: Transport>(universe: &Universe<T>) {
+pub fn every_target(universe: &Universe) {
     let world = universe.world();
     let window = words(world, 1);
     let rounds = times(universe, 100);
@@ -275,7 +274,7 @@ pub fn every_target<T: Transport>(universe: &Universe<T>) {
 }
 
 /// A forgotten guard leaves its lock held, and harms nothing else.
-pub fn forgotten_guard<T: Transport>(universe: &Universe<T>) {
+pub fn forgotten_guard(universe: &Universe) {
     let world = universe.world();
     let window = words(world, 1);
     if world.rank() == Rank(0) {

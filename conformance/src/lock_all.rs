@@ -1,10 +1,9 @@
 //! Epochs to all targets (FEATURES A6).
 use crate::help::{let_others_in, local_words, neighbour, times, words};
-use rma_core::transport::Transport;
 use rma_core::{Assert, LockKind, Op, Rank, Universe, Window};
 
 /// Adds one at a target, without atomics, under its exclusive lock.
-fn increment_exclusively<T: Transport>(window: &Window<T>, target: Rank, disp: u64) {
+fn increment_exclusively(window: &Window, target: Rank, disp: u64) {
     let lock = window.lock(target, LockKind::Exclusive).unwrap();
     let mut value = [0u64];
     lock.get(disp, &mut value).unwrap();
@@ -14,7 +13,7 @@ fn increment_exclusively<T: Transport>(window: &Window<T>, target: Rank, disp: u
 }
 
 /// All ranks at once, atomics to all targets. S-E8
-pub fn counter<T: Transport>(universe: &Universe<T>) {
+pub fn counter(universe: &Universe) {
     let world = universe.world();
     let window = words(world, 1);
     let rounds = times(universe, 200);
@@ -31,7 +30,7 @@ pub fn counter<T: Transport>(universe: &Universe<T>) {
 }
 
 /// Epochs come and go, with and without operations; dropping ends one too. S-E2
-pub fn repeated<T: Transport>(universe: &Universe<T>) {
+pub fn repeated(universe: &Universe) {
     let world = universe.world();
     let window = words(world, 1);
     let rounds = times(universe, 100);
@@ -53,7 +52,7 @@ pub fn repeated<T: Transport>(universe: &Universe<T>) {
 }
 
 /// After unlock the data is at all targets. S-E6
-pub fn unlock_completes<T: Transport>(universe: &Universe<T>) {
+pub fn unlock_completes(universe: &Universe) {
     let world = universe.world();
     let window = words(world, world.size() as usize * 10);
     for round in 1..=times(universe, 50) {
@@ -70,7 +69,7 @@ pub fn unlock_completes<T: Transport>(universe: &Universe<T>) {
 }
 
 /// Without the check no lock is taken: the epoch opens under another's exclusive lock. S-E5
-pub fn no_check<T: Transport>(universe: &Universe<T>) {
+pub fn no_check(universe: &Universe) {
     let world = universe.world();
     let window = words(world, world.size() as usize);
     let held = (world.rank() == Rank(0)).then(|| window.lock(Rank(0), LockKind::Exclusive));
@@ -92,7 +91,7 @@ pub fn no_check<T: Transport>(universe: &Universe<T>) {
 }
 
 /// An exclusive lock excludes epochs to all targets, and they exclude it. S-E1 S-E8
-pub fn excludes_writers<T: Transport>(universe: &Universe<T>) {
+pub fn excludes_writers(universe: &Universe) {
     let world = universe.world();
     let window = words(world, 2);
     let rounds = times(universe, 200);
@@ -127,7 +126,7 @@ pub fn excludes_writers<T: Transport>(universe: &Universe<T>) {
 
 /// Half of the ranks update everywhere in epochs to all targets, in all orders; the others lock
 /// one target at a time. Nobody waits for ever. S-E8 S-E13
-pub fn first_uses_against_writers<T: Transport>(universe: &Universe<T>) {
+pub fn first_uses_against_writers(universe: &Universe) {
     let world = universe.world();
     let window = words(world, 2);
     let (rounds, half) = (times(universe, 200), world.size() / 2);
@@ -152,7 +151,7 @@ pub fn first_uses_against_writers<T: Transport>(universe: &Universe<T>) {
 }
 
 /// An epoch may last while others come and go.
-pub fn lasts_as_long_as_it_likes<T: Transport>(universe: &Universe<T>) {
+pub fn lasts_as_long_as_it_likes(universe: &Universe) {
     let world = universe.world();
     let window = words(world, 1);
     let long = (world.rank() == Rank(0)).then(|| window.lock_all().unwrap());
@@ -177,7 +176,7 @@ pub fn lasts_as_long_as_it_likes<T: Transport>(universe: &Universe<T>) {
 }
 
 /// A shared lock and an epoch to all targets are held at once. S-E1 S-E8
-pub fn shared_with_locks<T: Transport>(universe: &Universe<T>) {
+pub fn shared_with_locks(universe: &Universe) {
     let world = universe.world();
     let window = words(world, 1);
     for _ in 0..times(universe, 50) {
@@ -201,7 +200,7 @@ pub fn shared_with_locks<T: Transport>(universe: &Universe<T>) {
 }
 
 /// Operations to one target after another, while the others do the same.
-pub fn one_target_after_another<T: Transport>(universe: &Universe<T>) {
+pub fn one_target_after_another(universe: &Universe) {
     let world = universe.world();
     let window = words(world, world.size() as usize);
     let epoch = window.lock_all().unwrap();
@@ -221,7 +220,7 @@ pub fn one_target_after_another<T: Transport>(universe: &Universe<T>) {
 
 /// Ranks lock many times, some of them two parts at once, and then look at all parts at once: what
 /// locks did to get cheaper meanwhile leaves no writer inside. S-E1 S-E8 S-E13
-pub fn after_bursts_of_writers<T: Transport>(universe: &Universe<T>) {
+pub fn after_bursts_of_writers(universe: &Universe) {
     let world = universe.world();
     let window = words(world, 2);
     let (bursts, locks) = (times(universe, 20), times(universe, 40));

@@ -1,11 +1,10 @@
 //! Scopes in which operations overlap.
 use crate::help::{local_words, near, neighbour, still_works, times, words};
-use rma_core::transport::Transport;
 use rma_core::{Assert, LockKind, Rank, RmaError, Universe, Window};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
 /// Fills this rank's part with `100 × rank + i` and waits until all have done so.
-fn filled<T: Transport>(universe: &Universe<T>, count: usize) -> Window<T> {
+fn filled(universe: &Universe, count: usize) -> Window {
     let window = words(universe.world(), count);
     let first = u64::from(window.rank()) * 100;
     window.local().write(0, &(first..first + count as u64).collect::<Vec<_>>()).unwrap();
@@ -14,7 +13,7 @@ fn filled<T: Transport>(universe: &Universe<T>, count: usize) -> Window<T> {
 }
 
 /// Gets from everybody, each into a buffer of its own.
-pub fn gets_overlap<T: Transport>(universe: &Universe<T>) {
+pub fn gets_overlap(universe: &Universe) {
     let world = universe.world();
     let window = filled(universe, 50);
     let mut buffers = vec![[0u64; 50]; world.size() as usize];
@@ -34,7 +33,7 @@ pub fn gets_overlap<T: Transport>(universe: &Universe<T>) {
 }
 
 /// Puts and gets of one scope; the puts are complete after a flush.
-pub fn puts_and_gets<T: Transport>(universe: &Universe<T>) {
+pub fn puts_and_gets(universe: &Universe) {
     let world = universe.world();
     let window = filled(universe, 20);
     let right = neighbour(world, 1);
@@ -59,7 +58,7 @@ pub fn puts_and_gets<T: Transport>(universe: &Universe<T>) {
 }
 
 /// A buffer is free again after its scope, while the epoch stays open.
-pub fn buffers_come_back<T: Transport>(universe: &Universe<T>) {
+pub fn buffers_come_back(universe: &Universe) {
     let world = universe.world();
     let window = words(world, 10);
     let right = neighbour(world, 1);
@@ -79,7 +78,7 @@ pub fn buffers_come_back<T: Transport>(universe: &Universe<T>) {
 }
 
 /// An error inside ends the scope as the program likes; what came before it is complete.
-pub fn error_inside<T: Transport>(universe: &Universe<T>) {
+pub fn error_inside(universe: &Universe) {
     let world = universe.world();
     let window = filled(universe, 4);
     let right = neighbour(world, 1);
@@ -101,7 +100,7 @@ pub fn error_inside<T: Transport>(universe: &Universe<T>) {
 }
 
 /// A panic inside leaves buffers, epoch and window intact.
-pub fn panic_inside<T: Transport>(universe: &Universe<T>) {
+pub fn panic_inside(universe: &Universe) {
     let world = universe.world();
     let window = filled(universe, 4_000);
     let right = neighbour(world, 1);
@@ -130,7 +129,7 @@ pub fn panic_inside<T: Transport>(universe: &Universe<T>) {
 }
 
 /// Scopes in fence epochs.
-pub fn in_fence<T: Transport>(universe: &Universe<T>) {
+pub fn in_fence(universe: &Universe) {
     let world = universe.world();
     let window = words(world, 2);
     let mut epoch = window.fence(Assert::NONE).unwrap();
@@ -149,7 +148,7 @@ pub fn in_fence<T: Transport>(universe: &Universe<T>) {
 }
 
 /// Scopes under a lock on one target name that target, or none.
-pub fn in_lock<T: Transport>(universe: &Universe<T>) {
+pub fn in_lock(universe: &Universe) {
     let world = universe.world();
     let window = filled(universe, 4);
     let (right, mut got) = (neighbour(world, 1), [0u64; 2]);
@@ -165,7 +164,7 @@ pub fn in_lock<T: Transport>(universe: &Universe<T>) {
 }
 
 /// More operations than there are slots.
-pub fn many<T: Transport>(universe: &Universe<T>) {
+pub fn many(universe: &Universe) {
     let world = universe.world();
     let count = if cfg!(miri) {
         10
@@ -193,7 +192,7 @@ pub fn many<T: Transport>(universe: &Universe<T>) {
 }
 
 /// The null target in scopes. S-G4
-pub fn null<T: Transport>(universe: &Universe<T>) {
+pub fn null(universe: &Universe) {
     let window = filled(universe, 1);
     let mut untouched = [5u64; 3];
     let epoch = window.lock_all().unwrap();
@@ -206,7 +205,7 @@ pub fn null<T: Transport>(universe: &Universe<T>) {
 }
 
 /// What the closure returns comes out.
-pub fn result<T: Transport>(universe: &Universe<T>) {
+pub fn result(universe: &Universe) {
     let window = filled(universe, 1);
     let epoch = window.lock_all().unwrap();
     assert_eq!(epoch.ops(|_| "nothing at all"), Ok("nothing at all"));

@@ -1,10 +1,9 @@
 //! Which way operations go, asked, forced and counted (FEATURES B1).
 use crate::help::{near, neighbour, says};
-use rma_core::transport::Transport;
 use rma_core::{ErrorClass, Layout, Op, Path, Universe, Window, WindowError};
 
 /// Ten operations of every kind on the right neighbour; checks what they did.
-fn ten_operations<T: Transport>(window: &Window<T>) {
+fn ten_operations(window: &Window) {
     let right = window.rank().on_ring(1, window.ranks());
     let pair = Layout::of::<u64>().vector(2, 1, 2).unwrap();
     let flat = pair.clone();
@@ -30,7 +29,7 @@ fn ten_operations<T: Transport>(window: &Window<T>) {
 }
 
 /// Each path does the same, and only that path is taken. S-B10
-pub fn forced_and_counted<T: Transport>(universe: &Universe<T>) {
+pub fn forced_and_counted(universe: &Universe) {
     let world = universe.world();
     let right = neighbour(world, 1);
     let paths =
@@ -65,7 +64,7 @@ pub fn forced_and_counted<T: Transport>(universe: &Universe<T>) {
 }
 
 /// What nobody asked for takes the fastest path, and does not count loads and stores.
-pub fn by_default<T: Transport>(universe: &Universe<T>) {
+pub fn by_default(universe: &Universe) {
     let world = universe.world();
     let window = world.window(8, 8).allocate().unwrap();
     ten_operations(&window);
@@ -79,7 +78,7 @@ pub fn by_default<T: Transport>(universe: &Universe<T>) {
 }
 
 /// A path that does not lead there is refused at every rank. S-B7
-pub fn refused<T: Transport>(universe: &Universe<T>) {
+pub fn refused(universe: &Universe) {
     let world = universe.world();
     let dynamic = world.window(0, 1).hint("rma_path", "load_store").unwrap();
     let error = dynamic.create_dynamic().unwrap_err();

@@ -5,7 +5,6 @@
 //! origins are done from words of its own part, which it loads without calling in.
 use crate::help::{times, words};
 use core::fmt::Debug;
-use rma_core::transport::Transport;
 use rma_core::{
     Access, Assert, AtomicElement, BasicElement, Bool, Complex, Element, Layout, Lock, LockKind,
     Op, Pair, Path, Rank, RmaError, Shape, Universe, Window,
@@ -120,8 +119,8 @@ macro_rules! epoch {
     };
 }
 
-epoch!([T: Transport] Lock<'_, T>, ());
-epoch!([T: Transport, const LAZY: bool] Access<'_, T, LAZY>, (TARGET));
+epoch!([] Lock<'_>, ());
+epoch!([const LAZY: bool] Access<'_, LAZY>, (TARGET));
 
 /// One type, an operation that it has, and values of it.
 struct Type<E> {
@@ -176,7 +175,7 @@ impl<E: BasicElement + PartialEq + Debug> Type<E> {
     }
 
     /// At the target, before: what the origin will read.
-    fn fill<T: Transport>(&self, window: &Window<T>, origin: Rank) {
+    fn fill(&self, window: &Window, origin: Rank) {
         for number in [1, 3, 5, 6] {
             window.local().write(self.room(origin, number), &self.values(100)).unwrap();
         }
@@ -206,7 +205,7 @@ impl<E: BasicElement + PartialEq + Debug> Type<E> {
     }
 
     /// At the target, after.
-    fn check<T: Transport>(&self, window: &Window<T>, origin: Rank) {
+    fn check(&self, window: &Window, origin: Rank) {
         let (mine, there) = (self.values(3), self.values(100));
         let combine = |old, new| E::combine(self.op, old, new);
         let both = |(old, new): (&E, &E)| combine(*old, *new);
@@ -241,16 +240,16 @@ fn operate(epoch: &impl Epoch, origin: Rank) {
 }
 
 /// The windows of a case.
-struct Stage<T: Transport> {
+struct Stage {
     /// Where the operations go.
-    window: Window<T>,
+    window: Window,
     /// Where the target sees how many origins are done.
-    done: Window<T>,
+    done: Window,
 }
 
-impl<T: Transport> Stage<T> {
+impl Stage {
     /// **Collective.** The part of the target holds what its origins will read.
-    fn new(universe: &Universe<T>) -> Self {
+    fn new(universe: &Universe) -> Self {
         let world = universe.world();
         let is_target = world.rank() == TARGET;
         let size = TYPES * ROOMS * (u64::from(world.size()) - 1);
@@ -271,7 +270,7 @@ impl<T: Transport> Stage<T> {
 
     /// The target computes until every origin is done. Others run meanwhile, but nothing in here
     /// serves them.
-    fn compute(&self, universe: &Universe<T>) {
+    fn compute(&self, universe: &Universe) {
         let (own, origins) = (self.done.local(), u64::from(self.done.ranks()) - 1);
         while own.load::<u64>(0).unwrap() < origins {
             universe.transport().relax(0);
@@ -303,7 +302,7 @@ impl<T: Transport> Stage<T> {
 }
 
 /// The target computes, the others do all operations in passive epochs of one kind.
-fn passive<T: Transport>(universe: &Universe<T>, epoch: impl Fn(&Window<T>, Rank)) {
+fn passive(universe: &Universe, epoch: impl Fn(&Window, Rank)) {
     let stage = Stage::new(universe);
     if stage.is_target() {
         stage.compute(universe);
@@ -315,7 +314,7 @@ fn passive<T: Transport>(universe: &Universe<T>, epoch: impl Fn(&Window<T>, Rank
 }
 
 /// S-E7 S-M5
-pub fn shared<T: Transport>(universe: &Universe<T>) {
+pub fn shared(universe: &Universe) {
     passive(universe, |window, origin| {
         let epoch = window.lock(TARGET, LockKind::Shared).unwrap();
         operate(&epoch, origin);
@@ -324,7 +323,7 @@ pub fn shared<T: Transport>(universe: &Universe<T>) {
 }
 
 /// S-E7 S-M5
-pub fn exclusive<T: Transport>(universe: &Universe<T>) {
+pub fn exclusive(universe: &Universe) {
     passive(universe, |window, origin| {
         let epoch = window.lock(TARGET, LockKind::Exclusive).unwrap();
         operate(&epoch, origin);
@@ -334,7 +333,7 @@ pub fn exclusive<T: Transport>(universe: &Universe<T>) {
 }
 
 /// S-E7 S-M5
-pub fn no_check<T: Transport>(universe: &Universe<T>) {
+pub fn no_check(universe: &Universe) {
     passive(universe, |window, origin| {
         let epoch = window.lock_with(TARGET, LockKind::Shared, Assert::NO_CHECK).unwrap();
         operate(&epoch, origin);
@@ -343,7 +342,7 @@ pub fn no_check<T: Transport>(universe: &Universe<T>) {
 }
 
 /// S-E7 S-M5
-pub fn lock_all<T: Transport>(universe: &Universe<T>) {
+pub fn lock_all(universe: &Universe) {
     passive(universe, |window, origin| {
         let epoch = window.lock_all().unwrap();
         operate(&*epoch, origin);
@@ -354,7 +353,7 @@ pub fn lock_all<T: Transport>(universe: &Universe<T>) {
 
 /// The origin's start, its operations and its complete come to an end between the target's post
 /// and its wait. S-D5 S-M5
-pub fn start<T: Transport>(universe: &Universe<T>) {
+pub fn start(universe: &Universe) {
     let stage = Stage::new(universe);
     let origins: Vec<Rank> = universe.world().ranks().skip(1).collect();
     if stage.is_target() {
@@ -371,7 +370,7 @@ pub fn start<T: Transport>(universe: &Universe<T>) {
 }
 
 /// Requests and scopes.
-pub fn requests<T: Transport>(universe: &Universe<T>) {
+pub fn requests(universe: &Universe) {
     let window = words(universe.world(), 8 * COUNT);
     let stage = Stage::new(universe);
     let room = |number: usize| (number * COUNT) as u64;
@@ -423,7 +422,7 @@ pub fn requests<T: Transport>(universe: &Universe<T>) {
 }
 
 /// Sizes and units of targets are asked for on demand: also that needs nothing of the target.
-pub fn metadata<T: Transport>(universe: &Universe<T>) {
+pub fn metadata(universe: &Universe) {
     let world = universe.world();
     let stage = Stage::new(universe);
     let window = world.window(2 + usize::from(world.rank()), 8).allocate().unwrap();
@@ -444,7 +443,7 @@ pub fn metadata<T: Transport>(universe: &Universe<T>) {
 
 /// Short waits and short computations take turns, so that messages come just when a rank begins
 /// or ends to serve them itself. Each rank is a target and an origin.
-pub fn alternating<T: Transport>(universe: &Universe<T>) {
+pub fn alternating(universe: &Universe) {
     let world = universe.world();
     let window = words(world, 2);
     let others: Vec<Rank> = world.ranks().filter(|rank| *rank != world.rank()).collect();
@@ -468,7 +467,7 @@ pub fn alternating<T: Transport>(universe: &Universe<T>) {
 }
 
 /// Who serves is told, and no thread is started for nothing.
-pub fn explained<T: Transport>(universe: &Universe<T>) {
+pub fn explained(universe: &Universe) {
     let none = "none does yet";
     let text = universe.explain();
     assert!(text.contains(none), "{text}");
@@ -488,7 +487,7 @@ pub fn explained<T: Transport>(universe: &Universe<T>) {
 }
 
 /// A window of one rank gets no messages of others.
-pub fn one_rank_needs_none<T: Transport>(universe: &Universe<T>) {
+pub fn one_rank_needs_none(universe: &Universe) {
     let alone = universe.world().split(Some(universe.world().rank().0), 0).unwrap().unwrap();
     let window = words(&alone, 1);
     let epoch = window.lock_all().unwrap();

@@ -1,26 +1,25 @@
 //! Post, start, complete and wait (FEATURES A5).
 use crate::help::{local_words, neighbour, pattern, says, still_works, times, words};
-use rma_core::transport::Transport;
 use rma_core::{
     Assert, Communicator, ErrorClass, Exposure, LockKind, Op, Rank, RmaError, Start, Universe,
     Window,
 };
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-fn start<'w, T: Transport>(window: &'w Window<T>, targets: &[Rank]) -> Start<'w, T> {
+fn start<'w>(window: &'w Window, targets: &[Rank]) -> Start<'w> {
     window.start(targets, Assert::NONE).unwrap()
 }
 
-fn post<'w, T: Transport>(window: &'w Window<T>, origins: &[Rank]) -> Exposure<'w, T> {
+fn post<'w>(window: &'w Window, origins: &[Rank]) -> Exposure<'w> {
     window.post(origins, Assert::NONE).unwrap()
 }
 
-fn everybody<T: Transport>(world: &Communicator<T>) -> Vec<Rank> {
+fn everybody(world: &Communicator) -> Vec<Rank> {
     world.ranks().collect()
 }
 
 /// Ends an exposure by polling.
-fn poll<T: Transport>(mut exposure: Exposure<'_, T>) {
+fn poll(mut exposure: Exposure<'_>) {
     loop {
         match exposure.test() {
             Ok(result) => return result.unwrap(),
@@ -32,7 +31,7 @@ fn poll<T: Transport>(mut exposure: Exposure<'_, T>) {
 
 /// Each rank puts to its right neighbour, in whatever order the epochs are opened and closed.
 /// S-D1 S-D2 S-D3 S-D9
-pub fn ring<T: Transport>(universe: &Universe<T>) {
+pub fn ring(universe: &Universe) {
     let world = universe.world();
     let window = words(world, 2);
     let (right, left) = (neighbour(world, 1), neighbour(world, -1));
@@ -58,7 +57,7 @@ pub fn ring<T: Transport>(universe: &Universe<T>) {
 }
 
 /// Everybody exposes to everybody and operates on everybody, itself included. S-D1
-pub fn all_to_all<T: Transport>(universe: &Universe<T>) {
+pub fn all_to_all(universe: &Universe) {
     let world = universe.world();
     let window = words(world, world.size() as usize);
     let (everybody, me) = (everybody(world), u64::from(world.rank()));
@@ -86,7 +85,7 @@ fn paired(round: u64, origin: Rank, target: Rank) -> bool {
 
 /// Groups that change from round to round, so that fast ranks meet slow ones in earlier rounds: a
 /// wait ends with the data of exactly its origins. S-D1 S-D2 S-D3 S-D9
-pub fn changing_groups<T: Transport>(universe: &Universe<T>) {
+pub fn changing_groups(universe: &Universe) {
     let world = universe.world();
     let window = words(world, world.size() as usize);
     let me = world.rank();
@@ -116,7 +115,7 @@ pub fn changing_groups<T: Transport>(universe: &Universe<T>) {
 }
 
 /// Epochs without partners, and with oneself only. S-D1
-pub fn nobody_and_oneself<T: Transport>(universe: &Universe<T>) {
+pub fn nobody_and_oneself(universe: &Universe) {
     let world = universe.world();
     let (window, me) = (words(world, 1), world.rank());
     for round in 1..=times(universe, 100) {
@@ -137,7 +136,7 @@ pub fn nobody_and_oneself<T: Transport>(universe: &Universe<T>) {
 }
 
 /// Many origins of one target, and many targets of one origin. S-D1
-pub fn stars<T: Transport>(universe: &Universe<T>) {
+pub fn stars(universe: &Universe) {
     let world = universe.world();
     let window = words(world, world.size() as usize);
     let (me, all) = (world.rank(), everybody(world));
@@ -168,7 +167,7 @@ pub fn stars<T: Transport>(universe: &Universe<T>) {
 }
 
 /// A start long before the post, and a post long before the start. S-D2
-pub fn orders<T: Transport>(universe: &Universe<T>) {
+pub fn orders(universe: &Universe) {
     let world = universe.world();
     let window = words(world, 1);
     for (round, start_first) in [(1u64, true), (2, false), (3, true), (4, true), (5, false)] {
@@ -196,7 +195,7 @@ pub fn orders<T: Transport>(universe: &Universe<T>) {
 }
 
 /// A test is false while an origin is at work, for ever, and true once. S-D4
-pub fn tested<T: Transport>(universe: &Universe<T>) {
+pub fn tested(universe: &Universe) {
     let world = universe.world();
     let window = words(world, 1);
     for round in 1..=times(universe, 20) {
@@ -227,7 +226,7 @@ pub fn tested<T: Transport>(universe: &Universe<T>) {
 
 /// Between post and wait a target waits for something else, which comes after the operations.
 /// S-D5 S-M7
-pub fn target_waits_elsewhere<T: Transport>(universe: &Universe<T>) {
+pub fn target_waits_elsewhere(universe: &Universe) {
     let world = universe.world();
     let count = if cfg!(miri) { 10 } else { 3_000 };
     let window = words(world, count + 1);
@@ -256,7 +255,7 @@ pub fn target_waits_elsewhere<T: Transport>(universe: &Universe<T>) {
 }
 
 /// Promises that hold change nothing. S-D6
-pub fn asserts<T: Transport>(universe: &Universe<T>) {
+pub fn asserts(universe: &Universe) {
     let world = universe.world();
     let window = words(world, 1);
     let (right, left) = (neighbour(world, 1), neighbour(world, -1));
@@ -282,7 +281,7 @@ pub fn asserts<T: Transport>(universe: &Universe<T>) {
 }
 
 /// A broken promise about posts costs nothing but time: what the epochs say stays true. S-D6
-pub fn no_check_too_early<T: Transport>(universe: &Universe<T>) {
+pub fn no_check_too_early(universe: &Universe) {
     let world = universe.world();
     let window = words(world, 1);
     for round in 1..=times(universe, 100) {
@@ -303,7 +302,7 @@ pub fn no_check_too_early<T: Transport>(universe: &Universe<T>) {
 }
 
 /// Every kind of operation, of many sizes, and to nobody. S-D3 S-G4
-pub fn operations<T: Transport>(universe: &Universe<T>) {
+pub fn operations(universe: &Universe) {
     let world = universe.world();
     let bytes = if cfg!(miri) { 100 } else { 40_000 };
     let window = world.window(bytes + 64, 1).allocate().unwrap();
@@ -343,7 +342,7 @@ pub fn operations<T: Transport>(universe: &Universe<T>) {
 }
 
 /// Epochs of all kinds take turns, with barriers between. S-C7 S-M3
-pub fn mode_switches<T: Transport>(universe: &Universe<T>) {
+pub fn mode_switches(universe: &Universe) {
     let world = universe.world();
     let window = words(world, 1);
     let (right, left) = (neighbour(world, 1), neighbour(world, -1));
@@ -383,7 +382,7 @@ pub fn mode_switches<T: Transport>(universe: &Universe<T>) {
 }
 
 /// Epochs of two windows at once do not mix. S-A14
-pub fn two_windows<T: Transport>(universe: &Universe<T>) {
+pub fn two_windows(universe: &Universe) {
     let world = universe.world();
     let (one, two) = (words(world, 1), words(world, 1));
     let (right, left) = (neighbour(world, 1), neighbour(world, -1));
@@ -404,7 +403,7 @@ pub fn two_windows<T: Transport>(universe: &Universe<T>) {
 }
 
 /// A rank named twice counts once.
-pub fn named_twice<T: Transport>(universe: &Universe<T>) {
+pub fn named_twice(universe: &Universe) {
     let world = universe.world();
     let window = words(world, 1);
     let (right, left) = (neighbour(world, 1), neighbour(world, -1));
@@ -420,7 +419,7 @@ pub fn named_twice<T: Transport>(universe: &Universe<T>) {
 }
 
 /// Dropping the guard of a start completes it.
-pub fn dropped_start<T: Transport>(universe: &Universe<T>) {
+pub fn dropped_start(universe: &Universe) {
     let world = universe.world();
     let window = words(world, 1);
     let (right, left) = (neighbour(world, 1), neighbour(world, -1));
@@ -439,7 +438,7 @@ pub fn dropped_start<T: Transport>(universe: &Universe<T>) {
 
 /// Dropping the guard of an exposure, which is the same as forgetting it, leaves it open: no later
 /// epoch is lost in it.
-pub fn dropped_exposure<T: Transport>(universe: &Universe<T>) {
+pub fn dropped_exposure(universe: &Universe) {
     let world = universe.world();
     let window = words(world, 1);
     let (right, left) = (neighbour(world, 1), neighbour(world, -1));
@@ -457,7 +456,7 @@ pub fn dropped_exposure<T: Transport>(universe: &Universe<T>) {
 }
 
 /// A panic inside a start epoch does not wait for targets: the epoch stays open.
-pub fn panic_in_start<T: Transport>(universe: &Universe<T>) {
+pub fn panic_in_start(universe: &Universe) {
     let world = universe.world();
     let window = words(world, 1);
     let right = neighbour(world, 1);
@@ -473,7 +472,7 @@ pub fn panic_in_start<T: Transport>(universe: &Universe<T>) {
 }
 
 /// A target that the group does not name: refused, and nothing is written. S-D8
-pub fn not_in_group<T: Transport>(universe: &Universe<T>) {
+pub fn not_in_group(universe: &Universe) {
     let world = universe.world();
     let window = words(world, 1);
     let (right, left) = (neighbour(world, 1), neighbour(world, -1));
@@ -508,7 +507,7 @@ pub fn not_in_group<T: Transport>(universe: &Universe<T>) {
 }
 
 /// Groups and asserts that cannot be: nobody is told, and the window works. S-D6 S-E11
-pub fn refused<T: Transport>(universe: &Universe<T>) {
+pub fn refused(universe: &Universe) {
     let world = universe.world();
     let window = words(world, 1);
     let right = neighbour(world, 1);

@@ -1,11 +1,10 @@
 //! Put and get (FEATURES A2).
 use crate::help::{local_words, near, neighbour, pattern, times, words};
 use bytemuck::{Pod, Zeroable};
-use rma_core::transport::Transport;
 use rma_core::{Assert, LockKind, Op, Rank, Universe};
 
 /// Lengths at which copies, messages and pieces of gets change their ways.
-fn sizes<T: Transport>(universe: &Universe<T>) -> Vec<usize> {
+fn sizes(universe: &Universe) -> Vec<usize> {
     if cfg!(miri) {
         return vec![0, 1, 2, 3, 7, 8, 9, 15, 16, 17, 33, 63, 64, 65, 100];
     }
@@ -20,7 +19,7 @@ fn sizes<T: Transport>(universe: &Universe<T>) -> Vec<usize> {
 const GUARD: usize = 64;
 
 /// Lengths, shifts: what is beside the range is not touched. S-G1 S-G12
-pub fn put_of_any_size<T: Transport>(universe: &Universe<T>) {
+pub fn put_of_any_size(universe: &Universe) {
     let world = universe.world();
     let (right, left) = (neighbour(world, 1), neighbour(world, -1).0);
     let largest = sizes(universe).into_iter().max().unwrap_or(0);
@@ -43,7 +42,7 @@ pub fn put_of_any_size<T: Transport>(universe: &Universe<T>) {
 }
 
 /// Lengths, shifts: what is beside the buffer is not touched. S-G1 S-G12
-pub fn get_of_any_size<T: Transport>(universe: &Universe<T>) {
+pub fn get_of_any_size(universe: &Universe) {
     let world = universe.world();
     let right = neighbour(world, 1);
     let largest = sizes(universe).into_iter().max().unwrap_or(0);
@@ -64,16 +63,16 @@ pub fn get_of_any_size<T: Transport>(universe: &Universe<T>) {
 }
 
 /// A megabyte each way. S-G1
-pub fn one_mebibyte<T: Transport>(universe: &Universe<T>) {
+pub fn one_mebibyte(universe: &Universe) {
     large(universe, 1 << 20);
 }
 
 /// More than 16 MiB each way; less where a simulator moves it in pieces. S-G1
-pub fn sixteen_mebibytes<T: Transport>(universe: &Universe<T>) {
+pub fn sixteen_mebibytes(universe: &Universe) {
     large(universe, if near(universe) { (16 << 20) + 13 } else { (2 << 20) + 13 });
 }
 
-fn large<T: Transport>(universe: &Universe<T>, len: usize) {
+fn large(universe: &Universe, len: usize) {
     let world = universe.world();
     let (right, left) = (neighbour(world, 1), neighbour(world, -1));
     let len = if cfg!(miri) { 1000 } else { len };
@@ -92,7 +91,7 @@ fn large<T: Transport>(universe: &Universe<T>, len: usize) {
 }
 
 /// A rank may be its own target. S-G1 S-G5
-pub fn self_target<T: Transport>(universe: &Universe<T>) {
+pub fn self_target(universe: &Universe) {
     let world = universe.world();
     let window = words(world, 8);
     let epoch = window.lock(world.rank(), LockKind::Exclusive).unwrap();
@@ -109,7 +108,7 @@ pub fn self_target<T: Transport>(universe: &Universe<T>) {
 }
 
 /// The null target: nothing happens, in every epoch. S-G4 S-E12
-pub fn null_target<T: Transport>(universe: &Universe<T>) {
+pub fn null_target(universe: &Universe) {
     let world = universe.world();
     let window = words(world, 1);
     let mut untouched = [7u64];
@@ -136,7 +135,7 @@ pub fn null_target<T: Transport>(universe: &Universe<T>) {
 }
 
 /// Nothing can be put and got anywhere inside, the end included. S-G3
-pub fn zero_count<T: Transport>(universe: &Universe<T>) {
+pub fn zero_count(universe: &Universe) {
     let world = universe.world();
     let window = words(world, 3);
     let epoch = window.lock_all().unwrap();
@@ -155,7 +154,7 @@ pub fn zero_count<T: Transport>(universe: &Universe<T>) {
 }
 
 /// Puts that overlap without order are no error, and nothing beside them changes. S-G6 S-G12
-pub fn conflicting_puts<T: Transport>(universe: &Universe<T>) {
+pub fn conflicting_puts(universe: &Universe) {
     let world = universe.world();
     let window = world.window(200, 1).allocate().unwrap();
     for round in 0..times(universe, 100) {
@@ -180,7 +179,7 @@ pub fn conflicting_puts<T: Transport>(universe: &Universe<T>) {
 }
 
 /// A get that races a put is no error; bytes are the old or the new ones. S-G6
-pub fn put_against_get<T: Transport>(universe: &Universe<T>) {
+pub fn put_against_get(universe: &Universe) {
     let world = universe.world();
     let window = world.window(333, 1).allocate().unwrap();
     let epoch = window.lock_all().unwrap();
@@ -201,7 +200,7 @@ pub fn put_against_get<T: Transport>(universe: &Universe<T>) {
 }
 
 /// Many operations are outstanding at once. S-G2
-pub fn many_outstanding<T: Transport>(universe: &Universe<T>) {
+pub fn many_outstanding(universe: &Universe) {
     let world = universe.world();
     let count = if cfg!(miri) {
         10
@@ -227,7 +226,7 @@ pub fn many_outstanding<T: Transport>(universe: &Universe<T>) {
 }
 
 /// Everybody puts to everybody.
-pub fn all_to_all<T: Transport>(universe: &Universe<T>) {
+pub fn all_to_all(universe: &Universe) {
     let world = universe.world();
     let window = words(world, world.size() as usize);
     let mut epoch = window.fence(Assert::NONE).unwrap();
@@ -254,7 +253,7 @@ struct Cell {
 }
 
 /// Elements of every kind, at addresses that do not suit them.
-pub fn elements<T: Transport>(universe: &Universe<T>) {
+pub fn elements(universe: &Universe) {
     let world = universe.world();
     let window = world.window(200, 1).allocate().unwrap();
     let right = neighbour(world, 1);
@@ -282,7 +281,7 @@ pub fn elements<T: Transport>(universe: &Universe<T>) {
 }
 
 /// A flush between them orders puts and gets. S-G7
-pub fn flush_orders<T: Transport>(universe: &Universe<T>) {
+pub fn flush_orders(universe: &Universe) {
     let world = universe.world();
     let window = words(world, 40);
     let right = neighbour(world, 1);

@@ -1,7 +1,6 @@
 //! Collectives that combine elements (FEATURES A8).
 use crate::help::lengths;
 use bytemuck::{Pod, Zeroable};
-use rma_core::transport::Transport;
 use rma_core::{Op, Rank, Universe};
 
 fn block(rank: Rank, len: usize) -> Vec<u64> {
@@ -20,7 +19,7 @@ fn sum(ranks: impl Iterator<Item = Rank>, len: usize) -> Vec<u64> {
 }
 
 /// Every root, every length.
-pub fn reduce<T: Transport>(universe: &Universe<T>) {
+pub fn reduce(universe: &Universe) {
     let world = universe.world();
     for len in lengths() {
         let expected = sum(world.ranks(), *len);
@@ -32,7 +31,7 @@ pub fn reduce<T: Transport>(universe: &Universe<T>) {
 }
 
 /// Every length.
-pub fn allreduce<T: Transport>(universe: &Universe<T>) {
+pub fn allreduce(universe: &Universe) {
     let world = universe.world();
     for len in lengths() {
         let total = world.allreduce(&block(world.rank(), *len), add).unwrap();
@@ -41,7 +40,7 @@ pub fn allreduce<T: Transport>(universe: &Universe<T>) {
 }
 
 /// Equal shares.
-pub fn reduce_scatter<T: Transport>(universe: &Universe<T>) {
+pub fn reduce_scatter(universe: &Universe) {
     let world = universe.world();
     let ranks = world.size() as usize;
     for len in lengths() {
@@ -53,7 +52,7 @@ pub fn reduce_scatter<T: Transport>(universe: &Universe<T>) {
 }
 
 /// Shares of different sizes, some 0.
-pub fn reduce_scatter_with_zeros<T: Transport>(universe: &Universe<T>) {
+pub fn reduce_scatter_with_zeros(universe: &Universe) {
     let world = universe.world();
     let counts: Vec<usize> = world.ranks().map(|rank| usize::from(rank) % 3 * 4).collect();
     let len = counts.iter().sum();
@@ -66,7 +65,7 @@ pub fn reduce_scatter_with_zeros<T: Transport>(universe: &Universe<T>) {
 }
 
 /// Every length.
-pub fn exscan<T: Transport>(universe: &Universe<T>) {
+pub fn exscan(universe: &Universe) {
     let world = universe.world();
     for len in lengths() {
         let lower = world.exscan(&block(world.rank(), *len), Op::Sum).unwrap();
@@ -76,7 +75,7 @@ pub fn exscan<T: Transport>(universe: &Universe<T>) {
 }
 
 /// Every predefined operation on every kind of integer; they wrap. S-H17
-pub fn every_op<T: Transport>(universe: &Universe<T>) {
+pub fn every_op(universe: &Universe) {
     let world = universe.world();
     assert_eq!(world.size(), 3);
     let at = |values: [u8; 3]| values[usize::from(world.rank())];
@@ -97,7 +96,7 @@ pub fn every_op<T: Transport>(universe: &Universe<T>) {
 }
 
 /// Floating point: sums, and extremes that ignore a NaN. S-H17
-pub fn floats<T: Transport>(universe: &Universe<T>) {
+pub fn floats(universe: &Universe) {
     let world = universe.world();
     let me = f64::from(world.rank().0);
     let (ranks, last) = (f64::from(world.size()), f64::from(world.size() - 1));
@@ -135,7 +134,7 @@ fn in_order(ranks: impl Iterator<Item = Rank>) -> Option<Vec<Affine>> {
 }
 
 /// Functions of the user's own are applied in rank order, whatever the root.
-pub fn keep_rank_order<T: Transport>(universe: &Universe<T>) {
+pub fn keep_rank_order(universe: &Universe) {
     let world = universe.world();
     let mine: Vec<Affine> = (0..3).map(|i| affine(world.rank(), i)).collect();
     let expected = in_order(world.ranks()).unwrap();
@@ -159,7 +158,7 @@ struct Located {
 }
 
 /// A reduction over a struct of the user's own, by a closure that captures.
-pub fn structs<T: Transport>(universe: &Universe<T>) {
+pub fn structs(universe: &Universe) {
     let world = universe.world();
     let values = [3.0, 9.0, 9.0, 1.0];
     let floor = 5.0;
@@ -169,7 +168,7 @@ pub fn structs<T: Transport>(universe: &Universe<T>) {
 }
 
 /// Much larger than a message.
-pub fn large<T: Transport>(universe: &Universe<T>) {
+pub fn large(universe: &Universe) {
     let world = universe.world();
     let len = if cfg!(miri) { 100 } else { 50_000 };
     let total = world.allreduce(&block(world.rank(), len), Op::Sum).unwrap();

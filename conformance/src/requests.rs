@@ -1,10 +1,9 @@
 //! Operations that own their buffer.
 use crate::help::{local_words, near, neighbour, still_works, words};
-use rma_core::transport::Transport;
 use rma_core::{Assert, LockKind, OriginBuffer, Rank, Request, RmaError, Universe, Window};
 
 /// Fills this rank's part with `1000 × rank + i` and waits until all have done so.
-fn filled<T: Transport>(universe: &Universe<T>, count: usize) -> Window<T> {
+fn filled(universe: &Universe, count: usize) -> Window {
     let window = words(universe.world(), count);
     window.local().write(0, &contents(window.rank(), count)).unwrap();
     universe.world().barrier().unwrap();
@@ -16,7 +15,7 @@ fn contents(rank: Rank, count: usize) -> Vec<u64> {
 }
 
 /// Waits by testing.
-fn poll<T: Transport, B: OriginBuffer>(mut request: Request<'_, T, B>) -> B {
+fn poll<B: OriginBuffer>(mut request: Request<'_, B>) -> B {
     loop {
         match request.test() {
             Ok((buffer, result)) => {
@@ -30,7 +29,7 @@ fn poll<T: Transport, B: OriginBuffer>(mut request: Request<'_, T, B>) -> B {
 }
 
 /// The buffer comes back; the data is there after a flush. S-I2
-pub fn put<T: Transport>(universe: &Universe<T>) {
+pub fn put(universe: &Universe) {
     let world = universe.world();
     let window = words(world, 10);
     let right = neighbour(world, 1);
@@ -49,7 +48,7 @@ pub fn put<T: Transport>(universe: &Universe<T>) {
 }
 
 /// The buffer comes back filled. S-I3
-pub fn get<T: Transport>(universe: &Universe<T>) {
+pub fn get(universe: &Universe) {
     let world = universe.world();
     let window = filled(universe, 3_000);
     for target in world.ranks() {
@@ -63,7 +62,7 @@ pub fn get<T: Transport>(universe: &Universe<T>) {
 }
 
 /// Testing makes progress by itself. S-I6
-pub fn test<T: Transport>(universe: &Universe<T>) {
+pub fn test(universe: &Universe) {
     let world = universe.world();
     let window = filled(universe, 100);
     let right = neighbour(world, 1);
@@ -79,7 +78,7 @@ pub fn test<T: Transport>(universe: &Universe<T>) {
 }
 
 /// The end of the epoch completes requests; waiting afterwards is allowed. S-I4 S-I5 S-E6
-pub fn wait_after_unlock<T: Transport>(universe: &Universe<T>) {
+pub fn wait_after_unlock(universe: &Universe) {
     let world = universe.world();
     let window = filled(universe, 200);
     let right = neighbour(world, 1);
@@ -97,7 +96,7 @@ pub fn wait_after_unlock<T: Transport>(universe: &Universe<T>) {
 }
 
 /// Waiting in another epoch, of another kind. S-I4
-pub fn wait_in_another_epoch<T: Transport>(universe: &Universe<T>) {
+pub fn wait_in_another_epoch(universe: &Universe) {
     let world = universe.world();
     let window = filled(universe, 10);
     let right = neighbour(world, 1);
@@ -115,7 +114,7 @@ pub fn wait_in_another_epoch<T: Transport>(universe: &Universe<T>) {
 }
 
 /// Nobody waits: the buffers stay with the runtime until they are no longer needed. S-I8
-pub fn dropped<T: Transport>(universe: &Universe<T>) {
+pub fn dropped(universe: &Universe) {
     let world = universe.world();
     let window = filled(universe, 100);
     let right = neighbour(world, 1);
@@ -135,7 +134,7 @@ pub fn dropped<T: Transport>(universe: &Universe<T>) {
 }
 
 /// Forgetting a request leaks its buffer and nothing else.
-pub fn forgotten<T: Transport>(universe: &Universe<T>) {
+pub fn forgotten(universe: &Universe) {
     let world = universe.world();
     let window = filled(universe, 100);
     let right = neighbour(world, 1);
@@ -151,7 +150,7 @@ pub fn forgotten<T: Transport>(universe: &Universe<T>) {
 }
 
 /// A request to the null target is complete at once. S-I7 S-G4
-pub fn null<T: Transport>(universe: &Universe<T>) {
+pub fn null(universe: &Universe) {
     let window = filled(universe, 1);
     let epoch = window.lock_all().unwrap();
     let get = epoch.rget(Rank::NULL, 9, vec![5u64; 3]).unwrap();
@@ -167,7 +166,7 @@ pub fn null<T: Transport>(universe: &Universe<T>) {
 }
 
 /// Boxed slices are buffers too.
-pub fn boxed<T: Transport>(universe: &Universe<T>) {
+pub fn boxed(universe: &Universe) {
     let world = universe.world();
     let window = filled(universe, 4);
     let right = neighbour(world, 1);
@@ -183,7 +182,7 @@ pub fn boxed<T: Transport>(universe: &Universe<T>) {
 }
 
 /// More requests than there are slots, waited for in another order than issued. S-G2
-pub fn many<T: Transport>(universe: &Universe<T>) {
+pub fn many(universe: &Universe) {
     let world = universe.world();
     let count = if cfg!(miri) {
         10
@@ -207,7 +206,7 @@ pub fn many<T: Transport>(universe: &Universe<T>) {
 }
 
 /// A request that cannot be made is refused, and nothing happens.
-pub fn refused<T: Transport>(universe: &Universe<T>) {
+pub fn refused(universe: &Universe) {
     let world = universe.world();
     let window = words(world, 2);
     let epoch = window.lock_all().unwrap();
@@ -229,7 +228,7 @@ pub fn refused<T: Transport>(universe: &Universe<T>) {
 }
 
 /// Requests under a lock on one target; unlocking completes them. S-I5
-pub fn in_a_lock<T: Transport>(universe: &Universe<T>) {
+pub fn in_a_lock(universe: &Universe) {
     let world = universe.world();
     let window = filled(universe, 20);
     let right = neighbour(world, 1);
@@ -246,7 +245,7 @@ pub fn in_a_lock<T: Transport>(universe: &Universe<T>) {
 }
 
 /// Requests of nothing. S-I7
-pub fn empty<T: Transport>(universe: &Universe<T>) {
+pub fn empty(universe: &Universe) {
     let world = universe.world();
     let window = filled(universe, 2);
     let epoch = window.lock_all().unwrap();

@@ -1,11 +1,10 @@
 //! Sealed windows, and what refuses to seal or free one.
 use crate::help::{neighbour, says, times, words};
 use core::mem::forget;
-use rma_core::transport::Transport;
 use rma_core::{Assert, ErrorClass, LockKind, Op, Rank, RmaError, Universe, Window};
 
 /// A sealed part is a plain slice; peers see it after `unseal`. S-M4 S-M2
-pub fn slices<T: Transport>(universe: &Universe<T>) {
+pub fn slices(universe: &Universe) {
     let world = universe.world();
     let me = u64::from(world.rank());
     let window = words(world, 4);
@@ -32,7 +31,7 @@ pub fn slices<T: Transport>(universe: &Universe<T>) {
 }
 
 /// What was issued before is there, without a flush or a barrier of the program's own.
-pub fn waits_for_operations<T: Transport>(universe: &Universe<T>) {
+pub fn waits_for_operations(universe: &Universe) {
     let world = universe.world();
     let mut window = words(world, world.size() as usize);
     for round in 1..=times(universe, 30) {
@@ -49,7 +48,7 @@ pub fn waits_for_operations<T: Transport>(universe: &Universe<T>) {
 }
 
 /// Parts without a byte.
-pub fn empty<T: Transport>(universe: &Universe<T>) {
+pub fn empty(universe: &Universe) {
     let window = words(universe.world(), 0);
     let mut sealed = window.seal().unwrap();
     assert!(sealed.bytes_mut().is_empty());
@@ -58,7 +57,7 @@ pub fn empty<T: Transport>(universe: &Universe<T>) {
 }
 
 /// Elements that do not fill the part.
-pub fn wrong_element<T: Transport>(universe: &Universe<T>) {
+pub fn wrong_element(universe: &Universe) {
     let world = universe.world();
     let window = world.window(12, 1).allocate().unwrap();
     let (id, target) = (window.id(), world.rank());
@@ -71,7 +70,7 @@ pub fn wrong_element<T: Transport>(universe: &Universe<T>) {
 }
 
 /// Local work and operations take turns.
-pub fn again_and_again<T: Transport>(universe: &Universe<T>) {
+pub fn again_and_again(universe: &Universe) {
     let world = universe.world();
     let mut window = words(world, 1);
     let rounds = times(universe, 100);
@@ -93,12 +92,7 @@ pub fn again_and_again<T: Transport>(universe: &Universe<T>) {
 const CULPRIT: Rank = Rank(1);
 
 /// Fails unless `error` is what a rank gets while `CULPRIT` has an epoch open.
-fn expect_refusal<T: Transport>(
-    window: &Window<T>,
-    error: RmaError,
-    asked: &'static str,
-    open: &'static str,
-) {
+fn expect_refusal(window: &Window, error: RmaError, asked: &'static str, open: &'static str) {
     let id = window.id();
     let expected = if window.rank() == CULPRIT {
         says(&error, &[&id.to_string(), asked, open, "end that first"]);
@@ -112,7 +106,7 @@ fn expect_refusal<T: Transport>(
 }
 
 /// Asks for the window to be sealed and freed, which is refused everywhere; gives it back.
-fn refused<T: Transport>(window: Window<T>, open: &'static str) -> Window<T> {
+fn refused(window: Window, open: &'static str) -> Window {
     let refused = window.seal().err().unwrap();
     says(&refused, &[&refused.error.to_string()]);
     let window = refused.window.expect("all ranks know that it was refused");
@@ -124,7 +118,7 @@ fn refused<T: Transport>(window: Window<T>, open: &'static str) -> Window<T> {
 }
 
 /// The ranks without a forgotten epoch use the window as before.
-fn others_go_on<T: Transport>(universe: &Universe<T>, window: &Window<T>) {
+fn others_go_on(universe: &Universe, window: &Window) {
     let world = universe.world();
     if world.rank() != CULPRIT {
         let epoch = window.lock_all().unwrap();
@@ -139,7 +133,7 @@ fn others_go_on<T: Transport>(universe: &Universe<T>, window: &Window<T>) {
 }
 
 /// A forgotten lock. S-A10
-pub fn forgotten_lock<T: Transport>(universe: &Universe<T>) {
+pub fn forgotten_lock(universe: &Universe) {
     let window = words(universe.world(), 2);
     if window.rank() == CULPRIT {
         forget(window.lock(CULPRIT, LockKind::Shared).unwrap());
@@ -157,7 +151,7 @@ pub fn forgotten_lock<T: Transport>(universe: &Universe<T>) {
 }
 
 /// A forgotten epoch to all targets. S-A10
-pub fn forgotten_lock_all<T: Transport>(universe: &Universe<T>) {
+pub fn forgotten_lock_all(universe: &Universe) {
     let window = words(universe.world(), 2);
     if window.rank() == CULPRIT {
         forget(window.lock_all().unwrap());
@@ -167,7 +161,7 @@ pub fn forgotten_lock_all<T: Transport>(universe: &Universe<T>) {
 }
 
 /// A forgotten fence: the next fences work all the same, `end` does not. S-A10
-pub fn forgotten_fence<T: Transport>(universe: &Universe<T>) {
+pub fn forgotten_fence(universe: &Universe) {
     let window = words(universe.world(), 2);
     let epoch = window.fence(Assert::NONE).unwrap();
     if window.rank() == CULPRIT {
@@ -184,7 +178,7 @@ pub fn forgotten_fence<T: Transport>(universe: &Universe<T>) {
 }
 
 /// What refuses one window is none of the business of another. S-A10 S-A14
-pub fn free_is_refused<T: Transport>(universe: &Universe<T>) {
+pub fn free_is_refused(universe: &Universe) {
     let window = words(universe.world(), 2);
     let window = window.seal().unwrap().unseal().unwrap();
     let other = words(universe.world(), 2);

@@ -1,17 +1,16 @@
 //! Shared windows: direct loads and stores of a neighbour's part (FEATURES A1).
 use crate::help::{neighbour, says, times, words};
-use rma_core::transport::Transport;
 use rma_core::{
     Assert, Communicator, ErrorClass, Flavor, LockKind, Op, Rank, RmaError, Universe, Window,
     WindowError,
 };
 
-fn shared<T: Transport>(comm: &Communicator<T>, count: usize) -> Window<T> {
+fn shared(comm: &Communicator, count: usize) -> Window {
     comm.window(count, 8).allocate_shared().unwrap()
 }
 
 /// Copies between processes find a part that lies in another rank's memory.
-pub fn crossed<T: Transport>(universe: &Universe<T>) {
+pub fn crossed(universe: &Universe) {
     let node = universe.world().split_by_node(0).unwrap();
     let builder = node.window(2, 8).hint("rma_path", "cross").unwrap();
     let window = match builder.allocate_shared() {
@@ -26,7 +25,7 @@ pub fn crossed<T: Transport>(universe: &Universe<T>) {
 }
 
 /// Each rank gets a copy of its own part.
-pub fn given_back<T: Transport>(universe: &Universe<T>) {
+pub fn given_back(universe: &Universe) {
     let node = universe.world().split_by_node(0).unwrap();
     let window = shared(&node, 1 + usize::from(node.rank()) % 2);
     let part = vec![u64::from(node.rank()) + 5; 1 + usize::from(node.rank()) % 2];
@@ -36,7 +35,7 @@ pub fn given_back<T: Transport>(universe: &Universe<T>) {
 }
 
 /// As [`given_back`], while the rank that had the memory goes on, and has another use for it.
-pub fn given_back_while_others_go_on<T: Transport>(universe: &Universe<T>) {
+pub fn given_back_while_others_go_on(universe: &Universe) {
     let node = universe.world().split_by_node(0).unwrap();
     let alone = node.split(Some(node.rank().0), 0).unwrap().unwrap();
     for round in 0..times(universe, 300) {
@@ -51,7 +50,7 @@ pub fn given_back_while_others_go_on<T: Transport>(universe: &Universe<T>) {
 }
 
 /// Parts of all ranks lie in one piece, in rank order, whatever their sizes. S-K1 S-K5
-pub fn contiguous<T: Transport>(universe: &Universe<T>) {
+pub fn contiguous(universe: &Universe) {
     let node = universe.world().split_by_node(0).unwrap();
     let sizes = [[3, 0, 5, 1], [0, 2, 0, 0], [0, 0, 0, 0], [600, 1, 1, 700]];
     for sizes in sizes {
@@ -85,7 +84,7 @@ pub fn contiguous<T: Transport>(universe: &Universe<T>) {
 
 /// With `alloc_shared_noncontig`, each part is by itself, on pages of its own; loads, stores and
 /// operations reach all of them. S-K2 S-K5
-pub fn not_contiguous<T: Transport>(universe: &Universe<T>) {
+pub fn not_contiguous(universe: &Universe) {
     let node = universe.world().split_by_node(0).unwrap();
     let words = |rank: Rank| [600, 0, 1, 512][usize::from(rank) % 4];
     let builder = node.window(words(node.rank()), 8);
@@ -120,7 +119,7 @@ pub fn not_contiguous<T: Transport>(universe: &Universe<T>) {
 }
 
 /// The null rank asks for the first part that is not empty. S-K3
-pub fn null_query<T: Transport>(universe: &Universe<T>) {
+pub fn null_query(universe: &Universe) {
     let node = universe.world().split_by_node(0).unwrap();
     for first in node.ranks() {
         let window = shared(&node, if node.rank() < first { 0 } else { 4 });
@@ -134,7 +133,7 @@ pub fn null_query<T: Transport>(universe: &Universe<T>) {
 }
 
 /// Stores, `sync` and a barrier: the neighbours load what was stored. S-K6 S-F8 S-M4
-pub fn direct_access<T: Transport>(universe: &Universe<T>) {
+pub fn direct_access(universe: &Universe) {
     let node = universe.world().split_by_node(0).unwrap();
     let window = shared(&node, 16);
     let (right, left) = (neighbour(&node, 1), neighbour(&node, -1));
@@ -154,7 +153,7 @@ pub fn direct_access<T: Transport>(universe: &Universe<T>) {
 }
 
 /// Operations see stores, and loads see operations, under every synchronisation. S-K6 S-F2
-pub fn mixed_with_operations<T: Transport>(universe: &Universe<T>) {
+pub fn mixed_with_operations(universe: &Universe) {
     let node = universe.world().split_by_node(0).unwrap();
     let window = shared(&node, 4);
     let (me, right) = (u64::from(node.rank()), neighbour(&node, 1));
@@ -187,7 +186,7 @@ pub fn mixed_with_operations<T: Transport>(universe: &Universe<T>) {
 }
 
 /// Atomics through a view and through an epoch are atomic towards each other. S-K9
-pub fn atomics_agree<T: Transport>(universe: &Universe<T>) {
+pub fn atomics_agree(universe: &Universe) {
     let node = universe.world().split_by_node(0).unwrap();
     let window = shared(&node, 1);
     let view = window.shared_query(Rank(0)).unwrap();
@@ -213,7 +212,7 @@ pub fn atomics_agree<T: Transport>(universe: &Universe<T>) {
 
 /// Who polls its memory, and calls nothing, sees what others put there; both ways in turn. S-M1
 /// S-E14
-pub fn polled<T: Transport>(universe: &Universe<T>) {
+pub fn polled(universe: &Universe) {
     let node = universe.world().split_by_node(0).unwrap();
     let window = shared(&node, 2);
     let (me, other) = (node.rank(), neighbour(&node, 1));
@@ -241,7 +240,7 @@ pub fn polled<T: Transport>(universe: &Universe<T>) {
 }
 
 /// Any window can be asked for a neighbour's part. S-K4
-pub fn other_windows_can_be_asked<T: Transport>(universe: &Universe<T>) {
+pub fn other_windows_can_be_asked(universe: &Universe) {
     let node = universe.world().split_by_node(0).unwrap();
     let window = words(&node, 1 + usize::from(node.rank()));
     let right = neighbour(&node, 1);
@@ -255,7 +254,7 @@ pub fn other_windows_can_be_asked<T: Transport>(universe: &Universe<T>) {
 }
 
 /// Views count in their owner's units. S-A3
-pub fn units<T: Transport>(universe: &Universe<T>) {
+pub fn units(universe: &Universe) {
     let node = universe.world().split_by_node(0).unwrap();
     let unit = |rank: Rank| 1 << (rank.0 % 3 + 1);
     let window = node.window(8, unit(node.rank())).allocate_shared().unwrap();
@@ -272,7 +271,7 @@ pub fn units<T: Transport>(universe: &Universe<T>) {
 }
 
 /// A view stays inside its part, although its neighbour's comes right behind.
-pub fn views_refuse<T: Transport>(universe: &Universe<T>) {
+pub fn views_refuse(universe: &Universe) {
     let node = universe.world().split_by_node(0).unwrap();
     let window = shared(&node, 2);
     let first = window.shared_query(Rank(0)).unwrap();
@@ -290,7 +289,7 @@ pub fn views_refuse<T: Transport>(universe: &Universe<T>) {
 }
 
 /// For transports without shared memory: the errors. S-K10
-pub fn refused<T: Transport>(universe: &Universe<T>) {
+pub fn refused(universe: &Universe) {
     let world = universe.world();
     let error = world.window(4, 8).allocate_shared().err().unwrap();
     let WindowError::NotShared(group) = &error else { panic!("{error}") };

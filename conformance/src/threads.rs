@@ -1,6 +1,5 @@
 //! Several threads of one rank (FEATURES A; `Window` is `Send + Sync`). S-M6
 use crate::help::{let_others_in, local_words, neighbour, pattern, times, words};
-use rma_core::transport::Transport;
 use rma_core::{Assert, LockKind, Op, Rank, Universe};
 use std::thread;
 
@@ -17,7 +16,7 @@ fn on_threads(count: u64, body: impl Fn(u64) + Sync) {
 }
 
 /// Threads count in one epoch. S-F7
-pub fn atomics<T: Transport>(universe: &Universe<T>) {
+pub fn atomics(universe: &Universe) {
     let world = universe.world();
     let window = words(world, 2);
     let rounds = times(universe, 500);
@@ -45,7 +44,7 @@ pub fn atomics<T: Transport>(universe: &Universe<T>) {
 
 /// Threads race for the first operation to each target of a start epoch, while another waits for
 /// the exposure to end.
-pub fn starts<T: Transport>(universe: &Universe<T>) {
+pub fn starts(universe: &Universe) {
     let world = universe.world();
     let window = words(world, 1);
     let all: Vec<Rank> = world.ranks().collect();
@@ -68,7 +67,7 @@ pub fn starts<T: Transport>(universe: &Universe<T>) {
 }
 
 /// Threads put, flush and get in one epoch. S-F7
-pub fn puts_and_flushes<T: Transport>(universe: &Universe<T>) {
+pub fn puts_and_flushes(universe: &Universe) {
     let world = universe.world();
     let window = words(world, THREADS as usize * 10);
     let right = neighbour(world, 1);
@@ -92,7 +91,7 @@ pub fn puts_and_flushes<T: Transport>(universe: &Universe<T>) {
 }
 
 /// Threads put and get more than is sent at once, while others flush. S-F7
-pub fn large_payloads<T: Transport>(universe: &Universe<T>) {
+pub fn large_payloads(universe: &Universe) {
     let world = universe.world();
     let len = if cfg!(miri) { 17_000 } else { 100_000 };
     let window = world.window(len * THREADS as usize, 1).allocate().unwrap();
@@ -116,7 +115,7 @@ pub fn large_payloads<T: Transport>(universe: &Universe<T>) {
 }
 
 /// Each thread locks a target of its own and counts there without atomics.
-fn count_under_locks<T: Transport>(universe: &Universe<T>, rounds: u64) {
+fn count_under_locks(universe: &Universe, rounds: u64) {
     let world = universe.world();
     let window = words(world, 1);
     on_threads(world.size().into(), |thread| {
@@ -136,17 +135,17 @@ fn count_under_locks<T: Transport>(universe: &Universe<T>, rounds: u64) {
 }
 
 /// Threads of one rank hold locks of different targets. S-E3
-pub fn locks_of_different_targets<T: Transport>(universe: &Universe<T>) {
+pub fn locks_of_different_targets(universe: &Universe) {
     count_under_locks(universe, times(universe, 300));
 }
 
 /// More threads wait in line than a rank has queue nodes.
-pub fn more_waiters_than_nodes<T: Transport>(universe: &Universe<T>) {
+pub fn more_waiters_than_nodes(universe: &Universe) {
     count_under_locks(universe, times(universe, 60));
 }
 
 /// Each thread has its own window, and fences it. S-C9
-pub fn windows_of_their_own<T: Transport>(universe: &Universe<T>) {
+pub fn windows_of_their_own(universe: &Universe) {
     let world = universe.world();
     let windows: Vec<_> = (0..THREADS).map(|_| words(world, 1)).collect();
     on_threads(THREADS, |thread| {
@@ -168,7 +167,7 @@ pub fn windows_of_their_own<T: Transport>(universe: &Universe<T>) {
 }
 
 /// Each thread has its own communicator.
-pub fn communicators_of_their_own<T: Transport>(universe: &Universe<T>) {
+pub fn communicators_of_their_own(universe: &Universe) {
     let world = universe.world();
     let comms: Vec<_> = (0..THREADS).map(|_| world.dup().unwrap()).collect();
     on_threads(THREADS, |thread| {
@@ -187,7 +186,7 @@ pub fn communicators_of_their_own<T: Transport>(universe: &Universe<T>) {
 }
 
 /// Threads reach a target for the first time in an epoch at once, while writers want its lock.
-pub fn first_uses_race<T: Transport>(universe: &Universe<T>) {
+pub fn first_uses_race(universe: &Universe) {
     let world = universe.world();
     let window = words(world, 2);
     let rounds = times(universe, 500);
@@ -213,7 +212,7 @@ pub fn first_uses_race<T: Transport>(universe: &Universe<T>) {
 }
 
 /// A request goes to another thread, which waits for it.
-pub fn requests_cross_threads<T: Transport>(universe: &Universe<T>) {
+pub fn requests_cross_threads(universe: &Universe) {
     let world = universe.world();
     let window = words(world, 100);
     window.local().write(0, &[u64::from(world.rank()) + 1; 100]).unwrap();

@@ -1,7 +1,6 @@
 //! Every call with every epoch open: what the table of transitions allows succeeds, and the rest is
 //! refused and harmless.
 use crate::help::{neighbour, still_works, words};
-use rma_core::transport::Transport;
 use rma_core::{
     Assert, EpochCall, EpochKind, ErrorClass, Exposure, Fence, Lock, LockAll, LockKind, RmaError,
     Start, Universe, Window,
@@ -9,17 +8,17 @@ use rma_core::{
 use std::mem::forget;
 
 /// A guard of any kind.
-enum Guard<'w, T: Transport> {
-    Fence(Fence<'w, T>),
-    Start(Start<'w, T>),
-    Exposure(Exposure<'w, T>),
-    Lock(Lock<'w, T>),
-    LockAll(LockAll<'w, T>),
+enum Guard<'w> {
+    Fence(Fence<'w>),
+    Start(Start<'w>),
+    Exposure(Exposure<'w>),
+    Lock(Lock<'w>),
+    LockAll(LockAll<'w>),
 }
 
-impl<'w, T: Transport> Guard<'w, T> {
+impl<'w> Guard<'w> {
     /// Opens an epoch that no other rank has to match, except by a fence.
-    fn open(window: &'w Window<T>, call: EpochCall) -> Result<Self, RmaError> {
+    fn open(window: &'w Window, call: EpochCall) -> Result<Self, RmaError> {
         let (own, other) = (window.rank(), window.rank().on_ring(1, window.ranks()));
         match call {
             EpochCall::Fence => window.fence(Assert::NONE).map(Self::Fence),
@@ -56,7 +55,7 @@ fn opener(kind: EpochKind) -> EpochCall {
     }
 }
 
-fn check_refusal<T: Transport>(error: RmaError, window: &Window<T>, pair: (EpochKind, EpochCall)) {
+fn check_refusal(error: RmaError, window: &Window, pair: (EpochKind, EpochCall)) {
     let (kind, call) = pair;
     assert_eq!(error.class(), ErrorClass::RmaSync);
     let (id, target) = (window.id(), window.rank());
@@ -68,7 +67,7 @@ fn check_refusal<T: Transport>(error: RmaError, window: &Window<T>, pair: (Epoch
 }
 
 /// The whole table, with a second epoch inside a first. S-D7 S-E9 S-E10 S-C7
-pub fn epochs<T: Transport>(universe: &Universe<T>) {
+pub fn epochs(universe: &Universe) {
     let world = universe.world();
     let window = words(world, 1);
     for kind in EpochKind::ALL {
@@ -113,7 +112,7 @@ pub fn epochs<T: Transport>(universe: &Universe<T>) {
 }
 
 /// `free` and `seal` with each kind of epoch left open by a forgotten guard. S-A10
-pub fn forgotten<T: Transport>(universe: &Universe<T>) {
+pub fn forgotten(universe: &Universe) {
     let world = universe.world();
     for kind in EpochKind::ALL {
         let window = words(world, 1);
@@ -131,7 +130,7 @@ pub fn forgotten<T: Transport>(universe: &Universe<T>) {
 
 /// Three epochs at once: what excludes one of the open epochs is refused, whichever it is.
 /// S-D7 S-E9
-pub fn together<T: Transport>(universe: &Universe<T>) {
+pub fn together(universe: &Universe) {
     let world = universe.world();
     let window = words(world, 1);
     let pairs =

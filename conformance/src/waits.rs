@@ -3,7 +3,7 @@
 //! `cargo xtask tidy` keeps [`names`] complete: each `wait_until` in the core says which it is.
 use core::error::Error;
 use core::mem::forget;
-use rma_core::transport::{Transport, WorldRank};
+use rma_core::transport::WorldRank;
 use rma_core::{Assert, CollectiveError, LockKind, Op, Rank, RmaError, Universe, Window};
 use std::thread;
 
@@ -25,19 +25,19 @@ pub enum Fate {
     Stops,
 }
 
-type Step<T> = fn(&Window<T>);
-type Waits<T> = fn(&Universe<T>, &Window<T>) -> Result<(), Box<dyn Error>>;
+type Step = fn(&Window);
+type Waits = fn(&Universe, &Window) -> Result<(), Box<dyn Error>>;
 
 /// One wait.
-pub struct Case<T: Transport> {
+pub struct Case {
     /// As the core's sources name it.
     pub name: &'static str,
     /// What the victim does, when all ranks have a window.
-    victim: Step<T>,
+    victim: Step,
     /// What the others do then, before the victim meets its fate.
-    others: Step<T>,
+    others: Step,
     /// What they wait in afterwards.
-    wait: Waits<T>,
+    wait: Waits,
     /// Whether it waits only where the victim is reached by messages.
     far: bool,
     /// Whether it takes threads of a rank.
@@ -46,7 +46,7 @@ pub struct Case<T: Transport> {
     polls: bool,
 }
 
-impl<T: Transport> Case<T> {
+impl Case {
     /// What the victim can do in it.
     pub fn fates(&self) -> &'static [Fate] {
         let all = &[Fate::Dies, Fate::Leaves, Fate::Stops];
@@ -58,8 +58,8 @@ impl<T: Transport> Case<T> {
 const ELSEWHERE: [&str; 3] = ["door", "region", "stripe"];
 
 /// Names of all waits.
-pub fn names<T: Transport>() -> Vec<&'static str> {
-    let mut all: Vec<_> = cases::<T>().iter().map(|case| case.name).chain(ELSEWHERE).collect();
+pub fn names() -> Vec<&'static str> {
+    let mut all: Vec<_> = cases().iter().map(|case| case.name).chain(ELSEWHERE).collect();
     all.sort_unstable();
     all.dedup();
     all
@@ -69,34 +69,34 @@ fn ended<V>(end: Result<V, impl Error + 'static>) -> Result<(), Box<dyn Error>> 
     end.map(drop).map_err(Into::into)
 }
 
-fn nothing<T: Transport>(_: &Window<T>) {}
+fn nothing(_: &Window) {}
 
-fn case<T: Transport>(name: &'static str, wait: Waits<T>) -> Case<T> {
-    let (victim, others): (Step<T>, Step<T>) = (nothing, nothing);
+fn case(name: &'static str, wait: Waits) -> Case {
+    let (victim, others): (Step, Step) = (nothing, nothing);
     let (far, threads, polls) = (false, false, false);
     Case { name, victim, others, wait, far, threads, polls }
 }
 
-fn far<T: Transport>(name: &'static str, wait: Waits<T>) -> Case<T> {
+fn far(name: &'static str, wait: Waits) -> Case {
     Case { far: true, ..case(name, wait) }
 }
 
 /// All of them.
-pub fn cases<T: Transport>() -> Vec<Case<T>> {
+pub fn cases() -> Vec<Case> {
     let mut all = meetings();
     all.extend(operations());
     all
 }
 
-fn meetings<T: Transport>() -> Vec<Case<T>> {
-    let holds: Step<T> = |window| forget(window.lock(Rank(0), LockKind::Exclusive).unwrap());
-    let holds_each: Step<T> = |window| {
+fn meetings() -> Vec<Case> {
+    let holds: Step = |window| forget(window.lock(Rank(0), LockKind::Exclusive).unwrap());
+    let holds_each: Step = |window| {
         let each = (0..RANKS).map(Rank);
         each.for_each(|rank| forget(window.lock(rank, LockKind::Exclusive).unwrap()));
     };
-    let shares: Step<T> = |window| forget(window.lock(Rank(0), LockKind::Shared).unwrap());
-    let has_all: Step<T> = |window| forget(window.lock_all().unwrap());
-    let lock: Waits<T> = |_, window| ended(window.lock(Rank(0), LockKind::Exclusive));
+    let shares: Step = |window| forget(window.lock(Rank(0), LockKind::Shared).unwrap());
+    let has_all: Step = |window| forget(window.lock_all().unwrap());
+    let lock: Waits = |_, window| ended(window.lock(Rank(0), LockKind::Exclusive));
     vec![
         case("flag", |_, window| ended(window.fence(Assert::NONE))),
         case("arrivals", |universe, _| ended(universe.world().barrier())),
@@ -130,7 +130,7 @@ fn meetings<T: Transport>() -> Vec<Case<T>> {
     ]
 }
 
-fn operations<T: Transport>() -> Vec<Case<T>> {
+fn operations() -> Vec<Case> {
     vec![
         far("grant", |_, window| {
             let epoch = window.lock_all_with(Assert::NO_CHECK)?;
@@ -172,12 +172,12 @@ fn operations<T: Transport>() -> Vec<Case<T>> {
     ]
 }
 
-fn exchange<T: Transport>(universe: &Universe<T>, len: usize) -> Result<(), Box<dyn Error>> {
+fn exchange(universe: &Universe, len: usize) -> Result<(), Box<dyn Error>> {
     ended(universe.world().alltoallv(&vec![vec![0u8; len]; RANKS as usize]))
 }
 
 /// Waits for an answer by testing.
-fn poll<T: Transport>(_: &Universe<T>, window: &Window<T>) -> Result<(), Box<dyn Error>> {
+fn poll(_: &Universe, window: &Window) -> Result<(), Box<dyn Error>> {
     let epoch = window.lock_all_with(Assert::NO_CHECK)?;
     let mut request = epoch.rget(VICTIM, 0, vec![0u64; 5])?;
     loop {
@@ -189,7 +189,7 @@ fn poll<T: Transport>(_: &Universe<T>, window: &Window<T>) -> Result<(), Box<dyn
 }
 
 /// A thread for each target: more than may stand in line.
-fn crowd<T: Transport>(_: &Universe<T>, window: &Window<T>) -> Result<(), Box<dyn Error>> {
+fn crowd(_: &Universe, window: &Window) -> Result<(), Box<dyn Error>> {
     let wait = |target| move || window.lock(Rank(target), LockKind::Exclusive).map(drop);
     let mut ends: Vec<Result<(), RmaError>> = thread::scope(|scope| {
         let threads: Vec<_> = (0..RANKS).map(|target| scope.spawn(wait(target))).collect();
@@ -201,12 +201,7 @@ fn crowd<T: Transport>(_: &Universe<T>, window: &Window<T>) -> Result<(), Box<dy
 
 /// Plays one rank. `stay` keeps those that are left until all of them know, and the victim where it
 /// stops.
-pub fn play<T: Transport>(
-    universe: Universe<T>,
-    case: &Case<T>,
-    fate: Fate,
-    stay: &dyn Fn(&Universe<T>),
-) {
+pub fn play(universe: Universe, case: &Case, fate: Fate, stay: &dyn Fn(&Universe)) {
     let world = universe.world();
     let window = world.window(WORDS, 8).allocate().unwrap();
     // Peers have asked for what they need to know of each other.
@@ -237,7 +232,7 @@ pub fn play<T: Transport>(
     stay(&universe);
 }
 
-fn judge<T: Transport>(case: &Case<T>, fate: Fate, end: Result<(), Box<dyn Error>>) {
+fn judge(case: &Case, fate: Fate, end: Result<(), Box<dyn Error>>) {
     let error = match end {
         Err(error) => error,
         Ok(()) if case.far => return,

@@ -1,10 +1,9 @@
 //! Making and freeing windows (FEATURES A1).
 use crate::help::{local_words, neighbour, says, still_works, times, words};
-use rma_core::transport::Transport;
 use rma_core::{Assert, Communicator, Flavor, LockKind, Op, Rank, RmaError, Universe, WindowError};
 
 /// Sizes differ, and rank 0 has none. S-A2
-pub fn sizes_differ<T: Transport>(universe: &Universe<T>) {
+pub fn sizes_differ(universe: &Universe) {
     let world = universe.world();
     let (me, ranks) = (world.rank(), u64::from(world.size()));
     let window = words(world, usize::from(me) * 3);
@@ -27,7 +26,7 @@ pub fn sizes_differ<T: Transport>(universe: &Universe<T>) {
 }
 
 /// Nobody has anything; every epoch opens and closes all the same. S-A2 S-C8 S-A12
-pub fn all_empty<T: Transport>(universe: &Universe<T>) {
+pub fn all_empty(universe: &Universe) {
     let world = universe.world();
     let window = words(world, 0);
     let epoch = window.fence(Assert::NONE).unwrap();
@@ -42,7 +41,7 @@ pub fn all_empty<T: Transport>(universe: &Universe<T>) {
 }
 
 /// A displacement counts in the target's units. S-A3
-pub fn units_differ<T: Transport>(universe: &Universe<T>) {
+pub fn units_differ(universe: &Universe) {
     let world = universe.world();
     let unit = |rank: Rank| [1usize, 2, 4, 8, 24][usize::from(rank) % 5];
     let mine = unit(world.rank());
@@ -66,7 +65,7 @@ pub fn units_differ<T: Transport>(universe: &Universe<T>) {
 }
 
 /// Everybody writes its rank of the world to everybody; ranks are those of the window's group.
-fn exchange<T: Transport>(universe: &Universe<T>, comm: &Communicator<T>) {
+fn exchange(universe: &Universe, comm: &Communicator) {
     let window = words(comm, comm.size() as usize);
     assert_eq!((window.rank(), window.ranks()), (comm.rank(), comm.size()));
     assert_eq!(window.group(), comm.group());
@@ -85,7 +84,7 @@ fn exchange<T: Transport>(universe: &Universe<T>, comm: &Communicator<T>) {
 }
 
 /// Windows of parts of the job. S-A6
-pub fn over_split<T: Transport>(universe: &Universe<T>) {
+pub fn over_split(universe: &Universe) {
     let me = universe.world().rank().0;
     let part = universe.world().split(Some(me % 2), 0).unwrap().unwrap();
     exchange(universe, &part);
@@ -95,7 +94,7 @@ pub fn over_split<T: Transport>(universe: &Universe<T>) {
 }
 
 /// Windows of ranks in another order. S-A6
-pub fn over_reversed<T: Transport>(universe: &Universe<T>) {
+pub fn over_reversed(universe: &Universe) {
     let world = universe.world();
     let reversed = world.split(Some(0), -i64::from(world.rank().0)).unwrap().unwrap();
     exchange(universe, &reversed);
@@ -103,13 +102,13 @@ pub fn over_reversed<T: Transport>(universe: &Universe<T>) {
 }
 
 /// A window of this rank alone. S-A6
-pub fn over_one_rank<T: Transport>(universe: &Universe<T>) {
+pub fn over_one_rank(universe: &Universe) {
     let alone = universe.world().split(Some(universe.world().rank().0), 0).unwrap().unwrap();
     exchange(universe, &alone);
 }
 
 /// The communicator goes, the window stays. S-A7
-pub fn outlives_its_communicator<T: Transport>(universe: &Universe<T>) {
+pub fn outlives_its_communicator(universe: &Universe) {
     let world = universe.world();
     let comm = world.split(Some(world.rank().0 % 2), -i64::from(world.rank().0)).unwrap().unwrap();
     let (rank, group) = (comm.rank(), comm.group().clone());
@@ -123,7 +122,7 @@ pub fn outlives_its_communicator<T: Transport>(universe: &Universe<T>) {
 }
 
 /// Windows in different epochs do not know of each other. S-A14
-pub fn several_epochs_at_once<T: Transport>(universe: &Universe<T>) {
+pub fn several_epochs_at_once(universe: &Universe) {
     let world = universe.world();
     let (right, left) = (neighbour(world, 1), u64::from(neighbour(world, -1)));
     let me = u64::from(world.rank());
@@ -155,7 +154,7 @@ pub fn several_epochs_at_once<T: Transport>(universe: &Universe<T>) {
 }
 
 /// Windows come and go; no two have the same name. S-A5
-pub fn created_and_freed<T: Transport>(universe: &Universe<T>) {
+pub fn created_and_freed(universe: &Universe) {
     let world = universe.world();
     let mut names = Vec::new();
     for round in 0..times(universe, 50) as usize {
@@ -168,7 +167,7 @@ pub fn created_and_freed<T: Transport>(universe: &Universe<T>) {
 }
 
 /// Memory is aligned for every element. S-A12 S-A13
-pub fn aligned<T: Transport>(universe: &Universe<T>) {
+pub fn aligned(universe: &Universe) {
     for size in [1, 7, 64, 100, 4096, 5000] {
         let window = universe.world().window(size, 1).allocate().unwrap();
         let align = if size >= 4096 { 4096 } else { 64 };
@@ -178,7 +177,7 @@ pub fn aligned<T: Transport>(universe: &Universe<T>) {
 }
 
 /// Memory is zeroed, also where another window was.
-pub fn zeroed<T: Transport>(universe: &Universe<T>) {
+pub fn zeroed(universe: &Universe) {
     for len in [8, 100, 5000, 8] {
         let window = words(universe.world(), len);
         assert_eq!(local_words(&window), vec![0; len]);
@@ -188,7 +187,7 @@ pub fn zeroed<T: Transport>(universe: &Universe<T>) {
 }
 
 /// `free` waits until nobody accesses the window any more. S-A9
-pub fn free_waits<T: Transport>(universe: &Universe<T>) {
+pub fn free_waits(universe: &Universe) {
     let world = universe.world();
     for late in world.ranks() {
         let window = words(world, 100);
@@ -209,7 +208,7 @@ pub fn free_waits<T: Transport>(universe: &Universe<T>) {
 
 /// What held a window or a communicator together serves the next while some are late to leave.
 /// S-A6 S-A9
-pub fn left_late<T: Transport>(universe: &Universe<T>) {
+pub fn left_late(universe: &Universe) {
     let world = universe.world();
     let me = world.rank();
     let pair = |other| {
@@ -246,7 +245,7 @@ pub fn left_late<T: Transport>(universe: &Universe<T>) {
 }
 
 /// Ranks that call different functions are refused on all ranks, and can go on. S-A3
-pub fn flavors_differ<T: Transport>(universe: &Universe<T>) {
+pub fn flavors_differ(universe: &Universe) {
     let world = universe.world();
     for dynamic in world.ranks() {
         let made = if world.rank() == dynamic {
@@ -263,7 +262,7 @@ pub fn flavors_differ<T: Transport>(universe: &Universe<T>) {
 }
 
 /// What a window tells of itself.
-pub fn attributes<T: Transport>(universe: &Universe<T>) {
+pub fn attributes(universe: &Universe) {
     let world = universe.world();
     let unit = 4 << (world.rank().0 % 2);
     let window = world.window(usize::from(world.rank()), unit).allocate().unwrap();
@@ -284,7 +283,7 @@ pub fn attributes<T: Transport>(universe: &Universe<T>) {
 
 /// A rank drops its window without `free`: the others may still write there, harmlessly, or are
 /// told; other windows go on.
-pub fn dropped_and_not_freed<T: Transport>(universe: &Universe<T>) {
+pub fn dropped_and_not_freed(universe: &Universe) {
     let world = universe.world();
     let (window, other) = (words(world, 8), words(world, 2));
     if world.rank() == Rank(0) {
@@ -309,7 +308,7 @@ pub fn dropped_and_not_freed<T: Transport>(universe: &Universe<T>) {
 }
 
 /// Who was not told that a window is dropped writes where its part was, and in no other window.
-pub fn dropped_memory_is_not_used_again<T: Transport>(universe: &Universe<T>) {
+pub fn dropped_memory_is_not_used_again(universe: &Universe) {
     let world = universe.world();
     let alone = world.split(Some(world.rank().0), 0).unwrap().unwrap();
     // Room for several others, where its part was: what each of them begins with may be no data.
@@ -335,7 +334,7 @@ pub fn dropped_memory_is_not_used_again<T: Transport>(universe: &Universe<T>) {
 }
 
 /// Two windows between the same fences. S-A14
-pub fn two_in_one_fence<T: Transport>(universe: &Universe<T>) {
+pub fn two_in_one_fence(universe: &Universe) {
     let world = universe.world();
     let (a, b) = (words(world, 1), words(world, 1));
     let mut in_a = a.fence(Assert::NONE).unwrap();

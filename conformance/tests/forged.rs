@@ -1,9 +1,9 @@
 //! Forged messages: the committed corpus of the fuzz target, and random inputs.
 use proptest::prelude::*;
 use rma_conformance::forged::{self, CUT, FITTING, HONEST, Message, RELATIVE};
-use rma_core::transport::{Transport, WorldRank};
+use rma_core::transport::WorldRank;
 use rma_core::{Config, Universe};
-use rma_transport_sim::{NetConfig, Sim, SimFailure};
+use rma_transport_sim::{NetConfig, SimFailure};
 use std::fs;
 use std::path::PathBuf;
 
@@ -13,7 +13,7 @@ const KINDS: u8 = 24;
 fn run(
     seed: u64,
     config: fn(WorldRank) -> Config,
-    body: impl Fn(Universe<Sim>) + Sync,
+    body: impl Fn(Universe) + Sync,
 ) -> Result<Vec<()>, SimFailure> {
     let net = NetConfig { step_max: 20_000_000, ..NetConfig::new(2, seed) };
     rma_transport_sim::run(&net, |sim| {

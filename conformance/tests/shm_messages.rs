@@ -1,6 +1,6 @@
 //! The suite with ranks as threads of this process, and every window forced onto messages.
 use ranks::{Settings, Threads};
-use rma::{AnyTransport, Config, Universe};
+use rma::{Config, Universe};
 use rma_conformance::{Exception, Harness};
 
 mod generated;
@@ -15,7 +15,7 @@ impl Settings for Messages {
         config
     }
 
-    fn exceptions() -> Vec<Exception<AnyTransport>> {
+    fn exceptions() -> Vec<Exception> {
         let reason = "a target serves messages inside its own calls";
         vec![Exception { tests: "shared::polled", reason, instead: None }]
     }

@@ -1,5 +1,5 @@
 //! The suite on shared memory, with ranks as real processes.
-use rma::{AnyTransport, Config, Universe};
+use rma::{Config, Universe};
 use rma_conformance::Harness;
 use rma_conformance::failure::ON_PURPOSE;
 use rma_conformance::generated::oracle::Coverage;
@@ -18,8 +18,6 @@ fn config() -> Config {
 }
 
 impl Harness for ShmProcesses {
-    type T = AnyTransport;
-
     fn run(name: &str, ranks: u32, body: &(dyn Fn(Universe) + Sync)) {
         rma::testing::processes_with(config(), name, ranks, body);
     }

@@ -1,7 +1,7 @@
 //! The suite on the simulated network: messages only, order and delay from a seed.
 use rma_conformance::{Exception, Harness};
 use rma_core::{Config, Universe};
-use rma_transport_sim::{NetConfig, Sim};
+use rma_transport_sim::NetConfig;
 use sims::Jobs;
 
 mod generated;
@@ -18,17 +18,15 @@ fn jobs(config: Config) -> Jobs {
 }
 
 impl Harness for OnSim {
-    type T = Sim;
-
-    fn run(name: &str, ranks: u32, body: &(dyn Fn(Universe<Sim>) + Sync)) {
+    fn run(name: &str, ranks: u32, body: &(dyn Fn(Universe) + Sync)) {
         jobs(Config::default()).run(name, ranks, body);
     }
 
-    fn run_failing(name: &str, ranks: u32, victim: u32, body: &(dyn Fn(Universe<Sim>) + Sync)) {
+    fn run_failing(name: &str, ranks: u32, victim: u32, body: &(dyn Fn(Universe) + Sync)) {
         jobs(Config::default()).run_failing(name, ranks, victim, body);
     }
 
-    fn exceptions() -> Vec<Exception<Sim>> {
+    fn exceptions() -> Vec<Exception> {
         sims::exceptions()
     }
 }
@@ -48,13 +46,13 @@ fn waits() {
                 config.wait_timeout = Some(Duration::from_millis(100));
                 config.progress_agent = rma_core::ProgressAgent::Never;
             }
-            let stay = |universe: &Universe<Sim>| {
+            let stay = |universe: &Universe| {
                 let transport = universe.transport();
                 while transport.now() < Duration::from_secs(1) {
                     transport.park(Duration::from_millis(100));
                 }
             };
-            let body = |universe: Universe<Sim>| play(universe, &case, fate, &stay);
+            let body = |universe: Universe| play(universe, &case, fate, &stay);
             let jobs = Jobs { seeds: 5, ..jobs(config) };
             if fate == Fate::Dies {
                 jobs.run_failing("waits", RANKS, VICTIM.0, &body);
@@ -70,7 +68,7 @@ fn waits() {
 fn generated_programs() {
     let command = "cargo test -p rma-conformance --test sim generated_programs";
     let seeds = generated::seeds(if cfg!(miri) { 2 } else { 400 });
-    let launch = |seed, ranks, body: &(dyn Fn(Universe<Sim>) + Sync)| {
+    let launch = |seed, ranks, body: &(dyn Fn(Universe) + Sync)| {
         let run = jobs(Config::default()).simulate(ranks, seed, body);
         run.map(drop).map_err(|failure| failure.to_string())
     };

@@ -2,7 +2,7 @@
 //! receiver, one message of credit, every put by grants, and grants of one message.
 use rma_conformance::{Exception, Harness};
 use rma_core::{Config, Universe};
-use rma_transport_sim::{NetConfig, Sim};
+use rma_transport_sim::NetConfig;
 use sims::Jobs;
 
 mod budgets;
@@ -37,17 +37,15 @@ fn jobs(config: Config) -> Jobs {
 }
 
 impl Harness for OnTightSim {
-    type T = Sim;
-
-    fn run(name: &str, ranks: u32, body: &(dyn Fn(Universe<Sim>) + Sync)) {
+    fn run(name: &str, ranks: u32, body: &(dyn Fn(Universe) + Sync)) {
         jobs(tight()).run(name, ranks, body);
     }
 
-    fn run_failing(name: &str, ranks: u32, victim: u32, body: &(dyn Fn(Universe<Sim>) + Sync)) {
+    fn run_failing(name: &str, ranks: u32, victim: u32, body: &(dyn Fn(Universe) + Sync)) {
         jobs(tight()).run_failing(name, ranks, victim, body);
     }
 
-    fn exceptions() -> Vec<Exception<Sim>> {
+    fn exceptions() -> Vec<Exception> {
         sims::exceptions()
     }
 }
@@ -59,7 +57,7 @@ rma_conformance::suite!(OnTightSim);
 fn generated_programs() {
     let command = "cargo test -p rma-conformance --test sim_tight generated_programs";
     let seeds = generated::seeds(if cfg!(miri) { 1 } else { 200 });
-    let launch = |seed, ranks, body: &(dyn Fn(Universe<Sim>) + Sync)| {
+    let launch = |seed, ranks, body: &(dyn Fn(Universe) + Sync)| {
         let run = jobs(tight()).simulate(ranks, seed, body);
         run.map(drop).map_err(|failure| failure.to_string())
     };

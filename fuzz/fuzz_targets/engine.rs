@@ -4,7 +4,6 @@
 use libfuzzer_sys::fuzz_target;
 use rma_conformance::forged;
 use rma_core::Universe;
-use rma_core::transport::Transport;
 use rma_transport_sim::NetConfig;
 
 fuzz_target!(|input: &[u8]| {

@@ -5,7 +5,7 @@ use crate::completion::{Cause, On, Wait, WaitError};
 use crate::error::CollectiveError;
 use crate::group::Group;
 use crate::rank::Rank;
-use crate::transport::{Transport, WorldRank};
+use crate::transport::WorldRank;
 use crate::universe::{NO_OBJECT, Process};
 use crate::window::WindowBuilder;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
@@ -16,18 +16,18 @@ use std::thread::{self, ThreadId};
 /// Cloning makes another handle to the same communicator, without communication;
 /// [`dup`](Self::dup) makes another communicator. Handles may be used by several threads, but all
 /// ranks must call the collective operations of one communicator in the same order.
-pub struct Communicator<T: Transport> {
-    pub(crate) inner: Arc<Inner<T>>,
+pub struct Communicator {
+    pub(crate) inner: Arc<Inner>,
 }
 
-impl<T: Transport> Clone for Communicator<T> {
+impl Clone for Communicator {
     fn clone(&self) -> Self {
         Self { inner: self.inner.clone() }
     }
 }
 
-pub(crate) struct Inner<T: Transport> {
-    pub(crate) process: Arc<Process<T>>,
+pub(crate) struct Inner {
+    pub(crate) process: Arc<Process>,
     pub(crate) id: u64,
     pub(crate) group: Group,
     pub(crate) rank: Rank,
@@ -35,7 +35,7 @@ pub(crate) struct Inner<T: Transport> {
     collective: Mutex<Sequence>,
     /// The thread that is in code of the user, in the middle of an operation.
     caller: Mutex<Option<ThreadId>>,
-    near: Option<Near<T>>,
+    near: Option<Near>,
 }
 
 /// Order of the collective operations of one communicator.
@@ -51,13 +51,13 @@ pub(crate) struct Sequence {
 /// Why a communicator was not made.
 pub type SplitError = CollectiveError;
 
-impl<T: Transport> Communicator<T> {
-    pub(crate) fn world(process: &Arc<Process<T>>) -> Result<Self, CollectiveError> {
-        let group = Group::world(process.transport.size());
-        Self::assemble(Inner::plain(process, 0, group, Rank(process.transport.rank().0)))
+impl Communicator {
+    pub(crate) fn world(process: &Arc<Process>) -> Result<Self, CollectiveError> {
+        let group = Group::world(process.transport.job.size);
+        Self::assemble(Inner::plain(process, 0, group, Rank(process.transport.job.rank.0)))
     }
 
-    fn assemble(mut inner: Inner<T>) -> Result<Self, CollectiveError> {
+    fn assemble(mut inner: Inner) -> Result<Self, CollectiveError> {
         // Others wait for what this rank would have told them.
         inner.near = Near::new(&inner).inspect_err(|error| {
             // Why a wait ended, the others know or find out as this rank did.
@@ -91,7 +91,7 @@ impl<T: Transport> Communicator<T> {
     }
 
     /// All ranks in order.
-    pub fn ranks(&self) -> impl Iterator<Item = Rank> + use<T> {
+    pub fn ranks(&self) -> impl Iterator<Item = Rank> + use<> {
         (0..self.size()).map(Rank)
     }
 
@@ -104,7 +104,7 @@ impl<T: Transport> Communicator<T> {
     ///
     /// Both may differ from rank to rank, and `count` may be 0. Nothing happens before
     /// [`allocate`](WindowBuilder::allocate).
-    pub fn window(&self, count: usize, disp_unit: usize) -> WindowBuilder<'_, T> {
+    pub fn window(&self, count: usize, disp_unit: usize) -> WindowBuilder<'_> {
         WindowBuilder::new(self, count, disp_unit)
     }
 
@@ -144,8 +144,8 @@ impl<T: Transport> Communicator<T> {
             return Err(CollectiveError::TooManyObjects { what });
         }
         let process = &self.inner.process;
-        let group = Group::from_wire(group, process.transport.size()).ok_or(malformed)?;
-        if group.world_rank(rank) != Some(process.transport.rank()) {
+        let group = Group::from_wire(group, process.transport.job.size).ok_or(malformed)?;
+        if group.world_rank(rank) != Some(process.transport.job.rank) {
             return Err(malformed);
         }
         let inner = Inner::plain(process, id, group, rank);
@@ -159,7 +159,7 @@ impl<T: Transport> Communicator<T> {
     pub fn split_by_node(&self, key: i64) -> Result<Self, SplitError> {
         let transport = &self.inner.process.transport;
         // The lowest rank that is near names the node; a rank that is near nobody is its own.
-        let node = self.ranks().find(|rank| transport.is_near(self.world_rank(*rank)));
+        let node = self.ranks().find(|rank| transport.shared.is_near(self.world_rank(*rank)));
         let node = node.unwrap_or(self.rank());
         let split = self.split(Some(node.0), key)?;
         split.ok_or(CollectiveError::Malformed { what: "split_by_node", from: Rank(0) })
@@ -205,13 +205,13 @@ impl<T: Transport> Communicator<T> {
         Ok(self.inner.collective.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    pub(crate) fn near(&self) -> Option<&Near<T>> {
+    pub(crate) fn near(&self) -> Option<&Near> {
         self.inner.near.as_ref()
     }
 }
 
-impl<T: Transport> Inner<T> {
-    fn plain(process: &Arc<Process<T>>, id: u64, group: Group, rank: Rank) -> Self {
+impl Inner {
+    fn plain(process: &Arc<Process>, id: u64, group: Group, rank: Rank) -> Self {
         let process = process.clone();
         let current = process.mail.open(id, group.clone());
         let sequence = Sequence { one_sided: 0, barriers: 0, shares: 0 };
@@ -247,15 +247,15 @@ impl<T: Transport> Inner<T> {
     }
 }
 
-struct Called<'a, T: Transport>(&'a Inner<T>);
+struct Called<'a>(&'a Inner);
 
-impl<T: Transport> Drop for Called<'_, T> {
+impl Drop for Called<'_> {
     fn drop(&mut self) {
         *self.0.caller() = None;
     }
 }
 
-impl<T: Transport> Drop for Inner<T> {
+impl Drop for Inner {
     fn drop(&mut self) {
         self.process.grant_parts(self.process.mail.close(self.id));
     }

@@ -7,7 +7,9 @@
 #![allow(unsafe_code)]
 
 use crate::memory::block::{BLOCK_BYTES, Block, Board};
-use crate::transport::{AllocateError, Descriptor, ImportError, Mapped, Transport, WorldRank};
+use crate::transport::{
+    AllocateError, Descriptor, ImportError, Mapped, Region, Transport, WorldRank,
+};
 use crate::universe::Process;
 use bytemuck::{Pod, Zeroable};
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering::Acquire, Ordering::Relaxed};
@@ -31,22 +33,22 @@ impl Use {
 }
 
 /// Shared words of this rank that are not in use.
-pub(crate) struct SyncPool<T: Transport>(Mutex<Pool<T>>);
+pub(crate) struct SyncPool(Mutex<Pool>);
 
-struct Pool<T: Transport> {
-    idle: Vec<Idle<T>>,
+struct Pool {
+    idle: Vec<Idle>,
     /// Peers may still come to barriers there: nobody else gets them.
-    kept: Vec<Idle<T>>,
+    kept: Vec<Idle>,
 }
 
-struct Idle<T: Transport> {
+struct Idle {
     used_as: Use,
-    region: T::Region,
+    region: Box<dyn Region>,
     /// Of a board, how often it will have been read once nobody reads it any more.
     reads: AtomicU64,
 }
 
-impl<T: Transport> Idle<T> {
+impl Idle {
     fn is_left(&self) -> bool {
         match self.used_as {
             Use::Block => true,
@@ -60,38 +62,38 @@ impl<T: Transport> Idle<T> {
     }
 }
 
-impl<T: Transport> Default for SyncPool<T> {
+impl Default for SyncPool {
     fn default() -> Self {
         Self(Mutex::new(Pool { idle: Vec::new(), kept: Vec::new() }))
     }
 }
 
 /// Words of this rank; go back to the pool when dropped.
-struct Own<T: Transport> {
-    process: Arc<Process<T>>,
+struct Own {
+    process: Arc<Process>,
     // `Some` until drop.
-    idle: Option<Idle<T>>,
+    idle: Option<Idle>,
     /// Whether every peer that came there has left.
     left: AtomicBool,
     descriptor: Descriptor,
 }
 
-impl<T: Transport> Own<T> {
-    fn new(process: &Arc<Process<T>>, used_as: Use) -> Result<Self, AllocateError> {
+impl Own {
+    fn new(process: &Arc<Process>, used_as: Use) -> Result<Self, AllocateError> {
         let recycled = {
             let mut pool = process.sync_blocks.0.lock().unwrap_or_else(PoisonError::into_inner);
-            let fits = |idle: &Idle<T>| idle.used_as == used_as && idle.is_left();
+            let fits = |idle: &Idle| idle.used_as == used_as && idle.is_left();
             let found = pool.idle.iter().rposition(fits);
             found.map(|found| pool.idle.swap_remove(found))
         };
         let idle = match recycled {
             Some(idle) => idle,
             None => {
-                let region = process.transport.allocate(used_as.bytes(), 64)?;
+                let region = process.transport.shared.allocate(used_as.bytes(), 64)?;
                 Idle { used_as, region, reads: AtomicU64::new(0) }
             }
         };
-        let descriptor = process.transport.export(&idle.region);
+        let descriptor = idle.region.descriptor();
         let left = AtomicBool::new(false);
         Ok(Self { process: process.clone(), idle: Some(idle), left, descriptor })
     }
@@ -101,7 +103,7 @@ impl<T: Transport> Own<T> {
     }
 }
 
-impl<T: Transport> Drop for Own<T> {
+impl Drop for Own {
     fn drop(&mut self) {
         let mut pool = self.process.sync_blocks.0.lock().unwrap_or_else(PoisonError::into_inner);
         let Pool { idle, kept } = &mut *pool;
@@ -110,13 +112,13 @@ impl<T: Transport> Drop for Own<T> {
 }
 
 /// Maps words of a near peer.
-fn import<T: Transport>(
-    transport: &T,
+fn import(
+    transport: &Transport,
     owner: WorldRank,
     descriptor: &Descriptor,
     used_as: Use,
-) -> Result<T::Import, ImportError> {
-    let import = transport.import(owner, descriptor)?;
+) -> Result<Box<dyn Mapped>, ImportError> {
+    let import = transport.shared.import(owner, descriptor)?;
     let mapping = import.mapping();
     if mapping.len < used_as.bytes() || !mapping.base.addr().is_multiple_of(64) {
         return Err(ImportError::Malformed(owner));
@@ -125,10 +127,10 @@ fn import<T: Transport>(
 }
 
 /// A block of this rank.
-pub(crate) struct SyncBlock<T: Transport>(Own<T>);
+pub(crate) struct SyncBlock(Own);
 
-impl<T: Transport> SyncBlock<T> {
-    pub(crate) fn new(process: &Arc<Process<T>>) -> Result<Self, AllocateError> {
+impl SyncBlock {
+    pub(crate) fn new(process: &Arc<Process>) -> Result<Self, AllocateError> {
         let block = Self(Own::new(process, Use::Block)?);
         block.get().clear();
         Ok(block)
@@ -154,11 +156,11 @@ impl<T: Transport> SyncBlock<T> {
 }
 
 /// A block of a near peer.
-pub(crate) struct PeerBlock<T: Transport>(T::Import);
+pub(crate) struct PeerBlock(Box<dyn Mapped>);
 
-impl<T: Transport> PeerBlock<T> {
+impl PeerBlock {
     pub(crate) fn import(
-        transport: &T,
+        transport: &Transport,
         owner: WorldRank,
         descriptor: &Descriptor,
     ) -> Result<Self, ImportError> {
@@ -174,10 +176,10 @@ impl<T: Transport> PeerBlock<T> {
 }
 
 /// The board of a communicator: rank 0 owns it, the others map it.
-pub(crate) struct SyncBoard<T: Transport> {
+pub(crate) struct SyncBoard {
     ranks: u32,
     before: Before,
-    words: Words<T>,
+    words: Words,
 }
 
 /// What was counted before the first barrier of a communicator.
@@ -190,15 +192,15 @@ pub(crate) struct Before {
     pub(crate) writes: u64,
 }
 
-enum Words<T: Transport> {
-    Own(Own<T>),
-    Peer(T::Import),
+enum Words {
+    Own(Own),
+    Peer(Box<dyn Mapped>),
 }
 
-impl<T: Transport> SyncBoard<T> {
+impl SyncBoard {
     /// And how a peer [finds](Self::import) it.
     pub(crate) fn new(
-        process: &Arc<Process<T>>,
+        process: &Arc<Process>,
         ranks: u32,
     ) -> Result<(Self, Invitation), AllocateError> {
         let own = Own::new(process, Use::Board(ranks))?;
@@ -213,7 +215,7 @@ impl<T: Transport> SyncBoard<T> {
 
     /// `invitation` is the owner's.
     pub(crate) fn import(
-        transport: &T,
+        transport: &Transport,
         owner: WorldRank,
         invitation: &Invitation,
         ranks: u32,

@@ -111,19 +111,19 @@ pub(crate) fn maker_and_number(id: u64) -> (u64, u64) {
 }
 
 /// What all handles of one rank share.
-pub(crate) struct Process<T: Transport> {
+pub(crate) struct Process {
     /// Itself.
     pub(crate) me: Weak<Self>,
-    pub(crate) transport: T,
+    pub(crate) transport: Transport,
     pub(crate) config: Config,
     pub(crate) counters: Counters,
     pub(crate) mail: Mail,
     pub(crate) slots: Slots,
-    pub(crate) windows: Registry<T>,
-    pub(crate) lost: Lost<T>,
+    pub(crate) windows: Registry,
+    pub(crate) lost: Lost,
     pub(crate) deferred: Deferred,
-    pub(crate) sync_blocks: SyncPool<T>,
-    pub(crate) graveyard: Graveyard<T>,
+    pub(crate) sync_blocks: SyncPool,
+    pub(crate) graveyard: Graveyard,
     pub(crate) outgoing: Outgoing,
     pub(crate) incoming: Incoming,
     pub(crate) agent: AgentState,
@@ -134,12 +134,12 @@ pub(crate) struct Process<T: Transport> {
     next_object: AtomicU64,
 }
 
-impl<T: Transport> Process<T> {
+impl Process {
     /// An id that no other communicator or window of the job has; [`NO_OBJECT`] once there are no
     /// more.
     pub(crate) fn new_object_id(&self) -> u64 {
         let next = |count: u64| (count < OBJECTS).then_some(count + 1);
-        let rank = u64::from(self.transport.rank().0);
+        let rank = u64::from(self.transport.job.rank.0);
         match self.next_object.fetch_update(Relaxed, Relaxed, next) {
             Ok(count) if rank < RANKS => rank << COUNT_BITS | count,
             _ => NO_OBJECT,
@@ -151,8 +151,9 @@ impl<T: Transport> Process<T> {
     pub(crate) fn set_holding(&self) {
         // Sequentially consistent, as in `Leaver`: one of the two sees the other.
         self.holding.store(true, SeqCst);
-        if self.left.load(SeqCst) && !std::thread::panicking() && !self.transport.is_fork() {
-            self.transport.depart(Outcome::Holding);
+        if self.left.load(SeqCst) && !std::thread::panicking() && !self.transport.members.is_fork()
+        {
+            self.transport.members.depart(Outcome::Holding);
         }
     }
 
@@ -168,12 +169,12 @@ impl<T: Transport> Process<T> {
     pub(crate) fn progress(&self) -> usize {
         self.send_outbox();
         let retried = self.retry_deferred();
-        let count = self.transport.poll(&mut |from, bytes| self.dispatch(from, bytes));
+        let count = self.transport.messages.poll(&mut |from, bytes| self.dispatch(from, bytes));
         if count > 0 {
             self.counters.received.fetch_add(count as u64, Relaxed);
             self.send_outbox();
             // Another thread of this rank may be asleep until just this came.
-            self.transport.ring(self.transport.rank());
+            self.transport.sleep.ring(self.transport.job.rank);
         } else {
             self.recover_grants();
         }
@@ -203,15 +204,16 @@ impl<T: Transport> Process<T> {
 /// Dropping it tells the peers that this rank has left (or failed, in a panic) without waiting for
 /// them; [`finalize`](Self::finalize) waits.
 /// Windows may outlive it, but take no locks any more: [`RmaError::Left`](crate::RmaError::Left).
-pub struct Universe<T: Transport> {
-    process: Arc<Process<T>>,
-    world: Communicator<T>,
+pub struct Universe {
+    process: Arc<Process>,
+    world: Communicator,
 }
 
-impl<T: Transport> Universe<T> {
+impl Universe {
     /// Wraps a transport whose ranks have found each other. **Collective** over the job.
-    pub fn new(transport: T, config: Config) -> Result<Self, CollectiveError> {
-        let message = transport.limits().message_max;
+    pub fn new(transport: impl Into<Transport>, config: Config) -> Result<Self, CollectiveError> {
+        let transport = transport.into();
+        let message = transport.messages.limits().message_max;
         let process = Arc::new_cyclic(|me| Process {
             me: me.clone(),
             transport,
@@ -239,17 +241,17 @@ impl<T: Transport> Universe<T> {
     }
 
     /// The communicator of all ranks.
-    pub fn world(&self) -> &Communicator<T> {
+    pub fn world(&self) -> &Communicator {
         &self.world
     }
 
     #[cfg(test)]
-    pub(crate) fn process(&self) -> &Process<T> {
+    pub(crate) fn process(&self) -> &Process {
         &self.process
     }
 
     /// What there is to know of the transport.
-    pub fn transport(&self) -> Beneath<'_, T> {
+    pub fn transport(&self) -> Beneath<'_> {
         Beneath(&self.process.transport)
     }
 
@@ -270,7 +272,8 @@ impl<T: Transport> Universe<T> {
     /// What was chosen, and why, in lines of text.
     pub fn explain(&self) -> String {
         let transport = &self.process.transport;
-        let near = self.world.group().members().filter(|peer| transport.is_near(*peer)).count();
+        let near =
+            self.world.group().members().filter(|peer| transport.shared.is_near(*peer)).count();
         let Config { far_slots, credit_messages, eager_bytes, grant_bytes, .. } =
             self.process.config;
         format!(
@@ -279,15 +282,15 @@ impl<T: Transport> Universe<T> {
              messages: puts up to {eager_bytes} bytes are sent at once, larger ones as their \
              target grants them ({grant_bytes} bytes on their way to one target, from all \
              origins); {credit_messages} messages unanswered by one target, {far_slots} by all\n",
-            transport.explain(),
-            transport.size(),
+            transport.messages.explain(),
+            transport.job.size,
             self.process.explain_agent(),
         )
     }
 
     /// To be dropped when the rank is over, where that does not end a process.
     #[doc(hidden)]
-    pub fn stay(&self) -> Stay<T> {
+    pub fn stay(&self) -> Stay {
         Stay(Arc::downgrade(&self.process))
     }
 
@@ -297,16 +300,16 @@ impl<T: Transport> Universe<T> {
     }
 }
 
-impl<T: Transport> Drop for Universe<T> {
+impl Drop for Universe {
     fn drop(&mut self) {
         drop(Leaver(&self.process));
     }
 }
 
 /// Has a rank leave that does not do so by itself: whose universe was forgotten.
-pub struct Stay<T: Transport>(Weak<Process<T>>);
+pub struct Stay(Weak<Process>);
 
-impl<T: Transport> Drop for Stay<T> {
+impl Drop for Stay {
     fn drop(&mut self) {
         // Nobody has it any more who could use it in time.
         if let Some(process) = self.0.upgrade().filter(|process| !process.left.load(SeqCst)) {
@@ -315,11 +318,11 @@ impl<T: Transport> Drop for Stay<T> {
     }
 }
 
-struct Leaver<'a, T: Transport>(&'a Process<T>);
+struct Leaver<'a>(&'a Process);
 
-impl<T: Transport> Drop for Leaver<'_, T> {
+impl Drop for Leaver<'_> {
     fn drop(&mut self) {
-        if self.0.transport.is_fork() {
+        if self.0.transport.members.is_fork() {
             return;
         }
         // Its last replies may go to the outbox.
@@ -333,8 +336,8 @@ impl<T: Transport> Drop for Leaver<'_, T> {
         self.0.left.store(true, SeqCst);
         self.0.windows.all().iter().for_each(|part| part.epoch.set_left());
         // Threads of it that wait need not any more.
-        self.0.transport.ring(self.0.transport.rank());
-        self.0.transport.depart(match failed {
+        self.0.transport.sleep.ring(self.0.transport.job.rank);
+        self.0.transport.members.depart(match failed {
             true => Outcome::Failed,
             false if self.0.holds_locks() => Outcome::Holding,
             false => Outcome::Departed,

@@ -3,13 +3,13 @@ use std::sync::PoisonError;
 use std::thread;
 use std::time::Duration;
 
-use rma_core::transport::{Agent, AgentBody, AgentError, Ticket, Transport};
+use rma_core::transport::{Agent, AgentBody, AgentError, Ticket};
 
 use crate::shm::Shm;
 
 impl Agent for Shm {
     fn start(&self, body: AgentBody) -> Result<(), AgentError> {
-        let builder = thread::Builder::new().name(format!("rma-agent-{}", self.rank()));
+        let builder = thread::Builder::new().name(format!("rma-agent-{}", self.rank));
         let thread = builder.spawn(body);
         let thread =
             thread.map_err(|error| AgentError { errno: error.raw_os_error().unwrap_or(0) })?;

@@ -5,8 +5,9 @@
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use rma_core::transport::{AllocateError, Mapped, Mapping};
+use rma_core::transport::{AllocateError, Descriptor, Mapped, Mapping};
 
+use crate::card;
 use crate::free_list::FreeList;
 use crate::segment::Segment;
 use crate::supply::Supply;
@@ -43,7 +44,7 @@ pub(crate) struct Heap {
 
 /// Window memory of this rank; dropping it gives the memory back.
 #[derive(Debug)]
-pub struct Region {
+pub(crate) struct Region {
     named: Arc<Named>,
     offset: usize,
     len: usize,
@@ -161,6 +162,12 @@ impl Region {
 unsafe impl Mapped for Region {
     fn mapping(&self) -> Mapping {
         Mapping { base: self.named.segment.span.at(self.offset), len: self.len }
+    }
+}
+
+impl rma_core::transport::Region for Region {
+    fn descriptor(&self) -> Descriptor {
+        card::describe(&self.place())
     }
 }
 

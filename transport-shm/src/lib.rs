@@ -37,10 +37,6 @@ mod supply;
 mod sync;
 
 #[cfg(not(loom))]
-pub use heap::Region;
-#[cfg(not(loom))]
 pub use join::{JoinError, ShmConfig};
-#[cfg(not(loom))]
-pub use neighbour::Import;
 #[cfg(not(loom))]
 pub use shm::Shm;

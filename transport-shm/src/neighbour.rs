@@ -52,7 +52,7 @@ struct Imports {
 
 /// A region of a peer; mapped as long as this value lives.
 #[derive(Debug)]
-pub struct Import {
+pub(crate) struct Import {
     segment: Arc<PeerSegment>,
     offset: usize,
     len: usize,

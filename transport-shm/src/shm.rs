@@ -1,5 +1,5 @@
 //! The transport itself.
-#![allow(unsafe_code)] // room: promises `Transport`
+#![allow(unsafe_code)] // room: promises `Shared`
 
 use std::hint;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -8,8 +8,8 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use rma_core::transport::{
-    Agent, AllocateError, CrossError, Descriptor, ImportError, Limits, Outcome, PeerState,
-    SubmitError, Ticket, Transport, WorldRank,
+    AllocateError, Cma, CrossError, Descriptor, ImportError, Job, Limits, Mapped, Members,
+    Messages, Outcome, PeerState, Region, Shared, Sleep, SubmitError, Ticket, Transport, WorldRank,
 };
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::fd::OwnedFd;
@@ -18,10 +18,10 @@ use rustix::time::{ClockId, clock_gettime};
 
 use crate::card;
 use crate::control::{ControlSegment, MESSAGE_MAX, SLOTS};
-use crate::heap::{ARENA_BYTES, Heap, Region, SMALL_MAX};
+use crate::heap::{ARENA_BYTES, Heap, SMALL_MAX};
 use crate::inbox::{Inbox, Wake};
 use crate::join::ShmConfig;
-use crate::neighbour::{Import, Neighbour};
+use crate::neighbour::Neighbour;
 use crate::parent::Parent;
 use crate::patience::{Pass, Patience};
 
@@ -34,7 +34,7 @@ const NAP_MAX: Duration = Duration::from_millis(250);
 /// Dropping it departs: in order, or as failed if the thread is panicking. Regions and imports
 /// may outlive it.
 pub struct Shm {
-    rank: WorldRank,
+    pub(crate) rank: WorldRank,
     cores: u32,
     /// Longest sleep at a stretch, if there is a longest.
     nap: Option<Duration>,
@@ -80,6 +80,16 @@ impl Shm {
             patience,
             parent: Parent::new(),
         }
+    }
+
+    /// This process.
+    pub fn rank(&self) -> WorldRank {
+        self.rank
+    }
+
+    /// Processes of the job.
+    pub fn size(&self) -> u32 {
+        self.ranks()
     }
 
     /// Messages dropped because their slot held nonsense; 0 unless a peer writes where it must
@@ -199,16 +209,25 @@ fn cross_error(peer: WorldRank, error: Errno) -> CrossError {
     }
 }
 
-// SAFETY: `Heap::allocate` returns zeroed memory of a memfd that only descriptors lead to, and its
-// free list (property-tested) or a mapping of its own keep regions apart.
-unsafe impl Transport for Shm {
-    type Region = Region;
-    type Import = Import;
-
-    fn name(&self) -> &'static str {
-        "shm"
+/// All that it can do.
+impl From<Shm> for Transport {
+    fn from(shm: Shm) -> Self {
+        let job = Job { name: "shm", rank: shm.rank, size: shm.ranks() };
+        let shm = Arc::new(shm);
+        Self {
+            job,
+            messages: shm.clone(),
+            sleep: shm.clone(),
+            members: shm.clone(),
+            shared: shm.clone(),
+            cma: Some(shm.clone()),
+            agent: Some(shm),
+            views: None,
+        }
     }
+}
 
+impl Messages for Shm {
     fn explain(&self) -> String {
         let (ranks, cores) = (self.ranks(), self.cores);
         let waiting = self.patience.explain();
@@ -223,72 +242,11 @@ unsafe impl Transport for Shm {
         )
     }
 
-    fn rank(&self) -> WorldRank {
-        self.rank
-    }
-
-    fn size(&self) -> u32 {
-        self.ranks()
-    }
-
     fn limits(&self) -> Limits {
         Limits { message_max: MESSAGE_MAX }
     }
 
-    fn allocate(&self, len: usize, align: usize) -> Result<Region, AllocateError> {
-        self.heap.allocate(len, align)
-    }
-
-    fn available(&self) -> (u64, &'static str) {
-        let available = self.heap.supply().available();
-        (available.bytes, available.limit)
-    }
-
-    fn export(&self, region: &Region) -> Descriptor {
-        card::describe(&region.place())
-    }
-
-    fn is_near(&self, peer: WorldRank) -> bool {
-        peer.0 < self.ranks()
-    }
-
-    fn import(&self, owner: WorldRank, descriptor: &Descriptor) -> Result<Import, ImportError> {
-        let neighbour = self.neighbour(owner)?;
-        let place = card::read(descriptor).ok_or(ImportError::Malformed(owner))?;
-        neighbour.import(place).map_err(|error| match error {
-            // Its descriptors are closed because it left.
-            ImportError::Malformed(_) if self.own.told_by(owner) != PeerState::Alive => {
-                ImportError::PeerGone(owner)
-            }
-            error => error,
-        })
-    }
-
-    #[inline]
-    fn crosses(&self, peer: WorldRank) -> Result<(), CrossError> {
-        let neighbour = self.neighbour(peer).map_err(|_| CrossError::PeerGone(peer))?;
-        neighbour.crosses().map_err(|error| cross_error(peer, error))
-    }
-
-    fn copy_from(&self, peer: WorldRank, address: u64, bytes: &mut [u8]) -> Result<(), CrossError> {
-        let neighbour = self.neighbour(peer).map_err(|_| CrossError::PeerGone(peer))?;
-        let copied = neighbour.copy_from(address, bytes);
-        copied.map_err(|error| cross_error(peer, error))
-    }
-
-    unsafe fn copy_to(
-        &self,
-        peer: WorldRank,
-        address: u64,
-        bytes: &[u8],
-    ) -> Result<(), CrossError> {
-        let neighbour = self.neighbour(peer).map_err(|_| CrossError::PeerGone(peer))?;
-        // SAFETY: forwarded to the caller.
-        let copied = unsafe { neighbour.copy_to(address, bytes) };
-        copied.map_err(|error| cross_error(peer, error))
-    }
-
-    fn send(&self, to: WorldRank, head: &[u8], body: &[u8]) -> Result<(), SubmitError> {
+    unsafe fn send(&self, to: WorldRank, head: &[u8], body: &[u8]) -> Result<(), SubmitError> {
         let control = self.control(to).map_err(|error| match error {
             ImportError::System { .. } => SubmitError::Unreachable(error),
             _ => SubmitError::PeerFailed(to),
@@ -322,17 +280,15 @@ unsafe impl Transport for Shm {
     fn is_handled(&self, mark: u64) -> bool {
         self.inbox.is_handled(mark)
     }
+}
 
+impl Sleep for Shm {
     #[inline]
     fn ring(&self, peer: WorldRank) {
         // A peer that cannot be reached has nobody to wake.
         if let Ok(control) = self.control(peer) {
             control.bell.ring();
         }
-    }
-
-    fn agent(&self) -> Option<&dyn Agent> {
-        Some(self)
     }
 
     fn arm(&self) -> Ticket {
@@ -367,7 +323,9 @@ unsafe impl Transport for Shm {
         // Never before boot, so never negative.
         clock_gettime(ClockId::Monotonic).try_into().unwrap_or_default()
     }
+}
 
+impl Members for Shm {
     fn told(&self, peer: WorldRank) -> PeerState {
         self.own.told_by(peer)
     }
@@ -426,6 +384,66 @@ unsafe impl Transport for Shm {
             self.own.tell(self.rank, outcome);
         }
         self.tell_others(self.rank, outcome);
+    }
+}
+
+// SAFETY: `Heap::allocate` returns zeroed memory of a memfd that only descriptors lead to, and its
+// free list (property-tested) or a mapping of its own keep regions apart.
+unsafe impl Shared for Shm {
+    fn allocate(&self, len: usize, align: usize) -> Result<Box<dyn Region>, AllocateError> {
+        Ok(Box::new(self.heap.allocate(len, align)?))
+    }
+
+    fn available(&self) -> (u64, &'static str) {
+        let available = self.heap.supply().available();
+        (available.bytes, available.limit)
+    }
+
+    fn is_near(&self, peer: WorldRank) -> bool {
+        peer.0 < self.ranks()
+    }
+
+    fn import(
+        &self,
+        owner: WorldRank,
+        descriptor: &Descriptor,
+    ) -> Result<Box<dyn Mapped>, ImportError> {
+        let neighbour = self.neighbour(owner)?;
+        let place = card::read(descriptor).ok_or(ImportError::Malformed(owner))?;
+        let imported = neighbour.import(place).map_err(|error| match error {
+            // Its descriptors are closed because it left.
+            ImportError::Malformed(_) if self.own.told_by(owner) != PeerState::Alive => {
+                ImportError::PeerGone(owner)
+            }
+            error => error,
+        });
+        Ok(Box::new(imported?))
+    }
+}
+
+impl Cma for Shm {
+    #[inline]
+    fn crosses(&self, peer: WorldRank) -> Result<(), CrossError> {
+        let neighbour = self.neighbour(peer).map_err(|_| CrossError::PeerGone(peer))?;
+        neighbour.crosses().map_err(|error| cross_error(peer, error))
+    }
+
+    fn copy_from(&self, peer: WorldRank, address: u64, bytes: &mut [u8]) -> Result<(), CrossError> {
+        let neighbour = self.neighbour(peer).map_err(|_| CrossError::PeerGone(peer))?;
+        let copied = neighbour.copy_from(address, bytes);
+        copied.map_err(|error| cross_error(peer, error))
+    }
+
+    unsafe fn copy_to(
+        &self,
+        peer: WorldRank,
+        address: u64,
+        bytes: &[u8],
+    ) -> Result<(), CrossError> {
+        let neighbour = self.neighbour(peer).map_err(|_| CrossError::PeerGone(peer))?;
+        // SAFETY: forwarded to the caller.
+        let copied = unsafe { neighbour.copy_to(address, bytes) };
+        copied.map_err(|error| cross_error(peer, error))
     }
 }
 

@@ -7,8 +7,8 @@ use std::collections::BTreeSet;
 use std::fs;
 
 use common::{ranks, word};
-use rma_core::transport::{Transport, WorldRank};
-use rma_transport_shm::{Import, Region, Shm};
+use rma_core::transport::{Mapped, Members, Region, Shared, WorldRank};
+use rma_transport_shm::Shm;
 
 #[derive(Debug, PartialEq)]
 struct Counts {
@@ -29,9 +29,9 @@ fn names() -> BTreeSet<std::ffi::OsString> {
     folder.flatten().map(|entry| entry.file_name()).collect()
 }
 
-fn share(from: &Shm, to: &Shm, len: usize) -> (Region, Import) {
+fn share(from: &Shm, to: &Shm, len: usize) -> (Box<dyn Region>, Box<dyn Mapped>) {
     let region = from.allocate(len, 64).unwrap();
-    let import = to.import(from.rank(), &from.export(&region)).unwrap();
+    let import = to.import(from.rank(), &region.descriptor()).unwrap();
     (region, import)
 }
 

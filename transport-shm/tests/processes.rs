@@ -4,8 +4,10 @@ mod common;
 
 use std::sync::atomic::Ordering::SeqCst;
 
-use common::{Children, child, join_as_child, listen, say, wait_until, word};
-use rma_core::transport::{Descriptor, PeerState, SubmitError, Transport, WorldRank};
+use common::{Children, child, join_as_child, listen, say, submit, wait_until, word};
+use rma_core::transport::{
+    Descriptor, Members, Messages, PeerState, Shared, Sleep, SubmitError, WorldRank,
+};
 use rma_transport_shm::Shm;
 use rustix::process::{Resource, Rlimit, setrlimit};
 
@@ -13,7 +15,7 @@ use rustix::process::{Resource, Rlimit, setrlimit};
 fn all_descriptors(shm: &Shm, own: Descriptor) -> Vec<Descriptor> {
     let mut all = vec![None; shm.size() as usize];
     for rank in (0..shm.size()).map(WorldRank) {
-        assert_eq!(shm.send(rank, &own.0, b""), Ok(()));
+        assert_eq!(submit(shm, rank, &own.0, b""), Ok(()));
     }
     wait_until(shm, || {
         shm.poll(&mut |from, bytes| {
@@ -28,7 +30,7 @@ fn child_shares_memory(place: (u32, u32)) {
     let shm = join_as_child(place);
     for len in [64, 1 << 20] {
         let region = shm.allocate(len, 64).unwrap();
-        let descriptors = all_descriptors(&shm, shm.export(&region));
+        let descriptors = all_descriptors(&shm, region.descriptor());
         let imports: Vec<_> = (0..)
             .map(WorldRank)
             .zip(&descriptors)
@@ -36,12 +38,12 @@ fn child_shares_memory(place: (u32, u32)) {
             .collect();
         for (rank, import) in imports.iter().enumerate() {
             for _ in 0..1_000 {
-                word(import).fetch_add(1, SeqCst);
+                word(&**import).fetch_add(1, SeqCst);
             }
             shm.ring(WorldRank(rank as u32));
         }
         let all = 1_000 * u64::from(shm.size());
-        wait_until(&shm, || word(&region).load(SeqCst) == all);
+        wait_until(&shm, || word(&*region).load(SeqCst) == all);
         // Nobody moves on to the next region, and its messages, before all are done here.
         say("done");
         assert_eq!(listen(), "go on");
@@ -66,14 +68,14 @@ fn child_survives_a_kill(place: (u32, u32)) {
     let shm = join_as_child(place);
     // Rank 1 is mapped by rank 0 before it dies, and only looked for afterwards by rank 2.
     if place.0 == 0 {
-        assert_eq!(shm.send(WorldRank(1), b"", b""), Ok(()));
+        assert_eq!(submit(&shm, WorldRank(1), b"", b""), Ok(()));
         assert_eq!(shm.peer_state(WorldRank(1)), PeerState::Alive);
     }
     say("ready");
     assert_eq!(listen(), "killed");
     wait_until(&shm, || shm.peer_state(WorldRank(1)) == PeerState::Failed);
     assert_eq!(shm.failed(), Some(WorldRank(1)));
-    assert_eq!(shm.send(WorldRank(1), b"", b""), Err(SubmitError::PeerFailed(WorldRank(1))));
+    assert_eq!(submit(&shm, WorldRank(1), b"", b""), Err(SubmitError::PeerFailed(WorldRank(1))));
     shm.ring(WorldRank(1));
     say("seen");
     assert_eq!(listen(), "leave");

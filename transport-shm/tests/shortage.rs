@@ -6,7 +6,7 @@
 mod common;
 
 use common::{Children, child, ranks};
-use rma_core::transport::{AllocateError, Mapped, Outcome, PeerState, Transport, WorldRank};
+use rma_core::transport::{AllocateError, Mapped, Members, Outcome, PeerState, Shared, WorldRank};
 use rma_transport_shm::Shm;
 use rustix::process::{Resource, Rlimit, setrlimit};
 

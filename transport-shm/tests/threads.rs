@@ -6,9 +6,10 @@ use std::sync::atomic::Ordering::SeqCst;
 use std::sync::atomic::{AtomicBool, AtomicUsize};
 use std::time::Duration;
 
-use common::{ranks, wait_until, word};
+use common::{ranks, submit, wait_until, word};
 use rma_core::transport::{
-    Descriptor, ImportError, Mapped, Outcome, PeerState, SubmitError, Transport, WorldRank,
+    Descriptor, ImportError, Mapped, Members, Messages, Outcome, PeerState, Shared, Sleep,
+    SubmitError, WorldRank,
 };
 use rma_transport_shm::{JoinError, Shm, ShmConfig};
 
@@ -56,7 +57,7 @@ fn exchange(all: &[Shm], each: u32) {
                     let (head, body) = (n.to_le_bytes(), body(me, n, len));
                     wait_until(shm, || {
                         receive(&mut received);
-                        match shm.send(WorldRank(to as u32), &head, &body) {
+                        match submit(shm, WorldRank(to as u32), &head, &body) {
                             Ok(()) => true,
                             Err(SubmitError::Again) => false,
                             Err(error) => panic!("{error:?}"),
@@ -104,7 +105,7 @@ fn a_full_mailbox_refuses_and_takes_again_after_a_drain() {
     let all = ranks(2, 2);
     let mut taken = 0u32;
     let refused = loop {
-        match all[0].send(WorldRank(1), &taken.to_le_bytes(), b"") {
+        match submit(&all[0], WorldRank(1), &taken.to_le_bytes(), b"") {
             Ok(()) => taken += 1,
             Err(error) => break error,
         }
@@ -122,7 +123,7 @@ fn a_full_mailbox_refuses_and_takes_again_after_a_drain() {
     let before = all[0].now();
     all[0].park(armed, Some(Duration::from_secs(30)));
     assert!(all[0].now() - before < Duration::from_secs(29), "nobody rang");
-    assert_eq!(all[0].send(WorldRank(1), b"", b"last"), Ok(()));
+    assert_eq!(submit(&all[0], WorldRank(1), b"", b"last"), Ok(()));
 }
 
 #[test]
@@ -132,11 +133,11 @@ fn a_message_wakes_a_parked_receiver() {
         scope.spawn(|| {
             for _ in 0..500 {
                 wait_until(&all[1], || all[1].poll(&mut |_, _| ()) > 0);
-                all[1].send(WorldRank(0), b"pong", b"").unwrap();
+                submit(&all[1], WorldRank(0), b"pong", b"").unwrap();
             }
         });
         for _ in 0..500 {
-            all[0].send(WorldRank(1), b"ping", b"").unwrap();
+            submit(&all[0], WorldRank(1), b"ping", b"").unwrap();
             wait_until(&all[0], || all[0].poll(&mut |_, _| ()) > 0);
         }
     });
@@ -146,12 +147,12 @@ fn a_message_wakes_a_parked_receiver() {
 fn a_sink_may_send_to_its_own_rank() {
     let all = ranks(1, 1);
     let me = &all[0];
-    me.send(WorldRank(0), &[20], b"").unwrap();
+    submit(me, WorldRank(0), &[20], b"").unwrap();
     let mut seen = Vec::new();
     while me.poll(&mut |from, bytes| {
         seen.push(bytes[0]);
         if bytes[0] > 0 {
-            me.send(from, &[bytes[0] - 1], b"").unwrap();
+            submit(me, from, &[bytes[0] - 1], b"").unwrap();
         }
     }) > 0
     {}
@@ -161,8 +162,8 @@ fn a_sink_may_send_to_its_own_rank() {
 #[test]
 fn a_panicking_sink_loses_its_message_only() {
     let all = ranks(1, 1);
-    all[0].send(WorldRank(0), b"1", b"").unwrap();
-    all[0].send(WorldRank(0), b"2", b"").unwrap();
+    submit(&all[0], WorldRank(0), b"1", b"").unwrap();
+    submit(&all[0], WorldRank(0), b"2", b"").unwrap();
     let poll = || all[0].poll(&mut |_, _| panic!("deliberate"));
     assert!(std::panic::catch_unwind(std::panic::AssertUnwindSafe(poll)).is_err());
     let mut seen = Vec::new();
@@ -175,8 +176,8 @@ fn a_panicking_sink_loses_its_message_only() {
 fn a_thread_that_is_turned_away_is_rung() {
     let all = ranks(1, 2);
     let me = &all[0];
-    me.send(WorldRank(0), b"a", b"").unwrap();
-    me.send(WorldRank(0), b"b", b"").unwrap();
+    submit(me, WorldRank(0), b"a", b"").unwrap();
+    submit(me, WorldRank(0), b"b", b"").unwrap();
     let (inside, armed) = (AtomicBool::new(false), AtomicBool::new(false));
     std::thread::scope(|scope| {
         scope.spawn(|| {
@@ -204,29 +205,29 @@ fn regions_are_shared_both_ways() {
     let all = ranks(3, 3);
     for len in [8, 4_000, 65_536, 65_537, 1 << 20] {
         let region = all[0].allocate(len, 64).unwrap();
-        let descriptor = all[0].export(&region);
+        let descriptor = region.descriptor();
         let imports: Vec<_> =
             all.iter().map(|shm| shm.import(WorldRank(0), &descriptor).unwrap()).collect();
         for (n, import) in imports.iter().enumerate() {
             assert_eq!(import.mapping().len, len);
             assert_eq!(import.mapping().base as usize % 64, 0);
             assert_ne!(import.mapping().base, region.mapping().base);
-            word(import).fetch_add(1 << n, SeqCst);
+            word(&**import).fetch_add(1 << n, SeqCst);
         }
-        assert_eq!(word(&region).load(SeqCst), 7);
+        assert_eq!(word(&*region).load(SeqCst), 7);
         drop(region);
-        word(&imports[1]).fetch_add(1, SeqCst);
-        assert_eq!(word(&imports[2]).load(SeqCst), 8, "an import outlives the region");
+        word(&*imports[1]).fetch_add(1, SeqCst);
+        assert_eq!(word(&*imports[2]).load(SeqCst), 8, "an import outlives the region");
     }
     let empty = all[0].allocate(0, 1).unwrap();
-    assert_eq!(all[1].import(WorldRank(0), &all[0].export(&empty)).unwrap().mapping().len, 0);
+    assert_eq!(all[1].import(WorldRank(0), &empty.descriptor()).unwrap().mapping().len, 0);
 }
 
 #[test]
 fn descriptors_that_lie_are_refused() {
     let all = ranks(2, 2);
     let region = all[0].allocate(100_000, 64).unwrap();
-    let good = all[0].export(&region);
+    let good = region.descriptor();
     for at in 0..Descriptor::LEN {
         for bit in 0..8 {
             let mut bad = good;
@@ -250,8 +251,8 @@ fn ranks_that_leave_in_order() {
     let mut all = ranks(3, 3);
     let gone = all.pop().unwrap();
     let region = gone.allocate(100, 8).unwrap();
-    let descriptor = gone.export(&region);
-    all[0].send(WorldRank(2), b"", b"").unwrap();
+    let descriptor = region.descriptor();
+    submit(&all[0], WorldRank(2), b"", b"").unwrap();
     let (zero, one) = (all[0].arm(), all[1].arm());
     drop(region);
     drop(gone);
@@ -262,7 +263,7 @@ fn ranks_that_leave_in_order() {
         assert!(shm.now() - before < Duration::from_secs(29), "nobody rang");
         assert_eq!(shm.peer_state(WorldRank(2)), PeerState::Departed);
         assert_eq!(shm.failed(), None);
-        assert_eq!(shm.send(WorldRank(2), b"", b""), Err(SubmitError::PeerFailed(WorldRank(2))));
+        assert_eq!(submit(shm, WorldRank(2), b"", b""), Err(SubmitError::PeerFailed(WorldRank(2))));
         let error = shm.import(WorldRank(2), &descriptor).unwrap_err();
         assert_eq!(error, ImportError::PeerGone(WorldRank(2)));
         shm.ring(WorldRank(2));
@@ -305,7 +306,7 @@ fn ranks_out_of_range_are_nobody() {
     for nobody in [WorldRank(1), WorldRank(u32::MAX)] {
         assert!(!all[0].is_near(nobody));
         assert_eq!(all[0].peer_state(nobody), PeerState::Failed);
-        assert_eq!(all[0].send(nobody, b"", b""), Err(SubmitError::PeerFailed(nobody)));
+        assert_eq!(submit(&all[0], nobody, b"", b""), Err(SubmitError::PeerFailed(nobody)));
         all[0].ring(nobody);
     }
     assert!(all[0].is_near(WorldRank(0)));

@@ -8,16 +8,17 @@
 //!
 //! A rank's progress agent is one more thread that takes turns.
 //!
-//! Nothing is mapped: [`is_near`](rma_core::transport::Transport::is_near) is false for every
+//! Nothing is mapped: [`is_near`](rma_core::transport::Shared::is_near) is false for every
 //! rank, itself included, so all operations take the active-message path.
 //!
 //! ```
-//! use rma_core::transport::{Transport, WorldRank};
+//! use rma_core::transport::{Messages, Sleep, WorldRank};
 //! use rma_transport_sim::{NetConfig, run};
 //!
 //! let sums = run(&NetConfig::new(3, 42), |sim| {
 //!     for to in 0..sim.size() {
-//!         sim.send(WorldRank(to), &[1], &[2]).unwrap();
+//!         // SAFETY: no core receives it.
+//!         unsafe { sim.send(WorldRank(to), &[1], &[2]) }.unwrap();
 //!     }
 //!     let (mut messages, mut sum) = (0, 0);
 //!     while messages < sim.size() as usize {
@@ -67,7 +68,6 @@ mod traffic;
 pub use config::{ConfigError, NetConfig};
 pub use failure::{Cause, RankPanic, SimFailure, Waiter};
 pub use net::{Net, Seat};
-pub use region::{NoImport, Region};
 pub use run::{Run, run, run_traced};
 pub use sim::Sim;
 pub use trace::Trace;

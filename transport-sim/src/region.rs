@@ -6,7 +6,7 @@ use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use rma_core::transport::{AllocateError, Mapped, Mapping};
+use rma_core::transport::{self, AllocateError, Descriptor, Mapped, Mapping};
 
 /// Least alignment of a [`Mapping`].
 const ALIGN_MIN: usize = 64;
@@ -44,7 +44,7 @@ impl Budget {
 
 /// Window memory of a simulated rank. No peer maps it.
 #[derive(Debug)]
-pub struct Region {
+pub(crate) struct Region {
     base: NonNull<u8>,
     /// What was asked for; the allocation may be larger, see `layout`.
     len: usize,
@@ -100,13 +100,9 @@ unsafe impl Mapped for Region {
     }
 }
 
-/// A peer's region in this address space: there is none in a network of messages.
-#[derive(Debug, Clone, Copy)]
-pub enum NoImport {}
-
-// SAFETY: there is no value of this type that could break the promise.
-unsafe impl Mapped for NoImport {
-    fn mapping(&self) -> Mapping {
-        match *self {}
+impl transport::Region for Region {
+    /// Zeros: nobody can import what is not mapped.
+    fn descriptor(&self) -> Descriptor {
+        Descriptor([0; Descriptor::LEN])
     }
 }

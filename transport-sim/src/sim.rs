@@ -6,12 +6,13 @@ use std::sync::Arc;
 use std::thread;
 
 use rma_core::transport::{
-    Agent, AgentBody, AgentError, AllocateError, Descriptor, ImportError, Limits, Outcome,
-    PeerState, SubmitError, Ticket, Touch, Transport, WorldRank,
+    self, Agent, AgentBody, AgentError, AllocateError, Descriptor, ImportError, Job, Limits,
+    Mapped, Members, Messages, Outcome, PeerState, Sleep, SubmitError, Ticket, Touch, Transport,
+    Views, WorldRank,
 };
 
 use crate::net::{Seat, Shared};
-use crate::region::{LIMIT, NoImport, Region};
+use crate::region::{LIMIT, Region};
 
 /// One rank's view of a simulated network; works on the rank's own thread, and its agent's.
 #[derive(Debug, Clone)]
@@ -23,6 +24,16 @@ pub struct Sim {
 impl Sim {
     pub(crate) const fn new(shared: Arc<Shared>, rank: u32) -> Self {
         Self { shared, rank }
+    }
+
+    /// This process.
+    pub fn rank(&self) -> WorldRank {
+        WorldRank(self.rank)
+    }
+
+    /// Processes of the job.
+    pub fn size(&self) -> u32 {
+        self.shared.config().ranks
     }
 
     /// Makes the calling thread this rank: waits until every rank of the network has entered and
@@ -52,16 +63,26 @@ impl Drop for Polling<'_> {
     }
 }
 
-// SAFETY: `Region::allocate` gives out zeroed memory of an allocation of its own, so regions do
-// not overlap; this transport never touches it, and no peer can import it.
-unsafe impl Transport for Sim {
-    type Region = Region;
-    type Import = NoImport;
-
-    fn name(&self) -> &'static str {
-        "sim"
+/// All that it can do.
+impl From<Sim> for Transport {
+    fn from(sim: Sim) -> Self {
+        let size = sim.shared.config().ranks;
+        let job = Job { name: "sim", rank: WorldRank(sim.rank), size };
+        let sim = Arc::new(sim);
+        Self {
+            job,
+            messages: sim.clone(),
+            sleep: sim.clone(),
+            members: sim.clone(),
+            shared: sim.clone(),
+            cma: None,
+            agent: Some(sim.clone()),
+            views: Some(sim),
+        }
     }
+}
 
+impl Messages for Sim {
     fn explain(&self) -> String {
         let config = self.shared.config();
         format!(
@@ -72,37 +93,8 @@ unsafe impl Transport for Sim {
         )
     }
 
-    fn rank(&self) -> WorldRank {
-        WorldRank(self.rank)
-    }
-
-    fn size(&self) -> u32 {
-        self.shared.config().ranks
-    }
-
     fn limits(&self) -> Limits {
         Limits { message_max: self.shared.config().message_max }
-    }
-
-    fn allocate(&self, len: usize, align: usize) -> Result<Region, AllocateError> {
-        Region::allocate(self.shared.budget(), len, align)
-    }
-
-    fn available(&self) -> (u64, &'static str) {
-        (self.shared.budget().available(), LIMIT)
-    }
-
-    /// Zeros: nobody can import what is not mapped.
-    fn export(&self, _region: &Region) -> Descriptor {
-        Descriptor([0; Descriptor::LEN])
-    }
-
-    fn is_near(&self, _peer: WorldRank) -> bool {
-        false
-    }
-
-    fn import(&self, owner: WorldRank, _descriptor: &Descriptor) -> Result<NoImport, ImportError> {
-        Err(ImportError::Malformed(owner))
     }
 
     /// A peer that departed is as unreachable as one that failed.
@@ -110,7 +102,7 @@ unsafe impl Transport for Sim {
     /// # Panics
     ///
     /// When the message is longer than `limits().message_max`.
-    fn send(&self, to: WorldRank, head: &[u8], body: &[u8]) -> Result<(), SubmitError> {
+    unsafe fn send(&self, to: WorldRank, head: &[u8], body: &[u8]) -> Result<(), SubmitError> {
         let (len, limit) = (head.len() + body.len(), self.shared.config().message_max);
         assert!(
             len <= limit,
@@ -142,13 +134,11 @@ unsafe impl Transport for Sim {
     fn is_handled(&self, mark: u64) -> bool {
         self.shared.ask(self.rank, |schedule| schedule.is_handled(self.rank, mark))
     }
+}
 
+impl Sleep for Sim {
     fn ring(&self, peer: WorldRank) {
         self.shared.yield_after(self.rank, |schedule| schedule.ring(self.rank, peer.0));
-    }
-
-    fn agent(&self) -> Option<&dyn Agent> {
-        Some(self)
     }
 
     fn arm(&self) -> Ticket {
@@ -174,14 +164,12 @@ unsafe impl Transport for Sim {
         self.shared.yield_then(self.rank, |schedule| schedule.relax(round))
     }
 
-    fn touches(&self, touch: Touch) {
-        self.shared.touch(self.rank, touch);
-    }
-
     fn now(&self) -> Duration {
         self.shared.ask_time(self.rank)
     }
+}
 
+impl Members for Sim {
     /// A rank that does not exist has failed.
     fn peer_state(&self, peer: WorldRank) -> PeerState {
         self.shared.ask(self.rank, |schedule| schedule.peer_state(self.rank, peer.0))
@@ -193,6 +181,40 @@ unsafe impl Transport for Sim {
 
     fn depart(&self, outcome: Outcome) {
         self.shared.act_if_seated(self.rank, |schedule| schedule.depart(self.rank, outcome));
+    }
+}
+
+// SAFETY: `Region::allocate` gives out zeroed memory of an allocation of its own, so regions do
+// not overlap; this transport never touches it, and no peer can import it.
+unsafe impl transport::Shared for Sim {
+    fn allocate(
+        &self,
+        len: usize,
+        align: usize,
+    ) -> Result<Box<dyn transport::Region>, AllocateError> {
+        Ok(Box::new(Region::allocate(self.shared.budget(), len, align)?))
+    }
+
+    fn available(&self) -> (u64, &'static str) {
+        (self.shared.budget().available(), LIMIT)
+    }
+
+    fn is_near(&self, _peer: WorldRank) -> bool {
+        false
+    }
+
+    fn import(
+        &self,
+        owner: WorldRank,
+        _descriptor: &Descriptor,
+    ) -> Result<Box<dyn Mapped>, ImportError> {
+        Err(ImportError::Malformed(owner))
+    }
+}
+
+impl Views for Sim {
+    fn touches(&self, touch: Touch) {
+        self.shared.touch(self.rank, touch);
     }
 }
 
@@ -224,14 +246,14 @@ impl Agent for Sim {
     }
 
     fn arm(&self) -> Ticket {
-        Transport::arm(self)
+        Sleep::arm(self)
     }
 
     fn disarm(&self, ticket: Ticket) {
-        Transport::disarm(self, ticket);
+        Sleep::disarm(self, ticket);
     }
 
     fn park(&self, ticket: Ticket, timeout: Option<Duration>) {
-        Transport::park(self, ticket, timeout);
+        Sleep::park(self, ticket, timeout);
     }
 }

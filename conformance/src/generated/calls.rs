@@ -3,7 +3,6 @@ use super::program::{Call, Operation, UNTOUCHED};
 use super::shape::{Cell, Side};
 use super::values::{Type, typed, typed_atomic};
 use bytemuck::{cast_slice, cast_slice_mut};
-use rma_core::transport::Transport;
 use rma_core::{Access, AtomicElement, BasicElement, Layout, Lock, Op, Ops, Rank, RmaError, Shape};
 
 type Done = Result<(), RmaError>;
@@ -255,11 +254,11 @@ macro_rules! calls { ($self:ident, $target:ident => $($named:ident)?) => {
     }
 } }
 
-impl<T: Transport, const LAZY: bool> Calls for Access<'_, T, LAZY> {
+impl<const LAZY: bool> Calls for Access<'_, LAZY> {
     calls! { self, target => target }
 }
 
-impl<T: Transport> Calls for Lock<'_, T> {
+impl Calls for Lock<'_> {
     calls! { self, _target => }
 }
 
@@ -333,8 +332,8 @@ pub(super) fn perform<C: Calls>(
 }
 
 /// Starts all operations of a scope.
-fn start_all<'s, T: Transport, const LAZY: bool>(
-    ops: &'s Ops<'s, '_, T, LAZY>,
+fn start_all<'s, const LAZY: bool>(
+    ops: &'s Ops<'s, '_, LAZY>,
     element: Type,
     scales: &[Scale],
     list: &'s mut [(&Operation, Buffers)],

@@ -22,7 +22,6 @@ use oracle::Coverage;
 use program::Program;
 use proptest::strategy::ValueTree;
 use record::Record;
-use rma_core::transport::Transport;
 use rma_core::{Communicator, Universe};
 use std::sync::{Mutex, PoisonError};
 use strategy::Draft;
@@ -38,7 +37,7 @@ const TRIES: usize = 3_000;
 
 /// Runs a body as so many ranks, with that seed for what the transport decides; an error is what
 /// a rank panicked with, or why the job came to no end.
-pub type Launch<'l, T> = dyn Fn(u64, u32, &(dyn Fn(Universe<T>) + Sync)) -> Result<(), String> + 'l;
+pub type Launch<'l> = dyn Fn(u64, u32, &(dyn Fn(Universe) + Sync)) -> Result<(), String> + 'l;
 
 /// The program of a seed.
 pub fn program(seed: u64) -> Program {
@@ -46,7 +45,7 @@ pub fn program(seed: u64) -> Program {
 }
 
 /// The ranks that play a program: the first of the job, in an order that the seed decides.
-fn players<T: Transport>(universe: &Universe<T>, seed: u64, ranks: u32) -> Option<Communicator<T>> {
+fn players(universe: &Universe, seed: u64, ranks: u32) -> Option<Communicator> {
     let world = universe.world();
     let color = (world.rank().0 < ranks).then_some(0);
     let key = if seed.is_multiple_of(3) { -1 } else { 1 } * i64::from(world.rank().0);
@@ -54,21 +53,13 @@ fn players<T: Transport>(universe: &Universe<T>, seed: u64, ranks: u32) -> Optio
 }
 
 /// Plays a program with some ranks of a job; gives what all saw, at one of them. **Collective.**
-pub fn records<T: Transport>(
-    universe: &Universe<T>,
-    seed: u64,
-    program: &Program,
-) -> Option<Vec<Record>> {
+pub fn records(universe: &Universe, seed: u64, program: &Program) -> Option<Vec<Record>> {
     let comm = players(universe, seed, program.ranks)?;
     run::play(universe, &comm, program).gather(&comm)
 }
 
 /// Plays one program in a job of its own, and compares.
-fn attempt<T: Transport>(
-    seed: u64,
-    program: &Program,
-    launch: &Launch<'_, T>,
-) -> Result<Coverage, String> {
+fn attempt(seed: u64, program: &Program, launch: &Launch<'_>) -> Result<Coverage, String> {
     let verdict = Mutex::new(None);
     // One rank more in some jobs, which stands by.
     let ranks = program.ranks + u32::from(seed.is_multiple_of(4));
@@ -91,11 +82,11 @@ fn attempt<T: Transport>(
 /// # Panics
 ///
 /// If one fails: with the program, made smaller, and how to play it again with `command`.
-pub fn check<T: Transport>(
+pub fn check(
     seeds: impl Iterator<Item = u64>,
     again: u32,
     command: &str,
-    launch: &Launch<'_, T>,
+    launch: &Launch<'_>,
 ) -> Coverage {
     let mut coverage = Coverage::default();
     for seed in seeds {
@@ -120,8 +111,8 @@ pub fn check<T: Transport>(
 /// # Panics
 ///
 /// If one fails, on the rank that compares.
-pub fn check_in_one_job<T: Transport>(
-    universe: &Universe<T>,
+pub fn check_in_one_job(
+    universe: &Universe,
     seeds: impl Iterator<Item = u64>,
     command: &str,
 ) -> Coverage {

@@ -1,5 +1,4 @@
 //! What a rank saw, and how rank 0 comes to know it.
-use rma_core::transport::Transport;
 use rma_core::{Communicator, Rank};
 use std::collections::BTreeMap;
 
@@ -42,7 +41,7 @@ impl Record {
     }
 
     /// The records of all ranks, at rank 0. **Collective.**
-    pub fn gather<T: Transport>(&self, comm: &Communicator<T>) -> Option<Vec<Self>> {
+    pub fn gather(&self, comm: &Communicator) -> Option<Vec<Self>> {
         let all = comm.gatherv(&self.encode(), Rank(0)).expect("the ranks are there");
         all.map(|all| all.iter().map(|bytes| Self::decode(bytes)).collect())
     }

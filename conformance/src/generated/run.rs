@@ -7,7 +7,6 @@ use super::values::{Type, typed, typed_atomic};
 use super::windows::{Made, builder, crosses};
 use crate::help::near;
 use bytemuck::{cast_slice, pod_collect_to_vec};
-use rma_core::transport::Transport;
 use rma_core::{
     Assert, BasicElement, Communicator, Exposure, Fence, Lock, LockAll, LockKind, OriginBuffer,
     Rank, Request, RmaError, Start, Universe,
@@ -19,11 +18,7 @@ use std::collections::BTreeMap;
 /// # Panics
 ///
 /// If the library returns an error.
-pub fn play<T: Transport>(
-    universe: &Universe<T>,
-    comm: &Communicator<T>,
-    program: &Program,
-) -> Record {
+pub fn play(universe: &Universe, comm: &Communicator, program: &Program) -> Record {
     assert_eq!(comm.size(), program.ranks);
     let me = usize::from(comm.rank());
     let mut record = Record::default();
@@ -34,7 +29,7 @@ pub fn play<T: Transport>(
         let flavour = if apart { Flavour::Allocated } else { flavour };
         Made::new(builder(comm, plan, crosses), comm, plan, flavour)
     };
-    let mut windows: Vec<Made<T>> = program.windows.iter().map(make).collect();
+    let mut windows: Vec<Made> = program.windows.iter().map(make).collect();
     comm.barrier().expect("all ranks are there");
     for stretch in &program.stretches {
         seal(&mut windows, comm, (program, stretch), &mut record);
@@ -54,9 +49,9 @@ pub fn play<T: Transport>(
 }
 
 /// Stores to plain slices between two stretches.
-fn seal<T: Transport>(
-    windows: &mut Vec<Made<T>>,
-    comm: &Communicator<T>,
+fn seal(
+    windows: &mut Vec<Made>,
+    comm: &Communicator,
     (program, stretch): (&Program, &Stretch),
     record: &mut Record,
 ) {
@@ -70,11 +65,11 @@ fn seal<T: Transport>(
 }
 
 /// The epochs that are open on a window.
-enum Open<'w, T: Transport> {
+enum Open<'w> {
     None,
-    Fence(Fence<'w, T>),
-    Pscw(Start<'w, T>, Exposure<'w, T>),
-    Locks(Option<LockAll<'w, T>>, BTreeMap<Option<u32>, Lock<'w, T>>),
+    Fence(Fence<'w>),
+    Pscw(Start<'w>, Exposure<'w>),
+    Locks(Option<LockAll<'w>>, BTreeMap<Option<u32>, Lock<'w>>),
 }
 
 /// An operation with a request, until that ends.
@@ -83,7 +78,7 @@ trait Pending {
     fn finish(self: Box<Self>, how: Finish) -> Option<Vec<u8>>;
 }
 
-impl<T: Transport, B: OriginBuffer + AsRef<[B::Element]>> Pending for Request<'_, T, B> {
+impl<B: OriginBuffer + AsRef<[B::Element]>> Pending for Request<'_, B> {
     fn finish(self: Box<Self>, how: Finish) -> Option<Vec<u8>> {
         let mut request = *self;
         let (buffer, done) = match how {
@@ -101,17 +96,17 @@ impl<T: Transport, B: OriginBuffer + AsRef<[B::Element]>> Pending for Request<'_
     }
 }
 
-struct Player<'w, 'p, T: Transport> {
-    comm: &'p Communicator<T>,
+struct Player<'w, 'p> {
+    comm: &'p Communicator,
     program: &'p Program,
     me: usize,
-    windows: &'w [Made<T>],
-    open: Vec<Open<'w, T>>,
+    windows: &'w [Made],
+    open: Vec<Open<'w>>,
     pending: BTreeMap<usize, (&'p Operation, Box<dyn Pending + 'w>)>,
     record: &'p mut Record,
 }
 
-impl<'w, 'p, T: Transport> Player<'w, 'p, T> {
+impl<'w, 'p> Player<'w, 'p> {
     fn round(&mut self, round: &'p Round) {
         if round.barrier_before {
             self.barrier();

@@ -4,7 +4,6 @@
 use super::program::{Flavour, Memory, Path, WindowPlan};
 use bytemuck::{cast_slice, cast_slice_mut};
 use core::mem::ManuallyDrop;
-use rma_core::transport::Transport;
 use rma_core::{Attached, Communicator, RawPart, View, Window, WindowBuilder, WindowError};
 
 /// Bytes around raw memory, and behind buffers that are longer than their window.
@@ -13,8 +12,8 @@ const AROUND: usize = 16;
 const FILL: u8 = 0x5A;
 
 /// A window, what this rank brought along, and where the parts begin.
-pub(super) struct Made<T: Transport> {
-    window: Window<T>,
+pub(super) struct Made {
+    window: Window,
     brought: Brought,
     /// What displacements are counted from, by rank.
     bases: Vec<u64>,
@@ -80,7 +79,7 @@ fn shorter(buffer: &[u8]) -> Vec<u8> {
 }
 
 impl Region {
-    fn new<T: Transport>(window: &Window<T>, memory: Memory, contents: &[u8]) -> Self {
+    fn new(window: &Window, memory: Memory, contents: &[u8]) -> Self {
         match memory {
             Memory::Vector => Self::Vector(window.attach(contents.to_vec()).expect("a vector")),
             Memory::Boxed => Self::Boxed(window.attach(contents.into()).expect("a boxed slice")),
@@ -99,7 +98,7 @@ impl Region {
         }
     }
 
-    fn view<'w, T: Transport>(&'w self, window: &'w Window<T>) -> View<'w, T> {
+    fn view<'w>(&'w self, window: &'w Window) -> View<'w> {
         let view = match self {
             Self::Vector(attached) => window.region(attached),
             Self::Boxed(attached) => window.region(attached),
@@ -108,7 +107,7 @@ impl Region {
         view.expect("it is attached")
     }
 
-    fn detach<T: Transport>(self, window: &Window<T>) -> Vec<u8> {
+    fn detach(self, window: &Window) -> Vec<u8> {
         match self {
             Self::Vector(attached) => window.detach(attached).expect("it is attached"),
             Self::Boxed(attached) => window.detach(attached).expect("it is attached").into_vec(),
@@ -118,7 +117,7 @@ impl Region {
 }
 
 /// Whether the hint for copies between processes can be given. **Collective.**
-pub(super) fn crosses<T: Transport>(comm: &Communicator<T>) -> bool {
+pub(super) fn crosses(comm: &Communicator) -> bool {
     let builder = comm.window(0, 1).hint("rma_path", "cross").expect("a path");
     match builder.allocate() {
         Ok(window) => {
@@ -130,11 +129,11 @@ pub(super) fn crosses<T: Transport>(comm: &Communicator<T>) -> bool {
     }
 }
 
-impl<T: Transport> Made<T> {
+impl Made {
     /// **Collective.**
     pub(super) fn new(
-        builder: WindowBuilder<'_, T>,
-        comm: &Communicator<T>,
+        builder: WindowBuilder<'_>,
+        comm: &Communicator,
         plan: &WindowPlan,
         flavour: Flavour,
     ) -> Self {
@@ -173,12 +172,12 @@ impl<T: Transport> Made<T> {
     }
 
     /// Everybody tells everybody where its part begins. **Collective.**
-    fn tell_bases(&mut self, comm: &Communicator<T>) {
+    fn tell_bases(&mut self, comm: &Communicator) {
         let mine = if let Brought::Region(region) = &self.brought { region.address() } else { 0 };
         self.bases = comm.allgather(&[mine]).expect("all ranks are there");
     }
 
-    pub(super) fn window(&self) -> &Window<T> {
+    pub(super) fn window(&self) -> &Window {
         &self.window
     }
 
@@ -188,7 +187,7 @@ impl<T: Transport> Made<T> {
     }
 
     /// This rank's part.
-    pub(super) fn view(&self) -> View<'_, T> {
+    pub(super) fn view(&self) -> View<'_> {
         match &self.brought {
             Brought::Region(region) => region.view(&self.window),
             _ => self.window.local(),
@@ -199,7 +198,7 @@ impl<T: Transport> Made<T> {
     /// detached for that, and gets another address. **Collective.**
     pub(super) fn seal(
         self,
-        comm: &Communicator<T>,
+        comm: &Communicator,
         memory: Memory,
         stores: &[(usize, Vec<u8>)],
     ) -> (Vec<u8>, Self) {
@@ -244,11 +243,11 @@ impl<T: Transport> Made<T> {
 }
 
 /// What makes a window of that plan, with its hints.
-pub(super) fn builder<'c, T: Transport>(
-    comm: &'c Communicator<T>,
+pub(super) fn builder<'c>(
+    comm: &'c Communicator,
     plan: &WindowPlan,
     crosses: bool,
-) -> WindowBuilder<'c, T> {
+) -> WindowBuilder<'c> {
     let part = plan.parts[usize::from(comm.rank())];
     let count = if plan.flavour == Flavour::Dynamic { 0 } else { part.size / part.unit };
     let path = match plan.path {

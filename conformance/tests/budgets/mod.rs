@@ -4,10 +4,10 @@
 use super::{jobs, net, tight};
 use rma_core::transport::WorldRank;
 use rma_core::{Assert, Config, LockAll, Op, ProgressAgent, Rank, RmaError, Universe, Window};
-use rma_transport_sim::{NetConfig, Sim};
+use rma_transport_sim::NetConfig;
 use std::time::Duration;
 
-fn run(name: &str, ranks: u32, config: Config, body: &(dyn Fn(Universe<Sim>) + Sync)) {
+fn run(name: &str, ranks: u32, config: Config, body: &(dyn Fn(Universe) + Sync)) {
     jobs(config).run(name, ranks, body);
 }
 
@@ -22,17 +22,17 @@ fn impatient() -> Config {
 /// A put of several messages, and thus several grants.
 const LEN: usize = 10_000;
 
-fn bytes(universe: &Universe<Sim>, count: usize) -> Window<Sim> {
+fn bytes(universe: &Universe, count: usize) -> Window {
     universe.world().window(count, 1).allocate().unwrap()
 }
 
 /// Without locks, whose words may be at a rank that does not answer.
-fn unlocked(window: &Window<Sim>) -> LockAll<'_, Sim> {
+fn unlocked(window: &Window) -> LockAll<'_> {
     window.lock_all_with(Assert::NO_CHECK).unwrap()
 }
 
 /// Lets virtual time pass, and serves the peers.
-fn serve_until(universe: &Universe<Sim>, own: &Window<Sim>, end: Duration) {
+fn serve_until(universe: &Universe, own: &Window, end: Duration) {
     let epoch = unlocked(own);
     while universe.transport().now() < end {
         epoch.fetch_and_op(own.rank(), 0, Op::NoOp, 0u64).unwrap();
@@ -44,7 +44,7 @@ fn serve_until(universe: &Universe<Sim>, own: &Window<Sim>, end: Duration) {
 const SOON: Duration = Duration::from_millis(2);
 
 /// Lets virtual time pass, and does not look at any message.
-fn ignore_until(universe: &Universe<Sim>, end: Duration) {
+fn ignore_until(universe: &Universe, end: Duration) {
     let transport = universe.transport();
     while let Some(left) = end.checked_sub(transport.now()).filter(|left| !left.is_zero()) {
         transport.park(left);
@@ -52,7 +52,7 @@ fn ignore_until(universe: &Universe<Sim>, end: Duration) {
 }
 
 /// Everybody puts to rank 0, which checks what came.
-fn all_put(universe: &Universe<Sim>) {
+fn all_put(universe: &Universe) {
     let (world, window) = (universe.world(), bytes(universe, 3 * LEN));
     let epoch = unlocked(&window);
     let start = u64::from(world.rank()) * LEN as u64;
@@ -158,7 +158,7 @@ fn a_window_that_goes_gives_its_grants_back() {
 }
 
 /// What asks for a grant, as a message; that it is taken proves the layout.
-fn forged_ask(window: &Window<Sim>, length: u64) -> [u8; 40] {
+fn forged_ask(window: &Window, length: u64) -> [u8; 40] {
     let id = window.id().to_string();
     let (high, low) = id.trim_start_matches('#').split_once('.').unwrap();
     let object = high.parse::<u64>().unwrap() << 32 | low.parse::<u64>().unwrap();

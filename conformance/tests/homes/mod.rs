@@ -3,7 +3,6 @@
 use crate::jobs;
 use crate::sims::Jobs;
 use rma_core::{Assert, Config, LockKind, Rank, RmaError, Universe, Window};
-use rma_transport_sim::Sim;
 use std::time::Duration;
 
 /// Has the locks of all homes.
@@ -15,9 +14,9 @@ const WAITER: Rank = Rank(6);
 /// Waits for a lock of the holder when the waiter has left.
 const LAST: Rank = Rank(7);
 
-type Waits = fn(&Window<Sim>, Rank) -> Result<(), RmaError>;
+type Waits = fn(&Window, Rank) -> Result<(), RmaError>;
 
-fn until(universe: &Universe<Sim>, tenths: u32) {
+fn until(universe: &Universe, tenths: u32) {
     let transport = universe.transport();
     let end = Duration::from_millis(100) * tenths;
     while transport.now() < end {
@@ -31,7 +30,7 @@ fn leaves_with(error: RmaError, home: Rank) {
 }
 
 /// Where the holder has the lock of each home and of its own part, or all of them.
-fn play(universe: Universe<Sim>, waits: Waits) {
+fn play(universe: Universe, waits: Waits) {
     let window = universe.world().window(1, 8).allocate().unwrap();
     let rank = universe.world().rank();
     let held = (rank == HOLDER).then(|| {
@@ -74,11 +73,11 @@ fn play(universe: Universe<Sim>, waits: Waits) {
 /// Every one in line ends with its home, and can wait elsewhere then.
 #[test]
 fn a_home_takes_its_queue_along() {
-    let shared = |window: &Window<Sim>, home| window.lock(home, LockKind::Shared).map(drop);
-    let exclusive = |window: &Window<Sim>, home| window.lock(home, LockKind::Exclusive).map(drop);
+    let shared = |window: &Window, home| window.lock(home, LockKind::Shared).map(drop);
+    let exclusive = |window: &Window, home| window.lock(home, LockKind::Exclusive).map(drop);
     let both: [Waits; 2] = [shared, exclusive];
     for waits in both {
-        let body = |universe: Universe<Sim>| play(universe, waits);
+        let body = |universe: Universe| play(universe, waits);
         Jobs { seeds: 5, ..jobs(Config::default()) }.run("homes", 8, &body);
     }
 }
@@ -86,7 +85,7 @@ fn a_home_takes_its_queue_along() {
 /// The gate is of the first rank.
 #[test]
 fn the_gate_leaves_with_its_home() {
-    let body = |universe: Universe<Sim>| {
+    let body = |universe: Universe| {
         let window = universe.world().window(1, 8).allocate().unwrap();
         let all = (universe.world().rank() == Rank(1)).then(|| window.lock_all().unwrap());
         universe.world().barrier().unwrap();

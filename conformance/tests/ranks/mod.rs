@@ -1,5 +1,5 @@
 //! Ranks as threads of this process, over shared memory.
-use rma::{AnyTransport, Config, Universe};
+use rma::{Config, Universe};
 use rma_conformance::failure::ON_PURPOSE;
 use rma_conformance::{Exception, Harness};
 use std::io::{self, Write};
@@ -16,7 +16,7 @@ pub(crate) trait Settings {
     }
 
     /// As `Harness::exceptions`.
-    fn exceptions() -> Vec<Exception<AnyTransport>> {
+    fn exceptions() -> Vec<Exception> {
         Vec::new()
     }
 }
@@ -25,8 +25,6 @@ pub(crate) trait Settings {
 pub(crate) struct Threads<S>(S);
 
 impl<S: Settings> Harness for Threads<S> {
-    type T = AnyTransport;
-
     fn run(name: &str, ranks: u32, body: &(dyn Fn(Universe) + Sync)) {
         run(without_naps(S::config()), name, ranks, body);
     }
@@ -35,7 +33,7 @@ impl<S: Settings> Harness for Threads<S> {
         run_failing(without_naps(S::config()), name, ranks, body);
     }
 
-    fn exceptions() -> Vec<Exception<AnyTransport>> {
+    fn exceptions() -> Vec<Exception> {
         S::exceptions()
     }
 }

@@ -5,7 +5,7 @@ use rma_conformance::Exception;
 use rma_conformance::failure::ON_PURPOSE;
 use rma_conformance::shared::refused;
 use rma_core::{Config, Universe};
-use rma_transport_sim::{Cause, NetConfig, Sim, SimFailure};
+use rma_transport_sim::{Cause, NetConfig, SimFailure};
 use std::ops::Range;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
@@ -41,7 +41,7 @@ impl Jobs {
         &self,
         ranks: u32,
         seed: u64,
-        body: &(dyn Fn(Universe<Sim>) + Sync),
+        body: &(dyn Fn(Universe) + Sync),
     ) -> Result<Vec<()>, SimFailure> {
         rma_transport_sim::run(&(self.net)(ranks, seed), |sim| {
             let universe = Universe::new(sim, self.config).expect("the world can be made");
@@ -58,7 +58,7 @@ impl Jobs {
     }
 
     /// As `Harness::run`.
-    pub(crate) fn run(&self, name: &str, ranks: u32, body: &(dyn Fn(Universe<Sim>) + Sync)) {
+    pub(crate) fn run(&self, name: &str, ranks: u32, body: &(dyn Fn(Universe) + Sync)) {
         for seed in self.seeds() {
             if let Err(failure) = self.simulate(ranks, seed, body) {
                 self.replay(name, seed, &failure.to_string());
@@ -72,7 +72,7 @@ impl Jobs {
         &self,
         name: &str,
         ranks: u32,
-        body: &(dyn Fn(Universe<Sim>) + Sync),
+        body: &(dyn Fn(Universe) + Sync),
     ) {
         for seed in self.seeds() {
             let run = rma_transport_sim::run(&(self.net)(ranks, seed), |sim| {
@@ -92,7 +92,7 @@ impl Jobs {
         name: &str,
         ranks: u32,
         victim: u32,
-        body: &(dyn Fn(Universe<Sim>) + Sync),
+        body: &(dyn Fn(Universe) + Sync),
     ) {
         for seed in self.seeds() {
             let survivors = AtomicU32::new(0);
@@ -112,7 +112,7 @@ impl Jobs {
 }
 
 /// What the simulator cannot do.
-pub(crate) fn exceptions() -> Vec<Exception<Sim>> {
+pub(crate) fn exceptions() -> Vec<Exception> {
     let messages_only = "messages only: no memory is mapped";
     let one_thread = "a simulated rank is one thread: the seed decides who runs";
     vec![

@@ -3,14 +3,13 @@ use super::jobs;
 use rma_core::{
     Assert, CollectiveError, Config, ErrorClass, LockKind, Op, Rank, RmaError, Universe, Window,
 };
-use rma_transport_sim::Sim;
 use std::time::Duration;
 
 mod progress;
 mod pscw;
 mod sealed;
 
-fn run(name: &str, ranks: u32, config: Config, body: &(dyn Fn(Universe<Sim>) + Sync)) {
+fn run(name: &str, ranks: u32, config: Config, body: &(dyn Fn(Universe) + Sync)) {
     jobs(config).run(name, ranks, body);
 }
 
@@ -20,12 +19,12 @@ fn impatient() -> Config {
     config
 }
 
-fn words(universe: &Universe<Sim>, count: usize) -> Window<Sim> {
+fn words(universe: &Universe, count: usize) -> Window {
     universe.world().window(count, 8).allocate().unwrap()
 }
 
 /// Lets virtual time pass, and serves the peers.
-fn wait_for(universe: &Universe<Sim>, own: &Window<Sim>, end: Duration) {
+fn wait_for(universe: &Universe, own: &Window, end: Duration) {
     // Without locks: their words may be at a rank that has left.
     let epoch = own.lock_all_with(Assert::NO_CHECK).unwrap();
     while universe.transport().now() < end {

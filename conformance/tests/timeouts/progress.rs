@@ -1,10 +1,9 @@
 //! What a target without an agent does to its origins, and the end of an agent.
 use super::{impatient, run, words};
 use rma_core::{LockKind, ProgressAgent, Rank, RmaError, Universe};
-use rma_transport_sim::Sim;
 use std::time::Duration;
 
-fn pass(universe: &Universe<Sim>, time: Duration) {
+fn pass(universe: &Universe, time: Duration) {
     let end = universe.transport().now() + time;
     while universe.transport().now() < end {
         universe.transport().relax(0);

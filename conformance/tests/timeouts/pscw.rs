@@ -1,17 +1,16 @@
 //! Deadlines of start and exposure epochs.
 use super::{impatient, run, words};
 use rma_core::{Assert, Op, Rank, RmaError, Window};
-use rma_transport_sim::Sim;
 
 /// Tells the other of two ranks.
-fn tell(flags: &Window<Sim>) {
+fn tell(flags: &Window) {
     let epoch = flags.lock_all().unwrap();
     epoch.fetch_and_op(flags.rank().on_ring(1, 2), 0, Op::Replace, 1u64).unwrap();
     epoch.unlock().unwrap();
 }
 
 /// Waits until the other has told, without a deadline, and serves it.
-fn until_told(flags: &Window<Sim>) {
+fn until_told(flags: &Window) {
     let epoch = flags.lock_all().unwrap();
     while epoch.fetch_and_op(flags.rank(), 0, Op::NoOp, 0u64).unwrap() == 0 {}
     epoch.unlock().unwrap();

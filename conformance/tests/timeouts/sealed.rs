@@ -19,7 +19,7 @@ fn overtaken() -> Jobs {
     Jobs { seeds: 2000, net, ..jobs(without_agents()) }
 }
 
-fn serve_until(universe: &Universe<Sim>, end: Duration) {
+fn serve_until(universe: &Universe, end: Duration) {
     while universe.transport().now() < end {
         universe.progress();
         universe.transport().park(Duration::from_millis(1));

@@ -1,6 +1,6 @@
 //! Every wait ends when the one that is waited for dies, leaves or stops: on each way to wait.
 use crate::ranks;
-use rma::{AnyTransport, Config, ProgressAgent, Universe};
+use rma::{Config, ProgressAgent, Universe};
 use rma_conformance::failure::ON_PURPOSE;
 use rma_conformance::waits::{Case, Fate, RANKS, VICTIM, cases, play};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -8,7 +8,7 @@ use std::sync::Barrier;
 use std::time::Duration;
 
 /// Runs a case with ranks as threads.
-fn run(name: &str, case: &Case<AnyTransport>, fate: Fate, mut config: Config) {
+fn run(name: &str, case: &Case, fate: Fate, mut config: Config) {
     let name = format!("{name}: {}, {fate:?}", case.name);
     if fate == Fate::Stops {
         config.wait_timeout = Some(Duration::from_millis(400));

@@ -10,7 +10,7 @@ use crate::communicator::Inner;
 use crate::completion::{Cause, On, Wait, WaitError};
 use crate::protocol::message::Head;
 use crate::rank::Rank;
-use crate::transport::{Transport, WorldRank};
+use crate::transport::WorldRank;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// A place in the order of a communicator's operations, which is the same at all of its ranks.
@@ -96,7 +96,7 @@ impl News {
     }
 }
 
-impl<T: Transport> Inner<T> {
+impl Inner {
     /// Does what waits for `peer` in a collective operation, or for all members. If that is in vain
     /// because somebody takes no part, all of them hear of it.
     pub(super) fn attempt<R>(
@@ -139,7 +139,7 @@ impl<T: Transport> Inner<T> {
 
     /// This rank takes no part any more, for a reason of its own.
     pub(crate) fn give_up(&self) {
-        let cause = Cause::GaveUp(self.process.transport.rank());
+        let cause = Cause::GaveUp(self.process.transport.job.rank);
         self.abandon(Abandoned { cause, from: self.current.place().past_barrier() });
     }
 
@@ -149,7 +149,7 @@ impl<T: Transport> Inner<T> {
         if !self.current.news().is_to_be_told() {
             return;
         }
-        let own = self.process.transport.rank();
+        let own = self.process.transport.job.rank;
         for member in self.group.members().filter(|member| *member != own) {
             self.process.tell(member, &head);
         }

@@ -6,7 +6,7 @@ use crate::communicator::{Communicator, Sequence};
 use crate::error::CollectiveError;
 use crate::protocol::message::Head;
 use crate::rank::Rank;
-use crate::transport::{Transport, WorldRank};
+use crate::transport::WorldRank;
 use crate::universe::Process;
 use bytemuck::Pod;
 use std::sync::MutexGuard;
@@ -31,7 +31,7 @@ impl Incoming {
     }
 }
 
-impl<T: Transport> Process<T> {
+impl Process {
     /// Handles a message of a collective operation; false if nobody can expect it.
     pub(crate) fn take_collective(&self, from: WorldRank, head: &Head, body: &[u8]) -> bool {
         self.mail.deliver(from, head, body).map(|grants| self.grant_parts(grants)).is_some()
@@ -45,17 +45,17 @@ impl<T: Transport> Process<T> {
 }
 
 /// One collective operation under way; holds the communicator's order.
-pub(crate) struct Exchange<'a, T: Transport> {
-    comm: &'a Communicator<T>,
+pub(crate) struct Exchange<'a> {
+    comm: &'a Communicator,
     what: &'static str,
     tag: u32,
     sequence: MutexGuard<'a, Sequence>,
 }
 
-impl<'a, T: Transport> Exchange<'a, T> {
+impl<'a> Exchange<'a> {
     /// Starts an operation in which ranks do not all wait for each other.
     pub(crate) fn start(
-        comm: &'a Communicator<T>,
+        comm: &'a Communicator,
         what: &'static str,
     ) -> Result<Self, CollectiveError> {
         let mut sequence = comm.sequence(what)?;
@@ -69,14 +69,14 @@ impl<'a, T: Transport> Exchange<'a, T> {
 
     /// Starts an operation that is a barrier.
     pub(crate) fn start_barrier(
-        comm: &'a Communicator<T>,
+        comm: &'a Communicator,
         what: &'static str,
     ) -> Result<Self, CollectiveError> {
         Ok(Self::begin(comm, what, comm.sequence(what)?))
     }
 
     fn begin(
-        comm: &'a Communicator<T>,
+        comm: &'a Communicator,
         what: &'static str,
         sequence: MutexGuard<'a, Sequence>,
     ) -> Self {
@@ -302,7 +302,7 @@ impl<'a, T: Transport> Exchange<'a, T> {
         Ok(())
     }
 
-    pub(crate) fn comm(&self) -> &'a Communicator<T> {
+    pub(crate) fn comm(&self) -> &'a Communicator {
         self.comm
     }
 

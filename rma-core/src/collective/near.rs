@@ -9,18 +9,18 @@ use crate::memory::block::{Block, FLAGS, SlotHead};
 use crate::protocol::message::{Head, Kind};
 use crate::rank::Rank;
 use crate::sync_block::{PeerBlock, SyncBlock, SyncBoard};
-use crate::transport::{Descriptor, Transport};
+use crate::transport::Descriptor;
 use bytemuck::{Pod, bytes_of, checked::try_pod_read_unaligned};
 use core::sync::atomic::{AtomicU64, Ordering::Release};
 
 /// Whether all ranks of a communicator share memory, and there are several.
-pub(crate) fn all_near<T: Transport>(comm: &Inner<T>) -> bool {
+pub(crate) fn all_near(comm: &Inner) -> bool {
     let transport = &comm.process.transport;
     let rounds = rounds(comm.group.size()) as usize;
-    rounds <= FLAGS && comm.group.members().all(|peer| transport.is_near(peer))
+    rounds <= FLAGS && comm.group.members().all(|peer| transport.shared.is_near(peer))
 }
 
-impl<T: Transport> Meeting for Inner<T> {
+impl Meeting for Inner {
     type Error = WaitError;
 
     fn rank(&self) -> Rank {
@@ -32,7 +32,7 @@ impl<T: Transport> Meeting for Inner<T> {
     }
 
     fn ring(&self, rank: Rank) {
-        self.process.transport.ring(self.world_rank(rank));
+        self.process.transport.sleep.ring(self.world_rank(rank));
     }
 
     fn wait(&self, peer: Rank, come: impl Fn() -> bool) -> Result<(), WaitError> {
@@ -54,8 +54,8 @@ const BARRIER: &str = "a barrier";
 
 /// As [`barrier::by_flags`]: `block_of` gives the blocks of the ranks that this one signals in each
 /// round.
-pub(crate) fn by_flags<'a, T: Transport, E>(
-    comm: &Inner<T>,
+pub(crate) fn by_flags<'a, E>(
+    comm: &Inner,
     count: u64,
     mine: Block<'a>,
     block_of: impl Fn(usize, Rank) -> Result<Block<'a>, E>,
@@ -67,8 +67,8 @@ pub(crate) fn by_flags<'a, T: Transport, E>(
 }
 
 /// [`barrier::by_count`].
-pub(crate) fn by_count<T: Transport>(
-    comm: &Inner<T>,
+pub(crate) fn by_count(
+    comm: &Inner,
     count: u64,
     arrivals: &AtomicU64,
     before: u64,
@@ -77,26 +77,26 @@ pub(crate) fn by_count<T: Transport>(
 }
 
 /// What the ranks of a communicator share, if all are near each other.
-pub(crate) struct Near<T: Transport> {
-    board: SyncBoard<T>,
+pub(crate) struct Near {
+    board: SyncBoard,
     /// `None` where barriers are counted on the board.
-    flags: Option<Flags<T>>,
+    flags: Option<Flags>,
 }
 
-impl<T: Transport> Near<T> {
+impl Near {
     /// `None` if not all ranks share memory. **Collective.**
-    pub(crate) fn new(comm: &Inner<T>) -> Result<Option<Self>, CollectiveError> {
+    pub(crate) fn new(comm: &Inner) -> Result<Option<Self>, CollectiveError> {
         if comm.group.size() == 1 || !all_near(comm) {
             return Ok(None);
         }
         let board = find_board(comm)?;
-        let crowded = comm.process.transport.is_crowded();
+        let crowded = comm.process.transport.sleep.is_crowded();
         let flags = if crowded { None } else { Some(Flags::new(comm)?) };
         Ok(Some(Self { board, flags }))
     }
 
     /// Waits until all ranks of `comm` are in the barrier that comes after `passed`.
-    pub(crate) fn wait(&self, comm: &Inner<T>, passed: &mut u64) -> Result<(), CollectiveError> {
+    pub(crate) fn wait(&self, comm: &Inner, passed: &mut u64) -> Result<(), CollectiveError> {
         let count = *passed + 1;
         let waited = match &self.flags {
             Some(flags) => flags.wait(comm, count),
@@ -127,7 +127,7 @@ impl<T: Transport> Near<T> {
     /// for the type.
     pub(crate) fn share<S: Pod>(
         &self,
-        comm: &Inner<T>,
+        comm: &Inner,
         passed: &mut u64,
         kind: u64,
         mine: &S,
@@ -162,7 +162,7 @@ impl<T: Transport> Near<T> {
 }
 
 /// Makes the board at rank 0, and maps it elsewhere.
-fn find_board<T: Transport>(comm: &Inner<T>) -> Result<SyncBoard<T>, CollectiveError> {
+fn find_board(comm: &Inner) -> Result<SyncBoard, CollectiveError> {
     const TAG: u32 = FLAGS as u32;
     let size = comm.group.size();
     let (parent, children) = binomial(comm.rank.0, size);
@@ -182,19 +182,14 @@ fn find_board<T: Transport>(comm: &Inner<T>) -> Result<SyncBoard<T>, CollectiveE
 
 /// Sends something while the communicator is made. Tags of its operations start above `tag`,
 /// which is a round of the barrier or [`FLAGS`].
-fn tell<T: Transport, S: Pod>(
-    comm: &Inner<T>,
-    to: Rank,
-    tag: u32,
-    what: &S,
-) -> Result<(), CollectiveError> {
+fn tell<S: Pod>(comm: &Inner, to: Rank, tag: u32, what: &S) -> Result<(), CollectiveError> {
     let mut head = Head::new(Kind::Collective, comm.id, tag);
     head.length = (size_of::<S>() as u64).into();
     Ok(comm.send(MAKING, to, &head, bytes_of(what))?)
 }
 
 /// Takes what `from` [told](tell).
-fn hear<T: Transport, S: Pod>(comm: &Inner<T>, from: Rank, tag: u32) -> Result<S, CollectiveError> {
+fn hear<S: Pod>(comm: &Inner, from: Rank, tag: u32) -> Result<S, CollectiveError> {
     let key = (comm.id, tag, comm.world_rank(from));
     let take = || comm.process.mail.take(&key, 0);
     let (taken, grants) = comm.attempt(MAKING, (Some(from), By::Messages), |wait| {
@@ -210,13 +205,13 @@ fn hear<T: Transport, S: Pod>(comm: &Inner<T>, from: Rank, tag: u32) -> Result<S
 const MAKING: &str = "making a communicator";
 
 /// This rank's flags, and those of the ranks that it signals.
-struct Flags<T: Transport> {
-    block: SyncBlock<T>,
-    partners: Box<[PeerBlock<T>]>,
+struct Flags {
+    block: SyncBlock,
+    partners: Box<[PeerBlock]>,
 }
 
-impl<T: Transport> Flags<T> {
-    fn new(comm: &Inner<T>) -> Result<Self, CollectiveError> {
+impl Flags {
+    fn new(comm: &Inner) -> Result<Self, CollectiveError> {
         let size = comm.group.size();
         let block = SyncBlock::new(&comm.process)?;
         for round in 0..rounds(size) {
@@ -232,7 +227,7 @@ impl<T: Transport> Flags<T> {
         Ok(Self { block, partners })
     }
 
-    fn wait(&self, comm: &Inner<T>, count: u64) -> Result<(), CollectiveError> {
+    fn wait(&self, comm: &Inner, count: u64) -> Result<(), CollectiveError> {
         let partner = |round: usize, _| Ok(self.partners[round].get());
         by_flags(comm, count, self.block.get(), partner, CollectiveError::from)
     }

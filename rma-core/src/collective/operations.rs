@@ -6,7 +6,6 @@ use crate::communicator::Communicator;
 use crate::element::Element;
 use crate::error::CollectiveError;
 use crate::rank::Rank;
-use crate::transport::Transport;
 use bytemuck::allocation::{pod_collect_to_vec, zeroed_vec};
 use bytemuck::{cast_slice, cast_slice_mut};
 
@@ -16,7 +15,7 @@ fn elements<E: Element>(bytes: &[u8]) -> Vec<E> {
     pod_collect_to_vec(bytes)
 }
 
-impl<T: Transport> Communicator<T> {
+impl Communicator {
     /// Returns when every rank has called it. **Collective.**
     ///
     /// ```text
@@ -298,24 +297,16 @@ impl<T: Transport> Communicator<T> {
 }
 
 /// Partners of each round of an exchange of all with all: whom to send to, whom to hear from.
-fn pairs<T: Transport>(comm: &Communicator<T>) -> impl Iterator<Item = (Rank, Rank)> {
+fn pairs(comm: &Communicator) -> impl Iterator<Item = (Rank, Rank)> {
     let (rank, size) = (comm.rank(), comm.size());
     (1..i64::from(size)).map(move |step| (rank.on_ring(step, size), rank.on_ring(-step, size)))
 }
 
-fn receive_elements<E: Element, T: Transport>(
-    exchange: &Exchange<'_, T>,
-    from: Rank,
-    round: u32,
-) -> Result<Vec<E>> {
+fn receive_elements<E: Element>(exchange: &Exchange<'_>, from: Rank, round: u32) -> Result<Vec<E>> {
     whole_elements(exchange, from, &exchange.receive(from, round)?)
 }
 
-fn whole_elements<E: Element, T: Transport>(
-    exchange: &Exchange<'_, T>,
-    from: Rank,
-    bytes: &[u8],
-) -> Result<Vec<E>> {
+fn whole_elements<E: Element>(exchange: &Exchange<'_>, from: Rank, bytes: &[u8]) -> Result<Vec<E>> {
     let unit = size_of::<E>().max(1);
     if !bytes.len().is_multiple_of(unit) {
         let (expected, got) = (bytes.len().next_multiple_of(unit) as u64, bytes.len() as u64);
@@ -325,16 +316,13 @@ fn whole_elements<E: Element, T: Transport>(
     Ok(elements(bytes))
 }
 
-fn check_defined<E: Element, T: Transport>(
-    exchange: &Exchange<'_, T>,
-    reduction: &impl Reduction<E>,
-) -> Result<()> {
+fn check_defined<E: Element>(exchange: &Exchange<'_>, reduction: &impl Reduction<E>) -> Result<()> {
     let wrong = |(op, element)| CollectiveError::WrongOp { what: exchange.what(), op, element };
     reduction.undefined().map_or(Ok(()), |undefined| Err(wrong(undefined)))
 }
 
-fn combine<E: Element, T: Transport>(
-    exchange: &Exchange<'_, T>,
+fn combine<E: Element>(
+    exchange: &Exchange<'_>,
     reduction: &impl Reduction<E>,
     mut earlier: Vec<E>,
     later: &[E],
@@ -344,11 +332,7 @@ fn combine<E: Element, T: Transport>(
     earlier
 }
 
-fn tree_bcast<T: Transport>(
-    exchange: &Exchange<'_, T>,
-    bytes: &mut [u8],
-    root: Rank,
-) -> Result<()> {
+fn tree_bcast(exchange: &Exchange<'_>, bytes: &mut [u8], root: Rank) -> Result<()> {
     let comm = exchange.comm();
     let size = comm.size();
     let relative = comm.rank().on_ring(-i64::from(root.0), size).0;
@@ -371,8 +355,8 @@ fn tree_bcast<T: Transport>(
 }
 
 /// Combines in rank order towards rank 0, which gets the result.
-fn tree_reduce<E: Element, T: Transport>(
-    exchange: &Exchange<'_, T>,
+fn tree_reduce<E: Element>(
+    exchange: &Exchange<'_>,
     mine: &[E],
     reduction: &impl Reduction<E>,
 ) -> Result<Option<Vec<E>>> {
@@ -396,8 +380,8 @@ fn tree_reduce<E: Element, T: Transport>(
 }
 
 /// Bruck's all-gather: blocks of all ranks in rank order after log2 rounds, numbered from `round`.
-fn bruck<T: Transport>(
-    exchange: &Exchange<'_, T>,
+fn bruck(
+    exchange: &Exchange<'_>,
     mine: &[u8],
     mut round: u32,
     length: impl Fn(Rank) -> usize,

@@ -4,7 +4,7 @@
 //! for which there is no room, and stopped before the rank leaves. While a thread of the rank is in
 //! a wait, that thread serves, and senders do not wake the agent: see [`Agent`] for how no message
 //! is left lying in between. S-M5, S-E7
-use crate::transport::{Agent, AgentError, Outcome, Transport};
+use crate::transport::{Agent, AgentError, Outcome};
 use crate::universe::Process;
 use crate::window::STRIPE_RECHECK;
 use core::sync::atomic::{AtomicBool, Ordering::Relaxed, Ordering::SeqCst, fence};
@@ -55,12 +55,12 @@ impl AgentState {
 }
 
 /// A thread that waits, and serves messages meanwhile, as senders see it.
-pub(crate) struct Attending<'a, T: Transport> {
-    process: &'a Process<T>,
+pub(crate) struct Attending<'a> {
+    process: &'a Process,
     agent: &'a dyn Agent,
 }
 
-impl<T: Transport> Drop for Attending<'_, T> {
+impl Drop for Attending<'_> {
     fn drop(&mut self) {
         if !self.agent.leave() {
             return;
@@ -76,17 +76,17 @@ impl<T: Transport> Drop for Attending<'_, T> {
 }
 
 /// Lets the peers know of a panic in the agent, as one in a rank's own thread would.
-struct FailsInPanic<'a, T: Transport>(&'a Process<T>);
+struct FailsInPanic<'a>(&'a Process);
 
-impl<T: Transport> Drop for FailsInPanic<'_, T> {
+impl Drop for FailsInPanic<'_> {
     fn drop(&mut self) {
         if thread::panicking() {
-            self.0.transport.depart(Outcome::Failed);
+            self.0.transport.members.depart(Outcome::Failed);
         }
     }
 }
 
-impl<T: Transport> Process<T> {
+impl Process {
     /// Starts the agent unless it runs; called before peers can send what it is to serve.
     pub(crate) fn need_agent(&self) -> Result<(), AgentError> {
         let Some(agent) = self.agent_of_config() else { return Ok(()) };
@@ -104,7 +104,7 @@ impl<T: Transport> Process<T> {
     /// Ends the agent, for good; its thread is gone afterwards.
     pub(crate) fn stop_agent(&self) {
         // Its thread is the parent's, which goes on.
-        if self.transport.is_fork() {
+        if self.transport.members.is_fork() {
             return;
         }
         // The agent does not take this mutex.
@@ -120,18 +120,18 @@ impl<T: Transport> Process<T> {
 
     fn agent_of_config(&self) -> Option<&dyn Agent> {
         match self.config.progress_agent {
-            ProgressAgent::Auto => self.transport.agent(),
+            ProgressAgent::Auto => self.transport.agent.as_deref(),
             ProgressAgent::Never => None,
         }
     }
 
     /// The agent, if it runs.
     fn running_agent(&self) -> Option<&dyn Agent> {
-        if self.agent.runs.load(Relaxed) { self.transport.agent() } else { None }
+        if self.agent.runs.load(Relaxed) { self.transport.agent.as_deref() } else { None }
     }
 
     /// Says that the calling thread serves, until the value is dropped.
-    pub(super) fn attend(&self) -> Option<Attending<'_, T>> {
+    pub(super) fn attend(&self) -> Option<Attending<'_>> {
         self.let_lost_go();
         let agent = self.running_agent()?;
         agent.attend();
@@ -184,7 +184,7 @@ impl<T: Transport> Process<T> {
 
     /// What the agent's thread does.
     fn run_agent(&self) {
-        let Some(agent) = self.transport.agent() else { return };
+        let Some(agent) = self.transport.agent.as_deref() else { return };
         let _fails = FailsInPanic(self);
         while !self.agent.stop.load(Relaxed) {
             if self.progress_of_agent() > 0 {
@@ -214,7 +214,7 @@ impl<T: Transport> Process<T> {
 
     /// Who serves messages of peers, and why, in words.
     pub(crate) fn explain_agent(&self) -> &'static str {
-        if self.transport.agent().is_none() {
+        if self.transport.agent.as_deref().is_none() {
             return "served inside the target's own calls (the transport has no agent)";
         }
         match (self.config.progress_agent, *self.agent.stage()) {

@@ -2,7 +2,7 @@
 use super::{Cause, Pending, SlotId, Wait, WaitError};
 use crate::protocol::message::{Head, Status};
 use crate::protocol::outbox::{Outbox, Parcel};
-use crate::transport::{SubmitError, Transport, WorldRank};
+use crate::transport::{SubmitError, WorldRank};
 use crate::universe::Process;
 use core::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -45,7 +45,7 @@ impl Outgoing {
     }
 }
 
-impl<T: Transport> Process<T> {
+impl Process {
     /// Sends one message, waiting for room.
     pub(crate) fn send(
         &self,
@@ -84,7 +84,7 @@ impl<T: Transport> Process<T> {
 
     fn send_or_keep(&self, to: WorldRank, head: &Head, body: &[u8], answer: bool) {
         // A window that is gone because some rank failed: that is what the peer shall hear.
-        if head.status() == Some(Status::Freed) && self.transport.failed().is_some() {
+        if head.status() == Some(Status::Freed) && self.transport.members.failed().is_some() {
             return;
         }
         if !self.outgoing.is_empty() || self.try_send(to, head.as_bytes(), body) == Sent::Nothing {
@@ -144,17 +144,17 @@ impl<T: Transport> Process<T> {
     /// Takes back the buffers of `pending`, and its slots and credit, which others may wait for.
     pub(crate) fn cancel(&self, pending: &Arc<Pending>) {
         self.slots.cancel(pending);
-        self.transport.ring(self.transport.rank());
+        self.transport.sleep.ring(self.transport.job.rank);
     }
 
     /// As [`cancel`](Self::cancel), of one message.
     pub(crate) fn cancel_one(&self, slot: SlotId) {
         self.slots.cancel_one(slot);
-        self.transport.ring(self.transport.rank());
+        self.transport.sleep.ring(self.transport.job.rank);
     }
 
     /// Bytes of payload in one message.
     pub(crate) fn body_max(&self) -> usize {
-        self.transport.limits().message_max.saturating_sub(Head::LEN).max(1)
+        self.transport.messages.limits().message_max.saturating_sub(Head::LEN).max(1)
     }
 }

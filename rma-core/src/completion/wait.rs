@@ -1,7 +1,7 @@
 //! Waiting: nothing in this crate waits anywhere else. S-D5 S-E14 S-M6 S-M7
 use crate::group::Group;
 use crate::rank::Rank;
-use crate::transport::{ImportError, PeerState, Transport, WorldRank};
+use crate::transport::{ImportError, PeerState, WorldRank};
 use crate::universe::Process;
 use crate::window::STRIPE_RECHECK;
 use core::sync::atomic::Ordering::Relaxed;
@@ -82,7 +82,7 @@ pub(crate) enum Cause {
     Timeout,
 }
 
-impl<T: Transport> Process<T> {
+impl Process {
     /// Makes progress until `done` gives a value: first awake, then asleep.
     pub(crate) fn wait_until<R>(
         &self,
@@ -102,7 +102,7 @@ impl<T: Transport> Process<T> {
                     // Others never stopped asking.
                     return done().ok_or_else(|| self.given_up(wait, cause));
                 }
-            } else if self.transport.relax(round) {
+            } else if self.transport.sleep.relax(round) {
                 round += 1;
             } else if let Some(end) = self.sleep(wait, &mut asleep, &mut done) {
                 return end;
@@ -145,13 +145,13 @@ impl<T: Transport> Process<T> {
         if let Some((_, mark)) = marks.0.iter().find(|(marked, _)| *marked == peer) {
             return Some(*mark);
         }
-        let mark = self.transport.arrived();
+        let mark = self.transport.messages.arrived();
         marks.0.push((peer, mark));
         Some(mark)
     }
 
     fn is_all_handled(&self, mark: Option<u64>) -> bool {
-        mark.is_none_or(|mark| self.transport.is_handled(mark))
+        mark.is_none_or(|mark| self.transport.messages.is_handled(mark))
     }
 
     /// Sleeps, unless the wait is over already.
@@ -161,38 +161,38 @@ impl<T: Transport> Process<T> {
         asleep: &mut Asleep,
         mut done: impl FnMut() -> Option<R>,
     ) -> Option<Result<R, WaitError>> {
-        let ticket = self.transport.arm();
+        let ticket = self.transport.sleep.arm();
         let seen = self.look(wait, &mut asleep.looks);
         let seen = seen.map(|cause| (cause, self.mark_of(cause, &mut asleep.marks)));
         let worked = self.progress() > 0;
         // Before `done`: what a peer did before it left can be seen by then.
         let trouble = seen.filter(|(_, mark)| self.is_all_handled(*mark)).map(|(cause, _)| cause);
         if let Some(value) = done() {
-            self.transport.disarm(ticket);
+            self.transport.sleep.disarm(ticket);
             return Some(Ok(value));
         }
         let timeout = self.time_left(&mut asleep.deadline);
         let late = timeout == Some(Duration::ZERO);
         let cause = trouble.or(late.then_some(Cause::Timeout));
         if worked || cause.is_some() {
-            self.transport.disarm(ticket);
+            self.transport.sleep.disarm(ticket);
             let failed = cause.filter(|_| !worked || late);
             return failed.map(|cause| Err(self.given_up(wait, cause)));
         }
         if seen.is_some() {
             // Who was to finish its message may have been killed, and be nobody's peer here.
-            self.look_at_some(&Group::world(self.transport.size()), asleep.looks);
+            self.look_at_some(&Group::world(self.transport.job.size), asleep.looks);
         }
         self.counters.parked.fetch_add(1, Relaxed);
         let deferred = (!self.deferred.is_empty()).then_some(STRIPE_RECHECK);
         let nap = timeout.into_iter().chain(wait.recheck).chain(deferred).min();
-        self.transport.park(ticket, nap);
+        self.transport.sleep.park(ticket, nap);
         None
     }
 
     fn given_up(&self, wait: Wait<'_>, cause: Cause) -> WaitError {
         if let Cause::PeerLeft(peer) = cause {
-            self.transport.missed(peer);
+            self.transport.members.missed(peer);
         }
         WaitError { what: wait.what, cause }
     }
@@ -233,17 +233,19 @@ impl<T: Transport> Process<T> {
             }),
             On::All(group, in_vain) => {
                 self.look_at_some(group, first);
-                let left = |peer: &WorldRank| self.transport.told(*peer) != PeerState::Alive;
+                let left =
+                    |peer: &WorldRank| self.transport.members.told(*peer) != PeerState::Alive;
                 group.members().find(left).map(Cause::PeerLeft).or_else(in_vain)
             }
             On::Holders(group, home) => {
                 self.look_at_some(group, first);
-                let holds = |peer: &WorldRank| self.transport.told(*peer) == PeerState::Holding;
+                let holds =
+                    |peer: &WorldRank| self.transport.members.told(*peer) == PeerState::Holding;
                 let holder = group.members().find(holds).map(Cause::PeerLeft);
                 holder.or_else(|| home.and_then(|home| self.gone(home)))
             }
         };
-        self.transport.failed().map(Cause::PeerFailed).or(gone)
+        self.transport.members.failed().map(Cause::PeerFailed).or(gone)
     }
 
     /// Asks the system about members in turn: who was killed tells nobody. Whoever finds out tells
@@ -252,19 +254,20 @@ impl<T: Transport> Process<T> {
         let size = group.size();
         for i in 0..LOOKS.min(size as usize) {
             let rank = Rank((first.wrapping_add(i) % size as usize) as u32);
-            if let Some(peer) = group.world_rank(rank).filter(|peer| *peer != self.transport.rank())
+            if let Some(peer) =
+                group.world_rank(rank).filter(|peer| *peer != self.transport.job.rank)
             {
-                _ = self.transport.peer_state(peer);
+                _ = self.transport.members.peer_state(peer);
             }
         }
     }
 
     /// How another process left, if it did.
     pub(crate) fn gone(&self, peer: WorldRank) -> Option<Cause> {
-        if peer == self.transport.rank() {
+        if peer == self.transport.job.rank {
             return None;
         }
-        match self.transport.peer_state(peer) {
+        match self.transport.members.peer_state(peer) {
             PeerState::Alive => None,
             PeerState::Departed | PeerState::Holding => Some(Cause::PeerLeft(peer)),
             PeerState::Failed => Some(Cause::PeerFailed(peer)),
@@ -273,7 +276,7 @@ impl<T: Transport> Process<T> {
 
     fn time_left(&self, deadline: &mut Option<Duration>) -> Option<Duration> {
         let limit = self.config.wait_timeout?;
-        let now = self.transport.now();
+        let now = self.transport.sleep.now();
         Some(deadline.get_or_insert(now.saturating_add(limit)).saturating_sub(now))
     }
 }

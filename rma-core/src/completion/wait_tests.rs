@@ -2,8 +2,8 @@
 use super::{Asleep, Cause, On, Wait, WaitError};
 use crate::group::Group;
 use crate::transport::{PeerState, WorldRank};
-use crate::universe::{Config, Universe};
-use crate::window::accumulate_tests::{Loop, with_universe};
+use crate::universe::Config;
+use crate::window::accumulate_tests::with_loop;
 use core::cell::Cell;
 use core::time::Duration;
 use std::collections::HashSet;
@@ -19,9 +19,9 @@ fn impatient() -> Config {
 /// Why a wait for something that never comes ends, if rank 13 is like that.
 fn end_of(on: On<'_>, state: PeerState) -> Option<Cause> {
     let mut end = None;
-    with_universe(impatient(), |universe: &Universe<Loop>| {
+    with_loop(impatient(), |universe, network| {
         let process = universe.process();
-        process.transport.set_state(WorldRank(13), state);
+        network.set_state(WorldRank(13), state);
         let wait = Wait { what: "a test", on, recheck: None };
         let waited = process.wait_until(wait, || None::<()>);
         let WaitError { what, cause } = waited.unwrap_err();
@@ -58,7 +58,7 @@ fn who_is_waited_for_ends_it_and_nobody_else() {
 /// Who was killed tells nobody: somebody has to ask about each.
 #[test]
 fn members_are_looked_at_in_turn() {
-    with_universe(Config::default(), |universe| {
+    with_loop(Config::default(), |universe, network| {
         let (process, group) = (universe.process(), Group::world(OTHERS));
         let naps = Cell::new(0);
         let wait = Wait { what: "a test", on: On::Holders(&group, None), recheck: None };
@@ -68,24 +68,24 @@ fn members_are_looked_at_in_turn() {
         };
         process.wait_until(wait, done).unwrap();
         let all: HashSet<_> = (1..OTHERS).map(WorldRank).collect();
-        assert_eq!(process.transport.asked(), all);
+        assert_eq!(network.asked(), all);
     });
 }
 
 /// Others that ask this rank for something without end keep no wait from its end.
 #[test]
 fn a_flood_of_messages_hides_nothing() {
-    with_universe(impatient(), |universe| {
+    with_loop(impatient(), |universe, network| {
         let process = universe.process();
-        process.transport.set_flooded();
+        network.set_flooded();
         let wait = Wait { what: "a test", on: On::Peer(WorldRank(1)), recheck: None };
         let end = |wait| process.wait_until(wait, || None::<()>).unwrap_err().cause;
         assert_eq!(end(wait), Cause::Timeout);
     });
-    with_universe(Config::default(), |universe| {
+    with_loop(Config::default(), |universe, network| {
         let process = universe.process();
-        process.transport.set_flooded();
-        process.transport.set_state(WorldRank(1), PeerState::Departed);
+        network.set_flooded();
+        network.set_state(WorldRank(1), PeerState::Departed);
         let wait = Wait { what: "a test", on: On::Peer(WorldRank(1)), recheck: None };
         let end = process.wait_until(wait, || None::<()>).unwrap_err().cause;
         assert_eq!(end, Cause::PeerLeft(WorldRank(1)));
@@ -98,22 +98,21 @@ fn who_left_is_missed_only_when_all_it_sent_is_handled() {
     let it = WorldRank(1);
     let wait = Wait { what: "a test", on: On::Peer(it), recheck: None };
     for flooded in [false, true] {
-        with_universe(Config::default(), |universe| {
+        with_loop(Config::default(), |universe, network| {
             let process = universe.process();
-            let transport = &process.transport;
             if flooded {
-                transport.set_flooded();
+                network.set_flooded();
             }
-            transport.set_state(it, PeerState::Departed);
-            transport.hold(3);
+            network.set_state(it, PeerState::Departed);
+            network.hold(3);
             let end = process.wait_until(wait, || None::<()>).unwrap_err().cause;
-            assert_eq!((end, transport.holds()), (Cause::PeerLeft(it), false));
+            assert_eq!((end, network.holds()), (Cause::PeerLeft(it), false));
             // That is what was waited for.
-            transport.hold(3);
-            process.wait_until(wait, || (!transport.holds()).then_some(())).unwrap();
+            network.hold(3);
+            process.wait_until(wait, || (!network.holds()).then_some(())).unwrap();
             // The wait itself keeps in mind what it found.
             let mut asleep = Asleep::default();
-            transport.hold(2);
+            network.hold(2);
             if !flooded {
                 assert_eq!(process.nap(wait, &mut asleep), Ok(()));
                 let end = process.nap(wait, &mut asleep).unwrap_err();
@@ -131,10 +130,10 @@ fn what_is_in_other_hands_hides_no_failure() {
     for (state, cause) in
         [(PeerState::Departed, Cause::Timeout), (PeerState::Failed, Cause::PeerFailed(it))]
     {
-        with_universe(impatient(), |universe| {
+        with_loop(impatient(), |universe, network| {
             let process = universe.process();
-            process.transport.hold(usize::MAX);
-            process.transport.set_state(it, state);
+            network.hold(usize::MAX);
+            network.set_state(it, state);
             assert_eq!(process.wait_until(wait, || None::<()>).unwrap_err().cause, cause);
         });
     }
@@ -145,17 +144,17 @@ fn what_is_in_other_hands_hides_no_failure() {
 fn a_look_in_passing_misses_nobody_too_early() {
     let it = WorldRank(1);
     let wait = Wait { what: "a test", on: On::Peer(it), recheck: None };
-    with_universe(Config::default(), |universe| {
+    with_loop(Config::default(), |universe, network| {
         let process = universe.process();
         assert_eq!(process.progress_or_trouble(wait), None);
-        process.transport.set_state(it, PeerState::Departed);
-        process.transport.hold(usize::MAX);
+        network.set_state(it, PeerState::Departed);
+        network.hold(usize::MAX);
         assert_eq!(process.progress_or_trouble(wait), None);
-        process.transport.hold(2);
+        network.hold(2);
         assert_eq!(process.progress_or_trouble(wait), Some(Cause::PeerLeft(it)));
-        assert!(!process.transport.holds());
-        process.transport.hold(usize::MAX);
-        process.transport.set_state(it, PeerState::Failed);
+        assert!(!network.holds());
+        network.hold(usize::MAX);
+        network.set_state(it, PeerState::Failed);
         assert_eq!(process.progress_or_trouble(wait), Some(Cause::PeerFailed(it)));
     });
 }

@@ -3,7 +3,6 @@ use crate::element::{AtomicElement, BasicElement, Element};
 use crate::error::RmaError;
 use crate::ops::{Op, Ops};
 use crate::rank::Rank;
-use crate::transport::Transport;
 use crate::window::Window;
 use bytemuck::{cast_slice, cast_slice_mut};
 
@@ -12,17 +11,17 @@ use bytemuck::{cast_slice, cast_slice_mut};
 ///
 /// `LAZY`, in start epochs: the first operation to a target finds out whether it may, and waits for
 /// the target's post.
-pub struct Access<'w, T: Transport, const LAZY: bool> {
-    window: &'w Window<T>,
+pub struct Access<'w, const LAZY: bool> {
+    window: &'w Window,
 }
 
-impl<'w, T: Transport, const LAZY: bool> Access<'w, T, LAZY> {
-    pub(super) fn new(window: &'w Window<T>) -> Self {
+impl<'w, const LAZY: bool> Access<'w, LAZY> {
+    pub(super) fn new(window: &'w Window) -> Self {
         Self { window }
     }
 
     #[inline(always)]
-    pub(super) fn window(&self) -> &'w Window<T> {
+    pub(super) fn window(&self) -> &'w Window {
         self.window
     }
 
@@ -174,7 +173,7 @@ impl<'w, T: Transport, const LAZY: bool> Access<'w, T, LAZY> {
     /// when `ops` returns, by a panic too. The epoch stays open.
     pub fn ops<'env, F, R>(&'env self, scope: F) -> Result<R, RmaError>
     where
-        F: for<'scope> FnOnce(&'scope Ops<'scope, 'env, T, LAZY>) -> R,
+        F: for<'scope> FnOnce(&'scope Ops<'scope, 'env, LAZY>) -> R,
     {
         Ops::run(self.window, None, scope)
     }

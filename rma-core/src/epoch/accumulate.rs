@@ -5,9 +5,8 @@ use crate::element::BasicElement;
 use crate::error::RmaError;
 use crate::ops::{Op, OriginBuffer, Request};
 use crate::rank::Rank;
-use crate::transport::Transport;
 
-impl<T: Transport, const LAZY: bool> Access<'_, T, LAZY> {
+impl<const LAZY: bool> Access<'_, LAZY> {
     /// Combines the elements from displacement `disp` of `target` on with those of `origin`, each
     /// atomically: `target[i] = target[i] op origin[i]`.
     ///
@@ -69,7 +68,7 @@ impl<T: Transport, const LAZY: bool> Access<'_, T, LAZY> {
     }
 }
 
-impl<'w, T: Transport> LockAll<'w, T> {
+impl<'w> LockAll<'w> {
     /// As [`accumulate`](Access::accumulate), with a buffer that the request owns until
     /// [`wait`](Request::wait) gives it back.
     ///
@@ -81,7 +80,7 @@ impl<'w, T: Transport> LockAll<'w, T> {
         disp: u64,
         op: Op,
         origin: B,
-    ) -> Result<Request<'w, T, B>, RmaError>
+    ) -> Result<Request<'w, B>, RmaError>
     where
         B: OriginBuffer<Element: BasicElement>,
     {
@@ -97,7 +96,7 @@ impl<'w, T: Transport> LockAll<'w, T> {
         op: Op,
         origin: &[B::Element],
         result: B,
-    ) -> Result<Request<'w, T, B>, RmaError>
+    ) -> Result<Request<'w, B>, RmaError>
     where
         B: OriginBuffer<Element: BasicElement>,
     {
@@ -105,7 +104,7 @@ impl<'w, T: Transport> LockAll<'w, T> {
     }
 }
 
-impl<'w, T: Transport> Lock<'w, T> {
+impl<'w> Lock<'w> {
     /// See [`Access::accumulate`].
     #[inline]
     pub fn accumulate<E: BasicElement>(
@@ -130,12 +129,7 @@ impl<'w, T: Transport> Lock<'w, T> {
     }
 
     /// See [`LockAll::raccumulate`].
-    pub fn raccumulate<B>(
-        &self,
-        disp: u64,
-        op: Op,
-        origin: B,
-    ) -> Result<Request<'w, T, B>, RmaError>
+    pub fn raccumulate<B>(&self, disp: u64, op: Op, origin: B) -> Result<Request<'w, B>, RmaError>
     where
         B: OriginBuffer<Element: BasicElement>,
     {
@@ -149,7 +143,7 @@ impl<'w, T: Transport> Lock<'w, T> {
         op: Op,
         origin: &[B::Element],
         result: B,
-    ) -> Result<Request<'w, T, B>, RmaError>
+    ) -> Result<Request<'w, B>, RmaError>
     where
         B: OriginBuffer<Element: BasicElement>,
     {

@@ -2,7 +2,6 @@
 //! S-C1 S-C2 S-C3 S-C4 S-C5 S-C6 S-C8 S-C9
 use super::{Access, EpochCall, EpochKind};
 use crate::error::RmaError;
-use crate::transport::Transport;
 use crate::window::Window;
 use core::ops::{BitOr, Deref};
 use core::sync::atomic::Ordering::AcqRel;
@@ -45,11 +44,11 @@ impl BitOr for Assert {
 /// [`next`](Self::next) ends it and opens another, [`end`](Self::end) ends it. Dropping the guard
 /// only says that this rank issues nothing more: the operations are complete after the next fence.
 #[must_use = "operations are methods of the guard"]
-pub struct Fence<'w, T: Transport> {
-    access: Access<'w, T, false>,
+pub struct Fence<'w> {
+    access: Access<'w, false>,
 }
 
-impl<T: Transport> Window<T> {
+impl Window {
     /// Ends the fence epoch, if there is one, and opens the next. **Collective.**
     ///
     /// On return every operation that any rank issued before is complete, at its origin and at its
@@ -59,7 +58,7 @@ impl<T: Transport> Window<T> {
     ///
     /// [`RmaError::EpochOpen`] if this rank holds a lock, [`RmaError::WrongAssert`] if the asserts
     /// are not a fence's, [`RmaError::PeerFailed`] and its like if a rank is gone.
-    pub fn fence(&self, asserts: Assert) -> Result<Fence<'_, T>, RmaError> {
+    pub fn fence(&self, asserts: Assert) -> Result<Fence<'_>, RmaError> {
         let wrong = |assert, why| RmaError::WrongAssert { window: self.id(), assert, why };
         if asserts.contains(Assert::NO_SUCCEED) {
             return Err(wrong("NO_SUCCEED", "the guard returned allows operations; use end()"));
@@ -83,7 +82,7 @@ impl<T: Transport> Window<T> {
     }
 }
 
-impl<'w, T: Transport> Fence<'w, T> {
+impl<'w> Fence<'w> {
     /// Ends this epoch and opens the next. **Collective.** See [`Window::fence`].
     pub fn next(self, asserts: Assert) -> Result<Self, RmaError> {
         let window = self.access.window();
@@ -107,15 +106,15 @@ impl<'w, T: Transport> Fence<'w, T> {
     }
 }
 
-impl<'w, T: Transport> Deref for Fence<'w, T> {
-    type Target = Access<'w, T, false>;
+impl<'w> Deref for Fence<'w> {
+    type Target = Access<'w, false>;
 
     fn deref(&self) -> &Self::Target {
         &self.access
     }
 }
 
-impl<T: Transport> Drop for Fence<'_, T> {
+impl Drop for Fence<'_> {
     fn drop(&mut self) {
         // pairs with the Acquire load in `check`.
         self.access.window().part.epoch.word.fetch_sub(1, AcqRel);

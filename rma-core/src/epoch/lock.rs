@@ -6,7 +6,6 @@ use crate::error::RmaError;
 use crate::memory::target::held;
 use crate::ops::{Op, Ops, OriginBuffer, Request};
 use crate::rank::Rank;
-use crate::transport::Transport;
 use crate::window::Window;
 use core::mem;
 use core::sync::atomic::Ordering::Acquire;
@@ -33,13 +32,13 @@ enum Taken {
 /// [`unlock`](Self::unlock) reports errors that dropping the guard would swallow. Forgetting the
 /// guard leaves the lock held.
 #[must_use = "the epoch ends when the guard is dropped"]
-pub struct Lock<'w, T: Transport> {
-    pub(super) access: Access<'w, T, false>,
+pub struct Lock<'w> {
+    pub(super) access: Access<'w, false>,
     target: Rank,
     taken: Taken,
 }
 
-impl<T: Transport> Window<T> {
+impl Window {
     /// Locks the part of `target`, waiting about in turn: as long as the first of those who wait is
     /// only being woken, others may be quicker. Nobody waits for ever.
     ///
@@ -52,7 +51,7 @@ impl<T: Transport> Window<T> {
     /// [`RmaError::NoLocks`] if the window was made for none, [`RmaError::Left`] if the universe of
     /// this rank was dropped.
     #[inline]
-    pub fn lock(&self, target: Rank, kind: LockKind) -> Result<Lock<'_, T>, RmaError> {
+    pub fn lock(&self, target: Rank, kind: LockKind) -> Result<Lock<'_>, RmaError> {
         match self.lock_hot(target, kind) {
             Some(taken) => Ok(Lock { access: Access::new(self), target, taken }),
             None => self.lock_with(target, kind, Assert::NONE),
@@ -94,7 +93,7 @@ impl<T: Transport> Window<T> {
         target: Rank,
         kind: LockKind,
         asserts: Assert,
-    ) -> Result<Lock<'_, T>, RmaError> {
+    ) -> Result<Lock<'_>, RmaError> {
         let no_check = self.check_lock(asserts)?;
         // pairs with the AcqRel changes of the word in `open`.
         if self.part.epoch.word.load(Acquire) != 0 {
@@ -148,13 +147,13 @@ impl<T: Transport> Window<T> {
     }
 }
 
-impl<'w, T: Transport> Lock<'w, T> {
+impl<'w> Lock<'w> {
     /// The target.
     pub fn target(&self) -> Rank {
         self.target
     }
 
-    pub(super) fn access(&self) -> &Access<'w, T, false> {
+    pub(super) fn access(&self) -> &Access<'w, false> {
         &self.access
     }
 
@@ -193,27 +192,19 @@ impl<'w, T: Transport> Lock<'w, T> {
     }
 
     /// See [`LockAll::rput`](crate::LockAll).
-    pub fn rput<B: OriginBuffer>(
-        &self,
-        disp: u64,
-        origin: B,
-    ) -> Result<Request<'w, T, B>, RmaError> {
+    pub fn rput<B: OriginBuffer>(&self, disp: u64, origin: B) -> Result<Request<'w, B>, RmaError> {
         Request::put(self.access.window(), self.target, disp, origin)
     }
 
     /// See [`LockAll::rget`](crate::LockAll).
-    pub fn rget<B: OriginBuffer>(
-        &self,
-        disp: u64,
-        origin: B,
-    ) -> Result<Request<'w, T, B>, RmaError> {
+    pub fn rget<B: OriginBuffer>(&self, disp: u64, origin: B) -> Result<Request<'w, B>, RmaError> {
         Request::get(self.access.window(), self.target, disp, origin)
     }
 
     /// See [`Access::ops`]. Operations of the scope name their target: the locked one only.
     pub fn ops<'env, F, R>(&'env self, scope: F) -> Result<R, RmaError>
     where
-        F: for<'scope> FnOnce(&'scope Ops<'scope, 'env, T, false>) -> R,
+        F: for<'scope> FnOnce(&'scope Ops<'scope, 'env, false>) -> R,
     {
         Ops::run(self.access.window(), Some(self.target), scope)
     }
@@ -259,7 +250,7 @@ impl<'w, T: Transport> Lock<'w, T> {
 
     #[cold]
     #[inline(never)]
-    fn close(window: &Window<T>, target: Rank, taken: Taken) -> Result<(), RmaError> {
+    fn close(window: &Window, target: Rank, taken: Taken) -> Result<(), RmaError> {
         if target == Rank::NULL {
             return Ok(());
         }
@@ -276,11 +267,11 @@ impl<'w, T: Transport> Lock<'w, T> {
     }
 }
 
-impl<T: Transport> Drop for Lock<'_, T> {
+impl Drop for Lock<'_> {
     fn drop(&mut self) {
         let window = self.access.window();
         // `unlock` is for those who want to know.
-        if !window.process().transport.is_fork() {
+        if !window.process().transport.members.is_fork() {
             _ = Self::close(window, self.target, self.taken);
         }
     }

@@ -5,7 +5,6 @@ use crate::error::RmaError;
 use crate::memory::target::held;
 use crate::ops::{OriginBuffer, Request};
 use crate::rank::Rank;
-use crate::transport::Transport;
 use crate::window::Window;
 use core::mem;
 use core::ops::Deref;
@@ -17,11 +16,11 @@ use core::sync::atomic::{Ordering::Relaxed, Ordering::Release, Ordering::SeqCst}
 /// [`unlock`](Self::unlock) reports errors that dropping the guard would swallow. Forgetting the
 /// guard leaves the locks held.
 #[must_use = "the epoch ends when the guard is dropped"]
-pub struct LockAll<'w, T: Transport> {
-    access: Access<'w, T, false>,
+pub struct LockAll<'w> {
+    access: Access<'w, false>,
 }
 
-impl<T: Transport> Window<T> {
+impl Window {
     /// Opens an epoch to all targets, sharing it with others. Not collective.
     ///
     /// # Errors
@@ -30,7 +29,7 @@ impl<T: Transport> Window<T> {
     /// [`RmaError::NoLocks`] if the window was made for none, [`RmaError::Left`] if the universe of
     /// this rank was dropped.
     #[inline]
-    pub fn lock_all(&self) -> Result<LockAll<'_, T>, RmaError> {
+    pub fn lock_all(&self) -> Result<LockAll<'_>, RmaError> {
         if self.lock_all_hot() {
             return Ok(LockAll { access: Access::new(self) });
         }
@@ -59,7 +58,7 @@ impl<T: Transport> Window<T> {
     /// As [`lock_all`](Self::lock_all); with [`Assert::NO_CHECK`] no lock is taken.
     #[cold]
     #[inline(never)]
-    pub fn lock_all_with(&self, asserts: Assert) -> Result<LockAll<'_, T>, RmaError> {
+    pub fn lock_all_with(&self, asserts: Assert) -> Result<LockAll<'_>, RmaError> {
         let no_check = self.check_lock(asserts)?;
         let no_check = if no_check { NO_CHECK } else { 0 };
         self.open(EpochCall::LockAll, LOCK_ALL | no_check)?;
@@ -87,7 +86,7 @@ impl<T: Transport> Window<T> {
     }
 }
 
-impl<'w, T: Transport> LockAll<'w, T> {
+impl<'w> LockAll<'w> {
     /// As [`put`](Access::put), with a buffer that the request owns until
     /// [`wait`](Request::wait) gives it back.
     ///
@@ -99,7 +98,7 @@ impl<'w, T: Transport> LockAll<'w, T> {
         target: Rank,
         disp: u64,
         origin: B,
-    ) -> Result<Request<'w, T, B>, RmaError> {
+    ) -> Result<Request<'w, B>, RmaError> {
         Request::put(self.access.window(), target, disp, origin)
     }
 
@@ -110,7 +109,7 @@ impl<'w, T: Transport> LockAll<'w, T> {
         target: Rank,
         disp: u64,
         origin: B,
-    ) -> Result<Request<'w, T, B>, RmaError> {
+    ) -> Result<Request<'w, B>, RmaError> {
         Request::get(self.access.window(), target, disp, origin)
     }
 
@@ -155,8 +154,8 @@ impl<'w, T: Transport> LockAll<'w, T> {
     }
 }
 
-impl<'w, T: Transport> Deref for LockAll<'w, T> {
-    type Target = Access<'w, T, false>;
+impl<'w> Deref for LockAll<'w> {
+    type Target = Access<'w, false>;
 
     #[inline(always)]
     fn deref(&self) -> &Self::Target {
@@ -164,11 +163,11 @@ impl<'w, T: Transport> Deref for LockAll<'w, T> {
     }
 }
 
-impl<T: Transport> Drop for LockAll<'_, T> {
+impl Drop for LockAll<'_> {
     fn drop(&mut self) {
         let window = self.access.window();
         // `unlock` is for those who want to know.
-        if !window.process().transport.is_fork() {
+        if !window.process().transport.members.is_fork() {
             _ = window.unlock_all();
         }
     }

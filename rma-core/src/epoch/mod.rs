@@ -39,7 +39,6 @@ use crate::error::RmaError;
 use crate::memory::stores;
 use crate::memory::target::{Target, held};
 use crate::rank::Rank;
-use crate::transport::Transport;
 use crate::window::Window;
 use core::sync::atomic::{AtomicBool, AtomicU32, Ordering::Acquire, Ordering::SeqCst, fence};
 use pscw::Partners;
@@ -84,7 +83,7 @@ impl EpochState {
     }
 }
 
-impl<T: Transport> Window<T> {
+impl Window {
     /// Fails unless `call` is allowed with what is open on this rank. Otherwise gives the state,
     /// for [`open`](Self::open).
     pub(crate) fn check(&self, call: EpochCall) -> Result<u32, RmaError> {

@@ -6,7 +6,6 @@ use crate::error::RmaError;
 use crate::memory::target::held;
 use crate::protocol::pscw::Signal;
 use crate::rank::Rank;
-use crate::transport::Transport;
 use crate::window::Window;
 use core::mem;
 use core::ops::Deref;
@@ -44,8 +43,8 @@ fn fill<'a>(place: &'a Mutex<Vec<Rank>>, ranks: &[Rank]) -> MutexGuard<'a, Vec<R
 /// is forgotten, the epoch stays open, because ending it may mean waiting: later epochs of the
 /// window are then refused with [`RmaError::EpochOpen`].
 #[must_use = "operations are methods of the guard"]
-pub struct Start<'w, T: Transport> {
-    access: Access<'w, T, true>,
+pub struct Start<'w> {
+    access: Access<'w, true>,
 }
 
 /// An exposure epoch: chosen origins may operate on this rank's part.
@@ -54,11 +53,11 @@ pub struct Start<'w, T: Transport> {
 /// forgetting the guard does not, because the origins may still be at work: the epoch stays open,
 /// and later epochs of the window that exclude it are refused with [`RmaError::EpochOpen`].
 #[must_use = "the epoch ends in `wait` or `test` only"]
-pub struct Exposure<'w, T: Transport> {
-    window: &'w Window<T>,
+pub struct Exposure<'w> {
+    window: &'w Window,
 }
 
-impl<T: Transport> Window<T> {
+impl Window {
     /// Exposes this rank's part to `origins`, each of which opens the epoch with a
     /// [`start`](Self::start) that names this rank. Never waits.
     ///
@@ -72,7 +71,7 @@ impl<T: Transport> Window<T> {
     /// [`RmaError::EpochOpen`] if an exposure, fence or lock_all epoch is open on this rank, or it
     /// has locked its own part; [`RmaError::NoSuchRank`], [`RmaError::WrongAssert`]: no rank was
     /// told.
-    pub fn post(&self, origins: &[Rank], asserts: Assert) -> Result<Exposure<'_, T>, RmaError> {
+    pub fn post(&self, origins: &[Rank], asserts: Assert) -> Result<Exposure<'_>, RmaError> {
         let taken = Assert::NO_CHECK | Assert::NO_STORE | Assert::NO_PUT;
         self.check_asserts(asserts, taken, "a post takes NO_CHECK, NO_STORE and NO_PUT")?;
         self.check_partners(origins)?;
@@ -95,7 +94,7 @@ impl<T: Transport> Window<T> {
     ///
     /// [`RmaError::EpochOpen`] if this rank has another access epoch open on this window (start,
     /// fence, lock or lock_all), [`RmaError::NoSuchRank`], [`RmaError::WrongAssert`].
-    pub fn start(&self, targets: &[Rank], asserts: Assert) -> Result<Start<'_, T>, RmaError> {
+    pub fn start(&self, targets: &[Rank], asserts: Assert) -> Result<Start<'_>, RmaError> {
         self.check_asserts(asserts, Assert::NO_CHECK, "a start takes NO_CHECK only")?;
         self.check_partners(targets)?;
         let no_check = if asserts == Assert::NO_CHECK { NO_CHECK } else { 0 };
@@ -178,7 +177,7 @@ impl<T: Transport> Window<T> {
     }
 }
 
-impl<T: Transport> Start<'_, T> {
+impl Start<'_> {
     /// Ends the epoch: your operations are locally complete, and at each target when its
     /// [`wait`](Exposure::wait) has returned.
     ///
@@ -195,8 +194,8 @@ impl<T: Transport> Start<'_, T> {
     }
 }
 
-impl<'w, T: Transport> Deref for Start<'w, T> {
-    type Target = Access<'w, T, true>;
+impl<'w> Deref for Start<'w> {
+    type Target = Access<'w, true>;
 
     #[inline(always)]
     fn deref(&self) -> &Self::Target {
@@ -204,17 +203,17 @@ impl<'w, T: Transport> Deref for Start<'w, T> {
     }
 }
 
-impl<T: Transport> Drop for Start<'_, T> {
+impl Drop for Start<'_> {
     fn drop(&mut self) {
         let window = self.access.window();
-        if !std::thread::panicking() && !window.process().transport.is_fork() {
+        if !std::thread::panicking() && !window.process().transport.members.is_fork() {
             // `complete` is for those who want to know.
             _ = window.complete();
         }
     }
 }
 
-impl<T: Transport> Exposure<'_, T> {
+impl Exposure<'_> {
     /// Ends the epoch: waits until every origin has completed. What they put is visible then.
     ///
     /// # Errors

@@ -4,11 +4,10 @@ use crate::element::Element;
 use crate::error::RmaError;
 use crate::ops::{Op, Shape};
 use crate::rank::Rank;
-use crate::transport::Transport;
 use crate::window::ShapedUpdate;
 use bytemuck::{cast_slice, cast_slice_mut};
 
-impl<T: Transport, const LAZY: bool> Access<'_, T, LAZY> {
+impl<const LAZY: bool> Access<'_, LAZY> {
     /// Copies what `from` describes of `origin` to where `to` describes it, at displacement `disp`
     /// of `target`, in the target's units. Both describe the same sequence of types; how they
     /// arrange it is each side's own affair.
@@ -20,7 +19,7 @@ impl<T: Transport, const LAZY: bool> Access<'_, T, LAZY> {
     /// ```
     /// # // Run as two ranks by the crate `rma`; here for the compiler.
     /// # use rma_core::{Layout, Rank, Window, transport::Transport, RmaError, LayoutError};
-    /// # fn example<T: Transport>(window: &Window<T>) -> Result<(), Box<dyn std::error::Error>> {
+    /// # fn example(window: &Window) -> Result<(), Box<dyn std::error::Error>> {
     /// # let neighbour = Rank(1);
     /// // The last column of a 4 × 6 matrix here becomes the first of the neighbour's.
     /// let matrix = [0.5f64; 24];
@@ -84,7 +83,7 @@ impl<T: Transport, const LAZY: bool> Access<'_, T, LAZY> {
     /// ```
     /// # // Run as two ranks by the crate `rma`; here for the compiler.
     /// # use rma_core::{Layout, Op, Rank, Window, transport::Transport};
-    /// # fn example<T: Transport>(window: &Window<T>) -> Result<(), Box<dyn std::error::Error>> {
+    /// # fn example(window: &Window) -> Result<(), Box<dyn std::error::Error>> {
     /// // A row of values is added to a column of a 4 × 6 matrix of the neighbour.
     /// let (value, sums) = (Layout::of::<f64>(), [1.5f64, 0.25, 3.0, 4.0]);
     /// let column = value.vector(4, 1, 6)?;
@@ -144,7 +143,7 @@ impl<T: Transport, const LAZY: bool> Access<'_, T, LAZY> {
     }
 }
 
-impl<T: Transport> Lock<'_, T> {
+impl Lock<'_> {
     /// See [`Access::put_shaped`].
     pub fn put_shaped<'l, E: Element>(
         &self,

@@ -4,11 +4,10 @@ use crate::element::Element;
 use crate::error::RmaError;
 use crate::ops::{Op, OriginBuffer, Request, Shape};
 use crate::rank::Rank;
-use crate::transport::Transport;
 use crate::window::ShapedUpdate;
 use bytemuck::cast_slice;
 
-impl<'w, T: Transport> LockAll<'w, T> {
+impl<'w> LockAll<'w> {
     /// As [`put_shaped`](crate::Access::put_shaped), with a buffer that the request owns until
     /// [`wait`](Request::wait) gives it back. The layouts are yours again on return.
     ///
@@ -21,7 +20,7 @@ impl<'w, T: Transport> LockAll<'w, T> {
         to: impl Into<Shape<'l>>,
         origin: B,
         from: impl Into<Shape<'l>>,
-    ) -> Result<Request<'w, T, B>, RmaError> {
+    ) -> Result<Request<'w, B>, RmaError> {
         let (to, from) = (to.into(), from.into());
         Request::put_shaped(self.window(), target, disp, to, origin, from)
     }
@@ -38,7 +37,7 @@ impl<'w, T: Transport> LockAll<'w, T> {
         from: impl Into<Shape<'l>>,
         origin: B,
         to: impl Into<Shape<'l>>,
-    ) -> Result<Request<'w, T, B>, RmaError> {
+    ) -> Result<Request<'w, B>, RmaError> {
         let (from, to) = (from.into(), to.into());
         Request::get_shaped(self.window(), target, disp, from, origin, to)
     }
@@ -56,7 +55,7 @@ impl<'w, T: Transport> LockAll<'w, T> {
         op: Op,
         origin: B,
         from: impl Into<Shape<'l>>,
-    ) -> Result<Request<'w, T, B>, RmaError> {
+    ) -> Result<Request<'w, B>, RmaError> {
         let (there, from) = (to.into(), from.into());
         let update = ShapedUpdate { target, disp, there, op, origin: &[], from };
         Request::accumulate_shaped(self.window(), update, origin)
@@ -73,14 +72,14 @@ impl<'w, T: Transport> LockAll<'w, T> {
         op: Op,
         (origin, from): (&[E], impl Into<Shape<'l>>),
         (result, into): (B, impl Into<Shape<'l>>),
-    ) -> Result<Request<'w, T, B>, RmaError> {
+    ) -> Result<Request<'w, B>, RmaError> {
         let (there, from, origin) = (at.into(), from.into(), cast_slice(origin));
         let update = ShapedUpdate { target, disp, there, op, origin, from };
         Request::get_accumulate_shaped(self.window(), update, result, into.into())
     }
 }
 
-impl<'w, T: Transport> Lock<'w, T> {
+impl<'w> Lock<'w> {
     /// See [`LockAll::rput_shaped`].
     pub fn rput_shaped<'l, B: OriginBuffer>(
         &self,
@@ -88,7 +87,7 @@ impl<'w, T: Transport> Lock<'w, T> {
         to: impl Into<Shape<'l>>,
         origin: B,
         from: impl Into<Shape<'l>>,
-    ) -> Result<Request<'w, T, B>, RmaError> {
+    ) -> Result<Request<'w, B>, RmaError> {
         let (window, target, to, from) =
             (self.access().window(), self.target(), to.into(), from.into());
         Request::put_shaped(window, target, disp, to, origin, from)
@@ -101,7 +100,7 @@ impl<'w, T: Transport> Lock<'w, T> {
         from: impl Into<Shape<'l>>,
         origin: B,
         to: impl Into<Shape<'l>>,
-    ) -> Result<Request<'w, T, B>, RmaError> {
+    ) -> Result<Request<'w, B>, RmaError> {
         let (window, target, from, to) =
             (self.access().window(), self.target(), from.into(), to.into());
         Request::get_shaped(window, target, disp, from, origin, to)
@@ -115,7 +114,7 @@ impl<'w, T: Transport> Lock<'w, T> {
         op: Op,
         origin: B,
         from: impl Into<Shape<'l>>,
-    ) -> Result<Request<'w, T, B>, RmaError> {
+    ) -> Result<Request<'w, B>, RmaError> {
         let (target, there, from) = (self.target(), to.into(), from.into());
         let update = ShapedUpdate { target, disp, there, op, origin: &[], from };
         Request::accumulate_shaped(self.access().window(), update, origin)
@@ -129,7 +128,7 @@ impl<'w, T: Transport> Lock<'w, T> {
         op: Op,
         (origin, from): (&[E], impl Into<Shape<'l>>),
         (result, into): (B, impl Into<Shape<'l>>),
-    ) -> Result<Request<'w, T, B>, RmaError> {
+    ) -> Result<Request<'w, B>, RmaError> {
         let (target, there, from, origin) =
             (self.target(), at.into(), from.into(), cast_slice(origin));
         let update = ShapedUpdate { target, disp, there, op, origin, from };

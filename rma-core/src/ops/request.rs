@@ -8,7 +8,6 @@ use crate::element::{BasicElement, Element};
 use crate::error::RmaError;
 use crate::ops::Op;
 use crate::rank::Rank;
-use crate::transport::Transport;
 use crate::window::{BOUNCE_BYTES, ShapedUpdate, Window};
 use bytemuck::{cast_slice, cast_slice_mut};
 use std::sync::Arc;
@@ -68,8 +67,8 @@ impl<E: Element> OriginBuffer for Box<[E]> {
 /// Dropping or forgetting it is harmless: the buffer then stays with the runtime until the last
 /// answer is there.
 #[must_use = "the buffer comes back from `wait`"]
-pub struct Request<'w, T: Transport, B: OriginBuffer> {
-    window: &'w Window<T>,
+pub struct Request<'w, B: OriginBuffer> {
+    window: &'w Window,
     target: Rank,
     /// `None` if the operation was complete at once.
     pending: Option<Arc<Pending>>,
@@ -79,9 +78,9 @@ pub struct Request<'w, T: Transport, B: OriginBuffer> {
     packed: Option<PackedBytes>,
 }
 
-impl<'w, T: Transport, B: OriginBuffer> Request<'w, T, B> {
+impl<'w, B: OriginBuffer> Request<'w, B> {
     /// One that was complete at once.
-    fn complete(window: &'w Window<T>, target: Rank, buffer: Vec<B::Element>) -> Self {
+    fn complete(window: &'w Window, target: Rank, buffer: Vec<B::Element>) -> Self {
         Self { window, target, pending: None, buffer: Some(buffer), packed: None }
     }
 
@@ -99,7 +98,7 @@ impl<'w, T: Transport, B: OriginBuffer> Request<'w, T, B> {
     }
 
     pub(crate) fn put(
-        window: &'w Window<T>,
+        window: &'w Window,
         target: Rank,
         disp: u64,
         buffer: B,
@@ -114,7 +113,7 @@ impl<'w, T: Transport, B: OriginBuffer> Request<'w, T, B> {
     }
 
     pub(crate) fn get(
-        window: &'w Window<T>,
+        window: &'w Window,
         target: Rank,
         disp: u64,
         buffer: B,
@@ -137,7 +136,7 @@ impl<'w, T: Transport, B: OriginBuffer> Request<'w, T, B> {
     }
 
     pub(crate) fn accumulate(
-        window: &'w Window<T>,
+        window: &'w Window,
         target: Rank,
         disp: u64,
         op: Op,
@@ -152,7 +151,7 @@ impl<'w, T: Transport, B: OriginBuffer> Request<'w, T, B> {
     }
 
     pub(crate) fn get_accumulate(
-        window: &'w Window<T>,
+        window: &'w Window,
         target: Rank,
         disp: u64,
         op: Op,
@@ -184,7 +183,7 @@ impl<'w, T: Transport, B: OriginBuffer> Request<'w, T, B> {
     }
 
     pub(crate) fn put_shaped(
-        window: &'w Window<T>,
+        window: &'w Window,
         target: Rank,
         disp: u64,
         to: Shape<'_>,
@@ -197,7 +196,7 @@ impl<'w, T: Transport, B: OriginBuffer> Request<'w, T, B> {
     }
 
     pub(crate) fn get_shaped(
-        window: &'w Window<T>,
+        window: &'w Window,
         target: Rank,
         disp: u64,
         from: Shape<'_>,
@@ -229,7 +228,7 @@ impl<'w, T: Transport, B: OriginBuffer> Request<'w, T, B> {
 
     /// The operands are in `buffer`.
     pub(crate) fn accumulate_shaped(
-        window: &'w Window<T>,
+        window: &'w Window,
         update: ShapedUpdate<'_>,
         buffer: B,
     ) -> Result<Self, RmaError> {
@@ -241,7 +240,7 @@ impl<'w, T: Transport, B: OriginBuffer> Request<'w, T, B> {
     }
 
     pub(crate) fn get_accumulate_shaped(
-        window: &'w Window<T>,
+        window: &'w Window,
         update: ShapedUpdate<'_>,
         result: B,
         into: Shape<'_>,
@@ -296,7 +295,7 @@ impl<'w, T: Transport, B: OriginBuffer> Request<'w, T, B> {
     }
 }
 
-impl<T: Transport, B: OriginBuffer> Drop for Request<'_, T, B> {
+impl<B: OriginBuffer> Drop for Request<'_, B> {
     fn drop(&mut self) {
         if let (Some(pending), Some(buffer)) = (&self.pending, self.buffer.take()) {
             pending.keep(Box::new((buffer, self.packed.take())));

@@ -7,7 +7,6 @@ use crate::element::{BasicElement, Element};
 use crate::error::RmaError;
 use crate::ops::Op;
 use crate::rank::Rank;
-use crate::transport::Transport;
 use crate::window::Window;
 use bytemuck::{cast_slice, cast_slice_mut};
 use core::marker::PhantomData;
@@ -17,9 +16,9 @@ use std::sync::Arc;
 ///
 /// Every buffer handed in stays borrowed for `'scope`, and the scope does not end before the
 /// runtime has let go of all of them: forgetting any value inside the closure changes nothing.
-pub struct Ops<'scope, 'env: 'scope, T: Transport, const LAZY: bool> {
+pub struct Ops<'scope, 'env: 'scope, const LAZY: bool> {
     // First: waits before what follows is dropped.
-    pub(super) drain: Drain<'env, T>,
+    pub(super) drain: Drain<'env>,
     pub(super) packed: Packed<'scope>,
     only: Option<Rank>,
     scope: PhantomData<&'scope mut &'scope ()>,
@@ -27,30 +26,30 @@ pub struct Ops<'scope, 'env: 'scope, T: Transport, const LAZY: bool> {
 }
 
 /// Waits for the answers on every way out of the scope, unwinding included.
-pub(super) struct Drain<'env, T: Transport> {
-    pub(super) window: &'env Window<T>,
+pub(super) struct Drain<'env> {
+    pub(super) window: &'env Window,
     pub(super) pending: Arc<Pending>,
 }
 
-impl<T: Transport> Drop for Drain<'_, T> {
+impl Drop for Drain<'_> {
     fn drop(&mut self) {
         // A forked child has copies of the buffers, and nobody answers it.
-        if !self.window.process().transport.is_fork() {
+        if !self.window.process().transport.members.is_fork() {
             // If that fails, the buffers were taken back: nothing is written to them any more.
             _ = self.window.drain("a scope of operations", Rank::NULL, &self.pending);
         }
     }
 }
 
-impl<'env, T: Transport, const LAZY: bool> Ops<'_, 'env, T, LAZY> {
+impl<'env, const LAZY: bool> Ops<'_, 'env, LAZY> {
     /// Runs `scope` with operations to all targets, or to `only` one.
     pub(crate) fn run<F, R>(
-        window: &'env Window<T>,
+        window: &'env Window,
         only: Option<Rank>,
         scope: F,
     ) -> Result<R, RmaError>
     where
-        F: for<'scope> FnOnce(&'scope Ops<'scope, 'env, T, LAZY>) -> R,
+        F: for<'scope> FnOnce(&'scope Ops<'scope, 'env, LAZY>) -> R,
     {
         let drain = Drain { window, pending: Arc::default() };
         let packed = Packed::default();
@@ -62,7 +61,7 @@ impl<'env, T: Transport, const LAZY: bool> Ops<'_, 'env, T, LAZY> {
     }
 }
 
-impl<'scope, 'env, T: Transport, const LAZY: bool> Ops<'scope, 'env, T, LAZY> {
+impl<'scope, 'env, const LAZY: bool> Ops<'scope, 'env, LAZY> {
     pub(super) fn check(&self, target: Rank) -> Result<(), RmaError> {
         match self.only {
             Some(only) if target != only && target != Rank::NULL => {

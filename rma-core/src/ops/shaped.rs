@@ -8,7 +8,6 @@ use crate::completion::Buffer;
 use crate::element::Element;
 use crate::error::RmaError;
 use crate::rank::Rank;
-use crate::transport::Transport;
 use crate::window::{BOUNCE_BYTES, ShapedUpdate};
 use bytemuck::{cast_slice, cast_slice_mut};
 use std::sync::{Mutex, PoisonError};
@@ -80,7 +79,7 @@ impl<'scope> Packed<'scope> {
     }
 }
 
-impl<'scope, T: Transport, const LAZY: bool> Ops<'scope, '_, T, LAZY> {
+impl<'scope, const LAZY: bool> Ops<'scope, '_, LAZY> {
     /// Starts a put with layouts; `origin` is borrowed until the scope ends, the layouts are yours
     /// again on return. Errors as [`Access::put_shaped`](crate::Access::put_shaped).
     pub fn put_shaped<'l, E: Element>(

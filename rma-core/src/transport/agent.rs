@@ -16,7 +16,7 @@ pub struct AgentError {
 crate::debug_as_display!(AgentError);
 
 /// The progress agent of one rank: a parked thread that serves messages while nobody else of the
-/// rank does. From [`Transport::agent`](super::Transport::agent).
+/// rank does. From [`Transport::agent`](super::Transport).
 ///
 /// Threads of the rank that wait serve messages anyway; they *attend*. An arriving message wakes
 /// the agent only if nobody attends, because a futex wake and a switch of threads cost more than
@@ -29,7 +29,7 @@ crate::debug_as_display!(AgentError);
 /// - [`arm`](Self::arm) does: the agent sleeps → fence; the core looks for work after it.
 ///
 /// Any two of them are ordered by their fences: either the sender sees that it has to wake the
-/// agent, or who looks sees the work. [`Transport::ring`](super::Transport::ring) does not wake
+/// agent, or who looks sees the work. [`Sleep::ring`](super::Sleep::ring) does not wake
 /// the agent: it tells of what waiting threads wait for, and the agent waits for messages.
 pub trait Agent: Send + Sync {
     /// Starts a thread that runs `body` and ends with it. Called again only after
@@ -48,11 +48,11 @@ pub trait Agent: Send + Sync {
     /// Wakes the agent if it sleeps and nobody attends: for work that this rank makes itself.
     fn ring(&self);
 
-    /// As [`Transport::arm`](super::Transport::arm), for the agent's thread.
+    /// As [`Sleep::arm`](super::Sleep::arm), for the agent's thread.
     fn arm(&self) -> Ticket;
-    /// As [`Transport::disarm`](super::Transport::disarm), for the agent's thread.
+    /// As [`Sleep::disarm`](super::Sleep::disarm), for the agent's thread.
     fn disarm(&self, ticket: Ticket);
-    /// As [`Transport::park`](super::Transport::park), for the agent's thread, until one of the
+    /// As [`Sleep::park`](super::Sleep::park), for the agent's thread, until one of the
     /// wake-ups above.
     fn park(&self, ticket: Ticket, timeout: Option<Duration>);
 }

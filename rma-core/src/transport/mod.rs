@@ -1,9 +1,10 @@
-//! What a transport does for the core: memory that peers reach, messages, and sleeping.
+//! What a transport does for the core: each ability is an object.
 //!
-//! A minimal transport is [`send`](Transport::send) and [`poll`](Transport::poll): put, get and
-//! atomics then travel as active messages. Where [`is_near`](Transport::is_near) holds, the core
-//! maps the peer's memory once and never calls the transport on the data path again.
-#![allow(unsafe_code)] // declares the two unsafe traits; holds no unsafe block
+//! A minimal transport has [`Messages`], [`Sleep`] and [`Members`]: put, get and atomics travel
+//! as active messages then. What else it has makes some of that quicker: where [`Shared`] memory
+//! of a peer is [near](Shared::is_near), the core maps it once and never calls the transport on
+//! the data path again.
+#![allow(unsafe_code)] // room: declares the unsafe traits, forwards one for boxes
 
 mod agent;
 mod beneath;
@@ -13,6 +14,7 @@ pub use beneath::Beneath;
 
 use core::fmt;
 use core::time::Duration;
+use std::sync::Arc;
 
 /// A process of the job, 0-based: what transports and the bootstrap count.
 ///
@@ -29,7 +31,7 @@ impl fmt::Display for WorldRank {
 /// Sizes that choose a protocol; constant for the life of the transport.
 #[derive(Debug, Clone, Copy)]
 pub struct Limits {
-    /// Largest message, `head` and `body` together, that [`Transport::send`] takes, in bytes; at
+    /// Largest message, `head` and `body` together, that [`Messages::send`] takes, in bytes; at
     /// least 128.
     pub message_max: usize,
 }
@@ -49,9 +51,16 @@ pub struct Mapping {
 ///
 /// `mapping()` returns the same span on every call, and the span stays mapped, readable and
 /// writable until the value is dropped, however the value is moved.
-pub unsafe trait Mapped: Send + Sync + 'static {
+pub unsafe trait Mapped: fmt::Debug + Send + Sync + 'static {
     /// The span.
     fn mapping(&self) -> Mapping;
+}
+
+// SAFETY: as of what is in the box, which stays where it is when the box moves.
+unsafe impl<M: Mapped + ?Sized> Mapped for Box<M> {
+    fn mapping(&self) -> Mapping {
+        (**self).mapping()
+    }
 }
 
 /// What a peer needs to import a region; opaque to the core, travels in a message.
@@ -133,9 +142,6 @@ pub enum ImportError {
 #[derive(Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum CrossError {
-    /// This transport does not do that.
-    #[error("the transport does not copy between address spaces")]
-    Unsupported,
     /// The process is gone.
     #[error("rank {0} is gone")]
     PeerGone(WorldRank),
@@ -163,7 +169,7 @@ pub enum SubmitError {
     Unreachable(ImportError),
 }
 
-/// Proof of [`Transport::arm`], handed to [`Transport::park`].
+/// Proof of [`Sleep::arm`], handed to [`Sleep::park`].
 #[derive(Debug, Clone, Copy)]
 pub struct Ticket(pub u32);
 
@@ -187,86 +193,70 @@ pub enum Outcome {
     Failed,
 }
 
-/// A way to move bytes between the ranks of one job, seen from one rank.
+/// A way to move bytes between the ranks of one job, seen from one rank: what it can do, object by
+/// object. Two of them compose by taking some objects of each.
 ///
-/// No call blocks but [`park`](Self::park). All of them may be called by several threads at once.
-///
-/// # Waiting
-///
-/// A thread that waits does: `arm` → look at its condition → `park` or `disarm`. Whoever makes
-/// the condition true does: store → `ring(waiter)`. `arm` and `ring` each contain a sequentially
-/// consistent fence, so either the waiter sees the store or the ringer sees the waiter; `ring`
-/// costs a load when nobody sleeps there. An arriving message rings its receiver by itself.
-///
-/// # Safety
-///
-/// - a [`Region`](Self::Region) is zeroed, and nobody but this rank and peers that imported its
-///   descriptor touch it;
-/// - two values of `Region` never overlap.
-pub unsafe trait Transport: Send + Sync + Sized + 'static {
-    /// Memory of this rank that peers can import.
-    type Region: Mapped;
-    /// A peer's region in this address space.
-    type Import: Mapped;
+/// No call of any object blocks but [`Sleep::park`] and [`Agent::park`]. All of them may be called
+/// by several threads at once.
+pub struct Transport {
+    /// This process in the job.
+    pub job: Job,
+    /// What moves messages.
+    pub messages: Arc<dyn Messages>,
+    /// What waiting threads do.
+    pub sleep: Arc<dyn Sleep>,
+    /// What is known of the other processes.
+    pub members: Arc<dyn Members>,
+    /// Memory that load and store reach.
+    pub shared: Arc<dyn Shared>,
+    /// Copies by the operating system, if it makes some.
+    pub cma: Option<Arc<dyn Cma>>,
+    /// The progress agent; `None` where messages are served inside the rank's own calls only.
+    pub agent: Option<Arc<dyn Agent>>,
+    /// Told what the program does with window memory by itself, where time passes in calls only.
+    pub views: Option<Arc<dyn Views>>,
+}
 
-    /// Short name, as shown by `--explain`.
-    fn name(&self) -> &'static str;
+impl Transport {
+    /// Copies of the system to and from memory of `peer`, if it makes them.
+    pub(crate) fn cma_with(&self, peer: WorldRank) -> Option<&dyn Cma> {
+        self.cma.as_deref().filter(|cma| cma.crosses(peer).is_ok())
+    }
+
+    /// The program is about to touch window memory by itself.
+    #[inline]
+    pub(crate) fn touches(&self, touch: Touch) {
+        if let Some(views) = &self.views {
+            views.touches(touch);
+        }
+    }
+}
+
+/// A process in its job. Constant.
+#[derive(Debug, Clone, Copy)]
+pub struct Job {
+    /// Short name of the transport, as shown by `--explain`.
+    pub name: &'static str,
+    /// This process.
+    pub rank: WorldRank,
+    /// Processes of the job.
+    pub size: u32,
+}
+
+/// Sends and receives messages, which may overtake each other.
+pub trait Messages: Send + Sync {
     /// One line for `--explain`: what it uses, thresholds, whether it spins, and why.
     fn explain(&self) -> String;
-    /// This process.
-    fn rank(&self) -> WorldRank;
-    /// Processes of the job.
-    fn size(&self) -> u32;
     /// Protocol limits.
     fn limits(&self) -> Limits;
-
-    /// Allocates zeroed memory whose space is reserved: touching it never faults. Aligned to
-    /// `align` bytes, a power of two of at most 4096. A length of 0 is allowed.
-    fn allocate(&self, len: usize, align: usize) -> Result<Self::Region, AllocateError>;
-    /// Bytes that the ranks of this node could still allocate together, and which limit says so.
-    fn available(&self) -> (u64, &'static str);
-    /// What a peer passes to [`import`](Self::import).
-    fn export(&self, region: &Self::Region) -> Descriptor;
-    /// Whether load and store reach the memory of `peer`. Constant; true for this rank itself
-    /// exactly if it holds for some other rank or the transport maps memory at all.
-    fn is_near(&self, peer: WorldRank) -> bool;
-    /// Maps a region of a near peer; cheap when the peer's segment is mapped already.
-    fn import(
-        &self,
-        owner: WorldRank,
-        descriptor: &Descriptor,
-    ) -> Result<Self::Import, ImportError>;
-
-    /// Whether this process may copy to and from private memory of `peer` by address. Tried once;
-    /// the answer is kept.
-    fn crosses(&self, peer: WorldRank) -> Result<(), CrossError> {
-        _ = peer;
-        Err(CrossError::Unsupported)
-    }
-    /// Fills `bytes` from `address` on in the memory of `peer`.
-    fn copy_from(&self, peer: WorldRank, address: u64, bytes: &mut [u8]) -> Result<(), CrossError> {
-        _ = (peer, address, bytes);
-        Err(CrossError::Unsupported)
-    }
-    /// Copies `bytes` to `address` on in the memory of `peer`.
+    /// Sends `head` followed by `body` as one message; both are copied before it returns. Sending
+    /// to this rank itself is allowed. An arriving message rings its receiver by itself.
     ///
     /// # Safety
     ///
-    /// [`crosses`](Self::crosses) said yes, and `peer` lets others overwrite these bytes at any
-    /// time.
-    unsafe fn copy_to(
-        &self,
-        peer: WorldRank,
-        address: u64,
-        bytes: &[u8],
-    ) -> Result<(), CrossError> {
-        _ = (peer, address, bytes);
-        Err(CrossError::Unsupported)
-    }
-
-    /// Sends `head` followed by `body` as one message; both are copied before it returns.
-    /// Messages may overtake each other. Sending to this rank itself is allowed.
-    fn send(&self, to: WorldRank, head: &[u8], body: &[u8]) -> Result<(), SubmitError>;
+    /// The receiver acts on what the message says: only the core knows what that may be. An answer,
+    /// for one, may tell where in this rank's memory a peer is to write.
+    unsafe fn send(&self, to: WorldRank, head: &[u8], body: &[u8]) -> Result<(), SubmitError>;
     /// Hands every message that has arrived to `sink` (its sender and its bytes) and returns how
     /// many there were. If another thread of this rank is doing so already, returns 0 at once.
     fn poll(&self, sink: &mut dyn FnMut(WorldRank, &[u8])) -> usize;
@@ -279,7 +269,15 @@ pub unsafe trait Transport: Send + Sync + Sized + 'static {
     /// Who parks because the answer is no is rung when it may be yes, by the transport or by whom
     /// `poll` tells that there were messages.
     fn is_handled(&self, mark: u64) -> bool;
+}
 
+/// Passes the time of threads that wait.
+///
+/// A thread that waits does: `arm` → look at its condition → `park` or `disarm`. Whoever makes
+/// the condition true does: store → `ring(waiter)`. `arm` and `ring` each contain a sequentially
+/// consistent fence, so either the waiter sees the store or the ringer sees the waiter; `ring`
+/// costs a load when nobody sleeps there.
+pub trait Sleep: Send + Sync {
     /// Wakes every thread of `peer` that is parked; cheap if there is none.
     fn ring(&self, peer: WorldRank);
     /// Announces that this thread is about to park. Must be followed by `park` or `disarm`.
@@ -295,21 +293,12 @@ pub unsafe trait Transport: Send + Sync + Sized + 'static {
     /// Passes the time of waiting round `round` without sleeping: a CPU hint, later a yield.
     /// Returns false when the time has come to park.
     fn relax(&self, round: u32) -> bool;
-    /// The program is about to touch window memory by itself, through a view. Of interest where
-    /// time passes, and others run, in calls only.
-    #[inline]
-    fn touches(&self, touch: Touch) {
-        _ = touch;
-    }
     /// Monotonic time since some point before the job's start (virtual time in a simulator).
     fn now(&self) -> Duration;
+}
 
-    /// The progress agent of this rank; `None` where messages are served inside the rank's own
-    /// calls only. Constant.
-    fn agent(&self) -> Option<&dyn Agent> {
-        None
-    }
-
+/// Knows who still takes part.
+pub trait Members: Send + Sync {
     /// Whether `peer` still takes part. It has left in order only after every message that it sent
     /// here has arrived.
     fn peer_state(&self, peer: WorldRank) -> PeerState;
@@ -332,4 +321,60 @@ pub unsafe trait Transport: Send + Sync + Sized + 'static {
     /// Tells the peers that this rank leaves, without waiting for them. The first call counts;
     /// after one that was in order, also the first that says [`Holding`](Outcome::Holding).
     fn depart(&self, outcome: Outcome);
+}
+
+/// A [`Mapped`] value that peers may import.
+///
+/// # Safety
+///
+/// As of [`Mapped`], for the memory that [`Shared::allocate`] promises.
+pub trait Region: Mapped {
+    /// What a peer passes to [`Shared::import`].
+    fn descriptor(&self) -> Descriptor;
+}
+
+/// Memory that this rank, and near ones, load and store.
+///
+/// # Safety
+///
+/// - what [`allocate`](Self::allocate) gives is zeroed, and nobody but this rank and peers that
+///   imported its descriptor touch it;
+/// - two of its values never overlap.
+pub unsafe trait Shared: Send + Sync {
+    /// Allocates zeroed memory whose space is reserved: touching it never faults. Aligned to
+    /// `align` bytes, a power of two of at most 4096. A length of 0 is allowed.
+    fn allocate(&self, len: usize, align: usize) -> Result<Box<dyn Region>, AllocateError>;
+    /// Bytes that the ranks of this node could still allocate together, and which limit says so.
+    fn available(&self) -> (u64, &'static str);
+    /// Whether load and store reach the memory of `peer`. Constant; true for this rank itself
+    /// exactly if it holds for some other rank or the transport maps memory at all.
+    fn is_near(&self, peer: WorldRank) -> bool;
+    /// Maps a region of a near peer; cheap when the peer's segment is mapped already.
+    fn import(
+        &self,
+        owner: WorldRank,
+        descriptor: &Descriptor,
+    ) -> Result<Box<dyn Mapped>, ImportError>;
+}
+
+/// Copies to and from private memory of other processes, by address.
+pub trait Cma: Send + Sync {
+    /// Whether this process may do so with `peer`. Tried once; the answer is kept.
+    fn crosses(&self, peer: WorldRank) -> Result<(), CrossError>;
+    /// Fills `bytes` from `address` on in the memory of `peer`.
+    fn copy_from(&self, peer: WorldRank, address: u64, bytes: &mut [u8]) -> Result<(), CrossError>;
+    /// Copies `bytes` to `address` on in the memory of `peer`.
+    ///
+    /// # Safety
+    ///
+    /// [`crosses`](Self::crosses) said yes, and `peer` lets others overwrite these bytes at any
+    /// time.
+    unsafe fn copy_to(&self, peer: WorldRank, address: u64, bytes: &[u8])
+    -> Result<(), CrossError>;
+}
+
+/// Told of the program's own accesses.
+pub trait Views: Send + Sync {
+    /// The program is about to touch window memory by itself, through a view.
+    fn touches(&self, touch: Touch);
 }

@@ -14,7 +14,6 @@ use crate::memory::stripe::{self, Held, STRIPE};
 use crate::memory::target::Span;
 use crate::ops::Op;
 use crate::rank::Rank;
-use crate::transport::Transport;
 use bytemuck::{cast_slice, cast_slice_mut};
 use core::slice;
 use core::time::Duration;
@@ -48,17 +47,17 @@ pub(super) struct Place<'w> {
 }
 
 /// A place, and what keeps it there. S-L4
-pub(super) enum Reached<'w, T: Transport> {
+pub(super) enum Reached<'w> {
     InPart(Place<'w>),
     /// Of a dynamic window.
     InRegion {
-        region: Region<'w, T>,
+        region: Region<'w>,
         target: Rank,
         address: u64,
     },
 }
 
-impl<T: Transport> Reached<'_, T> {
+impl Reached<'_> {
     fn place(&self) -> Place<'_> {
         match self {
             Self::InPart(place) => *place,
@@ -69,14 +68,14 @@ impl<T: Transport> Reached<'_, T> {
     }
 }
 
-impl<T: Transport> Window<T> {
+impl Window {
     #[inline]
     fn near_place<const LAZY: bool>(
         &self,
         target: Rank,
         disp: u64,
         len: usize,
-    ) -> Result<Option<Reached<'_, T>>, RmaError> {
+    ) -> Result<Option<Reached<'_>>, RmaError> {
         let Some(span) = self.near::<LAZY>(target, disp, len)? else {
             let region = self.reach_region::<LAZY>(target, disp, len)?;
             return Ok(region.map(|region| Reached::InRegion { region, target, address: disp }));

@@ -14,7 +14,7 @@ use crate::error::RmaError;
 use crate::ops::Op;
 use crate::protocol::message::{Head, Kind, Status};
 use crate::rank::Rank;
-use crate::transport::{Transport, WorldRank};
+use crate::transport::WorldRank;
 use core::ops::Range;
 use std::sync::Arc;
 
@@ -73,7 +73,7 @@ impl Unanswered {
     }
 }
 
-impl<T: Transport> Window<T> {
+impl Window {
     /// Finds the place of `len` bytes; `None` for the null target. Waits for the operations that
     /// come before.
     fn far_place<const LAZY: bool>(

@@ -11,8 +11,9 @@ use crate::protocol::message::{Head, Kind, Status};
 use crate::protocol::rows::WireRow;
 use crate::rank::Rank;
 use crate::transport::{
-    Agent, AgentBody, AgentError, AllocateError, Descriptor, ImportError, Limits, Mapped, Mapping,
-    Outcome, PeerState, SubmitError, Ticket, Transport, WorldRank,
+    Agent, AgentBody, AgentError, AllocateError, Descriptor, ImportError, Job, Limits, Mapped,
+    Mapping, Members, Messages, Outcome, PeerState, Region, Shared, Sleep, SubmitError, Ticket,
+    Transport, WorldRank,
 };
 use crate::universe::{Config, Universe};
 use bytemuck::Zeroable;
@@ -22,7 +23,7 @@ use core::sync::atomic::{
 };
 use core::time::Duration;
 use std::collections::{HashMap, HashSet};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use zerocopy::IntoBytes;
 
@@ -92,13 +93,14 @@ impl Loop {
     }
 }
 
-#[derive(Clone, Copy)]
+#[derive(Debug, Clone, Copy)]
 #[repr(align(64))]
 struct Line {
     _bytes: [u8; 64],
 }
 
 /// Memory of the rank.
+#[derive(Debug)]
 pub(crate) struct Owned(Box<[UnsafeCell<Line>]>, usize);
 
 // SAFETY: only the address is taken.
@@ -113,43 +115,20 @@ unsafe impl Mapped for Owned {
     }
 }
 
-// SAFETY: regions are zeroed boxes of their own.
-unsafe impl Transport for Loop {
-    type Region = Owned;
-    type Import = Owned;
-
-    fn name(&self) -> &'static str {
-        "loop"
+impl Region for Owned {
+    fn descriptor(&self) -> Descriptor {
+        Descriptor([0; Descriptor::LEN])
     }
+}
+
+impl Messages for Loop {
     fn explain(&self) -> String {
         "for tests".into()
-    }
-    fn rank(&self) -> WorldRank {
-        WorldRank(0)
-    }
-    fn size(&self) -> u32 {
-        1
     }
     fn limits(&self) -> Limits {
         Limits { message_max: Head::LEN + 100 }
     }
-    fn allocate(&self, len: usize, _: usize) -> Result<Owned, AllocateError> {
-        let lines = (0..len.div_ceil(64)).map(|_| UnsafeCell::new(Line { _bytes: [0; 64] }));
-        Ok(Owned(lines.collect(), len))
-    }
-    fn available(&self) -> (u64, &'static str) {
-        (u64::MAX, "none")
-    }
-    fn export(&self, _: &Owned) -> Descriptor {
-        Descriptor([0; Descriptor::LEN])
-    }
-    fn is_near(&self, _: WorldRank) -> bool {
-        false
-    }
-    fn import(&self, owner: WorldRank, _: &Descriptor) -> Result<Owned, ImportError> {
-        Err(ImportError::Malformed(owner))
-    }
-    fn send(&self, _: WorldRank, head: &[u8], body: &[u8]) -> Result<(), SubmitError> {
+    unsafe fn send(&self, _: WorldRank, head: &[u8], body: &[u8]) -> Result<(), SubmitError> {
         if self.full.load(Relaxed) {
             return Err(SubmitError::Again);
         }
@@ -171,10 +150,10 @@ unsafe impl Transport for Loop {
         let before = self.held.fetch_update(Relaxed, Relaxed, |held| held.checked_sub(1));
         before.unwrap_or(0) <= 1
     }
+}
+
+impl Sleep for Loop {
     fn ring(&self, _: WorldRank) {}
-    fn agent(&self) -> Option<&dyn Agent> {
-        Some(self)
-    }
     fn arm(&self) -> Ticket {
         Ticket(0)
     }
@@ -191,6 +170,9 @@ unsafe impl Transport for Loop {
     fn now(&self) -> Duration {
         Duration::ZERO
     }
+}
+
+impl Members for Loop {
     fn peer_state(&self, peer: WorldRank) -> PeerState {
         self.asked.lock().unwrap().insert(peer);
         self.told(peer)
@@ -202,6 +184,23 @@ unsafe impl Transport for Loop {
         None
     }
     fn depart(&self, _: Outcome) {}
+}
+
+// SAFETY: regions are zeroed boxes of their own.
+unsafe impl Shared for Loop {
+    fn allocate(&self, len: usize, _: usize) -> Result<Box<dyn Region>, AllocateError> {
+        let lines = (0..len.div_ceil(64)).map(|_| UnsafeCell::new(Line { _bytes: [0; 64] }));
+        Ok(Box::new(Owned(lines.collect(), len)))
+    }
+    fn available(&self) -> (u64, &'static str) {
+        (u64::MAX, "none")
+    }
+    fn is_near(&self, _: WorldRank) -> bool {
+        false
+    }
+    fn import(&self, owner: WorldRank, _: &Descriptor) -> Result<Box<dyn Mapped>, ImportError> {
+        Err(ImportError::Malformed(owner))
+    }
 }
 
 /// A thread that sleeps for as long as nobody rings, or not at all if that has a bound.
@@ -244,21 +243,38 @@ impl Agent for Loop {
 
 const ME: Rank = Rank(0);
 
-/// A rank that reaches itself by messages only.
-pub(crate) fn with_universe(config: Config, test: impl FnOnce(&Universe<Loop>)) {
-    test(&Universe::new(Loop::default(), config).unwrap());
+/// A rank that reaches itself by messages only, and what they go through.
+pub(crate) fn with_loop(config: Config, test: impl FnOnce(&Universe, &Loop)) {
+    let network = Arc::new(Loop::default());
+    let transport = Transport {
+        job: Job { name: "loop", rank: WorldRank(0), size: 1 },
+        messages: network.clone(),
+        sleep: network.clone(),
+        members: network.clone(),
+        shared: network.clone(),
+        cma: None,
+        agent: Some(network.clone()),
+        views: None,
+    };
+    test(&Universe::new(transport, config).unwrap(), &network);
+}
+
+/// As [`with_loop`].
+pub(crate) fn with_universe(config: Config, test: impl FnOnce(&Universe)) {
+    with_loop(config, |universe, _| test(universe));
 }
 
 /// A window of `count` words at a rank that reaches itself by messages only.
-fn with_window(count: usize, test: impl FnOnce(&Window<Loop>)) {
-    let universe = Universe::new(Loop::default(), Config::default()).unwrap();
-    let window = universe.world().window(count, 8).allocate().unwrap();
-    test(&window);
-    assert_eq!(universe.counters().messages_dropped(), 0);
-    window.free().unwrap();
+fn with_window(count: usize, test: impl FnOnce(&Window)) {
+    with_universe(Config::default(), |universe| {
+        let window = universe.world().window(count, 8).allocate().unwrap();
+        test(&window);
+        assert_eq!(universe.counters().messages_dropped(), 0);
+        window.free().unwrap();
+    });
 }
 
-fn load<E: Element, const N: usize>(window: &Window<Loop>) -> [E; N] {
+fn load<E: Element, const N: usize>(window: &Window) -> [E; N] {
     let mut values: [E; N] = [Zeroable::zeroed(); N];
     window.local().read(0, &mut values).unwrap();
     values

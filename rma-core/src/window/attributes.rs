@@ -1,7 +1,6 @@
 //! What a window is called, how it was made, and what its user attached to it. S-B1 S-B2 S-B3 S-B4
 use super::Window;
 use super::hints::{Hints, InForce};
-use crate::transport::Transport;
 use core::any::{Any, TypeId};
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -56,7 +55,7 @@ fn typed<V: Any + Send + Sync>(value: Arc<dyn Any + Send + Sync>) -> Option<Arc<
     value.downcast().ok()
 }
 
-impl<T: Transport> Window<T> {
+impl Window {
     /// Bytes of a name, at most: `MPI_MAX_OBJECT_NAME` without C's zero.
     pub const NAME_MAX: usize = 127;
 

@@ -6,7 +6,6 @@
 //! work; the target serves them.
 use super::Window;
 use crate::rank::Rank;
-use crate::transport::Transport;
 use core::fmt;
 
 /// What the hint `rma_path` asks for.
@@ -63,7 +62,7 @@ impl fmt::Display for Path {
     }
 }
 
-impl<T: Transport> Window<T> {
+impl Window {
     /// How operations reach `target`; `None` if there is no such rank.
     pub fn path(&self, target: Rank) -> Option<Path> {
         if target.0 >= self.ranks() {
@@ -75,7 +74,7 @@ impl<T: Transport> Window<T> {
             Path::ByRegion
         } else if self.loads(target) {
             Path::LoadStore
-        } else if self.crosses(self.part.comm.world_rank(target)) {
+        } else if self.process().transport.cma_with(self.part.comm.world_rank(target)).is_some() {
             Path::Cross
         } else {
             Path::Messages

@@ -6,7 +6,7 @@ use crate::memory::block::Block;
 use crate::protocol::lock::{self, Acquire, At, Mode, NODES, Node, Release, Step, phase};
 use crate::protocol::message::{Head, Kind};
 use crate::rank::Rank;
-use crate::transport::{PeerState, Transport, WorldRank};
+use crate::transport::{PeerState, WorldRank};
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed, Ordering::SeqCst};
 use core::time::Duration;
 
@@ -60,7 +60,7 @@ impl NodePool {
     }
 }
 
-impl<T: Transport> Window<T> {
+impl Window {
     fn mine(&self) -> Block<'_> {
         self.part.block.get()
     }
@@ -74,7 +74,7 @@ impl<T: Transport> Window<T> {
     /// The state word that takes a mapped lock without a node.
     fn at_once(&self, seen: u64, mode: Mode) -> Option<u64> {
         let rank = self.rank().0;
-        let may_pass = || self.nodes.may_pass(self.process().transport.now());
+        let may_pass = || self.nodes.may_pass(self.process().transport.sleep.now());
         let pass = || lock::pass(seen, mode, rank).filter(|_| may_pass());
         lock::barge(seen, mode, rank).or_else(pass)
     }
@@ -232,7 +232,7 @@ impl<T: Transport> Window<T> {
             let Some((rank, answer)) = lock::answer_of_the_gone(step) else { return Err(error) };
             let world = self.part.comm.world_rank(Rank(rank));
             let gone = matches!(error, RmaError::Freed { .. })
-                || self.process().transport.told(world) == PeerState::Departed;
+                || self.process().transport.members.told(world) == PeerState::Departed;
             if gone { Ok(answer) } else { Err(error) }
         })
     }
@@ -257,7 +257,7 @@ impl<T: Transport> Window<T> {
             Step::Swap { old, new, wake, .. } => {
                 let swapped = word.compare_exchange(old, new, SeqCst, SeqCst);
                 if wake && swapped.is_ok() {
-                    self.process().transport.ring(self.part.comm.world_rank(target));
+                    self.process().transport.sleep.ring(self.part.comm.world_rank(target));
                 }
                 let (Ok(found) | Err(found)) = swapped;
                 found

@@ -1,7 +1,6 @@
 //! How many operations went which way.
 use super::Window;
 use super::choice::Path;
-use crate::transport::Transport;
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 /// Operations of this rank on one window, by the path that they took.
@@ -35,7 +34,7 @@ impl Counts {
     }
 }
 
-impl<T: Transport> Window<T> {
+impl Window {
     /// How many operations of this rank went which way so far.
     pub fn operation_counts(&self) -> OperationCounts {
         let count = |count: &AtomicU64| count.load(Relaxed);

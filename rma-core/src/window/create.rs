@@ -22,7 +22,7 @@ use crate::memory::block::Agreement;
 use crate::memory::target::Targets;
 use crate::rank::Rank;
 use crate::sync_block::SyncBlock;
-use crate::transport::{AllocateError, Descriptor, ImportError, Mapped, Transport};
+use crate::transport::{AllocateError, Descriptor, ImportError, Mapped};
 use crate::universe::NO_OBJECT;
 use bytemuck::{Pod, Zeroable};
 use core::fmt;
@@ -34,14 +34,14 @@ const LARGE: u64 = 1 << 20;
 const PAGE: usize = 4096;
 
 /// Describes a window before it is made; from [`Communicator::window`].
-pub struct WindowBuilder<'c, T: Transport> {
-    comm: &'c Communicator<T>,
+pub struct WindowBuilder<'c> {
+    comm: &'c Communicator,
     count: usize,
     disp_unit: usize,
     hints: Hints,
 }
 
-impl<T: Transport> Clone for WindowBuilder<'_, T> {
+impl Clone for WindowBuilder<'_> {
     fn clone(&self) -> Self {
         Self { ..*self }
     }
@@ -142,8 +142,8 @@ const NOBODY: u64 = u64::MAX;
 /// Bytes that a rank can have, and which of its limits says so.
 type Room = (u64, &'static str);
 
-impl<'c, T: Transport> WindowBuilder<'c, T> {
-    pub(crate) fn new(comm: &'c Communicator<T>, count: usize, disp_unit: usize) -> Self {
+impl<'c> WindowBuilder<'c> {
+    pub(crate) fn new(comm: &'c Communicator, count: usize, disp_unit: usize) -> Self {
         Self { comm, count, disp_unit, hints: comm.inner.process.config.hints() }
     }
 
@@ -182,7 +182,7 @@ impl<'c, T: Transport> WindowBuilder<'c, T> {
     ///
     /// Space is reserved now, so that a shortage is an error here and never a signal later. If one
     /// rank fails, all do (MPI 4.1, section 12.2.2).
-    pub fn allocate(self) -> Result<Window<T>, WindowError> {
+    pub fn allocate(self) -> Result<Window, WindowError> {
         self.make(Flavor::Allocate, Source::Zeros)
     }
 
@@ -190,7 +190,7 @@ impl<'c, T: Transport> WindowBuilder<'c, T> {
     /// for direct loads and stores through [`Window::shared_query`]. **Collective.**
     ///
     /// Refused where ranks do not share memory (MPI 4.1, section 12.2.3).
-    pub fn allocate_shared(self) -> Result<Window<T>, WindowError> {
+    pub fn allocate_shared(self) -> Result<Window, WindowError> {
         if !all_near(&self.comm.inner) {
             return Err(WindowError::NotShared(self.far_group()));
         }
@@ -212,7 +212,7 @@ impl<'c, T: Transport> WindowBuilder<'c, T> {
     ///
     /// As [`allocate`](Self::allocate), and [`WindowError::TooShort`]. The memory comes back with
     /// it.
-    pub fn create<M: WindowMemory>(self, memory: M) -> Result<Window<T>, NotCreated<M>> {
+    pub fn create<M: WindowMemory>(self, memory: M) -> Result<Window, NotCreated<M>> {
         match self.make(Flavor::Create, Source::User(memory.contents())) {
             Ok(window) => Ok(window),
             Err(error) => Err(NotCreated { buffer: memory, error }),
@@ -222,7 +222,7 @@ impl<'c, T: Transport> WindowBuilder<'c, T> {
     /// Makes a window without memory, to [attach](Window::attach) some later. **Collective.**
     ///
     /// The builder's count must be 0 (MPI 4.1, section 12.2.4).
-    pub fn create_dynamic(mut self) -> Result<Window<T>, WindowError> {
+    pub fn create_dynamic(mut self) -> Result<Window, WindowError> {
         // Addresses count bytes.
         self.disp_unit = 1;
         self.make(Flavor::Dynamic, Source::Directory)
@@ -230,7 +230,9 @@ impl<'c, T: Transport> WindowBuilder<'c, T> {
 
     fn far_group(&self) -> Group {
         let transport = &self.comm.inner.process.transport;
-        Group::from_members(self.comm.group().members().filter(|peer| !transport.is_near(*peer)))
+        Group::from_members(
+            self.comm.group().members().filter(|peer| !transport.shared.is_near(*peer)),
+        )
     }
 
     fn check(&self, source: Source<'_>) -> Result<(u64, u32), WindowError> {
@@ -256,7 +258,7 @@ impl<'c, T: Transport> WindowBuilder<'c, T> {
             Source::Zeros => size,
             Source::User(Contents::Bytes(bytes)) => bytes.len() as u64,
             Source::User(Contents::At(_)) => 0,
-            Source::Directory => Regions::<T>::bytes(self.slots()) as u64,
+            Source::Directory => Regions::bytes(self.slots()) as u64,
         }
     }
 
@@ -264,7 +266,7 @@ impl<'c, T: Transport> WindowBuilder<'c, T> {
         self.comm.inner.process.config.dynamic_regions.clamp(1, u32::MAX as usize)
     }
 
-    fn make(mut self, flavor: Flavor, source: Source<'_>) -> Result<Window<T>, WindowError> {
+    fn make(mut self, flavor: Flavor, source: Source<'_>) -> Result<Window, WindowError> {
         let apart = self.hints.is_set(Hint::AllocSharedNoncontig);
         let contiguous = flavor == Flavor::Shared && !apart;
         let checked = self.check(source);
@@ -328,12 +330,7 @@ impl<'c, T: Transport> WindowBuilder<'c, T> {
     }
 
     /// The memory at rank 0 in which the parts of all ranks lie; `mine` is that, or has no bytes.
-    fn share_one(
-        &self,
-        mine: Memory<T>,
-        first: &Share,
-        total: u64,
-    ) -> Result<Memory<T>, WindowError> {
+    fn share_one(&self, mine: Memory, first: &Share, total: u64) -> Result<Memory, WindowError> {
         let memory = if self.comm.rank() == Rank(0) {
             Ok(mine)
         } else {
@@ -355,10 +352,10 @@ impl<'c, T: Transport> WindowBuilder<'c, T> {
     }
 
     /// The memory at rank 0 in which the parts of all ranks lie, `total` bytes.
-    fn import_all(&self, share: &Share, total: u64) -> Result<T::Import, ImportError> {
+    fn import_all(&self, share: &Share, total: u64) -> Result<Box<dyn Mapped>, ImportError> {
         let (transport, first) =
             (&self.comm.inner.process.transport, self.comm.world_rank(Rank(0)));
-        let all = transport.import(first, &Descriptor(share.data))?;
+        let all = transport.shared.import(first, &Descriptor(share.data))?;
         if (all.mapping().len as u64) < total {
             Err(ImportError::Malformed(first))
         } else {
@@ -367,7 +364,7 @@ impl<'c, T: Transport> WindowBuilder<'c, T> {
     }
 
     /// The table of the ranks that are reached by load and store.
-    fn targets(&self, flavor: Flavor, peers: &[Peer<T>]) -> Targets {
+    fn targets(&self, flavor: Flavor, peers: &[Peer]) -> Targets {
         let parts = peers.iter().filter(|_| self.is_near());
         Targets::new(parts.map(|peer| match flavor {
             Flavor::Dynamic => (ADDRESSES, 1),
@@ -384,10 +381,10 @@ impl<'c, T: Transport> WindowBuilder<'c, T> {
         &self,
         flavor: Flavor,
         targets: Targets,
-        part: Part<T>,
-        peers: Box<[Peer<T>]>,
+        part: Part,
+        peers: Box<[Peer]>,
         before: Before,
-    ) -> Result<Window<T>, WindowError> {
+    ) -> Result<Window, WindowError> {
         let (part, dynamic) = (Arc::new(part), flavor == Flavor::Dynamic);
         let (process, id) = (&self.comm.inner.process, part.id);
         let forced_to_cross = self.hints.path() == Asked::Cross;
@@ -427,7 +424,7 @@ impl<'c, T: Transport> WindowBuilder<'c, T> {
 
     fn room(&self, size: u64) -> Room {
         let transport = &self.comm.inner.process.transport;
-        if size >= LARGE { transport.available() } else { (u64::MAX, "not asked") }
+        if size >= LARGE { transport.shared.available() } else { (u64::MAX, "not asked") }
     }
 
     fn agree(
@@ -534,7 +531,7 @@ impl<'c, T: Transport> WindowBuilder<'c, T> {
             Asked::LoadStore if stays => no("load_store", "memory of the user that stays there"),
             Asked::Cross if flavor == Flavor::Dynamic => no("cross", "attached memory"),
             Asked::Cross => {
-                let crosses = |peer| process.transport.crosses(peer).is_ok();
+                let crosses = |peer| process.transport.cma_with(peer).is_some();
                 let mine = u32::from(shared && self.comm.group().members().all(crosses));
                 match self.comm.allreduce(&[mine], crate::Op::Min)?[..] {
                     [1] => Ok(()),
@@ -552,7 +549,7 @@ impl<'c, T: Transport> WindowBuilder<'c, T> {
         needed: u64,
         room: Room,
         contiguous: bool,
-    ) -> Result<(Memory<T>, SyncBlock<T>), WindowError> {
+    ) -> Result<(Memory, SyncBlock), WindowError> {
         let process = &self.comm.inner.process;
         let failed = |error| WindowError::Allocate { rank: self.comm.rank(), error };
         if plan.total > plan.available {
@@ -579,7 +576,7 @@ impl<'c, T: Transport> WindowBuilder<'c, T> {
         if let Source::User(Contents::At(part)) = source {
             return Ok((Memory::Raw(part), block));
         }
-        let region = process.transport.allocate(len as usize, align).map_err(failed)?;
+        let region = process.transport.shared.allocate(len as usize, align).map_err(failed)?;
         let memory = Memory::own(process, region);
         if let Source::User(Contents::Bytes(bytes)) = source {
             memory.fill(bytes);
@@ -589,16 +586,16 @@ impl<'c, T: Transport> WindowBuilder<'c, T> {
 
     fn exchange(
         &self,
-        mine: &Result<(Memory<T>, SyncBlock<T>), WindowError>,
+        mine: &Result<(Memory, SyncBlock), WindowError>,
         id: u64,
         size: u64,
         disp_unit: u32,
     ) -> Result<Vec<Share>, WindowError> {
-        let transport = &self.comm.inner.process.transport;
+        let _transport = &self.comm.inner.process.transport;
         let mut share = Share { id, size, disp_unit, ..Share::zeroed() };
         if let Ok((memory, block)) = mine {
             share.made = made::STAYS;
-            if let Some(descriptor) = memory.export(transport) {
+            if let Some(descriptor) = memory.export() {
                 (share.made, share.data) = (made::SHARED, descriptor.0);
             }
             share.address = memory.mapping().base.expose_provenance() as u64;
@@ -649,11 +646,7 @@ impl Plan {
 }
 
 /// `directory`: of a dynamic window, how long one is.
-fn peers<T: Transport>(
-    shares: &[Share],
-    contiguous: bool,
-    directory: Option<u64>,
-) -> Box<[Peer<T>]> {
+fn peers(shares: &[Share], contiguous: bool, directory: Option<u64>) -> Box<[Peer]> {
     let mut next = 0u64;
     let peer = |(rank, share): (usize, &Share)| {
         let offset = next;
@@ -679,14 +672,13 @@ fn peers<T: Transport>(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::window::accumulate_tests::Loop;
 
     /// Sizes are what peers say: parts that lie outside of what there is have an end that says so.
     #[test]
     fn offsets_are_sums_that_do_not_wrap() {
         let share = |size| Share { size, address: 64, ..Share::zeroed() };
         let shares = [share(8), share(u64::MAX - 4), share(16), share(16)];
-        let all = peers::<Loop>(&shares, true, None);
+        let all = peers(&shares, true, None);
         let places: Vec<_> = all.iter().map(|peer| (peer.offset, peer.size)).collect();
         let end = u64::MAX;
         assert_eq!(places, [(0, 8), (8, end - 4), (end, 16), (end, 16)]);

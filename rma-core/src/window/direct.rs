@@ -11,15 +11,16 @@ use crate::memory::directory::{Directory, Entry, Generation, Pin};
 use crate::memory::target::{Span, held};
 use crate::protocol::message::{Head, Kind};
 use crate::rank::Rank;
-use crate::transport::{CrossError, Descriptor, ImportError, Mapped, Transport, WorldRank};
+use crate::transport::{Cma, CrossError, Descriptor, ImportError, WorldRank};
 use core::sync::atomic::{AtomicU32, Ordering::Release, Ordering::SeqCst};
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Regions of peers that this rank has used, by target and address.
-pub(super) struct Known<T: Transport>(Mutex<HashMap<Rank, Regions<T>>>);
+#[derive(Default)]
+pub(super) struct Known(Mutex<HashMap<Rank, Regions>>);
 
-type Regions<T> = BTreeMap<u64, KnownRegion<T>>;
+type Regions = BTreeMap<u64, KnownRegion>;
 
 /// Keeps a region of a peer attached, and says that this rank does.
 pub(super) struct PeerPin<'w> {
@@ -37,28 +38,28 @@ impl Drop for Inside<'_> {
     }
 }
 
-struct KnownRegion<T: Transport> {
+struct KnownRegion {
     slot: usize,
     generation: Generation,
     len: u64,
-    at: At<T>,
+    at: At,
 }
 
 /// Where a region lies.
-enum At<T: Transport> {
+enum At {
     /// Mapped, all of it.
-    Here(Arc<Memory<T>>),
+    Here(Arc<Memory>),
     /// At that address of its owner, who lets others read and write there.
     There(u64),
 }
 
-impl<T: Transport> Clone for KnownRegion<T> {
+impl Clone for KnownRegion {
     fn clone(&self) -> Self {
         Self { at: self.at.clone(), ..*self }
     }
 }
 
-impl<T: Transport> Clone for At<T> {
+impl Clone for At {
     fn clone(&self) -> Self {
         match self {
             Self::Here(memory) => Self::Here(memory.clone()),
@@ -68,15 +69,15 @@ impl<T: Transport> Clone for At<T> {
 }
 
 /// Bytes of a mapped region, which stays attached until this is dropped.
-pub(super) struct Region<'w, T: Transport> {
-    memory: Arc<Memory<T>>,
+pub(super) struct Region<'w> {
+    memory: Arc<Memory>,
     /// `offset + len` lies inside the memory.
     offset: u64,
     len: usize,
     _pin: PeerPin<'w>,
 }
 
-impl<T: Transport> Region<'_, T> {
+impl Region<'_> {
     /// Where in the region they begin.
     pub(super) fn offset(&self) -> u64 {
         self.offset
@@ -101,35 +102,30 @@ impl<T: Transport> Region<'_, T> {
 }
 
 /// Bytes of a target that can be copied to and from without its help, until this is dropped.
-pub(super) struct Direct<'w, T: Transport> {
-    window: &'w Window<T>,
+pub(super) struct Direct<'w> {
+    window: &'w Window,
     target: Rank,
-    way: Way<'w, T>,
+    way: Way<'w>,
 }
 
-enum Way<'w, T: Transport> {
-    Mapped(Region<'w, T>),
+enum Way<'w> {
+    Mapped(Region<'w>),
     /// At that address of the owner. Pinned, if it can be detached.
     Crossed {
+        cma: &'w dyn Cma,
         owner: WorldRank,
         address: u64,
         _pin: Option<PeerPin<'w>>,
     },
 }
 
-impl<T: Transport> Default for Known<T> {
-    fn default() -> Self {
-        Self(Mutex::default())
-    }
-}
-
-impl<T: Transport> Known<T> {
-    fn lock(&self) -> MutexGuard<'_, HashMap<Rank, Regions<T>>> {
+impl Known {
+    fn lock(&self) -> MutexGuard<'_, HashMap<Rank, Regions>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl<T: Transport> Direct<'_, T> {
+impl Direct<'_> {
     /// Copies `origin` there, as many bytes as were asked for.
     pub(super) fn write(&self, origin: &[u8]) -> Result<(), RmaError> {
         match &self.way {
@@ -137,12 +133,11 @@ impl<T: Transport> Direct<'_, T> {
                 region.span().write(origin);
                 Ok(())
             }
-            Way::Crossed { owner, address, .. } => {
-                let transport = &self.window.process().transport;
+            Way::Crossed { cma, owner, address, .. } => {
                 // SAFETY: the owner vouched for its part (`RawPart::new`) or allocated it: others
                 // may write there as long as it is part of the window; and only as many bytes are
                 // written as were checked to lie inside.
-                let copied = unsafe { transport.copy_to(*owner, *address, origin) };
+                let copied = unsafe { cma.copy_to(*owner, *address, origin) };
                 copied.map_err(|error| self.failed(error))
             }
         }
@@ -155,9 +150,8 @@ impl<T: Transport> Direct<'_, T> {
                 region.span().read(origin);
                 Ok(())
             }
-            Way::Crossed { owner, address, .. } => {
-                let transport = &self.window.process().transport;
-                let copied = transport.copy_from(*owner, *address, origin);
+            Way::Crossed { cma, owner, address, .. } => {
+                let copied = cma.copy_from(*owner, *address, origin);
                 copied.map_err(|error| self.failed(error))
             }
         }
@@ -168,7 +162,7 @@ impl<T: Transport> Direct<'_, T> {
     }
 }
 
-impl<T: Transport> Window<T> {
+impl Window {
     /// `len` bytes at `offset` of a target's part, if they can be copied to and from without a
     /// message. For targets that are not reached through the table.
     ///
@@ -180,7 +174,7 @@ impl<T: Transport> Window<T> {
         owner: WorldRank,
         offset: u64,
         len: usize,
-    ) -> Result<Option<Direct<'_, T>>, RmaError> {
+    ) -> Result<Option<Direct<'_>>, RmaError> {
         if self.targets.is_empty() {
             return Ok(None);
         }
@@ -199,11 +193,9 @@ impl<T: Transport> Window<T> {
             let peer = &self.peers[usize::from(target)];
             (self.part.comm.world_rank(peer.owner), peer.address + offset, None)
         };
-        if !self.crosses(owner) {
-            return Ok(None);
-        }
+        let Some(cma) = self.process().transport.cma_with(owner) else { return Ok(None) };
         self.counts.add(Path::Cross);
-        let way = Way::Crossed { owner, address: at, _pin: pin };
+        let way = Way::Crossed { cma, owner, address: at, _pin: pin };
         Ok(Some(Direct { window: self, target, way }))
     }
 
@@ -213,7 +205,7 @@ impl<T: Transport> Window<T> {
         target: Rank,
         address: u64,
         len: usize,
-    ) -> Result<Option<Region<'_, T>>, RmaError> {
+    ) -> Result<Option<Region<'_>>, RmaError> {
         if self.part.regions.is_none() || self.targets.get(target).is_none() {
             return Ok(None);
         }
@@ -230,18 +222,13 @@ impl<T: Transport> Window<T> {
         })
     }
 
-    /// Whether the system lets this rank copy to and from memory of `owner`.
-    pub(super) fn crosses(&self, owner: WorldRank) -> bool {
-        self.process().transport.crosses(owner).is_ok()
-    }
-
     /// Where `len` bytes at `address` are, and what keeps them there.
     fn pin(
         &self,
         target: Rank,
         address: u64,
         len: usize,
-    ) -> Result<(At<T>, u64, PeerPin<'_>), RmaError> {
+    ) -> Result<(At, u64, PeerPin<'_>), RmaError> {
         let (directory, inside) = (self.directory_of(target)?, self.inside_peers()?);
         let known = self
             .known
@@ -272,11 +259,11 @@ impl<T: Transport> Window<T> {
 
     /// Pins the region that holds the bytes, if it is one of those and still attached.
     fn pin_in<'w>(
-        regions: &Regions<T>,
+        regions: &Regions,
         directory: Directory<'w>,
         address: u64,
         len: usize,
-    ) -> Option<(At<T>, u64, Pin<'w>)> {
+    ) -> Option<(At, u64, Pin<'w>)> {
         let (start, region) = regions.range(..=address).next_back()?;
         let offset = address - start;
         if len as u64 > region.len.checked_sub(offset)? {
@@ -287,13 +274,12 @@ impl<T: Transport> Window<T> {
     }
 
     /// What the directory of `target` says.
-    fn learn(&self, directory: Directory<'_>, target: Rank) -> Result<Regions<T>, RmaError> {
+    fn learn(&self, directory: Directory<'_>, target: Rank) -> Result<Regions, RmaError> {
         let mut regions = Regions::new();
         let mut old = self.known.lock().get(&target).cloned().unwrap_or_default();
         for slot in 0..directory.slots() {
             let Some((generation, entry)) = directory.read(slot) else { continue };
-            let same =
-                |known: &KnownRegion<T>| (known.slot, known.generation) == (slot, generation);
+            let same = |known: &KnownRegion| (known.slot, known.generation) == (slot, generation);
             let region = match old.remove(&entry.start).filter(same) {
                 Some(region) => region,
                 None => {
@@ -316,7 +302,7 @@ impl<T: Transport> Window<T> {
 
     /// Bytes of the raw part that a rank has attached at `start`, and where they lie. Nobody but
     /// that rank is believed: the answer says where in its memory this one writes.
-    fn ask_for_raw(&self, target: Rank, start: u64) -> Result<Option<(u64, At<T>)>, RmaError> {
+    fn ask_for_raw(&self, target: Rank, start: u64) -> Result<Option<(u64, At)>, RmaError> {
         let world = self.part.comm.world_rank(target);
         let ask = |which: u64| {
             let mut head = Head::new(Kind::Query, self.id().0, 0);
@@ -338,14 +324,14 @@ impl<T: Transport> Window<T> {
         generation: Generation,
         target: Rank,
         entry: &Entry,
-    ) -> Result<Option<At<T>>, ImportError> {
+    ) -> Result<Option<At>, ImportError> {
         let Some(_pin) = directory.pin(slot, generation) else { return Ok(None) };
         let owner = self.part.comm.world_rank(target);
         let mut descriptor = [0; Descriptor::LEN];
         for (bytes, word) in descriptor.chunks_exact_mut(8).zip(entry.descriptor) {
             bytes.copy_from_slice(&word.to_ne_bytes());
         }
-        let import = self.process().transport.import(owner, &Descriptor(descriptor))?;
+        let import = self.process().transport.shared.import(owner, &Descriptor(descriptor))?;
         if (import.mapping().len as u64) < entry.len {
             return Err(ImportError::Malformed(owner));
         }

@@ -15,7 +15,7 @@ use crate::memory::block::STRIPES;
 use crate::memory::directory::{Directory, Entry, Pin, directory_bytes};
 use crate::memory::stripe::STRIPE;
 use crate::memory::target::Span;
-use crate::transport::{Descriptor, Transport};
+use crate::transport::Descriptor;
 use core::fmt;
 use core::marker::PhantomData;
 use core::time::Duration;
@@ -35,21 +35,21 @@ pub(super) const ADDRESSES: u64 = i64::MAX as u64;
 const RECHECK: Duration = Duration::from_micros(200);
 
 /// What this rank has attached.
-pub(super) struct Regions<T: Transport> {
-    table: Mutex<Table<T>>,
+pub(super) struct Regions {
+    table: Mutex<Table>,
     slots: usize,
 }
 
-struct Table<T: Transport> {
+struct Table {
     next: u64,
-    by_start: BTreeMap<u64, Region<T>>,
+    by_start: BTreeMap<u64, Region>,
     free: Vec<usize>,
 }
 
-struct Region<T: Transport> {
+struct Region {
     len: u64,
     slot: usize,
-    memory: Arc<Memory<T>>,
+    memory: Arc<Memory>,
     token: Arc<Token>,
 }
 
@@ -113,7 +113,7 @@ impl<V> From<NotDone<V>> for RmaError {
     }
 }
 
-impl<T: Transport> Regions<T> {
+impl Regions {
     pub(super) fn new(slots: usize) -> Self {
         let free = (0..slots).rev().collect();
         let table = Table { next: FIRST, by_start: BTreeMap::new(), free };
@@ -125,7 +125,7 @@ impl<T: Transport> Regions<T> {
         directory_bytes(slots)
     }
 
-    fn table(&self) -> MutexGuard<'_, Table<T>> {
+    fn table(&self) -> MutexGuard<'_, Table> {
         // Every change is one call.
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -156,7 +156,7 @@ impl<T: Transport> Regions<T> {
     }
 }
 
-impl<T: Transport> Part<T> {
+impl Part {
     /// Bytes of attached memory of this rank, and what keeps them attached.
     pub(super) fn attached(&self, address: u64, len: usize) -> Option<(Span<'_>, Pin<'_>)> {
         let regions = self.regions.as_ref()?;
@@ -195,7 +195,7 @@ impl<T: Transport> Part<T> {
     }
 }
 
-impl<T: Transport> Window<T> {
+impl Window {
     /// Makes memory part of a dynamic window, reachable by the ranks that learn its
     /// [address](Attached::address). Local: no other rank takes part.
     ///
@@ -227,7 +227,7 @@ impl<T: Transport> Window<T> {
             Contents::Bytes(bytes) => {
                 let no_memory = |error| RmaError::NoMemory { window, error };
                 let align = if bytes.len() >= PAGE as usize { PAGE as usize } else { 64 };
-                let region = transport.allocate(bytes.len(), align).map_err(no_memory)?;
+                let region = transport.shared.allocate(bytes.len(), align).map_err(no_memory)?;
                 let memory = Memory::own(&self.part.comm.inner.process, region);
                 memory.fill(bytes);
                 (memory, bytes.len() as u64)
@@ -251,8 +251,8 @@ impl<T: Transport> Window<T> {
     }
 
     /// Enters a region into the table and the directory.
-    fn publish(&self, table: &mut Table<T>, start: u64, region: Region<T>) {
-        let descriptor = region.memory.export(&self.process().transport);
+    fn publish(&self, table: &mut Table, start: u64, region: Region) {
+        let descriptor = region.memory.export();
         let descriptor = descriptor.map_or([0; Descriptor::LEN / 8], words);
         let entry = Entry { start, len: region.len, raw: region.memory.is_raw(), descriptor };
         let slot = region.slot;
@@ -313,7 +313,7 @@ impl<T: Transport> Window<T> {
     /// # Errors
     ///
     /// [`RmaError::ForeignRegion`] if the handle is not of this window, at this rank.
-    pub fn region<'w, M>(&'w self, attached: &'w Attached<M>) -> Result<View<'w, T>, RmaError> {
+    pub fn region<'w, M>(&'w self, attached: &'w Attached<M>) -> Result<View<'w>, RmaError> {
         let table = self.regions("region")?.table();
         let region = table.named(attached).ok_or(self.foreign())?;
         // The handle is borrowed as long as the view, and no other names the region to `detach`.
@@ -324,29 +324,29 @@ impl<T: Transport> Window<T> {
         RmaError::ForeignRegion { window: self.id(), rank: self.rank() }
     }
 
-    fn regions(&self, asked: &'static str) -> Result<&Regions<T>, RmaError> {
+    fn regions(&self, asked: &'static str) -> Result<&Regions, RmaError> {
         let flavor = RmaError::WrongFlavor { window: self.id(), asked, needed: "a dynamic window" };
         self.part.regions.as_ref().ok_or(flavor)
     }
 }
 
-impl<T: Transport> Table<T> {
+impl Table {
     /// The region that holds `len` bytes at `address`, and where in it they begin.
-    fn find(&self, address: u64, len: u64) -> Option<(u64, &Region<T>)> {
+    fn find(&self, address: u64, len: u64) -> Option<(u64, &Region)> {
         let (start, region) = self.by_start.range(..=address).next_back()?;
         let offset = address - start;
         (len <= region.len.checked_sub(offset)?).then_some((offset, region))
     }
 
     /// The region of a handle.
-    fn named<M>(&self, attached: &Attached<M>) -> Option<&Region<T>> {
+    fn named<M>(&self, attached: &Attached<M>) -> Option<&Region> {
         let region = self.by_start.get(&attached.start);
         region.filter(|region| Arc::ptr_eq(&region.token, &attached.token))
     }
 
     /// Whether memory of the user overlaps some that is attached.
-    fn overlaps(&self, memory: &Memory<T>) -> bool {
-        let range = |memory: &Memory<T>| match memory {
+    fn overlaps(&self, memory: &Memory) -> bool {
+        let range = |memory: &Memory| match memory {
             Memory::Raw(part) => Some((part.address(), part.len() as u64)),
             _ => None,
         };

@@ -1,13 +1,13 @@
 //! The engine against messages that no honest peer sends. Each is dropped and counted, or answered
 //! by an error; no byte outside of what was meant is written, and what follows works.
 use super::Window;
-use super::accumulate_tests::{Loop, with_universe};
+use super::accumulate_tests::{Loop, with_loop};
 use crate::completion::{Buffer, Expected, Next, Pending, SlotId};
 use crate::element::BasicType;
 use crate::protocol::credit::CREDIT_MAX;
 use crate::protocol::message::{Head, Kind, Status};
 use crate::rank::Rank;
-use crate::transport::{PeerState, Transport, WorldRank};
+use crate::transport::{PeerState, WorldRank};
 use crate::universe::{Config, Process};
 use proptest::prelude::*;
 use std::sync::Arc;
@@ -26,24 +26,24 @@ fn config() -> Config {
     config
 }
 
-fn with_window(test: impl FnOnce(&Window<Loop>)) {
-    with_universe(config(), |universe| {
+fn with_window(test: impl FnOnce(&Window, &Loop)) {
+    with_loop(config(), |universe, network| {
         let window = universe.world().window(WORDS, 8).allocate().unwrap();
         window.local().write(0, &[0x11u8; SIZE as usize]).unwrap();
-        test(&window);
+        test(&window, network);
         still_works(&window);
         window.free().unwrap();
     });
 }
 
-fn part(window: &Window<Loop>) -> Vec<u8> {
+fn part(window: &Window) -> Vec<u8> {
     let mut bytes = vec![0; SIZE as usize];
     window.local().read(0, &mut bytes).unwrap();
     bytes
 }
 
 /// Small, large and atomic operations do what they shall.
-fn still_works(window: &Window<Loop>) {
+fn still_works(window: &Window) {
     let epoch = window.lock_all().unwrap();
     let bytes: Vec<u8> = (0..SIZE).map(|i| i as u8).collect();
     epoch.put(ME, 0, &bytes).unwrap();
@@ -60,7 +60,7 @@ fn still_works(window: &Window<Loop>) {
     epoch.unlock().unwrap();
 }
 
-fn head(window: &Window<Loop>, kind: Kind, offset: u64, length: u64, slot: u64) -> Head {
+fn head(window: &Window, kind: Kind, offset: u64, length: u64, slot: u64) -> Head {
     let mut head = Head::new(kind, window.id().0, 0);
     (head.offset, head.length, head.slot) = (offset.into(), length.into(), slot.into());
     head
@@ -68,7 +68,7 @@ fn head(window: &Window<Loop>, kind: Kind, offset: u64, length: u64, slot: u64) 
 
 /// Sends one message to this rank, lets it and what answers it arrive, and says how many were
 /// dropped.
-fn send(process: &Process<Loop>, head: &Head, body: &[u8]) -> u64 {
+fn send(process: &Process, head: &Head, body: &[u8]) -> u64 {
     let before = process.counters.messages_dropped();
     process.transport.send(WORLD, head.as_bytes(), body).unwrap();
     while process.progress() > 0 {}
@@ -76,7 +76,7 @@ fn send(process: &Process<Loop>, head: &Head, body: &[u8]) -> u64 {
 }
 
 /// A request that waits for its answer, and the slot of it.
-fn outstanding(window: &Window<Loop>, kind: Kind, length: u64) -> (Arc<Pending>, u64) {
+fn outstanding(window: &Window, kind: Kind, length: u64) -> (Arc<Pending>, u64) {
     let pending = Arc::default();
     // An answer to nobody: what was asked gets lost.
     let head = head(window, kind, 0, length, 0);
@@ -89,7 +89,7 @@ fn outstanding(window: &Window<Loop>, kind: Kind, length: u64) -> (Arc<Pending>,
 
 #[test]
 fn requests_that_lie_touch_nothing() {
-    with_window(|window| {
+    with_window(|window, _| {
         let process = window.process();
         let forge = |kind, offset, length, body: usize| {
             (head(window, kind, offset, length, 1 << 40), vec![0xffu8; body])
@@ -160,7 +160,7 @@ fn requests_that_lie_touch_nothing() {
 
 #[test]
 fn answers_that_nobody_asked_for_are_dropped() {
-    with_window(|window| {
+    with_window(|window, _| {
         let process = window.process();
         let (pending, slot) = outstanding(window, Kind::Put, 8);
         let answer = |kind, length, slot| head(window, kind, 0, length, slot);
@@ -192,7 +192,7 @@ fn answers_that_nobody_asked_for_are_dropped() {
 
 #[test]
 fn grants_that_were_not_asked_for_are_refused() {
-    with_window(|window| {
+    with_window(|window, _| {
         let process = window.process();
         let grant = |slot, length| head(window, Kind::Grant, 0, length, slot);
         // Answered by a cancel, which finds nothing either.
@@ -209,7 +209,7 @@ fn grants_that_were_not_asked_for_are_refused() {
 
 #[test]
 fn fragments_stay_within_their_grants() {
-    with_window(|window| {
+    with_window(|window, _| {
         let process = window.process();
         let slot = 5 << 32;
         let fragment = |offset, len: usize| {
@@ -258,14 +258,14 @@ fn fragments_stay_within_their_grants() {
 /// meanwhile. S-M5
 #[test]
 fn an_agent_takes_grants_back() {
-    with_window(|window| {
+    with_window(|window, network| {
         let process = window.process();
         let ask = |origin: WorldRank| {
             let ask = head(window, Kind::Ask, 16, 300, 1 << 40);
             assert!(process.serve(origin, Kind::Ask, &ask, &[]));
         };
         process.need_agent().unwrap();
-        while !process.transport.is_agent_asleep() {
+        while !network.is_agent_asleep() {
             thread::yield_now();
         }
         // A thread that serves and has other things to do then.
@@ -273,10 +273,10 @@ fn an_agent_takes_grants_back() {
         ask(holder);
         ask(waits);
         process.progress_in_passing();
-        while !process.transport.is_agent_asleep() {
+        while !network.is_agent_asleep() {
             thread::yield_now();
         }
-        process.transport.set_state(holder, PeerState::Failed);
+        network.set_state(holder, PeerState::Failed);
         while process.incoming.is_waited_for() {
             thread::yield_now();
         }
@@ -287,19 +287,19 @@ fn an_agent_takes_grants_back() {
 
 #[test]
 fn a_peer_cannot_ask_without_end() {
-    with_window(|window| {
+    with_window(|window, network| {
         let process = window.process();
         // Nothing leaves while the transport is full, so answers are kept.
-        process.transport.set_full(true);
+        network.set_full(true);
         let get = head(window, Kind::Get, 0, 8, 1 << 40);
         let flood = CREDIT_MAX + 100;
         for _ in 0..flood {
-            process.transport.arrive(get.as_bytes().to_vec());
+            network.arrive(get.as_bytes().to_vec());
         }
         let before = process.counters.messages_dropped();
         process.progress();
         assert_eq!(process.counters.messages_dropped() - before, 100, "what is beyond its credit");
-        process.transport.set_full(false);
+        network.set_full(false);
         let before = process.counters.messages_dropped();
         while process.progress() > 0 {}
         let answers = process.counters.messages_dropped() - before;
@@ -310,21 +310,21 @@ fn a_peer_cannot_ask_without_end() {
 
 #[test]
 fn replies_are_read_when_they_are_sent() {
-    with_window(|window| {
+    with_window(|window, network| {
         let process = window.process();
         let mut buffer = [0u8; 250];
         let pending = Arc::default();
-        process.transport.set_full(true);
+        network.set_full(true);
         let request = head(window, Kind::Get, 8, 250, 0);
         let at = Buffer { at: buffer.as_mut_ptr(), len: buffer.len() };
         let expected = Expected::of(&request, at);
         // SAFETY: `buffer` is read only after `pending` is done.
         #[allow(unsafe_code)]
         let slot = unsafe { process.slots.start(WORLD, expected, &pending) }.unwrap();
-        process.transport.arrive(head(window, Kind::Get, 8, 250, slot.0).as_bytes().to_vec());
+        network.arrive(head(window, Kind::Get, 8, 250, slot.0).as_bytes().to_vec());
         process.progress();
         window.local().write(1, &[0x22u8; 100]).unwrap();
-        process.transport.set_full(false);
+        network.set_full(false);
         while process.progress() > 0 {}
         assert!(pending.is_done());
         assert_eq!((&buffer[..100], &buffer[100..]), (&[0x22; 100][..], &[0x11; 150][..]));
@@ -345,7 +345,7 @@ proptest! {
             1..20,
         ),
     ) {
-        with_window(|window| {
+        with_window(|window, _| {
             let process = window.process();
             for (kind, status, known, offset, length, slot, body) in messages {
                 // The words of locks are not for anybody to change, and mail has its own tests.

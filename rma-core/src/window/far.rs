@@ -9,7 +9,7 @@ use crate::error::RmaError;
 use crate::memory::target::held;
 use crate::protocol::message::{Head, Kind, Status};
 use crate::rank::Rank;
-use crate::transport::{ImportError, Transport, WorldRank};
+use crate::transport::{ImportError, WorldRank};
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -137,7 +137,7 @@ impl Far {
     }
 }
 
-impl<T: Transport> Window<T> {
+impl Window {
     /// A target that is not in the table of near ones: far, null, or none at all. `None` if null.
     pub(super) fn far_target<const LAZY: bool>(
         &self,

@@ -8,7 +8,6 @@ use crate::error::{CollectiveError, RmaError};
 use crate::memory::block::Agreement;
 use crate::ops::Op;
 use crate::rank::Rank;
-use crate::transport::Transport;
 use core::fmt;
 use core::sync::atomic::Ordering::Relaxed;
 use core::time::Duration;
@@ -17,10 +16,10 @@ use core::time::Duration;
 const RECHECK: Duration = Duration::from_micros(200);
 
 /// The window, given back because some rank refused to free or seal it.
-pub struct Refused<T: Transport> {
+pub struct Refused {
     /// As it was before the call, on every rank; `None` if the ranks could not agree because one
     /// failed or timed out. Some may have freed or sealed it then, so this rank cannot go on.
-    pub window: Option<Box<Window<T>>>,
+    pub window: Option<Box<Window>>,
     /// Why.
     pub error: RmaError,
 }
@@ -33,28 +32,28 @@ pub(super) enum No {
     Unknown(RmaError),
 }
 
-crate::debug_as_display!(Refused<T: Transport>);
+crate::debug_as_display!(Refused);
 
-impl<T: Transport> fmt::Display for Refused<T> {
+impl fmt::Display for Refused {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.error.fmt(f)
     }
 }
 
-impl<T: Transport> core::error::Error for Refused<T> {}
+impl core::error::Error for Refused {}
 
-impl<T: Transport> From<Refused<T>> for RmaError {
-    fn from(refused: Refused<T>) -> Self {
+impl From<Refused> for RmaError {
+    fn from(refused: Refused) -> Self {
         refused.error
     }
 }
 
-impl<T: Transport> Window<T> {
+impl Window {
     /// Frees the window on all ranks and gives its memory back. **Collective.**
     ///
     /// Waits until every rank has come here. Refused, everywhere, if some rank has an epoch open;
     /// the window then stays usable (MPI 4.1, section 12.2.6).
-    pub fn free(self) -> Result<(), Refused<T>> {
+    pub fn free(self) -> Result<(), Refused> {
         match self.agree_idle(EpochCall::Free, None).and_then(|()| self.end_use(|| ())) {
             Ok(()) => Ok(()),
             Err(no) => Err(self.refused(no)),
@@ -68,7 +67,7 @@ impl<T: Transport> Window<T> {
     /// Refused, everywhere, also if this rank's part is not made of memory like that: only raw
     /// parts come back as [`RawPart`](crate::RawPart), and a vector needs a whole number of
     /// elements.
-    pub fn free_into<M: WindowMemory>(self) -> Result<M, Refused<T>> {
+    pub fn free_into<M: WindowMemory>(self) -> Result<M, Refused> {
         // A buffer may be longer than the window that was made of it.
         let whole = self.part.memory.mapping().len;
         let len = if self.flavor() == Flavor::Create { whole } else { self.size() as usize };
@@ -116,7 +115,7 @@ impl<T: Transport> Window<T> {
         let door = &self.part.door;
         door.shut();
         // Those inside are threads of this rank, in the middle of one message each.
-        let own = self.process().transport.rank();
+        let own = self.process().transport.job.rank;
         let wait = Wait { what, on: On::Peer(own), recheck: Some(RECHECK) };
         let empty = || door.is_empty().then_some(());
         // wait: door
@@ -140,7 +139,7 @@ impl<T: Transport> Window<T> {
     }
 
     /// The window goes back to its user only if no rank has sealed or freed it.
-    pub(super) fn refused(self, no: No) -> Refused<T> {
+    pub(super) fn refused(self, no: No) -> Refused {
         match no {
             No::Agreed(error) => Refused { window: Some(Box::new(self)), error },
             No::Unknown(error) => Refused { window: None, error },
@@ -180,7 +179,7 @@ impl<T: Transport> Window<T> {
         }
         let (comm, count) = (&self.part.comm.inner, self.barriers.load(Relaxed) + 1);
         let failed = |error| self.wait_failed(error);
-        if comm.process.transport.is_crowded() {
+        if comm.process.transport.sleep.is_crowded() {
             let arrivals = self.block_of(Rank(0))?.arrivals();
             near::by_count(comm, count, arrivals, self.before.arrivals).map_err(failed)?;
         } else {

@@ -9,7 +9,6 @@ use crate::error::RmaError;
 use crate::protocol::gate::{self, Locks, Told};
 use crate::protocol::lock::{self, At, Mode, Step};
 use crate::rank::Rank;
-use crate::transport::Transport;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed, Ordering::SeqCst};
 
 /// What this rank knows of the gate.
@@ -24,7 +23,7 @@ pub(crate) struct Gate {
 /// any more: `lock_all` then looks at each part once to change that.
 const UNWATCH_AFTER: u32 = 16;
 
-impl<T: Transport> Locks for Window<T> {
+impl Locks for Window {
     type Error = RmaError;
 
     fn load(&self, at: At) -> Result<u64, RmaError> {
@@ -49,12 +48,12 @@ impl<T: Transport> Locks for Window<T> {
 }
 
 /// A [`Window`] of which only that is asked that can be had at once.
-struct Hot<'w, T: Transport>(&'w Window<T>);
+struct Hot<'w>(&'w Window);
 
 /// Something is left to do for those who may wait.
 struct Left;
 
-impl<T: Transport> Locks for Hot<'_, T> {
+impl Locks for Hot<'_> {
     type Error = Left;
 
     #[inline(always)]
@@ -84,7 +83,7 @@ impl<T: Transport> Locks for Hot<'_, T> {
 
 /// The forms that end in a `_hot` do all or nothing, without waiting; if nothing, they are to be
 /// followed by those without.
-impl<T: Transport> Window<T> {
+impl Window {
     #[inline(always)]
     pub(crate) fn lock_shared_hot(&self, target: Rank) -> bool {
         Hot(self).acquire(lock::part(target.0), Mode::Shared).is_ok()

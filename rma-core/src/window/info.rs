@@ -3,10 +3,9 @@ use super::Window;
 use super::choice::Path;
 use super::hints::{Hint, HintError};
 use crate::rank::Rank;
-use crate::transport::Transport;
 use core::fmt::Write;
 
-impl<T: Transport> Window<T> {
+impl Window {
     /// The hints in force on this rank, defaults included, as keys and values (MPI 4.1, section
     /// 12.2.7). [`WindowBuilder::hint`](crate::WindowBuilder::hint) says what they mean.
     pub fn info(&self) -> Vec<(&'static str, String)> {
@@ -45,7 +44,7 @@ impl<T: Transport> Window<T> {
         let name = Some(self.name()).filter(|name| !name.is_empty());
         let name = name.map_or(String::new(), |name| format!(" {name:?}"));
         let (size, unit) = (self.size(), self.disp_unit());
-        let transport = self.process().transport.name();
+        let transport = self.process().transport.job.name;
         let mut text = format!(
             "window {id}{name}: {flavor:?}, {ranks} ranks, {size} bytes in units of {unit} here, \
              transport {transport}\n"

@@ -3,15 +3,15 @@
 
 use super::user::{RawPart, Rebuild, WindowMemory};
 use crate::memory::target::Span;
-use crate::transport::{Descriptor, Mapped, Mapping, Transport};
+use crate::transport::{Descriptor, Mapped, Mapping, Region};
 use crate::universe::Process;
 use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// Memory of a part, mapped as long as this value lives.
-pub(super) enum Memory<T: Transport> {
-    Own(Own<T>),
-    Imported(T::Import),
+pub(super) enum Memory {
+    Own(Own),
+    Imported(Box<dyn Mapped>),
     /// Of the user, who keeps it mapped.
     Raw(RawPart),
 }
@@ -20,24 +20,19 @@ pub(super) enum Memory<T: Transport> {
 ///
 /// Unless the window was freed, peers may still write there: then it goes to the graveyard when
 /// dropped, where it stays allocated until the universe ends.
-pub(super) struct Own<T: Transport> {
-    process: Arc<Process<T>>,
+pub(super) struct Own {
+    process: Arc<Process>,
     // `Some` until drop.
-    region: Option<T::Region>,
+    region: Option<Box<dyn Region>>,
     freed: AtomicBool,
 }
 
 /// Memory of windows that were dropped on this rank and not freed.
-pub(crate) struct Graveyard<T: Transport>(Mutex<Vec<T::Region>>);
+#[derive(Default)]
+pub(crate) struct Graveyard(Mutex<Vec<Box<dyn Region>>>);
 
-impl<T: Transport> Default for Graveyard<T> {
-    fn default() -> Self {
-        Self(Mutex::default())
-    }
-}
-
-impl<T: Transport> Memory<T> {
-    pub(super) fn own(process: &Arc<Process<T>>, region: T::Region) -> Self {
+impl Memory {
+    pub(super) fn own(process: &Arc<Process>, region: Box<dyn Region>) -> Self {
         let process = process.clone();
         Self::Own(Own { process, region: Some(region), freed: AtomicBool::new(false) })
     }
@@ -51,9 +46,9 @@ impl<T: Transport> Memory<T> {
     }
 
     /// What a peer imports; `None` if it is not memory of this rank that peers can map.
-    pub(super) fn export(&self, transport: &T) -> Option<Descriptor> {
+    pub(super) fn export(&self) -> Option<Descriptor> {
         match self {
-            Self::Own(own) => own.region.as_ref().map(|region| transport.export(region)),
+            Self::Own(own) => own.region.as_ref().map(|region| region.descriptor()),
             Self::Imported(_) | Self::Raw(_) => None,
         }
     }
@@ -94,7 +89,7 @@ impl<T: Transport> Memory<T> {
     }
 }
 
-impl<T: Transport> Drop for Own<T> {
+impl Drop for Own {
     fn drop(&mut self) {
         if !*self.freed.get_mut() {
             let graveyard = &self.process.graveyard.0;

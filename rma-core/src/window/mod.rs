@@ -60,7 +60,7 @@ use crate::memory::target::{Marks, Targets};
 use crate::protocol::lock;
 use crate::rank::Rank;
 use crate::sync_block::{PeerBlock, SyncBlock};
-use crate::transport::{Descriptor, Transport};
+use crate::transport::Descriptor;
 use crate::universe::{Process, maker_and_number};
 use attributes::Settings;
 use bytemuck::{Pod, Zeroable};
@@ -97,13 +97,13 @@ impl fmt::Display for WindowId {
 /// [`free`](Self::free) ends it on all ranks and gives the memory back. Dropping it is local and
 /// never blocks: this rank's part stays allocated until the universe ends, because peers may still
 /// write there.
-pub struct Window<T: Transport> {
+pub struct Window {
     /// First, because each operation looks there.
     pub(crate) targets: Targets,
     rank: Rank,
-    pub(crate) part: Arc<Part<T>>,
+    pub(crate) part: Arc<Part>,
     /// What it takes to map each rank's part; empty if the ranks do not share memory.
-    peers: Box<[Peer<T>]>,
+    peers: Box<[Peer]>,
     pub(crate) far: Arc<Far>,
     nodes: NodePool,
     gate: Gate,
@@ -112,7 +112,7 @@ pub struct Window<T: Transport> {
     agreements: [AtomicU64; 2],
     before: Before,
     settings: Settings,
-    known: Known<T>,
+    known: Known,
     /// Operations on every target go by load and store.
     pub(crate) all_loaded: bool,
     forced_to_cross: bool,
@@ -132,7 +132,7 @@ struct Before {
 }
 
 /// What it takes to map a part.
-struct Peer<T: Transport> {
+struct Peer {
     /// Whose region holds it.
     owner: Rank,
     data: Descriptor,
@@ -146,22 +146,22 @@ struct Peer<T: Transport> {
     stays: bool,
     block: Descriptor,
     /// No memory if this rank owns the region.
-    mapped_data: OnceLock<Option<Memory<T>>>,
-    mapped_block: OnceLock<PeerBlock<T>>,
+    mapped_data: OnceLock<Option<Memory>>,
+    mapped_block: OnceLock<PeerBlock>,
 }
 
 /// This rank's part of a window, as messages reach it.
-pub(crate) struct Part<T: Transport> {
-    comm: Communicator<T>,
+pub(crate) struct Part {
+    comm: Communicator,
     id: WindowId,
-    memory: Memory<T>,
+    memory: Memory,
     offset: u64,
     size: u64,
     disp_unit: u32,
-    block: SyncBlock<T>,
+    block: SyncBlock,
     signals: ByMessage,
     /// Of a dynamic window; its memory is a directory of them.
-    regions: Option<Regions<T>>,
+    regions: Option<Regions>,
     door: Door,
     /// Threads of this rank that are inside regions of peers.
     inside_peers: AtomicU32,
@@ -172,7 +172,7 @@ pub(crate) struct Part<T: Transport> {
     far: Arc<Far>,
 }
 
-impl<T: Transport> Window<T> {
+impl Window {
     /// The window's name in errors.
     pub fn id(&self) -> WindowId {
         self.part.id
@@ -204,7 +204,7 @@ impl<T: Transport> Window<T> {
         self.part.disp_unit
     }
 
-    pub(crate) fn process(&self) -> &Process<T> {
+    pub(crate) fn process(&self) -> &Process {
         &self.part.comm.inner.process
     }
 
@@ -213,13 +213,13 @@ impl<T: Transport> Window<T> {
     }
 }
 
-impl<T: Transport> fmt::Debug for Window<T> {
+impl fmt::Debug for Window {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Window({}, {:?}, rank {})", self.id(), self.flavor(), self.rank())
     }
 }
 
-impl<T: Transport> Drop for Window<T> {
+impl Drop for Window {
     fn drop(&mut self) {
         let process = self.process();
         if std::thread::panicking() {
@@ -236,7 +236,7 @@ impl<T: Transport> Drop for Window<T> {
     }
 }
 
-impl<T: Transport> Part<T> {
+impl Part {
     /// Whether this rank holds locks of the window or pins of peers' regions, or a thread of it
     /// stands in line for a lock.
     pub(crate) fn holds_locks(&self) -> bool {

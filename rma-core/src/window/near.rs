@@ -11,10 +11,10 @@ use crate::memory::directory::Pin;
 use crate::memory::target::{Span, Target, held};
 use crate::rank::Rank;
 use crate::sync_block::PeerBlock;
-use crate::transport::{ImportError, Transport};
+use crate::transport::ImportError;
 use core::ptr::null_mut;
 
-impl<T: Transport> Part<T> {
+impl Part {
     /// First byte of this rank's own part.
     pub(super) fn base(&self) -> *mut u8 {
         // SAFETY: creation checked that `offset..offset + size` lies inside the memory.
@@ -48,7 +48,7 @@ impl Held<'_> {
     }
 }
 
-impl<T: Transport> Window<T> {
+impl Window {
     /// The hot path of every operation: the span, if nothing stands in the way. Otherwise
     /// [`near_cold`](Self::near_cold) finds out what does.
     ///
@@ -162,7 +162,7 @@ impl<T: Transport> Window<T> {
         let data = match peer.mapped_data.get() {
             Some(data) => data,
             None => {
-                let import = || self.process().transport.import(owner, &peer.data);
+                let import = || self.process().transport.shared.import(owner, &peer.data);
                 // Parts in this rank's own region lie beside its own: no second mapping of it.
                 let own = peer.owner == self.rank();
                 let data = if own { None } else { Some(Memory::Imported(import()?)) };

@@ -5,10 +5,10 @@ use crate::completion::{Buffer, Cause, Next, Pending, SlotId, Wait, WaitError};
 use crate::error::RmaError;
 use crate::protocol::message::{Head, Kind, Status};
 use crate::rank::Rank;
-use crate::transport::{Transport, WorldRank};
+use crate::transport::WorldRank;
 use std::sync::Arc;
 
-impl<T: Transport> Window<T> {
+impl Window {
     #[cold]
     #[inline(never)]
     pub(crate) fn put_far_cold<const LAZY: bool>(

@@ -7,22 +7,21 @@ use crate::element::Element;
 use crate::epoch::EpochCall;
 use crate::error::RmaError;
 use crate::memory::block::Agreement;
-use crate::transport::Transport;
 
 /// A window on which no rank can operate, so that this rank's part is ordinary memory.
 ///
 /// The peers' parts are not reachable before [`unseal`](Self::unseal). Forgetting it leaves the
 /// peers waiting in their `unseal`, and the memory allocated.
-pub struct Sealed<T: Transport> {
-    window: Window<T>,
+pub struct Sealed {
+    window: Window,
 }
 
-impl<T: Transport> Window<T> {
+impl Window {
     /// Closes the window, to work on this rank's part as a plain slice. **Collective.**
     ///
     /// All operations of all ranks are complete when it returns. Refused, everywhere, if some rank
     /// has an epoch open.
-    pub fn seal(self) -> Result<Sealed<T>, Refused<T>> {
+    pub fn seal(self) -> Result<Sealed, Refused> {
         let agreed = self.agree_idle(EpochCall::Seal, None);
         match agreed.and_then(|()| self.shut_door("seal").map_err(No::Unknown)) {
             Ok(()) => Ok(Sealed { window: self }),
@@ -31,7 +30,7 @@ impl<T: Transport> Window<T> {
     }
 }
 
-impl<T: Transport> Sealed<T> {
+impl Sealed {
     /// This rank's part, as bytes.
     pub fn bytes(&self) -> &[u8] {
         let Some(base) = self.base() else { return &[] };
@@ -70,7 +69,7 @@ impl<T: Transport> Sealed<T> {
     }
 
     /// Opens the window again. **Collective.** Waits until every rank has come here.
-    pub fn unseal(self) -> Result<Window<T>, RmaError> {
+    pub fn unseal(self) -> Result<Window, RmaError> {
         // Before others can know: what they send then is to be served.
         self.window.part.door.open();
         // Nobody can refuse who has it sealed.

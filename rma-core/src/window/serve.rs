@@ -3,7 +3,7 @@ use super::{Part, WindowId};
 use crate::completion::{Answer, SlotId};
 use crate::memory::block::WORDS;
 use crate::protocol::message::{Head, Kind, Status};
-use crate::transport::{Transport, WorldRank};
+use crate::transport::WorldRank;
 use crate::universe::Process;
 use core::sync::atomic::{AtomicBool, Ordering::Relaxed, Ordering::SeqCst};
 use std::collections::HashMap;
@@ -11,47 +11,42 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::thread;
 
 /// Windows of one rank that messages may name.
-pub(crate) struct Registry<T: Transport>(Mutex<HashMap<u64, Weak<Part<T>>>>);
+#[derive(Default)]
+pub(crate) struct Registry(Mutex<HashMap<u64, Weak<Part>>>);
 
 /// Parts of windows that were dropped in a panic. Peers shall hear that this rank failed, not that
 /// it freed them: they are served as before until it has left, or the panic was caught.
-pub(crate) struct Lost<T: Transport> {
-    parts: Mutex<Vec<Arc<Part<T>>>>,
+pub(crate) struct Lost {
+    parts: Mutex<Vec<Arc<Part>>>,
     /// Whether there are any.
     any: AtomicBool,
 }
 
-impl<T: Transport> Default for Registry<T> {
-    fn default() -> Self {
-        Self(Mutex::default())
-    }
-}
-
-impl<T: Transport> Default for Lost<T> {
+impl Default for Lost {
     fn default() -> Self {
         Self { parts: Mutex::default(), any: AtomicBool::new(false) }
     }
 }
 
-impl<T: Transport> Lost<T> {
-    fn parts(&self) -> MutexGuard<'_, Vec<Arc<Part<T>>>> {
+impl Lost {
+    fn parts(&self) -> MutexGuard<'_, Vec<Arc<Part>>> {
         self.parts.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(super) fn add(&self, part: &Arc<Part<T>>) {
+    pub(super) fn add(&self, part: &Arc<Part>) {
         self.parts().push(part.clone());
         self.any.store(true, Relaxed);
     }
 
     /// Those that were added since the last time.
-    pub(crate) fn take(&self) -> Vec<Arc<Part<T>>> {
+    pub(crate) fn take(&self) -> Vec<Arc<Part>> {
         self.any.store(false, Relaxed);
         core::mem::take(&mut *self.parts())
     }
 }
 
-impl<T: Transport> Registry<T> {
-    pub(crate) fn add(&self, id: u64, part: &Arc<Part<T>>) {
+impl Registry {
+    pub(crate) fn add(&self, id: u64, part: &Arc<Part>) {
         let mut windows = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         windows.insert(id, Arc::downgrade(part));
     }
@@ -61,17 +56,17 @@ impl<T: Transport> Registry<T> {
     }
 
     /// Those that are not dropped, forgotten ones among them.
-    pub(crate) fn all(&self) -> Vec<Arc<Part<T>>> {
+    pub(crate) fn all(&self) -> Vec<Arc<Part>> {
         let windows = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         windows.values().filter_map(Weak::upgrade).collect()
     }
 
-    pub(crate) fn get(&self, id: u64) -> Option<Arc<Part<T>>> {
+    pub(crate) fn get(&self, id: u64) -> Option<Arc<Part>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).get(&id)?.upgrade()
     }
 }
 
-impl<T: Transport> Process<T> {
+impl Process {
     /// A thread that does not panic goes on: windows that were lost in a panic are gone.
     pub(crate) fn let_lost_go(&self) {
         if self.lost.any.load(Relaxed) && !thread::panicking() {
@@ -132,7 +127,7 @@ pub(super) mod query {
     pub(crate) const RAW_LEN: u64 = 3;
 }
 
-impl<T: Transport> Part<T> {
+impl Part {
     fn answer_query(&self, which: u64, body: &[u8]) -> Result<u64, Status> {
         match (which, body.as_chunks::<8>()) {
             (query::SIZE, ([], [])) => Ok(self.size),

@@ -11,7 +11,7 @@ use crate::memory::{accumulate, stripe};
 use crate::ops::Op;
 use crate::protocol::credit::Credit;
 use crate::protocol::message::{Head, Kind, Status};
-use crate::transport::{Transport, WorldRank};
+use crate::transport::WorldRank;
 use crate::universe::Process;
 use core::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::collections::VecDeque;
@@ -57,7 +57,7 @@ enum Served {
     Busy,
 }
 
-impl<T: Transport> Process<T> {
+impl Process {
     /// Does what a peer asks, or puts it off; false if it makes no sense.
     pub(super) fn serve_accumulate(
         &self,
@@ -147,7 +147,7 @@ pub(super) enum Answer {
     Bytes(Vec<u8>),
 }
 
-impl<T: Transport> Part<T> {
+impl Part {
     /// Does what a message asks. `None` if a stripe is held by somebody: nothing happened then.
     pub(super) fn accumulate(
         &self,

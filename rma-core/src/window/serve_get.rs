@@ -4,21 +4,15 @@ use super::far::GET_BYTES;
 use crate::completion::Sent;
 use crate::protocol::message::{Head, Kind, Status};
 use crate::protocol::outbox::{Cursor, Parcel};
-use crate::transport::{Transport, WorldRank};
+use crate::transport::WorldRank;
 use crate::universe::Process;
 use zerocopy::IntoBytes;
 
 /// Pieces up to this many bytes need no memory of the heap.
 const SMALL: usize = 256;
 
-impl<T: Transport> Process<T> {
-    pub(super) fn serve_get(
-        &self,
-        from: WorldRank,
-        head: &Head,
-        body: &[u8],
-        part: &Part<T>,
-    ) -> bool {
+impl Process {
+    pub(super) fn serve_get(&self, from: WorldRank, head: &Head, body: &[u8], part: &Part) -> bool {
         let (offset, length) = (head.offset.get(), head.length.get());
         let wrong = if length == 0 || length > GET_BYTES as u64 || !body.is_empty() {
             Some(Status::Malformed)

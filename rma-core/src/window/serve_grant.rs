@@ -4,7 +4,7 @@ use super::Part;
 use crate::completion::{Granted, SlotId};
 use crate::protocol::message::{Head, Kind, Status};
 use crate::protocol::rendezvous::{Ask, Grants, Key, Tell};
-use crate::transport::{PeerState, Transport, WorldRank};
+use crate::transport::{PeerState, WorldRank};
 use crate::universe::Process;
 use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Mutex, PoisonError};
@@ -47,15 +47,9 @@ fn done(window: u64, slot: u64, status: Status) -> Head {
     head
 }
 
-impl<T: Transport> Process<T> {
+impl Process {
     /// An origin asks to put.
-    pub(super) fn serve_ask(
-        &self,
-        from: WorldRank,
-        head: &Head,
-        body: &[u8],
-        part: &Part<T>,
-    ) -> bool {
+    pub(super) fn serve_ask(&self, from: WorldRank, head: &Head, body: &[u8], part: &Part) -> bool {
         let (window, slot) = (head.object.get(), head.slot.get());
         let ask = Ask { window, offset: head.offset.get(), length: head.length.get() };
         if !body.is_empty() || ask.length == 0 {
@@ -144,7 +138,7 @@ impl<T: Transport> Process<T> {
         self.tell_grants();
         let holders: Vec<Key> = self.incoming.with(|grants| grants.holders().collect());
         for key in holders {
-            if self.transport.peer_state(key.origin) != PeerState::Alive {
+            if self.transport.members.peer_state(key.origin) != PeerState::Alive {
                 self.incoming.with(|grants| grants.handle_cancel(key));
                 self.tell_grants();
             }

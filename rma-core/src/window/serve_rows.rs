@@ -9,16 +9,16 @@ use crate::memory::{accumulate, stripe};
 use crate::ops::Op;
 use crate::protocol::message::{Head, Kind, Status};
 use crate::protocol::rows::{BadRows, Rows};
-use crate::transport::{Transport, WorldRank};
+use crate::transport::WorldRank;
 use crate::universe::Process;
 
-impl<T: Transport> Process<T> {
+impl Process {
     pub(super) fn serve_get_rows(
         &self,
         from: WorldRank,
         head: &Head,
         body: &[u8],
-        part: &Part<T>,
+        part: &Part,
     ) -> bool {
         let packed = match part.get_rows(head, body, self.body_max()) {
             Ok(packed) => packed,
@@ -35,7 +35,7 @@ impl<T: Transport> Process<T> {
     }
 }
 
-impl<T: Transport> Part<T> {
+impl Part {
     fn rows<'m>(&self, head: &Head, body: &'m [u8]) -> Result<(Rows<'m>, &'m [u8]), Status> {
         let rows = Rows::parse(body, head.tag.get(), head.length.get(), self.reach());
         rows.map_err(|bad| match bad {

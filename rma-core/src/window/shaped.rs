@@ -8,22 +8,21 @@ use crate::memory::strided::{Area, Row};
 use crate::memory::target::{Span, held};
 use crate::ops::layout::{Cursor, Shape, next_pair, only_pair};
 use crate::rank::Rank;
-use crate::transport::Transport;
 
 /// A shape at its place in memory that this rank reaches.
-pub(super) struct NearShape<'w, 's, T: Transport> {
-    memory: Memory<'w, T>,
+pub(super) struct NearShape<'w, 's> {
+    memory: Memory<'w>,
     pub(super) shape: Shape<'s>,
 }
 
-enum Memory<'w, T: Transport> {
+enum Memory<'w> {
     /// All of a part.
     Part(Span<'w>),
     /// A region, from its beginning to the last byte of the shape.
-    Region(Region<'w, T>),
+    Region(Region<'w>),
 }
 
-impl<T: Transport> NearShape<'_, '_, T> {
+impl NearShape<'_, '_> {
     /// Where the shape's positions count from.
     pub(super) fn span(&self) -> Span<'_> {
         match &self.memory {
@@ -33,7 +32,7 @@ impl<T: Transport> NearShape<'_, '_, T> {
     }
 }
 
-impl<T: Transport> Window<T> {
+impl Window {
     /// Copies the bytes of `from` in `origin` to those of `to` at `disp` of the target.
     #[inline]
     pub(crate) fn put_shaped<const LAZY: bool>(
@@ -187,7 +186,7 @@ impl<T: Transport> Window<T> {
         target: Rank,
         disp: u64,
         shape: Shape<'s>,
-    ) -> Result<Option<NearShape<'_, 's, T>>, RmaError> {
+    ) -> Result<Option<NearShape<'_, 's>>, RmaError> {
         let Some(entry) = self.targets.get(target) else { return Ok(None) };
         if LAZY && entry.held() == held::NOT {
             self.admit_cold(target)?;
@@ -212,7 +211,7 @@ impl<T: Transport> Window<T> {
         &self,
         target: Rank,
         shape: Shape<'s>,
-    ) -> Result<Option<NearShape<'_, 's, T>>, RmaError> {
+    ) -> Result<Option<NearShape<'_, 's>>, RmaError> {
         // Without bytes there is nothing to reach.
         let Some((low, high)) = shape.wide_span() else { return Ok(None) };
         // `place_shape` has seen that both are addresses.

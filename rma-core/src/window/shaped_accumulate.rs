@@ -21,7 +21,6 @@ use crate::ops::Op;
 use crate::ops::layout::{Cursor, Shape, pack, unpack};
 use crate::protocol::message::{Head, Kind};
 use crate::rank::Rank;
-use crate::transport::Transport;
 use bytemuck::{cast_slice, cast_slice_mut};
 use std::sync::Arc;
 use zerocopy::IntoBytes;
@@ -47,10 +46,10 @@ pub(crate) struct FarUpdate<'a> {
 }
 
 /// Where an update goes.
-enum Way<'w, 'a, T: Transport> {
+enum Way<'w, 'a> {
     /// It combines nothing.
     Nothing,
-    Near(NearShape<'w, 'a, T>, BasicType),
+    Near(NearShape<'w, 'a>, BasicType),
     Far(FarUpdate<'a>),
 }
 
@@ -65,7 +64,7 @@ struct Rows<'w, 'a> {
 const GET: &str = "a get_accumulate";
 const UPDATE: &str = "an accumulate";
 
-impl<T: Transport> Window<T> {
+impl Window {
     /// Combines elements of the origin into the target's part; captures the former. S-H16
     pub(crate) fn accumulate_shaped<const LAZY: bool>(
         &self,
@@ -134,7 +133,7 @@ impl<T: Transport> Window<T> {
         &self,
         what: &'static str,
         update: ShapedUpdate<'a>,
-    ) -> Result<Way<'_, 'a, T>, RmaError> {
+    ) -> Result<Way<'_, 'a>, RmaError> {
         let (window, ShapedUpdate { target, disp, there, op, origin, from }) = (self.id(), update);
         if op != Op::NoOp {
             self.check_shapes(target, there, from, origin.len())?;
@@ -179,7 +178,7 @@ impl<T: Transport> Window<T> {
     fn combine_rows(
         &self,
         update: ShapedUpdate<'_>,
-        near: &NearShape<'_, '_, T>,
+        near: &NearShape<'_, '_>,
         basic: BasicType,
         result: Option<(&mut [u8], Shape<'_>)>,
     ) -> Result<(), RmaError> {
@@ -190,14 +189,14 @@ impl<T: Transport> Window<T> {
 }
 
 /// Combines rows of a near target, for the type at hand.
-struct Work<'a, 'r, T: Transport> {
-    window: &'a Window<T>,
+struct Work<'a, 'r> {
+    window: &'a Window,
     update: ShapedUpdate<'a>,
     rows: Rows<'a, 'a>,
     result: Option<(&'r mut [u8], Shape<'r>)>,
 }
 
-impl<T: Transport> Visitor for Work<'_, '_, T> {
+impl Visitor for Work<'_, '_> {
     type Output = Result<(), RmaError>;
 
     fn visit<E: BasicElement>(self) -> Self::Output {
@@ -245,13 +244,13 @@ fn next_operands<'a, E: BasicElement>(
 }
 
 /// A stripe of a target that is held while rows stay in it.
-struct Locked<'a, T: Transport> {
-    window: &'a Window<T>,
+struct Locked<'a> {
+    window: &'a Window,
     target: Rank,
     held: Option<(i64, Held<'a>)>,
 }
 
-impl<T: Transport> Locked<'_, T> {
+impl Locked<'_> {
     fn combine<E: BasicElement>(
         &mut self,
         part: Span<'_>,
@@ -311,7 +310,7 @@ impl<'a> FarUpdate<'a> {
     }
 }
 
-impl<T: Transport> Window<T> {
+impl Window {
     #[cold]
     #[inline(never)]
     fn accumulate_shaped_far_cold(&self, far: FarUpdate<'_>) -> Result<(), RmaError> {

@@ -10,7 +10,7 @@ use crate::ops::layout::{Cursor, Shape, pack, unpack};
 use crate::protocol::message::{Head, Kind};
 use crate::protocol::rows::WireRow;
 use crate::rank::Rank;
-use crate::transport::{Transport, WorldRank};
+use crate::transport::WorldRank;
 use std::sync::Arc;
 use zerocopy::IntoBytes;
 
@@ -78,7 +78,7 @@ impl Batch {
 /// Bytes of the widest element that is not cut.
 const WIDTH_MAX: u64 = 16;
 
-impl<T: Transport> Window<T> {
+impl Window {
     /// `None` for the null target.
     pub(crate) fn place_far<'s, const LAZY: bool>(
         &self,

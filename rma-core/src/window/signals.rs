@@ -6,7 +6,7 @@ use crate::memory::block::SIGNAL_RANKS;
 use crate::protocol::message::{Head, Kind};
 use crate::protocol::pscw::{Signal, Signals};
 use crate::rank::Rank;
-use crate::transport::{Transport, WorldRank};
+use crate::transport::WorldRank;
 use crate::universe::Process;
 use core::sync::atomic::{Ordering::Acquire, Ordering::Relaxed, Ordering::Release};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -36,7 +36,7 @@ impl ByMessage {
     }
 }
 
-impl<T: Transport> Process<T> {
+impl Process {
     /// Takes a signal of a peer; false if it makes no sense. Signals have no answer.
     pub(crate) fn take_signal(
         &self,
@@ -50,14 +50,14 @@ impl<T: Transport> Process<T> {
     }
 }
 
-impl<T: Transport> Part<T> {
+impl Part {
     fn take_signal(&self, from: WorldRank, signal: Signal) -> bool {
         let Some(from) = self.comm.group().rank_of(from) else { return false };
         self.signals.signals().is_some_and(|mut signals| signals.take(signal, from))
     }
 }
 
-impl<T: Transport> Window<T> {
+impl Window {
     /// Makes ready for the completes of `origins`, before the first of them can come.
     pub(crate) fn expect_completes(&self, origins: &[Rank]) {
         if let Some(mut signals) = self.part.signals.signals() {
@@ -87,7 +87,7 @@ impl<T: Transport> Window<T> {
         // pairs with the Acquire load in `has_signal`, at the peer: operations of this rank come
         // before its complete, its stores before its post.
         word.fetch_or(bit, Release);
-        process.transport.ring(world);
+        process.transport.sleep.ring(world);
         Ok(())
     }
 

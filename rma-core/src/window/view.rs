@@ -10,7 +10,7 @@ use crate::error::RmaError;
 use crate::memory::target::Span;
 use crate::ops::Op;
 use crate::rank::Rank;
-use crate::transport::{Touch, Transport};
+use crate::transport::Touch;
 use std::sync::Arc;
 
 /// A part of a window in this address space, to be loaded and stored without an epoch.
@@ -18,8 +18,8 @@ use std::sync::Arc;
 /// Other ranks may write the same bytes at any time, so there is no slice of it: values are copied
 /// in and out. What they mean while others write is the program's affair (locks, fences,
 /// [`Window::sync`] with a barrier); a racing read may be torn, never undefined.
-pub struct View<'w, T: Transport> {
-    window: &'w Window<T>,
+pub struct View<'w> {
+    window: &'w Window,
     rank: Rank,
     base: *mut u8,
     size: u64,
@@ -27,18 +27,18 @@ pub struct View<'w, T: Transport> {
     /// Of its first byte in the part.
     offset: u64,
     /// Keeps a region of a dynamic window mapped; other parts are as long as their window.
-    _region: Option<Arc<Memory<T>>>,
+    _region: Option<Arc<Memory>>,
 }
 
 // SAFETY: the address is shared memory that is only accessed through the copy and atomic kernels,
 // which any number of threads may do at once; everything else in it is `Send`.
-unsafe impl<T: Transport> Send for View<'_, T> {}
+unsafe impl Send for View<'_> {}
 // SAFETY: as above.
-unsafe impl<T: Transport> Sync for View<'_, T> {}
+unsafe impl Sync for View<'_> {}
 
-impl<T: Transport> Window<T> {
+impl Window {
     /// This rank's own part.
-    pub fn local(&self) -> View<'_, T> {
+    pub fn local(&self) -> View<'_> {
         let (base, size, disp_unit) = (self.part.base(), self.size(), self.disp_unit());
         View { window: self, rank: self.rank(), base, size, disp_unit, offset: 0, _region: None }
     }
@@ -46,7 +46,7 @@ impl<T: Transport> Window<T> {
     /// The part of `rank`, where load and store reach it (MPI 4.1, section 12.2.3).
     ///
     /// [`Rank::NULL`] asks for the lowest rank whose part is not empty.
-    pub fn shared_query(&self, rank: Rank) -> Result<View<'_, T>, RmaError> {
+    pub fn shared_query(&self, rank: Rank) -> Result<View<'_>, RmaError> {
         let first = || self.peers.iter().position(|peer| peer.size > 0).unwrap_or(0);
         let rank = if rank == Rank::NULL { Rank(first() as u32) } else { rank };
         if rank.0 >= self.ranks() {
@@ -54,7 +54,7 @@ impl<T: Transport> Window<T> {
         }
         let window = self.id();
         let reachable =
-            |peer: &&Peer<T>| self.part.regions.is_none() && (!peer.stays || rank == self.rank());
+            |peer: &&Peer| self.part.regions.is_none() && (!peer.stays || rank == self.rank());
         let Some(peer) = self.peers.get(usize::from(rank)).filter(reachable) else {
             return Err(RmaError::NotShared { window, target: rank });
         };
@@ -71,11 +71,11 @@ impl<T: Transport> Window<T> {
     }
 }
 
-impl<'w, T: Transport> View<'w, T> {
+impl<'w> View<'w> {
     /// Of attached memory of this rank, `size` bytes, at `start` in the window.
     pub(super) fn of_region(
-        window: &'w Window<T>,
-        memory: Arc<Memory<T>>,
+        window: &'w Window,
+        memory: Arc<Memory>,
         start: u64,
         size: u64,
     ) -> Self {

@@ -8,7 +8,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
-use rma_core::transport::{Mapped, Transport, WorldRank};
+use rma_core::transport::{Mapped, Messages, Sleep, SubmitError, WorldRank};
 use rma_transport_shm::{Shm, ShmConfig};
 
 /// An all-gather between threads.
@@ -76,7 +76,7 @@ pub fn wait_until(shm: &Shm, mut condition: impl FnMut() -> bool) {
 }
 
 /// The first word of a mapping, as a counter that ranks share.
-pub fn word(mapped: &impl Mapped) -> &std::sync::atomic::AtomicU64 {
+pub fn word<M: Mapped + ?Sized>(mapped: &M) -> &std::sync::atomic::AtomicU64 {
     let mapping = mapped.mapping();
     assert!(mapping.len >= 8);
     // SAFETY: mapped, aligned to 64 bytes, at least 8 long, and only used as this atomic.
@@ -185,4 +185,11 @@ pub fn join_as_child((rank, size): (u32, u32)) -> Shm {
         Ok::<_, Infallible>(listen().split(' ').map(unhex).collect())
     })
     .unwrap()
+}
+
+/// Sends a message.
+#[allow(unsafe_code)]
+pub fn submit(shm: &Shm, to: WorldRank, head: &[u8], body: &[u8]) -> Result<(), SubmitError> {
+    // SAFETY: no core receives it.
+    unsafe { shm.send(to, head, body) }
 }

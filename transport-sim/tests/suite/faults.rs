@@ -5,8 +5,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;
 
-use crate::common::{config, receive, seeds, wait_until};
-use rma_core::transport::{PeerState, Transport, WorldRank};
+use crate::common::{config, receive, seeds, submit, wait_until};
+use rma_core::transport::{Members, Messages, PeerState, Sleep, WorldRank};
 use rma_transport_sim::{Cause, ConfigError, Net, NetConfig, Sim, run, run_traced};
 
 /// Parks again and again until a rank failed.
@@ -52,7 +52,7 @@ fn a_deadlock_tells_of_unread_messages_and_full_queues() {
     let failure = run(&config, |sim| {
         // Nobody polls, so both queues stay full.
         let peer = WorldRank(1 - sim.rank().0);
-        while sim.send(peer, &[1], &[]).is_ok() {}
+        while submit(&sim, peer, &[1], &[]).is_ok() {}
         park_until_failure(&sim);
     })
     .unwrap_err();
@@ -71,7 +71,7 @@ fn the_timeout_of_a_wait_that_ended_early_does_not_move_the_clock() {
         let failure = run(&config(2, seed), |sim| {
             let mut woken = sim.rank().0 == 0;
             if woken {
-                sim.send(WorldRank(1), &[], &[]).unwrap();
+                submit(&sim, WorldRank(1), &[], &[]).unwrap();
             }
             while !woken {
                 let ticket = sim.arm();
@@ -96,7 +96,7 @@ fn a_lost_wake_up_is_found() {
     let found = (0..50).filter(|&seed| {
         let run = run(&config(2, seed), |sim| {
             if sim.rank().0 == 0 {
-                sim.send(WorldRank(1), &[1], &[]).unwrap();
+                submit(&sim, WorldRank(1), &[1], &[]).unwrap();
                 wait_until(&sim, || sim.peer_state(WorldRank(1)) == PeerState::Departed);
                 return;
             }
@@ -124,7 +124,7 @@ fn a_panic_ends_the_run_and_the_others_see_it() {
             assert!(sim.rank().0 != 2, "rank {} gives up", sim.rank());
             assert_eq!(park_until_failure(&sim), WorldRank(2));
             assert_eq!(sim.peer_state(WorldRank(2)), PeerState::Failed);
-            assert!(sim.send(WorldRank(2), &[], &[]).is_err());
+            assert!(submit(&sim, WorldRank(2), &[], &[]).is_err());
             seen.fetch_add(1, Ordering::Relaxed);
         });
         let failure = run.outcome.unwrap_err();

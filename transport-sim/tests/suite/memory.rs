@@ -2,7 +2,7 @@
 #![allow(unsafe_code)] // reads and writes raw window memory
 
 use crate::common::config;
-use rma_core::transport::{AllocateError, ImportError, Mapped, Transport, WorldRank};
+use rma_core::transport::{AllocateError, ImportError, Mapped, Messages, Shared, WorldRank};
 use rma_transport_sim::{Net, NetConfig, run};
 
 #[test]
@@ -65,7 +65,7 @@ fn nothing_is_near() {
     let net = Net::new(config(2, 0)).unwrap();
     let sim = net.rank(WorldRank(0));
     assert!(!sim.is_near(WorldRank(0)) && !sim.is_near(WorldRank(1)));
-    let descriptor = sim.export(&sim.allocate(8, 8).unwrap());
+    let descriptor = sim.allocate(8, 8).unwrap().descriptor();
     let error = sim.import(WorldRank(1), &descriptor).unwrap_err();
     assert_eq!(error, ImportError::Malformed(WorldRank(1)));
 }
@@ -73,7 +73,7 @@ fn nothing_is_near() {
 #[test]
 fn explain_says_what_decides() {
     let sim = Net::new(config(3, 77)).unwrap().rank(WorldRank(1));
-    assert_eq!((sim.name(), sim.rank(), sim.size()), ("sim", WorldRank(1), 3));
+    assert_eq!((sim.rank(), sim.size()), (WorldRank(1), 3));
     let line = sim.explain();
     assert!(line.contains("3 ranks") && line.contains("seed 77"), "{line}");
     assert_eq!(line.lines().count(), 1);

@@ -3,8 +3,8 @@
 use core::time::Duration;
 use std::collections::BTreeMap;
 
-use crate::common::{config, poll_until, receive, seeds, send, wait_until};
-use rma_core::transport::{SubmitError, Transport, WorldRank};
+use crate::common::{config, poll_until, receive, seeds, send, submit, wait_until};
+use rma_core::transport::{Messages, Sleep, SubmitError, WorldRank};
 use rma_transport_sim::{NetConfig, Sim, run};
 
 #[test]
@@ -78,7 +78,7 @@ fn back_pressure_with_room_for_one_message() {
             }
             let mut refusals = 0;
             for number in 0..8 {
-                wait_until(&sim, || match sim.send(WorldRank(0), &[number], &[]) {
+                wait_until(&sim, || match submit(&sim, WorldRank(0), &[number], &[]) {
                     Ok(()) => true,
                     Err(SubmitError::Again) => {
                         refusals += 1;
@@ -100,11 +100,11 @@ fn a_full_queue_holds_exactly_queue_max() {
     run(&config, |sim| {
         let me = sim.rank();
         for _ in 0..3 {
-            sim.send(me, &[], &[]).unwrap();
+            submit(&sim, me, &[], &[]).unwrap();
         }
-        assert_eq!(sim.send(me, &[], &[]), Err(SubmitError::Again));
+        assert_eq!(submit(&sim, me, &[], &[]), Err(SubmitError::Again));
         receive(&sim, 3);
-        assert_eq!(sim.send(me, &[], &[]), Ok(()));
+        assert_eq!(submit(&sim, me, &[], &[]), Ok(()));
     })
     .unwrap();
 }
@@ -152,7 +152,7 @@ fn a_sink_may_send_and_a_poll_inside_it_finds_nothing() {
     run(&config(2, 9), |sim| {
         let peer = WorldRank(1 - sim.rank().0);
         if sim.rank().0 == 0 {
-            sim.send(peer, b"question", &[]).unwrap();
+            submit(&sim, peer, b"question", &[]).unwrap();
             assert_eq!(receive(&sim, 1), [(1, b"answer".to_vec())]);
             return;
         }
@@ -160,12 +160,12 @@ fn a_sink_may_send_and_a_poll_inside_it_finds_nothing() {
         wait_until(&sim, || {
             sim.poll(&mut |from, _| {
                 assert_eq!(sim.poll(&mut |_, _| panic!("nested")), 0);
-                sim.send(from, b"answer", &[]).unwrap();
+                submit(&sim, from, b"answer", &[]).unwrap();
                 answered = true;
             });
             answered
         });
-        sim.send(sim.rank(), b"again", &[]).unwrap();
+        submit(&sim, sim.rank(), b"again", &[]).unwrap();
         assert_eq!(receive(&sim, 1), [(1, b"again".to_vec())], "poll works after a nested one");
     })
     .unwrap();
@@ -175,7 +175,7 @@ fn a_sink_may_send_and_a_poll_inside_it_finds_nothing() {
 fn a_nested_poll_leaves_the_rest_to_the_outer_one() {
     let config = NetConfig { delay_max: 0, ..config(1, 2) };
     run(&config, |sim| {
-        (0..3).for_each(|number| sim.send(sim.rank(), &[number], &[]).unwrap());
+        (0..3).for_each(|number| submit(&sim, sim.rank(), &[number], &[]).unwrap());
         let mut order = Vec::new();
         let count = sim.poll(&mut |_, bytes| {
             order.push(bytes[0]);
@@ -191,7 +191,7 @@ fn a_nested_poll_leaves_the_rest_to_the_outer_one() {
 fn what_arrived_is_handled_when_its_sink_has_returned() {
     let config = NetConfig { delay_max: 0, ..config(1, 2) };
     run(&config, |sim| {
-        (0..2).for_each(|number| sim.send(sim.rank(), &[number], &[]).unwrap());
+        (0..2).for_each(|number| submit(&sim, sim.rank(), &[number], &[]).unwrap());
         let mut seen = Vec::new();
         let count = sim.poll(&mut |_, _| {
             assert_eq!(sim.arrived(), 2);
@@ -212,7 +212,7 @@ fn a_message_of_the_largest_size_passes_and_a_larger_one_is_a_bug() {
         assert_eq!(receive(&sim, 1)[0].1, [7; 100]);
     })
     .unwrap();
-    let failure = run(&config, |sim| sim.send(sim.rank(), &[0; 50], &[0; 51])).unwrap_err();
+    let failure = run(&config, |sim| submit(&sim, sim.rank(), &[0; 50], &[0; 51])).unwrap_err();
     assert!(failure.to_string().contains("sends 101 bytes in one message, 100 are allowed"));
 }
 
@@ -220,7 +220,7 @@ fn a_message_of_the_largest_size_passes_and_a_larger_one_is_a_bug() {
 fn a_rank_that_does_not_exist_is_unreachable() {
     run(&config(1, 0), |sim| {
         let nobody = WorldRank(1);
-        assert_eq!(sim.send(nobody, &[], &[]), Err(SubmitError::PeerFailed(nobody)));
+        assert_eq!(submit(&sim, nobody, &[], &[]), Err(SubmitError::PeerFailed(nobody)));
         sim.ring(nobody);
         sim.ring(WorldRank(u32::MAX));
     })

@@ -6,7 +6,7 @@ use std::sync::Mutex;
 use std::thread;
 
 use crate::common::{config, poll_until, seeds, send};
-use rma_core::transport::{Transport, WorldRank};
+use rma_core::transport::{Sleep, WorldRank};
 use rma_transport_sim::{Net, NetConfig, Run, Sim, Trace, run_traced};
 
 /// A busy program: everyone sends to everyone through small queues.

@@ -3,8 +3,10 @@
 use core::time::Duration;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
-use crate::common::{config, receive, seeds, wait_until};
-use rma_core::transport::{Outcome, PeerState, SubmitError, Touch, Transport, WorldRank};
+use crate::common::{config, receive, seeds, submit, wait_until};
+use rma_core::transport::{
+    Members, Messages, Outcome, PeerState, Sleep, SubmitError, Touch, Views, WorldRank,
+};
 use rma_transport_sim::{Cause, NetConfig, Sim, run, run_traced};
 
 #[test]
@@ -109,11 +111,11 @@ fn an_arriving_message_wakes_its_receiver() {
         run(&config(2, seed), |sim| {
             if sim.rank().0 == 0 {
                 (0..50).for_each(|_| _ = sim.relax(0));
-                sim.send(WorldRank(1), b"wake", b" up").unwrap();
+                submit(&sim, WorldRank(1), b"wake", b" up").unwrap();
                 assert_eq!(receive(&sim, 1)[0].1, b"thanks");
             } else {
                 assert_eq!(receive(&sim, 1)[0].1, b"wake up");
-                sim.send(WorldRank(0), b"thanks", &[]).unwrap();
+                submit(&sim, WorldRank(0), b"thanks", &[]).unwrap();
             }
         })
         .unwrap();
@@ -127,7 +129,7 @@ fn messages_take_time_and_no_longer_than_the_longest_delay() {
     for seed in seeds(100) {
         let config = NetConfig { delay_max, ..config(1, seed) };
         let took = run(&config, |sim| {
-            sim.send(sim.rank(), &[], &[]).unwrap();
+            submit(&sim, sim.rank(), &[], &[]).unwrap();
             let sent = sim.now();
             receive(&sim, 1);
             sim.now() - sent
@@ -163,7 +165,7 @@ fn a_departed_peer_is_seen() {
             wait_until(&sim, || sim.peer_state(WorldRank(2)) != PeerState::Alive);
             assert_eq!(sim.peer_state(WorldRank(2)), PeerState::Departed);
             assert_eq!(sim.failed(), None);
-            assert!(sim.send(WorldRank(2), &[], &[]).is_err());
+            assert!(submit(&sim, WorldRank(2), &[], &[]).is_err());
         })
         .unwrap();
     }
@@ -201,7 +203,7 @@ fn an_orderly_departure_is_seen_after_everything_sent_before_it() {
     for seed in seeds(50) {
         run(&config(2, seed), |sim| {
             if sim.rank().0 == 0 {
-                (0..5).for_each(|n| sim.send(WorldRank(1), &[n], &[]).unwrap());
+                (0..5).for_each(|n| submit(&sim, WorldRank(1), &[n], &[]).unwrap());
                 return;
             }
             wait_until(&sim, || sim.peer_state(WorldRank(0)) == PeerState::Departed);
@@ -224,7 +226,7 @@ fn news_of_a_departure_travels_and_messages_sent_meanwhile_are_lost() {
             }
             let mut sent = 0;
             // Ends although nobody makes room in the queue.
-            wait_until(&sim, || match sim.send(WorldRank(0), &[], &[]) {
+            wait_until(&sim, || match submit(&sim, WorldRank(0), &[], &[]) {
                 Ok(()) => {
                     sent += u32::from(left.load(Ordering::Relaxed));
                     false
@@ -255,7 +257,7 @@ fn a_rank_that_looks_at_its_memory_lets_the_others_run() {
                     sim.touches(Touch::Look);
                 }
             } else if sim.rank().0 == 1 {
-                sim.send(WorldRank(2), &[], &[]).unwrap();
+                submit(&sim, WorldRank(2), &[], &[]).unwrap();
             } else {
                 receive(&sim, 1);
                 flag.store(true, Ordering::Relaxed);
@@ -318,7 +320,7 @@ fn a_rank_that_reads_or_changes_much_does_not_look_in_vain() {
                 sim.touches(Touch::Change);
                 sim.touches(Touch::Look);
             }
-            sim.send(WorldRank(1), &[], &[]).unwrap();
+            submit(&sim, WorldRank(1), &[], &[]).unwrap();
         } else {
             receive(&sim, 1);
         }

@@ -1,0 +1,44 @@
+//! A rank that a launcher has started: it hears of what ends a rank.
+use rma_core::transport::{Members, Outcome, PeerState, Transport, WorldRank};
+use rma_launcher::Client;
+use std::sync::Arc;
+
+/// What is known of the members of a job, whose launcher is told who leaves.
+struct Launched {
+    members: Arc<dyn Members>,
+    launcher: Client,
+}
+
+/// The transport of a rank of that launcher.
+pub(crate) fn tell(launcher: Client, transport: Transport) -> Transport {
+    let members = Arc::new(Launched { members: transport.members, launcher });
+    Transport { members, ..transport }
+}
+
+impl Members for Launched {
+    fn peer_state(&self, peer: WorldRank) -> PeerState {
+        self.members.peer_state(peer)
+    }
+
+    fn told(&self, peer: WorldRank) -> PeerState {
+        self.members.told(peer)
+    }
+
+    fn failed(&self) -> Option<WorldRank> {
+        self.members.failed()
+    }
+
+    fn missed(&self, peer: WorldRank) {
+        self.launcher.missed(peer.0);
+    }
+
+    fn is_fork(&self) -> bool {
+        self.members.is_fork()
+    }
+
+    fn depart(&self, outcome: Outcome) {
+        // First, so that the launcher blames this rank and not one that fails because of it.
+        self.launcher.leave(outcome == Outcome::Failed);
+        self.members.depart(outcome);
+    }
+}

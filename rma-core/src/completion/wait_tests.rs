@@ -93,33 +93,47 @@ fn a_flood_of_messages_hides_nothing() {
 }
 
 /// What it sent may be in the hands of another thread.
-#[test]
-fn who_left_is_missed_only_when_all_it_sent_is_handled() {
+fn is_missed_when_all_it_sent_is_handled(flooded: bool) {
     let it = WorldRank(1);
     let wait = Wait { what: "a test", on: On::Peer(it), recheck: None };
-    for flooded in [false, true] {
-        with_loop(Config::default(), |universe, network| {
-            let process = universe.process();
-            if flooded {
-                network.set_flooded();
-            }
-            network.set_state(it, PeerState::Departed);
-            network.hold(3);
-            let end = process.wait_until(wait, || None::<()>).unwrap_err().cause;
-            assert_eq!((end, network.holds()), (Cause::PeerLeft(it), false));
-            // That is what was waited for.
-            network.hold(3);
-            process.wait_until(wait, || (!network.holds()).then_some(())).unwrap();
-            // The wait itself keeps in mind what it found.
-            let mut asleep = Asleep::default();
-            network.hold(2);
-            if !flooded {
-                assert_eq!(process.nap(wait, &mut asleep), Ok(()));
-                let end = process.nap(wait, &mut asleep).unwrap_err();
-                assert_eq!(end.cause, Cause::PeerLeft(it));
-            }
-        });
-    }
+    with_loop(Config::default(), |universe, network| {
+        let process = universe.process();
+        if flooded {
+            network.set_flooded();
+        }
+        network.set_state(it, PeerState::Departed);
+        network.hold(3);
+        let end = process.wait_until(wait, || None::<()>).unwrap_err().cause;
+        assert_eq!((end, network.holds()), (Cause::PeerLeft(it), false));
+        // That is what was waited for.
+        network.hold(3);
+        process.wait_until(wait, || (!network.holds()).then_some(())).unwrap();
+    });
+}
+
+#[test]
+fn who_left_is_missed_only_when_all_it_sent_is_handled() {
+    is_missed_when_all_it_sent_is_handled(false);
+}
+
+#[test]
+fn a_flood_of_messages_does_not_change_that() {
+    is_missed_when_all_it_sent_is_handled(true);
+}
+
+/// The wait itself keeps in mind what it found.
+#[test]
+fn a_wait_that_naps_misses_nobody_too_early() {
+    let it = WorldRank(1);
+    let wait = Wait { what: "a test", on: On::Peer(it), recheck: None };
+    with_loop(Config::default(), |universe, network| {
+        network.set_state(it, PeerState::Departed);
+        network.hold(2);
+        let mut asleep = Asleep::default();
+        assert_eq!(universe.process().nap(wait, &mut asleep), Ok(()));
+        let end = universe.process().nap(wait, &mut asleep).unwrap_err();
+        assert_eq!(end.cause, Cause::PeerLeft(it));
+    });
 }
 
 /// Nothing else waits for other threads.

@@ -212,6 +212,16 @@ mod tests {
     }
 
     #[test]
+    fn a_reply_says_how_the_target_fared() {
+        let question = Head { slot: 5.into(), ..Head::new(Kind::Get, 3, 9) };
+        for status in [Status::Ok, Status::OutOfRange, Status::Freed, Status::Malformed] {
+            let reply = question.reply(Kind::Data, status);
+            assert_eq!((reply.kind(), reply.status()), (Some(Kind::Data), Some(status)));
+            assert_eq!((reply.object, reply.tag, reply.slot), (3.into(), 9.into(), 5.into()));
+        }
+    }
+
+    #[test]
     fn unknown_kinds_and_short_messages_do_not_parse() {
         for kind in KINDS {
             assert_eq!(Head::new(kind, 0, 0).kind(), Some(kind));

@@ -323,11 +323,7 @@ pub trait Members: Send + Sync {
     fn depart(&self, outcome: Outcome);
 }
 
-/// A [`Mapped`] value that peers may import.
-///
-/// # Safety
-///
-/// As of [`Mapped`], for the memory that [`Shared::allocate`] promises.
+/// Memory of this rank that near peers may import.
 pub trait Region: Mapped {
     /// What a peer passes to [`Shared::import`].
     fn descriptor(&self) -> Descriptor;

@@ -4,6 +4,7 @@ use rma::testing::processes;
 use rma::{Assert, CollectiveError, Communicator, Config, LockKind, Op, Rank, RmaError, Universe};
 use rma::{Window, local_with};
 use std::fs::File;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use std::thread;
@@ -185,16 +186,23 @@ fn who_has_left_waits_for_no_answer() {
     }
 }
 
+/// Leaves the process no descriptor until they are dropped.
+fn use_up_descriptors() -> Vec<File> {
+    let mut open = Vec::new();
+    while let Ok(file) = File::open("/dev/null") {
+        open.push(file);
+        assert!(open.len() < 1 << 20, "descriptors have a limit");
+    }
+    open
+}
+
 /// A rank that could not map what a new communicator shares goes on, and so do the others.
 #[test]
 fn a_communicator_is_made_everywhere_or_nowhere() {
     processes(9, |universe| {
-        let (world, mut open) = (universe.world(), Vec::new());
+        let world = universe.world();
         world.barrier().unwrap();
-        while let (Rank(4), Ok(file)) = (world.rank(), File::open("/dev/null")) {
-            open.push(file);
-            assert!(open.len() < 1 << 20, "descriptors have a limit");
-        }
+        let open = (world.rank() == Rank(4)).then(use_up_descriptors);
         let mut made = Vec::new();
         let error = loop {
             match world.dup() {
@@ -220,12 +228,9 @@ fn a_communicator_is_made_everywhere_or_nowhere() {
 #[test]
 fn a_rank_that_cannot_reach_others_blames_none() {
     processes(9, |universe| {
-        let (world, mut open) = (universe.world(), Vec::new());
+        let world = universe.world();
         world.barrier().unwrap();
-        while let (Rank(1), Ok(file)) = (world.rank(), File::open("/dev/null")) {
-            open.push(file);
-            assert!(open.len() < 1 << 20, "descriptors have a limit");
-        }
+        let open = (world.rank() == Rank(1)).then(use_up_descriptors);
         let end = world.alltoall(&[1u64; 9]);
         drop(open);
         if world.rank() == Rank(1) {
@@ -248,6 +253,55 @@ fn a_reduction_inside_of_another_is_refused() {
         let sum = world.reduce(&[1u64], add, Rank(0)).unwrap();
         assert_eq!(sum, (world.rank() == Rank(0)).then(|| vec![2]));
         world.barrier().unwrap();
+    });
+    ranks.unwrap();
+}
+
+/// A thread that is in a wait when its rank leaves is let go, and keeps nobody.
+#[test]
+fn a_wait_under_way_ends_when_its_rank_leaves() {
+    for cpus in [1, 64] {
+        let (waits, over) = (Barrier::new(2), Barrier::new(2));
+        let ranks = local_with(patient(cpus), 2, |universe| {
+            let world = universe.world().clone();
+            if world.rank() == Rank(1) {
+                waits.wait();
+                let end = world.barrier();
+                over.wait();
+                // Rank 0 may have arrived before it left.
+                let ends = matches!(end, Ok(()) | Err(CollectiveError::PeerLeft { .. }));
+                assert!(ends, "{end:?}");
+                return;
+            }
+            let end = thread::scope(|scope| {
+                let thread = scope.spawn(|| world.barrier());
+                // It waits, or comes to it when the rank has left.
+                thread::yield_now();
+                drop(universe);
+                thread.join().unwrap()
+            });
+            waits.wait();
+            over.wait();
+            assert!(matches!(end, Err(CollectiveError::Left { .. })), "{end:?}");
+        });
+        ranks.unwrap();
+    }
+}
+
+/// A panic inside of a reduction, caught, leaves a communicator that others may use.
+#[test]
+fn a_reduction_that_panics_is_no_operation_under_way() {
+    let ranks = local_with(patient(2), 2, |universe| {
+        let pair = universe.world().dup().unwrap();
+        if pair.rank() == Rank(0) {
+            let panics = |_: u64, _: u64| -> u64 { panic!("on purpose") };
+            let reduce = || pair.reduce(&[1u64], panics, Rank(0));
+            catch_unwind(AssertUnwindSafe(reduce)).unwrap_err();
+        } else {
+            assert_eq!(pair.reduce(&[1u64], Op::Sum, Rank(0)).unwrap(), None);
+        }
+        pair.barrier().unwrap();
+        universe.world().barrier().unwrap();
     });
     ranks.unwrap();
 }

@@ -38,11 +38,11 @@ pub(crate) struct Abandoned {
 
 /// What a rank knows of operations of a communicator that cannot end.
 #[derive(Debug, Default)]
-pub(crate) struct News(Mutex<Known>);
+pub(crate) struct News(Mutex<Heard>);
 
 #[derive(Debug, Default)]
-struct Known {
-    heard: Option<Abandoned>,
+struct Heard {
+    news: Option<Abandoned>,
     /// This rank has told the others.
     told: bool,
 }
@@ -73,26 +73,26 @@ fn is_before(tag: u32, other: u32) -> bool {
 }
 
 impl News {
-    fn known(&self) -> MutexGuard<'_, Known> {
+    fn heard(&self) -> MutexGuard<'_, Heard> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(crate) fn hear(&self, news: Abandoned) {
-        let mut known = self.known();
-        known.heard = Some(match known.heard {
+        let mut heard = self.heard();
+        heard.news = Some(match heard.news {
             None => news,
-            Some(heard) => Abandoned { from: heard.from.first(news.from), ..heard },
+            Some(first) => Abandoned { from: first.from.first(news.from), ..first },
         });
     }
 
     /// Why a rank that is at `at` waits in vain like that.
     pub(crate) fn ends(&self, at: Place, by: By) -> Option<Cause> {
-        self.known().heard.filter(|news| news.from.covers(at, by)).map(|news| news.cause)
+        self.heard().news.filter(|news| news.from.covers(at, by)).map(|news| news.cause)
     }
 
     /// True once.
     fn is_to_be_told(&self) -> bool {
-        !core::mem::replace(&mut self.known().told, true)
+        !core::mem::replace(&mut self.heard().told, true)
     }
 }
 

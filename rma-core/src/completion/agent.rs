@@ -214,7 +214,7 @@ impl Process {
 
     /// Who serves messages of peers, and why, in words.
     pub(crate) fn explain_agent(&self) -> &'static str {
-        if self.transport.agent.as_deref().is_none() {
+        if self.transport.agent.is_none() {
             return "served inside the target's own calls (the transport has no agent)";
         }
         match (self.config.progress_agent, *self.agent.stage()) {

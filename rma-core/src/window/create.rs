@@ -294,8 +294,14 @@ impl<'c> WindowBuilder<'c> {
             block.set_left(true);
         }
         let ((memory, block), shares) = (mine?, shares?);
-        let memory =
-            if contiguous { self.share_one(memory, &shares[0], plan.total)? } else { memory };
+        let memory = if contiguous {
+            // As above, if the ranks agree that one could not map it.
+            let agreed = |error: &_| !matches!(error, WindowError::Collective(_));
+            let shared = self.share_one(memory, &shares[0], plan.total);
+            shared.inspect_err(|error| block.set_left(agreed(error)))?
+        } else {
+            memory
+        };
         let dynamic = flavor == Flavor::Dynamic;
         let peers = if all_near(&self.comm.inner) {
             peers(&shares, contiguous, dynamic.then_some(needed))
@@ -591,7 +597,6 @@ impl<'c> WindowBuilder<'c> {
         size: u64,
         disp_unit: u32,
     ) -> Result<Vec<Share>, WindowError> {
-        let _transport = &self.comm.inner.process.transport;
         let mut share = Share { id, size, disp_unit, ..Share::zeroed() };
         if let Ok((memory, block)) = mine {
             share.made = made::STAYS;

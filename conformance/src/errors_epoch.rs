@@ -1,7 +1,9 @@
 //! Synchronisation that contradicts itself: refused, and the epoch that is open goes on
 //! (FEATURES A7).
 use crate::help::{neighbour, says, still_works, words};
-use rma_core::{Assert, ErrorClass, LockKind, Op, Rank, RmaError, Universe, Window};
+use rma_core::{
+    Access, Assert, ErrorClass, Layout, LockKind, Op, Rank, RmaError, Universe, Window,
+};
 
 const KINDS: [LockKind; 2] = [LockKind::Shared, LockKind::Exclusive];
 
@@ -168,19 +170,36 @@ pub fn end_with_another_guard(universe: &Universe) {
     unharmed(universe, window);
 }
 
-/// A scope under a lock of one target names another.
+/// Every operation on a target is refused, and does nothing.
+fn refused(access: &Access<'_>, target: Rank, error: RmaError) {
+    let (mut got, layout) = ([3u64], Layout::of::<u64>());
+    assert_eq!(access.put(target, 0, &[1u64]), Err(error));
+    assert_eq!(access.get(target, 0, &mut got), Err(error));
+    assert_eq!(access.accumulate(target, 0, Op::Sum, &[1u64, 2][..1]), Err(error));
+    assert_eq!(access.fetch_and_op(target, 0, Op::Sum, 1u64), Err(error));
+    assert_eq!(access.fetch_and_op(target, 0, Op::Sum, 1.0f64), Err(error));
+    assert_eq!(access.compare_and_swap(target, 0, 0u64, 1), Err(error));
+    assert_eq!(access.put_shaped(target, 0, &layout, &[1u64], &layout), Err(error));
+    let errors = access.ops(|ops| (ops.put(target, 0, &[1u64]), ops.get(target, 0, &mut got)));
+    assert_eq!(errors, Ok((Err(error), Err(error))));
+    assert_eq!(got, [3]);
+}
+
+/// Operations in a lock epoch name a target that is not locked, or not any more.
 pub fn other_target_of_a_lock(universe: &Universe) {
     let world = universe.world();
     let window = words(world, 1);
     let (locked, target) = (neighbour(world, 1), neighbour(world, 2));
     let lock = window.lock(locked, LockKind::Shared).unwrap();
-    let mut got = [3u64];
-    let errors = lock.ops(|ops| (ops.put(target, 0, &[1u64]), ops.get(target, 0, &mut got)));
-    let error = RmaError::NotLocked { window: window.id(), target, locked };
-    assert_eq!(errors, Ok((Err(error), Err(error))));
-    assert_eq!((got, error.class()), ([3], ErrorClass::RmaSync));
-    let (id, rank) = (window.id().to_string(), format!("rank {target}"));
-    says(&error, &[&id, &rank, &format!("for {locked}")]);
+    let error = RmaError::NotLocked { window: window.id(), target };
+    refused(&lock, target, error);
+    assert_eq!(error.class(), ErrorClass::RmaSync);
+    says(&error, &[&window.id().to_string(), &format!("lock {target} too")]);
+    // The right is the rank's, whichever guard stands for it.
+    let second = window.lock(target, LockKind::Shared).unwrap();
+    Access::get(&lock, target, 0, &mut [1u64]).unwrap();
+    second.unlock().unwrap();
+    refused(&lock, target, error);
     lock.unlock().unwrap();
     world.barrier().unwrap();
     assert_eq!(window.local().load(0), Ok(0u64), "nothing was written");

@@ -4,12 +4,7 @@ use crate::help::{local_words, neighbour, says, still_works, words};
 use rma_core::{Access, Assert, ErrorClass, LockKind, Op, Rank, RmaError, Universe, Window};
 
 /// Puts and gets of `len` bytes at `disp` of `target`; all must fail alike.
-fn all_fail<const LAZY: bool>(
-    access: &Access<'_, LAZY>,
-    target: Rank,
-    disp: u64,
-    len: usize,
-) -> RmaError {
+fn all_fail(access: &Access<'_>, target: Rank, disp: u64, len: usize) -> RmaError {
     let (source, mut sink) = (vec![0x5au8; len], vec![0xa5u8; len]);
     let error = access.put(target, disp, &source).unwrap_err();
     assert_eq!(access.get(target, disp, &mut sink), Err(error));

@@ -120,7 +120,7 @@ macro_rules! epoch {
 }
 
 epoch!([] Lock<'_>, ());
-epoch!([const LAZY: bool] Access<'_, LAZY>, (TARGET));
+epoch!([] Access<'_>, (TARGET));
 
 /// One type, an operation that it has, and values of it.
 struct Type<E> {

@@ -6,7 +6,7 @@ pub use collective::CollectiveError;
 
 use crate::Flavor;
 use crate::group::Group;
-use crate::ops::{Op, Signature};
+use crate::operation::{Op, Signature};
 use crate::rank::Rank;
 use crate::transport::{AgentError, AllocateError, CrossError, ImportError, WorldRank};
 use crate::window::{HintError, WindowId};
@@ -273,15 +273,16 @@ pub enum RmaError {
         /// Window.
         window: WindowId,
     },
-    /// The target of an operation is not the one that the epoch's lock is for.
-    #[error("window {window}: rank {target} is not locked by this epoch, which is for {locked}")]
+    /// The target of an operation in a lock epoch is not locked.
+    #[error(
+        "window {window}: rank {target} is not locked by this rank; name the target of the lock, \
+         or lock {target} too"
+    )]
     NotLocked {
         /// Window.
         window: WindowId,
         /// Target.
         target: Rank,
-        /// The rank that is locked.
-        locked: Rank,
     },
     /// The target of an operation is not in the group of the start epoch.
     #[error(

@@ -10,11 +10,14 @@ mod completion;
 mod element;
 mod epoch;
 mod error;
+mod execute;
 mod group;
 mod memory;
-mod ops;
+mod operation;
 mod protocol;
 mod rank;
+mod route;
+mod serve;
 mod sync;
 mod sync_block;
 pub mod transport;
@@ -27,15 +30,17 @@ pub use communicator::{Communicator, SplitError};
 pub use completion::{Counters, ProgressAgent};
 pub use element::{AtomicElement, BasicElement, BasicType, Bool, Element, Pair};
 pub use epoch::{
-    Access, Assert, EpochCall, EpochKind, Exposure, Fence, Lock, LockAll, LockKind, Start,
+    Access, Assert, EpochCall, EpochKind, Exposure, Fence, Lock, LockAll, LockKind, Ops,
+    OriginBuffer, Request, Start,
 };
 pub use error::{CollectiveError, ErrorClass, RmaError, WindowError};
 pub use group::Group;
 pub use num_complex::{self, Complex};
-pub use ops::{Layout, LayoutError, Op, Ops, Order, OriginBuffer, Request, Shape, Signature};
+pub use operation::{Layout, LayoutError, Op, Order, Shape, Signature};
 pub use rank::Rank;
+pub use route::{OperationCounts, Path};
 pub use universe::{Config, Universe};
 pub use window::{
-    Attached, Flavor, HintError, MemoryModel, NotCreated, NotDone, OperationCounts, Path, RawPart,
-    Refused, Sealed, View, Window, WindowBuilder, WindowId, WindowMemory,
+    Attached, Flavor, HintError, MemoryModel, NotCreated, NotDone, RawPart, Refused, Sealed, View,
+    Window, WindowBuilder, WindowId, WindowMemory,
 };

@@ -254,7 +254,7 @@ macro_rules! calls { ($self:ident, $target:ident => $($named:ident)?) => {
     }
 } }
 
-impl<const LAZY: bool> Calls for Access<'_, LAZY> {
+impl Calls for Access<'_> {
     calls! { self, target => target }
 }
 
@@ -332,8 +332,8 @@ pub(super) fn perform<C: Calls>(
 }
 
 /// Starts all operations of a scope.
-fn start_all<'s, const LAZY: bool>(
-    ops: &'s Ops<'s, '_, LAZY>,
+fn start_all<'s>(
+    ops: &'s Ops<'s, '_>,
     element: Type,
     scales: &[Scale],
     list: &'s mut [(&Operation, Buffers)],

@@ -4,9 +4,9 @@
 //! for which there is no room, and stopped before the rank leaves. While a thread of the rank is in
 //! a wait, that thread serves, and senders do not wake the agent: see [`Agent`] for how no message
 //! is left lying in between. S-M5, S-E7
+use crate::execute::STRIPE_RECHECK;
 use crate::transport::{Agent, AgentError, Outcome};
 use crate::universe::Process;
-use crate::window::STRIPE_RECHECK;
 use core::sync::atomic::{AtomicBool, Ordering::Relaxed, Ordering::SeqCst, fence};
 use core::time::Duration;
 use std::sync::{Mutex, PoisonError};

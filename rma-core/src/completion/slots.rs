@@ -14,6 +14,7 @@ use core::any::Any;
 use core::ops::Range;
 use core::sync::atomic::{AtomicU64, Ordering::Acquire, Ordering::Relaxed, Ordering::Release};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use zerocopy::TryFromBytes;
 
 /// As many as ids can tell apart, and more than anybody needs.
 const SLOTS_MAX: usize = 1 << 20;
@@ -43,8 +44,8 @@ pub(crate) struct Pending {
     /// The first [`Status`] other than `Ok`, and above it who answered so.
     failure: AtomicU64,
     value: AtomicU64,
-    /// Owner of the buffers, if the caller gave them away.
-    keep: Mutex<Option<Box<dyn Any + Send>>>,
+    /// Owners of the buffers that callers gave away.
+    keep: Mutex<Vec<Box<dyn Any + Send>>>,
 }
 
 impl Pending {
@@ -73,12 +74,12 @@ impl Pending {
 
     /// Keeps `owner` alive as long as this is.
     pub(crate) fn keep(&self, owner: Box<dyn Any + Send>) {
-        *self.keep.lock().unwrap_or_else(PoisonError::into_inner) = Some(owner);
+        self.keep.lock().unwrap_or_else(PoisonError::into_inner).push(owner);
     }
 }
 
 fn status_of(failure: u64) -> Status {
-    Status::from_wire(failure as u8).unwrap_or(Status::Malformed)
+    Status::try_read_from_bytes(&[failure as u8]).unwrap_or(Status::Malformed)
 }
 
 /// Where the bytes of an answer go.

@@ -1,9 +1,9 @@
 //! Waiting: nothing in this crate waits anywhere else. S-D5 S-E14 S-M6 S-M7
+use crate::execute::STRIPE_RECHECK;
 use crate::group::Group;
 use crate::rank::Rank;
 use crate::transport::{ImportError, PeerState, WorldRank};
 use crate::universe::Process;
-use crate::window::STRIPE_RECHECK;
 use core::sync::atomic::Ordering::Relaxed;
 use core::time::Duration;
 

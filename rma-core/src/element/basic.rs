@@ -1,6 +1,6 @@
 //! Names of the basic types: what messages and errors say of an element.
-use super::{BasicElement, Bool, Pair};
-use crate::ops::Op;
+use super::{AtomicElement, BasicElement, Bool, Pair};
+use crate::operation::Op;
 use core::any::TypeId;
 use num_complex::Complex;
 
@@ -108,6 +108,12 @@ pub(crate) trait Visitor {
     fn visit<E: BasicElement>(self) -> Self::Output;
 }
 
+/// As [`Visitor`], of types that can be compared and swapped.
+pub(crate) trait SwapVisitor {
+    type Output;
+    fn visit<E: AtomicElement>(self) -> Self::Output;
+}
+
 impl BasicType {
     /// As it stands in messages.
     pub(crate) const fn to_wire(self) -> u8 {
@@ -118,6 +124,22 @@ impl BasicType {
     #[inline(always)]
     pub(crate) const fn is_atomic(self) -> bool {
         matches!(self, Self::U32 | Self::I32 | Self::U64 | Self::I64)
+    }
+
+    /// Calls `visitor` with the type, if it can be compared and swapped.
+    pub(crate) fn visit_swap<V: SwapVisitor>(self, visitor: V) -> Option<V::Output> {
+        Some(match self {
+            Self::U8 => visitor.visit::<u8>(),
+            Self::I8 => visitor.visit::<i8>(),
+            Self::U16 => visitor.visit::<u16>(),
+            Self::I16 => visitor.visit::<i16>(),
+            Self::U32 => visitor.visit::<u32>(),
+            Self::I32 => visitor.visit::<i32>(),
+            Self::U64 => visitor.visit::<u64>(),
+            Self::I64 => visitor.visit::<i64>(),
+            Self::BOOL => visitor.visit::<Bool>(),
+            _ => return None,
+        })
     }
 
     /// Whether `op` is defined on it.

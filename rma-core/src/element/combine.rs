@@ -1,7 +1,7 @@
 //! What each operation makes of two values: the one implementation that windows and collectives
 //! use. S-H1 S-H17
 use super::{BasicElement, BasicType, Bool, Pair, sealed::Sealed};
-use crate::ops::Op;
+use crate::operation::Op;
 use core::cmp::Ordering::{Equal, Greater, Less};
 use num_complex::Complex;
 

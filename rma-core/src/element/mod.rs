@@ -5,11 +5,11 @@ mod combine;
 mod pair;
 
 pub use basic::BasicType;
-pub(crate) use basic::Visitor;
+pub(crate) use basic::{SwapVisitor, Visitor};
 pub use boolean::Bool;
 pub use pair::Pair;
 
-use crate::ops::Op;
+use crate::operation::Op;
 
 /// A value that may travel: every bit pattern is a value, no padding, no pointer.
 ///

@@ -1,28 +1,100 @@
 //! Operations that an epoch allows. S-G3 S-G4 S-G5 S-G7 S-G11 S-I2
+use super::Ops;
 use crate::element::{AtomicElement, BasicElement, Element};
 use crate::error::RmaError;
-use crate::ops::{Op, Ops};
+use crate::memory::target::{Permit, Span, Target};
+use crate::memory::{accumulate, stripe};
+use crate::operation::{Action, Op, Operation, Shape, Side, Sink};
 use crate::rank::Rank;
 use crate::window::Window;
-use bytemuck::{cast_slice, cast_slice_mut};
+use bytemuck::{bytes_of, bytes_of_mut, cast_slice, cast_slice_mut};
 
-/// The right to operate on the targets of a window: what [`Fence`](crate::Fence),
-/// [`LockAll`](crate::LockAll) and [`Start`](crate::Start) give.
+/// The right to operate on targets of a window: what every epoch gives. A function that takes an
+/// `&Access` works in all of them.
 ///
-/// `LAZY`, in start epochs: the first operation to a target finds out whether it may, and waits for
-/// the target's post.
-pub struct Access<'w, const LAZY: bool> {
+/// [`Fence`](crate::Fence) and [`LockAll`](crate::LockAll) allow all targets,
+/// [`Start`](crate::Start) those that it names, where the first operation waits for the target's
+/// post, and [`Lock`](crate::Lock) those that this rank has locked.
+pub struct Access<'w> {
     window: &'w Window,
+    /// By rank, those that load and store reach: as this epoch may.
+    targets: &'w [Target],
+    permit: Permit,
 }
 
-impl<'w, const LAZY: bool> Access<'w, LAZY> {
-    pub(super) fn new(window: &'w Window) -> Self {
-        Self { window }
+impl<'w> Access<'w> {
+    pub(super) fn new(window: &'w Window, permit: Permit) -> Self {
+        Self { window, targets: window.targets.of(permit).entries(), permit }
     }
 
     #[inline(always)]
     pub(super) fn window(&self) -> &'w Window {
         self.window
+    }
+
+    /// The hot path of every operation: the bytes, if nothing stands in the way of load and store.
+    /// Otherwise [`Window::execute`] finds out what does.
+    #[inline(always)]
+    pub(super) fn near(&self, target: Rank, disp: u64, len: usize) -> Option<Span<'w>> {
+        self.targets.get(target.0 as usize)?.span(disp, len)
+    }
+
+    /// An operation of this epoch with a layout on each side.
+    pub(super) fn shaped<'a>(
+        &self,
+        (what, action): (&'static str, Action),
+        target: Rank,
+        disp: u64,
+        there: Shape<'a>,
+        (origin, from): (&'a [u8], Side<'a>),
+    ) -> Operation<'a> {
+        let permit = self.permit;
+        Operation { what, action, permit, target, disp, there: there.into(), origin, from }
+    }
+
+    /// All of a part, and where in it a displacement is, if nothing stands in the way.
+    #[inline(always)]
+    pub(super) fn near_part(&self, target: Rank, disp: u64) -> Option<(Span<'w>, u64)> {
+        let entry = self.targets.get(target.0 as usize)?;
+        Some((entry.part()?, disp.checked_mul(u64::from(entry.disp_unit()))?))
+    }
+
+    /// An operation of this epoch on bytes that lie one behind the other on both sides.
+    pub(super) fn operation<'a>(
+        &self,
+        (what, action): (&'static str, Action),
+        target: Rank,
+        disp: u64,
+        len: usize,
+        origin: &'a [u8],
+    ) -> Operation<'a> {
+        let (there, from) = (Side::dense(len), Side::dense(origin.len()));
+        let permit = self.permit;
+        Operation { what, action, permit, target, disp, there, origin, from }
+    }
+
+    /// Combines one element and gives what was there, if nothing stands in the way; otherwise
+    /// nothing happened.
+    #[inline(always)]
+    pub(super) fn combine_one<E: BasicElement>(
+        &self,
+        target: Rank,
+        disp: u64,
+        op: Op,
+        operand: E,
+    ) -> Option<E> {
+        let entry = self.targets.get(target.0 as usize)?;
+        let span = entry.span(disp, size_of::<E>())?;
+        if E::BASIC.is_atomic() {
+            return span.fetch_and_op(op, operand);
+        }
+        if !op.is_defined_on::<E>() || !span.is_aligned(E::BASIC.align()) {
+            return None;
+        }
+        // There is a span, so the product does not overflow.
+        let offset = disp.wrapping_mul(u64::from(entry.disp_unit()));
+        let _held = stripe::try_one(entry.block()?, offset, self.window.rank())?;
+        Some(accumulate::one_under_lock(span, op, operand))
     }
 
     /// Copies `origin` to displacement `disp` of `target`, in the target's units.
@@ -37,7 +109,7 @@ impl<'w, const LAZY: bool> Access<'w, LAZY> {
     #[inline]
     pub fn put<E: Element>(&self, target: Rank, disp: u64, origin: &[E]) -> Result<(), RmaError> {
         let origin = cast_slice(origin);
-        match self.window.near_hot::<LAZY>(target, disp, origin.len()) {
+        match self.near(target, disp, origin.len()) {
             Some(span) => {
                 span.write(origin);
                 Ok(())
@@ -51,13 +123,8 @@ impl<'w, const LAZY: bool> Access<'w, LAZY> {
     #[cold]
     #[inline(never)]
     fn put_cold(&self, target: Rank, disp: u64, origin: &[u8]) -> Result<(), RmaError> {
-        match self.window.near_cold::<LAZY>(target, disp, origin.len())? {
-            Some(span) => {
-                span.write(origin);
-                Ok(())
-            }
-            None => self.window.put_far_cold::<LAZY>(target, disp, origin),
-        }
+        let put = ("a put", Action::Put);
+        self.window.perform(&self.operation(put, target, disp, origin.len(), origin))
     }
 
     /// Copies from displacement `disp` of `target` into `origin`, which holds it on return.
@@ -74,7 +141,7 @@ impl<'w, const LAZY: bool> Access<'w, LAZY> {
         origin: &mut [E],
     ) -> Result<(), RmaError> {
         let origin = cast_slice_mut(origin);
-        match self.window.near_hot::<LAZY>(target, disp, origin.len()) {
+        match self.near(target, disp, origin.len()) {
             Some(span) => {
                 span.read(origin);
                 Ok(())
@@ -86,13 +153,9 @@ impl<'w, const LAZY: bool> Access<'w, LAZY> {
     #[cold]
     #[inline(never)]
     fn get_cold(&self, target: Rank, disp: u64, origin: &mut [u8]) -> Result<(), RmaError> {
-        match self.window.near_cold::<LAZY>(target, disp, origin.len())? {
-            Some(span) => {
-                span.read(origin);
-                Ok(())
-            }
-            None => self.window.get_far_cold::<LAZY>(target, disp, origin),
-        }
+        let get = ("a get", Action::Get);
+        let get = self.operation(get, target, disp, origin.len(), &[]);
+        self.window.fetch(&get, Sink::new(origin))
     }
 
     /// Combines the value at `disp` of `target` with `operand`, atomically; returns what was
@@ -113,7 +176,7 @@ impl<'w, const LAZY: bool> Access<'w, LAZY> {
         op: Op,
         operand: E,
     ) -> Result<E, RmaError> {
-        match self.window.combine_one_hot::<LAZY, E>(target, disp, op, operand) {
+        match self.combine_one(target, disp, op, operand) {
             Some(old) => Ok(old),
             None => self.fetch_cold(target, disp, op, operand),
         }
@@ -128,7 +191,13 @@ impl<'w, const LAZY: bool> Access<'w, LAZY> {
         op: Op,
         operand: E,
     ) -> Result<E, RmaError> {
-        self.window.fetch_and_op::<LAZY, E>(target, disp, op, operand)
+        let mut old = operand;
+        let (basic, fetches) = (Some(E::BASIC), true);
+        let combine = ("a fetch_and_op", Action::Combine { op, basic, fetches });
+        let operands = if op == Op::NoOp { &[] } else { bytes_of(&operand) };
+        let fetch = self.operation(combine, target, disp, size_of::<E>(), operands);
+        self.window.fetch(&fetch, Sink::new(bytes_of_mut(&mut old)))?;
+        Ok(old)
     }
 
     /// Replaces the value at `disp` of `target` by `swap` if it is `compare`, atomically; returns
@@ -148,7 +217,7 @@ impl<'w, const LAZY: bool> Access<'w, LAZY> {
         compare: E,
         swap: E,
     ) -> Result<E, RmaError> {
-        let span = self.window.near_hot::<LAZY>(target, disp, size_of::<E>());
+        let span = self.near(target, disp, size_of::<E>());
         match span.and_then(|span| span.compare_and_swap(compare, swap)) {
             Some(old) => Ok(old),
             None => self.swap_cold(target, disp, compare, swap),
@@ -164,7 +233,12 @@ impl<'w, const LAZY: bool> Access<'w, LAZY> {
         compare: E,
         swap: E,
     ) -> Result<E, RmaError> {
-        self.window.compare_and_swap::<LAZY, E>(target, disp, compare, swap)
+        let mut old = compare;
+        let action = ("a compare_and_swap", Action::Swap { basic: E::BASIC });
+        let values = [compare, swap];
+        let swap = self.operation(action, target, disp, size_of::<E>(), bytes_of(&values));
+        self.window.fetch(&swap, Sink::new(bytes_of_mut(&mut old)))?;
+        Ok(old)
     }
 
     /// Runs `scope`, in which operations overlap, and completes all of them locally.
@@ -173,8 +247,8 @@ impl<'w, const LAZY: bool> Access<'w, LAZY> {
     /// when `ops` returns, by a panic too. The epoch stays open.
     pub fn ops<'env, F, R>(&'env self, scope: F) -> Result<R, RmaError>
     where
-        F: for<'scope> FnOnce(&'scope Ops<'scope, 'env, LAZY>) -> R,
+        F: for<'scope> FnOnce(&'scope Ops<'scope, 'env>) -> R,
     {
-        Ops::run(self.window, None, scope)
+        Ops::run(self, scope)
     }
 }

@@ -1,12 +1,17 @@
 //! The accumulate family: what an epoch allows on arrays, and its requests.
 //! S-G4 S-H2 S-H3 S-H11 S-H12
-use super::{Access, Lock, LockAll};
+use super::{Access, Lock, LockAll, OriginBuffer, Request};
 use crate::element::BasicElement;
 use crate::error::RmaError;
-use crate::ops::{Op, OriginBuffer, Request};
+use crate::execute::Place;
+use crate::operation::{Action, Op, Operation, Sink};
 use crate::rank::Rank;
+use bytemuck::{cast_slice, cast_slice_mut};
 
-impl<const LAZY: bool> Access<'_, LAZY> {
+pub(super) const ACCUMULATE: &str = "an accumulate";
+pub(super) const GET_ACCUMULATE: &str = "a get_accumulate";
+
+impl Access<'_> {
     /// Combines the elements from displacement `disp` of `target` on with those of `origin`, each
     /// atomically: `target[i] = target[i] op origin[i]`.
     ///
@@ -31,11 +36,44 @@ impl<const LAZY: bool> Access<'_, LAZY> {
     ) -> Result<(), RmaError> {
         if let [operand] = origin
             && op != Op::NoOp
-            && self.window().combine_one_hot::<LAZY, E>(target, disp, op, *operand).is_some()
+            && self.combine_one(target, disp, op, *operand).is_some()
         {
             return Ok(());
         }
-        self.window().accumulate::<LAZY, E>(target, disp, op, origin)
+        self.accumulate_array(target, disp, op, origin)
+    }
+
+    /// As [`accumulate`](Self::accumulate).
+    #[inline(never)]
+    fn accumulate_array<E: BasicElement>(
+        &self,
+        target: Rank,
+        disp: u64,
+        op: Op,
+        origin: &[E],
+    ) -> Result<(), RmaError> {
+        if op != Op::NoOp
+            && op.is_defined_on::<E>()
+            && let Some(place) = self.near_place(target, disp, size_of_val(origin))
+        {
+            return self.window().combine(place, op, origin, None);
+        }
+        let action = Action::Combine { op, basic: Some(E::BASIC), fetches: false };
+        let bytes = cast_slice(origin);
+        self.window().perform(&self.operation(
+            (ACCUMULATE, action),
+            target,
+            disp,
+            bytes.len(),
+            bytes,
+        ))
+    }
+
+    /// The elements, if nothing stands in the way of load and store.
+    fn near_place(&self, target: Rank, disp: u64, len: usize) -> Option<Place<'_>> {
+        let (part, offset) = self.near_part(target, disp)?;
+        let span = part.part(usize::try_from(offset).ok()?, len)?;
+        Some(Place { target, disp, offset, span })
     }
 
     /// As [`accumulate`](Self::accumulate), and copies to `result` what was there before, each
@@ -59,12 +97,47 @@ impl<const LAZY: bool> Access<'_, LAZY> {
         result: &mut [E],
     ) -> Result<(), RmaError> {
         if let ([operand], [place]) = (origin, &mut *result)
-            && let Some(old) = self.window().combine_one_hot::<LAZY, E>(target, disp, op, *operand)
+            && let Some(old) = self.combine_one(target, disp, op, *operand)
         {
             *place = old;
             return Ok(());
         }
-        self.window().get_accumulate::<LAZY, E>(target, disp, op, origin, result)
+        match self.get_accumulate_near(target, disp, op, origin, result)? {
+            None => Ok(()),
+            Some(fetch) => self.window().fetch(&fetch, Sink::new(cast_slice_mut(result))),
+        }
+    }
+
+    /// Does it if nothing stands in the way of load and store; otherwise gives the operation.
+    pub(super) fn get_accumulate_near<'a, E: BasicElement>(
+        &self,
+        target: Rank,
+        disp: u64,
+        op: Op,
+        origin: &'a [E],
+        result: &mut [E],
+    ) -> Result<Option<Operation<'a>>, RmaError> {
+        let len = size_of_val(result);
+        let origin = if op == Op::NoOp { &[] } else { origin };
+        let counts = op == Op::NoOp || origin.len() == result.len();
+        let defined = op.is_defined_on::<E>();
+        if counts
+            && defined
+            && let Some(place) = self.near_place(target, disp, len)
+        {
+            return self.window().combine(place, op, origin, Some(result)).map(|()| None);
+        }
+        if defined && !counts {
+            let (origin, result) = (origin.len() as u64, result.len() as u64);
+            return Err(RmaError::WrongCount {
+                window: self.window().id(),
+                target,
+                origin,
+                result,
+            });
+        }
+        let action = Action::Combine { op, basic: Some(E::BASIC), fetches: true };
+        Ok(Some(self.operation((GET_ACCUMULATE, action), target, disp, len, cast_slice(origin))))
     }
 }
 
@@ -84,7 +157,7 @@ impl<'w> LockAll<'w> {
     where
         B: OriginBuffer<Element: BasicElement>,
     {
-        Request::accumulate(self.window(), target, disp, op, origin)
+        Request::accumulate(self, target, disp, op, origin)
     }
 
     /// As [`get_accumulate`](Access::get_accumulate), into a buffer that the request owns until
@@ -100,7 +173,7 @@ impl<'w> LockAll<'w> {
     where
         B: OriginBuffer<Element: BasicElement>,
     {
-        Request::get_accumulate(self.window(), target, disp, op, origin, result)
+        Request::get_accumulate(self, target, disp, op, origin, result)
     }
 }
 
@@ -133,7 +206,7 @@ impl<'w> Lock<'w> {
     where
         B: OriginBuffer<Element: BasicElement>,
     {
-        Request::accumulate(self.access().window(), self.target(), disp, op, origin)
+        Request::accumulate(self.access(), self.target(), disp, op, origin)
     }
 
     /// See [`LockAll::rget_accumulate`].
@@ -147,7 +220,6 @@ impl<'w> Lock<'w> {
     where
         B: OriginBuffer<Element: BasicElement>,
     {
-        let (window, target) = (self.access().window(), self.target());
-        Request::get_accumulate(window, target, disp, op, origin, result)
+        Request::get_accumulate(self.access(), self.target(), disp, op, origin, result)
     }
 }

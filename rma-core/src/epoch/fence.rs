@@ -2,6 +2,7 @@
 //! S-C1 S-C2 S-C3 S-C4 S-C5 S-C6 S-C8 S-C9
 use super::{Access, EpochCall, EpochKind};
 use crate::error::RmaError;
+use crate::memory::target::Permit;
 use crate::window::Window;
 use core::ops::{BitOr, Deref};
 use core::sync::atomic::Ordering::AcqRel;
@@ -45,7 +46,7 @@ impl BitOr for Assert {
 /// only says that this rank issues nothing more: the operations are complete after the next fence.
 #[must_use = "operations are methods of the guard"]
 pub struct Fence<'w> {
-    access: Access<'w, false>,
+    access: Access<'w>,
 }
 
 impl Window {
@@ -71,7 +72,7 @@ impl Window {
         }
         self.synchronise()?;
         self.open(EpochCall::Fence, 1)?;
-        Ok(Fence { access: Access::new(self) })
+        Ok(Fence { access: Access::new(self, Permit::All) })
     }
 
     fn synchronise(&self) -> Result<(), RmaError> {
@@ -107,7 +108,7 @@ impl<'w> Fence<'w> {
 }
 
 impl<'w> Deref for Fence<'w> {
-    type Target = Access<'w, false>;
+    type Target = Access<'w>;
 
     fn deref(&self) -> &Self::Target {
         &self.access

@@ -1,13 +1,14 @@
 //! A passive epoch to one target (MPI 4.1, section 12.5.3).
 //! S-E1 S-E2 S-E3 S-E4 S-E5 S-E6 S-E11 S-E12 S-F3
-use super::{Access, Assert, EpochCall, EpochKind};
+use super::{Access, Assert, EpochCall, EpochKind, Ops, OriginBuffer, Request};
 use crate::element::{AtomicElement, BasicElement, Element};
 use crate::error::RmaError;
-use crate::memory::target::held;
-use crate::ops::{Op, Ops, OriginBuffer, Request};
+use crate::memory::target::{Permit, held};
+use crate::operation::Op;
 use crate::rank::Rank;
 use crate::window::Window;
 use core::mem;
+use core::ops::Deref;
 use core::sync::atomic::Ordering::Acquire;
 
 /// Whether others may hold the lock at the same time.
@@ -33,7 +34,7 @@ enum Taken {
 /// guard leaves the lock held.
 #[must_use = "the epoch ends when the guard is dropped"]
 pub struct Lock<'w> {
-    pub(super) access: Access<'w, false>,
+    pub(super) access: Access<'w>,
     target: Rank,
     taken: Taken,
 }
@@ -53,7 +54,7 @@ impl Window {
     #[inline]
     pub fn lock(&self, target: Rank, kind: LockKind) -> Result<Lock<'_>, RmaError> {
         match self.lock_hot(target, kind) {
-            Some(taken) => Ok(Lock { access: Access::new(self), target, taken }),
+            Some(taken) => Ok(Lock { access: Access::new(self, Permit::Locked), target, taken }),
             None => self.lock_with(target, kind, Assert::NONE),
         }
     }
@@ -79,7 +80,9 @@ impl Window {
                 (Taken::Exclusive { passed_gate: false }, locked)
             }
         };
-        if !locked {
+        if locked {
+            self.targets.open(Permit::Locked, target);
+        } else {
             entry.set_held(held::NOT);
         }
         locked.then_some(taken)
@@ -100,7 +103,7 @@ impl Window {
             let own = target == self.rank();
             self.check(if own { EpochCall::LockOwn } else { EpochCall::LockOther })?;
         }
-        let access = Access::new(self);
+        let access = Access::new(self, Permit::Locked);
         if target == Rank::NULL {
             return Ok(Lock { access, target, taken: Taken::Nothing });
         }
@@ -113,6 +116,7 @@ impl Window {
             return Err(RmaError::AlreadyLocked { window: self.id(), target });
         }
         if no_check {
+            self.targets.open(Permit::Locked, target);
             return Ok(Lock { access, target, taken: Taken::Nothing });
         }
         let taken = self.check_left().and_then(|()| match kind {
@@ -123,6 +127,9 @@ impl Window {
             }
         });
         self.set_held(target, if taken.is_ok() { held::BY_LOCK } else { held::NOT });
+        if taken.is_ok() {
+            self.targets.open(Permit::Locked, target);
+        }
         Ok(Lock { access, target, taken: taken? })
     }
 
@@ -153,7 +160,7 @@ impl<'w> Lock<'w> {
         self.target
     }
 
-    pub(super) fn access(&self) -> &Access<'w, false> {
+    pub(super) fn access(&self) -> &Access<'w> {
         &self.access
     }
 
@@ -193,20 +200,20 @@ impl<'w> Lock<'w> {
 
     /// See [`LockAll::rput`](crate::LockAll).
     pub fn rput<B: OriginBuffer>(&self, disp: u64, origin: B) -> Result<Request<'w, B>, RmaError> {
-        Request::put(self.access.window(), self.target, disp, origin)
+        Request::put(&self.access, self.target, disp, origin)
     }
 
     /// See [`LockAll::rget`](crate::LockAll).
     pub fn rget<B: OriginBuffer>(&self, disp: u64, origin: B) -> Result<Request<'w, B>, RmaError> {
-        Request::get(self.access.window(), self.target, disp, origin)
+        Request::get(&self.access, self.target, disp, origin)
     }
 
-    /// See [`Access::ops`]. Operations of the scope name their target: the locked one only.
+    /// See [`Access::ops`]. Operations of the scope name their target: one that is locked.
     pub fn ops<'env, F, R>(&'env self, scope: F) -> Result<R, RmaError>
     where
-        F: for<'scope> FnOnce(&'scope Ops<'scope, 'env, false>) -> R,
+        F: for<'scope> FnOnce(&'scope Ops<'scope, 'env>) -> R,
     {
-        Ops::run(self.access.window(), Some(self.target), scope)
+        Ops::run(&self.access, scope)
     }
 
     /// Returns when every operation is complete at the target. Your buffers were yours before.
@@ -231,6 +238,7 @@ impl<'w> Lock<'w> {
             Taken::Exclusive { passed_gate } => passed_gate,
             Taken::Shared | Taken::Nothing => false,
         };
+        window.targets.close(Permit::Locked, target);
         let entry = window.targets.get(target).filter(|_| window.all_loaded && !passed_gate);
         match (entry, taken) {
             // The mark outlasts the lock: if this rank leaves meanwhile, it says so.
@@ -254,6 +262,7 @@ impl<'w> Lock<'w> {
         if target == Rank::NULL {
             return Ok(());
         }
+        window.targets.close(Permit::Locked, target);
         // Giving a lock back is the fence that loads and stores need.
         let fenced = window.all_loaded && !matches!(taken, Taken::Nothing);
         let flushed = if fenced { Ok(()) } else { window.flush(target) };
@@ -264,6 +273,16 @@ impl<'w> Lock<'w> {
         };
         window.set_held(target, held::NOT);
         flushed.and(released)
+    }
+}
+
+/// The operations of [`Access`], which name their target, on parts that this rank has locked.
+impl<'w> Deref for Lock<'w> {
+    type Target = Access<'w>;
+
+    #[inline(always)]
+    fn deref(&self) -> &Self::Target {
+        &self.access
     }
 }
 

@@ -1,9 +1,8 @@
 //! A passive epoch to all targets (MPI 4.1, section 12.5.3).
 //! S-E5 S-E6 S-E8 S-F1 S-F4 S-F5 S-F6 S-F7 S-I1
-use super::{Access, Assert, EpochCall, LOCK_ALL, NO_CHECK};
+use super::{Access, Assert, EpochCall, LOCK_ALL, NO_CHECK, OriginBuffer, Request};
 use crate::error::RmaError;
-use crate::memory::target::held;
-use crate::ops::{OriginBuffer, Request};
+use crate::memory::target::{Permit, held};
 use crate::rank::Rank;
 use crate::window::Window;
 use core::mem;
@@ -17,7 +16,7 @@ use core::sync::atomic::{Ordering::Relaxed, Ordering::Release, Ordering::SeqCst}
 /// guard leaves the locks held.
 #[must_use = "the epoch ends when the guard is dropped"]
 pub struct LockAll<'w> {
-    access: Access<'w, false>,
+    access: Access<'w>,
 }
 
 impl Window {
@@ -31,7 +30,7 @@ impl Window {
     #[inline]
     pub fn lock_all(&self) -> Result<LockAll<'_>, RmaError> {
         if self.lock_all_hot() {
-            return Ok(LockAll { access: Access::new(self) });
+            return Ok(LockAll { access: Access::new(self, Permit::All) });
         }
         self.lock_all_with(Assert::NONE)
     }
@@ -70,7 +69,7 @@ impl Window {
             }
             shared?;
         }
-        Ok(LockAll { access: Access::new(self) })
+        Ok(LockAll { access: Access::new(self, Permit::All) })
     }
 
     #[cold]
@@ -99,7 +98,7 @@ impl<'w> LockAll<'w> {
         disp: u64,
         origin: B,
     ) -> Result<Request<'w, B>, RmaError> {
-        Request::put(self.access.window(), target, disp, origin)
+        Request::put(self, target, disp, origin)
     }
 
     /// As [`get`](Access::get), into a buffer that the request owns until
@@ -110,7 +109,7 @@ impl<'w> LockAll<'w> {
         disp: u64,
         origin: B,
     ) -> Result<Request<'w, B>, RmaError> {
-        Request::get(self.access.window(), target, disp, origin)
+        Request::get(self, target, disp, origin)
     }
 
     /// Returns when every operation to `target` is complete there. Your buffers were yours before.
@@ -155,7 +154,7 @@ impl<'w> LockAll<'w> {
 }
 
 impl<'w> Deref for LockAll<'w> {
-    type Target = Access<'w, false>;
+    type Target = Access<'w>;
 
     #[inline(always)]
     fn deref(&self) -> &Self::Target {

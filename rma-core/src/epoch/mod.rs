@@ -24,6 +24,8 @@ mod fence;
 mod lock;
 mod lock_all;
 mod pscw;
+mod request;
+mod scope;
 mod shaped;
 mod shaped_requests;
 mod transitions;
@@ -33,6 +35,8 @@ pub use fence::{Assert, Fence};
 pub use lock::{Lock, LockKind};
 pub use lock_all::LockAll;
 pub use pscw::{Exposure, Start};
+pub use request::{OriginBuffer, Request};
+pub use scope::Ops;
 pub use transitions::{EpochCall, EpochKind};
 
 use crate::error::RmaError;
@@ -190,7 +194,7 @@ impl Window {
 
     /// Fails if there is no such target; that is all, because operations are locally complete when
     /// they return.
-    fn flush_local(&self, target: Rank) -> Result<(), RmaError> {
+    pub(crate) fn flush_local(&self, target: Rank) -> Result<(), RmaError> {
         let exists = target.0 < self.ranks() || target == Rank::NULL;
         if exists { Ok(()) } else { Err(self.no_such_rank(target)) }
     }

@@ -3,7 +3,7 @@
 //! S-D1 S-D3 S-D4 S-D6 S-D8 S-D9
 use super::{Access, Assert, EXPOSED, EpochCall, NO_CHECK, START};
 use crate::error::RmaError;
-use crate::memory::target::held;
+use crate::memory::target::{Permit, held};
 use crate::protocol::pscw::Signal;
 use crate::rank::Rank;
 use crate::window::Window;
@@ -44,7 +44,7 @@ fn fill<'a>(place: &'a Mutex<Vec<Rank>>, ranks: &[Rank]) -> MutexGuard<'a, Vec<R
 /// window are then refused with [`RmaError::EpochOpen`].
 #[must_use = "operations are methods of the guard"]
 pub struct Start<'w> {
-    access: Access<'w, true>,
+    access: Access<'w>,
 }
 
 /// An exposure epoch: chosen origins may operate on this rank's part.
@@ -100,7 +100,7 @@ impl Window {
         let no_check = if asserts == Assert::NO_CHECK { NO_CHECK } else { 0 };
         self.open(EpochCall::Start, START | no_check)?;
         drop(fill(&self.part.epoch.partners.targets, targets));
-        Ok(Start { access: Access::new(self) })
+        Ok(Start { access: Access::new(self, Permit::Started) })
     }
 
     fn check_asserts(
@@ -138,6 +138,7 @@ impl Window {
             self.wait_signal(POST_WAIT, Signal::Post, target)?;
         }
         self.set_held(target, held::BY_START);
+        self.targets.open(Permit::Started, target);
         Ok(())
     }
 
@@ -158,6 +159,7 @@ impl Window {
     }
 
     fn complete_at(&self, target: Rank) -> Result<(), RmaError> {
+        self.targets.close(Permit::Started, target);
         self.set_held(target, held::NOT);
         self.wait_signal(POST_WAIT, Signal::Post, target)?;
         self.clear_signal(Signal::Post, target);
@@ -195,7 +197,7 @@ impl Start<'_> {
 }
 
 impl<'w> Deref for Start<'w> {
-    type Target = Access<'w, true>;
+    type Target = Access<'w>;
 
     #[inline(always)]
     fn deref(&self) -> &Self::Target {

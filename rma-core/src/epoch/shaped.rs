@@ -1,13 +1,36 @@
 //! Operations with layouts (MPI 4.1, sections 12.3.1, 12.3.2 and 12.3.4, chapter 5).
+use super::accumulate::{ACCUMULATE, GET_ACCUMULATE};
 use super::{Access, Lock};
 use crate::element::Element;
 use crate::error::RmaError;
-use crate::ops::{Op, Shape};
+use crate::memory::strided::{Area, Row};
+use crate::operation::layout::only_pair;
+use crate::operation::{Action, Op, Operation, Shape, Side, Sink};
 use crate::rank::Rank;
-use crate::window::ShapedUpdate;
 use bytemuck::{cast_slice, cast_slice_mut};
 
-impl<const LAZY: bool> Access<'_, LAZY> {
+const PUT: (&str, Action) = ("a put", Action::Put);
+pub(super) const GET: (&str, Action) = ("a get", Action::Get);
+
+impl Access<'_> {
+    /// The hot path: both sides are a row each of a near target, and nothing stands in the way.
+    /// Otherwise the long way finds out what does.
+    #[inline]
+    fn near_rows(
+        &self,
+        target: Rank,
+        disp: u64,
+        there: &Shape<'_>,
+        here: &Shape<'_>,
+    ) -> Option<(Area<'_>, Row, Row)> {
+        let (part, offset) = self.near_part(target, disp)?;
+        if !there.matches(here) {
+            return None;
+        }
+        let (there, here) = only_pair(there, offset, here)?;
+        Some((Area::new(part), there, here))
+    }
+
     /// Copies what `from` describes of `origin` to where `to` describes it, at displacement `disp`
     /// of `target`, in the target's units. Both describe the same sequence of types; how they
     /// arrange it is each side's own affair.
@@ -47,8 +70,15 @@ impl<const LAZY: bool> Access<'_, LAZY> {
         origin: &[E],
         from: impl Into<Shape<'l>>,
     ) -> Result<(), RmaError> {
-        let (to, from) = (to.into(), from.into());
-        self.window().put_shaped::<LAZY>(target, disp, to, cast_slice(origin), from)
+        let (to, from, origin) = (to.into(), from.into(), cast_slice(origin));
+        match self.near_rows(target, disp, &to, &from) {
+            Some((area, sink, source))
+                if !to.overlaps() && area.try_write_row(sink, origin, source) =>
+            {
+                Ok(())
+            }
+            _ => self.window().perform(&self.shaped(PUT, target, disp, to, (origin, from.into()))),
+        }
     }
 
     /// Copies what `from` describes at displacement `disp` of `target` to where `to` describes it
@@ -67,8 +97,18 @@ impl<const LAZY: bool> Access<'_, LAZY> {
         origin: &mut [E],
         to: impl Into<Shape<'l>>,
     ) -> Result<(), RmaError> {
-        let (from, to) = (from.into(), to.into());
-        self.window().get_shaped::<LAZY>(target, disp, from, cast_slice_mut(origin), to)
+        let (from, to, origin) = (from.into(), to.into(), cast_slice_mut(origin));
+        match self.near_rows(target, disp, &from, &to) {
+            Some((area, source, sink))
+                if !to.overlaps() && area.try_read_row(source, origin, sink) =>
+            {
+                Ok(())
+            }
+            _ => {
+                let get = self.shaped(GET, target, disp, from, (&[], Side::dense(0)));
+                self.window().fetch(&get, Sink { bytes: origin, into: to.into() })
+            }
+        }
     }
 
     /// Combines the elements that `to` describes at displacement `disp` of `target` with those that
@@ -110,9 +150,10 @@ impl<const LAZY: bool> Access<'_, LAZY> {
         origin: &[E],
         from: impl Into<Shape<'l>>,
     ) -> Result<(), RmaError> {
-        let (there, from, origin) = (to.into(), from.into(), cast_slice(origin));
-        let update = ShapedUpdate { target, disp, there, op, origin, from };
-        self.window().accumulate_shaped::<LAZY>(update)
+        let (to, from): (Shape<'_>, Shape<'_>) = (to.into(), from.into());
+        let action = Action::Combine { op, basic: to.layout().basic(), fetches: false };
+        let origin = (cast_slice(origin), from.into());
+        self.window().perform(&self.shaped((ACCUMULATE, action), target, disp, to, origin))
     }
 
     /// As [`accumulate_shaped`](Self::accumulate_shaped), and copies to what `result` describes
@@ -136,10 +177,27 @@ impl<const LAZY: bool> Access<'_, LAZY> {
         (origin, from): (&[E], impl Into<Shape<'l>>),
         (result, into): (&mut [F], impl Into<Shape<'l>>),
     ) -> Result<(), RmaError> {
-        let (there, from, origin) = (at.into(), from.into(), cast_slice(origin));
-        let update = ShapedUpdate { target, disp, there, op, origin, from };
-        let result = cast_slice_mut(result);
-        self.window().get_accumulate_shaped::<LAZY>(update, result, into.into())
+        let origin = (cast_slice(origin), from.into());
+        let fetch = self.get_accumulate_operation(target, disp, at.into(), op, origin);
+        let into: Shape<'_> = into.into();
+        self.window().fetch(&fetch, Sink { bytes: cast_slice_mut(result), into: into.into() })
+    }
+
+    pub(super) fn get_accumulate_operation<'a>(
+        &self,
+        target: Rank,
+        disp: u64,
+        at: Shape<'a>,
+        op: Op,
+        (origin, from): (&'a [u8], Shape<'a>),
+    ) -> Operation<'a> {
+        let action = Action::Combine { op, basic: at.layout().basic(), fetches: true };
+        // Of no_op, the origin is ignored.
+        let origin = match op {
+            Op::NoOp => (&[][..], Side::dense(0)),
+            _ => (origin, from.into()),
+        };
+        self.shaped((GET_ACCUMULATE, action), target, disp, at, origin)
     }
 }
 

@@ -1,10 +1,9 @@
 //! Requests with layouts (MPI 4.1, section 12.3.5).
-use super::{Lock, LockAll};
+use super::{Lock, LockAll, OriginBuffer, Request};
 use crate::element::Element;
 use crate::error::RmaError;
-use crate::ops::{Op, OriginBuffer, Request, Shape};
+use crate::operation::{Op, Shape};
 use crate::rank::Rank;
-use crate::window::ShapedUpdate;
 use bytemuck::cast_slice;
 
 impl<'w> LockAll<'w> {
@@ -22,7 +21,7 @@ impl<'w> LockAll<'w> {
         from: impl Into<Shape<'l>>,
     ) -> Result<Request<'w, B>, RmaError> {
         let (to, from) = (to.into(), from.into());
-        Request::put_shaped(self.window(), target, disp, to, origin, from)
+        Request::put_shaped(self, target, disp, to, origin, from)
     }
 
     /// As [`get_shaped`](crate::Access::get_shaped), into a buffer that the request owns until
@@ -39,7 +38,7 @@ impl<'w> LockAll<'w> {
         to: impl Into<Shape<'l>>,
     ) -> Result<Request<'w, B>, RmaError> {
         let (from, to) = (from.into(), to.into());
-        Request::get_shaped(self.window(), target, disp, from, origin, to)
+        Request::get_shaped(self, target, disp, from, origin, to)
     }
 
     /// As [`accumulate_shaped`](crate::Access::accumulate_shaped), with a buffer that the request
@@ -56,9 +55,7 @@ impl<'w> LockAll<'w> {
         origin: B,
         from: impl Into<Shape<'l>>,
     ) -> Result<Request<'w, B>, RmaError> {
-        let (there, from) = (to.into(), from.into());
-        let update = ShapedUpdate { target, disp, there, op, origin: &[], from };
-        Request::accumulate_shaped(self.window(), update, origin)
+        Request::accumulate_shaped(self, target, disp, to.into(), op, origin, from.into())
     }
 
     /// As [`get_accumulate_shaped`](crate::Access::get_accumulate_shaped), into a buffer that the
@@ -73,9 +70,9 @@ impl<'w> LockAll<'w> {
         (origin, from): (&[E], impl Into<Shape<'l>>),
         (result, into): (B, impl Into<Shape<'l>>),
     ) -> Result<Request<'w, B>, RmaError> {
-        let (there, from, origin) = (at.into(), from.into(), cast_slice(origin));
-        let update = ShapedUpdate { target, disp, there, op, origin, from };
-        Request::get_accumulate_shaped(self.window(), update, result, into.into())
+        let origin = (cast_slice(origin), from.into());
+        let fetch = self.get_accumulate_operation(target, disp, at.into(), op, origin);
+        Request::get_accumulate_shaped(self, &fetch, result, into.into())
     }
 }
 
@@ -88,9 +85,7 @@ impl<'w> Lock<'w> {
         origin: B,
         from: impl Into<Shape<'l>>,
     ) -> Result<Request<'w, B>, RmaError> {
-        let (window, target, to, from) =
-            (self.access().window(), self.target(), to.into(), from.into());
-        Request::put_shaped(window, target, disp, to, origin, from)
+        Request::put_shaped(self, self.target(), disp, to.into(), origin, from.into())
     }
 
     /// See [`LockAll::rget_shaped`].
@@ -101,9 +96,7 @@ impl<'w> Lock<'w> {
         origin: B,
         to: impl Into<Shape<'l>>,
     ) -> Result<Request<'w, B>, RmaError> {
-        let (window, target, from, to) =
-            (self.access().window(), self.target(), from.into(), to.into());
-        Request::get_shaped(window, target, disp, from, origin, to)
+        Request::get_shaped(self, self.target(), disp, from.into(), origin, to.into())
     }
 
     /// See [`LockAll::raccumulate_shaped`].
@@ -115,9 +108,8 @@ impl<'w> Lock<'w> {
         origin: B,
         from: impl Into<Shape<'l>>,
     ) -> Result<Request<'w, B>, RmaError> {
-        let (target, there, from) = (self.target(), to.into(), from.into());
-        let update = ShapedUpdate { target, disp, there, op, origin: &[], from };
-        Request::accumulate_shaped(self.access().window(), update, origin)
+        let target = self.target();
+        Request::accumulate_shaped(self, target, disp, to.into(), op, origin, from.into())
     }
 
     /// See [`LockAll::rget_accumulate_shaped`].
@@ -129,10 +121,9 @@ impl<'w> Lock<'w> {
         (origin, from): (&[E], impl Into<Shape<'l>>),
         (result, into): (B, impl Into<Shape<'l>>),
     ) -> Result<Request<'w, B>, RmaError> {
-        let (target, there, from, origin) =
-            (self.target(), at.into(), from.into(), cast_slice(origin));
-        let update = ShapedUpdate { target, disp, there, op, origin, from };
-        let window = self.access().window();
-        Request::get_accumulate_shaped(window, update, result, into.into())
+        let origin = (cast_slice(origin), from.into());
+        let target = self.target();
+        let fetch = self.get_accumulate_operation(target, disp, at.into(), op, origin);
+        Request::get_accumulate_shaped(self, &fetch, result, into.into())
     }
 }

@@ -1,6 +1,6 @@
 //! Errors of collective operations.
 use super::ErrorClass;
-use crate::ops::Op;
+use crate::operation::Op;
 use crate::rank::Rank;
 use crate::transport::{AllocateError, ImportError, WorldRank};
 

@@ -2,7 +2,7 @@
 use super::strided::{Area, Row};
 use super::target::Span;
 use crate::element::{AtomicElement, BasicElement};
-use crate::ops::Op;
+use crate::operation::Op;
 use bytemuck::{bytes_of, bytes_of_mut, cast_slice, cast_slice_mut};
 
 /// Bytes combined at a time in private memory: stays in the first-level cache beside the window's

@@ -12,7 +12,7 @@
 use super::cells;
 use super::copy::Bounds;
 use crate::element::{AtomicElement, BasicElement, BasicType};
-use crate::ops::Op;
+use crate::operation::Op;
 use core::sync::atomic::{AtomicI32, AtomicI64, AtomicU32, AtomicU64, Ordering::SeqCst};
 
 /// Reads, combines with `operand` by `op` and writes back atomically; returns what was there.

@@ -7,7 +7,7 @@
 #![allow(unsafe_code)]
 
 use crate::element::{AtomicElement, BasicElement};
-use crate::ops::Op;
+use crate::operation::Op;
 use bytemuck::{bytes_of, bytes_of_mut};
 use core::sync::atomic::{
     AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering::Relaxed, Ordering::SeqCst,

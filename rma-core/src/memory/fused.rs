@@ -5,7 +5,7 @@
 #![allow(unsafe_code)]
 
 use crate::element::BasicType;
-use crate::ops::Op;
+use crate::operation::Op;
 
 /// Bytes that a turn of the loops combines.
 const TURN: usize = 64;

@@ -6,7 +6,7 @@ use super::accumulate;
 use super::cells;
 use super::strided::{Area, Row};
 use super::target::Span;
-use crate::ops::Op;
+use crate::operation::Op;
 use std::thread;
 
 #[repr(align(8))]

@@ -6,9 +6,11 @@ use super::copy::{self, Bounds};
 use super::{atomic, fused, stores};
 use crate::element::{AtomicElement, BasicElement, BasicType};
 use crate::memory::block::Block;
-use crate::ops::Op;
+use crate::operation::Op;
 use crate::rank::Rank;
 use core::marker::PhantomData;
+use core::ops::Deref;
+use core::ptr::null_mut;
 use core::sync::atomic::{
     AtomicPtr, AtomicU32, Ordering::Acquire, Ordering::Relaxed, Ordering::Release, Ordering::SeqCst,
 };
@@ -51,8 +53,28 @@ pub(crate) mod held {
     }
 }
 
-/// Near targets by rank; empty if the ranks do not share memory.
+/// By which epoch of this rank an operation may reach its target.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Permit {
+    /// Of a fence or a lock_all.
+    All,
+    /// Of a start that names the target; it waits for the target's post.
+    Started,
+    /// Of a lock of the target.
+    Locked,
+}
+
+/// Near targets by rank, as epochs of one kind reach them: an entry that is not mapped is no
+/// permission. Empty if the ranks do not share memory.
 pub(crate) struct Targets(Arc<[Target]>);
+
+/// The tables of a window, one for each kind of epoch.
+pub(crate) struct Tables {
+    /// All near targets, once they are mapped.
+    all: Targets,
+    started: Targets,
+    locked: Targets,
+}
 
 /// What a table says of who is held, which may outlive what its entries are mapped to.
 pub(crate) struct Marks(Arc<[Target]>);
@@ -67,19 +89,20 @@ pub(crate) struct Span<'w> {
 }
 
 impl Targets {
-    /// Of sizes in bytes and displacement units.
-    pub(crate) fn new(parts: impl Iterator<Item = (u64, u32)>) -> Self {
-        Self(
-            parts
-                .map(|(size, disp_unit)| Target {
-                    base: AtomicPtr::default(),
-                    block: AtomicPtr::default(),
-                    size,
-                    disp_unit,
-                    held: AtomicU32::new(held::NOT),
-                })
-                .collect(),
-        )
+    fn new(parts: impl Iterator<Item = (u64, u32)>) -> Self {
+        let entry = |(size, disp_unit)| Target {
+            base: AtomicPtr::default(),
+            block: AtomicPtr::default(),
+            size,
+            disp_unit,
+            held: AtomicU32::new(held::NOT),
+        };
+        Self(parts.map(entry).collect())
+    }
+
+    #[inline(always)]
+    pub(crate) fn entries(&self) -> &[Target] {
+        &self.0
     }
 
     pub(crate) fn marks(&self) -> Marks {
@@ -97,6 +120,58 @@ impl Targets {
 
     pub(crate) fn is_empty(&self) -> bool {
         self.0.is_empty()
+    }
+}
+
+impl Tables {
+    /// Of sizes in bytes and displacement units.
+    pub(crate) fn new(parts: impl Iterator<Item = (u64, u32)> + Clone) -> Self {
+        Self {
+            all: Targets::new(parts.clone()),
+            started: Targets::new(parts.clone()),
+            locked: Targets::new(parts),
+        }
+    }
+
+    #[inline(always)]
+    pub(crate) fn of(&self, permit: Permit) -> &Targets {
+        match permit {
+            Permit::All => &self.all,
+            Permit::Started => &self.started,
+            Permit::Locked => &self.locked,
+        }
+    }
+
+    /// Enters a target into the table of an epoch that may reach it, as far as it is mapped.
+    #[inline(always)]
+    pub(crate) fn open(&self, permit: Permit, target: Rank) {
+        let entries = (self.of(permit).get(target), self.all.get(target));
+        if let (Some(entry), Some(mapped)) = entries {
+            // pairs with the Release stores in `map`, and with the loads of `span` and `block`:
+            // what the pointers stand for is as it is for `all`, and lives as long.
+            entry.base.store(mapped.base.load(Acquire), Release);
+            // pairs as above.
+            entry.block.store(mapped.block.load(Acquire), Release);
+        }
+    }
+
+    /// Takes a target out of that table. Operations of the epoch are over, because its guard is
+    /// given away.
+    #[inline(always)]
+    pub(crate) fn close(&self, permit: Permit, target: Rank) {
+        if let Some(entry) = self.of(permit).get(target) {
+            entry.base.store(null_mut(), Relaxed);
+            entry.block.store(null_mut(), Relaxed);
+        }
+    }
+}
+
+impl Deref for Tables {
+    type Target = Targets;
+
+    #[inline(always)]
+    fn deref(&self) -> &Targets {
+        &self.all
     }
 }
 
@@ -184,16 +259,10 @@ impl Target {
         if base.is_null() { None } else { unsafe { self.span_from(base, disp, len) } }
     }
 
-    /// `len` bytes at `disp`, if they lie inside the part and this rank holds the target.
+    /// All of the part, if it is mapped.
     #[inline(always)]
-    pub(crate) fn held_span(&self, disp: u64, len: usize) -> Option<Span<'_>> {
-        if self.held() == held::NOT {
-            return None;
-        }
-        // Mapped before it was held (`set_held`).
-        let base = self.base.load(Relaxed);
-        // SAFETY: mapped at `base`.
-        if base.is_null() { None } else { unsafe { self.span_from(base, disp, len) } }
+    pub(crate) fn part(&self) -> Option<Span<'_>> {
+        self.span(0, self.size as usize)
     }
 
     /// # Safety
@@ -300,6 +369,11 @@ impl<'w> Span<'w> {
         let at = self.atomic::<E>()?;
         // SAFETY: mapped for the width, aligned, and `E` is atomic, as `atomic` checked.
         Some(unsafe { atomic::compare_and_swap(at, compare, swap, self.part) })
+    }
+
+    /// Where it begins.
+    pub(crate) fn address(self) -> u64 {
+        self.at.addr() as u64
     }
 
     /// Of the part that it lies in.

@@ -1,6 +1,6 @@
 //! Layout of the messages that the core sends: one header for all, little-endian.
 use zerocopy::little_endian::{U32, U64};
-use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, TryFromBytes, Unaligned};
 
 /// Stands before the payload of every message.
 #[derive(Debug, Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
@@ -13,7 +13,7 @@ pub(crate) struct Head {
     pub(crate) basic: u8,
     /// [`Status`] of a reply.
     status: u8,
-    /// Which message of a communicator.
+    /// Which message of a communicator; how many rows of an operation.
     pub(crate) tag: U32,
     /// Id of the communicator or window.
     pub(crate) object: U64,
@@ -26,100 +26,63 @@ pub(crate) struct Head {
 }
 
 /// What a message is about.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+///
+/// The bytes at the target that an operation names are those from `offset` on, `length` of them;
+/// or, if `tag` is not 0, those of so many rows at the beginning of the payload, `length` together.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, TryFromBytes)]
 #[repr(u8)]
 pub(crate) enum Kind {
     /// A piece of a collective's payload.
     Collective = 1,
-    /// A piece of a put; answered by [`Done`](Self::Done).
+    /// A piece of a put: the bytes in the payload; answered by [`Done`](Self::Done).
     Put = 2,
-    /// Asks for bytes; answered by [`Data`](Self::Data).
+    /// Asks for bytes; answered by [`Data`](Self::Data), by one if they are rows.
     Get = 3,
+    /// A piece of an accumulate: operands in the payload; answered by [`Done`](Self::Done).
+    Accumulate = 4,
     /// A piece of a get_accumulate or fetch_and_op: operands in the payload, none for no_op;
     /// answered by one [`Data`](Self::Data).
-    GetAccumulate = 4,
-    /// Compare-and-swap: compare and swap in the payload; answered by [`Value`](Self::Value).
-    CompareSwap = 5,
-    /// Compare-and-swap on a control word; answered by `Value`.
-    ControlSwap = 6,
+    GetAccumulate = 5,
+    /// Compare-and-swap: the two values in the payload; answered by one [`Data`](Self::Data).
+    CompareSwap = 6,
+    /// Compare-and-swap on a control word; answered by [`Value`](Self::Value).
+    ControlSwap = 7,
     /// Store of a control word; answered by `Value`.
-    ControlStore = 7,
+    ControlStore = 8,
     /// Load of a control word; answered by `Value`.
-    ControlLoad = 8,
+    ControlLoad = 9,
+    /// Sets bits of a control word; answered by `Value`.
+    ControlSet = 10,
     /// Asks for size and displacement unit of the target's part, or where it has a raw one
     /// attached; answered by `Value`.
-    Query = 9,
+    Query = 11,
     /// `length` bytes of a put have arrived.
-    Done = 10,
-    /// A piece of what a get asked for.
-    Data = 11,
-    /// The result of an atomic, or of a query.
-    Value = 12,
+    Done = 12,
+    /// A piece of what was asked for; `offset` counts from its beginning.
+    Data = 13,
+    /// A control word, or the answer to a query.
+    Value = 14,
     /// The sender exposes its part to the receiver; not answered.
-    Post = 13,
+    Post = 15,
     /// The sender's operations of a start epoch are done; not answered.
-    Complete = 14,
-    /// A piece of an accumulate; answered by [`Done`](Self::Done).
-    Accumulate = 15,
-    /// A piece of a put with a layout: `tag` rows, then `length` bytes; answered by `Done`.
-    PutRows = 16,
-    /// Asks for the `length` bytes of `tag` rows, packed; answered by one `Data`.
-    GetRows = 17,
+    Complete = 16,
     /// Asks to put `length` bytes by grants; answered by `Done` when all have arrived.
-    Ask = 18,
+    Ask = 17,
     /// `length` more bytes of what was asked for may come.
-    Grant = 19,
+    Grant = 18,
     /// Granted bytes; `offset` counts from where the ask's begin. Not answered.
-    Fragment = 20,
+    Fragment = 19,
     /// The rest of what was asked for will not come; not answered.
-    Cancel = 21,
-    /// A piece of an accumulate with a layout: `tag` rows, then `length` bytes of operands;
-    /// answered by `Done`.
-    AccumulateRows = 22,
-    /// A piece of a get_accumulate with a layout: `tag` rows, then their operands, none for no_op;
-    /// answered by one `Data` with the `length` bytes that were there, packed.
-    GetAccumulateRows = 23,
-    /// Sets bits of a control word; answered by `Value`.
-    ControlSet = 24,
+    Cancel = 20,
 }
-
-/// In the order of their values, from 1.
-const KINDS: [Kind; 24] = [
-    Kind::Collective,
-    Kind::Put,
-    Kind::Get,
-    Kind::GetAccumulate,
-    Kind::CompareSwap,
-    Kind::ControlSwap,
-    Kind::ControlStore,
-    Kind::ControlLoad,
-    Kind::Query,
-    Kind::Done,
-    Kind::Data,
-    Kind::Value,
-    Kind::Post,
-    Kind::Complete,
-    Kind::Accumulate,
-    Kind::PutRows,
-    Kind::GetRows,
-    Kind::Ask,
-    Kind::Grant,
-    Kind::Fragment,
-    Kind::Cancel,
-    Kind::AccumulateRows,
-    Kind::GetAccumulateRows,
-    Kind::ControlSet,
-];
 
 impl Kind {
     /// What answers it, if it is a request.
     pub(crate) fn answer(self) -> Option<Self> {
         match self {
-            Self::Put | Self::PutRows | Self::Ask => Some(Self::Done),
-            Self::Accumulate | Self::AccumulateRows => Some(Self::Done),
-            Self::Get | Self::GetRows => Some(Self::Data),
-            Self::GetAccumulate | Self::GetAccumulateRows => Some(Self::Data),
-            Self::CompareSwap | Self::Query => Some(Self::Value),
+            Self::Put | Self::Accumulate | Self::Ask => Some(Self::Done),
+            Self::Get | Self::GetAccumulate | Self::CompareSwap => Some(Self::Data),
+            Self::Query => Some(Self::Value),
             Self::ControlSwap | Self::ControlStore => Some(Self::Value),
             Self::ControlLoad | Self::ControlSet => Some(Self::Value),
             Self::Collective | Self::Done | Self::Data | Self::Value => None,
@@ -129,14 +92,12 @@ impl Kind {
 
     /// Whether it is of the accumulate family.
     pub(crate) fn accumulates(self) -> bool {
-        let arrays = matches!(self, Self::Accumulate | Self::GetAccumulate);
-        let rows = matches!(self, Self::AccumulateRows | Self::GetAccumulateRows);
-        arrays || rows || self == Self::CompareSwap
+        matches!(self, Self::Accumulate | Self::GetAccumulate | Self::CompareSwap)
     }
 }
 
 /// How the target fared.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, TryFromBytes)]
 #[repr(u8)]
 pub(crate) enum Status {
     /// Done.
@@ -147,18 +108,6 @@ pub(crate) enum Status {
     Freed = 2,
     /// The request does not make sense.
     Malformed = 3,
-}
-
-impl Status {
-    pub(crate) fn from_wire(byte: u8) -> Option<Self> {
-        match byte {
-            0 => Some(Self::Ok),
-            1 => Some(Self::OutOfRange),
-            2 => Some(Self::Freed),
-            3 => Some(Self::Malformed),
-            _ => None,
-        }
-    }
 }
 
 impl Head {
@@ -185,11 +134,11 @@ impl Head {
     }
 
     pub(crate) fn kind(&self) -> Option<Kind> {
-        KINDS.get(usize::from(self.kind).checked_sub(1)?).copied()
+        Kind::try_read_from_bytes(&[self.kind]).ok()
     }
 
     pub(crate) fn status(&self) -> Option<Status> {
-        Status::from_wire(self.status)
+        Status::try_read_from_bytes(&[self.status]).ok()
     }
 
     /// Splits a message into its header and its payload.
@@ -223,10 +172,13 @@ mod tests {
 
     #[test]
     fn unknown_kinds_and_short_messages_do_not_parse() {
-        for kind in KINDS {
-            assert_eq!(Head::new(kind, 0, 0).kind(), Some(kind));
+        for byte in 1..=Kind::Cancel as u8 {
+            let mut bytes = Head::new(Kind::Put, 0, 0).as_bytes().to_vec();
+            bytes[0] = byte;
+            let (head, _) = Head::parse(&bytes).unwrap();
+            assert_eq!(head.kind().map(|kind| kind as u8), Some(byte));
         }
-        for byte in [0, KINDS.len() as u8 + 1, u8::MAX] {
+        for byte in [0, Kind::Cancel as u8 + 1, u8::MAX] {
             let mut bytes = Head::new(Kind::Put, 0, 0).as_bytes().to_vec();
             (bytes[0], bytes[3]) = (byte, 4);
             let (head, _) = Head::parse(&bytes).unwrap();

@@ -1,4 +1,5 @@
-//! Rows in messages: which bytes of a part a put or get with layouts is about.
+//! Which bytes of a part a message is about: one range, or rows.
+use super::message::Head;
 use crate::memory::strided::Row;
 use zerocopy::little_endian::{I64, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
@@ -36,8 +37,10 @@ impl WireRow {
 
 /// The rows of a message, checked against the part that they are about.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Rows<'m> {
-    rows: &'m [WireRow],
+pub(crate) enum Rows<'m> {
+    /// Bytes one behind the other, as the header says.
+    Dense(Row),
+    Many(&'m [WireRow]),
 }
 
 /// Why rows were refused; nothing was touched.
@@ -50,9 +53,26 @@ pub(crate) enum BadRows {
 }
 
 impl<'m> Rows<'m> {
-    /// Splits a body into `count` rows and what follows them. All rows lie inside a part of `size`
-    /// bytes, none is empty, and they have `bytes` bytes together.
+    /// The rows that a message names, and what follows them in its payload. All lie inside a part
+    /// of `size` bytes, none is empty, and they have as many bytes together as the header says.
     pub(crate) fn parse(
+        head: &Head,
+        body: &'m [u8],
+        size: u64,
+    ) -> Result<(Self, &'m [u8]), BadRows> {
+        let (offset, bytes) = (head.offset.get(), head.length.get());
+        if head.tag.get() > 0 {
+            return Self::parse_many(body, head.tag.get(), bytes, size);
+        }
+        if bytes == 0 {
+            return Err(BadRows::Malformed);
+        }
+        let at = i64::try_from(offset).map_err(|_| BadRows::OutOfRange)?;
+        let row = Row { at, stride: 0, len: bytes, count: 1 };
+        if row.fits(size) { Ok((Self::Dense(row), body)) } else { Err(BadRows::OutOfRange) }
+    }
+
+    fn parse_many(
         body: &'m [u8],
         count: u32,
         bytes: u64,
@@ -70,11 +90,15 @@ impl<'m> Rows<'m> {
                 return Err(BadRows::OutOfRange);
             }
         }
-        if total == bytes { Ok((Self { rows }, rest)) } else { Err(BadRows::Malformed) }
+        if total == bytes { Ok((Self::Many(rows), rest)) } else { Err(BadRows::Malformed) }
     }
 
     pub(crate) fn iter(self) -> impl Iterator<Item = Row> {
-        self.rows.iter().filter_map(WireRow::row)
+        let (dense, many) = match self {
+            Self::Dense(row) => (Some(row), &[][..]),
+            Self::Many(rows) => (None, rows),
+        };
+        dense.into_iter().chain(many.iter().filter_map(WireRow::row))
     }
 
     /// The first byte, and the one behind the last.
@@ -92,10 +116,17 @@ impl<'m> Rows<'m> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::message::Kind;
     use super::*;
     use proptest::prelude::*;
 
     const ROW: Row = Row { at: 10, stride: -4, len: 2, count: 3 };
+
+    fn head(count: u32, bytes: u64) -> Head {
+        let mut head = Head::new(Kind::Put, 0, count);
+        head.length = bytes.into();
+        head
+    }
 
     fn body(rows: &[Row]) -> Vec<u8> {
         let rows: Vec<_> = rows.iter().filter_map(|row| WireRow::new(*row)).collect();
@@ -108,7 +139,7 @@ mod tests {
         let mut bytes = body(&rows);
         assert_eq!(bytes.len(), 2 * WireRow::LEN);
         bytes.extend([9, 8]);
-        let (parsed, rest) = Rows::parse(&bytes, 2, 13, 47).unwrap();
+        let (parsed, rest) = Rows::parse(&head(2, 13), &bytes, 47).unwrap();
         assert_eq!(parsed.iter().collect::<Vec<_>>(), rows);
         assert_eq!(rest, [9, 8]);
         assert_eq!(parsed.hull(), (2, 47));
@@ -119,7 +150,7 @@ mod tests {
     #[test]
     fn what_does_not_fit_is_refused() {
         let refused = |row: Row, count, bytes, size| {
-            Rows::parse(&body(&[row]), count, bytes, size).map(|_| ()).unwrap_err()
+            Rows::parse(&head(count, bytes), &body(&[row]), size).map(|_| ()).unwrap_err()
         };
         assert_eq!(refused(ROW, 2, 6, 100), BadRows::Malformed, "fewer rows than it says");
         assert_eq!(refused(ROW, u32::MAX, 6, 100), BadRows::Malformed);
@@ -130,6 +161,19 @@ mod tests {
         assert_eq!(refused(Row { len: 0, ..ROW }, 1, 0, 100), BadRows::Malformed);
         assert_eq!(refused(Row { count: 0, ..ROW }, 1, 0, 100), BadRows::Malformed);
         assert_eq!(refused(Row { stride: i64::MIN, ..ROW }, 1, 6, 100), BadRows::OutOfRange);
+    }
+
+    #[test]
+    fn a_range_is_one_row() {
+        let mut head = head(0, 6);
+        head.offset = 10.into();
+        let (rows, rest) = Rows::parse(&head, &[7], 16).unwrap();
+        assert_eq!((rows.hull(), rows.iter().count(), rest), ((10, 16), 1, &[7][..]));
+        assert_eq!(Rows::parse(&head, &[], 15).map(drop), Err(BadRows::OutOfRange));
+        head.offset = u64::MAX.into();
+        assert_eq!(Rows::parse(&head, &[], 16).map(drop), Err(BadRows::OutOfRange));
+        head.length = 0.into();
+        assert_eq!(Rows::parse(&head, &[], 16).map(drop), Err(BadRows::Malformed));
     }
 
     proptest! {
@@ -146,7 +190,7 @@ mod tests {
             total in 0u64..1000,
             size in 0u64..1000,
         ) {
-            if let Ok((rows, _)) = Rows::parse(&bytes, count, total, size) {
+            if let Ok((rows, _)) = Rows::parse(&head(count, total), &bytes, size) {
                 prop_assert!(rows.iter().all(|row| row.fits(size)));
                 prop_assert_eq!(rows.iter().map(|row| row.len * row.count).sum::<u64>(), total);
             }

@@ -6,7 +6,7 @@ use super::Window;
 use crate::element::{BasicType, Element};
 use crate::memory::strided::Row;
 use crate::memory::stripe::{self, STRIPE};
-use crate::ops::{Layout, Op};
+use crate::operation::{Layout, Op};
 use crate::protocol::message::{Head, Kind, Status};
 use crate::protocol::rows::WireRow;
 use crate::rank::Rank;
@@ -493,9 +493,11 @@ fn forged_messages_change_nothing() {
             (Kind::Accumulate, f64, 0, 4, 8, 8),
             (Kind::Accumulate, u16, 0, 1, 2, 2),
             (Kind::CompareSwap, f64, 0, 8, 8, 16),
-            (Kind::CompareSwap, u16, 0, 8, 0, 8),
-            (Kind::CompareSwap, u16, 0, 8, 0, 17),
-            (Kind::CompareSwap, u16, 0, 1, 0, 16),
+            (Kind::CompareSwap, u16, 0, 8, 2, 2),
+            (Kind::CompareSwap, u16, 0, 8, 2, 5),
+            (Kind::CompareSwap, u16, 0, 8, 4, 4),
+            (Kind::CompareSwap, u16, 0, 8, 4, 8),
+            (Kind::CompareSwap, u16, 0, 1, 2, 4),
         ];
         for message in malformed {
             assert_eq!(serve(message), Err(Status::Malformed), "{message:?}");
@@ -505,7 +507,7 @@ fn forged_messages_change_nothing() {
             (Kind::Accumulate, f64, 0, 24, 16, 16),
             (Kind::Accumulate, f64, 0, u64::MAX, 8, 8),
             (Kind::GetAccumulate, f64, Op::NoOp as u8, u64::MAX - 7, 8, 0),
-            (Kind::CompareSwap, u16, 0, 32, 0, 16),
+            (Kind::CompareSwap, u16, 0, 32, 2, 4),
         ];
         for message in outside {
             assert_eq!(serve(message), Err(Status::OutOfRange), "{message:?}");
@@ -531,7 +533,7 @@ fn forged_rows_change_nothing() {
             body.extend(vec![0x3f; operands]);
             window.part.accumulate(kind, &head, &body, 100).map(|answer| answer.is_some())
         };
-        let (add, get) = (Kind::AccumulateRows, Kind::GetAccumulateRows);
+        let (add, get) = (Kind::Accumulate, Kind::GetAccumulate);
         let no_op = Op::NoOp as u8;
         let malformed = [
             (add, 200, sum, row, 16, 16),

@@ -34,13 +34,13 @@ type Attributes = HashMap<TypeId, Arc<dyn Any + Send + Sync>>;
 /// What belongs to a window and not to an operation.
 pub(crate) struct Settings {
     flavor: Flavor,
-    pub(super) hints: InForce,
+    pub(crate) hints: InForce,
     name: Mutex<String>,
     attributes: Mutex<Attributes>,
 }
 
 impl Settings {
-    pub(super) fn new(flavor: Flavor, hints: &Hints) -> Self {
+    pub(crate) fn new(flavor: Flavor, hints: &Hints) -> Self {
         let hints = InForce::new(hints);
         Self { flavor, hints, name: Mutex::default(), attributes: Mutex::default() }
     }

@@ -1,9 +1,6 @@
 //! Collective creation. S-A2 S-A3 S-A12 S-A13 S-B7 S-K1 S-K2 S-K8 S-K10
 use super::attributes::{Flavor, Settings};
-use super::choice::Asked;
 use super::control::NodePool;
-use super::counts::Counts;
-use super::direct::Known;
 use super::door::Door;
 use super::dynamic::{ADDRESSES, Regions};
 use super::far::Far;
@@ -19,8 +16,9 @@ use crate::epoch::EpochState;
 use crate::error::{CollectiveError, WindowError};
 use crate::group::Group;
 use crate::memory::block::Agreement;
-use crate::memory::target::Targets;
+use crate::memory::target::Tables;
 use crate::rank::Rank;
+use crate::route::{Asked, Counts, Known};
 use crate::sync_block::SyncBlock;
 use crate::transport::{AllocateError, Descriptor, ImportError, Mapped};
 use crate::universe::NO_OBJECT;
@@ -369,10 +367,10 @@ impl<'c> WindowBuilder<'c> {
         }
     }
 
-    /// The table of the ranks that are reached by load and store.
-    fn targets(&self, flavor: Flavor, peers: &[Peer]) -> Targets {
+    /// The tables of the ranks that are reached by load and store.
+    fn targets(&self, flavor: Flavor, peers: &[Peer]) -> Tables {
         let parts = peers.iter().filter(|_| self.is_near());
-        Targets::new(parts.map(|peer| match flavor {
+        Tables::new(parts.map(|peer| match flavor {
             Flavor::Dynamic => (ADDRESSES, 1),
             _ => (peer.size, peer.disp_unit),
         }))
@@ -386,7 +384,7 @@ impl<'c> WindowBuilder<'c> {
     fn assemble(
         &self,
         flavor: Flavor,
-        targets: Targets,
+        targets: Tables,
         part: Part,
         peers: Box<[Peer]>,
         before: Before,

@@ -14,19 +14,19 @@ const SHUT: u64 = 1 << 63;
 
 /// Of one part.
 #[derive(Debug)]
-pub(super) struct Door(AtomicU64);
+pub(crate) struct Door(AtomicU64);
 
 /// One who is inside, until dropped.
-pub(super) struct Entered<'d>(&'d Door);
+pub(crate) struct Entered<'d>(&'d Door);
 
 impl Door {
     /// Open.
-    pub(super) fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self(AtomicU64::new(0))
     }
 
     /// Enters, unless the door is shut.
-    pub(super) fn enter(&self) -> Option<Entered<'_>> {
+    pub(crate) fn enter(&self) -> Option<Entered<'_>> {
         // pairs with the Release in `open`: what the owner did alone is seen.
         let seen = self.0.fetch_add(1, Acquire);
         let entered = Entered(self);
@@ -34,18 +34,18 @@ impl Door {
     }
 
     /// Nobody enters any more; those inside go on, until [`is_empty`](Self::is_empty).
-    pub(super) fn shut(&self) {
+    pub(crate) fn shut(&self) {
         self.0.fetch_or(SHUT, Relaxed);
     }
 
     /// Whether nobody is inside.
-    pub(super) fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         // pairs with the Release in the drop of `Entered`: what was done inside is seen.
         self.0.load(Acquire) & !SHUT == 0
     }
 
     /// Takes [`shut`](Self::shut) back.
-    pub(super) fn open(&self) {
+    pub(crate) fn open(&self) {
         // pairs with the Acquire in `enter`.
         self.0.fetch_and(!SHUT, Release);
     }

@@ -30,12 +30,12 @@ const ALIGN: u64 = STRIPE * STRIPES as u64;
 const FIRST: u64 = ALIGN;
 const _: () = assert!(FIRST > 0 && FIRST.is_multiple_of(ALIGN));
 /// All addresses are below.
-pub(super) const ADDRESSES: u64 = i64::MAX as u64;
+pub(crate) const ADDRESSES: u64 = i64::MAX as u64;
 /// How often a rank that detaches looks whether the last user is done: nobody rings for that.
 const RECHECK: Duration = Duration::from_micros(200);
 
 /// What this rank has attached.
-pub(super) struct Regions {
+pub(crate) struct Regions {
     table: Mutex<Table>,
     slots: usize,
 }
@@ -114,14 +114,14 @@ impl<V> From<NotDone<V>> for RmaError {
 }
 
 impl Regions {
-    pub(super) fn new(slots: usize) -> Self {
+    pub(crate) fn new(slots: usize) -> Self {
         let free = (0..slots).rev().collect();
         let table = Table { next: FIRST, by_start: BTreeMap::new(), free };
         Self { table: Mutex::new(table), slots }
     }
 
     /// Bytes of the directory.
-    pub(super) fn bytes(slots: usize) -> usize {
+    pub(crate) fn bytes(slots: usize) -> usize {
         directory_bytes(slots)
     }
 
@@ -137,7 +137,7 @@ impl Regions {
 
     /// Where the raw part lies that is attached at `start`, and its bytes. Neighbours that copy to
     /// and from it ask: in the directory every rank of the window could write.
-    pub(super) fn raw_at(&self, start: u64) -> Option<(u64, u64)> {
+    pub(crate) fn raw_at(&self, start: u64) -> Option<(u64, u64)> {
         let table = self.table();
         match &*table.by_start.get(&start)?.memory {
             Memory::Raw(part) => Some((part.address(), part.len() as u64)),
@@ -146,19 +146,19 @@ impl Regions {
     }
 
     /// No rank can reach the regions any more.
-    pub(super) fn set_freed(&self) {
+    pub(crate) fn set_freed(&self) {
         self.table().by_start.values().for_each(|region| region.memory.set_freed());
     }
 
     /// Regions that can be attached at once.
-    pub(super) fn slots(&self) -> usize {
+    pub(crate) fn slots(&self) -> usize {
         self.slots
     }
 }
 
 impl Part {
     /// Bytes of attached memory of this rank, and what keeps them attached.
-    pub(super) fn attached(&self, address: u64, len: usize) -> Option<(Span<'_>, Pin<'_>)> {
+    pub(crate) fn attached(&self, address: u64, len: usize) -> Option<(Span<'_>, Pin<'_>)> {
         let regions = self.regions.as_ref()?;
         let table = regions.table();
         let (offset, region) = table.find(address, len as u64)?;
@@ -173,7 +173,7 @@ impl Part {
     }
 
     /// Whether `len` bytes at `offset` can be operated on.
-    pub(super) fn holds(&self, offset: u64, len: u64) -> bool {
+    pub(crate) fn holds(&self, offset: u64, len: u64) -> bool {
         match &self.regions {
             Some(regions) => regions.holds(offset, len),
             None => offset.checked_add(len).is_some_and(|end| end <= self.size),
@@ -181,12 +181,12 @@ impl Part {
     }
 
     /// Offsets below this may lie in the part.
-    pub(super) fn reach(&self) -> u64 {
+    pub(crate) fn reach(&self) -> u64 {
         if self.regions.is_some() { ADDRESSES } else { self.size }
     }
 
     /// This rank's directory.
-    pub(super) fn directory(&self) -> Option<Directory<'_>> {
+    pub(crate) fn directory(&self) -> Option<Directory<'_>> {
         let slots = self.regions.as_ref()?.slots;
         let mapping = self.memory.mapping();
         // SAFETY: creation made the part's memory a directory of so many slots, zeroed and aligned;

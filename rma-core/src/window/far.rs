@@ -1,25 +1,20 @@
-//! Targets that only messages reach: what is known of them, gets, and waiting for answers.
-//! S-F1 S-G1 S-G2 S-G8 S-G10
+//! Targets that only messages reach: what is known of them, and waiting for answers. S-F1 S-G8
 use super::Window;
-use super::accumulate_far::{Touched, Unanswered};
-use super::choice::Path;
-use super::serve::query;
-use crate::completion::{Buffer, Cause, Expected, On, Pending, SlotId, Wait, WaitError};
+use crate::completion::{Cause, On, Pending, Wait, WaitError};
 use crate::error::RmaError;
+use crate::execute::{Touched, Unanswered};
 use crate::memory::target::held;
 use crate::protocol::message::{Head, Kind, Status};
 use crate::rank::Rank;
+use crate::serve::query;
 use crate::transport::{ImportError, WorldRank};
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// Bytes that one slot asks a target for: with the credit, this bounds what is on its way here.
-pub(super) const GET_BYTES: usize = 64 << 10;
-
 /// What this rank knows of far targets.
 pub(crate) struct Far {
     /// Size and unit of every target, where they are the same.
-    pub(super) symmetric: Option<(u64, u32)>,
+    pub(crate) symmetric: Option<(u64, u32)>,
     state: Mutex<State>,
 }
 
@@ -42,7 +37,7 @@ struct Outstanding {
 }
 
 impl Far {
-    pub(super) fn new(symmetric: Option<(u64, u32)>) -> Self {
+    pub(crate) fn new(symmetric: Option<(u64, u32)>) -> Self {
         Self { symmetric, state: Mutex::default() }
     }
 
@@ -74,7 +69,7 @@ impl Far {
     }
 
     /// Whether a target is held such that others are kept out.
-    pub(super) fn keeps_out(&self) -> bool {
+    pub(crate) fn keeps_out(&self) -> bool {
         self.state().held.values().any(|how| held::keeps_out(*how))
     }
 
@@ -84,7 +79,7 @@ impl Far {
         self.state().held.iter().any(locked)
     }
 
-    pub(super) fn puts(&self, target: Rank) -> Arc<Pending> {
+    pub(crate) fn puts(&self, target: Rank) -> Arc<Pending> {
         self.state().pending.entry(target).or_default().puts.clone()
     }
 
@@ -120,12 +115,12 @@ impl Far {
     }
 
     /// Makes a flush of `target` wait for an accumulate, and later ones on the same bytes.
-    pub(super) fn add_accumulate(&self, target: Rank, touched: Touched, pending: &Arc<Pending>) {
+    pub(crate) fn add_accumulate(&self, target: Rank, touched: Touched, pending: &Arc<Pending>) {
         self.state().pending.entry(target).or_default().accumulates.add(touched, pending);
     }
 
     /// Unanswered accumulates that `next` must not overtake.
-    pub(super) fn accumulates_before(
+    pub(crate) fn accumulates_before(
         &self,
         target: Rank,
         next: &Touched,
@@ -138,44 +133,8 @@ impl Far {
 }
 
 impl Window {
-    /// A target that is not in the table of near ones: far, null, or none at all. `None` if null.
-    pub(super) fn far_target<const LAZY: bool>(
-        &self,
-        target: Rank,
-    ) -> Result<Option<WorldRank>, RmaError> {
-        if target == Rank::NULL {
-            return Ok(None);
-        }
-        let world = self.group().world_rank(target).ok_or_else(|| self.no_such_rank(target))?;
-        if LAZY && self.held(target) == held::NOT {
-            self.admit_cold(target)?;
-        }
-        Ok(Some(world))
-    }
-
-    /// The offset of `len` bytes at `disp`, if they lie inside the target's part.
-    pub(super) fn far_offset(
-        &self,
-        target: Rank,
-        world: WorldRank,
-        disp: u64,
-        len: usize,
-    ) -> Result<u64, RmaError> {
-        let (size, disp_unit) = self.part_of(target, world)?;
-        let offset = disp.checked_mul(u64::from(disp_unit));
-        let inside = |offset: &u64| len as u64 <= size.saturating_sub(*offset) && *offset <= size;
-        offset.filter(inside).ok_or(RmaError::OutOfRange {
-            window: self.id(),
-            target,
-            disp,
-            disp_unit,
-            len: len as u64,
-            size,
-        })
-    }
-
     /// Size and displacement unit of a target's part.
-    pub(super) fn part_of(&self, target: Rank, world: WorldRank) -> Result<(u64, u32), RmaError> {
+    pub(crate) fn part_of(&self, target: Rank, world: WorldRank) -> Result<(u64, u32), RmaError> {
         if let Some(entry) = self.targets.get(target) {
             return Ok((entry.size(), entry.disp_unit()));
         }
@@ -202,40 +161,8 @@ impl Window {
         Ok(part)
     }
 
-    /// Sends a request, waiting for a slot, for credit at its target and for room.
-    ///
-    /// # Safety
-    ///
-    /// As [`Slots::start`](crate::completion::Slots::start).
-    #[allow(unsafe_code)]
-    pub(super) unsafe fn issue(
-        &self,
-        wait: Wait<'_>,
-        world: WorldRank,
-        mut head: Head,
-        body: &[u8],
-        buffer: Buffer,
-        pending: &Arc<Pending>,
-    ) -> Result<SlotId, RmaError> {
-        let (process, expected) = (self.process(), Expected::of(&head, buffer));
-        // SAFETY: forwarded to the caller.
-        let start = || unsafe { process.slots.start(world, expected, pending) };
-        // Those that keep slots and credit.
-        let debtor = |turn| process.slots.debtor(None, turn);
-        let place = Wait { on: On::Whoever(&debtor), ..wait };
-        // wait: slot
-        let slot = process.wait_until(place, start).map_err(|error| self.wait_failed(error))?;
-        head.slot = slot.0.into();
-        if let Err(error) = process.send(world, &head, body, wait) {
-            process.cancel_one(slot);
-            return Err(self.wait_failed(error));
-        }
-        Ok(slot)
-    }
-
     /// Sends a question with one value as its answer, and waits for that.
-    #[allow(unsafe_code)]
-    pub(super) fn ask(
+    pub(crate) fn ask(
         &self,
         what: &'static str,
         target: Rank,
@@ -245,63 +172,9 @@ impl Window {
     ) -> Result<u64, RmaError> {
         let pending = Arc::<Pending>::default();
         let wait = self.wait_for(what, target);
-        // SAFETY: no buffer.
-        unsafe { self.issue(wait, world, head, body, Buffer::NONE, &pending) }?;
+        self.issue(wait, world, head, body, &pending)?;
         self.drain(what, target, &pending)?;
         Ok(pending.value())
-    }
-
-    #[cold]
-    #[inline(never)]
-    pub(crate) fn get_far_cold<const LAZY: bool>(
-        &self,
-        target: Rank,
-        disp: u64,
-        origin: &mut [u8],
-    ) -> Result<(), RmaError> {
-        let pending = Arc::default();
-        let buffer = Buffer { at: origin.as_mut_ptr(), len: origin.len() };
-        // SAFETY: `origin` is borrowed until `drain` returns, which is on every way out.
-        #[allow(unsafe_code)]
-        let started = unsafe { self.start_get_far_cold::<LAZY>(target, disp, buffer, &pending) };
-        started.and(self.drain("a get", target, &pending))
-    }
-
-    /// Asks for bytes that will be in `buffer` when `pending` is done. Must be followed by
-    /// [`drain`](Self::drain), in success and failure.
-    ///
-    /// # Safety
-    ///
-    /// As [`Slots::start`](crate::completion::Slots::start).
-    #[cold]
-    #[inline(never)]
-    #[allow(unsafe_code)]
-    pub(crate) unsafe fn start_get_far_cold<const LAZY: bool>(
-        &self,
-        target: Rank,
-        disp: u64,
-        buffer: Buffer,
-        pending: &Arc<Pending>,
-    ) -> Result<(), RmaError> {
-        let Some(world) = self.far_target::<LAZY>(target)? else { return Ok(()) };
-        let offset = self.far_offset(target, world, disp, buffer.len)?;
-        if let Some(direct) = self.direct(target, world, offset, buffer.len)? {
-            // SAFETY: the caller vouches for the buffer, and nobody else has it.
-            let origin = unsafe { core::slice::from_raw_parts_mut(buffer.at, buffer.len) };
-            return direct.read(origin);
-        }
-        self.counts.add(Path::Messages);
-        let wait = self.wait_for("a get", target);
-        for start in (0..buffer.len).step_by(GET_BYTES) {
-            let len = GET_BYTES.min(buffer.len - start);
-            let piece = Buffer { at: buffer.at.wrapping_add(start), len };
-            let mut head = Head::new(Kind::Get, self.id().0, 0);
-            head.offset = (offset + start as u64).into();
-            head.length = (len as u64).into();
-            // SAFETY: a part of the buffer that the caller vouches for.
-            unsafe { self.issue(wait, world, head, &[], piece, pending) }?;
-        }
-        Ok(())
     }
 
     /// Waits until `pending` is done; if that fails, takes its buffers back.
@@ -327,9 +200,7 @@ impl Window {
     #[cold]
     #[inline(never)]
     pub(crate) fn flush_far_cold(&self, target: Rank) -> Result<(), RmaError> {
-        if self.far_target::<false>(target)?.is_none() {
-            return Ok(());
-        }
+        self.flush_local(target)?;
         // Taken out first: what is issued from now on is another flush's.
         let outstanding = self.far.outstanding(target);
         outstanding.iter().try_for_each(|pending| self.drain("a flush", target, pending))
@@ -371,7 +242,7 @@ impl Window {
     }
 
     /// A peer's memory was not mapped, perhaps because the peer is gone.
-    pub(super) fn import_failed(&self, error: ImportError) -> RmaError {
+    pub(crate) fn import_failed(&self, error: ImportError) -> RmaError {
         let ImportError::PeerGone(peer) = error else {
             return RmaError::Import { window: self.id(), error };
         };

@@ -6,7 +6,7 @@ use crate::completion::{On, Wait};
 use crate::epoch::EpochCall;
 use crate::error::{CollectiveError, RmaError};
 use crate::memory::block::Agreement;
-use crate::ops::Op;
+use crate::operation::Op;
 use crate::rank::Rank;
 use core::fmt;
 use core::sync::atomic::Ordering::Relaxed;

@@ -2,7 +2,7 @@
 //!
 //! One table, [`KNOWN`], says which there are; a hint never changes the results of a correct
 //! program. S-B8 S-B9 S-B10
-use super::choice::{Asked, PATHS};
+use crate::route::{Asked, PATHS};
 use core::fmt::Write;
 use core::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
@@ -171,33 +171,33 @@ impl Hints {
         place.map_or(Ok(()), |place| KNOWN[place].parse(value).map(|value| self.0[place] = value))
     }
 
-    pub(super) fn get(&self, hint: Hint) -> u32 {
+    pub(crate) fn get(&self, hint: Hint) -> u32 {
         self.0[hint as usize]
     }
 
-    pub(super) fn is_set(&self, hint: Hint) -> bool {
+    pub(crate) fn is_set(&self, hint: Hint) -> bool {
         self.get(hint) != 0
     }
 
-    pub(super) fn path(&self) -> Asked {
+    pub(crate) fn path(&self) -> Asked {
         Asked::from_place(self.get(Hint::Path))
     }
 
     /// Leaves the path to the window, because the one that the job wishes for does not reach `why`.
-    pub(super) fn leave_path(&mut self, why: &'static str) {
+    pub(crate) fn leave_path(&mut self, why: &'static str) {
         let value = &mut self.0[Hint::Path as usize];
         self.1 = PATHS.get(*value as usize).map(|path| (*path, why));
         *value = KNOWN[Hint::Path as usize].default;
     }
 
     /// The values that must be the same on all ranks.
-    pub(super) fn common(&self) -> Vec<u32> {
+    pub(crate) fn common(&self) -> Vec<u32> {
         let all = self.0.iter().zip(&KNOWN);
         all.filter(|(_, known)| known.same).map(|(value, _)| *value).collect()
     }
 
     /// The hints of a rank whose [`common`](Self::common) ones are these.
-    pub(super) fn of_common(common: &[u32]) -> Self {
+    pub(crate) fn of_common(common: &[u32]) -> Self {
         let mut hints = Self::default();
         let places = (0..COUNT).filter(|place| KNOWN[*place].same);
         places.zip(common).for_each(|(place, value)| hints.0[place] = *value);
@@ -205,14 +205,14 @@ impl Hints {
     }
 
     /// A number that is the same if [`common`](Self::common) is (FNV-1a).
-    pub(super) fn digest(&self) -> u64 {
+    pub(crate) fn digest(&self) -> u64 {
         let bytes = self.common().into_iter().flat_map(u32::to_le_bytes);
         let step = |hash: u64, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
         bytes.fold(0xcbf2_9ce4_8422_2325, step)
     }
 
     /// The first hint of which `common` says something else, and both values.
-    pub(super) fn difference(&self, common: &[u32]) -> Option<(&'static str, String, String)> {
+    pub(crate) fn difference(&self, common: &[u32]) -> Option<(&'static str, String, String)> {
         let mine = self.0.iter().zip(&KNOWN).filter(|(_, known)| known.same);
         let (known, mine, other) = mine
             .zip(common)
@@ -225,16 +225,16 @@ impl Hints {
 pub(crate) struct InForce([AtomicU32; COUNT], Option<NotTaken>);
 
 impl InForce {
-    pub(super) fn new(hints: &Hints) -> Self {
+    pub(crate) fn new(hints: &Hints) -> Self {
         Self(hints.0.map(AtomicU32::new), hints.1)
     }
 
-    pub(super) fn is_set(&self, hint: Hint) -> bool {
+    pub(crate) fn is_set(&self, hint: Hint) -> bool {
         self.value(hint as usize) != 0
     }
 
     /// Which accumulates of this rank stay in order.
-    pub(super) fn ordering(&self) -> u32 {
+    pub(crate) fn ordering(&self) -> u32 {
         self.value(Hint::AccumulateOrdering as usize)
     }
 
@@ -243,7 +243,7 @@ impl InForce {
     }
 
     /// Takes a hint, if it is known and can change; returns whether the value is in force now.
-    pub(super) fn set(&self, key: &str, value: &str) -> Result<bool, HintError> {
+    pub(crate) fn set(&self, key: &str, value: &str) -> Result<bool, HintError> {
         let Some(place) = KNOWN.iter().position(|known| known.key == key) else { return Ok(false) };
         let value = KNOWN[place].parse(value)?;
         if KNOWN[place].changes {
@@ -253,14 +253,14 @@ impl InForce {
     }
 
     /// All, as key and value.
-    pub(super) fn list(&self) -> Vec<(&'static str, String)> {
+    pub(crate) fn list(&self) -> Vec<(&'static str, String)> {
         let entry =
             |(place, known): (usize, &Known)| (known.key, known.form.write(self.value(place)));
         KNOWN.iter().enumerate().map(entry).collect()
     }
 
     /// Those that are not at their default, and what the job wishes in vain, in one line.
-    pub(super) fn explain(&self) -> String {
+    pub(crate) fn explain(&self) -> String {
         let mut line = String::new();
         for (place, known) in KNOWN.iter().enumerate() {
             if self.value(place) != known.default {
@@ -280,7 +280,7 @@ impl InForce {
 
 /// What an accumulate does at its target, as far as order is concerned.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Ordered {
+pub(crate) enum Ordered {
     /// It returns what is there.
     Read,
     /// It changes what is there.
@@ -292,7 +292,7 @@ pub(super) enum Ordered {
 impl Ordered {
     /// Whether `ordering` lets it overtake `earlier`, an operation of the same rank on the same
     /// bytes. S-H7 S-H8
-    pub(super) fn may_overtake(self, earlier: Self, ordering: u32) -> bool {
+    pub(crate) fn may_overtake(self, earlier: Self, ordering: u32) -> bool {
         let reads = |access| access != Self::Write;
         let writes = |access| access != Self::Read;
         let pairs = [

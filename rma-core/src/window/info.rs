@@ -1,8 +1,8 @@
 //! What a window tells about itself.
 use super::Window;
-use super::choice::Path;
 use super::hints::{Hint, HintError};
 use crate::rank::Rank;
+use crate::route::Path;
 use core::fmt::Write;
 
 impl Window {

@@ -9,7 +9,7 @@ use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// Memory of a part, mapped as long as this value lives.
-pub(super) enum Memory {
+pub(crate) enum Memory {
     Own(Own),
     Imported(Box<dyn Mapped>),
     /// Of the user, who keeps it mapped.
@@ -20,7 +20,7 @@ pub(super) enum Memory {
 ///
 /// Unless the window was freed, peers may still write there: then it goes to the graveyard when
 /// dropped, where it stays allocated until the universe ends.
-pub(super) struct Own {
+pub(crate) struct Own {
     process: Arc<Process>,
     // `Some` until drop.
     region: Option<Box<dyn Region>>,
@@ -32,12 +32,12 @@ pub(super) struct Own {
 pub(crate) struct Graveyard(Mutex<Vec<Box<dyn Region>>>);
 
 impl Memory {
-    pub(super) fn own(process: &Arc<Process>, region: Box<dyn Region>) -> Self {
+    pub(crate) fn own(process: &Arc<Process>, region: Box<dyn Region>) -> Self {
         let process = process.clone();
         Self::Own(Own { process, region: Some(region), freed: AtomicBool::new(false) })
     }
 
-    pub(super) fn mapping(&self) -> Mapping {
+    pub(crate) fn mapping(&self) -> Mapping {
         match self {
             Self::Own(own) => own.region.as_ref().expect("taken by drop only").mapping(),
             Self::Imported(import) => import.mapping(),
@@ -46,7 +46,7 @@ impl Memory {
     }
 
     /// What a peer imports; `None` if it is not memory of this rank that peers can map.
-    pub(super) fn export(&self) -> Option<Descriptor> {
+    pub(crate) fn export(&self) -> Option<Descriptor> {
         match self {
             Self::Own(own) => own.region.as_ref().map(|region| region.descriptor()),
             Self::Imported(_) | Self::Raw(_) => None,
@@ -54,12 +54,12 @@ impl Memory {
     }
 
     /// Copies `bytes`, no more than it holds, into memory that nobody else knows yet.
-    pub(super) fn fill(&self, bytes: &[u8]) {
+    pub(crate) fn fill(&self, bytes: &[u8]) {
         self.span(0, bytes.len()).into_iter().for_each(|all| all.write(bytes));
     }
 
     /// Gives `len` bytes at `offset` back to their user; raw memory as a whole.
-    pub(super) fn rebuild<M: WindowMemory>(&self, offset: u64, len: usize) -> Option<M> {
+    pub(crate) fn rebuild<M: WindowMemory>(&self, offset: u64, len: usize) -> Option<M> {
         let mut fill = |bytes: &mut [u8]| {
             self.span(offset, bytes.len()).into_iter().for_each(|part| part.read(bytes));
         };
@@ -70,7 +70,7 @@ impl Memory {
     }
 
     /// Whether it stays where its user put it.
-    pub(super) fn is_raw(&self) -> bool {
+    pub(crate) fn is_raw(&self) -> bool {
         matches!(self, Self::Raw(_))
     }
 
@@ -82,7 +82,7 @@ impl Memory {
     }
 
     /// No rank can reach the memory any more: it may be given back when dropped.
-    pub(super) fn set_freed(&self) {
+    pub(crate) fn set_freed(&self) {
         if let Self::Own(own) = self {
             own.freed.store(true, Relaxed);
         }

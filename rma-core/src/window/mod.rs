@@ -1,14 +1,9 @@
 //! Windows: memory of every rank of a group, addressable by target and displacement. S-A7 S-A14
-mod accumulate;
-mod accumulate_far;
 #[cfg(test)]
 pub(crate) mod accumulate_tests;
 mod attributes;
-mod choice;
 mod control;
-mod counts;
 mod create;
-mod direct;
 mod door;
 mod dynamic;
 #[cfg(test)]
@@ -19,46 +14,30 @@ mod gate;
 mod hints;
 mod info;
 mod memory;
-mod near;
-mod put_far;
 mod sealed;
-mod serve;
-mod serve_accumulate;
-mod serve_get;
-mod serve_grant;
-mod serve_rows;
-mod shaped;
-mod shaped_accumulate;
-mod shaped_far;
 mod signals;
 mod user;
 mod view;
 
-pub(crate) use accumulate::STRIPE_RECHECK;
 pub use attributes::{Flavor, MemoryModel};
-pub use choice::Path;
-pub use counts::OperationCounts;
 pub use create::{NotCreated, WindowBuilder};
+pub(crate) use door::Entered;
 pub use dynamic::{Attached, NotDone};
 pub use free::Refused;
 pub use hints::HintError;
-pub(crate) use hints::Hints;
-pub(crate) use memory::Graveyard;
+pub(crate) use hints::{Hints, Ordered};
+pub(crate) use memory::{Graveyard, Memory};
 pub use sealed::Sealed;
-pub(crate) use serve::{Lost, Registry};
-pub(crate) use serve_accumulate::Deferred;
-pub(crate) use serve_grant::Incoming;
-pub(crate) use shaped_accumulate::ShapedUpdate;
-pub(crate) use shaped_far::BOUNCE_BYTES;
 pub use user::{RawPart, WindowMemory};
 pub use view::View;
 
 use crate::communicator::Communicator;
 use crate::completion::Wait;
 use crate::epoch::EpochState;
-use crate::memory::target::{Marks, Targets};
+use crate::memory::target::{Marks, Tables};
 use crate::protocol::lock;
 use crate::rank::Rank;
+use crate::route::{Counts, Known};
 use crate::sync_block::{PeerBlock, SyncBlock};
 use crate::transport::Descriptor;
 use crate::universe::{Process, maker_and_number};
@@ -67,13 +46,10 @@ use bytemuck::{Pod, Zeroable};
 use control::NodePool;
 use core::fmt;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed, Ordering::SeqCst};
-use counts::Counts;
-use direct::Known;
 use door::Door;
 use dynamic::Regions;
 use far::Far;
 use gate::Gate;
-use memory::Memory;
 use signals::ByMessage;
 use std::sync::{Arc, OnceLock};
 
@@ -99,11 +75,11 @@ impl fmt::Display for WindowId {
 /// write there.
 pub struct Window {
     /// First, because each operation looks there.
-    pub(crate) targets: Targets,
+    pub(crate) targets: Tables,
     rank: Rank,
     pub(crate) part: Arc<Part>,
     /// What it takes to map each rank's part; empty if the ranks do not share memory.
-    peers: Box<[Peer]>,
+    pub(crate) peers: Box<[Peer]>,
     pub(crate) far: Arc<Far>,
     nodes: NodePool,
     gate: Gate,
@@ -111,14 +87,14 @@ pub struct Window {
     /// How often ranks agreed to free, to seal or to open again.
     agreements: [AtomicU64; 2],
     before: Before,
-    settings: Settings,
-    known: Known,
+    pub(crate) settings: Settings,
+    pub(crate) known: Known,
     /// Operations on every target go by load and store.
     pub(crate) all_loaded: bool,
-    forced_to_cross: bool,
-    counts: Counts,
+    pub(crate) forced_to_cross: bool,
+    pub(crate) counts: Counts,
     /// Loads and stores are counted, too: every operation goes the long way.
-    counts_all: bool,
+    pub(crate) counts_all: bool,
 }
 
 /// What was counted at rank 0 before the first barrier of a window.
@@ -132,39 +108,39 @@ struct Before {
 }
 
 /// What it takes to map a part.
-struct Peer {
+pub(crate) struct Peer {
     /// Whose region holds it.
-    owner: Rank,
-    data: Descriptor,
+    pub(crate) owner: Rank,
+    pub(crate) data: Descriptor,
     /// Where in that region the part begins, in bytes.
-    offset: u64,
-    size: u64,
-    disp_unit: u32,
+    pub(crate) offset: u64,
+    pub(crate) size: u64,
+    pub(crate) disp_unit: u32,
     /// Where it lies in its rank's process.
-    address: u64,
+    pub(crate) address: u64,
     /// Nobody else can map it.
-    stays: bool,
-    block: Descriptor,
+    pub(crate) stays: bool,
+    pub(crate) block: Descriptor,
     /// No memory if this rank owns the region.
-    mapped_data: OnceLock<Option<Memory>>,
-    mapped_block: OnceLock<PeerBlock>,
+    pub(crate) mapped_data: OnceLock<Option<Memory>>,
+    pub(crate) mapped_block: OnceLock<PeerBlock>,
 }
 
 /// This rank's part of a window, as messages reach it.
 pub(crate) struct Part {
-    comm: Communicator,
-    id: WindowId,
-    memory: Memory,
-    offset: u64,
-    size: u64,
-    disp_unit: u32,
-    block: SyncBlock,
+    pub(crate) comm: Communicator,
+    pub(crate) id: WindowId,
+    pub(crate) memory: Memory,
+    pub(crate) offset: u64,
+    pub(crate) size: u64,
+    pub(crate) disp_unit: u32,
+    pub(crate) block: SyncBlock,
     signals: ByMessage,
     /// Of a dynamic window; its memory is a directory of them.
-    regions: Option<Regions>,
-    door: Door,
+    pub(crate) regions: Option<Regions>,
+    pub(crate) door: Door,
     /// Threads of this rank that are inside regions of peers.
-    inside_peers: AtomicU32,
+    pub(crate) inside_peers: AtomicU32,
     /// What this rank has open, and which targets it holds: here, because it is asked for when the
     /// rank leaves, also of windows that were forgotten.
     pub(crate) epoch: EpochState,

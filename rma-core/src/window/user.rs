@@ -2,7 +2,7 @@
 //! [`attach`](crate::Window::attach).
 #![allow(unsafe_code)]
 
-use crate::ops::OriginBuffer;
+use crate::epoch::OriginBuffer;
 
 mod sealed {
     pub trait Sealed {}

@@ -2,13 +2,13 @@
 //! S-F2 S-F8 S-F9 S-K3 S-K4 S-K5 S-K6 S-K9 S-M1 S-M2 S-M4
 #![allow(unsafe_code)]
 
-use super::accumulate::Place;
 use super::memory::Memory;
 use super::{Peer, Window};
 use crate::element::{AtomicElement, BasicElement, Element};
 use crate::error::RmaError;
+use crate::execute::Place;
 use crate::memory::target::Span;
-use crate::ops::Op;
+use crate::operation::Op;
 use crate::rank::Rank;
 use crate::transport::Touch;
 use std::sync::Arc;
@@ -141,7 +141,7 @@ impl<'w> View<'w> {
         operand: E,
     ) -> Result<E, RmaError> {
         if !op.is_defined_on::<E>() {
-            return Err(self.window.wrong_op_cold::<E>("a fetch_and_op", self.rank, op));
+            return Err(self.wrong_op::<E>("a fetch_and_op", op));
         }
         if op != Op::NoOp {
             self.changes();
@@ -160,7 +160,7 @@ impl<'w> View<'w> {
         operands: &[E],
     ) -> Result<(), RmaError> {
         if op == Op::NoOp || !op.is_defined_on::<E>() {
-            return Err(self.window.wrong_op_cold::<E>("an accumulate", self.rank, op));
+            return Err(self.wrong_op::<E>("an accumulate", op));
         }
         self.changes();
         self.window.combine(self.place(disp, size_of_val(operands))?, op, operands, None)
@@ -181,6 +181,10 @@ impl<'w> View<'w> {
         // There is a span, so the product does not overflow.
         let offset = self.offset + disp.wrapping_mul(u64::from(self.disp_unit));
         Ok(Place { target: self.rank, disp, offset, span })
+    }
+
+    fn wrong_op<E: BasicElement>(&self, what: &'static str, op: Op) -> RmaError {
+        self.window.wrong_op(what, self.rank, op, E::BASIC.name())
     }
 
     fn changes(&self) {

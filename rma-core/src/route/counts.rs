@@ -1,6 +1,6 @@
 //! How many operations went which way.
-use super::Window;
-use super::choice::Path;
+use super::Route;
+use crate::window::Window;
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 /// Operations of this rank on one window, by the path that they took.
@@ -17,18 +17,19 @@ pub struct OperationCounts {
 }
 
 #[derive(Debug, Default)]
-pub(super) struct Counts {
+pub(crate) struct Counts {
     load_store: AtomicU64,
     cross: AtomicU64,
     messages: AtomicU64,
 }
 
 impl Counts {
-    pub(super) fn add(&self, path: Path) {
-        let count = match path {
-            Path::LoadStore | Path::ByRegion => &self.load_store,
-            Path::Cross => &self.cross,
-            Path::Messages => &self.messages,
+    pub(super) fn add(&self, route: &Route<'_>) {
+        let count = match route {
+            Route::Null => return,
+            Route::Mapped(_) | Route::Region(_) => &self.load_store,
+            Route::Cma(_) => &self.cross,
+            Route::Messages(_) => &self.messages,
         };
         count.fetch_add(1, Relaxed);
     }

@@ -29,6 +29,12 @@ enum Step<'l> {
 }
 
 impl<'l> Cursor<'l> {
+    /// One that gives `len` bytes at `at`.
+    pub(crate) fn dense(at: u64, len: u64) -> Self {
+        let now = Row { at: at.cast_signed(), stride: 0, len, count: u64::from(len > 0) };
+        Self { stack: Vec::new(), now, then: Row::NONE }
+    }
+
     pub(crate) fn new(shape: Shape<'l>) -> Self {
         let mut cursor = Self { stack: Vec::new(), now: Row::NONE, then: Row::NONE };
         // Negative if position 0 lies before the bytes that positions count from.

@@ -1,11 +1,11 @@
 //! Large puts at their target, and grants at their origin: messages for the state machines of
 //! `protocol/rendezvous.rs`.
-use super::Part;
 use crate::completion::{Granted, SlotId};
 use crate::protocol::message::{Head, Kind, Status};
 use crate::protocol::rendezvous::{Ask, Grants, Key, Tell};
 use crate::transport::{PeerState, WorldRank};
 use crate::universe::Process;
+use crate::window::Part;
 use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Mutex, PoisonError};
 

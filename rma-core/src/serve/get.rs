@@ -1,11 +1,11 @@
 //! The target's side of gets: the data is read when a piece of it is sent.
-use super::Part;
-use super::far::GET_BYTES;
 use crate::completion::Sent;
+use crate::execute::GET_BYTES;
 use crate::protocol::message::{Head, Kind, Status};
 use crate::protocol::outbox::{Cursor, Parcel};
 use crate::transport::WorldRank;
 use crate::universe::Process;
+use crate::window::Part;
 use zerocopy::IntoBytes;
 
 /// Pieces up to this many bytes need no memory of the heap.
@@ -13,6 +13,9 @@ const SMALL: usize = 256;
 
 impl Process {
     pub(super) fn serve_get(&self, from: WorldRank, head: &Head, body: &[u8], part: &Part) -> bool {
+        if head.tag.get() > 0 {
+            return self.serve_get_rows(from, head, body, part);
+        }
         let (offset, length) = (head.offset.get(), head.length.get());
         let wrong = if length == 0 || length > GET_BYTES as u64 || !body.is_empty() {
             Some(Status::Malformed)
@@ -38,6 +41,19 @@ impl Process {
             self.keep(from, Parcel::Get(cursor));
         }
         true
+    }
+
+    /// All in one piece.
+    fn serve_get_rows(&self, from: WorldRank, head: &Head, body: &[u8], part: &Part) -> bool {
+        let (status, packed) = match part.get_rows(head, body, self.body_max()) {
+            Ok(packed) => (Status::Ok, packed),
+            Err(status) => (status, Vec::new()),
+        };
+        let mut reply = head.reply(Kind::Data, status);
+        // In the origin's buffer.
+        reply.offset = 0.into();
+        self.reply(from, &reply, &packed);
+        status != Status::Malformed
     }
 
     /// Sends the next piece of what a get asked for, if there is room.

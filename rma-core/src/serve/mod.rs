@@ -1,10 +1,19 @@
 //! The target's side of active messages. Everything in a message is checked here. S-E7
-use super::{Part, WindowId};
+mod combine;
+mod get;
+mod grant;
+mod part;
+mod rows;
+
+pub(crate) use combine::Deferred;
+pub(crate) use grant::Incoming;
+
 use crate::completion::{Answer, SlotId};
 use crate::memory::block::WORDS;
 use crate::protocol::message::{Head, Kind, Status};
 use crate::transport::WorldRank;
 use crate::universe::Process;
+use crate::window::{Part, WindowId};
 use core::sync::atomic::{AtomicBool, Ordering::Relaxed, Ordering::SeqCst};
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -33,7 +42,7 @@ impl Lost {
         self.parts.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(super) fn add(&self, part: &Arc<Part>) {
+    pub(crate) fn add(&self, part: &Arc<Part>) {
         self.parts().push(part.clone());
         self.any.store(true, Relaxed);
     }
@@ -103,7 +112,6 @@ impl Process {
         };
         match kind {
             Kind::Get => return self.serve_get(from, head, body, &part),
-            Kind::GetRows => return self.serve_get_rows(from, head, body, &part),
             Kind::Ask => return self.serve_ask(from, head, body, &part),
             _ => {}
         }
@@ -118,7 +126,7 @@ impl Process {
 }
 
 /// What a [`Kind::Query`] asks for, as its offset says.
-pub(super) mod query {
+pub(crate) mod query {
     pub(crate) const SIZE: u64 = 0;
     pub(crate) const DISP_UNIT: u64 = 1;
     /// Where the raw part lies whose address in the window is in the payload.
@@ -145,14 +153,7 @@ impl Part {
     fn serve(&self, kind: Kind, head: &Head, body: &[u8]) -> Result<u64, Status> {
         let offset = head.offset.get();
         match kind {
-            Kind::PutRows => self.put_rows(head, body),
-            Kind::Put => {
-                if head.length.get() != body.len() as u64 || body.is_empty() {
-                    return Err(Status::Malformed);
-                }
-                self.span(offset, body.len()).ok_or(Status::OutOfRange)?.get().write(body);
-                Ok(0)
-            }
+            Kind::Put => self.put(head, body),
             Kind::ControlSwap | Kind::ControlStore | Kind::ControlLoad | Kind::ControlSet => {
                 let word = u16::try_from(offset).ok().filter(|word| *word < WORDS);
                 let word = self.block.get().word(word.ok_or(Status::OutOfRange)?);

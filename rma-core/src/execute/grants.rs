@@ -1,50 +1,14 @@
-//! Puts to targets that only messages reach: small ones at once, large ones by grants.
-use super::Window;
-use super::choice::Path;
-use crate::completion::{Buffer, Cause, Next, Pending, SlotId, Wait, WaitError};
+//! Large puts by messages: the target grants bytes, and this rank sends as many.
+use crate::completion::{Cause, Next, Pending, SlotId, Wait, WaitError};
 use crate::error::RmaError;
 use crate::protocol::message::{Head, Kind, Status};
-use crate::rank::Rank;
 use crate::transport::WorldRank;
+use crate::window::Window;
 use std::sync::Arc;
 
 impl Window {
-    #[cold]
-    #[inline(never)]
-    pub(crate) fn put_far_cold<const LAZY: bool>(
-        &self,
-        target: Rank,
-        disp: u64,
-        origin: &[u8],
-    ) -> Result<(), RmaError> {
-        let Some(world) = self.far_target::<LAZY>(target)? else { return Ok(()) };
-        let mut offset = self.far_offset(target, world, disp, origin.len())?;
-        if let Some(direct) = self.direct(target, world, offset, origin.len())? {
-            return direct.write(origin);
-        }
-        self.counts.add(Path::Messages);
-        if origin.is_empty() {
-            return Ok(());
-        }
-        let (process, wait) = (self.process(), self.wait_for("a put", target));
-        let pending = self.far.puts(target);
-        if origin.len() > process.config.eager_bytes {
-            return self.put_by_grants(wait, world, offset, origin, &pending);
-        }
-        let mut head = Head::new(Kind::Put, self.id().0, 0);
-        for piece in origin.chunks(process.body_max()) {
-            head.offset = offset.into();
-            head.length = (piece.len() as u64).into();
-            // SAFETY: no buffer.
-            #[allow(unsafe_code)]
-            unsafe { self.issue(wait, world, head, piece, Buffer::NONE, &pending) }?;
-            offset += piece.len() as u64;
-        }
-        Ok(())
-    }
-
     /// Asks first, and sends as much as is granted.
-    fn put_by_grants(
+    pub(super) fn put_by_grants(
         &self,
         wait: Wait,
         world: WorldRank,
@@ -56,9 +20,7 @@ impl Window {
         let mut head = Head::new(Kind::Ask, self.id().0, 0);
         head.offset = offset.into();
         head.length = (origin.len() as u64).into();
-        // SAFETY: no buffer.
-        #[allow(unsafe_code)]
-        let slot = unsafe { self.issue(wait, world, head, &[], Buffer::NONE, pending) }?;
+        let slot = self.issue(wait, world, head, &[], pending)?;
         if let Err(error) = self.send_granted(wait, world, slot, origin, pending) {
             // What was granted and is not used is somebody else's.
             let mut head = Head::new(Kind::Cancel, self.id().0, 0);

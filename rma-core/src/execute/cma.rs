@@ -1,0 +1,29 @@
+//! Operations by a copy of the operating system, to or from memory of another process.
+#![allow(unsafe_code)]
+
+use crate::error::RmaError;
+use crate::operation::{Action, Operation, Sink};
+use crate::route::CmaRoute;
+use crate::window::Window;
+
+impl Window {
+    /// Performs a put or a get of bytes that lie one behind the other on both sides.
+    pub(super) fn execute_cma(
+        &self,
+        operation: &Operation<'_>,
+        route: &CmaRoute<'_>,
+        sink: Sink<'_>,
+    ) -> Result<(), RmaError> {
+        let CmaRoute { cma, owner, address, .. } = *route;
+        let copied = if operation.action == Action::Get {
+            cma.copy_from(owner, address, sink.bytes)
+        } else {
+            // SAFETY: the owner vouched for its part (`RawPart::new`) or allocated it: others may
+            // write there as long as it is part of the window; and only as many bytes are written
+            // as were checked to lie inside.
+            unsafe { cma.copy_to(owner, address, operation.origin) }
+        };
+        let (window, target) = (self.id(), operation.target);
+        copied.map_err(|error| RmaError::Cross { window, target, error })
+    }
+}

@@ -1,0 +1,303 @@
+//! Operations by load and store, on bytes that this rank reaches.
+//!
+//! Elements that the machine combines atomically are combined so, one by one; all others under
+//! the lock of their stripe, a stripe at a time (docs/adr/0004-accumulate-mechanisms.md). All calls
+//! of the family use the same mechanism for the same type: so, element by element, calls with
+//! layouts and without are atomic towards each other. S-H4 S-H5 S-H6 S-H9 S-H10 S-H14 S-H15
+use crate::completion::{On, Wait};
+use crate::element::{AtomicElement, BasicElement, BasicType, SwapVisitor, Visitor};
+use crate::error::RmaError;
+use crate::memory::accumulate;
+use crate::memory::block::Block;
+use crate::memory::strided::{Area, Row};
+use crate::memory::stripe::{self, Held, STRIPE};
+use crate::memory::target::Span;
+use crate::operation::layout::{Cursor, next_pair, pack, unpack};
+use crate::operation::{Action, Op, Operation, Side, Sink};
+use crate::rank::Rank;
+use crate::window::Window;
+use bytemuck::{cast_slice, cast_slice_mut};
+use core::time::Duration;
+
+/// How often a thread that wants a stripe looks again: giving one back rings nobody.
+pub(crate) const STRIPE_RECHECK: Duration = Duration::from_micros(100);
+
+/// Elements in a part that this rank reaches: how the caller named them, and where they are.
+#[derive(Clone, Copy)]
+pub(crate) struct Place<'w> {
+    pub(crate) target: Rank,
+    pub(crate) disp: u64,
+    /// In bytes from the part's beginning.
+    pub(crate) offset: u64,
+    pub(crate) span: Span<'w>,
+}
+
+/// Memory that this rank reaches, and the bytes of it that an operation is about.
+#[derive(Clone, Copy)]
+pub(super) struct Reached<'w, 'a> {
+    pub(super) memory: Span<'w>,
+    /// Where it begins in the part; a multiple of all stripes.
+    pub(super) begin: u64,
+    /// Counted from there.
+    pub(super) there: Side<'a>,
+}
+
+impl Window {
+    /// Performs an operation that was checked.
+    pub(super) fn execute_mapped(
+        &self,
+        operation: &Operation<'_>,
+        reached: Reached<'_, '_>,
+        mut sink: Sink<'_>,
+    ) -> Result<(), RmaError> {
+        let Operation { target, disp, .. } = *operation;
+        let Reached { memory, begin, there } = reached;
+        let area = Area::new(memory);
+        let mut at_target = there.cursor();
+        match operation.action {
+            Action::Put => {
+                let mut source = operation.from.cursor();
+                while let Some((to, from)) = next_pair(&mut at_target, &mut source) {
+                    area.write_row(to, operation.origin, from);
+                }
+            }
+            Action::Get => {
+                let mut into = sink.into.cursor();
+                while let Some((from, to)) = next_pair(&mut at_target, &mut into) {
+                    area.read_row(from, sink.bytes, to);
+                }
+            }
+            Action::Combine { basic: None, .. } => {}
+            Action::Combine { basic: Some(basic), op, fetches } => {
+                self.check_aligned(operation, memory.address(), there, basic)?;
+                let sink = fetches.then_some(&mut sink);
+                let rows = CombineRows { window: self, operation, reached, op, sink };
+                return basic.visit(rows).unwrap_or(Ok(()));
+            }
+            Action::Swap { basic } => {
+                let (offset, width) = (there.start(), basic.width());
+                let span = memory.part(offset as usize, width);
+                let span = span.ok_or_else(|| self.misaligned_cold(target, disp, width))?;
+                let place = Place { target, disp, offset: begin + offset, span };
+                let swap = Swap { window: self, place, origin: operation.origin, sink };
+                return basic.visit_swap(swap).unwrap_or(Ok(()));
+            }
+        }
+        Ok(())
+    }
+
+    /// Fails if an element of `basic` type would not be aligned in memory that begins at `base`.
+    pub(super) fn check_aligned(
+        &self,
+        operation: &Operation<'_>,
+        base: u64,
+        there: Side<'_>,
+        basic: BasicType,
+    ) -> Result<(), RmaError> {
+        match there.is_aligned(base, basic.align()) {
+            true => Ok(()),
+            false => Err(self.misaligned_cold(operation.target, operation.disp, basic.align())),
+        }
+    }
+
+    /// Combines the elements at a place, one behind the other.
+    pub(crate) fn combine<E: BasicElement>(
+        &self,
+        place: Place<'_>,
+        op: Op,
+        operands: &[E],
+        mut result: Option<&mut [E]>,
+    ) -> Result<(), RmaError> {
+        if !place.span.is_aligned(E::BASIC.align()) {
+            return Err(self.misaligned_cold(place.target, place.disp, E::BASIC.align()));
+        }
+        let count = accumulate::count(operands, result.as_deref());
+        if E::BASIC.is_atomic() {
+            accumulate::by_atomics(place.span, op, operands, result);
+            return Ok(());
+        }
+        let (block, size) = (self.block_of(place.target)?, size_of::<E>());
+        let mut at = 0;
+        while at < count {
+            let first = place.offset + (at * size) as u64;
+            // Elements whose first byte lies in the stripe.
+            let rest = (STRIPE - first % STRIPE) as usize;
+            let end = (at + rest.div_ceil(size)).min(count);
+            let Some(span) = place.span.part(at * size, (end - at) * size) else { break };
+            let operands = operands.get(at..end).unwrap_or_default();
+            let result = result.as_deref_mut().and_then(|result| result.get_mut(at..end));
+            let held = self.stripe(block, first)?;
+            accumulate::under_lock(span, op, operands, result);
+            drop(held);
+            at = end;
+        }
+        Ok(())
+    }
+
+    /// Compares and swaps the element at a place.
+    pub(crate) fn swap<E: AtomicElement>(
+        &self,
+        place: Place<'_>,
+        compare: E,
+        swap: E,
+    ) -> Result<E, RmaError> {
+        if !place.span.is_aligned(E::BASIC.align()) {
+            return Err(self.misaligned_cold(place.target, place.disp, E::BASIC.align()));
+        }
+        if let Some(old) = place.span.compare_and_swap(compare, swap) {
+            return Ok(old);
+        }
+        let _held = self.stripe(self.block_of(place.target)?, place.offset)?;
+        Ok(accumulate::swap_under_lock(place.span, compare, swap))
+    }
+
+    /// The block with the stripes of a part that this rank reaches.
+    pub(crate) fn block_of(&self, target: Rank) -> Result<Block<'_>, RmaError> {
+        if let Some(block) = self.targets.get(target).and_then(|entry| entry.block()) {
+            return Ok(block);
+        }
+        if target == self.rank() {
+            return Ok(self.part.block.get());
+        }
+        self.map_block(target).map_err(|error| self.import_failed(error))
+    }
+
+    #[inline]
+    fn stripe<'b>(&self, block: Block<'b>, offset: u64) -> Result<Held<'b>, RmaError> {
+        match stripe::try_one(block, offset, self.rank()) {
+            Some(held) => Ok(held),
+            None => self.stripe_cold(block, offset),
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn stripe_cold<'b>(&self, block: Block<'b>, offset: u64) -> Result<Held<'b>, RmaError> {
+        let holder = |_| {
+            let holder = stripe::holder(block, offset)?;
+            self.group().world_rank(holder)
+        };
+        let on = On::Whoever(&holder);
+        let wait = Wait { what: "an accumulate", on, recheck: Some(STRIPE_RECHECK) };
+        let taken = || stripe::try_one(block, offset, self.rank());
+        // wait: stripe
+        self.process().wait_until(wait, taken).map_err(|error| self.wait_failed(error))
+    }
+}
+
+/// Combines rows, for the type at hand. Operands are packed, and results unpacked, a few KiB at a
+/// time.
+struct CombineRows<'c, 's> {
+    window: &'c Window,
+    operation: &'c Operation<'c>,
+    reached: Reached<'c, 'c>,
+    op: Op,
+    sink: Option<&'c mut Sink<'s>>,
+}
+
+impl Visitor for CombineRows<'_, '_> {
+    type Output = Result<(), RmaError>;
+
+    fn visit<E: BasicElement>(self) -> Self::Output {
+        let Self { window, operation, reached, op, sink } = self;
+        let (mut target, mut source) = (reached.there.cursor(), operation.from.cursor());
+        let mut sink = sink.map(|sink| (&mut *sink.bytes, sink.into.cursor()));
+        let (mut packed, mut old) = (Vec::new(), Vec::new());
+        let mut locked = Locked { window, target: operation.target, held: None };
+        while let Some(row) = target.take(STRIPE) {
+            let bytes = (row.len * row.count) as usize;
+            let operands: &[E] = match op {
+                Op::NoOp => &[],
+                _ => next_operands(&mut source, bytes, operation.origin, &mut packed),
+            };
+            let Some((result, sink)) = &mut sink else {
+                locked.combine(&reached, row, op, operands, None)?;
+                continue;
+            };
+            old.resize(bytes / size_of::<E>(), E::zeroed());
+            locked.combine(&reached, row, op, operands, Some(&mut old[..]))?;
+            unpack(sink, cast_slice(&old), result);
+        }
+        Ok(())
+    }
+}
+
+/// The next operands: where they are, if they are together and aligned there, otherwise in
+/// `packed`.
+fn next_operands<'a, E: BasicElement>(
+    source: &mut Cursor<'_>,
+    bytes: usize,
+    origin: &'a [u8],
+    packed: &'a mut Vec<E>,
+) -> &'a [E] {
+    let solid = source.take_solid(bytes as u64).map(|at| &origin[at as usize..][..bytes]);
+    if let Some(Ok(elements)) = solid.map(bytemuck::try_cast_slice) {
+        return elements;
+    }
+    packed.resize(bytes / size_of::<E>(), E::zeroed());
+    match solid {
+        Some(solid) => cast_slice_mut(packed).copy_from_slice(solid),
+        None => pack(source, origin, cast_slice_mut(packed)),
+    }
+    packed
+}
+
+/// A stripe of a target that is held while rows stay in it.
+struct Locked<'a> {
+    window: &'a Window,
+    target: Rank,
+    held: Option<(u64, Held<'a>)>,
+}
+
+impl Locked<'_> {
+    fn combine<E: BasicElement>(
+        &mut self,
+        reached: &Reached<'_, '_>,
+        row: Row,
+        op: Op,
+        operands: &[E],
+        mut result: Option<&mut [E]>,
+    ) -> Result<(), RmaError> {
+        if E::BASIC.is_atomic() {
+            accumulate::row_by_atomics(reached.memory, row, op, operands, result);
+            return Ok(());
+        }
+        let (width, mut at) = (size_of::<E>(), 0);
+        for piece in stripe::pieces(row, width as u64) {
+            let offset = reached.begin + piece.at.cast_unsigned();
+            let stripe = offset / STRIPE;
+            if self.held.as_ref().is_none_or(|(held, _)| *held != stripe) {
+                // One at a time: nobody waits for a stripe with another in hand.
+                self.held = None;
+                let block = self.window.block_of(self.target)?;
+                self.held = Some((stripe, self.window.stripe(block, offset)?));
+            }
+            let here = at..at + (piece.len * piece.count) as usize / width;
+            at = here.end;
+            let operands = operands.get(here.clone()).unwrap_or_default();
+            let result = result.as_deref_mut().and_then(|result| result.get_mut(here));
+            accumulate::row_under_lock(reached.memory, piece, op, operands, result);
+        }
+        Ok(())
+    }
+}
+
+/// A compare-and-swap, for the type at hand.
+struct Swap<'c, 's> {
+    window: &'c Window,
+    place: Place<'c>,
+    origin: &'c [u8],
+    sink: Sink<'s>,
+}
+
+impl SwapVisitor for Swap<'_, '_> {
+    type Output = Result<(), RmaError>;
+
+    fn visit<E: AtomicElement>(self) -> Self::Output {
+        let mut values = [E::zeroed(); 2];
+        bytemuck::bytes_of_mut(&mut values).copy_from_slice(self.origin);
+        let old = self.window.swap(self.place, values[0], values[1])?;
+        self.sink.bytes.copy_from_slice(bytemuck::bytes_of(&old));
+        Ok(())
+    }
+}

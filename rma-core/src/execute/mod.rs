@@ -1,0 +1,265 @@
+//! Performs operations: checks them, asks where they go, and hands them to the executor of that
+//! route. All forms of a call come here: that a call returns when the operation is locally
+//! complete, or that a scope or a request waits for that, is a [`Completion`] and no path of its
+//! own. S-G9 S-G12 S-H13 S-H16 S-J1 S-J8
+#![allow(unsafe_code)]
+
+mod cma;
+mod grants;
+mod mapped;
+mod message;
+mod order;
+mod packed;
+
+pub(crate) use mapped::{Place, STRIPE_RECHECK};
+pub(crate) use message::GET_BYTES;
+pub(crate) use order::{Touched, Unanswered};
+pub(crate) use packed::{BOUNCE_BYTES, Packed};
+
+use crate::completion::Pending;
+use crate::error::RmaError;
+use crate::operation::{Action, Op, Operation, Shape, Side, Sink};
+use crate::rank::Rank;
+use crate::route::{Route, narrow};
+use crate::transport::WorldRank;
+use crate::window::Window;
+use mapped::Reached;
+use std::sync::Arc;
+
+/// How the caller learns that an operation which fetches something is complete.
+pub(crate) struct Completion<'p> {
+    /// Done when it is.
+    pub(crate) pending: &'p Arc<Pending>,
+    /// What is fetched for a layout waits here, packed, until then.
+    packed: Option<Packed>,
+    /// How many bytes may wait so; of more, the operation is complete when its call returns.
+    room: u64,
+}
+
+impl<'p> Completion<'p> {
+    pub(crate) fn new(pending: &'p Arc<Pending>, room: u64) -> Self {
+        Self { pending, packed: None, room }
+    }
+
+    /// What waits packed, from now on in the caller's care.
+    pub(crate) fn take_packed(&mut self) -> Option<Packed> {
+        self.packed.take()
+    }
+}
+
+impl Drop for Completion<'_> {
+    fn drop(&mut self) {
+        // In a panic, while answers may still come.
+        if let Some(packed) = self.packed.take() {
+            self.pending.keep(Box::new(packed));
+        }
+    }
+}
+
+/// Waits for the answers on every way out, unwinding included: afterwards nothing is written to
+/// the buffers that operations of `pending` were given.
+pub(crate) struct Drain<'w> {
+    pub(crate) window: &'w Window,
+    pub(crate) what: &'static str,
+    pub(crate) target: Rank,
+    pub(crate) pending: Arc<Pending>,
+}
+
+impl<'w> Drain<'w> {
+    pub(crate) fn new(window: &'w Window, what: &'static str, target: Rank) -> Self {
+        Self { window, what, target, pending: Arc::default() }
+    }
+
+    /// Waits, and says how the operations fared.
+    pub(crate) fn finish(&self) -> Result<(), RmaError> {
+        self.window.drain(self.what, self.target, &self.pending)
+    }
+}
+
+impl Drop for Drain<'_> {
+    fn drop(&mut self) {
+        // A forked child has copies of the buffers, and nobody answers it.
+        if !self.pending.is_done() && !self.window.process().transport.members.is_fork() {
+            // If that fails, the buffers were taken back: nothing is written to them any more.
+            _ = self.finish();
+        }
+    }
+}
+
+/// What is left of an operation that only messages perform: where its bytes are at the target.
+#[derive(Clone, Copy)]
+pub(crate) struct ByMessages<'a> {
+    world: WorldRank,
+    there: Side<'a>,
+}
+
+impl Window {
+    /// Performs a put or an accumulate. The origin's buffer is the caller's again on return.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn perform(&self, operation: &Operation<'_>) -> Result<(), RmaError> {
+        match self.execute(operation, Sink::none())? {
+            None => Ok(()),
+            Some(left) => self.update_by_messages(operation, left),
+        }
+    }
+
+    /// Performs an operation that fetches something; it is there on return.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn fetch(
+        &self,
+        operation: &Operation<'_>,
+        mut sink: Sink<'_>,
+    ) -> Result<(), RmaError> {
+        let Some(left) = self.execute(operation, sink.by_ref())? else { return Ok(()) };
+        let drain = Drain::new(self, operation.what, operation.target);
+        let mut completion = Completion::new(&drain.pending, BOUNCE_BYTES);
+        // SAFETY: the sink is borrowed until `drain` has waited, on every way out.
+        let started =
+            unsafe { self.fetch_by_messages(operation, left, sink.by_ref(), &mut completion) };
+        let finished = drain.finish();
+        started.and(finished)?;
+        completion.take_packed().into_iter().for_each(|packed| packed.unpack(sink.bytes));
+        Ok(())
+    }
+
+    /// Performs an operation if this rank can do it alone; otherwise says what is left, and has
+    /// done nothing.
+    pub(crate) fn execute<'a>(
+        &self,
+        operation: &Operation<'a>,
+        sink: Sink<'_>,
+    ) -> Result<Option<ByMessages<'a>>, RmaError> {
+        if operation.target == Rank::NULL {
+            return Ok(None);
+        }
+        self.check_operation(operation, &sink)?;
+        let (route, there) = self.route(operation)?;
+        match route {
+            Route::Null => {}
+            Route::Mapped(memory) => {
+                self.execute_mapped(operation, Reached { memory, begin: 0, there }, sink)?;
+            }
+            Route::Region(region) => {
+                let (memory, begin) = (region.span(), region.start());
+                let there = there.counted_from(begin);
+                self.execute_mapped(operation, Reached { memory, begin, there }, sink)?;
+            }
+            Route::Cma(route) => self.execute_cma(operation, &route, sink)?,
+            Route::Messages(world) => return Ok(Some(ByMessages { world, there })),
+        }
+        Ok(None)
+    }
+
+    /// Everything that does not depend on the target's part.
+    fn check_operation(&self, operation: &Operation<'_>, sink: &Sink<'_>) -> Result<(), RmaError> {
+        let Operation { what, target, there, origin, from, .. } = *operation;
+        match operation.action {
+            Action::Put => {
+                self.check_sides(target, there, from, origin.len())?;
+                self.check_apart(target, there, "the target's layout of a put")
+            }
+            Action::Get => {
+                self.check_sides(target, there, sink.into, sink.bytes.len())?;
+                self.check_apart(target, sink.into, "the origin's layout of a get")
+            }
+            Action::Combine { op, basic, fetches } => {
+                let element = || element_of(there, basic.map(|basic| basic.name()));
+                let wrong = || self.wrong_op(what, target, op, element());
+                if op == Op::NoOp && !fetches {
+                    return Err(wrong());
+                }
+                if fetches {
+                    self.check_sides(target, there, sink.into, sink.bytes.len())?;
+                    let side = "the result's layout of a get_accumulate";
+                    self.check_apart(target, sink.into, side)?;
+                }
+                if op != Op::NoOp {
+                    self.check_sides(target, there, from, origin.len())?;
+                }
+                self.check_apart(target, there, "the target's layout of an accumulate")?;
+                match basic {
+                    // Of no elements there is no type, and none is needed.
+                    None if there.bytes() == Some(0) => Ok(()),
+                    None => Err(self.not_basic(what, target, there)),
+                    Some(basic) if basic.has(op) => Ok(()),
+                    Some(_) => Err(wrong()),
+                }
+            }
+            Action::Swap { .. } => Ok(()),
+        }
+    }
+
+    /// Fails unless both sides hold the same, and the origin's lies inside its buffer.
+    fn check_sides(
+        &self,
+        target: Rank,
+        there: Side<'_>,
+        origin: Side<'_>,
+        len: usize,
+    ) -> Result<(), RmaError> {
+        let (Side::Layout(there), Side::Layout(origin)) = (there, origin) else { return Ok(()) };
+        let window = self.id();
+        let (Some(_), Some(_)) = (there.bytes(), origin.bytes()) else {
+            return Err(RmaError::LayoutTooLarge { window, target });
+        };
+        if !there.matches(&origin) {
+            let signature = |shape: Shape<'_>| shape.layout().signature(shape.count());
+            let (there, origin) = (signature(there), signature(origin));
+            return Err(RmaError::SignatureMismatch { window, target, there, origin });
+        }
+        match origin.wide_span() {
+            Some((low, high)) if low < 0 || high > len as i128 => {
+                let (low, high, len) = (narrow(low), narrow(high), len as u64);
+                Err(RmaError::OriginOutOfRange { window, target, low, high, len })
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Fails if bytes of a side are certainly there twice.
+    fn check_apart(
+        &self,
+        target: Rank,
+        side: Side<'_>,
+        name: &'static str,
+    ) -> Result<(), RmaError> {
+        match side {
+            Side::Layout(shape) if shape.overlaps() => {
+                Err(RmaError::Overlap { window: self.id(), target, side: name })
+            }
+            _ => Ok(()),
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn wrong_op(
+        &self,
+        what: &'static str,
+        target: Rank,
+        op: Op,
+        element: &'static str,
+    ) -> RmaError {
+        RmaError::WrongOp { window: self.id(), target, what, op, element }
+    }
+
+    fn not_basic(&self, what: &'static str, target: Rank, there: Side<'_>) -> RmaError {
+        match there {
+            Side::Layout(shape) => {
+                let there = shape.layout().signature(shape.count());
+                RmaError::NotBasic { window: self.id(), target, what, there }
+            }
+            Side::Bytes { .. } => self.no_such_rank(target),
+        }
+    }
+}
+
+/// The name of the elements at the target.
+fn element_of(there: Side<'_>, basic: Option<&'static str>) -> &'static str {
+    match there {
+        Side::Layout(shape) => shape.layout().signature(1).element,
+        Side::Bytes { .. } => basic.unwrap_or_default(),
+    }
+}

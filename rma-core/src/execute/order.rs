@@ -1,0 +1,98 @@
+//! The order of accumulates on targets that only messages reach.
+//!
+//! Messages may overtake each other, and MPI orders the accumulates of one origin on one element
+//! (12.7.1). So an operation waits until the earlier ones of this window that touch some of its
+//! bytes are answered, unless the hint `accumulate_ordering` lets it overtake them; others, and the
+//! pieces of one operation, go out without waiting. S-H7 S-H8
+use crate::completion::Pending;
+use crate::error::RmaError;
+use crate::operation::{Action, Op, Operation, Side};
+use crate::protocol::message::Status;
+use crate::rank::Rank;
+use crate::window::{Ordered, Window};
+use core::ops::Range;
+use std::sync::Arc;
+
+/// Accumulates to one target that may not have been answered.
+#[derive(Default)]
+pub(crate) struct Unanswered(Vec<(Touched, Arc<Pending>)>);
+
+/// Which bytes an accumulate touches, counted from the part's beginning, and how.
+pub(crate) struct Touched {
+    bytes: Range<u64>,
+    how: Ordered,
+}
+
+impl Unanswered {
+    pub(crate) fn add(&mut self, touched: Touched, pending: &Arc<Pending>) {
+        let mut failures = 0;
+        // A failure stays until a flush has reported it; one will do.
+        self.0.retain(|(_, pending)| {
+            let failed = pending.is_done() && pending.status() != Status::Ok;
+            failures += usize::from(failed);
+            !pending.is_done() || (failed && failures == 1)
+        });
+        self.0.push((touched, pending.clone()));
+    }
+
+    /// Those that touch some of these bytes and must not be overtaken.
+    pub(crate) fn before(&self, next: &Touched, ordering: u32) -> Vec<Arc<Pending>> {
+        let bytes = &next.bytes;
+        let touches = |other: &Range<u64>| other.start < bytes.end && bytes.start < other.end;
+        let before = |earlier: &Touched| {
+            touches(&earlier.bytes) && !next.how.may_overtake(earlier.how, ordering)
+        };
+        let all = self.0.iter().filter(|(earlier, pending)| before(earlier) && !pending.is_done());
+        all.map(|(_, pending)| pending.clone()).collect()
+    }
+
+    /// Everything, for a flush. What has no answer yet is still kept here, for the order.
+    pub(crate) fn flush(&mut self) -> Vec<Arc<Pending>> {
+        let all = self.0.iter().map(|(_, pending)| pending.clone()).collect();
+        self.0.retain(|(_, pending)| !pending.is_done());
+        all
+    }
+
+    pub(crate) fn is_idle(&self) -> bool {
+        self.0.iter().all(|(_, pending)| pending.is_done())
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+}
+
+impl Touched {
+    /// What an operation touches, from the first byte to the last; `None` if it is not ordered.
+    pub(super) fn of(operation: &Operation<'_>, there: Side<'_>) -> Option<Self> {
+        let how = match operation.action {
+            Action::Put | Action::Get => return None,
+            Action::Combine { fetches: false, .. } => Ordered::Write,
+            Action::Combine { op: Op::NoOp, .. } => Ordered::Read,
+            Action::Combine { .. } | Action::Swap { .. } => Ordered::Update,
+        };
+        let (low, high) = there.hull()?;
+        // They lie in a part.
+        Some(Self { bytes: low as u64..high as u64, how })
+    }
+}
+
+impl Window {
+    /// Waits for the accumulates that must not be overtaken.
+    pub(super) fn wait_for_earlier(
+        &self,
+        what: &'static str,
+        target: Rank,
+        touched: &Touched,
+    ) -> Result<(), RmaError> {
+        let ordering = self.settings.hints.ordering();
+        let wait = self.wait_for(what, target);
+        for earlier in self.far.accumulates_before(target, touched, ordering) {
+            let answered = || earlier.is_done().then_some(());
+            // wait: order
+            let answered = self.process().wait_until(wait, answered);
+            answered.map_err(|error| self.wait_failed(error))?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,111 @@
+//! Maps targets whose memory load and store reach. S-M1
+#![allow(unsafe_code)]
+
+use super::Route;
+use crate::error::RmaError;
+use crate::memory::block::Block;
+use crate::memory::target::{Span, Target};
+use crate::rank::Rank;
+use crate::sync_block::PeerBlock;
+use crate::transport::ImportError;
+use crate::window::{Memory, Window};
+use core::ptr::null_mut;
+
+impl Window {
+    /// All of the part of a target that is mapped and reached by load and store.
+    pub(super) fn loaded_part(&self, target: Rank, size: u64) -> Result<Route<'_>, RmaError> {
+        let loadable = self.targets.get(target).filter(|entry| entry.is_loadable());
+        let part = match loadable.and_then(|entry| entry.part()) {
+            Some(part) => part,
+            None => {
+                let base = self.map_data(target).map_err(|error| self.import_failed(error))?;
+                // SAFETY: `map_data` gives the part, which has as many bytes as creation entered
+                // in the table too, and stays mapped as long as the window. As for references,
+                // see `map`.
+                unsafe { Span::of_part(base, size, 0, size as usize) }
+                    .ok_or_else(|| self.no_such_rank(target))?
+            }
+        };
+        Ok(Route::Mapped(part))
+    }
+
+    /// The entry of a near target, mapped.
+    pub(crate) fn reach(&self, target: Rank) -> Result<&Target, RmaError> {
+        let entry = self.targets.get(target).ok_or_else(|| self.no_such_rank(target))?;
+        self.map_if_needed(target, entry).map_err(|error| self.import_failed(error))?;
+        Ok(entry)
+    }
+
+    fn map_if_needed(&self, target: Rank, entry: &Target) -> Result<(), ImportError> {
+        if entry.is_mapped() { Ok(()) } else { self.map(target, entry) }
+    }
+
+    #[cold]
+    fn map(&self, target: Rank, entry: &Target) -> Result<(), ImportError> {
+        let base = if self.loads_at_once(target) { self.map_data(target)? } else { null_mut() };
+        let block = self.map_block(target)?;
+        // SAFETY: data and block live in `self.peers` or `self.part`, as long as the table; `block`
+        // is aligned and long enough (`PeerBlock`), and so is the data (`map_data`; creation made
+        // table and `peers` of the same sizes). Peers make references into their part only while
+        // the window is sealed on all ranks, this one included.
+        unsafe { entry.map(base, block.as_ptr()) };
+        Ok(())
+    }
+
+    /// Maps the part of a rank that shares memory; its first byte, with as many behind it as its
+    /// `Peer` says, as long as the window lives.
+    pub(crate) fn map_data(&self, target: Rank) -> Result<*mut u8, ImportError> {
+        let peer = &self.peers[usize::from(target)];
+        let owner = self.part.comm.world_rank(peer.owner);
+        if peer.stays && target != self.rank() {
+            return Err(ImportError::Malformed(owner));
+        }
+        let data = match peer.mapped_data.get() {
+            Some(data) => data,
+            None => {
+                let import = || self.process().transport.shared.import(owner, &peer.data);
+                // Parts in this rank's own region lie beside its own: no second mapping of it.
+                let own = peer.owner == self.rank();
+                let data = if own { None } else { Some(Memory::Imported(import()?)) };
+                // If another thread was faster, its mapping is the one that is used.
+                peer.mapped_data.get_or_init(|| data)
+            }
+        };
+        let data = data.as_ref().unwrap_or(&self.part.memory).mapping();
+        if peer.offset.checked_add(peer.size).is_none_or(|end| end > data.len as u64) {
+            return Err(ImportError::Malformed(owner));
+        }
+        // SAFETY: `offset + size` lies inside the mapping.
+        Ok(unsafe { data.base.add(peer.offset as usize) })
+    }
+
+    /// Maps the control words of a rank that shares memory.
+    pub(crate) fn map_block(&self, target: Rank) -> Result<Block<'_>, ImportError> {
+        let peer = &self.peers[usize::from(target)];
+        if let Some(block) = peer.mapped_block.get() {
+            return Ok(block.get());
+        }
+        let (transport, owner) = (&self.process().transport, self.part.comm.world_rank(target));
+        let block = PeerBlock::import(transport, owner, &peer.block)?;
+        Ok(peer.mapped_block.get_or_init(|| block).get())
+    }
+
+    /// Enters this rank's own part into the table, if it has one.
+    pub(crate) fn map_own(&self) {
+        let Some(entry) = self.targets.get(self.rank()) else { return };
+        let base = if self.loads_at_once(self.rank()) { self.part.base() } else { null_mut() };
+        // SAFETY: part and block live in `self.part`, as long as the table; creation sized them.
+        unsafe { entry.map(base, self.part.block.get().as_ptr()) };
+    }
+
+    pub(crate) fn no_such_rank(&self, target: Rank) -> RmaError {
+        let last = Rank(self.ranks().saturating_sub(1));
+        RmaError::NoSuchRank { window: self.id(), target, last }
+    }
+
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn misaligned_cold(&self, target: Rank, disp: u64, width: usize) -> RmaError {
+        RmaError::Misaligned { window: self.id(), target, disp, width: width as u32 }
+    }
+}

@@ -1,0 +1,238 @@
+//! Where an operation goes: decided here, once for each, and told from here by `explain` and
+//! `path`.
+//!
+//! Load and store need nothing of the target and are the fastest, so they are taken wherever the
+//! part can be mapped. Memory that its owner brought along and that stays where it is, is reached
+//! by copies of the operating system, if a probe showed that those are allowed. Messages always
+//! work; the target serves them. S-G1 S-G8 S-G10 S-L4
+mod counts;
+mod mapping;
+mod region;
+
+pub(crate) use counts::Counts;
+pub use counts::OperationCounts;
+pub(crate) use region::{Known, Region};
+
+use crate::error::RmaError;
+use crate::memory::target::{Permit, Span, held};
+use crate::operation::{Action, Operation, Side};
+use crate::rank::Rank;
+use crate::transport::{Cma, WorldRank};
+use crate::window::Window;
+use core::fmt;
+use region::{PeerPin, Where};
+
+/// What the hint `rma_path` asks for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) enum Asked {
+    /// The fastest that reaches the target.
+    #[default]
+    Auto,
+    /// Load and store for everything, or no window.
+    LoadStore,
+    /// Copies by address where load and store reach too.
+    Cross,
+    /// Messages for everything, locks and signals too.
+    Messages,
+}
+
+/// How the values of the hint are written, in the order of [`Asked`].
+pub(crate) const PATHS: &[&str] = &["auto", "load_store", "cross", "messages"];
+
+impl Asked {
+    /// From the place of a value in [`PATHS`].
+    pub(crate) fn from_place(place: u32) -> Self {
+        [Self::Auto, Self::LoadStore, Self::Cross, Self::Messages]
+            .into_iter()
+            .find(|asked| *asked as u32 == place)
+            .unwrap_or_default()
+    }
+}
+
+/// How operations reach a target.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Path {
+    /// By load and store of the origin, in memory mapped here.
+    LoadStore,
+    /// Put and get by copies of the operating system between the two processes, the others by
+    /// messages.
+    Cross,
+    /// By active messages, which the target serves.
+    Messages,
+    /// As each attached region allows: load and store for what was given away, as
+    /// [`Cross`](Self::Cross) or [`Messages`](Self::Messages) for raw memory.
+    ByRegion,
+}
+
+impl fmt::Display for Path {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::LoadStore => "load and store",
+            Self::Cross => "copies between processes, and messages",
+            Self::Messages => "messages",
+            Self::ByRegion => "what each attached region allows",
+        })
+    }
+}
+
+/// The way of one operation.
+pub(crate) enum Route<'w> {
+    /// Nothing is to be done: no target, or no bytes.
+    Null,
+    /// By load and store, in a part.
+    Mapped(Span<'w>),
+    /// By load and store, in a region of a dynamic window.
+    Region(Region<'w>),
+    /// By a copy of the operating system.
+    Cma(CmaRoute<'w>),
+    /// By messages to the target.
+    Messages(WorldRank),
+}
+
+/// Bytes in memory of another process, one behind the other, until this is dropped.
+pub(crate) struct CmaRoute<'w> {
+    pub(crate) cma: &'w dyn Cma,
+    pub(crate) owner: WorldRank,
+    /// In the owner's process.
+    pub(crate) address: u64,
+    /// Of memory that could be detached.
+    _pin: Option<PeerPin<'w>>,
+}
+
+impl Window {
+    /// How operations reach `target`; `None` if there is no such rank.
+    pub fn path(&self, target: Rank) -> Option<Path> {
+        (target.0 < self.ranks()).then(|| self.path_to(target))
+    }
+
+    fn path_to(&self, target: Rank) -> Path {
+        if self.targets.is_empty() {
+            Path::Messages
+        } else if self.part.regions.is_some() {
+            Path::ByRegion
+        } else if self.loads(target) {
+            Path::LoadStore
+        } else if self.cma_with(target).is_some() {
+            Path::Cross
+        } else {
+            Path::Messages
+        }
+    }
+
+    /// Whether the table shows the way to it, and nothing counts.
+    fn loads_at_once(&self, target: Rank) -> bool {
+        self.loads(target) && !self.counts_all
+    }
+
+    /// Whether operations on `target` go by load and store.
+    fn loads(&self, target: Rank) -> bool {
+        let stays = self.peers.get(usize::from(target)).is_none_or(|peer| peer.stays);
+        let mapped = !stays || target == self.rank();
+        mapped && !self.targets.is_empty() && self.part.regions.is_none() && !self.forced_to_cross
+    }
+
+    /// Copies to and from the process that has a target's part, where they are allowed. A part
+    /// may lie in memory of another rank.
+    fn cma_with(&self, target: Rank) -> Option<(&dyn Cma, WorldRank)> {
+        let owner = self.part.comm.world_rank(self.peers[usize::from(target)].owner);
+        Some((self.process().transport.cma_with(owner)?, owner))
+    }
+
+    /// The way of an operation, and the bytes that it is about, counted from the beginning of the
+    /// target's part. Waits for the post of a target in a start epoch.
+    pub(crate) fn route<'a>(
+        &self,
+        operation: &Operation<'a>,
+    ) -> Result<(Route<'_>, Side<'a>), RmaError> {
+        let target = operation.target;
+        if target == Rank::NULL {
+            return Ok((Route::Null, operation.there));
+        }
+        let world = self.group().world_rank(target).ok_or_else(|| self.no_such_rank(target))?;
+        self.check_permit(operation.permit, target)?;
+        let (size, disp_unit) = self.part_of(target, world)?;
+        let there = self.place(operation, size, disp_unit)?;
+        let Some((low, high)) = there.hull() else { return Ok((Route::Null, there)) };
+        // `place` has seen that both are positions in a part.
+        let (low, len) = (low as u64, (high - low) as u64);
+        let path = self.path_to(target);
+        let dense =
+            matches!((operation.there, operation.from), (Side::Bytes { .. }, Side::Bytes { .. }));
+        let copies = dense && matches!(operation.action, Action::Put | Action::Get);
+        let route = match path {
+            Path::LoadStore => {
+                self.reach(target)?;
+                self.loaded_part(target, size)?
+            }
+            Path::ByRegion => match self.pin(target, low, len)? {
+                (Where::Here(memory), start, pin) => Route::Region(Region::new(memory, start, pin)),
+                (Where::There(base), start, pin) if copies => {
+                    let owner = self.part.comm.world_rank(target);
+                    let cma = self.process().transport.cma_with(owner);
+                    let address = base + (low - start);
+                    let route = |cma| CmaRoute { cma, owner, address, _pin: Some(pin) };
+                    cma.map_or(Route::Messages(world), |cma| Route::Cma(route(cma)))
+                }
+                (Where::There(_), ..) => Route::Messages(world),
+            },
+            Path::Cross if copies => {
+                let address = self.peers[usize::from(target)].address + low;
+                let route = |(cma, owner)| CmaRoute { cma, owner, address, _pin: None };
+                let way = self.cma_with(target).map(route);
+                way.map_or(Route::Messages(world), Route::Cma)
+            }
+            Path::Cross | Path::Messages => Route::Messages(world),
+        };
+        self.counts.add(&route);
+        Ok((route, there))
+    }
+
+    /// Fails unless the epoch of an operation may reach its target.
+    fn check_permit(&self, permit: Permit, target: Rank) -> Result<(), RmaError> {
+        match permit {
+            Permit::All => Ok(()),
+            Permit::Started if self.held(target) == held::NOT => self.admit_cold(target),
+            Permit::Locked if !held::is_locked(self.held(target)) => {
+                Err(RmaError::NotLocked { window: self.id(), target })
+            }
+            Permit::Started | Permit::Locked => Ok(()),
+        }
+    }
+
+    /// The bytes of an operation at their place in the target's part, if every one of them lies
+    /// inside. S-G8
+    fn place<'a>(
+        &self,
+        operation: &Operation<'a>,
+        size: u64,
+        disp_unit: u32,
+    ) -> Result<Side<'a>, RmaError> {
+        let (window, Operation { target, disp, there, .. }) = (self.id(), operation);
+        let (target, disp) = (*target, *disp);
+        let offset = disp.checked_mul(u64::from(disp_unit));
+        let placed = offset.and_then(|offset| there.placed(offset));
+        // Without bytes it is a place all the same.
+        let start = i128::from(placed.map_or(u64::MAX, |placed| placed.start()));
+        let (low, high) = placed.and_then(|placed| placed.hull()).unwrap_or((start, start));
+        if let Some(placed) = placed.filter(|_| low >= 0 && high <= i128::from(size)) {
+            return Ok(placed);
+        }
+        Err(match there {
+            Side::Bytes { len, .. } => {
+                RmaError::OutOfRange { window, target, disp, disp_unit, len: *len, size }
+            }
+            Side::Layout(shape) => {
+                let far = || shape.starting_at(u64::MAX).wide_span().unwrap_or((start, start));
+                let (low, high) = if placed.is_some() { (low, high) } else { far() };
+                let (low, high) = (narrow(low), narrow(high));
+                RmaError::LayoutOutOfRange { window, target, disp, disp_unit, low, high, size }
+            }
+        })
+    }
+}
+
+/// As it stands in an error.
+pub(crate) fn narrow(position: i128) -> i64 {
+    position.clamp(i64::MIN.into(), i64::MAX.into()) as i64
+}

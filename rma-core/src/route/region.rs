@@ -1,0 +1,212 @@
+//! Regions of dynamic windows at peers, as their directories tell of them. S-L4
+#![allow(unsafe_code)]
+
+use crate::error::RmaError;
+use crate::memory::directory::{Directory, Entry, Generation, Pin};
+use crate::memory::target::Span;
+use crate::protocol::message::{Head, Kind};
+use crate::rank::Rank;
+use crate::serve::query;
+use crate::transport::{Descriptor, ImportError};
+use crate::window::{Memory, Window};
+use core::sync::atomic::{AtomicU32, Ordering::Release, Ordering::SeqCst};
+use std::collections::{BTreeMap, HashMap};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// Regions of peers that this rank has used, by target and address.
+#[derive(Default)]
+pub(crate) struct Known(Mutex<HashMap<Rank, Regions>>);
+
+type Regions = BTreeMap<u64, KnownRegion>;
+
+/// Keeps a region of a peer attached, and says that this rank does.
+pub(super) struct PeerPin<'w> {
+    _pin: Pin<'w>,
+    _inside: Inside<'w>,
+}
+
+/// Counts the threads of this rank that are inside regions of peers, or look for them.
+struct Inside<'w>(&'w AtomicU32);
+
+impl Drop for Inside<'_> {
+    fn drop(&mut self) {
+        // Release keeps it behind the pin.
+        self.0.fetch_sub(1, Release);
+    }
+}
+
+#[derive(Clone)]
+struct KnownRegion {
+    slot: usize,
+    generation: Generation,
+    len: u64,
+    at: Where,
+}
+
+/// Where a region lies.
+#[derive(Clone)]
+pub(super) enum Where {
+    /// Mapped, all of it.
+    Here(Arc<Memory>),
+    /// At that address of its owner, who lets others read and write there.
+    There(u64),
+}
+
+/// A region that is mapped here, which stays attached until this is dropped.
+pub(crate) struct Region<'w> {
+    memory: Arc<Memory>,
+    /// Address of its first byte.
+    start: u64,
+    _pin: PeerPin<'w>,
+}
+
+impl<'w> Region<'w> {
+    pub(super) fn new(memory: Arc<Memory>, start: u64, pin: PeerPin<'w>) -> Self {
+        Self { memory, start, _pin: pin }
+    }
+
+    /// Address of its first byte.
+    pub(crate) fn start(&self) -> u64 {
+        self.start
+    }
+
+    /// All of it.
+    pub(crate) fn span(&self) -> Span<'_> {
+        let mapping = self.memory.mapping();
+        // SAFETY: mapped as long as `memory`, which is borrowed; its owner gave it away, so there
+        // is no reference into it.
+        let span = unsafe { Span::of_part(mapping.base, mapping.len as u64, 0, mapping.len) };
+        span.expect("all of a mapping lies inside it")
+    }
+}
+
+impl Known {
+    fn lock(&self) -> MutexGuard<'_, HashMap<Rank, Regions>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Window {
+    /// What holds `len` bytes at `address`, where that begins, and what keeps it there.
+    pub(super) fn pin(
+        &self,
+        target: Rank,
+        address: u64,
+        len: u64,
+    ) -> Result<(Where, u64, PeerPin<'_>), RmaError> {
+        let (directory, inside) = (self.directory_of(target)?, self.inside_peers()?);
+        let known = self
+            .known
+            .lock()
+            .get(&target)
+            .and_then(|regions| Self::pin_in(regions, directory, address, len));
+        let found = if known.is_some() {
+            known
+        } else {
+            let regions = self.learn(directory, target)?;
+            // In what this thread has read: another may be about to store what it read before.
+            let found = Self::pin_in(&regions, directory, address, len);
+            self.known.lock().insert(target, regions);
+            found
+        };
+        let (window, range) = (self.id(), Some((address, len)));
+        let (at, start, pin) = found.ok_or(RmaError::NotAttached { window, target, range })?;
+        Ok((at, start, PeerPin { _pin: pin, _inside: inside }))
+    }
+
+    /// Counts this thread, unless the rank has left, and so would not take its pins back.
+    fn inside_peers(&self) -> Result<Inside<'_>, RmaError> {
+        // Sequentially consistent, see `EpochState::set_left`.
+        self.part.inside_peers.fetch_add(1, SeqCst);
+        let inside = Inside(&self.part.inside_peers);
+        self.check_left().map(|()| inside)
+    }
+
+    /// Pins the region that holds the bytes, if it is one of those and still attached.
+    fn pin_in<'w>(
+        regions: &Regions,
+        directory: Directory<'w>,
+        address: u64,
+        len: u64,
+    ) -> Option<(Where, u64, Pin<'w>)> {
+        let (start, region) = regions.range(..=address).next_back()?;
+        if len > region.len.checked_sub(address - start)? {
+            return None;
+        }
+        let pin = directory.pin(region.slot, region.generation)?;
+        Some((region.at.clone(), *start, pin))
+    }
+
+    /// What the directory of `target` says.
+    fn learn(&self, directory: Directory<'_>, target: Rank) -> Result<Regions, RmaError> {
+        let mut regions = Regions::new();
+        let mut old = self.known.lock().get(&target).cloned().unwrap_or_default();
+        for slot in 0..directory.slots() {
+            let Some((generation, entry)) = directory.read(slot) else { continue };
+            let same = |known: &KnownRegion| (known.slot, known.generation) == (slot, generation);
+            let region = match old.remove(&entry.start).filter(same) {
+                Some(region) => region,
+                None => {
+                    let found = if entry.raw {
+                        self.ask_for_raw(target, entry.start)?
+                    } else {
+                        let at = self.import_region(directory, slot, generation, target, &entry);
+                        let at = at.map_err(|error| self.import_failed(error))?;
+                        at.map(|at| (entry.len, at))
+                    };
+                    // `None` if it was detached meanwhile.
+                    let Some((len, at)) = found else { continue };
+                    KnownRegion { slot, generation, len, at }
+                }
+            };
+            regions.insert(entry.start, region);
+        }
+        Ok(regions)
+    }
+
+    /// Bytes of the raw part that a rank has attached at `start`, and where they lie. Nobody but
+    /// that rank is believed: the answer says where in its memory this one writes.
+    fn ask_for_raw(&self, target: Rank, start: u64) -> Result<Option<(u64, Where)>, RmaError> {
+        let world = self.part.comm.world_rank(target);
+        let ask = |which: u64| {
+            let mut head = Head::new(Kind::Query, self.id().0, 0);
+            head.offset = which.into();
+            let what = "asking where attached memory lies";
+            match self.ask(what, target, world, head, &start.to_le_bytes()) {
+                Err(RmaError::NotAttached { .. }) => Ok(None),
+                answer => answer.map(Some),
+            }
+        };
+        let (base, len) = (ask(query::RAW_BASE)?, ask(query::RAW_LEN)?);
+        Ok(base.zip(len).map(|(base, len)| (len, Where::There(base))))
+    }
+
+    fn import_region(
+        &self,
+        directory: Directory<'_>,
+        slot: usize,
+        generation: Generation,
+        target: Rank,
+        entry: &Entry,
+    ) -> Result<Option<Where>, ImportError> {
+        let Some(_pin) = directory.pin(slot, generation) else { return Ok(None) };
+        let owner = self.part.comm.world_rank(target);
+        let mut descriptor = [0; Descriptor::LEN];
+        for (bytes, word) in descriptor.chunks_exact_mut(8).zip(entry.descriptor) {
+            bytes.copy_from_slice(&word.to_ne_bytes());
+        }
+        let import = self.process().transport.shared.import(owner, &Descriptor(descriptor))?;
+        if (import.mapping().len as u64) < entry.len {
+            return Err(ImportError::Malformed(owner));
+        }
+        Ok(Some(Where::Here(Arc::new(Memory::Imported(import)))))
+    }
+
+    fn directory_of(&self, target: Rank) -> Result<Directory<'_>, RmaError> {
+        let base = self.map_data(target).map_err(|error| self.import_failed(error))?;
+        let slots = self.part.regions.as_ref().map_or(0, |regions| regions.slots());
+        // SAFETY: `map_data` gives the target's part, which in a dynamic window is a directory,
+        // mapped as long as the window; it has as many slots as this rank's (`Peer::size`).
+        Ok(unsafe { Directory::new(base, slots) })
+    }
+}

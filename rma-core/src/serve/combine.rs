@@ -1,0 +1,142 @@
+//! The target's side of the accumulate family. S-H15
+//!
+//! A handler cannot wait. A message whose stripe somebody holds is put off, and taken up again by
+//! the next progress of this rank. That reorders nothing that MPI orders: an origin does not send
+//! an operation before the earlier ones on the same bytes are answered.
+use crate::completion::Cause;
+use crate::memory::stripe;
+use crate::protocol::credit::Credit;
+use crate::protocol::message::{Head, Kind, Status};
+use crate::transport::WorldRank;
+use crate::universe::Process;
+use core::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::collections::VecDeque;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// Messages that were put off. Bounded by the credit of the origins.
+#[derive(Default)]
+pub(crate) struct Deferred {
+    queue: Mutex<VecDeque<Message>>,
+    kept: Mutex<Credit>,
+    /// Those in the queue, and those that some thread is just trying again.
+    count: AtomicUsize,
+}
+
+struct Message {
+    from: WorldRank,
+    kind: Kind,
+    head: Head,
+    body: Vec<u8>,
+}
+
+impl Deferred {
+    fn queue(&self) -> MutexGuard<'_, VecDeque<Message>> {
+        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn kept(&self) -> MutexGuard<'_, Credit> {
+        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether a thread that goes to sleep must look again by itself.
+    pub(crate) fn is_empty(&self) -> bool {
+        // Who makes it 1 from 0 does so within `poll`, and rings this rank afterwards.
+        self.count.load(Relaxed) == 0
+    }
+}
+
+/// What became of a message.
+enum Served {
+    /// Answered; false if it made no sense.
+    Done(bool),
+    /// A stripe is held by somebody.
+    Busy,
+}
+
+impl Process {
+    /// Does what a peer asks, or puts it off; false if it makes no sense.
+    pub(super) fn serve_accumulate(
+        &self,
+        from: WorldRank,
+        kind: Kind,
+        head: &Head,
+        body: &[u8],
+    ) -> bool {
+        match self.try_accumulate(from, kind, head, body) {
+            Served::Done(sense) => sense,
+            // No honest peer has so many unanswered.
+            Served::Busy if !self.deferred.kept().take(from) => false,
+            Served::Busy => {
+                self.deferred.count.fetch_add(1, Relaxed);
+                let message = Message { from, kind, head: *head, body: body.to_vec() };
+                self.deferred.queue().push_back(message);
+                true
+            }
+        }
+    }
+
+    /// Tries again what was put off; returns how much of it is done.
+    pub(crate) fn retry_deferred(&self) -> usize {
+        if self.deferred.is_empty() {
+            return 0;
+        }
+        let mut done = 0;
+        let waiting = self.deferred.queue().len();
+        for _ in 0..waiting {
+            // One at a time, so that no lock is held while sending a reply.
+            let Some(message) = self.deferred.queue().pop_front() else { break };
+            let Message { from, kind, head, body } = &message;
+            let busy = matches!(self.try_accumulate(*from, *kind, head, body), Served::Busy);
+            if busy && !self.is_stuck(head.object.get()) {
+                self.deferred.queue().push_back(message);
+                continue;
+            }
+            if let (true, Some(kind)) = (busy, kind.answer()) {
+                self.reply(*from, &head.reply(kind, Status::Freed), &[]);
+            }
+            self.deferred.kept().give_back(*from);
+            self.deferred.count.fetch_sub(1, Relaxed);
+            done += 1;
+        }
+        done
+    }
+
+    /// Whether a stripe of a part will never be given back, because who held it has left. That
+    /// somebody died with one is told to all, which ends the wait of the origin.
+    fn is_stuck(&self, window: u64) -> bool {
+        let Some(part) = self.windows.get(window) else { return false };
+        let holders = stripe::holders(part.block.get());
+        let gone = |holder| self.gone(part.comm.group().world_rank(holder)?);
+        holders.filter_map(gone).any(|cause| matches!(cause, Cause::PeerLeft(_)))
+    }
+
+    fn try_accumulate(&self, from: WorldRank, kind: Kind, head: &Head, body: &[u8]) -> Served {
+        let answer = match self.windows.get(head.object.get()) {
+            None => Err(Status::Freed),
+            Some(part) => match part.accumulate(kind, head, body, self.body_max()) {
+                Ok(None) => return Served::Busy,
+                Ok(Some(answer)) => Ok(answer),
+                Err(status) => Err(status),
+            },
+        };
+        let status = answer.as_ref().err().copied().unwrap_or(Status::Ok);
+        let Some(kind) = kind.answer() else { return Served::Done(false) };
+        let (mut reply, mut bytes) = (head.reply(kind, status), Vec::new());
+        match answer {
+            Ok(Answer::Bytes(result)) => {
+                // In the origin's buffer, not in the window.
+                reply.offset = 0.into();
+                bytes = result;
+            }
+            Ok(Answer::Done) | Err(_) => {}
+        }
+        self.reply(from, &reply, &bytes);
+        Served::Done(status != Status::Malformed)
+    }
+}
+
+/// What goes back to the origin.
+pub(crate) enum Answer {
+    Done,
+    Bytes(Vec<u8>),
+}

@@ -1,0 +1,40 @@
+//! This rank's own part, as messages reach it.
+#![allow(unsafe_code)]
+
+use crate::memory::directory::Pin;
+use crate::memory::target::Span;
+use crate::window::{Entered, Part};
+
+impl Part {
+    /// First byte of this rank's own part.
+    pub(crate) fn base(&self) -> *mut u8 {
+        // SAFETY: creation checked that `offset..offset + size` lies inside the memory.
+        unsafe { self.memory.mapping().base.add(self.offset as usize) }
+    }
+
+    /// `len` bytes at `offset` of this rank's own part; in a dynamic window, at an address.
+    pub(crate) fn span(&self, offset: u64, len: usize) -> Option<Held<'_>> {
+        let entered = self.door.enter()?;
+        if self.regions.is_some() {
+            let (span, pin) = self.attached(offset, len)?;
+            return Some(Held { span, _pin: Some(pin), _entered: entered });
+        }
+        // SAFETY: the part is mapped while `self` lives. A reference into it exists, or its user
+        // has it back, only while the door is shut and nobody is inside.
+        let span = unsafe { Span::of_part(self.base(), self.size, offset, len) };
+        span.map(|span| Held { span, _pin: None, _entered: entered })
+    }
+}
+
+/// Bytes of this rank's own part, which stay what they are until this is dropped.
+pub(crate) struct Held<'w> {
+    span: Span<'w>,
+    _pin: Option<Pin<'w>>,
+    _entered: Entered<'w>,
+}
+
+impl Held<'_> {
+    pub(crate) fn get(&self) -> Span<'_> {
+        self.span
+    }
+}

@@ -1,0 +1,217 @@
+//! The target's side of operations on its bytes: one range of them, or rows. S-H9 S-H15
+use super::combine::Answer;
+use super::part::Held;
+use crate::element::{AtomicElement, BasicElement, BasicType, SwapVisitor, Visitor};
+use crate::memory::strided::{Area, Row};
+use crate::memory::target::Span;
+use crate::memory::{accumulate, stripe};
+use crate::operation::Op;
+use crate::protocol::message::{Head, Kind, Status};
+use crate::protocol::rows::{BadRows, Rows};
+use crate::window::Part;
+
+/// The bytes of this rank's part that a message is about.
+struct Named<'p, 'm> {
+    rows: Rows<'m>,
+    /// Memory that holds them all.
+    held: Held<'p>,
+    /// Where in the part that begins.
+    low: u64,
+}
+
+impl Part {
+    /// What a message names, and what follows that in its payload.
+    fn named<'m>(&self, head: &Head, body: &'m [u8]) -> Result<(Named<'_, 'm>, &'m [u8]), Status> {
+        let (rows, rest) = Rows::parse(head, body, self.reach()).map_err(|bad| match bad {
+            BadRows::Malformed => Status::Malformed,
+            BadRows::OutOfRange => Status::OutOfRange,
+        })?;
+        // In a dynamic window, within one region.
+        let whole = matches!(rows, Rows::Many(_)) && self.regions.is_none();
+        let (low, high) = if whole { (0, self.size) } else { rows.hull() };
+        let held = self.span(low, high.saturating_sub(low) as usize).ok_or(Status::OutOfRange)?;
+        Ok((Named { rows, held, low }, rest))
+    }
+
+    pub(super) fn put(&self, head: &Head, body: &[u8]) -> Result<u64, Status> {
+        let (named, data) = self.named(head, body)?;
+        if data.len() as u64 != head.length.get() {
+            return Err(Status::Malformed);
+        }
+        let area = Area::new(named.held.get());
+        for (row, packed) in named.with_packed() {
+            area.write_row(row, data, packed);
+        }
+        Ok(0)
+    }
+
+    /// The bytes of the rows, packed: as many as one message takes.
+    pub(super) fn get_rows(
+        &self,
+        head: &Head,
+        body: &[u8],
+        body_max: usize,
+    ) -> Result<Vec<u8>, Status> {
+        let bytes = head.length.get();
+        if bytes == 0 || bytes > body_max as u64 {
+            return Err(Status::Malformed);
+        }
+        let (named, rest) = self.named(head, body)?;
+        if !rest.is_empty() {
+            return Err(Status::Malformed);
+        }
+        let area = Area::new(named.held.get());
+        let mut data = vec![0; bytes as usize];
+        for (row, packed) in named.with_packed() {
+            area.read_row(row, &mut data, packed);
+        }
+        Ok(data)
+    }
+
+    /// Does what a message of the accumulate family asks. `None` if a stripe is held by somebody:
+    /// nothing happened then.
+    pub(crate) fn accumulate(
+        &self,
+        kind: Kind,
+        head: &Head,
+        body: &[u8],
+        body_max: usize,
+    ) -> Result<Option<Answer>, Status> {
+        let basic = BasicType::from_wire(head.basic).ok_or(Status::Malformed)?;
+        let (width, bytes) = (basic.width(), head.length.get());
+        // The answer fits into one message, as the operands did.
+        let bytes = usize::try_from(bytes).ok().filter(|bytes| *bytes <= body_max.max(width));
+        let bytes = bytes.filter(|bytes| kind != Kind::CompareSwap || *bytes == width);
+        let bytes = bytes.ok_or(Status::Malformed)?;
+        let (named, operands) = self.named(head, body)?;
+        let work = Work::parse(kind, head, basic)?;
+        let operands_expected = match work {
+            Work::Swap => 2 * width,
+            Work::Combine { op: Op::NoOp, .. } => 0,
+            Work::Combine { .. } => bytes,
+        };
+        let memory = named.held.get();
+        let fits = |(row, _): (Row, Row)| holds_elements(memory, row, basic);
+        if operands.len() != operands_expected || !named.with_packed().all(fits) {
+            return Err(Status::Malformed);
+        }
+        let _locked = if basic.is_atomic() {
+            None
+        } else {
+            // Everything between the first byte and the last: more than needed, in one piece.
+            let (first, end) = named.rows.hull();
+            match stripe::try_range(self.block.get(), first, end - first, self.comm.rank()) {
+                None => return Ok(None),
+                locked => locked,
+            }
+        };
+        Ok(Some(match work {
+            Work::Combine { op, fetches } => {
+                let result = if fetches { bytes } else { 0 };
+                let combine = Combine { named: &named, op, operands, result };
+                let old = basic.visit(combine).ok_or(Status::Malformed)?;
+                if fetches { Answer::Bytes(old) } else { Answer::Done }
+            }
+            Work::Swap => {
+                let swap = Swap { span: memory, operands };
+                Answer::Bytes(basic.visit_swap(swap).flatten().ok_or(Status::Malformed)?)
+            }
+        }))
+    }
+}
+
+impl Named<'_, '_> {
+    /// Each row, counted from the beginning of the memory, and where its bytes are in the packed
+    /// data.
+    fn with_packed(&self) -> impl Iterator<Item = (Row, Row)> {
+        let (low, mut at) = (self.low, 0i64);
+        self.rows.iter().map(move |row| {
+            let packed = Row { at, stride: row.len.cast_signed(), ..row };
+            // The sum was checked against the length of the data.
+            at = at.wrapping_add_unsigned(row.len * row.count);
+            // Every row begins behind the lowest byte of all.
+            (Row { at: row.at.wrapping_sub_unsigned(low), ..row }, packed)
+        })
+    }
+}
+
+/// What a message of the accumulate family asks for.
+enum Work {
+    Combine { op: Op, fetches: bool },
+    Swap,
+}
+
+impl Work {
+    fn parse(kind: Kind, head: &Head, basic: BasicType) -> Result<Self, Status> {
+        if kind == Kind::CompareSwap {
+            return Ok(Self::Swap);
+        }
+        let fetches = kind == Kind::GetAccumulate;
+        let op = Op::from_wire(head.op).filter(|op| basic.has(*op));
+        let op = op.filter(|op| *op != Op::NoOp || fetches).ok_or(Status::Malformed)?;
+        Ok(Self::Combine { op, fetches })
+    }
+}
+
+/// Whether the blocks of a row are whole elements, each aligned.
+fn holds_elements(memory: Span<'_>, row: Row, basic: BasicType) -> bool {
+    let align = basic.align() as u64;
+    let start = memory.part(row.at as usize, 0);
+    let aligned = start.is_some_and(|start| start.is_aligned(basic.align()));
+    let steps = row.count == 1 || row.stride.unsigned_abs().is_multiple_of(align);
+    aligned && steps && row.len.is_multiple_of(basic.width() as u64)
+}
+
+/// Combines rows, whose stripes are held if the type needs that; gives what was there.
+struct Combine<'a> {
+    named: &'a Named<'a, 'a>,
+    op: Op,
+    operands: &'a [u8],
+    /// Bytes, 0 if nobody wants to know.
+    result: usize,
+}
+
+impl Visitor for Combine<'_> {
+    type Output = Vec<u8>;
+
+    fn visit<E: BasicElement>(self) -> Vec<u8> {
+        let Self { named, op, .. } = self;
+        let operands: Vec<E> = bytemuck::pod_collect_to_vec(self.operands);
+        let mut old = vec![E::zeroed(); self.result / size_of::<E>()];
+        let (memory, mut at) = (named.held.get(), 0);
+        for (row, _) in named.with_packed() {
+            let end = at + (row.len * row.count) as usize / size_of::<E>();
+            let (operands, old) = (operands.get(at..end).unwrap_or_default(), old.get_mut(at..end));
+            if E::BASIC.is_atomic() {
+                accumulate::row_by_atomics(memory, row, op, operands, old);
+            } else {
+                accumulate::row_under_lock(memory, row, op, operands, old);
+            }
+            at = end;
+        }
+        bytemuck::cast_slice(&old).to_vec()
+    }
+}
+
+/// Compares and swaps one element, whose stripe is held if the type needs that.
+struct Swap<'a> {
+    span: Span<'a>,
+    /// Two values.
+    operands: &'a [u8],
+}
+
+impl SwapVisitor for Swap<'_> {
+    type Output = Option<Vec<u8>>;
+
+    fn visit<E: AtomicElement>(self) -> Option<Vec<u8>> {
+        let mut values = [E::zeroed(); 2];
+        bytemuck::bytes_of_mut(&mut values).copy_from_slice(self.operands);
+        let [compare, swap] = values;
+        let old = if E::BASIC.is_atomic() {
+            self.span.compare_and_swap(compare, swap)?
+        } else {
+            accumulate::swap_under_lock(self.span, compare, swap)
+        };
+        Some(bytemuck::bytes_of(&old).to_vec())
+    }
+}

@@ -1,4 +1,6 @@
 //! A rank that a launcher has started: it hears of what ends a rank.
+#![allow(unsafe_code)]
+
 use rma_core::transport::{Members, Outcome, PeerState, Transport, WorldRank};
 use rma_launcher::Client;
 use std::sync::Arc;
@@ -15,7 +17,8 @@ pub(crate) fn tell(launcher: Client, transport: Transport) -> Transport {
     Transport { members, ..transport }
 }
 
-impl Members for Launched {
+// SAFETY: `is_fork` is forwarded.
+unsafe impl Members for Launched {
     fn peer_state(&self, peer: WorldRank) -> PeerState {
         self.members.peer_state(peer)
     }

@@ -101,6 +101,20 @@ fn meetings() -> Vec<Case> {
         case("flag", |_, window| ended(window.fence(Assert::NONE))),
         case("arrivals", |universe, _| ended(universe.world().barrier())),
         case("payload", |universe, _| ended(universe.world().bcast(&mut [0u64], VICTIM))),
+        // Of two threads of a rank, one waits for its turn.
+        Case {
+            threads: true,
+            ..case("turn", |universe, _| {
+                let world = universe.world();
+                let bcast = || world.bcast(&mut [0u64], VICTIM);
+                let (one, other) = thread::scope(|scope| {
+                    let other = scope.spawn(bcast);
+                    (bcast(), other.join().unwrap())
+                });
+                ended(one)?;
+                ended(other)
+            })
+        },
         // The victim takes part in the beginning of it.
         case(INVITATION, |universe, _| ended(universe.world().dup())),
         Case { victim: holds, ..case("queue", lock) },

@@ -8,6 +8,8 @@ use crate::rank::Rank;
 use crate::transport::WorldRank;
 use crate::universe::{NO_OBJECT, Process};
 use crate::window::WindowBuilder;
+use core::ops::{Deref, DerefMut};
+use core::sync::atomic::{AtomicU32, Ordering::SeqCst, fence};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::thread::{self, ThreadId};
 
@@ -33,6 +35,8 @@ pub(crate) struct Inner {
     pub(crate) rank: Rank,
     pub(crate) current: Current,
     collective: Mutex<Sequence>,
+    /// Threads that wait for their turn.
+    queued: AtomicU32,
     /// The thread that is in code of the user, in the middle of an operation.
     caller: Mutex<Option<ThreadId>>,
     near: Option<Near>,
@@ -46,6 +50,40 @@ pub(crate) struct Sequence {
     /// Barriers in shared memory that were passed, and exchanges by the board.
     pub(crate) barriers: u64,
     pub(crate) shares: u64,
+}
+
+/// The turn of one operation; the next is another thread's when it is dropped.
+pub(crate) struct Turn<'a> {
+    inner: &'a Inner,
+    // `Some` until drop.
+    sequence: Option<MutexGuard<'a, Sequence>>,
+}
+
+impl Deref for Turn<'_> {
+    type Target = Sequence;
+
+    fn deref(&self) -> &Sequence {
+        self.sequence.as_ref().expect("taken by drop only")
+    }
+}
+
+impl DerefMut for Turn<'_> {
+    fn deref_mut(&mut self) -> &mut Sequence {
+        self.sequence.as_mut().expect("taken by drop only")
+    }
+}
+
+impl Drop for Turn<'_> {
+    fn drop(&mut self) {
+        drop(self.sequence.take());
+        // Who waits counts itself, then tries again before it sleeps: one of the two sees the
+        // other.
+        fence(SeqCst);
+        if self.inner.queued.load(SeqCst) > 0 {
+            let transport = &self.inner.process.transport;
+            transport.sleep.ring(transport.job.rank);
+        }
+    }
 }
 
 /// Why a communicator was not made.
@@ -188,21 +226,22 @@ impl Communicator {
         self.inner.world_rank(rank)
     }
 
-    /// The order of operations, for one more, while other threads of this rank wait. Fails inside
-    /// of what an operation of this thread calls.
-    pub(crate) fn sequence(
-        &self,
-        what: &'static str,
-    ) -> Result<MutexGuard<'_, Sequence>, CollectiveError> {
-        match self.inner.collective.try_lock() {
-            Ok(sequence) => return Ok(sequence),
-            Err(TryLockError::Poisoned(poisoned)) => return Ok(poisoned.into_inner()),
-            Err(TryLockError::WouldBlock) => {}
+    /// The order of operations, for one more: waits for those of other threads of this rank. Fails
+    /// inside of what an operation of this thread calls.
+    pub(crate) fn turn(&self, what: &'static str) -> Result<Turn<'_>, CollectiveError> {
+        let inner = &*self.inner;
+        if let Some(turn) = inner.try_turn() {
+            return Ok(turn);
         }
-        if *self.inner.caller() == Some(thread::current().id()) {
+        if *inner.caller() == Some(thread::current().id()) {
             return Err(CollectiveError::Nested { what });
         }
-        Ok(self.inner.collective.lock().unwrap_or_else(PoisonError::into_inner))
+        inner.queued.fetch_add(1, SeqCst);
+        let wait = Wait { what, on: On::Peer(inner.process.transport.job.rank), recheck: None };
+        // wait: turn
+        let turn = inner.process.wait_until(wait, || inner.try_turn());
+        inner.queued.fetch_sub(1, SeqCst);
+        Ok(turn?)
     }
 
     pub(crate) fn near(&self) -> Option<&Near> {
@@ -222,9 +261,19 @@ impl Inner {
             rank,
             current,
             collective: Mutex::new(sequence),
+            queued: AtomicU32::new(0),
             caller: Mutex::default(),
             near: None,
         }
+    }
+
+    fn try_turn(&self) -> Option<Turn<'_>> {
+        let sequence = match self.collective.try_lock() {
+            Ok(sequence) => sequence,
+            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
+            Err(TryLockError::WouldBlock) => return None,
+        };
+        Some(Turn { inner: self, sequence: Some(sequence) })
     }
 
     fn caller(&self) -> MutexGuard<'_, Option<ThreadId>> {
@@ -235,6 +284,14 @@ impl Inner {
     pub(crate) fn calls_user(&self) -> impl Drop + '_ {
         *self.caller() = Some(thread::current().id());
         Called(self)
+    }
+
+    /// An operation has failed here: others may come to it, and to its words, after this rank is
+    /// gone.
+    pub(crate) fn keep_words(&self) {
+        if let Some(near) = &self.near {
+            near.set_left(false);
+        }
     }
 
     pub(crate) fn world_rank(&self, rank: Rank) -> WorldRank {

@@ -39,7 +39,7 @@ pub struct Config {
     /// Bytes of such larger puts that may be on their way to this rank at once, from all origins
     /// together.
     pub grant_bytes: u64,
-    /// Largest payload of a collective to one rank, in bytes.
+    /// Largest payload of a collective to one rank, in bytes; at least 256.
     pub collective_bytes: u64,
     /// Payloads of collectives that this rank keeps until it takes part, in bytes of all together.
     /// Ranks get ahead of a slow one by 17 operations at most, and wait when what they send it does
@@ -103,6 +103,8 @@ const COUNT_BITS: u32 = 40;
 const OBJECTS: u64 = 1 << COUNT_BITS;
 /// Ranks of a job that can make objects. One less, so that [`NO_OBJECT`] is no id.
 const RANKS: u64 = (1 << (u64::BITS - COUNT_BITS)) - 1;
+/// The least that [`Config::collective_bytes`] can say: communicators are made of payloads, too.
+const COLLECTIVE_LEAST: u64 = 256;
 /// No communicator or window has this id.
 pub(crate) const NO_OBJECT: u64 = u64::MAX;
 
@@ -220,7 +222,7 @@ impl Universe {
             transport,
             config,
             counters: Counters::default(),
-            mail: Mail::new(config.collective_bytes, config.mail_bytes),
+            mail: Mail::new(config.collective_bytes.max(COLLECTIVE_LEAST), config.mail_bytes),
             slots: Slots::new(config.far_slots, config.credit_messages),
             outgoing: Outgoing::default(),
             incoming: Incoming::new(config.grant_bytes, message),

@@ -227,7 +227,9 @@ impl From<Shm> for Transport {
     }
 }
 
-impl Messages for Shm {
+// SAFETY: the mailbox gives each message once, and its sender as the slot says that it took;
+// `send` is the core's alone.
+unsafe impl Messages for Shm {
     fn explain(&self) -> String {
         let (ranks, cores) = (self.ranks(), self.cores);
         let waiting = self.patience.explain();
@@ -325,7 +327,8 @@ impl Sleep for Shm {
     }
 }
 
-impl Members for Shm {
+// SAFETY: `is_fork` looks at a page that the kernel wipes in a child, and in no other process.
+unsafe impl Members for Shm {
     fn told(&self, peer: WorldRank) -> PeerState {
         self.own.told_by(peer)
     }

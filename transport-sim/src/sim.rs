@@ -82,7 +82,8 @@ impl From<Sim> for Transport {
     }
 }
 
-impl Messages for Sim {
+// SAFETY: messages are values of a queue that `send` alone fills, and `poll` empties.
+unsafe impl Messages for Sim {
     fn explain(&self) -> String {
         let config = self.shared.config();
         format!(
@@ -169,7 +170,8 @@ impl Sleep for Sim {
     }
 }
 
-impl Members for Sim {
+// SAFETY: nothing is said to be a fork.
+unsafe impl Members for Sim {
     /// A rank that does not exist has failed.
     fn peer_state(&self, peer: WorldRank) -> PeerState {
         self.shared.ask(self.rank, |schedule| schedule.peer_state(self.rank, peer.0))

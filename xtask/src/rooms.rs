@@ -56,6 +56,7 @@ pub(crate) const ROOMS: &[Room] = &[
     room("rma-core/src/window/engine_tests.rs", "takes slots for forged answers"),
     room("rma-core/src/window/sealed.rs", "slices of a sealed window"),
     room("rma-core/src/window/view.rs", "direct loads and stores of a part"),
+    room("src/launched.rs", "forwards the unsafe trait Members"),
     room("tests/programs/fork.rs", "forks"),
     room("conformance/src/created.rs", "vouches for memory that windows are made of"),
     room("conformance/src/generated/windows.rs", "vouches for memory that windows are made of"),

@@ -4,7 +4,9 @@
 use super::program::{Flavour, Memory, Path, WindowPlan};
 use bytemuck::{cast_slice, cast_slice_mut};
 use core::mem::ManuallyDrop;
-use rma_core::{Attached, Communicator, RawPart, View, Window, WindowBuilder, WindowError};
+use rma_core::{
+    Attached, Communicator, RawPart, Refused, RmaError, View, Window, WindowBuilder, WindowError,
+};
 
 /// Bytes around raw memory, and behind buffers that are longer than their window.
 const AROUND: usize = 16;
@@ -217,10 +219,27 @@ impl Made {
             made.tell_bases(comm);
             return (look, made);
         }
-        let mut sealed = window.seal().expect("no epoch is open");
-        let look = sealed.bytes().to_vec();
-        store(sealed.bytes_mut());
-        let window = sealed.unseal().expect("all ranks come here");
+        let mut look = vec![0; window.size() as usize];
+        let window = match window.seal() {
+            Ok(mut sealed) => {
+                look.copy_from_slice(sealed.bytes());
+                store(sealed.bytes_mut());
+                sealed.unseal().expect("all ranks come here")
+            }
+            // Some rank's part stays where its user put it.
+            Err(Refused { window, error }) => {
+                let raw = matches!(brought, Brought::Raw(_));
+                assert_eq!(raw, matches!(error, RmaError::WrongFlavor { .. }), "{error}");
+                let window = *window.expect("all ranks agree");
+                let view = window.local();
+                view.read(0, &mut look).expect("inside");
+                let mut part = look.clone();
+                store(&mut part);
+                view.write(0, &part).expect("inside");
+                comm.barrier().expect("all ranks come here");
+                window
+            }
+        };
         (look, Self { window, brought, bases })
     }
 

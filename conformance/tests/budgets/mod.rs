@@ -163,7 +163,7 @@ fn forged_ask(window: &Window, length: u64) -> [u8; 40] {
     let (high, low) = id.trim_start_matches('#').split_once('.').unwrap();
     let object = high.parse::<u64>().unwrap() << 32 | low.parse::<u64>().unwrap();
     let mut head = [0; 40];
-    head[0] = 18;
+    head[0] = 17;
     head[8..16].copy_from_slice(&object.to_le_bytes());
     head[24..32].copy_from_slice(&length.to_le_bytes());
     head

@@ -5,6 +5,10 @@
 //! gone on with something else: so each that gives up tells all members from which operation on,
 //! and their waits in that operation and later ones end. Each does, also who was told before: what
 //! a rank tells may be lost when it leaves, and who waits for it sees it leave then. S-M7
+//!
+//! Who cannot go on with one operation for a reason of its own, tells all members so, and their
+//! waits in that operation end; later ones are as good as any.
+use super::AHEAD_MAX;
 use super::mail::{Step, step_head};
 use crate::communicator::Inner;
 use crate::completion::{Cause, On, Wait, WaitError};
@@ -43,6 +47,9 @@ pub(crate) struct News(Mutex<Heard>);
 #[derive(Debug, Default)]
 struct Heard {
     news: Option<Abandoned>,
+    /// Operations that somebody could not go on with, by their tags. Those that this rank has
+    /// passed are forgotten when the next comes.
+    operations: Vec<(u32, WorldRank)>,
     /// This rank has told the others.
     told: bool,
 }
@@ -85,9 +92,27 @@ impl News {
         });
     }
 
+    /// A member gave up the operation of that tag. This rank is at `at`.
+    pub(crate) fn hear_of_one(&self, (tag, whom): (u32, WorldRank), at: Place) {
+        let mut heard = self.heard();
+        heard.operations.retain(|(other, _)| is_before(at.tag, *other));
+        // No rank is further ahead.
+        if is_before(at.tag, tag) && heard.operations.len() <= OPERATIONS {
+            heard.operations.push((tag, whom));
+        }
+    }
+
+    /// Who gave up the operation of that tag.
+    fn given_up_by(&self, tag: u32) -> Option<WorldRank> {
+        let heard = self.heard();
+        heard.operations.iter().find(|(other, _)| *other == tag).map(|(_, whom)| *whom)
+    }
+
     /// Why a rank that is at `at` waits in vain like that.
     pub(crate) fn ends(&self, at: Place, by: By) -> Option<Cause> {
-        self.heard().news.filter(|news| news.from.covers(at, by)).map(|news| news.cause)
+        let all = self.heard().news.filter(|news| news.from.covers(at, by));
+        let one = || self.given_up_by(at.tag).filter(|_| by == By::Messages).map(Cause::GaveUp);
+        all.map(|news| news.cause).or_else(one)
     }
 
     /// True once.
@@ -113,10 +138,16 @@ impl Inner {
         };
         let done = act(Wait { what, on, recheck: None });
         if let Err(WaitError { cause, .. }) = done {
+            self.keep_words();
             // That a member has left, all see that wait for all.
             let seen = peer.is_none() && matches!(cause, Cause::PeerLeft(_));
+            // Who gave up one operation has told all.
+            let told = matches!(cause, Cause::GaveUp(_))
+                && self.current.news().given_up_by(at.tag).is_some();
             let from = if by == By::Flags { at } else { at.past_barrier() };
-            if !seen {
+            if matches!(cause, Cause::Import(_)) {
+                self.give_up_operation();
+            } else if !seen && !told {
                 self.abandon(Abandoned { cause, from });
             }
         }
@@ -139,19 +170,41 @@ impl Inner {
 
     /// This rank takes no part any more, for a reason of its own.
     pub(crate) fn give_up(&self) {
+        self.gives_up(self.current.place().past_barrier());
+    }
+
+    /// As [`give_up`](Self::give_up), in a barrier by flags.
+    pub(crate) fn give_up_barrier(&self) {
+        self.gives_up(self.current.place());
+    }
+
+    fn gives_up(&self, from: Place) {
+        self.keep_words();
         let cause = Cause::GaveUp(self.process.transport.job.rank);
-        self.abandon(Abandoned { cause, from: self.current.place().past_barrier() });
+        self.abandon(Abandoned { cause, from });
     }
 
     /// Tells the members, once.
     fn abandon(&self, news: Abandoned) {
         let Some(head) = abandon_head(self.id, news) else { return };
-        if !self.current.news().is_to_be_told() {
-            return;
+        if self.current.news().is_to_be_told() {
+            self.tell_members(&head);
         }
+    }
+
+    /// This rank cannot go on with the operation that it has begun last, by messages.
+    pub(crate) fn give_up_operation(&self) {
+        self.keep_words();
+        let (own, tag) = (self.process.transport.job.rank, self.current.place().tag);
+        let mut head = step_head(self.id, tag, Step::Abandon, 0, own.0.into());
+        head.offset = ONE_OPERATION.into();
+        self.tell_members(&head);
+    }
+
+    fn tell_members(&self, head: &Head) {
         let own = self.process.transport.job.rank;
         for member in self.group.members().filter(|member| *member != own) {
-            self.process.tell(member, &head);
+            self.process.tell(member, head);
         }
         self.process.see_off();
     }
@@ -169,7 +222,19 @@ fn abandon_head(id: u64, Abandoned { cause, from }: Abandoned) -> Option<Head> {
     Some(head)
 }
 
-/// What such a message says.
+/// In the offset of such a message: it is about one operation.
+const ONE_OPERATION: u64 = 2;
+
+/// How many of these are remembered: more than ranks are ahead of each other.
+const OPERATIONS: usize = 2 * AHEAD_MAX as usize;
+
+/// The operation that such a message is about, if it is one, and who cannot go on with it.
+pub(crate) fn read_one_operation(head: &Head) -> Option<(u32, WorldRank)> {
+    let whom = WorldRank(u32::try_from(head.length.get()).ok()?);
+    (head.offset.get() == ONE_OPERATION).then(|| (head.tag.get(), whom))
+}
+
+/// What such a message says otherwise.
 pub(crate) fn read_abandon(head: &Head) -> Option<(WorldRank, Abandoned)> {
     let whom = WorldRank(u32::try_from(head.length.get()).ok()?);
     let cause = match head.offset.get() {
@@ -209,6 +274,23 @@ mod tests {
         assert_eq!(ends(place(4, 6), By::Messages), Some(cause));
         assert_eq!(ends(place(4, 6), By::Flags), None);
         assert!(news.is_to_be_told() && !news.is_to_be_told());
+    }
+
+    #[test]
+    fn one_operation_is_given_up_and_the_next_goes_on() {
+        let (news, whom) = (News::default(), WorldRank(3));
+        news.hear_of_one((5, whom), place(4, 0));
+        news.hear_of_one((3, whom), place(4, 0));
+        let ends = |tag, by| news.ends(place(tag, 9), by);
+        assert_eq!(ends(5, By::Messages), Some(Cause::GaveUp(whom)));
+        for (tag, by) in [(3, By::Messages), (4, By::Messages), (6, By::Messages), (5, By::Flags)] {
+            assert_eq!(ends(tag, by), None);
+        }
+        news.hear_of_one((7, whom), place(6, 0));
+        assert_eq!((ends(5, By::Messages), ends(7, By::Messages).is_some()), (None, true));
+        (0..1000).for_each(|tag| news.hear_of_one((7 + tag, whom), place(6, 0)));
+        assert!(news.heard().operations.len() <= OPERATIONS + 1, "forged");
+        assert!(news.is_to_be_told());
     }
 
     #[test]

@@ -2,14 +2,14 @@
 use super::AHEAD_MAX;
 use super::abandon::By;
 use super::mail::{Grants, Key, PART, Part, SMALL, Step, step_head};
-use crate::communicator::{Communicator, Sequence};
+use crate::communicator::{Communicator, Turn};
 use crate::error::CollectiveError;
 use crate::protocol::message::Head;
 use crate::rank::Rank;
 use crate::transport::WorldRank;
 use crate::universe::Process;
 use bytemuck::Pod;
-use std::sync::MutexGuard;
+use std::thread;
 
 /// Parts in which a payload of so many bytes is sent.
 pub(crate) fn parts(bytes: usize) -> u64 {
@@ -49,7 +49,9 @@ pub(crate) struct Exchange<'a> {
     comm: &'a Communicator,
     what: &'static str,
     tag: u32,
-    sequence: MutexGuard<'a, Sequence>,
+    turn: Turn<'a>,
+    /// Its thread panics anyway.
+    panicking: bool,
 }
 
 impl<'a> Exchange<'a> {
@@ -58,13 +60,13 @@ impl<'a> Exchange<'a> {
         comm: &'a Communicator,
         what: &'static str,
     ) -> Result<Self, CollectiveError> {
-        let mut sequence = comm.sequence(what)?;
-        sequence.one_sided += 1;
-        if sequence.one_sided >= AHEAD_MAX {
-            Self::begin(comm, what, sequence).barrier()?;
-            sequence = comm.sequence(what)?;
+        let mut turn = comm.turn(what)?;
+        turn.one_sided += 1;
+        if turn.one_sided >= AHEAD_MAX {
+            Self::begin(comm, what, turn).barrier()?;
+            turn = comm.turn(what)?;
         }
-        Ok(Self::begin(comm, what, sequence))
+        Ok(Self::begin(comm, what, turn))
     }
 
     /// Starts an operation that is a barrier.
@@ -72,23 +74,25 @@ impl<'a> Exchange<'a> {
         comm: &'a Communicator,
         what: &'static str,
     ) -> Result<Self, CollectiveError> {
-        Ok(Self::begin(comm, what, comm.sequence(what)?))
+        Ok(Self::begin(comm, what, comm.turn(what)?))
     }
 
-    fn begin(
-        comm: &'a Communicator,
-        what: &'static str,
-        sequence: MutexGuard<'a, Sequence>,
-    ) -> Self {
+    fn begin(comm: &'a Communicator, what: &'static str, turn: Turn<'a>) -> Self {
         let tag = comm.inner.current.next_tag();
-        Self { comm, what, tag, sequence }
+        Self { comm, what, tag, turn, panicking: thread::panicking() }
+    }
+
+    /// This rank cannot go on with what it has begun: nobody waits for it.
+    pub(crate) fn fails(&self, error: CollectiveError) -> CollectiveError {
+        self.comm.inner.give_up_operation();
+        error
     }
 
     /// Waits until every rank has come here.
     pub(crate) fn barrier(mut self) -> Result<(), CollectiveError> {
-        self.sequence.one_sided = 0;
+        self.turn.one_sided = 0;
         if let Some(near) = self.comm.near() {
-            return near.wait(&self.comm.inner, &mut self.sequence.barriers);
+            return near.wait(&self.comm.inner, &mut self.turn.barriers);
         }
         let size = self.comm.size();
         let mut distance = 1;
@@ -111,8 +115,8 @@ impl<'a> Exchange<'a> {
         mine: &S,
     ) -> Result<Option<Vec<S>>, CollectiveError> {
         let Some(near) = self.comm.near().filter(|near| near.has_slots()) else { return Ok(None) };
-        self.sequence.one_sided = 0;
-        near.share(&self.comm.inner, &mut self.sequence.shares, kind, mine).map(Some)
+        self.turn.one_sided = 0;
+        near.share(&self.comm.inner, &mut self.turn.shares, kind, mine).map(Some)
     }
 
     /// Sends a payload to a rank; `round` tells payloads of one pair apart, below 256.
@@ -134,7 +138,7 @@ impl<'a> Exchange<'a> {
         let process = &self.comm.inner.process;
         let (bytes, limit) = (payload.len() as u64, process.mail.payload_max());
         if bytes > limit {
-            return Err(CollectiveError::TooLarge { what: self.what, bytes, limit });
+            return Err(self.fails(CollectiveError::TooLarge { what: self.what, bytes, limit }));
         }
         let (id, tag, peer) = self.key(to, round);
         let rest = &payload[(number * PART) as usize..];
@@ -260,7 +264,7 @@ impl<'a> Exchange<'a> {
         } else if incoming.left == Some(rest) {
             incoming.bytes.extend_from_slice(&bytes);
         } else {
-            return Err(CollectiveError::Malformed { what: self.what, from });
+            return Err(self.fails(CollectiveError::Malformed { what: self.what, from }));
         }
         (incoming.left, incoming.parts) = (Some(left), incoming.parts + 1);
         Ok(())
@@ -276,10 +280,7 @@ impl<'a> Exchange<'a> {
             })?;
         process.grant_parts(grants);
         // The sender has others to serve, which may wait for this rank.
-        part.map_err(|no_room| {
-            self.comm.inner.give_up();
-            no_room.of(self.what, from)
-        })
+        part.map_err(|no_room| self.fails(no_room.of(self.what, from)))
     }
 
     fn key(&self, peer: Rank, round: u32) -> Key {
@@ -289,7 +290,8 @@ impl<'a> Exchange<'a> {
     fn check_length(&self, from: Rank, expected: usize, got: u64) -> Result<(), CollectiveError> {
         let (what, expected) = (self.what, expected as u64);
         if got != expected {
-            return Err(CollectiveError::LengthMismatch { what, from, expected, got });
+            let wrong = CollectiveError::LengthMismatch { what, from, expected, got };
+            return Err(self.fails(wrong));
         }
         Ok(())
     }
@@ -308,5 +310,17 @@ impl<'a> Exchange<'a> {
 
     pub(crate) fn what(&self) -> &'static str {
         self.what
+    }
+}
+
+impl Drop for Exchange<'_> {
+    fn drop(&mut self) {
+        // Code of the user has panicked in the middle of it.
+        if thread::panicking()
+            && !self.panicking
+            && !self.comm.inner.process.transport.members.is_fork()
+        {
+            self.comm.inner.give_up_operation();
+        }
     }
 }

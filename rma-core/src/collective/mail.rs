@@ -14,7 +14,7 @@
 //! receiver. Each of them is: of the ranks that are in the earliest step of the earliest
 //! operation, each sends to one that awaits just that, or has passed it.
 use super::AHEAD_MAX;
-use super::abandon::{News, Place, read_abandon};
+use super::abandon::{News, Place, read_abandon, read_one_operation};
 use crate::error::CollectiveError;
 use crate::group::Group;
 use crate::protocol::message::{Head, Kind};
@@ -410,11 +410,20 @@ impl Mail {
     fn deliver_abandon(&self, from: WorldRank, head: &Head) -> bool {
         let boxes = self.boxes();
         let Some(letterbox) = boxes.of.get(&head.object.get()) else { return false };
+        let is_member = |world| letterbox.members.rank_of(world).is_some();
+        let current = &letterbox.current;
+        if let Some(one) = read_one_operation(head) {
+            // Each rank tells so of itself.
+            let heard = is_member(from) && from == one.1;
+            if heard {
+                current.news().hear_of_one(one, current.place());
+            }
+            return heard;
+        }
         let Some((whom, news)) = read_abandon(head) else { return false };
-        let are_members =
-            [from, whom].iter().all(|world| letterbox.members.rank_of(*world).is_some());
+        let are_members = is_member(from) && is_member(whom);
         if are_members {
-            letterbox.current.news().hear(news);
+            current.news().hear(news);
         }
         are_members
     }

@@ -62,7 +62,11 @@ pub(crate) fn by_flags<'a, E>(
     failed: impl Fn(WaitError) -> E,
 ) -> Result<(), E> {
     comm.current.begin_barrier(count);
-    let flag_of = |round, rank| Ok(block_of(round, rank)?.flag(round));
+    let flag_of = |round, rank| {
+        // Without it, this rank takes no part.
+        let block = block_of(round, rank).inspect_err(|_| comm.give_up_barrier())?;
+        Ok(block.flag(round))
+    };
     barrier::by_flags(comm, count, |round| mine.flag(round), flag_of, failed)
 }
 
@@ -153,7 +157,7 @@ impl Near {
         self.set_left(true);
     }
 
-    fn set_left(&self, left: bool) {
+    pub(crate) fn set_left(&self, left: bool) {
         self.board.set_left(left);
         if let Some(flags) = &self.flags {
             flags.block.set_left(left);

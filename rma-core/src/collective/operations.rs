@@ -12,6 +12,8 @@ use bytemuck::{cast_slice, cast_slice_mut};
 type Result<T> = core::result::Result<T, CollectiveError>;
 
 fn elements<E: Element>(bytes: &[u8]) -> Vec<E> {
+    // Of others nobody can say how many there are.
+    const { assert!(size_of::<E>() > 0, "what collective operations pass on has bytes") };
     pod_collect_to_vec(bytes)
 }
 
@@ -311,7 +313,8 @@ fn whole_elements<E: Element>(exchange: &Exchange<'_>, from: Rank, bytes: &[u8])
     if !bytes.len().is_multiple_of(unit) {
         let (expected, got) = (bytes.len().next_multiple_of(unit) as u64, bytes.len() as u64);
         let what = exchange.what();
-        return Err(CollectiveError::LengthMismatch { what, from, expected, got });
+        let wrong = CollectiveError::LengthMismatch { what, from, expected, got };
+        return Err(exchange.fails(wrong));
     }
     Ok(elements(bytes))
 }

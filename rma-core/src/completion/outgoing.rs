@@ -83,8 +83,7 @@ impl Process {
     }
 
     fn send_or_keep(&self, to: WorldRank, head: &Head, body: &[u8], answer: bool) {
-        // A window that is gone because some rank failed: that is what the peer shall hear.
-        if head.status() == Some(Status::Freed) && self.transport.members.failed().is_some() {
+        if self.is_excused(head) {
             return;
         }
         if !self.outgoing.is_empty() || self.try_send(to, head.as_bytes(), body) == Sent::Nothing {
@@ -95,6 +94,12 @@ impl Process {
                 self.ring_agent();
             }
         }
+    }
+
+    /// Whether an answer is not given: the window is gone because some rank failed, and that is what
+    /// the peer shall hear.
+    pub(crate) fn is_excused(&self, head: &Head) -> bool {
+        head.status() == Some(Status::Freed) && self.transport.members.failed().is_some()
     }
 
     /// Puts something into the outbox. What is refused answers a request that no honest peer had

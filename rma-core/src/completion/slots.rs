@@ -12,7 +12,9 @@ use crate::protocol::rendezvous::Sender;
 use crate::transport::WorldRank;
 use core::any::Any;
 use core::ops::Range;
-use core::sync::atomic::{AtomicU64, Ordering::Acquire, Ordering::Relaxed, Ordering::Release};
+use core::sync::atomic::{
+    AtomicBool, AtomicU64, Ordering::Acquire, Ordering::Relaxed, Ordering::Release,
+};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use zerocopy::TryFromBytes;
 
@@ -41,8 +43,10 @@ impl SlotId {
 #[derive(Default)]
 pub(crate) struct Pending {
     outstanding: AtomicU64,
-    /// The first [`Status`] other than `Ok`, and above it who answered so.
+    /// The first [`Status`] other than `Ok`, and above it who answered so; or [`CANCELLED`].
     failure: AtomicU64,
+    /// Somebody was told of the failure: later flushes are not.
+    told: AtomicBool,
     value: AtomicU64,
     /// Owners of the buffers that callers gave away.
     keep: Mutex<Vec<Box<dyn Any + Send>>>,
@@ -55,16 +59,42 @@ impl Pending {
         self.outstanding.load(Acquire) == 0
     }
 
-    /// How the operations fared; the first that failed counts.
-    pub(crate) fn status(&self) -> Status {
-        status_of(self.failure.load(Relaxed))
+    /// How the operations fared: the first that failed counts.
+    pub(crate) fn failure(&self) -> Option<Failure> {
+        match self.failure.load(Relaxed) {
+            0 => None,
+            CANCELLED => Some(Failure::Cancelled),
+            failure => {
+                let status = Status::try_read_from_bytes(&[failure as u8]).ok();
+                let by = WorldRank((failure >> 32) as u32);
+                Some(Failure::Answered(status.unwrap_or(Status::Malformed), by))
+            }
+        }
     }
 
-    /// The failure that [`status`](Self::status) tells of, and whose answer that was. It is `Ok`
-    /// from then on: each failure is told once.
-    pub(crate) fn take_failure(&self) -> Option<(Status, WorldRank)> {
-        let failure = self.failure.swap(0, Relaxed);
-        (failure != 0).then(|| (status_of(failure), WorldRank((failure >> 32) as u32)))
+    /// Whoever waits for the operations knows how they fared.
+    pub(crate) fn set_told(&self) {
+        self.told.store(true, Relaxed);
+    }
+
+    /// Whether a flush has nothing to wait for, or to tell.
+    pub(crate) fn is_over(&self) -> bool {
+        self.is_done() && (self.failure().is_none() || self.told.load(Relaxed))
+    }
+
+    fn fail(&self, failure: u64) {
+        _ = self.failure.compare_exchange(0, failure, Relaxed, Relaxed);
+    }
+
+    /// Not done before it is [released](Self::release): operations are about to be counted.
+    pub(crate) fn hold(&self) {
+        self.outstanding.fetch_add(1, Relaxed);
+    }
+
+    /// Whether everything is done, which somebody may wait for.
+    pub(crate) fn release(&self) -> bool {
+        // pairs with the Acquire load in `is_done`.
+        self.outstanding.fetch_sub(1, Release) == 1
     }
 
     /// The value that came back last.
@@ -78,8 +108,16 @@ impl Pending {
     }
 }
 
-fn status_of(failure: u64) -> Status {
-    Status::try_read_from_bytes(&[failure as u8]).unwrap_or(Status::Malformed)
+/// In [`Pending::failure`]: no status is that.
+const CANCELLED: u64 = u64::MAX;
+
+/// Why operations are over that were not done.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Failure {
+    /// That process answered so.
+    Answered(Status, WorldRank),
+    /// Whoever waited for them gave up.
+    Cancelled,
 }
 
 /// Where the bytes of an answer go.
@@ -287,6 +325,7 @@ impl Slots {
             }
             let counted = &table.slots[index].pending;
             if counted.as_ref().is_some_and(|counted| Arc::ptr_eq(counted, pending)) {
+                pending.fail(CANCELLED);
                 // Not the last reference: the caller has one.
                 drop(table.free(index));
             }
@@ -338,8 +377,7 @@ impl Slots {
             pending.value.store(answer.value, Relaxed);
             slot.expected.units -= answer.units;
         } else {
-            let failure = u64::from(from.0) << 32 | answer.status as u64;
-            _ = pending.failure.compare_exchange(0, failure, Relaxed, Relaxed);
+            pending.fail(u64::from(from.0) << 32 | answer.status as u64);
             slot.expected.units = 0;
         }
         let complete = slot.expected.units == 0;

@@ -1,7 +1,7 @@
 //! Slots, their credit and what is refused.
 #![allow(unsafe_code)]
 
-use super::slots::{Answer, Buffer, Expected, Granted, Next, Pending, SlotId, Slots};
+use super::slots::{Answer, Buffer, Expected, Failure, Granted, Next, Pending, SlotId, Slots};
 use crate::protocol::message::{Kind, Status};
 use crate::protocol::rendezvous::Sender;
 use crate::transport::WorldRank;
@@ -107,7 +107,7 @@ fn the_first_failure_is_remembered() {
     let id = unsafe { slots.start(PEER, done(8), &pending) }.unwrap();
     assert!(slots.answer(PEER, id, failed, &[]));
     assert!(pending.is_done());
-    assert_eq!(pending.status(), Status::Freed);
+    assert_eq!(pending.failure(), Some(Failure::Answered(Status::Freed, PEER)));
 }
 
 #[test]
@@ -167,5 +167,5 @@ fn transfers_by_grants_end_when_all_is_sent() {
     let freed = Answer { status: Status::Freed, ..acknowledged(1) };
     assert!(slots.answer(PEER, id, freed, &[]), "the window is gone, whatever was sent");
     assert_eq!(slots.next(id, 4), Next::Ended);
-    assert_eq!(pending.status(), Status::Freed);
+    assert_eq!(pending.failure(), Some(Failure::Answered(Status::Freed, PEER)));
 }

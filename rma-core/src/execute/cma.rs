@@ -18,9 +18,10 @@ impl Window {
         let copied = if operation.action == Action::Get {
             cma.copy_from(owner, address, sink.bytes)
         } else {
-            // SAFETY: the owner vouched for its part (`RawPart::new`) or allocated it: others may
-            // write there as long as it is part of the window; and only as many bytes are written
-            // as were checked to lie inside.
+            // SAFETY: the owner vouched for its part (`RawPart::new`), as long as it is part of the
+            // window; or it allocated it, and gives it back once all have given the window away,
+            // or never (`Memory::own`). Only as many bytes are written as were checked to lie
+            // inside.
             unsafe { cma.copy_to(owner, address, operation.origin) }
         };
         let (window, target) = (self.id(), operation.target);

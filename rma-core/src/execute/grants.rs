@@ -1,7 +1,7 @@
 //! Large puts by messages: the target grants bytes, and this rank sends as many.
-use crate::completion::{Cause, Next, Pending, SlotId, Wait, WaitError};
+use crate::completion::{Cause, Failure, Next, Pending, SlotId, Wait, WaitError};
 use crate::error::RmaError;
-use crate::protocol::message::{Head, Kind, Status};
+use crate::protocol::message::{Head, Kind};
 use crate::transport::WorldRank;
 use crate::window::Window;
 use std::sync::Arc;
@@ -62,7 +62,7 @@ impl Window {
                         return Ok(());
                     }
                 }
-                Next::Ended if pending.status() == Status::Ok => {
+                Next::Ended if pending.failure() == Some(Failure::Cancelled) => {
                     // Another thread's flush failed, and cancelled all puts to this target.
                     let cause = process.trouble(wait).unwrap_or(Cause::Timeout);
                     return Err(WaitError { what: wait.what, cause });

@@ -36,15 +36,16 @@ impl Window {
         let (target, there) = (operation.target, left.there);
         let (touched, mut sending) = self.in_order(operation, left)?;
         let Some(touched) = touched else {
-            let pending = self.far.puts(target);
+            let putting = self.putting(target);
+            let pending = &putting.pending;
             if let Side::Bytes { at, len } = there
                 && len > self.process().config.eager_bytes as u64
             {
                 let wait = self.wait_for(operation.what, target);
-                return self.put_by_grants(wait, left.world, at, operation.origin, &pending);
+                return self.put_by_grants(wait, left.world, at, operation.origin, pending);
             }
             // SAFETY: no buffer.
-            return unsafe { sending.send(there.bytes().unwrap_or(0), Buffer::NONE, &pending) };
+            return unsafe { sending.send(there.bytes().unwrap_or(0), Buffer::NONE, pending) };
         };
         let pending = Arc::default();
         // SAFETY: no buffer.

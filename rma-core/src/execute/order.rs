@@ -7,15 +7,14 @@
 use crate::completion::Pending;
 use crate::error::RmaError;
 use crate::operation::{Action, Op, Operation, Side};
-use crate::protocol::message::Status;
 use crate::rank::Rank;
 use crate::window::{Ordered, Window};
 use core::ops::Range;
 use std::sync::Arc;
 
-/// Accumulates to one target that may not have been answered.
+/// Operations on one target that a flush waits for; of accumulates, what they touch.
 #[derive(Default)]
-pub(crate) struct Unanswered(Vec<(Touched, Arc<Pending>)>);
+pub(crate) struct Unanswered(Vec<(Option<Touched>, Arc<Pending>)>);
 
 /// Which bytes an accumulate touches, counted from the part's beginning, and how.
 pub(crate) struct Touched {
@@ -24,11 +23,11 @@ pub(crate) struct Touched {
 }
 
 impl Unanswered {
-    pub(crate) fn add(&mut self, touched: Touched, pending: &Arc<Pending>) {
+    pub(crate) fn add(&mut self, touched: Option<Touched>, pending: &Arc<Pending>) {
         let mut failures = 0;
         // A failure stays until a flush has reported it; one will do.
         self.0.retain(|(_, pending)| {
-            let failed = pending.is_done() && pending.status() != Status::Ok;
+            let failed = pending.is_done() && !pending.is_over();
             failures += usize::from(failed);
             !pending.is_done() || (failed && failures == 1)
         });
@@ -42,23 +41,19 @@ impl Unanswered {
         let before = |earlier: &Touched| {
             touches(&earlier.bytes) && !next.how.may_overtake(earlier.how, ordering)
         };
-        let all = self.0.iter().filter(|(earlier, pending)| before(earlier) && !pending.is_done());
+        let earlier = |touched: &Option<Touched>| touched.as_ref().is_some_and(before);
+        let all = self.0.iter().filter(|(touched, pending)| earlier(touched) && !pending.is_done());
         all.map(|(_, pending)| pending.clone()).collect()
     }
 
-    /// Everything, for a flush. What has no answer yet is still kept here, for the order.
+    /// What a flush waits for, or tells of.
     pub(crate) fn flush(&mut self) -> Vec<Arc<Pending>> {
-        let all = self.0.iter().map(|(_, pending)| pending.clone()).collect();
-        self.0.retain(|(_, pending)| !pending.is_done());
-        all
+        self.0.retain(|(_, pending)| !pending.is_over());
+        self.0.iter().map(|(_, pending)| pending.clone()).collect()
     }
 
     pub(crate) fn is_idle(&self) -> bool {
         self.0.iter().all(|(_, pending)| pending.is_done())
-    }
-
-    pub(crate) fn is_empty(&self) -> bool {
-        self.0.is_empty()
     }
 }
 

@@ -68,6 +68,9 @@ impl Process {
         let Some(span) = part.as_ref().and_then(|part| part.span(at, len)) else {
             reply = request.reply(Kind::Data, Status::Freed);
             reply.length = left.into();
+            if self.is_excused(&reply) {
+                return Sent::All;
+            }
             return self.try_send(to, reply.as_bytes(), &[]);
         };
         // In the origin's buffer, not in the window.

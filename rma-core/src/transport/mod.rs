@@ -244,7 +244,12 @@ pub struct Job {
 }
 
 /// Sends and receives messages, which may overtake each other.
-pub trait Messages: Send + Sync {
+///
+/// # Safety
+///
+/// [`poll`](Self::poll) hands out what [`send`](Self::send) was given by the core of a rank for this
+/// one, with the rank that it came from, each message once at most.
+pub unsafe trait Messages: Send + Sync {
     /// One line for `--explain`: what it uses, thresholds, whether it spins, and why.
     fn explain(&self) -> String;
     /// Protocol limits.
@@ -298,7 +303,12 @@ pub trait Sleep: Send + Sync {
 }
 
 /// Knows who still takes part.
-pub trait Members: Send + Sync {
+///
+/// # Safety
+///
+/// [`is_fork`](Self::is_fork) is true in a child of the rank's process only: there, buffers of
+/// operations in flight are copies, to which nothing is written.
+pub unsafe trait Members: Send + Sync {
     /// Whether `peer` still takes part. It has left in order only after every message that it sent
     /// here has arrived.
     fn peer_state(&self, peer: WorldRank) -> PeerState;

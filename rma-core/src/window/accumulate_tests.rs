@@ -121,7 +121,8 @@ impl Region for Owned {
     }
 }
 
-impl Messages for Loop {
+// SAFETY: its tests send what the core does, or forge what it must survive.
+unsafe impl Messages for Loop {
     fn explain(&self) -> String {
         "for tests".into()
     }
@@ -172,7 +173,8 @@ impl Sleep for Loop {
     }
 }
 
-impl Members for Loop {
+// SAFETY: nothing is said to be a fork.
+unsafe impl Members for Loop {
     fn peer_state(&self, peer: WorldRank) -> PeerState {
         self.asked.lock().unwrap().insert(peer);
         self.told(peer)

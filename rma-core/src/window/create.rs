@@ -581,7 +581,7 @@ impl<'c> WindowBuilder<'c> {
             return Ok((Memory::Raw(part), block));
         }
         let region = process.transport.shared.allocate(len as usize, align).map_err(failed)?;
-        let memory = Memory::own(process, region);
+        let memory = Memory::own(process, region, self.hints.path() == Asked::Cross);
         if let Source::User(Contents::Bytes(bytes)) = source {
             memory.fill(bytes);
         }

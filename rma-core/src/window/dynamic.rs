@@ -228,7 +228,7 @@ impl Window {
                 let no_memory = |error| RmaError::NoMemory { window, error };
                 let align = if bytes.len() >= PAGE as usize { PAGE as usize } else { 64 };
                 let region = transport.shared.allocate(bytes.len(), align).map_err(no_memory)?;
-                let memory = Memory::own(&self.part.comm.inner.process, region);
+                let memory = Memory::own(&self.part.comm.inner.process, region, false);
                 memory.fill(bytes);
                 (memory, bytes.len() as u64)
             }

@@ -1,6 +1,6 @@
 //! Targets that only messages reach: what is known of them, and waiting for answers. S-F1 S-G8
 use super::Window;
-use crate::completion::{Cause, On, Pending, Wait, WaitError};
+use crate::completion::{Cause, Failure, On, Pending, Wait, WaitError};
 use crate::error::RmaError;
 use crate::execute::{Touched, Unanswered};
 use crate::memory::target::held;
@@ -31,9 +31,26 @@ struct State {
 
 #[derive(Default)]
 struct Outstanding {
+    /// Since the last flush.
     puts: Arc<Pending>,
-    gets: Vec<Arc<Pending>>,
-    accumulates: Unanswered,
+    /// Those before it, gets and accumulates.
+    others: Unanswered,
+}
+
+/// What counts a put: until the value is dropped it is not done.
+pub(crate) struct Putting<'w> {
+    window: &'w Window,
+    pub(crate) pending: Arc<Pending>,
+}
+
+impl Drop for Putting<'_> {
+    fn drop(&mut self) {
+        if self.pending.release() {
+            // A flush of another thread may have gone to sleep.
+            let transport = &self.window.process().transport;
+            transport.sleep.ring(transport.job.rank);
+        }
+    }
 }
 
 impl Far {
@@ -79,44 +96,37 @@ impl Far {
         self.state().held.iter().any(locked)
     }
 
-    pub(crate) fn puts(&self, target: Rank) -> Arc<Pending> {
-        self.state().pending.entry(target).or_default().puts.clone()
-    }
-
     /// Makes a flush of `target` wait for a get.
     pub(crate) fn add_get(&self, target: Rank, get: &Arc<Pending>) {
-        let mut state = self.state();
-        let gets = &mut state.pending.entry(target).or_default().gets;
-        gets.retain(|get| !get.is_done());
-        gets.push(get.clone());
+        self.state().pending.entry(target).or_default().others.add(None, get);
     }
 
     /// Whether nothing is outstanding.
     pub(crate) fn is_idle(&self) -> bool {
-        let idle = |all: &Outstanding| {
-            let gets = all.gets.iter().all(|get| get.is_done());
-            all.puts.is_done() && gets && all.accumulates.is_idle()
-        };
+        let idle = |all: &Outstanding| all.puts.is_done() && all.others.is_idle();
         self.state().pending.values().all(idle)
     }
 
+    /// What a flush of `target` waits for. It stays here until it is over: a flush of another
+    /// thread waits for it too. Puts from now on are the next flush's.
     fn outstanding(&self, target: Rank) -> Vec<Arc<Pending>> {
         let mut state = self.state();
-        let Some(mut outstanding) = state.pending.remove(&target) else { return Vec::new() };
-        let mut all = outstanding.gets;
-        all.push(outstanding.puts);
-        all.append(&mut outstanding.accumulates.flush());
-        if !outstanding.accumulates.is_empty() {
-            let accumulates = outstanding.accumulates;
-            let kept = Outstanding { accumulates, ..Outstanding::default() };
-            state.pending.insert(target, kept);
+        let Some(outstanding) = state.pending.get_mut(&target) else { return Vec::new() };
+        if !outstanding.puts.is_over() {
+            let puts = core::mem::take(&mut outstanding.puts);
+            outstanding.others.add(None, &puts);
+        }
+        let all = outstanding.others.flush();
+        if all.is_empty() {
+            // Nor is anybody about to count puts there.
+            state.pending.remove(&target);
         }
         all
     }
 
     /// Makes a flush of `target` wait for an accumulate, and later ones on the same bytes.
     pub(crate) fn add_accumulate(&self, target: Rank, touched: Touched, pending: &Arc<Pending>) {
-        self.state().pending.entry(target).or_default().accumulates.add(touched, pending);
+        self.state().pending.entry(target).or_default().others.add(Some(touched), pending);
     }
 
     /// Unanswered accumulates that `next` must not overtake.
@@ -127,12 +137,21 @@ impl Far {
         ordering: u32,
     ) -> Vec<Arc<Pending>> {
         let state = self.state();
-        let before = |all: &Outstanding| all.accumulates.before(next, ordering);
+        let before = |all: &Outstanding| all.others.before(next, ordering);
         state.pending.get(&target).map_or_else(Vec::new, before)
     }
 }
 
 impl Window {
+    /// Before a put is sent to `target`.
+    pub(crate) fn putting(&self, target: Rank) -> Putting<'_> {
+        let mut state = self.far.state();
+        let pending = state.pending.entry(target).or_default().puts.clone();
+        // While the state is locked: a flush leaves what is not done to the next one, too.
+        pending.hold();
+        Putting { window: self, pending }
+    }
+
     /// Size and displacement unit of a target's part.
     pub(crate) fn part_of(&self, target: Rank, world: WorldRank) -> Result<(u64, u32), RmaError> {
         if let Some(entry) = self.targets.get(target) {
@@ -191,41 +210,50 @@ impl Window {
         // wait: answer
         if let Err(error) = process.wait_until(wait, done) {
             process.cancel(pending);
+            pending.set_told();
             return Err(self.wait_failed(error));
         }
-        self.check_status(what, target, pending)
+        self.check_failure(what, target, pending)
     }
 
-    /// Waits until every put to `target` has arrived.
+    /// Waits until every operation on `target` that was issued before is done there.
     #[cold]
     #[inline(never)]
     pub(crate) fn flush_far_cold(&self, target: Rank) -> Result<(), RmaError> {
         self.flush_local(target)?;
-        // Taken out first: what is issued from now on is another flush's.
-        let outstanding = self.far.outstanding(target);
-        outstanding.iter().try_for_each(|pending| self.drain("a flush", target, pending))
+        let drain = |pending| self.drain("a flush", target, pending);
+        // All of them, also if one has failed.
+        self.far.outstanding(target).iter().map(drain).fold(Ok(()), Result::and)
     }
 
-    /// Waits until every put to any far target has arrived.
+    /// As [`flush_far_cold`](Self::flush_far_cold), of all targets.
     pub(crate) fn flush_far_all(&self) -> Result<(), RmaError> {
         let mut targets: Vec<Rank> = self.far.state().pending.keys().copied().collect();
         // Whom to wait for first is no matter of chance: a seed of the simulator decides all.
         targets.sort_unstable();
-        targets.into_iter().try_for_each(|target| self.flush_far_cold(target))
+        targets.into_iter().map(|target| self.flush_far_cold(target)).fold(Ok(()), Result::and)
     }
 
     /// `target` may be null, where `pending` counts operations to several.
-    fn check_status(
+    fn check_failure(
         &self,
         what: &'static str,
         target: Rank,
         pending: &Pending,
     ) -> Result<(), RmaError> {
-        let Some((status, by)) = pending.take_failure() else { return Ok(()) };
+        let Some(failure) = pending.failure() else { return Ok(()) };
+        pending.set_told();
+        let Failure::Answered(status, by) = failure else {
+            // The flush of another thread gave up, and cancelled everything that it waited for.
+            let cause = self.process().trouble(self.wait_for(what, target));
+            return Err(
+                self.wait_failed(WaitError { what, cause: cause.unwrap_or(Cause::Timeout) })
+            );
+        };
         let target = self.group().rank_of(by).unwrap_or(target);
-        // It gave the window up before it left.
+        // It gave the window up before it left, or because of somebody who failed.
         if status == Status::Freed
-            && let Some(cause) = self.process().gone(by)
+            && let Some(cause) = self.process().trouble(self.wait_for(what, target))
         {
             return Err(self.wait_failed(WaitError { what, cause }));
         }

@@ -5,7 +5,7 @@ use crate::collective::near;
 use crate::completion::{On, Wait};
 use crate::epoch::EpochCall;
 use crate::error::{CollectiveError, RmaError};
-use crate::memory::block::Agreement;
+use crate::memory::block::{Agreement, Block};
 use crate::operation::Op;
 use crate::rank::Rank;
 use core::fmt;
@@ -126,8 +126,8 @@ impl Window {
     /// reason to refuse.
     pub(super) fn agree_idle(&self, call: EpochCall, refuse: Option<RmaError>) -> Result<(), No> {
         let (open, asked) = (self.check(call).err().or(refuse), call.name());
-        // What is lost is lost on every rank: a peer failed.
-        self.flush_far_all().map_err(No::Unknown)?;
+        // Whatever became of this rank's operations: others wait for it.
+        let open = open.or(self.flush_far_all().err());
         let on = if call == EpochCall::Free { Agreement::Free } else { Agreement::Seal };
         let refused = self.agree(on, open.is_some()).map_err(No::Unknown)?;
         let window = self.id();
@@ -161,7 +161,7 @@ impl Window {
         }
         let (agreed, before) = (&self.agreements[on as usize], self.before.agreements[on as usize]);
         let count = agreed.load(Relaxed) + 1;
-        let first = self.block_of(Rank(0))?;
+        let first = self.first_block()?;
         if refuse {
             first.refuse(window.0, on, count, self.rank());
         }
@@ -180,7 +180,7 @@ impl Window {
         let (comm, count) = (&self.part.comm.inner, self.barriers.load(Relaxed) + 1);
         let failed = |error| self.wait_failed(error);
         if comm.process.transport.sleep.is_crowded() {
-            let arrivals = self.block_of(Rank(0))?.arrivals();
+            let arrivals = self.first_block()?.arrivals();
             near::by_count(comm, count, arrivals, self.before.arrivals).map_err(failed)?;
         } else {
             let mine = self.part.block.get();
@@ -189,6 +189,11 @@ impl Window {
         // If it fails, the next has the same number.
         self.barriers.store(count, Relaxed);
         Ok(())
+    }
+
+    /// That of rank 0, on which all ranks are counted: without it, this rank takes no part.
+    fn first_block(&self) -> Result<Block<'_>, RmaError> {
+        self.block_of(Rank(0)).inspect_err(|_| self.part.comm.inner.give_up())
     }
 
     fn collective_failed(&self, error: CollectiveError) -> RmaError {
@@ -200,6 +205,10 @@ impl Window {
             CollectiveError::PeerLeft { what, world } => RmaError::PeerLeft { window, world, what },
             CollectiveError::Import(error) => self.import_failed(error),
             CollectiveError::Left { .. } => RmaError::Left { window },
+            CollectiveError::GaveUp { what, world } => {
+                let by = self.group().rank_of(world).unwrap_or(Rank::NULL);
+                RmaError::RefusedBy { window, by, asked: what }
+            }
             // A few bytes from each rank always have room, and all ranks pass as many.
             _ => RmaError::Timeout { window, what: "a barrier" },
         }

@@ -19,12 +19,15 @@ pub(crate) enum Memory {
 /// Memory that this rank allocated.
 ///
 /// Unless the window was freed, peers may still write there: then it goes to the graveyard when
-/// dropped, where it stays allocated until the universe ends.
+/// dropped, where it stays allocated until the universe ends; or for as long as the process, if
+/// they do so by its address.
 pub(crate) struct Own {
     process: Arc<Process>,
     // `Some` until drop.
     region: Option<Box<dyn Region>>,
     freed: AtomicBool,
+    /// Peers know its address in this process, and copy there.
+    by_address: bool,
 }
 
 /// Memory of windows that were dropped on this rank and not freed.
@@ -32,9 +35,9 @@ pub(crate) struct Own {
 pub(crate) struct Graveyard(Mutex<Vec<Box<dyn Region>>>);
 
 impl Memory {
-    pub(crate) fn own(process: &Arc<Process>, region: Box<dyn Region>) -> Self {
+    pub(crate) fn own(process: &Arc<Process>, region: Box<dyn Region>, by_address: bool) -> Self {
         let process = process.clone();
-        Self::Own(Own { process, region: Some(region), freed: AtomicBool::new(false) })
+        Self::Own(Own { process, region: Some(region), freed: AtomicBool::new(false), by_address })
     }
 
     pub(crate) fn mapping(&self) -> Mapping {
@@ -91,7 +94,14 @@ impl Memory {
 
 impl Drop for Own {
     fn drop(&mut self) {
-        if !*self.freed.get_mut() {
+        if *self.freed.get_mut() {
+            return;
+        }
+        if self.by_address {
+            // A mapping of its own keeps memory that this rank gives back, an address does not: it
+            // may be anything's by the time a peer copies there. So it is never given back.
+            core::mem::forget(self.region.take());
+        } else {
             let graveyard = &self.process.graveyard.0;
             graveyard.lock().unwrap_or_else(PoisonError::into_inner).extend(self.region.take());
         }

@@ -66,7 +66,9 @@ impl Process {
         // The range was checked when the request came.
         let at = request.offset.get() + cursor.sent;
         let Some(span) = part.as_ref().and_then(|part| part.span(at, len)) else {
-            reply = request.reply(Kind::Data, Status::Freed);
+            // Between two pieces its owner may have detached a region.
+            let status = part.as_ref().map_or(Status::Freed, |part| part.why_not(at, len));
+            reply = request.reply(Kind::Data, status);
             reply.length = left.into();
             if self.is_excused(&reply) {
                 return Sent::All;

@@ -80,6 +80,13 @@ impl Process {
                 span.get().write(body);
                 Status::Ok
             }
+            // Its owner has detached the region: the rest of the put comes in vain.
+            None if part
+                .as_ref()
+                .is_some_and(|part| part.why_not(placed.offset, len) != Status::Freed) =>
+            {
+                Status::OutOfRange
+            }
             // Nobody waits for long: the first bytes that are granted find out.
             None => {
                 self.incoming.with(|grants| grants.handle_freed(window));

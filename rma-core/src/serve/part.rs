@@ -3,6 +3,7 @@
 
 use crate::memory::directory::Pin;
 use crate::memory::target::Span;
+use crate::protocol::message::Status;
 use crate::window::{Entered, Part};
 
 impl Part {
@@ -23,6 +24,14 @@ impl Part {
         // has it back, only while the door is shut and nobody is inside.
         let span = unsafe { Span::of_part(self.base(), self.size, offset, len) };
         span.map(|span| Held { span, _pin: None, _entered: entered })
+    }
+}
+
+impl Part {
+    /// Why there is no [`span`](Self::span) of bytes that there were once.
+    pub(crate) fn why_not(&self, offset: u64, len: usize) -> Status {
+        let detached = self.regions.is_some() && !self.holds(offset, len as u64);
+        if detached { Status::OutOfRange } else { Status::Freed }
     }
 }
 

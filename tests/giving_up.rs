@@ -305,3 +305,163 @@ fn a_reduction_that_panics_is_no_operation_under_way() {
     });
     ranks.unwrap();
 }
+
+/// Who cannot go on with an operation gives up that, and the next ends well: payloads beyond the
+/// limit, of the rank's own or passed on for others; lengths that differ; a panic in a reduction.
+#[test]
+fn what_one_rank_cannot_go_on_with_ends_for_all() {
+    type Operation = fn(&Communicator) -> Result<(), CollectiveError>;
+    let of = |world: &Communicator, mine: usize, others: usize| {
+        vec![0u8; if world.rank() == Rank(1) { mine } else { others }]
+    };
+    let cases: [(&str, Operation); 6] = [
+        ("bcast", |world| world.bcast(&mut [0u8; 1001], Rank(0))),
+        ("gatherv", |world| world.gatherv(&of(world, 1001, 10), Rank(0)).map(drop)),
+        ("allgather", |world| world.allgather(&[0u8; 300]).map(drop)),
+        ("allgatherv", |world| world.allgatherv(&of(world, 900, 110)).map(drop)),
+        ("reduce", |world| world.reduce(&of(world, 9, 10), Op::Sum, Rank(0)).map(drop)),
+        ("panic", |world| {
+            if world.rank() > Rank(0) {
+                return world.reduce(&[1u64; 100], Op::Sum, Rank(1)).map(drop);
+            }
+            let panics = |_: u64, _: u64| -> u64 { panic!("on purpose") };
+            let reduce = || world.reduce(&[1u64; 100], panics, Rank(1));
+            catch_unwind(AssertUnwindSafe(reduce)).unwrap_err();
+            Ok(())
+        }),
+    ];
+    for (name, operation) in cases {
+        for cpus in [1, 64] {
+            let mut config = patient(cpus);
+            config.collective_bytes = 1000;
+            let ends = local_with(config, 5, |universe| {
+                let world = universe.world();
+                let end = operation(world);
+                world.barrier().unwrap();
+                assert_eq!(world.allreduce(&[1u64], Op::Sum), Ok(vec![5]), "{name}");
+                end
+            });
+            let ends = ends.unwrap();
+            assert!(ends.iter().any(Result::is_err), "{name}: {ends:?}");
+            let known = |end: &Result<(), CollectiveError>| {
+                use CollectiveError::{GaveUp, LengthMismatch, TooLarge};
+                matches!(end, Ok(()) | Err(GaveUp { .. } | LengthMismatch { .. } | TooLarge { .. }))
+            };
+            assert!(ends.iter().all(known), "{name}: {ends:?}");
+        }
+    }
+}
+
+/// Who waits for its turn on a communicator has a deadline, as every wait: two reductions, each of
+/// which uses the other's communicator, in two threads.
+#[test]
+fn who_waits_for_its_turn_has_a_deadline() {
+    let mut config = patient(1);
+    config.wait_timeout = Some(Duration::from_millis(200));
+    let meet = Barrier::new(2);
+    let ranks = local_with(config, 2, |universe| {
+        let world = universe.world();
+        let other = world.dup().unwrap();
+        if world.rank() == Rank(1) {
+            _ = world.reduce(&[1u64], Op::Sum, Rank(0));
+            _ = other.reduce(&[1u64], Op::Sum, Rank(0));
+            return;
+        }
+        let within = |comm: &Communicator, used: &Communicator| {
+            let add = |a: u64, b: u64| {
+                meet.wait();
+                let end = used.barrier();
+                assert!(matches!(end, Err(CollectiveError::Timeout { .. })), "{end:?}");
+                a + b
+            };
+            comm.reduce(&[1u64], add, Rank(0)).unwrap();
+        };
+        thread::scope(|scope| {
+            scope.spawn(|| within(world, &other));
+            scope.spawn(|| within(&other, world));
+        });
+    });
+    ranks.unwrap();
+}
+
+/// A communicator is made of payloads, whatever a program allows its own.
+#[test]
+fn a_world_of_few_bytes_is_made() {
+    for bytes in [0, 63] {
+        let mut config = patient(1);
+        config.collective_bytes = bytes;
+        local_with(config, 3, |universe| universe.world().dup().unwrap().barrier().unwrap())
+            .unwrap();
+    }
+}
+
+/// The words of a communicator in which an operation failed are nobody else's: a peer that does
+/// not know yet may still come there.
+#[test]
+fn words_of_a_failed_operation_are_kept() {
+    for cpus in [1, 64] {
+        let (left, came) = (Barrier::new(3), AtomicU64::new(0));
+        let ranks = local_with(patient(cpus), 3, |universe| {
+            let world = universe.world();
+            let pair = world.split((world.rank() != Rank(2)).then_some(0), 0).unwrap();
+            let all = world.dup().unwrap();
+            if world.rank() == Rank(2) {
+                drop((all, pair, universe));
+                left.wait();
+                return;
+            }
+            left.wait();
+            let pair = pair.unwrap();
+            if world.rank() == Rank(1) {
+                let end = all.gather(&[1u64], Rank(1));
+                assert!(matches!(end, Err(CollectiveError::PeerLeft { .. })), "{end:?}");
+                // No good any more.
+                drop(all);
+                let window = pair.window(1, 8).allocate().unwrap();
+                let fence = window.fence(Assert::NONE).unwrap();
+                assert_eq!(came.load(SeqCst), 1, "a fence ends when all have come");
+                fence.end().unwrap();
+            } else {
+                assert_eq!(all.gather(&[1u64], Rank(1)), Ok(None));
+                let window = pair.window(1, 8).allocate().unwrap();
+                // It cannot know yet that somebody has left.
+                let end = all.barrier();
+                assert!(matches!(end, Err(CollectiveError::PeerLeft { .. })), "{end:?}");
+                // Time for the other to go on, if something lets it.
+                (0..10_000).for_each(|_| thread::yield_now());
+                came.store(1, SeqCst);
+                window.fence(Assert::NONE).unwrap().end().unwrap();
+            }
+        });
+        ranks.unwrap();
+    }
+}
+
+/// Memory that peers reach by its address is never anything else's, also when its rank has left.
+#[test]
+fn memory_that_is_reached_by_address_is_not_given_back() {
+    const LEN: usize = 4 << 20;
+    let mut config = patient(1);
+    config.hint("rma_path", "cross").unwrap();
+    let (left, put) = (Barrier::new(2), Barrier::new(2));
+    let ranks = local_with(config, 2, |universe| {
+        let world = universe.world().clone();
+        let window = world.window(LEN, 1).allocate().unwrap();
+        world.barrier().unwrap();
+        if world.rank() == Rank(0) {
+            drop((window, world, universe));
+            // Its own, and nobody else's.
+            let mine: Vec<Vec<u8>> = (0..3).map(|_| vec![0u8; LEN - 8192]).collect();
+            left.wait();
+            put.wait();
+            assert!(mine.iter().flatten().all(|byte| *byte == 0));
+        } else {
+            left.wait();
+            let epoch = window.lock_all_with(Assert::NO_CHECK).unwrap();
+            let end = epoch.put(Rank(0), 0, &vec![0xabu8; LEN]);
+            put.wait();
+            end.unwrap();
+        }
+    });
+    ranks.unwrap();
+}

@@ -1,5 +1,5 @@
-//! Windows that come and go leave no descriptor and no mapping behind. One test: it counts what
-//! the whole process has.
+//! Windows and communicators that come and go leave no descriptor and no mapping behind. One test:
+//! it counts what the whole process has.
 use rma::{Assert, Rank, Universe, local};
 use std::fs;
 
@@ -23,6 +23,13 @@ fn cycles(universe: &Universe, count: usize) {
         }
         epoch.end().unwrap();
         window.free().unwrap();
+        if round % 5 == 0 {
+            let other = world.dup().unwrap();
+            other.barrier().unwrap();
+            let dynamic = other.window(0, 1).create_dynamic().unwrap();
+            let _left_attached = dynamic.attach(vec![round; 9_000]).unwrap();
+            dynamic.free().unwrap();
+        }
     }
 }
 

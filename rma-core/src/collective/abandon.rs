@@ -184,6 +184,7 @@ pub(crate) fn read_abandon(head: &Head) -> Option<(WorldRank, Abandoned)> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::collective::mail::Current;
 
     const fn place(tag: u32, barrier: u64) -> Place {
         Place { tag, barrier }
@@ -209,6 +210,15 @@ mod tests {
         assert_eq!(ends(place(4, 6), By::Messages), Some(cause));
         assert_eq!(ends(place(4, 6), By::Flags), None);
         assert!(news.is_to_be_told() && !news.is_to_be_told());
+    }
+
+    #[test]
+    fn a_barrier_that_was_begun_goes_on() {
+        let current = Current::default();
+        current.begin_barrier(7);
+        let next = current.place().past_barrier();
+        assert_eq!(next, place(current.place().tag, 8));
+        assert!(!next.covers(current.place(), By::Flags));
     }
 
     #[test]

@@ -46,6 +46,8 @@ pub(crate) struct Loop {
     armed: AtomicBool,
     /// The agent is to wake up.
     rung: AtomicBool,
+    /// How often the rank has said so.
+    rings: AtomicUsize,
 }
 
 impl Loop {
@@ -76,6 +78,10 @@ impl Loop {
     pub(crate) fn is_agent_asleep(&self) -> bool {
         let idle = self.queue().is_empty() && !self.rung.load(Relaxed);
         idle && self.armed.load(Relaxed)
+    }
+
+    pub(crate) fn rings(&self) -> usize {
+        self.rings.load(Relaxed)
     }
 
     pub(crate) fn set_state(&self, rank: WorldRank, state: PeerState) {
@@ -222,6 +228,7 @@ impl Agent for Loop {
         !self.queue().is_empty()
     }
     fn ring(&self) {
+        self.rings.fetch_add(1, Relaxed);
         self.rung.store(true, Relaxed);
     }
     fn arm(&self) -> Ticket {

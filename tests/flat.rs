@@ -23,6 +23,9 @@ fn cycles(universe: &Universe, count: usize) {
         }
         epoch.end().unwrap();
         window.free().unwrap();
+        // Refused when all have its memory.
+        let refused = world.window(0, 1).hint("rma_path", "load_store").unwrap();
+        assert!(refused.create_dynamic().is_err());
         if round % 5 == 0 {
             let other = world.dup().unwrap();
             other.barrier().unwrap();

@@ -392,7 +392,7 @@ pub fn owner_takes_part(universe: &Universe) {
     let window = dynamic(world);
     let region = window.attach(vec![0.0f64; 2048]).unwrap();
     let base = addresses(world, region.address())[0];
-    let (rounds, ones) = (times(universe, 50_000), [1.0f64; 1024]);
+    let (rounds, ones) = (times(universe, 10_000), [1.0f64; 1024]);
     let view = window.region(&region).unwrap();
     let epoch = window.lock_all().unwrap();
     world.barrier().unwrap();

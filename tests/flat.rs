@@ -1,5 +1,5 @@
-//! Windows that come and go leave no descriptor and no mapping behind. One test: it counts what
-//! the whole process has.
+//! Windows and communicators that come and go leave no descriptor and no mapping behind. One test:
+//! it counts what the whole process has.
 use rma::{Assert, Rank, Universe, local};
 use std::fs;
 
@@ -23,6 +23,16 @@ fn cycles(universe: &Universe, count: usize) {
         }
         epoch.end().unwrap();
         window.free().unwrap();
+        // Refused when all have its memory.
+        let refused = world.window(0, 1).hint("rma_path", "load_store").unwrap();
+        assert!(refused.create_dynamic().is_err());
+        if round % 5 == 0 {
+            let other = world.dup().unwrap();
+            other.barrier().unwrap();
+            let dynamic = other.window(0, 1).create_dynamic().unwrap();
+            let _left_attached = dynamic.attach(vec![round; 9_000]).unwrap();
+            dynamic.free().unwrap();
+        }
     }
 }
 

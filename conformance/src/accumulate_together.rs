@@ -5,7 +5,8 @@ use crate::accumulate::OPS;
 use crate::help::{neighbour, times, words};
 use core::fmt::Debug;
 use rma_core::{
-    AtomicElement, BasicElement, Bool, Communicator, LockAll, Op, Pair, Rank, Universe, Window,
+    AtomicElement, BasicElement, Bool, Communicator, Layout, LockAll, Op, Pair, Rank, Universe,
+    Window,
 };
 
 /// Everybody adds to the same array; nothing is lost. S-H4
@@ -178,6 +179,35 @@ pub fn a_crowded_page(universe: &Universe) {
     expect_part(&window, Rank(0), &vec![all as f64; len]);
     world.barrier().unwrap();
     enough.free().unwrap();
+    window.free().unwrap();
+}
+
+/// Arrays that begin here and there before a border of stripes, and single elements behind it:
+/// whoever combines an element takes the same lock. S-H4
+pub fn across_a_border_of_stripes(universe: &Universe) {
+    const BORDER: u64 = 2048;
+    let world = universe.world();
+    let window = world.window(BORDER as usize + 64, 8).allocate().unwrap();
+    let rounds = times(universe, 10_000);
+    let one = Layout::of::<f64>();
+    let (blocks, ones, one) = (one.vector(8, 8, 16).unwrap(), [1.0; 64], one.times(64));
+    let epoch = window.lock_all().unwrap();
+    for _ in 0..rounds {
+        epoch.accumulate(Rank(0), BORDER - 64, Op::Sum, &[1.0; 128]).unwrap();
+        epoch.accumulate(Rank(0), BORDER - 1, Op::Sum, &[1.0; 65]).unwrap();
+        epoch.fetch_and_op(Rank(0), BORDER + 32, Op::Sum, 1.0).unwrap();
+        epoch.accumulate_shaped(Rank(0), BORDER - 64, &blocks, Op::Sum, &ones, one).unwrap();
+    }
+    epoch.unlock().unwrap();
+    world.barrier().unwrap();
+    if world.rank() == Rank(0) {
+        let mut found = [0.0; 128];
+        window.local().read(BORDER - 64, &mut found).unwrap();
+        let each = (rounds * u64::from(world.size())) as f64;
+        let times = |at| 1 + i32::from(at >= 63) + i32::from(at == 96) + i32::from(at / 8 % 2 == 0);
+        let expected: Vec<_> = (0..128).map(|at| each * f64::from(times(at))).collect();
+        assert_eq!(found[..], expected);
+    }
     window.free().unwrap();
 }
 

@@ -79,6 +79,7 @@ pub fn over_raw_parts(universe: &Universe) {
     let mut memory = numbered(world.rank(), 6);
     // SAFETY: `memory` lives, and is not touched, until the window is freed.
     let part = unsafe { RawPart::new(memory.as_mut_ptr().cast(), 48) };
+    assert!(!part.is_empty());
     let window = world.window(4, 8).create(part).unwrap();
     operate(&window);
     let view = window.local();
@@ -94,6 +95,7 @@ pub fn nothing_nowhere(universe: &Universe) {
     let world = universe.world();
     // SAFETY: there is no byte that anybody could use.
     let part = unsafe { RawPart::new(std::ptr::null_mut(), 0) };
+    assert!(part.is_empty());
     let window = world.window(0, 8).create(part).unwrap();
     assert_eq!(window.local().read::<u64>(0, &mut []), Ok(()));
     let epoch = window.lock_all().unwrap();
@@ -212,6 +214,9 @@ pub fn queries(universe: &Universe) {
     assert_ne!(window.path(right), Some(Path::LoadStore));
     let error = window.shared_query(right).map(|view| view.size()).unwrap_err();
     assert_eq!(error.class(), ErrorClass::RmaShared, "{error}");
+    if crate::help::near(universe) && window.path(right) != Some(Path::Messages) {
+        assert_eq!(window.shared_query(window.rank()).map(|view| view.size()), Ok(16));
+    }
     window.free().unwrap();
 }
 
@@ -274,6 +279,17 @@ pub fn refusals(universe: &Universe) {
     }
     let window = world.window(4, 8).create(numbered(me, 4)).unwrap();
     let window = window.free_into::<RawPart>().unwrap_err().window.unwrap();
+    let window = window.free_into::<Vec<[u64; 3]>>().unwrap_err().window.unwrap();
     operate(&window);
+    window.free().unwrap();
+    let mut memory = [0u64; 4];
+    // SAFETY: `memory` lives, and is not touched, until the window is freed.
+    let part = unsafe { RawPart::new(memory.as_mut_ptr().cast(), 32) };
+    let refused = world.window(4, 8).hint("rma_path", "load_store").unwrap().create(part);
+    let refused = refused.unwrap_err();
+    assert!(matches!(refused.error, WindowError::NoPath { .. }), "{}", refused.error);
+    assert_eq!(refused.buffer, part);
+    let window = world.window(4, 8).create(part).unwrap();
+    let window = window.free_into::<Vec<u64>>().unwrap_err().window.unwrap();
     window.free().unwrap();
 }

@@ -280,6 +280,33 @@ pub fn ends_of_regions(universe: &Universe) {
     window.free().unwrap();
 }
 
+/// What an accumulate did not find is told by the next flush, whatever else went well before it.
+/// S-L6
+pub fn failures_wait_for_a_flush(universe: &Universe) {
+    let world = universe.world();
+    let right = neighbour(world, 1);
+    let window = dynamic(world);
+    let region = window.attach(vec![0u64; 2]).unwrap();
+    let base = addresses(world, region.address())[usize::from(right)];
+    let epoch = window.lock(right, LockKind::Shared).unwrap();
+    let nowhere = [1 << 40, 1 << 41].map(|far| base + far);
+    let at_once = nowhere.iter().find_map(|at| epoch.accumulate(*at, Op::Sum, &[1u64]).err());
+    for _ in 0..3 {
+        // Meanwhile answers come.
+        epoch.get(base + 8, &mut [0u64]).unwrap();
+        epoch.accumulate(base, Op::Sum, &[1u64]).unwrap();
+    }
+    let told = at_once.or_else(|| epoch.flush().err()).expect("no region is there");
+    assert!(matches!(told, RmaError::NotAttached { .. }), "{told}");
+    // The other, if it was answered later.
+    _ = epoch.flush();
+    assert_eq!(epoch.flush(), Ok(()), "each is told once");
+    epoch.unlock().unwrap();
+    world.barrier().unwrap();
+    assert_eq!(window.detach(region).unwrap(), [3, 0]);
+    window.free().unwrap();
+}
+
 /// Misuse of attach and detach is told, and gives back what it was given. S-L6
 pub fn refusals(universe: &Universe) {
     let world = universe.world();
@@ -291,6 +318,8 @@ pub fn refusals(universe: &Universe) {
     let refused = other.detach(attached).unwrap_err();
     assert_eq!(refused.error.class(), ErrorClass::RmaAttach);
     assert_eq!(window.detach(refused.value).unwrap(), [1, 2]);
+    let error = window.shared_query(Rank(0)).map(|view| view.size()).unwrap_err();
+    assert_eq!(error.class(), ErrorClass::RmaShared);
     let mut memory = [0u64; 4];
     let base: *mut u8 = memory.as_mut_ptr().cast();
     // SAFETY: `memory` lives, and is not touched, until it is detached.
@@ -301,8 +330,13 @@ pub fn refusals(universe: &Universe) {
     let refused = window.attach(end).unwrap_err();
     assert_eq!((refused.value, refused.error.class()), (end, ErrorClass::RmaAttach));
     assert_eq!(window.detach(attached).unwrap(), all);
-    let attached = window.attach(end).unwrap();
-    assert_eq!(window.detach(attached).unwrap(), end);
+    // SAFETY: as above.
+    let first = unsafe { RawPart::new(base, 24) };
+    for side_by_side in [[first, end], [end, first]] {
+        for (part, attached) in side_by_side.map(|part| (part, window.attach(part).unwrap())) {
+            assert_eq!(window.detach(attached).unwrap(), part);
+        }
+    }
     fixed.free().unwrap();
     window.free().unwrap();
     other.free().unwrap();
@@ -349,6 +383,45 @@ pub fn raw_memory(universe: &Universe) {
     world.barrier().unwrap();
     assert_eq!(window.detach(attached).unwrap(), part);
     assert_eq!(memory, [3, 4, 7, 3]);
+    window.free().unwrap();
+}
+
+/// The owner combines by a view of its region while others do so by operations. S-H4 S-K9
+pub fn owner_takes_part(universe: &Universe) {
+    let world = universe.world();
+    let window = dynamic(world);
+    let region = window.attach(vec![0.0f64; 2048]).unwrap();
+    let base = addresses(world, region.address())[0];
+    let (rounds, ones) = (times(universe, 10_000), [1.0f64; 1024]);
+    let view = window.region(&region).unwrap();
+    let epoch = window.lock_all().unwrap();
+    world.barrier().unwrap();
+    for _ in 0..rounds {
+        match world.rank() {
+            Rank(0) => view.accumulate(1024 * 8, Op::Sum, &ones).unwrap(),
+            _ => epoch.accumulate(Rank(0), base + 1024 * 8, Op::Sum, &ones).unwrap(),
+        }
+    }
+    epoch.unlock().unwrap();
+    world.barrier().unwrap();
+    let found = window.detach(region).unwrap();
+    if world.rank() == Rank(0) {
+        let all = (rounds * u64::from(world.size())) as f64;
+        assert_eq!((&found[..1024], &found[1024..]), (&[0.0; 1024][..], &[all; 1024][..]));
+    }
+    window.free().unwrap();
+}
+
+/// A region says how much memory it is. S-L1
+pub fn lengths(universe: &Universe) {
+    let window = dynamic(universe.world());
+    for len in [0, 1, 9] {
+        let region = window.attach(vec![0u16; len]).unwrap();
+        assert_eq!((region.len(), region.is_empty()), (2 * len as u64, len == 0));
+        let view = window.region(&region).unwrap();
+        assert_eq!(view.size(), region.len());
+        window.detach(region).unwrap();
+    }
     window.free().unwrap();
 }
 

@@ -50,6 +50,14 @@ pub fn unit(universe: &Universe) {
     unharmed(universe);
 }
 
+/// A dynamic window begins with nothing. S-B7
+pub fn size_of_a_dynamic_one(universe: &Universe) {
+    let error = universe.world().window(3, 1).create_dynamic().err().unwrap();
+    assert_eq!(error, WindowError::DynamicSize(3));
+    says(&error, &["3 bytes", "dynamic"]);
+    unharmed(universe);
+}
+
 fn expect_shortage(error: WindowError, me: Rank) {
     assert!([ErrorClass::NoMem, ErrorClass::Other].contains(&error.class()));
     match &error {

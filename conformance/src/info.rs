@@ -1,7 +1,7 @@
 //! What a window is told and tells: hints, name, attributes (FEATURES A1).
 use crate::help::{local_words, neighbour, says, still_works, times, words};
 use rma_core::{
-    Assert, ErrorClass, Flavor, LockKind, MemoryModel, Op, Rank, RmaError, Universe, Window,
+    Assert, ErrorClass, Flavor, LockKind, MemoryModel, Op, Path, Rank, RmaError, Universe, Window,
     WindowError,
 };
 use std::sync::Arc;
@@ -329,6 +329,22 @@ pub fn described(universe: &Universe) {
         );
         window.free().unwrap();
     }
+}
+
+/// What a person reads about a window says how it works.
+pub fn explained(universe: &Universe) {
+    let world = universe.world();
+    let window = words(world, 1 + usize::from(world.rank()));
+    let text = window.explain();
+    let by_messages = window.path(neighbour(world, 1)) == Some(Path::Messages);
+    let (signals, words, metadata) = match by_messages {
+        true => ("messages", "messages", "of each target asked on demand"),
+        false => ("bits in the peer's control words", "load and store", "a table of 2 targets"),
+    };
+    let signals = format!("post, complete: {signals}\n");
+    says(&text, &["2 targets by", &signals, &format!("its words by {words}\n"), metadata]);
+    assert!(!text.contains(" 0 targets"), "{text}");
+    window.free().unwrap();
 }
 
 /// Counts how many of its kind are dropped.

@@ -84,3 +84,24 @@ pub fn refused(universe: &Universe) {
     let error = dynamic.create_dynamic().unwrap_err();
     assert!(matches!(error, WindowError::NoPath { path: "load_store", .. }), "{error}");
 }
+
+/// Attached memory that others can map is reached by load and store.
+pub fn to_attached_memory(universe: &Universe) {
+    let world = universe.world();
+    let right = neighbour(world, 1);
+    let window = world.window(0, 1).hint("rma_count", "true").unwrap().create_dynamic().unwrap();
+    let region = window.attach(vec![0u64; 2]).unwrap();
+    let base = world.allgather(&[region.address()]).unwrap()[usize::from(right)];
+    let epoch = window.lock_all().unwrap();
+    epoch.put(right, base, &[1u64]).unwrap();
+    assert_eq!(epoch.fetch_and_op(right, base + 8, Op::Sum, 2u64), Ok(0));
+    epoch.unlock().unwrap();
+    let counts = window.operation_counts();
+    let by_messages = window.path(right) == Some(Path::Messages);
+    assert_eq!(by_messages, !near(universe) || window.get_info("rma_path").unwrap() == "messages");
+    assert_eq!(counts.messages, if by_messages { 2 } else { 0 });
+    assert_eq!(counts.cross, 0);
+    world.barrier().unwrap();
+    assert_eq!(window.detach(region).unwrap(), [1, 2]);
+    window.free().unwrap();
+}

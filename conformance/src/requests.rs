@@ -61,6 +61,23 @@ pub fn get(universe: &Universe) {
     window.free().unwrap();
 }
 
+/// A flush completes every request to its target, the first as the last. S-I4
+pub fn flushed(universe: &Universe) {
+    let world = universe.world();
+    let window = filled(universe, 100);
+    let right = neighbour(world, 1);
+    let epoch = window.lock_all().unwrap();
+    let get = |at| epoch.rget(right, at, vec![0u64; 10]).unwrap();
+    let requests: Vec<_> = (0..90).map(get).collect();
+    epoch.flush(right).unwrap();
+    for (at, request) in requests.into_iter().enumerate() {
+        let Ok((got, Ok(()))) = request.test() else { panic!("complete since the flush") };
+        assert_eq!(got, contents(right, 100)[at..at + 10]);
+    }
+    epoch.unlock().unwrap();
+    window.free().unwrap();
+}
+
 /// Testing makes progress by itself. S-I6
 pub fn test(universe: &Universe) {
     let world = universe.world();

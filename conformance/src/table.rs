@@ -40,7 +40,7 @@ macro_rules! suite {
             info {
                 defaults(2), accepted(2), unknown_is_ignored(2), malformed_is_refused(2),
                 changed(2), ranks_disagree(3), untrue(3), no_locks(3), orders(2), names(2),
-                described(3), attributes(2),
+                described(3), explained(2), attributes(2),
             }
             shared {
                 contiguous(4), not_contiguous(4), null_query(4), direct_access(4),
@@ -57,10 +57,11 @@ macro_rules! suite {
                 every_operation(3), layouts(2), layouts_of_addresses(2),
                 layouts_beside_plain_calls(3), attached_late(2), stale_addresses(2),
                 ends_of_regions(2), refusals(1), too_many(1), raw_memory(2), cycles(3),
-                while_the_owner_computes(2),
+                while_the_owner_computes(2), owner_takes_part(3), lengths(1),
+                failures_wait_for_a_flush(2),
             }
             paths {
-                forced_and_counted(2), by_default(3), refused(2),
+                forced_and_counted(2), by_default(3), refused(2), to_attached_memory(2),
             }
             put_get {
                 put_of_any_size(2), get_of_any_size(2), self_target(1), null_target(2),
@@ -100,9 +101,9 @@ macro_rules! suite {
             }
             accumulate_together {
                 sums_are_exact(4), a_crowded_page(4), extremes_and_bits(3), mixed_calls(4),
-                tickets(4), pairs_are_never_torn(4), extremes_are_located(3), test_and_set(4),
-                owner_takes_part(4), order_of_i64(2), order_of_f64(2), order_of_u8(3),
-                order_of_pairs(2),
+                tickets(4), across_a_border_of_stripes(4), pairs_are_never_torn(4),
+                extremes_are_located(3), test_and_set(4), owner_takes_part(4), order_of_i64(2),
+                order_of_f64(2), order_of_u8(3), order_of_pairs(2),
             }
             fence {
                 cycles(4), cycles(1) as cycles_of_1, asserts(3), local_stores(3),
@@ -148,7 +149,7 @@ macro_rules! suite {
             requests {
                 put(2), get(2), test(2), wait_after_unlock(3), wait_in_another_epoch(2),
                 dropped(2), forgotten(2), null(1), boxed(2), many(2), refused(2), in_a_lock(2),
-                empty(2),
+                empty(2), flushed(2),
             }
             engine {
                 puts_to_one(4), gets_from_one(4), both_ways(2), both_ways(4) as both_ways_of_4,
@@ -170,7 +171,7 @@ macro_rules! suite {
             }
             errors_window {
                 size_overflow(3), size_overflow_of_one(3), unit(3), shortage(3),
-                shortage_of_one(3), nothing_stays(2),
+                shortage_of_one(3), nothing_stays(2), size_of_a_dynamic_one(2),
             }
             errors_collective {
                 no_such_root(3), lengths_differ(2), counts(3), float_bits(3),

@@ -2,6 +2,7 @@
 #![allow(unsafe_code)] // room: forks, and writes to the memory of its children
 
 use super::*;
+use crate::supply::Supply;
 use rustix::process::{Signal, WaitOptions, kill_process, waitpid};
 
 /// A copy of this process that does nothing, and ends with this value.
@@ -69,4 +70,63 @@ fn a_process_that_has_the_number_of_a_neighbour_is_left_alone() {
     assert_eq!(neighbour.copy_from(word, &mut [0]), Err(Errno::SRCH));
     cross::read(stranger.0, word, &mut found).unwrap();
     assert_eq!(found, [0], "its memory is as it was");
+}
+
+#[test]
+fn another_process_is_not_copied_to() {
+    let child = Child::new();
+    let memory = Box::new([0u8; 64]);
+    let address = memory.as_ptr().expose_provenance() as u64;
+    let control = Identity { device: 0, inode: 0, len: 0 };
+    let card = Card { rank: 1, size: 2, pid: child.0, descriptor: 0, control, address };
+    let refused = Neighbour::new(card).crosses();
+    assert!(matches!(refused, Err(Errno::SRCH | Errno::PERM | Errno::NOSYS)), "{refused:?}");
+}
+
+/// This process, with a segment.
+fn own() -> (Neighbour, segment::Segment, PeerPlace) {
+    let own = segment::Segment::create("rma-test", 4096, 4096, &Supply::discover(), false).unwrap();
+    let pid = rustix::process::getpid();
+    let (descriptor, control) = (own.descriptor(), own.identity);
+    let neighbour = Neighbour::new(Card { rank: 1, size: 2, pid, descriptor, control, address: 0 });
+    let Identity { inode, len, .. } = own.identity;
+    let (id, is_arena, segment_len) = (0, false, len);
+    let place = PeerPlace { id, descriptor, is_arena, inode, segment_len, offset: 0, len: 64 };
+    (neighbour, own, place)
+}
+
+#[test]
+fn a_segment_is_mapped_once_and_as_what_it_was() {
+    let (neighbour, _own, place) = own();
+    let import = neighbour.import(place).unwrap();
+    let again = neighbour.import(PeerPlace { offset: 64, ..place }).unwrap();
+    assert_eq!(import.mapping().base.wrapping_add(64), again.mapping().base);
+    for lie in [PeerPlace { is_arena: true, ..place }, PeerPlace { inode: 1, ..place }] {
+        let refused = neighbour.import(lie).unwrap_err();
+        assert_eq!(refused, ImportError::Malformed(WorldRank(1)));
+    }
+}
+
+/// What is no longer used is forgotten, but for a few arenas.
+#[test]
+fn what_is_kept_of_many_segments_is_little() {
+    let (neighbour, _own, place) = own();
+    for id in 0..200 {
+        let is_arena = id % 2 == 0;
+        drop(neighbour.import(PeerPlace { id, is_arena, ..place }).unwrap());
+        let imports = neighbour.imports.lock().unwrap();
+        assert!(imports.known.len() <= 16, "{} are known", imports.known.len());
+        assert_eq!(imports.kept.len(), KEPT_ARENAS.min(id as usize / 2 + 1));
+    }
+}
+
+#[test]
+fn the_system_is_asked_now_and_then() {
+    let pid = Pid::from_raw(i32::MAX).unwrap();
+    let control = Identity { device: 0, inode: 0, len: 0 };
+    let nobody = Neighbour::new(Card { rank: 1, size: 2, pid, descriptor: 0, control, address: 0 });
+    assert!(nobody.is_there(Duration::from_nanos(1)), "not asked yet");
+    assert!(!nobody.is_there(LOOK_EVERY));
+    assert!(nobody.is_there(LOOK_EVERY * 3 / 2), "asked just now");
+    assert!(!nobody.is_there(LOOK_EVERY * 2));
 }

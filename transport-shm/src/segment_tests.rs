@@ -2,6 +2,7 @@
 #![allow(unsafe_code)] // room: writes and reads mapped bytes
 
 use super::*;
+use rustix::io::FdFlags;
 
 fn supply() -> Supply {
     Supply::discover()
@@ -37,6 +38,7 @@ fn the_seals_hold() {
     let own = segment(8192);
     let seals = rustix::fs::fcntl_get_seals(&own.file).unwrap();
     assert!(seals.contains(SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL), "{seals:?}");
+    assert!(rustix::io::fcntl_getfd(&own.file).unwrap().contains(FdFlags::CLOEXEC));
     assert_eq!(rustix::fs::ftruncate(&own.file, 4096), Err(Errno::PERM));
     assert_eq!(rustix::fs::ftruncate(&own.file, 1 << 20), Err(Errno::PERM));
 }
@@ -46,6 +48,11 @@ fn the_space_is_reserved() {
     let own = segment(1 << 20);
     let stat = rustix::fs::fstat(&own.file).unwrap();
     assert!(stat.st_blocks as u64 * 512 >= 1 << 20, "{} blocks", stat.st_blocks);
+    // In several steps, the last of which is a short one.
+    let len = RESERVE_STEP as usize + 4096;
+    let stat = rustix::fs::fstat(&segment(len).file).unwrap();
+    assert_eq!(stat.st_size, len as i64);
+    assert!(stat.st_blocks as usize * 512 >= len, "{} blocks", stat.st_blocks);
 }
 
 #[test]
@@ -103,6 +110,17 @@ fn refusals_are_sorted() {
     for errno in [Errno::NOMEM, Errno::NOSPC, Errno::FBIG] {
         assert!(matches!(refused("fallocate", errno), AllocateError::Shortage { asked: 1, .. }));
     }
+    let limit = |asked, call, errno| match refusal(asked, call, errno, &supply) {
+        AllocateError::Shortage { limit, .. } => limit,
+        error => panic!("{error}"),
+    };
+    // More than there is, or less: then it was something else.
+    for errno in [Errno::NOMEM, Errno::NOSPC] {
+        assert_eq!(limit(u64::MAX, "mmap", errno), supply.available().limit);
+        assert!(limit(1, "fallocate", errno).contains("overcommit"));
+    }
+    assert!(limit(1, "mmap", Errno::NOMEM).contains("max_map_count"));
+    assert_eq!(limit(1, "fallocate", Errno::FBIG), supply::FILE_SIZE);
 }
 
 #[test]

@@ -34,6 +34,8 @@ fn numbers() {
     assert_eq!(limit_value("max\n"), None);
     assert_eq!(limit_value("1048576\n"), Some(1 << 20));
     assert_eq!(limit_value("9223372036854771712\n"), None, "version 1 without a limit");
+    assert_eq!(limit_value("4611686018427387904\n"), None);
+    assert_eq!(limit_value("4611686018427387903\n"), Some((1 << 62) - 1));
     let stat = "anon 5\ninactive_file 7\nactive_file 8\ntotal_inactive_file 70\n";
     assert_eq!(stat_field(stat, "", "inactive_file"), Some(7));
     assert_eq!(stat_field(stat, "", "active_file"), Some(8));
@@ -47,6 +49,7 @@ fn folders_of_version_2() {
         group_folders("0::/user.slice/job\n", V2_MOUNTS, Version::Two),
         paths(&["/sys/fs/cgroup/user.slice/job", "/sys/fs/cgroup/user.slice", "/sys/fs/cgroup"])
     );
+    assert_eq!(group_path("5::/a\n0:cpu:/b\n0::/c\n", Version::Two), Some("/c"));
     assert_eq!(
         group_folders("0::/\n", V2_MOUNTS, Version::Two),
         paths(&["/sys/fs/cgroup"]),

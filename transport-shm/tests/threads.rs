@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use common::{ranks, submit, wait_until, word};
 use rma_core::transport::{
-    Descriptor, ImportError, Mapped, Members, Messages, Outcome, PeerState, Shared, Sleep,
-    SubmitError, WorldRank,
+    Cma, CrossError, Descriptor, ImportError, Mapped, Members, Messages, Outcome, PeerState,
+    Shared, Sleep, SubmitError, WorldRank,
 };
 use rma_transport_shm::{JoinError, Shm, ShmConfig};
 
@@ -305,11 +305,13 @@ fn ranks_out_of_range_are_nobody() {
     let all = ranks(1, 1);
     for nobody in [WorldRank(1), WorldRank(u32::MAX)] {
         assert!(!all[0].is_near(nobody));
+        assert_eq!(all[0].crosses(nobody), Err(CrossError::PeerGone(nobody)));
         assert_eq!(all[0].peer_state(nobody), PeerState::Failed);
         assert_eq!(submit(&all[0], nobody, b"", b""), Err(SubmitError::PeerFailed(nobody)));
         all[0].ring(nobody);
     }
     assert!(all[0].is_near(WorldRank(0)));
+    assert_eq!(all[0].size(), 1);
 }
 
 #[test]
@@ -338,4 +340,6 @@ fn waiting_spins_only_with_a_core_for_each() {
     assert!(crowded[0].explain().contains("oversubscribed"), "{}", crowded[0].explain());
     assert!(roomy[0].explain().contains("spins"), "{}", roomy[0].explain());
     assert!(!roomy[0].explain().contains('\n'));
+    assert!(crowded[0].is_crowded() && !roomy[0].is_crowded());
+    assert!(roomy[0].now() > Duration::ZERO);
 }

@@ -36,6 +36,12 @@ impl Jobs {
         }
     }
 
+    /// Whether a run is to come upon what few of the seeds show.
+    #[allow(dead_code, reason = "not every binary has such a case")]
+    pub(crate) fn plays_all(&self) -> bool {
+        self.seeds() == (0..self.seeds)
+    }
+
     /// Runs `body` once.
     pub(crate) fn simulate(
         &self,

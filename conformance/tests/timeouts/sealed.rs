@@ -54,7 +54,8 @@ fn what_was_given_up_does_not_change_a_slice() {
         assert_eq!(black_box(&*words), before);
         drop(mine.unseal());
     });
-    assert!(cfg!(miri) || sealed.load(Relaxed) > 0, "nobody came to have a slice");
+    let sealed = sealed.into_inner();
+    assert!(sealed > 0 || !overtaken().plays_all(), "nobody came to have a slice");
 }
 
 /// Who goes on first finds the other's part open. S-A10
@@ -113,5 +114,6 @@ fn sealing_waits_for_what_an_unlock_left() {
         }
         drop(mine.unseal());
     });
-    assert!(cfg!(miri) || sealed.load(Relaxed) > 0, "nobody came to have a slice");
+    let sealed = sealed.into_inner();
+    assert!(sealed > 0 || !overtaken().plays_all(), "nobody came to have a slice");
 }

@@ -249,6 +249,7 @@ pub(crate) fn read_abandon(head: &Head) -> Option<(WorldRank, Abandoned)> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::collective::mail::Current;
 
     const fn place(tag: u32, barrier: u64) -> Place {
         Place { tag, barrier }
@@ -291,6 +292,15 @@ mod tests {
         (0..1000).for_each(|tag| news.hear_of_one((7 + tag, whom), place(6, 0)));
         assert!(news.heard().operations.len() <= OPERATIONS + 1, "forged");
         assert!(news.is_to_be_told());
+    }
+
+    #[test]
+    fn a_barrier_that_was_begun_goes_on() {
+        let current = Current::default();
+        current.begin_barrier(7);
+        let next = current.place().past_barrier();
+        assert_eq!(next, place(current.place().tag, 8));
+        assert!(!next.covers(current.place(), By::Flags));
     }
 
     #[test]

@@ -73,12 +73,16 @@ fn pieces_that_lie_are_refused() {
     assert!(!deliver(&mail, &piece(2, 3), b"cd"), "past the end");
     assert!(!deliver(&mail, &piece(u64::MAX, 3), b"c"), "overflow");
     assert!(!deliver(&mail, &piece(0, 101), b"c"), "beyond the limit");
+    assert!(!deliver(&mail, &piece(0, 3), b""), "nothing");
     assert!(deliver(&mail, &piece(0, 3), b"ab"));
     assert!(!deliver(&mail, &piece(0, 4), b"ab"), "another length");
     assert!(!deliver(&mail, &piece(1, 3), b"ab"), "more than is left");
     let mut other = piece(0, 3);
     other.op = 3;
     assert!(!deliver(&mail, &other, b"c"), "no step");
+    let mut news = step_head(ID, FIRST, Step::Abandon, 1, 1);
+    (news.offset, news.op) = (1.into(), 0xff);
+    assert!(!deliver(&mail, &news, b""), "no step");
 }
 
 #[test]
@@ -161,6 +165,14 @@ fn who_asks_waits_until_there_is_room() {
 }
 
 #[test]
+fn rounds_ask_for_themselves() {
+    let (mail, _) = mail(LARGE, 100_000);
+    assert_eq!(ask(&mail, FIRST, 0, LARGE), Some(vec![(FIRST, 0)]));
+    assert_eq!(ask(&mail, FIRST | 1, 0, 40_001), Some(vec![]));
+    assert_eq!(ask(&mail, FIRST | 2, 0, 40_000), Some(vec![(FIRST | 2, 0)]));
+}
+
+#[test]
 fn what_is_awaited_is_granted_beyond_the_budget() {
     let (mail, _) = mail(LARGE, LARGE);
     let later = FIRST << 1;
@@ -215,6 +227,18 @@ fn small_payloads_always_have_room() {
     assert_eq!(ask(&mail, FIRST, 0, LARGE), Some(vec![(FIRST, 0)]));
     assert!(send(&mail, FIRST | 1, 8));
     assert_eq!(take(&mail, FIRST | 1, 0), Some((vec![7; 8], vec![])));
+    assert_eq!(mail.boxes().held, LARGE);
+}
+
+#[test]
+fn what_was_taken_makes_room() {
+    let (mail, _) = mail(LARGE, LARGE);
+    for round in [1, 2, 3] {
+        assert_eq!(ask(&mail, FIRST | round, 0, LARGE), Some(vec![(FIRST | round, 0)]));
+        assert!(send(&mail, FIRST | round, LARGE));
+        assert_eq!(take(&mail, FIRST | round, 0).unwrap().1, []);
+        assert_eq!(mail.boxes().held, 0);
+    }
 }
 
 /// Who is said to have left is a member, as is who says it.

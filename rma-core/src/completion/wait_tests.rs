@@ -1,6 +1,7 @@
 //! What ends a wait.
 use super::{Asleep, Cause, On, Wait, WaitError};
 use crate::group::Group;
+use crate::protocol::message::{Head, Kind, Status};
 use crate::transport::{PeerState, WorldRank};
 use crate::universe::Config;
 use crate::window::accumulate_tests::with_loop;
@@ -69,6 +70,50 @@ fn members_are_looked_at_in_turn() {
         process.wait_until(wait, done).unwrap();
         let all: HashSet<_> = (1..OTHERS).map(WorldRank).collect();
         assert_eq!(network.asked(), all);
+    });
+}
+
+/// Several hold what is waited for: one of them that is gone ends the wait, whichever it is.
+#[test]
+fn holders_are_looked_at_in_turn() {
+    let named = |at: usize| Some(WorldRank(12 + at as u32 % 3));
+    for gone in [12, 13, 14].map(WorldRank) {
+        with_loop(Config::default(), |universe, network| {
+            network.set_state(gone, PeerState::Departed);
+            let naps = Cell::new(0);
+            let wait = Wait { what: "a test", on: On::Whoever(&named), recheck: None };
+            let done = || {
+                naps.set(naps.get() + 1);
+                (naps.get() > 100).then_some(())
+            };
+            let end = universe.process().wait_until(wait, done).unwrap_err();
+            assert_eq!(end.cause, Cause::PeerLeft(gone));
+        });
+    }
+}
+
+/// What the last thread that serves leaves over is the agent's, as is what comes from a thread that
+/// does not serve. No message rings for it.
+#[test]
+fn what_is_left_over_is_the_agents() {
+    with_loop(Config::default(), |universe, network| {
+        let (process, me) = (universe.process(), WorldRank(0));
+        let head = Head::new(Kind::Query, 0, 0).reply(Kind::Value, Status::Ok);
+        process.need_agent().unwrap();
+        network.set_full(true);
+        process.reply(me, &head, &[]);
+        assert_eq!(network.rings(), 0, "whoever serves goes on");
+        drop(process.attend());
+        assert_eq!(network.rings(), 1);
+        process.tell(me, &head);
+        assert_eq!(network.rings(), 2);
+        process.stop_agent();
+        network.set_full(false);
+        while process.progress() > 0 {}
+        drop(process.attend());
+        assert_eq!(network.rings(), 2, "nothing is left");
+        let counters = universe.counters();
+        assert_eq!((counters.messages_sent(), counters.messages_received()), (2, 2));
     });
 }
 

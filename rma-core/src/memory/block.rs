@@ -296,6 +296,39 @@ const fn fits_slot<S>() -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::protocol::lock::{NODES, Node};
+
+    /// What is not accessed as the same thing has memory of its own.
+    #[test]
+    fn words_are_one_thing_each() {
+        use Agreement::{Free, Seal};
+        let mut memory = vec![0u128; BLOCK_BYTES / 16 + 4];
+        let base = memory.as_mut_ptr().cast::<u8>();
+        let base = base.wrapping_add(base.align_offset(64));
+        // SAFETY: long enough from there on, aligned, and used as a block only.
+        let block = unsafe { Block::new(base) };
+        let flags = FLAGS_AT as u16 / 8..FLAGS_AT as u16 / 8 + FLAGS as u16 / 2;
+        let locks = 0..=Node::new(0, NODES - 1).unwrap().phase_word();
+        let locks = locks.filter(|word| !flags.contains(word));
+        let mut words: Vec<&AtomicU64> = locks.map(|word| block.word(word)).collect();
+        for (on, number) in [(Free, 0), (Free, 1), (Seal, 0), (Seal, 1)] {
+            let (refusal, of) = block.refusal(on, number);
+            words.extend([refusal, of]);
+        }
+        words.extend([block.arrivals(), block.agreements(Free), block.agreements(Seal)]);
+        let peers = (0..SIGNAL_RANKS).step_by(64).map(Rank);
+        words.extend(peers.clone().map(|peer| block.signal(Signal::Post, peer).0));
+        words.extend(peers.map(|peer| block.signal(Signal::Complete, peer).0));
+        words.extend((0..STRIPES).map(|stripe| block.stripe(stripe)));
+        let words = words.iter().map(|word| (word.as_ptr().addr(), 8));
+        let flags = (0..FLAGS).map(|round| (block.flag(round).as_ptr().addr(), 4));
+        let mut all: Vec<_> = words.chain(flags).collect();
+        all.sort_unstable();
+        assert!(all.windows(2).all(|pair| pair[0].0 + pair[0].1 <= pair[1].0), "{all:?}");
+        assert!(all[0].0 >= base.addr() && all[all.len() - 1].0 < base.addr() + BLOCK_BYTES);
+        // Each rank has one for every window.
+        const { assert!(BLOCK_BYTES < 4096) };
+    }
 
     #[test]
     fn a_refusal_is_of_one_window_and_one_agreement() {
@@ -333,6 +366,7 @@ mod tests {
         let board = unsafe { Board::new(base, 2) };
         let head = SlotHead { id: 5, kind: 1 };
         board.write(head, 3, Rank(1), &[7u64; SLOT_WORDS - HEAD_WORDS]);
+        board.write(head, 2, Rank(0), &[8u64; SLOT_WORDS - HEAD_WORDS]);
         assert_eq!(board.read(head, 3, Rank(1)), Some([7u64; SLOT_WORDS - HEAD_WORDS]));
         let reads = |head, number, rank| board.read::<u64>(head, number, rank).is_some();
         assert!(!reads(head, 3, Rank(0)), "of another rank");

@@ -184,10 +184,12 @@ mod tests {
         with_directory(|directory| {
             directory.publish(2, &entry(0));
             let (first, _) = directory.read(2).unwrap();
-            let pin = directory.pin(2, first).unwrap();
+            let (pin, other) = (directory.pin(2, first).unwrap(), directory.pin(2, first));
             directory.withdraw(2);
             directory.withdraw(2);
-            assert!(!directory.is_unused(2), "still pinned");
+            assert!(directory.read(2).is_none(), "withdrawn once");
+            assert!(!directory.is_unused(2), "still pinned, by two");
+            drop(other);
             assert!(directory.pin(2, first).is_none());
             assert!(!directory.is_unused(2), "a refusal takes its own pin back only");
             drop(pin);

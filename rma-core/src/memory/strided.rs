@@ -392,4 +392,17 @@ mod tests {
         let row = Row { at: 0, stride: 4, len: 1, count: 3 };
         area.write_row(row, &[1, 2, 3], Row { stride: 1, ..row });
     }
+
+    #[test]
+    fn rows_of_other_shapes_are_refused() {
+        let (mut memory, mut origin) = ([1u8; 8], [2u8; 8]);
+        // SAFETY: live, and accessed through the span only.
+        let area = Area::new(unsafe { Span::of_part(memory.as_mut_ptr(), 8, 0, 8) }.unwrap());
+        let row = Row { at: 0, stride: 2, len: 2, count: 2 };
+        for other in [Row { len: 1, ..row }, Row { count: 3, ..row }, Row { len: 4, ..row }] {
+            assert!(!area.try_write_row(row, &origin, other), "{other:?}");
+            assert!(!area.try_read_row(row, &mut origin, other), "{other:?}");
+        }
+        assert_eq!((memory, origin), ([1; 8], [2; 8]));
+    }
 }

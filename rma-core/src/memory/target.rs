@@ -408,6 +408,9 @@ mod tests {
         assert!(target.span(u64::MAX, 1).is_none());
         assert!(target.span(u64::MAX / 8 + 2, 1).is_none(), "the product wraps to 8");
         assert!(target.span(0, usize::MAX).is_none());
+        let part = || target.span(0, 16).unwrap().part(8, 4).unwrap();
+        assert!(part().part(0, 4).is_some() && part().part(4, 0).is_some());
+        assert!(part().part(1, 4).is_none() && part().part(5, 0).is_none(), "a part of a part");
         target.span(1, 8).unwrap().write(&7u64.to_ne_bytes());
         assert_eq!(memory, [0, 7, 0, 0]);
         assert!(targets.get(Rank(1)).is_none());

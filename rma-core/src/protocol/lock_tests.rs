@@ -610,9 +610,12 @@ fn a_forsaken_node_is_left() {
         assert!(!in_line(|word| words[usize::from(word)]));
     }
     assert!(left(&words));
-    for in_use in [phase::FREE, phase::WAITING, phase::ABANDONED] {
-        words[usize::from(Node::new(0, 2).unwrap().phase_word())] = in_use;
-        assert!(!left(&words), "{in_use}");
+    for index in 0..NODES {
+        for in_use in [phase::FREE, phase::WAITING, phase::ABANDONED] {
+            let mut words = words.clone();
+            words[usize::from(Node::new(0, index).unwrap().phase_word())] = in_use;
+            assert!(!left(&words), "{index} {in_use}");
+        }
     }
 }
 

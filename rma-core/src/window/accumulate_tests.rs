@@ -4,6 +4,7 @@
 
 use super::Window;
 use crate::element::{BasicType, Element};
+use crate::error::RmaError;
 use crate::memory::strided::Row;
 use crate::memory::stripe::{self, STRIPE};
 use crate::operation::{Layout, Op};
@@ -46,6 +47,8 @@ pub(crate) struct Loop {
     armed: AtomicBool,
     /// The agent is to wake up.
     rung: AtomicBool,
+    /// How often the rank has said so.
+    rings: AtomicUsize,
 }
 
 impl Loop {
@@ -76,6 +79,10 @@ impl Loop {
     pub(crate) fn is_agent_asleep(&self) -> bool {
         let idle = self.queue().is_empty() && !self.rung.load(Relaxed);
         idle && self.armed.load(Relaxed)
+    }
+
+    pub(crate) fn rings(&self) -> usize {
+        self.rings.load(Relaxed)
     }
 
     pub(crate) fn set_state(&self, rank: WorldRank, state: PeerState) {
@@ -224,6 +231,7 @@ impl Agent for Loop {
         !self.queue().is_empty()
     }
     fn ring(&self) {
+        self.rings.fetch_add(1, Relaxed);
         self.rung.store(true, Relaxed);
     }
     fn arm(&self) -> Ticket {
@@ -432,6 +440,22 @@ fn waits_end_when_the_stripe_is_given_back() {
         assert_eq!(while_held(&view), 2.0);
         assert_eq!(window.local().load(0), Ok(3.0f32));
         epoch.unlock().unwrap();
+    });
+}
+
+#[test]
+fn a_view_waits_for_the_stripe_of_its_bytes_only() {
+    let mut config = Config::default();
+    config.wait_timeout = Some(Duration::ZERO);
+    with_universe(config, |universe| {
+        let window = universe.world().window(2 * EDGE as usize, 8).allocate().unwrap();
+        let held = stripe::try_one(window.part.block.get(), 0, Rank(7)).unwrap();
+        let add = |disp| window.local().fetch_and_op(disp, Op::Sum, 1.0f64);
+        assert_eq!(add(EDGE), Ok(0.0));
+        assert!(matches!(add(EDGE - 1), Err(RmaError::Timeout { .. })));
+        drop(held);
+        assert_eq!((add(EDGE - 1), add(EDGE)), (Ok(0.0), Ok(1.0)));
+        window.free().unwrap();
     });
 }
 

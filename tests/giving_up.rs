@@ -311,9 +311,9 @@ fn a_reduction_that_panics_is_no_operation_under_way() {
 #[test]
 fn what_one_rank_cannot_go_on_with_ends_for_all() {
     type Operation = fn(&Communicator) -> Result<(), CollectiveError>;
-    let of = |world: &Communicator, mine: usize, others: usize| {
-        vec![0u8; if world.rank() == Rank(1) { mine } else { others }]
-    };
+    fn of(world: &Communicator, mine: usize, others: usize) -> Vec<u8> {
+        vec![0; if world.rank() == Rank(1) { mine } else { others }]
+    }
     let cases: [(&str, Operation); 6] = [
         ("bcast", |world| world.bcast(&mut [0u8; 1001], Rank(0))),
         ("gatherv", |world| world.gatherv(&of(world, 1001, 10), Rank(0)).map(drop)),

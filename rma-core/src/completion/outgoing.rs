@@ -96,8 +96,8 @@ impl Process {
         }
     }
 
-    /// Whether an answer is not given: the window is gone because some rank failed, and that is what
-    /// the peer shall hear.
+    /// Whether an answer is not given: the window is gone because some rank failed, and that is
+    /// what the peer shall hear.
     pub(crate) fn is_excused(&self, head: &Head) -> bool {
         head.status() == Some(Status::Freed) && self.transport.members.failed().is_some()
     }

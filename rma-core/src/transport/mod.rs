@@ -247,8 +247,8 @@ pub struct Job {
 ///
 /// # Safety
 ///
-/// [`poll`](Self::poll) hands out what [`send`](Self::send) was given by the core of a rank for this
-/// one, with the rank that it came from, each message once at most.
+/// [`poll`](Self::poll) hands out what [`send`](Self::send) was given by the core of a rank for
+/// this one, with the rank that it came from, each message once at most.
 pub unsafe trait Messages: Send + Sync {
     /// One line for `--explain`: what it uses, thresholds, whether it spins, and why.
     fn explain(&self) -> String;

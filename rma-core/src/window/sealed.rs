@@ -46,8 +46,8 @@ impl Sealed {
     /// This rank's part, as bytes.
     pub fn bytes_mut(&mut self) -> &mut [u8] {
         let Some(base) = self.base() else { return &mut [] };
-        // SAFETY: the part is mapped and initialised as long as `self.window` lives, and in no other
-        // window: its memory was allocated for this one. By load and
+        // SAFETY: the part is mapped and initialised as long as `self.window` lives, and in no
+        // other window: its memory was allocated for this one. By load and
         // store no rank can reach it: all have given their window away to `seal`, in whose
         // agreement this rank saw them, and get it back from `unseal` only, which waits for this
         // rank and consumes `self`. By message nobody can, whatever is still on its way: `seal`

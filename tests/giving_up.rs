@@ -234,7 +234,8 @@ fn a_rank_that_cannot_reach_others_blames_none() {
         let end = world.alltoall(&[1u64; 9]);
         drop(open);
         if world.rank() == Rank(1) {
-            assert!(matches!(end, Err(CollectiveError::Import(_))), "{end:?}");
+            // Unless it slept before, and so has looked at all the others already.
+            assert!(matches!(end, Ok(_) | Err(CollectiveError::Import(_))), "{end:?}");
         }
         // The others wait for it, and hear what became of it.
     });
@@ -317,7 +318,7 @@ fn what_one_rank_cannot_go_on_with_ends_for_all() {
     let cases: [(&str, Operation); 6] = [
         ("bcast", |world| world.bcast(&mut [0u8; 1001], Rank(0))),
         ("gatherv", |world| world.gatherv(&of(world, 1001, 10), Rank(0)).map(drop)),
-        ("allgather", |world| world.allgather(&[0u8; 300]).map(drop)),
+        ("allgather", |world| world.allgather(&[0u8; 600]).map(drop)),
         ("allgatherv", |world| world.allgatherv(&of(world, 900, 110)).map(drop)),
         ("reduce", |world| world.reduce(&of(world, 9, 10), Op::Sum, Rank(0)).map(drop)),
         ("panic", |world| {
@@ -371,7 +372,12 @@ fn who_waits_for_its_turn_has_a_deadline() {
             let add = |a: u64, b: u64| {
                 meet.wait();
                 let end = used.barrier();
-                assert!(matches!(end, Err(CollectiveError::Timeout { .. })), "{end:?}");
+                // The second gets its turn when the first has given up, and finds rank 1 gone.
+                let ends = matches!(
+                    end,
+                    Err(CollectiveError::Timeout { .. } | CollectiveError::PeerLeft { .. })
+                );
+                assert!(ends, "{end:?}");
                 a + b
             };
             comm.reduce(&[1u64], add, Rank(0)).unwrap();

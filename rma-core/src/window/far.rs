@@ -221,9 +221,8 @@ impl Window {
     #[inline(never)]
     pub(crate) fn flush_far_cold(&self, target: Rank) -> Result<(), RmaError> {
         self.flush_local(target)?;
-        let drain = |pending| self.drain("a flush", target, pending);
-        // All of them, also if one has failed.
-        self.far.outstanding(target).iter().map(drain).fold(Ok(()), Result::and)
+        let outstanding = self.far.outstanding(target);
+        each(outstanding.iter().map(|pending| self.drain("a flush", target, pending)))
     }
 
     /// As [`flush_far_cold`](Self::flush_far_cold), of all targets.
@@ -231,7 +230,7 @@ impl Window {
         let mut targets: Vec<Rank> = self.far.state().pending.keys().copied().collect();
         // Whom to wait for first is no matter of chance: a seed of the simulator decides all.
         targets.sort_unstable();
-        targets.into_iter().map(|target| self.flush_far_cold(target)).fold(Ok(()), Result::and)
+        each(targets.into_iter().map(|target| self.flush_far_cold(target)))
     }
 
     /// `target` may be null, where `pending` counts operations to several.
@@ -293,4 +292,19 @@ impl Window {
             Cause::Timeout => RmaError::Timeout { window, what },
         }
     }
+}
+
+/// Waits for one after the other, and says how the first fared that failed. Others are waited for
+/// all the same, unless that would be in vain, or once more as long: the next flush finds them.
+fn each(waits: impl Iterator<Item = Result<(), RmaError>>) -> Result<(), RmaError> {
+    let mut first = Ok(());
+    for waited in waits {
+        first = first.and(waited);
+        if let Err(RmaError::Timeout { .. } | RmaError::PeerFailed { .. } | RmaError::Left { .. }) =
+            waited
+        {
+            break;
+        }
+    }
+    first
 }

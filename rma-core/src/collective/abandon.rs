@@ -50,6 +50,8 @@ struct Heard {
     /// Operations that somebody could not go on with, by their tags. Those that this rank has
     /// passed are forgotten when the next comes.
     operations: Vec<(u32, WorldRank)>,
+    /// There was one, of this rank or another.
+    any_operation: bool,
     /// This rank has told the others.
     told: bool,
 }
@@ -95,11 +97,17 @@ impl News {
     /// A member gave up the operation of that tag. This rank is at `at`.
     pub(crate) fn hear_of_one(&self, (tag, whom): (u32, WorldRank), at: Place) {
         let mut heard = self.heard();
+        heard.any_operation = true;
         heard.operations.retain(|(other, _)| is_before(at.tag, *other));
         // No rank is further ahead.
         if is_before(at.tag, tag) && heard.operations.len() <= OPERATIONS {
             heard.operations.push((tag, whom));
         }
+    }
+
+    /// Whether messages may still come of operations that are over here.
+    pub(crate) fn leaves_messages(&self) -> bool {
+        self.heard().any_operation
     }
 
     /// Who gave up the operation of that tag.
@@ -195,6 +203,7 @@ impl Inner {
     /// This rank cannot go on with the operation that it has begun last, by messages.
     pub(crate) fn give_up_operation(&self) {
         self.keep_words();
+        self.current.news().heard().any_operation = true;
         let (own, tag) = (self.process.transport.job.rank, self.current.place().tag);
         let mut head = step_head(self.id, tag, Step::Abandon, 0, own.0.into());
         head.offset = ONE_OPERATION.into();

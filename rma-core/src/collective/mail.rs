@@ -338,12 +338,26 @@ impl Mail {
     pub(crate) fn deliver(&self, from: WorldRank, head: &Head, piece: &[u8]) -> Option<Grants> {
         let handled = match head.op {
             op if op == Step::Piece as u8 => self.deliver_piece(from, head, piece),
-            op if op == Step::Ask as u8 && piece.is_empty() => return self.deliver_ask(from, head),
+            op if op == Step::Ask as u8 && piece.is_empty() => {
+                let asked = self.deliver_ask(from, head);
+                return asked.or_else(|| self.is_left_over(from, head).then(Grants::new));
+            }
             op if op == Step::Grant as u8 => self.deliver_grant(from, head),
             op if op == Step::Abandon as u8 => self.deliver_abandon(from, head),
             _ => false,
         };
-        handled.then(Grants::new)
+        (handled || self.is_left_over(from, head)).then(Grants::new)
+    }
+
+    /// Whether a message is of an operation that is over here, or about to be, because a rank gave
+    /// it up.
+    fn is_left_over(&self, from: WorldRank, head: &Head) -> bool {
+        let boxes = self.boxes();
+        let Some(letterbox) = boxes.of.get(&head.object.get()) else { return false };
+        let behind = letterbox.current.place().tag.wrapping_sub(head.tag.get()) <= u32::MAX / 2;
+        let grants = head.op == Step::Grant as u8;
+        let is_member = letterbox.members.rank_of(from).is_some();
+        is_member && (behind || grants) && letterbox.current.news().leaves_messages()
     }
 
     fn deliver_piece(&self, from: WorldRank, head: &Head, piece: &[u8]) -> bool {

@@ -38,7 +38,7 @@ impl Window {
         let Some(touched) = touched else {
             let putting = self.putting(target);
             let pending = &putting.pending;
-            if let Side::Bytes { at, len } = there
+            if let (Side::Bytes { at, len }, Side::Bytes { .. }) = (there, operation.from)
                 && len > self.process().config.eager_bytes as u64
             {
                 let wait = self.wait_for(operation.what, target);

@@ -192,14 +192,14 @@ pub fn other_target_of_a_lock(universe: &Universe) {
     let (locked, target) = (neighbour(world, 1), neighbour(world, 2));
     let lock = window.lock(locked, LockKind::Shared).unwrap();
     let error = RmaError::NotLocked { window: window.id(), target };
-    refused(&lock, target, error);
+    refused(&lock.access(), target, error);
     assert_eq!(error.class(), ErrorClass::RmaSync);
     says(&error, &[&window.id().to_string(), &format!("lock {target} too")]);
     // The right is the rank's, whichever guard stands for it.
     let second = window.lock(target, LockKind::Shared).unwrap();
-    Access::get(&lock, target, 0, &mut [1u64]).unwrap();
+    lock.access().get(target, 0, &mut [1u64]).unwrap();
     second.unlock().unwrap();
-    refused(&lock, target, error);
+    refused(&lock.access(), target, error);
     lock.unlock().unwrap();
     world.barrier().unwrap();
     assert_eq!(window.local().load(0), Ok(0u64), "nothing was written");

@@ -2,7 +2,7 @@
 use super::Ops;
 use crate::element::{AtomicElement, BasicElement, Element};
 use crate::error::RmaError;
-use crate::memory::target::{Permit, Span, Target};
+use crate::memory::target::{Permit, Span, Targets};
 use crate::memory::{accumulate, stripe};
 use crate::operation::{Action, Op, Operation, Shape, Side, Sink};
 use crate::rank::Rank;
@@ -17,14 +17,14 @@ use bytemuck::{bytes_of, bytes_of_mut, cast_slice, cast_slice_mut};
 /// post, and [`Lock`](crate::Lock) those that this rank has locked.
 pub struct Access<'w> {
     window: &'w Window,
-    /// By rank, those that load and store reach: as this epoch may.
-    targets: &'w [Target],
-    permit: Permit,
+    /// Those that load and store reach, as this epoch may.
+    // Two words: guards that are moved right after they were made cost more if they are longer.
+    targets: &'w Targets,
 }
 
 impl<'w> Access<'w> {
     pub(super) fn new(window: &'w Window, permit: Permit) -> Self {
-        Self { window, targets: window.targets.of(permit).entries(), permit }
+        Self { window, targets: window.targets.of(permit) }
     }
 
     #[inline(always)]
@@ -36,7 +36,7 @@ impl<'w> Access<'w> {
     /// Otherwise [`Window::execute`] finds out what does.
     #[inline(always)]
     pub(super) fn near(&self, target: Rank, disp: u64, len: usize) -> Option<Span<'w>> {
-        self.targets.get(target.0 as usize)?.span(disp, len)
+        self.targets.get(target)?.span(disp, len)
     }
 
     /// An operation of this epoch with a layout on each side.
@@ -48,14 +48,14 @@ impl<'w> Access<'w> {
         there: Shape<'a>,
         (origin, from): (&'a [u8], Side<'a>),
     ) -> Operation<'a> {
-        let permit = self.permit;
+        let permit = self.targets.permit();
         Operation { what, action, permit, target, disp, there: there.into(), origin, from }
     }
 
     /// All of a part, and where in it a displacement is, if nothing stands in the way.
     #[inline(always)]
     pub(super) fn near_part(&self, target: Rank, disp: u64) -> Option<(Span<'w>, u64)> {
-        let entry = self.targets.get(target.0 as usize)?;
+        let entry = self.targets.get(target)?;
         Some((entry.part()?, disp.checked_mul(u64::from(entry.disp_unit()))?))
     }
 
@@ -69,7 +69,7 @@ impl<'w> Access<'w> {
         origin: &'a [u8],
     ) -> Operation<'a> {
         let (there, from) = (Side::dense(len), Side::dense(origin.len()));
-        let permit = self.permit;
+        let permit = self.targets.permit();
         Operation { what, action, permit, target, disp, there, origin, from }
     }
 
@@ -83,7 +83,7 @@ impl<'w> Access<'w> {
         op: Op,
         operand: E,
     ) -> Option<E> {
-        let entry = self.targets.get(target.0 as usize)?;
+        let entry = self.targets.get(target)?;
         let span = entry.span(disp, size_of::<E>())?;
         if E::BASIC.is_atomic() {
             return span.fetch_and_op(op, operand);
@@ -249,6 +249,6 @@ impl<'w> Access<'w> {
     where
         F: for<'scope> FnOnce(&'scope Ops<'scope, 'env>) -> R,
     {
-        Ops::run(self, scope)
+        Ops::run(Self { ..*self }, scope)
     }
 }

@@ -186,7 +186,7 @@ impl<'w> Lock<'w> {
         op: Op,
         origin: &[E],
     ) -> Result<(), RmaError> {
-        self.access().accumulate(self.target(), disp, op, origin)
+        self.own().accumulate(self.target(), disp, op, origin)
     }
 
     /// See [`Access::get_accumulate`].
@@ -198,7 +198,7 @@ impl<'w> Lock<'w> {
         origin: &[E],
         result: &mut [E],
     ) -> Result<(), RmaError> {
-        self.access().get_accumulate(self.target(), disp, op, origin, result)
+        self.own().get_accumulate(self.target(), disp, op, origin, result)
     }
 
     /// See [`LockAll::raccumulate`].
@@ -206,7 +206,7 @@ impl<'w> Lock<'w> {
     where
         B: OriginBuffer<Element: BasicElement>,
     {
-        Request::accumulate(self.access(), self.target(), disp, op, origin)
+        Request::accumulate(&self.own(), self.target(), disp, op, origin)
     }
 
     /// See [`LockAll::rget_accumulate`].
@@ -220,6 +220,6 @@ impl<'w> Lock<'w> {
     where
         B: OriginBuffer<Element: BasicElement>,
     {
-        Request::get_accumulate(self.access(), self.target(), disp, op, origin, result)
+        Request::get_accumulate(&self.own(), self.target(), disp, op, origin, result)
     }
 }

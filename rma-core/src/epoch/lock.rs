@@ -8,7 +8,6 @@ use crate::operation::Op;
 use crate::rank::Rank;
 use crate::window::Window;
 use core::mem;
-use core::ops::Deref;
 use core::sync::atomic::Ordering::Acquire;
 
 /// Whether others may hold the lock at the same time.
@@ -34,7 +33,8 @@ enum Taken {
 /// guard leaves the lock held.
 #[must_use = "the epoch ends when the guard is dropped"]
 pub struct Lock<'w> {
-    pub(super) access: Access<'w>,
+    // No `Access`: a guard of two words costs less to move.
+    window: &'w Window,
     target: Rank,
     taken: Taken,
 }
@@ -54,7 +54,7 @@ impl Window {
     #[inline]
     pub fn lock(&self, target: Rank, kind: LockKind) -> Result<Lock<'_>, RmaError> {
         match self.lock_hot(target, kind) {
-            Some(taken) => Ok(Lock { access: Access::new(self, Permit::Locked), target, taken }),
+            Some(taken) => Ok(Lock { window: self, target, taken }),
             None => self.lock_with(target, kind, Assert::NONE),
         }
     }
@@ -80,9 +80,7 @@ impl Window {
                 (Taken::Exclusive { passed_gate: false }, locked)
             }
         };
-        if locked {
-            self.targets.open(Permit::Locked, target);
-        } else {
+        if !locked {
             entry.set_held(held::NOT);
         }
         locked.then_some(taken)
@@ -103,9 +101,8 @@ impl Window {
             let own = target == self.rank();
             self.check(if own { EpochCall::LockOwn } else { EpochCall::LockOther })?;
         }
-        let access = Access::new(self, Permit::Locked);
         if target == Rank::NULL {
-            return Ok(Lock { access, target, taken: Taken::Nothing });
+            return Ok(Lock { window: self, target, taken: Taken::Nothing });
         }
         if self.targets.is_empty() && target.0 < self.ranks() {
             // Far: nothing to map.
@@ -116,8 +113,7 @@ impl Window {
             return Err(RmaError::AlreadyLocked { window: self.id(), target });
         }
         if no_check {
-            self.targets.open(Permit::Locked, target);
-            return Ok(Lock { access, target, taken: Taken::Nothing });
+            return Ok(Lock { window: self, target, taken: Taken::Nothing });
         }
         let taken = self.check_left().and_then(|()| match kind {
             LockKind::Shared => self.lock_shared(target).map(|()| Taken::Shared),
@@ -127,10 +123,7 @@ impl Window {
             }
         });
         self.set_held(target, if taken.is_ok() { held::BY_LOCK } else { held::NOT });
-        if taken.is_ok() {
-            self.targets.open(Permit::Locked, target);
-        }
-        Ok(Lock { access, target, taken: taken? })
+        Ok(Lock { window: self, target, taken: taken? })
     }
 
     /// Whether this rank has locked a part.
@@ -160,20 +153,32 @@ impl<'w> Lock<'w> {
         self.target
     }
 
-    pub(super) fn access(&self) -> &Access<'w> {
-        &self.access
+    /// The operations of [`Access`], which name their target, on all parts that this rank has
+    /// locked: for functions that take any epoch.
+    #[inline(always)]
+    pub fn access(&self) -> Access<'_> {
+        // Not when it was locked: stores between the exchanges of lock and unlock cost more than
+        // both.
+        self.window.targets.open(Permit::Locked, self.target);
+        Access::new(self.window, Permit::Locked)
+    }
+
+    /// For operations on the target, which is locked.
+    #[inline(always)]
+    pub(super) fn own(&self) -> Access<'w> {
+        Access::new(self.window, Permit::All)
     }
 
     /// See [`Access::put`].
     #[inline]
     pub fn put<E: Element>(&self, disp: u64, origin: &[E]) -> Result<(), RmaError> {
-        self.access.put(self.target, disp, origin)
+        self.own().put(self.target, disp, origin)
     }
 
     /// See [`Access::get`].
     #[inline]
     pub fn get<E: Element>(&self, disp: u64, origin: &mut [E]) -> Result<(), RmaError> {
-        self.access.get(self.target, disp, origin)
+        self.own().get(self.target, disp, origin)
     }
 
     /// See [`Access::fetch_and_op`].
@@ -184,7 +189,7 @@ impl<'w> Lock<'w> {
         op: Op,
         operand: E,
     ) -> Result<E, RmaError> {
-        self.access.fetch_and_op(self.target, disp, op, operand)
+        self.own().fetch_and_op(self.target, disp, op, operand)
     }
 
     /// See [`Access::compare_and_swap`].
@@ -195,17 +200,17 @@ impl<'w> Lock<'w> {
         compare: E,
         swap: E,
     ) -> Result<E, RmaError> {
-        self.access.compare_and_swap(self.target, disp, compare, swap)
+        self.own().compare_and_swap(self.target, disp, compare, swap)
     }
 
     /// See [`LockAll::rput`](crate::LockAll).
     pub fn rput<B: OriginBuffer>(&self, disp: u64, origin: B) -> Result<Request<'w, B>, RmaError> {
-        Request::put(&self.access, self.target, disp, origin)
+        Request::put(&self.own(), self.target, disp, origin)
     }
 
     /// See [`LockAll::rget`](crate::LockAll).
     pub fn rget<B: OriginBuffer>(&self, disp: u64, origin: B) -> Result<Request<'w, B>, RmaError> {
-        Request::get(&self.access, self.target, disp, origin)
+        Request::get(&self.own(), self.target, disp, origin)
     }
 
     /// See [`Access::ops`]. Operations of the scope name their target: one that is locked.
@@ -213,13 +218,13 @@ impl<'w> Lock<'w> {
     where
         F: for<'scope> FnOnce(&'scope Ops<'scope, 'env>) -> R,
     {
-        Ops::run(&self.access, scope)
+        Ops::run(self.access(), scope)
     }
 
     /// Returns when every operation is complete at the target. Your buffers were yours before.
     #[inline]
     pub fn flush(&self) -> Result<(), RmaError> {
-        self.access.window().flush(self.target)
+        self.window.flush(self.target)
     }
 
     /// Returns when the buffers of operations are yours: at once, because operations outside an
@@ -230,16 +235,17 @@ impl<'w> Lock<'w> {
     }
 
     /// Ends the epoch: every operation is complete at the target.
-    #[inline]
+    #[inline(always)]
     pub fn unlock(self) -> Result<(), RmaError> {
-        let (window, target, taken) = (self.access.window(), self.target, self.taken);
+        let (window, target, taken) = (self.window, self.target, self.taken);
         mem::forget(self);
         let passed_gate = match taken {
             Taken::Exclusive { passed_gate } => passed_gate,
             Taken::Shared | Taken::Nothing => false,
         };
-        window.targets.close(Permit::Locked, target);
-        let entry = window.targets.get(target).filter(|_| window.all_loaded && !passed_gate);
+        let accessed = window.targets.is_open(Permit::Locked, target);
+        let fast = window.all_loaded && !passed_gate && !accessed;
+        let entry = window.targets.get(target).filter(|_| fast);
         match (entry, taken) {
             // The mark outlasts the lock: if this rank leaves meanwhile, it says so.
             (Some(entry), Taken::Shared) => {
@@ -276,19 +282,9 @@ impl<'w> Lock<'w> {
     }
 }
 
-/// The operations of [`Access`], which name their target, on parts that this rank has locked.
-impl<'w> Deref for Lock<'w> {
-    type Target = Access<'w>;
-
-    #[inline(always)]
-    fn deref(&self) -> &Self::Target {
-        &self.access
-    }
-}
-
 impl Drop for Lock<'_> {
     fn drop(&mut self) {
-        let window = self.access.window();
+        let window = self.window;
         // `unlock` is for those who want to know.
         if !window.process().transport.members.is_fork() {
             _ = Self::close(window, self.target, self.taken);

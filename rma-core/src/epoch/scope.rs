@@ -21,14 +21,14 @@ pub struct Ops<'scope, 'env: 'scope> {
     drain: Drain<'env>,
     /// What is unpacked when all answers are there.
     packed: Mutex<Vec<(Packed, &'scope mut [u8])>>,
-    access: &'env Access<'env>,
+    access: Access<'env>,
     scope: PhantomData<&'scope mut &'scope ()>,
     env: PhantomData<&'env mut &'env ()>,
 }
 
 impl<'env> Ops<'_, 'env> {
     /// Runs `scope` with operations to the targets of an epoch.
-    pub(super) fn run<F, R>(access: &'env Access<'env>, scope: F) -> Result<R, RmaError>
+    pub(super) fn run<F, R>(access: Access<'env>, scope: F) -> Result<R, RmaError>
     where
         F: for<'scope> FnOnce(&'scope Ops<'scope, 'env>) -> R,
     {

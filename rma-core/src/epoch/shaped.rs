@@ -210,7 +210,7 @@ impl Lock<'_> {
         origin: &[E],
         from: impl Into<Shape<'l>>,
     ) -> Result<(), RmaError> {
-        self.access.put_shaped(self.target(), disp, to, origin, from)
+        self.own().put_shaped(self.target(), disp, to, origin, from)
     }
 
     /// See [`Access::get_shaped`].
@@ -221,7 +221,7 @@ impl Lock<'_> {
         origin: &mut [E],
         to: impl Into<Shape<'l>>,
     ) -> Result<(), RmaError> {
-        self.access.get_shaped(self.target(), disp, from, origin, to)
+        self.own().get_shaped(self.target(), disp, from, origin, to)
     }
 
     /// See [`Access::accumulate_shaped`].
@@ -233,7 +233,7 @@ impl Lock<'_> {
         origin: &[E],
         from: impl Into<Shape<'l>>,
     ) -> Result<(), RmaError> {
-        self.access.accumulate_shaped(self.target(), disp, to, op, origin, from)
+        self.own().accumulate_shaped(self.target(), disp, to, op, origin, from)
     }
 
     /// See [`Access::get_accumulate_shaped`].
@@ -245,6 +245,6 @@ impl Lock<'_> {
         origin: (&[E], impl Into<Shape<'l>>),
         result: (&mut [F], impl Into<Shape<'l>>),
     ) -> Result<(), RmaError> {
-        self.access.get_accumulate_shaped(self.target(), disp, at, op, origin, result)
+        self.own().get_accumulate_shaped(self.target(), disp, at, op, origin, result)
     }
 }

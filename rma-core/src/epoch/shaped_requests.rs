@@ -85,7 +85,7 @@ impl<'w> Lock<'w> {
         origin: B,
         from: impl Into<Shape<'l>>,
     ) -> Result<Request<'w, B>, RmaError> {
-        Request::put_shaped(self, self.target(), disp, to.into(), origin, from.into())
+        Request::put_shaped(&self.own(), self.target(), disp, to.into(), origin, from.into())
     }
 
     /// See [`LockAll::rget_shaped`].
@@ -96,7 +96,7 @@ impl<'w> Lock<'w> {
         origin: B,
         to: impl Into<Shape<'l>>,
     ) -> Result<Request<'w, B>, RmaError> {
-        Request::get_shaped(self, self.target(), disp, from.into(), origin, to.into())
+        Request::get_shaped(&self.own(), self.target(), disp, from.into(), origin, to.into())
     }
 
     /// See [`LockAll::raccumulate_shaped`].
@@ -109,7 +109,7 @@ impl<'w> Lock<'w> {
         from: impl Into<Shape<'l>>,
     ) -> Result<Request<'w, B>, RmaError> {
         let target = self.target();
-        Request::accumulate_shaped(self, target, disp, to.into(), op, origin, from.into())
+        Request::accumulate_shaped(&self.own(), target, disp, to.into(), op, origin, from.into())
     }
 
     /// See [`LockAll::rget_accumulate_shaped`].
@@ -123,7 +123,7 @@ impl<'w> Lock<'w> {
     ) -> Result<Request<'w, B>, RmaError> {
         let origin = (cast_slice(origin), from.into());
         let target = self.target();
-        let fetch = self.get_accumulate_operation(target, disp, at.into(), op, origin);
-        Request::get_accumulate_shaped(self, &fetch, result, into.into())
+        let fetch = self.own().get_accumulate_operation(target, disp, at.into(), op, origin);
+        Request::get_accumulate_shaped(&self.own(), &fetch, result, into.into())
     }
 }

@@ -66,7 +66,10 @@ pub(crate) enum Permit {
 
 /// Near targets by rank, as epochs of one kind reach them: an entry that is not mapped is no
 /// permission. Empty if the ranks do not share memory.
-pub(crate) struct Targets(Arc<[Target]>);
+pub(crate) struct Targets {
+    entries: Arc<[Target]>,
+    permit: Permit,
+}
 
 /// The tables of a window, one for each kind of epoch.
 pub(crate) struct Tables {
@@ -89,7 +92,7 @@ pub(crate) struct Span<'w> {
 }
 
 impl Targets {
-    fn new(parts: impl Iterator<Item = (u64, u32)>) -> Self {
+    fn new(parts: impl Iterator<Item = (u64, u32)>, permit: Permit) -> Self {
         let entry = |(size, disp_unit)| Target {
             base: AtomicPtr::default(),
             block: AtomicPtr::default(),
@@ -97,29 +100,29 @@ impl Targets {
             disp_unit,
             held: AtomicU32::new(held::NOT),
         };
-        Self(parts.map(entry).collect())
+        Self { entries: parts.map(entry).collect(), permit }
     }
 
-    #[inline(always)]
-    pub(crate) fn entries(&self) -> &[Target] {
-        &self.0
+    /// The epochs that it is for.
+    pub(crate) fn permit(&self) -> Permit {
+        self.permit
     }
 
     pub(crate) fn marks(&self) -> Marks {
-        Marks(self.0.clone())
+        Marks(self.entries.clone())
     }
 
     #[inline(always)]
     pub(crate) fn get(&self, target: Rank) -> Option<&Target> {
-        self.0.get(target.0 as usize)
+        self.entries.get(target.0 as usize)
     }
 
     pub(crate) fn iter(&self) -> impl Iterator<Item = &Target> {
-        self.0.iter()
+        self.entries.iter()
     }
 
     pub(crate) fn is_empty(&self) -> bool {
-        self.0.is_empty()
+        self.entries.is_empty()
     }
 }
 
@@ -127,9 +130,9 @@ impl Tables {
     /// Of sizes in bytes and displacement units.
     pub(crate) fn new(parts: impl Iterator<Item = (u64, u32)> + Clone) -> Self {
         Self {
-            all: Targets::new(parts.clone()),
-            started: Targets::new(parts.clone()),
-            locked: Targets::new(parts),
+            all: Targets::new(parts.clone(), Permit::All),
+            started: Targets::new(parts.clone(), Permit::Started),
+            locked: Targets::new(parts, Permit::Locked),
         }
     }
 
@@ -153,6 +156,11 @@ impl Tables {
             // pairs as above.
             entry.block.store(mapped.block.load(Acquire), Release);
         }
+    }
+
+    #[inline(always)]
+    pub(crate) fn is_open(&self, permit: Permit, target: Rank) -> bool {
+        self.of(permit).get(target).is_some_and(|entry| !entry.block.load(Relaxed).is_null())
     }
 
     /// Takes a target out of that table. Operations of the epoch are over, because its guard is
@@ -395,7 +403,7 @@ mod tests {
     #[test]
     fn spans_stay_inside_the_part() {
         let mut memory = [0u64; 4];
-        let targets = Targets::new([(32, 8)].into_iter());
+        let targets = Targets::new([(32, 8)].into_iter(), Permit::All);
         let target = targets.get(Rank(0)).unwrap();
         assert!(target.span(0, 8).is_none(), "not mapped yet");
         // SAFETY: the memory outlives the table; the block is never asked for.
@@ -419,7 +427,7 @@ mod tests {
     #[test]
     fn atomics_refuse_misalignment() {
         let mut memory = [0u64; 2];
-        let targets = Targets::new([(16, 1)].into_iter());
+        let targets = Targets::new([(16, 1)].into_iter(), Permit::All);
         let target = targets.get(Rank(0)).unwrap();
         // SAFETY: the memory outlives the table; the block is never asked for.
         unsafe { target.map(memory.as_mut_ptr().cast(), core::ptr::null_mut()) };

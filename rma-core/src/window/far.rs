@@ -274,7 +274,10 @@ impl Window {
             return RmaError::Import { window: self.id(), error };
         };
         // Who went without a word has failed, whether that has been noticed otherwise or not.
-        let cause = self.process().gone(peer).unwrap_or(Cause::PeerFailed(peer));
+        // A peer that left because another failed has said so first.
+        let failed = self.process().transport.members.failed().map(Cause::PeerFailed);
+        let cause = failed.or_else(|| self.process().gone(peer));
+        let cause = cause.unwrap_or(Cause::PeerFailed(peer));
         self.wait_failed(WaitError { what: "mapping a peer's memory", cause })
     }
 

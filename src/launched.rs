@@ -1,7 +1,7 @@
 //! A rank that a launcher has started: it hears of what ends a rank.
 #![allow(unsafe_code)]
 
-use rma_core::transport::{Members, Outcome, PeerState, Transport, WorldRank};
+use rma_core::transport::{Members, Outcome, Parts, PeerState, Transport, WorldRank};
 use rma_launcher::Client;
 use std::sync::Arc;
 
@@ -13,8 +13,10 @@ struct Launched {
 
 /// The transport of a rank of that launcher.
 pub(crate) fn tell(launcher: Client, transport: Transport) -> Transport {
-    let members = Arc::new(Launched { members: transport.members, launcher });
-    Transport { members, ..transport }
+    let parts = transport.into_parts();
+    let members = Arc::new(Launched { members: parts.members, launcher });
+    // SAFETY: those of one transport, which is no more, but for the members, which are its own.
+    unsafe { Transport::from_parts(Parts { members, ..parts }) }
 }
 
 // SAFETY: `is_fork` is forwarded.

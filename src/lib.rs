@@ -68,7 +68,7 @@ pub use rma_core::{
     WindowMemory, bytemuck, num_complex,
 };
 pub use rma_transport_sim::SimFailure;
-pub use start::{StartError, initialize};
+pub use start::{StartError, initialize, initialize_with};
 
 /// The right to operate on the targets of a window.
 ///

@@ -1,4 +1,6 @@
 //! Ranks as threads of this process: for tests, doctests and simulation.
+#![allow(unsafe_code)] // room: joins the ranks
+
 use crate::{Config, StartError, Universe};
 use rma_core::transport::WorldRank;
 use rma_transport_shm::{Shm, ShmConfig};
@@ -62,10 +64,17 @@ where
     let cores = config.cpus.unwrap_or_else(available);
     let first_panic = Mutex::new(None::<Box<dyn Any + Send>>);
     let run = |rank: u32| {
-        let place = ShmConfig { rank: WorldRank(rank), size: ranks, cores, naps: config.naps };
+        let place = ShmConfig {
+            rank: WorldRank(rank),
+            size: ranks,
+            nodes: config.nodes,
+            cores,
+            naps: config.naps,
+        };
         // A rank that cannot join takes part in the exchange all the same, or the others hang.
         let _leaver = exchange.leaver();
-        let shm = Shm::join(place, |mine| exchange.all_gather(rank, mine))?;
+        // SAFETY: the exchange is this job's own; each of its threads has a rank, and joins once.
+        let shm = unsafe { Shm::join(place, |mine| exchange.all_gather(rank, mine)) }?;
         let universe = Universe::new(shm, config)?;
         // A thread that ends takes no universe along that was forgotten.
         let _stay = universe.stay();

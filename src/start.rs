@@ -1,4 +1,6 @@
 //! From a launcher, or none, to a universe.
+#![allow(unsafe_code)] // room: joins the ranks
+
 use crate::launched;
 use crate::local::Broken;
 use crate::{CollectiveError, Config, HintError, ProgressAgent, Universe};
@@ -52,8 +54,9 @@ pub fn initialize() -> Result<Universe, StartError> {
     initialize_with(Config::default())
 }
 
-/// As [`initialize`]; what the job was started with goes before `config`.
-pub(crate) fn initialize_with(mut config: Config) -> Result<Universe, StartError> {
+/// As [`initialize`], with budgets and deadlines of one's own; what the job was started with goes
+/// before them. **Collective** over the job; every rank passes the same.
+pub fn initialize_with(mut config: Config) -> Result<Universe, StartError> {
     match rma_launcher::detect_process()? {
         Start::Alone => alone(config),
         Start::Launched(settings) => {
@@ -62,10 +65,13 @@ pub(crate) fn initialize_with(mut config: Config) -> Result<Universe, StartError
             let place = ShmConfig {
                 rank: WorldRank(job.rank),
                 size: job.size,
+                nodes: job.nodes,
                 cores: job.cores,
                 naps: config.naps,
             };
-            let shm = Shm::join(place, |mine| client.all_gather(mine))?;
+            // SAFETY: the launcher, which has proved that it is the job's own, lets one process be
+            // each rank, and gathers what all of them say.
+            let shm = unsafe { Shm::join(place, |mine| client.all_gather(mine)) }?;
             let transport = launched::tell(client, shm.into());
             config.wait_timeout = job.wait_timeout.or(config.wait_timeout);
             if !job.progress_agent {
@@ -87,7 +93,8 @@ pub(crate) fn initialize_with(mut config: Config) -> Result<Universe, StartError
 }
 
 fn alone(config: Config) -> Result<Universe, StartError> {
-    let place = ShmConfig { rank: WorldRank(0), size: 1, cores: 1, naps: config.naps };
-    let shm = Shm::join(place, |mine| Ok::<_, Broken>(vec![mine.to_vec()]))?;
+    let place = ShmConfig { rank: WorldRank(0), size: 1, nodes: 1, cores: 1, naps: config.naps };
+    // SAFETY: a job of one rank.
+    let shm = unsafe { Shm::join(place, |mine| Ok::<_, Broken>(vec![mine.to_vec()])) }?;
     Ok(Universe::new(shm, config)?)
 }

@@ -262,6 +262,67 @@ fn descriptors_run_out() {
     });
 }
 
+/// Takes all descriptors that this process may have.
+fn take_descriptors() -> Vec<fs::File> {
+    limit(Resource::Nofile, 64);
+    std::iter::from_fn(|| fs::File::open("/dev/null").ok()).collect()
+}
+
+/// One rank has no descriptor to map a shared window by: nobody gets it, and nothing of it stays.
+#[test]
+fn a_shared_window_that_one_rank_cannot_map() {
+    processes(3, |universe| {
+        let world = universe.world();
+        let window = || world.window(MIB, 1).allocate_shared();
+        // What is mapped at its first use.
+        window().unwrap().free().unwrap();
+        still_works(world);
+        let before = descriptors().len();
+        // A block of words that stays in each round would fill more than an arena.
+        for culprit in [Rank(1), Rank(2)].into_iter().cycle().take(300) {
+            let held = (world.rank() == culprit).then(take_descriptors);
+            let error = window().err().unwrap();
+            match error {
+                WindowError::Import(ImportError::System { errno, .. }) => {
+                    assert_eq!(world.rank(), culprit);
+                    assert_eq!(errno, rustix::io::Errno::MFILE.raw_os_error());
+                }
+                _ => assert_eq!(error, WindowError::Peer(culprit)),
+            }
+            drop(held);
+            world.barrier().unwrap();
+        }
+        assert_eq!(descriptors().len(), before);
+        window().unwrap().free().unwrap();
+    });
+}
+
+/// A rank that cannot reach the words of a lock does not stand in line for it: more often than
+/// there are places for that. Those of its own part it has, and the gate is at rank 0.
+#[test]
+fn a_lock_that_cannot_be_mapped_takes_no_place() {
+    let mut config = rma::Config::default();
+    // For what hangs.
+    config.wait_timeout = Some(Duration::from_secs(100));
+    let test = "a_lock_that_cannot_be_mapped_takes_no_place";
+    rma::testing::processes_with(config, test, 2, |universe| {
+        let world = universe.world();
+        still_works(world);
+        let window = world.window(MIB, 1).allocate().unwrap();
+        if world.rank() == Rank(1) {
+            let held = take_descriptors();
+            for _ in 0..10 {
+                let error = window.lock(Rank(1), LockKind::Exclusive).err().unwrap();
+                expect_no_descriptor_for_put(&error);
+            }
+            drop(held);
+            window.lock(Rank(1), LockKind::Exclusive).unwrap().unlock().unwrap();
+        }
+        window.free().unwrap();
+        universe.finalize().unwrap();
+    });
+}
+
 fn expect_no_descriptor_for_window(error: &WindowError) {
     let none = rustix::io::Errno::MFILE.raw_os_error();
     match error {

@@ -47,8 +47,14 @@ fn example(name: &str) -> PathBuf {
 }
 
 fn job(ranks: u32, name: &str, args: &[&str]) -> Report {
+    job_on(1, ranks, name, args)
+}
+
+/// As [`job`], on so many pretended nodes.
+fn job_on(nodes: u32, ranks: u32, name: &str, args: &[&str]) -> Report {
     let mut spec = Spec::new(example(name), ranks);
     spec.args = args.iter().map(Into::into).collect();
+    spec.nodes = nodes;
     spec.output = Output::Capture;
     spec.oversubscribe = true;
     spec.timeout = Some(WATCHDOG);
@@ -212,6 +218,26 @@ fn examples_run_without_a_launcher() {
         let output = Command::new(example(name)).args(args).output().unwrap();
         assert_eq!(output.status.code(), Some(0), "{output:?}");
         assert!(text(&output.stdout).ends_with(end), "{output:?}");
+    }
+}
+
+/// Load and store inside of each node, messages between them.
+#[test]
+fn examples_run_on_several_nodes() {
+    let files = folder(&[("a.rs", b"fn one() { Two(two); }"), ("b.rs", b"one two two")]);
+    let runs: [(&str, &[&str], &str); 4] = [
+        ("hello", &[], "counted "),
+        ("wordcount", &[path(&files)], EQUAL),
+        ("heat", &["--size", "20", "--steps", "100"], "sequential run: equal, bit by bit\n"),
+        ("ticket_queue", &["--jobs", "500"], "executed exactly once, and the sum is right\n"),
+    ];
+    for (nodes, ranks) in [(2, 2), (2, 4), (3, 6), (2, 9)] {
+        for (name, args, said) in runs {
+            let report = job_on(nodes, ranks, name, args);
+            assert_eq!(report.exit_code(), 0, "{report:?}");
+            let stdout = text(&report.output[0].stdout);
+            assert!(stdout.contains(said), "{name} on {nodes} nodes: {stdout}");
+        }
     }
 }
 

@@ -1,5 +1,6 @@
 //! What flushes wait for, and whom failures are told: also where several threads of a rank flush.
 use rma::{Assert, Config, Op, ProgressAgent, Rank, RmaError, Universe, local_with, simulate};
+use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use std::thread;
 use std::time::Duration;
@@ -42,6 +43,43 @@ fn a_flush_beside_a_flush_waits_too() {
             stop.store(true, SeqCst);
         }
         world.barrier().unwrap();
+    });
+    ranks.unwrap();
+}
+
+/// The flush of one thread gives up, and so cancels the put of another, which hears of it too.
+#[test]
+fn each_thread_hears_of_its_own() {
+    let mut config = by_messages();
+    config.progress_agent = ProgressAgent::Never;
+    config.wait_timeout = Some(Duration::from_secs(2));
+    let (over, put, told) = (Barrier::new(2), Barrier::new(2), Barrier::new(2));
+    let ranks = local_with(config, 2, |universe| {
+        let world = universe.world();
+        let window = world.window(4, 8).allocate().unwrap();
+        world.barrier().unwrap();
+        if world.rank() == Rank(0) {
+            // Serves nobody.
+            over.wait();
+            return;
+        }
+        let epoch = window.lock_all_with(Assert::NO_CHECK).unwrap();
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                epoch.put(Rank(0), 0, &[7u64]).unwrap();
+                put.wait();
+                told.wait();
+                let first = epoch.flush(Rank(0));
+                assert!(matches!(first, Err(RmaError::Timeout { .. })), "{first:?}");
+                assert_eq!(epoch.flush(Rank(0)), Ok(()), "once");
+            });
+            put.wait();
+            let first = epoch.flush(Rank(0));
+            assert!(matches!(first, Err(RmaError::Timeout { .. })), "{first:?}");
+            assert_eq!(epoch.flush(Rank(0)), Ok(()), "once");
+            told.wait();
+        });
+        over.wait();
     });
     ranks.unwrap();
 }

@@ -471,3 +471,64 @@ fn memory_that_is_reached_by_address_is_not_given_back() {
     });
     ranks.unwrap();
 }
+
+/// A rank whose window is of no use says why, and not that a peer is stuck: ranks that are in
+/// different calls, of which one tells more than the other.
+#[test]
+fn ranks_in_different_calls_hear_of_it() {
+    let ranks = local_with(patient(2), 2, |universe| {
+        let window = universe.world().window(1, 8).hint("rma_path", "messages").unwrap();
+        let window = window.allocate().unwrap();
+        let error = if window.rank() == Rank(0) {
+            window.fence(Assert::NONE).map(drop).unwrap_err()
+        } else {
+            window.free().unwrap_err().error
+        };
+        let class = error.class();
+        let of_both = matches!(
+            error,
+            RmaError::Collective { error: CollectiveError::LengthMismatch { .. }, .. }
+                | RmaError::RefusedBy { .. }
+        );
+        assert!(of_both, "{error}");
+        universe.world().barrier().unwrap();
+        (error.to_string(), class)
+    });
+    let errors = ranks.unwrap();
+    let told = errors.iter().filter(|(_, class)| *class == rma::ErrorClass::Count);
+    assert!(told.count() >= 1, "{errors:?}");
+}
+
+/// Arguments that one rank gets wrong end the operation for all, and the next ends well.
+#[test]
+fn others_hear_of_arguments_that_are_refused() {
+    type Act = fn(&Communicator, bool) -> Result<(), CollectiveError>;
+    let acts: [Act; 4] = [
+        |world, wrong| world.bcast(&mut [1u64], if wrong { Rank(9) } else { Rank(0) }),
+        |world, wrong| world.allreduce(&[1u64], if wrong { Op::MaxLoc } else { Op::Sum }).map(drop),
+        |world, wrong| world.alltoall(&vec![1u64; if wrong { 3 } else { 4 }]).map(drop),
+        |world, wrong| {
+            let counts: &[usize] = if wrong { &[1; 3] } else { &[1; 4] };
+            world.reduce_scatter(&[1u64; 4], counts, Op::Sum).map(drop)
+        },
+    ];
+    let ranks = local_with(patient(2), 4, |universe| {
+        let world = universe.world();
+        for act in acts {
+            let wrong = world.rank() == Rank(2);
+            match act(world, wrong) {
+                Err(CollectiveError::GaveUp { world, .. }) if !wrong => assert_eq!(world.0, 2),
+                // Some are done before they need anything of it.
+                Ok(()) if !wrong => {}
+                end => assert!(wrong && end.is_err(), "{end:?}"),
+            }
+            world.barrier().unwrap();
+        }
+        act_well(world);
+    });
+    ranks.unwrap();
+}
+
+fn act_well(world: &Communicator) {
+    assert_eq!(world.allreduce(&[1u64], Op::Sum).unwrap(), [u64::from(world.size())]);
+}

@@ -1,5 +1,5 @@
 //! Ranks, groups, split and dup (FEATURES A8).
-use crate::help::{near, times};
+use crate::help::{reaches, times};
 use rma_core::transport::WorldRank;
 use rma_core::{Communicator, Rank, Universe};
 
@@ -120,7 +120,7 @@ pub fn split_alone(universe: &Universe) {
 pub fn split_by_node(universe: &Universe) {
     let me = universe.world().rank().0;
     let node = universe.world().split_by_node(0).unwrap();
-    let together = |peer: &u32| *peer == me || universe.transport().is_near(WorldRank(*peer));
+    let together = |peer: &u32| *peer == me || reaches(universe, Rank(*peer));
     expect_members(universe, &node, &all(universe).filter(together).collect::<Vec<_>>());
 }
 
@@ -128,8 +128,8 @@ pub fn split_by_node(universe: &Universe) {
 pub fn split_by_node_reversed(universe: &Universe) {
     let me = universe.world().rank().0;
     let node = universe.world().split_by_node(-i64::from(me)).unwrap();
-    let expected: Vec<u32> = if near(universe) { all(universe).rev().collect() } else { vec![me] };
-    expect_members(universe, &node, &expected);
+    let together = |peer: &u32| *peer == me || reaches(universe, Rank(*peer));
+    expect_members(universe, &node, &all(universe).rev().filter(together).collect::<Vec<_>>());
 }
 
 /// What one communicator carries never reaches another of the same ranks.

@@ -1,10 +1,16 @@
 //! What cases have in common.
 use core::fmt::Display;
+use rma_core::transport::WorldRank;
 use rma_core::{Assert, Communicator, LockKind, Op, Rank, Universe, Window};
 
-/// Whether load and store reach the peers.
+/// Whether load and store reach all peers.
 pub(crate) fn near(universe: &Universe) -> bool {
-    universe.transport().is_near(universe.transport().rank())
+    universe.world().ranks().all(|rank| reaches(universe, rank))
+}
+
+/// Whether load and store reach a rank of the world.
+pub(crate) fn reaches(universe: &Universe, rank: Rank) -> bool {
+    universe.transport().is_near(WorldRank(rank.0))
 }
 
 /// How often to repeat something: `many` where that is cheap, less where a simulator or an

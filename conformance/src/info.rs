@@ -337,12 +337,21 @@ pub fn explained(universe: &Universe) {
     let window = words(world, 1 + usize::from(world.rank()));
     let text = window.explain();
     let by_messages = window.path(neighbour(world, 1)) == Some(Path::Messages);
-    let (signals, words, metadata) = match by_messages {
-        true => ("messages", "messages", "of each target asked on demand"),
-        false => ("bits in the peer's control words", "load and store", "a table of 2 targets"),
+    let itself = window.path(window.rank()) == Some(Path::Messages);
+    let (signals, words, metadata) = match (by_messages, itself) {
+        (true, true) => ("messages", "messages", "of each target asked on demand"),
+        (false, _) => {
+            ("bits in the peer's control words", "load and store", "a table of 2 targets")
+        }
+        (true, false) => (
+            "bits in the peer's control words on this node, messages elsewhere",
+            "load and store on this node, messages elsewhere",
+            "a table of 1 targets, mapped at first use; elsewhere size and unit of each",
+        ),
     };
     let signals = format!("post, complete: {signals}\n");
-    says(&text, &["2 targets by", &signals, &format!("its words by {words}\n"), metadata]);
+    let targets = if by_messages != itself { "1 targets by" } else { "2 targets by" };
+    says(&text, &[targets, &signals, &format!("its words by {words}\n"), metadata]);
     assert!(!text.contains(" 0 targets"), "{text}");
     window.free().unwrap();
 }

@@ -473,7 +473,8 @@ pub fn explained(universe: &Universe) {
     assert!(text.contains(none), "{text}");
     let window = words(universe.world(), 1);
     let (text, by_window) = (universe.explain(), window.explain());
-    if window.path(TARGET) == Some(Path::LoadStore) {
+    let loads = |rank| window.path(rank) == Some(Path::LoadStore);
+    if universe.world().ranks().all(loads) {
         assert!(text.contains(none), "{text}");
         assert!(by_window.contains("the target does nothing"), "{by_window}");
         universe.world().barrier().unwrap();

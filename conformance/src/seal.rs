@@ -60,11 +60,11 @@ pub fn empty(universe: &Universe) {
 pub fn wrong_element(universe: &Universe) {
     let world = universe.world();
     let window = world.window(12, 1).allocate().unwrap();
-    let (id, target) = (window.id(), world.rank());
+    let (id, rank) = (window.id(), world.rank());
     let mut sealed = window.seal().unwrap();
     let error = sealed.as_slice::<u64>().unwrap_err();
-    assert_eq!(error, RmaError::Misaligned { window: id, target, disp: 0, width: 8 });
-    assert_eq!(sealed.as_mut_slice::<[u8; 5]>().unwrap_err().class(), ErrorClass::Disp);
+    assert_eq!(error, RmaError::NotWhole { window: id, rank, size: 12, width: 8 });
+    assert_eq!(sealed.as_mut_slice::<[u8; 5]>().unwrap_err().class(), ErrorClass::Count);
     assert_eq!(sealed.as_slice::<u32>().unwrap().len(), 3);
     sealed.unseal().unwrap().free().unwrap();
 }

@@ -1,5 +1,5 @@
 //! Shared windows: direct loads and stores of a neighbour's part (FEATURES A1).
-use crate::help::{neighbour, says, times, words};
+use crate::help::{neighbour, reaches, says, times, words};
 use rma_core::{
     Assert, Communicator, ErrorClass, Flavor, LockKind, Op, Rank, RmaError, Universe, Window,
     WindowError,
@@ -293,12 +293,19 @@ pub fn refused(universe: &Universe) {
     let world = universe.world();
     let error = world.window(4, 8).allocate_shared().err().unwrap();
     let WindowError::NotShared(group) = &error else { panic!("{error}") };
-    assert_eq!(group, world.group());
+    let far = world.ranks().zip(world.group().members());
+    let far = far.filter(|(rank, _)| !reaches(universe, *rank)).map(|(_, member)| member);
+    assert_eq!(group.members().collect::<Vec<_>>(), far.collect::<Vec<_>>());
     assert_eq!(error.class(), ErrorClass::RmaShared);
     says(&error, &["shared window", "split_by_node"]);
     let window = words(world, 4);
     for rank in world.ranks() {
-        let error = window.shared_query(rank).err().unwrap();
+        let view = window.shared_query(rank);
+        if reaches(universe, rank) {
+            assert_eq!(view.map(|view| view.size()), Ok(32));
+            continue;
+        }
+        let error = view.err().unwrap();
         assert_eq!(error, RmaError::NotShared { window: window.id(), target: rank });
         assert_eq!(error.class(), ErrorClass::RmaShared);
         says(&error, &[&window.id().to_string(), &format!("rank {rank}"), "load and store"]);

@@ -32,6 +32,7 @@ macro_rules! suite {
             }
             windows {
                 sizes_differ(4), all_empty(3), units_differ(5), over_split(5), over_reversed(4),
+                over_interleaved(6), over_interleaved(3) as over_interleaved_of_3,
                 left_late(3), over_one_rank(3), outlives_its_communicator(4),
                 several_epochs_at_once(3), created_and_freed(2), aligned(2), zeroed(2),
                 free_waits(3), flavors_differ(3), attributes(4), dropped_and_not_freed(3),

@@ -12,7 +12,6 @@ pub const VICTIM: Rank = Rank(1);
 /// Ranks of each case: more than threads of a rank may stand in line.
 pub const RANKS: u32 = 6;
 const WORDS: usize = 50_000;
-const INVITATION: &str = "invitation";
 
 /// What becomes of the one that is waited for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -115,8 +114,7 @@ fn meetings() -> Vec<Case> {
                 ended(other)
             })
         },
-        // The victim takes part in the beginning of it.
-        case(INVITATION, |universe, _| ended(universe.world().dup())),
+        case("invitation", |universe, _| ended(universe.world().dup())),
         Case { victim: holds, ..case("queue", lock) },
         Case { victim: shares, ..case("queue", lock) },
         Case { victim: has_all, ..case("queue", lock) },
@@ -228,10 +226,6 @@ pub fn play(universe: Universe, case: &Case, fate: Fate, stay: &dyn Fn(&Universe
     let met = world.barrier();
     if world.rank() == VICTIM {
         met.unwrap();
-        if case.name == INVITATION {
-            world.bcast(&mut [0u64], Rank(0)).unwrap();
-            world.barrier().unwrap();
-        }
         match fate {
             Fate::Dies => panic!("{}", crate::failure::ON_PURPOSE),
             Fate::Leaves => {

@@ -101,6 +101,37 @@ pub fn over_reversed(universe: &Universe) {
     exchange(universe, &world.dup().unwrap());
 }
 
+/// Ranks of one half and of the other in turn, so that neighbours in rank may be apart, and every
+/// rank has some on either side. S-A6
+pub fn over_interleaved(universe: &Universe) {
+    let world = universe.world();
+    let (me, half) = (world.rank().0, world.size().div_ceil(2));
+    let key = (me % half) * 2 + me / half;
+    let mixed = world.split(Some(0), key.into()).unwrap().unwrap();
+    exchange(universe, &mixed);
+    let window = words(&mixed, 4);
+    for distance in 0..i64::from(mixed.size()) {
+        let (peer, from) = (neighbour(&mixed, distance), neighbour(&mixed, -distance));
+        let exposure = window.post(&[from], Assert::NONE).unwrap();
+        let epoch = window.start(&[peer], Assert::NONE).unwrap();
+        epoch.put(peer, 0, &[u64::from(mixed.rank()), 7]).unwrap();
+        epoch.complete().unwrap();
+        exposure.wait().unwrap();
+        assert_eq!(local_words(&window)[..2], [u64::from(from), 7]);
+        let lock = window.lock(peer, LockKind::Exclusive).unwrap();
+        let old = lock.fetch_and_op(2, Op::Sum, 1u64).unwrap();
+        lock.put(3, &[old + 1]).unwrap();
+        lock.unlock().unwrap();
+        mixed.barrier().unwrap();
+        assert_eq!(local_words(&window)[2..], [distance as u64 + 1; 2]);
+    }
+    let sum = mixed.allreduce(&[1u64 << mixed.rank().0], Op::Sum).unwrap();
+    assert_eq!(sum, [(1 << mixed.size()) - 1]);
+    let window = window.seal().unwrap().unseal().unwrap();
+    still_works(&window);
+    window.free().unwrap();
+}
+
 /// A window of this rank alone. S-A6
 pub fn over_one_rank(universe: &Universe) {
     let alone = universe.world().split(Some(universe.world().rank().0), 0).unwrap().unwrap();

@@ -6,6 +6,8 @@ use sims::Jobs;
 
 mod generated;
 mod homes;
+mod lines;
+mod shortages;
 mod sims;
 mod tampered;
 mod timeouts;

@@ -33,6 +33,8 @@ pub struct Job {
     pub rank: u32,
     /// Processes of the job.
     pub size: u32,
+    /// Nodes that this machine is to be taken for, 1 for itself: of as many ranks in a row each.
+    pub nodes: u32,
     /// CPUs that the job may use.
     pub cores: u32,
     /// Whether there are more ranks than CPUs: waiting by spinning would only hold others up.
@@ -336,6 +338,7 @@ mod tests {
         let job = Job {
             rank,
             size: 2,
+            nodes: 1,
             cores: 2,
             oversubscribed: false,
             bound_cpus: vec![1],

@@ -5,7 +5,8 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use clap::{Parser, ValueEnum};
+use clap::error::ErrorKind;
+use clap::{CommandFactory, Parser, ValueEnum};
 use rma_launcher::run::{self, Bind, RunError, Spec, Stdin};
 
 const EXAMPLES: &str = "\
@@ -33,11 +34,19 @@ read nothing. Ranks find each other through a port of 127.0.0.1 that only they c
 /// Starts N processes ("ranks") of a program on this machine, and connects them.
 #[derive(Debug, Parser)]
 #[command(name = "rma-run", version, after_help = EXAMPLES, max_term_width = 100)]
-#[command(override_usage = "rma-run -n <N> [OPTIONS] <PROGRAM> [ARGS]...")]
+#[command(
+    override_usage = "rma-run {-n <N> | --nodes <NODESxRANKS>} [OPTIONS] <PROGRAM> [ARGS]..."
+)]
 struct Cli {
     /// How many ranks to start
     #[arg(short = 'n', long = "ranks", value_name = "N", value_parser = parse_ranks)]
-    ranks: u32,
+    #[arg(required_unless_present = "nodes")]
+    ranks: Option<u32>,
+
+    /// Pretend that the machine is so many nodes, of so many ranks each, that reach each other by
+    /// messages only: "2x3" is 6 ranks on 2 nodes
+    #[arg(long, value_name = "NODESxRANKS", value_parser = parse_nodes)]
+    nodes: Option<(u32, u32)>,
 
     // Help texts are for the terminal: "[rank]" is no link.
     #[allow(rustdoc::broken_intra_doc_links)]
@@ -106,6 +115,15 @@ fn parse_ranks(text: &str) -> Result<u32, String> {
     }
 }
 
+fn parse_nodes(text: &str) -> Result<(u32, u32), String> {
+    let numbers = text.split_once('x').and_then(|(nodes, ranks)| {
+        let number = |text: &str| text.parse().ok().filter(|number: &u32| *number > 0);
+        let (nodes, ranks) = (number(nodes)?, number(ranks)?);
+        nodes.checked_mul(ranks).map(|_| (nodes, ranks))
+    });
+    numbers.ok_or_else(|| "write it as NODESxRANKS, such as 2x4 for 2 nodes of 4 ranks".to_owned())
+}
+
 fn parse_variable(text: &str) -> Result<(OsString, OsString), String> {
     match text.split_once('=') {
         Some((name, value)) if !name.is_empty() => Ok((name.into(), value.into())),
@@ -129,9 +147,30 @@ fn parse_seconds(text: &str) -> Result<Duration, String> {
     }
 }
 
-fn spec(cli: Cli) -> Spec {
+/// How many ranks there are, on how many nodes.
+fn size(cli: &Cli) -> Result<(u32, u32), clap::Error> {
+    match (cli.ranks, cli.nodes) {
+        (asked, Some((nodes, each))) if asked.is_none_or(|asked| asked == nodes * each) => {
+            Ok((nodes * each, nodes))
+        }
+        (Some(ranks), None) => Ok((ranks, 1)),
+        (ranks, nodes) => {
+            let (ranks, (nodes, each)) = (ranks.unwrap_or_default(), nodes.unwrap_or_default());
+            let why = format!(
+                "--nodes {nodes}x{each} is a job of {} ranks, not of the {ranks} that -n asks for: \
+                 leave -n out",
+                nodes * each
+            );
+            Err(Cli::command().error(ErrorKind::ArgumentConflict, why))
+        }
+    }
+}
+
+fn spec(cli: Cli) -> Result<Spec, clap::Error> {
+    let (ranks, nodes) = size(&cli)?;
     let mut command = cli.command.into_iter();
-    let mut spec = Spec::new(command.next().unwrap_or_default(), cli.ranks);
+    let mut spec = Spec::new(command.next().unwrap_or_default(), ranks);
+    spec.nodes = nodes;
     spec.args = command.collect();
     spec.env = cli.env.into_iter().map(|(name, value)| (name, Some(value))).collect();
     spec.label = cli.label;
@@ -149,14 +188,14 @@ fn spec(cli: Cli) -> Spec {
     spec.explain = cli.explain;
     spec.stdin = Stdin::Inherit;
     spec.dedicated = true;
-    spec
+    Ok(spec)
 }
 
 fn main() -> ExitCode {
     if run::warden() {
         return ExitCode::SUCCESS;
     }
-    let spec = spec(Cli::parse());
+    let spec = spec(Cli::parse()).unwrap_or_else(|error| error.exit());
     match run::run(&spec) {
         Ok(report) => report.exit_code().into(),
         Err(error) => {
@@ -180,7 +219,7 @@ mod tests {
     fn what_follows_the_program_belongs_to_it() {
         let line = ["rma-run", "-n", "2", "-l", "prog", "-n", "5", "--label", "--", "--help"];
         let cli = Cli::try_parse_from(line).unwrap();
-        assert_eq!(cli.ranks, 2);
+        assert_eq!(cli.ranks, Some(2));
         assert_eq!(cli.command, ["prog", "-n", "5", "--label", "--", "--help"]);
     }
 
@@ -199,6 +238,10 @@ mod tests {
             vec!["rma-run", "-n", "2", "--env", "=x", "prog"],
             vec!["rma-run", "-n", "2", "--env", "x", "prog"],
             vec!["rma-run", "-n", "2", "--bind", "moon", "prog"],
+            vec!["rma-run", "--nodes", "2", "prog"],
+            vec!["rma-run", "--nodes", "0x2", "prog"],
+            vec!["rma-run", "--nodes", "2x2x2", "prog"],
+            vec!["rma-run", "--nodes", "65536x65536", "prog"],
         ] {
             assert!(Cli::try_parse_from(&line).is_err(), "{line:?}");
         }
@@ -206,9 +249,20 @@ mod tests {
 
     #[test]
     fn agents_are_switched_off_by_an_option() {
-        let agents = |line: &[&str]| spec(Cli::try_parse_from(line).unwrap()).progress_agent;
+        let agents =
+            |line: &[&str]| spec(Cli::try_parse_from(line).unwrap()).unwrap().progress_agent;
         assert!(agents(&["rma-run", "-n", "2", "prog"]));
         assert!(!agents(&["rma-run", "-n", "2", "--no-progress-agent", "prog"]));
+    }
+
+    #[test]
+    fn nodes_say_how_many_ranks_there_are() {
+        let sizes = |line: &[&str]| size(&Cli::try_parse_from(line).unwrap());
+        assert_eq!(sizes(&["rma-run", "-n", "4", "prog"]).unwrap(), (4, 1));
+        assert_eq!(sizes(&["rma-run", "--nodes", "2x3", "prog"]).unwrap(), (6, 2));
+        assert_eq!(sizes(&["rma-run", "--nodes", "2x2", "-n", "4", "prog"]).unwrap(), (4, 2));
+        let error = sizes(&["rma-run", "--nodes", "2x2", "-n", "5", "prog"]).unwrap_err();
+        assert!(error.to_string().contains("is a job of 4 ranks, not of the 5"), "{error}");
     }
 
     #[test]

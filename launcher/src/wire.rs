@@ -10,7 +10,7 @@ use crate::Job;
 /// First bytes of every bootstrap connection, sent by the launcher.
 pub(crate) const MAGIC: [u8; 8] = *b"rma-boot";
 /// Changes whenever a message does.
-pub(crate) const VERSION: u16 = 3;
+pub(crate) const VERSION: u16 = 4;
 /// Largest frame before the other side has proved who it is, in bytes.
 pub(crate) const HELLO_MAX: usize = 1024;
 /// Largest frame afterwards, in bytes.

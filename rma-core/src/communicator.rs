@@ -1,12 +1,13 @@
 //! Groups of ranks that communicate, and how to make smaller ones. S-A6 S-A7
 use crate::collective::mail::Current;
 use crate::collective::near::Near;
+use crate::collective::node::Node;
 use crate::completion::{Cause, On, Wait, WaitError};
 use crate::error::CollectiveError;
 use crate::group::Group;
 use crate::rank::Rank;
 use crate::transport::WorldRank;
-use crate::universe::{NO_OBJECT, Process};
+use crate::universe::{NO_OBJECT, Process, RUNTIME};
 use crate::window::WindowBuilder;
 use core::ops::{Deref, DerefMut};
 use core::sync::atomic::{AtomicU32, Ordering::SeqCst, fence};
@@ -39,7 +40,11 @@ pub(crate) struct Inner {
     queued: AtomicU32,
     /// The thread that is in code of the user, in the middle of an operation.
     caller: Mutex<Option<ThreadId>>,
+    pub(crate) node: Node,
     near: Option<Near>,
+    /// The same ranks, with messages that no operation of the user can be taken for: what the
+    /// runtime is told there, it relies on. `None` for what belongs to the runtime as a whole.
+    runtime: Option<Arc<Self>>,
 }
 
 /// Order of the collective operations of one communicator.
@@ -86,16 +91,20 @@ impl Drop for Turn<'_> {
     }
 }
 
+/// What ranks agree on to make a copy of a communicator; other kinds are those of windows.
+const DUP: u64 = 128;
+
 /// Why a communicator was not made.
 pub type SplitError = CollectiveError;
 
 impl Communicator {
     pub(crate) fn world(process: &Arc<Process>) -> Result<Self, CollectiveError> {
         let group = Group::world(process.transport.job.size);
-        Self::assemble(Inner::plain(process, 0, group, Rank(process.transport.job.rank.0)))
+        Self::assemble(Inner::users(process, 0, group, Rank(process.transport.job.rank.0)))
     }
 
     fn assemble(mut inner: Inner) -> Result<Self, CollectiveError> {
+        inner.set_node(Node::near(&inner));
         // Others wait for what this rank would have told them.
         inner.near = Near::new(&inner).inspect_err(|error| {
             // Why a wait ended, the others know or find out as this rank did.
@@ -103,7 +112,11 @@ impl Communicator {
                 inner.give_up();
             }
         })?;
-        let comm = Self { inner: Arc::new(inner) };
+        let mut comm = Self { inner: Arc::new(inner) };
+        let node = comm.inner.node.clone().with_leaders(&comm.runtime())?;
+        if let Some(inner) = Arc::get_mut(&mut comm.inner) {
+            inner.set_node(node);
+        }
         // No rank may leave before its peers have mapped its words.
         comm.barrier()?;
         if let Some(near) = comm.near() {
@@ -114,8 +127,10 @@ impl Communicator {
 
     /// The ranks of this communicator with a space of messages named `id`, for a window's own use.
     pub(crate) fn internal(&self, id: u64) -> Self {
-        let Inner { process, group, rank, .. } = &*self.inner;
-        Self { inner: Arc::new(Inner::plain(process, id, group.clone(), *rank)) }
+        let Inner { process, group, rank, node, .. } = &*self.inner;
+        let mut inner = Inner::plain(process, id, group.clone(), *rank);
+        inner.node = node.clone();
+        Self { inner: Arc::new(inner) }
     }
 
     /// This process, in this communicator.
@@ -148,15 +163,16 @@ impl Communicator {
 
     /// Another communicator of the same ranks. **Collective.**
     pub fn dup(&self) -> Result<Self, SplitError> {
-        let mut id = [self.inner.process.new_object_id()];
-        self.bcast(&mut id, Rank(0))?;
-        if id[0] == NO_OBJECT {
+        let Inner { process, group, rank, .. } = &*self.inner;
+        let mine = [u64::from(*rank), process.new_object_id()];
+        // That of the first rank.
+        let [_, id] = self.agree(DUP, mine, |a, b| a.min(b))?;
+        if id == NO_OBJECT {
             return Err(CollectiveError::TooManyObjects { what: "dup" });
         }
-        let Inner { process, group, rank, .. } = &*self.inner;
-        let inner = Inner::plain(process, id[0], group.clone(), *rank);
+        let inner = Inner::users(process, id, group.clone(), *rank);
         // No message of it may come where it is not known.
-        self.barrier()?;
+        self.meet()?;
         Self::assemble(inner)
     }
 
@@ -164,12 +180,13 @@ impl Communicator {
     /// for a rank that gives no color. **Collective.**
     pub fn split(&self, color: Option<u32>, key: i64) -> Result<Option<Self>, SplitError> {
         let mine = [u64::from(color.is_some()), color.map_or(0, u64::from), key.cast_unsigned()];
-        let all = self.gather(&mine, Rank(0))?;
+        let runtime = self.runtime();
+        let all = runtime.gather(&mine, Rank(0))?;
         let shares = all.map(|all| self.deal(&all));
         let what = "split";
-        let share = self.scatter_bytes(what, shares)?;
+        let share = runtime.scatter_bytes(what, shares)?;
         let Some((head, group)) = share.split_first_chunk::<12>() else {
-            self.barrier()?;
+            runtime.barrier()?;
             return Ok(None);
         };
         let malformed = CollectiveError::Malformed { what, from: Rank(0) };
@@ -178,7 +195,7 @@ impl Communicator {
         let rank = Rank(u32::from_le_bytes(rank.try_into().map_err(|_| malformed)?));
         if id == NO_OBJECT {
             // Other colors may have one.
-            self.barrier()?;
+            runtime.barrier()?;
             return Err(CollectiveError::TooManyObjects { what });
         }
         let process = &self.inner.process;
@@ -186,9 +203,9 @@ impl Communicator {
         if group.world_rank(rank) != Some(process.transport.job.rank) {
             return Err(malformed);
         }
-        let inner = Inner::plain(process, id, group, rank);
+        let inner = Inner::users(process, id, group, rank);
         // As in `dup`.
-        self.barrier()?;
+        runtime.barrier()?;
         Self::assemble(inner).map(Some)
     }
 
@@ -244,6 +261,27 @@ impl Communicator {
         Ok(turn?)
     }
 
+    /// The ranks of this node, in order.
+    pub(crate) fn near_ranks(&self) -> impl Iterator<Item = Rank> {
+        let (all, some, own) = match &self.inner.node {
+            Node::Apart => (0, &[][..], Some(self.rank())),
+            Node::Whole => (self.size(), &[][..], None),
+            Node::One(node) => (0, node.members(), None),
+        };
+        (0..all).map(Rank).chain(some.iter().copied()).chain(own)
+    }
+
+    /// For what the runtime tells itself. All steps of one call are here, or none: who cannot go on
+    /// with one tells so where the others wait.
+    pub(crate) fn runtime(&self) -> Self {
+        Self { inner: self.inner.runtime.as_ref().unwrap_or(&self.inner).clone() }
+    }
+
+    /// If all ranks have a board, on which they tell each other something.
+    pub(crate) fn board(&self) -> Option<&Near> {
+        self.near().filter(|near| near.has_slots())
+    }
+
     pub(crate) fn near(&self) -> Option<&Near> {
         self.inner.near.as_ref()
     }
@@ -263,8 +301,26 @@ impl Inner {
             collective: Mutex::new(sequence),
             queued: AtomicU32::new(0),
             caller: Mutex::default(),
+            node: Node::Apart,
             near: None,
+            runtime: None,
         }
+    }
+
+    /// As [`plain`](Self::plain), for a communicator of the user.
+    fn users(process: &Arc<Process>, id: u64, group: Group, rank: Rank) -> Self {
+        let runtime = Self::plain(process, id | RUNTIME, group.clone(), rank);
+        let mut inner = Self::plain(process, id, group, rank);
+        inner.runtime = Some(Arc::new(runtime));
+        inner
+    }
+
+    /// While nobody else has it.
+    fn set_node(&mut self, node: Node) {
+        if let Some(runtime) = self.runtime.as_mut().and_then(Arc::get_mut) {
+            runtime.node = node.clone();
+        }
+        self.node = node;
     }
 
     fn try_turn(&self) -> Option<Turn<'_>> {

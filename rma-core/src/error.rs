@@ -358,6 +358,30 @@ pub enum RmaError {
         /// What this rank did.
         what: &'static str,
     },
+    /// The ranks of the window could not meet, for a reason of their own: some may be in another
+    /// call than this one.
+    #[error("window {window}: {error}")]
+    Collective {
+        /// Window.
+        window: WindowId,
+        /// Why.
+        error: CollectiveError,
+    },
+    /// A part is not a whole number of elements.
+    #[error(
+        "window {window}: the {size} bytes of rank {rank}'s part are not a whole number of \
+         elements of {width} bytes; take another element"
+    )]
+    NotWhole {
+        /// Window.
+        window: WindowId,
+        /// Whose part.
+        rank: Rank,
+        /// Its bytes.
+        size: u64,
+        /// Bytes of an element.
+        width: u32,
+    },
     /// The peer's memory could not be mapped.
     #[error("window {window}: {error}")]
     Import {
@@ -471,7 +495,7 @@ impl RmaError {
             Self::NoSuchRank { .. } => ErrorClass::Rank,
             Self::Misaligned { .. } => ErrorClass::Disp,
             Self::WrongOp { .. } => ErrorClass::Op,
-            Self::WrongCount { .. } => ErrorClass::Count,
+            Self::WrongCount { .. } | Self::NotWhole { .. } => ErrorClass::Count,
             Self::EpochOpen { .. }
             | Self::AlreadyLocked { .. }
             | Self::NotLocked { .. }
@@ -483,6 +507,7 @@ impl RmaError {
             Self::WrongAssert { .. } => ErrorClass::Assert,
             Self::PeerFailed { .. } | Self::PeerLeft { .. } => ErrorClass::ProcFailed,
             Self::Timeout { .. } => ErrorClass::Other,
+            Self::Collective { error, .. } => error.class(),
             Self::Import { .. } | Self::NotShared { .. } => ErrorClass::RmaShared,
             Self::NotAttached { .. } | Self::Cross { .. } => ErrorClass::RmaRange,
             Self::AttachedTwice { .. }
@@ -507,7 +532,7 @@ impl fmt::Display for Bytes {
 }
 
 /// Why a window could not be made. Every rank of the communicator gets an error, and nothing of
-/// the window remains.
+/// the window remains; but for [`Collective`](Self::Collective), after which peers may have it.
 #[derive(Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum WindowError {

@@ -23,6 +23,12 @@ pub struct Config {
     /// fewer than the ranks, who waits gives its CPU to others at once, instead of looking for a
     /// while whether the wait is over. Ranks that are processes have those of their launcher.
     pub cpus: Option<u32>,
+    /// Nodes that the machine is pretended to be, 1 for none: so many of a job of threads, of as
+    /// many ranks in a row each (the last may have fewer). Load and store reach the ranks of the
+    /// same node; others are reached by messages only, as in a job on several machines, which a
+    /// program can be tested for so. Ranks that are processes have those of their launcher
+    /// (`rma-run --nodes`).
+    pub nodes: u32,
     /// Whether a rank that sleeps in a wait looks around now and then although nobody woke it: so
     /// it notices a process that was killed and could tell nobody. Without it, a wake-up that the
     /// library forgets is a hang and not a delay: for the library's own tests. Only transports that
@@ -63,6 +69,7 @@ impl Default for Config {
         Self {
             wait_timeout: None,
             cpus: None,
+            nodes: 1,
             naps: true,
             far_slots: 128,
             credit_messages: 32,
@@ -99,8 +106,11 @@ impl Config {
 
 /// Bits of an object's id that count the objects of a rank; above them is the rank.
 const COUNT_BITS: u32 = 40;
-/// Objects of a rank: 30 days of making and freeing windows at full speed.
-const OBJECTS: u64 = 1 << COUNT_BITS;
+/// Set in the id of what a communicator has for the runtime's own exchanges: with those of its user
+/// they have nothing in common.
+pub(crate) const RUNTIME: u64 = 1 << (COUNT_BITS - 1);
+/// Objects of a rank: weeks of making and freeing windows at full speed.
+const OBJECTS: u64 = RUNTIME;
 /// Ranks of a job that can make objects. One less, so that [`NO_OBJECT`] is no id.
 const RANKS: u64 = (1 << (u64::BITS - COUNT_BITS)) - 1;
 /// The least that [`Config::collective_bytes`] can say: communicators are made of payloads, too.

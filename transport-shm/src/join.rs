@@ -1,4 +1,5 @@
 //! How the ranks of a node find each other.
+#![allow(unsafe_code)] // room: declares what a caller promises of the exchange
 
 use rma_core::transport::{AllocateError, WorldRank};
 
@@ -15,8 +16,11 @@ use crate::supply::Supply;
 pub struct ShmConfig {
     /// This rank.
     pub rank: WorldRank,
-    /// Ranks of the job, all of them on this node.
+    /// Ranks of the job, all of them on this machine.
     pub size: u32,
+    /// Nodes that the machine is pretended to be: ranks of another one are reached by messages
+    /// only. Each has as many ranks in a row, but for the last, which may have fewer; 0 is as 1.
+    pub nodes: u32,
     /// CPUs that the job may use; with fewer than ranks, waiting does not spin.
     pub cores: u32,
     /// Whether a sleeping rank looks around now and then although nobody rang: that is how it
@@ -77,7 +81,12 @@ impl Shm {
     /// # Errors
     ///
     /// See [`JoinError`]; nothing is left behind.
-    pub fn join<E>(
+    ///
+    /// # Safety
+    ///
+    /// `exchange` gives what the ranks of this job gave to theirs, by rank, and each rank joins
+    /// once: who maps a neighbour's memory believes what that says of it.
+    pub unsafe fn join<E>(
         config: ShmConfig,
         exchange: impl FnOnce(&[u8]) -> Result<Vec<Vec<u8>>, E>,
     ) -> Result<Self, JoinError<E>> {

@@ -55,6 +55,25 @@ fn the_space_is_reserved() {
     assert!(stat.st_blocks as usize * 512 >= len, "{} blocks", stat.st_blocks);
 }
 
+/// Another rank took it since the first look.
+#[test]
+fn what_runs_short_between_two_steps_is_noticed() {
+    let name = format!("rma-segment-test-{}", me().as_raw_nonzero());
+    let folder = std::env::temp_dir().join(name);
+    std::fs::create_dir_all(&folder).unwrap();
+    let rest = 8192;
+    for left in [rest - 1, rest] {
+        let file = memfd("rma-test").unwrap();
+        rustix::fs::ftruncate(&file, RESERVE_STEP + rest).unwrap();
+        let supply = Supply::of_group(&folder, left);
+        let reserved = reserve(&file, RESERVE_STEP + rest, 77, &supply);
+        let available = RESERVE_STEP + left;
+        let short = AllocateError::Shortage { asked: 77, available, limit: supply::GROUP };
+        assert_eq!(reserved, if left < rest { Err(short) } else { Ok(()) });
+    }
+    std::fs::remove_dir_all(folder).unwrap();
+}
+
 #[test]
 fn a_reused_descriptor_is_noticed() {
     let first = segment(4096);

@@ -9,7 +9,8 @@ use std::time::Duration;
 
 use rma_core::transport::{
     AllocateError, Cma, CrossError, Descriptor, ImportError, Job, Limits, Mapped, Members,
-    Messages, Outcome, PeerState, Region, Shared, Sleep, SubmitError, Ticket, Transport, WorldRank,
+    Messages, Outcome, Parts, PeerState, Region, Shared, Sleep, SubmitError, Ticket, Transport,
+    WorldRank,
 };
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::fd::OwnedFd;
@@ -36,6 +37,8 @@ const NAP_MAX: Duration = Duration::from_millis(250);
 pub struct Shm {
     pub(crate) rank: WorldRank,
     cores: u32,
+    /// Ranks of the job on each pretended node.
+    node_ranks: u32,
     /// Longest sleep at a stretch, if there is a longest.
     nap: Option<Duration>,
     pub(crate) own: ControlSegment,
@@ -68,6 +71,7 @@ impl Shm {
         Self {
             rank: config.rank,
             cores: config.cores,
+            node_ranks: config.size.div_ceil(config.nodes.max(1)).max(1),
             nap: config.naps.then_some(NAP_MAX),
             own,
             _own_file: own_file,
@@ -214,7 +218,7 @@ impl From<Shm> for Transport {
     fn from(shm: Shm) -> Self {
         let job = Job { name: "shm", rank: shm.rank, size: shm.ranks() };
         let shm = Arc::new(shm);
-        Self {
+        let parts = Parts {
             job,
             messages: shm.clone(),
             sleep: shm.clone(),
@@ -223,7 +227,9 @@ impl From<Shm> for Transport {
             cma: Some(shm.clone()),
             agent: Some(shm),
             views: None,
-        }
+        };
+        // SAFETY: of one rank, which gives itself away.
+        unsafe { Self::from_parts(parts) }
     }
 }
 
@@ -398,12 +404,12 @@ unsafe impl Shared for Shm {
     }
 
     fn available(&self) -> (u64, &'static str) {
-        let available = self.heap.supply().available();
+        let available = self.heap.supply().of_all();
         (available.bytes, available.limit)
     }
 
     fn is_near(&self, peer: WorldRank) -> bool {
-        peer.0 < self.ranks()
+        peer.0 < self.ranks() && peer.0 / self.node_ranks == self.rank.0 / self.node_ranks
     }
 
     fn import(
@@ -428,6 +434,9 @@ impl Cma for Shm {
     #[inline]
     fn crosses(&self, peer: WorldRank) -> Result<(), CrossError> {
         let neighbour = self.neighbour(peer).map_err(|_| CrossError::PeerGone(peer))?;
+        if !self.is_near(peer) {
+            return Err(CrossError::Far(peer));
+        }
         neighbour.crosses().map_err(|error| cross_error(peer, error))
     }
 

@@ -72,11 +72,24 @@ impl Supply {
         Self { groups, page: rustix::param::page_size() as u64 }
     }
 
+    /// As in a control group that uses nothing, and may use so much that `bytes` are left.
+    #[cfg(test)]
+    pub(crate) fn of_group(folder: &Path, bytes: u64) -> Self {
+        let [limit, used, stat] = ["max", "current", "stat"].map(|name| folder.join(name));
+        fs::write(&limit, (HEADROOM + bytes).to_string()).unwrap();
+        fs::write(&used, "0").unwrap();
+        let group = Group { limit, used, stat, prefix: "" };
+        Self { groups: vec![group], page: rustix::param::page_size() as u64 }
+    }
+
     /// What could be reserved now in one piece, whatever limits it.
     pub(crate) fn available(&self) -> Available {
-        self.memory()
-            .min(self.address_space(), ADDRESS_SPACE)
-            .min(getrlimit(Resource::Fsize).current, FILE_SIZE)
+        self.of_all().min(getrlimit(Resource::Fsize).current, FILE_SIZE)
+    }
+
+    /// What could be reserved now, in as many pieces as one likes.
+    pub(crate) fn of_all(&self) -> Available {
+        self.memory().min(self.address_space(), ADDRESS_SPACE)
     }
 
     /// What the machine and the control groups still have.

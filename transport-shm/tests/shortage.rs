@@ -72,7 +72,7 @@ fn file_size() {
     let all = ranks(1, 1);
     limit(Resource::Fsize, 128 << 10);
     expect_shortage(&all[0], MIB, "RLIMIT_FSIZE");
-    assert_eq!(all[0].available().0, 128 << 10);
+    assert!(all[0].available().0 > 128 << 10, "in several segments");
     // Less than an arena, so these get segments of their own.
     expect_room(&all[0], 100_000);
     expect_room(&all[0], 64);

@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering::SeqCst;
 use std::sync::atomic::{AtomicBool, AtomicUsize};
 use std::time::Duration;
 
-use common::{ranks, submit, wait_until, word};
+use common::{Cards, join, ranks, submit, wait_until, word};
 use rma_core::transport::{
     Cma, CrossError, Descriptor, ImportError, Mapped, Members, Messages, Outcome, PeerState,
     Shared, Sleep, SubmitError, WorldRank,
@@ -316,18 +316,19 @@ fn ranks_out_of_range_are_nobody() {
 
 #[test]
 fn joining_with_nonsense_is_an_error() {
-    let config = |rank, size| ShmConfig { rank: WorldRank(rank), size, cores: 1, naps: false };
-    let echo = |card: &[u8]| Ok::<_, String>(vec![card.to_vec()]);
-    assert!(matches!(Shm::join(config(0, 0), echo), Err(JoinError::Config { .. })));
-    assert!(matches!(Shm::join(config(3, 3), echo), Err(JoinError::Config { .. })));
-    let count = Shm::join(config(0, 2), echo);
+    let config =
+        |rank, size| ShmConfig { rank: WorldRank(rank), size, nodes: 1, cores: 1, naps: false };
+    let echo = |card: &[u8]| -> Cards { Ok(vec![card.to_vec()]) };
+    assert!(matches!(join(config(0, 0), echo), Err(JoinError::Config { .. })));
+    assert!(matches!(join(config(3, 3), echo), Err(JoinError::Config { .. })));
+    let count = join(config(0, 2), echo);
     assert!(matches!(count, Err(JoinError::Count { got: 1, size: 2 })));
-    let failed = Shm::join(config(0, 1), |_| Err::<Vec<Vec<u8>>, _>("no network"));
-    assert!(matches!(failed, Err(JoinError::Exchange("no network"))));
-    let torn = Shm::join(config(0, 1), |card| Ok::<_, String>(vec![card[1..].to_vec()]));
+    let failed = join(config(0, 1), |_| Err("no network".to_owned()));
+    assert!(matches!(failed, Err(JoinError::Exchange(why)) if why == "no network"));
+    let torn = join(config(0, 1), |card| Ok(vec![card[1..].to_vec()]));
     let Err(error @ JoinError::Card { .. }) = torn else { panic!("took a torn card") };
     assert!(error.to_string().contains("rank 0"), "{error}");
-    assert!(Shm::join(config(0, 1), echo).is_ok());
+    assert!(join(config(0, 1), echo).is_ok());
 }
 
 #[test]

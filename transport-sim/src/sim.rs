@@ -7,8 +7,8 @@ use std::thread;
 
 use rma_core::transport::{
     self, Agent, AgentBody, AgentError, AllocateError, Descriptor, ImportError, Job, Limits,
-    Mapped, Members, Messages, Outcome, PeerState, Sleep, SubmitError, Ticket, Touch, Transport,
-    Views, WorldRank,
+    Mapped, Members, Messages, Outcome, Parts, PeerState, Sleep, SubmitError, Ticket, Touch,
+    Transport, Views, WorldRank,
 };
 
 use crate::net::{Seat, Shared};
@@ -69,7 +69,7 @@ impl From<Sim> for Transport {
         let size = sim.shared.config().ranks;
         let job = Job { name: "sim", rank: WorldRank(sim.rank), size };
         let sim = Arc::new(sim);
-        Self {
+        let parts = Parts {
             job,
             messages: sim.clone(),
             sleep: sim.clone(),
@@ -78,7 +78,9 @@ impl From<Sim> for Transport {
             cma: None,
             agent: Some(sim.clone()),
             views: Some(sim),
-        }
+        };
+        // SAFETY: of one rank, which gives itself away.
+        unsafe { Self::from_parts(parts) }
     }
 }
 

@@ -13,6 +13,10 @@ const HOMES: [Rank; 5] = [Rank(1), Rank(2), Rank(3), Rank(4), Rank(5)];
 const WAITER: Rank = Rank(6);
 /// Waits for a lock of the holder when the waiter has left.
 const LAST: Rank = Rank(7);
+/// Does as the waiter does.
+const SECOND: Rank = Rank(8);
+/// In which each of them counts at the last one, under its lock.
+const ROUNDS: u64 = 20;
 
 type Waits = fn(&Window, Rank) -> Result<(), RmaError>;
 
@@ -48,20 +52,27 @@ fn play(universe: Universe, waits: Waits) {
             });
             until(&universe, 10);
         }
-        WAITER => {
+        WAITER | SECOND => {
             for home in HOMES {
                 leaves_with(waits(&window, home).unwrap_err(), home);
                 // Known to be gone by now.
                 leaves_with(waits(&window, home).unwrap_err(), home);
             }
             // Without a node in a queue that nobody takes it out of.
-            let own = window.lock(WAITER, LockKind::Exclusive).unwrap();
+            let own = window.lock(rank, LockKind::Exclusive).unwrap();
             window.lock(LAST, LockKind::Shared).unwrap().unlock().unwrap();
+            for _ in 0..ROUNDS {
+                let (lock, mut count) = (window.lock(LAST, LockKind::Exclusive).unwrap(), [0u64]);
+                lock.get(0, &mut count).unwrap();
+                lock.put(0, &[count[0] + 1]).unwrap();
+                lock.unlock().unwrap();
+            }
             own.unlock().unwrap();
         }
         LAST => {
             until(&universe, 8);
-            // The waiter holds nothing, and nobody waits for it.
+            assert_eq!(window.local().load(0), Ok(2 * ROUNDS), "nobody was in between");
+            // The waiters hold nothing, and nobody waits for them.
             let lock = window.lock(HOLDER, LockKind::Exclusive).unwrap();
             assert!(universe.transport().now() >= Duration::from_millis(900));
             lock.unlock().unwrap();
@@ -78,7 +89,7 @@ fn a_home_takes_its_queue_along() {
     let both: [Waits; 2] = [shared, exclusive];
     for waits in both {
         let body = |universe: Universe| play(universe, waits);
-        Jobs { seeds: 5, ..jobs(Config::default()) }.run("homes", 8, &body);
+        Jobs { seeds: 5, ..jobs(Config::default()) }.run("homes", 9, &body);
     }
 }
 

@@ -93,6 +93,8 @@ fn a_payload_beyond_the_limit_is_refused() {
     config.collective_bytes = 1000;
     run("timeouts::a_payload_beyond", 2, config, &|universe| {
         let world = universe.world();
+        let most = vec![3u8; 1000];
+        assert_eq!(world.alltoallv(&[most.clone(), most.clone()]).unwrap(), [&most[..]; 2]);
         let mine = vec![0u8; 1001];
         let error = world.alltoallv(&[mine.clone(), mine]).unwrap_err();
         let CollectiveError::TooLarge { what, bytes, limit } = error else { panic!("{error}") };

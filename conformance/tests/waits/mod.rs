@@ -52,6 +52,14 @@ fn by_load_and_store_with_a_cpu_for_each() {
     all("apart", config);
 }
 
+/// Some of those that wait for the victim share its node, some do not.
+#[test]
+fn on_two_nodes() {
+    let mut config = Config::default();
+    config.nodes = 2;
+    all("mixed", config);
+}
+
 #[test]
 fn by_messages() {
     let mut config = Config::default();

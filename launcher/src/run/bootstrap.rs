@@ -246,6 +246,7 @@ mod tests {
         let job = Job {
             rank: 0,
             size: 3,
+            nodes: 1,
             cores: 2,
             oversubscribed: true,
             bound_cpus: vec![],

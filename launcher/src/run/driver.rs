@@ -140,6 +140,7 @@ fn plan(spec: &Spec, cpus: &[u32]) -> io::Result<Plan> {
     let job = Job {
         rank: 0,
         size: spec.ranks,
+        nodes: spec.nodes,
         cores: cpus.len() as u32,
         oversubscribed: spec.ranks as usize > cpus.len(),
         bound_cpus: Vec::new(),
@@ -180,6 +181,13 @@ impl Driver<'_> {
             true => "ranks sleep at once (more ranks than CPUs)",
             false => "ranks spin briefly, yield, then sleep",
         };
+        let nodes = match self.spec.nodes {
+            1 => "this machine".to_owned(),
+            nodes => format!(
+                "{nodes} of {} ranks each, pretended: messages only between them",
+                ranks.div_ceil(nodes)
+            ),
+        };
         let binding = match self.spec.bind {
             Bind::None => "none".to_owned(),
             Bind::Core => format!("core (rank r on CPU r of {}, in turn)", cpus::ranges(cpus)),
@@ -191,6 +199,7 @@ impl Driver<'_> {
         self.sink.note(&format!(
             "explain: program {}\n\
              explain: {ranks} ranks on {cores} CPUs ({}), oversubscribed: {over}\n\
+             explain: nodes: {nodes}\n\
              explain: binding: {binding}\n\
              explain: bootstrap: {address}, hello keyed with a secret of this job\n\
              explain: waiting: {waiting}; longest wait: {}\n\

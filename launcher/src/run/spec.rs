@@ -45,6 +45,8 @@ pub struct Spec {
     pub args: Vec<OsString>,
     /// Number of ranks.
     pub ranks: u32,
+    /// Nodes that this machine is to be taken for, see [`Job::nodes`](crate::Job).
+    pub nodes: u32,
     /// Changes to the environment that ranks inherit; `None` removes a variable.
     pub env: Vec<(OsString, Option<OsString>)>,
     /// Put `[rank] ` in front of each line that is forwarded.
@@ -85,6 +87,7 @@ impl Spec {
             program: program.as_ref().to_owned(),
             args: Vec::new(),
             ranks,
+            nodes: 1,
             env: Vec::new(),
             label: false,
             quiet: false,

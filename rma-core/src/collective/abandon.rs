@@ -47,8 +47,8 @@ pub(crate) struct News(Mutex<Heard>);
 #[derive(Debug, Default)]
 struct Heard {
     news: Option<Abandoned>,
-    /// Operations that somebody could not go on with, by their tags. Those that this rank has
-    /// passed are forgotten when the next comes.
+    /// Operations that somebody could not go on with, by their tags, and who said so first. Those
+    /// that this rank has passed are forgotten when the next comes, and before a tag repeats.
     operations: Vec<(u32, WorldRank)>,
     /// There was one, of this rank or another.
     any_operation: bool,
@@ -99,10 +99,16 @@ impl News {
         let mut heard = self.heard();
         heard.any_operation = true;
         heard.operations.retain(|(other, _)| is_before(at.tag, *other));
+        let known = heard.operations.iter().any(|(other, _)| *other == tag);
         // No rank is further ahead.
-        if is_before(at.tag, tag) && heard.operations.len() <= OPERATIONS {
+        if is_before(at.tag, tag) && !known && heard.operations.len() <= OPERATIONS {
             heard.operations.push((tag, whom));
         }
+    }
+
+    /// This rank is at `at`: what was given up before is of no use.
+    pub(crate) fn forget_passed(&self, at: Place) {
+        self.heard().operations.retain(|(other, _)| is_before(at.tag, *other));
     }
 
     /// Whether messages may still come of operations that are over here.
@@ -118,9 +124,9 @@ impl News {
 
     /// Why a rank that is at `at` waits in vain like that.
     pub(crate) fn ends(&self, at: Place, by: By) -> Option<Cause> {
-        let all = self.heard().news.filter(|news| news.from.covers(at, by));
-        let one = || self.given_up_by(at.tag).filter(|_| by == By::Messages).map(Cause::GaveUp);
-        all.map(|news| news.cause).or_else(one)
+        let one = self.given_up_by(at.tag).filter(|_| by == By::Messages).map(Cause::GaveUp);
+        let all = || self.heard().news.filter(|news| news.from.covers(at, by));
+        one.or_else(|| all().map(|news| news.cause))
     }
 
     /// True once.
@@ -259,6 +265,10 @@ pub(crate) fn read_abandon(head: &Head) -> Option<(WorldRank, Abandoned)> {
 mod tests {
     use super::*;
     use crate::collective::mail::Current;
+    use crate::group::Group;
+    use crate::universe::Config;
+    use crate::window::accumulate_tests::with_loop;
+    use std::sync::Arc;
 
     const fn place(tag: u32, barrier: u64) -> Place {
         Place { tag, barrier }
@@ -298,8 +308,14 @@ mod tests {
         }
         news.hear_of_one((7, whom), place(6, 0));
         assert_eq!((ends(5, By::Messages), ends(7, By::Messages).is_some()), (None, true));
+        // However many give up what this rank has not come to, it hears of each operation.
+        (0..1000).for_each(|member| news.hear_of_one((8, WorldRank(member)), place(6, 0)));
+        news.hear_of_one((9, whom), place(6, 0));
+        assert_eq!(ends(9, By::Messages), Some(Cause::GaveUp(whom)));
         (0..1000).for_each(|tag| news.hear_of_one((7 + tag, whom), place(6, 0)));
         assert!(news.heard().operations.len() <= OPERATIONS + 1, "forged");
+        news.forget_passed(place(1 << 20, 0));
+        assert!(ends(9, By::Messages).is_none() && news.heard().operations.is_empty());
         assert!(news.is_to_be_told());
     }
 
@@ -326,5 +342,37 @@ mod tests {
         }
         let from = place(0, 0);
         assert!(abandon_head(1, Abandoned { cause: Cause::Timeout, from }).is_none());
+    }
+
+    /// What the other one of two members hears, if a wait for that peer ends like that.
+    fn told(peer: Option<Rank>, by: By, cause: Cause) -> Option<Abandoned> {
+        let mut told = Vec::new();
+        with_loop(Config::default(), |universe, network| {
+            let mut comm = universe.world().internal(99);
+            let inner = Arc::get_mut(&mut comm.inner).unwrap();
+            inner.group = Group::world(2);
+            inner.current.begin_barrier(7);
+            let fails = |wait: Wait<'_>| Err::<(), _>(WaitError { what: wait.what, cause });
+            inner.attempt("a test", (peer, by), fails).unwrap_err();
+            let sent = network.take_sent();
+            told.extend(sent.iter().map(|bytes| Head::parse(bytes).unwrap().0));
+        });
+        assert!(told.len() < 2, "to one member");
+        told.first().map(|head| read_abandon(head).unwrap().1)
+    }
+
+    /// A barrier by flags is given up while this rank is in it. At messages, the last one was
+    /// passed: others may still be in it, and come to its end.
+    #[test]
+    fn who_gives_up_waiting_tells_from_where_on() {
+        let (whom, peer) = (WorldRank(13), Some(Rank(1)));
+        for cause in [Cause::PeerLeft(whom), Cause::GaveUp(whom)] {
+            let news = |from| Some(Abandoned { cause, from });
+            assert_eq!(told(peer, By::Flags, cause), news(place(0, 7)));
+            assert_eq!(told(peer, By::Messages, cause), news(place(0, 8)));
+        }
+        // All see that by themselves who wait for all.
+        assert_eq!(told(None, By::Messages, Cause::PeerLeft(whom)), None);
+        assert!(told(None, By::Messages, Cause::GaveUp(whom)).is_some());
     }
 }

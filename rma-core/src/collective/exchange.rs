@@ -2,6 +2,8 @@
 use super::AHEAD_MAX;
 use super::abandon::By;
 use super::mail::{Grants, Key, PART, Part, SMALL, Step, step_head};
+use super::near::Near;
+use super::node::Order;
 use crate::communicator::{Communicator, Turn};
 use crate::error::CollectiveError;
 use crate::protocol::message::Head;
@@ -78,7 +80,7 @@ impl<'a> Exchange<'a> {
     }
 
     fn begin(comm: &'a Communicator, what: &'static str, turn: Turn<'a>) -> Self {
-        let tag = comm.inner.current.next_tag();
+        let tag = comm.inner.process.mail.begin(&comm.inner.current);
         Self { comm, what, tag, turn, panicking: thread::panicking() }
     }
 
@@ -90,33 +92,37 @@ impl<'a> Exchange<'a> {
 
     /// Waits until every rank has come here.
     pub(crate) fn barrier(mut self) -> Result<(), CollectiveError> {
+        self.meet()?;
+        // Only then: who is ahead of others may not go on as if they had come.
         self.turn.one_sided = 0;
-        if let Some(near) = self.comm.near() {
-            return near.wait(&self.comm.inner, &mut self.turn.barriers);
-        }
-        let size = self.comm.size();
-        let mut distance = 1;
-        for round in 0..u32::BITS {
-            if distance >= i64::from(size) {
-                break;
-            }
-            self.send(self.comm.rank().on_ring(distance, size), round, &[])?;
-            self.receive(self.comm.rank().on_ring(-distance, size), round)?;
-            distance *= 2;
-        }
         Ok(())
     }
 
-    /// As [`barrier`](Self::barrier), at which ranks tell each other what they pass on the board.
-    /// Answers with that of all, in rank order; `None`, at once, if there is no board.
+    fn meet(&mut self) -> Result<(), CollectiveError> {
+        if let Some(near) = self.comm.near() {
+            return near.wait(&self.comm.inner, &mut self.turn.barriers);
+        }
+        let Some(node) = self.comm.inner.node.neighbours() else {
+            return self.disseminate(Order::From(Rank(0)));
+        };
+        self.gather(node.order(), &[])?;
+        if let Some(leaders) = node.leaders() {
+            self.disseminate(leaders)?;
+        }
+        self.broadcast(node.order(), &mut [])
+    }
+
+    /// As [`barrier`](Self::barrier), at which ranks tell each other what they pass on the board
+    /// that they have. Answers with that of all, in rank order.
     pub(crate) fn share<S: Pod>(
         mut self,
+        near: &Near,
         kind: u64,
         mine: &S,
-    ) -> Result<Option<Vec<S>>, CollectiveError> {
-        let Some(near) = self.comm.near().filter(|near| near.has_slots()) else { return Ok(None) };
+    ) -> Result<Vec<S>, CollectiveError> {
+        let all = near.share(&self.comm.inner, &mut self.turn.shares, kind, mine)?;
         self.turn.one_sided = 0;
-        near.share(&self.comm.inner, &mut self.turn.shares, kind, mine).map(Some)
+        Ok(all)
     }
 
     /// Sends a payload to a rank; `round` tells payloads of one pair apart, below 256.
@@ -136,7 +142,7 @@ impl<'a> Exchange<'a> {
         number: u64,
     ) -> Result<(), CollectiveError> {
         let process = &self.comm.inner.process;
-        let (bytes, limit) = (payload.len() as u64, process.mail.payload_max());
+        let (bytes, limit) = (payload.len() as u64, process.mail.payload_max(self.comm.inner.id));
         if bytes > limit {
             return Err(self.fails(CollectiveError::TooLarge { what: self.what, bytes, limit }));
         }
@@ -292,14 +298,6 @@ impl<'a> Exchange<'a> {
         if got != expected {
             let wrong = CollectiveError::LengthMismatch { what, from, expected, got };
             return Err(self.fails(wrong));
-        }
-        Ok(())
-    }
-
-    pub(crate) fn check_root(&self, root: Rank) -> Result<(), CollectiveError> {
-        let last = Rank(self.comm.size() - 1);
-        if root > last {
-            return Err(CollectiveError::NoSuchRoot { what: self.what, root, last });
         }
         Ok(())
     }

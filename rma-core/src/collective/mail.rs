@@ -20,6 +20,7 @@ use crate::group::Group;
 use crate::protocol::message::{Head, Kind};
 use crate::rank::Rank;
 use crate::transport::WorldRank;
+use crate::universe::RUNTIME;
 use core::mem;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::collections::{HashMap, VecDeque};
@@ -28,14 +29,19 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 /// What a rank keeps of another in one operation, at most: the lengths that allgatherv sends first,
 /// a part, and the question for the next one.
 const EACH_MAX: usize = 3;
-/// Payloads of so many bytes always have room, because those of the runtime itself are no longer.
+/// Payloads of so many bytes always have room: most of those of the runtime itself are no longer.
 /// How many there are is bounded by the operations that senders can be in.
 pub(crate) const SMALL: u64 = 4096;
+/// No payload of the runtime's own is longer: a few bytes from each rank.
+const RUNTIME_MAX: u64 = 1 << 32;
 /// Bytes of a payload that are asked for at a time. They stay in a cache until they are taken, and
 /// the next ones use their memory again.
 pub(crate) const PART: u64 = 256 << 10;
 /// Bits of a tag that number the payloads of one operation.
 const ROUND_BITS: u32 = 8;
+
+/// Tags between two times at which what is stale is forgotten: far fewer than there are.
+const FORGET_EVERY: u32 = 1 << 24;
 
 /// Which payload: communicator, tag, sender; or the receiver, of one that is sent.
 pub(crate) type Key = (u64, u32, WorldRank);
@@ -73,7 +79,7 @@ struct Progress {
 
 impl Current {
     /// Begins another operation; its tag, whose lowest bits are the operation's own.
-    pub(crate) fn next_tag(&self) -> u32 {
+    fn next_tag(&self) -> u32 {
         self.0.operation.fetch_add(1, Relaxed).wrapping_add(1) << ROUND_BITS
     }
 
@@ -295,13 +301,25 @@ impl Mail {
         Self { payload_max, budget, boxes: Mutex::default() }
     }
 
-    /// The longest payload that can arrive.
-    pub(crate) fn payload_max(&self) -> u64 {
-        self.payload_max
+    /// The longest payload that can arrive for a communicator. What the runtime tells itself has
+    /// no limit of the user's.
+    pub(crate) fn payload_max(&self, id: u64) -> u64 {
+        if id & RUNTIME == 0 { self.payload_max } else { self.payload_max.max(RUNTIME_MAX) }
     }
 
     fn boxes(&self) -> MutexGuard<'_, Boxes> {
         self.boxes.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Begins another operation of a communicator: its tag. Tags repeat, so now and then what was
+    /// left by operations that failed is forgotten, long before one of them has the same again.
+    pub(crate) fn begin(&self, current: &Current) -> u32 {
+        let tag = current.next_tag();
+        if tag.is_multiple_of(FORGET_EVERY) {
+            self.boxes().forget_stale();
+            current.news().forget_passed(current.place());
+        }
+        tag
     }
 
     /// From now on, messages of that communicator are expected.
@@ -363,7 +381,8 @@ impl Mail {
     fn deliver_piece(&self, from: WorldRank, head: &Head, piece: &[u8]) -> bool {
         let (rest, number, offset) = (head.length.get(), head.slot.get(), head.offset.get());
         let end = offset.checked_add(piece.len() as u64);
-        let too_long = rest > self.payload_max() || end.is_none_or(|end| end > part_len(rest));
+        let too_long = rest > self.payload_max(head.object.get())
+            || end.is_none_or(|end| end > part_len(rest));
         if too_long || (piece.is_empty() && rest > 0) {
             return false;
         }
@@ -400,7 +419,7 @@ impl Mail {
         if letters.len() == EACH_MAX || letters.iter().any(is_it) {
             return None;
         }
-        let refused = NoRoom { bytes: rest, limit: self.payload_max() };
+        let refused = NoRoom { bytes: rest, limit: self.payload_max(head.object.get()) };
         let takes = rest <= refused.limit;
         let state = if takes { State::Asked } else { State::Refused(refused) };
         letters.push(Letter { tag, number, rest, state });

@@ -261,3 +261,20 @@ fn members_hear_who_left() {
     assert!(hears(SENDER, abandon(ID, 1, 1)));
     assert_eq!(heard(), Some(Cause::PeerLeft(WorldRank(1))));
 }
+
+/// Tags repeat: what a failed operation left is forgotten before another has the same.
+#[test]
+fn what_is_stale_is_forgotten_before_tags_repeat() {
+    let (mail, current) = mail(LARGE, 100_000);
+    assert!(send(&mail, FIRST, 8));
+    let begun = FORGET_EVERY >> ROUND_BITS;
+    (2..begun).for_each(|_| _ = mail.begin(&current));
+    assert_eq!(mail.boxes().held, 8);
+    let next = FORGET_EVERY + FIRST;
+    assert!(send(&mail, next, 16), "of a rank that is ahead");
+    assert_eq!(mail.begin(&current), FORGET_EVERY);
+    assert_eq!(mail.boxes().held, 16);
+    assert!(take(&mail, FIRST, 0).is_none());
+    assert_eq!(mail.begin(&current), next);
+    assert_eq!(take(&mail, next, 0).unwrap().0, [7; 16]);
+}

@@ -8,8 +8,10 @@ mod barrier;
 mod exchange;
 pub(crate) mod mail;
 pub(crate) mod near;
+pub(crate) mod node;
 mod operations;
 mod reduction;
+mod tree;
 
 pub use reduction::Reduction;
 

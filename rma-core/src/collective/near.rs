@@ -2,6 +2,7 @@
 use super::abandon::By;
 use super::barrier::{self, Meeting, distance, rounds};
 use super::binomial;
+use super::node::Node;
 use crate::communicator::Inner;
 use crate::completion::WaitError;
 use crate::error::CollectiveError;
@@ -12,13 +13,6 @@ use crate::sync_block::{PeerBlock, SyncBlock, SyncBoard};
 use crate::transport::Descriptor;
 use bytemuck::{Pod, bytes_of, checked::try_pod_read_unaligned};
 use core::sync::atomic::{AtomicU64, Ordering::Release};
-
-/// Whether all ranks of a communicator share memory, and there are several.
-pub(crate) fn all_near(comm: &Inner) -> bool {
-    let transport = &comm.process.transport;
-    let rounds = rounds(comm.group.size()) as usize;
-    rounds <= FLAGS && comm.group.members().all(|peer| transport.shared.is_near(peer))
-}
 
 impl Meeting for Inner {
     type Error = WaitError;
@@ -90,7 +84,7 @@ pub(crate) struct Near {
 impl Near {
     /// `None` if not all ranks share memory. **Collective.**
     pub(crate) fn new(comm: &Inner) -> Result<Option<Self>, CollectiveError> {
-        if comm.group.size() == 1 || !all_near(comm) {
+        if comm.group.size() == 1 || !matches!(comm.node, Node::Whole) {
             return Ok(None);
         }
         let board = find_board(comm)?;

@@ -1,21 +1,15 @@
 //! The collective operations of a communicator (MPI 4.1, chapter 6).
-use super::binomial;
-use super::exchange::{Exchange, parts};
+use super::exchange::Exchange;
+use super::node::{Node, Order};
 use super::reduction::Reduction;
+use super::tree::elements;
 use crate::communicator::Communicator;
 use crate::element::Element;
 use crate::error::CollectiveError;
 use crate::rank::Rank;
-use bytemuck::allocation::{pod_collect_to_vec, zeroed_vec};
-use bytemuck::{cast_slice, cast_slice_mut};
+use bytemuck::{bytes_of, cast_slice, cast_slice_mut};
 
 type Result<T> = core::result::Result<T, CollectiveError>;
-
-fn elements<E: Element>(bytes: &[u8]) -> Vec<E> {
-    // Of others nobody can say how many there are.
-    const { assert!(size_of::<E>() > 0, "what collective operations pass on has bytes") };
-    pod_collect_to_vec(bytes)
-}
 
 impl Communicator {
     /// Returns when every rank has called it. **Collective.**
@@ -32,9 +26,9 @@ impl Communicator {
     /// `buffer` has the same length everywhere. It is yours again on return.
     pub fn bcast<E: Element>(&self, buffer: &mut [E], root: Rank) -> Result<()> {
         let exchange = Exchange::start(self, "bcast")?;
-        exchange.check_root(root)?;
+        check_root(&exchange, root)?;
         let bytes: &mut [u8] = cast_slice_mut(buffer);
-        tree_bcast(&exchange, bytes, root)
+        exchange.broadcast(Order::From(root), bytes)
     }
 
     /// Collects `mine` of every rank at `root`, in rank order; others get `None`. **Collective.**
@@ -42,23 +36,10 @@ impl Communicator {
     /// `mine` has the same length everywhere.
     pub fn gather<E: Element>(&self, mine: &[E], root: Rank) -> Result<Option<Vec<E>>> {
         let exchange = Exchange::start(self, "gather")?;
-        exchange.check_root(root)?;
-        let size = self.size();
+        check_root(&exchange, root)?;
         let bytes: &[u8] = cast_slice(mine);
-        // A binomial tree: each node hands up one run of consecutive relative ranks.
-        let relative = self.rank().on_ring(-i64::from(root.0), size).0;
-        let absolute = |relative: u32| Rank(relative).on_ring(i64::from(root.0), size);
-        let (parent, children) = binomial(relative, size);
-        let mut children: Vec<u32> = children.collect();
-        children.reverse();
-        let mut run = bytes.to_vec();
-        for distance in children {
-            let members = distance.min(size - relative - distance) as usize;
-            let child = absolute(relative + distance);
-            run.extend(exchange.receive_exactly(child, 0, members * bytes.len())?);
-        }
-        if let Some(parent) = parent {
-            exchange.send(absolute(parent), 0, &run)?;
+        let mut run = exchange.gather(Order::From(root), bytes)?;
+        if self.rank() != root {
             return Ok(None);
         }
         run.rotate_right(root.0 as usize * bytes.len());
@@ -68,7 +49,7 @@ impl Communicator {
     /// As [`gather`](Self::gather), with a length of each rank's own. **Collective.**
     pub fn gatherv<E: Element>(&self, mine: &[E], root: Rank) -> Result<Option<Vec<Vec<E>>>> {
         let exchange = Exchange::start(self, "gatherv")?;
-        exchange.check_root(root)?;
+        check_root(&exchange, root)?;
         if self.rank() != root {
             exchange.send(root, 0, cast_slice(mine))?;
             return Ok(None);
@@ -89,27 +70,54 @@ impl Communicator {
         Ok(elements(&all))
     }
 
-    /// As [`allgather`](Self::allgather) of one small element whose size is a multiple of 8.
-    /// `kind` tells what is shared.
-    pub(crate) fn share<E: Element>(&self, kind: u64, mine: E) -> Result<Vec<E>> {
-        match Exchange::start_barrier(self, "allgather")?.share(kind, &mine)? {
-            Some(all) => Ok(all),
-            None => self.allgather(&[mine]),
+    /// What the ranks of this node contribute, in rank order: one small element each, whose size is
+    /// a multiple of 8. `kind` tells what is shared. **Collective.**
+    pub(crate) fn share_near<E: Element>(&self, kind: u64, mine: E) -> Result<Vec<E>> {
+        if let Some(near) = self.board() {
+            return Exchange::start_barrier(self, "allgather")?.share(near, kind, &mine);
+        }
+        let runtime = self.runtime();
+        match &runtime.inner.node {
+            Node::Apart => Ok(vec![mine]),
+            Node::Whole => runtime.allgather(&[mine]),
+            Node::One(node) => {
+                let exchange = Exchange::start(&runtime, "allgather")?;
+                let mut all = exchange.gather(node.order(), bytes_of(&mine))?;
+                all.resize(node.members().len() * size_of::<E>(), 0);
+                exchange.broadcast(node.order(), &mut all)?;
+                Ok(elements(&all))
+            }
         }
     }
 
-    /// As [`allreduce`](Self::allreduce) of such an element.
+    /// Waits for all ranks, between such steps. **Collective.**
+    pub(crate) fn meet(&self) -> Result<()> {
+        if self.board().is_some() { self.barrier() } else { self.runtime().barrier() }
+    }
+
+    /// Combines such elements of all ranks, in any order. **Collective.**
     pub(crate) fn agree<E: Element>(
         &self,
         kind: u64,
         mine: E,
         combine: fn(E, E) -> E,
     ) -> Result<E> {
-        let shared = Exchange::start_barrier(self, "allreduce")?.share(kind, &mine)?;
-        match shared.and_then(|all| all.into_iter().reduce(combine)) {
-            Some(all) => Ok(all),
-            None => Ok(self.allreduce(&[mine], combine)?[0]),
+        if let Some(near) = self.board() {
+            let all = Exchange::start_barrier(self, "allreduce")?.share(near, kind, &mine)?;
+            return Ok(all.into_iter().reduce(combine).unwrap_or(mine));
         }
+        let runtime = self.runtime();
+        let Some(node) = runtime.inner.node.neighbours() else {
+            return Ok(runtime.allreduce(&[mine], combine)?[0]);
+        };
+        let exchange = Exchange::start(&runtime, "allreduce")?;
+        let mut total = exchange.reduce(node.order(), &[mine], &combine)?;
+        if let Some(leaders) = node.leaders() {
+            total = exchange.reduce(leaders, &total, &combine)?;
+            exchange.broadcast(leaders, cast_slice_mut(&mut total))?;
+        }
+        exchange.broadcast(node.order(), cast_slice_mut(&mut total))?;
+        Ok(total[0])
     }
 
     /// As [`allgather`](Self::allgather), with a length of each rank's own. **Collective.**
@@ -138,21 +146,21 @@ impl Communicator {
         root: Rank,
     ) -> Result<Option<Vec<E>>> {
         let exchange = Exchange::start(self, "reduce")?;
-        exchange.check_root(root)?;
+        check_root(&exchange, root)?;
         check_defined(&exchange, &reduction)?;
-        let total = tree_reduce(&exchange, mine, &reduction)?;
         // The tree ends at rank 0, so that ranks combine in order whatever the root.
-        match (total, root) {
-            (total, Rank(0)) => Ok(total),
-            (Some(total), root) => {
+        let total = exchange.reduce(Order::From(Rank(0)), mine, &reduction)?;
+        match self.rank() {
+            Rank(0) if root == Rank(0) => Ok(Some(total)),
+            Rank(0) => {
                 exchange.send(root, 1, cast_slice(&total))?;
                 Ok(None)
             }
-            (None, root) if root == self.rank() => {
+            rank if rank == root => {
                 let total = exchange.receive_exactly(Rank(0), 1, size_of_val(mine))?;
                 Ok(Some(elements(&total)))
             }
-            (None, _) => Ok(None),
+            _ => Ok(None),
         }
     }
 
@@ -164,9 +172,8 @@ impl Communicator {
     ) -> Result<Vec<E>> {
         let exchange = Exchange::start(self, "allreduce")?;
         check_defined(&exchange, &reduction)?;
-        let mut total = tree_reduce(&exchange, mine, &reduction)?
-            .unwrap_or_else(|| zeroed_vec::<E>(mine.len()));
-        tree_bcast(&exchange, cast_slice_mut(&mut total), Rank(0))?;
+        let mut total = exchange.reduce(Order::From(Rank(0)), mine, &reduction)?;
+        exchange.broadcast(Order::From(Rank(0)), cast_slice_mut(&mut total))?;
         Ok(total)
     }
 
@@ -181,33 +188,27 @@ impl Communicator {
         reduction: impl Reduction<E>,
     ) -> Result<Vec<E>> {
         let what = "reduce_scatter";
+        let exchange = Exchange::start(self, what)?;
         let sum = counts.iter().try_fold(0usize, |sum, count| sum.checked_add(*count));
         if counts.len() != self.size() as usize || sum != Some(mine.len()) {
             let rule = "one count a rank that sum up to the length of the buffer";
-            let got = mine.len() as u64;
-            return Err(CollectiveError::WrongCount { what, got, ranks: self.size(), rule });
+            let (got, ranks) = (mine.len() as u64, self.size());
+            return Err(exchange.fails(CollectiveError::WrongCount { what, got, ranks, rule }));
         }
-        let exchange = Exchange::start(self, what)?;
         check_defined(&exchange, &reduction)?;
-        let total = tree_reduce(&exchange, mine, &reduction)?;
-        let mut start = 0;
-        let mut share = None;
-        for (rank, count) in self.ranks().zip(counts) {
+        let total = exchange.reduce(Order::From(Rank(0)), mine, &reduction)?;
+        let own = counts[usize::from(self.rank())];
+        if self.rank() != Rank(0) {
+            let share = exchange.receive_exactly(Rank(0), 1, own * size_of::<E>())?;
+            return Ok(elements(&share));
+        }
+        let mut start = own;
+        for (rank, count) in self.ranks().zip(counts).skip(1) {
             let range = start..start + count;
             start += count;
-            match &total {
-                Some(total) if rank == Rank(0) => share = Some(total[range].to_vec()),
-                Some(total) => exchange.send(rank, 1, cast_slice(&total[range]))?,
-                None => {}
-            }
+            exchange.send(rank, 1, cast_slice(&total[range]))?;
         }
-        match share {
-            Some(share) => Ok(share),
-            None => {
-                let bytes = counts[usize::from(self.rank())] * size_of::<E>();
-                Ok(elements(&exchange.receive_exactly(Rank(0), 1, bytes)?))
-            }
-        }
+        Ok(total[..own].to_vec())
     }
 
     /// Sends the `r`-th block of `mine` to rank `r`; returns the blocks received, in rank order.
@@ -216,12 +217,12 @@ impl Communicator {
     /// `mine` has the same length everywhere, a multiple of the number of ranks.
     pub fn alltoall<E: Element>(&self, mine: &[E]) -> Result<Vec<E>> {
         let (what, ranks) = ("alltoall", self.size());
+        let exchange = Exchange::start(self, what)?;
         if !mine.len().is_multiple_of(ranks as usize) {
             let (got, rule) = (mine.len() as u64, "a multiple of the number of ranks");
-            return Err(CollectiveError::WrongCount { what, got, ranks, rule });
+            return Err(exchange.fails(CollectiveError::WrongCount { what, got, ranks, rule }));
         }
         let block = mine.len() / ranks as usize;
-        let exchange = Exchange::start(self, what)?;
         let mut all = mine.to_vec();
         for (to, from) in pairs(self) {
             let share = cast_slice(&mine[usize::from(to) * block..][..block]);
@@ -234,11 +235,11 @@ impl Communicator {
     /// Sends `mine[r]` to rank `r`; returns what each rank sent here. **Collective.**
     pub fn alltoallv<E: Element>(&self, mine: &[Vec<E>]) -> Result<Vec<Vec<E>>> {
         let (what, ranks) = ("alltoallv", self.size());
+        let exchange = Exchange::start(self, what)?;
         if mine.len() != ranks as usize {
             let (got, rule) = (mine.len() as u64, "one vector for each rank");
-            return Err(CollectiveError::WrongCount { what, got, ranks, rule });
+            return Err(exchange.fails(CollectiveError::WrongCount { what, got, ranks, rule }));
         }
-        let exchange = Exchange::start(self, what)?;
         let mut all: Vec<Vec<E>> = vec![Vec::new(); mine.len()];
         all[usize::from(self.rank())].clone_from(&mine[usize::from(self.rank())]);
         for (to, from) in pairs(self) {
@@ -271,9 +272,9 @@ impl Communicator {
             }
             if let Some(from) = from {
                 let got = elements(&exchange.receive_exactly(from, round, bytes)?);
-                all = combine(&exchange, &reduction, got.clone(), &all);
+                all = exchange.combine(&reduction, got.clone(), &all);
                 lower = Some(match lower {
-                    Some(lower) => combine(&exchange, &reduction, got, &lower),
+                    Some(lower) => exchange.combine(&reduction, got, &lower),
                     None => got,
                 });
             }
@@ -319,67 +320,18 @@ fn whole_elements<E: Element>(exchange: &Exchange<'_>, from: Rank, bytes: &[u8])
     Ok(elements(bytes))
 }
 
+// Arguments are checked when the operation has begun, so that others hear of one that is refused.
+
+fn check_root(exchange: &Exchange<'_>, root: Rank) -> Result<()> {
+    let (what, last) = (exchange.what(), Rank(exchange.comm().size() - 1));
+    let wrong = || exchange.fails(CollectiveError::NoSuchRoot { what, root, last });
+    if root > last { Err(wrong()) } else { Ok(()) }
+}
+
 fn check_defined<E: Element>(exchange: &Exchange<'_>, reduction: &impl Reduction<E>) -> Result<()> {
-    let wrong = |(op, element)| CollectiveError::WrongOp { what: exchange.what(), op, element };
+    let what = exchange.what();
+    let wrong = |(op, element)| exchange.fails(CollectiveError::WrongOp { what, op, element });
     reduction.undefined().map_or(Ok(()), |undefined| Err(wrong(undefined)))
-}
-
-fn combine<E: Element>(
-    exchange: &Exchange<'_>,
-    reduction: &impl Reduction<E>,
-    mut earlier: Vec<E>,
-    later: &[E],
-) -> Vec<E> {
-    let _calls = exchange.comm().inner.calls_user();
-    reduction.combine_all(&mut earlier, later);
-    earlier
-}
-
-fn tree_bcast(exchange: &Exchange<'_>, bytes: &mut [u8], root: Rank) -> Result<()> {
-    let comm = exchange.comm();
-    let size = comm.size();
-    let relative = comm.rank().on_ring(-i64::from(root.0), size).0;
-    let absolute = |relative: u32| Rank(relative).on_ring(i64::from(root.0), size);
-    let (parent, children) = binomial(relative, size);
-    let (parent, children) = (parent.map(absolute), children.collect::<Vec<u32>>());
-    if let Some(parent) = parent {
-        exchange.expect(parent, 2);
-    }
-    // Each part goes on at once, while the next one comes.
-    for number in 0..parts(bytes.len()) {
-        if let Some(parent) = parent {
-            exchange.receive_part(parent, 2, bytes, number)?;
-        }
-        for distance in &children {
-            exchange.send_part(absolute(relative + distance), 2, bytes, number)?;
-        }
-    }
-    Ok(())
-}
-
-/// Combines in rank order towards rank 0, which gets the result.
-fn tree_reduce<E: Element>(
-    exchange: &Exchange<'_>,
-    mine: &[E],
-    reduction: &impl Reduction<E>,
-) -> Result<Option<Vec<E>>> {
-    let comm = exchange.comm();
-    let (parent, children) = binomial(comm.rank().0, comm.size());
-    let mut children: Vec<u32> = children.collect();
-    children.reverse();
-    let mut total = mine.to_vec();
-    for distance in children {
-        let child = Rank(comm.rank().0 + distance);
-        let got = exchange.receive_exactly(child, 0, size_of_val(mine))?;
-        total = combine(exchange, reduction, total, &elements(&got));
-    }
-    match parent {
-        None => Ok(Some(total)),
-        Some(parent) => {
-            exchange.send(Rank(parent), 0, cast_slice(&total))?;
-            Ok(None)
-        }
-    }
 }
 
 /// Bruck's all-gather: blocks of all ranks in rank order after log2 rounds, numbered from `round`.

@@ -16,6 +16,7 @@ use core::sync::atomic::{
     AtomicBool, AtomicU64, Ordering::Acquire, Ordering::Relaxed, Ordering::Release,
 };
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::{self, ThreadId};
 use zerocopy::TryFromBytes;
 
 /// As many as ids can tell apart, and more than anybody needs.
@@ -45,14 +46,29 @@ pub(crate) struct Pending {
     outstanding: AtomicU64,
     /// The first [`Status`] other than `Ok`, and above it who answered so; or [`CANCELLED`].
     failure: AtomicU64,
-    /// Somebody was told of the failure: later flushes are not.
+    /// The thread whose operations these are, if only its own flush ends them for it.
+    by: Option<ThreadId>,
+    /// Of the failure, that thread was told, or anybody if there is no such thread: later flushes
+    /// are not.
     told: AtomicBool,
+    /// Other threads whose flush has told of the failure.
+    heard: Mutex<Vec<ThreadId>>,
     value: AtomicU64,
     /// Owners of the buffers that callers gave away.
     keep: Mutex<Vec<Box<dyn Any + Send>>>,
 }
 
 impl Pending {
+    /// Operations of the calling thread, which hears of a failure from a flush of its own.
+    pub(crate) fn of_this_thread() -> Self {
+        Self { by: Some(thread::current().id()), ..Self::default() }
+    }
+
+    /// Whose operations these are; `None` if whoever waits for them knows.
+    pub(crate) fn by(&self) -> Option<ThreadId> {
+        self.by
+    }
+
     /// Whether every operation has its answer.
     pub(crate) fn is_done(&self) -> bool {
         // pairs with the Release in `Slots::free`: what was written to buffers is visible.
@@ -72,14 +88,29 @@ impl Pending {
         }
     }
 
-    /// Whoever waits for the operations knows how they fared.
+    /// This thread, which waits for the operations, knows how they fared.
     pub(crate) fn set_told(&self) {
-        self.told.store(true, Relaxed);
+        let me = thread::current().id();
+        if self.by.is_none_or(|by| by == me) {
+            self.told.store(true, Relaxed);
+        } else {
+            self.heard().push(me);
+        }
     }
 
-    /// Whether a flush has nothing to wait for, or to tell.
+    fn heard(&self) -> MutexGuard<'_, Vec<ThreadId>> {
+        self.heard.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether no flush has anything to wait for, or to tell.
     pub(crate) fn is_over(&self) -> bool {
         self.is_done() && (self.failure().is_none() || self.told.load(Relaxed))
+    }
+
+    /// As [`is_over`](Self::is_over), of a flush of this thread.
+    pub(crate) fn is_over_here(&self) -> bool {
+        let heard = || self.heard().contains(&thread::current().id());
+        self.is_over() || (self.is_done() && heard())
     }
 
     fn fail(&self, failure: u64) {
@@ -303,17 +334,33 @@ impl Slots {
         Some(SlotId::new(slot.generation, index as usize))
     }
 
-    /// A process whose answer is outstanding, of those counted in `pending`, or of all: another one
-    /// at each turn.
-    pub(crate) fn debtor(&self, pending: Option<&Arc<Pending>>, turn: usize) -> Option<WorldRank> {
+    /// A process whose answer is outstanding, of those counted in `pending`: another one at each
+    /// turn.
+    pub(crate) fn debtor(&self, pending: &Arc<Pending>, turn: usize) -> Option<WorldRank> {
         let table = self.lock();
-        let counts = |slot: &&Slot| match (&slot.pending, pending) {
-            (Some(counted), Some(pending)) => Arc::ptr_eq(counted, pending),
-            (counted, _) => counted.is_some(),
+        let counts = |slot: &&Slot| {
+            slot.pending.as_ref().is_some_and(|counted| Arc::ptr_eq(counted, pending))
         };
         let owe = table.slots.iter().filter(counts).count();
         let mut debtors = table.slots.iter().filter(counts).map(|slot| slot.peer);
         debtors.nth(turn.checked_rem(owe)?)
+    }
+
+    /// Who is in the way of a message to `peer`: the peer, if its credit is used up; otherwise one
+    /// of those that keep slots, if all of them are gone.
+    pub(crate) fn in_the_way(
+        &self,
+        peer: WorldRank,
+        is_gone: impl Fn(WorldRank) -> bool,
+    ) -> Option<WorldRank> {
+        let table = self.lock();
+        if !table.free.is_empty() {
+            return Some(peer);
+        }
+        let mut keepers: Vec<WorldRank> = table.slots.iter().map(|slot| slot.peer).collect();
+        drop(table);
+        keepers.dedup();
+        keepers.iter().all(|keeper| is_gone(*keeper)).then(|| keepers.first().copied()).flatten()
     }
 
     /// Gives back every slot counted in `pending`: nothing is written to its buffers afterwards.

@@ -169,3 +169,25 @@ fn transfers_by_grants_end_when_all_is_sent() {
     assert_eq!(slots.next(id, 4), Next::Ended);
     assert_eq!(pending.failure(), Some(Failure::Answered(Status::Freed, PEER)));
 }
+
+/// Who waits for credit at a peer waits for that peer; who waits for a slot, for anybody that keeps
+/// one.
+#[test]
+fn only_who_is_in_the_way_is_waited_for() {
+    let (slots, pending) = (Slots::new(2, 1), Arc::default());
+    let (one, other, third) = (WorldRank(1), WorldRank(2), WorldRank(3));
+    let start = |peer| {
+        // SAFETY: no buffer.
+        unsafe { slots.start(peer, done(1), &pending) }
+    };
+    let in_the_way = |peer, gone: &[WorldRank]| slots.in_the_way(peer, |of| gone.contains(&of));
+    assert!(start(one).is_some() && start(one).is_none());
+    assert_eq!(in_the_way(one, &[]), Some(one), "its credit");
+    assert_eq!(in_the_way(other, &[one]), Some(other), "there is a slot");
+    assert!(start(other).is_some() && start(third).is_none());
+    assert_eq!(in_the_way(third, &[one]), None, "the other one may answer");
+    assert_eq!(in_the_way(third, &[one, other]), Some(one));
+    slots.cancel(&pending);
+    assert!(start(third).is_some());
+    slots.cancel(&pending);
+}

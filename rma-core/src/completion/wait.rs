@@ -226,7 +226,8 @@ impl Process {
         // Before asking who failed: a peer that left because of that has said so first.
         let gone = match wait.on {
             On::Peer(peer) => self.gone(peer),
-            On::Member(peer, in_vain) => self.gone(peer).or_else(in_vain),
+            // Who gave up said so before it left.
+            On::Member(peer, in_vain) => in_vain().or_else(|| self.gone(peer)),
             On::Whoever(named) => named(first / LOOKS).and_then(|peer| {
                 // It may have done its part between the two looks.
                 self.gone(peer).filter(|_| named(first / LOOKS) == Some(peer))

@@ -1,13 +1,16 @@
 //! What ends a wait.
 use super::{Asleep, Cause, On, Wait, WaitError};
+use crate::error::RmaError;
 use crate::group::Group;
 use crate::protocol::message::{Head, Kind, Status};
-use crate::transport::{PeerState, WorldRank};
+use crate::rank::Rank;
+use crate::transport::{Outcome, PeerState, WorldRank};
 use crate::universe::Config;
 use crate::window::accumulate_tests::with_loop;
 use core::cell::Cell;
 use core::time::Duration;
 use std::collections::HashSet;
+use std::thread;
 
 const OTHERS: u32 = 20;
 
@@ -215,5 +218,76 @@ fn a_look_in_passing_misses_nobody_too_early() {
         network.hold(usize::MAX);
         network.set_state(it, PeerState::Failed);
         assert_eq!(process.progress_or_trouble(wait), Some(Cause::PeerFailed(it)));
+    });
+}
+
+/// What one has sent lies below what had arrived when it was first seen to have left: the others go
+/// on sending.
+#[test]
+fn each_that_left_has_a_mark_of_its_own() {
+    let (first, second) = (WorldRank(12), WorldRank(13));
+    // One look at the first, if at all; of what had arrived at a look, so many are handled.
+    let end = |looks: usize, handled: u64| {
+        let (naps, mut end) = (Cell::new(0), None);
+        with_loop(Config::default(), |universe, network| {
+            network.set_handled(0);
+            network.set_state(first, PeerState::Departed);
+            network.set_state(second, PeerState::Departed);
+            let named = |at: usize| Some(if at < looks { first } else { second });
+            let wait = Wait { what: "a test", on: On::Whoever(&named), recheck: None };
+            let done = || {
+                naps.set(naps.get() + 1);
+                if naps.get() == 50 {
+                    network.set_handled(handled);
+                }
+                (naps.get() > 100).then_some(())
+            };
+            end = universe.process().wait_until(wait, done).err().map(|error| error.cause);
+        });
+        end
+    };
+    assert_eq!(end(0, 1), Some(Cause::PeerLeft(second)));
+    assert_eq!(end(1, 1), None, "the second one sent more than was there before");
+    assert_eq!(end(1, 2), Some(Cause::PeerLeft(second)));
+}
+
+/// Nobody else sees that thread end: its peers would wait for what it was to serve.
+#[test]
+fn who_has_an_agent_that_panics_has_failed() {
+    with_loop(Config::default(), |universe, network| {
+        let process = universe.process();
+        process.need_agent().unwrap();
+        process.stop_agent();
+        assert_eq!(network.departed(), [], "its end is nothing to others");
+    });
+    with_loop(Config::default(), |universe, network| {
+        let process = universe.process();
+        process.need_agent().unwrap();
+        network.set_broken();
+        while !network.is_agent_over() {
+            thread::yield_now();
+        }
+        assert_eq!(network.departed(), [Outcome::Failed]);
+    });
+}
+
+/// Its place is another's: the only one, and all of its credit at the target.
+#[test]
+fn what_was_not_sent_takes_no_place() {
+    let mut config = impatient();
+    config.far_slots = 1;
+    with_loop(config, |universe, network| {
+        let window = universe.world().window(1, 8).allocate().unwrap();
+        let epoch = window.lock_all().unwrap();
+        for value in [1u64, 2] {
+            network.set_full(true);
+            let error = epoch.put(Rank(0), 0, &[0u64]).unwrap_err();
+            assert!(matches!(error, RmaError::Timeout { .. }), "{error}");
+            network.set_full(false);
+            epoch.put(Rank(0), 0, &[value]).unwrap();
+            epoch.flush(Rank(0)).unwrap();
+            assert_eq!(window.local().load(0), Ok(value));
+        }
+        epoch.unlock().unwrap();
     });
 }

@@ -2,12 +2,15 @@
 use super::Ops;
 use crate::element::{AtomicElement, BasicElement, Element};
 use crate::error::RmaError;
-use crate::memory::target::{Permit, Span, Targets};
+use crate::memory::target::{Permit, Span, Table};
 use crate::memory::{accumulate, stripe};
-use crate::operation::{Action, Op, Operation, Shape, Side, Sink};
+use crate::operation::{Action, Op, Operation, Side, Sink};
 use crate::rank::Rank;
 use crate::window::Window;
 use bytemuck::{bytes_of, bytes_of_mut, cast_slice, cast_slice_mut};
+
+pub(super) const PUT: (&str, Action) = ("a put", Action::Put);
+pub(super) const GET: (&str, Action) = ("a get", Action::Get);
 
 /// The right to operate on targets of a window: what every epoch gives. A function that takes an
 /// `&Access` works in all of them.
@@ -19,12 +22,12 @@ pub struct Access<'w> {
     window: &'w Window,
     /// Those that load and store reach, as this epoch may.
     // Two words: guards that are moved right after they were made cost more if they are longer.
-    targets: &'w Targets,
+    targets: Table<'w>,
 }
 
 impl<'w> Access<'w> {
     pub(super) fn new(window: &'w Window, permit: Permit) -> Self {
-        Self { window, targets: window.targets.of(permit) }
+        Self { window, targets: window.targets.table_of(permit) }
     }
 
     #[inline(always)]
@@ -39,19 +42,6 @@ impl<'w> Access<'w> {
         self.targets.get(target)?.span(disp, len)
     }
 
-    /// An operation of this epoch with a layout on each side.
-    pub(super) fn shaped<'a>(
-        &self,
-        (what, action): (&'static str, Action),
-        target: Rank,
-        disp: u64,
-        there: Shape<'a>,
-        (origin, from): (&'a [u8], Side<'a>),
-    ) -> Operation<'a> {
-        let permit = self.targets.permit();
-        Operation { what, action, permit, target, disp, there: there.into(), origin, from }
-    }
-
     /// All of a part, and where in it a displacement is, if nothing stands in the way.
     #[inline(always)]
     pub(super) fn near_part(&self, target: Rank, disp: u64) -> Option<(Span<'w>, u64)> {
@@ -62,14 +52,26 @@ impl<'w> Access<'w> {
     /// An operation of this epoch on bytes that lie one behind the other on both sides.
     pub(super) fn operation<'a>(
         &self,
-        (what, action): (&'static str, Action),
+        action: (&'static str, Action),
         target: Rank,
         disp: u64,
         len: usize,
         origin: &'a [u8],
     ) -> Operation<'a> {
-        let (there, from) = (Side::dense(len), Side::dense(origin.len()));
-        let permit = self.targets.permit();
+        let from = Side::dense(origin.len());
+        self.between(action, target, disp, Side::dense(len), (origin, from))
+    }
+
+    /// An operation of this epoch, whatever the bytes of either side.
+    pub(super) fn between<'a>(
+        &self,
+        (what, action): (&'static str, Action),
+        target: Rank,
+        disp: u64,
+        there: impl Into<Side<'a>>,
+        (origin, from): (&'a [u8], Side<'a>),
+    ) -> Operation<'a> {
+        let (permit, there) = (self.targets.permit(), there.into());
         Operation { what, action, permit, target, disp, there, origin, from }
     }
 
@@ -123,8 +125,7 @@ impl<'w> Access<'w> {
     #[cold]
     #[inline(never)]
     fn put_cold(&self, target: Rank, disp: u64, origin: &[u8]) -> Result<(), RmaError> {
-        let put = ("a put", Action::Put);
-        self.window.perform(&self.operation(put, target, disp, origin.len(), origin))
+        self.window.perform(&self.operation(PUT, target, disp, origin.len(), origin))
     }
 
     /// Copies from displacement `disp` of `target` into `origin`, which holds it on return.
@@ -153,8 +154,7 @@ impl<'w> Access<'w> {
     #[cold]
     #[inline(never)]
     fn get_cold(&self, target: Rank, disp: u64, origin: &mut [u8]) -> Result<(), RmaError> {
-        let get = ("a get", Action::Get);
-        let get = self.operation(get, target, disp, origin.len(), &[]);
+        let get = self.operation(GET, target, disp, origin.len(), &[]);
         self.window.fetch(&get, Sink::new(origin))
     }
 

@@ -117,24 +117,16 @@ impl Access<'_> {
         origin: &'a [E],
         result: &mut [E],
     ) -> Result<Option<Operation<'a>>, RmaError> {
-        let len = size_of_val(result);
+        let (window, len) = (self.window(), size_of_val(result));
         let origin = if op == Op::NoOp { &[] } else { origin };
-        let counts = op == Op::NoOp || origin.len() == result.len();
-        let defined = op.is_defined_on::<E>();
-        if counts
-            && defined
-            && let Some(place) = self.near_place(target, disp, len)
-        {
-            return self.window().combine(place, op, origin, Some(result)).map(|()| None);
-        }
-        if defined && !counts {
-            let (origin, result) = (origin.len() as u64, result.len() as u64);
-            return Err(RmaError::WrongCount {
-                window: self.window().id(),
-                target,
-                origin,
-                result,
-            });
+        if op.is_defined_on::<E>() {
+            if op != Op::NoOp && origin.len() != result.len() {
+                let (origin, result) = (origin.len() as u64, result.len() as u64);
+                return Err(RmaError::WrongCount { window: window.id(), target, origin, result });
+            }
+            if let Some(place) = self.near_place(target, disp, len) {
+                return window.combine(place, op, origin, Some(result)).map(|()| None);
+            }
         }
         let action = Action::Combine { op, basic: Some(E::BASIC), fetches: true };
         Ok(Some(self.operation((GET_ACCUMULATE, action), target, disp, len, cast_slice(origin))))

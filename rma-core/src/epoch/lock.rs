@@ -104,11 +104,7 @@ impl Window {
         if target == Rank::NULL {
             return Ok(Lock { window: self, target, taken: Taken::Nothing });
         }
-        if self.targets.is_empty() && target.0 < self.ranks() {
-            // Far: nothing to map.
-        } else {
-            self.reach(target)?;
-        }
+        self.reach_if_near(target)?;
         if !self.claim(target, if no_check { held::UNCHECKED } else { held::LOCKING }) {
             return Err(RmaError::AlreadyLocked { window: self.id(), target });
         }

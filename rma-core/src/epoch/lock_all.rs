@@ -39,7 +39,7 @@ impl Window {
     #[inline(always)]
     fn lock_all_hot(&self) -> bool {
         let holds_any = || self.targets.iter().any(|target| target.held() != held::NOT);
-        if self.targets.is_empty() || self.excludes_locks() || holds_any() {
+        if !self.together || self.excludes_locks() || holds_any() {
             return false;
         }
         // pairs with the Acquire load in `check`; sequentially consistent for `set_left`.

@@ -137,21 +137,19 @@ impl Window {
     }
 
     fn any_locked_but(&self, own: Rank) -> bool {
-        if self.targets.is_empty() {
-            return self.far.any_locked_but(own);
-        }
-        let locked = |(rank, entry): (usize, &Target)| {
-            held::is_locked(entry.held()) && rank != usize::from(own)
-        };
+        let own_place = self.targets.place(own);
+        let locked =
+            |(place, entry): (usize, &Target)| held::is_locked(entry.held()) && place != own_place;
         self.targets.iter().enumerate().any(locked)
+            || (!self.together && self.far.any_locked_but(own))
     }
 
     pub(crate) fn held(&self, target: Rank) -> u32 {
-        self.targets.get(target).map_or_else(|| self.far.held(target), |entry| entry.held())
+        self.targets.near(target).map_or_else(|| self.far.held(target), |entry| entry.held())
     }
 
     fn set_held(&self, target: Rank, how: u32) {
-        match self.targets.get(target) {
+        match self.targets.near(target) {
             Some(entry) => entry.set_held(how),
             None => self.far.set_held(target, how),
         }
@@ -159,7 +157,7 @@ impl Window {
 
     /// Sets how the target is held, unless it is already.
     fn claim(&self, target: Rank, how: u32) -> bool {
-        match self.targets.get(target) {
+        match self.targets.near(target) {
             Some(entry) => entry.claim(how),
             None => self.far.claim(target, how),
         }

@@ -117,12 +117,7 @@ impl Window {
 
     /// Fails unless all of `ranks` exist and can be signalled.
     fn check_partners(&self, ranks: &[Rank]) -> Result<(), RmaError> {
-        ranks.iter().try_for_each(|rank| {
-            if self.targets.is_empty() && rank.0 < self.ranks() {
-                return Ok(());
-            }
-            self.reach(*rank).map(drop)
-        })
+        ranks.iter().try_for_each(|rank| self.reach_if_near(*rank))
     }
 
     /// Takes what the first operation to a target in a start epoch needs. Several threads may come

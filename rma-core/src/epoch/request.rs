@@ -2,7 +2,7 @@
 #![allow(unsafe_code)]
 
 use super::Access;
-use super::shaped::GET;
+use super::access::GET;
 use crate::completion::Pending;
 use crate::element::{BasicElement, Element};
 use crate::error::RmaError;
@@ -201,7 +201,7 @@ impl<'w, B: OriginBuffer> Request<'w, B> {
         buffer: B,
         to: Shape<'_>,
     ) -> Result<Self, RmaError> {
-        let get = access.shaped(GET, target, disp, from, (&[], Side::dense(0)));
+        let get = access.between(GET, target, disp, from, (&[], Side::dense(0)));
         Self::fetch(access, &get, buffer, to.into())
     }
 

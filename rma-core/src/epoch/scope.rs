@@ -2,7 +2,7 @@
 #![allow(unsafe_code)]
 
 use super::Access;
-use super::shaped::GET;
+use super::access::GET;
 use crate::element::{BasicElement, Element};
 use crate::error::RmaError;
 use crate::execute::{BOUNCE_BYTES, Completion, Drain, Packed};
@@ -164,7 +164,7 @@ impl<'scope, 'env> Ops<'scope, 'env> {
         to: impl Into<Shape<'l>>,
     ) -> Result<(), RmaError> {
         let (from, to): (Shape<'_>, Shape<'_>) = (from.into(), to.into());
-        let get = self.access.shaped(GET, target, disp, from, (&[], Side::dense(0)));
+        let get = self.access.between(GET, target, disp, from, (&[], Side::dense(0)));
         self.fetch(&get, cast_slice_mut(origin), to.into())
     }
 

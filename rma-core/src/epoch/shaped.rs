@@ -1,4 +1,5 @@
 //! Operations with layouts (MPI 4.1, sections 12.3.1, 12.3.2 and 12.3.4, chapter 5).
+use super::access::{GET, PUT};
 use super::accumulate::{ACCUMULATE, GET_ACCUMULATE};
 use super::{Access, Lock};
 use crate::element::Element;
@@ -8,9 +9,6 @@ use crate::operation::layout::only_pair;
 use crate::operation::{Action, Op, Operation, Shape, Side, Sink};
 use crate::rank::Rank;
 use bytemuck::{cast_slice, cast_slice_mut};
-
-const PUT: (&str, Action) = ("a put", Action::Put);
-pub(super) const GET: (&str, Action) = ("a get", Action::Get);
 
 impl Access<'_> {
     /// The hot path: both sides are a row each of a near target, and nothing stands in the way.
@@ -77,7 +75,7 @@ impl Access<'_> {
             {
                 Ok(())
             }
-            _ => self.window().perform(&self.shaped(PUT, target, disp, to, (origin, from.into()))),
+            _ => self.window().perform(&self.between(PUT, target, disp, to, (origin, from.into()))),
         }
     }
 
@@ -105,7 +103,7 @@ impl Access<'_> {
                 Ok(())
             }
             _ => {
-                let get = self.shaped(GET, target, disp, from, (&[], Side::dense(0)));
+                let get = self.between(GET, target, disp, from, (&[], Side::dense(0)));
                 self.window().fetch(&get, Sink { bytes: origin, into: to.into() })
             }
         }
@@ -153,7 +151,7 @@ impl Access<'_> {
         let (to, from): (Shape<'_>, Shape<'_>) = (to.into(), from.into());
         let action = Action::Combine { op, basic: to.layout().basic(), fetches: false };
         let origin = (cast_slice(origin), from.into());
-        self.window().perform(&self.shaped((ACCUMULATE, action), target, disp, to, origin))
+        self.window().perform(&self.between((ACCUMULATE, action), target, disp, to, origin))
     }
 
     /// As [`accumulate_shaped`](Self::accumulate_shaped), and copies to what `result` describes
@@ -197,7 +195,7 @@ impl Access<'_> {
             Op::NoOp => (&[][..], Side::dense(0)),
             _ => (origin, from.into()),
         };
-        self.shaped((GET_ACCUMULATE, action), target, disp, at, origin)
+        self.between((GET_ACCUMULATE, action), target, disp, at, origin)
     }
 }
 

@@ -4,6 +4,7 @@
 use crate::error::RmaError;
 use crate::operation::{Action, Operation, Sink};
 use crate::route::CmaRoute;
+use crate::transport::{CrossError, ImportError};
 use crate::window::Window;
 
 impl Window {
@@ -24,7 +25,9 @@ impl Window {
             // inside.
             unsafe { cma.copy_to(owner, address, operation.origin) }
         };
-        let (window, target) = (self.id(), operation.target);
-        copied.map_err(|error| RmaError::Cross { window, target, error })
+        copied.map_err(|error| match error {
+            CrossError::PeerGone(peer) => self.import_failed(ImportError::PeerGone(peer)),
+            error => RmaError::Cross { window: self.id(), target: operation.target, error },
+        })
     }
 }

@@ -47,7 +47,7 @@ impl Window {
             // SAFETY: no buffer.
             return unsafe { sending.send(there.bytes().unwrap_or(0), Buffer::NONE, pending) };
         };
-        let pending = Arc::default();
+        let pending = Arc::new(Pending::of_this_thread());
         // SAFETY: no buffer.
         let sent = unsafe { sending.send(there.bytes().unwrap_or(0), Buffer::NONE, &pending) };
         self.far.add_accumulate(target, touched, &pending);
@@ -137,9 +137,9 @@ impl Window {
         let (process, expected) = (self.process(), Expected::of(&head, buffer));
         // SAFETY: forwarded to the caller.
         let start = || unsafe { process.slots.start(world, expected, pending) };
-        // Those that keep slots and credit.
-        let debtor = |turn| process.slots.debtor(None, turn);
-        let place = Wait { on: On::Whoever(&debtor), ..wait };
+        let gone = |peer| process.gone(peer).is_some();
+        let in_the_way = |_| process.slots.in_the_way(world, gone);
+        let place = Wait { on: On::Whoever(&in_the_way), ..wait };
         // wait: slot
         let slot = process.wait_until(place, start).map_err(|error| self.wait_failed(error))?;
         head.slot = slot.0.into();

@@ -11,6 +11,7 @@ use crate::rank::Rank;
 use crate::window::{Ordered, Window};
 use core::ops::Range;
 use std::sync::Arc;
+use std::thread::ThreadId;
 
 /// Operations on one target that a flush waits for; of accumulates, what they touch.
 #[derive(Default)]
@@ -24,12 +25,15 @@ pub(crate) struct Touched {
 
 impl Unanswered {
     pub(crate) fn add(&mut self, touched: Option<Touched>, pending: &Arc<Pending>) {
-        let mut failures = 0;
-        // A failure stays until a flush has reported it; one will do.
+        let mut failed = Vec::new();
+        // A failure stays until a flush of its thread has reported it; one will do.
         self.0.retain(|(_, pending)| {
-            let failed = pending.is_done() && !pending.is_over();
-            failures += usize::from(failed);
-            !pending.is_done() || (failed && failures == 1)
+            if !pending.is_done() {
+                return true;
+            }
+            let first = !pending.is_over() && !failed.contains(&pending.by());
+            failed.extend(first.then_some(pending.by()));
+            first
         });
         self.0.push((touched, pending.clone()));
     }
@@ -46,10 +50,27 @@ impl Unanswered {
         all.map(|(_, pending)| pending.clone()).collect()
     }
 
-    /// What a flush waits for, or tells of.
-    pub(crate) fn flush(&mut self) -> Vec<Arc<Pending>> {
+    /// What a flush of this thread waits for, or tells of: mostly one.
+    pub(crate) fn flush(&mut self) -> (Option<Arc<Pending>>, Vec<Arc<Pending>>) {
         self.0.retain(|(_, pending)| !pending.is_over());
-        self.0.iter().map(|(_, pending)| pending.clone()).collect()
+        let all = self.0.iter().map(|(_, pending)| pending);
+        let mut all = all.filter(|pending| !pending.is_over_here()).cloned();
+        (all.next(), all.collect())
+    }
+
+    /// One that ended well, and that a thread may count other operations in.
+    pub(crate) fn take_unused(&mut self, by: Option<ThreadId>) -> Option<Arc<Pending>> {
+        let unused = |(touched, pending): &(Option<Touched>, Arc<Pending>)| {
+            let ended = touched.is_none() && pending.is_over() && pending.failure().is_none();
+            // Nobody else has it, who might count something.
+            ended && pending.by() == by && Arc::strong_count(pending) == 1
+        };
+        let place = self.0.iter().position(unused)?;
+        Some(self.0.swap_remove(place).1)
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_empty()
     }
 
     pub(crate) fn is_idle(&self) -> bool {

@@ -45,6 +45,16 @@ pub(crate) enum Agreement {
     Seal,
 }
 
+impl Agreement {
+    /// The call that comes to it, as errors name it.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Free => "free",
+            Self::Seal => "seal",
+        }
+    }
+}
+
 /// What a word of refusals says of an agreement: the low half of its number is in the high half,
 /// one more than the rank in the low half.
 fn refused_by(seen: u64, number: u64) -> Option<Rank> {
@@ -147,12 +157,12 @@ impl<'a> Block<'a> {
         unsafe { atomic::word(at) }
     }
 
-    /// The word and the bit for a signal of `peer`, which must be below [`SIGNAL_RANKS`].
+    /// The word and the bit for a signal of the rank at `place`, below [`SIGNAL_RANKS`].
     #[inline]
-    pub(crate) fn signal(self, signal: Signal, peer: Rank) -> (&'a AtomicU64, u64) {
-        assert!(peer.0 < SIGNAL_RANKS, "a block has signals of {SIGNAL_RANKS} ranks");
+    pub(crate) fn signal(self, signal: Signal, place: u32) -> (&'a AtomicU64, u64) {
+        assert!(place < SIGNAL_RANKS, "a block has signals of {SIGNAL_RANKS} ranks");
         let line = signal as usize * SIGNAL_WORDS / 2;
-        (self.signals(line + usize::from(peer) / 64), 1 << (peer.0 % 64))
+        (self.signals(line + place as usize / 64), 1 << (place % 64))
     }
 
     /// The stripe at `index`, which must be below [`STRIPES`].
@@ -316,7 +326,7 @@ mod tests {
             words.extend([refusal, of]);
         }
         words.extend([block.arrivals(), block.agreements(Free), block.agreements(Seal)]);
-        let peers = (0..SIGNAL_RANKS).step_by(64).map(Rank);
+        let peers = (0..SIGNAL_RANKS).step_by(64);
         words.extend(peers.clone().map(|peer| block.signal(Signal::Post, peer).0));
         words.extend(peers.map(|peer| block.signal(Signal::Complete, peer).0));
         words.extend((0..STRIPES).map(|stripe| block.stripe(stripe)));

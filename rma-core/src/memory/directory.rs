@@ -2,7 +2,7 @@
 //!
 //! A slot describes one region. Its state word counts who uses the region at the moment (pins), so
 //! that the owner takes it away from nobody: pin, look whether it is still the region meant, use,
-//! unpin. A slot's generation makes every region that it ever described another one.
+//! unpin. What is meant is told by its address in the window, which no other region ever has.
 #![allow(unsafe_code)]
 
 use super::atomic;
@@ -15,9 +15,8 @@ const SLOT_WORDS: usize = 10;
 const ENTRY_WORDS: usize = SLOT_WORDS - 1;
 const SLOT_BYTES: usize = SLOT_WORDS * 8;
 
-/// Set in a state while the slot describes a region. Below it are the pins, above the generation.
-const LIVE: u64 = 1 << 31;
-const GENERATION: u64 = 1 << 32;
+/// Set in a state while the slot describes a region. Below it are the pins.
+const LIVE: u64 = 1 << 63;
 
 /// Bytes of a directory of so many slots.
 pub(crate) const fn directory_bytes(slots: usize) -> usize {
@@ -27,7 +26,7 @@ pub(crate) const fn directory_bytes(slots: usize) -> usize {
 /// What a slot says of a region.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Entry {
-    /// Its address in the window.
+    /// Its address in the window: the window gives out none twice.
     pub(crate) start: u64,
     /// Bytes.
     pub(crate) len: u64,
@@ -44,10 +43,6 @@ pub(crate) struct Directory<'a> {
     slots: usize,
     life: PhantomData<&'a AtomicU64>,
 }
-
-/// Which region a slot describes: taken from the state when it was read.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Generation(u64);
 
 /// Keeps a region attached until dropped.
 pub(crate) struct Pin<'a>(&'a AtomicU64);
@@ -88,15 +83,11 @@ impl<'a> Directory<'a> {
         self.state(slot).fetch_or(LIVE, Release);
     }
 
-    /// Owner: the slot describes no region any more, if it did. Those that use it go on: wait for
+    /// Owner: the slot describes no region any more. Those that use it go on: wait for
     /// [`is_unused`](Self::is_unused).
     pub(crate) fn withdraw(self, slot: usize) {
-        let state = self.state(slot);
-        // Only the owner changes it.
-        if state.load(Relaxed) & LIVE != 0 {
-            // Adding LIVE to itself clears it and carries into the generation.
-            state.fetch_add(LIVE, Release);
-        }
+        // Who pins comes before this, and is counted, or after it, and sees it: it is one word.
+        self.state(slot).fetch_and(!LIVE, Relaxed);
     }
 
     /// Owner: whether nobody uses the region that was withdrawn.
@@ -106,34 +97,31 @@ impl<'a> Directory<'a> {
     }
 
     /// The region of a slot, if it describes one.
-    pub(crate) fn read(self, slot: usize) -> Option<(Generation, Entry)> {
+    pub(crate) fn read(self, slot: usize) -> Option<Entry> {
         if slot >= self.slots {
             return None;
         }
         // Pinned, so that the entry does not change meanwhile.
-        let (pin, state) = self.pinned(slot)?;
+        let pin = self.pinned(slot)?;
         let word = |i| self.word(slot, i + 1).load(Relaxed);
         let descriptor = core::array::from_fn(|i| word(i + 3));
         let entry = Entry { start: word(0), len: word(1), raw: word(2) != 0, descriptor };
         drop(pin);
-        Some((Generation(state / GENERATION), entry))
+        Some(entry)
     }
 
-    /// Keeps a region attached, if it still is.
-    pub(crate) fn pin(self, slot: usize, generation: Generation) -> Option<Pin<'a>> {
+    /// Keeps the region attached that begins at `start`, if it still is, in that slot.
+    pub(crate) fn pin(self, slot: usize, start: u64) -> Option<Pin<'a>> {
         if slot >= self.slots {
             return None;
         }
-        let (pin, state) = self.pinned(slot)?;
-        (state / GENERATION == generation.0).then_some(pin)
+        let pin = self.pinned(slot)?;
+        // Pinned, so that it stays what it is.
+        (self.word(slot, 1).load(Relaxed) == start).then_some(pin)
     }
 
-    /// Owner: keeps the region of a slot attached, unless it was withdrawn.
-    pub(crate) fn pin_own(self, slot: usize) -> Option<Pin<'a>> {
-        self.pinned(slot).map(|(pin, _)| pin)
-    }
-
-    fn pinned(self, slot: usize) -> Option<(Pin<'a>, u64)> {
+    /// Keeps what a slot describes attached, if it describes anything.
+    fn pinned(self, slot: usize) -> Option<Pin<'a>> {
         let word = self.state(slot);
         // Most slots are free, and looking costs less than counting.
         if word.load(Relaxed) & LIVE == 0 {
@@ -142,7 +130,7 @@ impl<'a> Directory<'a> {
         // pairs with the Release in `publish`.
         let state = word.fetch_add(1, Acquire);
         let pin = Pin(word);
-        (state & LIVE != 0).then_some((pin, state))
+        (state & LIVE != 0).then_some(pin)
     }
 
     /// Slots.
@@ -172,8 +160,7 @@ mod tests {
         with_directory(|directory| {
             assert!(directory.read(1).is_none());
             directory.publish(1, &entry(4096));
-            let (_, found) = directory.read(1).unwrap();
-            assert_eq!(found, entry(4096));
+            assert_eq!(directory.read(1), Some(entry(4096)));
             assert!(directory.read(0).is_none());
             assert!(directory.read(SLOTS).is_none(), "no such slot");
         });
@@ -183,24 +170,21 @@ mod tests {
     fn a_withdrawn_region_is_not_pinned_and_its_successor_is_another() {
         with_directory(|directory| {
             directory.publish(2, &entry(0));
-            let (first, _) = directory.read(2).unwrap();
-            let (pin, other) = (directory.pin(2, first).unwrap(), directory.pin(2, first));
+            let (pin, other) = (directory.pin(2, 0).unwrap(), directory.pin(2, 0));
             directory.withdraw(2);
             directory.withdraw(2);
             assert!(directory.read(2).is_none(), "withdrawn once");
             assert!(!directory.is_unused(2), "still pinned, by two");
             drop(other);
-            assert!(directory.pin(2, first).is_none());
+            assert!(directory.pin(2, 0).is_none());
             assert!(!directory.is_unused(2), "a refusal takes its own pin back only");
             drop(pin);
             assert!(directory.is_unused(2));
             directory.publish(2, &entry(8));
-            assert!(directory.pin(2, first).is_none(), "the slot's earlier life");
-            let (second, found) = directory.read(2).unwrap();
-            assert_ne!(first, second);
-            assert_eq!(found.start, 8);
-            assert!(directory.pin(2, second).is_some());
-            assert!(directory.pin(SLOTS, second).is_none(), "no such slot");
+            assert!(directory.pin(2, 0).is_none(), "the slot's earlier life");
+            assert_eq!(directory.read(2), Some(entry(8)));
+            assert!(directory.pin(2, 8).is_some());
+            assert!(directory.pin(SLOTS, 8).is_none(), "no such slot");
         });
     }
 
@@ -212,12 +196,11 @@ mod tests {
             unsafe impl Sync for Shared<'_> {}
             let (shared, region) = (Shared(directory), AtomicU64::new(0));
             directory.publish(0, &entry(0));
-            let (generation, _) = directory.read(0).unwrap();
             std::thread::scope(|scope| {
                 for _ in 0..2 {
                     let (shared, region) = (&shared, &region);
                     scope.spawn(move || {
-                        while let Some(_pin) = shared.0.pin(0, generation) {
+                        while let Some(_pin) = shared.0.pin(0, 0) {
                             assert_eq!(region.load(Relaxed), 0, "taken away under a pin");
                         }
                     });

@@ -7,6 +7,7 @@ use super::block::{Block, STRIPES};
 use super::strided::Row;
 use crate::rank::Rank;
 use crate::sync::Word;
+use core::ops::Range;
 use core::sync::atomic::{Ordering::Acquire, Ordering::Relaxed, Ordering::Release};
 
 /// Bytes of a window part that lie in one stripe.
@@ -46,9 +47,17 @@ pub(crate) fn holder(block: Block<'_>, offset: u64) -> Option<Rank> {
     holder_of(block, index(offset))
 }
 
-/// Who has locks of stripes.
-pub(crate) fn holders(block: Block<'_>) -> impl Iterator<Item = Rank> {
-    (0..STRIPES).filter_map(move |stripe| holder_of(block, stripe))
+/// Who has locks of the stripes of these bytes.
+pub(crate) fn holders(block: Block<'_>, bytes: &Range<u64>) -> impl Iterator<Item = Rank> {
+    let (first, count) = stripes_of(bytes);
+    (first..first + count).filter_map(move |stripe| holder_of(block, stripe % STRIPES))
+}
+
+/// The first stripe of these bytes, and how many they lie in.
+fn stripes_of(bytes: &Range<u64>) -> (usize, usize) {
+    let last = bytes.end.saturating_sub(1).max(bytes.start);
+    let count = (last / STRIPE - bytes.start / STRIPE + 1).min(STRIPES as u64);
+    (index(bytes.start), count as usize)
 }
 
 fn holder_of(block: Block<'_>, stripe: usize) -> Option<Rank> {
@@ -56,16 +65,14 @@ fn holder_of(block: Block<'_>, stripe: usize) -> Option<Rank> {
     u32::try_from(word).ok().map(Rank)
 }
 
-/// Takes the locks of all stripes of `len` bytes at `offset`, unless somebody has one of them.
+/// Takes the locks of all stripes of these bytes, unless somebody has one of them.
 pub(crate) fn try_range<S: Stripes>(
     stripes: S,
-    offset: u64,
-    len: u64,
+    bytes: &Range<u64>,
     rank: Rank,
 ) -> Option<Taken<S>> {
-    let last = offset.saturating_add(len.saturating_sub(1));
-    let count = (last / STRIPE - offset / STRIPE + 1).min(STRIPES as u64);
-    try_from(stripes, index(offset), count as usize, rank)
+    let (first, count) = stripes_of(bytes);
+    try_from(stripes, first, count, rank)
 }
 
 /// Cuts a row of elements of `width` bytes, which begins at 0 or behind, into rows whose elements
@@ -219,18 +226,19 @@ mod tests {
     fn a_range_takes_all_or_nothing() {
         with_block(|block| {
             let taken = |index: usize| block.stripe(index).load(Relaxed) != 0;
-            let held = try_range(block, 7 * STRIPE + 1, STRIPE, ME).unwrap();
+            let held = try_range(block, &(7 * STRIPE + 1..8 * STRIPE + 1), ME).unwrap();
             assert!(taken(7) && taken(0) && !taken(1), "wraps round");
             drop(held);
-            let exact = try_range(block, STRIPE, STRIPE, ME).unwrap();
+            let exact = try_range(block, &(STRIPE..2 * STRIPE), ME).unwrap();
             assert!(taken(1) && !taken(2), "the end is not part of it");
-            assert!(try_range(block, 0, 3 * STRIPE, ME).is_none());
+            assert!(try_range(block, &(0..3 * STRIPE), ME).is_none());
             assert!(!taken(0), "what was taken is given back");
             drop(exact);
-            let all = try_range(block, 5, 100 * STRIPE, ME).unwrap();
+            let all = try_range(block, &(5..5 + 100 * STRIPE), ME).unwrap();
             assert!((0..STRIPES).all(taken));
+            assert_eq!(holders(block, &(0..1)).collect::<Vec<_>>(), [ME]);
             drop(all);
-            drop(try_range(block, 12, 0, ME).unwrap());
+            drop(try_range(block, &(12..12), ME).unwrap());
         });
     }
 }

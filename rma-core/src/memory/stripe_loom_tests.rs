@@ -66,7 +66,7 @@ fn loom_no_sum_of_a_range_is_lost() {
             })
         };
         let (words, elements) = &*shared;
-        let held = taken(|| try_range(words, 0, 2 * STRIPE, Rank(0)));
+        let held = taken(|| try_range(words, &(0..2 * STRIPE), Rank(0)));
         elements.iter().for_each(add);
         drop(held);
         other.join().unwrap();

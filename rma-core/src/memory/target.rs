@@ -8,28 +8,35 @@ use crate::element::{AtomicElement, BasicElement, BasicType};
 use crate::memory::block::Block;
 use crate::operation::Op;
 use crate::rank::Rank;
+use core::iter;
 use core::marker::PhantomData;
 use core::ops::Deref;
-use core::ptr::null_mut;
+use core::ptr::{NonNull, null_mut};
 use core::sync::atomic::{
-    AtomicPtr, AtomicU32, Ordering::Acquire, Ordering::Relaxed, Ordering::Release, Ordering::SeqCst,
+    AtomicPtr, AtomicU32, AtomicU64, Ordering::Acquire, Ordering::Relaxed, Ordering::Release,
+    Ordering::SeqCst,
 };
 use std::sync::Arc;
 
 /// What an operation needs to know about one near target: half a cache line.
 #[repr(C, align(32))]
 pub(crate) struct Target {
-    /// Null until mapped, and for ever if operations do not go by load and store.
+    /// One more than the bytes of the part; 0 until it is mapped, and for ever if operations do not
+    /// go by load and store.
+    limit: AtomicU64,
+    /// Where the part begins, if `limit` is not 0.
     base: AtomicPtr<u8>,
     /// The target's block; null until mapped.
     block: AtomicPtr<u8>,
-    size: u64,
     disp_unit: u32,
     /// How this rank may operate on the target; see [`held`].
     held: AtomicU32,
 }
 
 const _: () = assert!(size_of::<Target>() == 32);
+
+/// Instead of the displacement unit of a part that is not near: no unit is 0.
+const FAR: u32 = 0;
 
 /// Values of [`Target::held`].
 pub(crate) mod held {
@@ -65,11 +72,26 @@ pub(crate) enum Permit {
 }
 
 /// Near targets by rank, as epochs of one kind reach them: an entry that is not mapped is no
-/// permission. Empty if the ranks do not share memory.
+/// permission. Ranks of other nodes that lie between have entries that are never mapped. Empty if
+/// this rank shares memory with nobody.
 pub(crate) struct Targets {
+    /// The [head](Target::head), and an entry for each rank from the first to the last.
     entries: Arc<[Target]>,
-    permit: Permit,
+    /// The first of these ranks, here too: who has all of this need not look at the head.
+    first: u32,
 }
+
+/// As [`Targets`], in one word: what an operation looks at is one load behind it.
+#[derive(Clone, Copy)]
+pub(crate) struct Table<'w> {
+    head: NonNull<Target>,
+    targets: PhantomData<&'w Targets>,
+}
+
+// SAFETY: as `&Targets`, which is what it stands for.
+unsafe impl Send for Table<'_> {}
+// SAFETY: as above.
+unsafe impl Sync for Table<'_> {}
 
 /// The tables of a window, one for each kind of epoch.
 pub(crate) struct Tables {
@@ -91,53 +113,109 @@ pub(crate) struct Span<'w> {
     window: PhantomData<&'w Targets>,
 }
 
-impl Targets {
-    fn new(parts: impl Iterator<Item = (u64, u32)>, permit: Permit) -> Self {
-        let entry = |(size, disp_unit)| Target {
-            base: AtomicPtr::default(),
-            block: AtomicPtr::default(),
-            size,
-            disp_unit,
-            held: AtomicU32::new(held::NOT),
-        };
-        Self { entries: parts.map(entry).collect(), permit }
+impl<'w> Table<'w> {
+    #[inline(always)]
+    fn head(self) -> &'w Target {
+        // SAFETY: the first of the `Targets`, which live for `'w`.
+        unsafe { self.head.as_ref() }
     }
 
     /// The epochs that it is for.
-    pub(crate) fn permit(&self) -> Permit {
-        self.permit
+    pub(crate) fn permit(self) -> Permit {
+        let of = self.head().held.load(Relaxed);
+        let all = [Permit::All, Permit::Started, Permit::Locked];
+        all.into_iter().find(|permit| *permit as u32 == of).unwrap_or(Permit::Locked)
+    }
+
+    /// The entry of a rank, which may be one that is never mapped.
+    #[inline(always)]
+    pub(crate) fn get(self, target: Rank) -> Option<&'w Target> {
+        let place = u64::from(target.0.wrapping_sub(self.head().disp_unit));
+        // SAFETY: nobody changes a head, so a plain load will do; it is part of the comparison.
+        if place >= unsafe { *self.head().limit.as_ptr() } {
+            return None;
+        }
+        // SAFETY: behind the head are as many entries as it says.
+        let entry = unsafe { self.head.add(1 + place as usize) };
+        // SAFETY: as in `head`.
+        Some(unsafe { entry.as_ref() })
+    }
+}
+
+impl Targets {
+    fn new(first: Rank, units: impl Iterator<Item = Option<u32>>, permit: Permit) -> Self {
+        let entry = |unit: Option<u32>| Target::new(0, unit.unwrap_or(FAR), held::NOT);
+        let entries: Vec<Target> = units.map(entry).collect();
+        let head = Target::head(entries.len() as u64, first, permit);
+        Self { entries: iter::once(head).chain(entries).collect(), first: first.0 }
+    }
+
+    #[inline(always)]
+    pub(crate) fn table(&self) -> Table<'_> {
+        // From the slice, so that it leads to all of it.
+        let head = self.entries.as_ptr().cast_mut();
+        // SAFETY: no slice begins at null.
+        Table { head: unsafe { NonNull::new_unchecked(head) }, targets: PhantomData }
+    }
+
+    fn entries(&self) -> &[Target] {
+        &self.entries[1..]
     }
 
     pub(crate) fn marks(&self) -> Marks {
         Marks(self.entries.clone())
     }
 
+    /// The entry of a rank, which may be one that is never mapped.
     #[inline(always)]
     pub(crate) fn get(&self, target: Rank) -> Option<&Target> {
-        self.entries.get(target.0 as usize)
+        self.entries.get(self.place(target) + 1)
+    }
+
+    /// The entry of a near rank.
+    pub(crate) fn near(&self, target: Rank) -> Option<&Target> {
+        self.get(target).filter(|entry| entry.disp_unit != FAR)
+    }
+
+    /// Where the entry of a rank is, if it has one; the same at all ranks of the node.
+    #[inline(always)]
+    pub(crate) fn place(&self, target: Rank) -> usize {
+        target.0.wrapping_sub(self.first) as usize
     }
 
     pub(crate) fn iter(&self) -> impl Iterator<Item = &Target> {
-        self.entries.iter()
+        self.entries().iter()
     }
 
-    pub(crate) fn is_empty(&self) -> bool {
-        self.entries.is_empty()
+    /// Entries, those of far ranks among them.
+    pub(crate) fn len(&self) -> usize {
+        self.entries().len()
+    }
+
+    /// Near ranks.
+    pub(crate) fn count(&self) -> usize {
+        self.iter().filter(|entry| entry.disp_unit != FAR).count()
     }
 }
 
 impl Tables {
-    /// Of sizes in bytes and displacement units.
-    pub(crate) fn new(parts: impl Iterator<Item = (u64, u32)> + Clone) -> Self {
+    /// Of the displacement units from that rank on; `None` for a far one.
+    pub(crate) fn new(first: Rank, units: impl Iterator<Item = Option<u32>> + Clone) -> Self {
         Self {
-            all: Targets::new(parts.clone(), Permit::All),
-            started: Targets::new(parts.clone(), Permit::Started),
-            locked: Targets::new(parts, Permit::Locked),
+            all: Targets::new(first, units.clone(), Permit::All),
+            started: Targets::new(first, units.clone(), Permit::Started),
+            locked: Targets::new(first, units, Permit::Locked),
         }
     }
 
+    /// For the guard of an epoch.
     #[inline(always)]
-    pub(crate) fn of(&self, permit: Permit) -> &Targets {
+    pub(crate) fn table_of(&self, permit: Permit) -> Table<'_> {
+        self.of(permit).table()
+    }
+
+    #[inline(always)]
+    fn of(&self, permit: Permit) -> &Targets {
         match permit {
             Permit::All => &self.all,
             Permit::Started => &self.started,
@@ -150,10 +228,13 @@ impl Tables {
     pub(crate) fn open(&self, permit: Permit, target: Rank) {
         let entries = (self.of(permit).get(target), self.all.get(target));
         if let (Some(entry), Some(mapped)) = entries {
-            // pairs with the Release stores in `map`, and with the loads of `span` and `block`:
-            // what the pointers stand for is as it is for `all`, and lives as long.
-            entry.base.store(mapped.base.load(Acquire), Release);
-            // pairs as above.
+            // pairs with the Release store in `map`: what the pointers stand for is as it is for
+            // `all`, and lives as long.
+            let limit = mapped.limit.load(Acquire);
+            entry.base.store(mapped.base.load(Relaxed), Relaxed);
+            // pairs with the Acquire load in `span`.
+            entry.limit.store(limit, Release);
+            // pairs with the Acquire load in `block`, as above.
             entry.block.store(mapped.block.load(Acquire), Release);
         }
     }
@@ -168,7 +249,7 @@ impl Tables {
     #[inline(always)]
     pub(crate) fn close(&self, permit: Permit, target: Rank) {
         if let Some(entry) = self.of(permit).get(target) {
-            entry.base.store(null_mut(), Relaxed);
+            entry.limit.store(0, Relaxed);
             entry.block.store(null_mut(), Relaxed);
         }
     }
@@ -187,21 +268,37 @@ impl Marks {
     /// Whether a target is held such that others are kept out.
     pub(crate) fn keep_out(&self) -> bool {
         // Sequentially consistent, see `EpochState::set_left`.
-        self.0.iter().any(|target| held::keeps_out(target.held.load(SeqCst)))
+        self.0[1..].iter().any(|target| held::keeps_out(target.held.load(SeqCst)))
     }
 }
 
 impl Target {
+    fn new(limit: u64, disp_unit: u32, held: u32) -> Self {
+        let (base, block) = (AtomicPtr::default(), AtomicPtr::default());
+        let limit = AtomicU64::new(limit);
+        Self { limit, base, block, disp_unit, held: AtomicU32::new(held) }
+    }
+
+    /// What is first in a table, and no target: how many entries follow, the rank of the first, and
+    /// the epochs that the table is for.
+    fn head(entries: u64, first: Rank, permit: Permit) -> Self {
+        Self::new(entries, first.0, permit as u32)
+    }
+
     /// Makes the target reachable.
     ///
     /// # Safety
     ///
-    /// Unless `base` is null, `size` bytes from there on stay mapped as long as the `Targets` live,
+    /// A part, if there is one, is so many bytes that stay mapped as long as the `Targets` live,
     /// and nobody holds a reference into them while an operation of the table's window is
-    /// possible. The same holds for `BLOCK_BYTES` from `block` on, aligned to 64.
-    pub(crate) unsafe fn map(&self, base: *mut u8, block: *mut u8) {
-        // pairs with the Acquire load in `span`.
-        self.base.store(base, Release);
+    /// possible. The same holds for `BLOCK_BYTES` from `block` on, aligned to 64. An entry is given
+    /// the same part whenever it is given one.
+    pub(crate) unsafe fn map(&self, part: Option<(*mut u8, u64)>, block: *mut u8) {
+        if let Some((base, size)) = part {
+            self.base.store(base, Relaxed);
+            // pairs with the Acquire load in `span`.
+            self.limit.store(size.saturating_add(1), Release);
+        }
         // pairs with the Acquire load in `block`.
         self.block.store(block, Release);
     }
@@ -214,7 +311,7 @@ impl Target {
     /// Whether operations go by load and store, and the part is mapped.
     #[inline(always)]
     pub(crate) fn is_loadable(&self) -> bool {
-        !self.base.load(Relaxed).is_null()
+        self.limit.load(Relaxed) != 0
     }
 
     /// The target's block, if mapped.
@@ -225,10 +322,6 @@ impl Target {
         // SAFETY: mapped and aligned as long as the `Targets` live (contract of `map`), which gave
         // this reference out: `Marks` give out none.
         (!block.is_null()).then(|| unsafe { Block::new(block) })
-    }
-
-    pub(crate) fn size(&self) -> u64 {
-        self.size
     }
 
     pub(crate) fn disp_unit(&self) -> u32 {
@@ -261,32 +354,25 @@ impl Target {
     /// `len` bytes at `disp`, if they lie inside the part and it is mapped.
     #[inline(always)]
     pub(crate) fn span(&self, disp: u64, len: usize) -> Option<Span<'_>> {
+        // Signed, because that takes fewer instructions: a mapped part has at most `i64::MAX`
+        // bytes, and a negative product is a number far beyond them.
+        let offset = disp.cast_signed().checked_mul(i64::from(self.disp_unit))?.cast_unsigned();
         // pairs with the Release store in `map`.
-        let base = self.base.load(Acquire);
-        // SAFETY: mapped at `base`.
-        if base.is_null() { None } else { unsafe { self.span_from(base, disp, len) } }
+        let limit = self.limit.load(Acquire);
+        if len as u64 >= limit.checked_sub(offset)? {
+            return None;
+        }
+        let (base, size) = (self.base.load(Relaxed), (limit - 1) as usize);
+        // SAFETY: `limit` is not 0, so `size` bytes are mapped at `base` (contract of `map`), and
+        // `offset <= size`.
+        let at = unsafe { base.add(offset as usize) };
+        Some(Span { at, len, part: Bounds::of(base, size), window: PhantomData })
     }
 
     /// All of the part, if it is mapped.
     #[inline(always)]
     pub(crate) fn part(&self) -> Option<Span<'_>> {
-        self.span(0, self.size as usize)
-    }
-
-    /// # Safety
-    ///
-    /// The part is mapped at `base`.
-    #[inline(always)]
-    unsafe fn span_from(&self, base: *mut u8, disp: u64, len: usize) -> Option<Span<'_>> {
-        // Signed, because that takes fewer instructions: a mapped part has at most `i64::MAX`
-        // bytes, and a negative product is a number far beyond them.
-        let offset = disp.cast_signed().checked_mul(i64::from(self.disp_unit))?.cast_unsigned();
-        if len as u64 > self.size.checked_sub(offset)? {
-            return None;
-        }
-        // SAFETY: `offset <= size`, and `size` bytes are mapped at `base` (contract of `map`).
-        let at = unsafe { base.add(offset as usize) };
-        Some(Span { at, len, part: Bounds::of(base, self.size as usize), window: PhantomData })
+        self.span(0, self.limit.load(Relaxed).checked_sub(1)? as usize)
     }
 }
 
@@ -403,11 +489,11 @@ mod tests {
     #[test]
     fn spans_stay_inside_the_part() {
         let mut memory = [0u64; 4];
-        let targets = Targets::new([(32, 8)].into_iter(), Permit::All);
+        let targets = Targets::new(Rank(0), [Some(8)].into_iter(), Permit::All);
         let target = targets.get(Rank(0)).unwrap();
         assert!(target.span(0, 8).is_none(), "not mapped yet");
         // SAFETY: the memory outlives the table; the block is never asked for.
-        unsafe { target.map(memory.as_mut_ptr().cast(), core::ptr::null_mut()) };
+        unsafe { target.map(Some((memory.as_mut_ptr().cast(), 32)), core::ptr::null_mut()) };
         assert!(target.span(3, 8).is_some());
         assert!(target.span(4, 0).is_some());
         assert!(target.span(3, 9).is_none());
@@ -427,10 +513,10 @@ mod tests {
     #[test]
     fn atomics_refuse_misalignment() {
         let mut memory = [0u64; 2];
-        let targets = Targets::new([(16, 1)].into_iter(), Permit::All);
+        let targets = Targets::new(Rank(0), [Some(1)].into_iter(), Permit::All);
         let target = targets.get(Rank(0)).unwrap();
         // SAFETY: the memory outlives the table; the block is never asked for.
-        unsafe { target.map(memory.as_mut_ptr().cast(), core::ptr::null_mut()) };
+        unsafe { target.map(Some((memory.as_mut_ptr().cast(), 16)), core::ptr::null_mut()) };
         let at = |disp, len| target.span(disp, len).unwrap();
         assert_eq!(at(4, 8).fetch_and_op(Op::Sum, 1u64), None);
         assert_eq!(at(4, 4).fetch_and_op(Op::Sum, 1u32), Some(0));

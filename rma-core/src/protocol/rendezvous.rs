@@ -70,6 +70,8 @@ struct Transfer {
     ask: Ask,
     granted: u64,
     arrived: u64,
+    /// Some of what arrived found no memory.
+    lost: bool,
 }
 
 /// Where a fragment's bytes go.
@@ -78,6 +80,8 @@ pub(crate) struct Fragment {
     pub(crate) offset: u64,
     /// Its transfer is complete with it.
     pub(crate) last: bool,
+    /// Earlier fragments of the transfer [were lost](Grants::handle_lost).
+    pub(crate) lost: bool,
 }
 
 /// What the target shall tell an origin.
@@ -124,7 +128,7 @@ impl Grants {
         if ask.length == 0 || self.transfers.contains_key(&key) || !self.asks.take(key.origin) {
             return false;
         }
-        self.transfers.insert(key, Transfer { ask, granted: 0, arrived: 0 });
+        self.transfers.insert(key, Transfer { ask, granted: 0, arrived: 0, lost: false });
         self.waiting.push_back(key);
         true
     }
@@ -148,11 +152,18 @@ impl Grants {
         self.available += len;
         let last = transfer.arrived == transfer.ask.length;
         // Inside the range of the ask, which was checked.
-        let offset = transfer.ask.offset + offset;
+        let (offset, lost) = (transfer.ask.offset + offset, transfer.lost);
         if last {
             self.remove(key);
         }
-        Some(Fragment { offset, last })
+        Some(Fragment { offset, last, lost })
+    }
+
+    /// A fragment found no memory: so the transfer has failed when it ends.
+    pub(crate) fn handle_lost(&mut self, key: Key) {
+        if let Some(transfer) = self.transfers.get_mut(&key) {
+            transfer.lost = true;
+        }
     }
 
     /// The origin gave up, or is gone; false if there is no such transfer.

@@ -74,7 +74,7 @@ fn what_was_not_granted_is_refused() {
     refused(mine, WINDOW, 40, 1);
     refused(mine, WINDOW, u64::MAX, 1);
     refused(mine, WINDOW, 1, u64::MAX);
-    let placed = |offset, last| Some(Fragment { offset, last });
+    let placed = |offset, last| Some(Fragment { offset, last, lost: false });
     assert_eq!(grants.handle_fragment(mine, WINDOW, 10, 30), placed(110, false));
     assert_eq!(grants.handle_fragment(mine, WINDOW, 10, 11), None, "twice the same");
     assert_eq!(granted(&mut grants), Some((mine, 10)));
@@ -82,6 +82,21 @@ fn what_was_not_granted_is_refused() {
     assert_eq!(grants.handle_fragment(mine, WINDOW, 0, 10), placed(100, true));
     assert_eq!(grants.handle_fragment(mine, WINDOW, 0, 1), None, "it is over");
     assert!(!grants.handle_cancel(mine));
+}
+
+/// What one fragment lost is told at the end, whatever becomes of the others.
+#[test]
+fn a_hole_is_told_at_the_end() {
+    let (mut grants, mine, other) = (Grants::new(100, 40), key(1, 5), key(1, 6));
+    assert!(grants.handle_ask(mine, ask(50)) && grants.handle_ask(other, ask(50)));
+    while granted(&mut grants).is_some() {}
+    let lost = |grants: &mut Grants, key, offset, len| {
+        grants.handle_fragment(key, WINDOW, offset, len).map(|placed| placed.lost)
+    };
+    assert_eq!(lost(&mut grants, mine, 0, 10), Some(false));
+    grants.handle_lost(mine);
+    assert_eq!(lost(&mut grants, other, 0, 50), Some(false));
+    assert_eq!(lost(&mut grants, mine, 10, 40), Some(true));
 }
 
 #[test]

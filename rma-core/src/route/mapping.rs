@@ -8,8 +8,7 @@ use crate::memory::target::{Span, Target};
 use crate::rank::Rank;
 use crate::sync_block::PeerBlock;
 use crate::transport::ImportError;
-use crate::window::{Memory, Window};
-use core::ptr::null_mut;
+use crate::window::{Memory, Peer, Window};
 
 impl Window {
     /// All of the part of a target that is mapped and reached by load and store.
@@ -31,9 +30,17 @@ impl Window {
 
     /// The entry of a near target, mapped.
     pub(crate) fn reach(&self, target: Rank) -> Result<&Target, RmaError> {
-        let entry = self.targets.get(target).ok_or_else(|| self.no_such_rank(target))?;
+        let entry = self.targets.near(target).ok_or_else(|| self.no_such_rank(target))?;
         self.map_if_needed(target, entry).map_err(|error| self.import_failed(error))?;
         Ok(entry)
+    }
+
+    /// As [`reach`](Self::reach), of a rank of the window that may be far: nothing is mapped then.
+    pub(crate) fn reach_if_near(&self, target: Rank) -> Result<(), RmaError> {
+        if target.0 < self.ranks() && self.targets.near(target).is_none() {
+            return Ok(());
+        }
+        self.reach(target).map(drop)
     }
 
     fn map_if_needed(&self, target: Rank, entry: &Target) -> Result<(), ImportError> {
@@ -42,20 +49,24 @@ impl Window {
 
     #[cold]
     fn map(&self, target: Rank, entry: &Target) -> Result<(), ImportError> {
-        let base = if self.loads_at_once(target) { self.map_data(target)? } else { null_mut() };
+        let size = self.peer(target)?.size;
+        let part = match self.loads_at_once(target) {
+            true => Some((self.map_data(target)?, size)),
+            false => None,
+        };
         let block = self.map_block(target)?;
         // SAFETY: data and block live in `self.peers` or `self.part`, as long as the table; `block`
-        // is aligned and long enough (`PeerBlock`), and so is the data (`map_data`; creation made
-        // table and `peers` of the same sizes). Peers make references into their part only while
-        // the window is sealed on all ranks, this one included.
-        unsafe { entry.map(base, block.as_ptr()) };
+        // is aligned and long enough (`PeerBlock`), and so is the data, the same at every call
+        // (`map_data`). Peers make references into their part only while the window is sealed on
+        // all ranks, this one included.
+        unsafe { entry.map(part, block.as_ptr()) };
         Ok(())
     }
 
     /// Maps the part of a rank that shares memory; its first byte, with as many behind it as its
     /// `Peer` says, as long as the window lives.
     pub(crate) fn map_data(&self, target: Rank) -> Result<*mut u8, ImportError> {
-        let peer = &self.peers[usize::from(target)];
+        let peer = self.peer(target)?;
         let owner = self.part.comm.world_rank(peer.owner);
         if peer.stays && target != self.rank() {
             return Err(ImportError::Malformed(owner));
@@ -79,9 +90,14 @@ impl Window {
         Ok(unsafe { data.base.add(peer.offset as usize) })
     }
 
+    fn peer(&self, target: Rank) -> Result<&Peer, ImportError> {
+        let far = || ImportError::Malformed(self.part.comm.world_rank(target));
+        self.peers.get(target).ok_or_else(far)
+    }
+
     /// Maps the control words of a rank that shares memory.
     pub(crate) fn map_block(&self, target: Rank) -> Result<Block<'_>, ImportError> {
-        let peer = &self.peers[usize::from(target)];
+        let peer = self.peer(target)?;
         if let Some(block) = peer.mapped_block.get() {
             return Ok(block.get());
         }
@@ -93,9 +109,10 @@ impl Window {
     /// Enters this rank's own part into the table, if it has one.
     pub(crate) fn map_own(&self) {
         let Some(entry) = self.targets.get(self.rank()) else { return };
-        let base = if self.loads_at_once(self.rank()) { self.part.base() } else { null_mut() };
+        let loads = self.loads_at_once(self.rank());
+        let part = loads.then(|| (self.part.base(), self.part.size));
         // SAFETY: part and block live in `self.part`, as long as the table; creation sized them.
-        unsafe { entry.map(base, self.part.block.get().as_ptr()) };
+        unsafe { entry.map(part, self.part.block.get().as_ptr()) };
     }
 
     pub(crate) fn no_such_rank(&self, target: Rank) -> RmaError {

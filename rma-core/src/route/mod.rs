@@ -107,7 +107,7 @@ impl Window {
     }
 
     fn path_to(&self, target: Rank) -> Path {
-        if self.targets.is_empty() {
+        if self.targets.near(target).is_none() {
             Path::Messages
         } else if self.part.regions.is_some() {
             Path::ByRegion
@@ -127,15 +127,16 @@ impl Window {
 
     /// Whether operations on `target` go by load and store.
     fn loads(&self, target: Rank) -> bool {
-        let stays = self.peers.get(usize::from(target)).is_none_or(|peer| peer.stays);
+        let stays = self.peers.get(target).is_none_or(|peer| peer.stays);
         let mapped = !stays || target == self.rank();
-        mapped && !self.targets.is_empty() && self.part.regions.is_none() && !self.forced_to_cross
+        let near = self.targets.near(target).is_some();
+        mapped && near && self.part.regions.is_none() && !self.forced_to_cross
     }
 
     /// Copies to and from the process that has a target's part, where they are allowed. A part
     /// may lie in memory of another rank.
     fn cma_with(&self, target: Rank) -> Option<(&dyn Cma, WorldRank)> {
-        let owner = self.part.comm.world_rank(self.peers[usize::from(target)].owner);
+        let owner = self.part.comm.world_rank(self.peers.get(target)?.owner);
         Some((self.process().transport.cma_with(owner)?, owner))
     }
 
@@ -177,9 +178,12 @@ impl Window {
                 (Where::There(_), ..) => Route::Messages(world),
             },
             Path::Cross if copies => {
-                let address = self.peers[usize::from(target)].address + low;
-                let route = |(cma, owner)| CmaRoute { cma, owner, address, _pin: None };
-                let way = self.cma_with(target).map(route);
+                let base = self.peers.get(target).map(|peer| peer.address);
+                let route = |((cma, owner), base): (_, u64)| {
+                    let address = base + low;
+                    CmaRoute { cma, owner, address, _pin: None }
+                };
+                let way = self.cma_with(target).zip(base).map(route);
                 way.map_or(Route::Messages(world), Route::Cma)
             }
             Path::Cross | Path::Messages => Route::Messages(world),

@@ -2,7 +2,7 @@
 #![allow(unsafe_code)]
 
 use crate::error::RmaError;
-use crate::memory::directory::{Directory, Entry, Generation, Pin};
+use crate::memory::directory::{Directory, Entry, Pin};
 use crate::memory::target::Span;
 use crate::protocol::message::{Head, Kind};
 use crate::rank::Rank;
@@ -10,12 +10,13 @@ use crate::serve::query;
 use crate::transport::{Descriptor, ImportError};
 use crate::window::{Memory, Window};
 use core::sync::atomic::{AtomicU32, Ordering::Release, Ordering::SeqCst};
-use std::collections::{BTreeMap, HashMap};
+use rustc_hash::FxHashMap;
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Regions of peers that this rank has used, by target and address.
 #[derive(Default)]
-pub(crate) struct Known(Mutex<HashMap<Rank, Regions>>);
+pub(crate) struct Known(Mutex<FxHashMap<Rank, Regions>>);
 
 type Regions = BTreeMap<u64, KnownRegion>;
 
@@ -38,7 +39,6 @@ impl Drop for Inside<'_> {
 #[derive(Clone)]
 struct KnownRegion {
     slot: usize,
-    generation: Generation,
     len: u64,
     at: Where,
 }
@@ -81,7 +81,7 @@ impl<'w> Region<'w> {
 }
 
 impl Known {
-    fn lock(&self) -> MutexGuard<'_, HashMap<Rank, Regions>> {
+    fn lock(&self) -> MutexGuard<'_, FxHashMap<Rank, Regions>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -133,7 +133,7 @@ impl Window {
         if len > region.len.checked_sub(address - start)? {
             return None;
         }
-        let pin = directory.pin(region.slot, region.generation)?;
+        let pin = directory.pin(region.slot, *start)?;
         Some((region.at.clone(), *start, pin))
     }
 
@@ -142,21 +142,21 @@ impl Window {
         let mut regions = Regions::new();
         let mut old = self.known.lock().get(&target).cloned().unwrap_or_default();
         for slot in 0..directory.slots() {
-            let Some((generation, entry)) = directory.read(slot) else { continue };
-            let same = |known: &KnownRegion| (known.slot, known.generation) == (slot, generation);
+            let Some(entry) = directory.read(slot) else { continue };
+            let same = |known: &KnownRegion| known.slot == slot;
             let region = match old.remove(&entry.start).filter(same) {
                 Some(region) => region,
                 None => {
                     let found = if entry.raw {
                         self.ask_for_raw(target, entry.start)?
                     } else {
-                        let at = self.import_region(directory, slot, generation, target, &entry);
+                        let at = self.import_region(directory, slot, target, &entry);
                         let at = at.map_err(|error| self.import_failed(error))?;
                         at.map(|at| (entry.len, at))
                     };
                     // `None` if it was detached meanwhile.
                     let Some((len, at)) = found else { continue };
-                    KnownRegion { slot, generation, len, at }
+                    KnownRegion { slot, len, at }
                 }
             };
             regions.insert(entry.start, region);
@@ -185,11 +185,10 @@ impl Window {
         &self,
         directory: Directory<'_>,
         slot: usize,
-        generation: Generation,
         target: Rank,
         entry: &Entry,
     ) -> Result<Option<Where>, ImportError> {
-        let Some(_pin) = directory.pin(slot, generation) else { return Ok(None) };
+        let Some(_pin) = directory.pin(slot, entry.start) else { return Ok(None) };
         let owner = self.part.comm.world_rank(target);
         let mut descriptor = [0; Descriptor::LEN];
         for (bytes, word) in descriptor.chunks_exact_mut(8).zip(entry.descriptor) {

@@ -9,6 +9,8 @@ use crate::protocol::credit::Credit;
 use crate::protocol::message::{Head, Kind, Status};
 use crate::transport::WorldRank;
 use crate::universe::Process;
+use crate::window::Part;
+use core::ops::Range;
 use core::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -49,8 +51,8 @@ impl Deferred {
 enum Served {
     /// Answered; false if it made no sense.
     Done(bool),
-    /// A stripe is held by somebody.
-    Busy,
+    /// A stripe is held by somebody who, if it is `stuck`, will never give it back.
+    Busy { stuck: bool },
 }
 
 impl Process {
@@ -65,8 +67,8 @@ impl Process {
         match self.try_accumulate(from, kind, head, body) {
             Served::Done(sense) => sense,
             // No honest peer has so many unanswered.
-            Served::Busy if !self.deferred.kept().take(from) => false,
-            Served::Busy => {
+            Served::Busy { .. } if !self.deferred.kept().take(from) => false,
+            Served::Busy { .. } => {
                 self.deferred.count.fetch_add(1, Relaxed);
                 let message = Message { from, kind, head: *head, body: body.to_vec() };
                 self.deferred.queue().push_back(message);
@@ -86,13 +88,17 @@ impl Process {
             // One at a time, so that no lock is held while sending a reply.
             let Some(message) = self.deferred.queue().pop_front() else { break };
             let Message { from, kind, head, body } = &message;
-            let busy = matches!(self.try_accumulate(*from, *kind, head, body), Served::Busy);
-            if busy && !self.is_stuck(head.object.get()) {
-                self.deferred.queue().push_back(message);
-                continue;
-            }
-            if let (true, Some(kind)) = (busy, kind.answer()) {
-                self.reply(*from, &head.reply(kind, Status::Freed), &[]);
+            match self.try_accumulate(*from, *kind, head, body) {
+                Served::Busy { stuck: false } => {
+                    self.deferred.queue().push_back(message);
+                    continue;
+                }
+                Served::Busy { stuck: true } => {
+                    if let Some(kind) = kind.answer() {
+                        self.reply(*from, &head.reply(kind, Status::Freed), &[]);
+                    }
+                }
+                Served::Done(_) => {}
             }
             self.deferred.kept().give_back(*from);
             self.deferred.count.fetch_sub(1, Relaxed);
@@ -101,11 +107,10 @@ impl Process {
         done
     }
 
-    /// Whether a stripe of a part will never be given back, because who held it has left. That
+    /// Whether a stripe of these bytes will never be given back, because who held it has left. That
     /// somebody died with one is told to all, which ends the wait of the origin.
-    fn is_stuck(&self, window: u64) -> bool {
-        let Some(part) = self.windows.get(window) else { return false };
-        let holders = stripe::holders(part.block.get());
+    fn is_stuck(&self, part: &Part, bytes: &Range<u64>) -> bool {
+        let holders = stripe::holders(part.block.get(), bytes);
         let gone = |holder| self.gone(part.comm.group().world_rank(holder)?);
         holders.filter_map(gone).any(|cause| matches!(cause, Cause::PeerLeft(_)))
     }
@@ -114,29 +119,29 @@ impl Process {
         let answer = match self.windows.get(head.object.get()) {
             None => Err(Status::Freed),
             Some(part) => match part.accumulate(kind, head, body, self.body_max()) {
-                Ok(None) => return Served::Busy,
-                Ok(Some(answer)) => Ok(answer),
-                Err(status) => Err(status),
+                Ok(Answer::Busy(bytes)) => {
+                    return Served::Busy { stuck: self.is_stuck(&part, &bytes) };
+                }
+                done => done,
             },
         };
         let status = answer.as_ref().err().copied().unwrap_or(Status::Ok);
         let Some(kind) = kind.answer() else { return Served::Done(false) };
         let (mut reply, mut bytes) = (head.reply(kind, status), Vec::new());
-        match answer {
-            Ok(Answer::Bytes(result)) => {
-                // In the origin's buffer, not in the window.
-                reply.offset = 0.into();
-                bytes = result;
-            }
-            Ok(Answer::Done) | Err(_) => {}
+        if let Ok(Answer::Bytes(result)) = answer {
+            // In the origin's buffer, not in the window.
+            reply.offset = 0.into();
+            bytes = result;
         }
         self.reply(from, &reply, &bytes);
         Served::Done(status != Status::Malformed)
     }
 }
 
-/// What goes back to the origin.
+/// What goes back to the origin, if anything does already.
 pub(crate) enum Answer {
     Done,
     Bytes(Vec<u8>),
+    /// Nothing happened: somebody holds a stripe of these bytes of the part.
+    Busy(Range<u64>),
 }

@@ -93,8 +93,12 @@ impl Process {
                 Status::Freed
             }
         };
+        let lost = placed.lost && status == Status::Ok;
+        let status = if lost { Status::OutOfRange } else { status };
         if placed.last {
             self.reply(from, &done(window, head.slot.get(), status), &[]);
+        } else if status == Status::OutOfRange {
+            self.incoming.with(|grants| grants.handle_lost(key(from, head)));
         }
         self.tell_grants();
         true

@@ -2,26 +2,30 @@
 mod combine;
 mod get;
 mod grant;
+#[cfg(test)]
+mod lost_tests;
 mod part;
 mod rows;
 
+#[cfg(test)]
+pub(crate) use combine::Answer;
 pub(crate) use combine::Deferred;
 pub(crate) use grant::Incoming;
 
-use crate::completion::{Answer, SlotId};
+use crate::completion::{self, SlotId};
 use crate::memory::block::WORDS;
 use crate::protocol::message::{Head, Kind, Status};
 use crate::transport::WorldRank;
 use crate::universe::Process;
 use crate::window::{Part, WindowId};
 use core::sync::atomic::{AtomicBool, Ordering::Relaxed, Ordering::SeqCst};
-use std::collections::HashMap;
+use rustc_hash::FxHashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::thread;
 
 /// Windows of one rank that messages may name.
 #[derive(Default)]
-pub(crate) struct Registry(Mutex<HashMap<u64, Weak<Part>>>);
+pub(crate) struct Registry(Mutex<FxHashMap<u64, Weak<Part>>>);
 
 /// Parts of windows that were dropped in a panic. Peers shall hear that this rank failed, not that
 /// it freed them: they are served as before until it has left, or the panic was caught.
@@ -87,7 +91,7 @@ impl Process {
     pub(crate) fn take_answer(&self, from: WorldRank, head: &Head, body: &[u8]) -> bool {
         let (Some(kind), Some(status)) = (head.kind(), head.status()) else { return false };
         let is_value = kind == Kind::Value;
-        let answer = Answer {
+        let answer = completion::Answer {
             kind,
             status,
             value: if is_value { head.offset.get() } else { 0 },

@@ -68,15 +68,14 @@ impl Part {
         Ok(data)
     }
 
-    /// Does what a message of the accumulate family asks. `None` if a stripe is held by somebody:
-    /// nothing happened then.
+    /// Does what a message of the accumulate family asks.
     pub(crate) fn accumulate(
         &self,
         kind: Kind,
         head: &Head,
         body: &[u8],
         body_max: usize,
-    ) -> Result<Option<Answer>, Status> {
+    ) -> Result<Answer, Status> {
         let basic = BasicType::from_wire(head.basic).ok_or(Status::Malformed)?;
         let (width, bytes) = (basic.width(), head.length.get());
         // The answer fits into one message, as the operands did.
@@ -100,12 +99,12 @@ impl Part {
         } else {
             // Everything between the first byte and the last: more than needed, in one piece.
             let (first, end) = named.rows.hull();
-            match stripe::try_range(self.block.get(), first, end - first, self.comm.rank()) {
-                None => return Ok(None),
+            match stripe::try_range(self.block.get(), &(first..end), self.comm.rank()) {
+                None => return Ok(Answer::Busy(first..end)),
                 locked => locked,
             }
         };
-        Ok(Some(match work {
+        Ok(match work {
             Work::Combine { op, fetches } => {
                 let result = if fetches { bytes } else { 0 };
                 let combine = Combine { named: &named, op, operands, result };
@@ -116,7 +115,7 @@ impl Part {
                 let swap = Swap { span: memory, operands };
                 Answer::Bytes(basic.visit_swap(swap).flatten().ok_or(Status::Malformed)?)
             }
-        }))
+        })
     }
 }
 

@@ -145,6 +145,9 @@ pub enum CrossError {
     /// The process is gone.
     #[error("rank {0} is gone")]
     PeerGone(WorldRank),
+    /// It runs on another node.
+    #[error("rank {0} is on another node, whose memory has no address here")]
+    Far(WorldRank),
     /// The operating system refused.
     #[error("copying to or from memory of rank {peer} by address failed (os error {errno})")]
     System {
@@ -193,12 +196,24 @@ pub enum Outcome {
     Failed,
 }
 
-/// A way to move bytes between the ranks of one job, seen from one rank: what it can do, object by
-/// object. Two of them compose by taking some objects of each.
+/// A way to move bytes between the ranks of one job, seen from one rank. Made
+/// [of its parts](Self::from_parts), and used by one universe.
+pub struct Transport {
+    pub(crate) job: Job,
+    pub(crate) messages: Arc<dyn Messages>,
+    pub(crate) sleep: Arc<dyn Sleep>,
+    pub(crate) members: Arc<dyn Members>,
+    pub(crate) shared: Arc<dyn Shared>,
+    pub(crate) cma: Option<Arc<dyn Cma>>,
+    pub(crate) agent: Option<Arc<dyn Agent>>,
+    pub(crate) views: Option<Arc<dyn Views>>,
+}
+
+/// What a transport can do, object by object. Two transports compose by taking some of each.
 ///
 /// No call of any object blocks but [`Sleep::park`] and [`Agent::park`]. All of them may be called
 /// by several threads at once.
-pub struct Transport {
+pub struct Parts {
     /// This process in the job.
     pub job: Job,
     /// What moves messages.
@@ -218,6 +233,23 @@ pub struct Transport {
 }
 
 impl Transport {
+    /// A transport that is made of these.
+    ///
+    /// # Safety
+    ///
+    /// They are of one rank of one job, and no other universe is made with any of them: what a peer
+    /// says is that of its one universe.
+    pub unsafe fn from_parts(parts: Parts) -> Self {
+        let Parts { job, messages, sleep, members, shared, cma, agent, views } = parts;
+        Self { job, messages, sleep, members, shared, cma, agent, views }
+    }
+
+    /// What it is made of, to make another of them.
+    pub fn into_parts(self) -> Parts {
+        let Self { job, messages, sleep, members, shared, cma, agent, views } = self;
+        Parts { job, messages, sleep, members, shared, cma, agent, views }
+    }
+
     /// Copies of the system to and from memory of `peer`, if it makes them.
     pub(crate) fn cma_with(&self, peer: WorldRank) -> Option<&dyn Cma> {
         self.cma.as_deref().filter(|cma| cma.crosses(peer).is_ok())

@@ -5,22 +5,26 @@
 use super::Window;
 use crate::element::{BasicType, Element};
 use crate::error::RmaError;
+use crate::group::Group;
 use crate::memory::strided::Row;
 use crate::memory::stripe::{self, STRIPE};
 use crate::operation::{Layout, Op};
+use crate::protocol::credit::CREDIT_MAX;
 use crate::protocol::message::{Head, Kind, Status};
 use crate::protocol::rows::WireRow;
 use crate::rank::Rank;
+use crate::serve::Answer;
 use crate::transport::{
     Agent, AgentBody, AgentError, AllocateError, Descriptor, ImportError, Job, Limits, Mapped,
-    Mapping, Members, Messages, Outcome, PeerState, Region, Shared, Sleep, SubmitError, Ticket,
-    Transport, WorldRank,
+    Mapping, Members, Messages, Outcome, Parts, PeerState, Region, Shared, Sleep, SubmitError,
+    Ticket, Transport, WorldRank,
 };
 use crate::universe::{Config, Universe};
 use bytemuck::Zeroable;
 use core::cell::UnsafeCell;
 use core::sync::atomic::{
-    AtomicBool, AtomicUsize, Ordering::Relaxed, Ordering::Release, Ordering::SeqCst, fence,
+    AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed, Ordering::Release, Ordering::SeqCst,
+    fence,
 };
 use core::time::Duration;
 use std::collections::{HashMap, HashSet};
@@ -49,6 +53,14 @@ pub(crate) struct Loop {
     rung: AtomicBool,
     /// How often the rank has said so.
     rings: AtomicUsize,
+    /// Looks for what has arrived: the others go on sending.
+    arrived: AtomicU64,
+    /// Of how many of them what had arrived is handled; `None`: of all.
+    handled: Mutex<Option<u64>>,
+    /// Whoever takes messages panics.
+    broken: AtomicBool,
+    /// How the rank left.
+    departed: Mutex<Vec<Outcome>>,
 }
 
 impl Loop {
@@ -87,6 +99,30 @@ impl Loop {
 
     pub(crate) fn set_state(&self, rank: WorldRank, state: PeerState) {
         self.states.lock().unwrap().insert(rank, state);
+    }
+
+    /// What had arrived when somebody looked for it is handled, of the first `looks` of them.
+    pub(crate) fn set_handled(&self, looks: u64) {
+        *self.handled.lock().unwrap() = Some(looks);
+    }
+
+    pub(crate) fn set_broken(&self) {
+        self.broken.store(true, Relaxed);
+        self.rung.store(true, Relaxed);
+    }
+
+    pub(crate) fn departed(&self) -> Vec<Outcome> {
+        self.departed.lock().unwrap().clone()
+    }
+
+    /// Whether the agent's thread has ended.
+    pub(crate) fn is_agent_over(&self) -> bool {
+        self.agent.lock().unwrap().as_ref().is_none_or(thread::JoinHandle::is_finished)
+    }
+
+    /// What the rank has sent and nobody has taken.
+    pub(crate) fn take_sent(&self) -> Vec<Vec<u8>> {
+        core::mem::take(&mut *self.queue())
     }
 
     pub(crate) fn asked(&self) -> HashSet<WorldRank> {
@@ -144,6 +180,7 @@ unsafe impl Messages for Loop {
         Ok(())
     }
     fn poll(&self, sink: &mut dyn FnMut(WorldRank, &[u8])) -> usize {
+        assert!(!self.broken.load(Relaxed), "this thread panics on purpose");
         let mut arrived = core::mem::take(&mut *self.queue());
         if self.flooded.load(Relaxed) {
             arrived.push(vec![0]);
@@ -152,11 +189,12 @@ unsafe impl Messages for Loop {
         arrived.len()
     }
     fn arrived(&self) -> u64 {
-        0
+        self.arrived.fetch_add(1, Relaxed)
     }
-    fn is_handled(&self, _: u64) -> bool {
+    fn is_handled(&self, mark: u64) -> bool {
         let before = self.held.fetch_update(Relaxed, Relaxed, |held| held.checked_sub(1));
-        before.unwrap_or(0) <= 1
+        let handled = self.handled.lock().unwrap().is_none_or(|looks| mark < looks);
+        before.unwrap_or(0) <= 1 && handled
     }
 }
 
@@ -192,7 +230,9 @@ unsafe impl Members for Loop {
     fn failed(&self) -> Option<WorldRank> {
         None
     }
-    fn depart(&self, _: Outcome) {}
+    fn depart(&self, outcome: Outcome) {
+        self.departed.lock().unwrap().push(outcome);
+    }
 }
 
 // SAFETY: regions are zeroed boxes of their own.
@@ -221,7 +261,7 @@ impl Agent for Loop {
     fn join(&self) {
         let agent = self.agent.lock().unwrap().take();
         self.rung.store(true, Relaxed);
-        agent.unwrap().join().unwrap();
+        assert_eq!(agent.unwrap().join().is_err(), self.broken.load(Relaxed));
     }
     fn attend(&self) {}
     fn leave(&self) -> bool {
@@ -256,7 +296,7 @@ const ME: Rank = Rank(0);
 /// A rank that reaches itself by messages only, and what they go through.
 pub(crate) fn with_loop(config: Config, test: impl FnOnce(&Universe, &Loop)) {
     let network = Arc::new(Loop::default());
-    let transport = Transport {
+    let parts = Parts {
         job: Job { name: "loop", rank: WorldRank(0), size: 1 },
         messages: network.clone(),
         sleep: network.clone(),
@@ -266,6 +306,8 @@ pub(crate) fn with_loop(config: Config, test: impl FnOnce(&Universe, &Loop)) {
         agent: Some(network.clone()),
         views: None,
     };
+    // SAFETY: the only universe that is made with them.
+    let transport = unsafe { Transport::from_parts(parts) };
     test(&Universe::new(transport, config).unwrap(), &network);
 }
 
@@ -459,6 +501,64 @@ fn a_view_waits_for_the_stripe_of_its_bytes_only() {
     });
 }
 
+/// A message for every place that a peer has: more of them no honest one sends.
+#[test]
+fn a_peer_cannot_have_more_put_off_than_its_credit() {
+    with_loop(Config::default(), |universe, network| {
+        let window = universe.world().window(1, 8).allocate().unwrap();
+        let (process, block) = (universe.process(), window.part.block.get());
+        let mut head = Head::new(Kind::Accumulate, window.id().0, 0);
+        (head.basic, head.op, head.length) = (BasicType::F64.to_wire(), Op::Sum as u8, 8.into());
+        let held = stripe::try_one(block, 0, Rank(7)).unwrap();
+        let one = [head.as_bytes(), &1.0f64.to_le_bytes()].concat();
+        (0..CREDIT_MAX + 3).for_each(|_| network.arrive(one.clone()));
+        process.progress();
+        assert_eq!(universe.counters().messages_dropped(), 3);
+        assert_eq!(process.retry_deferred(), 0, "nobody has given the stripe back");
+        drop(held);
+        assert_eq!(process.retry_deferred(), CREDIT_MAX);
+        assert_eq!(window.local().load(0), Ok(CREDIT_MAX as f64));
+        // Its places are its own again.
+        let held = stripe::try_one(block, 0, Rank(7)).unwrap();
+        network.take_sent();
+        network.arrive(one);
+        process.progress();
+        assert_eq!(universe.counters().messages_dropped(), 3);
+        drop(held);
+        assert_eq!(process.retry_deferred(), 1);
+    });
+}
+
+/// Whoever has left gives nothing back: the origin hears that it cannot be done, and what waits for
+/// others goes on waiting.
+#[test]
+fn what_was_put_off_ends_when_the_holder_has_left() {
+    with_loop(Config::default(), |universe, network| {
+        let mut window = universe.world().window(1, 8).allocate().unwrap();
+        let (process, id, it) = (universe.process(), window.id(), Rank(1));
+        // Of two ranks, as far as this one's part knows.
+        process.windows.remove(id);
+        let part = Arc::get_mut(&mut window.part).unwrap();
+        Arc::get_mut(&mut part.comm.inner).unwrap().group = Group::world(2);
+        process.windows.add(id.0, &window.part);
+        let mut head = Head::new(Kind::Accumulate, id.0, 0);
+        (head.basic, head.op, head.length) = (BasicType::F64.to_wire(), Op::Sum as u8, 8.into());
+        let _held = stripe::try_one(window.part.block.get(), 0, it).unwrap();
+        network.arrive([head.as_bytes(), &1.0f64.to_le_bytes()].concat());
+        process.progress();
+        assert_eq!((process.retry_deferred(), network.take_sent().len()), (0, 0));
+        network.set_state(WorldRank(it.0), PeerState::Departed);
+        assert_eq!(process.retry_deferred(), 1);
+        assert!(process.deferred.is_empty());
+        let sent = network.take_sent();
+        let answers: Vec<_> = sent.iter().map(|bytes| Head::parse(bytes).unwrap().0).collect();
+        assert_eq!(answers.len(), 1);
+        assert_eq!(answers[0].kind(), Kind::Accumulate.answer());
+        assert_eq!(answers[0].status(), Some(Status::Freed));
+        assert_eq!(window.local().load(0), Ok(0.0f64));
+    });
+}
+
 /// The agent takes up again what was put off: this rank calls nothing meanwhile. S-M5
 #[test]
 fn an_agent_takes_up_what_was_put_off() {
@@ -499,7 +599,7 @@ fn forged_messages_change_nothing() {
             window
                 .part
                 .accumulate(kind, &head, &vec![0x3f; body], 100)
-                .map(|answer| answer.is_some())
+                .map(|answer| !matches!(answer, Answer::Busy(_)))
         };
         let f64 = BasicType::F64.to_wire();
         let u16 = BasicType::U16.to_wire();
@@ -557,7 +657,8 @@ fn forged_rows_change_nothing() {
             (head.basic, head.op, head.length) = (basic, op, length.into());
             let mut body = WireRow::new(row).unwrap().as_bytes().to_vec();
             body.extend(vec![0x3f; operands]);
-            window.part.accumulate(kind, &head, &body, 100).map(|answer| answer.is_some())
+            let answer = window.part.accumulate(kind, &head, &body, 100);
+            answer.map(|answer| !matches!(answer, Answer::Busy(_)))
         };
         let (add, get) = (Kind::Accumulate, Kind::GetAccumulate);
         let no_op = Op::NoOp as u8;

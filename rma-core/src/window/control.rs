@@ -123,16 +123,15 @@ impl Window {
 
     /// The process whose words a lock is made of, if it takes them along when it leaves.
     fn far_home(&self, home: At) -> Option<WorldRank> {
-        let far = self.targets.is_empty() && home.rank != self.rank().0;
+        // Near waiters, too: they may stand behind a far one, which gives up.
+        let far = !self.together && home.rank != self.rank().0;
         self.group().world_rank(Rank(home.rank)).filter(|_| far)
     }
 
     /// Fails if the words at `home` cannot be reached: before a node is taken that others may
     /// learn of.
     fn reach_home(&self, home: At) -> Result<(), RmaError> {
-        if !self.targets.is_empty() {
-            return self.reach(Rank(home.rank)).map(drop);
-        }
+        self.reach_if_near(Rank(home.rank))?;
         self.gone_home(home)
             .map_or(Ok(()), |cause| Err(self.wait_failed(WaitError { what: "a lock", cause })))
     }
@@ -244,7 +243,7 @@ impl Window {
             Step::Done => return Ok(0),
         };
         let target = Rank(at.rank);
-        let near = target == self.rank() || self.targets.get(target).is_some();
+        let near = target == self.rank() || self.targets.near(target).is_some();
         if !near {
             return self.step_far(what, step, at);
         }

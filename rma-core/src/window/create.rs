@@ -9,8 +9,8 @@ use super::hints::{Hint, HintError, Hints};
 use super::memory::Memory;
 use super::signals::ByMessage;
 use super::user::{Contents, WindowMemory};
-use super::{Before, Part, Peer, Window, WindowId};
-use crate::collective::near::all_near;
+use super::{Before, Part, Peer, Peers, Window, WindowId, kind};
+use crate::collective::node::Node;
 use crate::communicator::Communicator;
 use crate::epoch::EpochState;
 use crate::error::{CollectiveError, WindowError};
@@ -49,8 +49,10 @@ impl Clone for WindowBuilder<'_> {
 #[derive(Debug, Clone, Copy, Pod, Zeroable)]
 #[repr(C)]
 struct Plan {
-    /// Of the window; rank 0 chooses.
+    /// Of the window; the first rank chooses.
     id: u64,
+    /// The first rank of those whose plan this is.
+    first: u64,
     total: u64,
     /// What the rank that can have the least can have.
     available: u64,
@@ -85,12 +87,6 @@ struct Share {
     made: u32,
     /// Of the window: who makes several at the same time may be at another.
     id: u64,
-}
-
-/// What ranks tell each other.
-mod kind {
-    pub(super) const PLAN: u64 = 1;
-    pub(super) const SHARE: u64 = 2;
 }
 
 /// What became of a part.
@@ -136,6 +132,9 @@ impl<M> From<NotCreated<M>> for WindowError {
 }
 
 const NOBODY: u64 = u64::MAX;
+
+/// What the ranks of this node say, in rank order.
+type Shares = Vec<(Rank, Share)>;
 
 /// Bytes that a rank can have, and which of its limits says so.
 type Room = (u64, &'static str);
@@ -189,7 +188,7 @@ impl<'c> WindowBuilder<'c> {
     ///
     /// Refused where ranks do not share memory (MPI 4.1, section 12.2.3).
     pub fn allocate_shared(self) -> Result<Window, WindowError> {
-        if !all_near(&self.comm.inner) {
+        if !matches!(self.comm.inner.node, Node::Whole) {
             return Err(WindowError::NotShared(self.far_group()));
         }
         self.make(Flavor::Shared, Source::Zeros)
@@ -209,7 +208,7 @@ impl<'c> WindowBuilder<'c> {
     /// # Errors
     ///
     /// As [`allocate`](Self::allocate), and [`WindowError::TooShort`]. The memory comes back with
-    /// it.
+    /// it; a raw part may be used again unless the error is [`WindowError::Collective`].
     pub fn create<M: WindowMemory>(self, memory: M) -> Result<Window, NotCreated<M>> {
         match self.make(Flavor::Create, Source::User(memory.contents())) {
             Ok(window) => Ok(window),
@@ -295,23 +294,20 @@ impl<'c> WindowBuilder<'c> {
         let memory = if contiguous {
             // As above, if the ranks agree that one could not map it.
             let agreed = |error: &_| !matches!(error, WindowError::Collective(_));
-            let shared = self.share_one(memory, &shares[0], plan.total);
+            let shared = self.share_one(memory, &shares[0].1, plan.total);
             shared.inspect_err(|error| block.set_left(agreed(error)))?
         } else {
             memory
         };
         let dynamic = flavor == Flavor::Dynamic;
-        let peers = if all_near(&self.comm.inner) {
-            peers(&shares, contiguous, dynamic.then_some(needed))
-        } else {
-            Box::default()
-        };
-        let offset = peers.get(usize::from(self.comm.rank())).map_or(0, |peer| peer.offset);
+        let near: &[_] = if self.is_apart() { &[] } else { &shares };
+        let peers = peers(near, contiguous, dynamic.then_some(needed));
+        let offset = peers.get(self.comm.rank()).map_or(0, |peer| peer.offset);
         // The sum of what peers said.
         if offset.checked_add(size).is_none_or(|end| end > memory.mapping().len as u64) {
             return Err(ImportError::Malformed(self.comm.world_rank(Rank(0))).into());
         }
-        let targets = self.targets(flavor, &peers);
+        let targets = self.targets(&peers);
         let far = if dynamic { Some((ADDRESSES, 1)) } else { plan.symmetric() };
         let far = Arc::new(Far::new(far));
         let part = Part {
@@ -322,7 +318,7 @@ impl<'c> WindowBuilder<'c> {
             size,
             disp_unit,
             block,
-            signals: ByMessage::new(self.is_near(), self.comm.size()),
+            signals: ByMessage::new(self.is_together(), self.comm.size()),
             regions: dynamic.then(|| Regions::new(self.slots())),
             door: Door::new(),
             inside_peers: AtomicU32::new(0),
@@ -330,7 +326,7 @@ impl<'c> WindowBuilder<'c> {
             marks: targets.marks(),
             far,
         };
-        self.assemble(flavor, targets, part, peers, shares[0].before)
+        self.assemble(flavor, targets, part, peers, shares[0].1.before)
     }
 
     /// The memory at rank 0 in which the parts of all ranks lie; `mine` is that, or has no bytes.
@@ -343,7 +339,7 @@ impl<'c> WindowBuilder<'c> {
             self.import_all(first, total).map(Memory::Imported)
         };
         let failed = if memory.is_ok() { Rank::NULL } else { self.comm.rank() };
-        let failed = Rank(self.comm.allreduce(&[failed.0], crate::Op::Min)?[0]);
+        let failed = Rank(self.comm.agree(kind::FAILED, u64::from(failed.0), u64::min)? as u32);
         match memory {
             Ok(memory) if failed == Rank::NULL => Ok(memory),
             Ok(memory) => {
@@ -368,17 +364,20 @@ impl<'c> WindowBuilder<'c> {
     }
 
     /// The tables of the ranks that are reached by load and store.
-    fn targets(&self, flavor: Flavor, peers: &[Peer]) -> Tables {
-        let parts = peers.iter().filter(|_| self.is_near());
-        Tables::new(parts.map(|peer| match flavor {
-            Flavor::Dynamic => (ADDRESSES, 1),
-            _ => (peer.size, peer.disp_unit),
-        }))
+    fn targets(&self, peers: &Peers) -> Tables {
+        let near = !self.is_apart() && self.hints.path() != Asked::Messages;
+        let near = peers.all.iter().filter(|_| near);
+        Tables::new(peers.first, near.map(|peer| peer.as_ref().map(|peer| peer.disp_unit)))
     }
 
-    /// Whether control words are reached by load and store, and the table of targets is used.
-    fn is_near(&self) -> bool {
-        all_near(&self.comm.inner) && self.hints.path() != Asked::Messages
+    /// Whether this rank shares memory with nobody, itself included.
+    fn is_apart(&self) -> bool {
+        matches!(self.comm.inner.node, Node::Apart)
+    }
+
+    /// Whether control words of all ranks are reached by load and store.
+    fn is_together(&self) -> bool {
+        matches!(self.comm.inner.node, Node::Whole) && self.hints.path() != Asked::Messages
     }
 
     fn assemble(
@@ -386,13 +385,13 @@ impl<'c> WindowBuilder<'c> {
         flavor: Flavor,
         targets: Tables,
         part: Part,
-        peers: Box<[Peer]>,
+        peers: Peers,
         before: Before,
     ) -> Result<Window, WindowError> {
         let (part, dynamic) = (Arc::new(part), flavor == Flavor::Dynamic);
         let (process, id) = (&self.comm.inner.process, part.id);
         let forced_to_cross = self.hints.path() == Asked::Cross;
-        let stays = peers.iter().any(|peer| peer.stays);
+        let stays = peers.iter().any(|(_, peer)| peer.stays);
         let window = Window {
             targets,
             rank: self.comm.rank(),
@@ -406,7 +405,8 @@ impl<'c> WindowBuilder<'c> {
             before,
             settings: Settings::new(flavor, &self.hints),
             known: Known::default(),
-            all_loaded: self.is_near() && !dynamic && !forced_to_cross && !stays,
+            together: self.is_together(),
+            all_loaded: self.is_together() && !dynamic && !forced_to_cross && !stays,
             forced_to_cross,
             counts: Counts::default(),
             counts_all: self.hints.is_set(Hint::Count),
@@ -418,7 +418,7 @@ impl<'c> WindowBuilder<'c> {
         }
         // No message may come before it is registered.
         if window.part.signals.is_used() || !window.all_loaded {
-            self.comm.barrier()?;
+            self.comm.meet()?;
         }
         if let Some(tell) = process.config.on_window.filter(|_| self.comm.rank() == Rank(0)) {
             tell(&window.explain());
@@ -443,6 +443,7 @@ impl<'c> WindowBuilder<'c> {
         let (unit, hints) = (u64::from(disp_unit), self.hints.digest());
         let mine = Plan {
             id: self.comm.inner.process.new_object_id(),
+            first: u64::from(self.comm.rank()),
             total: needed,
             available: room.0,
             shortest: u64::from(self.comm.rank()),
@@ -456,12 +457,12 @@ impl<'c> WindowBuilder<'c> {
             flavor_min: flavor,
             flavor_max: flavor,
         };
-        // Lower ranks come first.
         let all = self.comm.agree(kind::PLAN, mine, |a, b| Plan {
-            id: a.id,
+            id: if a.first < b.first { a.id } else { b.id },
+            first: a.first.min(b.first),
             total: a.total.saturating_add(b.total),
             available: a.available.min(b.available),
-            shortest: if b.available < a.available { b.shortest } else { a.shortest },
+            shortest: (a.available, a.shortest).min((b.available, b.shortest)).1,
             size_min: a.size_min.min(b.size_min),
             size_max: a.size_max.max(b.size_max),
             unit_min: a.unit_min.min(b.unit_min),
@@ -494,25 +495,22 @@ impl<'c> WindowBuilder<'c> {
     /// Which hint differs, and at the lowest rank that says something else than rank 0.
     fn hints_differ(&self) -> Result<WindowError, WindowError> {
         let mut first = self.hints.common();
-        self.comm.bcast(&mut first, Rank(0))?;
+        let runtime = self.comm.runtime();
+        runtime.bcast(&mut first, Rank(0))?;
         let mine = self.hints.difference(&first).map_or(NOBODY, |_| u64::from(self.comm.rank()));
-        let rank = self.comm.allreduce(&[mine], crate::Op::Min)?[0];
+        let rank = runtime.allreduce(&[mine], crate::Op::Min)?[0];
         let rank = Rank(u32::try_from(rank).unwrap_or(0));
         let mut theirs = self.hints.common();
-        self.comm.bcast(&mut theirs, rank)?;
+        runtime.bcast(&mut theirs, rank)?;
         let difference = Hints::of_common(&theirs).difference(&first);
         let (key, value, expected) = difference.unwrap_or_default();
         Ok(WindowError::HintDiffers { key, rank, value, expected })
     }
 
     /// What every rank made, if all did and the path that was asked for leads there.
-    fn check_shares(
-        &mut self,
-        flavor: Flavor,
-        shares: Vec<Share>,
-    ) -> Result<Vec<Share>, WindowError> {
-        if let Some(rank) = shares.iter().position(|share| share.made == made::NOT) {
-            return Err(WindowError::Peer(Rank(rank as u32)));
+    fn check_shares(&mut self, flavor: Flavor, shares: Shares) -> Result<Shares, WindowError> {
+        if let Some((rank, _)) = shares.iter().find(|(_, share)| share.made == made::NOT) {
+            return Err(WindowError::Peer(*rank));
         }
         // Ranks agree on the hint, and on what the job wishes.
         let wished = self.hints.path() == self.comm.inner.process.config.hints().path();
@@ -524,11 +522,12 @@ impl<'c> WindowBuilder<'c> {
     }
 
     /// Whether the path that was asked for leads to all ranks. They agree on the answer.
-    fn check_path(&self, flavor: Flavor, shares: &[Share]) -> Result<(), WindowError> {
-        let (asked, shared) = (self.hints.path(), all_near(&self.comm.inner));
+    fn check_path(&self, flavor: Flavor, shares: &Shares) -> Result<(), WindowError> {
+        let asked = self.hints.path();
+        let shared = matches!(self.comm.inner.node, Node::Whole);
         let no = |path, why| Err(WindowError::NoPath { path, why });
         let process = &self.comm.inner.process;
-        let stays = shares.iter().any(|share| share.made == made::STAYS);
+        let stays = shares.iter().any(|(_, share)| share.made == made::STAYS);
         match asked {
             Asked::LoadStore if !shared => no("load_store", "ranks that do not share memory"),
             Asked::LoadStore if flavor == Flavor::Dynamic => no("load_store", "attached memory"),
@@ -536,9 +535,9 @@ impl<'c> WindowBuilder<'c> {
             Asked::Cross if flavor == Flavor::Dynamic => no("cross", "attached memory"),
             Asked::Cross => {
                 let crosses = |peer| process.transport.cma_with(peer).is_some();
-                let mine = u32::from(shared && self.comm.group().members().all(crosses));
-                match self.comm.allreduce(&[mine], crate::Op::Min)?[..] {
-                    [1] => Ok(()),
+                let mine = u64::from(shared && self.comm.group().members().all(crosses));
+                match self.comm.agree(kind::FAILED, mine, u64::min)? {
+                    1 => Ok(()),
                     _ => no("cross", "ranks whose memory the system does not let others copy"),
                 }
             }
@@ -556,8 +555,11 @@ impl<'c> WindowBuilder<'c> {
     ) -> Result<(Memory, SyncBlock), WindowError> {
         let process = &self.comm.inner.process;
         let failed = |error| WindowError::Allocate { rank: self.comm.rank(), error };
-        if plan.total > plan.available {
-            let (asked, (available, limit)) = (plan.total, room);
+        // Other nodes have memory of their own.
+        let together = matches!(self.comm.inner.node, Node::Whole);
+        let (asked, least) = if together { (plan.total, plan.available) } else { (needed, room.0) };
+        if asked > least {
+            let (available, limit) = room;
             if asked <= available {
                 return Err(WindowError::Peer(Rank(plan.shortest as u32)));
             }
@@ -573,7 +575,7 @@ impl<'c> WindowBuilder<'c> {
         let ranks = self.comm.size();
         let stays = matches!(source, Source::User(Contents::At(_)) | Source::Directory)
             || self.hints.path() == Asked::Cross;
-        if ranks > 1 && (stays || ByMessage::needed(self.is_near(), ranks)) {
+        if ranks > 1 && (stays || ByMessage::needed(self.is_together(), ranks)) {
             let no_agent = |error| WindowError::Agent { rank: self.comm.rank(), error };
             process.need_agent().map_err(no_agent)?;
         }
@@ -594,7 +596,7 @@ impl<'c> WindowBuilder<'c> {
         id: u64,
         size: u64,
         disp_unit: u32,
-    ) -> Result<Vec<Share>, WindowError> {
+    ) -> Result<Shares, WindowError> {
         let mut share = Share { id, size, disp_unit, ..Share::zeroed() };
         if let Ok((memory, block)) = mine {
             share.made = made::STAYS;
@@ -608,24 +610,24 @@ impl<'c> WindowBuilder<'c> {
             share.before.agreements =
                 [Agreement::Free, Agreement::Seal].map(|on| words.agreements(on).load(Relaxed));
         }
-        if all_near(&self.comm.inner) {
-            let all = self.comm.share(kind::SHARE, share)?;
-            if let Some(from) = all.iter().position(|share| share.id != id) {
-                let (what, from) = ("making a window", Rank(from as u32));
-                return Err(CollectiveError::Malformed { what, from }.into());
-            }
-            return Ok(all);
+        let near = self.comm.share_near(kind::SHARE, share)?;
+        let near: Shares = self.comm.near_ranks().zip(near).collect();
+        if let Some((from, _)) = near.iter().find(|(_, share)| share.id != id) {
+            let (what, from) = ("making a window", *from);
+            return Err(CollectiveError::Malformed { what, from }.into());
         }
-        // Nobody but the owner looks at the others' shares: one that says who failed will do.
-        let lower = |a: Share, b: Share| if a.made == made::NOT { a } else { b };
-        let worst = self.comm.allreduce(&[share], lower)?;
-        if worst[0].made != made::NOT {
-            return Ok(vec![share]);
+        if matches!(self.comm.inner.node, Node::Whole) {
+            return Ok(near);
         }
+        // Of ranks on other nodes, it matters only whether they failed.
         let failed = if share.made == made::NOT { u64::from(self.comm.rank()) } else { NOBODY };
-        let failed = self.comm.allreduce(&[failed], crate::Op::Min)?[0];
-        mine.as_ref().map_err(Clone::clone)?;
-        Err(WindowError::Peer(Rank(failed as u32)))
+        match self.comm.agree(kind::FAILED, failed, u64::min)? {
+            NOBODY => Ok(near),
+            failed => {
+                mine.as_ref().map_err(Clone::clone)?;
+                Err(WindowError::Peer(Rank(failed as u32)))
+            }
+        }
     }
 }
 
@@ -649,27 +651,33 @@ impl Plan {
 }
 
 /// `directory`: of a dynamic window, how long one is.
-fn peers(shares: &[Share], contiguous: bool, directory: Option<u64>) -> Box<[Peer]> {
+fn peers(shares: &[(Rank, Share)], contiguous: bool, directory: Option<u64>) -> Peers {
     let mut next = 0u64;
-    let peer = |(rank, share): (usize, &Share)| {
+    let mut peer = |(rank, share): &(Rank, Share)| {
         let offset = next;
         // Checked against the mapping where it is used: no peer is trusted to say what is true.
         next = if contiguous { offset.saturating_add(share.size) } else { 0 };
-        let owner = if contiguous { 0 } else { rank };
+        let (owner, has) = if contiguous { &shares[0] } else { &(*rank, *share) };
         Peer {
-            owner: Rank(owner as u32),
-            data: Descriptor(shares[owner].data),
+            owner: *owner,
+            data: Descriptor(has.data),
             offset,
             size: directory.unwrap_or(share.size),
             disp_unit: share.disp_unit,
-            address: shares[owner].address.saturating_add(offset),
+            address: has.address.saturating_add(offset),
             stays: share.made == made::STAYS,
             block: Descriptor(share.block),
             mapped_data: OnceLock::new(),
             mapped_block: OnceLock::new(),
         }
     };
-    shares.iter().enumerate().map(peer).collect()
+    let first = shares.first().map_or(0, |(rank, _)| rank.0);
+    let mut all: Vec<Option<Peer>> = Vec::new();
+    for share in shares {
+        all.resize_with((share.0.0 - first) as usize, || None);
+        all.push(Some(peer(share)));
+    }
+    Peers { first: Rank(first), all: all.into() }
 }
 
 #[cfg(test)]
@@ -681,7 +689,9 @@ mod tests {
     fn offsets_are_sums_that_do_not_wrap() {
         let share = |size| Share { size, address: 64, ..Share::zeroed() };
         let shares = [share(8), share(u64::MAX - 4), share(16), share(16)];
+        let shares: Shares = (0..).map(Rank).zip(shares).collect();
         let all = peers(&shares, true, None);
+        let all: Vec<_> = all.iter().map(|(_, peer)| peer).collect();
         let places: Vec<_> = all.iter().map(|peer| (peer.offset, peer.size)).collect();
         let end = u64::MAX;
         assert_eq!(places, [(0, 8), (8, end - 4), (end, 16), (end, 16)]);

@@ -164,7 +164,7 @@ impl Part {
         let (offset, region) = table.find(address, len as u64)?;
         // While the table is locked, so that the slot is still this region's: `detach` takes it
         // out of the table before it withdraws the slot.
-        let pin = self.directory()?.pin_own(region.slot)?;
+        let pin = self.directory()?.pin(region.slot, address - offset)?;
         let (base, size) = (region.memory.mapping().base, region.len);
         // SAFETY: the region has `size` bytes from `base` on, and stays attached, and so mapped,
         // while it is pinned. Nobody has a reference into it: its owner gave it away.

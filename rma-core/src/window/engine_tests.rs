@@ -307,6 +307,12 @@ fn a_peer_cannot_ask_without_end() {
         let before = process.counters.messages_dropped();
         process.progress();
         assert_eq!(process.counters.messages_dropped() - before, 100, "what is beyond its credit");
+        let mut put = head(window, Kind::Put, 0, 8, 1 << 40).as_bytes().to_vec();
+        put.extend([0x33; 8]);
+        network.arrive(put);
+        process.progress();
+        assert_eq!(process.counters.messages_dropped() - before, 101);
+        assert_eq!(part(window), [0x11; SIZE as usize], "what nobody can be told of is not done");
         network.set_full(false);
         let before = process.counters.messages_dropped();
         while process.progress() > 0 {}

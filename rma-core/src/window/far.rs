@@ -1,5 +1,6 @@
 //! Targets that only messages reach: what is known of them, and waiting for answers. S-F1 S-G8
 use super::Window;
+use super::dynamic::ADDRESSES;
 use crate::completion::{Cause, Failure, On, Pending, Wait, WaitError};
 use crate::error::RmaError;
 use crate::execute::{Touched, Unanswered};
@@ -8,8 +9,10 @@ use crate::protocol::message::{Head, Kind, Status};
 use crate::rank::Rank;
 use crate::serve::query;
 use crate::transport::{ImportError, WorldRank};
-use std::collections::{HashMap, VecDeque};
+use rustc_hash::FxHashMap;
+use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::current;
 
 /// What this rank knows of far targets.
 pub(crate) struct Far {
@@ -21,20 +24,26 @@ pub(crate) struct Far {
 #[derive(Default)]
 struct State {
     /// Sizes and units of other targets; the oldest is forgotten first.
-    known: HashMap<Rank, (u64, u32)>,
+    known: FxHashMap<Rank, (u64, u32)>,
     order: VecDeque<Rank>,
     /// What a flush of a target waits for: its puts and accumulates, and gets that a request owns.
-    pending: HashMap<Rank, Outstanding>,
+    pending: FxHashMap<Rank, Outstanding>,
     /// How this rank may operate on targets, where it may.
-    held: HashMap<Rank, u32>,
+    held: FxHashMap<Rank, u32>,
 }
 
 #[derive(Default)]
 struct Outstanding {
-    /// Since the last flush.
-    puts: Arc<Pending>,
+    /// Since the last flush, those of each thread together.
+    puts: Vec<Arc<Pending>>,
     /// Those before it, gets and accumulates.
     others: Unanswered,
+}
+
+impl Outstanding {
+    fn is_empty(&self) -> bool {
+        self.puts.is_empty() && self.others.is_empty()
+    }
 }
 
 /// What counts a put: until the value is dropped it is not done.
@@ -103,25 +112,20 @@ impl Far {
 
     /// Whether nothing is outstanding.
     pub(crate) fn is_idle(&self) -> bool {
-        let idle = |all: &Outstanding| all.puts.is_done() && all.others.is_idle();
+        let idle =
+            |all: &Outstanding| all.puts.iter().all(|puts| puts.is_done()) && all.others.is_idle();
         self.state().pending.values().all(idle)
     }
 
     /// What a flush of `target` waits for. It stays here until it is over: a flush of another
     /// thread waits for it too. Puts from now on are the next flush's.
-    fn outstanding(&self, target: Rank) -> Vec<Arc<Pending>> {
+    fn outstanding(&self, target: Rank) -> (Option<Arc<Pending>>, Vec<Arc<Pending>>) {
         let mut state = self.state();
-        let Some(outstanding) = state.pending.get_mut(&target) else { return Vec::new() };
-        if !outstanding.puts.is_over() {
-            let puts = core::mem::take(&mut outstanding.puts);
-            outstanding.others.add(None, &puts);
-        }
-        let all = outstanding.others.flush();
-        if all.is_empty() {
-            // Nor is anybody about to count puts there.
-            state.pending.remove(&target);
-        }
-        all
+        let Some(Outstanding { puts, others }) = state.pending.get_mut(&target) else {
+            return (None, Vec::new());
+        };
+        puts.drain(..).for_each(|puts| others.add(None, &puts));
+        others.flush()
     }
 
     /// Makes a flush of `target` wait for an accumulate, and later ones on the same bytes.
@@ -146,7 +150,15 @@ impl Window {
     /// Before a put is sent to `target`.
     pub(crate) fn putting(&self, target: Rank) -> Putting<'_> {
         let mut state = self.far.state();
-        let pending = state.pending.entry(target).or_default().puts.clone();
+        let Outstanding { puts, others } = state.pending.entry(target).or_default();
+        let me = Some(current().id());
+        let mine = puts.iter().find(|puts| puts.by() == me).cloned();
+        let pending = mine.unwrap_or_else(|| {
+            let pending = others.take_unused(me);
+            let pending = pending.unwrap_or_else(|| Arc::new(Pending::of_this_thread()));
+            puts.push(pending.clone());
+            pending
+        });
         // While the state is locked: a flush leaves what is not done to the next one, too.
         pending.hold();
         Putting { window: self, pending }
@@ -154,8 +166,10 @@ impl Window {
 
     /// Size and displacement unit of a target's part.
     pub(crate) fn part_of(&self, target: Rank, world: WorldRank) -> Result<(u64, u32), RmaError> {
-        if let Some(entry) = self.targets.get(target) {
-            return Ok((entry.size(), entry.disp_unit()));
+        if let Some(entry) = self.targets.near(target) {
+            let dynamic = self.part.regions.is_some();
+            let size = self.peers.get(target).map_or(0, |peer| peer.size);
+            return Ok((if dynamic { ADDRESSES } else { size }, entry.disp_unit()));
         }
         let known = || self.far.state().known.get(&target).copied();
         if let Some(part) = self.far.symmetric.or_else(known) {
@@ -204,7 +218,7 @@ impl Window {
         pending: &Arc<Pending>,
     ) -> Result<(), RmaError> {
         let process = self.process();
-        let debtor = |turn| process.slots.debtor(Some(pending), turn);
+        let debtor = |turn| process.slots.debtor(pending, turn);
         let wait = Wait { what, on: On::Whoever(&debtor), recheck: None };
         let done = || pending.is_done().then_some(());
         // wait: answer
@@ -221,13 +235,17 @@ impl Window {
     #[inline(never)]
     pub(crate) fn flush_far_cold(&self, target: Rank) -> Result<(), RmaError> {
         self.flush_local(target)?;
-        let outstanding = self.far.outstanding(target);
-        each(outstanding.iter().map(|pending| self.drain("a flush", target, pending)))
+        let (first, others) = self.far.outstanding(target);
+        let all = first.iter().chain(&others);
+        each(all.map(|pending| self.drain("a flush", target, pending)))
     }
 
     /// As [`flush_far_cold`](Self::flush_far_cold), of all targets.
     pub(crate) fn flush_far_all(&self) -> Result<(), RmaError> {
-        let mut targets: Vec<Rank> = self.far.state().pending.keys().copied().collect();
+        let state = self.far.state();
+        let some = state.pending.iter().filter(|(_, all)| !all.is_empty());
+        let mut targets: Vec<Rank> = some.map(|(target, _)| *target).collect();
+        drop(state);
         // Whom to wait for first is no matter of chance: a seed of the simulator decides all.
         targets.sort_unstable();
         each(targets.into_iter().map(|target| self.flush_far_cold(target)))
@@ -311,3 +329,7 @@ fn each(waits: impl Iterator<Item = Result<(), RmaError>>) -> Result<(), RmaErro
     }
     first
 }
+
+#[cfg(test)]
+#[path = "far_tests.rs"]
+mod tests;

@@ -1,16 +1,18 @@
 //! The end of a window on all ranks, and what it has in common with sealing. S-A9 S-A10 S-A11
 use super::user::WindowMemory;
-use super::{Flavor, Window};
+use super::{Flavor, Window, kind};
 use crate::collective::near;
-use crate::completion::{On, Wait};
+use crate::completion::{On, Wait, WaitError};
 use crate::epoch::EpochCall;
 use crate::error::{CollectiveError, RmaError};
 use crate::memory::block::{Agreement, Block};
-use crate::operation::Op;
 use crate::rank::Rank;
 use core::fmt;
 use core::sync::atomic::Ordering::Relaxed;
 use core::time::Duration;
+
+/// The only barrier of windows, as errors name it.
+const FENCE: &str = "a fence";
 
 /// How often a rank that closes its part looks whether whoever serves a message there is done.
 const RECHECK: Duration = Duration::from_micros(200);
@@ -106,7 +108,7 @@ impl Window {
 
     /// Whether parts lie in memory of another rank than their own. All ranks say the same.
     fn lies_elsewhere(&self) -> bool {
-        self.peers.iter().zip(0..).any(|(peer, rank)| peer.owner != Rank(rank))
+        self.peers.iter().any(|(rank, peer)| peer.owner != rank)
     }
 
     /// Ends the serving of messages in this rank's part, whose memory is its owner's alone then:
@@ -150,11 +152,12 @@ impl Window {
     /// rank that refuses, if any. What becomes of memory rests on this: the words are used for
     /// nothing else.
     pub(super) fn agree(&self, on: Agreement, refuse: bool) -> Result<Option<Rank>, RmaError> {
-        let window = self.id();
-        if self.targets.is_empty() {
+        let (window, what) = (self.id(), on.name());
+        if !self.together {
             let (mine, on) = (if refuse { self.rank() } else { Rank::NULL }, on as u32);
-            let all = self.part.comm.allreduce(&[mine.0, on, !on], Op::Min);
-            let all = all.map_err(|error| self.collective_failed(error))?;
+            let lower = |a: [u32; 4], b: [u32; 4]| [0, 1, 2, 3].map(|i| a[i].min(b[i]));
+            let all = self.part.comm.agree(kind::END, [mine.0, on, !on, 0], lower);
+            let all = all.map_err(|error| self.collective_failed(what, error))?;
             // Some want to free it, some to seal it.
             let differ = (all[1] != !all[2]).then_some(Rank(0));
             return Ok(Some(Rank(all[0])).filter(|rank| *rank != Rank::NULL).or(differ));
@@ -167,18 +170,19 @@ impl Window {
         }
         let comm = &self.part.comm.inner;
         near::by_count(comm, count, first.agreements(on), before)
-            .map_err(|error| self.wait_failed(error))?;
+            .map_err(|error| self.wait_failed(WaitError { what, ..error }))?;
         agreed.store(count, Relaxed);
         Ok(first.refused(window.0, on, count))
     }
 
     /// Waits until every rank has come here.
     pub(crate) fn barrier(&self) -> Result<(), RmaError> {
-        if self.targets.is_empty() {
-            return self.part.comm.barrier().map_err(|error| self.collective_failed(error));
+        if !self.together {
+            let met = self.part.comm.barrier();
+            return met.map_err(|error| self.collective_failed(FENCE, error));
         }
         let (comm, count) = (&self.part.comm.inner, self.barriers.load(Relaxed) + 1);
-        let failed = |error| self.wait_failed(error);
+        let failed = |error| self.wait_failed(WaitError { what: FENCE, ..error });
         if comm.process.transport.sleep.is_crowded() {
             let arrivals = self.first_block()?.arrivals();
             near::by_count(comm, count, arrivals, self.before.arrivals).map_err(failed)?;
@@ -196,21 +200,21 @@ impl Window {
         self.block_of(Rank(0)).inspect_err(|_| self.part.comm.inner.give_up())
     }
 
-    fn collective_failed(&self, error: CollectiveError) -> RmaError {
+    fn collective_failed(&self, what: &'static str, error: CollectiveError) -> RmaError {
         let window = self.id();
         match error {
-            CollectiveError::PeerFailed { what, world } => {
+            CollectiveError::PeerFailed { world, .. } => {
                 RmaError::PeerFailed { window, world, what }
             }
-            CollectiveError::PeerLeft { what, world } => RmaError::PeerLeft { window, world, what },
+            CollectiveError::PeerLeft { world, .. } => RmaError::PeerLeft { window, world, what },
             CollectiveError::Import(error) => self.import_failed(error),
             CollectiveError::Left { .. } => RmaError::Left { window },
-            CollectiveError::GaveUp { what, world } => {
+            CollectiveError::GaveUp { world, .. } => {
                 let by = self.group().rank_of(world).unwrap_or(Rank::NULL);
                 RmaError::RefusedBy { window, by, asked: what }
             }
-            // A few bytes from each rank always have room, and all ranks pass as many.
-            _ => RmaError::Timeout { window, what: "a barrier" },
+            CollectiveError::Timeout { .. } => RmaError::Timeout { window, what },
+            error => RmaError::Collective { window, error },
         }
     }
 }

@@ -114,7 +114,8 @@ impl Window {
         self.lock_passing(target).map(|()| true)
     }
 
-    /// Where words are not mapped, the gate is watched, or the first lock that passes it maps them.
+    /// Where words are not mapped, the gate is watched, or the first lock that passes it maps them;
+    /// so it is where some ranks do not reach them.
     #[inline(always)]
     fn is_unwatched(&self) -> bool {
         let watch = self.control_word(lock::watch());
@@ -134,7 +135,7 @@ impl Window {
         if acquired.is_err() {
             return acquired.and(self.leave_gate());
         }
-        if self.targets.is_empty() {
+        if !self.together {
             return Ok(());
         }
         // A count of several threads may lose some.
@@ -171,7 +172,7 @@ impl Window {
 
     /// Keeps exclusive lockers of every part out.
     pub(crate) fn share_gate(&self) -> Result<(), RmaError> {
-        if self.targets.is_empty() {
+        if !self.together {
             return self.acquire(lock::gate(), Mode::Shared);
         }
         self.gate.told.share(self, self.ranks())

@@ -56,13 +56,21 @@ impl Window {
             }
         }
         let (signals, hints) = (self.explain_signals(), self.settings.hints.explain());
-        let words = if self.targets.is_empty() { "messages" } else { "load and store" };
-        let metadata = if !self.targets.is_empty() {
-            format!("a table of {ranks} targets, mapped at first use")
-        } else if self.far.symmetric.is_some() {
-            "size and unit once for all targets (symmetric)".to_owned()
-        } else {
-            "size and unit of each target asked on demand, in a bounded cache".to_owned()
+        let near = self.targets.count();
+        let words = match (self.together, near) {
+            (true, _) => "load and store",
+            (false, 0) => "messages",
+            (false, _) => "load and store on this node, messages elsewhere",
+        };
+        let table = format!("a table of {near} targets, mapped at first use");
+        let far = match self.far.symmetric {
+            Some(_) => "size and unit once for all targets (symmetric)",
+            None => "size and unit of each target asked on demand, in a bounded cache",
+        };
+        let metadata = match (self.together, near) {
+            (true, _) => table,
+            (false, 0) => far.to_owned(),
+            (false, _) => format!("{table}; elsewhere {far}"),
         };
         text + &format!(
             "  lock: fair queue lock, its words by {words}\n  post, complete: {signals}\n  \

@@ -78,8 +78,7 @@ pub struct Window {
     pub(crate) targets: Tables,
     rank: Rank,
     pub(crate) part: Arc<Part>,
-    /// What it takes to map each rank's part; empty if the ranks do not share memory.
-    pub(crate) peers: Box<[Peer]>,
+    pub(crate) peers: Peers,
     pub(crate) far: Arc<Far>,
     nodes: NodePool,
     gate: Gate,
@@ -89,12 +88,24 @@ pub struct Window {
     before: Before,
     pub(crate) settings: Settings,
     pub(crate) known: Known,
+    /// Control words of every rank are reached by load and store.
+    pub(crate) together: bool,
     /// Operations on every target go by load and store.
     pub(crate) all_loaded: bool,
     pub(crate) forced_to_cross: bool,
     pub(crate) counts: Counts,
     /// Loads and stores are counted, too: every operation goes the long way.
     pub(crate) counts_all: bool,
+}
+
+/// What ranks tell each other.
+mod kind {
+    pub(super) const PLAN: u64 = 1;
+    pub(super) const SHARE: u64 = 2;
+    /// Who failed to make its part.
+    pub(super) const FAILED: u64 = 3;
+    /// Whether the window is to be freed or sealed, and who refuses.
+    pub(super) const END: u64 = 4;
 }
 
 /// What was counted at rank 0 before the first barrier of a window.
@@ -105,6 +116,25 @@ struct Before {
     arrivals: u64,
     /// [`Block::agreements`](crate::memory::block::Block::agreements).
     agreements: [u64; 2],
+}
+
+/// What it takes to map the parts of the ranks on this node.
+pub(crate) struct Peers {
+    /// Of the first entry.
+    pub(crate) first: Rank,
+    /// `None` for ranks of other nodes that lie between.
+    pub(crate) all: Box<[Option<Peer>]>,
+}
+
+impl Peers {
+    pub(crate) fn get(&self, rank: Rank) -> Option<&Peer> {
+        self.all.get(rank.0.checked_sub(self.first.0)? as usize)?.as_ref()
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (Rank, &Peer)> {
+        let peers = (self.first.0..).map(Rank).zip(&self.all);
+        peers.filter_map(|(rank, peer)| Some((rank, peer.as_ref()?)))
+    }
 }
 
 /// What it takes to map a part.

@@ -89,7 +89,11 @@ impl Sealed {
     }
 
     fn wrong_element<E>(&self) -> RmaError {
-        let (window, target) = (self.window.id(), self.window.rank());
-        RmaError::Misaligned { window, target, disp: 0, width: size_of::<E>() as u32 }
+        let (window, rank, width) = (self.window.id(), self.window.rank(), size_of::<E>() as u32);
+        let size = self.window.size();
+        if width > 0 && !size.is_multiple_of(width.into()) {
+            return RmaError::NotWhole { window, rank, size, width };
+        }
+        RmaError::Misaligned { window, target: rank, disp: 0, width }
     }
 }

@@ -11,19 +11,19 @@ use crate::universe::Process;
 use core::sync::atomic::{Ordering::Acquire, Ordering::Relaxed, Ordering::Release};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// Signals that come by messages; `None` where they come as bits.
+/// Signals that come by messages; `None` where all come as bits.
 #[derive(Debug)]
 pub(super) struct ByMessage(Option<Mutex<Signals>>);
 
 impl ByMessage {
-    /// For a window of so many ranks; every rank chooses the same.
-    pub(super) fn new(near: bool, ranks: u32) -> Self {
-        Self(Self::needed(near, ranks).then(Mutex::default))
+    /// For a window of so many ranks, whose words all reach or not; every rank chooses the same.
+    pub(super) fn new(together: bool, ranks: u32) -> Self {
+        Self(Self::needed(together, ranks).then(Mutex::default))
     }
 
-    /// Whether a window of so many ranks gets messages.
-    pub(super) fn needed(near: bool, ranks: u32) -> bool {
-        !near || ranks > SIGNAL_RANKS
+    /// Whether such a window gets messages.
+    pub(super) fn needed(together: bool, ranks: u32) -> bool {
+        !together || ranks > SIGNAL_RANKS
     }
 
     /// Whether messages may come.
@@ -61,14 +61,23 @@ impl Window {
     /// Makes ready for the completes of `origins`, before the first of them can come.
     pub(crate) fn expect_completes(&self, origins: &[Rank]) {
         if let Some(mut signals) = self.part.signals.signals() {
-            signals.expose(origins);
+            let far = |origin: &Rank| self.bit_of(*origin).is_none();
+            signals.expose(&origins.iter().copied().filter(far).collect::<Vec<_>>());
         }
+    }
+
+    /// Which bit of this rank's block a signal of a peer is, and of the peer's block one to it
+    /// counted the same way; `None` if they come by messages.
+    fn bit_of(&self, peer: Rank) -> Option<u32> {
+        let bits = self.targets.len() <= SIGNAL_RANKS as usize;
+        let near = self.targets.near(peer).filter(|_| bits);
+        near.map(|_| self.targets.place(peer) as u32)
     }
 
     /// Sends a signal to a rank of the window. A post does not wait, even for room in a queue.
     pub(crate) fn send_signal(&self, signal: Signal, peer: Rank) -> Result<(), RmaError> {
         let (process, world) = (self.process(), self.part.comm.world_rank(peer));
-        if self.part.signals.is_used() {
+        let (Some(_), Some(bit)) = (self.bit_of(peer), self.bit_of(self.rank())) else {
             return match signal {
                 Signal::Post => {
                     process.tell(world, &Head::new(Kind::Post, self.id().0, 0));
@@ -81,9 +90,9 @@ impl Window {
                         .map_err(|error| self.wait_failed(error))
                 }
             };
-        }
+        };
         let block = self.reach(peer)?.block().ok_or_else(|| self.no_such_rank(peer))?;
-        let (word, bit) = block.signal(signal, self.rank());
+        let (word, bit) = block.signal(signal, bit);
         // pairs with the Acquire load in `has_signal`, at the peer: operations of this rank come
         // before its complete, its stores before its post.
         word.fetch_or(bit, Release);
@@ -94,10 +103,10 @@ impl Window {
     /// Whether the signal of a rank has come.
     #[inline]
     pub(crate) fn has_signal(&self, signal: Signal, peer: Rank) -> bool {
-        match self.part.signals.signals() {
-            Some(signals) => signals.has(signal, peer),
-            None => {
-                let (word, bit) = self.part.block.get().signal(signal, peer);
+        match self.bit_of(peer) {
+            None => self.part.signals.signals().is_some_and(|signals| signals.has(signal, peer)),
+            Some(bit) => {
+                let (word, bit) = self.part.block.get().signal(signal, bit);
                 // pairs with the Release in `send_signal`, at the peer.
                 word.load(Acquire) & bit != 0
             }
@@ -119,10 +128,11 @@ impl Window {
 
     /// The signal of a rank has served: its next one may come.
     pub(crate) fn clear_signal(&self, signal: Signal, peer: Rank) {
-        match self.part.signals.signals() {
-            Some(mut signals) => signals.clear(signal, peer),
-            None => {
-                let (word, bit) = self.part.block.get().signal(signal, peer);
+        match (self.bit_of(peer), self.part.signals.signals()) {
+            (None, None) => {}
+            (None, Some(mut signals)) => signals.clear(signal, peer),
+            (Some(bit), _) => {
+                let (word, bit) = self.part.block.get().signal(signal, bit);
                 // The peer sets it again only after the signal that this rank sends next.
                 word.fetch_and(!bit, Relaxed);
             }
@@ -131,6 +141,10 @@ impl Window {
 
     /// How signals travel, in words.
     pub(super) fn explain_signals(&self) -> &'static str {
-        if self.part.signals.is_used() { "messages" } else { "bits in the peer's control words" }
+        match (self.bit_of(self.rank()), self.part.signals.is_used()) {
+            (Some(_), false) => "bits in the peer's control words",
+            (Some(_), true) => "bits in the peer's control words on this node, messages elsewhere",
+            (None, _) => "messages",
+        }
     }
 }

@@ -97,6 +97,9 @@ impl RawPart {
     /// the library read and write them at any time. Code that looks at them meanwhile does so as
     /// for memory that other processes share: through volatile or atomic accesses, or a
     /// [`View`](crate::View).
+    ///
+    /// A call that makes no window of it leaves it as it was, unless the error is
+    /// [`WindowError::Collective`](crate::WindowError::Collective): peers may have the window then.
     pub unsafe fn new(base: *mut u8, len: usize) -> Self {
         Self { base, len }
     }

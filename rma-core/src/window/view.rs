@@ -47,15 +47,16 @@ impl Window {
     ///
     /// [`Rank::NULL`] asks for the lowest rank whose part is not empty.
     pub fn shared_query(&self, rank: Rank) -> Result<View<'_>, RmaError> {
-        let first = || self.peers.iter().position(|peer| peer.size > 0).unwrap_or(0);
-        let rank = if rank == Rank::NULL { Rank(first() as u32) } else { rank };
+        let filled = || self.peers.iter().find(|(_, peer)| peer.size > 0);
+        let first = || filled().map_or(Rank(0), |(rank, _)| rank);
+        let rank = if rank == Rank::NULL { first() } else { rank };
         if rank.0 >= self.ranks() {
             return Err(self.no_such_rank(rank));
         }
         let window = self.id();
         let reachable =
             |peer: &&Peer| self.part.regions.is_none() && (!peer.stays || rank == self.rank());
-        let Some(peer) = self.peers.get(usize::from(rank)).filter(reachable) else {
+        let Some(peer) = self.peers.get(rank).filter(reachable) else {
             return Err(RmaError::NotShared { window, target: rank });
         };
         let (size, disp_unit) = (peer.size, peer.disp_unit);

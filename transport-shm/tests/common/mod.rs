@@ -9,7 +9,7 @@ use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
 use rma_core::transport::{Mapped, Messages, Sleep, SubmitError, WorldRank};
-use rma_transport_shm::{Shm, ShmConfig};
+use rma_transport_shm::{JoinError, Shm, ShmConfig};
 
 /// An all-gather between threads.
 pub struct Board {
@@ -41,9 +41,11 @@ pub fn ranks(size: u32, cores: u32) -> Vec<Shm> {
             .map(|rank| {
                 let board = board.clone();
                 scope.spawn(move || {
-                    let config = ShmConfig { rank: WorldRank(rank), size, cores, naps: false };
-                    Shm::join(config, |card| Ok::<_, Infallible>(board.exchange(rank, card)))
-                        .unwrap()
+                    let config =
+                        ShmConfig { rank: WorldRank(rank), size, nodes: 1, cores, naps: false };
+                    let exchange = |card: &[u8]| Ok::<_, Infallible>(board.exchange(rank, card));
+                    // SAFETY: each rank joins once, and gets the cards of all.
+                    unsafe { Shm::join(config, exchange) }.unwrap()
                 })
             })
             .collect();
@@ -179,12 +181,13 @@ pub fn listen() -> String {
 
 pub fn join_as_child((rank, size): (u32, u32)) -> Shm {
     // A process that is killed rings nobody.
-    let config = ShmConfig { rank: WorldRank(rank), size, cores: 2, naps: true };
-    Shm::join(config, |card| {
+    let config = ShmConfig { rank: WorldRank(rank), size, nodes: 1, cores: 2, naps: true };
+    let exchange = |card: &[u8]| {
         say(&hex(card));
         Ok::<_, Infallible>(listen().split(' ').map(unhex).collect())
-    })
-    .unwrap()
+    };
+    // SAFETY: the parent starts each rank once, and gives it the cards of all.
+    unsafe { Shm::join(config, exchange) }.unwrap()
 }
 
 /// Sends a message.
@@ -192,4 +195,13 @@ pub fn join_as_child((rank, size): (u32, u32)) -> Shm {
 pub fn submit(shm: &Shm, to: WorldRank, head: &[u8], body: &[u8]) -> Result<(), SubmitError> {
     // SAFETY: no core receives it.
     unsafe { shm.send(to, head, body) }
+}
+
+/// What an exchange gives a rank.
+pub type Cards = Result<Vec<Vec<u8>>, String>;
+
+/// A job of one rank, or none.
+pub fn join(config: ShmConfig, exchange: fn(&[u8]) -> Cards) -> Result<Shm, JoinError<String>> {
+    // SAFETY: nobody else is in it.
+    unsafe { Shm::join(config, exchange) }
 }

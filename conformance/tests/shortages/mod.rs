@@ -1,0 +1,36 @@
+//! Windows of a rank that finds out late that it has no memory for its part: small ones are not
+//! asked for before.
+use crate::jobs;
+use crate::sims::Jobs;
+use rma_core::transport::AllocateError;
+use rma_core::{Config, Rank, Universe, WindowError};
+use rma_transport_sim::NetConfig;
+
+const ALL: u64 = 256 << 10;
+const TOO_MUCH: usize = 300 << 10;
+/// Of each rank that has enough: a part that stays would be missed soon.
+const SMALL: usize = 20 << 10;
+
+fn play(universe: Universe) {
+    let world = universe.world();
+    for culprit in (0..30).map(|round| Rank(round % world.size())) {
+        let own = world.rank() == culprit;
+        let count = if own { TOO_MUCH } else { SMALL };
+        let error = world.window(count, 1).allocate().err().unwrap();
+        match error {
+            WindowError::Allocate { rank, error: AllocateError::Shortage { asked, .. } } => {
+                assert!(own && rank == culprit && asked == TOO_MUCH as u64, "{error}");
+            }
+            WindowError::Peer(Rank(rank)) => assert!(!own && rank == culprit.0, "{error}"),
+            other => panic!("{other}"),
+        }
+    }
+    world.window(SMALL, 1).allocate().unwrap().free().unwrap();
+    universe.finalize().unwrap();
+}
+
+#[test]
+fn who_fails_late_tells_all_who_it_is_and_nothing_stays() {
+    let net = |ranks, seed| NetConfig { memory_max: ALL, ..NetConfig::new(ranks, seed) };
+    Jobs { seeds: 5, net, ..jobs(Config::default()) }.run("shortages", 3, &play);
+}

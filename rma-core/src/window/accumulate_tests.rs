@@ -64,18 +64,25 @@ pub(crate) struct Loop {
 }
 
 impl Loop {
+    /// What the caller wrote before is seen by the agent before it sleeps again.
+    fn wake(&self) {
+        // Pairs with the one of `arm`.
+        fence(SeqCst);
+        self.rung.store(true, Relaxed);
+    }
+
     fn queue(&self) -> MutexGuard<'_, Vec<Vec<u8>>> {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(crate) fn set_full(&self, full: bool) {
         self.full.store(full, Relaxed);
-        self.rung.store(true, Relaxed);
+        self.wake();
     }
 
     pub(crate) fn set_flooded(&self) {
         self.flooded.store(true, Relaxed);
-        self.rung.store(true, Relaxed);
+        self.wake();
     }
 
     /// Another thread has something in its hands, and has handled it at that look.
@@ -108,7 +115,7 @@ impl Loop {
 
     pub(crate) fn set_broken(&self) {
         self.broken.store(true, Relaxed);
-        self.rung.store(true, Relaxed);
+        self.wake();
     }
 
     pub(crate) fn departed(&self) -> Vec<Outcome> {
@@ -132,7 +139,7 @@ impl Loop {
     /// A message that was on its way before.
     pub(crate) fn arrive(&self, message: Vec<u8>) {
         self.queue().push(message);
-        self.rung.store(true, Relaxed);
+        self.wake();
     }
 }
 
@@ -260,7 +267,7 @@ impl Agent for Loop {
     }
     fn join(&self) {
         let agent = self.agent.lock().unwrap().take();
-        self.rung.store(true, Relaxed);
+        self.wake();
         assert_eq!(agent.unwrap().join().is_err(), self.broken.load(Relaxed));
     }
     fn attend(&self) {}
@@ -272,11 +279,11 @@ impl Agent for Loop {
     }
     fn ring(&self) {
         self.rings.fetch_add(1, Relaxed);
-        self.rung.store(true, Relaxed);
+        self.wake();
     }
     fn arm(&self) -> Ticket {
         self.armed.store(true, Relaxed);
-        // As the contract says.
+        // Pairs with the one of `wake`.
         fence(SeqCst);
         Ticket(0)
     }

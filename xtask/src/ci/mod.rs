@@ -5,7 +5,7 @@ mod steps;
 use crate::workspace::{Result, Workspace};
 use std::io::{self, BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{Command, ExitStatus, Stdio};
 use std::time::Instant;
 use steps::{Need, Run, STEPS, Step};
 
@@ -61,7 +61,8 @@ pub(crate) fn list() {
 
 /// Runs the chosen steps and prints a summary.
 pub(crate) fn run(workspace: &Workspace, choice: &Choice) -> Result<()> {
-    let place = Place { root: workspace.root.clone(), target: workspace.target_dir()? };
+    let place =
+        Place { root: workspace.root.clone(), target: workspace.target_dir()?, limit: LIMIT };
     let steps: Vec<&Step> = STEPS.iter().filter(|step| choice.takes(step)).collect();
     let start = Instant::now();
     let mut summary = Vec::new();
@@ -97,7 +98,12 @@ pub(crate) fn run(workspace: &Workspace, choice: &Choice) -> Result<()> {
 struct Place {
     root: PathBuf,
     target: PathBuf,
+    /// How long one command may take, as `timeout` takes it.
+    limit: &'static str,
 }
+
+/// What hangs ends well before a job of 90 minutes does, below the name of the test it is in.
+const LIMIT: &str = "40m";
 
 impl Place {
     fn step(&self, step: &Step) -> Result<()> {
@@ -119,17 +125,14 @@ impl Place {
     fn run(&self, run: &Run) -> Result<()> {
         let mut command = self.command(run);
         if run.tests_at_least == 0 {
-            let status = command.status()?;
-            return if status.success() { Ok(()) } else { Err(status.to_string().into()) };
+            return judge(command.status()?);
         }
         let mut child = command.stdout(Stdio::piped()).spawn()?;
         let stdout = child.stdout.take().ok_or("the output of cargo is not piped")?;
         let passed = pass_through(BufReader::new(stdout), &mut io::stdout().lock());
         let status = child.wait()?;
         let passed = passed?;
-        if !status.success() {
-            return Err(status.to_string().into());
-        }
+        judge(status)?;
         println!("{passed} tests passed in `{}`", show(run));
         if passed < run.tests_at_least {
             let least = run.tests_at_least;
@@ -139,11 +142,21 @@ impl Place {
     }
 
     fn command(&self, run: &Run) -> Command {
-        let mut command = Command::new("cargo");
-        command.current_dir(&self.root);
+        let mut command = Command::new("timeout");
+        command.current_dir(&self.root).args(["--kill-after=10", self.limit, "cargo"]);
         command.args(run.args.iter().map(|argument| expand(argument, &self.target)));
         command.envs(run.env.iter().map(|(name, value)| (name, expand(value, &self.target))));
         command
+    }
+}
+
+/// An error unless the command ended well.
+fn judge(status: ExitStatus) -> Result<()> {
+    match status.code() {
+        Some(0) => Ok(()),
+        // Statuses of `timeout` itself.
+        Some(124 | 137) => Err("it took longer than a step may, and was ended".into()),
+        _ => Err(status.to_string().into()),
     }
 }
 
@@ -219,7 +232,7 @@ mod tests {
     }
 
     fn here() -> Place {
-        Place { root: env!("CARGO_MANIFEST_DIR").into(), target: "target".into() }
+        Place { root: env!("CARGO_MANIFEST_DIR").into(), target: "target".into(), limit: LIMIT }
     }
 
     #[test]
@@ -241,6 +254,9 @@ mod tests {
         assert!(here().run(&version).is_ok());
         assert!(here().run(&broken).is_err());
         assert!(here().run(&silent).is_err(), "no test ran");
+        let hasty = Place { limit: "0.001", ..here() };
+        let error = hasty.run(&Run { args: &["metadata"], ..version }).unwrap_err().to_string();
+        assert!(error.contains("longer"), "{error}");
         let step = |probe| {
             let needs = Some(Need { probe, remedy: "buy it" });
             here().step(&Step { needs, runs: &[], ..STEPS[0] })

@@ -1,6 +1,7 @@
 //! Ranks that leave in order, early, late or without a word: whom that disturbs, and whom not.
 use rma::{
-    CollectiveError, Config, LockKind, Op, Rank, RmaError, Universe, Window, local, local_with,
+    CollectiveError, Config, LockKind, Op, ProgressAgent, Rank, RmaError, Universe, Window, local,
+    local_with,
 };
 use std::fs;
 use std::mem::forget;
@@ -382,4 +383,35 @@ fn who_did_its_part_is_not_missed() {
             end.unwrap_or_else(|error| panic!("round {round}, rank {rank}: {error}"));
         }
     }
+}
+
+/// Nobody knows whether the target has it back: this rank says so when it leaves, and takes no
+/// other lock there meanwhile.
+#[test]
+fn a_lock_whose_unlock_failed_counts_as_held() {
+    let mut config = by("messages");
+    config.progress_agent = ProgressAgent::Never;
+    config.wait_timeout = Some(Duration::from_secs(1));
+    let (locked, over) = (Barrier::new(2), Barrier::new(2));
+    let ranks = local_with(config, 2, |universe| {
+        let world = universe.world();
+        let window = words(&universe, 1);
+        world.barrier().unwrap();
+        if world.rank() == Rank(0) {
+            world.barrier().unwrap();
+            locked.wait();
+            // Serves nobody.
+            over.wait();
+            return;
+        }
+        let lock = window.lock(Rank(0), LockKind::Shared).unwrap();
+        world.barrier().unwrap();
+        locked.wait();
+        let unlocked = lock.unlock();
+        assert!(matches!(unlocked, Err(RmaError::Timeout { .. })), "{unlocked:?}");
+        let again = window.lock(Rank(0), LockKind::Shared).map(drop);
+        assert!(matches!(again, Err(RmaError::AlreadyLocked { .. })), "{again:?}");
+        over.wait();
+    });
+    ranks.unwrap();
 }

@@ -1,6 +1,8 @@
 //! Making and freeing windows (FEATURES A1).
 use crate::help::{local_words, neighbour, says, still_works, times, words};
-use rma_core::{Assert, Communicator, Flavor, LockKind, Op, Rank, RmaError, Universe, WindowError};
+use rma_core::{
+    Assert, Communicator, Flavor, LockKind, Op, Rank, RmaError, Universe, Window, WindowError,
+};
 
 /// Sizes differ, and rank 0 has none. S-A2
 pub fn sizes_differ(universe: &Universe) {
@@ -312,30 +314,41 @@ pub fn attributes(universe: &Universe) {
     window.free().unwrap();
 }
 
-/// A rank drops its window without `free`: the others may still write there, harmlessly, or are
-/// told; other windows go on.
+/// A rank drops its window without `free`: the others still reach it, and take locks in turn there;
+/// other windows go on.
 pub fn dropped_and_not_freed(universe: &Universe) {
+    const ROUNDS: u64 = 10;
     let world = universe.world();
     let (window, other) = (words(world, 8), words(world, 2));
-    if world.rank() == Rank(0) {
+    let others = world.split((world.rank() > Rank(0)).then_some(0), 0).unwrap();
+    let Some(others) = others else {
         drop(window);
         world.barrier().unwrap();
-    } else {
-        world.barrier().unwrap();
-        let epoch = window.lock_all_with(Assert::NO_CHECK).unwrap();
-        let put = epoch.put(Rank(0), 0, &[1u64; 8]).and_then(|()| epoch.flush(Rank(0)));
-        match put {
-            Ok(()) => {}
-            Err(RmaError::Freed { window: id, target }) => {
-                assert_eq!((id, target), (window.id(), Rank(0)));
-            }
-            Err(error) => panic!("{error}"),
-        }
-        epoch.put(world.rank(), 0, &[2u64]).unwrap();
-        epoch.unlock().unwrap();
+        return still_works_and_free(other);
+    };
+    world.barrier().unwrap();
+    let epoch = window.lock_all_with(Assert::NO_CHECK).unwrap();
+    epoch.put(Rank(0), 1, &[1u64; 7]).and_then(|()| epoch.flush(Rank(0))).unwrap();
+    epoch.put(world.rank(), 0, &[2u64]).unwrap();
+    epoch.unlock().unwrap();
+    let mut sum = [0u64];
+    for _ in 0..ROUNDS {
+        let lock = window.lock(Rank(0), LockKind::Exclusive).unwrap();
+        lock.get(0, &mut sum).unwrap();
+        lock.put(0, &[sum[0] + 1]).unwrap();
+        lock.unlock().unwrap();
     }
-    still_works(&other);
-    other.free().unwrap();
+    others.barrier().unwrap();
+    let lock = window.lock(Rank(0), LockKind::Shared).unwrap();
+    lock.get(0, &mut sum).unwrap();
+    lock.unlock().unwrap();
+    assert_eq!(sum, [ROUNDS * u64::from(others.size())]);
+    still_works_and_free(other);
+}
+
+fn still_works_and_free(window: Window) {
+    still_works(&window);
+    window.free().unwrap();
 }
 
 /// Who was not told that a window is dropped writes where its part was, and in no other window.

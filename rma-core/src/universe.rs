@@ -5,7 +5,7 @@ use crate::completion::{AgentState, Counters, Outgoing, ProgressAgent, Slots};
 use crate::error::CollectiveError;
 use crate::protocol::message::{Head, Kind};
 use crate::protocol::pscw::Signal;
-use crate::serve::{Deferred, Incoming, Lost, Registry};
+use crate::serve::{Deferred, Dropped, Incoming, Registry};
 use crate::sync_block::SyncPool;
 use crate::transport::{Beneath, Outcome, Transport, WorldRank};
 use crate::window::{Graveyard, HintError, Hints};
@@ -133,7 +133,7 @@ pub(crate) struct Process {
     pub(crate) mail: Mail,
     pub(crate) slots: Slots,
     pub(crate) windows: Registry,
-    pub(crate) lost: Lost,
+    pub(crate) dropped: Dropped,
     pub(crate) deferred: Deferred,
     pub(crate) sync_blocks: SyncPool,
     pub(crate) graveyard: Graveyard,
@@ -237,7 +237,7 @@ impl Universe {
             outgoing: Outgoing::default(),
             incoming: Incoming::new(config.grant_bytes, message),
             windows: Registry::default(),
-            lost: Lost::default(),
+            dropped: Dropped::default(),
             deferred: Deferred::default(),
             sync_blocks: SyncPool::default(),
             graveyard: Graveyard::default(),
@@ -355,8 +355,7 @@ impl Drop for Leaver<'_> {
             false if self.0.holds_locks() => Outcome::Holding,
             false => Outcome::Departed,
         });
-        // They have this process, which has them.
-        drop(self.0.lost.take());
+        self.0.dropped.let_go();
     }
 }
 

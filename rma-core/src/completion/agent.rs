@@ -132,7 +132,6 @@ impl Process {
 
     /// Says that the calling thread serves, until the value is dropped.
     pub(super) fn attend(&self) -> Option<Attending<'_>> {
-        self.let_lost_go();
         let agent = self.running_agent()?;
         agent.attend();
         Some(Attending { process: self, agent })

@@ -145,7 +145,7 @@ const CANCELLED: u64 = u64::MAX;
 /// Why operations are over that were not done.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Failure {
-    /// That process answered so.
+    /// That process answered so; or it is the one that [left](Status::HolderLeft).
     Answered(Status, WorldRank),
     /// Whoever waited for them gave up.
     Cancelled,
@@ -424,7 +424,10 @@ impl Slots {
             pending.value.store(answer.value, Relaxed);
             slot.expected.units -= answer.units;
         } else {
-            pending.fail(u64::from(from.0) << 32 | answer.status as u64);
+            // Of no use in an answer without bytes but here.
+            let holder = u32::try_from(answer.offset).ok();
+            let by = holder.filter(|_| answer.status == Status::HolderLeft).unwrap_or(from.0);
+            pending.fail(u64::from(by) << 32 | answer.status as u64);
             slot.expected.units = 0;
         }
         let complete = slot.expected.units == 0;

@@ -190,7 +190,8 @@ impl Process {
         None
     }
 
-    fn given_up(&self, wait: Wait<'_>, cause: Cause) -> WaitError {
+    /// The end of a wait, told to who finds out why ranks fail.
+    pub(crate) fn given_up(&self, wait: Wait<'_>, cause: Cause) -> WaitError {
         if let Cause::PeerLeft(peer) = cause {
             self.transport.members.missed(peer);
         }

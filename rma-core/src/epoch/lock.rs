@@ -47,7 +47,8 @@ impl Window {
     ///
     /// # Errors
     ///
-    /// [`RmaError::AlreadyLocked`] if this rank holds that lock or a thread of it waits for it,
+    /// [`RmaError::AlreadyLocked`] if this rank holds that lock, a thread of it waits for it, or an
+    /// earlier unlock of it failed,
     /// [`RmaError::EpochOpen`] if it has an epoch of another kind open, [`RmaError::NoSuchRank`],
     /// [`RmaError::NoLocks`] if the window was made for none, [`RmaError::Left`] if the universe of
     /// this rank was dropped.
@@ -246,12 +247,12 @@ impl<'w> Lock<'w> {
             // The mark outlasts the lock: if this rank leaves meanwhile, it says so.
             (Some(entry), Taken::Shared) => {
                 let released = window.unlock_shared(target);
-                entry.set_held(held::NOT);
+                entry.set_held(after(&released));
                 released
             }
             (Some(entry), Taken::Exclusive { .. }) => {
                 let released = window.unlock_exclusive(target, false);
-                entry.set_held(held::NOT);
+                entry.set_held(after(&released));
                 released
             }
             _ => Self::close(window, target, taken),
@@ -273,8 +274,30 @@ impl<'w> Lock<'w> {
             Taken::Shared => window.unlock_shared(target),
             Taken::Exclusive { passed_gate } => window.unlock_exclusive(target, passed_gate),
         };
-        window.set_held(target, held::NOT);
+        window.set_held(target, after(&released));
         flushed.and(released)
+    }
+}
+
+/// What the mark of a lock says once it was given back; or should have been, and others are kept
+/// out by it.
+#[inline(always)]
+fn after(released: &Result<(), RmaError>) -> u32 {
+    if is_over(released) { held::NOT } else { held::LOCKING }
+}
+
+/// Whether a lock was given back, or went with who had its words.
+#[inline(always)]
+pub(super) fn is_over(released: &Result<(), RmaError>) -> bool {
+    match released {
+        Ok(()) => true,
+        Err(error) => matches!(
+            error,
+            RmaError::PeerLeft { .. }
+                | RmaError::PeerFailed { .. }
+                | RmaError::Freed { .. }
+                | RmaError::Left { .. }
+        ),
     }
 }
 

@@ -1,5 +1,6 @@
 //! A passive epoch to all targets (MPI 4.1, section 12.5.3).
 //! S-E5 S-E6 S-E8 S-F1 S-F4 S-F5 S-F6 S-F7 S-I1
+use super::lock::is_over;
 use super::{Access, Assert, EpochCall, LOCK_ALL, NO_CHECK, OriginBuffer, Request};
 use crate::error::RmaError;
 use crate::memory::target::{Permit, held};
@@ -79,8 +80,10 @@ impl Window {
         let no_check = self.part.epoch.word.load(Relaxed) & NO_CHECK != 0;
         let flushed = self.flush_all();
         let released = if no_check { Ok(()) } else { self.unshare_gate() };
-        // pairs with the Acquire load in `check`.
-        self.part.epoch.word.store(0, Release);
+        if is_over(&released) {
+            // pairs with the Acquire load in `check`.
+            self.part.epoch.word.store(0, Release);
+        }
         flushed.and(released)
     }
 }

@@ -44,7 +44,8 @@ pub(crate) mod held {
     pub(crate) const BY_LOCK: u32 = 1;
     /// Not locked, but exposed to a start epoch of this rank.
     pub(crate) const BY_START: u32 = 2;
-    /// A thread of this rank is about to lock it, and perhaps waits for that.
+    /// A thread of this rank is about to lock it, and perhaps waits for that; or could not give it
+    /// back.
     pub(crate) const LOCKING: u32 = 3;
     /// As if locked, but nobody is kept out.
     pub(crate) const UNCHECKED: u32 = 4;

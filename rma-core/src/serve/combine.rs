@@ -51,8 +51,8 @@ impl Deferred {
 enum Served {
     /// Answered; false if it made no sense.
     Done(bool),
-    /// A stripe is held by somebody who, if it is `stuck`, will never give it back.
-    Busy { stuck: bool },
+    /// A stripe is held; for ever if by somebody who has left.
+    Busy { left: Option<WorldRank> },
 }
 
 impl Process {
@@ -89,13 +89,15 @@ impl Process {
             let Some(message) = self.deferred.queue().pop_front() else { break };
             let Message { from, kind, head, body } = &message;
             match self.try_accumulate(*from, *kind, head, body) {
-                Served::Busy { stuck: false } => {
+                Served::Busy { left: None } => {
                     self.deferred.queue().push_back(message);
                     continue;
                 }
-                Served::Busy { stuck: true } => {
+                Served::Busy { left: Some(holder) } => {
                     if let Some(kind) = kind.answer() {
-                        self.reply(*from, &head.reply(kind, Status::Freed), &[]);
+                        let mut reply = head.reply(kind, Status::HolderLeft);
+                        reply.offset = u64::from(holder.0).into();
+                        self.reply(*from, &reply, &[]);
                     }
                 }
                 Served::Done(_) => {}
@@ -107,12 +109,12 @@ impl Process {
         done
     }
 
-    /// Whether a stripe of these bytes will never be given back, because who held it has left. That
-    /// somebody died with one is told to all, which ends the wait of the origin.
-    fn is_stuck(&self, part: &Part, bytes: &Range<u64>) -> bool {
+    /// Who has left holding a stripe of these bytes, and will never give it back. That somebody
+    /// died with one is told to all, which ends the wait of the origin.
+    fn has_left_with(&self, part: &Part, bytes: &Range<u64>) -> Option<WorldRank> {
         let holders = stripe::holders(part.block.get(), bytes);
-        let gone = |holder| self.gone(part.comm.group().world_rank(holder)?);
-        holders.filter_map(gone).any(|cause| matches!(cause, Cause::PeerLeft(_)))
+        let mut gone = holders.filter_map(|holder| part.comm.group().world_rank(holder));
+        gone.find(|holder| matches!(self.gone(*holder), Some(Cause::PeerLeft(_))))
     }
 
     fn try_accumulate(&self, from: WorldRank, kind: Kind, head: &Head, body: &[u8]) -> Served {
@@ -120,7 +122,7 @@ impl Process {
             None => Err(Status::Freed),
             Some(part) => match part.accumulate(kind, head, body, self.body_max()) {
                 Ok(Answer::Busy(bytes)) => {
-                    return Served::Busy { stuck: self.is_stuck(&part, &bytes) };
+                    return Served::Busy { left: self.has_left_with(&part, &bytes) };
                 }
                 done => done,
             },

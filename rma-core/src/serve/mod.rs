@@ -1,9 +1,9 @@
 //! The target's side of active messages. Everything in a message is checked here. S-E7
 mod combine;
+#[cfg(test)]
+mod dropped_tests;
 mod get;
 mod grant;
-#[cfg(test)]
-mod lost_tests;
 mod part;
 mod rows;
 
@@ -18,43 +18,32 @@ use crate::protocol::message::{Head, Kind, Status};
 use crate::transport::WorldRank;
 use crate::universe::Process;
 use crate::window::{Part, WindowId};
-use core::sync::atomic::{AtomicBool, Ordering::Relaxed, Ordering::SeqCst};
+use core::sync::atomic::Ordering::SeqCst;
 use rustc_hash::FxHashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
-use std::thread;
 
 /// Windows of one rank that messages may name.
 #[derive(Default)]
 pub(crate) struct Registry(Mutex<FxHashMap<u64, Weak<Part>>>);
 
-/// Parts of windows that were dropped in a panic. Peers shall hear that this rank failed, not that
-/// it freed them: they are served as before until it has left, or the panic was caught.
-pub(crate) struct Lost {
-    parts: Mutex<Vec<Arc<Part>>>,
-    /// Whether there are any.
-    any: AtomicBool,
-}
+/// Parts of windows that were dropped and not freed. Peers may still come there, whatever way they
+/// take: messages find them, and locks are passed on, until this rank has left.
+#[derive(Default)]
+pub(crate) struct Dropped(Mutex<Vec<Arc<Part>>>);
 
-impl Default for Lost {
-    fn default() -> Self {
-        Self { parts: Mutex::default(), any: AtomicBool::new(false) }
-    }
-}
-
-impl Lost {
+impl Dropped {
     fn parts(&self) -> MutexGuard<'_, Vec<Arc<Part>>> {
-        self.parts.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(crate) fn add(&self, part: &Arc<Part>) {
         self.parts().push(part.clone());
-        self.any.store(true, Relaxed);
     }
 
-    /// Those that were added since the last time.
-    pub(crate) fn take(&self) -> Vec<Arc<Part>> {
-        self.any.store(false, Relaxed);
-        core::mem::take(&mut *self.parts())
+    /// Lets go of all. They have the process, which has them.
+    pub(crate) fn let_go(&self) {
+        // Not while the lock is held: what a part keeps goes elsewhere in the process.
+        drop(core::mem::take(&mut *self.parts()));
     }
 }
 
@@ -68,7 +57,7 @@ impl Registry {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).remove(&id.0);
     }
 
-    /// Those that are not dropped, forgotten ones among them.
+    /// Those that are not freed.
     pub(crate) fn all(&self) -> Vec<Arc<Part>> {
         let windows = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         windows.values().filter_map(Weak::upgrade).collect()
@@ -80,13 +69,6 @@ impl Registry {
 }
 
 impl Process {
-    /// A thread that does not panic goes on: windows that were lost in a panic are gone.
-    pub(crate) fn let_lost_go(&self) {
-        if self.lost.any.load(Relaxed) && !thread::panicking() {
-            self.lost.take().iter().for_each(|part| self.windows.remove(part.id));
-        }
-    }
-
     /// Takes the answer to a question of this rank; false if nobody asked.
     pub(crate) fn take_answer(&self, from: WorldRank, head: &Head, body: &[u8]) -> bool {
         let (Some(kind), Some(status)) = (head.kind(), head.status()) else { return false };

@@ -561,7 +561,7 @@ fn what_was_put_off_ends_when_the_holder_has_left() {
         let answers: Vec<_> = sent.iter().map(|bytes| Head::parse(bytes).unwrap().0).collect();
         assert_eq!(answers.len(), 1);
         assert_eq!(answers[0].kind(), Kind::Accumulate.answer());
-        assert_eq!(answers[0].status(), Some(Status::Freed));
+        assert_eq!((answers[0].status(), answers[0].offset), (Some(Status::HolderLeft), 1.into()));
         assert_eq!(window.local().load(0), Ok(0.0f64));
     });
 }

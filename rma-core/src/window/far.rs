@@ -267,6 +267,10 @@ impl Window {
                 self.wait_failed(WaitError { what, cause: cause.unwrap_or(Cause::Timeout) })
             );
         };
+        if status == Status::HolderLeft {
+            let wait = Wait { what, on: On::Peer(by), recheck: None };
+            return Err(self.wait_failed(self.process().given_up(wait, Cause::PeerLeft(by))));
+        }
         let target = self.group().rank_of(by).unwrap_or(target);
         // It gave the window up before it left, or because of somebody who failed.
         if status == Status::Freed
@@ -280,7 +284,7 @@ impl Window {
                 Err(RmaError::NotAttached { window: self.id(), target, range: None })
             }
             // The range was checked here against what the target said: it has another window now.
-            Status::Freed | Status::OutOfRange | Status::Malformed => {
+            Status::Freed | Status::OutOfRange | Status::Malformed | Status::HolderLeft => {
                 Err(RmaError::Freed { window: self.id(), target })
             }
         }

@@ -71,8 +71,7 @@ impl fmt::Display for WindowId {
 /// [`start`](Self::start) open. A window may be used by several threads.
 ///
 /// [`free`](Self::free) ends it on all ranks and gives the memory back. Dropping it is local and
-/// never blocks: this rank's part stays allocated until the universe ends, because peers may still
-/// write there.
+/// never blocks: peers still reach this rank's part, which stays allocated until the universe ends.
 pub struct Window {
     /// First, because each operation looks there.
     pub(crate) targets: Tables,
@@ -228,16 +227,15 @@ impl fmt::Debug for Window {
 impl Drop for Window {
     fn drop(&mut self) {
         let process = self.process();
-        if std::thread::panicking() {
-            process.lost.add(&self.part);
+        // Not if it was freed.
+        if process.windows.get(self.id().0).is_some() {
+            process.dropped.add(&self.part);
             if process.has_left() {
-                drop(process.lost.take());
+                process.dropped.let_go();
             }
-        } else {
-            process.windows.remove(self.id());
         }
         if self.part.holds_locks() {
-            self.process().set_holding();
+            process.set_holding();
         }
     }
 }

@@ -1,0 +1,62 @@
+//! Windows that are dropped and not freed, as messages find them.
+use super::Registry;
+use crate::protocol::message::{Head, Kind, Status};
+use crate::universe::{Config, Universe};
+use crate::window::Window;
+use crate::window::accumulate_tests::with_loop;
+use bytemuck::bytes_of_mut;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Arc, Weak};
+use zerocopy::IntoBytes;
+
+fn names(windows: &Registry) -> usize {
+    windows.0.lock().unwrap().len()
+}
+
+fn words(universe: &Universe) -> Window {
+    universe.world().window(1, size_of::<u64>()).allocate().unwrap()
+}
+
+/// Peers reach it as before, as they do by load and store: until this rank has left.
+#[test]
+fn what_is_dropped_is_served_until_the_rank_leaves() {
+    let mut left = Weak::new();
+    with_loop(Config::default(), |universe, network| {
+        let (process, window) = (universe.process(), words(universe));
+        let (id, part) = (window.id(), Arc::downgrade(&window.part));
+        let caught = catch_unwind(AssertUnwindSafe(|| {
+            let _window = window;
+            panic!("this window is dropped on purpose");
+        }));
+        assert!(caught.is_err());
+        drop(words(universe));
+        assert_eq!((names(&process.windows), process.windows.all().len()), (2, 2));
+        let mut put = Head::new(Kind::Put, id.0, 0);
+        put.length = 8.into();
+        network.arrive([put.as_bytes(), &7u64.to_le_bytes()].concat());
+        process.progress();
+        let answer = network.take_sent().pop().unwrap();
+        assert_eq!(Head::parse(&answer).unwrap().0.status(), Some(Status::Ok));
+        let part = part.upgrade().unwrap();
+        let mut there = 0u64;
+        part.span(0, 8).unwrap().get().read(bytes_of_mut(&mut there));
+        assert_eq!(there, 7);
+        left = Arc::downgrade(&part);
+    });
+    assert!(left.upgrade().is_none(), "nothing keeps it any more");
+}
+
+#[test]
+fn what_is_freed_is_forgotten() {
+    with_loop(Config::default(), |universe, _| {
+        let (first, second) = (words(universe), words(universe));
+        let windows = &universe.process().windows;
+        assert_eq!(names(windows), 2);
+        first.free().unwrap();
+        assert_eq!((names(windows), windows.all().len()), (1, 1));
+        let sealed = second.seal().unwrap();
+        assert_eq!(names(windows), 1);
+        sealed.unseal().unwrap().free().unwrap();
+        assert_eq!(names(windows), 0);
+    });
+}

@@ -1,7 +1,7 @@
 //! Ranks that leave in order, early, late or without a word: whom that disturbs, and whom not.
 use rma::{
-    CollectiveError, Config, LockKind, Op, ProgressAgent, Rank, RmaError, Universe, Window, local,
-    local_with,
+    CollectiveError, Config, Lock, LockKind, Op, ProgressAgent, Rank, RmaError, Universe, Window,
+    local, local_with,
 };
 use std::fs;
 use std::mem::forget;
@@ -409,7 +409,7 @@ fn a_lock_whose_unlock_failed_counts_as_held() {
         locked.wait();
         let unlocked = lock.unlock();
         assert!(matches!(unlocked, Err(RmaError::Timeout { .. })), "{unlocked:?}");
-        let again = window.lock(Rank(0), LockKind::Shared).map(drop);
+        let again = window.lock(Rank(0), LockKind::Shared).and_then(Lock::unlock);
         assert!(matches!(again, Err(RmaError::AlreadyLocked { .. })), "{again:?}");
         over.wait();
     });

@@ -2,7 +2,9 @@
 //! nobody hangs then. In each test, the process that `cargo test` started is the launcher, and
 //! looks at the message; its ranks run the test once more, and are done after the job.
 use rma::testing::{processes, processes_in};
-use rma::{Assert, CollectiveError, LockKind, Op, Rank, RmaError, Universe, Window, initialize};
+use rma::{
+    Assert, CollectiveError, Lock, LockKind, Op, Rank, RmaError, Universe, Window, initialize,
+};
 use rma_core::transport::WorldRank;
 use rma_launcher::run::{How, Output, Spec, run};
 use rustix::process::{Signal, getpid, kill_process};
@@ -220,7 +222,7 @@ fn a_rank_that_returns_while_threads_of_it_go_on() {
                     Err(RmaError::PeerLeft { world, .. }) => assert_eq!(world.0, 1 + i as u32),
                     end => end.unwrap(),
                 };
-                left(locks.lock(Rank(0), LockKind::Exclusive).map(drop));
+                left(locks.lock(Rank(0), LockKind::Exclusive).and_then(Lock::unlock));
                 left(regions.detach(mine).map(drop).map_err(|it| it.error));
             }
             return;

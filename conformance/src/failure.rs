@@ -1,6 +1,6 @@
 //! Ranks that panic or leave: the others are told, and nobody waits for ever.
 use crate::Harness;
-use crate::help::{local_words, neighbour, says, times, words};
+use crate::help::{local_words, locked, neighbour, says, taken, times, words};
 use core::mem::forget;
 use rma_core::transport::WorldRank;
 use rma_core::{
@@ -111,7 +111,7 @@ pub fn in_a_lock(universe: &Universe) {
     let world = universe.world();
     let window = words(world, 1);
     if world.rank() == Rank(0) {
-        forget(window.lock(Rank(0), LockKind::Exclusive).unwrap());
+        forget(locked(&window, Rank(0), LockKind::Exclusive));
     }
     world.barrier().unwrap();
     if is_victim(universe) {
@@ -120,7 +120,7 @@ pub fn in_a_lock(universe: &Universe) {
     if world.rank() == Rank(0) {
         expect_collective(world.barrier().unwrap_err());
     } else {
-        expect_rma(window.lock(Rank(0), LockKind::Shared).err().unwrap(), &window);
+        expect_rma(taken(&window, Rank(0), LockKind::Shared).unwrap_err(), &window);
     }
 }
 
@@ -129,14 +129,14 @@ pub fn holding_a_lock(universe: &Universe) {
     let world = universe.world();
     let window = words(world, 1);
     if world.rank() == Rank(VICTIM) {
-        forget(window.lock(Rank(0), LockKind::Exclusive).unwrap());
+        forget(locked(&window, Rank(0), LockKind::Exclusive));
     }
     world.barrier().unwrap();
     if is_victim(universe) {
         die();
     }
-    expect_rma(window.lock(Rank(0), LockKind::Exclusive).err().unwrap(), &window);
-    expect_rma(window.lock(Rank(0), LockKind::Shared).err().unwrap(), &window);
+    expect_rma(taken(&window, Rank(0), LockKind::Exclusive).unwrap_err(), &window);
+    expect_rma(taken(&window, Rank(0), LockKind::Shared).unwrap_err(), &window);
 }
 
 /// The others are making a window.

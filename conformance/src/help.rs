@@ -1,7 +1,7 @@
 //! What cases have in common.
 use core::fmt::Display;
 use rma_core::transport::WorldRank;
-use rma_core::{Assert, Communicator, LockKind, Op, Rank, Universe, Window};
+use rma_core::{Assert, Communicator, Lock, LockKind, Op, Rank, RmaError, Universe, Window};
 
 /// Whether load and store reach all peers.
 pub(crate) fn near(universe: &Universe) -> bool {
@@ -21,6 +21,18 @@ pub(crate) fn times(universe: &Universe, many: u64) -> u64 {
         (_, true) => many,
         (_, false) => (many / 10).clamp(3, 20),
     }
+}
+
+/// The lock of `target`, granted: by messages, [`Window::lock`] does not wait for that.
+pub(crate) fn locked(window: &Window, target: Rank, kind: LockKind) -> Lock<'_> {
+    let lock = window.lock(target, kind).unwrap();
+    lock.flush().unwrap();
+    lock
+}
+
+/// Takes the lock of `target` and gives it back.
+pub(crate) fn taken(window: &Window, target: Rank, kind: LockKind) -> Result<(), RmaError> {
+    window.lock(target, kind)?.unlock()
 }
 
 /// Lets others run in the middle of what a lock protects: without it, ranks that outnumber cores

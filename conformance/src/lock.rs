@@ -1,5 +1,5 @@
 //! Locks on one target (FEATURES A6).
-use crate::help::{let_others_in, local_words, neighbour, times, words};
+use crate::help::{let_others_in, local_words, locked, neighbour, times, words};
 use rma_core::{Assert, Lock, LockKind, Op, Rank, Universe};
 
 /// Adds one without atomics: right only if nobody else is at it.
@@ -278,7 +278,7 @@ pub fn forgotten_guard(universe: &Universe) {
     let world = universe.world();
     let window = words(world, 1);
     if world.rank() == Rank(0) {
-        core::mem::forget(window.lock(Rank(1), LockKind::Shared).unwrap());
+        core::mem::forget(locked(&window, Rank(1), LockKind::Shared));
     }
     world.barrier().unwrap();
     for target in world.ranks() {

@@ -1,6 +1,7 @@
 //! Every wait of the core ends when the one that is waited for dies, leaves or stops.
 //!
 //! `cargo xtask tidy` keeps [`names`] complete: each `wait_until` in the core says which it is.
+use crate::help::{locked, taken};
 use core::error::Error;
 use core::mem::forget;
 use rma_core::transport::WorldRank;
@@ -88,14 +89,14 @@ pub fn cases() -> Vec<Case> {
 }
 
 fn meetings() -> Vec<Case> {
-    let holds: Step = |window| forget(window.lock(Rank(0), LockKind::Exclusive).unwrap());
+    let holds: Step = |window| forget(locked(window, Rank(0), LockKind::Exclusive));
     let holds_each: Step = |window| {
         let each = (0..RANKS).map(Rank);
-        each.for_each(|rank| forget(window.lock(rank, LockKind::Exclusive).unwrap()));
+        each.for_each(|rank| forget(locked(window, rank, LockKind::Exclusive)));
     };
-    let shares: Step = |window| forget(window.lock(Rank(0), LockKind::Shared).unwrap());
+    let shares: Step = |window| forget(locked(window, Rank(0), LockKind::Shared));
     let has_all: Step = |window| forget(window.lock_all().unwrap());
-    let lock: Waits = |_, window| ended(window.lock(Rank(0), LockKind::Exclusive));
+    let lock: Waits = |_, window| ended(taken(window, Rank(0), LockKind::Exclusive));
     vec![
         case("flag", |_, window| ended(window.fence(Assert::NONE))),
         case("arrivals", |universe, _| ended(universe.world().barrier())),
@@ -120,14 +121,14 @@ fn meetings() -> Vec<Case> {
         Case { victim: has_all, ..case("queue", lock) },
         Case {
             victim: holds,
-            ..case("queue", |_, window| ended(window.lock(Rank(0), LockKind::Shared)))
+            ..case("queue", |_, window| ended(taken(window, Rank(0), LockKind::Shared)))
         },
         Case { victim: holds, ..case("queue", |_, window| ended(window.lock_all())) },
         Case {
             victim: has_all,
             others: |window| forget(window.lock(window.rank(), LockKind::Shared).unwrap()),
             ..case("past the queue", |_, window| {
-                ended(window.lock(window.rank().on_ring(1, RANKS), LockKind::Exclusive))
+                ended(taken(window, window.rank().on_ring(1, RANKS), LockKind::Exclusive))
             })
         },
         Case { victim: holds_each, threads: true, ..case("node", crowd) },
@@ -202,7 +203,7 @@ fn poll(_: &Universe, window: &Window) -> Result<(), Box<dyn Error>> {
 
 /// A thread for each target: more than may stand in line.
 fn crowd(_: &Universe, window: &Window) -> Result<(), Box<dyn Error>> {
-    let wait = |target| move || window.lock(Rank(target), LockKind::Exclusive).map(drop);
+    let wait = |target| move || taken(window, Rank(target), LockKind::Exclusive);
     let mut ends: Vec<Result<(), RmaError>> = thread::scope(|scope| {
         let threads: Vec<_> = (0..RANKS).map(|target| scope.spawn(wait(target))).collect();
         threads.into_iter().map(|thread| thread.join().unwrap()).collect()

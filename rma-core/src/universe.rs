@@ -5,7 +5,7 @@ use crate::completion::{AgentState, Counters, Outgoing, ProgressAgent, Slots};
 use crate::error::CollectiveError;
 use crate::protocol::message::{Head, Kind};
 use crate::protocol::pscw::Signal;
-use crate::serve::{Deferred, Dropped, Incoming, Registry};
+use crate::serve::{Deferred, Dropped, Incoming, Lines, Registry};
 use crate::sync_block::SyncPool;
 use crate::transport::{Beneath, Outcome, Transport, WorldRank};
 use crate::window::{Graveyard, HintError, Hints};
@@ -135,6 +135,7 @@ pub(crate) struct Process {
     pub(crate) windows: Registry,
     pub(crate) dropped: Dropped,
     pub(crate) deferred: Deferred,
+    pub(crate) lines: Lines,
     pub(crate) sync_blocks: SyncPool,
     pub(crate) graveyard: Graveyard,
     pub(crate) outgoing: Outgoing,
@@ -175,13 +176,17 @@ impl Process {
     }
 
     fn holds_locks(&self) -> bool {
-        self.holding.load(SeqCst) || self.windows.all().iter().any(|part| part.holds_locks())
+        // What could not be told may be that a lock was given back.
+        self.holding.load(SeqCst)
+            || self.lines.are_coming()
+            || self.outgoing.gives_back()
+            || self.windows.all().iter().any(|part| part.holds_locks())
     }
 
     /// Sends what waited, handles what has arrived; returns how much that was.
     pub(crate) fn progress(&self) -> usize {
         self.send_outbox();
-        let retried = self.retry_deferred();
+        let retried = self.retry_deferred() + self.look_after_lines();
         let count = self.transport.messages.poll(&mut |from, bytes| self.dispatch(from, bytes));
         if count > 0 {
             self.counters.received.fetch_add(count as u64, Relaxed);
@@ -201,6 +206,8 @@ impl Process {
             Some(Kind::Grant) => self.take_grant(from, &head, body),
             Some(Kind::Fragment) => self.take_fragment(from, &head, body),
             Some(Kind::Cancel) => self.take_cancel(from, &head, body),
+            Some(Kind::Unlock) => self.take_unlock(from, &head, body),
+            Some(Kind::Pass) => self.take_pass(from, &head, body),
             Some(Kind::Post) => self.take_signal(from, Signal::Post, &head, body),
             Some(Kind::Complete) => self.take_signal(from, Signal::Complete, &head, body),
             Some(kind) => self.outgoing.accepts(from) && self.serve(from, kind, &head, body),
@@ -239,6 +246,7 @@ impl Universe {
             windows: Registry::default(),
             dropped: Dropped::default(),
             deferred: Deferred::default(),
+            lines: Lines::default(),
             sync_blocks: SyncPool::default(),
             graveyard: Graveyard::default(),
             agent: AgentState::default(),
@@ -342,6 +350,8 @@ impl Drop for Leaver<'_> {
         self.0.stop_agent();
         let failed = std::thread::panicking();
         if !failed {
+            let own = self.0.transport.job.rank;
+            self.0.windows.all().iter().for_each(|part| self.0.close_lines(part, Some(own)));
             // A reply that is still in the outbox is one that a peer waits for. Of a rank that
             // failed they would say that its windows are gone, and not why.
             self.0.send_outbox();

@@ -2,7 +2,7 @@
 //! that all is where it should be when they do.
 use crate::jobs;
 use crate::sims::Jobs;
-use rma_core::{Assert, Config, LockKind, Rank, RmaError, Universe, Window};
+use rma_core::{Assert, Config, Lock, LockKind, Rank, RmaError, Universe, Window};
 use std::time::Duration;
 
 /// Has the locks of all homes.
@@ -84,8 +84,9 @@ fn play(universe: Universe, waits: Waits) {
 /// Every one in line ends with its home, and can wait elsewhere then.
 #[test]
 fn a_home_takes_its_queue_along() {
-    let shared = |window: &Window, home| window.lock(home, LockKind::Shared).map(drop);
-    let exclusive = |window: &Window, home| window.lock(home, LockKind::Exclusive).map(drop);
+    let shared = |window: &Window, home| window.lock(home, LockKind::Shared).and_then(Lock::unlock);
+    let exclusive =
+        |window: &Window, home| window.lock(home, LockKind::Exclusive).and_then(Lock::unlock);
     let both: [Waits; 2] = [shared, exclusive];
     for waits in both {
         let body = |universe: Universe| play(universe, waits);

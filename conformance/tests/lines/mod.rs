@@ -2,7 +2,7 @@
 //! its way, is in nobody's way.
 use crate::jobs;
 use crate::sims::Jobs;
-use rma_core::{Config, LockKind, ProgressAgent, Rank, RmaError, Universe, Window};
+use rma_core::{Config, Lock, LockKind, ProgressAgent, Rank, RmaError, Universe, Window};
 use std::time::Duration;
 
 const HOME: Rank = Rank(0);
@@ -44,7 +44,7 @@ fn window(universe: &Universe) -> Window {
 fn who_gave_up_and_dropped_the_window_is_not_waited_for() {
     let body = |universe: Universe| {
         let window = window(&universe);
-        let take = |window: &Window| window.lock(HOME, LockKind::Exclusive).map(drop);
+        let take = |window: &Window| window.lock(HOME, LockKind::Exclusive).and_then(Lock::unlock);
         match universe.world().rank() {
             HOME => {
                 let held = window.lock(HOME, LockKind::Exclusive).unwrap();
@@ -93,11 +93,11 @@ fn who_never_held_a_lock_gives_none_back() {
             HOME => until(&universe, 100),
             Rank(2) => {
                 until(&universe, 20);
-                is_late(window.lock(HOME, LockKind::Shared).map(drop));
+                is_late(window.lock(HOME, LockKind::Shared).and_then(Lock::unlock));
             }
             Rank(3) => {
                 serve_until(&universe, 150);
-                is_late(window.lock(HOME, LockKind::Exclusive).map(drop));
+                is_late(window.lock(HOME, LockKind::Exclusive).and_then(Lock::unlock));
             }
             _ => {}
         }

@@ -16,6 +16,9 @@ use std::thread;
 /// other origins wait for them: who was killed tells nobody.
 const GRANTS_RECHECK: Duration = Duration::from_millis(20);
 
+/// How often a sleeping thread looks whether whom those wait for who wait for locks here is gone.
+const LINES_RECHECK: Duration = Duration::from_millis(20);
+
 /// Whether a rank has an agent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
@@ -198,9 +201,15 @@ impl Process {
             let looks = self.config.naps && self.incoming.is_waited_for();
             self.agent.looks.store(looks, Relaxed);
             let grants = looks.then_some(GRANTS_RECHECK);
-            let deferred = (!self.deferred.is_empty()).then_some(STRIPE_RECHECK);
-            agent.park(ticket, grants.into_iter().chain(deferred).min());
+            agent.park(ticket, grants.into_iter().chain(self.recheck()).min());
         }
+    }
+
+    /// After what time a sleeping thread is to look by itself at what waits here.
+    pub(super) fn recheck(&self) -> Option<Duration> {
+        let deferred = (!self.deferred.is_empty()).then_some(STRIPE_RECHECK);
+        let lines = (self.config.naps && self.lines.are_waited_for()).then_some(LINES_RECHECK);
+        deferred.into_iter().chain(lines).min()
     }
 
     fn progress_of_agent(&self) -> usize {

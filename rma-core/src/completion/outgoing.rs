@@ -39,6 +39,11 @@ impl Outgoing {
         self.peers.load(Relaxed) == 0
     }
 
+    /// Whether a message waits that gives a lock back.
+    pub(crate) fn gives_back(&self) -> bool {
+        !self.is_empty() && self.with(|outbox| outbox.gives_back())
+    }
+
     /// Whether an answer to this peer would find room, or its request is one too many.
     pub(crate) fn accepts(&self, peer: WorldRank) -> bool {
         self.is_empty() || self.with(|outbox| outbox.accepts(peer))

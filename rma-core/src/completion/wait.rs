@@ -1,5 +1,4 @@
 //! Waiting: nothing in this crate waits anywhere else. S-D5 S-E14 S-M6 S-M7
-use crate::execute::STRIPE_RECHECK;
 use crate::group::Group;
 use crate::rank::Rank;
 use crate::transport::{ImportError, PeerState, WorldRank};
@@ -184,8 +183,7 @@ impl Process {
             self.look_at_some(&Group::world(self.transport.job.size), asleep.looks);
         }
         self.counters.parked.fetch_add(1, Relaxed);
-        let deferred = (!self.deferred.is_empty()).then_some(STRIPE_RECHECK);
-        let nap = timeout.into_iter().chain(wait.recheck).chain(deferred).min();
+        let nap = timeout.into_iter().chain(wait.recheck).chain(self.recheck()).min();
         self.transport.sleep.park(ticket, nap);
         None
     }

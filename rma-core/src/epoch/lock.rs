@@ -5,6 +5,7 @@ use crate::element::{AtomicElement, BasicElement, Element};
 use crate::error::RmaError;
 use crate::memory::target::{Permit, held};
 use crate::operation::Op;
+use crate::protocol::lock::Mode;
 use crate::rank::Rank;
 use crate::window::Window;
 use core::mem;
@@ -19,12 +20,25 @@ pub enum LockKind {
     Exclusive,
 }
 
+impl LockKind {
+    fn mode(self) -> Mode {
+        match self {
+            Self::Shared => Mode::Shared,
+            Self::Exclusive => Mode::Exclusive,
+        }
+    }
+}
+
 /// What was taken for a lock epoch.
 #[derive(Debug, Clone, Copy)]
 enum Taken {
     Nothing,
     Shared,
-    Exclusive { passed_gate: bool },
+    Exclusive {
+        passed_gate: bool,
+    },
+    /// By the home of the part, perhaps.
+    AtHome(LockKind),
 }
 
 /// A lock on one target.
@@ -68,6 +82,7 @@ impl Window {
         // pairs with the AcqRel changes of the word in `open`.
         if self.part.epoch.word.load(Acquire) != 0
             || self.excludes_locks()
+            || !self.together
             || !entry.is_mapped()
             || !entry.claim(held::BY_LOCK)
         {
@@ -113,6 +128,9 @@ impl Window {
             return Ok(Lock { window: self, target, taken: Taken::Nothing });
         }
         let taken = self.check_left().and_then(|()| match kind {
+            kind if !self.together => {
+                self.lock_at_home(target, kind.mode()).map(|()| Taken::AtHome(kind))
+            }
             LockKind::Shared => self.lock_shared(target).map(|()| Taken::Shared),
             LockKind::Exclusive => {
                 let passed = self.lock_exclusive(target);
@@ -238,7 +256,7 @@ impl<'w> Lock<'w> {
         mem::forget(self);
         let passed_gate = match taken {
             Taken::Exclusive { passed_gate } => passed_gate,
-            Taken::Shared | Taken::Nothing => false,
+            Taken::Shared | Taken::Nothing | Taken::AtHome(_) => false,
         };
         let accessed = window.targets.is_open(Permit::Locked, target);
         let fast = window.all_loaded && !passed_gate && !accessed;
@@ -273,6 +291,7 @@ impl<'w> Lock<'w> {
             Taken::Nothing => Ok(()),
             Taken::Shared => window.unlock_shared(target),
             Taken::Exclusive { passed_gate } => window.unlock_exclusive(target, passed_gate),
+            Taken::AtHome(kind) => window.unlock_at_home(target, kind.mode()),
         };
         window.set_held(target, after(&released));
         flushed.and(released)

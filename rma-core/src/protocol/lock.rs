@@ -114,33 +114,6 @@ impl Node {
     }
 }
 
-/// Whether others wait for a node of a rank's control block, whose words `word` gives. One that is
-/// left to whoever comes behind it ([`LEFT`]) is done with, though not free.
-pub(crate) fn in_line(word: impl Fn(u16) -> u64) -> bool {
-    let nodes = (0..NODES).map(|index| NODE_FIRST + index * NODE_WORDS);
-    nodes.into_iter().any(|node| match word(node + PHASE) {
-        phase::FREE => false,
-        phase::FIRST | phase::KICKED => word(node + NEXT) != LEFT,
-        _ => true,
-    })
-}
-
-/// Whether all nodes of a rank's control block are left to whoever comes behind them, which in the
-/// queues of homes that have left may be nobody.
-pub(crate) fn are_all_left(word: impl Fn(u16) -> u64) -> bool {
-    let free =
-        || (0..NODES).any(|index| word(NODE_FIRST + index * NODE_WORDS + PHASE) == phase::FREE);
-    !in_line(&word) && !free()
-}
-
-/// What a step at a node would have been answered, had its rank not left in order and taken the
-/// words along: nobody stands in line there ([`in_line`]), so the node is left or free.
-pub(crate) fn answer_of_the_gone(step: Step) -> Option<(u32, u64)> {
-    let (Step::Swap { at, .. } | Step::Store { at, .. }) = step else { return None };
-    let word = at.word.checked_sub(NODE_FIRST)? % NODE_WORDS;
-    Some((at.rank, if word == NEXT { LEFT } else { phase::FREE }))
-}
-
 /// A word of the control block at a rank of the window.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct At {
@@ -448,21 +421,6 @@ impl Acquire {
             Stage::SleepBehind | Stage::SleepFirst => take_out(self.node),
             stage => stage,
         }
-    }
-
-    /// Gives up for good, because the home has left and taken the queue along: nobody takes the
-    /// node out of it any more. The node is left to whoever still comes behind, and in nobody's
-    /// way. `None` if this one has no node any more.
-    pub(crate) fn forsake_steps(&self) -> Option<[Step; 2]> {
-        let mine = match self.stage {
-            Stage::CutTail { gone, .. } | Stage::Free { gone, .. } => gone == self.node,
-            Stage::PassOn { from } => from == self.node,
-            Stage::Nominate { .. } | Stage::Promote { .. } | Stage::Done => false,
-            _ => true,
-        };
-        let phase = Step::Store { at: self.node.word(PHASE), value: phase::FIRST };
-        // Last: whoever finds it frees the node, which may be taken again at once.
-        mine.then_some([phase, Step::Store { at: self.node.word(NEXT), value: LEFT }])
     }
 }
 

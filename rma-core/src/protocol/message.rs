@@ -45,14 +45,16 @@ pub(crate) enum Kind {
     GetAccumulate = 5,
     /// Compare-and-swap: the two values in the payload; answered by one [`Data`](Self::Data).
     CompareSwap = 6,
-    /// Compare-and-swap on a control word; answered by [`Value`](Self::Value).
-    ControlSwap = 7,
-    /// Store of a control word; answered by `Value`.
-    ControlStore = 8,
-    /// Load of a control word; answered by `Value`.
-    ControlLoad = 9,
-    /// Sets bits of a control word; answered by `Value`.
-    ControlSet = 10,
+    /// Asks for a lock of the receiver's part, or of all parts; answered by
+    /// [`Value`](Self::Value) once it is granted, or never will be.
+    Lock = 7,
+    /// Gives back what was granted, whose request had that slot; without a slot, what was taken by
+    /// load and store. Not answered.
+    Unlock = 8,
+    /// A step of a home's pass to have its part locked exclusively; not answered.
+    Pass = 9,
+    /// The rest of what was asked for will not come; not answered.
+    Cancel = 10,
     /// Asks for size and displacement unit of the target's part, or where it has a raw one
     /// attached; answered by `Value`.
     Query = 11,
@@ -60,7 +62,7 @@ pub(crate) enum Kind {
     Done = 12,
     /// A piece of what was asked for; `offset` counts from its beginning.
     Data = 13,
-    /// A control word, or the answer to a query.
+    /// That a lock is granted, or the answer to a query.
     Value = 14,
     /// The sender exposes its part to the receiver; not answered.
     Post = 15,
@@ -72,8 +74,6 @@ pub(crate) enum Kind {
     Grant = 18,
     /// Granted bytes; `offset` counts from where the ask's begin. Not answered.
     Fragment = 19,
-    /// The rest of what was asked for will not come; not answered.
-    Cancel = 20,
 }
 
 impl Kind {
@@ -82,11 +82,10 @@ impl Kind {
         match self {
             Self::Put | Self::Accumulate | Self::Ask => Some(Self::Done),
             Self::Get | Self::GetAccumulate | Self::CompareSwap => Some(Self::Data),
-            Self::Query => Some(Self::Value),
-            Self::ControlSwap | Self::ControlStore => Some(Self::Value),
-            Self::ControlLoad | Self::ControlSet => Some(Self::Value),
+            Self::Query | Self::Lock => Some(Self::Value),
             Self::Collective | Self::Done | Self::Data | Self::Value => None,
             Self::Post | Self::Complete | Self::Grant | Self::Fragment | Self::Cancel => None,
+            Self::Unlock | Self::Pass => None,
         }
     }
 
@@ -110,6 +109,8 @@ pub(crate) enum Status {
     Malformed = 3,
     /// It waits for what a process holds that has left: `offset` says which.
     HolderLeft = 4,
+    /// Others have what was only to be tried.
+    Busy = 5,
 }
 
 impl Head {
@@ -165,8 +166,8 @@ mod tests {
     #[test]
     fn a_reply_says_how_the_target_fared() {
         let question = Head { slot: 5.into(), ..Head::new(Kind::Get, 3, 9) };
-        use Status::{Freed, HolderLeft, Malformed, Ok, OutOfRange};
-        for status in [Ok, OutOfRange, Freed, Malformed, HolderLeft] {
+        use Status::{Busy, Freed, HolderLeft, Malformed, Ok, OutOfRange};
+        for status in [Ok, OutOfRange, Freed, Malformed, HolderLeft, Busy] {
             let reply = question.reply(Kind::Data, status);
             assert_eq!((reply.kind(), reply.status()), (Some(Kind::Data), Some(status)));
             assert_eq!((reply.object, reply.tag, reply.slot), (3.into(), 9.into(), 5.into()));
@@ -175,15 +176,15 @@ mod tests {
 
     #[test]
     fn unknown_kinds_and_short_messages_do_not_parse() {
-        for byte in 1..=Kind::Cancel as u8 {
+        for byte in 1..=Kind::Fragment as u8 {
             let mut bytes = Head::new(Kind::Put, 0, 0).as_bytes().to_vec();
             bytes[0] = byte;
             let (head, _) = Head::parse(&bytes).unwrap();
             assert_eq!(head.kind().map(|kind| kind as u8), Some(byte));
         }
-        for byte in [0, Kind::Cancel as u8 + 1, u8::MAX] {
+        for byte in [0, Kind::Fragment as u8 + 1, u8::MAX] {
             let mut bytes = Head::new(Kind::Put, 0, 0).as_bytes().to_vec();
-            (bytes[0], bytes[3]) = (byte, 5);
+            (bytes[0], bytes[3]) = (byte, 6);
             let (head, _) = Head::parse(&bytes).unwrap();
             assert_eq!((head.kind(), head.status()), (None, None));
         }

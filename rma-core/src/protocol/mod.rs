@@ -1,6 +1,7 @@
 //! Protocols without I/O: message layouts and state machines.
 pub(crate) mod credit;
 pub(crate) mod gate;
+pub(crate) mod home;
 pub(crate) mod lock;
 pub(crate) mod message;
 pub(crate) mod outbox;

@@ -7,7 +7,7 @@
 //! rank sends on its own account is at most one post for each window and peer, one cancel for each
 //! slot, and the grants, which have a budget.
 use super::credit::Credit;
-use super::message::Head;
+use super::message::{Head, Kind};
 use crate::transport::WorldRank;
 use core::ops::Bound::{Excluded, Unbounded};
 use std::collections::{BTreeMap, VecDeque};
@@ -80,6 +80,17 @@ impl Outbox {
     /// Takes back what could not be sent, or not all of it: it is the next one again.
     pub(crate) fn handle_again(&mut self, to: WorldRank, parcel: Parcel) {
         self.queues.entry(to).or_default().push_front(parcel);
+    }
+
+    /// Whether something in it gives a lock back.
+    pub(crate) fn gives_back(&self) -> bool {
+        let unlocks = |parcel: &Parcel| match parcel {
+            Parcel::Message { bytes, .. } => {
+                Head::parse(bytes).is_some_and(|(head, _)| head.kind() == Some(Kind::Unlock))
+            }
+            Parcel::Get(_) => false,
+        };
+        self.queues.values().flatten().any(unlocks)
     }
 
     /// Peers for which something waits.

@@ -4,6 +4,7 @@ mod combine;
 mod dropped_tests;
 mod get;
 mod grant;
+pub(crate) mod lock;
 mod part;
 mod rows;
 
@@ -11,14 +12,13 @@ mod rows;
 pub(crate) use combine::Answer;
 pub(crate) use combine::Deferred;
 pub(crate) use grant::Incoming;
+pub(crate) use lock::{Lines, Locks};
 
 use crate::completion::{self, SlotId};
-use crate::memory::block::WORDS;
 use crate::protocol::message::{Head, Kind, Status};
 use crate::transport::WorldRank;
 use crate::universe::Process;
 use crate::window::{Part, WindowId};
-use core::sync::atomic::Ordering::SeqCst;
 use rustc_hash::FxHashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
@@ -78,9 +78,14 @@ impl Process {
             status,
             value: if is_value { head.offset.get() } else { 0 },
             units: if is_value { 1 } else { head.length.get() },
-            offset: if is_value { 0 } else { head.offset.get() },
+            offset: if is_value && status == Status::Ok { 0 } else { head.offset.get() },
         };
-        self.slots.answer(from, SlotId(head.slot.get()), answer, body)
+        let slot = SlotId(head.slot.get());
+        let taken = self.slots.answer(from, slot, answer, body);
+        if taken && is_value {
+            self.take_back_unwanted(slot, status);
+        }
+        taken
     }
 
     /// Does what a peer asks; false if the message makes no sense.
@@ -99,6 +104,7 @@ impl Process {
         match kind {
             Kind::Get => return self.serve_get(from, head, body, &part),
             Kind::Ask => return self.serve_ask(from, head, body, &part),
+            Kind::Lock => return self.serve_lock(from, head, body, &part),
             _ => {}
         }
         let done = part.serve(kind, head, body);
@@ -140,26 +146,6 @@ impl Part {
         let offset = head.offset.get();
         match kind {
             Kind::Put => self.put(head, body),
-            Kind::ControlSwap | Kind::ControlStore | Kind::ControlLoad | Kind::ControlSet => {
-                let word = u16::try_from(offset).ok().filter(|word| *word < WORDS);
-                let word = self.block.get().word(word.ok_or(Status::OutOfRange)?);
-                let (operands, rest) = body.as_chunks::<8>();
-                let operands = operands.iter().map(|bytes| u64::from_le_bytes(*bytes));
-                match (kind, &operands.collect::<Vec<_>>()[..], rest) {
-                    (Kind::ControlLoad, [], []) => Ok(word.load(SeqCst)),
-                    (Kind::ControlStore, [value], []) => {
-                        word.store(*value, SeqCst);
-                        Ok(0)
-                    }
-                    (Kind::ControlSet, [bits], []) => Ok(word.fetch_or(*bits, SeqCst)),
-                    (Kind::ControlSwap, [old, new], []) => {
-                        let (Ok(found) | Err(found)) =
-                            word.compare_exchange(*old, *new, SeqCst, SeqCst);
-                        Ok(found)
-                    }
-                    _ => Err(Status::Malformed),
-                }
-            }
             Kind::Query => self.answer_query(offset, body),
             _ => Err(Status::Malformed),
         }

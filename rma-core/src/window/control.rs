@@ -1,12 +1,10 @@
-//! The control words of a window, near and far, and the lock that is made of them. S-E1 S-E13
+//! The lock of a part where all ranks reach all control words. S-E1 S-E13
 use super::Window;
-use crate::completion::{Asleep, Cause, On, Wait, WaitError};
+use crate::completion::{Asleep, On, Wait};
 use crate::error::RmaError;
 use crate::memory::block::Block;
 use crate::protocol::lock::{self, Acquire, At, Mode, NODES, Node, Release, Step, phase};
-use crate::protocol::message::{Head, Kind};
 use crate::rank::Rank;
-use crate::transport::{PeerState, WorldRank};
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed, Ordering::SeqCst};
 use core::time::Duration;
 
@@ -23,8 +21,6 @@ enum Taken {
     Node(Node),
     /// The lock became free while all nodes were in use.
     Lock,
-    /// No node comes back by itself: all are in queues whose homes have left.
-    AllLeft,
 }
 
 /// This rank's queue nodes. Their phase words say which are in use.
@@ -83,7 +79,7 @@ impl Window {
     #[cold]
     #[inline(never)]
     pub(super) fn acquire_at(&self, home: At, mode: Mode) -> Result<(), RmaError> {
-        self.reach_home(home)?;
+        self.reach(Rank(home.rank))?;
         let (rank, mut seen) = (self.rank().0, 0);
         if let Some(state) = self.control_word(home) {
             while let Some(new) = self.at_once(seen, mode) {
@@ -96,7 +92,6 @@ impl Window {
         let node = match self.take_node(home, mode)? {
             Taken::Node(node) => node,
             Taken::Lock => return Ok(()),
-            Taken::AllLeft => return self.acquire_past(home, mode),
         };
         let mut acquire = Acquire::new(home, rank, mode, node, seen);
         let mut gave_up = Ok(());
@@ -105,12 +100,11 @@ impl Window {
             if step == Step::Done {
                 return gave_up;
             }
-            match self.step("a lock", step) {
+            match self.step(step) {
                 Ok(answer) => acquire.handle(answer),
-                Err(error) if self.forsake(home, &acquire) => return gave_up.and(Err(error)),
                 Err(error) if matches!(step, Step::Wait { .. }) => {
                     gave_up = Err(error);
-                    acquire.abandon(self.step("a lock", acquire.abandon_step())?);
+                    acquire.abandon(self.step(acquire.abandon_step())?);
                 }
                 // A peer did not answer, so nobody knows what it did: the node is not used again.
                 Err(error) if acquire.is_held() => {
@@ -121,39 +115,9 @@ impl Window {
         }
     }
 
-    /// The process whose words a lock is made of, if it takes them along when it leaves.
-    fn far_home(&self, home: At) -> Option<WorldRank> {
-        // Near waiters, too: they may stand behind a far one, which gives up.
-        let far = !self.together && home.rank != self.rank().0;
-        self.group().world_rank(Rank(home.rank)).filter(|_| far)
-    }
-
-    /// Fails if the words at `home` cannot be reached: before a node is taken that others may
-    /// learn of.
-    fn reach_home(&self, home: At) -> Result<(), RmaError> {
-        self.reach_if_near(Rank(home.rank))?;
-        self.gone_home(home)
-            .map_or(Ok(()), |cause| Err(self.wait_failed(WaitError { what: "a lock", cause })))
-    }
-
-    /// After an error: whether the home of the lock has left. This rank stands in line there no
-    /// more then.
-    fn forsake(&self, home: At, acquire: &Acquire) -> bool {
-        let steps = acquire.forsake_steps().filter(|_| self.gone_home(home).is_some());
-        for step in steps.into_iter().flatten() {
-            // Words of this rank.
-            _ = self.step("a lock", step);
-        }
-        steps.is_some()
-    }
-
-    fn gone_home(&self, home: At) -> Option<Cause> {
-        self.far_home(home).and_then(|world| self.process().gone(world))
-    }
-
-    /// A wait for holders of the lock at `home`.
-    fn wait_for_lock(&self, home: At, recheck: Option<Duration>) -> Wait<'_> {
-        Wait { what: "a lock", on: On::Holders(self.group(), self.far_home(home)), recheck }
+    /// A wait for whoever holds a lock.
+    fn wait_for_lock(&self, recheck: Option<Duration>) -> Wait<'_> {
+        Wait { what: "a lock", on: On::Holders(self.group(), None), recheck }
     }
 
     /// Gives the lock at `home` back.
@@ -176,7 +140,7 @@ impl Window {
         loop {
             match release.poll() {
                 Step::Done => return Ok(()),
-                step => release.handle(self.step("an unlock", step)?),
+                step => release.handle(self.step(step)?),
             }
         }
     }
@@ -184,19 +148,16 @@ impl Window {
     /// A queue node, or what there is instead.
     fn take_node(&self, home: At, mode: Mode) -> Result<Taken, RmaError> {
         let rank = self.rank().0;
-        let wait = self.wait_for_lock(home, Some(RECHECK));
-        // Far locks are not polled: their wait for a node is all there is.
+        let wait = self.wait_for_lock(Some(RECHECK));
         let barge = || {
             let state = self.control_word(home)?;
             let seen = state.load(SeqCst);
             let new = self.at_once(seen, mode)?;
             state.compare_exchange(seen, new, SeqCst, SeqCst).ok()
         };
-        let all_left = || lock::are_all_left(|word| self.mine().word(word).load(SeqCst));
         let node = || match self.nodes.take(self.mine(), rank) {
             Some(node) => Some(Taken::Node(node)),
-            None if barge().is_some() => Some(Taken::Lock),
-            None => all_left().then_some(Taken::AllLeft),
+            None => barge().map(|_| Taken::Lock),
         };
         // wait: node
         self.process().wait_until(wait, node).map_err(|error| self.wait_failed(error))
@@ -204,12 +165,12 @@ impl Window {
 
     /// Takes the lock at `home` past those in line, as soon as no holder is in the way.
     pub(super) fn acquire_past(&self, home: At, mode: Mode) -> Result<(), RmaError> {
-        let (what, mut asleep) = ("a lock", Asleep::default());
-        let mut seen = self.step(what, Step::Load(home))?;
+        let mut asleep = Asleep::default();
+        let mut seen = self.step(Step::Load(home))?;
         loop {
             if let Some(new) = lock::barge_past(seen, mode, self.rank().0) {
                 let swap = Step::Swap { at: home, old: seen, new, wake: false };
-                let found = self.step(what, swap)?;
+                let found = self.step(swap)?;
                 if found == seen {
                     return Ok(());
                 }
@@ -217,40 +178,23 @@ impl Window {
                 continue;
             }
             // Not in line, so nobody rings: look again after a while.
-            let wait = self.wait_for_lock(home, Some(RECHECK));
+            let wait = self.wait_for_lock(Some(RECHECK));
             // wait: past the queue
             let napped = self.process().nap(wait, &mut asleep);
             napped.map_err(|error| self.wait_failed(error))?;
-            seen = self.step(what, Step::Load(home))?;
+            seen = self.step(Step::Load(home))?;
         }
     }
 
     /// Does one step of a lock's state machine.
-    pub(super) fn step(&self, what: &'static str, step: Step) -> Result<u64, RmaError> {
-        self.step_there(what, step).or_else(|error| {
-            let Some((rank, answer)) = lock::answer_of_the_gone(step) else { return Err(error) };
-            let world = self.part.comm.world_rank(Rank(rank));
-            let gone = matches!(error, RmaError::Freed { .. })
-                || self.process().transport.members.told(world) == PeerState::Departed;
-            if gone { Ok(answer) } else { Err(error) }
-        })
-    }
-
-    fn step_there(&self, what: &'static str, step: Step) -> Result<u64, RmaError> {
+    pub(super) fn step(&self, step: Step) -> Result<u64, RmaError> {
         let at = match step {
             Step::Load(at) | Step::Wait { at, .. } | Step::Swap { at, .. } => at,
             Step::Store { at, .. } | Step::Set { at, .. } => at,
             Step::Done => return Ok(0),
         };
         let target = Rank(at.rank);
-        let near = target == self.rank() || self.targets.near(target).is_some();
-        if !near {
-            return self.step_far(what, step, at);
-        }
-        let block =
-            if target == self.rank() { Some(self.mine()) } else { self.reach(target)?.block() };
-        let Some(block) = block else { return Err(self.no_such_rank(target)) };
-        let word = block.word(at.word);
+        let word = self.block_of(target)?.word(at.word);
         let answer = match step {
             Step::Load(_) => word.load(SeqCst),
             Step::Swap { old, new, wake, .. } => {
@@ -266,8 +210,8 @@ impl Window {
                 word.store(value, SeqCst);
                 0
             }
-            Step::Wait { not, home, .. } => {
-                let wait = self.wait_for_lock(home, None);
+            Step::Wait { not, .. } => {
+                let wait = self.wait_for_lock(None);
                 let changed = || Some(word.load(SeqCst)).filter(|value| *value != not);
                 // wait: queue
                 let changed = self.process().wait_until(wait, changed);
@@ -276,21 +220,5 @@ impl Window {
             Step::Done => 0,
         };
         Ok(answer)
-    }
-
-    /// A step at words that only messages reach; their owner is woken by the message.
-    fn step_far(&self, what: &'static str, step: Step, at: At) -> Result<u64, RmaError> {
-        let target = Rank(at.rank);
-        let world = self.group().world_rank(target).ok_or_else(|| self.no_such_rank(target))?;
-        let (kind, operands) = match step {
-            Step::Swap { old, new, .. } => (Kind::ControlSwap, vec![old, new]),
-            Step::Store { value, .. } => (Kind::ControlStore, vec![value]),
-            Step::Set { bits, .. } => (Kind::ControlSet, vec![bits]),
-            _ => (Kind::ControlLoad, Vec::new()),
-        };
-        let mut head = Head::new(kind, self.id().0, 0);
-        head.offset = u64::from(at.word).into();
-        let body: Vec<u8> = operands.into_iter().flat_map(u64::to_le_bytes).collect();
-        self.ask(what, target, world, head, &body)
     }
 }

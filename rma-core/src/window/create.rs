@@ -19,6 +19,7 @@ use crate::memory::block::Agreement;
 use crate::memory::target::Tables;
 use crate::rank::Rank;
 use crate::route::{Asked, Counts, Known};
+use crate::serve::Locks;
 use crate::sync_block::SyncBlock;
 use crate::transport::{AllocateError, Descriptor, ImportError, Mapped};
 use crate::universe::NO_OBJECT;
@@ -319,6 +320,8 @@ impl<'c> WindowBuilder<'c> {
             disp_unit,
             block,
             signals: ByMessage::new(self.is_together(), self.comm.size()),
+            locks: Locks::default(),
+            together: self.is_together(),
             regions: dynamic.then(|| Regions::new(self.slots())),
             door: Door::new(),
             inside_peers: AtomicU32::new(0),

@@ -1,7 +1,7 @@
 //! Targets that only messages reach: what is known of them, and waiting for answers. S-F1 S-G8
 use super::Window;
 use super::dynamic::ADDRESSES;
-use crate::completion::{Cause, Failure, On, Pending, Wait, WaitError};
+use crate::completion::{Cause, Failure, On, Pending, SlotId, Wait, WaitError};
 use crate::error::RmaError;
 use crate::execute::{Touched, Unanswered};
 use crate::memory::target::held;
@@ -30,6 +30,8 @@ struct State {
     pending: FxHashMap<Rank, Outstanding>,
     /// How this rank may operate on targets, where it may.
     held: FxHashMap<Rank, u32>,
+    /// Slots of the requests by which this rank was granted locks.
+    granted: FxHashMap<Rank, SlotId>,
 }
 
 #[derive(Default)]
@@ -92,6 +94,14 @@ impl Far {
             state.held.insert(target, how);
         }
         free
+    }
+
+    pub(super) fn add_granted(&self, key: Rank, slot: SlotId) {
+        self.state().granted.insert(key, slot);
+    }
+
+    pub(super) fn take_granted(&self, key: Rank) -> Option<SlotId> {
+        self.state().granted.remove(&key)
     }
 
     /// Whether a target is held such that others are kept out.
@@ -252,7 +262,7 @@ impl Window {
     }
 
     /// `target` may be null, where `pending` counts operations to several.
-    fn check_failure(
+    pub(super) fn check_failure(
         &self,
         what: &'static str,
         target: Rank,
@@ -284,9 +294,11 @@ impl Window {
                 Err(RmaError::NotAttached { window: self.id(), target, range: None })
             }
             // The range was checked here against what the target said: it has another window now.
-            Status::Freed | Status::OutOfRange | Status::Malformed | Status::HolderLeft => {
-                Err(RmaError::Freed { window: self.id(), target })
-            }
+            Status::Freed
+            | Status::OutOfRange
+            | Status::Malformed
+            | Status::HolderLeft
+            | Status::Busy => Err(RmaError::Freed { window: self.id(), target }),
         }
     }
 

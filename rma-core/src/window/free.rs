@@ -93,6 +93,7 @@ impl Window {
     fn end_use<R>(&self, last: impl FnOnce() -> R) -> Result<R, No> {
         self.shut_door("free").map_err(No::Unknown)?;
         self.process().windows.remove(self.id());
+        self.process().close_lines(&self.part, None);
         let result = last();
         // Rank 0 may have the memory of all parts: then all must have taken what they want of it.
         // If one of them cannot say so any more, the memory is not used again.

@@ -2,8 +2,9 @@
 //!
 //! `lock_all` shares the gate, a rank with exclusive locks passes it as one of a group: so a
 //! `lock_all` is a shared lock of every part without taking each. A rank passes once, however many
-//! exclusive locks its threads hold. Where all ranks share memory, exclusive lockers leave the gate
-//! aside as long as it is not watched: [`crate::protocol::gate`].
+//! exclusive locks its threads hold. Exclusive lockers leave the gate aside as long as it is not
+//! watched: [`crate::protocol::gate`]. Where some ranks do not reach these words, there are passes
+//! instead: [`crate::protocol::home`].
 use super::Window;
 use crate::error::RmaError;
 use crate::protocol::gate::{self, Locks, Told};
@@ -29,12 +30,12 @@ impl Locks for Window {
     fn load(&self, at: At) -> Result<u64, RmaError> {
         match self.control_word(at) {
             Some(word) => Ok(word.load(SeqCst)),
-            None => self.step("a lock", Step::Load(at)),
+            None => self.step(Step::Load(at)),
         }
     }
 
     fn swap(&self, at: At, old: u64, new: u64) -> Result<u64, RmaError> {
-        self.step("a lock", Step::Swap { at, old, new, wake: false })
+        self.step(Step::Swap { at, old, new, wake: false })
     }
 
     fn acquire(&self, home: At, mode: Mode) -> Result<(), RmaError> {
@@ -114,8 +115,7 @@ impl Window {
         self.lock_passing(target).map(|()| true)
     }
 
-    /// Where words are not mapped, the gate is watched, or the first lock that passes it maps them;
-    /// so it is where some ranks do not reach them.
+    /// Where words are not mapped, the gate is watched, or the first lock that passes it maps them.
     #[inline(always)]
     fn is_unwatched(&self) -> bool {
         let watch = self.control_word(lock::watch());
@@ -134,9 +134,6 @@ impl Window {
         let acquired = self.acquire(lock::part(target.0), Mode::Exclusive);
         if acquired.is_err() {
             return acquired.and(self.leave_gate());
-        }
-        if !self.together {
-            return Ok(());
         }
         // A count of several threads may lose some.
         let passed = self.gate.passed.load(Relaxed) + 1;
@@ -173,7 +170,7 @@ impl Window {
     /// Keeps exclusive lockers of every part out.
     pub(crate) fn share_gate(&self) -> Result<(), RmaError> {
         if !self.together {
-            return self.acquire(lock::gate(), Mode::Shared);
+            return self.lock_all_at_home();
         }
         self.gate.told.share(self, self.ranks())
     }
@@ -181,6 +178,10 @@ impl Window {
     /// Takes back [`share_gate`](Self::share_gate).
     #[inline(always)]
     pub(crate) fn unshare_gate(&self) -> Result<(), RmaError> {
+        if !self.together {
+            self.unlock_all_at_home();
+            return Ok(());
+        }
         self.release(lock::gate(), Mode::Shared)
     }
 }

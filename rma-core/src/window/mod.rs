@@ -9,6 +9,7 @@ mod dynamic;
 #[cfg(test)]
 mod engine_tests;
 mod far;
+mod far_lock;
 mod free;
 mod gate;
 mod hints;
@@ -35,9 +36,9 @@ use crate::communicator::Communicator;
 use crate::completion::Wait;
 use crate::epoch::EpochState;
 use crate::memory::target::{Marks, Tables};
-use crate::protocol::lock;
 use crate::rank::Rank;
 use crate::route::{Counts, Known};
+use crate::serve::Locks;
 use crate::sync_block::{PeerBlock, SyncBlock};
 use crate::transport::Descriptor;
 use crate::universe::{Process, maker_and_number};
@@ -45,7 +46,7 @@ use attributes::Settings;
 use bytemuck::{Pod, Zeroable};
 use control::NodePool;
 use core::fmt;
-use core::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed, Ordering::SeqCst};
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering::SeqCst};
 use door::Door;
 use dynamic::Regions;
 use far::Far;
@@ -165,6 +166,9 @@ pub(crate) struct Part {
     pub(crate) disp_unit: u32,
     pub(crate) block: SyncBlock,
     signals: ByMessage,
+    /// Of a window whose ranks do not all reach its control words.
+    pub(crate) locks: Locks,
+    together: bool,
     /// Of a dynamic window; its memory is a directory of them.
     pub(crate) regions: Option<Regions>,
     pub(crate) door: Door,
@@ -241,14 +245,17 @@ impl Drop for Window {
 }
 
 impl Part {
+    /// Whether control words of every rank are reached by load and store.
+    pub(crate) fn is_together(&self) -> bool {
+        self.together
+    }
+
     /// Whether this rank holds locks of the window or pins of peers' regions, or a thread of it
-    /// stands in line for a lock.
+    /// waits for one.
     pub(crate) fn holds_locks(&self) -> bool {
-        let waits = || lock::in_line(|word| self.block.get().word(word).load(Relaxed));
         self.epoch.is_lock_all()
             || self.marks.keep_out()
             || self.far.keeps_out()
             || self.inside_peers.load(SeqCst) > 0
-            || waits()
     }
 }

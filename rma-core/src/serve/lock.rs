@@ -1,0 +1,314 @@
+//! Requests for locks, as their homes serve them. S-E1 S-E8 S-E13
+use crate::completion::SlotId;
+use crate::memory::block::Block;
+use crate::protocol::home::{End, Home, Passes, Request, Tell};
+use crate::protocol::lock::{self, Mode};
+use crate::protocol::message::{Head, Kind, Status};
+use crate::rank::Rank;
+use crate::transport::WorldRank;
+use crate::universe::Process;
+use crate::window::{Part, WindowId};
+use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
+use rustc_hash::FxHashMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// What a [`Kind::Lock`] is about, as its offset says.
+pub(crate) mod what {
+    /// The part of the receiver.
+    pub(crate) const PART: u64 = 0;
+    /// All parts; the receiver is rank 0.
+    pub(crate) const ALL: u64 = 1;
+}
+
+/// Bits of the tag of a [`Kind::Lock`].
+pub(crate) mod how {
+    pub(crate) const EXCLUSIVE: u32 = 1;
+    /// The sender holds locks of the window.
+    pub(crate) const HOLDS: u32 = 2;
+    /// It does not wait.
+    pub(crate) const TRIES: u32 = 4;
+}
+
+/// Steps of a pass: the tag of a [`Kind::Pass`]. The offset is its number.
+mod pass {
+    pub(super) const ASK: u32 = 0;
+    pub(super) const ASK_HOLDING: u32 = 1;
+    pub(super) const RETURN: u32 = 2;
+    pub(super) const GIVE: u32 = 3;
+    pub(super) const RECALL: u32 = 4;
+}
+
+/// The lock of a part, and what rank 0 keeps for all of them.
+#[derive(Debug, Default)]
+pub(crate) struct Locks {
+    home: Mutex<Home>,
+    passes: Mutex<Passes>,
+}
+
+/// Locks of homes that wait for something, of all windows of a rank, and requests of this rank that
+/// nobody waits for any more.
+#[derive(Debug, Default)]
+pub(crate) struct Lines {
+    /// Homes and passes that are waited for.
+    waited_for: AtomicUsize,
+    given_up: Mutex<FxHashMap<u64, (WorldRank, Head)>>,
+}
+
+impl Lines {
+    /// Whether somebody waits here for a lock.
+    pub(crate) fn are_waited_for(&self) -> bool {
+        // Who makes it 1 from 0 does so within `poll`, and looks at everything then.
+        self.waited_for.load(Relaxed) > 0
+    }
+
+    fn given_up(&self) -> MutexGuard<'_, FxHashMap<u64, (WorldRank, Head)>> {
+        self.given_up.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether a lock may yet come that this rank has to give back.
+    pub(crate) fn are_coming(&self) -> bool {
+        !self.given_up().is_empty()
+    }
+
+    fn count(&self, before: bool, after: bool) {
+        match (before, after) {
+            (false, true) => _ = self.waited_for.fetch_add(1, Relaxed),
+            (true, false) => _ = self.waited_for.fetch_sub(1, Relaxed),
+            _ => {}
+        }
+    }
+}
+
+impl Locks {
+    fn home(&self) -> MutexGuard<'_, Home> {
+        self.home.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn passes(&self) -> MutexGuard<'_, Passes> {
+        self.passes.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The word of the lock of that block's owner.
+pub(crate) fn word(block: Block<'_>) -> &AtomicU64 {
+    block.word(lock::part(0).word)
+}
+
+impl Part {
+    fn request(&self, from: WorldRank, head: &Head) -> Option<Request> {
+        let rank = self.comm.group().rank_of(from)?.0;
+        let tag = head.tag.get();
+        let mode = if tag & how::EXCLUSIVE == 0 { Mode::Shared } else { Mode::Exclusive };
+        let (holds, tries) = (tag & how::HOLDS != 0, tag & how::TRIES != 0);
+        Some(Request { from, rank, slot: head.slot.get(), mode, holds, tries })
+    }
+
+    /// Whether rank 0 of the window is that process.
+    fn is_first(&self, rank: WorldRank) -> bool {
+        self.comm.world_rank(Rank(0)) == rank
+    }
+}
+
+impl Process {
+    /// Changes what a home keeps, and tells what comes of it.
+    fn at_home<R>(&self, part: &Part, act: impl FnOnce(&mut Home, &AtomicU64) -> R) -> R {
+        let mut home = part.locks.home();
+        let before = home.is_waited_for();
+        let result = act(&mut home, word(part.block.get()));
+        self.lines.count(before, home.is_waited_for());
+        let tells: Vec<Tell> = core::iter::from_fn(|| home.poll()).collect();
+        drop(home);
+        self.tell_all(part, &tells);
+        result
+    }
+
+    /// As [`at_home`](Self::at_home), of what rank 0 keeps.
+    fn at_first<R>(&self, part: &Part, act: impl FnOnce(&mut Passes) -> R) -> R {
+        let mut passes = part.locks.passes();
+        let before = passes.is_waited_for();
+        let result = act(&mut passes);
+        self.lines.count(before, passes.is_waited_for());
+        let tells: Vec<Tell> = core::iter::from_fn(|| passes.poll()).collect();
+        drop(passes);
+        self.tell_all(part, &tells);
+        result
+    }
+
+    fn tell_all(&self, part: &Part, tells: &[Tell]) {
+        let first = part.comm.world_rank(Rank(0));
+        let pass = |to, step, number: u32| {
+            let mut head = Head::new(Kind::Pass, part.id.0, step);
+            head.offset = u64::from(number).into();
+            self.tell(to, &head);
+        };
+        for tell in tells {
+            match *tell {
+                Tell::Answer { to, slot, end } => {
+                    let mut reply = Head::new(Kind::Lock, part.id.0, 0);
+                    let status = match end {
+                        End::Granted => Status::Ok,
+                        End::Busy => Status::Busy,
+                        End::Left(_) => Status::HolderLeft,
+                        End::Freed => Status::Freed,
+                    };
+                    reply = reply.reply(Kind::Value, status);
+                    reply.slot = slot.into();
+                    if let End::Left(who) = end {
+                        reply.offset = u64::from(who.0).into();
+                    }
+                    self.reply(to, &reply, &[]);
+                }
+                Tell::Ask { number, holds: false } => pass(first, pass::ASK, number),
+                Tell::Ask { number, holds: true } => pass(first, pass::ASK_HOLDING, number),
+                Tell::Return { number } => pass(first, pass::RETURN, number),
+                Tell::Pass { to, number } => pass(to, pass::GIVE, number),
+                Tell::Recall { to, number } => pass(to, pass::RECALL, number),
+            }
+        }
+    }
+
+    /// Takes a request for a lock; false if it makes no sense.
+    pub(super) fn serve_lock(
+        &self,
+        from: WorldRank,
+        head: &Head,
+        body: &[u8],
+        part: &Part,
+    ) -> bool {
+        let own = self.transport.job.rank;
+        let known = |request: &Request| match head.offset.get() {
+            what::PART => !part.is_together(),
+            what::ALL => part.is_first(own) && request.mode == Mode::Shared,
+            _ => false,
+        };
+        let request = part.request(from, head).filter(|_| body.is_empty()).filter(known);
+        let Some(request) = request else {
+            self.reply(from, &head.reply(Kind::Value, Status::Malformed), &[]);
+            return false;
+        };
+        if head.offset.get() == what::ALL {
+            self.at_first(part, |passes| passes.handle_request(&request));
+        } else {
+            self.at_home(part, |home, word| home.handle_request(word, request));
+        }
+        true
+    }
+
+    /// Takes a lock back, or looks because of one that was given back without a message; false if
+    /// the message makes no sense.
+    pub(crate) fn take_unlock(&self, from: WorldRank, head: &Head, body: &[u8]) -> bool {
+        // One that is freed has no use for what was on its way.
+        let Some(part) = self.windows.get(head.object.get()) else { return body.is_empty() };
+        if !body.is_empty() {
+            return false;
+        }
+        let slot = head.slot.get();
+        match head.offset.get() {
+            what::ALL => self.at_first(&part, |passes| passes.handle_unlock(from, slot)),
+            what::PART if slot == 0 => self.at_home(&part, |home, word| home.look(word)),
+            what::PART => self.at_home(&part, |home, word| home.handle_unlock(word, from, slot)),
+            _ => return false,
+        }
+        true
+    }
+
+    /// Takes a step of a pass, between a home and rank 0; false if it makes no sense.
+    pub(crate) fn take_pass(&self, from: WorldRank, head: &Head, body: &[u8]) -> bool {
+        // One that is freed has no use for what was on its way.
+        let Some(part) = self.windows.get(head.object.get()) else { return body.is_empty() };
+        if !body.is_empty() {
+            return false;
+        }
+        let Ok(number) = u32::try_from(head.offset.get()) else { return false };
+        let (step, own) = (head.tag.get(), self.transport.job.rank);
+        if part.is_together() || part.comm.group().rank_of(from).is_none() {
+            return false;
+        }
+        match step {
+            pass::ASK | pass::ASK_HOLDING if part.is_first(own) => {
+                let holds = step == pass::ASK_HOLDING;
+                self.at_first(&part, |passes| passes.handle_ask(from, number, holds));
+            }
+            pass::RETURN if part.is_first(own) => {
+                self.at_first(&part, |passes| passes.handle_return(from, number));
+            }
+            pass::GIVE if part.is_first(from) => {
+                self.at_home(&part, |home, word| home.handle_pass(word, number));
+            }
+            pass::RECALL if part.is_first(from) => {
+                self.at_home(&part, |home, word| home.handle_recall(word, number));
+            }
+            _ => return false,
+        }
+        true
+    }
+
+    /// Ends what waits at this rank for those that have left; looks again besides, because who
+    /// gives a lock back may be gone before it could say so. Returns 1 if something came of it.
+    pub(crate) fn look_after_lines(&self) -> usize {
+        if !self.lines.are_waited_for() {
+            return 0;
+        }
+        let mut worked = false;
+        for part in self.windows.all() {
+            let first = part.comm.world_rank(Rank(0));
+            let keepers: Vec<WorldRank> = part.locks.passes().keepers().collect();
+            for home in keepers.into_iter().filter(|home| self.gone(*home).is_some()) {
+                self.at_first(&part, |passes| passes.handle_loss(home));
+                worked = true;
+            }
+            if !part.locks.home().is_waited_for() {
+                continue;
+            }
+            let lost = part.locks.home().asks() && self.gone(first).is_some();
+            self.at_home(&part, |home, word| match lost {
+                true => home.handle_loss(word, first),
+                false => home.look(word),
+            });
+            worked |= lost;
+        }
+        usize::from(worked)
+    }
+
+    /// Ends the lines of a part, whose window is freed or whose owner leaves.
+    pub(crate) fn close_lines(&self, part: &Part, why: Option<WorldRank>) {
+        if part.is_together() {
+            return;
+        }
+        let end = why.map_or(End::Freed, End::Left);
+        self.at_home(part, |home, word| home.handle_close(word, end));
+        self.at_first(part, |passes| passes.handle_close(end));
+    }
+
+    /// A request for a lock that nobody waits for any more: what it may yet be granted goes back.
+    pub(crate) fn give_up_lock(&self, to: WorldRank, unlock: Head, is_done: impl Fn() -> bool) {
+        let mut given_up = self.lines.given_up();
+        // Under the mutex, which whoever takes the answer locks afterwards.
+        if !is_done() {
+            given_up.insert(unlock.slot.get(), (to, unlock));
+            return;
+        }
+        drop(given_up);
+        self.tell(to, &unlock);
+    }
+
+    /// A request for a lock was answered.
+    pub(crate) fn take_back_unwanted(&self, slot: SlotId, status: Status) {
+        let unwanted = self.lines.given_up().remove(&slot.0);
+        if let Some((to, unlock)) = unwanted.filter(|_| status == Status::Ok) {
+            self.tell(to, &unlock);
+        }
+    }
+}
+
+/// Gives back what the request with that slot was granted.
+pub(crate) fn unlock(window: WindowId, what: u64, slot: u64) -> Head {
+    let mut head = Head::new(Kind::Unlock, window.0, 0);
+    (head.offset, head.slot) = (what.into(), slot.into());
+    head
+}
+
+/// The word of the receiver's lock has changed: it shall look.
+pub(crate) fn look(window: WindowId) -> Head {
+    unlock(window, what::PART, 0)
+}

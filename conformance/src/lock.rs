@@ -255,6 +255,53 @@ pub fn passive_target(universe: &Universe) {
     window.free().unwrap();
 }
 
+/// Who only tries has it at once, or not at all. S-E1
+pub fn tried(universe: &Universe) {
+    let world = universe.world();
+    let window = words(world, 1);
+    for target in world.ranks() {
+        let holder = neighbour(world, 0) == target;
+        let (shared, exclusive) = (LockKind::Shared, LockKind::Exclusive);
+        for (kind, others) in [(exclusive, 0), (shared, 1)] {
+            let held = holder.then(|| locked(&window, target, kind));
+            world.barrier().unwrap();
+            if !holder {
+                assert!(window.try_lock(target, exclusive).unwrap().is_none());
+                let lock = window.try_lock(target, shared).unwrap();
+                assert_eq!(lock.is_some(), others == 1);
+                lock.map_or(Ok(()), |lock| lock.unlock()).unwrap();
+            }
+            world.barrier().unwrap();
+            held.map_or(Ok(()), |held| held.unlock()).unwrap();
+            world.barrier().unwrap();
+        }
+        // What was tried in vain has left nothing behind.
+        let lock = match window.try_lock(target, exclusive).unwrap() {
+            Some(lock) => lock,
+            None => window.lock(target, exclusive).unwrap(),
+        };
+        increment(&lock, 0);
+        lock.unlock().unwrap();
+        world.barrier().unwrap();
+        if holder {
+            assert_eq!(local_words(&window), [u64::from(world.size())]);
+            let all = window.lock_all().unwrap();
+            world.barrier().unwrap();
+            world.barrier().unwrap();
+            all.unlock().unwrap();
+        } else {
+            world.barrier().unwrap();
+            assert!(window.try_lock(target, exclusive).unwrap().is_none(), "all are locked");
+            let lock = window.try_lock(target, shared).unwrap().unwrap();
+            lock.unlock().unwrap();
+            world.barrier().unwrap();
+        }
+        world.barrier().unwrap();
+    }
+    assert!(window.try_lock(Rank::NULL, LockKind::Exclusive).unwrap().is_some());
+    window.free().unwrap();
+}
+
 /// Every rank increments at every target under that target's lock. S-E1 S-E2
 pub fn every_target(universe: &Universe) {
     let world = universe.world();

@@ -132,6 +132,8 @@ fn meetings() -> Vec<Case> {
             })
         },
         Case { victim: holds_each, threads: true, ..case("node", crowd) },
+        Case { victim: holds, ..far("lock", lock) },
+        far("lock", |_, window| ended(taken(window, VICTIM, LockKind::Exclusive))),
         case("signal", |_, window| {
             let epoch = window.start(&[VICTIM], Assert::NONE)?;
             ended(epoch.put(VICTIM, 0, &[1u64]))

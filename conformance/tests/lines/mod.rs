@@ -56,7 +56,7 @@ fn who_gave_up_and_dropped_the_window_is_not_waited_for() {
             }
             Rank(1) => {
                 universe.world().barrier().unwrap();
-                until(&universe, 120);
+                until(&universe, 180);
                 take(&window).unwrap();
                 assert!(universe.transport().now() >= Duration::from_millis(270));
             }

@@ -112,33 +112,76 @@ impl Window {
         asserts: Assert,
     ) -> Result<Lock<'_>, RmaError> {
         let no_check = self.check_lock(asserts)?;
+        let taken = if no_check {
+            self.begin(target, held::UNCHECKED)?;
+            Taken::Nothing
+        } else if self.begin(target, held::LOCKING)? {
+            let taken = self.check_left().and_then(|()| self.take_lock(target, kind));
+            self.set_held(target, if taken.is_ok() { held::BY_LOCK } else { held::NOT });
+            taken?
+        } else {
+            Taken::Nothing
+        };
+        Ok(Lock { window: self, target, taken })
+    }
+
+    /// As [`lock`](Self::lock), unless others hold the lock in the way or wait for it: `None` then.
+    /// It waits for the answer of a target that only messages reach, and for nobody else.
+    pub fn try_lock(&self, target: Rank, kind: LockKind) -> Result<Option<Lock<'_>>, RmaError> {
+        self.check_lock(Assert::NONE)?;
+        let taken = if self.begin(target, held::LOCKING)? {
+            let taken = self.check_left().and_then(|()| self.try_take_lock(target, kind));
+            let has = matches!(taken, Ok(Some(_)));
+            self.set_held(target, if has { held::BY_LOCK } else { held::NOT });
+            taken?
+        } else {
+            Some(Taken::Nothing)
+        };
+        Ok(taken.map(|taken| Lock { window: self, target, taken }))
+    }
+
+    /// Marks the target, if an epoch of that kind may be opened now; false if there is none.
+    fn begin(&self, target: Rank, how: u32) -> Result<bool, RmaError> {
         // pairs with the AcqRel changes of the word in `open`.
         if self.part.epoch.word.load(Acquire) != 0 {
             let own = target == self.rank();
             self.check(if own { EpochCall::LockOwn } else { EpochCall::LockOther })?;
         }
         if target == Rank::NULL {
-            return Ok(Lock { window: self, target, taken: Taken::Nothing });
+            return Ok(false);
         }
         self.reach_if_near(target)?;
-        if !self.claim(target, if no_check { held::UNCHECKED } else { held::LOCKING }) {
+        if !self.claim(target, how) {
             return Err(RmaError::AlreadyLocked { window: self.id(), target });
         }
-        if no_check {
-            return Ok(Lock { window: self, target, taken: Taken::Nothing });
+        Ok(true)
+    }
+
+    fn take_lock(&self, target: Rank, kind: LockKind) -> Result<Taken, RmaError> {
+        if !self.together {
+            return self.lock_at_home(target, kind.mode()).map(|()| Taken::AtHome(kind));
         }
-        let taken = self.check_left().and_then(|()| match kind {
-            kind if !self.together => {
-                self.lock_at_home(target, kind.mode()).map(|()| Taken::AtHome(kind))
-            }
+        match kind {
             LockKind::Shared => self.lock_shared(target).map(|()| Taken::Shared),
             LockKind::Exclusive => {
                 let passed = self.lock_exclusive(target);
                 passed.map(|passed_gate| Taken::Exclusive { passed_gate })
             }
-        });
-        self.set_held(target, if taken.is_ok() { held::BY_LOCK } else { held::NOT });
-        Ok(Lock { window: self, target, taken: taken? })
+        }
+    }
+
+    fn try_take_lock(&self, target: Rank, kind: LockKind) -> Result<Option<Taken>, RmaError> {
+        if !self.together {
+            let taken = self.try_lock_at_home(target, kind.mode())?;
+            return Ok(taken.then_some(Taken::AtHome(kind)));
+        }
+        match kind {
+            LockKind::Shared => Ok(self.try_lock_shared(target)?.then_some(Taken::Shared)),
+            LockKind::Exclusive => {
+                let passed = self.try_lock_exclusive(target)?;
+                Ok(passed.map(|passed_gate| Taken::Exclusive { passed_gate }))
+            }
+        }
     }
 
     /// Whether this rank has locked a part.

@@ -41,7 +41,7 @@ impl View<'_> {
         let nodes = Node::new(0, 0).map_or(0, |node| node.phase_word() - 1);
         match at {
             at if at.word >= nodes => &self.shared.nodes[own][usize::from(at.word - nodes)],
-            at if second(lock::gate()) => &self.shared.gate[first(lock::gate())],
+            _ if second(lock::gate()) => &self.shared.gate[first(lock::gate())],
             at if at == lock::watch() => &self.shared.watch,
             at if at == lock::marks() => &self.shared.marks,
             at if second(lock::part(at.rank)) => &self.shared.part[own][first(lock::part(0))],

@@ -80,6 +80,8 @@ pub(crate) struct Request {
     pub(crate) rank: u32,
     /// Of the message, at its sender: names the request and what is granted.
     pub(crate) slot: u64,
+    /// Counts the requests of its sender: of two, the later one counts.
+    pub(crate) number: u64,
     pub(crate) mode: Mode,
     /// It holds locks of the window already.
     pub(crate) holds: bool,
@@ -108,6 +110,8 @@ pub(crate) enum Tell {
     Ask { number: u32, holds: bool },
     /// To rank 0: the pass comes back.
     Return { number: u32 },
+    /// To a home: it comes, but not now.
+    Wait { to: WorldRank, number: u32 },
     /// To a home: here it is.
     Pass { to: WorldRank, number: u32 },
     /// To a home: as soon as nobody holds the part exclusively, it is to come back.
@@ -135,7 +139,7 @@ enum Permission {
 pub(crate) struct Home {
     waiting: VecDeque<Request>,
     /// Those that were granted it by message.
-    granted: FxHashMap<WorldRank, (u64, Mode)>,
+    granted: FxHashMap<WorldRank, Request>,
     permission: Permission,
     /// Of the pass that is asked for, or here.
     number: u32,
@@ -163,22 +167,45 @@ impl Home {
         self.tells.push_back(Tell::Answer { to, slot, end });
     }
 
-    /// Somebody asks for the lock. What it had before it has given back, or up.
+    /// Somebody asks for the lock. What it asked for before it has given back, or up.
     pub(crate) fn handle_request(&mut self, word: &impl Word<Value = u64>, request: Request) {
-        if let Some((slot, _)) = self.granted.get(&request.from) {
-            self.handle_unlock(word, request.from, *slot);
+        let at = self.waiting.iter().position(|other| other.from == request.from);
+        let waits = at.and_then(|at| self.waiting.get(at));
+        let known = waits.or_else(|| self.granted.get(&request.from)).copied();
+        if known.is_some_and(|known| known.number >= request.number) {
+            return self.end(&request, End::Busy);
         }
-        if let Some(at) = self.waiting.iter().position(|other| other.from == request.from) {
-            let earlier = self.waiting.remove(at);
-            earlier.iter().for_each(|earlier| self.end(earlier, End::Busy));
+        match (at, known) {
+            (Some(at), Some(earlier)) => {
+                self.waiting.remove(at);
+                self.end(&earlier, End::Busy);
+            }
+            (None, Some(earlier)) => self.handle_unlock(word, request.from, earlier.slot),
+            (_, None) => {}
         }
         self.waiting.push_back(request);
         self.look(word);
-        let waits = self.waiting.back().filter(|last| last.slot == request.slot && last.tries);
-        if waits.is_some_and(|last| last.from == request.from) {
-            self.waiting.pop_back();
-            self.end(&request, End::Busy);
+        // Whether there is a pass, nobody knows yet.
+        let open = self.asks() && self.waiting.len() == 1;
+        if request.tries && !open {
+            self.end_tries(word);
+        }
+    }
+
+    /// Those that do not wait are not to.
+    fn end_tries(&mut self, word: &impl Word<Value = u64>) {
+        let tries: Vec<Request> = self.waiting.iter().filter(|it| it.tries).copied().collect();
+        if !tries.is_empty() {
+            self.waiting.retain(|request| !request.tries);
+            tries.iter().for_each(|request| self.end(request, End::Busy));
             self.look(word);
+        }
+    }
+
+    /// The pass does not come now.
+    pub(crate) fn handle_wait(&mut self, word: &impl Word<Value = u64>, number: u32) {
+        if self.asks() && number == self.number {
+            self.end_tries(word);
         }
     }
 
@@ -190,10 +217,9 @@ impl Home {
         from: WorldRank,
         slot: u64,
     ) {
-        let held = self.granted.get(&from).filter(|held| held.0 == slot).copied();
-        if let Some((_, mode)) = held {
+        if let Some(held) = self.granted.get(&from).filter(|held| held.slot == slot).copied() {
             self.granted.remove(&from);
-            update(word, |seen| give(seen, mode));
+            update(word, |seen| give(seen, held.mode));
             self.look(word);
         }
     }
@@ -213,6 +239,7 @@ impl Home {
             update(word, |seen| seen | OPEN);
         }
         self.look(word);
+        self.end_tries(word);
     }
 
     /// The pass is to go back.
@@ -267,7 +294,7 @@ impl Home {
                     break;
                 }
                 self.waiting.remove(at);
-                self.granted.insert(request.from, (request.slot, request.mode));
+                self.granted.insert(request.from, request);
                 self.end(&request, End::Granted);
             }
             if self.waiting.is_empty() {
@@ -338,9 +365,15 @@ fn grant(word: &impl Word<Value = u64>, request: &Request, more: bool) -> bool {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Want {
     /// A lock of all parts, by the request with that slot.
-    All { slot: u64 },
+    All { slot: u64, number: u64 },
     /// A pass; whether for somebody who holds a lock.
     Pass { number: u32, holds: bool },
+}
+
+impl Want {
+    fn is_pass(self) -> bool {
+        matches!(self, Self::Pass { .. })
+    }
 }
 
 /// A pass that a home has.
@@ -355,7 +388,7 @@ struct Given {
 pub(crate) struct Passes {
     waiting: VecDeque<(WorldRank, Want)>,
     /// Those that have locked all parts.
-    all: FxHashMap<WorldRank, u64>,
+    all: FxHashMap<WorldRank, (u64, u64)>,
     given: FxHashMap<WorldRank, Given>,
     tells: VecDeque<Tell>,
 }
@@ -371,29 +404,29 @@ impl Passes {
         !self.waiting.is_empty()
     }
 
-    /// Somebody locks all parts. What it had before it has given back, or up.
+    /// Somebody locks all parts. What it asked for before it has given back, or up.
     pub(crate) fn handle_request(&mut self, request: &Request) {
-        let (to, slot) = (request.from, request.slot);
-        self.all.remove(&to);
-        let earlier = |(from, want): &(WorldRank, Want)| match want {
-            Want::All { slot } if *from == to => Some(*slot),
+        let Request { from: to, slot, number, .. } = *request;
+        let waits = self.waiting.iter().find_map(|(from, want)| match want {
+            Want::All { slot, number } if *from == to => Some((*slot, *number)),
             _ => None,
-        };
-        for slot in self.waiting.iter().filter_map(earlier).collect::<Vec<_>>() {
+        });
+        let known = waits.or_else(|| self.all.get(&to).copied());
+        if known.is_some_and(|(_, known)| known >= number) {
+            return self.tells.push_back(Tell::Answer { to, slot, end: End::Busy });
+        }
+        self.all.remove(&to);
+        if let Some((slot, _)) = waits {
+            self.waiting.retain(|(from, want)| *from != to || want.is_pass());
             self.tells.push_back(Tell::Answer { to, slot, end: End::Busy });
         }
-        self.waiting.retain(|waits| earlier(waits).is_none());
-        self.waiting.push_back((to, Want::All { slot }));
+        self.waiting.push_back((to, Want::All { slot, number }));
         self.look();
-        if request.tries && self.waiting.back() == Some(&(to, Want::All { slot })) {
-            self.waiting.pop_back();
-            self.tells.push_back(Tell::Answer { to, slot, end: End::Busy });
-        }
     }
 
     /// A lock of all parts is given back, unless it was before.
     pub(crate) fn handle_unlock(&mut self, from: WorldRank, slot: u64) {
-        if self.all.get(&from) == Some(&slot) {
+        if self.all.get(&from).is_some_and(|(held, _)| *held == slot) {
             self.all.remove(&from);
             self.look();
         }
@@ -401,21 +434,27 @@ impl Passes {
 
     /// A home wants a pass.
     pub(crate) fn handle_ask(&mut self, home: WorldRank, number: u32, holds: bool) {
-        // Asked twice, and given in between. Of an earlier one, it comes back later than this.
-        if self.given.get(&home).is_some_and(|given| given.number == number) {
+        let newer = |than: u32| number.wrapping_sub(than).cast_signed() > 0;
+        // What was asked for twice comes twice, and the second time perhaps late. An earlier pass
+        // comes back later than this.
+        if self.given.get(&home).is_some_and(|given| !newer(given.number)) {
             return;
         }
-        let of_home = |(from, want): &&mut (WorldRank, Want)| {
-            *from == home && matches!(want, Want::Pass { .. })
-        };
+        let of_home = |(from, want): &&mut (WorldRank, Want)| *from == home && want.is_pass();
         match self.waiting.iter_mut().find(of_home) {
             Some((_, Want::Pass { number: asked, holds: held })) => {
-                *held = (*held && *asked == number) || holds;
-                *asked = number;
+                if newer(*asked) {
+                    (*asked, *held) = (number, holds);
+                } else if *asked == number {
+                    *held |= holds;
+                }
             }
             _ => self.waiting.push_back((home, Want::Pass { number, holds })),
         }
         self.look();
+        if self.waiting.iter().any(|(from, want)| *from == home && want.is_pass()) {
+            self.tells.push_back(Tell::Wait { to: home, number });
+        }
     }
 
     /// A pass comes back.
@@ -434,7 +473,7 @@ impl Passes {
 
     /// That home has left with its pass: nobody knows who has its part.
     pub(crate) fn handle_loss(&mut self, home: WorldRank) {
-        while let Some((to, Want::All { slot })) = self.waiting.front().copied() {
+        while let Some((to, Want::All { slot, .. })) = self.waiting.front().copied() {
             self.waiting.pop_front();
             self.tells.push_back(Tell::Answer { to, slot, end: End::Left(home) });
         }
@@ -444,7 +483,7 @@ impl Passes {
     /// Nobody waits here any more.
     pub(crate) fn handle_close(&mut self, end: End) {
         for (to, want) in self.waiting.drain(..) {
-            if let Want::All { slot } = want {
+            if let Want::All { slot, .. } = want {
                 self.tells.push_back(Tell::Answer { to, slot, end });
             }
         }
@@ -454,9 +493,9 @@ impl Passes {
     fn look(&mut self) {
         while let Some((to, want)) = self.waiting.front().copied() {
             match want {
-                Want::All { slot } if self.given.is_empty() => {
+                Want::All { slot, number } if self.given.is_empty() => {
                     self.waiting.pop_front();
-                    self.all.insert(to, slot);
+                    self.all.insert(to, (slot, number));
                     self.tells.push_back(Tell::Answer { to, slot, end: End::Granted });
                 }
                 Want::Pass { number, .. } if self.all.is_empty() => {
@@ -501,3 +540,7 @@ impl Passes {
 #[cfg(test)]
 #[path = "home_tests.rs"]
 mod tests;
+
+#[cfg(all(test, loom))]
+#[path = "home_loom_tests.rs"]
+mod loom_tests;

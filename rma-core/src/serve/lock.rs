@@ -36,6 +36,7 @@ mod pass {
     pub(super) const RETURN: u32 = 2;
     pub(super) const GIVE: u32 = 3;
     pub(super) const RECALL: u32 = 4;
+    pub(super) const WAIT: u32 = 5;
 }
 
 /// The lock of a part, and what rank 0 keeps for all of them.
@@ -100,7 +101,8 @@ impl Part {
         let tag = head.tag.get();
         let mode = if tag & how::EXCLUSIVE == 0 { Mode::Shared } else { Mode::Exclusive };
         let (holds, tries) = (tag & how::HOLDS != 0, tag & how::TRIES != 0);
-        Some(Request { from, rank, slot: head.slot.get(), mode, holds, tries })
+        let (slot, number) = (head.slot.get(), head.length.get());
+        Some(Request { from, rank, slot, number, mode, holds, tries })
     }
 
     /// Whether rank 0 of the window is that process.
@@ -163,6 +165,7 @@ impl Process {
                 Tell::Return { number } => pass(first, pass::RETURN, number),
                 Tell::Pass { to, number } => pass(to, pass::GIVE, number),
                 Tell::Recall { to, number } => pass(to, pass::RECALL, number),
+                Tell::Wait { to, number } => pass(to, pass::WAIT, number),
             }
         }
     }
@@ -234,6 +237,9 @@ impl Process {
             }
             pass::GIVE if part.is_first(from) => {
                 self.at_home(&part, |home, word| home.handle_pass(word, number));
+            }
+            pass::WAIT if part.is_first(from) => {
+                self.at_home(&part, |home, word| home.handle_wait(word, number));
             }
             pass::RECALL if part.is_first(from) => {
                 self.at_home(&part, |home, word| home.handle_recall(word, number));

@@ -75,6 +75,19 @@ impl Window {
         lock::barge(seen, mode, rank).or_else(pass)
     }
 
+    /// Takes the lock at `home` if nobody holds it in the way or waits for it.
+    pub(super) fn try_acquire_at(&self, home: At, mode: Mode) -> Result<bool, RmaError> {
+        let state = self.block_of(Rank(home.rank))?.word(home.word);
+        let mut seen = state.load(SeqCst);
+        while let Some(new) = lock::barge(seen, mode, self.rank().0) {
+            match state.compare_exchange(seen, new, SeqCst, SeqCst) {
+                Ok(_) => return Ok(true),
+                Err(found) => seen = found,
+            }
+        }
+        Ok(false)
+    }
+
     /// Takes the lock at `home`, waiting in line if need be.
     #[cold]
     #[inline(never)]

@@ -9,6 +9,7 @@ use crate::protocol::message::{Head, Kind, Status};
 use crate::rank::Rank;
 use crate::serve::query;
 use crate::transport::{ImportError, WorldRank};
+use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use rustc_hash::FxHashMap;
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -19,6 +20,8 @@ pub(crate) struct Far {
     /// Size and unit of every target, where they are the same.
     pub(crate) symmetric: Option<(u64, u32)>,
     state: Mutex<State>,
+    /// Requests for locks so far.
+    requests: AtomicU64,
 }
 
 #[derive(Default)]
@@ -66,7 +69,7 @@ impl Drop for Putting<'_> {
 
 impl Far {
     pub(crate) fn new(symmetric: Option<(u64, u32)>) -> Self {
-        Self { symmetric, state: Mutex::default() }
+        Self { symmetric, state: Mutex::default(), requests: AtomicU64::new(0) }
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -94,6 +97,11 @@ impl Far {
             state.held.insert(target, how);
         }
         free
+    }
+
+    /// The number of a new request for a lock.
+    pub(super) fn next_request(&self) -> u64 {
+        self.requests.fetch_add(1, Relaxed) + 1
     }
 
     pub(super) fn add_granted(&self, key: Rank, slot: SlotId) {

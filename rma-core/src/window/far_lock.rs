@@ -98,6 +98,7 @@ impl Window {
         let wait = Wait { what: "a lock", on, recheck: None };
         let mut head = Head::new(Kind::Lock, self.id().0, how);
         head.offset = about.into();
+        head.length = self.far.next_request().into();
         let slot = self.issue(wait, home, head, &[], &pending)?;
         let done = || pending.is_done().then_some(());
         // wait: lock
@@ -110,7 +111,8 @@ impl Window {
             }
             return Err(self.wait_failed(error));
         }
-        if let Some(Failure::Answered(Status::Busy, _)) = pending.failure() {
+        let busy = matches!(pending.failure(), Some(Failure::Answered(Status::Busy, _)));
+        if busy && how & how::TRIES != 0 {
             return Ok(false);
         }
         self.check_failure("a lock", key, &pending)?;

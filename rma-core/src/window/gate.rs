@@ -48,6 +48,39 @@ impl Locks for Window {
     }
 }
 
+/// A [`Window`] whose locks are taken if they can be had at once.
+struct Try<'w>(&'w Window);
+
+/// Why a lock that was tried is not taken.
+enum Untaken {
+    Busy,
+    Failed(RmaError),
+}
+
+impl Locks for Try<'_> {
+    type Error = Untaken;
+
+    fn load(&self, at: At) -> Result<u64, Untaken> {
+        self.0.load(at).map_err(Untaken::Failed)
+    }
+
+    fn swap(&self, at: At, old: u64, new: u64) -> Result<u64, Untaken> {
+        Locks::swap(self.0, at, old, new).map_err(Untaken::Failed)
+    }
+
+    fn acquire(&self, home: At, mode: Mode) -> Result<(), Untaken> {
+        match self.0.try_acquire_at(home, mode) {
+            Ok(true) => Ok(()),
+            Ok(false) => Err(Untaken::Busy),
+            Err(error) => Err(Untaken::Failed(error)),
+        }
+    }
+
+    fn release(&self, home: At, mode: Mode) -> Result<(), Untaken> {
+        self.0.release(home, mode).map_err(Untaken::Failed)
+    }
+}
+
 /// A [`Window`] of which only that is asked that can be had at once.
 struct Hot<'w>(&'w Window);
 
@@ -79,6 +112,15 @@ impl Locks for Hot<'_> {
         let (state, old) = (self.0.control_word(home), lock::uncontended(mode, self.0.rank().0));
         let given = |state: &AtomicU64| state.compare_exchange(old, 0, SeqCst, SeqCst).is_ok();
         if state.is_some_and(given) { Ok(()) } else { self.0.release(home, mode).map_err(|_| Left) }
+    }
+}
+
+/// What was taken, if it was.
+fn tried<T>(end: Result<T, Untaken>) -> Result<Option<T>, RmaError> {
+    match end {
+        Ok(taken) => Ok(Some(taken)),
+        Err(Untaken::Busy) => Ok(None),
+        Err(Untaken::Failed(error)) => Err(error),
     }
 }
 
@@ -127,6 +169,32 @@ impl Window {
     pub(crate) fn unlock_exclusive(&self, target: Rank, passed: bool) -> Result<(), RmaError> {
         let released = self.release(lock::part(target.0), Mode::Exclusive);
         if passed { released.and(self.leave_gate()) } else { released }
+    }
+
+    /// As [`lock_shared`](Self::lock_shared), unless others have it: false then.
+    pub(crate) fn try_lock_shared(&self, target: Rank) -> Result<bool, RmaError> {
+        tried(Try(self).acquire(lock::part(target.0), Mode::Shared)).map(|taken| taken.is_some())
+    }
+
+    /// As [`lock_exclusive`](Self::lock_exclusive), unless others have it: `None` then.
+    pub(crate) fn try_lock_exclusive(&self, target: Rank) -> Result<Option<bool>, RmaError> {
+        let (tries, part) = (Try(self), lock::part(target.0));
+        if self.is_unwatched() {
+            match tried(gate::lock_unwatched(&tries, target.0))? {
+                Some(true) => return Ok(Some(false)),
+                None => return Ok(None),
+                // It became watched.
+                Some(false) => {}
+            }
+        }
+        let passed = self.gate.told.pass(|| tries.acquire(lock::gate(), Mode::Group));
+        if tried(passed)?.is_none() {
+            return Ok(None);
+        }
+        match tried(tries.acquire(part, Mode::Exclusive)) {
+            Ok(Some(())) => Ok(Some(true)),
+            end => self.leave_gate().and(end).map(|_| None),
+        }
     }
 
     fn lock_passing(&self, target: Rank) -> Result<(), RmaError> {

@@ -29,6 +29,7 @@ pub(crate) const ROOMS: &[Room] = &[
     room("benches/src/raw.rs", "the limit: raw accesses to window memory"),
     room("conformance/tests/budgets/mod.rs", "forges a message"),
     room("launcher/src/run/spawn.rs", "work between fork and exec; waiting for a pidfd"),
+    room("rma-core/src/backing.rs", "declares the unsafe trait Backing"),
     room("rma-core/src/completion/slots.rs", "writes answers to origin buffers in flight"),
     room("rma-core/src/completion/slots_tests.rs", "gives buffers to slots"),
     room("rma-core/src/element/pair.rs", "pairs as plain bytes"),

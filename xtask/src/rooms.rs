@@ -27,6 +27,7 @@ pub(crate) const ROOMS: &[Room] = &[
     room("benches/src/benchmarks/layout.rs", "a strided copy by hand, to compare with"),
     room("benches/src/counting/allocations.rs", "an allocator that counts"),
     room("benches/src/raw.rs", "the limit: raw accesses to window memory"),
+    room("conformance/tests/backings/pieces.rs", "maps files that windows lie on"),
     room("conformance/tests/budgets/mod.rs", "forges a message"),
     room("launcher/src/run/spawn.rs", "work between fork and exec; waiting for a pidfd"),
     room("rma-core/src/backing.rs", "declares the unsafe trait Backing"),

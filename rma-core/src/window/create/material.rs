@@ -40,6 +40,14 @@ impl Material<'_> {
         }
     }
 
+    /// Extents, at most, that neighbours map.
+    pub(super) fn extents(&self) -> u64 {
+        match self {
+            Self::User(Contents::On(backing)) => backing.extents().len() as u64,
+            _ => 1,
+        }
+    }
+
     /// What is attached to a window of that material.
     pub(super) fn regions(&self) -> Option<Regions> {
         let Self::Directory { slots } = self else { return None };

@@ -20,12 +20,13 @@ impl WindowBuilder<'_> {
         let checked = self.check(material);
         let (size, disp_unit) = *checked.as_ref().unwrap_or(&(0, 1));
         let needed = material.needs(size);
-        let wish = Wish { flavor, size, disp_unit, needed, room: self.room(needed) };
+        let (extents, room) = (material.extents(), self.room(needed));
+        let wish = Wish { flavor, size, disp_unit, needed, extents, room };
         let plan = self.agree(&wish, checked.map(drop))?;
         // Before the shares are exchanged, after which peers may send messages of it.
         let comm = self.comm.internal(plan.id);
         let mine = self.make_part(&plan, material, &wish);
-        let shares = self.exchange(&mine, plan.id, &wish);
+        let shares = self.exchange(&mine, &plan, &wish);
         let shares = shares.and_then(|shares| self.check_shares(flavor, shares));
         if let (Err(error), Ok(made)) = (&shares, &mine) {
             made.give_up(error);

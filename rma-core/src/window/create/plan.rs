@@ -20,6 +20,8 @@ pub(super) struct Wish {
     pub(super) disp_unit: u32,
     /// Bytes that it has to allocate, by itself.
     pub(super) needed: u64,
+    /// Extents of what it brought along, if that has several.
+    pub(super) extents: u64,
     /// And those that it can have.
     pub(super) room: Room,
 }
@@ -41,6 +43,8 @@ pub(super) struct Plan {
     size_max: u64,
     unit_min: u64,
     unit_max: u64,
+    /// Of the rank whose part has the most.
+    pub(super) extents: u64,
     /// The lowest rank whose arguments are wrong.
     wrong: u64,
     /// Of the hints that must be the same everywhere.
@@ -78,7 +82,7 @@ impl WindowBuilder<'_> {
 
     /// This rank's.
     fn plan(&self, wish: &Wish, valid: bool) -> Plan {
-        let Wish { flavor, size, disp_unit, needed, room } = *wish;
+        let Wish { flavor, size, disp_unit, needed, extents, room } = *wish;
         let (flavor, unit, hints) = (flavor as u64, u64::from(disp_unit), self.hints.digest());
         let rank = u64::from(self.comm.rank());
         Plan {
@@ -87,6 +91,7 @@ impl WindowBuilder<'_> {
             total: needed,
             available: room.0,
             shortest: rank,
+            extents,
             size_min: size,
             size_max: size,
             unit_min: unit,
@@ -139,6 +144,7 @@ impl Plan {
             total: a.total.saturating_add(b.total),
             available: a.available.min(b.available),
             shortest: (a.available, a.shortest).min((b.available, b.shortest)).1,
+            extents: a.extents.max(b.extents),
             size_min: a.size_min.min(b.size_min),
             size_max: a.size_max.max(b.size_max),
             unit_min: a.unit_min.min(b.unit_min),

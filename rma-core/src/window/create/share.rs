@@ -1,7 +1,7 @@
 //! What the ranks of a node tell each other of their parts.
 use super::WindowBuilder;
 use super::material::{Made, Material};
-use super::plan::{NOBODY, Wish};
+use super::plan::{NOBODY, Plan, Wish};
 use crate::backing::EXTENTS_MAX;
 use crate::collective::node::Node;
 use crate::error::{CollectiveError, WindowError};
@@ -66,7 +66,7 @@ impl Share {
         };
         let address = memory.mapping().base.expose_provenance() as u64;
         let first = data.first().map_or([0; Descriptor::LEN], |first| first.0);
-        // As many as `EXTENTS_MAX` at most.
+        // No more than the plan says, which knows of the material.
         let (extents, block) = (data.len() as u32, block.descriptor().0);
         Self { first, block, address, before, extents, ..share }
     }
@@ -77,9 +77,10 @@ impl WindowBuilder<'_> {
     pub(super) fn exchange(
         &self,
         mine: &Result<Made, WindowError>,
-        id: u64,
+        plan: &Plan,
         wish: &Wish,
     ) -> Result<Vec<Told>, WindowError> {
+        let (id, most) = (plan.id, plan.extents.min(EXTENTS_MAX as u64));
         let share = Share::new(mine.as_ref().ok(), id, wish);
         let near = self.comm.share_near(kind::SHARE, share)?;
         let told = |(rank, share): (Rank, Share)| {
@@ -89,12 +90,14 @@ impl WindowBuilder<'_> {
         let mut near: Vec<Told> = self.comm.near_ranks().zip(near).map(told).collect();
         let lies = |told: &&Told| {
             let extents = told.share.extents;
-            told.share.id != id || (extents != NOT_MADE && extents as usize > EXTENTS_MAX)
+            told.share.id != id || (extents != NOT_MADE && u64::from(extents) > most)
         };
         if let Some(told) = near.iter().find(lies) {
             return Err(malformed(told.rank));
         }
-        self.exchange_further(mine, id, &mut near)?;
+        for number in 1..most as u32 {
+            self.exchange_further(mine, id, number, &mut near)?;
+        }
         if matches!(self.comm.inner.node, Node::Whole) {
             return Ok(near);
         }
@@ -109,25 +112,24 @@ impl WindowBuilder<'_> {
         }
     }
 
-    /// Completes what ranks with several extents have said. All see how many the most are.
+    /// Completes what ranks with so many extents and more have said. The ranks of all nodes come
+    /// here, as often as the plan says.
     fn exchange_further(
         &self,
         mine: &Result<Made, WindowError>,
         id: u64,
+        number: u32,
         near: &mut [Told],
     ) -> Result<(), WindowError> {
-        let extents = near.iter().map(|told| told.share.extents).filter(|&of| of != NOT_MADE);
-        let mine = mine.as_ref().map_or(&[][..], |made| &made.data);
-        for number in 1..extents.max().unwrap_or(0) {
-            let data = mine.get(number as usize).map_or([0; Descriptor::LEN], |data| data.0);
-            let further = self.comm.share_near(kind::EXTENT, Further { data, id })?;
-            for (told, further) in near.iter_mut().zip(further) {
-                if further.id != id {
-                    return Err(malformed(told.rank));
-                }
-                if (number..NOT_MADE).contains(&told.share.extents) && number < told.share.extents {
-                    told.data.push(Descriptor(further.data));
-                }
+        let mine = mine.as_ref().ok().and_then(|made| made.data.get(number as usize));
+        let data = mine.map_or([0; Descriptor::LEN], |data| data.0);
+        let further = self.comm.share_near(kind::EXTENT, Further { data, id })?;
+        for (told, further) in near.iter_mut().zip(further) {
+            if further.id != id {
+                return Err(malformed(told.rank));
+            }
+            if (number + 1..NOT_MADE).contains(&told.share.extents) {
+                told.data.push(Descriptor(further.data));
             }
         }
         Ok(())

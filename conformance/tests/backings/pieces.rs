@@ -23,8 +23,8 @@ pub(crate) struct Pieces {
     pub(crate) extents: Vec<Extent>,
     pub(crate) granularity: u64,
     pub(crate) exclusive: bool,
-    /// What was made durable.
-    pub(crate) persisted: Mutex<Vec<Range<u64>>>,
+    /// What was made durable last.
+    pub(crate) persisted: Mutex<Option<Range<u64>>>,
     /// There as long as the memory is mapped.
     _life: Arc<()>,
 }
@@ -103,7 +103,7 @@ unsafe impl Backing for Pieces {
     }
 
     fn persist(&self, range: Range<u64>) -> Result<(), PersistError> {
-        self.persisted.lock().unwrap().push(range);
+        *self.persisted.lock().unwrap() = Some(range);
         Ok(())
     }
 }

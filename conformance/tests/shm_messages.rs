@@ -3,6 +3,7 @@ use ranks::{Settings, Threads};
 use rma::{Config, Universe};
 use rma_conformance::{Exception, Harness};
 
+mod backings;
 mod generated;
 mod ranks;
 
@@ -24,6 +25,8 @@ impl Settings for Messages {
 type ShmMessages = Threads<Messages>;
 
 rma_conformance::suite!(ShmMessages);
+
+backings::all!(ShmMessages);
 
 /// Generated programs.
 #[test]

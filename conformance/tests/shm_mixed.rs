@@ -5,6 +5,7 @@ use rma::{Config, Universe};
 use rma_conformance::shared::refused;
 use rma_conformance::{Exception, Harness};
 
+mod backings;
 mod generated;
 mod ranks;
 
@@ -26,6 +27,8 @@ impl Settings for Mixed {
 type ShmMixed = Threads<Mixed>;
 
 rma_conformance::suite!(ShmMixed);
+
+backings::all!(ShmMixed);
 
 /// Generated programs.
 #[test]

@@ -5,6 +5,7 @@ use rma_conformance::failure::ON_PURPOSE;
 use rma_conformance::generated::oracle::Coverage;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
+mod backings;
 mod generated;
 
 struct ShmProcesses;
@@ -36,6 +37,8 @@ impl Harness for ShmProcesses {
 }
 
 rma_conformance::suite!(ShmProcesses);
+
+backings::all!(ShmProcesses);
 
 /// Generated programs, in one job: every rank makes them from the same seeds.
 #[test]

@@ -3,6 +3,7 @@ use ranks::{Settings, Threads};
 use rma::{Config, Universe};
 use rma_conformance::Harness;
 
+mod backings;
 mod generated;
 mod ranks;
 mod sealed;
@@ -15,6 +16,8 @@ impl Settings for LoadStore {}
 type ShmThreads = Threads<LoadStore>;
 
 rma_conformance::suite!(ShmThreads);
+
+backings::all!(ShmThreads);
 
 /// As if each rank had a CPU of its own: they wait in other ways then.
 struct Apart;

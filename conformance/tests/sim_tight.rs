@@ -5,6 +5,7 @@ use rma_core::{Config, Universe};
 use rma_transport_sim::NetConfig;
 use sims::Jobs;
 
+mod backings;
 mod budgets;
 mod generated;
 mod sims;
@@ -51,6 +52,8 @@ impl Harness for OnTightSim {
 }
 
 rma_conformance::suite!(OnTightSim);
+
+backings::all!(OnTightSim);
 
 /// Generated programs, each with an order and delays of its own.
 #[test]

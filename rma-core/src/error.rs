@@ -5,6 +5,7 @@ mod collective;
 pub use collective::CollectiveError;
 
 use crate::Flavor;
+use crate::backing::PersistError;
 use crate::group::Group;
 use crate::operation::{Op, Signature};
 use crate::rank::Rank;
@@ -412,6 +413,20 @@ pub enum RmaError {
         /// Address and length of the access, in bytes; `None` if the target said so later.
         range: Option<(u64, u64)>,
     },
+    /// Bytes of a part were not made durable.
+    #[error("window {window}: bytes {start} to {end} of rank {rank} are not durable: {error}")]
+    Persist {
+        /// Window.
+        window: WindowId,
+        /// This rank.
+        rank: Rank,
+        /// The first byte of the part, or its address in a dynamic window.
+        start: u64,
+        /// The byte behind the last.
+        end: u64,
+        /// Why.
+        error: PersistError,
+    },
     /// A handle of a region that is attached to another window, or at another rank.
     #[error(
         "window {window}: that handle is not of a region that rank {rank} has attached to it; show \
@@ -506,7 +521,7 @@ impl RmaError {
             | Self::Freed { .. } => ErrorClass::RmaSync,
             Self::WrongAssert { .. } => ErrorClass::Assert,
             Self::PeerFailed { .. } | Self::PeerLeft { .. } => ErrorClass::ProcFailed,
-            Self::Timeout { .. } => ErrorClass::Other,
+            Self::Timeout { .. } | Self::Persist { .. } => ErrorClass::Other,
             Self::Collective { error, .. } => error.class(),
             Self::Import { .. } | Self::NotShared { .. } => ErrorClass::RmaShared,
             Self::NotAttached { .. } | Self::Cross { .. } => ErrorClass::RmaRange,

@@ -4,6 +4,7 @@
 //! generic over a [`Transport`](transport::Transport): the same windows, epochs, locks and
 //! collectives run over shared memory and over a simulator.
 
+mod backing;
 mod collective;
 mod communicator;
 mod completion;
@@ -24,6 +25,7 @@ pub mod transport;
 mod universe;
 mod window;
 
+pub use backing::{Backing, Extent, PersistError, Place};
 pub use bytemuck;
 pub use collective::Reduction;
 pub use communicator::{Communicator, SplitError};

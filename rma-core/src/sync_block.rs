@@ -118,7 +118,7 @@ fn import(
     descriptor: &Descriptor,
     used_as: Use,
 ) -> Result<Box<dyn Mapped>, ImportError> {
-    let import = transport.shared.import(owner, descriptor)?;
+    let import = transport.shared.import(owner, &[*descriptor])?;
     let mapping = import.mapping();
     if mapping.len < used_as.bytes() || !mapping.base.addr().is_multiple_of(64) {
         return Err(ImportError::Malformed(owner));

@@ -1,5 +1,5 @@
 //! What ranks tell each other about their segments: a card at the start, a descriptor for each
-//! region. Little endian; everything is checked before it is used.
+//! region, and for each extent of a file. Little endian; everything is checked before it is used.
 
 use rma_core::transport::Descriptor;
 use rustix::process::Pid;
@@ -94,6 +94,7 @@ const ARENA: u32 = 1 << 31;
 #[derive(FromBytes, IntoBytes, KnownLayout, Immutable)]
 #[repr(C)]
 struct PlaceBytes {
+    /// Of a segment, its id; of another file, its device.
     id: U64,
     inode: U64,
     segment_len: U64,
@@ -105,10 +106,13 @@ struct PlaceBytes {
 }
 
 const PLACE_MAGIC: u32 = u32::from_le_bytes(*b"seg\x01");
+const FILE_MAGIC: u32 = u32::from_le_bytes(*b"fil\x01");
 
-/// A region of a peer, in range of its segment.
+/// A region of a peer, in range of its segment, or an extent of a file that it has open.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct PeerPlace {
+    /// Of a file that is no segment: its device.
+    pub(crate) device: Option<u64>,
     pub(crate) id: u64,
     pub(crate) descriptor: i32,
     pub(crate) is_arena: bool,
@@ -132,20 +136,36 @@ pub(crate) fn describe(place: &Place<'_>) -> Descriptor {
     Descriptor(zerocopy::transmute!(bytes))
 }
 
-/// None: this is no descriptor, or its region does not lie in its segment.
+/// Describes `len` bytes at `offset` of a file that this process has open as `number`.
+pub(crate) fn describe_file(file: Identity, number: i32, offset: u64, len: u64) -> Descriptor {
+    let bytes = PlaceBytes {
+        id: file.device.into(),
+        inode: file.inode.into(),
+        segment_len: file.len.into(),
+        offset: offset.into(),
+        len: len.into(),
+        descriptor: number.cast_unsigned().into(),
+        magic: FILE_MAGIC.into(),
+    };
+    Descriptor(zerocopy::transmute!(bytes))
+}
+
+/// None: this is no descriptor, or what it describes does not lie in its segment or file.
 pub(crate) fn read(descriptor: &Descriptor) -> Option<PeerPlace> {
     let place: PlaceBytes = zerocopy::transmute!(descriptor.0);
     let (segment_len, offset, len) = (place.segment_len.get(), place.offset.get(), place.len.get());
+    let is_file = place.magic.get() == FILE_MAGIC;
     let is_arena = place.descriptor.get() & ARENA != 0;
     let fits = offset.checked_add(len).is_some_and(|end| end <= segment_len)
         && segment_len > 0
         && isize::try_from(segment_len).is_ok()
         && offset.is_multiple_of(GRAIN as u64)
         && (!is_arena || segment_len == ARENA_BYTES as u64);
-    if place.magic.get() != PLACE_MAGIC || !fits {
+    if !fits || (is_file && is_arena) || (!is_file && place.magic.get() != PLACE_MAGIC) {
         return None;
     }
     Some(PeerPlace {
+        device: is_file.then_some(place.id.get()),
         id: place.id.get(),
         descriptor: (place.descriptor.get() & !ARENA).cast_signed(),
         is_arena,
@@ -210,6 +230,16 @@ mod tests {
             assert_eq!(read.segment_len, place.segment.identity.len);
             assert_eq!(read.is_arena, len <= 64 << 10);
         }
+    }
+
+    #[test]
+    fn extents_of_files_survive_the_journey() {
+        let file = Identity { device: 5, inode: 77, len: 20_000 };
+        let read = |offset, len| read(&describe_file(file, 9, offset, len));
+        let place = read(4096, 15_904).unwrap();
+        assert_eq!((place.device, place.inode, place.descriptor), (Some(5), 77, 9));
+        assert_eq!((place.segment_len, place.offset, place.len), (20_000, 4096, 15_904));
+        assert!(read(4096, 15_905).is_none() && read(u64::MAX - 63, 64).is_none());
     }
 
     #[test]

@@ -14,7 +14,7 @@ use rustix::process::{Pid, PidfdFlags};
 use crate::card::{Card, PeerPlace};
 use crate::control::{ControlSegment, HEADER_LEN, header_bytes};
 use crate::cross;
-use crate::segment::{self, Identity, OpenError, Span};
+use crate::segment::{self, Identity, OpenError, Piece, Span};
 
 /// Arenas of a neighbour that stay mapped while no region of them is imported. A bound, because
 /// the owner may have given them up already.
@@ -63,6 +63,21 @@ pub(crate) struct Import {
 unsafe impl Mapped for Import {
     fn mapping(&self) -> Mapping {
         Mapping { base: self.segment.span.at(self.offset), len: self.len }
+    }
+}
+
+/// Pieces of a peer's files, side by side; mapped as long as this value lives.
+#[derive(Debug)]
+pub(crate) struct Joined {
+    span: Span,
+    len: usize,
+}
+
+// SAFETY: the span is as long as the pieces together, and mapped until it is dropped with this
+// value. Segments do not shrink; for other files their owner's backing vouches.
+unsafe impl Mapped for Joined {
+    fn mapping(&self) -> Mapping {
+        Mapping { base: self.span.base(), len: self.len }
     }
 }
 
@@ -158,10 +173,25 @@ impl Neighbour {
         match error {
             OpenError::Gone => ImportError::PeerGone(self.rank()),
             OpenError::Different => ImportError::Malformed(self.rank()),
+            OpenError::Apart(why) => ImportError::Extents { owner: self.rank(), why },
             OpenError::System { call, errno } => {
                 ImportError::System { owner: self.rank(), call, errno }
             }
         }
+    }
+
+    /// Maps what lies in these places, side by side.
+    pub(crate) fn import_all(&self, places: &[PeerPlace]) -> Result<Joined, ImportError> {
+        let piece = |place: &PeerPlace| {
+            let PeerPlace { descriptor, offset, len, inode, segment_len, .. } = *place;
+            let device = place.device.unwrap_or(self.card.control.device);
+            let file = Identity { device, inode, len: segment_len };
+            Piece { descriptor, file, is_segment: place.device.is_none(), offset, len }
+        };
+        let pieces: Vec<_> = places.iter().map(piece).collect();
+        let joined = segment::import_side_by_side(self.card.pid, &pieces);
+        let (span, len) = joined.map_err(|error| self.import_error(error))?;
+        Ok(Joined { span, len })
     }
 
     /// Maps the segment of `place`, or finds it mapped.

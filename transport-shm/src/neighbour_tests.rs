@@ -91,7 +91,16 @@ fn own() -> (Neighbour, segment::Segment, PeerPlace) {
     let neighbour = Neighbour::new(Card { rank: 1, size: 2, pid, descriptor, control, address: 0 });
     let Identity { inode, len, .. } = own.identity;
     let (id, is_arena, segment_len) = (0, false, len);
-    let place = PeerPlace { id, descriptor, is_arena, inode, segment_len, offset: 0, len: 64 };
+    let place = PeerPlace {
+        device: None,
+        id,
+        descriptor,
+        is_arena,
+        inode,
+        segment_len,
+        offset: 0,
+        len: 64,
+    };
     (neighbour, own, place)
 }
 

@@ -1,13 +1,14 @@
 //! Shared segments: memfds without a name, sealed against resizing, their space reserved when they
-//! are made; and the mapping of a peer's segment, verified before it is touched.
+//! are made; and the mapping of a peer's segment, or of files that it has open, verified before it
+//! is touched.
 #![allow(unsafe_code)] // room: mmap, munmap, zeroing of the owner's own mapping
 
 use core::ffi::c_void;
 use core::ptr::{self, NonNull};
 
 use rma_core::transport::AllocateError;
-use rustix::fd::{AsFd, AsRawFd, OwnedFd};
-use rustix::fs::{FallocateFlags, MemfdFlags, Mode, OFlags, SealFlags};
+use rustix::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use rustix::fs::{FallocateFlags, FileType, MemfdFlags, Mode, OFlags, SealFlags};
 use rustix::io::Errno;
 use rustix::mm::{MapFlags, ProtFlags};
 use rustix::process::{Pid, PidfdFlags, PidfdGetfdFlags};
@@ -52,6 +53,26 @@ impl Span {
         let base = unsafe { rustix::mm::mmap_anonymous(ptr::null_mut(), len, prot, flags) }?;
         let base = NonNull::new(base.cast::<u8>()).ok_or(Errno::NOMEM)?;
         Ok(Self { base, len })
+    }
+
+    /// Addresses that nothing is mapped at yet.
+    fn reserve(len: usize) -> Result<Self, Errno> {
+        let (prot, flags) = (ProtFlags::empty(), MapFlags::PRIVATE | MapFlags::NORESERVE);
+        // SAFETY: as in `map`.
+        let base = unsafe { rustix::mm::mmap_anonymous(ptr::null_mut(), len, prot, flags) }?;
+        let base = NonNull::new(base.cast::<u8>()).ok_or(Errno::NOMEM)?;
+        Ok(Self { base, len })
+    }
+
+    /// Maps `len` bytes of `file` at `at`, both from the beginning of a page on.
+    fn place(&mut self, at: usize, file: &OwnedFd, offset: u64, len: usize) -> Result<(), Errno> {
+        assert!(at <= self.len && len <= self.len - at, "a range of reserved addresses");
+        let (prot, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED);
+        let (base, flags) = (self.at(at).cast::<c_void>(), flags | MapFlags::FIXED);
+        // SAFETY: the range lies inside of this span, which is made of whole pages, and to which
+        // there is no pointer elsewhere yet.
+        unsafe { rustix::mm::mmap(base, len, prot, flags, file, offset) }?;
+        Ok(())
     }
 
     /// The first byte; aligned to a page.
@@ -206,6 +227,8 @@ pub(crate) enum OpenError {
     Gone,
     /// The descriptor is closed, or leads to something else.
     Different,
+    /// What was found cannot be mapped side by side.
+    Apart(&'static str),
     /// The operating system refused.
     System { call: &'static str, errno: i32 },
 }
@@ -230,6 +253,72 @@ pub(crate) fn import(
     let file = open(pid, descriptor)?;
     verify(&file, expected)?;
     Span::map(&file, len, populate).map_err(OpenError::system("mmap"))
+}
+
+/// Part of a file that a peer has open.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Piece {
+    pub(crate) descriptor: i32,
+    /// With the length that the file has at least.
+    pub(crate) file: Identity,
+    /// Whether it is a segment, which is sealed; of another file, its owner vouches for the length.
+    pub(crate) is_segment: bool,
+    pub(crate) offset: usize,
+    pub(crate) len: usize,
+}
+
+/// Maps pieces of files that process `pid` has open one behind the other, and tells how many bytes
+/// these are. All but the last are whole pages.
+pub(crate) fn import_side_by_side(pid: Pid, pieces: &[Piece]) -> Result<(Span, usize), OpenError> {
+    let page = rustix::param::page_size();
+    let mut total = 0usize;
+    for piece in pieces {
+        if piece.len == 0 {
+            return Err(OpenError::Apart("one has no bytes"));
+        }
+        if !piece.offset.is_multiple_of(page) || !total.is_multiple_of(page) {
+            return Err(OpenError::Apart("one does not begin with a page"));
+        }
+        let next = total.checked_add(piece.len).filter(|next| isize::try_from(*next).is_ok());
+        total = next.ok_or(OpenError::Apart("they are more than there are addresses"))?;
+    }
+    if total == 0 {
+        return Err(OpenError::Apart("there is none"));
+    }
+    let mut span =
+        Span::reserve(total.next_multiple_of(page)).map_err(OpenError::system("mmap"))?;
+    let mut at = 0;
+    for piece in pieces {
+        if piece.descriptor < 0 {
+            return Err(OpenError::Different);
+        }
+        let file = open(pid, piece.descriptor)?;
+        if piece.is_segment {
+            verify(&file, piece.file)?
+        } else {
+            verify_file(&file, piece.file)?
+        }
+        let placed = span.place(at, &file, piece.offset as u64, piece.len);
+        placed.map_err(OpenError::system("mmap"))?;
+        at += piece.len;
+    }
+    Ok((span, total))
+}
+
+/// What tells the file that this process has open as `file` from every other, and its length.
+pub(crate) fn identify(file: BorrowedFd<'_>) -> Result<Identity, Errno> {
+    let stat = rustix::fs::fstat(file)?;
+    // Files of other kinds, devices above all, do not tell how long they are.
+    let regular = FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile;
+    let len = if regular { u64::try_from(stat.st_size).unwrap_or(0) } else { isize::MAX as u64 };
+    Ok(Identity { device: stat.st_dev, inode: stat.st_ino, len })
+}
+
+/// A file that is no segment may have grown.
+fn verify_file(file: &OwnedFd, expected: Identity) -> Result<(), OpenError> {
+    let found = identify(file.as_fd()).map_err(OpenError::system("fstat"))?;
+    let same = found.device == expected.device && found.inode == expected.inode;
+    if same && found.len >= expected.len { Ok(()) } else { Err(OpenError::Different) }
 }
 
 fn open(pid: Pid, descriptor: i32) -> Result<OwnedFd, OpenError> {

@@ -33,6 +33,59 @@ fn a_peer_sees_the_same_bytes() {
     assert_eq!(unsafe { peer.at(9_999).read() }, 7);
 }
 
+/// `len` bytes at `offset` of a segment.
+fn piece(of: &Segment, offset: usize, len: usize) -> Piece {
+    Piece { descriptor: of.descriptor(), file: of.identity, is_segment: true, offset, len }
+}
+
+#[test]
+fn pieces_lie_side_by_side() {
+    let (first, second) = (segment(8192), segment(8192));
+    let pieces = [piece(&second, 4096, 4096), piece(&first, 0, 5000)];
+    let (span, len) = import_side_by_side(me(), &pieces).unwrap();
+    assert_eq!((len, span.len()), (9096, 4096 + 8192));
+    for (at, own) in [(0, second.span.at(4096)), (4095, second.span.at(8191))] {
+        // SAFETY: both mappings are longer, and this thread is alone with them.
+        unsafe { own.write(at as u8 | 1) };
+        // SAFETY: as above.
+        assert_eq!(unsafe { span.at(at).read() }, at as u8 | 1);
+    }
+    // SAFETY: as above.
+    unsafe { span.at(9095).write(9) };
+    // SAFETY: as above.
+    assert_eq!(unsafe { first.span.at(4999).read() }, 9);
+}
+
+#[test]
+fn pieces_that_lie_are_refused() {
+    let own = segment(8192);
+    let refused = |pieces: &[Piece]| import_side_by_side(me(), pieces).map(drop).unwrap_err();
+    let apart = |pieces: &[Piece]| matches!(refused(pieces), OpenError::Apart(_));
+    let (page, all) = (piece(&own, 0, 4096), piece(&own, 0, 8192));
+    assert!(apart(&[]));
+    assert!(apart(&[Piece { len: 0, ..page }]));
+    assert!(apart(&[Piece { offset: 64, ..page }]));
+    assert!(apart(&[Piece { len: 4000, ..page }, page]), "the second begins inside of a page");
+    let huge = Piece { len: isize::MAX as usize & !4095, ..page };
+    assert!(apart(&[huge, huge, huge]));
+    let file = Identity { inode: own.identity.inode ^ 1, ..own.identity };
+    let longer = Identity { len: 12_288, ..own.identity };
+    for is_segment in [true, false] {
+        let page = Piece { is_segment, ..page };
+        assert_eq!(refused(&[page, Piece { file, ..page }]), OpenError::Different);
+        assert_eq!(refused(&[Piece { file: longer, ..page }, page]), OpenError::Different);
+        assert_eq!(refused(&[page, Piece { descriptor: -1, ..page }]), OpenError::Different);
+    }
+    // What is no segment may grow, and has no seals.
+    let file = memfd("rma-test").unwrap();
+    rustix::fs::ftruncate(&file, 8192).unwrap();
+    let (descriptor, identity) = (file.as_raw_fd(), identify(file.as_fd()).unwrap());
+    let piece = |is_segment| Piece { descriptor, file: identity, is_segment, ..all };
+    assert_eq!(refused(&[piece(true)]), OpenError::Different);
+    rustix::fs::ftruncate(&file, 12_288).unwrap();
+    assert!(import_side_by_side(me(), &[piece(false), all]).is_ok());
+}
+
 #[test]
 fn the_seals_hold() {
     let own = segment(8192);

@@ -8,12 +8,13 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use rma_core::transport::{
-    AllocateError, Cma, CrossError, Descriptor, ImportError, Job, Limits, Mapped, Members,
-    Messages, Outcome, Parts, PeerState, Region, Shared, Sleep, SubmitError, Ticket, Transport,
-    WorldRank,
+    AllocateError, Cma, CrossError, DescribeError, Descriptor, ImportError, Job, Limits, Mapped,
+    Members, Messages, Outcome, Parts, PeerState, Region, Shared, Sleep, SubmitError, Ticket,
+    Transport, WorldRank,
 };
+use rma_core::{Extent, Place};
 use rustix::event::{EventfdFlags, eventfd};
-use rustix::fd::OwnedFd;
+use rustix::fd::{BorrowedFd, OwnedFd};
 use rustix::io::Errno;
 use rustix::time::{ClockId, clock_gettime};
 
@@ -25,6 +26,7 @@ use crate::join::ShmConfig;
 use crate::neighbour::Neighbour;
 use crate::parent::Parent;
 use crate::patience::{Pass, Patience};
+use crate::segment;
 
 /// Longest sleep at a stretch. A rank that was killed rings nobody: who waits for it looks again.
 /// It hides that somebody forgets to ring, so tests of anything else do without it.
@@ -397,7 +399,8 @@ unsafe impl Members for Shm {
 }
 
 // SAFETY: `Heap::allocate` returns zeroed memory of a memfd that only descriptors lead to, and its
-// free list (property-tested) or a mapping of its own keep regions apart.
+// free list (property-tested) or a mapping of its own keep regions apart. What is imported was
+// verified to be the file that its owner describes.
 unsafe impl Shared for Shm {
     fn allocate(&self, len: usize, align: usize) -> Result<Box<dyn Region>, AllocateError> {
         Ok(Box::new(self.heap.allocate(len, align)?))
@@ -412,21 +415,51 @@ unsafe impl Shared for Shm {
         peer.0 < self.ranks() && peer.0 / self.node_ranks == self.rank.0 / self.node_ranks
     }
 
+    fn describe(&self, extent: &Extent, start: u64) -> Result<Descriptor, DescribeError> {
+        let (number, offset) = match extent.place {
+            Place::Region(descriptor) => return Ok(descriptor),
+            Place::File { number, offset } => (number, offset),
+            _ => return Err(DescribeError::Unsupported),
+        };
+        let page = rustix::param::page_size() as u64;
+        if !start.is_multiple_of(page) || !offset.is_multiple_of(page) {
+            return Err(DescribeError::Unfit("does not begin with a page"));
+        }
+        if number < 0 {
+            return Err(DescribeError::Unfit("is of no file"));
+        }
+        // SAFETY: the backing whose extent it is keeps the file open.
+        let file = unsafe { BorrowedFd::borrow_raw(number) };
+        let system =
+            |errno: Errno| DescribeError::System { call: "fstat", errno: errno.raw_os_error() };
+        let file = segment::identify(file).map_err(system)?;
+        if offset.checked_add(extent.len).is_none_or(|end| end > file.len) {
+            return Err(DescribeError::Unfit("ends behind its file"));
+        }
+        Ok(card::describe_file(file, number, offset, extent.len))
+    }
+
     fn import(
         &self,
         owner: WorldRank,
-        descriptor: &Descriptor,
+        descriptors: &[Descriptor],
     ) -> Result<Box<dyn Mapped>, ImportError> {
         let neighbour = self.neighbour(owner)?;
-        let place = card::read(descriptor).ok_or(ImportError::Malformed(owner))?;
-        let imported = neighbour.import(place).map_err(|error| match error {
+        let places: Option<Vec<_>> = descriptors.iter().map(card::read).collect();
+        let places = places.ok_or(ImportError::Malformed(owner))?;
+        let imported: Result<Box<dyn Mapped>, _> = match places[..] {
+            [place] if place.device.is_none() => {
+                neighbour.import(place).map(|import| Box::new(import) as _)
+            }
+            _ => neighbour.import_all(&places).map(|joined| Box::new(joined) as _),
+        };
+        imported.map_err(|error| match error {
             // Its descriptors are closed because it left.
             ImportError::Malformed(_) if self.own.told_by(owner) != PeerState::Alive => {
                 ImportError::PeerGone(owner)
             }
             error => error,
-        });
-        Ok(Box::new(imported?))
+        })
     }
 }
 

@@ -31,7 +31,7 @@ fn names() -> BTreeSet<std::ffi::OsString> {
 
 fn share(from: &Shm, to: &Shm, len: usize) -> (Box<dyn Region>, Box<dyn Mapped>) {
     let region = from.allocate(len, 64).unwrap();
-    let import = to.import(from.rank(), &region.descriptor()).unwrap();
+    let import = to.import(from.rank(), &[region.descriptor()]).unwrap();
     (region, import)
 }
 

@@ -34,7 +34,7 @@ fn child_shares_memory(place: (u32, u32)) {
         let imports: Vec<_> = (0..)
             .map(WorldRank)
             .zip(&descriptors)
-            .map(|(rank, descriptor)| shm.import(rank, descriptor).unwrap())
+            .map(|(rank, descriptor)| shm.import(rank, core::slice::from_ref(descriptor)).unwrap())
             .collect();
         for (rank, import) in imports.iter().enumerate() {
             for _ in 0..1_000 {

@@ -207,7 +207,7 @@ fn regions_are_shared_both_ways() {
         let region = all[0].allocate(len, 64).unwrap();
         let descriptor = region.descriptor();
         let imports: Vec<_> =
-            all.iter().map(|shm| shm.import(WorldRank(0), &descriptor).unwrap()).collect();
+            all.iter().map(|shm| shm.import(WorldRank(0), &[descriptor]).unwrap()).collect();
         for (n, import) in imports.iter().enumerate() {
             assert_eq!(import.mapping().len, len);
             assert_eq!(import.mapping().base as usize % 64, 0);
@@ -220,7 +220,7 @@ fn regions_are_shared_both_ways() {
         assert_eq!(word(&*imports[2]).load(SeqCst), 8, "an import outlives the region");
     }
     let empty = all[0].allocate(0, 1).unwrap();
-    assert_eq!(all[1].import(WorldRank(0), &empty.descriptor()).unwrap().mapping().len, 0);
+    assert_eq!(all[1].import(WorldRank(0), &[empty.descriptor()]).unwrap().mapping().len, 0);
 }
 
 #[test]
@@ -233,16 +233,16 @@ fn descriptors_that_lie_are_refused() {
             let mut bad = good;
             bad.0[at] ^= 1 << bit;
             // A changed id or offset may still be in range; anything else must be noticed.
-            match all[1].import(WorldRank(0), &bad) {
+            match all[1].import(WorldRank(0), &[bad]) {
                 Ok(import) => assert!(import.mapping().len <= 131_072),
                 Err(error) => assert_eq!(error, ImportError::Malformed(WorldRank(0))),
             }
         }
     }
     drop(region);
-    let stale = all[1].import(WorldRank(0), &good);
+    let stale = all[1].import(WorldRank(0), &[good]);
     assert_eq!(stale.unwrap_err(), ImportError::Malformed(WorldRank(0)));
-    let nobody = all[1].import(WorldRank(9), &good);
+    let nobody = all[1].import(WorldRank(9), &[good]);
     assert_eq!(nobody.unwrap_err(), ImportError::PeerGone(WorldRank(9)));
 }
 
@@ -264,7 +264,7 @@ fn ranks_that_leave_in_order() {
         assert_eq!(shm.peer_state(WorldRank(2)), PeerState::Departed);
         assert_eq!(shm.failed(), None);
         assert_eq!(submit(shm, WorldRank(2), b"", b""), Err(SubmitError::PeerFailed(WorldRank(2))));
-        let error = shm.import(WorldRank(2), &descriptor).unwrap_err();
+        let error = shm.import(WorldRank(2), &[descriptor]).unwrap_err();
         assert_eq!(error, ImportError::PeerGone(WorldRank(2)));
         shm.ring(WorldRank(2));
     }

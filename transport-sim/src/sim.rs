@@ -210,7 +210,7 @@ unsafe impl transport::Shared for Sim {
     fn import(
         &self,
         owner: WorldRank,
-        _descriptor: &Descriptor,
+        _descriptors: &[Descriptor],
     ) -> Result<Box<dyn Mapped>, ImportError> {
         Err(ImportError::Malformed(owner))
     }

@@ -20,8 +20,8 @@ impl Window {
             cma.copy_from(owner, address, sink.bytes)
         } else {
             // SAFETY: the owner vouched for its part (`RawPart::new`), as long as it is part of the
-            // window; or it allocated it, and gives it back once all have given the window away,
-            // or never (`Memory::own`). Only as many bytes are written as were checked to lie
+            // window; or it gives it back once all have given the window away, or never
+            // (`Memory`). Only as many bytes are written as were checked to lie
             // inside.
             unsafe { cma.copy_to(owner, address, operation.origin) }
         };

@@ -8,7 +8,7 @@ use crate::memory::target::{Span, Target};
 use crate::rank::Rank;
 use crate::sync_block::PeerBlock;
 use crate::transport::ImportError;
-use crate::window::{Memory, Peer, Window};
+use crate::window::{Peer, Window};
 
 impl Window {
     /// All of the part of a target that is mapped and reached by load and store.
@@ -68,7 +68,7 @@ impl Window {
     pub(crate) fn map_data(&self, target: Rank) -> Result<*mut u8, ImportError> {
         let peer = self.peer(target)?;
         let owner = self.part.comm.world_rank(peer.owner);
-        if peer.stays && target != self.rank() {
+        if peer.stays() && target != self.rank() {
             return Err(ImportError::Malformed(owner));
         }
         let data = match peer.mapped_data.get() {
@@ -77,12 +77,13 @@ impl Window {
                 let import = || self.process().transport.shared.import(owner, &peer.data);
                 // Parts in this rank's own region lie beside its own: no second mapping of it.
                 let own = peer.owner == self.rank();
-                let data = if own { None } else { Some(Memory::Imported(import()?)) };
+                let data = if own { None } else { Some(import()?) };
                 // If another thread was faster, its mapping is the one that is used.
                 peer.mapped_data.get_or_init(|| data)
             }
         };
-        let data = data.as_ref().unwrap_or(&self.part.memory).mapping();
+        let own = || self.part.memory.mapping();
+        let data = data.as_ref().map_or_else(own, |data| data.mapping());
         if peer.offset.checked_add(peer.size).is_none_or(|end| end > data.len as u64) {
             return Err(ImportError::Malformed(owner));
         }

@@ -127,10 +127,10 @@ impl Window {
 
     /// Whether operations on `target` go by load and store.
     fn loads(&self, target: Rank) -> bool {
-        let stays = self.peers.get(target).is_none_or(|peer| peer.stays);
+        let stays = self.peers.get(target).is_none_or(|peer| peer.stays());
         let mapped = !stays || target == self.rank();
         let near = self.targets.near(target).is_some();
-        mapped && near && self.part.regions.is_none() && !self.forced_to_cross
+        mapped && near && self.part.regions.is_none() && self.asked != Asked::Cross
     }
 
     /// Copies to and from the process that has a target's part, where they are allowed. A part

@@ -7,8 +7,8 @@ use crate::memory::target::Span;
 use crate::protocol::message::{Head, Kind};
 use crate::rank::Rank;
 use crate::serve::query;
-use crate::transport::{Descriptor, ImportError};
-use crate::window::{Memory, Window};
+use crate::transport::{Descriptor, ImportError, Mapped};
+use crate::window::Window;
 use core::sync::atomic::{AtomicU32, Ordering::Release, Ordering::SeqCst};
 use rustc_hash::FxHashMap;
 use std::collections::BTreeMap;
@@ -47,21 +47,21 @@ struct KnownRegion {
 #[derive(Clone)]
 pub(super) enum Where {
     /// Mapped, all of it.
-    Here(Arc<Memory>),
+    Here(Arc<dyn Mapped>),
     /// At that address of its owner, who lets others read and write there.
     There(u64),
 }
 
 /// A region that is mapped here, which stays attached until this is dropped.
 pub(crate) struct Region<'w> {
-    memory: Arc<Memory>,
+    memory: Arc<dyn Mapped>,
     /// Address of its first byte.
     start: u64,
     _pin: PeerPin<'w>,
 }
 
 impl<'w> Region<'w> {
-    pub(super) fn new(memory: Arc<Memory>, start: u64, pin: PeerPin<'w>) -> Self {
+    pub(super) fn new(memory: Arc<dyn Mapped>, start: u64, pin: PeerPin<'w>) -> Self {
         Self { memory, start, _pin: pin }
     }
 
@@ -194,11 +194,11 @@ impl Window {
         for (bytes, word) in descriptor.chunks_exact_mut(8).zip(entry.descriptor) {
             bytes.copy_from_slice(&word.to_ne_bytes());
         }
-        let import = self.process().transport.shared.import(owner, &Descriptor(descriptor))?;
+        let import = self.process().transport.shared.import(owner, &[Descriptor(descriptor)])?;
         if (import.mapping().len as u64) < entry.len {
             return Err(ImportError::Malformed(owner));
         }
-        Ok(Some(Where::Here(Arc::new(Memory::Imported(import)))))
+        Ok(Some(Where::Here(import.into())))
     }
 
     fn directory_of(&self, target: Rank) -> Result<Directory<'_>, RmaError> {

@@ -12,6 +12,7 @@ mod beneath;
 pub use agent::{Agent, AgentBody, AgentError};
 pub use beneath::Beneath;
 
+use crate::backing::{Extent, Place};
 use core::fmt;
 use core::time::Duration;
 use std::sync::Arc;
@@ -39,7 +40,7 @@ pub struct Limits {
 /// Memory of this or another rank, reached by load and store of this process.
 #[derive(Debug, Clone, Copy)]
 pub struct Mapping {
-    /// First byte; aligned to at least 64 bytes.
+    /// First byte; aligned to at least 64 bytes, unless a user brought the memory along.
     pub base: *mut u8,
     /// Length in bytes.
     pub len: usize,
@@ -85,7 +86,7 @@ pub enum PeerState {
     Failed,
 }
 
-/// Why a transport could not give out memory.
+/// Why there is no memory for a window.
 #[derive(Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum AllocateError {
@@ -114,6 +115,34 @@ pub enum AllocateError {
         /// Its error number.
         errno: i32,
     },
+    /// A [`Backing`](crate::Backing) that a user brought along is not as it should be.
+    #[error("extent {extent} of the backing {why}; correct what the backing says of its extents")]
+    Extent {
+        /// Which extent, counted from 0.
+        extent: u32,
+        /// What is wrong.
+        why: &'static str,
+    },
+}
+
+/// Why a neighbour could not map an extent.
+#[derive(Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum DescribeError {
+    /// This transport maps no memory of that kind.
+    #[error("the transport maps no memory of that kind; other ranks reach it in other ways")]
+    Unsupported,
+    /// The extent cannot be mapped as it is.
+    #[error("the extent {0}; let it begin and end elsewhere")]
+    Unfit(&'static str),
+    /// The operating system refused.
+    #[error("the operating system refused to describe the extent in {call} (os error {errno})")]
+    System {
+        /// System call.
+        call: &'static str,
+        /// Its error number.
+        errno: i32,
+    },
 }
 
 /// Why a peer's memory could not be imported.
@@ -123,6 +152,14 @@ pub enum ImportError {
     /// The descriptor does not parse, or names something else than it says.
     #[error("rank {0} sent a descriptor that does not describe a segment of it")]
     Malformed(WorldRank),
+    /// Descriptors of a backing that cannot be mapped side by side.
+    #[error("rank {owner} sent extents that cannot lie side by side: {why}; run the same build")]
+    Extents {
+        /// Who sent them.
+        owner: WorldRank,
+        /// What is wrong.
+        why: &'static str,
+    },
     /// The peer is gone, and its memory with it.
     #[error("rank {0} is gone")]
     PeerGone(WorldRank),
@@ -158,7 +195,7 @@ pub enum CrossError {
     },
 }
 
-crate::debug_as_display!(AllocateError, ImportError, CrossError);
+crate::debug_as_display!(AllocateError, DescribeError, ImportError, CrossError);
 
 /// Why a message was not taken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -377,7 +414,8 @@ pub trait Region: Mapped {
 ///
 /// - what [`allocate`](Self::allocate) gives is zeroed, and nobody but this rank and peers that
 ///   imported its descriptor touch it;
-/// - two of its values never overlap.
+/// - two of its values never overlap;
+/// - what [`import`](Self::import) gives are the very bytes that `owner` described.
 pub unsafe trait Shared: Send + Sync {
     /// Allocates zeroed memory whose space is reserved: touching it never faults. Aligned to
     /// `align` bytes, a power of two of at most 4096. A length of 0 is allowed.
@@ -387,11 +425,25 @@ pub unsafe trait Shared: Send + Sync {
     /// Whether load and store reach the memory of `peer`. Constant; true for this rank itself
     /// exactly if it holds for some other rank or the transport maps memory at all.
     fn is_near(&self, peer: WorldRank) -> bool;
-    /// Maps a region of a near peer; cheap when the peer's segment is mapped already.
+    /// What a near peer passes to [`import`](Self::import) to map an extent of a backing, which
+    /// begins `start` bytes behind the first.
+    ///
+    /// # Errors
+    ///
+    /// See [`DescribeError`]. A transport that maps only what it allocated has nothing to add here.
+    fn describe(&self, extent: &Extent, start: u64) -> Result<Descriptor, DescribeError> {
+        _ = start;
+        match extent.place {
+            Place::Region(descriptor) => Ok(descriptor),
+            Place::File { .. } => Err(DescribeError::Unsupported),
+        }
+    }
+    /// Maps what a near peer describes, all of it side by side and in this order; cheap if that is
+    /// one region whose segment is mapped already.
     fn import(
         &self,
         owner: WorldRank,
-        descriptor: &Descriptor,
+        descriptors: &[Descriptor],
     ) -> Result<Box<dyn Mapped>, ImportError>;
 }
 

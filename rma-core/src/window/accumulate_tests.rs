@@ -254,7 +254,7 @@ unsafe impl Shared for Loop {
     fn is_near(&self, _: WorldRank) -> bool {
         false
     }
-    fn import(&self, owner: WorldRank, _: &Descriptor) -> Result<Box<dyn Mapped>, ImportError> {
+    fn import(&self, owner: WorldRank, _: &[Descriptor]) -> Result<Box<dyn Mapped>, ImportError> {
         Err(ImportError::Malformed(owner))
     }
 }

@@ -15,6 +15,7 @@ use crate::memory::block::STRIPES;
 use crate::memory::directory::{Directory, Entry, Pin, directory_bytes};
 use crate::memory::stripe::STRIPE;
 use crate::memory::target::Span;
+use crate::route::Asked;
 use crate::transport::Descriptor;
 use core::fmt;
 use core::marker::PhantomData;
@@ -22,7 +23,6 @@ use core::time::Duration;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-const PAGE: u64 = 4096;
 /// Addresses of regions are multiples of this, so that a byte has the same stripe whether it is
 /// named by address or counted from the beginning of its region.
 const ALIGN: u64 = STRIPE * STRIPES as u64;
@@ -50,6 +50,8 @@ struct Region {
     len: u64,
     slot: usize,
     memory: Arc<Memory>,
+    /// How neighbours map it; `None` if they ask where it lies, and copy.
+    descriptor: Option<Descriptor>,
     token: Arc<Token>,
 }
 
@@ -135,14 +137,19 @@ impl Regions {
         self.table().find(address, len).is_some()
     }
 
-    /// Where the raw part lies that is attached at `start`, and its bytes. Neighbours that copy to
-    /// and from it ask: in the directory every rank of the window could write.
+    /// Where the region lies that is attached at `start`, and its bytes, if neighbours cannot map
+    /// it. Those that copy to and from it ask: every rank could write in the directory.
     pub(crate) fn raw_at(&self, start: u64) -> Option<(u64, u64)> {
         let table = self.table();
-        match &*table.by_start.get(&start)?.memory {
-            Memory::Raw(part) => Some((part.address(), part.len() as u64)),
-            _ => None,
-        }
+        let region = table.by_start.get(&start).filter(|region| region.descriptor.is_none())?;
+        Some((region.memory.mapping().base.expose_provenance() as u64, region.len))
+    }
+
+    /// The memory of the region that holds `len` bytes at `address`, and where in it they begin.
+    pub(super) fn memory_at(&self, address: u64, len: u64) -> Option<(Arc<Memory>, u64)> {
+        let table = self.table();
+        let (offset, region) = table.find(address, len)?;
+        Some((region.memory.clone(), offset))
     }
 
     /// No rank can reach the regions any more.
@@ -205,56 +212,53 @@ impl Window {
     /// # Errors
     ///
     /// [`RmaError::WrongFlavor`] if the window is not dynamic, [`RmaError::TooManyRegions`],
-    /// [`RmaError::NoMemory`], [`RmaError::AttachedTwice`] for a [`RawPart`](crate::RawPart) that
-    /// overlaps one that is attached. The memory comes back with it.
+    /// [`RmaError::NoMemory`], [`RmaError::AttachedTwice`] for memory that overlaps some that is
+    /// attached where it lies. The memory comes back with it.
+    ///
+    /// A [`Backing`](crate::Backing) of several extents is reached as one that nobody maps.
     ///
     /// ```text
     /// let attached = window.attach(vec![0u64; 100])?;
     /// let addresses = world.allgather(&[attached.address()])?;
     /// ```
     pub fn attach<M: WindowMemory>(&self, memory: M) -> Result<Attached<M>, NotDone<M>> {
-        match self.attach_contents(memory.contents()) {
+        match self.attach_contents(&memory.contents()) {
             Ok((token, start, len)) => Ok(Attached { token, start, len, memory: PhantomData }),
             Err(error) => Err(NotDone { value: memory, error }),
         }
     }
 
-    fn attach_contents(&self, contents: Contents<'_>) -> Result<(Arc<Token>, u64, u64), RmaError> {
+    fn attach_contents(&self, contents: &Contents<'_>) -> Result<(Arc<Token>, u64, u64), RmaError> {
         let window = self.id();
         let regions = self.regions("attach")?;
-        let transport = &self.process().transport;
-        let (memory, len) = match contents {
-            Contents::Bytes(bytes) => {
-                let no_memory = |error| RmaError::NoMemory { window, error };
-                let align = if bytes.len() >= PAGE as usize { PAGE as usize } else { 64 };
-                let region = transport.shared.allocate(bytes.len(), align).map_err(no_memory)?;
-                let memory = Memory::own(&self.part.comm.inner.process, region, false);
-                memory.fill(bytes);
-                (memory, bytes.len() as u64)
-            }
-            Contents::At(part) => (Memory::Raw(part), part.len() as u64),
-        };
+        let process = &self.part.comm.inner.process;
+        let no_memory = |error| RmaError::NoMemory { window, error };
+        let memory = Memory::of_user(process, contents, Asked::Auto).map_err(no_memory)?;
+        // No peer knows of it before it is published.
+        let described = memory.descriptors(process).inspect_err(|_| memory.set_freed());
+        // The directory has room for one.
+        let one = |all: Vec<Descriptor>| <[Descriptor; 1]>::try_from(all).ok().map(|[one]| one);
+        let (descriptor, len) = (described.map(one).map_err(no_memory)?, contents.len() as u64);
         let mut table = regions.table();
         let limit = regions.slots as u32;
         let slot = match table.overlaps(&memory) {
             true => Err(RmaError::AttachedTwice { window }),
             false => table.free.pop().ok_or(RmaError::TooManyRegions { window, limit }),
         };
-        // No peer knows of it yet.
         let slot = slot.inspect_err(|_| memory.set_freed())?;
         let start = table.next;
         table.next = (start + len.max(1)).next_multiple_of(ALIGN) + ALIGN;
         let (memory, token) = (Arc::new(memory), Arc::new(Token(0)));
-        let region = Region { len, slot, memory, token: token.clone() };
+        let region = Region { len, slot, memory, descriptor, token: token.clone() };
         self.publish(&mut table, start, region);
         Ok((token, start, len))
     }
 
     /// Enters a region into the table and the directory.
     fn publish(&self, table: &mut Table, start: u64, region: Region) {
-        let descriptor = region.memory.export();
-        let descriptor = descriptor.map_or([0; Descriptor::LEN / 8], words);
-        let entry = Entry { start, len: region.len, raw: region.memory.is_raw(), descriptor };
+        let raw = region.descriptor.is_none();
+        let descriptor = region.descriptor.map_or([0; Descriptor::LEN / 8], words);
+        let entry = Entry { start, len: region.len, raw, descriptor };
         let slot = region.slot;
         table.by_start.insert(start, region);
         // Neighbours may look from here on.
@@ -302,8 +306,8 @@ impl Window {
             return Err(self.wait_failed(error));
         }
         regions.table().free.push(region.slot);
-        region.memory.set_freed();
         let memory = region.memory.rebuild(0, region.len as usize);
+        region.memory.set_freed();
         // The handle is of the type that was attached.
         memory.ok_or(self.foreign())
     }
@@ -344,17 +348,14 @@ impl Table {
         region.filter(|region| Arc::ptr_eq(&region.token, &attached.token))
     }
 
-    /// Whether memory of the user overlaps some that is attached.
+    /// Whether memory overlaps some that is attached: what the library allocated never does.
     fn overlaps(&self, memory: &Memory) -> bool {
-        let range = |memory: &Memory| match memory {
-            Memory::Raw(part) => Some((part.address(), part.len() as u64)),
-            _ => None,
-        };
-        let Some((at, len)) = range(memory) else { return false };
-        let overlaps = |(other, other_len): (u64, u64)| {
+        let range = |memory: &Memory| (memory.mapping().base.addr(), memory.mapping().len);
+        let (at, len) = range(memory);
+        let overlaps = |(other, other_len): (usize, usize)| {
             at < other.saturating_add(other_len) && other < at.saturating_add(len)
         };
-        self.by_start.values().filter_map(|region| range(&region.memory)).any(overlaps)
+        self.by_start.values().any(|region| overlaps(range(&region.memory)))
     }
 }
 

@@ -67,16 +67,18 @@ impl Window {
     /// **Collective**, with `free` at other ranks if they like.
     ///
     /// Refused, everywhere, also if this rank's part is not made of memory like that: only raw
-    /// parts come back as [`RawPart`](crate::RawPart), and a vector needs a whole number of
-    /// elements.
+    /// parts come back as [`RawPart`](crate::RawPart), only a [`Backing`](crate::Backing) as an
+    /// `Arc` of its type, and a vector needs a whole number of elements.
     pub fn free_into<M: WindowMemory>(self) -> Result<M, Refused> {
         // A buffer may be longer than the window that was made of it.
         let whole = self.part.memory.mapping().len;
         let len = if self.flavor() == Flavor::Create { whole } else { self.size() as usize };
-        let raw = self.part.memory.is_raw();
+        let brought = self.part.memory.brought();
         let (window, asked) = (self.id(), "free_into");
         let needed = "a buffer of the kind that the window is made of";
-        let wrong = (!M::fits(raw, len)).then_some(RmaError::WrongFlavor { window, asked, needed });
+        let fits = M::fits(brought.as_deref(), len);
+        drop(brought);
+        let wrong = (!fits).then_some(RmaError::WrongFlavor { window, asked, needed });
         let rebuild = || self.part.memory.rebuild(self.part.offset, len);
         let agreed = self.agree_idle(EpochCall::Free, wrong);
         match agreed.and_then(|()| self.end_use(rebuild)) {

@@ -1,109 +1,237 @@
 //! Memory of a part, and what becomes of it. S-A5
 #![allow(unsafe_code)]
 
-use super::user::{RawPart, Rebuild, WindowMemory};
+use super::user::{Contents, Raw, Rebuild, WindowMemory};
+use crate::backing::{Backing, Extent, PersistError, Place, flaw};
 use crate::memory::target::Span;
-use crate::transport::{Descriptor, Mapped, Mapping, Region};
+use crate::route::Asked;
+use crate::transport::{AllocateError, DescribeError, Descriptor, Mapped, Mapping, Region};
 use crate::universe::Process;
-use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, PoisonError};
+use core::ops::Range;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// Memory of a part, mapped as long as this value lives.
-pub(crate) enum Memory {
-    Own(Own),
-    Imported(Box<dyn Mapped>),
-    /// Of the user, who keeps it mapped.
-    Raw(RawPart),
+const PAGE: usize = 4096;
+
+/// Memory of a part or an attached region, mapped until it is [freed](Self::set_freed) and, if it
+/// never is, as long as peers may write there.
+pub(crate) struct Memory {
+    mapping: Mapping,
+    /// `None` once it is freed.
+    backing: Mutex<Option<Arc<dyn Backing>>>,
+    whose: Whose,
 }
 
-/// Memory that this rank allocated.
-///
-/// Unless the window was freed, peers may still write there: then it goes to the graveyard when
-/// dropped, where it stays allocated until the universe ends; or for as long as the process, if
-/// they do so by its address.
-pub(crate) struct Own {
-    process: Arc<Process>,
-    // `Some` until drop.
-    region: Option<Box<dyn Region>>,
-    freed: AtomicBool,
-    /// Peers know its address in this process, and copy there.
-    by_address: bool,
+/// Whom memory belongs to, and so what becomes of it if it is dropped and was not freed.
+enum Whose {
+    /// Allocated for the window. Peers that still write there have mappings of their own, so that
+    /// it stays allocated in the graveyard until the universe ends.
+    Window(Arc<Process>),
+    /// Allocated for the window, and peers copy there by its address. A mapping of its own keeps
+    /// memory that this rank gives back, an address does not: it may be anything's by the time a
+    /// peer copies there. So it is never given back.
+    WindowByAddress,
+    /// Rank 0's, which keeps it: the parts of all ranks lie in it.
+    FirstRank,
+    /// The user's, who vouches for it (`RawPart::new`).
+    Raw,
+    /// The user's, who may have the `Arc`, too, and is the only one to have it after the universe.
+    /// So it is never given back.
+    User,
 }
+
+// SAFETY: the mapping is that of the backing, which may be used by any thread, or was.
+unsafe impl Send for Memory {}
+// SAFETY: as above.
+unsafe impl Sync for Memory {}
 
 /// Memory of windows that were dropped on this rank and not freed.
 #[derive(Default)]
-pub(crate) struct Graveyard(Mutex<Vec<Box<dyn Region>>>);
+pub(crate) struct Graveyard(Mutex<Vec<Arc<dyn Backing>>>);
 
 impl Memory {
-    pub(crate) fn own(process: &Arc<Process>, region: Box<dyn Region>, by_address: bool) -> Self {
-        let process = process.clone();
-        Self::Own(Own { process, region: Some(region), freed: AtomicBool::new(false), by_address })
+    fn new(backing: Arc<dyn Backing>, whose: Whose) -> Self {
+        Self { mapping: backing.mapping(), backing: Mutex::new(Some(backing)), whose }
+    }
+
+    /// Zeroed memory of the transport. By the path that is `asked` for, peers may come by address.
+    pub(crate) fn allocate(
+        process: &Arc<Process>,
+        len: usize,
+        asked: Asked,
+    ) -> Result<Self, AllocateError> {
+        let align = if len >= PAGE { PAGE } else { 64 };
+        let region = process.transport.shared.allocate(len, align)?;
+        let whose = match asked {
+            Asked::Cross => Whose::WindowByAddress,
+            Asked::Auto | Asked::LoadStore | Asked::Messages => Whose::Window(process.clone()),
+        };
+        Ok(Self::new(Arc::new(Anonymous(region)), whose))
+    }
+
+    /// Memory of rank 0, in which this rank's part lies.
+    pub(crate) fn imported(mapped: Box<dyn Mapped>) -> Self {
+        Self::new(Arc::new(OfFirstRank(mapped)), Whose::FirstRank)
+    }
+
+    /// What a user brings along: a copy of it, or where it lies.
+    pub(crate) fn of_user(
+        process: &Arc<Process>,
+        contents: &Contents<'_>,
+        asked: Asked,
+    ) -> Result<Self, AllocateError> {
+        match contents {
+            Contents::Bytes(bytes) => {
+                let memory = Self::allocate(process, bytes.len(), asked)?;
+                // No other rank knows of it yet.
+                memory.span(0, bytes.len()).into_iter().for_each(|all| all.write(bytes));
+                Ok(memory)
+            }
+            Contents::At(part) => Ok(Self::new(Arc::new(Raw(*part)), Whose::Raw)),
+            Contents::On(backing) => match flaw(&**backing) {
+                None => Ok(Self::new(backing.clone(), Whose::User)),
+                Some((extent, why)) => Err(AllocateError::Extent { extent, why }),
+            },
+        }
     }
 
     pub(crate) fn mapping(&self) -> Mapping {
-        match self {
-            Self::Own(own) => own.region.as_ref().expect("taken by drop only").mapping(),
-            Self::Imported(import) => import.mapping(),
-            Self::Raw(part) => Mapping { base: part.as_ptr(), len: part.len() },
+        self.mapping
+    }
+
+    fn backing(&self) -> MutexGuard<'_, Option<Arc<dyn Backing>>> {
+        // Every change is one call.
+        self.backing.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What a neighbour imports, side by side; nothing if it cannot map all of the memory.
+    pub(crate) fn descriptors(&self, process: &Process) -> Result<Vec<Descriptor>, AllocateError> {
+        let shared = &process.transport.shared;
+        if !shared.is_near(process.transport.job.rank) {
+            return Ok(Vec::new());
         }
-    }
-
-    /// What a peer imports; `None` if it is not memory of this rank that peers can map.
-    pub(crate) fn export(&self) -> Option<Descriptor> {
-        match self {
-            Self::Own(own) => own.region.as_ref().map(|region| region.descriptor()),
-            Self::Imported(_) | Self::Raw(_) => None,
+        let extents = self.backing().as_ref().map_or(Vec::new(), |backing| backing.extents());
+        let (mut start, mut all) = (0, Vec::with_capacity(extents.len()));
+        for (number, extent) in (0..).zip(&extents) {
+            match shared.describe(extent, start) {
+                Ok(descriptor) => all.push(descriptor),
+                Err(DescribeError::Unsupported) => return Ok(Vec::new()),
+                Err(DescribeError::Unfit(why)) => {
+                    return Err(AllocateError::Extent { extent: number, why });
+                }
+                Err(DescribeError::System { call, errno }) => {
+                    return Err(AllocateError::System { asked: extent.len, call, errno });
+                }
+            }
+            start += extent.len;
         }
+        Ok(all)
     }
 
-    /// Copies `bytes`, no more than it holds, into memory that nobody else knows yet.
-    pub(crate) fn fill(&self, bytes: &[u8]) {
-        self.span(0, bytes.len()).into_iter().for_each(|all| all.write(bytes));
-    }
-
-    /// Gives `len` bytes at `offset` back to their user; raw memory as a whole.
+    /// Gives `len` bytes at `offset` back to their user; what he brought along as a whole.
     pub(crate) fn rebuild<M: WindowMemory>(&self, offset: u64, len: usize) -> Option<M> {
         let mut fill = |bytes: &mut [u8]| {
             self.span(offset, bytes.len()).into_iter().for_each(|part| part.read(bytes));
         };
-        M::rebuild(match self {
-            Self::Raw(part) => Rebuild::At(*part),
-            _ => Rebuild::Bytes { len, fill: &mut fill },
+        M::rebuild(match self.brought() {
+            Some(backing) => Rebuild::From(backing),
+            None => Rebuild::Bytes { len, fill: &mut fill },
         })
     }
 
-    /// Whether it stays where its user put it.
-    pub(crate) fn is_raw(&self) -> bool {
-        matches!(self, Self::Raw(_))
+    /// What a user brought along that is used where it lies.
+    pub(crate) fn brought(&self) -> Option<Arc<dyn Backing>> {
+        match self.whose {
+            Whose::Raw | Whose::User => self.backing().clone(),
+            Whose::Window(_) | Whose::WindowByAddress | Whose::FirstRank => None,
+        }
+    }
+
+    /// Whether nobody but the window has it.
+    pub(crate) fn is_exclusive(&self) -> bool {
+        let alone =
+            |backing: &Arc<dyn Backing>| backing.is_exclusive() && Arc::strong_count(backing) == 1;
+        self.backing().as_ref().is_some_and(alone)
+    }
+
+    /// See [`Backing::persist`].
+    pub(crate) fn persist(&self, range: Range<u64>) -> Result<(), PersistError> {
+        let backing = self.backing().clone();
+        backing.map_or(Err(PersistError::Volatile), |backing| backing.persist(range))
     }
 
     fn span(&self, offset: u64, len: usize) -> Option<Span<'_>> {
         let mapping = self.mapping();
-        // SAFETY: mapped as long as `self`. No reference into it exists: its user gave it away,
-        // and the core makes none but of sealed windows, which have no operations.
+        // SAFETY: mapped until it is freed, after which nobody comes here. No reference into it
+        // exists: its user gave it away, and the core makes none but of sealed windows, which have
+        // no operations.
         unsafe { Span::of_part(mapping.base, mapping.len as u64, offset, len) }
     }
 
-    /// No rank can reach the memory any more: it may be given back when dropped.
+    /// No rank can reach the memory any more, this one included: it is given back.
     pub(crate) fn set_freed(&self) {
-        if let Self::Own(own) = self {
-            own.freed.store(true, Relaxed);
+        let backing = self.backing().take();
+        // To unmap takes a while: not under the lock.
+        drop(backing);
+    }
+}
+
+impl Drop for Memory {
+    fn drop(&mut self) {
+        let Some(backing) = self.backing().take() else { return };
+        match &self.whose {
+            Whose::Window(process) => {
+                let graveyard = &process.graveyard.0;
+                graveyard.lock().unwrap_or_else(PoisonError::into_inner).push(backing);
+            }
+            Whose::WindowByAddress | Whose::User => core::mem::forget(backing),
+            Whose::FirstRank | Whose::Raw => drop(backing),
         }
     }
 }
 
-impl Drop for Own {
-    fn drop(&mut self) {
-        if *self.freed.get_mut() {
-            return;
-        }
-        if self.by_address {
-            // A mapping of its own keeps memory that this rank gives back, an address does not: it
-            // may be anything's by the time a peer copies there. So it is never given back.
-            core::mem::forget(self.region.take());
-        } else {
-            let graveyard = &self.process.graveyard.0;
-            graveyard.lock().unwrap_or_else(PoisonError::into_inner).extend(self.region.take());
-        }
+/// Memory that the transport allocated for one window.
+#[derive(Debug)]
+struct Anonymous(Box<dyn Region>);
+
+// SAFETY: as of the region.
+unsafe impl Mapped for Anonymous {
+    fn mapping(&self) -> Mapping {
+        self.0.mapping()
+    }
+}
+
+// SAFETY: what `Shared::allocate` gave, which is nobody else's, and which a neighbour maps by its
+// descriptor; it is in one `Memory`, which makes no `Weak`.
+unsafe impl Backing for Anonymous {
+    fn extents(&self) -> Vec<Extent> {
+        let place = Place::Region(self.0.descriptor());
+        vec![Extent { len: self.mapping().len as u64, place }]
+    }
+
+    fn is_exclusive(&self) -> bool {
+        true
+    }
+}
+
+/// Memory that rank 0 allocated for the parts of all ranks of one window.
+#[derive(Debug)]
+struct OfFirstRank(Box<dyn Mapped>);
+
+// SAFETY: as of the import.
+unsafe impl Mapped for OfFirstRank {
+    fn mapping(&self) -> Mapping {
+        self.0.mapping()
+    }
+}
+
+// SAFETY: this rank's part of it is in no other window, and in one `Memory`, which makes no `Weak`;
+// other ranks are told of rank 0's own, and not of this mapping.
+unsafe impl Backing for OfFirstRank {
+    fn extents(&self) -> Vec<Extent> {
+        Vec::new()
+    }
+
+    fn is_exclusive(&self) -> bool {
+        true
     }
 }

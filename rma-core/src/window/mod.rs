@@ -15,6 +15,7 @@ mod gate;
 mod hints;
 mod info;
 mod memory;
+mod persist;
 mod sealed;
 mod signals;
 mod user;
@@ -37,10 +38,10 @@ use crate::completion::Wait;
 use crate::epoch::EpochState;
 use crate::memory::target::{Marks, Tables};
 use crate::rank::Rank;
-use crate::route::{Counts, Known};
+use crate::route::{Asked, Counts, Known};
 use crate::serve::Locks;
 use crate::sync_block::{PeerBlock, SyncBlock};
-use crate::transport::Descriptor;
+use crate::transport::{Descriptor, Mapped};
 use crate::universe::{Process, maker_and_number};
 use attributes::Settings;
 use bytemuck::{Pod, Zeroable};
@@ -92,7 +93,8 @@ pub struct Window {
     pub(crate) together: bool,
     /// Operations on every target go by load and store.
     pub(crate) all_loaded: bool,
-    pub(crate) forced_to_cross: bool,
+    /// The path that the ranks asked for.
+    pub(crate) asked: Asked,
     pub(crate) counts: Counts,
     /// Loads and stores are counted, too: every operation goes the long way.
     pub(crate) counts_all: bool,
@@ -106,6 +108,8 @@ mod kind {
     pub(super) const FAILED: u64 = 3;
     /// Whether the window is to be freed or sealed, and who refuses.
     pub(super) const END: u64 = 4;
+    /// A further extent of a part.
+    pub(super) const EXTENT: u64 = 5;
 }
 
 /// What was counted at rank 0 before the first barrier of a window.
@@ -141,19 +145,25 @@ impl Peers {
 pub(crate) struct Peer {
     /// Whose region holds it.
     pub(crate) owner: Rank,
-    pub(crate) data: Descriptor,
+    /// Its extents; none if nobody else can map it.
+    pub(crate) data: Box<[Descriptor]>,
     /// Where in that region the part begins, in bytes.
     pub(crate) offset: u64,
     pub(crate) size: u64,
     pub(crate) disp_unit: u32,
     /// Where it lies in its rank's process.
     pub(crate) address: u64,
-    /// Nobody else can map it.
-    pub(crate) stays: bool,
     pub(crate) block: Descriptor,
     /// No memory if this rank owns the region.
-    pub(crate) mapped_data: OnceLock<Option<Memory>>,
+    pub(crate) mapped_data: OnceLock<Option<Box<dyn Mapped>>>,
     pub(crate) mapped_block: OnceLock<PeerBlock>,
+}
+
+impl Peer {
+    /// Whether nobody else can map it.
+    pub(crate) fn stays(&self) -> bool {
+        self.data.is_empty()
+    }
 }
 
 /// This rank's part of a window, as messages reach it.

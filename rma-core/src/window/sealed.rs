@@ -20,14 +20,14 @@ impl Window {
     /// Closes the window, to work on this rank's part as a plain slice. **Collective.**
     ///
     /// All operations of all ranks are complete when it returns. Refused, everywhere, if some rank
-    /// has an epoch open, or brought its part along as a [`RawPart`](crate::RawPart): other windows
-    /// may have that, too.
+    /// has an epoch open, or brought its part along as a [`RawPart`](crate::RawPart), or as a
+    /// [`Backing`](crate::Backing) that others may have, too.
     pub fn seal(self) -> Result<Sealed, Refused> {
         let (window, asked) = (self.id(), EpochCall::Seal.name());
         let needed = "memory that is the window's alone";
-        let raw = self.part.memory.is_raw();
-        let raw = raw.then_some(RmaError::WrongFlavor { window, asked, needed });
-        let agreed = self.agree_idle(EpochCall::Seal, raw);
+        let alone = self.part.memory.is_exclusive();
+        let not_alone = (!alone).then_some(RmaError::WrongFlavor { window, asked, needed });
+        let agreed = self.agree_idle(EpochCall::Seal, not_alone);
         match agreed.and_then(|()| self.shut_door("seal").map_err(No::Unknown)) {
             Ok(()) => Ok(Sealed { window: self }),
             Err(no) => Err(self.refused(no)),
@@ -46,13 +46,14 @@ impl Sealed {
     /// This rank's part, as bytes.
     pub fn bytes_mut(&mut self) -> &mut [u8] {
         let Some(base) = self.base() else { return &mut [] };
-        // SAFETY: the part is mapped and initialised as long as `self.window` lives, and in no
-        // other window: its memory was allocated for this one. By load and
-        // store no rank can reach it: all have given their window away to `seal`, in whose
-        // agreement this rank saw them, and get it back from `unseal` only, which waits for this
-        // rank and consumes `self`. By message nobody can, whatever is still on its way: `seal`
-        // shut the part's door and saw nobody inside, and `unseal`, which opens it, consumes
-        // `self`. `&mut self` makes the borrow unique on this rank.
+        // SAFETY: the part is mapped and initialised as long as `self.window` lives, and nobody
+        // else's: `seal` saw that its backing is exclusive, and that the window alone has the
+        // `Arc`, which it gives to nobody while it is sealed. By load and store no rank can reach
+        // it: all have given their window away to `seal`, in whose agreement this rank saw them,
+        // and get it back from `unseal` only, which waits for this rank and consumes `self`. By
+        // message nobody can, whatever is still on its way: `seal` shut the part's door and saw
+        // nobody inside, and `unseal`, which opens it, consumes `self`. `&mut self` makes the
+        // borrow unique on this rank.
         unsafe { core::slice::from_raw_parts_mut(base, self.window.size() as usize) }
     }
 

@@ -2,24 +2,29 @@
 //! [`attach`](crate::Window::attach).
 #![allow(unsafe_code)]
 
+use crate::backing::{Backing, Extent};
 use crate::epoch::OriginBuffer;
+use crate::transport::{Mapped, Mapping};
+use core::any::Any;
+use std::sync::Arc;
 
 mod sealed {
     pub trait Sealed {}
 }
 
-/// What a window can be made over: `Vec<E>`, `Box<[E]>`, or a [`RawPart`].
+/// What a window can be made over: `Vec<E>`, `Box<[E]>`, a [`RawPart`], an `Arc` of a [`Backing`].
 ///
 /// A vector or boxed slice is given away. Its contents move into memory that the ranks of the node
 /// share, where operations go by load and store, and come back as a buffer of the same kind
-/// (docs/adr/0007-windows-over-user-memory.md). A [`RawPart`] stays where it is.
+/// (docs/adr/0007-windows-over-user-memory.md). A [`RawPart`] stays where it is. A [`Backing`] is
+/// used where it lies, too, and neighbours map it if it says how.
 pub trait WindowMemory: Send + 'static + sealed::Sealed {
     #[doc(hidden)]
     fn contents(&self) -> Contents<'_>;
-    /// Whether [`rebuild`](Self::rebuild) can make one of memory like that.
+    /// Whether [`rebuild`](Self::rebuild) can make one of so many bytes, or of what was brought.
     #[doc(hidden)]
-    fn fits(raw: bool, len: usize) -> bool;
-    /// From `len` bytes that `fill` writes, or from where the part lies.
+    fn fits(brought: Option<&dyn Backing>, len: usize) -> bool;
+    /// From `len` bytes that `fill` writes, or from what was brought along.
     #[doc(hidden)]
     fn rebuild(place: Rebuild<'_>) -> Option<Self>
     where
@@ -28,12 +33,13 @@ pub trait WindowMemory: Send + 'static + sealed::Sealed {
 
 /// What is there to begin with.
 #[doc(hidden)]
-#[derive(Clone, Copy)]
 pub enum Contents<'b> {
     /// Bytes to be copied.
     Bytes(&'b [u8]),
     /// A part that stays where it is.
     At(RawPart),
+    /// Memory that is used where it lies.
+    On(Arc<dyn Backing>),
 }
 
 impl Contents<'_> {
@@ -41,6 +47,7 @@ impl Contents<'_> {
         match self {
             Self::Bytes(bytes) => bytes.len(),
             Self::At(part) => part.len(),
+            Self::On(backing) => backing.mapping().len,
         }
     }
 }
@@ -49,7 +56,7 @@ impl Contents<'_> {
 #[doc(hidden)]
 pub enum Rebuild<'f> {
     Bytes { len: usize, fill: &'f mut dyn FnMut(&mut [u8]) },
-    At(RawPart),
+    From(Arc<dyn Backing>),
 }
 
 impl<B: OriginBuffer> sealed::Sealed for B {}
@@ -58,8 +65,8 @@ impl<B: OriginBuffer> WindowMemory for B {
         Contents::Bytes(bytemuck::cast_slice(self.as_elements()))
     }
 
-    fn fits(raw: bool, len: usize) -> bool {
-        !raw && len.is_multiple_of(size_of::<B::Element>().max(1))
+    fn fits(brought: Option<&dyn Backing>, len: usize) -> bool {
+        brought.is_none() && len.is_multiple_of(size_of::<B::Element>().max(1))
     }
 
     fn rebuild(place: Rebuild<'_>) -> Option<Self> {
@@ -118,10 +125,23 @@ impl RawPart {
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
+}
 
-    /// As a peer names it; its provenance is exposed for those that do.
-    pub(super) fn address(&self) -> u64 {
-        self.base.expose_provenance() as u64
+/// A raw part that a window lies on.
+#[derive(Debug)]
+pub(super) struct Raw(pub(super) RawPart);
+
+// SAFETY: such a value lives while the contract of `RawPart::new` holds, which demands no less.
+unsafe impl Mapped for Raw {
+    fn mapping(&self) -> Mapping {
+        Mapping { base: self.0.base, len: self.0.len }
+    }
+}
+
+// SAFETY: as above; nobody is told how to map it.
+unsafe impl Backing for Raw {
+    fn extents(&self) -> Vec<Extent> {
+        Vec::new()
     }
 }
 
@@ -131,14 +151,32 @@ impl WindowMemory for RawPart {
         Contents::At(*self)
     }
 
-    fn fits(raw: bool, _: usize) -> bool {
-        raw
+    fn fits(brought: Option<&dyn Backing>, _: usize) -> bool {
+        brought.is_some_and(|backing| (backing as &dyn Any).is::<Raw>())
     }
 
     fn rebuild(place: Rebuild<'_>) -> Option<Self> {
-        match place {
-            Rebuild::At(part) => Some(part),
-            Rebuild::Bytes { .. } => None,
-        }
+        Some(brought::<Raw>(place)?.0)
     }
+}
+
+impl<B: Backing> sealed::Sealed for Arc<B> {}
+impl<B: Backing> WindowMemory for Arc<B> {
+    fn contents(&self) -> Contents<'_> {
+        Contents::On(self.clone())
+    }
+
+    fn fits(brought: Option<&dyn Backing>, _: usize) -> bool {
+        brought.is_some_and(|backing| (backing as &dyn Any).is::<B>())
+    }
+
+    fn rebuild(place: Rebuild<'_>) -> Option<Self> {
+        brought(place)
+    }
+}
+
+fn brought<B: Backing>(place: Rebuild<'_>) -> Option<Arc<B>> {
+    let Rebuild::From(backing) = place else { return None };
+    let backing: Arc<dyn Any + Send + Sync> = backing;
+    backing.downcast().ok()
 }

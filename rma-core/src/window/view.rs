@@ -55,7 +55,7 @@ impl Window {
         }
         let window = self.id();
         let reachable =
-            |peer: &&Peer| self.part.regions.is_none() && (!peer.stays || rank == self.rank());
+            |peer: &&Peer| self.part.regions.is_none() && (!peer.stays() || rank == self.rank());
         let Some(peer) = self.peers.get(rank).filter(reachable) else {
             return Err(RmaError::NotShared { window, target: rank });
         };

@@ -66,7 +66,7 @@ fn nothing_is_near() {
     let sim = net.rank(WorldRank(0));
     assert!(!sim.is_near(WorldRank(0)) && !sim.is_near(WorldRank(1)));
     let descriptor = sim.allocate(8, 8).unwrap().descriptor();
-    let error = sim.import(WorldRank(1), &descriptor).unwrap_err();
+    let error = sim.import(WorldRank(1), &[descriptor]).unwrap_err();
     assert_eq!(error, ImportError::Malformed(WorldRank(1)));
 }
 

@@ -1,0 +1,138 @@
+//! What a window lies on: one trait, for memory of every kind.
+//!
+//! Who adds a kind of memory implements [`Backing`] for a type of its own, in a crate of its own,
+//! and hands an `Arc` of it to [`create`](crate::WindowBuilder::create) or
+//! [`attach`](crate::Window::attach).
+#![allow(unsafe_code)] // room: declares the unsafe trait
+
+use crate::transport::{Descriptor, Mapped};
+use core::any::Any;
+use core::ops::Range;
+
+/// Extents that a backing may have. Each costs an exchange when the window is made.
+pub(crate) const EXTENTS_MAX: usize = 64;
+
+/// Memory that a part of a window, or a region of a dynamic one, lies on.
+///
+/// Its bytes are those of its [`mapping`](Mapped::mapping), at the same address for as long as the
+/// value lives. The core copies them, and has no reference into them but while the window is
+/// sealed. The `Arc` is given back by [`free_into`](crate::Window::free_into) and
+/// [`detach`](crate::Window::detach), or dropped when all ranks have freed the window. A window
+/// that is dropped without `free` may still be written by peers: then the library keeps the `Arc`
+/// for as long as the process lives.
+///
+/// # Safety
+///
+/// While the library has the `Arc`, which other clones do not change:
+/// - the mapping is readable and writable, touching it never faults, and all that
+///   [`Mapped`] demands holds;
+/// - nobody uses a reference into it, and no safe call of the type gives one out: other ranks and
+///   threads of the library read and write the bytes at any time;
+/// - [`extents`](Self::extents) says the same at each call, its file numbers stay open, and a
+///   neighbour that maps what it says sees these very bytes, also after this process has ended:
+///   nobody truncates the files;
+/// - if [`is_exclusive`](Self::is_exclusive) says yes, no other value, here or in another process,
+///   has any of these bytes, nobody but ranks of the window touches them, and there is no `Weak` of
+///   the `Arc`.
+pub unsafe trait Backing: Mapped + Any {
+    /// What the bytes lie in, side by side, in the order of the mapping, which they fill without a
+    /// gap. At most 64, none of them empty.
+    ///
+    /// None at all: no other process can map the memory, which is reached by copies of the
+    /// operating system or by messages.
+    fn extents(&self) -> Vec<Extent>;
+
+    /// Bytes, a power of two of at least 64: the mapping, and each extent in it, begins at a
+    /// multiple. Neighbours map files by pages: less than a page will do for one extent only.
+    fn granularity(&self) -> u64 {
+        4096
+    }
+
+    /// Whether the bytes are in no other value. While this holds, and nobody else has the `Arc`, a
+    /// window may be [sealed](crate::Window::seal), where its part is a plain slice.
+    fn is_exclusive(&self) -> bool {
+        false
+    }
+
+    /// Makes bytes of the mapping durable, in units of its own where they have to be larger: what
+    /// was stored there before the call outlives a crash of the machine when it returns.
+    ///
+    /// # Errors
+    ///
+    /// See [`PersistError`]. Memory that ends with the job says so.
+    fn persist(&self, range: Range<u64>) -> Result<(), PersistError> {
+        _ = range;
+        Err(PersistError::Volatile)
+    }
+}
+
+/// A piece of a [`Backing`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Extent {
+    /// Bytes. The next extent begins behind them.
+    pub len: u64,
+    /// What a neighbour needs to map them.
+    pub place: Place,
+}
+
+/// Where a neighbour finds the bytes of an [`Extent`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Place {
+    /// Memory that the transport allocated and describes.
+    Region(Descriptor),
+    /// A file that can be mapped shared, to be read and written.
+    File {
+        /// By which this process has it open.
+        number: i32,
+        /// Where in the file the extent begins, in bytes; a multiple of the page size.
+        offset: u64,
+    },
+}
+
+/// Why bytes were not made durable.
+#[derive(Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum PersistError {
+    /// There is nothing that outlives the job.
+    #[error("this memory ends with the job; make the window over a file or persistent memory")]
+    Volatile,
+    /// The operating system refused. What of the bytes is durable is not known.
+    #[error("the operating system failed in {call} (os error {errno}); write the data elsewhere")]
+    System {
+        /// System call.
+        call: &'static str,
+        /// Its error number.
+        errno: i32,
+    },
+}
+
+crate::debug_as_display!(PersistError);
+
+/// What is wrong with a backing, if anything is: that of the lowest extent.
+pub(crate) fn flaw(backing: &dyn Backing) -> Option<(u32, &'static str)> {
+    let (mapping, granularity) = (backing.mapping(), backing.granularity());
+    let extents = backing.extents();
+    let last = extents.len().checked_sub(1)? as u32;
+    if !granularity.is_power_of_two() || granularity < 64 {
+        return Some((0, "is of a granularity that is no power of two of at least 64"));
+    }
+    if extents.len() > EXTENTS_MAX {
+        return Some((EXTENTS_MAX as u32, "is one more than neighbours map side by side"));
+    }
+    let mut start = mapping.base.addr() as u64;
+    let end = start.checked_add(mapping.len as u64);
+    for (number, extent) in (0..).zip(&extents) {
+        if extent.len == 0 {
+            return Some((number, "has no bytes"));
+        }
+        if !start.is_multiple_of(granularity) {
+            return Some((number, "does not begin at a multiple of the granularity"));
+        }
+        match start.checked_add(extent.len).filter(|next| end.is_some_and(|end| *next <= end)) {
+            Some(next) => start = next,
+            None => return Some((number, "does not lie inside of the mapping")),
+        }
+    }
+    (end != Some(start)).then_some((last, "ends before the mapping does"))
+}

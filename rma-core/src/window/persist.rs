@@ -1,0 +1,35 @@
+//! What of a part outlives the machine.
+use super::Window;
+use crate::error::RmaError;
+use core::ops::Range;
+
+impl Window {
+    /// Makes bytes of this rank's own part durable, if they lie on memory that can be; in a dynamic
+    /// window, bytes of one region of this rank, by their addresses. Local.
+    ///
+    /// `range` counts bytes, from the beginning of the part. What is durable is what was there
+    /// before the call: synchronise first with the ranks whose operations shall be.
+    ///
+    /// # Errors
+    ///
+    /// [`RmaError::Persist`] if the memory ends with the job or the system fails,
+    /// [`RmaError::OutOfRange`], [`RmaError::NotAttached`].
+    pub fn persist(&self, range: Range<u64>) -> Result<(), RmaError> {
+        let (window, rank, Range { start, end }) = (self.id(), self.rank(), range);
+        let len = end.saturating_sub(start);
+        let failed = |error| RmaError::Persist { window, rank, start, end, error };
+        if let Some(regions) = &self.part.regions {
+            let gone = RmaError::NotAttached { window, target: rank, range: Some((start, len)) };
+            let (memory, offset) = regions.memory_at(start, len).ok_or(gone)?;
+            return memory.persist(offset..offset + len).map_err(failed);
+        }
+        if start > end || end > self.size() {
+            let (disp_unit, size) = (1, self.size());
+            let disp = start;
+            return Err(RmaError::OutOfRange { window, target: rank, disp, disp_unit, len, size });
+        }
+        // Creation checked that the part lies inside of the memory.
+        let offset = self.part.offset;
+        self.part.memory.persist(offset + start..offset + end).map_err(failed)
+    }
+}

@@ -143,6 +143,8 @@ pub(crate) struct Home {
     permission: Permission,
     /// Of the pass that is asked for, or here.
     number: u32,
+    /// It does not come at once.
+    is_late: bool,
     tells: VecDeque<Tell>,
 }
 
@@ -186,7 +188,7 @@ impl Home {
         self.waiting.push_back(request);
         self.look(word);
         // Whether there is a pass, nobody knows yet.
-        let open = self.asks() && self.waiting.len() == 1;
+        let open = self.asks() && !self.is_late && self.waiting.len() == 1;
         if request.tries && !open {
             self.end_tries(word);
         }
@@ -205,6 +207,7 @@ impl Home {
     /// The pass does not come now.
     pub(crate) fn handle_wait(&mut self, word: &impl Word<Value = u64>, number: u32) {
         if self.asks() && number == self.number {
+            self.is_late = true;
             self.end_tries(word);
         }
     }
@@ -335,6 +338,7 @@ impl Home {
         match self.permission {
             Permission::None => {
                 self.number = self.number.wrapping_add(1);
+                self.is_late = false;
                 self.permission = Permission::Asked { holds, recalled: false };
             }
             Permission::Asked { holds: false, recalled } if holds => {

@@ -385,8 +385,21 @@ fn who_only_tries_does_not_wait() {
     assert_eq!(all, [answer(3, 9, End::Granted), wait]);
     home.handle_wait(&word, 1);
     assert_eq!(tells(&mut home), [answer(2, 4, End::Busy)]);
-    home.handle_request(&word, Request { slot: 5, number: 5, ..exclusive });
+    // It still waits for the pass, and says so without asking again.
+    home.handle_request(&word, Request { slot: 6, number: 5, ..exclusive });
+    assert_eq!(tells(&mut home), [answer(2, 6, End::Busy)]);
     home.handle_pass(&word, 1);
+    home.handle_recall(&word, 1);
+    assert_eq!(tells(&mut home), [Tell::Return { number: 1 }]);
+    let exclusive = Request { number: 7, ..exclusive };
+    home.handle_request(&word, Request { slot: 7, ..exclusive });
+    assert_eq!(tells(&mut home), [Tell::Ask { number: 2, holds: false }]);
+    home.handle_wait(&word, 1);
+    assert_eq!(tells(&mut home), [], "of the one before");
+    home.handle_wait(&word, 2);
+    assert_eq!(tells(&mut home), [answer(2, 7, End::Busy)]);
+    home.handle_pass(&word, 2);
+    home.handle_request(&word, Request { slot: 5, number: 8, ..exclusive });
     assert_eq!(tells(&mut home), [answer(2, 5, End::Granted)]);
 }
 

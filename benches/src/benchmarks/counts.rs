@@ -104,7 +104,12 @@ impl Call {
     /// An operation on the data path: near, it costs nothing of the system; by messages, one
     /// message and one answer.
     fn on_path(self, path: &str) -> Self {
-        let far = Budget { messages: Some(1.0), ..Budget::default() };
+        self.with_messages(path, 1.0)
+    }
+
+    /// By other ways than load and store, so many messages.
+    fn with_messages(self, path: &str, messages: f64) -> Self {
+        let far = Budget { messages: Some(messages), ..Budget::default() };
         Self { budget: if path == "load_store" { NOTHING } else { far }, ..self }
     }
 
@@ -320,16 +325,18 @@ impl Counts<'_, '_> {
         ];
         for (empty, with_put, kind) in kinds {
             let pair = || Ok(window.lock(TARGET, kind)?.unlock()?);
-            self.of(&call(empty, None).on_near_path(path), pair, || Ok(()))?;
+            self.of(&call(empty, None).with_messages(path, 2.0), pair, || Ok(()))?;
             let put = || {
                 let epoch = window.lock(TARGET, kind)?;
                 epoch.put(0, &[black_box(1u64)])?;
                 Ok(epoch.unlock()?)
             };
-            self.of(&call(with_put, 8).on_near_path(path), put, || Ok(()))?;
+            self.of(&call(with_put, 8).with_messages(path, 3.0), put, || Ok(()))?;
         }
         let pair = || Ok(window.lock_all()?.unlock()?);
-        self.of(&call("lock_all + unlock_all, empty", None).on_near_path(path), pair, || Ok(()))
+        // This rank keeps that lock itself: it sends the answer, too.
+        let call = call("lock_all + unlock_all, empty", None).with_messages(path, 3.0);
+        self.of(&call, pair, || Ok(()))
     }
 
     /// Steps and system calls would be those of ranks that wait for each other. **Collective.**

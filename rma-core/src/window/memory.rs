@@ -100,7 +100,7 @@ impl Drop for Own {
         if self.by_address {
             // A mapping of its own keeps memory that this rank gives back, an address does not: it
             // may be anything's by the time a peer copies there. So it is never given back.
-            core::mem::forget(self.region.take());
+            self.region.take().into_iter().for_each(|region| region.abandon());
         } else {
             let graveyard = &self.process.graveyard.0;
             graveyard.lock().unwrap_or_else(PoisonError::into_inner).extend(self.region.take());

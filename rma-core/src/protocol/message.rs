@@ -110,6 +110,8 @@ pub(crate) enum Status {
     Malformed = 3,
     /// It waits for what a process holds that has left: `offset` says which.
     HolderLeft = 4,
+    /// An element is not aligned in the target's memory; nothing was touched.
+    Misaligned = 5,
 }
 
 impl Head {
@@ -165,8 +167,8 @@ mod tests {
     #[test]
     fn a_reply_says_how_the_target_fared() {
         let question = Head { slot: 5.into(), ..Head::new(Kind::Get, 3, 9) };
-        use Status::{Freed, HolderLeft, Malformed, Ok, OutOfRange};
-        for status in [Ok, OutOfRange, Freed, Malformed, HolderLeft] {
+        use Status::{Freed, HolderLeft, Malformed, Misaligned, Ok, OutOfRange};
+        for status in [Ok, OutOfRange, Freed, Malformed, HolderLeft, Misaligned] {
             let reply = question.reply(Kind::Data, status);
             assert_eq!((reply.kind(), reply.status()), (Some(Kind::Data), Some(status)));
             assert_eq!((reply.object, reply.tag, reply.slot), (3.into(), 9.into(), 5.into()));
@@ -183,7 +185,7 @@ mod tests {
         }
         for byte in [0, Kind::Cancel as u8 + 1, u8::MAX] {
             let mut bytes = Head::new(Kind::Put, 0, 0).as_bytes().to_vec();
-            (bytes[0], bytes[3]) = (byte, 5);
+            (bytes[0], bytes[3]) = (byte, Status::Misaligned as u8 + 1);
             let (head, _) = Head::parse(&bytes).unwrap();
             assert_eq!((head.kind(), head.status()), (None, None));
         }

@@ -623,17 +623,22 @@ fn forged_messages_change_nothing() {
             (Kind::Accumulate, f64, 0, 8, 8, 16),
             (Kind::Accumulate, f64, 0, 8, 104, 104),
             (Kind::GetAccumulate, f64, Op::NoOp as u8, 8, u64::MAX - 7, 0),
-            (Kind::Accumulate, f64, 0, 4, 8, 8),
-            (Kind::Accumulate, u16, 0, 1, 2, 2),
             (Kind::CompareSwap, f64, 0, 8, 8, 16),
             (Kind::CompareSwap, u16, 0, 8, 2, 2),
             (Kind::CompareSwap, u16, 0, 8, 2, 5),
             (Kind::CompareSwap, u16, 0, 8, 4, 4),
             (Kind::CompareSwap, u16, 0, 8, 4, 8),
-            (Kind::CompareSwap, u16, 0, 1, 2, 4),
         ];
         for message in malformed {
             assert_eq!(serve(message), Err(Status::Malformed), "{message:?}");
+        }
+        let misaligned = [
+            (Kind::Accumulate, f64, 0, 4, 8, 8),
+            (Kind::Accumulate, u16, 0, 1, 2, 2),
+            (Kind::CompareSwap, u16, 0, 1, 2, 4),
+        ];
+        for message in misaligned {
+            assert_eq!(serve(message), Err(Status::Misaligned), "{message:?}");
         }
         let outside = [
             (Kind::Accumulate, f64, 0, 32, 8, 8),
@@ -678,8 +683,6 @@ fn forged_rows_change_nothing() {
             (add, f64, sum, row, 16, 24),
             (add, f64, sum, row, 8, 8),
             (add, f64, sum, row, 0, 0),
-            (add, f64, sum, Row { at: 4, ..row }, 16, 16),
-            (add, f64, sum, Row { stride: 12, ..row }, 16, 16),
             (add, f64, sum, Row { len: 4, ..row }, 8, 8),
             (add, pair, sum, row, 16, 16),
             (add, f64, sum, Row { stride: 0, count: 13, ..row }, 104, 104),
@@ -690,6 +693,9 @@ fn forged_rows_change_nothing() {
         for (kind, basic, op, row, length, operands) in malformed {
             let served = serve(kind, basic, op, row, length, operands);
             assert_eq!(served, Err(Status::Malformed), "{kind:?} {op} {row:?} {length} {operands}");
+        }
+        for row in [Row { at: 4, ..row }, Row { stride: 12, ..row }] {
+            assert_eq!(serve(add, f64, sum, row, 16, 16), Err(Status::Misaligned), "{row:?}");
         }
         for row in
             [Row { at: 24, ..row }, Row { stride: -16, ..row }, Row { at: i64::MAX - 7, ..row }]

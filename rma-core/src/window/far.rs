@@ -283,6 +283,7 @@ impl Window {
             Status::OutOfRange if self.part.regions.is_some() => {
                 Err(RmaError::NotAttached { window: self.id(), target, range: None })
             }
+            Status::Misaligned => Err(RmaError::MisalignedThere { window: self.id(), target }),
             // The range was checked here against what the target said: it has another window now.
             Status::Freed | Status::OutOfRange | Status::Malformed | Status::HolderLeft => {
                 Err(RmaError::Freed { window: self.id(), target })

@@ -44,6 +44,10 @@ pub(crate) struct Loop {
     held: AtomicUsize,
     /// Of ranks that are not there otherwise.
     states: Mutex<HashMap<WorldRank, PeerState>>,
+    /// Who takes no message.
+    unreachable: Mutex<Option<WorldRank>>,
+    /// Whom the rank said that it missed.
+    missed: Mutex<Vec<WorldRank>>,
     /// Whose state was asked for.
     asked: Mutex<HashSet<WorldRank>>,
     agent: Mutex<Option<thread::JoinHandle<()>>>,
@@ -106,6 +110,16 @@ impl Loop {
 
     pub(crate) fn set_state(&self, rank: WorldRank, state: PeerState) {
         self.states.lock().unwrap().insert(rank, state);
+    }
+
+    /// From now on that rank, which has left in order, takes no message.
+    pub(crate) fn set_unreachable(&self, rank: WorldRank) {
+        self.set_state(rank, PeerState::Departed);
+        *self.unreachable.lock().unwrap() = Some(rank);
+    }
+
+    pub(crate) fn take_missed(&self) -> Vec<WorldRank> {
+        core::mem::take(&mut *self.missed.lock().unwrap())
     }
 
     /// What had arrived when somebody looked for it is handled, of the first `looks` of them.
@@ -179,7 +193,10 @@ unsafe impl Messages for Loop {
     fn limits(&self) -> Limits {
         Limits { message_max: Head::LEN + 100 }
     }
-    unsafe fn send(&self, _: WorldRank, head: &[u8], body: &[u8]) -> Result<(), SubmitError> {
+    unsafe fn send(&self, to: WorldRank, head: &[u8], body: &[u8]) -> Result<(), SubmitError> {
+        if *self.unreachable.lock().unwrap() == Some(to) {
+            return Err(SubmitError::PeerFailed(to));
+        }
         if self.full.load(Relaxed) {
             return Err(SubmitError::Again);
         }
@@ -236,6 +253,9 @@ unsafe impl Members for Loop {
     }
     fn failed(&self) -> Option<WorldRank> {
         None
+    }
+    fn missed(&self, peer: WorldRank) {
+        self.missed.lock().unwrap().push(peer);
     }
     fn depart(&self, outcome: Outcome) {
         self.departed.lock().unwrap().push(outcome);

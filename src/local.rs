@@ -147,7 +147,11 @@ where
 {
     rma_transport_sim::run(&NetConfig::new(ranks, seed), |sim| {
         match Universe::new(sim, Config::default()) {
-            Ok(universe) => body(universe),
+            Ok(universe) => {
+                // A universe that comes out is over: nothing can be done there in its name.
+                let _stay = universe.stay();
+                body(universe)
+            }
             Err(error) => panic!("making the world: {error}"),
         }
     })

@@ -583,3 +583,16 @@ fn a_universe_explains_itself() {
         assert!(texts[0].contains(&part), "no {part:?} in:\n{}", texts[0]);
     }
 }
+
+/// What a rank gives back may be what it had in hand: all of that is over, and lies still.
+#[test]
+fn universes_and_windows_come_out_of_a_simulation() {
+    for seed in 0..5 {
+        let ranks = simulate(3, seed, |universe| {
+            let comm = universe.world().dup().unwrap();
+            let window = universe.world().window(1, 8).allocate().unwrap();
+            (window, comm, universe)
+        });
+        drop(ranks.unwrap());
+    }
+}

@@ -192,6 +192,30 @@ fn a_rank_that_returns_early_has_left() {
     });
 }
 
+/// It is named, and not who failed because of it: also if a message that nobody takes any more was
+/// all that there was to notice.
+#[test]
+fn a_rank_that_leaves_too_early_is_named() {
+    let message = failure(|| {
+        processes(2, |universe| {
+            let world = universe.world();
+            let pids = world.allgather(&[std::process::id()]).unwrap();
+            let builder = world.window(1, 8).hint("rma_path", "messages").unwrap();
+            let window = builder.allocate().unwrap();
+            if world.rank() == Rank(0) {
+                return;
+            }
+            while Path::new(&format!("/proc/{}/exe", pids[0])).exists() {
+                thread::yield_now();
+            }
+            let epoch = window.lock_all_with(Assert::NO_CHECK).unwrap();
+            epoch.put(Rank(0), 0, &[1u64]).unwrap();
+        });
+    });
+    let Some(message) = message else { return };
+    expect(&message, &["rank 0 left while rank 1 still waited for it"]);
+}
+
 /// A process ends while threads of it take locks and give them back, and read from regions, in
 /// windows that it leaked: whatever they were in the middle of, the wait for it ends.
 #[test]

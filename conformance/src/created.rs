@@ -90,6 +90,32 @@ pub fn over_raw_parts(universe: &Universe) {
     assert_eq!(memory[4..], [first + 4, first + 5], "behind the window");
 }
 
+/// A part may begin at any address, and perhaps only its rank knows which. S-A1
+pub fn over_raw_parts_at_odd_addresses(universe: &Universe) {
+    let world = universe.world();
+    let mut memory = [0u64; 4];
+    // SAFETY: `memory` lives, and is not touched, until the window is freed.
+    let part = unsafe { RawPart::new(memory.as_mut_ptr().cast::<u8>().wrapping_add(5), 24) };
+    let window = world.window(24, 1).create(part).unwrap();
+    let right = neighbour(world, 1);
+    let epoch = window.lock_all().unwrap();
+    assert_eq!(epoch.fetch_and_op(right, 3, Op::Sum, 7u64), Ok(0));
+    let done = epoch.accumulate(right, 0, Op::Sum, &[1u64]).and_then(|()| epoch.flush(right));
+    for done in [done, epoch.fetch_and_op(right, 8, Op::Sum, 1u64).map(drop)] {
+        let error = done.unwrap_err();
+        let target = match error {
+            RmaError::Misaligned { target, .. } | RmaError::MisalignedThere { target, .. } => {
+                target
+            }
+            error => panic!("{error}"),
+        };
+        assert_eq!((target, error.class()), (right, ErrorClass::Disp));
+    }
+    epoch.unlock().unwrap();
+    window.free().unwrap();
+    assert_eq!(memory, [0, 7, 0, 0]);
+}
+
 /// MPI's idiom for ranks without a part: no address and no bytes. S-A1
 pub fn nothing_nowhere(universe: &Universe) {
     let world = universe.world();

@@ -24,6 +24,27 @@ pub fn crossed(universe: &Universe) {
     assert_eq!(window.free_into::<Vec<u64>>().unwrap(), [0, u64::from(node.rank()) + 7]);
 }
 
+/// Parts begin where the one before ends: what is aligned is so in memory, on every way.
+pub fn atomics_on_parts_of_odd_sizes(universe: &Universe) {
+    let node = universe.world().split_by_node(0).unwrap();
+    for path in ["auto", "load_store", "messages", "cross"] {
+        let builder = node.window(13, 1).hint("rma_path", path).unwrap();
+        let window = match builder.allocate_shared() {
+            Err(WindowError::NoPath { .. }) => continue,
+            window => window.unwrap(),
+        };
+        let epoch = window.lock_all().unwrap();
+        for (target, disp) in node.ranks().flat_map(|rank| (0..6).map(move |disp| (rank, disp))) {
+            let sum = epoch.fetch_and_op(target, disp, Op::NoOp, 1u64);
+            let misaligned = RmaError::Misaligned { window: window.id(), target, disp, width: 8 };
+            let aligned = (13 * u64::from(target) + disp).is_multiple_of(8);
+            assert_eq!(sum, if aligned { Ok(0) } else { Err(misaligned) }, "{path}");
+        }
+        epoch.unlock().unwrap();
+        window.free().unwrap();
+    }
+}
+
 /// Each rank gets a copy of its own part.
 pub fn given_back(universe: &Universe) {
     let node = universe.world().split_by_node(0).unwrap();

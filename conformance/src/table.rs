@@ -47,11 +47,12 @@ macro_rules! suite {
                 contiguous(4), not_contiguous(4), null_query(4), direct_access(4),
                 mixed_with_operations(4), atomics_agree(4), other_windows_can_be_asked(3),
                 units(3), views_refuse(2), polled(3), given_back(3), crossed(3),
-                given_back_while_others_go_on(4),
+                given_back_while_others_go_on(4), atomics_on_parts_of_odd_sizes(3),
             }
             created {
-                over_vectors(3), over_parts_of_boxes(4), over_raw_parts(3), much_raw_memory(2),
-                mixed(4), overlapping_windows(2), over_a_shared_segment(3), queries(2), refusals(3),
+                over_vectors(3), over_parts_of_boxes(4), over_raw_parts(3),
+                over_raw_parts_at_odd_addresses(2), much_raw_memory(2), mixed(4),
+                overlapping_windows(2), over_a_shared_segment(3), queries(2), refusals(3),
                 while_the_owner_computes(2), nothing_nowhere(3),
             }
             dynamic {

@@ -39,7 +39,9 @@
 //! - A rank leaves in order, and another one fails because it waited for it: that one says so with
 //!   its `Leave`, and the message names the rank that left.
 //! - The launcher dies: the kernel kills its children (`PR_SET_PDEATHSIG`), and a warden process
-//!   kills what they had started.
+//!   kills what else is in their process groups: what they had started, but for what has gone to
+//!   a group or session of its own (`setsid`). That is killed only by a launcher that ends by
+//!   itself; of one that was killed nothing leads there any more.
 //!
 //! The feature `server` (default) adds the library side of `rma-run`, [`run`]; without it this
 //! crate is the client alone.

@@ -370,7 +370,11 @@ impl Drop for Called<'_> {
 
 impl Drop for Inner {
     fn drop(&mut self) {
-        self.process.grant_parts(self.process.mail.close(self.id));
+        let grants = self.process.mail.close(self.id);
+        // A rank that has left sends nothing any more.
+        if !self.process.has_left() {
+            self.process.grant_parts(grants);
+        }
     }
 }
 

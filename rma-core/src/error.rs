@@ -215,6 +215,19 @@ pub enum RmaError {
         /// Size of the element, in bytes.
         width: u32,
     },
+    /// As [`Misaligned`](Self::Misaligned), of a part that its rank made of memory of its own,
+    /// and whose address only that rank knows. It said so later.
+    #[error(
+        "window {window}: an element of an atomic operation of this epoch is not aligned in the \
+         memory that rank {target} made its part of; atomics need natural alignment: make the part \
+         of aligned memory, or choose another displacement"
+    )]
+    MisalignedThere {
+        /// Window.
+        window: WindowId,
+        /// Target.
+        target: Rank,
+    },
     /// The element type does not have the operation, or the call does not take it.
     #[error(
         "window {window}: {what} on rank {target}: {} is not defined there on {element}; {}",
@@ -508,7 +521,7 @@ impl RmaError {
                 ErrorClass::Type
             }
             Self::NoSuchRank { .. } => ErrorClass::Rank,
-            Self::Misaligned { .. } => ErrorClass::Disp,
+            Self::Misaligned { .. } | Self::MisalignedThere { .. } => ErrorClass::Disp,
             Self::WrongOp { .. } => ErrorClass::Op,
             Self::WrongCount { .. } | Self::NotWhole { .. } => ErrorClass::Count,
             Self::EpochOpen { .. }

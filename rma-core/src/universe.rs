@@ -333,7 +333,7 @@ pub struct Stay(Weak<Process>);
 impl Drop for Stay {
     fn drop(&mut self) {
         // Nobody has it any more who could use it in time.
-        if let Some(process) = self.0.upgrade().filter(|process| !process.left.load(SeqCst)) {
+        if let Some(process) = self.0.upgrade() {
             drop(Leaver(&process));
         }
     }
@@ -343,7 +343,8 @@ struct Leaver<'a>(&'a Process);
 
 impl Drop for Leaver<'_> {
     fn drop(&mut self) {
-        if self.0.transport.members.is_fork() {
+        // Once is enough: a second time may come when the transport cannot be used any more.
+        if self.0.transport.members.is_fork() || self.0.has_left() {
             return;
         }
         // Its last replies may go to the outbox.

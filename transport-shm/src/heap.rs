@@ -169,6 +169,14 @@ impl rma_core::transport::Region for Region {
     fn descriptor(&self) -> Descriptor {
         card::describe(&self.place())
     }
+
+    fn abandon(mut self: Box<Self>) {
+        // An arena has other regions, now or later, and neighbours that map them.
+        if let Some(named) = Arc::get_mut(&mut self.named) {
+            named.segment.close();
+        }
+        core::mem::forget(self);
+    }
 }
 
 impl Drop for Region {
@@ -241,6 +249,28 @@ mod tests {
             assert!(arenas.is_disjoint(&seen) || arenas.intersection(&seen).count() == 1);
             seen.extend(arenas);
         }
+    }
+
+    #[test]
+    fn what_is_abandoned_stays_mapped_and_keeps_no_file() {
+        use rma_core::transport::Region as _;
+        let heap = heap();
+        let (large, small) =
+            (heap.allocate(SMALL_MAX + 1, 64).unwrap(), heap.allocate(8, 8).unwrap());
+        let file = |region: &Region| {
+            let segment = region.place().segment;
+            (segment.descriptor(), segment.identity)
+        };
+        let is_open = |(descriptor, identity)| {
+            crate::segment::is_open(rustix::process::getpid(), descriptor, identity)
+        };
+        let (files, base) = ([file(&large), file(&small)], large.mapping().base);
+        assert_eq!(files.map(is_open), [true, true]);
+        Box::new(large).abandon();
+        Box::new(small).abandon();
+        assert_eq!(files.map(is_open), [false, true], "others map the arena");
+        // SAFETY: it stays mapped, and this test is alone with it.
+        unsafe { base.write_bytes(7, SMALL_MAX) };
     }
 
     #[test]

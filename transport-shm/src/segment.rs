@@ -126,7 +126,8 @@ pub(crate) struct Identity {
 pub(crate) struct Segment {
     pub(crate) span: Span,
     pub(crate) identity: Identity,
-    file: OwnedFd,
+    /// `None` once nobody opens it any more.
+    file: Option<OwnedFd>,
 }
 
 impl Segment {
@@ -162,16 +163,21 @@ impl Segment {
         let stat = rustix::fs::fstat(&file).map_err(|e| refused("fstat", e))?;
         let span = Span::map(&file, bytes, populate).map_err(|e| refused("mmap", e))?;
         let identity = Identity { device: stat.st_dev, inode: stat.st_ino, len: total };
-        Ok(Self { span, identity, file })
+        Ok(Self { span, identity, file: Some(file) })
     }
 
     /// The number neighbours open.
     pub(crate) fn descriptor(&self) -> i32 {
-        self.file.as_raw_fd()
+        self.file.as_ref().map_or(-1, |file| file.as_raw_fd())
+    }
+
+    /// From now on, no neighbour can map it; the mappings that there are stay.
+    pub(crate) fn close(&mut self) {
+        self.file = None;
     }
 
     /// The mapping, and the file that has to stay open for the neighbours.
-    pub(crate) fn into_parts(self) -> (Span, OwnedFd) {
+    pub(crate) fn into_parts(self) -> (Span, Option<OwnedFd>) {
         (self.span, self.file)
     }
 }

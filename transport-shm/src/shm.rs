@@ -45,7 +45,7 @@ pub struct Shm {
     nap: Option<Duration>,
     pub(crate) own: ControlSegment,
     /// Neighbours open it by its number.
-    _own_file: OwnedFd,
+    _own_file: Option<OwnedFd>,
     /// Given up for as long as this rank tells others something: to look a neighbour up that is
     /// not mapped takes a descriptor, and the program may have left none.
     spare: Mutex<Option<OwnedFd>>,
@@ -64,7 +64,7 @@ impl Shm {
     pub(crate) fn new(
         config: ShmConfig,
         own: ControlSegment,
-        own_file: OwnedFd,
+        own_file: Option<OwnedFd>,
         spare: OwnedFd,
         neighbours: Box<[Neighbour]>,
         heap: Arc<Heap>,

@@ -1,4 +1,6 @@
-//! The warden: a small process that outlives a killed launcher, to kill what ranks had started.
+//! The warden: a small process that outlives a killed launcher, to kill what ranks had started
+//! and is in their process groups. It is no ancestor of what went to a group of its own: that
+//! becomes a child of init when launcher and ranks die, and could be anybody's by then.
 //!
 //! The kernel kills the ranks themselves; but a rank may be a script, and its children are told
 //! nothing. The warden reads process groups from a pipe whose other end the launcher holds; the

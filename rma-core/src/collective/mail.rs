@@ -307,6 +307,12 @@ impl Mail {
         if id & RUNTIME == 0 { self.payload_max } else { self.payload_max.max(RUNTIME_MAX) }
     }
 
+    /// Who comes here waits until the value is dropped.
+    #[cfg(test)]
+    pub(crate) fn hold(&self) -> impl Drop + '_ {
+        self.boxes()
+    }
+
     fn boxes(&self) -> MutexGuard<'_, Boxes> {
         self.boxes.lock().unwrap_or_else(PoisonError::into_inner)
     }

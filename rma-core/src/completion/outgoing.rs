@@ -64,13 +64,13 @@ impl Process {
             Ok(()) => Some(Ok(())),
             Err(SubmitError::Again) => None,
             Err(SubmitError::Unreachable(error)) => {
-                Some(Err(WaitError { what: wait.what, cause: Cause::Import(error) }))
+                Some(Err(self.given_up(wait, Cause::Import(error))))
             }
             // It may also have left in order.
             Err(SubmitError::PeerFailed(peer)) => {
                 let cause = self.trouble(wait).or_else(|| self.gone(peer));
                 let cause = cause.unwrap_or(Cause::PeerFailed(peer));
-                Some(Err(WaitError { what: wait.what, cause }))
+                Some(Err(self.given_up(wait, cause)))
             }
         })??;
         self.counters.sent.fetch_add(1, Relaxed);

@@ -34,7 +34,7 @@ pub(crate) enum On<'a> {
     Holders(&'a Group, Option<WorldRank>),
 }
 
-/// A wait that ended without what it waited for.
+/// A wait that ended without what it waited for. [`Process::given_up`] makes it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct WaitError {
     pub(crate) what: &'static str,
@@ -190,10 +190,15 @@ impl Process {
 
     /// The end of a wait, told to who finds out why ranks fail.
     pub(crate) fn given_up(&self, wait: Wait<'_>, cause: Cause) -> WaitError {
+        self.misses(cause);
+        WaitError { what: wait.what, cause }
+    }
+
+    /// Tells whom this rank missed, if that is why something failed. To say so again is no harm.
+    pub(crate) fn misses(&self, cause: Cause) {
         if let Cause::PeerLeft(peer) = cause {
             self.transport.members.missed(peer);
         }
-        WaitError { what: wait.what, cause }
     }
 
     /// Why `wait` cannot end well, as far as is known.

@@ -4,7 +4,7 @@ use crate::error::RmaError;
 use crate::group::Group;
 use crate::protocol::message::{Head, Kind, Status};
 use crate::rank::Rank;
-use crate::transport::{Outcome, PeerState, WorldRank};
+use crate::transport::{ImportError, Outcome, PeerState, WorldRank};
 use crate::universe::Config;
 use crate::window::accumulate_tests::with_loop;
 use core::cell::Cell;
@@ -289,5 +289,26 @@ fn what_was_not_sent_takes_no_place() {
             assert_eq!(window.local().load(0), Ok(value));
         }
         epoch.unlock().unwrap();
+    });
+}
+
+/// What takes no wait at all can fail because somebody has left, too: a message that nobody takes,
+/// memory that is gone. The launcher hears of each.
+#[test]
+fn whom_a_rank_missed_is_told_however_it_noticed() {
+    with_loop(Config::default(), |universe, network| {
+        let (process, peer) = (universe.process(), WorldRank(1));
+        let window = universe.world().window(1, 8).allocate().unwrap();
+        network.set_unreachable(peer);
+        let wait = Wait { what: "a test", on: On::Peer(peer), recheck: None };
+        let sent = process.send(peer, &Head::new(Kind::Put, window.id().0, 0), &[], wait);
+        assert_eq!(sent.map_err(|error| error.cause), Err(Cause::PeerLeft(peer)));
+        assert_eq!(network.take_missed(), [peer]);
+        let gone = window.import_failed(ImportError::PeerGone(peer));
+        assert!(matches!(gone, RmaError::PeerLeft { .. }), "{gone}");
+        assert!(network.take_missed().contains(&peer));
+        // Whatever an error of a window is made of.
+        window.wait_failed(WaitError { what: "a test", cause: Cause::PeerLeft(peer) });
+        assert_eq!(network.take_missed(), [peer]);
     });
 }

@@ -65,7 +65,7 @@ impl Window {
                 Next::Ended if pending.failure() == Some(Failure::Cancelled) => {
                     // Another thread's flush failed, and cancelled all puts to this target.
                     let cause = process.trouble(wait).unwrap_or(Cause::Timeout);
-                    return Err(WaitError { what: wait.what, cause });
+                    return Err(process.given_up(wait, cause));
                 }
                 Next::Ended | Next::Wait => return Ok(()),
             }

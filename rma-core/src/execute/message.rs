@@ -8,8 +8,9 @@ use crate::error::RmaError;
 use crate::operation::layout::{Cursor, unpack};
 use crate::operation::{Action, Operation, Pieces, Room, Side, Sink};
 use crate::protocol::message::{Head, Kind};
+use crate::rank::Rank;
 use crate::transport::WorldRank;
-use crate::window::Window;
+use crate::window::{Flavor, Window};
 use std::sync::Arc;
 use zerocopy::IntoBytes;
 
@@ -95,15 +96,31 @@ impl Window {
         operation: &'w Operation<'a>,
         left: ByMessages<'a>,
     ) -> Result<(Option<Touched>, Sending<'w, 'a>), RmaError> {
-        if let Some(basic) = operation.action.basic() {
-            // Parts begin at multiples of every alignment.
-            self.check_aligned(operation, 0, left.there, basic)?;
+        if let Some((basic, base)) =
+            operation.action.basic().zip(self.alignment_of(operation.target))
+        {
+            self.check_aligned(operation, base, left.there, basic)?;
         }
         let touched = Touched::of(operation, left.there);
         if let Some(touched) = &touched {
             self.wait_for_earlier(operation.what, operation.target, touched)?;
         }
         Ok((touched, Sending::new(self, operation, left)))
+    }
+
+    /// Where the part of a target begins, as far as alignment goes; `None` if only the target
+    /// knows, and says whether an element is aligned there.
+    fn alignment_of(&self, target: Rank) -> Option<u64> {
+        if self.part.regions.is_some() {
+            // Operations name addresses.
+            return Some(0);
+        }
+        match self.peers.get(target) {
+            Some(peer) => Some(peer.address),
+            None if self.flavor() == Flavor::Create => None,
+            // What was allocated at another node begins at a multiple of every alignment.
+            None => Some(0),
+        }
     }
 
     /// Sends a request that brings no bytes back, waiting for a slot, for credit at its target and

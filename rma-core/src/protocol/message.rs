@@ -111,6 +111,8 @@ pub(crate) enum Status {
     HolderLeft = 4,
     /// Others have what was only to be tried.
     Busy = 5,
+    /// An element is not aligned in the target's memory; nothing was touched.
+    Misaligned = 6,
 }
 
 impl Head {
@@ -166,8 +168,8 @@ mod tests {
     #[test]
     fn a_reply_says_how_the_target_fared() {
         let question = Head { slot: 5.into(), ..Head::new(Kind::Get, 3, 9) };
-        use Status::{Busy, Freed, HolderLeft, Malformed, Ok, OutOfRange};
-        for status in [Ok, OutOfRange, Freed, Malformed, HolderLeft, Busy] {
+        use Status::{Busy, Freed, HolderLeft, Malformed, Misaligned, Ok, OutOfRange};
+        for status in [Ok, OutOfRange, Freed, Malformed, HolderLeft, Busy, Misaligned] {
             let reply = question.reply(Kind::Data, status);
             assert_eq!((reply.kind(), reply.status()), (Some(Kind::Data), Some(status)));
             assert_eq!((reply.object, reply.tag, reply.slot), (3.into(), 9.into(), 5.into()));
@@ -184,7 +186,7 @@ mod tests {
         }
         for byte in [0, Kind::Fragment as u8 + 1, u8::MAX] {
             let mut bytes = Head::new(Kind::Put, 0, 0).as_bytes().to_vec();
-            (bytes[0], bytes[3]) = (byte, 6);
+            (bytes[0], bytes[3]) = (byte, Status::Misaligned as u8 + 1);
             let (head, _) = Head::parse(&bytes).unwrap();
             assert_eq!((head.kind(), head.status()), (None, None));
         }

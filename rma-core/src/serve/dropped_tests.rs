@@ -7,6 +7,7 @@ use crate::window::accumulate_tests::with_loop;
 use bytemuck::bytes_of_mut;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Weak};
+use std::thread;
 use zerocopy::IntoBytes;
 
 fn names(windows: &Registry) -> usize {
@@ -44,6 +45,26 @@ fn what_is_dropped_is_served_until_the_rank_leaves() {
         left = Arc::downgrade(&part);
     });
     assert!(left.upgrade().is_none(), "nothing keeps it any more");
+}
+
+/// What a part keeps goes elsewhere in the process, where somebody may be who comes here next.
+#[test]
+fn what_is_let_go_is_dropped_when_the_list_is_free() {
+    with_loop(Config::default(), |universe, _| {
+        let (process, window) = (universe.process(), words(universe));
+        let part = Arc::downgrade(&window.part);
+        drop(window);
+        thread::scope(|scope| {
+            // A part that is dropped closes its letterbox.
+            let mail = process.mail.hold();
+            scope.spawn(|| process.dropped.let_go());
+            while part.strong_count() > 0 {
+                thread::yield_now();
+            }
+            assert!(process.dropped.0.try_lock().is_ok());
+            drop(mail);
+        });
+    });
 }
 
 #[test]

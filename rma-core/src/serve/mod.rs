@@ -42,8 +42,10 @@ impl Dropped {
 
     /// Lets go of all. They have the process, which has them.
     pub(crate) fn let_go(&self) {
-        // Not while the lock is held: what a part keeps goes elsewhere in the process.
-        drop(core::mem::take(&mut *self.parts()));
+        // Bound first, so that the lock is given back: what a part keeps goes elsewhere in the
+        // process, and may come back here.
+        let parts = core::mem::take(&mut *self.parts());
+        drop(parts);
     }
 }
 

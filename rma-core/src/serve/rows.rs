@@ -90,9 +90,13 @@ impl Part {
             Work::Combine { .. } => bytes,
         };
         let memory = named.held.get();
-        let fits = |(row, _): (Row, Row)| holds_elements(memory, row, basic);
-        if operands.len() != operands_expected || !named.with_packed().all(fits) {
+        let whole = |(row, _): (Row, Row)| row.len.is_multiple_of(width as u64);
+        if operands.len() != operands_expected || !named.with_packed().all(whole) {
             return Err(Status::Malformed);
+        }
+        // The origin may not know where the part begins.
+        if !named.with_packed().all(|(row, _)| is_aligned(memory, row, basic)) {
+            return Err(Status::Misaligned);
         }
         let _locked = if basic.is_atomic() {
             None
@@ -152,13 +156,13 @@ impl Work {
     }
 }
 
-/// Whether the blocks of a row are whole elements, each aligned.
-fn holds_elements(memory: Span<'_>, row: Row, basic: BasicType) -> bool {
+/// Whether all elements in the blocks of a row are aligned.
+fn is_aligned(memory: Span<'_>, row: Row, basic: BasicType) -> bool {
     let align = basic.align() as u64;
     let start = memory.part(row.at as usize, 0);
     let aligned = start.is_some_and(|start| start.is_aligned(basic.align()));
     let steps = row.count == 1 || row.stride.unsigned_abs().is_multiple_of(align);
-    aligned && steps && row.len.is_multiple_of(basic.width() as u64)
+    aligned && steps
 }
 
 /// Combines rows, whose stripes are held if the type needs that; gives what was there.

@@ -406,6 +406,11 @@ pub unsafe trait Members: Send + Sync {
 pub trait Region: Mapped {
     /// What a peer passes to [`Shared::import`].
     fn descriptor(&self) -> Descriptor;
+    /// Nobody maps it any more, but some may still come by its address: what is mapped stays so
+    /// until the process ends. What else it takes (a file) is given back.
+    fn abandon(self: Box<Self>) {
+        core::mem::forget(self);
+    }
 }
 
 /// Memory that this rank, and near ones, load and store.

@@ -44,6 +44,10 @@ pub(crate) struct Loop {
     held: AtomicUsize,
     /// Of ranks that are not there otherwise.
     states: Mutex<HashMap<WorldRank, PeerState>>,
+    /// Who takes no message.
+    unreachable: Mutex<Option<WorldRank>>,
+    /// Whom the rank said that it missed.
+    missed: Mutex<Vec<WorldRank>>,
     /// Whose state was asked for.
     asked: Mutex<HashSet<WorldRank>>,
     agent: Mutex<Option<thread::JoinHandle<()>>>,
@@ -106,6 +110,16 @@ impl Loop {
 
     pub(crate) fn set_state(&self, rank: WorldRank, state: PeerState) {
         self.states.lock().unwrap().insert(rank, state);
+    }
+
+    /// From now on that rank, which has left in order, takes no message.
+    pub(crate) fn set_unreachable(&self, rank: WorldRank) {
+        self.set_state(rank, PeerState::Departed);
+        *self.unreachable.lock().unwrap() = Some(rank);
+    }
+
+    pub(crate) fn take_missed(&self) -> Vec<WorldRank> {
+        core::mem::take(&mut *self.missed.lock().unwrap())
     }
 
     /// What had arrived when somebody looked for it is handled, of the first `looks` of them.
@@ -179,7 +193,10 @@ unsafe impl Messages for Loop {
     fn limits(&self) -> Limits {
         Limits { message_max: Head::LEN + 100 }
     }
-    unsafe fn send(&self, _: WorldRank, head: &[u8], body: &[u8]) -> Result<(), SubmitError> {
+    unsafe fn send(&self, to: WorldRank, head: &[u8], body: &[u8]) -> Result<(), SubmitError> {
+        if *self.unreachable.lock().unwrap() == Some(to) {
+            return Err(SubmitError::PeerFailed(to));
+        }
         if self.full.load(Relaxed) {
             return Err(SubmitError::Again);
         }
@@ -236,6 +253,9 @@ unsafe impl Members for Loop {
     }
     fn failed(&self) -> Option<WorldRank> {
         None
+    }
+    fn missed(&self, peer: WorldRank) {
+        self.missed.lock().unwrap().push(peer);
     }
     fn depart(&self, outcome: Outcome) {
         self.departed.lock().unwrap().push(outcome);
@@ -623,17 +643,22 @@ fn forged_messages_change_nothing() {
             (Kind::Accumulate, f64, 0, 8, 8, 16),
             (Kind::Accumulate, f64, 0, 8, 104, 104),
             (Kind::GetAccumulate, f64, Op::NoOp as u8, 8, u64::MAX - 7, 0),
-            (Kind::Accumulate, f64, 0, 4, 8, 8),
-            (Kind::Accumulate, u16, 0, 1, 2, 2),
             (Kind::CompareSwap, f64, 0, 8, 8, 16),
             (Kind::CompareSwap, u16, 0, 8, 2, 2),
             (Kind::CompareSwap, u16, 0, 8, 2, 5),
             (Kind::CompareSwap, u16, 0, 8, 4, 4),
             (Kind::CompareSwap, u16, 0, 8, 4, 8),
-            (Kind::CompareSwap, u16, 0, 1, 2, 4),
         ];
         for message in malformed {
             assert_eq!(serve(message), Err(Status::Malformed), "{message:?}");
+        }
+        let misaligned = [
+            (Kind::Accumulate, f64, 0, 4, 8, 8),
+            (Kind::Accumulate, u16, 0, 1, 2, 2),
+            (Kind::CompareSwap, u16, 0, 1, 2, 4),
+        ];
+        for message in misaligned {
+            assert_eq!(serve(message), Err(Status::Misaligned), "{message:?}");
         }
         let outside = [
             (Kind::Accumulate, f64, 0, 32, 8, 8),
@@ -678,8 +703,6 @@ fn forged_rows_change_nothing() {
             (add, f64, sum, row, 16, 24),
             (add, f64, sum, row, 8, 8),
             (add, f64, sum, row, 0, 0),
-            (add, f64, sum, Row { at: 4, ..row }, 16, 16),
-            (add, f64, sum, Row { stride: 12, ..row }, 16, 16),
             (add, f64, sum, Row { len: 4, ..row }, 8, 8),
             (add, pair, sum, row, 16, 16),
             (add, f64, sum, Row { stride: 0, count: 13, ..row }, 104, 104),
@@ -690,6 +713,9 @@ fn forged_rows_change_nothing() {
         for (kind, basic, op, row, length, operands) in malformed {
             let served = serve(kind, basic, op, row, length, operands);
             assert_eq!(served, Err(Status::Malformed), "{kind:?} {op} {row:?} {length} {operands}");
+        }
+        for row in [Row { at: 4, ..row }, Row { stride: 12, ..row }] {
+            assert_eq!(serve(add, f64, sum, row, 16, 16), Err(Status::Misaligned), "{row:?}");
         }
         for row in
             [Row { at: 24, ..row }, Row { stride: -16, ..row }, Row { at: i64::MAX - 7, ..row }]

@@ -280,10 +280,9 @@ impl Window {
         pending.set_told();
         let Failure::Answered(status, by) = failure else {
             // The flush of another thread gave up, and cancelled everything that it waited for.
-            let cause = self.process().trouble(self.wait_for(what, target));
-            return Err(
-                self.wait_failed(WaitError { what, cause: cause.unwrap_or(Cause::Timeout) })
-            );
+            let wait = self.wait_for(what, target);
+            let cause = self.process().trouble(wait).unwrap_or(Cause::Timeout);
+            return Err(self.wait_failed(self.process().given_up(wait, cause)));
         };
         if status == Status::HolderLeft {
             let wait = Wait { what, on: On::Peer(by), recheck: None };
@@ -291,16 +290,18 @@ impl Window {
         }
         let target = self.group().rank_of(by).unwrap_or(target);
         // It gave the window up before it left, or because of somebody who failed.
+        let wait = self.wait_for(what, target);
         if status == Status::Freed
-            && let Some(cause) = self.process().trouble(self.wait_for(what, target))
+            && let Some(cause) = self.process().trouble(wait)
         {
-            return Err(self.wait_failed(WaitError { what, cause }));
+            return Err(self.wait_failed(self.process().given_up(wait, cause)));
         }
         match status {
             Status::Ok => Ok(()),
             Status::OutOfRange if self.part.regions.is_some() => {
                 Err(RmaError::NotAttached { window: self.id(), target, range: None })
             }
+            Status::Misaligned => Err(RmaError::MisalignedThere { window: self.id(), target }),
             // The range was checked here against what the target said: it has another window now.
             Status::Freed
             | Status::OutOfRange
@@ -320,11 +321,15 @@ impl Window {
         let failed = self.process().transport.members.failed().map(Cause::PeerFailed);
         let cause = failed.or_else(|| self.process().gone(peer));
         let cause = cause.unwrap_or(Cause::PeerFailed(peer));
-        self.wait_failed(WaitError { what: "mapping a peer's memory", cause })
+        let wait = Wait { what: "mapping a peer's memory", on: On::Peer(peer), recheck: None };
+        self.wait_failed(self.process().given_up(wait, cause))
     }
 
+    /// The error of a window that a wait ended in; whoever ended that wait, the launcher hears whom
+    /// this rank missed.
     pub(crate) fn wait_failed(&self, WaitError { what, cause }: WaitError) -> RmaError {
         let window = self.id();
+        self.process().misses(cause);
         match cause {
             Cause::PeerFailed(world) => RmaError::PeerFailed { window, world, what },
             Cause::PeerLeft(world) => RmaError::PeerLeft { window, world, what },

@@ -7,6 +7,7 @@ use crate::memory::target::Span;
 use crate::route::Asked;
 use crate::transport::{AllocateError, DescribeError, Descriptor, Mapped, Mapping, Region};
 use crate::universe::Process;
+use core::any::Any;
 use core::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -183,10 +184,19 @@ impl Drop for Memory {
                 let graveyard = &process.graveyard.0;
                 graveyard.lock().unwrap_or_else(PoisonError::into_inner).push(backing);
             }
-            Whose::WindowByAddress | Whose::User => core::mem::forget(backing),
+            Whose::WindowByAddress => abandon(backing),
+            Whose::User => core::mem::forget(backing),
             Whose::FirstRank | Whose::Raw => drop(backing),
         }
     }
+}
+
+/// Keeps the bytes of memory that the transport allocated, and nothing else of it.
+fn abandon(backing: Arc<dyn Backing>) {
+    let any: Arc<dyn Any + Send + Sync> = backing;
+    // It is of that type, and nobody else has it.
+    let anonymous = any.downcast::<Anonymous>().ok().and_then(Arc::into_inner);
+    anonymous.into_iter().for_each(|Anonymous(region)| region.abandon());
 }
 
 /// Memory that the transport allocated for one window.

@@ -21,7 +21,7 @@ pub enum LockKind {
 }
 
 impl LockKind {
-    fn mode(self) -> Mode {
+    pub(crate) fn mode(self) -> Mode {
         match self {
             Self::Shared => Mode::Shared,
             Self::Exclusive => Mode::Exclusive,
@@ -79,20 +79,20 @@ impl Window {
     #[inline(always)]
     fn lock_hot(&self, target: Rank, kind: LockKind) -> Option<Taken> {
         let entry = self.targets.get(target)?;
+        let there = entry.block()?;
         // pairs with the AcqRel changes of the word in `open`.
         if self.part.epoch.word.load(Acquire) != 0
             || self.excludes_locks()
             || !self.together
-            || !entry.is_mapped()
             || !entry.claim(held::BY_LOCK)
         {
             return None;
         }
         let stays = !self.part.epoch.has_left();
         let (taken, locked) = match kind {
-            LockKind::Shared => (Taken::Shared, stays && self.lock_shared_hot(target)),
+            LockKind::Shared => (Taken::Shared, stays && self.lock_shared_hot(target, there)),
             LockKind::Exclusive => {
-                let locked = stays && self.lock_exclusive_hot(target);
+                let locked = stays && self.lock_exclusive_hot(target, there);
                 (Taken::Exclusive { passed_gate: false }, locked)
             }
         };
@@ -218,6 +218,9 @@ impl<'w> Lock<'w> {
         // Not when it was locked: stores between the exchanges of lock and unlock cost more than
         // both.
         self.window.targets.open(Permit::Locked, self.target);
+        if self.window.held(self.target) == held::BY_LOCK {
+            self.window.set_held(self.target, held::LISTED);
+        }
         Access::new(self.window, Permit::Locked)
     }
 
@@ -297,27 +300,20 @@ impl<'w> Lock<'w> {
     pub fn unlock(self) -> Result<(), RmaError> {
         let (window, target, taken) = (self.window, self.target, self.taken);
         mem::forget(self);
-        let passed_gate = match taken {
-            Taken::Exclusive { passed_gate } => passed_gate,
-            Taken::Shared | Taken::Nothing | Taken::AtHome(_) => false,
+        let kind = match taken {
+            Taken::Shared => LockKind::Shared,
+            Taken::Exclusive { passed_gate: false } => LockKind::Exclusive,
+            _ => return Self::close(window, target, taken),
         };
-        let accessed = window.targets.is_open(Permit::Locked, target);
-        let fast = window.all_loaded && !passed_gate && !accessed;
-        let entry = window.targets.get(target).filter(|_| fast);
-        match (entry, taken) {
-            // The mark outlasts the lock: if this rank leaves meanwhile, it says so.
-            (Some(entry), Taken::Shared) => {
-                let released = window.unlock_shared(target);
-                entry.set_held(after(&released));
-                released
-            }
-            (Some(entry), Taken::Exclusive { .. }) => {
-                let released = window.unlock_exclusive(target, false);
-                entry.set_held(after(&released));
-                released
-            }
-            _ => Self::close(window, target, taken),
-        }
+        let entry = window.targets.get(target).filter(|_| window.all_loaded);
+        let entry = entry.filter(|entry| entry.held() == held::BY_LOCK);
+        let Some((entry, there)) = entry.and_then(|entry| Some((entry, entry.block()?))) else {
+            return Self::close(window, target, taken);
+        };
+        let released = window.unlock_hot(target, there, kind);
+        // The mark outlasts the lock: if this rank leaves meanwhile, it says so.
+        entry.set_held(after(&released));
+        released
     }
 
     #[cold]

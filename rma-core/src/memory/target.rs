@@ -49,15 +49,17 @@ pub(crate) mod held {
     pub(crate) const LOCKING: u32 = 3;
     /// As if locked, but nobody is kept out.
     pub(crate) const UNCHECKED: u32 = 4;
+    /// As [`BY_LOCK`], and it stands in the table of locked targets.
+    pub(crate) const LISTED: u32 = 5;
 
     /// Whether a lock epoch is open.
     pub(crate) fn is_locked(how: u32) -> bool {
-        matches!(how, BY_LOCK | UNCHECKED)
+        matches!(how, BY_LOCK | LISTED | UNCHECKED)
     }
 
     /// Whether others may be kept out, now or soon.
     pub(crate) fn keeps_out(how: u32) -> bool {
-        matches!(how, BY_LOCK | LOCKING)
+        matches!(how, BY_LOCK | LISTED | LOCKING)
     }
 }
 
@@ -238,11 +240,6 @@ impl Tables {
             // pairs with the Acquire load in `block`, as above.
             entry.block.store(mapped.block.load(Acquire), Release);
         }
-    }
-
-    #[inline(always)]
-    pub(crate) fn is_open(&self, permit: Permit, target: Rank) -> bool {
-        self.of(permit).get(target).is_some_and(|entry| !entry.block.load(Relaxed).is_null())
     }
 
     /// Takes a target out of that table. Operations of the epoch are over, because its guard is

@@ -141,6 +141,12 @@ pub(crate) enum Step {
 }
 
 impl At {
+    /// Whether every rank has a word like that; the gate's are at rank 0.
+    #[inline(always)]
+    pub(crate) fn is_of_part(self) -> bool {
+        matches!(self.word, PART | MARK)
+    }
+
     /// The word of a lock that whoever releases it reads: the node at the head, as a hint.
     fn head(self) -> Self {
         Self { word: self.word + 1, ..self }

@@ -136,14 +136,25 @@ impl Window {
     /// Gives the lock at `home` back.
     #[inline(always)]
     pub(super) fn release_at(&self, home: At, mode: Mode) -> Result<(), RmaError> {
-        let mut seen = lock::uncontended(mode, self.rank().0);
-        if let Some(state) = self.control_word(home) {
-            match state.compare_exchange(seen, 0, SeqCst, SeqCst) {
-                Ok(_) => return Ok(()),
-                Err(found) => seen = found,
-            }
+        match self.control_word(home) {
+            Some(state) => self.release_word(state, home, mode),
+            None => self.release_cold(home, mode, lock::uncontended(mode, self.rank().0)),
         }
-        self.release_cold(home, mode, seen)
+    }
+
+    /// As [`release_at`](Self::release_at), if that is its word.
+    #[inline(always)]
+    pub(super) fn release_word(
+        &self,
+        state: &AtomicU64,
+        home: At,
+        mode: Mode,
+    ) -> Result<(), RmaError> {
+        let seen = lock::uncontended(mode, self.rank().0);
+        match state.compare_exchange(seen, 0, SeqCst, SeqCst) {
+            Ok(_) => Ok(()),
+            Err(found) => self.release_cold(home, mode, found),
+        }
     }
 
     #[cold]

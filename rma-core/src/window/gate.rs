@@ -6,7 +6,9 @@
 //! watched: [`crate::protocol::gate`]. Where some ranks do not reach these words, there are passes
 //! instead: [`crate::protocol::home`].
 use super::Window;
+use crate::epoch::LockKind;
 use crate::error::RmaError;
+use crate::memory::block::Block;
 use crate::protocol::gate::{self, Locks, Told};
 use crate::protocol::lock::{self, At, Mode, Step};
 use crate::rank::Rank;
@@ -81,8 +83,21 @@ impl Locks for Try<'_> {
     }
 }
 
-/// A [`Window`] of which only that is asked that can be had at once.
-struct Hot<'w>(&'w Window);
+/// The lock of a target and the gate, whose words are mapped, as far as they can be had at once.
+struct Hot<'w> {
+    window: &'w Window,
+    /// The target's.
+    there: Block<'w>,
+    /// Rank 0's.
+    first: Block<'w>,
+}
+
+impl<'w> Hot<'w> {
+    #[inline(always)]
+    fn word(&self, at: At) -> &'w AtomicU64 {
+        if at.is_of_part() { self.there.word(at.word) } else { self.first.word(at.word) }
+    }
+}
 
 /// Something is left to do for those who may wait.
 struct Left;
@@ -92,7 +107,7 @@ impl Locks for Hot<'_> {
 
     #[inline(always)]
     fn load(&self, at: At) -> Result<u64, Left> {
-        self.0.control_word(at).map(|word| word.load(SeqCst)).ok_or(Left)
+        Ok(self.word(at).load(SeqCst))
     }
 
     /// Words are swapped in rare cases only.
@@ -102,16 +117,14 @@ impl Locks for Hot<'_> {
 
     #[inline(always)]
     fn acquire(&self, home: At, mode: Mode) -> Result<(), Left> {
-        let (state, new) = (self.0.control_word(home), lock::uncontended(mode, self.0.rank().0));
-        let taken = |state: &AtomicU64| state.compare_exchange(0, new, SeqCst, SeqCst).is_ok();
-        if state.is_some_and(taken) { Ok(()) } else { Err(Left) }
+        let new = lock::uncontended(mode, self.window.rank().0);
+        let taken = self.word(home).compare_exchange(0, new, SeqCst, SeqCst);
+        taken.map(drop).map_err(|_| Left)
     }
 
     #[inline(always)]
     fn release(&self, home: At, mode: Mode) -> Result<(), Left> {
-        let (state, old) = (self.0.control_word(home), lock::uncontended(mode, self.0.rank().0));
-        let given = |state: &AtomicU64| state.compare_exchange(old, 0, SeqCst, SeqCst).is_ok();
-        if state.is_some_and(given) { Ok(()) } else { self.0.release(home, mode).map_err(|_| Left) }
+        self.window.release_word(self.word(home), home, mode).map_err(|_| Left)
     }
 }
 
@@ -128,8 +141,9 @@ fn tried<T>(end: Result<T, Untaken>) -> Result<Option<T>, RmaError> {
 /// followed by those without.
 impl Window {
     #[inline(always)]
-    pub(crate) fn lock_shared_hot(&self, target: Rank) -> bool {
-        Hot(self).acquire(lock::part(target.0), Mode::Shared).is_ok()
+    pub(crate) fn lock_shared_hot(&self, target: Rank, there: Block<'_>) -> bool {
+        let hot = Hot { window: self, there, first: there };
+        hot.acquire(lock::part(target.0), Mode::Shared).is_ok()
     }
 
     /// Takes the lock of `target`, which others may share.
@@ -145,8 +159,29 @@ impl Window {
 
     /// Without passing the gate.
     #[inline(always)]
-    pub(crate) fn lock_exclusive_hot(&self, target: Rank) -> bool {
-        self.is_unwatched() && matches!(gate::lock_unwatched(&Hot(self), target.0), Ok(true))
+    pub(crate) fn lock_exclusive_hot(&self, target: Rank, there: Block<'_>) -> bool {
+        let Some(first) = self.first_mapped() else { return false };
+        let hot = Hot { window: self, there, first };
+        gate::is_unwatched(hot.word(lock::watch()).load(Relaxed))
+            && matches!(gate::lock_unwatched(&hot, target.0), Ok(true))
+    }
+
+    /// The block of rank 0, if it is mapped.
+    #[inline(always)]
+    fn first_mapped(&self) -> Option<Block<'_>> {
+        self.targets.get(Rank(0))?.block()
+    }
+
+    /// Gives a lock back whose words are in that block.
+    #[inline(always)]
+    pub(crate) fn unlock_hot(
+        &self,
+        target: Rank,
+        there: Block<'_>,
+        kind: LockKind,
+    ) -> Result<(), RmaError> {
+        let home = lock::part(target.0);
+        self.release_word(there.word(home.word), home, kind.mode())
     }
 
     /// Takes the exclusive lock of `target`; true if the gate was passed for it.
@@ -232,7 +267,9 @@ impl Window {
 
     #[inline(always)]
     pub(crate) fn share_gate_hot(&self) -> bool {
-        matches!(self.gate.told.share_at_once(&Hot(self)), Ok(true))
+        let Some(first) = self.first_mapped() else { return false };
+        let hot = Hot { window: self, there: first, first };
+        matches!(self.gate.told.share_at_once(&hot), Ok(true))
     }
 
     /// Keeps exclusive lockers of every part out.

@@ -114,6 +114,25 @@ impl Node {
     }
 }
 
+/// Whether others wait for a node of a rank's control block, whose words `word` gives. One that is
+/// left to whoever comes behind it ([`LEFT`]) is done with, though not free.
+pub(crate) fn in_line(word: impl Fn(u16) -> u64) -> bool {
+    let nodes = (0..NODES).map(|index| NODE_FIRST + index * NODE_WORDS);
+    nodes.into_iter().any(|node| match word(node + PHASE) {
+        phase::FREE => false,
+        phase::FIRST | phase::KICKED => word(node + NEXT) != LEFT,
+        _ => true,
+    })
+}
+
+/// What a step at a node would have been answered, had its rank not left in order and taken the
+/// words along: nobody stands in line there ([`in_line`]), so the node is left or free.
+pub(crate) fn answer_of_the_gone(step: Step) -> Option<(u32, u64)> {
+    let (Step::Swap { at, .. } | Step::Store { at, .. }) = step else { return None };
+    let word = at.word.checked_sub(NODE_FIRST)? % NODE_WORDS;
+    Some((at.rank, if word == NEXT { LEFT } else { phase::FREE }))
+}
+
 /// A word of the control block at a rank of the window.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct At {

@@ -574,3 +574,36 @@ fn readers_do_not_overflow_into_the_writer() {
         assert_eq!(barge(full, mode, 0), None);
     }
 }
+
+/// Of a rank that leaves: nobody waits for a node that it left to whoever comes, or gave back.
+#[test]
+fn who_is_done_with_its_nodes_is_not_in_line() {
+    let node = Node::new(0, 2).unwrap();
+    let stands = |phase: u64, next: u64| {
+        in_line(|word| match word {
+            word if word == node.word(PHASE).word => phase,
+            word if word == node.word(NEXT).word => next,
+            _ => 0,
+        })
+    };
+    assert!(!stands(phase::FREE, 0) && !stands(phase::FREE, LEFT));
+    for phase in [phase::FIRST, phase::KICKED] {
+        assert!(stands(phase, 0) && stands(phase, 9) && !stands(phase, LEFT), "{phase}");
+    }
+    assert!(stands(phase::WAITING, 0) && stands(phase::ABANDONED, 0));
+}
+
+/// What is assumed of a node whose rank took it along is what its words would say.
+#[test]
+fn nodes_of_the_gone_are_left_or_free() {
+    let node = Node::new(7, 1).unwrap();
+    let swap = |at| Step::Swap { at, old: 0, new: 5, wake: false };
+    assert_eq!(answer_of_the_gone(swap(node.word(NEXT))), Some((7, LEFT)));
+    assert_eq!(answer_of_the_gone(swap(node.word(PHASE))), Some((7, phase::FREE)));
+    let free = Step::Store { at: node.word(PHASE), value: phase::FREE };
+    assert_eq!(answer_of_the_gone(free), Some((7, phase::FREE)));
+    for home in [part(7), gate(), watch()] {
+        assert_eq!(answer_of_the_gone(swap(home)), None, "whoever holds it counts");
+    }
+    assert_eq!(answer_of_the_gone(Step::Load(node.word(NEXT))), None);
+}

@@ -5,6 +5,7 @@ use crate::error::RmaError;
 use crate::memory::block::Block;
 use crate::protocol::lock::{self, Acquire, At, Mode, NODES, Node, Release, Step, phase};
 use crate::rank::Rank;
+use crate::transport::PeerState;
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed, Ordering::SeqCst};
 use core::time::Duration;
 
@@ -212,6 +213,16 @@ impl Window {
 
     /// Does one step of a lock's state machine.
     pub(super) fn step(&self, step: Step) -> Result<u64, RmaError> {
+        self.step_there(step).or_else(|error| {
+            // Memory of who has left cannot be mapped any more.
+            let Some((rank, answer)) = lock::answer_of_the_gone(step) else { return Err(error) };
+            let world = self.part.comm.world_rank(Rank(rank));
+            let gone = self.process().transport.members.told(world) == PeerState::Departed;
+            if gone { Ok(answer) } else { Err(error) }
+        })
+    }
+
+    fn step_there(&self, step: Step) -> Result<u64, RmaError> {
         let at = match step {
             Step::Load(at) | Step::Wait { at, .. } | Step::Swap { at, .. } => at,
             Step::Store { at, .. } | Step::Set { at, .. } => at,

@@ -47,10 +47,11 @@ impl Window {
         self.give_back(ALL);
     }
 
-    /// Gives the lock of `target` back, which this rank has.
+    /// Gives the lock of `target` back, which this rank has; an error if the others were told that
+    /// it has left with it.
     pub(crate) fn unlock_at_home(&self, target: Rank, mode: Mode) -> Result<(), RmaError> {
         if self.give_back(target) {
-            return Ok(());
+            return self.check_left();
         }
         let Some(word) = self.lock_word(target)? else { return Ok(()) };
         let mut seen = word.load(SeqCst);

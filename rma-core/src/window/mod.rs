@@ -37,6 +37,7 @@ use crate::communicator::Communicator;
 use crate::completion::Wait;
 use crate::epoch::EpochState;
 use crate::memory::target::{Marks, Tables};
+use crate::protocol::lock;
 use crate::rank::Rank;
 use crate::route::{Asked, Counts, Known};
 use crate::serve::Locks;
@@ -47,7 +48,7 @@ use attributes::Settings;
 use bytemuck::{Pod, Zeroable};
 use control::NodePool;
 use core::fmt;
-use core::sync::atomic::{AtomicU32, AtomicU64, Ordering::SeqCst};
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed, Ordering::SeqCst};
 use door::Door;
 use dynamic::Regions;
 use far::Far;
@@ -261,11 +262,13 @@ impl Part {
     }
 
     /// Whether this rank holds locks of the window or pins of peers' regions, or a thread of it
-    /// waits for one.
+    /// stands in line for a lock.
     pub(crate) fn holds_locks(&self) -> bool {
+        let waits = || lock::in_line(|word| self.block.get().word(word).load(Relaxed));
         self.epoch.is_lock_all()
             || self.marks.keep_out()
             || self.far.keeps_out()
             || self.inside_peers.load(SeqCst) > 0
+            || waits()
     }
 }

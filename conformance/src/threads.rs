@@ -66,6 +66,38 @@ pub fn starts(universe: &Universe) {
     window.free().unwrap();
 }
 
+/// Threads of a rank fence one window: each fence meets one of every other rank, and no thread is
+/// counted for another rank. S-C1
+pub fn fences(universe: &Universe) {
+    let world = universe.world();
+    let window = words(world, 1);
+    let last = Rank(world.size() - 1);
+    let value = || {
+        let (epoch, mut seen) = (window.fence(Assert::NONE).unwrap(), [0u64]);
+        epoch.get(last, 0, &mut seen).unwrap();
+        seen[0]
+    };
+    for round in 1..=times(universe, 30) {
+        world.barrier().unwrap();
+        if world.rank() == last {
+            // The threads of the others are there first.
+            (0..300).for_each(|_| thread::yield_now());
+            window.local().store(0, round).unwrap();
+        }
+        on_threads(THREADS, |_| assert_eq!(value(), round));
+    }
+    world.barrier().unwrap();
+    // And one thread after that.
+    for round in 100..100 + times(universe, 30) {
+        if world.rank() == last {
+            window.local().store(0, round).unwrap();
+        }
+        assert_eq!(value(), round);
+        window.fence(Assert::NONE).unwrap().end().unwrap();
+    }
+    window.free().unwrap();
+}
+
 /// Threads put, flush and get in one epoch. S-F7
 pub fn puts_and_flushes(universe: &Universe) {
     let world = universe.world();

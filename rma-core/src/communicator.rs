@@ -11,7 +11,7 @@ use crate::universe::{NO_OBJECT, Process, RUNTIME};
 use crate::window::WindowBuilder;
 use core::ops::{Deref, DerefMut};
 use core::sync::atomic::{AtomicU32, Ordering::SeqCst, fence};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError};
 use std::thread::{self, ThreadId};
 
 /// An ordered group of ranks with its own space of messages (MPI 4.1, chapter 7).
@@ -38,6 +38,9 @@ pub(crate) struct Inner {
     collective: Mutex<Sequence>,
     /// Threads that wait for their turn.
     queued: AtomicU32,
+    /// The first operation that failed here when others may have heard of it. They may have passed
+    /// it, so this rank takes part in no later one: it would be taken for another.
+    lost: OnceLock<&'static str>,
     /// The thread that is in code of the user, in the middle of an operation.
     caller: Mutex<Option<ThreadId>>,
     pub(crate) node: Node,
@@ -300,6 +303,7 @@ impl Inner {
             current,
             collective: Mutex::new(sequence),
             queued: AtomicU32::new(0),
+            lost: OnceLock::new(),
             caller: Mutex::default(),
             node: Node::Apart,
             near: None,
@@ -340,6 +344,24 @@ impl Inner {
     pub(crate) fn calls_user(&self) -> impl Drop + '_ {
         *self.caller() = Some(thread::current().id());
         Called(self)
+    }
+
+    /// That operation failed in the middle: this rank and others may be at different ones now.
+    pub(crate) fn lose_step(&self, what: &'static str) {
+        _ = self.lost.set(what);
+        self.keep_words();
+    }
+
+    /// Fails if this rank may be at another operation than others. If it is known why nobody can
+    /// go on, that is what the error says.
+    pub(crate) fn check_step(&self, what: &'static str) -> Result<(), CollectiveError> {
+        let Some(failed) = self.lost.get() else { return Ok(()) };
+        let in_vain = || self.current.news().cause();
+        let wait = Wait { what, on: On::All(&self.group, &in_vain), recheck: None };
+        Err(match self.process.trouble(wait) {
+            Some(cause) => self.process.given_up(wait, cause).into(),
+            None => CollectiveError::OutOfStep { what, failed },
+        })
     }
 
     /// An operation has failed here: others may come to it, and to its words, after this rank is

@@ -372,6 +372,19 @@ pub enum RmaError {
         /// What this rank did.
         what: &'static str,
     },
+    /// An earlier fence of the window failed at this rank in the middle, as when its deadline
+    /// passed. Others may have passed that one.
+    #[error(
+        "window {window}: {what} after a fence that has failed at this rank: others may have \
+         passed that fence, and would take this rank to be at another one; drop the window, and \
+         make a new one when all ranks are there"
+    )]
+    OutOfStep {
+        /// Window.
+        window: WindowId,
+        /// What was asked for.
+        what: &'static str,
+    },
     /// The ranks of the window could not meet, for a reason of their own: some may be in another
     /// call than this one.
     #[error("window {window}: {error}")]
@@ -531,6 +544,7 @@ impl RmaError {
             | Self::RefusedBy { .. }
             | Self::NoLocks { .. }
             | Self::Left { .. }
+            | Self::OutOfStep { .. }
             | Self::Freed { .. } => ErrorClass::RmaSync,
             Self::WrongAssert { .. } => ErrorClass::Assert,
             Self::PeerFailed { .. } | Self::PeerLeft { .. } => ErrorClass::ProcFailed,

@@ -6,6 +6,10 @@
 //! and their waits in that operation and later ones end. Each does, also who was told before: what
 //! a rank tells may be lost when it leaves, and who waits for it sees it leave then. S-M7
 //!
+//! Who waited in vain for another reason, as when its deadline passed, has told others that it
+//! came. They may go on with that, or may not, and it can take back nothing: so it takes no part
+//! in later operations. They wait for it in vain, too, and end as it did.
+//!
 //! Who cannot go on with one operation for a reason of its own, tells all members so, and their
 //! waits in that operation end; later ones are as good as any.
 use super::AHEAD_MAX;
@@ -22,7 +26,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 pub(crate) struct Place {
     /// Tag of an operation by messages.
     pub(crate) tag: u32,
-    /// Number of a barrier by flags. They are counted by themselves: one that fails is repeated.
+    /// Number of a barrier by flags. They are counted by themselves.
     pub(crate) barrier: u64,
 }
 
@@ -129,6 +133,11 @@ impl News {
         one.or_else(|| all().map(|news| news.cause))
     }
 
+    /// Why members wait for each other in vain, from wherever on.
+    pub(crate) fn cause(&self) -> Option<Cause> {
+        self.heard().news.map(|news| news.cause)
+    }
+
     /// True once.
     fn is_to_be_told(&self) -> bool {
         !core::mem::replace(&mut self.heard().told, true)
@@ -163,6 +172,10 @@ impl Inner {
                 self.give_up_operation();
             } else if !seen && !told {
                 self.abandon(Abandoned { cause, from });
+                // Of barriers in shared memory, whoever calls this knows what they are for.
+                if peer.is_some() && by == By::Messages {
+                    self.lose_step(what);
+                }
             }
         }
         done

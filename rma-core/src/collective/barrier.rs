@@ -59,8 +59,9 @@ fn wakes(rank: Rank, size: u32) -> Range<u32> {
 }
 
 /// Waits until all ranks are in their barrier `count`, which is 1 for the first. `mine` gives this
-/// rank's flag of each round, `flag_of` that of the rank that it signals there. After an error,
-/// this rank may come to the same barrier again.
+/// rank's flag of each round, `flag_of` that of the rank that it signals there. After an error, the
+/// flags that this rank has set stay, and others may pass with them whenever they come: this rank
+/// must not come to a barrier with these flags again.
 pub(crate) fn by_flags<'a, M: Meeting, W: Word<Value = u32> + 'a, E>(
     meeting: &M,
     count: u64,
@@ -86,6 +87,7 @@ pub(crate) fn by_flags<'a, M: Meeting, W: Word<Value = u32> + 'a, E>(
 
 /// As [`by_flags`]. `arrivals` counts the ranks that have come, and nothing else ever: it was
 /// `before` when no barrier had been. The memory may have another use before the last rank leaves.
+/// After an error, this rank has not come, and may come to the same barrier again.
 pub(crate) fn by_count<M: Meeting>(
     meeting: &M,
     count: u64,

@@ -63,6 +63,7 @@ impl<'a> Exchange<'a> {
         what: &'static str,
     ) -> Result<Self, CollectiveError> {
         let mut turn = comm.turn(what)?;
+        comm.inner.check_step(what)?;
         turn.one_sided += 1;
         if turn.one_sided >= AHEAD_MAX {
             Self::begin(comm, what, turn).barrier()?;
@@ -90,9 +91,11 @@ impl<'a> Exchange<'a> {
         error
     }
 
-    /// Waits until every rank has come here.
+    /// Waits until every rank has come here. After an error, this rank takes part in nothing later
+    /// of that kind: others may have passed.
     pub(crate) fn barrier(mut self) -> Result<(), CollectiveError> {
-        self.meet()?;
+        self.comm.inner.check_step(self.what)?;
+        self.meet().inspect_err(|_| self.comm.inner.lose_step(self.what))?;
         // Only then: who is ahead of others may not go on as if they had come.
         self.turn.one_sided = 0;
         Ok(())
@@ -113,7 +116,8 @@ impl<'a> Exchange<'a> {
     }
 
     /// As [`barrier`](Self::barrier), at which ranks tell each other what they pass on the board
-    /// that they have. Answers with that of all, in rank order.
+    /// that they have. Answers with that of all, in rank order. All pass it or none, so that it can
+    /// be repeated after an error.
     pub(crate) fn share<S: Pod>(
         mut self,
         near: &Near,

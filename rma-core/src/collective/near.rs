@@ -106,8 +106,8 @@ impl Near {
         self.counted(passed, waited)
     }
 
-    /// Counts a barrier. If it failed, the next has the same number, and others may come to this
-    /// one after this rank is gone.
+    /// Counts a barrier, or an exchange. If it failed, others may come to it after this rank is
+    /// gone, and the next exchange has the same number.
     fn counted<E>(&self, passed: &mut u64, waited: Result<(), E>) -> Result<(), E> {
         match &waited {
             Ok(()) => *passed += 1,

@@ -9,6 +9,9 @@ use crate::error::CollectiveError;
 use crate::rank::Rank;
 use bytemuck::{bytes_of, cast_slice, cast_slice_mut};
 
+/// What ranks tell each other at a mere meeting; other kinds are those of what is made there.
+const MEET: u64 = 129;
+
 type Result<T> = core::result::Result<T, CollectiveError>;
 
 impl Communicator {
@@ -17,6 +20,15 @@ impl Communicator {
     /// ```text
     /// world.barrier()?;
     /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`CollectiveError::Timeout`], [`CollectiveError::PeerFailed`] and their like. Others may have
+    /// passed the barrier all the same, or may pass it later, because this rank had come: so it
+    /// cannot be repeated. From then on, collective operations of this communicator fail at this
+    /// rank, with [`CollectiveError::OutOfStep`] if no better reason is known. The same goes for
+    /// every other operation that ends with one of these errors. [`dup`](Self::dup) makes another
+    /// communicator of the same ranks, that starts anew.
     pub fn barrier(&self) -> Result<()> {
         Exchange::start_barrier(self, "barrier")?.barrier()
     }
@@ -92,7 +104,13 @@ impl Communicator {
 
     /// Waits for all ranks, between such steps. **Collective.**
     pub(crate) fn meet(&self) -> Result<()> {
-        if self.board().is_some() { self.barrier() } else { self.runtime().barrier() }
+        match self.board() {
+            Some(near) => {
+                let exchange = Exchange::start_barrier(self, "barrier")?;
+                exchange.share(near, MEET, &0u64).map(drop)
+            }
+            None => self.runtime().barrier(),
+        }
     }
 
     /// Combines such elements of all ranks, in any order. **Collective.**

@@ -58,7 +58,15 @@ impl Window {
     /// # Errors
     ///
     /// [`RmaError::EpochOpen`] if this rank holds a lock, [`RmaError::WrongAssert`] if the asserts
-    /// are not a fence's, [`RmaError::PeerFailed`] and its like if a rank is gone.
+    /// are not a fence's: nothing has happened then. [`RmaError::Timeout`], or
+    /// [`RmaError::PeerFailed`] and its like if a rank is gone: other ranks may have passed the
+    /// fence all the same, or may pass it later, because this one had come. So it cannot be
+    /// repeated: from then on fences of this window fail at this rank, with
+    /// [`RmaError::OutOfStep`] if no better reason is known, and so does `free` of a window whose
+    /// ranks meet by messages. Make another window.
+    ///
+    /// Threads of a rank fence one after the other: each fence of one thread meets one of every
+    /// other rank.
     pub fn fence(&self, asserts: Assert) -> Result<Fence<'_>, RmaError> {
         let wrong = |assert, why| RmaError::WrongAssert { window: self.id(), assert, why };
         if asserts.contains(Assert::NO_SUCCEED) {

@@ -131,6 +131,19 @@ pub enum CollectiveError {
         /// Operation.
         what: &'static str,
     },
+    /// An earlier operation of the communicator failed at this rank in the middle, as when its
+    /// deadline passed. Others may have passed that one.
+    #[error(
+        "{what}: {failed} of this communicator has failed at this rank, and others may have passed \
+         it: they would take this one for that; go on with another communicator, which dup makes \
+         when all ranks call it, or leave the job"
+    )]
+    OutOfStep {
+        /// Operation.
+        what: &'static str,
+        /// The earlier one.
+        failed: &'static str,
+    },
     /// Memory for the communicator's own words could not be had.
     #[error("memory of a communicator: {0}")]
     Allocate(#[from] AllocateError),
@@ -166,7 +179,10 @@ impl CollectiveError {
                 ErrorClass::Count
             }
             Self::PeerFailed { .. } | Self::PeerLeft { .. } => ErrorClass::ProcFailed,
-            Self::Nested { .. } | Self::GaveUp { .. } | Self::Left { .. } => ErrorClass::Other,
+            Self::Nested { .. }
+            | Self::GaveUp { .. }
+            | Self::OutOfStep { .. }
+            | Self::Left { .. } => ErrorClass::Other,
             Self::WrongOp { .. } => ErrorClass::Op,
             Self::Allocate(_) | Self::NoRoom { .. } => ErrorClass::NoMem,
             Self::Import(_)

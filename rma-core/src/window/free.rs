@@ -2,6 +2,7 @@
 use super::user::WindowMemory;
 use super::{Flavor, Window, kind};
 use crate::collective::near;
+use crate::communicator::Inner;
 use crate::completion::{On, Wait, WaitError};
 use crate::epoch::EpochCall;
 use crate::error::{CollectiveError, RmaError};
@@ -179,13 +180,22 @@ impl Window {
         Ok(first.refused(window.0, on, count))
     }
 
-    /// Waits until every rank has come here.
+    /// Waits until every rank has come here. Threads of this rank come one after the other. After
+    /// an error this rank cannot come again: others may have passed because it had come.
     pub(crate) fn barrier(&self) -> Result<(), RmaError> {
+        let failed = |error| self.collective_failed(FENCE, error);
         if !self.together {
-            let met = self.part.comm.barrier();
-            return met.map_err(|error| self.collective_failed(FENCE, error));
+            return self.part.comm.barrier().map_err(failed);
         }
-        let (comm, count) = (&self.part.comm.inner, self.barriers.load(Relaxed) + 1);
+        let _turn = self.part.comm.turn(FENCE).map_err(failed)?;
+        let comm = &self.part.comm.inner;
+        comm.check_step(FENCE).map_err(failed)?;
+        self.meet(comm).inspect_err(|_| comm.lose_step(FENCE))
+    }
+
+    /// As [`barrier`](Self::barrier), in shared memory, for the thread whose turn it is.
+    fn meet(&self, comm: &Inner) -> Result<(), RmaError> {
+        let count = self.barriers.load(Relaxed) + 1;
         let failed = |error| self.wait_failed(WaitError { what: FENCE, ..error });
         if comm.process.transport.sleep.is_crowded() {
             let arrivals = self.first_block()?.arrivals();
@@ -194,7 +204,6 @@ impl Window {
             let mine = self.part.block.get();
             near::by_flags(comm, count, mine, |_, rank| self.block_of(rank), failed)?;
         }
-        // If it fails, the next has the same number.
         self.barriers.store(count, Relaxed);
         Ok(())
     }
@@ -218,6 +227,7 @@ impl Window {
                 RmaError::RefusedBy { window, by, asked: what }
             }
             CollectiveError::Timeout { .. } => RmaError::Timeout { window, what },
+            CollectiveError::OutOfStep { .. } => RmaError::OutOfStep { window, what },
             error => RmaError::Collective { window, error },
         }
     }

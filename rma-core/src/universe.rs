@@ -178,7 +178,7 @@ impl Process {
     fn holds_locks(&self) -> bool {
         // What could not be told may be that a lock was given back.
         self.holding.load(SeqCst)
-            || self.lines.are_coming()
+            || self.lines.coming_from().into_iter().any(|home| self.gone(home).is_none())
             || self.outgoing.gives_back()
             || self.windows.all().iter().any(|part| part.holds_locks())
     }

@@ -52,6 +52,7 @@ pub(crate) struct Locks {
 pub(crate) struct Lines {
     /// Homes and passes that are waited for.
     waited_for: AtomicUsize,
+    /// By slot: whom each was sent to, and what gives it back.
     given_up: Mutex<FxHashMap<u64, (WorldRank, Head)>>,
 }
 
@@ -66,9 +67,9 @@ impl Lines {
         self.given_up.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether a lock may yet come that this rank has to give back.
-    pub(crate) fn are_coming(&self) -> bool {
-        !self.given_up().is_empty()
+    /// Homes of locks that may yet be granted to this rank, which has to give them back.
+    pub(crate) fn coming_from(&self) -> Vec<WorldRank> {
+        self.given_up().values().map(|(home, _)| *home).collect()
     }
 
     fn count(&self, before: bool, after: bool) {

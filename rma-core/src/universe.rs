@@ -176,11 +176,12 @@ impl Process {
     }
 
     fn holds_locks(&self) -> bool {
-        // What could not be told may be that a lock was given back.
+        // In this order: what a thread gives up or back leaves its mark first, and what could not
+        // be told may be that a lock was given back.
         self.holding.load(SeqCst)
+            || self.windows.all().iter().any(|part| part.holds_locks())
             || self.lines.coming_from().into_iter().any(|home| self.gone(home).is_none())
             || self.outgoing.gives_back()
-            || self.windows.all().iter().any(|part| part.holds_locks())
     }
 
     /// Sends what waited, handles what has arrived; returns how much that was.
@@ -206,6 +207,8 @@ impl Process {
             Some(Kind::Grant) => self.take_grant(from, &head, body),
             Some(Kind::Fragment) => self.take_fragment(from, &head, body),
             Some(Kind::Cancel) => self.take_cancel(from, &head, body),
+            Some(Kind::Lock) => self.take_request(from, &head, body),
+            Some(Kind::Granted) => self.take_granted(from, &head, body),
             Some(Kind::Unlock) => self.take_unlock(from, &head, body),
             Some(Kind::Pass) => self.take_pass(from, &head, body),
             Some(Kind::Post) => self.take_signal(from, Signal::Post, &head, body),

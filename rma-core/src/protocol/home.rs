@@ -78,10 +78,9 @@ pub(crate) struct Request {
     pub(crate) from: WorldRank,
     /// In the window.
     pub(crate) rank: u32,
-    /// Of the message, at its sender: names the request and what is granted.
+    /// Of the message, at its sender: names the request and what is granted. Of two, the later one
+    /// has the higher slot, and counts.
     pub(crate) slot: u64,
-    /// Counts the requests of its sender: of two, the later one counts.
-    pub(crate) number: u64,
     pub(crate) mode: Mode,
     /// It holds locks of the window already.
     pub(crate) holds: bool,
@@ -145,6 +144,8 @@ pub(crate) struct Home {
     number: u32,
     /// It does not come at once.
     is_late: bool,
+    /// How every request ends from now on.
+    closed: Option<End>,
     tells: VecDeque<Tell>,
 }
 
@@ -171,10 +172,13 @@ impl Home {
 
     /// Somebody asks for the lock. What it asked for before it has given back, or up.
     pub(crate) fn handle_request(&mut self, word: &impl Word<Value = u64>, request: Request) {
+        if let Some(end) = self.closed {
+            return self.end(&request, end);
+        }
         let at = self.waiting.iter().position(|other| other.from == request.from);
         let waits = at.and_then(|at| self.waiting.get(at));
         let known = waits.or_else(|| self.granted.get(&request.from)).copied();
-        if known.is_some_and(|known| known.number >= request.number) {
+        if known.is_some_and(|known| known.slot >= request.slot) {
             return self.end(&request, End::Busy);
         }
         match (at, known) {
@@ -369,7 +373,7 @@ fn grant(word: &impl Word<Value = u64>, request: &Request, more: bool) -> bool {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Want {
     /// A lock of all parts, by the request with that slot.
-    All { slot: u64, number: u64 },
+    All { slot: u64 },
     /// A pass; whether for somebody who holds a lock.
     Pass { number: u32, holds: bool },
 }
@@ -392,7 +396,7 @@ struct Given {
 pub(crate) struct Passes {
     waiting: VecDeque<(WorldRank, Want)>,
     /// Those that have locked all parts.
-    all: FxHashMap<WorldRank, (u64, u64)>,
+    all: FxHashMap<WorldRank, u64>,
     given: FxHashMap<WorldRank, Given>,
     tells: VecDeque<Tell>,
 }
@@ -410,27 +414,27 @@ impl Passes {
 
     /// Somebody locks all parts. What it asked for before it has given back, or up.
     pub(crate) fn handle_request(&mut self, request: &Request) {
-        let Request { from: to, slot, number, .. } = *request;
+        let Request { from: to, slot, .. } = *request;
         let waits = self.waiting.iter().find_map(|(from, want)| match want {
-            Want::All { slot, number } if *from == to => Some((*slot, *number)),
+            Want::All { slot } if *from == to => Some(*slot),
             _ => None,
         });
         let known = waits.or_else(|| self.all.get(&to).copied());
-        if known.is_some_and(|(_, known)| known >= number) {
+        if known.is_some_and(|known| known >= slot) {
             return self.tells.push_back(Tell::Answer { to, slot, end: End::Busy });
         }
         self.all.remove(&to);
-        if let Some((slot, _)) = waits {
+        if let Some(slot) = waits {
             self.waiting.retain(|(from, want)| *from != to || want.is_pass());
             self.tells.push_back(Tell::Answer { to, slot, end: End::Busy });
         }
-        self.waiting.push_back((to, Want::All { slot, number }));
+        self.waiting.push_back((to, Want::All { slot }));
         self.look();
     }
 
     /// A lock of all parts is given back, unless it was before.
     pub(crate) fn handle_unlock(&mut self, from: WorldRank, slot: u64) {
-        if self.all.get(&from).is_some_and(|(held, _)| *held == slot) {
+        if self.all.get(&from) == Some(&slot) {
             self.all.remove(&from);
             self.look();
         }
@@ -466,6 +470,11 @@ impl Passes {
         if self.given.get(&home).is_some_and(|given| given.number == number) {
             self.given.remove(&home);
         }
+        // It may not have been given yet.
+        self.waiting.retain(|(from, want)| match want {
+            Want::Pass { number: asked, .. } => *from != home || *asked != number,
+            Want::All { .. } => true,
+        });
         self.look();
     }
 
@@ -477,7 +486,7 @@ impl Passes {
 
     /// That home has left with its pass: nobody knows who has its part.
     pub(crate) fn handle_loss(&mut self, home: WorldRank) {
-        while let Some((to, Want::All { slot, .. })) = self.waiting.front().copied() {
+        while let Some((to, Want::All { slot })) = self.waiting.front().copied() {
             self.waiting.pop_front();
             self.tells.push_back(Tell::Answer { to, slot, end: End::Left(home) });
         }
@@ -487,7 +496,7 @@ impl Passes {
     /// Nobody waits here any more.
     pub(crate) fn handle_close(&mut self, end: End) {
         for (to, want) in self.waiting.drain(..) {
-            if let Want::All { slot, .. } = want {
+            if let Want::All { slot } = want {
                 self.tells.push_back(Tell::Answer { to, slot, end });
             }
         }
@@ -497,9 +506,9 @@ impl Passes {
     fn look(&mut self) {
         while let Some((to, want)) = self.waiting.front().copied() {
             match want {
-                Want::All { slot, number } if self.given.is_empty() => {
+                Want::All { slot } if self.given.is_empty() => {
                     self.waiting.pop_front();
-                    self.all.insert(to, (slot, number));
+                    self.all.insert(to, slot);
                     self.tells.push_back(Tell::Answer { to, slot, end: End::Granted });
                 }
                 Want::Pass { number, .. } if self.all.is_empty() => {

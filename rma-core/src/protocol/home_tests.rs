@@ -210,7 +210,7 @@ impl World {
         let mode = mode(exclusive && !all);
         let (from, slot) = (WorldRank(rank), self.slots);
         let tries = tries && !all;
-        let request = Request { from, rank, slot, number: slot, mode, holds, tries };
+        let request = Request { from, rank, slot, mode, holds, tries };
         let to = if all { 0 } else { of };
         self.messages.push(Message::Request { to, request, all });
         self.states[rank as usize] = State::Asked(lock, slot);
@@ -302,8 +302,8 @@ fn late_requests_for_a_pass_change_nothing() {
 }
 
 fn request(from: u32, slot: u64, mode: Mode) -> Request {
-    let (rank, number, from) = (from, slot, WorldRank(from));
-    Request { from, rank, slot, number, mode, holds: false, tries: false }
+    let (rank, from) = (from, WorldRank(from));
+    Request { from, rank, slot, mode, holds: false, tries: false }
 }
 
 fn tells(home: &mut Home) -> Vec<Tell> {
@@ -369,12 +369,12 @@ fn who_only_tries_does_not_wait() {
     assert_eq!(tells(&mut home), [answer(1, 1, End::Granted), answer(2, 2, End::Busy)]);
     assert!(!home.is_waited_for());
     home.handle_unlock(&word, WorldRank(1), 1);
-    home.handle_request(&word, Request { slot: 3, number: 3, ..tries });
+    home.handle_request(&word, Request { slot: 3, ..tries });
     assert_eq!(tells(&mut home), [answer(2, 3, End::Granted)]);
     home.handle_unlock(&word, WorldRank(2), 3);
     // Without a pass, rank 0 is asked, but not waited for.
     home.permission = Permission::None;
-    let exclusive = Request { mode: Mode::Exclusive, slot: 4, number: 4, ..tries };
+    let exclusive = Request { mode: Mode::Exclusive, slot: 4, ..tries };
     home.handle_request(&word, exclusive);
     assert_eq!(tells(&mut home), [Tell::Ask { number: 1, holds: false }]);
     let mut first = Passes::default();
@@ -386,12 +386,11 @@ fn who_only_tries_does_not_wait() {
     home.handle_wait(&word, 1);
     assert_eq!(tells(&mut home), [answer(2, 4, End::Busy)]);
     // It still waits for the pass, and says so without asking again.
-    home.handle_request(&word, Request { slot: 6, number: 5, ..exclusive });
+    home.handle_request(&word, Request { slot: 6, ..exclusive });
     assert_eq!(tells(&mut home), [answer(2, 6, End::Busy)]);
     home.handle_pass(&word, 1);
     home.handle_recall(&word, 1);
     assert_eq!(tells(&mut home), [Tell::Return { number: 1 }]);
-    let exclusive = Request { number: 7, ..exclusive };
     home.handle_request(&word, Request { slot: 7, ..exclusive });
     assert_eq!(tells(&mut home), [Tell::Ask { number: 2, holds: false }]);
     home.handle_wait(&word, 1);
@@ -399,7 +398,7 @@ fn who_only_tries_does_not_wait() {
     home.handle_wait(&word, 2);
     assert_eq!(tells(&mut home), [answer(2, 7, End::Busy)]);
     home.handle_pass(&word, 2);
-    home.handle_request(&word, Request { slot: 5, number: 8, ..exclusive });
+    home.handle_request(&word, Request { slot: 5, ..exclusive });
     assert_eq!(tells(&mut home), [answer(2, 5, End::Granted)]);
 }
 

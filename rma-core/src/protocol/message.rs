@@ -45,8 +45,8 @@ pub(crate) enum Kind {
     GetAccumulate = 5,
     /// Compare-and-swap: the two values in the payload; answered by one [`Data`](Self::Data).
     CompareSwap = 6,
-    /// Asks for a lock of the receiver's part, or of all parts; answered by
-    /// [`Value`](Self::Value) once it is granted, or never will be.
+    /// Asks for a lock of the receiver's part, or of all parts. It holds no credit while it waits,
+    /// for whoever has the lock may need that: [`Granted`](Self::Granted) ends it.
     Lock = 7,
     /// Gives back what was granted, whose request had that slot; without a slot, what was taken by
     /// load and store. Not answered.
@@ -62,7 +62,7 @@ pub(crate) enum Kind {
     Done = 12,
     /// A piece of what was asked for; `offset` counts from its beginning.
     Data = 13,
-    /// That a lock is granted, or the answer to a query.
+    /// The answer to a query.
     Value = 14,
     /// The sender exposes its part to the receiver; not answered.
     Post = 15,
@@ -74,6 +74,8 @@ pub(crate) enum Kind {
     Grant = 18,
     /// Granted bytes; `offset` counts from where the ask's begin. Not answered.
     Fragment = 19,
+    /// How the request for a lock ended that had that slot; not answered.
+    Granted = 20,
 }
 
 impl Kind {
@@ -82,10 +84,10 @@ impl Kind {
         match self {
             Self::Put | Self::Accumulate | Self::Ask => Some(Self::Done),
             Self::Get | Self::GetAccumulate | Self::CompareSwap => Some(Self::Data),
-            Self::Query | Self::Lock => Some(Self::Value),
+            Self::Query => Some(Self::Value),
             Self::Collective | Self::Done | Self::Data | Self::Value => None,
             Self::Post | Self::Complete | Self::Grant | Self::Fragment | Self::Cancel => None,
-            Self::Unlock | Self::Pass => None,
+            Self::Lock | Self::Granted | Self::Unlock | Self::Pass => None,
         }
     }
 
@@ -178,13 +180,13 @@ mod tests {
 
     #[test]
     fn unknown_kinds_and_short_messages_do_not_parse() {
-        for byte in 1..=Kind::Fragment as u8 {
+        for byte in 1..=Kind::Granted as u8 {
             let mut bytes = Head::new(Kind::Put, 0, 0).as_bytes().to_vec();
             bytes[0] = byte;
             let (head, _) = Head::parse(&bytes).unwrap();
             assert_eq!(head.kind().map(|kind| kind as u8), Some(byte));
         }
-        for byte in [0, Kind::Fragment as u8 + 1, u8::MAX] {
+        for byte in [0, Kind::Granted as u8 + 1, u8::MAX] {
             let mut bytes = Head::new(Kind::Put, 0, 0).as_bytes().to_vec();
             (bytes[0], bytes[3]) = (byte, Status::Misaligned as u8 + 1);
             let (head, _) = Head::parse(&bytes).unwrap();

@@ -1,5 +1,4 @@
 //! Requests for locks, as their homes serve them. S-E1 S-E8 S-E13
-use crate::completion::SlotId;
 use crate::memory::block::Block;
 use crate::protocol::home::{End, Home, Passes, Request, Tell};
 use crate::protocol::lock::{self, Mode};
@@ -46,14 +45,25 @@ pub(crate) struct Locks {
     passes: Mutex<Passes>,
 }
 
-/// Locks of homes that wait for something, of all windows of a rank, and requests of this rank that
-/// nobody waits for any more.
+/// Locks of homes that wait for something, of all windows of a rank, and its own requests.
 #[derive(Debug, Default)]
 pub(crate) struct Lines {
     /// Homes and passes that are waited for.
     waited_for: AtomicUsize,
-    /// By slot: whom each was sent to, and what gives it back.
-    given_up: Mutex<FxHashMap<u64, (WorldRank, Head)>>,
+    /// By slot.
+    asked: Mutex<FxHashMap<u64, Asked>>,
+    /// Requests so far.
+    requests: AtomicU64,
+}
+
+/// A request of this rank that its home has not answered, or nobody has seen answered.
+#[derive(Debug)]
+struct Asked {
+    home: WorldRank,
+    /// What gives it back, if nobody waits for it any more.
+    unwanted: Option<Head>,
+    /// How it ended, and who left if that is why.
+    end: Option<(Status, WorldRank)>,
 }
 
 impl Lines {
@@ -63,13 +73,33 @@ impl Lines {
         self.waited_for.load(Relaxed) > 0
     }
 
-    fn given_up(&self) -> MutexGuard<'_, FxHashMap<u64, (WorldRank, Head)>> {
-        self.given_up.lock().unwrap_or_else(PoisonError::into_inner)
+    fn asked(&self) -> MutexGuard<'_, FxHashMap<u64, Asked>> {
+        self.asked.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Begins a request, before it is sent; answers with its slot. Later ones have higher slots.
+    pub(crate) fn ask(&self, home: WorldRank) -> u64 {
+        let slot = self.requests.fetch_add(1, Relaxed) + 1;
+        self.asked().insert(slot, Asked { home, unwanted: None, end: None });
+        slot
+    }
+
+    /// How a request ended, once it has; then it is over.
+    pub(crate) fn end_of(&self, slot: u64) -> Option<(Status, WorldRank)> {
+        let mut asked = self.asked();
+        let end = asked.get(&slot)?.end?;
+        asked.remove(&slot);
+        Some(end)
+    }
+
+    /// Forgets a request that was not sent, or whose home is gone.
+    pub(crate) fn forget(&self, slot: u64) {
+        self.asked().remove(&slot);
     }
 
     /// Homes of locks that may yet be granted to this rank, which has to give them back.
     pub(crate) fn coming_from(&self) -> Vec<WorldRank> {
-        self.given_up().values().map(|(home, _)| *home).collect()
+        self.asked().values().filter(|it| it.unwanted.is_some()).map(|it| it.home).collect()
     }
 
     fn count(&self, before: bool, after: bool) {
@@ -102,8 +132,7 @@ impl Part {
         let tag = head.tag.get();
         let mode = if tag & how::EXCLUSIVE == 0 { Mode::Shared } else { Mode::Exclusive };
         let (holds, tries) = (tag & how::HOLDS != 0, tag & how::TRIES != 0);
-        let (slot, number) = (head.slot.get(), head.length.get());
-        Some(Request { from, rank, slot, number, mode, holds, tries })
+        Some(Request { from, rank, slot: head.slot.get(), mode, holds, tries })
     }
 
     /// Whether rank 0 of the window is that process.
@@ -147,19 +176,14 @@ impl Process {
         for tell in tells {
             match *tell {
                 Tell::Answer { to, slot, end } => {
-                    let mut reply = Head::new(Kind::Lock, part.id.0, 0);
                     let status = match end {
                         End::Granted => Status::Ok,
                         End::Busy => Status::Busy,
                         End::Left(_) => Status::HolderLeft,
                         End::Freed => Status::Freed,
                     };
-                    reply = reply.reply(Kind::Value, status);
-                    reply.slot = slot.into();
-                    if let End::Left(who) = end {
-                        reply.offset = u64::from(who.0).into();
-                    }
-                    self.reply(to, &reply, &[]);
+                    let left = if let End::Left(who) = end { who.0 } else { 0 };
+                    self.tell(to, &granted(part.id.0, slot, status, left));
                 }
                 Tell::Ask { number, holds: false } => pass(first, pass::ASK, number),
                 Tell::Ask { number, holds: true } => pass(first, pass::ASK_HOLDING, number),
@@ -172,13 +196,12 @@ impl Process {
     }
 
     /// Takes a request for a lock; false if it makes no sense.
-    pub(super) fn serve_lock(
-        &self,
-        from: WorldRank,
-        head: &Head,
-        body: &[u8],
-        part: &Part,
-    ) -> bool {
+    pub(crate) fn take_request(&self, from: WorldRank, head: &Head, body: &[u8]) -> bool {
+        let (object, slot) = (head.object.get(), head.slot.get());
+        let Some(part) = self.windows.get(object) else {
+            self.tell(from, &granted(object, slot, Status::Freed, 0));
+            return body.is_empty();
+        };
         let own = self.transport.job.rank;
         let known = |request: &Request| match head.offset.get() {
             what::PART => !part.is_together(),
@@ -187,13 +210,32 @@ impl Process {
         };
         let request = part.request(from, head).filter(|_| body.is_empty()).filter(known);
         let Some(request) = request else {
-            self.reply(from, &head.reply(Kind::Value, Status::Malformed), &[]);
+            self.tell(from, &granted(object, slot, Status::Malformed, 0));
             return false;
         };
         if head.offset.get() == what::ALL {
-            self.at_first(part, |passes| passes.handle_request(&request));
+            self.at_first(&part, |passes| passes.handle_request(&request));
         } else {
-            self.at_home(part, |home, word| home.handle_request(word, request));
+            self.at_home(&part, |home, word| home.handle_request(word, request));
+        }
+        true
+    }
+
+    /// Takes the end of a request of this rank; false if it sent none like that.
+    pub(crate) fn take_granted(&self, from: WorldRank, head: &Head, body: &[u8]) -> bool {
+        let (slot, Some(status)) = (head.slot.get(), head.status()) else { return false };
+        let left = WorldRank(u32::try_from(head.offset.get()).unwrap_or(from.0));
+        let mut asked = self.lines.asked();
+        let known = |it: &&mut Asked| it.home == from && it.end.is_none() && body.is_empty();
+        let Some(it) = asked.get_mut(&slot).filter(known) else { return false };
+        let Some(unlock) = it.unwanted else {
+            it.end = Some((status, left));
+            return true;
+        };
+        asked.remove(&slot);
+        drop(asked);
+        if status == Status::Ok {
+            self.tell(from, &unlock);
         }
         true
     }
@@ -287,25 +329,27 @@ impl Process {
         self.at_first(part, |passes| passes.handle_close(end));
     }
 
-    /// A request for a lock that nobody waits for any more: what it may yet be granted goes back.
-    pub(crate) fn give_up_lock(&self, to: WorldRank, unlock: Head, is_done: impl Fn() -> bool) {
-        let mut given_up = self.lines.given_up();
-        // Under the mutex, which whoever takes the answer locks afterwards.
-        if !is_done() {
-            given_up.insert(unlock.slot.get(), (to, unlock));
+    /// Does not wait for a request any more: what it may yet be granted goes back.
+    pub(crate) fn give_up_lock(&self, slot: u64, unlock: Head) {
+        let mut asked = self.lines.asked();
+        let Some(it) = asked.get_mut(&slot) else { return };
+        let (home, end) = (it.home, it.end);
+        if end.is_none() {
+            it.unwanted = Some(unlock);
             return;
         }
-        drop(given_up);
-        self.tell(to, &unlock);
-    }
-
-    /// A request for a lock was answered.
-    pub(crate) fn take_back_unwanted(&self, slot: SlotId, status: Status) {
-        let unwanted = self.lines.given_up().remove(&slot.0);
-        if let Some((to, unlock)) = unwanted.filter(|_| status == Status::Ok) {
-            self.tell(to, &unlock);
+        asked.remove(&slot);
+        drop(asked);
+        if end.is_some_and(|(status, _)| status == Status::Ok) {
+            self.tell(home, &unlock);
         }
     }
+}
+
+fn granted(window: u64, slot: u64, status: Status, left: u32) -> Head {
+    let mut head = Head::new(Kind::Granted, window, 0).reply(Kind::Granted, status);
+    (head.slot, head.offset) = (slot.into(), u64::from(left).into());
+    head
 }
 
 /// Gives back what the request with that slot was granted.

@@ -82,12 +82,7 @@ impl Process {
             units: if is_value { 1 } else { head.length.get() },
             offset: if is_value && status == Status::Ok { 0 } else { head.offset.get() },
         };
-        let slot = SlotId(head.slot.get());
-        let taken = self.slots.answer(from, slot, answer, body);
-        if taken && is_value {
-            self.take_back_unwanted(slot, status);
-        }
-        taken
+        self.slots.answer(from, SlotId(head.slot.get()), answer, body)
     }
 
     /// Does what a peer asks; false if the message makes no sense.
@@ -106,7 +101,6 @@ impl Process {
         match kind {
             Kind::Get => return self.serve_get(from, head, body, &part),
             Kind::Ask => return self.serve_ask(from, head, body, &part),
-            Kind::Lock => return self.serve_lock(from, head, body, &part),
             _ => {}
         }
         let done = part.serve(kind, head, body);

@@ -1,7 +1,7 @@
 //! Targets that only messages reach: what is known of them, and waiting for answers. S-F1 S-G8
 use super::Window;
 use super::dynamic::ADDRESSES;
-use crate::completion::{Cause, Failure, On, Pending, SlotId, Wait, WaitError};
+use crate::completion::{Cause, Failure, On, Pending, Wait, WaitError};
 use crate::error::RmaError;
 use crate::execute::{Touched, Unanswered};
 use crate::memory::target::held;
@@ -9,7 +9,6 @@ use crate::protocol::message::{Head, Kind, Status};
 use crate::rank::Rank;
 use crate::serve::query;
 use crate::transport::{ImportError, WorldRank};
-use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use rustc_hash::FxHashMap;
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -20,8 +19,6 @@ pub(crate) struct Far {
     /// Size and unit of every target, where they are the same.
     pub(crate) symmetric: Option<(u64, u32)>,
     state: Mutex<State>,
-    /// Requests for locks so far.
-    requests: AtomicU64,
 }
 
 #[derive(Default)]
@@ -34,7 +31,7 @@ struct State {
     /// How this rank may operate on targets, where it may.
     held: FxHashMap<Rank, u32>,
     /// Slots of the requests by which this rank was granted locks.
-    granted: FxHashMap<Rank, SlotId>,
+    granted: FxHashMap<Rank, u64>,
 }
 
 #[derive(Default)]
@@ -69,7 +66,7 @@ impl Drop for Putting<'_> {
 
 impl Far {
     pub(crate) fn new(symmetric: Option<(u64, u32)>) -> Self {
-        Self { symmetric, state: Mutex::default(), requests: AtomicU64::new(0) }
+        Self { symmetric, state: Mutex::default() }
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -99,16 +96,11 @@ impl Far {
         free
     }
 
-    /// The number of a new request for a lock.
-    pub(super) fn next_request(&self) -> u64 {
-        self.requests.fetch_add(1, Relaxed) + 1
-    }
-
-    pub(super) fn add_granted(&self, key: Rank, slot: SlotId) {
+    pub(super) fn add_granted(&self, key: Rank, slot: u64) {
         self.state().granted.insert(key, slot);
     }
 
-    pub(super) fn take_granted(&self, key: Rank) -> Option<SlotId> {
+    pub(super) fn take_granted(&self, key: Rank) -> Option<u64> {
         self.state().granted.remove(&key)
     }
 
@@ -270,7 +262,7 @@ impl Window {
     }
 
     /// `target` may be null, where `pending` counts operations to several.
-    pub(super) fn check_failure(
+    fn check_failure(
         &self,
         what: &'static str,
         target: Rank,

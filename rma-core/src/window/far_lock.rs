@@ -1,7 +1,7 @@
 //! Locks of windows whose ranks do not all reach each other's words, as their origin takes them:
 //! by load and store if that is enough, by asking the home otherwise. S-E1 S-E8 S-E13
 use super::Window;
-use crate::completion::{Failure, On, Pending, SlotId, Wait};
+use crate::completion::{Cause, On, Wait};
 use crate::error::RmaError;
 use crate::protocol::home;
 use crate::protocol::lock::Mode;
@@ -10,7 +10,6 @@ use crate::rank::Rank;
 use crate::serve::lock::{how, look, unlock, what, word};
 use crate::transport::WorldRank;
 use core::sync::atomic::{AtomicU64, Ordering::SeqCst};
-use std::sync::Arc;
 
 /// In the place of a target: all of them, whose lock rank 0 keeps.
 const ALL: Rank = Rank::NULL;
@@ -94,37 +93,46 @@ impl Window {
     /// have it.
     fn ask_home(&self, key: Rank, how: u32) -> Result<bool, RmaError> {
         let (home, about) = self.home_of(key).ok_or_else(|| self.no_such_rank(key))?;
-        let (process, pending) = (self.process(), Arc::<Pending>::default());
+        let process = self.process();
         let on = On::Holders(self.group(), Some(home));
         let wait = Wait { what: "a lock", on, recheck: None };
+        let slot = process.lines.ask(home);
         let mut head = Head::new(Kind::Lock, self.id().0, how);
-        head.offset = about.into();
-        head.length = self.far.next_request().into();
-        let slot = self.issue(wait, home, head, &[], &pending)?;
-        let done = || pending.is_done().then_some(());
-        // wait: lock
-        if let Err(error) = process.wait_until(wait, done) {
-            if process.gone(home).is_some() {
-                process.cancel(&pending);
-            } else {
-                let unlock = unlock(self.id(), about, slot.0);
-                process.give_up_lock(home, unlock, || pending.is_done());
-            }
+        (head.offset, head.slot) = (about.into(), slot.into());
+        if let Err(error) = process.send(home, &head, &[], wait) {
+            process.lines.forget(slot);
             return Err(self.wait_failed(error));
         }
-        let busy = matches!(pending.failure(), Some(Failure::Answered(Status::Busy, _)));
-        if busy && how & how::TRIES != 0 {
-            return Ok(false);
+        // wait: lock
+        let ended = process.wait_until(wait, || process.lines.end_of(slot));
+        let (status, by) = ended.map_err(|error| {
+            if process.gone(home).is_some() {
+                process.lines.forget(slot);
+            } else {
+                process.give_up_lock(slot, unlock(self.id(), about, slot));
+            }
+            self.wait_failed(error)
+        })?;
+        match status {
+            Status::Ok => {
+                self.far.add_granted(key, slot);
+                Ok(true)
+            }
+            Status::Busy if how & how::TRIES != 0 => Ok(false),
+            Status::HolderLeft => {
+                Err(self.wait_failed(process.given_up(wait, Cause::PeerLeft(by))))
+            }
+            _ => {
+                let target = self.group().rank_of(home).unwrap_or(key);
+                Err(RmaError::Freed { window: self.id(), target })
+            }
         }
-        self.check_failure("a lock", key, &pending)?;
-        self.far.add_granted(key, slot);
-        Ok(true)
     }
 
     /// Gives back what was granted by a message, if it was.
     fn give_back(&self, key: Rank) -> bool {
         let granted = self.far.take_granted(key).zip(self.home_of(key));
-        if let Some((SlotId(slot), (home, about))) = granted {
+        if let Some((slot, (home, about))) = granted {
             self.process().tell(home, &unlock(self.id(), about, slot));
         }
         granted.is_some()

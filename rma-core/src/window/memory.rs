@@ -149,9 +149,11 @@ impl Memory {
 
     /// Whether nobody but the window has it.
     pub(crate) fn is_exclusive(&self) -> bool {
-        let alone =
-            |backing: &Arc<dyn Backing>| backing.is_exclusive() && Arc::strong_count(backing) == 1;
-        self.backing().as_ref().is_some_and(alone)
+        // So that what other threads did before they gave theirs up is done.
+        let alone = |backing: &mut Arc<dyn Backing>| {
+            backing.is_exclusive() && Arc::get_mut(backing).is_some()
+        };
+        self.backing().as_mut().is_some_and(alone)
     }
 
     /// See [`Backing::persist`].

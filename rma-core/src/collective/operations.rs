@@ -23,9 +23,9 @@ impl Communicator {
     ///
     /// # Errors
     ///
-    /// [`CollectiveError::Timeout`], [`CollectiveError::PeerFailed`] and their like. Others may have
-    /// passed the barrier all the same, or may pass it later, because this rank had come: so it
-    /// cannot be repeated. From then on, collective operations of this communicator fail at this
+    /// [`CollectiveError::Timeout`], [`CollectiveError::PeerFailed`] and their like. Others may
+    /// have passed the barrier all the same, or may pass it later, because this rank had come: so
+    /// it cannot be repeated. From then on, collective operations of this communicator fail at this
     /// rank, with [`CollectiveError::OutOfStep`] if no better reason is known. The same goes for
     /// every other operation that ends with one of these errors. [`dup`](Self::dup) makes another
     /// communicator of the same ranks, that starts anew.

@@ -115,6 +115,18 @@ fn meetings() -> Vec<Case> {
                 ended(other)
             })
         },
+        Case {
+            threads: true,
+            ..case("turn", |_, window| {
+                let fence = || window.fence(Assert::NONE).map(drop);
+                let (one, other) = thread::scope(|scope| {
+                    let other = scope.spawn(fence);
+                    (fence(), other.join().unwrap())
+                });
+                ended(one)?;
+                ended(other)
+            })
+        },
         case("invitation", |universe, _| ended(universe.world().dup())),
         Case { victim: holds, ..case("queue", lock) },
         Case { victim: shares, ..case("queue", lock) },
@@ -258,14 +270,17 @@ fn judge(case: &Case, fate: Fate, end: Result<(), Box<dyn Error>>) {
         }
         // Its window went before it.
         (Some(RmaError::Freed { target, .. }), _) => (*target == VICTIM, false),
-        (Some(RmaError::Timeout { .. }), _) => (false, true),
+        // Or the thread whose turn it was before was late.
+        (Some(RmaError::Timeout { .. } | RmaError::OutOfStep { .. }), _) => (false, true),
         (
             _,
             Some(
                 CollectiveError::PeerFailed { world, .. } | CollectiveError::PeerLeft { world, .. },
             ),
         ) => (to_blame(world), false),
-        (_, Some(CollectiveError::Timeout { .. })) => (false, true),
+        (_, Some(CollectiveError::Timeout { .. } | CollectiveError::OutOfStep { .. })) => {
+            (false, true)
+        }
         _ => (false, false),
     };
     assert_eq!((gone, late), (fate != Fate::Stops, fate == Fate::Stops), "{}: {text}", case.name);

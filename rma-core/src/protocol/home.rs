@@ -285,11 +285,11 @@ impl Home {
         let all: Vec<Request> = self.waiting.drain(..).collect();
         all.iter().for_each(|request| self.end(request, end));
         let left = update(word, |seen| seen & !(OPEN | WAITERS));
-        if matches!(self.permission, Permission::Given | Permission::Recalled) && left & WRITER == 0
-        {
+        // One that is on its way here, too.
+        if self.asks() || (self.permission != Permission::None && left & WRITER == 0) {
             self.send_back(self.number);
         }
-        self.permission = Permission::None;
+        (self.permission, self.closed) = (Permission::None, Some(end));
     }
 
     /// Grants what can be granted. To be called whenever something may have changed.

@@ -451,6 +451,30 @@ fn whoever_leaves_ends_the_waits_that_are_on_it() {
     assert_eq!(take(word.load(SeqCst), Mode::Exclusive, 3), None);
 }
 
+/// It leaves while it waits for a pass: rank 0 gives it none, and it asks for no other.
+#[test]
+fn a_home_that_is_closed_wants_no_pass() {
+    let (word, mut home, mut first) = (AtomicU64::new(0), Home::default(), Passes::default());
+    let (me, end) = (WorldRank(5), End::Left(WorldRank(5)));
+    first.handle_request(&request(2, 1, Mode::Shared));
+    home.handle_request(&word, request(1, 1, Mode::Exclusive));
+    first.handle_ask(me, 1, false);
+    home.handle_close(&word, end);
+    let asked = Tell::Ask { number: 1, holds: false };
+    assert_eq!(tells(&mut home), [asked, answer(1, 1, end), Tell::Return { number: 1 }]);
+    first.handle_return(me, 1);
+    first.handle_unlock(WorldRank(2), 1);
+    first.handle_request(&request(2, 2, Mode::Shared));
+    let all: Vec<Tell> = core::iter::from_fn(|| first.poll()).collect();
+    let granted = |slot| answer(2, slot, End::Granted);
+    assert_eq!(all, [granted(1), Tell::Wait { to: me, number: 1 }, granted(2)]);
+    for mode in [Mode::Shared, Mode::Exclusive] {
+        home.handle_request(&word, request(3, 1, mode));
+        assert_eq!(tells(&mut home), [answer(3, 1, end)]);
+    }
+    assert!(!home.is_waited_for() && !home.asks());
+}
+
 /// Of two messages that ask for a pass, the first comes when the pass has been there and gone.
 #[test]
 fn a_pass_that_nobody_wants_goes_back() {

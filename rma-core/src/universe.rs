@@ -1,7 +1,7 @@
 //! One rank of one job: its process-wide state, and the handle that users hold. S-M8
 use crate::collective::mail::Mail;
 use crate::communicator::Communicator;
-use crate::completion::{AgentState, Counters, Outgoing, ProgressAgent, Slots};
+use crate::completion::{AgentState, Counters, Marks, Outgoing, ProgressAgent, Slots};
 use crate::error::CollectiveError;
 use crate::protocol::message::{Head, Kind};
 use crate::protocol::pscw::Signal;
@@ -136,6 +136,7 @@ pub(crate) struct Process {
     pub(crate) dropped: Dropped,
     pub(crate) deferred: Deferred,
     pub(crate) lines: Lines,
+    pub(crate) marks: Marks,
     pub(crate) sync_blocks: SyncPool,
     pub(crate) graveyard: Graveyard,
     pub(crate) outgoing: Outgoing,
@@ -187,8 +188,11 @@ impl Process {
     /// Sends what waited, handles what has arrived; returns how much that was.
     pub(crate) fn progress(&self) -> usize {
         self.send_outbox();
-        let retried = self.retry_deferred() + self.look_after_lines();
+        let retried = self.retry_deferred();
         let count = self.transport.messages.poll(&mut |from, bytes| self.dispatch(from, bytes));
+        // Afterwards: who has left may have sent something before, and nobody looks again if that
+        // was the last.
+        let retried = retried + self.look_after_lines();
         if count > 0 {
             self.counters.received.fetch_add(count as u64, Relaxed);
             self.send_outbox();
@@ -250,6 +254,7 @@ impl Universe {
             dropped: Dropped::default(),
             deferred: Deferred::default(),
             lines: Lines::default(),
+            marks: Marks::default(),
             sync_blocks: SyncPool::default(),
             graveyard: Graveyard::default(),
             agent: AgentState::default(),

@@ -93,6 +93,26 @@ fn a_home_takes_its_queue_along() {
     }
 }
 
+/// Its pass comes back, be it that the news of its leaving is here before.
+#[test]
+fn a_home_that_leaves_takes_no_pass_along() {
+    let body = |universe: Universe| {
+        let window = universe.world().window(1, 8).allocate().unwrap();
+        let rank = universe.world().rank();
+        if rank == Rank(2) {
+            // Once the second one is granted, the first one is back.
+            for kind in [LockKind::Exclusive, LockKind::Shared] {
+                window.lock(Rank(1), kind).unwrap().unlock().unwrap();
+            }
+        }
+        universe.world().barrier().unwrap();
+        if rank == Rank(0) {
+            window.lock_all().unwrap().unlock().unwrap();
+        }
+    };
+    Jobs { seeds: 200, ..jobs(Config::default()) }.run("passes", 3, &body);
+}
+
 /// The gate is of the first rank.
 #[test]
 fn the_gate_leaves_with_its_home() {

@@ -12,7 +12,7 @@ pub(crate) use agent::AgentState;
 pub use agent::ProgressAgent;
 pub(crate) use outgoing::{Outgoing, Sent};
 pub(crate) use slots::{Answer, Buffer, Expected, Failure, Granted, Next, Pending, SlotId, Slots};
-pub(crate) use wait::{Asleep, Cause, On, Wait, WaitError};
+pub(crate) use wait::{Asleep, Cause, Marks, On, Wait, WaitError};
 
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 

@@ -39,9 +39,9 @@ impl Outgoing {
         self.peers.load(Relaxed) == 0
     }
 
-    /// Whether a message waits that gives a lock back.
+    /// Whether a message that gives a lock back is not sent yet.
     pub(crate) fn gives_back(&self) -> bool {
-        !self.is_empty() && self.with(|outbox| outbox.gives_back())
+        self.with(|outbox| outbox.gives_back())
     }
 
     /// Whether an answer to this peer would find room, or its request is one too many.

@@ -5,6 +5,8 @@ use crate::transport::{ImportError, PeerState, WorldRank};
 use crate::universe::Process;
 use core::sync::atomic::Ordering::Relaxed;
 use core::time::Duration;
+use rustc_hash::FxHashMap;
+use std::sync::{Mutex, PoisonError};
 
 /// What is waited for, and whom.
 #[derive(Clone, Copy)]
@@ -48,13 +50,12 @@ pub(crate) struct Asleep {
     looks: usize,
     /// Rounds in which messages were served.
     served: usize,
-    marks: Marks,
 }
 
-/// For each peer that a look found to have left: below it lies all that the peer sent. Taken once,
-/// for a later one would never be reached while others go on sending.
-#[derive(Default)]
-struct Marks(Vec<(WorldRank, u64)>);
+/// For each peer that this rank has found to have left: below it lies all that the peer sent. Taken
+/// once, for a later one would never be reached while others go on sending.
+#[derive(Debug, Default)]
+pub(crate) struct Marks(Mutex<FxHashMap<WorldRank, u64>>);
 
 /// Rounds of progress in which a call that does not wait comes past a mark, if nothing is in
 /// another thread's hands: a round may leave a part of the queue.
@@ -132,21 +133,16 @@ impl Process {
             return Some(Cause::Timeout);
         }
         let cause = self.look(wait, &mut asleep.looks)?;
-        let mark = self.mark_of(cause, &mut asleep.marks);
-        self.is_all_handled(mark).then_some(cause)
+        self.is_all_handled(self.mark_of(cause)).then_some(cause)
     }
 
     /// What has to be handled before `cause`, just found, ends a wait: all that a peer sent before
     /// it left. It may be in the hands of another thread, or behind a message that its sender has
     /// not finished.
-    fn mark_of(&self, cause: Cause, marks: &mut Marks) -> Option<u64> {
+    fn mark_of(&self, cause: Cause) -> Option<u64> {
         let Cause::PeerLeft(peer) = cause else { return None };
-        if let Some((_, mark)) = marks.0.iter().find(|(marked, _)| *marked == peer) {
-            return Some(*mark);
-        }
-        let mark = self.transport.messages.arrived();
-        marks.0.push((peer, mark));
-        Some(mark)
+        let mut marks = self.marks.0.lock().unwrap_or_else(PoisonError::into_inner);
+        Some(*marks.entry(peer).or_insert_with(|| self.transport.messages.arrived()))
     }
 
     fn is_all_handled(&self, mark: Option<u64>) -> bool {
@@ -162,7 +158,7 @@ impl Process {
     ) -> Option<Result<R, WaitError>> {
         let ticket = self.transport.sleep.arm();
         let seen = self.look(wait, &mut asleep.looks);
-        let seen = seen.map(|cause| (cause, self.mark_of(cause, &mut asleep.marks)));
+        let seen = seen.map(|cause| (cause, self.mark_of(cause)));
         let worked = self.progress() > 0;
         // Before `done`: what a peer did before it left can be seen by then.
         let trouble = seen.filter(|(_, mark)| self.is_all_handled(*mark)).map(|(cause, _)| cause);
@@ -213,7 +209,7 @@ impl Process {
             self.progress_in_passing();
             return None;
         };
-        let mark = self.mark_of(cause, &mut Marks::default());
+        let mark = self.mark_of(cause);
         let handled = (0..ROUNDS).any(|_| {
             self.progress_in_passing();
             self.is_all_handled(mark)
@@ -265,6 +261,11 @@ impl Process {
                 _ = self.transport.members.peer_state(peer);
             }
         }
+    }
+
+    /// Whether another process has left, and all that it sent before is handled.
+    pub(crate) fn is_all_heard(&self, peer: WorldRank) -> bool {
+        self.gone(peer).is_some_and(|cause| self.is_all_handled(self.mark_of(cause)))
     }
 
     /// How another process left, if it did.

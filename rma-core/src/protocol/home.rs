@@ -200,12 +200,17 @@ impl Home {
 
     /// Those that do not wait are not to.
     fn end_tries(&mut self, word: &impl Word<Value = u64>) {
-        let tries: Vec<Request> = self.waiting.iter().filter(|it| it.tries).copied().collect();
-        if !tries.is_empty() {
-            self.waiting.retain(|request| !request.tries);
-            tries.iter().for_each(|request| self.end(request, End::Busy));
+        if self.end_all(End::Busy, |request| request.tries) {
             self.look(word);
         }
+    }
+
+    /// Ends those of the requests that wait; false if there are none.
+    fn end_all(&mut self, end: End, those: impl Fn(&Request) -> bool) -> bool {
+        let (ended, kept): (VecDeque<Request>, _) = self.waiting.drain(..).partition(those);
+        self.waiting = kept;
+        ended.iter().for_each(|request| self.end(request, end));
+        !ended.is_empty()
     }
 
     /// The pass does not come now.
@@ -272,18 +277,14 @@ impl Home {
     /// Rank 0 has left: there are no passes any more.
     pub(crate) fn handle_loss(&mut self, word: &impl Word<Value = u64>, first: WorldRank) {
         self.permission = Permission::None;
-        let (lost, kept) = self.waiting.drain(..).partition(|waits| waits.mode == Mode::Exclusive);
-        self.waiting = kept;
-        let lost: VecDeque<Request> = lost;
-        lost.iter().for_each(|request| self.end(request, End::Left(first)));
+        self.end_all(End::Left(first), |request| request.mode == Mode::Exclusive);
         self.look(word);
     }
 
     /// Nobody waits here any more, and nobody locks the part exclusively: its home leaves, or the
     /// window is gone.
     pub(crate) fn handle_close(&mut self, word: &impl Word<Value = u64>, end: End) {
-        let all: Vec<Request> = self.waiting.drain(..).collect();
-        all.iter().for_each(|request| self.end(request, end));
+        self.end_all(end, |_| true);
         let left = update(word, |seen| seen & !(OPEN | WAITERS));
         // One that is on its way here, too.
         if self.asks() || (self.permission != Permission::None && left & WRITER == 0) {
@@ -309,8 +310,7 @@ impl Home {
             } else {
                 update(word, |seen| seen | WAITERS);
             }
-            let holds = |waits: &Request| waits.holds && waits.mode == Mode::Exclusive;
-            let idle = word.load(SeqCst) & WRITER == 0 && !self.waiting.iter().any(holds);
+            let idle = word.load(SeqCst) & WRITER == 0 && !self.is_holder_waiting();
             if self.permission != Permission::Recalled || !idle {
                 return;
             }
@@ -325,9 +325,13 @@ impl Home {
         if self.may(&first) {
             return Some(0);
         }
-        let holds = |waits: &Request| waits.holds && waits.mode == Mode::Exclusive;
-        self.ask(self.waiting.iter().any(holds));
+        self.ask(self.is_holder_waiting());
         self.waiting.iter().position(|waits| waits.holds && self.may(waits))
+    }
+
+    /// Whether somebody who holds a lock of the window waits for a pass.
+    fn is_holder_waiting(&self) -> bool {
+        self.waiting.iter().any(|waits| waits.holds && waits.mode == Mode::Exclusive)
     }
 
     fn may(&self, request: &Request) -> bool {
@@ -384,6 +388,11 @@ impl Want {
     }
 }
 
+/// Whether a pass was asked for later than another one, by the same home.
+fn is_newer(number: u32, than: u32) -> bool {
+    number.wrapping_sub(than).cast_signed() > 0
+}
+
 /// A pass that a home has.
 #[derive(Debug, Clone, Copy)]
 struct Given {
@@ -398,6 +407,8 @@ pub(crate) struct Passes {
     /// Those that have locked all parts.
     all: FxHashMap<WorldRank, u64>,
     given: FxHashMap<WorldRank, Given>,
+    /// Passes that came back, or were not wanted any more, before they were asked for.
+    returned: FxHashMap<WorldRank, u32>,
     tells: VecDeque<Tell>,
 }
 
@@ -442,16 +453,18 @@ impl Passes {
 
     /// A home wants a pass.
     pub(crate) fn handle_ask(&mut self, home: WorldRank, number: u32, holds: bool) {
-        let newer = |than: u32| number.wrapping_sub(than).cast_signed() > 0;
         // What was asked for twice comes twice, and the second time perhaps late. An earlier pass
         // comes back later than this.
-        if self.given.get(&home).is_some_and(|given| !newer(given.number)) {
+        if self.given.get(&home).is_some_and(|given| !is_newer(number, given.number))
+            || self.returned.get(&home).is_some_and(|last| !is_newer(number, *last))
+        {
             return;
         }
+        self.returned.remove(&home);
         let of_home = |(from, want): &&mut (WorldRank, Want)| *from == home && want.is_pass();
         match self.waiting.iter_mut().find(of_home) {
             Some((_, Want::Pass { number: asked, holds: held })) => {
-                if newer(*asked) {
+                if is_newer(number, *asked) {
                     (*asked, *held) = (number, holds);
                 } else if *asked == number {
                     *held |= holds;
@@ -467,14 +480,19 @@ impl Passes {
 
     /// A pass comes back.
     pub(crate) fn handle_return(&mut self, home: WorldRank, number: u32) {
-        if self.given.get(&home).is_some_and(|given| given.number == number) {
+        let given = self.given.get(&home).is_some_and(|given| given.number == number);
+        if given {
             self.given.remove(&home);
         }
-        // It may not have been given yet.
+        let all = self.waiting.len();
         self.waiting.retain(|(from, want)| match want {
             Want::Pass { number: asked, .. } => *from != home || *asked != number,
             Want::All { .. } => true,
         });
+        let last = self.returned.get(&home);
+        if !given && all == self.waiting.len() && last.is_none_or(|last| is_newer(number, *last)) {
+            self.returned.insert(home, number);
+        }
         self.look();
     }
 

@@ -475,6 +475,22 @@ fn a_home_that_is_closed_wants_no_pass() {
     assert!(!home.is_waited_for() && !home.asks());
 }
 
+/// Messages overtake each other: what a home that leaves sends last may come first.
+#[test]
+fn a_pass_that_comes_back_before_it_was_asked_for_is_not_given() {
+    let (mut first, me) = (Passes::default(), WorldRank(5));
+    first.handle_return(me, 2);
+    first.handle_return(me, 1);
+    first.handle_ask(me, 2, false);
+    first.handle_ask(me, 1, false);
+    assert_eq!(first.poll(), None);
+    first.handle_request(&request(2, 1, Mode::Shared));
+    assert_eq!(first.poll(), Some(answer(2, 1, End::Granted)), "nobody has a pass");
+    first.handle_unlock(WorldRank(2), 1);
+    first.handle_ask(me, 3, false);
+    assert_eq!(first.poll(), Some(Tell::Pass { to: me, number: 3 }));
+}
+
 /// Of two messages that ask for a pass, the first comes when the pass has been there and gone.
 #[test]
 fn a_pass_that_nobody_wants_goes_back() {

@@ -34,6 +34,12 @@ impl Parcel {
     fn is_answer(&self) -> bool {
         !matches!(self, Self::Message { answer: false, .. })
     }
+
+    /// Whether it gives a lock back.
+    fn unlocks(&self) -> bool {
+        let Self::Message { bytes, .. } = self else { return false };
+        Head::parse(bytes).is_some_and(|(head, _)| head.kind() == Some(Kind::Unlock))
+    }
 }
 
 /// Parcels of all peers.
@@ -41,6 +47,8 @@ impl Parcel {
 pub(crate) struct Outbox {
     queues: BTreeMap<WorldRank, VecDeque<Parcel>>,
     answers: Credit,
+    /// Locks that are given back by what was taken and is not sent, be it here or being tried.
+    unlocks: usize,
 }
 
 impl Outbox {
@@ -49,6 +57,7 @@ impl Outbox {
         if parcel.is_answer() && !self.answers.take(to) {
             return false;
         }
+        self.unlocks += usize::from(parcel.unlocks());
         self.queues.entry(to).or_default().push_back(parcel);
         true
     }
@@ -72,6 +81,7 @@ impl Outbox {
 
     /// All of the parcel was sent, or nobody is there to take it.
     pub(crate) fn handle_sent(&mut self, to: WorldRank, parcel: &Parcel) {
+        self.unlocks -= usize::from(parcel.unlocks());
         if parcel.is_answer() {
             self.answers.give_back(to);
         }
@@ -82,15 +92,9 @@ impl Outbox {
         self.queues.entry(to).or_default().push_front(parcel);
     }
 
-    /// Whether something in it gives a lock back.
+    /// Whether a lock is given back by something that is not sent yet.
     pub(crate) fn gives_back(&self) -> bool {
-        let unlocks = |parcel: &Parcel| match parcel {
-            Parcel::Message { bytes, .. } => {
-                Head::parse(bytes).is_some_and(|(head, _)| head.kind() == Some(Kind::Unlock))
-            }
-            Parcel::Get(_) => false,
-        };
-        self.queues.values().flatten().any(unlocks)
+        self.unlocks > 0
     }
 
     /// Peers for which something waits.
@@ -102,8 +106,8 @@ impl Outbox {
 #[cfg(test)]
 mod tests {
     use super::super::credit::CREDIT_MAX;
-    use super::super::message::Kind;
     use super::*;
+    use zerocopy::IntoBytes;
 
     fn message(byte: u8, answer: bool) -> Parcel {
         Parcel::Message { bytes: vec![byte], answer }
@@ -146,6 +150,27 @@ mod tests {
             outbox.handle_sent(to, &parcel);
         }
         assert!(outbox.poll(None).is_none() && outbox.peers() == 0 && outbox.answers.is_unused());
+    }
+
+    /// Also while somebody tries to send it.
+    #[test]
+    fn what_gives_a_lock_back_does_so_until_it_is_sent() {
+        let (mut outbox, peer) = (Outbox::default(), WorldRank(1));
+        let unlock = Head::new(Kind::Unlock, 1, 0);
+        assert!(outbox.handle(peer, message(7, false)) && !outbox.gives_back());
+        let bytes = unlock.as_bytes().to_vec();
+        assert!(outbox.handle(peer, Parcel::Message { bytes, answer: false }));
+        let (to, first) = outbox.poll(None).unwrap();
+        outbox.handle_sent(to, &first);
+        assert!(outbox.gives_back());
+        for _ in 0..2 {
+            let (to, parcel) = outbox.poll(None).unwrap();
+            assert!(outbox.gives_back(), "being tried");
+            outbox.handle_again(to, parcel);
+        }
+        let (to, parcel) = outbox.poll(None).unwrap();
+        outbox.handle_sent(to, &parcel);
+        assert!(!outbox.gives_back());
     }
 
     #[test]

@@ -232,11 +232,12 @@ impl Process {
             it.end = Some((status, left));
             return true;
         };
-        asked.remove(&slot);
         drop(asked);
         if status == Status::Ok {
             self.tell(from, &unlock);
         }
+        // Not before: who leaves looks for what is still to be given back.
+        self.lines.forget(slot);
         true
     }
 
@@ -302,14 +303,14 @@ impl Process {
         for part in self.windows.all() {
             let first = part.comm.world_rank(Rank(0));
             let keepers: Vec<WorldRank> = part.locks.passes().keepers().collect();
-            for home in keepers.into_iter().filter(|home| self.gone(*home).is_some()) {
+            for home in keepers.into_iter().filter(|home| self.is_all_heard(*home)) {
                 self.at_first(&part, |passes| passes.handle_loss(home));
                 worked = true;
             }
             if !part.locks.home().is_waited_for() {
                 continue;
             }
-            let lost = part.locks.home().asks() && self.gone(first).is_some();
+            let lost = part.locks.home().asks() && self.is_all_heard(first);
             self.at_home(&part, |home, word| match lost {
                 true => home.handle_loss(word, first),
                 false => home.look(word),

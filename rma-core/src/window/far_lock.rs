@@ -52,7 +52,7 @@ impl Window {
         if self.give_back(target) {
             return self.check_left();
         }
-        let Some(word) = self.lock_word(target)? else { return Ok(()) };
+        let Some(word) = self.lock_word(target)? else { return self.check_left() };
         let mut seen = word.load(SeqCst);
         let left = loop {
             let left = home::give(seen, mode);
@@ -65,7 +65,7 @@ impl Window {
             let world = self.part.comm.world_rank(target);
             self.process().tell(world, &look(self.id()));
         }
-        Ok(())
+        self.check_left()
     }
 
     fn take_or_ask(&self, target: Rank, mode: Mode, tries: u32) -> Result<bool, RmaError> {

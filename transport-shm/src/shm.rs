@@ -227,6 +227,7 @@ impl From<Shm> for Transport {
             members: shm.clone(),
             shared: shm.clone(),
             cma: Some(shm.clone()),
+            remote: None,
             agent: Some(shm),
             views: None,
         };

@@ -76,6 +76,7 @@ impl From<Sim> for Transport {
             members: sim.clone(),
             shared: sim.clone(),
             cma: None,
+            remote: None,
             agent: Some(sim.clone()),
             views: Some(sim),
         };

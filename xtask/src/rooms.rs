@@ -53,6 +53,7 @@ pub(crate) const ROOMS: &[Room] = &[
     room("rma-core/src/serve/part.rs", "spans of this rank's own part"),
     room("rma-core/src/sync_block.rs", "blocks of shared words, here and at peers"),
     room("rma-core/src/transport/mod.rs", "the unsafe traits of a transport, and one for boxes"),
+    room("rma-core/src/transport/remote.rs", "the unsafe traits of a device, forwards one call"),
     room("rma-core/src/transport/beneath.rs", "sends messages for the core"),
     room("rma-core/src/window/accumulate_tests.rs", "a transport that is its own peer"),
     room("rma-core/src/window/engine_tests.rs", "takes slots for forged answers"),

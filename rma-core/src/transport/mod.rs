@@ -8,9 +8,14 @@
 
 mod agent;
 mod beneath;
+mod remote;
 
 pub use agent::{Agent, AgentBody, AgentError};
 pub use beneath::Beneath;
+pub use remote::{
+    Addressing, Atomic, DeviceError, Endpoint, Keys, Moment, PostError, Posted, RegisterError,
+    Registration, Remote, RemoteKey, RemoteLimits, There, Transfer,
+};
 
 use crate::backing::{Extent, Place};
 use core::fmt;
@@ -242,6 +247,7 @@ pub struct Transport {
     pub(crate) members: Arc<dyn Members>,
     pub(crate) shared: Arc<dyn Shared>,
     pub(crate) cma: Option<Arc<dyn Cma>>,
+    pub(crate) remote: Option<Arc<dyn Remote>>,
     pub(crate) agent: Option<Arc<dyn Agent>>,
     pub(crate) views: Option<Arc<dyn Views>>,
 }
@@ -263,6 +269,8 @@ pub struct Parts {
     pub shared: Arc<dyn Shared>,
     /// Copies by the operating system, if it makes some.
     pub cma: Option<Arc<dyn Cma>>,
+    /// A device that moves bytes, if there is one.
+    pub remote: Option<Arc<dyn Remote>>,
     /// The progress agent; `None` where messages are served inside the rank's own calls only.
     pub agent: Option<Arc<dyn Agent>>,
     /// Told what the program does with window memory by itself, where time passes in calls only.
@@ -277,14 +285,14 @@ impl Transport {
     /// They are of one rank of one job, and no other universe is made with any of them: what a peer
     /// says is that of its one universe.
     pub unsafe fn from_parts(parts: Parts) -> Self {
-        let Parts { job, messages, sleep, members, shared, cma, agent, views } = parts;
-        Self { job, messages, sleep, members, shared, cma, agent, views }
+        let Parts { job, messages, sleep, members, shared, cma, remote, agent, views } = parts;
+        Self { job, messages, sleep, members, shared, cma, remote, agent, views }
     }
 
     /// What it is made of, to make another of them.
     pub fn into_parts(self) -> Parts {
-        let Self { job, messages, sleep, members, shared, cma, agent, views } = self;
-        Parts { job, messages, sleep, members, shared, cma, agent, views }
+        let Self { job, messages, sleep, members, shared, cma, remote, agent, views } = self;
+        Parts { job, messages, sleep, members, shared, cma, remote, agent, views }
     }
 
     /// Copies of the system to and from memory of `peer`, if it makes them.

@@ -330,6 +330,7 @@ pub(crate) fn with_loop(config: Config, test: impl FnOnce(&Universe, &Loop)) {
         members: network.clone(),
         shared: network.clone(),
         cma: None,
+        remote: None,
         agent: Some(network.clone()),
         views: None,
     };

@@ -1,0 +1,344 @@
+//! A device that moves bytes to and from memory of other ranks without them: RDMA.
+//!
+//! The core registers the part of a window when it makes that, tells peers the key where the device
+//! chose it, posts transfers on endpoints, one for each thread, and polls them while it makes
+//! progress. What a device cannot do goes by messages.
+#![allow(unsafe_code)] // room: declares the unsafe traits
+
+use super::{Mapping, WorldRank};
+use crate::element::BasicType;
+use crate::memory::{accumulate, target::Span};
+use crate::operation::Op;
+use core::fmt;
+use core::ops::Range;
+
+/// Opaque to the core: what the device of an origin needs to reach registered memory of a target.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RemoteKey(pub [u8; RemoteKey::LEN]);
+
+impl RemoteKey {
+    /// Bytes in a key.
+    pub const LEN: usize = 32;
+}
+
+/// How positions in registered memory are counted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Addressing {
+    /// From its first byte.
+    Offset,
+    /// By the address of the byte in its rank's process.
+    Virtual,
+}
+
+/// Who chooses the key of a registration.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Keys {
+    /// The core, which gives all parts of a window the same.
+    Given,
+    /// The device.
+    Chosen,
+}
+
+/// What is the same for the life of a device.
+#[derive(Debug, Clone, Copy)]
+pub struct RemoteLimits {
+    /// How positions are counted.
+    pub addressing: Addressing,
+    /// Who chooses keys.
+    pub keys: Keys,
+    /// Puts of at most so many bytes are [done](Posted::Done) when they are posted, as far as the
+    /// origin's bytes go.
+    pub inject: usize,
+    /// Transfers of more bytes than [`inject`](Self::inject), and of at most so many, are copied to
+    /// or from memory of the core; larger ones move the user's bytes directly.
+    pub bounce: usize,
+    /// Largest transfer, in bytes; at least 16.
+    pub transfer_max: u64,
+    /// What is not one run of bytes at the target goes as a transfer for each run if these have at
+    /// least so many bytes on average, and packed into messages otherwise.
+    pub run_min: u64,
+    /// Whether the device's atomics and those of CPUs may be used on one element at the same time.
+    pub coherent: bool,
+}
+
+/// Memory that the device reaches, until it is dropped: afterwards no transfer touches it, and one
+/// that comes later fails.
+pub trait Registration: Send + Sync {
+    /// What peers pass to [`Endpoint::post`].
+    fn key(&self) -> RemoteKey;
+}
+
+/// When an epoch tells a device of memory that will be used: so that it can prefetch what it has
+/// not mapped.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Moment {
+    /// The target's part is exposed: by a fence, or a post.
+    Exposed,
+    /// An origin asks for the lock of a part, which has the bytes that it will use.
+    LockRequested,
+    /// It is granted.
+    LockGranted,
+    /// An origin knows that a target has posted.
+    Posted,
+    /// An operation is issued that was not announced.
+    Late,
+}
+
+/// Bytes of a peer's registered memory.
+#[derive(Debug, Clone, Copy)]
+pub struct There {
+    /// Whose.
+    pub peer: WorldRank,
+    /// That of the registration.
+    pub key: RemoteKey,
+    /// Where they begin, as [`RemoteLimits::addressing`] counts.
+    pub at: u64,
+}
+
+/// What a transfer does, and this rank's side of it.
+#[derive(Debug, Clone, Copy)]
+pub enum Transfer {
+    /// Copies `len` bytes to the peer.
+    Put {
+        /// First byte.
+        from: *const u8,
+        /// Bytes.
+        len: usize,
+    },
+    /// Copies `len` bytes from the peer.
+    Get {
+        /// First byte.
+        into: *mut u8,
+        /// Bytes.
+        len: usize,
+    },
+    /// Combines elements at the peer, each atomically.
+    Atomic {
+        /// What is done to each.
+        atomic: Atomic,
+        /// Elements, one behind the other.
+        count: usize,
+        /// Their operands, packed; for [`Atomic::Swap`], two for each element: what it is compared
+        /// with, then what it becomes. Null if there are none.
+        operands: *const u8,
+        /// What was there, packed; null if nobody asks.
+        fetched: *mut u8,
+    },
+}
+
+/// An atomic operation of a device.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Atomic {
+    /// Combines an element of that type with its operand.
+    Combine(Op, BasicType),
+    /// Replaces an element of that type if it is what it is compared with.
+    Swap(BasicType),
+}
+
+/// What became of a post.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Posted {
+    /// It is complete; [`Endpoint::poll`] does not tell of it.
+    Done,
+    /// `poll` will tell.
+    Pending,
+}
+
+/// Why nothing was posted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum PostError {
+    /// The queue is full: make progress, then try again. Never reaches a user.
+    Again,
+    /// The device does not do it.
+    Device(DeviceError),
+}
+
+/// Why a transfer failed.
+#[derive(Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum DeviceError {
+    /// The device does not work any more.
+    #[error("the device does not work any more; run with rma_path=messages")]
+    Ended,
+    /// The target's device does not give access to these bytes.
+    #[error("the target's device refused access: the memory is not registered any more")]
+    Refused,
+    /// The peer does not answer.
+    #[error("rank {0} does not answer")]
+    Unreachable(WorldRank),
+    /// The driver failed.
+    #[error("the device's driver failed in {call} (os error {errno})")]
+    System {
+        /// Its call.
+        call: &'static str,
+        /// Error number.
+        errno: i32,
+    },
+}
+
+/// Why memory was not registered.
+#[derive(Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum RegisterError {
+    /// It would be too much.
+    #[error("{asked} bytes to be registered, {available} left ({limit}); raise that limit")]
+    Shortage {
+        /// Bytes to be registered.
+        asked: u64,
+        /// Bytes that could be.
+        available: u64,
+        /// Which limit is in force.
+        limit: &'static str,
+    },
+    /// The device cannot reach memory of that kind.
+    #[error("the device cannot reach memory of that kind")]
+    Unsupported,
+    /// The driver failed.
+    #[error("the device's driver failed in {call} (os error {errno})")]
+    System {
+        /// Its call.
+        call: &'static str,
+        /// Error number.
+        errno: i32,
+    },
+}
+
+crate::debug_as_display!(DeviceError, RegisterError);
+
+/// A device that moves bytes to and from memory of other ranks without them.
+///
+/// # Safety
+///
+/// - no byte of this rank is touched but those of registrations that are not dropped, by transfers
+///   of ranks which have the key, inside of the registered memory, and those that
+///   [`Endpoint::post`] was given;
+/// - a key of a registration that was dropped reaches no memory that is registered later, unless
+///   the same key was given for that.
+pub unsafe trait Remote: Send + Sync {
+    /// One line for `--explain`: which device, thresholds, and why.
+    fn explain(&self) -> String;
+    /// Constant.
+    fn limits(&self) -> RemoteLimits;
+    /// Whether the device reaches memory of `peer`. Constant. It reaches this rank itself if it
+    /// reaches any.
+    fn reaches(&self, peer: WorldRank) -> bool;
+    /// Whether the device does that atomically. Constant, and the same at all ranks.
+    fn does(&self, atomic: Atomic) -> bool;
+    /// Gives peers access to memory of this rank, with that key if the core
+    /// [gives](Keys::Given) keys.
+    ///
+    /// # Errors
+    ///
+    /// See [`RegisterError`].
+    ///
+    /// # Safety
+    ///
+    /// Until the registration is dropped, the memory stays mapped, and others read and write it at
+    /// any time.
+    unsafe fn register(
+        &self,
+        memory: Mapping,
+        key: Option<RemoteKey>,
+    ) -> Result<Box<dyn Registration>, RegisterError>;
+    /// A queue of transfers, of the thread that asks.
+    ///
+    /// # Errors
+    ///
+    /// See [`DeviceError`].
+    fn endpoint(&self) -> Result<Box<dyn Endpoint>, DeviceError>;
+    /// This rank's registered bytes from `range.start` on, counted from the first, are about to be
+    /// used. Cheap, and may do nothing.
+    fn advise(&self, registration: &dyn Registration, range: Range<u64>, moment: Moment) {
+        _ = (registration, range, moment);
+    }
+}
+
+/// A queue of transfers, whose completions come in any order. A completion rings its rank.
+///
+/// # Safety
+///
+/// What [`quiesce`](Self::quiesce) and [`poll`](Self::poll) promise holds: memory that a transfer
+/// was given is not touched afterwards.
+pub unsafe trait Endpoint: Send + Sync {
+    /// Begins a transfer of at most [`transfer_max`](RemoteLimits::transfer_max) bytes. Does not
+    /// block.
+    ///
+    /// A put is complete when the bytes of this rank may change, and is at its place when a later
+    /// [`flush`](Self::flush) is complete. A get is complete when its bytes are here, an atomic
+    /// when it has happened. None of them is begun if this fails.
+    ///
+    /// # Errors
+    ///
+    /// See [`PostError`].
+    ///
+    /// # Safety
+    ///
+    /// Memory that `transfer` names stays valid until the transfer is complete, or its peer was
+    /// [quiesced](Self::quiesce). Meanwhile nobody changes what it reads, and nobody reads or
+    /// changes what it writes. `id` names no other transfer meanwhile.
+    unsafe fn post(&self, id: u64, transfer: &Transfer, there: &There)
+    -> Result<Posted, PostError>;
+    /// Complete when all that this endpoint posted for that peer before has happened there, and the
+    /// peer sees it.
+    ///
+    /// # Errors
+    ///
+    /// See [`PostError`].
+    fn flush(&self, id: u64, peer: WorldRank) -> Result<Posted, PostError>;
+    /// Hands the ids of what is complete to `sink`, and how it went; returns how many. Memory of
+    /// the transfer is not touched any more. If another thread does so already, returns 0.
+    fn poll(&self, sink: &mut dyn FnMut(u64, Result<(), DeviceError>)) -> usize;
+    /// Cuts off what is posted for that peer: when this returns, memory that it was given is not
+    /// touched any more, and `poll` does not tell of it. What is posted later starts anew. Aborts
+    /// the process if the device cannot do so.
+    fn quiesce(&self, peer: WorldRank);
+}
+
+impl Atomic {
+    /// Bytes of an element.
+    pub fn width(self) -> usize {
+        self.basic().width()
+    }
+
+    /// What the address of an element is a multiple of.
+    pub fn align(self) -> usize {
+        self.basic().align()
+    }
+
+    fn basic(self) -> BasicType {
+        match self {
+            Self::Combine(_, basic) | Self::Swap(basic) => basic,
+        }
+    }
+
+    /// Does it to one element, for devices that are programs. As atomically as CPUs do it: with
+    /// others, callers take turns.
+    ///
+    /// `operands` has one element, or two for a swap, or none; what was there goes to `fetched`,
+    /// which has one, or none.
+    ///
+    /// # Panics
+    ///
+    /// When an operand is missing.
+    ///
+    /// # Safety
+    ///
+    /// `at` is mapped for the width, and aligned. Nobody has a reference to it.
+    pub unsafe fn perform(self, at: *mut u8, operands: &[u8], fetched: &mut [u8]) {
+        let width = self.width();
+        // SAFETY: caller: mapped for the width, and nobody has a reference to it.
+        let span = unsafe { Span::of_part(at, width as u64, 0, width) };
+        let span = span.expect("all of it");
+        accumulate::perform(self, span, operands, fetched);
+    }
+}
+
+impl fmt::Display for Atomic {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Combine(op, basic) => write!(f, "{} of {}", op.name(), basic.name()),
+            Self::Swap(basic) => write!(f, "compare-and-swap of {}", basic.name()),
+        }
+    }
+}

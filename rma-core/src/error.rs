@@ -9,7 +9,9 @@ use crate::backing::PersistError;
 use crate::group::Group;
 use crate::operation::{Op, Signature};
 use crate::rank::Rank;
-use crate::transport::{AgentError, AllocateError, CrossError, ImportError, WorldRank};
+use crate::transport::{
+    AgentError, AllocateError, CrossError, DeviceError, ImportError, WorldRank,
+};
 use crate::window::{HintError, WindowId};
 use core::fmt;
 
@@ -512,6 +514,16 @@ pub enum RmaError {
         /// Why.
         error: CrossError,
     },
+    /// A device did not move bytes to or from the target.
+    #[error("window {window}, target {target}: {error}")]
+    Device {
+        /// Window.
+        window: WindowId,
+        /// Target.
+        target: Rank,
+        /// Why.
+        error: DeviceError,
+    },
     /// Load and store do not reach the target's memory.
     #[error("window {window}: memory of rank {target} is not reachable by load and store here")]
     NotShared {
@@ -552,6 +564,8 @@ impl RmaError {
             Self::Collective { error, .. } => error.class(),
             Self::Import { .. } | Self::NotShared { .. } => ErrorClass::RmaShared,
             Self::NotAttached { .. } | Self::Cross { .. } => ErrorClass::RmaRange,
+            Self::Device { error: DeviceError::Refused, .. } => ErrorClass::RmaRange,
+            Self::Device { .. } => ErrorClass::Other,
             Self::AttachedTwice { .. }
             | Self::ForeignRegion { .. }
             | Self::TooManyRegions { .. } => ErrorClass::RmaAttach,

@@ -8,6 +8,7 @@ mod backing;
 mod collective;
 mod communicator;
 mod completion;
+mod device;
 mod element;
 mod epoch;
 mod error;

@@ -2,6 +2,7 @@
 use crate::collective::mail::Mail;
 use crate::communicator::Communicator;
 use crate::completion::{AgentState, Counters, Marks, Outgoing, ProgressAgent, Slots};
+use crate::device::Queues;
 use crate::error::CollectiveError;
 use crate::protocol::message::{Head, Kind};
 use crate::protocol::pscw::Signal;
@@ -132,6 +133,7 @@ pub(crate) struct Process {
     pub(crate) counters: Counters,
     pub(crate) mail: Mail,
     pub(crate) slots: Slots,
+    pub(crate) queues: Queues,
     pub(crate) windows: Registry,
     pub(crate) dropped: Dropped,
     pub(crate) deferred: Deferred,
@@ -188,7 +190,7 @@ impl Process {
     /// Sends what waited, handles what has arrived; returns how much that was.
     pub(crate) fn progress(&self) -> usize {
         self.send_outbox();
-        let retried = self.retry_deferred();
+        let retried = self.retry_deferred() + self.end_transfers();
         let count = self.transport.messages.poll(&mut |from, bytes| self.dispatch(from, bytes));
         // Afterwards: who has left may have sent something before, and nobody looks again if that
         // was the last.
@@ -202,6 +204,16 @@ impl Process {
             self.recover_grants();
         }
         count + retried
+    }
+
+    /// Ends transfers that are complete; returns how many.
+    fn end_transfers(&self) -> usize {
+        let ended = self.queues.poll();
+        if ended > 0 {
+            // Another thread of this rank may be asleep until just this was complete.
+            self.transport.sleep.ring(self.transport.job.rank);
+        }
+        ended
     }
 
     fn dispatch(&self, from: WorldRank, bytes: &[u8]) {
@@ -248,6 +260,7 @@ impl Universe {
             counters: Counters::default(),
             mail: Mail::new(config.collective_bytes.max(COLLECTIVE_LEAST), config.mail_bytes),
             slots: Slots::new(config.far_slots, config.credit_messages),
+            queues: Queues::default(),
             outgoing: Outgoing::default(),
             incoming: Incoming::new(config.grant_bytes, message),
             windows: Registry::default(),

@@ -24,6 +24,7 @@ pub struct Counters {
     pub(crate) dropped: AtomicU64,
     pub(crate) parked: AtomicU64,
     pub(crate) served_by_agent: AtomicU64,
+    pub(crate) transfers: AtomicU64,
 }
 
 impl Counters {
@@ -35,6 +36,11 @@ impl Counters {
     /// Messages received.
     pub fn messages_received(&self) -> u64 {
         self.received.load(Relaxed)
+    }
+
+    /// Transfers that a device was given.
+    pub fn transfers(&self) -> u64 {
+        self.transfers.load(Relaxed)
     }
 
     /// Messages received that did not parse, or that nobody waits for; not acted upon.

@@ -154,6 +154,7 @@ impl Process {
     /// Takes back the buffers of `pending`, and its slots and credit, which others may wait for.
     pub(crate) fn cancel(&self, pending: &Arc<Pending>) {
         self.slots.cancel(pending);
+        self.queues.cancel(pending);
         self.transport.sleep.ring(self.transport.job.rank);
     }
 

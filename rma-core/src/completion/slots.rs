@@ -9,13 +9,13 @@
 use crate::protocol::credit::Credit;
 use crate::protocol::message::{Head, Kind, Status};
 use crate::protocol::rendezvous::Sender;
-use crate::transport::WorldRank;
+use crate::transport::{DeviceError, WorldRank};
 use core::any::Any;
 use core::ops::Range;
 use core::sync::atomic::{
     AtomicBool, AtomicU64, Ordering::Acquire, Ordering::Relaxed, Ordering::Release,
 };
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread::{self, ThreadId};
 use zerocopy::TryFromBytes;
 
@@ -54,6 +54,8 @@ pub(crate) struct Pending {
     /// Other threads whose flush has told of the failure.
     heard: Mutex<Vec<ThreadId>>,
     value: AtomicU64,
+    /// Of a failure that is [`BY_DEVICE`]: why, and at which peer.
+    device: OnceLock<(DeviceError, WorldRank)>,
     /// Owners of the buffers that callers gave away.
     keep: Mutex<Vec<Box<dyn Any + Send>>>,
 }
@@ -80,6 +82,7 @@ impl Pending {
         match self.failure.load(Relaxed) {
             0 => None,
             CANCELLED => Some(Failure::Cancelled),
+            BY_DEVICE => self.device.get().map(|(error, peer)| Failure::Device(*error, *peer)),
             failure => {
                 let status = Status::try_read_from_bytes(&[failure as u8]).ok();
                 let by = WorldRank((failure >> 32) as u32);
@@ -113,6 +116,19 @@ impl Pending {
         self.is_over() || (self.is_done() && heard())
     }
 
+    /// A transfer of a device has failed.
+    pub(crate) fn fail_by_device(&self, error: DeviceError, peer: WorldRank) {
+        // Before the failure can be seen. The first counts.
+        _ = self.device.set((error, peer));
+        self.fail(BY_DEVICE);
+    }
+
+    /// One of them is not waited for any more.
+    pub(crate) fn cancel(&self) {
+        self.fail(CANCELLED);
+        self.release();
+    }
+
     fn fail(&self, failure: u64) {
         _ = self.failure.compare_exchange(0, failure, Relaxed, Relaxed);
     }
@@ -141,12 +157,16 @@ impl Pending {
 
 /// In [`Pending::failure`]: no status is that.
 const CANCELLED: u64 = u64::MAX;
+/// Nor that.
+const BY_DEVICE: u64 = u64::MAX - 1;
 
 /// Why operations are over that were not done.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Failure {
     /// That process answered so; or it is the one that [left](Status::HolderLeft).
     Answered(Status, WorldRank),
+    /// The device could not move what went to that process.
+    Device(DeviceError, WorldRank),
     /// Whoever waited for them gave up.
     Cancelled,
 }

@@ -126,6 +126,16 @@ impl BasicType {
         matches!(self, Self::U32 | Self::I32 | Self::U64 | Self::I64)
     }
 
+    /// Whether its elements can be compared and swapped.
+    pub(crate) fn is_swapped(self) -> bool {
+        struct Any;
+        impl SwapVisitor for Any {
+            type Output = ();
+            fn visit<E: AtomicElement>(self) {}
+        }
+        self.visit_swap(Any).is_some()
+    }
+
     /// Calls `visitor` with the type, if it can be compared and swapped.
     pub(crate) fn visit_swap<V: SwapVisitor>(self, visitor: V) -> Option<V::Output> {
         Some(match self {

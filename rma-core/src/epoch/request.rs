@@ -106,7 +106,7 @@ impl<'w, B: OriginBuffer> Request<'w, B> {
         // SAFETY: the elements are on the heap (the trait is sealed), owned by `request`, which
         // touches them when `pending` is done only, or gives them to it in drop. So are the bytes
         // that wait packed.
-        let started = unsafe { window.fetch_by_messages(operation, left, sink, &mut completion) };
+        let started = unsafe { window.begin_fetch(operation, left, sink, &mut completion) };
         request.packed = completion.take_packed();
         if let Err(error) = started {
             _ = window.drain(operation.what, target, &pending);

@@ -65,7 +65,7 @@ impl<'scope, 'env> Ops<'scope, 'env> {
         // `run` called; what waits packed is on the heap, owned by `self.packed`, where nobody
         // looks at it before `run` has drained. `run` drains before it returns, and `Drain` if it
         // unwinds. `Ops` is only handed out by shared reference: nobody can forget or move it.
-        let started = unsafe { window.fetch_by_messages(operation, left, sink, &mut completion) };
+        let started = unsafe { window.begin_fetch(operation, left, sink, &mut completion) };
         if let Some(packed) = completion.take_packed() {
             self.packed().push((packed, bytes));
         }

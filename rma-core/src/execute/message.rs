@@ -1,45 +1,45 @@
-//! Operations by messages, which the target serves. The bytes at the target travel as one range or
-//! as rows; this rank's own are packed and unpacked here. S-G1 S-G2 S-J1
+//! Operations that take a while, and those by messages, which the target serves. The bytes at the
+//! target travel as one range or as rows; this rank's own are packed and unpacked here. S-G1 S-G2
+//! S-J1
 #![allow(unsafe_code)]
 
-use super::{BOUNCE_BYTES, ByMessages, Completion, Drain, Packed, Touched};
+use super::{BOUNCE_BYTES, Completion, Drain, Left, Packed, Touched};
 use crate::completion::{Buffer, Expected, On, Pending, SlotId, Wait};
+use crate::device::DeviceRoute;
 use crate::error::RmaError;
 use crate::operation::layout::{Cursor, unpack};
 use crate::operation::{Action, Operation, Pieces, Room, Side, Sink};
-use crate::protocol::message::{Head, Kind};
+use crate::protocol::message::{Card, Head, Kind};
 use crate::rank::Rank;
 use crate::transport::WorldRank;
 use crate::window::{Flavor, Window};
 use std::sync::Arc;
-use zerocopy::IntoBytes;
+use zerocopy::{FromBytes, IntoBytes};
 
 /// Bytes that one slot asks a target for: with the credit, this bounds what is on its way here.
 pub(crate) const GET_BYTES: usize = 64 << 10;
 
-/// The messages of one operation.
-struct Sending<'w, 'a> {
-    window: &'w Window,
-    operation: &'w Operation<'a>,
+/// An operation of which a part is sent.
+pub(super) struct Sending<'w, 'a> {
+    pub(super) window: &'w Window,
+    pub(super) operation: &'w Operation<'a>,
     world: WorldRank,
+    device: Option<DeviceRoute>,
     head: Head,
-    there: Pieces<'a>,
-    from: Cursor<'a>,
+    pub(super) there: Pieces<'a>,
+    pub(super) from: Cursor<'a>,
 }
 
 impl Window {
     /// Sends a put or an accumulate.
-    pub(super) fn update_by_messages(
-        &self,
-        operation: &Operation<'_>,
-        left: ByMessages<'_>,
-    ) -> Result<(), RmaError> {
+    pub(super) fn update(&self, operation: &Operation<'_>, left: Left<'_>) -> Result<(), RmaError> {
         let (target, there) = (operation.target, left.there);
         let (touched, mut sending) = self.in_order(operation, left)?;
         let Some(touched) = touched else {
             let putting = self.putting(target);
             let pending = &putting.pending;
             if let (Side::Bytes { at, len }, Side::Bytes { .. }) = (there, operation.from)
+                && left.device.is_none()
                 && len > self.process().config.eager_bytes as u64
             {
                 let wait = self.wait_for(operation.what, target);
@@ -64,10 +64,10 @@ impl Window {
     /// The sink's bytes stay valid, and are not touched by anybody else, until that is done or was
     /// [cancelled](crate::completion::Slots::cancel); or it [keeps](Pending::keep) their owner.
     /// So do those that wait packed.
-    pub(crate) unsafe fn fetch_by_messages(
+    pub(crate) unsafe fn begin_fetch(
         &self,
         operation: &Operation<'_>,
-        left: ByMessages<'_>,
+        left: Left<'_>,
         sink: Sink<'_>,
         completion: &mut Completion<'_>,
     ) -> Result<(), RmaError> {
@@ -94,11 +94,13 @@ impl Window {
     fn in_order<'w, 'a>(
         &'w self,
         operation: &'w Operation<'a>,
-        left: ByMessages<'a>,
+        left: Left<'a>,
     ) -> Result<(Option<Touched>, Sending<'w, 'a>), RmaError> {
-        if let Some((basic, base)) =
-            operation.action.basic().zip(self.alignment_of(operation.target))
-        {
+        let base = match left.device {
+            Some(route) => Some(route.base),
+            None => self.alignment_of(operation.target),
+        };
+        if let Some((basic, base)) = operation.action.basic().zip(base) {
             self.check_aligned(operation, base, left.there, basic)?;
         }
         let touched = Touched::of(operation, left.there);
@@ -121,6 +123,23 @@ impl Window {
             // What was allocated at another node begins at a multiple of every alignment.
             None => Some(0),
         }
+    }
+
+    /// Asks a target what is to be known of its part.
+    pub(crate) fn ask_card(&self, target: Rank, world: WorldRank) -> Result<Card, RmaError> {
+        const WHAT: &str = "asking for a target's size";
+        // Before `drain`, and so dropped after it.
+        let mut bytes = vec![0; Card::LEN];
+        let drain = Drain::new(self, WHAT, target);
+        let mut head = Head::new(Kind::Card, self.id().0, 0);
+        head.length = (Card::LEN as u64).into();
+        let buffer = Buffer { at: bytes.as_mut_ptr(), len: bytes.len() };
+        let wait = self.wait_for(WHAT, target);
+        // SAFETY: `bytes` is not touched before `drain` has waited, on every way out.
+        let asked = unsafe { self.issue_into(wait, world, head, &[], buffer, &drain.pending) };
+        let answered = drain.finish();
+        asked.and(answered)?;
+        Card::read_from_bytes(&bytes).map_err(|_| self.no_such_rank(target))
     }
 
     /// Sends a request that brings no bytes back, waiting for a slot, for credit at its target and
@@ -172,7 +191,7 @@ impl<'w, 'a> Sending<'w, 'a> {
     fn new(
         window: &'w Window,
         operation: &'w Operation<'a>,
-        ByMessages { world, there }: ByMessages<'a>,
+        Left { world, device, there }: Left<'a>,
     ) -> Self {
         let kind = match operation.action {
             Action::Put => Kind::Put,
@@ -187,7 +206,7 @@ impl<'w, 'a> Sending<'w, 'a> {
         }
         head.basic = operation.action.basic().map_or(0, |basic| basic.to_wire());
         let (there, from) = (Pieces::new(there), operation.from.cursor());
-        Self { window, operation, world, head, there, from }
+        Self { window, operation, world, device, head, there, from }
     }
 
     /// What one of the messages may hold.
@@ -215,6 +234,10 @@ impl<'w, 'a> Sending<'w, 'a> {
         result: Buffer,
         pending: &Arc<Pending>,
     ) -> Result<(), RmaError> {
+        if let (Some(route), Some((remote, _))) = (self.device, self.window.remote()) {
+            // SAFETY: forwarded to the caller.
+            return unsafe { self.send_by_device((remote, &route), bytes, result, pending) };
+        }
         let (room, operation) = (self.room(), self.operation);
         let mut done = 0;
         while done < bytes {

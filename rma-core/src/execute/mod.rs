@@ -5,6 +5,7 @@
 #![allow(unsafe_code)]
 
 mod cma;
+mod device;
 mod grants;
 mod mapped;
 mod message;
@@ -17,6 +18,7 @@ pub(crate) use order::{Touched, Unanswered};
 pub(crate) use packed::{BOUNCE_BYTES, Packed};
 
 use crate::completion::Pending;
+use crate::device::DeviceRoute;
 use crate::error::RmaError;
 use crate::operation::{Action, Op, Operation, Shape, Side, Sink};
 use crate::rank::Rank;
@@ -86,10 +88,12 @@ impl Drop for Drain<'_> {
     }
 }
 
-/// What is left of an operation that only messages perform: where its bytes are at the target.
+/// What is left of an operation that takes a while: where its bytes are at the target.
 #[derive(Clone, Copy)]
-pub(crate) struct ByMessages<'a> {
+pub(crate) struct Left<'a> {
     world: WorldRank,
+    /// What moves them; `None`: messages.
+    device: Option<DeviceRoute>,
     there: Side<'a>,
 }
 
@@ -100,7 +104,7 @@ impl Window {
     pub(crate) fn perform(&self, operation: &Operation<'_>) -> Result<(), RmaError> {
         match self.execute(operation, Sink::none())? {
             None => Ok(()),
-            Some(left) => self.update_by_messages(operation, left),
+            Some(left) => self.update(operation, left),
         }
     }
 
@@ -116,8 +120,7 @@ impl Window {
         let drain = Drain::new(self, operation.what, operation.target);
         let mut completion = Completion::new(&drain.pending, BOUNCE_BYTES);
         // SAFETY: the sink is borrowed until `drain` has waited, on every way out.
-        let started =
-            unsafe { self.fetch_by_messages(operation, left, sink.by_ref(), &mut completion) };
+        let started = unsafe { self.begin_fetch(operation, left, sink.by_ref(), &mut completion) };
         let finished = drain.finish();
         started.and(finished)?;
         completion.take_packed().into_iter().for_each(|packed| packed.unpack(sink.bytes));
@@ -130,7 +133,7 @@ impl Window {
         &self,
         operation: &Operation<'a>,
         sink: Sink<'_>,
-    ) -> Result<Option<ByMessages<'a>>, RmaError> {
+    ) -> Result<Option<Left<'a>>, RmaError> {
         if operation.target == Rank::NULL {
             return Ok(None);
         }
@@ -147,7 +150,11 @@ impl Window {
                 self.execute_mapped(operation, Reached { memory, begin, there }, sink)?;
             }
             Route::Cma(route) => self.execute_cma(operation, &route, sink)?,
-            Route::Messages(world) => return Ok(Some(ByMessages { world, there })),
+            Route::Device(route) => {
+                let (world, device) = (route.world, Some(route));
+                return Ok(Some(Left { world, device, there }));
+            }
+            Route::Messages(world) => return Ok(Some(Left { world, device: None, there })),
         }
         Ok(None)
     }

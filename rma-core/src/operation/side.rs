@@ -1,6 +1,7 @@
 //! Which bytes of a buffer, or of a target's part, an operation is about: one run of them, or those
 //! of a layout.
 use super::layout::{Cursor, Shape, pack};
+use crate::memory::strided::Row;
 use crate::protocol::rows::WireRow;
 use std::borrow::Cow;
 use zerocopy::IntoBytes;
@@ -80,6 +81,12 @@ impl<'l> Side<'l> {
         }
     }
 
+    /// How many runs of bytes.
+    pub(crate) fn runs(&self) -> u64 {
+        let mut cursor = self.cursor();
+        core::iter::from_fn(|| cursor.take(u64::MAX)).map(|row| row.count).sum()
+    }
+
     /// The bytes in order.
     pub(crate) fn cursor(&self) -> Cursor<'l> {
         match self {
@@ -141,6 +148,20 @@ impl<'l> Pieces<'l> {
                 piece
             }
             Self::Rows(cursor) => Self::next_rows(cursor, room),
+        }
+    }
+
+    /// The next bytes, at most `limit`, in blocks of the same length; `None` at the end.
+    pub(crate) fn next_row(&mut self, limit: u64) -> Option<Row> {
+        match self {
+            Self::Dense { left: 0, .. } => None,
+            Self::Dense { at, left } => {
+                let len = limit.min(*left);
+                let row = Row { at: at.cast_signed(), stride: 0, len, count: 1 };
+                (*at, *left) = (*at + len, *left - len);
+                Some(row)
+            }
+            Self::Rows(cursor) => cursor.take(limit),
         }
     }
 

@@ -1,4 +1,5 @@
 //! Layout of the messages that the core sends: one header for all, little-endian.
+use crate::transport::RemoteKey;
 use zerocopy::little_endian::{U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, TryFromBytes, Unaligned};
 
@@ -55,8 +56,7 @@ pub(crate) enum Kind {
     Pass = 9,
     /// The rest of what was asked for will not come; not answered.
     Cancel = 10,
-    /// Asks for size and displacement unit of the target's part, or where it has a raw one
-    /// attached; answered by `Value`.
+    /// Asks where a dynamic window's part has a raw region attached; answered by `Value`.
     Query = 11,
     /// `length` bytes of a put have arrived.
     Done = 12,
@@ -76,6 +76,8 @@ pub(crate) enum Kind {
     Fragment = 19,
     /// How the request for a lock ended that had that slot; not answered.
     Granted = 20,
+    /// Asks for the [`Card`] of the target's part; answered by one [`Data`](Self::Data).
+    Card = 21,
 }
 
 impl Kind {
@@ -83,7 +85,7 @@ impl Kind {
     pub(crate) fn answer(self) -> Option<Self> {
         match self {
             Self::Put | Self::Accumulate | Self::Ask => Some(Self::Done),
-            Self::Get | Self::GetAccumulate | Self::CompareSwap => Some(Self::Data),
+            Self::Get | Self::GetAccumulate | Self::CompareSwap | Self::Card => Some(Self::Data),
             Self::Query => Some(Self::Value),
             Self::Collective | Self::Done | Self::Data | Self::Value => None,
             Self::Post | Self::Complete | Self::Grant | Self::Fragment | Self::Cancel => None,
@@ -94,6 +96,36 @@ impl Kind {
     /// Whether it is of the accumulate family.
     pub(crate) fn accumulates(self) -> bool {
         matches!(self, Self::Accumulate | Self::GetAccumulate | Self::CompareSwap)
+    }
+}
+
+/// What origins need to know of a part.
+#[derive(Debug, Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+pub(crate) struct Card {
+    /// Bytes of it.
+    pub(crate) size: U64,
+    /// Where it lies in its rank's process.
+    pub(crate) base: U64,
+    pub(crate) disp_unit: U32,
+    /// Whether a device reaches it, by that key: 0 or 1.
+    registered: U32,
+    key: [u8; RemoteKey::LEN],
+}
+
+impl Card {
+    /// Bytes in a message.
+    pub(crate) const LEN: usize = size_of::<Self>();
+
+    pub(crate) fn new(size: u64, disp_unit: u32, base: u64, key: Option<RemoteKey>) -> Self {
+        let registered = u32::from(key.is_some()).into();
+        let key = key.map_or([0; RemoteKey::LEN], |key| key.0);
+        Self { size: size.into(), base: base.into(), disp_unit: disp_unit.into(), registered, key }
+    }
+
+    /// By which a device reaches the part, if one does.
+    pub(crate) fn key(&self) -> Option<RemoteKey> {
+        (self.registered.get() != 0).then_some(RemoteKey(self.key))
     }
 }
 
@@ -180,13 +212,13 @@ mod tests {
 
     #[test]
     fn unknown_kinds_and_short_messages_do_not_parse() {
-        for byte in 1..=Kind::Granted as u8 {
+        for byte in 1..=Kind::Card as u8 {
             let mut bytes = Head::new(Kind::Put, 0, 0).as_bytes().to_vec();
             bytes[0] = byte;
             let (head, _) = Head::parse(&bytes).unwrap();
             assert_eq!(head.kind().map(|kind| kind as u8), Some(byte));
         }
-        for byte in [0, Kind::Granted as u8 + 1, u8::MAX] {
+        for byte in [0, Kind::Card as u8 + 1, u8::MAX] {
             let mut bytes = Head::new(Kind::Put, 0, 0).as_bytes().to_vec();
             (bytes[0], bytes[3]) = (byte, Status::Misaligned as u8 + 1);
             let (head, _) = Head::parse(&bytes).unwrap();

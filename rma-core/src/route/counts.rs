@@ -12,6 +12,8 @@ pub struct OperationCounts {
     pub load_store: Option<u64>,
     /// By copies between processes.
     pub cross: u64,
+    /// By transfers of a device, whatever it takes.
+    pub device: u64,
     /// By messages, one for each operation, whatever it takes.
     pub messages: u64,
 }
@@ -20,6 +22,7 @@ pub struct OperationCounts {
 pub(crate) struct Counts {
     load_store: AtomicU64,
     cross: AtomicU64,
+    device: AtomicU64,
     messages: AtomicU64,
 }
 
@@ -29,6 +32,7 @@ impl Counts {
             Route::Null => return,
             Route::Mapped(_) | Route::Region(_) => &self.load_store,
             Route::Cma(_) => &self.cross,
+            Route::Device(_) => &self.device,
             Route::Messages(_) => &self.messages,
         };
         count.fetch_add(1, Relaxed);
@@ -39,11 +43,12 @@ impl Window {
     /// How many operations of this rank went which way so far.
     pub fn operation_counts(&self) -> OperationCounts {
         let count = |count: &AtomicU64| count.load(Relaxed);
-        let Counts { load_store, cross, messages } = &self.counts;
+        let Counts { load_store, cross, device, messages } = &self.counts;
         let counted = self.counts_all || self.part.regions.is_some();
         OperationCounts {
             load_store: counted.then(|| count(load_store)),
             cross: count(cross),
+            device: count(device),
             messages: count(messages),
         }
     }

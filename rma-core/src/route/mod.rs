@@ -3,8 +3,8 @@
 //!
 //! Load and store need nothing of the target and are the fastest, so they are taken wherever the
 //! part can be mapped. Memory that its owner brought along and that stays where it is, is reached
-//! by copies of the operating system, if a probe showed that those are allowed. Messages always
-//! work; the target serves them. S-G1 S-G8 S-G10 S-L4
+//! by copies of the operating system, if a probe showed that those are allowed. What a device moves
+//! needs nothing of the target, either. Messages always work; the target serves them. S-G1 S-G8 S-G10 S-L4
 mod counts;
 mod mapping;
 mod region;
@@ -13,6 +13,7 @@ pub(crate) use counts::Counts;
 pub use counts::OperationCounts;
 pub(crate) use region::{Known, Region};
 
+use crate::device::DeviceRoute;
 use crate::error::RmaError;
 use crate::memory::target::{Permit, Span, held};
 use crate::operation::{Action, Operation, Side};
@@ -34,18 +35,25 @@ pub(crate) enum Asked {
     Cross,
     /// Messages for everything, locks and signals too.
     Messages,
+    /// As [`Messages`](Self::Messages), but what a device does.
+    Device,
 }
 
 /// How the values of the hint are written, in the order of [`Asked`].
-pub(crate) const PATHS: &[&str] = &["auto", "load_store", "cross", "messages"];
+pub(crate) const PATHS: &[&str] = &["auto", "load_store", "cross", "messages", "device"];
 
 impl Asked {
     /// From the place of a value in [`PATHS`].
     pub(crate) fn from_place(place: u32) -> Self {
-        [Self::Auto, Self::LoadStore, Self::Cross, Self::Messages]
+        [Self::Auto, Self::LoadStore, Self::Cross, Self::Messages, Self::Device]
             .into_iter()
             .find(|asked| *asked as u32 == place)
             .unwrap_or_default()
+    }
+
+    /// Whether load and store reach nobody.
+    pub(crate) fn is_far(self) -> bool {
+        matches!(self, Self::Messages | Self::Device)
     }
 }
 
@@ -58,6 +66,8 @@ pub enum Path {
     /// Put and get by copies of the operating system between the two processes, the others by
     /// messages.
     Cross,
+    /// By a device of the origin, as far as it goes, the others by messages.
+    Device,
     /// By active messages, which the target serves.
     Messages,
     /// As each attached region allows: load and store for what was given away, as
@@ -70,6 +80,7 @@ impl fmt::Display for Path {
         f.write_str(match self {
             Self::LoadStore => "load and store",
             Self::Cross => "copies between processes, and messages",
+            Self::Device => "a device, and messages",
             Self::Messages => "messages",
             Self::ByRegion => "what each attached region allows",
         })
@@ -86,6 +97,8 @@ pub(crate) enum Route<'w> {
     Region(Region<'w>),
     /// By a copy of the operating system.
     Cma(CmaRoute<'w>),
+    /// By transfers of a device.
+    Device(DeviceRoute),
     /// By messages to the target.
     Messages(WorldRank),
 }
@@ -108,7 +121,7 @@ impl Window {
 
     fn path_to(&self, target: Rank) -> Path {
         if self.targets.near(target).is_none() {
-            Path::Messages
+            if self.device.is_ok() { Path::Device } else { Path::Messages }
         } else if self.part.regions.is_some() {
             Path::ByRegion
         } else if self.loads(target) {
@@ -185,6 +198,12 @@ impl Window {
                 };
                 let way = self.cma_with(target).zip(base).map(route);
                 way.map_or(Route::Messages(world), Route::Cma)
+            }
+            Path::Device => {
+                let (bytes, runs) = (there.bytes().unwrap_or(0), there.runs());
+                let does = self.device_does(operation.action, bytes, runs);
+                let device = if does { self.device_route(target, world)? } else { None };
+                device.map_or(Route::Messages(world), Route::Device)
             }
             Path::Cross | Path::Messages => Route::Messages(world),
         };

@@ -1,7 +1,7 @@
 //! The target's side of gets: the data is read when a piece of it is sent.
 use crate::completion::Sent;
 use crate::execute::GET_BYTES;
-use crate::protocol::message::{Head, Kind, Status};
+use crate::protocol::message::{Card, Head, Kind, Status};
 use crate::protocol::outbox::{Cursor, Parcel};
 use crate::transport::WorldRank;
 use crate::universe::Process;
@@ -41,6 +41,25 @@ impl Process {
             self.keep(from, Parcel::Get(cursor));
         }
         true
+    }
+
+    /// What origins need to know of the part.
+    pub(super) fn serve_card(
+        &self,
+        from: WorldRank,
+        head: &Head,
+        body: &[u8],
+        part: &Part,
+    ) -> bool {
+        let sound = body.is_empty() && head.length.get() == Card::LEN as u64;
+        let card = part.card();
+        let (status, card) =
+            if sound { (Status::Ok, card.as_bytes()) } else { (Status::Malformed, &[][..]) };
+        let mut reply = head.reply(Kind::Data, status);
+        // In the origin's buffer.
+        reply.offset = 0.into();
+        self.reply(from, &reply, card);
+        sound
     }
 
     /// All in one piece.

@@ -101,6 +101,7 @@ impl Process {
         match kind {
             Kind::Get => return self.serve_get(from, head, body, &part),
             Kind::Ask => return self.serve_ask(from, head, body, &part),
+            Kind::Card => return self.serve_card(from, head, body, &part),
             _ => {}
         }
         let done = part.serve(kind, head, body);
@@ -115,19 +116,15 @@ impl Process {
 
 /// What a [`Kind::Query`] asks for, as its offset says.
 pub(crate) mod query {
-    pub(crate) const SIZE: u64 = 0;
-    pub(crate) const DISP_UNIT: u64 = 1;
     /// Where the raw part lies whose address in the window is in the payload.
-    pub(crate) const RAW_BASE: u64 = 2;
+    pub(crate) const RAW_BASE: u64 = 0;
     /// Its bytes.
-    pub(crate) const RAW_LEN: u64 = 3;
+    pub(crate) const RAW_LEN: u64 = 1;
 }
 
 impl Part {
     fn answer_query(&self, which: u64, body: &[u8]) -> Result<u64, Status> {
         match (which, body.as_chunks::<8>()) {
-            (query::SIZE, ([], [])) => Ok(self.size),
-            (query::DISP_UNIT, ([], [])) => Ok(u64::from(self.disp_unit)),
             (query::RAW_BASE | query::RAW_LEN, ([start], [])) => {
                 let regions = self.regions.as_ref().ok_or(Status::Malformed)?;
                 let raw = regions.raw_at(u64::from_le_bytes(*start));

@@ -258,8 +258,9 @@ pub unsafe trait Remote: Send + Sync {
 ///
 /// # Safety
 ///
-/// What [`quiesce`](Self::quiesce) and [`poll`](Self::poll) promise holds: memory that a transfer
-/// was given is not touched afterwards.
+/// What [`quiesce`](Self::quiesce), [`poll`](Self::poll) and [`RemoteLimits::inject`] promise
+/// holds: memory that a transfer was given is not touched afterwards. To drop an endpoint quiesces
+/// all peers.
 pub unsafe trait Endpoint: Send + Sync {
     /// Begins a transfer of at most [`transfer_max`](RemoteLimits::transfer_max) bytes. Does not
     /// block.
@@ -287,7 +288,8 @@ pub unsafe trait Endpoint: Send + Sync {
     /// See [`PostError`].
     fn flush(&self, id: u64, peer: WorldRank) -> Result<Posted, PostError>;
     /// Hands the ids of what is complete to `sink`, and how it went; returns how many. Memory of
-    /// the transfer is not touched any more. If another thread does so already, returns 0.
+    /// the transfer is not touched any more. If another thread does so already, returns 0. While
+    /// `sink` runs, no lock is held that another call takes.
     fn poll(&self, sink: &mut dyn FnMut(u64, Result<(), DeviceError>)) -> usize;
     /// Cuts off what is posted for that peer: when this returns, memory that it was given is not
     /// touched any more, and `poll` does not tell of it. What is posted later starts anew. Aborts

@@ -5,9 +5,8 @@ use crate::completion::{Cause, Failure, On, Pending, Wait, WaitError};
 use crate::error::RmaError;
 use crate::execute::{Touched, Unanswered};
 use crate::memory::target::held;
-use crate::protocol::message::{Head, Kind, Status};
+use crate::protocol::message::{Card, Head, Status};
 use crate::rank::Rank;
-use crate::serve::query;
 use crate::transport::{ImportError, WorldRank};
 use rustc_hash::FxHashMap;
 use std::collections::VecDeque;
@@ -23,8 +22,8 @@ pub(crate) struct Far {
 
 #[derive(Default)]
 struct State {
-    /// Sizes and units of other targets; the oldest is forgotten first.
-    known: FxHashMap<Rank, (u64, u32)>,
+    /// What other targets said of their parts; the oldest is forgotten first.
+    known: FxHashMap<Rank, Card>,
     order: VecDeque<Rank>,
     /// What a flush of a target waits for: its puts and accumulates, and gets that a request owns.
     pending: FxHashMap<Rank, Outstanding>,
@@ -40,11 +39,13 @@ struct Outstanding {
     puts: Vec<Arc<Pending>>,
     /// Those before it, gets and accumulates.
     others: Unanswered,
+    /// Queues of the device that put something since the last flush, as bits.
+    queues: u32,
 }
 
 impl Outstanding {
     fn is_empty(&self) -> bool {
-        self.puts.is_empty() && self.others.is_empty()
+        self.puts.is_empty() && self.others.is_empty() && self.queues == 0
     }
 }
 
@@ -122,8 +123,10 @@ impl Far {
 
     /// Whether nothing is outstanding.
     pub(crate) fn is_idle(&self) -> bool {
-        let idle =
-            |all: &Outstanding| all.puts.iter().all(|puts| puts.is_done()) && all.others.is_idle();
+        let idle = |all: &Outstanding| {
+            let puts = all.puts.iter().all(|puts| puts.is_done());
+            puts && all.others.is_idle() && all.queues == 0
+        };
         self.state().pending.values().all(idle)
     }
 
@@ -131,11 +134,23 @@ impl Far {
     /// thread waits for it too. Puts from now on are the next flush's.
     fn outstanding(&self, target: Rank) -> (Option<Arc<Pending>>, Vec<Arc<Pending>>) {
         let mut state = self.state();
-        let Some(Outstanding { puts, others }) = state.pending.get_mut(&target) else {
+        let Some(Outstanding { puts, others, .. }) = state.pending.get_mut(&target) else {
             return (None, Vec::new());
         };
         puts.drain(..).for_each(|puts| others.add(None, &puts));
         others.flush()
+    }
+
+    /// A flush of `target` is to make sure that what those queues have put is there.
+    pub(crate) fn add_transfers(&self, target: Rank, queues: u32) {
+        self.state().pending.entry(target).or_default().queues |= queues;
+    }
+
+    /// Asks again before the next operation.
+    pub(crate) fn forget_cards(&self) {
+        let mut state = self.state();
+        state.known.clear();
+        state.order.clear();
     }
 
     /// Makes a flush of `target` wait for an accumulate, and later ones on the same bytes.
@@ -160,7 +175,7 @@ impl Window {
     /// Before a put is sent to `target`.
     pub(crate) fn putting(&self, target: Rank) -> Putting<'_> {
         let mut state = self.far.state();
-        let Outstanding { puts, others } = state.pending.entry(target).or_default();
+        let Outstanding { puts, others, .. } = state.pending.entry(target).or_default();
         let me = Some(current().id());
         let mine = puts.iter().find(|puts| puts.by() == me).cloned();
         let pending = mine.unwrap_or_else(|| {
@@ -181,27 +196,44 @@ impl Window {
             let size = self.peers.get(target).map_or(0, |peer| peer.size);
             return Ok((if dynamic { ADDRESSES } else { size }, entry.disp_unit()));
         }
-        let known = || self.far.state().known.get(&target).copied();
-        if let Some(part) = self.far.symmetric.or_else(known) {
+        if let Some(part) = self.far.symmetric {
             return Ok(part);
         }
-        // Two values: the size, then the unit.
-        let ask = |which: u64| {
-            let mut head = Head::new(Kind::Query, self.id().0, 0);
-            head.offset = which.into();
-            self.ask("asking for a target's size", target, world, head, &[])
-        };
-        let unit = ask(query::DISP_UNIT)?;
-        let part = (ask(query::SIZE)?, u32::try_from(unit).unwrap_or(u32::MAX));
+        let card = self.card_of(target, world)?;
+        Ok((card.size.get(), card.disp_unit.get()))
+    }
+
+    /// What a target says of its part, asked at most once while it is remembered.
+    pub(crate) fn card_of(&self, target: Rank, world: WorldRank) -> Result<Card, RmaError> {
+        let known = self.far.state().known.get(&target).copied();
+        if let Some(card) = known {
+            return Ok(card);
+        }
+        let card = self.ask_card(target, world)?;
         let mut state = self.far.state();
-        if state.known.insert(target, part).is_none() {
+        if state.known.insert(target, card).is_none() {
             state.order.push_back(target);
         }
         if state.order.len() > self.process().config.target_cache.max(1) {
             let oldest = state.order.pop_front();
             oldest.map(|oldest| state.known.remove(&oldest));
         }
-        Ok(part)
+        Ok(card)
+    }
+
+    /// Begins a flush of what the device has put at a target: which queues are to be flushed, and
+    /// what that is counted in. Flushes of other threads wait for it, too.
+    pub(crate) fn begin_flush(&self, target: Rank) -> Option<(u32, Putting<'_>)> {
+        let mut state = self.far.state();
+        let outstanding = state.pending.get_mut(&target)?;
+        let queues = core::mem::take(&mut outstanding.queues);
+        if queues == 0 {
+            return None;
+        }
+        let pending = Arc::new(Pending::of_this_thread());
+        pending.hold();
+        outstanding.others.add(None, &pending);
+        Some((queues, Putting { window: self, pending }))
     }
 
     /// Sends a question with one value as its answer, and waits for that.
@@ -228,7 +260,11 @@ impl Window {
         pending: &Arc<Pending>,
     ) -> Result<(), RmaError> {
         let process = self.process();
-        let debtor = |turn| process.slots.debtor(pending, turn);
+        let debtor = |turn: usize| {
+            let answers = || process.slots.debtor(pending, turn / 2);
+            let transfers = || process.queues.debtor(pending, turn / 2);
+            if turn % 2 == 0 { answers().or_else(transfers) } else { transfers().or_else(answers) }
+        };
         let wait = Wait { what, on: On::Whoever(&debtor), recheck: None };
         let done = || pending.is_done().then_some(());
         // wait: answer
@@ -245,9 +281,20 @@ impl Window {
     #[inline(never)]
     pub(crate) fn flush_far_cold(&self, target: Rank) -> Result<(), RmaError> {
         self.flush_local(target)?;
+        let flushing = self.begin_flush(target);
+        let posted = flushing.as_ref().map_or(Ok(()), |(queues, flushing)| {
+            self.flush_transfers(target, *queues, &flushing.pending)
+        });
+        let queues = flushing.map_or(0, |(queues, _)| queues);
         let (first, others) = self.far.outstanding(target);
         let all = first.iter().chain(&others);
-        each(all.map(|pending| self.drain("a flush", target, pending)))
+        let waited = each(all.map(|pending| self.drain("a flush", target, pending)));
+        let flushed = posted.and(waited);
+        if flushed.is_err() && queues != 0 {
+            // Nobody knows what is there: the next flush tries again.
+            self.far.add_transfers(target, queues);
+        }
+        flushed
     }
 
     /// As [`flush_far_cold`](Self::flush_far_cold), of all targets.
@@ -270,6 +317,10 @@ impl Window {
     ) -> Result<(), RmaError> {
         let Some(failure) = pending.failure() else { return Ok(()) };
         pending.set_told();
+        if let Failure::Device(error, peer) = failure {
+            let target = self.group().rank_of(peer).unwrap_or(target);
+            return Err(self.device_failed(target, error));
+        }
         let Failure::Answered(status, by) = failure else {
             // The flush of another thread gave up, and cancelled everything that it waited for.
             let wait = self.wait_for(what, target);

@@ -116,8 +116,8 @@ impl Window {
         self.peers.iter().any(|(rank, peer)| peer.owner != rank)
     }
 
-    /// Ends the serving of messages in this rank's part, whose memory is its owner's alone then:
-    /// an operation that somebody gave up may still be on its way.
+    /// Ends the serving of messages and of transfers in this rank's part, whose memory is its
+    /// owner's alone then: an operation that somebody gave up may still be on its way.
     pub(super) fn shut_door(&self, what: &'static str) -> Result<(), RmaError> {
         let door = &self.part.door;
         door.shut();
@@ -126,7 +126,9 @@ impl Window {
         let wait = Wait { what, on: On::Peer(own), recheck: Some(RECHECK) };
         let empty = || door.is_empty().then_some(());
         // wait: door
-        self.process().wait_until(wait, empty).map_err(|error| self.wait_failed(error))
+        self.process().wait_until(wait, empty).map_err(|error| self.wait_failed(error))?;
+        self.part.registered.take();
+        Ok(())
     }
 
     /// Waits until every rank has come here with no epoch open and nothing in flight, and no other

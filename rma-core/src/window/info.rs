@@ -1,9 +1,19 @@
 //! What a window tells about itself.
 use super::Window;
 use super::hints::{Hint, HintError};
+use crate::element::BasicType;
 use crate::rank::Rank;
 use crate::route::Path;
+use crate::transport::RemoteLimits;
 use core::fmt::Write;
+
+/// What stands beside kinds of operations.
+#[derive(Default)]
+struct ByDevice {
+    moves: String,
+    layouts: String,
+    atomics: String,
+}
 
 impl Window {
     /// The hints in force on this rank, defaults included, as keys and values (MPI 4.1, section
@@ -49,7 +59,7 @@ impl Window {
             "window {id}{name}: {flavor:?}, {ranks} ranks, {size} bytes in units of {unit} here, \
              transport {transport}\n"
         );
-        for path in [Path::LoadStore, Path::ByRegion, Path::Cross, Path::Messages] {
+        for path in [Path::LoadStore, Path::ByRegion, Path::Cross, Path::Device, Path::Messages] {
             let targets = (0..ranks).filter(|rank| self.path(Rank(*rank)) == Some(path)).count();
             if targets > 0 {
                 self.explain_path(&mut text, path, targets);
@@ -72,10 +82,32 @@ impl Window {
             (false, 0) => far.to_owned(),
             (false, _) => format!("{table}; elsewhere {far}"),
         };
+        if let (Some(_), Err(why)) = (&self.process().transport.remote, self.device) {
+            _ = writeln!(text, "  device: not used, because {why}");
+        }
         text + &format!(
             "  lock: fair queue lock, its words by {words}\n  post, complete: {signals}\n  \
              metadata: {metadata}\n  hints:{hints}\n"
         )
+    }
+
+    /// What a device does, and what goes by messages all the same.
+    fn explain_device(&self) -> ByDevice {
+        let Some((remote, device)) = self.remote() else { return ByDevice::default() };
+        let RemoteLimits { inject, bounce, run_min, coherent, .. } = remote.limits();
+        let moves = format!(
+            "up to {inject} bytes injected, up to {bounce} copied first, larger ones directly"
+        );
+        let layouts = format!("a transfer for each run, of {run_min} bytes on average and more");
+        let types: Vec<&str> = device.types().map(BasicType::name).collect();
+        let atomics = match (coherent, types.is_empty()) {
+            (true, _) => "what the device has; the others by messages".to_owned(),
+            (false, true) => {
+                "by messages, as it has no type whole that only it combines".to_owned()
+            }
+            (false, false) => format!("on {}; on other types by messages", types.join(", ")),
+        };
+        ByDevice { moves, layouts, atomics }
     }
 
     /// The choices for targets on one path.
@@ -86,11 +118,13 @@ impl Window {
             (Path::LoadStore, None) => "mapped here, so the target does nothing".to_owned(),
             (Path::ByRegion, None) => "the window is dynamic".to_owned(),
             (Path::Cross, None) => "their memory stays where its user put it".to_owned(),
+            (Path::Device, None) => "it needs nothing of the target".to_owned(),
             (Path::Messages, None) => "neither load and store nor copies reach them".to_owned(),
         };
         let eager = self.process().config.eager_bytes;
         let served = self.process().explain_agent();
         let messages = format!("messages, {served}");
+        let device = self.explain_device();
         let large = format!("more than {eager} bytes as the target grants them");
         let rows: &[(&str, &str)] = match path {
             Path::LoadStore => &[
@@ -108,6 +142,12 @@ impl Window {
                 ("put, get", "copied by the system, in a call of the origin"),
                 ("put, get with layouts", &messages),
                 ("atomics", &messages),
+            ],
+            Path::Device => &[
+                ("put, get", &device.moves),
+                ("put, get with layouts", &device.layouts),
+                ("atomics", &device.atomics),
+                ("others", &messages),
             ],
             Path::Messages => &[("all operations", &messages), ("large puts", &large)],
         };

@@ -64,7 +64,9 @@ impl Memory {
         let region = process.transport.shared.allocate(len, align)?;
         let whose = match asked {
             Asked::Cross => Whose::WindowByAddress,
-            Asked::Auto | Asked::LoadStore | Asked::Messages => Whose::Window(process.clone()),
+            Asked::Auto | Asked::LoadStore | Asked::Messages | Asked::Device => {
+                Whose::Window(process.clone())
+            }
         };
         Ok(Self::new(Arc::new(Anonymous(region)), whose))
     }

@@ -35,6 +35,7 @@ pub use view::View;
 
 use crate::communicator::Communicator;
 use crate::completion::Wait;
+use crate::device::{Device, Registered};
 use crate::epoch::EpochState;
 use crate::memory::target::{Marks, Tables};
 use crate::protocol::lock;
@@ -94,6 +95,8 @@ pub struct Window {
     pub(crate) together: bool,
     /// Operations on every target go by load and store.
     pub(crate) all_loaded: bool,
+    /// How a device is used for far targets, or why it is not.
+    pub(crate) device: Result<Device, &'static str>,
     /// The path that the ranks asked for.
     pub(crate) asked: Asked,
     pub(crate) counts: Counts,
@@ -111,6 +114,8 @@ mod kind {
     pub(super) const END: u64 = 4;
     /// A further extent of a part.
     pub(super) const EXTENT: u64 = 5;
+    /// How far a device reaches.
+    pub(super) const DEVICE: u64 = 6;
 }
 
 /// What was counted at rank 0 before the first barrier of a window.
@@ -171,6 +176,8 @@ impl Peer {
 pub(crate) struct Part {
     pub(crate) comm: Communicator,
     pub(crate) id: WindowId,
+    // Before the memory, which the device does not reach any more when that is dropped.
+    pub(crate) registered: Registered,
     pub(crate) memory: Memory,
     pub(crate) offset: u64,
     pub(crate) size: u64,

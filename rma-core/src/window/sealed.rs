@@ -52,7 +52,8 @@ impl Sealed {
         // it: all have given their window away to `seal`, in whose agreement this rank saw them,
         // and get it back from `unseal` only, which waits for this rank and consumes `self`. By
         // message nobody can, whatever is still on its way: `seal` shut the part's door and saw
-        // nobody inside, and `unseal`, which opens it, consumes `self`. `&mut self` makes the
+        // nobody inside, and `unseal`, which opens it, consumes `self`. So it is with a device,
+        // whose registration `seal` took back. `&mut self` makes the
         // borrow unique on this rank.
         unsafe { core::slice::from_raw_parts_mut(base, self.window.size() as usize) }
     }
@@ -78,6 +79,7 @@ impl Sealed {
     /// Opens the window again. **Collective.** Waits until every rank has come here.
     pub fn unseal(self) -> Result<Window, RmaError> {
         // Before others can know: what they send then is to be served.
+        self.window.register_again();
         self.window.part.door.open();
         // Nobody can refuse who has it sealed.
         self.window.agree(Agreement::Seal, false)?;

@@ -5,6 +5,7 @@ use super::plan::{Plan, Wish};
 use super::share::{Told, peers};
 use crate::collective::node::Node;
 use crate::communicator::Communicator;
+use crate::device::Registered;
 use crate::epoch::EpochState;
 use crate::error::WindowError;
 use crate::memory::target::Tables;
@@ -47,6 +48,7 @@ impl WindowBuilder<'_> {
         let part = Arc::new(Part {
             comm,
             id: WindowId(plan.id),
+            registered: Registered::default(),
             memory,
             offset,
             size: wish.size,
@@ -62,6 +64,7 @@ impl WindowBuilder<'_> {
             marks: targets.marks(),
             far: Arc::new(Far::new(far)),
         });
+        let device = self.agree_device(&part, plan, wish.flavor)?;
         let window = Window {
             targets,
             rank: self.comm.rank(),
@@ -77,6 +80,7 @@ impl WindowBuilder<'_> {
             settings: Settings::new(wish.flavor, &self.hints),
             known: Known::default(),
             together: self.is_together(),
+            device,
             asked: self.hints.path(),
             counts: Counts::default(),
             counts_all: self.hints.is_set(Hint::Count),
@@ -104,19 +108,19 @@ impl WindowBuilder<'_> {
 
     /// The tables of the ranks that are reached by load and store.
     fn targets(&self, peers: &Peers) -> Tables {
-        let near = !self.is_apart() && self.hints.path() != Asked::Messages;
+        let near = !self.is_apart() && !self.hints.path().is_far();
         let near = peers.all.iter().filter(|_| near);
         Tables::new(peers.first, near.map(|peer| peer.as_ref().map(|peer| peer.disp_unit)))
     }
 
     /// Whether this rank shares memory with nobody, itself included.
-    fn is_apart(&self) -> bool {
+    pub(super) fn is_apart(&self) -> bool {
         matches!(self.comm.inner.node, Node::Apart)
     }
 
     /// Whether control words of all ranks are reached by load and store.
     pub(super) fn is_together(&self) -> bool {
-        matches!(self.comm.inner.node, Node::Whole) && self.hints.path() != Asked::Messages
+        matches!(self.comm.inner.node, Node::Whole) && !self.hints.path().is_far()
     }
 
     /// Whether operations on every target go by load and store.

@@ -62,7 +62,7 @@ impl<'c> WindowBuilder<'c> {
     /// | `same_size` *, `same_disp_unit` * | `false`, `true` | checked: all ranks pass the same |
     /// | `alloc_shared_noncontig` * | `false`, `true` | each part of a shared window by itself |
     /// | `rma_count` | `false`, `true` | see [`Window::operation_counts`] |
-    /// | `rma_path` * | `auto`, `load_store`, `cross`, `messages` | see [`Path`](crate::Path) |
+    /// | `rma_path` * | `auto`, `load_store`, `cross`, `messages`, `device` | see [`Path`](crate::Path) |
     /// | `accumulate_ops` | `same_op_no_op`, `same_op` | nothing |
     /// | `mpi_accumulate_granularity` * | `0`, any number of bytes | nothing |
     /// | `alloc_shm` | `true`, `false` | nothing |

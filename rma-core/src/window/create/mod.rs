@@ -3,6 +3,7 @@
 //! (`assemble`).
 mod assemble;
 mod builder;
+mod device;
 mod material;
 mod plan;
 mod share;

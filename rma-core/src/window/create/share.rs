@@ -165,6 +165,10 @@ impl WindowBuilder<'_> {
             Asked::LoadStore if flavor == Flavor::Dynamic => no("load_store", "attached memory"),
             Asked::LoadStore if stays => no("load_store", "memory of the user that stays there"),
             Asked::Cross if flavor == Flavor::Dynamic => no("cross", "attached memory"),
+            Asked::Device if flavor == Flavor::Dynamic => no("device", "attached memory"),
+            Asked::Device if process.transport.remote.is_none() => {
+                no("device", "a transport without a device")
+            }
             Asked::Cross => {
                 let crosses = |peer| process.transport.cma_with(peer).is_some();
                 let mine = u64::from(shared && self.comm.group().members().all(crosses));
@@ -173,7 +177,7 @@ impl WindowBuilder<'_> {
                     _ => no("cross", "ranks whose memory the system does not let others copy"),
                 }
             }
-            Asked::Auto | Asked::LoadStore | Asked::Messages => Ok(()),
+            Asked::Auto | Asked::LoadStore | Asked::Messages | Asked::Device => Ok(()),
         }
     }
 }

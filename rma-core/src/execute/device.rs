@@ -1,0 +1,248 @@
+//! Operations by a device, which moves the bytes without the target. Small puts are injected,
+//! others go through memory of the transfer or, if that is worth it, directly. S-G1 S-G2
+#![allow(unsafe_code)]
+
+use super::Drain;
+use super::message::Sending;
+use crate::completion::{Buffer, Pending};
+use crate::device::{DeviceRoute, Direct, Queue, UnderWay, atomic_of};
+use crate::error::RmaError;
+use crate::operation::layout::pack;
+use crate::operation::{Action, Operation};
+use crate::rank::Rank;
+use crate::transport::{DeviceError, PostError, Remote, RemoteLimits, There, Transfer};
+use crate::window::Window;
+use core::sync::atomic::Ordering::Relaxed;
+use std::borrow::Cow;
+use std::sync::Arc;
+
+/// The transfers of one operation.
+struct Posting<'w> {
+    window: &'w Window,
+    route: &'w DeviceRoute,
+    limits: RemoteLimits,
+    queue: &'w Queue,
+    what: &'static str,
+    target: Rank,
+    action: Action,
+    pending: &'w Arc<Pending>,
+    /// Of puts whose bytes the device reads where their caller has them.
+    direct: &'w Arc<Pending>,
+}
+
+impl<'a> Sending<'_, 'a> {
+    /// Posts transfers of the next `bytes` of the operation; what comes back goes to `result`, if
+    /// that has room.
+    ///
+    /// # Safety
+    ///
+    /// As [`Slots::start`](crate::completion::Slots::start).
+    pub(super) unsafe fn send_by_device(
+        &mut self,
+        (remote, route): (&dyn Remote, &DeviceRoute),
+        bytes: u64,
+        result: Buffer,
+        pending: &Arc<Pending>,
+    ) -> Result<(), RmaError> {
+        let (window, operation) = (self.window, self.operation);
+        let (what, target, action) = (operation.what, operation.target, operation.action);
+        let queue = window.process().queues.mine(remote);
+        let queue = queue.map_err(|error| window.device_failed(target, error))?;
+        // Waits on every way out: these bytes are the caller's again then.
+        let drain = Drain::new(window, what, target);
+        let limits = remote.limits();
+        let direct = &drain.pending;
+        let posting =
+            Posting { window, route, limits, queue, what, target, action, pending, direct };
+        // SAFETY: forwarded to the caller; `drain` waits for what is direct.
+        let posted = unsafe { self.post_all(&posting, bytes, result) };
+        if action == Action::Put {
+            // Whatever was posted: a flush makes sure that it is at its place.
+            window.far.add_transfers(target, queue.bit);
+        }
+        let finished = drain.finish();
+        posted.and(finished)
+    }
+
+    /// # Safety
+    ///
+    /// As [`send_by_device`](Self::send_by_device), and whoever calls waits for what is direct.
+    unsafe fn post_all(
+        &mut self,
+        posting: &Posting<'_>,
+        bytes: u64,
+        result: Buffer,
+    ) -> Result<(), RmaError> {
+        let width = posting.action.basic().map_or(1, |basic| basic.width()) as u64;
+        let mut done = 0;
+        while done < bytes {
+            let most = posting.limits.transfer_max.min(bytes - done);
+            let Some(row) = self.there.next_row((most / width).max(1) * width) else { break };
+            for at in row.starts() {
+                let len = row.len as usize;
+                let data = self.data(len);
+                let into = match result.len {
+                    0 => Buffer::NONE,
+                    _ => Buffer { at: result.at.wrapping_add(done as usize), len },
+                };
+                // `route` has seen that it lies in the part.
+                let there = posting.there(at.cast_unsigned());
+                // SAFETY: a part of the buffer that the caller vouches for, and bytes of the
+                // operation, which the caller waits for.
+                unsafe { posting.post(&there, len, data, into) }?;
+                done += row.len;
+            }
+        }
+        Ok(())
+    }
+
+    /// What goes along with the next `len` bytes at the target.
+    fn data(&mut self, len: usize) -> Cow<'a, [u8]> {
+        let Operation { action, origin, .. } = *self.operation;
+        match action {
+            // Two values for one.
+            Action::Swap { .. } => origin.into(),
+            action if !action.carries() => Cow::default(),
+            _ => match self.from.take_solid(len as u64) {
+                Some(at) => origin[at as usize..][..len].into(),
+                None => {
+                    let mut packed = vec![0; len];
+                    pack(&mut self.from, origin, &mut packed);
+                    packed.into()
+                }
+            },
+        }
+    }
+}
+
+impl Posting<'_> {
+    /// Those bytes of the target's part.
+    fn there(&self, at: u64) -> There {
+        let DeviceRoute { world, key, begin, .. } = *self.route;
+        There { peer: world, key, at: begin.wrapping_add(at) }
+    }
+
+    /// Posts one transfer of `len` bytes at the target.
+    ///
+    /// # Safety
+    ///
+    /// As [`Slots::start`](crate::completion::Slots::start), of `into`. Bytes that are borrowed
+    /// stay until `self.direct` is done or cancelled.
+    unsafe fn post(
+        &self,
+        there: &There,
+        len: usize,
+        data: Cow<'_, [u8]>,
+        into: Buffer,
+    ) -> Result<(), RmaError> {
+        let bounces = len <= self.limits.bounce;
+        let (mut bounce, mut direct, mut pending) = (Vec::new(), Direct::No, self.pending);
+        let (fetched, transfer) = match self.action {
+            Action::Put if len <= self.limits.inject => {
+                (Buffer::NONE, Transfer::Put { from: data.as_ptr(), len })
+            }
+            Action::Put if bounces || matches!(data, Cow::Owned(_)) => {
+                bounce = data.to_vec();
+                (Buffer::NONE, Transfer::Put { from: bounce.as_ptr(), len })
+            }
+            Action::Put => {
+                (direct, pending) = (Direct::Yes, self.direct);
+                (Buffer::NONE, Transfer::Put { from: data.as_ptr(), len })
+            }
+            Action::Get if bounces => {
+                bounce = vec![0; len];
+                (into, Transfer::Get { into: bounce.as_mut_ptr(), len })
+            }
+            Action::Get => {
+                direct = Direct::Yes;
+                (Buffer::NONE, Transfer::Get { into: into.at, len })
+            }
+            Action::Combine { .. } | Action::Swap { .. } => {
+                bounce = data.to_vec();
+                bounce.resize(data.len() + into.len, 0);
+                (into, self.atomic(len, &mut bounce, data.len()))
+            }
+        };
+        let pending = Some(pending.clone());
+        let under_way = UnderWay { peer: there.peer, pending, bounce, into: fetched, direct };
+        // SAFETY: forwarded to the caller: what is not the caller's is in `bounce`.
+        unsafe { self.post_when_there_is_room(under_way, &transfer, there) }
+    }
+
+    /// What is done to `len` bytes of elements, whose operands are in the first bytes of `bounce`;
+    /// what was there goes behind them.
+    fn atomic(&self, len: usize, bounce: &mut [u8], operands: usize) -> Transfer {
+        let (atomic, basic) = atomic_of(self.action).expect("of the accumulate family");
+        let null = core::ptr::null_mut();
+        let (first, rest) = bounce.split_at_mut(operands);
+        Transfer::Atomic {
+            atomic,
+            count: len / basic.width(),
+            operands: if first.is_empty() { null } else { first.as_mut_ptr() },
+            fetched: if rest.is_empty() { null } else { rest.as_mut_ptr() },
+        }
+    }
+
+    /// # Safety
+    ///
+    /// As [`Queue::post`].
+    unsafe fn post_when_there_is_room(
+        &self,
+        under_way: UnderWay,
+        transfer: &Transfer,
+        there: &There,
+    ) -> Result<(), RmaError> {
+        let window = self.window;
+        let mut under_way = Some(under_way);
+        let mut post = || {
+            // SAFETY: forwarded to the caller.
+            match unsafe { self.queue.post(&mut under_way, transfer, there) } {
+                Ok(()) => Some(Ok(())),
+                Err(PostError::Again) => None,
+                Err(PostError::Device(error)) => Some(Err(error)),
+            }
+        };
+        let wait = window.wait_for(self.what, self.target);
+        // wait: transfer
+        let posted = window.process().wait_until(wait, &mut post);
+        let posted = posted.map_err(|error| window.wait_failed(error))?;
+        window.process().counters.transfers.fetch_add(1, Relaxed);
+        posted.map_err(|error| window.device_failed(self.target, error))
+    }
+}
+
+impl Window {
+    /// Has queues make sure that all they have put at a target is there, counted in `pending`.
+    pub(crate) fn flush_transfers(
+        &self,
+        target: Rank,
+        queues: u32,
+        pending: &Arc<Pending>,
+    ) -> Result<(), RmaError> {
+        let world = self.part.comm.world_rank(target);
+        let wait = self.wait_for("a flush", target);
+        for queue in self.process().queues.with(queues) {
+            let mut post = || match queue.flush(world, pending) {
+                Ok(()) => Some(Ok(())),
+                Err(PostError::Again) => None,
+                Err(PostError::Device(error)) => Some(Err(error)),
+            };
+            // wait: flush of transfers
+            let posted = self.process().wait_until(wait, &mut post);
+            let posted = posted.map_err(|error| self.wait_failed(error));
+            posted.and_then(|posted| posted.map_err(|error| self.device_failed(target, error)))?;
+        }
+        Ok(())
+    }
+
+    /// The error of a device, unless the peer is gone and that is why.
+    pub(crate) fn device_failed(&self, target: Rank, error: DeviceError) -> RmaError {
+        let wait = self.wait_for("a transfer", target);
+        if let DeviceError::Unreachable(_) = error
+            && let Some(cause) = self.process().trouble(wait)
+        {
+            return self.wait_failed(self.process().given_up(wait, cause));
+        }
+        RmaError::Device { window: self.id(), target, error }
+    }
+}

@@ -1,5 +1,10 @@
 //! What a simulated network looks like.
 
+use rma_core::transport::{Addressing, Keys};
+
+/// Least that `transfer_max` of a device may be: devices promise it.
+const TRANSFER_MIN: u64 = 16;
+
 /// Shape of a simulated network. Two equal values give two equal runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct NetConfig {
@@ -18,6 +23,8 @@ pub struct NetConfig {
     pub step_max: u64,
     /// Window memory that all ranks together may hold, in bytes.
     pub memory_max: u64,
+    /// The device that moves bytes to and from memory of others, if there is one.
+    pub device: Option<DeviceConfig>,
 }
 
 impl NetConfig {
@@ -32,6 +39,7 @@ impl NetConfig {
             message_max: 16 * 1024,
             step_max: 2_000_000,
             memory_max: 1 << 30,
+            device: None,
         }
     }
 
@@ -46,7 +54,86 @@ impl NetConfig {
         if self.step_max == 0 {
             return Err(ConfigError::NoSteps);
         }
+        match &self.device {
+            Some(device) => device.check(),
+            None => Ok(()),
+        }
+    }
+}
+
+/// The simulated device of all ranks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct DeviceConfig {
+    /// How positions in registered memory are counted.
+    pub addressing: Addressing,
+    /// Who chooses keys.
+    pub keys: Keys,
+    /// Puts of at most so many bytes are copied when they are posted.
+    pub inject: usize,
+    /// What the core is told to copy to memory of its own, at most, in bytes.
+    pub bounce: usize,
+    /// Largest transfer, in bytes; at least 16.
+    pub transfer_max: u64,
+    /// Least average length of runs that the core is told to transfer one by one, in bytes.
+    pub run_min: u64,
+    /// Whether atomics of CPUs may be used on the same elements. Here they always may; the core is
+    /// told this.
+    pub coherent: bool,
+    /// Transfers of one endpoint to one peer that are under way, and flushes apart from them,
+    /// before it says `Again`; at least 1.
+    pub queue_max: usize,
+    /// Longest time of each step of a transfer, in ticks.
+    pub delay_max: u64,
+    /// Which atomics it does.
+    pub atomics: Atomics,
+    /// After so many posts of all ranks together, no device works any more.
+    pub ends_after: Option<u64>,
+}
+
+/// Which atomics a simulated device does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Atomics {
+    /// None.
+    None,
+    /// Those of InfiniBand verbs: fetch-and-add and compare-and-swap of 8-byte integers.
+    Words,
+    /// Each operation that a type has, of every type, and swaps.
+    All,
+}
+
+impl DeviceConfig {
+    /// A device with usual limits, which does not end.
+    #[must_use]
+    pub const fn new() -> Self {
+        Self {
+            addressing: Addressing::Virtual,
+            keys: Keys::Chosen,
+            inject: 64,
+            bounce: 4096,
+            transfer_max: 1 << 20,
+            run_min: 256,
+            coherent: false,
+            queue_max: 16,
+            delay_max: 200,
+            atomics: Atomics::All,
+            ends_after: None,
+        }
+    }
+
+    const fn check(&self) -> Result<(), ConfigError> {
+        if self.queue_max == 0 {
+            return Err(ConfigError::NoDeviceQueue);
+        }
+        if self.transfer_max < TRANSFER_MIN {
+            return Err(ConfigError::ShortTransfers(self.transfer_max));
+        }
         Ok(())
+    }
+}
+
+impl Default for DeviceConfig {
+    fn default() -> Self {
+        Self::new()
     }
 }
 
@@ -63,6 +150,12 @@ pub enum ConfigError {
     /// `step_max` is 0.
     #[error("step_max is 0, so no rank could ever run; allow at least 1")]
     NoSteps,
+    /// `queue_max` of the device is 0.
+    #[error("queue_max of the device is 0, so nothing could ever be posted; allow at least 1")]
+    NoDeviceQueue,
+    /// `transfer_max` of the device is too small.
+    #[error("transfer_max of the device is {0}; allow at least 16 bytes")]
+    ShortTransfers(u64),
 }
 
 rma_core::debug_as_display!(ConfigError);

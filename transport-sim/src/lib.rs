@@ -30,6 +30,9 @@
 //! assert_eq!(sums.unwrap(), [9, 9, 9]);
 //! ```
 //!
+//! With a [`DeviceConfig`], a network has a device, too, which moves bytes to and from memory of
+//! other ranks without them: each transfer takes some steps, at times that the seed decides.
+//!
 //! # Time
 //!
 //! One tick is one virtual microsecond. Every yield takes one tick; when nobody can run, the
@@ -53,6 +56,9 @@
 //! - Consult a wall clock, an address or a `HashMap`'s order: the seed does not decide those.
 
 mod config;
+mod device;
+mod dma;
+mod endpoint;
 mod failure;
 mod looks;
 mod membership;
@@ -65,7 +71,7 @@ mod sim;
 mod trace;
 mod traffic;
 
-pub use config::{ConfigError, NetConfig};
+pub use config::{Atomics, ConfigError, DeviceConfig, NetConfig};
 pub use failure::{Cause, RankPanic, SimFailure, Waiter};
 pub use net::{Net, Seat};
 pub use run::{Run, run, run_traced};

@@ -54,6 +54,11 @@ impl Membership {
         }
     }
 
+    /// How a rank left, whoever has heard of it.
+    pub(crate) fn left(&self, rank: u32) -> Option<Outcome> {
+        self.members[rank as usize].left
+    }
+
     /// `me` leaves; `due` says when the news arrives at a rank.
     pub(crate) fn depart(&mut self, me: u32, outcome: Outcome, mut due: impl FnMut(u32) -> u64) {
         self.member(me).left = Some(outcome);

@@ -187,6 +187,15 @@ impl Shared {
         }
     }
 
+    /// Does something in the name of `me`, without a yield, from wherever: before it entered, after
+    /// it left, or on another thread. `act` is told whether the holder of the baton calls: what
+    /// others do has no place in the trace.
+    pub(crate) fn settle<A>(&self, me: u32, act: impl FnOnce(&mut Schedule, bool) -> A) -> A {
+        let mut table = self.lock();
+        let holds = table.holder(me).is_some();
+        act(&mut table.schedule, holds)
+    }
+
     /// A yield point: `me` may have to wait here while others run.
     pub(crate) fn yield_now(&self, me: u32) {
         self.yield_after(me, |_| {});
@@ -356,14 +365,19 @@ impl Shared {
 impl Table {
     /// Which player of rank `me` the calling thread is; `None` if the rank is in no seat.
     fn player(&self, me: u32) -> Option<u32> {
-        let (this, agent) = (Place::Taken(thread::current().id()), self.schedule.agent_of(me));
-        let player = [me, agent].into_iter().find(|&player| self.seats[player as usize] == this);
+        let player = self.holder(me);
         assert!(
             player.is_some() || !matches!(self.seats[me as usize], Place::Taken(_)),
             "the simulated transport of rank {me} is called from another thread than the rank's \
              own; a simulated rank has one thread, and its agent"
         );
         player
+    }
+
+    /// As [`player`](Self::player), for threads that are no player, too.
+    fn holder(&self, me: u32) -> Option<u32> {
+        let (this, agent) = (Place::Taken(thread::current().id()), self.schedule.agent_of(me));
+        [me, agent].into_iter().find(|&player| self.seats[player as usize] == this)
     }
 
     /// As [`player`](Self::player), of a rank that must be in its seat.

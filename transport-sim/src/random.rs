@@ -35,6 +35,13 @@ impl Random {
     pub(crate) fn chance(&mut self, of: u64, out_of: u64) -> bool {
         self.below(out_of) < of
     }
+
+    /// How long something travels: mostly short, so that messages race; at times long, so that one
+    /// is overtaken by many.
+    pub(crate) fn delay(&mut self, longest: u64) -> u64 {
+        let bound = if self.chance(7, 8) { longest / 16 } else { longest };
+        self.below(bound.saturating_add(1))
+    }
 }
 
 #[cfg(test)]

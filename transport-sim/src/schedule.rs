@@ -1,10 +1,13 @@
 //! Who runs, what time it is, who sleeps: the simulation without its threads.
 
+mod remote;
+
 use core::time::Duration;
 use std::collections::{BTreeMap, BTreeSet};
 
 use rma_core::transport::{Outcome, PeerState, SubmitError, WorldRank};
 
+use crate::device::Device;
 use crate::failure::{Cause, RankPanic, SimFailure, Waiter};
 use crate::looks::Looks;
 use crate::membership::Membership;
@@ -69,13 +72,6 @@ pub(crate) enum Term {
     LongOver,
 }
 
-/// How long something travels: mostly short, so that messages race; at times long, so that one is
-/// overtaken by many.
-fn delay(random: &mut Random, longest: u64) -> u64 {
-    let bound = if random.chance(7, 8) { longest / 16 } else { longest };
-    random.below(bound.saturating_add(1))
-}
-
 /// State of a whole network. The holder of the baton is the only one to change it.
 #[derive(Debug)]
 pub(crate) struct Schedule {
@@ -84,6 +80,7 @@ pub(crate) struct Schedule {
     trace: Tracer,
     traffic: Traffic,
     membership: Membership,
+    device: Option<Device>,
     clock: u64,
     steps: u64,
     /// Counts what a rank that polls could wait for: messages, news, and what wakes others.
@@ -123,6 +120,7 @@ impl Schedule {
             trace: Tracer::default(),
             traffic: Traffic::new(config.ranks, config.queue_max),
             membership: Membership::new(config.ranks),
+            device: config.device.map(|device| Device::new(device, config.ranks, config.seed)),
             clock: 0,
             steps: 0,
             happenings: 0,
@@ -206,7 +204,8 @@ impl Schedule {
     /// the run is lost.
     fn skip(&mut self) {
         let alarm = self.alarms.first().map(|&(deadline, _)| deadline);
-        let arrivals = [self.traffic.next_due(), self.membership.next_due()];
+        let transfer = self.device.as_ref().and_then(Device::next_due);
+        let arrivals = [self.traffic.next_due(), self.membership.next_due(), transfer];
         match arrivals.into_iter().flatten().chain(alarm).min() {
             Some(next) => {
                 self.clock = self.clock.max(next);
@@ -241,6 +240,7 @@ impl Schedule {
             self.happenings += 1;
             self.notify(receiver);
         }
+        self.fire_device();
         // After the messages: what was sent before a departure arrives before its news.
         while let Some(hearer) = self.membership.land(self.clock) {
             self.happenings += 1;
@@ -432,7 +432,7 @@ impl Schedule {
             return Err(SubmitError::Again);
         }
         self.rank(me).refused_by = None;
-        let due = self.clock.saturating_add(delay(&mut self.random, self.config.delay_max));
+        let due = self.clock.saturating_add(self.random.delay(self.config.delay_max));
         self.happenings += 1;
         let message = Message::new(me, head, body, self.random.index(8));
         self.trace.note(me, Event::Send, [to.into(), message.bytes().len() as u64, due]);
@@ -503,13 +503,14 @@ impl Schedule {
             return;
         }
         self.trace.note(me, Event::Depart, [u64::from(outcome == Outcome::Failed), 0, 0]);
+        self.leave_device(me, outcome);
         let dues = match outcome {
             Outcome::Departed | Outcome::Holding => self.traffic.last_dues(me),
             Outcome::Failed => BTreeMap::new(),
         };
         let (clock, longest, random) = (self.clock, self.config.delay_max, &mut self.random);
         self.membership.depart(me, outcome, |rank| {
-            let due = clock.saturating_add(delay(random, longest));
+            let due = clock.saturating_add(random.delay(longest));
             dues.get(&rank).map_or(due, |&last| due.max(last))
         });
     }
@@ -521,6 +522,7 @@ impl Schedule {
         self.trace.note(me, Event::Leave, [0; 3]);
         self.stop(me, Stage::Ended);
         self.traffic.close(me);
+        self.close_device(me, outcome);
         self.membership.end(me);
         // One that was not dismissed before is unwound.
         self.dismiss_agent(me);

@@ -7,8 +7,8 @@ use std::thread;
 
 use rma_core::transport::{
     self, Agent, AgentBody, AgentError, AllocateError, Descriptor, ImportError, Job, Limits,
-    Mapped, Members, Messages, Outcome, Parts, PeerState, Sleep, SubmitError, Ticket, Touch,
-    Transport, Views, WorldRank,
+    Mapped, Members, Messages, Moment, Outcome, Parts, PeerState, Remote, Sleep, SubmitError,
+    Ticket, Touch, Transport, Views, WorldRank,
 };
 
 use crate::net::{Seat, Shared};
@@ -34,6 +34,15 @@ impl Sim {
     /// Processes of the job.
     pub fn size(&self) -> u32 {
         self.shared.config().ranks
+    }
+
+    /// How often this rank's device was told so of memory.
+    pub fn advised(&self, moment: Moment) -> u64 {
+        self.shared.settle(self.rank, |schedule, _| schedule.advised(self.rank, moment))
+    }
+
+    pub(crate) const fn shared(&self) -> &Arc<Shared> {
+        &self.shared
     }
 
     /// Makes the calling thread this rank: waits until every rank of the network has entered and
@@ -68,7 +77,9 @@ impl From<Sim> for Transport {
     fn from(sim: Sim) -> Self {
         let size = sim.shared.config().ranks;
         let job = Job { name: "sim", rank: WorldRank(sim.rank), size };
+        let device = sim.shared.config().device;
         let sim = Arc::new(sim);
+        let remote = device.map(|_| Arc::clone(&sim) as Arc<dyn Remote>);
         let parts = Parts {
             job,
             messages: sim.clone(),
@@ -76,7 +87,7 @@ impl From<Sim> for Transport {
             members: sim.clone(),
             shared: sim.clone(),
             cma: None,
-            remote: None,
+            remote,
             agent: Some(sim.clone()),
             views: Some(sim),
         };

@@ -5,7 +5,8 @@ use crate::random::mix;
 /// What a run did: two runs with equal traces did the same things in the same order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Trace {
-    /// Digest of who ran when, who sent how many bytes to whom, who slept and who left.
+    /// Digest of who ran when, who sent how many bytes to whom, what devices did, who slept and
+    /// who left.
     pub hash: u64,
     /// Yields of all ranks together.
     pub steps: u64,
@@ -34,6 +35,18 @@ pub(crate) enum Event {
     Leave,
     /// A rank's agent started.
     Agent,
+    /// A rank registered memory: how many bytes.
+    Register,
+    /// It dropped a registration.
+    Deregister,
+    /// It posted to its device: peer, length, what became of it.
+    Post,
+    /// It posted a flush: peer, what became of it.
+    Flush,
+    /// Its device took a step of a transfer: peer, which transfer, step.
+    Step,
+    /// It cut off what it posted: peer.
+    Quiesce,
 }
 
 /// Digest under construction.

@@ -89,6 +89,8 @@ pub(crate) const ROOMS: &[Room] = &[
     room("transport-shm/src/shm.rs", "implements the unsafe trait Shared"),
     room("transport-shm/tests/common/mod.rs", "reads and writes regions"),
     room("transport-shm/tests/shortage.rs", "sets resource limits in a child process"),
+    room("transport-sim/src/dma.rs", "copies to and from memory that a device was given"),
+    room("transport-sim/src/endpoint.rs", "implements the unsafe traits of a device"),
     room("transport-sim/src/region.rs", "zeroed memory of a simulated rank"),
     room("transport-sim/src/sim.rs", "implements the unsafe trait Shared"),
     room("transport-sim/tests/suite/common.rs", "sends messages that no core receives"),

@@ -238,11 +238,12 @@ unsafe impl Endpoint for Posting {
         if !self.shared.config().device.as_ref().is_some_and(does) {
             return Err(refuse(EOPNOTSUPP));
         }
-        self.shared.yield_then(self.rank(), |schedule| schedule.post(self.queue, order))
+        // No yield: another thread of this rank would wait for the lock that the core holds.
+        self.shared.act(self.rank(), |schedule| schedule.post(self.queue, order))
     }
 
     fn flush(&self, id: u64, peer: WorldRank) -> Result<Posted, PostError> {
-        self.shared.yield_then(self.rank(), |schedule| schedule.flush(self.queue, id, peer.0))
+        self.shared.act(self.rank(), |schedule| schedule.flush(self.queue, id, peer.0))
     }
 
     fn poll(&self, sink: &mut dyn FnMut(u64, Result<(), DeviceError>)) -> usize {

@@ -256,6 +256,9 @@ pub unsafe trait Remote: Send + Sync {
 
 /// A queue of transfers, whose completions come in any order. A completion rings its rank.
 ///
+/// All calls but [`poll`](Self::poll) are made with a lock of the core held, which what `poll`
+/// hands out takes: they wait for no other thread of this rank.
+///
 /// # Safety
 ///
 /// What [`quiesce`](Self::quiesce), [`poll`](Self::poll) and [`RemoteLimits::inject`] promise

@@ -95,6 +95,13 @@ impl Memory {
         }
     }
 
+    /// Peers do not come by address, although that was asked for.
+    pub(crate) fn leave_address(&mut self, process: &Arc<Process>) {
+        if let Whose::WindowByAddress = self.whose {
+            self.whose = Whose::Window(process.clone());
+        }
+    }
+
     pub(crate) fn mapping(&self) -> Mapping {
         self.mapping
     }

@@ -248,7 +248,9 @@ fn errors_debug_as_they_display() {
                 continue;
             }
             let source = std::fs::read_to_string(&path).expect("a source");
-            let derives = source.lines().filter(|line| line.contains("thiserror::Error)]"));
+            let is_error =
+                |line: &&str| line.contains("derive(") && line.contains("thiserror::Error");
+            let derives = source.lines().filter(is_error);
             for line in derives {
                 errors += 1;
                 if line.contains("Debug") {

@@ -36,6 +36,13 @@ fn cycles(universe: &Universe, count: usize) {
     }
 }
 
+/// So many that the least piece of memory kept of each would fill arenas.
+fn shared(universe: &Universe, count: usize) {
+    for _ in 0..count {
+        universe.world().window(1, 8).allocate_shared().unwrap().free().unwrap();
+    }
+}
+
 /// S-A5
 #[test]
 fn thousands_of_windows_leave_nothing_behind() {
@@ -49,10 +56,16 @@ fn thousands_of_windows_leave_nothing_behind() {
         world.barrier().unwrap();
         let after = counts();
         world.barrier().unwrap();
-        (world.rank() == Rank(0)).then_some((warm, after))
+        shared(&universe, 25_000);
+        world.barrier().unwrap();
+        let kept = counts();
+        world.barrier().unwrap();
+        (world.rank() == Rank(0)).then_some((warm, after, kept))
     });
-    let (warm, after) = results.unwrap()[0].expect("rank 0 has counted");
+    let (warm, after, kept) = results.unwrap()[0].expect("rank 0 has counted");
     // The heap keeps an arena or two that are not in use, and so does who maps them.
     let few = |after, warm| after <= warm + 4;
-    assert!(few(after.0, warm.0) && few(after.1, warm.1), "{after:?} after {warm:?}");
+    for end in [after, kept] {
+        assert!(few(end.0, warm.0) && few(end.1, warm.1), "{end:?} after {warm:?}");
+    }
 }

@@ -122,6 +122,60 @@ fn who_has_left_takes_no_lock() {
     }
 }
 
+/// Who only tries for a lock, again and again, hears that its holder is gone with it.
+#[test]
+fn who_tries_hears_that_the_holder_is_gone() {
+    for (path, dies) in [("auto", false), ("messages", false), ("auto", true), ("messages", true)] {
+        let held = Barrier::new(2);
+        let ends = catch_unwind(AssertUnwindSafe(|| {
+            local_with(by(path), 2, |universe| {
+                let window = words(&universe, 1);
+                if universe.world().rank() == Rank(1) {
+                    forget(window.lock(Rank(0), LockKind::Exclusive).unwrap());
+                    held.wait();
+                    assert!(!dies, "on purpose");
+                    return None;
+                }
+                held.wait();
+                loop {
+                    match window.try_lock(Rank(0), LockKind::Exclusive) {
+                        Ok(None) => thread::yield_now(),
+                        end => return Some(end.map(|lock| lock.map(forget))),
+                    }
+                }
+            })
+        }));
+        let Ok(ends) = ends else {
+            assert!(dies, "{path}");
+            continue;
+        };
+        let end = ends.unwrap().remove(0);
+        assert!(matches!(end, Some(Err(RmaError::PeerLeft { .. }))), "{path}: {end:?}");
+    }
+}
+
+/// A rank that leaves says what it holds, also of windows that it leaked.
+#[test]
+fn what_a_leaver_holds_is_told() {
+    for path in ["auto", "messages"] {
+        let mut config = by(path);
+        config.wait_timeout = Some(Duration::from_secs(20));
+        let ranks = local_with(config, 2, |universe| {
+            let window = words(&universe, 1);
+            if universe.world().rank() == Rank(1) {
+                forget(window.lock(Rank(0), LockKind::Exclusive).unwrap());
+                universe.world().barrier().unwrap();
+                forget(window);
+                return;
+            }
+            universe.world().barrier().unwrap();
+            let error = window.lock(Rank(0), LockKind::Exclusive).map(forget).unwrap_err();
+            assert!(matches!(error, RmaError::PeerLeft { .. }), "{path}: {error}");
+        });
+        ranks.unwrap();
+    }
+}
+
 /// Two threads of a rank do not take one lock, and what one of them forgets is told.
 #[test]
 fn threads_do_not_share_a_lock() {

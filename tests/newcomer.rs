@@ -53,6 +53,20 @@ fn says(spec: &Spec) -> Vec<String> {
     ranks.chain([report.notes.join("\n")]).collect()
 }
 
+/// The program of the README is the example that is started here, but for comments.
+#[test]
+fn the_readme_shows_the_example() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let text = |name| std::fs::read_to_string(root.join(name)).expect("a file of the repository");
+    let (readme, example) = (text("README.md"), text("examples/hello.rs"));
+    let shown = readme.split("```rust\n").nth(1).and_then(|rest| rest.split("```").next());
+    let lines = |text: &str| {
+        let is_code = |line: &&str| !line.is_empty() && !line.trim_start().starts_with("//");
+        text.lines().filter(is_code).map(str::to_owned).collect::<Vec<_>>()
+    };
+    assert_eq!(lines(shown.expect("a program")), lines(&example));
+}
+
 #[test]
 fn a_foreign_launcher_is_named() {
     let vars = [("PMI_SIZE", "4"), ("PMI_RANK", "1")];
@@ -234,7 +248,9 @@ fn errors_debug_as_they_display() {
                 continue;
             }
             let source = std::fs::read_to_string(&path).expect("a source");
-            let derives = source.lines().filter(|line| line.contains("thiserror::Error)]"));
+            let is_error =
+                |line: &&str| line.contains("derive(") && line.contains("thiserror::Error");
+            let derives = source.lines().filter(is_error);
             for line in derives {
                 errors += 1;
                 if line.contains("Debug") {

@@ -182,7 +182,7 @@ macro_rules! suite {
                 atomics(2), puts_and_flushes(2), locks_of_different_targets(3),
                 more_waiters_than_nodes(6), windows_of_their_own(3), communicators_of_their_own(3),
                 first_uses_race(3), starts(3), requests_cross_threads(2), large_payloads(2),
-                fences(3),
+                fences(3), a_lock_that_waits_keeps_no_credit(3),
             }
         }
 

@@ -1,6 +1,6 @@
 //! Several threads of one rank (FEATURES A; `Window` is `Send + Sync`). S-M6
 use crate::help::{let_others_in, local_words, neighbour, pattern, times, words};
-use rma_core::{Assert, LockKind, Op, Rank, Universe};
+use rma_core::{Assert, LockKind, Op, Path, Rank, Universe};
 use std::thread;
 
 const THREADS: u64 = 3;
@@ -174,6 +174,41 @@ pub fn locks_of_different_targets(universe: &Universe) {
 /// More threads wait in line than a rank has queue nodes.
 pub fn more_waiters_than_nodes(universe: &Universe) {
     count_under_locks(universe, times(universe, 60));
+}
+
+/// A request for a lock that waits does not keep other threads from what ends the wait.
+pub fn a_lock_that_waits_keeps_no_credit(universe: &Universe) {
+    let world = universe.world();
+    let (locked, open) = (words(world, 1), words(world, 1));
+    let (home, holder) = (Rank(0), Rank(2));
+    let held = (world.rank() == holder).then(|| locked.lock(home, LockKind::Exclusive).unwrap());
+    world.barrier().unwrap();
+    if world.rank() == Rank(1) {
+        let sent = || universe.counters().messages_sent();
+        let before = sent();
+        thread::scope(|scope| {
+            scope.spawn(|| locked.lock(home, LockKind::Exclusive).unwrap().unlock().unwrap());
+            let by_messages = locked.path(home) == Some(Path::Messages);
+            while by_messages && sent() == before {
+                let_others_in();
+            }
+            let epoch = open.lock_all_with(Assert::NO_CHECK).unwrap();
+            epoch.put(home, 0, &[1u64]).unwrap();
+            epoch.flush(home).unwrap();
+            // Until it sees this, the holder goes on holding.
+            epoch.fetch_and_op(holder, 0, Op::Replace, 1u64).unwrap();
+            epoch.unlock().unwrap();
+        });
+    }
+    held.into_iter().for_each(|held| {
+        while open.local().load(0) != Ok(1u64) {
+            let_others_in();
+        }
+        held.unlock().unwrap();
+    });
+    world.barrier().unwrap();
+    locked.free().unwrap();
+    open.free().unwrap();
 }
 
 /// Each thread has its own window, and fences it. S-C9

@@ -31,7 +31,7 @@ rma_conformance::tests! { ShmTight;
     }
     threads {
         atomics(2), puts_and_flushes(2), locks_of_different_targets(3), more_waiters_than_nodes(6),
-        requests_cross_threads(2), large_payloads(2),
+        requests_cross_threads(2), large_payloads(2), a_lock_that_waits_keeps_no_credit(3),
     }
 }
 

@@ -10,7 +10,7 @@ use crate::serve::{Deferred, Dropped, Incoming, Lines, Registry};
 use crate::sync_block::SyncPool;
 use crate::transport::{Beneath, Outcome, Transport, WorldRank};
 use crate::window::{Graveyard, HintError, Hints};
-use core::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed, Ordering::SeqCst};
+use core::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed, Ordering::SeqCst};
 use core::time::Duration;
 use std::sync::{Arc, Weak};
 
@@ -149,6 +149,8 @@ pub(crate) struct Process {
     /// It has left, or is about to.
     left: AtomicBool,
     next_object: AtomicU64,
+    /// Where calls that do not wait go on to look who is gone.
+    pub(crate) looks: AtomicUsize,
 }
 
 impl Process {
@@ -275,6 +277,7 @@ impl Universe {
             left: AtomicBool::new(false),
             // Id 0 of rank 0 is the world's.
             next_object: AtomicU64::new(1),
+            looks: AtomicUsize::new(0),
         });
         let leaver = Leaver(&process);
         let world = Communicator::world(&process)?;

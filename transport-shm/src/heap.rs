@@ -32,6 +32,8 @@ struct Named {
 struct Arena {
     named: Arc<Named>,
     free: FreeList,
+    /// It has regions that were abandoned: it is never unmapped.
+    is_kept: bool,
 }
 
 /// The owner's bookkeeping; lives as long as a region does.
@@ -107,7 +109,7 @@ impl Heap {
                 None => {
                     let named = self.segment("rma-arena", ARENA_BYTES, len, true).ok()?;
                     let free = FreeList::new(ARENA_BYTES);
-                    arenas.push(Arena { named: Arc::new(named), free });
+                    arenas.push(Arena { named: Arc::new(named), free, is_kept: false });
                     arenas.last_mut().and_then(take)?
                 }
             }
@@ -143,6 +145,13 @@ impl Heap {
         }
     }
 
+    /// A block that is never given back keeps its arena mapped.
+    fn keep(&self, id: u64) {
+        let mut arenas = self.arenas();
+        let arena = arenas.iter_mut().find(|arena| arena.named.id == id);
+        arena.into_iter().for_each(|arena| arena.is_kept = true);
+    }
+
     fn arenas(&self) -> MutexGuard<'_, Vec<Arena>> {
         // The bookkeeping is whole between any two statements that can panic.
         self.arenas.lock().unwrap_or_else(PoisonError::into_inner)
@@ -171,11 +180,29 @@ impl rma_core::transport::Region for Region {
     }
 
     fn abandon(mut self: Box<Self>) {
+        let Some(Block { heap, .. }) = self.block.take() else {
+            if let Some(named) = Arc::get_mut(&mut self.named) {
+                named.segment.close();
+            }
+            return core::mem::forget(self);
+        };
         // An arena has other regions, now or later, and neighbours that map them.
-        if let Some(named) = Arc::get_mut(&mut self.named) {
-            named.segment.close();
+        heap.keep(self.named.id);
+        // Before the heap, which may end here: it is to be the only one to have the arena then.
+        drop(self);
+    }
+}
+
+impl Drop for Heap {
+    fn drop(&mut self) {
+        let arenas = self.arenas.get_mut().unwrap_or_else(PoisonError::into_inner);
+        for Arena { mut named, .. } in arenas.drain(..).filter(|arena| arena.is_kept) {
+            // Regions that are in use would have the heap: neighbours map nothing of it any more.
+            if let Some(named) = Arc::get_mut(&mut named) {
+                named.segment.close();
+            }
+            core::mem::forget(named);
         }
-        core::mem::forget(self);
     }
 }
 
@@ -264,13 +291,18 @@ mod tests {
         let is_open = |(descriptor, identity)| {
             crate::segment::is_open(rustix::process::getpid(), descriptor, identity)
         };
-        let (files, base) = ([file(&large), file(&small)], large.mapping().base);
+        let (files, bases) =
+            ([file(&large), file(&small)], [large.mapping().base, small.mapping().base]);
         assert_eq!(files.map(is_open), [true, true]);
         Box::new(large).abandon();
         Box::new(small).abandon();
         assert_eq!(files.map(is_open), [false, true], "others map the arena");
-        // SAFETY: it stays mapped, and this test is alone with it.
-        unsafe { base.write_bytes(7, SMALL_MAX) };
+        drop(heap);
+        assert_eq!(files.map(is_open), [false, false], "nobody else has it");
+        for base in bases {
+            // SAFETY: it stays mapped, and this test is alone with it.
+            unsafe { base.write_bytes(7, 8) };
+        }
     }
 
     #[test]

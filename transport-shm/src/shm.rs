@@ -416,7 +416,7 @@ unsafe impl Shared for Shm {
         peer.0 < self.ranks() && peer.0 / self.node_ranks == self.rank.0 / self.node_ranks
     }
 
-    fn describe(&self, extent: &Extent, start: u64) -> Result<Descriptor, DescribeError> {
+    unsafe fn describe(&self, extent: &Extent, start: u64) -> Result<Descriptor, DescribeError> {
         let (number, offset) = match extent.place {
             Place::Region(descriptor) => return Ok(descriptor),
             Place::File { number, offset } => (number, offset),
@@ -429,7 +429,7 @@ unsafe impl Shared for Shm {
         if number < 0 {
             return Err(DescribeError::Unfit("is of no file"));
         }
-        // SAFETY: the backing whose extent it is keeps the file open.
+        // SAFETY: caller: the backing whose extent it is lives, and keeps the file open.
         let file = unsafe { BorrowedFd::borrow_raw(number) };
         let system =
             |errno: Errno| DescribeError::System { call: "fstat", errno: errno.raw_os_error() };

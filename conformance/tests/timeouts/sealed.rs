@@ -77,15 +77,15 @@ fn an_unsealed_part_takes_what_comes() {
     });
 }
 
-/// An unlock that fails at one target has not waited for the others: sealing does. S-A10
-#[test]
-fn sealing_waits_for_what_an_unlock_left() {
+/// An unlock that fails at one target has not waited for the others: `close` does, and gives what
+/// is in the part then.
+fn waits_for_what_an_unlock_left(name: &str, close: fn(Window) -> Option<Vec<u64>>) {
     // As many, so that some are late.
     const PUTS: usize = 10;
     // When all have a window.
     const BEGIN: Duration = Duration::from_millis(400);
-    let sealed = AtomicU32::new(0);
-    overtaken().run_those_that_start("timeouts::sealed::sealing_waits", 3, &|universe| {
+    let closed = AtomicU32::new(0);
+    overtaken().run_those_that_start(name, 3, &|universe| {
         let world = universe.world();
         let Ok(window) = world.window(PUTS, 8).allocate() else { return };
         serve_until(&universe, BEGIN);
@@ -107,13 +107,30 @@ fn sealing_waits_for_what_an_unlock_left() {
             }
             _ => serve_until(&universe, given_up),
         }
-        let Ok(mine) = window.seal() else { return };
+        let Some(mine) = close(window) else { return };
         if world.rank() == Rank(2) {
-            sealed.fetch_add(1, Relaxed);
-            assert_eq!(mine.as_slice::<u64>().unwrap(), [9; PUTS]);
+            closed.fetch_add(1, Relaxed);
+            assert_eq!(mine, [9; PUTS]);
         }
-        drop(mine.unseal());
     });
-    let sealed = sealed.into_inner();
-    assert!(sealed > 0 || !overtaken().plays_all(), "nobody came to have a slice");
+    let closed = closed.into_inner();
+    assert!(closed > 0 || !overtaken().plays_all(), "nobody came to have what was put");
+}
+
+/// S-A10
+#[test]
+fn sealing_waits_for_what_an_unlock_left() {
+    waits_for_what_an_unlock_left("timeouts::sealed::sealing_waits", |window| {
+        let mine = window.seal().ok()?;
+        let words = mine.as_slice::<u64>().unwrap().to_vec();
+        drop(mine.unseal());
+        Some(words)
+    });
+}
+
+/// S-A9
+#[test]
+fn freeing_waits_for_what_an_unlock_left() {
+    let free = |window: Window| window.free_into::<Vec<u64>>().ok();
+    waits_for_what_an_unlock_left("timeouts::sealed::freeing_waits", free);
 }

@@ -205,7 +205,9 @@ impl Process {
     /// Makes progress; then why `wait` cannot end well, if that is known. What the peer did that
     /// it waits for is visible afterwards, if it left.
     pub(crate) fn progress_or_trouble(&self, wait: Wait<'_>) -> Option<Cause> {
-        let Some(cause) = self.trouble(wait) else {
+        // Another call looks at others.
+        let mut looks = self.looks.fetch_add(LOOKS, Relaxed);
+        let Some(cause) = self.look(wait, &mut looks) else {
             self.progress_in_passing();
             return None;
         };

@@ -1,6 +1,7 @@
 //! A passive epoch to one target (MPI 4.1, section 12.5.3).
 //! S-E1 S-E2 S-E3 S-E4 S-E5 S-E6 S-E11 S-E12 S-F3
 use super::{Access, Assert, EpochCall, EpochKind, Ops, OriginBuffer, Request};
+use crate::completion::{On, Wait};
 use crate::element::{AtomicElement, BasicElement, Element};
 use crate::error::RmaError;
 use crate::memory::target::{Permit, held};
@@ -127,13 +128,20 @@ impl Window {
 
     /// As [`lock`](Self::lock), unless others hold the lock in the way or wait for it: `None` then.
     /// It waits for the answer of a target that only messages reach, and for nobody else.
+    ///
+    /// It may be tried for ever, for as long as those who hold locks take part: after some progress
+    /// it fails, as [`lock`](Self::lock) would, once one of them is gone.
     pub fn try_lock(&self, target: Rank, kind: LockKind) -> Result<Option<Lock<'_>>, RmaError> {
         self.check_lock(Assert::NONE)?;
         let taken = if self.begin(target, held::LOCKING)? {
             let taken = self.check_left().and_then(|()| self.try_take_lock(target, kind));
             let has = matches!(taken, Ok(Some(_)));
             self.set_held(target, if has { held::BY_LOCK } else { held::NOT });
-            taken?
+            let taken = taken?;
+            if taken.is_none() {
+                self.check_holders(target)?;
+            }
+            taken
         } else {
             Some(Taken::Nothing)
         };
@@ -155,6 +163,18 @@ impl Window {
             return Err(RmaError::AlreadyLocked { window: self.id(), target });
         }
         Ok(true)
+    }
+
+    /// Fails if the lock of `target` may never be given back. Who tries again and again does not
+    /// wait, but is to have an end.
+    #[cold]
+    fn check_holders(&self, target: Rank) -> Result<(), RmaError> {
+        // Words of another node go with the home, which keeps them.
+        let home = self.group().world_rank(target).filter(|_| !self.together);
+        let wait = Wait { what: "a lock", on: On::Holders(self.group(), home), recheck: None };
+        let process = self.process();
+        let Some(cause) = process.progress_or_trouble(wait) else { return Ok(()) };
+        Err(self.wait_failed(process.given_up(wait, cause)))
     }
 
     fn take_lock(&self, target: Rank, kind: LockKind) -> Result<Taken, RmaError> {

@@ -127,3 +127,35 @@ impl Window {
         RmaError::Misaligned { window: self.id(), target, disp, width: width as u32 }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::window::accumulate_tests::with_near;
+
+    /// Where a part begins, and how long it is, is what peers said: it is held against the memory.
+    #[test]
+    fn a_part_lies_inside_of_its_memory() {
+        with_near(|universe| {
+            let mut window = universe.world().window(8, 8).allocate().unwrap();
+            let base = window.part.base();
+            for (offset, size) in [(0, 64), (8, 56), (64, 0)] {
+                set(&mut window, offset, size);
+                let at = window.map_data(Rank(0)).unwrap();
+                assert_eq!(at.addr() - base.addr(), offset as usize);
+            }
+            for (offset, size) in [(0, 65), (8, 64), (65, 0), (1 << 40, 8), (u64::MAX, 1)] {
+                set(&mut window, offset, size);
+                let error = window.map_data(Rank(0)).unwrap_err();
+                assert!(matches!(error, ImportError::Malformed(_)), "{offset} {size}: {error}");
+            }
+            set(&mut window, 0, 64);
+            window.free().unwrap();
+        });
+    }
+
+    fn set(window: &mut Window, offset: u64, size: u64) {
+        let peer = window.peers.all[0].as_mut().unwrap();
+        (peer.offset, peer.size) = (offset, size);
+    }
+}

@@ -209,3 +209,39 @@ impl Window {
         Ok(unsafe { Directory::new(base, slots) })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::RawPart;
+    use crate::window::accumulate_tests::with_near;
+
+    /// Every rank of the window can write in a directory: what it says aims no copy. S-L6
+    #[test]
+    fn a_directory_that_was_rewritten_aims_no_copy() {
+        with_near(|universe| {
+            let (me, window) = (Rank(0), universe.world().window(0, 1).create_dynamic().unwrap());
+            let mut memory = [0u64; 4];
+            let base = memory.as_mut_ptr();
+            // SAFETY: `memory` is not touched before the window is gone.
+            let raw = window.attach(unsafe { RawPart::new(base.cast(), 32) }).unwrap().address();
+            let mapped = window.attach(vec![0u64; 4]).unwrap().address();
+            let directory = window.part.directory().unwrap();
+            for slot in 0..2 {
+                let entry = directory.read(slot).unwrap();
+                directory.withdraw(slot);
+                let descriptor = [u64::MAX; Descriptor::LEN / 8];
+                directory.publish(slot, &Entry { len: 1 << 40, raw: true, descriptor, ..entry });
+            }
+            let (at, start, pin) = window.pin(me, raw, 32).unwrap();
+            assert!(matches!(at, Where::There(address) if address == base.addr() as u64));
+            assert_eq!(start, raw);
+            drop(pin);
+            for (address, len) in [(raw, 33), (raw + 32, 1), (mapped, 8)] {
+                let error = window.pin(me, address, len).err().unwrap();
+                assert!(matches!(error, RmaError::NotAttached { .. }), "{address}: {error}");
+            }
+            window.free().unwrap();
+        });
+    }
+}

@@ -444,7 +444,12 @@ pub unsafe trait Shared: Send + Sync {
     /// # Errors
     ///
     /// See [`DescribeError`]. A transport that maps only what it allocated has nothing to add here.
-    fn describe(&self, extent: &Extent, start: u64) -> Result<Descriptor, DescribeError> {
+    ///
+    /// # Safety
+    ///
+    /// The extent is of a backing that lives as long as the call. So the number of its file, if it
+    /// is one, is open in this process and stays so.
+    unsafe fn describe(&self, extent: &Extent, start: u64) -> Result<Descriptor, DescribeError> {
         _ = start;
         match extent.place {
             Place::Region(descriptor) => Ok(descriptor),

@@ -36,6 +36,8 @@ use zerocopy::IntoBytes;
 #[derive(Default)]
 pub(crate) struct Loop {
     queue: Mutex<Vec<Vec<u8>>>,
+    /// The rank reaches its own memory by load and store.
+    near: bool,
     /// No message is taken.
     full: AtomicBool,
     /// A message comes whenever somebody looks.
@@ -272,7 +274,7 @@ unsafe impl Shared for Loop {
         (u64::MAX, "none")
     }
     fn is_near(&self, _: WorldRank) -> bool {
-        false
+        self.near
     }
     fn import(&self, owner: WorldRank, _: &[Descriptor]) -> Result<Box<dyn Mapped>, ImportError> {
         Err(ImportError::Malformed(owner))
@@ -322,7 +324,16 @@ const ME: Rank = Rank(0);
 
 /// A rank that reaches itself by messages only, and what they go through.
 pub(crate) fn with_loop(config: Config, test: impl FnOnce(&Universe, &Loop)) {
-    let network = Arc::new(Loop::default());
+    run(config, Loop::default(), test);
+}
+
+/// A rank that reaches its own memory by load and store.
+pub(crate) fn with_near(test: impl FnOnce(&Universe)) {
+    run(Config::default(), Loop { near: true, ..Loop::default() }, |universe, _| test(universe));
+}
+
+fn run(config: Config, network: Loop, test: impl FnOnce(&Universe, &Loop)) {
+    let network = Arc::new(network);
     let parts = Parts {
         job: Job { name: "loop", rank: WorldRank(0), size: 1 },
         messages: network.clone(),

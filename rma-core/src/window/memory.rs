@@ -97,6 +97,13 @@ impl Memory {
         }
     }
 
+    /// Peers do not come by address, although that was asked for.
+    pub(crate) fn leave_address(&mut self, process: &Arc<Process>) {
+        if let Whose::WindowByAddress = self.whose {
+            self.whose = Whose::Window(process.clone());
+        }
+    }
+
     pub(crate) fn mapping(&self) -> Mapping {
         self.mapping
     }
@@ -112,10 +119,12 @@ impl Memory {
         if !shared.is_near(process.transport.job.rank) {
             return Ok(Vec::new());
         }
-        let extents = self.backing().as_ref().map_or(Vec::new(), |backing| backing.extents());
+        let backing = self.backing().clone();
+        let extents = backing.as_ref().map_or(Vec::new(), |backing| backing.extents());
         let (mut start, mut all) = (0, Vec::with_capacity(extents.len()));
         for (number, extent) in (0..).zip(&extents) {
-            match shared.describe(extent, start) {
+            // SAFETY: the backing says so of itself, and lives until this returns.
+            match unsafe { shared.describe(extent, start) } {
                 Ok(descriptor) => all.push(descriptor),
                 Err(DescribeError::Unsupported) => return Ok(Vec::new()),
                 Err(DescribeError::Unfit(why)) => {
@@ -247,5 +256,28 @@ unsafe impl Backing for OfFirstRank {
 
     fn is_exclusive(&self) -> bool {
         true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::universe::Config;
+    use crate::window::accumulate_tests::with_universe;
+
+    /// Peers may still write in memory that was not freed: no other window gets it. S-A5
+    #[test]
+    fn what_was_not_freed_is_kept() {
+        with_universe(Config::default(), |universe| {
+            let process = &universe.world().inner.process;
+            let memory = || Memory::allocate(process, 64, Asked::Auto).unwrap();
+            let kept = || process.graveyard.0.lock().unwrap().len();
+            let freed = memory();
+            freed.set_freed();
+            drop(freed);
+            assert_eq!(kept(), 0);
+            drop(memory());
+            assert_eq!(kept(), 1);
+        });
     }
 }

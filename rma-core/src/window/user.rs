@@ -66,7 +66,8 @@ impl<B: OriginBuffer> WindowMemory for B {
     }
 
     fn fits(brought: Option<&dyn Backing>, len: usize) -> bool {
-        brought.is_none() && len.is_multiple_of(size_of::<B::Element>().max(1))
+        // Of nothing, elements without a byte can be made.
+        brought.is_none() && len.is_multiple_of(size_of::<B::Element>())
     }
 
     fn rebuild(place: Rebuild<'_>) -> Option<Self> {
@@ -179,4 +180,23 @@ fn brought<B: Backing>(place: Rebuild<'_>) -> Option<Arc<B>> {
     let Rebuild::From(backing) = place else { return None };
     let backing: Arc<dyn Any + Send + Sync> = backing;
     backing.downcast().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::error::RmaError;
+    use crate::universe::Config;
+    use crate::window::accumulate_tests::with_universe;
+
+    /// Elements without a byte hold no part that has some.
+    #[test]
+    fn a_part_does_not_vanish_in_elements_of_no_size() {
+        with_universe(Config::default(), |universe| {
+            let window = |count| universe.world().window(count, 8).allocate().unwrap();
+            let refused = window(3).free_into::<Vec<()>>().unwrap_err();
+            assert!(matches!(refused.error, RmaError::WrongFlavor { .. }), "{refused}");
+            refused.window.unwrap().free().unwrap();
+            assert_eq!(window(0).free_into::<Vec<()>>().unwrap(), []);
+        });
+    }
 }

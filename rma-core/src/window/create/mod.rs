@@ -12,6 +12,7 @@ pub use builder::{NotCreated, WindowBuilder};
 
 use super::{Flavor, Window};
 use crate::error::WindowError;
+use crate::route::Asked;
 use material::Material;
 use plan::Wish;
 
@@ -33,6 +34,9 @@ impl WindowBuilder<'_> {
             made.give_up(error);
         }
         let (mut made, shares) = (mine?, shares?);
+        if self.hints.path() != Asked::Cross {
+            made.memory.leave_address(&self.comm.inner.process);
+        }
         if matches!(material, Material::OnePiece) {
             made = self.share_one(made, &shares[0], plan.total)?;
         }

@@ -221,6 +221,8 @@ pub(super) fn peers(shares: &[Told], material: &Material<'_>, needed: u64) -> Pe
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::transport::ImportError;
+    use crate::window::accumulate_tests::with_near;
 
     /// Sizes are what peers say: parts that lie outside of what there is have an end that says so.
     #[test]
@@ -236,5 +238,29 @@ mod tests {
         assert_eq!(places, [(0, 8), (8, end - 4), (end, 16), (end, 16)]);
         assert!(all.iter().skip(1).all(|peer| peer.offset.checked_add(peer.size).is_none()));
         assert_eq!(all[2].address, end);
+    }
+
+    /// A part is of memory that the sizes of all made up, and no longer, whatever they say after.
+    #[test]
+    fn a_part_beyond_the_memory_of_all_is_refused() {
+        with_near(|universe| {
+            let (builder, material) = (universe.world().window(8, 8), Material::OnePiece);
+            for (size, fits) in [(64, true), (65, false), (u64::MAX, false)] {
+                let (flavor, room) = (Flavor::Shared, (u64::MAX, "none"));
+                let (needed, extents, disp_unit) = (64, 1, 8);
+                let wish = Wish { flavor, size: 64, disp_unit, needed, extents, room };
+                let plan = builder.agree(&wish, Ok(())).unwrap();
+                let mine = builder.make_part(&plan, &material, &wish);
+                let shares = builder.exchange(&mine, &plan, &wish).unwrap();
+                let (comm, wish) = (universe.world().internal(plan.id), Wish { size, ..wish });
+                let plan = (&plan, &wish);
+                match builder.assemble(comm, plan, &material, mine.unwrap(), &shares) {
+                    Ok(window) => window.free().unwrap(),
+                    Err(WindowError::Import(ImportError::Malformed(_))) if !fits => continue,
+                    Err(error) => panic!("{size}: {error}"),
+                }
+                assert!(fits, "{size} bytes of 64");
+            }
+        });
     }
 }

@@ -217,7 +217,7 @@ impl Device {
     fn make_key(&mut self, rank: u32) -> RemoteKey {
         let owner = &mut self.owners[rank as usize];
         owner.keys += 1;
-        let mut word = self.seed.wrapping_add(u64::from(rank) << 40 | owner.keys);
+        let mut word = mix(self.seed).wrapping_add(u64::from(rank) << 40 | owner.keys);
         let mut key = [0; RemoteKey::LEN];
         for bytes in key.chunks_exact_mut(size_of::<u64>()) {
             word = mix(word);

@@ -10,9 +10,10 @@ use rma_core::transport::{
 };
 use rma_core::{BasicElement, BasicType, Bool, Complex, Op, Pair};
 
-use crate::device::{Order, QueueId, Work};
 use crate::dma::{Lent, Registered};
+use crate::flight::{Order, Work};
 use crate::net::Shared;
+use crate::queue::QueueId;
 use crate::{Atomics, DeviceConfig, Sim};
 
 /// `errno` of an argument that makes no sense, and of what the device does not do.

@@ -1,6 +1,7 @@
 //! What a device moves, and when.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use crate::common::seeds;
 use crate::party::{Memory, Party, behind, net};
@@ -221,6 +222,60 @@ fn a_full_queue_says_again_and_rings_when_there_is_room() {
             assert!(refused > 0);
             party.flush(0).unwrap();
             assert_eq!(window.bytes(), [5; 64]);
+        })
+        .unwrap();
+    }
+}
+
+#[test]
+fn flushes_take_room_of_their_own() {
+    let device = DeviceConfig { queue_max: 2, ..DeviceConfig::new() };
+    run(&net(1, 0, device), |sim| {
+        let (window, origin) = (Memory::new(&sim, 8), Memory::new(&sim, 8));
+        let mut party = Party::new(&sim);
+        let registration = window.register(&sim, None).unwrap();
+        let there = party.publish(&window, registration.key())[0];
+        party.post(&origin.get(), &there);
+        party.post(&origin.put(), &there);
+        let flush = |id| party.endpoint.flush(id, WorldRank(0));
+        assert_eq!((flush(90), flush(91)), (Ok(Posted::Pending), Ok(Posted::Pending)));
+        assert_eq!(flush(92), Err(PostError::Again));
+        party.wait(90).unwrap();
+        party.wait(91).unwrap();
+        party.flush(0).unwrap();
+    })
+    .unwrap();
+}
+
+/// Its agent serves what nobody waits for.
+#[test]
+fn a_completion_wakes_the_agent() {
+    use rma_core::transport::Agent;
+    for seed in seeds(20) {
+        run(&net(1, seed, kind(seed)), |sim| {
+            let (window, into) = (Memory::of(&sim, &[1; 8]), Memory::new(&sim, 8));
+            let mut party = Party::new(&sim);
+            let registration = window.register(&sim, Some(KEY)).unwrap();
+            let there = party.publish(&window, registration.key())[0];
+            let (agent, polled) = (sim.clone(), Arc::clone(&party.endpoint));
+            let body = move || {
+                let mut told = 0;
+                while told < 3 {
+                    let ticket = Agent::arm(&agent);
+                    match polled.poll(&mut |_, result| result.unwrap()) {
+                        0 => Agent::park(&agent, ticket, None),
+                        some => {
+                            told += some;
+                            Agent::disarm(&agent, ticket);
+                        }
+                    }
+                }
+            };
+            sim.start(Box::new(body)).unwrap();
+            (0..3).for_each(|_| _ = party.try_post(&into.get(), &there).unwrap());
+            party.pass_time();
+            assert_eq!(into.bytes(), [1; 8]);
+            Agent::join(&sim);
         })
         .unwrap();
     }

@@ -4,6 +4,7 @@
 use core::ops::Range;
 use core::time::Duration;
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use crate::common::{poll_until, send, wait_until};
 use rma_core::transport::{
@@ -98,7 +99,7 @@ impl Memory {
 /// A rank, its mail and one endpoint. Declare it behind the memory that it uses.
 pub(crate) struct Party<'a> {
     pub(crate) sim: &'a Sim,
-    pub(crate) endpoint: Box<dyn Endpoint>,
+    pub(crate) endpoint: Arc<dyn Endpoint>,
     /// What was complete, in order.
     pub(crate) complete: Vec<(u64, Result<(), DeviceError>)>,
     mail: Mail,
@@ -115,7 +116,7 @@ fn keep(mail: &mut Mail, from: WorldRank, bytes: &[u8]) {
 
 impl<'a> Party<'a> {
     pub(crate) fn new(sim: &'a Sim) -> Self {
-        let endpoint = sim.endpoint().unwrap();
+        let endpoint = Arc::from(sim.endpoint().unwrap());
         let (complete, mail) = (Vec::new(), BTreeMap::new());
         Self { sim, endpoint, complete, mail, phase: 0, next: 0 }
     }

@@ -229,7 +229,7 @@ fn a_full_queue_says_again_and_rings_when_there_is_room() {
 
 #[test]
 fn flushes_take_room_of_their_own() {
-    let device = DeviceConfig { queue_max: 2, ..DeviceConfig::new() };
+    let device = DeviceConfig { queue_max: 2, delay_max: 100_000, ..DeviceConfig::new() };
     run(&net(1, 0, device), |sim| {
         let (window, origin) = (Memory::new(&sim, 8), Memory::new(&sim, 8));
         let mut party = Party::new(&sim);
@@ -237,6 +237,7 @@ fn flushes_take_room_of_their_own() {
         let there = party.publish(&window, registration.key())[0];
         party.post(&origin.get(), &there);
         party.post(&origin.put(), &there);
+        assert_eq!(party.try_post(&origin.put(), &there), Err(PostError::Again));
         let flush = |id| party.endpoint.flush(id, WorldRank(0));
         assert_eq!((flush(90), flush(91)), (Ok(Posted::Pending), Ok(Posted::Pending)));
         assert_eq!(flush(92), Err(PostError::Again));

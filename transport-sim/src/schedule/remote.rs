@@ -120,7 +120,6 @@ impl Schedule {
         peer: u32,
         act: impl FnOnce(&mut Device, &mut Times<'_>) -> Result<Posted, PostError>,
     ) -> Result<Posted, PostError> {
-        self.happenings += 1;
         let gone = self.peer_state(queue.0, peer) == PeerState::Failed;
         let Some(device) = self.device.as_mut() else {
             return Err(PostError::Device(DeviceError::Ended));
@@ -128,7 +127,9 @@ impl Schedule {
         if gone {
             return Err(PostError::Device(DeviceError::Unreachable(WorldRank(peer))));
         }
-        act(device, &mut Times { clock: self.clock, random: &mut self.random })
+        let posted = act(device, &mut Times { clock: self.clock, random: &mut self.random });
+        self.happenings += u64::from(posted.is_ok());
+        posted
     }
 
     pub(crate) fn post(&mut self, queue: QueueId, order: Order) -> Result<Posted, PostError> {

@@ -1,137 +1,20 @@
 //! A simulated device: what is registered, what is under way, what is complete.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::BTreeMap;
 
 use rma_core::transport::{
-    Addressing, Atomic, DeviceError, Moment, Outcome, PostError, Posted, RegisterError, RemoteKey,
-    There, WorldRank,
+    Addressing, DeviceError, Moment, Outcome, PostError, Posted, RegisterError, RemoteKey, There,
 };
 
 use crate::DeviceConfig;
-use crate::dma::{Lent, Registered};
+use crate::dma::Registered;
+use crate::flight::{Flight, Order, Step, Work};
+use crate::queue::{Lane, Queue, QueueId, Waiting};
 use crate::random::{Random, mix};
-
-/// An endpoint: its rank, and which of that.
-pub(crate) type QueueId = (u32, u64);
 
 /// `errno` of a key that is taken, and of a transfer that makes no sense.
 const EEXIST: i32 = 17;
 const EINVAL: i32 = 22;
-
-/// What a transfer does at its peer.
-#[derive(Debug, Clone, Copy)]
-pub(crate) enum Work {
-    Put,
-    Get,
-    Atomic {
-        atomic: Atomic,
-        count: usize,
-    },
-    /// Nothing: it comes back once what was posted before has happened.
-    Flush,
-}
-
-/// A transfer to be posted.
-#[derive(Debug)]
-pub(crate) struct Order {
-    pub(crate) id: u64,
-    pub(crate) work: Work,
-    /// Bytes at the peer.
-    pub(crate) len: usize,
-    /// What is read here.
-    pub(crate) from: Option<Lent>,
-    /// Where the bytes that come back go.
-    pub(crate) into: Option<Lent>,
-    pub(crate) there: There,
-}
-
-/// What happens next to a transfer.
-#[derive(Debug)]
-enum Step {
-    /// The origin's bytes are read.
-    Read(Lent),
-    /// It happens at the peer, with these bytes.
-    Arrive(Vec<u8>),
-    /// It is complete, with these bytes.
-    Return(Result<Vec<u8>, DeviceError>),
-}
-
-/// A transfer that is under way.
-#[derive(Debug)]
-pub(crate) struct Flight {
-    queue: QueueId,
-    id: u64,
-    /// Place in the order of posts.
-    posted: u64,
-    work: Work,
-    len: usize,
-    into: Option<Lent>,
-    there: There,
-    step: Step,
-    /// A put whose completion is told when the peer has it, not when it is read.
-    acknowledged: bool,
-    /// Complete: it is put, and its origin has nothing to do with it any more.
-    told: bool,
-    /// Whether it goes on without its origin, once it is cut off.
-    survives: bool,
-    cut_off: bool,
-}
-
-impl Flight {
-    pub(crate) const fn rank(&self) -> u32 {
-        self.queue.0
-    }
-
-    pub(crate) const fn peer(&self) -> u32 {
-        self.there.peer.0
-    }
-
-    /// For the trace.
-    pub(crate) const fn digest(&self) -> [u64; 3] {
-        let step = match self.step {
-            Step::Read(_) => 0,
-            Step::Arrive(_) => 1,
-            Step::Return(Ok(_)) => 2,
-            Step::Return(Err(_)) => 3,
-        };
-        [self.peer() as u64, self.posted, step]
-    }
-}
-
-/// A flush that waits for what was posted before.
-#[derive(Debug)]
-struct Waiting {
-    id: u64,
-    posted: u64,
-    error: Option<DeviceError>,
-}
-
-/// One peer of an endpoint.
-#[derive(Debug, Default)]
-struct Lane {
-    /// Transfers under way.
-    transfers: usize,
-    /// Flushes under way.
-    flushes: usize,
-    /// Transfers that have not happened at the peer, by place in the order of posts.
-    open: BTreeSet<u64>,
-    waiting: Vec<Waiting>,
-    /// Why a put failed that was complete already: told by the next flush.
-    error: Option<DeviceError>,
-    /// A post was refused since there was room.
-    refused: bool,
-}
-
-/// An endpoint.
-#[derive(Debug, Default)]
-struct Queue {
-    lanes: BTreeMap<u32, Lane>,
-    /// What is complete and not polled: peer, id, and how it went.
-    complete: VecDeque<(u32, u64, Result<(), DeviceError>)>,
-    polling: bool,
-    /// Another thread was turned away meanwhile.
-    turned_away: bool,
-}
 
 /// What a rank did with its device.
 #[derive(Debug, Clone, Default)]
@@ -217,7 +100,7 @@ impl Device {
     fn make_key(&mut self, rank: u32) -> RemoteKey {
         let owner = &mut self.owners[rank as usize];
         owner.keys += 1;
-        let mut word = self.seed.wrapping_add(u64::from(rank) << 40 | owner.keys);
+        let mut word = mix(self.seed).wrapping_add(u64::from(rank) << 40 | owner.keys);
         let mut key = [0; RemoteKey::LEN];
         for bytes in key.chunks_exact_mut(size_of::<u64>()) {
             word = mix(word);
@@ -276,12 +159,12 @@ impl Device {
         }
     }
 
-    pub(crate) fn quiesce(&mut self, queue: QueueId, peer: u32) {
+    /// Cuts off what an endpoint has under way to a peer; true if somebody waits for the room.
+    pub(crate) fn quiesce(&mut self, queue: QueueId, peer: u32) -> bool {
         self.cut_off(|flight| flight.queue == queue && flight.peer() == peer);
-        if let Some(queue) = self.queues.get_mut(&queue) {
-            queue.lanes.remove(&peer);
-            queue.complete.retain(|&(of, ..)| of != peer);
-        }
+        let Some(queue) = self.queues.get_mut(&queue) else { return false };
+        queue.complete.retain(|&(of, ..)| of != peer);
+        queue.lanes.remove(&peer).is_some_and(|lane| lane.refused)
     }
 
     /// These have no origin any more. What was read there may be on its way, and arrive.
@@ -297,27 +180,13 @@ impl Device {
         });
     }
 
-    /// Begins to poll: how much is complete; `None` if another thread polls already.
-    pub(crate) fn poll(&mut self, queue: QueueId) -> Option<usize> {
-        let queue = self.queues.get_mut(&queue)?;
-        if queue.polling {
-            queue.turned_away = true;
-            return None;
-        }
-        queue.polling = true;
-        Some(queue.complete.len())
+    pub(crate) fn queue(&mut self, queue: QueueId) -> Option<&mut Queue> {
+        self.queues.get_mut(&queue)
     }
 
     pub(crate) fn take(&mut self, queue: QueueId) -> Option<(u64, Result<(), DeviceError>)> {
         let (_, id, result) = self.queues.get_mut(&queue)?.complete.pop_front()?;
         Some((id, result))
-    }
-
-    /// True if another thread of the rank may have parked because this one polled.
-    pub(crate) fn poll_end(&mut self, queue: QueueId) -> bool {
-        let Some(queue) = self.queues.get_mut(&queue) else { return false };
-        queue.polling = false;
-        core::mem::take(&mut queue.turned_away)
     }
 
     // ---- posting ----
@@ -413,32 +282,8 @@ impl Device {
     /// Completes the flushes before which everything has happened.
     fn answer(&mut self, queue: QueueId, peer: u32, times: &mut Times<'_>) {
         let Some(lane) = self.lane(queue, peer) else { return };
-        let first = lane.open.first().copied().unwrap_or(u64::MAX);
-        let mut ready = Vec::new();
-        lane.waiting.retain(|waiting| {
-            let waits = waiting.posted > first;
-            if !waits {
-                ready.push((waiting.id, waiting.posted, waiting.error));
-            }
-            waits
-        });
-        for (id, posted, error) in ready {
-            let there = There { peer: WorldRank(peer), key: RemoteKey([0; RemoteKey::LEN]), at: 0 };
-            let flight = Flight {
-                queue,
-                id,
-                posted,
-                work: Work::Flush,
-                len: 0,
-                into: None,
-                there,
-                step: Step::Return(error.map_or(Ok(Vec::new()), Err)),
-                acknowledged: false,
-                told: false,
-                survives: false,
-                cut_off: false,
-            };
-            self.launch(flight, times);
+        for flush in lane.ready() {
+            self.launch(Flight::flush(queue, peer, flush), times);
         }
     }
 
@@ -447,11 +292,6 @@ impl Device {
         self.ended = true;
         for flight in core::mem::take(&mut self.flights).into_values() {
             if flight.cut_off {
-                continue;
-            }
-            if flight.told {
-                self.lose(&flight, DeviceError::Ended);
-                self.finish(&flight);
                 continue;
             }
             self.launch(Flight { step: Step::Return(Err(DeviceError::Ended)), ..flight }, times);
@@ -508,6 +348,8 @@ impl Device {
                 let result = self.happen(&flight, &bytes, left.is_some());
                 self.happened(flight, result, times)
             }
+            // Its device has ended.
+            Step::Return(_) if flight.told => self.finish(&flight),
             Step::Return(result) => {
                 let is_flush = matches!(flight.work, Work::Flush);
                 let result = if is_flush && failed { result.and(Err(gone)) } else { result };
@@ -553,8 +395,8 @@ impl Device {
         let (queue, peer, posted) = (flight.queue, flight.peer(), flight.posted);
         let mut rings = false;
         if flight.told {
-            if let Err(error) = result {
-                self.lose(&flight, error);
+            if let (Err(error), Some(lane)) = (result, self.lane(queue, peer)) {
+                lane.lose(posted, error);
             }
             rings = self.finish(&flight);
         } else {
@@ -565,20 +407,6 @@ impl Device {
         }
         self.answer(queue, peer, times);
         rings
-    }
-
-    /// A put that was complete has failed: each flush says so that waits for it, or else the next.
-    fn lose(&mut self, flight: &Flight, error: DeviceError) {
-        let Some(lane) = self.lane(flight.queue, flight.peer()) else { return };
-        let mut later = lane.waiting.iter_mut().filter(|flush| flush.posted > flight.posted);
-        let mut is_told = false;
-        later.by_ref().for_each(|flush| {
-            flush.error.get_or_insert(error);
-            is_told = true;
-        });
-        if !is_told {
-            lane.error.get_or_insert(error);
-        }
     }
 
     fn tell(&mut self, flight: &Flight, result: Result<(), DeviceError>) {

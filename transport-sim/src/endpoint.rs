@@ -10,9 +10,10 @@ use rma_core::transport::{
 };
 use rma_core::{BasicElement, BasicType, Bool, Complex, Op, Pair};
 
-use crate::device::{Order, QueueId, Work};
 use crate::dma::{Lent, Registered};
+use crate::flight::{Order, Work};
 use crate::net::Shared;
+use crate::queue::QueueId;
 use crate::{Atomics, DeviceConfig, Sim};
 
 /// `errno` of an argument that makes no sense, and of what the device does not do.
@@ -218,8 +219,9 @@ impl Drop for Polling<'_> {
     }
 }
 
-// SAFETY: the schedule drops an order, and with it what was lent, before it tells that the
-// transfer is complete, and when it is cut off; only with its lock held is lent memory touched.
+// SAFETY: lent memory is touched with the schedule's lock held alone. The lock is not given back
+// between the last access and word that a transfer is complete; who cuts off a peer drops what was
+// lent for it under the lock, too.
 unsafe impl Endpoint for Posting {
     unsafe fn post(
         &self,

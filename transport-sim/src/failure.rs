@@ -30,8 +30,8 @@ pub enum Cause {
     /// A rank panicked.
     Panic(RankPanic),
     /// All ranks that had not ended were parked without a timeout, or polled in vain: they looked
-    /// at their memory, or for messages, 20 000 steps in a row and did nothing else. No message was
-    /// on its way.
+    /// at their memory, or for messages, 20 000 steps in a row and did nothing else. No message or
+    /// transfer was on its way.
     Deadlock {
         /// Virtual time when it was found.
         at: Duration,

@@ -31,7 +31,8 @@
 //! ```
 //!
 //! With a [`DeviceConfig`], a network has a device, too, which moves bytes to and from memory of
-//! other ranks without them: each transfer takes some steps, at times that the seed decides.
+//! other ranks without them: each transfer takes some steps, at times that the seed decides. To
+//! post, to flush and to poll an endpoint is a yield point.
 //!
 //! # Time
 //!
@@ -60,9 +61,11 @@ mod device;
 mod dma;
 mod endpoint;
 mod failure;
+mod flight;
 mod looks;
 mod membership;
 mod net;
+mod queue;
 mod random;
 mod region;
 mod run;

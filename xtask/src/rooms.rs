@@ -95,6 +95,7 @@ pub(crate) const ROOMS: &[Room] = &[
     room("transport-sim/src/sim.rs", "implements the unsafe trait Shared"),
     room("transport-sim/tests/suite/common.rs", "sends messages that no core receives"),
     room("transport-sim/tests/suite/memory.rs", "reads and writes simulated regions"),
+    room("transport-sim/tests/suite/party.rs", "registers memory and posts transfers"),
 ];
 
 /// Every exception from a rule. A line that excuses nothing is refused.

@@ -5,8 +5,10 @@ use rma_core::transport::{
 };
 
 use super::Schedule;
-use crate::device::{Device, Order, QueueId, Times};
+use crate::device::{Device, Times};
 use crate::dma::Registered;
+use crate::flight::Order;
+use crate::queue::{Queue, QueueId};
 use crate::trace::Event;
 
 /// In the trace.
@@ -102,9 +104,12 @@ impl Schedule {
     }
 
     pub(crate) fn quiesce(&mut self, queue: QueueId, peer: u32, traced: bool) {
-        self.with_device(|device| device.quiesce(queue, peer));
+        let rings = self.device.as_mut().is_some_and(|device| device.quiesce(queue, peer));
         if traced {
             self.trace.note(queue.0, Event::Quiesce, [peer.into(), queue.1, 0]);
+        }
+        if rings {
+            self.notify(queue.0);
         }
     }
 
@@ -115,7 +120,6 @@ impl Schedule {
         peer: u32,
         act: impl FnOnce(&mut Device, &mut Times<'_>) -> Result<Posted, PostError>,
     ) -> Result<Posted, PostError> {
-        self.happenings += 1;
         let gone = self.peer_state(queue.0, peer) == PeerState::Failed;
         let Some(device) = self.device.as_mut() else {
             return Err(PostError::Device(DeviceError::Ended));
@@ -123,7 +127,9 @@ impl Schedule {
         if gone {
             return Err(PostError::Device(DeviceError::Unreachable(WorldRank(peer))));
         }
-        act(device, &mut Times { clock: self.clock, random: &mut self.random })
+        let posted = act(device, &mut Times { clock: self.clock, random: &mut self.random });
+        self.happenings += u64::from(posted.is_ok());
+        posted
     }
 
     pub(crate) fn post(&mut self, queue: QueueId, order: Order) -> Result<Posted, PostError> {
@@ -146,7 +152,7 @@ impl Schedule {
 
     /// Begins to poll an endpoint: how much is complete; `None` if another thread does so.
     pub(crate) fn poll_queue(&mut self, queue: QueueId) -> Option<usize> {
-        self.device.as_mut()?.poll(queue)
+        self.device.as_mut()?.queue(queue)?.poll()
     }
 
     pub(crate) fn take_complete(
@@ -159,8 +165,8 @@ impl Schedule {
     }
 
     pub(crate) fn poll_queue_end(&mut self, queue: QueueId) {
-        let rings = self.device.as_mut().is_some_and(|device| device.poll_end(queue));
-        if rings {
+        let polled = self.device.as_mut().and_then(|device| device.queue(queue));
+        if polled.is_some_and(Queue::poll_end) {
             self.notify(queue.0);
         }
     }

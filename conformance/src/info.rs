@@ -336,8 +336,8 @@ pub fn explained(universe: &Universe) {
     let world = universe.world();
     let window = words(world, 1 + usize::from(world.rank()));
     let text = window.explain();
-    let by_messages = window.path(neighbour(world, 1)) == Some(Path::Messages);
-    let itself = window.path(window.rank()) == Some(Path::Messages);
+    let by_messages = far(&window, neighbour(world, 1));
+    let itself = far(&window, window.rank());
     let (signals, words, metadata) = match (by_messages, itself) {
         (true, true) => ("messages", "messages", "of each target asked on demand"),
         (false, _) => {

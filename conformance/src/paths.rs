@@ -1,5 +1,5 @@
 //! Which way operations go, asked, forced and counted (FEATURES B1).
-use crate::help::{near, neighbour, reaches, says};
+use crate::help::{far, near, neighbour, reaches, says};
 use rma_core::{ErrorClass, Layout, Op, Path, Universe, Window, WindowError};
 
 /// Ten operations of every kind on the right neighbour; checks what they did.
@@ -32,15 +32,20 @@ fn ten_operations(window: &Window) {
 pub fn forced_and_counted(universe: &Universe) {
     let world = universe.world();
     let right = neighbour(world, 1);
-    let paths =
-        [("load_store", Path::LoadStore), ("cross", Path::Cross), ("messages", Path::Messages)];
+    let paths = [
+        ("load_store", Path::LoadStore),
+        ("cross", Path::Cross),
+        ("device", Path::Device),
+        ("messages", Path::Messages),
+    ];
     for (name, path) in paths {
         let builder = world.window(8, 8).hint("rma_count", "true").unwrap();
         let window = match builder.hint("rma_path", name).unwrap().allocate() {
             Ok(window) => window,
             Err(error) => {
-                // A container may forbid copies between processes.
-                assert!(path != Path::Messages && (path == Path::Cross || !near(universe)));
+                // A container may forbid copies between processes; few transports have a device.
+                let may_lack = matches!(path, Path::Cross | Path::Device) || !near(universe);
+                assert!(path != Path::Messages && may_lack);
                 assert_eq!(error.class(), ErrorClass::Info);
                 says(&error, &["rma_path", name]);
                 continue;
@@ -55,8 +60,11 @@ pub fn forced_and_counted(universe: &Universe) {
             Path::Cross => (0, 4, 6),
             _ => (0, 0, 10),
         };
-        let counted = (counts.load_store.unwrap(), counts.cross, counts.messages);
+        let far = counts.device + counts.messages;
+        let counted = (counts.load_store.unwrap(), counts.cross, far);
         assert_eq!(counted, expected, "by {path}");
+        // At least what is dense.
+        assert_eq!(counts.device >= 4, path == Path::Device);
         says(&window.explain(), &[&format!("2 targets by {path}"), "rma_path="]);
         world.barrier().unwrap();
         window.free().unwrap();
@@ -71,10 +79,10 @@ pub fn by_default(universe: &Universe) {
     let counts = window.operation_counts();
     assert_eq!((counts.load_store, counts.cross), (None, 0));
     let right = neighbour(world, 1);
-    let by_messages = window.path(right) == Some(Path::Messages);
-    assert_eq!(counts.messages, if by_messages { 10 } else { 0 });
+    let far = far(&window, right);
+    assert_eq!(counts.messages + counts.device, if far { 10 } else { 0 });
     let forced = window.get_info("rma_path").unwrap() == "messages";
-    assert_eq!(by_messages, forced || !reaches(universe, right));
+    assert_eq!(far, forced || !reaches(universe, right));
     world.barrier().unwrap();
     window.free().unwrap();
 }

@@ -1,11 +1,16 @@
 //! What cases have in common.
 use core::fmt::Display;
 use rma_core::transport::WorldRank;
-use rma_core::{Assert, Communicator, Lock, LockKind, Op, Rank, RmaError, Universe, Window};
+use rma_core::{Assert, Communicator, Lock, LockKind, Op, Path, Rank, RmaError, Universe, Window};
 
 /// Whether load and store reach all peers.
 pub(crate) fn near(universe: &Universe) -> bool {
     universe.world().ranks().all(|rank| reaches(universe, rank))
+}
+
+/// Whether load and store and copies of the system do not reach a target.
+pub(crate) fn far(window: &Window, target: Rank) -> bool {
+    matches!(window.path(target), Some(Path::Device | Path::Messages))
 }
 
 /// Whether load and store reach a rank of the world.

@@ -1,7 +1,7 @@
 //! What a window is told and tells: hints, name, attributes (FEATURES A1).
-use crate::help::{local_words, neighbour, says, still_works, times, words};
+use crate::help::{far, local_words, neighbour, says, still_works, times, words};
 use rma_core::{
-    Assert, ErrorClass, Flavor, LockKind, MemoryModel, Op, Path, Rank, RmaError, Universe, Window,
+    Assert, ErrorClass, Flavor, LockKind, MemoryModel, Op, Rank, RmaError, Universe, Window,
     WindowError,
 };
 use std::sync::Arc;

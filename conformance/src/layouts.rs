@@ -1,9 +1,7 @@
 //! Put and get with layouts on both sides (FEATURES A4).
 use crate::help::{far, neighbour, pattern, says, still_works, words};
 use bytemuck::{Pod, Zeroable};
-use rma_core::{
-    Assert, Element, ErrorClass, Layout, LockKind, Order, Path, Rank, RmaError, Universe,
-};
+use rma_core::{Assert, Element, ErrorClass, Layout, LockKind, Order, Rank, RmaError, Universe};
 
 /// Bytes of an element in [`constructed`].
 pub(crate) const WIDTH: u64 = 4;

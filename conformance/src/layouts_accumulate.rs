@@ -8,7 +8,7 @@ use crate::layouts::{ROOM, WIDTH, ZERO, constructed, overlaps};
 use bytemuck::{Pod, Zeroable};
 use core::fmt::Debug;
 use rma_core::{
-    Assert, BasicElement, Complex, Layout, LockAll, LockKind, Op, Pair, Path, Rank, Universe,
+    Assert, BasicElement, Complex, Layout, LockAll, LockKind, Op, Pair, Rank, Universe,
 };
 
 /// Each layout at the origin, to each at the target; gaps stay.

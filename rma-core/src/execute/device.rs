@@ -4,7 +4,7 @@
 
 use super::Drain;
 use super::message::Sending;
-use crate::completion::{Buffer, Pending};
+use crate::completion::{Buffer, Cause, On, Pending, Wait};
 use crate::device::{DeviceRoute, Direct, Queue, UnderWay, atomic_of};
 use crate::error::RmaError;
 use crate::operation::layout::pack;
@@ -237,12 +237,12 @@ impl Window {
 
     /// The error of a device, unless the peer is gone and that is why.
     pub(crate) fn device_failed(&self, target: Rank, error: DeviceError) -> RmaError {
-        let wait = self.wait_for("a transfer", target);
-        if let DeviceError::Unreachable(_) = error
-            && let Some(cause) = self.process().trouble(wait)
-        {
-            return self.wait_failed(self.process().given_up(wait, cause));
-        }
-        RmaError::Device { window: self.id(), target, error }
+        let DeviceError::Unreachable(peer) = error else {
+            return RmaError::Device { window: self.id(), target, error };
+        };
+        // The news may be on its way; a peer that is there answers.
+        let wait = Wait { what: "a transfer", on: On::Peer(peer), recheck: None };
+        let cause = self.process().trouble(wait).unwrap_or(Cause::PeerFailed(peer));
+        self.wait_failed(self.process().given_up(wait, cause))
     }
 }

@@ -55,7 +55,7 @@ impl Case {
 }
 
 /// Waits whose end is tested where a test can hold what they wait for: unit tests of the core.
-const ELSEWHERE: [&str; 3] = ["door", "region", "stripe"];
+const ELSEWHERE: [&str; 5] = ["door", "flush of transfers", "region", "stripe", "transfer"];
 
 /// Names of all waits.
 pub fn names() -> Vec<&'static str> {

@@ -2,6 +2,8 @@
 #![allow(unsafe_code)]
 
 mod queue;
+#[cfg(test)]
+mod tests;
 
 pub(crate) use queue::{Direct, Queue, Queues, UnderWay};
 
@@ -11,7 +13,7 @@ use crate::operation::{Action, Op};
 use crate::protocol::message::Card;
 use crate::rank::Rank;
 use crate::transport::{
-    Addressing, Atomic, Mapping, RegisterError, Registration, Remote, RemoteKey, WorldRank,
+    Addressing, Atomic, Mapping, Moment, RegisterError, Registration, Remote, RemoteKey, WorldRank,
 };
 use crate::window::{Part, Window, WindowId};
 use std::sync::{Mutex, PoisonError};
@@ -152,6 +154,15 @@ impl Part {
     pub(crate) fn card(&self) -> Card {
         let base = self.base().expose_provenance() as u64;
         Card::new(self.size, self.disp_unit, base, self.registered.key())
+    }
+
+    /// Tells the device, if it reaches the part, that it is about to be used.
+    pub(crate) fn advise(&self, moment: Moment) {
+        let Some(remote) = self.comm.inner.process.transport.remote.as_deref() else { return };
+        let registration = self.registered.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(registration) = &*registration {
+            remote.advise(&**registration, 0..self.size, moment);
+        }
     }
 
     /// Gives the device access to the part; one without bytes needs none.

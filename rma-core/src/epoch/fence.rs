@@ -3,6 +3,7 @@
 use super::{Access, EpochCall, EpochKind};
 use crate::error::RmaError;
 use crate::memory::target::Permit;
+use crate::transport::Moment;
 use crate::window::Window;
 use core::ops::{BitOr, Deref};
 use core::sync::atomic::Ordering::AcqRel;
@@ -78,6 +79,7 @@ impl Window {
         if asserts.contains(Assert::NO_PRECEDE) && !self.far.is_idle() {
             return Err(wrong("NO_PRECEDE", "operations of this rank are in flight"));
         }
+        self.part.advise(Moment::Exposed);
         self.synchronise()?;
         self.open(EpochCall::Fence, 1)?;
         Ok(Fence { access: Access::new(self, Permit::All) })

@@ -6,6 +6,7 @@ use crate::error::RmaError;
 use crate::memory::target::{Permit, held};
 use crate::protocol::pscw::Signal;
 use crate::rank::Rank;
+use crate::transport::Moment;
 use crate::window::Window;
 use core::mem;
 use core::ops::Deref;
@@ -78,6 +79,7 @@ impl Window {
         self.open(EpochCall::Post, EXPOSED)?;
         let origins = fill(&self.part.epoch.partners.origins, origins);
         self.expect_completes(&origins);
+        self.part.advise(Moment::Posted);
         origins.iter().try_for_each(|origin| self.send_signal(Signal::Post, *origin))?;
         Ok(Exposure { window: self })
     }

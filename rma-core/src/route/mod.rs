@@ -3,8 +3,9 @@
 //!
 //! Load and store need nothing of the target and are the fastest, so they are taken wherever the
 //! part can be mapped. Memory that its owner brought along and that stays where it is, is reached
-//! by copies of the operating system, if a probe showed that those are allowed. What a device moves
-//! needs nothing of the target, either. Messages always work; the target serves them. S-G1 S-G8 S-G10 S-L4
+//! by copies of the operating system, if a probe showed that those are allowed. What a device
+//! moves needs nothing of the target, either. Messages always work; the target serves them.
+//! S-G1 S-G8 S-G10 S-L4
 mod counts;
 mod mapping;
 mod region;

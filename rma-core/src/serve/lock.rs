@@ -4,7 +4,7 @@ use crate::protocol::home::{End, Home, Passes, Request, Tell};
 use crate::protocol::lock::{self, Mode};
 use crate::protocol::message::{Head, Kind, Status};
 use crate::rank::Rank;
-use crate::transport::WorldRank;
+use crate::transport::{Moment, WorldRank};
 use crate::universe::Process;
 use crate::window::{Part, WindowId};
 use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
@@ -150,6 +150,9 @@ impl Process {
         self.lines.count(before, home.is_waited_for());
         let tells: Vec<Tell> = core::iter::from_fn(|| home.poll()).collect();
         drop(home);
+        if tells.iter().any(|tell| matches!(tell, Tell::Answer { end: End::Granted, .. })) {
+            part.advise(Moment::LockGranted);
+        }
         self.tell_all(part, &tells);
         result
     }
@@ -216,6 +219,7 @@ impl Process {
         if head.offset.get() == what::ALL {
             self.at_first(&part, |passes| passes.handle_request(&request));
         } else {
+            part.advise(Moment::LockRequested);
             self.at_home(&part, |home, word| home.handle_request(word, request));
         }
         true

@@ -68,21 +68,19 @@ pub trait Registration: Send + Sync {
     fn key(&self) -> RemoteKey;
 }
 
-/// When an epoch tells a device of memory that will be used: so that it can prefetch what it has
-/// not mapped.
+/// Why memory of this rank is about to be used by others: so that its device can prefetch what it
+/// has not mapped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Moment {
-    /// The target's part is exposed: by a fence, or a post.
+    /// A fence exposes it to all ranks.
     Exposed,
-    /// An origin asks for the lock of a part, which has the bytes that it will use.
+    /// Another rank asks for its lock by message.
     LockRequested,
-    /// It is granted.
+    /// It has that lock now.
     LockGranted,
-    /// An origin knows that a target has posted.
+    /// A post exposes it to some ranks.
     Posted,
-    /// An operation is issued that was not announced.
-    Late,
 }
 
 /// Bytes of a peer's registered memory.
@@ -115,7 +113,8 @@ pub enum Transfer {
     },
     /// Combines elements at the peer, each atomically.
     Atomic {
-        /// What is done to each.
+        /// What is done to each. They are aligned at the target, as far as this rank knows where
+        /// that has its part; a device to which they are not refuses.
         atomic: Atomic,
         /// Elements, one behind the other.
         count: usize,
@@ -223,7 +222,8 @@ pub unsafe trait Remote: Send + Sync {
     /// Whether the device reaches memory of `peer`. Constant. It reaches this rank itself if it
     /// reaches any.
     fn reaches(&self, peer: WorldRank) -> bool;
-    /// Whether the device does that atomically. Constant, and the same at all ranks.
+    /// Whether the device does that atomically; asked of what is [defined](Atomic::is_defined)
+    /// only. Constant, and the same at all ranks.
     fn does(&self, atomic: Atomic) -> bool;
     /// Gives peers access to memory of this rank, with that key if the core
     /// [gives](Keys::Given) keys.
@@ -254,7 +254,8 @@ pub unsafe trait Remote: Send + Sync {
     }
 }
 
-/// A queue of transfers, whose completions come in any order. A completion rings its rank.
+/// A queue of transfers, whose completions come in any order. A completion rings its rank, and so
+/// does room after [`PostError::Again`].
 ///
 /// All calls but [`poll`](Self::poll) are made with a lock of the core held, which what `poll`
 /// hands out takes: they wait for no other thread of this rank.
@@ -284,23 +285,33 @@ pub unsafe trait Endpoint: Send + Sync {
     unsafe fn post(&self, id: u64, transfer: &Transfer, there: &There)
     -> Result<Posted, PostError>;
     /// Complete when all that this endpoint posted for that peer before has happened there, and the
-    /// peer sees it.
+    /// peer sees it. Fails if some of it failed that was complete by then, and no other flush has
+    /// told so.
     ///
     /// # Errors
     ///
     /// See [`PostError`].
     fn flush(&self, id: u64, peer: WorldRank) -> Result<Posted, PostError>;
     /// Hands the ids of what is complete to `sink`, and how it went; returns how many. Memory of
-    /// the transfer is not touched any more. If another thread does so already, returns 0. While
-    /// `sink` runs, no lock is held that another call takes.
+    /// the transfer is not touched any more. If another thread does so already, returns 0, and this
+    /// one is rung when that is done. While `sink` runs, no lock is held that another call takes.
     fn poll(&self, sink: &mut dyn FnMut(u64, Result<(), DeviceError>)) -> usize;
     /// Cuts off what is posted for that peer: when this returns, memory that it was given is not
-    /// touched any more, and `poll` does not tell of it. What is posted later starts anew. Aborts
-    /// the process if the device cannot do so.
+    /// touched any more, and `poll` does not tell of it. What was read before may still come to the
+    /// peer, unless that drops its registration, and no flush waits for it. What is posted later
+    /// starts anew. Aborts the process if the device cannot do so.
     fn quiesce(&self, peer: WorldRank);
 }
 
 impl Atomic {
+    /// Whether the type has that operation.
+    pub fn is_defined(self) -> bool {
+        match self {
+            Self::Combine(op, basic) => basic.has(op),
+            Self::Swap(basic) => basic.is_swapped(),
+        }
+    }
+
     /// Bytes of an element.
     pub fn width(self) -> usize {
         self.basic().width()
@@ -317,15 +328,16 @@ impl Atomic {
         }
     }
 
-    /// Does it to one element, for devices that are programs. As atomically as CPUs do it: with
-    /// others, callers take turns.
+    /// Does it to one element, for devices that are programs: integers of 4 and 8 bytes as
+    /// atomically as CPUs do it. Of other types, callers take turns, and are not
+    /// [coherent](RemoteLimits::coherent) with CPUs.
     ///
     /// `operands` has one element, or two for a swap, or none; what was there goes to `fetched`,
     /// which has one, or none.
     ///
     /// # Panics
     ///
-    /// When an operand is missing.
+    /// When an operand is missing, or the operation is not [defined](Self::is_defined).
     ///
     /// # Safety
     ///

@@ -16,8 +16,8 @@ use crate::rank::Rank;
 use crate::serve::Answer;
 use crate::transport::{
     Agent, AgentBody, AgentError, AllocateError, Descriptor, ImportError, Job, Limits, Mapped,
-    Mapping, Members, Messages, Outcome, Parts, PeerState, Region, Shared, Sleep, SubmitError,
-    Ticket, Transport, WorldRank,
+    Mapping, Members, Messages, Outcome, Parts, PeerState, Region, Remote, Shared, Sleep,
+    SubmitError, Ticket, Transport, WorldRank,
 };
 use crate::universe::{Config, Universe};
 use bytemuck::Zeroable;
@@ -324,15 +324,26 @@ const ME: Rank = Rank(0);
 
 /// A rank that reaches itself by messages only, and what they go through.
 pub(crate) fn with_loop(config: Config, test: impl FnOnce(&Universe, &Loop)) {
-    run(config, Loop::default(), test);
+    run(config, Loop::default(), None, test);
+}
+
+/// A rank that a device reaches, and messages.
+pub(crate) fn with_device(config: Config, device: Arc<dyn Remote>, test: impl FnOnce(&Universe)) {
+    run(config, Loop::default(), Some(device), |universe, _| test(universe));
 }
 
 /// A rank that reaches its own memory by load and store.
 pub(crate) fn with_near(test: impl FnOnce(&Universe)) {
-    run(Config::default(), Loop { near: true, ..Loop::default() }, |universe, _| test(universe));
+    let network = Loop { near: true, ..Loop::default() };
+    run(Config::default(), network, None, |universe, _| test(universe));
 }
 
-fn run(config: Config, network: Loop, test: impl FnOnce(&Universe, &Loop)) {
+fn run(
+    config: Config,
+    network: Loop,
+    remote: Option<Arc<dyn Remote>>,
+    test: impl FnOnce(&Universe, &Loop),
+) {
     let network = Arc::new(network);
     let parts = Parts {
         job: Job { name: "loop", rank: WorldRank(0), size: 1 },
@@ -341,7 +352,7 @@ fn run(config: Config, network: Loop, test: impl FnOnce(&Universe, &Loop)) {
         members: network.clone(),
         shared: network.clone(),
         cma: None,
-        remote: None,
+        remote,
         agent: Some(network.clone()),
         views: None,
     };

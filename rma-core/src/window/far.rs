@@ -261,9 +261,9 @@ impl Window {
     ) -> Result<(), RmaError> {
         let process = self.process();
         let debtor = |turn: usize| {
-            let answers = || process.slots.debtor(pending, turn / 2);
-            let transfers = || process.queues.debtor(pending, turn / 2);
-            if turn % 2 == 0 { answers().or_else(transfers) } else { transfers().or_else(answers) }
+            let answers = process.slots.debtor(pending, turn / 2);
+            let transfers = process.queues.debtor(pending, turn / 2);
+            if turn.is_multiple_of(2) { answers.or(transfers) } else { transfers.or(answers) }
         };
         let wait = Wait { what, on: On::Whoever(&debtor), recheck: None };
         let done = || pending.is_done().then_some(());

@@ -365,7 +365,7 @@ fn advice_is_counted() {
         let count = sim.rank().0 + 2;
         (0..count).for_each(|_| sim.advise(&*registration, 0..8, Moment::Posted));
         assert_eq!(sim.advised(Moment::Posted), count.into());
-        assert_eq!(sim.advised(Moment::Late), 0);
+        assert_eq!(sim.advised(Moment::LockRequested), 0);
     })
     .unwrap();
 }
@@ -397,7 +397,7 @@ fn a_network_without_a_device_refuses_what_would_need_one() {
     assert!(!sim.reaches(WorldRank(0)) && sim.endpoint().is_err());
     assert!(Memory::new(&sim, 8).register(&sim, None).is_err());
     assert_eq!(Remote::explain(&sim).lines().count(), 1);
-    assert_eq!(sim.advised(Moment::Late), 0);
+    assert_eq!(sim.advised(Moment::LockRequested), 0);
     assert!(!Messages::explain(&sim).is_empty());
 }
 

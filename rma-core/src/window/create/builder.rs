@@ -62,7 +62,7 @@ impl<'c> WindowBuilder<'c> {
     /// | `same_size` *, `same_disp_unit` * | `false`, `true` | checked: all ranks pass the same |
     /// | `alloc_shared_noncontig` * | `false`, `true` | each part of a shared window by itself |
     /// | `rma_count` | `false`, `true` | see [`Window::operation_counts`] |
-    /// | `rma_path` * | `auto`, `load_store`, `cross`, `messages`, `device` | see [`Path`](crate::Path) |
+    /// | `rma_path` * | `auto`, `load_store`, `cross`, `messages`, `device` | see [`Path`] |
     /// | `accumulate_ops` | `same_op_no_op`, `same_op` | nothing |
     /// | `mpi_accumulate_granularity` * | `0`, any number of bytes | nothing |
     /// | `alloc_shm` | `true`, `false` | nothing |
@@ -74,6 +74,8 @@ impl<'c> WindowBuilder<'c> {
     /// correct program, but one that is not true of the window, or asks for a path that does not
     /// reach it, is an error. A path that the whole job wishes for, by
     /// [`Config::hint`](crate::Config::hint), is left aside where it does not reach.
+    ///
+    /// [`Path`]: crate::Path
     ///
     /// # Errors
     ///

@@ -1,17 +1,27 @@
 //! The suite on simulated networks with a device that moves bytes by itself, in each form: both
 //! ways to count positions, keys given and chosen, with all, some and no atomics.
 use rma_conformance::{Exception, Harness};
-use rma_core::transport::{Addressing, Keys};
-use rma_core::{Config, Universe};
+use rma_core::transport::{Addressing, DeviceError, Keys, Moment};
+use rma_core::{Assert, Config, LockKind, Rank, RmaError, Universe};
 use rma_transport_sim::{Atomics, DeviceConfig, NetConfig};
 use sims::Jobs;
 
 mod generated;
+mod homes;
+mod lines;
+mod shortages;
 mod sims;
+mod timeouts;
 
 fn net(ranks: u32, seed: u64, device: DeviceConfig) -> NetConfig {
     let step_max = 50_000_000;
     NetConfig { step_max, device: Some(device), ..NetConfig::new(ranks, seed) }
+}
+
+/// Those of tests that are no cases of the suite.
+fn jobs(config: Config) -> Jobs {
+    let net = |ranks, seed| net(ranks, seed, DeviceConfig::new());
+    Jobs { binary: "sim_device", seeds: 20, config, net }
 }
 
 /// A form of the device, its jobs and the suite on it.
@@ -94,7 +104,72 @@ form!(
         inject: 0,
         bounce: 0,
         queue_max: 1,
-        run_min: 1,
+        run_min: 16,
         ..DeviceConfig::new()
     }
 );
+
+/// Operations fail by what the device says, and messages go on.
+#[test]
+fn a_device_that_ends() {
+    let mut ended = 0;
+    for seed in 0..20 {
+        let device = DeviceConfig { ends_after: Some(10 + seed), ..DeviceConfig::new() };
+        let ends = rma_transport_sim::run(&net(3, seed, device), |sim| {
+            let universe = Universe::new(sim, Config::default()).unwrap();
+            let (world, mut failures) = (universe.world(), 0);
+            let window = world.window(600, 8).allocate().unwrap();
+            let right = Rank((world.rank().0 + 1) % 3);
+            let epoch = window.lock_all().unwrap();
+            for value in 0..10u64 {
+                let put = epoch.put(right, 0, &[value; 600]);
+                let (flush, mut got) = (epoch.flush(right), [value; 600]);
+                let get = epoch.get(right, 0, &mut got);
+                let all = [put, flush, get];
+                assert!(all.iter().any(Result::is_err) || got == [value; 600], "{all:?}");
+                for end in all {
+                    let ended = DeviceError::Ended;
+                    let told = matches!(end, Err(RmaError::Device { error, .. }) if error == ended);
+                    assert!(end.is_ok() || told, "{end:?}");
+                    failures += usize::from(end.is_err());
+                }
+            }
+            epoch.unlock().unwrap();
+            world.barrier().unwrap();
+            let builder = world.window(1, 8).hint("rma_path", "messages").unwrap();
+            let other = builder.allocate().unwrap();
+            let epoch = other.fence(Assert::NONE).unwrap();
+            epoch.put(right, 0, &[7u64]).unwrap();
+            epoch.end().unwrap();
+            assert_eq!(other.local().load(0), Ok(7u64));
+            other.free().unwrap();
+            failures
+        });
+        ended += ends.unwrap().iter().sum::<usize>();
+    }
+    assert!(ended > 0, "no device ended");
+}
+
+/// A device is told why memory is about to be used.
+#[test]
+fn moments_are_named() {
+    rma_transport_sim::run(&net(2, 1, DeviceConfig::new()), |sim| {
+        let device = sim.clone();
+        let universe = Universe::new(sim, Config::default()).unwrap();
+        let (world, first) = (universe.world(), universe.world().rank() == Rank(0));
+        let window = world.window(1, 8).allocate().unwrap();
+        window.fence(Assert::NONE).unwrap().end().unwrap();
+        if first {
+            window.post(&[Rank(1)], Assert::NONE).unwrap().wait().unwrap();
+        } else {
+            window.start(&[Rank(0)], Assert::NONE).unwrap().complete().unwrap();
+            window.lock(Rank(0), LockKind::Exclusive).unwrap().unlock().unwrap();
+        }
+        world.barrier().unwrap();
+        let told = |moment| device.advised(moment);
+        let all = [Moment::Exposed, Moment::Posted, Moment::LockRequested, Moment::LockGranted];
+        assert_eq!(all.map(told), if first { [1, 1, 1, 1] } else { [1, 0, 0, 0] });
+        window.free().unwrap();
+    })
+    .unwrap();
+}

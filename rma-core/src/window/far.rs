@@ -290,8 +290,8 @@ impl Window {
         let all = first.iter().chain(&others);
         let waited = each(all.map(|pending| self.drain("a flush", target, pending)));
         let flushed = posted.and(waited);
-        if flushed.is_err() && queues != 0 {
-            // Nobody knows what is there: the next flush tries again.
+        if queues != 0 && matches!(flushed, Err(RmaError::Timeout { .. })) {
+            // The next flush tries again.
             self.far.add_transfers(target, queues);
         }
         flushed

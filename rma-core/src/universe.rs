@@ -321,8 +321,10 @@ impl Universe {
             self.world.group().members().filter(|peer| transport.shared.is_near(*peer)).count();
         let Config { far_slots, credit_messages, eager_bytes, grant_bytes, .. } =
             self.process.config;
+        let device = transport.remote.as_ref();
+        let device = device.map_or(String::new(), |it| format!("device: {}\n", it.explain()));
         format!(
-            "transport: {}\npaths: load and store to {near} of {} ranks, active messages to the \
+            "transport: {}\n{device}paths: load and store to {near} of {} ranks, active messages to the \
              others\nprogress: load and store need nothing of the target; messages are {}\n\
              messages: puts up to {eager_bytes} bytes are sent at once, larger ones as their \
              target grants them ({grant_bytes} bytes on their way to one target, from all \

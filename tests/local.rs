@@ -56,19 +56,19 @@ fn a_handle_names_a_region_of_its_rank_only() {
         refused.value
     }
     let handles = Mutex::new(Vec::new());
-    let met = Barrier::new(2);
+    // Ranks meet in barriers of their own, which fail if one of them panics.
     let ranks = local(2, |universe| {
         let world = universe.world();
         let window = world.window(0, 1).create_dynamic().unwrap();
         let mine = window.attach(vec![u64::from(world.rank()); LEN]).unwrap();
         if world.rank() == Rank(0) {
             handles.lock().unwrap().push(mine);
-            met.wait();
-            met.wait();
+            world.barrier().unwrap();
+            world.barrier().unwrap();
             let mine = handles.lock().unwrap().pop().unwrap();
             assert_eq!(window.detach(mine).unwrap(), vec![0; LEN]);
         } else {
-            met.wait();
+            world.barrier().unwrap();
             let foreign = handles.lock().unwrap().pop().unwrap();
             assert_eq!(foreign.address(), mine.address());
             let view = window.region(&mine).unwrap();
@@ -82,7 +82,7 @@ fn a_handle_names_a_region_of_its_rank_only() {
             drop(refuses(&window, other));
             assert_eq!(view.load::<u64>(8 * (LEN as u64 - 1)), Ok(1));
             handles.lock().unwrap().push(foreign);
-            met.wait();
+            world.barrier().unwrap();
         }
         window.free().unwrap();
     });

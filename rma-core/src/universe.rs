@@ -399,8 +399,15 @@ impl Drop for Leaver<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::epoch::{Assert, LockKind};
     use crate::error::WindowError;
-    use crate::window::accumulate_tests::with_universe;
+    use crate::protocol::lock::{Node, phase};
+    use crate::rank::Rank;
+    use crate::serve::lock::look;
+    use crate::transport::PeerState;
+    use crate::window::Window;
+    use crate::window::accumulate_tests::{Loop, with_loop, with_near, with_universe};
+    use core::mem::forget;
 
     /// Ids end, and are not given out again: a message finds no other window than it names.
     #[test]
@@ -424,5 +431,85 @@ mod tests {
             }
             last.free().unwrap();
         });
+    }
+
+    /// How a rank leaves that has done `act`, with a window.
+    fn leaves_after(act: impl FnOnce(&Window, &Loop)) -> Outcome {
+        let mut told = Vec::new();
+        with_loop(Config::default(), |universe, network| {
+            let window = universe.world().window(1, 8).allocate().unwrap();
+            act(&window, network);
+            drop(universe.stay());
+            told = network.departed();
+        });
+        assert_eq!(told.len(), 1);
+        told[0]
+    }
+
+    /// Each of these is one thing that others may wait for, and nothing else says so.
+    #[test]
+    fn who_leaves_with_something_of_a_window_holds_it() {
+        assert_eq!(leaves_after(|_, _| ()), Outcome::Departed);
+        let all = |window: &Window, _: &Loop| forget(window.lock_all().unwrap());
+        assert_eq!(leaves_after(all), Outcome::Holding);
+        let unchecked =
+            |window: &Window, _: &Loop| forget(window.lock_all_with(Assert::NO_CHECK).unwrap());
+        assert_eq!(leaves_after(unchecked), Outcome::Departed);
+        let inside = |window: &Window, _: &Loop| {
+            window.part.inside_peers.fetch_add(1, SeqCst);
+        };
+        assert_eq!(leaves_after(inside), Outcome::Holding);
+        let waits = |window: &Window, _: &Loop| {
+            let word = Node::new(0, 1).unwrap().phase_word();
+            window.part.block.get().word(word).store(phase::WAITING, SeqCst);
+        };
+        assert_eq!(leaves_after(waits), Outcome::Holding);
+    }
+
+    /// A lock that may yet be granted is to be given back, unless its home is gone.
+    #[test]
+    fn who_leaves_with_a_lock_on_its_way_holds_it() {
+        for (home, outcome) in
+            [(PeerState::Alive, Outcome::Holding), (PeerState::Departed, Outcome::Departed)]
+        {
+            let gives_up = |window: &Window, network: &Loop| {
+                let (process, peer) = (window.process(), WorldRank(1));
+                network.set_state(peer, home);
+                process.give_up_lock(process.lines.ask(peer), look(window.id()));
+            };
+            assert_eq!(leaves_after(gives_up), outcome);
+        }
+    }
+
+    /// Nobody hears of a lock that is given back by what stays in the outbox.
+    #[test]
+    fn who_leaves_with_an_unlock_unsent_holds_it() {
+        for (full, outcome) in [(true, Outcome::Holding), (false, Outcome::Departed)] {
+            let gives_back = |window: &Window, network: &Loop| {
+                network.set_full(true);
+                window.process().tell(WorldRank(1), &look(window.id()));
+                network.set_full(full);
+            };
+            assert_eq!(leaves_after(gives_back), outcome);
+        }
+    }
+
+    /// A thread that drops a window of a rank that has left lets go of all that were dropped, which
+    /// may be before the rank has said what it holds.
+    #[test]
+    fn what_is_let_go_is_held_still() {
+        let test = |universe: &Universe| {
+            let words = || universe.world().window(1, 8).allocate().unwrap();
+            let (process, held, other) = (universe.process(), words(), words());
+            forget(held.lock(Rank(0), LockKind::Exclusive).unwrap());
+            drop(held);
+            // As `Leaver` does it.
+            process.left.store(true, SeqCst);
+            drop(other);
+            assert!(process.windows.all().is_empty());
+            assert!(process.holds_locks());
+        };
+        with_universe(Config::default(), test);
+        with_near(test);
     }
 }

@@ -59,6 +59,15 @@ fn who_is_waited_for_ends_it_and_nobody_else() {
     }
 }
 
+/// Who does its part between two looks, and then leaves, is named no more: another is waited for.
+#[test]
+fn who_did_its_part_may_leave() {
+    let looks = Cell::new(0);
+    let named = |_| Some(WorldRank(if looks.replace(looks.get() + 1) == 0 { 13 } else { 12 }));
+    assert_eq!(end_of(On::Whoever(&named), PeerState::Departed), None);
+    assert_eq!(looks.get(), 2);
+}
+
 /// Who was killed tells nobody: somebody has to ask about each.
 #[test]
 fn members_are_looked_at_in_turn() {

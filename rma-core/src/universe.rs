@@ -324,8 +324,8 @@ impl Universe {
         let device = transport.remote.as_ref();
         let device = device.map_or(String::new(), |it| format!("device: {}\n", it.explain()));
         format!(
-            "transport: {}\n{device}paths: load and store to {near} of {} ranks, active messages to the \
-             others\nprogress: load and store need nothing of the target; messages are {}\n\
+            "transport: {}\n{device}paths: load and store to {near} of {} ranks, active messages \
+             to the others\nprogress: load and store need nothing of the target; messages are {}\n\
              messages: puts up to {eager_bytes} bytes are sent at once, larger ones as their \
              target grants them ({grant_bytes} bytes on their way to one target, from all \
              origins); {credit_messages} messages unanswered by one target, {far_slots} by all\n",

@@ -7,6 +7,8 @@
 //! yield: one that comes back at once found nobody else. It is no way to wait: beside somebody who
 //! never sleeps it takes milliseconds. So there is one at the end of a spin that was in vain, and
 //! after a slow one the next waits hardly spin: the longer, the more often in a row it was slow.
+//! Where ranks outnumber CPUs, yields find each other; one that found somebody who never sleeps is
+//! so slow that the next waits sleep at once.
 
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::time::Duration;
@@ -20,9 +22,15 @@ const CROWDED_YIELDS: u32 = 2;
 /// A yield that took longer let somebody else run. One that did not takes about 0.3 microseconds,
 /// and two switches of threads take longer than this.
 const SLOW_YIELD: Duration = Duration::from_nanos(1_500);
+/// The same where ranks outnumber CPUs, for each that shares one: they may work a little before
+/// they yield. For a few it is shorter than what the system gives to somebody who never does; of
+/// many, such a one is not told apart.
+const CROWDED_SLOW_YIELD: Duration = Duration::from_micros(250);
 /// So many waits after a slow yield, it is tried again; twice as many after each that is slow
 /// again, up to the second number.
 const REMEMBERED_WAITS: [u32; 2] = [32, 4096];
+/// Where ranks outnumber CPUs, a quick yield takes one in so many of these waits back.
+const CROWDED_FORGETS: u32 = 64;
 
 /// What to do in a round.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -35,8 +43,10 @@ pub(crate) enum Pass {
 /// Of one rank; all its threads learn together.
 #[derive(Debug)]
 pub(crate) struct Patience {
-    /// Ranks outnumber CPUs: no wait spins, whatever yields tell.
+    /// Ranks outnumber CPUs: no wait spins.
     crowded: bool,
+    /// What is a slow yield.
+    slow: Duration,
     /// Waits that are to begin before the CPU counts as not shared.
     shared_for: AtomicU32,
     /// What that will be after the next slow yield.
@@ -44,19 +54,22 @@ pub(crate) struct Patience {
 }
 
 impl Patience {
-    pub(crate) const fn new(crowded: bool) -> Self {
+    /// Where so many ranks share a CPU.
+    pub(crate) fn new(sharing: u32) -> Self {
         let [first, _] = REMEMBERED_WAITS;
-        Self { crowded, shared_for: AtomicU32::new(0), shared_next: AtomicU32::new(first) }
+        let crowded = sharing > 1;
+        let slow = if crowded { CROWDED_SLOW_YIELD * sharing } else { SLOW_YIELD };
+        Self { crowded, slow, shared_for: AtomicU32::new(0), shared_next: AtomicU32::new(first) }
     }
 
     /// What to do in round `round` of a wait.
     #[inline]
     pub(crate) fn pass(&self, round: u32) -> Pass {
-        if self.crowded {
-            return if round < CROWDED_YIELDS { Pass::Yield } else { Pass::Sleep };
-        }
         if self.shared_for.load(Relaxed) != 0 {
             return self.shared(round);
+        }
+        if self.crowded {
+            return if round < CROWDED_YIELDS { Pass::Yield } else { Pass::Sleep };
         }
         match round {
             ..SPINS => Pass::Spin,
@@ -72,27 +85,36 @@ impl Patience {
             let left = self.shared_for.load(Relaxed);
             self.shared_for.store(left.saturating_sub(1), Relaxed);
         }
-        if round < SHARED_SPINS { Pass::Spin } else { Pass::Sleep }
+        if round < SHARED_SPINS && !self.crowded { Pass::Spin } else { Pass::Sleep }
     }
 
     /// A yield took so long.
     pub(crate) fn yielded(&self, took: Duration) {
         let [first, most] = REMEMBERED_WAITS;
-        let mut next = first;
-        if took >= SLOW_YIELD {
-            let waits = self.shared_next.load(Relaxed);
+        let waits = self.shared_next.load(Relaxed);
+        let next = if took >= self.slow {
             self.shared_for.store(waits, Relaxed);
-            next = waits.saturating_mul(2).min(most);
-        }
+            waits.saturating_mul(2).min(most)
+        } else if self.crowded {
+            // It found another rank, and the next one may find who never sleeps.
+            (waits - waits.div_ceil(CROWDED_FORGETS)).max(first)
+        } else {
+            first
+        };
         self.shared_next.store(next, Relaxed);
     }
 
     /// In words.
     pub(crate) fn explain(&self) -> String {
+        let [first, most] = REMEMBERED_WAITS;
         if self.crowded {
-            return format!("oversubscribed: {CROWDED_YIELDS} yields, then futex sleep");
+            let slow = self.slow.as_micros();
+            return format!(
+                "oversubscribed: {CROWDED_YIELDS} yields, then futex sleep; no yield for {first} \
+                 to {most} waits after one of {slow} us or more"
+            );
         }
-        let (slow, [first, most]) = (SLOW_YIELD.as_nanos(), REMEMBERED_WAITS);
+        let slow = self.slow.as_nanos();
         format!(
             "spins {SPINS} rounds, yields once, then futex sleep; {SHARED_SPINS} rounds and no \
              yield for {first} to {most} waits after a yield of {slow} ns or more, in which \
@@ -155,7 +177,7 @@ mod tests {
 
     #[test]
     fn an_answer_from_another_cpu_costs_spins_only() {
-        let patience = Patience::new(false);
+        let patience = Patience::new(1);
         for work in [600, 10_000, 20_000] {
             assert_eq!(wait(&patience, work, Peer::Beside), (work, false));
         }
@@ -165,7 +187,7 @@ mod tests {
 
     #[test]
     fn who_shares_its_cpu_with_whom_it_waits_for_soon_stops_to_steal_it() {
-        let patience = Patience::new(false);
+        let patience = Patience::new(1);
         let (first, slept) = wait(&patience, 600, Peer::Here);
         assert_eq!((first, slept), (u64::from(SPINS) * SPIN + 2 * SWITCH + 600, false));
         let sleeping = u64::from(SHARED_SPINS) * SPIN + 600 + WAKE;
@@ -176,14 +198,31 @@ mod tests {
 
     #[test]
     fn who_shares_its_cpu_with_a_busy_program_seldom_yields_to_it() {
-        let patience = Patience::new(false);
-        let mean = mean(&patience, 50_000, 30_000, Peer::BesideHog);
-        assert!(mean < 30_000 + WAKE + 2_000, "{mean} ns");
+        for sharing in [1, 2, 8] {
+            let patience = Patience::new(sharing);
+            let mean = mean(&patience, 50_000, 30_000, Peer::BesideHog);
+            assert!(mean < 30_000 + WAKE + 2_000, "{mean} ns, {sharing} ranks");
+        }
+    }
+
+    #[test]
+    fn where_ranks_outnumber_cpus_some_quick_yields_prove_nothing() {
+        let patience = Patience::new(2);
+        let (mut yields, mut slow) = (0, 0);
+        for _ in 0..50_000 {
+            if patience.pass(0) == Pass::Yield {
+                yields += 1;
+                let is_slow = yields % 3 == 0;
+                slow += u32::from(is_slow);
+                patience.yielded(Duration::from_nanos(if is_slow { 4_000_000 } else { QUICK }));
+            }
+        }
+        assert!(slow < 50, "{slow}");
     }
 
     #[test]
     fn it_is_forgotten_when_the_cpu_is_no_longer_shared() {
-        let patience = Patience::new(false);
+        let patience = Patience::new(1);
         let slow = |times: u32| (0..times).for_each(|_| patience.yielded(SLOW_YIELD));
         let waits = || (0..10_000).filter(|_| wait(&patience, 10_000, Peer::Beside).1).count();
         slow(1);
@@ -199,9 +238,24 @@ mod tests {
 
     #[test]
     fn where_ranks_outnumber_cpus_nobody_spins() {
-        let patience = Patience::new(true);
+        let patience = Patience::new(2);
         let passes = [0, 1, 2].map(|round| patience.pass(round));
         assert_eq!(passes, [Pass::Yield, Pass::Yield, Pass::Sleep]);
+        // Yields to each other stay, as long as each works up to some hundred microseconds.
+        for work in [600, 400_000] {
+            assert!(
+                (0..10_000)
+                    .all(|_| wait(&patience, work, Peer::Here) == (2 * SWITCH + work, false))
+            );
+        }
         assert!(patience.explain().contains("oversubscribed"));
+        let sleeps = || (0..).take_while(|_| patience.pass(0) == Pass::Sleep).count();
+        (0..20).for_each(|_| patience.yielded(2 * CROWDED_SLOW_YIELD));
+        assert_eq!(sleeps(), 4096);
+        (0..1_000).for_each(|_| patience.yielded(Duration::from_nanos(QUICK)));
+        patience.yielded(2 * CROWDED_SLOW_YIELD);
+        assert_eq!(sleeps(), 32, "forgotten by and by");
+        let many = Patience::new(32);
+        assert!((0..10_000).all(|_| wait(&many, 6_000_000, Peer::Here) == (6_002_000, false)));
     }
 }

@@ -69,7 +69,8 @@ impl Shm {
         neighbours: Box<[Neighbour]>,
         heap: Arc<Heap>,
     ) -> Self {
-        let patience = Patience::new(neighbours.len() as u32 > config.cores);
+        let sharing = (neighbours.len() as u32).div_ceil(config.cores.max(1));
+        let patience = Patience::new(sharing);
         Self {
             rank: config.rank,
             cores: config.cores,

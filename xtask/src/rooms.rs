@@ -47,6 +47,7 @@ pub(crate) const ROOMS: &[Room] = &[
     room("rma-core/src/epoch/scope.rs", "buffers that a scope borrows"),
     room("rma-core/src/execute/cma.rs", "copies to other processes"),
     room("rma-core/src/execute/message.rs", "hands buffers to the slots of operations in flight"),
+    room("rma-core/src/execute/sending.rs", "forwards buffers of callers to their route"),
     room("rma-core/src/execute/mod.rs", "buffers that a call borrows"),
     room("rma-core/src/route/mapping.rs", "maps parts into the table of targets"),
     room("rma-core/src/route/region.rs", "spans of regions of peers"),

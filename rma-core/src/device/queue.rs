@@ -114,6 +114,9 @@ impl Queues {
 
     /// Ends what is complete; returns how many transfers that were.
     pub(crate) fn poll(&self) -> usize {
+        if self.made.load(Relaxed) == 0 {
+            return 0;
+        }
         self.all().map(Queue::poll).sum()
     }
 

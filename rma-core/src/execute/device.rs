@@ -3,7 +3,7 @@
 #![allow(unsafe_code)]
 
 use super::Drain;
-use super::message::Sending;
+use super::sending::Sending;
 use crate::completion::{Buffer, Cause, On, Pending, Wait};
 use crate::device::{DeviceRoute, Direct, Queue, UnderWay, atomic_of};
 use crate::error::RmaError;

@@ -11,6 +11,7 @@ mod mapped;
 mod message;
 mod order;
 mod packed;
+mod sending;
 
 pub(crate) use mapped::{Place, STRIPE_RECHECK};
 pub(crate) use message::GET_BYTES;

@@ -1,0 +1,173 @@
+//! Operations that take a while, because a device or messages perform them: how they begin, and
+//! what waits for them. S-G1 S-G2 S-J1
+#![allow(unsafe_code)]
+
+use super::{BOUNCE_BYTES, Completion, Drain, Left, Packed, Touched};
+use crate::completion::{Buffer, Pending};
+use crate::device::DeviceRoute;
+use crate::error::RmaError;
+use crate::operation::layout::{Cursor, unpack};
+use crate::operation::{Operation, Pieces, Side, Sink};
+use crate::rank::Rank;
+use crate::transport::WorldRank;
+use crate::window::{Flavor, Window};
+use std::sync::Arc;
+
+/// An operation of which a part is sent.
+pub(super) struct Sending<'w, 'a> {
+    pub(super) window: &'w Window,
+    pub(super) operation: &'w Operation<'a>,
+    pub(super) world: WorldRank,
+    device: Option<DeviceRoute>,
+    /// The rest of its bytes at the target.
+    pub(super) there: Pieces<'a>,
+    /// And of what goes there.
+    pub(super) from: Cursor<'a>,
+}
+
+impl Window {
+    /// Sends a put or an accumulate.
+    pub(super) fn update(&self, operation: &Operation<'_>, left: Left<'_>) -> Result<(), RmaError> {
+        let (target, there) = (operation.target, left.there);
+        let (touched, mut sending) = self.in_order(operation, left)?;
+        let Some(touched) = touched else {
+            let putting = self.putting(target);
+            let pending = &putting.pending;
+            if let (Side::Bytes { at, len }, Side::Bytes { .. }) = (there, operation.from)
+                && left.device.is_none()
+                && len > self.process().config.eager_bytes as u64
+            {
+                let wait = self.wait_for(operation.what, target);
+                return self.put_by_grants(wait, left.world, at, operation.origin, pending);
+            }
+            // SAFETY: no buffer.
+            return unsafe { sending.send(there.bytes().unwrap_or(0), Buffer::NONE, pending) };
+        };
+        let pending = Arc::new(Pending::of_this_thread());
+        // SAFETY: no buffer.
+        let sent = unsafe { sending.send(there.bytes().unwrap_or(0), Buffer::NONE, &pending) };
+        self.far.add_accumulate(target, touched, &pending);
+        sent
+    }
+
+    /// Starts an operation that fetches something. It is in the sink when
+    /// [`Completion::pending`] is done, and what was [packed](Completion::take_packed) then,
+    /// unpacked.
+    ///
+    /// # Safety
+    ///
+    /// The sink's bytes stay valid, and are not touched by anybody else, until that is done or was
+    /// [cancelled](crate::completion::Slots::cancel); or it [keeps](Pending::keep) their owner.
+    /// So do those that wait packed.
+    pub(crate) unsafe fn begin_fetch(
+        &self,
+        operation: &Operation<'_>,
+        left: Left<'_>,
+        sink: Sink<'_>,
+        completion: &mut Completion<'_>,
+    ) -> Result<(), RmaError> {
+        let (touched, mut sending) = self.in_order(operation, left)?;
+        let buffer = match sink.into {
+            Side::Bytes { .. } => Buffer { at: sink.bytes.as_mut_ptr(), len: sink.bytes.len() },
+            Side::Layout(shape) if shape.bytes().unwrap_or(u64::MAX) <= completion.room => {
+                let (packed, buffer) = Packed::of(shape);
+                completion.packed = Some(packed);
+                buffer
+            }
+            Side::Layout(_) => return sending.fetch_in_pieces(left.there, sink),
+        };
+        // SAFETY: caller: the sink's bytes are this operation's until it is done; so are those
+        // that wait packed.
+        let sent = unsafe { sending.send(buffer.len as u64, buffer, completion.pending) };
+        if let Some(touched) = touched {
+            self.far.add_accumulate(operation.target, touched, completion.pending);
+        }
+        sent
+    }
+
+    /// Waits for the operations that come before.
+    fn in_order<'w, 'a>(
+        &'w self,
+        operation: &'w Operation<'a>,
+        left: Left<'a>,
+    ) -> Result<(Option<Touched>, Sending<'w, 'a>), RmaError> {
+        let base = match left.device {
+            Some(route) => Some(route.base),
+            None => self.alignment_of(operation.target),
+        };
+        if let Some((basic, base)) = operation.action.basic().zip(base) {
+            self.check_aligned(operation, base, left.there, basic)?;
+        }
+        let touched = Touched::of(operation, left.there);
+        if let Some(touched) = &touched {
+            self.wait_for_earlier(operation.what, operation.target, touched)?;
+        }
+        Ok((touched, Sending::new(self, operation, left)))
+    }
+
+    /// Where the part of a target begins, as far as alignment goes; `None` if only the target
+    /// knows, and says whether an element is aligned there.
+    fn alignment_of(&self, target: Rank) -> Option<u64> {
+        if self.part.regions.is_some() {
+            // Operations name addresses.
+            return Some(0);
+        }
+        match self.peers.get(target) {
+            Some(peer) => Some(peer.address),
+            None if self.flavor() == Flavor::Create => None,
+            // What was allocated at another node begins at a multiple of every alignment.
+            None => Some(0),
+        }
+    }
+}
+
+impl<'w, 'a> Sending<'w, 'a> {
+    fn new(
+        window: &'w Window,
+        operation: &'w Operation<'a>,
+        Left { world, device, there }: Left<'a>,
+    ) -> Self {
+        let (there, from) = (Pieces::new(there), operation.from.cursor());
+        Self { window, operation, world, device, there, from }
+    }
+
+    /// Sends the next `bytes` of the operation; what comes back goes to `result`, if that has
+    /// room.
+    ///
+    /// # Safety
+    ///
+    /// As [`Slots::start`](crate::completion::Slots::start).
+    unsafe fn send(
+        &mut self,
+        bytes: u64,
+        result: Buffer,
+        pending: &Arc<Pending>,
+    ) -> Result<(), RmaError> {
+        match (self.device, self.window.remote()) {
+            // SAFETY: forwarded to the caller.
+            (Some(route), Some((remote, _))) => unsafe {
+                self.send_by_device((remote, &route), bytes, result, pending)
+            },
+            // SAFETY: forwarded to the caller.
+            _ => unsafe { self.send_messages(bytes, result, pending) },
+        }
+    }
+
+    /// Fetches what is too much to wait packed: a part at a time.
+    fn fetch_in_pieces(mut self, there: Side<'_>, sink: Sink<'_>) -> Result<(), RmaError> {
+        let (mut into, mut left) = (sink.into.cursor(), there.bytes().unwrap_or(0));
+        while left > 0 {
+            let mut packed = vec![0; left.min(BOUNCE_BYTES) as usize];
+            let drain = Drain::new(self.window, self.operation.what, self.operation.target);
+            let buffer = Buffer { at: packed.as_mut_ptr(), len: packed.len() };
+            // SAFETY: `packed` is not touched before `drain` has waited, on every way out, and is
+            // dropped after it.
+            let sent = unsafe { self.send(buffer.len as u64, buffer, &drain.pending) };
+            let finished = drain.finish();
+            sent.and(finished)?;
+            unpack(&mut into, &packed, sink.bytes);
+            left -= packed.len() as u64;
+        }
+        Ok(())
+    }
+}

@@ -35,7 +35,8 @@
 //!
 //! | for | see |
 //! | --- | --- |
-//! | starting | [`initialize`], [`local`], [`simulate`], `testing` (feature `processes`) |
+//! | starting | [`initialize`], [`initialize_with`] |
+//! | tests | [`local`], [`simulate`], [`simulate_rdma`], `testing` (feature `processes`) |
 //! | groups of ranks and collectives | [`Communicator`] |
 //! | windows | [`WindowBuilder::allocate`], [`Window`], [`View`], [`Sealed`] |
 //! | parts in one piece | [`WindowBuilder::allocate_shared`], [`Window::shared_query`] |
@@ -57,7 +58,7 @@ mod start;
 pub mod testing;
 
 pub use error::Error;
-pub use local::{Broken, local, local_with, simulate};
+pub use local::{Broken, local, local_with, simulate, simulate_rdma};
 pub use rma_core::transport::WorldRank;
 pub use rma_core::{
     Assert, AtomicElement, Attached, BasicElement, Bool, CollectiveError, Communicator, Complex,

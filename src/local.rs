@@ -4,7 +4,7 @@
 use crate::{Config, StartError, Universe};
 use rma_core::transport::WorldRank;
 use rma_transport_shm::{Shm, ShmConfig};
-use rma_transport_sim::{NetConfig, SimFailure};
+use rma_transport_sim::{DeviceConfig, NetConfig, SimFailure};
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::{Condvar, Mutex, PoisonError};
@@ -145,7 +145,43 @@ where
     R: Send,
     F: Fn(Universe) -> R + Sync,
 {
-    rma_transport_sim::run(&NetConfig::new(ranks, seed), |sim| {
+    simulate_on(&NetConfig::new(ranks, seed), body)
+}
+
+/// As [`simulate`], on a network with a device that moves bytes without their target (RDMA): puts,
+/// gets and atomics are its transfers, which happen and end in any order; the rest are messages.
+///
+/// ```
+/// let got = rma::simulate_rdma(2, 42, |universe| {
+///     let window = universe.world().window(1, 8).allocate().unwrap();
+///     let right = universe.world().rank().on_ring(1, 2);
+///     let epoch = window.fence(rma::Assert::NONE).unwrap();
+///     epoch.put(right, 0, &[u64::from(right)]).unwrap();
+///     epoch.end().unwrap();
+///     assert_eq!(window.operation_counts().device, 1);
+///     window.local().load::<u64>(0).unwrap()
+/// });
+/// assert_eq!(got.unwrap(), [0, 1]);
+/// ```
+///
+/// # Errors
+///
+/// As [`simulate`].
+pub fn simulate_rdma<R, F>(ranks: u32, seed: u64, body: F) -> Result<Vec<R>, SimFailure>
+where
+    R: Send,
+    F: Fn(Universe) -> R + Sync,
+{
+    let device = Some(DeviceConfig::new());
+    simulate_on(&NetConfig { device, ..NetConfig::new(ranks, seed) }, body)
+}
+
+fn simulate_on<R, F>(net: &NetConfig, body: F) -> Result<Vec<R>, SimFailure>
+where
+    R: Send,
+    F: Fn(Universe) -> R + Sync,
+{
+    rma_transport_sim::run(net, |sim| {
         match Universe::new(sim, Config::default()) {
             Ok(universe) => {
                 // A universe that comes out is over: nothing can be done there in its name.

@@ -8,7 +8,7 @@ use rma_core::transport::{
     Atomic, DeviceError, Endpoint, Keys, Mapping, Moment, PostError, Posted, RegisterError,
     Registration, Remote, RemoteKey, RemoteLimits, There, Transfer, WorldRank,
 };
-use rma_core::{BasicElement, BasicType, Bool, Complex, Op, Pair};
+use rma_core::{BasicElement, BasicType, Op};
 
 use crate::dma::{Lent, Registered};
 use crate::flight::{Order, Work};
@@ -24,28 +24,6 @@ fn refuse(errno: i32) -> PostError {
     PostError::Device(DeviceError::System { call: "post", errno })
 }
 
-macro_rules! defined { ($op:expr, $basic:expr; $($type:ty),* $(,)?) => {
-    false $(|| ($basic == <$type>::BASIC && $op.is_defined_on::<$type>()))*
-} }
-
-/// Whether the core has it for elements of that type.
-fn is_defined(atomic: Atomic) -> bool {
-    match atomic {
-        Atomic::Swap(basic) => {
-            let unsigned = [u8::BASIC, u16::BASIC, u32::BASIC, u64::BASIC];
-            let signed = [i8::BASIC, i16::BASIC, i32::BASIC, i64::BASIC];
-            unsigned.contains(&basic) || signed.contains(&basic) || basic == Bool::BASIC
-        }
-        Atomic::Combine(op, basic) => defined!(
-            op, basic;
-            u8, i8, u16, i16, u32, i32, u64, i64, f32, f64, Bool, Complex<f32>, Complex<f64>,
-            Pair<i32, i32>, Pair<i32, u32>, Pair<u32, i32>, Pair<u32, u32>, Pair<f32, i32>,
-            Pair<f32, u32>, Pair<i64, i64>, Pair<i64, u64>, Pair<u64, i64>, Pair<u64, u64>,
-            Pair<f64, i64>, Pair<f64, u64>,
-        ),
-    }
-}
-
 fn is_word(basic: BasicType) -> bool {
     basic == u64::BASIC || basic == i64::BASIC
 }
@@ -56,7 +34,7 @@ impl Atomics {
             (Self::None, _) => false,
             (Self::Words, Atomic::Combine(op, basic)) => op == Op::Sum && is_word(basic),
             (Self::Words, Atomic::Swap(basic)) => is_word(basic),
-            (Self::All, _) => is_defined(atomic),
+            (Self::All, _) => atomic.is_defined(),
         }
     }
 }

@@ -5,7 +5,7 @@ mod queue;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use queue::{Direct, Queue, Queues, UnderWay};
+pub(crate) use queue::{Queue, Queues, UnderWay, What};
 
 use crate::element::BasicType;
 use crate::error::RmaError;
@@ -91,7 +91,8 @@ impl Device {
     /// Whether the device does what an operation does to elements of that type.
     fn combines(&self, remote: &dyn Remote, atomic: Atomic, basic: BasicType) -> bool {
         let whole = self.domain & 1 << basic.to_wire() != 0;
-        whole || (remote.limits().coherent && remote.does(atomic))
+        // Of other types, CPUs combine elements under a lock that no device knows.
+        whole || (remote.limits().coherent && basic.is_atomic() && remote.does(atomic))
     }
 }
 

@@ -23,7 +23,7 @@ const QUEUES: usize = 16;
 #[derive(Default)]
 pub(crate) struct Queues {
     all: [OnceLock<Queue>; QUEUES],
-    /// Those that there are, as bits.
+    /// Those that there are, or will be at once, as bits.
     made: AtomicU32,
 }
 
@@ -41,15 +41,26 @@ struct Table {
     /// Ids so far: they do not repeat.
     ids: u64,
     under_way: FxHashMap<u64, UnderWay>,
+    /// How often something was lost that had been put at a peer, and why the last time.
+    losses: FxHashMap<WorldRank, (u64, DeviceError)>,
 }
 
-/// Whose memory the device reads and writes.
+impl Table {
+    /// Nobody knows what has become of what was put at a peer.
+    fn lose(&mut self, peer: WorldRank, why: DeviceError) {
+        let (count, last) = self.losses.entry(peer).or_insert((0, why));
+        (*count, *last) = (*count + 1, why);
+    }
+}
+
+/// What is under way.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Direct {
-    /// The transfer's own.
-    No,
-    /// The caller's.
-    Yes,
+pub(crate) enum What {
+    /// A transfer to or from memory of its own.
+    Bounced,
+    /// A transfer to or from memory of the caller.
+    Direct,
+    Flush,
 }
 
 /// A transfer that is not complete.
@@ -62,7 +73,7 @@ pub(crate) struct UnderWay {
     pub(crate) bounce: Vec<u8>,
     /// Where the last bytes of it go.
     pub(crate) into: Buffer,
-    pub(crate) direct: Direct,
+    pub(crate) what: What,
 }
 
 // SAFETY: the address in `into` is only written through under the mutex of the queue, and what it
@@ -95,9 +106,10 @@ impl Queues {
         let queue = &self.all[place];
         if queue.get().is_none() {
             let (endpoint, bit) = (remote.endpoint()?, 1 << place);
+            // Before anybody can use it: who looks for queues finds it then.
+            self.made.fetch_or(bit, Relaxed);
             // Of two threads, one was first.
             _ = queue.set(Queue { endpoint, table: Mutex::default(), bit });
-            self.made.fetch_or(bit, Relaxed);
         }
         queue.get().ok_or(DeviceError::Ended)
     }
@@ -158,12 +170,28 @@ impl Queue {
         self.begin(under_way, |id| unsafe { self.endpoint.post(id, transfer, there) })
     }
 
-    /// Counts in `pending` that all has happened at `peer` that was posted here before.
+    /// How often something was lost that this queue had put at a peer.
+    pub(crate) fn losses(&self, peer: WorldRank) -> u64 {
+        self.lock().losses.get(&peer).map_or(0, |(count, _)| *count)
+    }
+
+    /// Why something was lost that this queue has put at a peer, if it was since that count.
+    pub(crate) fn lost_since(&self, peer: WorldRank, count: u64) -> Option<DeviceError> {
+        let table = self.lock();
+        table.losses.get(&peer).filter(|(now, _)| *now != count).map(|(_, why)| *why)
+    }
+
+    /// Counts in `pending` that all has happened at `peer` that was posted here before. If it has
+    /// not, that is a [loss](Self::losses).
     pub(crate) fn flush(&self, peer: WorldRank, pending: &Arc<Pending>) -> Result<(), PostError> {
         let pending = Some(pending.clone());
-        let (bounce, into, direct) = (Vec::new(), Buffer::NONE, Direct::No);
-        let mut flush = Some(UnderWay { peer, pending, bounce, into, direct });
-        self.begin(&mut flush, |id| self.endpoint.flush(id, peer))
+        let (bounce, into, what) = (Vec::new(), Buffer::NONE, What::Flush);
+        let mut flush = Some(UnderWay { peer, pending, bounce, into, what });
+        let begun = self.begin(&mut flush, |id| self.endpoint.flush(id, peer));
+        if let Err(PostError::Device(error)) = begun {
+            self.lock().lose(peer, error);
+        }
+        begun
     }
 
     fn begin(
@@ -199,6 +227,9 @@ impl Queue {
         self.endpoint.poll(&mut |id, result| {
             let mut table = self.lock();
             let ended = table.under_way.remove(&id);
+            if let (Some(UnderWay { what: What::Flush, peer, .. }), Err(error)) = (&ended, result) {
+                table.lose(*peer, error);
+            }
             ended.iter().for_each(|ended| ended.end(result));
             drop(table);
             drop(ended);
@@ -215,7 +246,7 @@ impl Queue {
             if !counted.is_some_and(|counted| Arc::ptr_eq(counted, pending)) {
                 continue;
             }
-            if under_way.direct == Direct::Yes {
+            if under_way.what == What::Direct {
                 cut.push(under_way.peer);
             } else if let Some(counted) = under_way.pending.take() {
                 // The device goes on in memory of the transfer.
@@ -229,6 +260,7 @@ impl Queue {
         cut.dedup();
         for peer in cut {
             self.endpoint.quiesce(peer);
+            table.lose(peer, DeviceError::CutOff(peer));
             ended.extend(table.under_way.extract_if(|_, under_way| under_way.peer == peer));
         }
         let cancelled = ended.iter().flat_map(|(_, under_way)| &under_way.pending);

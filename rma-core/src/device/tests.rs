@@ -12,7 +12,8 @@ use crate::universe::{Config, Universe};
 use crate::window::Window;
 use crate::window::accumulate_tests::with_device;
 use core::time::Duration;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Barrier, Mutex, MutexGuard, PoisonError};
+use std::thread;
 
 const ME: Rank = Rank(0);
 /// Larger transfers go directly.
@@ -331,6 +332,52 @@ fn failures_are_told() {
         assert!(failed(&flush), "{flush:?}");
         device.state().fails = None;
         epoch.flush(ME).unwrap();
+        epoch.unlock().unwrap();
+    });
+}
+
+/// A put that was complete is not forgotten when the device is cut off: a flush says so, once.
+#[test]
+fn what_is_lost_is_told() {
+    with_window(|device, _, window| {
+        let epoch = window.lock_all().unwrap();
+        epoch.put(ME, 0, &[1u64]).unwrap();
+        device.state().held = true;
+        let get = epoch.get(ME, 0, &mut [0u64; 8]);
+        assert!(matches!(get, Err(RmaError::Timeout { .. })), "{get:?}");
+        device.state().held = false;
+        let flush = epoch.flush(ME);
+        let cut = DeviceError::CutOff(WorldRank(0));
+        let told = |error| matches!(error, RmaError::Device { error, .. } if error == cut);
+        assert!(flush.is_err_and(told), "{flush:?}");
+        epoch.flush(ME).unwrap();
+        epoch.unlock().unwrap();
+    });
+}
+
+/// Whoever put something hears what became of it, whichever thread has flushed it.
+#[test]
+fn each_thread_hears_of_its_own_puts() {
+    with_window(|device, _, window| {
+        let epoch = window.lock_all().unwrap();
+        let (put, flushed) = (Barrier::new(2), Barrier::new(2));
+        thread::scope(|scope| {
+            let other = scope.spawn(|| {
+                epoch.put(ME, 0, &[1u64]).unwrap();
+                put.wait();
+                flushed.wait();
+                [epoch.flush(ME), epoch.flush(ME)]
+            });
+            put.wait();
+            device.state().fails = Some(DeviceError::Refused);
+            let mine = epoch.flush(ME);
+            device.state().fails = None;
+            assert!(mine.is_err());
+            flushed.wait();
+            let [first, second] = other.join().unwrap();
+            assert!(matches!(first, Err(RmaError::Device { .. })), "{first:?}");
+            second.unwrap();
+        });
         epoch.unlock().unwrap();
     });
 }

@@ -2,16 +2,16 @@
 //! others go through memory of the transfer or, if that is worth it, directly. S-G1 S-G2
 #![allow(unsafe_code)]
 
-use super::Drain;
 use super::sending::Sending;
+use super::{BOUNCE_BYTES, Drain};
 use crate::completion::{Buffer, Cause, On, Pending, Wait};
-use crate::device::{DeviceRoute, Direct, Queue, UnderWay, atomic_of};
+use crate::device::{DeviceRoute, Queue, UnderWay, What, atomic_of};
 use crate::error::RmaError;
 use crate::operation::layout::pack;
-use crate::operation::{Action, Operation};
+use crate::operation::{Action, Operation, Side};
 use crate::rank::Rank;
-use crate::transport::{DeviceError, PostError, Remote, RemoteLimits, There, Transfer};
-use crate::window::Window;
+use crate::transport::{DeviceError, PostError, Remote, RemoteLimits, There, Transfer, WorldRank};
+use crate::window::{Unflushed, Window};
 use core::sync::atomic::Ordering::Relaxed;
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -56,11 +56,15 @@ impl<'a> Sending<'_, 'a> {
             Posting { window, route, limits, queue, what, target, action, pending, direct };
         // SAFETY: forwarded to the caller; `drain` waits for what is direct.
         let posted = unsafe { self.post_all(&posting, bytes, result) };
+        let finished = drain.finish();
         if action == Action::Put {
             // Whatever was posted: a flush makes sure that it is at its place.
-            window.far.add_transfers(target, queue.bit);
+            let losses = queue.losses(route.world);
+            window.far.add_unflushed(
+                target,
+                Unflushed { queue: queue.bit, losses, puts: pending.clone() },
+            );
         }
-        let finished = drain.finish();
         posted.and(finished)
     }
 
@@ -74,9 +78,13 @@ impl<'a> Sending<'_, 'a> {
         result: Buffer,
     ) -> Result<(), RmaError> {
         let width = posting.action.basic().map_or(1, |basic| basic.width()) as u64;
+        // What is copied first takes memory.
+        let dense = matches!(self.operation.from, Side::Bytes { .. });
+        let moves = matches!(posting.action, Action::Put | Action::Get);
+        let bounced = if dense && moves { u64::MAX } else { BOUNCE_BYTES };
         let mut done = 0;
         while done < bytes {
-            let most = posting.limits.transfer_max.min(bytes - done);
+            let most = posting.limits.transfer_max.min(bounced).min(bytes - done);
             let Some(row) = self.there.next_row((most / width).max(1) * width) else { break };
             for at in row.starts() {
                 let len = row.len as usize;
@@ -136,17 +144,17 @@ impl Posting<'_> {
         into: Buffer,
     ) -> Result<(), RmaError> {
         let bounces = len <= self.limits.bounce;
-        let (mut bounce, mut direct, mut pending) = (Vec::new(), Direct::No, self.pending);
+        let (mut bounce, mut what, mut pending) = (Vec::new(), What::Bounced, self.pending);
         let (fetched, transfer) = match self.action {
             Action::Put if len <= self.limits.inject => {
                 (Buffer::NONE, Transfer::Put { from: data.as_ptr(), len })
             }
             Action::Put if bounces || matches!(data, Cow::Owned(_)) => {
-                bounce = data.to_vec();
+                bounce = data.into_owned();
                 (Buffer::NONE, Transfer::Put { from: bounce.as_ptr(), len })
             }
             Action::Put => {
-                (direct, pending) = (Direct::Yes, self.direct);
+                (what, pending) = (What::Direct, self.direct);
                 (Buffer::NONE, Transfer::Put { from: data.as_ptr(), len })
             }
             Action::Get if bounces => {
@@ -154,17 +162,18 @@ impl Posting<'_> {
                 (into, Transfer::Get { into: bounce.as_mut_ptr(), len })
             }
             Action::Get => {
-                direct = Direct::Yes;
+                what = What::Direct;
                 (Buffer::NONE, Transfer::Get { into: into.at, len })
             }
             Action::Combine { .. } | Action::Swap { .. } => {
-                bounce = data.to_vec();
-                bounce.resize(data.len() + into.len, 0);
-                (into, self.atomic(len, &mut bounce, data.len()))
+                let operands = data.len();
+                bounce = data.into_owned();
+                bounce.resize(operands + into.len, 0);
+                (into, self.atomic(len, &mut bounce, operands))
             }
         };
         let pending = Some(pending.clone());
-        let under_way = UnderWay { peer: there.peer, pending, bounce, into: fetched, direct };
+        let under_way = UnderWay { peer: there.peer, pending, bounce, into: fetched, what };
         // SAFETY: forwarded to the caller: what is not the caller's is in `bounce`.
         unsafe { self.post_when_there_is_room(under_way, &transfer, there) }
     }
@@ -206,21 +215,55 @@ impl Posting<'_> {
         // wait: transfer
         let posted = window.process().wait_until(wait, &mut post);
         let posted = posted.map_err(|error| window.wait_failed(error))?;
+        posted.map_err(|error| window.device_failed(self.target, error))?;
         window.process().counters.transfers.fetch_add(1, Relaxed);
-        posted.map_err(|error| window.device_failed(self.target, error))
+        Ok(())
     }
 }
 
 impl Window {
-    /// Has queues make sure that all they have put at a target is there, counted in `pending`.
-    pub(crate) fn flush_transfers(
+    /// Waits until all that this rank's device has put at a target is there.
+    pub(crate) fn flush_device(&self, target: Rank) -> Result<(), RmaError> {
+        let wait = self.wait_for("a flush", target);
+        let mut flushing = loop {
+            match self.begin_flush(target) {
+                Ok(None) => return Ok(()),
+                Ok(Some(flushing)) => break flushing,
+                // What the other thread cannot make sure of, this one tries again.
+                Err(over) => {
+                    // wait: flush of another thread
+                    let over = self.process().wait_until(wait, || over.is_done().then_some(()));
+                    over.map_err(|error| self.wait_failed(error))?;
+                }
+            }
+        };
+        let posted = Arc::default();
+        let world = self.part.comm.world_rank(target);
+        let queues = flushing.unflushed.iter().fold(0, |bits, it| bits | it.queue);
+        let begun = self.post_flushes(wait, (target, world), queues, &posted);
+        let flushed = self.drain("a flush", target, &posted).and(begun);
+        if !matches!(flushed, Ok(()) | Err(RmaError::Device { .. })) {
+            // The next flush tries again.
+            return flushed;
+        }
+        for Unflushed { queue, losses, puts } in flushing.unflushed.drain(..) {
+            let mut queues = self.process().queues.with(queue);
+            let lost = queues.find_map(|queue| queue.lost_since(world, losses));
+            // Whoever put something hears it from a flush of its own.
+            lost.into_iter().for_each(|error| puts.fail_by_device(error, world));
+        }
+        flushed
+    }
+
+    /// Has each of those queues flush a target. An error of a device does not keep others from it.
+    fn post_flushes(
         &self,
-        target: Rank,
+        wait: Wait<'_>,
+        (target, world): (Rank, WorldRank),
         queues: u32,
         pending: &Arc<Pending>,
     ) -> Result<(), RmaError> {
-        let world = self.part.comm.world_rank(target);
-        let wait = self.wait_for("a flush", target);
+        let mut first = Ok(());
         for queue in self.process().queues.with(queues) {
             let mut post = || match queue.flush(world, pending) {
                 Ok(()) => Some(Ok(())),
@@ -229,20 +272,22 @@ impl Window {
             };
             // wait: flush of transfers
             let posted = self.process().wait_until(wait, &mut post);
-            let posted = posted.map_err(|error| self.wait_failed(error));
-            posted.and_then(|posted| posted.map_err(|error| self.device_failed(target, error)))?;
+            let posted = posted.map_err(|error| self.wait_failed(error))?;
+            first = first.and(posted.map_err(|error| self.device_failed(target, error)));
         }
-        Ok(())
+        first
     }
 
     /// The error of a device, unless the peer is gone and that is why.
     pub(crate) fn device_failed(&self, target: Rank, error: DeviceError) -> RmaError {
-        let DeviceError::Unreachable(peer) = error else {
-            return RmaError::Device { window: self.id(), target, error };
-        };
-        // The news may be on its way; a peer that is there answers.
-        let wait = Wait { what: "a transfer", on: On::Peer(peer), recheck: None };
-        let cause = self.process().trouble(wait).unwrap_or(Cause::PeerFailed(peer));
-        self.wait_failed(self.process().given_up(wait, cause))
+        let world = self.part.comm.world_rank(target);
+        let wait = Wait { what: "a transfer", on: On::Peer(world), recheck: None };
+        // Its memory goes with it.
+        let gone = self.process().trouble(wait).filter(|_| error != DeviceError::Ended);
+        let silent = matches!(error, DeviceError::Unreachable(_));
+        match gone.or(silent.then_some(Cause::PeerFailed(world))) {
+            Some(cause) => self.wait_failed(self.process().given_up(wait, cause)),
+            None => RmaError::Device { window: self.id(), target, error },
+        }
     }
 }

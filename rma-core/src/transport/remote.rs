@@ -39,7 +39,8 @@ pub enum Keys {
     Chosen,
 }
 
-/// What is the same for the life of a device.
+/// What is the same for the life of a device. `addressing`, `keys` and `coherent` are the same at all
+/// ranks.
 #[derive(Debug, Clone, Copy)]
 pub struct RemoteLimits {
     /// How positions are counted.
@@ -57,7 +58,8 @@ pub struct RemoteLimits {
     /// What is not one run of bytes at the target goes as a transfer for each run if these have at
     /// least so many bytes on average, and packed into messages otherwise.
     pub run_min: u64,
-    /// Whether the device's atomics and those of CPUs may be used on one element at the same time.
+    /// Whether the device's atomics and those of CPUs may be used at the same time on one element
+    /// that CPUs have instructions for: integers of 4 and 8 bytes.
     pub coherent: bool,
 }
 
@@ -147,7 +149,8 @@ pub enum Posted {
 /// Why nothing was posted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PostError {
-    /// The queue is full: make progress, then try again. Never reaches a user.
+    /// There is no room in the queue, for that peer or for any: make progress, then try again.
+    /// Transfers to peers that are gone make room in the end. Never reaches a user.
     Again,
     /// The device does not do it.
     Device(DeviceError),
@@ -163,6 +166,10 @@ pub enum DeviceError {
     /// The target's device does not give access to these bytes.
     #[error("the target's device refused access: the memory is not registered any more")]
     Refused,
+    /// The device was cut off from that peer, because a wait for it had ended: nobody knows what
+    /// has arrived of earlier puts.
+    #[error("the device was cut off from rank {0} when a wait ended; put again what matters")]
+    CutOff(WorldRank),
     /// The peer does not answer.
     #[error("rank {0} does not answer")]
     Unreachable(WorldRank),
@@ -248,7 +255,7 @@ pub unsafe trait Remote: Send + Sync {
     /// See [`DeviceError`].
     fn endpoint(&self) -> Result<Box<dyn Endpoint>, DeviceError>;
     /// This rank's registered bytes from `range.start` on, counted from the first, are about to be
-    /// used. Cheap, and may do nothing.
+    /// used. Cheap, waits for nothing, and may do nothing.
     fn advise(&self, registration: &dyn Registration, range: Range<u64>, moment: Moment) {
         _ = (registration, range, moment);
     }

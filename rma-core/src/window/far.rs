@@ -39,13 +39,59 @@ struct Outstanding {
     puts: Vec<Arc<Pending>>,
     /// Those before it, gets and accumulates.
     others: Unanswered,
-    /// Queues of the device that put something since the last flush, as bits.
-    queues: u32,
+    /// What the device has put since the last flush.
+    unflushed: Vec<Unflushed>,
+    /// That flush, while it lasts.
+    flushing: Option<Arc<Pending>>,
+}
+
+/// Puts of one thread that a queue of the device has to flush.
+pub(crate) struct Unflushed {
+    /// Its bit.
+    pub(crate) queue: u32,
+    /// What it had lost when the first of them returned.
+    pub(crate) losses: u64,
+    /// What they are counted in.
+    pub(crate) puts: Arc<Pending>,
+}
+
+/// A flush of what the device has put at a target.
+pub(crate) struct Flushing<'w> {
+    window: &'w Window,
+    target: Rank,
+    /// What nobody has made sure of yet: the next flush tries again.
+    pub(crate) unflushed: Vec<Unflushed>,
+    over: Arc<Pending>,
+}
+
+impl Drop for Flushing<'_> {
+    fn drop(&mut self) {
+        let mut state = self.window.far.state();
+        let outstanding = state.pending.entry(self.target).or_default();
+        outstanding.flushing = None;
+        self.unflushed.drain(..).for_each(|it| outstanding.add_unflushed(it));
+        drop(state);
+        self.over.release();
+        let transport = &self.window.process().transport;
+        transport.sleep.ring(transport.job.rank);
+    }
 }
 
 impl Outstanding {
     fn is_empty(&self) -> bool {
-        self.puts.is_empty() && self.others.is_empty() && self.queues == 0
+        self.puts.is_empty()
+            && self.others.is_empty()
+            && self.unflushed.is_empty()
+            && self.flushing.is_none()
+    }
+
+    /// One entry for each queue and thread, with the earlier count.
+    fn add_unflushed(&mut self, new: Unflushed) {
+        let same = |it: &&mut Unflushed| it.queue == new.queue && Arc::ptr_eq(&it.puts, &new.puts);
+        match self.unflushed.iter_mut().find(same) {
+            Some(it) => it.losses = it.losses.min(new.losses),
+            None => self.unflushed.push(new),
+        }
     }
 }
 
@@ -125,7 +171,7 @@ impl Far {
     pub(crate) fn is_idle(&self) -> bool {
         let idle = |all: &Outstanding| {
             let puts = all.puts.iter().all(|puts| puts.is_done());
-            puts && all.others.is_idle() && all.queues == 0
+            puts && all.others.is_idle() && all.unflushed.is_empty() && all.flushing.is_none()
         };
         self.state().pending.values().all(idle)
     }
@@ -141,9 +187,9 @@ impl Far {
         others.flush()
     }
 
-    /// A flush of `target` is to make sure that what those queues have put is there.
-    pub(crate) fn add_transfers(&self, target: Rank, queues: u32) {
-        self.state().pending.entry(target).or_default().queues |= queues;
+    /// A flush of `target` is to make sure that these puts are there.
+    pub(crate) fn add_unflushed(&self, target: Rank, puts: Unflushed) {
+        self.state().pending.entry(target).or_default().add_unflushed(puts);
     }
 
     /// Asks again before the next operation.
@@ -221,19 +267,26 @@ impl Window {
         Ok(card)
     }
 
-    /// Begins a flush of what the device has put at a target: which queues are to be flushed, and
-    /// what that is counted in. Flushes of other threads wait for it, too.
-    pub(crate) fn begin_flush(&self, target: Rank) -> Option<(u32, Putting<'_>)> {
+    /// Begins a flush of what the device has put at a target, if there is anything; flushes of
+    /// other threads wait until the value is dropped.
+    ///
+    /// # Errors
+    ///
+    /// Another thread is at it: what is done when that is over.
+    pub(crate) fn begin_flush(&self, target: Rank) -> Result<Option<Flushing<'_>>, Arc<Pending>> {
         let mut state = self.far.state();
-        let outstanding = state.pending.get_mut(&target)?;
-        let queues = core::mem::take(&mut outstanding.queues);
-        if queues == 0 {
-            return None;
+        let Some(outstanding) = state.pending.get_mut(&target) else { return Ok(None) };
+        if let Some(over) = &outstanding.flushing {
+            return Err(over.clone());
         }
-        let pending = Arc::new(Pending::of_this_thread());
-        pending.hold();
-        outstanding.others.add(None, &pending);
-        Some((queues, Putting { window: self, pending }))
+        if outstanding.unflushed.is_empty() {
+            return Ok(None);
+        }
+        let unflushed = core::mem::take(&mut outstanding.unflushed);
+        let over = Arc::<Pending>::default();
+        over.hold();
+        outstanding.flushing = Some(over.clone());
+        Ok(Some(Flushing { window: self, target, unflushed, over }))
     }
 
     /// Sends a question with one value as its answer, and waits for that.
@@ -281,20 +334,10 @@ impl Window {
     #[inline(never)]
     pub(crate) fn flush_far_cold(&self, target: Rank) -> Result<(), RmaError> {
         self.flush_local(target)?;
-        let flushing = self.begin_flush(target);
-        let posted = flushing.as_ref().map_or(Ok(()), |(queues, flushing)| {
-            self.flush_transfers(target, *queues, &flushing.pending)
-        });
-        let queues = flushing.map_or(0, |(queues, _)| queues);
+        let flushed = self.flush_device(target);
         let (first, others) = self.far.outstanding(target);
         let all = first.iter().chain(&others);
-        let waited = each(all.map(|pending| self.drain("a flush", target, pending)));
-        let flushed = posted.and(waited);
-        if queues != 0 && matches!(flushed, Err(RmaError::Timeout { .. })) {
-            // The next flush tries again.
-            self.far.add_transfers(target, queues);
-        }
-        flushed
+        flushed.and(each(all.map(|pending| self.drain("a flush", target, pending))))
     }
 
     /// As [`flush_far_cold`](Self::flush_far_cold), of all targets.

@@ -83,7 +83,7 @@ impl Window {
             (false, _) => format!("{table}; elsewhere {far}"),
         };
         if let (Some(_), Err(why)) = (&self.process().transport.remote, self.device) {
-            _ = writeln!(text, "  device: not used, because {why}");
+            _ = writeln!(text, "  device: not used: {why}");
         }
         text + &format!(
             "  lock: fair queue lock, its words by {words}\n  post, complete: {signals}\n  \
@@ -101,7 +101,9 @@ impl Window {
         let layouts = format!("a transfer for each run, of {run_min} bytes on average and more");
         let types: Vec<&str> = device.types().map(BasicType::name).collect();
         let atomics = match (coherent, types.is_empty()) {
-            (true, _) => "what the device has; the others by messages".to_owned(),
+            (true, _) => {
+                "on 32 and 64-bit integers what the device has; others by messages".to_owned()
+            }
             (false, true) => {
                 "by messages, as it has no type whole that only it combines".to_owned()
             }

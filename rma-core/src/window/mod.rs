@@ -53,6 +53,7 @@ use core::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed, Ordering::SeqC
 use door::Door;
 use dynamic::Regions;
 use far::Far;
+pub(crate) use far::Unflushed;
 use gate::Gate;
 use signals::ByMessage;
 use std::sync::{Arc, OnceLock};

@@ -77,12 +77,13 @@ impl Sealed {
     }
 
     /// Opens the window again. **Collective.** Waits until every rank has come here.
-    pub fn unseal(self) -> Result<Window, RmaError> {
+    pub fn unseal(mut self) -> Result<Window, RmaError> {
         // Before others can know: what they send then is to be served.
-        self.window.register_again();
+        let registered = self.window.register_again();
         self.window.part.door.open();
-        // Nobody can refuse who has it sealed.
-        self.window.agree(Agreement::Seal, false)?;
+        if self.window.agree(Agreement::Seal, !registered)?.is_some() {
+            self.window.leave_device();
+        }
         Ok(self.window)
     }
 

@@ -55,9 +55,15 @@ impl WindowBuilder<'_> {
         if all < reach::BESIDE_CPUS {
             part.registered.take();
         }
+        // Ranks agree on the hint, and on what the job wishes.
+        let wished = asked == process.config.hints().path();
+        let no = |why| match asked {
+            Asked::Device if !wished => Err(WindowError::NoPath { path: "device", why }),
+            _ => Ok(Err(why)),
+        };
         match all {
-            reach::UNREACHED => Ok(Err("it does not reach every rank")),
-            reach::UNREGISTERED => Ok(Err("a rank could not register its part")),
+            reach::UNREACHED => no("ranks that the device does not reach"),
+            reach::UNREGISTERED => no("memory that the device could not register"),
             reach => {
                 let domain = if reach == reach::ALL { Device::whole_types(remote) } else { 0 };
                 let symmetric = key.is_some()
@@ -71,12 +77,17 @@ impl WindowBuilder<'_> {
 }
 
 impl Window {
-    /// Gives the device access again that it had before the window was sealed, with other keys.
-    pub(in crate::window) fn register_again(&self) {
-        if let Some((remote, device)) = self.remote() {
-            self.far.forget_cards();
-            // If that fails, origins learn it from the part's card, and send messages.
-            _ = self.part.register(remote, device.key);
-        }
+    /// Gives the device access again that it had before the window was sealed; false if it did not
+    /// take it.
+    pub(in crate::window) fn register_again(&self) -> bool {
+        let Some((remote, device)) = self.remote() else { return true };
+        self.far.forget_cards();
+        self.part.register(remote, device.key).is_ok()
+    }
+
+    /// A rank could not do that: messages from now on, at all ranks.
+    pub(in crate::window) fn leave_device(&mut self) {
+        self.part.registered.take();
+        self.device = self.device.and(Err("a rank could not register its part again"));
     }
 }

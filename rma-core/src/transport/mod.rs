@@ -269,7 +269,7 @@ pub struct Parts {
     pub shared: Arc<dyn Shared>,
     /// Copies by the operating system, if it makes some.
     pub cma: Option<Arc<dyn Cma>>,
-    /// A device that moves bytes, if there is one.
+    /// A device that moves bytes, if there is one: at all ranks of a job, or at none.
     pub remote: Option<Arc<dyn Remote>>,
     /// The progress agent; `None` where messages are served inside the rank's own calls only.
     pub agent: Option<Arc<dyn Agent>>,

@@ -39,8 +39,8 @@ pub enum Keys {
     Chosen,
 }
 
-/// What is the same for the life of a device. `addressing`, `keys` and `coherent` are the same at all
-/// ranks.
+/// What is the same for the life of a device. `addressing`, `keys` and `coherent` are the same at
+/// all ranks.
 #[derive(Debug, Clone, Copy)]
 pub struct RemoteLimits {
     /// How positions are counted.

@@ -52,6 +52,7 @@ impl<'a> Sending<'_, 'a> {
         let drain = Drain::new(window, what, target);
         let limits = remote.limits();
         let direct = &drain.pending;
+        let before = queue.losses(route.world);
         let posting =
             Posting { window, route, limits, queue, what, target, action, pending, direct };
         // SAFETY: forwarded to the caller; `drain` waits for what is direct.
@@ -59,7 +60,8 @@ impl<'a> Sending<'_, 'a> {
         let finished = drain.finish();
         if action == Action::Put {
             // Whatever was posted: a flush makes sure that it is at its place.
-            let losses = queue.losses(route.world);
+            // Of what was cut off because this call gave up, it tells itself.
+            let losses = if finished.is_ok() { before } else { queue.losses(route.world) };
             window.far.add_unflushed(
                 target,
                 Unflushed { queue: queue.bit, losses, puts: pending.clone() },

@@ -565,6 +565,7 @@ impl RmaError {
             Self::Import { .. } | Self::NotShared { .. } => ErrorClass::RmaShared,
             Self::NotAttached { .. } | Self::Cross { .. } => ErrorClass::RmaRange,
             Self::Device { error: DeviceError::Refused, .. } => ErrorClass::RmaRange,
+            Self::Device { error: DeviceError::Unreachable(_), .. } => ErrorClass::ProcFailed,
             Self::Device { .. } => ErrorClass::Other,
             Self::AttachedTwice { .. }
             | Self::ForeignRegion { .. }

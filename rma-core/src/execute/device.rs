@@ -4,7 +4,7 @@
 
 use super::sending::Sending;
 use super::{BOUNCE_BYTES, Drain};
-use crate::completion::{Buffer, Cause, On, Pending, Wait};
+use crate::completion::{Buffer, On, Pending, Wait};
 use crate::device::{DeviceRoute, Queue, UnderWay, What, atomic_of};
 use crate::error::RmaError;
 use crate::operation::layout::pack;
@@ -284,10 +284,9 @@ impl Window {
     pub(crate) fn device_failed(&self, target: Rank, error: DeviceError) -> RmaError {
         let world = self.part.comm.world_rank(target);
         let wait = Wait { what: "a transfer", on: On::Peer(world), recheck: None };
-        // Its memory goes with it.
+        // Its memory goes with it. Before the news is here, whether it failed or left is not known.
         let gone = self.process().trouble(wait).filter(|_| error != DeviceError::Ended);
-        let silent = matches!(error, DeviceError::Unreachable(_));
-        match gone.or(silent.then_some(Cause::PeerFailed(world))) {
+        match gone {
             Some(cause) => self.wait_failed(self.process().given_up(wait, cause)),
             None => RmaError::Device { window: self.id(), target, error },
         }

@@ -1,6 +1,5 @@
 //! Groups of processes, compressed to strided runs: the world is one run at any size.
-use crate::rank::Rank;
-use crate::transport::WorldRank;
+use crate::rank::{Rank, WorldRank};
 use core::fmt;
 
 /// Ranks `first, first + stride, …`, `count` of them; they are the group's ranks from `start` on.
@@ -89,8 +88,8 @@ impl Group {
     }
 
     /// The rank that `process` has in this group, if it is a member.
-    pub fn rank_of(&self, process: WorldRank) -> Option<Rank> {
-        self.runs.iter().find_map(|run| Some(Rank(run.start + run.index_of(process.0)?)))
+    pub fn rank_of(&self, engine: WorldRank) -> Option<Rank> {
+        self.runs.iter().find_map(|run| Some(Rank(run.start + run.index_of(engine.0)?)))
     }
 
     /// All members in rank order.

@@ -4,46 +4,51 @@
 //! generic over a [`Transport`](transport::Transport): the same windows, epochs, locks and
 //! collectives run over shared memory and over a simulator.
 
-mod backing;
+mod class;
 mod collective;
-mod communicator;
-mod completion;
-mod device;
+mod config;
+mod create;
 mod element;
+mod engine;
 mod epoch;
 mod error;
 mod execute;
 mod group;
+mod layout;
 mod memory;
+mod object;
+mod observe;
 mod operation;
 mod protocol;
 mod rank;
 mod route;
 mod serve;
 mod sync;
-mod sync_block;
 pub mod transport;
 mod universe;
+mod view;
 mod window;
+mod word;
 
-pub use backing::{Backing, Extent, PersistError, Place};
 pub use bytemuck;
-pub use collective::Reduction;
-pub use communicator::{Communicator, SplitError};
-pub use completion::{Counters, ProgressAgent};
-pub use element::{AtomicElement, BasicElement, BasicType, Bool, Element, Pair};
-pub use epoch::{
-    Access, Assert, EpochCall, EpochKind, Exposure, Fence, Lock, LockAll, LockKind, Ops,
-    OriginBuffer, Request, Start,
-};
-pub use error::{CollectiveError, ErrorClass, RmaError, WindowError};
+pub use class::ErrorClass;
+pub use collective::{Communicator, Reduction, SplitError};
+pub use config::{Config, HintError, ProgressAgent};
+pub use create::{Attached, NotCreated, NotDone, Refused, Sealed, WindowBuilder};
+pub use element::{AtomicElement, BasicElement, BasicType, Bool, Element, Op, Pair};
+pub use engine::Counters;
+pub use epoch::{Access, Assert, Exposure, Fence, Lock, LockAll, Ops, Request, Start};
+pub use error::{CollectiveError, RmaError, WindowError};
 pub use group::Group;
+pub use layout::{Layout, LayoutError, Order, Shape, Signature};
 pub use num_complex::{self, Complex};
-pub use operation::{Layout, LayoutError, Op, Order, Shape, Signature};
+pub use object::{Flavor, WindowId};
+pub use observe::OperationCounts;
+pub use operation::OriginBuffer;
 pub use rank::Rank;
-pub use route::{OperationCounts, Path};
-pub use universe::{Config, Universe};
-pub use window::{
-    Attached, Flavor, HintError, MemoryModel, NotCreated, NotDone, RawPart, Refused, Sealed, View,
-    Window, WindowBuilder, WindowId, WindowMemory,
-};
+pub use route::Path;
+pub use sync::{EpochCall, EpochKind, LockKind};
+pub use transport::{Backing, Extent, PersistError, Place};
+pub use universe::Universe;
+pub use view::View;
+pub use window::{MemoryModel, RawPart, Window, WindowMemory};

@@ -42,6 +42,18 @@ impl From<Rank> for usize {
     }
 }
 
+/// A process of the job, 0-based: what transports and the bootstrap count.
+///
+/// Not to be mixed up with [`Rank`](crate::Rank), which counts inside one communicator.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct WorldRank(pub u32);
+
+impl fmt::Display for WorldRank {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

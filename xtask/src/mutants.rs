@@ -43,7 +43,10 @@ const ROUNDS: &[Round] = &[
         package: "rma-core",
         folders: &[
             "rma-core/src/memory",
-            "rma-core/src/completion",
+            "rma-core/src/engine",
+            "rma-core/src/sync",
+            "rma-core/src/serve",
+            "rma-core/src/create",
             "rma-core/src/window",
             "rma-core/src/collective",
         ],

@@ -14,11 +14,10 @@
 //! waits in that operation end; later ones are as good as any.
 use super::AHEAD_MAX;
 use super::mail::{Step, step_head};
-use crate::communicator::Inner;
-use crate::completion::{Cause, On, Wait, WaitError};
+use crate::collective::Inner;
+use crate::engine::{Cause, On, Wait, WaitError};
 use crate::protocol::message::Head;
-use crate::rank::Rank;
-use crate::transport::WorldRank;
+use crate::rank::{Rank, WorldRank};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// A place in the order of a communicator's operations, which is the same at all of its ranks.
@@ -191,7 +190,7 @@ impl Inner {
     ) -> Result<(), WaitError> {
         let world = self.world_rank(to);
         self.attempt(what, (Some(to), By::Messages), |wait| {
-            self.process.send(world, head, body, wait)
+            self.engine.send(world, head, body, wait)
         })
     }
 
@@ -207,7 +206,7 @@ impl Inner {
 
     fn gives_up(&self, from: Place) {
         self.keep_words();
-        let cause = Cause::GaveUp(self.process.transport.job.rank);
+        let cause = Cause::GaveUp(self.engine.transport.job.rank);
         self.abandon(Abandoned { cause, from });
     }
 
@@ -223,18 +222,18 @@ impl Inner {
     pub(crate) fn give_up_operation(&self) {
         self.keep_words();
         self.current.news().heard().any_operation = true;
-        let (own, tag) = (self.process.transport.job.rank, self.current.place().tag);
+        let (own, tag) = (self.engine.transport.job.rank, self.current.place().tag);
         let mut head = step_head(self.id, tag, Step::Abandon, 0, own.0.into());
         head.offset = ONE_OPERATION.into();
         self.tell_members(&head);
     }
 
     fn tell_members(&self, head: &Head) {
-        let own = self.process.transport.job.rank;
+        let own = self.engine.transport.job.rank;
         for member in self.group.members().filter(|member| *member != own) {
-            self.process.tell(member, head);
+            self.engine.tell(member, head);
         }
-        self.process.see_off();
+        self.engine.see_off();
     }
 }
 
@@ -278,8 +277,8 @@ pub(crate) fn read_abandon(head: &Head) -> Option<(WorldRank, Abandoned)> {
 mod tests {
     use super::*;
     use crate::collective::mail::Current;
+    use crate::config::Config;
     use crate::group::Group;
-    use crate::universe::Config;
     use crate::window::accumulate_tests::with_loop;
     use std::sync::Arc;
 

@@ -8,11 +8,9 @@
 //! turn for all rounds is enough: ranks count themselves in a word of rank 0, yield, and find at
 //! their next turn that all have come. Those that have gone to sleep are woken along a tree.
 use crate::rank::Rank;
-use crate::sync::Word;
+use crate::word::Word;
 use core::ops::Range;
-use core::sync::atomic::{
-    Ordering::AcqRel, Ordering::Acquire, Ordering::Relaxed, Ordering::Release,
-};
+use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 
 /// Ranks that each rank wakes after a barrier that was counted.
 const FAN_OUT: u32 = 8;

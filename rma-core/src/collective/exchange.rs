@@ -1,15 +1,14 @@
 //! Sends and receives inside one collective operation.
 use super::AHEAD_MAX;
 use super::abandon::By;
-use super::mail::{Grants, Key, PART, Part, SMALL, Step, step_head};
+use super::mail::{Grants, Key, Mail, PART, Part, SMALL, Step, step_head};
 use super::near::Near;
 use super::node::Order;
-use crate::communicator::{Communicator, Turn};
+use crate::collective::{Communicator, Turn};
+use crate::engine::Engine;
 use crate::error::CollectiveError;
 use crate::protocol::message::Head;
-use crate::rank::Rank;
-use crate::transport::WorldRank;
-use crate::universe::Process;
+use crate::rank::{Rank, WorldRank};
 use bytemuck::Pod;
 use std::thread;
 
@@ -33,12 +32,20 @@ impl Incoming {
     }
 }
 
-impl Process {
+impl Mail {
     /// Handles a message of a collective operation; false if nobody can expect it.
-    pub(crate) fn take_collective(&self, from: WorldRank, head: &Head, body: &[u8]) -> bool {
-        self.mail.deliver(from, head, body).map(|grants| self.grant_parts(grants)).is_some()
+    pub(crate) fn handle(
+        &self,
+        engine: &Engine,
+        from: WorldRank,
+        head: &Head,
+        body: &[u8],
+    ) -> bool {
+        self.deliver(from, head, body).map(|grants| engine.grant_parts(grants)).is_some()
     }
+}
 
+impl Engine {
     pub(crate) fn grant_parts(&self, grants: Grants) {
         for (to, head) in grants {
             self.tell(to, &head);
@@ -81,7 +88,7 @@ impl<'a> Exchange<'a> {
     }
 
     fn begin(comm: &'a Communicator, what: &'static str, turn: Turn<'a>) -> Self {
-        let tag = comm.inner.process.mail.begin(&comm.inner.current);
+        let tag = comm.inner.mail.begin(&comm.inner.current);
         Self { comm, what, tag, turn, panicking: thread::panicking() }
     }
 
@@ -145,8 +152,9 @@ impl<'a> Exchange<'a> {
         payload: &[u8],
         number: u64,
     ) -> Result<(), CollectiveError> {
-        let process = &self.comm.inner.process;
-        let (bytes, limit) = (payload.len() as u64, process.mail.payload_max(self.comm.inner.id));
+        let engine = &self.comm.inner.engine;
+        let (bytes, limit) =
+            (payload.len() as u64, self.comm.inner.mail.payload_max(self.comm.inner.id));
         if bytes > limit {
             return Err(self.fails(CollectiveError::TooLarge { what: self.what, bytes, limit }));
         }
@@ -154,20 +162,20 @@ impl<'a> Exchange<'a> {
         let rest = &payload[(number * PART) as usize..];
         let head = |step| step_head(id, tag, step, number, rest.len() as u64);
         if bytes > SMALL {
-            process.mail.ask((id, tag, peer), number);
+            self.comm.inner.mail.ask((id, tag, peer), number);
             let granted = self.comm.inner.attempt(self.what, (Some(to), By::Messages), |wait| {
-                process.send(peer, &head(Step::Ask), &[], wait)?;
-                let granted = || process.mail.is_granted(&(id, tag, peer)).then_some(());
+                engine.send(peer, &head(Step::Ask), &[], wait)?;
+                let granted = || self.comm.inner.mail.is_granted(&(id, tag, peer)).then_some(());
                 // wait: part
-                process.wait_until(wait, granted)
+                engine.wait_until(wait, granted)
             });
-            process.mail.ask_no_more(&(id, tag, peer));
+            self.comm.inner.mail.ask_no_more(&(id, tag, peer));
             granted?;
         }
         let part = &rest[..rest.len().min(PART as usize)];
         let (mut head, mut offset) = (head(Step::Piece), 0);
         loop {
-            let piece = &part[offset..part.len().min(offset + process.body_max())];
+            let piece = &part[offset..part.len().min(offset + engine.body_max())];
             head.offset = (offset as u64).into();
             self.comm.inner.send(self.what, to, &head, piece)?;
             offset += piece.len();
@@ -241,8 +249,8 @@ impl<'a> Exchange<'a> {
 
     /// What `from` sends in this round is received before anything else.
     pub(crate) fn expect(&self, from: Rank, round: u32) {
-        let process = &self.comm.inner.process;
-        process.grant_parts(process.mail.expect(&self.key(from, round)));
+        let engine = &self.comm.inner.engine;
+        engine.grant_parts(self.comm.inner.mail.expect(&self.key(from, round)));
     }
 
     /// Receives a part of a payload that is [expected](Self::expect) into its place in `bytes`.
@@ -281,14 +289,14 @@ impl<'a> Exchange<'a> {
     }
 
     fn take(&self, from: Rank, round: u32, number: u64) -> Result<Part, CollectiveError> {
-        let process = &self.comm.inner.process;
+        let engine = &self.comm.inner.engine;
         let key = self.key(from, round);
         let (part, grants) =
             self.comm.inner.attempt(self.what, (Some(from), By::Messages), |wait| {
                 // wait: payload
-                process.wait_until(wait, || process.mail.take(&key, number))
+                engine.wait_until(wait, || self.comm.inner.mail.take(&key, number))
             })?;
-        process.grant_parts(grants);
+        engine.grant_parts(grants);
         // The sender has others to serve, which may wait for this rank.
         part.map_err(|no_room| self.fails(no_room.of(self.what, from)))
     }
@@ -320,7 +328,7 @@ impl Drop for Exchange<'_> {
         // Code of the user has panicked in the middle of it.
         if thread::panicking()
             && !self.panicking
-            && !self.comm.inner.process.transport.members.is_fork()
+            && !self.comm.inner.engine.transport.members.is_fork()
         {
             self.comm.inner.give_up_operation();
         }

@@ -17,12 +17,12 @@ use super::AHEAD_MAX;
 use super::abandon::{News, Place, read_abandon, read_one_operation};
 use crate::error::CollectiveError;
 use crate::group::Group;
+use crate::object::RUNTIME;
 use crate::protocol::message::{Head, Kind};
-use crate::rank::Rank;
-use crate::transport::WorldRank;
-use crate::universe::RUNTIME;
+use crate::rank::{Rank, WorldRank};
 use core::mem;
-use core::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
+use core::sync::atomic::Ordering::Relaxed;
+use core::sync::atomic::{AtomicU32, AtomicU64};
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 

@@ -1,6 +1,6 @@
 use super::*;
 use crate::collective::abandon::By;
-use crate::completion::Cause;
+use crate::engine::Cause;
 
 const ID: u64 = 5;
 const FIRST: u32 = 1 << ROUND_BITS;

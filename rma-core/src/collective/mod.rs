@@ -3,16 +3,21 @@
 //! Every operation is a sequence of [`exchange`] sends and receives; what waits, sleeps in
 //! `wait_until`. A root or a fast rank may run ahead of the others by a bounded number of
 //! operations only ([`AHEAD_MAX`]), so that what arrives early takes bounded memory.
-pub(crate) mod abandon;
+mod abandon;
 mod barrier;
+mod communicator;
 mod exchange;
-pub(crate) mod mail;
+mod mail;
 pub(crate) mod near;
-pub(crate) mod node;
+mod node;
 mod operations;
 mod reduction;
 mod tree;
 
+pub use communicator::{Communicator, SplitError};
+pub(crate) use communicator::{Inner, Turn};
+pub(crate) use mail::Mail;
+pub(crate) use node::Node;
 pub use reduction::Reduction;
 
 /// Operations that a rank may be ahead of another before all wait for each other.

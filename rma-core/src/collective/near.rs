@@ -3,16 +3,18 @@ use super::abandon::By;
 use super::barrier::{self, Meeting, distance, rounds};
 use super::binomial;
 use super::node::Node;
-use crate::communicator::Inner;
-use crate::completion::WaitError;
+use crate::collective::Inner;
+use crate::engine::WaitError;
 use crate::error::CollectiveError;
 use crate::memory::block::{Block, FLAGS, SlotHead};
+use crate::memory::pool::{PeerBlock, SyncBlock, SyncBoard};
 use crate::protocol::message::{Head, Kind};
 use crate::rank::Rank;
-use crate::sync_block::{PeerBlock, SyncBlock, SyncBoard};
 use crate::transport::Descriptor;
-use bytemuck::{Pod, bytes_of, checked::try_pod_read_unaligned};
-use core::sync::atomic::{AtomicU64, Ordering::Release};
+use bytemuck::checked::try_pod_read_unaligned;
+use bytemuck::{Pod, bytes_of};
+use core::sync::atomic::AtomicU64;
+use core::sync::atomic::Ordering::Release;
 
 impl Meeting for Inner {
     type Error = WaitError;
@@ -26,20 +28,20 @@ impl Meeting for Inner {
     }
 
     fn ring(&self, rank: Rank) {
-        self.process.transport.sleep.ring(self.world_rank(rank));
+        self.engine.transport.sleep.ring(self.world_rank(rank));
     }
 
     fn wait(&self, peer: Rank, come: impl Fn() -> bool) -> Result<(), WaitError> {
         self.attempt(BARRIER, (Some(peer), By::Flags), |wait| {
             // wait: flag
-            self.process.wait_until(wait, || come().then_some(()))
+            self.engine.wait_until(wait, || come().then_some(()))
         })
     }
 
     fn wait_for_all(&self, come: impl Fn() -> bool) -> Result<(), WaitError> {
         self.attempt(BARRIER, (None, By::Messages), |wait| {
             // wait: arrivals
-            self.process.wait_until(wait, || come().then_some(()))
+            self.engine.wait_until(wait, || come().then_some(()))
         })
     }
 }
@@ -88,7 +90,7 @@ impl Near {
             return Ok(None);
         }
         let board = find_board(comm)?;
-        let crowded = comm.process.transport.sleep.is_crowded();
+        let crowded = comm.engine.transport.sleep.is_crowded();
         let flags = if crowded { None } else { Some(Flags::new(comm)?) };
         Ok(Some(Self { board, flags }))
     }
@@ -165,10 +167,10 @@ fn find_board(comm: &Inner) -> Result<SyncBoard, CollectiveError> {
     let size = comm.group.size();
     let (parent, children) = binomial(comm.rank.0, size);
     let (board, invitation) = match parent {
-        None => SyncBoard::new(&comm.process, size)?,
+        None => SyncBoard::new(&comm.engine.sync_blocks, &comm.engine.transport, size)?,
         Some(parent) => {
             let invitation = hear(comm, Rank(parent), TAG)?;
-            let (transport, owner) = (&comm.process.transport, comm.world_rank(Rank(0)));
+            let (transport, owner) = (&comm.engine.transport, comm.world_rank(Rank(0)));
             (SyncBoard::import(transport, owner, &invitation, size)?, invitation)
         }
     };
@@ -189,12 +191,12 @@ fn tell<S: Pod>(comm: &Inner, to: Rank, tag: u32, what: &S) -> Result<(), Collec
 /// Takes what `from` [told](tell).
 fn hear<S: Pod>(comm: &Inner, from: Rank, tag: u32) -> Result<S, CollectiveError> {
     let key = (comm.id, tag, comm.world_rank(from));
-    let take = || comm.process.mail.take(&key, 0);
+    let take = || comm.mail.take(&key, 0);
     let (taken, grants) = comm.attempt(MAKING, (Some(from), By::Messages), |wait| {
         // wait: invitation
-        comm.process.wait_until(wait, take)
+        comm.engine.wait_until(wait, take)
     })?;
-    comm.process.grant_parts(grants);
+    comm.engine.grant_parts(grants);
     let part = taken.map_err(|no_room| no_room.of(MAKING, from))?;
     try_pod_read_unaligned(&part.bytes)
         .map_err(|_| CollectiveError::Malformed { what: MAKING, from })
@@ -211,7 +213,7 @@ struct Flags {
 impl Flags {
     fn new(comm: &Inner) -> Result<Self, CollectiveError> {
         let size = comm.group.size();
-        let block = SyncBlock::new(&comm.process)?;
+        let block = SyncBlock::new(&comm.engine.sync_blocks, &comm.engine.transport)?;
         for round in 0..rounds(size) {
             tell(comm, comm.rank.on_ring(-distance(round), size), round, &block.descriptor().0)?;
         }
@@ -219,7 +221,7 @@ impl Flags {
             let after = comm.rank.on_ring(distance(round), size);
             let descriptor = Descriptor(hear(comm, after, round)?);
             let owner = comm.world_rank(after);
-            Ok(PeerBlock::import(&comm.process.transport, owner, &descriptor)?)
+            Ok(PeerBlock::import(&comm.engine.transport, owner, &descriptor)?)
         };
         let partners = (0..rounds(size)).map(partner).collect::<Result<_, CollectiveError>>()?;
         Ok(Self { block, partners })

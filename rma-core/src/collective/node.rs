@@ -1,7 +1,7 @@
 //! Which members of a communicator share memory, and in which order they meet: first those of a
 //! node, then one of each.
 use super::barrier::rounds;
-use crate::communicator::{Communicator, Inner};
+use crate::collective::{Communicator, Inner};
 use crate::error::CollectiveError;
 use crate::group::Group;
 use crate::memory::block::FLAGS;
@@ -38,8 +38,8 @@ const SPARSE: u32 = 4;
 impl Node {
     /// As far as this rank knows by itself: no leaders. All members of a node say the same.
     pub(crate) fn near(comm: &Inner) -> Self {
-        let shared = &comm.process.transport.shared;
-        if !shared.is_near(comm.process.transport.job.rank) {
+        let shared = &comm.engine.transport.shared;
+        if !shared.is_near(comm.engine.transport.job.rank) {
             return Self::Apart;
         }
         let near = (0..).map(Rank).zip(comm.group.members());
@@ -68,7 +68,7 @@ impl Node {
         let mut wire = leaders.unwrap_or_else(|| vec![0; bytes[0] as usize]);
         comm.bcast(&mut wire, Rank(0))?;
         let own = comm.world_rank(comm.rank());
-        let leaders = Group::from_wire(&wire, comm.inner.process.transport.job.size)
+        let leaders = Group::from_wire(&wire, comm.inner.engine.transport.job.size)
             .filter(|leaders| leaders.rank_of(own).is_some() == leads)
             .ok_or(CollectiveError::Malformed { what: "finding nodes", from: Rank(0) })?;
         let Neighbours { members, place, .. } = &*node;

@@ -3,7 +3,7 @@ use super::exchange::Exchange;
 use super::node::{Node, Order};
 use super::reduction::Reduction;
 use super::tree::elements;
-use crate::communicator::Communicator;
+use crate::collective::Communicator;
 use crate::element::Element;
 use crate::error::CollectiveError;
 use crate::rank::Rank;

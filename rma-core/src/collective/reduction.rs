@@ -1,6 +1,5 @@
 //! What reductions combine elements with.
-use crate::element::{BasicElement, Element};
-use crate::operation::Op;
+use crate::element::{BasicElement, Element, Op};
 
 /// A way to combine two elements into one: an [`Op`] for basic types, or a function `Fn(E, E) -> E`
 /// for any element.

@@ -1,6 +1,6 @@
 //! Names of the basic types: what messages and errors say of an element.
 use super::{AtomicElement, BasicElement, Bool, Pair};
-use crate::operation::Op;
+use crate::element::Op;
 use core::any::TypeId;
 use num_complex::Complex;
 
@@ -155,8 +155,10 @@ impl BasicType {
     /// Whether `op` is defined on it.
     #[inline]
     pub(crate) const fn has(self, op: Op) -> bool {
-        use Op::{BitAnd, BitOr, BitXor, LogicalAnd, LogicalOr, LogicalXor};
-        use Op::{Max, MaxLoc, Min, MinLoc, NoOp, Prod, Replace, Sum};
+        use Op::{
+            BitAnd, BitOr, BitXor, LogicalAnd, LogicalOr, LogicalXor, Max, MaxLoc, Min, MinLoc,
+            NoOp, Prod, Replace, Sum,
+        };
         let class = self.class();
         match op {
             Replace | NoOp => true,

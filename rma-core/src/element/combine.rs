@@ -1,7 +1,8 @@
 //! What each operation makes of two values: the one implementation that windows and collectives
 //! use. S-H1 S-H17
-use super::{BasicElement, BasicType, Bool, Pair, sealed::Sealed};
-use crate::operation::Op;
+use super::sealed::Sealed;
+use super::{BasicElement, BasicType, Bool, Pair};
+use crate::element::Op;
 use core::cmp::Ordering::{Equal, Greater, Less};
 use num_complex::Complex;
 

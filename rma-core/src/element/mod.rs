@@ -2,14 +2,14 @@
 mod basic;
 mod boolean;
 mod combine;
+mod op;
 mod pair;
 
 pub use basic::BasicType;
 pub(crate) use basic::{SwapVisitor, Visitor};
 pub use boolean::Bool;
+pub use op::Op;
 pub use pair::Pair;
-
-use crate::operation::Op;
 
 /// A value that may travel: every bit pattern is a value, no padding, no pointer.
 ///

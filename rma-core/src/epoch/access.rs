@@ -1,10 +1,10 @@
 //! Operations that an epoch allows. S-G3 S-G4 S-G5 S-G7 S-G11 S-I2
 use super::Ops;
-use crate::element::{AtomicElement, BasicElement, Element};
+use crate::element::{AtomicElement, BasicElement, Element, Op};
 use crate::error::RmaError;
 use crate::memory::target::{Permit, Span, Table};
 use crate::memory::{accumulate, stripe};
-use crate::operation::{Action, Op, Operation, Side, Sink};
+use crate::operation::{Action, Operation, Side, Sink};
 use crate::rank::Rank;
 use crate::window::Window;
 use bytemuck::{bytes_of, bytes_of_mut, cast_slice, cast_slice_mut};

@@ -1,10 +1,10 @@
 //! The accumulate family: what an epoch allows on arrays, and its requests.
 //! S-G4 S-H2 S-H3 S-H11 S-H12
-use super::{Access, Lock, LockAll, OriginBuffer, Request};
-use crate::element::BasicElement;
+use super::{Access, Lock, LockAll, Request};
+use crate::element::{BasicElement, Op};
 use crate::error::RmaError;
 use crate::execute::Place;
-use crate::operation::{Action, Op, Operation, Sink};
+use crate::operation::{Action, Operation, OriginBuffer, Sink};
 use crate::rank::Rank;
 use bytemuck::{cast_slice, cast_slice_mut};
 

@@ -1,8 +1,9 @@
 //! Active target synchronisation by fences (MPI 4.1, section 12.5.1).
 //! S-C1 S-C2 S-C3 S-C4 S-C5 S-C6 S-C8 S-C9
-use super::{Access, EpochCall, EpochKind};
+use super::Access;
 use crate::error::RmaError;
 use crate::memory::target::Permit;
+use crate::sync::{EpochCall, EpochKind};
 use crate::transport::Moment;
 use crate::window::Window;
 use core::ops::{BitOr, Deref};

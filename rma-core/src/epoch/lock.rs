@@ -1,34 +1,16 @@
 //! A passive epoch to one target (MPI 4.1, section 12.5.3).
 //! S-E1 S-E2 S-E3 S-E4 S-E5 S-E6 S-E11 S-E12 S-F3
-use super::{Access, Assert, EpochCall, EpochKind, Ops, OriginBuffer, Request};
-use crate::completion::{On, Wait};
-use crate::element::{AtomicElement, BasicElement, Element};
+use super::{Access, Assert, Ops, Request};
+use crate::element::{AtomicElement, BasicElement, Element, Op};
+use crate::engine::{On, Wait};
 use crate::error::RmaError;
 use crate::memory::target::{Permit, held};
-use crate::operation::Op;
-use crate::protocol::lock::Mode;
+use crate::operation::OriginBuffer;
 use crate::rank::Rank;
+use crate::sync::{EpochCall, LockKind};
 use crate::window::Window;
 use core::mem;
 use core::sync::atomic::Ordering::Acquire;
-
-/// Whether others may hold the lock at the same time.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum LockKind {
-    /// Others that hold it shared may.
-    Shared,
-    /// Nobody else may.
-    Exclusive,
-}
-
-impl LockKind {
-    pub(crate) fn mode(self) -> Mode {
-        match self {
-            Self::Shared => Mode::Shared,
-            Self::Exclusive => Mode::Exclusive,
-        }
-    }
-}
 
 /// What was taken for a lock epoch.
 #[derive(Debug, Clone, Copy)]
@@ -172,9 +154,9 @@ impl Window {
         // Words of another node go with the home, which keeps them.
         let home = self.group().world_rank(target).filter(|_| !self.together);
         let wait = Wait { what: "a lock", on: On::Holders(self.group(), home), recheck: None };
-        let process = self.process();
-        let Some(cause) = process.progress_or_trouble(wait) else { return Ok(()) };
-        Err(self.wait_failed(process.given_up(wait, cause)))
+        let engine = self.engine();
+        let Some(cause) = engine.progress_or_trouble(wait) else { return Ok(()) };
+        Err(self.wait_failed(engine.given_up(wait, cause)))
     }
 
     fn take_lock(&self, target: Rank, kind: LockKind) -> Result<Taken, RmaError> {
@@ -202,11 +184,6 @@ impl Window {
                 Ok(passed.map(|passed_gate| Taken::Exclusive { passed_gate }))
             }
         }
-    }
-
-    /// Whether this rank has locked a part.
-    pub(crate) fn holds_a_lock(&self) -> bool {
-        self.is_open(EpochKind::LockOwn) || self.is_open(EpochKind::LockOther)
     }
 
     #[inline(always)]
@@ -383,7 +360,7 @@ impl Drop for Lock<'_> {
     fn drop(&mut self) {
         let window = self.window;
         // `unlock` is for those who want to know.
-        if !window.process().transport.members.is_fork() {
+        if !window.engine().transport.members.is_fork() {
             _ = Self::close(window, self.target, self.taken);
         }
     }

@@ -1,14 +1,17 @@
 //! A passive epoch to all targets (MPI 4.1, section 12.5.3).
 //! S-E5 S-E6 S-E8 S-F1 S-F4 S-F5 S-F6 S-F7 S-I1
 use super::lock::is_over;
-use super::{Access, Assert, EpochCall, LOCK_ALL, NO_CHECK, OriginBuffer, Request};
+use super::{Access, Assert, Request};
 use crate::error::RmaError;
 use crate::memory::target::{Permit, held};
+use crate::operation::OriginBuffer;
 use crate::rank::Rank;
+use crate::sync::EpochCall;
 use crate::window::Window;
+use crate::window::epochs::{LOCK_ALL, NO_CHECK};
 use core::mem;
 use core::ops::Deref;
-use core::sync::atomic::{Ordering::Relaxed, Ordering::Release, Ordering::SeqCst};
+use core::sync::atomic::Ordering::{Relaxed, Release, SeqCst};
 
 /// A shared lock on every target.
 ///
@@ -169,7 +172,7 @@ impl Drop for LockAll<'_> {
     fn drop(&mut self) {
         let window = self.access.window();
         // `unlock` is for those who want to know.
-        if !window.process().transport.members.is_fork() {
+        if !window.engine().transport.members.is_fork() {
             _ = window.unlock_all();
         }
     }

@@ -1,41 +1,17 @@
 //! Active target synchronisation of chosen ranks: post, start, complete and wait (MPI 4.1, section
 //! 12.5.2). Why a signal is never taken for another's: `protocol::pscw`.
 //! S-D1 S-D3 S-D4 S-D6 S-D8 S-D9
-use super::{Access, Assert, EXPOSED, EpochCall, NO_CHECK, START};
+use super::{Access, Assert};
 use crate::error::RmaError;
-use crate::memory::target::{Permit, held};
+use crate::memory::target::Permit;
 use crate::protocol::pscw::Signal;
 use crate::rank::Rank;
+use crate::sync::{COMPLETE_WAIT, EpochCall};
 use crate::transport::Moment;
 use crate::window::Window;
+use crate::window::epochs::{EXPOSED, NO_CHECK, START, fill, lock};
 use core::mem;
 use core::ops::Deref;
-use core::sync::atomic::{Ordering::AcqRel, Ordering::Acquire};
-use std::sync::{Mutex, MutexGuard, PoisonError};
-
-const POST_WAIT: &str = "the wait for a target's post";
-const COMPLETE_WAIT: &str = "the wait for an origin's complete";
-
-/// The groups of the epochs that are open on this rank, ascending.
-#[derive(Debug, Default)]
-pub(super) struct Partners {
-    targets: Mutex<Vec<Rank>>,
-    origins: Mutex<Vec<Rank>>,
-}
-
-fn lock(ranks: &Mutex<Vec<Rank>>) -> MutexGuard<'_, Vec<Rank>> {
-    ranks.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// Puts a group where its epoch finds it. The vector stays from epoch to epoch.
-fn fill<'a>(place: &'a Mutex<Vec<Rank>>, ranks: &[Rank]) -> MutexGuard<'a, Vec<Rank>> {
-    let mut place = lock(place);
-    place.clear();
-    place.extend_from_slice(ranks);
-    place.sort_unstable();
-    place.dedup();
-    place
-}
 
 /// An access epoch to chosen targets: operations to those are allowed.
 ///
@@ -121,59 +97,6 @@ impl Window {
     fn check_partners(&self, ranks: &[Rank]) -> Result<(), RmaError> {
         ranks.iter().try_for_each(|rank| self.reach_if_near(*rank))
     }
-
-    /// Takes what the first operation to a target in a start epoch needs. Several threads may come
-    /// here for one target: the post is only looked at, `complete` uses it.
-    #[cold]
-    #[inline(never)]
-    pub(crate) fn admit_cold(&self, target: Rank) -> Result<(), RmaError> {
-        if lock(&self.part.epoch.partners.targets).binary_search(&target).is_err() {
-            return Err(RmaError::NotInGroup { window: self.id(), target });
-        }
-        // pairs with the AcqRel changes of the word in `start`.
-        if self.part.epoch.word.load(Acquire) & NO_CHECK == 0 {
-            self.wait_signal(POST_WAIT, Signal::Post, target)?;
-        }
-        self.set_held(target, held::BY_START);
-        self.targets.open(Permit::Started, target);
-        Ok(())
-    }
-
-    fn complete(&self) -> Result<(), RmaError> {
-        // Taken out, because nothing is locked while waiting.
-        let targets = mem::take(&mut *lock(&self.part.epoch.partners.targets));
-        let mut done = Ok(());
-        if !self.all_loaded {
-            let flush = |all: Result<_, _>, target: &Rank| all.and(self.flush(*target));
-            done = targets.iter().fold(done, flush);
-        }
-        let complete = |all: Result<_, _>, target: &Rank| all.and(self.complete_at(*target));
-        done = targets.iter().fold(done, complete);
-        *lock(&self.part.epoch.partners.targets) = targets;
-        // pairs with the Acquire load in `check`.
-        self.part.epoch.word.fetch_and(!(START | NO_CHECK), AcqRel);
-        done
-    }
-
-    fn complete_at(&self, target: Rank) -> Result<(), RmaError> {
-        self.targets.close(Permit::Started, target);
-        self.set_held(target, held::NOT);
-        self.wait_signal(POST_WAIT, Signal::Post, target)?;
-        self.clear_signal(Signal::Post, target);
-        self.send_signal(Signal::Complete, target)
-    }
-
-    fn end_exposure(&self) -> Result<(), RmaError> {
-        let origins = mem::take(&mut *lock(&self.part.epoch.partners.origins));
-        for origin in &origins {
-            self.wait_signal(COMPLETE_WAIT, Signal::Complete, *origin)?;
-        }
-        origins.iter().for_each(|origin| self.clear_signal(Signal::Complete, *origin));
-        *lock(&self.part.epoch.partners.origins) = origins;
-        // pairs with the Acquire load in `check`.
-        self.part.epoch.word.fetch_and(!EXPOSED, AcqRel);
-        Ok(())
-    }
 }
 
 impl Start<'_> {
@@ -205,7 +128,7 @@ impl<'w> Deref for Start<'w> {
 impl Drop for Start<'_> {
     fn drop(&mut self) {
         let window = self.access.window();
-        if !std::thread::panicking() && !window.process().transport.members.is_fork() {
+        if !std::thread::panicking() && !window.engine().transport.members.is_fork() {
             // `complete` is for those who want to know.
             _ = window.complete();
         }
@@ -236,7 +159,7 @@ impl Exposure<'_> {
         let Some(first) = missing() else { return Ok(self.wait()) };
         // Before the last look, which sees what the peer did before it left.
         let wait = window.wait_for(COMPLETE_WAIT, first);
-        let trouble = window.process().progress_or_trouble(wait);
+        let trouble = window.engine().progress_or_trouble(wait);
         match (missing(), trouble) {
             (None, _) => Ok(self.wait()),
             (Some(origin), Some(_)) if origin == first => Ok(self.wait()),

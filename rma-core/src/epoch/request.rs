@@ -3,65 +3,18 @@
 
 use super::Access;
 use super::access::GET;
-use crate::completion::Pending;
-use crate::element::{BasicElement, Element};
+use crate::element::{BasicElement, Op};
+use crate::engine::Pending;
 use crate::error::RmaError;
 use crate::execute::{BOUNCE_BYTES, Completion, Packed};
-use crate::operation::{Action, Op, Operation, Shape, Side, Sink};
+use crate::layout::Shape;
+use crate::operation::{Action, Operation, OriginBuffer, Side, Sink};
 use crate::rank::Rank;
 use crate::window::Window;
 use bytemuck::cast_slice_mut;
 use std::sync::Arc;
 
 const REQUEST_WAIT: &str = "a request";
-
-mod sealed {
-    pub trait Sealed {}
-}
-
-/// A buffer on the heap: its elements stay where they are when the value moves.
-///
-/// Implemented for `Vec<E>` and `Box<[E]>`.
-pub trait OriginBuffer: Send + 'static + sealed::Sealed {
-    /// What it holds.
-    type Element: Element;
-    // Not a box while an operation is under way: moving a box asserts that nobody else has its
-    // address.
-    #[doc(hidden)]
-    fn into_vec(self) -> Vec<Self::Element>;
-    #[doc(hidden)]
-    fn from_vec(vec: Vec<Self::Element>) -> Self;
-    #[doc(hidden)]
-    fn as_elements(&self) -> &[Self::Element];
-}
-
-impl<E: Element> sealed::Sealed for Vec<E> {}
-impl<E: Element> OriginBuffer for Vec<E> {
-    type Element = E;
-    fn into_vec(self) -> Vec<E> {
-        self
-    }
-    fn from_vec(vec: Vec<E>) -> Self {
-        vec
-    }
-    fn as_elements(&self) -> &[E] {
-        self
-    }
-}
-
-impl<E: Element> sealed::Sealed for Box<[E]> {}
-impl<E: Element> OriginBuffer for Box<[E]> {
-    type Element = E;
-    fn into_vec(self) -> Vec<E> {
-        self.into()
-    }
-    fn from_vec(vec: Vec<E>) -> Self {
-        vec.into()
-    }
-    fn as_elements(&self) -> &[E] {
-        self
-    }
-}
 
 /// An operation under way, and the buffer that it works on.
 ///
@@ -251,10 +204,10 @@ impl<'w, B: OriginBuffer> Request<'w, B> {
         let Some(pending) = self.pending.as_ref().filter(|pending| !pending.is_done()) else {
             return Ok(self.wait());
         };
-        let process = self.window.process();
+        let engine = self.window.engine();
         // Before the last look, which sees what the target did before it left.
         let wait = self.window.wait_for(REQUEST_WAIT, self.target);
-        let trouble = process.progress_or_trouble(wait);
+        let trouble = engine.progress_or_trouble(wait);
         if pending.is_done() || trouble.is_some() { Ok(self.wait()) } else { Err(self) }
     }
 }

@@ -3,11 +3,13 @@
 
 use super::Access;
 use super::access::GET;
-use crate::element::{BasicElement, Element};
+use crate::element::{BasicElement, Element, Op};
 use crate::error::RmaError;
-use crate::execute::{BOUNCE_BYTES, Completion, Drain, Packed};
-use crate::operation::{Op, Operation, Shape, Side, Sink};
+use crate::execute::{BOUNCE_BYTES, Completion, Packed};
+use crate::layout::Shape;
+use crate::operation::{Operation, Side, Sink};
 use crate::rank::Rank;
+use crate::window::Drain;
 use bytemuck::{cast_slice, cast_slice_mut};
 use core::marker::PhantomData;
 use std::sync::{Mutex, MutexGuard, PoisonError};

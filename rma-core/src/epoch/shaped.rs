@@ -2,11 +2,11 @@
 use super::access::{GET, PUT};
 use super::accumulate::{ACCUMULATE, GET_ACCUMULATE};
 use super::{Access, Lock};
-use crate::element::Element;
+use crate::element::{Element, Op};
 use crate::error::RmaError;
-use crate::memory::strided::{Area, Row};
-use crate::operation::layout::only_pair;
-use crate::operation::{Action, Op, Operation, Shape, Side, Sink};
+use crate::layout::{Row, Shape, only_pair};
+use crate::memory::strided::Area;
+use crate::operation::{Action, Operation, Side, Sink};
 use crate::rank::Rank;
 use bytemuck::{cast_slice, cast_slice_mut};
 

@@ -1,8 +1,9 @@
 //! Requests with layouts (MPI 4.1, section 12.3.5).
-use super::{Lock, LockAll, OriginBuffer, Request};
-use crate::element::Element;
+use super::{Lock, LockAll, Request};
+use crate::element::{Element, Op};
 use crate::error::RmaError;
-use crate::operation::{Op, Shape};
+use crate::layout::Shape;
+use crate::operation::OriginBuffer;
 use crate::rank::Rank;
 use bytemuck::cast_slice;
 

@@ -1,8 +1,8 @@
 //! Errors of collective operations.
-use super::ErrorClass;
-use crate::operation::Op;
-use crate::rank::Rank;
-use crate::transport::{AllocateError, ImportError, WorldRank};
+use crate::class::ErrorClass;
+use crate::element::Op;
+use crate::rank::{Rank, WorldRank};
+use crate::transport::{AllocateError, ImportError};
 
 crate::debug_as_display!(CollectiveError);
 

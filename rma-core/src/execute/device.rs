@@ -2,16 +2,15 @@
 //! others go through memory of the transfer or, if that is worth it, directly. S-G1 S-G2
 #![allow(unsafe_code)]
 
+use super::BOUNCE_BYTES;
 use super::sending::Sending;
-use super::{BOUNCE_BYTES, Drain};
-use crate::completion::{Buffer, On, Pending, Wait};
-use crate::device::{DeviceRoute, Queue, UnderWay, What, atomic_of};
+use crate::engine::{Buffer, Pending, Queue, UnderWay, Wait, What};
 use crate::error::RmaError;
-use crate::operation::layout::pack;
+use crate::layout::pack;
 use crate::operation::{Action, Operation, Side};
-use crate::rank::Rank;
-use crate::transport::{DeviceError, PostError, Remote, RemoteLimits, There, Transfer, WorldRank};
-use crate::window::{Unflushed, Window};
+use crate::rank::{Rank, WorldRank};
+use crate::transport::{PostError, Remote, RemoteLimits, There, Transfer};
+use crate::window::{DeviceRoute, Drain, Unflushed, Window, atomic_of};
 use core::sync::atomic::Ordering::Relaxed;
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -36,7 +35,7 @@ impl<'a> Sending<'_, 'a> {
     ///
     /// # Safety
     ///
-    /// As [`Slots::start`](crate::completion::Slots::start).
+    /// As [`Slots::start`](crate::engine::Slots::start).
     pub(super) unsafe fn send_by_device(
         &mut self,
         (remote, route): (&dyn Remote, &DeviceRoute),
@@ -46,7 +45,7 @@ impl<'a> Sending<'_, 'a> {
     ) -> Result<(), RmaError> {
         let (window, operation) = (self.window, self.operation);
         let (what, target, action) = (operation.what, operation.target, operation.action);
-        let queue = window.process().queues.mine(remote);
+        let queue = window.engine().queues.mine(remote);
         let queue = queue.map_err(|error| window.device_failed(target, error))?;
         // Waits on every way out: these bytes are the caller's again then.
         let drain = Drain::new(window, what, target);
@@ -136,7 +135,7 @@ impl Posting<'_> {
     ///
     /// # Safety
     ///
-    /// As [`Slots::start`](crate::completion::Slots::start), of `into`. Bytes that are borrowed
+    /// As [`Slots::start`](crate::engine::Slots::start), of `into`. Bytes that are borrowed
     /// stay until `self.direct` is done or cancelled.
     unsafe fn post(
         &self,
@@ -215,10 +214,10 @@ impl Posting<'_> {
         };
         let wait = window.wait_for(self.what, self.target);
         // wait: transfer
-        let posted = window.process().wait_until(wait, &mut post);
+        let posted = window.engine().wait_until(wait, &mut post);
         let posted = posted.map_err(|error| window.wait_failed(error))?;
         posted.map_err(|error| window.device_failed(self.target, error))?;
-        window.process().counters.transfers.fetch_add(1, Relaxed);
+        window.engine().counters.transfers.fetch_add(1, Relaxed);
         Ok(())
     }
 }
@@ -234,7 +233,7 @@ impl Window {
                 // What the other thread cannot make sure of, this one tries again.
                 Err(over) => {
                     // wait: flush of another thread
-                    let over = self.process().wait_until(wait, || over.is_done().then_some(()));
+                    let over = self.engine().wait_until(wait, || over.is_done().then_some(()));
                     over.map_err(|error| self.wait_failed(error))?;
                 }
             }
@@ -249,7 +248,7 @@ impl Window {
             return flushed;
         }
         for Unflushed { queue, losses, puts } in flushing.unflushed.drain(..) {
-            let mut queues = self.process().queues.with(queue);
+            let mut queues = self.engine().queues.with(queue);
             let lost = queues.find_map(|queue| queue.lost_since(world, losses));
             // Whoever put something hears it from a flush of its own.
             lost.into_iter().for_each(|error| puts.fail_by_device(error, world));
@@ -266,29 +265,17 @@ impl Window {
         pending: &Arc<Pending>,
     ) -> Result<(), RmaError> {
         let mut first = Ok(());
-        for queue in self.process().queues.with(queues) {
+        for queue in self.engine().queues.with(queues) {
             let mut post = || match queue.flush(world, pending) {
                 Ok(()) => Some(Ok(())),
                 Err(PostError::Again) => None,
                 Err(PostError::Device(error)) => Some(Err(error)),
             };
             // wait: flush of transfers
-            let posted = self.process().wait_until(wait, &mut post);
+            let posted = self.engine().wait_until(wait, &mut post);
             let posted = posted.map_err(|error| self.wait_failed(error))?;
             first = first.and(posted.map_err(|error| self.device_failed(target, error)));
         }
         first
-    }
-
-    /// The error of a device, unless the peer is gone and that is why.
-    pub(crate) fn device_failed(&self, target: Rank, error: DeviceError) -> RmaError {
-        let world = self.part.comm.world_rank(target);
-        let wait = Wait { what: "a transfer", on: On::Peer(world), recheck: None };
-        // Its memory goes with it. Before the news is here, whether it failed or left is not known.
-        let gone = self.process().trouble(wait).filter(|_| error != DeviceError::Ended);
-        match gone {
-            Some(cause) => self.wait_failed(self.process().given_up(wait, cause)),
-            None => RmaError::Device { window: self.id(), target, error },
-        }
     }
 }

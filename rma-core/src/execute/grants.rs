@@ -1,8 +1,8 @@
 //! Large puts by messages: the target grants bytes, and this rank sends as many.
-use crate::completion::{Cause, Failure, Next, Pending, SlotId, Wait, WaitError};
+use crate::engine::{Cause, Failure, Next, Pending, SlotId, Wait, WaitError};
 use crate::error::RmaError;
 use crate::protocol::message::{Head, Kind};
-use crate::transport::WorldRank;
+use crate::rank::WorldRank;
 use crate::window::Window;
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ impl Window {
         origin: &[u8],
         pending: &Arc<Pending>,
     ) -> Result<(), RmaError> {
-        let process = self.process();
+        let engine = self.engine();
         let mut head = Head::new(Kind::Ask, self.id().0, 0);
         head.offset = offset.into();
         head.length = (origin.len() as u64).into();
@@ -25,8 +25,8 @@ impl Window {
             // What was granted and is not used is somebody else's.
             let mut head = Head::new(Kind::Cancel, self.id().0, 0);
             head.slot = slot.0.into();
-            process.tell(world, &head);
-            process.cancel_one(slot);
+            engine.tell(world, &head);
+            engine.cancel_one(slot);
             return Err(self.wait_failed(error));
         }
         // If the window is gone there, a flush says so, as for every put.
@@ -42,21 +42,21 @@ impl Window {
         origin: &[u8],
         pending: &Pending,
     ) -> Result<(), WaitError> {
-        let process = self.process();
+        let engine = self.engine();
         let mut head = Head::new(Kind::Fragment, self.id().0, 0);
         head.slot = slot.0.into();
         loop {
-            let next = || match process.slots.next(slot, process.body_max() as u64) {
+            let next = || match engine.slots.next(slot, engine.body_max() as u64) {
                 Next::Wait => None,
                 next => Some(next),
             };
             // wait: grant
-            match process.wait_until(wait, next)? {
+            match engine.wait_until(wait, next)? {
                 Next::Fragment(range) => {
                     head.offset = range.start.into();
                     head.length = (range.end - range.start).into();
                     let piece = &origin[range.start as usize..range.end as usize];
-                    process.send(world, &head, piece, wait)?;
+                    engine.send(world, &head, piece, wait)?;
                     if range.end == origin.len() as u64 {
                         // Not asked again: the end may have been told to another thread by now.
                         return Ok(());
@@ -64,8 +64,8 @@ impl Window {
                 }
                 Next::Ended if pending.failure() == Some(Failure::Cancelled) => {
                     // Another thread's flush failed, and cancelled all puts to this target.
-                    let cause = process.trouble(wait).unwrap_or(Cause::Timeout);
-                    return Err(process.given_up(wait, cause));
+                    let cause = engine.trouble(wait).unwrap_or(Cause::Timeout);
+                    return Err(engine.given_up(wait, cause));
                 }
                 Next::Ended | Next::Wait => return Ok(()),
             }

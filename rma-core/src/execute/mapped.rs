@@ -4,23 +4,19 @@
 //! the lock of their stripe, a stripe at a time (docs/adr/0004-accumulate-mechanisms.md). All calls
 //! of the family use the same mechanism for the same type: so, element by element, calls with
 //! layouts and without are atomic towards each other. S-H4 S-H5 S-H6 S-H9 S-H10 S-H14 S-H15
-use crate::completion::{On, Wait};
-use crate::element::{AtomicElement, BasicElement, BasicType, SwapVisitor, Visitor};
+use crate::element::{AtomicElement, BasicElement, BasicType, Op, SwapVisitor, Visitor};
+use crate::engine::{On, Wait};
 use crate::error::RmaError;
+use crate::layout::{Cursor, Row, next_pair, pack, unpack};
 use crate::memory::accumulate;
 use crate::memory::block::Block;
-use crate::memory::strided::{Area, Row};
+use crate::memory::strided::Area;
 use crate::memory::stripe::{self, Held, STRIPE};
 use crate::memory::target::Span;
-use crate::operation::layout::{Cursor, next_pair, pack, unpack};
-use crate::operation::{Action, Op, Operation, Side, Sink};
+use crate::operation::{Action, Operation, Side, Sink};
 use crate::rank::Rank;
 use crate::window::Window;
 use bytemuck::{cast_slice, cast_slice_mut};
-use core::time::Duration;
-
-/// How often a thread that wants a stripe looks again: giving one back rings nobody.
-pub(crate) const STRIPE_RECHECK: Duration = Duration::from_micros(100);
 
 /// Elements in a part that this rank reaches: how the caller named them, and where they are.
 #[derive(Clone, Copy)]
@@ -151,17 +147,6 @@ impl Window {
         Ok(accumulate::swap_under_lock(place.span, compare, swap))
     }
 
-    /// The block with the stripes of a part that this rank reaches.
-    pub(crate) fn block_of(&self, target: Rank) -> Result<Block<'_>, RmaError> {
-        if let Some(block) = self.targets.get(target).and_then(|entry| entry.block()) {
-            return Ok(block);
-        }
-        if target == self.rank() {
-            return Ok(self.part.block.get());
-        }
-        self.map_block(target).map_err(|error| self.import_failed(error))
-    }
-
     #[inline]
     fn stripe<'b>(&self, block: Block<'b>, offset: u64) -> Result<Held<'b>, RmaError> {
         match stripe::try_one(block, offset, self.rank()) {
@@ -178,10 +163,10 @@ impl Window {
             self.group().world_rank(holder)
         };
         let on = On::Whoever(&holder);
-        let wait = Wait { what: "an accumulate", on, recheck: Some(STRIPE_RECHECK) };
+        let wait = Wait { what: "an accumulate", on, recheck: Some(stripe::RECHECK) };
         let taken = || stripe::try_one(block, offset, self.rank());
         // wait: stripe
-        self.process().wait_until(wait, taken).map_err(|error| self.wait_failed(error))
+        self.engine().wait_until(wait, taken).map_err(|error| self.wait_failed(error))
     }
 }
 

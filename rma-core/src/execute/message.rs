@@ -2,83 +2,13 @@
 //! as rows; this rank's own are packed and unpacked here. S-G1 S-G2 S-J1
 #![allow(unsafe_code)]
 
-use super::Drain;
 use super::sending::Sending;
-use crate::completion::{Buffer, Expected, On, Pending, SlotId, Wait};
+use crate::engine::{Buffer, Pending};
 use crate::error::RmaError;
 use crate::operation::{Action, Pieces, Room};
-use crate::protocol::message::{Card, Head, Kind};
-use crate::rank::Rank;
-use crate::transport::WorldRank;
-use crate::window::Window;
+use crate::protocol::message::{GET_BYTES, Head, Kind};
 use std::sync::Arc;
-use zerocopy::{FromBytes, IntoBytes};
-
-/// Bytes that one slot asks a target for: with the credit, this bounds what is on its way here.
-pub(crate) const GET_BYTES: usize = 64 << 10;
-
-impl Window {
-    /// Asks a target what is to be known of its part.
-    pub(crate) fn ask_card(&self, target: Rank, world: WorldRank) -> Result<Card, RmaError> {
-        const WHAT: &str = "asking for a target's size";
-        // Before `drain`, and so dropped after it.
-        let mut bytes = vec![0; Card::LEN];
-        let drain = Drain::new(self, WHAT, target);
-        let mut head = Head::new(Kind::Card, self.id().0, 0);
-        head.length = (Card::LEN as u64).into();
-        let buffer = Buffer { at: bytes.as_mut_ptr(), len: bytes.len() };
-        let wait = self.wait_for(WHAT, target);
-        // SAFETY: `bytes` is not touched before `drain` has waited, on every way out.
-        let asked = unsafe { self.issue_into(wait, world, head, &[], buffer, &drain.pending) };
-        let answered = drain.finish();
-        asked.and(answered)?;
-        Card::read_from_bytes(&bytes).map_err(|_| self.no_such_rank(target))
-    }
-
-    /// Sends a request that brings no bytes back, waiting for a slot, for credit at its target and
-    /// for room.
-    pub(crate) fn issue(
-        &self,
-        wait: Wait<'_>,
-        world: WorldRank,
-        head: Head,
-        body: &[u8],
-        pending: &Arc<Pending>,
-    ) -> Result<SlotId, RmaError> {
-        // SAFETY: no buffer.
-        unsafe { self.issue_into(wait, world, head, body, Buffer::NONE, pending) }
-    }
-
-    /// As [`issue`](Self::issue), for bytes that come to `buffer`.
-    ///
-    /// # Safety
-    ///
-    /// As [`Slots::start`](crate::completion::Slots::start).
-    unsafe fn issue_into(
-        &self,
-        wait: Wait<'_>,
-        world: WorldRank,
-        mut head: Head,
-        body: &[u8],
-        buffer: Buffer,
-        pending: &Arc<Pending>,
-    ) -> Result<SlotId, RmaError> {
-        let (process, expected) = (self.process(), Expected::of(&head, buffer));
-        // SAFETY: forwarded to the caller.
-        let start = || unsafe { process.slots.start(world, expected, pending) };
-        let gone = |peer| process.gone(peer).is_some();
-        let in_the_way = |_| process.slots.in_the_way(world, gone);
-        let place = Wait { on: On::Whoever(&in_the_way), ..wait };
-        // wait: slot
-        let slot = process.wait_until(place, start).map_err(|error| self.wait_failed(error))?;
-        head.slot = slot.0.into();
-        if let Err(error) = process.send(world, &head, body, wait) {
-            process.cancel_one(slot);
-            return Err(self.wait_failed(error));
-        }
-        Ok(slot)
-    }
-}
+use zerocopy::IntoBytes;
 
 impl Sending<'_, '_> {
     /// What each of the messages says of the operation.
@@ -101,7 +31,7 @@ impl Sending<'_, '_> {
 
     /// What one of the messages may hold.
     fn room(&self) -> Room {
-        let body = self.window.process().body_max();
+        let body = self.window.engine().body_max();
         let width = self.operation.action.basic().map_or(1, |basic| basic.width()) as u64;
         let bytes = match (self.operation.action, &self.there) {
             // The answer may come in pieces.
@@ -117,7 +47,7 @@ impl Sending<'_, '_> {
     ///
     /// # Safety
     ///
-    /// As [`Slots::start`](crate::completion::Slots::start).
+    /// As [`Slots::start`](crate::engine::Slots::start).
     pub(super) unsafe fn send_messages(
         &mut self,
         bytes: u64,

@@ -6,26 +6,26 @@
 
 mod cma;
 mod device;
+#[cfg(test)]
+mod device_tests;
+mod flush;
 mod grants;
 mod mapped;
 mod message;
-mod order;
 mod packed;
 mod sending;
 
-pub(crate) use mapped::{Place, STRIPE_RECHECK};
-pub(crate) use message::GET_BYTES;
-pub(crate) use order::{Touched, Unanswered};
+pub(crate) use mapped::Place;
 pub(crate) use packed::{BOUNCE_BYTES, Packed};
 
-use crate::completion::Pending;
-use crate::device::DeviceRoute;
+use crate::element::Op;
+use crate::engine::Pending;
 use crate::error::RmaError;
-use crate::operation::{Action, Op, Operation, Shape, Side, Sink};
-use crate::rank::Rank;
+use crate::layout::Shape;
+use crate::operation::{Action, Operation, Side, Sink};
+use crate::rank::{Rank, WorldRank};
 use crate::route::{Route, narrow};
-use crate::transport::WorldRank;
-use crate::window::Window;
+use crate::window::{DeviceRoute, Drain, Window};
 use mapped::Reached;
 use std::sync::Arc;
 
@@ -55,36 +55,6 @@ impl Drop for Completion<'_> {
         // In a panic, while answers may still come.
         if let Some(packed) = self.packed.take() {
             self.pending.keep(Box::new(packed));
-        }
-    }
-}
-
-/// Waits for the answers on every way out, unwinding included: afterwards nothing is written to
-/// the buffers that operations of `pending` were given.
-pub(crate) struct Drain<'w> {
-    pub(crate) window: &'w Window,
-    pub(crate) what: &'static str,
-    pub(crate) target: Rank,
-    pub(crate) pending: Arc<Pending>,
-}
-
-impl<'w> Drain<'w> {
-    pub(crate) fn new(window: &'w Window, what: &'static str, target: Rank) -> Self {
-        Self { window, what, target, pending: Arc::default() }
-    }
-
-    /// Waits, and says how the operations fared.
-    pub(crate) fn finish(&self) -> Result<(), RmaError> {
-        self.window.drain(self.what, self.target, &self.pending)
-    }
-}
-
-impl Drop for Drain<'_> {
-    fn drop(&mut self) {
-        // A forked child has copies of the buffers, and nobody answers it.
-        if !self.pending.is_done() && !self.window.process().transport.members.is_fork() {
-            // If that fails, the buffers were taken back: nothing is written to them any more.
-            _ = self.finish();
         }
     }
 }

@@ -1,6 +1,6 @@
 //! What is fetched for a layout: it arrives packed, and is dealt out when all of it is there.
-use crate::completion::Buffer;
-use crate::operation::layout::{Cursor, Layout, Shape, unpack};
+use crate::engine::Buffer;
+use crate::layout::{Cursor, Layout, Shape, unpack};
 
 /// Bytes that one operation, or all of a scope, keep packed at a time.
 pub(crate) const BOUNCE_BYTES: u64 = 1 << 20;

@@ -2,15 +2,14 @@
 //! what waits for them. S-G1 S-G2 S-J1
 #![allow(unsafe_code)]
 
-use super::{BOUNCE_BYTES, Completion, Drain, Left, Packed, Touched};
-use crate::completion::{Buffer, Pending};
-use crate::device::DeviceRoute;
+use super::{BOUNCE_BYTES, Completion, Left, Packed};
+use crate::engine::{Buffer, Pending};
 use crate::error::RmaError;
-use crate::operation::layout::{Cursor, unpack};
+use crate::layout::{Cursor, unpack};
+use crate::object::Flavor;
 use crate::operation::{Operation, Pieces, Side, Sink};
-use crate::rank::Rank;
-use crate::transport::WorldRank;
-use crate::window::{Flavor, Window};
+use crate::rank::{Rank, WorldRank};
+use crate::window::{DeviceRoute, Drain, Touched, Window};
 use std::sync::Arc;
 
 /// An operation of which a part is sent.
@@ -35,7 +34,7 @@ impl Window {
             let pending = &putting.pending;
             if let (Side::Bytes { at, len }, Side::Bytes { .. }) = (there, operation.from)
                 && left.device.is_none()
-                && len > self.process().config.eager_bytes as u64
+                && len > self.engine().config.eager_bytes as u64
             {
                 let wait = self.wait_for(operation.what, target);
                 return self.put_by_grants(wait, left.world, at, operation.origin, pending);
@@ -57,7 +56,7 @@ impl Window {
     /// # Safety
     ///
     /// The sink's bytes stay valid, and are not touched by anybody else, until that is done or was
-    /// [cancelled](crate::completion::Slots::cancel); or it [keeps](Pending::keep) their owner.
+    /// [cancelled](crate::engine::Slots::cancel); or it [keeps](Pending::keep) their owner.
     /// So do those that wait packed.
     pub(crate) unsafe fn begin_fetch(
         &self,
@@ -136,7 +135,7 @@ impl<'w, 'a> Sending<'w, 'a> {
     ///
     /// # Safety
     ///
-    /// As [`Slots::start`](crate::completion::Slots::start).
+    /// As [`Slots::start`](crate::engine::Slots::start).
     unsafe fn send(
         &mut self,
         bytes: u64,

@@ -1,9 +1,8 @@
 //! Combining window bytes with operands, element by element.
-use super::strided::{Area, Row};
+use super::strided::Area;
 use super::target::Span;
-use crate::element::{AtomicElement, BasicElement, SwapVisitor, Visitor};
-use crate::operation::Op;
-use crate::transport::Atomic;
+use crate::element::{AtomicElement, BasicElement, Op};
+use crate::layout::Row;
 use bytemuck::{bytes_of, bytes_of_mut, cast_slice, cast_slice_mut};
 
 /// Bytes combined at a time in private memory: stays in the first-level cache beside the window's
@@ -179,62 +178,4 @@ pub(crate) fn swap_under_lock<E: AtomicElement>(span: Span<'_>, compare: E, swap
         span.write(bytes_of(&E::from_bits(swap.to_bits())));
     }
     old
-}
-
-/// Does to one element what a program that is a device does: atomically, or else callers take
-/// turns. See [`Atomic::perform`].
-pub(crate) fn perform(atomic: Atomic, span: Span<'_>, operands: &[u8], fetched: &mut [u8]) {
-    let one = One { span, operands, fetched };
-    let done = match atomic {
-        Atomic::Combine(op, basic) => basic.visit(Combining(op, one)),
-        Atomic::Swap(basic) => basic.visit_swap(Swapping(one)),
-    };
-    done.expect("an atomic of a type that has it");
-}
-
-struct One<'a> {
-    span: Span<'a>,
-    operands: &'a [u8],
-    fetched: &'a mut [u8],
-}
-
-impl One<'_> {
-    fn operand<E: BasicElement>(&self, which: usize) -> E {
-        let bytes = self.operands.get(which * size_of::<E>()..).unwrap_or_default();
-        bytemuck::pod_read_unaligned(&bytes[..size_of::<E>()])
-    }
-
-    fn fetch<E: BasicElement>(self, old: E) {
-        if !self.fetched.is_empty() {
-            self.fetched.copy_from_slice(bytes_of(&old));
-        }
-    }
-}
-
-struct Combining<'a>(Op, One<'a>);
-
-impl Visitor for Combining<'_> {
-    type Output = ();
-
-    fn visit<E: BasicElement>(self) {
-        let Self(op, one) = self;
-        let operand = if op == Op::NoOp { E::zeroed() } else { one.operand(0) };
-        let old = one.span.fetch_and_op(op, operand);
-        let old = old.unwrap_or_else(|| one_under_lock(one.span, op, operand));
-        one.fetch(old);
-    }
-}
-
-struct Swapping<'a>(One<'a>);
-
-impl SwapVisitor for Swapping<'_> {
-    type Output = ();
-
-    fn visit<E: AtomicElement>(self) {
-        let Self(one) = self;
-        let (compare, swap): (E, E) = (one.operand(0), one.operand(1));
-        let old = one.span.compare_and_swap(compare, swap);
-        let old = old.unwrap_or_else(|| swap_under_lock(one.span, compare, swap));
-        one.fetch(old);
-    }
 }

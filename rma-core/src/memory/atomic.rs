@@ -11,9 +11,9 @@
 #[cfg(any(not(target_arch = "x86_64"), miri))]
 use super::cells;
 use super::copy::Bounds;
-use crate::element::{AtomicElement, BasicElement, BasicType};
-use crate::operation::Op;
-use core::sync::atomic::{AtomicI32, AtomicI64, AtomicU32, AtomicU64, Ordering::SeqCst};
+use crate::element::{AtomicElement, BasicElement, BasicType, Op};
+use core::sync::atomic::Ordering::SeqCst;
+use core::sync::atomic::{AtomicI32, AtomicI64, AtomicU32, AtomicU64};
 
 /// Reads, combines with `operand` by `op` and writes back atomically; returns what was there.
 /// `None` if `op` is not defined on integers; nothing happened then.

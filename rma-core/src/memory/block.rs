@@ -9,9 +9,8 @@ use crate::protocol::pscw::Signal;
 use crate::rank::Rank;
 use bytemuck::Pod;
 use core::marker::PhantomData;
-use core::sync::atomic::{
-    AtomicU32, AtomicU64, Ordering::Acquire, Ordering::Relaxed, Ordering::Release,
-};
+use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use core::sync::atomic::{AtomicU32, AtomicU64};
 
 /// Words of a block.
 pub(crate) const WORDS: u16 = AGREEMENTS_AT + 2;

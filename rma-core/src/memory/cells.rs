@@ -6,12 +6,10 @@
 //! of races between atomics. A write of some bytes of a cell is one update of it.
 #![allow(unsafe_code)]
 
-use crate::element::{AtomicElement, BasicElement};
-use crate::operation::Op;
+use crate::element::{AtomicElement, BasicElement, Op};
 use bytemuck::{bytes_of, bytes_of_mut};
-use core::sync::atomic::{
-    AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering::Relaxed, Ordering::SeqCst,
-};
+use core::sync::atomic::Ordering::{Relaxed, SeqCst};
+use core::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64};
 
 /// Bytes of the widest cell.
 const WIDEST: usize = 8;

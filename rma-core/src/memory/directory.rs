@@ -7,7 +7,8 @@
 
 use super::atomic;
 use core::marker::PhantomData;
-use core::sync::atomic::{AtomicU64, Ordering::Acquire, Ordering::Relaxed, Ordering::Release};
+use core::sync::atomic::AtomicU64;
+use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 /// Words of a slot: the state, then what [`Entry`] holds.
 const SLOT_WORDS: usize = 10;

@@ -4,8 +4,7 @@
 //! [`copy`](super::copy). Under Miri, and on machines other than x86-64, nothing is done here.
 #![allow(unsafe_code)]
 
-use crate::element::BasicType;
-use crate::operation::Op;
+use crate::element::{BasicType, Op};
 
 /// Bytes that a turn of the loops combines.
 const TURN: usize = 64;

@@ -6,11 +6,13 @@
 pub(crate) mod accumulate;
 pub(crate) mod atomic;
 pub(crate) mod block;
+mod by_device;
 #[cfg(any(not(target_arch = "x86_64"), miri, test))]
 mod cells;
 pub(crate) mod copy;
 pub(crate) mod directory;
 pub(crate) mod fused;
+pub(crate) mod pool;
 #[cfg(test)]
 mod race_tests;
 pub(crate) mod stores;

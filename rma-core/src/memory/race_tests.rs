@@ -2,11 +2,11 @@
 //! whether it may race.
 #![allow(unsafe_code)]
 
-use super::accumulate;
-use super::cells;
-use super::strided::{Area, Row};
+use super::strided::Area;
 use super::target::Span;
-use crate::operation::Op;
+use super::{accumulate, cells};
+use crate::element::Op;
+use crate::layout::Row;
 use std::thread;
 
 #[repr(align(8))]

@@ -7,7 +7,7 @@
 //! update is a fence by itself. Elsewhere neither holds, nor in the language's own model, which
 //! Miri plays: each flush is a fence there.
 
-use crate::sync::fence;
+use crate::word::fence;
 use core::cell::Cell;
 use core::sync::atomic::Ordering::SeqCst;
 

@@ -4,11 +4,15 @@
 //! element belongs to the stripe of its first byte. Every process that combines elements which
 //! the machine does not combine by itself takes the lock first; puts and gets do not.
 use super::block::{Block, STRIPES};
-use super::strided::Row;
+use crate::layout::Row;
 use crate::rank::Rank;
-use crate::sync::Word;
+use crate::word::Word;
 use core::ops::Range;
-use core::sync::atomic::{Ordering::Acquire, Ordering::Relaxed, Ordering::Release};
+use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use core::time::Duration;
+
+/// How often a thread that wants a stripe looks again: giving one back rings nobody.
+pub(crate) const RECHECK: Duration = Duration::from_micros(100);
 
 /// Bytes of a window part that lie in one stripe.
 pub(crate) const STRIPE: u64 = 16 << 10;

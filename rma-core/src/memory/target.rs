@@ -4,18 +4,15 @@
 
 use super::copy::{self, Bounds};
 use super::{atomic, fused, stores};
-use crate::element::{AtomicElement, BasicElement, BasicType};
+use crate::element::{AtomicElement, BasicElement, BasicType, Op};
 use crate::memory::block::Block;
-use crate::operation::Op;
 use crate::rank::Rank;
 use core::iter;
 use core::marker::PhantomData;
 use core::ops::Deref;
 use core::ptr::{NonNull, null_mut};
-use core::sync::atomic::{
-    AtomicPtr, AtomicU32, AtomicU64, Ordering::Acquire, Ordering::Relaxed, Ordering::Release,
-    Ordering::SeqCst,
-};
+use core::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
+use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64};
 use std::sync::Arc;
 
 /// What an operation needs to know about one near target: half a cache line.
@@ -482,7 +479,8 @@ impl<'w> Span<'w> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::memory::strided::{Area, Row};
+    use crate::layout::Row;
+    use crate::memory::strided::Area;
 
     #[test]
     fn spans_stay_inside_the_part() {

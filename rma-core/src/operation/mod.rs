@@ -1,13 +1,11 @@
 //! What an operation is: what is done, to which target, with which bytes on either side.
-pub(crate) mod layout;
-mod op;
+mod buffer;
 mod side;
 
-pub use layout::{Layout, LayoutError, Order, Shape, Signature};
-pub use op::Op;
+pub use buffer::OriginBuffer;
 pub(crate) use side::{Pieces, Room, Side};
 
-use crate::element::BasicType;
+use crate::element::{BasicType, Op};
 use crate::memory::target::Permit;
 use crate::rank::Rank;
 

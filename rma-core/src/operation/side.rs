@@ -1,7 +1,6 @@
 //! Which bytes of a buffer, or of a target's part, an operation is about: one run of them, or those
 //! of a layout.
-use super::layout::{Cursor, Shape, pack};
-use crate::memory::strided::Row;
+use crate::layout::{Cursor, Row, Shape, pack};
 use crate::protocol::rows::WireRow;
 use std::borrow::Cow;
 use zerocopy::IntoBytes;

@@ -4,7 +4,7 @@
 //! what a target keeps for an origin, in its transport's queues and in its own, is at most this
 //! many messages, whatever the transport does against congestion. A target counts the same way
 //! what it keeps for each peer, and refuses what an honest one cannot send.
-use crate::transport::WorldRank;
+use crate::rank::WorldRank;
 use rustc_hash::FxHashMap;
 
 /// Largest credit: no peer may have more messages unanswered, and a target keeps no more for one.

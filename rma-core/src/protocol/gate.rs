@@ -21,8 +21,9 @@
 //! All ranks reach these words by load and store: elsewhere the gate is always watched.
 
 use super::lock::{self, At, Mode};
-use crate::sync::Word;
-use core::sync::atomic::{AtomicU64, Ordering::AcqRel, Ordering::Acquire, Ordering::Release};
+use crate::word::Word;
+use core::sync::atomic::AtomicU64;
+use core::sync::atomic::Ordering::{AcqRel, Acquire, Release};
 
 /// Words that all ranks share, and locks made of them; sequentially consistent.
 pub(crate) trait Locks {

@@ -7,7 +7,8 @@ use super::super::lock::loom_tests::perform;
 use super::super::lock::{Acquire, NODES, Node, Release, Step, barge, pass, phase, uncontended};
 use super::*;
 use core::convert::Infallible;
-use loom::sync::atomic::{AtomicU64, Ordering::Relaxed, Ordering::SeqCst};
+use loom::sync::atomic::AtomicU64;
+use loom::sync::atomic::Ordering::{Relaxed, SeqCst};
 use loom::sync::{Arc, Notify};
 use loom::thread;
 

@@ -5,7 +5,8 @@
 use super::super::lock::uncontended;
 use super::*;
 use core::convert::Infallible;
-use loom::sync::atomic::{AtomicU64, Ordering::Relaxed, Ordering::SeqCst};
+use loom::sync::atomic::AtomicU64;
+use loom::sync::atomic::Ordering::{Relaxed, SeqCst};
 use loom::sync::{Arc, Condvar, Mutex};
 use loom::thread;
 

@@ -22,8 +22,8 @@
 //! to go: they may be waiting for it. Messages may overtake each other: everything carries the slot
 //! or number of what it is about.
 use super::lock::Mode;
-use crate::sync::Word;
-use crate::transport::WorldRank;
+use crate::rank::WorldRank;
+use crate::word::Word;
 use core::sync::atomic::Ordering::SeqCst;
 use rustc_hash::FxHashMap;
 use std::collections::VecDeque;

@@ -2,7 +2,8 @@
 //! others and has its pass recalled. Loom takes a sequentially consistent access for an acquiring
 //! and releasing one; every access here is a compare-and-swap of one word, for which that will do.
 use super::*;
-use loom::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
+use loom::sync::atomic::Ordering::Relaxed;
+use loom::sync::atomic::{AtomicU64, AtomicUsize};
 use loom::sync::{Arc, Mutex, Notify};
 use loom::thread;
 

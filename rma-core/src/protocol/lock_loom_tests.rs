@@ -6,9 +6,8 @@
 //! and writes: stores are exchanges that acquire nothing. Waiters sleep until their bell rings, so
 //! a bell that does not is a deadlock.
 use super::*;
-use loom::sync::atomic::{
-    AtomicU64, Ordering::Relaxed, Ordering::Release as AtomicRelease, Ordering::SeqCst, fence,
-};
+use loom::sync::atomic::Ordering::{Relaxed, Release as AtomicRelease, SeqCst};
+use loom::sync::atomic::{AtomicU64, fence};
 use loom::sync::{Arc, Notify};
 use loom::thread;
 

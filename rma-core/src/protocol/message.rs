@@ -186,6 +186,17 @@ impl Head {
     }
 }
 
+/// What a [`Kind::Query`] asks for, as its offset says.
+pub(crate) mod query {
+    /// Where the raw part lies whose address in the window is in the payload.
+    pub(crate) const RAW_BASE: u64 = 0;
+    /// Its bytes.
+    pub(crate) const RAW_LEN: u64 = 1;
+}
+
+/// Bytes that one slot asks a target for: with the credit, this bounds what is on its way here.
+pub(crate) const GET_BYTES: usize = 64 << 10;
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -8,7 +8,7 @@
 //! slot, and the grants, which have a budget.
 use super::credit::Credit;
 use super::message::{Head, Kind};
-use crate::transport::WorldRank;
+use crate::rank::WorldRank;
 use core::ops::Bound::{Excluded, Unbounded};
 use std::collections::{BTreeMap, VecDeque};
 

@@ -10,7 +10,7 @@
 //! when the window is. Messages may overtake each other: a cancel that comes before its ask is
 //! ignored, and the origin answers the grant that follows by another cancel.
 use super::credit::Credit;
-use crate::transport::WorldRank;
+use crate::rank::WorldRank;
 use core::ops::Range;
 use std::collections::{BTreeMap, VecDeque};
 

@@ -1,7 +1,7 @@
 //! Senders and grants against each other, with every order of messages that a network may choose.
 use super::credit::CREDIT_MAX;
 use super::rendezvous::{Ask, Fragment, Grants, Key, Sender, Tell};
-use crate::transport::WorldRank;
+use crate::rank::WorldRank;
 use proptest::prelude::*;
 use std::collections::BTreeSet;
 

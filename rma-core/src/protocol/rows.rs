@@ -1,6 +1,6 @@
 //! Which bytes of a part a message is about: one range, or rows.
 use super::message::Head;
-use crate::memory::strided::Row;
+use crate::layout::Row;
 use zerocopy::little_endian::{I64, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 

@@ -6,57 +6,20 @@
 //! by copies of the operating system, if a probe showed that those are allowed. What a device
 //! moves needs nothing of the target, either. Messages always work; the target serves them.
 //! S-G1 S-G8 S-G10 S-L4
-mod counts;
-mod mapping;
+mod device;
 mod region;
 
-pub(crate) use counts::Counts;
-pub use counts::OperationCounts;
-pub(crate) use region::{Known, Region};
+pub(crate) use region::Region;
 
-use crate::device::DeviceRoute;
 use crate::error::RmaError;
 use crate::memory::target::{Permit, Span, held};
 use crate::operation::{Action, Operation, Side};
-use crate::rank::Rank;
-use crate::transport::{Cma, WorldRank};
-use crate::window::Window;
+use crate::rank::{Rank, WorldRank};
+use crate::transport::Cma;
+use crate::window::{Counts, DeviceRoute, Where, Window};
 use core::fmt;
-use region::{PeerPin, Where};
-
-/// What the hint `rma_path` asks for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(crate) enum Asked {
-    /// The fastest that reaches the target.
-    #[default]
-    Auto,
-    /// Load and store for everything, or no window.
-    LoadStore,
-    /// Copies by address where load and store reach too.
-    Cross,
-    /// Messages for everything, locks and signals too.
-    Messages,
-    /// As [`Messages`](Self::Messages), but what a device does.
-    Device,
-}
-
-/// How the values of the hint are written, in the order of [`Asked`].
-pub(crate) const PATHS: &[&str] = &["auto", "load_store", "cross", "messages", "device"];
-
-impl Asked {
-    /// From the place of a value in [`PATHS`].
-    pub(crate) fn from_place(place: u32) -> Self {
-        [Self::Auto, Self::LoadStore, Self::Cross, Self::Messages, Self::Device]
-            .into_iter()
-            .find(|asked| *asked as u32 == place)
-            .unwrap_or_default()
-    }
-
-    /// Whether load and store reach nobody.
-    pub(crate) fn is_far(self) -> bool {
-        matches!(self, Self::Messages | Self::Device)
-    }
-}
+use core::sync::atomic::Ordering::Relaxed;
+use region::PeerPin;
 
 /// How operations reach a target.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -114,6 +77,19 @@ pub(crate) struct CmaRoute<'w> {
     _pin: Option<PeerPin<'w>>,
 }
 
+impl Counts {
+    pub(super) fn count(&self, route: &Route<'_>) {
+        let count = match route {
+            Route::Null => return,
+            Route::Mapped(_) | Route::Region(_) => &self.load_store,
+            Route::Cma(_) => &self.cross,
+            Route::Device(_) => &self.device,
+            Route::Messages(_) => &self.messages,
+        };
+        count.fetch_add(1, Relaxed);
+    }
+}
+
 impl Window {
     /// How operations reach `target`; `None` if there is no such rank.
     pub fn path(&self, target: Rank) -> Option<Path> {
@@ -134,24 +110,11 @@ impl Window {
         }
     }
 
-    /// Whether the table shows the way to it, and nothing counts.
-    fn loads_at_once(&self, target: Rank) -> bool {
-        self.loads(target) && !self.counts_all
-    }
-
-    /// Whether operations on `target` go by load and store.
-    fn loads(&self, target: Rank) -> bool {
-        let stays = self.peers.get(target).is_none_or(|peer| peer.stays());
-        let mapped = !stays || target == self.rank();
-        let near = self.targets.near(target).is_some();
-        mapped && near && self.part.regions.is_none() && self.asked != Asked::Cross
-    }
-
     /// Copies to and from the process that has a target's part, where they are allowed. A part
     /// may lie in memory of another rank.
     fn cma_with(&self, target: Rank) -> Option<(&dyn Cma, WorldRank)> {
         let owner = self.part.comm.world_rank(self.peers.get(target)?.owner);
-        Some((self.process().transport.cma_with(owner)?, owner))
+        Some((self.engine().transport.cma_with(owner)?, owner))
     }
 
     /// The way of an operation, and the bytes that it is about, counted from the beginning of the
@@ -178,13 +141,13 @@ impl Window {
         let route = match path {
             Path::LoadStore => {
                 self.reach(target)?;
-                self.loaded_part(target, size)?
+                Route::Mapped(self.loaded_part(target, size)?)
             }
             Path::ByRegion => match self.pin(target, low, len)? {
                 (Where::Here(memory), start, pin) => Route::Region(Region::new(memory, start, pin)),
                 (Where::There(base), start, pin) if copies => {
                     let owner = self.part.comm.world_rank(target);
-                    let cma = self.process().transport.cma_with(owner);
+                    let cma = self.engine().transport.cma_with(owner);
                     let address = base + (low - start);
                     let route = |cma| CmaRoute { cma, owner, address, _pin: Some(pin) };
                     cma.map_or(Route::Messages(world), |cma| Route::Cma(route(cma)))
@@ -208,7 +171,7 @@ impl Window {
             }
             Path::Cross | Path::Messages => Route::Messages(world),
         };
-        self.counts.add(&route);
+        self.counts.count(&route);
         Ok((route, there))
     }
 

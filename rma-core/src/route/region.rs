@@ -1,24 +1,16 @@
-//! Regions of dynamic windows at peers, as their directories tell of them. S-L4
+//! RegionsOf of dynamic windows at peers, as their directories tell of them. S-L4
 #![allow(unsafe_code)]
 
 use crate::error::RmaError;
 use crate::memory::directory::{Directory, Entry, Pin};
 use crate::memory::target::Span;
-use crate::protocol::message::{Head, Kind};
+use crate::protocol::message::{Head, Kind, query};
 use crate::rank::Rank;
-use crate::serve::query;
 use crate::transport::{Descriptor, ImportError, Mapped};
-use crate::window::Window;
-use core::sync::atomic::{AtomicU32, Ordering::Release, Ordering::SeqCst};
-use rustc_hash::FxHashMap;
-use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-
-/// Regions of peers that this rank has used, by target and address.
-#[derive(Default)]
-pub(crate) struct Known(Mutex<FxHashMap<Rank, Regions>>);
-
-type Regions = BTreeMap<u64, KnownRegion>;
+use crate::window::{KnownRegion, RegionsOf, Where, Window};
+use core::sync::atomic::AtomicU32;
+use core::sync::atomic::Ordering::{Release, SeqCst};
+use std::sync::Arc;
 
 /// Keeps a region of a peer attached, and says that this rank does.
 pub(super) struct PeerPin<'w> {
@@ -34,22 +26,6 @@ impl Drop for Inside<'_> {
         // Release keeps it behind the pin.
         self.0.fetch_sub(1, Release);
     }
-}
-
-#[derive(Clone)]
-struct KnownRegion {
-    slot: usize,
-    len: u64,
-    at: Where,
-}
-
-/// Where a region lies.
-#[derive(Clone)]
-pub(super) enum Where {
-    /// Mapped, all of it.
-    Here(Arc<dyn Mapped>),
-    /// At that address of its owner, who lets others read and write there.
-    There(u64),
 }
 
 /// A region that is mapped here, which stays attached until this is dropped.
@@ -77,12 +53,6 @@ impl<'w> Region<'w> {
         // is no reference into it.
         let span = unsafe { Span::of_part(mapping.base, mapping.len as u64, 0, mapping.len) };
         span.expect("all of a mapping lies inside it")
-    }
-}
-
-impl Known {
-    fn lock(&self) -> MutexGuard<'_, FxHashMap<Rank, Regions>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -124,7 +94,7 @@ impl Window {
 
     /// Pins the region that holds the bytes, if it is one of those and still attached.
     fn pin_in<'w>(
-        regions: &Regions,
+        regions: &RegionsOf,
         directory: Directory<'w>,
         address: u64,
         len: u64,
@@ -138,8 +108,8 @@ impl Window {
     }
 
     /// What the directory of `target` says.
-    fn learn(&self, directory: Directory<'_>, target: Rank) -> Result<Regions, RmaError> {
-        let mut regions = Regions::new();
+    fn learn(&self, directory: Directory<'_>, target: Rank) -> Result<RegionsOf, RmaError> {
+        let mut regions = RegionsOf::new();
         let mut old = self.known.lock().get(&target).cloned().unwrap_or_default();
         for slot in 0..directory.slots() {
             let Some(entry) = directory.read(slot) else { continue };
@@ -194,7 +164,7 @@ impl Window {
         for (bytes, word) in descriptor.chunks_exact_mut(8).zip(entry.descriptor) {
             bytes.copy_from_slice(&word.to_ne_bytes());
         }
-        let import = self.process().transport.shared.import(owner, &[Descriptor(descriptor)])?;
+        let import = self.engine().transport.shared.import(owner, &[Descriptor(descriptor)])?;
         if (import.mapping().len as u64) < entry.len {
             return Err(ImportError::Malformed(owner));
         }

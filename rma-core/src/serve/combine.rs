@@ -3,15 +3,15 @@
 //! A handler cannot wait. A message whose stripe somebody holds is put off, and taken up again by
 //! the next progress of this rank. That reorders nothing that MPI orders: an origin does not send
 //! an operation before the earlier ones on the same bytes are answered.
-use crate::completion::Cause;
+use crate::engine::{Cause, Engine};
 use crate::memory::stripe;
 use crate::protocol::credit::Credit;
 use crate::protocol::message::{Head, Kind, Status};
-use crate::transport::WorldRank;
-use crate::universe::Process;
+use crate::rank::WorldRank;
 use crate::window::Part;
 use core::ops::Range;
-use core::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use core::sync::atomic::AtomicUsize;
+use core::sync::atomic::Ordering::Relaxed;
 use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -55,7 +55,7 @@ enum Served {
     Busy { left: Option<WorldRank> },
 }
 
-impl Process {
+impl Engine {
     /// Does what a peer asks, or puts it off; false if it makes no sense.
     pub(super) fn serve_accumulate(
         &self,
@@ -67,11 +67,11 @@ impl Process {
         match self.try_accumulate(from, kind, head, body) {
             Served::Done(sense) => sense,
             // No honest peer has so many unanswered.
-            Served::Busy { .. } if !self.deferred.kept().take(from) => false,
+            Served::Busy { .. } if !self.serving().deferred.kept().take(from) => false,
             Served::Busy { .. } => {
-                self.deferred.count.fetch_add(1, Relaxed);
+                self.serving().deferred.count.fetch_add(1, Relaxed);
                 let message = Message { from, kind, head: *head, body: body.to_vec() };
-                self.deferred.queue().push_back(message);
+                self.serving().deferred.queue().push_back(message);
                 true
             }
         }
@@ -79,18 +79,18 @@ impl Process {
 
     /// Tries again what was put off; returns how much of it is done.
     pub(crate) fn retry_deferred(&self) -> usize {
-        if self.deferred.is_empty() {
+        if self.serving().deferred.is_empty() {
             return 0;
         }
         let mut done = 0;
-        let waiting = self.deferred.queue().len();
+        let waiting = self.serving().deferred.queue().len();
         for _ in 0..waiting {
             // One at a time, so that no lock is held while sending a reply.
-            let Some(message) = self.deferred.queue().pop_front() else { break };
+            let Some(message) = self.serving().deferred.queue().pop_front() else { break };
             let Message { from, kind, head, body } = &message;
             match self.try_accumulate(*from, *kind, head, body) {
                 Served::Busy { left: None } => {
-                    self.deferred.queue().push_back(message);
+                    self.serving().deferred.queue().push_back(message);
                     continue;
                 }
                 Served::Busy { left: Some(holder) } => {
@@ -102,8 +102,8 @@ impl Process {
                 }
                 Served::Done(_) => {}
             }
-            self.deferred.kept().give_back(*from);
-            self.deferred.count.fetch_sub(1, Relaxed);
+            self.serving().deferred.kept().give_back(*from);
+            self.serving().deferred.count.fetch_sub(1, Relaxed);
             done += 1;
         }
         done
@@ -118,7 +118,7 @@ impl Process {
     }
 
     fn try_accumulate(&self, from: WorldRank, kind: Kind, head: &Head, body: &[u8]) -> Served {
-        let answer = match self.windows.get(head.object.get()) {
+        let answer = match self.own_windows().get(head.object.get()) {
             None => Err(Status::Freed),
             Some(part) => match part.accumulate(kind, head, body, self.body_max()) {
                 Ok(Answer::Busy(bytes)) => {

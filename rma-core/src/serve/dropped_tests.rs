@@ -1,7 +1,7 @@
 //! Windows that are dropped and not freed, as messages find them.
-use super::Registry;
+use crate::config::Config;
 use crate::protocol::message::{Head, Kind, Status};
-use crate::universe::{Config, Universe};
+use crate::universe::Universe;
 use crate::window::Window;
 use crate::window::accumulate_tests::with_loop;
 use bytemuck::bytes_of_mut;
@@ -9,10 +9,6 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Weak};
 use std::thread;
 use zerocopy::IntoBytes;
-
-fn names(windows: &Registry) -> usize {
-    windows.0.lock().unwrap().len()
-}
 
 fn words(universe: &Universe) -> Window {
     universe.world().window(1, size_of::<u64>()).allocate().unwrap()
@@ -23,7 +19,7 @@ fn words(universe: &Universe) -> Window {
 fn what_is_dropped_is_served_until_the_rank_leaves() {
     let mut left = Weak::new();
     with_loop(Config::default(), |universe, network| {
-        let (process, window) = (universe.process(), words(universe));
+        let (engine, window) = (universe.engine(), words(universe));
         let (id, part) = (window.id(), Arc::downgrade(&window.part));
         let caught = catch_unwind(AssertUnwindSafe(|| {
             let _window = window;
@@ -31,11 +27,11 @@ fn what_is_dropped_is_served_until_the_rank_leaves() {
         }));
         assert!(caught.is_err());
         drop(words(universe));
-        assert_eq!((names(&process.windows), process.windows.all().len()), (2, 2));
+        assert_eq!((engine.own_windows().names(), engine.own_windows().all().len()), (2, 2));
         let mut put = Head::new(Kind::Put, id.0, 0);
         put.length = 8.into();
         network.arrive([put.as_bytes(), &7u64.to_le_bytes()].concat());
-        process.progress();
+        engine.progress();
         let answer = network.take_sent().pop().unwrap();
         assert_eq!(Head::parse(&answer).unwrap().0.status(), Some(Status::Ok));
         let part = part.upgrade().unwrap();
@@ -51,17 +47,17 @@ fn what_is_dropped_is_served_until_the_rank_leaves() {
 #[test]
 fn what_is_let_go_is_dropped_when_the_list_is_free() {
     with_loop(Config::default(), |universe, _| {
-        let (process, window) = (universe.process(), words(universe));
+        let (engine, window) = (universe.engine(), words(universe));
         let part = Arc::downgrade(&window.part);
         drop(window);
         thread::scope(|scope| {
             // A part that is dropped closes its letterbox.
-            let mail = process.mail.hold();
-            scope.spawn(|| process.dropped.let_go());
+            let mail = engine.serving().mail.hold();
+            scope.spawn(|| engine.own_windows().let_go());
             while part.strong_count() > 0 {
                 thread::yield_now();
             }
-            assert!(process.dropped.0.try_lock().is_ok());
+            assert!(engine.own_windows().is_dropped_free());
             drop(mail);
         });
     });
@@ -71,13 +67,13 @@ fn what_is_let_go_is_dropped_when_the_list_is_free() {
 fn what_is_freed_is_forgotten() {
     with_loop(Config::default(), |universe, _| {
         let (first, second) = (words(universe), words(universe));
-        let windows = &universe.process().windows;
-        assert_eq!(names(windows), 2);
+        let windows = universe.engine().own_windows();
+        assert_eq!(windows.names(), 2);
         first.free().unwrap();
-        assert_eq!((names(windows), windows.all().len()), (1, 1));
+        assert_eq!((windows.names(), windows.all().len()), (1, 1));
         let sealed = second.seal().unwrap();
-        assert_eq!(names(windows), 1);
+        assert_eq!(windows.names(), 1);
         sealed.unseal().unwrap().free().unwrap();
-        assert_eq!(names(windows), 0);
+        assert_eq!(windows.names(), 0);
     });
 }

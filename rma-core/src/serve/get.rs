@@ -1,17 +1,15 @@
 //! The target's side of gets: the data is read when a piece of it is sent.
-use crate::completion::Sent;
-use crate::execute::GET_BYTES;
-use crate::protocol::message::{Card, Head, Kind, Status};
+use crate::engine::{Engine, Sent};
+use crate::protocol::message::{Card, GET_BYTES, Head, Kind, Status};
 use crate::protocol::outbox::{Cursor, Parcel};
-use crate::transport::WorldRank;
-use crate::universe::Process;
+use crate::rank::WorldRank;
 use crate::window::Part;
 use zerocopy::IntoBytes;
 
 /// Pieces up to this many bytes need no memory of the heap.
 const SMALL: usize = 256;
 
-impl Process {
+impl Engine {
     pub(super) fn serve_get(&self, from: WorldRank, head: &Head, body: &[u8], part: &Part) -> bool {
         if head.tag.get() > 0 {
             return self.serve_get_rows(from, head, body, part);
@@ -81,7 +79,7 @@ impl Process {
         let left = request.length.get() - cursor.sent;
         let len = left.min(self.body_max() as u64) as usize;
         let mut reply = request.reply(Kind::Data, Status::Ok);
-        let part = self.windows.get(request.object.get());
+        let part = self.own_windows().get(request.object.get());
         // The range was checked when the request came.
         let at = request.offset.get() + cursor.sent;
         let Some(span) = part.as_ref().and_then(|part| part.span(at, len)) else {

@@ -1,12 +1,13 @@
 //! Large puts at their target, and grants at their origin: messages for the state machines of
 //! `protocol/rendezvous.rs`.
-use crate::completion::{Granted, SlotId};
+use crate::engine::{Engine, Granted, SlotId};
 use crate::protocol::message::{Head, Kind, Status};
 use crate::protocol::rendezvous::{Ask, Grants, Key, Tell};
-use crate::transport::{PeerState, WorldRank};
-use crate::universe::Process;
+use crate::rank::WorldRank;
+use crate::transport::PeerState;
 use crate::window::Part;
-use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use core::sync::atomic::AtomicBool;
+use core::sync::atomic::Ordering::Relaxed;
 use std::sync::{Mutex, PoisonError};
 
 /// The large puts to one rank.
@@ -47,7 +48,7 @@ fn done(window: u64, slot: u64, status: Status) -> Head {
     head
 }
 
-impl Process {
+impl Engine {
     /// An origin asks to put.
     pub(super) fn serve_ask(&self, from: WorldRank, head: &Head, body: &[u8], part: &Part) -> bool {
         let (window, slot) = (head.object.get(), head.slot.get());
@@ -60,7 +61,7 @@ impl Process {
             self.reply(from, &done(window, slot, Status::OutOfRange), &[]);
             return true;
         }
-        let taken = self.incoming.with(|grants| grants.handle_ask(key(from, head), ask));
+        let taken = self.serving().incoming.with(|grants| grants.handle_ask(key(from, head), ask));
         self.tell_grants();
         taken
     }
@@ -68,12 +69,12 @@ impl Process {
     /// Takes granted bytes; false if they were not granted.
     pub(crate) fn take_fragment(&self, from: WorldRank, head: &Head, body: &[u8]) -> bool {
         let (window, len) = (head.object.get(), body.len());
-        let placed = self.incoming.with(|grants| {
+        let placed = self.serving().incoming.with(|grants| {
             let offset = Some(head.offset.get()).filter(|_| head.length.get() == len as u64);
             grants.handle_fragment(key(from, head), window, offset?, len as u64)
         });
         let Some(placed) = placed else { return false };
-        let part = self.windows.get(window);
+        let part = self.own_windows().get(window);
         let span = part.as_ref().and_then(|part| part.span(placed.offset, len));
         let status = match span {
             Some(span) => {
@@ -89,7 +90,7 @@ impl Process {
             }
             // Nobody waits for long: the first bytes that are granted find out.
             None => {
-                self.incoming.with(|grants| grants.handle_freed(window));
+                self.serving().incoming.with(|grants| grants.handle_freed(window));
                 Status::Freed
             }
         };
@@ -98,7 +99,7 @@ impl Process {
         if placed.last {
             self.reply(from, &done(window, head.slot.get(), status), &[]);
         } else if status == Status::OutOfRange {
-            self.incoming.with(|grants| grants.handle_lost(key(from, head)));
+            self.serving().incoming.with(|grants| grants.handle_lost(key(from, head)));
         }
         self.tell_grants();
         true
@@ -106,8 +107,8 @@ impl Process {
 
     /// An origin gave up; false if it has asked for nothing.
     pub(crate) fn take_cancel(&self, from: WorldRank, head: &Head, body: &[u8]) -> bool {
-        let cancelled =
-            body.is_empty() && self.incoming.with(|grants| grants.handle_cancel(key(from, head)));
+        let cancelled = body.is_empty()
+            && self.serving().incoming.with(|grants| grants.handle_cancel(key(from, head)));
         self.tell_grants();
         cancelled
     }
@@ -127,7 +128,7 @@ impl Process {
     }
 
     fn tell_grants(&self) {
-        while let Some(tell) = self.incoming.with(Grants::poll) {
+        while let Some(tell) = self.serving().incoming.with(Grants::poll) {
             match tell {
                 Tell::Grant { key, window, bytes } => {
                     let mut head = Head::new(Kind::Grant, window, 0);
@@ -143,14 +144,14 @@ impl Process {
 
     /// Takes back the grants of origins that are gone, where others wait for them.
     pub(crate) fn recover_grants(&self) {
-        if !self.incoming.is_waited_for() {
+        if !self.serving().incoming.is_waited_for() {
             return;
         }
         self.tell_grants();
-        let holders: Vec<Key> = self.incoming.with(|grants| grants.holders().collect());
+        let holders: Vec<Key> = self.serving().incoming.with(|grants| grants.holders().collect());
         for key in holders {
             if self.transport.members.peer_state(key.origin) != PeerState::Alive {
-                self.incoming.with(|grants| grants.handle_cancel(key));
+                self.serving().incoming.with(|grants| grants.handle_cancel(key));
                 self.tell_grants();
             }
         }

@@ -1,13 +1,15 @@
 //! Requests for locks, as their homes serve them. S-E1 S-E8 S-E13
+use crate::engine::Engine;
 use crate::memory::block::Block;
+use crate::object::WindowId;
 use crate::protocol::home::{End, Home, Passes, Request, Tell};
 use crate::protocol::lock::{self, Mode};
 use crate::protocol::message::{Head, Kind, Status};
-use crate::rank::Rank;
-use crate::transport::{Moment, WorldRank};
-use crate::universe::Process;
-use crate::window::{Part, WindowId};
-use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
+use crate::rank::{Rank, WorldRank};
+use crate::transport::Moment;
+use crate::window::Part;
+use core::sync::atomic::Ordering::Relaxed;
+use core::sync::atomic::{AtomicU64, AtomicUsize};
 use rustc_hash::FxHashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -36,13 +38,6 @@ mod pass {
     pub(super) const GIVE: u32 = 3;
     pub(super) const RECALL: u32 = 4;
     pub(super) const WAIT: u32 = 5;
-}
-
-/// The lock of a part, and what rank 0 keeps for all of them.
-#[derive(Debug, Default)]
-pub(crate) struct Locks {
-    home: Mutex<Home>,
-    passes: Mutex<Passes>,
 }
 
 /// Locks of homes that wait for something, of all windows of a rank, and its own requests.
@@ -111,16 +106,6 @@ impl Lines {
     }
 }
 
-impl Locks {
-    fn home(&self) -> MutexGuard<'_, Home> {
-        self.home.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn passes(&self) -> MutexGuard<'_, Passes> {
-        self.passes.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
 /// The word of the lock of that block's owner.
 pub(crate) fn word(block: Block<'_>) -> &AtomicU64 {
     block.word(lock::part(0).word)
@@ -141,13 +126,13 @@ impl Part {
     }
 }
 
-impl Process {
+impl Engine {
     /// Changes what a home keeps, and tells what comes of it.
     fn at_home<R>(&self, part: &Part, act: impl FnOnce(&mut Home, &AtomicU64) -> R) -> R {
         let mut home = part.locks.home();
         let before = home.is_waited_for();
         let result = act(&mut home, word(part.block.get()));
-        self.lines.count(before, home.is_waited_for());
+        self.serving().lines.count(before, home.is_waited_for());
         let tells: Vec<Tell> = core::iter::from_fn(|| home.poll()).collect();
         drop(home);
         if tells.iter().any(|tell| matches!(tell, Tell::Answer { end: End::Granted, .. })) {
@@ -162,7 +147,7 @@ impl Process {
         let mut passes = part.locks.passes();
         let before = passes.is_waited_for();
         let result = act(&mut passes);
-        self.lines.count(before, passes.is_waited_for());
+        self.serving().lines.count(before, passes.is_waited_for());
         let tells: Vec<Tell> = core::iter::from_fn(|| passes.poll()).collect();
         drop(passes);
         self.tell_all(part, &tells);
@@ -201,7 +186,7 @@ impl Process {
     /// Takes a request for a lock; false if it makes no sense.
     pub(crate) fn take_request(&self, from: WorldRank, head: &Head, body: &[u8]) -> bool {
         let (object, slot) = (head.object.get(), head.slot.get());
-        let Some(part) = self.windows.get(object) else {
+        let Some(part) = self.own_windows().get(object) else {
             self.tell(from, &granted(object, slot, Status::Freed, 0));
             return body.is_empty();
         };
@@ -229,7 +214,7 @@ impl Process {
     pub(crate) fn take_granted(&self, from: WorldRank, head: &Head, body: &[u8]) -> bool {
         let (slot, Some(status)) = (head.slot.get(), head.status()) else { return false };
         let left = WorldRank(u32::try_from(head.offset.get()).unwrap_or(from.0));
-        let mut asked = self.lines.asked();
+        let mut asked = self.serving().lines.asked();
         let known = |it: &&mut Asked| it.home == from && it.end.is_none() && body.is_empty();
         let Some(it) = asked.get_mut(&slot).filter(known) else { return false };
         let Some(unlock) = it.unwanted else {
@@ -241,7 +226,7 @@ impl Process {
             self.tell(from, &unlock);
         }
         // Not before: who leaves looks for what is still to be given back.
-        self.lines.forget(slot);
+        self.serving().lines.forget(slot);
         true
     }
 
@@ -249,7 +234,7 @@ impl Process {
     /// the message makes no sense.
     pub(crate) fn take_unlock(&self, from: WorldRank, head: &Head, body: &[u8]) -> bool {
         // One that is freed has no use for what was on its way.
-        let Some(part) = self.windows.get(head.object.get()) else { return body.is_empty() };
+        let Some(part) = self.own_windows().get(head.object.get()) else { return body.is_empty() };
         if !body.is_empty() {
             return false;
         }
@@ -266,7 +251,7 @@ impl Process {
     /// Takes a step of a pass, between a home and rank 0; false if it makes no sense.
     pub(crate) fn take_pass(&self, from: WorldRank, head: &Head, body: &[u8]) -> bool {
         // One that is freed has no use for what was on its way.
-        let Some(part) = self.windows.get(head.object.get()) else { return body.is_empty() };
+        let Some(part) = self.own_windows().get(head.object.get()) else { return body.is_empty() };
         if !body.is_empty() {
             return false;
         }
@@ -300,11 +285,11 @@ impl Process {
     /// Ends what waits at this rank for those that have left; looks again besides, because who
     /// gives a lock back may be gone before it could say so. Returns 1 if something came of it.
     pub(crate) fn look_after_lines(&self) -> usize {
-        if !self.lines.are_waited_for() {
+        if !self.serving().lines.are_waited_for() {
             return 0;
         }
         let mut worked = false;
-        for part in self.windows.all() {
+        for part in self.own_windows().all() {
             let first = part.comm.world_rank(Rank(0));
             let keepers: Vec<WorldRank> = part.locks.passes().keepers().collect();
             for home in keepers.into_iter().filter(|home| self.is_all_heard(*home)) {
@@ -336,7 +321,7 @@ impl Process {
 
     /// Does not wait for a request any more: what it may yet be granted goes back.
     pub(crate) fn give_up_lock(&self, slot: u64, unlock: Head) {
-        let mut asked = self.lines.asked();
+        let mut asked = self.serving().lines.asked();
         let Some(it) = asked.get_mut(&slot) else { return };
         let (home, end) = (it.home, it.end);
         if end.is_none() {

@@ -7,75 +7,123 @@ mod grant;
 pub(crate) mod lock;
 mod part;
 mod rows;
+mod signal;
 
 #[cfg(test)]
 pub(crate) use combine::Answer;
-pub(crate) use combine::Deferred;
-pub(crate) use grant::Incoming;
-pub(crate) use lock::{Lines, Locks};
 
-use crate::completion::{self, SlotId};
-use crate::protocol::message::{Head, Kind, Status};
-use crate::transport::WorldRank;
-use crate::universe::Process;
-use crate::window::{Part, WindowId};
-use rustc_hash::FxHashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use crate::collective::Mail;
+use crate::engine::{self, Engine, Sent, Service, SlotId};
+use crate::memory::stripe;
+use crate::protocol::message::{Head, Kind, Status, query};
+use crate::protocol::outbox::Cursor;
+use crate::protocol::pscw::Signal;
+use crate::rank::WorldRank;
+use crate::window::{Part, Windows};
+use combine::Deferred;
+use core::any::Any;
+use core::time::Duration;
+use grant::Incoming;
+use lock::Lines;
+use std::sync::Arc;
 
-/// Windows of one rank that messages may name.
-#[derive(Default)]
-pub(crate) struct Registry(Mutex<FxHashMap<u64, Weak<Part>>>);
+/// How often a sleeping thread looks whether whom those wait for who wait for locks here is gone.
+const LINES_RECHECK: Duration = Duration::from_millis(20);
 
-/// Parts of windows that were dropped and not freed. Peers may still come there, whatever way they
-/// take: messages find them, and locks are passed on, until this rank has left.
-#[derive(Default)]
-pub(crate) struct Dropped(Mutex<Vec<Arc<Part>>>);
+/// What a rank keeps to serve its peers.
+pub(crate) struct Serving {
+    mail: Arc<Mail>,
+    windows: Windows,
+    pub(crate) deferred: Deferred,
+    pub(crate) lines: Lines,
+    pub(crate) incoming: Incoming,
+}
 
-impl Dropped {
-    fn parts(&self) -> MutexGuard<'_, Vec<Arc<Part>>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    pub(crate) fn add(&self, part: &Arc<Part>) {
-        self.parts().push(part.clone());
-    }
-
-    /// Lets go of all. They have the process, which has them.
-    pub(crate) fn let_go(&self) {
-        // Bound first, so that the lock is given back: what a part keeps goes elsewhere in the
-        // process, and may come back here.
-        let parts = core::mem::take(&mut *self.parts());
-        drop(parts);
+impl Serving {
+    /// Grants as many bytes of large puts at once, in messages of at most so many bytes.
+    pub(crate) fn new(mail: &Arc<Mail>, grant_bytes: u64, message_max: usize) -> Self {
+        Self {
+            mail: mail.clone(),
+            windows: Windows::default(),
+            deferred: Deferred::default(),
+            lines: Lines::default(),
+            incoming: Incoming::new(grant_bytes, message_max),
+        }
     }
 }
 
-impl Registry {
-    pub(crate) fn add(&self, id: u64, part: &Arc<Part>) {
-        let mut windows = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        windows.insert(id, Arc::downgrade(part));
+impl Service for Serving {
+    fn handle(
+        &self,
+        engine: &Engine,
+        from: WorldRank,
+        kind: Kind,
+        head: &Head,
+        body: &[u8],
+    ) -> bool {
+        match kind {
+            Kind::Collective => self.mail.handle(engine, from, head, body),
+            Kind::Done | Kind::Data | Kind::Value => engine.take_answer(from, head, body),
+            Kind::Grant => engine.take_grant(from, head, body),
+            Kind::Fragment => engine.take_fragment(from, head, body),
+            Kind::Cancel => engine.take_cancel(from, head, body),
+            Kind::Lock => engine.take_request(from, head, body),
+            Kind::Granted => engine.take_granted(from, head, body),
+            Kind::Unlock => engine.take_unlock(from, head, body),
+            Kind::Pass => engine.take_pass(from, head, body),
+            Kind::Post => engine.take_signal(from, Signal::Post, head, body),
+            Kind::Complete => engine.take_signal(from, Signal::Complete, head, body),
+            _ => engine.outgoing.accepts(from) && engine.serve(from, kind, head, body),
+        }
     }
 
-    pub(crate) fn remove(&self, id: WindowId) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).remove(&id.0);
+    fn retry(&self, engine: &Engine) -> usize {
+        engine.retry_deferred()
     }
 
-    /// Those that are not freed.
-    pub(crate) fn all(&self) -> Vec<Arc<Part>> {
-        let windows = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        windows.values().filter_map(Weak::upgrade).collect()
+    fn look_around(&self, engine: &Engine) -> usize {
+        engine.look_after_lines()
     }
 
-    pub(crate) fn get(&self, id: u64) -> Option<Arc<Part>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).get(&id)?.upgrade()
+    fn recover(&self, engine: &Engine) {
+        engine.recover_grants();
+    }
+
+    fn send_piece(&self, engine: &Engine, to: WorldRank, cursor: &mut Cursor) -> Sent {
+        engine.send_piece(to, cursor)
+    }
+
+    fn has_put_off(&self) -> bool {
+        !self.deferred.is_empty()
+    }
+
+    fn is_grant_waited_for(&self) -> bool {
+        self.incoming.is_waited_for()
+    }
+
+    fn recheck(&self, naps: bool) -> Option<Duration> {
+        let deferred = self.has_put_off().then_some(stripe::RECHECK);
+        let lines = (naps && self.lines.are_waited_for()).then_some(LINES_RECHECK);
+        deferred.into_iter().chain(lines).min()
+    }
+
+    fn windows(&self) -> &dyn Any {
+        &self.windows
     }
 }
 
-impl Process {
+impl Engine {
+    /// What this rank keeps to serve its peers.
+    pub(crate) fn serving(&self) -> &Serving {
+        let service: &dyn Any = self.service();
+        service.downcast_ref().expect("there is no other service")
+    }
+
     /// Takes the answer to a question of this rank; false if nobody asked.
     pub(crate) fn take_answer(&self, from: WorldRank, head: &Head, body: &[u8]) -> bool {
         let (Some(kind), Some(status)) = (head.kind(), head.status()) else { return false };
         let is_value = kind == Kind::Value;
-        let answer = completion::Answer {
+        let answer = engine::Answer {
             kind,
             status,
             value: if is_value { head.offset.get() } else { 0 },
@@ -91,7 +139,7 @@ impl Process {
             return self.serve_accumulate(from, kind, head, body);
         }
         let Some(answer) = kind.answer() else { return false };
-        let Some(part) = self.windows.get(head.object.get()) else {
+        let Some(part) = self.own_windows().get(head.object.get()) else {
             let mut reply = head.reply(answer, Status::Freed);
             // Also to those who do not say how much they want.
             reply.length = 1.into();
@@ -112,14 +160,6 @@ impl Process {
         self.reply(from, &reply, &[]);
         done != Err(Status::Malformed)
     }
-}
-
-/// What a [`Kind::Query`] asks for, as its offset says.
-pub(crate) mod query {
-    /// Where the raw part lies whose address in the window is in the payload.
-    pub(crate) const RAW_BASE: u64 = 0;
-    /// Its bytes.
-    pub(crate) const RAW_LEN: u64 = 1;
 }
 
 impl Part {

@@ -1,11 +1,11 @@
 //! The target's side of operations on its bytes: one range of them, or rows. S-H9 S-H15
 use super::combine::Answer;
 use super::part::Held;
-use crate::element::{AtomicElement, BasicElement, BasicType, SwapVisitor, Visitor};
-use crate::memory::strided::{Area, Row};
+use crate::element::{AtomicElement, BasicElement, BasicType, Op, SwapVisitor, Visitor};
+use crate::layout::Row;
+use crate::memory::strided::Area;
 use crate::memory::target::Span;
 use crate::memory::{accumulate, stripe};
-use crate::operation::Op;
 use crate::protocol::message::{Head, Kind, Status};
 use crate::protocol::rows::{BadRows, Rows};
 use crate::window::Part;

@@ -1,7 +1,8 @@
 //! The transport beneath a universe, as a program sees it.
 #![allow(unsafe_code)]
 
-use super::{SubmitError, Transport, WorldRank};
+use super::{SubmitError, Transport};
+use crate::rank::WorldRank;
 use core::time::Duration;
 
 impl Transport {

@@ -7,32 +7,23 @@
 #![allow(unsafe_code)] // room: declares the unsafe traits, forwards one for boxes
 
 mod agent;
+mod backing;
 mod beneath;
 mod remote;
 
+pub use crate::rank::WorldRank;
 pub use agent::{Agent, AgentBody, AgentError};
+pub use backing::{Backing, Extent, PersistError, Place};
+pub(crate) use backing::{EXTENTS_MAX, flaw};
 pub use beneath::Beneath;
 pub use remote::{
     Addressing, Atomic, DeviceError, Endpoint, Keys, Moment, PostError, Posted, RegisterError,
     Registration, Remote, RemoteKey, RemoteLimits, There, Transfer,
 };
 
-use crate::backing::{Extent, Place};
 use core::fmt;
 use core::time::Duration;
 use std::sync::Arc;
-
-/// A process of the job, 0-based: what transports and the bootstrap count.
-///
-/// Not to be mixed up with [`Rank`](crate::Rank), which counts inside one communicator.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct WorldRank(pub u32);
-
-impl fmt::Display for WorldRank {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.fmt(f)
-    }
-}
 
 /// Sizes that choose a protocol; constant for the life of the transport.
 #[derive(Debug, Clone, Copy)]

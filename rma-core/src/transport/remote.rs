@@ -5,10 +5,9 @@
 //! progress. What a device cannot do goes by messages.
 #![allow(unsafe_code)] // room: declares the unsafe traits
 
-use super::{Mapping, WorldRank};
-use crate::element::BasicType;
-use crate::memory::{accumulate, target::Span};
-use crate::operation::Op;
+use super::Mapping;
+use crate::element::{BasicType, Op};
+use crate::rank::WorldRank;
 use core::fmt;
 use core::ops::Range;
 
@@ -333,28 +332,6 @@ impl Atomic {
         match self {
             Self::Combine(_, basic) | Self::Swap(basic) => basic,
         }
-    }
-
-    /// Does it to one element, for devices that are programs: integers of 4 and 8 bytes as
-    /// atomically as CPUs do it. Of other types, callers take turns, and are not
-    /// [coherent](RemoteLimits::coherent) with CPUs.
-    ///
-    /// `operands` has one element, or two for a swap, or none; what was there goes to `fetched`,
-    /// which has one, or none.
-    ///
-    /// # Panics
-    ///
-    /// When an operand is missing, or the operation is not [defined](Self::is_defined).
-    ///
-    /// # Safety
-    ///
-    /// `at` is mapped for the width, and aligned. Nobody has a reference to it.
-    pub unsafe fn perform(self, at: *mut u8, operands: &[u8], fetched: &mut [u8]) {
-        let width = self.width();
-        // SAFETY: caller: mapped for the width, and nobody has a reference to it.
-        let span = unsafe { Span::of_part(at, width as u64, 0, width) };
-        let span = span.expect("all of it");
-        accumulate::perform(self, span, operands, fetched);
     }
 }
 

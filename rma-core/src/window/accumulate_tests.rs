@@ -3,29 +3,27 @@
 #![allow(unsafe_code)]
 
 use super::Window;
-use crate::element::{BasicType, Element};
+use crate::config::Config;
+use crate::element::{BasicType, Element, Op};
 use crate::error::RmaError;
 use crate::group::Group;
-use crate::memory::strided::Row;
+use crate::layout::{Layout, Row};
 use crate::memory::stripe::{self, STRIPE};
-use crate::operation::{Layout, Op};
 use crate::protocol::credit::CREDIT_MAX;
 use crate::protocol::message::{Head, Kind, Status};
 use crate::protocol::rows::WireRow;
-use crate::rank::Rank;
+use crate::rank::{Rank, WorldRank};
 use crate::serve::Answer;
 use crate::transport::{
     Agent, AgentBody, AgentError, AllocateError, Descriptor, ImportError, Job, Limits, Mapped,
     Mapping, Members, Messages, Outcome, Parts, PeerState, Region, Remote, Shared, Sleep,
-    SubmitError, Ticket, Transport, WorldRank,
+    SubmitError, Ticket, Transport,
 };
-use crate::universe::{Config, Universe};
+use crate::universe::Universe;
 use bytemuck::Zeroable;
 use core::cell::UnsafeCell;
-use core::sync::atomic::{
-    AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed, Ordering::Release, Ordering::SeqCst,
-    fence,
-};
+use core::sync::atomic::Ordering::{Relaxed, Release, SeqCst};
+use core::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, fence};
 use core::time::Duration;
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -448,11 +446,11 @@ fn a_busy_stripe_puts_rows_off() {
             .accumulate_shaped(ME, EDGE - 12, &far_apart, Op::Sum, &[1.0f64; 2], one.times(2))
             .unwrap();
         epoch.accumulate_shaped(ME, 1, &one, Op::Sum, &[1.0f64], &one).unwrap();
-        let process = window.process();
-        while process.progress() > 0 {}
+        let engine = window.engine();
+        while engine.progress() > 0 {}
         let at = |disp| window.local().load::<f64>(disp).unwrap();
         assert_eq!((at(EDGE - 12), at(1), at(EDGE + 88)), (0.0, 1.0, 0.0), "all or nothing");
-        assert!(!process.deferred.is_empty() && !window.far.is_idle());
+        assert!(!engine.serving().deferred.is_empty() && !window.far.is_idle());
         drop(held);
         epoch.flush_all().unwrap();
         assert_eq!((at(EDGE - 12), at(1), at(EDGE + 88)), (1.0, 1.0, 1.0));
@@ -464,11 +462,11 @@ fn a_busy_stripe_puts_rows_off() {
 fn other_bytes_are_not_waited_for() {
     with_window(8, |window| {
         let epoch = window.lock_all().unwrap();
-        let sent = window.process().counters.messages_sent();
+        let sent = window.engine().counters.messages_sent();
         epoch.accumulate(ME, 0, Op::Sum, &[1.0f64]).unwrap();
         epoch.accumulate(ME, 1, Op::Sum, &[1.0f64]).unwrap();
         epoch.accumulate(ME, 3, Op::Sum, &[1.0f64]).unwrap();
-        assert_eq!(window.process().counters.messages_sent(), sent + 3);
+        assert_eq!(window.engine().counters.messages_sent(), sent + 3);
         assert_eq!(load::<f64, 2>(window), [0.0, 0.0], "nothing was served yet");
         epoch.accumulate(ME, 0, Op::Sum, &[1.0f64; 2]).unwrap();
         assert_eq!(load::<f64, 2>(window), [1.0, 1.0], "the earlier ones were waited for");
@@ -489,9 +487,9 @@ fn a_busy_stripe_puts_a_message_off() {
         epoch.accumulate(ME, EDGE - 2, Op::Sum, &[1.0f64; 4]).unwrap();
         epoch.accumulate(ME, 0, Op::Sum, &[1.0f64]).unwrap();
         epoch.accumulate(ME, EDGE + 88, Op::Sum, &[1i64]).unwrap();
-        let process = window.process();
-        while process.progress() > 0 {}
-        assert!(!process.deferred.is_empty());
+        let engine = window.engine();
+        while engine.progress() > 0 {}
+        assert!(!engine.serving().deferred.is_empty());
         let at = |disp| window.local().load::<f64>(disp).unwrap();
         assert_eq!((at(EDGE - 2), at(EDGE - 1), at(EDGE)), (0.0, 0.0, 0.0), "all or nothing");
         assert_eq!(at(0), 1.0, "another stripe");
@@ -499,7 +497,7 @@ fn a_busy_stripe_puts_a_message_off() {
         assert!(!window.far.is_idle());
         drop(held);
         epoch.flush_all().unwrap();
-        assert!(process.deferred.is_empty());
+        assert!(engine.serving().deferred.is_empty());
         assert_eq!((at(EDGE - 2), at(EDGE - 1), at(EDGE), at(EDGE + 1)), (1.0, 1.0, 1.0, 1.0));
         epoch.unlock().unwrap();
     });
@@ -508,15 +506,15 @@ fn a_busy_stripe_puts_a_message_off() {
 #[test]
 fn waits_end_when_the_stripe_is_given_back() {
     with_window(2, |window| {
-        let (process, stripe) = (window.process(), window.part.block.get().stripe(0));
+        let (engine, stripe) = (window.engine(), window.part.block.get().stripe(0));
         let epoch = window.lock_all().unwrap();
         // Gives the stripe back when this rank has gone to sleep at least once.
         let while_held = |operation: &dyn Fn() -> f32| {
             thread::scope(|scope| {
                 stripe.store(8, Relaxed);
-                let parked = process.counters.parked();
+                let parked = engine.counters.parked();
                 scope.spawn(move || {
-                    while process.counters.parked() == parked {
+                    while engine.counters.parked() == parked {
                         thread::yield_now();
                     }
                     // pairs with the Acquire exchange in `stripe::try_one`.
@@ -527,7 +525,7 @@ fn waits_end_when_the_stripe_is_given_back() {
         };
         let far = || epoch.fetch_and_op(ME, 0, Op::Sum, 2.0f32).unwrap();
         assert_eq!(while_held(&far), 0.0);
-        assert!(process.deferred.is_empty());
+        assert!(engine.serving().deferred.is_empty());
         let view = || window.local().fetch_and_op(0, Op::Sum, 1.0f32).unwrap();
         assert_eq!(while_held(&view), 2.0);
         assert_eq!(window.local().load(0), Ok(3.0f32));
@@ -556,26 +554,26 @@ fn a_view_waits_for_the_stripe_of_its_bytes_only() {
 fn a_peer_cannot_have_more_put_off_than_its_credit() {
     with_loop(Config::default(), |universe, network| {
         let window = universe.world().window(1, 8).allocate().unwrap();
-        let (process, block) = (universe.process(), window.part.block.get());
+        let (engine, block) = (universe.engine(), window.part.block.get());
         let mut head = Head::new(Kind::Accumulate, window.id().0, 0);
         (head.basic, head.op, head.length) = (BasicType::F64.to_wire(), Op::Sum as u8, 8.into());
         let held = stripe::try_one(block, 0, Rank(7)).unwrap();
         let one = [head.as_bytes(), &1.0f64.to_le_bytes()].concat();
         (0..CREDIT_MAX + 3).for_each(|_| network.arrive(one.clone()));
-        process.progress();
+        engine.progress();
         assert_eq!(universe.counters().messages_dropped(), 3);
-        assert_eq!(process.retry_deferred(), 0, "nobody has given the stripe back");
+        assert_eq!(engine.retry_deferred(), 0, "nobody has given the stripe back");
         drop(held);
-        assert_eq!(process.retry_deferred(), CREDIT_MAX);
+        assert_eq!(engine.retry_deferred(), CREDIT_MAX);
         assert_eq!(window.local().load(0), Ok(CREDIT_MAX as f64));
         // Its places are its own again.
         let held = stripe::try_one(block, 0, Rank(7)).unwrap();
         network.take_sent();
         network.arrive(one);
-        process.progress();
+        engine.progress();
         assert_eq!(universe.counters().messages_dropped(), 3);
         drop(held);
-        assert_eq!(process.retry_deferred(), 1);
+        assert_eq!(engine.retry_deferred(), 1);
     });
 }
 
@@ -585,21 +583,21 @@ fn a_peer_cannot_have_more_put_off_than_its_credit() {
 fn what_was_put_off_ends_when_the_holder_has_left() {
     with_loop(Config::default(), |universe, network| {
         let mut window = universe.world().window(1, 8).allocate().unwrap();
-        let (process, id, it) = (universe.process(), window.id(), Rank(1));
+        let (engine, id, it) = (universe.engine(), window.id(), Rank(1));
         // Of two ranks, as far as this one's part knows.
-        process.windows.remove(id);
+        engine.own_windows().remove(id);
         let part = Arc::get_mut(&mut window.part).unwrap();
         Arc::get_mut(&mut part.comm.inner).unwrap().group = Group::world(2);
-        process.windows.add(id.0, &window.part);
+        engine.own_windows().add(id.0, &window.part);
         let mut head = Head::new(Kind::Accumulate, id.0, 0);
         (head.basic, head.op, head.length) = (BasicType::F64.to_wire(), Op::Sum as u8, 8.into());
         let _held = stripe::try_one(window.part.block.get(), 0, it).unwrap();
         network.arrive([head.as_bytes(), &1.0f64.to_le_bytes()].concat());
-        process.progress();
-        assert_eq!((process.retry_deferred(), network.take_sent().len()), (0, 0));
+        engine.progress();
+        assert_eq!((engine.retry_deferred(), network.take_sent().len()), (0, 0));
         network.set_state(WorldRank(it.0), PeerState::Departed);
-        assert_eq!(process.retry_deferred(), 1);
-        assert!(process.deferred.is_empty());
+        assert_eq!(engine.retry_deferred(), 1);
+        assert!(engine.serving().deferred.is_empty());
         let sent = network.take_sent();
         let answers: Vec<_> = sent.iter().map(|bytes| Head::parse(bytes).unwrap().0).collect();
         assert_eq!(answers.len(), 1);
@@ -614,12 +612,12 @@ fn what_was_put_off_ends_when_the_holder_has_left() {
 fn an_agent_takes_up_what_was_put_off() {
     with_window(1, |window| {
         let (comm, stripe) = (&window.part.comm, window.part.block.get().stripe(0));
-        let process = &comm.inner.process;
+        let engine = &comm.inner.engine;
         let epoch = window.lock_all().unwrap();
         stripe.store(8, Relaxed);
         epoch.accumulate(ME, 0, Op::Sum, &[2.0f32]).unwrap();
-        process.need_agent().unwrap();
-        while process.deferred.is_empty() {
+        engine.need_agent().unwrap();
+        while engine.serving().deferred.is_empty() {
             thread::yield_now();
         }
         assert_eq!(window.local().load(0), Ok(0.0f32));
@@ -629,8 +627,8 @@ fn an_agent_takes_up_what_was_put_off() {
             thread::yield_now();
         }
         assert_eq!(window.local().load(0), Ok(2.0f32));
-        process.stop_agent();
-        assert!(process.counters.served_by_agent() > 0);
+        engine.stop_agent();
+        assert!(engine.counters.served_by_agent() > 0);
         epoch.unlock().unwrap();
     });
 }

@@ -1,23 +1,10 @@
 //! What a window is called, how it was made, and what its user attached to it. S-B1 S-B2 S-B3 S-B4
 use super::Window;
-use super::hints::{Hints, InForce};
+use crate::config::{Hint, Hints, InForce};
+use crate::object::Flavor;
 use core::any::{Any, TypeId};
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-
-/// How a window got its memory (`MPI_WIN_CREATE_FLAVOR`).
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum Flavor {
-    /// From its user.
-    Create,
-    /// With [`allocate`](crate::WindowBuilder::allocate).
-    Allocate,
-    /// Attached and detached by its user.
-    Dynamic,
-    /// With [`allocate_shared`](crate::WindowBuilder::allocate_shared).
-    Shared,
-}
 
 /// Whether loads and stores and operations of others see the same memory (`MPI_WIN_MODEL`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -56,6 +43,12 @@ fn typed<V: Any + Send + Sync>(value: Arc<dyn Any + Send + Sync>) -> Option<Arc<
 }
 
 impl Window {
+    /// Whether it was made for no locks. S-B10
+    #[inline]
+    pub(crate) fn excludes_locks(&self) -> bool {
+        self.settings.hints.is_set(Hint::NoLocks)
+    }
+
     /// Bytes of a name, at most: `MPI_MAX_OBJECT_NAME` without C's zero.
     pub const NAME_MAX: usize = 127;
 

@@ -5,7 +5,7 @@
 //! part to itself: a sealed part, and one that was given back, has its door shut.
 #[cfg(not(loom))]
 use core::sync::atomic::AtomicU64;
-use core::sync::atomic::{Ordering::Acquire, Ordering::Relaxed, Ordering::Release};
+use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 #[cfg(loom)]
 use loom::sync::atomic::AtomicU64;
 

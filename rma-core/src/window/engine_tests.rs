@@ -2,13 +2,13 @@
 //! by an error; no byte outside of what was meant is written, and what follows works.
 use super::Window;
 use super::accumulate_tests::{Loop, with_loop};
-use crate::completion::{Buffer, Expected, Next, Pending, SlotId};
+use crate::config::Config;
 use crate::element::BasicType;
+use crate::engine::{Buffer, Engine, Expected, Next, Pending, SlotId};
 use crate::protocol::credit::CREDIT_MAX;
 use crate::protocol::message::{Head, Kind};
-use crate::rank::Rank;
-use crate::transport::{PeerState, WorldRank};
-use crate::universe::{Config, Process};
+use crate::rank::{Rank, WorldRank};
+use crate::transport::PeerState;
 use proptest::prelude::*;
 use std::sync::Arc;
 use std::thread;
@@ -68,11 +68,11 @@ fn head(window: &Window, kind: Kind, offset: u64, length: u64, slot: u64) -> Hea
 
 /// Sends one message to this rank, lets it and what answers it arrive, and says how many were
 /// dropped.
-fn send(process: &Process, head: &Head, body: &[u8]) -> u64 {
-    let before = process.counters.messages_dropped();
-    process.transport.send(WORLD, head.as_bytes(), body).unwrap();
-    while process.progress() > 0 {}
-    process.counters.messages_dropped() - before
+fn send(engine: &Engine, head: &Head, body: &[u8]) -> u64 {
+    let before = engine.counters.messages_dropped();
+    engine.transport.send(WORLD, head.as_bytes(), body).unwrap();
+    while engine.progress() > 0 {}
+    engine.counters.messages_dropped() - before
 }
 
 /// A request that waits for its answer, and the slot of it.
@@ -83,7 +83,7 @@ fn outstanding(window: &Window, kind: Kind, length: u64) -> (Arc<Pending>, u64) 
     let expected = Expected::of(&head, Buffer::NONE);
     // SAFETY: no buffer.
     #[allow(unsafe_code)]
-    let slot = unsafe { window.process().slots.start(WORLD, expected, &pending) };
+    let slot = unsafe { window.engine().slots.start(WORLD, expected, &pending) };
     (pending, slot.unwrap().0)
 }
 
@@ -141,31 +141,31 @@ fn lies(window: &Window) -> Vec<(Head, Vec<u8>)> {
 #[test]
 fn requests_that_lie_touch_nothing() {
     with_window(|window, _| {
-        let process = window.process();
+        let engine = window.engine();
         for (head, body) in lies(window) {
             // The answer finds nobody, if the request itself is not dropped.
-            assert!(send(process, &head, &body) > 0, "{head:?}");
+            assert!(send(engine, &head, &body) > 0, "{head:?}");
             assert_eq!(part(window), [0x11; SIZE as usize], "{head:?}");
         }
         // No such window: answered, to nobody.
         for kind in [Kind::Put, Kind::Get, Kind::Ask, Kind::Query, Kind::Accumulate] {
             let mut head = head(window, kind, 0, 8, 1 << 40);
             head.object = 0xdead_beef.into();
-            assert!(send(process, &head, &[]) > 0, "{head:?}");
+            assert!(send(engine, &head, &[]) > 0, "{head:?}");
         }
         // No message at all.
-        process.transport.send(WORLD, &[2; 39], &[]).unwrap();
-        process.transport.send(WORLD, &[0xff; 60], &[]).unwrap();
-        let before = process.counters.messages_dropped();
-        process.progress();
-        assert_eq!(process.counters.messages_dropped(), before + 2);
+        engine.transport.send(WORLD, &[2; 39], &[]).unwrap();
+        engine.transport.send(WORLD, &[0xff; 60], &[]).unwrap();
+        let before = engine.counters.messages_dropped();
+        engine.progress();
+        assert_eq!(engine.counters.messages_dropped(), before + 2);
     });
 }
 
 #[test]
 fn answers_that_nobody_asked_for_are_dropped() {
     with_window(|window, _| {
-        let process = window.process();
+        let engine = window.engine();
         let (pending, slot) = outstanding(window, Kind::Put, 8);
         let answer = |kind, length, slot| head(window, kind, 0, length, slot);
         let forged = [
@@ -179,17 +179,17 @@ fn answers_that_nobody_asked_for_are_dropped() {
             answer(Kind::Grant, 8, slot),
         ];
         for head in forged {
-            assert_eq!(send(process, &head, &[]), 1, "{head:?}");
+            assert_eq!(send(engine, &head, &[]), 1, "{head:?}");
         }
-        assert_eq!(send(process, &answer(Kind::Done, 8, slot), &[0; 8]), 1, "bytes in it");
+        assert_eq!(send(engine, &answer(Kind::Done, 8, slot), &[0; 8]), 1, "bytes in it");
         let mut unknown = answer(Kind::Done, 8, slot).as_bytes().to_vec();
         unknown[3] = 77;
-        process.transport.send(WORLD, &unknown, &[]).unwrap();
-        let before = process.counters.messages_dropped();
-        process.progress();
-        assert_eq!(process.counters.messages_dropped(), before + 1, "no such status");
+        engine.transport.send(WORLD, &unknown, &[]).unwrap();
+        let before = engine.counters.messages_dropped();
+        engine.progress();
+        assert_eq!(engine.counters.messages_dropped(), before + 1, "no such status");
         assert!(!pending.is_done());
-        assert_eq!(send(process, &answer(Kind::Done, 8, slot), &[]), 0, "the real one");
+        assert_eq!(send(engine, &answer(Kind::Done, 8, slot), &[]), 0, "the real one");
         assert!(pending.is_done() && pending.failure().is_none());
     });
 }
@@ -197,32 +197,32 @@ fn answers_that_nobody_asked_for_are_dropped() {
 #[test]
 fn grants_that_were_not_asked_for_are_refused() {
     with_window(|window, _| {
-        let process = window.process();
+        let engine = window.engine();
         let grant = |slot, length| head(window, Kind::Grant, 0, length, slot);
         // Answered by a cancel, which finds nothing either.
-        assert_eq!(send(process, &grant(1 << 40, 8), &[]), 2);
+        assert_eq!(send(engine, &grant(1 << 40, 8), &[]), 2);
         let (pending, slot) = outstanding(window, Kind::Ask, 250);
         for (length, body) in [(0, 0), (251, 0), (u64::MAX, 0), (8, 1)] {
-            assert_eq!(send(process, &grant(slot, length), &vec![0; body]), 1, "{length}");
+            assert_eq!(send(engine, &grant(slot, length), &vec![0; body]), 1, "{length}");
         }
-        assert_eq!(send(process, &head(window, Kind::Done, 0, 1, slot), &[]), 1, "too early");
+        assert_eq!(send(engine, &head(window, Kind::Done, 0, 1, slot), &[]), 1, "too early");
         assert!(!pending.is_done());
-        process.cancel(&pending);
+        engine.cancel(&pending);
     });
 }
 
 #[test]
 fn fragments_stay_within_their_grants() {
     with_window(|window, _| {
-        let process = window.process();
+        let engine = window.engine();
         let slot = 5 << 32;
         let fragment = |offset, len: usize| {
             let message = head(window, Kind::Fragment, offset, len as u64, slot);
-            send(process, &message, &vec![0xeeu8; len])
+            send(engine, &message, &vec![0xeeu8; len])
         };
         assert_eq!(fragment(0, 8), 1, "nothing was granted");
         // The grants go to a slot that is not in use, whose owner cancels: two dropped messages.
-        let ask = |length| send(process, &head(window, Kind::Ask, 16, length, slot), &[]);
+        let ask = |length| send(engine, &head(window, Kind::Ask, 16, length, slot), &[]);
         assert_eq!(ask(40), 1, "the grant");
         assert_eq!(fragment(0, 8), 1, "it was cancelled");
         assert_eq!(part(window), [0x11; SIZE as usize]);
@@ -230,19 +230,19 @@ fn fragments_stay_within_their_grants() {
         // An origin that holds its grant: this rank, with a slot.
         let (pending, slot) = outstanding(window, Kind::Ask, 400);
         let message = |kind, offset, length| head(window, kind, offset, length, slot);
-        assert_eq!(send(process, &message(Kind::Ask, 16, 400), &[]), 0);
-        assert_eq!(send(process, &message(Kind::Ask, 16, 400), &[]), 1, "again");
+        assert_eq!(send(engine, &message(Kind::Ask, 16, 400), &[]), 0);
+        assert_eq!(send(engine, &message(Kind::Ask, 16, 400), &[]), 1, "again");
         let fragment = |offset, len: usize| {
-            send(process, &message(Kind::Fragment, offset, len as u64), &vec![0xeeu8; len])
+            send(engine, &message(Kind::Fragment, offset, len as u64), &vec![0xeeu8; len])
         };
         for (offset, len) in [(0, 0), (0, 301), (300, 1), (u64::MAX, 1), (250, 60)] {
             assert_eq!(fragment(offset, len), 1, "{len} bytes at {offset}");
         }
         let mut lie = message(Kind::Fragment, 0, 9);
-        assert_eq!(send(process, &lie, &[0; 8]), 1, "another length");
+        assert_eq!(send(engine, &lie, &[0; 8]), 1, "another length");
         lie = message(Kind::Fragment, 0, 8);
         lie.object = 77.into();
-        assert_eq!(send(process, &lie, &[0; 8]), 1, "another window");
+        assert_eq!(send(engine, &lie, &[0; 8]), 1, "another window");
         assert_eq!(part(window), [0x11; SIZE as usize]);
         assert_eq!(fragment(100, 100), 0);
         let mut expected = [0x11; SIZE as usize];
@@ -250,7 +250,7 @@ fn fragments_stay_within_their_grants() {
         assert_eq!(part(window), expected);
         assert_eq!(fragment(100, 100) + fragment(100, 100), 0, "the peer's own bytes");
         let slot = SlotId(slot);
-        assert_eq!(process.slots.next(slot, 1000), Next::Fragment(0..400), "granted since");
+        assert_eq!(engine.slots.next(slot, 1000), Next::Fragment(0..400), "granted since");
         assert_eq!(fragment(100, 100), 0);
         assert_eq!(fragment(100, 100), 1, "more than was asked for");
         assert_eq!(part(window), expected);
@@ -263,12 +263,12 @@ fn fragments_stay_within_their_grants() {
 #[test]
 fn an_agent_takes_grants_back() {
     with_window(|window, network| {
-        let process = window.process();
+        let engine = window.engine();
         let ask = |origin: WorldRank| {
             let ask = head(window, Kind::Ask, 16, 300, 1 << 40);
-            assert!(process.serve(origin, Kind::Ask, &ask, &[]));
+            assert!(engine.serve(origin, Kind::Ask, &ask, &[]));
         };
-        process.need_agent().unwrap();
+        engine.need_agent().unwrap();
         while !network.is_agent_asleep() {
             thread::yield_now();
         }
@@ -276,23 +276,23 @@ fn an_agent_takes_grants_back() {
         let (holder, waits) = (WorldRank(1), WorldRank(2));
         ask(holder);
         ask(waits);
-        process.progress_in_passing();
+        engine.progress_in_passing();
         while !network.is_agent_asleep() {
             thread::yield_now();
         }
         network.set_state(holder, PeerState::Failed);
-        while process.incoming.is_waited_for() {
+        while engine.serving().incoming.is_waited_for() {
             thread::yield_now();
         }
-        process.stop_agent();
-        assert!(process.take_cancel(waits, &head(window, Kind::Cancel, 0, 0, 1 << 40), &[]));
+        engine.stop_agent();
+        assert!(engine.take_cancel(waits, &head(window, Kind::Cancel, 0, 0, 1 << 40), &[]));
     });
 }
 
 #[test]
 fn a_peer_cannot_ask_without_end() {
     with_window(|window, network| {
-        let process = window.process();
+        let engine = window.engine();
         // Nothing leaves while the transport is full, so answers are kept.
         network.set_full(true);
         let get = head(window, Kind::Get, 0, 8, 1 << 40);
@@ -300,28 +300,28 @@ fn a_peer_cannot_ask_without_end() {
         for _ in 0..flood {
             network.arrive(get.as_bytes().to_vec());
         }
-        let before = process.counters.messages_dropped();
-        process.progress();
-        assert_eq!(process.counters.messages_dropped() - before, 100, "what is beyond its credit");
+        let before = engine.counters.messages_dropped();
+        engine.progress();
+        assert_eq!(engine.counters.messages_dropped() - before, 100, "what is beyond its credit");
         let mut put = head(window, Kind::Put, 0, 8, 1 << 40).as_bytes().to_vec();
         put.extend([0x33; 8]);
         network.arrive(put);
-        process.progress();
-        assert_eq!(process.counters.messages_dropped() - before, 101);
+        engine.progress();
+        assert_eq!(engine.counters.messages_dropped() - before, 101);
         assert_eq!(part(window), [0x11; SIZE as usize], "what nobody can be told of is not done");
         network.set_full(false);
-        let before = process.counters.messages_dropped();
-        while process.progress() > 0 {}
-        let answers = process.counters.messages_dropped() - before;
+        let before = engine.counters.messages_dropped();
+        while engine.progress() > 0 {}
+        let answers = engine.counters.messages_dropped() - before;
         assert_eq!(answers, CREDIT_MAX as u64, "answers that nobody waits for");
-        assert_eq!(send(process, &get, &[]), 1, "served again; its answer finds nobody");
+        assert_eq!(send(engine, &get, &[]), 1, "served again; its answer finds nobody");
     });
 }
 
 #[test]
 fn replies_are_read_when_they_are_sent() {
     with_window(|window, network| {
-        let process = window.process();
+        let engine = window.engine();
         let mut buffer = [0u8; 250];
         let pending = Arc::default();
         network.set_full(true);
@@ -330,12 +330,12 @@ fn replies_are_read_when_they_are_sent() {
         let expected = Expected::of(&request, at);
         // SAFETY: `buffer` is read only after `pending` is done.
         #[allow(unsafe_code)]
-        let slot = unsafe { process.slots.start(WORLD, expected, &pending) }.unwrap();
+        let slot = unsafe { engine.slots.start(WORLD, expected, &pending) }.unwrap();
         network.arrive(head(window, Kind::Get, 8, 250, slot.0).as_bytes().to_vec());
-        process.progress();
+        engine.progress();
         window.local().write(1, &[0x22u8; 100]).unwrap();
         network.set_full(false);
-        while process.progress() > 0 {}
+        while engine.progress() > 0 {}
         assert!(pending.is_done());
         assert_eq!((&buffer[..100], &buffer[100..]), (&[0x22; 100][..], &[0x11; 150][..]));
     });
@@ -356,7 +356,7 @@ proptest! {
         ),
     ) {
         with_window(|window, _| {
-            let process = window.process();
+            let engine = window.engine();
             for (kind, status, known, offset, length, slot, body) in messages {
                 // The words of locks are not for anybody to change, and mail has its own tests.
                 if [1, 7, 8, 10].contains(&kind) {
@@ -369,10 +369,10 @@ proptest! {
                 let mut bytes = head.as_bytes().to_vec();
                 (bytes[0], bytes[3]) = (kind, status);
                 bytes.resize(bytes.len() + body, 0x33);
-                process.transport.send(WORLD, &bytes, &[]).unwrap();
-                process.progress();
+                engine.transport.send(WORLD, &bytes, &[]).unwrap();
+                engine.progress();
             }
-            while process.progress() > 0 {}
+            while engine.progress() > 0 {}
         });
     }
 }

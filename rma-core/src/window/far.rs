@@ -1,13 +1,12 @@
 //! Targets that only messages reach: what is known of them, and waiting for answers. S-F1 S-G8
 use super::Window;
-use super::dynamic::ADDRESSES;
-use crate::completion::{Cause, Failure, On, Pending, Wait, WaitError};
+use crate::engine::Pending;
 use crate::error::RmaError;
-use crate::execute::{Touched, Unanswered};
 use crate::memory::target::held;
-use crate::protocol::message::{Card, Head, Status};
-use crate::rank::Rank;
-use crate::transport::{ImportError, WorldRank};
+use crate::protocol::message::Card;
+use crate::rank::{Rank, WorldRank};
+use crate::window::ADDRESSES;
+use crate::window::order::{Touched, Unanswered};
 use rustc_hash::FxHashMap;
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -72,7 +71,7 @@ impl Drop for Flushing<'_> {
         self.unflushed.drain(..).for_each(|it| outstanding.add_unflushed(it));
         drop(state);
         self.over.release();
-        let transport = &self.window.process().transport;
+        let transport = &self.window.engine().transport;
         transport.sleep.ring(transport.job.rank);
     }
 }
@@ -105,7 +104,7 @@ impl Drop for Putting<'_> {
     fn drop(&mut self) {
         if self.pending.release() {
             // A flush of another thread may have gone to sleep.
-            let transport = &self.window.process().transport;
+            let transport = &self.window.engine().transport;
             transport.sleep.ring(transport.job.rank);
         }
     }
@@ -143,11 +142,11 @@ impl Far {
         free
     }
 
-    pub(super) fn add_granted(&self, key: Rank, slot: u64) {
+    pub(crate) fn add_granted(&self, key: Rank, slot: u64) {
         self.state().granted.insert(key, slot);
     }
 
-    pub(super) fn take_granted(&self, key: Rank) -> Option<u64> {
+    pub(crate) fn take_granted(&self, key: Rank) -> Option<u64> {
         self.state().granted.remove(&key)
     }
 
@@ -178,13 +177,23 @@ impl Far {
 
     /// What a flush of `target` waits for. It stays here until it is over: a flush of another
     /// thread waits for it too. Puts from now on are the next flush's.
-    fn outstanding(&self, target: Rank) -> (Option<Arc<Pending>>, Vec<Arc<Pending>>) {
+    pub(crate) fn outstanding(&self, target: Rank) -> (Option<Arc<Pending>>, Vec<Arc<Pending>>) {
         let mut state = self.state();
         let Some(Outstanding { puts, others, .. }) = state.pending.get_mut(&target) else {
             return (None, Vec::new());
         };
         puts.drain(..).for_each(|puts| others.add(None, &puts));
         others.flush()
+    }
+
+    /// Targets that a flush has something to do at, in the order of their ranks: whom it waits for
+    /// first is no matter of chance, so that a seed of the simulator decides all.
+    pub(crate) fn flushable(&self) -> Vec<Rank> {
+        let state = self.state();
+        let some = state.pending.iter().filter(|(_, all)| !all.is_empty());
+        let mut targets: Vec<Rank> = some.map(|(target, _)| *target).collect();
+        targets.sort_unstable();
+        targets
     }
 
     /// A flush of `target` is to make sure that these puts are there.
@@ -260,7 +269,7 @@ impl Window {
         if state.known.insert(target, card).is_none() {
             state.order.push_back(target);
         }
-        if state.order.len() > self.process().config.target_cache.max(1) {
+        if state.order.len() > self.engine().config.target_cache.max(1) {
             let oldest = state.order.pop_front();
             oldest.map(|oldest| state.known.remove(&oldest));
         }
@@ -288,161 +297,6 @@ impl Window {
         outstanding.flushing = Some(over.clone());
         Ok(Some(Flushing { window: self, target, unflushed, over }))
     }
-
-    /// Sends a question with one value as its answer, and waits for that.
-    pub(crate) fn ask(
-        &self,
-        what: &'static str,
-        target: Rank,
-        world: WorldRank,
-        head: Head,
-        body: &[u8],
-    ) -> Result<u64, RmaError> {
-        let pending = Arc::<Pending>::default();
-        let wait = self.wait_for(what, target);
-        self.issue(wait, world, head, body, &pending)?;
-        self.drain(what, target, &pending)?;
-        Ok(pending.value())
-    }
-
-    /// Waits until `pending` is done; if that fails, takes its buffers back.
-    pub(crate) fn drain(
-        &self,
-        what: &'static str,
-        target: Rank,
-        pending: &Arc<Pending>,
-    ) -> Result<(), RmaError> {
-        let process = self.process();
-        let debtor = |turn: usize| {
-            let answers = process.slots.debtor(pending, turn / 2);
-            let transfers = process.queues.debtor(pending, turn / 2);
-            if turn.is_multiple_of(2) { answers.or(transfers) } else { transfers.or(answers) }
-        };
-        let wait = Wait { what, on: On::Whoever(&debtor), recheck: None };
-        let done = || pending.is_done().then_some(());
-        // wait: answer
-        if let Err(error) = process.wait_until(wait, done) {
-            process.cancel(pending);
-            pending.set_told();
-            return Err(self.wait_failed(error));
-        }
-        self.check_failure(what, target, pending)
-    }
-
-    /// Waits until every operation on `target` that was issued before is done there.
-    #[cold]
-    #[inline(never)]
-    pub(crate) fn flush_far_cold(&self, target: Rank) -> Result<(), RmaError> {
-        self.flush_local(target)?;
-        let flushed = self.flush_device(target);
-        let (first, others) = self.far.outstanding(target);
-        let all = first.iter().chain(&others);
-        flushed.and(each(all.map(|pending| self.drain("a flush", target, pending))))
-    }
-
-    /// As [`flush_far_cold`](Self::flush_far_cold), of all targets.
-    pub(crate) fn flush_far_all(&self) -> Result<(), RmaError> {
-        let state = self.far.state();
-        let some = state.pending.iter().filter(|(_, all)| !all.is_empty());
-        let mut targets: Vec<Rank> = some.map(|(target, _)| *target).collect();
-        drop(state);
-        // Whom to wait for first is no matter of chance: a seed of the simulator decides all.
-        targets.sort_unstable();
-        each(targets.into_iter().map(|target| self.flush_far_cold(target)))
-    }
-
-    /// `target` may be null, where `pending` counts operations to several.
-    fn check_failure(
-        &self,
-        what: &'static str,
-        target: Rank,
-        pending: &Pending,
-    ) -> Result<(), RmaError> {
-        let Some(failure) = pending.failure() else { return Ok(()) };
-        pending.set_told();
-        if let Failure::Device(error, peer) = failure {
-            let target = self.group().rank_of(peer).unwrap_or(target);
-            return Err(self.device_failed(target, error));
-        }
-        let Failure::Answered(status, by) = failure else {
-            // The flush of another thread gave up, and cancelled everything that it waited for.
-            let wait = self.wait_for(what, target);
-            let cause = self.process().trouble(wait).unwrap_or(Cause::Timeout);
-            return Err(self.wait_failed(self.process().given_up(wait, cause)));
-        };
-        if status == Status::HolderLeft {
-            let wait = Wait { what, on: On::Peer(by), recheck: None };
-            return Err(self.wait_failed(self.process().given_up(wait, Cause::PeerLeft(by))));
-        }
-        let target = self.group().rank_of(by).unwrap_or(target);
-        // It gave the window up before it left, or because of somebody who failed.
-        let wait = self.wait_for(what, target);
-        if status == Status::Freed
-            && let Some(cause) = self.process().trouble(wait)
-        {
-            return Err(self.wait_failed(self.process().given_up(wait, cause)));
-        }
-        match status {
-            Status::Ok => Ok(()),
-            Status::OutOfRange if self.part.regions.is_some() => {
-                Err(RmaError::NotAttached { window: self.id(), target, range: None })
-            }
-            Status::Misaligned => Err(RmaError::MisalignedThere { window: self.id(), target }),
-            // The range was checked here against what the target said: it has another window now.
-            Status::Freed
-            | Status::OutOfRange
-            | Status::Malformed
-            | Status::HolderLeft
-            | Status::Busy => Err(RmaError::Freed { window: self.id(), target }),
-        }
-    }
-
-    /// A peer's memory was not mapped, perhaps because the peer is gone.
-    pub(crate) fn import_failed(&self, error: ImportError) -> RmaError {
-        let ImportError::PeerGone(peer) = error else {
-            return RmaError::Import { window: self.id(), error };
-        };
-        // Who went without a word has failed, whether that has been noticed otherwise or not.
-        // A peer that left because another failed has said so first.
-        let failed = self.process().transport.members.failed().map(Cause::PeerFailed);
-        let cause = failed.or_else(|| self.process().gone(peer));
-        let cause = cause.unwrap_or(Cause::PeerFailed(peer));
-        let wait = Wait { what: "mapping a peer's memory", on: On::Peer(peer), recheck: None };
-        self.wait_failed(self.process().given_up(wait, cause))
-    }
-
-    /// The error of a window that a wait ended in; whoever ended that wait, the launcher hears whom
-    /// this rank missed.
-    pub(crate) fn wait_failed(&self, WaitError { what, cause }: WaitError) -> RmaError {
-        let window = self.id();
-        self.process().misses(cause);
-        match cause {
-            Cause::PeerFailed(world) => RmaError::PeerFailed { window, world, what },
-            Cause::PeerLeft(world) => RmaError::PeerLeft { window, world, what },
-            Cause::GaveUp(world) => {
-                let by = self.group().rank_of(world).unwrap_or(Rank::NULL);
-                RmaError::RefusedBy { window, by, asked: what }
-            }
-            Cause::Left => RmaError::Left { window },
-            Cause::Import(error) => RmaError::Import { window, error },
-            Cause::Timeout => RmaError::Timeout { window, what },
-        }
-    }
-}
-
-/// Waits for one after the other, and says how the first fared that failed. Others are waited for
-/// all the same, unless that would be in vain, or once more as long: the next flush finds them.
-fn each(waits: impl Iterator<Item = Result<(), RmaError>>) -> Result<(), RmaError> {
-    let mut first = Ok(());
-    for waited in waits {
-        first = first.and(waited);
-        if let Err(RmaError::Timeout { .. } | RmaError::PeerFailed { .. } | RmaError::Left { .. }) =
-            waited
-        {
-            break;
-        }
-    }
-    first
 }
 
 #[cfg(test)]

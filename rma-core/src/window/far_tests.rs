@@ -1,6 +1,6 @@
 //! What a rank knows of its operations on far targets, and of those that it holds.
 use super::Far;
-use crate::completion::Pending;
+use crate::engine::Pending;
 use crate::memory::target::held;
 use crate::rank::Rank;
 use std::sync::Arc;

@@ -2,11 +2,13 @@
 #![allow(unsafe_code)]
 
 use super::user::{Contents, Raw, Rebuild, WindowMemory};
-use crate::backing::{Backing, Extent, PersistError, Place, flaw};
+use crate::config::Asked;
+use crate::engine::Engine;
 use crate::memory::target::Span;
-use crate::route::Asked;
-use crate::transport::{AllocateError, DescribeError, Descriptor, Mapped, Mapping, Region};
-use crate::universe::Process;
+use crate::transport::{
+    AllocateError, Backing, DescribeError, Descriptor, Extent, Mapped, Mapping, PersistError,
+    Place, Region, flaw,
+};
 use core::any::Any;
 use core::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -26,7 +28,7 @@ pub(crate) struct Memory {
 enum Whose {
     /// Allocated for the window. Peers that still write there have mappings of their own, so that
     /// it stays allocated in the graveyard until the universe ends.
-    Window(Arc<Process>),
+    Window(Arc<Engine>),
     /// Allocated for the window, and peers copy there by its address. A mapping of its own keeps
     /// memory that this rank gives back, an address does not: it may be anything's by the time a
     /// peer copies there. So it is never given back.
@@ -45,10 +47,6 @@ unsafe impl Send for Memory {}
 // SAFETY: as above.
 unsafe impl Sync for Memory {}
 
-/// Memory of windows that were dropped on this rank and not freed.
-#[derive(Default)]
-pub(crate) struct Graveyard(Mutex<Vec<Arc<dyn Backing>>>);
-
 impl Memory {
     fn new(backing: Arc<dyn Backing>, whose: Whose) -> Self {
         Self { mapping: backing.mapping(), backing: Mutex::new(Some(backing)), whose }
@@ -56,16 +54,16 @@ impl Memory {
 
     /// Zeroed memory of the transport. By the path that is `asked` for, peers may come by address.
     pub(crate) fn allocate(
-        process: &Arc<Process>,
+        engine: &Arc<Engine>,
         len: usize,
         asked: Asked,
     ) -> Result<Self, AllocateError> {
         let align = if len >= PAGE { PAGE } else { 64 };
-        let region = process.transport.shared.allocate(len, align)?;
+        let region = engine.transport.shared.allocate(len, align)?;
         let whose = match asked {
             Asked::Cross => Whose::WindowByAddress,
             Asked::Auto | Asked::LoadStore | Asked::Messages | Asked::Device => {
-                Whose::Window(process.clone())
+                Whose::Window(engine.clone())
             }
         };
         Ok(Self::new(Arc::new(Anonymous(region)), whose))
@@ -78,13 +76,13 @@ impl Memory {
 
     /// What a user brings along: a copy of it, or where it lies.
     pub(crate) fn of_user(
-        process: &Arc<Process>,
+        engine: &Arc<Engine>,
         contents: &Contents<'_>,
         asked: Asked,
     ) -> Result<Self, AllocateError> {
         match contents {
             Contents::Bytes(bytes) => {
-                let memory = Self::allocate(process, bytes.len(), asked)?;
+                let memory = Self::allocate(engine, bytes.len(), asked)?;
                 // No other rank knows of it yet.
                 memory.span(0, bytes.len()).into_iter().for_each(|all| all.write(bytes));
                 Ok(memory)
@@ -98,9 +96,9 @@ impl Memory {
     }
 
     /// Peers do not come by address, although that was asked for.
-    pub(crate) fn leave_address(&mut self, process: &Arc<Process>) {
+    pub(crate) fn leave_address(&mut self, engine: &Arc<Engine>) {
         if let Whose::WindowByAddress = self.whose {
-            self.whose = Whose::Window(process.clone());
+            self.whose = Whose::Window(engine.clone());
         }
     }
 
@@ -114,9 +112,9 @@ impl Memory {
     }
 
     /// What a neighbour imports, side by side; nothing if it cannot map all of the memory.
-    pub(crate) fn descriptors(&self, process: &Process) -> Result<Vec<Descriptor>, AllocateError> {
-        let shared = &process.transport.shared;
-        if !shared.is_near(process.transport.job.rank) {
+    pub(crate) fn descriptors(&self, engine: &Engine) -> Result<Vec<Descriptor>, AllocateError> {
+        let shared = &engine.transport.shared;
+        if !shared.is_near(engine.transport.job.rank) {
             return Ok(Vec::new());
         }
         let backing = self.backing().clone();
@@ -193,10 +191,7 @@ impl Drop for Memory {
     fn drop(&mut self) {
         let Some(backing) = self.backing().take() else { return };
         match &self.whose {
-            Whose::Window(process) => {
-                let graveyard = &process.graveyard.0;
-                graveyard.lock().unwrap_or_else(PoisonError::into_inner).push(backing);
-            }
+            Whose::Window(engine) => engine.own_windows().bury(backing),
             Whose::WindowByAddress => abandon(backing),
             Whose::User => core::mem::forget(backing),
             Whose::FirstRank | Whose::Raw => drop(backing),
@@ -262,16 +257,16 @@ unsafe impl Backing for OfFirstRank {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::universe::Config;
+    use crate::config::Config;
     use crate::window::accumulate_tests::with_universe;
 
     /// Peers may still write in memory that was not freed: no other window gets it. S-A5
     #[test]
     fn what_was_not_freed_is_kept() {
         with_universe(Config::default(), |universe| {
-            let process = &universe.world().inner.process;
-            let memory = || Memory::allocate(process, 64, Asked::Auto).unwrap();
-            let kept = || process.graveyard.0.lock().unwrap().len();
+            let engine = &universe.world().inner.engine;
+            let memory = || Memory::allocate(engine, 64, Asked::Auto).unwrap();
+            let kept = || engine.own_windows().buried();
             let freed = memory();
             freed.set_freed();
             drop(freed);

@@ -1,73 +1,60 @@
 //! Windows: memory of every rank of a group, addressable by target and displacement. S-A7 S-A14
 #[cfg(test)]
 pub(crate) mod accumulate_tests;
+mod ask;
 mod attributes;
-mod control;
-mod create;
+mod counts;
+mod device;
 mod door;
-mod dynamic;
 #[cfg(test)]
 mod engine_tests;
+pub(crate) mod epochs;
+mod failure;
 mod far;
-mod far_lock;
-mod free;
-mod gate;
-mod hints;
-mod info;
+mod known;
+mod locks;
+mod mapping;
 mod memory;
+mod order;
 mod persist;
-mod sealed;
+pub(crate) mod regions;
+mod registry;
 mod signals;
 mod user;
-mod view;
 
-pub use attributes::{Flavor, MemoryModel};
-pub use create::{NotCreated, WindowBuilder};
-pub(crate) use door::Entered;
-pub use dynamic::{Attached, NotDone};
-pub use free::Refused;
-pub use hints::HintError;
-pub(crate) use hints::{Hints, Ordered};
-pub(crate) use memory::{Graveyard, Memory};
-pub use sealed::Sealed;
+pub(crate) use ask::Drain;
+pub use attributes::MemoryModel;
+pub(crate) use attributes::Settings;
+pub(crate) use counts::Counts;
+pub(crate) use device::{Device, DeviceRoute, Registered, atomic_of};
+pub(crate) use door::{Door, Entered};
+pub(crate) use epochs::EpochState;
+pub(crate) use far::{Far, Unflushed};
+pub(crate) use known::{Known, KnownRegion, RegionsOf, Where};
+pub(crate) use locks::{Gate, Locks, NodePool};
+pub(crate) use memory::Memory;
+pub(crate) use order::Touched;
+pub(crate) use regions::{ADDRESSES, Regions};
+pub(crate) use registry::Windows;
+pub(crate) use signals::ByMessage;
+pub(crate) use user::Contents;
 pub use user::{RawPart, WindowMemory};
-pub use view::View;
 
-use crate::communicator::Communicator;
-use crate::completion::Wait;
-use crate::device::{Device, Registered};
-use crate::epoch::EpochState;
+use crate::collective::Communicator;
+use crate::config::Asked;
+use crate::engine::{Engine, Wait};
+use crate::group::Group;
+use crate::memory::pool::{PeerBlock, SyncBlock};
 use crate::memory::target::{Marks, Tables};
+use crate::object::WindowId;
 use crate::protocol::lock;
 use crate::rank::Rank;
-use crate::route::{Asked, Counts, Known};
-use crate::serve::Locks;
-use crate::sync_block::{PeerBlock, SyncBlock};
 use crate::transport::{Descriptor, Mapped};
-use crate::universe::{Process, maker_and_number};
-use attributes::Settings;
 use bytemuck::{Pod, Zeroable};
-use control::NodePool;
 use core::fmt;
-use core::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed, Ordering::SeqCst};
-use door::Door;
-use dynamic::Regions;
-use far::Far;
-pub(crate) use far::Unflushed;
-use gate::Gate;
-use signals::ByMessage;
+use core::sync::atomic::Ordering::{Relaxed, SeqCst};
+use core::sync::atomic::{AtomicU32, AtomicU64};
 use std::sync::{Arc, OnceLock};
-
-/// Names a window in errors, the same on all of its ranks and like no other of the job.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct WindowId(pub(crate) u64);
-
-impl fmt::Display for WindowId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (maker, number) = maker_and_number(self.0);
-        write!(f, "#{maker}.{number}")
-    }
-}
 
 /// Memory of every rank of a communicator (MPI 4.1, chapter 12).
 ///
@@ -80,16 +67,16 @@ impl fmt::Display for WindowId {
 pub struct Window {
     /// First, because each operation looks there.
     pub(crate) targets: Tables,
-    rank: Rank,
+    pub(crate) rank: Rank,
     pub(crate) part: Arc<Part>,
     pub(crate) peers: Peers,
     pub(crate) far: Arc<Far>,
-    nodes: NodePool,
-    gate: Gate,
-    barriers: AtomicU64,
+    pub(crate) nodes: NodePool,
+    pub(crate) gate: Gate,
+    pub(crate) barriers: AtomicU64,
     /// How often ranks agreed to free, to seal or to open again.
-    agreements: [AtomicU64; 2],
-    before: Before,
+    pub(crate) agreements: [AtomicU64; 2],
+    pub(crate) before: Before,
     pub(crate) settings: Settings,
     pub(crate) known: Known,
     /// Control words of every rank are reached by load and store.
@@ -106,27 +93,27 @@ pub struct Window {
 }
 
 /// What ranks tell each other.
-mod kind {
-    pub(super) const PLAN: u64 = 1;
-    pub(super) const SHARE: u64 = 2;
+pub(crate) mod kind {
+    pub(crate) const PLAN: u64 = 1;
+    pub(crate) const SHARE: u64 = 2;
     /// Who failed to make its part.
-    pub(super) const FAILED: u64 = 3;
+    pub(crate) const FAILED: u64 = 3;
     /// Whether the window is to be freed or sealed, and who refuses.
-    pub(super) const END: u64 = 4;
+    pub(crate) const END: u64 = 4;
     /// A further extent of a part.
-    pub(super) const EXTENT: u64 = 5;
+    pub(crate) const EXTENT: u64 = 5;
     /// How far a device reaches.
-    pub(super) const DEVICE: u64 = 6;
+    pub(crate) const DEVICE: u64 = 6;
 }
 
 /// What was counted at rank 0 before the first barrier of a window.
 #[derive(Debug, Clone, Copy, Pod, Zeroable)]
 #[repr(C)]
-struct Before {
+pub(crate) struct Before {
     /// [`Block::arrivals`](crate::memory::block::Block::arrivals).
-    arrivals: u64,
+    pub(crate) arrivals: u64,
     /// [`Block::agreements`](crate::memory::block::Block::agreements).
-    agreements: [u64; 2],
+    pub(crate) agreements: [u64; 2],
 }
 
 /// What it takes to map the parts of the ranks on this node.
@@ -184,10 +171,10 @@ pub(crate) struct Part {
     pub(crate) size: u64,
     pub(crate) disp_unit: u32,
     pub(crate) block: SyncBlock,
-    signals: ByMessage,
+    pub(crate) signals: ByMessage,
     /// Of a window whose ranks do not all reach its control words.
     pub(crate) locks: Locks,
-    together: bool,
+    pub(crate) together: bool,
     /// Of a dynamic window; its memory is a directory of them.
     pub(crate) regions: Option<Regions>,
     pub(crate) door: Door,
@@ -196,8 +183,8 @@ pub(crate) struct Part {
     /// What this rank has open, and which targets it holds: here, because it is asked for when the
     /// rank leaves, also of windows that were forgotten.
     pub(crate) epoch: EpochState,
-    marks: Marks,
-    far: Arc<Far>,
+    pub(crate) marks: Marks,
+    pub(crate) far: Arc<Far>,
 }
 
 impl Window {
@@ -218,7 +205,7 @@ impl Window {
     }
 
     /// The processes of the window.
-    pub fn group(&self) -> &crate::Group {
+    pub fn group(&self) -> &Group {
         self.part.comm.group()
     }
 
@@ -232,8 +219,8 @@ impl Window {
         self.part.disp_unit
     }
 
-    pub(crate) fn process(&self) -> &Process {
-        &self.part.comm.inner.process
+    pub(crate) fn engine(&self) -> &Engine {
+        &self.part.comm.inner.engine
     }
 
     pub(crate) fn wait_for(&self, what: &'static str, target: Rank) -> Wait<'static> {
@@ -249,16 +236,16 @@ impl fmt::Debug for Window {
 
 impl Drop for Window {
     fn drop(&mut self) {
-        let process = self.process();
+        let engine = self.engine();
         // Not if it was freed.
-        if process.windows.get(self.id().0).is_some() {
-            process.dropped.add(&self.part);
-            if process.has_left() {
-                process.dropped.let_go();
+        if engine.own_windows().get(self.id().0).is_some() {
+            engine.own_windows().keep(&self.part);
+            if engine.has_left() {
+                engine.own_windows().let_go();
             }
         }
         if self.part.holds_locks() {
-            process.set_holding();
+            engine.set_holding();
         }
     }
 }

@@ -2,9 +2,8 @@
 //! [`attach`](crate::Window::attach).
 #![allow(unsafe_code)]
 
-use crate::backing::{Backing, Extent};
-use crate::epoch::OriginBuffer;
-use crate::transport::{Mapped, Mapping};
+use crate::operation::OriginBuffer;
+use crate::transport::{Backing, Extent, Mapped, Mapping};
 use core::any::Any;
 use std::sync::Arc;
 
@@ -43,7 +42,7 @@ pub enum Contents<'b> {
 }
 
 impl Contents<'_> {
-    pub(super) fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         match self {
             Self::Bytes(bytes) => bytes.len(),
             Self::At(part) => part.len(),
@@ -184,8 +183,8 @@ fn brought<B: Backing>(place: Rebuild<'_>) -> Option<Arc<B>> {
 
 #[cfg(test)]
 mod tests {
+    use crate::config::Config;
     use crate::error::RmaError;
-    use crate::universe::Config;
     use crate::window::accumulate_tests::with_universe;
 
     /// Elements without a byte hold no part that has some.

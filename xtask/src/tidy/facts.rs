@@ -40,6 +40,12 @@ pub(crate) struct Facts {
     pub(crate) allows_unsafe: Vec<At<()>>,
     /// Functions.
     pub(crate) functions: Vec<At<Function>>,
+    /// Methods of types and traits, each with the name of its type.
+    pub(crate) methods: Vec<At<(String, String)>>,
+    /// Structs, enums and traits that are defined here.
+    pub(crate) types: Vec<String>,
+    /// Methods called: `flush` of `queue.flush()`.
+    pub(crate) calls: Vec<At<String>>,
     /// Statics.
     pub(crate) statics: Vec<At<Static>>,
     /// String literals other than documentation.
@@ -205,6 +211,12 @@ impl<'ast> Visit<'ast> for Reader {
     fn visit_item(&mut self, item: &'ast Item) {
         let outer = self.test;
         self.test |= is_test(item_attributes(item));
+        match item {
+            Item::Struct(item) => self.facts.types.push(item.ident.to_string()),
+            Item::Enum(item) => self.facts.types.push(item.ident.to_string()),
+            Item::Trait(item) => self.facts.types.push(item.ident.to_string()),
+            _ => {}
+        }
         visit::visit_item(self, item);
         self.test = outer;
     }
@@ -253,6 +265,12 @@ impl<'ast> Visit<'ast> for Reader {
         self.tokens(mac.tokens.clone());
     }
 
+    fn visit_expr_method_call(&mut self, call: &'ast syn::ExprMethodCall) {
+        let fact = self.at(call.method.span(), call.method.to_string());
+        self.facts.calls.push(fact);
+        visit::visit_expr_method_call(self, call);
+    }
+
     fn visit_lit_str(&mut self, text: &'ast syn::LitStr) {
         self.string(text);
     }
@@ -266,12 +284,30 @@ impl<'ast> Visit<'ast> for Reader {
         if let Some(token) = item.unsafety {
             self.unsafe_at(token.span, "unsafe impl");
         }
+        if let syn::Type::Path(of) = &*item.self_ty
+            && let Some(of) = of.path.segments.last()
+        {
+            for item in &item.items {
+                if let syn::ImplItem::Fn(method) = item {
+                    let names = (of.ident.to_string(), method.sig.ident.to_string());
+                    let fact = self.at(method.span(), names);
+                    self.facts.methods.push(fact);
+                }
+            }
+        }
         visit::visit_item_impl(self, item);
     }
 
     fn visit_item_trait(&mut self, item: &'ast syn::ItemTrait) {
         if let Some(token) = item.unsafety {
             self.unsafe_at(token.span, "unsafe trait");
+        }
+        for method in &item.items {
+            if let syn::TraitItem::Fn(method) = method {
+                let names = (item.ident.to_string(), method.sig.ident.to_string());
+                let fact = self.at(method.span(), names);
+                self.facts.methods.push(fact);
+            }
         }
         visit::visit_item_trait(self, item);
     }

@@ -3,6 +3,7 @@
 mod arrows;
 mod calls;
 mod facts;
+mod floors;
 mod rooms_check;
 mod shape;
 mod waits;
@@ -12,7 +13,7 @@ use crate::rooms::{EXCEPTIONS, Exception, ROOMS};
 use crate::workspace::{Result, Source, Workspace};
 use facts::Facts;
 use std::collections::HashSet;
-use std::fmt;
+use std::{fmt, fs};
 
 /// One violation.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -54,6 +55,8 @@ pub(crate) fn run(workspace: &Workspace) -> Result<()> {
     }
     findings.extend(rooms_check::check(ROOMS, &files));
     findings.extend(waits::check(&files));
+    let page = fs::read_to_string(workspace.root.join("docs/architecture.md"))?;
+    findings.extend(floors::check(&page, &files));
     findings.extend(arrows::check(&workspace.metadata));
     findings.extend(arrows::check_tree(workspace)?);
     let mut findings = excuse(EXCEPTIONS, findings);

@@ -352,3 +352,44 @@ fn waits_have_names_and_names_have_cases() {
     let stale = vec![("conformance/src/waits.rs".to_owned(), 1)];
     assert_eq!(check("fn f() {}", "far(\"order\", q)"), stale);
 }
+
+#[test]
+fn rooms_know_those_below_only() {
+    let table = "## Inside rma-core\n\n| room | holds |\n| --- | --- |\n| `high/`, `mid.rs` | x |\n\
+                | `low/` | y |\n\n| `no/` | room |\n";
+    let found = |files: &[(&str, &str)]| {
+        let sources: Vec<Source> = files.iter().map(|(path, text)| source(path, text)).collect();
+        let (files, _) = read(&sources);
+        let findings = floors::check(table, &files);
+        findings.iter().map(|it| (it.path.clone(), it.line)).collect::<Vec<_>>()
+    };
+    let rooms = |low: &str, mid: &str, high: &str| {
+        found(&[
+            ("rma-core/src/lib.rs", "mod high; mod low; mod mid; use high::*; use low::*;"),
+            ("rma-core/src/low/a.rs", low),
+            ("rma-core/src/mid.rs", mid),
+            ("rma-core/src/high/mod.rs", high),
+        ])
+    };
+    let at = |path: &str, line: usize| vec![(format!("rma-core/src/{path}"), line)];
+    assert_eq!(rooms("", "use crate::low::A;", "use crate::{mid, low};"), []);
+    assert_eq!(rooms("\nuse crate::mid::A;", "", ""), at("low/a.rs", 2));
+    assert_eq!(rooms("", "fn f() { crate::high::g(); }", ""), at("mid.rs", 1));
+    assert_eq!(rooms("use crate::Window;", "", ""), at("low/a.rs", 1), "whose is it?");
+    assert_eq!(rooms("#[cfg(test)] mod t { use crate::high::A; }", "", ""), []);
+    // A method that a room above gives to a type of this one.
+    let low = "struct S; fn f(s: S) { s.g(); }";
+    assert_eq!(rooms(low, "impl S { fn g(&self) {} }", ""), at("low/a.rs", 1));
+    assert_eq!(rooms(low, "struct T; impl T { fn g(&self) {} }", ""), [], "of another type");
+    assert_eq!(rooms("struct S; impl S { fn g(&self) {} }", "fn f(s: S) { s.g(); }", ""), []);
+    // The table and the folders are the same.
+    let page = || ("docs/architecture.md".to_owned(), 1);
+    assert_eq!(found(&[("rma-core/src/low/a.rs", "")]), [page(), page()]);
+    let more = found(&[
+        ("rma-core/src/low/a.rs", ""),
+        ("rma-core/src/mid.rs", ""),
+        ("rma-core/src/high/a.rs", ""),
+        ("rma-core/src/new.rs", ""),
+    ]);
+    assert_eq!(more, [page()]);
+}

@@ -10,7 +10,7 @@ const CASES: &str = "conformance/src/waits.rs";
 const CALLS: [&str; 2] = [".wait_until(", ".nap("];
 const CORE: &str = "rma-core/src/";
 /// Where it is defined.
-const HOME: &str = "rma-core/src/completion/wait.rs";
+const HOME: &str = "rma-core/src/engine/wait.rs";
 const MARK: &str = "// wait: ";
 
 /// The name in the line before the call, or before the statement that it stands in.

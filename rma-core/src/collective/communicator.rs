@@ -1,0 +1,410 @@
+//! Groups of ranks that communicate, and how to make smaller ones. S-A6 S-A7
+use super::mail::{Current, Mail};
+use super::near::Near;
+use super::node::Node;
+use crate::engine::{Cause, Engine, On, Wait, WaitError};
+use crate::error::CollectiveError;
+use crate::group::Group;
+use crate::object::{NO_OBJECT, RUNTIME};
+use crate::rank::{Rank, WorldRank};
+use core::ops::{Deref, DerefMut};
+use core::sync::atomic::Ordering::SeqCst;
+use core::sync::atomic::{AtomicU32, fence};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError};
+use std::thread::{self, ThreadId};
+
+/// An ordered group of ranks with its own space of messages (MPI 4.1, chapter 7).
+///
+/// Cloning makes another handle to the same communicator, without communication;
+/// [`dup`](Self::dup) makes another communicator. Handles may be used by several threads, but all
+/// ranks must call the collective operations of one communicator in the same order.
+pub struct Communicator {
+    pub(crate) inner: Arc<Inner>,
+}
+
+impl Clone for Communicator {
+    fn clone(&self) -> Self {
+        Self { inner: self.inner.clone() }
+    }
+}
+
+pub(crate) struct Inner {
+    pub(crate) engine: Arc<Engine>,
+    pub(crate) mail: Arc<Mail>,
+    pub(crate) id: u64,
+    pub(crate) group: Group,
+    pub(crate) rank: Rank,
+    pub(crate) current: Current,
+    collective: Mutex<Sequence>,
+    /// Threads that wait for their turn.
+    queued: AtomicU32,
+    /// The first operation that failed here when others may have heard of it. They may have passed
+    /// it, so this rank takes part in no later one: it would be taken for another.
+    lost: OnceLock<&'static str>,
+    /// The thread that is in code of the user, in the middle of an operation.
+    caller: Mutex<Option<ThreadId>>,
+    pub(crate) node: Node,
+    near: Option<Near>,
+    /// The same ranks, with messages that no operation of the user can be taken for: what the
+    /// runtime is told there, it relies on. `None` for what belongs to the runtime as a whole.
+    runtime: Option<Arc<Self>>,
+}
+
+/// What communicators of one rank share.
+type Beneath<'a> = (&'a Arc<Engine>, &'a Arc<Mail>);
+
+/// Order of the collective operations of one communicator.
+#[derive(Debug)]
+pub(crate) struct Sequence {
+    /// Operations since ranks last waited for all others.
+    pub(crate) one_sided: u32,
+    /// Barriers in shared memory that were passed, and exchanges by the board.
+    pub(crate) barriers: u64,
+    pub(crate) shares: u64,
+}
+
+/// The turn of one operation; the next is another thread's when it is dropped.
+pub(crate) struct Turn<'a> {
+    inner: &'a Inner,
+    // `Some` until drop.
+    sequence: Option<MutexGuard<'a, Sequence>>,
+}
+
+impl Deref for Turn<'_> {
+    type Target = Sequence;
+
+    fn deref(&self) -> &Sequence {
+        self.sequence.as_ref().expect("taken by drop only")
+    }
+}
+
+impl DerefMut for Turn<'_> {
+    fn deref_mut(&mut self) -> &mut Sequence {
+        self.sequence.as_mut().expect("taken by drop only")
+    }
+}
+
+impl Drop for Turn<'_> {
+    fn drop(&mut self) {
+        drop(self.sequence.take());
+        // Who waits counts itself, then tries again before it sleeps: one of the two sees the
+        // other.
+        fence(SeqCst);
+        if self.inner.queued.load(SeqCst) > 0 {
+            let transport = &self.inner.engine.transport;
+            transport.sleep.ring(transport.job.rank);
+        }
+    }
+}
+
+/// What ranks agree on to make a copy of a communicator; other kinds are those of windows.
+const DUP: u64 = 128;
+
+/// Why a communicator was not made.
+pub type SplitError = CollectiveError;
+
+impl Communicator {
+    pub(crate) fn world(engine: &Arc<Engine>, mail: &Arc<Mail>) -> Result<Self, CollectiveError> {
+        let group = Group::world(engine.transport.job.size);
+        Self::assemble(Inner::users((engine, mail), 0, group, Rank(engine.transport.job.rank.0)))
+    }
+
+    fn assemble(mut inner: Inner) -> Result<Self, CollectiveError> {
+        inner.set_node(Node::near(&inner));
+        // Others wait for what this rank would have told them.
+        inner.near = Near::new(&inner).inspect_err(|error| {
+            // Why a wait ended, the others know or find out as this rank did.
+            if matches!(error, CollectiveError::Allocate(_) | CollectiveError::Import(_)) {
+                inner.give_up();
+            }
+        })?;
+        let mut comm = Self { inner: Arc::new(inner) };
+        let node = comm.inner.node.clone().with_leaders(&comm.runtime())?;
+        if let Some(inner) = Arc::get_mut(&mut comm.inner) {
+            inner.set_node(node);
+        }
+        // No rank may leave before its peers have mapped its words.
+        comm.barrier()?;
+        if let Some(near) = comm.near() {
+            near.set_made();
+        }
+        Ok(comm)
+    }
+
+    /// The ranks of this communicator with a space of messages named `id`, for a window's own use.
+    pub(crate) fn internal(&self, id: u64) -> Self {
+        let Inner { engine, mail, group, rank, node, .. } = &*self.inner;
+        let mut inner = Inner::plain((engine, mail), id, group.clone(), *rank);
+        inner.node = node.clone();
+        Self { inner: Arc::new(inner) }
+    }
+
+    /// This process, in this communicator.
+    pub fn rank(&self) -> Rank {
+        self.inner.rank
+    }
+
+    /// Number of ranks.
+    pub fn size(&self) -> u32 {
+        self.inner.group.size()
+    }
+
+    /// All ranks in order.
+    pub fn ranks(&self) -> impl Iterator<Item = Rank> + use<> {
+        (0..self.size()).map(Rank)
+    }
+
+    /// The processes of this communicator.
+    pub fn group(&self) -> &Group {
+        &self.inner.group
+    }
+
+    /// Another communicator of the same ranks. **Collective.**
+    pub fn dup(&self) -> Result<Self, SplitError> {
+        let Inner { engine, mail, group, rank, .. } = &*self.inner;
+        let mine = [u64::from(*rank), engine.new_object_id()];
+        // That of the first rank.
+        let [_, id] = self.agree(DUP, mine, |a, b| a.min(b))?;
+        if id == NO_OBJECT {
+            return Err(CollectiveError::TooManyObjects { what: "dup" });
+        }
+        let inner = Inner::users((engine, mail), id, group.clone(), *rank);
+        // No message of it may come where it is not known.
+        self.meet()?;
+        Self::assemble(inner)
+    }
+
+    /// One communicator for each `color`, its ranks ordered by `key` and then by rank here; `None`
+    /// for a rank that gives no color. **Collective.**
+    pub fn split(&self, color: Option<u32>, key: i64) -> Result<Option<Self>, SplitError> {
+        let mine = [u64::from(color.is_some()), color.map_or(0, u64::from), key.cast_unsigned()];
+        let runtime = self.runtime();
+        let all = runtime.gather(&mine, Rank(0))?;
+        let shares = all.map(|all| self.deal(&all));
+        let what = "split";
+        let share = runtime.scatter_bytes(what, shares)?;
+        let Some((head, group)) = share.split_first_chunk::<12>() else {
+            runtime.barrier()?;
+            return Ok(None);
+        };
+        let malformed = CollectiveError::Malformed { what, from: Rank(0) };
+        let (id, rank) = head.split_at(8);
+        let id = u64::from_le_bytes(id.try_into().map_err(|_| malformed)?);
+        let rank = Rank(u32::from_le_bytes(rank.try_into().map_err(|_| malformed)?));
+        if id == NO_OBJECT {
+            // Other colors may have one.
+            runtime.barrier()?;
+            return Err(CollectiveError::TooManyObjects { what });
+        }
+        let engine = &self.inner.engine;
+        let group = Group::from_wire(group, engine.transport.job.size).ok_or(malformed)?;
+        if group.world_rank(rank) != Some(engine.transport.job.rank) {
+            return Err(malformed);
+        }
+        let inner = Inner::users((engine, &self.inner.mail), id, group, rank);
+        // As in `dup`.
+        runtime.barrier()?;
+        Self::assemble(inner).map(Some)
+    }
+
+    /// One communicator for each set of ranks that reach each other's memory by load and store,
+    /// ordered by `key` and then by rank here. **Collective.**
+    pub fn split_by_node(&self, key: i64) -> Result<Self, SplitError> {
+        let transport = &self.inner.engine.transport;
+        // The lowest rank that is near names the node; a rank that is near nobody is its own.
+        let node = self.ranks().find(|rank| transport.shared.is_near(self.world_rank(*rank)));
+        let node = node.unwrap_or(self.rank());
+        let split = self.split(Some(node.0), key)?;
+        split.ok_or(CollectiveError::Malformed { what: "split_by_node", from: Rank(0) })
+    }
+
+    /// What each rank gets of a split: id, rank and group of its new communicator, or nothing.
+    fn deal(&self, all: &[u64]) -> Vec<Vec<u8>> {
+        let (entries, _) = all.as_chunks::<3>();
+        let mut order: Vec<usize> = (0..entries.len()).filter(|i| entries[*i][0] == 1).collect();
+        order.sort_by_key(|i| (entries[*i][1], entries[*i][2].cast_signed(), *i));
+        let mut shares = vec![Vec::new(); entries.len()];
+        for members in order.chunk_by(|a, b| entries[*a][1] == entries[*b][1]) {
+            let id = self.inner.engine.new_object_id();
+            let processes = members.iter().map(|i| self.world_rank(Rank(*i as u32)));
+            let group = Group::from_members(processes).to_wire();
+            for (rank, member) in members.iter().enumerate() {
+                let head = [&id.to_le_bytes()[..], &(rank as u32).to_le_bytes()].concat();
+                shares[*member] = [head, group.clone()].concat();
+            }
+        }
+        shares
+    }
+
+    /// The process behind a rank that is known to exist.
+    pub(crate) fn world_rank(&self, rank: Rank) -> WorldRank {
+        self.inner.world_rank(rank)
+    }
+
+    /// The order of operations, for one more: waits for those of other threads of this rank. Fails
+    /// inside of what an operation of this thread calls.
+    pub(crate) fn turn(&self, what: &'static str) -> Result<Turn<'_>, CollectiveError> {
+        let inner = &*self.inner;
+        if let Some(turn) = inner.try_turn() {
+            return Ok(turn);
+        }
+        if *inner.caller() == Some(thread::current().id()) {
+            return Err(CollectiveError::Nested { what });
+        }
+        inner.queued.fetch_add(1, SeqCst);
+        let wait = Wait { what, on: On::Peer(inner.engine.transport.job.rank), recheck: None };
+        // wait: turn
+        let turn = inner.engine.wait_until(wait, || inner.try_turn());
+        inner.queued.fetch_sub(1, SeqCst);
+        Ok(turn?)
+    }
+
+    /// The ranks of this node, in order.
+    pub(crate) fn near_ranks(&self) -> impl Iterator<Item = Rank> {
+        let (all, some, own) = match &self.inner.node {
+            Node::Apart => (0, &[][..], Some(self.rank())),
+            Node::Whole => (self.size(), &[][..], None),
+            Node::One(node) => (0, node.members(), None),
+        };
+        (0..all).map(Rank).chain(some.iter().copied()).chain(own)
+    }
+
+    /// For what the runtime tells itself. All steps of one call are here, or none: who cannot go on
+    /// with one tells so where the others wait.
+    pub(crate) fn runtime(&self) -> Self {
+        Self { inner: self.inner.runtime.as_ref().unwrap_or(&self.inner).clone() }
+    }
+
+    /// If all ranks have a board, on which they tell each other something.
+    pub(crate) fn board(&self) -> Option<&Near> {
+        self.near().filter(|near| near.has_slots())
+    }
+
+    pub(crate) fn near(&self) -> Option<&Near> {
+        self.inner.near.as_ref()
+    }
+}
+
+impl Inner {
+    fn plain((engine, mail): Beneath<'_>, id: u64, group: Group, rank: Rank) -> Self {
+        let (engine, mail) = (engine.clone(), mail.clone());
+        let current = mail.open(id, group.clone());
+        let sequence = Sequence { one_sided: 0, barriers: 0, shares: 0 };
+        Self {
+            engine,
+            mail,
+            id,
+            group,
+            rank,
+            current,
+            collective: Mutex::new(sequence),
+            queued: AtomicU32::new(0),
+            lost: OnceLock::new(),
+            caller: Mutex::default(),
+            node: Node::Apart,
+            near: None,
+            runtime: None,
+        }
+    }
+
+    /// As [`plain`](Self::plain), for a communicator of the user.
+    fn users(beneath: Beneath<'_>, id: u64, group: Group, rank: Rank) -> Self {
+        let runtime = Self::plain(beneath, id | RUNTIME, group.clone(), rank);
+        let mut inner = Self::plain(beneath, id, group, rank);
+        inner.runtime = Some(Arc::new(runtime));
+        inner
+    }
+
+    /// While nobody else has it.
+    fn set_node(&mut self, node: Node) {
+        if let Some(runtime) = self.runtime.as_mut().and_then(Arc::get_mut) {
+            runtime.node = node.clone();
+        }
+        self.node = node;
+    }
+
+    fn try_turn(&self) -> Option<Turn<'_>> {
+        let sequence = match self.collective.try_lock() {
+            Ok(sequence) => sequence,
+            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
+            Err(TryLockError::WouldBlock) => return None,
+        };
+        Some(Turn { inner: self, sequence: Some(sequence) })
+    }
+
+    fn caller(&self) -> MutexGuard<'_, Option<ThreadId>> {
+        self.caller.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// This thread calls code of the user until the value is dropped.
+    pub(crate) fn calls_user(&self) -> impl Drop + '_ {
+        *self.caller() = Some(thread::current().id());
+        Called(self)
+    }
+
+    /// That operation failed in the middle: this rank and others may be at different ones now.
+    pub(crate) fn lose_step(&self, what: &'static str) {
+        _ = self.lost.set(what);
+        self.keep_words();
+    }
+
+    /// Fails if this rank may be at another operation than others. If it is known why nobody can
+    /// go on, that is what the error says.
+    pub(crate) fn check_step(&self, what: &'static str) -> Result<(), CollectiveError> {
+        let Some(failed) = self.lost.get() else { return Ok(()) };
+        let in_vain = || self.current.news().cause();
+        let wait = Wait { what, on: On::All(&self.group, &in_vain), recheck: None };
+        Err(match self.engine.trouble(wait) {
+            Some(cause) => self.engine.given_up(wait, cause).into(),
+            None => CollectiveError::OutOfStep { what, failed },
+        })
+    }
+
+    /// An operation has failed here: others may come to it, and to its words, after this rank is
+    /// gone.
+    pub(crate) fn keep_words(&self) {
+        if let Some(near) = &self.near {
+            near.set_left(false);
+        }
+    }
+
+    pub(crate) fn world_rank(&self, rank: Rank) -> WorldRank {
+        // Callers pass ranks below the size; anything else would be a bug here, not theirs.
+        self.group.world_rank(rank).unwrap_or(WorldRank(u32::MAX))
+    }
+
+    pub(crate) fn wait_for(&self, what: &'static str, peer: Rank) -> Wait<'static> {
+        Wait { what, on: On::Peer(self.world_rank(peer)), recheck: None }
+    }
+}
+
+struct Called<'a>(&'a Inner);
+
+impl Drop for Called<'_> {
+    fn drop(&mut self) {
+        *self.0.caller() = None;
+    }
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        let grants = self.mail.close(self.id);
+        // A rank that has left sends nothing any more.
+        if !self.engine.has_left() {
+            self.engine.grant_parts(grants);
+        }
+    }
+}
+
+impl From<WaitError> for CollectiveError {
+    fn from(WaitError { what, cause }: WaitError) -> Self {
+        match cause {
+            Cause::PeerFailed(world) => Self::PeerFailed { what, world },
+            Cause::PeerLeft(world) => Self::PeerLeft { what, world },
+            Cause::GaveUp(world) => Self::GaveUp { what, world },
+            Cause::Left => Self::Left { what },
+            Cause::Import(error) => Self::Import(error),
+            Cause::Timeout => Self::Timeout { what },
+        }
+    }
+}

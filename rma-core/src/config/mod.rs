@@ -1,0 +1,113 @@
+//! What a rank is told when it starts, and what windows are asked for: budgets, deadlines, hints.
+mod hints;
+mod path;
+
+pub use hints::HintError;
+pub(crate) use hints::{Hint, Hints, InForce, Ordered};
+pub(crate) use path::{Asked, PATHS};
+
+use core::time::Duration;
+
+/// Budgets and deadlines of one rank.
+#[derive(Debug, Clone, Copy)]
+#[non_exhaustive]
+pub struct Config {
+    /// How long any wait may take before it ends in an error; `None` waits for ever.
+    pub wait_timeout: Option<Duration>,
+    /// CPUs for the ranks of a job of threads; `None`: those that this process may use. If they are
+    /// fewer than the ranks, who waits gives its CPU to others at once, instead of looking for a
+    /// while whether the wait is over. Ranks that are processes have those of their launcher.
+    pub cpus: Option<u32>,
+    /// Nodes that the machine is pretended to be, 1 for none: so many of a job of threads, of as
+    /// many ranks in a row each (the last may have fewer). Load and store reach the ranks of the
+    /// same node; others are reached by messages only, as in a job on several machines, which a
+    /// program can be tested for so. Ranks that are processes have those of their launcher
+    /// (`rma-run --nodes`).
+    pub nodes: u32,
+    /// Whether a rank that sleeps in a wait looks around now and then although nobody woke it: so
+    /// it notices a process that was killed and could tell nobody. Without it, a wake-up that the
+    /// library forgets is a hang and not a delay: for the library's own tests. Only transports that
+    /// sleep take naps.
+    pub naps: bool,
+    /// Messages of far operations that may be unanswered at once; one more waits for a place.
+    pub far_slots: usize,
+    /// Those of them that may be unanswered by one target, 1 to 256: what a target has to keep
+    /// for this rank in the worst case, whatever the network does against congestion.
+    pub credit_messages: usize,
+    /// Largest put to a far target that is sent at once, in bytes. A larger one asks first, and
+    /// sends what the target grants.
+    pub eager_bytes: usize,
+    /// Bytes of such larger puts that may be on their way to this rank at once, from all origins
+    /// together.
+    pub grant_bytes: u64,
+    /// Largest payload of a collective to one rank, in bytes; at least 256.
+    pub collective_bytes: u64,
+    /// Payloads of collectives that this rank keeps until it takes part, in bytes of all together.
+    /// Ranks get ahead of a slow one by 17 operations at most, and wait when what they send it does
+    /// not fit. What it waits for itself always does: 256 KiB at a time of each communicator. So do
+    /// payloads of up to 4 KiB.
+    pub mail_bytes: u64,
+    /// Targets whose size and displacement unit are remembered, per window without symmetry.
+    pub target_cache: usize,
+    /// Regions that may be attached to one dynamic window of this rank at once. Every rank of a
+    /// job has the same.
+    pub dynamic_regions: usize,
+    /// Told the [explanation](crate::Window::explain) of each new window, on the first rank of it.
+    pub on_window: Option<fn(&str)>,
+    /// Whether a thread serves the messages of peers while this rank computes.
+    pub progress_agent: ProgressAgent,
+    hints: Hints,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            wait_timeout: None,
+            cpus: None,
+            nodes: 1,
+            naps: true,
+            far_slots: 128,
+            credit_messages: 32,
+            eager_bytes: 16 << 10,
+            grant_bytes: 1 << 20,
+            collective_bytes: 1 << 30,
+            mail_bytes: 4 << 30,
+            target_cache: 64,
+            dynamic_regions: 512,
+            on_window: None,
+            progress_agent: ProgressAgent::Auto,
+            hints: Hints::default(),
+        }
+    }
+}
+
+impl Config {
+    /// Gives every window that hint, unless it says otherwise itself; see
+    /// [`WindowBuilder::hint`](crate::WindowBuilder::hint). Every rank of a job says the same. A
+    /// `rma_path` that does not reach all of a window is left aside for that window, and its
+    /// [explanation](crate::Window::explain) says so.
+    ///
+    /// # Errors
+    ///
+    /// A value that a known key does not take.
+    pub fn hint(&mut self, key: &str, value: &str) -> Result<(), HintError> {
+        self.hints.set(key, value)
+    }
+
+    pub(crate) fn hints(&self) -> Hints {
+        self.hints
+    }
+}
+
+/// Whether a rank has an agent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub enum ProgressAgent {
+    /// A thread, parked while there is nothing to do, as soon as a window needs it.
+    /// Also once members of a communicator are to hear that a collective operation failed, and
+    /// there is no room to tell them.
+    #[default]
+    Auto,
+    /// None: messages are served inside the target's own calls only.
+    Never,
+}

@@ -1,0 +1,35 @@
+//! The path that operations of a window are asked to take.
+
+/// What the hint `rma_path` asks for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) enum Asked {
+    /// The fastest that reaches the target.
+    #[default]
+    Auto,
+    /// Load and store for everything, or no window.
+    LoadStore,
+    /// Copies by address where load and store reach too.
+    Cross,
+    /// Messages for everything, locks and signals too.
+    Messages,
+    /// As [`Messages`](Self::Messages), but what a device does.
+    Device,
+}
+
+/// How the values of the hint are written, in the order of [`Asked`].
+pub(crate) const PATHS: &[&str] = &["auto", "load_store", "cross", "messages", "device"];
+
+impl Asked {
+    /// From the place of a value in [`PATHS`].
+    pub(crate) fn from_place(place: u32) -> Self {
+        [Self::Auto, Self::LoadStore, Self::Cross, Self::Messages, Self::Device]
+            .into_iter()
+            .find(|asked| *asked as u32 == place)
+            .unwrap_or_default()
+    }
+
+    /// Whether load and store reach nobody.
+    pub(crate) fn is_far(self) -> bool {
+        matches!(self, Self::Messages | Self::Device)
+    }
+}

@@ -1,0 +1,123 @@
+//! The window, of what the ranks have made and told each other.
+use crate::collective::{Communicator, Node};
+use crate::config::{Asked, Hint};
+use crate::create::WindowBuilder;
+use crate::create::material::{Made, Material};
+use crate::create::plan::{Plan, Wish};
+use crate::create::share::{Told, peers};
+use crate::error::WindowError;
+use crate::memory::target::Tables;
+use crate::object::{Flavor, WindowId};
+use crate::rank::Rank;
+use crate::transport::ImportError;
+use crate::window::{
+    ADDRESSES, ByMessage, Counts, Door, EpochState, Far, Gate, Known, Locks, NodePool, Part, Peer,
+    Peers, Registered, Settings, Window,
+};
+use core::sync::atomic::{AtomicU32, AtomicU64};
+use std::sync::Arc;
+
+impl WindowBuilder<'_> {
+    /// `comm` is the window's own.
+    pub(super) fn assemble(
+        &self,
+        comm: Communicator,
+        (plan, wish): (&Plan, &Wish),
+        material: &Material<'_>,
+        made: Made,
+        shares: &[Told],
+    ) -> Result<Window, WindowError> {
+        let near = if self.is_apart() { &[] } else { shares };
+        let peers = peers(near, material, wish.needed);
+        let offset = peers.get(self.comm.rank()).map_or(0, |peer| peer.offset);
+        let Made { memory, block, .. } = made;
+        // The sum of what peers said.
+        if offset.checked_add(wish.size).is_none_or(|end| end > memory.mapping().len as u64) {
+            return Err(ImportError::Malformed(self.comm.world_rank(Rank(0))).into());
+        }
+        let (targets, regions) = (self.targets(&peers), material.regions());
+        let far = if regions.is_some() { Some((ADDRESSES, 1)) } else { plan.symmetric() };
+        let part = Arc::new(Part {
+            comm,
+            id: WindowId(plan.id),
+            registered: Registered::default(),
+            memory,
+            offset,
+            size: wish.size,
+            disp_unit: wish.disp_unit,
+            block,
+            signals: ByMessage::new(self.is_together(), self.comm.size()),
+            locks: Locks::default(),
+            together: self.is_together(),
+            regions,
+            door: Door::new(),
+            inside_peers: AtomicU32::new(0),
+            epoch: EpochState::default(),
+            marks: targets.marks(),
+            far: Arc::new(Far::new(far)),
+        });
+        let device = self.agree_device(&part, plan, wish.flavor)?;
+        let window = Window {
+            targets,
+            rank: self.comm.rank(),
+            far: part.far.clone(),
+            part,
+            all_loaded: self.is_loaded(wish.flavor, &peers),
+            peers,
+            nodes: NodePool::default(),
+            gate: Gate::default(),
+            barriers: AtomicU64::new(0),
+            agreements: Default::default(),
+            before: shares[0].share.before,
+            settings: Settings::new(wish.flavor, &self.hints),
+            known: Known::default(),
+            together: self.is_together(),
+            device,
+            asked: self.hints.path(),
+            counts: Counts::default(),
+            counts_all: self.hints.is_set(Hint::Count),
+        };
+        self.open(window)
+    }
+
+    /// Lets messages of the window in.
+    fn open(&self, window: Window) -> Result<Window, WindowError> {
+        let engine = &self.comm.inner.engine;
+        window.map_own();
+        engine.own_windows().add(window.id().0, &window.part);
+        if engine.has_left() {
+            window.part.epoch.set_left();
+        }
+        // No message may come before it is registered.
+        if window.part.signals.is_used() || !window.all_loaded {
+            self.comm.meet()?;
+        }
+        if let Some(tell) = engine.config.on_window.filter(|_| self.comm.rank() == Rank(0)) {
+            tell(&window.explain());
+        }
+        Ok(window)
+    }
+
+    /// The tables of the ranks that are reached by load and store.
+    fn targets(&self, peers: &Peers) -> Tables {
+        let near = !self.is_apart() && !self.hints.path().is_far();
+        let near = peers.all.iter().filter(|_| near);
+        Tables::new(peers.first, near.map(|peer| peer.as_ref().map(|peer| peer.disp_unit)))
+    }
+
+    /// Whether this rank shares memory with nobody, itself included.
+    pub(super) fn is_apart(&self) -> bool {
+        matches!(self.comm.inner.node, Node::Apart)
+    }
+
+    /// Whether control words of all ranks are reached by load and store.
+    pub(super) fn is_together(&self) -> bool {
+        matches!(self.comm.inner.node, Node::Whole) && !self.hints.path().is_far()
+    }
+
+    /// Whether operations on every target go by load and store.
+    fn is_loaded(&self, flavor: Flavor, peers: &Peers) -> bool {
+        let by_address = flavor == Flavor::Dynamic || self.hints.path() == Asked::Cross;
+        self.is_together() && !by_address && !peers.iter().any(|(_, peer)| Peer::stays(peer))
+    }
+}

@@ -1,0 +1,326 @@
+//! Dynamic windows: memory is attached and detached by its owner alone (MPI 4.1, section 12.2.4).
+//!
+//! A region has an address in its rank's part of the window, which no other region ever gets: so
+//! whoever holds a stale address is told, and touches nothing. Neighbours find regions in the
+//! owner's directory; others send messages, which the owner looks up in its own table.
+//! S-L1 S-L2 S-L3 S-L5 S-L6 S-L7 S-J4
+#![allow(unsafe_code)]
+
+use crate::config::Asked;
+use crate::engine::{On, Wait};
+use crate::error::RmaError;
+use crate::memory::directory::Entry;
+use crate::transport::Descriptor;
+use crate::view::View;
+use crate::window::regions::{Region, Regions, Table, Token};
+use crate::window::{Contents, Memory, Window, WindowMemory};
+use core::fmt;
+use core::marker::PhantomData;
+use core::time::Duration;
+use std::sync::Arc;
+
+/// How often a rank that detaches looks whether the last user is done: nobody rings for that.
+const RECHECK: Duration = Duration::from_micros(200);
+
+/// A region that this rank has attached; from [`Window::attach`].
+///
+/// Peers name its bytes by [`address`](Self::address), which is plain data to be sent to them.
+/// The handle itself names the region to the rank that attached it, and to no other, whatever
+/// thread it is sent to. Dropping it leaves the region attached until the window is freed.
+#[derive(Debug)]
+#[must_use = "detach gives the memory back"]
+pub struct Attached<M> {
+    token: Arc<Token>,
+    start: u64,
+    len: u64,
+    memory: PhantomData<fn() -> M>,
+}
+
+impl<M> Attached<M> {
+    /// The displacement of its first byte; those of the others follow one by one.
+    pub fn address(&self) -> u64 {
+        self.start
+    }
+
+    /// Bytes.
+    pub fn len(&self) -> u64 {
+        self.len
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+}
+
+/// What was not attached or detached, given back, and why.
+pub struct NotDone<V> {
+    /// What the call was given.
+    pub value: V,
+    /// Why.
+    pub error: RmaError,
+}
+
+crate::debug_as_display!(NotDone<V>);
+
+impl<V> fmt::Display for NotDone<V> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.error.fmt(f)
+    }
+}
+
+impl<V> core::error::Error for NotDone<V> {}
+
+impl<V> From<NotDone<V>> for RmaError {
+    fn from(not_done: NotDone<V>) -> Self {
+        not_done.error
+    }
+}
+
+impl Window {
+    /// Makes memory part of a dynamic window, reachable by the ranks that learn its
+    /// [address](Attached::address). Local: no other rank takes part.
+    ///
+    /// A vector or boxed slice moves into the window, and comes back from
+    /// [`detach`](Self::detach) as it is then (MPI 4.1, section 12.2.4).
+    ///
+    /// # Errors
+    ///
+    /// [`RmaError::WrongFlavor`] if the window is not dynamic, [`RmaError::TooManyRegions`],
+    /// [`RmaError::NoMemory`], [`RmaError::AttachedTwice`] for memory that overlaps some that is
+    /// attached where it lies. The memory comes back with it.
+    ///
+    /// A [`Backing`](crate::Backing) of several extents is reached as one that nobody maps.
+    ///
+    /// ```text
+    /// let attached = window.attach(vec![0u64; 100])?;
+    /// let addresses = world.allgather(&[attached.address()])?;
+    /// ```
+    pub fn attach<M: WindowMemory>(&self, memory: M) -> Result<Attached<M>, NotDone<M>> {
+        match self.attach_contents(&memory.contents()) {
+            Ok((token, start, len)) => Ok(Attached { token, start, len, memory: PhantomData }),
+            Err(error) => Err(NotDone { value: memory, error }),
+        }
+    }
+
+    fn attach_contents(&self, contents: &Contents<'_>) -> Result<(Arc<Token>, u64, u64), RmaError> {
+        let window = self.id();
+        let regions = self.regions("attach")?;
+        let engine = &self.part.comm.inner.engine;
+        let no_memory = |error| RmaError::NoMemory { window, error };
+        let memory = Memory::of_user(engine, contents, Asked::Auto).map_err(no_memory)?;
+        // No peer knows of it before it is published.
+        let described = memory.descriptors(engine).inspect_err(|_| memory.set_freed());
+        // The directory has room for one.
+        let one = |all: Vec<Descriptor>| <[Descriptor; 1]>::try_from(all).ok().map(|[one]| one);
+        let (descriptor, len) = (described.map(one).map_err(no_memory)?, contents.len() as u64);
+        let mut table = regions.table();
+        let limit = regions.slots() as u32;
+        let slot = match table.overlaps(&memory) {
+            true => Err(RmaError::AttachedTwice { window }),
+            false => table.free.pop().ok_or(RmaError::TooManyRegions { window, limit }),
+        };
+        let slot = slot.inspect_err(|_| memory.set_freed())?;
+        let start = table.new_start(len);
+        let (memory, token) = (Arc::new(memory), Arc::new(Token(0)));
+        let region = Region { len, slot, memory, descriptor, token: token.clone() };
+        self.publish(&mut table, start, region);
+        Ok((token, start, len))
+    }
+
+    /// Enters a region into the table and the directory.
+    fn publish(&self, table: &mut Table, start: u64, region: Region) {
+        let raw = region.descriptor.is_none();
+        let descriptor = region.descriptor.map_or([0; Descriptor::LEN / 8], words);
+        let entry = Entry { start, len: region.len, raw, descriptor };
+        let slot = region.slot;
+        table.by_start.insert(start, region);
+        // Neighbours may look from here on.
+        self.part.directory().expect("a dynamic window has a directory").publish(slot, &entry);
+    }
+
+    /// Takes a region out of the window, and gives its memory back as it is now. Local.
+    ///
+    /// Waits until operations that are under way there are done; later ones fail at their origin
+    /// with [`RmaError::NotAttached`] (MPI 4.1, section 12.2.4).
+    ///
+    /// # Errors
+    ///
+    /// [`RmaError::WrongFlavor`]; [`RmaError::ForeignRegion`] if the handle is not of this window,
+    /// at this rank; [`RmaError::PeerFailed`], [`RmaError::PeerLeft`] or [`RmaError::Timeout`] if a
+    /// peer does not end its operation there: the region is attached then as before.
+    pub fn detach<M: WindowMemory>(
+        &self,
+        attached: Attached<M>,
+    ) -> Result<M, NotDone<Attached<M>>> {
+        match self.detach_at(&attached) {
+            Ok(memory) => Ok(memory),
+            Err(error) => Err(NotDone { value: attached, error }),
+        }
+    }
+
+    fn detach_at<M: WindowMemory>(&self, attached: &Attached<M>) -> Result<M, RmaError> {
+        let regions = self.regions("detach")?;
+        let directory = self.part.directory().expect("a dynamic window has a directory");
+        let start = attached.start;
+        let region = {
+            let mut table = regions.table();
+            table.named(attached.start, &attached.token).ok_or(self.foreign())?;
+            let region = table.by_start.remove(&start).ok_or(self.foreign())?;
+            directory.withdraw(region.slot);
+            region
+        };
+        // Who leaves in order is inside of nothing, or says so.
+        let on = On::Holders(self.group(), None);
+        let wait = Wait { what: "a detach", on, recheck: Some(RECHECK) };
+        let unused = || directory.is_unused(region.slot).then_some(());
+        // wait: region
+        if let Err(error) = self.engine().wait_until(wait, unused) {
+            self.publish(&mut regions.table(), start, region);
+            return Err(self.wait_failed(error));
+        }
+        regions.table().free.push(region.slot);
+        let memory = region.memory.rebuild(0, region.len as usize);
+        region.memory.set_freed();
+        // The handle is of the type that was attached.
+        memory.ok_or(self.foreign())
+    }
+
+    /// A region of this rank, to be loaded and stored; its displacements count from 0, in bytes.
+    ///
+    /// # Errors
+    ///
+    /// [`RmaError::ForeignRegion`] if the handle is not of this window, at this rank.
+    pub fn region<'w, M>(&'w self, attached: &'w Attached<M>) -> Result<View<'w>, RmaError> {
+        let table = self.regions("region")?.table();
+        let region = table.named(attached.start, &attached.token).ok_or(self.foreign())?;
+        // The handle is borrowed as long as the view, and no other names the region to `detach`.
+        Ok(View::of_region(self, region.memory.clone(), attached.start, region.len))
+    }
+
+    fn foreign(&self) -> RmaError {
+        RmaError::ForeignRegion { window: self.id(), rank: self.rank() }
+    }
+
+    fn regions(&self, asked: &'static str) -> Result<&Regions, RmaError> {
+        let flavor = RmaError::WrongFlavor { window: self.id(), asked, needed: "a dynamic window" };
+        self.part.regions.as_ref().ok_or(flavor)
+    }
+}
+
+fn words(descriptor: Descriptor) -> [u64; Descriptor::LEN / 8] {
+    let (words, _) = descriptor.0.as_chunks::<8>();
+    core::array::from_fn(|i| u64::from_ne_bytes(words[i]))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::Config;
+    use crate::memory::block::STRIPES;
+    use crate::memory::stripe::STRIPE;
+    use crate::window::accumulate_tests::with_universe;
+    use core::sync::atomic::AtomicU32;
+    use core::sync::atomic::Ordering::Relaxed;
+
+    /// While somebody operates on a region it is not taken away, and a detach that gives up leaves
+    /// it attached. S-L6
+    #[test]
+    fn detach_waits_for_those_inside_and_takes_nothing_if_it_gives_up() {
+        let mut config = Config::default();
+        config.wait_timeout = Some(Duration::ZERO);
+        with_universe(config, |universe| {
+            let window = universe.world().window(0, 1).create_dynamic().unwrap();
+            let attached = window.attach(vec![7u64; 4]).unwrap();
+            let address = attached.address();
+            let (inside, pin) = window.part.attached(address, 32).unwrap();
+            let not_done = window.detach(attached).unwrap_err();
+            assert!(matches!(not_done.error, RmaError::Timeout { .. }), "{}", not_done.error);
+            let attached = not_done.value;
+            assert_eq!(attached.address(), address);
+            assert_eq!(window.region(&attached).unwrap().load::<u64>(24), Ok(7));
+            assert!(window.part.attached(address, 32).is_some(), "others reach it again");
+            inside.write(&[1; 32]);
+            drop(pin);
+            assert_eq!(window.detach(attached).unwrap(), [0x0101_0101_0101_0101; 4]);
+            assert!(window.part.attached(address, 1).is_none());
+            window.free().unwrap();
+        });
+    }
+
+    /// Memory that a free has given back is its user's: no message is still being served there.
+    #[test]
+    fn free_waits_for_those_inside() {
+        let mut config = Config::default();
+        config.wait_timeout = Some(Duration::ZERO);
+        with_universe(config, |universe| {
+            let mut memory = [0u64; 4];
+            // SAFETY: `memory` is not touched before the window is gone.
+            let raw = unsafe { crate::RawPart::new(memory.as_mut_ptr().cast(), 32) };
+            for inside in [true, false] {
+                let window = universe.world().window(0, 1).create_dynamic().unwrap();
+                let part = window.part.clone();
+                let address = window.attach(raw).unwrap().address();
+                let served = part.span(address, 32);
+                if inside {
+                    let refused = window.free().unwrap_err();
+                    assert!(matches!(refused.error, RmaError::Timeout { .. }), "{refused}");
+                    assert!(refused.window.is_none());
+                } else {
+                    drop(served);
+                    window.free().unwrap();
+                    assert!(part.span(address, 1).is_none(), "nor begins");
+                }
+            }
+        });
+    }
+
+    /// Another thread may have detached a region, and attached one in its slot, between any two
+    /// steps of a look-up. S-L6
+    #[test]
+    fn a_look_up_pins_the_region_that_it_found() {
+        with_universe(Config::default(), |universe| {
+            let window = universe.world().window(0, 1).create_dynamic().unwrap();
+            let stop = core::sync::atomic::AtomicBool::new(false);
+            let address = core::sync::atomic::AtomicU64::new(0);
+            let (found, looks) = (AtomicU32::new(0), if cfg!(miri) { 20 } else { 20_000 });
+            let mut wrong = None;
+            std::thread::scope(|scope| {
+                scope.spawn(|| {
+                    while !stop.load(Relaxed) {
+                        let at = address.load(Relaxed);
+                        if let Some((inside, _pin)) = window.part.attached(at, 8) {
+                            inside.write(&at.to_ne_bytes());
+                            found.fetch_add(1, Relaxed);
+                        }
+                    }
+                });
+                // Where they share a CPU, the other one gets it only if it is given away.
+                while wrong.is_none() && found.load(Relaxed) < looks {
+                    let attached = window.attach(vec![0u64; 1]).unwrap();
+                    let at = attached.address();
+                    address.store(at, Relaxed);
+                    std::thread::yield_now();
+                    let came = window.detach(attached).unwrap()[0];
+                    wrong = (came != 0 && came != at).then_some((came, at));
+                }
+                stop.store(true, Relaxed);
+            });
+            assert_eq!(wrong, None, "bytes for the first came to the second");
+            window.free().unwrap();
+        });
+    }
+
+    /// Whoever counts from the beginning of a region takes the same locks. S-H4
+    #[test]
+    fn regions_begin_with_the_first_stripe() {
+        with_universe(Config::default(), |universe| {
+            let window = universe.world().window(0, 1).create_dynamic().unwrap();
+            for len in [1, 0, STRIPE as usize, 100] {
+                let address = window.attach(vec![0u8; len]).unwrap().address();
+                assert!(address > 0 && address.is_multiple_of(STRIPE * STRIPES as u64));
+            }
+            window.free().unwrap();
+        });
+    }
+}

@@ -1,0 +1,175 @@
+//! Describes a window that is to be made. S-A2 S-A3 S-K1 S-K2 S-K8 S-K10
+use crate::collective::{Communicator, Node};
+use crate::config::{Hint, HintError, Hints};
+use crate::create::material::Material;
+use crate::error::WindowError;
+use crate::group::Group;
+use crate::object::Flavor;
+use crate::window::{Window, WindowMemory};
+use core::fmt;
+
+/// Describes a window before it is made; from [`Communicator::window`].
+pub struct WindowBuilder<'c> {
+    pub(super) comm: &'c Communicator,
+    count: usize,
+    disp_unit: usize,
+    pub(super) hints: Hints,
+}
+
+impl Clone for WindowBuilder<'_> {
+    fn clone(&self) -> Self {
+        Self { ..*self }
+    }
+}
+
+/// Memory that was not made a window of, given back, and why.
+pub struct NotCreated<M> {
+    /// What the call was given.
+    pub buffer: M,
+    /// Why.
+    pub error: WindowError,
+}
+
+crate::debug_as_display!(NotCreated<M>);
+
+impl<M> fmt::Display for NotCreated<M> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.error.fmt(f)
+    }
+}
+
+impl<M> core::error::Error for NotCreated<M> {}
+
+impl<M> From<NotCreated<M>> for WindowError {
+    fn from(not_created: NotCreated<M>) -> Self {
+        not_created.error
+    }
+}
+
+impl<'c> WindowBuilder<'c> {
+    pub(crate) fn new(comm: &'c Communicator, count: usize, disp_unit: usize) -> Self {
+        Self { comm, count, disp_unit, hints: comm.inner.engine.config.hints() }
+    }
+
+    /// Says something about the use of the window. What is in force, defaults included, is what
+    /// [`Window::info`] shows; keys that nobody knows are ignored (MPI 4.1, section 12.2.1).
+    ///
+    /// | key | values, the default first | what comes of it |
+    /// | --- | --- | --- |
+    /// | `no_locks` * | `false`, `true` | locks of the window are refused |
+    /// | `accumulate_ordering` | some of `rar,raw,war,waw` (all), `none` | others may overtake |
+    /// | `same_size` *, `same_disp_unit` * | `false`, `true` | checked: all ranks pass the same |
+    /// | `alloc_shared_noncontig` * | `false`, `true` | each part of a shared window by itself |
+    /// | `rma_count` | `false`, `true` | see [`Window::operation_counts`] |
+    /// | `rma_path` * | `auto`, `load_store`, `cross`, `messages`, `device` | see [`Path`] |
+    /// | `accumulate_ops` | `same_op_no_op`, `same_op` | nothing |
+    /// | `mpi_accumulate_granularity` * | `0`, any number of bytes | nothing |
+    /// | `alloc_shm` | `true`, `false` | nothing |
+    /// | `coll_attach` | `false`, `true` | nothing |
+    /// | `which_accumulate_ops` | some of MPICH's names (all), `none` | nothing |
+    /// | `disable_shm_accumulate` | `false`, `true` | nothing |
+    ///
+    /// Those with a star must be the same on all ranks. A hint never changes the results of a
+    /// correct program, but one that is not true of the window, or asks for a path that does not
+    /// reach it, is an error. A path that the whole job wishes for, by
+    /// [`Config::hint`](crate::Config::hint), is left aside where it does not reach.
+    ///
+    /// [`Path`]: crate::Path
+    ///
+    /// # Errors
+    ///
+    /// A value that a known key does not take.
+    pub fn hint(mut self, key: &str, value: &str) -> Result<Self, HintError> {
+        self.hints.set(key, value)?;
+        Ok(self)
+    }
+
+    /// Makes the window of zeroed memory of its own. **Collective** over the communicator.
+    ///
+    /// Space is reserved now, so that a shortage is an error here and never a signal later. If one
+    /// rank fails, all do (MPI 4.1, section 12.2.2).
+    pub fn allocate(self) -> Result<Window, WindowError> {
+        self.make(Flavor::Allocate, &Material::Zeros)
+    }
+
+    /// As [`allocate`](Self::allocate), with the parts of all ranks in one piece, in rank order,
+    /// for direct loads and stores through [`Window::shared_query`]. **Collective.**
+    ///
+    /// Refused where ranks do not share memory (MPI 4.1, section 12.2.3).
+    pub fn allocate_shared(self) -> Result<Window, WindowError> {
+        if !matches!(self.comm.inner.node, Node::Whole) {
+            return Err(WindowError::NotShared(self.far_group()));
+        }
+        let apart = self.hints.is_set(Hint::AllocSharedNoncontig);
+        let material = if apart { Material::Zeros } else { Material::OnePiece };
+        self.make(Flavor::Shared, &material)
+    }
+
+    /// Makes the window over memory of the user. **Collective.** Each rank may bring another kind.
+    ///
+    /// A vector or boxed slice is given away: [`Window::free_into`] gives it back. It may be longer
+    /// than the window (MPI 4.1, section 12.2.1). S-A1 S-A4 S-K7
+    ///
+    /// ```text
+    /// let window = world.window(1000, size_of::<f64>()).create(field)?;
+    /// …
+    /// let field: Vec<f64> = window.free_into()?;
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// As [`allocate`](Self::allocate), and [`WindowError::TooShort`]. The memory comes back with
+    /// it; a raw part may be used again unless the error is [`WindowError::Collective`]. Of a
+    /// [`Backing`](crate::Backing), the library keeps a clone then.
+    pub fn create<M: WindowMemory>(self, memory: M) -> Result<Window, NotCreated<M>> {
+        match self.make(Flavor::Create, &Material::User(memory.contents())) {
+            Ok(window) => Ok(window),
+            Err(error) => Err(NotCreated { buffer: memory, error }),
+        }
+    }
+
+    /// Makes a window without memory, to [attach](Window::attach) some later. **Collective.**
+    ///
+    /// The builder's count must be 0 (MPI 4.1, section 12.2.4).
+    pub fn create_dynamic(mut self) -> Result<Window, WindowError> {
+        // Addresses count bytes.
+        self.disp_unit = 1;
+        let slots = self.comm.inner.engine.config.dynamic_regions.clamp(1, u32::MAX as usize);
+        self.make(Flavor::Dynamic, &Material::Directory { slots })
+    }
+
+    fn far_group(&self) -> Group {
+        let transport = &self.comm.inner.engine.transport;
+        Group::from_members(
+            self.comm.group().members().filter(|peer| !transport.shared.is_near(*peer)),
+        )
+    }
+
+    /// Bytes of this rank's part, and its unit, if there can be one of that material.
+    pub(super) fn check(&self, material: &Material<'_>) -> Result<(u64, u32), WindowError> {
+        let (count, unit) = (self.count as u64, self.disp_unit as u64);
+        let disp_unit = u32::try_from(unit).ok().filter(|unit| *unit > 0);
+        let disp_unit = disp_unit.ok_or(WindowError::DispUnit(unit))?;
+        let size = self.count.checked_mul(self.disp_unit);
+        // What Rust and the kernel call an object is at most this long.
+        let size = size.filter(|size| isize::try_from(*size).is_ok());
+        let size = size.ok_or(WindowError::SizeOverflow { count, disp_unit: unit })? as u64;
+        match material {
+            Material::User(contents) if (contents.len() as u64) < size => {
+                Err(WindowError::TooShort { size, len: contents.len() as u64 })
+            }
+            Material::Directory { .. } if size > 0 => Err(WindowError::DynamicSize(size)),
+            _ => Ok((size, disp_unit)),
+        }
+    }
+}
+
+impl Communicator {
+    /// Starts to describe a window of `count` units of `disp_unit` bytes at this rank.
+    ///
+    /// Both may differ from rank to rank, and `count` may be 0. Nothing happens before
+    /// [`allocate`](WindowBuilder::allocate).
+    pub fn window(&self, count: usize, disp_unit: usize) -> WindowBuilder<'_> {
+        WindowBuilder::new(self, count, disp_unit)
+    }
+}

@@ -1,0 +1,93 @@
+//! Whether a device reaches the parts, and what it does there.
+use crate::collective::Node;
+use crate::config::Asked;
+use crate::create::WindowBuilder;
+use crate::create::plan::Plan;
+use crate::error::WindowError;
+use crate::object::Flavor;
+use crate::transport::{Addressing, Keys};
+use crate::window::{Device, Part, Window, kind};
+
+/// How far a device reaches, from one rank: the least counts.
+mod reach {
+    pub(super) const UNREACHED: u64 = 0;
+    pub(super) const UNREGISTERED: u64 = 1;
+    /// Some ranks load and store in parts of others.
+    pub(super) const BESIDE_CPUS: u64 = 2;
+    pub(super) const ALL: u64 = 3;
+}
+
+impl WindowBuilder<'_> {
+    /// Registers this rank's part, if operations can use a device. All ranks agree on that.
+    pub(super) fn agree_device(
+        &self,
+        part: &Part,
+        plan: &Plan,
+        flavor: Flavor,
+    ) -> Result<Result<Device, &'static str>, WindowError> {
+        let engine = &self.comm.inner.engine;
+        let Some(remote) = engine.transport.remote.as_deref() else {
+            return Ok(Err("the transport has none"));
+        };
+        let asked = self.hints.path();
+        // All ranks come to the same answer.
+        match asked {
+            _ if flavor == Flavor::Dynamic => return Ok(Err("attached memory is not registered")),
+            Asked::Auto if !matches!(self.comm.inner.node, Node::Whole) => {}
+            Asked::Device => {}
+            Asked::Auto => return Ok(Err("load and store reach every rank")),
+            _ => return Ok(Err("rma_path asks for another path")),
+        }
+        let limits = remote.limits();
+        let key = (limits.keys == Keys::Given).then(|| Device::key_of(part.id));
+        let near = |peer| asked == Asked::Auto && engine.transport.shared.is_near(peer);
+        let mut members = self.comm.group().members();
+        let mine = if !members.all(|peer| near(peer) || remote.reaches(peer)) {
+            reach::UNREACHED
+        } else if part.register(remote, key).is_err() {
+            reach::UNREGISTERED
+        } else if self.is_apart() || asked == Asked::Device {
+            reach::ALL
+        } else {
+            reach::BESIDE_CPUS
+        };
+        let all = self.comm.agree(kind::DEVICE, mine, u64::min)?;
+        if all < reach::BESIDE_CPUS {
+            part.registered.take();
+        }
+        // Ranks agree on the hint, and on what the job wishes.
+        let wished = asked == engine.config.hints().path();
+        let no = |why| match asked {
+            Asked::Device if !wished => Err(WindowError::NoPath { path: "device", why }),
+            _ => Ok(Err(why)),
+        };
+        match all {
+            reach::UNREACHED => no("ranks that the device does not reach"),
+            reach::UNREGISTERED => no("memory that the device could not register"),
+            reach => {
+                let domain = if reach == reach::ALL { Device::whole_types(remote) } else { 0 };
+                let symmetric = key.is_some()
+                    && limits.addressing == Addressing::Offset
+                    && flavor == Flavor::Allocate
+                    && plan.symmetric().is_some();
+                Ok(Ok(Device { key, symmetric, domain }))
+            }
+        }
+    }
+}
+
+impl Window {
+    /// Gives the device access again that it had before the window was sealed; false if it did not
+    /// take it.
+    pub(super) fn register_again(&self) -> bool {
+        let Some((remote, device)) = self.remote() else { return true };
+        self.far.forget_cards();
+        self.part.register(remote, device.key).is_ok()
+    }
+
+    /// A rank could not do that: messages from now on, at all ranks.
+    pub(super) fn leave_device(&mut self) {
+        self.part.registered.take();
+        self.device = self.device.and(Err("a rank could not register its part again"));
+    }
+}

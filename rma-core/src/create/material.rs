@@ -1,0 +1,173 @@
+//! What this rank makes its part of. S-A12 S-A13
+use crate::collective::Node;
+use crate::config::Asked;
+use crate::create::WindowBuilder;
+use crate::create::plan::{Plan, Wish};
+use crate::create::share::Told;
+use crate::error::WindowError;
+use crate::memory::pool::SyncBlock;
+use crate::rank::Rank;
+use crate::transport::{AllocateError, Descriptor, ImportError, Mapped};
+use crate::window::{ByMessage, Contents, Memory, Regions, kind};
+
+/// What a part is made of.
+pub(super) enum Material<'b> {
+    /// Zeroed memory of its own.
+    Zeros,
+    /// Its share of zeroed memory at rank 0, where the parts of all ranks lie in rank order.
+    OnePiece,
+    /// What a user brought along.
+    User(Contents<'b>),
+    /// A directory of what will be attached.
+    Directory {
+        /// Regions that it has room for.
+        slots: usize,
+    },
+}
+
+impl Material<'_> {
+    /// Bytes that this rank allocates for a part of `size`, if each had its own.
+    pub(super) fn needs(&self, size: u64) -> u64 {
+        match self {
+            Self::Zeros | Self::OnePiece => size,
+            Self::User(Contents::Bytes(bytes)) => bytes.len() as u64,
+            Self::User(Contents::At(_) | Contents::On(_)) => 0,
+            Self::Directory { slots } => Regions::bytes(*slots) as u64,
+        }
+    }
+
+    /// Extents, at most, that neighbours map.
+    pub(super) fn extents(&self) -> u64 {
+        match self {
+            Self::User(Contents::On(backing)) => backing.extents().len() as u64,
+            _ => 1,
+        }
+    }
+
+    /// What is attached to a window of that material.
+    pub(super) fn regions(&self) -> Option<Regions> {
+        let Self::Directory { slots } = self else { return None };
+        Some(Regions::new(*slots))
+    }
+}
+
+/// What this rank made.
+pub(super) struct Made {
+    pub(super) memory: Memory,
+    /// How neighbours map it; nothing if they cannot.
+    pub(super) data: Vec<Descriptor>,
+    pub(super) block: SyncBlock,
+}
+
+impl Made {
+    /// There will be no window. Unless a rank may think that there is one, all is given back.
+    pub(super) fn give_up(&self, error: &WindowError) {
+        if !matches!(error, WindowError::Collective(_)) {
+            self.memory.set_freed();
+            self.block.set_left(true);
+        }
+    }
+}
+
+impl WindowBuilder<'_> {
+    pub(super) fn make_part(
+        &self,
+        plan: &Plan,
+        material: &Material<'_>,
+        wish: &Wish,
+    ) -> Result<Made, WindowError> {
+        self.check_room(plan, wish)?;
+        let (engine, rank) = (&self.comm.inner.engine, self.comm.rank());
+        let failed = |error| WindowError::Allocate { rank, error };
+        let block = SyncBlock::new(&engine.sync_blocks, &engine.transport).map_err(failed)?;
+        let (asked, len) = (self.hints.path(), self.len(plan, material, wish) as usize);
+        let memory = match material {
+            Material::User(contents) => Memory::of_user(engine, contents, asked),
+            _ => Memory::allocate(engine, len, asked),
+        };
+        let memory = memory.map_err(failed)?;
+        let described = memory.descriptors(engine).map_err(failed);
+        let served = described.and_then(|data| {
+            let by_message = asked == Asked::Cross || data.is_empty();
+            self.serve(by_message || matches!(material, Material::Directory { .. }))?;
+            Ok(data)
+        });
+        // No other rank knows of it yet.
+        let data = served.inspect_err(|_| memory.set_freed())?;
+        Ok(Made { memory, data, block })
+    }
+
+    /// Fails if there is not enough memory, at all ranks if that is of all.
+    fn check_room(&self, plan: &Plan, wish: &Wish) -> Result<(), WindowError> {
+        let (available, limit) = wish.room;
+        // Other nodes have memory of their own.
+        let together = matches!(self.comm.inner.node, Node::Whole);
+        let (asked, least) =
+            if together { (plan.total, plan.available) } else { (wish.needed, available) };
+        if asked <= least {
+            return Ok(());
+        }
+        if asked <= available {
+            return Err(WindowError::Peer(Rank(plan.shortest as u32)));
+        }
+        let error = AllocateError::Shortage { asked, available, limit };
+        Err(WindowError::Allocate { rank: self.comm.rank(), error })
+    }
+
+    /// Bytes that this rank allocates.
+    fn len(&self, plan: &Plan, material: &Material<'_>, wish: &Wish) -> u64 {
+        match (material, self.comm.rank()) {
+            (Material::OnePiece, Rank(0)) => plan.total,
+            (Material::OnePiece, _) => 0,
+            _ => wish.needed,
+        }
+    }
+
+    /// Has somebody serve messages, if this part or control words are reached so.
+    fn serve(&self, by_message: bool) -> Result<(), WindowError> {
+        let ranks = self.comm.size();
+        if ranks > 1 && (by_message || ByMessage::needed(self.is_together(), ranks)) {
+            let failed = |error| WindowError::Agent { rank: self.comm.rank(), error };
+            self.comm.inner.engine.need_agent().map_err(failed)?;
+        }
+        Ok(())
+    }
+
+    /// As `made`, whose memory is that of rank 0, or has no bytes: with that of rank 0.
+    pub(super) fn share_one(
+        &self,
+        made: Made,
+        first: &Told,
+        total: u64,
+    ) -> Result<Made, WindowError> {
+        let Made { memory, data, block } = made;
+        let memory = if self.comm.rank() == Rank(0) {
+            Ok(memory)
+        } else {
+            // No peer reaches it.
+            memory.set_freed();
+            self.import_first(first, total).map(Memory::imported)
+        };
+        let failed = if memory.is_ok() { Rank::NULL } else { self.comm.rank() };
+        let failed = Rank(self.comm.agree(kind::FAILED, u64::from(failed.0), u64::min)? as u32);
+        // The ranks agree on whether one could not map it, and have no window to reach it by then.
+        block.set_left(failed != Rank::NULL);
+        let memory = memory?;
+        if failed != Rank::NULL {
+            memory.set_freed();
+            return Err(WindowError::Peer(failed));
+        }
+        Ok(Made { memory, data, block })
+    }
+
+    /// The memory at rank 0 in which the parts of all ranks lie, `total` bytes.
+    fn import_first(&self, told: &Told, total: u64) -> Result<Box<dyn Mapped>, ImportError> {
+        let first = self.comm.world_rank(Rank(0));
+        let all = self.comm.inner.engine.transport.shared.import(first, &told.data)?;
+        if (all.mapping().len as u64) < total {
+            Err(ImportError::Malformed(first))
+        } else {
+            Ok(all)
+        }
+    }
+}

@@ -1,0 +1,177 @@
+//! What the ranks agree on before anybody makes a part. S-B7
+use crate::config::{Hint, Hints};
+use crate::create::WindowBuilder;
+use crate::element::Op;
+use crate::error::{CollectiveError, WindowError};
+use crate::object::{Flavor, NO_OBJECT};
+use crate::rank::Rank;
+use crate::window::kind;
+use bytemuck::{Pod, Zeroable};
+
+/// Parts of at least this many bytes are worth asking how much memory there is.
+const LARGE: u64 = 1 << 20;
+/// No rank.
+pub(super) const NOBODY: u64 = u64::MAX;
+
+/// What this rank wants.
+pub(super) struct Wish {
+    pub(super) flavor: Flavor,
+    /// Bytes of its part.
+    pub(super) size: u64,
+    pub(super) disp_unit: u32,
+    /// Bytes that it has to allocate, by itself.
+    pub(super) needed: u64,
+    /// Extents of what it brought along, if that has several.
+    pub(super) extents: u64,
+    /// And those that it can have.
+    pub(super) room: Room,
+}
+
+/// What ranks agree on before anybody allocates.
+#[derive(Debug, Clone, Copy, Pod, Zeroable)]
+#[repr(C)]
+pub(super) struct Plan {
+    /// Of the window; the first rank chooses.
+    pub(super) id: u64,
+    /// The first rank of those whose plan this is.
+    first: u64,
+    pub(super) total: u64,
+    /// What the rank that can have the least can have.
+    pub(super) available: u64,
+    /// That rank.
+    pub(super) shortest: u64,
+    pub(super) size_min: u64,
+    size_max: u64,
+    unit_min: u64,
+    unit_max: u64,
+    /// Of the rank whose part has the most.
+    pub(super) extents: u64,
+    /// The lowest rank whose arguments are wrong.
+    wrong: u64,
+    /// Of the hints that must be the same everywhere.
+    hints_min: u64,
+    hints_max: u64,
+    flavor_min: u64,
+    flavor_max: u64,
+}
+
+/// Bytes that a rank can have, and which of its limits says so.
+pub(super) type Room = (u64, &'static str);
+
+impl WindowBuilder<'_> {
+    pub(super) fn room(&self, size: u64) -> Room {
+        let transport = &self.comm.inner.engine.transport;
+        if size >= LARGE { transport.shared.available() } else { (u64::MAX, "not asked") }
+    }
+
+    /// What all ranks want, if that is a window; `checked` says whether this rank's wish is one.
+    /// All ranks agree on whether there is a plan.
+    pub(super) fn agree(
+        &self,
+        wish: &Wish,
+        checked: Result<(), WindowError>,
+    ) -> Result<Plan, WindowError> {
+        let all = self.comm.agree(kind::PLAN, self.plan(wish, checked.is_ok()), Plan::join)?;
+        all.check(wish.flavor)?;
+        checked?;
+        if all.wrong != NOBODY {
+            return Err(WindowError::Peer(Rank(all.wrong as u32)));
+        }
+        self.check_hints(&all)?;
+        Ok(all)
+    }
+
+    /// This rank's.
+    fn plan(&self, wish: &Wish, valid: bool) -> Plan {
+        let Wish { flavor, size, disp_unit, needed, extents, room } = *wish;
+        let (flavor, unit, hints) = (flavor as u64, u64::from(disp_unit), self.hints.digest());
+        let rank = u64::from(self.comm.rank());
+        Plan {
+            id: self.comm.inner.engine.new_object_id(),
+            first: rank,
+            total: needed,
+            available: room.0,
+            shortest: rank,
+            extents,
+            size_min: size,
+            size_max: size,
+            unit_min: unit,
+            unit_max: unit,
+            wrong: if valid { NOBODY } else { rank },
+            hints_min: hints,
+            hints_max: hints,
+            flavor_min: flavor,
+            flavor_max: flavor,
+        }
+    }
+
+    /// Whether ranks say the same where they must, and what they say is true. All ranks agree on
+    /// the answer.
+    fn check_hints(&self, plan: &Plan) -> Result<(), WindowError> {
+        if plan.hints_min != plan.hints_max {
+            return Err(self.hints_differ()?);
+        }
+        let untrue = |key, of, min, max| Err(WindowError::HintUntrue { key, of, min, max });
+        if self.hints.is_set(Hint::SameSize) && plan.size_min != plan.size_max {
+            return untrue("same_size", "sizes", plan.size_min, plan.size_max);
+        }
+        if self.hints.is_set(Hint::SameDispUnit) && plan.unit_min != plan.unit_max {
+            return untrue("same_disp_unit", "displacement units", plan.unit_min, plan.unit_max);
+        }
+        Ok(())
+    }
+
+    /// Which hint differs, and at the lowest rank that says something else than rank 0.
+    fn hints_differ(&self) -> Result<WindowError, WindowError> {
+        let mut first = self.hints.common();
+        let runtime = self.comm.runtime();
+        runtime.bcast(&mut first, Rank(0))?;
+        let mine = self.hints.difference(&first).map_or(NOBODY, |_| u64::from(self.comm.rank()));
+        let rank = runtime.allreduce(&[mine], Op::Min)?[0];
+        let rank = Rank(u32::try_from(rank).unwrap_or(0));
+        let mut theirs = self.hints.common();
+        runtime.bcast(&mut theirs, rank)?;
+        let difference = Hints::of_common(&theirs).difference(&first);
+        let (key, value, expected) = difference.unwrap_or_default();
+        Ok(WindowError::HintDiffers { key, rank, value, expected })
+    }
+}
+
+impl Plan {
+    fn join(a: Self, b: Self) -> Self {
+        Self {
+            id: if a.first < b.first { a.id } else { b.id },
+            first: a.first.min(b.first),
+            total: a.total.saturating_add(b.total),
+            available: a.available.min(b.available),
+            shortest: (a.available, a.shortest).min((b.available, b.shortest)).1,
+            extents: a.extents.max(b.extents),
+            size_min: a.size_min.min(b.size_min),
+            size_max: a.size_max.max(b.size_max),
+            unit_min: a.unit_min.min(b.unit_min),
+            unit_max: a.unit_max.max(b.unit_max),
+            wrong: a.wrong.min(b.wrong),
+            hints_min: a.hints_min.min(b.hints_min),
+            hints_max: a.hints_max.max(b.hints_max),
+            flavor_min: a.flavor_min.min(b.flavor_min),
+            flavor_max: a.flavor_max.max(b.flavor_max),
+        }
+    }
+
+    /// Whether there can be a window of that flavor. All ranks agree on the answer.
+    fn check(&self, flavor: Flavor) -> Result<(), WindowError> {
+        if self.id == NO_OBJECT {
+            return Err(CollectiveError::TooManyObjects { what: "making a window" }.into());
+        }
+        if self.flavor_min != self.flavor_max {
+            return Err(WindowError::FlavorDiffers(flavor));
+        }
+        Ok(())
+    }
+
+    /// Size and unit, if all ranks have the same.
+    pub(super) fn symmetric(&self) -> Option<(u64, u32)> {
+        let same = self.size_min == self.size_max && self.unit_min == self.unit_max;
+        same.then_some((self.size_min, self.unit_min as u32))
+    }
+}

@@ -1,0 +1,266 @@
+//! What the ranks of a node tell each other of their parts.
+use crate::collective::Node;
+use crate::config::Asked;
+use crate::create::WindowBuilder;
+use crate::create::material::{Made, Material};
+use crate::create::plan::{NOBODY, Plan, Wish};
+use crate::error::{CollectiveError, WindowError};
+use crate::memory::block::Agreement;
+use crate::object::Flavor;
+use crate::rank::Rank;
+use crate::transport::{Descriptor, EXTENTS_MAX};
+use crate::window::{Before, Peer, Peers, kind};
+use bytemuck::{Pod, Zeroable};
+use core::sync::atomic::Ordering::Relaxed;
+use std::sync::OnceLock;
+
+/// What each rank says of its part.
+#[derive(Debug, Clone, Copy, Pod, Zeroable)]
+#[repr(C)]
+pub(super) struct Share {
+    /// How to map its first extent.
+    first: [u8; Descriptor::LEN],
+    block: [u8; Descriptor::LEN],
+    size: u64,
+    /// Where the part lies in this process.
+    address: u64,
+    /// What is counted in the block already.
+    pub(super) before: Before,
+    disp_unit: u32,
+    /// Extents to map, none if the part stays where its user put it; or [`NOT_MADE`].
+    extents: u32,
+    /// Of the window: who makes several at the same time may be at another.
+    id: u64,
+}
+
+/// Instead of a number of extents.
+const NOT_MADE: u32 = u32::MAX;
+
+/// A further extent of a part.
+#[derive(Debug, Clone, Copy, Pod, Zeroable)]
+#[repr(C)]
+struct Further {
+    data: [u8; Descriptor::LEN],
+    /// Of the window.
+    id: u64,
+}
+
+/// What a rank said.
+pub(super) struct Told {
+    pub(super) rank: Rank,
+    pub(super) share: Share,
+    /// All its extents.
+    pub(super) data: Vec<Descriptor>,
+}
+
+impl Share {
+    fn new(mine: Option<&Made>, id: u64, wish: &Wish) -> Self {
+        let Wish { size, disp_unit, .. } = *wish;
+        let share = Self { id, size, disp_unit, extents: NOT_MADE, ..Self::zeroed() };
+        let Some(Made { memory, data, block }) = mine else { return share };
+        let words = block.get();
+        let before = Before {
+            arrivals: words.arrivals().load(Relaxed),
+            agreements: [Agreement::Free, Agreement::Seal]
+                .map(|on| words.agreements(on).load(Relaxed)),
+        };
+        let address = memory.mapping().base.expose_provenance() as u64;
+        let first = data.first().map_or([0; Descriptor::LEN], |first| first.0);
+        // No more than the plan says, which knows of the material.
+        let (extents, block) = (data.len() as u32, block.descriptor().0);
+        Self { first, block, address, before, extents, ..share }
+    }
+}
+
+impl WindowBuilder<'_> {
+    /// What the ranks of this node say, in rank order. Fails if a rank on another node has failed.
+    pub(super) fn exchange(
+        &self,
+        mine: &Result<Made, WindowError>,
+        plan: &Plan,
+        wish: &Wish,
+    ) -> Result<Vec<Told>, WindowError> {
+        let (id, most) = (plan.id, plan.extents.min(EXTENTS_MAX as u64));
+        let share = Share::new(mine.as_ref().ok(), id, wish);
+        let near = self.comm.share_near(kind::SHARE, share)?;
+        let told = |(rank, share): (Rank, Share)| {
+            let first = (1..NOT_MADE).contains(&share.extents).then_some(Descriptor(share.first));
+            Told { rank, share, data: Vec::from_iter(first) }
+        };
+        let mut near: Vec<Told> = self.comm.near_ranks().zip(near).map(told).collect();
+        let lies = |told: &&Told| {
+            let extents = told.share.extents;
+            told.share.id != id || (extents != NOT_MADE && u64::from(extents) > most)
+        };
+        if let Some(told) = near.iter().find(lies) {
+            return Err(malformed(told.rank));
+        }
+        for number in 1..most as u32 {
+            self.exchange_further(mine, id, number, &mut near)?;
+        }
+        if matches!(self.comm.inner.node, Node::Whole) {
+            return Ok(near);
+        }
+        // Of ranks on other nodes, it matters only whether they failed.
+        let failed = if mine.is_err() { u64::from(self.comm.rank()) } else { NOBODY };
+        match self.comm.agree(kind::FAILED, failed, u64::min)? {
+            NOBODY => Ok(near),
+            failed => {
+                mine.as_ref().map_err(Clone::clone)?;
+                Err(WindowError::Peer(Rank(failed as u32)))
+            }
+        }
+    }
+
+    /// Completes what ranks with so many extents and more have said. The ranks of all nodes come
+    /// here, as often as the plan says.
+    fn exchange_further(
+        &self,
+        mine: &Result<Made, WindowError>,
+        id: u64,
+        number: u32,
+        near: &mut [Told],
+    ) -> Result<(), WindowError> {
+        let mine = mine.as_ref().ok().and_then(|made| made.data.get(number as usize));
+        let data = mine.map_or([0; Descriptor::LEN], |data| data.0);
+        let further = self.comm.share_near(kind::EXTENT, Further { data, id })?;
+        for (told, further) in near.iter_mut().zip(further) {
+            if further.id != id {
+                return Err(malformed(told.rank));
+            }
+            if (number + 1..NOT_MADE).contains(&told.share.extents) {
+                told.data.push(Descriptor(further.data));
+            }
+        }
+        Ok(())
+    }
+
+    /// What every rank made, if all did and the path that was asked for leads there.
+    pub(super) fn check_shares(
+        &mut self,
+        flavor: Flavor,
+        shares: Vec<Told>,
+    ) -> Result<Vec<Told>, WindowError> {
+        if let Some(told) = shares.iter().find(|told| told.share.extents == NOT_MADE) {
+            return Err(WindowError::Peer(told.rank));
+        }
+        // Ranks agree on the hint, and on what the job wishes.
+        let wished = self.hints.path() == self.comm.inner.engine.config.hints().path();
+        match self.check_path(flavor, &shares) {
+            Err(WindowError::NoPath { why, .. }) if wished => self.hints.leave_path(why),
+            checked => checked?,
+        }
+        Ok(shares)
+    }
+
+    /// Whether the path that was asked for leads to all ranks. They agree on the answer.
+    fn check_path(&self, flavor: Flavor, shares: &[Told]) -> Result<(), WindowError> {
+        let asked = self.hints.path();
+        let shared = matches!(self.comm.inner.node, Node::Whole);
+        let no = |path, why| Err(WindowError::NoPath { path, why });
+        let engine = &self.comm.inner.engine;
+        let stays = shares.iter().any(|told| told.data.is_empty());
+        match asked {
+            Asked::LoadStore if !shared => no("load_store", "ranks that do not share memory"),
+            Asked::LoadStore if flavor == Flavor::Dynamic => no("load_store", "attached memory"),
+            Asked::LoadStore if stays => no("load_store", "memory of the user that stays there"),
+            Asked::Cross if flavor == Flavor::Dynamic => no("cross", "attached memory"),
+            Asked::Device if flavor == Flavor::Dynamic => no("device", "attached memory"),
+            Asked::Device if engine.transport.remote.is_none() => {
+                no("device", "a transport without a device")
+            }
+            Asked::Cross => {
+                let crosses = |peer| engine.transport.cma_with(peer).is_some();
+                let mine = u64::from(shared && self.comm.group().members().all(crosses));
+                match self.comm.agree(kind::FAILED, mine, u64::min)? {
+                    1 => Ok(()),
+                    _ => no("cross", "ranks whose memory the system does not let others copy"),
+                }
+            }
+            Asked::Auto | Asked::LoadStore | Asked::Messages | Asked::Device => Ok(()),
+        }
+    }
+}
+
+fn malformed(from: Rank) -> WindowError {
+    CollectiveError::Malformed { what: "making a window", from }.into()
+}
+
+/// What it takes to map the parts of those ranks. `needed`: bytes that each allocates, if these are
+/// directories.
+pub(super) fn peers(shares: &[Told], material: &Material<'_>, needed: u64) -> Peers {
+    let one_piece = matches!(material, Material::OnePiece);
+    let directory = matches!(material, Material::Directory { .. }).then_some(needed);
+    let mut next = 0u64;
+    let mut peer = |told: &Told| {
+        let (offset, share) = (next, &told.share);
+        // Checked against the mapping where it is used: no peer is trusted to say what is true.
+        next = if one_piece { offset.saturating_add(share.size) } else { 0 };
+        let has = if one_piece { &shares[0] } else { told };
+        Peer {
+            owner: has.rank,
+            data: has.data.as_slice().into(),
+            offset,
+            size: directory.unwrap_or(share.size),
+            disp_unit: share.disp_unit,
+            address: has.share.address.saturating_add(offset),
+            block: Descriptor(share.block),
+            mapped_data: OnceLock::new(),
+            mapped_block: OnceLock::new(),
+        }
+    };
+    let first = shares.first().map_or(0, |told| told.rank.0);
+    let mut all: Vec<Option<Peer>> = Vec::new();
+    for told in shares {
+        all.resize_with((told.rank.0 - first) as usize, || None);
+        all.push(Some(peer(told)));
+    }
+    Peers { first: Rank(first), all: all.into() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::transport::ImportError;
+    use crate::window::accumulate_tests::with_near;
+
+    /// Sizes are what peers say: parts that lie outside of what there is have an end that says so.
+    #[test]
+    fn offsets_are_sums_that_do_not_wrap() {
+        let share = |size| Share { size, address: 64, ..Share::zeroed() };
+        let shares = [share(8), share(u64::MAX - 4), share(16), share(16)];
+        let told = |(rank, share)| Told { rank, share, data: Vec::new() };
+        let shares: Vec<Told> = (0..).map(Rank).zip(shares).map(told).collect();
+        let all = peers(&shares, &Material::OnePiece, 0);
+        let all: Vec<_> = all.iter().map(|(_, peer)| peer).collect();
+        let places: Vec<_> = all.iter().map(|peer| (peer.offset, peer.size)).collect();
+        let end = u64::MAX;
+        assert_eq!(places, [(0, 8), (8, end - 4), (end, 16), (end, 16)]);
+        assert!(all.iter().skip(1).all(|peer| peer.offset.checked_add(peer.size).is_none()));
+        assert_eq!(all[2].address, end);
+    }
+
+    /// A part is of memory that the sizes of all made up, and no longer, whatever they say after.
+    #[test]
+    fn a_part_beyond_the_memory_of_all_is_refused() {
+        with_near(|universe| {
+            let (builder, material) = (universe.world().window(8, 8), Material::OnePiece);
+            for (size, fits) in [(64, true), (65, false), (u64::MAX, false)] {
+                let (flavor, room) = (Flavor::Shared, (u64::MAX, "none"));
+                let (needed, extents, disp_unit) = (64, 1, 8);
+                let wish = Wish { flavor, size: 64, disp_unit, needed, extents, room };
+                let plan = builder.agree(&wish, Ok(())).unwrap();
+                let mine = builder.make_part(&plan, &material, &wish);
+                let shares = builder.exchange(&mine, &plan, &wish).unwrap();
+                let (comm, wish) = (universe.world().internal(plan.id), Wish { size, ..wish });
+                let plan = (&plan, &wish);
+                match builder.assemble(comm, plan, &material, mine.unwrap(), &shares) {
+                    Ok(window) => window.free().unwrap(),
+                    Err(WindowError::Import(ImportError::Malformed(_))) if !fits => continue,
+                    Err(error) => panic!("{size}: {error}"),
+                }
+                assert!(fits, "{size} bytes of 64");
+            }
+        });
+    }
+}

@@ -1,0 +1,172 @@
+//! Sending: at once where the transport has room, from the outbox where it has not.
+use crate::engine::{Cause, Engine, Pending, SlotId, Wait, WaitError};
+use crate::protocol::message::{Head, Status};
+use crate::protocol::outbox::{Outbox, Parcel};
+use crate::rank::WorldRank;
+use crate::transport::SubmitError;
+use core::sync::atomic::AtomicUsize;
+use core::sync::atomic::Ordering::Relaxed;
+use std::sync::{Arc, Mutex, PoisonError};
+use zerocopy::IntoBytes;
+
+/// The outbox of one rank.
+#[derive(Default)]
+pub(crate) struct Outgoing {
+    outbox: Mutex<Outbox>,
+    /// Peers for which something waits. Who makes it 1 from 0 sends the outbox afterwards.
+    peers: AtomicUsize,
+}
+
+/// What became of an attempt to send.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Sent {
+    /// All of it; or the peer is gone, and nobody reads it.
+    All,
+    /// A piece.
+    Piece,
+    /// Nothing: there is no room.
+    Nothing,
+}
+
+impl Outgoing {
+    fn with<R>(&self, act: impl FnOnce(&mut Outbox) -> R) -> R {
+        let mut outbox = self.outbox.lock().unwrap_or_else(PoisonError::into_inner);
+        let result = act(&mut outbox);
+        self.peers.store(outbox.peers(), Relaxed);
+        result
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.peers.load(Relaxed) == 0
+    }
+
+    /// Whether a message that gives a lock back is not sent yet.
+    pub(crate) fn gives_back(&self) -> bool {
+        self.with(|outbox| outbox.gives_back())
+    }
+
+    /// Whether an answer to this peer would find room, or its request is one too many.
+    pub(crate) fn accepts(&self, peer: WorldRank) -> bool {
+        self.is_empty() || self.with(|outbox| outbox.accepts(peer))
+    }
+}
+
+impl Engine {
+    /// Sends one message, waiting for room.
+    pub(crate) fn send(
+        &self,
+        to: WorldRank,
+        head: &Head,
+        body: &[u8],
+        wait: Wait<'_>,
+    ) -> Result<(), WaitError> {
+        // wait: room
+        self.wait_until(wait, || match self.transport.send(to, head.as_bytes(), body) {
+            Ok(()) => Some(Ok(())),
+            Err(SubmitError::Again) => None,
+            Err(SubmitError::Unreachable(error)) => {
+                Some(Err(self.given_up(wait, Cause::Import(error))))
+            }
+            // It may also have left in order.
+            Err(SubmitError::PeerFailed(peer)) => {
+                let cause = self.trouble(wait).or_else(|| self.gone(peer));
+                let cause = cause.unwrap_or(Cause::PeerFailed(peer));
+                Some(Err(self.given_up(wait, cause)))
+            }
+        })??;
+        self.counters.sent.fetch_add(1, Relaxed);
+        Ok(())
+    }
+
+    /// Answers a message without waiting, from within its handler.
+    pub(crate) fn reply(&self, to: WorldRank, head: &Head, body: &[u8]) {
+        self.send_or_keep(to, head, body, true);
+    }
+
+    /// Sends something on this rank's own account without waiting.
+    pub(crate) fn tell(&self, to: WorldRank, head: &Head) {
+        self.send_or_keep(to, head, &[], false);
+    }
+
+    fn send_or_keep(&self, to: WorldRank, head: &Head, body: &[u8], answer: bool) {
+        if self.is_excused(head) {
+            return;
+        }
+        if !self.outgoing.is_empty() || self.try_send(to, head.as_bytes(), body) == Sent::Nothing {
+            self.keep(to, Parcel::Message { bytes: [head.as_bytes(), body].concat(), answer });
+            if !answer {
+                // Who was just emptying the outbox may be done, and this thread may not come by
+                // again.
+                self.ring_agent();
+            }
+        }
+    }
+
+    /// Whether an answer is not given: the window is gone because some rank failed, and that is
+    /// what the peer shall hear.
+    pub(crate) fn is_excused(&self, head: &Head) -> bool {
+        head.status() == Some(Status::Freed) && self.transport.members.failed().is_some()
+    }
+
+    /// Puts something into the outbox. What is refused answers a request that no honest peer had
+    /// credit for.
+    pub(crate) fn keep(&self, to: WorldRank, parcel: Parcel) {
+        if !self.outgoing.with(|outbox| outbox.handle(to, parcel)) {
+            self.counters.dropped.fetch_add(1, Relaxed);
+        }
+    }
+
+    /// Sends one message if there is room.
+    pub(crate) fn try_send(&self, to: WorldRank, head: &[u8], body: &[u8]) -> Sent {
+        match self.transport.send(to, head, body) {
+            Ok(()) => _ = self.counters.sent.fetch_add(1, Relaxed),
+            // What this process is short of, it may have again later.
+            Err(SubmitError::Again | SubmitError::Unreachable(_)) => return Sent::Nothing,
+            Err(SubmitError::PeerFailed(_)) => {}
+        }
+        Sent::All
+    }
+
+    /// Sends what waits, one message for each peer in turn, until no peer takes any.
+    pub(crate) fn send_outbox(&self) {
+        let (mut after, mut moved) = (None, false);
+        while !self.outgoing.is_empty() {
+            // One at a time, so that no lock is held while sending.
+            let Some((to, mut parcel)) = self.outgoing.with(|outbox| outbox.poll(after)) else {
+                if !moved {
+                    return;
+                }
+                (after, moved) = (None, false);
+                continue;
+            };
+            let sent = match &mut parcel {
+                Parcel::Message { bytes, .. } => self.try_send(to, bytes, &[]),
+                Parcel::Get(cursor) => self.service.send_piece(self, to, cursor),
+            };
+            self.outgoing.with(|outbox| match sent {
+                Sent::All => outbox.handle_sent(to, &parcel),
+                Sent::Piece | Sent::Nothing => outbox.handle_again(to, parcel),
+            });
+            moved |= sent != Sent::Nothing;
+            after = Some(to);
+        }
+    }
+
+    /// Takes back the buffers of `pending`, and its slots and credit, which others may wait for.
+    pub(crate) fn cancel(&self, pending: &Arc<Pending>) {
+        self.slots.cancel(pending);
+        self.queues.cancel(pending);
+        self.transport.sleep.ring(self.transport.job.rank);
+    }
+
+    /// As [`cancel`](Self::cancel), of one message.
+    pub(crate) fn cancel_one(&self, slot: SlotId) {
+        self.slots.cancel_one(slot);
+        self.transport.sleep.ring(self.transport.job.rank);
+    }
+
+    /// Bytes of payload in one message.
+    pub(crate) fn body_max(&self) -> usize {
+        self.transport.messages.limits().message_max.saturating_sub(Head::LEN).max(1)
+    }
+}

@@ -1,0 +1,278 @@
+//! Transfers that are under way: a queue for each thread, which is an endpoint of the device and
+//! what becomes of each transfer that ends there.
+//!
+//! Bytes that were fetched are dealt out under the mutex of their queue, and the device is cut off
+//! under it from what it writes directly: so when [`Pending::is_done`] says so, or
+//! [`Queue::cancel`] has returned, nothing is written any more and the buffer may die.
+#![allow(unsafe_code)]
+
+use crate::engine::{Buffer, Pending};
+use crate::rank::WorldRank;
+use crate::transport::{DeviceError, Endpoint, PostError, Posted, Remote, There, Transfer};
+use core::hash::BuildHasher;
+use core::sync::atomic::AtomicU32;
+use core::sync::atomic::Ordering::Relaxed;
+use rustc_hash::{FxBuildHasher, FxHashMap};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::thread;
+
+/// Queues that a rank has, at most: of more threads, some share one.
+const QUEUES: usize = 16;
+
+/// The queues of one rank.
+#[derive(Default)]
+pub(crate) struct Queues {
+    all: [OnceLock<Queue>; QUEUES],
+    /// Those that there are, or will be at once, as bits.
+    made: AtomicU32,
+}
+
+/// An endpoint, and what is under way on it.
+pub(crate) struct Queue {
+    // First: when it is gone, nothing is touched that transfers were given.
+    endpoint: Box<dyn Endpoint>,
+    table: Mutex<Table>,
+    /// Its bit.
+    pub(crate) bit: u32,
+}
+
+#[derive(Default)]
+struct Table {
+    /// Ids so far: they do not repeat.
+    ids: u64,
+    under_way: FxHashMap<u64, UnderWay>,
+    /// How often something was lost that had been put at a peer, and why the last time.
+    losses: FxHashMap<WorldRank, (u64, DeviceError)>,
+}
+
+impl Table {
+    /// Nobody knows what has become of what was put at a peer.
+    fn lose(&mut self, peer: WorldRank, why: DeviceError) {
+        let (count, last) = self.losses.entry(peer).or_insert((0, why));
+        (*count, *last) = (*count + 1, why);
+    }
+}
+
+/// What is under way.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum What {
+    /// A transfer to or from memory of its own.
+    Bounced,
+    /// A transfer to or from memory of the caller.
+    Direct,
+    Flush,
+}
+
+/// A transfer that is not complete.
+pub(crate) struct UnderWay {
+    pub(crate) peer: WorldRank,
+    /// `None` once nobody waits for it.
+    pub(crate) pending: Option<Arc<Pending>>,
+    /// What the device reads, and behind it what it writes, unless these are the caller's.
+    // Not a box: moving that asserts that nobody else has the address of its bytes.
+    pub(crate) bounce: Vec<u8>,
+    /// Where the last bytes of it go.
+    pub(crate) into: Buffer,
+    pub(crate) what: What,
+}
+
+// SAFETY: the address in `into` is only written through under the mutex of the queue, and what it
+// points to is exclusively the transfer's until that is complete or cancelled (contract of
+// `Queue::post`).
+unsafe impl Send for UnderWay {}
+
+impl UnderWay {
+    /// The end of the transfer: what was fetched goes where it belongs.
+    fn end(&self, result: Result<(), DeviceError>) {
+        let Some(pending) = &self.pending else { return };
+        match result {
+            Ok(()) if self.into.len > 0 => {
+                let from = &self.bounce[self.bounce.len() - self.into.len..];
+                // SAFETY: the caller of `Queue::post` vouched for the buffer until the transfer is
+                // complete or cancelled, which it is not: `pending` is here, and not released.
+                unsafe { self.into.at.copy_from_nonoverlapping(from.as_ptr(), from.len()) };
+            }
+            Ok(()) => {}
+            Err(error) => pending.fail_by_device(error, self.peer),
+        }
+        pending.release();
+    }
+}
+
+impl Queues {
+    /// That of this thread.
+    pub(crate) fn mine(&self, remote: &dyn Remote) -> Result<&Queue, DeviceError> {
+        let place = FxBuildHasher.hash_one(thread::current().id()) as usize % QUEUES;
+        let queue = &self.all[place];
+        if queue.get().is_none() {
+            let (endpoint, bit) = (remote.endpoint()?, 1 << place);
+            // Before anybody can use it: who looks for queues finds it then.
+            self.made.fetch_or(bit, Relaxed);
+            // Of two threads, one was first.
+            _ = queue.set(Queue { endpoint, table: Mutex::default(), bit });
+        }
+        queue.get().ok_or(DeviceError::Ended)
+    }
+
+    /// Those with these bits.
+    pub(crate) fn with(&self, bits: u32) -> impl Iterator<Item = &Queue> {
+        let bits = bits & self.made.load(Relaxed);
+        self.all.iter().filter_map(OnceLock::get).filter(move |queue| bits & queue.bit != 0)
+    }
+
+    fn all(&self) -> impl Iterator<Item = &Queue> {
+        self.with(u32::MAX)
+    }
+
+    /// Ends what is complete; returns how many transfers that were.
+    pub(crate) fn poll(&self) -> usize {
+        if self.made.load(Relaxed) == 0 {
+            return 0;
+        }
+        self.all().map(Queue::poll).sum()
+    }
+
+    /// See [`Queue::cancel`].
+    pub(crate) fn cancel(&self, pending: &Arc<Pending>) {
+        self.all().for_each(|queue| queue.cancel(pending));
+    }
+
+    /// A peer that `pending` waits for. `turn` chooses one of several.
+    pub(crate) fn debtor(&self, pending: &Arc<Pending>, turn: usize) -> Option<WorldRank> {
+        let mut peers = Vec::new();
+        self.all().for_each(|queue| queue.debtors(pending, &mut peers));
+        peers.sort_unstable();
+        peers.get(turn.checked_rem(peers.len())?).copied()
+    }
+}
+
+impl Queue {
+    fn lock(&self) -> MutexGuard<'_, Table> {
+        // Nothing in here panics half-way through a change.
+        self.table.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Begins a transfer, which is taken out of `under_way` and counted in its `pending`.
+    ///
+    /// # Safety
+    ///
+    /// `transfer` names memory of `under_way`; or, if that says so, the caller's. That, and the
+    /// buffer that bytes go to, stays valid, and is not touched by anybody else, until `pending` is
+    /// done or was [cancelled](Self::cancel); or `pending` [keeps](Pending::keep) its owner. Of a
+    /// put that the device injects, it is valid during the call.
+    pub(crate) unsafe fn post(
+        &self,
+        under_way: &mut Option<UnderWay>,
+        transfer: &Transfer,
+        there: &There,
+    ) -> Result<(), PostError> {
+        // SAFETY: forwarded to the caller.
+        self.begin(under_way, |id| unsafe { self.endpoint.post(id, transfer, there) })
+    }
+
+    /// How often something was lost that this queue had put at a peer.
+    pub(crate) fn losses(&self, peer: WorldRank) -> u64 {
+        self.lock().losses.get(&peer).map_or(0, |(count, _)| *count)
+    }
+
+    /// Why something was lost that this queue has put at a peer, if it was since that count.
+    pub(crate) fn lost_since(&self, peer: WorldRank, count: u64) -> Option<DeviceError> {
+        let table = self.lock();
+        table.losses.get(&peer).filter(|(now, _)| *now != count).map(|(_, why)| *why)
+    }
+
+    /// Counts in `pending` that all has happened at `peer` that was posted here before. If it has
+    /// not, that is a [loss](Self::losses).
+    pub(crate) fn flush(&self, peer: WorldRank, pending: &Arc<Pending>) -> Result<(), PostError> {
+        let pending = Some(pending.clone());
+        let (bounce, into, what) = (Vec::new(), Buffer::NONE, What::Flush);
+        let mut flush = Some(UnderWay { peer, pending, bounce, into, what });
+        let begun = self.begin(&mut flush, |id| self.endpoint.flush(id, peer));
+        if let Err(PostError::Device(error)) = begun {
+            self.lock().lose(peer, error);
+        }
+        begun
+    }
+
+    fn begin(
+        &self,
+        under_way: &mut Option<UnderWay>,
+        post: impl FnOnce(u64) -> Result<Posted, PostError>,
+    ) -> Result<(), PostError> {
+        let mut table = self.lock();
+        let Some(begun) = under_way.take() else { return Ok(()) };
+        begun.pending.iter().for_each(|pending| pending.hold());
+        table.ids += 1;
+        let id = table.ids;
+        // Before it is posted: another thread may poll.
+        table.under_way.insert(id, begun);
+        let posted = post(id);
+        if posted == Ok(Posted::Pending) {
+            return Ok(());
+        }
+        let ended = table.under_way.remove(&id);
+        if let Err(error) = posted {
+            ended.iter().flat_map(|it| &it.pending).for_each(|pending| _ = pending.release());
+            *under_way = ended;
+            return Err(error);
+        }
+        ended.iter().for_each(|ended| ended.end(Ok(())));
+        drop(table);
+        // Perhaps with the last reference to what is kept: dropped outside the mutex.
+        drop(ended);
+        Ok(())
+    }
+
+    fn poll(&self) -> usize {
+        self.endpoint.poll(&mut |id, result| {
+            let mut table = self.lock();
+            let ended = table.under_way.remove(&id);
+            if let (Some(UnderWay { what: What::Flush, peer, .. }), Err(error)) = (&ended, result) {
+                table.lose(*peer, error);
+            }
+            ended.iter().for_each(|ended| ended.end(result));
+            drop(table);
+            drop(ended);
+        })
+    }
+
+    /// Takes back the buffers of `pending`. What the device moves directly is cut off, and with it
+    /// all that is under way to the same peers.
+    fn cancel(&self, pending: &Arc<Pending>) {
+        let mut table = self.lock();
+        let (mut cut, mut ended) = (Vec::new(), Vec::new());
+        for under_way in table.under_way.values_mut() {
+            let counted = under_way.pending.as_ref();
+            if !counted.is_some_and(|counted| Arc::ptr_eq(counted, pending)) {
+                continue;
+            }
+            if under_way.what == What::Direct {
+                cut.push(under_way.peer);
+            } else if let Some(counted) = under_way.pending.take() {
+                // The device goes on in memory of the transfer.
+                under_way.into = Buffer::NONE;
+                counted.cancel();
+                // Not the last reference: the caller has one.
+                drop(counted);
+            }
+        }
+        cut.sort_unstable();
+        cut.dedup();
+        for peer in cut {
+            self.endpoint.quiesce(peer);
+            table.lose(peer, DeviceError::CutOff(peer));
+            ended.extend(table.under_way.extract_if(|_, under_way| under_way.peer == peer));
+        }
+        let cancelled = ended.iter().flat_map(|(_, under_way)| &under_way.pending);
+        cancelled.for_each(|pending| pending.cancel());
+        drop(table);
+        drop(ended);
+    }
+
+    fn debtors(&self, pending: &Arc<Pending>, peers: &mut Vec<WorldRank>) {
+        let table = self.lock();
+        let counted =
+            |it: &&UnderWay| it.pending.as_ref().is_some_and(|it| Arc::ptr_eq(it, pending));
+        peers.extend(table.under_way.values().filter(counted).map(|it| it.peer));
+    }
+}

@@ -1,0 +1,460 @@
+//! Messages that wait for an answer from afar: a fixed number of slots with generations, and the
+//! credit that each of them takes at its target.
+//!
+//! A slot may hold the address of an origin buffer that an arriving answer is written to. Answers
+//! are written under the mutex of the slots, so when [`Pending::is_done`] says so, or
+//! [`Slots::cancel`] has returned, none is written any more and the buffer may die.
+#![allow(unsafe_code)]
+
+use crate::protocol::credit::Credit;
+use crate::protocol::message::{Head, Kind, Status};
+use crate::protocol::rendezvous::Sender;
+use crate::rank::WorldRank;
+use crate::transport::DeviceError;
+use core::any::Any;
+use core::ops::Range;
+use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use core::sync::atomic::{AtomicBool, AtomicU64};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::thread::{self, ThreadId};
+use zerocopy::TryFromBytes;
+
+/// As many as ids can tell apart, and more than anybody needs.
+const SLOTS_MAX: usize = 1 << 20;
+
+/// Names one slot, once: a reused slot has another id.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) struct SlotId(pub(crate) u64);
+
+impl SlotId {
+    fn new(generation: u32, index: usize) -> Self {
+        Self(u64::from(generation) << 32 | index as u64)
+    }
+
+    fn index(self) -> usize {
+        (self.0 & 0xffff_ffff) as usize
+    }
+
+    fn generation(self) -> u32 {
+        (self.0 >> 32) as u32
+    }
+}
+
+/// Operations that are waited for together: those of a scope, of a request, of one target.
+#[derive(Default)]
+pub(crate) struct Pending {
+    outstanding: AtomicU64,
+    /// The first [`Status`] other than `Ok`, and above it who answered so; or [`CANCELLED`].
+    failure: AtomicU64,
+    /// The thread whose operations these are, if only its own flush ends them for it.
+    by: Option<ThreadId>,
+    /// Of the failure, that thread was told, or anybody if there is no such thread: later flushes
+    /// are not.
+    told: AtomicBool,
+    /// Other threads whose flush has told of the failure.
+    heard: Mutex<Vec<ThreadId>>,
+    value: AtomicU64,
+    /// Of a failure that is [`BY_DEVICE`]: why, and at which peer.
+    device: OnceLock<(DeviceError, WorldRank)>,
+    /// Owners of the buffers that callers gave away.
+    keep: Mutex<Vec<Box<dyn Any + Send>>>,
+}
+
+impl Pending {
+    /// Operations of the calling thread, which hears of a failure from a flush of its own.
+    pub(crate) fn of_this_thread() -> Self {
+        Self { by: Some(thread::current().id()), ..Self::default() }
+    }
+
+    /// Whose operations these are; `None` if whoever waits for them knows.
+    pub(crate) fn by(&self) -> Option<ThreadId> {
+        self.by
+    }
+
+    /// Whether every operation has its answer.
+    pub(crate) fn is_done(&self) -> bool {
+        // pairs with the Release in `Slots::free`: what was written to buffers is visible.
+        self.outstanding.load(Acquire) == 0
+    }
+
+    /// How the operations fared: the first that failed counts.
+    pub(crate) fn failure(&self) -> Option<Failure> {
+        match self.failure.load(Relaxed) {
+            0 => None,
+            CANCELLED => Some(Failure::Cancelled),
+            BY_DEVICE => self.device.get().map(|(error, peer)| Failure::Device(*error, *peer)),
+            failure => {
+                let status = Status::try_read_from_bytes(&[failure as u8]).ok();
+                let by = WorldRank((failure >> 32) as u32);
+                Some(Failure::Answered(status.unwrap_or(Status::Malformed), by))
+            }
+        }
+    }
+
+    /// This thread, which waits for the operations, knows how they fared.
+    pub(crate) fn set_told(&self) {
+        let me = thread::current().id();
+        if self.by.is_none_or(|by| by == me) {
+            self.told.store(true, Relaxed);
+        } else {
+            self.heard().push(me);
+        }
+    }
+
+    fn heard(&self) -> MutexGuard<'_, Vec<ThreadId>> {
+        self.heard.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether no flush has anything to wait for, or to tell.
+    pub(crate) fn is_over(&self) -> bool {
+        self.is_done() && (self.failure().is_none() || self.told.load(Relaxed))
+    }
+
+    /// As [`is_over`](Self::is_over), of a flush of this thread.
+    pub(crate) fn is_over_here(&self) -> bool {
+        let heard = || self.heard().contains(&thread::current().id());
+        self.is_over() || (self.is_done() && heard())
+    }
+
+    /// A transfer of a device has failed.
+    pub(crate) fn fail_by_device(&self, error: DeviceError, peer: WorldRank) {
+        // Before the failure can be seen. The first counts.
+        _ = self.device.set((error, peer));
+        self.fail(BY_DEVICE);
+    }
+
+    /// One of them is not waited for any more.
+    pub(crate) fn cancel(&self) {
+        self.fail(CANCELLED);
+        self.release();
+    }
+
+    fn fail(&self, failure: u64) {
+        _ = self.failure.compare_exchange(0, failure, Relaxed, Relaxed);
+    }
+
+    /// Not done before it is [released](Self::release): operations are about to be counted.
+    pub(crate) fn hold(&self) {
+        self.outstanding.fetch_add(1, Relaxed);
+    }
+
+    /// Whether everything is done, which somebody may wait for.
+    pub(crate) fn release(&self) -> bool {
+        // pairs with the Acquire load in `is_done`.
+        self.outstanding.fetch_sub(1, Release) == 1
+    }
+
+    /// The value that came back last.
+    pub(crate) fn value(&self) -> u64 {
+        self.value.load(Relaxed)
+    }
+
+    /// Keeps `owner` alive as long as this is.
+    pub(crate) fn keep(&self, owner: Box<dyn Any + Send>) {
+        self.keep.lock().unwrap_or_else(PoisonError::into_inner).push(owner);
+    }
+}
+
+/// In [`Pending::failure`]: no status is that.
+const CANCELLED: u64 = u64::MAX;
+/// Nor that.
+const BY_DEVICE: u64 = u64::MAX - 1;
+
+/// Why operations are over that were not done.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Failure {
+    /// That process answered so; or it is the one that [left](Status::HolderLeft).
+    Answered(Status, WorldRank),
+    /// The device could not move what went to that process.
+    Device(DeviceError, WorldRank),
+    /// Whoever waited for them gave up.
+    Cancelled,
+}
+
+/// Where the bytes of an answer go.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Buffer {
+    pub(crate) at: *mut u8,
+    pub(crate) len: usize,
+}
+
+impl Buffer {
+    /// For answers that are an acknowledgement or a value.
+    pub(crate) const NONE: Self = Self { at: core::ptr::null_mut(), len: 0 };
+}
+
+/// What a message will be answered by.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Expected {
+    /// The kind that answers it.
+    pub(crate) kind: Kind,
+    /// Units of answer: bytes, or 1 for a value and for the end of a transfer by grants.
+    pub(crate) units: u64,
+    /// Where bytes go.
+    pub(crate) buffer: Buffer,
+    /// Of a transfer whose bytes are granted one after the other.
+    pub(crate) sender: Option<Sender>,
+}
+
+impl Expected {
+    /// The answer to a request.
+    pub(crate) fn of(head: &Head, buffer: Buffer) -> Self {
+        let asks = head.kind() == Some(Kind::Ask);
+        let kind = head.kind().and_then(Kind::answer).expect("only requests take a slot");
+        let one = asks || kind == Kind::Value;
+        Self {
+            kind,
+            units: if one { 1 } else { head.length.get() },
+            buffer,
+            sender: asks.then(|| Sender::new(head.length.get())),
+        }
+    }
+}
+
+/// What came back: which part of the transfer, and how it went.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Answer {
+    pub(crate) kind: Kind,
+    pub(crate) status: Status,
+    pub(crate) value: u64,
+    /// Units answered: bytes, or 1 for a value.
+    pub(crate) units: u64,
+    /// Where in the buffer the bytes belong.
+    pub(crate) offset: u64,
+}
+
+/// What became of a grant.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Granted {
+    Taken,
+    /// Nobody waits for anything under this id.
+    Unknown,
+    /// Somebody waits, but not for this.
+    Wrong,
+}
+
+/// What a transfer by grants does next.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Next {
+    /// Send these bytes.
+    Fragment(Range<u64>),
+    /// Wait for a grant.
+    Wait,
+    /// Nothing: it was answered or cancelled.
+    Ended,
+}
+
+struct Slot {
+    generation: u32,
+    peer: WorldRank,
+    expected: Expected,
+    /// `None` if the slot is free.
+    pending: Option<Arc<Pending>>,
+}
+
+// SAFETY: the address in `expected.buffer` is only written through under the mutex of `Slots`, and
+// what it points to is exclusively the slot's while the slot is in use (contract of
+// `Slots::start`).
+unsafe impl Send for Slot {}
+
+impl Slot {
+    const NOTHING: Expected =
+        Expected { kind: Kind::Done, units: 0, buffer: Buffer::NONE, sender: None };
+
+    /// Whether the answer may be taken: it is asked for, and what it says fits.
+    fn admits(&self, answer: &Answer, bytes: &[u8]) -> bool {
+        let expected = &self.expected;
+        let units = answer.units > 0 && answer.units <= expected.units;
+        if answer.kind != expected.kind || !units {
+            return false;
+        }
+        if answer.status != Status::Ok || expected.buffer.len == 0 {
+            let sent = expected.sender.is_none_or(|sender| sender.is_sent());
+            return bytes.is_empty() && (sent || answer.status != Status::Ok);
+        }
+        let len = bytes.len() as u64;
+        let end = answer.offset.checked_add(len);
+        len == answer.units && end.is_some_and(|end| end <= expected.buffer.len as u64)
+    }
+}
+
+/// What the mutex protects.
+struct Table {
+    slots: Vec<Slot>,
+    /// Indices of those that are not in use.
+    free: Vec<u32>,
+    credit: Credit,
+}
+
+impl Table {
+    /// The slot with this id, if it is in use.
+    fn get(&mut self, id: SlotId) -> Option<&mut Slot> {
+        let slot = self.slots.get_mut(id.index())?;
+        (slot.generation == id.generation() && slot.pending.is_some()).then_some(slot)
+    }
+
+    fn free(&mut self, index: usize) -> Option<Arc<Pending>> {
+        let slot = &mut self.slots[index];
+        let pending = slot.pending.take()?;
+        slot.generation = slot.generation.wrapping_add(1);
+        slot.expected = Slot::NOTHING;
+        self.credit.give_back(slot.peer);
+        self.free.push(index as u32);
+        // pairs with the Acquire load in `Pending::is_done`.
+        pending.outstanding.fetch_sub(1, Release);
+        Some(pending)
+    }
+}
+
+/// The slots of one rank.
+pub(crate) struct Slots {
+    table: Mutex<Table>,
+}
+
+impl Slots {
+    /// `count` slots, of which `credit` may wait for one peer.
+    pub(crate) fn new(count: usize, credit: usize) -> Self {
+        let count = count.clamp(1, SLOTS_MAX);
+        let slot =
+            |_| Slot { generation: 1, peer: WorldRank(0), expected: Slot::NOTHING, pending: None };
+        let slots = (0..count).map(slot).collect();
+        // The lowest is taken first.
+        let free = (0..count as u32).rev().collect();
+        Self { table: Mutex::new(Table { slots, free, credit: Credit::new(credit) }) }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Table> {
+        // Nothing in here panics half-way through a change.
+        self.table.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Takes a free slot and credit for a message to `peer`, counted in `pending`; `None` if there
+    /// is none.
+    ///
+    /// # Safety
+    ///
+    /// The buffer stays valid, and is not touched by anybody else, until `pending` is done or was
+    /// [cancelled](Self::cancel); or `pending` [keeps](Pending::keep) its owner.
+    pub(crate) unsafe fn start(
+        &self,
+        peer: WorldRank,
+        expected: Expected,
+        pending: &Arc<Pending>,
+    ) -> Option<SlotId> {
+        let mut table = self.lock();
+        let index = *table.free.last()?;
+        if !table.credit.take(peer) {
+            return None;
+        }
+        table.free.pop();
+        let slot = &mut table.slots[index as usize];
+        pending.outstanding.fetch_add(1, Relaxed);
+        (slot.peer, slot.expected) = (peer, expected);
+        slot.pending = Some(pending.clone());
+        Some(SlotId::new(slot.generation, index as usize))
+    }
+
+    /// A process whose answer is outstanding, of those counted in `pending`: another one at each
+    /// turn.
+    pub(crate) fn debtor(&self, pending: &Arc<Pending>, turn: usize) -> Option<WorldRank> {
+        let table = self.lock();
+        let counts = |slot: &&Slot| {
+            slot.pending.as_ref().is_some_and(|counted| Arc::ptr_eq(counted, pending))
+        };
+        let owe = table.slots.iter().filter(counts).count();
+        let mut debtors = table.slots.iter().filter(counts).map(|slot| slot.peer);
+        debtors.nth(turn.checked_rem(owe)?)
+    }
+
+    /// Who is in the way of a message to `peer`: the peer, if its credit is used up; otherwise one
+    /// of those that keep slots, if all of them are gone.
+    pub(crate) fn in_the_way(
+        &self,
+        peer: WorldRank,
+        is_gone: impl Fn(WorldRank) -> bool,
+    ) -> Option<WorldRank> {
+        let table = self.lock();
+        if !table.free.is_empty() {
+            return Some(peer);
+        }
+        let mut keepers: Vec<WorldRank> = table.slots.iter().map(|slot| slot.peer).collect();
+        drop(table);
+        keepers.dedup();
+        keepers.iter().all(|keeper| is_gone(*keeper)).then(|| keepers.first().copied()).flatten()
+    }
+
+    /// Gives back every slot counted in `pending`: nothing is written to its buffers afterwards.
+    pub(crate) fn cancel(&self, pending: &Arc<Pending>) {
+        let mut table = self.lock();
+        for index in 0..table.slots.len() {
+            if pending.is_done() {
+                break;
+            }
+            let counted = &table.slots[index].pending;
+            if counted.as_ref().is_some_and(|counted| Arc::ptr_eq(counted, pending)) {
+                pending.fail(CANCELLED);
+                // Not the last reference: the caller has one.
+                drop(table.free(index));
+            }
+        }
+    }
+
+    /// Gives back one slot, whose message was not sent; false if it was answered or cancelled.
+    pub(crate) fn cancel_one(&self, id: SlotId) -> bool {
+        let mut table = self.lock();
+        let freed = table.get(id).is_some().then(|| table.free(id.index()));
+        drop(table);
+        freed.is_some()
+    }
+
+    /// Takes a grant for a transfer.
+    pub(crate) fn grant(&self, from: WorldRank, id: SlotId, bytes: u64) -> Granted {
+        let mut table = self.lock();
+        let Some(slot) = table.get(id).filter(|slot| slot.peer == from) else {
+            return Granted::Unknown;
+        };
+        let sender = slot.expected.sender.as_mut();
+        let taken = sender.is_some_and(|sender| sender.handle_grant(bytes));
+        if taken { Granted::Taken } else { Granted::Wrong }
+    }
+
+    /// What a transfer by grants does next; a fragment has at most `max` bytes.
+    pub(crate) fn next(&self, id: SlotId, max: u64) -> Next {
+        let mut table = self.lock();
+        let sender = table.get(id).and_then(|slot| slot.expected.sender.as_mut());
+        let Some(sender) = sender else { return Next::Ended };
+        sender.poll_fragment(max).map_or(Next::Wait, Next::Fragment)
+    }
+
+    /// Takes an answer and its bytes; false if nobody waits for it, or not for this.
+    pub(crate) fn answer(&self, from: WorldRank, id: SlotId, answer: Answer, bytes: &[u8]) -> bool {
+        let mut table = self.lock();
+        let slot = table.get(id).filter(|slot| slot.peer == from && slot.admits(&answer, bytes));
+        let Some(slot) = slot else { return false };
+        let Some(pending) = &slot.pending else { return false };
+        if answer.status == Status::Ok {
+            if slot.expected.buffer.len > 0 {
+                // SAFETY: `admits` says that `offset <= len`: inside the buffer that `start`'s
+                // caller vouched for.
+                let at = unsafe { slot.expected.buffer.at.add(answer.offset as usize) };
+                // SAFETY: `offset + bytes.len() <= len`, as `admits` says, and the buffer is the
+                // slot's alone while the mutex is held and the slot in use.
+                unsafe { at.copy_from_nonoverlapping(bytes.as_ptr(), bytes.len()) };
+            }
+            pending.value.store(answer.value, Relaxed);
+            slot.expected.units -= answer.units;
+        } else {
+            // Of no use in an answer without bytes but here.
+            let holder = u32::try_from(answer.offset).ok();
+            let by = holder.filter(|_| answer.status == Status::HolderLeft).unwrap_or(from.0);
+            pending.fail(u64::from(by) << 32 | answer.status as u64);
+            slot.expected.units = 0;
+        }
+        let complete = slot.expected.units == 0;
+        let freed = if complete { table.free(id.index()) } else { None };
+        drop(table);
+        // Perhaps the last reference: what it keeps is dropped outside the mutex.
+        drop(freed);
+        true
+    }
+}

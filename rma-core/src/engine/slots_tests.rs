@@ -1,0 +1,195 @@
+//! Slots, their credit and what is refused.
+#![allow(unsafe_code)]
+
+use crate::engine::slots::{
+    Answer, Buffer, Expected, Failure, Granted, Next, Pending, SlotId, Slots,
+};
+use crate::protocol::message::{Kind, Status};
+use crate::protocol::rendezvous::Sender;
+use crate::rank::WorldRank;
+use std::sync::Arc;
+
+const PEER: WorldRank = WorldRank(1);
+
+fn ok(offset: u64, units: u64) -> Answer {
+    Answer { kind: Kind::Data, status: Status::Ok, value: 0, units, offset }
+}
+
+fn acknowledged(units: u64) -> Answer {
+    Answer { kind: Kind::Done, ..ok(0, units) }
+}
+
+fn data(units: u64, buffer: Buffer) -> Expected {
+    Expected { kind: Kind::Data, units, buffer, sender: None }
+}
+
+fn done(units: u64) -> Expected {
+    Expected { kind: Kind::Done, ..data(units, Buffer::NONE) }
+}
+
+fn asked(total: u64) -> Expected {
+    Expected { sender: Some(Sender::new(total)), ..done(1) }
+}
+
+fn buffer(bytes: &mut [u8]) -> Buffer {
+    Buffer { at: bytes.as_mut_ptr(), len: bytes.len() }
+}
+
+#[test]
+fn pieces_in_any_order_complete_a_get() {
+    let (slots, pending) = (Slots::new(2, 9), Arc::default());
+    let mut bytes = [0u8; 4];
+    // SAFETY: `bytes` outlives the slot, which is freed by its last answer below.
+    let id = unsafe { slots.start(PEER, data(4, buffer(&mut bytes)), &pending) }.unwrap();
+    assert!(slots.answer(PEER, id, ok(2, 2), &[3, 4]));
+    assert!(!pending.is_done());
+    assert!(slots.answer(PEER, id, ok(0, 2), &[1, 2]));
+    assert!(pending.is_done());
+    assert_eq!(bytes, [1, 2, 3, 4]);
+    assert!(!slots.answer(PEER, id, ok(0, 2), &[9, 9]), "a freed slot takes no answer");
+}
+
+#[test]
+fn answers_that_do_not_fit_are_refused() {
+    let (slots, pending) = (Slots::new(1, 9), Arc::default());
+    let mut bytes = [0u8; 4];
+    // SAFETY: `bytes` outlives the slot, which is cancelled below.
+    let id = unsafe { slots.start(PEER, data(4, buffer(&mut bytes)), &pending) }.unwrap();
+    assert!(!slots.answer(WorldRank(2), id, ok(0, 4), &[1; 4]), "from somebody else");
+    assert!(!slots.answer(PEER, id, ok(1, 4), &[1; 4]), "past the end");
+    assert!(!slots.answer(PEER, id, ok(u64::MAX, 4), &[1; 4]), "overflow");
+    assert!(!slots.answer(PEER, id, ok(0, 5), &[1; 5]), "more than asked");
+    assert!(!slots.answer(PEER, id, ok(0, 4), &[1; 3]), "length is a lie");
+    assert!(!slots.answer(PEER, SlotId(77), ok(0, 4), &[1; 4]), "no such slot");
+    assert!(!slots.answer(PEER, id, Answer { kind: Kind::Done, ..ok(0, 4) }, &[]), "no bytes");
+    assert!(!slots.answer(PEER, id, Answer { kind: Kind::Value, ..ok(0, 1) }, &[]));
+    let failed = Answer { status: Status::Freed, ..ok(0, 4) };
+    assert!(!slots.answer(PEER, id, failed, &[1; 4]), "a failure has no bytes");
+    assert_eq!(slots.grant(PEER, id, 1), Granted::Wrong, "a get needs no grant");
+    slots.cancel(&pending);
+    assert!(pending.is_done());
+    assert!(!slots.answer(PEER, id, ok(0, 4), &[1; 4]), "cancelled");
+    assert_eq!(bytes, [0; 4]);
+}
+
+#[test]
+fn slots_run_out_and_come_back_with_another_id() {
+    let (slots, pending) = (Slots::new(1, 9), Arc::default());
+    // SAFETY: no buffer.
+    let first = unsafe { slots.start(PEER, done(1), &pending) }.unwrap();
+    // SAFETY: no buffer.
+    assert!(unsafe { slots.start(PEER, done(1), &pending) }.is_none());
+    slots.cancel(&pending);
+    // SAFETY: no buffer.
+    let second = unsafe { slots.start(PEER, done(1), &pending) }.unwrap();
+    assert_ne!(first, second);
+    assert!(!slots.answer(PEER, first, ok(0, 1), &[]), "the id of an earlier life");
+}
+
+#[test]
+fn what_is_kept_lives_until_the_last_answer() {
+    let (slots, pending) = (Slots::new(1, 9), Arc::<Pending>::default());
+    let owner = Arc::new(0u8);
+    let mut owned = vec![0u8; 2];
+    // SAFETY: `pending` keeps the buffer.
+    let id = unsafe { slots.start(PEER, data(2, buffer(&mut owned)), &pending) }.unwrap();
+    let watch = Arc::downgrade(&owner);
+    pending.keep(Box::new((owned, owner)));
+    drop(pending);
+    assert!(watch.upgrade().is_some());
+    assert!(slots.answer(PEER, id, ok(0, 2), &[7, 7]));
+    assert!(watch.upgrade().is_none());
+}
+
+#[test]
+fn the_first_failure_is_remembered() {
+    let (slots, pending) = (Slots::new(2, 9), Arc::default());
+    let failed = Answer { status: Status::Freed, ..acknowledged(1) };
+    // SAFETY: no buffer.
+    let id = unsafe { slots.start(PEER, done(8), &pending) }.unwrap();
+    assert!(slots.answer(PEER, id, failed, &[]));
+    assert!(pending.is_done());
+    assert_eq!(pending.failure(), Some(Failure::Answered(Status::Freed, PEER)));
+}
+
+#[test]
+fn credit_is_per_peer_and_comes_back() {
+    let (slots, pending) = (Slots::new(4, 2), Arc::default());
+    // SAFETY: no buffer.
+    let start = |peer| unsafe { slots.start(peer, done(1), &pending) };
+    let first = start(PEER).unwrap();
+    let second = start(PEER).unwrap();
+    assert!(start(PEER).is_none(), "no credit");
+    let other = start(WorldRank(2)).unwrap();
+    assert!(slots.answer(PEER, first, acknowledged(1), &[]));
+    let third = start(PEER).unwrap();
+    assert!(start(PEER).is_none());
+    assert!(slots.cancel_one(second) && !slots.cancel_one(second));
+    let fourth = start(PEER).unwrap();
+    assert!(!pending.is_done());
+    for (peer, id) in [(WorldRank(2), other), (PEER, third), (PEER, fourth)] {
+        assert!(slots.answer(peer, id, acknowledged(1), &[]));
+    }
+    assert!(pending.is_done());
+    // All four again: none was lost.
+    for peer in [1, 1, 2, 2] {
+        assert!(start(WorldRank(peer)).is_some());
+    }
+    assert!(start(WorldRank(3)).is_none(), "no slot");
+    slots.cancel(&pending);
+}
+
+#[test]
+fn transfers_by_grants_end_when_all_is_sent() {
+    let (slots, pending) = (Slots::new(2, 9), Arc::default());
+    // SAFETY: no buffer.
+    let id = unsafe { slots.start(PEER, asked(10), &pending) }.unwrap();
+    assert_eq!(slots.next(id, 4), Next::Wait);
+    let grant = |peer, id, bytes| slots.grant(WorldRank(peer), id, bytes);
+    assert_eq!(grant(2, id, 4), Granted::Unknown, "from somebody else");
+    assert_eq!(grant(1, SlotId(id.0 + 1), 4), Granted::Unknown, "another slot");
+    assert_eq!(grant(1, SlotId(id.0 + (1 << 32)), 4), Granted::Unknown, "another generation");
+    assert_eq!(grant(1, id, 11), Granted::Wrong, "more than was asked for");
+    assert_eq!(grant(1, id, 0), Granted::Wrong, "nothing");
+    assert_eq!(grant(1, id, 6), Granted::Taken);
+    assert_eq!(grant(1, id, 5), Granted::Wrong, "more than is left");
+    assert_eq!(slots.next(id, 4), Next::Fragment(0..4));
+    assert_eq!(slots.next(id, 4), Next::Fragment(4..6));
+    assert_eq!(slots.next(id, 4), Next::Wait);
+    assert!(!slots.answer(PEER, id, acknowledged(1), &[]), "not all is sent");
+    assert_eq!(grant(1, id, 4), Granted::Taken);
+    assert_eq!(slots.next(id, 4), Next::Fragment(6..10));
+    assert_eq!(slots.next(id, 4), Next::Wait, "for the end");
+    assert!(slots.answer(PEER, id, acknowledged(1), &[]));
+    assert_eq!(slots.next(id, 4), Next::Ended);
+    assert!(grant(1, id, 1) == Granted::Unknown && pending.is_done());
+
+    // SAFETY: no buffer.
+    let id = unsafe { slots.start(PEER, asked(10), &pending) }.unwrap();
+    let freed = Answer { status: Status::Freed, ..acknowledged(1) };
+    assert!(slots.answer(PEER, id, freed, &[]), "the window is gone, whatever was sent");
+    assert_eq!(slots.next(id, 4), Next::Ended);
+    assert_eq!(pending.failure(), Some(Failure::Answered(Status::Freed, PEER)));
+}
+
+/// Who waits for credit at a peer waits for that peer; who waits for a slot, for anybody that keeps
+/// one.
+#[test]
+fn only_who_is_in_the_way_is_waited_for() {
+    let (slots, pending) = (Slots::new(2, 1), Arc::default());
+    let (one, other, third) = (WorldRank(1), WorldRank(2), WorldRank(3));
+    let start = |peer| {
+        // SAFETY: no buffer.
+        unsafe { slots.start(peer, done(1), &pending) }
+    };
+    let in_the_way = |peer, gone: &[WorldRank]| slots.in_the_way(peer, |of| gone.contains(&of));
+    assert!(start(one).is_some() && start(one).is_none());
+    assert_eq!(in_the_way(one, &[]), Some(one), "its credit");
+    assert_eq!(in_the_way(other, &[one]), Some(other), "there is a slot");
+    assert!(start(other).is_some() && start(third).is_none());
+    assert_eq!(in_the_way(third, &[one]), None, "the other one may answer");
+    assert_eq!(in_the_way(third, &[one, other]), Some(one));
+    slots.cancel(&pending);
+    assert!(start(third).is_some());
+    slots.cancel(&pending);
+}

@@ -1,0 +1,290 @@
+//! Waiting: nothing in this crate waits anywhere else. S-D5 S-E14 S-M6 S-M7
+use crate::engine::Engine;
+use crate::group::Group;
+use crate::rank::{Rank, WorldRank};
+use crate::transport::{ImportError, PeerState};
+use core::sync::atomic::Ordering::Relaxed;
+use core::time::Duration;
+use rustc_hash::FxHashMap;
+use std::sync::{Mutex, PoisonError};
+
+/// What is waited for, and whom.
+#[derive(Clone, Copy)]
+pub(crate) struct Wait<'a> {
+    /// As it stands in an error.
+    pub(crate) what: &'static str,
+    pub(crate) on: On<'a>,
+    /// How often to look although nobody rang; `None` where every change rings.
+    pub(crate) recheck: Option<Duration>,
+}
+
+/// Who is to make true what is waited for: whose death or departure ends the wait.
+#[derive(Clone, Copy)]
+pub(crate) enum On<'a> {
+    /// That process.
+    Peer(WorldRank),
+    /// That process, in a collective operation that may be known to be in vain.
+    Member(WorldRank, &'a dyn Fn() -> Option<Cause>),
+    /// Whom the words or tables name when they are looked at: holders, debtors. The number grows
+    /// from look to look, to choose one of several.
+    Whoever(&'a dyn Fn(usize) -> Option<WorldRank>),
+    /// Every process of the group, in a collective operation that may be known to be in vain.
+    All(&'a Group, &'a dyn Fn() -> Option<Cause>),
+    /// Processes of the group that hold locks, and no words say which: all that died, and those
+    /// that left without giving theirs back. Also the home of the lock, if it takes its words along
+    /// when it leaves.
+    Holders(&'a Group, Option<WorldRank>),
+}
+
+/// A wait that ended without what it waited for. [`Engine::given_up`] makes it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct WaitError {
+    pub(crate) what: &'static str,
+    pub(crate) cause: Cause,
+}
+
+/// What a wait remembers while it lasts.
+#[derive(Default)]
+pub(crate) struct Asleep {
+    deadline: Option<Duration>,
+    looks: usize,
+    /// Rounds in which messages were served.
+    served: usize,
+}
+
+/// For each peer that this rank has found to have left: below it lies all that the peer sent. Taken
+/// once, for a later one would never be reached while others go on sending.
+#[derive(Debug, Default)]
+pub(crate) struct Marks(Mutex<FxHashMap<WorldRank, u64>>);
+
+/// Rounds of progress in which a call that does not wait comes past a mark, if nothing is in
+/// another thread's hands: a round may leave a part of the queue.
+const ROUNDS: usize = 4;
+
+/// Rounds of serving after which a wait looks whether it is in vain. Each serves at least one
+/// message, so these are more than any queue holds.
+const BUSY: usize = 1 << 14;
+
+/// Members of a group that are looked at before each nap.
+const LOOKS: usize = 8;
+
+/// Why a wait failed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Cause {
+    PeerFailed(WorldRank),
+    PeerLeft(WorldRank),
+    /// A member of a communicator could not go on with an operation.
+    GaveUp(WorldRank),
+    /// This rank has left: nobody answers it any more.
+    Left,
+    /// A peer's memory could not be mapped.
+    Import(ImportError),
+    Timeout,
+}
+
+impl Engine {
+    /// Makes progress until `done` gives a value: first awake, then asleep.
+    pub(crate) fn wait_until<R>(
+        &self,
+        wait: Wait<'_>,
+        mut done: impl FnMut() -> Option<R>,
+    ) -> Result<R, WaitError> {
+        if let Some(value) = done() {
+            return Ok(value);
+        }
+        let _attending = self.attend();
+        let (mut asleep, mut round) = (Asleep::default(), 0);
+        loop {
+            if self.progress() > 0 {
+                // More may follow at once.
+                round = 0;
+                if let Some(cause) = self.busy(wait, &mut asleep) {
+                    // Others never stopped asking.
+                    return done().ok_or_else(|| self.given_up(wait, cause));
+                }
+            } else if self.transport.sleep.relax(round) {
+                round += 1;
+            } else if let Some(end) = self.sleep(wait, &mut asleep, &mut done) {
+                return end;
+            }
+            if let Some(value) = done() {
+                return Ok(value);
+            }
+        }
+    }
+
+    /// Makes progress, and sleeps until somebody rings or it is time to look again: a step of a
+    /// wait whose caller looks by itself. `asleep` lasts as long as that wait.
+    pub(crate) fn nap(&self, wait: Wait<'_>, asleep: &mut Asleep) -> Result<(), WaitError> {
+        let _attending = self.attend();
+        if let Some(cause) = self.busy(wait, asleep) {
+            return Err(self.given_up(wait, cause));
+        }
+        self.sleep(wait, asleep, || None).unwrap_or(Ok(()))
+    }
+
+    /// Why the wait is over, although messages keep coming: looks once in a while.
+    fn busy(&self, wait: Wait<'_>, asleep: &mut Asleep) -> Option<Cause> {
+        asleep.served += 1;
+        if !asleep.served.is_multiple_of(BUSY) {
+            return None;
+        }
+        if self.time_left(&mut asleep.deadline) == Some(Duration::ZERO) {
+            return Some(Cause::Timeout);
+        }
+        let cause = self.look(wait, &mut asleep.looks)?;
+        self.is_all_handled(self.mark_of(cause)).then_some(cause)
+    }
+
+    /// What has to be handled before `cause`, just found, ends a wait: all that a peer sent before
+    /// it left. It may be in the hands of another thread, or behind a message that its sender has
+    /// not finished.
+    fn mark_of(&self, cause: Cause) -> Option<u64> {
+        let Cause::PeerLeft(peer) = cause else { return None };
+        let mut marks = self.marks.0.lock().unwrap_or_else(PoisonError::into_inner);
+        Some(*marks.entry(peer).or_insert_with(|| self.transport.messages.arrived()))
+    }
+
+    fn is_all_handled(&self, mark: Option<u64>) -> bool {
+        mark.is_none_or(|mark| self.transport.messages.is_handled(mark))
+    }
+
+    /// Sleeps, unless the wait is over already.
+    fn sleep<R>(
+        &self,
+        wait: Wait<'_>,
+        asleep: &mut Asleep,
+        mut done: impl FnMut() -> Option<R>,
+    ) -> Option<Result<R, WaitError>> {
+        let ticket = self.transport.sleep.arm();
+        let seen = self.look(wait, &mut asleep.looks);
+        let seen = seen.map(|cause| (cause, self.mark_of(cause)));
+        let worked = self.progress() > 0;
+        // Before `done`: what a peer did before it left can be seen by then.
+        let trouble = seen.filter(|(_, mark)| self.is_all_handled(*mark)).map(|(cause, _)| cause);
+        if let Some(value) = done() {
+            self.transport.sleep.disarm(ticket);
+            return Some(Ok(value));
+        }
+        let timeout = self.time_left(&mut asleep.deadline);
+        let late = timeout == Some(Duration::ZERO);
+        let cause = trouble.or(late.then_some(Cause::Timeout));
+        if worked || cause.is_some() {
+            self.transport.sleep.disarm(ticket);
+            let failed = cause.filter(|_| !worked || late);
+            return failed.map(|cause| Err(self.given_up(wait, cause)));
+        }
+        if seen.is_some() {
+            // Who was to finish its message may have been killed, and be nobody's peer here.
+            self.look_at_some(&Group::world(self.transport.job.size), asleep.looks);
+        }
+        self.counters.parked.fetch_add(1, Relaxed);
+        let nap = timeout.into_iter().chain(wait.recheck).chain(self.recheck()).min();
+        self.transport.sleep.park(ticket, nap);
+        None
+    }
+
+    /// The end of a wait, told to who finds out why ranks fail.
+    pub(crate) fn given_up(&self, wait: Wait<'_>, cause: Cause) -> WaitError {
+        self.misses(cause);
+        WaitError { what: wait.what, cause }
+    }
+
+    /// Tells whom this rank missed, if that is why something failed. To say so again is no harm.
+    pub(crate) fn misses(&self, cause: Cause) {
+        if let Cause::PeerLeft(peer) = cause {
+            self.transport.members.missed(peer);
+        }
+    }
+
+    /// Why `wait` cannot end well, as far as is known.
+    pub(crate) fn trouble(&self, wait: Wait<'_>) -> Option<Cause> {
+        self.look(wait, &mut 0)
+    }
+
+    /// Makes progress; then why `wait` cannot end well, if that is known. What the peer did that
+    /// it waits for is visible afterwards, if it left.
+    pub(crate) fn progress_or_trouble(&self, wait: Wait<'_>) -> Option<Cause> {
+        // Another call looks at others.
+        let mut looks = self.looks.fetch_add(LOOKS, Relaxed);
+        let Some(cause) = self.look(wait, &mut looks) else {
+            self.progress_in_passing();
+            return None;
+        };
+        let mark = self.mark_of(cause);
+        let handled = (0..ROUNDS).any(|_| {
+            self.progress_in_passing();
+            self.is_all_handled(mark)
+        });
+        handled.then_some(cause)
+    }
+
+    fn look(&self, wait: Wait<'_>, looks: &mut usize) -> Option<Cause> {
+        let first = *looks;
+        *looks = first.wrapping_add(LOOKS);
+        if self.has_left() {
+            return Some(Cause::Left);
+        }
+        // Before asking who failed: a peer that left because of that has said so first.
+        let gone = match wait.on {
+            On::Peer(peer) => self.gone(peer),
+            // Who gave up said so before it left.
+            On::Member(peer, in_vain) => in_vain().or_else(|| self.gone(peer)),
+            On::Whoever(named) => named(first / LOOKS).and_then(|peer| {
+                // It may have done its part between the two looks.
+                self.gone(peer).filter(|_| named(first / LOOKS) == Some(peer))
+            }),
+            On::All(group, in_vain) => {
+                self.look_at_some(group, first);
+                let left =
+                    |peer: &WorldRank| self.transport.members.told(*peer) != PeerState::Alive;
+                group.members().find(left).map(Cause::PeerLeft).or_else(in_vain)
+            }
+            On::Holders(group, home) => {
+                self.look_at_some(group, first);
+                let holds =
+                    |peer: &WorldRank| self.transport.members.told(*peer) == PeerState::Holding;
+                let holder = group.members().find(holds).map(Cause::PeerLeft);
+                holder.or_else(|| home.and_then(|home| self.gone(home)))
+            }
+        };
+        self.transport.members.failed().map(Cause::PeerFailed).or(gone)
+    }
+
+    /// Asks the system about members in turn: who was killed tells nobody. Whoever finds out tells
+    /// all.
+    fn look_at_some(&self, group: &Group, first: usize) {
+        let size = group.size();
+        for i in 0..LOOKS.min(size as usize) {
+            let rank = Rank((first.wrapping_add(i) % size as usize) as u32);
+            if let Some(peer) =
+                group.world_rank(rank).filter(|peer| *peer != self.transport.job.rank)
+            {
+                _ = self.transport.members.peer_state(peer);
+            }
+        }
+    }
+
+    /// Whether another process has left, and all that it sent before is handled.
+    pub(crate) fn is_all_heard(&self, peer: WorldRank) -> bool {
+        self.gone(peer).is_some_and(|cause| self.is_all_handled(self.mark_of(cause)))
+    }
+
+    /// How another process left, if it did.
+    pub(crate) fn gone(&self, peer: WorldRank) -> Option<Cause> {
+        if peer == self.transport.job.rank {
+            return None;
+        }
+        match self.transport.members.peer_state(peer) {
+            PeerState::Alive => None,
+            PeerState::Departed | PeerState::Holding => Some(Cause::PeerLeft(peer)),
+            PeerState::Failed => Some(Cause::PeerFailed(peer)),
+        }
+    }
+
+    fn time_left(&self, deadline: &mut Option<Duration>) -> Option<Duration> {
+        let limit = self.config.wait_timeout?;
+        let now = self.transport.sleep.now();
+        Some(deadline.get_or_insert(now.saturating_add(limit)).saturating_sub(now))
+    }
+}

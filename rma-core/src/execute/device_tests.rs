@@ -1,0 +1,407 @@
+//! Transfers of a device that does what a test tells it to: holds them, refuses them, fails.
+#![allow(unsafe_code)]
+
+use crate::config::Config;
+use crate::element::Op;
+use crate::error::RmaError;
+use crate::layout::Layout;
+use crate::rank::{Rank, WorldRank};
+use crate::transport::{
+    Addressing, Atomic, DeviceError, Endpoint, Keys, Mapping, PostError, Posted, RegisterError,
+    Registration, Remote, RemoteKey, RemoteLimits, There, Transfer,
+};
+use crate::universe::Universe;
+use crate::window::Window;
+use crate::window::accumulate_tests::with_device;
+use core::time::Duration;
+use std::sync::{Arc, Barrier, Mutex, MutexGuard, PoisonError};
+use std::thread;
+
+const ME: Rank = Rank(0);
+/// Larger transfers go directly.
+const BOUNCE: usize = 16;
+
+/// A device with one endpoint at a time.
+#[derive(Clone, Default)]
+struct Device(Arc<Mutex<State>>);
+
+#[derive(Default)]
+struct State {
+    /// There is no room.
+    full: bool,
+    /// Nothing happens to what is posted, before [`Device::go_on`].
+    held: bool,
+    /// How everything ends.
+    fails: Option<DeviceError>,
+    orders: Vec<Order>,
+    complete: Vec<(u64, Result<(), DeviceError>)>,
+    flushes: usize,
+    quiesced: usize,
+    /// Registrations that live.
+    registered: usize,
+}
+
+struct Order {
+    id: u64,
+    /// `None` for a flush.
+    transfer: Option<Transfer>,
+    at: u64,
+}
+
+// SAFETY: what the addresses name is the transfer's, and tests are one thread.
+unsafe impl Send for Order {}
+
+impl Device {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Everything happens that was posted, the last first.
+    fn go_on(&self) {
+        let mut state = self.state();
+        let (orders, fails) = (core::mem::take(&mut state.orders), state.fails);
+        for order in orders.iter().rev() {
+            if fails.is_none() {
+                order.perform();
+            }
+            state.complete.push((order.id, fails.map_or(Ok(()), Err)));
+        }
+    }
+
+    fn begin(&self, order: Order) -> Result<Posted, PostError> {
+        let mut state = self.state();
+        if state.full {
+            return Err(PostError::Again);
+        }
+        state.flushes += usize::from(order.transfer.is_none());
+        state.orders.push(order);
+        let held = state.held;
+        drop(state);
+        if !held {
+            self.go_on();
+        }
+        Ok(Posted::Pending)
+    }
+}
+
+impl Order {
+    fn perform(&self) {
+        let there = core::ptr::with_exposed_provenance_mut::<u8>(self.at as usize);
+        match self.transfer {
+            None => {}
+            // SAFETY: the part is registered, the origin's bytes are the transfer's.
+            Some(Transfer::Put { from, len }) => unsafe { there.copy_from(from, len) },
+            // SAFETY: as above.
+            Some(Transfer::Get { into, len }) => unsafe { into.copy_from(there, len) },
+            Some(Transfer::Atomic { atomic, operands, fetched, .. }) => {
+                let (width, values) =
+                    (atomic.width(), 1 + usize::from(matches!(atomic, Atomic::Swap(_))));
+                // SAFETY: operands of one element are the transfer's; none for no_op.
+                let operands = unsafe { bytes(operands, values * width) };
+                let mut old = vec![0; if fetched.is_null() { 0 } else { width }];
+                // SAFETY: in the registered part, and aligned, as the core checks.
+                unsafe { atomic.perform(there, &operands, &mut old) };
+                // SAFETY: room for an element, or nothing is copied.
+                unsafe { fetched.copy_from(old.as_ptr(), old.len()) };
+            }
+        }
+    }
+}
+
+/// # Safety
+///
+/// So many bytes are there, unless the address is null.
+unsafe fn bytes(at: *const u8, len: usize) -> Vec<u8> {
+    if at.is_null() {
+        return Vec::new();
+    }
+    // SAFETY: forwarded to the caller.
+    unsafe { core::slice::from_raw_parts(at, len) }.to_vec()
+}
+
+// SAFETY: transfers touch what their posts name, and are forgotten by `quiesce`.
+unsafe impl Remote for Device {
+    fn explain(&self) -> String {
+        "a device that is a program".to_owned()
+    }
+    fn limits(&self) -> RemoteLimits {
+        RemoteLimits {
+            addressing: Addressing::Virtual,
+            keys: Keys::Chosen,
+            inject: 0,
+            bounce: BOUNCE,
+            // One element of an atomic at a time.
+            transfer_max: 64,
+            run_min: 8,
+            coherent: false,
+        }
+    }
+    fn reaches(&self, _: WorldRank) -> bool {
+        true
+    }
+    fn does(&self, atomic: Atomic) -> bool {
+        atomic.width() == 8
+    }
+    unsafe fn register(
+        &self,
+        _: Mapping,
+        _: Option<RemoteKey>,
+    ) -> Result<Box<dyn Registration>, RegisterError> {
+        self.state().registered += 1;
+        Ok(Box::new(Registered(self.clone())))
+    }
+    fn endpoint(&self) -> Result<Box<dyn Endpoint>, DeviceError> {
+        Ok(Box::new(self.clone()))
+    }
+}
+
+struct Registered(Device);
+
+impl Registration for Registered {
+    fn key(&self) -> RemoteKey {
+        RemoteKey([7; RemoteKey::LEN])
+    }
+}
+
+impl Drop for Registered {
+    fn drop(&mut self) {
+        self.0.state().registered -= 1;
+    }
+}
+
+// SAFETY: as of `Remote`.
+unsafe impl Endpoint for Device {
+    unsafe fn post(
+        &self,
+        id: u64,
+        transfer: &Transfer,
+        there: &There,
+    ) -> Result<Posted, PostError> {
+        assert_eq!(there.key, RemoteKey([7; RemoteKey::LEN]));
+        self.begin(Order { id, transfer: Some(*transfer), at: there.at })
+    }
+    fn flush(&self, id: u64, _: WorldRank) -> Result<Posted, PostError> {
+        self.begin(Order { id, transfer: None, at: 0 })
+    }
+    fn poll(&self, sink: &mut dyn FnMut(u64, Result<(), DeviceError>)) -> usize {
+        let complete = core::mem::take(&mut self.state().complete);
+        complete.iter().for_each(|(id, result)| sink(*id, *result));
+        complete.len()
+    }
+    fn quiesce(&self, _: WorldRank) {
+        let mut state = self.state();
+        state.orders.clear();
+        state.quiesced += 1;
+    }
+}
+
+fn with_window(test: impl FnOnce(&Device, &Universe, &Window)) {
+    let device = Device::default();
+    let mut config = Config::default();
+    config.wait_timeout = Some(Duration::ZERO);
+    with_device(config, Arc::new(device.clone()), |universe| {
+        let window = universe.world().window(64, 8).allocate().unwrap();
+        test(&device, universe, &window);
+        assert_eq!(universe.counters().messages_dropped(), 0);
+        window.free().unwrap();
+        assert_eq!(device.state().registered, 0);
+    });
+}
+
+/// All that a device does for a window costs no message but one, which asks where the part is.
+#[test]
+fn a_device_costs_no_message() {
+    with_window(|_, universe, window| {
+        let epoch = window.lock_all().unwrap();
+        let before = universe.counters().messages_sent();
+        let values: Vec<u64> = (0..40).collect();
+        epoch.put(ME, 0, &values).unwrap();
+        epoch.put(ME, 40, &[1u64]).unwrap();
+        epoch.flush(ME).unwrap();
+        let mut got = [0u64; 41];
+        epoch.get(ME, 0, &mut got).unwrap();
+        assert_eq!((&got[..40], got[40]), (&values[..], 1));
+        epoch.accumulate(ME, 40, Op::Sum, &[2u64]).unwrap();
+        assert_eq!(epoch.fetch_and_op(ME, 40, Op::NoOp, 0u64), Ok(3));
+        assert_eq!(epoch.compare_and_swap(ME, 40, 3u64, 9), Ok(3));
+        let every = Layout::of::<u64>().vector(5, 1, 2).unwrap();
+        let mut five = [0u64; 5];
+        let flat = Layout::of::<u64>();
+        epoch.get_shaped(ME, 32, &every, &mut five, flat.times(5)).unwrap();
+        assert_eq!(five, [32, 34, 36, 38, 9]);
+        // The question and its answer.
+        assert_eq!(universe.counters().messages_sent() - before, 2);
+        assert!(universe.counters().transfers() > 10);
+        let counts = window.operation_counts();
+        assert_eq!((counts.device, counts.messages), (7, 0));
+        // No type of 4 bytes is the device's.
+        epoch.accumulate(ME, 0, Op::Sum, &[1u32]).unwrap();
+        assert_eq!(window.operation_counts().messages, 1);
+        epoch.unlock().unwrap();
+    });
+}
+
+/// Who waits for room, to post or to flush, has a deadline, and can go on later.
+#[test]
+fn waiting_for_room_ends() {
+    with_window(|device, _, window| {
+        let epoch = window.lock_all().unwrap();
+        device.state().full = true;
+        let put = epoch.put(ME, 0, &[1u64]);
+        assert!(matches!(put, Err(RmaError::Timeout { .. })), "{put:?}");
+        device.state().full = false;
+        epoch.put(ME, 0, &[2u64]).unwrap();
+        device.state().full = true;
+        let flush = epoch.flush(ME);
+        assert!(matches!(flush, Err(RmaError::Timeout { .. })), "{flush:?}");
+        device.state().full = false;
+        let flushes = device.state().flushes;
+        epoch.flush(ME).unwrap();
+        assert_eq!(device.state().flushes, flushes + 1, "nothing is forgotten");
+        epoch.flush(ME).unwrap();
+        assert_eq!(device.state().flushes, flushes + 1, "nothing was put since");
+        epoch.unlock().unwrap();
+    });
+}
+
+/// After a wait that failed, the device does not touch what it was given.
+#[test]
+fn what_is_given_up_is_cut_off() {
+    with_window(|device, universe, window| {
+        let epoch = window.lock_all().unwrap();
+        epoch.put(ME, 0, &[1u64; 8]).unwrap();
+        epoch.flush(ME).unwrap();
+        device.state().held = true;
+        // Directly: the memory may be anything's after the call.
+        let mut large = vec![5u64; 8];
+        let get = epoch.get(ME, 0, &mut large);
+        assert!(matches!(get, Err(RmaError::Timeout { .. })), "{get:?}");
+        let put = epoch.put(ME, 0, &large);
+        assert!(matches!(put, Err(RmaError::Timeout { .. })), "{put:?}");
+        assert!(device.state().quiesced == 2 && device.state().orders.is_empty());
+        drop(large);
+        // In memory of the transfer, which lives as long as the device needs it.
+        let mut small = [5u64];
+        let get = epoch.get(ME, 0, &mut small);
+        assert!(matches!(get, Err(RmaError::Timeout { .. })), "{get:?}");
+        let state = device.state();
+        assert_eq!((state.quiesced, state.orders.len()), (2, 1));
+        drop(state);
+        device.state().held = false;
+        device.go_on();
+        universe.progress();
+        assert_eq!(small, [5]);
+        epoch.get(ME, 0, &mut small).unwrap();
+        assert_eq!(small, [1]);
+        epoch.unlock().unwrap();
+    });
+}
+
+/// A request that is dropped leaves its buffer to the device.
+#[test]
+fn dropped_requests_keep_their_buffers() {
+    with_window(|device, universe, window| {
+        let epoch = window.lock_all().unwrap();
+        epoch.put(ME, 0, &[1u64]).unwrap();
+        epoch.flush(ME).unwrap();
+        device.state().held = true;
+        drop(epoch.rget(ME, 0, vec![0u64; 8]).unwrap());
+        drop(epoch.rget(ME, 0, vec![0u64; 1]).unwrap());
+        device.state().held = false;
+        device.go_on();
+        universe.progress();
+        assert!(device.state().complete.is_empty());
+        epoch.unlock().unwrap();
+    });
+}
+
+/// What the device could not do is told once, by the call that waits for it.
+#[test]
+fn failures_are_told() {
+    with_window(|device, _, window| {
+        let epoch = window.lock_all().unwrap();
+        let failed = |end: &Result<(), RmaError>| {
+            let refused = DeviceError::Refused;
+            matches!(end, Err(RmaError::Device { target: ME, error, .. }) if *error == refused)
+        };
+        device.state().fails = Some(DeviceError::Refused);
+        let get = epoch.get(ME, 0, &mut [0u64]);
+        assert!(failed(&get), "{get:?}");
+        let put = epoch.put(ME, 0, &[0u64; 8]);
+        assert!(failed(&put), "{put:?}");
+        epoch.put(ME, 0, &[0u64]).unwrap();
+        let flush = epoch.flush(ME);
+        assert!(failed(&flush), "{flush:?}");
+        device.state().fails = None;
+        epoch.flush(ME).unwrap();
+        epoch.unlock().unwrap();
+    });
+}
+
+/// A put that was complete is not forgotten when the device is cut off: a flush says so, once.
+#[test]
+fn what_is_lost_is_told() {
+    with_window(|device, _, window| {
+        let epoch = window.lock_all().unwrap();
+        epoch.put(ME, 0, &[1u64]).unwrap();
+        device.state().held = true;
+        let get = epoch.get(ME, 0, &mut [0u64; 8]);
+        assert!(matches!(get, Err(RmaError::Timeout { .. })), "{get:?}");
+        device.state().held = false;
+        let flush = epoch.flush(ME);
+        let cut = DeviceError::CutOff(WorldRank(0));
+        let told = |error| matches!(error, RmaError::Device { error, .. } if error == cut);
+        assert!(flush.is_err_and(told), "{flush:?}");
+        epoch.flush(ME).unwrap();
+        epoch.unlock().unwrap();
+    });
+}
+
+/// Whoever put something hears what became of it, whichever thread has flushed it.
+#[test]
+fn each_thread_hears_of_its_own_puts() {
+    with_window(|device, _, window| {
+        let epoch = window.lock_all().unwrap();
+        let (put, flushed) = (Barrier::new(2), Barrier::new(2));
+        thread::scope(|scope| {
+            let other = scope.spawn(|| {
+                epoch.put(ME, 0, &[1u64]).unwrap();
+                put.wait();
+                flushed.wait();
+                [epoch.flush(ME), epoch.flush(ME)]
+            });
+            put.wait();
+            device.state().fails = Some(DeviceError::Refused);
+            let mine = epoch.flush(ME);
+            device.state().fails = None;
+            assert!(mine.is_err());
+            flushed.wait();
+            let [first, second] = other.join().unwrap();
+            assert!(matches!(first, Err(RmaError::Device { .. })), "{first:?}");
+            second.unwrap();
+        });
+        epoch.unlock().unwrap();
+    });
+}
+
+/// No device reaches a part that is plain memory.
+#[test]
+fn a_sealed_part_is_not_registered() {
+    let device = Device::default();
+    with_device(Config::default(), Arc::new(device.clone()), |universe| {
+        let window = universe.world().window(4, 8).allocate().unwrap();
+        assert_eq!(device.state().registered, 1);
+        let mut sealed = window.seal().unwrap();
+        assert_eq!(device.state().registered, 0);
+        sealed.as_mut_slice::<u64>().unwrap()[0] = 4;
+        let window = sealed.unseal().unwrap();
+        assert_eq!(device.state().registered, 1);
+        let (epoch, mut got) = (window.lock_all().unwrap(), [0u64]);
+        epoch.get(ME, 0, &mut got).unwrap();
+        epoch.unlock().unwrap();
+        assert_eq!((got, window.operation_counts().device), ([4], 1));
+        drop(window);
+        assert_eq!(device.state().registered, 1, "peers may still come");
+    });
+    assert_eq!(device.state().registered, 0);
+}

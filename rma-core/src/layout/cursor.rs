@@ -1,0 +1,233 @@
+//! Walking through the bytes of layouts: the engine that all paths use.
+use crate::layout::program::Node;
+use crate::layout::{Row, Shape};
+
+/// Gives the bytes of a layout in the order of its type map, as rows.
+///
+/// Positions were checked when the layout was made, and their range before anything is done with
+/// them; so arithmetic wraps here, and what comes out is in range.
+pub(crate) struct Cursor<'l> {
+    stack: Vec<Frame<'l>>,
+    now: Row,
+    /// The rest of a row whose first block was begun.
+    then: Row,
+}
+
+/// A loop that is under way.
+struct Frame<'l> {
+    step: Step<'l>,
+    base: i64,
+    next: u64,
+}
+
+#[derive(Clone, Copy)]
+enum Step<'l> {
+    Repeat { count: u64, stride: i64, body: &'l Node },
+    Runs(&'l [(i64, u64)]),
+    Seq(&'l [(i64, Node)]),
+}
+
+impl<'l> Cursor<'l> {
+    /// One that gives `len` bytes at `at`.
+    pub(crate) fn dense(at: u64, len: u64) -> Self {
+        let now = Row { at: at.cast_signed(), stride: 0, len, count: u64::from(len > 0) };
+        Self { stack: Vec::new(), now, then: Row::NONE }
+    }
+
+    pub(crate) fn new(shape: Shape<'l>) -> Self {
+        let mut cursor = Self { stack: Vec::new(), now: Row::NONE, then: Row::NONE };
+        // Negative if position 0 lies before the bytes that positions count from.
+        let start = shape.start.cast_signed();
+        if let Some(row) = shape.row_from(start) {
+            cursor.now = row;
+        } else if let Some(part) = shape.part() {
+            let (count, stride) = (shape.count, shape.layout.extent());
+            let step = Step::Repeat { count, stride, body: &part.node };
+            cursor.stack.push(Frame { step, base: start.wrapping_add(part.at), next: 0 });
+        }
+        cursor
+    }
+
+    /// The row that a node is; otherwise it is next on the stack.
+    #[inline]
+    fn enter(&mut self, node: &'l Node, base: i64) -> Option<Row> {
+        let step = match node {
+            Node::Run(len) => return Some(Row { at: base, stride: 0, len: *len, count: 1 }),
+            Node::Repeat { count, stride, body } => {
+                if let Node::Run(len) = **body {
+                    return Some(Row { at: base, stride: *stride, len, count: *count });
+                }
+                Step::Repeat { count: *count, stride: *stride, body }
+            }
+            Node::Runs(runs) => Step::Runs(runs),
+            Node::Seq(nodes) => Step::Seq(nodes),
+        };
+        self.stack.push(Frame { step, base, next: 0 });
+        None
+    }
+
+    /// The next row of the program; `None` at its end.
+    fn advance(&mut self) -> Option<Row> {
+        loop {
+            let frame = self.stack.last_mut()?;
+            let next = frame.next;
+            frame.next += 1;
+            let base = frame.base;
+            let (node, at) = match frame.step {
+                Step::Runs(runs) => match runs.get(next as usize) {
+                    Some((at, len)) => {
+                        let at = base.wrapping_add(*at);
+                        return Some(Row { at, stride: 0, len: *len, count: 1 });
+                    }
+                    None => {
+                        self.stack.pop();
+                        continue;
+                    }
+                },
+                Step::Repeat { count, stride, body } if next < count => {
+                    (body, stride.wrapping_mul(next.cast_signed()))
+                }
+                Step::Seq(nodes) if next < nodes.len() as u64 => {
+                    let (at, node) = &nodes[next as usize];
+                    (node, *at)
+                }
+                Step::Repeat { .. } | Step::Seq(_) => {
+                    self.stack.pop();
+                    continue;
+                }
+            };
+            if let Some(row) = self.enter(node, base.wrapping_add(at)) {
+                return Some(row);
+            }
+        }
+    }
+
+    /// The row at hand: what is left of it.
+    #[inline]
+    fn peek(&mut self) -> Option<Row> {
+        if self.now.count == 0 {
+            self.now = if self.then.count > 0 {
+                core::mem::replace(&mut self.then, Row::NONE)
+            } else {
+                self.advance()?
+            };
+        }
+        Some(self.now)
+    }
+
+    /// Passes over `count` blocks of `len` bytes: whole ones, or parts of the first.
+    #[inline]
+    fn consume(&mut self, len: u64, count: u64) {
+        let now = &mut self.now;
+        if len == now.len {
+            now.at = now.at.wrapping_add(now.stride.wrapping_mul(count.cast_signed()));
+            now.count -= count;
+            return;
+        }
+        let bytes = len * count;
+        if now.count > 1 {
+            let at = now.at.wrapping_add(now.stride);
+            self.then = Row { at, count: now.count - 1, ..*now };
+        }
+        let left = now.len - bytes;
+        let at = now.at.wrapping_add_unsigned(bytes);
+        *now = Row { at, stride: 0, len: left, count: u64::from(left > 0) };
+    }
+
+    /// Where the next `bytes` are, if they lie in one block, which they are taken from.
+    pub(crate) fn take_solid(&mut self, bytes: u64) -> Option<i64> {
+        let row = self.peek().filter(|row| bytes > 0 && row.len >= bytes)?;
+        self.consume(bytes, 1);
+        Some(row.at)
+    }
+
+    /// The next bytes, at most `limit`, as a row; `None` at the end, or if `limit` is 0.
+    #[inline]
+    pub(crate) fn take(&mut self, limit: u64) -> Option<Row> {
+        let row = self.peek().filter(|_| limit > 0)?;
+        let taken = if row.len <= limit {
+            Row { count: row.count.min(limit / row.len), ..row }
+        } else {
+            Row { stride: 0, len: limit, count: 1, ..row }
+        };
+        self.consume(taken.len, taken.count);
+        Some(taken)
+    }
+}
+
+/// The next bytes of two layouts of the same size, as rows of the same shape; `None` at the end.
+#[inline]
+pub(crate) fn next_pair(a: &mut Cursor<'_>, b: &mut Cursor<'_>) -> Option<(Row, Row)> {
+    let (x, y) = cut(a.peek()?, b.peek()?);
+    a.consume(x.len, x.count);
+    b.consume(y.len, y.count);
+    Some((x, y))
+}
+
+/// All bytes of two shapes of the same size as one row each, of the same shape; `None` if it takes
+/// more, or there are none. The first begins `offset` later.
+#[inline(always)]
+pub(crate) fn only_pair(a: &Shape<'_>, offset: u64, b: &Shape<'_>) -> Option<(Row, Row)> {
+    let (x, y) = (a.only_row(offset)?, b.only_row(0)?);
+    let bytes = x.len.checked_mul(x.count)?;
+    // Mostly one side is dense.
+    if y.count == 1 && y.len == bytes {
+        return Some((x, Row { at: y.at, stride: x.len.cast_signed(), ..x }));
+    }
+    if x.count == 1 && y.len.checked_mul(y.count)? == bytes {
+        return Some((Row { at: x.at, stride: y.len.cast_signed(), ..y }, y));
+    }
+    let (x, y) = cut(x, y);
+    (x.len * x.count == bytes).then_some((x, y))
+}
+
+/// As much of two rows as has the same shape: a longer block counts as several of the shorter
+/// length.
+fn cut(x: Row, y: Row) -> (Row, Row) {
+    let len = x.len.min(y.len);
+    let whole = |row: Row| match row.len {
+        same if same == len => row.count,
+        // Far cheaper than to divide.
+        more if len.is_power_of_two() => more >> len.trailing_zeros(),
+        more => more / len,
+    };
+    let count = whole(x).min(whole(y));
+    let cut = |row: Row| {
+        let stride = if row.len == len { row.stride } else { len.cast_signed() };
+        Row { at: row.at, stride, len, count }
+    };
+    (cut(x), cut(y))
+}
+
+/// Copies the next bytes of a layout, out of `origin`, to `packed`. The layout's range was
+/// checked.
+pub(crate) fn pack(cursor: &mut Cursor<'_>, origin: &[u8], mut packed: &mut [u8]) {
+    while let Some(row) = cursor.take(packed.len() as u64) {
+        for start in row.starts() {
+            let block;
+            (block, packed) = packed.split_at_mut(row.len as usize);
+            copy(block, &origin[start as usize..][..row.len as usize]);
+        }
+    }
+}
+
+/// Deals `packed` to the next bytes of a layout in `origin`. The layout's range was checked.
+pub(crate) fn unpack(cursor: &mut Cursor<'_>, mut packed: &[u8], origin: &mut [u8]) {
+    while let Some(row) = cursor.take(packed.len() as u64) {
+        for start in row.starts() {
+            let block;
+            (block, packed) = packed.split_at(row.len as usize);
+            copy(&mut origin[start as usize..][..row.len as usize], block);
+        }
+    }
+}
+
+/// Copies a block; both have the same length.
+#[inline(always)]
+fn copy(to: &mut [u8], from: &[u8]) {
+    // For blocks of one element a call takes longer than the copy.
+    match (<&mut [u8; 8]>::try_from(&mut *to), <&[u8; 8]>::try_from(from)) {
+        (Ok(to), Ok(from)) => *to = *from,
+        _ => to.copy_from_slice(from),
+    }
+}

@@ -1,0 +1,126 @@
+//! Layouts as operations take them.
+use crate::layout::program::{Node, Part, is_next};
+use crate::layout::{Layout, Row};
+
+/// A layout, how many of it, and where it begins: what an operation takes for each side.
+///
+/// `&Layout` is one of it at the beginning; [`Layout::times`] and
+/// [`Layout::starting_at`] give the others.
+#[derive(Debug, Clone, Copy)]
+pub struct Shape<'l> {
+    pub(super) layout: &'l Layout,
+    pub(super) count: u64,
+    pub(super) start: u64,
+}
+
+impl<'l> From<&'l Layout> for Shape<'l> {
+    fn from(layout: &'l Layout) -> Self {
+        layout.times(1)
+    }
+}
+
+impl<'l> Shape<'l> {
+    /// As this, with position 0 `start` bytes into the buffer, or after the displacement: room for
+    /// layouts with bytes at negative positions.
+    pub fn starting_at(self, start: u64) -> Self {
+        Self { start, ..self }
+    }
+
+    /// The layout.
+    pub fn layout(&self) -> &'l Layout {
+        self.layout
+    }
+
+    /// How many copies of it.
+    pub fn count(&self) -> u64 {
+        self.count
+    }
+
+    /// Bytes that take part; `None` if that is not a number of bytes.
+    #[inline]
+    pub(crate) fn bytes(&self) -> Option<u64> {
+        let bytes = self.layout.size().checked_mul(self.count)?;
+        i64::try_from(bytes).ok().map(i64::cast_unsigned)
+    }
+
+    /// Where its position 0 is.
+    pub(crate) fn start(&self) -> u64 {
+        self.start
+    }
+
+    /// The bytes, if there are some.
+    #[inline]
+    pub(super) fn part(&self) -> Option<&'l Part> {
+        self.layout.inner.part.as_ref().filter(|_| self.count > 0)
+    }
+
+    /// All bytes as one row, if they are, and begin where it can be said; it begins `offset` later.
+    #[inline(always)]
+    pub(super) fn only_row(&self, offset: u64) -> Option<Row> {
+        self.row_from(i64::try_from(self.start.checked_add(offset)?).ok()?)
+    }
+
+    /// All bytes as one row, if they are, with position 0 at `start`.
+    #[inline(always)]
+    pub(super) fn row_from(&self, start: i64) -> Option<Row> {
+        let part = self.part()?;
+        let (at, extent, count) =
+            (start.wrapping_add(part.at), self.layout.inner.extent, self.count);
+        match &part.node {
+            Node::Run(len) if count == 1 || extent.cast_unsigned() == *len => {
+                Some(Row { at, stride: 0, len: len.checked_mul(count)?, count: 1 })
+            }
+            Node::Run(len) => Some(Row { at, stride: extent, len: *len, count }),
+            Node::Repeat { count: inner, stride, body } => match **body {
+                Node::Run(len) if count == 1 || is_next(*inner, *stride, extent) => {
+                    Some(Row { at, stride: *stride, len, count: inner.checked_mul(count)? })
+                }
+                _ => None,
+            },
+            _ => None,
+        }
+    }
+
+    /// Lowest and highest position touched, the latter exclusive; `None` if nothing is.
+    pub(crate) fn wide_span(&self) -> Option<(i128, i128)> {
+        let (first, end) = self.layout.inner.bounds.data?;
+        let last = self.count.checked_sub(1)?;
+        let reach = match last {
+            0 => 0,
+            _ => i128::from(self.layout.extent()) * i128::from(last),
+        };
+        let start = i128::from(self.start);
+        Some((start + i128::from(first) + reach.min(0), start + i128::from(end) + reach.max(0)))
+    }
+
+    /// Whether every element begins at a multiple of `align`, a power of two, if the buffer begins
+    /// at `base`.
+    pub(crate) fn is_aligned(&self, base: u64, align: usize) -> bool {
+        let inner = &self.layout.inner;
+        let steps = if self.count > 1 { inner.extent.cast_unsigned() } else { 0 };
+        let apart = inner.part.is_none() || steps & (align as u64 - 1) == 0;
+        let first = base.wrapping_add(self.start);
+        self.count == 0 || apart && inner.bounds.are_aligned(first, align as u64)
+    }
+
+    /// Whether some byte is certainly in there twice. Cheap, so not found: interleaved blocks that
+    /// meet somewhere.
+    #[inline]
+    pub(crate) fn overlaps(&self) -> bool {
+        let inner = &self.layout.inner;
+        let Some(part) = self.part() else { return false };
+        let extent = inner.extent.unsigned_abs();
+        let close = extent < part.solid().unwrap_or(1);
+        inner.overlaps || self.count > 1 && close
+    }
+
+    /// Whether both hold the same sequence of types.
+    #[inline]
+    pub(crate) fn matches(&self, other: &Self) -> bool {
+        let (mine, theirs) = (&self.layout.inner, &other.layout.inner);
+        if core::ptr::eq::<crate::layout::Inner>(&**mine, &**theirs) && self.count == other.count {
+            return true;
+        }
+        mine.fingerprint.matches(self.count, &theirs.fingerprint, other.count)
+    }
+}

@@ -1,0 +1,344 @@
+//! Shared words that this rank owns, or maps from a peer: a block for each communicator and window,
+//! a board for each communicator.
+//!
+//! A peer may still write into words of a communicator that was dropped here, if the program
+//! drops it on one rank and uses it on another. They are therefore recycled only as what they were:
+//! a stale write can disturb a later barrier or lock of that wrong program, but never data.
+#![allow(unsafe_code)]
+
+use crate::memory::block::{BLOCK_BYTES, Block, Board};
+use crate::rank::WorldRank;
+use crate::transport::{AllocateError, Descriptor, ImportError, Mapped, Region, Transport};
+use bytemuck::{Pod, Zeroable};
+use core::sync::atomic::Ordering::{Acquire, Relaxed};
+use core::sync::atomic::{AtomicBool, AtomicU64};
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// What shared words are used as, in all of their lives.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Use {
+    Block,
+    /// Of so many ranks.
+    Board(u32),
+}
+
+impl Use {
+    fn bytes(self) -> usize {
+        match self {
+            Self::Block => BLOCK_BYTES,
+            Self::Board(ranks) => Board::bytes(ranks),
+        }
+    }
+}
+
+/// Shared words of this rank that are not in use.
+pub(crate) struct SyncPool(Mutex<Pool>);
+
+struct Pool {
+    idle: Vec<Idle>,
+    /// Peers may still come to barriers there: nobody else gets them.
+    kept: Vec<Idle>,
+}
+
+struct Idle {
+    used_as: Use,
+    region: Box<dyn Region>,
+    /// Of a board, how often it will have been read once nobody reads it any more.
+    reads: AtomicU64,
+}
+
+impl Idle {
+    fn is_left(&self) -> bool {
+        match self.used_as {
+            Use::Block => true,
+            Use::Board(ranks) => {
+                // SAFETY: the region has been such a board, and still is.
+                let board = unsafe { Board::new(self.region.mapping().base, ranks) };
+                // pairs with the Release additions of those who have read.
+                board.reads().load(Acquire) == self.reads.load(Relaxed)
+            }
+        }
+    }
+}
+
+impl Default for SyncPool {
+    fn default() -> Self {
+        Self(Mutex::new(Pool { idle: Vec::new(), kept: Vec::new() }))
+    }
+}
+
+/// Words of this rank; go back to the pool when dropped.
+struct Own {
+    pool: Arc<SyncPool>,
+    // `Some` until drop.
+    idle: Option<Idle>,
+    /// Whether every peer that came there has left.
+    left: AtomicBool,
+    descriptor: Descriptor,
+}
+
+impl Own {
+    fn new(
+        pool: &Arc<SyncPool>,
+        transport: &Transport,
+        used_as: Use,
+    ) -> Result<Self, AllocateError> {
+        let recycled = {
+            let mut pool = pool.0.lock().unwrap_or_else(PoisonError::into_inner);
+            let fits = |idle: &Idle| idle.used_as == used_as && idle.is_left();
+            let found = pool.idle.iter().rposition(fits);
+            found.map(|found| pool.idle.swap_remove(found))
+        };
+        let idle = match recycled {
+            Some(idle) => idle,
+            None => {
+                let region = transport.shared.allocate(used_as.bytes(), 64)?;
+                Idle { used_as, region, reads: AtomicU64::new(0) }
+            }
+        };
+        let descriptor = idle.region.descriptor();
+        let left = AtomicBool::new(false);
+        Ok(Self { pool: pool.clone(), idle: Some(idle), left, descriptor })
+    }
+
+    fn base(&self) -> *mut u8 {
+        self.idle.as_ref().expect("taken by drop only").region.mapping().base
+    }
+}
+
+impl Drop for Own {
+    fn drop(&mut self) {
+        let mut pool = self.pool.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let Pool { idle, kept } = &mut *pool;
+        if *self.left.get_mut() { idle } else { kept }.extend(self.idle.take());
+    }
+}
+
+/// Maps words of a near peer.
+fn import(
+    transport: &Transport,
+    owner: WorldRank,
+    descriptor: &Descriptor,
+    used_as: Use,
+) -> Result<Box<dyn Mapped>, ImportError> {
+    let import = transport.shared.import(owner, &[*descriptor])?;
+    let mapping = import.mapping();
+    if mapping.len < used_as.bytes() || !mapping.base.addr().is_multiple_of(64) {
+        return Err(ImportError::Malformed(owner));
+    }
+    Ok(import)
+}
+
+/// A block of this rank.
+pub(crate) struct SyncBlock(Own);
+
+impl SyncBlock {
+    pub(crate) fn new(pool: &Arc<SyncPool>, transport: &Transport) -> Result<Self, AllocateError> {
+        let block = Self(Own::new(pool, transport, Use::Block)?);
+        block.get().clear();
+        Ok(block)
+    }
+
+    /// The words.
+    pub(crate) fn get(&self) -> Block<'_> {
+        // SAFETY: the region has `BLOCK_BYTES`, aligned as asked for in `Own::new`, lives as long
+        // as `self`, and is used as a block only, here and by peers.
+        unsafe { Block::new(self.0.base()) }
+    }
+
+    /// What a peer passes to [`PeerBlock::import`].
+    pub(crate) fn descriptor(&self) -> Descriptor {
+        self.0.descriptor
+    }
+
+    /// Whether no peer can come to a barrier there any more that matters: others may have the words
+    /// when this is dropped.
+    pub(crate) fn set_left(&self, left: bool) {
+        self.0.left.store(left, Relaxed);
+    }
+}
+
+/// A block of a near peer.
+pub(crate) struct PeerBlock(Box<dyn Mapped>);
+
+impl PeerBlock {
+    pub(crate) fn import(
+        transport: &Transport,
+        owner: WorldRank,
+        descriptor: &Descriptor,
+    ) -> Result<Self, ImportError> {
+        import(transport, owner, descriptor, Use::Block).map(Self)
+    }
+
+    /// The words.
+    pub(crate) fn get(&self) -> Block<'_> {
+        // SAFETY: long enough and aligned, as `import` checked; mapped while `self` lives; the
+        // owner exported it from a `SyncBlock`, so all use it as a block only.
+        unsafe { Block::new(self.0.mapping().base) }
+    }
+}
+
+/// The board of a communicator: rank 0 owns it, the others map it.
+pub(crate) struct SyncBoard {
+    ranks: u32,
+    before: Before,
+    words: Words,
+}
+
+/// What was counted before the first barrier of a communicator.
+#[derive(Debug, Clone, Copy, Pod, Zeroable)]
+#[repr(C)]
+pub(crate) struct Before {
+    /// [`Board::arrivals`].
+    pub(crate) arrivals: u64,
+    /// [`Board::writes`].
+    pub(crate) writes: u64,
+}
+
+enum Words {
+    Own(Own),
+    Peer(Box<dyn Mapped>),
+}
+
+impl SyncBoard {
+    /// And how a peer [finds](Self::import) it.
+    pub(crate) fn new(
+        pool: &Arc<SyncPool>,
+        transport: &Transport,
+        ranks: u32,
+    ) -> Result<(Self, Invitation), AllocateError> {
+        let own = Own::new(pool, transport, Use::Board(ranks))?;
+        let descriptor = own.descriptor.0;
+        let mut board = Self { ranks, before: Before::zeroed(), words: Words::Own(own) };
+        let words = board.get();
+        let (arrivals, writes) = (words.arrivals().load(Relaxed), words.writes().load(Relaxed));
+        board.before = Before { arrivals, writes };
+        let invitation = Invitation { descriptor, before: board.before };
+        Ok((board, invitation))
+    }
+
+    /// `invitation` is the owner's.
+    pub(crate) fn import(
+        transport: &Transport,
+        owner: WorldRank,
+        invitation: &Invitation,
+        ranks: u32,
+    ) -> Result<Self, ImportError> {
+        let descriptor = Descriptor(invitation.descriptor);
+        let words = import(transport, owner, &descriptor, Use::Board(ranks))?;
+        Ok(Self { ranks, before: invitation.before, words: Words::Peer(words) })
+    }
+
+    /// The words.
+    pub(crate) fn get(&self) -> Board<'_> {
+        let base = match &self.words {
+            Words::Own(own) => own.base(),
+            Words::Peer(import) => import.mapping().base,
+        };
+        // SAFETY: long enough and aligned, as asked for in `Own::new` or checked by `import`;
+        // mapped while `self` lives; used as a board of so many ranks only, here and by peers.
+        unsafe { Board::new(base, self.ranks) }
+    }
+
+    pub(crate) fn before(&self) -> Before {
+        self.before
+    }
+
+    /// Whether no peer can come to a barrier there but those who do so at the same time as this
+    /// rank: others may have the board when this is dropped.
+    pub(crate) fn set_left(&self, left: bool) {
+        if let Words::Own(own) = &self.words {
+            own.left.store(left, Relaxed);
+        }
+    }
+
+    /// Every rank is about to read all slots.
+    pub(crate) fn expect_reads(&self) {
+        if let Words::Own(Own { idle: Some(idle), .. }) = &self.words {
+            idle.reads.fetch_add(u64::from(self.ranks), Relaxed);
+        }
+    }
+}
+
+/// How a peer finds a board.
+#[derive(Debug, Clone, Copy, Pod, Zeroable)]
+#[repr(C)]
+pub(crate) struct Invitation {
+    descriptor: [u8; Descriptor::LEN],
+    before: Before,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::Config;
+    use crate::memory::block::Agreement;
+    use crate::window::accumulate_tests::with_universe;
+
+    #[test]
+    fn a_board_is_used_again_once_all_have_read_it() {
+        with_universe(Config::default(), |universe| {
+            let engine = &universe.world().inner.engine;
+            let board = |readers| {
+                let (board, _) = SyncBoard::new(&engine.sync_blocks, &engine.transport, 2).unwrap();
+                board.set_left(true);
+                board.expect_reads();
+                board.get().reads().fetch_add(readers, Relaxed);
+                core::ptr::from_ref(board.get().reads())
+            };
+            let first = board(1);
+            let second = board(2);
+            assert_ne!(first, second, "somebody reads the first");
+            assert_eq!(board(2), second);
+        });
+    }
+
+    #[test]
+    fn arrivals_are_counted_on() {
+        with_universe(Config::default(), |universe| {
+            let engine = &universe.world().inner.engine;
+            let block = || SyncBlock::new(&engine.sync_blocks, &engine.transport).unwrap();
+            let first = block();
+            first.get().arrivals().store(5, Relaxed);
+            first.get().agreements(Agreement::Free).store(6, Relaxed);
+            first.get().agreements(Agreement::Seal).store(9, Relaxed);
+            first.set_left(true);
+            drop(first);
+            let second = block();
+            assert_eq!(second.get().arrivals().load(Relaxed), 5);
+            let counted = |on| second.get().agreements(on).load(Relaxed);
+            assert_eq!([Agreement::Free, Agreement::Seal].map(counted), [6, 9]);
+            let (board, _) = SyncBoard::new(&engine.sync_blocks, &engine.transport, 2).unwrap();
+            board.get().arrivals().store(7, Relaxed);
+            board.get().writes().store(8, Relaxed);
+            board.set_left(true);
+            drop(board);
+            let (_, Invitation { before, .. }) =
+                SyncBoard::new(&engine.sync_blocks, &engine.transport, 2).unwrap();
+            assert_eq!((before.arrivals, before.writes), (7, 8));
+        });
+    }
+
+    #[test]
+    fn words_that_somebody_may_still_come_to_are_kept() {
+        with_universe(Config::default(), |universe| {
+            let engine = &universe.world().inner.engine;
+            let block = || {
+                core::ptr::from_ref(
+                    SyncBlock::new(&engine.sync_blocks, &engine.transport).unwrap().get().word(0),
+                )
+            };
+            assert_ne!(block(), block());
+            let board = |failed: bool| {
+                let (board, _) = SyncBoard::new(&engine.sync_blocks, &engine.transport, 2).unwrap();
+                board.set_left(true);
+                board.set_left(!failed);
+                core::ptr::from_ref(board.get().reads())
+            };
+            let failed = board(true);
+            let sound = board(false);
+            assert_ne!(failed, sound);
+            assert_eq!(board(false), sound);
+        });
+    }
+}

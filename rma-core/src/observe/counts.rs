@@ -1,0 +1,34 @@
+//! How many operations went which way.
+use crate::window::{Counts, Window};
+use core::sync::atomic::AtomicU64;
+use core::sync::atomic::Ordering::Relaxed;
+
+/// Operations of this rank on one window, by the path that they took.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub struct OperationCounts {
+    /// By load and store; `None` unless the hint `rma_count` asks for it, because counting would
+    /// cost more than they do.
+    pub load_store: Option<u64>,
+    /// By copies between processes.
+    pub cross: u64,
+    /// By transfers of a device, whatever it takes.
+    pub device: u64,
+    /// By messages, one for each operation, whatever it takes.
+    pub messages: u64,
+}
+
+impl Window {
+    /// How many operations of this rank went which way so far.
+    pub fn operation_counts(&self) -> OperationCounts {
+        let count = |count: &AtomicU64| count.load(Relaxed);
+        let Counts { load_store, cross, device, messages } = &self.counts;
+        let counted = self.counts_all || self.part.regions.is_some();
+        OperationCounts {
+            load_store: counted.then(|| count(load_store)),
+            cross: count(cross),
+            device: count(device),
+            messages: count(messages),
+        }
+    }
+}

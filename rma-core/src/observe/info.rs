@@ -1,0 +1,156 @@
+//! What a window tells about itself.
+use crate::config::HintError;
+use crate::element::BasicType;
+use crate::rank::Rank;
+use crate::route::Path;
+use crate::transport::RemoteLimits;
+use crate::window::Window;
+use core::fmt::Write;
+
+/// What stands beside kinds of operations.
+#[derive(Default)]
+struct ByDevice {
+    moves: String,
+    layouts: String,
+    atomics: String,
+}
+
+impl Window {
+    /// The hints in force on this rank, defaults included, as keys and values (MPI 4.1, section
+    /// 12.2.7). [`WindowBuilder::hint`](crate::WindowBuilder::hint) says what they mean.
+    pub fn info(&self) -> Vec<(&'static str, String)> {
+        self.settings.hints.list()
+    }
+
+    /// The value of one hint, if it is known.
+    pub fn get_info(&self, key: &str) -> Option<String> {
+        let found = self.info().into_iter().find(|(known, _)| *known == key);
+        found.map(|(_, value)| value)
+    }
+
+    /// Changes a hint; returns whether its value is in force now. **Collective**, though no rank
+    /// waits for another.
+    ///
+    /// Of those that MPI defines, the ones about accumulates may change while the window exists.
+    /// The others stay as they are, without an error, as do keys that nobody knows (MPI 4.1,
+    /// section 12.2.7).
+    ///
+    /// # Errors
+    ///
+    /// A value that a known key does not take.
+    pub fn set_info(&self, key: &str, value: &str) -> Result<bool, HintError> {
+        self.settings.hints.set(key, value)
+    }
+
+    /// Which path operations take, who moves the bytes and why, in lines of text.
+    pub fn explain(&self) -> String {
+        let (id, ranks, flavor) = (self.id(), self.ranks(), self.flavor());
+        let name = Some(self.name()).filter(|name| !name.is_empty());
+        let name = name.map_or(String::new(), |name| format!(" {name:?}"));
+        let (size, unit) = (self.size(), self.disp_unit());
+        let transport = self.engine().transport.job.name;
+        let mut text = format!(
+            "window {id}{name}: {flavor:?}, {ranks} ranks, {size} bytes in units of {unit} here, \
+             transport {transport}\n"
+        );
+        for path in [Path::LoadStore, Path::ByRegion, Path::Cross, Path::Device, Path::Messages] {
+            let targets = (0..ranks).filter(|rank| self.path(Rank(*rank)) == Some(path)).count();
+            if targets > 0 {
+                self.explain_path(&mut text, path, targets);
+            }
+        }
+        let (signals, hints) = (self.explain_signals(), self.settings.hints.explain());
+        let near = self.targets.count();
+        let words = match (self.together, near) {
+            (true, _) => "load and store",
+            (false, 0) => "messages",
+            (false, _) => "load and store on this node, messages elsewhere",
+        };
+        let table = format!("a table of {near} targets, mapped at first use");
+        let far = match self.far.symmetric {
+            Some(_) => "size and unit once for all targets (symmetric)",
+            None => "size and unit of each target asked on demand, in a bounded cache",
+        };
+        let metadata = match (self.together, near) {
+            (true, _) => table,
+            (false, 0) => far.to_owned(),
+            (false, _) => format!("{table}; elsewhere {far}"),
+        };
+        if let (Some(_), Err(why)) = (&self.engine().transport.remote, self.device) {
+            _ = writeln!(text, "  device: not used: {why}");
+        }
+        text + &format!(
+            "  lock: fair queue lock, its words by {words}\n  post, complete: {signals}\n  \
+             metadata: {metadata}\n  hints:{hints}\n"
+        )
+    }
+
+    /// What a device does, and what goes by messages all the same.
+    fn explain_device(&self) -> ByDevice {
+        let Some((remote, device)) = self.remote() else { return ByDevice::default() };
+        let RemoteLimits { inject, bounce, run_min, coherent, .. } = remote.limits();
+        let moves = format!(
+            "up to {inject} bytes injected, up to {bounce} copied first, larger ones directly"
+        );
+        let layouts = format!("a transfer for each run, of {run_min} bytes on average and more");
+        let types: Vec<&str> = device.types().map(BasicType::name).collect();
+        let atomics = match (coherent, types.is_empty()) {
+            (true, _) => {
+                "on 32 and 64-bit integers what the device has; others by messages".to_owned()
+            }
+            (false, true) => {
+                "by messages, as it has no type whole that only it combines".to_owned()
+            }
+            (false, false) => format!("on {}; on other types by messages", types.join(", ")),
+        };
+        ByDevice { moves, layouts, atomics }
+    }
+
+    /// The choices for targets on one path.
+    fn explain_path(&self, text: &mut String, path: Path, targets: usize) {
+        let forced = self.get_info("rma_path").filter(|asked| asked != "auto");
+        let why = match (path, forced) {
+            (_, Some(asked)) => format!("asked for by rma_path={asked}"),
+            (Path::LoadStore, None) => "mapped here, so the target does nothing".to_owned(),
+            (Path::ByRegion, None) => "the window is dynamic".to_owned(),
+            (Path::Cross, None) => "their memory stays where its user put it".to_owned(),
+            (Path::Device, None) => "it needs nothing of the target".to_owned(),
+            (Path::Messages, None) => "neither load and store nor copies reach them".to_owned(),
+        };
+        let eager = self.engine().config.eager_bytes;
+        let served = self.engine().explain_agent();
+        let messages = format!("messages, {served}");
+        let device = self.explain_device();
+        let large = format!("more than {eager} bytes as the target grants them");
+        let rows: &[(&str, &str)] = match path {
+            Path::LoadStore => &[
+                ("put, get", "copied by the origin"),
+                ("put, get with layouts", "copied by the origin, row by row"),
+                ("atomics on 32 and 64-bit integers", "instructions of the origin's CPU"),
+                ("atomics on other types", "by the origin, under the lock of a stripe"),
+            ],
+            Path::ByRegion => &[
+                ("regions that were given away", "all by the origin, as by load and store"),
+                ("raw regions", "put, get copied by the system, if it lets; others by messages"),
+                ("messages", served),
+            ],
+            Path::Cross => &[
+                ("put, get", "copied by the system, in a call of the origin"),
+                ("put, get with layouts", &messages),
+                ("atomics", &messages),
+            ],
+            Path::Device => &[
+                ("put, get", &device.moves),
+                ("put, get with layouts", &device.layouts),
+                ("atomics", &device.atomics),
+                ("others", &messages),
+            ],
+            Path::Messages => &[("all operations", &messages), ("large puts", &large)],
+        };
+        // Writing to a string does not fail.
+        _ = writeln!(text, "  {targets} targets by {path}: {why}");
+        for (what, how) in rows {
+            _ = writeln!(text, "    {what}: {how}");
+        }
+    }
+}

@@ -1,0 +1,5 @@
+//! What a window tells of itself: hints in force, ways to targets, counts.
+mod counts;
+mod info;
+
+pub use counts::OperationCounts;

@@ -1,0 +1,285 @@
+//! The gate between `lock_all` and exclusive locks of a window (ADR 1). S-E1 S-E8
+//!
+//! `lock_all` shares the gate, a rank with exclusive locks passes it as one of a group: so a
+//! `lock_all` is a shared lock of every part without taking each. A rank passes once, however many
+//! exclusive locks its threads hold. Exclusive lockers leave the gate aside as long as it is not
+//! watched: [`crate::protocol::gate`]. Where some ranks do not reach these words, there are passes
+//! instead: [`crate::protocol::home`].
+use super::LockKind;
+use crate::error::RmaError;
+use crate::memory::block::Block;
+use crate::protocol::gate::{self, Locks};
+use crate::protocol::lock::{self, At, Mode, Step};
+use crate::rank::Rank;
+use crate::window::Window;
+use core::sync::atomic::AtomicU64;
+use core::sync::atomic::Ordering::{Relaxed, SeqCst};
+
+/// After so many exclusive locks of a rank, or as many as it has peers, they need not pass the gate
+/// any more: `lock_all` then looks at each part once to change that.
+const UNWATCH_AFTER: u32 = 16;
+
+impl Locks for Window {
+    type Error = RmaError;
+
+    fn load(&self, at: At) -> Result<u64, RmaError> {
+        match self.control_word(at) {
+            Some(word) => Ok(word.load(SeqCst)),
+            None => self.step(Step::Load(at)),
+        }
+    }
+
+    fn swap(&self, at: At, old: u64, new: u64) -> Result<u64, RmaError> {
+        self.step(Step::Swap { at, old, new, wake: false })
+    }
+
+    fn acquire(&self, home: At, mode: Mode) -> Result<(), RmaError> {
+        self.acquire_at(home, mode)
+    }
+
+    #[inline(always)]
+    fn release(&self, home: At, mode: Mode) -> Result<(), RmaError> {
+        self.release_at(home, mode)
+    }
+}
+
+/// A [`Window`] whose locks are taken if they can be had at once.
+struct Try<'w>(&'w Window);
+
+/// Why a lock that was tried is not taken.
+enum Untaken {
+    Busy,
+    Failed(RmaError),
+}
+
+impl Locks for Try<'_> {
+    type Error = Untaken;
+
+    fn load(&self, at: At) -> Result<u64, Untaken> {
+        self.0.load(at).map_err(Untaken::Failed)
+    }
+
+    fn swap(&self, at: At, old: u64, new: u64) -> Result<u64, Untaken> {
+        Locks::swap(self.0, at, old, new).map_err(Untaken::Failed)
+    }
+
+    fn acquire(&self, home: At, mode: Mode) -> Result<(), Untaken> {
+        match self.0.try_acquire_at(home, mode) {
+            Ok(true) => Ok(()),
+            Ok(false) => Err(Untaken::Busy),
+            Err(error) => Err(Untaken::Failed(error)),
+        }
+    }
+
+    fn release(&self, home: At, mode: Mode) -> Result<(), Untaken> {
+        self.0.release(home, mode).map_err(Untaken::Failed)
+    }
+}
+
+/// The lock of a target and the gate, whose words are mapped, as far as they can be had at once.
+struct Hot<'w> {
+    window: &'w Window,
+    /// The target's.
+    there: Block<'w>,
+    /// Rank 0's.
+    first: Block<'w>,
+}
+
+impl<'w> Hot<'w> {
+    #[inline(always)]
+    fn word(&self, at: At) -> &'w AtomicU64 {
+        if at.is_of_part() { self.there.word(at.word) } else { self.first.word(at.word) }
+    }
+}
+
+/// Something is left to do for those who may wait.
+struct Left;
+
+impl Locks for Hot<'_> {
+    type Error = Left;
+
+    #[inline(always)]
+    fn load(&self, at: At) -> Result<u64, Left> {
+        Ok(self.word(at).load(SeqCst))
+    }
+
+    /// Words are swapped in rare cases only.
+    fn swap(&self, _: At, _: u64, _: u64) -> Result<u64, Left> {
+        Err(Left)
+    }
+
+    #[inline(always)]
+    fn acquire(&self, home: At, mode: Mode) -> Result<(), Left> {
+        let new = lock::uncontended(mode, self.window.rank().0);
+        let taken = self.word(home).compare_exchange(0, new, SeqCst, SeqCst);
+        taken.map(drop).map_err(|_| Left)
+    }
+
+    #[inline(always)]
+    fn release(&self, home: At, mode: Mode) -> Result<(), Left> {
+        self.window.release_word(self.word(home), home, mode).map_err(|_| Left)
+    }
+}
+
+/// What was taken, if it was.
+fn tried<T>(end: Result<T, Untaken>) -> Result<Option<T>, RmaError> {
+    match end {
+        Ok(taken) => Ok(Some(taken)),
+        Err(Untaken::Busy) => Ok(None),
+        Err(Untaken::Failed(error)) => Err(error),
+    }
+}
+
+/// The forms that end in a `_hot` do all or nothing, without waiting; if nothing, they are to be
+/// followed by those without.
+impl Window {
+    #[inline(always)]
+    pub(crate) fn lock_shared_hot(&self, target: Rank, there: Block<'_>) -> bool {
+        let hot = Hot { window: self, there, first: there };
+        hot.acquire(lock::part(target.0), Mode::Shared).is_ok()
+    }
+
+    /// Takes the lock of `target`, which others may share.
+    pub(crate) fn lock_shared(&self, target: Rank) -> Result<(), RmaError> {
+        self.acquire(lock::part(target.0), Mode::Shared)
+    }
+
+    /// Gives the shared lock of `target` back.
+    #[inline(always)]
+    pub(crate) fn unlock_shared(&self, target: Rank) -> Result<(), RmaError> {
+        self.release(lock::part(target.0), Mode::Shared)
+    }
+
+    /// Without passing the gate.
+    #[inline(always)]
+    pub(crate) fn lock_exclusive_hot(&self, target: Rank, there: Block<'_>) -> bool {
+        let Some(first) = self.first_mapped() else { return false };
+        let hot = Hot { window: self, there, first };
+        gate::is_unwatched(hot.word(lock::watch()).load(Relaxed))
+            && matches!(gate::lock_unwatched(&hot, target.0), Ok(true))
+    }
+
+    /// The block of rank 0, if it is mapped.
+    #[inline(always)]
+    fn first_mapped(&self) -> Option<Block<'_>> {
+        self.targets.get(Rank(0))?.block()
+    }
+
+    /// Gives a lock back whose words are in that block.
+    #[inline(always)]
+    pub(crate) fn unlock_hot(
+        &self,
+        target: Rank,
+        there: Block<'_>,
+        kind: LockKind,
+    ) -> Result<(), RmaError> {
+        let home = lock::part(target.0);
+        self.release_word(there.word(home.word), home, kind.mode())
+    }
+
+    /// Takes the exclusive lock of `target`; true if the gate was passed for it.
+    pub(crate) fn lock_exclusive(&self, target: Rank) -> Result<bool, RmaError> {
+        if self.is_unwatched() && gate::lock_unwatched(self, target.0)? {
+            return Ok(false);
+        }
+        self.lock_passing(target).map(|()| true)
+    }
+
+    /// Where words are not mapped, the gate is watched, or the first lock that passes it maps them.
+    #[inline(always)]
+    fn is_unwatched(&self) -> bool {
+        let watch = self.control_word(lock::watch());
+        watch.is_some_and(|watch| gate::is_unwatched(watch.load(Relaxed)))
+    }
+
+    /// Gives the exclusive lock of `target` back.
+    #[inline(always)]
+    pub(crate) fn unlock_exclusive(&self, target: Rank, passed: bool) -> Result<(), RmaError> {
+        let released = self.release(lock::part(target.0), Mode::Exclusive);
+        if passed { released.and(self.leave_gate()) } else { released }
+    }
+
+    /// As [`lock_shared`](Self::lock_shared), unless others have it: false then.
+    pub(crate) fn try_lock_shared(&self, target: Rank) -> Result<bool, RmaError> {
+        tried(Try(self).acquire(lock::part(target.0), Mode::Shared)).map(|taken| taken.is_some())
+    }
+
+    /// As [`lock_exclusive`](Self::lock_exclusive), unless others have it: `None` then.
+    pub(crate) fn try_lock_exclusive(&self, target: Rank) -> Result<Option<bool>, RmaError> {
+        let (tries, part) = (Try(self), lock::part(target.0));
+        if self.is_unwatched() {
+            match tried(gate::lock_unwatched(&tries, target.0))? {
+                Some(true) => return Ok(Some(false)),
+                None => return Ok(None),
+                // It became watched.
+                Some(false) => {}
+            }
+        }
+        let passed = self.gate.told.pass(|| tries.acquire(lock::gate(), Mode::Group));
+        if tried(passed)?.is_none() {
+            return Ok(None);
+        }
+        match tried(tries.acquire(part, Mode::Exclusive)) {
+            Ok(Some(())) => Ok(Some(true)),
+            end => self.leave_gate().and(end).map(|_| None),
+        }
+    }
+
+    fn lock_passing(&self, target: Rank) -> Result<(), RmaError> {
+        self.pass_gate()?;
+        let acquired = self.acquire(lock::part(target.0), Mode::Exclusive);
+        if acquired.is_err() {
+            return acquired.and(self.leave_gate());
+        }
+        // A count of several threads may lose some.
+        let passed = self.gate.passed.load(Relaxed) + 1;
+        let enough = passed >= self.ranks().max(UNWATCH_AFTER);
+        self.gate.passed.store(if enough { 0 } else { passed }, Relaxed);
+        if enough {
+            // The lock is held either way.
+            _ = gate::unwatch(self);
+        }
+        Ok(())
+    }
+
+    /// A rank that holds a lock already goes past those in line: one of them may wait for a rank
+    /// that waits for that lock.
+    fn pass_gate(&self) -> Result<(), RmaError> {
+        self.gate.told.pass(|| {
+            if self.holds_a_lock() {
+                self.acquire_past(lock::gate(), Mode::Group)
+            } else {
+                self.acquire(lock::gate(), Mode::Group)
+            }
+        })
+    }
+
+    fn leave_gate(&self) -> Result<(), RmaError> {
+        self.gate.told.leave(self)
+    }
+
+    #[inline(always)]
+    pub(crate) fn share_gate_hot(&self) -> bool {
+        let Some(first) = self.first_mapped() else { return false };
+        let hot = Hot { window: self, there: first, first };
+        matches!(self.gate.told.share_at_once(&hot), Ok(true))
+    }
+
+    /// Keeps exclusive lockers of every part out.
+    pub(crate) fn share_gate(&self) -> Result<(), RmaError> {
+        if !self.together {
+            return self.lock_all_at_home();
+        }
+        self.gate.told.share(self, self.ranks())
+    }
+
+    /// Takes back [`share_gate`](Self::share_gate).
+    #[inline(always)]
+    pub(crate) fn unshare_gate(&self) -> Result<(), RmaError> {
+        if !self.together {
+            self.unlock_all_at_home();
+            return Ok(());
+        }
+        self.release(lock::gate(), Mode::Shared)
+    }
+}

@@ -1,0 +1,14 @@
+//! Synchronisation: which epochs are open, the locks and the signals beneath them, and where all
+//! ranks of a window meet.
+mod epochs;
+mod far_lock;
+mod gate;
+mod lock;
+mod meeting;
+mod pscw;
+mod signals;
+mod transitions;
+
+pub use lock::LockKind;
+pub(crate) use pscw::COMPLETE_WAIT;
+pub use transitions::{EpochCall, EpochKind};

@@ -1,0 +1,211 @@
+//! Direct loads and stores: this rank's own part, and parts of ranks that share memory.
+//! S-F2 S-F8 S-F9 S-K3 S-K4 S-K5 S-K6 S-K9 S-M1 S-M2 S-M4
+#![allow(unsafe_code)]
+
+use crate::element::{AtomicElement, BasicElement, Element, Op};
+use crate::error::RmaError;
+use crate::execute::Place;
+use crate::memory::target::Span;
+use crate::rank::Rank;
+use crate::transport::Touch;
+use crate::window::{Memory, Peer, Window};
+use std::sync::Arc;
+
+/// A part of a window in this address space, to be loaded and stored without an epoch.
+///
+/// Other ranks may write the same bytes at any time, so there is no slice of it: values are copied
+/// in and out. What they mean while others write is the program's affair (locks, fences,
+/// [`Window::sync`] with a barrier); a racing read may be torn, never undefined.
+pub struct View<'w> {
+    window: &'w Window,
+    rank: Rank,
+    base: *mut u8,
+    size: u64,
+    disp_unit: u32,
+    /// Of its first byte in the part.
+    offset: u64,
+    /// Keeps a region of a dynamic window mapped; other parts are as long as their window.
+    _region: Option<Arc<Memory>>,
+}
+
+// SAFETY: the address is shared memory that is only accessed through the copy and atomic kernels,
+// which any number of threads may do at once; everything else in it is `Send`.
+unsafe impl Send for View<'_> {}
+// SAFETY: as above.
+unsafe impl Sync for View<'_> {}
+
+impl Window {
+    /// This rank's own part.
+    pub fn local(&self) -> View<'_> {
+        let (base, size, disp_unit) = (self.part.base(), self.size(), self.disp_unit());
+        View { window: self, rank: self.rank(), base, size, disp_unit, offset: 0, _region: None }
+    }
+
+    /// The part of `rank`, where load and store reach it (MPI 4.1, section 12.2.3).
+    ///
+    /// [`Rank::NULL`] asks for the lowest rank whose part is not empty.
+    pub fn shared_query(&self, rank: Rank) -> Result<View<'_>, RmaError> {
+        let filled = || self.peers.iter().find(|(_, peer)| peer.size > 0);
+        let first = || filled().map_or(Rank(0), |(rank, _)| rank);
+        let rank = if rank == Rank::NULL { first() } else { rank };
+        if rank.0 >= self.ranks() {
+            return Err(self.no_such_rank(rank));
+        }
+        let window = self.id();
+        let reachable =
+            |peer: &&Peer| self.part.regions.is_none() && (!peer.stays() || rank == self.rank());
+        let Some(peer) = self.peers.get(rank).filter(reachable) else {
+            return Err(RmaError::NotShared { window, target: rank });
+        };
+        let (size, disp_unit) = (peer.size, peer.disp_unit);
+        let base = self.map_data(rank).map_err(|error| self.import_failed(error))?;
+        Ok(View { window: self, rank, base, size, disp_unit, offset: 0, _region: None })
+    }
+
+    /// Orders this rank's loads and stores with those of others, and with operations on the
+    /// window (MPI 4.1, section 12.5.4). It completes nothing.
+    pub fn sync(&self) {
+        self.engine().transport.touches(Touch::Look);
+        core::sync::atomic::fence(core::sync::atomic::Ordering::SeqCst);
+    }
+}
+
+impl<'w> View<'w> {
+    /// Of attached memory of this rank, `size` bytes, at `start` in the window.
+    pub(crate) fn of_region(
+        window: &'w Window,
+        memory: Arc<Memory>,
+        start: u64,
+        size: u64,
+    ) -> Self {
+        let base = memory.mapping().base;
+        let (rank, _region) = (window.rank(), Some(memory));
+        Self { window, rank, base, size, disp_unit: 1, offset: start, _region }
+    }
+
+    /// Bytes.
+    pub fn size(&self) -> u64 {
+        self.size
+    }
+
+    /// The displacement unit, in bytes.
+    pub fn disp_unit(&self) -> u32 {
+        self.disp_unit
+    }
+
+    /// Whose part this is.
+    pub fn rank(&self) -> Rank {
+        self.rank
+    }
+
+    /// First byte, for code that takes addresses; null if the part was never mapped. Reading or
+    /// writing through it is `unsafe` and races with every other access to the window.
+    pub fn as_ptr(&self) -> *mut u8 {
+        self.base
+    }
+
+    /// Copies values from displacement `disp` on into `values`.
+    pub fn read<E: Element>(&self, disp: u64, values: &mut [E]) -> Result<(), RmaError> {
+        let bytes: &mut [u8] = bytemuck::cast_slice_mut(values);
+        self.span(disp, bytes.len())?.read(bytes);
+        Ok(())
+    }
+
+    /// Copies `values` to displacement `disp` on.
+    pub fn write<E: Element>(&self, disp: u64, values: &[E]) -> Result<(), RmaError> {
+        let bytes: &[u8] = bytemuck::cast_slice(values);
+        self.changes();
+        self.span(disp, bytes.len())?.write(bytes);
+        Ok(())
+    }
+
+    /// The value at displacement `disp`.
+    pub fn load<E: Element>(&self, disp: u64) -> Result<E, RmaError> {
+        let mut value = [E::zeroed()];
+        self.read(disp, &mut value)?;
+        Ok(value[0])
+    }
+
+    /// Stores one value at displacement `disp`.
+    pub fn store<E: Element>(&self, disp: u64, value: E) -> Result<(), RmaError> {
+        self.write(disp, &[value])
+    }
+
+    /// Combines one value; returns what was there. Atomic as
+    /// [`Access::fetch_and_op`](crate::Access::fetch_and_op), towards the operations of all epochs.
+    pub fn fetch_and_op<E: BasicElement>(
+        &self,
+        disp: u64,
+        op: Op,
+        operand: E,
+    ) -> Result<E, RmaError> {
+        if !op.is_defined_on::<E>() {
+            return Err(self.wrong_op::<E>("a fetch_and_op", op));
+        }
+        if op != Op::NoOp {
+            self.changes();
+        }
+        let (place, mut old) = (self.place(disp, size_of::<E>())?, [E::zeroed()]);
+        self.window.combine(place, op, &[operand], Some(&mut old))?;
+        Ok(old[0])
+    }
+
+    /// Combines the values from displacement `disp` on with those of `operands`, each atomically
+    /// as [`Access::accumulate`](crate::Access::accumulate) does.
+    pub fn accumulate<E: BasicElement>(
+        &self,
+        disp: u64,
+        op: Op,
+        operands: &[E],
+    ) -> Result<(), RmaError> {
+        if op == Op::NoOp || !op.is_defined_on::<E>() {
+            return Err(self.wrong_op::<E>("an accumulate", op));
+        }
+        self.changes();
+        self.window.combine(self.place(disp, size_of_val(operands))?, op, operands, None)
+    }
+
+    /// Replaces `compare` by `swap` atomically, if it is there; returns what was there.
+    pub fn compare_and_swap<E: AtomicElement>(
+        &self,
+        disp: u64,
+        compare: E,
+        swap: E,
+    ) -> Result<E, RmaError> {
+        self.window.swap(self.place(disp, size_of::<E>())?, compare, swap)
+    }
+
+    fn place(&self, disp: u64, len: usize) -> Result<Place<'_>, RmaError> {
+        let span = self.span(disp, len)?;
+        // There is a span, so the product does not overflow.
+        let offset = self.offset + disp.wrapping_mul(u64::from(self.disp_unit));
+        Ok(Place { target: self.rank, disp, offset, span })
+    }
+
+    fn wrong_op<E: BasicElement>(&self, what: &'static str, op: Op) -> RmaError {
+        self.window.wrong_op(what, self.rank, op, E::BASIC.name())
+    }
+
+    fn changes(&self) {
+        self.window.engine().transport.touches(Touch::Change);
+    }
+
+    fn span(&self, disp: u64, len: usize) -> Result<Span<'_>, RmaError> {
+        // A compare-and-swap too: one that fails changes nothing, and may be tried for ever.
+        self.window.engine().transport.touches(Touch::Look);
+        let offset = disp.checked_mul(u64::from(self.disp_unit));
+        // SAFETY: `size` bytes from `base` on are mapped as long as the window, which is borrowed,
+        // or as long as `_region`; what a user attached as a raw part is so until `detach`, whose
+        // handle is borrowed for `'w`. A reference into a part exists only while the window is
+        // sealed, and then it is not borrowed; into a region, there is none.
+        let span = |offset| unsafe { Span::of_part(self.base, self.size, offset, len) };
+        offset.and_then(span).ok_or(RmaError::OutOfRange {
+            window: self.window.id(),
+            target: self.rank,
+            disp,
+            disp_unit: self.disp_unit,
+            len: len as u64,
+            size: self.size,
+        })
+    }
+}

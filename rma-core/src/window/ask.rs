@@ -1,0 +1,189 @@
+//! Requests of a window: a slot, credit and room for each, and the wait for what they bring.
+#![allow(unsafe_code)]
+
+use super::Window;
+use crate::engine::{Buffer, Cause, Expected, Failure, On, Pending, SlotId, Wait};
+use crate::error::RmaError;
+use crate::protocol::message::{Card, Head, Kind, Status};
+use crate::rank::{Rank, WorldRank};
+use std::sync::Arc;
+use zerocopy::FromBytes;
+
+/// Waits for the answers on every way out, unwinding included: afterwards nothing is written to
+/// the buffers that operations of `pending` were given.
+pub(crate) struct Drain<'w> {
+    pub(crate) window: &'w Window,
+    pub(crate) what: &'static str,
+    pub(crate) target: Rank,
+    pub(crate) pending: Arc<Pending>,
+}
+
+impl<'w> Drain<'w> {
+    pub(crate) fn new(window: &'w Window, what: &'static str, target: Rank) -> Self {
+        Self { window, what, target, pending: Arc::default() }
+    }
+
+    /// Waits, and says how the operations fared.
+    pub(crate) fn finish(&self) -> Result<(), RmaError> {
+        self.window.drain(self.what, self.target, &self.pending)
+    }
+}
+
+impl Drop for Drain<'_> {
+    fn drop(&mut self) {
+        // A forked child has copies of the buffers, and nobody answers it.
+        if !self.pending.is_done() && !self.window.engine().transport.members.is_fork() {
+            // If that fails, the buffers were taken back: nothing is written to them any more.
+            _ = self.finish();
+        }
+    }
+}
+
+impl Window {
+    /// Asks a target what is to be known of its part.
+    pub(crate) fn ask_card(&self, target: Rank, world: WorldRank) -> Result<Card, RmaError> {
+        const WHAT: &str = "asking for a target's size";
+        // Before `drain`, and so dropped after it.
+        let mut bytes = vec![0; Card::LEN];
+        let drain = Drain::new(self, WHAT, target);
+        let mut head = Head::new(Kind::Card, self.id().0, 0);
+        head.length = (Card::LEN as u64).into();
+        let buffer = Buffer { at: bytes.as_mut_ptr(), len: bytes.len() };
+        let wait = self.wait_for(WHAT, target);
+        // SAFETY: `bytes` is not touched before `drain` has waited, on every way out.
+        let asked = unsafe { self.issue_into(wait, world, head, &[], buffer, &drain.pending) };
+        let answered = drain.finish();
+        asked.and(answered)?;
+        Card::read_from_bytes(&bytes).map_err(|_| self.no_such_rank(target))
+    }
+
+    /// Sends a request that brings no bytes back, waiting for a slot, for credit at its target and
+    /// for room.
+    pub(crate) fn issue(
+        &self,
+        wait: Wait<'_>,
+        world: WorldRank,
+        head: Head,
+        body: &[u8],
+        pending: &Arc<Pending>,
+    ) -> Result<SlotId, RmaError> {
+        // SAFETY: no buffer.
+        unsafe { self.issue_into(wait, world, head, body, Buffer::NONE, pending) }
+    }
+
+    /// As [`issue`](Self::issue), for bytes that come to `buffer`.
+    ///
+    /// # Safety
+    ///
+    /// As [`Slots::start`](crate::engine::Slots::start).
+    pub(crate) unsafe fn issue_into(
+        &self,
+        wait: Wait<'_>,
+        world: WorldRank,
+        mut head: Head,
+        body: &[u8],
+        buffer: Buffer,
+        pending: &Arc<Pending>,
+    ) -> Result<SlotId, RmaError> {
+        let (engine, expected) = (self.engine(), Expected::of(&head, buffer));
+        // SAFETY: forwarded to the caller.
+        let start = || unsafe { engine.slots.start(world, expected, pending) };
+        let gone = |peer| engine.gone(peer).is_some();
+        let in_the_way = |_| engine.slots.in_the_way(world, gone);
+        let place = Wait { on: On::Whoever(&in_the_way), ..wait };
+        // wait: slot
+        let slot = engine.wait_until(place, start).map_err(|error| self.wait_failed(error))?;
+        head.slot = slot.0.into();
+        if let Err(error) = engine.send(world, &head, body, wait) {
+            engine.cancel_one(slot);
+            return Err(self.wait_failed(error));
+        }
+        Ok(slot)
+    }
+
+    /// Sends a question with one value as its answer, and waits for that.
+    pub(crate) fn ask(
+        &self,
+        what: &'static str,
+        target: Rank,
+        world: WorldRank,
+        head: Head,
+        body: &[u8],
+    ) -> Result<u64, RmaError> {
+        let pending = Arc::<Pending>::default();
+        let wait = self.wait_for(what, target);
+        self.issue(wait, world, head, body, &pending)?;
+        self.drain(what, target, &pending)?;
+        Ok(pending.value())
+    }
+
+    /// Waits until `pending` is done; if that fails, takes its buffers back.
+    pub(crate) fn drain(
+        &self,
+        what: &'static str,
+        target: Rank,
+        pending: &Arc<Pending>,
+    ) -> Result<(), RmaError> {
+        let engine = self.engine();
+        let debtor = |turn: usize| {
+            let answers = engine.slots.debtor(pending, turn / 2);
+            let transfers = engine.queues.debtor(pending, turn / 2);
+            if turn.is_multiple_of(2) { answers.or(transfers) } else { transfers.or(answers) }
+        };
+        let wait = Wait { what, on: On::Whoever(&debtor), recheck: None };
+        let done = || pending.is_done().then_some(());
+        // wait: answer
+        if let Err(error) = engine.wait_until(wait, done) {
+            engine.cancel(pending);
+            pending.set_told();
+            return Err(self.wait_failed(error));
+        }
+        self.check_failure(what, target, pending)
+    }
+
+    /// `target` may be null, where `pending` counts operations to several.
+    fn check_failure(
+        &self,
+        what: &'static str,
+        target: Rank,
+        pending: &Pending,
+    ) -> Result<(), RmaError> {
+        let Some(failure) = pending.failure() else { return Ok(()) };
+        pending.set_told();
+        if let Failure::Device(error, peer) = failure {
+            let target = self.group().rank_of(peer).unwrap_or(target);
+            return Err(self.device_failed(target, error));
+        }
+        let Failure::Answered(status, by) = failure else {
+            // The flush of another thread gave up, and cancelled everything that it waited for.
+            let wait = self.wait_for(what, target);
+            let cause = self.engine().trouble(wait).unwrap_or(Cause::Timeout);
+            return Err(self.wait_failed(self.engine().given_up(wait, cause)));
+        };
+        if status == Status::HolderLeft {
+            let wait = Wait { what, on: On::Peer(by), recheck: None };
+            return Err(self.wait_failed(self.engine().given_up(wait, Cause::PeerLeft(by))));
+        }
+        let target = self.group().rank_of(by).unwrap_or(target);
+        // It gave the window up before it left, or because of somebody who failed.
+        let wait = self.wait_for(what, target);
+        if status == Status::Freed
+            && let Some(cause) = self.engine().trouble(wait)
+        {
+            return Err(self.wait_failed(self.engine().given_up(wait, cause)));
+        }
+        match status {
+            Status::Ok => Ok(()),
+            Status::OutOfRange if self.part.regions.is_some() => {
+                Err(RmaError::NotAttached { window: self.id(), target, range: None })
+            }
+            Status::Misaligned => Err(RmaError::MisalignedThere { window: self.id(), target }),
+            // The range was checked here against what the target said: it has another window now.
+            Status::Freed
+            | Status::OutOfRange
+            | Status::Malformed
+            | Status::HolderLeft
+            | Status::Busy => Err(RmaError::Freed { window: self.id(), target }),
+        }
+    }
+}

@@ -1,0 +1,10 @@
+//! Operations of this rank on a window, by the way that they went.
+use core::sync::atomic::AtomicU64;
+
+#[derive(Debug, Default)]
+pub(crate) struct Counts {
+    pub(crate) load_store: AtomicU64,
+    pub(crate) cross: AtomicU64,
+    pub(crate) device: AtomicU64,
+    pub(crate) messages: AtomicU64,
+}

@@ -1,0 +1,116 @@
+//! The order of accumulates on targets that only messages reach.
+//!
+//! Messages may overtake each other, and MPI orders the accumulates of one origin on one element
+//! (12.7.1). So an operation waits until the earlier ones of this window that touch some of its
+//! bytes are answered, unless the hint `accumulate_ordering` lets it overtake them; others, and the
+//! pieces of one operation, go out without waiting. S-H7 S-H8
+use crate::config::Ordered;
+use crate::element::Op;
+use crate::engine::Pending;
+use crate::error::RmaError;
+use crate::operation::{Action, Operation, Side};
+use crate::rank::Rank;
+use crate::window::Window;
+use core::ops::Range;
+use std::sync::Arc;
+use std::thread::ThreadId;
+
+/// Operations on one target that a flush waits for; of accumulates, what they touch.
+#[derive(Default)]
+pub(crate) struct Unanswered(Vec<(Option<Touched>, Arc<Pending>)>);
+
+/// Which bytes an accumulate touches, counted from the part's beginning, and how.
+pub(crate) struct Touched {
+    bytes: Range<u64>,
+    how: Ordered,
+}
+
+impl Unanswered {
+    pub(crate) fn add(&mut self, touched: Option<Touched>, pending: &Arc<Pending>) {
+        let mut failed = Vec::new();
+        // A failure stays until a flush of its thread has reported it; one will do.
+        self.0.retain(|(_, pending)| {
+            if !pending.is_done() {
+                return true;
+            }
+            let first = !pending.is_over() && !failed.contains(&pending.by());
+            failed.extend(first.then_some(pending.by()));
+            first
+        });
+        self.0.push((touched, pending.clone()));
+    }
+
+    /// Those that touch some of these bytes and must not be overtaken.
+    pub(crate) fn before(&self, next: &Touched, ordering: u32) -> Vec<Arc<Pending>> {
+        let bytes = &next.bytes;
+        let touches = |other: &Range<u64>| other.start < bytes.end && bytes.start < other.end;
+        let before = |earlier: &Touched| {
+            touches(&earlier.bytes) && !next.how.may_overtake(earlier.how, ordering)
+        };
+        let earlier = |touched: &Option<Touched>| touched.as_ref().is_some_and(before);
+        let all = self.0.iter().filter(|(touched, pending)| earlier(touched) && !pending.is_done());
+        all.map(|(_, pending)| pending.clone()).collect()
+    }
+
+    /// What a flush of this thread waits for, or tells of: mostly one.
+    pub(crate) fn flush(&mut self) -> (Option<Arc<Pending>>, Vec<Arc<Pending>>) {
+        self.0.retain(|(_, pending)| !pending.is_over());
+        let all = self.0.iter().map(|(_, pending)| pending);
+        let mut all = all.filter(|pending| !pending.is_over_here()).cloned();
+        (all.next(), all.collect())
+    }
+
+    /// One that ended well, and that a thread may count other operations in.
+    pub(crate) fn take_unused(&mut self, by: Option<ThreadId>) -> Option<Arc<Pending>> {
+        let unused = |(touched, pending): &(Option<Touched>, Arc<Pending>)| {
+            let ended = touched.is_none() && pending.is_over() && pending.failure().is_none();
+            // Nobody else has it, who might count something.
+            ended && pending.by() == by && Arc::strong_count(pending) == 1
+        };
+        let place = self.0.iter().position(unused)?;
+        Some(self.0.swap_remove(place).1)
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    pub(crate) fn is_idle(&self) -> bool {
+        self.0.iter().all(|(_, pending)| pending.is_done())
+    }
+}
+
+impl Touched {
+    /// What an operation touches, from the first byte to the last; `None` if it is not ordered.
+    pub(crate) fn of(operation: &Operation<'_>, there: Side<'_>) -> Option<Self> {
+        let how = match operation.action {
+            Action::Put | Action::Get => return None,
+            Action::Combine { fetches: false, .. } => Ordered::Write,
+            Action::Combine { op: Op::NoOp, .. } => Ordered::Read,
+            Action::Combine { .. } | Action::Swap { .. } => Ordered::Update,
+        };
+        let (low, high) = there.hull()?;
+        // They lie in a part.
+        Some(Self { bytes: low as u64..high as u64, how })
+    }
+}
+
+impl Window {
+    /// Waits for the accumulates that must not be overtaken.
+    pub(crate) fn wait_for_earlier(
+        &self,
+        what: &'static str,
+        target: Rank,
+        touched: &Touched,
+    ) -> Result<(), RmaError> {
+        let ordering = self.settings.hints.ordering();
+        let wait = self.wait_for(what, target);
+        for earlier in self.far.accumulates_before(target, touched, ordering) {
+            let answered = || earlier.is_done().then_some(());
+            // wait: order
+            let answered = self.engine().wait_until(wait, answered);
+            answered.map_err(|error| self.wait_failed(error))?;
+        }
+        Ok(())
+    }
+}

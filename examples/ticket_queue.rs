@@ -274,7 +274,7 @@ fn result(job: u64, work: u64) -> u64 {
 
 /// What is wrong, if anything; at rank 0, when everything is complete.
 fn verify(window: &Window, arguments: &Arguments) -> Result<Option<String>, RmaError> {
-    window.sync();
+    window.sync()?;
     let mut counts = vec![0u64; arguments.jobs as usize];
     window.local().read(executions(arguments), &mut counts)?;
     if let Some(job) = counts.iter().position(|count| *count != 1) {

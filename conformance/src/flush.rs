@@ -38,7 +38,7 @@ pub fn all_targets(universe: &Universe) {
         }
         epoch.flush_all().unwrap();
         world.barrier().unwrap();
-        window.sync();
+        window.sync().unwrap();
         assert_eq!(local_words(&window), vec![round; world.size() as usize]);
         world.barrier().unwrap();
     }
@@ -73,13 +73,13 @@ pub fn sync_completes_nothing(universe: &Universe) {
     let world = universe.world();
     let window = words(world, 600);
     let (right, left) = (neighbour(world, 1), u64::from(neighbour(world, -1)));
-    window.sync();
+    window.sync().unwrap();
     for round in 1..=times(universe, 30) {
         let epoch = window.lock_all().unwrap();
         let value = round * 10 + u64::from(world.rank());
         epoch.put(right, 0, &[value; 600]).unwrap();
         let before = universe.counters().parked();
-        window.sync();
+        window.sync().unwrap();
         let parked = universe.counters().parked();
         assert_eq!(parked, before, "answers to the put are not waited for");
         epoch.unlock().unwrap();
@@ -88,7 +88,7 @@ pub fn sync_completes_nothing(universe: &Universe) {
         world.barrier().unwrap();
     }
     let fence = window.fence(Assert::NONE).unwrap();
-    window.sync();
+    window.sync().unwrap();
     fence.end().unwrap();
     window.free().unwrap();
 }
@@ -105,7 +105,7 @@ pub fn of_nothing(universe: &Universe) {
     epoch.flush_all().unwrap();
     epoch.flush_all().unwrap();
     epoch.unlock().unwrap();
-    window.sync();
+    window.sync().unwrap();
     window.free().unwrap();
 }
 

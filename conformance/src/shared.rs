@@ -91,7 +91,7 @@ pub fn contiguous(universe: &Universe) {
         for word in 0..mine.size() / 8 {
             mine.store(word, u64::from(node.rank()) * 10 + word).unwrap();
         }
-        window.sync();
+        window.sync().unwrap();
         node.barrier().unwrap();
         for rank in node.ranks() {
             let view = window.shared_query(rank).unwrap();
@@ -125,7 +125,7 @@ pub fn not_contiguous(universe: &Universe) {
     for word in 0..right.size() / 8 {
         right.store(word, u64::from(right.rank()) * 1000 + word).unwrap();
     }
-    window.sync();
+    window.sync().unwrap();
     node.barrier().unwrap();
     let epoch = window.lock_all().unwrap();
     for rank in node.ranks() {
@@ -162,9 +162,9 @@ pub fn direct_access(universe: &Universe) {
         let value = |from: Rank| [round * 100 + u64::from(from); 16];
         let theirs = window.shared_query(right).unwrap();
         theirs.write(0, &value(node.rank())).unwrap();
-        window.sync();
+        window.sync().unwrap();
         node.barrier().unwrap();
-        window.sync();
+        window.sync().unwrap();
         let mut mine = [0; 16];
         window.local().read(0, &mut mine).unwrap();
         assert_eq!(mine, value(left));
@@ -191,9 +191,9 @@ pub fn mixed_with_operations(universe: &Universe) {
     let epoch = window.lock_all().unwrap();
     epoch.put(right, 2, &[me + 3]).unwrap();
     epoch.flush(right).unwrap();
-    window.sync();
+    window.sync().unwrap();
     node.barrier().unwrap();
-    window.sync();
+    window.sync().unwrap();
     assert_eq!(window.local().load(2), Ok(left + 3));
     epoch.unlock().unwrap();
 

@@ -64,9 +64,14 @@ impl Window {
 
     /// Orders this rank's loads and stores with those of others, and with operations on the
     /// window (MPI 4.1, section 12.5.4). It completes nothing.
-    pub fn sync(&self) {
+    ///
+    /// # Errors
+    ///
+    /// Memory has none: the call fails where what the window lies on can.
+    pub fn sync(&self) -> Result<(), RmaError> {
         self.engine().transport.touches(Touch::Look);
         core::sync::atomic::fence(core::sync::atomic::Ordering::SeqCst);
+        Ok(())
     }
 }
 

@@ -55,7 +55,7 @@ fn flushes(bench: &mut Bench<'_>, window: &Window) -> Result<()> {
     )?;
     let mut sync = |n| {
         for _ in 0..n {
-            window.sync();
+            window.sync()?;
             black_box(());
         }
         Ok(())

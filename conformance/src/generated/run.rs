@@ -243,7 +243,7 @@ impl<'w, 'p> Player<'w, 'p> {
                 }
             }
             Step::View(operation) => self.view(operation)?,
-            Step::Sync { window } => self.windows[*window].window().sync(),
+            Step::Sync { window } => self.windows[*window].window().sync().unwrap(),
         }
         Ok(())
     }

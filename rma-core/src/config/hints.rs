@@ -42,8 +42,6 @@ enum Form {
     Choice(&'static [&'static str]),
     /// Some words of these, a bit for each; or `none`.
     Subset(&'static [&'static str]),
-    /// A decimal number.
-    Number,
 }
 
 /// What there is to know of a hint.
@@ -57,7 +55,7 @@ struct Known {
     changes: bool,
 }
 
-const COUNT: usize = 13;
+const COUNT: usize = 7;
 
 /// A new hint is a line here, and a name in [`Hint`] if something asks for it.
 const KNOWN: [Known; COUNT] = [
@@ -68,29 +66,10 @@ const KNOWN: [Known; COUNT] = [
     Known { same: true, ..Known::flag("alloc_shared_noncontig", false) },
     Known { same: true, changes: false, ..Known::local("rma_path", Form::Choice(PATHS)) },
     Known::flag("rma_count", false),
-    Known { default: 1, ..Known::local("accumulate_ops", Form::Choice(OPS)) },
-    Known::flag("alloc_shm", true),
-    Known {
-        same: true,
-        changes: false,
-        ..Known::local("mpi_accumulate_granularity", Form::Number)
-    },
-    // Attaching is local, whatever it says.
-    Known::flag("coll_attach", false),
-    Known {
-        default: (1 << WHICH.len()) - 1,
-        ..Known::local("which_accumulate_ops", Form::Subset(WHICH))
-    },
-    Known { changes: true, ..Known::flag("disable_shm_accumulate", false) },
 ];
 
 /// What comes first and what after it, by the bits of [`Ordered`].
 const ORDERS: &[&str] = &["rar", "raw", "war", "waw"];
-const OPS: &[&str] = &["same_op", "same_op_no_op"];
-const WHICH: &[&str] = &[
-    "max", "min", "sum", "prod", "maxloc", "minloc", "band", "bor", "bxor", "land", "lor", "lxor",
-    "replace", "no_op", "cswap",
-];
 
 impl Known {
     const fn flag(key: &'static str, default: bool) -> Self {
@@ -119,9 +98,6 @@ impl Form {
             Self::Subset(words) => value
                 .split(',')
                 .try_fold(0, |bits, word| Some(bits | 1 << place(words, word.trim())?)),
-            // Digits only: no sign.
-            Self::Number if value.starts_with('+') => None,
-            Self::Number => value.parse().ok(),
         }
     }
 
@@ -134,7 +110,6 @@ impl Form {
                 let set = (0..words.len()).filter(|bit| value & 1 << bit != 0);
                 set.map(|bit| words[bit]).collect::<Vec<_>>().join(",")
             }
-            Self::Number => value.to_string(),
         }
     }
 }
@@ -147,7 +122,6 @@ impl core::fmt::Display for Form {
             Self::Subset(words) => {
                 write!(f, "some of {}, with commas between them, or none", words.join(", "))
             }
-            Self::Number => write!(f, "a number from 0 to {}", u32::MAX),
         }
     }
 }

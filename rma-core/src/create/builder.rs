@@ -52,7 +52,8 @@ impl<'c> WindowBuilder<'c> {
     }
 
     /// Says something about the use of the window. What is in force, defaults included, is what
-    /// [`Window::info`] shows; keys that nobody knows are ignored (MPI 4.1, section 12.2.1).
+    /// [`Window::info`] shows; other keys are ignored, those of MPI that mean nothing here too
+    /// (`accumulate_ops`, `alloc_shm`; MPI 4.1, section 12.2.1).
     ///
     /// | key | values, the default first | what comes of it |
     /// | --- | --- | --- |
@@ -62,12 +63,6 @@ impl<'c> WindowBuilder<'c> {
     /// | `alloc_shared_noncontig` * | `false`, `true` | each part of a shared window by itself |
     /// | `rma_count` | `false`, `true` | see [`Window::operation_counts`] |
     /// | `rma_path` * | `auto`, `load_store`, `cross`, `messages`, `device` | see [`Path`] |
-    /// | `accumulate_ops` | `same_op_no_op`, `same_op` | nothing |
-    /// | `mpi_accumulate_granularity` * | `0`, any number of bytes | nothing |
-    /// | `alloc_shm` | `true`, `false` | nothing |
-    /// | `coll_attach` | `false`, `true` | nothing |
-    /// | `which_accumulate_ops` | some of MPICH's names (all), `none` | nothing |
-    /// | `disable_shm_accumulate` | `false`, `true` | nothing |
     ///
     /// Those with a star must be the same on all ranks. A hint never changes the results of a
     /// correct program, but one that is not true of the window, or asks for a path that does not

@@ -11,6 +11,7 @@ use crate::protocol::message::{Card, Head, Kind};
 use crate::rank::Rank;
 use crate::transport::WorldRank;
 use crate::window::Window;
+use core::cell::Cell;
 use std::sync::Arc;
 use zerocopy::{FromBytes, IntoBytes};
 
@@ -33,6 +34,28 @@ impl Window {
         let answered = drain.finish();
         asked.and(answered)?;
         Card::read_from_bytes(&bytes).map_err(|_| self.no_such_rank(target))
+    }
+
+    /// Puts one range of bytes: at once, or as the target grants them.
+    pub(super) fn put_range(
+        &self,
+        wait: Wait<'_>,
+        world: WorldRank,
+        mut at: u64,
+        origin: &[u8],
+        pending: &Arc<Pending>,
+    ) -> Result<(), RmaError> {
+        let process = self.process();
+        if origin.len() > process.config.eager_bytes {
+            return self.put_by_grants(wait, world, at, origin, pending);
+        }
+        for piece in origin.chunks(process.body_max()) {
+            let mut head = Head::new(Kind::Put, self.id().0, 0);
+            (head.offset, head.length) = (at.into(), (piece.len() as u64).into());
+            self.issue(wait, world, head, piece, pending)?;
+            at += piece.len() as u64;
+        }
+        Ok(())
     }
 
     /// Sends a request that brings no bytes back, waiting for a slot, for credit at its target and
@@ -64,19 +87,27 @@ impl Window {
         pending: &Arc<Pending>,
     ) -> Result<SlotId, RmaError> {
         let (process, expected) = (self.process(), Expected::of(&head, buffer));
-        // SAFETY: forwarded to the caller.
-        let start = || unsafe { process.slots.start(world, expected, pending) };
+        // Kept while there is no room: the target alone makes that, and waits for no slot of ours.
+        let taken = Cell::new(None);
+        let attempt = || {
+            // SAFETY: forwarded to the caller.
+            let start = || unsafe { process.slots.start(world, expected, pending) };
+            let slot = taken.get().or_else(start)?;
+            taken.set(Some(slot));
+            head.slot = slot.0.into();
+            process.send_now(world, &head, body, wait).map(|sent| sent.map(|()| slot))
+        };
         let gone = |peer| process.gone(peer).is_some();
-        let in_the_way = |_| process.slots.in_the_way(world, gone);
+        let in_the_way = |_| match taken.get() {
+            Some(_) => Some(world),
+            None => process.slots.in_the_way(world, gone),
+        };
         let place = Wait { on: On::Whoever(&in_the_way), ..wait };
         // wait: slot
-        let slot = process.wait_until(place, start).map_err(|error| self.wait_failed(error))?;
-        head.slot = slot.0.into();
-        if let Err(error) = process.send(world, &head, body, wait) {
-            process.cancel_one(slot);
-            return Err(self.wait_failed(error));
-        }
-        Ok(slot)
+        process.wait_until(place, attempt).flatten().map_err(|error| {
+            taken.get().into_iter().for_each(|slot| process.cancel_one(slot));
+            self.wait_failed(error)
+        })
     }
 }
 

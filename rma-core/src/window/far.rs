@@ -78,8 +78,9 @@ impl Drop for Flushing<'_> {
 }
 
 impl Outstanding {
-    fn is_empty(&self) -> bool {
-        self.puts.is_empty()
+    /// Whether no flush has anything to wait for, or to tell.
+    fn is_over(&self) -> bool {
+        self.puts.iter().all(|puts| puts.is_over())
             && self.others.is_empty()
             && self.unflushed.is_empty()
             && self.flushing.is_none()
@@ -164,7 +165,7 @@ impl Far {
 
     /// Makes a flush of `target` wait for a get.
     pub(crate) fn add_get(&self, target: Rank, get: &Arc<Pending>) {
-        self.state().pending.entry(target).or_default().others.add(None, get);
+        self.state().pending.entry(target).or_default().others.add(None, get.clone());
     }
 
     /// Whether nothing is outstanding.
@@ -183,7 +184,18 @@ impl Far {
         let Some(Outstanding { puts, others, .. }) = state.pending.get_mut(&target) else {
             return (None, Vec::new());
         };
-        puts.drain(..).for_each(|puts| others.add(None, &puts));
+        if let [mine] = &puts[..]
+            && others.is_empty()
+            && mine.by() == Some(current().id())
+        {
+            // In this order: whether it has failed is known when it is done.
+            let done = mine.is_done();
+            if mine.failure().is_none() {
+                // It ends, though it stays here: this thread puts nothing meanwhile.
+                return ((!done).then(|| mine.clone()), Vec::new());
+            }
+        }
+        puts.drain(..).for_each(|puts| others.add(None, puts));
         others.flush()
     }
 
@@ -201,7 +213,7 @@ impl Far {
 
     /// Makes a flush of `target` wait for an accumulate, and later ones on the same bytes.
     pub(crate) fn add_accumulate(&self, target: Rank, touched: Touched, pending: &Arc<Pending>) {
-        self.state().pending.entry(target).or_default().others.add(Some(touched), pending);
+        self.state().pending.entry(target).or_default().others.add(Some(touched), pending.clone());
     }
 
     /// Unanswered accumulates that `next` must not overtake.
@@ -223,7 +235,8 @@ impl Window {
         let mut state = self.far.state();
         let Outstanding { puts, others, .. } = state.pending.entry(target).or_default();
         let me = Some(current().id());
-        let mine = puts.iter().find(|puts| puts.by() == me).cloned();
+        // What has failed is left to the next flush.
+        let mine = puts.iter().find(|puts| puts.by() == me && puts.failure().is_none()).cloned();
         let pending = mine.unwrap_or_else(|| {
             let pending = others.take_unused(me);
             let pending = pending.unwrap_or_else(|| Arc::new(Pending::of_this_thread()));
@@ -343,7 +356,7 @@ impl Window {
     /// As [`flush_far_cold`](Self::flush_far_cold), of all targets.
     pub(crate) fn flush_far_all(&self) -> Result<(), RmaError> {
         let state = self.far.state();
-        let some = state.pending.iter().filter(|(_, all)| !all.is_empty());
+        let some = state.pending.iter().filter(|(_, all)| !all.is_over());
         let mut targets: Vec<Rank> = some.map(|(target, _)| *target).collect();
         drop(state);
         // Whom to wait for first is no matter of chance: a seed of the simulator decides all.

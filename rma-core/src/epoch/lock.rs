@@ -1,6 +1,6 @@
 //! A passive epoch to one target (MPI 4.1, section 12.5.3).
 //! S-E1 S-E2 S-E3 S-E4 S-E5 S-E6 S-E11 S-E12 S-F3
-use super::{Access, Assert, EpochCall, EpochKind, Ops, OriginBuffer, Request};
+use super::{Access, Assert, EpochCall, EpochKind, Ops};
 use crate::completion::{On, Wait};
 use crate::element::{AtomicElement, BasicElement, Element};
 use crate::error::RmaError;
@@ -282,16 +282,6 @@ impl<'w> Lock<'w> {
         swap: E,
     ) -> Result<E, RmaError> {
         self.own().compare_and_swap(self.target, disp, compare, swap)
-    }
-
-    /// See [`LockAll::rput`](crate::LockAll).
-    pub fn rput<B: OriginBuffer>(&self, disp: u64, origin: B) -> Result<Request<'w, B>, RmaError> {
-        Request::put(&self.own(), self.target, disp, origin)
-    }
-
-    /// See [`LockAll::rget`](crate::LockAll).
-    pub fn rget<B: OriginBuffer>(&self, disp: u64, origin: B) -> Result<Request<'w, B>, RmaError> {
-        Request::get(&self.own(), self.target, disp, origin)
     }
 
     /// See [`Access::ops`]. Operations of the scope name their target: one that is locked.

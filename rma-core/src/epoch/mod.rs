@@ -27,7 +27,6 @@ mod pscw;
 mod request;
 mod scope;
 mod shaped;
-mod shaped_requests;
 mod transitions;
 
 pub use access::Access;

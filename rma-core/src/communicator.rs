@@ -257,7 +257,12 @@ impl Communicator {
             return Err(CollectiveError::Nested { what });
         }
         inner.queued.fetch_add(1, SeqCst);
-        let wait = Wait { what, on: On::Peer(inner.process.transport.job.rank), recheck: None };
+        let wait = Wait {
+            what,
+            on: On::Peer(inner.process.transport.job.rank),
+            recheck: None,
+            until: None,
+        };
         // wait: turn
         let turn = inner.process.wait_until(wait, || inner.try_turn());
         inner.queued.fetch_sub(1, SeqCst);
@@ -357,7 +362,7 @@ impl Inner {
     pub(crate) fn check_step(&self, what: &'static str) -> Result<(), CollectiveError> {
         let Some(failed) = self.lost.get() else { return Ok(()) };
         let in_vain = || self.current.news().cause();
-        let wait = Wait { what, on: On::All(&self.group, &in_vain), recheck: None };
+        let wait = Wait { what, on: On::All(&self.group, &in_vain), recheck: None, until: None };
         Err(match self.process.trouble(wait) {
             Some(cause) => self.process.given_up(wait, cause).into(),
             None => CollectiveError::OutOfStep { what, failed },
@@ -378,7 +383,7 @@ impl Inner {
     }
 
     pub(crate) fn wait_for(&self, what: &'static str, peer: Rank) -> Wait<'static> {
-        Wait { what, on: On::Peer(self.world_rank(peer)), recheck: None }
+        Wait { what, on: On::Peer(self.world_rank(peer)), recheck: None, until: None }
     }
 }
 

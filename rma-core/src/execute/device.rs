@@ -286,7 +286,7 @@ impl Window {
     /// The error of a device, unless the peer is gone and that is why.
     pub(crate) fn device_failed(&self, target: Rank, error: DeviceError) -> RmaError {
         let world = self.part.comm.world_rank(target);
-        let wait = Wait { what: "a transfer", on: On::Peer(world), recheck: None };
+        let wait = Wait { what: "a transfer", on: On::Peer(world), recheck: None, until: None };
         // Its memory goes with it. Before the news is here, whether it failed or left is not known.
         let gone = self.process().trouble(wait).filter(|_| error != DeviceError::Ended);
         match gone {

@@ -178,7 +178,7 @@ impl Window {
             self.group().world_rank(holder)
         };
         let on = On::Whoever(&holder);
-        let wait = Wait { what: "an accumulate", on, recheck: Some(STRIPE_RECHECK) };
+        let wait = Wait { what: "an accumulate", on, recheck: Some(STRIPE_RECHECK), until: None };
         let taken = || stripe::try_one(block, offset, self.rank());
         // wait: stripe
         self.process().wait_until(wait, taken).map_err(|error| self.wait_failed(error))

@@ -331,7 +331,7 @@ impl Window {
             let transfers = process.queues.debtor(pending, turn / 2);
             if turn.is_multiple_of(2) { answers.or(transfers) } else { transfers.or(answers) }
         };
-        let wait = Wait { what, on: On::Whoever(&debtor), recheck: None };
+        let wait = Wait { what, on: On::Whoever(&debtor), recheck: None, until: None };
         let done = || pending.is_done().then_some(());
         // wait: answer
         if let Err(error) = process.wait_until(wait, done) {
@@ -384,7 +384,7 @@ impl Window {
             return Err(self.wait_failed(self.process().given_up(wait, cause)));
         };
         if status == Status::HolderLeft {
-            let wait = Wait { what, on: On::Peer(by), recheck: None };
+            let wait = Wait { what, on: On::Peer(by), recheck: None, until: None };
             return Err(self.wait_failed(self.process().given_up(wait, Cause::PeerLeft(by))));
         }
         let target = self.group().rank_of(by).unwrap_or(target);
@@ -420,7 +420,12 @@ impl Window {
         let failed = self.process().transport.members.failed().map(Cause::PeerFailed);
         let cause = failed.or_else(|| self.process().gone(peer));
         let cause = cause.unwrap_or(Cause::PeerFailed(peer));
-        let wait = Wait { what: "mapping a peer's memory", on: On::Peer(peer), recheck: None };
+        let wait = Wait {
+            what: "mapping a peer's memory",
+            on: On::Peer(peer),
+            recheck: None,
+            until: None,
+        };
         self.wait_failed(self.process().given_up(wait, cause))
     }
 

@@ -63,10 +63,10 @@ pub use rma_core::transport::WorldRank;
 pub use rma_core::{
     Assert, AtomicElement, Attached, BasicElement, Bool, CollectiveError, Communicator, Complex,
     Config, Counters, Element, ErrorClass, Exposure, Fence, Flavor, Group, HintError, Layout,
-    LayoutError, Lock, LockAll, LockKind, MemoryModel, NotCreated, NotDone, Op, OperationCounts,
-    Ops, Order, OriginBuffer, Pair, Path, PersistError, ProgressAgent, Rank, RawPart, Reduction,
-    Refused, Request, RmaError, Sealed, Shape, Signature, Universe, View, WindowError, WindowId,
-    WindowMemory, bytemuck, num_complex,
+    LayoutError, Lock, LockAll, LockKind, LockRequest, MemoryModel, NotCreated, NotDone, Op,
+    OperationCounts, Ops, Order, OriginBuffer, Pair, Path, PersistError, ProgressAgent, Rank,
+    RawPart, Reduction, Refused, Request, RmaError, Sealed, Shape, Signature, Universe, View,
+    WindowError, WindowId, WindowMemory, bytemuck, num_complex,
 };
 pub use rma_transport_sim::SimFailure;
 pub use start::{StartError, initialize, initialize_with};

@@ -1,7 +1,7 @@
 //! Locks on one target (FEATURES A6).
 use crate::help::{let_others_in, local_words, locked, neighbour, times, words};
 use core::time::Duration;
-use rma_core::{Assert, Lock, LockAll, LockKind, Op, Rank, Universe};
+use rma_core::{Assert, Lock, LockAll, LockKind, LockRequest, Op, Rank, RmaError, Universe};
 
 /// Adds one without atomics: right only if nobody else is at it.
 fn increment(lock: &Lock<'_>, disp: u64) {
@@ -388,6 +388,87 @@ pub fn timed_in_line(universe: &Universe) {
         assert_eq!(local_words(&window), [rounds]);
     }
     flags.free().unwrap();
+    window.free().unwrap();
+}
+
+/// Who asks first and waits later has the lock, alone. S-E1 S-E13
+pub fn requested(universe: &Universe) {
+    let world = universe.world();
+    let window = words(world, 1);
+    let rounds = times(universe, 100);
+    for round in 0..rounds {
+        let mut request = window.request_lock(Rank(0), LockKind::Exclusive).unwrap();
+        assert_eq!(request.target(), Rank(0));
+        let again = window.lock(Rank(0), LockKind::Shared).err();
+        assert!(matches!(again, Some(RmaError::AlreadyLocked { .. })), "{again:?}");
+        let tested = round % 2 == 1;
+        while tested && !request.test().unwrap() {
+            let_others_in();
+        }
+        if round % 3 == 2 {
+            // Granted, perhaps, and nobody has seen it.
+            drop(request);
+            continue;
+        }
+        let lock = request.wait().unwrap();
+        increment(&lock, 0);
+        lock.unlock().unwrap();
+    }
+    world.barrier().unwrap();
+    if world.rank() == Rank(0) {
+        let kept = rounds - rounds / 3;
+        assert_eq!(local_words(&window), [kept * u64::from(world.size())]);
+    }
+    let nobody = window.request_lock(Rank::NULL, LockKind::Exclusive).unwrap();
+    nobody.wait().unwrap().unlock().unwrap();
+    window.free().unwrap();
+}
+
+/// A request that cannot be granted is not there until it can; one that is dropped is in nobody's
+/// way. S-E1 S-E13
+pub fn requested_while_held(universe: &Universe) {
+    let world = universe.world();
+    let window = words(world, 1);
+    for target in world.ranks() {
+        let held = (world.rank() == target).then(|| locked(&window, target, LockKind::Exclusive));
+        world.barrier().unwrap();
+        let mut request = None;
+        if held.is_none() {
+            drop(window.request_lock(target, LockKind::Exclusive).unwrap());
+            let mut shared = window.request_lock(target, LockKind::Shared).unwrap();
+            for _ in 0..3 {
+                assert!(!shared.test().unwrap());
+            }
+            drop(shared);
+            let mut again = window.request_lock(target, LockKind::Exclusive).unwrap();
+            assert!(!again.test().unwrap());
+            request = Some(again);
+        }
+        world.barrier().unwrap();
+        held.map_or(Ok(()), Lock::unlock).unwrap();
+        if let Some(request) = request {
+            let lock = request.wait().unwrap();
+            increment(&lock, 0);
+            lock.unlock().unwrap();
+        }
+        world.barrier().unwrap();
+        if world.rank() == target {
+            assert_eq!(local_words(&window), [u64::from(world.size()) - 1]);
+        }
+    }
+    world.barrier().unwrap();
+    // Several at a time, which others share.
+    let requests: Vec<LockRequest<'_>> = world
+        .ranks()
+        .map(|target| window.request_lock(target, LockKind::Shared).unwrap())
+        .collect();
+    for request in requests {
+        let lock = request.wait().unwrap();
+        lock.fetch_and_op(0, Op::Sum, 1u64).unwrap();
+        lock.unlock().unwrap();
+    }
+    world.barrier().unwrap();
+    assert_eq!(local_words(&window), [2 * u64::from(world.size()) - 1]);
     window.free().unwrap();
 }
 

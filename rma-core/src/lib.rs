@@ -33,8 +33,8 @@ pub use communicator::{Communicator, SplitError};
 pub use completion::{Counters, ProgressAgent};
 pub use element::{AtomicElement, BasicElement, BasicType, Bool, Element, Pair};
 pub use epoch::{
-    Access, Assert, EpochCall, EpochKind, Exposure, Fence, Lock, LockAll, LockKind, Ops,
-    OriginBuffer, Request, Start,
+    Access, Assert, EpochCall, EpochKind, Exposure, Fence, Lock, LockAll, LockKind, LockRequest,
+    Ops, OriginBuffer, Request, Start,
 };
 pub use error::{CollectiveError, ErrorClass, RmaError, WindowError};
 pub use group::Group;

@@ -23,6 +23,7 @@ mod accumulate;
 mod fence;
 mod lock;
 mod lock_all;
+mod lock_request;
 mod pscw;
 mod request;
 mod scope;
@@ -33,6 +34,7 @@ pub use access::Access;
 pub use fence::{Assert, Fence};
 pub use lock::{Lock, LockKind};
 pub use lock_all::LockAll;
+pub use lock_request::LockRequest;
 pub use pscw::{Exposure, Start};
 pub use request::{OriginBuffer, Request};
 pub use scope::Ops;
@@ -130,7 +132,7 @@ impl Window {
             EpochKind::Start => word & START != 0,
             EpochKind::Exposure => word & EXPOSED != 0,
             EpochKind::LockAll => word & LOCK_ALL != 0,
-            EpochKind::LockOwn => held::is_locked(self.held(self.rank())),
+            EpochKind::LockOwn => held::is_open(self.held(self.rank())),
             EpochKind::LockOther => self.any_locked_but(self.rank()),
         }
     }
@@ -138,7 +140,7 @@ impl Window {
     fn any_locked_but(&self, own: Rank) -> bool {
         let own_place = self.targets.place(own);
         let locked =
-            |(place, entry): (usize, &Target)| held::is_locked(entry.held()) && place != own_place;
+            |(place, entry): (usize, &Target)| held::is_open(entry.held()) && place != own_place;
         self.targets.iter().enumerate().any(locked)
             || (!self.together && self.far.any_locked_but(own))
     }

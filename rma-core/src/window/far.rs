@@ -159,7 +159,7 @@ impl Far {
 
     /// Whether a target other than `own` is locked.
     pub(crate) fn any_locked_but(&self, own: Rank) -> bool {
-        let locked = |(target, how): (&Rank, &u32)| *target != own && held::is_locked(*how);
+        let locked = |(target, how): (&Rank, &u32)| *target != own && held::is_open(*how);
         self.state().held.iter().any(locked)
     }
 

@@ -88,7 +88,17 @@ impl Window {
         }
     }
 
-    /// Answers with the slot of the request, if one was needed.
+    /// Asks for the lock of `target` without waiting for it; `None` if that was not needed, and it
+    /// is taken. What follows is [`test_home`](Self::test_home), until that is over, or
+    /// [`wait_for_home`](Self::wait_for_home) or [`leave_line`](Self::leave_line).
+    pub(crate) fn request_at_home(
+        &self,
+        target: Rank,
+        mode: Mode,
+    ) -> Result<Option<u64>, RmaError> {
+        self.take_or_send(target, mode, 0, None)
+    }
+
     fn take_or_send(
         &self,
         target: Rank,
@@ -162,6 +172,19 @@ impl Window {
                 self.leave_line(key, slot);
                 Err(self.wait_failed(error))
             }
+        }
+    }
+
+    /// As [`wait_for_home`](Self::wait_for_home) if that needs no waiting, or would fail; false
+    /// otherwise, after some progress.
+    pub(crate) fn test_home(&self, key: Rank, slot: u64) -> Result<bool, RmaError> {
+        let (_, _, wait) = self.wait_for_lock_at(key, None)?;
+        let process = self.process();
+        let trouble = process.progress_or_trouble(wait);
+        match (process.lines.end_of(slot), trouble) {
+            (Some(end), _) => self.ended(key, slot, 0, end),
+            (None, Some(cause)) => Err(self.wait_failed(process.given_up(wait, cause))),
+            (None, None) => Ok(false),
         }
     }
 

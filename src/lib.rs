@@ -63,10 +63,10 @@ pub use rma_core::transport::{Descriptor, Mapped, Mapping, WorldRank};
 pub use rma_core::{
     Assert, AtomicElement, Attached, Backing, BasicElement, Bool, CollectiveError, Communicator,
     Complex, Config, Counters, Element, ErrorClass, Exposure, Extent, Fence, Flavor, Group,
-    HintError, Layout, LayoutError, Lock, LockAll, LockKind, MemoryModel, NotCreated, NotDone, Op,
-    OperationCounts, Ops, Order, OriginBuffer, Pair, Path, PersistError, Place, ProgressAgent,
-    Rank, RawPart, Reduction, Refused, Request, RmaError, Sealed, Shape, Signature, Universe, View,
-    WindowError, WindowId, WindowMemory, bytemuck, num_complex,
+    HintError, Layout, LayoutError, Lock, LockAll, LockKind, LockRequest, MemoryModel, NotCreated,
+    NotDone, Op, OperationCounts, Ops, Order, OriginBuffer, Pair, Path, PersistError, Place,
+    ProgressAgent, Rank, RawPart, Reduction, Refused, Request, RmaError, Sealed, Shape, Signature,
+    Universe, View, WindowError, WindowId, WindowMemory, bytemuck, num_complex,
 };
 pub use rma_transport_sim::SimFailure;
 pub use start::{StartError, initialize, initialize_with};

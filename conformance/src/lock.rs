@@ -1,6 +1,7 @@
 //! Locks on one target (FEATURES A6).
 use crate::help::{let_others_in, local_words, locked, neighbour, times, words};
-use rma_core::{Assert, Lock, LockKind, Op, Rank, Universe};
+use core::time::Duration;
+use rma_core::{Assert, Lock, LockAll, LockKind, LockRequest, Op, Rank, RmaError, Universe};
 
 /// Adds one without atomics: right only if nobody else is at it.
 fn increment(lock: &Lock<'_>, disp: u64) {
@@ -299,6 +300,175 @@ pub fn tried(universe: &Universe) {
         world.barrier().unwrap();
     }
     assert!(window.try_lock(Rank::NULL, LockKind::Exclusive).unwrap().is_some());
+    window.free().unwrap();
+}
+
+/// A time in which nothing comes that does not come at all.
+const SHORT: Duration = Duration::from_millis(5);
+/// A time that nobody waits for to be over.
+const LONG: Duration = Duration::from_secs(3600);
+
+/// Who waits for a while has it if it comes meanwhile, and leaves nothing behind if not. S-E1
+pub fn timed(universe: &Universe) {
+    let world = universe.world();
+    let window = words(world, 1);
+    let (shared, exclusive) = (LockKind::Shared, LockKind::Exclusive);
+    for target in world.ranks() {
+        let holder = neighbour(world, 0) == target;
+        for (held, kinds) in [
+            (Some(exclusive), &[exclusive, shared][..]),
+            (Some(shared), &[exclusive]),
+            // Of all parts.
+            (None, &[exclusive]),
+        ] {
+            let lock = held.filter(|_| holder).map(|kind| locked(&window, target, kind));
+            let all = (holder && held.is_none()).then(|| window.lock_all().unwrap());
+            world.barrier().unwrap();
+            if !holder {
+                for (kind, timeout) in kinds.iter().zip([SHORT, Duration::ZERO]) {
+                    assert!(window.try_lock_for(target, *kind, timeout).unwrap().is_none());
+                    // Again: more often than a rank may stand in line.
+                    for _ in 0..5 {
+                        let timeout = timeout / 5;
+                        assert!(window.try_lock_for(target, *kind, timeout).unwrap().is_none());
+                    }
+                }
+            }
+            world.barrier().unwrap();
+            // Some come before, some while it is given back.
+            lock.map_or(Ok(()), Lock::unlock).unwrap();
+            all.map_or(Ok(()), LockAll::unlock).unwrap();
+            let lock = window.try_lock_for(target, exclusive, LONG).unwrap().unwrap();
+            increment(&lock, 0);
+            lock.unlock().unwrap();
+            world.barrier().unwrap();
+        }
+        if holder {
+            assert_eq!(local_words(&window), [3 * u64::from(world.size())]);
+        }
+    }
+    assert!(window.try_lock_for(Rank::NULL, exclusive, SHORT).unwrap().is_some());
+    window.free().unwrap();
+}
+
+/// Who is behind one that gives up gets the lock, and so does that one when it comes again.
+/// S-E1 S-E13
+pub fn timed_in_line(universe: &Universe) {
+    let world = universe.world();
+    let (window, flags) = (words(world, 1), words(world, 1));
+    let exclusive = LockKind::Exclusive;
+    for _ in 0..times(universe, 10) {
+        let held = (world.rank() == Rank(0)).then(|| locked(&window, Rank(0), exclusive));
+        world.barrier().unwrap();
+        let told = flags.lock_all_with(Assert::NO_CHECK).unwrap();
+        let lock = match world.rank() {
+            Rank(0) => {
+                // Until rank 1 has given up.
+                while told.fetch_and_op(Rank(0), 0, Op::NoOp, 0u64).unwrap() == 0 {
+                    let_others_in();
+                }
+                told.fetch_and_op(Rank(0), 0, Op::Replace, 0u64).unwrap();
+                held
+            }
+            Rank(1) => {
+                assert!(window.try_lock_for(Rank(0), exclusive, SHORT).unwrap().is_none());
+                told.fetch_and_op(Rank(0), 0, Op::Replace, 1u64).unwrap();
+                window.try_lock_for(Rank(0), exclusive, LONG).unwrap()
+            }
+            _ => Some(window.lock(Rank(0), exclusive).unwrap()),
+        };
+        let lock = lock.unwrap();
+        increment(&lock, 0);
+        lock.unlock().unwrap();
+        told.unlock().unwrap();
+        world.barrier().unwrap();
+    }
+    if world.rank() == Rank(0) {
+        let rounds = times(universe, 10) * u64::from(world.size());
+        assert_eq!(local_words(&window), [rounds]);
+    }
+    flags.free().unwrap();
+    window.free().unwrap();
+}
+
+/// Who asks first and waits later has the lock, alone. S-E1 S-E13
+pub fn requested(universe: &Universe) {
+    let world = universe.world();
+    let window = words(world, 1);
+    let rounds = times(universe, 100);
+    for round in 0..rounds {
+        let mut request = window.request_lock(Rank(0), LockKind::Exclusive).unwrap();
+        assert_eq!(request.target(), Rank(0));
+        let again = window.lock(Rank(0), LockKind::Shared).err();
+        assert!(matches!(again, Some(RmaError::AlreadyLocked { .. })), "{again:?}");
+        let tested = round % 2 == 1;
+        while tested && !request.test().unwrap() {
+            let_others_in();
+        }
+        if round % 3 == 2 {
+            // Granted, perhaps, and nobody has seen it.
+            drop(request);
+            continue;
+        }
+        let lock = request.wait().unwrap();
+        increment(&lock, 0);
+        lock.unlock().unwrap();
+    }
+    world.barrier().unwrap();
+    if world.rank() == Rank(0) {
+        let kept = rounds - rounds / 3;
+        assert_eq!(local_words(&window), [kept * u64::from(world.size())]);
+    }
+    let nobody = window.request_lock(Rank::NULL, LockKind::Exclusive).unwrap();
+    nobody.wait().unwrap().unlock().unwrap();
+    window.free().unwrap();
+}
+
+/// A request that cannot be granted is not there until it can; one that is dropped is in nobody's
+/// way. S-E1 S-E13
+pub fn requested_while_held(universe: &Universe) {
+    let world = universe.world();
+    let window = words(world, 1);
+    for target in world.ranks() {
+        let held = (world.rank() == target).then(|| locked(&window, target, LockKind::Exclusive));
+        world.barrier().unwrap();
+        let mut request = None;
+        if held.is_none() {
+            drop(window.request_lock(target, LockKind::Exclusive).unwrap());
+            let mut shared = window.request_lock(target, LockKind::Shared).unwrap();
+            for _ in 0..3 {
+                assert!(!shared.test().unwrap());
+            }
+            drop(shared);
+            let mut again = window.request_lock(target, LockKind::Exclusive).unwrap();
+            assert!(!again.test().unwrap());
+            request = Some(again);
+        }
+        world.barrier().unwrap();
+        held.map_or(Ok(()), Lock::unlock).unwrap();
+        if let Some(request) = request {
+            let lock = request.wait().unwrap();
+            increment(&lock, 0);
+            lock.unlock().unwrap();
+        }
+        world.barrier().unwrap();
+        if world.rank() == target {
+            assert_eq!(local_words(&window), [u64::from(world.size()) - 1]);
+        }
+    }
+    world.barrier().unwrap();
+    // Several at a time, which others share.
+    let requests: Vec<LockRequest<'_>> = world
+        .ranks()
+        .map(|target| window.request_lock(target, LockKind::Shared).unwrap())
+        .collect();
+    for request in requests {
+        let lock = request.wait().unwrap();
+        lock.fetch_and_op(0, Op::Sum, 1u64).unwrap();
+        lock.unlock().unwrap();
+    }
+    world.barrier().unwrap();
+    assert_eq!(local_words(&window), [2 * u64::from(world.size()) - 1]);
     window.free().unwrap();
 }
 

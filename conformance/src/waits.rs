@@ -85,19 +85,12 @@ fn far(name: &'static str, wait: Waits) -> Case {
 /// All of them.
 pub fn cases() -> Vec<Case> {
     let mut all = meetings();
+    all.extend(locks());
     all.extend(operations());
     all
 }
 
 fn meetings() -> Vec<Case> {
-    let holds: Step = |window| forget(locked(window, Rank(0), LockKind::Exclusive));
-    let holds_each: Step = |window| {
-        let each = (0..RANKS).map(Rank);
-        each.for_each(|rank| forget(locked(window, rank, LockKind::Exclusive)));
-    };
-    let shares: Step = |window| forget(locked(window, Rank(0), LockKind::Shared));
-    let has_all: Step = |window| forget(window.lock_all().unwrap());
-    let lock: Waits = |_, window| ended(taken(window, Rank(0), LockKind::Exclusive));
     vec![
         case("flag", |_, window| ended(window.fence(Assert::NONE))),
         case("arrivals", |universe, _| ended(universe.world().barrier())),
@@ -129,6 +122,27 @@ fn meetings() -> Vec<Case> {
             })
         },
         case("invitation", |universe, _| ended(universe.world().dup())),
+        case("signal", |_, window| {
+            let epoch = window.start(&[VICTIM], Assert::NONE)?;
+            ended(epoch.put(VICTIM, 0, &[1u64]))
+        }),
+        case("signal", |_, window| ended(window.post(&[VICTIM], Assert::NONE)?.wait())),
+        // Longer than any queue: to the victim directly, or to one that waits for it.
+        case("room", |universe, _| exchange(universe, 60 << 10)),
+        case("part", |universe, _| exchange(universe, 1 << 20)),
+    ]
+}
+
+fn locks() -> Vec<Case> {
+    let holds: Step = |window| forget(locked(window, Rank(0), LockKind::Exclusive));
+    let holds_each: Step = |window| {
+        let each = (0..RANKS).map(Rank);
+        each.for_each(|rank| forget(locked(window, rank, LockKind::Exclusive)));
+    };
+    let shares: Step = |window| forget(locked(window, Rank(0), LockKind::Shared));
+    let has_all: Step = |window| forget(window.lock_all().unwrap());
+    let lock: Waits = |_, window| ended(taken(window, Rank(0), LockKind::Exclusive));
+    vec![
         Case { victim: holds, ..case("queue", lock) },
         Case { victim: shares, ..case("queue", lock) },
         Case { victim: has_all, ..case("queue", lock) },
@@ -147,14 +161,14 @@ fn meetings() -> Vec<Case> {
         Case { victim: holds_each, threads: true, ..case("node", crowd) },
         Case { victim: holds, ..far("lock", lock) },
         far("lock", |_, window| ended(taken(window, VICTIM, LockKind::Exclusive))),
-        case("signal", |_, window| {
-            let epoch = window.start(&[VICTIM], Assert::NONE)?;
-            ended(epoch.put(VICTIM, 0, &[1u64]))
-        }),
-        case("signal", |_, window| ended(window.post(&[VICTIM], Assert::NONE)?.wait())),
-        // Longer than any queue: to the victim directly, or to one that waits for it.
-        case("room", |universe, _| exchange(universe, 60 << 10)),
-        case("part", |universe, _| exchange(universe, 1 << 20)),
+        Case {
+            victim: holds,
+            ..far("lock", |_, window| {
+                ended(window.request_lock(Rank(0), LockKind::Exclusive)?.wait())
+            })
+        },
+        Case { victim: holds, polls: true, ..case("queue", poll_lock) },
+        Case { victim: holds, polls: true, ..far("lock", poll_lock) },
     ]
 }
 
@@ -214,6 +228,13 @@ fn poll(_: &Universe, window: &Window) -> Result<(), Box<dyn Error>> {
             Err(again) => request = again,
         }
     }
+}
+
+/// Waits for a lock by testing.
+fn poll_lock(_: &Universe, window: &Window) -> Result<(), Box<dyn Error>> {
+    let mut request = window.request_lock(Rank(0), LockKind::Exclusive)?;
+    while !request.test()? {}
+    ended(request.wait())
 }
 
 /// A thread for each target: more than may stand in line.

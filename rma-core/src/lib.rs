@@ -37,7 +37,7 @@ pub use config::{Config, HintError, ProgressAgent};
 pub use create::{Attached, NotCreated, NotDone, Refused, Sealed, WindowBuilder};
 pub use element::{AtomicElement, BasicElement, BasicType, Bool, Element, Op, Pair};
 pub use engine::Counters;
-pub use epoch::{Access, Assert, Exposure, Fence, Lock, LockAll, Ops, Request, Start};
+pub use epoch::{Access, Assert, Exposure, Fence, Lock, LockAll, LockRequest, Ops, Request, Start};
 pub use error::{CollectiveError, RmaError, WindowError};
 pub use group::Group;
 pub use layout::{Layout, LayoutError, Order, Shape, Signature};

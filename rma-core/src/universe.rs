@@ -165,8 +165,7 @@ mod tests {
     use crate::rank::Rank;
     use crate::serve::lock::look;
     use crate::sync::LockKind;
-    use crate::transport::PeerState;
-    use crate::transport::WorldRank;
+    use crate::transport::{PeerState, WorldRank};
     use crate::window::Window;
     use crate::window::accumulate_tests::{Loop, with_loop, with_near, with_universe};
     use core::mem::forget;

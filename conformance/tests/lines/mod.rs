@@ -108,3 +108,38 @@ fn who_never_held_a_lock_gives_none_back() {
     };
     Jobs { seeds: 5, ..jobs(config) }.run("lines", 4, &body);
 }
+
+/// Rank 1 does not have it in time, and is out of line when rank 2 gets it.
+#[test]
+fn who_waits_for_a_while_is_back_in_time() {
+    let body = |universe: Universe| {
+        let (window, transport) = (window(&universe), universe.transport());
+        let rank = universe.world().rank();
+        let held = (rank == HOME).then(|| window.lock(HOME, LockKind::Exclusive).unwrap());
+        universe.world().barrier().unwrap();
+        let lock_for = |ms| {
+            let begin = transport.now();
+            let lock =
+                window.try_lock_for(HOME, LockKind::Exclusive, Duration::from_millis(ms)).unwrap();
+            (lock, (transport.now() - begin).as_millis())
+        };
+        match rank {
+            HOME => {
+                until(&universe, 1000);
+                held.unwrap().unlock().unwrap();
+            }
+            Rank(1) => {
+                let (lock, took_ms) = lock_for(100);
+                assert!(lock.is_none() && (100..300).contains(&took_ms), "{took_ms}");
+            }
+            _ => {
+                until(&universe, 200);
+                let (lock, took_ms) = lock_for(10_000);
+                lock.unwrap().unlock().unwrap();
+                assert!((500..2000).contains(&took_ms), "{took_ms}");
+            }
+        }
+        universe.finalize().unwrap();
+    };
+    Jobs { seeds: 5, ..jobs(Config::default()) }.run("lines", 3, &body);
+}

@@ -61,21 +61,31 @@ impl Engine {
         wait: Wait<'_>,
     ) -> Result<(), WaitError> {
         // wait: room
-        self.wait_until(wait, || match self.transport.send(to, head.as_bytes(), body) {
-            Ok(()) => Some(Ok(())),
-            Err(SubmitError::Again) => None,
-            Err(SubmitError::Unreachable(error)) => {
-                Some(Err(self.given_up(wait, Cause::Import(error))))
+        self.wait_until(wait, || self.send_now(to, head, body, wait)).flatten()
+    }
+
+    /// Sends one message, an attempt of `wait`: `None` if there is no room.
+    pub(crate) fn send_now(
+        &self,
+        to: WorldRank,
+        head: &Head,
+        body: &[u8],
+        wait: Wait<'_>,
+    ) -> Option<Result<(), WaitError>> {
+        let cause = match self.transport.send(to, head.as_bytes(), body) {
+            Ok(()) => {
+                self.counters.sent.fetch_add(1, Relaxed);
+                return Some(Ok(()));
             }
+            Err(SubmitError::Again) => return None,
+            Err(SubmitError::Unreachable(error)) => Cause::Import(error),
             // It may also have left in order.
             Err(SubmitError::PeerFailed(peer)) => {
                 let cause = self.trouble(wait).or_else(|| self.gone(peer));
-                let cause = cause.unwrap_or(Cause::PeerFailed(peer));
-                Some(Err(self.given_up(wait, cause)))
+                cause.unwrap_or(Cause::PeerFailed(peer))
             }
-        })??;
-        self.counters.sent.fetch_add(1, Relaxed);
-        Ok(())
+        };
+        Some(Err(self.given_up(wait, cause)))
     }
 
     /// Answers a message without waiting, from within its handler.

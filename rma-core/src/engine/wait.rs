@@ -16,6 +16,8 @@ pub(crate) struct Wait<'a> {
     pub(crate) on: On<'a>,
     /// How often to look although nobody rang; `None` where every change rings.
     pub(crate) recheck: Option<Duration>,
+    /// When it ends at the latest, by the transport's clock, whatever the configuration says.
+    pub(crate) until: Option<Duration>,
 }
 
 /// Who is to make true what is waited for: whose death or departure ends the wait.
@@ -129,7 +131,7 @@ impl Engine {
         if !asleep.served.is_multiple_of(BUSY) {
             return None;
         }
-        if self.time_left(&mut asleep.deadline) == Some(Duration::ZERO) {
+        if self.time_left(wait, &mut asleep.deadline) == Some(Duration::ZERO) {
             return Some(Cause::Timeout);
         }
         let cause = self.look(wait, &mut asleep.looks)?;
@@ -166,7 +168,7 @@ impl Engine {
             self.transport.sleep.disarm(ticket);
             return Some(Ok(value));
         }
-        let timeout = self.time_left(&mut asleep.deadline);
+        let timeout = self.time_left(wait, &mut asleep.deadline);
         let late = timeout == Some(Duration::ZERO);
         let cause = trouble.or(late.then_some(Cause::Timeout));
         if worked || cause.is_some() {
@@ -282,9 +284,12 @@ impl Engine {
         }
     }
 
-    fn time_left(&self, deadline: &mut Option<Duration>) -> Option<Duration> {
-        let limit = self.config.wait_timeout?;
+    fn time_left(&self, wait: Wait<'_>, deadline: &mut Option<Duration>) -> Option<Duration> {
+        let limit = self.config.wait_timeout;
+        limit.or(wait.until)?;
         let now = self.transport.sleep.now();
-        Some(deadline.get_or_insert(now.saturating_add(limit)).saturating_sub(now))
+        let limit = limit.map(|limit| *deadline.get_or_insert(now.saturating_add(limit)));
+        let end = limit.into_iter().chain(wait.until).min();
+        end.map(|end| end.saturating_sub(now))
     }
 }

@@ -1,10 +1,10 @@
-//! The accumulate family: what an epoch allows on arrays, and its requests.
+//! The accumulate family: what an epoch allows on arrays.
 //! S-G4 S-H2 S-H3 S-H11 S-H12
-use super::{Access, Lock, LockAll, Request};
+use super::{Access, Lock};
 use crate::element::{BasicElement, Op};
 use crate::error::RmaError;
 use crate::execute::Place;
-use crate::operation::{Action, Operation, OriginBuffer, Sink};
+use crate::operation::{Action, Operation, Sink};
 use crate::rank::Rank;
 use bytemuck::{cast_slice, cast_slice_mut};
 
@@ -133,43 +133,7 @@ impl Access<'_> {
     }
 }
 
-impl<'w> LockAll<'w> {
-    /// As [`accumulate`](Access::accumulate), with a buffer that the request owns until
-    /// [`wait`](Request::wait) gives it back.
-    ///
-    /// Completion of the request is local: the result is at the target after a flush (MPI 4.1,
-    /// section 12.3.5).
-    pub fn raccumulate<B>(
-        &self,
-        target: Rank,
-        disp: u64,
-        op: Op,
-        origin: B,
-    ) -> Result<Request<'w, B>, RmaError>
-    where
-        B: OriginBuffer<Element: BasicElement>,
-    {
-        Request::accumulate(self, target, disp, op, origin)
-    }
-
-    /// As [`get_accumulate`](Access::get_accumulate), into a buffer that the request owns until
-    /// [`wait`](Request::wait) gives it back, filled. `origin` is yours again on return.
-    pub fn rget_accumulate<B>(
-        &self,
-        target: Rank,
-        disp: u64,
-        op: Op,
-        origin: &[B::Element],
-        result: B,
-    ) -> Result<Request<'w, B>, RmaError>
-    where
-        B: OriginBuffer<Element: BasicElement>,
-    {
-        Request::get_accumulate(self, target, disp, op, origin, result)
-    }
-}
-
-impl<'w> Lock<'w> {
+impl Lock<'_> {
     /// See [`Access::accumulate`].
     #[inline]
     pub fn accumulate<E: BasicElement>(
@@ -191,27 +155,5 @@ impl<'w> Lock<'w> {
         result: &mut [E],
     ) -> Result<(), RmaError> {
         self.own().get_accumulate(self.target(), disp, op, origin, result)
-    }
-
-    /// See [`LockAll::raccumulate`].
-    pub fn raccumulate<B>(&self, disp: u64, op: Op, origin: B) -> Result<Request<'w, B>, RmaError>
-    where
-        B: OriginBuffer<Element: BasicElement>,
-    {
-        Request::accumulate(&self.own(), self.target(), disp, op, origin)
-    }
-
-    /// See [`LockAll::rget_accumulate`].
-    pub fn rget_accumulate<B>(
-        &self,
-        disp: u64,
-        op: Op,
-        origin: &[B::Element],
-        result: B,
-    ) -> Result<Request<'w, B>, RmaError>
-    where
-        B: OriginBuffer<Element: BasicElement>,
-    {
-        Request::get_accumulate(&self.own(), self.target(), disp, op, origin, result)
     }
 }

@@ -1,20 +1,20 @@
 //! A passive epoch to one target (MPI 4.1, section 12.5.3).
 //! S-E1 S-E2 S-E3 S-E4 S-E5 S-E6 S-E11 S-E12 S-F3
-use super::{Access, Assert, Ops, Request};
+use super::{Access, Assert, Ops};
 use crate::element::{AtomicElement, BasicElement, Element, Op};
 use crate::engine::{On, Wait};
 use crate::error::RmaError;
 use crate::memory::target::{Permit, held};
-use crate::operation::OriginBuffer;
 use crate::rank::Rank;
 use crate::sync::{EpochCall, LockKind};
 use crate::window::Window;
 use core::mem;
 use core::sync::atomic::Ordering::Acquire;
+use core::time::Duration;
 
 /// What was taken for a lock epoch.
 #[derive(Debug, Clone, Copy)]
-enum Taken {
+pub(super) enum Taken {
     Nothing,
     Shared,
     Exclusive {
@@ -31,9 +31,9 @@ enum Taken {
 #[must_use = "the epoch ends when the guard is dropped"]
 pub struct Lock<'w> {
     // No `Access`: a guard of two words costs less to move.
-    window: &'w Window,
-    target: Rank,
-    taken: Taken,
+    pub(super) window: &'w Window,
+    pub(super) target: Rank,
+    pub(super) taken: Taken,
 }
 
 impl Window {
@@ -98,12 +98,9 @@ impl Window {
         let taken = if no_check {
             self.begin(target, held::UNCHECKED)?;
             Taken::Nothing
-        } else if self.begin(target, held::LOCKING)? {
-            let taken = self.check_left().and_then(|()| self.take_lock(target, kind));
-            self.set_held(target, if taken.is_ok() { held::BY_LOCK } else { held::NOT });
-            taken?
         } else {
-            Taken::Nothing
+            let taken = self.marked(target, || self.take_lock(target, kind, None).map(Some))?;
+            taken.unwrap_or(Taken::Nothing)
         };
         Ok(Lock { window: self, target, taken })
     }
@@ -115,23 +112,62 @@ impl Window {
     /// it fails, as [`lock`](Self::lock) would, once one of them is gone.
     pub fn try_lock(&self, target: Rank, kind: LockKind) -> Result<Option<Lock<'_>>, RmaError> {
         self.check_lock(Assert::NONE)?;
-        let taken = if self.begin(target, held::LOCKING)? {
-            let taken = self.check_left().and_then(|()| self.try_take_lock(target, kind));
-            let has = matches!(taken, Ok(Some(_)));
-            self.set_held(target, if has { held::BY_LOCK } else { held::NOT });
-            let taken = taken?;
-            if taken.is_none() {
-                self.check_holders(target)?;
-            }
-            taken
-        } else {
-            Some(Taken::Nothing)
-        };
+        let taken = self.marked(target, || self.try_take_lock(target, kind))?;
+        if taken.is_none() {
+            self.check_holders(target)?;
+        }
         Ok(taken.map(|taken| Lock { window: self, target, taken }))
     }
 
+    /// As [`lock`](Self::lock), waiting for `timeout` at most: `None` then, and nobody waits for
+    /// this rank any more. With a `timeout` of zero it is [`try_lock`](Self::try_lock).
+    ///
+    /// Of a target that only messages reach, the way there and back is in the time: one that is
+    /// shorter than that gets no lock, be it free or not.
+    ///
+    /// # Errors
+    ///
+    /// As [`lock`](Self::lock); [`RmaError::Timeout`] only if the deadline of the configuration
+    /// ([`Config::wait_timeout`](crate::Config::wait_timeout)) comes first.
+    ///
+    /// An extension: the locks of MPI cannot be given up (MPI 4.1, section 12.5.3).
+    pub fn try_lock_for(
+        &self,
+        target: Rank,
+        kind: LockKind,
+        timeout: Duration,
+    ) -> Result<Option<Lock<'_>>, RmaError> {
+        if timeout.is_zero() {
+            return self.try_lock(target, kind);
+        }
+        self.check_lock(Assert::NONE)?;
+        let sleep = &self.engine().transport.sleep;
+        let until = sleep.now().saturating_add(timeout);
+        let take = || match self.take_lock(target, kind, Some(until)) {
+            Err(RmaError::Timeout { .. }) if sleep.now() >= until => Ok(None),
+            taken => taken.map(Some),
+        };
+        let taken = self.marked(target, take)?;
+        Ok(taken.map(|taken| Lock { window: self, target, taken }))
+    }
+
+    /// Takes a lock, or does not: the target is marked first, and stays so if it is taken.
+    fn marked(
+        &self,
+        target: Rank,
+        take: impl FnOnce() -> Result<Option<Taken>, RmaError>,
+    ) -> Result<Option<Taken>, RmaError> {
+        if !self.begin(target, held::LOCKING)? {
+            return Ok(Some(Taken::Nothing));
+        }
+        let taken = self.check_left().and_then(|()| take());
+        let has = matches!(taken, Ok(Some(_)));
+        self.set_held(target, if has { held::BY_LOCK } else { held::NOT });
+        taken
+    }
+
     /// Marks the target, if an epoch of that kind may be opened now; false if there is none.
-    fn begin(&self, target: Rank, how: u32) -> Result<bool, RmaError> {
+    pub(super) fn begin(&self, target: Rank, how: u32) -> Result<bool, RmaError> {
         // pairs with the AcqRel changes of the word in `open`.
         if self.part.epoch.word.load(Acquire) != 0 {
             let own = target == self.rank();
@@ -150,29 +186,44 @@ impl Window {
     /// Fails if the lock of `target` may never be given back. Who tries again and again does not
     /// wait, but is to have an end.
     #[cold]
-    fn check_holders(&self, target: Rank) -> Result<(), RmaError> {
+    pub(super) fn check_holders(&self, target: Rank) -> Result<(), RmaError> {
         // Words of another node go with the home, which keeps them.
         let home = self.group().world_rank(target).filter(|_| !self.together);
-        let wait = Wait { what: "a lock", on: On::Holders(self.group(), home), recheck: None };
+        let wait = Wait {
+            what: "a lock",
+            on: On::Holders(self.group(), home),
+            recheck: None,
+            until: None,
+        };
         let engine = self.engine();
         let Some(cause) = engine.progress_or_trouble(wait) else { return Ok(()) };
         Err(self.wait_failed(engine.given_up(wait, cause)))
     }
 
-    fn take_lock(&self, target: Rank, kind: LockKind) -> Result<Taken, RmaError> {
+    /// Waits until then at most.
+    pub(super) fn take_lock(
+        &self,
+        target: Rank,
+        kind: LockKind,
+        until: Option<Duration>,
+    ) -> Result<Taken, RmaError> {
         if !self.together {
-            return self.lock_at_home(target, kind.mode()).map(|()| Taken::AtHome(kind));
+            return self.lock_at_home(target, kind.mode(), until).map(|()| Taken::AtHome(kind));
         }
         match kind {
-            LockKind::Shared => self.lock_shared(target).map(|()| Taken::Shared),
+            LockKind::Shared => self.lock_shared(target, until).map(|()| Taken::Shared),
             LockKind::Exclusive => {
-                let passed = self.lock_exclusive(target);
+                let passed = self.lock_exclusive(target, until);
                 passed.map(|passed_gate| Taken::Exclusive { passed_gate })
             }
         }
     }
 
-    fn try_take_lock(&self, target: Rank, kind: LockKind) -> Result<Option<Taken>, RmaError> {
+    pub(super) fn try_take_lock(
+        &self,
+        target: Rank,
+        kind: LockKind,
+    ) -> Result<Option<Taken>, RmaError> {
         if !self.together {
             let taken = self.try_lock_at_home(target, kind.mode())?;
             return Ok(taken.then_some(Taken::AtHome(kind)));
@@ -259,16 +310,6 @@ impl<'w> Lock<'w> {
         swap: E,
     ) -> Result<E, RmaError> {
         self.own().compare_and_swap(self.target, disp, compare, swap)
-    }
-
-    /// See [`LockAll::rput`](crate::LockAll).
-    pub fn rput<B: OriginBuffer>(&self, disp: u64, origin: B) -> Result<Request<'w, B>, RmaError> {
-        Request::put(&self.own(), self.target, disp, origin)
-    }
-
-    /// See [`LockAll::rget`](crate::LockAll).
-    pub fn rget<B: OriginBuffer>(&self, disp: u64, origin: B) -> Result<Request<'w, B>, RmaError> {
-        Request::get(&self.own(), self.target, disp, origin)
     }
 
     /// See [`Access::ops`]. Operations of the scope name their target: one that is locked.

@@ -1,10 +1,9 @@
 //! A passive epoch to all targets (MPI 4.1, section 12.5.3).
 //! S-E5 S-E6 S-E8 S-F1 S-F4 S-F5 S-F6 S-F7 S-I1
 use super::lock::is_over;
-use super::{Access, Assert, Request};
+use super::{Access, Assert};
 use crate::error::RmaError;
 use crate::memory::target::{Permit, held};
-use crate::operation::OriginBuffer;
 use crate::rank::Rank;
 use crate::sync::EpochCall;
 use crate::window::Window;
@@ -92,32 +91,6 @@ impl Window {
 }
 
 impl<'w> LockAll<'w> {
-    /// As [`put`](Access::put), with a buffer that the request owns until
-    /// [`wait`](Request::wait) gives it back.
-    ///
-    /// Completion of the request is local: the data is at the target after a flush. The request
-    /// may be waited for after the epoch, and dropped or forgotten without harm (MPI 4.1, section
-    /// 12.3.5).
-    pub fn rput<B: OriginBuffer>(
-        &self,
-        target: Rank,
-        disp: u64,
-        origin: B,
-    ) -> Result<Request<'w, B>, RmaError> {
-        Request::put(self, target, disp, origin)
-    }
-
-    /// As [`get`](Access::get), into a buffer that the request owns until
-    /// [`wait`](Request::wait) gives it back, filled.
-    pub fn rget<B: OriginBuffer>(
-        &self,
-        target: Rank,
-        disp: u64,
-        origin: B,
-    ) -> Result<Request<'w, B>, RmaError> {
-        Request::get(self, target, disp, origin)
-    }
-
     /// Returns when every operation to `target` is complete there. Your buffers were yours before.
     #[inline]
     pub fn flush(&self, target: Rank) -> Result<(), RmaError> {

@@ -23,16 +23,17 @@ mod accumulate;
 mod fence;
 mod lock;
 mod lock_all;
+mod lock_request;
 mod pscw;
 mod request;
 mod scope;
 mod shaped;
-mod shaped_requests;
 
 pub use access::Access;
 pub use fence::{Assert, Fence};
 pub use lock::Lock;
 pub use lock_all::LockAll;
+pub use lock_request::LockRequest;
 pub use pscw::{Exposure, Start};
 pub use request::Request;
 pub use scope::Ops;

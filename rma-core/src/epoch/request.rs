@@ -1,9 +1,9 @@
-//! Operations that own their buffer. S-I2 S-I3 S-I4 S-I5 S-I6 S-I7 S-I8
+//! Operations that own their buffer (MPI 4.1, section 12.3.5). S-I2 S-I3 S-I4 S-I5 S-I6 S-I7 S-I8
 #![allow(unsafe_code)]
 
-use super::Access;
 use super::access::GET;
-use crate::element::{BasicElement, Op};
+use super::{Access, Lock, LockAll};
+use crate::element::{BasicElement, Element, Op};
 use crate::engine::Pending;
 use crate::error::RmaError;
 use crate::execute::{BOUNCE_BYTES, Completion, Packed};
@@ -11,7 +11,7 @@ use crate::layout::Shape;
 use crate::operation::{Action, Operation, OriginBuffer, Side, Sink};
 use crate::rank::Rank;
 use crate::window::Window;
-use bytemuck::cast_slice_mut;
+use bytemuck::{cast_slice, cast_slice_mut};
 use std::sync::Arc;
 
 const REQUEST_WAIT: &str = "a request";
@@ -219,3 +219,147 @@ impl<B: OriginBuffer> Drop for Request<'_, B> {
         }
     }
 }
+
+/// The operations that give a request, which MPI has in passive epochs only: methods of `$guard`.
+/// They go by `$access` to the target `$at`; where that is not the guard's, callers name it.
+macro_rules! requests {
+    ($guard:ident, |$this:ident $(, $target:ident)?| $access:expr, $at:expr) => {
+        impl<'w> $guard<'w> {
+            /// As [`put`](Access::put), with a buffer that the request owns until
+            /// [`wait`](Request::wait) gives it back.
+            ///
+            /// Completion of the request is local: the data is at the target after a flush. The
+            /// request may be waited for after the epoch, and dropped or forgotten without harm
+            /// (MPI 4.1, section 12.3.5).
+            pub fn rput<B: OriginBuffer>(
+                &self,
+                $($target: Rank,)?
+                disp: u64,
+                origin: B,
+            ) -> Result<Request<'w, B>, RmaError> {
+                let $this = self;
+                Request::put(&$access, $at, disp, origin)
+            }
+
+            /// As [`get`](Access::get), into a buffer that the request owns until
+            /// [`wait`](Request::wait) gives it back, filled.
+            pub fn rget<B: OriginBuffer>(
+                &self,
+                $($target: Rank,)?
+                disp: u64,
+                origin: B,
+            ) -> Result<Request<'w, B>, RmaError> {
+                let $this = self;
+                Request::get(&$access, $at, disp, origin)
+            }
+
+            /// As [`accumulate`](Access::accumulate), with a buffer that the request owns until
+            /// [`wait`](Request::wait) gives it back.
+            ///
+            /// Completion of the request is local: the result is at the target after a flush (MPI
+            /// 4.1, section 12.3.5).
+            pub fn raccumulate<B: OriginBuffer<Element: BasicElement>>(
+                &self,
+                $($target: Rank,)?
+                disp: u64,
+                op: Op,
+                origin: B,
+            ) -> Result<Request<'w, B>, RmaError> {
+                let $this = self;
+                Request::accumulate(&$access, $at, disp, op, origin)
+            }
+
+            /// As [`get_accumulate`](Access::get_accumulate), into a buffer that the request owns
+            /// until [`wait`](Request::wait) gives it back, filled. `origin` is yours again on
+            /// return.
+            pub fn rget_accumulate<B: OriginBuffer<Element: BasicElement>>(
+                &self,
+                $($target: Rank,)?
+                disp: u64,
+                op: Op,
+                origin: &[B::Element],
+                result: B,
+            ) -> Result<Request<'w, B>, RmaError> {
+                let $this = self;
+                Request::get_accumulate(&$access, $at, disp, op, origin, result)
+            }
+
+            /// As [`put_shaped`](Access::put_shaped), with a buffer that the request owns until
+            /// [`wait`](Request::wait) gives it back. The layouts are yours again on return.
+            ///
+            /// Completion of the request is local: the data is at the target after a flush (MPI
+            /// 4.1, section 12.3.5).
+            pub fn rput_shaped<'l, B: OriginBuffer>(
+                &self,
+                $($target: Rank,)?
+                disp: u64,
+                to: impl Into<Shape<'l>>,
+                origin: B,
+                from: impl Into<Shape<'l>>,
+            ) -> Result<Request<'w, B>, RmaError> {
+                let $this = self;
+                Request::put_shaped(&$access, $at, disp, to.into(), origin, from.into())
+            }
+
+            /// As [`get_shaped`](Access::get_shaped), into a buffer that the request owns until
+            /// [`wait`](Request::wait) gives it back, filled. The layouts are yours again on
+            /// return.
+            ///
+            /// Bytes that do not come by load wait packed, up to a mebibyte; a larger get is
+            /// complete when it returns (MPI 4.1, section 12.3.5).
+            pub fn rget_shaped<'l, B: OriginBuffer>(
+                &self,
+                $($target: Rank,)?
+                disp: u64,
+                from: impl Into<Shape<'l>>,
+                origin: B,
+                to: impl Into<Shape<'l>>,
+            ) -> Result<Request<'w, B>, RmaError> {
+                let $this = self;
+                Request::get_shaped(&$access, $at, disp, from.into(), origin, to.into())
+            }
+
+            /// As [`accumulate_shaped`](Access::accumulate_shaped), with a buffer that the request
+            /// owns until [`wait`](Request::wait) gives it back. The layouts are yours again on
+            /// return.
+            ///
+            /// Completion of the request is local: the result is at the target after a flush (MPI
+            /// 4.1, section 12.3.5).
+            pub fn raccumulate_shaped<'l, B: OriginBuffer>(
+                &self,
+                $($target: Rank,)?
+                disp: u64,
+                to: impl Into<Shape<'l>>,
+                op: Op,
+                origin: B,
+                from: impl Into<Shape<'l>>,
+            ) -> Result<Request<'w, B>, RmaError> {
+                let $this = self;
+                let (to, from) = (to.into(), from.into());
+                Request::accumulate_shaped(&$access, $at, disp, to, op, origin, from)
+            }
+
+            /// As [`get_accumulate_shaped`](Access::get_accumulate_shaped), into a buffer that the
+            /// request owns until [`wait`](Request::wait) gives it back, filled. `origin` and the
+            /// layouts are yours again on return. What waits packed is as for
+            /// [`rget_shaped`](Self::rget_shaped).
+            pub fn rget_accumulate_shaped<'l, E: Element, B: OriginBuffer>(
+                &self,
+                $($target: Rank,)?
+                disp: u64,
+                at: impl Into<Shape<'l>>,
+                op: Op,
+                (origin, from): (&[E], impl Into<Shape<'l>>),
+                (result, into): (B, impl Into<Shape<'l>>),
+            ) -> Result<Request<'w, B>, RmaError> {
+                let $this = self;
+                let (access, from) = (&$access, (cast_slice(origin), from.into()));
+                let fetch = access.get_accumulate_operation($at, disp, at.into(), op, from);
+                Request::get_accumulate_shaped(access, &fetch, result, into.into())
+            }
+        }
+    };
+}
+
+requests!(Lock, |guard| guard.own(), guard.target());
+requests!(LockAll, |guard, target| **guard, target);

@@ -3,12 +3,38 @@
 #![allow(unsafe_code)]
 
 use super::sending::Sending;
-use crate::engine::{Buffer, Pending};
+use crate::engine::{Buffer, Pending, Wait};
 use crate::error::RmaError;
 use crate::operation::{Action, Pieces, Room};
 use crate::protocol::message::{GET_BYTES, Head, Kind};
+use crate::rank::WorldRank;
+use crate::window::Window;
 use std::sync::Arc;
 use zerocopy::IntoBytes;
+
+impl Window {
+    /// Puts one range of bytes: at once, or as the target grants them.
+    pub(super) fn put_range(
+        &self,
+        wait: Wait<'_>,
+        world: WorldRank,
+        mut at: u64,
+        origin: &[u8],
+        pending: &Arc<Pending>,
+    ) -> Result<(), RmaError> {
+        let engine = self.engine();
+        if origin.len() > engine.config.eager_bytes {
+            return self.put_by_grants(wait, world, at, origin, pending);
+        }
+        for piece in origin.chunks(engine.body_max()) {
+            let mut head = Head::new(Kind::Put, self.id().0, 0);
+            (head.offset, head.length) = (at.into(), (piece.len() as u64).into());
+            self.issue(wait, world, head, piece, pending)?;
+            at += piece.len() as u64;
+        }
+        Ok(())
+    }
+}
 
 impl Sending<'_, '_> {
     /// What each of the messages says of the operation.

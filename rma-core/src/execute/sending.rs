@@ -7,7 +7,7 @@ use crate::engine::{Buffer, Pending};
 use crate::error::RmaError;
 use crate::layout::{Cursor, unpack};
 use crate::object::Flavor;
-use crate::operation::{Operation, Pieces, Side, Sink};
+use crate::operation::{Action, Operation, Pieces, Side, Sink};
 use crate::rank::{Rank, WorldRank};
 use crate::window::{DeviceRoute, Drain, Touched, Window};
 use std::sync::Arc;
@@ -28,17 +28,15 @@ impl Window {
     /// Sends a put or an accumulate.
     pub(super) fn update(&self, operation: &Operation<'_>, left: Left<'_>) -> Result<(), RmaError> {
         let (target, there) = (operation.target, left.there);
+        if let (Action::Put, None) = (operation.action, left.device)
+            && let (Side::Bytes { at, .. }, Side::Bytes { .. }) = (there, operation.from)
+        {
+            let (wait, pending) = (self.wait_for(operation.what, target), self.putting(target));
+            return self.put_range(wait, left.world, at, operation.origin, &pending.pending);
+        }
         let (touched, mut sending) = self.in_order(operation, left)?;
         let Some(touched) = touched else {
-            let putting = self.putting(target);
-            let pending = &putting.pending;
-            if let (Side::Bytes { at, len }, Side::Bytes { .. }) = (there, operation.from)
-                && left.device.is_none()
-                && len > self.engine().config.eager_bytes as u64
-            {
-                let wait = self.wait_for(operation.what, target);
-                return self.put_by_grants(wait, left.world, at, operation.origin, pending);
-            }
+            let pending = &self.putting(target).pending;
             // SAFETY: no buffer.
             return unsafe { sending.send(there.bytes().unwrap_or(0), Buffer::NONE, pending) };
         };

@@ -48,15 +48,22 @@ pub(crate) mod held {
     pub(crate) const UNCHECKED: u32 = 4;
     /// As [`BY_LOCK`], and it stands in the table of locked targets.
     pub(crate) const LISTED: u32 = 5;
+    /// Its lock is asked for, and perhaps granted, which nobody has seen yet.
+    pub(crate) const ASKED: u32 = 6;
 
-    /// Whether a lock epoch is open.
+    /// Whether operations of a lock epoch are allowed.
     pub(crate) fn is_locked(how: u32) -> bool {
         matches!(how, BY_LOCK | LISTED | UNCHECKED)
     }
 
+    /// Whether a lock epoch is open.
+    pub(crate) fn is_open(how: u32) -> bool {
+        is_locked(how) || how == ASKED
+    }
+
     /// Whether others may be kept out, now or soon.
     pub(crate) fn keeps_out(how: u32) -> bool {
-        matches!(how, BY_LOCK | LISTED | LOCKING)
+        matches!(how, BY_LOCK | LISTED | LOCKING | ASKED)
     }
 }
 

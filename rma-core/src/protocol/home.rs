@@ -222,7 +222,7 @@ impl Home {
     }
 
     /// A lock that was granted by message is given back; or was before, by a request that this
-    /// comes later than.
+    /// comes later than. Or it is not waited for any more.
     pub(crate) fn handle_unlock(
         &mut self,
         word: &impl Word<Value = u64>,
@@ -232,6 +232,8 @@ impl Home {
         if let Some(held) = self.granted.get(&from).filter(|held| held.slot == slot).copied() {
             self.granted.remove(&from);
             update(word, |seen| give(seen, held.mode));
+            self.look(word);
+        } else if self.end_all(End::Busy, |request| (request.from, request.slot) == (from, slot)) {
             self.look(word);
         }
     }
@@ -443,12 +445,16 @@ impl Passes {
         self.look();
     }
 
-    /// A lock of all parts is given back, unless it was before.
+    /// A lock of all parts is given back, unless it was before; or it is not waited for any more.
     pub(crate) fn handle_unlock(&mut self, from: WorldRank, slot: u64) {
+        let asked = (from, Want::All { slot });
         if self.all.get(&from) == Some(&slot) {
             self.all.remove(&from);
-            self.look();
+        } else if let Some(at) = self.waiting.iter().position(|waits| *waits == asked) {
+            self.waiting.remove(at);
+            self.tells.push_back(Tell::Answer { to: from, slot, end: End::Busy });
         }
+        self.look();
     }
 
     /// A home wants a pass.

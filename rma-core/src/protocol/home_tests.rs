@@ -247,6 +247,7 @@ impl World {
                 if self.below(40) == 0 {
                     self.states[at] = State::Idle;
                     self.given_up.push((rank, lock, slot));
+                    self.send_back(rank, lock, slot);
                 }
             }
         }
@@ -400,6 +401,35 @@ fn who_only_tries_does_not_wait() {
     home.handle_pass(&word, 2);
     home.handle_request(&word, Request { slot: 5, ..exclusive });
     assert_eq!(tells(&mut home), [answer(2, 5, End::Granted)]);
+}
+
+/// Whoever is behind has its turn, and nothing is granted to who does not want it.
+#[test]
+fn who_gives_up_is_not_in_line() {
+    let (word, mut home) = (AtomicU64::new(0), Home::default());
+    home.handle_request(&word, request(1, 1, Mode::Shared));
+    home.handle_request(&word, request(2, 2, Mode::Exclusive));
+    home.handle_request(&word, request(3, 3, Mode::Shared));
+    let ask = Tell::Ask { number: 1, holds: false };
+    assert_eq!(tells(&mut home), [answer(1, 1, End::Granted), ask]);
+    for (from, slot) in [(2, 3), (3, 2)] {
+        home.handle_unlock(&word, WorldRank(from), slot);
+        assert_eq!(tells(&mut home), [], "somebody else's");
+    }
+    home.handle_unlock(&word, WorldRank(2), 2);
+    assert_eq!(tells(&mut home), [answer(2, 2, End::Busy), answer(3, 3, End::Granted)]);
+    assert!(!home.is_waited_for());
+    let mut first = Passes::default();
+    first.handle_ask(WorldRank(5), 1, false);
+    assert_eq!(first.poll(), Some(Tell::Pass { to: WorldRank(5), number: 1 }));
+    first.handle_request(&request(1, 1, Mode::Shared));
+    assert_eq!(first.poll(), Some(Tell::Recall { to: WorldRank(5), number: 1 }));
+    first.handle_unlock(WorldRank(1), 2);
+    first.handle_unlock(WorldRank(2), 1);
+    assert!(first.poll().is_none() && first.is_waited_for());
+    first.handle_unlock(WorldRank(1), 1);
+    assert_eq!(first.poll(), Some(answer(1, 1, End::Busy)));
+    assert!(first.poll().is_none() && !first.is_waited_for());
 }
 
 /// Nothing is given back twice, or by whom it was not given to.

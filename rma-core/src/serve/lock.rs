@@ -319,18 +319,19 @@ impl Engine {
         self.at_first(part, |passes| passes.handle_close(end));
     }
 
-    /// Does not wait for a request any more: what it may yet be granted goes back.
+    /// Does not wait for a request any more: it leaves the line, or what it was granted goes back.
     pub(crate) fn give_up_lock(&self, slot: u64, unlock: Head) {
         let mut asked = self.serving().lines.asked();
         let Some(it) = asked.get_mut(&slot) else { return };
         let (home, end) = (it.home, it.end);
         if end.is_none() {
+            // If this comes to the home before the request, or crosses the grant.
             it.unwanted = Some(unlock);
-            return;
+        } else {
+            asked.remove(&slot);
         }
-        asked.remove(&slot);
         drop(asked);
-        if end.is_some_and(|(status, _)| status == Status::Ok) {
+        if end.is_none_or(|(status, _)| status == Status::Ok) {
             self.tell(home, &unlock);
         }
     }

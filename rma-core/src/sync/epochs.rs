@@ -51,7 +51,7 @@ impl Window {
             EpochKind::Start => word & START != 0,
             EpochKind::Exposure => word & EXPOSED != 0,
             EpochKind::LockAll => word & LOCK_ALL != 0,
-            EpochKind::LockOwn => held::is_locked(self.held(self.rank())),
+            EpochKind::LockOwn => held::is_open(self.held(self.rank())),
             EpochKind::LockOther => self.any_locked_but(self.rank()),
         }
     }
@@ -59,7 +59,7 @@ impl Window {
     pub(crate) fn any_locked_but(&self, own: Rank) -> bool {
         let own_place = self.targets.place(own);
         let locked =
-            |(place, entry): (usize, &Target)| held::is_locked(entry.held()) && place != own_place;
+            |(place, entry): (usize, &Target)| held::is_open(entry.held()) && place != own_place;
         self.targets.iter().enumerate().any(locked)
             || (!self.together && self.far.any_locked_but(own))
     }

@@ -10,6 +10,7 @@ use crate::serve::lock::{how, look, unlock, what, word};
 use crate::window::Window;
 use core::sync::atomic::AtomicU64;
 use core::sync::atomic::Ordering::SeqCst;
+use core::time::Duration;
 
 /// In the place of a target: all of them, whose lock rank 0 keeps.
 const ALL: Rank = Rank::NULL;
@@ -26,19 +27,25 @@ impl Window {
         Ok(self.reach(target)?.block().map(word))
     }
 
-    /// Takes the lock of `target`, waiting in line if need be.
-    pub(crate) fn lock_at_home(&self, target: Rank, mode: Mode) -> Result<(), RmaError> {
-        self.take_or_ask(target, mode, 0).map(drop)
+    /// Takes the lock of `target`, waiting in line if need be, and until then at most.
+    pub(crate) fn lock_at_home(
+        &self,
+        target: Rank,
+        mode: Mode,
+        until: Option<Duration>,
+    ) -> Result<(), RmaError> {
+        self.take_or_ask(target, mode, 0, until).map(drop)
     }
 
     /// As [`lock_at_home`](Self::lock_at_home), unless others have it or wait for it: false then.
     pub(crate) fn try_lock_at_home(&self, target: Rank, mode: Mode) -> Result<bool, RmaError> {
-        self.take_or_ask(target, mode, how::TRIES)
+        self.take_or_ask(target, mode, how::TRIES, None)
     }
 
     /// Locks all parts, which others may share.
     pub(crate) fn lock_all_at_home(&self) -> Result<(), RmaError> {
-        self.ask_home(ALL, 0).map(drop)
+        let slot = self.ask_home(ALL, 0, None)?;
+        self.wait_for_home(ALL, slot)
     }
 
     /// Gives back what [`lock_all_at_home`](Self::lock_all_at_home) took.
@@ -68,19 +75,49 @@ impl Window {
         self.check_left()
     }
 
-    fn take_or_ask(&self, target: Rank, mode: Mode, tries: u32) -> Result<bool, RmaError> {
+    fn take_or_ask(
+        &self,
+        target: Rank,
+        mode: Mode,
+        tries: u32,
+        until: Option<Duration>,
+    ) -> Result<bool, RmaError> {
+        match self.take_or_send(target, mode, tries, until)? {
+            Some(slot) => self.wait_for_answer(target, slot, (tries, until)),
+            None => Ok(true),
+        }
+    }
+
+    /// Asks for the lock of `target` without waiting for it; `None` if that was not needed, and it
+    /// is taken. What follows is [`test_home`](Self::test_home), until that is over, or
+    /// [`wait_for_home`](Self::wait_for_home) or [`leave_line`](Self::leave_line).
+    pub(crate) fn request_at_home(
+        &self,
+        target: Rank,
+        mode: Mode,
+    ) -> Result<Option<u64>, RmaError> {
+        self.take_or_send(target, mode, 0, None)
+    }
+
+    fn take_or_send(
+        &self,
+        target: Rank,
+        mode: Mode,
+        tries: u32,
+        until: Option<Duration>,
+    ) -> Result<Option<u64>, RmaError> {
         if let Some(word) = self.lock_word(target)? {
             let mut seen = word.load(SeqCst);
             while let Some(new) = home::take(seen, mode, self.rank().0) {
                 match word.compare_exchange(seen, new, SeqCst, SeqCst) {
-                    Ok(_) => return Ok(true),
+                    Ok(_) => return Ok(None),
                     Err(found) => seen = found,
                 }
             }
         }
         let exclusive = if mode == Mode::Exclusive { how::EXCLUSIVE } else { 0 };
         let holds = if self.holds_a_lock() { how::HOLDS } else { 0 };
-        self.ask_home(target, exclusive | holds | tries)
+        self.ask_home(target, exclusive | holds | tries, until).map(Some)
     }
 
     /// Who keeps the lock of a target, or of all, and what requests say that they want.
@@ -89,39 +126,97 @@ impl Window {
         Some((self.group().world_rank(home)?, about))
     }
 
-    /// Asks for a lock and waits until it is granted; false if it was only to be tried, and others
-    /// have it.
-    fn ask_home(&self, key: Rank, how: u32) -> Result<bool, RmaError> {
+    /// Who keeps a lock that was asked for, and a wait for it.
+    fn wait_for_lock_at(
+        &self,
+        key: Rank,
+        until: Option<Duration>,
+    ) -> Result<(WorldRank, u64, Wait<'_>), RmaError> {
         let (home, about) = self.home_of(key).ok_or_else(|| self.no_such_rank(key))?;
-        let engine = self.engine();
         let on = On::Holders(self.group(), Some(home));
-        let wait = Wait { what: "a lock", on, recheck: None };
+        Ok((home, about, Wait { what: "a lock", on, recheck: None, until }))
+    }
+
+    /// Asks for a lock; answers with the slot of the request.
+    fn ask_home(&self, key: Rank, how: u32, until: Option<Duration>) -> Result<u64, RmaError> {
+        let (home, about, wait) = self.wait_for_lock_at(key, until)?;
+        let engine = self.engine();
         let slot = engine.serving().lines.ask(home);
         let mut head = Head::new(Kind::Lock, self.id().0, how);
         (head.offset, head.slot) = (about.into(), slot.into());
-        if let Err(error) = engine.send(home, &head, &[], wait) {
+        engine.send(home, &head, &[], wait).map(|()| slot).map_err(|error| {
             engine.serving().lines.forget(slot);
-            return Err(self.wait_failed(error));
-        }
-        // wait: lock
-        let ended = engine.wait_until(wait, || engine.serving().lines.end_of(slot));
-        let (status, by) = ended.map_err(|error| {
-            if engine.gone(home).is_some() {
-                engine.serving().lines.forget(slot);
-            } else {
-                engine.give_up_lock(slot, unlock(self.id(), about, slot));
-            }
             self.wait_failed(error)
-        })?;
+        })
+    }
+
+    /// Waits until a lock that was asked for is granted.
+    pub(crate) fn wait_for_home(&self, key: Rank, slot: u64) -> Result<(), RmaError> {
+        self.wait_for_answer(key, slot, (0, None)).map(drop)
+    }
+
+    /// As [`wait_for_home`](Self::wait_for_home), until then at most; false if it was only to be
+    /// tried, and others have it.
+    fn wait_for_answer(
+        &self,
+        key: Rank,
+        slot: u64,
+        (tries, until): (u32, Option<Duration>),
+    ) -> Result<bool, RmaError> {
+        let (_, _, wait) = self.wait_for_lock_at(key, until)?;
+        let engine = self.engine();
+        // wait: lock
+        match engine.wait_until(wait, || engine.serving().lines.end_of(slot)) {
+            Ok(end) => self.ended(key, slot, tries, end),
+            Err(error) => {
+                self.leave_line(key, slot);
+                Err(self.wait_failed(error))
+            }
+        }
+    }
+
+    /// As [`wait_for_home`](Self::wait_for_home) if that needs no waiting, or would fail; false
+    /// otherwise, after some progress.
+    pub(crate) fn test_home(&self, key: Rank, slot: u64) -> Result<bool, RmaError> {
+        let (_, _, wait) = self.wait_for_lock_at(key, None)?;
+        let engine = self.engine();
+        let trouble = engine.progress_or_trouble(wait);
+        match (engine.serving().lines.end_of(slot), trouble) {
+            (Some(end), _) => self.ended(key, slot, 0, end),
+            (None, Some(cause)) => Err(self.wait_failed(engine.given_up(wait, cause))),
+            (None, None) => Ok(false),
+        }
+    }
+
+    /// Does not wait any more for a lock that was asked for.
+    pub(crate) fn leave_line(&self, key: Rank, slot: u64) {
+        let (engine, home) = (self.engine(), self.home_of(key));
+        match home.filter(|(home, _)| engine.gone(*home).is_none()) {
+            Some((_, about)) => engine.give_up_lock(slot, unlock(self.id(), about, slot)),
+            None => engine.serving().lines.forget(slot),
+        }
+    }
+
+    /// What came of a request: whether it was granted.
+    fn ended(
+        &self,
+        key: Rank,
+        slot: u64,
+        tries: u32,
+        (status, by): (Status, WorldRank),
+    ) -> Result<bool, RmaError> {
         match status {
             Status::Ok => {
                 self.far.add_granted(key, slot);
                 Ok(true)
             }
-            Status::Busy if how & how::TRIES != 0 => Ok(false),
-            Status::HolderLeft => Err(self.wait_failed(engine.given_up(wait, Cause::PeerLeft(by)))),
+            Status::Busy if tries != 0 => Ok(false),
+            Status::HolderLeft => {
+                let (_, _, wait) = self.wait_for_lock_at(key, None)?;
+                Err(self.wait_failed(self.engine().given_up(wait, Cause::PeerLeft(by))))
+            }
             _ => {
-                let target = self.group().rank_of(home).unwrap_or(key);
+                let target = if key == ALL { Rank(0) } else { key };
                 Err(RmaError::Freed { window: self.id(), target })
             }
         }

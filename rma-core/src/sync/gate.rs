@@ -14,6 +14,7 @@ use crate::rank::Rank;
 use crate::window::Window;
 use core::sync::atomic::AtomicU64;
 use core::sync::atomic::Ordering::{Relaxed, SeqCst};
+use core::time::Duration;
 
 /// After so many exclusive locks of a rank, or as many as it has peers, they need not pass the gate
 /// any more: `lock_all` then looks at each part once to change that.
@@ -34,12 +35,35 @@ impl Locks for Window {
     }
 
     fn acquire(&self, home: At, mode: Mode) -> Result<(), RmaError> {
-        self.acquire_at(home, mode)
+        self.acquire_at(home, mode, None)
     }
 
     #[inline(always)]
     fn release(&self, home: At, mode: Mode) -> Result<(), RmaError> {
         self.release_at(home, mode)
+    }
+}
+
+/// A [`Window`] whose locks are waited for until then at most.
+struct Until<'w>(&'w Window, Option<Duration>);
+
+impl Locks for Until<'_> {
+    type Error = RmaError;
+
+    fn load(&self, at: At) -> Result<u64, RmaError> {
+        self.0.load(at)
+    }
+
+    fn swap(&self, at: At, old: u64, new: u64) -> Result<u64, RmaError> {
+        Locks::swap(self.0, at, old, new)
+    }
+
+    fn acquire(&self, home: At, mode: Mode) -> Result<(), RmaError> {
+        self.0.acquire_at(home, mode, self.1)
+    }
+
+    fn release(&self, home: At, mode: Mode) -> Result<(), RmaError> {
+        self.0.release(home, mode)
     }
 }
 
@@ -140,8 +164,12 @@ impl Window {
     }
 
     /// Takes the lock of `target`, which others may share.
-    pub(crate) fn lock_shared(&self, target: Rank) -> Result<(), RmaError> {
-        self.acquire(lock::part(target.0), Mode::Shared)
+    pub(crate) fn lock_shared(
+        &self,
+        target: Rank,
+        until: Option<Duration>,
+    ) -> Result<(), RmaError> {
+        self.acquire_at(lock::part(target.0), Mode::Shared, until)
     }
 
     /// Gives the shared lock of `target` back.
@@ -178,11 +206,15 @@ impl Window {
     }
 
     /// Takes the exclusive lock of `target`; true if the gate was passed for it.
-    pub(crate) fn lock_exclusive(&self, target: Rank) -> Result<bool, RmaError> {
-        if self.is_unwatched() && gate::lock_unwatched(self, target.0)? {
+    pub(crate) fn lock_exclusive(
+        &self,
+        target: Rank,
+        until: Option<Duration>,
+    ) -> Result<bool, RmaError> {
+        if self.is_unwatched() && gate::lock_unwatched(&Until(self, until), target.0)? {
             return Ok(false);
         }
-        self.lock_passing(target).map(|()| true)
+        self.lock_passing(target, until).map(|()| true)
     }
 
     /// Where words are not mapped, the gate is watched, or the first lock that passes it maps them.
@@ -225,9 +257,9 @@ impl Window {
         }
     }
 
-    fn lock_passing(&self, target: Rank) -> Result<(), RmaError> {
-        self.pass_gate()?;
-        let acquired = self.acquire(lock::part(target.0), Mode::Exclusive);
+    fn lock_passing(&self, target: Rank, until: Option<Duration>) -> Result<(), RmaError> {
+        self.pass_gate(until)?;
+        let acquired = self.acquire_at(lock::part(target.0), Mode::Exclusive, until);
         if acquired.is_err() {
             return acquired.and(self.leave_gate());
         }
@@ -244,12 +276,12 @@ impl Window {
 
     /// A rank that holds a lock already goes past those in line: one of them may wait for a rank
     /// that waits for that lock.
-    fn pass_gate(&self) -> Result<(), RmaError> {
+    fn pass_gate(&self, until: Option<Duration>) -> Result<(), RmaError> {
         self.gate.told.pass(|| {
             if self.holds_a_lock() {
-                self.acquire_past(lock::gate(), Mode::Group)
+                self.acquire_past(lock::gate(), Mode::Group, until)
             } else {
-                self.acquire(lock::gate(), Mode::Group)
+                self.acquire_at(lock::gate(), Mode::Group, until)
             }
         })
     }

@@ -100,10 +100,15 @@ impl Window {
         Ok(false)
     }
 
-    /// Takes the lock at `home`, waiting in line if need be.
+    /// Takes the lock at `home`, waiting in line if need be, and until then at most.
     #[cold]
     #[inline(never)]
-    pub(super) fn acquire_at(&self, home: At, mode: Mode) -> Result<(), RmaError> {
+    pub(super) fn acquire_at(
+        &self,
+        home: At,
+        mode: Mode,
+        until: Option<Duration>,
+    ) -> Result<(), RmaError> {
         self.reach(Rank(home.rank))?;
         let (rank, mut seen) = (self.rank().0, 0);
         if let Some(state) = self.control_word(home) {
@@ -114,7 +119,7 @@ impl Window {
                 }
             }
         }
-        let node = match self.take_node(home, mode)? {
+        let node = match self.take_node(home, mode, until)? {
             Taken::Node(node) => node,
             Taken::Lock => return Ok(()),
         };
@@ -125,7 +130,7 @@ impl Window {
             if step == Step::Done {
                 return gave_up;
             }
-            match self.step(step) {
+            match self.step_until(step, until) {
                 Ok(answer) => acquire.handle(answer),
                 Err(error) if matches!(step, Step::Wait { .. }) => {
                     gave_up = Err(error);
@@ -141,8 +146,8 @@ impl Window {
     }
 
     /// A wait for whoever holds a lock.
-    fn wait_for_lock(&self, recheck: Option<Duration>) -> Wait<'_> {
-        Wait { what: "a lock", on: On::Holders(self.group(), None), recheck }
+    fn wait_for_lock(&self, recheck: Option<Duration>, until: Option<Duration>) -> Wait<'_> {
+        Wait { what: "a lock", on: On::Holders(self.group(), None), recheck, until }
     }
 
     /// Gives the lock at `home` back.
@@ -182,9 +187,9 @@ impl Window {
     }
 
     /// A queue node, or what there is instead.
-    fn take_node(&self, home: At, mode: Mode) -> Result<Taken, RmaError> {
+    fn take_node(&self, home: At, mode: Mode, until: Option<Duration>) -> Result<Taken, RmaError> {
         let rank = self.rank().0;
-        let wait = self.wait_for_lock(Some(RECHECK));
+        let wait = self.wait_for_lock(Some(RECHECK), until);
         let barge = || {
             let state = self.control_word(home)?;
             let seen = state.load(SeqCst);
@@ -200,7 +205,12 @@ impl Window {
     }
 
     /// Takes the lock at `home` past those in line, as soon as no holder is in the way.
-    pub(super) fn acquire_past(&self, home: At, mode: Mode) -> Result<(), RmaError> {
+    pub(super) fn acquire_past(
+        &self,
+        home: At,
+        mode: Mode,
+        until: Option<Duration>,
+    ) -> Result<(), RmaError> {
         let mut asleep = Asleep::default();
         let mut seen = self.step(Step::Load(home))?;
         loop {
@@ -214,7 +224,7 @@ impl Window {
                 continue;
             }
             // Not in line, so nobody rings: look again after a while.
-            let wait = self.wait_for_lock(Some(RECHECK));
+            let wait = self.wait_for_lock(Some(RECHECK), until);
             // wait: past the queue
             let napped = self.engine().nap(wait, &mut asleep);
             napped.map_err(|error| self.wait_failed(error))?;
@@ -224,7 +234,12 @@ impl Window {
 
     /// Does one step of a lock's state machine.
     pub(super) fn step(&self, step: Step) -> Result<u64, RmaError> {
-        self.step_there(step).or_else(|error| {
+        self.step_until(step, None)
+    }
+
+    /// As [`step`](Self::step), which waits until then at most.
+    fn step_until(&self, step: Step, until: Option<Duration>) -> Result<u64, RmaError> {
+        self.step_there(step, until).or_else(|error| {
             // Memory of who has left cannot be mapped any more.
             let Some((rank, answer)) = lock::answer_of_the_gone(step) else { return Err(error) };
             let world = self.part.comm.world_rank(Rank(rank));
@@ -233,7 +248,7 @@ impl Window {
         })
     }
 
-    fn step_there(&self, step: Step) -> Result<u64, RmaError> {
+    fn step_there(&self, step: Step, until: Option<Duration>) -> Result<u64, RmaError> {
         let at = match step {
             Step::Load(at) | Step::Wait { at, .. } | Step::Swap { at, .. } => at,
             Step::Store { at, .. } | Step::Set { at, .. } => at,
@@ -257,7 +272,7 @@ impl Window {
                 0
             }
             Step::Wait { not, .. } => {
-                let wait = self.wait_for_lock(None);
+                let wait = self.wait_for_lock(None, until);
                 let changed = || Some(word.load(SeqCst)).filter(|value| *value != not);
                 // wait: queue
                 let changed = self.engine().wait_until(wait, changed);

@@ -6,6 +6,7 @@ use crate::engine::{Buffer, Cause, Expected, Failure, On, Pending, SlotId, Wait}
 use crate::error::RmaError;
 use crate::protocol::message::{Card, Head, Kind, Status};
 use crate::rank::{Rank, WorldRank};
+use core::cell::Cell;
 use std::sync::Arc;
 use zerocopy::FromBytes;
 
@@ -86,19 +87,27 @@ impl Window {
         pending: &Arc<Pending>,
     ) -> Result<SlotId, RmaError> {
         let (engine, expected) = (self.engine(), Expected::of(&head, buffer));
-        // SAFETY: forwarded to the caller.
-        let start = || unsafe { engine.slots.start(world, expected, pending) };
+        // Kept while there is no room: the target alone makes that, and waits for no slot of ours.
+        let taken = Cell::new(None);
+        let attempt = || {
+            // SAFETY: forwarded to the caller.
+            let start = || unsafe { engine.slots.start(world, expected, pending) };
+            let slot = taken.get().or_else(start)?;
+            taken.set(Some(slot));
+            head.slot = slot.0.into();
+            engine.send_now(world, &head, body, wait).map(|sent| sent.map(|()| slot))
+        };
         let gone = |peer| engine.gone(peer).is_some();
-        let in_the_way = |_| engine.slots.in_the_way(world, gone);
+        let in_the_way = |_| match taken.get() {
+            Some(_) => Some(world),
+            None => engine.slots.in_the_way(world, gone),
+        };
         let place = Wait { on: On::Whoever(&in_the_way), ..wait };
         // wait: slot
-        let slot = engine.wait_until(place, start).map_err(|error| self.wait_failed(error))?;
-        head.slot = slot.0.into();
-        if let Err(error) = engine.send(world, &head, body, wait) {
-            engine.cancel_one(slot);
-            return Err(self.wait_failed(error));
-        }
-        Ok(slot)
+        engine.wait_until(place, attempt).flatten().map_err(|error| {
+            taken.get().into_iter().for_each(|slot| engine.cancel_one(slot));
+            self.wait_failed(error)
+        })
     }
 
     /// Sends a question with one value as its answer, and waits for that.
@@ -130,7 +139,7 @@ impl Window {
             let transfers = engine.queues.debtor(pending, turn / 2);
             if turn.is_multiple_of(2) { answers.or(transfers) } else { transfers.or(answers) }
         };
-        let wait = Wait { what, on: On::Whoever(&debtor), recheck: None };
+        let wait = Wait { what, on: On::Whoever(&debtor), recheck: None, until: None };
         let done = || pending.is_done().then_some(());
         // wait: answer
         if let Err(error) = engine.wait_until(wait, done) {
@@ -161,7 +170,7 @@ impl Window {
             return Err(self.wait_failed(self.engine().given_up(wait, cause)));
         };
         if status == Status::HolderLeft {
-            let wait = Wait { what, on: On::Peer(by), recheck: None };
+            let wait = Wait { what, on: On::Peer(by), recheck: None, until: None };
             return Err(self.wait_failed(self.engine().given_up(wait, Cause::PeerLeft(by))));
         }
         let target = self.group().rank_of(by).unwrap_or(target);

@@ -77,8 +77,9 @@ impl Drop for Flushing<'_> {
 }
 
 impl Outstanding {
-    fn is_empty(&self) -> bool {
-        self.puts.is_empty()
+    /// Whether no flush has anything to wait for, or to tell.
+    fn is_over(&self) -> bool {
+        self.puts.iter().all(|puts| puts.is_over())
             && self.others.is_empty()
             && self.unflushed.is_empty()
             && self.flushing.is_none()
@@ -157,13 +158,13 @@ impl Far {
 
     /// Whether a target other than `own` is locked.
     pub(crate) fn any_locked_but(&self, own: Rank) -> bool {
-        let locked = |(target, how): (&Rank, &u32)| *target != own && held::is_locked(*how);
+        let locked = |(target, how): (&Rank, &u32)| *target != own && held::is_open(*how);
         self.state().held.iter().any(locked)
     }
 
     /// Makes a flush of `target` wait for a get.
     pub(crate) fn add_get(&self, target: Rank, get: &Arc<Pending>) {
-        self.state().pending.entry(target).or_default().others.add(None, get);
+        self.state().pending.entry(target).or_default().others.add(None, get.clone());
     }
 
     /// Whether nothing is outstanding.
@@ -182,7 +183,18 @@ impl Far {
         let Some(Outstanding { puts, others, .. }) = state.pending.get_mut(&target) else {
             return (None, Vec::new());
         };
-        puts.drain(..).for_each(|puts| others.add(None, &puts));
+        if let [mine] = &puts[..]
+            && others.is_empty()
+            && mine.by() == Some(current().id())
+        {
+            // In this order: whether it has failed is known when it is done.
+            let done = mine.is_done();
+            if mine.failure().is_none() {
+                // It ends, though it stays here: this thread puts nothing meanwhile.
+                return ((!done).then(|| mine.clone()), Vec::new());
+            }
+        }
+        puts.drain(..).for_each(|puts| others.add(None, puts));
         others.flush()
     }
 
@@ -190,7 +202,7 @@ impl Far {
     /// first is no matter of chance, so that a seed of the simulator decides all.
     pub(crate) fn flushable(&self) -> Vec<Rank> {
         let state = self.state();
-        let some = state.pending.iter().filter(|(_, all)| !all.is_empty());
+        let some = state.pending.iter().filter(|(_, all)| !all.is_over());
         let mut targets: Vec<Rank> = some.map(|(target, _)| *target).collect();
         targets.sort_unstable();
         targets
@@ -210,7 +222,7 @@ impl Far {
 
     /// Makes a flush of `target` wait for an accumulate, and later ones on the same bytes.
     pub(crate) fn add_accumulate(&self, target: Rank, touched: Touched, pending: &Arc<Pending>) {
-        self.state().pending.entry(target).or_default().others.add(Some(touched), pending);
+        self.state().pending.entry(target).or_default().others.add(Some(touched), pending.clone());
     }
 
     /// Unanswered accumulates that `next` must not overtake.
@@ -232,7 +244,8 @@ impl Window {
         let mut state = self.far.state();
         let Outstanding { puts, others, .. } = state.pending.entry(target).or_default();
         let me = Some(current().id());
-        let mine = puts.iter().find(|puts| puts.by() == me).cloned();
+        // What has failed is left to the next flush.
+        let mine = puts.iter().find(|puts| puts.by() == me && puts.failure().is_none()).cloned();
         let pending = mine.unwrap_or_else(|| {
             let pending = others.take_unused(me);
             let pending = pending.unwrap_or_else(|| Arc::new(Pending::of_this_thread()));

@@ -4,6 +4,7 @@ use crate::engine::Pending;
 use crate::memory::target::held;
 use crate::rank::Rank;
 use std::sync::Arc;
+use std::thread;
 
 const OWN: Rank = Rank(1);
 
@@ -40,4 +41,48 @@ fn puts_and_everything_else_keep_a_target_busy() {
     far.state().pending.entry(Rank(0)).or_default();
     assert!(!far.is_idle(), "of one target of two");
     assert!(get.release() && far.is_idle());
+}
+
+/// What a flush waits for is that alone.
+fn is(waited: (Option<Arc<Pending>>, Vec<Arc<Pending>>), what: &Arc<Pending>) -> bool {
+    waited.1.is_empty() && waited.0.is_some_and(|first| Arc::ptr_eq(&first, what))
+}
+
+/// A far target to which this thread puts something that is under way.
+fn with_put() -> (Far, Arc<Pending>) {
+    let (far, mine) = (Far::new(None), Arc::new(Pending::of_this_thread()));
+    assert!(far.outstanding(OWN).0.is_none(), "nothing was put");
+    far.state().pending.entry(OWN).or_default().puts.push(mine.clone());
+    mine.hold();
+    (far, mine)
+}
+
+/// A flush waits for puts of its own thread, and leaves them to be counted with later ones; those
+/// of other threads it takes along, so that it does not wait for what they put meanwhile.
+#[test]
+fn a_flush_waits_for_what_was_put_before() {
+    let (far, mine) = with_put();
+    let puts = || far.state().pending[&OWN].puts.len();
+    assert!(is(far.outstanding(OWN), &mine) && puts() == 1);
+    assert!(mine.release());
+    assert!(far.outstanding(OWN).0.is_none() && puts() == 1, "it is there");
+    mine.hold();
+    thread::scope(|scope| {
+        scope.spawn(|| assert!(is(far.outstanding(OWN), &mine))).join().unwrap();
+    });
+    assert_eq!(puts(), 0);
+    assert!(is(far.outstanding(OWN), &mine), "still under way");
+    assert!(mine.release());
+    assert!(far.outstanding(OWN).0.is_none());
+}
+
+#[test]
+fn what_has_failed_is_told_once() {
+    let (far, mine) = with_put();
+    mine.cancel();
+    assert!(!far.state().pending[&OWN].is_over());
+    assert!(is(far.outstanding(OWN), &mine));
+    mine.set_told();
+    assert!(far.outstanding(OWN).0.is_none());
+    assert!(far.state().pending[&OWN].is_over());
 }

@@ -26,7 +26,7 @@ pub(crate) struct Touched {
 }
 
 impl Unanswered {
-    pub(crate) fn add(&mut self, touched: Option<Touched>, pending: &Arc<Pending>) {
+    pub(crate) fn add(&mut self, touched: Option<Touched>, pending: Arc<Pending>) {
         let mut failed = Vec::new();
         // A failure stays until a flush of its thread has reported it; one will do.
         self.0.retain(|(_, pending)| {
@@ -37,7 +37,7 @@ impl Unanswered {
             failed.extend(first.then_some(pending.by()));
             first
         });
-        self.0.push((touched, pending.clone()));
+        self.0.push((touched, pending));
     }
 
     /// Those that touch some of these bytes and must not be overtaken.

@@ -1,0 +1,157 @@
+//! Locks that are asked for now and waited for later. S-E1 S-E13
+use super::lock::Taken;
+use super::{Assert, Lock};
+use crate::error::RmaError;
+use crate::memory::target::held;
+use crate::rank::Rank;
+use crate::sync::LockKind;
+use crate::window::Window;
+use core::mem;
+
+/// A lock that was asked for: [`wait`](Self::wait) gives it.
+///
+/// Dropping it gives the request up, and the lock back if it was granted. Forgetting it may leave
+/// the lock held, as forgetting the [`Lock`] does. As soon as it is in line, the epoch is open.
+///
+/// Locks that are asked for together are granted in any order: two ranks that ask for the same two
+/// may wait for each other for ever, although both asked in the same order. Who has several locks
+/// at a time waits for each before asking for the next, in an order that all ranks agree on.
+#[must_use = "the request is given up when it is dropped"]
+pub struct LockRequest<'w> {
+    window: &'w Window,
+    target: Rank,
+    kind: LockKind,
+    stage: Stage,
+}
+
+/// How far a request is.
+#[derive(Debug, Clone, Copy)]
+enum Stage {
+    /// It is granted.
+    Taken(Taken),
+    /// Its home was sent it, with that slot.
+    Asked(u64),
+    /// It is nowhere in line: taken by who tests it, if that is possible just then, or waits for
+    /// it.
+    Wanted,
+}
+
+impl Window {
+    /// Asks for the lock of `target` without waiting for it: this rank can do something else until
+    /// it is granted.
+    ///
+    /// Where messages are needed to reach all parts of the window, the target puts this rank in
+    /// line. Where load and store reach all of them, the lock is taken if it is free; otherwise
+    /// [`test`](LockRequest::test) tries again, and [`wait`](LockRequest::wait) gets in line.
+    ///
+    /// # Errors
+    ///
+    /// As [`lock`](Self::lock).
+    ///
+    /// An extension: MPI lets a lock call return before the lock is granted, and has operations
+    /// wait for that (MPI 4.1, section 12.5.3). Here they need the [`Lock`].
+    pub fn request_lock(&self, target: Rank, kind: LockKind) -> Result<LockRequest<'_>, RmaError> {
+        self.check_lock(Assert::NONE)?;
+        let mut request = LockRequest { window: self, target, kind, stage: Stage::Wanted };
+        if !self.begin(target, held::LOCKING)? {
+            request.stage = Stage::Taken(Taken::Nothing);
+            return Ok(request);
+        }
+        // Dropped on errors, `request` takes the mark back.
+        self.check_left()?;
+        let stage = if self.together {
+            self.try_take_lock(target, kind)?.map_or(Stage::Wanted, Stage::Taken)
+        } else {
+            let asked = self.request_at_home(target, kind.mode())?;
+            asked.map_or(Stage::Taken(Taken::AtHome(kind)), Stage::Asked)
+        };
+        request.enter(stage);
+        Ok(request)
+    }
+}
+
+impl<'w> LockRequest<'w> {
+    /// The target.
+    pub fn target(&self) -> Rank {
+        self.target
+    }
+
+    /// Notes how far it is, for this rank's other calls too.
+    fn enter(&mut self, stage: Stage) {
+        self.stage = stage;
+        let how = match stage {
+            Stage::Taken(Taken::Nothing) => return,
+            Stage::Taken(_) => held::BY_LOCK,
+            // From now on it may be granted.
+            Stage::Asked(_) => held::ASKED,
+            Stage::Wanted => held::LOCKING,
+        };
+        self.window.set_held(self.target, how);
+    }
+
+    /// Whether the lock is there, and [`wait`](Self::wait) does not wait; makes some progress.
+    ///
+    /// # Errors
+    ///
+    /// As [`wait`](Self::wait), as soon as one who holds the lock is gone. It may be tested for
+    /// ever, for as long as those who hold locks take part.
+    pub fn test(&mut self) -> Result<bool, RmaError> {
+        let (window, target, kind) = (self.window, self.target, self.kind);
+        match self.stage {
+            Stage::Taken(_) => {}
+            Stage::Asked(slot) => match window.test_home(target, slot) {
+                Ok(true) => self.enter(Stage::Taken(Taken::AtHome(kind))),
+                Ok(false) => return Ok(false),
+                Err(error) => {
+                    // Not in line any more, whatever the reason.
+                    window.leave_line(target, slot);
+                    self.enter(Stage::Wanted);
+                    return Err(error);
+                }
+            },
+            Stage::Wanted => match window.try_take_lock(target, kind)? {
+                Some(taken) => self.enter(Stage::Taken(taken)),
+                None => return window.check_holders(target).map(|()| false),
+            },
+        }
+        Ok(true)
+    }
+
+    /// Waits until the lock is granted, and gives it.
+    ///
+    /// # Errors
+    ///
+    /// What ends every wait: one who holds the lock died or left with it, the target left, or the
+    /// deadline of the configuration passed. The request is then given up.
+    pub fn wait(mut self) -> Result<Lock<'w>, RmaError> {
+        let (window, target, kind) = (self.window, self.target, self.kind);
+        let taken = match self.stage {
+            Stage::Taken(taken) => taken,
+            Stage::Asked(slot) => {
+                // If it fails, this rank is not in line any more.
+                self.stage = Stage::Wanted;
+                window.wait_for_home(target, slot)?;
+                Taken::AtHome(kind)
+            }
+            Stage::Wanted => window.take_lock(target, kind, None)?,
+        };
+        self.enter(Stage::Taken(taken));
+        mem::forget(self);
+        Ok(Lock { window, target, taken })
+    }
+}
+
+impl Drop for LockRequest<'_> {
+    fn drop(&mut self) {
+        let (window, target) = (self.window, self.target);
+        if window.engine().transport.members.is_fork() {
+            return;
+        }
+        match self.stage {
+            Stage::Taken(taken) => return drop(Lock { window, target, taken }),
+            Stage::Asked(slot) => window.leave_line(target, slot),
+            Stage::Wanted => {}
+        }
+        window.set_held(target, held::NOT);
+    }
+}

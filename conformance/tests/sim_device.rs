@@ -1,7 +1,7 @@
 //! The suite on simulated networks with a device that moves bytes by itself, in each form: both
 //! ways to count positions, keys given and chosen, with all, some and no atomics.
 use rma_conformance::{Exception, Harness};
-use rma_core::transport::{Addressing, DeviceError, Keys, Moment};
+use rma_core::transport::{Addressing, DeviceError, Keys, Moment, RemoteLimits};
 use rma_core::{Assert, Config, LockKind, Rank, RmaError, Universe};
 use rma_transport_sim::{Atomics, DeviceConfig, NetConfig};
 use sims::Jobs;
@@ -85,14 +85,16 @@ form!(addresses, DeviceConfig::new());
 form!(
     offsets,
     DeviceConfig {
-        addressing: Addressing::Offset,
-        keys: Keys::Given,
+        limits: RemoteLimits {
+            addressing: Addressing::Offset,
+            keys: Keys::Given,
+            coherent: true,
+            inject: 8,
+            bounce: 64,
+            transfer_max: 256,
+            run_min: 1,
+        },
         atomics: Atomics::Words,
-        coherent: true,
-        inject: 8,
-        bounce: 64,
-        transfer_max: 256,
-        run_min: 1,
         ..DeviceConfig::new()
     }
 );
@@ -100,11 +102,9 @@ form!(
 form!(
     direct,
     DeviceConfig {
+        limits: RemoteLimits { inject: 0, bounce: 0, run_min: 16, ..DeviceConfig::LIMITS },
         atomics: Atomics::None,
-        inject: 0,
-        bounce: 0,
         queue_max: 1,
-        run_min: 16,
         ..DeviceConfig::new()
     }
 );

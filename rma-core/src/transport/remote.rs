@@ -41,7 +41,7 @@ pub enum Keys {
 
 /// What is the same for the life of a device. `addressing`, `keys` and `coherent` are the same at
 /// all ranks.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RemoteLimits {
     /// How positions are counted.
     pub addressing: Addressing,

@@ -23,6 +23,9 @@ pub struct NetConfig {
     pub step_max: u64,
     /// Window memory that all ranks together may hold, in bytes.
     pub memory_max: u64,
+    /// Nodes: load and store reach ranks of the same one, of as many ranks in a row each (the last
+    /// may have fewer). `None`: no memory is mapped. At least 1.
+    pub nodes: Option<u32>,
     /// The device that moves bytes to and from memory of others, if there is one.
     pub device: Option<DeviceConfig>,
 }
@@ -39,8 +42,16 @@ impl NetConfig {
             message_max: 16 * 1024,
             step_max: 2_000_000,
             memory_max: 1 << 30,
+            nodes: None,
             device: None,
         }
+    }
+
+    /// Whether load and store of one rank reach memory of another.
+    pub(crate) const fn are_near(&self, one: u32, other: u32) -> bool {
+        let Some(nodes) = self.nodes else { return false };
+        let each = self.ranks.div_ceil(nodes);
+        one < self.ranks && other < self.ranks && one / each == other / each
     }
 
     /// Refuses what no network can be made of.
@@ -53,6 +64,9 @@ impl NetConfig {
         }
         if self.step_max == 0 {
             return Err(ConfigError::NoSteps);
+        }
+        if let Some(0) = self.nodes {
+            return Err(ConfigError::NoNodes);
         }
         match &self.device {
             Some(device) => device.check(),
@@ -142,6 +156,9 @@ pub enum ConfigError {
     /// `step_max` is 0.
     #[error("step_max is 0, so no rank could ever run; allow at least 1")]
     NoSteps,
+    /// `nodes` is 0.
+    #[error("a network of 0 nodes was asked for; ask for at least 1, or for no shared memory")]
+    NoNodes,
     /// `queue_max` of the device is 0.
     #[error("queue_max of the device is 0, so nothing could ever be posted; allow at least 1")]
     NoDeviceQueue,

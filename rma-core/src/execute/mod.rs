@@ -24,7 +24,7 @@ use crate::error::RmaError;
 use crate::operation::{Action, Op, Operation, Shape, Side, Sink};
 use crate::rank::Rank;
 use crate::route::{Route, narrow};
-use crate::transport::WorldRank;
+use crate::transport::{Touch, WorldRank};
 use crate::window::Window;
 use mapped::Reached;
 use std::sync::Arc;
@@ -143,11 +143,13 @@ impl Window {
         match route {
             Route::Null => {}
             Route::Mapped(memory) => {
+                self.tell_views(operation.action);
                 self.execute_mapped(operation, Reached { memory, begin: 0, there }, sink)?;
             }
             Route::Region(region) => {
                 let (memory, begin) = (region.span(), region.start());
                 let there = there.counted_from(begin);
+                self.tell_views(operation.action);
                 self.execute_mapped(operation, Reached { memory, begin, there }, sink)?;
             }
             Route::Cma(route) => self.execute_cma(operation, &route, sink)?,
@@ -158,6 +160,16 @@ impl Window {
             Route::Messages(world) => return Ok(Some(Left { world, device: None, there })),
         }
         Ok(None)
+    }
+
+    /// Load and store are about to touch window memory.
+    fn tell_views(&self, action: Action) {
+        let transport = &self.process().transport;
+        // A swap that fails changes nothing, and may be tried for ever.
+        if action.carries() && !matches!(action, Action::Swap { .. }) {
+            transport.touches(Touch::Change);
+        }
+        transport.touches(Touch::Look);
     }
 
     /// Everything that does not depend on the target's part.

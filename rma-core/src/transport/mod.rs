@@ -218,7 +218,7 @@ pub enum SubmitError {
 #[derive(Debug, Clone, Copy)]
 pub struct Ticket(pub u32);
 
-/// What a program does by itself with window memory that is mapped here.
+/// What load and store do with window memory that is mapped here.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Touch {
     /// It looks; a loop of looks may wait for something.
@@ -273,7 +273,7 @@ pub struct Parts {
     pub remote: Option<Arc<dyn Remote>>,
     /// The progress agent; `None` where messages are served inside the rank's own calls only.
     pub agent: Option<Arc<dyn Agent>>,
-    /// Told what the program does with window memory by itself, where time passes in calls only.
+    /// Told what load and store do with window memory, where time passes in calls only.
     pub views: Option<Arc<dyn Views>>,
 }
 
@@ -300,7 +300,7 @@ impl Transport {
         self.cma.as_deref().filter(|cma| cma.crosses(peer).is_ok())
     }
 
-    /// The program is about to touch window memory by itself.
+    /// Load and store are about to touch window memory.
     #[inline]
     pub(crate) fn touches(&self, touch: Touch) {
         if let Some(views) = &self.views {
@@ -481,8 +481,9 @@ pub trait Cma: Send + Sync {
     -> Result<(), CrossError>;
 }
 
-/// Told of the program's own accesses.
+/// Told of load and store.
 pub trait Views: Send + Sync {
-    /// The program is about to touch window memory by itself, through a view.
+    /// The program is about to touch window memory by itself: through a view, or by an operation
+    /// on a target that is [near](Shared::is_near).
     fn touches(&self, touch: Touch);
 }

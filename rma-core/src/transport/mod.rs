@@ -8,10 +8,12 @@
 
 mod agent;
 mod beneath;
+mod pair;
 mod remote;
 
 pub use agent::{Agent, AgentBody, AgentError};
 pub use beneath::Beneath;
+pub use pair::{Network, Waker};
 pub use remote::{
     Addressing, Atomic, DeviceError, Endpoint, Keys, Moment, PostError, Posted, RegisterError,
     Registration, Remote, RemoteKey, RemoteLimits, There, Transfer,
@@ -252,7 +254,8 @@ pub struct Transport {
     pub(crate) views: Option<Arc<dyn Views>>,
 }
 
-/// What a transport can do, object by object. Two transports compose by taking some of each.
+/// What a transport can do, object by object. Two transports compose by taking some of each, or as
+/// memory [beside](Transport::beside) a network.
 ///
 /// No call of any object blocks but [`Sleep::park`] and [`Agent::park`]. All of them may be called
 /// by several threads at once.
@@ -343,7 +346,7 @@ pub unsafe trait Messages: Send + Sync {
     /// many there were. If another thread of this rank is doing so already, returns 0 at once.
     fn poll(&self, sink: &mut dyn FnMut(WorldRank, &[u8])) -> usize;
     /// A mark: all that was sent here by peers that this rank has seen to have left lies below it,
-    /// and whatever else was sent before.
+    /// and whatever else was sent before. Asked once for each of those at most.
     fn arrived(&self) -> u64;
     /// Whether `sink` has returned from every message below a mark of [`arrived`](Self::arrived),
     /// in whichever thread.
@@ -360,7 +363,8 @@ pub unsafe trait Messages: Send + Sync {
 /// consistent fence, so either the waiter sees the store or the ringer sees the waiter; `ring`
 /// costs a load when nobody sleeps there.
 pub trait Sleep: Send + Sync {
-    /// Wakes every thread of `peer` that is parked; cheap if there is none.
+    /// Wakes every thread of `peer` that is parked; cheap if there is none. Of a peer that is not
+    /// [near](Shared::is_near) it may wake none: what it waits for comes by messages and devices.
     fn ring(&self, peer: WorldRank);
     /// Announces that this thread is about to park. Must be followed by `park` or `disarm`.
     fn arm(&self) -> Ticket;

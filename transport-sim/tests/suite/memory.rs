@@ -3,9 +3,10 @@
 
 use crate::common::config;
 use rma_core::transport::{
-    AllocateError, Descriptor, ImportError, Mapped, Mapping, Messages, Shared, WorldRank,
+    AllocateError, Descriptor, ImportError, Mapped, Mapping, Messages, Network, Parts,
+    RemoteLimits, Shared, Transport, WorldRank,
 };
-use rma_transport_sim::{ConfigError, Net, NetConfig, run};
+use rma_transport_sim::{ConfigError, DeviceConfig, Net, NetConfig, run};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 #[test]
@@ -106,6 +107,34 @@ fn ranks_of_a_node_map_what_others_allocate() {
     assert_eq!(error, ImportError::PeerGone(WorldRank(0)));
     drop(near);
     assert_eq!(sims[0].available().0, before + 16);
+}
+
+/// The device of a rank that has memory beside a network, by its limits.
+fn device_beside(memory: Option<DeviceConfig>, network: Option<DeviceConfig>) -> Option<u64> {
+    let parts = |device| -> Parts {
+        let net = Net::new(NetConfig { device, ..config(1, 0) }).unwrap();
+        Transport::from(net.rank(WorldRank(0))).into_parts()
+    };
+    let Parts { messages, members, remote, .. } = parts(network);
+    let network = |_| Ok::<_, ()>(Network { name: "both", messages, members, remote });
+    // SAFETY: no universe is made with them.
+    let memory = unsafe { Transport::from_parts(parts(memory)) };
+    // SAFETY: as above.
+    let pair = unsafe { memory.beside(network) }.unwrap().into_parts();
+    assert_eq!(pair.job.name, "both");
+    pair.remote.map(|device| device.limits().run_min)
+}
+
+#[test]
+fn the_device_is_the_network_s_if_it_has_one() {
+    let device = |run_min| {
+        let limits = RemoteLimits { run_min, ..DeviceConfig::LIMITS };
+        Some(DeviceConfig { limits, ..DeviceConfig::new() })
+    };
+    assert_eq!(device_beside(None, None), None);
+    assert_eq!(device_beside(device(1), None), Some(1));
+    assert_eq!(device_beside(None, device(2)), Some(2));
+    assert_eq!(device_beside(device(1), device(2)), Some(2));
 }
 
 #[test]

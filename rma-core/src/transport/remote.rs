@@ -248,7 +248,8 @@ pub unsafe trait Remote: Send + Sync {
         memory: Mapping,
         key: Option<RemoteKey>,
     ) -> Result<Box<dyn Registration>, RegisterError>;
-    /// A queue of transfers, of the thread that asks.
+    /// A queue of transfers, of the thread that asks. If there is none for it, it shares that of
+    /// another one, and nobody asks any more. Waits for no other thread of this rank.
     ///
     /// # Errors
     ///

@@ -1,8 +1,8 @@
 //! The suite on simulated networks with a device that moves bytes by itself, in each form: both
 //! ways to count positions, keys given and chosen, with all, some and no atomics.
 use rma_conformance::{Exception, Harness};
-use rma_core::transport::{Addressing, DeviceError, Keys, Moment};
-use rma_core::{Assert, Config, LockKind, Rank, RmaError, Universe};
+use rma_core::transport::{Addressing, DeviceError, Keys, Moment, RemoteLimits};
+use rma_core::{Assert, Config, LockKind, Op, Rank, RmaError, Universe};
 use rma_transport_sim::{Atomics, DeviceConfig, NetConfig};
 use sims::Jobs;
 
@@ -26,14 +26,17 @@ fn jobs(config: Config) -> Jobs {
 
 /// A form of the device, its jobs and the suite on it.
 macro_rules! form {
-    ($name:ident, $device:expr) => {
+    ($name:ident, $device:expr $(, nodes: $nodes:expr)?) => {
         mod $name {
             use super::*;
 
             struct OnDevice;
 
             fn jobs(config: Config) -> Jobs {
-                let net = |ranks, seed| net(ranks, seed, $device);
+                let net = |ranks, seed| NetConfig {
+                    $(nodes: Some($nodes),)?
+                    ..net(ranks, seed, $device)
+                };
                 Jobs { binary: "sim_device", seeds: 3, config, net }
             }
 
@@ -85,14 +88,16 @@ form!(addresses, DeviceConfig::new());
 form!(
     offsets,
     DeviceConfig {
-        addressing: Addressing::Offset,
-        keys: Keys::Given,
+        limits: RemoteLimits {
+            addressing: Addressing::Offset,
+            keys: Keys::Given,
+            coherent: true,
+            inject: 8,
+            bounce: 64,
+            transfer_max: 256,
+            run_min: 1,
+        },
         atomics: Atomics::Words,
-        coherent: true,
-        inject: 8,
-        bounce: 64,
-        transfer_max: 256,
-        run_min: 1,
         ..DeviceConfig::new()
     }
 );
@@ -100,14 +105,15 @@ form!(
 form!(
     direct,
     DeviceConfig {
+        limits: RemoteLimits { inject: 0, bounce: 0, run_min: 16, ..DeviceConfig::LIMITS },
         atomics: Atomics::None,
-        inject: 0,
-        bounce: 0,
         queue_max: 1,
-        run_min: 16,
         ..DeviceConfig::new()
     }
 );
+
+// As on several machines: load and store inside each, the device between them.
+form!(nodes, DeviceConfig::new(), nodes: 2);
 
 /// Operations fail by what the device says, and messages go on.
 #[test]
@@ -148,6 +154,69 @@ fn a_device_that_ends() {
         ended += ends.unwrap().iter().sum::<usize>();
     }
     assert!(ended > 0, "no device ended");
+}
+
+/// Elements that CPUs of a node combine too are the device's only if it is coherent with them. S-H5
+#[test]
+fn atomics_beside_cpus() {
+    let integers = "32 and 64-bit integers what the device has";
+    for (nodes, coherent, [words, reals], why) in [
+        (Some(2), false, [0, 0], "CPUs of the target's node combine, too"),
+        (Some(2), true, [2, 0], "coherent with the target's CPUs"),
+        (None, false, [4, 4], "others by messages"),
+        (None, true, [4, 4], integers),
+    ] {
+        let limits = RemoteLimits { coherent, ..DeviceConfig::LIMITS };
+        let device = DeviceConfig { limits, ..DeviceConfig::new() };
+        rma_transport_sim::run(&NetConfig { nodes, ..net(4, 1, device) }, |sim| {
+            let universe = Universe::new(sim, Config::default()).unwrap();
+            let world = universe.world();
+            let window = world.window(2, 8).allocate().unwrap();
+            let epoch = window.lock_all().unwrap();
+            let by_device = |type_: &str, expected: u64, combine: &dyn Fn(Rank)| {
+                let before = window.operation_counts().device;
+                world.ranks().for_each(combine);
+                let count = window.operation_counts().device - before;
+                assert_eq!(count, expected, "{type_}, {nodes:?} nodes, coherent: {coherent}");
+            };
+            by_device("words", words, &|target| {
+                epoch.fetch_and_op(target, 0, Op::Sum, 1u64).unwrap();
+            });
+            by_device("reals", reals, &|target| {
+                epoch.fetch_and_op(target, 1, Op::Sum, 1f64).unwrap();
+            });
+            epoch.unlock().unwrap();
+            world.barrier().unwrap();
+            assert_eq!((window.local().load(0), window.local().load(1)), (Ok(4u64), Ok(4f64)));
+            let text = window.explain();
+            assert!(text.contains(why), "{text}");
+            assert_eq!(text.contains(integers), coherent, "{text}");
+            window.free().unwrap();
+        })
+        .unwrap();
+    }
+}
+
+/// Who reads how ranks are reached hears of the device.
+#[test]
+fn explained() {
+    let paths = |nodes, part: &str| {
+        let net = NetConfig { nodes, ..net(5, 1, DeviceConfig::new()) };
+        let texts = rma_transport_sim::run(&net, |sim| {
+            let universe = Universe::new(sim, Config::default()).unwrap();
+            let dynamic = universe.world().window(0, 1).create_dynamic().unwrap();
+            let text = universe.explain() + &dynamic.explain();
+            dynamic.free().unwrap();
+            text
+        });
+        for text in texts.unwrap() {
+            assert!(text.contains(part) && text.contains("for the rest"), "{text}");
+            assert!(text.contains("device: not used: attached memory"), "{text}");
+        }
+    };
+    paths(None, "load and store to 0 of 5 ranks, the device to 5 others");
+    // Nodes of three and of two ranks.
+    paths(Some(2), " of 5 ranks, the device to ");
 }
 
 /// A device is told why memory is about to be used.

@@ -3,6 +3,7 @@ use crate::collective::{Communicator, Mail};
 use crate::config::Config;
 use crate::engine::{Counters, Engine};
 use crate::error::CollectiveError;
+use crate::rank::WorldRank;
 use crate::serve::Serving;
 use crate::transport::{Beneath, Outcome, Transport};
 use std::sync::{Arc, Weak};
@@ -66,15 +67,20 @@ impl Universe {
     /// What was chosen, and why, in lines of text.
     pub fn explain(&self) -> String {
         let transport = &self.engine.transport;
-        let near =
-            self.world.group().members().filter(|peer| transport.shared.is_near(*peer)).count();
+        let ranks = || self.world.group().members();
+        let near = ranks().filter(|peer| transport.shared.is_near(*peer)).count();
         let Config { far_slots, credit_messages, eager_bytes, grant_bytes, .. } =
             self.engine.config;
-        let device = transport.remote.as_ref();
-        let device = device.map_or(String::new(), |it| format!("device: {}\n", it.explain()));
+        let (mut device, mut others) = (String::new(), "active messages to the others".to_owned());
+        if let Some(remote) = &transport.remote {
+            let far = |peer: &WorldRank| !transport.shared.is_near(*peer) && remote.reaches(*peer);
+            let reached = ranks().filter(far).count();
+            device = format!("device: {}\n", remote.explain());
+            others = format!("the device to {reached} others, active messages for the rest");
+        }
         format!(
-            "transport: {}\n{device}paths: load and store to {near} of {} ranks, active messages \
-             to the others\nprogress: load and store need nothing of the target; messages are {}\n\
+            "transport: {}\n{device}paths: load and store to {near} of {} ranks, {others}\n\
+             progress: load, store and devices need nothing of the target; messages are {}\n\
              messages: puts up to {eager_bytes} bytes are sent at once, larger ones as their \
              target grants them ({grant_bytes} bytes on their way to one target, from all \
              origins); {credit_messages} messages unanswered by one target, {far_slots} by all\n",

@@ -1,6 +1,6 @@
 //! What a simulated network looks like.
 
-use rma_core::transport::{Addressing, Keys};
+use rma_core::transport::{Addressing, Keys, RemoteLimits};
 
 /// Least that `transfer_max` of a device may be: devices promise it.
 const TRANSFER_MIN: u64 = 16;
@@ -23,6 +23,9 @@ pub struct NetConfig {
     pub step_max: u64,
     /// Window memory that all ranks together may hold, in bytes.
     pub memory_max: u64,
+    /// Nodes: load and store reach ranks of the same one, of as many ranks in a row each (the last
+    /// may have fewer). `None`: no memory is mapped. At least 1.
+    pub nodes: Option<u32>,
     /// The device that moves bytes to and from memory of others, if there is one.
     pub device: Option<DeviceConfig>,
 }
@@ -39,8 +42,16 @@ impl NetConfig {
             message_max: 16 * 1024,
             step_max: 2_000_000,
             memory_max: 1 << 30,
+            nodes: None,
             device: None,
         }
+    }
+
+    /// Whether load and store of one rank reach memory of another.
+    pub(crate) const fn are_near(&self, one: u32, other: u32) -> bool {
+        let Some(nodes) = self.nodes else { return false };
+        let each = self.ranks.div_ceil(nodes);
+        one < self.ranks && other < self.ranks && one / each == other / each
     }
 
     /// Refuses what no network can be made of.
@@ -54,6 +65,9 @@ impl NetConfig {
         if self.step_max == 0 {
             return Err(ConfigError::NoSteps);
         }
+        if let Some(0) = self.nodes {
+            return Err(ConfigError::NoNodes);
+        }
         match &self.device {
             Some(device) => device.check(),
             None => Ok(()),
@@ -64,21 +78,8 @@ impl NetConfig {
 /// The simulated device of all ranks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DeviceConfig {
-    /// How positions in registered memory are counted.
-    pub addressing: Addressing,
-    /// Who chooses keys.
-    pub keys: Keys,
-    /// Puts of at most so many bytes are copied when they are posted.
-    pub inject: usize,
-    /// What the core is told to copy to memory of its own, at most, in bytes.
-    pub bounce: usize,
-    /// Largest transfer, in bytes; at least 16.
-    pub transfer_max: u64,
-    /// Least average length of runs that the core is told to transfer one by one, in bytes.
-    pub run_min: u64,
-    /// Whether atomics of CPUs may be used on the same elements. Here they always may; the core is
-    /// told this.
-    pub coherent: bool,
+    /// What the core is told. It is coherent with CPUs in any case, of integers of 4 and 8 bytes.
+    pub limits: RemoteLimits,
     /// Transfers of one endpoint to one peer that are under way, and flushes apart from them,
     /// before it says `Again`; at least 1.
     pub queue_max: usize,
@@ -102,17 +103,22 @@ pub enum Atomics {
 }
 
 impl DeviceConfig {
+    /// Those of most providers of libfabric.
+    pub const LIMITS: RemoteLimits = RemoteLimits {
+        addressing: Addressing::Virtual,
+        keys: Keys::Chosen,
+        inject: 64,
+        bounce: 4096,
+        transfer_max: 1 << 20,
+        run_min: 256,
+        coherent: false,
+    };
+
     /// A device with usual limits, which does not end.
     #[must_use]
     pub const fn new() -> Self {
         Self {
-            addressing: Addressing::Virtual,
-            keys: Keys::Chosen,
-            inject: 64,
-            bounce: 4096,
-            transfer_max: 1 << 20,
-            run_min: 256,
-            coherent: false,
+            limits: Self::LIMITS,
             queue_max: 16,
             delay_max: 200,
             atomics: Atomics::All,
@@ -124,8 +130,8 @@ impl DeviceConfig {
         if self.queue_max == 0 {
             return Err(ConfigError::NoDeviceQueue);
         }
-        if self.transfer_max < TRANSFER_MIN {
-            return Err(ConfigError::ShortTransfers(self.transfer_max));
+        if self.limits.transfer_max < TRANSFER_MIN {
+            return Err(ConfigError::ShortTransfers(self.limits.transfer_max));
         }
         Ok(())
     }
@@ -150,6 +156,9 @@ pub enum ConfigError {
     /// `step_max` is 0.
     #[error("step_max is 0, so no rank could ever run; allow at least 1")]
     NoSteps,
+    /// `nodes` is 0.
+    #[error("a network of 0 nodes was asked for; ask for at least 1, or for no shared memory")]
+    NoNodes,
     /// `queue_max` of the device is 0.
     #[error("queue_max of the device is 0, so nothing could ever be posted; allow at least 1")]
     NoDeviceQueue,

@@ -201,14 +201,15 @@ impl Device {
         if self.ended {
             return Err(PostError::Device(DeviceError::Ended));
         }
-        let (limits, peer) = (self.config, order.there.peer.0);
+        let (config, peer) = (self.config, order.there.peer.0);
+        let limits = config.limits;
         if order.len as u64 > limits.transfer_max {
             let error = DeviceError::System { call: "post", errno: EINVAL };
             return Err(PostError::Device(error));
         }
         let posted = self.count();
         let lane = self.queues.entry(queue).or_default().lanes.entry(peer).or_default();
-        if lane.transfers >= limits.queue_max {
+        if lane.transfers >= config.queue_max {
             lane.refused = true;
             return Err(PostError::Again);
         }
@@ -240,7 +241,7 @@ impl Device {
         };
         self.launch(flight, times);
         self.posts += 1;
-        if limits.ends_after.is_some_and(|posts| self.posts >= posts) {
+        if config.ends_after.is_some_and(|posts| self.posts >= posts) {
             self.end(times);
         }
         Ok(if told { Posted::Done } else { Posted::Pending })
@@ -369,7 +370,7 @@ impl Device {
         let Some(memory) = self.registered.get(&(peer.0, key.0)) else {
             return Err(if left { DeviceError::Unreachable(peer) } else { DeviceError::Refused });
         };
-        let start = match self.config.addressing {
+        let start = match self.config.limits.addressing {
             Addressing::Offset => Some(at),
             Addressing::Virtual => at.checked_sub(memory.address()),
         };

@@ -96,7 +96,8 @@ unsafe impl Remote for Sim {
         let Some(device) = self.device() else {
             return "no device in this simulated network".to_owned();
         };
-        let DeviceConfig { addressing, keys, inject, bounce, transfer_max, run_min, .. } = device;
+        let RemoteLimits { addressing, keys, inject, bounce, transfer_max, run_min, .. } =
+            device.limits;
         format!(
             "simulated device: puts up to {inject} bytes are injected, transfers up to {bounce} \
              bounced, at most {transfer_max} in one, runs from {run_min} bytes on; keys \
@@ -107,10 +108,7 @@ unsafe impl Remote for Sim {
     }
 
     fn limits(&self) -> RemoteLimits {
-        let DeviceConfig {
-            addressing, keys, inject, bounce, transfer_max, run_min, coherent, ..
-        } = self.device().copied().unwrap_or_default();
-        RemoteLimits { addressing, keys, inject, bounce, transfer_max, run_min, coherent }
+        self.device().copied().unwrap_or_default().limits
     }
 
     fn reaches(&self, peer: WorldRank) -> bool {
@@ -127,7 +125,7 @@ unsafe impl Remote for Sim {
         key: Option<RemoteKey>,
     ) -> Result<Box<dyn Registration>, RegisterError> {
         let device = self.device().ok_or(RegisterError::Unsupported)?;
-        let key = match device.keys {
+        let key = match device.limits.keys {
             Keys::Given if key.is_none() => {
                 return Err(RegisterError::System { call: "register", errno: EINVAL });
             }

@@ -8,8 +8,10 @@
 //!
 //! A rank's progress agent is one more thread that takes turns.
 //!
-//! Nothing is mapped: [`is_near`](rma_core::transport::Shared::is_near) is false for every
-//! rank, itself included, so all operations take the active-message path.
+//! Nothing is mapped, unless [`nodes`](NetConfig::nodes) says so:
+//! [`is_near`](rma_core::transport::Shared::is_near) is false for every rank, itself included, so
+//! all operations take the active-message path. Inside a node, load and store are a yield point
+//! like views.
 //!
 //! ```
 //! use rma_core::transport::{Messages, Sleep, WorldRank};

@@ -11,7 +11,7 @@ use std::thread::{self, JoinHandle, ThreadId};
 use rma_core::transport::{AgentBody, AgentError, Outcome, Touch, WorldRank};
 
 use crate::failure::{Cause, SimFailure};
-use crate::region::Budget;
+use crate::region::{Budget, Regions};
 use crate::run::message;
 use crate::schedule::{Schedule, Term};
 use crate::{ConfigError, NetConfig, Sim, Trace};
@@ -42,8 +42,8 @@ impl Net {
         let gates = seats.iter().map(|_| Gate::default()).collect();
         let table = Table { schedule, seats, entered: 0, cancelled: false };
         let budget = Arc::new(Budget::new(config.memory_max));
-        let (table, agents) = (Mutex::new(table), Mutex::default());
-        Ok(Self { shared: Arc::new(Shared { config, table, gates, budget, agents }) })
+        let (table, agents, regions) = (Mutex::new(table), Mutex::default(), Arc::default());
+        Ok(Self { shared: Arc::new(Shared { config, table, gates, budget, regions, agents }) })
     }
 
     /// The transport of rank `rank`.
@@ -145,6 +145,7 @@ pub(crate) struct Shared {
     table: Mutex<Table>,
     gates: Vec<Gate>,
     budget: Arc<Budget>,
+    regions: Arc<Regions>,
     agents: Mutex<BTreeMap<u32, JoinHandle<()>>>,
 }
 
@@ -155,6 +156,10 @@ impl Shared {
 
     pub(crate) const fn budget(&self) -> &Arc<Budget> {
         &self.budget
+    }
+
+    pub(crate) const fn regions(&self) -> &Arc<Regions> {
+        &self.regions
     }
 
     fn lock(&self) -> MutexGuard<'_, Table> {
@@ -207,7 +212,7 @@ impl Shared {
         self.ask(me, Schedule::now)
     }
 
-    /// `me` touches its memory by itself, which it also may do before it entered and after it
+    /// `me` touches memory by itself, which it also may do before it entered and after it
     /// left. Every look of a few is a yield point; of many in a row, one of several.
     pub(crate) fn touch(&self, me: u32, touch: Touch) {
         let mut table = self.lock();
@@ -217,7 +222,7 @@ impl Shared {
         let yields = match touch {
             Touch::Look => table.schedule.touch(),
             Touch::Change => {
-                table.schedule.interrupt_looks();
+                table.schedule.change();
                 false
             }
         };

@@ -1,10 +1,11 @@
-//! Window memory of a simulated rank: zeroed heap memory.
-#![allow(unsafe_code)] // owns the allocation behind `Region`
+//! Window memory of a simulated rank: zeroed heap memory, which ranks of the same node map.
+#![allow(unsafe_code)] // owns the allocation behind a region
 
 use core::ptr::NonNull;
 use std::alloc::{Layout, alloc_zeroed, dealloc};
-use std::sync::Arc;
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use rma_core::transport::{self, AllocateError, Descriptor, Mapped, Mapping};
 
@@ -42,9 +43,45 @@ impl Budget {
     }
 }
 
-/// Window memory of a simulated rank. No peer maps it.
+/// What ranks have allocated, by owner and number: each counts its own, so that no other rank
+/// changes what a descriptor says.
+#[derive(Debug, Default)]
+pub(crate) struct Regions(Mutex<Table>);
+
+#[derive(Debug, Default)]
+struct Table {
+    made: BTreeMap<u32, u64>,
+    live: BTreeMap<Id, Weak<Memory>>,
+}
+
+type Id = (u32, u64);
+
+impl Regions {
+    fn lock(&self) -> MutexGuard<'_, Table> {
+        // Nothing in here panics half-way through a change.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn add(&self, owner: u32, memory: &Arc<Memory>) -> Id {
+        let mut table = self.lock();
+        let made = table.made.entry(owner).or_default();
+        *made += 1;
+        let id = (owner, *made);
+        table.live.insert(id, Arc::downgrade(memory));
+        id
+    }
+
+    /// What `owner` describes so, if it still has it.
+    pub(crate) fn find(&self, owner: u32, descriptor: &Descriptor) -> Option<Imported> {
+        let number = descriptor.0.first_chunk().map_or(0, |bytes| u64::from_le_bytes(*bytes));
+        let memory = self.lock().live.get(&(owner, number))?.upgrade()?;
+        Some(Imported(memory))
+    }
+}
+
+/// An allocation.
 #[derive(Debug)]
-pub(crate) struct Region {
+struct Memory {
     base: NonNull<u8>,
     /// What was asked for; the allocation may be larger, see `layout`.
     len: usize,
@@ -52,12 +89,8 @@ pub(crate) struct Region {
     budget: Arc<Budget>,
 }
 
-impl Region {
-    pub(crate) fn allocate(
-        budget: &Arc<Budget>,
-        len: usize,
-        align: usize,
-    ) -> Result<Self, AllocateError> {
+impl Memory {
+    fn allocate(budget: &Arc<Budget>, len: usize, align: usize) -> Result<Self, AllocateError> {
         let asked = len as u64;
         let system = |call, errno| AllocateError::System { asked, call, errno };
         budget.take(asked)?;
@@ -76,33 +109,80 @@ impl Region {
     }
 }
 
-impl Drop for Region {
+impl Drop for Memory {
     fn drop(&mut self) {
         // SAFETY: `base` came from `alloc_zeroed` with this very layout, and only this drop
-        // frees it: `Region` is neither `Copy` nor `Clone`.
+        // frees it: `Memory` is neither `Copy` nor `Clone`.
         unsafe { dealloc(self.base.as_ptr(), self.layout) };
         self.budget.give_back(self.len as u64);
     }
 }
 
-// SAFETY: `Region` owns its allocation as a `Box` would and gives out only raw pointers to it;
+// SAFETY: `Memory` owns its allocation as a `Box` would and gives out only raw pointers to it;
 // allocator and budget may be used from any thread.
-unsafe impl Send for Region {}
-// SAFETY: through `&Region` one can only copy out the address and the length, which never change.
-unsafe impl Sync for Region {}
+unsafe impl Send for Memory {}
+// SAFETY: through `&Memory` one can only copy out the address and the length, which never change.
+unsafe impl Sync for Memory {}
 
 // SAFETY: `base` and `len` never change, the bytes live on the heap and stay where they are when
-// the `Region` moves, and only its drop frees them. `layout` spans at least `len` bytes, aligned
+// the `Memory` moves, and only its drop frees them. `layout` spans at least `len` bytes, aligned
 // to at least 64.
-unsafe impl Mapped for Region {
+unsafe impl Mapped for Memory {
     fn mapping(&self) -> Mapping {
         Mapping { base: self.base.as_ptr(), len: self.len }
     }
 }
 
+/// Window memory of a simulated rank. Who has imported it keeps it.
+#[derive(Debug)]
+pub(crate) struct Region {
+    memory: Arc<Memory>,
+    id: Id,
+    regions: Arc<Regions>,
+}
+
+impl Region {
+    pub(crate) fn allocate(
+        (budget, regions): (&Arc<Budget>, &Arc<Regions>),
+        owner: u32,
+        len: usize,
+        align: usize,
+    ) -> Result<Self, AllocateError> {
+        let memory = Arc::new(Memory::allocate(budget, len, align)?);
+        let id = regions.add(owner, &memory);
+        Ok(Self { memory, id, regions: Arc::clone(regions) })
+    }
+}
+
+impl Drop for Region {
+    fn drop(&mut self) {
+        self.regions.lock().live.remove(&self.id);
+    }
+}
+
+// SAFETY: as of the memory, which lives as long as this.
+unsafe impl Mapped for Region {
+    fn mapping(&self) -> Mapping {
+        self.memory.mapping()
+    }
+}
+
 impl transport::Region for Region {
-    /// Zeros: nobody can import what is not mapped.
+    /// Its number among those of its owner.
     fn descriptor(&self) -> Descriptor {
-        Descriptor([0; Descriptor::LEN])
+        let mut bytes = [0; Descriptor::LEN];
+        bytes[..size_of::<u64>()].copy_from_slice(&self.id.1.to_le_bytes());
+        Descriptor(bytes)
+    }
+}
+
+/// Memory of another rank of the node.
+#[derive(Debug)]
+pub(crate) struct Imported(Arc<Memory>);
+
+// SAFETY: as of the memory, which lives as long as this.
+unsafe impl Mapped for Imported {
+    fn mapping(&self) -> Mapping {
+        self.0.mapping()
     }
 }

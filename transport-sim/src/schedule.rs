@@ -317,6 +317,12 @@ impl Schedule {
         self.looks().interrupt(clock);
     }
 
+    /// It changes memory, perhaps that of a neighbour who looks at it.
+    pub(crate) fn change(&mut self) {
+        self.interrupt_looks();
+        self.happenings += u64::from(self.config.nodes.is_some());
+    }
+
     fn polls_in_vain(&self, player: u32) -> Option<u64> {
         self.players[player as usize].looks.in_vain(self.happenings)
     }
@@ -397,6 +403,8 @@ impl Schedule {
 
     pub(crate) fn ring(&mut self, me: u32, peer: u32) {
         self.trace.note(me, Event::Ring, [peer.into(), 0, 0]);
+        // Who rings has changed something, perhaps words of a neighbour who looks at them.
+        self.happenings += u64::from(self.config.nodes.is_some());
         if peer < self.config.ranks {
             self.wake_by_ring(peer);
         }

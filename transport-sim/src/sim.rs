@@ -6,10 +6,12 @@ use std::sync::Arc;
 use std::thread;
 
 use rma_core::transport::{
-    self, Agent, AgentBody, AgentError, AllocateError, Descriptor, ImportError, Job, Limits,
-    Mapped, Members, Messages, Moment, Outcome, Parts, PeerState, Remote, Sleep, SubmitError,
-    Ticket, Touch, Transport, Views, WorldRank,
+    self, Agent, AgentBody, AgentError, AllocateError, DescribeError, Descriptor, ImportError, Job,
+    Limits, Mapped, Members, Messages, Moment, Outcome, Parts, PeerState, Remote, Sleep,
+    SubmitError, Ticket, Touch, Transport, Views, WorldRank,
 };
+
+use rma_core::{Extent, Place};
 
 use crate::net::{Seat, Shared};
 use crate::region::{LIMIT, Region};
@@ -102,9 +104,17 @@ unsafe impl Messages for Sim {
         let config = self.shared.config();
         format!(
             "sim: {} ranks as threads of one process, one at a time, order and delay from seed \
-             {}; messages only, up to {} bytes, up to {} us on their way, {} per receiver; \
-             virtual time, never spins",
-            config.ranks, config.seed, config.message_max, config.delay_max, config.queue_max
+             {}; {} up to {} bytes, up to {} us on their way, {} per receiver; virtual time, \
+             never spins",
+            config.ranks,
+            config.seed,
+            match config.nodes {
+                None => "messages only,".to_owned(),
+                Some(nodes) => format!("load and store inside each of {nodes} nodes, messages"),
+            },
+            config.message_max,
+            config.delay_max,
+            config.queue_max
         )
     }
 
@@ -201,30 +211,50 @@ unsafe impl Members for Sim {
 }
 
 // SAFETY: `Region::allocate` gives out zeroed memory of an allocation of its own, so regions do
-// not overlap; this transport never touches it, and no peer can import it.
+// not overlap; this transport touches it for transfers alone. What is imported is the allocation
+// that its owner has under the number in the descriptor.
 unsafe impl transport::Shared for Sim {
     fn allocate(
         &self,
         len: usize,
         align: usize,
     ) -> Result<Box<dyn transport::Region>, AllocateError> {
-        Ok(Box::new(Region::allocate(self.shared.budget(), len, align)?))
+        let memory = (self.shared.budget(), self.shared.regions());
+        Ok(Box::new(Region::allocate(memory, self.rank, len, align)?))
     }
 
     fn available(&self) -> (u64, &'static str) {
         (self.shared.budget().available(), LIMIT)
     }
 
-    fn is_near(&self, _peer: WorldRank) -> bool {
-        false
+    fn is_near(&self, peer: WorldRank) -> bool {
+        self.shared.config().are_near(self.rank, peer.0)
+    }
+
+    /// One region as a whole.
+    unsafe fn describe(&self, extent: &Extent, start: u64) -> Result<Descriptor, DescribeError> {
+        match extent.place {
+            Place::Region(descriptor) if start == 0 => Ok(descriptor),
+            _ => Err(DescribeError::Unsupported),
+        }
     }
 
     fn import(
         &self,
         owner: WorldRank,
-        _descriptors: &[Descriptor],
+        descriptors: &[Descriptor],
     ) -> Result<Box<dyn Mapped>, ImportError> {
-        Err(ImportError::Malformed(owner))
+        let &[descriptor] = descriptors else {
+            let why = "regions of a simulated rank lie apart";
+            return Err(ImportError::Extents { owner, why });
+        };
+        if !self.shared.config().are_near(self.rank, owner.0) {
+            return Err(ImportError::Malformed(owner));
+        }
+        match self.shared.regions().find(owner.0, &descriptor) {
+            Some(imported) => Ok(Box::new(imported)),
+            None => Err(ImportError::PeerGone(owner)),
+        }
     }
 }
 

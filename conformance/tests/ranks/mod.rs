@@ -19,6 +19,11 @@ pub(crate) trait Settings {
     fn exceptions() -> Vec<Exception> {
         Vec::new()
     }
+
+    /// Runs `body` as so many ranks; if one panics, so does this.
+    fn job(config: Config, ranks: u32, body: &(dyn Fn(Universe) + Sync)) {
+        rma::local_with(config, ranks, body).expect("the ranks start");
+    }
 }
 
 /// Ranks with these settings.
@@ -26,11 +31,11 @@ pub(crate) struct Threads<S>(S);
 
 impl<S: Settings> Harness for Threads<S> {
     fn run(name: &str, ranks: u32, body: &(dyn Fn(Universe) + Sync)) {
-        run(without_naps(S::config()), name, ranks, body);
+        watched(name, || S::job(without_naps(S::config()), ranks, body));
     }
 
     fn run_failing(name: &str, ranks: u32, _: u32, body: &(dyn Fn(Universe) + Sync)) {
-        run_failing(without_naps(S::config()), name, ranks, body);
+        run_failing::<S>(name, ranks, body);
     }
 
     fn exceptions() -> Vec<Exception> {
@@ -64,17 +69,18 @@ fn watched<R>(test: &str, body: impl FnOnce() -> R) -> R {
     })
 }
 
+#[allow(dead_code, reason = "not every binary has jobs of its own")]
 pub(crate) fn run(config: Config, name: &str, ranks: u32, body: &(dyn Fn(Universe) + Sync)) {
     watched(name, || rma::local_with(config, ranks, body).expect("the ranks start"));
 }
 
-fn run_failing(config: Config, name: &str, ranks: u32, body: &(dyn Fn(Universe) + Sync)) {
+fn run_failing<S: Settings>(name: &str, ranks: u32, body: &(dyn Fn(Universe) + Sync)) {
     let survivors = AtomicU32::new(0);
     let run = || {
-        rma::local_with(config, ranks, |universe| {
+        S::job(without_naps(S::config()), ranks, &|universe| {
             body(universe);
             survivors.fetch_add(1, Relaxed);
-        })
+        });
     };
     // The first panic goes on: if that is the victim's, and all others came to the end, there was
     // no other.

@@ -119,10 +119,10 @@ impl Jobs {
 
 /// What the simulator cannot do.
 pub(crate) fn exceptions() -> Vec<Exception> {
-    let messages_only = "messages only: no memory is mapped";
+    let not_shared = "a shared window needs ranks that all share memory";
     let one_thread = "a simulated rank is one thread: the seed decides who runs";
     vec![
-        Exception { tests: "shared::", reason: messages_only, instead: Some(refused) },
+        Exception { tests: "shared::", reason: not_shared, instead: Some(refused) },
         Exception { tests: "threads::", reason: one_thread, instead: None },
     ]
 }

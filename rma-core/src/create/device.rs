@@ -8,6 +8,9 @@ use crate::object::Flavor;
 use crate::transport::{Addressing, Keys};
 use crate::window::{Device, Part, Window, kind};
 
+/// Why a dynamic window has none.
+const DYNAMIC: &str = "attached memory is not registered; messages move what load and store do not";
+
 /// How far a device reaches, from one rank: the least counts.
 mod reach {
     pub(super) const UNREACHED: u64 = 0;
@@ -32,7 +35,7 @@ impl WindowBuilder<'_> {
         let asked = self.hints.path();
         // All ranks come to the same answer.
         match asked {
-            _ if flavor == Flavor::Dynamic => return Ok(Err("attached memory is not registered")),
+            _ if flavor == Flavor::Dynamic => return Ok(Err(DYNAMIC)),
             Asked::Auto if !matches!(self.comm.inner.node, Node::Whole) => {}
             Asked::Device => {}
             Asked::Auto => return Ok(Err("load and store reach every rank")),
@@ -65,12 +68,13 @@ impl WindowBuilder<'_> {
             reach::UNREACHED => no("ranks that the device does not reach"),
             reach::UNREGISTERED => no("memory that the device could not register"),
             reach => {
-                let domain = if reach == reach::ALL { Device::whole_types(remote) } else { 0 };
+                let beside_cpus = reach == reach::BESIDE_CPUS;
+                let domain = if beside_cpus { 0 } else { Device::whole_types(remote) };
                 let symmetric = key.is_some()
                     && limits.addressing == Addressing::Offset
                     && flavor == Flavor::Allocate
                     && plan.symmetric().is_some();
-                Ok(Ok(Device { key, symmetric, domain }))
+                Ok(Ok(Device { key, symmetric, domain, beside_cpus }))
             }
         }
     }

@@ -25,6 +25,8 @@ pub(crate) struct Queues {
     all: [OnceLock<Queue>; QUEUES],
     /// Those that there are, or will be at once, as bits.
     made: AtomicU32,
+    /// Held by whoever makes one; true if the device has no endpoint for it.
+    refused: Mutex<bool>,
 }
 
 /// An endpoint, and what is under way on it.
@@ -100,18 +102,35 @@ impl UnderWay {
 }
 
 impl Queues {
-    /// That of this thread.
+    /// That of this thread; if the device has no endpoint for it, that of another one.
     pub(crate) fn mine(&self, remote: &dyn Remote) -> Result<&Queue, DeviceError> {
         let place = FxBuildHasher.hash_one(thread::current().id()) as usize % QUEUES;
         let queue = &self.all[place];
-        if queue.get().is_none() {
-            let (endpoint, bit) = (remote.endpoint()?, 1 << place);
-            // Before anybody can use it: who looks for queues finds it then.
-            self.made.fetch_or(bit, Relaxed);
-            // Of two threads, one was first.
-            _ = queue.set(Queue { endpoint, table: Mutex::default(), bit });
+        match queue.get() {
+            Some(queue) => Ok(queue),
+            None => self.make(remote, place),
         }
-        queue.get().ok_or(DeviceError::Ended)
+    }
+
+    #[cold]
+    fn make(&self, remote: &dyn Remote, place: usize) -> Result<&Queue, DeviceError> {
+        // One thread at a time: who is refused finds the queue that another has made just before.
+        let mut refused = self.refused.lock().unwrap_or_else(PoisonError::into_inner);
+        let (queue, others) = (&self.all[place], || self.all().next());
+        if let Some(queue) = queue.get().or_else(|| others().filter(|_| *refused)) {
+            return Ok(queue);
+        }
+        let endpoint = match remote.endpoint() {
+            Ok(endpoint) => endpoint,
+            Err(error) => {
+                *refused = true;
+                return others().ok_or(error);
+            }
+        };
+        let bit = 1 << place;
+        // Before anybody can use it: who looks for queues finds it then.
+        self.made.fetch_or(bit, Relaxed);
+        Ok(queue.get_or_init(|| Queue { endpoint, table: Mutex::default(), bit }))
     }
 
     /// Those with these bits.

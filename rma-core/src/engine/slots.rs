@@ -73,7 +73,7 @@ impl Pending {
 
     /// Whether every operation has its answer.
     pub(crate) fn is_done(&self) -> bool {
-        // pairs with the Release in `Slots::free`: what was written to buffers is visible.
+        // pairs with the Release in `release`: what was written to buffers is visible.
         self.outstanding.load(Acquire) == 0
     }
 
@@ -300,8 +300,7 @@ impl Table {
         slot.expected = Slot::NOTHING;
         self.credit.give_back(slot.peer);
         self.free.push(index as u32);
-        // pairs with the Acquire load in `Pending::is_done`.
-        pending.outstanding.fetch_sub(1, Release);
+        pending.release();
         Some(pending)
     }
 }
@@ -348,7 +347,7 @@ impl Slots {
         }
         table.free.pop();
         let slot = &mut table.slots[index as usize];
-        pending.outstanding.fetch_add(1, Relaxed);
+        pending.hold();
         (slot.peer, slot.expected) = (peer, expected);
         slot.pending = Some(pending.clone());
         Some(SlotId::new(slot.generation, index as usize))

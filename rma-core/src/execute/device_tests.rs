@@ -3,6 +3,7 @@
 
 use crate::config::Config;
 use crate::element::Op;
+use crate::engine::{Buffer, Pending, Queue, UnderWay, What};
 use crate::error::RmaError;
 use crate::layout::Layout;
 use crate::rank::{Rank, WorldRank};
@@ -29,11 +30,19 @@ struct Device(Arc<Mutex<State>>);
 struct State {
     /// There is no room.
     full: bool,
+    /// Nor is there after so many posts.
+    room: Option<usize>,
+    /// Posts without room.
+    refused: usize,
+    /// Endpoints that there still are, if they have a limit.
+    endpoints: Option<usize>,
     /// Nothing happens to what is posted, before [`Device::go_on`].
     held: bool,
     /// How everything ends.
     fails: Option<DeviceError>,
     orders: Vec<Order>,
+    /// To these nothing happens any more.
+    stuck: Vec<Order>,
     complete: Vec<(u64, Result<(), DeviceError>)>,
     flushes: usize,
     quiesced: usize,
@@ -70,9 +79,11 @@ impl Device {
 
     fn begin(&self, order: Order) -> Result<Posted, PostError> {
         let mut state = self.state();
-        if state.full {
+        if state.full || state.room == Some(0) {
+            state.refused += 1;
             return Err(PostError::Again);
         }
+        state.room = state.room.map(|room| room - 1);
         state.flushes += usize::from(order.transfer.is_none());
         state.orders.push(order);
         let held = state.held;
@@ -151,6 +162,11 @@ unsafe impl Remote for Device {
         Ok(Box::new(Registered(self.clone())))
     }
     fn endpoint(&self) -> Result<Box<dyn Endpoint>, DeviceError> {
+        let mut state = self.state();
+        if state.endpoints == Some(0) {
+            return Err(DeviceError::System { call: "endpoint", errno: 12 });
+        }
+        state.endpoints = state.endpoints.map(|left| left - 1);
         Ok(Box::new(self.clone()))
     }
 }
@@ -191,6 +207,7 @@ unsafe impl Endpoint for Device {
     fn quiesce(&self, _: WorldRank) {
         let mut state = self.state();
         state.orders.clear();
+        state.stuck.clear();
         state.quiesced += 1;
     }
 }
@@ -382,6 +399,97 @@ fn each_thread_hears_of_its_own_puts() {
         });
         epoch.unlock().unwrap();
     });
+}
+
+/// Without any endpoint, operations say why.
+#[test]
+fn a_device_without_endpoints() {
+    with_window(|device, _, window| {
+        let epoch = window.lock_all().unwrap();
+        device.state().endpoints = Some(0);
+        let none = epoch.put(ME, 0, &[1u64]);
+        let errno = |error| matches!(error, DeviceError::System { errno: 12, .. });
+        assert!(matches!(none, Err(RmaError::Device { error, .. }) if errno(error)), "{none:?}");
+        epoch.unlock().unwrap();
+    });
+}
+
+/// Of more threads than the device has endpoints, some share one.
+#[test]
+fn threads_share_endpoints() {
+    let device = Device::default();
+    device.state().endpoints = Some(1);
+    with_device(Config::default(), Arc::new(device.clone()), |universe| {
+        let window = universe.world().window(64, 8).allocate().unwrap();
+        let epoch = window.lock_all().unwrap();
+        thread::scope(|scope| {
+            for i in 0..20u64 {
+                let epoch = &epoch;
+                scope.spawn(move || {
+                    epoch.put(ME, i, &[i]).unwrap();
+                    epoch.flush(ME).unwrap();
+                    let mut got = [0u64];
+                    epoch.get(ME, i, &mut got).unwrap();
+                    assert_eq!(got, [i]);
+                });
+            }
+        });
+        assert_eq!(device.state().endpoints, Some(0));
+        epoch.unlock().unwrap();
+        window.free().unwrap();
+    });
+}
+
+/// What another thread cuts off, which has the same queue, is told to whoever has just put
+/// something there, and is not done with the rest.
+#[test]
+fn what_another_thread_cut_off_is_told() {
+    let device = Device::default();
+    with_device(Config::default(), Arc::new(device.clone()), |universe| {
+        let window = universe.world().window(64, 8).allocate().unwrap();
+        let (epoch, engine) = (window.lock_all().unwrap(), universe.engine());
+        let (direct, mut buffer) = (Arc::<Pending>::default(), [0u64; 4]);
+        let puts = || {
+            device.state().held = true;
+            let queue = engine.queues.mine(&device).unwrap();
+            begin_get(queue, &direct, &mut buffer);
+            let mut state = device.state();
+            (state.stuck, state.held) = (core::mem::take(&mut state.orders), false);
+            state.room = Some(1);
+            drop(state);
+            let (runs, flat) = (Layout::of::<u64>().vector(2, 2, 4).unwrap(), Layout::of::<u64>());
+            epoch.put_shaped(ME, 0, &runs, &[1u64, 2, 3, 4], flat.times(4)).unwrap();
+            [epoch.flush(ME), epoch.flush(ME)]
+        };
+        thread::scope(|scope| {
+            let other = scope.spawn(puts);
+            // The second run waits for room, and the first is complete.
+            while device.state().refused < 2 {
+                thread::yield_now();
+            }
+            engine.queues.cancel(&direct);
+            assert_eq!(device.state().quiesced, 1);
+            device.state().room = None;
+            let [first, second] = other.join().unwrap();
+            let cut = DeviceError::CutOff(WorldRank(0));
+            let told = |error| matches!(error, RmaError::Device { error, .. } if error == cut);
+            assert!(first.is_err_and(told), "{first:?}");
+            second.unwrap();
+        });
+        epoch.unlock().unwrap();
+        window.free().unwrap();
+    });
+}
+
+/// Begins a get that goes directly, as one of a thread which has that queue.
+fn begin_get(queue: &Queue, pending: &Arc<Pending>, into: &mut [u64]) {
+    let peer = WorldRank(0);
+    let transfer = Transfer::Get { into: into.as_mut_ptr().cast(), len: size_of_val(into) };
+    let there = There { peer, key: RemoteKey([7; RemoteKey::LEN]), at: 0 };
+    let (pending, what) = (Some(pending.clone()), What::Direct);
+    let get = UnderWay { peer, pending, bounce: Vec::new(), into: Buffer::NONE, what };
+    // SAFETY: nothing happens to it before it is cut off.
+    unsafe { queue.post(&mut Some(get), &transfer, &there) }.unwrap();
 }
 
 /// No device reaches a part that is plain memory.

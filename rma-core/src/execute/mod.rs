@@ -25,6 +25,7 @@ use crate::layout::Shape;
 use crate::operation::{Action, Operation, Side, Sink};
 use crate::rank::{Rank, WorldRank};
 use crate::route::{Route, narrow};
+use crate::transport::Touch;
 use crate::window::{DeviceRoute, Drain, Window};
 use mapped::Reached;
 use std::sync::Arc;
@@ -113,11 +114,13 @@ impl Window {
         match route {
             Route::Null => {}
             Route::Mapped(memory) => {
+                self.tell_views(operation.action);
                 self.execute_mapped(operation, Reached { memory, begin: 0, there }, sink)?;
             }
             Route::Region(region) => {
                 let (memory, begin) = (region.span(), region.start());
                 let there = there.counted_from(begin);
+                self.tell_views(operation.action);
                 self.execute_mapped(operation, Reached { memory, begin, there }, sink)?;
             }
             Route::Cma(route) => self.execute_cma(operation, &route, sink)?,
@@ -128,6 +131,16 @@ impl Window {
             Route::Messages(world) => return Ok(Some(Left { world, device: None, there })),
         }
         Ok(None)
+    }
+
+    /// Load and store are about to touch window memory.
+    fn tell_views(&self, action: Action) {
+        let transport = &self.engine().transport;
+        // A swap that fails changes nothing, and may be tried for ever.
+        if action.carries() && !matches!(action, Action::Swap { .. }) {
+            transport.touches(Touch::Change);
+        }
+        transport.touches(Touch::Look);
     }
 
     /// Everything that does not depend on the target's part.

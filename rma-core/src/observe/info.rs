@@ -94,14 +94,23 @@ impl Window {
         );
         let layouts = format!("a transfer for each run, of {run_min} bytes on average and more");
         let types: Vec<&str> = device.types().map(BasicType::name).collect();
-        let atomics = match (coherent, types.is_empty()) {
-            (true, _) => {
-                "on 32 and 64-bit integers what the device has; others by messages".to_owned()
+        let types = types.join(", ");
+        let integers = "32 and 64-bit integers what the device has";
+        let atomics = match (device.beside_cpus, coherent, types.as_str()) {
+            (true, true, _) => {
+                format!(
+                    "on {integers}, as it is coherent with the target's CPUs; others by messages"
+                )
             }
-            (false, true) => {
-                "by messages, as it has no type whole that only it combines".to_owned()
+            (true, false, _) => {
+                "by messages: CPUs of the target's node combine, too, and the device is not \
+                 coherent with them"
+                    .to_owned()
             }
-            (false, false) => format!("on {}; on other types by messages", types.join(", ")),
+            (false, false, "") => "by messages, as the device has no type whole".to_owned(),
+            (false, true, "") => format!("on {integers}; others by messages"),
+            (false, false, types) => format!("on {types}; others by messages"),
+            (false, true, types) => format!("on {types}, on other {integers}; others by messages"),
         };
         ByDevice { moves, layouts, atomics }
     }

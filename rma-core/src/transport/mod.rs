@@ -9,6 +9,7 @@
 mod agent;
 mod backing;
 mod beneath;
+mod pair;
 mod remote;
 
 pub use crate::rank::WorldRank;
@@ -16,6 +17,7 @@ pub use agent::{Agent, AgentBody, AgentError};
 pub use backing::{Backing, Extent, PersistError, Place};
 pub(crate) use backing::{EXTENTS_MAX, flaw};
 pub use beneath::Beneath;
+pub use pair::{Network, Waker};
 pub use remote::{
     Addressing, Atomic, DeviceError, Endpoint, Keys, Moment, PostError, Posted, RegisterError,
     Registration, Remote, RemoteKey, RemoteLimits, There, Transfer,
@@ -209,7 +211,7 @@ pub enum SubmitError {
 #[derive(Debug, Clone, Copy)]
 pub struct Ticket(pub u32);
 
-/// What a program does by itself with window memory that is mapped here.
+/// What load and store do with window memory that is mapped here.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Touch {
     /// It looks; a loop of looks may wait for something.
@@ -243,7 +245,8 @@ pub struct Transport {
     pub(crate) views: Option<Arc<dyn Views>>,
 }
 
-/// What a transport can do, object by object. Two transports compose by taking some of each.
+/// What a transport can do, object by object. Two transports compose by taking some of each, or as
+/// memory [beside](Transport::beside) a network.
 ///
 /// No call of any object blocks but [`Sleep::park`] and [`Agent::park`]. All of them may be called
 /// by several threads at once.
@@ -264,7 +267,7 @@ pub struct Parts {
     pub remote: Option<Arc<dyn Remote>>,
     /// The progress agent; `None` where messages are served inside the rank's own calls only.
     pub agent: Option<Arc<dyn Agent>>,
-    /// Told what the program does with window memory by itself, where time passes in calls only.
+    /// Told what load and store do with window memory, where time passes in calls only.
     pub views: Option<Arc<dyn Views>>,
 }
 
@@ -291,7 +294,7 @@ impl Transport {
         self.cma.as_deref().filter(|cma| cma.crosses(peer).is_ok())
     }
 
-    /// The program is about to touch window memory by itself.
+    /// Load and store are about to touch window memory.
     #[inline]
     pub(crate) fn touches(&self, touch: Touch) {
         if let Some(views) = &self.views {
@@ -334,7 +337,7 @@ pub unsafe trait Messages: Send + Sync {
     /// many there were. If another thread of this rank is doing so already, returns 0 at once.
     fn poll(&self, sink: &mut dyn FnMut(WorldRank, &[u8])) -> usize;
     /// A mark: all that was sent here by peers that this rank has seen to have left lies below it,
-    /// and whatever else was sent before.
+    /// and whatever else was sent before. Asked once for each of those at most.
     fn arrived(&self) -> u64;
     /// Whether `sink` has returned from every message below a mark of [`arrived`](Self::arrived),
     /// in whichever thread.
@@ -351,7 +354,8 @@ pub unsafe trait Messages: Send + Sync {
 /// consistent fence, so either the waiter sees the store or the ringer sees the waiter; `ring`
 /// costs a load when nobody sleeps there.
 pub trait Sleep: Send + Sync {
-    /// Wakes every thread of `peer` that is parked; cheap if there is none.
+    /// Wakes every thread of `peer` that is parked; cheap if there is none. Of a peer that is not
+    /// [near](Shared::is_near) it may wake none: what it waits for comes by messages and devices.
     fn ring(&self, peer: WorldRank);
     /// Announces that this thread is about to park. Must be followed by `park` or `disarm`.
     fn arm(&self) -> Ticket;
@@ -472,8 +476,9 @@ pub trait Cma: Send + Sync {
     -> Result<(), CrossError>;
 }
 
-/// Told of the program's own accesses.
+/// Told of load and store.
 pub trait Views: Send + Sync {
-    /// The program is about to touch window memory by itself, through a view.
+    /// The program is about to touch window memory by itself: through a view, or by an operation
+    /// on a target that is [near](Shared::is_near).
     fn touches(&self, touch: Touch);
 }

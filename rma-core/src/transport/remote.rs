@@ -40,7 +40,7 @@ pub enum Keys {
 
 /// What is the same for the life of a device. `addressing`, `keys` and `coherent` are the same at
 /// all ranks.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RemoteLimits {
     /// How positions are counted.
     pub addressing: Addressing,
@@ -247,7 +247,8 @@ pub unsafe trait Remote: Send + Sync {
         memory: Mapping,
         key: Option<RemoteKey>,
     ) -> Result<Box<dyn Registration>, RegisterError>;
-    /// A queue of transfers, of the thread that asks.
+    /// A queue of transfers, of the thread that asks. If there is none for it, it shares that of
+    /// another one, and nobody asks any more. Waits for no other thread of this rank.
     ///
     /// # Errors
     ///

@@ -21,6 +21,8 @@ pub(crate) struct Device {
     /// on one element go the same way: what a device does and what a CPU does are not atomic with
     /// each other.
     pub(crate) domain: u32,
+    /// CPUs of neighbours combine elements, too.
+    pub(crate) beside_cpus: bool,
 }
 
 /// How an operation reaches registered memory of its target.

@@ -11,9 +11,10 @@ use crate::transport::ImportError;
 use crate::window::{Peer, Window};
 
 impl Window {
-    /// Whether the table shows the way to it, and nothing counts.
+    /// Whether the table shows the way to it: nothing counts, and nobody is told of accesses.
     pub(crate) fn loads_at_once(&self, target: Rank) -> bool {
-        self.loads(target) && !self.counts_all
+        let told = self.engine().transport.views.is_some();
+        self.loads(target) && !self.counts_all && !told
     }
 
     /// Whether operations on `target` go by load and store.

@@ -5,7 +5,9 @@ use std::collections::BTreeSet;
 use crate::common::seeds;
 use crate::party::{Memory, Party, behind, net};
 use rma_core::bytemuck::{cast_slice, pod_collect_to_vec};
-use rma_core::transport::{Atomic, DeviceError, PostError, Remote, Transfer, WorldRank};
+use rma_core::transport::{
+    Atomic, DeviceError, PostError, Remote, RemoteLimits, Transfer, WorldRank,
+};
 use rma_core::{BasicElement, Bool, Complex, Op, Pair};
 use rma_transport_sim::{Atomics, DeviceConfig, Net, Sim, run};
 
@@ -199,7 +201,8 @@ fn a_device_does_what_it_says_and_refuses_the_rest() {
 
 #[test]
 fn atomics_that_make_no_sense_are_refused() {
-    let device = DeviceConfig { transfer_max: 16, ..DeviceConfig::new() };
+    let limits = RemoteLimits { transfer_max: 16, ..DeviceConfig::LIMITS };
+    let device = DeviceConfig { limits, ..DeviceConfig::new() };
     run(&net(1, 0, device), |sim| {
         let (window, operands) = (Memory::new(&sim, 64), Memory::new(&sim, 64));
         let mut party = Party::new(&sim);

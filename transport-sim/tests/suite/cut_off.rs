@@ -9,7 +9,7 @@ use crate::common::{receive, seeds, send};
 use crate::party::{Memory, Party, behind, net};
 use rma_core::transport::{
     Addressing, Atomic, DeviceError, Endpoint, Keys, Members, Outcome, PeerState, PostError,
-    Posted, RegisterError, Remote, RemoteKey, Sleep, There, Transfer, WorldRank,
+    Posted, RegisterError, Remote, RemoteKey, RemoteLimits, Sleep, There, Transfer, WorldRank,
 };
 use rma_core::{BasicElement, Op};
 use rma_transport_sim::{DeviceConfig, run, run_traced};
@@ -21,7 +21,8 @@ const EINVAL: i32 = 22;
 fn kind(seed: u64) -> DeviceConfig {
     let addressing = [Addressing::Virtual, Addressing::Offset][(seed & 1) as usize];
     let keys = [Keys::Chosen, Keys::Given][(seed >> 1 & 1) as usize];
-    DeviceConfig { addressing, keys, ..DeviceConfig::new() }
+    let limits = RemoteLimits { addressing, keys, ..DeviceConfig::LIMITS };
+    DeviceConfig { limits, ..DeviceConfig::new() }
 }
 
 /// Transfers of each kind, of 8 and of 80 bytes.
@@ -405,7 +406,8 @@ fn registrations_and_endpoints_may_outlive_their_rank() {
 
 #[test]
 fn a_given_key_names_one_registration_of_a_rank() {
-    let device = DeviceConfig { keys: Keys::Given, ..DeviceConfig::new() };
+    let limits = RemoteLimits { keys: Keys::Given, ..DeviceConfig::LIMITS };
+    let device = DeviceConfig { limits, ..DeviceConfig::new() };
     run(&net(2, 0, device), |sim| {
         let window = Memory::new(&sim, 64);
         let first = window.register(&sim, Some(KEY)).unwrap();

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use crate::common::seeds;
 use crate::party::{Memory, Party, behind, net};
 use rma_core::transport::{
-    Addressing, Keys, Messages, Moment, Parts, PostError, Posted, Remote, RemoteKey, Sleep,
-    Transfer, Transport, WorldRank,
+    Addressing, Keys, Messages, Moment, Parts, PostError, Posted, Remote, RemoteKey, RemoteLimits,
+    Sleep, Transfer, Transport, WorldRank,
 };
 use rma_transport_sim::{Cause, ConfigError, DeviceConfig, Net, NetConfig, Run, run, run_traced};
 
@@ -17,7 +17,8 @@ const KEY: RemoteKey = RemoteKey([7; RemoteKey::LEN]);
 fn kind(seed: u64) -> DeviceConfig {
     let addressing = [Addressing::Virtual, Addressing::Offset][(seed & 1) as usize];
     let keys = [Keys::Chosen, Keys::Given][(seed >> 1 & 1) as usize];
-    DeviceConfig { addressing, keys, inject: 16, queue_max: 3, ..DeviceConfig::new() }
+    let limits = RemoteLimits { addressing, keys, inject: 16, ..DeviceConfig::LIMITS };
+    DeviceConfig { limits, queue_max: 3, ..DeviceConfig::new() }
 }
 
 /// Everyone puts to the next rank, small and large, and gets it back.
@@ -120,7 +121,8 @@ fn transfers_overtake_each_other() {
 /// On purpose, bytes are changed that a put has yet to read.
 #[test]
 fn a_large_put_is_read_before_it_is_complete_and_not_when_it_is_posted() {
-    let device = DeviceConfig { inject: 16, ..DeviceConfig::new() };
+    let limits = RemoteLimits { inject: 16, ..DeviceConfig::LIMITS };
+    let device = DeviceConfig { limits, ..DeviceConfig::new() };
     let mut seen = BTreeSet::new();
     for seed in 0..40 {
         let result = run(&net(1, seed, device), |sim| {
@@ -376,13 +378,11 @@ fn a_transport_has_the_device_that_its_network_has() {
         Transport::from(Net::new(config).unwrap().rank(WorldRank(0))).into_parts()
     };
     assert!(parts(NetConfig::new(2, 0)).remote.is_none());
-    let device = DeviceConfig { run_min: 99, coherent: true, ..kind(3) };
+    let limits = RemoteLimits { run_min: 99, coherent: true, ..kind(3).limits };
+    let device = DeviceConfig { limits, ..kind(3) };
     let parts = parts(net(2, 0, device));
     let remote = parts.remote.unwrap();
-    let limits = remote.limits();
-    assert_eq!((limits.addressing, limits.keys), (Addressing::Offset, Keys::Given));
-    assert_eq!((limits.inject, limits.bounce, limits.run_min), (16, 4096, 99));
-    assert_eq!((limits.transfer_max, limits.coherent), (1 << 20, true));
+    assert_eq!(remote.limits(), limits);
     assert!(remote.reaches(WorldRank(0)) && remote.reaches(WorldRank(1)));
     assert!(!remote.reaches(WorldRank(2)));
     let line = remote.explain();
@@ -406,7 +406,10 @@ fn devices_that_make_no_sense_are_refused() {
     let refused = |device| Net::new(net(1, 0, device)).unwrap_err();
     let usual = DeviceConfig::new();
     assert_eq!(refused(DeviceConfig { queue_max: 0, ..usual }), ConfigError::NoDeviceQueue);
-    let short = DeviceConfig { transfer_max: 15, ..usual };
-    assert_eq!(refused(short), ConfigError::ShortTransfers(15));
-    assert!(Net::new(net(1, 0, DeviceConfig { transfer_max: 16, ..usual })).is_ok());
+    let transfers = |transfer_max| {
+        let limits = RemoteLimits { transfer_max, ..DeviceConfig::LIMITS };
+        DeviceConfig { limits, ..usual }
+    };
+    assert_eq!(refused(transfers(15)), ConfigError::ShortTransfers(15));
+    assert!(Net::new(net(1, 0, transfers(16))).is_ok());
 }

@@ -11,7 +11,7 @@ const PAGE: &str = "docs/architecture.md";
 const HEADING: &str = "## Inside rma-core";
 
 /// Methods of the standard library that a guest has the name of.
-const OF_STD: &[&str] = &["try_lock"];
+const OF_STD: &[&str] = &["lock", "try_lock"];
 
 /// Names of the rooms, the highest first.
 fn listed(page: &str) -> Vec<&str> {

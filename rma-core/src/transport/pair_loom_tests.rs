@@ -1,0 +1,93 @@
+//! No mail of a network is left lying between who attends, the agent and who wakes them. The
+//! doorbell is that of a node, without the fences that it has of its own in `ring`.
+use super::Mail;
+use core::sync::atomic::Ordering::{Relaxed, SeqCst};
+use loom::sync::Arc;
+use loom::sync::atomic::{AtomicU32, fence};
+use loom::thread;
+
+#[derive(Default)]
+struct Rank {
+    /// Messages of the network.
+    queue: AtomicU32,
+    mail: Mail<AtomicU32>,
+    attended: AtomicU32,
+    asleep: AtomicU32,
+    /// The agent was woken.
+    woken: AtomicU32,
+}
+
+impl Rank {
+    /// As `Waker::wake`, after a message.
+    fn arrive(&self) {
+        self.queue.fetch_add(1, Relaxed);
+        self.mail.come();
+        if self.asleep.load(Relaxed) == 1 && self.attended.load(Relaxed) == 0 {
+            self.woken.store(1, Relaxed);
+        }
+    }
+
+    /// As `Pair::poll`.
+    fn poll(&self) -> u32 {
+        self.mail.take();
+        let count = self.queue.load(Relaxed);
+        if count > 0 {
+            self.queue.fetch_sub(count, Relaxed);
+            self.mail.stay();
+        }
+        count
+    }
+
+    /// A thread has waited, and leaves.
+    fn leave(&self) {
+        self.attended.fetch_sub(1, Relaxed);
+        fence(SeqCst);
+        if self.mail.is_there() {
+            self.poll();
+        }
+        if self.mail.is_there() {
+            self.woken.store(1, Relaxed);
+        }
+    }
+
+    fn is_left_lying(&self) -> bool {
+        self.queue.load(Relaxed) > 0 && self.woken.load(Relaxed) == 0
+    }
+}
+
+/// Messages that come while a thread looks a last time are seen by it, or wake the agent.
+#[test]
+fn loom_who_leaves_or_the_agent_sees_mail_of_a_network() {
+    loom::model(|| {
+        let (attended, asleep) = (AtomicU32::new(1), AtomicU32::new(1));
+        let rank = Arc::new(Rank { attended, asleep, ..Rank::default() });
+        let network = {
+            let rank = rank.clone();
+            thread::spawn(move || {
+                rank.arrive();
+                rank.arrive();
+            })
+        };
+        rank.poll();
+        rank.leave();
+        network.join().unwrap();
+        assert!(!rank.is_left_lying());
+    });
+}
+
+/// The agent sees them before it sleeps, or is woken.
+#[test]
+fn loom_an_agent_that_goes_to_sleep_sees_mail_of_a_network() {
+    loom::model(|| {
+        let rank = Arc::new(Rank::default());
+        let network = {
+            let rank = rank.clone();
+            thread::spawn(move || rank.arrive())
+        };
+        rank.asleep.store(1, Relaxed);
+        fence(SeqCst);
+        rank.poll();
+        network.join().unwrap();
+        assert!(!rank.is_left_lying());
+    });
+}

@@ -2,13 +2,15 @@
 //! S-F2 S-F8 S-F9 S-K3 S-K4 S-K5 S-K6 S-K9 S-M1 S-M2 S-M4
 #![allow(unsafe_code)]
 
-use crate::element::{AtomicElement, BasicElement, Element, Op};
+use crate::element::{AtomicElement, BasicElement, BasicType, Element, Op};
 use crate::error::RmaError;
 use crate::execute::Place;
-use crate::memory::target::Span;
+use crate::memory::target::{Permit, Span};
+use crate::operation::{Action, Operation, Side, Sink};
 use crate::rank::Rank;
 use crate::transport::Touch;
 use crate::window::{Memory, Peer, Window};
+use bytemuck::{bytes_of, bytes_of_mut, cast_slice, cast_slice_mut};
 use std::sync::Arc;
 
 /// A part of a window in this address space, to be loaded and stored without an epoch.
@@ -75,6 +77,11 @@ impl Window {
     }
 }
 
+/// What is fetched and combined.
+fn combines(op: Op, basic: BasicType) -> Action {
+    Action::Combine { op, basic: Some(basic), fetches: true }
+}
+
 impl<'w> View<'w> {
     /// Of attached memory of this rank, `size` bytes, at `start` in the window.
     pub(crate) fn of_region(
@@ -138,6 +145,7 @@ impl<'w> View<'w> {
 
     /// Combines one value; returns what was there. Atomic as
     /// [`Access::fetch_and_op`](crate::Access::fetch_and_op), towards the operations of all epochs.
+    /// What a device combines at this part, it combines here, too, and may fail as an operation.
     pub fn fetch_and_op<E: BasicElement>(
         &self,
         disp: u64,
@@ -146,6 +154,12 @@ impl<'w> View<'w> {
     ) -> Result<E, RmaError> {
         if !op.is_defined_on::<E>() {
             return Err(self.wrong_op::<E>("a fetch_and_op", op));
+        }
+        if self.is_left_to_device(E::BASIC) {
+            let (mut old, operand) = (E::zeroed(), [operand]);
+            let action = ("a fetch_and_op", combines(op, E::BASIC));
+            self.by_device(action, disp, bytes_of(&operand), bytes_of_mut(&mut old))?;
+            return Ok(old);
         }
         if op != Op::NoOp {
             self.changes();
@@ -166,6 +180,12 @@ impl<'w> View<'w> {
         if op == Op::NoOp || !op.is_defined_on::<E>() {
             return Err(self.wrong_op::<E>("an accumulate", op));
         }
+        if self.is_left_to_device(E::BASIC) {
+            // What was there is fetched to know that it is done.
+            let mut old = vec![E::zeroed(); operands.len()];
+            let action = ("an accumulate", combines(op, E::BASIC));
+            return self.by_device(action, disp, cast_slice(operands), cast_slice_mut(&mut old));
+        }
         self.changes();
         self.window.combine(self.place(disp, size_of_val(operands))?, op, operands, None)
     }
@@ -177,7 +197,33 @@ impl<'w> View<'w> {
         compare: E,
         swap: E,
     ) -> Result<E, RmaError> {
+        if self.is_left_to_device(E::BASIC) {
+            let (mut old, values) = (compare, [compare, swap]);
+            let action = ("a compare_and_swap", Action::Swap { basic: E::BASIC });
+            self.by_device(action, disp, bytes_of(&values), bytes_of_mut(&mut old))?;
+            return Ok(old);
+        }
         self.window.swap(self.place(disp, size_of::<E>())?, compare, swap)
+    }
+
+    /// Whether elements of that type are combined by the device alone, here too.
+    fn is_left_to_device(&self, basic: BasicType) -> bool {
+        let device = self.window.remote();
+        device.is_some_and(|(remote, device)| device.excludes_cpus(remote, basic))
+    }
+
+    /// Combines as an epoch does; what was there is in `old`.
+    fn by_device(
+        &self,
+        (what, action): (&'static str, Action),
+        disp: u64,
+        origin: &[u8],
+        old: &mut [u8],
+    ) -> Result<(), RmaError> {
+        let (target, there, from) = (self.rank, Side::dense(old.len()), Side::dense(origin.len()));
+        let permit = Permit::All;
+        let operation = Operation { what, action, permit, target, disp, there, origin, from };
+        self.window.fetch(&operation, Sink::new(old))
     }
 
     fn place(&self, disp: u64, len: usize) -> Result<Place<'_>, RmaError> {

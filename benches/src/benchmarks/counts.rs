@@ -6,7 +6,7 @@ use crate::bench::{Bench, Draft, row};
 use crate::counting::{Counting, allocations};
 use crate::measure::Work;
 use crate::record::Unit;
-use rma::{Assert, LockAll, LockKind, Op, Window};
+use rma::{Assert, LockAll, LockKind, Op, Rank, Window};
 use std::hint::black_box;
 
 const PATHS: [&str; 2] = ["load_store", "messages"];
@@ -63,9 +63,45 @@ pub(super) fn run(bench: &mut Bench<'_>) -> Result<()> {
         counts.fences(&window)?;
         window.free()?;
     }
+    if bench.is_first() {
+        by_device(&mut found)?;
+    }
     let all = [found.instructions, found.calls, found.fences, found.allocations, found.messages];
     for (draft, count) in all.into_iter().flatten() {
         bench.note(draft, Unit::Count, &[count])?;
+    }
+    Ok(())
+}
+
+/// What a device moves costs no message. All else is the simulator's here, and not counted.
+fn by_device(found: &mut Found) -> Result<()> {
+    let messages = rma::simulate_rdma(2, 0, |universe| -> std::result::Result<_, rma::Error> {
+        let window = universe.world().window(1, 8).allocate()?;
+        let (epoch, mut rows) = (window.lock_all()?, Vec::new());
+        if universe.world().rank() == Rank(0) {
+            let put_flush = || epoch.put(TARGET, 0, &[1u64]).and_then(|()| epoch.flush(TARGET));
+            let get = || epoch.get(TARGET, 0, &mut [0u64]);
+            let fetch = || epoch.fetch_and_op(TARGET, 0, Op::Sum, 1u64).map(drop);
+            let calls: [(_, &dyn Fn() -> _); 3] =
+                [("put + flush", &put_flush), ("get", &get), ("fetch_and_op", &fetch)];
+            for (name, operation) in calls {
+                operation()?;
+                let sent = || universe.counters().messages_sent();
+                let before = sent();
+                (0..TIMES).try_for_each(|_| operation())?;
+                rows.push((name, (sent() - before) as f64 / TIMES as f64));
+            }
+        }
+        epoch.unlock()?;
+        window.free()?;
+        Ok(rows)
+    });
+    for rows in messages? {
+        for (name, sent) in rows? {
+            let call = call(name, 8);
+            let draft = call.draft("messages sent", "simulated device", Some(0.0));
+            found.messages.push((draft, sent));
+        }
     }
     Ok(())
 }

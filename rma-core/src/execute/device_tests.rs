@@ -492,6 +492,28 @@ fn begin_get(queue: &Queue, pending: &Arc<Pending>, into: &mut [u64]) {
     unsafe { queue.post(&mut Some(get), &transfer, &there) }.unwrap();
 }
 
+/// Elements that only the device combines are its own in views, too; puts and gets there are not.
+#[test]
+fn views_leave_atomics_to_the_device() {
+    with_window(|_, universe, window| {
+        let local = window.local();
+        local.store(0, 5u64).unwrap();
+        assert_eq!(local.load(0), Ok(5u64));
+        let transfers = || universe.counters().transfers();
+        let before = transfers();
+        assert_eq!(local.fetch_and_op(0, Op::Sum, 2u64), Ok(5));
+        local.accumulate(0, Op::Prod, &[3u64]).unwrap();
+        assert_eq!(local.compare_and_swap(0, 21u64, 9), Ok(21));
+        assert_eq!(local.compare_and_swap(0, 21u64, 8), Ok(9));
+        assert_eq!((local.fetch_and_op(0, Op::NoOp, 0u64), transfers() - before), (Ok(9), 5));
+        // No type of 4 bytes is the device's.
+        assert_eq!(local.fetch_and_op(2, Op::Sum, 2u32), Ok(0));
+        assert_eq!((local.compare_and_swap(2, 2u32, 3), transfers() - before), (Ok(2), 5));
+        let far = local.fetch_and_op(64, Op::Sum, 2u64);
+        assert!(matches!(far, Err(RmaError::OutOfRange { disp: 64, .. })), "{far:?}");
+    });
+}
+
 /// No device reaches a part that is plain memory.
 #[test]
 fn a_sealed_part_is_not_registered() {

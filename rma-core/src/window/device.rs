@@ -82,6 +82,13 @@ impl Device {
         (0..u32::BITS as u8).filter_map(BasicType::from_wire).filter(whole)
     }
 
+    /// Whether no CPU combines elements of that type: that would not be atomic with the device.
+    pub(crate) fn excludes_cpus(&self, remote: &dyn Remote, basic: BasicType) -> bool {
+        let whole = self.domain & 1 << basic.to_wire() != 0;
+        // Of types that are not atomic, CPUs combine elements under a lock that no device knows.
+        whole && !(remote.limits().coherent && basic.is_atomic())
+    }
+
     /// Whether the device does what an operation does to elements of that type.
     pub(crate) fn combines(&self, remote: &dyn Remote, atomic: Atomic, basic: BasicType) -> bool {
         let whole = self.domain & 1 << basic.to_wire() != 0;

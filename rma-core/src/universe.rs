@@ -167,7 +167,7 @@ mod tests {
     use crate::epoch::Assert;
     use crate::error::WindowError;
     use crate::object::OBJECTS;
-    use crate::protocol::lock::{Node, phase};
+    use crate::protocol::lock::{QueueNode, phase};
     use crate::rank::Rank;
     use crate::serve::lock::look;
     use crate::sync::LockKind;
@@ -228,7 +228,7 @@ mod tests {
         };
         assert_eq!(leaves_after(inside), Outcome::Holding);
         let waits = |window: &Window, _: &Loop| {
-            let word = Node::new(0, 1).unwrap().phase_word();
+            let word = QueueNode::new(0, 1).unwrap().phase_word();
             window.part.block.get().word(word).store(phase::WAITING, SeqCst);
         };
         assert_eq!(leaves_after(waits), Outcome::Holding);

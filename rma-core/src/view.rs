@@ -4,7 +4,7 @@
 
 use crate::element::{AtomicElement, BasicElement, BasicType, Element, Op};
 use crate::error::RmaError;
-use crate::execute::Place;
+use crate::execute::Placed;
 use crate::memory::target::{Permit, Span};
 use crate::operation::{Action, Operation, Side, Sink};
 use crate::rank::Rank;
@@ -226,11 +226,11 @@ impl<'w> View<'w> {
         self.window.fetch(&operation, Sink::new(old))
     }
 
-    fn place(&self, disp: u64, len: usize) -> Result<Place<'_>, RmaError> {
+    fn place(&self, disp: u64, len: usize) -> Result<Placed<'_>, RmaError> {
         let span = self.span(disp, len)?;
         // There is a span, so the product does not overflow.
         let offset = self.offset + disp.wrapping_mul(u64::from(self.disp_unit));
-        Ok(Place { target: self.rank, disp, offset, span })
+        Ok(Placed { target: self.rank, disp, offset, span })
     }
 
     fn wrong_op<E: BasicElement>(&self, what: &'static str, op: Op) -> RmaError {

@@ -56,8 +56,11 @@ pub(crate) const ROOMS: &[Room] = &[
     room("rma-core/src/serve/part.rs", "spans of this rank's own part"),
     room("rma-core/src/memory/pool.rs", "blocks of shared words, here and at peers"),
     room("rma-core/src/transport/mod.rs", "the unsafe traits of a transport, and one for boxes"),
-    room("rma-core/src/transport/pair.rs", "implements the unsafe traits by those of its halves"),
-    room("rma-core/src/transport/pair_tests.rs", "halves of a transport that note their calls"),
+    room(
+        "rma-core/src/transport/composed.rs",
+        "implements the unsafe traits by those of its halves",
+    ),
+    room("rma-core/src/transport/composed_tests.rs", "halves of a transport that note their calls"),
     room("rma-core/src/transport/remote.rs", "the unsafe traits of a device, forwards one call"),
     room("rma-core/src/window/device.rs", "registers the part of a window"),
     room("rma-core/src/engine/queue.rs", "deals out what transfers fetched"),

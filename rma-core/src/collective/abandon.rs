@@ -13,7 +13,7 @@
 //! Who cannot go on with one operation for a reason of its own, tells all members so, and their
 //! waits in that operation end; later ones are as good as any.
 use super::AHEAD_MAX;
-use super::mail::{Step, step_head};
+use super::mail::{MailStep, step_head};
 use crate::collective::Inner;
 use crate::engine::{Cause, On, Wait, WaitError};
 use crate::protocol::message::Head;
@@ -22,7 +22,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// A place in the order of a communicator's operations, which is the same at all of its ranks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Place {
+pub(crate) struct AbandonPlace {
     /// Tag of an operation by messages.
     pub(crate) tag: u32,
     /// Number of a barrier by flags. They are counted by themselves.
@@ -40,7 +40,7 @@ pub(crate) enum By {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Abandoned {
     pub(crate) cause: Cause,
-    pub(crate) from: Place,
+    pub(crate) from: AbandonPlace,
 }
 
 /// What a rank knows of operations of a communicator that cannot end.
@@ -59,7 +59,7 @@ struct Heard {
     told: bool,
 }
 
-impl Place {
+impl AbandonPlace {
     /// What comes after the barrier by flags that was begun last.
     fn past_barrier(self) -> Self {
         Self { barrier: self.barrier + 1, ..self }
@@ -98,7 +98,7 @@ impl News {
     }
 
     /// A member gave up the operation of that tag. This rank is at `at`.
-    pub(crate) fn hear_of_one(&self, (tag, whom): (u32, WorldRank), at: Place) {
+    pub(crate) fn hear_of_one(&self, (tag, whom): (u32, WorldRank), at: AbandonPlace) {
         let mut heard = self.heard();
         heard.any_operation = true;
         heard.operations.retain(|(other, _)| is_before(at.tag, *other));
@@ -110,7 +110,7 @@ impl News {
     }
 
     /// This rank is at `at`: what was given up before is of no use.
-    pub(crate) fn forget_passed(&self, at: Place) {
+    pub(crate) fn forget_passed(&self, at: AbandonPlace) {
         self.heard().operations.retain(|(other, _)| is_before(at.tag, *other));
     }
 
@@ -126,7 +126,7 @@ impl News {
     }
 
     /// Why a rank that is at `at` waits in vain like that.
-    pub(crate) fn ends(&self, at: Place, by: By) -> Option<Cause> {
+    pub(crate) fn ends(&self, at: AbandonPlace, by: By) -> Option<Cause> {
         let one = self.given_up_by(at.tag).filter(|_| by == By::Messages).map(Cause::GaveUp);
         let all = || self.heard().news.filter(|news| news.from.covers(at, by));
         one.or_else(|| all().map(|news| news.cause))
@@ -204,7 +204,7 @@ impl Inner {
         self.gives_up(self.current.place());
     }
 
-    fn gives_up(&self, from: Place) {
+    fn gives_up(&self, from: AbandonPlace) {
         self.keep_words();
         let cause = Cause::GaveUp(self.engine.transport.job.rank);
         self.abandon(Abandoned { cause, from });
@@ -223,7 +223,7 @@ impl Inner {
         self.keep_words();
         self.current.news().heard().any_operation = true;
         let (own, tag) = (self.engine.transport.job.rank, self.current.place().tag);
-        let mut head = step_head(self.id, tag, Step::Abandon, 0, own.0.into());
+        let mut head = step_head(self.id, tag, MailStep::Abandon, 0, own.0.into());
         head.offset = ONE_OPERATION.into();
         self.tell_members(&head);
     }
@@ -244,7 +244,7 @@ fn abandon_head(id: u64, Abandoned { cause, from }: Abandoned) -> Option<Head> {
         Cause::GaveUp(whom) => (whom, false),
         _ => return None,
     };
-    let mut head = step_head(id, from.tag, Step::Abandon, from.barrier, whom.0.into());
+    let mut head = step_head(id, from.tag, MailStep::Abandon, from.barrier, whom.0.into());
     head.offset = u64::from(left).into();
     Some(head)
 }
@@ -269,7 +269,7 @@ pub(crate) fn read_abandon(head: &Head) -> Option<(WorldRank, Abandoned)> {
         1 => Cause::PeerLeft(whom),
         _ => return None,
     };
-    let from = Place { tag: head.tag.get(), barrier: head.slot.get() };
+    let from = AbandonPlace { tag: head.tag.get(), barrier: head.slot.get() };
     Some((whom, Abandoned { cause, from }))
 }
 
@@ -282,8 +282,8 @@ mod tests {
     use crate::window::accumulate_tests::with_loop;
     use std::sync::Arc;
 
-    const fn place(tag: u32, barrier: u64) -> Place {
-        Place { tag, barrier }
+    const fn place(tag: u32, barrier: u64) -> AbandonPlace {
+        AbandonPlace { tag, barrier }
     }
 
     #[test]

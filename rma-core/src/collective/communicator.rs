@@ -51,7 +51,7 @@ pub(crate) struct Inner {
 }
 
 /// What communicators of one rank share.
-type Beneath<'a> = (&'a Arc<Engine>, &'a Arc<Mail>);
+type Roots<'a> = (&'a Arc<Engine>, &'a Arc<Mail>);
 
 /// Order of the collective operations of one communicator.
 #[derive(Debug)]
@@ -291,7 +291,7 @@ impl Communicator {
 }
 
 impl Inner {
-    fn plain((engine, mail): Beneath<'_>, id: u64, group: Group, rank: Rank) -> Self {
+    fn plain((engine, mail): Roots<'_>, id: u64, group: Group, rank: Rank) -> Self {
         let (engine, mail) = (engine.clone(), mail.clone());
         let current = mail.open(id, group.clone());
         let sequence = Sequence { one_sided: 0, barriers: 0, shares: 0 };
@@ -313,7 +313,7 @@ impl Inner {
     }
 
     /// As [`plain`](Self::plain), for a communicator of the user.
-    fn users(beneath: Beneath<'_>, id: u64, group: Group, rank: Rank) -> Self {
+    fn users(beneath: Roots<'_>, id: u64, group: Group, rank: Rank) -> Self {
         let runtime = Self::plain(beneath, id | RUNTIME, group.clone(), rank);
         let mut inner = Self::plain(beneath, id, group, rank);
         inner.runtime = Some(Arc::new(runtime));

@@ -1,9 +1,9 @@
 //! Sends and receives inside one collective operation.
 use super::AHEAD_MAX;
 use super::abandon::By;
-use super::mail::{Grants, Key, Mail, PART, Part, SMALL, Step, step_head};
+use super::mail::{GrantHeads, Mail, MailKey, MailStep, PART, PayloadPart, SMALL, step_head};
 use super::near::Near;
-use super::node::Order;
+use super::node::TreeOrder;
 use crate::collective::{Communicator, Turn};
 use crate::engine::Engine;
 use crate::error::CollectiveError;
@@ -19,14 +19,14 @@ pub(crate) fn parts(bytes: usize) -> u64 {
 
 /// What has come of a payload.
 #[derive(Default)]
-struct Incoming {
+struct Arriving {
     bytes: Vec<u8>,
     parts: u64,
     /// Bytes that are missing; not known before the first part.
     left: Option<u64>,
 }
 
-impl Incoming {
+impl Arriving {
     fn is_whole(&self) -> bool {
         self.left == Some(0)
     }
@@ -46,7 +46,7 @@ impl Mail {
 }
 
 impl Engine {
-    pub(crate) fn grant_parts(&self, grants: Grants) {
+    pub(crate) fn grant_parts(&self, grants: GrantHeads) {
         for (to, head) in grants {
             self.tell(to, &head);
         }
@@ -113,7 +113,7 @@ impl<'a> Exchange<'a> {
             return near.wait(&self.comm.inner, &mut self.turn.barriers);
         }
         let Some(node) = self.comm.inner.node.neighbours() else {
-            return self.disseminate(Order::From(Rank(0)));
+            return self.disseminate(TreeOrder::From(Rank(0)));
         };
         self.gather(node.order(), &[])?;
         if let Some(leaders) = node.leaders() {
@@ -164,7 +164,7 @@ impl<'a> Exchange<'a> {
         if bytes > SMALL {
             self.comm.inner.mail.ask((id, tag, peer), number);
             let granted = self.comm.inner.attempt(self.what, (Some(to), By::Messages), |wait| {
-                engine.send(peer, &head(Step::Ask), &[], wait)?;
+                engine.send(peer, &head(MailStep::Ask), &[], wait)?;
                 let granted = || self.comm.inner.mail.is_granted(&(id, tag, peer)).then_some(());
                 // wait: part
                 engine.wait_until(wait, granted)
@@ -173,7 +173,7 @@ impl<'a> Exchange<'a> {
             granted?;
         }
         let part = &rest[..rest.len().min(PART as usize)];
-        let (mut head, mut offset) = (head(Step::Piece), 0);
+        let (mut head, mut offset) = (head(MailStep::Piece), 0);
         loop {
             let piece = &part[offset..part.len().min(offset + engine.body_max())];
             head.offset = (offset as u64).into();
@@ -188,7 +188,7 @@ impl<'a> Exchange<'a> {
     /// Receives the payload that `from` sends in this round.
     pub(crate) fn receive(&self, from: Rank, round: u32) -> Result<Vec<u8>, CollectiveError> {
         self.expect(from, round);
-        let mut incoming = Incoming::default();
+        let mut incoming = Arriving::default();
         while !incoming.is_whole() {
             self.receive_next(from, round, &mut incoming)?;
         }
@@ -217,7 +217,7 @@ impl<'a> Exchange<'a> {
         round: u32,
     ) -> Result<Vec<u8>, CollectiveError> {
         self.expect(from, round);
-        let mut incoming = Incoming::default();
+        let mut incoming = Arriving::default();
         let parts = parts(payload.len());
         for number in 0.. {
             if number >= parts && incoming.is_whole() {
@@ -272,9 +272,9 @@ impl<'a> Exchange<'a> {
         &self,
         from: Rank,
         round: u32,
-        incoming: &mut Incoming,
+        incoming: &mut Arriving,
     ) -> Result<(), CollectiveError> {
-        let Part { bytes, rest } = self.take(from, round, incoming.parts)?;
+        let PayloadPart { bytes, rest } = self.take(from, round, incoming.parts)?;
         let left = rest - bytes.len() as u64;
         if incoming.parts == 0 {
             incoming.bytes = bytes;
@@ -288,7 +288,7 @@ impl<'a> Exchange<'a> {
         Ok(())
     }
 
-    fn take(&self, from: Rank, round: u32, number: u64) -> Result<Part, CollectiveError> {
+    fn take(&self, from: Rank, round: u32, number: u64) -> Result<PayloadPart, CollectiveError> {
         let engine = &self.comm.inner.engine;
         let key = self.key(from, round);
         let (part, grants) =
@@ -301,7 +301,7 @@ impl<'a> Exchange<'a> {
         part.map_err(|no_room| self.fails(no_room.of(self.what, from)))
     }
 
-    fn key(&self, peer: Rank, round: u32) -> Key {
+    fn key(&self, peer: Rank, round: u32) -> MailKey {
         (self.comm.inner.id, self.tag | round & 0xff, self.comm.world_rank(peer))
     }
 

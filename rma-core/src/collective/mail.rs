@@ -14,7 +14,7 @@
 //! receiver. Each of them is: of the ranks that are in the earliest step of the earliest
 //! operation, each sends to one that awaits just that, or has passed it.
 use super::AHEAD_MAX;
-use super::abandon::{News, Place, read_abandon, read_one_operation};
+use super::abandon::{AbandonPlace, News, read_abandon, read_one_operation};
 use crate::error::CollectiveError;
 use crate::group::Group;
 use crate::object::RUNTIME;
@@ -44,9 +44,9 @@ const ROUND_BITS: u32 = 8;
 const FORGET_EVERY: u32 = 1 << 24;
 
 /// Which payload: communicator, tag, sender; or the receiver, of one that is sent.
-pub(crate) type Key = (u64, u32, WorldRank);
+pub(crate) type MailKey = (u64, u32, WorldRank);
 /// Whom to tell what.
-pub(crate) type Grants = Vec<(WorldRank, Head)>;
+pub(crate) type GrantHeads = Vec<(WorldRank, Head)>;
 
 /// What a message of a collective says: a piece of a part, with `offset` in the part; or that
 /// somebody asks for, or grants, a part. In all of them `slot` is the number of the part, and
@@ -54,7 +54,7 @@ pub(crate) type Grants = Vec<(WorldRank, Head)>;
 /// [given up](super::abandon).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
-pub(crate) enum Step {
+pub(crate) enum MailStep {
     Piece = 0,
     Ask = 1,
     Grant = 2,
@@ -89,9 +89,9 @@ impl Current {
     }
 
     /// Where the rank is.
-    pub(crate) fn place(&self) -> Place {
+    pub(crate) fn place(&self) -> AbandonPlace {
         let tag = self.0.operation.load(Relaxed) << ROUND_BITS;
-        Place { tag, barrier: self.0.barrier.load(Relaxed) }
+        AbandonPlace { tag, barrier: self.0.barrier.load(Relaxed) }
     }
 
     pub(crate) fn news(&self) -> &News {
@@ -123,7 +123,7 @@ impl NoRoom {
 
 /// A whole part.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Part {
+pub(crate) struct PayloadPart {
     pub(crate) bytes: Vec<u8>,
     /// Bytes of the payload from this part on.
     pub(crate) rest: u64,
@@ -145,9 +145,9 @@ struct Boxes {
     /// Bytes of the parts in all of them.
     held: u64,
     /// Parts that are asked for and not granted, in the order of the questions.
-    asked: VecDeque<(Key, u64)>,
+    asked: VecDeque<(MailKey, u64)>,
     /// Parts that this rank has asked for; whether they were granted.
-    asking: HashMap<Key, (u64, bool)>,
+    asking: HashMap<MailKey, (u64, bool)>,
 }
 
 /// What has come for a communicator and was not taken.
@@ -168,11 +168,11 @@ struct Letter {
     number: u64,
     /// Bytes of the payload from this part on.
     rest: u64,
-    state: State,
+    state: MailState,
 }
 
 #[derive(Debug)]
-enum State {
+enum MailState {
     Asked,
     Arriving { bytes: Vec<u8>, left: u64 },
     Refused(NoRoom),
@@ -186,20 +186,22 @@ fn part_len(rest: u64) -> u64 {
 impl Letter {
     fn held(&self) -> u64 {
         match &self.state {
-            State::Arriving { bytes, .. } => bytes.len() as u64,
-            State::Asked | State::Refused(_) => 0,
+            MailState::Arriving { bytes, .. } => bytes.len() as u64,
+            MailState::Asked | MailState::Refused(_) => 0,
         }
     }
 
     fn begin(&mut self) {
         let len = part_len(self.rest);
-        self.state = State::Arriving { bytes: vec![0; len as usize], left: len };
+        self.state = MailState::Arriving { bytes: vec![0; len as usize], left: len };
     }
 
     /// Takes one piece that ends inside of the part; false if it does not fit what came before.
     fn add(&mut self, rest: u64, offset: u64, piece: &[u8]) -> bool {
         match &mut self.state {
-            State::Arriving { bytes, left } if self.rest == rest && *left >= piece.len() as u64 => {
+            MailState::Arriving { bytes, left }
+                if self.rest == rest && *left >= piece.len() as u64 =>
+            {
                 // Both ends are below the length of the part, which is that of a vector.
                 bytes[offset as usize..][..piece.len()].copy_from_slice(piece);
                 *left -= piece.len() as u64;
@@ -232,8 +234,8 @@ impl Boxes {
     }
 
     /// Grants what there is room for, and what is awaited.
-    fn grant(&mut self, budget: u64) -> Grants {
-        let mut grants = Grants::new();
+    fn grant(&mut self, budget: u64) -> GrantHeads {
+        let mut grants = GrantHeads::new();
         if self.asked.is_empty() {
             return grants;
         }
@@ -255,16 +257,16 @@ impl Boxes {
     }
 
     /// What is asked for there, if it still is.
-    fn rest_of(&self, key: &Key, number: u64) -> Option<u64> {
+    fn rest_of(&self, key: &MailKey, number: u64) -> Option<u64> {
         let (id, tag, from) = *key;
         let letters = self.of.get(&id)?.letters.get(&(operation(tag), from))?;
         let asked = |letter: &&Letter| {
-            (letter.tag, letter.number) == (tag, number) && matches!(letter.state, State::Asked)
+            (letter.tag, letter.number) == (tag, number) && matches!(letter.state, MailState::Asked)
         };
         letters.iter().find(asked).map(|letter| letter.rest)
     }
 
-    fn grant_one(&mut self, key: &Key, number: u64, fits: bool) -> Option<Head> {
+    fn grant_one(&mut self, key: &MailKey, number: u64, fits: bool) -> Option<Head> {
         let (id, tag, from) = *key;
         let letterbox = self.of.get_mut(&id)?;
         let awaited = letterbox.awaited == Some((tag, from));
@@ -278,7 +280,7 @@ impl Boxes {
         let letter = letters.iter_mut().find(is_it)?;
         letter.begin();
         self.held = self.held.saturating_add(part_len(letter.rest));
-        Some(step_head(id, tag, Step::Grant, number, letter.rest))
+        Some(step_head(id, tag, MailStep::Grant, number, letter.rest))
     }
 }
 
@@ -288,7 +290,7 @@ fn operation(tag: u32) -> u32 {
 }
 
 /// The head of a message about a part.
-pub(crate) fn step_head(id: u64, tag: u32, step: Step, number: u64, rest: u64) -> Head {
+pub(crate) fn step_head(id: u64, tag: u32, step: MailStep, number: u64, rest: u64) -> Head {
     let mut head = Head::new(Kind::Collective, id, tag);
     head.op = step as u8;
     (head.slot, head.length) = (number.into(), rest.into());
@@ -339,7 +341,7 @@ impl Mail {
 
     /// No more messages of that communicator are expected.
     #[must_use]
-    pub(crate) fn close(&self, id: u64) -> Grants {
+    pub(crate) fn close(&self, id: u64) -> GrantHeads {
         let mut boxes = self.boxes();
         let held = boxes.of.remove(&id).map_or(0, |letterbox| letterbox.held());
         boxes.held -= held;
@@ -348,7 +350,7 @@ impl Mail {
 
     /// From now on, and until another one is, that payload is awaited.
     #[must_use]
-    pub(crate) fn expect(&self, key: &Key) -> Grants {
+    pub(crate) fn expect(&self, key: &MailKey) -> GrantHeads {
         let (id, tag, from) = *key;
         let mut boxes = self.boxes();
         if let Some(letterbox) = boxes.of.get_mut(&id) {
@@ -359,18 +361,18 @@ impl Mail {
 
     /// Handles a message; `None` if nobody can expect it, or if it does not fit what came before
     /// it.
-    pub(crate) fn deliver(&self, from: WorldRank, head: &Head, piece: &[u8]) -> Option<Grants> {
+    pub(crate) fn deliver(&self, from: WorldRank, head: &Head, piece: &[u8]) -> Option<GrantHeads> {
         let handled = match head.op {
-            op if op == Step::Piece as u8 => self.deliver_piece(from, head, piece),
-            op if op == Step::Ask as u8 && piece.is_empty() => {
+            op if op == MailStep::Piece as u8 => self.deliver_piece(from, head, piece),
+            op if op == MailStep::Ask as u8 && piece.is_empty() => {
                 let asked = self.deliver_ask(from, head);
-                return asked.or_else(|| self.is_left_over(from, head).then(Grants::new));
+                return asked.or_else(|| self.is_left_over(from, head).then(GrantHeads::new));
             }
-            op if op == Step::Grant as u8 => self.deliver_grant(from, head),
-            op if op == Step::Abandon as u8 => self.deliver_abandon(from, head),
+            op if op == MailStep::Grant as u8 => self.deliver_grant(from, head),
+            op if op == MailStep::Abandon as u8 => self.deliver_abandon(from, head),
             _ => false,
         };
-        (handled || self.is_left_over(from, head)).then(Grants::new)
+        (handled || self.is_left_over(from, head)).then(GrantHeads::new)
     }
 
     /// Whether a message is of an operation that is over here, or about to be, because a rank gave
@@ -379,7 +381,7 @@ impl Mail {
         let boxes = self.boxes();
         let Some(letterbox) = boxes.of.get(&head.object.get()) else { return false };
         let behind = letterbox.current.place().tag.wrapping_sub(head.tag.get()) <= u32::MAX / 2;
-        let grants = head.op == Step::Grant as u8;
+        let grants = head.op == MailStep::Grant as u8;
         let is_member = letterbox.members.rank_of(from).is_some();
         is_member && (behind || grants) && letterbox.current.news().leaves_messages()
     }
@@ -407,7 +409,7 @@ impl Mail {
         if letters.len() == EACH_MAX || number > 0 || rest > SMALL {
             return false;
         }
-        let mut letter = Letter { tag, number, rest, state: State::Asked };
+        let mut letter = Letter { tag, number, rest, state: MailState::Asked };
         letter.begin();
         letter.add(rest, offset, piece);
         letters.push(letter);
@@ -415,7 +417,7 @@ impl Mail {
         true
     }
 
-    fn deliver_ask(&self, from: WorldRank, head: &Head) -> Option<Grants> {
+    fn deliver_ask(&self, from: WorldRank, head: &Head) -> Option<GrantHeads> {
         let (rest, number) = (head.length.get(), head.slot.get());
         let (id, tag) = (head.object.get(), head.tag.get());
         let mut boxes = self.boxes();
@@ -427,7 +429,7 @@ impl Mail {
         }
         let refused = NoRoom { bytes: rest, limit: self.payload_max(head.object.get()) };
         let takes = rest <= refused.limit;
-        let state = if takes { State::Asked } else { State::Refused(refused) };
+        let state = if takes { MailState::Asked } else { MailState::Refused(refused) };
         letters.push(Letter { tag, number, rest, state });
         if takes {
             boxes.asked.push_back(((id, tag, from), number));
@@ -468,37 +470,41 @@ impl Mail {
     }
 
     /// This rank asks for a part, until it does not any more.
-    pub(crate) fn ask(&self, key: Key, number: u64) {
+    pub(crate) fn ask(&self, key: MailKey, number: u64) {
         self.boxes().asking.insert(key, (number, false));
     }
 
-    pub(crate) fn is_granted(&self, key: &Key) -> bool {
+    pub(crate) fn is_granted(&self, key: &MailKey) -> bool {
         self.boxes().asking.get(key).is_some_and(|(_, granted)| *granted)
     }
 
-    pub(crate) fn ask_no_more(&self, key: &Key) {
+    pub(crate) fn ask_no_more(&self, key: &MailKey) {
         self.boxes().asking.remove(key);
     }
 
     /// The part, if all of it is there, or that it was refused.
-    pub(crate) fn take(&self, key: &Key, number: u64) -> Option<(Result<Part, NoRoom>, Grants)> {
+    pub(crate) fn take(
+        &self,
+        key: &MailKey,
+        number: u64,
+    ) -> Option<(Result<PayloadPart, NoRoom>, GrantHeads)> {
         let (id, tag, from) = *key;
         let mut boxes = self.boxes();
         let letterbox = boxes.of.get_mut(&id)?;
         let letters = letterbox.letters.get_mut(&(operation(tag), from))?;
         let at = letters.iter().position(|it| (it.tag, it.number) == (tag, number))?;
         let bytes = match &mut letters[at].state {
-            State::Asked | State::Arriving { left: 1.., .. } => return None,
+            MailState::Asked | MailState::Arriving { left: 1.., .. } => return None,
             // It stays until the operation is over.
-            State::Refused(no_room) => return Some((Err(*no_room), Grants::new())),
-            State::Arriving { bytes, .. } => mem::take(bytes),
+            MailState::Refused(no_room) => return Some((Err(*no_room), GrantHeads::new())),
+            MailState::Arriving { bytes, .. } => mem::take(bytes),
         };
         let rest = letters.swap_remove(at).rest;
         if letters.is_empty() {
             letterbox.letters.remove(&(operation(tag), from));
         }
         boxes.held -= bytes.len() as u64;
-        Some((Ok(Part { bytes, rest }), boxes.grant(self.budget)))
+        Some((Ok(PayloadPart { bytes, rest }), boxes.grant(self.budget)))
     }
 }
 

@@ -16,7 +16,7 @@ fn mail(payload_max: u64, budget: u64) -> (Mail, Current) {
 }
 
 fn piece_of(tag: u32, offset: u64, total: u64) -> Head {
-    let mut head = step_head(ID, tag, Step::Piece, 0, total);
+    let mut head = step_head(ID, tag, MailStep::Piece, 0, total);
     head.offset = offset.into();
     head
 }
@@ -36,13 +36,13 @@ fn send(mail: &Mail, tag: u32, bytes: u64) -> bool {
 
 /// Asks for a part; the tags and parts that are granted.
 fn ask(mail: &Mail, tag: u32, number: u64, rest: u64) -> Option<Vec<(u32, u64)>> {
-    let head = step_head(ID, tag, Step::Ask, number, rest);
+    let head = step_head(ID, tag, MailStep::Ask, number, rest);
     mail.deliver(SENDER, &head, &[]).map(tags)
 }
 
-fn tags(grants: Grants) -> Vec<(u32, u64)> {
+fn tags(grants: GrantHeads) -> Vec<(u32, u64)> {
     let of = |(to, head): (WorldRank, Head)| {
-        assert_eq!((to, head.op, head.object.get()), (SENDER, Step::Grant as u8, ID));
+        assert_eq!((to, head.op, head.object.get()), (SENDER, MailStep::Grant as u8, ID));
         (head.tag.get(), head.slot.get())
     };
     grants.into_iter().map(of).collect()
@@ -80,7 +80,7 @@ fn pieces_that_lie_are_refused() {
     let mut other = piece(0, 3);
     other.op = 3;
     assert!(!deliver(&mail, &other, b"c"), "no step");
-    let mut news = step_head(ID, FIRST, Step::Abandon, 1, 1);
+    let mut news = step_head(ID, FIRST, MailStep::Abandon, 1, 1);
     (news.offset, news.op) = (1.into(), 0xff);
     assert!(!deliver(&mail, &news, b""), "no step");
 }
@@ -134,7 +134,7 @@ fn a_sender_has_few_payloads_in_each_operation() {
 fn what_nobody_granted_is_refused() {
     let (mail, _) = mail(LARGE, 100_000);
     assert!(send(&mail, FIRST, SMALL) && !send(&mail, FIRST | 1, SMALL + 1));
-    let second = step_head(ID, FIRST, Step::Piece, 1, 1);
+    let second = step_head(ID, FIRST, MailStep::Piece, 1, 1);
     assert!(!deliver(&mail, &second, b"a"), "a later part");
     assert_eq!(ask(&mail, FIRST | 1, 0, LARGE), Some(vec![(FIRST | 1, 0)]));
     assert!(ask(&mail, FIRST | 1, 0, LARGE).is_none(), "twice");
@@ -202,7 +202,7 @@ fn parts_are_granted_one_after_another() {
 fn a_grant_is_for_who_asked() {
     let (mail, _) = mail(LARGE, LARGE);
     let key = (ID, FIRST, SENDER);
-    let grant = |number| step_head(ID, FIRST, Step::Grant, number, LARGE);
+    let grant = |number| step_head(ID, FIRST, MailStep::Grant, number, LARGE);
     assert!(!deliver(&mail, &grant(0), &[]), "nobody asked");
     mail.ask(key, 3);
     assert!(!deliver(&mail, &grant(0), &[]), "for another part");
@@ -246,7 +246,7 @@ fn what_was_taken_makes_room() {
 fn members_hear_who_left() {
     let (mail, current) = mail(100, 100);
     let abandon = |id, whom: u64, left: u64| {
-        let mut head = step_head(id, FIRST, Step::Abandon, 1, whom);
+        let mut head = step_head(id, FIRST, MailStep::Abandon, 1, whom);
         head.offset = left.into();
         head
     };

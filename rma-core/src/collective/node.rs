@@ -107,7 +107,7 @@ fn together(near: Vec<Rank>, own: Rank) -> Box<[Rank]> {
 
 /// Members of a communicator in the order of a tree, whose root comes first.
 #[derive(Clone, Copy)]
-pub(super) enum Order<'a> {
+pub(super) enum TreeOrder<'a> {
     /// All, from that rank on.
     From(Rank),
     /// Those of this node.
@@ -116,7 +116,7 @@ pub(super) enum Order<'a> {
     Leaders(&'a Group),
 }
 
-impl Order<'_> {
+impl TreeOrder<'_> {
     pub(super) fn size(self, comm: &Communicator) -> u32 {
         match self {
             Self::From(_) => comm.size(),
@@ -150,13 +150,13 @@ impl Order<'_> {
 }
 
 impl<'a> Neighbours {
-    pub(super) fn order(&'a self) -> Order<'a> {
-        Order::Node(self)
+    pub(super) fn order(&'a self) -> TreeOrder<'a> {
+        TreeOrder::Node(self)
     }
 
     /// If this rank is one of them.
-    pub(super) fn leaders(&'a self) -> Option<Order<'a>> {
-        self.leaders.as_ref().map(Order::Leaders)
+    pub(super) fn leaders(&'a self) -> Option<TreeOrder<'a>> {
+        self.leaders.as_ref().map(TreeOrder::Leaders)
     }
 }
 

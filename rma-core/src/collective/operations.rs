@@ -1,6 +1,6 @@
 //! The collective operations of a communicator (MPI 4.1, chapter 6).
 use super::exchange::Exchange;
-use super::node::{Node, Order};
+use super::node::{Node, TreeOrder};
 use super::reduction::Reduction;
 use super::tree::elements;
 use crate::collective::Communicator;
@@ -40,7 +40,7 @@ impl Communicator {
         let exchange = Exchange::start(self, "bcast")?;
         check_root(&exchange, root)?;
         let bytes: &mut [u8] = cast_slice_mut(buffer);
-        exchange.broadcast(Order::From(root), bytes)
+        exchange.broadcast(TreeOrder::From(root), bytes)
     }
 
     /// Collects `mine` of every rank at `root`, in rank order; others get `None`. **Collective.**
@@ -50,7 +50,7 @@ impl Communicator {
         let exchange = Exchange::start(self, "gather")?;
         check_root(&exchange, root)?;
         let bytes: &[u8] = cast_slice(mine);
-        let mut run = exchange.gather(Order::From(root), bytes)?;
+        let mut run = exchange.gather(TreeOrder::From(root), bytes)?;
         if self.rank() != root {
             return Ok(None);
         }
@@ -167,7 +167,7 @@ impl Communicator {
         check_root(&exchange, root)?;
         check_defined(&exchange, &reduction)?;
         // The tree ends at rank 0, so that ranks combine in order whatever the root.
-        let total = exchange.reduce(Order::From(Rank(0)), mine, &reduction)?;
+        let total = exchange.reduce(TreeOrder::From(Rank(0)), mine, &reduction)?;
         match self.rank() {
             Rank(0) if root == Rank(0) => Ok(Some(total)),
             Rank(0) => {
@@ -190,8 +190,8 @@ impl Communicator {
     ) -> Result<Vec<E>> {
         let exchange = Exchange::start(self, "allreduce")?;
         check_defined(&exchange, &reduction)?;
-        let mut total = exchange.reduce(Order::From(Rank(0)), mine, &reduction)?;
-        exchange.broadcast(Order::From(Rank(0)), cast_slice_mut(&mut total))?;
+        let mut total = exchange.reduce(TreeOrder::From(Rank(0)), mine, &reduction)?;
+        exchange.broadcast(TreeOrder::From(Rank(0)), cast_slice_mut(&mut total))?;
         Ok(total)
     }
 
@@ -214,7 +214,7 @@ impl Communicator {
             return Err(exchange.fails(CollectiveError::WrongCount { what, got, ranks, rule }));
         }
         check_defined(&exchange, &reduction)?;
-        let total = exchange.reduce(Order::From(Rank(0)), mine, &reduction)?;
+        let total = exchange.reduce(TreeOrder::From(Rank(0)), mine, &reduction)?;
         let own = counts[usize::from(self.rank())];
         if self.rank() != Rank(0) {
             let share = exchange.receive_exactly(Rank(0), 1, own * size_of::<E>())?;

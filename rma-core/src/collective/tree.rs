@@ -2,7 +2,7 @@
 use super::barrier::{distance, rounds};
 use super::binomial;
 use super::exchange::{Exchange, parts};
-use super::node::Order;
+use super::node::TreeOrder;
 use super::reduction::Reduction;
 use crate::element::Element;
 use crate::error::CollectiveError;
@@ -22,7 +22,7 @@ pub(super) fn elements<E: Element>(bytes: &[u8]) -> Vec<E> {
 }
 
 /// A rank in the tree of an order.
-struct Place {
+struct TreePlace {
     /// `None` at the first.
     parent: Option<Rank>,
     /// The farthest first; of each, how many ranks it and those behind it are.
@@ -30,7 +30,7 @@ struct Place {
 }
 
 impl Exchange<'_> {
-    fn place_in(&self, order: Order<'_>) -> Place {
+    fn place_in(&self, order: TreeOrder<'_>) -> TreePlace {
         let (size, place) = (order.size(self.comm()), order.place(self.comm()));
         let (parent, children) = binomial(place, size);
         let child = |distance: u32| {
@@ -38,11 +38,11 @@ impl Exchange<'_> {
             (order.at(self.comm(), place + distance), behind as usize)
         };
         let parent = parent.map(|parent| order.at(self.comm(), parent));
-        Place { parent, children: children.map(child).collect() }
+        TreePlace { parent, children: children.map(child).collect() }
     }
 
     /// Waits until all ranks of an order, of which this is one, have come here.
-    pub(super) fn disseminate(&self, order: Order<'_>) -> Result<(), CollectiveError> {
+    pub(super) fn disseminate(&self, order: TreeOrder<'_>) -> Result<(), CollectiveError> {
         let (size, place) = (order.size(self.comm()), Rank(order.place(self.comm())));
         let partner = |distance| order.at(self.comm(), place.on_ring(distance, size).0);
         for round in 0..rounds(size) {
@@ -54,8 +54,12 @@ impl Exchange<'_> {
 
     /// Collects `mine` of all ranks of an order at the first, as many bytes of each: the answer is
     /// that of this rank and those behind it in the tree.
-    pub(crate) fn gather(&self, order: Order<'_>, mine: &[u8]) -> Result<Vec<u8>, CollectiveError> {
-        let Place { parent, children } = self.place_in(order);
+    pub(crate) fn gather(
+        &self,
+        order: TreeOrder<'_>,
+        mine: &[u8],
+    ) -> Result<Vec<u8>, CollectiveError> {
+        let TreePlace { parent, children } = self.place_in(order);
         let mut run = mine.to_vec();
         for (child, ranks) in children.into_iter().rev() {
             run.extend(self.receive_exactly(child, GATHER, ranks * mine.len())?);
@@ -70,11 +74,11 @@ impl Exchange<'_> {
     /// that of this rank and those behind it in the tree.
     pub(crate) fn reduce<E: Element>(
         &self,
-        order: Order<'_>,
+        order: TreeOrder<'_>,
         mine: &[E],
         reduction: &impl Reduction<E>,
     ) -> Result<Vec<E>, CollectiveError> {
-        let Place { parent, children } = self.place_in(order);
+        let TreePlace { parent, children } = self.place_in(order);
         let mut total = mine.to_vec();
         for (child, _) in children.into_iter().rev() {
             let got = self.receive_exactly(child, REDUCE, size_of_val(mine))?;
@@ -89,10 +93,10 @@ impl Exchange<'_> {
     /// Copies the bytes of the first rank of an order to all others of it.
     pub(crate) fn broadcast(
         &self,
-        order: Order<'_>,
+        order: TreeOrder<'_>,
         bytes: &mut [u8],
     ) -> Result<(), CollectiveError> {
-        let Place { parent, children } = self.place_in(order);
+        let TreePlace { parent, children } = self.place_in(order);
         if let Some(parent) = parent {
             self.expect(parent, BROADCAST);
         }

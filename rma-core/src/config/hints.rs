@@ -45,7 +45,7 @@ enum Form {
 }
 
 /// What there is to know of a hint.
-struct Known {
+struct KnownHint {
     key: &'static str,
     form: Form,
     default: u32,
@@ -58,20 +58,20 @@ struct Known {
 const COUNT: usize = 7;
 
 /// A new hint is a line here, and a name in [`Hint`] if something asks for it.
-const KNOWN: [Known; COUNT] = [
-    Known { same: true, ..Known::flag("no_locks", false) },
-    Known { default: 0b1111, ..Known::local("accumulate_ordering", Form::Subset(ORDERS)) },
-    Known { same: true, ..Known::flag("same_size", false) },
-    Known { same: true, ..Known::flag("same_disp_unit", false) },
-    Known { same: true, ..Known::flag("alloc_shared_noncontig", false) },
-    Known { same: true, changes: false, ..Known::local("rma_path", Form::Choice(PATHS)) },
-    Known::flag("rma_count", false),
+const KNOWN: [KnownHint; COUNT] = [
+    KnownHint { same: true, ..KnownHint::flag("no_locks", false) },
+    KnownHint { default: 0b1111, ..KnownHint::local("accumulate_ordering", Form::Subset(ORDERS)) },
+    KnownHint { same: true, ..KnownHint::flag("same_size", false) },
+    KnownHint { same: true, ..KnownHint::flag("same_disp_unit", false) },
+    KnownHint { same: true, ..KnownHint::flag("alloc_shared_noncontig", false) },
+    KnownHint { same: true, changes: false, ..KnownHint::local("rma_path", Form::Choice(PATHS)) },
+    KnownHint::flag("rma_count", false),
 ];
 
 /// What comes first and what after it, by the bits of [`Ordered`].
 const ORDERS: &[&str] = &["rar", "raw", "war", "waw"];
 
-impl Known {
+impl KnownHint {
     const fn flag(key: &'static str, default: bool) -> Self {
         Self { key, form: Form::Flag, default: default as u32, same: false, changes: false }
     }
@@ -230,7 +230,7 @@ impl InForce {
     /// All, as key and value.
     pub(crate) fn list(&self) -> Vec<(&'static str, String)> {
         let entry =
-            |(place, known): (usize, &Known)| (known.key, known.form.write(self.value(place)));
+            |(place, known): (usize, &KnownHint)| (known.key, known.form.write(self.value(place)));
         KNOWN.iter().enumerate().map(entry).collect()
     }
 

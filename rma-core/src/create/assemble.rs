@@ -4,7 +4,7 @@ use crate::config::{Asked, Hint};
 use crate::create::WindowBuilder;
 use crate::create::material::{Made, Material};
 use crate::create::plan::{Plan, Wish};
-use crate::create::share::{Told, peers};
+use crate::create::share::{ToldOfPart, peers};
 use crate::error::WindowError;
 use crate::memory::target::Tables;
 use crate::object::{Flavor, WindowId};
@@ -25,7 +25,7 @@ impl WindowBuilder<'_> {
         (plan, wish): (&Plan, &Wish),
         material: &Material<'_>,
         made: Made,
-        shares: &[Told],
+        shares: &[ToldOfPart],
     ) -> Result<Window, WindowError> {
         let near = if self.is_apart() { &[] } else { shares };
         let peers = peers(near, material, wish.needed);

@@ -12,7 +12,7 @@ use crate::error::RmaError;
 use crate::memory::directory::Entry;
 use crate::transport::Descriptor;
 use crate::view::View;
-use crate::window::regions::{Region, Regions, Table, Token};
+use crate::window::regions::{OwnRegion, RegionTable, Regions, Token};
 use crate::window::{Contents, Memory, Window, WindowMemory};
 use core::fmt;
 use core::marker::PhantomData;
@@ -123,13 +123,13 @@ impl Window {
         let slot = slot.inspect_err(|_| memory.set_freed())?;
         let start = table.new_start(len);
         let (memory, token) = (Arc::new(memory), Arc::new(Token(0)));
-        let region = Region { len, slot, memory, descriptor, token: token.clone() };
+        let region = OwnRegion { len, slot, memory, descriptor, token: token.clone() };
         self.publish(&mut table, start, region);
         Ok((token, start, len))
     }
 
     /// Enters a region into the table and the directory.
-    fn publish(&self, table: &mut Table, start: u64, region: Region) {
+    fn publish(&self, table: &mut RegionTable, start: u64, region: OwnRegion) {
         let raw = region.descriptor.is_none();
         let descriptor = region.descriptor.map_or([0; Descriptor::LEN / 8], words);
         let entry = Entry { start, len: region.len, raw, descriptor };

@@ -3,7 +3,7 @@ use crate::collective::Node;
 use crate::config::Asked;
 use crate::create::WindowBuilder;
 use crate::create::plan::{Plan, Wish};
-use crate::create::share::Told;
+use crate::create::share::ToldOfPart;
 use crate::error::WindowError;
 use crate::memory::pool::SyncBlock;
 use crate::rank::Rank;
@@ -137,7 +137,7 @@ impl WindowBuilder<'_> {
     pub(super) fn share_one(
         &self,
         made: Made,
-        first: &Told,
+        first: &ToldOfPart,
         total: u64,
     ) -> Result<Made, WindowError> {
         let Made { memory, data, block } = made;
@@ -161,7 +161,7 @@ impl WindowBuilder<'_> {
     }
 
     /// The memory at rank 0 in which the parts of all ranks lie, `total` bytes.
-    fn import_first(&self, told: &Told, total: u64) -> Result<Box<dyn Mapped>, ImportError> {
+    fn import_first(&self, told: &ToldOfPart, total: u64) -> Result<Box<dyn Mapped>, ImportError> {
         let first = self.comm.world_rank(Rank(0));
         let all = self.comm.inner.engine.transport.shared.import(first, &told.data)?;
         if (all.mapping().len as u64) < total {

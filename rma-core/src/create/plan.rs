@@ -24,7 +24,7 @@ pub(super) struct Wish {
     /// Extents of what it brought along, if that has several.
     pub(super) extents: u64,
     /// And those that it can have.
-    pub(super) room: Room,
+    pub(super) room: PartRoom,
 }
 
 /// What ranks agree on before anybody allocates.
@@ -56,10 +56,10 @@ pub(super) struct Plan {
 }
 
 /// Bytes that a rank can have, and which of its limits says so.
-pub(super) type Room = (u64, &'static str);
+pub(super) type PartRoom = (u64, &'static str);
 
 impl WindowBuilder<'_> {
-    pub(super) fn room(&self, size: u64) -> Room {
+    pub(super) fn room(&self, size: u64) -> PartRoom {
         let transport = &self.comm.inner.engine.transport;
         if size >= LARGE { transport.shared.available() } else { (u64::MAX, "not asked") }
     }

@@ -9,7 +9,7 @@ use crate::memory::block::Agreement;
 use crate::object::Flavor;
 use crate::rank::Rank;
 use crate::transport::{Descriptor, EXTENTS_MAX};
-use crate::window::{Before, Peer, Peers, kind};
+use crate::window::{BeforeFirst, Peer, Peers, kind};
 use bytemuck::{Pod, Zeroable};
 use core::sync::atomic::Ordering::Relaxed;
 use std::sync::OnceLock;
@@ -25,7 +25,7 @@ pub(super) struct Share {
     /// Where the part lies in this process.
     address: u64,
     /// What is counted in the block already.
-    pub(super) before: Before,
+    pub(super) before: BeforeFirst,
     disp_unit: u32,
     /// Extents to map, none if the part stays where its user put it; or [`NOT_MADE`].
     extents: u32,
@@ -46,7 +46,7 @@ struct Further {
 }
 
 /// What a rank said.
-pub(super) struct Told {
+pub(super) struct ToldOfPart {
     pub(super) rank: Rank,
     pub(super) share: Share,
     /// All its extents.
@@ -59,7 +59,7 @@ impl Share {
         let share = Self { id, size, disp_unit, extents: NOT_MADE, ..Self::zeroed() };
         let Some(Made { memory, data, block }) = mine else { return share };
         let words = block.get();
-        let before = Before {
+        let before = BeforeFirst {
             arrivals: words.arrivals().load(Relaxed),
             agreements: [Agreement::Free, Agreement::Seal]
                 .map(|on| words.agreements(on).load(Relaxed)),
@@ -79,16 +79,16 @@ impl WindowBuilder<'_> {
         mine: &Result<Made, WindowError>,
         plan: &Plan,
         wish: &Wish,
-    ) -> Result<Vec<Told>, WindowError> {
+    ) -> Result<Vec<ToldOfPart>, WindowError> {
         let (id, most) = (plan.id, plan.extents.min(EXTENTS_MAX as u64));
         let share = Share::new(mine.as_ref().ok(), id, wish);
         let near = self.comm.share_near(kind::SHARE, share)?;
         let told = |(rank, share): (Rank, Share)| {
             let first = (1..NOT_MADE).contains(&share.extents).then_some(Descriptor(share.first));
-            Told { rank, share, data: Vec::from_iter(first) }
+            ToldOfPart { rank, share, data: Vec::from_iter(first) }
         };
-        let mut near: Vec<Told> = self.comm.near_ranks().zip(near).map(told).collect();
-        let lies = |told: &&Told| {
+        let mut near: Vec<ToldOfPart> = self.comm.near_ranks().zip(near).map(told).collect();
+        let lies = |told: &&ToldOfPart| {
             let extents = told.share.extents;
             told.share.id != id || (extents != NOT_MADE && u64::from(extents) > most)
         };
@@ -119,7 +119,7 @@ impl WindowBuilder<'_> {
         mine: &Result<Made, WindowError>,
         id: u64,
         number: u32,
-        near: &mut [Told],
+        near: &mut [ToldOfPart],
     ) -> Result<(), WindowError> {
         let mine = mine.as_ref().ok().and_then(|made| made.data.get(number as usize));
         let data = mine.map_or([0; Descriptor::LEN], |data| data.0);
@@ -139,8 +139,8 @@ impl WindowBuilder<'_> {
     pub(super) fn check_shares(
         &mut self,
         flavor: Flavor,
-        shares: Vec<Told>,
-    ) -> Result<Vec<Told>, WindowError> {
+        shares: Vec<ToldOfPart>,
+    ) -> Result<Vec<ToldOfPart>, WindowError> {
         if let Some(told) = shares.iter().find(|told| told.share.extents == NOT_MADE) {
             return Err(WindowError::Peer(told.rank));
         }
@@ -154,7 +154,7 @@ impl WindowBuilder<'_> {
     }
 
     /// Whether the path that was asked for leads to all ranks. They agree on the answer.
-    fn check_path(&self, flavor: Flavor, shares: &[Told]) -> Result<(), WindowError> {
+    fn check_path(&self, flavor: Flavor, shares: &[ToldOfPart]) -> Result<(), WindowError> {
         let asked = self.hints.path();
         let shared = matches!(self.comm.inner.node, Node::Whole);
         let no = |path, why| Err(WindowError::NoPath { path, why });
@@ -188,11 +188,11 @@ fn malformed(from: Rank) -> WindowError {
 
 /// What it takes to map the parts of those ranks. `needed`: bytes that each allocates, if these are
 /// directories.
-pub(super) fn peers(shares: &[Told], material: &Material<'_>, needed: u64) -> Peers {
+pub(super) fn peers(shares: &[ToldOfPart], material: &Material<'_>, needed: u64) -> Peers {
     let one_piece = matches!(material, Material::OnePiece);
     let directory = matches!(material, Material::Directory { .. }).then_some(needed);
     let mut next = 0u64;
-    let mut peer = |told: &Told| {
+    let mut peer = |told: &ToldOfPart| {
         let (offset, share) = (next, &told.share);
         // Checked against the mapping where it is used: no peer is trusted to say what is true.
         next = if one_piece { offset.saturating_add(share.size) } else { 0 };
@@ -229,8 +229,8 @@ mod tests {
     fn offsets_are_sums_that_do_not_wrap() {
         let share = |size| Share { size, address: 64, ..Share::zeroed() };
         let shares = [share(8), share(u64::MAX - 4), share(16), share(16)];
-        let told = |(rank, share)| Told { rank, share, data: Vec::new() };
-        let shares: Vec<Told> = (0..).map(Rank).zip(shares).map(told).collect();
+        let told = |(rank, share)| ToldOfPart { rank, share, data: Vec::new() };
+        let shares: Vec<ToldOfPart> = (0..).map(Rank).zip(shares).map(told).collect();
         let all = peers(&shares, &Material::OnePiece, 0);
         let all: Vec<_> = all.iter().map(|(_, peer)| peer).collect();
         let places: Vec<_> = all.iter().map(|peer| (peer.offset, peer.size)).collect();

@@ -18,7 +18,7 @@ use std::thread;
 const GRANTS_RECHECK: Duration = Duration::from_millis(20);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-enum Stage {
+enum AgentStage {
     #[default]
     NotNeeded,
     Runs,
@@ -28,7 +28,7 @@ enum Stage {
 /// This rank's agent.
 #[derive(Debug, Default)]
 pub(crate) struct AgentState {
-    stage: Mutex<Stage>,
+    stage: Mutex<AgentStage>,
     /// As `stage` says, for those that only want to know.
     runs: AtomicBool,
     stop: AtomicBool,
@@ -37,7 +37,7 @@ pub(crate) struct AgentState {
 }
 
 impl AgentState {
-    fn stage(&self) -> std::sync::MutexGuard<'_, Stage> {
+    fn stage(&self) -> std::sync::MutexGuard<'_, AgentStage> {
         self.stage.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -79,11 +79,11 @@ impl Engine {
     pub(crate) fn need_agent(&self) -> Result<(), AgentError> {
         let Some(agent) = self.agent_of_config() else { return Ok(()) };
         let mut stage = self.agent.stage();
-        let (Stage::NotNeeded, Some(engine)) = (*stage, self.me.upgrade()) else {
+        let (AgentStage::NotNeeded, Some(engine)) = (*stage, self.me.upgrade()) else {
             return Ok(());
         };
         agent.start(Box::new(move || engine.run_agent()))?;
-        *stage = Stage::Runs;
+        *stage = AgentStage::Runs;
         // Who attends without having seen it lets the agent be woken in vain, nothing else.
         self.agent.runs.store(true, Relaxed);
         Ok(())
@@ -97,13 +97,13 @@ impl Engine {
         }
         // The agent does not take this mutex.
         let mut stage = self.agent.stage();
-        if let (Stage::Runs, Some(agent)) = (*stage, self.agent_of_config()) {
+        if let (AgentStage::Runs, Some(agent)) = (*stage, self.agent_of_config()) {
             self.agent.runs.store(false, Relaxed);
             // Ordered with the look in `run_agent` by the fences of `join` and `arm`.
             self.agent.stop.store(true, Relaxed);
             agent.join();
         }
-        *stage = Stage::Stopped;
+        *stage = AgentStage::Stopped;
     }
 
     fn agent_of_config(&self) -> Option<&dyn Agent> {
@@ -212,15 +212,15 @@ impl Engine {
             (ProgressAgent::Never, _) => {
                 "served inside the target's own calls (progress_agent is Never)"
             }
-            (_, Stage::NotNeeded) => {
+            (_, AgentStage::NotNeeded) => {
                 "served by the target's waiting threads, else by its agent, a parked thread that \
                  starts when a window needs it; none does yet"
             }
-            (_, Stage::Runs) => {
+            (_, AgentStage::Runs) => {
                 "served by the target's waiting threads, else by its agent, a parked thread; it \
                  runs here"
             }
-            (_, Stage::Stopped) => "no longer served: the rank has left",
+            (_, AgentStage::Stopped) => "no longer served: the rank has left",
         }
     }
 }

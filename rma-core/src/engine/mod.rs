@@ -32,7 +32,7 @@ use outgoing::Outgoing;
 use queue::Queues;
 use slots::Slots;
 use std::sync::{Arc, Weak};
-use wait::Marks;
+use wait::LeftMarks;
 
 /// What all handles of one rank share. Several ranks may live in one process.
 pub(crate) struct Engine {
@@ -46,7 +46,7 @@ pub(crate) struct Engine {
     pub(crate) sync_blocks: Arc<SyncPool>,
     pub(crate) outgoing: Outgoing,
     service: Box<dyn Service>,
-    marks: Marks,
+    marks: LeftMarks,
     agent: AgentState,
     /// A window was dropped while this rank held locks of it.
     holding: AtomicBool,
@@ -73,7 +73,7 @@ impl Engine {
             sync_blocks: Arc::default(),
             outgoing: Outgoing::default(),
             service,
-            marks: Marks::default(),
+            marks: LeftMarks::default(),
             agent: AgentState::default(),
             holding: AtomicBool::new(false),
             left: AtomicBool::new(false),

@@ -33,13 +33,13 @@ pub(crate) struct Queues {
 pub(crate) struct Queue {
     // First: when it is gone, nothing is touched that transfers were given.
     endpoint: Box<dyn Endpoint>,
-    table: Mutex<Table>,
+    table: Mutex<TransferTable>,
     /// Its bit.
     pub(crate) bit: u32,
 }
 
 #[derive(Default)]
-struct Table {
+struct TransferTable {
     /// Ids so far: they do not repeat.
     ids: u64,
     under_way: FxHashMap<u64, UnderWay>,
@@ -47,7 +47,7 @@ struct Table {
     losses: FxHashMap<WorldRank, (u64, DeviceError)>,
 }
 
-impl Table {
+impl TransferTable {
     /// Nobody knows what has become of what was put at a peer.
     fn lose(&mut self, peer: WorldRank, why: DeviceError) {
         let (count, last) = self.losses.entry(peer).or_insert((0, why));
@@ -166,7 +166,7 @@ impl Queues {
 }
 
 impl Queue {
-    fn lock(&self) -> MutexGuard<'_, Table> {
+    fn lock(&self) -> MutexGuard<'_, TransferTable> {
         // Nothing in here panics half-way through a change.
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -1,7 +1,7 @@
 //! What the engine asks of the rooms above it, which it does not know.
 use super::{Engine, Sent};
 use crate::protocol::message::{Head, Kind};
-use crate::protocol::outbox::Cursor;
+use crate::protocol::outbox::GetCursor;
 use crate::rank::WorldRank;
 use core::any::Any;
 use core::time::Duration;
@@ -25,7 +25,7 @@ pub(crate) trait Service: Any + Send + Sync {
     /// As [`look_around`](Self::look_around), when nothing has arrived.
     fn recover(&self, engine: &Engine);
     /// Sends the next piece of what a get asked for, if there is room.
-    fn send_piece(&self, engine: &Engine, to: WorldRank, cursor: &mut Cursor) -> Sent;
+    fn send_piece(&self, engine: &Engine, to: WorldRank, cursor: &mut GetCursor) -> Sent;
     /// Whether something is put off that nobody rings for.
     fn has_put_off(&self) -> bool;
     /// Whether origins wait for what others were granted here.

@@ -279,14 +279,14 @@ impl Slot {
 }
 
 /// What the mutex protects.
-struct Table {
+struct SlotTable {
     slots: Vec<Slot>,
     /// Indices of those that are not in use.
     free: Vec<u32>,
     credit: Credit,
 }
 
-impl Table {
+impl SlotTable {
     /// The slot with this id, if it is in use.
     fn get(&mut self, id: SlotId) -> Option<&mut Slot> {
         let slot = self.slots.get_mut(id.index())?;
@@ -307,7 +307,7 @@ impl Table {
 
 /// The slots of one rank.
 pub(crate) struct Slots {
-    table: Mutex<Table>,
+    table: Mutex<SlotTable>,
 }
 
 impl Slots {
@@ -319,10 +319,10 @@ impl Slots {
         let slots = (0..count).map(slot).collect();
         // The lowest is taken first.
         let free = (0..count as u32).rev().collect();
-        Self { table: Mutex::new(Table { slots, free, credit: Credit::new(credit) }) }
+        Self { table: Mutex::new(SlotTable { slots, free, credit: Credit::new(credit) }) }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Table> {
+    fn lock(&self) -> MutexGuard<'_, SlotTable> {
         // Nothing in here panics half-way through a change.
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -57,7 +57,7 @@ pub(crate) struct Asleep {
 /// For each peer that this rank has found to have left: below it lies all that the peer sent. Taken
 /// once, for a later one would never be reached while others go on sending.
 #[derive(Debug, Default)]
-pub(crate) struct Marks(Mutex<FxHashMap<WorldRank, u64>>);
+pub(crate) struct LeftMarks(Mutex<FxHashMap<WorldRank, u64>>);
 
 /// Rounds of progress in which a call that does not wait comes past a mark, if nothing is in
 /// another thread's hands: a round may leave a part of the queue.

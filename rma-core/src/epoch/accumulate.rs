@@ -3,7 +3,7 @@
 use super::{Access, Lock};
 use crate::element::{BasicElement, Op};
 use crate::error::RmaError;
-use crate::execute::Place;
+use crate::execute::Placed;
 use crate::operation::{Action, Operation, Sink};
 use crate::rank::Rank;
 use bytemuck::{cast_slice, cast_slice_mut};
@@ -70,10 +70,10 @@ impl Access<'_> {
     }
 
     /// The elements, if nothing stands in the way of load and store.
-    fn near_place(&self, target: Rank, disp: u64, len: usize) -> Option<Place<'_>> {
+    fn near_place(&self, target: Rank, disp: u64, len: usize) -> Option<Placed<'_>> {
         let (part, offset) = self.near_part(target, disp)?;
         let span = part.part(usize::try_from(offset).ok()?, len)?;
-        Some(Place { target, disp, offset, span })
+        Some(Placed { target, disp, offset, span })
     }
 
     /// As [`accumulate`](Self::accumulate), and copies to `result` what was there before, each

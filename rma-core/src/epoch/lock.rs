@@ -14,7 +14,7 @@ use core::time::Duration;
 
 /// What was taken for a lock epoch.
 #[derive(Debug, Clone, Copy)]
-pub(super) enum Taken {
+pub(super) enum TakenLock {
     Nothing,
     Shared,
     Exclusive {
@@ -33,7 +33,7 @@ pub struct Lock<'w> {
     // No `Access`: a guard of two words costs less to move.
     pub(super) window: &'w Window,
     pub(super) target: Rank,
-    pub(super) taken: Taken,
+    pub(super) taken: TakenLock,
 }
 
 impl Window {
@@ -60,7 +60,7 @@ impl Window {
     /// Takes a lock that is free, of a target that is mapped, if this rank has no epoch open but
     /// other locks: nothing can fail then.
     #[inline(always)]
-    fn lock_hot(&self, target: Rank, kind: LockKind) -> Option<Taken> {
+    fn lock_hot(&self, target: Rank, kind: LockKind) -> Option<TakenLock> {
         let entry = self.targets.get(target)?;
         let there = entry.block()?;
         // pairs with the AcqRel changes of the word in `open`.
@@ -73,10 +73,10 @@ impl Window {
         }
         let stays = !self.part.epoch.has_left();
         let (taken, locked) = match kind {
-            LockKind::Shared => (Taken::Shared, stays && self.lock_shared_hot(target, there)),
+            LockKind::Shared => (TakenLock::Shared, stays && self.lock_shared_hot(target, there)),
             LockKind::Exclusive => {
                 let locked = stays && self.lock_exclusive_hot(target, there);
-                (Taken::Exclusive { passed_gate: false }, locked)
+                (TakenLock::Exclusive { passed_gate: false }, locked)
             }
         };
         if !locked {
@@ -97,10 +97,10 @@ impl Window {
         let no_check = self.check_lock(asserts)?;
         let taken = if no_check {
             self.begin(target, held::UNCHECKED)?;
-            Taken::Nothing
+            TakenLock::Nothing
         } else {
             let taken = self.marked(target, || self.take_lock(target, kind, None).map(Some))?;
-            taken.unwrap_or(Taken::Nothing)
+            taken.unwrap_or(TakenLock::Nothing)
         };
         Ok(Lock { window: self, target, taken })
     }
@@ -155,10 +155,10 @@ impl Window {
     fn marked(
         &self,
         target: Rank,
-        take: impl FnOnce() -> Result<Option<Taken>, RmaError>,
-    ) -> Result<Option<Taken>, RmaError> {
+        take: impl FnOnce() -> Result<Option<TakenLock>, RmaError>,
+    ) -> Result<Option<TakenLock>, RmaError> {
         if !self.begin(target, held::LOCKING)? {
-            return Ok(Some(Taken::Nothing));
+            return Ok(Some(TakenLock::Nothing));
         }
         let taken = self.check_left().and_then(|()| take());
         let has = matches!(taken, Ok(Some(_)));
@@ -206,15 +206,15 @@ impl Window {
         target: Rank,
         kind: LockKind,
         until: Option<Duration>,
-    ) -> Result<Taken, RmaError> {
+    ) -> Result<TakenLock, RmaError> {
         if !self.together {
-            return self.lock_at_home(target, kind.mode(), until).map(|()| Taken::AtHome(kind));
+            return self.lock_at_home(target, kind.mode(), until).map(|()| TakenLock::AtHome(kind));
         }
         match kind {
-            LockKind::Shared => self.lock_shared(target, until).map(|()| Taken::Shared),
+            LockKind::Shared => self.lock_shared(target, until).map(|()| TakenLock::Shared),
             LockKind::Exclusive => {
                 let passed = self.lock_exclusive(target, until);
-                passed.map(|passed_gate| Taken::Exclusive { passed_gate })
+                passed.map(|passed_gate| TakenLock::Exclusive { passed_gate })
             }
         }
     }
@@ -223,16 +223,16 @@ impl Window {
         &self,
         target: Rank,
         kind: LockKind,
-    ) -> Result<Option<Taken>, RmaError> {
+    ) -> Result<Option<TakenLock>, RmaError> {
         if !self.together {
             let taken = self.try_lock_at_home(target, kind.mode())?;
-            return Ok(taken.then_some(Taken::AtHome(kind)));
+            return Ok(taken.then_some(TakenLock::AtHome(kind)));
         }
         match kind {
-            LockKind::Shared => Ok(self.try_lock_shared(target)?.then_some(Taken::Shared)),
+            LockKind::Shared => Ok(self.try_lock_shared(target)?.then_some(TakenLock::Shared)),
             LockKind::Exclusive => {
                 let passed = self.try_lock_exclusive(target)?;
-                Ok(passed.map(|passed_gate| Taken::Exclusive { passed_gate }))
+                Ok(passed.map(|passed_gate| TakenLock::Exclusive { passed_gate }))
             }
         }
     }
@@ -339,8 +339,8 @@ impl<'w> Lock<'w> {
         let (window, target, taken) = (self.window, self.target, self.taken);
         mem::forget(self);
         let kind = match taken {
-            Taken::Shared => LockKind::Shared,
-            Taken::Exclusive { passed_gate: false } => LockKind::Exclusive,
+            TakenLock::Shared => LockKind::Shared,
+            TakenLock::Exclusive { passed_gate: false } => LockKind::Exclusive,
             _ => return Self::close(window, target, taken),
         };
         let entry = window.targets.get(target).filter(|_| window.all_loaded);
@@ -356,19 +356,19 @@ impl<'w> Lock<'w> {
 
     #[cold]
     #[inline(never)]
-    fn close(window: &Window, target: Rank, taken: Taken) -> Result<(), RmaError> {
+    fn close(window: &Window, target: Rank, taken: TakenLock) -> Result<(), RmaError> {
         if target == Rank::NULL {
             return Ok(());
         }
         window.targets.close(Permit::Locked, target);
         // Giving a lock back is the fence that loads and stores need.
-        let fenced = window.all_loaded && !matches!(taken, Taken::Nothing);
+        let fenced = window.all_loaded && !matches!(taken, TakenLock::Nothing);
         let flushed = if fenced { Ok(()) } else { window.flush(target) };
         let released = match taken {
-            Taken::Nothing => Ok(()),
-            Taken::Shared => window.unlock_shared(target),
-            Taken::Exclusive { passed_gate } => window.unlock_exclusive(target, passed_gate),
-            Taken::AtHome(kind) => window.unlock_at_home(target, kind.mode()),
+            TakenLock::Nothing => Ok(()),
+            TakenLock::Shared => window.unlock_shared(target),
+            TakenLock::Exclusive { passed_gate } => window.unlock_exclusive(target, passed_gate),
+            TakenLock::AtHome(kind) => window.unlock_at_home(target, kind.mode()),
         };
         window.set_held(target, after(&released));
         flushed.and(released)

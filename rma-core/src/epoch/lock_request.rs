@@ -1,5 +1,5 @@
 //! Locks that are asked for now and waited for later. S-E1 S-E13
-use super::lock::Taken;
+use super::lock::TakenLock;
 use super::{Assert, Lock};
 use crate::error::RmaError;
 use crate::memory::target::held;
@@ -21,14 +21,14 @@ pub struct LockRequest<'w> {
     window: &'w Window,
     target: Rank,
     kind: LockKind,
-    stage: Stage,
+    stage: RequestStage,
 }
 
 /// How far a request is.
 #[derive(Debug, Clone, Copy)]
-enum Stage {
+enum RequestStage {
     /// It is granted.
-    Taken(Taken),
+    TakenLock(TakenLock),
     /// Its home was sent it, with that slot.
     Asked(u64),
     /// It is nowhere in line: taken by who tests it, if that is possible just then, or waits for
@@ -52,18 +52,18 @@ impl Window {
     /// wait for that (MPI 4.1, section 12.5.3). Here they need the [`Lock`].
     pub fn request_lock(&self, target: Rank, kind: LockKind) -> Result<LockRequest<'_>, RmaError> {
         self.check_lock(Assert::NONE)?;
-        let mut request = LockRequest { window: self, target, kind, stage: Stage::Wanted };
+        let mut request = LockRequest { window: self, target, kind, stage: RequestStage::Wanted };
         if !self.begin(target, held::LOCKING)? {
-            request.stage = Stage::Taken(Taken::Nothing);
+            request.stage = RequestStage::TakenLock(TakenLock::Nothing);
             return Ok(request);
         }
         // Dropped on errors, `request` takes the mark back.
         self.check_left()?;
         let stage = if self.together {
-            self.try_take_lock(target, kind)?.map_or(Stage::Wanted, Stage::Taken)
+            self.try_take_lock(target, kind)?.map_or(RequestStage::Wanted, RequestStage::TakenLock)
         } else {
             let asked = self.request_at_home(target, kind.mode())?;
-            asked.map_or(Stage::Taken(Taken::AtHome(kind)), Stage::Asked)
+            asked.map_or(RequestStage::TakenLock(TakenLock::AtHome(kind)), RequestStage::Asked)
         };
         request.enter(stage);
         Ok(request)
@@ -77,14 +77,14 @@ impl<'w> LockRequest<'w> {
     }
 
     /// Notes how far it is, for this rank's other calls too.
-    fn enter(&mut self, stage: Stage) {
+    fn enter(&mut self, stage: RequestStage) {
         self.stage = stage;
         let how = match stage {
-            Stage::Taken(Taken::Nothing) => return,
-            Stage::Taken(_) => held::BY_LOCK,
+            RequestStage::TakenLock(TakenLock::Nothing) => return,
+            RequestStage::TakenLock(_) => held::BY_LOCK,
             // From now on it may be granted.
-            Stage::Asked(_) => held::ASKED,
-            Stage::Wanted => held::LOCKING,
+            RequestStage::Asked(_) => held::ASKED,
+            RequestStage::Wanted => held::LOCKING,
         };
         self.window.set_held(self.target, how);
     }
@@ -98,19 +98,19 @@ impl<'w> LockRequest<'w> {
     pub fn test(&mut self) -> Result<bool, RmaError> {
         let (window, target, kind) = (self.window, self.target, self.kind);
         match self.stage {
-            Stage::Taken(_) => {}
-            Stage::Asked(slot) => match window.test_home(target, slot) {
-                Ok(true) => self.enter(Stage::Taken(Taken::AtHome(kind))),
+            RequestStage::TakenLock(_) => {}
+            RequestStage::Asked(slot) => match window.test_home(target, slot) {
+                Ok(true) => self.enter(RequestStage::TakenLock(TakenLock::AtHome(kind))),
                 Ok(false) => return Ok(false),
                 Err(error) => {
                     // Not in line any more, whatever the reason.
                     window.leave_line(target, slot);
-                    self.enter(Stage::Wanted);
+                    self.enter(RequestStage::Wanted);
                     return Err(error);
                 }
             },
-            Stage::Wanted => match window.try_take_lock(target, kind)? {
-                Some(taken) => self.enter(Stage::Taken(taken)),
+            RequestStage::Wanted => match window.try_take_lock(target, kind)? {
+                Some(taken) => self.enter(RequestStage::TakenLock(taken)),
                 None => return window.check_holders(target).map(|()| false),
             },
         }
@@ -126,16 +126,16 @@ impl<'w> LockRequest<'w> {
     pub fn wait(mut self) -> Result<Lock<'w>, RmaError> {
         let (window, target, kind) = (self.window, self.target, self.kind);
         let taken = match self.stage {
-            Stage::Taken(taken) => taken,
-            Stage::Asked(slot) => {
+            RequestStage::TakenLock(taken) => taken,
+            RequestStage::Asked(slot) => {
                 // If it fails, this rank is not in line any more.
-                self.stage = Stage::Wanted;
+                self.stage = RequestStage::Wanted;
                 window.wait_for_home(target, slot)?;
-                Taken::AtHome(kind)
+                TakenLock::AtHome(kind)
             }
-            Stage::Wanted => window.take_lock(target, kind, None)?,
+            RequestStage::Wanted => window.take_lock(target, kind, None)?,
         };
-        self.enter(Stage::Taken(taken));
+        self.enter(RequestStage::TakenLock(taken));
         mem::forget(self);
         Ok(Lock { window, target, taken })
     }
@@ -148,9 +148,9 @@ impl Drop for LockRequest<'_> {
             return;
         }
         match self.stage {
-            Stage::Taken(taken) => return drop(Lock { window, target, taken }),
-            Stage::Asked(slot) => window.leave_line(target, slot),
-            Stage::Wanted => {}
+            RequestStage::TakenLock(taken) => return drop(Lock { window, target, taken }),
+            RequestStage::Asked(slot) => window.leave_line(target, slot),
+            RequestStage::Wanted => {}
         }
         window.set_held(target, held::NOT);
     }

@@ -11,7 +11,7 @@ use crate::layout::{Cursor, Row, next_pair, pack, unpack};
 use crate::memory::accumulate;
 use crate::memory::block::Block;
 use crate::memory::strided::Area;
-use crate::memory::stripe::{self, Held, STRIPE};
+use crate::memory::stripe::{self, HeldStripe, STRIPE};
 use crate::memory::target::Span;
 use crate::operation::{Action, Operation, Side, Sink};
 use crate::rank::Rank;
@@ -20,7 +20,7 @@ use bytemuck::{cast_slice, cast_slice_mut};
 
 /// Elements in a part that this rank reaches: how the caller named them, and where they are.
 #[derive(Clone, Copy)]
-pub(crate) struct Place<'w> {
+pub(crate) struct Placed<'w> {
     pub(crate) target: Rank,
     pub(crate) disp: u64,
     /// In bytes from the part's beginning.
@@ -74,8 +74,8 @@ impl Window {
                 let (offset, width) = (there.start(), basic.width());
                 let span = memory.part(offset as usize, width);
                 let span = span.ok_or_else(|| self.misaligned_cold(target, disp, width))?;
-                let place = Place { target, disp, offset: begin + offset, span };
-                let swap = Swap { window: self, place, origin: operation.origin, sink };
+                let place = Placed { target, disp, offset: begin + offset, span };
+                let swap = SwapPlaced { window: self, place, origin: operation.origin, sink };
                 return basic.visit_swap(swap).unwrap_or(Ok(()));
             }
         }
@@ -99,7 +99,7 @@ impl Window {
     /// Combines the elements at a place, one behind the other.
     pub(crate) fn combine<E: BasicElement>(
         &self,
-        place: Place<'_>,
+        place: Placed<'_>,
         op: Op,
         operands: &[E],
         mut result: Option<&mut [E]>,
@@ -133,7 +133,7 @@ impl Window {
     /// Compares and swaps the element at a place.
     pub(crate) fn swap<E: AtomicElement>(
         &self,
-        place: Place<'_>,
+        place: Placed<'_>,
         compare: E,
         swap: E,
     ) -> Result<E, RmaError> {
@@ -148,7 +148,7 @@ impl Window {
     }
 
     #[inline]
-    fn stripe<'b>(&self, block: Block<'b>, offset: u64) -> Result<Held<'b>, RmaError> {
+    fn stripe<'b>(&self, block: Block<'b>, offset: u64) -> Result<HeldStripe<'b>, RmaError> {
         match stripe::try_one(block, offset, self.rank()) {
             Some(held) => Ok(held),
             None => self.stripe_cold(block, offset),
@@ -157,7 +157,7 @@ impl Window {
 
     #[cold]
     #[inline(never)]
-    fn stripe_cold<'b>(&self, block: Block<'b>, offset: u64) -> Result<Held<'b>, RmaError> {
+    fn stripe_cold<'b>(&self, block: Block<'b>, offset: u64) -> Result<HeldStripe<'b>, RmaError> {
         let holder = |_| {
             let holder = stripe::holder(block, offset)?;
             self.group().world_rank(holder)
@@ -231,7 +231,7 @@ fn next_operands<'a, E: BasicElement>(
 struct Locked<'a> {
     window: &'a Window,
     target: Rank,
-    held: Option<(u64, Held<'a>)>,
+    held: Option<(u64, HeldStripe<'a>)>,
 }
 
 impl Locked<'_> {
@@ -268,14 +268,14 @@ impl Locked<'_> {
 }
 
 /// A compare-and-swap, for the type at hand.
-struct Swap<'c, 's> {
+struct SwapPlaced<'c, 's> {
     window: &'c Window,
-    place: Place<'c>,
+    place: Placed<'c>,
     origin: &'c [u8],
     sink: Sink<'s>,
 }
 
-impl SwapVisitor for Swap<'_, '_> {
+impl SwapVisitor for SwapPlaced<'_, '_> {
     type Output = Result<(), RmaError>;
 
     fn visit<E: AtomicElement>(self) -> Self::Output {

@@ -5,7 +5,7 @@
 use super::sending::Sending;
 use crate::engine::{Buffer, Pending, Wait};
 use crate::error::RmaError;
-use crate::operation::{Action, Pieces, Room};
+use crate::operation::{Action, PieceRoom, Pieces};
 use crate::protocol::message::{GET_BYTES, Head, Kind};
 use crate::rank::WorldRank;
 use crate::window::Window;
@@ -56,7 +56,7 @@ impl Sending<'_, '_> {
     }
 
     /// What one of the messages may hold.
-    fn room(&self) -> Room {
+    fn room(&self) -> PieceRoom {
         let body = self.window.engine().body_max();
         let width = self.operation.action.basic().map_or(1, |basic| basic.width()) as u64;
         let bytes = match (self.operation.action, &self.there) {
@@ -65,7 +65,7 @@ impl Sending<'_, '_> {
             // The answer is one message.
             _ => (body as u64).max(width),
         };
-        Room { body, bytes, carried: self.operation.action.carries(), width }
+        PieceRoom { body, bytes, carried: self.operation.action.carries(), width }
     }
 
     /// Sends messages of the next `bytes` of the operation; what comes back goes to `result`, if
@@ -83,7 +83,7 @@ impl Sending<'_, '_> {
         let (room, operation) = (self.room(), self.operation);
         let mut done = 0;
         while done < bytes {
-            let room = Room { bytes: room.bytes.min(bytes - done), ..room };
+            let room = PieceRoom { bytes: room.bytes.min(bytes - done), ..room };
             let piece = self.there.next(room);
             if piece.bytes == 0 {
                 break;

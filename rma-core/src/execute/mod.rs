@@ -15,7 +15,7 @@ mod message;
 mod packed;
 mod sending;
 
-pub(crate) use mapped::Place;
+pub(crate) use mapped::Placed;
 pub(crate) use packed::{BOUNCE_BYTES, Packed};
 
 use crate::element::Op;

@@ -1,13 +1,13 @@
 //! The constructors, after MPI's.
 use crate::layout::bounds::Bounds;
 use crate::layout::error::{LayoutError, fits};
-use crate::layout::program::Part;
+use crate::layout::program::LoopBody;
 use crate::layout::signature::Fingerprint;
-use crate::layout::{Inner, Layout};
+use crate::layout::{Compiled, Layout};
 use std::sync::Arc;
 
 /// Copies of a layout, side by side, at a displacement in bytes.
-type Block<'l> = (i64, u64, &'l Layout);
+type Placement<'l> = (i64, u64, &'l Layout);
 
 const DISPLACEMENT: &str = "a displacement";
 
@@ -112,7 +112,7 @@ impl Layout {
         let inner = &self.inner;
         let bounds = Bounds { set: Some((lower_bound, upper)), ..inner.bounds }.checked()?;
         let (extent, part) = (bounds.extent(), inner.part.clone());
-        Ok(Self { inner: Arc::new(Inner { bounds, extent, part, ..**inner }) })
+        Ok(Self { inner: Arc::new(Compiled { bounds, extent, part, ..**inner }) })
     }
 
     /// So many extents, in bytes.
@@ -125,7 +125,7 @@ impl Layout {
         let inner = &self.inner;
         let size = checked_size(inner.size.checked_mul(count))?;
         let bounds = inner.bounds.repeated(count, stride)?.checked()?;
-        let mut layout = Inner {
+        let mut layout = Compiled {
             size,
             bounds,
             extent: bounds.extent(),
@@ -143,7 +143,7 @@ impl Layout {
 
     /// Blocks one after the other, in the order of the type map.
     fn assemble<'l>(
-        blocks: impl Iterator<Item = Result<Block<'l>, LayoutError>>,
+        blocks: impl Iterator<Item = Result<Placement<'l>, LayoutError>>,
     ) -> Result<Self, LayoutError> {
         let (mut size, mut bounds) = (0u64, Bounds::NONE);
         let (mut fingerprint, mut overlaps) = (Fingerprint::NOTHING, false);
@@ -165,11 +165,11 @@ impl Layout {
                 parts.push(part);
             }
         }
-        let part = Part::sequence(parts)?;
+        let part = LoopBody::sequence(parts)?;
         let bounds = bounds.checked()?;
         overlaps = overlaps || meet(&mut solids);
         let extent = bounds.extent();
-        Ok(Self { inner: Arc::new(Inner { size, bounds, extent, fingerprint, overlaps, part }) })
+        Ok(Self { inner: Arc::new(Compiled { size, bounds, extent, fingerprint, overlaps, part }) })
     }
 }
 

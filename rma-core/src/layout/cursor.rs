@@ -1,5 +1,5 @@
 //! Walking through the bytes of layouts: the engine that all paths use.
-use crate::layout::program::Node;
+use crate::layout::program::Loop;
 use crate::layout::{Row, Shape};
 
 /// Gives the bytes of a layout in the order of its type map, as rows.
@@ -15,16 +15,16 @@ pub(crate) struct Cursor<'l> {
 
 /// A loop that is under way.
 struct Frame<'l> {
-    step: Step<'l>,
+    step: LoopStep<'l>,
     base: i64,
     next: u64,
 }
 
 #[derive(Clone, Copy)]
-enum Step<'l> {
-    Repeat { count: u64, stride: i64, body: &'l Node },
+enum LoopStep<'l> {
+    Repeat { count: u64, stride: i64, body: &'l Loop },
     Runs(&'l [(i64, u64)]),
-    Seq(&'l [(i64, Node)]),
+    Seq(&'l [(i64, Loop)]),
 }
 
 impl<'l> Cursor<'l> {
@@ -42,7 +42,7 @@ impl<'l> Cursor<'l> {
             cursor.now = row;
         } else if let Some(part) = shape.part() {
             let (count, stride) = (shape.count, shape.layout.extent());
-            let step = Step::Repeat { count, stride, body: &part.node };
+            let step = LoopStep::Repeat { count, stride, body: &part.node };
             cursor.stack.push(Frame { step, base: start.wrapping_add(part.at), next: 0 });
         }
         cursor
@@ -50,17 +50,17 @@ impl<'l> Cursor<'l> {
 
     /// The row that a node is; otherwise it is next on the stack.
     #[inline]
-    fn enter(&mut self, node: &'l Node, base: i64) -> Option<Row> {
+    fn enter(&mut self, node: &'l Loop, base: i64) -> Option<Row> {
         let step = match node {
-            Node::Run(len) => return Some(Row { at: base, stride: 0, len: *len, count: 1 }),
-            Node::Repeat { count, stride, body } => {
-                if let Node::Run(len) = **body {
+            Loop::Run(len) => return Some(Row { at: base, stride: 0, len: *len, count: 1 }),
+            Loop::Repeat { count, stride, body } => {
+                if let Loop::Run(len) = **body {
                     return Some(Row { at: base, stride: *stride, len, count: *count });
                 }
-                Step::Repeat { count: *count, stride: *stride, body }
+                LoopStep::Repeat { count: *count, stride: *stride, body }
             }
-            Node::Runs(runs) => Step::Runs(runs),
-            Node::Seq(nodes) => Step::Seq(nodes),
+            Loop::Runs(runs) => LoopStep::Runs(runs),
+            Loop::Seq(nodes) => LoopStep::Seq(nodes),
         };
         self.stack.push(Frame { step, base, next: 0 });
         None
@@ -74,7 +74,7 @@ impl<'l> Cursor<'l> {
             frame.next += 1;
             let base = frame.base;
             let (node, at) = match frame.step {
-                Step::Runs(runs) => match runs.get(next as usize) {
+                LoopStep::Runs(runs) => match runs.get(next as usize) {
                     Some((at, len)) => {
                         let at = base.wrapping_add(*at);
                         return Some(Row { at, stride: 0, len: *len, count: 1 });
@@ -84,14 +84,14 @@ impl<'l> Cursor<'l> {
                         continue;
                     }
                 },
-                Step::Repeat { count, stride, body } if next < count => {
+                LoopStep::Repeat { count, stride, body } if next < count => {
                     (body, stride.wrapping_mul(next.cast_signed()))
                 }
-                Step::Seq(nodes) if next < nodes.len() as u64 => {
+                LoopStep::Seq(nodes) if next < nodes.len() as u64 => {
                     let (at, node) = &nodes[next as usize];
                     (node, *at)
                 }
-                Step::Repeat { .. } | Step::Seq(_) => {
+                LoopStep::Repeat { .. } | LoopStep::Seq(_) => {
                     self.stack.pop();
                     continue;
                 }

@@ -22,7 +22,7 @@ pub(crate) use row::Row;
 use crate::element::{BasicType, Element};
 use bounds::Bounds;
 use core::fmt;
-use program::Part;
+use program::LoopBody;
 use signature::Fingerprint;
 use std::sync::Arc;
 
@@ -50,10 +50,10 @@ use std::sync::Arc;
 /// ```
 #[derive(Clone)]
 pub struct Layout {
-    inner: Arc<Inner>,
+    inner: Arc<Compiled>,
 }
 
-struct Inner {
+struct Compiled {
     /// Bytes, gaps not counted.
     size: u64,
     bounds: Bounds,
@@ -63,7 +63,7 @@ struct Inner {
     /// Some byte is certainly there twice.
     overlaps: bool,
     /// `None` without bytes.
-    part: Option<Part>,
+    part: Option<LoopBody>,
 }
 
 impl Layout {
@@ -78,20 +78,21 @@ impl Layout {
         let data = Some((0, len as i64));
         let bounds = Bounds { data, align: align_of::<E>() as i64, ..Bounds::NONE };
         Self {
-            inner: Arc::new(Inner {
+            inner: Arc::new(Compiled {
                 size: len as u64,
                 bounds,
                 extent: bounds.extent(),
                 fingerprint: Fingerprint::of::<E>(),
                 overlaps: false,
-                part: Some(Part::run(len as u64)),
+                part: Some(LoopBody::run(len as u64)),
             }),
         }
     }
 
     fn nothing() -> Self {
         let (bounds, fingerprint) = (Bounds::NONE, Fingerprint::NOTHING);
-        let inner = Inner { size: 0, bounds, extent: 0, fingerprint, overlaps: false, part: None };
+        let inner =
+            Compiled { size: 0, bounds, extent: 0, fingerprint, overlaps: false, part: None };
         Self { inner: Arc::new(inner) }
     }
 

@@ -8,35 +8,35 @@ pub(super) const DEPTH_MAX: u32 = 64;
 
 /// Bytes, relative to where the node stands.
 #[derive(Debug, Clone)]
-pub(super) enum Node {
+pub(super) enum Loop {
     /// That many bytes, at least one.
     Run(u64),
     /// Two or more of the same.
-    Repeat { count: u64, stride: i64, body: Arc<Node> },
+    Repeat { count: u64, stride: i64, body: Arc<Loop> },
     /// Position and length of two or more runs.
     Runs(Arc<[(i64, u64)]>),
     /// Position and kind of two or more nodes.
-    Seq(Arc<[(i64, Node)]>),
+    Seq(Arc<[(i64, Loop)]>),
 }
 
 /// A node and where it stands: all bytes of a layout that has some.
 #[derive(Debug, Clone)]
-pub(super) struct Part {
+pub(super) struct LoopBody {
     pub(super) at: i64,
-    pub(super) node: Node,
+    pub(super) node: Loop,
     depth: u32,
 }
 
-impl Part {
+impl LoopBody {
     pub(super) fn run(len: u64) -> Self {
-        Self { at: 0, node: Node::Run(len), depth: 0 }
+        Self { at: 0, node: Loop::Run(len), depth: 0 }
     }
 
     /// The run that this is, if it is one.
     #[inline]
     pub(super) fn solid(&self) -> Option<u64> {
         match self.node {
-            Node::Run(len) => Some(len),
+            Loop::Run(len) => Some(len),
             _ => None,
         }
     }
@@ -50,17 +50,17 @@ impl Part {
         let node = match self.node {
             _ if count == 0 => return Ok(None),
             node if count == 1 => node,
-            Node::Run(len) if u64::try_from(stride) == Ok(len) => {
-                Node::Run(fits(len.checked_mul(count), "the size")?)
+            Loop::Run(len) if u64::try_from(stride) == Ok(len) => {
+                Loop::Run(fits(len.checked_mul(count), "the size")?)
             }
-            Node::Repeat { count: inner, stride: step, body }
+            Loop::Repeat { count: inner, stride: step, body }
                 if inner.checked_mul(count).is_some() && is_next(inner, step, stride) =>
             {
-                Node::Repeat { count: inner * count, stride: step, body }
+                Loop::Repeat { count: inner * count, stride: step, body }
             }
             node => {
                 let depth = one_deeper(self.depth)?;
-                let node = Node::Repeat { count, stride, body: Arc::new(node) };
+                let node = Loop::Repeat { count, stride, body: Arc::new(node) };
                 return Ok(Some(Self { node, depth, ..self }));
             }
         };
@@ -69,12 +69,12 @@ impl Part {
 
     /// One after the other.
     pub(super) fn sequence(parts: Vec<Self>) -> Result<Option<Self>, LayoutError> {
-        let mut all: Vec<(i64, Node)> = Vec::new();
+        let mut all: Vec<(i64, Loop)> = Vec::new();
         let mut depth = 0;
         for part in parts {
             depth = depth.max(part.depth);
             match (all.last_mut(), &part.node) {
-                (Some((at, Node::Run(len))), Node::Run(more))
+                (Some((at, Loop::Run(len))), Loop::Run(more))
                     if at.checked_add_unsigned(*len) == Some(part.at) =>
                 {
                     *len = fits(len.checked_add(*more), "the size")?;
@@ -88,7 +88,7 @@ impl Part {
         let runs: Option<Arc<[(i64, u64)]>> = all.iter().map(as_run).collect();
         match runs {
             None => {
-                let node = Node::Seq(all.into());
+                let node = Loop::Seq(all.into());
                 Ok(Some(Self { at: 0, node, depth: one_deeper(depth)? }))
             }
             Some(runs) => Ok(Some(Self::of_runs(runs))),
@@ -104,18 +104,18 @@ impl Part {
         });
         match stride {
             Some(stride) if regular => {
-                let body = Arc::new(Node::Run(len));
-                let node = Node::Repeat { count: runs.len() as u64, stride, body };
+                let body = Arc::new(Loop::Run(len));
+                let node = Loop::Repeat { count: runs.len() as u64, stride, body };
                 Self { at: first, node, depth: 1 }
             }
-            _ => Self { at: 0, node: Node::Runs(runs), depth: 1 },
+            _ => Self { at: 0, node: Loop::Runs(runs), depth: 1 },
         }
     }
 }
 
-fn as_run((at, node): &(i64, Node)) -> Option<(i64, u64)> {
+fn as_run((at, node): &(i64, Loop)) -> Option<(i64, u64)> {
     match node {
-        Node::Run(len) => Some((*at, *len)),
+        Loop::Run(len) => Some((*at, *len)),
         _ => None,
     }
 }

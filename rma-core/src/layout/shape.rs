@@ -1,5 +1,5 @@
 //! Layouts as operations take them.
-use crate::layout::program::{Node, Part, is_next};
+use crate::layout::program::{Loop, LoopBody, is_next};
 use crate::layout::{Layout, Row};
 
 /// A layout, how many of it, and where it begins: what an operation takes for each side.
@@ -50,7 +50,7 @@ impl<'l> Shape<'l> {
 
     /// The bytes, if there are some.
     #[inline]
-    pub(super) fn part(&self) -> Option<&'l Part> {
+    pub(super) fn part(&self) -> Option<&'l LoopBody> {
         self.layout.inner.part.as_ref().filter(|_| self.count > 0)
     }
 
@@ -67,12 +67,12 @@ impl<'l> Shape<'l> {
         let (at, extent, count) =
             (start.wrapping_add(part.at), self.layout.inner.extent, self.count);
         match &part.node {
-            Node::Run(len) if count == 1 || extent.cast_unsigned() == *len => {
+            Loop::Run(len) if count == 1 || extent.cast_unsigned() == *len => {
                 Some(Row { at, stride: 0, len: len.checked_mul(count)?, count: 1 })
             }
-            Node::Run(len) => Some(Row { at, stride: extent, len: *len, count }),
-            Node::Repeat { count: inner, stride, body } => match **body {
-                Node::Run(len) if count == 1 || is_next(*inner, *stride, extent) => {
+            Loop::Run(len) => Some(Row { at, stride: extent, len: *len, count }),
+            Loop::Repeat { count: inner, stride, body } => match **body {
+                Loop::Run(len) if count == 1 || is_next(*inner, *stride, extent) => {
                     Some(Row { at, stride: *stride, len, count: inner.checked_mul(count)? })
                 }
                 _ => None,
@@ -118,7 +118,8 @@ impl<'l> Shape<'l> {
     #[inline]
     pub(crate) fn matches(&self, other: &Self) -> bool {
         let (mine, theirs) = (&self.layout.inner, &other.layout.inner);
-        if core::ptr::eq::<crate::layout::Inner>(&**mine, &**theirs) && self.count == other.count {
+        if core::ptr::eq::<crate::layout::Compiled>(&**mine, &**theirs) && self.count == other.count
+        {
             return true;
         }
         mine.fingerprint.matches(self.count, &theirs.fingerprint, other.count)

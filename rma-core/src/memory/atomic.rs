@@ -10,7 +10,7 @@
 
 #[cfg(any(not(target_arch = "x86_64"), miri))]
 use super::cells;
-use super::copy::Bounds;
+use super::copy::CellBounds;
 use crate::element::{AtomicElement, BasicElement, BasicType, Op};
 use core::sync::atomic::Ordering::SeqCst;
 use core::sync::atomic::{AtomicI32, AtomicI64, AtomicU32, AtomicU64};
@@ -28,7 +28,7 @@ pub(crate) unsafe fn fetch_and_op<E: BasicElement>(
     at: *mut u8,
     op: Op,
     operand: E,
-    part: Bounds,
+    part: CellBounds,
 ) -> Option<E> {
     #[cfg(any(not(target_arch = "x86_64"), miri))]
     if size_of::<E>() == 4 {
@@ -84,7 +84,7 @@ pub(crate) unsafe fn compare_and_swap<E: AtomicElement>(
     at: *mut u8,
     compare: E,
     swap: E,
-    part: Bounds,
+    part: CellBounds,
 ) -> E {
     #[cfg(any(not(target_arch = "x86_64"), miri))]
     if size_of::<E>() == 4 {
@@ -136,13 +136,13 @@ mod tests {
     fn fetch_and_op_alone<E: BasicElement>(cell: &mut E, op: Op, operand: E) -> Option<E> {
         let at: *mut u8 = (&raw mut *cell).cast();
         // SAFETY: a live, aligned element that nobody else touches.
-        unsafe { fetch_and_op(at, op, operand, Bounds::of(at, size_of::<E>())) }
+        unsafe { fetch_and_op(at, op, operand, CellBounds::of(at, size_of::<E>())) }
     }
 
     fn compare_and_swap_alone<E: AtomicElement>(cell: &mut E, compare: E, swap: E) -> E {
         let at: *mut u8 = (&raw mut *cell).cast();
         // SAFETY: a live, aligned element that nobody else touches.
-        unsafe { compare_and_swap(at, compare, swap, Bounds::of(at, size_of::<E>())) }
+        unsafe { compare_and_swap(at, compare, swap, CellBounds::of(at, size_of::<E>())) }
     }
 
     #[test]

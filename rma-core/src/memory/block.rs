@@ -305,7 +305,7 @@ const fn fits_slot<S>() -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::protocol::lock::{NODES, Node};
+    use crate::protocol::lock::{NODES, QueueNode};
 
     /// What is not accessed as the same thing has memory of its own.
     #[test]
@@ -317,7 +317,7 @@ mod tests {
         // SAFETY: long enough from there on, aligned, and used as a block only.
         let block = unsafe { Block::new(base) };
         let flags = FLAGS_AT as u16 / 8..FLAGS_AT as u16 / 8 + FLAGS as u16 / 2;
-        let locks = 0..=Node::new(0, NODES - 1).unwrap().phase_word();
+        let locks = 0..=QueueNode::new(0, NODES - 1).unwrap().phase_word();
         let locks = locks.filter(|word| !flags.contains(word));
         let mut words: Vec<&AtomicU64> = locks.map(|word| block.word(word)).collect();
         for (on, number) in [(Free, 0), (Free, 1), (Seal, 0), (Seal, 1)] {

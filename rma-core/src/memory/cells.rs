@@ -16,12 +16,12 @@ const WIDEST: usize = 8;
 
 /// Where a part begins and ends: that tells its cells.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Bounds {
+pub(crate) struct CellBounds {
     first: usize,
     end: usize,
 }
 
-impl Bounds {
+impl CellBounds {
     /// Of the part of `size` bytes at `base`.
     pub(crate) fn of(base: *mut u8, size: usize) -> Self {
         Self { first: base.addr(), end: base.addr() + size }
@@ -62,7 +62,7 @@ macro_rules! with_cell {
 /// # Safety
 ///
 /// As [`copy::write`](super::copy::write).
-pub(super) unsafe fn write(to: *mut u8, from: *const u8, len: usize, part: Bounds) {
+pub(super) unsafe fn write(to: *mut u8, from: *const u8, len: usize, part: CellBounds) {
     // SAFETY: caller: readable, and private.
     let from = unsafe { core::slice::from_raw_parts(from, len) };
     let mut done = 0;
@@ -91,7 +91,7 @@ pub(super) unsafe fn write(to: *mut u8, from: *const u8, len: usize, part: Bound
 /// # Safety
 ///
 /// As [`copy::read`](super::copy::read).
-pub(super) unsafe fn read(to: *mut u8, from: *const u8, len: usize, part: Bounds) {
+pub(super) unsafe fn read(to: *mut u8, from: *const u8, len: usize, part: CellBounds) {
     // SAFETY: caller: writable, and private.
     let to = unsafe { core::slice::from_raw_parts_mut(to, len) };
     let mut done = 0;
@@ -117,7 +117,7 @@ pub(super) unsafe fn fetch_and_op32<E: BasicElement>(
     at: *mut u8,
     op: Op,
     operand: E,
-    part: Bounds,
+    part: CellBounds,
 ) -> Option<E> {
     if matches!(op, Op::MinLoc | Op::MaxLoc) {
         return None;
@@ -139,7 +139,7 @@ pub(super) unsafe fn compare_and_swap32<E: AtomicElement>(
     at: *mut u8,
     compare: E,
     swap: E,
-    part: Bounds,
+    part: CellBounds,
 ) -> E {
     let swap_equal = |old| (u64::from(old) == compare.to_bits()).then_some(swap.to_bits() as u32);
     // SAFETY: forwarded to the caller.
@@ -152,7 +152,7 @@ pub(super) unsafe fn compare_and_swap32<E: AtomicElement>(
 /// # Safety
 ///
 /// They are mapped, lie in the part and are aligned to 4.
-unsafe fn update32(at: *mut u8, part: Bounds, mut new: impl FnMut(u32) -> Option<u32>) -> u32 {
+unsafe fn update32(at: *mut u8, part: CellBounds, mut new: impl FnMut(u32) -> Option<u32>) -> u32 {
     let (start, width) = part.cell(at);
     if width == 4 {
         // SAFETY: caller: mapped and aligned; window memory is accessed by its cells only.
@@ -191,7 +191,7 @@ mod tests {
         let mut memory = memory();
         let base = memory.0.as_mut_ptr();
         let widths = |first: usize, size: usize| -> Vec<usize> {
-            let part = Bounds::of(base.wrapping_add(first), size);
+            let part = CellBounds::of(base.wrapping_add(first), size);
             let mut widths = Vec::new();
             let mut at = first;
             while at < first + size {
@@ -223,7 +223,7 @@ mod tests {
                 for len in (0..=size - skip).step_by(step) {
                     let (mut window, mut origin) = (memory(), [0xEE; LEN + 2]);
                     let base = window.0.as_mut_ptr();
-                    let part = Bounds::of(base.wrapping_add(first), size);
+                    let part = CellBounds::of(base.wrapping_add(first), size);
                     let at = base.wrapping_add(first + skip);
                     // SAFETY: `len` bytes from either lie inside their arrays.
                     unsafe { read(origin[1..].as_mut_ptr(), at, len, part) };
@@ -247,7 +247,7 @@ mod tests {
                 let mut window = WORDS;
                 let old = window[at / 4];
                 let base: *mut u8 = window.as_mut_ptr().cast();
-                let part = Bounds::of(base, size);
+                let part = CellBounds::of(base, size);
                 // SAFETY: four aligned bytes of the array, which nobody else has.
                 let seen = unsafe { fetch_and_op32(base.wrapping_add(at), op, 6i32, part) };
                 let defined = !matches!(op, Op::MinLoc | Op::MaxLoc);
@@ -261,7 +261,7 @@ mod tests {
             let mut window = WORDS;
             let old = window[at / 4];
             let base: *mut u8 = window.as_mut_ptr().cast();
-            let part = Bounds::of(base, size);
+            let part = CellBounds::of(base, size);
             for (compare, swap) in [(old + 1, 99), (old, -1)] {
                 // SAFETY: as above.
                 let seen =

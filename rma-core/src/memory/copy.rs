@@ -16,11 +16,11 @@
 #[cfg(any(not(target_arch = "x86_64"), miri))]
 use super::cells as kernels;
 #[cfg(any(not(target_arch = "x86_64"), miri))]
-pub(crate) use super::cells::Bounds;
+pub(crate) use super::cells::CellBounds;
 #[cfg(all(target_arch = "x86_64", not(miri)))]
 use x86 as kernels;
 #[cfg(all(target_arch = "x86_64", not(miri)))]
-pub(crate) use x86::Bounds;
+pub(crate) use x86::CellBounds;
 
 /// From this length on, in bytes, copies bypass the caches: origin and target together would not
 /// fit the second level anyway (measured in docs/performance.md).
@@ -35,7 +35,7 @@ pub(crate) const NON_TEMPORAL_MIN: usize = 5 << 18;
 /// overlap. The private side is not accessed by anybody else during the call, the window's as the
 /// model says only. The window's bytes lie in `part`, which is mapped.
 #[inline(always)]
-pub(crate) unsafe fn write(to: *mut u8, from: *const u8, len: usize, part: Bounds) {
+pub(crate) unsafe fn write(to: *mut u8, from: *const u8, len: usize, part: CellBounds) {
     // SAFETY: forwarded to the caller.
     unsafe { kernels::write(to, from, len, part) }
 }
@@ -46,7 +46,7 @@ pub(crate) unsafe fn write(to: *mut u8, from: *const u8, len: usize, part: Bound
 ///
 /// As [`write`].
 #[inline(always)]
-pub(crate) unsafe fn read(to: *mut u8, from: *const u8, len: usize, part: Bounds) {
+pub(crate) unsafe fn read(to: *mut u8, from: *const u8, len: usize, part: CellBounds) {
     // SAFETY: forwarded to the caller.
     unsafe { kernels::read(to, from, len, part) }
 }
@@ -89,9 +89,9 @@ mod x86 {
 
     /// Assembly needs no cells.
     #[derive(Debug, Clone, Copy)]
-    pub(crate) struct Bounds;
+    pub(crate) struct CellBounds;
 
-    impl Bounds {
+    impl CellBounds {
         /// Of the part of `size` bytes at `base`.
         #[inline(always)]
         pub(crate) fn of(_base: *mut u8, _size: usize) -> Self {
@@ -101,7 +101,7 @@ mod x86 {
 
     /// With a length known at compile time one arm remains.
     #[inline(always)]
-    pub(super) unsafe fn write(to: *mut u8, from: *const u8, len: usize, _: Bounds) {
+    pub(super) unsafe fn write(to: *mut u8, from: *const u8, len: usize, _: CellBounds) {
         match len {
             0 => {}
             8 => store!(to, from, u64, reg, "mov [{d}], {v:r}"),
@@ -114,7 +114,7 @@ mod x86 {
 
     /// As [`write`].
     #[inline(always)]
-    pub(super) unsafe fn read(to: *mut u8, from: *const u8, len: usize, _: Bounds) {
+    pub(super) unsafe fn read(to: *mut u8, from: *const u8, len: usize, _: CellBounds) {
         match len {
             0 => {}
             8 => load!(to, from, u64, reg, "mov {v:r}, [{f}]"),
@@ -329,14 +329,14 @@ mod x86 {
 mod tests {
     use super::*;
 
-    type Kernel = unsafe fn(*mut u8, *const u8, usize, Bounds);
+    type Kernel = unsafe fn(*mut u8, *const u8, usize, CellBounds);
 
     fn check(len: usize, to_offset: usize, from_offset: usize) {
         for (kernel, to_window) in [(write as Kernel, true), (read, false)] {
             let mut source: Vec<u8> = (0..len + from_offset).map(|i| (i * 7 + 3) as u8).collect();
             let mut sink = vec![0xEEu8; to_offset + len + 9];
             let (to, from) = (sink[to_offset..].as_mut_ptr(), source[from_offset..].as_mut_ptr());
-            let part = Bounds::of(if to_window { to } else { from }, len);
+            let part = CellBounds::of(if to_window { to } else { from }, len);
             // SAFETY: `len` bytes from either lie inside their vectors, which do not overlap.
             unsafe { kernel(to, from, len, part) };
             assert_eq!(sink[to_offset..to_offset + len], source[from_offset..], "length {len}");

@@ -119,7 +119,7 @@ fn no_update_of_a_cell_is_lost() {
         let shared = &shared;
         scope.spawn(move || {
             for i in 1..=TIMES {
-                let part = cells::Bounds::of(shared.base, 8);
+                let part = cells::CellBounds::of(shared.base, 8);
                 // SAFETY: a byte of the cell, which is live.
                 unsafe { cells::write(shared.base, &(i as u8), 1, part) };
                 let mut seen = 0;
@@ -129,7 +129,7 @@ fn no_update_of_a_cell_is_lost() {
             }
         });
         for _ in 0..TIMES {
-            let part = cells::Bounds::of(shared.base, 8);
+            let part = cells::CellBounds::of(shared.base, 8);
             let at = shared.base.wrapping_add(4);
             // SAFETY: the half of the cell, which is live.
             unsafe { cells::fetch_and_op32(at, Op::Sum, 1u32, part) };

@@ -2,7 +2,7 @@
 //! memory. The model is that of [`copy`].
 #![allow(unsafe_code)]
 
-use super::copy::{self, Bounds};
+use super::copy::{self, CellBounds};
 use super::stores;
 use super::target::Span;
 use crate::layout::Row;
@@ -12,7 +12,7 @@ use core::marker::PhantomData;
 pub(crate) struct Area<'w> {
     at: *mut u8,
     len: u64,
-    part: Bounds,
+    part: CellBounds,
     window: PhantomData<Span<'w>>,
 }
 
@@ -73,7 +73,7 @@ impl<'w> Area<'w> {
 ///
 /// As [`copy::write`], for each block.
 #[inline]
-unsafe fn write(to: *mut u8, row: Row, from: *const u8, from_stride: i64, part: Bounds) {
+unsafe fn write(to: *mut u8, row: Row, from: *const u8, from_stride: i64, part: CellBounds) {
     stores::made();
     #[cfg(all(target_arch = "x86_64", not(miri)))]
     // SAFETY: forwarded to the caller.
@@ -95,7 +95,7 @@ unsafe fn write(to: *mut u8, row: Row, from: *const u8, from_stride: i64, part: 
 ///
 /// As [`copy::read`], for each block.
 #[inline]
-unsafe fn read(to: *mut u8, row: Row, from: *const u8, from_stride: i64, part: Bounds) {
+unsafe fn read(to: *mut u8, row: Row, from: *const u8, from_stride: i64, part: CellBounds) {
     #[cfg(all(target_arch = "x86_64", not(miri)))]
     // SAFETY: forwarded to the caller.
     if unsafe { x86::blocks(to, row.stride, from, from_stride, row.len, row.count) } {

@@ -31,18 +31,18 @@ impl Stripes for Block<'_> {
 }
 
 /// Locks that this rank holds; given back when dropped.
-pub(crate) struct Taken<S: Stripes> {
+pub(crate) struct TakenStripes<S: Stripes> {
     stripes: S,
     first: usize,
     count: usize,
 }
 
 /// Those of a block.
-pub(crate) type Held<'a> = Taken<Block<'a>>;
+pub(crate) type HeldStripe<'a> = TakenStripes<Block<'a>>;
 
 /// Takes the lock of the stripe of `offset`, unless somebody has it.
 #[inline]
-pub(crate) fn try_one<S: Stripes>(stripes: S, offset: u64, rank: Rank) -> Option<Taken<S>> {
+pub(crate) fn try_one<S: Stripes>(stripes: S, offset: u64, rank: Rank) -> Option<TakenStripes<S>> {
     try_from(stripes, index(offset), 1, rank)
 }
 
@@ -74,7 +74,7 @@ pub(crate) fn try_range<S: Stripes>(
     stripes: S,
     bytes: &Range<u64>,
     rank: Rank,
-) -> Option<Taken<S>> {
+) -> Option<TakenStripes<S>> {
     let (first, count) = stripes_of(bytes);
     try_from(stripes, first, count, rank)
 }
@@ -123,8 +123,13 @@ fn index(offset: u64) -> usize {
 }
 
 #[inline(always)]
-fn try_from<S: Stripes>(stripes: S, first: usize, count: usize, rank: Rank) -> Option<Taken<S>> {
-    let mut held = Taken { stripes, first, count: 0 };
+fn try_from<S: Stripes>(
+    stripes: S,
+    first: usize,
+    count: usize,
+    rank: Rank,
+) -> Option<TakenStripes<S>> {
+    let mut held = TakenStripes { stripes, first, count: 0 };
     while held.count < count {
         let word = stripes.stripe((first + held.count) % STRIPES);
         // pairs with the Release store in `drop`: what was combined before is seen.
@@ -136,7 +141,7 @@ fn try_from<S: Stripes>(stripes: S, first: usize, count: usize, rank: Rank) -> O
     Some(held)
 }
 
-impl<S: Stripes> Drop for Taken<S> {
+impl<S: Stripes> Drop for TakenStripes<S> {
     #[inline]
     fn drop(&mut self) {
         for taken in 0..self.count {

@@ -2,7 +2,7 @@
 //! address. Checked once, then plain arithmetic. S-A3 S-G8 S-J9
 #![allow(unsafe_code)]
 
-use super::copy::{self, Bounds};
+use super::copy::{self, CellBounds};
 use super::{atomic, fused, stores};
 use crate::element::{AtomicElement, BasicElement, BasicType, Op};
 use crate::memory::block::Block;
@@ -116,7 +116,7 @@ pub(crate) struct Marks(Arc<[Target]>);
 pub(crate) struct Span<'w> {
     at: *mut u8,
     len: usize,
-    part: Bounds,
+    part: CellBounds,
     window: PhantomData<&'w Targets>,
 }
 
@@ -368,7 +368,7 @@ impl Target {
         // SAFETY: `limit` is not 0, so `size` bytes are mapped at `base` (contract of `map`), and
         // `offset <= size`.
         let at = unsafe { base.add(offset as usize) };
-        Some(Span { at, len, part: Bounds::of(base, size), window: PhantomData })
+        Some(Span { at, len, part: CellBounds::of(base, size), window: PhantomData })
     }
 
     /// All of the part, if it is mapped.
@@ -396,7 +396,7 @@ impl<'w> Span<'w> {
         }
         // SAFETY: `offset <= size`.
         let at = unsafe { base.add(offset as usize) };
-        Some(Self { at, len, part: Bounds::of(base, size as usize), window: PhantomData })
+        Some(Self { at, len, part: CellBounds::of(base, size as usize), window: PhantomData })
     }
 
     /// Copies `origin`, of the span's length, into the window.
@@ -473,7 +473,7 @@ impl<'w> Span<'w> {
     }
 
     /// Of the part that it lies in.
-    pub(super) fn bounds(self) -> Bounds {
+    pub(super) fn bounds(self) -> CellBounds {
         self.part
     }
 

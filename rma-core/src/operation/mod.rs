@@ -3,7 +3,7 @@ mod buffer;
 mod side;
 
 pub use buffer::OriginBuffer;
-pub(crate) use side::{Pieces, Room, Side};
+pub(crate) use side::{PieceRoom, Pieces, Side};
 
 use crate::element::{BasicType, Op};
 use crate::memory::target::Permit;

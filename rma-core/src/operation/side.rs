@@ -97,7 +97,7 @@ impl<'l> Side<'l> {
 
 /// What one message of an operation may hold.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Room {
+pub(crate) struct PieceRoom {
     /// Bytes of payload.
     pub(crate) body: usize,
     /// Bytes at the target that it may be about.
@@ -136,7 +136,7 @@ impl<'l> Pieces<'l> {
     }
 
     /// As many bytes as there is room for; none at the end.
-    pub(crate) fn next(&mut self, room: Room) -> Piece {
+    pub(crate) fn next(&mut self, room: PieceRoom) -> Piece {
         match self {
             Self::Dense { at, left } => {
                 let limit =
@@ -164,7 +164,7 @@ impl<'l> Pieces<'l> {
         }
     }
 
-    fn next_rows(cursor: &mut Cursor<'_>, room: Room) -> Piece {
+    fn next_rows(cursor: &mut Cursor<'_>, room: PieceRoom) -> Piece {
         let mut piece = Piece::default();
         loop {
             let rows = (piece.rows.len() as u64 + 1) * WireRow::LEN as u64;

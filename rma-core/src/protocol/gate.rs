@@ -26,7 +26,7 @@ use core::sync::atomic::AtomicU64;
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Release};
 
 /// Words that all ranks share, and locks made of them; sequentially consistent.
-pub(crate) trait Locks {
+pub(crate) trait LockOps {
     /// Why a word cannot be reached, or a wait failed.
     type Error;
     fn load(&self, at: At) -> Result<u64, Self::Error>;
@@ -45,7 +45,7 @@ pub(crate) fn is_unwatched(watch: u64) -> bool {
 /// Takes the exclusive lock of a part without passing the gate. False if the gate became watched:
 /// then the lock is not held.
 #[inline(always)]
-pub(crate) fn lock_unwatched<L: Locks>(locks: &L, rank: u32) -> Result<bool, L::Error> {
+pub(crate) fn lock_unwatched<L: LockOps>(locks: &L, rank: u32) -> Result<bool, L::Error> {
     locks.acquire(lock::part(rank), Mode::Exclusive)?;
     match is_past(locks, rank) {
         Ok(true) => Ok(true),
@@ -55,7 +55,7 @@ pub(crate) fn lock_unwatched<L: Locks>(locks: &L, rank: u32) -> Result<bool, L::
 
 /// Holding the lock of a part: whether those who will watch the gate see that.
 #[inline(always)]
-fn is_past<L: Locks>(locks: &L, rank: u32) -> Result<bool, L::Error> {
+fn is_past<L: LockOps>(locks: &L, rank: u32) -> Result<bool, L::Error> {
     if locks.load(lock::mark(rank))? == 0 {
         mark(locks, rank)?;
     }
@@ -63,7 +63,7 @@ fn is_past<L: Locks>(locks: &L, rank: u32) -> Result<bool, L::Error> {
 }
 
 #[cold]
-fn mark<L: Locks>(locks: &L, rank: u32) -> Result<(), L::Error> {
+fn mark<L: LockOps>(locks: &L, rank: u32) -> Result<(), L::Error> {
     let mut seen = locks.load(lock::marks())?;
     loop {
         match locks.swap(lock::marks(), seen, seen | bit(rank))? {
@@ -80,14 +80,14 @@ fn bit(rank: u32) -> u64 {
 }
 
 /// Lets exclusive lockers past the gate. To be called by a rank that passes it.
-pub(crate) fn unwatch<L: Locks>(locks: &L) -> Result<(), L::Error> {
+pub(crate) fn unwatch<L: LockOps>(locks: &L) -> Result<(), L::Error> {
     let seen = locks.load(lock::watch())?;
     if is_unwatched(seen) { Ok(()) } else { locks.swap(lock::watch(), seen, seen + 1).map(drop) }
 }
 
 /// Makes the gate watched and waits for those who went past it; answers with what the watch word
 /// holds as long as nobody can have done so since.
-pub(crate) fn watch<L: Locks>(locks: &L, ranks: u32) -> Result<u64, L::Error> {
+pub(crate) fn watch<L: LockOps>(locks: &L, ranks: u32) -> Result<u64, L::Error> {
     let mut seen = locks.load(lock::watch())?;
     while is_unwatched(seen) {
         let found = locks.swap(lock::watch(), seen, seen + 1)?;
@@ -108,7 +108,7 @@ pub(crate) fn watch<L: Locks>(locks: &L, ranks: u32) -> Result<u64, L::Error> {
 /// Shares the gate, if nobody can be past it: `watched` is what [`watch`] last answered to this
 /// rank, or 0. False if somebody can: then the gate is not shared.
 #[inline(always)]
-pub(crate) fn share<L: Locks>(locks: &L, watched: u64) -> Result<bool, L::Error> {
+pub(crate) fn share<L: LockOps>(locks: &L, watched: u64) -> Result<bool, L::Error> {
     locks.acquire(lock::gate(), Mode::Shared)?;
     match locks.load(lock::watch()) {
         Ok(found) if found == watched => Ok(true),
@@ -148,7 +148,7 @@ impl<W: Word<Value = u64>> Told<W> {
     }
 
     /// Takes back a [`pass`](Self::pass).
-    pub(crate) fn leave<L: Locks>(&self, locks: &L) -> Result<(), L::Error> {
+    pub(crate) fn leave<L: LockOps>(&self, locks: &L) -> Result<(), L::Error> {
         // pairs with the AcqRel changes of other threads.
         let mut seen = self.passes.load(Acquire);
         loop {
@@ -164,13 +164,13 @@ impl<W: Word<Value = u64>> Told<W> {
 
     /// As [`share`](Self::share), if nobody has to be waited for.
     #[inline(always)]
-    pub(crate) fn share_at_once<L: Locks>(&self, locks: &L) -> Result<bool, L::Error> {
+    pub(crate) fn share_at_once<L: LockOps>(&self, locks: &L) -> Result<bool, L::Error> {
         // pairs with the Release store in `share`: those who were past the gate have left.
         share(locks, self.watched.load(Acquire))
     }
 
     /// Shares the gate of a window of so many ranks, when nobody can be past it.
-    pub(crate) fn share<L: Locks>(&self, locks: &L, ranks: u32) -> Result<(), L::Error> {
+    pub(crate) fn share<L: LockOps>(&self, locks: &L, ranks: u32) -> Result<(), L::Error> {
         while !self.share_at_once(locks)? {
             // pairs with the Acquire load in `share_at_once`.
             self.watched.store(watch(locks, ranks)?, Release);

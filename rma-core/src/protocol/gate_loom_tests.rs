@@ -4,7 +4,9 @@
 //! sequentially consistent fences: one before each load makes up for it. The locks are those of
 //! [`lock`](super::lock), passed whenever that is allowed.
 use super::super::lock::loom_tests::perform;
-use super::super::lock::{Acquire, NODES, Node, Release, Step, barge, pass, phase, uncontended};
+use super::super::lock::{
+    Acquire, NODES, QueueNode, Release, Step, barge, pass, phase, uncontended,
+};
 use super::*;
 use core::convert::Infallible;
 use loom::sync::atomic::AtomicU64;
@@ -39,7 +41,7 @@ impl View<'_> {
     fn word(&self, at: At) -> &AtomicU64 {
         let (own, first) = (at.rank as usize, |home: At| usize::from(at.word - home.word));
         let second = |home: At| at == home || at == At { word: home.word + 1, ..home };
-        let nodes = Node::new(0, 0).map_or(0, |node| node.phase_word() - 1);
+        let nodes = QueueNode::new(0, 0).map_or(0, |node| node.phase_word() - 1);
         match at {
             at if at.word >= nodes => &self.shared.nodes[own][usize::from(at.word - nodes)],
             _ if second(lock::gate()) => &self.shared.gate[first(lock::gate())],
@@ -55,9 +57,9 @@ impl View<'_> {
         perform(|at| self.word(at), &self.shared.bells, step, true).unwrap()
     }
 
-    fn take_node(&self) -> Node {
-        let mut nodes = (0..NODES).filter_map(|index| Node::new(self.rank, index));
-        let free = |node: &Node| {
+    fn take_node(&self) -> QueueNode {
+        let mut nodes = (0..NODES).filter_map(|index| QueueNode::new(self.rank, index));
+        let free = |node: &QueueNode| {
             let at = At { rank: self.rank, word: node.phase_word() };
             let Ok(found) = self.swap(at, phase::FREE, phase::WAITING);
             found == phase::FREE
@@ -66,7 +68,7 @@ impl View<'_> {
     }
 }
 
-impl Locks for View<'_> {
+impl LockOps for View<'_> {
     type Error = Infallible;
 
     fn load(&self, at: At) -> Result<u64, Infallible> {

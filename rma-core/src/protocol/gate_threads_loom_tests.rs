@@ -78,7 +78,7 @@ impl Shared {
     }
 }
 
-impl Locks for Shared {
+impl LockOps for Shared {
     type Error = Infallible;
 
     fn load(&self, at: At) -> Result<u64, Infallible> {

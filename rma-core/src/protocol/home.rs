@@ -74,7 +74,7 @@ fn update(word: &impl Word<Value = u64>, change: impl Fn(u64) -> u64) -> u64 {
 
 /// What a rank asks of a home.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Request {
+pub(crate) struct LockAsk {
     pub(crate) from: WorldRank,
     /// In the window.
     pub(crate) rank: u32,
@@ -136,9 +136,9 @@ enum Permission {
 /// The lock of one part, as its home runs it.
 #[derive(Debug, Default)]
 pub(crate) struct Home {
-    waiting: VecDeque<Request>,
+    waiting: VecDeque<LockAsk>,
     /// Those that were granted it by message.
-    granted: FxHashMap<WorldRank, Request>,
+    granted: FxHashMap<WorldRank, LockAsk>,
     permission: Permission,
     /// Of the pass that is asked for, or here.
     number: u32,
@@ -165,13 +165,13 @@ impl Home {
         matches!(self.permission, Permission::Asked { .. })
     }
 
-    fn end(&mut self, request: &Request, end: End) {
-        let Request { from: to, slot, .. } = *request;
+    fn end(&mut self, request: &LockAsk, end: End) {
+        let LockAsk { from: to, slot, .. } = *request;
         self.tells.push_back(Tell::Answer { to, slot, end });
     }
 
     /// Somebody asks for the lock. What it asked for before it has given back, or up.
-    pub(crate) fn handle_request(&mut self, word: &impl Word<Value = u64>, request: Request) {
+    pub(crate) fn handle_request(&mut self, word: &impl Word<Value = u64>, request: LockAsk) {
         if let Some(end) = self.closed {
             return self.end(&request, end);
         }
@@ -206,8 +206,8 @@ impl Home {
     }
 
     /// Ends those of the requests that wait; false if there are none.
-    fn end_all(&mut self, end: End, those: impl Fn(&Request) -> bool) -> bool {
-        let (ended, kept): (VecDeque<Request>, _) = self.waiting.drain(..).partition(those);
+    fn end_all(&mut self, end: End, those: impl Fn(&LockAsk) -> bool) -> bool {
+        let (ended, kept): (VecDeque<LockAsk>, _) = self.waiting.drain(..).partition(those);
         self.waiting = kept;
         ended.iter().for_each(|request| self.end(request, end));
         !ended.is_empty()
@@ -336,7 +336,7 @@ impl Home {
         self.waiting.iter().any(|waits| waits.holds && waits.mode == Mode::Exclusive)
     }
 
-    fn may(&self, request: &Request) -> bool {
+    fn may(&self, request: &LockAsk) -> bool {
         match self.permission {
             Permission::Given => true,
             Permission::Recalled => request.mode == Mode::Shared || request.holds,
@@ -362,7 +362,7 @@ impl Home {
 
 /// Takes the lock for a request, if no holder is in the way; says in the word whether others wait,
 /// or this one.
-fn grant(word: &impl Word<Value = u64>, request: &Request, more: bool) -> bool {
+fn grant(word: &impl Word<Value = u64>, request: &LockAsk, more: bool) -> bool {
     let mut seen = word.load(SeqCst);
     loop {
         let taken = with(seen, request.mode, request.rank);
@@ -426,8 +426,8 @@ impl Passes {
     }
 
     /// Somebody locks all parts. What it asked for before it has given back, or up.
-    pub(crate) fn handle_request(&mut self, request: &Request) {
-        let Request { from: to, slot, .. } = *request;
+    pub(crate) fn handle_request(&mut self, request: &LockAsk) {
+        let LockAsk { from: to, slot, .. } = *request;
         let waits = self.waiting.iter().find_map(|(from, want)| match want {
             Want::All { slot } if *from == to => Some(*slot),
             _ => None,

@@ -85,9 +85,9 @@ pub(crate) mod phase {
 
 /// A queue node: the `index`-th of a rank. Zero means none, so the raw value is shifted by one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(crate) struct Node(u32);
+pub(crate) struct QueueNode(u32);
 
-impl Node {
+impl QueueNode {
     /// `None` if the rank is too high to be told apart in 31 bits.
     pub(crate) fn new(rank: u32, index: u16) -> Option<Self> {
         let raw = rank.checked_mul(u32::from(NODES))?.checked_add(u32::from(index) + 1)?;
@@ -236,12 +236,12 @@ fn with_holder(state: u64, mode: Mode, rank: u32) -> Option<u64> {
     }
 }
 
-fn tail(state: u64) -> Option<Node> {
-    Node::from_raw((state & !RESERVED) >> 32)
+fn tail(state: u64) -> Option<QueueNode> {
+    QueueNode::from_raw((state & !RESERVED) >> 32)
 }
 
 /// With nobody in line, nobody has reserved the lock.
-fn with_tail(state: u64, node: Option<Node>) -> u64 {
+fn with_tail(state: u64, node: Option<QueueNode>) -> u64 {
     match node {
         Some(node) => (state & (HOLDERS | RESERVED)) | u64::from(node.0) << 32,
         None => state & HOLDERS,
@@ -275,11 +275,11 @@ enum Stage {
         seen: u64,
     },
     Link {
-        behind: Node,
+        behind: QueueNode,
     },
     /// The node in front has gone already: its owner left it, and the headship, to this one.
     Inherit {
-        from: Node,
+        from: QueueNode,
     },
     SleepBehind,
     Announce,
@@ -292,23 +292,23 @@ enum Stage {
     SleepFirst,
     /// Taking a node that gave up out of the queue's end, if it is there.
     CutTail {
-        gone: Node,
+        gone: QueueNode,
         seen: u64,
     },
     /// Learning who stands behind a node that goes, or leaving it to who comes.
     PassOn {
-        from: Node,
+        from: QueueNode,
     },
     Free {
-        gone: Node,
-        next: Option<Node>,
+        gone: QueueNode,
+        next: Option<QueueNode>,
     },
     /// Announcing the next head.
     Nominate {
-        to: Node,
+        to: QueueNode,
     },
     Promote {
-        to: Node,
+        to: QueueNode,
     },
     Done,
 }
@@ -319,7 +319,7 @@ pub(crate) struct Acquire {
     home: At,
     rank: u32,
     mode: Mode,
-    node: Node,
+    node: QueueNode,
     stage: Stage,
     held: bool,
 }
@@ -327,7 +327,7 @@ pub(crate) struct Acquire {
 impl Acquire {
     /// `node` is this rank's, and taken; the machine frees it, or whoever it leaves it to. `seen`
     /// is a guess, or what the fast path found, in the state word.
-    pub(crate) fn new(home: At, rank: u32, mode: Mode, node: Node, seen: u64) -> Self {
+    pub(crate) fn new(home: At, rank: u32, mode: Mode, node: QueueNode, seen: u64) -> Self {
         let stage = Stage::Reset { seen };
         Self { home, rank, mode, node, stage, held: false }
     }
@@ -401,7 +401,7 @@ impl Acquire {
                 Stage::CutTail { gone, seen: answer }
             }
             Stage::CutTail { gone, .. } => Stage::PassOn { from: gone },
-            Stage::PassOn { from } => match Node::from_raw(answer) {
+            Stage::PassOn { from } => match QueueNode::from_raw(answer) {
                 Some(next) => Stage::Free { gone: from, next: Some(next) },
                 None => Stage::Done,
             },
@@ -451,7 +451,7 @@ impl Acquire {
 
 /// Takes a node at the head that gave up out of the queue. The guess: nobody holds the lock, and
 /// nobody is behind.
-fn take_out(gone: Node) -> Stage {
+fn take_out(gone: QueueNode) -> Stage {
     Stage::CutTail { gone, seen: with_tail(0, Some(gone)) }
 }
 
@@ -459,7 +459,7 @@ fn take_out(gone: Node) -> Stage {
 enum ReleaseStage {
     Try { seen: u64 },
     ReadHead,
-    Kick { head: Node },
+    Kick { head: QueueNode },
     Done,
 }
 
@@ -515,7 +515,7 @@ impl Release {
                 }
             }
             // Nobody there yet: whoever comes will reserve the lock after announcing itself.
-            ReleaseStage::ReadHead => match Node::from_raw(answer) {
+            ReleaseStage::ReadHead => match QueueNode::from_raw(answer) {
                 Some(head) => ReleaseStage::Kick { head },
                 None => ReleaseStage::Done,
             },

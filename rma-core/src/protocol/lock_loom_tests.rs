@@ -116,7 +116,7 @@ impl Shared {
             return true;
         }
         let patient = manner != Manner::GivesUp;
-        let node = Node::new(rank, 0).unwrap();
+        let node = QueueNode::new(rank, 0).unwrap();
         let take =
             Step::Swap { at: node.word(PHASE), old: phase::FREE, new: phase::WAITING, wake: false };
         assert_eq!(self.perform(take, true), Some(phase::FREE), "one lock at a time");

@@ -170,8 +170,8 @@ impl World {
     /// see is done together with the first access to the home.
     fn start(&mut self, rank: u32, mode: Mode, script: &Script) -> Result<Option<Doing>, String> {
         let past = script.programs[rank as usize].past;
-        let mut nodes =
-            (0..if past { 0 } else { script.nodes }).filter_map(|index| Node::new(rank, index));
+        let mut nodes = (0..if past { 0 } else { script.nodes })
+            .filter_map(|index| QueueNode::new(rank, index));
         let node = nodes.find(|node| self.words[index(node.word(PHASE))] == phase::FREE);
         if let Some(node) = node {
             assert_eq!(node.word(PHASE), At { rank, word: node.phase_word() });
@@ -545,8 +545,8 @@ fn nodes_have_words_and_values_of_their_own() {
     let mut words = BTreeSet::new();
     for rank in [0, 1, u32::MAX / 2 / u32::from(NODES) - 1] {
         for index in 0..NODES {
-            let node = Node::new(rank, index).unwrap();
-            assert_eq!(Node::from_raw(u64::from(node.0)), Some(node));
+            let node = QueueNode::new(rank, index).unwrap();
+            assert_eq!(QueueNode::from_raw(u64::from(node.0)), Some(node));
             for word in [NEXT, PHASE] {
                 let at = node.word(word);
                 assert!(at.rank == rank && usize::from(at.word) < CONTROL_BYTES / 8, "{at:?}");
@@ -562,9 +562,9 @@ fn nodes_have_words_and_values_of_their_own() {
             }
         }
     }
-    assert_eq!(Node::new(u32::MAX / 2 / u32::from(NODES) + 1, 0), None, "31 bits tell apart");
-    assert_eq!(Node::new(u32::MAX, 0), None, "nor does it wrap");
-    assert_eq!((Node::from_raw(0), Node::from_raw(LEFT)), (None, None));
+    assert_eq!(QueueNode::new(u32::MAX / 2 / u32::from(NODES) + 1, 0), None, "31 bits tell apart");
+    assert_eq!(QueueNode::new(u32::MAX, 0), None, "nor does it wrap");
+    assert_eq!((QueueNode::from_raw(0), QueueNode::from_raw(LEFT)), (None, None));
 }
 
 #[test]
@@ -578,7 +578,7 @@ fn readers_do_not_overflow_into_the_writer() {
 /// Of a rank that leaves: nobody waits for a node that it left to whoever comes, or gave back.
 #[test]
 fn who_is_done_with_its_nodes_is_not_in_line() {
-    let node = Node::new(0, 2).unwrap();
+    let node = QueueNode::new(0, 2).unwrap();
     let stands = |phase: u64, next: u64| {
         in_line(|word| match word {
             word if word == node.word(PHASE).word => phase,
@@ -596,7 +596,7 @@ fn who_is_done_with_its_nodes_is_not_in_line() {
 /// What is assumed of a node whose rank took it along is what its words would say.
 #[test]
 fn nodes_of_the_gone_are_left_or_free() {
-    let node = Node::new(7, 1).unwrap();
+    let node = QueueNode::new(7, 1).unwrap();
     let swap = |at| Step::Swap { at, old: 0, new: 5, wake: false };
     assert_eq!(answer_of_the_gone(swap(node.word(NEXT))), Some((7, LEFT)));
     assert_eq!(answer_of_the_gone(swap(node.word(PHASE))), Some((7, phase::FREE)));

@@ -1,6 +1,6 @@
 //! What waits for room in the transport's queues: a queue for each peer, without I/O.
 //!
-//! It is bounded by what peers may ask. A get is a [`Cursor`] of a few dozen bytes: its data is
+//! It is bounded by what peers may ask. A get is a [`GetCursor`] of a few dozen bytes: its data is
 //! read from the window when a piece of it is sent. All other answers are one message, most of
 //! them a header. Each answer belongs to a message of the peer that is not answered, so there are
 //! at most [`CREDIT_MAX`](super::credit::CREDIT_MAX) of one peer here; more are refused. What this
@@ -14,7 +14,7 @@ use std::collections::{BTreeMap, VecDeque};
 
 /// A get that is being answered.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Cursor {
+pub(crate) struct GetCursor {
     /// The request.
     pub(crate) head: Head,
     /// Bytes that were sent.
@@ -27,7 +27,7 @@ pub(crate) enum Parcel {
     /// A whole message; whether it answers one of the peer's.
     Message { bytes: Vec<u8>, answer: bool },
     /// The rest of what a get asked for.
-    Get(Cursor),
+    Get(GetCursor),
 }
 
 impl Parcel {
@@ -176,7 +176,7 @@ mod tests {
     #[test]
     fn one_peer_cannot_fill_it() {
         let (mut outbox, peer) = (Outbox::default(), WorldRank(5));
-        let get = || Parcel::Get(Cursor { head: Head::new(Kind::Get, 1, 0), sent: 0 });
+        let get = || Parcel::Get(GetCursor { head: Head::new(Kind::Get, 1, 0), sent: 0 });
         for _ in 0..CREDIT_MAX {
             assert!(outbox.accepts(peer) && outbox.handle(peer, get()));
         }

@@ -66,7 +66,7 @@ pub(crate) struct Ask {
 }
 
 #[derive(Debug)]
-struct Transfer {
+struct LargePut {
     ask: Ask,
     granted: u64,
     arrived: u64,
@@ -86,7 +86,7 @@ pub(crate) struct Fragment {
 
 /// What the target shall tell an origin.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Tell {
+pub(crate) enum GrantTell {
     /// That so many more bytes may come.
     Grant { key: Key, window: u64, bytes: u64 },
     /// That the window is gone.
@@ -100,7 +100,7 @@ pub(crate) struct Grants {
     available: u64,
     /// Smaller parts of a transfer are not worth a message.
     quantum: u64,
-    transfers: BTreeMap<Key, Transfer>,
+    transfers: BTreeMap<Key, LargePut>,
     /// Those that are not fully granted, in the order of asking.
     waiting: VecDeque<Key>,
     /// Transfers of windows that are gone.
@@ -128,7 +128,7 @@ impl Grants {
         if ask.length == 0 || self.transfers.contains_key(&key) || !self.asks.take(key.origin) {
             return false;
         }
-        self.transfers.insert(key, Transfer { ask, granted: 0, arrived: 0, lost: false });
+        self.transfers.insert(key, LargePut { ask, granted: 0, arrived: 0, lost: false });
         self.waiting.push_back(key);
         true
     }
@@ -173,7 +173,7 @@ impl Grants {
 
     /// A window is gone: its transfers end, as [`poll`](Self::poll) tells their origins.
     pub(crate) fn handle_freed(&mut self, window: u64) {
-        let of_window = |(key, transfer): (&Key, &Transfer)| {
+        let of_window = |(key, transfer): (&Key, &LargePut)| {
             (transfer.ask.window == window).then_some((*key, window))
         };
         let ended: Vec<_> = self.transfers.iter().filter_map(of_window).collect();
@@ -184,9 +184,9 @@ impl Grants {
     }
 
     /// What to tell next.
-    pub(crate) fn poll(&mut self) -> Option<Tell> {
+    pub(crate) fn poll(&mut self) -> Option<GrantTell> {
         if let Some((key, window)) = self.freed.pop() {
-            return Some(Tell::Freed { key, window });
+            return Some(GrantTell::Freed { key, window });
         }
         let key = *self.waiting.front()?;
         let transfer = self.transfers.get_mut(&key)?;
@@ -200,7 +200,7 @@ impl Grants {
         if bytes == wanted {
             self.waiting.pop_front();
         }
-        Some(Tell::Grant { key, window: transfer.ask.window, bytes })
+        Some(GrantTell::Grant { key, window: transfer.ask.window, bytes })
     }
 
     /// Whether there is nothing to be told, now or later.
@@ -211,12 +211,12 @@ impl Grants {
     /// Those whose bytes somebody waits for, after [`poll`](Self::poll) has told all it has. They
     /// are few: a grant is at least a quantum, or all of a transfer.
     pub(crate) fn holders(&self) -> impl Iterator<Item = Key> {
-        let holds = |transfer: &Transfer| transfer.granted > transfer.arrived;
+        let holds = |transfer: &LargePut| transfer.granted > transfer.arrived;
         let all = self.transfers.iter().filter(|_| !self.waiting.is_empty());
         all.filter(move |(_, transfer)| holds(transfer)).map(|(key, _)| *key)
     }
 
-    fn remove(&mut self, key: Key) -> Option<Transfer> {
+    fn remove(&mut self, key: Key) -> Option<LargePut> {
         let transfer = self.transfers.remove(&key)?;
         // Bytes that are still on their way are dropped when they come.
         self.available += transfer.granted - transfer.arrived;

@@ -1,6 +1,6 @@
 //! Senders and grants against each other, with every order of messages that a network may choose.
 use super::credit::CREDIT_MAX;
-use super::rendezvous::{Ask, Fragment, Grants, Key, Sender, Tell};
+use super::rendezvous::{Ask, Fragment, GrantTell, Grants, Key, Sender};
 use crate::rank::WorldRank;
 use proptest::prelude::*;
 use std::collections::BTreeSet;
@@ -17,8 +17,8 @@ fn ask(length: u64) -> Ask {
 
 fn granted(grants: &mut Grants) -> Option<(Key, u64)> {
     match grants.poll()? {
-        Tell::Grant { key, bytes, .. } => Some((key, bytes)),
-        Tell::Freed { .. } => panic!("no window was freed"),
+        GrantTell::Grant { key, bytes, .. } => Some((key, bytes)),
+        GrantTell::Freed { .. } => panic!("no window was freed"),
     }
 }
 
@@ -132,9 +132,9 @@ fn grants_come_back() {
     grants.handle_freed(WINDOW);
     let mut told = [grants.poll().unwrap(), grants.poll().unwrap()];
     told.sort_by_key(|tell| match tell {
-        Tell::Grant { key, .. } | Tell::Freed { key, .. } => *key,
+        GrantTell::Grant { key, .. } | GrantTell::Freed { key, .. } => *key,
     });
-    let freed = |key| Tell::Freed { key, window: WINDOW };
+    let freed = |key| GrantTell::Freed { key, window: WINDOW };
     assert_eq!(told, [freed(key(3, 1)), freed(key(5, 1))]);
     assert_eq!(granted(&mut grants), Some((key(4, 1), 7)), "the budget of the freed one");
     assert!(grants.handle_cancel(key(4, 1)) && grants.is_idle());

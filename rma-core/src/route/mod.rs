@@ -9,7 +9,7 @@
 mod device;
 mod region;
 
-pub(crate) use region::Region;
+pub(crate) use region::PinnedRegion;
 
 use crate::error::RmaError;
 use crate::memory::target::{Permit, Span, held};
@@ -58,7 +58,7 @@ pub(crate) enum Route<'w> {
     /// By load and store, in a part.
     Mapped(Span<'w>),
     /// By load and store, in a region of a dynamic window.
-    Region(Region<'w>),
+    Region(PinnedRegion<'w>),
     /// By a copy of the operating system.
     Cma(CmaRoute<'w>),
     /// By transfers of a device.
@@ -144,7 +144,9 @@ impl Window {
                 Route::Mapped(self.loaded_part(target, size)?)
             }
             Path::ByRegion => match self.pin(target, low, len)? {
-                (Where::Here(memory), start, pin) => Route::Region(Region::new(memory, start, pin)),
+                (Where::Here(memory), start, pin) => {
+                    Route::Region(PinnedRegion::new(memory, start, pin))
+                }
                 (Where::There(base), start, pin) if copies => {
                     let owner = self.part.comm.world_rank(target);
                     let cma = self.engine().transport.cma_with(owner);

@@ -29,14 +29,14 @@ impl Drop for Inside<'_> {
 }
 
 /// A region that is mapped here, which stays attached until this is dropped.
-pub(crate) struct Region<'w> {
+pub(crate) struct PinnedRegion<'w> {
     memory: Arc<dyn Mapped>,
     /// Address of its first byte.
     start: u64,
     _pin: PeerPin<'w>,
 }
 
-impl<'w> Region<'w> {
+impl<'w> PinnedRegion<'w> {
     pub(super) fn new(memory: Arc<dyn Mapped>, start: u64, pin: PeerPin<'w>) -> Self {
         Self { memory, start, _pin: pin }
     }

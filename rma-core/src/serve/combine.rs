@@ -121,7 +121,7 @@ impl Engine {
         let answer = match self.own_windows().get(head.object.get()) {
             None => Err(Status::Freed),
             Some(part) => match part.accumulate(kind, head, body, self.body_max()) {
-                Ok(Answer::Busy(bytes)) => {
+                Ok(Combined::Busy(bytes)) => {
                     return Served::Busy { left: self.has_left_with(&part, &bytes) };
                 }
                 done => done,
@@ -130,7 +130,7 @@ impl Engine {
         let status = answer.as_ref().err().copied().unwrap_or(Status::Ok);
         let Some(kind) = kind.answer() else { return Served::Done(false) };
         let (mut reply, mut bytes) = (head.reply(kind, status), Vec::new());
-        if let Ok(Answer::Bytes(result)) = answer {
+        if let Ok(Combined::Bytes(result)) = answer {
             // In the origin's buffer, not in the window.
             reply.offset = 0.into();
             bytes = result;
@@ -141,7 +141,7 @@ impl Engine {
 }
 
 /// What goes back to the origin, if anything does already.
-pub(crate) enum Answer {
+pub(crate) enum Combined {
     Done,
     Bytes(Vec<u8>),
     /// Nothing happened: somebody holds a stripe of these bytes of the part.

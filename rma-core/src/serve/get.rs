@@ -1,7 +1,7 @@
 //! The target's side of gets: the data is read when a piece of it is sent.
 use crate::engine::{Engine, Sent};
 use crate::protocol::message::{Card, GET_BYTES, Head, Kind, Status};
-use crate::protocol::outbox::{Cursor, Parcel};
+use crate::protocol::outbox::{GetCursor, Parcel};
 use crate::rank::WorldRank;
 use crate::window::Part;
 use zerocopy::IntoBytes;
@@ -26,7 +26,7 @@ impl Engine {
             self.reply(from, &head.reply(Kind::Data, status), &[]);
             return status != Status::Malformed;
         }
-        let mut cursor = Cursor { head: *head, sent: 0 };
+        let mut cursor = GetCursor { head: *head, sent: 0 };
         let mut sent = Sent::Nothing;
         // What waits already is not overtaken again and again.
         while self.outgoing.is_empty() {
@@ -74,7 +74,7 @@ impl Engine {
     }
 
     /// Sends the next piece of what a get asked for, if there is room.
-    pub(crate) fn send_piece(&self, to: WorldRank, cursor: &mut Cursor) -> Sent {
+    pub(crate) fn send_piece(&self, to: WorldRank, cursor: &mut GetCursor) -> Sent {
         let request = &cursor.head;
         let left = request.length.get() - cursor.sent;
         let len = left.min(self.body_max() as u64) as usize;

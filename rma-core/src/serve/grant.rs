@@ -2,7 +2,7 @@
 //! `protocol/rendezvous.rs`.
 use crate::engine::{Engine, Granted, SlotId};
 use crate::protocol::message::{Head, Kind, Status};
-use crate::protocol::rendezvous::{Ask, Grants, Key, Tell};
+use crate::protocol::rendezvous::{Ask, GrantTell, Grants, Key};
 use crate::rank::WorldRank;
 use crate::transport::PeerState;
 use crate::window::Part;
@@ -130,12 +130,12 @@ impl Engine {
     fn tell_grants(&self) {
         while let Some(tell) = self.serving().incoming.with(Grants::poll) {
             match tell {
-                Tell::Grant { key, window, bytes } => {
+                GrantTell::Grant { key, window, bytes } => {
                     let mut head = Head::new(Kind::Grant, window, 0);
                     (head.slot, head.length) = (key.slot.into(), bytes.into());
                     self.tell(key.origin, &head);
                 }
-                Tell::Freed { key, window } => {
+                GrantTell::Freed { key, window } => {
                     self.tell(key.origin, &done(window, key.slot, Status::Freed));
                 }
             }

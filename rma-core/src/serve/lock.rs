@@ -2,7 +2,7 @@
 use crate::engine::Engine;
 use crate::memory::block::Block;
 use crate::object::WindowId;
-use crate::protocol::home::{End, Home, Passes, Request, Tell};
+use crate::protocol::home::{End, Home, LockAsk, Passes, Tell};
 use crate::protocol::lock::{self, Mode};
 use crate::protocol::message::{Head, Kind, Status};
 use crate::rank::{Rank, WorldRank};
@@ -46,14 +46,14 @@ pub(crate) struct Lines {
     /// Homes and passes that are waited for.
     waited_for: AtomicUsize,
     /// By slot.
-    asked: Mutex<FxHashMap<u64, Asked>>,
+    asked: Mutex<FxHashMap<u64, AskedLock>>,
     /// Requests so far.
     requests: AtomicU64,
 }
 
 /// A request of this rank that its home has not answered, or nobody has seen answered.
 #[derive(Debug)]
-struct Asked {
+struct AskedLock {
     home: WorldRank,
     /// What gives it back, if nobody waits for it any more.
     unwanted: Option<Head>,
@@ -68,14 +68,14 @@ impl Lines {
         self.waited_for.load(Relaxed) > 0
     }
 
-    fn asked(&self) -> MutexGuard<'_, FxHashMap<u64, Asked>> {
+    fn asked(&self) -> MutexGuard<'_, FxHashMap<u64, AskedLock>> {
         self.asked.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Begins a request, before it is sent; answers with its slot. Later ones have higher slots.
     pub(crate) fn ask(&self, home: WorldRank) -> u64 {
         let slot = self.requests.fetch_add(1, Relaxed) + 1;
-        self.asked().insert(slot, Asked { home, unwanted: None, end: None });
+        self.asked().insert(slot, AskedLock { home, unwanted: None, end: None });
         slot
     }
 
@@ -112,12 +112,12 @@ pub(crate) fn word(block: Block<'_>) -> &AtomicU64 {
 }
 
 impl Part {
-    fn request(&self, from: WorldRank, head: &Head) -> Option<Request> {
+    fn request(&self, from: WorldRank, head: &Head) -> Option<LockAsk> {
         let rank = self.comm.group().rank_of(from)?.0;
         let tag = head.tag.get();
         let mode = if tag & how::EXCLUSIVE == 0 { Mode::Shared } else { Mode::Exclusive };
         let (holds, tries) = (tag & how::HOLDS != 0, tag & how::TRIES != 0);
-        Some(Request { from, rank, slot: head.slot.get(), mode, holds, tries })
+        Some(LockAsk { from, rank, slot: head.slot.get(), mode, holds, tries })
     }
 
     /// Whether rank 0 of the window is that process.
@@ -191,7 +191,7 @@ impl Engine {
             return body.is_empty();
         };
         let own = self.transport.job.rank;
-        let known = |request: &Request| match head.offset.get() {
+        let known = |request: &LockAsk| match head.offset.get() {
             what::PART => !part.is_together(),
             what::ALL => part.is_first(own) && request.mode == Mode::Shared,
             _ => false,
@@ -215,7 +215,7 @@ impl Engine {
         let (slot, Some(status)) = (head.slot.get(), head.status()) else { return false };
         let left = WorldRank(u32::try_from(head.offset.get()).unwrap_or(from.0));
         let mut asked = self.serving().lines.asked();
-        let known = |it: &&mut Asked| it.home == from && it.end.is_none() && body.is_empty();
+        let known = |it: &&mut AskedLock| it.home == from && it.end.is_none() && body.is_empty();
         let Some(it) = asked.get_mut(&slot).filter(known) else { return false };
         let Some(unlock) = it.unwanted else {
             it.end = Some((status, left));

@@ -10,13 +10,13 @@ mod rows;
 mod signal;
 
 #[cfg(test)]
-pub(crate) use combine::Answer;
+pub(crate) use combine::Combined;
 
 use crate::collective::Mail;
 use crate::engine::{self, Engine, Sent, Service, SlotId};
 use crate::memory::stripe;
 use crate::protocol::message::{Head, Kind, Status, query};
-use crate::protocol::outbox::Cursor;
+use crate::protocol::outbox::GetCursor;
 use crate::protocol::pscw::Signal;
 use crate::rank::WorldRank;
 use crate::window::{Part, Windows};
@@ -89,7 +89,7 @@ impl Service for Serving {
         engine.recover_grants();
     }
 
-    fn send_piece(&self, engine: &Engine, to: WorldRank, cursor: &mut Cursor) -> Sent {
+    fn send_piece(&self, engine: &Engine, to: WorldRank, cursor: &mut GetCursor) -> Sent {
         engine.send_piece(to, cursor)
     }
 

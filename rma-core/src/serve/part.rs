@@ -14,16 +14,16 @@ impl Part {
     }
 
     /// `len` bytes at `offset` of this rank's own part; in a dynamic window, at an address.
-    pub(crate) fn span(&self, offset: u64, len: usize) -> Option<Held<'_>> {
+    pub(crate) fn span(&self, offset: u64, len: usize) -> Option<HeldSpan<'_>> {
         let entered = self.door.enter()?;
         if self.regions.is_some() {
             let (span, pin) = self.attached(offset, len)?;
-            return Some(Held { span, _pin: Some(pin), _entered: entered });
+            return Some(HeldSpan { span, _pin: Some(pin), _entered: entered });
         }
         // SAFETY: the part is mapped while `self` lives. A reference into it exists, or its user
         // has it back, only while the door is shut and nobody is inside.
         let span = unsafe { Span::of_part(self.base(), self.size, offset, len) };
-        span.map(|span| Held { span, _pin: None, _entered: entered })
+        span.map(|span| HeldSpan { span, _pin: None, _entered: entered })
     }
 }
 
@@ -36,13 +36,13 @@ impl Part {
 }
 
 /// Bytes of this rank's own part, which stay what they are until this is dropped.
-pub(crate) struct Held<'w> {
+pub(crate) struct HeldSpan<'w> {
     span: Span<'w>,
     _pin: Option<Pin<'w>>,
     _entered: Entered<'w>,
 }
 
-impl Held<'_> {
+impl HeldSpan<'_> {
     pub(crate) fn get(&self) -> Span<'_> {
         self.span
     }

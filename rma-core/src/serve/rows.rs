@@ -1,6 +1,6 @@
 //! The target's side of operations on its bytes: one range of them, or rows. S-H9 S-H15
-use super::combine::Answer;
-use super::part::Held;
+use super::combine::Combined;
+use super::part::HeldSpan;
 use crate::element::{AtomicElement, BasicElement, BasicType, Op, SwapVisitor, Visitor};
 use crate::layout::Row;
 use crate::memory::strided::Area;
@@ -14,7 +14,7 @@ use crate::window::Part;
 struct Named<'p, 'm> {
     rows: Rows<'m>,
     /// Memory that holds them all.
-    held: Held<'p>,
+    held: HeldSpan<'p>,
     /// Where in the part that begins.
     low: u64,
 }
@@ -75,7 +75,7 @@ impl Part {
         head: &Head,
         body: &[u8],
         body_max: usize,
-    ) -> Result<Answer, Status> {
+    ) -> Result<Combined, Status> {
         let basic = BasicType::from_wire(head.basic).ok_or(Status::Malformed)?;
         let (width, bytes) = (basic.width(), head.length.get());
         // The answer fits into one message, as the operands did.
@@ -104,7 +104,7 @@ impl Part {
             // Everything between the first byte and the last: more than needed, in one piece.
             let (first, end) = named.rows.hull();
             match stripe::try_range(self.block.get(), &(first..end), self.comm.rank()) {
-                None => return Ok(Answer::Busy(first..end)),
+                None => return Ok(Combined::Busy(first..end)),
                 locked => locked,
             }
         };
@@ -113,11 +113,11 @@ impl Part {
                 let result = if fetches { bytes } else { 0 };
                 let combine = Combine { named: &named, op, operands, result };
                 let old = basic.visit(combine).ok_or(Status::Malformed)?;
-                if fetches { Answer::Bytes(old) } else { Answer::Done }
+                if fetches { Combined::Bytes(old) } else { Combined::Done }
             }
             Work::Swap => {
-                let swap = Swap { span: memory, operands };
-                Answer::Bytes(basic.visit_swap(swap).flatten().ok_or(Status::Malformed)?)
+                let swap = SwapServed { span: memory, operands };
+                Combined::Bytes(basic.visit_swap(swap).flatten().ok_or(Status::Malformed)?)
             }
         })
     }
@@ -197,13 +197,13 @@ impl Visitor for Combine<'_> {
 }
 
 /// Compares and swaps one element, whose stripe is held if the type needs that.
-struct Swap<'a> {
+struct SwapServed<'a> {
     span: Span<'a>,
     /// Two values.
     operands: &'a [u8],
 }
 
-impl SwapVisitor for Swap<'_> {
+impl SwapVisitor for SwapServed<'_> {
     type Output = Option<Vec<u8>>;
 
     fn visit<E: AtomicElement>(self) -> Option<Vec<u8>> {

@@ -8,7 +8,7 @@
 use super::LockKind;
 use crate::error::RmaError;
 use crate::memory::block::Block;
-use crate::protocol::gate::{self, Locks};
+use crate::protocol::gate::{self, LockOps};
 use crate::protocol::lock::{self, At, Mode, Step};
 use crate::rank::Rank;
 use crate::window::Window;
@@ -20,7 +20,7 @@ use core::time::Duration;
 /// any more: `lock_all` then looks at each part once to change that.
 const UNWATCH_AFTER: u32 = 16;
 
-impl Locks for Window {
+impl LockOps for Window {
     type Error = RmaError;
 
     fn load(&self, at: At) -> Result<u64, RmaError> {
@@ -47,7 +47,7 @@ impl Locks for Window {
 /// A [`Window`] whose locks are waited for until then at most.
 struct Until<'w>(&'w Window, Option<Duration>);
 
-impl Locks for Until<'_> {
+impl LockOps for Until<'_> {
     type Error = RmaError;
 
     fn load(&self, at: At) -> Result<u64, RmaError> {
@@ -55,7 +55,7 @@ impl Locks for Until<'_> {
     }
 
     fn swap(&self, at: At, old: u64, new: u64) -> Result<u64, RmaError> {
-        Locks::swap(self.0, at, old, new)
+        LockOps::swap(self.0, at, old, new)
     }
 
     fn acquire(&self, home: At, mode: Mode) -> Result<(), RmaError> {
@@ -76,7 +76,7 @@ enum Untaken {
     Failed(RmaError),
 }
 
-impl Locks for Try<'_> {
+impl LockOps for Try<'_> {
     type Error = Untaken;
 
     fn load(&self, at: At) -> Result<u64, Untaken> {
@@ -84,7 +84,7 @@ impl Locks for Try<'_> {
     }
 
     fn swap(&self, at: At, old: u64, new: u64) -> Result<u64, Untaken> {
-        Locks::swap(self.0, at, old, new).map_err(Untaken::Failed)
+        LockOps::swap(self.0, at, old, new).map_err(Untaken::Failed)
     }
 
     fn acquire(&self, home: At, mode: Mode) -> Result<(), Untaken> {
@@ -117,31 +117,31 @@ impl<'w> Hot<'w> {
 }
 
 /// Something is left to do for those who may wait.
-struct Left;
+struct NotAtOnce;
 
-impl Locks for Hot<'_> {
-    type Error = Left;
+impl LockOps for Hot<'_> {
+    type Error = NotAtOnce;
 
     #[inline(always)]
-    fn load(&self, at: At) -> Result<u64, Left> {
+    fn load(&self, at: At) -> Result<u64, NotAtOnce> {
         Ok(self.word(at).load(SeqCst))
     }
 
     /// Words are swapped in rare cases only.
-    fn swap(&self, _: At, _: u64, _: u64) -> Result<u64, Left> {
-        Err(Left)
+    fn swap(&self, _: At, _: u64, _: u64) -> Result<u64, NotAtOnce> {
+        Err(NotAtOnce)
     }
 
     #[inline(always)]
-    fn acquire(&self, home: At, mode: Mode) -> Result<(), Left> {
+    fn acquire(&self, home: At, mode: Mode) -> Result<(), NotAtOnce> {
         let new = lock::uncontended(mode, self.window.rank().0);
         let taken = self.word(home).compare_exchange(0, new, SeqCst, SeqCst);
-        taken.map(drop).map_err(|_| Left)
+        taken.map(drop).map_err(|_| NotAtOnce)
     }
 
     #[inline(always)]
-    fn release(&self, home: At, mode: Mode) -> Result<(), Left> {
-        self.window.release_word(self.word(home), home, mode).map_err(|_| Left)
+    fn release(&self, home: At, mode: Mode) -> Result<(), NotAtOnce> {
+        self.window.release_word(self.word(home), home, mode).map_err(|_| NotAtOnce)
     }
 }
 

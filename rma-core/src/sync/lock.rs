@@ -2,7 +2,7 @@
 use crate::engine::{Asleep, On, Wait};
 use crate::error::RmaError;
 use crate::memory::block::Block;
-use crate::protocol::lock::{self, Acquire, At, Mode, NODES, Node, Release, Step, phase};
+use crate::protocol::lock::{self, Acquire, At, Mode, NODES, QueueNode, Release, Step, phase};
 use crate::rank::Rank;
 use crate::transport::PeerState;
 use crate::window::{NodePool, Window};
@@ -37,8 +37,8 @@ const RECHECK: Duration = Duration::from_millis(1);
 const PASSING_NS: u64 = 20_000;
 
 /// What a thread that has to wait for a lock goes on with.
-enum Taken {
-    Node(Node),
+enum TakenNode {
+    Node(QueueNode),
     /// The lock became free while all nodes were in use.
     Lock,
 }
@@ -56,8 +56,8 @@ impl NodePool {
     }
 
     /// Takes a free node.
-    fn take(&self, mine: Block<'_>, rank: u32) -> Option<Node> {
-        let mut nodes = (0..NODES).filter_map(|index| Node::new(rank, index));
+    fn take(&self, mine: Block<'_>, rank: u32) -> Option<QueueNode> {
+        let mut nodes = (0..NODES).filter_map(|index| QueueNode::new(rank, index));
         let node = nodes.find(|node| {
             let word = mine.word(node.phase_word());
             // pairs with the store of FREE by whoever took it out of a queue.
@@ -120,8 +120,8 @@ impl Window {
             }
         }
         let node = match self.take_node(home, mode, until)? {
-            Taken::Node(node) => node,
-            Taken::Lock => return Ok(()),
+            TakenNode::Node(node) => node,
+            TakenNode::Lock => return Ok(()),
         };
         let mut acquire = Acquire::new(home, rank, mode, node, seen);
         let mut gave_up = Ok(());
@@ -187,7 +187,12 @@ impl Window {
     }
 
     /// A queue node, or what there is instead.
-    fn take_node(&self, home: At, mode: Mode, until: Option<Duration>) -> Result<Taken, RmaError> {
+    fn take_node(
+        &self,
+        home: At,
+        mode: Mode,
+        until: Option<Duration>,
+    ) -> Result<TakenNode, RmaError> {
         let rank = self.rank().0;
         let wait = self.wait_for_lock(Some(RECHECK), until);
         let barge = || {
@@ -197,8 +202,8 @@ impl Window {
             state.compare_exchange(seen, new, SeqCst, SeqCst).ok()
         };
         let node = || match self.nodes.take(self.mine(), rank) {
-            Some(node) => Some(Taken::Node(node)),
-            None => barge().map(|_| Taken::Lock),
+            Some(node) => Some(TakenNode::Node(node)),
+            None => barge().map(|_| TakenNode::Lock),
         };
         // wait: node
         self.engine().wait_until(wait, node).map_err(|error| self.wait_failed(error))

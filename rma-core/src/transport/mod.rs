@@ -9,7 +9,7 @@
 mod agent;
 mod backing;
 mod beneath;
-mod pair;
+mod composed;
 mod remote;
 
 pub use crate::rank::WorldRank;
@@ -17,7 +17,7 @@ pub use agent::{Agent, AgentBody, AgentError};
 pub use backing::{Backing, Extent, PersistError, Place};
 pub(crate) use backing::{EXTENTS_MAX, flaw};
 pub use beneath::Beneath;
-pub use pair::{Network, Waker};
+pub use composed::{Network, Waker};
 pub use remote::{
     Addressing, Atomic, DeviceError, Endpoint, Keys, Moment, PostError, Posted, RegisterError,
     Registration, Remote, RemoteKey, RemoteLimits, There, Transfer,

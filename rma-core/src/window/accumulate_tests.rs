@@ -13,7 +13,7 @@ use crate::protocol::credit::CREDIT_MAX;
 use crate::protocol::message::{Head, Kind, Status};
 use crate::protocol::rows::WireRow;
 use crate::rank::{Rank, WorldRank};
-use crate::serve::Answer;
+use crate::serve::Combined;
 use crate::transport::{
     Agent, AgentBody, AgentError, AllocateError, Descriptor, ImportError, Job, Limits, Mapped,
     Mapping, Members, Messages, Outcome, Parts, PeerState, Region, Remote, Shared, Sleep,
@@ -647,7 +647,7 @@ fn forged_messages_change_nothing() {
             window
                 .part
                 .accumulate(kind, &head, &vec![0x3f; body], 100)
-                .map(|answer| !matches!(answer, Answer::Busy(_)))
+                .map(|answer| !matches!(answer, Combined::Busy(_)))
         };
         let f64 = BasicType::F64.to_wire();
         let u16 = BasicType::U16.to_wire();
@@ -711,7 +711,7 @@ fn forged_rows_change_nothing() {
             let mut body = WireRow::new(row).unwrap().as_bytes().to_vec();
             body.extend(vec![0x3f; operands]);
             let answer = window.part.accumulate(kind, &head, &body, 100);
-            answer.map(|answer| !matches!(answer, Answer::Busy(_)))
+            answer.map(|answer| !matches!(answer, Combined::Busy(_)))
         };
         let (add, get) = (Kind::Accumulate, Kind::GetAccumulate);
         let no_op = Op::NoOp as u8;

@@ -16,11 +16,11 @@ use std::thread::current;
 pub(crate) struct Far {
     /// Size and unit of every target, where they are the same.
     pub(crate) symmetric: Option<(u64, u32)>,
-    state: Mutex<State>,
+    state: Mutex<FarState>,
 }
 
 #[derive(Default)]
-struct State {
+struct FarState {
     /// What other targets said of their parts; the oldest is forgotten first.
     known: FxHashMap<Rank, Card>,
     order: VecDeque<Rank>,
@@ -116,7 +116,7 @@ impl Far {
         Self { symmetric, state: Mutex::default() }
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, FarState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

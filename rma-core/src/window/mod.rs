@@ -76,7 +76,7 @@ pub struct Window {
     pub(crate) barriers: AtomicU64,
     /// How often ranks agreed to free, to seal or to open again.
     pub(crate) agreements: [AtomicU64; 2],
-    pub(crate) before: Before,
+    pub(crate) before: BeforeFirst,
     pub(crate) settings: Settings,
     pub(crate) known: Known,
     /// Control words of every rank are reached by load and store.
@@ -109,7 +109,7 @@ pub(crate) mod kind {
 /// What was counted at rank 0 before the first barrier of a window.
 #[derive(Debug, Clone, Copy, Pod, Zeroable)]
 #[repr(C)]
-pub(crate) struct Before {
+pub(crate) struct BeforeFirst {
     /// [`Block::arrivals`](crate::memory::block::Block::arrivals).
     pub(crate) arrivals: u64,
     /// [`Block::agreements`](crate::memory::block::Block::agreements).

@@ -21,18 +21,18 @@ pub(crate) const ADDRESSES: u64 = i64::MAX as u64;
 
 /// What this rank has attached.
 pub(crate) struct Regions {
-    table: Mutex<Table>,
+    table: Mutex<RegionTable>,
     slots: usize,
 }
 
-pub(crate) struct Table {
+pub(crate) struct RegionTable {
     next: u64,
-    pub(crate) by_start: BTreeMap<u64, Region>,
+    pub(crate) by_start: BTreeMap<u64, OwnRegion>,
     /// Slots of the directory.
     pub(crate) free: Vec<usize>,
 }
 
-pub(crate) struct Region {
+pub(crate) struct OwnRegion {
     pub(crate) len: u64,
     pub(crate) slot: usize,
     pub(crate) memory: Arc<Memory>,
@@ -51,7 +51,7 @@ pub(crate) struct Token(
 impl Regions {
     pub(crate) fn new(slots: usize) -> Self {
         let free = (0..slots).rev().collect();
-        let table = Table { next: FIRST, by_start: BTreeMap::new(), free };
+        let table = RegionTable { next: FIRST, by_start: BTreeMap::new(), free };
         Self { table: Mutex::new(table), slots }
     }
 
@@ -60,7 +60,7 @@ impl Regions {
         directory_bytes(slots)
     }
 
-    pub(crate) fn table(&self) -> MutexGuard<'_, Table> {
+    pub(crate) fn table(&self) -> MutexGuard<'_, RegionTable> {
         // Every change is one call.
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -135,16 +135,16 @@ impl Part {
     }
 }
 
-impl Table {
+impl RegionTable {
     /// The region that holds `len` bytes at `address`, and where in it they begin.
-    fn find(&self, address: u64, len: u64) -> Option<(u64, &Region)> {
+    fn find(&self, address: u64, len: u64) -> Option<(u64, &OwnRegion)> {
         let (start, region) = self.by_start.range(..=address).next_back()?;
         let offset = address - start;
         (len <= region.len.checked_sub(offset)?).then_some((offset, region))
     }
 
     /// The region of a handle.
-    pub(crate) fn named(&self, start: u64, token: &Arc<Token>) -> Option<&Region> {
+    pub(crate) fn named(&self, start: u64, token: &Arc<Token>) -> Option<&OwnRegion> {
         self.by_start.get(&start).filter(|region| Arc::ptr_eq(&region.token, token))
     }
 

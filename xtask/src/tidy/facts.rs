@@ -42,8 +42,8 @@ pub(crate) struct Facts {
     pub(crate) functions: Vec<At<Function>>,
     /// Methods of types and traits, each with the name of its type.
     pub(crate) methods: Vec<At<(String, String)>>,
-    /// Structs, enums and traits that are defined here.
-    pub(crate) types: Vec<String>,
+    /// Structs, enums, traits and aliases that are defined here.
+    pub(crate) types: Vec<At<String>>,
     /// Methods called: `flush` of `queue.flush()`.
     pub(crate) calls: Vec<At<String>>,
     /// Statics.
@@ -211,11 +211,16 @@ impl<'ast> Visit<'ast> for Reader {
     fn visit_item(&mut self, item: &'ast Item) {
         let outer = self.test;
         self.test |= is_test(item_attributes(item));
-        match item {
-            Item::Struct(item) => self.facts.types.push(item.ident.to_string()),
-            Item::Enum(item) => self.facts.types.push(item.ident.to_string()),
-            Item::Trait(item) => self.facts.types.push(item.ident.to_string()),
-            _ => {}
+        let name = match item {
+            Item::Struct(item) => Some(&item.ident),
+            Item::Enum(item) => Some(&item.ident),
+            Item::Trait(item) => Some(&item.ident),
+            Item::Type(item) => Some(&item.ident),
+            _ => None,
+        };
+        if let Some(name) = name {
+            let fact = self.at(name.span(), name.to_string());
+            self.facts.types.push(fact);
         }
         visit::visit_item(self, item);
         self.test = outer;

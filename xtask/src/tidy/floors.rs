@@ -1,5 +1,5 @@
 //! Rooms of `rma-core` stand on floors: each knows those below it only, as docs/architecture.md
-//! lists them, the highest first.
+//! lists them, the highest first. Names of types have one meaning in all of them.
 
 use super::{File, Finding};
 use std::collections::{BTreeMap, BTreeSet};
@@ -9,6 +9,10 @@ const CORE: &str = "rma-core/src/";
 const PAGE: &str = "docs/architecture.md";
 /// Below this heading is the table, whose first column names rooms.
 const HEADING: &str = "## Inside rma-core";
+
+/// Types that stand twice on purpose: those of modules that seal a trait, and one of which a build
+/// has one or the other.
+const TWINS: &[&str] = &["Sealed", "CellBounds"];
 
 /// Methods of the standard library that a guest has the name of.
 const OF_STD: &[&str] = &["lock", "try_lock"];
@@ -95,7 +99,7 @@ pub(super) fn check(page: &str, files: &[File<'_>]) -> Vec<Finding> {
         .extend(gone.map(|room| at_page(format!("{room} is listed, and is no room of {CORE}"))));
     let defined = core.iter().filter_map(|file| {
         let floor = house.floor(&room(file.path)?)?;
-        Some(file.facts.types.iter().map(move |of| (floor, of)))
+        Some(file.facts.types.iter().map(move |of| (floor, &of.what)))
     });
     let types: BTreeSet<(usize, &String)> = defined.flatten().collect();
     for file in &core {
@@ -107,9 +111,25 @@ pub(super) fn check(page: &str, files: &[File<'_>]) -> Vec<Finding> {
             rooms.entry(name).or_default().insert(floor);
         }
     }
-    for file in core {
+    for file in &core {
         let Some(floor) = room(file.path).and_then(|room| house.floor(&room)) else { continue };
         findings.extend(house.check(file, floor));
     }
+    findings.extend(twice(&core));
     findings
+}
+
+/// A type name has one meaning in the core.
+fn twice<'a>(core: &'a [&'a File<'a>]) -> impl Iterator<Item = Finding> + 'a {
+    let mut first = BTreeMap::new();
+    let code = core.iter().filter(|file| !file.path.ends_with("_tests.rs"));
+    let types = code.flat_map(|file| {
+        let types = file.facts.types.iter().filter(|of| !of.test && !TWINS.contains(&&*of.what));
+        types.map(|of| (*file, of))
+    });
+    types.filter_map(move |(file, of)| {
+        let there = *first.entry(&of.what).or_insert(file.path);
+        let message = || format!("{} has a type of that name: {}", there, of.what);
+        (there != file.path).then(|| file.finding("type-name", of.line, message()))
+    })
 }

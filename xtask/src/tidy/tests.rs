@@ -382,6 +382,8 @@ fn rooms_know_those_below_only() {
     assert_eq!(rooms(low, "impl S { fn g(&self) {} }", ""), at("low/a.rs", 1));
     assert_eq!(rooms(low, "struct T; impl T { fn g(&self) {} }", ""), [], "of another type");
     assert_eq!(rooms("struct S; impl S { fn g(&self) {} }", "fn f(s: S) { s.g(); }", ""), []);
+    assert_eq!(rooms("struct S;", "struct S;", ""), at("mid.rs", 1), "a name has one meaning");
+    assert_eq!(rooms("struct S;", "#[cfg(test)] mod t { struct S; }", ""), []);
     // The table and the folders are the same.
     let page = || ("docs/architecture.md".to_owned(), 1);
     assert_eq!(found(&[("rma-core/src/low/a.rs", "")]), [page(), page()]);

@@ -1,6 +1,6 @@
 //! No mail of a network is left lying between who attends, the agent and who wakes them. The
 //! doorbell is that of a node, without the fences that it has of its own in `ring`.
-use super::Mail;
+use super::MailFlag;
 use core::sync::atomic::Ordering::{Relaxed, SeqCst};
 use loom::sync::Arc;
 use loom::sync::atomic::{AtomicU32, fence};
@@ -10,7 +10,7 @@ use loom::thread;
 struct Rank {
     /// Messages of the network.
     queue: AtomicU32,
-    mail: Mail<AtomicU32>,
+    mail: MailFlag<AtomicU32>,
     attended: AtomicU32,
     asleep: AtomicU32,
     /// The agent was woken.
@@ -27,7 +27,7 @@ impl Rank {
         }
     }
 
-    /// As `Pair::poll`.
+    /// As `Composed::poll`.
     fn poll(&self) -> u32 {
         self.mail.take();
         let count = self.queue.load(Relaxed);

@@ -44,7 +44,7 @@ struct Bell {
     rank: WorldRank,
     sleep: Arc<dyn Sleep>,
     agent: Option<Arc<dyn Agent>>,
-    mail: Mail<AtomicU32>,
+    mail: MailFlag<AtomicU32>,
 }
 
 impl Waker {
@@ -61,9 +61,9 @@ impl Waker {
 
 /// Whether the network may have messages that no `poll` has taken.
 #[derive(Default)]
-struct Mail<W>(W);
+struct MailFlag<W>(W);
 
-impl<W: Word<Value = u32>> Mail<W> {
+impl<W: Word<Value = u32>> MailFlag<W> {
     /// There may be some, which can be polled.
     fn come(&self) {
         // pairs with the Acquire in `take`: who sees no more mail polls what came with it.
@@ -108,7 +108,7 @@ impl Transport {
     ) -> Result<Self, E> {
         let Parts { job, messages, sleep, members, shared, cma, remote, agent, views } =
             self.into_parts();
-        let (rank, mail) = (job.rank, Mail::default());
+        let (rank, mail) = (job.rank, MailFlag::default());
         let waker =
             Waker(Arc::new(Bell { rank, sleep: sleep.clone(), agent: agent.clone(), mail }));
         let network = network(waker.clone())?;
@@ -118,8 +118,8 @@ impl Transport {
         });
         let name = network.name;
         let remote = network.remote.clone().or(remote);
-        let near = Near { shared: shared.clone(), messages, sleep, members };
-        let pair = Arc::new(Pair { rank, near, network, waker, marks: Mutex::default() });
+        let near = NodeSide { shared: shared.clone(), messages, sleep, members };
+        let pair = Arc::new(Composed { rank, near, network, waker, marks: Mutex::default() });
         let parts = Parts {
             job: Job { name, ..job },
             messages: pair.clone(),
@@ -137,7 +137,7 @@ impl Transport {
 }
 
 /// The half of the node.
-struct Near {
+struct NodeSide {
     shared: Arc<dyn Shared>,
     messages: Arc<dyn Messages>,
     sleep: Arc<dyn Sleep>,
@@ -145,16 +145,16 @@ struct Near {
 }
 
 /// Both halves.
-struct Pair {
+struct Composed {
     rank: WorldRank,
-    near: Near,
+    near: NodeSide,
     network: Network,
     waker: Waker,
     /// Marks of both that were taken together; where they stand here is the pair's.
     marks: Mutex<Vec<(u64, u64)>>,
 }
 
-impl Pair {
+impl Composed {
     fn is_near(&self, peer: WorldRank) -> bool {
         peer == self.rank || self.near.shared.is_near(peer)
     }
@@ -169,7 +169,7 @@ impl Pair {
 }
 
 // SAFETY: each message is one of a half, which hands it out once.
-unsafe impl Messages for Pair {
+unsafe impl Messages for Composed {
     fn explain(&self) -> String {
         let (near, far) = (self.near.messages.explain(), self.network.messages.explain());
         format!("{}: {near}; other nodes by {far}", self.network.name)
@@ -216,7 +216,7 @@ unsafe impl Messages for Pair {
     }
 }
 
-impl Sleep for Pair {
+impl Sleep for Composed {
     fn ring(&self, peer: WorldRank) {
         // Others wait for what comes by the network, which wakes them.
         if self.is_near(peer) {
@@ -250,7 +250,7 @@ impl Sleep for Pair {
 }
 
 // SAFETY: forwarded to the half that this process is of, too.
-unsafe impl Members for Pair {
+unsafe impl Members for Composed {
     fn peer_state(&self, peer: WorldRank) -> PeerState {
         self.who_knows(peer).peer_state(peer)
     }
@@ -322,9 +322,9 @@ impl Agent for PairAgent {
 }
 
 #[cfg(all(test, loom))]
-#[path = "pair_loom_tests.rs"]
+#[path = "composed_loom_tests.rs"]
 mod loom_tests;
 
 #[cfg(all(test, not(loom)))]
-#[path = "pair_tests.rs"]
+#[path = "composed_tests.rs"]
 mod tests;

@@ -27,8 +27,8 @@ pub struct LockRequest<'w> {
 /// How far a request is.
 #[derive(Debug, Clone, Copy)]
 enum RequestStage {
-    /// It is granted.
-    TakenLock(TakenLock),
+    /// It has the lock.
+    Granted(TakenLock),
     /// Its home was sent it, with that slot.
     Asked(u64),
     /// It is nowhere in line: taken by who tests it, if that is possible just then, or waits for
@@ -54,16 +54,16 @@ impl Window {
         self.check_lock(Assert::NONE)?;
         let mut request = LockRequest { window: self, target, kind, stage: RequestStage::Wanted };
         if !self.begin(target, held::LOCKING)? {
-            request.stage = RequestStage::TakenLock(TakenLock::Nothing);
+            request.stage = RequestStage::Granted(TakenLock::Nothing);
             return Ok(request);
         }
         // Dropped on errors, `request` takes the mark back.
         self.check_left()?;
         let stage = if self.together {
-            self.try_take_lock(target, kind)?.map_or(RequestStage::Wanted, RequestStage::TakenLock)
+            self.try_take_lock(target, kind)?.map_or(RequestStage::Wanted, RequestStage::Granted)
         } else {
             let asked = self.request_at_home(target, kind.mode())?;
-            asked.map_or(RequestStage::TakenLock(TakenLock::AtHome(kind)), RequestStage::Asked)
+            asked.map_or(RequestStage::Granted(TakenLock::AtHome(kind)), RequestStage::Asked)
         };
         request.enter(stage);
         Ok(request)
@@ -80,8 +80,8 @@ impl<'w> LockRequest<'w> {
     fn enter(&mut self, stage: RequestStage) {
         self.stage = stage;
         let how = match stage {
-            RequestStage::TakenLock(TakenLock::Nothing) => return,
-            RequestStage::TakenLock(_) => held::BY_LOCK,
+            RequestStage::Granted(TakenLock::Nothing) => return,
+            RequestStage::Granted(_) => held::BY_LOCK,
             // From now on it may be granted.
             RequestStage::Asked(_) => held::ASKED,
             RequestStage::Wanted => held::LOCKING,
@@ -98,9 +98,9 @@ impl<'w> LockRequest<'w> {
     pub fn test(&mut self) -> Result<bool, RmaError> {
         let (window, target, kind) = (self.window, self.target, self.kind);
         match self.stage {
-            RequestStage::TakenLock(_) => {}
+            RequestStage::Granted(_) => {}
             RequestStage::Asked(slot) => match window.test_home(target, slot) {
-                Ok(true) => self.enter(RequestStage::TakenLock(TakenLock::AtHome(kind))),
+                Ok(true) => self.enter(RequestStage::Granted(TakenLock::AtHome(kind))),
                 Ok(false) => return Ok(false),
                 Err(error) => {
                     // Not in line any more, whatever the reason.
@@ -110,7 +110,7 @@ impl<'w> LockRequest<'w> {
                 }
             },
             RequestStage::Wanted => match window.try_take_lock(target, kind)? {
-                Some(taken) => self.enter(RequestStage::TakenLock(taken)),
+                Some(taken) => self.enter(RequestStage::Granted(taken)),
                 None => return window.check_holders(target).map(|()| false),
             },
         }
@@ -126,7 +126,7 @@ impl<'w> LockRequest<'w> {
     pub fn wait(mut self) -> Result<Lock<'w>, RmaError> {
         let (window, target, kind) = (self.window, self.target, self.kind);
         let taken = match self.stage {
-            RequestStage::TakenLock(taken) => taken,
+            RequestStage::Granted(taken) => taken,
             RequestStage::Asked(slot) => {
                 // If it fails, this rank is not in line any more.
                 self.stage = RequestStage::Wanted;
@@ -135,7 +135,7 @@ impl<'w> LockRequest<'w> {
             }
             RequestStage::Wanted => window.take_lock(target, kind, None)?,
         };
-        self.enter(RequestStage::TakenLock(taken));
+        self.enter(RequestStage::Granted(taken));
         mem::forget(self);
         Ok(Lock { window, target, taken })
     }
@@ -148,7 +148,7 @@ impl Drop for LockRequest<'_> {
             return;
         }
         match self.stage {
-            RequestStage::TakenLock(taken) => return drop(Lock { window, target, taken }),
+            RequestStage::Granted(taken) => return drop(Lock { window, target, taken }),
             RequestStage::Asked(slot) => window.leave_line(target, slot),
             RequestStage::Wanted => {}
         }

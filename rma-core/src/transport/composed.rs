@@ -114,17 +114,17 @@ impl Transport {
         let network = network(waker.clone())?;
         let agent = agent.map(|agent| {
             let waker = waker.clone();
-            Arc::new(PairAgent { agent, waker }) as Arc<dyn Agent>
+            Arc::new(ComposedAgent { agent, waker }) as Arc<dyn Agent>
         });
         let name = network.name;
         let remote = network.remote.clone().or(remote);
         let near = NodeSide { shared: shared.clone(), messages, sleep, members };
-        let pair = Arc::new(Composed { rank, near, network, waker, marks: Mutex::default() });
+        let composed = Arc::new(Composed { rank, near, network, waker, marks: Mutex::default() });
         let parts = Parts {
             job: Job { name, ..job },
-            messages: pair.clone(),
-            sleep: pair.clone(),
-            members: pair,
+            messages: composed.clone(),
+            sleep: composed.clone(),
+            members: composed,
             shared,
             cma,
             remote,
@@ -150,7 +150,7 @@ struct Composed {
     near: NodeSide,
     network: Network,
     waker: Waker,
-    /// Marks of both that were taken together; where they stand here is the pair's.
+    /// Marks of both that were taken together; where they stand here is the mark of both.
     marks: Mutex<Vec<(u64, u64)>>,
 }
 
@@ -278,12 +278,12 @@ unsafe impl Members for Composed {
 }
 
 /// The agent of the node, which serves what comes by the network, too.
-struct PairAgent {
+struct ComposedAgent {
     agent: Arc<dyn Agent>,
     waker: Waker,
 }
 
-impl Agent for PairAgent {
+impl Agent for ComposedAgent {
     fn start(&self, body: AgentBody) -> Result<(), AgentError> {
         self.agent.start(body)
     }

@@ -1,5 +1,6 @@
 //! The suite on simulated networks with a device that moves bytes by itself, in each form: both
 //! ways to count positions, keys given and chosen, with all, some and no atomics.
+use core::time::Duration;
 use rma_conformance::{Exception, Harness};
 use rma_core::transport::{Addressing, DeviceError, Keys, Moment, RemoteLimits};
 use rma_core::{Assert, Config, LockKind, Op, Rank, RmaError, Universe};
@@ -228,16 +229,33 @@ fn moments_are_named() {
         let (world, first) = (universe.world(), universe.world().rank() == Rank(0));
         let window = world.window(1, 8).allocate().unwrap();
         window.fence(Assert::NONE).unwrap().end().unwrap();
-        if first {
-            window.post(&[Rank(1)], Assert::NONE).unwrap().wait().unwrap();
-        } else {
-            window.start(&[Rank(0)], Assert::NONE).unwrap().complete().unwrap();
+        let idle = |time| {
+            let (transport, start) = (universe.transport(), universe.transport().now());
+            while transport.now() < start + time {
+                transport.park(time);
+            }
+        };
+        let second = Duration::from_secs(1);
+        for late in [true, false] {
+            if first {
+                let exposure = window.post(&[Rank(1)], Assert::NONE).unwrap();
+                idle(if late { Duration::ZERO } else { 2 * second });
+                exposure.wait().unwrap();
+            } else {
+                idle(if late { second } else { Duration::ZERO });
+                window.start(&[Rank(0)], Assert::NONE).unwrap().complete().unwrap();
+            }
+            world.barrier().unwrap();
+        }
+        if !first {
             window.lock(Rank(0), LockKind::Exclusive).unwrap().unlock().unwrap();
         }
         world.barrier().unwrap();
         let told = |moment| device.advised(moment);
-        let all = [Moment::Exposed, Moment::Posted, Moment::LockRequested, Moment::LockGranted];
-        assert_eq!(all.map(told), if first { [1, 1, 1, 1] } else { [1, 0, 0, 0] });
+        let locks = [Moment::LockRequested, Moment::LockGranted].map(told);
+        let others = [Moment::Exposed, Moment::Posted, Moment::Late].map(told);
+        assert_eq!(locks, if first { [1, 1] } else { [0, 0] });
+        assert_eq!(others, if first { [1, 2, 1] } else { [1, 0, 0] });
         window.free().unwrap();
     })
     .unwrap();

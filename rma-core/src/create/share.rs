@@ -70,6 +70,11 @@ impl Share {
         let (extents, block) = (data.len() as u32, block.descriptor().0);
         Self { first, block, address, before, extents, ..share }
     }
+
+    /// Whether it is of that window, and of no more extents than the ranks agreed on.
+    fn is_sound(&self, id: u64, most: u64) -> bool {
+        self.id == id && (self.extents == NOT_MADE || u64::from(self.extents) <= most)
+    }
 }
 
 impl WindowBuilder<'_> {
@@ -88,11 +93,7 @@ impl WindowBuilder<'_> {
             ToldOfPart { rank, share, data: Vec::from_iter(first) }
         };
         let mut near: Vec<ToldOfPart> = self.comm.near_ranks().zip(near).map(told).collect();
-        let lies = |told: &&ToldOfPart| {
-            let extents = told.share.extents;
-            told.share.id != id || (extents != NOT_MADE && u64::from(extents) > most)
-        };
-        if let Some(told) = near.iter().find(lies) {
+        if let Some(told) = near.iter().find(|told| !told.share.is_sound(id, most)) {
             return Err(malformed(told.rank));
         }
         for number in 1..most as u32 {
@@ -223,6 +224,15 @@ mod tests {
     use super::*;
     use crate::transport::ImportError;
     use crate::window::accumulate_tests::with_near;
+
+    /// What a peer says is of another window, or of extents that nobody would wait for.
+    #[test]
+    fn shares_are_held_against_the_plan() {
+        let sound = |id, extents| Share { id, extents, ..Share::zeroed() }.is_sound(7, 3);
+        assert!([0, 1, 3, NOT_MADE].into_iter().all(|extents| sound(7, extents)));
+        assert!([4, 64, NOT_MADE - 1].into_iter().all(|extents| !sound(7, extents)));
+        assert!(!sound(8, 1) && !sound(8, NOT_MADE));
+    }
 
     /// Sizes are what peers say: parts that lie outside of what there is have an end that says so.
     #[test]

@@ -4,6 +4,7 @@ use crate::error::RmaError;
 use crate::memory::target::{Permit, held};
 use crate::protocol::pscw::Signal;
 use crate::rank::Rank;
+use crate::transport::Moment;
 use crate::window::Window;
 use crate::window::epochs::{EXPOSED, NO_CHECK, START, lock};
 use core::mem;
@@ -54,8 +55,20 @@ impl Window {
         self.send_signal(Signal::Complete, target)
     }
 
+    /// Tells a device that some of the origins are still to use this rank's part.
+    fn advise_if_late(&self, origins: &[Rank]) {
+        if self.remote().is_none() {
+            return;
+        }
+        self.engine().progress_in_passing();
+        if origins.iter().any(|origin| !self.has_signal(Signal::Complete, *origin)) {
+            self.part.advise(Moment::Late);
+        }
+    }
+
     pub(crate) fn end_exposure(&self) -> Result<(), RmaError> {
         let origins = mem::take(&mut *lock(&self.part.epoch.partners.origins));
+        self.advise_if_late(&origins);
         for origin in &origins {
             self.wait_signal(COMPLETE_WAIT, Signal::Complete, *origin)?;
         }

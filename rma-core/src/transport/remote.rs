@@ -82,6 +82,8 @@ pub enum Moment {
     LockGranted,
     /// A post exposes it to some ranks.
     Posted,
+    /// They are waited for, and some are not done: it may be long since it was posted.
+    Late,
 }
 
 /// Bytes of a peer's registered memory.

@@ -94,7 +94,8 @@ impl Window {
         );
         let layouts = format!("a transfer for each run, of {run_min} bytes on average and more");
         let types: Vec<&str> = device.types().map(BasicType::name).collect();
-        let types = types.join(", ");
+        let all = (0..u32::BITS as u8).filter_map(BasicType::from_wire).count() == types.len();
+        let types = if all { "every type".to_owned() } else { types.join(", ") };
         let integers = "32 and 64-bit integers what the device has";
         let atomics = match (device.beside_cpus, coherent, types.as_str()) {
             (true, true, _) => {
@@ -107,6 +108,7 @@ impl Window {
                  coherent with them"
                     .to_owned()
             }
+            (false, _, "every type") => "on every type".to_owned(),
             (false, false, "") => "by messages, as the device has no type whole".to_owned(),
             (false, true, "") => format!("on {integers}; others by messages"),
             (false, false, types) => format!("on {types}; others by messages"),

@@ -1,7 +1,7 @@
 //! Semantics of one-sided communication: no system call, no environment, no clock.
 //!
-//! Applications use the crate `rma`, which re-exports what they need from here. This crate is
-//! generic over a [`Transport`](transport::Transport): the same windows, epochs, locks and
+//! Applications use the crate `rma`, which re-exports what they need from here. What a
+//! [`Transport`](transport::Transport) can do are objects: the same windows, epochs, locks and
 //! collectives run over shared memory and over a simulator.
 
 mod class;

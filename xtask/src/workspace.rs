@@ -16,7 +16,7 @@ pub(crate) struct Workspace {
     pub(crate) metadata: serde_json::Value,
 }
 
-/// One Rust file.
+/// One file.
 pub(crate) struct Source {
     /// Path below the root, with `/`.
     pub(crate) path: String,
@@ -54,8 +54,19 @@ impl Workspace {
 
     /// Every `.rs` file below the root, sorted, without build output and hidden folders.
     pub(crate) fn sources(&self) -> Result<Vec<Source>> {
+        self.files(".rs")
+    }
+
+    /// Every page of documentation, but those that tell what was once: decisions, the changelog.
+    pub(crate) fn pages(&self) -> Result<Vec<Source>> {
+        let mut pages = self.files(".md")?;
+        pages.retain(|page| !page.path.starts_with("docs/adr/") && page.path != "CHANGELOG.md");
+        Ok(pages)
+    }
+
+    fn files(&self, ending: &str) -> Result<Vec<Source>> {
         let mut paths = Vec::new();
-        collect(&self.root, &mut paths)?;
+        collect(&self.root, ending, &mut paths)?;
         paths.sort();
         let read = |path: PathBuf| -> Result<Source> {
             let relative = path.strip_prefix(&self.root)?;
@@ -68,7 +79,7 @@ impl Workspace {
     }
 }
 
-fn collect(folder: &Path, found: &mut Vec<PathBuf>) -> Result<()> {
+fn collect(folder: &Path, ending: &str, found: &mut Vec<PathBuf>) -> Result<()> {
     for entry in fs::read_dir(folder)? {
         let entry = entry?;
         let name = entry.file_name();
@@ -76,9 +87,9 @@ fn collect(folder: &Path, found: &mut Vec<PathBuf>) -> Result<()> {
         let kind = entry.file_type()?;
         if kind.is_dir() {
             if !name.starts_with('.') && name != "target" && name != "peers-build" {
-                collect(&entry.path(), found)?;
+                collect(&entry.path(), ending, found)?;
             }
-        } else if kind.is_file() && name.ends_with(".rs") {
+        } else if kind.is_file() && name.ends_with(ending) {
             found.push(entry.path());
         }
     }

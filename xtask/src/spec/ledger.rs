@@ -221,7 +221,7 @@ Each rule of [semantics.md](semantics.md): where it is implemented, which tests 
 paths, and what is different here and why. Made by `cargo xtask spec` from the marks (`S-H7`) in
 code and tests and from [conformance-notes.md](conformance-notes.md); do not edit it.
 
-Tests of the suite are `topic::case` of `conformance/src/topic.rs`. They run on every path but where
+Tests of the suite are `TOPIC::CASE` of `conformance/src/TOPIC.rs`. They run on every path but where
 it says so:
 
 | path | left out |

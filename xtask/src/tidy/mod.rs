@@ -4,6 +4,7 @@ mod arrows;
 mod calls;
 mod facts;
 mod floors;
+mod pages;
 mod rooms_check;
 mod shape;
 mod waits;
@@ -57,6 +58,7 @@ pub(crate) fn run(workspace: &Workspace) -> Result<()> {
     findings.extend(waits::check(&files));
     let page = fs::read_to_string(workspace.root.join("docs/architecture.md"))?;
     findings.extend(floors::check(&page, &files));
+    findings.extend(pages::check(&workspace.pages()?, &sources));
     findings.extend(arrows::check(&workspace.metadata));
     findings.extend(arrows::check_tree(workspace)?);
     let mut findings = excuse(EXCEPTIONS, findings);

@@ -395,3 +395,15 @@ fn rooms_know_those_below_only() {
     ]);
     assert_eq!(more, [page()]);
 }
+
+#[test]
+fn pages_name_files_that_are_there() {
+    let sources = [source("rma-core/src/window/mod.rs", ""), source("tests/local.rs", "")];
+    let found = |text: &str| {
+        let findings = pages::check(&[source("docs/a.md", text)], &sources);
+        findings.iter().map(|it| it.line).collect::<Vec<usize>>()
+    };
+    assert_eq!(found("see `window/mod.rs`, `tests/local.rs` and `local.rs`"), [0; 0]);
+    assert_eq!(found("x\n`window/far.rs`\n`low/mod.rs`, `cal.rs`"), [2, 3, 3]);
+    assert_eq!(found("window/far.rs `memory/{copy,atomic}.rs` `tests/NAME.rs`"), [0; 0]);
+}

@@ -1,0 +1,40 @@
+//! Files that documentation names are there.
+
+use super::Finding;
+use crate::workspace::Source;
+
+const RULE: &str = "page";
+
+/// Names of Rust files between backticks, with the line of each; not those that stand for any, with
+/// capitals or braces.
+fn named(page: &str) -> impl Iterator<Item = (usize, &str)> {
+    let lines = (1..).zip(page.lines());
+    lines.flat_map(|(number, line)| {
+        let quoted = line.split('`').skip(1).step_by(2);
+        let files = quoted.filter(|name| {
+            let plain =
+                |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || "_-./".contains(c);
+            name.ends_with(".rs") && name.chars().all(plain)
+        });
+        files.map(move |name| (number, name))
+    })
+}
+
+/// `pages`: paths and texts.
+pub(super) fn check(pages: &[Source], sources: &[Source]) -> Vec<Finding> {
+    let is_there = |name: &str| {
+        sources.iter().any(|Source { path, .. }| {
+            path.strip_suffix(name).is_some_and(|rest| rest.is_empty() || rest.ends_with('/'))
+        })
+    };
+    let gone = pages.iter().flat_map(|page| {
+        let gone = named(&page.text).filter(|(_, name)| !is_there(name));
+        gone.map(|(line, name)| Finding {
+            rule: RULE,
+            path: page.path.clone(),
+            line,
+            message: format!("there is no {name}"),
+        })
+    });
+    gone.collect()
+}

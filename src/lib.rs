@@ -59,14 +59,18 @@ pub mod testing;
 
 pub use error::Error;
 pub use local::{Broken, local, local_with, simulate, simulate_rdma};
-pub use rma_core::transport::{Descriptor, Mapped, Mapping, WorldRank};
+pub use rma_core::transport::{
+    AgentError, AllocateError, CrossError, Descriptor, DeviceError, ImportError, Mapped, Mapping,
+    WorldRank,
+};
 pub use rma_core::{
-    Assert, AtomicElement, Attached, Backing, BasicElement, Bool, CollectiveError, Communicator,
-    Complex, Config, Counters, Element, ErrorClass, Exposure, Extent, Fence, Flavor, Group,
-    HintError, Layout, LayoutError, Lock, LockAll, LockKind, LockRequest, MemoryModel, NotCreated,
-    NotDone, Op, OperationCounts, Ops, Order, OriginBuffer, Pair, Path, PersistError, Place,
-    ProgressAgent, Rank, RawPart, Reduction, Refused, Request, RmaError, Sealed, Shape, Signature,
-    Universe, View, WindowError, WindowId, WindowMemory, bytemuck, num_complex,
+    Assert, AtomicElement, Attached, Backing, BasicElement, BasicType, Bool, CollectiveError,
+    Communicator, Complex, Config, Counters, Element, EpochCall, EpochKind, ErrorClass, Exposure,
+    Extent, Fence, Flavor, Group, HintError, Layout, LayoutError, Lock, LockAll, LockKind,
+    LockRequest, MemoryModel, NotCreated, NotDone, Op, OperationCounts, Ops, Order, OriginBuffer,
+    Pair, Path, PersistError, Place, ProgressAgent, Rank, RawPart, Reduction, Refused, Request,
+    RmaError, Sealed, Shape, Signature, Universe, View, WindowError, WindowId, WindowMemory,
+    bytemuck, num_complex,
 };
 pub use rma_transport_sim::SimFailure;
 pub use start::{StartError, initialize, initialize_with};

@@ -10,7 +10,7 @@ use bytemuck::bytes_of;
 impl Atomic {
     /// Does it to one element, for devices that are programs: integers of 4 and 8 bytes as
     /// atomically as CPUs do it. Of other types, callers take turns, and are not
-    /// [coherent](RemoteLimits::coherent) with CPUs.
+    /// [coherent](crate::transport::RemoteLimits::coherent) with CPUs.
     ///
     /// `operands` has one element, or two for a swap, or none; what was there goes to `fetched`,
     /// which has one, or none.

@@ -113,7 +113,7 @@ pub enum AllocateError {
         /// Its error number.
         errno: i32,
     },
-    /// A [`Backing`](crate::Backing) that a user brought along is not as it should be.
+    /// A [`Backing`] that a user brought along is not as it should be.
     #[error("extent {extent} of the backing {why}; correct what the backing says of its extents")]
     Extent {
         /// Which extent, counted from 0.

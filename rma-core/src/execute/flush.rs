@@ -26,11 +26,19 @@ impl Window {
         self.flush_far_cold(target)
     }
 
+    /// As [`flush`](Self::flush), to all targets.
+    #[inline]
     pub(crate) fn flush_all(&self) -> Result<(), RmaError> {
         if self.all_loaded {
             stores::complete();
             return Ok(());
         }
+        self.flush_all_cold()
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn flush_all_cold(&self) -> Result<(), RmaError> {
         fence(SeqCst);
         self.flush_far_all()
     }

@@ -158,7 +158,7 @@ impl Inner {
             Some(peer) => On::Member(self.world_rank(peer), &in_vain),
             None => On::All(&self.group, &in_vain),
         };
-        let done = act(Wait { what, on, recheck: None, until: None });
+        let done = act(Wait::new(what, on));
         if let Err(WaitError { cause, .. }) = done {
             self.keep_words();
             // That a member has left, all see that wait for all.

@@ -252,12 +252,7 @@ impl Communicator {
             return Err(CollectiveError::Nested { what });
         }
         inner.queued.fetch_add(1, SeqCst);
-        let wait = Wait {
-            what,
-            on: On::Peer(inner.engine.transport.job.rank),
-            recheck: None,
-            until: None,
-        };
+        let wait = Wait::new(what, On::Peer(inner.engine.transport.job.rank));
         // wait: turn
         let turn = inner.engine.wait_until(wait, || inner.try_turn());
         inner.queued.fetch_sub(1, SeqCst);
@@ -358,7 +353,7 @@ impl Inner {
     pub(crate) fn check_step(&self, what: &'static str) -> Result<(), CollectiveError> {
         let Some(failed) = self.lost.get() else { return Ok(()) };
         let in_vain = || self.current.news().cause();
-        let wait = Wait { what, on: On::All(&self.group, &in_vain), recheck: None, until: None };
+        let wait = Wait::new(what, On::All(&self.group, &in_vain));
         Err(match self.engine.trouble(wait) {
             Some(cause) => self.engine.given_up(wait, cause).into(),
             None => CollectiveError::OutOfStep { what, failed },
@@ -379,7 +374,7 @@ impl Inner {
     }
 
     pub(crate) fn wait_for(&self, what: &'static str, peer: Rank) -> Wait<'static> {
-        Wait { what, on: On::Peer(self.world_rank(peer)), recheck: None, until: None }
+        Wait::new(what, On::Peer(self.world_rank(peer)))
     }
 }
 

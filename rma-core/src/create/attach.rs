@@ -172,7 +172,7 @@ impl Window {
         };
         // Who leaves in order is inside of nothing, or says so.
         let on = On::Holders(self.group(), None);
-        let wait = Wait { what: "a detach", on, recheck: Some(RECHECK), until: None };
+        let wait = Wait { recheck: Some(RECHECK), ..Wait::new("a detach", on) };
         let unused = || directory.is_unused(region.slot).then_some(());
         // wait: region
         if let Err(error) = self.engine().wait_until(wait, unused) {

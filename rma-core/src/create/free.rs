@@ -116,7 +116,7 @@ impl Window {
         door.shut();
         // Those inside are threads of this rank, in the middle of one message each.
         let own = self.engine().transport.job.rank;
-        let wait = Wait { what, on: On::Peer(own), recheck: Some(RECHECK), until: None };
+        let wait = Wait { recheck: Some(RECHECK), ..Wait::new(what, On::Peer(own)) };
         let empty = || door.is_empty().then_some(());
         // wait: door
         self.engine().wait_until(wait, empty).map_err(|error| self.wait_failed(error))?;

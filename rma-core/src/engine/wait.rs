@@ -20,6 +20,13 @@ pub(crate) struct Wait<'a> {
     pub(crate) until: Option<Duration>,
 }
 
+impl<'a> Wait<'a> {
+    /// One that every change rings for, and that the configuration alone bounds.
+    pub(crate) fn new(what: &'static str, on: On<'a>) -> Self {
+        Self { what, on, recheck: None, until: None }
+    }
+}
+
 /// Who is to make true what is waited for: whose death or departure ends the wait.
 #[derive(Clone, Copy)]
 pub(crate) enum On<'a> {

@@ -26,7 +26,7 @@ fn end_of(on: On<'_>, state: PeerState) -> Option<Cause> {
     with_loop(impatient(), |universe, network| {
         let engine = universe.engine();
         network.set_state(WorldRank(13), state);
-        let wait = Wait { what: "a test", on, recheck: None, until: None };
+        let wait = Wait::new("a test", on);
         let waited = engine.wait_until(wait, || None::<()>);
         let WaitError { what, cause } = waited.unwrap_err();
         assert_eq!(what, "a test");
@@ -74,8 +74,7 @@ fn members_are_looked_at_in_turn() {
     with_loop(Config::default(), |universe, network| {
         let (engine, group) = (universe.engine(), Group::world(OTHERS));
         let naps = Cell::new(0);
-        let wait =
-            Wait { what: "a test", on: On::Holders(&group, None), recheck: None, until: None };
+        let wait = Wait::new("a test", On::Holders(&group, None));
         let done = || {
             naps.set(naps.get() + 1);
             (naps.get() > 20).then_some(())
@@ -94,7 +93,7 @@ fn holders_are_looked_at_in_turn() {
         with_loop(Config::default(), |universe, network| {
             network.set_state(gone, PeerState::Departed);
             let naps = Cell::new(0);
-            let wait = Wait { what: "a test", on: On::Whoever(&named), recheck: None, until: None };
+            let wait = Wait::new("a test", On::Whoever(&named));
             let done = || {
                 naps.set(naps.get() + 1);
                 (naps.get() > 100).then_some(())
@@ -136,7 +135,7 @@ fn a_flood_of_messages_hides_nothing() {
     with_loop(impatient(), |universe, network| {
         let engine = universe.engine();
         network.set_flooded();
-        let wait = Wait { what: "a test", on: On::Peer(WorldRank(1)), recheck: None, until: None };
+        let wait = Wait::new("a test", On::Peer(WorldRank(1)));
         let end = |wait| engine.wait_until(wait, || None::<()>).unwrap_err().cause;
         assert_eq!(end(wait), Cause::Timeout);
     });
@@ -144,7 +143,7 @@ fn a_flood_of_messages_hides_nothing() {
         let engine = universe.engine();
         network.set_flooded();
         network.set_state(WorldRank(1), PeerState::Departed);
-        let wait = Wait { what: "a test", on: On::Peer(WorldRank(1)), recheck: None, until: None };
+        let wait = Wait::new("a test", On::Peer(WorldRank(1)));
         let end = engine.wait_until(wait, || None::<()>).unwrap_err().cause;
         assert_eq!(end, Cause::PeerLeft(WorldRank(1)));
     });
@@ -153,7 +152,7 @@ fn a_flood_of_messages_hides_nothing() {
 /// What it sent may be in the hands of another thread.
 fn is_missed_when_all_it_sent_is_handled(flooded: bool) {
     let it = WorldRank(1);
-    let wait = Wait { what: "a test", on: On::Peer(it), recheck: None, until: None };
+    let wait = Wait::new("a test", On::Peer(it));
     with_loop(Config::default(), |universe, network| {
         let engine = universe.engine();
         if flooded {
@@ -196,7 +195,7 @@ fn a_wait_may_have_a_deadline_of_its_own() {
                 looks.set(looks.get() + 1);
                 (looks.get() > 20).then_some(())
             };
-            let wait = Wait { what: "a test", on: On::Peer(WorldRank(1)), recheck: None, until };
+            let wait = Wait { until, ..Wait::new("a test", On::Peer(WorldRank(1))) };
             let late = WaitError { what: "a test", cause: Cause::Timeout };
             let expected = if ends { Ok(()) } else { Err(late) };
             assert_eq!(universe.engine().wait_until(wait, done), expected, "{until:?}");
@@ -208,7 +207,7 @@ fn a_wait_may_have_a_deadline_of_its_own() {
 #[test]
 fn a_wait_that_naps_misses_nobody_too_early() {
     let it = WorldRank(1);
-    let wait = Wait { what: "a test", on: On::Peer(it), recheck: None, until: None };
+    let wait = Wait::new("a test", On::Peer(it));
     with_loop(Config::default(), |universe, network| {
         network.set_state(it, PeerState::Departed);
         network.hold(2);
@@ -223,7 +222,7 @@ fn a_wait_that_naps_misses_nobody_too_early() {
 #[test]
 fn what_is_in_other_hands_hides_no_failure() {
     let it = WorldRank(1);
-    let wait = Wait { what: "a test", on: On::Peer(it), recheck: None, until: None };
+    let wait = Wait::new("a test", On::Peer(it));
     for (state, cause) in
         [(PeerState::Departed, Cause::Timeout), (PeerState::Failed, Cause::PeerFailed(it))]
     {
@@ -240,7 +239,7 @@ fn what_is_in_other_hands_hides_no_failure() {
 #[test]
 fn a_look_in_passing_misses_nobody_too_early() {
     let it = WorldRank(1);
-    let wait = Wait { what: "a test", on: On::Peer(it), recheck: None, until: None };
+    let wait = Wait::new("a test", On::Peer(it));
     with_loop(Config::default(), |universe, network| {
         let engine = universe.engine();
         assert_eq!(engine.progress_or_trouble(wait), None);
@@ -269,7 +268,7 @@ fn each_that_left_has_a_mark_of_its_own() {
             network.set_state(first, PeerState::Departed);
             network.set_state(second, PeerState::Departed);
             let named = |at: usize| Some(if at < looks { first } else { second });
-            let wait = Wait { what: "a test", on: On::Whoever(&named), recheck: None, until: None };
+            let wait = Wait::new("a test", On::Whoever(&named));
             let done = || {
                 naps.set(naps.get() + 1);
                 if naps.get() == 50 {
@@ -335,7 +334,7 @@ fn whom_a_rank_missed_is_told_however_it_noticed() {
         let (engine, peer) = (universe.engine(), WorldRank(1));
         let window = universe.world().window(1, 8).allocate().unwrap();
         network.set_unreachable(peer);
-        let wait = Wait { what: "a test", on: On::Peer(peer), recheck: None, until: None };
+        let wait = Wait::new("a test", On::Peer(peer));
         let sent = engine.send(peer, &Head::new(Kind::Put, window.id().0, 0), &[], wait);
         assert_eq!(sent.map_err(|error| error.cause), Err(Cause::PeerLeft(peer)));
         assert_eq!(network.take_missed(), [peer]);

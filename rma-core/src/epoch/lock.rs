@@ -189,12 +189,7 @@ impl Window {
     pub(super) fn check_holders(&self, target: Rank) -> Result<(), RmaError> {
         // Words of another node go with the home, which keeps them.
         let home = self.group().world_rank(target).filter(|_| !self.together);
-        let wait = Wait {
-            what: "a lock",
-            on: On::Holders(self.group(), home),
-            recheck: None,
-            until: None,
-        };
+        let wait = Wait::new("a lock", On::Holders(self.group(), home));
         let engine = self.engine();
         let Some(cause) = engine.progress_or_trouble(wait) else { return Ok(()) };
         Err(self.wait_failed(engine.given_up(wait, cause)))

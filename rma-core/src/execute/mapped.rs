@@ -163,7 +163,7 @@ impl Window {
             self.group().world_rank(holder)
         };
         let on = On::Whoever(&holder);
-        let wait = Wait { what: "an accumulate", on, recheck: Some(stripe::RECHECK), until: None };
+        let wait = Wait { recheck: Some(stripe::RECHECK), ..Wait::new("an accumulate", on) };
         let taken = || stripe::try_one(block, offset, self.rank());
         // wait: stripe
         self.engine().wait_until(wait, taken).map_err(|error| self.wait_failed(error))

@@ -134,7 +134,7 @@ impl Window {
     ) -> Result<(WorldRank, u64, Wait<'_>), RmaError> {
         let (home, about) = self.home_of(key).ok_or_else(|| self.no_such_rank(key))?;
         let on = On::Holders(self.group(), Some(home));
-        Ok((home, about, Wait { what: "a lock", on, recheck: None, until }))
+        Ok((home, about, Wait { until, ..Wait::new("a lock", on) }))
     }
 
     /// Asks for a lock; answers with the slot of the request.

@@ -147,7 +147,7 @@ impl Window {
 
     /// A wait for whoever holds a lock.
     fn wait_for_lock(&self, recheck: Option<Duration>, until: Option<Duration>) -> Wait<'_> {
-        Wait { what: "a lock", on: On::Holders(self.group(), None), recheck, until }
+        Wait { recheck, until, ..Wait::new("a lock", On::Holders(self.group(), None)) }
     }
 
     /// Gives the lock at `home` back.

@@ -139,7 +139,7 @@ impl Window {
             let transfers = engine.queues.debtor(pending, turn / 2);
             if turn.is_multiple_of(2) { answers.or(transfers) } else { transfers.or(answers) }
         };
-        let wait = Wait { what, on: On::Whoever(&debtor), recheck: None, until: None };
+        let wait = Wait::new(what, On::Whoever(&debtor));
         let done = || pending.is_done().then_some(());
         // wait: answer
         if let Err(error) = engine.wait_until(wait, done) {
@@ -170,7 +170,7 @@ impl Window {
             return Err(self.wait_failed(self.engine().given_up(wait, cause)));
         };
         if status == Status::HolderLeft {
-            let wait = Wait { what, on: On::Peer(by), recheck: None, until: None };
+            let wait = Wait::new(what, On::Peer(by));
             return Err(self.wait_failed(self.engine().given_up(wait, Cause::PeerLeft(by))));
         }
         let target = self.group().rank_of(by).unwrap_or(target);

@@ -16,12 +16,7 @@ impl Window {
         let failed = self.engine().transport.members.failed().map(Cause::PeerFailed);
         let cause = failed.or_else(|| self.engine().gone(peer));
         let cause = cause.unwrap_or(Cause::PeerFailed(peer));
-        let wait = Wait {
-            what: "mapping a peer's memory",
-            on: On::Peer(peer),
-            recheck: None,
-            until: None,
-        };
+        let wait = Wait::new("mapping a peer's memory", On::Peer(peer));
         self.wait_failed(self.engine().given_up(wait, cause))
     }
 
@@ -57,7 +52,7 @@ impl Window {
     /// The error of a device, unless the peer is gone and that is why.
     pub(crate) fn device_failed(&self, target: Rank, error: DeviceError) -> RmaError {
         let world = self.part.comm.world_rank(target);
-        let wait = Wait { what: "a transfer", on: On::Peer(world), recheck: None, until: None };
+        let wait = Wait::new("a transfer", On::Peer(world));
         // Its memory goes with it. Before the news is here, whether it failed or left is not known.
         let gone = self.engine().trouble(wait).filter(|_| error != DeviceError::Ended);
         match gone {

@@ -6,7 +6,7 @@ use crate::engine::{On, Wait};
 use crate::error::RmaError;
 use crate::memory::target::{Permit, held};
 use crate::rank::Rank;
-use crate::sync::{EpochCall, LockKind};
+use crate::sync::{EpochCall, LockKind, Patience};
 use crate::window::Window;
 use core::mem;
 use core::sync::atomic::Ordering::Acquire;
@@ -99,7 +99,8 @@ impl Window {
             self.begin(target, held::UNCHECKED)?;
             TakenLock::Nothing
         } else {
-            let taken = self.marked(target, || self.take_lock(target, kind, None).map(Some))?;
+            let taken =
+                self.marked(target, || self.take_lock(target, kind, Patience::Until(None)))?;
             taken.unwrap_or(TakenLock::Nothing)
         };
         Ok(Lock { window: self, target, taken })
@@ -112,7 +113,7 @@ impl Window {
     /// it fails, as [`lock`](Self::lock) would, once one of them is gone.
     pub fn try_lock(&self, target: Rank, kind: LockKind) -> Result<Option<Lock<'_>>, RmaError> {
         self.check_lock(Assert::NONE)?;
-        let taken = self.marked(target, || self.try_take_lock(target, kind))?;
+        let taken = self.marked(target, || self.take_lock(target, kind, Patience::None))?;
         if taken.is_none() {
             self.check_holders(target)?;
         }
@@ -143,9 +144,9 @@ impl Window {
         self.check_lock(Assert::NONE)?;
         let sleep = &self.engine().transport.sleep;
         let until = sleep.now().saturating_add(timeout);
-        let take = || match self.take_lock(target, kind, Some(until)) {
+        let take = || match self.take_lock(target, kind, Patience::Until(Some(until))) {
             Err(RmaError::Timeout { .. }) if sleep.now() >= until => Ok(None),
-            taken => taken.map(Some),
+            taken => taken,
         };
         let taken = self.marked(target, take)?;
         Ok(taken.map(|taken| Lock { window: self, target, taken }))
@@ -195,41 +196,27 @@ impl Window {
         Err(self.wait_failed(engine.given_up(wait, cause)))
     }
 
-    /// Waits until then at most.
+    /// Takes a lock, unless others have it and there is no patience.
     pub(super) fn take_lock(
         &self,
         target: Rank,
         kind: LockKind,
-        until: Option<Duration>,
-    ) -> Result<TakenLock, RmaError> {
-        if !self.together {
-            return self.lock_at_home(target, kind.mode(), until).map(|()| TakenLock::AtHome(kind));
-        }
-        match kind {
-            LockKind::Shared => self.lock_shared(target, until).map(|()| TakenLock::Shared),
-            LockKind::Exclusive => {
-                let passed = self.lock_exclusive(target, until);
-                passed.map(|passed_gate| TakenLock::Exclusive { passed_gate })
-            }
-        }
-    }
-
-    pub(super) fn try_take_lock(
-        &self,
-        target: Rank,
-        kind: LockKind,
+        patience: Patience,
     ) -> Result<Option<TakenLock>, RmaError> {
         if !self.together {
-            let taken = self.try_lock_at_home(target, kind.mode())?;
+            let taken = match patience {
+                Patience::None => self.try_lock_at_home(target, kind.mode())?,
+                Patience::Until(until) => {
+                    self.lock_at_home(target, kind.mode(), until).map(|()| true)?
+                }
+            };
             return Ok(taken.then_some(TakenLock::AtHome(kind)));
         }
-        match kind {
-            LockKind::Shared => Ok(self.try_lock_shared(target)?.then_some(TakenLock::Shared)),
-            LockKind::Exclusive => {
-                let passed = self.try_lock_exclusive(target)?;
-                Ok(passed.map(|passed_gate| TakenLock::Exclusive { passed_gate }))
-            }
-        }
+        let passed = self.lock_words(target, kind, patience)?;
+        Ok(passed.map(|passed_gate| match kind {
+            LockKind::Shared => TakenLock::Shared,
+            LockKind::Exclusive => TakenLock::Exclusive { passed_gate },
+        }))
     }
 
     #[inline(always)]

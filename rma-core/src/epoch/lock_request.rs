@@ -4,7 +4,7 @@ use super::{Assert, Lock};
 use crate::error::RmaError;
 use crate::memory::target::held;
 use crate::rank::Rank;
-use crate::sync::LockKind;
+use crate::sync::{LockKind, Patience};
 use crate::window::Window;
 use core::mem;
 
@@ -60,7 +60,8 @@ impl Window {
         // Dropped on errors, `request` takes the mark back.
         self.check_left()?;
         let stage = if self.together {
-            self.try_take_lock(target, kind)?.map_or(RequestStage::Wanted, RequestStage::Granted)
+            self.take_lock(target, kind, Patience::None)?
+                .map_or(RequestStage::Wanted, RequestStage::Granted)
         } else {
             let asked = self.request_at_home(target, kind.mode())?;
             asked.map_or(RequestStage::Granted(TakenLock::AtHome(kind)), RequestStage::Asked)
@@ -109,7 +110,7 @@ impl<'w> LockRequest<'w> {
                     return Err(error);
                 }
             },
-            RequestStage::Wanted => match window.try_take_lock(target, kind)? {
+            RequestStage::Wanted => match window.take_lock(target, kind, Patience::None)? {
                 Some(taken) => self.enter(RequestStage::Granted(taken)),
                 None => return window.check_holders(target).map(|()| false),
             },
@@ -133,7 +134,12 @@ impl<'w> LockRequest<'w> {
                 window.wait_for_home(target, slot)?;
                 TakenLock::AtHome(kind)
             }
-            RequestStage::Wanted => window.take_lock(target, kind, None)?,
+            RequestStage::Wanted => loop {
+                let patience = Patience::Until(None);
+                if let Some(taken) = window.take_lock(target, kind, patience)? {
+                    break taken;
+                }
+            },
         };
         self.enter(RequestStage::Granted(taken));
         mem::forget(self);

@@ -44,59 +44,79 @@ impl LockOps for Window {
     }
 }
 
-/// A [`Window`] whose locks are waited for until then at most.
-struct Until<'w>(&'w Window, Option<Duration>);
-
-impl LockOps for Until<'_> {
-    type Error = RmaError;
-
-    fn load(&self, at: At) -> Result<u64, RmaError> {
-        self.0.load(at)
-    }
-
-    fn swap(&self, at: At, old: u64, new: u64) -> Result<u64, RmaError> {
-        LockOps::swap(self.0, at, old, new)
-    }
-
-    fn acquire(&self, home: At, mode: Mode) -> Result<(), RmaError> {
-        self.0.acquire_at(home, mode, self.1)
-    }
-
-    fn release(&self, home: At, mode: Mode) -> Result<(), RmaError> {
-        self.0.release(home, mode)
-    }
+/// How long a lock is waited for that others have.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Patience {
+    None,
+    /// Until then, or without an end of its own.
+    Until(Option<Duration>),
 }
 
-/// A [`Window`] whose locks are taken if they can be had at once.
-struct Try<'w>(&'w Window);
+/// The locks of a [`Window`] with so much patience.
+struct Patient<'w>(&'w Window, Patience);
 
-/// Why a lock that was tried is not taken.
+/// Why a lock is not taken.
 enum Untaken {
+    /// Others have it, or wait for it, and there is no patience.
     Busy,
     Failed(RmaError),
 }
 
-impl LockOps for Try<'_> {
+impl From<RmaError> for Untaken {
+    fn from(error: RmaError) -> Self {
+        Self::Failed(error)
+    }
+}
+
+impl LockOps for Patient<'_> {
     type Error = Untaken;
 
     fn load(&self, at: At) -> Result<u64, Untaken> {
-        self.0.load(at).map_err(Untaken::Failed)
+        Ok(self.0.load(at)?)
     }
 
     fn swap(&self, at: At, old: u64, new: u64) -> Result<u64, Untaken> {
-        LockOps::swap(self.0, at, old, new).map_err(Untaken::Failed)
+        Ok(LockOps::swap(self.0, at, old, new)?)
     }
 
     fn acquire(&self, home: At, mode: Mode) -> Result<(), Untaken> {
-        match self.0.try_acquire_at(home, mode) {
-            Ok(true) => Ok(()),
-            Ok(false) => Err(Untaken::Busy),
-            Err(error) => Err(Untaken::Failed(error)),
+        match self.1 {
+            Patience::Until(until) => Ok(self.0.acquire_at(home, mode, until)?),
+            Patience::None if self.0.try_acquire_at(home, mode)? => Ok(()),
+            Patience::None => Err(Untaken::Busy),
         }
     }
 
     fn release(&self, home: At, mode: Mode) -> Result<(), Untaken> {
-        self.0.release(home, mode).map_err(Untaken::Failed)
+        Ok(self.0.release(home, mode)?)
+    }
+}
+
+impl Patient<'_> {
+    /// Takes the exclusive lock of `target`; true if the gate was passed for it.
+    fn lock_exclusive(&self, target: Rank) -> Result<bool, Untaken> {
+        let window = self.0;
+        if window.is_unwatched() && gate::lock_unwatched(self, target.0)? {
+            return Ok(false);
+        }
+        window.gate.told.pass(|| self.pass_gate())?;
+        if let Err(untaken) = self.acquire(lock::part(target.0), Mode::Exclusive) {
+            window.leave_gate()?;
+            return Err(untaken);
+        }
+        window.count_pass();
+        Ok(true)
+    }
+
+    /// A rank that holds a lock already goes past those in line: one of them may wait for a rank
+    /// that waits for that lock.
+    fn pass_gate(&self) -> Result<(), Untaken> {
+        match self.1 {
+            Patience::Until(until) if self.0.holds_a_lock() => {
+                Ok(self.0.acquire_past(lock::gate(), Mode::Group, until)?)
+            }
+            _ => self.acquire(lock::gate(), Mode::Group),
+        }
     }
 }
 
@@ -145,15 +165,6 @@ impl LockOps for Hot<'_> {
     }
 }
 
-/// What was taken, if it was.
-fn tried<T>(end: Result<T, Untaken>) -> Result<Option<T>, RmaError> {
-    match end {
-        Ok(taken) => Ok(Some(taken)),
-        Err(Untaken::Busy) => Ok(None),
-        Err(Untaken::Failed(error)) => Err(error),
-    }
-}
-
 /// The forms that end in a `_hot` do all or nothing, without waiting; if nothing, they are to be
 /// followed by those without.
 impl Window {
@@ -161,15 +172,6 @@ impl Window {
     pub(crate) fn lock_shared_hot(&self, target: Rank, there: Block<'_>) -> bool {
         let hot = Hot { window: self, there, first: there };
         hot.acquire(lock::part(target.0), Mode::Shared).is_ok()
-    }
-
-    /// Takes the lock of `target`, which others may share.
-    pub(crate) fn lock_shared(
-        &self,
-        target: Rank,
-        until: Option<Duration>,
-    ) -> Result<(), RmaError> {
-        self.acquire_at(lock::part(target.0), Mode::Shared, until)
     }
 
     /// Gives the shared lock of `target` back.
@@ -205,16 +207,24 @@ impl Window {
         self.release_word(there.word(home.word), home, kind.mode())
     }
 
-    /// Takes the exclusive lock of `target`; true if the gate was passed for it.
-    pub(crate) fn lock_exclusive(
+    /// Takes the lock of `target`: true if the gate was passed for it, `None` if others have it
+    /// and there is no patience.
+    pub(crate) fn lock_words(
         &self,
         target: Rank,
-        until: Option<Duration>,
-    ) -> Result<bool, RmaError> {
-        if self.is_unwatched() && gate::lock_unwatched(&Until(self, until), target.0)? {
-            return Ok(false);
+        kind: LockKind,
+        patience: Patience,
+    ) -> Result<Option<bool>, RmaError> {
+        let locks = Patient(self, patience);
+        let taken = match kind {
+            LockKind::Shared => locks.acquire(lock::part(target.0), Mode::Shared).map(|()| false),
+            LockKind::Exclusive => locks.lock_exclusive(target),
+        };
+        match taken {
+            Ok(passed) => Ok(Some(passed)),
+            Err(Untaken::Busy) => Ok(None),
+            Err(Untaken::Failed(error)) => Err(error),
         }
-        self.lock_passing(target, until).map(|()| true)
     }
 
     /// Where words are not mapped, the gate is watched, or the first lock that passes it maps them.
@@ -231,38 +241,8 @@ impl Window {
         if passed { released.and(self.leave_gate()) } else { released }
     }
 
-    /// As [`lock_shared`](Self::lock_shared), unless others have it: false then.
-    pub(crate) fn try_lock_shared(&self, target: Rank) -> Result<bool, RmaError> {
-        tried(Try(self).acquire(lock::part(target.0), Mode::Shared)).map(|taken| taken.is_some())
-    }
-
-    /// As [`lock_exclusive`](Self::lock_exclusive), unless others have it: `None` then.
-    pub(crate) fn try_lock_exclusive(&self, target: Rank) -> Result<Option<bool>, RmaError> {
-        let (tries, part) = (Try(self), lock::part(target.0));
-        if self.is_unwatched() {
-            match tried(gate::lock_unwatched(&tries, target.0))? {
-                Some(true) => return Ok(Some(false)),
-                None => return Ok(None),
-                // It became watched.
-                Some(false) => {}
-            }
-        }
-        let passed = self.gate.told.pass(|| tries.acquire(lock::gate(), Mode::Group));
-        if tried(passed)?.is_none() {
-            return Ok(None);
-        }
-        match tried(tries.acquire(part, Mode::Exclusive)) {
-            Ok(Some(())) => Ok(Some(true)),
-            end => self.leave_gate().and(end).map(|_| None),
-        }
-    }
-
-    fn lock_passing(&self, target: Rank, until: Option<Duration>) -> Result<(), RmaError> {
-        self.pass_gate(until)?;
-        let acquired = self.acquire_at(lock::part(target.0), Mode::Exclusive, until);
-        if acquired.is_err() {
-            return acquired.and(self.leave_gate());
-        }
+    /// After as many passes as there are ranks, lockers need not pass any more.
+    fn count_pass(&self) {
         // A count of several threads may lose some.
         let passed = self.gate.passed.load(Relaxed) + 1;
         let enough = passed >= self.ranks().max(UNWATCH_AFTER);
@@ -271,19 +251,6 @@ impl Window {
             // The lock is held either way.
             _ = gate::unwatch(self);
         }
-        Ok(())
-    }
-
-    /// A rank that holds a lock already goes past those in line: one of them may wait for a rank
-    /// that waits for that lock.
-    fn pass_gate(&self, until: Option<Duration>) -> Result<(), RmaError> {
-        self.gate.told.pass(|| {
-            if self.holds_a_lock() {
-                self.acquire_past(lock::gate(), Mode::Group, until)
-            } else {
-                self.acquire_at(lock::gate(), Mode::Group, until)
-            }
-        })
     }
 
     fn leave_gate(&self) -> Result<(), RmaError> {

@@ -112,6 +112,8 @@ impl Window {
         self.reach(Rank(home.rank))?;
         let (rank, mut seen) = (self.rank().0, 0);
         if let Some(state) = self.control_word(home) {
+            // Looked at, not tried: those who come here tried in vain or waited to have it mapped.
+            seen = state.load(SeqCst);
             while let Some(new) = self.at_once(seen, mode) {
                 match state.compare_exchange(seen, new, SeqCst, SeqCst) {
                     Ok(_) => return Ok(()),

@@ -9,6 +9,7 @@ mod pscw;
 mod signals;
 mod transitions;
 
+pub(crate) use gate::Patience;
 pub use lock::LockKind;
 pub(crate) use pscw::COMPLETE_WAIT;
 pub use transitions::{EpochCall, EpochKind};

@@ -1,7 +1,7 @@
 //! One error for programs that handle all of them alike.
 use crate::{
-    CollectiveError, ErrorClass, HintError, LayoutError, NotCreated, NotDone, Refused, RmaError,
-    StartError, WindowError,
+    BatchError, CollectiveError, ErrorClass, HintError, LayoutError, Refused, RmaError, StartError,
+    WindowError,
 };
 
 /// Any error of this library, for `?` in `main`.
@@ -17,6 +17,9 @@ pub enum Error {
     /// An operation or synchronisation of a window failed.
     #[error(transparent)]
     Rma(#[from] RmaError),
+    /// A call on many places failed at one of them.
+    #[error(transparent)]
+    Batch(#[from] BatchError),
     /// A collective operation of a communicator failed.
     #[error(transparent)]
     Collective(#[from] CollectiveError),
@@ -37,6 +40,7 @@ impl Error {
             Self::Start(_) => ErrorClass::Other,
             Self::Window(error) => error.class(),
             Self::Rma(error) => error.class(),
+            Self::Batch(error) => error.class(),
             Self::Collective(error) => error.class(),
             Self::Layout(error) => error.class(),
             Self::Hint(_) => ErrorClass::InfoValue,
@@ -44,20 +48,8 @@ impl Error {
     }
 }
 
-impl<M> From<NotCreated<M>> for Error {
-    fn from(not_created: NotCreated<M>) -> Self {
-        Self::Window(not_created.error)
-    }
-}
-
-impl<V> From<NotDone<V>> for Error {
-    fn from(not_done: NotDone<V>) -> Self {
-        Self::Rma(not_done.error)
-    }
-}
-
-impl From<Refused> for Error {
-    fn from(refused: Refused) -> Self {
-        Self::Rma(refused.error)
+impl<T, E: Into<Self>> From<Refused<T, E>> for Error {
+    fn from(refused: Refused<T, E>) -> Self {
+        refused.error.into()
     }
 }

@@ -42,9 +42,10 @@
 //! | parts in one piece | [`WindowBuilder::allocate_shared`], [`Window::shared_query`] |
 //! | windows over memory you have | [`WindowBuilder::create`], [`Window::free_into`], [`RawPart`] |
 //! | memory attached later | [`WindowBuilder::create_dynamic`], [`Window::attach`], [`Attached`] |
-//! | operations | [`Access`], [`Lock`], [`Ops`], [`Request`] |
-//! | non-contiguous data | [`Layout`], [`Shape`], [`Access::put_shaped`] |
+//! | operations | [`Access`], [`Peer`], [`Lock`], [`Ops`], [`Request`], [`Batch`] |
+//! | non-contiguous data | [`Layout`], [`Layout::at`], [`Layout::of`] |
 //! | epochs | [`Window::fence`], [`Window::lock`], [`Window::lock_all`], [`Window::start`] |
+//! | epochs that are kept | [`Window::lock_all_owned`], [`Window::lock_owned`] |
 //! | errors | [`RmaError`], [`WindowError`], [`CollectiveError`], [`StartError`], [`Error`] |
 //!
 //! Names are MPI's. What safe code cannot do with them is cause undefined behaviour: buffers in
@@ -64,13 +65,14 @@ pub use rma_core::transport::{
     WorldRank,
 };
 pub use rma_core::{
-    Assert, AtomicElement, Attached, Backing, BasicElement, BasicType, Bool, CollectiveError,
-    Communicator, Complex, Config, Counters, Element, EpochCall, EpochKind, ErrorClass, Exposure,
-    Extent, Fence, Flavor, Group, HintError, Layout, LayoutError, Lock, LockAll, LockKind,
-    LockRequest, MemoryModel, NotCreated, NotDone, Op, OperationCounts, Ops, Order, OriginBuffer,
-    Pair, Path, PersistError, Place, ProgressAgent, Rank, RawPart, Reduction, Refused, Request,
-    RmaError, Sealed, Shape, Signature, Universe, View, WindowError, WindowId, WindowMemory,
-    bytemuck, num_complex,
+    Assert, AtomicElement, Attached, Backing, BasicElement, BasicType, Batch, BatchError, Bool,
+    CollectiveError, Communicator, Complex, Config, Copies, Counters, Displacement, Element,
+    EpochCall, EpochKind, ErrorClass, Exposure, Extent, Fence, Flavor, Group, HintError, Integer,
+    Layout, LayoutAt, LayoutError, LayoutOf, Lock, LockAll, LockKind, LockRequest, MemoryModel, Op,
+    Operands, OperationCounts, Ops, Order, Origin, OriginBuffer, OriginMut, OwnedLock,
+    OwnedLockAll, OwnedOperands, OwnedOrigin, Pair, Path, Peer, PersistError, Place, ProgressAgent,
+    Rank, RawPart, Reduction, Refused, Request, RmaError, Sealed, Signature, Universe, View,
+    WindowError, WindowId, WindowMemory, bytemuck, num_complex,
 };
 pub use rma_transport_sim::SimFailure;
 pub use start::{StartError, initialize, initialize_with};

@@ -94,7 +94,7 @@ fn get_of_nothing(universe: Universe) {
         let request = epoch.rget(Rank(0), 4096, vec![7u64; 4]).unwrap();
         let flushed = epoch.flush(Rank(0));
         assert!(matches!(flushed, Err(RmaError::NotAttached { .. })), "{flushed:?}");
-        let (_, end) = request.wait();
+        let end = request.wait().map_err(|refused| refused.error);
         assert!(matches!(end, Err(RmaError::NotAttached { .. })), "{end:?}");
         epoch.unlock().unwrap();
     }
@@ -131,7 +131,7 @@ fn a_request_hears_that_it_was_cancelled() {
         let epoch = window.lock_all_with(Assert::NO_CHECK).unwrap();
         let request = epoch.rget(Rank(0), 0, vec![7u64; 4]).unwrap();
         epoch.flush(Rank(0)).unwrap_err();
-        let (_, end) = request.wait();
+        let end = request.wait().map_err(|refused| refused.error);
         over.store(true, SeqCst);
         assert!(matches!(end, Err(RmaError::Timeout { .. })), "{end:?}");
     });
@@ -224,7 +224,7 @@ fn free(universe: Universe) {
     let why = matches!(refused.error, RmaError::NotAttached { .. });
     assert_eq!(why, world.rank() == Rank(1), "{refused}");
     // The failure was told: now it can be freed.
-    refused.window.unwrap().free().unwrap();
+    refused.value.unwrap().free().unwrap();
 }
 
 /// An operation that failed is its origin's affair: that one takes part in a fence, or in a free,

@@ -189,14 +189,14 @@ pub fn across_a_border_of_stripes(universe: &Universe) {
     let world = universe.world();
     let window = world.window(BORDER as usize + 64, 8).allocate().unwrap();
     let rounds = times(universe, 10_000);
-    let one = Layout::of::<f64>();
+    let one = Layout::element::<f64>();
     let (blocks, ones, one) = (one.vector(8, 8, 16).unwrap(), [1.0; 64], one.times(64));
     let epoch = window.lock_all().unwrap();
     for _ in 0..rounds {
         epoch.accumulate(Rank(0), BORDER - 64, Op::Sum, &[1.0; 128]).unwrap();
         epoch.accumulate(Rank(0), BORDER - 1, Op::Sum, &[1.0; 65]).unwrap();
         epoch.fetch_and_op(Rank(0), BORDER + 32, Op::Sum, 1.0).unwrap();
-        epoch.accumulate_shaped(Rank(0), BORDER - 64, &blocks, Op::Sum, &ones, one).unwrap();
+        epoch.accumulate(Rank(0), blocks.at(BORDER - 64), Op::Sum, one.of(&ones)).unwrap();
     }
     epoch.unlock().unwrap();
     world.barrier().unwrap();
@@ -335,9 +335,7 @@ fn in_order<E: BasicElement + Debug>(universe: &Universe, of: fn(usize) -> E) {
             0 => epoch.get_accumulate(right, at, op, &operands, &mut seen).unwrap(),
             1 => {
                 let request = epoch.rget_accumulate(right, at, op, &operands, seen).unwrap();
-                let (result, done) = request.wait();
-                done.unwrap();
-                seen = result;
+                seen = request.wait().unwrap();
             }
             2 => {
                 let mut again = vec![E::zeroed(); count];
@@ -345,7 +343,7 @@ fn in_order<E: BasicElement + Debug>(universe: &Universe, of: fn(usize) -> E) {
                     ops.get_accumulate(right, at, op, &operands, &mut seen)?;
                     ops.get_accumulate(right, at, Op::NoOp, &[], &mut again)
                 });
-                both.unwrap().unwrap();
+                both.unwrap();
                 assert_eq!(bytes(&again), bytes(&model[start..start + count]), "no_op behind");
             }
             3 => {
@@ -353,7 +351,7 @@ fn in_order<E: BasicElement + Debug>(universe: &Universe, of: fn(usize) -> E) {
                 continue;
             }
             4 => {
-                epoch.ops(|ops| ops.accumulate(right, at, op, &operands)).unwrap().unwrap();
+                epoch.ops(|ops| ops.accumulate(right, at, op, &operands)).unwrap();
                 continue;
             }
             _ => {

@@ -195,7 +195,7 @@ pub fn run_ahead_is_bounded(universe: &Universe) {
         assert_eq!(value, [round]);
         if world.rank() != Rank(0) {
             dawdle(if slow { 2_000 } else { 0 });
-            epoch.fetch_and_op(Rank(0), world.rank().into(), Op::Sum, 1u64).unwrap();
+            epoch.fetch_and_op(Rank(0), u64::from(world.rank()), Op::Sum, 1u64).unwrap();
             continue;
         }
         for rank in world.ranks().skip(1) {

@@ -125,12 +125,12 @@ pub fn nothing_nowhere(universe: &Universe) {
     let window = world.window(0, 8).create(part).unwrap();
     assert_eq!(window.local().read::<u64>(0, &mut []), Ok(()));
     let epoch = window.lock_all().unwrap();
-    epoch.put::<u64>(neighbour(world, 1), 0, &[]).unwrap();
+    epoch.put(neighbour(world, 1), 0, &[0u64; 0]).unwrap();
     epoch.unlock().unwrap();
     // Other windows may have the same part: no rank gets it as a slice.
     let refused = window.seal().err().unwrap();
     assert!(matches!(refused.error, RmaError::WrongFlavor { asked: "seal", .. }), "{refused}");
-    assert_eq!(refused.window.unwrap().free_into::<RawPart>().unwrap(), part);
+    assert_eq!(refused.value.unwrap().free_into::<RawPart>().unwrap(), part);
 }
 
 /// Large transfers with layouts and without, to raw memory. S-G1 S-J1
@@ -150,9 +150,9 @@ pub fn much_raw_memory(universe: &Universe) {
     world.barrier().unwrap();
     let new = pattern(world.rank().0 + 50, len / 2);
     let epoch = window.lock_all().unwrap();
-    let every = Layout::of::<u8>().vector(len as u64 / 2, 1, 2).unwrap();
-    epoch.put_shaped(right, 0, &every, &new, Layout::of::<u8>().times(len as u64 / 2)).unwrap();
-    epoch.ops(|ops| ops.put(right, len as u64 - 1, &[99u8])).unwrap().unwrap();
+    let every = Layout::element::<u8>().vector(len as u64 / 2, 1, 2).unwrap();
+    epoch.put(right, every.at(0), Layout::element::<u8>().times(len as u64 / 2).of(&new)).unwrap();
+    epoch.ops(|ops| ops.put(right, len as u64 - 1, &[99u8])).unwrap();
     epoch.unlock().unwrap();
     window.free().unwrap();
     let mut expected = pattern(world.rank().0, len);
@@ -281,8 +281,9 @@ pub(crate) fn disturb(epoch: &LockAll<'_>, base: u64) {
     let mut old = [0u64];
     epoch.get_accumulate(target, at(2), Op::NoOp, &[], &mut old).unwrap();
     assert_eq!(old, [30]);
-    let (word, pair) = (Layout::of::<u64>(), Layout::of::<u64>().vector(2, 1, 2).unwrap());
-    epoch.put_shaped(target, at(3), &pair, &[4u64, 5], word.times(2)).unwrap();
+    let (word, pair) =
+        (Layout::element::<u64>(), Layout::element::<u64>().vector(2, 1, 2).unwrap());
+    epoch.put(target, pair.at(at(3)), word.times(2).of(&[4u64, 5])).unwrap();
     epoch.flush(target).unwrap();
     let mut got = [0u64; 8];
     epoch.get(target, at(0), &mut got).unwrap();
@@ -297,15 +298,15 @@ pub fn refusals(universe: &Universe) {
     let me = world.rank();
     let short = if me == Rank(0) { 3 } else { 4 };
     let refused = world.window(4, 8).create(numbered(me, short)).unwrap_err();
-    assert_eq!(refused.buffer, numbered(me, short), "nothing is lost");
+    assert_eq!(refused.value, numbered(me, short), "nothing is lost");
     match refused.error {
         WindowError::TooShort { size, len } if me == Rank(0) => assert_eq!((size, len), (32, 24)),
         WindowError::Peer(Rank(0)) if me != Rank(0) => {}
         error => panic!("{error}"),
     }
     let window = world.window(4, 8).create(numbered(me, 4)).unwrap();
-    let window = window.free_into::<RawPart>().unwrap_err().window.unwrap();
-    let window = window.free_into::<Vec<[u64; 3]>>().unwrap_err().window.unwrap();
+    let window = window.free_into::<RawPart>().unwrap_err().value.unwrap();
+    let window = window.free_into::<Vec<[u64; 3]>>().unwrap_err().value.unwrap();
     operate(&window);
     window.free().unwrap();
     let mut memory = [0u64; 4];
@@ -314,8 +315,8 @@ pub fn refusals(universe: &Universe) {
     let refused = world.window(4, 8).hint("rma_path", "load_store").unwrap().create(part);
     let refused = refused.unwrap_err();
     assert!(matches!(refused.error, WindowError::NoPath { .. }), "{}", refused.error);
-    assert_eq!(refused.buffer, part);
+    assert_eq!(refused.value, part);
     let window = world.window(4, 8).create(part).unwrap();
-    let window = window.free_into::<Vec<u64>>().unwrap_err().window.unwrap();
+    let window = window.free_into::<Vec<u64>>().unwrap_err().value.unwrap();
     window.free().unwrap();
 }

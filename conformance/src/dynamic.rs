@@ -64,26 +64,27 @@ pub fn layouts(universe: &Universe) {
     let window = dynamic(world);
     let attached = window.attach(vec![0u64; 6]).unwrap();
     let base = addresses(world, attached.address())[usize::from(right)];
-    let word = Layout::of::<u64>();
+    let word = Layout::element::<u64>();
     let (every, flat) = (word.vector(3, 1, 2).unwrap(), word.times(3));
     let epoch = window.lock_all().unwrap();
-    epoch.put_shaped(right, base, &every, &[1u64, 2, 3], flat).unwrap();
+    epoch.put(right, every.at(base), flat.of(&[1u64, 2, 3])).unwrap();
     epoch.flush(right).unwrap();
     let mut got = [0u64; 3];
-    epoch.get_shaped(right, base, &every, &mut got, flat).unwrap();
+    epoch.get(right, every.at(base), flat.of(&mut got)).unwrap();
     assert_eq!(got, [1, 2, 3]);
     // One after the other, whichever way each of them goes. S-H7
     for _ in 0..10 {
         epoch.accumulate(right, base, Op::Replace, &[1u16, 1, 1, 1]).unwrap();
-        let (pair, two) = (Layout::of::<u16>().vector(2, 1, 2).unwrap(), Layout::of::<u16>());
-        epoch.accumulate_shaped(right, base, &pair, Op::Sum, &[5u16, 7], two.times(2)).unwrap();
+        let (pair, two) =
+            (Layout::element::<u16>().vector(2, 1, 2).unwrap(), Layout::element::<u16>());
+        epoch.accumulate(right, pair.at(base), Op::Sum, two.times(2).of(&[5u16, 7])).unwrap();
         let mut old = [0u16; 4];
         epoch.get_accumulate(right, base, Op::Prod, &[2u16; 4], &mut old).unwrap();
         assert_eq!(old, [6, 1, 8, 1]);
     }
     epoch.accumulate(right, base, Op::Replace, &[1u64]).unwrap();
     epoch.flush(right).unwrap();
-    let outside = epoch.put_shaped(right, base + 16, &every, &[7u64, 7, 7], flat);
+    let outside = epoch.put(right, every.at(base + 16), flat.of(&[7u64, 7, 7]));
     let outside = outside.and_then(|()| epoch.flush(right)).unwrap_err();
     assert!(matches!(outside, RmaError::NotAttached { .. }), "{outside}");
     epoch.unlock().unwrap();
@@ -108,7 +109,7 @@ fn by_address<E: BasicElement + Debug + PartialEq>(universe: &Universe, of: fn(u
     let attached = window.attach((0..LEN).map(of).collect::<Vec<_>>()).unwrap();
     let base = addresses(world, attached.address())[usize::from(right)];
     let mut model: Vec<E> = (0..LEN).map(of).collect();
-    let (epoch, one) = (window.lock_all().unwrap(), Layout::of::<E>());
+    let (epoch, one) = (window.lock_all().unwrap(), Layout::element::<E>());
     for (layout, at, extent) in &addressed(&one, base as i64) {
         for count in 1..=2 {
             let places: Vec<usize> =
@@ -117,15 +118,15 @@ fn by_address<E: BasicElement + Debug + PartialEq>(universe: &Universe, of: fn(u
             let (there, flat) = (layout.times(count as u64), one.times(n as u64));
             let sevens: Vec<E> = (0..n as u32).map(|i| of(700 + i)).collect();
             let ones = vec![of(1); n];
-            epoch.put_shaped(right, 0, there, &sevens, flat).unwrap();
+            epoch.put(right, there.at(0), flat.of(&sevens)).unwrap();
             epoch.flush(right).unwrap();
             let mut got = vec![of(0); n];
-            epoch.get_shaped(right, 0, there, &mut got, flat).unwrap();
+            epoch.get(right, there.at(0), flat.of(&mut got)).unwrap();
             assert_eq!(got, sevens, "{layout:?}");
-            epoch.accumulate_shaped(right, 0, there, Op::Sum, &ones, flat).unwrap();
-            let (origin, mut old) = ((&ones[..], flat), vec![of(0); n]);
-            let result = (&mut old[..], flat);
-            epoch.get_accumulate_shaped(right, 0, there, Op::Sum, origin, result).unwrap();
+            epoch.accumulate(right, there.at(0), Op::Sum, flat.of(&ones)).unwrap();
+            let (origin, mut old) = (flat.of(&ones), vec![of(0); n]);
+            let result = flat.of(&mut old);
+            epoch.get_accumulate(right, there.at(0), Op::Sum, origin, result).unwrap();
             assert_eq!(old, (0..n as u32).map(|i| of(701 + i)).collect::<Vec<_>>(), "{layout:?}");
             places.iter().zip(702..).for_each(|(at, value)| model[*at] = of(value));
             let mut all = vec![of(0); LEN as usize];
@@ -163,7 +164,7 @@ pub fn layouts_beside_plain_calls(universe: &Universe) {
     let bases = regions.iter().map(|region| addresses(world, region.address())[0]);
     let bases: Vec<u64> = bases.collect();
     let rounds = times(universe, 20_000);
-    let (float, pair) = (Layout::of::<f64>(), Layout::of::<Pair<f64, u64>>());
+    let (float, pair) = (Layout::element::<f64>(), Layout::element::<Pair<f64, u64>>());
     let epoch = window.lock_all().unwrap();
     for round in 0..rounds {
         let found = [Pair::new(round as f64, u64::from(world.rank()))];
@@ -173,8 +174,8 @@ pub fn layouts_beside_plain_calls(universe: &Universe) {
                 epoch.accumulate(Rank(0), base + 8, Op::MaxLoc, &found).unwrap();
             } else {
                 let at = base + 8;
-                epoch.accumulate_shaped(Rank(0), *base, &float, Op::Sum, &[1.0], &float).unwrap();
-                epoch.accumulate_shaped(Rank(0), at, &pair, Op::MaxLoc, &found, &pair).unwrap();
+                epoch.accumulate(Rank(0), float.at(*base), Op::Sum, float.of(&[1.0])).unwrap();
+                epoch.accumulate(Rank(0), pair.at(at), Op::MaxLoc, pair.of(&found)).unwrap();
             }
         }
         if world.rank() == Rank(0) {

@@ -48,8 +48,8 @@ pub fn gets_from_one(universe: &Universe) {
     let (mut first, mut second) = (vec![0u8; len], vec![0u8; len - 5]);
     epoch
         .ops(|ops| {
-            ops.get(Rank(0), 3, &mut first).unwrap();
-            ops.get(Rank(0), 8, &mut second).unwrap();
+            ops.get(Rank(0), 3, &mut first)?;
+            ops.get(Rank(0), 8, &mut second)
         })
         .unwrap();
     epoch.unlock().unwrap();
@@ -69,8 +69,8 @@ pub fn both_ways(universe: &Universe) {
         let (to, from) = (neighbour(world, distance), neighbour(world, -distance));
         epoch
             .ops(|ops| {
-                ops.get(to, 0, &mut got).unwrap();
-                ops.put(to, len as u64, &mine).unwrap();
+                ops.get(to, 0, &mut got)?;
+                ops.put(to, len as u64, &mine)
             })
             .unwrap();
         epoch = epoch.next(Assert::NONE).unwrap();
@@ -156,8 +156,9 @@ pub fn many_gets(universe: &Universe) {
     epoch
         .ops(|ops| {
             for (i, got) in got.chunks_mut(1).enumerate() {
-                ops.get(neighbour(world, i as i64), i as u64, got).unwrap();
+                ops.get(neighbour(world, i as i64), i, got)?;
             }
+            Ok(())
         })
         .unwrap();
     epoch.unlock().unwrap();

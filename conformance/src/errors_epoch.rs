@@ -172,15 +172,15 @@ pub fn end_with_another_guard(universe: &Universe) {
 
 /// Every operation on a target is refused, and does nothing.
 fn refused(access: &Access<'_>, target: Rank, error: RmaError) {
-    let (mut got, layout) = ([3u64], Layout::of::<u64>());
+    let (mut got, layout) = ([3u64], Layout::element::<u64>());
     assert_eq!(access.put(target, 0, &[1u64]), Err(error));
     assert_eq!(access.get(target, 0, &mut got), Err(error));
     assert_eq!(access.accumulate(target, 0, Op::Sum, &[1u64, 2][..1]), Err(error));
     assert_eq!(access.fetch_and_op(target, 0, Op::Sum, 1u64), Err(error));
     assert_eq!(access.fetch_and_op(target, 0, Op::Sum, 1.0f64), Err(error));
     assert_eq!(access.compare_and_swap(target, 0, 0u64, 1), Err(error));
-    assert_eq!(access.put_shaped(target, 0, &layout, &[1u64], &layout), Err(error));
-    let errors = access.ops(|ops| (ops.put(target, 0, &[1u64]), ops.get(target, 0, &mut got)));
+    assert_eq!(access.put(target, layout.at(0), layout.of(&[1u64])), Err(error));
+    let errors = access.ops(|ops| Ok((ops.put(target, 0, &[1u64]), ops.get(target, 0, &mut got))));
     assert_eq!(errors, Ok((Err(error), Err(error))));
     assert_eq!(got, [3]);
 }

@@ -170,7 +170,7 @@ pub fn in_operations(universe: &Universe) {
         let flush = epoch.flush(Rank(VICTIM));
         let sum = epoch.fetch_and_op(Rank(VICTIM), 0, Op::Sum, 1u64).map(drop);
         let swap = epoch.compare_and_swap(Rank(VICTIM), 1, 1u64, 2).map(drop);
-        let scope = epoch.ops(|ops| ops.get(Rank(VICTIM), 1, &mut got)).flatten();
+        let scope = epoch.ops(|ops| ops.get(Rank(VICTIM), 1, &mut got));
         for result in [get, put, flush, sum, swap, scope] {
             result.err().into_iter().for_each(|error| expect_rma(error, &window));
         }

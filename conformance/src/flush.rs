@@ -34,7 +34,7 @@ pub fn all_targets(universe: &Universe) {
     let epoch = window.lock_all().unwrap();
     for round in 1..=times(universe, 50) {
         for target in world.ranks() {
-            epoch.put(target, world.rank().into(), &[round]).unwrap();
+            epoch.put(target, u64::from(world.rank()), &[round]).unwrap();
         }
         epoch.flush_all().unwrap();
         world.barrier().unwrap();

@@ -232,7 +232,7 @@ fn ordered(universe: &Universe, window: &Window, len: usize, hint: &str) {
         epoch.accumulate(right, 0, Op::Replace, &vec![first; len]).unwrap();
         epoch.accumulate(right, 0, Op::Replace, &vec![second; len]).unwrap();
         let read = epoch.ops(|ops| ops.get_accumulate(right, 0, Op::NoOp, &[], &mut seen));
-        read.unwrap().unwrap();
+        read.unwrap();
         epoch.flush(right).unwrap();
         epoch.get(right, 0, &mut after).unwrap();
         for (seen, after) in seen.into_iter().zip(&after) {
@@ -248,7 +248,7 @@ fn ordered(universe: &Universe, window: &Window, len: usize, hint: &str) {
             ops.get_accumulate(right, 0, Op::NoOp, &[], &mut early)?;
             ops.accumulate(right, 0, Op::Replace, &third_of_all)
         });
-        both.unwrap().unwrap();
+        both.unwrap();
         for (early, after) in early.into_iter().zip(&after) {
             assert!(early == *after || early == third && !kept("war"), "{hint}: {early}");
         }
@@ -373,7 +373,7 @@ pub fn attributes(universe: &Universe) {
     // A refused `free` leaves them.
     let guard = window.lock_all().unwrap();
     std::mem::forget(guard);
-    let window = *window.free().expect_err("an epoch is open").window.unwrap();
+    let window = *window.free().expect_err("an epoch is open").value.unwrap();
     assert_eq!((dropped(), window.attribute().as_deref()), (2, Some(&"text")));
     drop(window);
     assert_eq!(dropped(), 3, "dropped with the window");

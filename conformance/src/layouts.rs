@@ -9,10 +9,10 @@ pub(crate) const WIDTH: u64 = 4;
 /// Every constructor: six elements, and where they are, in elements, in the order of the type map.
 pub(crate) fn constructed<E: Element>() -> Vec<(&'static str, Layout, [i64; 6])> {
     assert_eq!(size_of::<E>() as u64, WIDTH);
-    let one = Layout::of::<E>();
+    let one = Layout::element::<E>();
     let pair = one.vector(2, 1, 2).unwrap();
     let structure = Layout::structure(&[(8, 1, one.clone()), (16, 1, pair.clone()), (-12, 3, one)]);
-    let one = Layout::of::<E>();
+    let one = Layout::element::<E>();
     let sub = |sizes: &[u64], subsizes: &[u64], starts: &[u64], order| {
         one.subarray(sizes, subsizes, starts, order).unwrap()
     };
@@ -58,7 +58,7 @@ pub fn put_each_to_each(universe: &Universe) {
     for (i, (_, from, from_at)) in all.iter().enumerate() {
         for (j, (_, to, to_at)) in all.iter().enumerate() {
             let disp = (i * all.len() + j) as u64 * ROOM + ZERO;
-            epoch.put_shaped(right, disp, to, &buffer, from.starting_at(ZERO * WIDTH)).unwrap();
+            epoch.put(right, to.at(disp), from.of(&buffer).starting_at(ZERO)).unwrap();
             for (from, to) in from_at.iter().zip(to_at) {
                 let from = ZERO.strict_add_signed(*from) as usize;
                 expected[disp.strict_add_signed(*to) as usize] = value(left, from);
@@ -103,8 +103,8 @@ pub fn get_each_to_each(universe: &Universe) {
             if overlaps(to_at, extent(to)) {
                 continue;
             }
-            let origin = to.times(2).starting_at(ZERO * WIDTH);
-            epoch.get_shaped(right, ZERO, from.times(2), &mut buffer, origin).unwrap();
+            let origin = to.times(2).of(&mut buffer).starting_at(ZERO);
+            epoch.get(right, from.times(2).at(ZERO), origin).unwrap();
             assert_eq!(buffer, expected, "{from_name} to {to_name}");
         }
     }
@@ -122,7 +122,7 @@ pub fn many_blocks(universe: &Universe) {
     let world = universe.world();
     let (right, left) = (neighbour(world, 1), neighbour(world, -1));
     let count = if cfg!(miri) { 60u64 } else { 30_000 };
-    let byte = Layout::of::<u8>();
+    let byte = Layout::element::<u8>();
     // Every second byte; blocks without a pattern; two blocks; all.
     let uneven: Vec<(i64, u64)> =
         (0..count as i64 / 6).map(|i| (i * 16 + i % 3, 1 + (i as u64 % 2) * 10)).collect();
@@ -139,7 +139,7 @@ pub fn many_blocks(universe: &Universe) {
     for (i, from) in layouts.iter().enumerate() {
         for (j, to) in layouts.iter().enumerate() {
             let disp = ((i * layouts.len() + j) * len) as u64;
-            epoch.put_shaped(right, disp, to, &theirs, from).unwrap();
+            epoch.put(right, to.at(disp), from.of(&theirs)).unwrap();
         }
     }
     epoch.flush(right).unwrap();
@@ -148,7 +148,7 @@ pub fn many_blocks(universe: &Universe) {
             let disp = ((i * layouts.len() + j) * len) as u64;
             // Back the same way: what was copied comes where it was from, and nothing else.
             let mut back = vec![0xEE; len];
-            epoch.get_shaped(right, disp, to, &mut back, from).unwrap();
+            epoch.get(right, to.at(disp), from.of(&mut back)).unwrap();
             let mut expected = vec![0xEE; len];
             for (at, run) in from.runs(1).unwrap() {
                 let run = at as usize..at as usize + run as usize;
@@ -193,7 +193,7 @@ struct Particle {
 pub fn fields_of_structs(universe: &Universe) {
     let world = universe.world();
     let right = neighbour(world, 1);
-    let (float, id) = (Layout::of::<f32>(), Layout::of::<u64>());
+    let (float, id) = (Layout::element::<f32>(), Layout::element::<u64>());
     let window = world.window(200, 1).allocate().unwrap();
     // Identity and charge of each particle; at the target identities come first.
     let size = size_of::<Particle>() as i64;
@@ -203,10 +203,10 @@ pub fn fields_of_structs(universe: &Universe) {
     let particle = |i: u64| Particle { id: i + 5, place: [9.0; 3], charge: i as f32 / 2.0 };
     let particles: Vec<Particle> = (0..4).map(particle).collect();
     let epoch = window.lock(right, LockKind::Exclusive).unwrap();
-    epoch.put_shaped(0, packed.times(4), &particles, fields.times(4)).unwrap();
+    epoch.put(packed.times(4).at(0), fields.times(4).of(&particles)).unwrap();
     epoch.flush().unwrap();
     let mut back = vec![Particle::zeroed(); 4];
-    epoch.get_shaped(0, packed.times(4), &mut back, fields.times(4)).unwrap();
+    epoch.get(packed.times(4).at(0), fields.times(4).of(&mut back)).unwrap();
     for (i, back) in back.into_iter().enumerate() {
         assert_eq!(back, Particle { place: [0.0; 3], ..particle(i as u64) });
     }
@@ -225,11 +225,13 @@ pub fn units(universe: &Universe) {
     let unit = 1usize << (world.rank().0 % 4);
     let window = world.window(160 / unit, unit).allocate().unwrap();
     let right = neighbour(world, 1);
-    let pair = Layout::of::<u16>().vector(2, 1, 3).unwrap();
+    let pair = Layout::element::<u16>().vector(2, 1, 3).unwrap();
     let theirs = 1u64 << (right.0 % 4);
     let epoch = window.fence(Assert::NONE).unwrap();
-    epoch.put_shaped(right, 80 / theirs, &pair, &[1u16, 2, 3, 4], &pair).unwrap();
-    epoch.put_shaped(right, 80 / theirs, pair.starting_at(10), &[5u16, 0, 0, 6], &pair).unwrap();
+    epoch.put(right, pair.at(80 / theirs), pair.of(&[1u16, 2, 3, 4])).unwrap();
+    // Ten bytes on, which may be between two units.
+    let behind = pair.hindexed(&[(10, 1)]).unwrap();
+    epoch.put(right, behind.at(80 / theirs), pair.of(&[5u16, 0, 0, 6])).unwrap();
     epoch.end().unwrap();
     let mut part = [0u16; 80];
     window.local().read(0, &mut part).unwrap();
@@ -252,14 +254,14 @@ pub fn in_scopes(universe: &Universe) {
     let puts = [u64::from(world.rank()) + 7; 3];
     epoch
         .ops(|ops| {
-            let (every, one) = (Layout::of::<u64>().vector(4, 1, 3)?, Layout::of::<u64>());
-            ops.get_shaped(right, 1, &every, &mut first, one.vector(4, 1, 2)?.times(1)).unwrap();
-            ops.get_shaped(left, 20, one.times(4), &mut second, one.times(4)).unwrap();
-            let spread = one.vector(3, 1, -2)?;
-            ops.put_shaped(right, 60, &spread, &puts, one.times(3)).unwrap();
-            Ok::<_, rma_core::LayoutError>(())
+            // Layouts are not borrowed beyond the calls.
+            let one = Layout::element::<u64>();
+            let (every, other) = (one.vector(4, 1, 3).unwrap(), one.vector(4, 1, 2).unwrap());
+            ops.get(right, every.at(1), other.of(&mut first))?;
+            ops.get(left, one.times(4).at(20), one.times(4).of(&mut second))?;
+            let spread = one.vector(3, 1, -2).unwrap();
+            ops.put(right, spread.at(60), one.times(3).of(&puts))
         })
-        .unwrap()
         .unwrap();
     let (r, l) = (u64::from(right) * 100, u64::from(left) * 100);
     assert_eq!(first, [r + 1, 0, r + 4, 0, r + 7, 0, r + 10, 0]);
@@ -284,15 +286,16 @@ pub fn large_scopes(universe: &Universe) {
     let theirs = pattern(right.0, 2 * count as usize);
     window.local().write(0, &pattern(world.rank().0, 2 * count as usize)).unwrap();
     world.barrier().unwrap();
-    let (odd, dense) = (Layout::of::<u8>().vector(count, 1, 2).unwrap(), Layout::of::<u8>());
+    let (odd, dense) =
+        (Layout::element::<u8>().vector(count, 1, 2).unwrap(), Layout::element::<u8>());
     let mut buffers = vec![vec![0u8; count as usize]; 6];
     let epoch = window.lock_all().unwrap();
     epoch
         .ops(|ops| {
             for (i, buffer) in buffers.iter_mut().enumerate() {
-                let from = odd.starting_at(i as u64 % 2);
-                ops.get_shaped(right, 0, from, buffer, dense.times(count)).unwrap();
+                ops.get(right, odd.at(i % 2), dense.times(count).of(buffer))?;
             }
+            Ok(())
         })
         .unwrap();
     epoch.unlock().unwrap();
@@ -308,24 +311,24 @@ pub fn large_scopes(universe: &Universe) {
 pub fn null_and_nothing(universe: &Universe) {
     let world = universe.world();
     let window = words(world, 2);
-    let (word, float) = (Layout::of::<u64>(), Layout::of::<f32>());
+    let (word, float) = (Layout::element::<u64>(), Layout::element::<f32>());
     let mut buffer = [5u64; 2];
     let epoch = window.lock_all().unwrap();
-    epoch.put_shaped(Rank::NULL, 99, word.times(7), &buffer, word.times(2)).unwrap();
-    epoch.get_shaped(Rank::NULL, 99, word.times(7), &mut buffer, float.times(9)).unwrap();
+    epoch.put(Rank::NULL, word.times(7).at(99), word.times(2).of(&buffer)).unwrap();
+    epoch.get(Rank::NULL, word.times(7).at(99), float.times(9).of(&mut buffer)).unwrap();
     for target in world.ranks() {
         let none = [word.times(0), float.times(0)];
         for (there, here) in [(none[0], none[0]), (none[0], none[1]), (none[1], none[0])] {
-            epoch.put_shaped(target, 2, there, &buffer, here).unwrap();
-            epoch.get_shaped(target, 0, there, &mut buffer, here).unwrap();
+            epoch.put(target, there.at(2), here.of(&buffer)).unwrap();
+            epoch.get(target, there.at(0), here.of(&mut buffer)).unwrap();
         }
         let empty = Layout::structure(&[]).unwrap();
-        epoch.put_shaped::<u8>(target, 1, empty.times(u64::MAX), &[], word.times(0)).unwrap();
+        epoch.put(target, empty.times(u64::MAX).at(1), word.times(0).of(&[0u8; 0])).unwrap();
     }
-    epoch.ops(|ops| ops.put_shaped(Rank::NULL, 9, &word, &[1u8], &word)).unwrap().unwrap();
+    epoch.ops(|ops| ops.put(Rank::NULL, word.at(9), word.of(&[1u8]))).unwrap();
     epoch.unlock().unwrap();
     let epoch = window.lock(Rank::NULL, LockKind::Shared).unwrap();
-    epoch.put_shaped(0, &word, &[1u8], &word).unwrap();
+    epoch.put(word.at(0), word.of(&[1u8])).unwrap();
     epoch.unlock().unwrap();
     world.barrier().unwrap();
     assert_eq!((buffer, crate::help::local_words(&window)), ([5; 2], vec![0; 2]));
@@ -337,16 +340,16 @@ pub fn out_of_range(universe: &Universe) {
     let world = universe.world();
     let window = words(world, 10);
     let right = neighbour(world, 1);
-    let word = Layout::of::<u64>();
+    let word = Layout::element::<u64>();
     let down = word.vector(3, 1, -2).unwrap();
     let huge = word.hvector(2, 1, i64::MAX - 100).unwrap();
     let mut buffer = [3u64; 40];
     let epoch = window.lock_all().unwrap();
-    epoch.put_shaped(right, 4, &down, &buffer, word.times(3)).unwrap();
+    epoch.put(right, down.at(4), word.times(3).of(&buffer)).unwrap();
     let mut refuse = |disp: u64, layout: &Layout, count: u64| {
         let (shape, here) = (layout.times(count), word.times(layout.size() / 8 * count));
-        let put = epoch.put_shaped(right, disp, shape, &buffer, here).unwrap_err();
-        let get = epoch.get_shaped(right, disp, shape, &mut buffer, here).unwrap_err();
+        let put = epoch.put(right, shape.at(disp), here.of(&buffer)).unwrap_err();
+        let get = epoch.get(right, shape.at(disp), here.of(&mut buffer)).unwrap_err();
         assert_eq!((put, put.class()), (get, ErrorClass::RmaRange));
         assert!(matches!(put, RmaError::LayoutOutOfRange { .. }), "{put}");
         put
@@ -362,17 +365,21 @@ pub fn out_of_range(universe: &Universe) {
     refuse(0, &huge, 1);
     refuse(u64::MAX, &word, 1);
     refuse(u64::MAX / 8 + 2, &word, 1);
-    let far = epoch.put_shaped(right, 0, word.starting_at(u64::MAX), &buffer, &word);
+    let far = epoch.put(right, word.at(u64::MAX), word.of(&buffer));
     assert!(matches!(far, Err(RmaError::LayoutOutOfRange { .. })), "{far:?}");
-    for here in [down.times(1), word.starting_at(313), word.times(41), word.starting_at(u64::MAX)] {
-        let there = word.times(here.layout().size() / 8 * here.count());
-        let error = epoch.put_shaped(right, 0, there, &buffer, here).unwrap_err();
+    let behind = word.hindexed(&[(313, 1)]).unwrap();
+    let outside = [(&down, 1, 0), (&behind, 1, 0), (&word, 41, 0), (&word, 1, 40)];
+    for (here, count, start) in outside.into_iter().chain([(&word, 1, u64::MAX)]) {
+        let (there, here) = (word.times(here.size() / 8 * count), here.times(count));
+        let from = here.of(&buffer).starting_at(start);
+        let error = epoch.put(right, there.at(0), from).unwrap_err();
         assert!(matches!(error, RmaError::OriginOutOfRange { len: 320, .. }), "{error}");
-        let error = epoch.get_shaped(right, 0, there, &mut buffer, here).unwrap_err();
+        let to = here.of(&mut buffer).starting_at(start);
+        let error = epoch.get(right, there.at(0), to).unwrap_err();
         assert!(matches!(error, RmaError::OriginOutOfRange { .. }), "{error}");
     }
     says(
-        &epoch.put_shaped(right, 0, &down, &buffer, &down).unwrap_err(),
+        &epoch.put(right, down.at(0), down.of(&buffer)).unwrap_err(),
         &["-32 to 8", "0 to 320", &window_name],
     );
     assert_eq!(buffer, [3; 40]);
@@ -388,7 +395,8 @@ pub fn mismatches(universe: &Universe) {
     let world = universe.world();
     let window = words(world, 10);
     let right = neighbour(world, 1);
-    let (word, float, half) = (Layout::of::<u64>(), Layout::of::<f64>(), Layout::of::<u32>());
+    let (word, float, half) =
+        (Layout::element::<u64>(), Layout::element::<f64>(), Layout::element::<u32>());
     let mixed = Layout::structure(&[(0, 1, word.clone()), (8, 1, float.clone())]).unwrap();
     let swapped = Layout::structure(&[(0, 1, float.clone()), (8, 1, word.clone())]).unwrap();
     let mut buffer = [3u64; 10];
@@ -402,29 +410,29 @@ pub fn mismatches(universe: &Universe) {
         (word.times(1), word.times(0)),
     ];
     for (there, here) in pairs {
-        let put = epoch.put_shaped(right, 0, there, &buffer, here).unwrap_err();
-        let get = epoch.get_shaped(right, 0, there, &mut buffer, here).unwrap_err();
+        let put = epoch.put(right, there.at(0), here.of(&buffer)).unwrap_err();
+        let get = epoch.get(right, there.at(0), here.of(&mut buffer)).unwrap_err();
         assert_eq!((put, put.class()), (get, ErrorClass::Type));
         assert!(matches!(put, RmaError::SignatureMismatch { .. }), "{put}");
     }
-    let error = epoch.put_shaped(right, 0, word.times(2), &buffer, float.times(3)).unwrap_err();
+    let error = epoch.put(right, word.times(2).at(0), float.times(3).of(&buffer)).unwrap_err();
     says(&error, &["2 × u64", "3 × f64", &window.id().to_string()]);
     // Overlaps: not where they would be written; read they may be.
     let (twice, dense) = (word.vector(3, 2, 1).unwrap(), word.times(6));
-    let error = epoch.put_shaped(right, 0, &twice, &buffer, dense).unwrap_err();
+    let error = epoch.put(right, twice.at(0), dense.of(&buffer)).unwrap_err();
     assert!(matches!(error, RmaError::Overlap { .. }), "{error}");
     says(&error, &["target's layout of a put", "overlap"]);
-    let error = epoch.get_shaped(right, 0, dense, &mut buffer, &twice).unwrap_err();
+    let error = epoch.get(right, dense.at(0), twice.of(&mut buffer)).unwrap_err();
     says(&error, &["origin's layout of a get"]);
     assert_eq!((buffer, error.class()), ([3; 10], ErrorClass::Type));
-    epoch.put_shaped(right, 4, dense, &[1u64, 2, 3, 4], &twice).unwrap();
+    epoch.put(right, dense.at(4), twice.of(&[1u64, 2, 3, 4])).unwrap();
     epoch.flush(right).unwrap();
-    epoch.get_shaped(right, 4, &twice, &mut buffer, dense).unwrap();
+    epoch.get(right, twice.at(4), dense.of(&mut buffer)).unwrap();
     assert_eq!(buffer[..6], [1, 2, 2, 2, 2, 3]);
     let point = word.resized(0, 0).unwrap();
-    let error = epoch.put_shaped(right, 0, &point, &buffer, point.times(u64::MAX)).unwrap_err();
+    let error = epoch.put(right, point.at(0), point.times(u64::MAX).of(&buffer)).unwrap_err();
     assert!(matches!(error, RmaError::LayoutTooLarge { .. }), "{error}");
-    let error = epoch.put_shaped(Rank(77), 0, &word, &buffer, &word).unwrap_err();
+    let error = epoch.put(Rank(77), word.at(0), word.of(&buffer)).unwrap_err();
     assert!(matches!(error, RmaError::NoSuchRank { .. }), "{error}");
     epoch.unlock().unwrap();
     world.barrier().unwrap();
@@ -436,13 +444,13 @@ pub fn mismatches(universe: &Universe) {
 pub fn other_target_of_a_lock(universe: &Universe) {
     let world = universe.world();
     let window = words(world, 2);
-    let word = Layout::of::<u64>();
+    let word = Layout::element::<u64>();
     let epoch = window.lock(Rank(0), LockKind::Shared).unwrap();
     let mut buffer = [0u64];
     let (put, get) = epoch
         .ops(|ops| {
-            let put = ops.put_shaped(Rank(1), 0, &word, &[1u64], &word);
-            (put, ops.get_shaped(Rank(1), 0, &word, &mut buffer, &word))
+            let put = ops.put(Rank(1), word.at(0), word.of(&[1u64]));
+            Ok((put, ops.get(Rank(1), word.at(0), word.of(&mut buffer))))
         })
         .unwrap();
     assert!(matches!(put, Err(RmaError::NotLocked { .. })), "{put:?}");
@@ -457,15 +465,15 @@ pub fn paths(universe: &Universe) {
     let world = universe.world();
     let window = words(world, 64);
     let right = neighbour(world, 1);
-    let every = Layout::of::<u64>().vector(20, 1, 3).unwrap();
+    let every = Layout::element::<u64>().vector(20, 1, 3).unwrap();
     // One rank alone: what it answers to others is counted, too.
     if world.rank() == Rank(0) {
         let epoch = window.lock_all().unwrap();
         epoch.put(right, 0, &[1u64]).unwrap();
         epoch.flush(right).unwrap();
         let before = (universe.counters().messages_sent(), window.operation_counts().messages);
-        let flat = Layout::of::<u64>();
-        epoch.put_shaped(right, 0, &every, &[2u64; 20], flat.times(20)).unwrap();
+        let flat = Layout::element::<u64>();
+        epoch.put(right, every.at(0), flat.times(20).of(&[2u64; 20])).unwrap();
         let sent = universe.counters().messages_sent() - before.0;
         // Twenty blocks are one row of one message.
         let by_messages = window.operation_counts().messages - before.1;

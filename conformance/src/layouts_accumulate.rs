@@ -26,8 +26,8 @@ fn accumulate_each<E: BasicElement + Debug>(universe: &Universe, of: fn(u32) -> 
     for (i, (_, from, from_at)) in all.iter().enumerate() {
         for (j, (_, to, to_at)) in all.iter().enumerate() {
             let disp = (i * all.len() + j) as u64 * ROOM + ZERO;
-            let from = from.starting_at(ZERO * WIDTH);
-            epoch.accumulate_shaped(right, disp, to, Op::Sum, &buffer, from).unwrap();
+            let from = from.of(&buffer).starting_at(ZERO);
+            epoch.accumulate(right, to.at(disp), Op::Sum, from).unwrap();
             for (from, to) in from_at.iter().zip(to_at) {
                 let to = disp.strict_add_signed(*to) as usize;
                 let operand = value(left, ZERO.strict_add_signed(*from));
@@ -64,7 +64,7 @@ fn get_each<E: BasicElement + Debug>(universe: &Universe, of: fn(u32) -> E) {
     let window = world.window(len, WIDTH as usize).allocate().unwrap();
     let start: Vec<E> = (0..len as u32).map(|at| of(at + 1)).collect();
     window.local().write(0, &start).unwrap();
-    let backwards = Layout::of::<E>().vector(12, 1, -1).unwrap();
+    let backwards = Layout::element::<E>().vector(12, 1, -1).unwrap();
     let operands: Vec<E> = (0..12).map(|at| of(50 - at)).collect();
     let extent = |layout: &Layout| layout.extent() / WIDTH as i64;
     let at = |copy: i64, layout: &Layout, at: i64| {
@@ -86,10 +86,10 @@ fn get_each<E: BasicElement + Debug>(universe: &Universe, of: fn(u32) -> E) {
                 expected[at(k / 6, into, into_at[k as usize % 6])] = model[there];
                 model[there] = apply(Op::Sum, model[there], of(50 - 11 + k as u32));
             }
-            let result = (&mut buffer[..], into.times(2).starting_at(ZERO * WIDTH));
-            let origin = (&operands[..], backwards.starting_at(11 * WIDTH));
+            let result = into.times(2).of(&mut buffer).starting_at(ZERO);
+            let origin = backwards.of(&operands).starting_at(11);
             let op = Op::Sum;
-            epoch.get_accumulate_shaped(right, ZERO, there.times(2), op, origin, result).unwrap();
+            epoch.get_accumulate(right, there.times(2).at(ZERO), op, origin, result).unwrap();
             assert_eq!(bytes(&buffer), bytes(&expected), "{there_name} into {into_name}");
         }
     }
@@ -129,15 +129,15 @@ pub fn fields_of_structs(universe: &Universe) {
     let field = |layout: Layout, at: i64| {
         Layout::structure(&[(at, 1, layout)]).unwrap().resized(0, size).unwrap()
     };
-    let charge = field(Layout::of::<f64>(), 8);
-    let (hits, misses) = (field(Layout::of::<u32>(), 16), field(Layout::of::<u32>(), 20));
+    let charge = field(Layout::element::<f64>(), 8);
+    let (hits, misses) = (field(Layout::element::<u32>(), 16), field(Layout::element::<u32>(), 20));
     world.barrier().unwrap();
     let epoch = window.lock(right, LockKind::Exclusive).unwrap();
     let op = Op::Sum;
-    epoch.accumulate_shaped(0, charge.times(20), op, &particles, charge.times(20)).unwrap();
+    epoch.accumulate(charge.times(20).at(0), op, charge.times(20).of(&particles)).unwrap();
     let mut seen = vec![Particle::zeroed(); 20];
-    let (origin, result) = ((&particles[..], misses.times(20)), (&mut seen[..], hits.times(20)));
-    epoch.get_accumulate_shaped(0, hits.times(20), op, origin, result).unwrap();
+    let (origin, result) = (misses.times(20).of(&particles), hits.times(20).of(&mut seen));
+    epoch.get_accumulate(hits.times(20).at(0), op, origin, result).unwrap();
     epoch.unlock().unwrap();
     for (i, seen) in (0..20).zip(seen) {
         assert_eq!(seen, Particle { hits: [i, 0], ..Particle::zeroed() });
@@ -159,7 +159,7 @@ fn random_layout<E: BasicElement>(
     count: usize,
     len: usize,
 ) -> (Layout, Vec<usize>) {
-    let one = Layout::of::<E>();
+    let one = Layout::element::<E>();
     let stride = 1 + random.below(if count > 1 { (len - 1) / (count - 1).max(1) } else { 1 });
     let reach = stride * (count - 1);
     let first = random.below(len - reach);
@@ -208,26 +208,24 @@ fn fetch<E: BasicElement>(
     after: &[E],
 ) {
     let Step { op, to, from, into, operands, mut seen } = step;
-    let origin = (&operands[..], &from);
+    let origin = from.of(&operands);
     match way {
         0 => {
-            let result = (&mut seen[..], &into);
-            epoch.get_accumulate_shaped(right, 0, &to, op, origin, result).unwrap();
+            let result = into.of(&mut seen);
+            epoch.get_accumulate(right, to.at(0), op, origin, result).unwrap();
         }
         1 => {
-            let request = epoch.rget_accumulate_shaped(right, 0, &to, op, origin, (seen, &into));
-            let (result, done) = request.unwrap().wait();
-            done.unwrap();
-            seen = result;
+            let request = epoch.rget_accumulate(right, to.at(0), op, origin, into.of(seen));
+            seen = request.unwrap().wait().unwrap();
         }
         _ => {
             let mut again = vec![E::zeroed(); after.len()];
             let both = epoch.ops(|ops| {
-                let result = (&mut seen[..], &into);
-                ops.get_accumulate_shaped(right, 0, &to, op, origin, result)?;
+                let result = into.of(&mut seen);
+                ops.get_accumulate(right, to.at(0), op, origin, result)?;
                 ops.get_accumulate(right, 0, Op::NoOp, &[], &mut again)
             });
-            both.unwrap().unwrap();
+            both.unwrap();
             assert!(bytes(&again) == bytes(after), "no_op behind");
         }
     }
@@ -238,12 +236,12 @@ fn fetch<E: BasicElement>(
 fn combine<E: BasicElement>(epoch: &LockAll<'_>, right: Rank, way: usize, step: Step<E>) {
     let Step { op, to, from, operands, .. } = step;
     match way {
-        0 => epoch.accumulate_shaped(right, 0, &to, op, &operands, &from).unwrap(),
+        0 => epoch.accumulate(right, to.at(0), op, from.of(&operands)).unwrap(),
         1 => {
-            let done = epoch.ops(|ops| ops.accumulate_shaped(right, 0, &to, op, &operands, &from));
-            done.unwrap().unwrap();
+            let done = epoch.ops(|ops| ops.accumulate(right, to.at(0), op, from.of(&operands)));
+            done.unwrap();
         }
-        _ => drop(epoch.raccumulate_shaped(right, 0, &to, op, operands, &from).unwrap()),
+        _ => drop(epoch.raccumulate(right, to.at(0), op, from.of(operands)).unwrap()),
     }
 }
 
@@ -302,7 +300,7 @@ fn sums<E: BasicElement + PartialEq>(universe: &Universe, of: fn(u64) -> E) {
     let rounds = times(universe, 1_000);
     let len = if cfg!(miri) { 8u64 } else { 1500 };
     let window = world.window(len as usize, size_of::<E>()).allocate().unwrap();
-    let one = Layout::of::<E>();
+    let one = Layout::element::<E>();
     let (even, odd) = (one.vector(len / 2, 1, 2).unwrap(), one.vector(len / 2, 1, -2).unwrap());
     let operands: Vec<E> = (0..len).map(|i| of((i + 1) % 3)).collect();
     let epoch = window.lock_all().unwrap();
@@ -310,15 +308,14 @@ fn sums<E: BasicElement + PartialEq>(universe: &Universe, of: fn(u64) -> E) {
         // The same sum three ways, differently interleaved at each rank.
         match (round + u64::from(world.rank())) % 3 {
             0 => {
-                epoch.accumulate_shaped(Rank(0), 0, &even, Op::Sum, &operands, &even).unwrap();
-                let last = (len - 1) * size_of::<E>() as u64;
-                let from = odd.starting_at(last);
-                epoch.accumulate_shaped(Rank(0), len - 1, &odd, Op::Sum, &operands, from).unwrap();
+                epoch.accumulate(Rank(0), even.at(0), Op::Sum, even.of(&operands)).unwrap();
+                let from = odd.of(&operands).starting_at(len - 1);
+                epoch.accumulate(Rank(0), odd.at(len - 1), Op::Sum, from).unwrap();
             }
             1 => epoch.accumulate(Rank(0), 0, Op::Sum, &operands).unwrap(),
             _ => {
                 let all = one.indexed(&[((len / 2) as i64, len / 2), (0, len / 2)]).unwrap();
-                epoch.accumulate_shaped(Rank(0), 0, &all, Op::Sum, &operands, &all).unwrap();
+                epoch.accumulate(Rank(0), all.at(0), Op::Sum, all.of(&operands)).unwrap();
             }
         }
     }
@@ -352,7 +349,7 @@ pub fn tickets(universe: &Universe) {
     let rounds = times(universe, 10_000);
     // The elements lie in two stripes.
     let window = world.window(2056, 8).allocate().unwrap();
-    let one = Layout::of::<f64>();
+    let one = Layout::element::<f64>();
     let some = one.vector(4, 1, 3).unwrap();
     let mut mine = [Vec::new(), Vec::new(), Vec::new(), Vec::new()];
     let epoch = window.lock_all().unwrap();
@@ -363,8 +360,8 @@ pub fn tickets(universe: &Universe) {
                 *seen = epoch.fetch_and_op(Rank(0), 2043 + 3 * k, Op::Sum, 1.0f64).unwrap();
             }
         } else {
-            let (origin, result) = ((&[1.0; 4][..], one.times(4)), (&mut seen[..], one.times(4)));
-            epoch.get_accumulate_shaped(Rank(0), 2043, &some, Op::Sum, origin, result).unwrap();
+            let (origin, result) = (one.times(4).of(&[1.0; 4]), one.times(4).of(&mut seen));
+            epoch.get_accumulate(Rank(0), some.at(2043), Op::Sum, origin, result).unwrap();
         }
         for (mine, seen) in mine.iter_mut().zip(seen) {
             assert!(mine.last().is_none_or(|last| *last < seen));
@@ -379,7 +376,7 @@ pub fn tickets(universe: &Universe) {
 /// Elements that straddle two stripes, in blocks of every length. S-H9 S-H14
 pub fn stripe_borders(universe: &Universe) {
     let world = universe.world();
-    let (right, one) = (neighbour(world, 1), Layout::of::<Complex<f64>>());
+    let (right, one) = (neighbour(world, 1), Layout::element::<Complex<f64>>());
     let count = if cfg!(miri) { 1100 } else { 6000 };
     let window = world.window(2 * count + 1, 8).allocate().unwrap();
     let blocks: &[u64] = if cfg!(miri) { &[3] } else { &[1, 2, 15, 16, 17, 255, 400] };
@@ -391,7 +388,7 @@ pub fn stripe_borders(universe: &Universe) {
             let layout = one.vector(count as u64 / (block + 1), block, block as i64 + 1).unwrap();
             let elements = layout.size() / 16;
             epoch
-                .accumulate_shaped(right, shift, &layout, Op::Sum, &operands, one.times(elements))
+                .accumulate(right, layout.at(shift), Op::Sum, one.times(elements).of(&operands))
                 .unwrap();
             let at = (0..count as u64).filter(|i| i % (block + 1) < block);
             for (k, at) in (0..elements as usize).zip(at) {
@@ -413,15 +410,15 @@ pub fn large(universe: &Universe) {
     let world = universe.world();
     let count = if cfg!(miri) { 400 } else { 150_000u64 };
     let window = world.window(2 * count as usize, 8).allocate().unwrap();
-    let (right, one) = (neighbour(world, 1), Layout::of::<f64>());
+    let (right, one) = (neighbour(world, 1), Layout::element::<f64>());
     let odd = one.vector(count, 1, 2).unwrap();
     let operands = vec![1.5f64; count as usize];
     let mut seen = vec![-1.0; 2 * count as usize];
     let epoch = window.lock_all().unwrap();
-    epoch.accumulate_shaped(right, 1, &odd, Op::Sum, &operands, one.times(count)).unwrap();
+    epoch.accumulate(right, odd.at(1), Op::Sum, one.times(count).of(&operands)).unwrap();
     epoch.accumulate(right, 2 * count - 1, Op::Sum, &[2.0f64]).unwrap();
-    let (origin, result) = ((&operands[..], one.times(count)), (&mut seen[..], &odd));
-    epoch.get_accumulate_shaped(right, 1, &odd, Op::Prod, origin, result).unwrap();
+    let (origin, result) = (one.times(count).of(&operands), odd.of(&mut seen));
+    epoch.get_accumulate(right, odd.at(1), Op::Prod, origin, result).unwrap();
     epoch.accumulate(right, 1, Op::Sum, &[0.25f64]).unwrap();
     epoch.unlock().unwrap();
     let (last, all) = (2 * count as usize - 2, 2 * count as usize);
@@ -453,9 +450,9 @@ pub fn captured(universe: &Universe) {
     let epoch = window.fence(Assert::NONE).unwrap();
     for round in 1..=4 {
         origin.fill(round as f32);
-        let one = Layout::of::<f32>();
+        let one = Layout::element::<f32>();
         let every = one.vector(400, 1, 2).unwrap();
-        epoch.accumulate_shaped(right, 0, &every, Op::Sum, &origin, one.times(400)).unwrap();
+        epoch.accumulate(right, every.at(0), Op::Sum, one.times(400).of(&origin)).unwrap();
         drop((one, every));
         origin.fill(1e9);
     }
@@ -469,24 +466,25 @@ pub fn captured(universe: &Universe) {
 /// Operations of a scope overlap, and keep their order on an element. S-H7 S-J6
 pub fn scopes(universe: &Universe) {
     let world = universe.world();
-    let (right, one) = (neighbour(world, 1), Layout::of::<i16>());
+    let right = neighbour(world, 1);
     let window = world.window(300, 2).allocate().unwrap();
     let ones = vec![1i16; 300];
     let (mut first, mut second) = (vec![9i16; 300], vec![9i16; 200]);
     let epoch = window.lock_all().unwrap();
     epoch
         .ops(|ops| {
+            // Layouts are not borrowed beyond the calls.
+            let one = Layout::element::<i16>();
             let third = one.vector(100, 1, 3).unwrap();
-            let origin = (&ones[..], one.times(100));
-            ops.accumulate_shaped(right, 0, &third, Op::Sum, &ones, &third)?;
-            let result = (&mut first[..], &third);
-            ops.get_accumulate_shaped(right, 0, &third, Op::Sum, origin, result)?;
+            let origin = one.times(100).of(&ones);
+            ops.accumulate(right, third.at(0), Op::Sum, third.of(&ones))?;
+            let result = third.of(&mut first);
+            ops.get_accumulate(right, third.at(0), Op::Sum, origin, result)?;
             let back = one.vector(100, 1, -2).unwrap();
-            let result = (&mut second[..], back.starting_at(198 * 2));
-            ops.get_accumulate_shaped(right, 0, &third, Op::NoOp, (&ones[..0], &one), result)?;
-            ops.accumulate_shaped(right, 0, one.times(300), Op::Sum, &ones, one.times(300))
+            let result = back.of(&mut second).starting_at(198);
+            ops.get_accumulate(right, third.at(0), Op::NoOp, one.of(&ones[..0]), result)?;
+            ops.accumulate(right, one.times(300).at(0), Op::Sum, one.times(300).of(&ones))
         })
-        .unwrap()
         .unwrap();
     assert!(first.chunks(3).all(|three| three == [1, 9, 9]));
     assert!(second.chunks(2).all(|pair| pair == [2, 9]));
@@ -501,29 +499,26 @@ pub fn scopes(universe: &Universe) {
 /// The calls work in every kind of epoch.
 pub fn in_every_epoch(universe: &Universe) {
     let world = universe.world();
-    let one = Layout::of::<f64>();
+    let one = Layout::element::<f64>();
     let pair = one.vector(2, 1, 2).unwrap();
     let window = world.window(4, 8).allocate().unwrap();
     let (add, zero) = ([1.0f64, 2.0], Rank(0));
     let mut seen = [0.0f64; 2];
     let epoch = window.fence(Assert::NONE).unwrap();
-    epoch.accumulate_shaped(zero, 0, &pair, Op::Sum, &add, one.times(2)).unwrap();
+    epoch.accumulate(zero, pair.at(0), Op::Sum, one.times(2).of(&add)).unwrap();
     epoch.end().unwrap();
     for kind in [LockKind::Shared, LockKind::Exclusive] {
         let epoch = window.lock(zero, kind).unwrap();
-        let (origin, result) = ((&add[..], one.times(2)), (&mut seen[..], one.times(2)));
-        epoch.get_accumulate_shaped(0, &pair, Op::Sum, origin, result).unwrap();
-        epoch
-            .ops(|ops| ops.accumulate_shaped(zero, 0, &pair, Op::Sum, &add, one.times(2)))
-            .unwrap()
-            .unwrap();
+        let (origin, result) = (one.times(2).of(&add), one.times(2).of(&mut seen));
+        epoch.get_accumulate(pair.at(0), Op::Sum, origin, result).unwrap();
+        epoch.ops(|ops| ops.accumulate(zero, pair.at(0), Op::Sum, one.times(2).of(&add))).unwrap();
         epoch.unlock().unwrap();
     }
     world.barrier().unwrap();
     let everybody: Vec<Rank> = world.ranks().collect();
     let exposure = (world.rank() == zero).then(|| window.post(&everybody, Assert::NONE).unwrap());
     let epoch = window.start(&[zero], Assert::NONE).unwrap();
-    epoch.accumulate_shaped(zero, 0, &pair, Op::Sum, &add, one.times(2)).unwrap();
+    epoch.accumulate(zero, pair.at(0), Op::Sum, one.times(2).of(&add)).unwrap();
     epoch.complete().unwrap();
     exposure.into_iter().for_each(|exposure| exposure.wait().unwrap());
     if world.rank() == zero {
@@ -539,7 +534,7 @@ pub fn in_every_epoch(universe: &Universe) {
 pub fn paths(universe: &Universe) {
     let world = universe.world();
     let (window, right) = (words(world, 64), neighbour(world, 1));
-    let one = Layout::of::<u64>();
+    let one = Layout::element::<u64>();
     let every = one.vector(20, 1, 3).unwrap();
     // One rank alone: what it answers to others is counted, too.
     if world.rank() == Rank(0) {
@@ -547,7 +542,7 @@ pub fn paths(universe: &Universe) {
         epoch.put(right, 0, &[1u64]).unwrap();
         epoch.flush(right).unwrap();
         let before = (universe.counters().messages_sent(), window.operation_counts().messages);
-        epoch.accumulate_shaped(right, 0, &every, Op::Sum, &[2u64; 20], one.times(20)).unwrap();
+        epoch.accumulate(right, every.at(0), Op::Sum, one.times(20).of(&[2u64; 20])).unwrap();
         let sent = universe.counters().messages_sent() - before.0;
         let by_messages = window.operation_counts().messages - before.1;
         assert!(by_messages == 0 || far(&window, right));

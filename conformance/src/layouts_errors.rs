@@ -15,8 +15,8 @@ struct Particle {
 pub fn null_and_nothing(universe: &Universe) {
     let world = universe.world();
     let window = words(world, 2);
-    let (word, float) = (Layout::of::<u64>(), Layout::of::<f32>());
-    let particle = Layout::of::<Particle>();
+    let (word, float) = (Layout::element::<u64>(), Layout::element::<f32>());
+    let particle = Layout::element::<Particle>();
     let mut buffer = [5u64; 2];
     let epoch = window.lock_all().unwrap();
     let targets = world.ranks().map(|rank| (rank, 2, 0));
@@ -24,26 +24,26 @@ pub fn null_and_nothing(universe: &Universe) {
         for (there, here) in [(&word, &word), (&word, &float), (&particle, &float)] {
             let (there, here) = (there.times(count), here.times(count));
             let op = Op::Sum;
-            epoch.accumulate_shaped(target, disp, there, op, &[5u64; 7], here).unwrap();
-            let origin = (&[1u64][..], here);
+            epoch.accumulate(target, there.at(disp), op, here.of(&[5u64; 7])).unwrap();
+            let origin = here.of(&[1u64]);
             epoch
-                .get_accumulate_shaped(target, disp, there, op, origin, (&mut buffer[..], here))
+                .get_accumulate(target, there.at(disp), op, origin, here.of(&mut buffer[..]))
                 .unwrap();
-            let put = epoch.rput_shaped(target, disp, there, vec![1u64], here).unwrap();
-            assert_eq!(put.wait(), (vec![1], Ok(())));
-            let get = epoch.rget_shaped(target, disp, there, vec![2u64], here).unwrap();
-            assert_eq!(get.wait(), (vec![2], Ok(())));
-            let add = epoch.raccumulate_shaped(target, disp, there, op, vec![3u64], here).unwrap();
-            assert_eq!(add.wait(), (vec![3], Ok(())));
-            let result = (vec![4u64], here);
-            let fetch = epoch.rget_accumulate_shaped(target, disp, there, op, origin, result);
-            assert_eq!(fetch.unwrap().wait(), (vec![4], Ok(())));
+            let put = epoch.rput(target, there.at(disp), here.of(vec![1u64])).unwrap();
+            assert_eq!(put.wait().unwrap(), [1]);
+            let get = epoch.rget(target, there.at(disp), here.of(vec![2u64])).unwrap();
+            assert_eq!(get.wait().unwrap(), [2]);
+            let add = epoch.raccumulate(target, there.at(disp), op, here.of(vec![3u64])).unwrap();
+            assert_eq!(add.wait().unwrap(), [3]);
+            let result = here.of(vec![4u64]);
+            let fetch = epoch.rget_accumulate(target, there.at(disp), op, origin, result);
+            assert_eq!(fetch.unwrap().wait().unwrap(), [4]);
         }
     }
     epoch.unlock().unwrap();
     let lock = window.lock(Rank::NULL, LockKind::Shared).unwrap();
-    lock.accumulate_shaped(0, &word, Op::Sum, &[1u8], &word).unwrap();
-    lock.rput_shaped(0, &word, vec![1u8], &word).unwrap().wait().1.unwrap();
+    lock.accumulate(word.at(0), Op::Sum, word.of(&[1u8])).unwrap();
+    lock.rput(word.at(0), word.of(vec![1u8])).unwrap().wait().unwrap();
     lock.unlock().unwrap();
     world.barrier().unwrap();
     assert_eq!((buffer, local_words(&window)), ([5; 2], vec![0; 2]));
@@ -55,40 +55,38 @@ pub fn not_basic(universe: &Universe) {
     let world = universe.world();
     let window = words(world, 8);
     let right = neighbour(world, 1);
-    let (word, float) = (Layout::of::<u64>(), Layout::of::<f64>());
+    let (word, float) = (Layout::element::<u64>(), Layout::element::<f64>());
     let mixed = Layout::structure(&[(0, 1, word.clone()), (8, 1, float.clone())]).unwrap();
-    let structs = Layout::of::<Particle>();
+    let structs = Layout::element::<Particle>();
     let mut buffer = [3u64; 8];
     let epoch = window.lock_all().unwrap();
-    for layout in [&mixed, &structs, &Layout::of::<u128>()] {
-        let error = epoch.accumulate_shaped(right, 0, layout, Op::Sum, &buffer, layout);
+    for layout in [&mixed, &structs, &Layout::element::<u128>()] {
+        let error = epoch.accumulate(right, layout.at(0), Op::Sum, layout.of(&buffer));
         let error = error.unwrap_err();
         assert!(matches!(error, RmaError::NotBasic { .. }), "{error}");
         assert_eq!(error.class(), ErrorClass::Type);
         let element = layout.signature(1).element;
         says(&error, &[element, "an accumulate", "one basic type", &window.id().to_string()]);
-        let result = (&mut buffer[..], layout);
-        let origin = (&[3u64; 8][..], layout);
-        let error = epoch.get_accumulate_shaped(right, 0, layout, Op::NoOp, origin, result);
+        let (origin, result) = (layout.of(&[3u64; 8]), layout.of(&mut buffer));
+        let error = epoch.get_accumulate(right, layout.at(0), Op::NoOp, origin, result);
         says(&error.unwrap_err(), &["a get_accumulate", &right.to_string()]);
     }
     // A put of the same bytes is legal, and so is each type by itself.
-    epoch.put_shaped(right, 0, &mixed, &buffer, &mixed).unwrap();
+    epoch.put(right, mixed.at(0), mixed.of(&buffer)).unwrap();
     epoch.flush(right).unwrap();
     let first = Layout::structure(&[(0, 1, word.clone())]).unwrap();
-    epoch.accumulate_shaped(right, 0, &first, Op::Sum, &buffer, &first).unwrap();
+    epoch.accumulate(right, first.at(0), Op::Sum, first.of(&buffer)).unwrap();
     let errors = [
-        epoch.accumulate_shaped(right, 0, &word, Op::NoOp, &buffer, &word),
-        epoch.accumulate_shaped(right, 0, &float, Op::BitOr, &buffer, &float),
-        epoch.accumulate_shaped(right, 0, &word, Op::MinLoc, &buffer, &word),
+        epoch.accumulate(right, word.at(0), Op::NoOp, word.of(&buffer)),
+        epoch.accumulate(right, float.at(0), Op::BitOr, float.of(&buffer)),
+        epoch.accumulate(right, word.at(0), Op::MinLoc, word.of(&buffer)),
     ];
     for error in errors.into_iter().map(Result::unwrap_err) {
         assert!(matches!(error, RmaError::WrongOp { .. }), "{error}");
         assert_eq!(error.class(), ErrorClass::Op);
     }
-    let result = (&mut buffer[..], &word);
-    let error =
-        epoch.get_accumulate_shaped(right, 0, &float, Op::NoOp, (&[0u8; 0][..], &word), result);
+    let (origin, result) = (word.of(&[0u64; 0]), word.of(&mut buffer));
+    let error = epoch.get_accumulate(right, float.at(0), Op::NoOp, origin, result);
     assert!(matches!(error, Err(RmaError::SignatureMismatch { .. })), "{error:?}");
     epoch.unlock().unwrap();
     world.barrier().unwrap();
@@ -103,8 +101,8 @@ pub fn misaligned(universe: &Universe) {
     let world = universe.world();
     let window = world.window(64, 1).allocate().unwrap();
     let right = neighbour(world, 1);
-    let (word, half) = (Layout::of::<u64>(), Layout::of::<i16>());
-    let complex = Layout::of::<Complex<f64>>();
+    let (word, half) = (Layout::element::<u64>(), Layout::element::<i16>());
+    let complex = Layout::element::<Complex<f64>>();
     let buffer = [1u8; 64];
     let epoch = window.lock_all().unwrap();
     let wrong = [
@@ -118,23 +116,22 @@ pub fn misaligned(universe: &Universe) {
     for (disp, layout) in &wrong {
         let mut buffer = buffer;
         let dense = layout.times(1);
-        let error = epoch.accumulate_shaped(right, *disp, layout, Op::Sum, &buffer, dense);
+        let error = epoch.accumulate(right, layout.at(*disp), Op::Sum, dense.of(&buffer));
         let error = error.unwrap_err();
         assert!(matches!(error, RmaError::Misaligned { .. }), "{layout:?}: {error}");
         says(&error, &["layout", &format!("displacement {disp}"), "natural alignment"]);
-        let result = (&mut buffer[..], dense);
-        let origin = (&[0u8; 0][..], dense);
-        let error = epoch.get_accumulate_shaped(right, *disp, layout, Op::NoOp, origin, result);
+        let (origin, result) = (dense.of(&[0u8; 0]), dense.of(&mut buffer));
+        let error = epoch.get_accumulate(right, layout.at(*disp), Op::NoOp, origin, result);
         assert_eq!(error.unwrap_err().class(), ErrorClass::Disp);
     }
     let apart = word.resized(0, 12).unwrap();
-    let error = epoch.accumulate_shaped(right, 0, apart.times(2), Op::Sum, &buffer, apart.times(2));
+    let error = epoch.accumulate(right, apart.times(2).at(0), Op::Sum, apart.times(2).of(&buffer));
     assert!(matches!(error, Err(RmaError::Misaligned { .. })), "{error:?}");
     // Halves of its width are enough for a complex number, and so is what a layout makes good.
-    epoch.accumulate_shaped(right, 8, &complex, Op::Replace, &[0u8; 16], &complex).unwrap();
+    epoch.accumulate(right, complex.at(8), Op::Replace, complex.of(&[0u8; 16])).unwrap();
     let back = word.hindexed(&[(-4, 1), (12, 1)]).unwrap();
     let from = word.hindexed(&[(3, 1), (17, 1)]).unwrap();
-    epoch.accumulate_shaped(right, 12, &back, Op::Sum, &buffer, &from).unwrap();
+    epoch.accumulate(right, back.at(12), Op::Sum, from.of(&buffer)).unwrap();
     epoch.unlock().unwrap();
     world.barrier().unwrap();
     let mut mine = [0u8; 64];
@@ -150,18 +147,17 @@ pub fn refused(universe: &Universe) {
     let world = universe.world();
     let window = words(world, 10);
     let right = neighbour(world, 1);
-    let word = Layout::of::<u64>();
+    let word = Layout::element::<u64>();
     let (down, twice) = (word.vector(3, 1, -2).unwrap(), word.vector(3, 2, 1).unwrap());
     let mut buffer = [3u64; 10];
     let epoch = window.lock_all().unwrap();
     let mut refuse = |target: Rank, disp: u64, there: &Layout, here: &Layout, into: &Layout| {
         let (there, here, into) = (there.times(1), here.times(1), into.times(1));
-        let origin = (&[3u64; 10][..], here);
-        let result = (&mut buffer[..], into);
-        let get = epoch.get_accumulate_shaped(target, disp, there, Op::Sum, origin, result);
+        let (origin, result) = (here.of(&[3u64; 10]), into.of(&mut buffer));
+        let get = epoch.get_accumulate(target, there.at(disp), Op::Sum, origin, result);
         let get = get.unwrap_err();
-        let result = (vec![0u64; 10], into);
-        let request = epoch.rget_accumulate_shaped(target, disp, there, Op::Sum, origin, result);
+        let result = into.of(vec![0u64; 10]);
+        let request = epoch.rget_accumulate(target, there.at(disp), Op::Sum, origin, result);
         assert_eq!(request.err(), Some(get));
         get
     };
@@ -184,10 +180,10 @@ pub fn refused(universe: &Universe) {
     says(&refuse(right, 0, &twice, &six, &six), &["target's layout of an accumulate", "overlap"]);
     says(&refuse(right, 0, &six, &six, &twice), &["result's layout of a get_accumulate"]);
     assert_eq!(buffer, [3; 10]);
-    let error = epoch.accumulate_shaped(right, 0, &twice, Op::Sum, &buffer, &six).unwrap_err();
+    let error = epoch.accumulate(right, twice.at(0), Op::Sum, six.of(&buffer)).unwrap_err();
     assert_eq!(error.class(), ErrorClass::Type);
     // Operands may be read twice.
-    epoch.accumulate_shaped(right, 4, &six, Op::Sum, &[1u64, 2, 3, 4], &twice).unwrap();
+    epoch.accumulate(right, six.at(4), Op::Sum, twice.of(&[1u64, 2, 3, 4])).unwrap();
     epoch.unlock().unwrap();
     world.barrier().unwrap();
     assert_eq!(local_words(&window), [0, 0, 0, 0, 1, 2, 2, 3, 3, 4]);
@@ -199,14 +195,14 @@ pub fn refused(universe: &Universe) {
 /// A scope of a lock has one target.
 pub fn other_target_of_a_lock(universe: &Universe) {
     let world = universe.world();
-    let (window, word) = (words(world, 2), Layout::of::<u64>());
+    let (window, word) = (words(world, 2), Layout::element::<u64>());
     let epoch = window.lock(Rank(0), LockKind::Shared).unwrap();
     let mut buffer = [0u64];
     let (add, get) = epoch
         .ops(|ops| {
-            let add = ops.accumulate_shaped(Rank(1), 0, &word, Op::Sum, &[1u64], &word);
-            let (origin, result) = ((&[1u64][..], &word), (&mut buffer[..], &word));
-            (add, ops.get_accumulate_shaped(Rank(1), 0, &word, Op::Sum, origin, result))
+            let add = ops.accumulate(Rank(1), word.at(0), Op::Sum, word.of(&[1u64]));
+            let (origin, result) = (word.of(&[1u64]), word.of(&mut buffer));
+            Ok((add, ops.get_accumulate(Rank(1), word.at(0), Op::Sum, origin, result)))
         })
         .unwrap();
     assert!(matches!(add, Err(RmaError::NotLocked { .. })), "{add:?}");
@@ -220,16 +216,16 @@ pub fn other_target_of_a_lock(universe: &Universe) {
 pub fn huge_counts(universe: &Universe) {
     let world = universe.world();
     let (window, right) = (words(world, 4), neighbour(world, 1));
-    let word = Layout::of::<u64>();
+    let word = Layout::element::<u64>();
     let (point, mut buffer) = (word.resized(0, 0).unwrap(), [0u64; 4]);
     let epoch = window.lock_all().unwrap();
     let mut ask = |there: &Layout, here: &Layout, count: u64| {
         let (there, here) = (there.times(count), here.times(count));
-        let (origin, result) = ((&[1u64; 4][..], here), (&mut buffer[..], here));
-        let fetch = epoch.get_accumulate_shaped(right, 0, there, Op::Sum, origin, result);
-        let add = epoch.accumulate_shaped(right, 0, there, Op::Sum, &[1u64; 4], here);
+        let (origin, result) = (here.of(&[1u64; 4]), here.of(&mut buffer));
+        let fetch = epoch.get_accumulate(right, there.at(0), Op::Sum, origin, result);
+        let add = epoch.accumulate(right, there.at(0), Op::Sum, here.of(&[1u64; 4]));
         assert_eq!(fetch, add);
-        let put = epoch.rput_shaped(right, 0, there, vec![1u64; 4], here).err();
+        let put = epoch.rput(right, there.at(0), here.of(vec![1u64; 4])).err();
         assert_eq!(put, add.err());
         add.unwrap_err()
     };
@@ -246,21 +242,19 @@ pub fn huge_counts(universe: &Universe) {
         assert_eq!(high, count as i64 * 8);
     }
     // All copies at one place: inside, but there more than once.
-    let error = epoch.accumulate_shaped(
+    let error = epoch.accumulate(
         right,
-        0,
-        point.times(1 << 40),
+        point.times(1u64 << 40).at(0),
         Op::Sum,
-        &[1u64],
-        point.times(1 << 40),
+        point.times(1u64 << 40).of(&[1u64]),
     );
     assert!(matches!(error, Err(RmaError::Overlap { .. })), "{error:?}");
     let far = word.hvector(2, 1, 1 << 40).unwrap();
-    let error = epoch.accumulate_shaped(right, 0, &far, Op::Sum, &[1u64; 2], word.times(2));
+    let error = epoch.accumulate(right, far.at(0), Op::Sum, word.times(2).of(&[1u64; 2]));
     assert!(matches!(error, Err(RmaError::LayoutOutOfRange { high, .. }) if high == (1 << 40) + 8));
     let nothing = Layout::structure(&[]).unwrap();
     let none = nothing.times(u64::MAX);
-    epoch.accumulate_shaped(right, 0, none, Op::Sum, &[1u64; 2], word.times(0)).unwrap();
+    epoch.accumulate(right, none.at(0), Op::Sum, word.times(0).of(&[1u64; 2])).unwrap();
     epoch.unlock().unwrap();
     world.barrier().unwrap();
     assert_eq!((buffer, local_words(&window)), ([0; 4], vec![0; 4]));

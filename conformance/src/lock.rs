@@ -166,7 +166,7 @@ pub fn no_check(universe: &Universe) {
     let window = words(world, world.size() as usize);
     let lock = window.lock_with(Rank(0), LockKind::Exclusive, Assert::NO_CHECK).unwrap();
     world.barrier().unwrap();
-    lock.put(world.rank().into(), &[u64::from(world.rank()) + 1]).unwrap();
+    lock.put(u64::from(world.rank()), &[u64::from(world.rank()) + 1]).unwrap();
     lock.unlock().unwrap();
     world.barrier().unwrap();
     if world.rank() == Rank(0) {

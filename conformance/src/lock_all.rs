@@ -76,7 +76,7 @@ pub fn no_check(universe: &Universe) {
     world.barrier().unwrap();
     if world.rank() != Rank(0) {
         let epoch = window.lock_all_with(Assert::NO_CHECK).unwrap();
-        epoch.put(Rank(0), world.rank().into(), &[5u64]).unwrap();
+        epoch.put(Rank(0), u64::from(world.rank()), &[5u64]).unwrap();
         epoch.unlock().unwrap();
     }
     world.barrier().unwrap();
@@ -206,10 +206,10 @@ pub fn one_target_after_another(universe: &Universe) {
     let epoch = window.lock_all().unwrap();
     for step in 0..i64::from(world.size()) {
         let target = neighbour(world, step);
-        epoch.put(target, world.rank().into(), &[u64::from(target) + 1]).unwrap();
+        epoch.put(target, u64::from(world.rank()), &[u64::from(target) + 1]).unwrap();
         let mut got = [0u64];
         epoch.flush(target).unwrap();
-        epoch.get(target, world.rank().into(), &mut got).unwrap();
+        epoch.get(target, u64::from(world.rank()), &mut got).unwrap();
         assert_eq!(got, [u64::from(target) + 1]);
     }
     epoch.unlock().unwrap();

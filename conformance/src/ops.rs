@@ -21,8 +21,9 @@ pub fn gets_overlap(universe: &Universe) {
     epoch
         .ops(|ops| {
             for (target, buffer) in world.ranks().zip(&mut buffers) {
-                ops.get(target, 0, buffer).unwrap();
+                ops.get(target, 0, buffer)?;
             }
+            Ok(())
         })
         .unwrap();
     for (rank, buffer) in buffers.iter().enumerate() {
@@ -45,7 +46,6 @@ pub fn puts_and_gets(universe: &Universe) {
             ops.put(right, 0, &halo)?;
             ops.put(right, 5, &halo)
         })
-        .unwrap()
         .unwrap();
     let first = u64::from(right) * 100 + 10;
     assert!(big.iter().copied().eq(first..first + 10));
@@ -66,10 +66,10 @@ pub fn buffers_come_back(universe: &Universe) {
     let (mut source, mut sink) = (vec![0u64; 10], vec![0u64; 10]);
     for round in 1..=times(universe, 50) {
         source.fill(round);
-        epoch.ops(|ops| ops.put(right, 0, &source)).unwrap().unwrap();
+        epoch.ops(|ops| ops.put(right, 0, &source)).unwrap();
         source.fill(u64::MAX);
         epoch.flush(right).unwrap();
-        epoch.ops(|ops| ops.get(right, 0, &mut sink)).unwrap().unwrap();
+        epoch.ops(|ops| ops.get(right, 0, &mut sink)).unwrap();
         assert_eq!(sink, [round; 10]);
         sink.fill(0);
     }
@@ -84,12 +84,11 @@ pub fn error_inside(universe: &Universe) {
     let right = neighbour(world, 1);
     let epoch = window.lock_all().unwrap();
     let (mut good, mut bad) = ([0u64; 4], [9u64; 4]);
-    let result = epoch.ops(|ops| {
+    let error: Result<(), RmaError> = epoch.ops(|ops| {
         ops.get(right, 0, &mut good)?;
         ops.get(right, 1, &mut bad)?;
         panic!("the second get is out of range");
     });
-    let error: Result<(), RmaError> = result.unwrap();
     assert!(matches!(error, Err(RmaError::OutOfRange { disp: 1, len: 32, size: 32, .. })));
     let first = u64::from(right) * 100;
     assert_eq!((good, bad), ([first, first + 1, first + 2, first + 3], [9; 4]));
@@ -107,8 +106,8 @@ pub fn panic_inside(universe: &Universe) {
     let epoch = window.lock_all().unwrap();
     let mut buffer = vec![0u64; 4_000];
     let caught = catch_unwind(AssertUnwindSafe(|| {
-        epoch.ops(|ops| {
-            ops.get(right, 0, &mut buffer).unwrap();
+        epoch.ops(|ops| -> Result<(), RmaError> {
+            ops.get(right, 0, &mut buffer)?;
             // Without the message that `panic!` prints.
             resume_unwind(Box::new("on purpose"));
         })
@@ -137,7 +136,7 @@ pub fn in_fence(universe: &Universe) {
         let (right, left) = (neighbour(world, 1), neighbour(world, -1));
         let value = [round * 10 + u64::from(world.rank())];
         let put = epoch.ops(|ops| ops.put(left, 1, &value).and(ops.put(right, 0, &value)));
-        put.unwrap().unwrap();
+        put.unwrap();
         epoch = epoch.next(Assert::NONE).unwrap();
         let expected = [left, right].map(|rank| round * 10 + u64::from(rank));
         assert_eq!(local_words(&window), expected);
@@ -157,7 +156,7 @@ pub fn in_lock(universe: &Universe) {
         ops.put(Rank::NULL, 99, &[1u8])?;
         ops.get(right, 2, &mut got)
     });
-    done.unwrap().unwrap();
+    done.unwrap();
     assert_eq!(got, [u64::from(right) * 100 + 2, u64::from(right) * 100 + 3]);
     lock.unlock().unwrap();
     window.free().unwrap();
@@ -179,8 +178,9 @@ pub fn many(universe: &Universe) {
     epoch
         .ops(|ops| {
             for (i, buffer) in buffers.chunks_mut(1).enumerate() {
-                ops.get(neighbour(world, i as i64), i as u64, buffer).unwrap();
+                ops.get(neighbour(world, i as i64), i, buffer)?;
             }
+            Ok(())
         })
         .unwrap();
     epoch.unlock().unwrap();
@@ -198,7 +198,7 @@ pub fn null(universe: &Universe) {
     let epoch = window.lock_all().unwrap();
     let done = epoch
         .ops(|ops| ops.get(Rank::NULL, 7, &mut untouched).and(ops.put(Rank::NULL, 7, &[1u64; 9])));
-    done.unwrap().unwrap();
+    done.unwrap();
     assert_eq!(untouched, [5; 3]);
     epoch.unlock().unwrap();
     window.free().unwrap();
@@ -208,8 +208,8 @@ pub fn null(universe: &Universe) {
 pub fn result(universe: &Universe) {
     let window = filled(universe, 1);
     let epoch = window.lock_all().unwrap();
-    assert_eq!(epoch.ops(|_| "nothing at all"), Ok("nothing at all"));
-    assert_eq!(epoch.ops(|ops| ops.put(Rank(0), 0, &[3u64]).is_ok()), Ok(true));
+    assert_eq!(epoch.ops(|_| Ok("nothing at all")), Ok("nothing at all"));
+    assert_eq!(epoch.ops(|ops| Ok(ops.put(Rank(0), 0, &[3u64]).is_ok())), Ok(true));
     epoch.unlock().unwrap();
     assert_eq!(local_words(&window), [3]);
     window.free().unwrap();

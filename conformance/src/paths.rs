@@ -5,20 +5,19 @@ use rma_core::{ErrorClass, Layout, Op, Path, Universe, Window, WindowError};
 /// Ten operations of every kind on the right neighbour; checks what they did.
 fn ten_operations(window: &Window) {
     let right = window.rank().on_ring(1, window.ranks());
-    let pair = Layout::of::<u64>().vector(2, 1, 2).unwrap();
+    let pair = Layout::element::<u64>().vector(2, 1, 2).unwrap();
     let flat = pair.clone();
     let epoch = window.lock_all().unwrap();
     epoch.put(right, 0, &[1u64, 2, 3, 4]).unwrap();
-    epoch.put_shaped(right, 4, &pair, &[5u64, 0, 6], &flat).unwrap();
+    epoch.put(right, pair.at(4), flat.of(&[5u64, 0, 6])).unwrap();
     _ = epoch.rput(right, 7, vec![8u64]).unwrap().wait();
     epoch.flush(right).unwrap();
     let (mut got, mut shaped) = ([0u64; 8], [9u64; 3]);
     epoch.get(right, 0, &mut got).unwrap();
     assert_eq!(got, [1, 2, 3, 4, 5, 0, 6, 8]);
-    epoch.get_shaped(right, 4, &pair, &mut shaped, &flat).unwrap();
+    epoch.get(right, pair.at(4), flat.of(&mut shaped)).unwrap();
     assert_eq!(shaped, [5, 9, 6]);
-    let (buffer, result) = epoch.rget(right, 6, vec![0u64; 2]).unwrap().wait();
-    assert_eq!((buffer, result), (vec![6, 8], Ok(())));
+    assert_eq!(epoch.rget(right, 6, vec![0u64; 2]).unwrap().wait().unwrap(), [6, 8]);
     epoch.accumulate(right, 0, Op::Sum, &[10u64, 10]).unwrap();
     let mut before = [0u64; 2];
     epoch.get_accumulate(right, 0, Op::Sum, &[100u64, 100], &mut before).unwrap();

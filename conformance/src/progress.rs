@@ -6,8 +6,8 @@
 use crate::help::{times, words};
 use core::fmt::Debug;
 use rma_core::{
-    Access, Assert, AtomicElement, BasicElement, Bool, Complex, Element, Layout, Lock, LockKind,
-    Op, Pair, Path, Rank, RmaError, Shape, Universe, Window,
+    Access, Assert, AtomicElement, BasicElement, Bool, Complex, Displacement, Layout, Lock,
+    LockKind, Op, Origin, OriginMut, Pair, Path, Peer, Rank, RmaError, Universe, Window,
 };
 
 /// Whose part the others operate on.
@@ -22,20 +22,8 @@ const TYPES: u64 = 8;
 
 /// What all epochs offer, towards the one target.
 trait Epoch {
-    fn put<E: Element>(&self, disp: u64, origin: &[E]) -> Result<(), RmaError>;
-    fn get<E: Element>(&self, disp: u64, origin: &mut [E]) -> Result<(), RmaError>;
-    fn put_shaped<E: Element>(
-        &self,
-        disp: u64,
-        to: Shape<'_>,
-        origin: &[E],
-    ) -> Result<(), RmaError>;
-    fn get_shaped<E: Element>(
-        &self,
-        disp: u64,
-        from: Shape<'_>,
-        origin: &mut [E],
-    ) -> Result<(), RmaError>;
+    fn put(&self, disp: impl Displacement, origin: impl Origin) -> Result<(), RmaError>;
+    fn get<'b>(&self, disp: impl Displacement, origin: impl OriginMut<'b>) -> Result<(), RmaError>;
     fn accumulate<E: BasicElement>(&self, disp: u64, op: Op, origin: &[E]) -> Result<(), RmaError>;
     fn get_accumulate<E: BasicElement>(
         &self,
@@ -53,34 +41,19 @@ trait Epoch {
     ) -> Result<E, RmaError>;
 }
 
+/// By methods of `$by`, which `$epoch` is or dereferences to.
 macro_rules! epoch {
-    ([$($generics:tt)*] $epoch:ty, ($($target:expr)?)) => {
-        impl<$($generics)*> Epoch for $epoch {
-            fn put<E: Element>(&self, disp: u64, origin: &[E]) -> Result<(), RmaError> {
-                <$epoch>::put(self, $($target,)? disp, origin)
+    ($epoch:ty, $by:ident, ($($target:expr)?)) => {
+        impl Epoch for $epoch {
+            fn put(&self, disp: impl Displacement, origin: impl Origin) -> Result<(), RmaError> {
+                $by::put(self, $($target,)? disp, origin)
             }
-            fn get<E: Element>(&self, disp: u64, origin: &mut [E]) -> Result<(), RmaError> {
-                <$epoch>::get(self, $($target,)? disp, origin)
-            }
-            fn put_shaped<E: Element>(
+            fn get<'b>(
                 &self,
-                disp: u64,
-                to: Shape<'_>,
-                origin: &[E],
+                disp: impl Displacement,
+                origin: impl OriginMut<'b>,
             ) -> Result<(), RmaError> {
-                let from = Layout::of::<E>();
-                let from = from.times(origin.len() as u64);
-                <$epoch>::put_shaped(self, $($target,)? disp, to, origin, from)
-            }
-            fn get_shaped<E: Element>(
-                &self,
-                disp: u64,
-                from: Shape<'_>,
-                origin: &mut [E],
-            ) -> Result<(), RmaError> {
-                let to = Layout::of::<E>();
-                let to = to.times(origin.len() as u64);
-                <$epoch>::get_shaped(self, $($target,)? disp, from, origin, to)
+                $by::get(self, $($target,)? disp, origin)
             }
             fn accumulate<E: BasicElement>(
                 &self,
@@ -88,7 +61,7 @@ macro_rules! epoch {
                 op: Op,
                 origin: &[E],
             ) -> Result<(), RmaError> {
-                <$epoch>::accumulate(self, $($target,)? disp, op, origin)
+                $by::accumulate(self, $($target,)? disp, op, origin)
             }
             fn get_accumulate<E: BasicElement>(
                 &self,
@@ -97,7 +70,7 @@ macro_rules! epoch {
                 origin: &[E],
                 result: &mut [E],
             ) -> Result<(), RmaError> {
-                <$epoch>::get_accumulate(self, $($target,)? disp, op, origin, result)
+                $by::get_accumulate(self, $($target,)? disp, op, origin, result)
             }
             fn fetch_and_op<E: BasicElement>(
                 &self,
@@ -105,7 +78,7 @@ macro_rules! epoch {
                 op: Op,
                 operand: E,
             ) -> Result<E, RmaError> {
-                <$epoch>::fetch_and_op(self, $($target,)? disp, op, operand)
+                $by::fetch_and_op(self, $($target,)? disp, op, operand)
             }
             fn compare_and_swap<E: AtomicElement>(
                 &self,
@@ -113,14 +86,14 @@ macro_rules! epoch {
                 compare: E,
                 swap: E,
             ) -> Result<E, RmaError> {
-                <$epoch>::compare_and_swap(self, $($target,)? disp, compare, swap)
+                $by::compare_and_swap(self, $($target,)? disp, compare, swap)
             }
         }
     };
 }
 
-epoch!([] Lock<'_>, ());
-epoch!([] Access<'_>, (TARGET));
+epoch!(Lock<'_>, Peer, ());
+epoch!(Access<'_>, Access, (TARGET));
 
 /// One type, an operation that it has, and values of it.
 struct Type<E> {
@@ -189,13 +162,13 @@ impl<E: BasicElement + PartialEq + Debug> Type<E> {
         epoch.put(room(0), &mine).unwrap();
         epoch.get(room(1), &mut got).unwrap();
         assert_eq!(got, there);
-        let element = Layout::of::<E>();
+        let element = Layout::element::<E>();
         let every_other = element.vector(COUNT as u64, 1, 2).unwrap();
-        epoch.put_shaped(room(2), (&every_other).into(), &mine).unwrap();
+        epoch.put(every_other.at(room(2)), element.times(COUNT).of(&mine)).unwrap();
         let half = COUNT as u64 / 2;
         let some = element.vector(half, 1, 2).unwrap();
         got.truncate(half as usize);
-        epoch.get_shaped(room(3), (&some).into(), &mut got).unwrap();
+        epoch.get(some.at(room(3)), element.times(half).of(&mut got)).unwrap();
         assert!(got.iter().eq(there.iter().step_by(2).take(half as usize)));
         epoch.accumulate(room(4), self.op, &mine).unwrap();
         let mut got = self.values(0);
@@ -392,16 +365,12 @@ pub fn requests(universe: &Universe) {
             let put = epoch.rput(TARGET, room(0), contents.clone()).unwrap();
             let get = epoch.rget(TARGET, room(1), vec![0u64; COUNT]).unwrap();
             let sum = epoch.raccumulate(TARGET, room(2), Op::Sum, contents.clone()).unwrap();
-            put.wait().1.unwrap();
-            sum.wait().1.unwrap();
-            let (got, result) = get.wait();
-            result.unwrap();
-            assert_eq!(got, contents);
+            put.wait().unwrap();
+            sum.wait().unwrap();
+            assert_eq!(get.wait().unwrap(), contents);
             let old = vec![7u64; COUNT];
             let old = epoch.rget_accumulate(TARGET, room(3), Op::NoOp, &[], old).unwrap();
-            let (old, result) = old.wait();
-            result.unwrap();
-            assert_eq!(old, vec![0; COUNT]);
+            assert_eq!(old.wait().unwrap(), vec![0; COUNT]);
             let (mut one, mut other) = (vec![0u64; COUNT], vec![0u64; COUNT]);
             epoch
                 .ops(|ops| {
@@ -409,7 +378,6 @@ pub fn requests(universe: &Universe) {
                     ops.put(TARGET, room(5), &contents)?;
                     ops.get(TARGET, room(1), &mut other)
                 })
-                .unwrap()
                 .unwrap();
             assert_eq!((&one, &other), (&contents, &contents));
             epoch.unlock().unwrap();

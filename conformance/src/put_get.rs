@@ -141,8 +141,8 @@ pub fn zero_count(universe: &Universe) {
     let epoch = window.lock_all().unwrap();
     for disp in 0..=3 {
         for target in world.ranks() {
-            epoch.put::<u64>(target, disp, &[]).unwrap();
-            epoch.get::<[u8; 3]>(target, disp, &mut []).unwrap();
+            epoch.put(target, disp, &[0u64; 0]).unwrap();
+            epoch.get(target, disp, &mut [[0u8; 3]; 0]).unwrap();
             // Some elements of no size.
             epoch.put(target, disp, &[[0u8; 0]; 5]).unwrap();
         }
@@ -233,7 +233,7 @@ pub fn all_to_all(universe: &Universe) {
     for round in 0..times(universe, 50) {
         for target in world.ranks() {
             let value = round * 100 + u64::from(world.rank()) * 10 + u64::from(target);
-            epoch.put(target, world.rank().into(), &[value]).unwrap();
+            epoch.put(target, u64::from(world.rank()), &[value]).unwrap();
         }
         epoch = epoch.next(Assert::NONE).unwrap();
         let of = |from: Rank| round * 100 + u64::from(from) * 10 + u64::from(world.rank());

@@ -1,6 +1,11 @@
 //! Operations that own their buffer.
 use crate::help::{local_words, near, neighbour, still_works, words};
-use rma_core::{Assert, LockKind, OriginBuffer, Rank, Request, RmaError, Universe, Window};
+use core::pin::{Pin, pin};
+use core::task::{Context, Poll, Waker};
+use rma_core::{
+    Assert, Layout, LockAll, LockKind, Op, OriginBuffer, Pair, Rank, Refused, Request, RmaError,
+    Universe, Window,
+};
 
 /// Fills this rank's part with `1000 × rank + i` and waits until all have done so.
 fn filled(universe: &Universe, count: usize) -> Window {
@@ -16,16 +21,10 @@ fn contents(rank: Rank, count: usize) -> Vec<u64> {
 
 /// Waits by testing.
 fn poll<B: OriginBuffer>(mut request: Request<'_, B>) -> B {
-    loop {
-        match request.test() {
-            Ok((buffer, result)) => {
-                result.unwrap();
-                return buffer;
-            }
-            Err(again) => request = again,
-        }
+    while !request.test() {
         std::thread::yield_now();
     }
+    request.wait().unwrap()
 }
 
 /// The buffer comes back; the data is there after a flush. S-I2
@@ -35,8 +34,7 @@ pub fn put(universe: &Universe) {
     let right = neighbour(world, 1);
     let epoch = window.lock_all().unwrap();
     let request = epoch.rput(right, 0, contents(world.rank(), 10)).unwrap();
-    let (mut buffer, result) = request.wait();
-    result.unwrap();
+    let mut buffer = request.wait().unwrap();
     assert_eq!(buffer, contents(world.rank(), 10));
     buffer.fill(7);
     epoch.flush(right).unwrap();
@@ -53,8 +51,7 @@ pub fn get(universe: &Universe) {
     let window = filled(universe, 3_000);
     for target in world.ranks() {
         let epoch = window.lock_all().unwrap();
-        let (buffer, result) = epoch.rget(target, 1, vec![0u64; 2_999]).unwrap().wait();
-        result.unwrap();
+        let buffer = epoch.rget(target, 1, vec![0u64; 2_999]).unwrap().wait().unwrap();
         assert_eq!(buffer, contents(target, 3_000)[1..]);
         epoch.unlock().unwrap();
     }
@@ -70,8 +67,9 @@ pub fn flushed(universe: &Universe) {
     let get = |at| epoch.rget(right, at, vec![0u64; 10]).unwrap();
     let requests: Vec<_> = (0..90).map(get).collect();
     epoch.flush(right).unwrap();
-    for (at, request) in requests.into_iter().enumerate() {
-        let Ok((got, Ok(()))) = request.test() else { panic!("complete since the flush") };
+    for (at, mut request) in requests.into_iter().enumerate() {
+        assert!(request.test(), "complete since the flush");
+        let got = request.wait().unwrap();
         assert_eq!(got, contents(right, 100)[at..at + 10]);
     }
     epoch.unlock().unwrap();
@@ -100,15 +98,16 @@ pub fn wait_after_unlock(universe: &Universe) {
     let window = filled(universe, 200);
     let right = neighbour(world, 1);
     let epoch = window.lock_all().unwrap();
-    let get = epoch.rget(right, 0, vec![0u64; 100]).unwrap();
+    let mut get = epoch.rget(right, 0, vec![0u64; 100]).unwrap();
     let put = epoch.rput(right, 100, vec![u64::from(world.rank()); 100]).unwrap();
     epoch.unlock().unwrap();
     world.barrier().unwrap();
     // Complete at the target although nobody has waited for the request.
     assert_eq!(local_words(&window)[100..], [u64::from(neighbour(world, -1)); 100]);
-    let Ok((got, Ok(()))) = get.test() else { panic!("complete since the unlock") };
+    assert!(get.test(), "complete since the unlock");
+    let got = get.wait().unwrap();
     assert_eq!(got, contents(right, 100));
-    assert_eq!(put.wait().0, [u64::from(world.rank()); 100]);
+    assert_eq!(put.wait().unwrap(), [u64::from(world.rank()); 100]);
     window.free().unwrap();
 }
 
@@ -122,10 +121,10 @@ pub fn wait_in_another_epoch(universe: &Universe) {
     lock.unlock().unwrap();
     let epoch = window.lock_all().unwrap();
     let second = epoch.rget(right, 5, vec![0u64; 5]).unwrap();
-    assert_eq!(first.wait().0, contents(right, 10));
+    assert_eq!(first.wait().unwrap(), contents(right, 10));
     epoch.unlock().unwrap();
     let epoch = window.fence(Assert::NONE).unwrap();
-    assert_eq!(second.wait().0, contents(right, 10)[5..]);
+    assert_eq!(second.wait().unwrap(), contents(right, 10)[5..]);
     epoch.end().unwrap();
     window.free().unwrap();
 }
@@ -170,14 +169,14 @@ pub fn forgotten(universe: &Universe) {
 pub fn null(universe: &Universe) {
     let window = filled(universe, 1);
     let epoch = window.lock_all().unwrap();
-    let get = epoch.rget(Rank::NULL, 9, vec![5u64; 3]).unwrap();
+    let mut get = epoch.rget(Rank::NULL, 9, vec![5u64; 3]).unwrap();
     let put = epoch.rput(Rank::NULL, 9, vec![5u64; 3]).unwrap();
-    let Ok((buffer, Ok(()))) = get.test() else { panic!("complete at once") };
-    assert_eq!(buffer, [5; 3]);
-    assert_eq!(put.wait(), (vec![5; 3], Ok(())));
+    assert!(get.test(), "complete at once");
+    assert_eq!(get.wait().unwrap(), [5; 3]);
+    assert_eq!(put.wait().unwrap(), [5; 3]);
     epoch.unlock().unwrap();
     let lock = window.lock(Rank::NULL, LockKind::Shared).unwrap();
-    assert_eq!(lock.rget(0, vec![1u8]).unwrap().wait(), (vec![1], Ok(())));
+    assert_eq!(lock.rget(0, vec![1u8]).unwrap().wait().unwrap(), [1]);
     lock.unlock().unwrap();
     window.free().unwrap();
 }
@@ -189,11 +188,9 @@ pub fn boxed(universe: &Universe) {
     let right = neighbour(world, 1);
     let epoch = window.lock_all().unwrap();
     let boxed: Box<[u64]> = vec![0; 4].into();
-    let (got, result) = epoch.rget(right, 0, boxed).unwrap().wait();
-    result.unwrap();
+    let got = epoch.rget(right, 0, boxed).unwrap().wait().unwrap();
     assert_eq!(*got, contents(right, 4)[..]);
-    let (_, result) = epoch.rput(right, 0, got).unwrap().wait();
-    result.unwrap();
+    epoch.rput(right, 0, got).unwrap().wait().unwrap();
     epoch.unlock().unwrap();
     window.free().unwrap();
 }
@@ -214,9 +211,7 @@ pub fn many(universe: &Universe) {
     let start = |i| epoch.rget(target(i), i as u64, vec![0u64]).unwrap();
     let requests: Vec<_> = (0..count).map(start).collect();
     for (i, request) in requests.into_iter().enumerate().rev() {
-        let (buffer, result) = request.wait();
-        result.unwrap();
-        assert_eq!(buffer, [u64::from(target(i)) * 1000 + i as u64]);
+        assert_eq!(request.wait().unwrap(), [u64::from(target(i)) * 1000 + i as u64]);
     }
     epoch.unlock().unwrap();
     window.free().unwrap();
@@ -250,12 +245,13 @@ pub fn in_a_lock(universe: &Universe) {
     let window = filled(universe, 20);
     let right = neighbour(world, 1);
     let lock = window.lock(right, LockKind::Exclusive).unwrap();
-    let get = lock.rget(0, vec![0u64; 10]).unwrap();
+    let mut get = lock.rget(0, vec![0u64; 10]).unwrap();
     let put = lock.rput(10, vec![3u64; 10]).unwrap();
     lock.unlock().unwrap();
     world.barrier().unwrap();
     assert_eq!(local_words(&window)[10..], [3; 10]);
-    let Ok((got, Ok(()))) = get.test() else { panic!("complete since the unlock") };
+    assert!(get.test(), "complete since the unlock");
+    let got = get.wait().unwrap();
     assert_eq!(got, contents(right, 10));
     drop(put);
     window.free().unwrap();
@@ -267,8 +263,177 @@ pub fn empty(universe: &Universe) {
     let window = filled(universe, 2);
     let epoch = window.lock_all().unwrap();
     let right = neighbour(world, 1);
-    assert_eq!(epoch.rget(right, 2, Vec::<u64>::new()).unwrap().wait(), (vec![], Ok(())));
-    assert_eq!(epoch.rput(right, 2, Vec::<u64>::new()).unwrap().wait(), (vec![], Ok(())));
+    assert!(epoch.rget(right, 2, Vec::<u64>::new()).unwrap().wait().unwrap().is_empty());
+    assert!(epoch.rput(right, 2, Vec::<u64>::new()).unwrap().wait().unwrap().is_empty());
     epoch.unlock().unwrap();
+    window.free().unwrap();
+}
+
+/// Arrays and single values are buffers too. S-I2 S-I3
+pub fn arrays_and_values(universe: &Universe) {
+    let world = universe.world();
+    let window = filled(universe, 20);
+    let (right, word) = (neighbour(world, 1), Layout::element::<u64>());
+    let (theirs, every) = (contents(right, 20), word.vector(3, 1, 2).unwrap());
+    let epoch = window.lock_all().unwrap();
+    assert_eq!(epoch.rget(right, 2, [0u64; 3]).unwrap().wait().unwrap(), theirs[2..5]);
+    assert_eq!(epoch.rget(right, 5, 0u64).unwrap().wait().unwrap(), theirs[5]);
+    assert_eq!(epoch.rget(right, 0, [0u64; 0]).unwrap().wait().unwrap(), [0u64; 0]);
+    let got = epoch.rget(right, every.at(4), [0u64; 3]).unwrap().wait().unwrap();
+    assert_eq!(got, [theirs[4], theirs[6], theirs[8]]);
+    let got = epoch.rget(right, 4, every.of([7u64; 6]).starting_at(1)).unwrap().wait().unwrap();
+    assert_eq!(got, [7, theirs[4], 7, theirs[5], 7, theirs[6]]);
+    assert_eq!(epoch.rget(right, word.at(9), 0u64).unwrap().wait().unwrap(), theirs[9]);
+
+    assert_eq!(epoch.rput(right, 0, 70u64).unwrap().wait().unwrap(), 70);
+    let pair = Pair { value: 2.5f64, index: 8u64 };
+    drop(epoch.rput(right, 12, pair).unwrap());
+    drop(epoch.rput(right, 1, [71u64, 72]).unwrap());
+    drop(epoch.rput(right, every.at(14), [1u64, 2, 3]).unwrap());
+    epoch.flush(right).unwrap();
+    assert_eq!(epoch.raccumulate(right, 0, Op::Sum, 5u64).unwrap().wait().unwrap(), 5);
+    drop(epoch.raccumulate(right, 1, Op::Sum, [5u64, 6]).unwrap());
+    let old = epoch.rget_accumulate(right, 0, Op::Sum, &[1u64], 0u64).unwrap();
+    assert_eq!(old.wait().unwrap(), 75);
+    let old = epoch.rget_accumulate(right, 1, Op::NoOp, &[], [0u64; 2]).unwrap();
+    let found = epoch.rget(right, 12, Pair { value: 0.0f64, index: 0u64 }).unwrap();
+    core::mem::forget(epoch.rget(right, 0, [0u64; 20]).unwrap());
+    epoch.unlock().unwrap();
+    assert_eq!((old.wait().unwrap(), found.wait().unwrap()), ([76, 78], pair));
+    world.barrier().unwrap();
+    let (mine, before) = (local_words(&window), contents(world.rank(), 20));
+    assert_eq!(mine[..3], [76, 76, 78]);
+    assert_eq!(mine[14..19], [1, before[15], 2, before[17], 3]);
+    window.free().unwrap();
+}
+
+/// Gets from two targets, and what they are to find.
+fn from_two<'w>(epoch: &LockAll<'w>, targets: [Rank; 2]) -> (Vec<Get<'w>>, Vec<Vec<u64>>) {
+    let places = (0..10).flat_map(|i| targets.map(|target| (target, i * 7)));
+    places
+        .map(|(target, at)| {
+            let get = epoch.rget(target, at, vec![0u64; 20]).unwrap();
+            (get, contents(target, 100)[at..at + 20].to_vec())
+        })
+        .unzip()
+}
+
+type Get<'w> = Request<'w, Vec<u64>>;
+
+/// Several are waited for together. S-I4 S-I6
+pub fn all_of_them(universe: &Universe) {
+    let world = universe.world();
+    let window = filled(universe, 100);
+    let epoch = window.lock_all().unwrap();
+    let targets = [neighbour(world, 1), neighbour(world, 2)];
+    let (requests, expected) = from_two(&epoch, targets);
+    let got: Result<Vec<_>, Refused<_>> = Request::wait_all(requests).into_iter().collect();
+    assert_eq!(got.unwrap(), expected);
+    assert!(Request::wait_all(Vec::<Get<'_>>::new()).is_empty());
+    let (requests, expected) = from_two(&epoch, targets);
+    epoch.unlock().unwrap();
+    let got = Request::wait_all(requests).into_iter().map(Result::unwrap);
+    assert!(got.eq(expected));
+    window.free().unwrap();
+}
+
+/// Whichever is complete, until none is left. S-I4 S-I6
+pub fn any_of_them(universe: &Universe) {
+    let world = universe.world();
+    let (window, other) = (filled(universe, 100), filled(universe, 1));
+    let epoch = window.lock_all().unwrap();
+    let right = neighbour(world, 1);
+    let targets = [right, neighbour(world, 2)];
+    let (mut requests, mut expected) = from_two(&epoch, targets);
+    while let Some((index, got)) = Request::wait_any(&mut requests) {
+        assert_eq!(got.unwrap(), expected.remove(index));
+    }
+    assert!(expected.is_empty());
+
+    (requests, expected) = from_two(&epoch, targets);
+    while !requests.is_empty() {
+        let Some(index) = Request::test_any(&mut requests) else {
+            std::thread::yield_now();
+            continue;
+        };
+        let mut complete = requests.remove(index);
+        assert!(complete.test(), "it stays so");
+        assert_eq!(complete.wait().unwrap(), expected.remove(index));
+    }
+    assert_eq!(Request::test_any(&mut requests), None);
+
+    // Of two windows, puts among them, and one that is complete.
+    let lock = other.lock(right, LockKind::Shared).unwrap();
+    let put = epoch.rput(Rank::NULL, 0, vec![1u64]).unwrap();
+    (requests, expected) =
+        (vec![lock.rget(0, vec![0u64]).unwrap(), put], vec![contents(right, 1), vec![1]]);
+    while let Some((index, got)) = Request::wait_any(&mut requests) {
+        assert_eq!(got.unwrap(), expected.remove(index));
+    }
+    assert!(requests.is_empty() && expected.is_empty());
+    lock.unlock().unwrap();
+    (requests, expected) = from_two(&epoch, targets);
+    epoch.unlock().unwrap();
+    assert_eq!(Request::test_any(&mut requests), Some(0), "complete since the unlock");
+    let (index, got) = Request::wait_any(&mut requests).unwrap();
+    assert_eq!(got.unwrap(), expected[index]);
+    drop(requests);
+    window.free().unwrap();
+    other.free().unwrap();
+}
+
+/// As futures: polled by hand, and awaited. S-I6
+pub fn polled(universe: &Universe) {
+    /// Polls until it is ready.
+    fn run<F: Future>(future: F) -> F::Output {
+        let mut future = pin!(future);
+        let mut context = Context::from_waker(Waker::noop());
+        loop {
+            if let Poll::Ready(output) = future.as_mut().poll(&mut context) {
+                return output;
+            }
+            std::thread::yield_now();
+        }
+    }
+    let world = universe.world();
+    let window = filled(universe, 200);
+    let right = neighbour(world, 1);
+    let theirs = contents(right, 200);
+    let epoch = window.lock_all().unwrap();
+    let get = epoch.rget(right, 3, vec![0u64; 100]).unwrap();
+    let word = run(epoch.rget(right, 5, 0u64).unwrap()).unwrap();
+    assert_eq!((run(get).unwrap(), word), (theirs[3..103].to_vec(), theirs[5]));
+    let awaited = async {
+        let first = epoch.rget(right, 0, [0u64; 3])?;
+        let second = epoch.rget(right, 100, vec![0u64; 100])?;
+        let (second, first) = (second.await?, first.await?);
+        epoch.rput(right, 0, [9u64]).unwrap().await?;
+        epoch.rget(right, 200, 0u64)?.await?;
+        Ok::<_, RmaError>((first, second))
+    };
+    let error = run(awaited).unwrap_err();
+    assert!(matches!(error, RmaError::OutOfRange { disp: 200, .. }), "{error}");
+    let awaited = async {
+        let second = epoch.rget(right, 100, vec![0u64; 100])?;
+        let first = epoch.rget(right, 1, [0u64; 3])?.await?;
+        Ok::<_, RmaError>((first, second.await?))
+    };
+    let (first, second) = run(awaited).unwrap();
+    assert_eq!((&first[..], &second[..]), (&theirs[1..4], &theirs[100..]));
+    // Polled once, and waited for.
+    let mut get = epoch.rget(right, 3, vec![0u64; 100]).unwrap();
+    let mut context = Context::from_waker(Waker::noop());
+    let polled = Pin::new(&mut get).poll(&mut context);
+    let got = match polled {
+        Poll::Ready(got) => {
+            drop(get);
+            got
+        }
+        Poll::Pending => get.wait(),
+    };
+    assert_eq!(got.unwrap(), theirs[3..103]);
+    epoch.unlock().unwrap();
+    world.barrier().unwrap();
+    assert_eq!(local_words(&window)[..2], [9, u64::from(world.rank()) * 1000 + 1]);
     window.free().unwrap();
 }

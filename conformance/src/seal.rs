@@ -37,7 +37,7 @@ pub fn waits_for_operations(universe: &Universe) {
     for round in 1..=times(universe, 30) {
         let epoch = window.lock_all().unwrap();
         for target in world.ranks() {
-            epoch.put(target, world.rank().into(), &[round]).unwrap();
+            epoch.put(target, u64::from(world.rank()), &[round]).unwrap();
         }
         epoch.unlock().unwrap();
         let sealed = window.seal().unwrap();
@@ -109,10 +109,10 @@ fn expect_refusal(window: &Window, error: RmaError, asked: &'static str, open: &
 fn refused(window: Window, open: &'static str) -> Window {
     let refused = window.seal().err().unwrap();
     says(&refused, &[&refused.error.to_string()]);
-    let window = refused.window.expect("all ranks know that it was refused");
+    let window = refused.value.expect("all ranks know that it was refused");
     expect_refusal(&window, refused.error, "seal", open);
     let refused = window.free().unwrap_err();
-    let window = refused.window.expect("all ranks know that it was refused");
+    let window = refused.value.expect("all ranks know that it was refused");
     expect_refusal(&window, refused.error, "free", open);
     *window
 }

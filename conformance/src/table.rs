@@ -86,6 +86,10 @@ macro_rules! suite {
             layouts_requests {
                 requests(2), in_other_epochs(2), large_scopes_and_requests(2),
             }
+            layouts_mixed {
+                put_and_get(2), mixtures_of_u32(2), mixtures_of_f64(2), fields_and_no_op(2),
+                mismatches(2), refused(2), put_and_get(1) as to_itself,
+            }
             layouts_errors {
                 null_and_nothing(2), not_basic(2), misaligned(2), refused(2),
                 other_target_of_a_lock(2), huge_counts(2),
@@ -152,7 +156,11 @@ macro_rules! suite {
             requests {
                 put(2), get(2), test(2), wait_after_unlock(3), wait_in_another_epoch(2),
                 dropped(2), forgotten(2), null(1), boxed(2), many(2), refused(2), in_a_lock(2),
-                empty(2), flushed(2),
+                empty(2), flushed(2), arrays_and_values(2), all_of_them(3), any_of_them(3),
+                polled(2),
+            }
+            peers {
+                in_every_epoch(3), of_locks(3), others(3),
             }
             engine {
                 puts_to_one(4), gets_from_one(4), both_ways(2), both_ways(4) as both_ways_of_4,

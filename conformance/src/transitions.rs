@@ -120,10 +120,10 @@ pub fn forgotten(universe: &Universe) {
         world.barrier().unwrap();
         assert!(!EpochCall::Free.allowed_in(kind) && !EpochCall::Seal.allowed_in(kind));
         let refused = window.seal().err().unwrap();
-        let window = *refused.window.unwrap();
+        let window = *refused.value.unwrap();
         check_refusal(refused.error, &window, (kind, EpochCall::Seal));
         let refused = window.free().unwrap_err();
-        let window = *refused.window.unwrap();
+        let window = *refused.value.unwrap();
         check_refusal(refused.error, &window, (kind, EpochCall::Free));
     }
 }

@@ -5,7 +5,7 @@ use crate::help::{locked, taken};
 use core::error::Error;
 use core::mem::forget;
 use rma_core::transport::WorldRank;
-use rma_core::{Assert, CollectiveError, LockKind, Op, Rank, RmaError, Universe, Window};
+use rma_core::{Assert, CollectiveError, LockKind, Op, Rank, Request, RmaError, Universe, Window};
 use std::thread;
 
 /// The one that is waited for.
@@ -191,11 +191,11 @@ fn operations() -> Vec<Case> {
         }),
         far("answer", |_, window| {
             let (epoch, mut got) = (window.lock_all_with(Assert::NO_CHECK)?, [0u64; 5]);
-            ended(epoch.ops(|ops| ops.get(VICTIM, 0, &mut got))?)
+            ended(epoch.ops(|ops| ops.get(VICTIM, 0, &mut got)))
         }),
         far("answer", |_, window| {
             let (epoch, mut got) = (window.lock_all_with(Assert::NO_CHECK)?, [0u64; 5]);
-            ended(epoch.ops(|ops| ops.get_accumulate(VICTIM, 0, Op::Sum, &[1; 5], &mut got))?)
+            ended(epoch.ops(|ops| ops.get_accumulate(VICTIM, 0, Op::Sum, &[1; 5], &mut got)))
         }),
         far("answer", |_, window| {
             let (epoch, mut got) = (window.lock_all_with(Assert::NO_CHECK)?, [0u64; 5]);
@@ -208,7 +208,16 @@ fn operations() -> Vec<Case> {
         far("answer", |_, window| {
             let epoch = window.lock_all_with(Assert::NO_CHECK)?;
             let request = epoch.rget(VICTIM, 0, vec![0u64; 5])?;
-            ended(request.wait().1)
+            ended(request.wait().map_err(RmaError::from))
+        }),
+        far("any request", |_, window| {
+            let epoch = window.lock_all_with(Assert::NO_CHECK)?;
+            let get = || epoch.rget(VICTIM, 0, [0u64; 5]);
+            let mut requests = vec![get()?, get()?];
+            let (_, first) = Request::wait_any(&mut requests).expect("there are two");
+            let (_, second) = Request::wait_any(&mut requests).expect("there is another");
+            assert_eq!(first.is_ok(), second.is_ok(), "both are to the same rank");
+            ended(first.and(second).map_err(RmaError::from))
         }),
         Case { polls: true, ..far("answer", poll) },
     ]
@@ -222,12 +231,8 @@ fn exchange(universe: &Universe, len: usize) -> Result<(), Box<dyn Error>> {
 fn poll(_: &Universe, window: &Window) -> Result<(), Box<dyn Error>> {
     let epoch = window.lock_all_with(Assert::NO_CHECK)?;
     let mut request = epoch.rget(VICTIM, 0, vec![0u64; 5])?;
-    loop {
-        match request.test() {
-            Ok((_, end)) => return ended(end),
-            Err(again) => request = again,
-        }
-    }
+    while !request.test() {}
+    ended(request.wait().map_err(RmaError::from))
 }
 
 /// Waits for a lock by testing.

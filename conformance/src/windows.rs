@@ -16,7 +16,7 @@ pub fn sizes_differ(universe: &Universe) {
             epoch.put(target, word, &[u64::from(target) * 1000 + word]).unwrap();
         }
         // The end itself can be named, with nothing there.
-        epoch.put::<u64>(target, u64::from(target) * 3, &[]).unwrap();
+        epoch.put(target, u64::from(target) * 3, &[0u64; 0]).unwrap();
         let error = epoch.put(target, u64::from(target) * 3, &[1u8]).unwrap_err();
         assert!(matches!(error, RmaError::OutOfRange { size, .. }
             if size == u64::from(target) * 24));
@@ -32,7 +32,7 @@ pub fn all_empty(universe: &Universe) {
     let world = universe.world();
     let window = words(world, 0);
     let epoch = window.fence(Assert::NONE).unwrap();
-    epoch.put::<u8>(neighbour(world, 1), 0, &[]).unwrap();
+    epoch.put(neighbour(world, 1), 0, &[0u8; 0]).unwrap();
     epoch.end().unwrap();
     window.lock(neighbour(world, 1), LockKind::Exclusive).unwrap().unlock().unwrap();
     let epoch = window.lock_all().unwrap();
@@ -74,7 +74,7 @@ fn exchange(universe: &Universe, comm: &Communicator) {
     let me = u64::from(universe.world().rank());
     let epoch = window.lock_all().unwrap();
     for target in comm.ranks() {
-        epoch.put(target, comm.rank().into(), &[me + 100]).unwrap();
+        epoch.put(target, u64::from(comm.rank()), &[me + 100]).unwrap();
     }
     epoch.unlock().unwrap();
     comm.barrier().unwrap();

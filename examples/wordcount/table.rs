@@ -18,7 +18,7 @@
 //! linked an entry meanwhile: the new head of the chain is searched before the next attempt, so
 //! that no word is ever there twice. Entries are never moved or removed while anybody inserts.
 use rma::bytemuck::cast_slice_mut;
-use rma::{Communicator, Error, LockAll, Op, Rank, RmaError, Window, WindowError};
+use rma::{Communicator, Error, LockAll, Op, Rank, Refused, RmaError, Window, WindowError};
 
 /// Words of a bucket, and where they are.
 const BUCKET: u64 = 3;
@@ -89,7 +89,7 @@ macro_rules! from_library { ($($error:ty),*) => { $(
         }
     }
 )* } }
-from_library!(RmaError, WindowError, rma::CollectiveError, rma::Refused);
+from_library!(RmaError, WindowError, rma::CollectiveError, Refused<Option<Box<Window>>>);
 
 impl Table {
     /// Makes an empty table. **Collective.**

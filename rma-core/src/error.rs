@@ -1,8 +1,12 @@
 //! Errors. Those of the data path are `Copy` and small; each names rank, window, range, remedy.
 //! S-B5 S-B6
+mod batch;
 mod collective;
+mod refused;
 
+pub use batch::BatchError;
 pub use collective::CollectiveError;
+pub use refused::Refused;
 
 use crate::class::ErrorClass;
 use crate::config::HintError;

@@ -9,7 +9,7 @@ use crate::memory::target::{Permit, Span};
 use crate::operation::{Action, Operation, Side, Sink};
 use crate::rank::Rank;
 use crate::transport::Touch;
-use crate::window::{Memory, Peer, Window};
+use crate::window::{Memory, PeerPart, Window};
 use bytemuck::{bytes_of, bytes_of_mut, cast_slice, cast_slice_mut};
 use std::sync::Arc;
 
@@ -54,8 +54,9 @@ impl Window {
             return Err(self.no_such_rank(rank));
         }
         let window = self.id();
-        let reachable =
-            |peer: &&Peer| self.part.regions.is_none() && (!peer.stays() || rank == self.rank());
+        let reachable = |peer: &&PeerPart| {
+            self.part.regions.is_none() && (!peer.stays() || rank == self.rank())
+        };
         let Some(peer) = self.peers.get(rank).filter(reachable) else {
             return Err(RmaError::NotShared { window, target: rank });
         };

@@ -15,13 +15,12 @@ fn right(window: Window) -> Result<Window, RmaError> {
     epoch.ops(|ops| {
         ops.put(Rank(1), 0, &origin)?;
         ops.get(Rank(2), 0, &mut result)
-    })??;
+    })?;
     result[0] = origin[0];
     epoch.put(Rank(0), 0, &[Pair { key: 1, value: 0.5 }])?;
     let request = epoch.rget(Rank(1), 0, result)?;
     epoch.unlock()?;
-    let (_result, done) = request.wait();
-    done?;
+    let _result = request.wait()?;
 
     let lock = window.lock(Rank(0), LockKind::Exclusive)?;
     lock.fetch_and_op(0, Op::Sum, 1u32)?;

@@ -6,7 +6,7 @@ fn misuse(window: &Window) {
     epoch
         .ops(|ops| {
             let origin = vec![1u64; 9];
-            ops.put(Rank(1), 0, &origin).unwrap();
+            ops.put(Rank(1), 0, &origin)
         })
         .unwrap();
 }

@@ -8,6 +8,7 @@ fn misuse(window: &Window) {
         .ops(|ops| {
             ops.get(Rank(1), 0, &mut origin).unwrap();
             assert_eq!(origin[0], 1);
+            Ok(())
         })
         .unwrap();
 }

@@ -5,7 +5,7 @@ fn misuse(window: &Window) {
     let epoch = window.lock_all().unwrap();
     let mut origin = [0u64; 4];
     let request = epoch.rget(Rank(1), 0, &mut origin[..]).unwrap();
-    request.wait().1.unwrap();
+    request.wait().unwrap();
 }
 
 fn main() {}

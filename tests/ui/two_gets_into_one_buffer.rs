@@ -8,6 +8,7 @@ fn misuse(window: &Window) {
         .ops(|ops| {
             ops.get(Rank(1), 0, &mut origin).unwrap();
             ops.get(Rank(2), 0, &mut origin).unwrap();
+            Ok(())
         })
         .unwrap();
 }

@@ -8,6 +8,7 @@ fn misuse(window: &Window) {
         .ops(|ops| {
             ops.put(Rank(1), 0, &origin).unwrap();
             origin[0] = 1;
+            Ok(())
         })
         .unwrap();
 }

@@ -335,16 +335,14 @@ impl Counts<'_, '_> {
         let mut buffer = vec![1u64];
         let rput = || {
             let origin = black_box(std::mem::take(&mut buffer));
-            let (back, done) = epoch.rput(TARGET, 0, origin)?.wait();
-            buffer = back;
-            Ok(done?)
+            buffer = epoch.rput(TARGET, 0, origin)?.wait()?;
+            Ok(())
         };
         self.of(&call("rput + wait", 8).on_path(path), rput, flush)?;
         let rget = || {
             let origin = black_box(std::mem::take(&mut buffer));
-            let (back, done) = epoch.rget(TARGET, 0, origin)?.wait();
-            buffer = back;
-            Ok(done?)
+            buffer = epoch.rget(TARGET, 0, origin)?.wait()?;
+            Ok(())
         };
         self.of(&call("rget + wait", 8).on_path(path), rget, flush)
     }

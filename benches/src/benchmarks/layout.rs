@@ -76,7 +76,7 @@ fn vector<E: Element>(bench: &mut Bench<'_>, blocks: usize, element: E, name: &s
     let window = bench.world().window(2 * blocks, size_of::<E>()).allocate()?;
     if bench.is_first() {
         let by_hand = EveryOther::<E>::new(window.shared_query(TARGET)?);
-        let dense = Layout::of::<E>();
+        let dense = Layout::element::<E>();
         let every_other = dense.vector(blocks as u64, 1, 2)?;
         let (mut buffer, mut other) = (vec![element; blocks], vec![element; blocks]);
         let bytes = size_of_val(&buffer[..]);
@@ -86,7 +86,7 @@ fn vector<E: Element>(bench: &mut Bench<'_>, blocks: usize, element: E, name: &s
             &mut |n| {
                 for _ in 0..n {
                     let (origin, from) = (black_box(&buffer[..]), dense.times(blocks as u64));
-                    epoch.put_shaped(TARGET, 0, &every_other, origin, from)?;
+                    epoch.put(TARGET, every_other.at(0), from.of(origin))?;
                 }
                 Ok(())
             },
@@ -102,7 +102,7 @@ fn vector<E: Element>(bench: &mut Bench<'_>, blocks: usize, element: E, name: &s
             &mut |n| {
                 for _ in 0..n {
                     let (origin, to) = (black_box(&mut buffer[..]), dense.times(blocks as u64));
-                    epoch.get_shaped(TARGET, 0, &every_other, origin, to)?;
+                    epoch.get(TARGET, every_other.at(0), to.of(origin))?;
                 }
                 Ok(())
             },
@@ -130,7 +130,7 @@ fn accumulate<E: BasicElement>(
     let window = bench.world().window(2 * blocks, size_of::<E>()).allocate()?;
     if bench.is_first() {
         let by_hand = EveryOther::<E>::new(window.shared_query(TARGET)?);
-        let dense = Layout::of::<E>();
+        let dense = Layout::element::<E>();
         let every_other = dense.vector(blocks as u64, 1, 2)?;
         let operands = vec![one; blocks];
         let epoch = window.lock_all()?;
@@ -141,7 +141,7 @@ fn accumulate<E: BasicElement>(
             &mut |n| {
                 for _ in 0..n {
                     let (origin, from) = (black_box(&operands[..]), dense.times(blocks as u64));
-                    epoch.accumulate_shaped(TARGET, 0, &every_other, Op::Sum, origin, from)?;
+                    epoch.accumulate(TARGET, every_other.at(0), Op::Sum, from.of(origin))?;
                 }
                 Ok(())
             },

@@ -55,14 +55,14 @@ impl Kind {
                 let put = |i| epoch.rput(TARGET, i % WORDS, vec![i]);
                 let kept = (0..count).map(put).collect::<std::result::Result<Vec<_>, _>>()?;
                 for request in black_box(kept) {
-                    request.wait().1?;
+                    request.wait()?;
                 }
             }
             Self::Rget => {
                 let get = |i| epoch.rget(TARGET, i % WORDS, vec![i]);
                 let kept = (0..count).map(get).collect::<std::result::Result<Vec<_>, _>>()?;
                 for request in black_box(kept) {
-                    request.wait().1?;
+                    request.wait()?;
                 }
             }
         }

@@ -42,9 +42,8 @@ fn all(bench: &mut Bench<'_>, window: &Window, path: &str) -> Result<()> {
     hidden(bench, &format!("rget of 1 MiB, {path}"), |steps| {
         let request = epoch.rget(TARGET, 0, black_box(std::mem::take(&mut large)))?;
         compute(steps);
-        let (back, done) = request.wait();
-        large = back;
-        Ok(done?)
+        large = request.wait()?;
+        Ok(())
     })?;
     Ok(epoch.unlock()?)
 }
@@ -53,9 +52,7 @@ fn all(bench: &mut Bench<'_>, window: &Window, path: &str) -> Result<()> {
 fn rput(epoch: &LockAll<'_>, large: &mut Vec<u8>, steps: u64) -> Result<()> {
     let request = epoch.rput(TARGET, 0, black_box(std::mem::take(large)))?;
     compute(steps);
-    let (back, done) = request.wait();
-    *large = back;
-    done?;
+    *large = request.wait()?;
     Ok(epoch.flush(TARGET)?)
 }
 

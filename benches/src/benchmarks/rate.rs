@@ -268,9 +268,7 @@ fn rounds<'w>(
             under_way.push(make(i, black_box(buffer))?);
         }
         for request in under_way.drain(..) {
-            let (buffer, done) = request.wait();
-            buffers.push(buffer);
-            done?;
+            buffers.push(request.wait()?);
         }
     }
     Ok(())

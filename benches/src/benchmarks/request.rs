@@ -32,9 +32,7 @@ fn of(bench: &mut Bench<'_>, epoch: &LockAll<'_>, part: &Raw<'_>, bytes: usize) 
         &mut |n| {
             for _ in 0..n {
                 let origin = black_box(std::mem::take(&mut buffer));
-                let (back, done) = epoch.rput(TARGET, 0, origin)?.wait();
-                buffer = back;
-                done?;
+                buffer = epoch.rput(TARGET, 0, origin)?.wait()?;
             }
             Ok(())
         },
@@ -48,9 +46,7 @@ fn of(bench: &mut Bench<'_>, epoch: &LockAll<'_>, part: &Raw<'_>, bytes: usize) 
         &mut |n| {
             for _ in 0..n {
                 let origin = black_box(std::mem::take(&mut buffer));
-                let (back, done) = epoch.rget(TARGET, 0, origin)?.wait();
-                buffer = back;
-                done?;
+                buffer = epoch.rget(TARGET, 0, origin)?.wait()?;
             }
             Ok(())
         },

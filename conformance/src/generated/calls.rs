@@ -3,7 +3,10 @@ use super::program::{Call, Operation, UNTOUCHED};
 use super::shape::{Cell, Side};
 use super::values::{Type, typed, typed_atomic};
 use bytemuck::{cast_slice, cast_slice_mut};
-use rma_core::{Access, AtomicElement, BasicElement, Layout, Lock, Op, Ops, Rank, RmaError, Shape};
+use rma_core::{
+    Access, AtomicElement, BasicElement, Displacement, Layout, LayoutAt, LayoutOf, Lock,
+};
+use rma_core::{Op, Operands, Ops, Origin, OriginMut, Rank, RmaError};
 
 type Done = Result<(), RmaError>;
 
@@ -72,36 +75,51 @@ impl Buffers {
     }
 }
 
-/// One side's layout, how many of it, and where it begins.
+/// One side's layout, how many of it, and where in a buffer it begins.
 pub(super) struct Laid(Layout, u64, usize);
 
 impl Laid {
-    fn new(side: &Side, start: usize) -> Self {
+    /// Of a buffer.
+    fn here(side: &Side) -> Self {
         let (layout, count) = side.layout().unwrap_or_else(|e| panic!("{side:?}: {e}"));
-        Self(layout, count, start)
+        Self(layout, count, side.start)
     }
 
-    pub(super) fn shape(&self) -> Shape<'_> {
-        self.0.times(self.1).starting_at(self.2 as u64)
+    /// At the target, so many bytes behind a displacement.
+    fn there(side: &Side, extra: usize) -> Self {
+        let Self(layout, count, _) = Self::here(side);
+        if extra == 0 {
+            return Self(layout, count, 0);
+        }
+        let shifted = layout.hindexed(&[(extra as i64, count)]);
+        Self(shifted.unwrap_or_else(|e| panic!("{side:?}: {e}")), 1, 0)
+    }
+
+    pub(super) fn at(&self, disp: u64) -> LayoutAt<'_> {
+        self.0.times(self.1).at(disp)
+    }
+
+    pub(super) fn of<B>(&self, buffer: B) -> LayoutOf<'_, B> {
+        self.0.times(self.1).of(buffer).starting_at(self.2)
     }
 }
 
 /// The layouts at the target and in buffers.
-pub(super) struct Layouts<const BUFFERS: usize> {
+pub(super) struct Layouts {
     pub(super) there: Laid,
-    pub(super) here: [Laid; BUFFERS],
+    pub(super) here: Vec<Laid>,
 }
 
-impl<const BUFFERS: usize> Layouts<BUFFERS> {
+impl Layouts {
     /// `None` if no call with layouts is needed.
-    fn new(there: &Side, here: [&Side; BUFFERS], extra: usize) -> Option<Self> {
+    fn new(there: &Side, here: &[&Side], extra: usize) -> Option<Self> {
         // A slice of elements begins where they are aligned.
         let slice = |side: &&Side| {
             side.is_plain() && (side.cell == Cell::Word(1) || side.start.is_multiple_of(8))
         };
         let plain = there.is_plain() && here.iter().all(slice) && extra == 0;
-        let laid = |side: &Side| Laid::new(side, side.start);
-        (!plain).then(|| Self { there: Laid::new(there, extra), here: here.map(laid) })
+        let here = || here.iter().map(|side| Laid::here(side)).collect();
+        (!plain).then(|| Self { there: Laid::there(there, extra), here: here() })
     }
 }
 
@@ -119,12 +137,16 @@ impl Scale {
         self.base + (at / self.unit) as u64
     }
 
-    /// The displacement of a side, and its layouts and those of the buffers if they are needed.
-    pub(super) fn place<const BUFFERS: usize>(
-        self,
-        there: &Side,
-        here: [&Side; BUFFERS],
-    ) -> (u64, Option<Layouts<BUFFERS>>) {
+    /// The displacement of a call, and the layouts of its sides if they are needed.
+    pub(super) fn place(self, call: &Call) -> (u64, Option<Layouts>) {
+        let (there, here) = match call {
+            Call::Put { to, from, .. } | Call::Accumulate { to, from, .. } => (to, &[from][..]),
+            Call::Get { from, to } => (from, &[to][..]),
+            Call::GetAccumulate { at, from, into, .. } => (at, &[from, into][..]),
+            Call::FetchAndOp { at, .. } | Call::CompareAndSwap { at, .. } => {
+                return (self.disp(*at), None);
+            }
+        };
         (self.disp(there.start), Layouts::new(there, here, there.start % self.unit))
     }
 }
@@ -140,31 +162,15 @@ fn of_mut<'b>(bytes: &'b mut [u8], side: &Side) -> &'b mut [u8] {
 
 /// What access epochs have in common.
 pub(super) trait Calls {
-    fn put(&self, target: Rank, disp: u64, origin: &[u8]) -> Done;
-    fn get(&self, target: Rank, disp: u64, origin: &mut [u8]) -> Done;
-    fn put_shaped(&self, at: (Rank, u64), to: Shape<'_>, origin: &[u8], from: Shape<'_>) -> Done;
-    fn get_shaped(&self, at: (Rank, u64), from: Shape<'_>, to: &mut [u8], by: Shape<'_>) -> Done;
-    fn accumulate<E: BasicElement>(&self, target: Rank, disp: u64, op: Op, from: &[E]) -> Done;
-    fn get_accumulate<E: BasicElement>(
+    fn put(&self, target: Rank, disp: impl Displacement, origin: impl Origin) -> Done;
+    fn get<'b>(&self, target: Rank, disp: impl Displacement, to: impl OriginMut<'b>) -> Done;
+    fn accumulate(&self, at: (Rank, impl Displacement), op: Op, from: impl Operands) -> Done;
+    fn get_accumulate<'b, O: Operands>(
         &self,
-        at: (Rank, u64),
+        at: (Rank, impl Displacement),
         op: Op,
-        from: &[E],
-        to: &mut [E],
-    ) -> Done;
-    fn accumulate_shaped(
-        &self,
-        at: (Rank, u64),
-        to: Shape<'_>,
-        op: Op,
-        origin: (&[u8], Shape<'_>),
-    ) -> Done;
-    fn get_accumulate_shaped(
-        &self,
-        at: (Rank, u64, Shape<'_>),
-        op: Op,
-        origin: (&[u8], Shape<'_>),
-        result: (&mut [u8], Shape<'_>),
+        from: O,
+        to: impl OriginMut<'b, Element = O::Element>,
     ) -> Done;
     fn fetch<E: BasicElement>(&self, at: (Rank, u64), op: Op, with: E) -> Result<E, RmaError>;
     fn swap<E: AtomicElement>(&self, at: (Rank, u64), old: E, new: E) -> Result<E, RmaError>;
@@ -172,61 +178,30 @@ pub(super) trait Calls {
     fn scope(&self, element: Type, scales: &[Scale], list: &mut [(&Operation, Buffers)]) -> Done;
 }
 
-/// The methods, of access epochs with and of locks without a target.
-macro_rules! calls { ($self:ident, $target:ident => $($named:ident)?) => {
-    fn put(&$self, $target: Rank, disp: u64, origin: &[u8]) -> Done {
-        $self.put($($named,)? disp, origin)
+/// The methods: of `$by`, which takes the target if that is named.
+macro_rules! calls { ($self:ident, $target:ident => $by:expr $(, $named:ident)?) => {
+    fn put(&$self, $target: Rank, disp: impl Displacement, origin: impl Origin) -> Done {
+        $by.put($($named,)? disp, origin)
     }
-    fn get(&$self, $target: Rank, disp: u64, origin: &mut [u8]) -> Done {
-        $self.get($($named,)? disp, origin)
+    fn get<'b>(&$self, $target: Rank, disp: impl Displacement, to: impl OriginMut<'b>) -> Done {
+        $by.get($($named,)? disp, to)
     }
-    fn put_shaped(
+    fn accumulate(
         &$self,
-        ($target, disp): (Rank, u64),
-        to: Shape<'_>,
-        origin: &[u8],
-        from: Shape<'_>,
-    ) -> Done {
-        $self.put_shaped($($named,)? disp, to, origin, from)
-    }
-    fn get_shaped(
-        &$self,
-        ($target, disp): (Rank, u64),
-        from: Shape<'_>,
-        to: &mut [u8],
-        by: Shape<'_>,
-    ) -> Done {
-        $self.get_shaped($($named,)? disp, from, to, by)
-    }
-    fn accumulate<E: BasicElement>(&$self, $target: Rank, disp: u64, op: Op, from: &[E]) -> Done {
-        $self.accumulate($($named,)? disp, op, from)
-    }
-    fn get_accumulate<E: BasicElement>(
-        &$self,
-        ($target, disp): (Rank, u64),
+        ($target, disp): (Rank, impl Displacement),
         op: Op,
-        from: &[E],
-        to: &mut [E],
+        from: impl Operands,
     ) -> Done {
-        $self.get_accumulate($($named,)? disp, op, from, to)
+        $by.accumulate($($named,)? disp, op, from)
     }
-    fn accumulate_shaped(
+    fn get_accumulate<'b, O: Operands>(
         &$self,
-        ($target, disp): (Rank, u64),
-        to: Shape<'_>,
+        ($target, disp): (Rank, impl Displacement),
         op: Op,
-        (origin, from): (&[u8], Shape<'_>),
+        from: O,
+        to: impl OriginMut<'b, Element = O::Element>,
     ) -> Done {
-        $self.accumulate_shaped($($named,)? disp, to, op, origin, from)
-    }
-    fn get_accumulate_shaped(
-        &$self,
-        ($target, disp, at): (Rank, u64, Shape<'_>),
-        op: Op,
-        origin: (&[u8], Shape<'_>),
-        result: (&mut [u8], Shape<'_>),
-    ) -> Done {
-        $self.get_accumulate_shaped($($named,)? disp, at, op, origin, result)
+        $by.get_accumulate($($named,)? disp, op, from, to)
     }
     fn fetch<E: BasicElement>(
         &$self,
@@ -234,7 +209,7 @@ macro_rules! calls { ($self:ident, $target:ident => $($named:ident)?) => {
         op: Op,
         with: E,
     ) -> Result<E, RmaError> {
-        $self.fetch_and_op($($named,)? disp, op, with)
+        $by.fetch_and_op($($named,)? disp, op, with)
     }
     fn swap<E: AtomicElement>(
         &$self,
@@ -242,7 +217,7 @@ macro_rules! calls { ($self:ident, $target:ident => $($named:ident)?) => {
         old: E,
         new: E,
     ) -> Result<E, RmaError> {
-        $self.compare_and_swap($($named,)? disp, old, new)
+        $by.compare_and_swap($($named,)? disp, old, new)
     }
     fn scope(
         &$self,
@@ -250,16 +225,21 @@ macro_rules! calls { ($self:ident, $target:ident => $($named:ident)?) => {
         scales: &[Scale],
         list: &mut [(&Operation, Buffers)],
     ) -> Done {
-        $self.ops(|ops| start_all(ops, element, scales, list))?
+        let place = |((operation, _), scale): (&(&Operation, Buffers), &Scale)| {
+            scale.place(&operation.call)
+        };
+        let places: Vec<_> = list.iter().zip(scales).map(place).collect();
+        $self.ops(|ops| start_all(ops, element, &places, list))
     }
 } }
 
 impl Calls for Access<'_> {
-    calls! { self, target => target }
+    calls! { self, target => self, target }
 }
 
 impl Calls for Lock<'_> {
-    calls! { self, _target => }
+    // Of the peer: on the guard itself, they would be the ones below.
+    calls! { self, _target => (**self) }
 }
 
 /// The target's rank.
@@ -277,54 +257,51 @@ pub(super) fn perform<C: Calls>(
 ) -> Done {
     let target = rank(operation.target);
     let (origin, result) = (buffers.origin.bytes(), buffers.result.bytes_mut());
+    let (disp, layouts) = scale.place(&operation.call);
     match &operation.call {
-        Call::Put { to, from, .. } => {
-            let (disp, layouts) = scale.place(to, [from]);
-            let Some(by) = layouts else { return calls.put(target, disp, of(origin, from)) };
-            calls.put_shaped((target, disp), by.there.shape(), origin, by.here[0].shape())
+        Call::Put { from, .. } => {
+            let Some(by) = &layouts else { return calls.put(target, disp, of(origin, from)) };
+            calls.put(target, by.there.at(disp), by.here[0].of(origin))
         }
-        Call::Get { from, to } => {
-            let (disp, layouts) = scale.place(from, [to]);
-            let Some(by) = layouts else { return calls.get(target, disp, of_mut(result, to)) };
-            calls.get_shaped((target, disp), by.there.shape(), result, by.here[0].shape())
+        Call::Get { to, .. } => {
+            let Some(by) = &layouts else { return calls.get(target, disp, of_mut(result, to)) };
+            calls.get(target, by.there.at(disp), by.here[0].of(result))
         }
-        Call::Accumulate { op, to, from, .. } => {
-            let (disp, layouts) = scale.place(to, [from]);
-            let Some(by) = layouts else {
+        Call::Accumulate { op, from, .. } => {
+            let Some(by) = &layouts else {
                 return typed!(element, E => {
-                    calls.accumulate::<E>(target, disp, *op, cast_slice(of(origin, from)))
+                    calls.accumulate((target, disp), *op, cast_slice::<_, E>(of(origin, from)))
                 });
             };
-            let origin = (origin, by.here[0].shape());
-            calls.accumulate_shaped((target, disp), by.there.shape(), *op, origin)
+            calls.accumulate((target, by.there.at(disp)), *op, by.here[0].of(origin))
         }
-        Call::GetAccumulate { op, at, from, into, .. } => {
-            let (disp, layouts) = scale.place(at, [from, into]);
-            let Some(by) = layouts else {
+        Call::GetAccumulate { op, from, into, .. } => {
+            let Some(by) = &layouts else {
                 let (from, to) = (of(origin, from), of_mut(result, into));
                 return typed!(element, E => {
-                    let (from, to) = (cast_slice(from), cast_slice_mut(to));
-                    calls.get_accumulate::<E>((target, disp), *op, from, to)
+                    let (from, to) = (cast_slice::<_, E>(from), cast_slice_mut(to));
+                    calls.get_accumulate((target, disp), *op, from, to)
                 });
             };
-            let (origin, result) = ((origin, by.here[0].shape()), (result, by.here[1].shape()));
-            calls.get_accumulate_shaped((target, disp, by.there.shape()), *op, origin, result)
+            let [from, into] = &by.here[..] else { unreachable!("two buffers") };
+            let (from, into) = (from.of(origin), into.of(result));
+            calls.get_accumulate((target, by.there.at(disp)), *op, from, into)
         }
-        Call::FetchAndOp { op, at, value } => {
-            let (at, with) = ((target, scale.disp(*at)), Buffer::of(value));
+        Call::FetchAndOp { op, value, .. } => {
+            let (at, with) = ((target, disp), Buffer::of(value));
             typed!(element, E => {
                 let old = calls.fetch::<E>(at, *op, cast_slice::<u8, E>(with.bytes())[0])?;
                 cast_slice_mut::<u8, E>(result)[0] = old;
                 Ok(())
             })
         }
-        Call::CompareAndSwap { at, compare, swap } => {
-            let (at, compare, swap) =
-                ((target, scale.disp(*at)), Buffer::of(compare), Buffer::of(swap));
+        Call::CompareAndSwap { compare, swap, .. } => {
+            let (compare, swap) = (Buffer::of(compare), Buffer::of(swap));
             typed_atomic!(element, E => {
                 let (compare, swap): (&[E], &[E]) =
                     (cast_slice(compare.bytes()), cast_slice(swap.bytes()));
-                cast_slice_mut::<u8, E>(result)[0] = calls.swap(at, compare[0], swap[0])?;
+                let old = calls.swap((target, disp), compare[0], swap[0])?;
+                cast_slice_mut::<u8, E>(result)[0] = old;
                 Ok(())
             })
         }
@@ -335,44 +312,42 @@ pub(super) fn perform<C: Calls>(
 fn start_all<'s>(
     ops: &'s Ops<'s, '_>,
     element: Type,
-    scales: &[Scale],
+    places: &'s [(u64, Option<Layouts>)],
     list: &'s mut [(&Operation, Buffers)],
 ) -> Done {
-    for ((operation, Buffers { origin, result }), scale) in list.iter_mut().zip(scales) {
+    for ((operation, Buffers { origin, result }), place) in list.iter_mut().zip(places) {
         let (target, origin, result) = (rank(operation.target), origin.bytes(), result.bytes_mut());
         match &operation.call {
-            Call::Put { to, from, .. } => match scale.place(to, [from]) {
-                (disp, None) => ops.put(target, disp, of(origin, from))?,
+            Call::Put { from, .. } => match place {
+                (disp, None) => ops.put(target, *disp, of(origin, from))?,
                 (disp, Some(by)) => {
-                    ops.put_shaped(target, disp, by.there.shape(), origin, by.here[0].shape())?;
+                    ops.put(target, by.there.at(*disp), by.here[0].of(origin))?;
                 }
             },
-            Call::Get { from, to } => match scale.place(from, [to]) {
-                (disp, None) => ops.get(target, disp, of_mut(result, to))?,
+            Call::Get { to, .. } => match place {
+                (disp, None) => ops.get(target, *disp, of_mut(result, to))?,
                 (disp, Some(by)) => {
-                    ops.get_shaped(target, disp, by.there.shape(), result, by.here[0].shape())?;
+                    ops.get(target, by.there.at(*disp), by.here[0].of(result))?;
                 }
             },
-            Call::Accumulate { op, to, from, .. } => match scale.place(to, [from]) {
+            Call::Accumulate { op, from, .. } => match place {
                 (disp, None) => typed!(element, E => {
-                    ops.accumulate::<E>(target, disp, *op, cast_slice(of(origin, from)))?;
+                    ops.accumulate(target, *disp, *op, cast_slice::<_, E>(of(origin, from)))?;
                 }),
                 (disp, Some(by)) => {
-                    let (there, here) = (by.there.shape(), by.here[0].shape());
-                    ops.accumulate_shaped(target, disp, there, *op, origin, here)?;
+                    ops.accumulate(target, by.there.at(*disp), *op, by.here[0].of(origin))?;
                 }
             },
-            Call::GetAccumulate { op, at, from, into, .. } => match scale.place(at, [from, into]) {
+            Call::GetAccumulate { op, from, into, .. } => match place {
                 (disp, None) => typed!(element, E => {
-                    let (from, to) =
-                        (cast_slice(of(origin, from)), cast_slice_mut(of_mut(result, into)));
-                    ops.get_accumulate::<E>(target, disp, *op, from, to)?;
+                    let from = cast_slice::<_, E>(of(origin, from));
+                    let to = cast_slice_mut(of_mut(result, into));
+                    ops.get_accumulate(target, *disp, *op, from, to)?;
                 }),
                 (disp, Some(by)) => {
-                    let [from, into] = &by.here;
-                    let (from, into) = ((origin, from.shape()), (result, into.shape()));
-                    let there = by.there.shape();
-                    ops.get_accumulate_shaped(target, disp, there, *op, from, into)?;
+                    let [from, into] = &by.here[..] else { unreachable!("two buffers") };
+                    let (from, into) = (from.of(origin), into.of(result));
+                    ops.get_accumulate(target, by.there.at(*disp), *op, from, into)?;
                 }
             },
             other => unreachable!("{other:?} is no operation of a scope"),

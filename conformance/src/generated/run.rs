@@ -81,17 +81,12 @@ trait Pending {
 impl<B: OriginBuffer + AsRef<[B::Element]>> Pending for Request<'_, B> {
     fn finish(self: Box<Self>, how: Finish) -> Option<Vec<u8>> {
         let mut request = *self;
-        let (buffer, done) = match how {
+        match how {
             Finish::Drop => return None,
-            Finish::Wait => request.wait(),
-            Finish::Test => loop {
-                match request.test() {
-                    Ok(ended) => break ended,
-                    Err(again) => request = again,
-                }
-            },
-        };
-        done.expect("the peer is there");
+            Finish::Wait => {}
+            Finish::Test => while !request.test() {},
+        }
+        let buffer = request.wait().expect("the peer is there");
         Some(cast_slice(buffer.as_ref()).to_vec())
     }
 }
@@ -348,42 +343,37 @@ impl<'w, 'p> Player<'w, 'p> {
             }
         } }
         let request: Box<dyn Pending + 'w> = match call {
-            Call::Put { to, from, data } => match scale.place(to, [from]) {
+            Call::Put { data, .. } => match scale.place(call) {
                 (disp, None) => either!(rput(disp, data.clone())),
                 (disp, Some(by)) => {
-                    let (there, here) = (by.there.shape(), by.here[0].shape());
-                    either!(rput_shaped(disp, there, origin, here))
+                    either!(rput(by.there.at(disp), by.here[0].of(origin)))
                 }
             },
-            Call::Get { from, to } => match scale.place(from, [to]) {
+            Call::Get { to, .. } => match scale.place(call) {
                 (disp, None) => either!(rget(disp, vec![UNTOUCHED; to.size()])),
                 (disp, Some(by)) => {
-                    let (there, here) = (by.there.shape(), by.here[0].shape());
-                    either!(rget_shaped(disp, there, result, here))
+                    either!(rget(by.there.at(disp), by.here[0].of(result)))
                 }
             },
-            Call::Accumulate { op, to, from, values } => match scale.place(to, [from]) {
+            Call::Accumulate { op, values, .. } => match scale.place(call) {
                 (disp, None) => typed!(element, E => {
                     either!(raccumulate(disp, *op, pod_collect_to_vec::<u8, E>(values)))
                 }),
                 (disp, Some(by)) => {
-                    let (there, here) = (by.there.shape(), by.here[0].shape());
-                    either!(raccumulate_shaped(disp, there, *op, origin, here))
+                    either!(raccumulate(by.there.at(disp), *op, by.here[0].of(origin)))
                 }
             },
-            Call::GetAccumulate { op, at, from, values, into } => {
-                match scale.place(at, [from, into]) {
-                    (disp, None) => typed!(element, E => {
-                        let from = pod_collect_to_vec::<u8, E>(values);
-                        either!(rget_accumulate(disp, *op, &from, filled::<E>(into.size())))
-                    }),
-                    (disp, Some(by)) => {
-                        let ([from, into], there) = (&by.here, by.there.shape());
-                        let (from, into) = ((&origin[..], from.shape()), (result, into.shape()));
-                        either!(rget_accumulate_shaped(disp, there, *op, from, into))
-                    }
+            Call::GetAccumulate { op, values, into, .. } => match scale.place(call) {
+                (disp, None) => typed!(element, E => {
+                    let from = pod_collect_to_vec::<u8, E>(values);
+                    either!(rget_accumulate(disp, *op, &from, filled::<E>(into.size())))
+                }),
+                (disp, Some(by)) => {
+                    let [from, into] = &by.here[..] else { unreachable!("two buffers") };
+                    let (from, into) = (from.of(&origin), into.of(result));
+                    either!(rget_accumulate(by.there.at(disp), *op, from, into))
                 }
-            }
+            },
             other => unreachable!("{other:?} has no request"),
         };
         self.pending.insert(operation.id, (operation, request));

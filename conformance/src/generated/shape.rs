@@ -49,14 +49,14 @@ impl Cell {
 
     fn layout(self) -> Result<Layout, LayoutError> {
         let word = |width| match width {
-            1 => Layout::of::<u8>(),
-            2 => Layout::of::<u16>(),
-            4 => Layout::of::<u32>(),
-            _ => Layout::of::<u64>(),
+            1 => Layout::element::<u8>(),
+            2 => Layout::element::<u16>(),
+            4 => Layout::element::<u32>(),
+            _ => Layout::element::<u64>(),
         };
         match self {
             Self::Word(width) => return Ok(word(width)),
-            Self::Element(element) => return Ok(typed!(element, E => Layout::of::<E>())),
+            Self::Element(element) => return Ok(typed!(element, E => Layout::element::<E>())),
             Self::Record | Self::Packed | Self::Below => {}
         }
         let fields = self.fields().into_iter().map(|(at, width, count)| (at, count, word(width)));

@@ -227,7 +227,7 @@ impl Made {
                 sealed.unseal().expect("all ranks come here")
             }
             // Some rank's part stays where its user put it.
-            Err(Refused { window, error }) => {
+            Err(Refused { value: window, error }) => {
                 let raw = matches!(brought, Brought::Raw(_));
                 assert_eq!(raw, matches!(error, RmaError::WrongFlavor { .. }), "{error}");
                 let window = *window.expect("all ranks agree");

@@ -131,13 +131,13 @@ pub(crate) fn with_other_memory(universe: Universe) {
         _ => builder.create(pieces(&life)).unwrap(),
     };
     operate(&window);
-    let window = window.free_into::<rma::RawPart>().unwrap_err().window.unwrap();
+    let window = window.free_into::<rma::RawPart>().unwrap_err().value.unwrap();
     let refused = if me == 0 {
         window.free_into::<Arc<Pieces>>().unwrap_err()
     } else {
         window.free_into::<Vec<u8>>().unwrap_err()
     };
-    refused.window.unwrap().free().unwrap();
+    refused.value.unwrap().free().unwrap();
     assert_eq!(Arc::strong_count(&life), 1, "dropped once all have freed");
     universe.finalize().unwrap();
 }
@@ -219,7 +219,7 @@ pub(crate) fn sealed(universe: Universe) {
             Err(refused) if !seals => {
                 let asked = matches!(refused.error, RmaError::WrongFlavor { asked: "seal", .. });
                 assert!(asked, "{refused}");
-                refused.window.unwrap().free().unwrap();
+                refused.value.unwrap().free().unwrap();
             }
             _ => panic!("sealed or not: {seals}"),
         }
@@ -233,7 +233,7 @@ pub(crate) fn given_up(universe: Universe) {
     let (world, life) = (universe.world(), Arc::new(()));
     let count = if world.rank() == Rank(0) { ALL + 1 } else { ALL };
     let not_created = world.window(count, 1).create(pieces(&life)).unwrap_err();
-    assert!(Arc::into_inner(not_created.buffer).is_some());
+    assert!(Arc::into_inner(not_created.value).is_some());
     assert_eq!(Arc::strong_count(&life), 1);
     universe.finalize().unwrap();
 }
@@ -277,7 +277,7 @@ pub(crate) fn flaws(universe: Universe) {
                 };
                 assert!(matches!(error, AllocateError::Extent { .. }), "{error}");
                 assert!(error.to_string().contains(says), "{error}");
-                assert!(Arc::into_inner(not.buffer).is_some(), "{says}");
+                assert!(Arc::into_inner(not.value).is_some(), "{says}");
             }
             Err(not) if seen => assert_eq!(not.error, WindowError::Peer(Rank(1))),
             other => panic!("{says}: {:?}", other.map(drop)),

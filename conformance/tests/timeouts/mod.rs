@@ -120,9 +120,10 @@ fn few_slots_and_a_small_cache_only_cost_time() {
             .ops(|ops| {
                 for (i, got) in got.iter_mut().enumerate() {
                     let target = world.rank().on_ring(i as i64, world.size());
-                    ops.put(target, u64::from(world.rank()), &[7u64]).unwrap();
-                    ops.get(target, 6, got).unwrap();
+                    ops.put(target, u64::from(world.rank()), &[7u64])?;
+                    ops.get(target, 6, got)?;
                 }
+                Ok(())
             })
             .unwrap();
         epoch.unlock().unwrap();

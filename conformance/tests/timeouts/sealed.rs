@@ -65,7 +65,7 @@ fn an_unsealed_part_takes_what_comes() {
         let world = universe.world();
         let window = words(&universe, 2).seal().unwrap().unseal().unwrap();
         let epoch = window.lock_all().unwrap();
-        epoch.put(Rank(0), world.rank().into(), &[7u64]).unwrap();
+        epoch.put(Rank(0), u64::from(world.rank()), &[7u64]).unwrap();
         epoch.unlock().unwrap();
         world.barrier().unwrap();
         if world.rank() == Rank(0) {

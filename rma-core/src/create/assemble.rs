@@ -11,8 +11,8 @@ use crate::object::{Flavor, WindowId};
 use crate::rank::Rank;
 use crate::transport::ImportError;
 use crate::window::{
-    ADDRESSES, ByMessage, Counts, Door, EpochState, Far, Gate, Known, Locks, NodePool, Part, Peer,
-    Peers, Registered, Settings, Window,
+    ADDRESSES, ByMessage, Counts, Door, EpochState, Far, Gate, Known, Locks, NodePool, Part,
+    PeerPart, Peers, Registered, Settings, Window,
 };
 use core::sync::atomic::{AtomicU32, AtomicU64};
 use std::sync::Arc;
@@ -118,6 +118,6 @@ impl WindowBuilder<'_> {
     /// Whether operations on every target go by load and store.
     fn is_loaded(&self, flavor: Flavor, peers: &Peers) -> bool {
         let by_address = flavor == Flavor::Dynamic || self.hints.path() == Asked::Cross;
-        self.is_together() && !by_address && !peers.iter().any(|(_, peer)| Peer::stays(peer))
+        self.is_together() && !by_address && !peers.iter().any(|(_, peer)| PeerPart::stays(peer))
     }
 }

@@ -8,13 +8,12 @@
 
 use crate::config::Asked;
 use crate::engine::{On, Wait};
-use crate::error::RmaError;
+use crate::error::{Refused, RmaError};
 use crate::memory::directory::Entry;
 use crate::transport::Descriptor;
 use crate::view::View;
 use crate::window::regions::{OwnRegion, RegionTable, Regions, Token};
 use crate::window::{Contents, Memory, Window, WindowMemory};
-use core::fmt;
 use core::marker::PhantomData;
 use core::time::Duration;
 use std::sync::Arc;
@@ -53,30 +52,6 @@ impl<M> Attached<M> {
     }
 }
 
-/// What was not attached or detached, given back, and why.
-pub struct NotDone<V> {
-    /// What the call was given.
-    pub value: V,
-    /// Why.
-    pub error: RmaError,
-}
-
-crate::debug_as_display!(NotDone<V>);
-
-impl<V> fmt::Display for NotDone<V> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.error.fmt(f)
-    }
-}
-
-impl<V> core::error::Error for NotDone<V> {}
-
-impl<V> From<NotDone<V>> for RmaError {
-    fn from(not_done: NotDone<V>) -> Self {
-        not_done.error
-    }
-}
-
 impl Window {
     /// Makes memory part of a dynamic window, reachable by the ranks that learn its
     /// [address](Attached::address). Local: no other rank takes part.
@@ -96,10 +71,10 @@ impl Window {
     /// let attached = window.attach(vec![0u64; 100])?;
     /// let addresses = world.allgather(&[attached.address()])?;
     /// ```
-    pub fn attach<M: WindowMemory>(&self, memory: M) -> Result<Attached<M>, NotDone<M>> {
+    pub fn attach<M: WindowMemory>(&self, memory: M) -> Result<Attached<M>, Refused<M>> {
         match self.attach_contents(&memory.contents()) {
             Ok((token, start, len)) => Ok(Attached { token, start, len, memory: PhantomData }),
-            Err(error) => Err(NotDone { value: memory, error }),
+            Err(error) => Err(Refused { value: memory, error }),
         }
     }
 
@@ -152,10 +127,10 @@ impl Window {
     pub fn detach<M: WindowMemory>(
         &self,
         attached: Attached<M>,
-    ) -> Result<M, NotDone<Attached<M>>> {
+    ) -> Result<M, Refused<Attached<M>>> {
         match self.detach_at(&attached) {
             Ok(memory) => Ok(memory),
-            Err(error) => Err(NotDone { value: attached, error }),
+            Err(error) => Err(Refused { value: attached, error }),
         }
     }
 
@@ -265,7 +240,7 @@ mod tests {
                 if inside {
                     let refused = window.free().unwrap_err();
                     assert!(matches!(refused.error, RmaError::Timeout { .. }), "{refused}");
-                    assert!(refused.window.is_none());
+                    assert!(refused.value.is_none());
                 } else {
                     drop(served);
                     window.free().unwrap();

@@ -2,11 +2,10 @@
 use crate::collective::{Communicator, Node};
 use crate::config::{Hint, HintError, Hints};
 use crate::create::material::Material;
-use crate::error::WindowError;
+use crate::error::{Refused, WindowError};
 use crate::group::Group;
 use crate::object::Flavor;
 use crate::window::{Window, WindowMemory};
-use core::fmt;
 
 /// Describes a window before it is made; from [`Communicator::window`].
 pub struct WindowBuilder<'c> {
@@ -19,30 +18,6 @@ pub struct WindowBuilder<'c> {
 impl Clone for WindowBuilder<'_> {
     fn clone(&self) -> Self {
         Self { ..*self }
-    }
-}
-
-/// Memory that was not made a window of, given back, and why.
-pub struct NotCreated<M> {
-    /// What the call was given.
-    pub buffer: M,
-    /// Why.
-    pub error: WindowError,
-}
-
-crate::debug_as_display!(NotCreated<M>);
-
-impl<M> fmt::Display for NotCreated<M> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.error.fmt(f)
-    }
-}
-
-impl<M> core::error::Error for NotCreated<M> {}
-
-impl<M> From<NotCreated<M>> for WindowError {
-    fn from(not_created: NotCreated<M>) -> Self {
-        not_created.error
     }
 }
 
@@ -116,10 +91,10 @@ impl<'c> WindowBuilder<'c> {
     /// As [`allocate`](Self::allocate), and [`WindowError::TooShort`]. The memory comes back with
     /// it; a raw part may be used again unless the error is [`WindowError::Collective`]. Of a
     /// [`Backing`](crate::Backing), the library keeps a clone then.
-    pub fn create<M: WindowMemory>(self, memory: M) -> Result<Window, NotCreated<M>> {
+    pub fn create<M: WindowMemory>(self, memory: M) -> Result<Window, Refused<M, WindowError>> {
         match self.make(Flavor::Create, &Material::User(memory.contents())) {
             Ok(window) => Ok(window),
-            Err(error) => Err(NotCreated { buffer: memory, error }),
+            Err(error) => Err(Refused { value: memory, error }),
         }
     }
 

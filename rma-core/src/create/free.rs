@@ -1,24 +1,14 @@
 //! The end of a window on all ranks, and what it has in common with sealing. S-A9 S-A10 S-A11
 use crate::engine::{On, Wait};
-use crate::error::RmaError;
+use crate::error::{Refused, RmaError};
 use crate::memory::block::Agreement;
 use crate::object::Flavor;
 use crate::sync::EpochCall;
 use crate::window::{Window, WindowMemory};
-use core::fmt;
 use core::time::Duration;
 
 /// How often a rank that closes its part looks whether whoever serves a message there is done.
 const RECHECK: Duration = Duration::from_micros(200);
-
-/// The window, given back because some rank refused to free or seal it.
-pub struct Refused {
-    /// As it was before the call, on every rank; `None` if the ranks could not agree because one
-    /// failed or timed out. Some may have freed or sealed it then, so this rank cannot go on.
-    pub window: Option<Box<Window>>,
-    /// Why.
-    pub error: RmaError,
-}
 
 /// Why a window is not freed or sealed.
 pub(super) enum No {
@@ -28,28 +18,17 @@ pub(super) enum No {
     Unknown(RmaError),
 }
 
-crate::debug_as_display!(Refused);
-
-impl fmt::Display for Refused {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.error.fmt(f)
-    }
-}
-
-impl core::error::Error for Refused {}
-
-impl From<Refused> for RmaError {
-    fn from(refused: Refused) -> Self {
-        refused.error
-    }
-}
-
 impl Window {
     /// Frees the window on all ranks and gives its memory back. **Collective.**
     ///
-    /// Waits until every rank has come here. Refused, everywhere, if some rank has an epoch open;
-    /// the window then stays usable (MPI 4.1, section 12.2.6).
-    pub fn free(self) -> Result<(), Refused> {
+    /// Waits until every rank has come here.
+    ///
+    /// # Errors
+    ///
+    /// Everywhere, if some rank has an epoch open: the window comes back, as it was before the
+    /// call, on every rank. It does not if the ranks could not agree because one failed or timed
+    /// out: some may have freed it then (MPI 4.1, section 12.2.6).
+    pub fn free(self) -> Result<(), Refused<Option<Box<Self>>>> {
         match self.agree_idle(EpochCall::Free, None).and_then(|()| self.end_use(|| ())) {
             Ok(()) => Ok(()),
             Err(no) => Err(self.refused(no)),
@@ -60,10 +39,13 @@ impl Window {
     /// [created](crate::WindowBuilder::create) over, or a copy of what it allocated.
     /// **Collective**, with `free` at other ranks if they like.
     ///
-    /// Refused, everywhere, also if this rank's part is not made of memory like that: only raw
+    /// # Errors
+    ///
+    /// As [`free`](Self::free); everywhere, also if this rank's part is not made of memory like
+    /// that: only raw
     /// parts come back as [`RawPart`](crate::RawPart), only a [`Backing`](crate::Backing) as an
     /// `Arc` of its type, and a vector needs a whole number of elements.
-    pub fn free_into<M: WindowMemory>(self) -> Result<M, Refused> {
+    pub fn free_into<M: WindowMemory>(self) -> Result<M, Refused<Option<Box<Self>>>> {
         // A buffer may be longer than the window that was made of it.
         let whole = self.part.memory.mapping().len;
         let len = if self.flavor() == Flavor::Create { whole } else { self.size() as usize };
@@ -77,7 +59,7 @@ impl Window {
         let agreed = self.agree_idle(EpochCall::Free, wrong);
         match agreed.and_then(|()| self.end_use(rebuild)) {
             Ok(memory) => memory.ok_or(Refused {
-                window: None,
+                value: None,
                 error: RmaError::WrongFlavor { window, asked, needed },
             }),
             Err(no) => Err(self.refused(no)),
@@ -141,10 +123,10 @@ impl Window {
     }
 
     /// The window goes back to its user only if no rank has sealed or freed it.
-    pub(super) fn refused(self, no: No) -> Refused {
+    pub(super) fn refused(self, no: No) -> Refused<Option<Box<Self>>> {
         match no {
-            No::Agreed(error) => Refused { window: Some(Box::new(self)), error },
-            No::Unknown(error) => Refused { window: None, error },
+            No::Agreed(error) => Refused { value: Some(Box::new(self)), error },
+            No::Unknown(error) => Refused { value: None, error },
         }
     }
 }

@@ -11,9 +11,8 @@ mod plan;
 mod sealed;
 mod share;
 
-pub use attach::{Attached, NotDone};
-pub use builder::{NotCreated, WindowBuilder};
-pub use free::Refused;
+pub use attach::Attached;
+pub use builder::WindowBuilder;
 pub use sealed::Sealed;
 
 use crate::config::Asked;

@@ -1,9 +1,9 @@
 //! A window between epochs: plain memory. S-A10
 #![allow(unsafe_code)]
 
-use crate::create::free::{No, Refused};
+use crate::create::free::No;
 use crate::element::Element;
-use crate::error::RmaError;
+use crate::error::{Refused, RmaError};
 use crate::memory::block::Agreement;
 use crate::sync::EpochCall;
 use crate::window::Window;
@@ -22,7 +22,7 @@ impl Window {
     /// All operations of all ranks are complete when it returns. Refused, everywhere, if some rank
     /// has an epoch open, or brought its part along as a [`RawPart`](crate::RawPart), or as a
     /// [`Backing`](crate::Backing) that others may have, too.
-    pub fn seal(self) -> Result<Sealed, Refused> {
+    pub fn seal(self) -> Result<Sealed, Refused<Option<Box<Self>>>> {
         let (window, asked) = (self.id(), EpochCall::Seal.name());
         let needed = "memory that is the window's alone";
         let alone = self.part.memory.is_exclusive();

@@ -9,7 +9,7 @@ use crate::memory::block::Agreement;
 use crate::object::Flavor;
 use crate::rank::Rank;
 use crate::transport::{Descriptor, EXTENTS_MAX};
-use crate::window::{BeforeFirst, Peer, Peers, kind};
+use crate::window::{BeforeFirst, PeerPart, Peers, kind};
 use bytemuck::{Pod, Zeroable};
 use core::sync::atomic::Ordering::Relaxed;
 use std::sync::OnceLock;
@@ -198,7 +198,7 @@ pub(super) fn peers(shares: &[ToldOfPart], material: &Material<'_>, needed: u64)
         // Checked against the mapping where it is used: no peer is trusted to say what is true.
         next = if one_piece { offset.saturating_add(share.size) } else { 0 };
         let has = if one_piece { &shares[0] } else { told };
-        Peer {
+        PeerPart {
             owner: has.rank,
             data: has.data.as_slice().into(),
             offset,
@@ -211,7 +211,7 @@ pub(super) fn peers(shares: &[ToldOfPart], material: &Material<'_>, needed: u64)
         }
     };
     let first = shares.first().map_or(0, |told| told.rank.0);
-    let mut all: Vec<Option<Peer>> = Vec::new();
+    let mut all: Vec<Option<PeerPart>> = Vec::new();
     for told in shares {
         all.resize_with((told.rank.0 - first) as usize, || None);
         all.push(Some(peer(told)));

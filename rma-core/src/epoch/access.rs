@@ -1,16 +1,12 @@
 //! Operations that an epoch allows. S-G3 S-G4 S-G5 S-G7 S-G11 S-I2
-use super::Ops;
-use crate::element::{AtomicElement, BasicElement, Element, Op};
+use super::{Operands, Ops, Peer};
+use crate::element::{AtomicElement, BasicElement, Op};
 use crate::error::RmaError;
-use crate::memory::target::{Permit, Span, Table};
-use crate::memory::{accumulate, stripe};
-use crate::operation::{Action, Operation, Side, Sink};
+use crate::integer::Integer;
+use crate::memory::target::{Permit, Table};
+use crate::operation::{Displacement, Origin, OriginMut};
 use crate::rank::Rank;
 use crate::window::Window;
-use bytemuck::{bytes_of, bytes_of_mut, cast_slice, cast_slice_mut};
-
-pub(super) const PUT: (&str, Action) = ("a put", Action::Put);
-pub(super) const GET: (&str, Action) = ("a get", Action::Get);
 
 /// The right to operate on targets of a window: what every epoch gives. A function that takes an
 /// `&Access` works in all of them.
@@ -18,6 +14,12 @@ pub(super) const GET: (&str, Action) = ("a get", Action::Get);
 /// [`Fence`](crate::Fence) and [`LockAll`](crate::LockAll) allow all targets,
 /// [`Start`](crate::Start) those that it names, where the first operation waits for the target's
 /// post, and [`Lock`](crate::Lock) those that this rank has locked.
+///
+/// Operations take a displacement, in the target's units, or a [layout at](crate::Layout::at) one;
+/// and a slice of the origin, or a [layout of](crate::Layout::of) one. Where one side has a layout
+/// and the other has none, the bytes of that lie one behind the other, and its elements are those
+/// of the layout. Both sides hold the same sequence of types; how they arrange it is each side's
+/// own affair. Layouts are yours again on return.
 pub struct Access<'w> {
     window: &'w Window,
     /// Those that load and store reach, as this epoch may.
@@ -35,127 +37,149 @@ impl<'w> Access<'w> {
         self.window
     }
 
-    /// The hot path of every operation: the bytes, if nothing stands in the way of load and store.
-    /// Otherwise [`Window::execute`] finds out what does.
+    /// One target, whether it exists or not.
     #[inline(always)]
-    pub(super) fn near(&self, target: Rank, disp: u64, len: usize) -> Option<Span<'w>> {
-        self.targets.get(target)?.span(disp, len)
+    pub(super) fn to(&self, target: Rank) -> Peer<'w> {
+        Peer::new(self.window, self.targets, target)
     }
 
-    /// All of a part, and where in it a displacement is, if nothing stands in the way.
-    #[inline(always)]
-    pub(super) fn near_part(&self, target: Rank, disp: u64) -> Option<(Span<'w>, u64)> {
-        let entry = self.targets.get(target)?;
-        Some((entry.part()?, disp.checked_mul(u64::from(entry.disp_unit()))?))
-    }
-
-    /// An operation of this epoch on bytes that lie one behind the other on both sides.
-    pub(super) fn operation<'a>(
-        &self,
-        action: (&'static str, Action),
-        target: Rank,
-        disp: u64,
-        len: usize,
-        origin: &'a [u8],
-    ) -> Operation<'a> {
-        let from = Side::dense(origin.len());
-        self.between(action, target, disp, Side::dense(len), (origin, from))
-    }
-
-    /// An operation of this epoch, whatever the bytes of either side.
-    pub(super) fn between<'a>(
-        &self,
-        (what, action): (&'static str, Action),
-        target: Rank,
-        disp: u64,
-        there: impl Into<Side<'a>>,
-        (origin, from): (&'a [u8], Side<'a>),
-    ) -> Operation<'a> {
-        let (permit, there) = (self.targets.permit(), there.into());
-        Operation { what, action, permit, target, disp, there, origin, from }
-    }
-
-    /// Combines one element and gives what was there, if nothing stands in the way; otherwise
-    /// nothing happened.
-    #[inline(always)]
-    pub(super) fn combine_one<E: BasicElement>(
-        &self,
-        target: Rank,
-        disp: u64,
-        op: Op,
-        operand: E,
-    ) -> Option<E> {
-        let entry = self.targets.get(target)?;
-        let span = entry.span(disp, size_of::<E>())?;
-        if E::BASIC.is_atomic() {
-            return span.fetch_and_op(op, operand);
-        }
-        if !op.is_defined_on::<E>() || !span.is_aligned(E::BASIC.align()) {
-            return None;
-        }
-        // There is a span, so the product does not overflow.
-        let offset = disp.wrapping_mul(u64::from(entry.disp_unit()));
-        let _held = stripe::try_one(entry.block()?, offset, self.window.rank())?;
-        Some(accumulate::one_under_lock(span, op, operand))
-    }
-
-    /// Copies `origin` to displacement `disp` of `target`, in the target's units.
-    ///
-    /// `origin` is yours again on return. The data is at the target after a flush or the end of
-    /// the epoch. Puts of an epoch are not ordered among each other.
+    /// One target, looked up once: for many operations on it.
     ///
     /// # Errors
     ///
-    /// [`RmaError::OutOfRange`], [`RmaError::NoSuchRank`]: nothing was written. A put to
-    /// [`Rank::NULL`] does nothing (MPI 4.1, section 12.3.1).
-    #[inline]
-    pub fn put<E: Element>(&self, target: Rank, disp: u64, origin: &[E]) -> Result<(), RmaError> {
-        let origin = cast_slice(origin);
-        match self.near(target, disp, origin.len()) {
-            Some(span) => {
-                span.write(origin);
-                Ok(())
-            }
-            None => self.put_cold(target, disp, origin),
+    /// [`RmaError::NoSuchRank`]. [`Rank::NULL`] is a target to which nothing is done.
+    pub fn peer(&self, target: Rank) -> Result<Peer<'_>, RmaError> {
+        if target != Rank::NULL && target.0 >= self.window.ranks() {
+            return Err(self.window.no_such_rank(target));
         }
+        Ok(self.to(target))
     }
 
-    // Functions like this one do all that is left, so that the hot path ends in a jump to them
-    // and keeps nothing on the stack.
-    #[cold]
-    #[inline(never)]
-    fn put_cold(&self, target: Rank, disp: u64, origin: &[u8]) -> Result<(), RmaError> {
-        self.window.perform(&self.operation(PUT, target, disp, origin.len(), origin))
+    /// Copies `origin` to displacement `disp` of `target`.
+    ///
+    /// `origin` is yours again on return. The data is at the target after a flush or the end of
+    /// the epoch. Puts of an epoch are not ordered among each other. Bytes that a layout does not
+    /// describe are not touched.
+    ///
+    /// ```
+    /// # // Run as two ranks by the crate `rma`; here for the compiler.
+    /// # use rma_core::{Layout, Rank, Window};
+    /// # fn example(window: &Window) -> Result<(), Box<dyn std::error::Error>> {
+    /// # let neighbour = Rank(1);
+    /// // The last column of a 4 × 6 matrix here becomes the first of the neighbour's.
+    /// let matrix = [0.5f64; 24];
+    /// let column = Layout::element::<f64>().vector(4, 1, 6)?;
+    /// let epoch = window.lock_all()?;
+    /// epoch.put(neighbour, column.at(0), column.of(&matrix[5..]))?;
+    /// // And a row of values, its second.
+    /// epoch.put(neighbour, column.at(1), &[1.0, 2.0, 3.0, 4.0])?;
+    /// epoch.unlock()?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// Nothing was written if it is [`RmaError::OutOfRange`] or [`RmaError::NoSuchRank`]; or, with
+    /// layouts, [`RmaError::LayoutOutOfRange`], [`RmaError::OriginOutOfRange`],
+    /// [`RmaError::SignatureMismatch`], [`RmaError::LayoutTooLarge`], or [`RmaError::Overlap`]:
+    /// blocks at the target that overlap are refused where that is seen without comparing each with
+    /// each, and write one of the values where not. A put of no bytes, or to [`Rank::NULL`], does
+    /// nothing (MPI 4.1, section 12.3.1). S-J8
+    #[inline]
+    pub fn put(
+        &self,
+        target: Rank,
+        disp: impl Displacement,
+        origin: impl Origin,
+    ) -> Result<(), RmaError> {
+        self.to(target).put(disp, origin)
     }
 
     /// Copies from displacement `disp` of `target` into `origin`, which holds it on return.
     ///
+    /// Bytes that a layout of `origin` does not describe are not touched.
+    ///
     /// # Errors
     ///
-    /// As [`put`](Self::put); `origin` is then unchanged, or unspecified if a peer failed (MPI 4.1,
+    /// As [`put`](Self::put), with the roles swapped: blocks of `origin` must not overlap, those at
+    /// the target may. `origin` is then unchanged, or unspecified if a peer failed (MPI 4.1,
     /// section 12.3.2).
     #[inline]
-    pub fn get<E: Element>(
+    pub fn get<'b>(
         &self,
         target: Rank,
-        disp: u64,
-        origin: &mut [E],
+        disp: impl Displacement,
+        origin: impl OriginMut<'b>,
     ) -> Result<(), RmaError> {
-        let origin = cast_slice_mut(origin);
-        match self.near(target, disp, origin.len()) {
-            Some(span) => {
-                span.read(origin);
-                Ok(())
-            }
-            None => self.get_cold(target, disp, origin),
-        }
+        self.to(target).get(disp, origin)
     }
 
-    #[cold]
-    #[inline(never)]
-    fn get_cold(&self, target: Rank, disp: u64, origin: &mut [u8]) -> Result<(), RmaError> {
-        let get = self.operation(GET, target, disp, origin.len(), &[]);
-        self.window.fetch(&get, Sink::new(origin))
+    /// Combines the elements from displacement `disp` of `target` on with those of `origin`, each
+    /// atomically and in order: `target[i] = target[i] op origin[i]`.
+    ///
+    /// `origin` is yours again on return. The result is at the target after a flush or the end of
+    /// the epoch. Accumulates of this rank on one element happen in program order, whatever their
+    /// lengths and layouts; towards all ranks each element is combined as a whole, against every
+    /// other operation of the accumulate family with the same element type. Nothing more: two
+    /// elements of one call may be seen apart. To [`Rank::NULL`] it does nothing.
+    ///
+    /// Layouts are made of one [`BasicElement`] type and of nothing else; it says what is combined,
+    /// and a buffer with a layout may have elements of another type, of which the layout picks
+    /// fields.
+    ///
+    /// ```
+    /// # // Run as two ranks by the crate `rma`; here for the compiler.
+    /// # use rma_core::{Layout, Op, Rank, Window};
+    /// # fn example(window: &Window) -> Result<(), Box<dyn std::error::Error>> {
+    /// // A row of values is added to a column of a 4 × 6 matrix of the neighbour.
+    /// let column = Layout::element::<f64>().vector(4, 1, 6)?;
+    /// let epoch = window.lock_all()?;
+    /// epoch.accumulate(Rank(1), column.at(0), Op::Sum, &[1.5f64, 0.25, 3.0, 4.0])?;
+    /// epoch.unlock()?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// As [`put`](Self::put), [`RmaError::Misaligned`] if an element at the target is not aligned
+    /// to the width of its components, [`RmaError::WrongOp`] if its type does not have `op`, or if
+    /// `op` is [`Op::NoOp`], and [`RmaError::NotBasic`] if a layout is not made of one basic type.
+    /// Nothing was combined then (MPI 4.1, section 12.3.4).
+    #[inline]
+    pub fn accumulate(
+        &self,
+        target: Rank,
+        disp: impl Displacement,
+        op: Op,
+        origin: impl Operands,
+    ) -> Result<(), RmaError> {
+        self.to(target).accumulate(disp, op, origin)
+    }
+
+    /// As [`accumulate`](Self::accumulate), and copies to `result` what was there before, each
+    /// element as its own update found it.
+    ///
+    /// `origin` and `result` are yours on return, the latter filled (unchanged if the target is
+    /// [`Rank::NULL`]); bytes that its layout does not describe are not touched. With [`Op::NoOp`]
+    /// it is an atomic get: `origin` is ignored, its layout included, and may be empty.
+    ///
+    /// # Errors
+    ///
+    /// As [`accumulate`](Self::accumulate); [`RmaError::WrongCount`] if `origin` and `result` have
+    /// different lengths; [`RmaError::Overlap`] also for the layout of the result (MPI 4.1, section
+    /// 12.3.4).
+    #[inline]
+    pub fn get_accumulate<'b, O: Operands>(
+        &self,
+        target: Rank,
+        disp: impl Displacement,
+        op: Op,
+        origin: O,
+        result: impl OriginMut<'b, Element = O::Element>,
+    ) -> Result<(), RmaError> {
+        self.to(target).get_accumulate(disp, op, origin, result)
     }
 
     /// Combines the value at `disp` of `target` with `operand`, atomically; returns what was
@@ -172,32 +196,11 @@ impl<'w> Access<'w> {
     pub fn fetch_and_op<E: BasicElement>(
         &self,
         target: Rank,
-        disp: u64,
+        disp: impl Integer,
         op: Op,
         operand: E,
     ) -> Result<E, RmaError> {
-        match self.combine_one(target, disp, op, operand) {
-            Some(old) => Ok(old),
-            None => self.fetch_cold(target, disp, op, operand),
-        }
-    }
-
-    #[cold]
-    #[inline(never)]
-    fn fetch_cold<E: BasicElement>(
-        &self,
-        target: Rank,
-        disp: u64,
-        op: Op,
-        operand: E,
-    ) -> Result<E, RmaError> {
-        let mut old = operand;
-        let (basic, fetches) = (Some(E::BASIC), true);
-        let combine = ("a fetch_and_op", Action::Combine { op, basic, fetches });
-        let operands = if op == Op::NoOp { &[] } else { bytes_of(&operand) };
-        let fetch = self.operation(combine, target, disp, size_of::<E>(), operands);
-        self.window.fetch(&fetch, Sink::new(bytes_of_mut(&mut old)))?;
-        Ok(old)
+        self.to(target).fetch_and_op(disp, op, operand)
     }
 
     /// Replaces the value at `disp` of `target` by `swap` if it is `compare`, atomically; returns
@@ -213,41 +216,24 @@ impl<'w> Access<'w> {
     pub fn compare_and_swap<E: AtomicElement>(
         &self,
         target: Rank,
-        disp: u64,
+        disp: impl Integer,
         compare: E,
         swap: E,
     ) -> Result<E, RmaError> {
-        let span = self.near(target, disp, size_of::<E>());
-        match span.and_then(|span| span.compare_and_swap(compare, swap)) {
-            Some(old) => Ok(old),
-            None => self.swap_cold(target, disp, compare, swap),
-        }
-    }
-
-    #[cold]
-    #[inline(never)]
-    fn swap_cold<E: AtomicElement>(
-        &self,
-        target: Rank,
-        disp: u64,
-        compare: E,
-        swap: E,
-    ) -> Result<E, RmaError> {
-        let mut old = compare;
-        let action = ("a compare_and_swap", Action::Swap { basic: E::BASIC });
-        let values = [compare, swap];
-        let swap = self.operation(action, target, disp, size_of::<E>(), bytes_of(&values));
-        self.window.fetch(&swap, Sink::new(bytes_of_mut(&mut old)))?;
-        Ok(old)
+        self.to(target).compare_and_swap(disp, compare, swap)
     }
 
     /// Runs `scope`, in which operations overlap, and completes all of them locally.
     ///
     /// Buffers handed to operations of the scope stay borrowed until it ends, and are yours again
     /// when `ops` returns, by a panic too. The epoch stays open.
+    ///
+    /// # Errors
+    ///
+    /// What `scope` returns; otherwise the first failure of an operation that was under way.
     pub fn ops<'env, F, R>(&'env self, scope: F) -> Result<R, RmaError>
     where
-        F: for<'scope> FnOnce(&'scope Ops<'scope, 'env>) -> R,
+        F: for<'scope> FnOnce(&'scope Ops<'scope, 'env>) -> Result<R, RmaError>,
     {
         Ops::run(Self { ..*self }, scope)
     }

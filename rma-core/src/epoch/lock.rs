@@ -1,7 +1,6 @@
 //! A passive epoch to one target (MPI 4.1, section 12.5.3).
 //! S-E1 S-E2 S-E3 S-E4 S-E5 S-E6 S-E11 S-E12 S-F3
-use super::{Access, Assert, Ops};
-use crate::element::{AtomicElement, BasicElement, Element, Op};
+use super::{Access, Assert, Ops, Peer};
 use crate::engine::{On, Wait};
 use crate::error::RmaError;
 use crate::memory::target::{Permit, held};
@@ -9,6 +8,7 @@ use crate::rank::Rank;
 use crate::sync::{EpochCall, LockKind, Patience};
 use crate::window::Window;
 use core::mem;
+use core::ops::Deref;
 use core::sync::atomic::Ordering::Acquire;
 use core::time::Duration;
 
@@ -24,16 +24,14 @@ pub(super) enum TakenLock {
     AtHome(LockKind),
 }
 
-/// A lock on one target.
+/// A lock on one target, whose operations are those of [`Peer`].
 ///
 /// [`unlock`](Self::unlock) reports errors that dropping the guard would swallow. Forgetting the
 /// guard leaves the lock held.
 #[must_use = "the epoch ends when the guard is dropped"]
 pub struct Lock<'w> {
-    // No `Access`: a guard of two words costs less to move.
-    pub(super) window: &'w Window,
-    pub(super) target: Rank,
-    pub(super) taken: TakenLock,
+    peer: Peer<'w>,
+    taken: TakenLock,
 }
 
 impl Window {
@@ -52,7 +50,7 @@ impl Window {
     #[inline]
     pub fn lock(&self, target: Rank, kind: LockKind) -> Result<Lock<'_>, RmaError> {
         match self.lock_hot(target, kind) {
-            Some(taken) => Ok(Lock { window: self, target, taken }),
+            Some(lock) => Ok(lock),
             None => self.lock_with(target, kind, Assert::NONE),
         }
     }
@@ -60,8 +58,9 @@ impl Window {
     /// Takes a lock that is free, of a target that is mapped, if this rank has no epoch open but
     /// other locks: nothing can fail then.
     #[inline(always)]
-    fn lock_hot(&self, target: Rank, kind: LockKind) -> Option<TakenLock> {
-        let entry = self.targets.get(target)?;
+    fn lock_hot(&self, target: Rank, kind: LockKind) -> Option<Lock<'_>> {
+        let peer = Access::new(self, Permit::All).to(target);
+        let entry = peer.entry()?;
         let there = entry.block()?;
         // pairs with the AcqRel changes of the word in `open`.
         if self.part.epoch.word.load(Acquire) != 0
@@ -82,7 +81,8 @@ impl Window {
         if !locked {
             entry.set_held(held::NOT);
         }
-        locked.then_some(taken)
+        // Made only then: dropped, it gives the lock back.
+        locked.then(|| Lock { peer, taken })
     }
 
     /// As [`lock`](Self::lock); with [`Assert::NO_CHECK`] no lock is taken.
@@ -103,7 +103,7 @@ impl Window {
                 self.marked(target, || self.take_lock(target, kind, Patience::Until(None)))?;
             taken.unwrap_or(TakenLock::Nothing)
         };
-        Ok(Lock { window: self, target, taken })
+        Ok(Lock::new(self, target, taken))
     }
 
     /// As [`lock`](Self::lock), unless others hold the lock in the way or wait for it: `None` then.
@@ -117,7 +117,7 @@ impl Window {
         if taken.is_none() {
             self.check_holders(target)?;
         }
-        Ok(taken.map(|taken| Lock { window: self, target, taken }))
+        Ok(taken.map(|taken| Lock::new(self, target, taken)))
     }
 
     /// As [`lock`](Self::lock), waiting for `timeout` at most: `None` then, and nobody waits for
@@ -149,7 +149,7 @@ impl Window {
             taken => taken,
         };
         let taken = self.marked(target, take)?;
-        Ok(taken.map(|taken| Lock { window: self, target, taken }))
+        Ok(taken.map(|taken| Lock::new(self, target, taken)))
     }
 
     /// Takes a lock, or does not: the target is marked first, and stays so if it is taken.
@@ -236,9 +236,10 @@ impl Window {
 }
 
 impl<'w> Lock<'w> {
-    /// The target.
-    pub fn target(&self) -> Rank {
-        self.target
+    /// The lock of a target, which is taken.
+    #[inline(always)]
+    pub(super) fn new(window: &'w Window, target: Rank, taken: TakenLock) -> Self {
+        Self { peer: Access::new(window, Permit::All).to(target), taken }
     }
 
     /// The operations of [`Access`], which name their target, on all parts that this rank has
@@ -247,57 +248,18 @@ impl<'w> Lock<'w> {
     pub fn access(&self) -> Access<'_> {
         // Not when it was locked: stores between the exchanges of lock and unlock cost more than
         // both.
-        self.window.targets.open(Permit::Locked, self.target);
-        if self.window.held(self.target) == held::BY_LOCK {
-            self.window.set_held(self.target, held::LISTED);
+        let (window, target) = (self.peer.window(), self.peer.target());
+        window.targets.open(Permit::Locked, target);
+        if window.held(target) == held::BY_LOCK {
+            window.set_held(target, held::LISTED);
         }
-        Access::new(self.window, Permit::Locked)
-    }
-
-    /// For operations on the target, which is locked.
-    #[inline(always)]
-    pub(super) fn own(&self) -> Access<'w> {
-        Access::new(self.window, Permit::All)
-    }
-
-    /// See [`Access::put`].
-    #[inline]
-    pub fn put<E: Element>(&self, disp: u64, origin: &[E]) -> Result<(), RmaError> {
-        self.own().put(self.target, disp, origin)
-    }
-
-    /// See [`Access::get`].
-    #[inline]
-    pub fn get<E: Element>(&self, disp: u64, origin: &mut [E]) -> Result<(), RmaError> {
-        self.own().get(self.target, disp, origin)
-    }
-
-    /// See [`Access::fetch_and_op`].
-    #[inline]
-    pub fn fetch_and_op<E: BasicElement>(
-        &self,
-        disp: u64,
-        op: Op,
-        operand: E,
-    ) -> Result<E, RmaError> {
-        self.own().fetch_and_op(self.target, disp, op, operand)
-    }
-
-    /// See [`Access::compare_and_swap`].
-    #[inline]
-    pub fn compare_and_swap<E: AtomicElement>(
-        &self,
-        disp: u64,
-        compare: E,
-        swap: E,
-    ) -> Result<E, RmaError> {
-        self.own().compare_and_swap(self.target, disp, compare, swap)
+        Access::new(window, Permit::Locked)
     }
 
     /// See [`Access::ops`]. Operations of the scope name their target: one that is locked.
     pub fn ops<'env, F, R>(&'env self, scope: F) -> Result<R, RmaError>
     where
-        F: for<'scope> FnOnce(&'scope Ops<'scope, 'env>) -> R,
+        F: for<'scope> FnOnce(&'scope Ops<'scope, 'env>) -> Result<R, RmaError>,
     {
         Ops::run(self.access(), scope)
     }
@@ -305,7 +267,7 @@ impl<'w> Lock<'w> {
     /// Returns when every operation is complete at the target. Your buffers were yours before.
     #[inline]
     pub fn flush(&self) -> Result<(), RmaError> {
-        self.window.flush(self.target)
+        self.peer.window().flush(self.peer.target())
     }
 
     /// Returns when the buffers of operations are yours: at once, because operations outside an
@@ -318,14 +280,15 @@ impl<'w> Lock<'w> {
     /// Ends the epoch: every operation is complete at the target.
     #[inline(always)]
     pub fn unlock(self) -> Result<(), RmaError> {
-        let (window, target, taken) = (self.window, self.target, self.taken);
+        let (peer, taken) = (self.peer.again(), self.taken);
+        let (window, target) = (peer.window(), peer.target());
         mem::forget(self);
         let kind = match taken {
             TakenLock::Shared => LockKind::Shared,
             TakenLock::Exclusive { passed_gate: false } => LockKind::Exclusive,
             _ => return Self::close(window, target, taken),
         };
-        let entry = window.targets.get(target).filter(|_| window.all_loaded);
+        let entry = peer.entry().filter(|_| window.all_loaded);
         let entry = entry.filter(|entry| entry.held() == held::BY_LOCK);
         let Some((entry, there)) = entry.and_then(|entry| Some((entry, entry.block()?))) else {
             return Self::close(window, target, taken);
@@ -379,12 +342,21 @@ pub(super) fn is_over(released: &Result<(), RmaError>) -> bool {
     }
 }
 
+impl<'w> Deref for Lock<'w> {
+    type Target = Peer<'w>;
+
+    #[inline(always)]
+    fn deref(&self) -> &Peer<'w> {
+        &self.peer
+    }
+}
+
 impl Drop for Lock<'_> {
     fn drop(&mut self) {
-        let window = self.window;
+        let window = self.peer.window();
         // `unlock` is for those who want to know.
         if !window.engine().transport.members.is_fork() {
-            _ = Self::close(window, self.target, self.taken);
+            _ = Self::close(window, self.peer.target(), self.taken);
         }
     }
 }

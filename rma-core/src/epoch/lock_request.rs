@@ -143,7 +143,7 @@ impl<'w> LockRequest<'w> {
         };
         self.enter(RequestStage::Granted(taken));
         mem::forget(self);
-        Ok(Lock { window, target, taken })
+        Ok(Lock::new(window, target, taken))
     }
 }
 
@@ -154,7 +154,7 @@ impl Drop for LockRequest<'_> {
             return;
         }
         match self.stage {
-            RequestStage::Granted(taken) => return drop(Lock { window, target, taken }),
+            RequestStage::Granted(taken) => return drop(Lock::new(window, target, taken)),
             RequestStage::Asked(slot) => window.leave_line(target, slot),
             RequestStage::Wanted => {}
         }

@@ -19,21 +19,27 @@
 //! Guards borrow their window, so `free` and `seal` are refused by the compiler while one is in
 //! scope; at run time only after a guard was forgotten.
 mod access;
-mod accumulate;
+mod batch;
 mod fence;
 mod lock;
 mod lock_all;
 mod lock_request;
+mod operands;
+mod owned;
+mod peer;
 mod pscw;
 mod request;
 mod scope;
-mod shaped;
 
 pub use access::Access;
+pub use batch::Batch;
 pub use fence::{Assert, Fence};
 pub use lock::Lock;
 pub use lock_all::LockAll;
 pub use lock_request::LockRequest;
+pub use operands::{Operands, OwnedOperands};
+pub use owned::{OwnedLock, OwnedLockAll};
+pub use peer::Peer;
 pub use pscw::{Exposure, Start};
 pub use request::Request;
 pub use scope::Ops;

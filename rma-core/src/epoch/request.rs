@@ -1,66 +1,84 @@
 //! Operations that own their buffer (MPI 4.1, section 12.3.5). S-I2 S-I3 S-I4 S-I5 S-I6 S-I7 S-I8
 #![allow(unsafe_code)]
 
-use super::access::GET;
-use super::{Access, Lock, LockAll};
-use crate::element::{BasicElement, Element, Op};
-use crate::engine::Pending;
-use crate::error::RmaError;
+use super::peer::GET;
+use super::{Lock, LockAll, Operands, OwnedOperands, Peer};
+use crate::element::Op;
+use crate::engine::{On, Pending, Wait};
+use crate::error::{Refused, RmaError};
 use crate::execute::{BOUNCE_BYTES, Completion, Packed};
-use crate::layout::Shape;
-use crate::operation::{Action, Operation, OriginBuffer, Side, Sink};
+use crate::operation::{Action, Displacement, Operation, OriginBuffer, OwnedOrigin, Side, Sink};
 use crate::rank::Rank;
 use crate::window::Window;
-use bytemuck::{cast_slice, cast_slice_mut};
+use bytemuck::cast_slice_mut;
+use core::mem;
+use core::pin::Pin;
+use core::task::{Context, Poll};
+use core::time::Duration;
 use std::sync::Arc;
 
 const REQUEST_WAIT: &str = "a request";
 
+/// How often a wait for requests of several universes looks at all of them.
+const RECHECK: Duration = Duration::from_millis(1);
+
 /// An operation under way, and the buffer that it works on.
 ///
 /// Dropping or forgetting it is harmless: the buffer then stays with the runtime until the last
-/// answer is there.
+/// answer is there. It is a future, too, each poll of which makes some progress: there is no other
+/// thread that would wake a task.
 #[must_use = "the buffer comes back from `wait`"]
 pub struct Request<'w, B: OriginBuffer> {
     window: &'w Window,
     target: Rank,
-    /// `None` if the operation was complete at once.
-    pending: Option<Arc<Pending>>,
-    // `Some` until `wait` or drop, which end the value.
-    buffer: Option<Vec<B::Element>>,
-    /// What goes to the buffer when it is there, if that has a layout.
-    packed: Option<Packed>,
+    state: State<B>,
+}
+
+/// How far a request is.
+enum State<B: OriginBuffer> {
+    Complete(B),
+    UnderWay {
+        pending: Arc<Pending>,
+        buffer: Vec<B::Element>,
+        /// What goes to the buffer when it is there, if that has a layout.
+        packed: Option<Packed>,
+    },
+    /// The buffer was given back.
+    Over,
 }
 
 impl<'w, B: OriginBuffer> Request<'w, B> {
     /// One that was complete at once.
-    fn complete(access: &Access<'w>, target: Rank, buffer: Vec<B::Element>) -> Self {
-        let window = access.window();
-        Self { window, target, pending: None, buffer: Some(buffer), packed: None }
+    #[inline(always)]
+    fn complete(peer: &Peer<'w>, buffer: B) -> Self {
+        Self { window: peer.window(), target: peer.target(), state: State::Complete(buffer) }
     }
 
     /// Starts an operation that fetches something into those bytes of `buffer`.
     fn fetch(
-        access: &Access<'w>,
+        peer: &Peer<'w>,
         operation: &Operation<'_>,
-        buffer: B,
+        mut buffer: B,
         into: Side<'_>,
     ) -> Result<Self, RmaError> {
-        let (window, target) = (access.window(), operation.target);
-        let mut buffer = buffer.into_vec();
-        let sink = Sink { bytes: cast_slice_mut(&mut buffer), into };
-        let left = window.execute(operation, sink)?;
-        let mut request = Self::complete(access, target, buffer);
-        let (Some(left), Some(buffer)) = (left, &mut request.buffer) else { return Ok(request) };
-        let pending = Arc::default();
-        request.pending = Some(Arc::clone(&pending));
+        let (window, target) = (peer.window(), peer.target());
+        let sink = Sink { bytes: cast_slice_mut(buffer.as_elements_mut()), into };
+        let Some(left) = window.execute(operation, sink)? else {
+            return Ok(Self::complete(peer, buffer));
+        };
+        let (pending, buffer): (Arc<Pending>, _) = (Arc::default(), buffer.into_vec());
+        let state = State::UnderWay { pending: Arc::clone(&pending), buffer, packed: None };
+        let mut request = Self { window, target, state };
+        let State::UnderWay { buffer, packed, .. } = &mut request.state else {
+            unreachable!("made above")
+        };
         let mut completion = Completion::new(&pending, BOUNCE_BYTES);
         let sink = Sink { bytes: cast_slice_mut(buffer), into };
-        // SAFETY: the elements are on the heap (the trait is sealed), owned by `request`, which
+        // SAFETY: the elements are on the heap, in a vector that is owned by `request`, which
         // touches them when `pending` is done only, or gives them to it in drop. So are the bytes
         // that wait packed.
         let started = unsafe { window.begin_fetch(operation, left, sink, &mut completion) };
-        request.packed = completion.take_packed();
+        *packed = completion.take_packed();
         if let Err(error) = started {
             _ = window.drain(operation.what, target, &pending);
             return Err(error);
@@ -73,293 +91,305 @@ impl<'w, B: OriginBuffer> Request<'w, B> {
         Ok(request)
     }
 
-    pub(crate) fn put(
-        access: &Access<'w>,
-        target: Rank,
-        disp: u64,
-        buffer: B,
+    fn put(
+        peer: &Peer<'w>,
+        disp: impl Displacement,
+        origin: impl OwnedOrigin<Buffer = B>,
     ) -> Result<Self, RmaError> {
-        let buffer = buffer.into_vec();
-        access.put(target, disp, &buffer)?;
-        Ok(Self::complete(access, target, buffer))
+        origin.give(
+            #[inline(always)]
+            |buffer, from| {
+                let (spot, elements) = (disp.spot(), buffer.as_elements());
+                match spot.shape.or(from) {
+                    None => peer.put(spot.disp, elements)?,
+                    Some(of) => peer.put_layout(spot, of, elements, from)?,
+                }
+                Ok(Self::complete(peer, buffer))
+            },
+        )
     }
 
-    pub(crate) fn get(
-        access: &Access<'w>,
-        target: Rank,
-        disp: u64,
-        buffer: B,
+    fn get(
+        peer: &Peer<'w>,
+        disp: impl Displacement,
+        origin: impl OwnedOrigin<Buffer = B>,
     ) -> Result<Self, RmaError> {
-        let len = size_of_val(buffer.as_elements());
-        if let Some(span) = access.near(target, disp, len) {
-            let mut buffer = buffer.into_vec();
-            span.read(cast_slice_mut(&mut buffer));
-            return Ok(Self::complete(access, target, buffer));
-        }
-        let get = access.operation(GET, target, disp, len, &[]);
-        Self::fetch(access, &get, buffer, Side::dense(len))
+        let spot = disp.spot();
+        origin.give(
+            #[inline(always)]
+            |mut buffer, to| {
+                let Some(of) = spot.shape.or(to) else {
+                    let len = size_of_val(buffer.as_elements());
+                    if let Some(span) = peer.near(spot.disp, len) {
+                        span.read(cast_slice_mut(buffer.as_elements_mut()));
+                        return Ok(Self::complete(peer, buffer));
+                    }
+                    let get = peer.operation(GET, spot.disp, len, &[]);
+                    return Self::fetch(peer, &get, buffer, Side::dense(len));
+                };
+                match peer.get_layout(spot, of, buffer.as_elements_mut(), to)? {
+                    None => Ok(Self::complete(peer, buffer)),
+                    Some((get, into)) => Self::fetch(peer, &get, buffer, into),
+                }
+            },
+        )
     }
 
-    pub(crate) fn accumulate(
-        access: &Access<'w>,
-        target: Rank,
-        disp: u64,
+    fn accumulate<O: OwnedOperands<Buffer = B>>(
+        peer: &Peer<'w>,
+        disp: impl Displacement,
         op: Op,
-        buffer: B,
-    ) -> Result<Self, RmaError>
-    where
-        B::Element: BasicElement,
-    {
-        let buffer = buffer.into_vec();
-        access.accumulate(target, disp, op, &buffer)?;
-        Ok(Self::complete(access, target, buffer))
+        origin: O,
+    ) -> Result<Self, RmaError> {
+        origin.give(
+            #[inline(always)]
+            |buffer, from| {
+                O::accumulate(&buffer, from, peer, disp.spot(), op)?;
+                Ok(Self::complete(peer, buffer))
+            },
+        )
     }
 
-    pub(crate) fn get_accumulate(
-        access: &Access<'w>,
-        target: Rank,
-        disp: u64,
+    fn get_accumulate(
+        peer: &Peer<'w>,
+        disp: impl Displacement,
         op: Op,
-        origin: &[B::Element],
-        result: B,
-    ) -> Result<Self, RmaError>
-    where
-        B::Element: BasicElement,
-    {
-        let mut buffer = result.into_vec();
-        let left = access.get_accumulate_near(target, disp, op, origin, &mut buffer)?;
-        let Some(fetch) = left else { return Ok(Self::complete(access, target, buffer)) };
-        let into = Side::dense(size_of_val(&buffer[..]));
-        Self::fetch(access, &fetch, B::from_vec(buffer), into)
-    }
-
-    pub(crate) fn put_shaped(
-        access: &Access<'w>,
-        target: Rank,
-        disp: u64,
-        to: Shape<'_>,
-        buffer: B,
-        from: Shape<'_>,
+        origin: impl Operands<Element = B::Element>,
+        result: impl OwnedOrigin<Buffer = B>,
     ) -> Result<Self, RmaError> {
-        let buffer = buffer.into_vec();
-        access.put_shaped(target, disp, to, &buffer, from)?;
-        Ok(Self::complete(access, target, buffer))
-    }
-
-    pub(crate) fn get_shaped(
-        access: &Access<'w>,
-        target: Rank,
-        disp: u64,
-        from: Shape<'_>,
-        buffer: B,
-        to: Shape<'_>,
-    ) -> Result<Self, RmaError> {
-        let get = access.between(GET, target, disp, from, (&[], Side::dense(0)));
-        Self::fetch(access, &get, buffer, to.into())
-    }
-
-    /// The operands are in `buffer`.
-    pub(crate) fn accumulate_shaped(
-        access: &Access<'w>,
-        target: Rank,
-        disp: u64,
-        to: Shape<'_>,
-        op: Op,
-        buffer: B,
-        from: Shape<'_>,
-    ) -> Result<Self, RmaError> {
-        let buffer = buffer.into_vec();
-        access.accumulate_shaped(target, disp, to, op, &buffer, from)?;
-        Ok(Self::complete(access, target, buffer))
-    }
-
-    pub(crate) fn get_accumulate_shaped(
-        access: &Access<'w>,
-        fetch: &Operation<'_>,
-        result: B,
-        into: Shape<'_>,
-    ) -> Result<Self, RmaError> {
-        Self::fetch(access, fetch, result, into.into())
+        let spot = disp.spot();
+        result.give(
+            #[inline(always)]
+            |mut buffer, into| {
+                let result = buffer.as_elements_mut();
+                match origin.get_accumulate(peer, spot, op, result, into)? {
+                    None => Ok(Self::complete(peer, buffer)),
+                    Some((fetch, into)) => Self::fetch(peer, &fetch, buffer, into),
+                }
+            },
+        )
     }
 
     /// Waits until the operation is locally complete and gives the buffer back: to be reused after
     /// a put, filled after a get.
-    pub fn wait(mut self) -> (B, Result<(), RmaError>) {
-        let result = match &self.pending {
-            Some(pending) => self.window.drain(REQUEST_WAIT, self.target, pending),
-            None => Ok(()),
-        };
-        let mut buffer = self.buffer.take().expect("taken here only");
-        if let (Some(packed), Ok(())) = (self.packed.take(), &result) {
-            packed.unpack(cast_slice_mut(&mut buffer));
+    ///
+    /// # Errors
+    ///
+    /// What ends every wait, and what the target found wrong. The buffer comes back with it, its
+    /// elements unspecified after a get.
+    #[inline]
+    pub fn wait(mut self) -> Result<B, Refused<B>> {
+        match mem::replace(&mut self.state, State::Over) {
+            State::Complete(buffer) => Ok(buffer),
+            under_way => {
+                self.state = under_way;
+                self.wait_cold()
+            }
         }
-        (B::from_vec(buffer), result)
     }
 
-    /// As [`wait`](Self::wait) if the operation is complete, or if waiting would fail; otherwise
-    /// the request, after some progress.
-    ///
-    /// It may be polled for ever, for as long as the target takes part (MPI's `MPI_Test`).
-    pub fn test(self) -> Result<(B, Result<(), RmaError>), Self> {
-        let Some(pending) = self.pending.as_ref().filter(|pending| !pending.is_done()) else {
-            return Ok(self.wait());
+    #[cold]
+    #[inline(never)]
+    fn wait_cold(&mut self) -> Result<B, Refused<B>> {
+        let waited = match &self.state {
+            State::UnderWay { pending, .. } => {
+                self.window.drain(REQUEST_WAIT, self.target, pending)
+            }
+            _ => Ok(()),
         };
+        self.end(waited)
+    }
+
+    /// Gives the buffer back. Nothing is under way any more.
+    fn end(&mut self, waited: Result<(), RmaError>) -> Result<B, Refused<B>> {
+        let value = match mem::replace(&mut self.state, State::Over) {
+            State::Complete(buffer) => buffer,
+            State::UnderWay { mut buffer, packed, .. } => {
+                if let (Some(packed), Ok(())) = (packed, &waited) {
+                    packed.unpack(cast_slice_mut(&mut buffer));
+                }
+                B::from_vec(buffer)
+            }
+            State::Over => panic!("a request was polled after it had given its buffer back"),
+        };
+        match waited {
+            Ok(()) => Ok(value),
+            Err(error) => Err(Refused { value, error }),
+        }
+    }
+
+    /// What is under way.
+    fn pending(&self) -> Option<&Arc<Pending>> {
+        match &self.state {
+            State::UnderWay { pending, .. } => Some(pending).filter(|pending| !pending.is_done()),
+            _ => None,
+        }
+    }
+
+    /// Whether [`wait`](Self::wait) does not wait: because the operation is complete, or because it
+    /// fails. Makes some progress.
+    ///
+    /// It may be tested for ever, for as long as the target takes part (MPI's `MPI_Test`).
+    pub fn test(&mut self) -> bool {
+        let Some(pending) = self.pending() else { return true };
         let engine = self.window.engine();
         // Before the last look, which sees what the target did before it left.
         let wait = self.window.wait_for(REQUEST_WAIT, self.target);
         let trouble = engine.progress_or_trouble(wait);
-        if pending.is_done() || trouble.is_some() { Ok(self.wait()) } else { Err(self) }
+        pending.is_done() || trouble.is_some()
+    }
+
+    /// Waits for all: one after the other, which takes as long as the slowest.
+    ///
+    /// Each has its own result: `collect` into a `Result<Vec<_>, _>` for the first failure (MPI's
+    /// `MPI_Waitall`).
+    pub fn wait_all(requests: impl IntoIterator<Item = Self>) -> Vec<Result<B, Refused<B>>> {
+        requests.into_iter().map(Self::wait).collect()
+    }
+
+    /// The first of several that [is complete](Self::test), if there is one (MPI's `MPI_Testany`).
+    pub fn test_any(requests: &mut [Self]) -> Option<usize> {
+        requests.iter_mut().position(Self::test)
+    }
+
+    /// Waits until one of several is complete, takes it out, and says which it was; the others keep
+    /// their order. `None` if there are none (MPI's `MPI_Waitany`).
+    ///
+    /// Requests of different universes may be mixed.
+    pub fn wait_any(requests: &mut Vec<Self>) -> Option<(usize, Result<B, Refused<B>>)> {
+        let window = requests.first()?.window;
+        let engine = window.engine();
+        let alone = requests.iter().all(|request| core::ptr::eq(request.window.engine(), engine));
+        let debtor = |turn: usize| {
+            let turns = requests.len().max(1);
+            let pending = requests[turn % turns].pending()?;
+            let turn = turn / turns;
+            let transfers = || engine.queues.debtor(pending, turn);
+            engine.slots.debtor(pending, turn).or_else(transfers)
+        };
+        let recheck = (!alone).then_some(RECHECK);
+        let wait = Wait { recheck, ..Wait::new(REQUEST_WAIT, On::Whoever(&debtor)) };
+        let done = || {
+            requests.iter().position(|request| {
+                if !alone && request.pending().is_some() {
+                    request.window.engine().progress_in_passing();
+                }
+                request.pending().is_none()
+            })
+        };
+        // wait: any request
+        match engine.wait_until(wait, done) {
+            Ok(index) => Some((index, requests.remove(index).wait())),
+            Err(error) => {
+                // One that fails for the reason that ended the wait; of a deadline, the first.
+                let index = Self::test_any(requests).unwrap_or(0);
+                let mut request = requests.remove(index);
+                if let State::UnderWay { pending, .. } = &request.state {
+                    request.window.engine().cancel(pending);
+                    pending.set_told();
+                }
+                let failed = request.window.wait_failed(error);
+                Some((index, request.end(Err(failed))))
+            }
+        }
+    }
+}
+
+// Nothing in it is pinned: what a transport has the address of is on the heap.
+impl<B: OriginBuffer> Unpin for Request<'_, B> {}
+
+impl<B: OriginBuffer> Future for Request<'_, B> {
+    type Output = Result<B, Refused<B>>;
+
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        let request = self.get_mut();
+        if !request.test() {
+            context.waker().wake_by_ref();
+            return Poll::Pending;
+        }
+        Poll::Ready(request.wait_cold())
     }
 }
 
 impl<B: OriginBuffer> Drop for Request<'_, B> {
     fn drop(&mut self) {
-        if let (Some(pending), Some(buffer)) = (&self.pending, self.buffer.take()) {
-            pending.keep(Box::new((buffer, self.packed.take())));
+        if let State::UnderWay { pending, buffer, packed } =
+            mem::replace(&mut self.state, State::Over)
+        {
+            pending.keep(Box::new((buffer, packed)));
         }
     }
 }
 
-/// The operations that give a request, which MPI has in passive epochs only: methods of `$guard`.
-/// They go by `$access` to the target `$at`; where that is not the guard's, callers name it.
+/// The operations that give a request, which MPI has in passive epochs only: methods of `$guard`,
+/// which give a `$peer`; where that is not the guard's, callers name it.
 macro_rules! requests {
-    ($guard:ident, |$this:ident $(, $target:ident)?| $access:expr, $at:expr) => {
+    ($guard:ident, |$this:ident $(, $target:ident)?| $peer:expr) => {
         impl<'w> $guard<'w> {
-            /// As [`put`](Access::put), with a buffer that the request owns until
-            /// [`wait`](Request::wait) gives it back.
+            /// As [`put`](crate::Access::put), with a buffer that the request owns until
+            /// [`wait`](Request::wait) gives it back. Layouts are yours again on return.
             ///
             /// Completion of the request is local: the data is at the target after a flush. The
             /// request may be waited for after the epoch, and dropped or forgotten without harm
             /// (MPI 4.1, section 12.3.5).
-            pub fn rput<B: OriginBuffer>(
+            pub fn rput<O: OwnedOrigin>(
                 &self,
                 $($target: Rank,)?
-                disp: u64,
-                origin: B,
-            ) -> Result<Request<'w, B>, RmaError> {
+                disp: impl Displacement,
+                origin: O,
+            ) -> Result<Request<'w, O::Buffer>, RmaError> {
                 let $this = self;
-                Request::put(&$access, $at, disp, origin)
+                Request::put(&$peer, disp, origin)
             }
 
-            /// As [`get`](Access::get), into a buffer that the request owns until
-            /// [`wait`](Request::wait) gives it back, filled.
-            pub fn rget<B: OriginBuffer>(
+            /// As [`get`](crate::Access::get), into a buffer that the request owns until
+            /// [`wait`](Request::wait) gives it back, filled. Layouts are yours again on return.
+            ///
+            /// Bytes of a layout that do not come by load wait packed, up to a mebibyte; a larger
+            /// get is complete when it returns (MPI 4.1, section 12.3.5).
+            pub fn rget<O: OwnedOrigin>(
                 &self,
                 $($target: Rank,)?
-                disp: u64,
-                origin: B,
-            ) -> Result<Request<'w, B>, RmaError> {
+                disp: impl Displacement,
+                origin: O,
+            ) -> Result<Request<'w, O::Buffer>, RmaError> {
                 let $this = self;
-                Request::get(&$access, $at, disp, origin)
+                Request::get(&$peer, disp, origin)
             }
 
-            /// As [`accumulate`](Access::accumulate), with a buffer that the request owns until
-            /// [`wait`](Request::wait) gives it back.
+            /// As [`accumulate`](crate::Access::accumulate), with a buffer that the request owns
+            /// until [`wait`](Request::wait) gives it back. Layouts are yours again on return.
             ///
             /// Completion of the request is local: the result is at the target after a flush (MPI
             /// 4.1, section 12.3.5).
-            pub fn raccumulate<B: OriginBuffer<Element: BasicElement>>(
+            pub fn raccumulate<O: OwnedOperands>(
                 &self,
                 $($target: Rank,)?
-                disp: u64,
+                disp: impl Displacement,
                 op: Op,
-                origin: B,
-            ) -> Result<Request<'w, B>, RmaError> {
+                origin: O,
+            ) -> Result<Request<'w, O::Buffer>, RmaError> {
                 let $this = self;
-                Request::accumulate(&$access, $at, disp, op, origin)
+                Request::accumulate(&$peer, disp, op, origin)
             }
 
-            /// As [`get_accumulate`](Access::get_accumulate), into a buffer that the request owns
-            /// until [`wait`](Request::wait) gives it back, filled. `origin` is yours again on
-            /// return.
-            pub fn rget_accumulate<B: OriginBuffer<Element: BasicElement>>(
+            /// As [`get_accumulate`](crate::Access::get_accumulate), into a buffer that the request
+            /// owns until [`wait`](Request::wait) gives it back, filled. `origin` and layouts are
+            /// yours again on return. What waits packed is as for [`rget`](Self::rget).
+            pub fn rget_accumulate<R: OwnedOrigin>(
                 &self,
                 $($target: Rank,)?
-                disp: u64,
+                disp: impl Displacement,
                 op: Op,
-                origin: &[B::Element],
-                result: B,
-            ) -> Result<Request<'w, B>, RmaError> {
+                origin: impl Operands<Element = <R::Buffer as OriginBuffer>::Element>,
+                result: R,
+            ) -> Result<Request<'w, R::Buffer>, RmaError> {
                 let $this = self;
-                Request::get_accumulate(&$access, $at, disp, op, origin, result)
-            }
-
-            /// As [`put_shaped`](Access::put_shaped), with a buffer that the request owns until
-            /// [`wait`](Request::wait) gives it back. The layouts are yours again on return.
-            ///
-            /// Completion of the request is local: the data is at the target after a flush (MPI
-            /// 4.1, section 12.3.5).
-            pub fn rput_shaped<'l, B: OriginBuffer>(
-                &self,
-                $($target: Rank,)?
-                disp: u64,
-                to: impl Into<Shape<'l>>,
-                origin: B,
-                from: impl Into<Shape<'l>>,
-            ) -> Result<Request<'w, B>, RmaError> {
-                let $this = self;
-                Request::put_shaped(&$access, $at, disp, to.into(), origin, from.into())
-            }
-
-            /// As [`get_shaped`](Access::get_shaped), into a buffer that the request owns until
-            /// [`wait`](Request::wait) gives it back, filled. The layouts are yours again on
-            /// return.
-            ///
-            /// Bytes that do not come by load wait packed, up to a mebibyte; a larger get is
-            /// complete when it returns (MPI 4.1, section 12.3.5).
-            pub fn rget_shaped<'l, B: OriginBuffer>(
-                &self,
-                $($target: Rank,)?
-                disp: u64,
-                from: impl Into<Shape<'l>>,
-                origin: B,
-                to: impl Into<Shape<'l>>,
-            ) -> Result<Request<'w, B>, RmaError> {
-                let $this = self;
-                Request::get_shaped(&$access, $at, disp, from.into(), origin, to.into())
-            }
-
-            /// As [`accumulate_shaped`](Access::accumulate_shaped), with a buffer that the request
-            /// owns until [`wait`](Request::wait) gives it back. The layouts are yours again on
-            /// return.
-            ///
-            /// Completion of the request is local: the result is at the target after a flush (MPI
-            /// 4.1, section 12.3.5).
-            pub fn raccumulate_shaped<'l, B: OriginBuffer>(
-                &self,
-                $($target: Rank,)?
-                disp: u64,
-                to: impl Into<Shape<'l>>,
-                op: Op,
-                origin: B,
-                from: impl Into<Shape<'l>>,
-            ) -> Result<Request<'w, B>, RmaError> {
-                let $this = self;
-                let (to, from) = (to.into(), from.into());
-                Request::accumulate_shaped(&$access, $at, disp, to, op, origin, from)
-            }
-
-            /// As [`get_accumulate_shaped`](Access::get_accumulate_shaped), into a buffer that the
-            /// request owns until [`wait`](Request::wait) gives it back, filled. `origin` and the
-            /// layouts are yours again on return. What waits packed is as for
-            /// [`rget_shaped`](Self::rget_shaped).
-            pub fn rget_accumulate_shaped<'l, E: Element, B: OriginBuffer>(
-                &self,
-                $($target: Rank,)?
-                disp: u64,
-                at: impl Into<Shape<'l>>,
-                op: Op,
-                (origin, from): (&[E], impl Into<Shape<'l>>),
-                (result, into): (B, impl Into<Shape<'l>>),
-            ) -> Result<Request<'w, B>, RmaError> {
-                let $this = self;
-                let (access, from) = (&$access, (cast_slice(origin), from.into()));
-                let fetch = access.get_accumulate_operation($at, disp, at.into(), op, from);
-                Request::get_accumulate_shaped(access, &fetch, result, into.into())
+                Request::get_accumulate(&$peer, disp, op, origin, result)
             }
         }
     };
 }
 
-requests!(Lock, |guard| guard.own(), guard.target());
-requests!(LockAll, |guard, target| **guard, target);
+requests!(Lock, |guard| guard.again());
+requests!(LockAll, |guard, target| guard.to(target));

@@ -1,16 +1,15 @@
 //! Operations that overlap, in a closure scope (the shape of `std::thread::scope`).
 #![allow(unsafe_code)]
 
-use super::Access;
-use super::access::GET;
-use crate::element::{BasicElement, Element, Op};
+use super::peer::GET;
+use super::{Access, Operands};
+use crate::element::Op;
 use crate::error::RmaError;
 use crate::execute::{BOUNCE_BYTES, Completion, Packed};
-use crate::layout::Shape;
-use crate::operation::{Operation, Side, Sink};
+use crate::operation::{Displacement, Operation, Origin, OriginMut, Side, Sink};
 use crate::rank::Rank;
 use crate::window::Drain;
-use bytemuck::{cast_slice, cast_slice_mut};
+use bytemuck::cast_slice_mut;
 use core::marker::PhantomData;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -32,15 +31,17 @@ impl<'env> Ops<'_, 'env> {
     /// Runs `scope` with operations to the targets of an epoch.
     pub(super) fn run<F, R>(access: Access<'env>, scope: F) -> Result<R, RmaError>
     where
-        F: for<'scope> FnOnce(&'scope Ops<'scope, 'env>) -> R,
+        F: for<'scope> FnOnce(&'scope Ops<'scope, 'env>) -> Result<R, RmaError>,
     {
         let drain = Drain::new(access.window(), "a scope of operations", Rank::NULL);
         let packed = Mutex::default();
         let ops = Ops { drain, packed, access, scope: PhantomData, env: PhantomData };
         let result = scope(&ops);
-        ops.drain.finish()?;
-        ops.packed().drain(..).for_each(|(packed, sink)| packed.unpack(sink));
-        Ok(result)
+        let finished = ops.drain.finish();
+        if finished.is_ok() {
+            ops.packed().drain(..).for_each(|(packed, sink)| packed.unpack(sink));
+        }
+        result.and_then(|result| finished.map(|()| result))
     }
 }
 
@@ -74,134 +75,84 @@ impl<'scope, 'env> Ops<'scope, 'env> {
         started
     }
 
-    /// Starts a put; `origin` is borrowed until the scope ends. Errors as
-    /// [`Access::put`](crate::Access::put).
+    /// Starts a put; `origin` is borrowed until the scope ends, layouts are yours again on return.
+    /// Errors as [`Access::put`](crate::Access::put).
     #[inline]
-    pub fn put<E: Element>(
+    pub fn put(
         &'scope self,
         target: Rank,
-        disp: u64,
-        origin: &'scope [E],
+        disp: impl Displacement,
+        origin: impl Origin<Buffer: 'scope>,
     ) -> Result<(), RmaError> {
         self.access.put(target, disp, origin)
     }
 
-    /// Starts a get; `origin` is mutably borrowed until the scope ends, and filled then. Errors as
-    /// [`Access::get`](crate::Access::get).
+    /// Starts a get; `origin` is mutably borrowed until the scope ends, and filled then; layouts
+    /// are yours again on return. Errors as [`Access::get`](crate::Access::get).
+    ///
+    /// Bytes of a layout that do not come by load wait packed until the scope ends, up to a
+    /// mebibyte for each scope; a get beyond that is complete when it returns.
     #[inline]
-    pub fn get<E: Element>(
+    pub fn get(
         &'scope self,
         target: Rank,
-        disp: u64,
-        origin: &'scope mut [E],
+        disp: impl Displacement,
+        origin: impl OriginMut<'scope>,
     ) -> Result<(), RmaError> {
-        let origin = cast_slice_mut(origin);
-        if let Some(span) = self.access.near(target, disp, origin.len()) {
-            span.read(origin);
-            return Ok(());
-        }
-        let (len, into) = (origin.len(), Side::dense(origin.len()));
-        self.fetch(&self.access.operation(GET, target, disp, len, &[]), origin, into)
+        let (peer, spot) = (self.access.to(target), disp.spot());
+        origin.lend(
+            #[inline(always)]
+            |elements, to| {
+                let Some(of) = spot.shape.or(to) else {
+                    let bytes: &mut [u8] = cast_slice_mut(elements);
+                    if let Some(span) = peer.near(spot.disp, bytes.len()) {
+                        span.read(bytes);
+                        return Ok(());
+                    }
+                    let (len, into) = (bytes.len(), Side::dense(bytes.len()));
+                    return self.fetch(&peer.operation(GET, spot.disp, len, &[]), bytes, into);
+                };
+                match peer.get_layout(spot, of, elements, to)? {
+                    None => Ok(()),
+                    Some((get, into)) => self.fetch(&get, cast_slice_mut(elements), into),
+                }
+            },
+        )
     }
 
-    /// Combines `origin` into the target; `origin` is borrowed until the scope ends. Operations of
-    /// the scope on one element happen in the order of their calls. Errors as
-    /// [`Access::accumulate`](crate::Access::accumulate).
-    pub fn accumulate<E: BasicElement>(
+    /// Combines `origin` into the target; `origin` is borrowed until the scope ends, layouts are
+    /// yours again on return. Operations of the scope on one element happen in the order of their
+    /// calls. Errors as [`Access::accumulate`](crate::Access::accumulate).
+    #[inline]
+    pub fn accumulate(
         &'scope self,
         target: Rank,
-        disp: u64,
+        disp: impl Displacement,
         op: Op,
-        origin: &'scope [E],
+        origin: impl Operands<Buffer: 'scope>,
     ) -> Result<(), RmaError> {
         self.access.accumulate(target, disp, op, origin)
     }
 
     /// As [`accumulate`](Self::accumulate); `result` is mutably borrowed until the scope ends, and
-    /// holds then what was there before. Errors as
+    /// holds then what was there before. What waits packed is as for [`get`](Self::get). Errors as
     /// [`Access::get_accumulate`](crate::Access::get_accumulate).
-    pub fn get_accumulate<E: BasicElement>(
+    #[inline]
+    pub fn get_accumulate<O: Operands<Buffer: 'scope>>(
         &'scope self,
         target: Rank,
-        disp: u64,
+        disp: impl Displacement,
         op: Op,
-        origin: &'scope [E],
-        result: &'scope mut [E],
+        origin: O,
+        result: impl OriginMut<'scope, Element = O::Element>,
     ) -> Result<(), RmaError> {
-        match self.access.get_accumulate_near(target, disp, op, origin, result)? {
-            None => Ok(()),
-            Some(fetch) => {
-                let bytes: &mut [u8] = cast_slice_mut(result);
-                let into = Side::dense(bytes.len());
-                self.fetch(&fetch, bytes, into)
-            }
-        }
-    }
-
-    /// Starts a put with layouts; `origin` is borrowed until the scope ends, the layouts are yours
-    /// again on return. Errors as [`Access::put_shaped`](crate::Access::put_shaped).
-    pub fn put_shaped<'l, E: Element>(
-        &'scope self,
-        target: Rank,
-        disp: u64,
-        to: impl Into<Shape<'l>>,
-        origin: &'scope [E],
-        from: impl Into<Shape<'l>>,
-    ) -> Result<(), RmaError> {
-        self.access.put_shaped(target, disp, to, origin, from)
-    }
-
-    /// Starts a get with layouts; `origin` is mutably borrowed until the scope ends, and filled
-    /// then; the layouts are yours again on return. Errors as
-    /// [`Access::get_shaped`](crate::Access::get_shaped).
-    ///
-    /// Bytes that do not come by load wait packed until the scope ends, up to a mebibyte for each
-    /// scope; a get beyond that is complete when it returns.
-    pub fn get_shaped<'l, E: Element>(
-        &'scope self,
-        target: Rank,
-        disp: u64,
-        from: impl Into<Shape<'l>>,
-        origin: &'scope mut [E],
-        to: impl Into<Shape<'l>>,
-    ) -> Result<(), RmaError> {
-        let (from, to): (Shape<'_>, Shape<'_>) = (from.into(), to.into());
-        let get = self.access.between(GET, target, disp, from, (&[], Side::dense(0)));
-        self.fetch(&get, cast_slice_mut(origin), to.into())
-    }
-
-    /// Combines elements of `origin` into the target, with layouts; `origin` is borrowed until the
-    /// scope ends, the layouts are yours again on return. Operations of the scope on one element
-    /// happen in the order of their calls. Errors as
-    /// [`Access::accumulate_shaped`](crate::Access::accumulate_shaped).
-    pub fn accumulate_shaped<'l, E: Element>(
-        &'scope self,
-        target: Rank,
-        disp: u64,
-        to: impl Into<Shape<'l>>,
-        op: Op,
-        origin: &'scope [E],
-        from: impl Into<Shape<'l>>,
-    ) -> Result<(), RmaError> {
-        self.access.accumulate_shaped(target, disp, to, op, origin, from)
-    }
-
-    /// As [`accumulate_shaped`](Self::accumulate_shaped); the buffer of `result` is mutably
-    /// borrowed until the scope ends, and holds then, where its layout says, what was there
-    /// before. What waits packed is as for [`get_shaped`](Self::get_shaped). Errors as
-    /// [`Access::get_accumulate_shaped`](crate::Access::get_accumulate_shaped).
-    pub fn get_accumulate_shaped<'l, E: Element, F: Element>(
-        &'scope self,
-        target: Rank,
-        disp: u64,
-        at: impl Into<Shape<'l>>,
-        op: Op,
-        (origin, from): (&'scope [E], impl Into<Shape<'l>>),
-        (result, into): (&'scope mut [F], impl Into<Shape<'l>>),
-    ) -> Result<(), RmaError> {
-        let origin = (cast_slice(origin), from.into());
-        let fetch = self.access.get_accumulate_operation(target, disp, at.into(), op, origin);
-        let into: Shape<'_> = into.into();
-        self.fetch(&fetch, cast_slice_mut(result), into.into())
+        let (peer, spot) = (self.access.to(target), disp.spot());
+        result.lend(
+            #[inline(always)]
+            |result, into| match origin.get_accumulate(&peer, spot, op, result, into)? {
+                None => Ok(()),
+                Some((fetch, into)) => self.fetch(&fetch, cast_slice_mut(result), into),
+            },
+        )
     }
 }

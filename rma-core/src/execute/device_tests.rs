@@ -241,10 +241,10 @@ fn a_device_costs_no_message() {
         epoch.accumulate(ME, 40, Op::Sum, &[2u64]).unwrap();
         assert_eq!(epoch.fetch_and_op(ME, 40, Op::NoOp, 0u64), Ok(3));
         assert_eq!(epoch.compare_and_swap(ME, 40, 3u64, 9), Ok(3));
-        let every = Layout::of::<u64>().vector(5, 1, 2).unwrap();
+        let every = Layout::element::<u64>().vector(5, 1, 2).unwrap();
         let mut five = [0u64; 5];
-        let flat = Layout::of::<u64>();
-        epoch.get_shaped(ME, 32, &every, &mut five, flat.times(5)).unwrap();
+        let flat = Layout::element::<u64>();
+        epoch.get(ME, every.at(32), flat.times(5).of(&mut five)).unwrap();
         assert_eq!(five, [32, 34, 36, 38, 9]);
         // The question and its answer.
         assert_eq!(universe.counters().messages_sent() - before, 2);
@@ -457,8 +457,9 @@ fn what_another_thread_cut_off_is_told() {
             (state.stuck, state.held) = (core::mem::take(&mut state.orders), false);
             state.room = Some(1);
             drop(state);
-            let (runs, flat) = (Layout::of::<u64>().vector(2, 2, 4).unwrap(), Layout::of::<u64>());
-            epoch.put_shaped(ME, 0, &runs, &[1u64, 2, 3, 4], flat.times(4)).unwrap();
+            let (runs, flat) =
+                (Layout::element::<u64>().vector(2, 2, 4).unwrap(), Layout::element::<u64>());
+            epoch.put(ME, runs.at(0), flat.times(4).of(&[1u64, 2, 3, 4])).unwrap();
             [epoch.flush(ME), epoch.flush(ME)]
         };
         thread::scope(|scope| {

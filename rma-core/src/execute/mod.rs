@@ -21,7 +21,7 @@ pub(crate) use packed::{BOUNCE_BYTES, Packed};
 use crate::element::Op;
 use crate::engine::Pending;
 use crate::error::RmaError;
-use crate::layout::Shape;
+use crate::layout::{Shape, Signature};
 use crate::operation::{Action, Operation, Side, Sink};
 use crate::rank::{Rank, WorldRank};
 use crate::route::{Route, narrow};
@@ -173,7 +173,7 @@ impl Window {
                 match basic {
                     // Of no elements there is no type, and none is needed.
                     None if there.bytes() == Some(0) => Ok(()),
-                    None => Err(self.not_basic(what, target, there)),
+                    None => Err(self.not_basic(what, target, [there, from, sink.into])),
                     Some(basic) if basic.has(op) => Ok(()),
                     Some(_) => Err(wrong()),
                 }
@@ -190,16 +190,19 @@ impl Window {
         origin: Side<'_>,
         len: usize,
     ) -> Result<(), RmaError> {
-        let (Side::Layout(there), Side::Layout(origin)) = (there, origin) else { return Ok(()) };
         let window = self.id();
         let (Some(_), Some(_)) = (there.bytes(), origin.bytes()) else {
             return Err(RmaError::LayoutTooLarge { window, target });
         };
-        if !there.matches(&origin) {
+        // Between a layout and elements without one, the caller has checked that.
+        if let (Side::Layout(there), Side::Layout(origin)) = (there, origin)
+            && !there.matches(&origin)
+        {
             let signature = |shape: Shape<'_>| shape.layout().signature(shape.count());
             let (there, origin) = (signature(there), signature(origin));
             return Err(RmaError::SignatureMismatch { window, target, there, origin });
         }
+        let Side::Layout(origin) = origin else { return Ok(()) };
         match origin.wide_span() {
             Some((low, high)) if low < 0 || high > len as i128 => {
                 let (low, high, len) = (narrow(low), narrow(high), len as u64);
@@ -236,14 +239,14 @@ impl Window {
         RmaError::WrongOp { window: self.id(), target, what, op, element }
     }
 
-    fn not_basic(&self, what: &'static str, target: Rank, there: Side<'_>) -> RmaError {
-        match there {
-            Side::Layout(shape) => {
-                let there = shape.layout().signature(shape.count());
-                RmaError::NotBasic { window: self.id(), target, what, there }
-            }
-            Side::Bytes { .. } => self.no_such_rank(target),
-        }
+    /// No basic type is in the layout of one of these sides, which all hold the same.
+    fn not_basic(&self, what: &'static str, target: Rank, sides: [Side<'_>; 3]) -> RmaError {
+        let signature = |side| match side {
+            Side::Layout(shape) => Some(shape.layout().signature(shape.count())),
+            Side::Bytes { .. } => None,
+        };
+        let there = sides.into_iter().find_map(signature).unwrap_or(Signature::OTHER);
+        RmaError::NotBasic { window: self.id(), target, what, there }
     }
 }
 

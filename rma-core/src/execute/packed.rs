@@ -31,7 +31,7 @@ impl Packed {
 
     /// Puts the bytes where they belong; they are all there.
     pub(crate) fn unpack(&self, origin: &mut [u8]) {
-        let shape = self.layout.times(self.count).starting_at(self.start);
+        let shape = self.layout.shape(self.count).starting_at(self.start);
         unpack(&mut Cursor::new(shape), &self.bytes, origin);
     }
 }

@@ -56,7 +56,7 @@ impl Layout {
     /// use rma_core::Layout;
     ///
     /// // The second and third field of `#[repr(C)] struct { a: u64, b: u32, c: [f32; 5] }`.
-    /// let (id, place) = (Layout::of::<u32>(), Layout::of::<f32>());
+    /// let (id, place) = (Layout::element::<u32>(), Layout::element::<f32>());
     /// let fields = Layout::structure(&[(8, 1, id), (12, 5, place)])?;
     /// assert_eq!((fields.size(), fields.lower_bound(), fields.extent()), (24, 8, 24));
     /// // As elements of an array of such structs.

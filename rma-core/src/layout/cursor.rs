@@ -164,11 +164,9 @@ pub(crate) fn next_pair(a: &mut Cursor<'_>, b: &mut Cursor<'_>) -> Option<(Row, 
     Some((x, y))
 }
 
-/// All bytes of two shapes of the same size as one row each, of the same shape; `None` if it takes
-/// more, or there are none. The first begins `offset` later.
+/// Two rows of as many bytes as such of the same shape; `None` if it takes more.
 #[inline(always)]
-pub(crate) fn only_pair(a: &Shape<'_>, offset: u64, b: &Shape<'_>) -> Option<(Row, Row)> {
-    let (x, y) = (a.only_row(offset)?, b.only_row(0)?);
+pub(crate) fn only_pair(x: Row, y: Row) -> Option<(Row, Row)> {
     let bytes = x.len.checked_mul(x.count)?;
     // Mostly one side is dense.
     if y.count == 1 && y.len == bytes {

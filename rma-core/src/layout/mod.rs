@@ -4,8 +4,10 @@ mod bounds;
 mod build;
 mod cursor;
 mod error;
+mod placed;
 mod program;
 mod row;
+mod scattered;
 mod shape;
 mod signature;
 #[cfg(test)]
@@ -13,11 +15,12 @@ mod tests;
 
 pub use build::Order;
 pub use error::LayoutError;
-pub use shape::Shape;
+pub use placed::{Copies, LayoutAt, LayoutOf};
 pub use signature::Signature;
 
 pub(crate) use cursor::{Cursor, next_pair, only_pair, pack, unpack};
 pub(crate) use row::Row;
+pub(crate) use shape::Shape;
 
 use crate::element::{BasicType, Element};
 use bounds::Bounds;
@@ -28,19 +31,20 @@ use std::sync::Arc;
 
 /// Which bytes take part in an operation, and in which order: MPI's derived datatype.
 ///
-/// A layout starts as [one element](Self::of) and is put together by the methods that carry the
-/// names of MPI's constructors. They compile it: adjacent blocks become one, nested loops that
+/// A layout starts as [one element](Self::element) and is put together by the methods that carry
+/// the names of MPI's constructors. They compile it: adjacent blocks become one, nested loops that
 /// continue each other too, so it does not matter how it was described. A layout is immutable,
 /// cheap to clone, and may be dropped as soon as the operation was called (S-J6); there is nothing
 /// to commit, and no null layout (S-J7).
 ///
-/// Operations take a [`Shape`]: a layout, how many of it, and where it begins.
+/// Operations take it [at](Self::at) a displacement of the target, and [of](Self::of) a buffer of
+/// the origin.
 ///
 /// ```
 /// use rma_core::Layout;
 ///
 /// // A column of a matrix with 4 columns and 3 rows, in row order.
-/// let column = Layout::of::<f64>().vector(3, 1, 4)?;
+/// let column = Layout::element::<f64>().vector(3, 1, 4)?;
 /// assert_eq!((column.size(), column.extent()), (24, 72));
 /// // As an element, columns lie next to each other.
 /// let column = column.resized(0, 8)?;
@@ -67,10 +71,10 @@ struct Compiled {
 }
 
 impl Layout {
-    /// One element of type `E`, whose bytes stand as they do in Rust.
+    /// One element of type `E`, whose bytes stand as they do in Rust: MPI's predefined datatypes.
     ///
     /// A struct is one element here: its fields are not told apart when signatures are compared.
-    pub fn of<E: Element>() -> Self {
+    pub fn element<E: Element>() -> Self {
         let len = size_of::<E>();
         if len == 0 {
             return Self::nothing();
@@ -146,7 +150,7 @@ impl Layout {
     /// Lowest and highest position (the latter exclusive) that `count` of it touch; `None` if they
     /// touch nothing.
     pub fn span(&self, count: u64) -> Result<Option<(i64, i64)>, LayoutError> {
-        let span = self.times(count).wide_span();
+        let span = self.shape(count).wide_span();
         let narrow = |wide: i128| error::fits(i64::try_from(wide).ok(), "the span");
         span.map(|(low, high)| Ok((narrow(low)?, narrow(high)?))).transpose()
     }
@@ -154,7 +158,7 @@ impl Layout {
     /// Position and length of the blocks of `count` copies, in the order of the type map, adjacent
     /// ones joined as far as the layout was compiled to.
     pub fn runs(&self, count: u64) -> Result<impl Iterator<Item = (i64, u64)>, LayoutError> {
-        let shape = self.times(count);
+        let shape = self.shape(count);
         self.span(count)?;
         error::fits(shape.bytes(), "the size")?;
         let mut cursor = Cursor::new(shape);
@@ -162,15 +166,8 @@ impl Layout {
         Ok(rows.flat_map(|row| row.starts().map(move |at| (at, row.len))))
     }
 
-    /// `count` copies, one extent after the other, for an operation.
-    pub fn times(&self, count: u64) -> Shape<'_> {
+    pub(crate) fn shape(&self, count: u64) -> Shape<'_> {
         Shape { layout: self, count, start: 0 }
-    }
-
-    /// As [`times`](Self::times) with one copy, beginning `start` bytes into the buffer or after
-    /// the displacement: where position 0 is.
-    pub fn starting_at(&self, start: u64) -> Shape<'_> {
-        self.times(1).starting_at(start)
     }
 }
 

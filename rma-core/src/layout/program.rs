@@ -24,7 +24,7 @@ pub(super) enum Loop {
 pub(super) struct LoopBody {
     pub(super) at: i64,
     pub(super) node: Loop,
-    depth: u32,
+    pub(super) depth: u32,
 }
 
 impl LoopBody {

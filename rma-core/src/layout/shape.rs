@@ -1,38 +1,29 @@
-//! Layouts as operations take them.
+//! What operations make of a layout, a count and a beginning.
+use crate::element::Element;
 use crate::layout::program::{Loop, LoopBody, is_next};
 use crate::layout::{Layout, Row};
 
-/// A layout, how many of it, and where it begins: what an operation takes for each side.
-///
-/// `&Layout` is one of it at the beginning; [`Layout::times`] and
-/// [`Layout::starting_at`] give the others.
+/// A layout, how many of it, and where it begins: one side of an operation.
 #[derive(Debug, Clone, Copy)]
-pub struct Shape<'l> {
+pub(crate) struct Shape<'l> {
     pub(super) layout: &'l Layout,
     pub(super) count: u64,
     pub(super) start: u64,
 }
 
-impl<'l> From<&'l Layout> for Shape<'l> {
-    fn from(layout: &'l Layout) -> Self {
-        layout.times(1)
-    }
-}
-
 impl<'l> Shape<'l> {
-    /// As this, with position 0 `start` bytes into the buffer, or after the displacement: room for
-    /// layouts with bytes at negative positions.
-    pub fn starting_at(self, start: u64) -> Self {
+    /// As this, with position 0 `start` bytes into the buffer, or after the displacement.
+    pub(crate) fn starting_at(self, start: u64) -> Self {
         Self { start, ..self }
     }
 
     /// The layout.
-    pub fn layout(&self) -> &'l Layout {
+    pub(crate) fn layout(&self) -> &'l Layout {
         self.layout
     }
 
     /// How many copies of it.
-    pub fn count(&self) -> u64 {
+    pub(crate) fn count(&self) -> u64 {
         self.count
     }
 
@@ -56,7 +47,7 @@ impl<'l> Shape<'l> {
 
     /// All bytes as one row, if they are, and begin where it can be said; it begins `offset` later.
     #[inline(always)]
-    pub(super) fn only_row(&self, offset: u64) -> Option<Row> {
+    pub(crate) fn only_row(&self, offset: u64) -> Option<Row> {
         self.row_from(i64::try_from(self.start.checked_add(offset)?).ok()?)
     }
 
@@ -112,6 +103,19 @@ impl<'l> Shape<'l> {
         let extent = inner.extent.unsigned_abs();
         let close = extent < part.solid().unwrap_or(1);
         inner.overlaps || self.count > 1 && close
+    }
+
+    /// Whether it holds so many elements of type `E`, and nothing else.
+    #[inline]
+    pub(crate) fn holds<E: Element>(&self, count: usize) -> bool {
+        let fingerprint = &self.layout.inner.fingerprint;
+        let elements = fingerprint.len().checked_mul(self.count);
+        let bytes = size_of::<E>().saturating_mul(count);
+        // Of nothing there is no type.
+        if bytes == 0 {
+            return elements == Some(0);
+        }
+        fingerprint.is_of::<E>() && elements == Some(count as u64)
     }
 
     /// Whether both hold the same sequence of types.

@@ -14,6 +14,16 @@ pub struct Signature {
     pub count: u64,
 }
 
+impl Signature {
+    /// Of bytes that were not described.
+    pub(crate) const OTHER: Self = Self { element: "an element that is not basic", count: 1 };
+
+    /// Of so many elements of type `E`.
+    pub(crate) fn of<E: Element>(count: usize) -> Self {
+        Self { element: type_name::<E>(), count: count as u64 }
+    }
+}
+
 impl fmt::Display for Signature {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} × {}", self.count, self.element)
@@ -128,6 +138,11 @@ impl Fingerprint {
         let several = if self.count == 0 { "nothing" } else { "elements of several types" };
         let element = self.element.map_or(several, |element| element.name);
         Signature { element, count: self.count.saturating_mul(times) }
+    }
+
+    /// How many elements.
+    pub(super) fn len(&self) -> u64 {
+        self.count
     }
 
     /// Whether all elements are of this type.

@@ -1,13 +1,23 @@
-//! Buffers of origins that an operation may own.
-use crate::element::Element;
+//! Buffers that an operation owns while it is under way.
+#![expect(private_bounds, reason = "hidden methods of sealed traits")]
 
-mod sealed {
+use crate::element::{Bool, Element, Pair};
+use crate::layout::{LayoutOf, Shape};
+use num_complex::Complex;
+
+pub(crate) mod sealed {
     pub trait Sealed {}
 }
 
-/// A buffer on the heap: its elements stay where they are when the value moves.
+/// A buffer that a request owns until it is complete.
 ///
-/// Implemented for `Vec<E>` and `Box<[E]>`.
+/// Implemented for `Vec<E>`, `Box<[E]>`, arrays, and single values of the types that can be
+/// [combined](crate::BasicElement).
+#[diagnostic::on_unimplemented(
+    message = "a request cannot own `{Self}`",
+    note = "`Vec<E>`, `Box<[E]>`, `[E; N]` and single integers, floats and the like can be given \
+            to it, and `layout.of(…)` of one"
+)]
 pub trait OriginBuffer: Send + 'static + sealed::Sealed {
     /// What it holds.
     type Element: Element;
@@ -15,10 +25,46 @@ pub trait OriginBuffer: Send + 'static + sealed::Sealed {
     // address.
     #[doc(hidden)]
     fn into_vec(self) -> Vec<Self::Element>;
+    /// The inverse of `into_vec`, for as many elements.
     #[doc(hidden)]
     fn from_vec(vec: Vec<Self::Element>) -> Self;
     #[doc(hidden)]
     fn as_elements(&self) -> &[Self::Element];
+    #[doc(hidden)]
+    fn as_elements_mut(&mut self) -> &mut [Self::Element];
+}
+
+/// What a request takes: a buffer, or a [layout of](crate::Layout::of) one.
+#[diagnostic::on_unimplemented(
+    message = "a request cannot own `{Self}`",
+    note = "`Vec<E>`, `Box<[E]>`, `[E; N]` and single integers, floats and the like can be given \
+            to it, and `layout.of(…)` of one"
+)]
+pub trait OwnedOrigin: sealed::Sealed {
+    /// What [`Request::wait`](crate::Request::wait) gives back.
+    type Buffer: OriginBuffer;
+
+    /// Gives the buffer away and lends its layout.
+    #[doc(hidden)]
+    fn give<R>(self, to: impl FnOnce(Self::Buffer, Option<Shape<'_>>) -> R) -> R;
+}
+
+impl<B: OriginBuffer> OwnedOrigin for B {
+    type Buffer = B;
+    #[inline(always)]
+    fn give<R>(self, to: impl FnOnce(B, Option<Shape<'_>>) -> R) -> R {
+        to(self, None)
+    }
+}
+
+impl<B: OriginBuffer> sealed::Sealed for LayoutOf<'_, B> {}
+impl<B: OriginBuffer> OwnedOrigin for LayoutOf<'_, B> {
+    type Buffer = B;
+    #[inline(always)]
+    fn give<R>(self, to: impl FnOnce(B, Option<Shape<'_>>) -> R) -> R {
+        let shape = self.shape_in::<B::Element>();
+        to(self.buffer, Some(shape))
+    }
 }
 
 impl<E: Element> sealed::Sealed for Vec<E> {}
@@ -31,6 +77,9 @@ impl<E: Element> OriginBuffer for Vec<E> {
         vec
     }
     fn as_elements(&self) -> &[E] {
+        self
+    }
+    fn as_elements_mut(&mut self) -> &mut [E] {
         self
     }
 }
@@ -47,4 +96,48 @@ impl<E: Element> OriginBuffer for Box<[E]> {
     fn as_elements(&self) -> &[E] {
         self
     }
+    fn as_elements_mut(&mut self) -> &mut [E] {
+        self
+    }
 }
+
+impl<E: Element, const N: usize> sealed::Sealed for [E; N] {}
+impl<E: Element, const N: usize> OriginBuffer for [E; N] {
+    type Element = E;
+    fn into_vec(self) -> Vec<E> {
+        self.to_vec()
+    }
+    fn from_vec(vec: Vec<E>) -> Self {
+        vec.try_into().unwrap_or_else(|_| unreachable!("as long as the array that it came from"))
+    }
+    fn as_elements(&self) -> &[E] {
+        self
+    }
+    fn as_elements_mut(&mut self) -> &mut [E] {
+        self
+    }
+}
+
+macro_rules! single_values { ($($value:ty),*) => { $(
+    impl sealed::Sealed for $value {}
+    impl OriginBuffer for $value {
+        type Element = Self;
+        fn into_vec(self) -> Vec<Self> {
+            vec![self]
+        }
+        fn from_vec(vec: Vec<Self>) -> Self {
+            vec[0]
+        }
+        fn as_elements(&self) -> &[Self] {
+            core::slice::from_ref(self)
+        }
+        fn as_elements_mut(&mut self) -> &mut [Self] {
+            core::slice::from_mut(self)
+        }
+    }
+)* } }
+single_values!(u8, u16, u32, u64, usize, i8, i16, i32, i64, isize, f32, f64, Bool);
+single_values!(Complex<f32>, Complex<f64>);
+single_values!(Pair<i32, i32>, Pair<i32, u32>, Pair<u32, i32>, Pair<u32, u32>);
+single_values!(Pair<f32, i32>, Pair<f32, u32>, Pair<f64, i64>, Pair<f64, u64>);
+single_values!(Pair<i64, i64>, Pair<i64, u64>, Pair<u64, i64>, Pair<u64, u64>);

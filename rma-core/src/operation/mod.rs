@@ -1,8 +1,13 @@
 //! What an operation is: what is done, to which target, with which bytes on either side.
 mod buffer;
+mod displacement;
+mod origin;
 mod side;
 
-pub use buffer::OriginBuffer;
+pub use buffer::{OriginBuffer, OwnedOrigin};
+pub use displacement::Displacement;
+pub(crate) use displacement::Spot;
+pub use origin::{Origin, OriginMut};
 pub(crate) use side::{PieceRoom, Pieces, Side};
 
 use crate::element::{BasicType, Op};

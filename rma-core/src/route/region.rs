@@ -175,7 +175,7 @@ impl Window {
         let base = self.map_data(target).map_err(|error| self.import_failed(error))?;
         let slots = self.part.regions.as_ref().map_or(0, |regions| regions.slots());
         // SAFETY: `map_data` gives the target's part, which in a dynamic window is a directory,
-        // mapped as long as the window; it has as many slots as this rank's (`Peer::size`).
+        // mapped as long as the window; it has as many slots as this rank's (`PeerPart::size`).
         Ok(unsafe { Directory::new(base, slots) })
     }
 }

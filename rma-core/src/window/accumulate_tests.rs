@@ -404,29 +404,27 @@ fn overtaking_messages_do_not_reorder() {
 fn overtaking_rows_do_not_reorder() {
     with_window(64, |window| {
         let epoch = window.lock_all().unwrap();
-        let one = Layout::of::<f64>();
+        let one = Layout::element::<f64>();
         let (odd, back) = (one.vector(30, 1, 2).unwrap(), one.vector(30, 1, -2).unwrap());
         let operands = |value: f64| [value; 30];
         let dense = one.times(30);
-        epoch.accumulate_shaped(ME, 1, &odd, Op::Replace, &operands(2.0), dense).unwrap();
+        epoch.accumulate(ME, odd.at(1), Op::Replace, dense.of(&operands(2.0))).unwrap();
         epoch.accumulate(ME, 31, Op::Sum, &[1.0f64]).unwrap();
-        epoch.accumulate_shaped(ME, 59, &back, Op::Prod, &operands(3.0), dense).unwrap();
+        epoch.accumulate(ME, back.at(59), Op::Prod, dense.of(&operands(3.0))).unwrap();
         let mut seen = [0.0f64; 30];
-        let (origin, result) = ((&[0.0; 0][..], dense), (&mut seen[..], dense));
-        epoch.get_accumulate_shaped(ME, 1, &odd, Op::NoOp, origin, result).unwrap();
+        epoch.get_accumulate(ME, odd.at(1), Op::NoOp, &[], &mut seen).unwrap();
         assert_eq!((seen[14], seen[15], seen[16], seen[29]), (6.0, 9.0, 6.0, 6.0));
         let request = epoch
-            .rget_accumulate_shaped(
+            .rget_accumulate(
                 ME,
-                1,
-                &odd,
+                odd.at(1),
                 Op::Sum,
-                (&operands(1.0)[..], dense),
-                (vec![0.0f64; 30], dense),
+                dense.of(&operands(1.0)[..]),
+                dense.of(vec![0.0f64; 30]),
             )
             .unwrap();
         epoch.accumulate(ME, 1, Op::Replace, &[0.5f64; 60]).unwrap();
-        assert_eq!(request.wait(), (seen.to_vec(), Ok(())));
+        assert_eq!(request.wait().unwrap(), seen.to_vec());
         epoch.unlock().unwrap();
         assert_eq!(load::<f64, 61>(window)[1..], [0.5; 60]);
     });
@@ -439,13 +437,13 @@ const EDGE: u64 = STRIPE / 8;
 fn a_busy_stripe_puts_rows_off() {
     with_window(2 * EDGE as usize, |window| {
         let block = window.part.block.get();
-        let (epoch, one) = (window.lock_all().unwrap(), Layout::of::<f64>());
+        let (epoch, one) = (window.lock_all().unwrap(), Layout::element::<f64>());
         let held = stripe::try_one(block, STRIPE, Rank(7)).unwrap();
         let far_apart = one.vector(2, 1, 100).unwrap();
         epoch
-            .accumulate_shaped(ME, EDGE - 12, &far_apart, Op::Sum, &[1.0f64; 2], one.times(2))
+            .accumulate(ME, far_apart.at(EDGE - 12), Op::Sum, one.times(2).of(&[1.0f64; 2]))
             .unwrap();
-        epoch.accumulate_shaped(ME, 1, &one, Op::Sum, &[1.0f64], &one).unwrap();
+        epoch.accumulate(ME, one.at(1), Op::Sum, one.of(&[1.0f64])).unwrap();
         let engine = window.engine();
         while engine.progress() > 0 {}
         let at = |disp| window.local().load::<f64>(disp).unwrap();

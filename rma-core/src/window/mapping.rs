@@ -8,7 +8,7 @@ use crate::memory::pool::PeerBlock;
 use crate::memory::target::{Span, Target};
 use crate::rank::Rank;
 use crate::transport::ImportError;
-use crate::window::{Peer, Window};
+use crate::window::{PeerPart, Window};
 
 impl Window {
     /// Whether the table shows the way to it: nothing counts, and nobody is told of accesses.
@@ -74,7 +74,7 @@ impl Window {
     }
 
     /// Maps the part of a rank that shares memory; its first byte, with as many behind it as its
-    /// `Peer` says, as long as the window lives.
+    /// `PeerPart` says, as long as the window lives.
     pub(crate) fn map_data(&self, target: Rank) -> Result<*mut u8, ImportError> {
         let peer = self.peer(target)?;
         let owner = self.part.comm.world_rank(peer.owner);
@@ -101,7 +101,7 @@ impl Window {
         Ok(unsafe { data.base.add(peer.offset as usize) })
     }
 
-    fn peer(&self, target: Rank) -> Result<&Peer, ImportError> {
+    fn peer(&self, target: Rank) -> Result<&PeerPart, ImportError> {
         let far = || ImportError::Malformed(self.part.comm.world_rank(target));
         self.peers.get(target).ok_or_else(far)
     }

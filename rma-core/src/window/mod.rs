@@ -121,22 +121,22 @@ pub(crate) struct Peers {
     /// Of the first entry.
     pub(crate) first: Rank,
     /// `None` for ranks of other nodes that lie between.
-    pub(crate) all: Box<[Option<Peer>]>,
+    pub(crate) all: Box<[Option<PeerPart>]>,
 }
 
 impl Peers {
-    pub(crate) fn get(&self, rank: Rank) -> Option<&Peer> {
+    pub(crate) fn get(&self, rank: Rank) -> Option<&PeerPart> {
         self.all.get(rank.0.checked_sub(self.first.0)? as usize)?.as_ref()
     }
 
-    pub(crate) fn iter(&self) -> impl Iterator<Item = (Rank, &Peer)> {
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (Rank, &PeerPart)> {
         let peers = (self.first.0..).map(Rank).zip(&self.all);
         peers.filter_map(|(rank, peer)| Some((rank, peer.as_ref()?)))
     }
 }
 
 /// What it takes to map a part.
-pub(crate) struct Peer {
+pub(crate) struct PeerPart {
     /// Whose region holds it.
     pub(crate) owner: Rank,
     /// Its extents; none if nobody else can map it.
@@ -153,7 +153,7 @@ pub(crate) struct Peer {
     pub(crate) mapped_block: OnceLock<PeerBlock>,
 }
 
-impl Peer {
+impl PeerPart {
     /// Whether nobody else can map it.
     pub(crate) fn stays(&self) -> bool {
         self.data.is_empty()

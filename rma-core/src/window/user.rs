@@ -194,7 +194,7 @@ mod tests {
             let window = |count| universe.world().window(count, 8).allocate().unwrap();
             let refused = window(3).free_into::<Vec<()>>().unwrap_err();
             assert!(matches!(refused.error, RmaError::WrongFlavor { .. }), "{refused}");
-            refused.window.unwrap().free().unwrap();
+            refused.value.unwrap().free().unwrap();
             assert_eq!(window(0).free_into::<Vec<()>>().unwrap(), []);
         });
     }

@@ -1,0 +1,293 @@
+//! Many small operations at once, to many places of many targets.
+use super::{Access, Ops, Peer};
+use crate::element::{BasicElement, Element, Op};
+use crate::error::{BatchError, RmaError};
+use crate::integer::Integer;
+use crate::layout::Layout;
+use crate::object::Flavor;
+use crate::rank::Rank;
+use crate::route::Path;
+use bytemuck::{bytes_of, bytes_of_mut};
+use core::mem;
+use core::ops::Range;
+use core::slice::from_mut;
+use rustc_hash::FxHashSet;
+
+/// Places in the parts of targets, for as many elements each: from [`Access::batch`].
+///
+/// Near targets are reached element by element, at the speed of a loop; to each of the others, all
+/// elements travel together. A place may be named twice, and [`Rank::NULL`] be a target, where
+/// nothing is done.
+///
+/// A call fails at the first place that is none, which [`BatchError`] names; it is open then which
+/// of the others were reached.
+pub struct Batch<'e, I> {
+    access: &'e Access<'e>,
+    places: &'e [(Rank, I)],
+}
+
+/// Places that load and store do not reach.
+#[derive(Default)]
+struct Rest {
+    /// As the caller numbers them: by target, and in the caller's order for each.
+    order: Vec<usize>,
+    targets: Vec<RestThere>,
+}
+
+/// What is left for one target: where, and which of [`Rest::order`].
+struct RestThere {
+    target: Rank,
+    layout: Layout,
+    entries: Range<usize>,
+}
+
+/// How a place is reached.
+#[derive(Clone, Copy)]
+enum Way {
+    /// By load and store, if nothing stands in the way of that.
+    Near,
+    Any,
+}
+
+impl<'w> Access<'w> {
+    /// Names places by target and displacement, in the target's units: one element is at each.
+    ///
+    /// ```
+    /// # // Run as two ranks by the crate `rma`; here for the compiler.
+    /// # use rma_core::{BatchError, Op, Rank, Window};
+    /// # fn example(window: &Window) -> Result<(), Box<dyn std::error::Error>> {
+    /// let epoch = window.lock_all()?;
+    /// let places = [(Rank(1), 7), (Rank(0), 3), (Rank(1), 7)];
+    /// epoch.batch(&places).accumulate(Op::Sum, &[1u64, 10, 100])?;
+    /// epoch.flush_all()?;
+    /// let mut sums = [0u64; 3];
+    /// epoch.batch(&places).get(&mut sums)?;
+    /// epoch.unlock()?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn batch<'e, I: Integer>(&'e self, places: &'e [(Rank, I)]) -> Batch<'e, I> {
+        Batch { access: self, places }
+    }
+}
+
+impl<I: Integer> Batch<'_, I> {
+    /// As [`Access::put`], of one element to each place: `values[i]` to `places[i]`.
+    ///
+    /// `values` is yours again on return. Of several values for one place, one is there after a
+    /// flush or the end of the epoch.
+    ///
+    /// # Errors
+    ///
+    /// As [`Access::put`], and [`RmaError::WrongCount`].
+    pub fn put<E: Element>(&self, values: &[E]) -> Result<(), BatchError> {
+        self.check_count(values.len())?;
+        let put = |way, i: usize, peer: &Peer<'_>, disp: u64| match way {
+            Way::Near => Ok(peer.near(disp, size_of::<E>()).is_some_and(|span| {
+                span.write(bytes_of(&values[i]));
+                true
+            })),
+            Way::Any => peer.put(disp, &values[i..=i]).map(|()| true),
+        };
+        let left = self.each::<E>(put)?;
+        self.send(&left, values, |peer, there, values| peer.put(there.at(0), values))
+    }
+
+    /// As [`Access::get`], of one element from each place: `places[i]` to `values[i]`.
+    ///
+    /// # Errors
+    ///
+    /// As [`Access::get`], and [`RmaError::WrongCount`].
+    pub fn get<E: Element>(&self, values: &mut [E]) -> Result<(), BatchError> {
+        self.check_count(values.len())?;
+        let get = |way, i: usize, peer: &Peer<'_>, disp: u64| match way {
+            Way::Near => Ok(peer.near(disp, size_of::<E>()).is_some_and(|span| {
+                span.read(bytes_of_mut(&mut values[i]));
+                true
+            })),
+            Way::Any => peer.get(disp, from_mut(&mut values[i])).map(|()| true),
+        };
+        let left = self.each::<E>(get)?;
+        let mut found = vec![E::zeroed(); left.order.len()];
+        self.fetch(&left, &mut found, |ops, there, found| {
+            ops.get(there.target, there.layout.at(0), found)
+        })?;
+        left.order.iter().zip(found).for_each(|(i, found)| values[*i] = found);
+        Ok(())
+    }
+
+    /// As [`Access::accumulate`], of one element at each place: `places[i] op= values[i]`, in this
+    /// order where a place is named twice.
+    ///
+    /// `values` is yours again on return.
+    ///
+    /// # Errors
+    ///
+    /// As [`Access::accumulate`], and [`RmaError::WrongCount`].
+    pub fn accumulate<E: BasicElement>(&self, op: Op, values: &[E]) -> Result<(), BatchError> {
+        self.check_count(values.len())?;
+        let combine = |way, i: usize, peer: &Peer<'_>, disp: u64| match way {
+            Way::Near => Ok(op != Op::NoOp && peer.combine_one(disp, op, values[i]).is_some()),
+            Way::Any => peer.accumulate(disp, op, &values[i..=i]).map(|()| true),
+        };
+        let left = self.each::<E>(combine)?;
+        self.send(&left, values, |peer, there, values| peer.accumulate(there.at(0), op, values))
+    }
+
+    /// As [`Access::get_accumulate`], of one element at each place: `results[i]` is what
+    /// `values[i]` was combined with.
+    ///
+    /// `values` and `results` are yours on return, the latter filled (unchanged where the target is
+    /// [`Rank::NULL`]).
+    ///
+    /// # Errors
+    ///
+    /// As [`Access::get_accumulate`], and [`RmaError::WrongCount`].
+    pub fn get_accumulate<E: BasicElement>(
+        &self,
+        op: Op,
+        values: &[E],
+        results: &mut [E],
+    ) -> Result<(), BatchError> {
+        self.check_count(values.len())?;
+        self.check_count(results.len())?;
+        let combine = |way, i: usize, peer: &Peer<'_>, disp: u64| match way {
+            Way::Near => Ok(peer.combine_one(disp, op, values[i]).is_some_and(|old| {
+                results[i] = old;
+                true
+            })),
+            Way::Any => {
+                let result = from_mut(&mut results[i]);
+                peer.get_accumulate(disp, op, &values[i..=i], result).map(|()| true)
+            }
+        };
+        let left = self.each::<E>(combine)?;
+        let operands: Vec<E> = left.order.iter().map(|i| values[*i]).collect();
+        let mut found = vec![E::zeroed(); operands.len()];
+        self.fetch(&left, &mut found, |ops, there, found| {
+            let operands = &operands[there.entries.clone()];
+            ops.get_accumulate(there.target, there.layout.at(0), op, operands, found)
+        })?;
+        left.order.iter().zip(found).for_each(|(i, found)| results[*i] = found);
+        Ok(())
+    }
+
+    fn check_count(&self, values: usize) -> Result<(), BatchError> {
+        if values == self.places.len() {
+            return Ok(());
+        }
+        let index = values.min(self.places.len());
+        let (window, target) = (self.access.window().id(), Rank::NULL);
+        let (origin, result) = (values as u64, self.places.len() as u64);
+        let target = self.places.get(index).map_or(target, |place| place.0);
+        Err(BatchError { index, error: RmaError::WrongCount { window, target, origin, result } })
+    }
+
+    /// Reaches each place by `reach`: where that cannot be done near, any way if its target is near
+    /// all the same. Gives what is left.
+    #[inline(always)]
+    fn each<E: Element>(
+        &self,
+        mut reach: impl FnMut(Way, usize, &Peer<'_>, u64) -> Result<bool, RmaError>,
+    ) -> Result<Rest, BatchError> {
+        let (mut left, mut far) = (Rest::default(), FxHashSet::default());
+        for (index, (target, disp)) in self.places.iter().enumerate() {
+            let (peer, disp) = (self.access.to(*target), disp.to_u64());
+            // What comes after something that is left for its target is left, too: for the order.
+            let is_left = !far.is_empty() && far.contains(target);
+            if !is_left && matches!(reach(Way::Near, index, &peer, disp), Ok(true)) {
+                continue;
+            }
+            if !is_left && self.is_one_by_one(*target) {
+                let reached = reach(Way::Any, index, &peer, disp);
+                reached.map_err(|error| BatchError { index, error })?;
+            } else if *target != Rank::NULL {
+                left.order.push(index);
+                far.insert(*target);
+            }
+        }
+        if !left.order.is_empty() {
+            self.sort::<E>(&mut left)?;
+        }
+        Ok(left)
+    }
+
+    /// Sorts what is left by target.
+    #[cold]
+    fn sort<E: Element>(&self, left: &mut Rest) -> Result<(), BatchError> {
+        left.order.sort_by_key(|index| self.places[*index].0);
+        let same = |a: &usize, b: &usize| self.places[*a].0 == self.places[*b].0;
+        let mut begin = 0;
+        for group in left.order.chunk_by(same) {
+            let (target, entries) = (self.places[group[0]].0, begin..begin + group.len());
+            begin = entries.end;
+            let layout = self.layout_of::<E>(target, group)?;
+            left.targets.push(RestThere { target, layout, entries });
+        }
+        Ok(())
+    }
+
+    /// Whether elements of a target do not travel together.
+    #[cold]
+    fn is_one_by_one(&self, target: Rank) -> bool {
+        let window = self.access.window();
+        // Each place of a dynamic window may lie in another region.
+        let path = window.path(target);
+        window.flavor() == Flavor::Dynamic || matches!(path, None | Some(Path::LoadStore))
+    }
+
+    /// Where the elements of a group of places are in the part of their target.
+    fn layout_of<E: Element>(&self, target: Rank, group: &[usize]) -> Result<Layout, BatchError> {
+        let (window, len) = (self.access.window(), size_of::<E>() as u64);
+        let world = window.group().world_rank(target);
+        let part = world.ok_or_else(|| window.no_such_rank(target));
+        let part = part.and_then(|world| window.part_of(target, world));
+        let (size, disp_unit) = part.map_err(|error| BatchError { index: group[0], error })?;
+        let position = |index: &usize| {
+            let disp = self.places[*index].1.to_u64();
+            let at = disp.checked_mul(u64::from(disp_unit));
+            at.filter(|at| at.checked_add(len).is_some_and(|end| end <= size)).ok_or_else(|| {
+                let window = window.id();
+                let error = RmaError::OutOfRange { window, target, disp, disp_unit, len, size };
+                BatchError { index: *index, error }
+            })
+        };
+        let positions: Vec<u64> = group.iter().map(position).collect::<Result<_, _>>()?;
+        Ok(Layout::scattered::<E>(&positions))
+    }
+
+    /// Sends what is left, all of a target at once.
+    fn send<E: Element>(
+        &self,
+        left: &Rest,
+        values: &[E],
+        send: impl Fn(&Peer<'_>, &Layout, &[E]) -> Result<(), RmaError>,
+    ) -> Result<(), BatchError> {
+        for RestThere { target, layout, entries } in &left.targets {
+            let entries = &left.order[entries.clone()];
+            let values: Vec<E> = entries.iter().map(|i| values[*i]).collect();
+            let sent = send(&self.access.to(*target), layout, &values);
+            sent.map_err(|error| BatchError { index: entries[0], error })?;
+        }
+        Ok(())
+    }
+
+    /// Fetches what is left into `found`, in its order: from all targets at the same time.
+    fn fetch<'a, E: Element>(
+        &'a self,
+        left: &'a Rest,
+        found: &'a mut [E],
+        fetch: impl for<'s> Fn(&'s Ops<'s, 'a>, &RestThere, &'s mut [E]) -> Result<(), RmaError>,
+    ) -> Result<(), BatchError> {
+        let Some(index) = left.order.first() else { return Ok(()) };
+        let fetched = self.access.ops(|ops| {
+            let mut rest = found;
+            left.targets.iter().try_for_each(|there| {
+                let (found, further) = mem::take(&mut rest).split_at_mut(there.entries.len());
+                rest = further;
+                fetch(ops, there, found)
+            })
+        });
+        fetched.map_err(|error| BatchError { index: *index, error })
+    }
+}

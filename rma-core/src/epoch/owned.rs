@@ -1,0 +1,118 @@
+//! Guards that hold their window: an epoch that stays open as long as the value that it is a field
+//! of, as `lock_owned` of tokio does it for a mutex.
+#![allow(unsafe_code)]
+
+use super::{Lock, LockAll};
+use crate::error::{Refused, RmaError};
+use crate::rank::Rank;
+use crate::sync::LockKind;
+use crate::window::Window;
+use core::mem;
+use std::sync::Arc;
+
+/// A [`LockAll`] that holds its window, for structs that have both: see
+/// [`Window::lock_all_owned`].
+#[must_use = "the epoch ends when the guard is dropped"]
+pub struct OwnedLockAll {
+    // Before the window, which it borrows: fields are dropped in their order.
+    guard: LockAll<'static>,
+    window: Arc<Window>,
+}
+
+/// A [`Lock`] that holds its window: see [`Window::lock_owned`].
+#[must_use = "the epoch ends when the guard is dropped"]
+pub struct OwnedLock {
+    // Before the window, as above.
+    guard: Lock<'static>,
+    window: Arc<Window>,
+}
+
+impl Window {
+    /// As [`lock_all`](Self::lock_all), with a guard that holds the window and can be kept in a
+    /// struct.
+    ///
+    /// The window can be freed once the guard has [given it back](OwnedLockAll::unlock):
+    /// [`Arc::into_inner`] gives it where nobody else has it.
+    ///
+    /// # Errors
+    ///
+    /// As [`lock_all`](Self::lock_all).
+    pub fn lock_all_owned(self: &Arc<Self>) -> Result<OwnedLockAll, RmaError> {
+        let window = Arc::clone(self);
+        let guard = window.lock_all()?;
+        // SAFETY: only the lifetime changes. The window stays where it is, and is not moved,
+        // dropped or lent exclusively, for as long as `window` is an owner of it, beside which
+        // there is no `Arc::get_mut` or `into_inner`. The guard goes before that, on every way: it
+        // is a field before it, and `unlock` ends it first. Nobody gets the guard with this
+        // lifetime: `epoch` lends it for no longer than `self`.
+        let guard = unsafe { mem::transmute::<LockAll<'_>, LockAll<'static>>(guard) };
+        Ok(OwnedLockAll { guard, window })
+    }
+
+    /// As [`lock`](Self::lock), with a guard that holds the window and can be kept in a struct.
+    ///
+    /// # Errors
+    ///
+    /// As [`lock`](Self::lock).
+    pub fn lock_owned(
+        self: &Arc<Self>,
+        target: Rank,
+        kind: LockKind,
+    ) -> Result<OwnedLock, RmaError> {
+        let window = Arc::clone(self);
+        let guard = window.lock(target, kind)?;
+        // SAFETY: as in `lock_all_owned`.
+        let guard = unsafe { mem::transmute::<Lock<'_>, Lock<'static>>(guard) };
+        Ok(OwnedLock { guard, window })
+    }
+}
+
+impl OwnedLockAll {
+    /// The epoch, for operations.
+    #[inline(always)]
+    pub fn epoch(&self) -> &LockAll<'_> {
+        &self.guard
+    }
+
+    /// Its window.
+    pub fn window(&self) -> &Arc<Window> {
+        &self.window
+    }
+
+    /// Ends the epoch: every operation is complete at its target. Gives the window back, also if
+    /// that fails.
+    pub fn unlock(self) -> Result<Arc<Window>, Refused<Arc<Window>>> {
+        let Self { guard, window } = self;
+        give_back(guard.unlock(), window)
+    }
+}
+
+impl OwnedLock {
+    /// The epoch, for operations on the target.
+    #[inline(always)]
+    pub fn epoch(&self) -> &Lock<'_> {
+        &self.guard
+    }
+
+    /// Its window.
+    pub fn window(&self) -> &Arc<Window> {
+        &self.window
+    }
+
+    /// Ends the epoch: every operation is complete at the target. Gives the window back, also if
+    /// that fails.
+    pub fn unlock(self) -> Result<Arc<Window>, Refused<Arc<Window>>> {
+        let Self { guard, window } = self;
+        give_back(guard.unlock(), window)
+    }
+}
+
+fn give_back(
+    ended: Result<(), RmaError>,
+    window: Arc<Window>,
+) -> Result<Arc<Window>, Refused<Arc<Window>>> {
+    match ended {
+        Ok(()) => Ok(window),
+        Err(error) => Err(Refused { value: window, error }),
+    }
+}

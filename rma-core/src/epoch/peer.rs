@@ -1,0 +1,410 @@
+//! A target of an epoch, and what can be done to it. S-G3 S-G4 S-G5 S-G7 S-G11 S-I2
+use super::Operands;
+use crate::element::{AtomicElement, BasicElement, Element, Op};
+use crate::error::RmaError;
+use crate::execute::Placed;
+use crate::integer::Integer;
+use crate::layout::{Row, Shape, Signature, only_pair};
+use crate::memory::strided::Area;
+use crate::memory::target::{Span, Table, Target};
+use crate::memory::{accumulate, stripe};
+use crate::operation::{Action, Displacement, Operation, Origin, OriginMut, Side, Sink, Spot};
+use crate::rank::Rank;
+use crate::window::Window;
+use bytemuck::{bytes_of, bytes_of_mut, cast_slice, cast_slice_mut};
+
+pub(super) const PUT: (&str, Action) = ("a put", Action::Put);
+pub(super) const GET: (&str, Action) = ("a get", Action::Get);
+
+/// The right to operate on one target of a window, which is looked up once:
+/// [`Access::peer`](crate::Access::peer) of any epoch gives it, and [`Lock`](crate::Lock) is one.
+///
+/// Its methods are those of [`Access`](crate::Access), without the target.
+pub struct Peer<'w> {
+    window: &'w Window,
+    table: Table<'w>,
+    /// `None` if load and store never reach it.
+    entry: Option<&'w Target>,
+    target: Rank,
+}
+
+impl<'w> Peer<'w> {
+    #[inline(always)]
+    pub(super) fn new(window: &'w Window, table: Table<'w>, target: Rank) -> Self {
+        Self { window, table, entry: table.get(target), target }
+    }
+
+    #[inline(always)]
+    pub(super) fn window(&self) -> &'w Window {
+        self.window
+    }
+
+    #[inline(always)]
+    pub(super) fn table(&self) -> Table<'w> {
+        self.table
+    }
+
+    /// The target.
+    #[inline(always)]
+    pub fn target(&self) -> Rank {
+        self.target
+    }
+
+    #[inline(always)]
+    pub(super) fn entry(&self) -> Option<&'w Target> {
+        self.entry
+    }
+
+    /// As this, for those of an epoch's guard that outlive a borrow of it.
+    #[inline(always)]
+    pub(super) fn again(&self) -> Self {
+        Self { ..*self }
+    }
+
+    /// The hot path of every operation: the bytes, if nothing stands in the way of load and store.
+    /// Otherwise [`Window::execute`] finds out what does.
+    #[inline(always)]
+    pub(super) fn near(&self, disp: u64, len: usize) -> Option<Span<'w>> {
+        self.entry?.span(disp, len)
+    }
+
+    /// All of the part, and where in it a displacement is, if nothing stands in the way.
+    #[inline(always)]
+    fn near_part(&self, disp: u64) -> Option<(Span<'w>, u64)> {
+        let entry = self.entry?;
+        Some((entry.part()?, disp.checked_mul(u64::from(entry.disp_unit()))?))
+    }
+
+    /// The elements, if nothing stands in the way of load and store.
+    pub(super) fn near_place(&self, disp: u64, len: usize) -> Option<Placed<'w>> {
+        let (part, offset) = self.near_part(disp)?;
+        let span = part.part(usize::try_from(offset).ok()?, len)?;
+        Some(Placed { target: self.target, disp, offset, span })
+    }
+
+    /// The hot path with layouts: both sides are a row each, and nothing stands in the way.
+    /// Otherwise the long way finds out what does.
+    #[inline]
+    fn near_rows(
+        &self,
+        disp: u64,
+        there: &Side<'_>,
+        here: &Side<'_>,
+    ) -> Option<(Area<'w>, Row, Row)> {
+        let (part, offset) = self.near_part(disp)?;
+        if let (Side::Layout(there), Side::Layout(here)) = (there, here)
+            && !there.matches(here)
+        {
+            return None;
+        }
+        let (there, here) = only_pair(there.only_row(offset)?, here.only_row(0)?)?;
+        Some((Area::new(part), there, here))
+    }
+
+    /// An operation on bytes that lie one behind the other on both sides.
+    pub(super) fn operation<'a>(
+        &self,
+        action: (&'static str, Action),
+        disp: u64,
+        len: usize,
+        origin: &'a [u8],
+    ) -> Operation<'a> {
+        let from = Side::dense(origin.len());
+        self.between(action, disp, Side::dense(len), (origin, from))
+    }
+
+    /// An operation, whatever the bytes of either side.
+    pub(super) fn between<'a>(
+        &self,
+        (what, action): (&'static str, Action),
+        disp: u64,
+        there: Side<'a>,
+        (origin, from): (&'a [u8], Side<'a>),
+    ) -> Operation<'a> {
+        let (permit, target) = (self.table.permit(), self.target);
+        Operation { what, action, permit, target, disp, there, origin, from }
+    }
+
+    /// The side of the target, where `of` is the layout of a side.
+    pub(super) fn there<'a>(&self, spot: Spot<'a>, of: &Shape<'_>) -> Result<Side<'a>, RmaError> {
+        match spot.shape {
+            Some(shape) => Ok(Side::Layout(shape)),
+            // Without a layout, the same bytes lie one behind the other.
+            None => match of.bytes() {
+                Some(len) => Ok(Side::Bytes { at: 0, len }),
+                None => {
+                    let (window, target) = (self.window.id(), self.target);
+                    Err(RmaError::LayoutTooLarge { window, target })
+                }
+            },
+        }
+    }
+
+    /// The side of a buffer of so many elements, where `of` is the layout of a side. That two
+    /// layouts hold the same is checked later.
+    pub(super) fn here<'a, E: Element>(
+        &self,
+        shape: Option<Shape<'a>>,
+        count: usize,
+        of: &Shape<'_>,
+    ) -> Result<Side<'a>, RmaError> {
+        match shape {
+            Some(shape) => Ok(Side::Layout(shape)),
+            None if of.holds::<E>(count) => Ok(Side::dense(count * size_of::<E>())),
+            None => Err(self.mismatch(of, Signature::of::<E>(count))),
+        }
+    }
+
+    pub(super) fn mismatch(&self, there: &Shape<'_>, origin: Signature) -> RmaError {
+        let (window, target) = (self.window.id(), self.target);
+        let there = there.layout().signature(there.count());
+        RmaError::SignatureMismatch { window, target, there, origin }
+    }
+
+    /// Combines one element and gives what was there, if nothing stands in the way; otherwise
+    /// nothing happened.
+    #[inline(always)]
+    pub(super) fn combine_one<E: BasicElement>(&self, disp: u64, op: Op, operand: E) -> Option<E> {
+        let entry = self.entry?;
+        let span = entry.span(disp, size_of::<E>())?;
+        if E::BASIC.is_atomic() {
+            return span.fetch_and_op(op, operand);
+        }
+        if !op.is_defined_on::<E>() || !span.is_aligned(E::BASIC.align()) {
+            return None;
+        }
+        // There is a span, so the product does not overflow.
+        let offset = disp.wrapping_mul(u64::from(entry.disp_unit()));
+        let _held = stripe::try_one(entry.block()?, offset, self.window.rank())?;
+        Some(accumulate::one_under_lock(span, op, operand))
+    }
+
+    /// See [`Access::put`](crate::Access::put).
+    #[inline]
+    pub fn put(&self, disp: impl Displacement, origin: impl Origin) -> Result<(), RmaError> {
+        let (spot, from, elements) = (disp.spot(), origin.shape(), origin.elements());
+        match spot.shape.or(from) {
+            None => {
+                let bytes: &[u8] = cast_slice(elements);
+                match self.near(spot.disp, bytes.len()) {
+                    Some(span) => {
+                        span.write(bytes);
+                        Ok(())
+                    }
+                    None => Self::put_cold(self.window, self.table, self.target, spot.disp, bytes),
+                }
+            }
+            Some(of) => self.put_layout(spot, of, elements, from),
+        }
+    }
+
+    // Functions like this one do all that is left, so that the hot path ends in a jump to them and
+    // keeps nothing on the stack; not even this, which is made again.
+    #[cold]
+    #[inline(never)]
+    fn put_cold(
+        window: &Window,
+        table: Table<'_>,
+        target: Rank,
+        disp: u64,
+        origin: &[u8],
+    ) -> Result<(), RmaError> {
+        let peer = Peer::new(window, table, target);
+        window.perform(&peer.operation(PUT, disp, origin.len(), origin))
+    }
+
+    pub(super) fn put_layout<E: Element>(
+        &self,
+        spot: Spot<'_>,
+        of: Shape<'_>,
+        origin: &[E],
+        from: Option<Shape<'_>>,
+    ) -> Result<(), RmaError> {
+        if self.target == Rank::NULL {
+            return Ok(());
+        }
+        let there = self.there(spot, &of)?;
+        let here = self.here::<E>(from, origin.len(), &of)?;
+        let origin = cast_slice(origin);
+        match self.near_rows(spot.disp, &there, &here) {
+            Some((area, sink, source))
+                if !there.overlaps() && area.try_write_row(sink, origin, source) =>
+            {
+                Ok(())
+            }
+            _ => self.window.perform(&self.between(PUT, spot.disp, there, (origin, here))),
+        }
+    }
+
+    /// See [`Access::get`](crate::Access::get).
+    #[inline]
+    pub fn get<'b>(
+        &self,
+        disp: impl Displacement,
+        origin: impl OriginMut<'b>,
+    ) -> Result<(), RmaError> {
+        let spot = disp.spot();
+        origin.lend(
+            #[inline(always)]
+            |elements, to| match spot.shape.or(to) {
+                None => {
+                    let bytes: &mut [u8] = cast_slice_mut(elements);
+                    match self.near(spot.disp, bytes.len()) {
+                        Some(span) => {
+                            span.read(bytes);
+                            Ok(())
+                        }
+                        None => {
+                            Self::get_cold(self.window, self.table, self.target, spot.disp, bytes)
+                        }
+                    }
+                }
+                Some(of) => match self.get_layout(spot, of, elements, to)? {
+                    None => Ok(()),
+                    Some((get, into)) => {
+                        self.window.fetch(&get, Sink { bytes: cast_slice_mut(elements), into })
+                    }
+                },
+            },
+        )
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn get_cold(
+        window: &Window,
+        table: Table<'_>,
+        target: Rank,
+        disp: u64,
+        origin: &mut [u8],
+    ) -> Result<(), RmaError> {
+        let get = Peer::new(window, table, target).operation(GET, disp, origin.len(), &[]);
+        window.fetch(&get, Sink::new(origin))
+    }
+
+    /// Does it if that takes a row; otherwise gives the operation and the side of its buffer.
+    pub(super) fn get_layout<'a, E: Element>(
+        &self,
+        spot: Spot<'a>,
+        of: Shape<'a>,
+        origin: &mut [E],
+        to: Option<Shape<'a>>,
+    ) -> Result<Option<(Operation<'a>, Side<'a>)>, RmaError> {
+        if self.target == Rank::NULL {
+            return Ok(None);
+        }
+        let there = self.there(spot, &of)?;
+        let here = self.here::<E>(to, origin.len(), &of)?;
+        let origin = cast_slice_mut(origin);
+        match self.near_rows(spot.disp, &there, &here) {
+            Some((area, source, sink))
+                if !here.overlaps() && area.try_read_row(source, origin, sink) =>
+            {
+                Ok(None)
+            }
+            _ => {
+                let nothing = (&[][..], Side::dense(0));
+                Ok(Some((self.between(GET, spot.disp, there, nothing), here)))
+            }
+        }
+    }
+
+    /// See [`Access::accumulate`](crate::Access::accumulate).
+    #[inline]
+    pub fn accumulate(
+        &self,
+        disp: impl Displacement,
+        op: Op,
+        origin: impl Operands,
+    ) -> Result<(), RmaError> {
+        origin.accumulate(self, disp.spot(), op)
+    }
+
+    /// See [`Access::get_accumulate`](crate::Access::get_accumulate).
+    #[inline]
+    pub fn get_accumulate<'b, O: Operands>(
+        &self,
+        disp: impl Displacement,
+        op: Op,
+        origin: O,
+        result: impl OriginMut<'b, Element = O::Element>,
+    ) -> Result<(), RmaError> {
+        let spot = disp.spot();
+        result.lend(
+            #[inline(always)]
+            |result, into| match origin.get_accumulate(self, spot, op, result, into)? {
+                None => Ok(()),
+                Some((fetch, into)) => {
+                    self.window.fetch(&fetch, Sink { bytes: cast_slice_mut(result), into })
+                }
+            },
+        )
+    }
+
+    /// See [`Access::fetch_and_op`](crate::Access::fetch_and_op).
+    #[inline]
+    pub fn fetch_and_op<E: BasicElement>(
+        &self,
+        disp: impl Integer,
+        op: Op,
+        operand: E,
+    ) -> Result<E, RmaError> {
+        let disp = disp.to_u64();
+        match self.combine_one(disp, op, operand) {
+            Some(old) => Ok(old),
+            None => Self::fetch_cold(self.window, self.table, (self.target, op), disp, operand),
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn fetch_cold<E: BasicElement>(
+        window: &Window,
+        table: Table<'_>,
+        (target, op): (Rank, Op),
+        disp: u64,
+        operand: E,
+    ) -> Result<E, RmaError> {
+        let mut old = operand;
+        let (basic, fetches) = (Some(E::BASIC), true);
+        let combine = ("a fetch_and_op", Action::Combine { op, basic, fetches });
+        let operands = if op == Op::NoOp { &[] } else { bytes_of(&operand) };
+        let peer = Peer::new(window, table, target);
+        let fetch = peer.operation(combine, disp, size_of::<E>(), operands);
+        window.fetch(&fetch, Sink::new(bytes_of_mut(&mut old)))?;
+        Ok(old)
+    }
+
+    /// See [`Access::compare_and_swap`](crate::Access::compare_and_swap).
+    #[inline]
+    pub fn compare_and_swap<E: AtomicElement>(
+        &self,
+        disp: impl Integer,
+        compare: E,
+        swap: E,
+    ) -> Result<E, RmaError> {
+        let disp = disp.to_u64();
+        let span = self.near(disp, size_of::<E>());
+        match span.and_then(|span| span.compare_and_swap(compare, swap)) {
+            Some(old) => Ok(old),
+            None => Self::swap_cold(self.window, self.table, self.target, disp, [compare, swap]),
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn swap_cold<E: AtomicElement>(
+        window: &Window,
+        table: Table<'_>,
+        target: Rank,
+        disp: u64,
+        values: [E; 2],
+    ) -> Result<E, RmaError> {
+        let mut old = values[0];
+        let action = ("a compare_and_swap", Action::Swap { basic: E::BASIC });
+        let peer = Peer::new(window, table, target);
+        let swap = peer.operation(action, disp, size_of::<E>(), bytes_of(&values));
+        window.fetch(&swap, Sink::new(bytes_of_mut(&mut old)))?;
+        Ok(old)
+    }
+}

@@ -1,0 +1,107 @@
+//! Buffers of the origin: slices, and layouts of slices.
+#![expect(private_interfaces, private_bounds, reason = "hidden methods of sealed traits")]
+
+use crate::element::Element;
+use crate::layout::{LayoutOf, Shape};
+
+pub(crate) mod sealed {
+    pub trait Sealed {}
+}
+
+/// What an operation sends: a slice, or a [layout of](crate::Layout::of) one.
+///
+/// Implemented for references to slices, arrays, vectors and boxed slices of
+/// [elements](Element), and for [`LayoutOf`] such a reference.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is no origin buffer",
+    label = "neither a slice of elements nor a layout of one",
+    note = "`&[E]`, `&[E; N]`, `&Vec<E>` are, and `layout.of(&matrix)`; an element `E` is \
+            `bytemuck::Pod`: every bit pattern valid, no padding, no pointers"
+)]
+pub trait Origin: sealed::Sealed {
+    /// What the buffer holds.
+    type Element: Element;
+
+    /// What stays borrowed while an operation of a scope is under way: the buffer, not its layout.
+    type Buffer;
+
+    #[doc(hidden)]
+    fn elements(&self) -> &[Self::Element];
+
+    #[doc(hidden)]
+    fn shape(&self) -> Option<Shape<'_>>;
+}
+
+/// What an operation fills: a mutable slice, or a [layout of](crate::Layout::of) one.
+///
+/// Implemented for mutable references to slices, arrays, vectors and boxed slices of
+/// [elements](Element), and for [`LayoutOf`] such a reference. A reference that is used again after
+/// the call is lent anew: `&mut *slice`.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is no origin buffer to be filled",
+    label = "neither a mutable slice of elements nor a layout of one",
+    note = "`&mut [E]`, `&mut [E; N]`, `&mut Vec<E>` are, and `layout.of(&mut matrix)`; an element \
+            `E` is `bytemuck::Pod`: every bit pattern valid, no padding, no pointers"
+)]
+pub trait OriginMut<'b>: sealed::Sealed {
+    /// What the buffer holds.
+    type Element: Element;
+
+    /// Lends the buffer and its layout.
+    #[doc(hidden)]
+    fn lend<R>(self, to: impl FnOnce(&'b mut [Self::Element], Option<Shape<'_>>) -> R) -> R;
+}
+
+macro_rules! slices { ($($buffer:ty $(, $n:ident)?;)*) => { $(
+    impl<E: Element $(, const $n: usize)?> sealed::Sealed for &$buffer {}
+    #[diagnostic::do_not_recommend]
+    impl<'b, E: Element $(, const $n: usize)?> Origin for &'b $buffer {
+        type Element = E;
+        type Buffer = &'b $buffer;
+        #[inline(always)]
+        fn elements(&self) -> &[E] {
+            &self[..]
+        }
+        #[inline(always)]
+        fn shape(&self) -> Option<Shape<'_>> {
+            None
+        }
+    }
+    impl<E: Element $(, const $n: usize)?> sealed::Sealed for &mut $buffer {}
+    #[diagnostic::do_not_recommend]
+    impl<'b, E: Element $(, const $n: usize)?> OriginMut<'b> for &'b mut $buffer {
+        type Element = E;
+        #[inline(always)]
+        fn lend<R>(self, to: impl FnOnce(&'b mut [E], Option<Shape<'_>>) -> R) -> R {
+            to(self, None)
+        }
+    }
+)* } }
+slices! {
+    [E];
+    [E; N], N;
+    Vec<E>;
+    Box<[E]>;
+}
+
+impl<B: sealed::Sealed> sealed::Sealed for LayoutOf<'_, B> {}
+impl<B: Origin> Origin for LayoutOf<'_, B> {
+    type Element = B::Element;
+    type Buffer = B::Buffer;
+    #[inline(always)]
+    fn elements(&self) -> &[B::Element] {
+        self.buffer.elements()
+    }
+    #[inline(always)]
+    fn shape(&self) -> Option<Shape<'_>> {
+        Some(self.shape_in::<B::Element>())
+    }
+}
+impl<'b, B: OriginMut<'b>> OriginMut<'b> for LayoutOf<'_, B> {
+    type Element = B::Element;
+    #[inline(always)]
+    fn lend<R>(self, to: impl FnOnce(&'b mut [B::Element], Option<Shape<'_>>) -> R) -> R {
+        let shape = self.shape_in::<B::Element>();
+        self.buffer.lend(|elements, _| to(elements, Some(shape)))
+    }
+}

@@ -126,6 +126,9 @@ impl Window {
     /// Of a target that only messages reach, the way there and back is in the time: one that is
     /// shorter than that gets no lock, be it free or not.
     ///
+    /// Its place in line may stay until those in front of it have had the lock, or the target has
+    /// answered: a rank that leaves before that counts as one that has left with a lock.
+    ///
     /// # Errors
     ///
     /// As [`lock`](Self::lock); [`RmaError::Timeout`] only if the deadline of the configuration
@@ -169,11 +172,7 @@ impl Window {
 
     /// Marks the target, if an epoch of that kind may be opened now; false if there is none.
     pub(super) fn begin(&self, target: Rank, how: u32) -> Result<bool, RmaError> {
-        // pairs with the AcqRel changes of the word in `open`.
-        if self.part.epoch.word.load(Acquire) != 0 {
-            let own = target == self.rank();
-            self.check(if own { EpochCall::LockOwn } else { EpochCall::LockOther })?;
-        }
+        self.check_goes(target)?;
         if target == Rank::NULL {
             return Ok(false);
         }
@@ -182,6 +181,16 @@ impl Window {
             return Err(RmaError::AlreadyLocked { window: self.id(), target });
         }
         Ok(true)
+    }
+
+    /// Fails if an epoch is open that does not go together with a lock of `target`.
+    pub(super) fn check_goes(&self, target: Rank) -> Result<(), RmaError> {
+        // pairs with the AcqRel changes of the word in `open`.
+        if self.part.epoch.word.load(Acquire) != 0 {
+            let own = target == self.rank();
+            self.check(if own { EpochCall::LockOwn } else { EpochCall::LockOther })?;
+        }
+        Ok(())
     }
 
     /// Fails if the lock of `target` may never be given back. Who tries again and again does not

@@ -11,7 +11,8 @@ use core::mem;
 /// A lock that was asked for: [`wait`](Self::wait) gives it.
 ///
 /// Dropping it gives the request up, and the lock back if it was granted. Forgetting it may leave
-/// the lock held, as forgetting the [`Lock`] does. As soon as it is in line, the epoch is open.
+/// the lock held, as forgetting the [`Lock`] does. As soon as it is in line, the epoch is open;
+/// until then, other epochs may be opened, and those that do not go together with it refuse it.
 ///
 /// Locks that are asked for together are granted in any order: two ranks that ask for the same two
 /// may wait for each other for ever, although both asked in the same order. Who has several locks
@@ -52,8 +53,10 @@ impl Window {
     /// wait for that (MPI 4.1, section 12.5.3). Here they need the [`Lock`].
     pub fn request_lock(&self, target: Rank, kind: LockKind) -> Result<LockRequest<'_>, RmaError> {
         self.check_lock(Assert::NONE)?;
+        // Before there is a request: dropping one takes the mark back, which may be another's.
+        let begun = self.begin(target, held::LOCKING)?;
         let mut request = LockRequest { window: self, target, kind, stage: RequestStage::Wanted };
-        if !self.begin(target, held::LOCKING)? {
+        if !begun {
             request.stage = RequestStage::Granted(TakenLock::Nothing);
             return Ok(request);
         }
@@ -110,10 +113,13 @@ impl<'w> LockRequest<'w> {
                     return Err(error);
                 }
             },
-            RequestStage::Wanted => match window.take_lock(target, kind, Patience::None)? {
-                Some(taken) => self.enter(RequestStage::Granted(taken)),
-                None => return window.check_holders(target).map(|()| false),
-            },
+            RequestStage::Wanted => {
+                window.check_goes(target).and_then(|()| window.check_left())?;
+                match window.take_lock(target, kind, Patience::None)? {
+                    Some(taken) => self.enter(RequestStage::Granted(taken)),
+                    None => return window.check_holders(target).map(|()| false),
+                }
+            }
         }
         Ok(true)
     }
@@ -123,7 +129,8 @@ impl<'w> LockRequest<'w> {
     /// # Errors
     ///
     /// What ends every wait: one who holds the lock died or left with it, the target left, or the
-    /// deadline of the configuration passed. The request is then given up.
+    /// deadline of the configuration passed; [`RmaError::EpochOpen`] if it was not in line, and an
+    /// epoch was opened meanwhile that excludes it. The request is then given up.
     pub fn wait(mut self) -> Result<Lock<'w>, RmaError> {
         let (window, target, kind) = (self.window, self.target, self.kind);
         let taken = match self.stage {
@@ -135,6 +142,7 @@ impl<'w> LockRequest<'w> {
                 TakenLock::AtHome(kind)
             }
             RequestStage::Wanted => loop {
+                window.check_goes(target).and_then(|()| window.check_left())?;
                 let patience = Patience::Until(None);
                 if let Some(taken) = window.take_lock(target, kind, patience)? {
                     break taken;

@@ -365,21 +365,33 @@ impl Slots {
         debtors.nth(turn.checked_rem(owe)?)
     }
 
-    /// Who is in the way of a message to `peer`: the peer, if its credit is used up; otherwise one
-    /// of those that keep slots, if all of them are gone.
-    pub(crate) fn in_the_way(
-        &self,
-        peer: WorldRank,
-        is_gone: impl Fn(WorldRank) -> bool,
-    ) -> Option<WorldRank> {
+    /// The peers of all slots, if none is free.
+    pub(crate) fn keepers(&self) -> Option<Vec<WorldRank>> {
         let table = self.lock();
         if !table.free.is_empty() {
-            return Some(peer);
+            return None;
         }
         let mut keepers: Vec<WorldRank> = table.slots.iter().map(|slot| slot.peer).collect();
         drop(table);
+        keepers.sort_unstable();
         keepers.dedup();
-        keepers.iter().all(|keeper| is_gone(*keeper)).then(|| keepers.first().copied()).flatten()
+        Some(keepers)
+    }
+
+    /// Gives back every slot of a peer that has left and answers nothing any more, as if it had
+    /// said so; false if there are none.
+    pub(crate) fn end(&self, peer: WorldRank) -> bool {
+        let (mut table, mut ended) = (self.lock(), Vec::new());
+        for index in 0..table.slots.len() {
+            let slot = &table.slots[index];
+            if let Some(pending) = slot.pending.as_ref().filter(|_| slot.peer == peer) {
+                pending.fail(u64::from(peer.0) << 32 | Status::HolderLeft as u64);
+                ended.extend(table.free(index));
+            }
+        }
+        // Perhaps the last references: what they keep is dropped outside the mutex.
+        drop(table);
+        !ended.is_empty()
     }
 
     /// Gives back every slot counted in `pending`: nothing is written to its buffers afterwards.

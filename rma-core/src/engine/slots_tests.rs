@@ -173,23 +173,22 @@ fn transfers_by_grants_end_when_all_is_sent() {
 }
 
 /// Who waits for credit at a peer waits for that peer; who waits for a slot, for anybody that keeps
-/// one.
+/// one. Those that have left keep none, and their operations have failed.
 #[test]
-fn only_who_is_in_the_way_is_waited_for() {
-    let (slots, pending) = (Slots::new(2, 1), Arc::default());
+fn who_has_left_keeps_no_slot() {
+    let (slots, pending, kept) = (Slots::new(2, 1), Arc::default(), Arc::default());
     let (one, other, third) = (WorldRank(1), WorldRank(2), WorldRank(3));
-    let start = |peer| {
+    let start = |peer, pending: &Arc<Pending>| {
         // SAFETY: no buffer.
-        unsafe { slots.start(peer, done(1), &pending) }
+        unsafe { slots.start(peer, done(1), pending) }
     };
-    let in_the_way = |peer, gone: &[WorldRank]| slots.in_the_way(peer, |of| gone.contains(&of));
-    assert!(start(one).is_some() && start(one).is_none());
-    assert_eq!(in_the_way(one, &[]), Some(one), "its credit");
-    assert_eq!(in_the_way(other, &[one]), Some(other), "there is a slot");
-    assert!(start(other).is_some() && start(third).is_none());
-    assert_eq!(in_the_way(third, &[one]), None, "the other one may answer");
-    assert_eq!(in_the_way(third, &[one, other]), Some(one));
-    slots.cancel(&pending);
-    assert!(start(third).is_some());
-    slots.cancel(&pending);
+    assert!(start(one, &pending).is_some() && start(one, &pending).is_none());
+    assert_eq!(slots.keepers(), None, "there is a slot");
+    assert!(start(other, &kept).is_some() && start(third, &kept).is_none());
+    assert_eq!(slots.keepers(), Some(vec![one, other]));
+    assert!(!slots.end(third) && slots.end(one) && !slots.end(one));
+    assert_eq!(pending.failure(), Some(Failure::Answered(Status::HolderLeft, one)));
+    assert!(pending.is_done() && !kept.is_done());
+    assert!(start(third, &kept).is_some());
+    slots.cancel(&kept);
 }

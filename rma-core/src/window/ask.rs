@@ -97,10 +97,9 @@ impl Window {
             head.slot = slot.0.into();
             engine.send_now(world, &head, body, wait).map(|sent| sent.map(|()| slot))
         };
-        let gone = |peer| engine.gone(peer).is_some();
         let in_the_way = |_| match taken.get() {
             Some(_) => Some(world),
-            None => engine.slots.in_the_way(world, gone),
+            None => engine.in_the_way(world),
         };
         let place = Wait { on: On::Whoever(&in_the_way), ..wait };
         // wait: slot

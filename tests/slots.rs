@@ -1,0 +1,79 @@
+//! Slots of messages to ranks that have left: others get them.
+use rma::{Assert, Config, Rank, RmaError, Universe, Window, local_with};
+use std::sync::Barrier;
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+use std::thread;
+use std::time::Duration;
+
+fn by(path: &str) -> Config {
+    let mut config = Config::default();
+    config.hint("rma_path", path).unwrap();
+    config
+}
+
+fn patient(path: &str, seconds: u64) -> Config {
+    let mut config = by(path);
+    config.wait_timeout = Some(Duration::from_secs(seconds));
+    config
+}
+
+fn words(universe: &Universe, count: usize) -> Window {
+    universe.world().window(count, 8).allocate().unwrap()
+}
+
+/// Fails rather than hanging.
+fn watched<R: Send + 'static>(seconds: u64, act: impl FnOnce() -> R + Send + 'static) -> R {
+    let (send, get) = std::sync::mpsc::channel();
+    let thread = thread::spawn(move || drop(send.send(act())));
+    match get.recv_timeout(Duration::from_secs(seconds)) {
+        Ok(value) => value,
+        Err(std::sync::mpsc::RecvTimeoutError::Disconnected) => {
+            std::panic::resume_unwind(thread.join().unwrap_err())
+        }
+        Err(_) => panic!("hangs"),
+    }
+}
+
+/// What was put there and is never answered keeps no slot.
+#[test]
+fn a_slot_of_a_put_to_who_left_comes_back() {
+    watched(30, move || {
+        let mut config = patient("messages", 20);
+        (config.far_slots, config.credit_messages) = (1, 1);
+        config.progress_agent = rma::ProgressAgent::Never;
+        let (put, left) = (Barrier::new(2), Barrier::new(2));
+        let over = AtomicBool::new(false);
+        local_with(config, 3, |universe| {
+            let window = words(&universe, 1);
+            universe.world().barrier().unwrap();
+            match universe.world().rank().0 {
+                0 => {
+                    let epoch = window.lock_all_with(Assert::NO_CHECK).unwrap();
+                    epoch.put(Rank(1), 0, &[1u64]).unwrap();
+                    put.wait();
+                    left.wait();
+                    let got = epoch.get(Rank(2), 0, &mut [0u64]);
+                    let first = epoch.flush(Rank(1));
+                    let second = epoch.flush(Rank(2));
+                    drop(epoch);
+                    over.store(true, SeqCst);
+                    let text = format!("{got:?}, {first:?}, {second:?}");
+                    assert!(got.is_ok() && second.is_ok(), "{text}");
+                    assert!(matches!(first, Err(RmaError::PeerLeft { .. })), "{text}");
+                }
+                1 => {
+                    put.wait();
+                    drop((window, universe));
+                    left.wait();
+                }
+                _ => {
+                    while !over.load(SeqCst) {
+                        universe.progress();
+                        thread::yield_now();
+                    }
+                }
+            }
+        })
+        .unwrap();
+    });
+}

@@ -223,9 +223,7 @@ pub fn a_lock_that_waits_keeps_no_credit(universe: &Universe) {
         });
     }
     held.into_iter().for_each(|held| {
-        while open.local().load(0) != Ok(1u64) {
-            let_others_in();
-        }
+        open.local().wait_until(0, |value: u64| value == 1).unwrap();
         held.unlock().unwrap();
     });
     world.barrier().unwrap();

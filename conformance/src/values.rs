@@ -12,7 +12,7 @@ const LONG: Duration = Duration::from_secs(3600);
 const SHORT: Duration = Duration::from_micros(300);
 
 /// Data that are put and flushed before the flag are there when the flag is seen; around the ring,
-/// by each way to store the flag. S-M1 S-E14 S-F1
+/// by each way to store the flag. S-F1 S-M1 S-N5
 pub fn by_operations(universe: &Universe) {
     let world = universe.world();
     let (window, right) = (words(world, 40), neighbour(world, 1));
@@ -72,7 +72,7 @@ pub fn elements(universe: &Universe) {
     window.free().unwrap();
 }
 
-/// Any, all and some of several values, which come in an order that each rank knows.
+/// Any, all and some of several values, which come in an order that each rank knows. S-N5
 pub fn of_several(universe: &Universe) {
     let world = universe.world();
     let (window, go) = (words(world, 8), words(world, 1));
@@ -145,7 +145,7 @@ pub fn timed(universe: &Universe) {
     window.free().unwrap();
 }
 
-/// Who tests again and again, and calls nothing else, serves what comes by messages. S-M5
+/// Who tests again and again, and calls nothing else, serves what comes by messages. S-N5
 pub fn tested(universe: &Universe) {
     let world = universe.world();
     let (window, right) = (words(world, 2), neighbour(world, 1));

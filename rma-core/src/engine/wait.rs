@@ -71,7 +71,7 @@ pub(crate) struct Asleep {
 
 impl Asleep {
     /// After what time to look again, if nobody rings.
-    fn recheck(&mut self, wait: Wait<'_>) -> Option<Duration> {
+    pub(super) fn recheck(&mut self, wait: Wait<'_>) -> Option<Duration> {
         let most = wait.recheck?;
         if !wait.soon {
             return Some(most);

@@ -1,4 +1,4 @@
-//! Waiting for a value in a part that load and store reach. S-E14 S-M1
+//! Waiting for a value in a part that load and store reach. S-M1 S-N5
 use super::View;
 use crate::element::AtomicElement;
 use crate::engine::{On, Wait};

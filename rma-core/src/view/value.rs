@@ -19,8 +19,8 @@ impl View<'_> {
     ///
     /// When it is seen, so is everything that was done before it was stored: what was put and
     /// flushed, or combined. (A neighbour that stores both through a view calls
-    /// [`Window::sync`](crate::Window::sync) in between.) Each look is an atomic load. Any rank that
-    /// has a view of the part may wait, and any number of threads.
+    /// [`Window::sync`](crate::Window::sync) in between.) Each look is an atomic load. Any rank
+    /// with a view of the part may wait, and any number of threads.
     ///
     /// The wait makes progress: what messages bring, it sees at once. Of what is stored without
     /// one, nobody tells: it spins, then sleeps and looks again by itself, first after 20 us, each

@@ -271,17 +271,16 @@ pub fn run_leaving_alone<H: Harness>(test: &str) {
         world.barrier().unwrap();
         let me = u64::from(world.rank());
         if me > 0 {
-            if me == 2 {
-                window.local().wait_until(0, |value: u64| value == 1).unwrap();
-            }
-            let epoch = window.lock(neighbour(&world, 1), LockKind::Shared).unwrap();
-            epoch.put(0, &[me]).unwrap();
+            let epoch = window.lock(Rank(0), LockKind::Shared).unwrap();
+            epoch.put(me - 1, &[me]).unwrap();
             epoch.unlock().unwrap();
             drop((window, universe));
             return;
         }
         let view = window.local();
-        assert_eq!(view.wait_until(0, |value: u64| value == 2), Ok(2));
+        for me in [1, 2] {
+            assert_eq!(view.wait_until(me - 1, |value: u64| value == me), Ok(me));
+        }
         let never = |value: u64| value == 77;
         let tested = until_it_fails(|| view.test(0, never).map(drop));
         for error in [tested, view.wait_until(0, never).unwrap_err()] {
@@ -289,7 +288,7 @@ pub fn run_leaving_alone<H: Harness>(test: &str) {
             assert!(world.0 > 0 && id == window.id());
             says(&error, &["of the job has left", "a wait for a value can never end"]);
         }
-        assert_eq!(view.test(0, |value: u64| value == 2), Ok(Some(2)));
+        assert_eq!(view.test(1, |value: u64| value == 2), Ok(Some(2)));
     });
 }
 

@@ -42,6 +42,7 @@
 //! | parts in one piece | [`WindowBuilder::allocate_shared`], [`Window::shared_query`] |
 //! | windows over memory you have | [`WindowBuilder::create`], [`Window::free_into`], [`RawPart`] |
 //! | memory attached later | [`WindowBuilder::create_dynamic`], [`Window::attach`], [`Attached`] |
+//! | waiting for a value | [`View::wait_until`], [`View::wait_until_any`], [`View::test`] |
 //! | operations | [`Access`], [`Peer`], [`Lock`], [`Ops`], [`Request`], [`Batch`] |
 //! | non-contiguous data | [`Layout`], [`Layout::at`], [`Layout::of`] |
 //! | epochs | [`Window::fence`], [`Window::lock`], [`Window::lock_all`], [`Window::start`] |
@@ -71,8 +72,8 @@ pub use rma_core::{
     Layout, LayoutAt, LayoutError, LayoutOf, Lock, LockAll, LockKind, LockRequest, MemoryModel, Op,
     Operands, OperationCounts, Ops, Order, Origin, OriginBuffer, OriginMut, OwnedLock,
     OwnedLockAll, OwnedOperands, OwnedOrigin, Pair, Path, Peer, PersistError, Place, ProgressAgent,
-    Rank, RawPart, Reduction, Refused, Request, RmaError, Sealed, Signature, Universe, View,
-    WindowError, WindowId, WindowMemory, bytemuck, num_complex,
+    Rank, RawPart, Reduction, Refused, Request, RmaError, Sealed, Signature, Universe, WindowError,
+    WindowId, WindowMemory, bytemuck, num_complex,
 };
 pub use rma_transport_sim::SimFailure;
 pub use start::{StartError, initialize, initialize_with};
@@ -141,6 +142,48 @@ pub use rma_core::Access;
 /// ```
 #[doc(inline)]
 pub use rma_core::Start;
+/// A part of a window by load and store, and waiting for what others store there.
+///
+/// ```
+/// use rma::{Op, Rank};
+/// use std::time::Duration;
+///
+/// // Each gives its right neighbour some data, and then a flag. Rank 0 waits for all to be done.
+/// let sums = rma::local(3, |universe| {
+///     let world = universe.world();
+///     let window = world.window(8, 8).allocate()?;
+///     let (right, view) = (world.rank().on_ring(1, world.size()), window.local());
+///     let epoch = window.lock_all()?;
+///     epoch.put(right, 1, &[2u64, 3])?;
+///     // The data must be there before the flag is.
+///     epoch.flush(right)?;
+///     epoch.put(right, 0, &[1u64])?;
+///     epoch.flush(right)?;
+///
+///     view.wait_until(0, |flag: u64| flag == 1)?;
+///     let mut data = [0u64; 2];
+///     view.read(1, &mut data)?;
+///     // One flag of rank 0 for each rank, behind the data.
+///     epoch.fetch_and_op(Rank(0), 4 + u64::from(world.rank()), Op::Replace, data[0] * data[1])?;
+///     let mut sum = 0;
+///     if world.rank() == Rank(0) {
+///         let (first, value) = view.wait_until_any(&[4, 5, 6], |_, done: u64| done > 0)?.unwrap();
+///         assert!(first < 3 && value == 6);
+///         sum = view.wait_until_all(&[4, 5, 6], |_, done: u64| done > 0)?.iter().sum();
+///         assert_eq!(view.test_some(&[0, 4, 5], |_, done: u64| done == 6)?, [(1, 6), (2, 6)]);
+///     }
+///     // Nobody stores here: half a millisecond is enough.
+///     let none = view.wait_until_for(7, Duration::from_micros(500), |value: u64| value > 0)?;
+///     assert_eq!((none, view.test(7, |value: u64| value > 0)?), (None, None));
+///     epoch.unlock()?;
+///     window.free()?;
+///     Ok::<u64, rma::Error>(sum)
+/// })?;
+/// assert_eq!(sums[0].as_ref().unwrap(), &18);
+/// # Ok::<(), rma::StartError>(())
+/// ```
+#[doc(inline)]
+pub use rma_core::View;
 /// Memory of every rank of a communicator.
 ///
 /// ```

@@ -409,6 +409,26 @@ fn a_flag_that_nobody_sets_is_a_deadlock_of_the_rank_that_polls_it() {
     }
 }
 
+/// As a wait that every change rings for: who looks by itself now and then waits, too.
+#[test]
+fn a_value_that_nobody_stores_is_a_deadlock() {
+    for seed in 0..3 {
+        let failure = simulate(3, seed, |universe| {
+            let window = universe.world().window(1, 8).allocate().unwrap();
+            if window.rank() == Rank(1) {
+                _ = window.local().wait_until(0, |value: u64| value == 1);
+            }
+            _ = universe.world().barrier();
+        });
+        let text = failure.unwrap_err().to_string();
+        let replay = format!("RMA_SIM_SEED={seed}");
+        let parts = ["deadlock", "rank 0 parked", "rank 1 polls in vain", "rank 2 parked", &replay];
+        for part in parts {
+            assert!(text.contains(part), "no {part:?} in:\n{text}");
+        }
+    }
+}
+
 #[test]
 fn calls_that_poll_in_vain_are_a_deadlock() {
     let polled: [fn(&Universe); 3] = [

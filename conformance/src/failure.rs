@@ -2,6 +2,7 @@
 use crate::Harness;
 use crate::help::{local_words, locked, neighbour, says, taken, times, words};
 use core::mem::forget;
+use core::time::Duration;
 use rma_core::transport::{DeviceError, WorldRank};
 use rma_core::{
     Assert, CollectiveError, ErrorClass, LockKind, Op, Rank, RmaError, Universe, Window,
@@ -242,6 +243,53 @@ pub fn in_an_exposure(universe: &Universe) {
     // The victim may have written until it died: the part is not the owner's alone again.
     let error = window.post(&all, Assert::NONE).err().unwrap();
     assert_eq!(error.class(), ErrorClass::RmaSync);
+}
+
+/// The others wait for a value that the victim, or any other rank, could store.
+pub fn waiting_for_a_value(universe: &Universe) {
+    let window = words(universe.world(), 2);
+    if is_victim(universe) {
+        die();
+    }
+    let (view, never) = (window.local(), |value: u64| value == 77);
+    let long = Duration::from_secs(3600);
+    expect_rma(view.wait_until(0, never).unwrap_err(), &window);
+    expect_rma(view.wait_until_for(1, long, never).unwrap_err(), &window);
+    let some = view.wait_until_some(&[0, 1], |_, value| never(value));
+    expect_rma(some.unwrap_err(), &window);
+    expect_rma(view.test(0, never).unwrap_err(), &window);
+    // What is there is not lost.
+    assert_eq!(view.wait_until(0, |value: u64| value == 0), Ok(0));
+}
+
+/// Of three ranks, two leave in order: a value may come as long as one is there, and no longer.
+/// S-M8
+pub fn run_leaving_alone<H: Harness>(test: &str) {
+    H::run(test, 3, &|universe| {
+        let world = universe.world().clone();
+        let window = words(&world, 2);
+        world.barrier().unwrap();
+        let me = u64::from(world.rank());
+        if me > 0 {
+            let epoch = window.lock(Rank(0), LockKind::Shared).unwrap();
+            epoch.put(me - 1, &[me]).unwrap();
+            epoch.unlock().unwrap();
+            drop((window, universe));
+            return;
+        }
+        let view = window.local();
+        for me in [1, 2] {
+            assert_eq!(view.wait_until(me - 1, |value: u64| value == me), Ok(me));
+        }
+        let never = |value: u64| value == 77;
+        let tested = until_it_fails(|| view.test(0, never).map(drop));
+        for error in [tested, view.wait_until(0, never).unwrap_err()] {
+            let RmaError::PeerLeft { world, window: id, .. } = error else { panic!("{error}") };
+            assert!(world.0 > 0 && id == window.id());
+            says(&error, &["of the job has left", "a wait for a value can never end"]);
+        }
+        assert_eq!(view.test(1, |value: u64| value == 2), Ok(Some(2)));
+    });
 }
 
 /// One of two ranks leaves in order, and neither posts nor completes: the other is told.

@@ -51,6 +51,7 @@ pub mod seal;
 pub mod shared;
 pub mod threads;
 pub mod transitions;
+pub mod values;
 pub mod waits;
 pub mod windows;
 

@@ -260,6 +260,55 @@ pub fn polled(universe: &Universe) {
     window.free().unwrap();
 }
 
+/// Two ranks of a node wait for each other by loads and stores alone, the one that waits in the
+/// part of the other. S-K6 S-M1
+pub fn waited_for(universe: &Universe) {
+    let node = universe.world().split_by_node(0).unwrap();
+    let window = shared(&node, 4);
+    let (me, first) = (node.rank(), window.shared_query(Rank(0)).unwrap());
+    if node.size() > 1 && me < Rank(2) {
+        for round in 1..=times(universe, 200) {
+            if me == Rank(0) {
+                first.store(1, round * 3).unwrap();
+                window.sync().unwrap();
+                first.store(0, round).unwrap();
+            } else {
+                // Any part that load and store reach, not its own alone.
+                assert_eq!(first.wait_until(0, |value: u64| value == round), Ok(round));
+                assert_eq!(first.load(1), Ok(round * 3));
+                window.sync().unwrap();
+                first.fetch_and_op(2, Op::Sum, 1u64).unwrap();
+            }
+            if me == Rank(0) {
+                assert_eq!(first.wait_until(2, |value: u64| value == round), Ok(round));
+            }
+        }
+    }
+    node.barrier().unwrap();
+    window.free().unwrap();
+}
+
+/// Several ranks wait for one value. S-M1
+pub fn waited_for_by_several(universe: &Universe) {
+    let node = universe.world().split_by_node(0).unwrap();
+    let window = shared(&node, 2);
+    let first = window.shared_query(Rank(0)).unwrap();
+    let last = Rank(node.size() - 1);
+    let waiters = u64::from(node.size()) - 1;
+    for round in 1..=times(universe, 50) {
+        if node.rank() == last {
+            // All others have come, so that most of them sleep.
+            first.wait_until(1, |value: u64| value == round * waiters).unwrap();
+            first.store(0, round).unwrap();
+        } else {
+            first.fetch_and_op(1, Op::Sum, 1u64).unwrap();
+            assert_eq!(first.wait_until(0, |value: u64| value >= round), Ok(round));
+        }
+        node.barrier().unwrap();
+    }
+    window.free().unwrap();
+}
+
 /// Any window can be asked for a neighbour's part. S-K4
 pub fn other_windows_can_be_asked(universe: &Universe) {
     let node = universe.world().split_by_node(0).unwrap();

@@ -47,7 +47,12 @@ macro_rules! suite {
                 contiguous(4), not_contiguous(4), null_query(4), direct_access(4),
                 mixed_with_operations(4), atomics_agree(4), other_windows_can_be_asked(3),
                 units(3), views_refuse(2), polled(3), given_back(3), crossed(3),
-                given_back_while_others_go_on(4), atomics_on_parts_of_odd_sizes(3),
+                given_back_while_others_go_on(4), atomics_on_parts_of_odd_sizes(3), waited_for(3),
+                waited_for_by_several(4),
+            }
+            values {
+                by_operations(3), elements(2), of_several(2), timed(2), tested(3), served(2),
+                refused(2),
             }
             created {
                 over_vectors(3), over_parts_of_boxes(4), over_raw_parts(3),
@@ -191,7 +196,7 @@ macro_rules! suite {
                 atomics(2), puts_and_flushes(2), locks_of_different_targets(3),
                 more_waiters_than_nodes(6), windows_of_their_own(3), communicators_of_their_own(3),
                 first_uses_race(3), starts(3), requests_cross_threads(2), large_payloads(2),
-                fences(3), a_lock_that_waits_keeps_no_credit(3),
+                waiting_for_values(2), fences(3), a_lock_that_waits_keeps_no_credit(3),
             }
         }
 
@@ -202,6 +207,7 @@ macro_rules! suite {
                 in_a_barrier(4), in_a_lock(3), in_a_fence(4), in_a_collective(5),
                 holding_a_lock(3), in_an_allocation(3),
                 in_operations(3), in_large_operations(3), in_a_start(3), in_an_exposure(4),
+                waiting_for_a_value(3),
             }
 
             #[test]
@@ -212,6 +218,11 @@ macro_rules! suite {
             #[test]
             fn others_work_on() {
                 $crate::failure::run_working_on::<$harness>("failure::others_work_on");
+            }
+
+            #[test]
+            fn nobody_is_left() {
+                $crate::failure::run_leaving_alone::<$harness>("failure::nobody_is_left");
             }
 
             #[test]

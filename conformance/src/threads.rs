@@ -42,6 +42,28 @@ pub fn atomics(universe: &Universe) {
     window.free().unwrap();
 }
 
+/// Threads of one rank wait for values that each other store. S-M6
+pub fn waiting_for_values(universe: &Universe) {
+    let world = universe.world();
+    let window = words(world, 2);
+    let (view, rounds) = (window.local(), times(universe, 200));
+    thread::scope(|scope| {
+        for own in [0, 1] {
+            let view = &view;
+            scope.spawn(move || {
+                for round in 1..=rounds {
+                    view.store(own, round).unwrap();
+                    assert!(
+                        view.wait_until(1 - own, |value: u64| value >= round).unwrap() >= round
+                    );
+                }
+            });
+        }
+    });
+    world.barrier().unwrap();
+    window.free().unwrap();
+}
+
 /// Threads race for the first operation to each target of a start epoch, while another waits for
 /// the exposure to end.
 pub fn starts(universe: &Universe) {
@@ -201,9 +223,7 @@ pub fn a_lock_that_waits_keeps_no_credit(universe: &Universe) {
         });
     }
     held.into_iter().for_each(|held| {
-        while open.local().load(0) != Ok(1u64) {
-            let_others_in();
-        }
+        open.local().wait_until(0, |value: u64| value == 1).unwrap();
         held.unlock().unwrap();
     });
     world.barrier().unwrap();

@@ -44,13 +44,19 @@ pub struct Case {
     pub threads: bool,
     /// Whether it polls, which has no deadline.
     polls: bool,
+    /// Whether it is for as long as anyone is left: not only the victim.
+    anyone: bool,
 }
 
 impl Case {
     /// What the victim can do in it.
     pub fn fates(&self) -> &'static [Fate] {
-        let all = &[Fate::Dies, Fate::Leaves, Fate::Stops];
-        if self.polls { &all[..2] } else { all }
+        match (self.anyone, self.polls) {
+            (false, false) => &[Fate::Dies, Fate::Leaves, Fate::Stops],
+            (false, true) => &[Fate::Dies, Fate::Leaves],
+            (true, false) => &[Fate::Dies, Fate::Stops],
+            (true, true) => &[Fate::Dies],
+        }
     }
 }
 
@@ -74,8 +80,8 @@ fn nothing(_: &Window) {}
 
 fn case(name: &'static str, wait: Waits) -> Case {
     let (victim, others): (Step, Step) = (nothing, nothing);
-    let (far, threads, polls) = (false, false, false);
-    Case { name, victim, others, wait, far, threads, polls }
+    let (far, threads, polls, anyone) = (false, false, false, false);
+    Case { name, victim, others, wait, far, threads, polls, anyone }
 }
 
 fn far(name: &'static str, wait: Waits) -> Case {
@@ -87,6 +93,7 @@ pub fn cases() -> Vec<Case> {
     let mut all = meetings();
     all.extend(locks());
     all.extend(operations());
+    all.extend(values());
     all
 }
 
@@ -220,6 +227,26 @@ fn operations() -> Vec<Case> {
             ended(first.and(second).map_err(RmaError::from))
         }),
         Case { polls: true, ..far("answer", poll) },
+    ]
+}
+
+/// Any rank of the window may store a value.
+fn values() -> Vec<Case> {
+    vec![
+        Case {
+            anyone: true,
+            ..case("value", |_, window| {
+                ended(window.local().wait_until(1, |value: u64| value == 77))
+            })
+        },
+        Case {
+            anyone: true,
+            polls: true,
+            ..case("value", |_, window| {
+                let view = window.local();
+                ended((0u64..).try_for_each(|_| view.test(1, |value: u64| value == 77).map(drop)))
+            })
+        },
     ]
 }
 

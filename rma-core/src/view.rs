@@ -2,6 +2,8 @@
 //! S-F2 S-F8 S-F9 S-K3 S-K4 S-K5 S-K6 S-K9 S-M1 S-M2 S-M4
 #![allow(unsafe_code)]
 
+mod value;
+
 use crate::element::{AtomicElement, BasicElement, BasicType, Element, Op};
 use crate::error::RmaError;
 use crate::execute::Placed;
@@ -115,6 +117,11 @@ impl<'w> View<'w> {
     /// writing through it is `unsafe` and races with every other access to the window.
     pub fn as_ptr(&self) -> *mut u8 {
         self.base
+    }
+
+    /// As [`Universe::progress`](crate::Universe::progress), of the whole rank.
+    pub fn progress(&self) -> usize {
+        self.window.progress()
     }
 
     /// Copies values from displacement `disp` on into `values`.
@@ -244,7 +251,16 @@ impl<'w> View<'w> {
 
     fn span(&self, disp: u64, len: usize) -> Result<Span<'_>, RmaError> {
         // A compare-and-swap too: one that fails changes nothing, and may be tried for ever.
+        self.looks();
+        self.checked(disp, len)
+    }
+
+    fn looks(&self) {
         self.window.engine().transport.touches(Touch::Look);
+    }
+
+    /// Bytes that nobody looks at yet.
+    fn checked(&self, disp: u64, len: usize) -> Result<Span<'_>, RmaError> {
         let offset = disp.checked_mul(u64::from(self.disp_unit));
         // SAFETY: `size` bytes from `base` on are mapped as long as the window, which is borrowed,
         // or as long as `_region`; what a user attached as a raw part is so until `detach`, whose

@@ -201,9 +201,10 @@ impl Schedule {
     }
 
     /// Goes on to what happens next, as nobody does anything before; if nothing happens any more,
-    /// the run is lost.
+    /// the run is lost. Who looks again and again by an alarm, and in vain, does nothing.
     fn skip(&mut self) {
-        let alarm = self.alarms.first().map(|&(deadline, _)| deadline);
+        let does = |alarm: &&(u64, u32)| self.polls_in_vain(alarm.1).is_none();
+        let alarm = self.alarms.iter().find(does).map(|&(deadline, _)| deadline);
         let transfer = self.device.as_ref().and_then(Device::next_due);
         let arrivals = [self.traffic.next_due(), self.membership.next_due(), transfer];
         match arrivals.into_iter().flatten().chain(alarm).min() {
@@ -549,9 +550,12 @@ impl Schedule {
     fn waiting(&self) -> Vec<Waiter> {
         // An agent that is parked waits for nothing.
         let waiter = |(rank, state): (u32, &RankState)| {
+            let in_vain = self.polls_in_vain(rank);
             let (since, unwinding, polls) = match self.players[rank as usize].stage {
-                Stage::Parked { since, unwinding, .. } => (since, unwinding, false),
-                Stage::Runnable(_) => (self.polls_in_vain(rank)?, false, true),
+                Stage::Parked { since, unwinding, .. } => {
+                    (in_vain.unwrap_or(since), unwinding, in_vain.is_some())
+                }
+                Stage::Runnable(_) => (in_vain?, false, true),
                 Stage::Ended => return None,
             };
             Some(Waiter {

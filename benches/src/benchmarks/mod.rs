@@ -19,6 +19,7 @@ mod sync;
 mod system;
 mod threads;
 mod user_memory;
+mod value;
 mod window;
 
 use crate::Result;
@@ -108,6 +109,7 @@ pub(crate) const ALL: &[Benchmark] = &[
         overlap::run,
     ),
     benchmark("sync", "barrier, fence and PSCW", &[2], sync::run),
+    benchmark("wait-until", "a round trip of a value that is waited for", &[2], value::run),
     benchmark("sync-many", "barrier and fence of many ranks", &[16, 64], sync::many),
     benchmark("contention", "ranks that want one exclusive lock", &[8, 16, 64], contention::run),
     benchmark("request", "rput and rget of 8 B to 1 MiB, waited for at once", &[2], request::run),

@@ -154,6 +154,11 @@ impl Communicator {
         (0..self.size()).map(Rank)
     }
 
+    /// As [`Universe::progress`](crate::Universe::progress), of the whole rank.
+    pub fn progress(&self) -> usize {
+        self.inner.engine.progress_in_passing()
+    }
+
     /// The processes of this communicator.
     pub fn group(&self) -> &Group {
         &self.inner.group

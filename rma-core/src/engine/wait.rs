@@ -16,6 +16,9 @@ pub(crate) struct Wait<'a> {
     pub(crate) on: On<'a>,
     /// How often to look although nobody rang; `None` where every change rings.
     pub(crate) recheck: Option<Duration>,
+    /// The first of these looks come sooner, each after half as long again as the one before: what
+    /// did not come soon may as well come late.
+    pub(crate) soon: bool,
     /// When it ends at the latest, by the transport's clock, whatever the configuration says.
     pub(crate) until: Option<Duration>,
 }
@@ -23,7 +26,7 @@ pub(crate) struct Wait<'a> {
 impl<'a> Wait<'a> {
     /// One that every change rings for, and that the configuration alone bounds.
     pub(crate) fn new(what: &'static str, on: On<'a>) -> Self {
-        Self { what, on, recheck: None, until: None }
+        Self { what, on, recheck: None, soon: false, until: None }
     }
 }
 
@@ -43,6 +46,9 @@ pub(crate) enum On<'a> {
     /// that left without giving theirs back. Also the home of the lock, if it takes its words along
     /// when it leaves.
     Holders(&'a Group, Option<WorldRank>),
+    /// Any other process of the group: as long as one of them is there, it may come. A process that
+    /// is alone waits for its own threads.
+    Anyone(&'a Group),
 }
 
 /// A wait that ended without what it waited for. [`Engine::given_up`] makes it.
@@ -59,6 +65,21 @@ pub(crate) struct Asleep {
     looks: usize,
     /// Rounds in which messages were served.
     served: usize,
+    /// After what time it looked again, the last time.
+    rechecked: Duration,
+}
+
+impl Asleep {
+    /// After what time to look again, if nobody rings.
+    pub(super) fn recheck(&mut self, wait: Wait<'_>) -> Option<Duration> {
+        let most = wait.recheck?;
+        if !wait.soon {
+            return Some(most);
+        }
+        let longer = self.rechecked + self.rechecked / 2;
+        self.rechecked = longer.max(FIRST_RECHECK).min(most);
+        Some(self.rechecked)
+    }
 }
 
 /// For each peer that this rank has found to have left: below it lies all that the peer sent. Taken
@@ -76,6 +97,9 @@ const BUSY: usize = 1 << 14;
 
 /// Members of a group that are looked at before each nap.
 const LOOKS: usize = 8;
+
+/// The first look of a wait that looks sooner at first: about as long as a wait spins before.
+const FIRST_RECHECK: Duration = Duration::from_micros(20);
 
 /// Why a wait failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -188,7 +212,8 @@ impl Engine {
             self.look_at_some(&Group::world(self.transport.job.size), asleep.looks);
         }
         self.counters.parked.fetch_add(1, Relaxed);
-        let nap = timeout.into_iter().chain(wait.recheck).chain(self.recheck()).min();
+        let recheck = asleep.recheck(wait);
+        let nap = timeout.into_iter().chain(recheck).chain(self.recheck()).min();
         self.transport.sleep.park(ticket, nap);
         None
     }
@@ -256,8 +281,23 @@ impl Engine {
                 let holder = group.members().find(holds).map(Cause::PeerLeft);
                 holder.or_else(|| home.and_then(|home| self.gone(home)))
             }
+            On::Anyone(group) => {
+                self.look_at_some(group, first);
+                self.last_of(group)
+            }
         };
         self.transport.members.failed().map(Cause::PeerFailed).or(gone)
+    }
+
+    /// If all other members have left: the one that was seen to do so last, so that all that they
+    /// sent lies below its mark.
+    fn last_of(&self, group: &Group) -> Option<Cause> {
+        let own = self.transport.job.rank;
+        let others = || group.members().filter(|peer| *peer != own);
+        if others().any(|peer| self.transport.members.told(peer) == PeerState::Alive) {
+            return None;
+        }
+        others().map(Cause::PeerLeft).max_by_key(|cause| self.mark_of(*cause))
     }
 
     /// Asks the system about members in turn: who was killed tells nobody. Whoever finds out tells

@@ -59,6 +59,64 @@ fn who_is_waited_for_ends_it_and_nobody_else() {
     }
 }
 
+/// As long as one is there, what anyone may do may come. Who is alone has threads.
+#[test]
+fn the_last_that_leaves_ends_what_anyone_may_do() {
+    with_loop(impatient(), |universe, network| {
+        let group = Group::world(4);
+        let end = |group| {
+            let wait = Wait::new("a test", On::Anyone(group));
+            universe.engine().wait_until(wait, || None::<()>).unwrap_err().cause
+        };
+        for peer in [3, 1, 2].map(WorldRank) {
+            assert_eq!(end(&group), Cause::Timeout);
+            network.set_state(peer, PeerState::Holding);
+        }
+        assert!(matches!(end(&group), Cause::PeerLeft(peer) if peer.0 > 0));
+        assert_eq!(end(&Group::world(1)), Cause::Timeout);
+    });
+}
+
+/// All that any of them sent is handled before.
+#[test]
+fn what_anyone_sent_who_left_is_not_missed() {
+    let end = |handled: u64| {
+        let (naps, mut end) = (Cell::new(0), None);
+        with_loop(Config::default(), |universe, network| {
+            let group = Group::world(4);
+            network.set_handled(0);
+            (1..4).for_each(|peer| network.set_state(WorldRank(peer), PeerState::Departed));
+            let done = || {
+                naps.set(naps.get() + 1);
+                if naps.get() == 50 {
+                    network.set_handled(handled);
+                }
+                (naps.get() > 100).then_some(())
+            };
+            let wait = Wait::new("a test", On::Anyone(&group));
+            end = universe.engine().wait_until(wait, done).err().map(|error| error.cause);
+        });
+        end
+    };
+    assert_eq!(end(2), None, "three marks, one behind the other");
+    assert_eq!(end(3), Some(Cause::PeerLeft(WorldRank(3))));
+}
+
+#[test]
+fn a_wait_looks_again_soon_and_then_less_often() {
+    let millis = Duration::from_millis;
+    let wait = Wait { recheck: Some(millis(1)), ..Wait::new("a test", On::Peer(WorldRank(1))) };
+    let mut asleep = Asleep::default();
+    assert_eq!([(); 3].map(|()| asleep.recheck(wait)), [Some(millis(1)); 3]);
+    assert_eq!(asleep.recheck(Wait { recheck: None, soon: true, ..wait }), None);
+    let wait = Wait { soon: true, ..wait };
+    let micros = [20, 30, 45].map(|micros| Some(Duration::from_micros(micros)));
+    assert_eq!([(); 3].map(|()| asleep.recheck(wait)), micros);
+    let naps: Vec<_> = (0..20).map_while(|_| asleep.recheck(wait)).collect();
+    assert!(naps.is_sorted() && naps.len() == 20);
+    assert_eq!(naps.iter().filter(|nap| **nap == millis(1)).count(), 13);
+}
+
 /// Who does its part between two looks, and then leaves, is named no more: another is waited for.
 #[test]
 fn who_did_its_part_may_leave() {

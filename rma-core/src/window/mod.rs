@@ -219,6 +219,11 @@ impl Window {
         self.part.disp_unit
     }
 
+    /// As [`Universe::progress`](crate::Universe::progress), of the whole rank.
+    pub fn progress(&self) -> usize {
+        self.engine().progress_in_passing()
+    }
+
     pub(crate) fn engine(&self) -> &Engine {
         &self.part.comm.inner.engine
     }

@@ -289,6 +289,37 @@ fn ranks_that_look_in_vain_are_a_deadlock_that_names_them() {
     }
 }
 
+/// Who sleeps a little between two looks does nothing else either; unless it waits for a time.
+#[test]
+fn ranks_that_nap_and_look_in_vain_are_a_deadlock() {
+    let nap = |sim: &Sim| {
+        let ticket = sim.arm();
+        sim.poll(&mut |_, _| {});
+        sim.park(ticket, Some(Duration::from_millis(1)));
+    };
+    let end = Duration::from_secs(if cfg!(miri) { 1 } else { 30 });
+    for seed in seeds(3) {
+        let failure = run(&config(3, seed), |sim| match sim.rank().0 {
+            0 => {
+                while sim.failed().is_none() {
+                    nap(&sim);
+                }
+            }
+            1 => _ = receive(&sim, 1),
+            _ => {
+                while sim.now() < end {
+                    nap(&sim);
+                }
+            }
+        })
+        .unwrap_err();
+        let Cause::Deadlock { at, waiting } = &failure.cause else { panic!("{failure}") };
+        let seen: Vec<_> = waiting.iter().map(|waiter| (waiter.rank.0, waiter.polls)).collect();
+        assert_eq!(seen, [(0, true), (1, false)], "{failure}");
+        assert!(*at >= end, "the one that waits for a time: {failure}");
+    }
+}
+
 #[test]
 fn a_rank_that_looks_lets_the_deadlines_of_others_come() {
     for seed in seeds(3) {

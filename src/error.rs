@@ -1,7 +1,7 @@
 //! One error for programs that handle all of them alike.
 use crate::{
-    CollectiveError, ErrorClass, HintError, LayoutError, NotCreated, NotDone, Refused, RmaError,
-    StartError, WindowError,
+    CartesianError, CollectiveError, ErrorClass, HintError, LayoutError, NotCreated, NotDone,
+    Refused, RmaError, StartError, WindowError,
 };
 
 /// Any error of this library, for `?` in `main`.
@@ -20,6 +20,9 @@ pub enum Error {
     /// A collective operation of a communicator failed.
     #[error(transparent)]
     Collective(#[from] CollectiveError),
+    /// There is no such grid of ranks.
+    #[error(transparent)]
+    Cartesian(#[from] CartesianError),
     /// A layout could not be made.
     #[error(transparent)]
     Layout(#[from] LayoutError),
@@ -38,6 +41,7 @@ impl Error {
             Self::Window(error) => error.class(),
             Self::Rma(error) => error.class(),
             Self::Collective(error) => error.class(),
+            Self::Cartesian(error) => error.class(),
             Self::Layout(error) => error.class(),
             Self::Hint(_) => ErrorClass::InfoValue,
         }

@@ -39,6 +39,7 @@
 //! | tests | [`local`], [`simulate`], [`simulate_rdma`], `testing` (feature `processes`) |
 //! | groups of ranks and collectives | [`Communicator`] |
 //! | a barrier with a deadline of its own | [`Communicator::barrier_for`] |
+//! | grids of ranks | [`Communicator::cartesian`], [`Cartesian`], [`CartesianError`] |
 //! | windows | [`WindowBuilder::allocate`], [`Window`], [`View`], [`Sealed`] |
 //! | parts in one piece | [`WindowBuilder::allocate_shared`], [`Window::shared_query`] |
 //! | windows over memory you have | [`WindowBuilder::create`], [`Window::free_into`], [`RawPart`] |
@@ -65,13 +66,13 @@ pub use rma_core::transport::{
     WorldRank,
 };
 pub use rma_core::{
-    Assert, AtomicElement, Attached, Backing, BasicElement, BasicType, Bool, CollectiveError,
-    Complex, Config, Counters, Element, EpochCall, EpochKind, ErrorClass, Exposure, Extent, Fence,
-    Flavor, Group, HintError, Layout, LayoutError, Lock, LockAll, LockKind, LockRequest,
-    MemoryModel, NotCreated, NotDone, Op, OperationCounts, Ops, Order, OriginBuffer, Pair, Path,
-    PersistError, Place, ProgressAgent, Rank, RawPart, Reduction, Refused, Request, RmaError,
-    Sealed, Shape, Signature, Universe, View, WindowError, WindowId, WindowMemory, bytemuck,
-    num_complex,
+    Assert, AtomicElement, Attached, Backing, BasicElement, BasicType, Bool, CartesianError,
+    CollectiveError, Complex, Config, Counters, Element, EpochCall, EpochKind, ErrorClass,
+    Exposure, Extent, Fence, Flavor, Group, HintError, Layout, LayoutError, Lock, LockAll,
+    LockKind, LockRequest, MemoryModel, NotCreated, NotDone, Op, OperationCounts, Ops, Order,
+    OriginBuffer, Pair, Path, PersistError, Place, ProgressAgent, Rank, RawPart, Reduction,
+    Refused, Request, RmaError, Sealed, Shape, Signature, Universe, View, WindowError, WindowId,
+    WindowMemory, bytemuck, num_complex,
 };
 pub use rma_transport_sim::SimFailure;
 pub use start::{StartError, initialize, initialize_with};
@@ -103,6 +104,35 @@ pub use start::{StartError, initialize, initialize_with};
 /// ```
 #[doc(inline)]
 pub use rma_core::Access;
+/// The ranks of a communicator, taken for a grid.
+///
+/// ```
+/// use rma::{Assert, Cartesian, Rank};
+///
+/// // Four ranks in two rows, which are rings; the columns have ends.
+/// let seen = rma::local(4, |universe| {
+///     let world = universe.world();
+///     let grid = world.cartesian(Cartesian::balanced(world.size(), [0, 0])?, [false, true])?;
+///     let (above, below) = grid.shift(0, 1)?;
+///     let (_, right) = grid.shift(1, 1)?;
+///
+///     // Beyond an end is `Rank::NULL`, to which a put does nothing.
+///     let window = world.window(2, 8).allocate()?;
+///     let epoch = window.fence(Assert::NONE)?;
+///     epoch.put(below, 0, &[u64::from(world.rank()) + 1])?;
+///     epoch.put(right, 1, &[u64::from(world.rank()) + 1])?;
+///     epoch.end()?;
+///     let mut words = [0u64; 2];
+///     window.local().read(0, &mut words)?;
+///     window.free()?;
+///     Ok::<_, rma::Error>((grid.coordinates(world.rank()), above, words))
+/// })?;
+/// assert_eq!(seen[1].as_ref().unwrap(), &(Some([0, 1]), Rank::NULL, [0, 1]));
+/// assert_eq!(seen[2].as_ref().unwrap(), &(Some([1, 0]), Rank(0), [1, 4]));
+/// # Ok::<(), rma::StartError>(())
+/// ```
+#[doc(inline)]
+pub use rma_core::Cartesian;
 /// Ranks that communicate, and the collective operations that they call together.
 ///
 /// ```

@@ -34,6 +34,10 @@ macro_rules! suite {
                 in_a_row(5), orders(4), goes_on(3), goes_on(5) as goes_on_of_5, given_up(3),
                 alone(1),
             }
+            cartesian {
+                neighbours(4), neighbours(6) as neighbours_of_6, neighbours(5) as neighbours_of_5,
+                places(6), refused(2),
+            }
             reductions {
                 reduce(1) as reduce_of_1, reduce(4), reduce(5) as reduce_of_5, allreduce(5),
                 reduce_scatter(1) as reduce_scatter_of_1, reduce_scatter(4),

@@ -3,6 +3,7 @@ use super::mail::{Current, Mail};
 use super::near::Near;
 use super::node::Node;
 use super::timed::Underway;
+use crate::cartesian::{Cartesian, CartesianError};
 use crate::engine::{Cause, Engine, On, Wait, WaitError};
 use crate::error::CollectiveError;
 use crate::group::Group;
@@ -164,6 +165,25 @@ impl Communicator {
     /// The processes of this communicator.
     pub fn group(&self) -> &Group {
         &self.inner.group
+    }
+
+    /// The ranks taken for a grid of `dims[0]` x `dims[1]` x … of them, in row-major order: that of
+    /// the last dimension varies fastest. Those with `periodic` set are rings. No communication,
+    /// and no other order of ranks.
+    ///
+    /// # Errors
+    ///
+    /// [`CartesianError::WrongSize`] unless there is a place for each rank, and for no more;
+    /// [`Cartesian::balanced`] finds such dimensions.
+    ///
+    /// MPI 4.1, section 8.5.1 (`MPI_CART_CREATE`). A grid of fewer ranks is that of a communicator
+    /// that [`split`](Self::split) makes.
+    pub fn cartesian<const N: usize>(
+        &self,
+        dims: [u32; N],
+        periodic: [bool; N],
+    ) -> Result<Cartesian<N>, CartesianError> {
+        Cartesian::new(self.rank(), self.size(), dims, periodic)
     }
 
     /// Another communicator of the same ranks. **Collective.**

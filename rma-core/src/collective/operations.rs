@@ -29,7 +29,10 @@ impl Communicator {
     /// it cannot be repeated. From then on, collective operations of this communicator fail at this
     /// rank, with [`CollectiveError::OutOfStep`] if no better reason is known. The same goes for
     /// every other operation that ends with one of these errors. [`dup`](Self::dup) makes another
-    /// communicator of the same ranks, that starts anew.
+    /// communicator of the same ranks, that starts anew. A barrier that may be late is
+    /// [`barrier_for`](Self::barrier_for).
+    ///
+    /// MPI 4.1, section 6.3.
     pub fn barrier(&self) -> Result<()> {
         Exchange::start_barrier(self, "barrier")?.barrier()
     }

@@ -1,7 +1,7 @@
 //! One error for programs that handle all of them alike.
 use crate::{
-    BatchError, CollectiveError, ErrorClass, HintError, LayoutError, Refused, RmaError, StartError,
-    WindowError,
+    BatchError, CartesianError, CollectiveError, ErrorClass, HintError, LayoutError, Refused,
+    RmaError, StartError, WindowError,
 };
 
 /// Any error of this library, for `?` in `main`.
@@ -23,6 +23,9 @@ pub enum Error {
     /// A collective operation of a communicator failed.
     #[error(transparent)]
     Collective(#[from] CollectiveError),
+    /// There is no such grid of ranks.
+    #[error(transparent)]
+    Cartesian(#[from] CartesianError),
     /// A layout could not be made.
     #[error(transparent)]
     Layout(#[from] LayoutError),
@@ -42,6 +45,7 @@ impl Error {
             Self::Rma(error) => error.class(),
             Self::Batch(error) => error.class(),
             Self::Collective(error) => error.class(),
+            Self::Cartesian(error) => error.class(),
             Self::Layout(error) => error.class(),
             Self::Hint(_) => ErrorClass::InfoValue,
         }

@@ -38,6 +38,8 @@
 //! | starting | [`initialize`], [`initialize_with`] |
 //! | tests | [`local`], [`simulate`], [`simulate_rdma`], `testing` (feature `processes`) |
 //! | groups of ranks and collectives | [`Communicator`] |
+//! | a barrier with a deadline of its own | [`Communicator::barrier_for`] |
+//! | grids of ranks | [`Communicator::cartesian`], [`Cartesian`], [`CartesianError`] |
 //! | windows | [`WindowBuilder::allocate`], [`Window`], [`View`], [`Sealed`] |
 //! | parts in one piece | [`WindowBuilder::allocate_shared`], [`Window::shared_query`] |
 //! | windows over memory you have | [`WindowBuilder::create`], [`Window::free_into`], [`RawPart`] |
@@ -67,7 +69,7 @@ pub use rma_core::transport::{
 };
 pub use rma_core::{
     Assert, AtomicElement, Attached, Backing, BasicElement, BasicType, Batch, BatchError, Bool,
-    CollectiveError, Communicator, Complex, Config, Copies, Counters, Displacement, Element,
+    CartesianError, CollectiveError, Complex, Config, Copies, Counters, Displacement, Element,
     EpochCall, EpochKind, ErrorClass, Exposure, Extent, Fence, Flavor, Group, HintError, Integer,
     Layout, LayoutAt, LayoutError, LayoutOf, Lock, LockAll, LockKind, LockRequest, MemoryModel, Op,
     Operands, OperationCounts, Ops, Order, Origin, OriginBuffer, OriginMut, OwnedLock,
@@ -105,6 +107,83 @@ pub use start::{StartError, initialize, initialize_with};
 /// ```
 #[doc(inline)]
 pub use rma_core::Access;
+/// The ranks of a communicator, taken for a grid.
+///
+/// ```
+/// use rma::{Assert, Cartesian, Rank};
+///
+/// // Four ranks in two rows, which are rings; the columns have ends.
+/// let seen = rma::local(4, |universe| {
+///     let world = universe.world();
+///     let grid = world.cartesian(Cartesian::balanced(world.size(), [0, 0])?, [false, true])?;
+///     let (above, below) = grid.shift(0, 1)?;
+///     let (_, right) = grid.shift(1, 1)?;
+///
+///     // Beyond an end is `Rank::NULL`, to which a put does nothing.
+///     let window = world.window(2, 8).allocate()?;
+///     let epoch = window.fence(Assert::NONE)?;
+///     epoch.put(below, 0, &[u64::from(world.rank()) + 1])?;
+///     epoch.put(right, 1, &[u64::from(world.rank()) + 1])?;
+///     epoch.end()?;
+///     let mut words = [0u64; 2];
+///     window.local().read(0, &mut words)?;
+///     window.free()?;
+///     Ok::<_, rma::Error>((grid.coordinates(world.rank()), above, words))
+/// })?;
+/// assert_eq!(seen[1].as_ref().unwrap(), &(Some([0, 1]), Rank::NULL, [0, 1]));
+/// assert_eq!(seen[2].as_ref().unwrap(), &(Some([1, 0]), Rank(0), [1, 4]));
+/// # Ok::<(), rma::StartError>(())
+/// ```
+#[doc(inline)]
+pub use rma_core::Cartesian;
+/// Ranks that communicate, and the collective operations that they call together.
+///
+/// ```
+/// use rma::{Op, Rank};
+/// use std::time::Duration;
+///
+/// let seen = rma::local(3, |universe| {
+///     let world = universe.world();
+///     let me = u64::from(world.rank());
+///
+///     // Rank 0 deals what there is to do: a block to each, and as much as it likes to each.
+///     let (mut blocks, mut shares) = (vec![], vec![]);
+///     if world.rank() == Rank(0) {
+///         (blocks, shares) = (vec![1, 2, 3, 4, 5, 6], vec![vec![], vec![7u64], vec![8, 9]]);
+///     }
+///     let block: Vec<u64> = world.scatter(&blocks, Rank(0))?;
+///     let share = world.scatterv(&shares, Rank(0))?;
+///     assert_eq!((block, share.len()), (vec![2 * me + 1, 2 * me + 2], me as usize));
+///
+///     // What one rank knows, and where each begins in what all have.
+///     let seed = world.bcast_value(me + 40, Rank(2))?;
+///     let end = world.scan(&[share.len()], Op::Sum)?[0];
+///
+///     // The result takes the place of what each gives.
+///     let mut sum = [seed, me];
+///     world.allreduce_in_place(&mut sum, Op::Sum)?;
+///     world.scan_in_place(&mut [me], Op::Sum)?;
+///     world.exscan_in_place(&mut [me], Op::Sum)?;
+///     world.reduce_in_place(&mut [me], Op::Max, Rank(1))?;
+///     let mut ranks = [0, 0, 0];
+///     ranks[me as usize] = me;
+///     world.allgather_in_place(&mut ranks)?;
+///     assert_eq!(ranks, [0, 1, 2]);
+///     world.alltoall_in_place(&mut ranks)?;
+///     assert_eq!(ranks, [me; 3]);
+///
+///     // Who waits may look after other things now and then.
+///     while world.barrier_for(Duration::from_millis(50))?.is_pending() {
+///         eprintln!("rank {me} is still waiting");
+///     }
+///     Ok::<_, rma::Error>((seed, end, sum))
+/// })?;
+/// assert_eq!(seen[1].as_ref().unwrap(), &(42, 1, [126, 3]));
+/// assert_eq!(seen[2].as_ref().unwrap(), &(42, 3, [126, 3]));
+/// # Ok::<(), rma::StartError>(())
+/// ```
+#[doc(inline)]
+pub use rma_core::Communicator;
 /// An access epoch to chosen targets.
 ///
 /// ```

@@ -503,7 +503,13 @@ fn ranks_in_different_calls_hear_of_it() {
 #[test]
 fn others_hear_of_arguments_that_are_refused() {
     type Act = fn(&Communicator, bool) -> Result<(), CollectiveError>;
-    let acts: [Act; 4] = [
+    let acts: [Act; 8] = [
+        |world, wrong| world.scan(&[1u64], if wrong { Op::MaxLoc } else { Op::Sum }).map(drop),
+        |world, wrong| world.scatter(&[1u64; 4], Rank(if wrong { 9 } else { 0 })).map(drop),
+        |world, wrong| {
+            world.scatterv::<u64>(&vec![vec![]; 4 - usize::from(wrong)], Rank(2)).map(drop)
+        },
+        |world, wrong| world.allgather_in_place(&mut vec![1u64; if wrong { 3 } else { 4 }]),
         |world, wrong| world.bcast(&mut [1u64], if wrong { Rank(9) } else { Rank(0) }),
         |world, wrong| world.allreduce(&[1u64], if wrong { Op::MaxLoc } else { Op::Sum }).map(drop),
         |world, wrong| world.alltoall(&vec![1u64; if wrong { 3 } else { 4 }]).map(drop),

@@ -76,6 +76,42 @@ pub fn gatherv(universe: &Universe) {
     }
 }
 
+/// Every root, every length. Others than the root say nothing, or something else.
+pub fn scatter(universe: &Universe) {
+    let world = universe.world();
+    for len in lengths() {
+        let all: Vec<u64> = world.ranks().flat_map(|rank| block(rank, *len)).collect();
+        for root in world.ranks() {
+            let mine = if world.rank() == root { &all[..] } else { &[7][..usize::from(root) % 2] };
+            assert_eq!(world.scatter(mine, root).unwrap(), block(world.rank(), *len));
+        }
+    }
+}
+
+/// Lengths of each rank's own, some 0.
+pub fn scatterv(universe: &Universe) {
+    let world = universe.world();
+    for len in lengths() {
+        let of = |rank| block(rank, uneven(rank, *len));
+        let all: Vec<Vec<u64>> = world.ranks().map(of).collect();
+        for root in world.ranks() {
+            let mine = if world.rank() == root { &all[..] } else { &[] };
+            assert_eq!(world.scatterv(mine, root).unwrap(), of(world.rank()));
+        }
+    }
+}
+
+/// Every root; elements of basic types and of the user's own.
+pub fn bcast_value(universe: &Universe) {
+    let world = universe.world();
+    for root in world.ranks() {
+        let of = |rank: Rank| u64::from(rank) * 3 + 1;
+        assert_eq!(world.bcast_value(of(world.rank()), root).unwrap(), of(root));
+        let mine = particle(world.rank(), 5);
+        assert_eq!(world.bcast_value(mine, root).unwrap(), particle(root, 5));
+    }
+}
+
 /// Every length.
 pub fn allgather(universe: &Universe) {
     let world = universe.world();
@@ -167,6 +203,7 @@ pub fn structs(universe: &Universe) {
         let start = usize::from(rank) * 7;
         assert_eq!(lists[usize::from(rank)], expected[start..start + usize::from(rank)]);
     }
+    assert_eq!(world.scatter(&expected, Rank(1)).unwrap(), mine);
     let bytes = world.allgather(&[world.rank().0 as u8; 3]).unwrap();
     assert_eq!(bytes, [0, 0, 0, 1, 1, 1, 2, 2, 2]);
 }
@@ -233,6 +270,12 @@ fn everything(world: &Communicator, round: u64) {
     assert_eq!(total, (world.rank() == root).then(|| vec![size * (size - 1) / 2]));
     assert_eq!(world.exscan(&[1u64], Op::Sum).unwrap().map_or(0, |sum| sum[0]), me);
     world.gatherv(&vec![me; me as usize], root).unwrap();
+    assert_eq!(world.scan(&[1u64], Op::Sum).unwrap(), [me + 1]);
+    let all: Vec<u64> = (0..size).collect();
+    assert_eq!(world.scatter(&all, root).unwrap(), [me]);
+    let mut sum = [me];
+    world.allreduce_in_place(&mut sum, Op::Sum).unwrap();
+    assert_eq!(world.bcast_value(sum[0] + me, root).unwrap(), sum[0] + u64::from(root));
 }
 
 /// All kinds after one another, without a barrier between.

@@ -28,6 +28,12 @@ pub fn no_such_root(universe: &Universe) {
         expect(world.gather(&buffer, root).unwrap_err(), "gather");
         expect(world.gatherv(&buffer, root).unwrap_err(), "gatherv");
         expect(world.reduce(&buffer, Op::Sum, root).unwrap_err(), "reduce");
+        expect(world.scatter(&buffer, root).unwrap_err(), "scatter");
+        expect(world.scatterv::<u64>(&[], root).unwrap_err(), "scatterv");
+        expect(world.bcast_value(7, root).unwrap_err(), "bcast_value");
+        let error = world.reduce_in_place(&mut buffer, Op::Sum, root).unwrap_err();
+        expect(error, "reduce_in_place");
+        assert_eq!(buffer, [7]);
     }
     unharmed(world);
 }
@@ -84,6 +90,11 @@ pub fn lengths_differ(universe: &Universe) {
         (result, _) => expect_lengths(result.unwrap_err(), "exscan", other, my_bytes, theirs),
     }
     unharmed(world);
+    match (world.scan(&mine, Op::Sum), me) {
+        (result, Rank(0)) => assert_eq!(result, Ok(mine.clone())),
+        (result, _) => expect_lengths(result.unwrap_err(), "scan", other, my_bytes, theirs),
+    }
+    unharmed(world);
     // Bytes that are no whole number of elements.
     let bytes = vec![0u8; 7];
     let strange = if me == Rank(0) {
@@ -98,6 +109,79 @@ pub fn lengths_differ(universe: &Universe) {
     unharmed(world);
 }
 
+/// As [`lengths_differ`], of buffers that the result takes the place of, and of elements.
+pub fn lengths_differ_in_place(universe: &Universe) {
+    let world = universe.world();
+    let (me, other) = (world.rank(), Rank(1 - world.rank().0));
+    let mut mine = vec![1u64; 2 + usize::from(me)];
+    let before = mine.clone();
+    let (my_bytes, theirs) = (16 + u64::from(me) * 8, 16 + u64::from(other) * 8);
+    let expect = |error, name| expect_lengths(error, name, other, my_bytes, theirs);
+
+    let error = world.allreduce_in_place(&mut mine, Op::Sum).unwrap_err();
+    expect(error, "allreduce_in_place");
+    unharmed(world);
+    mine.clone_from(&before);
+    match (world.scan_in_place(&mut mine, Op::Sum), me) {
+        (result, Rank(0)) => result.unwrap(),
+        (result, _) => expect(result.unwrap_err(), "scan_in_place"),
+    }
+    unharmed(world);
+    mine.clone_from(&before);
+    match (world.exscan_in_place(&mut mine, Op::Sum), me) {
+        (result, Rank(0)) => result.unwrap(),
+        (result, _) => expect(result.unwrap_err(), "exscan_in_place"),
+    }
+    unharmed(world);
+    match (world.reduce_in_place(&mut mine, Op::Sum, Rank(0)), me) {
+        (result, Rank(1)) => result.unwrap(),
+        (result, _) => expect(result.unwrap_err(), "reduce_in_place"),
+    }
+    assert_eq!(mine, before);
+    unharmed(world);
+    let error = world.allgather_in_place(&mut mine.repeat(2)).unwrap_err();
+    expect(error, "allgather_in_place");
+    unharmed(world);
+    expect(world.alltoall_in_place(&mut mine.repeat(2)).unwrap_err(), "alltoall_in_place");
+    unharmed(world);
+    // Bytes that are no whole number of elements.
+    if me == Rank(0) {
+        assert_eq!(world.scatter(&[1u8; 14], me).unwrap(), [1; 7]);
+        assert_eq!(world.scatterv(&[vec![2u8], vec![3; 9]], me).unwrap(), [2]);
+        assert_eq!(world.bcast_value(4u32, me), Ok(4));
+    } else {
+        let error = world.scatter::<u64>(&[], other).unwrap_err();
+        expect_lengths(error, "scatter", other, 8, 7);
+        let error = world.scatterv::<u64>(&[], other).unwrap_err();
+        expect_lengths(error, "scatterv", other, 16, 9);
+        let error = world.bcast_value(0u64, other).unwrap_err();
+        expect_lengths(error, "bcast_value", other, 8, 4);
+    }
+    unharmed(world);
+}
+
+/// Only the root can be wrong about what it deals: all hear that it is.
+pub fn counts_of_the_root(universe: &Universe) {
+    let world = universe.world();
+    for root in world.ranks() {
+        let expect = |error: CollectiveError, name: &str, elements: u64| match error {
+            CollectiveError::WrongCount { what, got, ranks, .. } => {
+                assert_eq!((what, got, ranks), (name, elements, world.size()));
+                assert_eq!(world.rank(), root);
+            }
+            CollectiveError::GaveUp { what, world: who } => {
+                assert_eq!((what, who.0), (name, root.0));
+                assert_ne!(world.rank(), root);
+            }
+            other => panic!("{other}"),
+        };
+        expect(world.scatter(&[1u64; 5], root).unwrap_err(), "scatter", 5);
+        unharmed(world);
+        expect(world.scatterv(&[vec![1u64], vec![]], root).unwrap_err(), "scatterv", 2);
+        unharmed(world);
+    }
+}
+
 /// Counts that an operation cannot deal out.
 pub fn counts(universe: &Universe) {
     let world = universe.world();
@@ -108,6 +192,9 @@ pub fn counts(universe: &Universe) {
         says(&error, &[name, &elements.to_string(), &format!("{ranks} ranks"), hint]);
     };
     expect(world.alltoall(&[1u64; 4]).unwrap_err(), "alltoall", 4, "multiple");
+    let mut four = [1u64; 4];
+    expect(world.alltoall_in_place(&mut four).unwrap_err(), "alltoall_in_place", 4, "multiple");
+    expect(world.allgather_in_place(&mut four).unwrap_err(), "allgather_in_place", 4, "multiple");
     let vectors = vec![vec![1u8]; 2];
     expect(world.alltoallv(&vectors).unwrap_err(), "alltoallv", 2, "one vector for each rank");
     let scatter = |counts: &[usize]| world.reduce_scatter(&[1u64; 6], counts, Op::Sum);
@@ -133,6 +220,14 @@ pub fn float_bits(universe: &Universe) {
         expect(world.allreduce(&[1.0f64], op).unwrap_err(), "allreduce");
         expect(world.reduce(&[1.0f32], op, Rank(1)).unwrap_err(), "reduce");
         expect(world.exscan(&[1.0f64], op).unwrap_err(), "exscan");
+        expect(world.scan(&[1.0f64], op).unwrap_err(), "scan");
+        let mut buffer = [1.0f64];
+        expect(world.scan_in_place(&mut buffer, op).unwrap_err(), "scan_in_place");
+        expect(world.exscan_in_place(&mut buffer, op).unwrap_err(), "exscan_in_place");
+        expect(world.allreduce_in_place(&mut buffer, op).unwrap_err(), "allreduce_in_place");
+        let error = world.reduce_in_place(&mut buffer, op, Rank(0)).unwrap_err();
+        expect(error, "reduce_in_place");
+        assert_eq!(buffer, [1.0]);
         let counts = vec![1; world.size() as usize];
         let mine = vec![1.0f64; counts.len()];
         let error = world.reduce_scatter(&mine, &counts, op).unwrap_err();

@@ -82,6 +82,17 @@ pub fn in_a_barrier(universe: &Universe) {
     }
 }
 
+/// The others wait in a barrier that each of them takes up again and again.
+pub fn in_a_timed_barrier(universe: &Universe) {
+    let world = universe.world();
+    if is_victim(universe) {
+        die();
+    }
+    let timeout = Duration::from_micros(u64::from(world.rank().0) * 100);
+    expect_collective(until_it_fails(|| world.barrier_for(timeout).map(drop)));
+    expect_collective(world.barrier_for(Duration::MAX).unwrap_err());
+}
+
 /// The others wait in a collective with data, of whatever root.
 pub fn in_a_collective(universe: &Universe) {
     let world = universe.world();
@@ -90,8 +101,12 @@ pub fn in_a_collective(universe: &Universe) {
     }
     expect_collective(until_it_fails(|| world.allreduce(&[1u64], Op::Sum).map(drop)));
     expect_collective(until_it_fails(|| world.allgather(&[1u64; 5]).map(drop)));
+    expect_collective(until_it_fails(|| world.scan(&[1u64], Op::Sum).map(drop)));
+    expect_collective(until_it_fails(|| world.alltoall_in_place(&mut [1u64; 20])));
     for root in world.ranks() {
         expect_collective(until_it_fails(|| world.bcast(&mut [1u64], root)));
+        let all = vec![1u64; world.size() as usize];
+        expect_collective(until_it_fails(|| world.scatter(&all, root).map(drop)));
     }
 }
 

@@ -74,6 +74,15 @@ pub fn exscan(universe: &Universe) {
     }
 }
 
+/// Every length.
+pub fn scan(universe: &Universe) {
+    let world = universe.world();
+    for len in lengths() {
+        let upto = world.scan(&block(world.rank(), *len), Op::Sum).unwrap();
+        assert_eq!(upto, sum((0..=world.rank().0).map(Rank), *len));
+    }
+}
+
 /// Every predefined operation on every kind of integer; they wrap. S-H17
 pub fn every_op(universe: &Universe) {
     let world = universe.world();
@@ -143,7 +152,19 @@ pub fn keep_rank_order(universe: &Universe) {
         let total = world.reduce(&mine, then, root).unwrap();
         assert_eq!(total.as_ref(), (world.rank() == root).then_some(&expected));
     }
-    assert_eq!(world.exscan(&mine, then).unwrap(), in_order((0..world.rank().0).map(Rank)));
+    let lower = in_order((0..world.rank().0).map(Rank));
+    let upto = in_order((0..=world.rank().0).map(Rank)).unwrap();
+    assert_eq!(world.exscan(&mine, then).unwrap(), lower);
+    assert_eq!(world.scan(&mine, then).unwrap(), upto);
+    let in_place = |form: &dyn Fn(&mut [Affine])| {
+        let mut buffer = mine.clone();
+        form(&mut buffer);
+        buffer
+    };
+    assert_eq!(in_place(&|all| world.allreduce_in_place(all, then).unwrap()), expected);
+    assert_eq!(in_place(&|all| world.scan_in_place(all, then).unwrap()), upto);
+    let lower = lower.unwrap_or_else(|| mine.clone());
+    assert_eq!(in_place(&|all| world.exscan_in_place(all, then).unwrap()), lower);
     let counts: Vec<usize> = world.ranks().map(|rank| usize::from(rank.0 < 3)).collect();
     let share = world.reduce_scatter(&mine, &counts, then).unwrap();
     assert_eq!(share.first(), expected.get(usize::from(world.rank())));

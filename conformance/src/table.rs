@@ -22,12 +22,28 @@ macro_rules! suite {
                 allgatherv(5), allgatherv_of_nothing(3), alltoall(1) as alltoall_of_1, alltoall(4),
                 alltoall(5) as alltoall_of_5, alltoallv(5), structs(3), run_ahead_is_bounded(4),
                 gathers_in_a_row(4), mixed_in_a_row(5),
+                scatter(1) as scatter_of_1, scatter(4), scatter(5) as scatter_of_5, scatterv(5),
+                bcast_value(1) as bcast_value_of_1, bcast_value(4),
+            }
+            in_place {
+                allgather(1) as allgather_of_1, allgather(4), alltoall(1) as alltoall_of_1,
+                alltoall(4), alltoall(5) as alltoall_of_5, reduce(5), allreduce(4), scan(5),
+                exscan(4), exscan(1) as exscan_of_1,
+            }
+            timed_barrier {
+                in_a_row(5), orders(4), goes_on(3), goes_on(5) as goes_on_of_5, given_up(3),
+                alone(1),
+            }
+            cartesian {
+                neighbours(4), neighbours(6) as neighbours_of_6, neighbours(5) as neighbours_of_5,
+                places(6), refused(2),
             }
             reductions {
                 reduce(1) as reduce_of_1, reduce(4), reduce(5) as reduce_of_5, allreduce(5),
                 reduce_scatter(1) as reduce_scatter_of_1, reduce_scatter(4),
                 reduce_scatter_with_zeros(5), exscan(1) as exscan_of_1, exscan(4),
-                exscan(5) as exscan_of_5, every_op(3), floats(4), keep_rank_order(5),
+                exscan(5) as exscan_of_5, scan(1) as scan_of_1, scan(4),
+                scan(5) as scan_of_5, every_op(3), floats(4), keep_rank_order(5),
                 structs(4), large(3),
             }
             windows {
@@ -190,13 +206,15 @@ macro_rules! suite {
                 shortage_of_one(3), nothing_stays(2), size_of_a_dynamic_one(2),
             }
             errors_collective {
-                no_such_root(3), lengths_differ(2), counts(3), float_bits(3),
+                no_such_root(3), lengths_differ(2), lengths_differ_in_place(2), counts(3),
+                counts_of_the_root(4), float_bits(3),
             }
             threads {
                 atomics(2), puts_and_flushes(2), locks_of_different_targets(3),
                 more_waiters_than_nodes(6), windows_of_their_own(3), communicators_of_their_own(3),
                 first_uses_race(3), starts(3), requests_cross_threads(2), large_payloads(2),
                 waiting_for_values(2), fences(3), a_lock_that_waits_keeps_no_credit(3),
+                timed_barriers(2),
             }
         }
 
@@ -204,8 +222,8 @@ macro_rules! suite {
             use super::*;
 
             $crate::failing! { $harness;
-                in_a_barrier(4), in_a_lock(3), in_a_fence(4), in_a_collective(5),
-                holding_a_lock(3), in_an_allocation(3),
+                in_a_barrier(4), in_a_timed_barrier(4), in_a_lock(3), in_a_fence(4),
+                in_a_collective(5), holding_a_lock(3), in_an_allocation(3),
                 in_operations(3), in_large_operations(3), in_a_start(3), in_an_exposure(4),
                 waiting_for_a_value(3),
             }

@@ -1,5 +1,7 @@
 //! Several threads of one rank (FEATURES A; `Window` is `Send + Sync`). S-M6
 use crate::help::{let_others_in, local_words, neighbour, pattern, times, words};
+use core::task::Poll;
+use core::time::Duration;
 use rma_core::{Assert, LockKind, Op, Path, Rank, Universe};
 use std::thread;
 
@@ -313,4 +315,20 @@ pub fn requests_cross_threads(universe: &Universe) {
     }
     epoch.unlock().unwrap();
     window.free().unwrap();
+}
+
+/// Who finds another thread of its rank in a barrier has a deadline all the same.
+pub fn timed_barriers(universe: &Universe) {
+    let world = universe.world();
+    if world.rank() == Rank(0) {
+        thread::scope(|scope| {
+            let patient = scope.spawn(|| world.barrier_for(Duration::MAX));
+            assert_eq!(world.barrier_for(Duration::from_millis(5)), Ok(Poll::Pending));
+            world.barrier().unwrap();
+            assert_eq!(patient.join().unwrap(), Ok(Poll::Ready(())));
+        });
+    } else {
+        world.barrier().unwrap();
+        assert_eq!(world.barrier_for(Duration::MAX), Ok(Poll::Ready(())));
+    }
 }

@@ -4,6 +4,7 @@
 use crate::help::{locked, taken};
 use core::error::Error;
 use core::mem::forget;
+use core::time::Duration;
 use rma_core::transport::WorldRank;
 use rma_core::{Assert, CollectiveError, LockKind, Op, Rank, Request, RmaError, Universe, Window};
 use std::thread;
@@ -102,6 +103,10 @@ fn meetings() -> Vec<Case> {
         case("flag", |_, window| ended(window.fence(Assert::NONE))),
         case("arrivals", |universe, _| ended(universe.world().barrier())),
         case("payload", |universe, _| ended(universe.world().bcast(&mut [0u64], VICTIM))),
+        case("payload", |universe, _| ended(universe.world().scatter::<u64>(&[], VICTIM))),
+        // Until the configuration's deadline, as in a barrier without one of its own.
+        case("timed barrier", |universe, _| ended(universe.world().barrier_for(Duration::MAX))),
+        Case { polls: true, ..case("timed barrier", poll_barrier) },
         // Of two threads of a rank, one waits for its turn.
         Case {
             threads: true,
@@ -252,6 +257,12 @@ fn values() -> Vec<Case> {
 
 fn exchange(universe: &Universe, len: usize) -> Result<(), Box<dyn Error>> {
     ended(universe.world().alltoallv(&vec![vec![0u8; len]; RANKS as usize]))
+}
+
+/// Waits for a barrier by looking.
+fn poll_barrier(universe: &Universe, _: &Window) -> Result<(), Box<dyn Error>> {
+    while universe.world().barrier_for(Duration::ZERO)?.is_pending() {}
+    Ok(())
 }
 
 /// Waits for an answer by testing.

@@ -39,6 +39,8 @@ pub enum ErrorClass {
     Size,
     /// `MPI_ERR_COUNT`
     Count,
+    /// `MPI_ERR_DIMS`
+    Dims,
     /// `MPI_ERR_OP`
     Op,
     /// `MPI_ERR_TYPE`

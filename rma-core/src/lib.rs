@@ -4,6 +4,7 @@
 //! [`Transport`](transport::Transport) can do are objects: the same windows, epochs, locks and
 //! collectives run over shared memory and over a simulator.
 
+mod cartesian;
 mod class;
 mod collective;
 mod config;
@@ -32,6 +33,7 @@ mod window;
 mod word;
 
 pub use bytemuck;
+pub use cartesian::{Cartesian, CartesianError};
 pub use class::ErrorClass;
 pub use collective::{Communicator, Reduction, SplitError};
 pub use config::{Config, HintError, ProgressAgent};

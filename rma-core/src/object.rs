@@ -6,8 +6,10 @@ const COUNT_BITS: u32 = 40;
 /// Set in the id of what a communicator has for the runtime's own exchanges: with those of its user
 /// they have nothing in common.
 pub(crate) const RUNTIME: u64 = 1 << (COUNT_BITS - 1);
+/// As [`RUNTIME`], for barriers with deadlines of their own.
+pub(crate) const TIMED: u64 = RUNTIME >> 1;
 /// Objects of a rank: weeks of making and freeing windows at full speed.
-pub(crate) const OBJECTS: u64 = RUNTIME;
+pub(crate) const OBJECTS: u64 = TIMED;
 /// Ranks of a job that can make objects. One less, so that [`NO_OBJECT`] is no id.
 const RANKS: u64 = (1 << (u64::BITS - COUNT_BITS)) - 1;
 /// No communicator or window has this id.

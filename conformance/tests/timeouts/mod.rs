@@ -3,6 +3,7 @@ use super::jobs;
 use rma_core::{
     Assert, CollectiveError, Config, ErrorClass, LockKind, Op, Rank, RmaError, Universe, Window,
 };
+use std::task::Poll;
 use std::time::Duration;
 
 mod progress;
@@ -84,6 +85,29 @@ fn a_collective_that_a_rank_misses_times_out() {
             assert!(matches!(error, CollectiveError::Timeout { .. }), "{error}");
             assert_eq!(error.class(), ErrorClass::Other);
         }
+    });
+}
+
+/// However long a rank looks in vain, the deadline of the configuration is that of one wait.
+#[test]
+fn a_timed_barrier_that_a_rank_misses_times_out() {
+    run("timeouts::a_timed_barrier_that", 3, impatient(), &|universe| {
+        let (world, own) = (universe.world(), words(&universe, 1));
+        let (comm, start) = (world.dup().unwrap(), universe.transport().now());
+        if world.rank() != Rank(2) {
+            while universe.transport().now() < start + Duration::from_millis(60) {
+                let met = comm.barrier_for(Duration::from_millis(1));
+                assert_eq!(met, Ok(Poll::Pending));
+            }
+            let error = comm.barrier_for(Duration::MAX).unwrap_err();
+            assert!(matches!(error, CollectiveError::Timeout { what: "barrier_for" }), "{error}");
+            for timeout in [Duration::ZERO, Duration::MAX] {
+                let error = comm.barrier_for(timeout).unwrap_err();
+                assert!(matches!(error, CollectiveError::OutOfStep { .. }), "{error}");
+            }
+        }
+        // Nobody leaves before the others have found out.
+        wait_for(&universe, &own, start + Duration::from_millis(240));
     });
 }
 

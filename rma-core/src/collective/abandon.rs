@@ -149,35 +149,54 @@ impl Inner {
     pub(super) fn attempt<R>(
         &self,
         what: &'static str,
-        (peer, by): (Option<Rank>, By),
+        whom: (Option<Rank>, By),
         act: impl FnOnce(Wait<'_>) -> Result<R, WaitError>,
     ) -> Result<R, WaitError> {
         let at = self.current.place();
+        let done = self.attempt_once(what, at, whom, act);
+        done.inspect_err(|error| self.missed(at, whom, *error))
+    }
+
+    /// As [`attempt`](Self::attempt), but for what becomes of an error: if the caller does not try
+    /// again, [`missed`](Self::missed) is to be told.
+    pub(super) fn attempt_once<R>(
+        &self,
+        what: &'static str,
+        at: AbandonPlace,
+        (peer, by): (Option<Rank>, By),
+        act: impl FnOnce(Wait<'_>) -> Result<R, WaitError>,
+    ) -> Result<R, WaitError> {
         let in_vain = || self.current.news().ends(at, by);
         let on = match peer {
             Some(peer) => On::Member(self.world_rank(peer), &in_vain),
             None => On::All(&self.group, &in_vain),
         };
-        let done = act(Wait::new(what, on));
-        if let Err(WaitError { cause, .. }) = done {
-            self.keep_words();
-            // That a member has left, all see that wait for all.
-            let seen = peer.is_none() && matches!(cause, Cause::PeerLeft(_));
-            // Who gave up one operation has told all.
-            let told = matches!(cause, Cause::GaveUp(_))
-                && self.current.news().given_up_by(at.tag).is_some();
-            let from = if by == By::Flags { at } else { at.past_barrier() };
-            if matches!(cause, Cause::Import(_)) {
-                self.give_up_operation();
-            } else if !seen && !told {
-                self.abandon(Abandoned { cause, from });
-                // Of barriers in shared memory, whoever calls this knows what they are for.
-                if peer.is_some() && by == By::Messages {
-                    self.lose_step(what);
-                }
+        act(Wait::new(what, on))
+    }
+
+    /// This rank waited in vain in an operation, at `at`.
+    pub(super) fn missed(
+        &self,
+        at: AbandonPlace,
+        (peer, by): (Option<Rank>, By),
+        WaitError { what, cause }: WaitError,
+    ) {
+        self.keep_words();
+        // That a member has left, all see that wait for all.
+        let seen = peer.is_none() && matches!(cause, Cause::PeerLeft(_));
+        // Who gave up one operation has told all.
+        let told =
+            matches!(cause, Cause::GaveUp(_)) && self.current.news().given_up_by(at.tag).is_some();
+        let from = if by == By::Flags { at } else { at.past_barrier() };
+        if matches!(cause, Cause::Import(_)) {
+            self.give_up_operation();
+        } else if !seen && !told {
+            self.abandon(Abandoned { cause, from });
+            // Of barriers in shared memory, whoever calls this knows what they are for.
+            if peer.is_some() && by == By::Messages {
+                self.lose_step(what);
             }
         }
-        done
     }
 
     /// Sends a message of a collective operation.

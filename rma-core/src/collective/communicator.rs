@@ -2,14 +2,17 @@
 use super::mail::{Current, Mail};
 use super::near::Near;
 use super::node::Node;
+use super::timed::Underway;
+use crate::cartesian::{Cartesian, CartesianError};
 use crate::engine::{Cause, Engine, On, Wait, WaitError};
 use crate::error::CollectiveError;
 use crate::group::Group;
-use crate::object::{NO_OBJECT, RUNTIME};
+use crate::object::{NO_OBJECT, RUNTIME, TIMED};
 use crate::rank::{Rank, WorldRank};
 use core::ops::{Deref, DerefMut};
 use core::sync::atomic::Ordering::SeqCst;
 use core::sync::atomic::{AtomicU32, fence};
+use core::time::Duration;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError};
 use std::thread::{self, ThreadId};
 
@@ -48,6 +51,9 @@ pub(crate) struct Inner {
     /// The same ranks, with messages that no operation of the user can be taken for: what the
     /// runtime is told there, it relies on. `None` for what belongs to the runtime as a whole.
     runtime: Option<Arc<Self>>,
+    /// As `runtime`, for barriers with deadlines of their own: other operations come and go while
+    /// one is under way.
+    timed: Option<Arc<Self>>,
 }
 
 /// What communicators of one rank share.
@@ -61,6 +67,8 @@ pub(crate) struct Sequence {
     /// Barriers in shared memory that were passed, and exchanges by the board.
     pub(crate) barriers: u64,
     pub(crate) shares: u64,
+    /// A barrier whose own deadline passed.
+    pub(crate) underway: Option<Underway>,
 }
 
 /// The turn of one operation; the next is another thread's when it is dropped.
@@ -164,6 +172,25 @@ impl Communicator {
         &self.inner.group
     }
 
+    /// The ranks taken for a grid of `dims[0]` x `dims[1]` x … of them, in row-major order: that of
+    /// the last dimension varies fastest. Those with `periodic` set are rings. No communication,
+    /// and no other order of ranks.
+    ///
+    /// # Errors
+    ///
+    /// [`CartesianError::WrongSize`] unless there is a place for each rank, and for no more;
+    /// [`Cartesian::balanced`] finds such dimensions.
+    ///
+    /// MPI 4.1, section 8.5.1 (`MPI_CART_CREATE`). A grid of fewer ranks is that of a communicator
+    /// that [`split`](Self::split) makes.
+    pub fn cartesian<const N: usize>(
+        &self,
+        dims: [u32; N],
+        periodic: [bool; N],
+    ) -> Result<Cartesian<N>, CartesianError> {
+        Cartesian::new(self.rank(), self.size(), dims, periodic)
+    }
+
     /// Another communicator of the same ranks. **Collective.**
     pub fn dup(&self) -> Result<Self, SplitError> {
         let Inner { engine, mail, group, rank, .. } = &*self.inner;
@@ -249,6 +276,15 @@ impl Communicator {
     /// The order of operations, for one more: waits for those of other threads of this rank. Fails
     /// inside of what an operation of this thread calls.
     pub(crate) fn turn(&self, what: &'static str) -> Result<Turn<'_>, CollectiveError> {
+        self.turn_until(what, None)
+    }
+
+    /// As [`turn`](Self::turn), and waits until then at most.
+    pub(super) fn turn_until(
+        &self,
+        what: &'static str,
+        until: Option<Duration>,
+    ) -> Result<Turn<'_>, CollectiveError> {
         let inner = &*self.inner;
         if let Some(turn) = inner.try_turn() {
             return Ok(turn);
@@ -257,7 +293,8 @@ impl Communicator {
             return Err(CollectiveError::Nested { what });
         }
         inner.queued.fetch_add(1, SeqCst);
-        let wait = Wait::new(what, On::Peer(inner.engine.transport.job.rank));
+        let on = On::Peer(inner.engine.transport.job.rank);
+        let wait = Wait { until, ..Wait::new(what, on) };
         // wait: turn
         let turn = inner.engine.wait_until(wait, || inner.try_turn());
         inner.queued.fetch_sub(1, SeqCst);
@@ -280,6 +317,11 @@ impl Communicator {
         Self { inner: self.inner.runtime.as_ref().unwrap_or(&self.inner).clone() }
     }
 
+    /// For barriers with deadlines of their own.
+    pub(super) fn timed(&self) -> Self {
+        Self { inner: self.inner.timed.as_ref().unwrap_or(&self.inner).clone() }
+    }
+
     /// If all ranks have a board, on which they tell each other something.
     pub(crate) fn board(&self) -> Option<&Near> {
         self.near().filter(|near| near.has_slots())
@@ -294,7 +336,7 @@ impl Inner {
     fn plain((engine, mail): Roots<'_>, id: u64, group: Group, rank: Rank) -> Self {
         let (engine, mail) = (engine.clone(), mail.clone());
         let current = mail.open(id, group.clone());
-        let sequence = Sequence { one_sided: 0, barriers: 0, shares: 0 };
+        let sequence = Sequence { one_sided: 0, barriers: 0, shares: 0, underway: None };
         Self {
             engine,
             mail,
@@ -309,14 +351,16 @@ impl Inner {
             node: Node::Apart,
             near: None,
             runtime: None,
+            timed: None,
         }
     }
 
     /// As [`plain`](Self::plain), for a communicator of the user.
     fn users(beneath: Roots<'_>, id: u64, group: Group, rank: Rank) -> Self {
-        let runtime = Self::plain(beneath, id | RUNTIME, group.clone(), rank);
+        let apart = |bit| Arc::new(Self::plain(beneath, id | bit, group.clone(), rank));
+        let (runtime, timed) = (apart(RUNTIME), apart(TIMED));
         let mut inner = Self::plain(beneath, id, group, rank);
-        inner.runtime = Some(Arc::new(runtime));
+        (inner.runtime, inner.timed) = (Some(runtime), Some(timed));
         inner
     }
 

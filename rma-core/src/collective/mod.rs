@@ -7,11 +7,14 @@ mod abandon;
 mod barrier;
 mod communicator;
 mod exchange;
+mod in_place;
 mod mail;
 pub(crate) mod near;
 mod node;
 mod operations;
+mod prefix;
 mod reduction;
+mod timed;
 mod tree;
 
 pub use communicator::{Communicator, SplitError};

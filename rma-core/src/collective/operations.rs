@@ -8,11 +8,12 @@ use crate::element::Element;
 use crate::error::CollectiveError;
 use crate::rank::Rank;
 use bytemuck::{bytes_of, cast_slice, cast_slice_mut};
+use core::slice;
 
 /// What ranks tell each other at a mere meeting; other kinds are those of what is made there.
 const MEET: u64 = 129;
 
-type Result<T> = core::result::Result<T, CollectiveError>;
+pub(super) type Result<T> = core::result::Result<T, CollectiveError>;
 
 impl Communicator {
     /// Returns when every rank has called it. **Collective.**
@@ -28,7 +29,10 @@ impl Communicator {
     /// it cannot be repeated. From then on, collective operations of this communicator fail at this
     /// rank, with [`CollectiveError::OutOfStep`] if no better reason is known. The same goes for
     /// every other operation that ends with one of these errors. [`dup`](Self::dup) makes another
-    /// communicator of the same ranks, that starts anew.
+    /// communicator of the same ranks, that starts anew. A barrier that may be late is
+    /// [`barrier_for`](Self::barrier_for).
+    ///
+    /// MPI 4.1, section 6.3.
     pub fn barrier(&self) -> Result<()> {
         Exchange::start_barrier(self, "barrier")?.barrier()
     }
@@ -37,7 +41,26 @@ impl Communicator {
     ///
     /// `buffer` has the same length everywhere. It is yours again on return.
     pub fn bcast<E: Element>(&self, buffer: &mut [E], root: Rank) -> Result<()> {
-        let exchange = Exchange::start(self, "bcast")?;
+        self.bcast_as("bcast", buffer, root)
+    }
+
+    /// Answers with `value` of `root` at every rank. **Collective.**
+    ///
+    /// What other ranks pass is not looked at.
+    ///
+    /// # Errors
+    ///
+    /// [`CollectiveError::NoSuchRoot`], [`CollectiveError::LengthMismatch`] where the values of a
+    /// rank and of `root` have different sizes, and those of [`barrier`](Self::barrier).
+    ///
+    /// MPI 4.1, section 6.4.
+    pub fn bcast_value<E: Element>(&self, mut value: E, root: Rank) -> Result<E> {
+        self.bcast_as("bcast_value", slice::from_mut(&mut value), root)?;
+        Ok(value)
+    }
+
+    fn bcast_as<E: Element>(&self, what: &'static str, buffer: &mut [E], root: Rank) -> Result<()> {
+        let exchange = Exchange::start(self, what)?;
         check_root(&exchange, root)?;
         let bytes: &mut [u8] = cast_slice_mut(buffer);
         exchange.broadcast(TreeOrder::From(root), bytes)
@@ -72,14 +95,65 @@ impl Communicator {
         self.ranks().map(of).collect::<Result<_>>().map(Some)
     }
 
+    /// Deals `all` of `root` in equal blocks: the `r`-th to rank `r`, which gets it as the answer.
+    /// **Collective.**
+    ///
+    /// At `root`, the length of `all` is a multiple of the number of ranks. What other ranks pass
+    /// is not looked at: `&[]` will do. `all` is yours again on return.
+    ///
+    /// # Errors
+    ///
+    /// [`CollectiveError::NoSuchRoot`]; at `root`, [`CollectiveError::WrongCount`], and
+    /// [`CollectiveError::GaveUp`] elsewhere; [`CollectiveError::LengthMismatch`] where a block is
+    /// no whole number of elements; and those of [`barrier`](Self::barrier).
+    ///
+    /// MPI 4.1, section 6.6.
+    pub fn scatter<E: Element>(&self, all: &[E], root: Rank) -> Result<Vec<E>> {
+        let exchange = Exchange::start(self, "scatter")?;
+        check_root(&exchange, root)?;
+        if self.rank() != root {
+            let block = exchange.scatter(TreeOrder::From(root), Vec::new())?;
+            return whole_elements(&exchange, root, &block);
+        }
+        let block = check_blocks(&exchange, all.len())?;
+        // The tree deals from the root on.
+        let (before, after) = all.split_at(block * usize::from(root));
+        let run = [cast_slice::<E, u8>(after), cast_slice(before)].concat();
+        Ok(elements(&exchange.scatter(TreeOrder::From(root), run)?))
+    }
+
+    /// Gives `shares[r]` of `root` to rank `r`, as the answer. **Collective.**
+    ///
+    /// At `root`, there is one vector for each rank, as long as it likes. What other ranks pass is
+    /// not looked at: `&[]` will do. `shares` is yours again on return.
+    ///
+    /// # Errors
+    ///
+    /// As [`scatter`](Self::scatter).
+    ///
+    /// MPI 4.1, section 6.6.
+    pub fn scatterv<E: Element>(&self, shares: &[Vec<E>], root: Rank) -> Result<Vec<E>> {
+        let (what, ranks) = ("scatterv", self.size());
+        let exchange = Exchange::start(self, what)?;
+        check_root(&exchange, root)?;
+        if self.rank() != root {
+            return receive_elements(&exchange, root, 0);
+        }
+        if shares.len() != ranks as usize {
+            let (got, rule) = (shares.len() as u64, "one vector for each rank");
+            return Err(exchange.fails(CollectiveError::WrongCount { what, got, ranks, rule }));
+        }
+        for (rank, share) in self.ranks().zip(shares).filter(|(rank, _)| *rank != root) {
+            exchange.send(rank, 0, cast_slice(share))?;
+        }
+        Ok(shares[usize::from(root)].clone())
+    }
+
     /// Collects `mine` of every rank, in rank order, at every rank. **Collective.**
     ///
     /// `mine` has the same length everywhere.
     pub fn allgather<E: Element>(&self, mine: &[E]) -> Result<Vec<E>> {
-        let exchange = Exchange::start(self, "allgather")?;
-        let bytes = cast_slice(mine);
-        let all = bruck(&exchange, bytes, 0, |_| bytes.len())?;
-        Ok(elements(&all))
+        allgather_in(&Exchange::start(self, "allgather")?, mine)
     }
 
     /// What the ranks of this node contribute, in rank order: one small element each, whose size is
@@ -163,11 +237,21 @@ impl Communicator {
         reduction: impl Reduction<E>,
         root: Rank,
     ) -> Result<Option<Vec<E>>> {
-        let exchange = Exchange::start(self, "reduce")?;
+        self.reduce_as("reduce", mine, &reduction, root)
+    }
+
+    pub(super) fn reduce_as<E: Element>(
+        &self,
+        what: &'static str,
+        mine: &[E],
+        reduction: &impl Reduction<E>,
+        root: Rank,
+    ) -> Result<Option<Vec<E>>> {
+        let exchange = Exchange::start(self, what)?;
         check_root(&exchange, root)?;
-        check_defined(&exchange, &reduction)?;
+        check_defined(&exchange, reduction)?;
         // The tree ends at rank 0, so that ranks combine in order whatever the root.
-        let total = exchange.reduce(TreeOrder::From(Rank(0)), mine, &reduction)?;
+        let total = exchange.reduce(TreeOrder::From(Rank(0)), mine, reduction)?;
         match self.rank() {
             Rank(0) if root == Rank(0) => Ok(Some(total)),
             Rank(0) => {
@@ -188,11 +272,21 @@ impl Communicator {
         mine: &[E],
         reduction: impl Reduction<E>,
     ) -> Result<Vec<E>> {
-        let exchange = Exchange::start(self, "allreduce")?;
-        check_defined(&exchange, &reduction)?;
-        let mut total = exchange.reduce(TreeOrder::From(Rank(0)), mine, &reduction)?;
-        exchange.broadcast(TreeOrder::From(Rank(0)), cast_slice_mut(&mut total))?;
+        let mut total = mine.to_vec();
+        self.allreduce_as("allreduce", &mut total, &reduction)?;
         Ok(total)
+    }
+
+    pub(super) fn allreduce_as<E: Element>(
+        &self,
+        what: &'static str,
+        total: &mut [E],
+        reduction: &impl Reduction<E>,
+    ) -> Result<()> {
+        let exchange = Exchange::start(self, what)?;
+        check_defined(&exchange, reduction)?;
+        exchange.reduce_into(TreeOrder::From(Rank(0)), total, reduction)?;
+        exchange.broadcast(TreeOrder::From(Rank(0)), cast_slice_mut(total))
     }
 
     /// Combines `mine` of every rank element by element and deals the result: `counts[r]` elements
@@ -234,13 +328,8 @@ impl Communicator {
     ///
     /// `mine` has the same length everywhere, a multiple of the number of ranks.
     pub fn alltoall<E: Element>(&self, mine: &[E]) -> Result<Vec<E>> {
-        let (what, ranks) = ("alltoall", self.size());
-        let exchange = Exchange::start(self, what)?;
-        if !mine.len().is_multiple_of(ranks as usize) {
-            let (got, rule) = (mine.len() as u64, "a multiple of the number of ranks");
-            return Err(exchange.fails(CollectiveError::WrongCount { what, got, ranks, rule }));
-        }
-        let block = mine.len() / ranks as usize;
+        let exchange = Exchange::start(self, "alltoall")?;
+        let block = check_blocks(&exchange, mine.len())?;
         let mut all = mine.to_vec();
         for (to, from) in pairs(self) {
             let share = cast_slice(&mine[usize::from(to) * block..][..block]);
@@ -265,41 +354,6 @@ impl Communicator {
             all[usize::from(from)] = whole_elements(&exchange, from, &bytes)?;
         }
         Ok(all)
-    }
-
-    /// Combines `mine` of all lower ranks; `None` at rank 0. **Collective.**
-    pub fn exscan<E: Element>(
-        &self,
-        mine: &[E],
-        reduction: impl Reduction<E>,
-    ) -> Result<Option<Vec<E>>> {
-        let exchange = Exchange::start(self, "exscan")?;
-        check_defined(&exchange, &reduction)?;
-        let bytes = size_of_val(mine);
-        // `all` covers the ranks from `rank - distance + 1` to this one, `lower` those below it.
-        let (mut all, mut lower) = (mine.to_vec(), None::<Vec<E>>);
-        let mut distance = 1;
-        let mut round = 0;
-        while distance < self.size() {
-            let from = self.rank().0.checked_sub(distance).map(Rank);
-            if let Some(from) = from {
-                exchange.expect(from, round);
-            }
-            if let Some(to) = self.rank().0.checked_add(distance).filter(|to| *to < self.size()) {
-                exchange.send(Rank(to), round, cast_slice(&all))?;
-            }
-            if let Some(from) = from {
-                let got = elements(&exchange.receive_exactly(from, round, bytes)?);
-                all = exchange.combine(&reduction, got.clone(), &all);
-                lower = Some(match lower {
-                    Some(lower) => exchange.combine(&reduction, got, &lower),
-                    None => got,
-                });
-            }
-            distance *= 2;
-            round += 1;
-        }
-        Ok(lower)
     }
 
     /// Gives `shares[r]` of rank 0 to rank `r`.
@@ -346,10 +400,30 @@ fn check_root(exchange: &Exchange<'_>, root: Rank) -> Result<()> {
     if root > last { Err(wrong()) } else { Ok(()) }
 }
 
-fn check_defined<E: Element>(exchange: &Exchange<'_>, reduction: &impl Reduction<E>) -> Result<()> {
+/// Elements of a block, if so many can be dealt to all ranks alike.
+pub(super) fn check_blocks(exchange: &Exchange<'_>, len: usize) -> Result<usize> {
+    let (what, ranks) = (exchange.what(), exchange.comm().size());
+    if !len.is_multiple_of(ranks as usize) {
+        let (got, rule) = (len as u64, "a multiple of the number of ranks");
+        return Err(exchange.fails(CollectiveError::WrongCount { what, got, ranks, rule }));
+    }
+    Ok(len / ranks as usize)
+}
+
+pub(super) fn check_defined<E: Element>(
+    exchange: &Exchange<'_>,
+    reduction: &impl Reduction<E>,
+) -> Result<()> {
     let what = exchange.what();
     let wrong = |(op, element)| exchange.fails(CollectiveError::WrongOp { what, op, element });
     reduction.undefined().map_or(Ok(()), |undefined| Err(wrong(undefined)))
+}
+
+/// `mine` of every rank, in rank order.
+pub(super) fn allgather_in<E: Element>(exchange: &Exchange<'_>, mine: &[E]) -> Result<Vec<E>> {
+    let bytes = cast_slice(mine);
+    let all = bruck(exchange, bytes, 0, |_| bytes.len())?;
+    Ok(elements(&all))
 }
 
 /// Bruck's all-gather: blocks of all ranks in rank order after log2 rounds, numbered from `round`.

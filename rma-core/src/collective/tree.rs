@@ -12,6 +12,7 @@ use bytemuck::cast_slice;
 
 // Two ranks that meet in two orders of one operation do so in one of these only.
 const GATHER: u32 = 0;
+const SCATTER: u32 = 0;
 const REDUCE: u32 = 0;
 const BROADCAST: u32 = 2;
 
@@ -70,24 +71,60 @@ impl Exchange<'_> {
         Ok(run)
     }
 
-    /// Combines `mine` of all ranks of an order, in that order, towards the first: the answer is
-    /// that of this rank and those behind it in the tree.
+    /// Deals `run` of the first rank of an order, in equal blocks and in that order: the answer is
+    /// the block of this rank. What others pass is not looked at.
+    pub(super) fn scatter(
+        &self,
+        order: TreeOrder<'_>,
+        run: Vec<u8>,
+    ) -> Result<Vec<u8>, CollectiveError> {
+        let TreePlace { parent, children } = self.place_in(order);
+        let ranks = 1 + children.iter().map(|(_, behind)| behind).sum::<usize>();
+        let mut run = match parent {
+            Some(parent) => self.receive(parent, SCATTER)?,
+            None => run,
+        };
+        if let Some(from) = parent.filter(|_| !run.len().is_multiple_of(ranks)) {
+            return Err(self.fails(CollectiveError::Malformed { what: self.what(), from }));
+        }
+        let block = run.len() / ranks;
+        // The blocks of the farthest are the last.
+        for (child, behind) in children {
+            let theirs = run.split_off(run.len() - behind * block);
+            self.send(child, SCATTER, &theirs)?;
+        }
+        Ok(run)
+    }
+
+    /// As [`reduce_into`](Self::reduce_into), and leaves `mine` as it is.
     pub(crate) fn reduce<E: Element>(
         &self,
         order: TreeOrder<'_>,
         mine: &[E],
         reduction: &impl Reduction<E>,
     ) -> Result<Vec<E>, CollectiveError> {
-        let TreePlace { parent, children } = self.place_in(order);
         let mut total = mine.to_vec();
+        self.reduce_into(order, &mut total, reduction)?;
+        Ok(total)
+    }
+
+    /// Combines `total` of all ranks of an order, in that order, towards the first: then it is that
+    /// of this rank and those behind it in the tree.
+    pub(super) fn reduce_into<E: Element>(
+        &self,
+        order: TreeOrder<'_>,
+        total: &mut [E],
+        reduction: &impl Reduction<E>,
+    ) -> Result<(), CollectiveError> {
+        let TreePlace { parent, children } = self.place_in(order);
         for (child, _) in children.into_iter().rev() {
-            let got = self.receive_exactly(child, REDUCE, size_of_val(mine))?;
-            total = self.combine(reduction, total, &elements(&got));
+            let got = self.receive_exactly(child, REDUCE, size_of_val(total))?;
+            self.combine(reduction, total, &elements(&got));
         }
         if let Some(parent) = parent {
-            self.send(parent, REDUCE, cast_slice(&total))?;
+            self.send(parent, REDUCE, cast_slice(total))?;
         }
-        Ok(total)
+        Ok(())
     }
 
     /// Copies the bytes of the first rank of an order to all others of it.
@@ -112,15 +149,14 @@ impl Exchange<'_> {
         Ok(())
     }
 
-    /// Combines what ranks contributed, by code that may be the user's.
-    pub(crate) fn combine<E: Element>(
+    /// Combines what ranks contributed into `earlier`, by code that may be the user's.
+    pub(super) fn combine<E: Element>(
         &self,
         reduction: &impl Reduction<E>,
-        mut earlier: Vec<E>,
+        earlier: &mut [E],
         later: &[E],
-    ) -> Vec<E> {
+    ) {
         let _calls = self.comm().inner.calls_user();
-        reduction.combine_all(&mut earlier, later);
-        earlier
+        reduction.combine_all(earlier, later);
     }
 }

@@ -76,7 +76,7 @@ pub enum CollectiveError {
     },
     /// A rank has made as many communicators and windows as can be told apart.
     #[error(
-        "{what}: a rank of the job has made 2^39 communicators and windows, and no more can be \
+        "{what}: a rank of the job has made 2^38 communicators and windows, and no more can be \
          told apart; make windows once and use them often"
     )]
     TooManyObjects {

@@ -33,7 +33,7 @@ mod word;
 pub use bytemuck;
 pub use class::ErrorClass;
 pub use collective::{Communicator, Reduction, SplitError};
-pub use config::{Config, HintError, ProgressAgent};
+pub use config::{Config, ConfigError, HintError, ProgressAgent, Source};
 pub use create::{Attached, NotCreated, NotDone, Refused, Sealed, WindowBuilder};
 pub use element::{AtomicElement, BasicElement, BasicType, Bool, Element, Op, Pair};
 pub use engine::Counters;

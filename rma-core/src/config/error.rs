@@ -6,7 +6,7 @@ use crate::config::HintError;
 #[non_exhaustive]
 pub enum ConfigError {
     /// No setting has that key.
-    #[error("there is no setting {key:?}{}; the settings are {all}", meant(nearest))]
+    #[error("there is no setting {key:?}{} the settings are {all}", meant(nearest))]
     Unknown {
         /// What was asked for.
         key: String,
@@ -49,5 +49,6 @@ pub enum ConfigError {
 crate::debug_as_display!(ConfigError);
 
 fn meant(nearest: &Option<&'static str>) -> String {
-    nearest.map_or(String::new(), |nearest| format!(", did you mean {nearest:?}?"))
+    let meant = |nearest| format!(": did you mean {nearest:?}? Otherwise,");
+    nearest.map_or(";".to_owned(), meant)
 }

@@ -223,8 +223,8 @@ impl Window {
         let mapped = self.map_page(target, directory, page);
         let mapped = mapped.map_err(|error| self.import_failed(error))?;
         // SAFETY: `map_page` has held length and alignment of the mapping, which lives as long as
-        // the window, against those of the page. This process makes no reference into memory of a
-        // peer that is in no window which is sealed.
+        // the window, against those of the page. It is memory that a rank of this library has
+        // described there (soundness.md): such as `Part::add_page` allocated, and no window's.
         Ok(mapped.map(|mapped| unsafe { Page::new(mapped.mapping().base, page) }))
     }
 

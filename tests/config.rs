@@ -1,6 +1,6 @@
 //! Settings: who gives them, who goes before whom, and what is said of that.
 use rma::{Builder, Config, RmaError, Source, StartError, Universe, WindowError, local_with};
-use rma_launcher::run::{Output, Report, Spec, run};
+use rma_launcher::run::{Output, RankOutput, Report, Spec, run};
 use std::time::Duration;
 
 /// A job of so many ranks of a test of this program, with what `ask` asks for.
@@ -13,7 +13,13 @@ fn job(test: &str, ranks: u32, ask: impl FnOnce(&mut Spec)) -> Report {
     ask(&mut spec);
     let report = run(&spec).unwrap();
     assert_eq!(report.exit_code(), 0, "{report:#?}");
+    assert!(report.output.iter().all(passed), "{report:#?}");
     report
+}
+
+/// Whether a rank has run the test.
+fn passed(output: &RankOutput) -> bool {
+    String::from_utf8_lossy(&output.stdout).contains("1 passed")
 }
 
 fn expect(text: &str, parts: &[&str]) {
@@ -112,9 +118,6 @@ fn ranks_have_the_same_where_they_must() {
     spec.timeout = Some(Duration::from_secs(300));
     let report = run(&spec).unwrap();
     // They end in order, but have not left the job.
-    let passed = |output: &rma_launcher::run::RankOutput| {
-        String::from_utf8_lossy(&output.stdout).contains("test result: ok")
-    };
     assert!(report.output.iter().any(passed), "{report:#?}");
 }
 

@@ -1,7 +1,7 @@
 //! One error for programs that handle all of them alike.
 use crate::{
-    BatchError, CartesianError, CollectiveError, ErrorClass, HintError, LayoutError, Refused,
-    RmaError, StartError, WindowError,
+    BatchError, CartesianError, CollectiveError, ConfigError, ConfigFileError, ErrorClass,
+    HintError, LayoutError, Refused, RmaError, StartError, WindowError,
 };
 
 /// Any error of this library, for `?` in `main`.
@@ -32,6 +32,12 @@ pub enum Error {
     /// A hint has a value that it does not take.
     #[error(transparent)]
     Hint(#[from] HintError),
+    /// A setting cannot be used.
+    #[error(transparent)]
+    Config(#[from] ConfigError),
+    /// A file of settings cannot be used.
+    #[error(transparent)]
+    ConfigFile(#[from] ConfigFileError),
 }
 
 rma_core::debug_as_display!(Error);
@@ -47,7 +53,7 @@ impl Error {
             Self::Collective(error) => error.class(),
             Self::Cartesian(error) => error.class(),
             Self::Layout(error) => error.class(),
-            Self::Hint(_) => ErrorClass::InfoValue,
+            Self::Hint(_) | Self::Config(_) | Self::ConfigFile(_) => ErrorClass::InfoValue,
         }
     }
 }

@@ -37,6 +37,10 @@ unsafe impl Members for Launched {
         self.launcher.missed(peer.0);
     }
 
+    fn note(&self, text: &str) {
+        self.launcher.note(text);
+    }
+
     fn is_fork(&self) -> bool {
         self.members.is_fork()
     }

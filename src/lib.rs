@@ -35,7 +35,8 @@
 //!
 //! | for | see |
 //! | --- | --- |
-//! | starting | [`initialize`], [`initialize_with`] |
+//! | starting | [`initialize`], [`initialize_with`], [`Builder`] |
+//! | settings, and who gives them | [`Config`], [`Builder`], `rma-run --help-config` |
 //! | tests | [`local`], [`simulate`], [`simulate_rdma`], `testing` (feature `processes`) |
 //! | groups of ranks and collectives | [`Communicator`] |
 //! | a barrier with a deadline of its own | [`Communicator::barrier_for`] |
@@ -54,6 +55,7 @@
 //! Names are MPI's. What safe code cannot do with them is cause undefined behaviour: buffers in
 //! flight stay borrowed, window memory is copied and never referenced while others may write it.
 
+mod builder;
 mod error;
 mod launched;
 mod local;
@@ -61,21 +63,24 @@ mod start;
 #[cfg(feature = "processes")]
 pub mod testing;
 
+pub use builder::{Builder, ConfigFileError};
 pub use error::Error;
-pub use local::{Broken, local, local_with, simulate, simulate_rdma};
+pub use local::{
+    Broken, local, local_with, simulate, simulate_rdma, simulate_rdma_with, simulate_with,
+};
 pub use rma_core::transport::{
     AgentError, AllocateError, CrossError, Descriptor, DeviceError, ImportError, Mapped, Mapping,
     WorldRank,
 };
 pub use rma_core::{
     Assert, AtomicElement, Attached, Backing, BasicElement, BasicType, Batch, BatchError, Bool,
-    CartesianError, CollectiveError, Complex, Config, Copies, Counters, Displacement, Element,
-    EpochCall, EpochKind, ErrorClass, Exposure, Extent, Fence, Flavor, Group, HintError, Integer,
-    Layout, LayoutAt, LayoutError, LayoutOf, Lock, LockAll, LockKind, LockRequest, MemoryModel, Op,
-    Operands, OperationCounts, Ops, Order, Origin, OriginBuffer, OriginMut, OwnedLock,
-    OwnedLockAll, OwnedOperands, OwnedOrigin, Pair, Path, Peer, PersistError, Place, ProgressAgent,
-    Rank, RawPart, Reduction, Refused, Request, RmaError, Sealed, Signature, Universe, WindowError,
-    WindowId, WindowMemory, bytemuck, num_complex,
+    CartesianError, CollectiveError, Complex, Config, ConfigError, Copies, Counters, Displacement,
+    Element, EpochCall, EpochKind, ErrorClass, Exposure, Extent, Fence, Flavor, Group, HintError,
+    Integer, Layout, LayoutAt, LayoutError, LayoutOf, Lock, LockAll, LockKind, LockRequest,
+    MemoryModel, Op, Operands, OperationCounts, Ops, Order, Origin, OriginBuffer, OriginMut,
+    OwnedLock, OwnedLockAll, OwnedOperands, OwnedOrigin, Pair, Path, Peer, PersistError, Place,
+    ProgressAgent, Rank, RawPart, Reduction, Refused, Request, RmaError, Sealed, Signature, Source,
+    Universe, WindowError, WindowId, WindowMemory, bytemuck, num_complex,
 };
 pub use rma_transport_sim::SimFailure;
 pub use start::{StartError, initialize, initialize_with};

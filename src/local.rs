@@ -75,7 +75,7 @@ where
         let _leaver = exchange.leaver();
         // SAFETY: the exchange is this job's own; each of its threads has a rank, and joins once.
         let shm = unsafe { Shm::join(place, |mine| exchange.all_gather(rank, mine)) }?;
-        let universe = Universe::new(shm, config)?;
+        let universe = Universe::new(shm, config.clone())?;
         // A thread that ends takes no universe along that was forgotten.
         let _stay = universe.stay();
         match catch_unwind(AssertUnwindSafe(|| body(universe))) {
@@ -145,7 +145,36 @@ where
     R: Send,
     F: Fn(Universe) -> R + Sync,
 {
-    simulate_on(&NetConfig::new(ranks, seed), body)
+    simulate_with(Config::default(), ranks, seed, body)
+}
+
+/// As [`simulate`], with budgets and deadlines of one's own.
+///
+/// ```
+/// let mut config = rma::Config::default();
+/// config.set("dynamic_regions", "1").unwrap();
+/// let refused = rma::simulate_with(config, 1, 42, |universe| {
+///     let window = universe.world().window(0, 1).create_dynamic().unwrap();
+///     let _first = window.attach(vec![0u64; 4]).unwrap();
+///     window.attach(vec![0u64; 4]).is_err()
+/// });
+/// assert_eq!(refused.unwrap(), [true]);
+/// ```
+///
+/// # Errors
+///
+/// As [`simulate`].
+pub fn simulate_with<R, F>(
+    config: Config,
+    ranks: u32,
+    seed: u64,
+    body: F,
+) -> Result<Vec<R>, SimFailure>
+where
+    R: Send,
+    F: Fn(Universe) -> R + Sync,
+{
+    simulate_on(&config, &NetConfig::new(ranks, seed), body)
 }
 
 /// As [`simulate`], on a network with a device that moves bytes without their target (RDMA): puts,
@@ -172,17 +201,35 @@ where
     R: Send,
     F: Fn(Universe) -> R + Sync,
 {
-    let device = Some(DeviceConfig::new());
-    simulate_on(&NetConfig { device, ..NetConfig::new(ranks, seed) }, body)
+    simulate_rdma_with(Config::default(), ranks, seed, body)
 }
 
-fn simulate_on<R, F>(net: &NetConfig, body: F) -> Result<Vec<R>, SimFailure>
+/// As [`simulate_rdma`], with budgets and deadlines of one's own.
+///
+/// # Errors
+///
+/// As [`simulate`].
+pub fn simulate_rdma_with<R, F>(
+    config: Config,
+    ranks: u32,
+    seed: u64,
+    body: F,
+) -> Result<Vec<R>, SimFailure>
+where
+    R: Send,
+    F: Fn(Universe) -> R + Sync,
+{
+    let device = Some(DeviceConfig::new());
+    simulate_on(&config, &NetConfig { device, ..NetConfig::new(ranks, seed) }, body)
+}
+
+fn simulate_on<R, F>(config: &Config, net: &NetConfig, body: F) -> Result<Vec<R>, SimFailure>
 where
     R: Send,
     F: Fn(Universe) -> R + Sync,
 {
     rma_transport_sim::run(net, |sim| {
-        match Universe::new(sim, Config::default()) {
+        match Universe::new(sim, config.clone()) {
             Ok(universe) => {
                 // A universe that comes out is over: nothing can be done there in its name.
                 let _stay = universe.stay();

@@ -3,9 +3,9 @@
 
 use crate::launched;
 use crate::local::Broken;
-use crate::{CollectiveError, Config, HintError, ProgressAgent, Universe};
+use crate::{CollectiveError, Config, ConfigError, Source, Universe};
 use rma_core::transport::WorldRank;
-use rma_launcher::{Client, Start};
+use rma_launcher::{Client, Job, SettingSource, Start};
 use rma_transport_shm::{JoinError, Shm, ShmConfig};
 
 /// Why a rank could not start.
@@ -21,9 +21,24 @@ pub enum StartError {
     /// The ranks of this process could not find each other.
     #[error(transparent)]
     Local(#[from] JoinError<Broken>),
-    /// A hint that the job was started with cannot be used.
+    /// A setting, or a hint of the whole job, cannot be used.
     #[error(transparent)]
-    Hint(#[from] HintError),
+    Config(#[from] ConfigError),
+    /// Ranks have different values of a setting that must be the same on all.
+    #[error(
+        "setting {key}: rank {rank} has {value}, this one {mine}; give all ranks the same, best by \
+         rma-run --config {key}=VALUE"
+    )]
+    ConfigDiffers {
+        /// The setting.
+        key: &'static str,
+        /// A rank that has another value than this one.
+        rank: u32,
+        /// Its value.
+        value: String,
+        /// This rank's.
+        mine: String,
+    },
     /// The first communication failed.
     #[error("making the world: {0}")]
     World(#[from] CollectiveError),
@@ -55,34 +70,31 @@ pub fn initialize() -> Result<Universe, StartError> {
 }
 
 /// As [`initialize`], with budgets and deadlines of one's own; what the job was started with goes
-/// before them. **Collective** over the job; every rank passes the same.
+/// before them, by options and files of `rma-run` (see [`Config`]). **Collective** over the job;
+/// every rank passes the same.
+///
+/// # Errors
+///
+/// As [`initialize`], and [`StartError::ConfigDiffers`].
 pub fn initialize_with(mut config: Config) -> Result<Universe, StartError> {
     match rma_launcher::detect_process()? {
         Start::Alone => alone(config),
         Start::Launched(settings) => {
             let client = Client::connect(&settings)?;
             let job = client.job().clone();
+            take(&mut config, &job)?;
+            compare(&config, &client)?;
             let place = ShmConfig {
                 rank: WorldRank(job.rank),
                 size: job.size,
-                nodes: job.nodes,
-                cores: job.cores,
+                nodes: config.nodes,
+                cores: config.cpus.unwrap_or(job.cores),
                 naps: config.naps,
             };
             // SAFETY: the launcher, which has proved that it is the job's own, lets one process be
             // each rank, and gathers what all of them say.
             let shm = unsafe { Shm::join(place, |mine| client.all_gather(mine)) }?;
             let transport = launched::tell(client, shm.into());
-            config.wait_timeout = job.wait_timeout.or(config.wait_timeout);
-            if !job.progress_agent {
-                config.progress_agent = ProgressAgent::Never;
-            }
-            for (key, value) in &job.hints {
-                config.hint(key, value)?;
-            }
-            if job.explain {
-                config.on_window = Some(|text| eprint!("{text}"));
-            }
             let universe = Universe::new(transport, config)?;
             if job.explain && job.rank == 0 {
                 eprint!("{}", universe.explain());
@@ -90,6 +102,51 @@ pub fn initialize_with(mut config: Config) -> Result<Universe, StartError> {
             Ok(universe)
         }
     }
+}
+
+/// Takes what the job was started with.
+fn take(config: &mut Config, job: &Job) -> Result<(), ConfigError> {
+    let option = |name: &str| Source::CommandLine(name.into());
+    // Those of the ranks of a process: processes have their launcher's.
+    (config.nodes, config.cpus) = (job.nodes, None);
+    for (key, value, source) in &job.config {
+        let source = match source {
+            SettingSource::File(path) => Source::File(path.as_str().into()),
+            SettingSource::Option(name) => option(name),
+        };
+        config.set_by(key, value, source)?;
+    }
+    config.nodes = job.nodes;
+    for (key, value) in &job.hints {
+        config.hint_by(key, value, option("--hint"))?;
+    }
+    if let Some(timeout) = job.wait_timeout {
+        let milliseconds = format!("{}ms", timeout.as_secs_f64() * 1e3);
+        config.set_by("wait_timeout", &milliseconds, option("--wait-timeout"))?;
+        // As it is, and not as it is written.
+        config.wait_timeout = Some(timeout);
+    }
+    if !job.progress_agent {
+        config.set_by("progress_agent", "never", option("--no-progress-agent"))?;
+    }
+    if job.explain {
+        config.on_window = Some(|text| eprint!("{text}"));
+    }
+    Ok(())
+}
+
+/// Whether all ranks have the same where they must. **Collective.**
+fn compare(config: &Config, client: &Client) -> Result<(), StartError> {
+    let mine: Vec<u8> = config.common().into_iter().flat_map(u64::to_le_bytes).collect();
+    for (rank, theirs) in (0..).zip(client.all_gather(&mine)?) {
+        let (words, _) = theirs.as_chunks::<8>();
+        let words: Vec<u64> = words.iter().map(|word| u64::from_le_bytes(*word)).collect();
+        if let Some((key, value)) = config.differs(&words) {
+            let mine = config.get(key).unwrap_or_default();
+            return Err(StartError::ConfigDiffers { key, rank, value, mine });
+        }
+    }
+    Ok(())
 }
 
 fn alone(config: Config) -> Result<Universe, StartError> {

@@ -12,7 +12,7 @@ fn windows_that_were_dropped_keep_no_files() {
         config.hint("rma_path", path).unwrap();
         config.nodes = nodes;
         let job = || {
-            local_with(config, 4, |universe| {
+            local_with(config.clone(), 4, |universe| {
                 let world = universe.world();
                 drop(world.window(100_000, 8).allocate().unwrap());
                 drop(world.window(10, 8).allocate().unwrap());

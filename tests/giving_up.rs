@@ -170,7 +170,7 @@ fn who_has_left_waits_for_no_answer() {
     config.hint("rma_path", "messages").unwrap();
     for act in acts {
         let over = Barrier::new(2);
-        let ranks = local_with(config, 2, |universe: Universe| {
+        let ranks = local_with(config.clone(), 2, |universe: Universe| {
             let window = universe.world().window(50_000, 8).allocate().unwrap();
             if universe.world().rank() == Rank(1) {
                 let lock = window.lock(Rank(0), LockKind::Shared).unwrap();

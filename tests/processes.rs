@@ -409,15 +409,11 @@ fn agents_of_the_job_can_be_switched_off() {
 
 #[test]
 fn a_malformed_hint_of_the_job_is_refused() {
-    if rma_launcher::is_launched() {
-        let error = initialize().map(drop).unwrap_err();
-        panic!("{error}");
-    }
-    let report = with_path("a_malformed_hint_of_the_job_is_refused", "pigeon", true);
-    assert_ne!(report.exit_code(), 0);
-    let rank = report.failure().expect("a rank failed").rank;
-    let said = String::from_utf8_lossy(&report.output[rank as usize].stderr).into_owned();
-    expect(&said, &["rma_path", "pigeon", "load_store", "messages"]);
+    let mut spec = Spec::new("true", 1);
+    spec.hints = vec![("rma_path".to_owned(), "pigeon".to_owned())];
+    let error = run(&spec).unwrap_err();
+    assert_eq!(error.exit_code(), 2);
+    expect(&error.to_string(), &["rma_path", "pigeon", "load_store", "messages"]);
 }
 
 /// What the job wishes reaches no attached memory; what a window asks for itself is refused.

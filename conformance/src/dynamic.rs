@@ -5,8 +5,8 @@ use crate::created::disturb;
 use crate::help::{neighbour, says, times};
 use core::fmt::Debug;
 use rma_core::{
-    Assert, BasicElement, Communicator, ErrorClass, Flavor, Layout, LockKind, Op, Pair, Rank,
-    RawPart, RmaError, Universe, Window,
+    Assert, Attached, BasicElement, Communicator, ErrorClass, Flavor, Layout, LockKind, Op, Pair,
+    Rank, RawPart, RmaError, Universe, Window,
 };
 
 fn dynamic(comm: &Communicator) -> Window {
@@ -343,11 +343,60 @@ pub fn refusals(universe: &Universe) {
     other.free().unwrap();
 }
 
+/// More regions than a directory begins with, at every rank: neighbours find each of them, also
+/// what is attached in a place that was given back, and nothing where one was. S-L1 S-L6 S-L7
+pub fn many_regions(universe: &Universe) {
+    // More than the first page, and there more than the second.
+    const MANY: u64 = if cfg!(miri) { 70 } else { 150 };
+    let world = universe.world();
+    let (me, right) = (u64::from(world.rank()), neighbour(world, 1));
+    let window = dynamic(world);
+    let attach = |number: u64| window.attach(vec![me, number, 0]).unwrap();
+    let mut regions: Vec<_> = (0..MANY).map(attach).collect();
+    let mine = |regions: &[Attached<Vec<u64>>]| {
+        let mine: Vec<u64> = regions.iter().map(Attached::address).collect();
+        world.allgather(&mine).unwrap()
+    };
+    let theirs = |all: Vec<u64>| -> Vec<u64> {
+        all.chunks(MANY as usize).nth(usize::from(right)).unwrap().to_vec()
+    };
+    let at = theirs(mine(&regions));
+    let epoch = window.lock_all().unwrap();
+    // The last first: its page is known before those in front of it.
+    for number in (0..MANY).rev() {
+        let mut got = [0u64; 2];
+        epoch.get(right, at[number as usize], &mut got).unwrap();
+        assert_eq!(got, [u64::from(right), number]);
+        epoch.put(right, at[number as usize] + 16, &[number + 1]).unwrap();
+    }
+    epoch.unlock().unwrap();
+    world.barrier().unwrap();
+    for (number, region) in (0..).zip(&mut regions).step_by(7) {
+        let old = core::mem::replace(region, attach(MANY + number));
+        assert_eq!(window.detach(old).unwrap(), [me, number, number + 1]);
+    }
+    let (stale, at) = (at, theirs(mine(&regions)));
+    let epoch = window.lock_all().unwrap();
+    for number in (0..MANY as usize).rev() {
+        let (replaced, mut got) = (number.is_multiple_of(7), [0u64; 3]);
+        epoch.get(right, at[number], &mut got).unwrap();
+        epoch.flush(right).unwrap();
+        let expected = number as u64 + if replaced { MANY } else { 0 };
+        assert_eq!(got[1], expected);
+        assert_eq!(stale[number] == at[number], !replaced);
+    }
+    let gone = epoch.get(right, stale[0], &mut [0u64]).and_then(|()| epoch.flush(right));
+    assert!(matches!(gone, Err(RmaError::NotAttached { .. })), "{gone:?}");
+    epoch.unlock().unwrap();
+    window.free().unwrap();
+}
+
 /// The budget says how many; it comes back with each detach. The window is freed with all of them
 /// attached. S-L7
 pub fn too_many(universe: &Universe) {
     let world = universe.world();
-    let window = dynamic(world);
+    let window = world.window(0, 1).hint("rma_dynamic_regions", "100").unwrap();
+    let window = window.create_dynamic().unwrap();
     let mut regions = Vec::new();
     let refused = loop {
         match window.attach(vec![regions.len() as u8]) {
@@ -356,10 +405,15 @@ pub fn too_many(universe: &Universe) {
         }
     };
     let limit = regions.len() as u32;
+    assert_eq!(limit, 100);
+    says(&refused.error, &["100 regions", "detach some", "rma_dynamic_regions"]);
     assert!(matches!(refused.error, RmaError::TooManyRegions { limit: told, .. } if told == limit));
     assert_eq!(refused.value, [limit as u8]);
     assert_eq!(window.detach(regions.swap_remove(0)).unwrap(), [0]);
     regions.push(window.attach(refused.value).unwrap());
+    assert_eq!(window.set_info("rma_dynamic_regions", "101"), Ok(true));
+    regions.push(window.attach(vec![0]).unwrap());
+    assert!(window.attach(vec![0u8]).is_err());
     window.free().unwrap();
 }
 

@@ -17,13 +17,19 @@ const TAKEN: [(&str, &[&str]); 6] = [
     ("rma_count", &["false", "true"]),
 ];
 
+/// Budgets of a window: those of the rank, unless a hint says otherwise.
+const BUDGETS: [&str; 3] = ["rma_dynamic_regions", "rma_eager_bytes", "rma_target_cache"];
+
 /// Values that a hint does not take.
-const REFUSED: [(&str, &[&str], &str); 5] = [
+const REFUSED: [(&str, &[&str], &str); 8] = [
     ("no_locks", &["", "yes", "1", "TRUE"], "true or false"),
     ("accumulate_ordering", &["", "rar,", "none,rar", "all"], "some of rar, raw, war, waw"),
     ("same_size", &["2"], "true or false"),
     ("same_disp_unit", &["8"], "true or false"),
     ("alloc_shared_noncontig", &["noncontig"], "true or false"),
+    ("rma_dynamic_regions", &["0", "-1", "67108865", "many"], "regions, 1 to 67108864"),
+    ("rma_eager_bytes", &["-1", "1 KB", "1.5 KiB"], "bytes, 0 B to 64 TiB"),
+    ("rma_target_cache", &["0", ""], "targets, 1 to"),
 ];
 
 /// A window of two words at every rank, made with one hint.
@@ -36,8 +42,8 @@ pub fn defaults(universe: &Universe) {
     let window = words(universe.world(), 2);
     let expected = TAKEN.map(|(key, values)| (key, values[0].to_owned()));
     let mut info = window.info();
-    // The harness forces a path, or does not.
-    info.retain(|(key, _)| *key != "rma_path");
+    // The harness forces a path, or does not, and has budgets.
+    info.retain(|(key, _)| *key != "rma_path" && !BUDGETS.contains(key));
     info.sort_unstable();
     let mut sorted = expected.to_vec();
     sorted.sort_unstable();
@@ -72,6 +78,24 @@ pub fn accepted(universe: &Universe) {
     let window = all.unwrap().allocate().unwrap();
     still_works(&window);
     window.free().unwrap();
+}
+
+/// A window has the budgets of its rank, or those that it is told, before it is made and after.
+/// S-B9
+pub fn budgets(universe: &Universe) {
+    let plain = words(universe.world(), 2);
+    for key in BUDGETS {
+        let window = hinted(universe, key, "7");
+        let of_rank = plain.get_info(key).unwrap();
+        assert_ne!(window.get_info(key).unwrap(), of_rank);
+        assert!(window.get_info(key).unwrap().starts_with('7'));
+        says(&window.explain(), &[&format!("{key}=7")]);
+        still_works(&window);
+        assert_eq!(window.set_info(key, "setting"), Ok(true));
+        assert_eq!(window.get_info(key).unwrap(), of_rank);
+        window.free().unwrap();
+    }
+    plain.free().unwrap();
 }
 
 /// Keys that nobody knows are ignored, whatever they say. S-B8 S-A13

@@ -55,9 +55,9 @@ macro_rules! suite {
                 two_in_one_fence(3), dropped_memory_is_not_used_again(3),
             }
             info {
-                defaults(2), accepted(2), unknown_is_ignored(2), malformed_is_refused(2),
-                changed(2), ranks_disagree(3), untrue(3), no_locks(3), orders(2), names(2),
-                described(3), explained(2), attributes(2),
+                defaults(2), accepted(2), budgets(2), unknown_is_ignored(2),
+                malformed_is_refused(2), changed(2), ranks_disagree(3), untrue(3), no_locks(3),
+                orders(2), names(2), described(3), explained(2), attributes(2),
             }
             shared {
                 contiguous(4), not_contiguous(4), null_query(4), direct_access(4),
@@ -79,8 +79,8 @@ macro_rules! suite {
             dynamic {
                 every_operation(3), layouts(2), layouts_of_addresses(2),
                 layouts_beside_plain_calls(3), attached_late(2), stale_addresses(2),
-                ends_of_regions(2), refusals(1), too_many(1), raw_memory(2), cycles(3),
-                while_the_owner_computes(2), owner_takes_part(3), lengths(1),
+                ends_of_regions(2), refusals(1), many_regions(2), too_many(1), raw_memory(2),
+                cycles(3), while_the_owner_computes(2), owner_takes_part(3), lengths(1),
                 failures_wait_for_a_flush(2),
             }
             paths {

@@ -12,7 +12,9 @@ use rustix::process::{Signal, getppid, set_parent_process_death_signal};
 use serde::{Deserialize, Serialize};
 
 use crate::start::{Settings, StartError};
-use crate::wire::{self, Challenge, FRAME_MAX, FromLauncher, HELLO_MAX, Hello, Reply, ToLauncher};
+use crate::wire::{
+    self, Challenge, FRAME_MAX, FromLauncher, HELLO_MAX, Hello, REPLY_MAX, Reply, ToLauncher,
+};
 
 /// How long the whole hello may take: the launcher may be starting a thousand processes.
 const HELLO_TIMEOUT: Duration = Duration::from_secs(60);
@@ -23,6 +25,8 @@ const LEAVE_TIMEOUT: Duration = Duration::from_secs(1);
 const UNANSWERED_MAX: u32 = 12;
 /// What a rank does last in the hello, as an error tells it.
 const AWAITED: &str = "waited for the answer to its hello";
+/// Letters of a note.
+const NOTE_MAX: usize = 1000;
 /// First pause before the hello is tried again.
 const RETRY_PAUSE: Duration = Duration::from_millis(10);
 
@@ -47,8 +51,19 @@ pub struct Job {
     pub wait_timeout: Option<Duration>,
     /// Hints for every window, as keys and values.
     pub hints: Vec<(String, String)>,
+    /// Settings of the runtime that the job was started with: keys, values and who says so.
+    pub config: Vec<(String, String, SettingSource)>,
     /// Whether a thread of the runtime may serve messages while the rank computes.
     pub progress_agent: bool,
+}
+
+/// Who gave a setting its value.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum SettingSource {
+    /// A file, by its path.
+    File(String),
+    /// An option of the launcher.
+    Option(String),
 }
 
 /// A rank's connection to its launcher.
@@ -146,6 +161,21 @@ impl Client {
         let (none, peer) = (0, u64::from(peer) + 1);
         // An error says that another one came first.
         _ = self.missed.compare_exchange(none, peer, Ordering::Relaxed, Ordering::Relaxed);
+    }
+
+    /// Has the launcher tell its user something, once for each text of all ranks.
+    pub fn note(&self, text: &str) {
+        if std::process::id() != self.pid {
+            return;
+        }
+        let Some(_turn) = self.writing.take(Some(LEAVE_TIMEOUT)) else { return };
+        // Nothing follows a `Leave`.
+        if self.left.load(Ordering::Relaxed) {
+            return;
+        }
+        let text = text.chars().take(NOTE_MAX).collect();
+        // Fails only when the launcher is gone, and then there is nobody to tell.
+        let _ = wire::write(&self.stream, &ToLauncher::Note { text });
     }
 
     /// Tells the launcher that this rank leaves, in order or (`failed`) because of an error.
@@ -259,7 +289,7 @@ fn greet(settings: &Settings, deadline: Instant) -> Result<Client, StartError> {
     hello.mac = *wire::rank_mac(&settings.secret.0, &challenge.nonce, &hello).as_bytes();
     wire::write(&stream, &hello).map_err(lost)?;
 
-    let reply = wire::read(&stream, HELLO_MAX);
+    let reply = wire::read(&stream, REPLY_MAX);
     let job = match reply.map_err(|source| self::lost(settings, AWAITED, source))? {
         Reply::Refused(why) => return Err(StartError::Refused { rank: settings.rank, why }),
         Reply::Welcome { mac, job } => {
@@ -344,6 +374,7 @@ mod tests {
             bound_cpus: vec![1],
             explain: false,
             wait_timeout: Some(Duration::from_secs(3)),
+            config: Vec::new(),
             hints: vec![("key".to_owned(), "value".to_owned())],
             progress_agent: false,
         };

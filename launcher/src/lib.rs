@@ -9,7 +9,7 @@
 //! # On the wire
 //!
 //! A frame is a length (`u32`, little-endian) and as many bytes of [postcard]. Before the hello
-//! is over, a frame has at most 1 KiB; afterwards, 16 MiB.
+//! is over, a frame has at most 1 KiB, and 64 KiB the one that ends it; afterwards, 16 MiB.
 //!
 //! ```text
 //! launcher                                                    rank
@@ -20,6 +20,7 @@
 //!   |                                                           |   "launcher", R, L and job
 //!   | <-- Gather { mine } ------------------------------------- |   any number of times
 //!   | -- Gathered { all } | Broken { rank } | TooLarge -------> |
+//!   | <-- Note { text } --------------------------------------- |   printed once for each text
 //!   | <-- Leave { failed, missed } ---------------------------- |   then end of stream
 //! ```
 //!
@@ -67,7 +68,7 @@ pub mod run;
 mod start;
 mod wire;
 
-pub use client::{Client, Job};
+pub use client::{Client, Job, SettingSource};
 pub use environment::{detect_process, is_launched};
 pub use start::{BOOTSTRAP_VAR, RANK_VAR, SECRET_VAR, Settings, Start, StartError, detect};
 pub use wire::Refusal;

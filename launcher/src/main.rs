@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use clap::error::ErrorKind;
 use clap::{CommandFactory, Parser, ValueEnum};
+use rma_core::{Config, Source};
 use rma_launcher::run::{self, Bind, RunError, Spec, Stdin};
 
 const EXAMPLES: &str = "\
@@ -82,10 +83,24 @@ struct Cli {
     #[arg(long, value_name = "SECONDS", value_parser = parse_seconds)]
     wait_timeout: Option<Duration>,
 
-    /// Give every window of the job that hint, unless it says otherwise (may be repeated); a
-    /// rma_path is left aside for windows that it does not reach
+    /// Give every window of the job that hint, unless it says otherwise (may be repeated); it is
+    /// left aside, and rma-run says so, for windows that cannot have it
     #[arg(long, value_name = "KEY=VALUE", value_parser = parse_hint)]
     hint: Vec<(String, String)>,
+
+    /// Give a setting of the runtime a value (may be repeated); it goes before files of settings,
+    /// and these before what the program sets. --help-config lists all
+    #[arg(long, value_name = "KEY=VALUE", value_parser = parse_setting)]
+    config: Vec<(String, String)>,
+
+    /// Take settings from FILE, one "key = value" a line, # for comments (may be repeated; later
+    /// files go before earlier ones)
+    #[arg(long, value_name = "FILE")]
+    config_file: Vec<PathBuf>,
+
+    /// List all settings: key, default, what it is and which values it takes
+    #[arg(long, exclusive = true)]
+    help_config: bool,
 
     /// Start no thread that serves messages of peers while a rank computes: they wait until the
     /// rank calls in
@@ -138,6 +153,15 @@ fn parse_hint(text: &str) -> Result<(String, String), String> {
     }
 }
 
+fn parse_setting(text: &str) -> Result<(String, String), String> {
+    let Some((key, value)) = text.split_once('=') else {
+        return Err("write it as KEY=VALUE; rma-run --help-config lists the keys".to_owned());
+    };
+    let setting = (key.trim().to_owned(), value.trim().to_owned());
+    let known = Config::default().set(&setting.0, &setting.1);
+    known.map(|()| setting).map_err(|error| error.to_string())
+}
+
 fn parse_seconds(text: &str) -> Result<Duration, String> {
     const LONGEST: f64 = 1e9;
     match text.parse::<f64>() {
@@ -166,11 +190,29 @@ fn size(cli: &Cli) -> Result<(u32, u32), clap::Error> {
     }
 }
 
+/// The settings of files, and those of the command line.
+fn config(cli: &Cli) -> Result<Config, clap::Error> {
+    let mut config = Config::default();
+    for path in &cli.config_file {
+        let refused = |why| Cli::command().error(ErrorKind::InvalidValue, why);
+        run::read_config(&mut config, path).map_err(refused)?;
+    }
+    let nodes = cli.nodes.map(|(nodes, _)| ("nodes", nodes.to_string(), "--nodes"));
+    let lines = cli.config.iter().map(|(key, value)| (&**key, value.clone(), "--config"));
+    for (key, value, option) in lines.chain(nodes) {
+        let set = config.set_by(key, &value, Source::CommandLine(option.into()));
+        set.map_err(|why| Cli::command().error(ErrorKind::InvalidValue, why))?;
+    }
+    Ok(config)
+}
+
 fn spec(cli: Cli) -> Result<Spec, clap::Error> {
-    let (ranks, nodes) = size(&cli)?;
+    let (ranks, _) = size(&cli)?;
+    let config = config(&cli)?;
     let mut command = cli.command.into_iter();
     let mut spec = Spec::new(command.next().unwrap_or_default(), ranks);
-    spec.nodes = nodes;
+    spec.nodes = config.nodes;
+    spec.config = config;
     spec.args = command.collect();
     spec.env = cli.env.into_iter().map(|(name, value)| (name, Some(value))).collect();
     spec.label = cli.label;
@@ -195,13 +237,25 @@ fn main() -> ExitCode {
     if run::warden() {
         return ExitCode::SUCCESS;
     }
-    let spec = spec(Cli::parse()).unwrap_or_else(|error| error.exit());
+    let cli = Cli::parse();
+    if cli.help_config {
+        return help_config();
+    }
+    let spec = spec(cli).unwrap_or_else(|error| error.exit());
     match run::run(&spec) {
         Ok(report) => report.exit_code().into(),
         Err(error) => {
             complain(&error);
             error.exit_code().into()
         }
+    }
+}
+
+fn help_config() -> ExitCode {
+    use std::io::Write;
+    match std::io::stdout().write_all(Config::settings_help().as_bytes()) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(_) => ExitCode::FAILURE,
     }
 }
 
@@ -238,6 +292,10 @@ mod tests {
             vec!["rma-run", "-n", "2", "--env", "=x", "prog"],
             vec!["rma-run", "-n", "2", "--env", "x", "prog"],
             vec!["rma-run", "-n", "2", "--bind", "moon", "prog"],
+            vec!["rma-run", "-n", "2", "--config", "far_slots", "prog"],
+            vec!["rma-run", "-n", "2", "--config", "far_slots=0", "prog"],
+            vec!["rma-run", "-n", "2", "--config", "pigeons=2", "prog"],
+            vec!["rma-run", "-n", "2", "--help-config", "prog"],
             vec!["rma-run", "--nodes", "2", "prog"],
             vec!["rma-run", "--nodes", "0x2", "prog"],
             vec!["rma-run", "--nodes", "2x2x2", "prog"],
@@ -253,6 +311,43 @@ mod tests {
             |line: &[&str]| spec(Cli::try_parse_from(line).unwrap()).unwrap().progress_agent;
         assert!(agents(&["rma-run", "-n", "2", "prog"]));
         assert!(!agents(&["rma-run", "-n", "2", "--no-progress-agent", "prog"]));
+    }
+
+    #[test]
+    fn settings_of_the_line_go_before_those_of_files() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = |name: &str, text: &str| {
+            let path = dir.path().join(name);
+            std::fs::write(&path, text).unwrap();
+            path.to_str().unwrap().to_owned()
+        };
+        let first = file("first", "far_slots = 1\neager_bytes = 1 KiB\nnodes = 2");
+        let second = file("second", "# again\nfar_slots = 2\nmail_bytes = 1 MiB\n");
+        let line = ["rma-run", "-n", "4", "--config", "mail_bytes=7"];
+        let files = ["--config-file", &first, "--config-file", &second, "prog"];
+        let parsed = |line: &[&str]| spec(Cli::try_parse_from(line).unwrap());
+        let asked = parsed(&[&line[..], &files[..]].concat()).unwrap();
+        let config = &asked.config;
+        assert_eq!((config.far_slots, config.eager_bytes, config.mail_bytes), (2, 1024, 7));
+        assert_eq!(config.source("far_slots"), Some(Source::File(second.as_str().into())));
+        assert_eq!(config.source("mail_bytes"), Some(Source::CommandLine("--config".into())));
+        assert_eq!(asked.nodes, 2, "a setting, too");
+        let nodes = parsed(&["rma-run", "--nodes", "1x4", "--config-file", &first, "prog"]);
+        assert_eq!(nodes.unwrap().nodes, 1);
+
+        let bad = file("bad", "far_slots = 1\nfar_slot = 1\n");
+        let error = parsed(&["rma-run", "-n", "1", "--config-file", &bad, "prog"]).unwrap_err();
+        let text = error.to_string();
+        for part in [&*bad, "line 2", "\"far_slot\"", "mean \"far_slots\""] {
+            assert!(text.contains(part), "{text}");
+        }
+        let none = parsed(&["rma-run", "-n", "1", "--config-file", "/no/such", "prog"]);
+        assert!(none.unwrap_err().to_string().contains("/no/such: cannot be read"));
+    }
+
+    #[test]
+    fn settings_are_listed_without_a_program() {
+        assert!(Cli::try_parse_from(["rma-run", "--help-config"]).unwrap().help_config);
     }
 
     #[test]

@@ -10,9 +10,11 @@ use crate::Job;
 /// First bytes of every bootstrap connection, sent by the launcher.
 pub(crate) const MAGIC: [u8; 8] = *b"rma-boot";
 /// Changes whenever a message does.
-pub(crate) const VERSION: u16 = 4;
+pub(crate) const VERSION: u16 = 5;
 /// Largest frame before the other side has proved who it is, in bytes.
 pub(crate) const HELLO_MAX: usize = 1024;
+/// Largest frame that ends the hello, in bytes: it tells of the job.
+pub(crate) const REPLY_MAX: usize = 64 << 10;
 /// Largest frame afterwards, in bytes.
 pub(crate) const FRAME_MAX: usize = 16 << 20;
 /// Bytes of postcard's framing that a message needs besides its payload, generously.
@@ -81,6 +83,8 @@ crate::debug_as_display!(Refusal);
 pub(crate) enum ToLauncher {
     /// My part of the next all-gather.
     Gather { mine: Vec<u8> },
+    /// Something that the job's user may want to know; told once, whoever says it.
+    Note { text: String },
     /// I leave; nothing follows.
     Leave {
         failed: bool,

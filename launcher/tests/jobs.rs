@@ -411,3 +411,35 @@ fn a_terminal_feeds_rank_0() {
     stdin.write_all(b"\x04").unwrap();
     assert!(child.wait().unwrap().success());
 }
+
+/// Settings are checked before any rank is started; what cannot be used names what can.
+#[test]
+fn settings_that_do_not_exist_are_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("job.conf");
+    std::fs::write(&file, "far_slots = many\n").unwrap();
+    let file = file.to_str().unwrap();
+    for (options, parts) in [
+        (["--config", "egaer_bytes=1"], ["did you mean \"eager_bytes\"?", "credit_messages"]),
+        (["--config", "credit_messages=257"], ["credit_messages", "1 to 256"]),
+        (["--config", "far_slots"], ["KEY=VALUE", "--help-config"]),
+        (["--config-file", file], ["line 1", "a number of messages, 1 to 1048576"]),
+        (["--config-file", "/no/such"], ["/no/such", "cannot be read"]),
+        (["--hint", "no_locks=maybe"], ["no_locks", "true or false"]),
+    ] {
+        let output = job(&["-n", "1", options[0], options[1], "true"]);
+        assert_eq!(output.status.code(), Some(2), "{options:?}");
+        let said = stderr(&output);
+        parts.iter().for_each(|part| assert!(said.contains(part), "{part:?} is not in {said}"));
+    }
+    succeeds(&job(&["-n", "1", "--config", "eager_bytes=64 KiB", "true"]));
+}
+
+#[test]
+fn settings_are_listed() {
+    let output = job(&["--help-config"]);
+    succeeds(&output);
+    for part in ["eager_bytes = 16 KiB\n", "wait_timeout = none\n", "rma_path = auto\n"] {
+        assert!(stdout(&output).contains(part), "{}", stdout(&output));
+    }
+}

@@ -423,7 +423,8 @@ pub enum RmaError {
     /// The budget for attached regions is used up.
     #[error(
         "window {window} has {limit} regions attached at this rank, as many as its budget allows; \
-         detach some, or raise Config::dynamic_regions"
+         detach some, or raise it: hint rma_dynamic_regions, Config::dynamic_regions, \
+         rma-run --config dynamic_regions=N"
     )]
     TooManyRegions {
         /// Window.

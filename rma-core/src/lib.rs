@@ -36,7 +36,7 @@ pub use bytemuck;
 pub use cartesian::{Cartesian, CartesianError};
 pub use class::ErrorClass;
 pub use collective::{Communicator, Reduction, SplitError};
-pub use config::{Config, HintError, ProgressAgent};
+pub use config::{Config, ConfigError, HintError, ProgressAgent, Source};
 pub use create::{Attached, Sealed, WindowBuilder};
 pub use element::{AtomicElement, BasicElement, BasicType, Bool, Element, Op, Pair};
 pub use engine::Counters;

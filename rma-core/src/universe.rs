@@ -1,6 +1,6 @@
 //! The handle of a rank that users hold: how a rank joins its job, and leaves it. S-M8
 use crate::collective::{Communicator, Mail};
-use crate::config::Config;
+use crate::config::{COLLECTIVE_LEAST, Config};
 use crate::engine::{Counters, Engine};
 use crate::error::CollectiveError;
 use crate::rank::WorldRank;
@@ -8,8 +8,6 @@ use crate::serve::Serving;
 use crate::transport::{Beneath, Outcome, Transport};
 use std::sync::{Arc, Weak};
 
-/// The least that [`Config::collective_bytes`] can say: communicators are made of payloads, too.
-const COLLECTIVE_LEAST: u64 = 256;
 /// One rank of a job. Several may live in one process; there is nothing global.
 ///
 /// Dropping it tells the peers that this rank has left (or failed, in a panic) without waiting for
@@ -65,13 +63,13 @@ impl Universe {
         self.engine.progress_in_passing()
     }
 
-    /// What was chosen, and why, in lines of text.
+    /// What was chosen, and why, in lines of text; also each setting and who gave it its value.
     pub fn explain(&self) -> String {
         let transport = &self.engine.transport;
         let ranks = || self.world.group().members();
         let near = ranks().filter(|peer| transport.shared.is_near(*peer)).count();
         let Config { far_slots, credit_messages, eager_bytes, grant_bytes, .. } =
-            self.engine.config;
+            &self.engine.config;
         let (mut device, mut others) = (String::new(), "active messages to the others".to_owned());
         if let Some(remote) = &transport.remote {
             let far = |peer: &WorldRank| !transport.shared.is_near(*peer) && remote.reaches(*peer);
@@ -84,10 +82,11 @@ impl Universe {
              progress: load, store and devices need nothing of the target; messages are {}\n\
              messages: puts up to {eager_bytes} bytes are sent at once, larger ones as their \
              target grants them ({grant_bytes} bytes on their way to one target, from all \
-             origins); {credit_messages} messages unanswered by one target, {far_slots} by all\n",
+             origins); {credit_messages} messages unanswered by one target, {far_slots} by all\n{}",
             transport.messages.explain(),
             transport.job.size,
             self.engine.explain_agent(),
+            self.engine.config.explain(),
         )
     }
 

@@ -90,7 +90,7 @@ pub(crate) fn job(config: Config, ranks: u32, body: &(dyn Fn(Universe) + Sync)) 
         // SAFETY: both are this rank's, and counted by the same number.
         let transport = unsafe { Transport::from(near.expect("memory")).beside(network) };
         let Ok(transport) = transport;
-        let universe = Universe::new(transport, config).expect("the world can be made");
+        let universe = Universe::new(transport, config.clone()).expect("the world can be made");
         let _stay = universe.stay();
         if let Err(panic) = catch_unwind(AssertUnwindSafe(|| body(universe))) {
             first_panic.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(panic);

@@ -22,7 +22,7 @@ fn what_was_given_up_does_not_change_a_slice() {
         let sealed = AtomicBool::new(false);
         for _ in 0..ATTEMPTS {
             let waits_to_seal = Barrier::new(2);
-            ranks::run(config, &name, 2, &|universe| {
+            ranks::run(config.clone(), &name, 2, &|universe| {
                 give_up_and_seal(&universe, &waits_to_seal, &sealed);
             });
             if sealed.load(Relaxed) {

@@ -10,7 +10,7 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
 /// What the jobs of one test binary have in common.
-#[derive(Clone, Copy)]
+#[derive(Clone)]
 pub(crate) struct Jobs {
     /// Name of the binary.
     pub(crate) binary: &'static str,
@@ -50,7 +50,7 @@ impl Jobs {
         body: &(dyn Fn(Universe) + Sync),
     ) -> Result<Vec<()>, SimFailure> {
         rma_transport_sim::run(&(self.net)(ranks, seed), |sim| {
-            let universe = Universe::new(sim, self.config).expect("the world can be made");
+            let universe = Universe::new(sim, self.config.clone()).expect("the world can be made");
             body(universe);
         })
     }
@@ -82,7 +82,7 @@ impl Jobs {
     ) {
         for seed in self.seeds() {
             let run = rma_transport_sim::run(&(self.net)(ranks, seed), |sim| {
-                if let Ok(universe) = Universe::new(sim, self.config) {
+                if let Ok(universe) = Universe::new(sim, self.config.clone()) {
                     body(universe);
                 }
             });

@@ -33,7 +33,7 @@ fn run(name: &str, case: &Case, fate: Fate, mut config: Config) {
 fn all(name: &str, config: Config) {
     for case in cases() {
         for fate in case.fates() {
-            run(name, &case, *fate, config);
+            run(name, &case, *fate, config.clone());
         }
     }
 }

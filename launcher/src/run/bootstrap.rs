@@ -184,6 +184,7 @@ async fn listen_to(rank: u32, mut from: OwnedReadHalf, shared: &Shared, waits: &
                 }
                 shared.tell(Input::Part { rank, mine });
             }
+            ToLauncher::Note { text } => shared.tell(Input::Note(text)),
             ToLauncher::Leave { failed, missed } => {
                 shared.tell(Input::Event(Event::Left { rank, failed, missed }));
                 return;
@@ -253,6 +254,7 @@ mod tests {
             explain: false,
             wait_timeout: None,
             hints: Vec::new(),
+            config: Vec::new(),
             progress_agent: true,
         };
         let mut plan = Plan { secret: Secret([0; 32]), job, bind: vec![4, 6] };

@@ -1,5 +1,6 @@
 //! Carries out what the job's state machine decides.
 
+use std::collections::HashSet;
 use std::io;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
@@ -18,7 +19,7 @@ use super::output::{Printed, Sink, lock};
 use super::processes::Processes;
 use super::report::{Ending, Failure, Report, RunError};
 use super::spec::{Bind, Output, Spec};
-use super::{capacity, cpus, program, signals, start};
+use super::{capacity, config, cpus, program, signals, start};
 use crate::Job;
 use crate::start::Secret;
 use crate::wire;
@@ -33,6 +34,8 @@ const OVERTIME: Duration = Duration::from_secs(5);
 /// How often ranks are given that time to end a line, at most, before they are ended themselves.
 const LINE_ROUNDS: u32 = 20;
 const LINE_PAUSE: Duration = Duration::from_millis(5);
+/// Different things that ranks may have to say to the user.
+const NOTES_MAX: usize = 100;
 
 /// What happens to a job, from all sides.
 #[derive(Debug)]
@@ -45,6 +48,8 @@ pub(super) enum Input {
     Part { rank: u32, mine: Vec<u8> },
     /// A caller at the port was refused.
     Refused(String),
+    /// Something that the user may want to know.
+    Note(String),
     /// This process got a signal.
     Signal(Signal),
     /// A child of this process ended.
@@ -66,6 +71,8 @@ pub(super) struct Driver<'a> {
     answers: Vec<Option<UnboundedSender<Frame>>>,
     started: Instant,
     refused: bool,
+    /// What ranks have said to the user.
+    notes: HashSet<String>,
 }
 
 /// See [`super::run`].
@@ -74,6 +81,7 @@ pub(super) fn run(spec: &Spec) -> Result<Report, RunError> {
         return Err(RunError::NoRanks);
     }
     start::check_environment(spec)?;
+    config::check(spec)?;
     let program = program::find(spec)?;
     let room = capacity::check(spec.ranks)?;
     let system = |what| move |source| RunError::System { what, source };
@@ -123,6 +131,7 @@ async fn run_job(
         answers: (0..spec.ranks).map(|_| None).collect(),
         started: Instant::now(),
         refused: false,
+        notes: HashSet::new(),
     };
     driver.introduce(&plan, cpus, &program, address, room);
     let port = tokio::spawn(bootstrap::serve(listener, Arc::clone(&plan), driver.sender.clone()));
@@ -147,6 +156,7 @@ fn plan(spec: &Spec, cpus: &[u32]) -> io::Result<Plan> {
         explain: spec.explain,
         wait_timeout: spec.wait_timeout,
         hints: spec.hints.clone(),
+        config: config::told(spec),
         progress_agent: spec.progress_agent,
     };
     let bind = match spec.bind {
@@ -282,6 +292,7 @@ impl Driver<'_> {
                 return self.send(answer);
             }
             Input::Refused(why) => return self.note_refused(&why),
+            Input::Note(text) => return self.note_once(text),
             Input::ChildEnded => return self.processes.reap_orphans(),
         };
         if let Event::Left { rank, .. } | Event::Disconnected(rank) | Event::Exited { rank, .. } =
@@ -318,6 +329,13 @@ impl Driver<'_> {
             ));
         }
         self.refused = true;
+    }
+
+    /// Says something that ranks say, once.
+    fn note_once(&mut self, text: String) {
+        if !self.spec.quiet && self.notes.len() < NOTES_MAX && self.notes.insert(text.clone()) {
+            self.sink.note(&text);
+        }
     }
 
     fn pass_on(&self, signal: Signal) {

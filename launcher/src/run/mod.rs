@@ -12,6 +12,7 @@
 
 mod bootstrap;
 mod capacity;
+mod config;
 mod cpus;
 mod driver;
 mod gather;
@@ -28,6 +29,7 @@ mod start;
 mod warden;
 
 pub use capacity::Shortage;
+pub use config::read_config;
 pub use report::{Ending, Failure, How, RankOutput, Report, RunError};
 pub use spec::{Bind, Output, Spec, Stdin};
 pub use warden::{NAME as WARDEN_NAME, warden};

@@ -5,6 +5,8 @@ use std::fmt;
 use std::io;
 use std::path::PathBuf;
 
+use rma_core::ConfigError;
+
 use super::capacity::Shortage;
 use super::signals;
 
@@ -196,6 +198,33 @@ pub enum RunError {
         /// The name.
         name: OsString,
     },
+    /// A setting, or a hint of the whole job, that cannot be used.
+    #[error(transparent)]
+    Config(#[from] ConfigError),
+    /// A file of settings that cannot be used.
+    #[error("settings of {}: {source}", path.display())]
+    ConfigFile {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        source: ConfigError,
+    },
+    /// A file of settings that cannot be read.
+    #[error("settings of {}: cannot be read: {source}", path.display())]
+    ConfigRead {
+        /// The file.
+        path: PathBuf,
+        /// What the operating system says.
+        source: io::Error,
+    },
+    /// More hints and settings than ranks are told.
+    #[error("the job's hints and settings have {bytes} bytes, ranks are told {most} at most")]
+    ConfigTooLong {
+        /// Bytes that they take.
+        bytes: usize,
+        /// Bytes that there may be.
+        most: usize,
+    },
     /// The operating system refused something.
     #[error("{what} failed: {source}")]
     System {
@@ -215,6 +244,8 @@ impl RunError {
             RunError::NotFound { .. } => 127,
             RunError::NotExecutable { .. } => 126,
             RunError::NoRanks | RunError::TooMany(_) | RunError::BadVariable { .. } => 2,
+            RunError::Config(_) | RunError::ConfigFile { .. } => 2,
+            RunError::ConfigRead { .. } | RunError::ConfigTooLong { .. } => 2,
             _ => 1,
         }
     }

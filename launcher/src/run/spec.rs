@@ -4,6 +4,8 @@ use std::ffi::{OsStr, OsString};
 use std::path::PathBuf;
 use std::time::Duration;
 
+use rma_core::Config;
+
 /// Where ranks run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Bind {
@@ -63,8 +65,11 @@ pub struct Spec {
     pub timeout: Option<Duration>,
     /// Longest wait inside the ranks' runtime, see [`Job::wait_timeout`](crate::Job).
     pub wait_timeout: Option<Duration>,
-    /// Hints for every window, see [`Job::hints`](crate::Job).
+    /// Hints for every window, see [`Job::hints`](crate::Job); they go before those of `config`.
     pub hints: Vec<(String, String)>,
+    /// Settings of the ranks' runtime. What is not at its default is passed on, and goes before
+    /// what the program sets. `nodes` above goes before the setting of that name.
+    pub config: Config,
     /// Whether agents may serve messages, see [`Job::progress_agent`](crate::Job).
     pub progress_agent: bool,
     /// Print what is decided, here and in the ranks.
@@ -97,6 +102,7 @@ impl Spec {
             timeout: None,
             wait_timeout: None,
             hints: Vec::new(),
+            config: Config::default(),
             progress_agent: true,
             explain: false,
             stdin: Stdin::Null,

@@ -2,10 +2,12 @@
 //!
 //! One table, [`KNOWN`], says which there are; a hint never changes the results of a correct
 //! program. S-B8 S-B9 S-B10
-use crate::config::{Asked, PATHS};
+use crate::config::form::{Form, WORD};
+use crate::config::settings::REGIONS_MAX;
+use crate::config::{Asked, Config, PATHS, Source};
 use core::fmt::Write;
-use core::sync::atomic::AtomicU32;
 use core::sync::atomic::Ordering::Relaxed;
+use core::sync::atomic::{AtomicU32, AtomicU64};
 
 /// A value of a known hint that does not parse.
 #[derive(Clone, PartialEq, Eq, thiserror::Error)]
@@ -31,123 +33,201 @@ pub(crate) enum Hint {
     AllocSharedNoncontig,
     Path,
     Count,
-}
-
-/// How a value is written. In memory, each is a number.
-#[derive(Clone, Copy)]
-enum Form {
-    /// `false` (0) or `true` (1).
-    Flag,
-    /// One word of these, by place.
-    Choice(&'static [&'static str]),
-    /// Some words of these, a bit for each; or `none`.
-    Subset(&'static [&'static str]),
+    DynamicRegions,
+    EagerBytes,
+    TargetCache,
 }
 
 /// What there is to know of a hint.
 struct KnownHint {
     key: &'static str,
     form: Form,
-    default: u32,
+    default: u64,
     /// Every rank must give the same value.
     same: bool,
     /// It can change while the window exists.
     changes: bool,
+    /// Instead of the default: what a window has of which nothing is said.
+    setting: Option<fn(&Config) -> u64>,
+    /// What comes of it, in a line.
+    doc: &'static str,
 }
 
-const COUNT: usize = 7;
+const COUNT: usize = 10;
 
 /// A new hint is a line here, and a name in [`Hint`] if something asks for it.
 const KNOWN: [KnownHint; COUNT] = [
-    KnownHint { same: true, ..KnownHint::flag("no_locks", false) },
-    KnownHint { default: 0b1111, ..KnownHint::local("accumulate_ordering", Form::Subset(ORDERS)) },
-    KnownHint { same: true, ..KnownHint::flag("same_size", false) },
-    KnownHint { same: true, ..KnownHint::flag("same_disp_unit", false) },
-    KnownHint { same: true, ..KnownHint::flag("alloc_shared_noncontig", false) },
-    KnownHint { same: true, changes: false, ..KnownHint::local("rma_path", Form::Choice(PATHS)) },
-    KnownHint::flag("rma_count", false),
+    KnownHint { same: true, ..KnownHint::flag("no_locks", "locks of the window are refused") },
+    KnownHint {
+        default: 0b1111,
+        changes: true,
+        ..KnownHint::new("accumulate_ordering", Form::Subset(ORDERS), "others may overtake")
+    },
+    KnownHint { same: true, ..KnownHint::flag("same_size", "all ranks pass the same size") },
+    KnownHint { same: true, ..KnownHint::flag("same_disp_unit", "all ranks pass the same unit") },
+    KnownHint {
+        same: true,
+        ..KnownHint::flag("alloc_shared_noncontig", "each part of a shared window by itself")
+    },
+    KnownHint {
+        same: true,
+        ..KnownHint::new("rma_path", Form::Choice(PATHS), "the path that operations take")
+    },
+    KnownHint::flag("rma_count", "operations by load and store are counted, too"),
+    KnownHint::budget(
+        "rma_dynamic_regions",
+        Form::Or(SETTING, &Form::Number { least: 1, most: REGIONS_MAX, unit: "regions" }),
+        |config| config.dynamic_regions as u64,
+        "regions attached to a dynamic window of this rank at once",
+    ),
+    KnownHint::budget(
+        "rma_eager_bytes",
+        Form::Or(SETTING, &Form::Bytes { least: 0, most: 1 << 46 }),
+        |config| config.eager_bytes as u64,
+        "largest put to a far target that is sent at once",
+    ),
+    KnownHint::budget(
+        "rma_target_cache",
+        Form::Or(SETTING, &Form::Number { least: 1, most: 1 << 32, unit: "targets" }),
+        |config| config.target_cache as u64,
+        "targets whose size and unit are remembered",
+    ),
 ];
 
 /// What comes first and what after it, by the bits of [`Ordered`].
 const ORDERS: &[&str] = &["rar", "raw", "war", "waw"];
+/// A budget of a window is that of the rank, which has a setting of the same name.
+const SETTING: &str = "setting";
 
 impl KnownHint {
-    const fn flag(key: &'static str, default: bool) -> Self {
-        Self { key, form: Form::Flag, default: default as u32, same: false, changes: false }
+    const fn new(key: &'static str, form: Form, doc: &'static str) -> Self {
+        Self { key, form, default: 0, same: false, changes: false, setting: None, doc }
     }
 
-    const fn local(key: &'static str, form: Form) -> Self {
-        Self { key, form, default: 0, same: false, changes: true }
+    const fn flag(key: &'static str, doc: &'static str) -> Self {
+        Self::new(key, Form::Flag, doc)
     }
 
-    fn parse(&self, value: &str) -> Result<u32, HintError> {
+    const fn budget(
+        key: &'static str,
+        form: Form,
+        setting: fn(&Config) -> u64,
+        doc: &'static str,
+    ) -> Self {
+        let new = Self::new(key, form, doc);
+        Self { default: WORD, changes: true, setting: Some(setting), ..new }
+    }
+
+    fn parse(&self, value: &str) -> Result<u64, HintError> {
         let parsed = self.form.parse(value.trim());
         let allowed = || self.form.to_string();
         let error = || HintError { key: self.key, value: value.to_owned(), allowed: allowed() };
         parsed.ok_or_else(error)
     }
-}
 
-impl Form {
-    fn parse(self, value: &str) -> Option<u32> {
-        let place = |words: &[&str], word| words.iter().position(|known| *known == word);
-        match self {
-            Self::Flag => place(&["false", "true"], value).map(|place| place as u32),
-            Self::Choice(words) => place(words, value).map(|place| place as u32),
-            Self::Subset(_) if value == "none" => Some(0),
-            Self::Subset(words) => value
-                .split(',')
-                .try_fold(0, |bits, word| Some(bits | 1 << place(words, word.trim())?)),
-        }
-    }
-
-    fn write(self, value: u32) -> String {
-        match self {
-            Self::Flag => (value != 0).to_string(),
-            Self::Choice(words) => words.get(value as usize).copied().unwrap_or("").to_owned(),
-            Self::Subset(_) if value == 0 => "none".to_owned(),
-            Self::Subset(words) => {
-                let set = (0..words.len()).filter(|bit| value & 1 << bit != 0);
-                set.map(|bit| words[bit]).collect::<Vec<_>>().join(",")
-            }
+    /// What a window has whose hint says `value`.
+    fn resolve(&self, value: u64, config: &Config) -> u64 {
+        match self.setting {
+            Some(setting) if value == WORD => setting(config),
+            _ => value,
         }
     }
 }
 
-impl core::fmt::Display for Form {
-    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        match self {
-            Self::Flag => f.write_str("true or false"),
-            Self::Choice(words) => f.write_str(&words.join(" or ")),
-            Self::Subset(words) => {
-                write!(f, "some of {}, with commas between them, or none", words.join(", "))
-            }
+/// The keys that mean something here.
+pub(super) fn keys() -> impl Iterator<Item = &'static str> {
+    KNOWN.iter().map(|known| known.key)
+}
+
+/// A list of them: key, default, what comes of it and what it takes.
+pub(super) fn help() -> String {
+    let line = |KnownHint { key, form, default, doc, .. }: &KnownHint| {
+        format!(
+            "{key} = {}\n    hint of every window: {doc}\n    takes {form}\n",
+            form.write(*default)
+        )
+    };
+    KNOWN.iter().map(line).collect()
+}
+
+fn place(key: &str) -> Option<usize> {
+    keys().position(|known| known == key)
+}
+
+/// What a whole job gives its windows, and who says so.
+#[derive(Debug, Clone, Default)]
+pub(super) struct OfJob {
+    hints: Hints,
+    sources: [Source; COUNT],
+}
+
+impl OfJob {
+    /// Takes a hint for every window, if it is known; returns whether it is.
+    pub(super) fn wish(
+        &mut self,
+        key: &str,
+        value: &str,
+        source: Source,
+    ) -> Result<bool, HintError> {
+        let Some(place) = place(key) else { return Ok(false) };
+        self.hints.values[place] = KNOWN[place].parse(value)?;
+        self.sources[place] = source;
+        Ok(true)
+    }
+
+    pub(super) fn written(&self, key: &str) -> Option<String> {
+        place(key).map(|place| KNOWN[place].form.write(self.hints.values[place]))
+    }
+
+    pub(super) fn source(&self, key: &str) -> Option<Source> {
+        place(key).map(|place| self.sources[place].clone())
+    }
+
+    /// What a window begins with.
+    pub(super) fn of_window(&self, config: &Config) -> Hints {
+        let mut hints = self.hints;
+        for (place, known) in KNOWN.iter().enumerate() {
+            let said = self.sources[place] != Source::Default;
+            hints.said |= u32::from(said) << place;
+            hints.values[place] = known.resolve(hints.values[place], config);
         }
+        hints
     }
 }
 
 /// The hints that a window is made with, defaults included.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Hints([u32; COUNT], Option<NotTaken>);
+pub(crate) struct Hints {
+    values: [u64; COUNT],
+    /// What the window or the job has said, a bit for each.
+    said: u32,
+    /// And what the window has said itself.
+    own: u32,
+    left: LeftOut,
+}
 
-/// A path that the job wishes for, and what of the window it does not reach.
-type NotTaken = (&'static str, &'static str);
+/// What the job wishes and the window cannot have: the value, and what is in its way.
+type LeftOut = [Option<(u64, &'static str)>; COUNT];
 
 impl Default for Hints {
     fn default() -> Self {
-        Self(core::array::from_fn(|place| KNOWN[place].default), None)
+        let values = core::array::from_fn(|place| KNOWN[place].default);
+        Self { values, said: 0, own: 0, left: [None; COUNT] }
     }
 }
 
 impl Hints {
-    /// Takes a hint, if it is known.
-    pub(crate) fn set(&mut self, key: &str, value: &str) -> Result<(), HintError> {
-        let place = KNOWN.iter().position(|known| known.key == key);
-        place.map_or(Ok(()), |place| KNOWN[place].parse(value).map(|value| self.0[place] = value))
+    /// Takes a hint of the window's own, if it is known.
+    pub(crate) fn set(&mut self, key: &str, value: &str, config: &Config) -> Result<(), HintError> {
+        let Some(place) = place(key) else { return Ok(()) };
+        self.values[place] = KNOWN[place].resolve(KNOWN[place].parse(value)?, config);
+        self.said |= 1 << place;
+        self.own |= 1 << place;
+        Ok(())
     }
 
-    pub(crate) fn get(&self, hint: Hint) -> u32 {
-        self.0[hint as usize]
+    pub(crate) fn get(&self, hint: Hint) -> u64 {
+        self.values[hint as usize]
     }
 
     pub(crate) fn is_set(&self, hint: Hint) -> bool {
@@ -158,37 +238,44 @@ impl Hints {
         Asked::from_place(self.get(Hint::Path))
     }
 
-    /// Leaves the path to the window, because the one that the job wishes for does not reach `why`.
-    pub(crate) fn leave_path(&mut self, why: &'static str) {
-        let value = &mut self.0[Hint::Path as usize];
-        self.1 = PATHS.get(*value as usize).map(|path| (*path, why));
-        *value = KNOWN[Hint::Path as usize].default;
+    /// Whether the window itself asked for it, and not the job.
+    pub(crate) fn is_own(&self, hint: Hint) -> bool {
+        self.own & 1 << hint as u32 != 0
+    }
+
+    /// Leaves a hint at its default, because the window cannot have what the job wishes; returns
+    /// that, in words.
+    pub(crate) fn leave(&mut self, hint: Hint, why: &'static str) -> String {
+        let (place, known) = (hint as usize, &KNOWN[hint as usize]);
+        let wished = core::mem::replace(&mut self.values[place], known.default);
+        self.left[place] = Some((wished, why));
+        in_vain(known, wished, why)
     }
 
     /// The values that must be the same on all ranks.
-    pub(crate) fn common(&self) -> Vec<u32> {
-        let all = self.0.iter().zip(&KNOWN);
+    pub(crate) fn common(&self) -> Vec<u64> {
+        let all = self.values.iter().zip(&KNOWN);
         all.filter(|(_, known)| known.same).map(|(value, _)| *value).collect()
     }
 
     /// The hints of a rank whose [`common`](Self::common) ones are these.
-    pub(crate) fn of_common(common: &[u32]) -> Self {
+    pub(crate) fn of_common(common: &[u64]) -> Self {
         let mut hints = Self::default();
         let places = (0..COUNT).filter(|place| KNOWN[*place].same);
-        places.zip(common).for_each(|(place, value)| hints.0[place] = *value);
+        places.zip(common).for_each(|(place, value)| hints.values[place] = *value);
         hints
     }
 
     /// A number that is the same if [`common`](Self::common) is (FNV-1a).
     pub(crate) fn digest(&self) -> u64 {
-        let bytes = self.common().into_iter().flat_map(u32::to_le_bytes);
+        let bytes = self.common().into_iter().flat_map(u64::to_le_bytes);
         let step = |hash: u64, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
         bytes.fold(0xcbf2_9ce4_8422_2325, step)
     }
 
     /// The first hint of which `common` says something else, and both values.
-    pub(crate) fn difference(&self, common: &[u32]) -> Option<(&'static str, String, String)> {
-        let mine = self.0.iter().zip(&KNOWN).filter(|(_, known)| known.same);
+    pub(crate) fn difference(&self, common: &[u64]) -> Option<(&'static str, String, String)> {
+        let mine = self.values.iter().zip(&KNOWN).filter(|(_, known)| known.same);
         let (known, mine, other) = mine
             .zip(common)
             .find_map(|((mine, known), other)| (mine != other).then_some((known, mine, other)))?;
@@ -196,33 +283,49 @@ impl Hints {
     }
 }
 
+fn in_vain(known: &KnownHint, wished: u64, why: &str) -> String {
+    let (key, wished) = (known.key, known.form.write(wished));
+    format!("{key}={wished}, which the job wishes, does not reach {why}")
+}
+
 /// The hints of a window that exists.
-pub(crate) struct InForce([AtomicU32; COUNT], Option<NotTaken>);
+pub(crate) struct InForce {
+    values: [AtomicU64; COUNT],
+    said: AtomicU32,
+    left: LeftOut,
+}
 
 impl InForce {
     pub(crate) fn new(hints: &Hints) -> Self {
-        Self(hints.0.map(AtomicU32::new), hints.1)
+        let said = AtomicU32::new(hints.said);
+        Self { values: hints.values.map(AtomicU64::new), said, left: hints.left }
     }
 
     pub(crate) fn is_set(&self, hint: Hint) -> bool {
-        self.value(hint as usize) != 0
+        self.get(hint) != 0
+    }
+
+    #[inline]
+    pub(crate) fn get(&self, hint: Hint) -> u64 {
+        self.value(hint as usize)
     }
 
     /// Which accumulates of this rank stay in order.
     pub(crate) fn ordering(&self) -> u32 {
-        self.value(Hint::AccumulateOrdering as usize)
+        self.get(Hint::AccumulateOrdering) as u32
     }
 
-    fn value(&self, place: usize) -> u32 {
-        self.0[place].load(Relaxed)
+    fn value(&self, place: usize) -> u64 {
+        self.values[place].load(Relaxed)
     }
 
     /// Takes a hint, if it is known and can change; returns whether the value is in force now.
-    pub(crate) fn set(&self, key: &str, value: &str) -> Result<bool, HintError> {
-        let Some(place) = KNOWN.iter().position(|known| known.key == key) else { return Ok(false) };
-        let value = KNOWN[place].parse(value)?;
+    pub(crate) fn set(&self, key: &str, value: &str, config: &Config) -> Result<bool, HintError> {
+        let Some(place) = place(key) else { return Ok(false) };
+        let value = KNOWN[place].resolve(KNOWN[place].parse(value)?, config);
         if KNOWN[place].changes {
-            self.0[place].store(value, Relaxed);
+            self.values[place].store(value, Relaxed);
+            self.said.fetch_or(1 << place, Relaxed);
         }
         Ok(self.value(place) == value)
     }
@@ -236,9 +339,10 @@ impl InForce {
 
     /// Those that are not at their default, and what the job wishes in vain, in one line.
     pub(crate) fn explain(&self) -> String {
-        let mut line = String::new();
+        let (mut line, said) = (String::new(), self.said.load(Relaxed));
         for (place, known) in KNOWN.iter().enumerate() {
-            if self.value(place) != known.default {
+            let told = known.setting.is_none() || said & 1 << place != 0;
+            if told && self.value(place) != known.default {
                 // Writing to a string does not fail.
                 _ = write!(line, " {}={}", known.key, known.form.write(self.value(place)));
             }
@@ -246,8 +350,9 @@ impl InForce {
         if line.is_empty() {
             line.push_str(" all at their defaults");
         }
-        if let Some((path, why)) = self.1 {
-            _ = write!(line, "; rma_path={path}, which the job wishes, does not reach {why}");
+        for (known, left) in KNOWN.iter().zip(self.left) {
+            let Some((wished, why)) = left else { continue };
+            _ = write!(line, "; {}", in_vain(known, wished, why));
         }
         line
     }
@@ -286,7 +391,7 @@ mod tests {
 
     fn set(key: &str, value: &str) -> Result<Hints, HintError> {
         let mut hints = Hints::default();
-        hints.set(key, value).map(|()| hints)
+        hints.set(key, value, &Config::default()).map(|()| hints)
     }
 
     #[test]
@@ -299,6 +404,9 @@ mod tests {
             (Hint::AllocSharedNoncontig, "alloc_shared_noncontig"),
             (Hint::Path, "rma_path"),
             (Hint::Count, "rma_count"),
+            (Hint::DynamicRegions, "rma_dynamic_regions"),
+            (Hint::EagerBytes, "rma_eager_bytes"),
+            (Hint::TargetCache, "rma_target_cache"),
         ];
         for (hint, key) in hints {
             assert_eq!(KNOWN[hint as usize].key, key);
@@ -308,11 +416,46 @@ mod tests {
     #[test]
     fn what_is_written_parses() {
         for known in &KNOWN {
-            for value in [0, 1, known.default] {
+            let first = if known.setting.is_some() { 1 } else { 0 };
+            for value in [first, 1, known.default] {
                 let text = known.form.write(value);
                 assert_eq!(known.parse(&text), Ok(value), "{} = {text}", known.key);
             }
         }
+    }
+
+    /// A window has the budgets of its rank, unless it is told others.
+    #[test]
+    fn budgets_are_those_of_the_settings() {
+        let mut config = Config { dynamic_regions: 7, ..Config::default() };
+        assert_eq!(config.hints().get(Hint::DynamicRegions), 7);
+        assert!(InForce::new(&config.hints()).explain().contains("all at their defaults"));
+        config.hint("rma_dynamic_regions", "8").unwrap();
+        let mut hints = config.hints();
+        assert_eq!(hints.get(Hint::DynamicRegions), 8);
+        assert!(InForce::new(&hints).explain().contains(" rma_dynamic_regions=8"));
+        hints.set("rma_dynamic_regions", "9", &config).unwrap();
+        assert_eq!(hints.get(Hint::DynamicRegions), 9);
+        let window = InForce::new(&hints);
+        assert_eq!(window.set("rma_dynamic_regions", "setting", &config), Ok(true));
+        assert_eq!(window.get(Hint::DynamicRegions), 7);
+        assert_eq!(window.set("rma_eager_bytes", "1 MiB", &config), Ok(true));
+        assert_eq!(window.get(Hint::EagerBytes), 1 << 20);
+    }
+
+    /// What the job wishes is not what the window asks for.
+    #[test]
+    fn wishes_are_left() {
+        let mut config = Config::default();
+        config.hint("rma_path", "cross").unwrap();
+        let mut hints = config.hints();
+        assert!(!hints.is_own(Hint::Path));
+        let words = hints.leave(Hint::Path, "a pigeon");
+        assert_eq!(words, "rma_path=cross, which the job wishes, does not reach a pigeon");
+        assert_eq!(hints.path(), Asked::Auto);
+        assert!(InForce::new(&hints).explain().ends_with(&words));
+        hints.set("rma_path", "cross", &config).unwrap();
+        assert!(hints.is_own(Hint::Path));
     }
 
     #[test]

@@ -1,15 +1,28 @@
 //! What a rank is told when it starts, and what windows are asked for: budgets, deadlines, hints.
+mod error;
+mod form;
 mod hints;
 mod path;
+mod settings;
+mod source;
 
+pub use error::ConfigError;
 pub use hints::HintError;
 pub(crate) use hints::{Hint, Hints, InForce, Ordered};
 pub(crate) use path::{Asked, PATHS};
+pub(crate) use settings::COLLECTIVE_LEAST;
+pub use source::Source;
 
 use core::time::Duration;
 
 /// Budgets and deadlines of one rank.
-#[derive(Debug, Clone, Copy)]
+///
+/// Each field but `on_window` is a *setting*, which [`set`](Self::set) also takes by its name, and
+/// `rma-run` by `--config KEY=VALUE` and from files (`--config-file`). Who runs a job goes before
+/// who wrote the program: options of `rma-run`, then files, then the program, then the defaults;
+/// what a window is told by a [hint](crate::WindowBuilder::hint) of its own goes before all of
+/// them. [`explain`](Self::explain) says what is in force, and who said so.
+#[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct Config {
     /// How long any wait may take before it ends in an error; `None` waits for ever.
@@ -29,34 +42,40 @@ pub struct Config {
     /// library forgets is a hang and not a delay: for the library's own tests. Only transports that
     /// sleep take naps.
     pub naps: bool,
-    /// Messages of far operations that may be unanswered at once; one more waits for a place.
+    /// Messages of far operations that may be unanswered at once, 1 to 2^20; one more waits for a
+    /// place.
     pub far_slots: usize,
     /// Those of them that may be unanswered by one target, 1 to 256: what a target has to keep
     /// for this rank in the worst case, whatever the network does against congestion.
     pub credit_messages: usize,
     /// Largest put to a far target that is sent at once, in bytes. A larger one asks first, and
-    /// sends what the target grants.
+    /// sends what the target grants. A window may have its own: hint `rma_eager_bytes`.
     pub eager_bytes: usize,
     /// Bytes of such larger puts that may be on their way to this rank at once, from all origins
     /// together.
     pub grant_bytes: u64,
-    /// Largest payload of a collective to one rank, in bytes; at least 256.
+    /// Largest payload of a collective to one rank, in bytes; at least 256. Every rank of a job
+    /// has the same.
     pub collective_bytes: u64,
     /// Payloads of collectives that this rank keeps until it takes part, in bytes of all together.
     /// Ranks get ahead of a slow one by 17 operations at most, and wait when what they send it does
     /// not fit. What it waits for itself always does: 256 KiB at a time of each communicator. So do
     /// payloads of up to 4 KiB.
     pub mail_bytes: u64,
-    /// Targets whose size and displacement unit are remembered, per window without symmetry.
+    /// Targets whose size and displacement unit are remembered, per window without symmetry. A
+    /// window may have its own: hint `rma_target_cache`.
     pub target_cache: usize,
-    /// Regions that may be attached to one dynamic window of this rank at once. Every rank of a
-    /// job has the same.
+    /// Regions that may be attached to one dynamic window of this rank at once, 65,536 unless told
+    /// otherwise, 2^26 at most. Memory for them (80 bytes each) is taken as they are attached. A
+    /// window may have its own: hint `rma_dynamic_regions`.
     pub dynamic_regions: usize,
     /// Told the [explanation](crate::Window::explain) of each new window, on the first rank of it.
     pub on_window: Option<fn(&str)>,
     /// Whether a thread serves the messages of peers while this rank computes.
     pub progress_agent: ProgressAgent,
-    hints: Hints,
+    hints: hints::OfJob,
+    /// Who gave a setting its value, by place in the table.
+    sources: [Source; settings::COUNT],
 }
 
 impl Default for Config {
@@ -73,29 +92,44 @@ impl Default for Config {
             collective_bytes: 1 << 30,
             mail_bytes: 4 << 30,
             target_cache: 64,
-            dynamic_regions: 512,
+            dynamic_regions: 1 << 16,
             on_window: None,
             progress_agent: ProgressAgent::Auto,
-            hints: Hints::default(),
+            hints: hints::OfJob::default(),
+            sources: Default::default(),
         }
     }
 }
 
 impl Config {
     /// Gives every window that hint, unless it says otherwise itself; see
-    /// [`WindowBuilder::hint`](crate::WindowBuilder::hint). Every rank of a job says the same. A
-    /// `rma_path` that does not reach all of a window is left aside for that window, and its
-    /// [explanation](crate::Window::explain) says so.
+    /// [`WindowBuilder::hint`](crate::WindowBuilder::hint). Every rank of a job says the same.
+    /// Keys that nobody knows are ignored.
+    ///
+    /// It is a wish: where a window cannot have it (a `rma_path` that does not reach all of it, a
+    /// `same_size` that is not true), it is left aside for that window. Its
+    /// [explanation](crate::Window::explain) says so, and so does `rma-run`, once for each kind
+    /// of window.
     ///
     /// # Errors
     ///
     /// A value that a known key does not take.
     pub fn hint(&mut self, key: &str, value: &str) -> Result<(), HintError> {
-        self.hints.set(key, value)
+        self.hints.wish(key, value, Source::Program).map(drop)
     }
 
+    /// As [`hint`](Self::hint), and notes who says so.
+    ///
+    /// # Errors
+    ///
+    /// As [`hint`](Self::hint).
+    pub fn hint_by(&mut self, key: &str, value: &str, source: Source) -> Result<(), HintError> {
+        self.hints.wish(key, value, source).map(drop)
+    }
+
+    /// The hints that a window begins with.
     pub(crate) fn hints(&self) -> Hints {
-        self.hints
+        self.hints.of_window(self)
     }
 }
 

@@ -21,10 +21,10 @@ pub(crate) const PATHS: &[&str] = &["auto", "load_store", "cross", "messages", "
 
 impl Asked {
     /// From the place of a value in [`PATHS`].
-    pub(crate) fn from_place(place: u32) -> Self {
+    pub(crate) fn from_place(place: u64) -> Self {
         [Self::Auto, Self::LoadStore, Self::Cross, Self::Messages, Self::Device]
             .into_iter()
-            .find(|asked| *asked as u32 == place)
+            .find(|asked| *asked as u64 == place)
             .unwrap_or_default()
     }
 

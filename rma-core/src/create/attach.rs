@@ -6,10 +6,10 @@
 //! S-L1 S-L2 S-L3 S-L5 S-L6 S-L7 S-J4
 #![allow(unsafe_code)]
 
-use crate::config::Asked;
+use crate::config::{Asked, Hint};
 use crate::engine::{On, Wait};
 use crate::error::{Refused, RmaError};
-use crate::memory::directory::Entry;
+use crate::memory::directory::{Entry, SLOTS_MAX, words};
 use crate::transport::Descriptor;
 use crate::view::View;
 use crate::window::regions::{OwnRegion, RegionTable, Regions, Token};
@@ -61,9 +61,10 @@ impl Window {
     ///
     /// # Errors
     ///
-    /// [`RmaError::WrongFlavor`] if the window is not dynamic, [`RmaError::TooManyRegions`],
-    /// [`RmaError::NoMemory`], [`RmaError::AttachedTwice`] for memory that overlaps some that is
-    /// attached where it lies. The memory comes back with it.
+    /// [`RmaError::WrongFlavor`] if the window is not dynamic, [`RmaError::TooManyRegions`] beyond
+    /// [`Config::dynamic_regions`](crate::Config::dynamic_regions), [`RmaError::NoMemory`],
+    /// [`RmaError::AttachedTwice`] for memory that overlaps some that is attached where it lies.
+    /// The memory comes back with it.
     ///
     /// A [`Backing`](crate::Backing) of several extents is reached as one that nobody maps.
     ///
@@ -89,13 +90,8 @@ impl Window {
         // The directory has room for one.
         let one = |all: Vec<Descriptor>| <[Descriptor; 1]>::try_from(all).ok().map(|[one]| one);
         let (descriptor, len) = (described.map(one).map_err(no_memory)?, contents.len() as u64);
+        let slot = self.take_slot(&memory).inspect_err(|_| memory.set_freed())?;
         let mut table = regions.table();
-        let limit = regions.slots() as u32;
-        let slot = match table.overlaps(&memory) {
-            true => Err(RmaError::AttachedTwice { window }),
-            false => table.free.pop().ok_or(RmaError::TooManyRegions { window, limit }),
-        };
-        let slot = slot.inspect_err(|_| memory.set_freed())?;
         let start = table.new_start(len);
         let (memory, token) = (Arc::new(memory), Arc::new(Token(0)));
         let region = OwnRegion { len, slot, memory, descriptor, token: token.clone() };
@@ -103,15 +99,40 @@ impl Window {
         Ok((token, start, len))
     }
 
+    /// A slot for memory that is to be attached, in a page of the directory.
+    fn take_slot(&self, memory: &Memory) -> Result<usize, RmaError> {
+        let (window, regions) = (self.id(), self.regions("attach")?);
+        let most = self.settings.hints.get(Hint::DynamicRegions).min(SLOTS_MAX as u64);
+        let slot = {
+            let mut table = regions.table();
+            if !table.occupy(memory) {
+                return Err(RmaError::AttachedTwice { window });
+            }
+            let slot = table.take_slot(most as usize);
+            slot.ok_or_else(|| {
+                table.leave(memory);
+                RmaError::TooManyRegions { window, limit: most as u32 }
+            })?
+        };
+        let engine = &self.part.comm.inner.engine;
+        self.part.add_page(slot, engine).map_err(|error| {
+            let mut table = regions.table();
+            table.leave(memory);
+            table.give_slot_back(slot);
+            RmaError::NoMemory { window, error }
+        })?;
+        Ok(slot)
+    }
+
     /// Enters a region into the table and the directory.
     fn publish(&self, table: &mut RegionTable, start: u64, region: OwnRegion) {
         let raw = region.descriptor.is_none();
-        let descriptor = region.descriptor.map_or([0; Descriptor::LEN / 8], words);
+        let descriptor = region.descriptor.as_ref().map_or([0; Descriptor::LEN / 8], words);
         let entry = Entry { start, len: region.len, raw, descriptor };
-        let slot = region.slot;
+        let slot = self.part.slot(region.slot).expect("the slot of a region is in a page");
         table.by_start.insert(start, region);
         // Neighbours may look from here on.
-        self.part.directory().expect("a dynamic window has a directory").publish(slot, &entry);
+        slot.publish(&entry);
     }
 
     /// Takes a region out of the window, and gives its memory back as it is now. Local.
@@ -136,26 +157,29 @@ impl Window {
 
     fn detach_at<M: WindowMemory>(&self, attached: &Attached<M>) -> Result<M, RmaError> {
         let regions = self.regions("detach")?;
-        let directory = self.part.directory().expect("a dynamic window has a directory");
         let start = attached.start;
-        let region = {
+        let (region, slot) = {
             let mut table = regions.table();
             table.named(attached.start, &attached.token).ok_or(self.foreign())?;
             let region = table.by_start.remove(&start).ok_or(self.foreign())?;
-            directory.withdraw(region.slot);
-            region
+            let slot = self.part.slot(region.slot).expect("the slot of a region is in a page");
+            slot.withdraw();
+            (region, slot)
         };
         // Who leaves in order is inside of nothing, or says so.
         let on = On::Holders(self.group(), None);
         let wait = Wait { recheck: Some(RECHECK), ..Wait::new("a detach", on) };
-        let unused = || directory.is_unused(region.slot).then_some(());
+        let unused = || slot.is_unused().then_some(());
         // wait: region
         if let Err(error) = self.engine().wait_until(wait, unused) {
             self.publish(&mut regions.table(), start, region);
             return Err(self.wait_failed(error));
         }
-        regions.table().free.push(region.slot);
         let memory = region.memory.rebuild(0, region.len as usize);
+        let mut table = regions.table();
+        table.leave(&region.memory);
+        table.give_slot_back(region.slot);
+        drop(table);
         region.memory.set_freed();
         // The handle is of the type that was attached.
         memory.ok_or(self.foreign())
@@ -181,11 +205,6 @@ impl Window {
         let flavor = RmaError::WrongFlavor { window: self.id(), asked, needed: "a dynamic window" };
         self.part.regions.as_ref().ok_or(flavor)
     }
-}
-
-fn words(descriptor: Descriptor) -> [u64; Descriptor::LEN / 8] {
-    let (words, _) = descriptor.0.as_chunks::<8>();
-    core::array::from_fn(|i| u64::from_ne_bytes(words[i]))
 }
 
 #[cfg(test)]

@@ -38,19 +38,25 @@ impl<'c> WindowBuilder<'c> {
     /// | `alloc_shared_noncontig` * | `false`, `true` | each part of a shared window by itself |
     /// | `rma_count` | `false`, `true` | see [`Window::operation_counts`] |
     /// | `rma_path` * | `auto`, `load_store`, `cross`, `messages`, `device` | see [`Path`] |
+    /// | `rma_dynamic_regions` | a number | [`Config::dynamic_regions`] of this window and rank |
+    /// | `rma_eager_bytes` | bytes, `64 KiB` | [`Config::eager_bytes`] of this window and rank |
+    /// | `rma_target_cache` | a number | [`Config::target_cache`] of this window and rank |
     ///
     /// Those with a star must be the same on all ranks. A hint never changes the results of a
     /// correct program, but one that is not true of the window, or asks for a path that does not
-    /// reach it, is an error. A path that the whole job wishes for, by
-    /// [`Config::hint`](crate::Config::hint), is left aside where it does not reach.
+    /// reach it, is an error. What the whole job wishes, by
+    /// [`Config::hint`](crate::Config::hint), is left aside where a window cannot have it.
     ///
     /// [`Path`]: crate::Path
+    /// [`Config::dynamic_regions`]: crate::Config::dynamic_regions
+    /// [`Config::eager_bytes`]: crate::Config::eager_bytes
+    /// [`Config::target_cache`]: crate::Config::target_cache
     ///
     /// # Errors
     ///
     /// A value that a known key does not take.
     pub fn hint(mut self, key: &str, value: &str) -> Result<Self, HintError> {
-        self.hints.set(key, value)?;
+        self.hints.set(key, value, &self.comm.inner.engine.config)?;
         Ok(self)
     }
 
@@ -104,8 +110,7 @@ impl<'c> WindowBuilder<'c> {
     pub fn create_dynamic(mut self) -> Result<Window, WindowError> {
         // Addresses count bytes.
         self.disp_unit = 1;
-        let slots = self.comm.inner.engine.config.dynamic_regions.clamp(1, u32::MAX as usize);
-        self.make(Flavor::Dynamic, &Material::Directory { slots })
+        self.make(Flavor::Dynamic, &Material::Directory)
     }
 
     fn far_group(&self) -> Group {
@@ -128,7 +133,7 @@ impl<'c> WindowBuilder<'c> {
             Material::User(contents) if (contents.len() as u64) < size => {
                 Err(WindowError::TooShort { size, len: contents.len() as u64 })
             }
-            Material::Directory { .. } if size > 0 => Err(WindowError::DynamicSize(size)),
+            Material::Directory if size > 0 => Err(WindowError::DynamicSize(size)),
             _ => Ok((size, disp_unit)),
         }
     }

@@ -1,6 +1,6 @@
 //! Whether a device reaches the parts, and what it does there.
 use crate::collective::Node;
-use crate::config::Asked;
+use crate::config::{Asked, Hint};
 use crate::create::WindowBuilder;
 use crate::create::plan::Plan;
 use crate::error::WindowError;
@@ -58,11 +58,17 @@ impl WindowBuilder<'_> {
         if all < reach::BESIDE_CPUS {
             part.registered.take();
         }
-        // Ranks agree on the hint, and on what the job wishes.
-        let wished = asked == engine.config.hints().path();
-        let no = |why| match asked {
-            Asked::Device if !wished => Err(WindowError::NoPath { path: "device", why }),
-            _ => Ok(Err(why)),
+        let no = |why| {
+            if asked != Asked::Device {
+                return Ok(Err(why));
+            }
+            // All ranks come here, or none.
+            if !self.is_wish(Hint::Path)? {
+                return Err(WindowError::NoPath { path: "device", why });
+            }
+            let left = format!("rma_path=device, which the job wishes, does not reach {why}");
+            self.tell_left(flavor, &left);
+            Ok(Err(why))
         };
         match all {
             reach::UNREACHED => no("ranks that the device does not reach"),

@@ -5,6 +5,7 @@ use crate::create::WindowBuilder;
 use crate::create::plan::{Plan, Wish};
 use crate::create::share::ToldOfPart;
 use crate::error::WindowError;
+use crate::memory::directory::DIRECTORY_BYTES;
 use crate::memory::pool::SyncBlock;
 use crate::rank::Rank;
 use crate::transport::{AllocateError, Descriptor, ImportError, Mapped};
@@ -19,10 +20,7 @@ pub(super) enum Material<'b> {
     /// What a user brought along.
     User(Contents<'b>),
     /// A directory of what will be attached.
-    Directory {
-        /// Regions that it has room for.
-        slots: usize,
-    },
+    Directory,
 }
 
 impl Material<'_> {
@@ -32,7 +30,7 @@ impl Material<'_> {
             Self::Zeros | Self::OnePiece => size,
             Self::User(Contents::Bytes(bytes)) => bytes.len() as u64,
             Self::User(Contents::At(_) | Contents::On(_)) => 0,
-            Self::Directory { slots } => Regions::bytes(*slots) as u64,
+            Self::Directory => DIRECTORY_BYTES as u64,
         }
     }
 
@@ -46,8 +44,7 @@ impl Material<'_> {
 
     /// What is attached to a window of that material.
     pub(super) fn regions(&self) -> Option<Regions> {
-        let Self::Directory { slots } = self else { return None };
-        Some(Regions::new(*slots))
+        matches!(self, Self::Directory).then(Regions::new)
     }
 }
 
@@ -89,7 +86,7 @@ impl WindowBuilder<'_> {
         let described = memory.descriptors(engine).map_err(failed);
         let served = described.and_then(|data| {
             let by_message = asked == Asked::Cross || data.is_empty();
-            self.serve(by_message || matches!(material, Material::Directory { .. }))?;
+            self.serve(by_message || matches!(material, Material::Directory))?;
             Ok(data)
         });
         // No other rank knows of it yet.

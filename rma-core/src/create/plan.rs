@@ -67,7 +67,7 @@ impl WindowBuilder<'_> {
     /// What all ranks want, if that is a window; `checked` says whether this rank's wish is one.
     /// All ranks agree on whether there is a plan.
     pub(super) fn agree(
-        &self,
+        &mut self,
         wish: &Wish,
         checked: Result<(), WindowError>,
     ) -> Result<Plan, WindowError> {
@@ -77,7 +77,7 @@ impl WindowBuilder<'_> {
         if all.wrong != NOBODY {
             return Err(WindowError::Peer(Rank(all.wrong as u32)));
         }
-        self.check_hints(&all)?;
+        self.check_hints(wish.flavor, &all)?;
         Ok(all)
     }
 
@@ -107,18 +107,45 @@ impl WindowBuilder<'_> {
 
     /// Whether ranks say the same where they must, and what they say is true. All ranks agree on
     /// the answer.
-    fn check_hints(&self, plan: &Plan) -> Result<(), WindowError> {
+    fn check_hints(&mut self, flavor: Flavor, plan: &Plan) -> Result<(), WindowError> {
         if plan.hints_min != plan.hints_max {
             return Err(self.hints_differ()?);
         }
-        let untrue = |key, of, min, max| Err(WindowError::HintUntrue { key, of, min, max });
-        if self.hints.is_set(Hint::SameSize) && plan.size_min != plan.size_max {
-            return untrue("same_size", "sizes", plan.size_min, plan.size_max);
-        }
-        if self.hints.is_set(Hint::SameDispUnit) && plan.unit_min != plan.unit_max {
-            return untrue("same_disp_unit", "displacement units", plan.unit_min, plan.unit_max);
+        let (sizes, units) = ((plan.size_min, plan.size_max), (plan.unit_min, plan.unit_max));
+        for (hint, key, of, (min, max)) in [
+            (Hint::SameSize, "same_size", "sizes", sizes),
+            (Hint::SameDispUnit, "same_disp_unit", "displacement units", units),
+        ] {
+            if self.hints.is_set(hint) && min != max {
+                if !self.is_wish(hint)? {
+                    return Err(WindowError::HintUntrue { key, of, min, max });
+                }
+                self.leave(hint, flavor, "ranks that differ in it");
+            }
         }
         Ok(())
+    }
+
+    /// Whether the job wishes it, and no rank has asked for it itself. **Collective**: ranks say
+    /// the same of a hint's value, and may differ in who gave it to them.
+    pub(super) fn is_wish(&self, hint: Hint) -> Result<bool, CollectiveError> {
+        let mine = u64::from(!self.hints.is_own(hint));
+        Ok(self.comm.agree(kind::FAILED, mine, u64::min)? == 1)
+    }
+
+    /// Does without what the job wishes, and says so.
+    pub(super) fn leave(&mut self, hint: Hint, flavor: Flavor, why: &'static str) {
+        let left = self.hints.leave(hint, why);
+        self.tell_left(flavor, &left);
+    }
+
+    /// Tells who started the job, once for each kind of window.
+    pub(super) fn tell_left(&self, flavor: Flavor, left: &str) {
+        if self.comm.rank() == Rank(0) {
+            let kind = format!("{flavor:?}").to_lowercase();
+            let text = format!("{left}: windows made by {kind} do without it");
+            self.comm.inner.engine.transport.members.note(&text);
+        }
     }
 
     /// Which hint differs, and at the lowest rank that says something else than rank 0.

@@ -1,6 +1,6 @@
 //! What the ranks of a node tell each other of their parts.
 use crate::collective::Node;
-use crate::config::Asked;
+use crate::config::{Asked, Hint};
 use crate::create::WindowBuilder;
 use crate::create::material::{Made, Material};
 use crate::create::plan::{NOBODY, Plan, Wish};
@@ -9,7 +9,7 @@ use crate::memory::block::Agreement;
 use crate::object::Flavor;
 use crate::rank::Rank;
 use crate::transport::{Descriptor, EXTENTS_MAX};
-use crate::window::{BeforeFirst, PeerPart, Peers, kind};
+use crate::window::{BeforeFirst, Pages, PeerPart, Peers, kind};
 use bytemuck::{Pod, Zeroable};
 use core::sync::atomic::Ordering::Relaxed;
 use std::sync::OnceLock;
@@ -145,10 +145,11 @@ impl WindowBuilder<'_> {
         if let Some(told) = shares.iter().find(|told| told.share.extents == NOT_MADE) {
             return Err(WindowError::Peer(told.rank));
         }
-        // Ranks agree on the hint, and on what the job wishes.
-        let wished = self.hints.path() == self.comm.inner.engine.config.hints().path();
         match self.check_path(flavor, &shares) {
-            Err(WindowError::NoPath { why, .. }) if wished => self.hints.leave_path(why),
+            // All ranks come here, or none.
+            Err(WindowError::NoPath { why, .. }) if self.is_wish(Hint::Path)? => {
+                self.leave(Hint::Path, flavor, why);
+            }
             checked => checked?,
         }
         Ok(shares)
@@ -191,7 +192,7 @@ fn malformed(from: Rank) -> WindowError {
 /// directories.
 pub(super) fn peers(shares: &[ToldOfPart], material: &Material<'_>, needed: u64) -> Peers {
     let one_piece = matches!(material, Material::OnePiece);
-    let directory = matches!(material, Material::Directory { .. }).then_some(needed);
+    let directory = matches!(material, Material::Directory).then_some(needed);
     let mut next = 0u64;
     let mut peer = |told: &ToldOfPart| {
         let (offset, share) = (next, &told.share);
@@ -208,6 +209,7 @@ pub(super) fn peers(shares: &[ToldOfPart], material: &Material<'_>, needed: u64)
             block: Descriptor(share.block),
             mapped_data: OnceLock::new(),
             mapped_block: OnceLock::new(),
+            pages: if directory.is_some() { Pages::of_directory() } else { Pages::default() },
         }
     };
     let first = shares.first().map_or(0, |told| told.rank.0);
@@ -254,7 +256,7 @@ mod tests {
     #[test]
     fn a_part_beyond_the_memory_of_all_is_refused() {
         with_near(|universe| {
-            let (builder, material) = (universe.world().window(8, 8), Material::OnePiece);
+            let (mut builder, material) = (universe.world().window(8, 8), Material::OnePiece);
             for (size, fits) in [(64, true), (65, false), (u64::MAX, false)] {
                 let (flavor, room) = (Flavor::Shared, (u64::MAX, "none"));
                 let (needed, extents, disp_unit) = (64, 1, 8);

@@ -63,12 +63,13 @@ impl Engine {
         config: Config,
         service: Box<dyn Service>,
     ) -> Arc<Self> {
+        let slots = Slots::new(config.far_slots, config.credit_messages);
         Arc::new_cyclic(|me| Self {
             me: me.clone(),
             transport,
             config,
             counters: Counters::default(),
-            slots: Slots::new(config.far_slots, config.credit_messages),
+            slots,
             queues: Queues::default(),
             sync_blocks: Arc::default(),
             outgoing: Outgoing::default(),

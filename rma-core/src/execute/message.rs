@@ -3,6 +3,7 @@
 #![allow(unsafe_code)]
 
 use super::sending::Sending;
+use crate::config::Hint;
 use crate::engine::{Buffer, Pending, Wait};
 use crate::error::RmaError;
 use crate::operation::{Action, PieceRoom, Pieces};
@@ -23,7 +24,7 @@ impl Window {
         pending: &Arc<Pending>,
     ) -> Result<(), RmaError> {
         let engine = self.engine();
-        if origin.len() > engine.config.eager_bytes {
+        if origin.len() as u64 > self.settings.hints.get(Hint::EagerBytes) {
             return self.put_by_grants(wait, world, at, origin, pending);
         }
         for piece in origin.chunks(engine.body_max()) {

@@ -1,5 +1,5 @@
 //! What a window tells about itself.
-use crate::config::HintError;
+use crate::config::{Hint, HintError};
 use crate::element::BasicType;
 use crate::rank::Rank;
 use crate::route::Path;
@@ -31,15 +31,15 @@ impl Window {
     /// Changes a hint; returns whether its value is in force now. **Collective**, though no rank
     /// waits for another.
     ///
-    /// Of those that MPI defines, the ones about accumulates may change while the window exists.
-    /// The others stay as they are, without an error, as do keys that nobody knows (MPI 4.1,
-    /// section 12.2.7).
+    /// Of those that MPI defines, the ones about accumulates may change while the window exists,
+    /// and so may budgets. The others stay as they are, without an error, as do keys that nobody
+    /// knows (MPI 4.1, section 12.2.7).
     ///
     /// # Errors
     ///
     /// A value that a known key does not take.
     pub fn set_info(&self, key: &str, value: &str) -> Result<bool, HintError> {
-        self.settings.hints.set(key, value)
+        self.settings.hints.set(key, value, &self.engine().config)
     }
 
     /// Which path operations take, who moves the bytes and why, in lines of text.
@@ -128,7 +128,7 @@ impl Window {
             (Path::Device, None) => "it needs nothing of the target".to_owned(),
             (Path::Messages, None) => "neither load and store nor copies reach them".to_owned(),
         };
-        let eager = self.engine().config.eager_bytes;
+        let eager = self.settings.hints.get(Hint::EagerBytes);
         let served = self.engine().explain_agent();
         let messages = format!("messages, {served}");
         let device = self.explain_device();

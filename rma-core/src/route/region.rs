@@ -1,12 +1,15 @@
-//! RegionsOf of dynamic windows at peers, as their directories tell of them. S-L4
+//! Regions of dynamic windows at peers, as their directories tell of them. S-L4
 #![allow(unsafe_code)]
 
 use crate::error::RmaError;
-use crate::memory::directory::{Directory, Entry, Pin};
+use crate::memory::directory::{
+    Directory, DirectorySlot, Entry, Page, Pin, descriptor, holds, page_bytes, page_of,
+    slots_before,
+};
 use crate::memory::target::Span;
 use crate::protocol::message::{Head, Kind, query};
 use crate::rank::Rank;
-use crate::transport::{Descriptor, ImportError, Mapped};
+use crate::transport::{ImportError, Mapped, Mapping};
 use crate::window::{KnownRegion, RegionsOf, Where, Window};
 use core::sync::atomic::AtomicU32;
 use core::sync::atomic::Ordering::{Release, SeqCst};
@@ -56,6 +59,9 @@ impl<'w> PinnedRegion<'w> {
     }
 }
 
+/// What was found: where it lies, its address and what keeps it attached.
+type Found<'w> = (Where, u64, Pin<'w>);
+
 impl Window {
     /// What holds `len` bytes at `address`, where that begins, and what keeps it there.
     pub(super) fn pin(
@@ -64,24 +70,100 @@ impl Window {
         address: u64,
         len: u64,
     ) -> Result<(Where, u64, PeerPin<'_>), RmaError> {
-        let (directory, inside) = (self.directory_of(target)?, self.inside_peers()?);
-        let known = self
-            .known
-            .lock()
-            .get(&target)
-            .and_then(|regions| Self::pin_in(regions, directory, address, len));
-        let found = if known.is_some() {
-            known
-        } else {
-            let regions = self.learn(directory, target)?;
-            // In what this thread has read: another may be about to store what it read before.
-            let found = Self::pin_in(&regions, directory, address, len);
-            self.known.lock().insert(target, regions);
-            found
+        let inside = self.inside_peers()?;
+        let found = match self.pin_known(target, address, len)? {
+            Some(found) => Some(found),
+            None => self.find_region(target, address, len)?,
         };
         let (window, range) = (self.id(), Some((address, len)));
         let (at, start, pin) = found.ok_or(RmaError::NotAttached { window, target, range })?;
         Ok((at, start, PeerPin { _pin: pin, _inside: inside }))
+    }
+
+    /// Pins the region that holds the bytes, if it is known and still attached.
+    fn pin_known(
+        &self,
+        target: Rank,
+        address: u64,
+        len: u64,
+    ) -> Result<Option<Found<'_>>, RmaError> {
+        let mut known = self.known.lock();
+        let Some(regions) = known.get_mut(&target) else { return Ok(None) };
+        let Some((start, region)) = regions.below(address) else { return Ok(None) };
+        if !holds((start, region.len), address, len) {
+            return Ok(None);
+        }
+        let slot = self.slot_of(target, region.slot)?;
+        match slot.and_then(|slot| slot.pin(start)) {
+            Some(pin) => Ok(Some((region.at.clone(), start, pin))),
+            None => {
+                regions.forget(start);
+                Ok(None)
+            }
+        }
+    }
+
+    /// Looks for the region that holds the bytes in the directory of `target`, and remembers it.
+    fn find_region(
+        &self,
+        target: Rank,
+        address: u64,
+        len: u64,
+    ) -> Result<Option<Found<'_>>, RmaError> {
+        let mut pages = Vec::new();
+        while let Some(page) = self.page_of(target, pages.len())? {
+            pages.push(page);
+        }
+        let slots = slots_before(pages.len());
+        // Regions that were attached one after the other mostly have one slot after the other.
+        let near = |regions: &RegionsOf| regions.below(address).map(|(_, region)| region.slot);
+        let first = self.known.lock().get(&target).and_then(near).unwrap_or(0);
+        for number in (first..slots).chain(0..first.min(slots)) {
+            let Some(slot) = pages[page_of(number)].slot(number) else { continue };
+            if slot.may_hold(address, len)
+                && let Some(found) = self.learn(target, (number, slot), address, len)?
+            {
+                return Ok(Some(found));
+            }
+        }
+        Ok(None)
+    }
+
+    /// What a slot describes, if that holds the bytes and is what it says; it is known from then
+    /// on.
+    fn learn<'w>(
+        &'w self,
+        target: Rank,
+        (number, slot): (usize, DirectorySlot<'w>),
+        address: u64,
+        len: u64,
+    ) -> Result<Option<Found<'w>>, RmaError> {
+        let Some((entry, pin)) = slot.read() else { return Ok(None) };
+        if !entry.holds(address, len) {
+            return Ok(None);
+        }
+        let start = entry.start;
+        let (found, pin) = if entry.raw {
+            // Its owner need not wait for this rank before it answers.
+            drop(pin);
+            (self.ask_for_raw(target, start)?, slot.pin(start))
+        } else {
+            let at = self.import_region(target, &entry);
+            let at = at.map_err(|error| self.import_failed(error))?;
+            (Some((entry.len, at)), Some(pin))
+        };
+        // `None` if it was detached meanwhile.
+        let (Some((size, at)), Some(pin)) = (found, pin) else { return Ok(None) };
+        if !holds((start, size), address, len) {
+            return Ok(None);
+        }
+        let region = KnownRegion { slot: number, len: size, at: at.clone() };
+        let attached = |number, start| {
+            let slot = self.slot_of(target, number).ok().flatten();
+            slot.is_some_and(|slot| slot.may_be(start))
+        };
+        self.known.lock().entry(target).or_default().insert(start, region, attached);
+        Ok(Some((at, start, pin)))
     }
 
     /// Counts this thread, unless the rank has left, and so would not take its pins back.
@@ -90,48 +172,6 @@ impl Window {
         self.part.inside_peers.fetch_add(1, SeqCst);
         let inside = Inside(&self.part.inside_peers);
         self.check_left().map(|()| inside)
-    }
-
-    /// Pins the region that holds the bytes, if it is one of those and still attached.
-    fn pin_in<'w>(
-        regions: &RegionsOf,
-        directory: Directory<'w>,
-        address: u64,
-        len: u64,
-    ) -> Option<(Where, u64, Pin<'w>)> {
-        let (start, region) = regions.range(..=address).next_back()?;
-        if len > region.len.checked_sub(address - start)? {
-            return None;
-        }
-        let pin = directory.pin(region.slot, *start)?;
-        Some((region.at.clone(), *start, pin))
-    }
-
-    /// What the directory of `target` says.
-    fn learn(&self, directory: Directory<'_>, target: Rank) -> Result<RegionsOf, RmaError> {
-        let mut regions = RegionsOf::new();
-        let mut old = self.known.lock().get(&target).cloned().unwrap_or_default();
-        for slot in 0..directory.slots() {
-            let Some(entry) = directory.read(slot) else { continue };
-            let same = |known: &KnownRegion| known.slot == slot;
-            let region = match old.remove(&entry.start).filter(same) {
-                Some(region) => region,
-                None => {
-                    let found = if entry.raw {
-                        self.ask_for_raw(target, entry.start)?
-                    } else {
-                        let at = self.import_region(directory, slot, target, &entry);
-                        let at = at.map_err(|error| self.import_failed(error))?;
-                        at.map(|at| (entry.len, at))
-                    };
-                    // `None` if it was detached meanwhile.
-                    let Some((len, at)) = found else { continue };
-                    KnownRegion { slot, len, at }
-                }
-            };
-            regions.insert(entry.start, region);
-        }
-        Ok(regions)
     }
 
     /// Bytes of the raw part that a rank has attached at `start`, and where they lie. Nobody but
@@ -151,40 +191,101 @@ impl Window {
         Ok(base.zip(len).map(|(base, len)| (len, Where::There(base))))
     }
 
-    fn import_region(
-        &self,
-        directory: Directory<'_>,
-        slot: usize,
-        target: Rank,
-        entry: &Entry,
-    ) -> Result<Option<Where>, ImportError> {
-        let Some(_pin) = directory.pin(slot, entry.start) else { return Ok(None) };
+    /// Maps a region that stays attached meanwhile.
+    fn import_region(&self, target: Rank, entry: &Entry) -> Result<Where, ImportError> {
         let owner = self.part.comm.world_rank(target);
-        let mut descriptor = [0; Descriptor::LEN];
-        for (bytes, word) in descriptor.chunks_exact_mut(8).zip(entry.descriptor) {
-            bytes.copy_from_slice(&word.to_ne_bytes());
-        }
-        let import = self.engine().transport.shared.import(owner, &[Descriptor(descriptor)])?;
+        let import =
+            self.engine().transport.shared.import(owner, &[descriptor(entry.descriptor)])?;
         if (import.mapping().len as u64) < entry.len {
             return Err(ImportError::Malformed(owner));
         }
-        Ok(Some(Where::Here(import.into())))
+        Ok(Where::Here(import.into()))
     }
 
-    fn directory_of(&self, target: Rank) -> Result<Directory<'_>, RmaError> {
-        let base = self.map_data(target).map_err(|error| self.import_failed(error))?;
-        let slots = self.part.regions.as_ref().map_or(0, |regions| regions.slots());
-        // SAFETY: `map_data` gives the target's part, which in a dynamic window is a directory,
-        // mapped as long as the window; it has as many slots as this rank's (`PeerPart::size`).
-        Ok(unsafe { Directory::new(base, slots) })
+    /// A slot of the directory of `target`, if it is in a page that there is.
+    fn slot_of(&self, target: Rank, slot: usize) -> Result<Option<DirectorySlot<'_>>, RmaError> {
+        Ok(self.page_of(target, page_of(slot))?.and_then(|page| page.slot(slot)))
     }
+
+    /// A page of the directory of `target`, mapped, if there is one.
+    fn page_of(&self, target: Rank, page: usize) -> Result<Option<Page<'_>>, RmaError> {
+        if target == self.rank() {
+            return Ok(self.part.page(page));
+        }
+        let base = self.map_data(target).map_err(|error| self.import_failed(error))?;
+        // SAFETY: `map_data` gives the target's part, which in a dynamic window is a directory:
+        // as long as this rank's (`PeerPart::size`), aligned as all memory of the transport, mapped as
+        // long as the window, and used as a directory only.
+        let directory = unsafe { Directory::new(base) };
+        if page == 0 {
+            return Ok(Some(directory.first()));
+        }
+        let mapped = self.map_page(target, directory, page);
+        let mapped = mapped.map_err(|error| self.import_failed(error))?;
+        // SAFETY: `map_page` has held length and alignment of the mapping, which lives as long as
+        // the window, against those of the page. It is memory that a rank of this library has
+        // described there (soundness.md): such as `Part::add_page` allocated, and no window's.
+        Ok(mapped.map(|mapped| unsafe { Page::new(mapped.mapping().base, page) }))
+    }
+
+    /// A page of the directory of `target` behind the first, if its owner has added it. Whatever
+    /// the index says: the mapping is as long as the page and aligned.
+    fn map_page(
+        &self,
+        target: Rank,
+        directory: Directory<'_>,
+        page: usize,
+    ) -> Result<Option<&dyn Mapped>, ImportError> {
+        let owner = self.part.comm.world_rank(target);
+        let kept = self.peers.get(target).and_then(|peer| peer.pages.get(page));
+        let Some(kept) = kept else { return Ok(None) };
+        if let Some(mapped) = kept.get() {
+            return Ok(Some(&**mapped));
+        }
+        let Some(descriptor) = directory.added(page) else { return Ok(None) };
+        let import = self.engine().transport.shared.import(owner, &[descriptor])?;
+        if !holds_page(import.mapping(), page) {
+            return Err(ImportError::Malformed(owner));
+        }
+        // If another thread was faster, its mapping is the one that is used.
+        Ok(Some(&**kept.get_or_init(|| import)))
+    }
+}
+
+/// Whether a mapping is as long as a page, and aligned as its words.
+fn holds_page(mapping: Mapping, page: usize) -> bool {
+    mapping.len >= page_bytes(page) && mapping.base.addr().is_multiple_of(8)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::RawPart;
+    use crate::transport::Descriptor;
     use crate::window::accumulate_tests::with_near;
+
+    /// And so can it in the index of a directory: what is mapped is a page, or nothing is.
+    #[test]
+    fn a_page_is_what_its_number_says() {
+        let mapping = |at: usize, len| Mapping { base: core::ptr::without_provenance_mut(at), len };
+        for page in [1, 2, 20] {
+            let len = page_bytes(page);
+            assert!(holds_page(mapping(64, len), page) && holds_page(mapping(8, len + 1), page));
+            for (at, len) in [(64, len - 1), (64, 0), (65, len), (68, len)] {
+                assert!(!holds_page(mapping(at, len), page), "{page}: {len} bytes at {at}");
+            }
+        }
+        with_near(|universe| {
+            let window = universe.world().window(0, 1).create_dynamic().unwrap();
+            // SAFETY: this rank's own directory, which lives as long as the window.
+            let directory = unsafe { Directory::new(window.map_data(Rank(0)).unwrap()) };
+            let map = |page| window.map_page(Rank(0), directory, page);
+            assert!([1, 20, 21, usize::MAX].into_iter().all(|page| map(page).unwrap().is_none()));
+            directory.add(1, &Descriptor([255; Descriptor::LEN]));
+            assert!(matches!(map(1), Err(ImportError::Malformed(_))));
+            window.free().unwrap();
+        });
+    }
 
     /// Every rank of the window can write in a directory: what it says aims no copy. S-L6
     #[test]
@@ -196,12 +297,12 @@ mod tests {
             // SAFETY: `memory` is not touched before the window is gone.
             let raw = window.attach(unsafe { RawPart::new(base.cast(), 32) }).unwrap().address();
             let mapped = window.attach(vec![0u64; 4]).unwrap().address();
-            let directory = window.part.directory().unwrap();
             for slot in 0..2 {
-                let entry = directory.read(slot).unwrap();
-                directory.withdraw(slot);
+                let slot = window.part.slot(slot).unwrap();
+                let entry = slot.read().unwrap().0;
+                slot.withdraw();
                 let descriptor = [u64::MAX; Descriptor::LEN / 8];
-                directory.publish(slot, &Entry { len: 1 << 40, raw: true, descriptor, ..entry });
+                slot.publish(&Entry { len: 1 << 40, raw: true, descriptor, ..entry });
             }
             let (at, start, pin) = window.pin(me, raw, 32).unwrap();
             assert!(matches!(at, Where::There(address) if address == base.addr() as u64));

@@ -267,6 +267,10 @@ unsafe impl Members for Composed {
         self.who_knows(peer).missed(peer);
     }
 
+    fn note(&self, text: &str) {
+        self.near.members.note(text);
+    }
+
     fn is_fork(&self) -> bool {
         self.near.members.is_fork()
     }

@@ -395,6 +395,10 @@ pub unsafe trait Members: Send + Sync {
     fn missed(&self, peer: WorldRank) {
         _ = peer;
     }
+    /// Something that whoever started the job may want to know, once for each text.
+    fn note(&self, text: &str) {
+        _ = text;
+    }
     /// Whether this process is a fork of the rank's: it has copies of all handles, but nobody is
     /// to hear of it. Constant in a process, and cheap: asked by every guard that is dropped.
     fn is_fork(&self) -> bool {

@@ -1,5 +1,6 @@
 //! Targets that only messages reach: what is known of them, and waiting for answers. S-F1 S-G8
 use super::Window;
+use crate::config::Hint;
 use crate::engine::Pending;
 use crate::error::RmaError;
 use crate::memory::target::held;
@@ -282,7 +283,8 @@ impl Window {
         if state.known.insert(target, card).is_none() {
             state.order.push_back(target);
         }
-        if state.order.len() > self.engine().config.target_cache.max(1) {
+        let most = self.settings.hints.get(Hint::TargetCache).max(1);
+        if state.order.len() as u64 > most {
             let oldest = state.order.pop_front();
             oldest.map(|oldest| state.known.remove(&oldest));
         }

@@ -30,7 +30,7 @@ pub(crate) use device::{Device, DeviceRoute, Registered, atomic_of};
 pub(crate) use door::{Door, Entered};
 pub(crate) use epochs::EpochState;
 pub(crate) use far::{Far, Unflushed};
-pub(crate) use known::{Known, KnownRegion, RegionsOf, Where};
+pub(crate) use known::{Known, KnownRegion, Pages, RegionsOf, Where};
 pub(crate) use locks::{Gate, Locks, NodePool};
 pub(crate) use memory::Memory;
 pub(crate) use order::Touched;
@@ -151,6 +151,7 @@ pub(crate) struct PeerPart {
     /// No memory if this rank owns the region.
     pub(crate) mapped_data: OnceLock<Option<Box<dyn Mapped>>>,
     pub(crate) mapped_block: OnceLock<PeerBlock>,
+    pub(crate) pages: Pages,
 }
 
 impl PeerPart {

@@ -2,13 +2,15 @@
 #![allow(unsafe_code)]
 
 use super::{Memory, Part};
+use crate::config::Asked;
+use crate::engine::Engine;
 use crate::memory::block::STRIPES;
-use crate::memory::directory::{Directory, Pin, directory_bytes};
+use crate::memory::directory::{Directory, DirectorySlot, PAGES, Page, Pin, page_bytes, page_of};
 use crate::memory::stripe::STRIPE;
 use crate::memory::target::Span;
-use crate::transport::Descriptor;
+use crate::transport::{AllocateError, Descriptor};
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 /// Addresses of regions are multiples of this, so that a byte has the same stripe whether it is
 /// named by address or counted from the beginning of its region.
@@ -22,14 +24,27 @@ pub(crate) const ADDRESSES: u64 = i64::MAX as u64;
 /// What this rank has attached.
 pub(crate) struct Regions {
     table: Mutex<RegionTable>,
-    slots: usize,
+    /// Of the directory, behind the first.
+    pages: [OnceLock<OwnPage>; PAGES - 1],
+}
+
+/// A page of the directory.
+struct OwnPage {
+    memory: Memory,
+    /// How neighbours map it, if there are any.
+    descriptor: Option<Descriptor>,
 }
 
 pub(crate) struct RegionTable {
     next: u64,
     pub(crate) by_start: BTreeMap<u64, OwnRegion>,
-    /// Slots of the directory.
-    pub(crate) free: Vec<usize>,
+    /// Where regions of at least a byte lie in this process, from the first byte to behind the
+    /// last. They do not overlap.
+    by_place: BTreeMap<usize, usize>,
+    /// Slots of the directory that were given back.
+    free: Vec<usize>,
+    /// The first slot that nobody had.
+    unused: usize,
 }
 
 pub(crate) struct OwnRegion {
@@ -49,15 +64,15 @@ pub(crate) struct Token(
 );
 
 impl Regions {
-    pub(crate) fn new(slots: usize) -> Self {
-        let free = (0..slots).rev().collect();
-        let table = RegionTable { next: FIRST, by_start: BTreeMap::new(), free };
-        Self { table: Mutex::new(table), slots }
+    pub(crate) fn new() -> Self {
+        let (by_start, by_place) = (BTreeMap::new(), BTreeMap::new());
+        let table = RegionTable { next: FIRST, by_start, by_place, free: Vec::new(), unused: 0 };
+        Self { table: Mutex::new(table), pages: [const { OnceLock::new() }; PAGES - 1] }
     }
 
-    /// Bytes of the directory.
-    pub(crate) fn bytes(slots: usize) -> usize {
-        directory_bytes(slots)
+    /// The pages that there are, behind the first.
+    fn added(&self) -> impl Iterator<Item = &OwnPage> {
+        self.pages.iter().filter_map(OnceLock::get)
     }
 
     pub(crate) fn table(&self) -> MutexGuard<'_, RegionTable> {
@@ -88,11 +103,7 @@ impl Regions {
     /// No rank can reach the regions any more.
     pub(crate) fn set_freed(&self) {
         self.table().by_start.values().for_each(|region| region.memory.set_freed());
-    }
-
-    /// Regions that can be attached at once.
-    pub(crate) fn slots(&self) -> usize {
-        self.slots
+        self.added().for_each(|page| page.memory.set_freed());
     }
 }
 
@@ -104,7 +115,7 @@ impl Part {
         let (offset, region) = table.find(address, len as u64)?;
         // While the table is locked, so that the slot is still this region's: `detach` takes it
         // out of the table before it withdraws the slot.
-        let pin = self.directory()?.pin(region.slot, address - offset)?;
+        let pin = self.slot(region.slot)?.pin(address - offset)?;
         let (base, size) = (region.memory.mapping().base, region.len);
         // SAFETY: the region has `size` bytes from `base` on, and stays attached, and so mapped,
         // while it is pinned. Nobody has a reference into it: its owner gave it away.
@@ -125,13 +136,57 @@ impl Part {
         if self.regions.is_some() { ADDRESSES } else { self.size }
     }
 
-    /// This rank's directory.
-    pub(crate) fn directory(&self) -> Option<Directory<'_>> {
-        let slots = self.regions.as_ref()?.slots;
+    /// This rank's directory, of a dynamic window.
+    fn directory(&self) -> Option<Directory<'_>> {
+        self.regions.as_ref()?;
         let mapping = self.memory.mapping();
-        // SAFETY: creation made the part's memory a directory of so many slots, zeroed and aligned;
-        // it is mapped as long as `self`, and used as a directory only, here and by peers.
-        Some(unsafe { Directory::new(mapping.base, slots) })
+        // SAFETY: creation made the part's memory a directory, aligned; it is mapped as long as
+        // `self`, and used as a directory only.
+        Some(unsafe { Directory::new(mapping.base) })
+    }
+
+    /// A page of this rank's directory, if there is one.
+    pub(crate) fn page(&self, page: usize) -> Option<Page<'_>> {
+        let (directory, regions) = (self.directory()?, self.regions.as_ref()?);
+        let Some(place) = page.checked_sub(1) else { return Some(directory.first()) };
+        let base = regions.pages.get(place)?.get()?.memory.mapping().base;
+        // SAFETY: `add_page` allocated it, aligned and as long as that page; it is mapped as long
+        // as `self`, and used as a page only.
+        Some(unsafe { Page::new(base, page) })
+    }
+
+    /// A slot of this rank's directory, if it is in a page that there is.
+    pub(crate) fn slot(&self, slot: usize) -> Option<DirectorySlot<'_>> {
+        self.page(page_of(slot))?.slot(slot)
+    }
+
+    /// Sees to it that a slot is in a page, and neighbours know of that.
+    pub(crate) fn add_page(&self, slot: usize, engine: &Arc<Engine>) -> Result<(), AllocateError> {
+        let page = page_of(slot);
+        let (Some(regions), Some(directory)) = (&self.regions, self.directory()) else {
+            return Ok(());
+        };
+        let Some(place) = page.checked_sub(1).and_then(|place| regions.pages.get(place)) else {
+            return Ok(());
+        };
+        let added = match place.get() {
+            Some(added) => added,
+            None => {
+                let memory = Memory::allocate(engine, page_bytes(page), Asked::Auto)?;
+                let described = memory.descriptors(engine).inspect_err(|_| memory.set_freed())?;
+                let new = OwnPage { memory, descriptor: described.into_iter().next() };
+                if let Err(other) = place.set(new) {
+                    // Another thread was faster; nobody knows of this one.
+                    other.memory.set_freed();
+                }
+                place.get().expect("it was set")
+            }
+        };
+        // Also by a thread that was slower: its own region is published after this.
+        if let Some(descriptor) = &added.descriptor {
+            directory.add(page, descriptor);
+        }
+        Ok(())
     }
 }
 
@@ -155,13 +210,46 @@ impl RegionTable {
         start
     }
 
-    /// Whether memory overlaps some that is attached: what the library allocated never does.
-    pub(crate) fn overlaps(&self, memory: &Memory) -> bool {
-        let range = |memory: &Memory| (memory.mapping().base.addr(), memory.mapping().len);
-        let (at, len) = range(memory);
-        let overlaps = |(other, other_len): (usize, usize)| {
-            at < other.saturating_add(other_len) && other < at.saturating_add(len)
-        };
-        self.by_start.values().any(|region| overlaps(range(&region.memory)))
+    /// A slot that no region has, if fewer than `most` have one.
+    pub(crate) fn take_slot(&mut self, most: usize) -> Option<usize> {
+        if self.unused - self.free.len() >= most {
+            return None;
+        }
+        let new = self.unused;
+        Some(self.free.pop().unwrap_or_else(|| {
+            self.unused += 1;
+            new
+        }))
     }
+
+    pub(crate) fn give_slot_back(&mut self, slot: usize) {
+        self.free.push(slot);
+    }
+
+    /// Notes where memory lies that is to be attached; false if it overlaps some that is.
+    pub(crate) fn occupy(&mut self, memory: &Memory) -> bool {
+        let (base, end) = place_of(memory);
+        // Those that are attached do not overlap: the last that begins before the end reaches
+        // furthest.
+        let last = self.by_place.range(..end).next_back();
+        let free = base == end || last.is_none_or(|(_, other_end)| *other_end <= base);
+        if free && base < end {
+            self.by_place.insert(base, end);
+        }
+        free
+    }
+
+    /// Memory is not attached any more that was [noted](Self::occupy).
+    pub(crate) fn leave(&mut self, memory: &Memory) {
+        let (base, end) = place_of(memory);
+        if base < end {
+            self.by_place.remove(&base);
+        }
+    }
+}
+
+/// Where memory lies: its first byte, and behind its last.
+fn place_of(memory: &Memory) -> (usize, usize) {
+    let mapping = memory.mapping();
+    (mapping.base.addr(), mapping.base.addr().saturating_add(mapping.len))
 }

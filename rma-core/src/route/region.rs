@@ -214,8 +214,8 @@ impl Window {
         }
         let base = self.map_data(target).map_err(|error| self.import_failed(error))?;
         // SAFETY: `map_data` gives the target's part, which in a dynamic window is a directory:
-        // as long as this rank's (`PeerPart::size`), aligned as all memory of the transport, mapped as
-        // long as the window, and used as a directory only.
+        // as long as this rank's (`PeerPart::size`), aligned as all memory of the transport, mapped
+        // as long as the window, and used as a directory only.
         let directory = unsafe { Directory::new(base) };
         if page == 0 {
             return Ok(Some(directory.first()));

@@ -69,7 +69,7 @@ pub use local::{
     Broken, local, local_with, simulate, simulate_rdma, simulate_rdma_with, simulate_with,
 };
 pub use rma_core::transport::{
-    AgentError, AllocateError, CrossError, Descriptor, DeviceError, ImportError, Mapped, Mapping,
+    AgentError, AllocateError, CmaError, Descriptor, DeviceError, ImportError, Mapped, Mapping,
     WorldRank,
 };
 pub use rma_core::{

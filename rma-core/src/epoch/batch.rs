@@ -34,7 +34,7 @@ struct Rest {
     targets: Vec<RestThere>,
 }
 
-/// What is left for one target: where, and which of [`Rest::order`].
+/// What is left for one target, or some of it: where, and which of [`Rest::order`].
 struct RestThere {
     target: Rank,
     layout: Layout,
@@ -219,12 +219,28 @@ impl<I: Integer> Batch<'_, I> {
         let same = |a: &usize, b: &usize| self.places[*a].0 == self.places[*b].0;
         let mut begin = 0;
         for group in left.order.chunk_by(same) {
-            let (target, entries) = (self.places[group[0]].0, begin..begin + group.len());
-            begin = entries.end;
-            let layout = self.layout_of::<E>(target, group)?;
-            left.targets.push(RestThere { target, layout, entries });
+            let target = self.places[group[0]].0;
+            let mut group = group;
+            while !group.is_empty() {
+                let (together, rest) = group.split_at(self.together(target, group));
+                let entries = begin..begin + together.len();
+                (begin, group) = (entries.end, rest);
+                let layout = self.layout_of::<E>(target, together)?;
+                left.targets.push(RestThere { target, layout, entries });
+            }
         }
         Ok(())
+    }
+
+    /// How many of these places of a target are one operation: a message has its elements in their
+    /// order, but each is a transfer of its own for a device, and done in any.
+    fn together(&self, target: Rank, group: &[usize]) -> usize {
+        if self.access.window().path(target) != Some(Path::Device) {
+            return group.len();
+        }
+        let mut seen = FxHashSet::default();
+        let again = |index: &usize| !seen.insert(self.places[*index].1.to_u64());
+        group.iter().position(again).unwrap_or(group.len())
     }
 
     /// Whether elements of a target do not travel together.

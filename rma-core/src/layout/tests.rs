@@ -378,7 +378,7 @@ fn positions_count_from_anywhere() {
 #[test]
 fn large_counts() {
     let byte = Layout::element::<u8>();
-    let far = byte.hvector(2, 1, 5 << 30).unwrap();
+    let far = byte.hvector(2, 1, 5i64 << 30).unwrap();
     assert_eq!((far.size(), far.extent()), (2, (5 << 30) + 1));
     assert_eq!(far.runs(1).unwrap().collect::<Vec<_>>(), [(0, 1), (5 << 30, 1)]);
     let many = Layout::element::<u64>().vector(1u64 << 40, 1, 2).unwrap();

@@ -37,7 +37,7 @@
 //! | --- | --- |
 //! | starting | [`initialize`], [`initialize_with`], [`Builder`] |
 //! | settings, and who gives them | [`Config`], [`Builder`], `rma-run --help-config` |
-//! | tests | [`local`], [`simulate`], [`simulate_rdma`], `testing` (feature `processes`) |
+//! | tests | [`local`], `simulate`, `simulate_rdma` (feature `simulate`), `testing` (`processes`) |
 //! | groups of ranks and collectives | [`Communicator`] |
 //! | a barrier with a deadline of its own | [`Communicator::barrier_for`] |
 //! | grids of ranks | [`Communicator::cartesian`], [`Cartesian`], [`CartesianError`] |
@@ -59,15 +59,15 @@ mod builder;
 mod error;
 mod launched;
 mod local;
+#[cfg(feature = "simulate")]
+mod simulate;
 mod start;
 #[cfg(feature = "processes")]
 pub mod testing;
 
 pub use builder::{Builder, ConfigFileError};
 pub use error::Error;
-pub use local::{
-    Broken, local, local_with, simulate, simulate_rdma, simulate_rdma_with, simulate_with,
-};
+pub use local::{Broken, local, local_with};
 pub use rma_core::transport::{
     AgentError, AllocateError, CmaError, Descriptor, DeviceError, ImportError, Mapped, Mapping,
     WorldRank,
@@ -82,7 +82,10 @@ pub use rma_core::{
     ProgressAgent, Rank, RawPart, Reduction, Refused, Request, RmaError, Sealed, Signature, Source,
     Universe, WindowError, WindowId, WindowMemory, bytemuck, num_complex,
 };
+#[cfg(feature = "simulate")]
 pub use rma_transport_sim::SimFailure;
+#[cfg(feature = "simulate")]
+pub use simulate::{simulate, simulate_rdma, simulate_rdma_with, simulate_with};
 pub use start::{StartError, initialize, initialize_with};
 
 /// The right to operate on the targets of a window.

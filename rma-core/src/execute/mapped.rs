@@ -108,7 +108,7 @@ impl Window {
             return Err(self.misaligned_cold(place.target, place.disp, E::BASIC.align()));
         }
         let count = accumulate::count(operands, result.as_deref());
-        if E::BASIC.is_atomic() {
+        if const { E::BASIC.is_atomic() } {
             accumulate::by_atomics(place.span, op, operands, result);
             return Ok(());
         }
@@ -243,7 +243,7 @@ impl Locked<'_> {
         operands: &[E],
         mut result: Option<&mut [E]>,
     ) -> Result<(), RmaError> {
-        if E::BASIC.is_atomic() {
+        if const { E::BASIC.is_atomic() } {
             accumulate::row_by_atomics(reached.memory, row, op, operands, result);
             return Ok(());
         }

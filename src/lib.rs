@@ -57,6 +57,7 @@
 
 mod builder;
 mod error;
+pub mod guide;
 mod launched;
 mod local;
 mod start;

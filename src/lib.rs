@@ -80,7 +80,7 @@ pub use local::{
 #[doc(inline)]
 pub use rma_core::transport;
 pub use rma_core::transport::{
-    AgentError, AllocateError, CrossError, Descriptor, DeviceError, ImportError, Mapped, Mapping,
+    AgentError, AllocateError, CmaError, Descriptor, DeviceError, ImportError, Mapped, Mapping,
     WorldRank,
 };
 pub use rma_core::{

@@ -77,13 +77,13 @@ fn a_wish_in_vain_is_said_once() {
             for _ in 0..3 {
                 comm.window(0, 1).create_dynamic().unwrap().free().unwrap();
             }
-            let own = comm.window(0, 1).hint("rma_path", "cross").unwrap();
+            let own = comm.window(0, 1).hint("rma_path", "cma").unwrap();
             assert!(matches!(own.create_dynamic(), Err(WindowError::NoPath { .. })));
         }
         // Only rank 0 asks for it itself: that is enough.
         let mut builder = world.window(0, 1);
         if world.rank() == rma::Rank(0) {
-            builder = builder.hint("rma_path", "cross").unwrap();
+            builder = builder.hint("rma_path", "cma").unwrap();
         }
         assert!(matches!(builder.create_dynamic(), Err(WindowError::NoPath { .. })));
         let sizes = world.window(world.rank().0 as usize, 8).allocate().unwrap();
@@ -92,7 +92,7 @@ fn a_wish_in_vain_is_said_once() {
         return universe.finalize().unwrap();
     }
     let report = job("a_wish_in_vain_is_said_once", 3, |spec| {
-        let hints = [("rma_path", "cross"), ("same_size", "true")];
+        let hints = [("rma_path", "cma"), ("same_size", "true")];
         spec.hints = hints.map(|(key, value)| (key.to_owned(), value.to_owned())).to_vec();
     });
     let said = |part: &str| report.notes.iter().filter(|note| note.contains(part)).count();

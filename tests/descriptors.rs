@@ -7,7 +7,7 @@ use std::fs;
 fn windows_that_were_dropped_keep_no_files() {
     let files = || fs::read_dir("/proc/self/fd").unwrap().count();
     let shared = || fs::read_to_string("/proc/self/maps").unwrap().matches("memfd:").count();
-    for (path, nodes) in [("auto", 1), ("messages", 1), ("cross", 1), ("cross", 2)] {
+    for (path, nodes) in [("auto", 1), ("messages", 1), ("cma", 1), ("cma", 2)] {
         let mut config = Config::default();
         config.hint("rma_path", path).unwrap();
         config.nodes = nodes;
@@ -27,7 +27,7 @@ fn windows_that_were_dropped_keep_no_files() {
         let before = (files(), shared());
         (0..5).for_each(|_| job());
         // By address: a segment of each rank, and an arena, in each job.
-        let kept = if (path, nodes) == ("cross", 1) { 5 * 4 * 2 } else { 0 };
+        let kept = if (path, nodes) == ("cma", 1) { 5 * 4 * 2 } else { 0 };
         assert_eq!((files(), shared()), (before.0, before.1 + kept), "{path}, {nodes} nodes");
     }
 }

@@ -448,7 +448,7 @@ fn words_of_a_failed_operation_are_kept() {
 fn memory_that_is_reached_by_address_is_not_given_back() {
     const LEN: usize = 4 << 20;
     let mut config = patient(1);
-    config.hint("rma_path", "cross").unwrap();
+    config.hint("rma_path", "cma").unwrap();
     let (left, put) = (Barrier::new(2), Barrier::new(2));
     let ranks = local_with(config, 2, |universe| {
         let world = universe.world().clone();

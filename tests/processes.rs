@@ -425,13 +425,13 @@ fn a_path_that_the_job_wishes_is_left_aside_where_it_does_not_reach() {
         let window = world.window(0, 1).create_dynamic().unwrap();
         assert_eq!(window.path(Rank(0)), Some(rma::Path::ByRegion));
         assert_eq!(window.get_info("rma_path").as_deref(), Some("auto"));
-        expect(&window.explain(), &["rma_path=cross", "the job", "attached memory"]);
+        expect(&window.explain(), &["rma_path=cma", "the job", "attached memory"]);
         let own = world.window(0, 1).hint("rma_path", "load_store").unwrap();
         assert!(own.create_dynamic().is_err());
         window.free().unwrap();
         return universe.finalize().unwrap();
     }
     let test = "a_path_that_the_job_wishes_is_left_aside_where_it_does_not_reach";
-    let report = with_path(test, "cross", true);
+    let report = with_path(test, "cma", true);
     assert_eq!(report.exit_code(), 0, "{report:#?}");
 }

@@ -236,7 +236,7 @@ pub fn run_ahead_is_bounded(universe: &Universe) {
             continue;
         }
         for rank in world.ranks().skip(1) {
-            let received: u64 = window.local().load(rank.into()).unwrap();
+            let received: u64 = window.local().load(u64::from(rank)).unwrap();
             assert!(round - received.min(round) <= AHEAD, "{rank} is at {received} of {round}");
         }
     }

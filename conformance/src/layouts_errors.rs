@@ -249,7 +249,7 @@ pub fn huge_counts(universe: &Universe) {
         point.times(1u64 << 40).of(&[1u64]),
     );
     assert!(matches!(error, Err(RmaError::Overlap { .. })), "{error:?}");
-    let far = word.hvector(2, 1, 1 << 40).unwrap();
+    let far = word.hvector(2, 1, 1i64 << 40).unwrap();
     let error = epoch.accumulate(right, far.at(0), Op::Sum, word.times(2).of(&[1u64; 2]));
     assert!(matches!(error, Err(RmaError::LayoutOutOfRange { high, .. }) if high == (1 << 40) + 8));
     let nothing = Layout::structure(&[]).unwrap();

@@ -17,6 +17,7 @@ mod table;
 pub mod accumulate;
 pub mod accumulate_together;
 pub mod atomics;
+pub mod batches;
 pub mod cartesian;
 pub mod collectives;
 pub mod communicators;

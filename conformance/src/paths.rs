@@ -33,7 +33,7 @@ pub fn forced_and_counted(universe: &Universe) {
     let right = neighbour(world, 1);
     let paths = [
         ("load_store", Path::LoadStore),
-        ("cross", Path::Cross),
+        ("cma", Path::Cma),
         ("device", Path::Device),
         ("messages", Path::Messages),
     ];
@@ -43,7 +43,7 @@ pub fn forced_and_counted(universe: &Universe) {
             Ok(window) => window,
             Err(error) => {
                 // A container may forbid copies between processes; few transports have a device.
-                let may_lack = matches!(path, Path::Cross | Path::Device) || !near(universe);
+                let may_lack = matches!(path, Path::Cma | Path::Device) || !near(universe);
                 assert!(path != Path::Messages && may_lack);
                 assert_eq!(error.class(), ErrorClass::Info);
                 says(&error, &["rma_path", name]);
@@ -56,11 +56,11 @@ pub fn forced_and_counted(universe: &Universe) {
         let counts = window.operation_counts();
         let expected = match path {
             Path::LoadStore => (10, 0, 0),
-            Path::Cross => (0, 4, 6),
+            Path::Cma => (0, 4, 6),
             _ => (0, 0, 10),
         };
         let far = counts.device + counts.messages;
-        let counted = (counts.load_store.unwrap(), counts.cross, far);
+        let counted = (counts.load_store.unwrap(), counts.cma, far);
         assert_eq!(counted, expected, "by {path}");
         // At least what is dense.
         assert_eq!(counts.device >= 4, path == Path::Device);
@@ -76,7 +76,7 @@ pub fn by_default(universe: &Universe) {
     let window = world.window(8, 8).allocate().unwrap();
     ten_operations(&window);
     let counts = window.operation_counts();
-    assert_eq!((counts.load_store, counts.cross), (None, 0));
+    assert_eq!((counts.load_store, counts.cma), (None, 0));
     let right = neighbour(world, 1);
     let far = far(&window, right);
     assert_eq!(counts.messages + counts.device, if far { 10 } else { 0 });
@@ -110,7 +110,7 @@ pub fn to_attached_memory(universe: &Universe) {
     let forced = window.get_info("rma_path").unwrap() == "messages";
     assert_eq!(by_messages, forced || !reaches(universe, right));
     assert_eq!(counts.messages, if by_messages { 2 } else { 0 });
-    assert_eq!(counts.cross, 0);
+    assert_eq!(counts.cma, 0);
     world.barrier().unwrap();
     assert_eq!(window.detach(region).unwrap(), [1, 2]);
     window.free().unwrap();

@@ -12,7 +12,7 @@ fn shared(comm: &Communicator, count: usize) -> Window {
 /// Copies between processes find a part that lies in another rank's memory.
 pub fn crossed(universe: &Universe) {
     let node = universe.world().split_by_node(0).unwrap();
-    let builder = node.window(2, 8).hint("rma_path", "cross").unwrap();
+    let builder = node.window(2, 8).hint("rma_path", "cma").unwrap();
     let window = match builder.allocate_shared() {
         Err(WindowError::NoPath { .. }) => return,
         window => window.unwrap(),
@@ -27,7 +27,7 @@ pub fn crossed(universe: &Universe) {
 /// Parts begin where the one before ends: what is aligned is so in memory, on every way.
 pub fn atomics_on_parts_of_odd_sizes(universe: &Universe) {
     let node = universe.world().split_by_node(0).unwrap();
-    for path in ["auto", "load_store", "messages", "cross"] {
+    for path in ["auto", "load_store", "messages", "cma"] {
         let builder = node.window(13, 1).hint("rma_path", path).unwrap();
         let window = match builder.allocate_shared() {
             Err(WindowError::NoPath { .. }) => continue,
@@ -319,7 +319,7 @@ pub fn other_windows_can_be_asked(universe: &Universe) {
     view.store(u64::from(right), u64::from(node.rank()) + 7).unwrap();
     node.barrier().unwrap();
     let left = u64::from(neighbour(&node, -1));
-    assert_eq!(window.local().load(node.rank().into()), Ok(left + 7));
+    assert_eq!(window.local().load(u64::from(node.rank())), Ok(left + 7));
     window.free().unwrap();
 }
 

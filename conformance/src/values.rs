@@ -118,12 +118,12 @@ pub fn of_several(universe: &Universe) {
 /// Of no values nobody waits.
 fn nothing(view: &View<'_>) {
     let never = |_: usize, _: u64| false;
-    assert_eq!(view.wait_until_any(&[], never), Ok(None));
-    assert_eq!(view.wait_until_all(&[], never), Ok(vec![]));
-    assert_eq!(view.wait_until_some(&[], never), Ok(vec![]));
-    assert_eq!(view.test_any(&[], never), Ok(None));
-    assert_eq!(view.test_all(&[], never), Ok(Some(vec![])));
-    assert_eq!(view.test_some(&[], never), Ok(vec![]));
+    assert_eq!(view.wait_until_any(&[0u64; 0], never), Ok(None));
+    assert_eq!(view.wait_until_all(&[0u64; 0], never), Ok(vec![]));
+    assert_eq!(view.wait_until_some(&[0u64; 0], never), Ok(vec![]));
+    assert_eq!(view.test_any(&[0u64; 0], never), Ok(None));
+    assert_eq!(view.test_all(&[0u64; 0], never), Ok(Some(vec![])));
+    assert_eq!(view.test_some(&[0u64; 0], never), Ok(vec![]));
 }
 
 /// A wait with a limit ends without the value, or with it. S-M6

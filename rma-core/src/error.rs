@@ -16,7 +16,7 @@ use crate::layout::Signature;
 use crate::object::{Flavor, WindowId};
 use crate::rank::{Rank, WorldRank};
 use crate::transport::{
-    AgentError, AllocateError, CrossError, DeviceError, ImportError, PersistError,
+    AgentError, AllocateError, CmaError, DeviceError, ImportError, PersistError,
 };
 use core::fmt;
 
@@ -455,13 +455,13 @@ pub enum RmaError {
         "window {window}, target {target}: {error}; is the memory that rank made its window of \
          still mapped there?"
     )]
-    Cross {
+    Cma {
         /// Window.
         window: WindowId,
         /// Target.
         target: Rank,
         /// Why.
-        error: CrossError,
+        error: CmaError,
     },
     /// A device did not move bytes to or from the target.
     #[error("window {window}, target {target}: {error}")]
@@ -512,7 +512,7 @@ impl RmaError {
             Self::Timeout { .. } | Self::Persist { .. } => ErrorClass::Other,
             Self::Collective { error, .. } => error.class(),
             Self::Import { .. } | Self::NotShared { .. } => ErrorClass::RmaShared,
-            Self::NotAttached { .. } | Self::Cross { .. } => ErrorClass::RmaRange,
+            Self::NotAttached { .. } | Self::Cma { .. } => ErrorClass::RmaRange,
             Self::Device { error: DeviceError::Refused, .. } => ErrorClass::RmaRange,
             Self::Device { error: DeviceError::Unreachable(_), .. } => ErrorClass::ProcFailed,
             Self::Device { .. } => ErrorClass::Other,

@@ -1,5 +1,6 @@
 //! A process, counted inside one communicator.
 use core::fmt;
+use core::num::TryFromIntError;
 
 /// A rank of a communicator or window, 0-based.
 ///
@@ -30,6 +31,27 @@ impl fmt::Display for Rank {
     }
 }
 
+impl From<u32> for Rank {
+    fn from(rank: u32) -> Self {
+        Self(rank)
+    }
+}
+
+impl TryFrom<usize> for Rank {
+    type Error = TryFromIntError;
+
+    /// The rank of that place in a list by rank.
+    fn try_from(place: usize) -> Result<Self, TryFromIntError> {
+        u32::try_from(place).map(Self)
+    }
+}
+
+impl From<Rank> for u32 {
+    fn from(rank: Rank) -> Self {
+        rank.0
+    }
+}
+
 impl From<Rank> for u64 {
     fn from(rank: Rank) -> Self {
         Self::from(rank.0)
@@ -57,6 +79,13 @@ impl fmt::Display for WorldRank {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn ranks_convert_without_casts() {
+        assert_eq!((Rank::from(3), Rank::try_from(4usize)), (Rank(3), Ok(Rank(4))));
+        assert!(Rank::try_from(usize::MAX).is_err());
+        assert_eq!((u32::from(Rank(5)), u64::from(Rank(5)), usize::from(Rank(5))), (5, 5, 5));
+    }
 
     #[test]
     fn ring_wraps_both_ways() {

@@ -7,6 +7,7 @@ mod value;
 use crate::element::{AtomicElement, BasicElement, BasicType, Element, Op};
 use crate::error::RmaError;
 use crate::execute::Placed;
+use crate::integer::Integer;
 use crate::memory::target::{Permit, Span};
 use crate::operation::{Action, Operation, Side, Sink};
 use crate::rank::Rank;
@@ -125,29 +126,29 @@ impl<'w> View<'w> {
     }
 
     /// Copies values from displacement `disp` on into `values`.
-    pub fn read<E: Element>(&self, disp: u64, values: &mut [E]) -> Result<(), RmaError> {
+    pub fn read<E: Element>(&self, disp: impl Integer, values: &mut [E]) -> Result<(), RmaError> {
         let bytes: &mut [u8] = bytemuck::cast_slice_mut(values);
-        self.span(disp, bytes.len())?.read(bytes);
+        self.span(disp.to_u64(), bytes.len())?.read(bytes);
         Ok(())
     }
 
     /// Copies `values` to displacement `disp` on.
-    pub fn write<E: Element>(&self, disp: u64, values: &[E]) -> Result<(), RmaError> {
+    pub fn write<E: Element>(&self, disp: impl Integer, values: &[E]) -> Result<(), RmaError> {
         let bytes: &[u8] = bytemuck::cast_slice(values);
         self.changes();
-        self.span(disp, bytes.len())?.write(bytes);
+        self.span(disp.to_u64(), bytes.len())?.write(bytes);
         Ok(())
     }
 
     /// The value at displacement `disp`.
-    pub fn load<E: Element>(&self, disp: u64) -> Result<E, RmaError> {
+    pub fn load<E: Element>(&self, disp: impl Integer) -> Result<E, RmaError> {
         let mut value = [E::zeroed()];
         self.read(disp, &mut value)?;
         Ok(value[0])
     }
 
     /// Stores one value at displacement `disp`.
-    pub fn store<E: Element>(&self, disp: u64, value: E) -> Result<(), RmaError> {
+    pub fn store<E: Element>(&self, disp: impl Integer, value: E) -> Result<(), RmaError> {
         self.write(disp, &[value])
     }
 
@@ -156,10 +157,11 @@ impl<'w> View<'w> {
     /// What a device combines at this part, it combines here, too, and may fail as an operation.
     pub fn fetch_and_op<E: BasicElement>(
         &self,
-        disp: u64,
+        disp: impl Integer,
         op: Op,
         operand: E,
     ) -> Result<E, RmaError> {
+        let disp = disp.to_u64();
         if !op.is_defined_on::<E>() {
             return Err(self.wrong_op::<E>("a fetch_and_op", op));
         }
@@ -181,10 +183,11 @@ impl<'w> View<'w> {
     /// as [`Access::accumulate`](crate::Access::accumulate) does.
     pub fn accumulate<E: BasicElement>(
         &self,
-        disp: u64,
+        disp: impl Integer,
         op: Op,
         operands: &[E],
     ) -> Result<(), RmaError> {
+        let disp = disp.to_u64();
         if op == Op::NoOp || !op.is_defined_on::<E>() {
             return Err(self.wrong_op::<E>("an accumulate", op));
         }
@@ -201,10 +204,11 @@ impl<'w> View<'w> {
     /// Replaces `compare` by `swap` atomically, if it is there; returns what was there.
     pub fn compare_and_swap<E: AtomicElement>(
         &self,
-        disp: u64,
+        disp: impl Integer,
         compare: E,
         swap: E,
     ) -> Result<E, RmaError> {
+        let disp = disp.to_u64();
         if self.is_left_to_device(E::BASIC) {
             let (mut old, values) = (compare, [compare, swap]);
             let action = ("a compare_and_swap", Action::Swap { basic: E::BASIC });

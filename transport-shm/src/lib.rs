@@ -11,9 +11,9 @@ mod agent;
 #[cfg(not(loom))]
 mod card;
 #[cfg(not(loom))]
-mod control;
+mod cma;
 #[cfg(not(loom))]
-mod cross;
+mod control;
 mod doorbell;
 #[cfg(not(loom))]
 mod free_list;

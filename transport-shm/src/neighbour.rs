@@ -12,8 +12,8 @@ use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags};
 
 use crate::card::{Card, PeerPlace};
+use crate::cma;
 use crate::control::{ControlSegment, HEADER_LEN, header_bytes};
-use crate::cross;
 use crate::segment::{self, Identity, OpenError, Piece, Span};
 
 /// Arenas of a neighbour that stay mapped while no region of them is imported. A bound, because
@@ -30,7 +30,7 @@ pub(crate) struct Neighbour {
     /// When the operating system was asked last, in nanoseconds.
     looked: AtomicU64,
     /// What the probe of copying by address found: the process, or why not.
-    crosses: OnceLock<Result<OwnedFd, Errno>>,
+    reaches: OnceLock<Result<OwnedFd, Errno>>,
 }
 
 /// A peer's segment in this address space.
@@ -84,16 +84,16 @@ unsafe impl Mapped for Joined {
 impl Neighbour {
     pub(crate) fn new(card: Card) -> Self {
         let (control, imports) = (OnceLock::new(), Mutex::new(Imports::default()));
-        Self { card, control, imports, looked: AtomicU64::new(0), crosses: OnceLock::new() }
+        Self { card, control, imports, looked: AtomicU64::new(0), reaches: OnceLock::new() }
     }
 
     /// Whether this process may copy to and from the neighbour's memory by address. Tried once.
-    pub(crate) fn crosses(&self) -> Result<(), Errno> {
+    pub(crate) fn reaches(&self) -> Result<(), Errno> {
         self.process().map(|_| ())
     }
 
     fn process(&self) -> Result<&OwnedFd, Errno> {
-        self.crosses.get_or_init(|| self.probe()).as_ref().map_err(|errno| *errno)
+        self.reaches.get_or_init(|| self.probe()).as_ref().map_err(|errno| *errno)
     }
 
     /// Copies the header of its control segment, which also shows that it is the right process.
@@ -101,7 +101,7 @@ impl Neighbour {
         let Card { rank, size, pid, address, .. } = self.card;
         let process = rustix::process::pidfd_open(pid, PidfdFlags::empty())?;
         let mut found = [0; HEADER_LEN];
-        cross::read(pid, address, &mut found)?;
+        cma::read(pid, address, &mut found)?;
         // If it has not ended, the number was its own when it was opened and when it was read.
         let right = found == header_bytes(rank, size) && !segment::exited(&process);
         if right { Ok(process) } else { Err(Errno::SRCH) }
@@ -114,7 +114,7 @@ impl Neighbour {
     }
 
     pub(crate) fn copy_from(&self, address: u64, bytes: &mut [u8]) -> Result<(), Errno> {
-        cross::read(self.pid_for_copy()?, address, bytes)
+        cma::read(self.pid_for_copy()?, address, bytes)
     }
 
     /// # Safety
@@ -123,7 +123,7 @@ impl Neighbour {
     pub(crate) unsafe fn copy_to(&self, address: u64, bytes: &[u8]) -> Result<(), Errno> {
         let pid = self.pid_for_copy()?;
         // SAFETY: the caller's, for the process that the probe found, and that still is there.
-        unsafe { cross::write(pid, address, bytes) }
+        unsafe { cma::write(pid, address, bytes) }
     }
 
     fn rank(&self) -> WorldRank {

@@ -50,7 +50,7 @@ fn a_process_that_has_the_number_of_a_neighbour_is_left_alone() {
     let card = Card { rank: 1, size: 2, pid, descriptor: 0, control, address };
     let neighbour = Neighbour::new(card);
     let word = address + HEADER_LEN as u64;
-    if let Err(errno) = neighbour.crosses() {
+    if let Err(errno) = neighbour.reaches() {
         return eprintln!("SKIPPED: copies between processes are not allowed here: {errno}");
     }
     // SAFETY: nobody looks at the child's memory but this test.
@@ -68,7 +68,7 @@ fn a_process_that_has_the_number_of_a_neighbour_is_left_alone() {
     // SAFETY: as above.
     assert_eq!(unsafe { neighbour.copy_to(word, &[9]) }, Err(Errno::SRCH));
     assert_eq!(neighbour.copy_from(word, &mut [0]), Err(Errno::SRCH));
-    cross::read(stranger.0, word, &mut found).unwrap();
+    cma::read(stranger.0, word, &mut found).unwrap();
     assert_eq!(found, [0], "its memory is as it was");
 }
 
@@ -79,7 +79,7 @@ fn another_process_is_not_copied_to() {
     let address = memory.as_ptr().expose_provenance() as u64;
     let control = Identity { device: 0, inode: 0, len: 0 };
     let card = Card { rank: 1, size: 2, pid: child.0, descriptor: 0, control, address };
-    let refused = Neighbour::new(card).crosses();
+    let refused = Neighbour::new(card).reaches();
     assert!(matches!(refused, Err(Errno::SRCH | Errno::PERM | Errno::NOSYS)), "{refused:?}");
 }
 

@@ -8,7 +8,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use rma_core::transport::{
-    AllocateError, Cma, CrossError, DescribeError, Descriptor, ImportError, Job, Limits, Mapped,
+    AllocateError, Cma, CmaError, DescribeError, Descriptor, ImportError, Job, Limits, Mapped,
     Members, Messages, Outcome, Parts, PeerState, Region, Shared, Sleep, SubmitError, Ticket,
     Transport, WorldRank,
 };
@@ -209,10 +209,10 @@ pub(crate) fn spare_descriptor() -> Result<OwnedFd, Errno> {
     eventfd(0, EventfdFlags::CLOEXEC)
 }
 
-fn cross_error(peer: WorldRank, error: Errno) -> CrossError {
+fn cma_error(peer: WorldRank, error: Errno) -> CmaError {
     match error {
-        Errno::SRCH => CrossError::PeerGone(peer),
-        error => CrossError::System { peer, errno: error.raw_os_error() },
+        Errno::SRCH => CmaError::PeerGone(peer),
+        error => CmaError::System { peer, errno: error.raw_os_error() },
     }
 }
 
@@ -467,30 +467,25 @@ unsafe impl Shared for Shm {
 
 impl Cma for Shm {
     #[inline]
-    fn crosses(&self, peer: WorldRank) -> Result<(), CrossError> {
-        let neighbour = self.neighbour(peer).map_err(|_| CrossError::PeerGone(peer))?;
+    fn reaches(&self, peer: WorldRank) -> Result<(), CmaError> {
+        let neighbour = self.neighbour(peer).map_err(|_| CmaError::PeerGone(peer))?;
         if !self.is_near(peer) {
-            return Err(CrossError::Far(peer));
+            return Err(CmaError::Far(peer));
         }
-        neighbour.crosses().map_err(|error| cross_error(peer, error))
+        neighbour.reaches().map_err(|error| cma_error(peer, error))
     }
 
-    fn copy_from(&self, peer: WorldRank, address: u64, bytes: &mut [u8]) -> Result<(), CrossError> {
-        let neighbour = self.neighbour(peer).map_err(|_| CrossError::PeerGone(peer))?;
+    fn copy_from(&self, peer: WorldRank, address: u64, bytes: &mut [u8]) -> Result<(), CmaError> {
+        let neighbour = self.neighbour(peer).map_err(|_| CmaError::PeerGone(peer))?;
         let copied = neighbour.copy_from(address, bytes);
-        copied.map_err(|error| cross_error(peer, error))
+        copied.map_err(|error| cma_error(peer, error))
     }
 
-    unsafe fn copy_to(
-        &self,
-        peer: WorldRank,
-        address: u64,
-        bytes: &[u8],
-    ) -> Result<(), CrossError> {
-        let neighbour = self.neighbour(peer).map_err(|_| CrossError::PeerGone(peer))?;
+    unsafe fn copy_to(&self, peer: WorldRank, address: u64, bytes: &[u8]) -> Result<(), CmaError> {
+        let neighbour = self.neighbour(peer).map_err(|_| CmaError::PeerGone(peer))?;
         // SAFETY: forwarded to the caller.
         let copied = unsafe { neighbour.copy_to(address, bytes) };
-        copied.map_err(|error| cross_error(peer, error))
+        copied.map_err(|error| cma_error(peer, error))
     }
 }
 

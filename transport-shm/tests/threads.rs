@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use common::{Cards, join, ranks, submit, wait_until, word};
 use rma_core::transport::{
-    Cma, CrossError, Descriptor, ImportError, Mapped, Members, Messages, Outcome, PeerState,
-    Shared, Sleep, SubmitError, WorldRank,
+    Cma, CmaError, Descriptor, ImportError, Mapped, Members, Messages, Outcome, PeerState, Shared,
+    Sleep, SubmitError, WorldRank,
 };
 use rma_transport_shm::{JoinError, Shm, ShmConfig};
 
@@ -305,7 +305,7 @@ fn ranks_out_of_range_are_nobody() {
     let all = ranks(1, 1);
     for nobody in [WorldRank(1), WorldRank(u32::MAX)] {
         assert!(!all[0].is_near(nobody));
-        assert_eq!(all[0].crosses(nobody), Err(CrossError::PeerGone(nobody)));
+        assert_eq!(all[0].reaches(nobody), Err(CmaError::PeerGone(nobody)));
         assert_eq!(all[0].peer_state(nobody), PeerState::Failed);
         assert_eq!(submit(&all[0], nobody, b"", b""), Err(SubmitError::PeerFailed(nobody)));
         all[0].ring(nobody);

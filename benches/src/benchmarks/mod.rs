@@ -2,6 +2,7 @@
 mod accumulate;
 mod atomics;
 mod bandwidth;
+mod batch;
 mod contention;
 mod counts;
 mod layout;
@@ -88,6 +89,7 @@ pub(crate) const ALL: &[Benchmark] = &[
         &[2],
         counts::run,
     ),
+    benchmark("batch", "many single elements at once", &[2], batch::run),
     benchmark("layout", "put and get of every other element", &[2], layout::run),
     benchmark(
         "user-memory",

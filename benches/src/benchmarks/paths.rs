@@ -9,7 +9,7 @@ use std::sync::atomic::{Ordering::Relaxed, Ordering::SeqCst, fence};
 
 /// Words of a part.
 const WORDS: usize = 64;
-const PATHS: [&str; 3] = ["load_store", "cross", "messages"];
+const PATHS: [&str; 3] = ["load_store", "cma", "messages"];
 
 /// The target waits in a barrier, and so serves messages. A path that the system does not permit
 /// has no rows.
@@ -64,7 +64,7 @@ fn put(
                 Ok(())
             })],
         ),
-        "cross" => bench.alone(
+        "cma" => bench.alone(
             draft,
             &mut ours,
             &mut [("process_vm_writev", &mut |n| {

@@ -94,7 +94,7 @@ fn raw(bench: &mut Bench<'_>) -> Result<()> {
     let all = bench.world().allgather(&[mine])?;
     let window: Window =
         bench.world().window(PART, 1).create(part).map_err(rma::WindowError::from)?;
-    if bench.is_first() && window.path(TARGET) == Some(rma::Path::Cross) {
+    if bench.is_first() && window.path(TARGET) == Some(rma::Path::Cma) {
         let epoch = window.lock_all()?;
         let target = all[usize::from(TARGET)];
         let mut copy = |bytes: &[u8]| Ok(target.write(bytes)?);

@@ -83,7 +83,7 @@ fn window_plan(draft: &WindowDraft, ranks: usize) -> WindowPlan {
     };
     let path = match draft.hints & 7 {
         0..=4 => Path::Unasked,
-        5 => Path::Cross,
+        5 => Path::Cma,
         _ => Path::Messages,
     };
     let ordered = draft.hints >> 3 & 3 != 3;
@@ -317,7 +317,7 @@ mod tests {
         "Boxed",
         "Raw",
         "Unasked",
-        "Cross",
+        "Cma",
         "Messages",
         "ordered: false",
         "crowded: true",

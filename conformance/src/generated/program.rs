@@ -61,8 +61,8 @@ pub enum Flavour {
 pub enum Path {
     /// None: what the job says.
     Unasked,
-    /// `cross`, where the system allows that.
-    Cross,
+    /// `cma`, where the system allows that.
+    Cma,
     /// `messages`.
     Messages,
 }

@@ -4,7 +4,7 @@ use super::program::{Call, FenceEnd, Finish, Flavour, Operation, Path, Phase, Pr
 use super::program::{Step, Stretch, UNTOUCHED, WindowPlan};
 use super::record::Record;
 use super::values::{Type, typed, typed_atomic};
-use super::windows::{Made, builder, crosses};
+use super::windows::{Made, builder, reaches};
 use crate::help::near;
 use bytemuck::{cast_slice, pod_collect_to_vec};
 use rma_core::{
@@ -22,12 +22,12 @@ pub fn play(universe: &Universe, comm: &Communicator, program: &Program) -> Reco
     assert_eq!(comm.size(), program.ranks);
     let me = usize::from(comm.rank());
     let mut record = Record::default();
-    let crosses = program.windows.iter().any(|plan| plan.path == Path::Cross) && crosses(comm);
+    let reaches = program.windows.iter().any(|plan| plan.path == Path::Cma) && reaches(comm);
     let make = |plan: &WindowPlan| {
         let WindowPlan { flavour, .. } = *plan;
         let apart = flavour == Flavour::Shared && !near(universe);
         let flavour = if apart { Flavour::Allocated } else { flavour };
-        Made::new(builder(comm, plan, crosses), comm, plan, flavour)
+        Made::new(builder(comm, plan, reaches), comm, plan, flavour)
     };
     let mut windows: Vec<Made> = program.windows.iter().map(make).collect();
     comm.barrier().expect("all ranks are there");

@@ -119,8 +119,8 @@ impl Region {
 }
 
 /// Whether the hint for copies between processes can be given. **Collective.**
-pub(super) fn crosses(comm: &Communicator) -> bool {
-    let builder = comm.window(0, 1).hint("rma_path", "cross").expect("a path");
+pub(super) fn reaches(comm: &Communicator) -> bool {
+    let builder = comm.window(0, 1).hint("rma_path", "cma").expect("a path");
     match builder.allocate() {
         Ok(window) => {
             window.free().expect("no epoch is open");
@@ -265,13 +265,13 @@ impl Made {
 pub(super) fn builder<'c>(
     comm: &'c Communicator,
     plan: &WindowPlan,
-    crosses: bool,
+    reaches: bool,
 ) -> WindowBuilder<'c> {
     let part = plan.parts[usize::from(comm.rank())];
     let count = if plan.flavour == Flavour::Dynamic { 0 } else { part.size / part.unit };
     let path = match plan.path {
         Path::Messages => Some("messages"),
-        Path::Cross if crosses && plan.flavour != Flavour::Dynamic => Some("cross"),
+        Path::Cma if reaches && plan.flavour != Flavour::Dynamic => Some("cma"),
         _ => None,
     };
     let ordering = (!plan.ordered).then_some("none");

@@ -13,7 +13,7 @@ const ATTEMPTS: usize = 10;
 /// The target agrees to seal without having served what was given up, and serves it then. S-A10
 #[test]
 fn what_was_given_up_does_not_change_a_slice() {
-    for path in ["cross", "messages"] {
+    for path in ["cma", "messages"] {
         let mut config = Config::default();
         config.wait_timeout = Some(Duration::from_millis(500));
         config.progress_agent = ProgressAgent::Never;

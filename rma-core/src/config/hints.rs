@@ -447,14 +447,14 @@ mod tests {
     #[test]
     fn wishes_are_left() {
         let mut config = Config::default();
-        config.hint("rma_path", "cross").unwrap();
+        config.hint("rma_path", "cma").unwrap();
         let mut hints = config.hints();
         assert!(!hints.is_own(Hint::Path));
         let words = hints.leave(Hint::Path, "a pigeon");
-        assert_eq!(words, "rma_path=cross, which the job wishes, does not reach a pigeon");
+        assert_eq!(words, "rma_path=cma, which the job wishes, does not reach a pigeon");
         assert_eq!(hints.path(), Asked::Auto);
         assert!(InForce::new(&hints).explain().ends_with(&words));
-        hints.set("rma_path", "cross", &config).unwrap();
+        hints.set("rma_path", "cma", &config).unwrap();
         assert!(hints.is_own(Hint::Path));
     }
 

@@ -9,7 +9,7 @@ pub(crate) enum Asked {
     /// Load and store for everything, or no window.
     LoadStore,
     /// Copies by address where load and store reach too.
-    Cross,
+    Cma,
     /// Messages for everything, locks and signals too.
     Messages,
     /// As [`Messages`](Self::Messages), but what a device does.
@@ -17,12 +17,12 @@ pub(crate) enum Asked {
 }
 
 /// How the values of the hint are written, in the order of [`Asked`].
-pub(crate) const PATHS: &[&str] = &["auto", "load_store", "cross", "messages", "device"];
+pub(crate) const PATHS: &[&str] = &["auto", "load_store", "cma", "messages", "device"];
 
 impl Asked {
     /// From the place of a value in [`PATHS`].
     pub(crate) fn from_place(place: u64) -> Self {
-        [Self::Auto, Self::LoadStore, Self::Cross, Self::Messages, Self::Device]
+        [Self::Auto, Self::LoadStore, Self::Cma, Self::Messages, Self::Device]
             .into_iter()
             .find(|asked| *asked as u64 == place)
             .unwrap_or_default()

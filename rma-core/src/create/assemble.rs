@@ -117,7 +117,7 @@ impl WindowBuilder<'_> {
 
     /// Whether operations on every target go by load and store.
     fn is_loaded(&self, flavor: Flavor, peers: &Peers) -> bool {
-        let by_address = flavor == Flavor::Dynamic || self.hints.path() == Asked::Cross;
+        let by_address = flavor == Flavor::Dynamic || self.hints.path() == Asked::Cma;
         self.is_together() && !by_address && !peers.iter().any(|(_, peer)| PeerPart::stays(peer))
     }
 }

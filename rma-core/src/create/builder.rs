@@ -37,7 +37,7 @@ impl<'c> WindowBuilder<'c> {
     /// | `same_size` *, `same_disp_unit` * | `false`, `true` | checked: all ranks pass the same |
     /// | `alloc_shared_noncontig` * | `false`, `true` | each part of a shared window by itself |
     /// | `rma_count` | `false`, `true` | see [`Window::operation_counts`] |
-    /// | `rma_path` * | `auto`, `load_store`, `cross`, `messages`, `device` | see [`Path`] |
+    /// | `rma_path` * | `auto`, `load_store`, `cma`, `messages`, `device` | see [`Path`] |
     /// | `rma_dynamic_regions` | a number | [`Config::dynamic_regions`] of this window and rank |
     /// | `rma_eager_bytes` | bytes | [`Config::eager_bytes`] of this window and rank |
     /// | `rma_target_cache` | a number | [`Config::target_cache`] of this window and rank |

@@ -85,7 +85,7 @@ impl WindowBuilder<'_> {
         let memory = memory.map_err(failed)?;
         let described = memory.descriptors(engine).map_err(failed);
         let served = described.and_then(|data| {
-            let by_message = asked == Asked::Cross || data.is_empty();
+            let by_message = asked == Asked::Cma || data.is_empty();
             self.serve(by_message || matches!(material, Material::Directory))?;
             Ok(data)
         });

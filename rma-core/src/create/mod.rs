@@ -40,7 +40,7 @@ impl WindowBuilder<'_> {
             made.give_up(error);
         }
         let (mut made, shares) = (mine?, shares?);
-        if self.hints.path() != Asked::Cross {
+        if self.hints.path() != Asked::Cma {
             made.memory.leave_address(&self.comm.inner.engine);
         }
         if matches!(material, Material::OnePiece) {

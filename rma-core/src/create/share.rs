@@ -166,17 +166,17 @@ impl WindowBuilder<'_> {
             Asked::LoadStore if !shared => no("load_store", "ranks that do not share memory"),
             Asked::LoadStore if flavor == Flavor::Dynamic => no("load_store", "attached memory"),
             Asked::LoadStore if stays => no("load_store", "memory of the user that stays there"),
-            Asked::Cross if flavor == Flavor::Dynamic => no("cross", "attached memory"),
+            Asked::Cma if flavor == Flavor::Dynamic => no("cma", "attached memory"),
             Asked::Device if flavor == Flavor::Dynamic => no("device", "attached memory"),
             Asked::Device if engine.transport.remote.is_none() => {
                 no("device", "a transport without a device")
             }
-            Asked::Cross => {
-                let crosses = |peer| engine.transport.cma_with(peer).is_some();
-                let mine = u64::from(shared && self.comm.group().members().all(crosses));
+            Asked::Cma => {
+                let reaches = |peer| engine.transport.cma_with(peer).is_some();
+                let mine = u64::from(shared && self.comm.group().members().all(reaches));
                 match self.comm.agree(kind::FAILED, mine, u64::min)? {
                     1 => Ok(()),
-                    _ => no("cross", "ranks whose memory the system does not let others copy"),
+                    _ => no("cma", "ranks whose memory the system does not let others copy"),
                 }
             }
             Asked::Auto | Asked::LoadStore | Asked::Messages | Asked::Device => Ok(()),

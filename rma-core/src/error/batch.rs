@@ -5,7 +5,7 @@ use crate::class::ErrorClass;
 /// Why a [`Batch`](crate::Batch) failed, and at which of its places; where all of a target's failed
 /// together, at the first of these.
 #[derive(Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("entry {index} of a batch: {error}")]
+#[error("entry {index} of the batch: {error}")]
 pub struct BatchError {
     /// Of the place, 0-based.
     pub index: usize,

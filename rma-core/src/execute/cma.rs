@@ -4,7 +4,7 @@
 use crate::error::RmaError;
 use crate::operation::{Action, Operation, Sink};
 use crate::route::CmaRoute;
-use crate::transport::{CrossError, ImportError};
+use crate::transport::{CmaError, ImportError};
 use crate::window::Window;
 
 impl Window {
@@ -26,8 +26,8 @@ impl Window {
             unsafe { cma.copy_to(owner, address, operation.origin) }
         };
         copied.map_err(|error| match error {
-            CrossError::PeerGone(peer) => self.import_failed(ImportError::PeerGone(peer)),
-            error => RmaError::Cross { window: self.id(), target: operation.target, error },
+            CmaError::PeerGone(peer) => self.import_failed(ImportError::PeerGone(peer)),
+            error => RmaError::Cma { window: self.id(), target: operation.target, error },
         })
     }
 }

@@ -1,4 +1,5 @@
 //! The constructors, after MPI's.
+use crate::integer::Integer;
 use crate::layout::bounds::Bounds;
 use crate::layout::error::{LayoutError, fits};
 use crate::layout::program::LoopBody;
@@ -10,24 +11,37 @@ use std::sync::Arc;
 type Placement<'l> = (i64, u64, &'l Layout);
 
 const DISPLACEMENT: &str = "a displacement";
+const STRIDE: &str = "a stride";
 
 impl Layout {
     /// `count` copies, one extent after the other.
-    pub fn contiguous(&self, count: u64) -> Result<Self, LayoutError> {
+    pub fn contiguous(&self, count: impl Integer) -> Result<Self, LayoutError> {
         self.hvector(count, 1, self.extent())
     }
 
     /// `count` blocks of `block_length` copies, `stride` extents from one beginning to the next.
-    pub fn vector(&self, count: u64, block_length: u64, stride: i64) -> Result<Self, LayoutError> {
-        self.hvector(count, block_length, self.extents(stride)?)
+    pub fn vector(
+        &self,
+        count: impl Integer,
+        block_length: impl Integer,
+        stride: impl Integer,
+    ) -> Result<Self, LayoutError> {
+        let stride = self.extents(fits(stride.to_i64(), STRIDE)?)?;
+        self.hvector(count, block_length, stride)
     }
 
     /// As [`vector`](Self::vector), with the stride in bytes.
-    pub fn hvector(&self, count: u64, block_length: u64, stride: i64) -> Result<Self, LayoutError> {
-        let extent = self.extent();
-        let block =
-            if block_length == 1 { self.clone() } else { self.strided(block_length, extent)? };
-        block.strided(count, stride)
+    pub fn hvector(
+        &self,
+        count: impl Integer,
+        block_length: impl Integer,
+        stride: impl Integer,
+    ) -> Result<Self, LayoutError> {
+        let block = match block_length.to_u64() {
+            1 => self.clone(),
+            length => self.strided(length, self.extent())?,
+        };
+        block.strided(count.to_u64(), fits(stride.to_i64(), STRIDE)?)
     }
 
     /// Blocks at displacements, each of a length of its own, both in extents.

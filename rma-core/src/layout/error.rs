@@ -3,7 +3,7 @@ use crate::class::ErrorClass;
 
 /// Why a [`Layout`](crate::layout::Layout) cannot be made.
 ///
-/// Negative counts and lengths cannot be written down, and a layout of nothing is legal.
+/// A negative count or length is one that 63 bits cannot hold; a layout of nothing is legal.
 #[derive(Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum LayoutError {

@@ -378,10 +378,10 @@ fn positions_count_from_anywhere() {
 #[test]
 fn large_counts() {
     let byte = Layout::element::<u8>();
-    let far = byte.hvector(2, 1, 5 << 30).unwrap();
+    let far = byte.hvector(2, 1, 5i64 << 30).unwrap();
     assert_eq!((far.size(), far.extent()), (2, (5 << 30) + 1));
     assert_eq!(far.runs(1).unwrap().collect::<Vec<_>>(), [(0, 1), (5 << 30, 1)]);
-    let many = Layout::element::<u64>().vector(1 << 40, 1, 2).unwrap();
+    let many = Layout::element::<u64>().vector(1u64 << 40, 1, 2).unwrap();
     assert_eq!((many.size(), many.extent()), (8 << 40, (16 << 40) - 8));
     assert_eq!(many.signature(1 << 10).count, 1 << 50);
     assert_eq!(many.span(4).unwrap(), Some((0, (64 << 40) - 32)));
@@ -397,8 +397,8 @@ fn what_does_not_fit_is_refused() {
         assert!(matches!(layout, Err(LayoutError::Overflow { .. })), "{layout:?}");
     };
     overflows(word.contiguous(u64::MAX));
-    overflows(word.contiguous(1 << 60));
-    overflows(byte.contiguous(1 << 63));
+    overflows(word.contiguous(1u64 << 60));
+    overflows(byte.contiguous(1u64 << 63));
     overflows(word.vector(3, 1, i64::MAX));
     overflows(word.vector(3, 1, i64::MIN));
     overflows(byte.hvector(3, 1, i64::MAX));

@@ -11,7 +11,7 @@ pub struct OperationCounts {
     /// cost more than they do.
     pub load_store: Option<u64>,
     /// By copies between processes.
-    pub cross: u64,
+    pub cma: u64,
     /// By transfers of a device, whatever it takes.
     pub device: u64,
     /// By messages, one for each operation, whatever it takes.
@@ -22,11 +22,11 @@ impl Window {
     /// How many operations of this rank went which way so far.
     pub fn operation_counts(&self) -> OperationCounts {
         let count = |count: &AtomicU64| count.load(Relaxed);
-        let Counts { load_store, cross, device, messages } = &self.counts;
+        let Counts { load_store, cma, device, messages } = &self.counts;
         let counted = self.counts_all || self.part.regions.is_some();
         OperationCounts {
             load_store: counted.then(|| count(load_store)),
-            cross: count(cross),
+            cma: count(cma),
             device: count(device),
             messages: count(messages),
         }

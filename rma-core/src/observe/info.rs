@@ -53,7 +53,7 @@ impl Window {
             "window {id}{name}: {flavor:?}, {ranks} ranks, {size} bytes in units of {unit} here, \
              transport {transport}\n"
         );
-        for path in [Path::LoadStore, Path::ByRegion, Path::Cross, Path::Device, Path::Messages] {
+        for path in [Path::LoadStore, Path::ByRegion, Path::Cma, Path::Device, Path::Messages] {
             let targets = (0..ranks).filter(|rank| self.path(Rank(*rank)) == Some(path)).count();
             if targets > 0 {
                 self.explain_path(&mut text, path, targets);
@@ -124,7 +124,7 @@ impl Window {
             (_, Some(asked)) => format!("asked for by rma_path={asked}"),
             (Path::LoadStore, None) => "mapped here, so the target does nothing".to_owned(),
             (Path::ByRegion, None) => "the window is dynamic".to_owned(),
-            (Path::Cross, None) => "their memory stays where its user put it".to_owned(),
+            (Path::Cma, None) => "their memory stays where its user put it".to_owned(),
             (Path::Device, None) => "it needs nothing of the target".to_owned(),
             (Path::Messages, None) => "neither load and store nor copies reach them".to_owned(),
         };
@@ -145,7 +145,7 @@ impl Window {
                 ("raw regions", "put, get copied by the system, if it lets; others by messages"),
                 ("messages", served),
             ],
-            Path::Cross => &[
+            Path::Cma => &[
                 ("put, get", "copied by the system, in a call of the origin"),
                 ("put, get with layouts", &messages),
                 ("atomics", &messages),

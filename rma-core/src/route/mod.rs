@@ -29,13 +29,13 @@ pub enum Path {
     LoadStore,
     /// Put and get by copies of the operating system between the two processes, the others by
     /// messages.
-    Cross,
+    Cma,
     /// By a device of the origin, as far as it goes, the others by messages.
     Device,
     /// By active messages, which the target serves.
     Messages,
     /// As each attached region allows: load and store for what was given away, as
-    /// [`Cross`](Self::Cross) or [`Messages`](Self::Messages) for raw memory.
+    /// [`Cma`](Self::Cma) or [`Messages`](Self::Messages) for raw memory.
     ByRegion,
 }
 
@@ -43,7 +43,7 @@ impl fmt::Display for Path {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::LoadStore => "load and store",
-            Self::Cross => "copies between processes, and messages",
+            Self::Cma => "copies between processes, and messages",
             Self::Device => "a device, and messages",
             Self::Messages => "messages",
             Self::ByRegion => "what each attached region allows",
@@ -82,7 +82,7 @@ impl Counts {
         let count = match route {
             Route::Null => return,
             Route::Mapped(_) | Route::Region(_) => &self.load_store,
-            Route::Cma(_) => &self.cross,
+            Route::Cma(_) => &self.cma,
             Route::Device(_) => &self.device,
             Route::Messages(_) => &self.messages,
         };
@@ -104,7 +104,7 @@ impl Window {
         } else if self.loads(target) {
             Path::LoadStore
         } else if self.cma_with(target).is_some() {
-            Path::Cross
+            Path::Cma
         } else {
             Path::Messages
         }
@@ -156,7 +156,7 @@ impl Window {
                 }
                 (Where::There(_), ..) => Route::Messages(world),
             },
-            Path::Cross if copies => {
+            Path::Cma if copies => {
                 let base = self.peers.get(target).map(|peer| peer.address);
                 let route = |((cma, owner), base): (_, u64)| {
                     let address = base + low;
@@ -171,7 +171,7 @@ impl Window {
                 let device = if does { self.device_route(target, world)? } else { None };
                 device.map_or(Route::Messages(world), Route::Device)
             }
-            Path::Cross | Path::Messages => Route::Messages(world),
+            Path::Cma | Path::Messages => Route::Messages(world),
         };
         self.counts.count(&route);
         Ok((route, there))

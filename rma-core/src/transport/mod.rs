@@ -176,7 +176,7 @@ pub enum ImportError {
 /// Why bytes were not copied to or from a peer's memory by address.
 #[derive(Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
-pub enum CrossError {
+pub enum CmaError {
     /// The process is gone.
     #[error("rank {0} is gone")]
     PeerGone(WorldRank),
@@ -193,7 +193,7 @@ pub enum CrossError {
     },
 }
 
-crate::debug_as_display!(AllocateError, DescribeError, ImportError, CrossError);
+crate::debug_as_display!(AllocateError, DescribeError, ImportError, CmaError);
 
 /// Why a message was not taken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -291,7 +291,7 @@ impl Transport {
 
     /// Copies of the system to and from memory of `peer`, if it makes them.
     pub(crate) fn cma_with(&self, peer: WorldRank) -> Option<&dyn Cma> {
-        self.cma.as_deref().filter(|cma| cma.crosses(peer).is_ok())
+        self.cma.as_deref().filter(|cma| cma.reaches(peer).is_ok())
     }
 
     /// Load and store are about to touch window memory.
@@ -467,17 +467,16 @@ pub unsafe trait Shared: Send + Sync {
 /// Copies to and from private memory of other processes, by address.
 pub trait Cma: Send + Sync {
     /// Whether this process may do so with `peer`. Tried once; the answer is kept.
-    fn crosses(&self, peer: WorldRank) -> Result<(), CrossError>;
+    fn reaches(&self, peer: WorldRank) -> Result<(), CmaError>;
     /// Fills `bytes` from `address` on in the memory of `peer`.
-    fn copy_from(&self, peer: WorldRank, address: u64, bytes: &mut [u8]) -> Result<(), CrossError>;
+    fn copy_from(&self, peer: WorldRank, address: u64, bytes: &mut [u8]) -> Result<(), CmaError>;
     /// Copies `bytes` to `address` on in the memory of `peer`.
     ///
     /// # Safety
     ///
-    /// [`crosses`](Self::crosses) said yes, and `peer` lets others overwrite these bytes at any
+    /// [`reaches`](Self::reaches) said yes, and `peer` lets others overwrite these bytes at any
     /// time.
-    unsafe fn copy_to(&self, peer: WorldRank, address: u64, bytes: &[u8])
-    -> Result<(), CrossError>;
+    unsafe fn copy_to(&self, peer: WorldRank, address: u64, bytes: &[u8]) -> Result<(), CmaError>;
 }
 
 /// Told of load and store.

@@ -3,6 +3,7 @@ use super::View;
 use crate::element::AtomicElement;
 use crate::engine::{On, Wait};
 use crate::error::RmaError;
+use crate::integer::Integer;
 use crate::memory::target::Span;
 use bytemuck::bytes_of_mut;
 use core::sync::atomic::Ordering::Acquire;
@@ -42,10 +43,10 @@ impl View<'_> {
     /// [`MPI_Win_sync`](crate::Window::sync) for it (MPI 4.1, section 12.7).
     pub fn wait_until<E: AtomicElement>(
         &self,
-        disp: u64,
+        disp: impl Integer,
         mut predicate: impl FnMut(E) -> bool,
     ) -> Result<E, RmaError> {
-        let spans = [self.aligned::<E>(disp)?];
+        let spans = [self.aligned::<E>(disp.to_u64())?];
         let awaited = Awaited { view: self, spans: &spans };
         awaited.wait(None, || awaited.first(&mut |_, value| predicate(value)).map(|it| it.1))
     }
@@ -56,14 +57,14 @@ impl View<'_> {
     /// [`RmaError::Timeout`] only if the deadline of the configuration comes first.
     pub fn wait_until_for<E: AtomicElement>(
         &self,
-        disp: u64,
+        disp: impl Integer,
         timeout: Duration,
         mut predicate: impl FnMut(E) -> bool,
     ) -> Result<Option<E>, RmaError> {
         if timeout.is_zero() {
             return self.test(disp, predicate);
         }
-        let spans = [self.aligned::<E>(disp)?];
+        let spans = [self.aligned::<E>(disp.to_u64())?];
         let awaited = Awaited { view: self, spans: &spans };
         let sleep = &self.window.engine().transport.sleep;
         let until = sleep.now().saturating_add(timeout);
@@ -81,7 +82,7 @@ impl View<'_> {
     /// have their turn.
     pub fn wait_until_any<E: AtomicElement>(
         &self,
-        disps: &[u64],
+        disps: &[impl Integer],
         mut predicate: impl FnMut(usize, E) -> bool,
     ) -> Result<Option<(usize, E)>, RmaError> {
         if disps.is_empty() {
@@ -99,7 +100,7 @@ impl View<'_> {
     /// again.
     pub fn wait_until_all<E: AtomicElement>(
         &self,
-        disps: &[u64],
+        disps: &[impl Integer],
         mut predicate: impl FnMut(usize, E) -> bool,
     ) -> Result<Vec<E>, RmaError> {
         let spans = self.all_aligned::<E>(disps)?;
@@ -114,7 +115,7 @@ impl View<'_> {
     /// there are none, at once.
     pub fn wait_until_some<E: AtomicElement>(
         &self,
-        disps: &[u64],
+        disps: &[impl Integer],
         mut predicate: impl FnMut(usize, E) -> bool,
     ) -> Result<Vec<(usize, E)>, RmaError> {
         if disps.is_empty() {
@@ -132,10 +133,10 @@ impl View<'_> {
     /// it should do something else meanwhile, or yield.
     pub fn test<E: AtomicElement>(
         &self,
-        disp: u64,
+        disp: impl Integer,
         mut predicate: impl FnMut(E) -> bool,
     ) -> Result<Option<E>, RmaError> {
-        let spans = [self.aligned::<E>(disp)?];
+        let spans = [self.aligned::<E>(disp.to_u64())?];
         let awaited = Awaited { view: self, spans: &spans };
         awaited.test(|| awaited.first(&mut |_, value| predicate(value)).map(|it| it.1))
     }
@@ -144,7 +145,7 @@ impl View<'_> {
     /// (`shmem_test_any`).
     pub fn test_any<E: AtomicElement>(
         &self,
-        disps: &[u64],
+        disps: &[impl Integer],
         mut predicate: impl FnMut(usize, E) -> bool,
     ) -> Result<Option<(usize, E)>, RmaError> {
         let spans = self.all_aligned::<E>(disps)?;
@@ -156,7 +157,7 @@ impl View<'_> {
     /// (`shmem_test_all`). Those of an empty list do.
     pub fn test_all<E: AtomicElement>(
         &self,
-        disps: &[u64],
+        disps: &[impl Integer],
         mut predicate: impl FnMut(usize, E) -> bool,
     ) -> Result<Option<Vec<E>>, RmaError> {
         let spans = self.all_aligned::<E>(disps)?;
@@ -171,7 +172,7 @@ impl View<'_> {
     /// their places in the list (`shmem_test_some`).
     pub fn test_some<E: AtomicElement>(
         &self,
-        disps: &[u64],
+        disps: &[impl Integer],
         mut predicate: impl FnMut(usize, E) -> bool,
     ) -> Result<Vec<(usize, E)>, RmaError> {
         let spans = self.all_aligned::<E>(disps)?;
@@ -186,8 +187,11 @@ impl View<'_> {
         if span.is_aligned(width) { Ok(span) } else { Err(misaligned()) }
     }
 
-    fn all_aligned<E: AtomicElement>(&self, disps: &[u64]) -> Result<Vec<Span<'_>>, RmaError> {
-        disps.iter().map(|disp| self.aligned::<E>(*disp)).collect()
+    fn all_aligned<E: AtomicElement>(
+        &self,
+        disps: &[impl Integer],
+    ) -> Result<Vec<Span<'_>>, RmaError> {
+        disps.iter().map(|disp| self.aligned::<E>(disp.to_u64())).collect()
     }
 }
 

@@ -4,7 +4,7 @@ use core::sync::atomic::AtomicU64;
 #[derive(Debug, Default)]
 pub(crate) struct Counts {
     pub(crate) load_store: AtomicU64,
-    pub(crate) cross: AtomicU64,
+    pub(crate) cma: AtomicU64,
     pub(crate) device: AtomicU64,
     pub(crate) messages: AtomicU64,
 }

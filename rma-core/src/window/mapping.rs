@@ -22,7 +22,7 @@ impl Window {
         let stays = self.peers.get(target).is_none_or(|peer| peer.stays());
         let mapped = !stays || target == self.rank();
         let near = self.targets.near(target).is_some();
-        mapped && near && self.part.regions.is_none() && self.asked != Asked::Cross
+        mapped && near && self.part.regions.is_none() && self.asked != Asked::Cma
     }
 
     /// All of the part of a target that is mapped and reached by load and store.

@@ -61,7 +61,7 @@ impl Memory {
         let align = if len >= PAGE { PAGE } else { 64 };
         let region = engine.transport.shared.allocate(len, align)?;
         let whose = match asked {
-            Asked::Cross => Whose::WindowByAddress,
+            Asked::Cma => Whose::WindowByAddress,
             Asked::Auto | Asked::LoadStore | Asked::Messages | Asked::Device => {
                 Whose::Window(engine.clone())
             }

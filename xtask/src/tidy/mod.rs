@@ -4,6 +4,7 @@ mod arrows;
 mod calls;
 mod facts;
 mod floors;
+mod glossary;
 mod pages;
 mod rooms_check;
 mod shape;
@@ -59,6 +60,8 @@ pub(crate) fn run(workspace: &Workspace) -> Result<()> {
     let page = fs::read_to_string(workspace.root.join("docs/architecture.md"))?;
     findings.extend(floors::check(&page, &files));
     findings.extend(pages::check(&workspace.pages()?, &sources));
+    let glossary = fs::read_to_string(workspace.root.join("docs/glossary.md"))?;
+    findings.extend(glossary::check(&glossary, &sources));
     findings.extend(arrows::check(&workspace.metadata));
     findings.extend(arrows::check_tree(workspace)?);
     let mut findings = excuse(EXCEPTIONS, findings);

@@ -45,7 +45,7 @@ struct RestThere {
 
 /// What becomes of elements whose places meet.
 #[derive(Clone, Copy)]
-enum Meeting {
+enum Repeats {
     /// Bytes are copied, in any order.
     Copy,
     /// Elements are combined, which are aligned so: in the caller's order where they meet.
@@ -100,7 +100,7 @@ impl<I: Integer> Batch<'_, I> {
             })),
             Way::Any => peer.put(disp, &values[i..=i]).map(|()| true),
         };
-        let left = self.each::<E>(Meeting::Copy, put)?;
+        let left = self.each::<E>(Repeats::Copy, put)?;
         self.send(&left, values, |peer, there, values| peer.put(there.at(0), values))
     }
 
@@ -118,7 +118,7 @@ impl<I: Integer> Batch<'_, I> {
             })),
             Way::Any => peer.get(disp, from_mut(&mut values[i])).map(|()| true),
         };
-        let left = self.each::<E>(Meeting::Copy, get)?;
+        let left = self.each::<E>(Repeats::Copy, get)?;
         let mut found = vec![E::zeroed(); left.order.len()];
         self.fetch(&left, &mut found, |ops, there, found| {
             ops.get(there.target, there.layout.at(0), found)
@@ -141,7 +141,7 @@ impl<I: Integer> Batch<'_, I> {
             Way::Near => Ok(op != Op::NoOp && peer.combine_one(disp, op, values[i]).is_some()),
             Way::Any => peer.accumulate(disp, op, &values[i..=i]).map(|()| true),
         };
-        let left = self.each::<E>(Meeting::Combine { align: E::BASIC.align() }, combine)?;
+        let left = self.each::<E>(Repeats::Combine { align: E::BASIC.align() }, combine)?;
         self.send(&left, values, |peer, there, values| peer.accumulate(there.at(0), op, values))
     }
 
@@ -172,7 +172,7 @@ impl<I: Integer> Batch<'_, I> {
                 peer.get_accumulate(disp, op, &values[i..=i], result).map(|()| true)
             }
         };
-        let left = self.each::<E>(Meeting::Combine { align: E::BASIC.align() }, combine)?;
+        let left = self.each::<E>(Repeats::Combine { align: E::BASIC.align() }, combine)?;
         let operands: Vec<E> = left.order.iter().map(|i| values[*i]).collect();
         let mut found = vec![E::zeroed(); operands.len()];
         self.fetch(&left, &mut found, |ops, there, found| {
@@ -199,7 +199,7 @@ impl<I: Integer> Batch<'_, I> {
     #[inline(always)]
     fn each<E: Element>(
         &self,
-        what: Meeting,
+        what: Repeats,
         mut reach: impl FnMut(Way, usize, &Peer<'_>, u64) -> Result<bool, RmaError>,
     ) -> Result<Rest, BatchError> {
         let (mut left, mut far) = (Rest::default(), FxHashSet::default());
@@ -229,7 +229,7 @@ impl<I: Integer> Batch<'_, I> {
 
     /// Sorts what is left by target, and in turns where places meet that are combined.
     #[cold]
-    fn sort<E: Element>(&self, left: &mut Rest, what: Meeting) -> Result<(), BatchError> {
+    fn sort<E: Element>(&self, left: &mut Rest, what: Repeats) -> Result<(), BatchError> {
         let mut all = mem::take(&mut left.order);
         all.sort_by_key(|index| self.places[*index].0);
         let same = |a: &usize, b: &usize| self.places[*a].0 == self.places[*b].0;
@@ -264,14 +264,14 @@ impl<I: Integer> Batch<'_, I> {
         target: Rank,
         group: &[usize],
         positions: Vec<u64>,
-        what: Meeting,
+        what: Repeats,
     ) -> Vec<(u32, usize, u64)> {
         let (window, len) = (self.access.window(), size_of::<E>() as u64);
         let bytes = positions.len() as u64 * (len + WireRow::LEN as u64);
         let alone =
             bytes <= window.engine().body_max() as u64 && window.path(target) != Some(Path::Device);
         let entries = group.iter().zip(positions);
-        if matches!(what, Meeting::Copy) || alone {
+        if matches!(what, Repeats::Copy) || alone {
             return entries.map(|(index, at)| (0, *index, at)).collect();
         }
         // The turn after the last one, of the places that were met.
@@ -299,7 +299,7 @@ impl<I: Integer> Batch<'_, I> {
         &self,
         target: Rank,
         group: &[usize],
-        what: Meeting,
+        what: Repeats,
     ) -> Result<Vec<u64>, BatchError> {
         let (window, len) = (self.access.window(), size_of::<E>() as u64);
         let world = window.group().world_rank(target);
@@ -307,8 +307,8 @@ impl<I: Integer> Batch<'_, I> {
         let part = part.and_then(|world| window.part_of(target, world));
         let (size, disp_unit) = part.map_err(|error| BatchError { index: group[0], error })?;
         let aligned = match what {
-            Meeting::Copy => None,
-            Meeting::Combine { align } => window.alignment_of(target).map(|base| (base, align)),
+            Repeats::Copy => None,
+            Repeats::Combine { align } => window.alignment_of(target).map(|base| (base, align)),
         };
         let position = |index: &usize| {
             let (index, disp) = (*index, self.places[*index].1.to_u64());

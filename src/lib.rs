@@ -52,15 +52,25 @@
 //! | epochs that are kept | [`Window::lock_all_owned`], [`Window::lock_owned`] |
 //! | errors | [`RmaError`], [`WindowError`], [`CollectiveError`], [`StartError`], [`Error`] |
 //!
+//! To read: [`guide`] has a [tour](guide::tour), the [epochs](guide::epochs) that go together, the
+//! [memory model](guide::memory_model), [patterns](guide::patterns), [debugging](guide::debugging),
+//! and tables for who comes [from MPI](guide::from_mpi) or
+//! [from OpenSHMEM](guide::from_openshmem).
+//!
 //! Names are MPI's. What safe code cannot do with them is cause undefined behaviour: buffers in
 //! flight stay borrowed, window memory is copied and never referenced while others may write it.
 
+#![deny(unnameable_types)]
+
 mod builder;
 mod error;
+pub mod guide;
 mod launched;
 mod local;
 #[cfg(feature = "simulate")]
 mod simulate;
+#[cfg(feature = "simulate")]
+pub mod simulation;
 mod start;
 #[cfg(feature = "processes")]
 pub mod testing;
@@ -68,20 +78,23 @@ pub mod testing;
 pub use builder::{Builder, ConfigFileError};
 pub use error::Error;
 pub use local::{Broken, local, local_with};
+#[doc(inline)]
+pub use rma_core::transport;
 pub use rma_core::transport::{
     AgentError, AllocateError, CmaError, Descriptor, DeviceError, ImportError, Mapped, Mapping,
     WorldRank,
 };
 pub use rma_core::{
-    Assert, AtomicElement, Attached, Backing, BasicElement, BasicType, Batch, BatchError, Bool,
-    CartesianError, CollectiveError, Complex, Config, ConfigError, Copies, Counters, Displacement,
-    Element, EpochCall, EpochKind, ErrorClass, Exposure, Extent, Fence, Flavor, Group, HintError,
-    Integer, Layout, LayoutAt, LayoutError, LayoutOf, Lock, LockAll, LockKind, LockRequest,
-    MemoryModel, Op, Operands, OperationCounts, Ops, Order, Origin, OriginBuffer, OriginMut,
-    OwnedLock, OwnedLockAll, OwnedOperands, OwnedOrigin, Pair, Path, Peer, PersistError, Place,
-    ProgressAgent, Rank, RawPart, Reduction, Refused, Request, RmaError, Sealed, Signature, Source,
-    Universe, WindowError, WindowId, WindowMemory, bytemuck, num_complex,
+    Assert, AtomicElement, Backing, BasicElement, BasicType, BatchError, Bool, CartesianError,
+    CollectiveError, Complex, Config, ConfigError, Copies, Counters, Displacement, Element,
+    EpochCall, EpochKind, ErrorClass, Extent, Fence, Flavor, Group, HintError, Integer, LayoutAt,
+    LayoutError, LayoutOf, Lock, LockKind, LockRequest, MemoryModel, Op, Operands, OperationCounts,
+    Ops, Order, Origin, OriginBuffer, OriginMut, OwnedOperands, OwnedOrigin, Pair, Path,
+    PersistError, Place, ProgressAgent, Rank, RawPart, Reduction, Refused, RmaError, Signature,
+    Source, Universe, WindowError, WindowId, WindowMemory, bytemuck, num_complex,
 };
+pub use rma_launcher::{Refusal, StartError as LauncherError};
+pub use rma_transport_shm::JoinError;
 #[cfg(feature = "simulate")]
 pub use rma_transport_sim::SimFailure;
 #[cfg(feature = "simulate")]
@@ -113,8 +126,16 @@ pub use start::{StartError, initialize, initialize_with};
 /// assert_eq!(*sums, [3.0, 1.5]);
 /// # Ok::<(), rma::StartError>(())
 /// ```
+/// More in the [tour](crate::guide::tour#operations).
 #[doc(inline)]
 pub use rma_core::Access;
+/// Memory of this rank in a dynamic window: in the
+/// [tour](crate::guide::tour#memory-that-comes-and-goes).
+#[doc(inline)]
+pub use rma_core::Attached;
+/// Many small operations at once: in the [tour](crate::guide::tour#batches).
+#[doc(inline)]
+pub use rma_core::Batch;
 /// The ranks of a communicator, taken for a grid.
 ///
 /// ```
@@ -192,6 +213,33 @@ pub use rma_core::Cartesian;
 /// ```
 #[doc(inline)]
 pub use rma_core::Communicator;
+/// An exposure epoch: in the [tour](crate::guide::tour#chosen-partners).
+#[doc(inline)]
+pub use rma_core::Exposure;
+/// Which bytes take part in an operation: in the [tour](crate::guide::tour#layouts).
+#[doc(inline)]
+pub use rma_core::Layout;
+/// An epoch to all targets, which shares the window with others: in the
+/// [tour](crate::guide::tour#operations).
+#[doc(inline)]
+pub use rma_core::LockAll;
+/// A lock of one target that can be kept in a struct: see [`OwnedLockAll`].
+#[doc(inline)]
+pub use rma_core::OwnedLock;
+/// An epoch that can be kept in a struct: in the
+/// [tour](crate::guide::tour#an-epoch-in-a-struct).
+#[doc(inline)]
+pub use rma_core::OwnedLockAll;
+/// One target of an epoch: in the [tour](crate::guide::tour#one-target).
+#[doc(inline)]
+pub use rma_core::Peer;
+/// An operation that owns its buffer until it is complete: in the
+/// [tour](crate::guide::tour#requests).
+#[doc(inline)]
+pub use rma_core::Request;
+/// A window whose part is a plain slice: in the [tour](crate::guide::tour#a-plain-slice).
+#[doc(inline)]
+pub use rma_core::Sealed;
 /// An access epoch to chosen targets.
 ///
 /// ```

@@ -227,3 +227,16 @@ pub fn dropped_guards(universe: &Universe) {
         Err(Refused { error, .. }) => panic!("{error}"),
     }
 }
+
+/// A guard may be the last owner of its window, which goes in the call that it is handed to.
+pub fn last_owners(universe: &Universe) {
+    let world = universe.world();
+    let right = neighbour(world, 1);
+    let all = Arc::new(words(world, 1)).lock_all_owned().unwrap();
+    all.epoch().put(right, 0, &[1u64]).unwrap();
+    drop(all);
+    let one = Arc::new(words(world, 1)).lock_owned(right, LockKind::Shared).unwrap();
+    one.epoch().put(0, &[1u64]).unwrap();
+    drop(Some(one));
+    world.barrier().unwrap();
+}

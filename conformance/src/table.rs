@@ -186,6 +186,7 @@ macro_rules! suite {
             batches {
                 additions(3), additions(1) as additions_alone, additions_of_f64(3), puts(3),
                 refused(3), in_regions(3), kept_guards(3), dropped_guards(2),
+                last_owners(2),
             }
             engine {
                 puts_to_one(4), gets_from_one(4), both_ways(2), both_ways(4) as both_ways_of_4,

@@ -1,6 +1,7 @@
 //! Integers of any width, where a call takes a displacement or a count.
 
 mod sealed {
+    #[expect(unnameable_types, reason = "implemented here only")]
     pub trait Sealed {}
 }
 

@@ -4,6 +4,8 @@
 //! [`Transport`](transport::Transport) can do are objects: the same windows, epochs, locks and
 //! collectives run over shared memory and over a simulator.
 
+#![deny(unnameable_types)]
+
 mod cartesian;
 mod class;
 mod collective;

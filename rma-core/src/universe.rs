@@ -109,6 +109,7 @@ impl Drop for Universe {
 }
 
 /// Has a rank leave that does not do so by itself: whose universe was forgotten.
+#[expect(unnameable_types, reason = "of a hidden method, to be dropped")]
 pub struct Stay(Weak<Engine>);
 
 impl Drop for Stay {

@@ -18,8 +18,11 @@ pub(super) type Result<T> = core::result::Result<T, CollectiveError>;
 impl Communicator {
     /// Returns when every rank has called it. **Collective.**
     ///
-    /// ```text
+    /// ```
+    /// # fn example(world: &rma_core::Communicator) -> Result<(), rma_core::CollectiveError> {
     /// world.barrier()?;
+    /// # Ok(())
+    /// # }
     /// ```
     ///
     /// # Errors

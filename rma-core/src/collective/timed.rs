@@ -37,10 +37,15 @@ impl Communicator {
     /// some have not, or that the way there and back took longer; the next call at this rank goes
     /// on with the same barrier. **Collective.**
     ///
-    /// ```text
+    /// ```
+    /// # // Run as three ranks by the crate `rma`; here for the compiler.
+    /// # use std::time::Duration;
+    /// # fn example(world: &rma_core::Communicator) -> Result<(), rma_core::CollectiveError> {
     /// while world.barrier_for(Duration::from_millis(100))?.is_pending() {
     ///     eprintln!("still waiting");
     /// }
+    /// # Ok(())
+    /// # }
     /// ```
     ///
     /// Every rank calls it until it is ready, as often as that takes, each with a timeout of its

@@ -68,9 +68,18 @@ impl Window {
     ///
     /// A [`Backing`](crate::Backing) of several extents is reached as one that nobody maps.
     ///
-    /// ```text
+    /// ```
+    /// # // Run as two ranks by the guide of the crate `rma`; here for the compiler.
+    /// # use rma_core::{Communicator, RmaError, Window};
+    /// # fn example(world: &Communicator, window: &Window) -> Result<(), RmaError> {
+    /// # let gather = |address| world.allgather(&[address]).unwrap();
     /// let attached = window.attach(vec![0u64; 100])?;
-    /// let addresses = world.allgather(&[attached.address()])?;
+    /// // Others need the address: by a collective, or a put into another window.
+    /// let addresses: Vec<u64> = gather(attached.address());
+    /// // …
+    /// let memory: Vec<u64> = window.detach(attached)?;
+    /// # Ok(())
+    /// # }
     /// ```
     pub fn attach<M: WindowMemory>(&self, memory: M) -> Result<Attached<M>, Refused<M>> {
         match self.attach_contents(&memory.contents()) {

@@ -39,7 +39,7 @@ impl<'c> WindowBuilder<'c> {
     /// | `rma_count` | `false`, `true` | see [`Window::operation_counts`] |
     /// | `rma_path` * | `auto`, `load_store`, `cma`, `messages`, `device` | see [`Path`] |
     /// | `rma_dynamic_regions` | a number | [`Config::dynamic_regions`] of this window and rank |
-    /// | `rma_eager_bytes` | bytes, `64 KiB` | [`Config::eager_bytes`] of this window and rank |
+    /// | `rma_eager_bytes` | bytes | [`Config::eager_bytes`] of this window and rank |
     /// | `rma_target_cache` | a number | [`Config::target_cache`] of this window and rank |
     ///
     /// Those with a star must be the same on all ranks. A hint never changes the results of a
@@ -86,10 +86,18 @@ impl<'c> WindowBuilder<'c> {
     /// A vector or boxed slice is given away: [`Window::free_into`] gives it back. It may be longer
     /// than the window (MPI 4.1, section 12.2.1). S-A1 S-A4 S-K7
     ///
-    /// ```text
-    /// let window = world.window(1000, size_of::<f64>()).create(field)?;
-    /// …
-    /// let field: Vec<f64> = window.free_into()?;
+    /// ```
+    /// # // Run as two ranks by the guide of the crate `rma`; here for the compiler.
+    /// # use rma_core::{Communicator, RmaError, WindowError};
+    /// # fn example(world: &Communicator) -> Result<(), Box<dyn std::error::Error>> {
+    /// let field = vec![0.5f64; 1000];
+    /// let window = world.window(1000, size_of::<f64>()).create(field);
+    /// // The vector comes back with an error; `?` drops it.
+    /// let window = window.map_err(WindowError::from)?;
+    /// // …
+    /// let field: Vec<f64> = window.free_into().map_err(RmaError::from)?;
+    /// # Ok(())
+    /// # }
     /// ```
     ///
     /// # Errors

@@ -25,6 +25,7 @@ pub trait Element: bytemuck::Pod + Send + Sync {}
 impl<E: bytemuck::Pod + Send + Sync> Element for E {}
 
 mod sealed {
+    #[expect(unnameable_types, reason = "implemented here only")]
     pub trait Sealed {}
 }
 

@@ -5,6 +5,7 @@ use crate::error::{BatchError, RmaError};
 use crate::integer::Integer;
 use crate::layout::Layout;
 use crate::object::Flavor;
+use crate::protocol::rows::WireRow;
 use crate::rank::Rank;
 use crate::route::Path;
 use bytemuck::{bytes_of, bytes_of_mut};
@@ -12,6 +13,7 @@ use core::mem;
 use core::ops::Range;
 use core::slice::from_mut;
 use rustc_hash::FxHashSet;
+use std::collections::BTreeMap;
 
 /// Places in the parts of targets, for as many elements each: from [`Access::batch`].
 ///
@@ -34,11 +36,20 @@ struct Rest {
     targets: Vec<RestThere>,
 }
 
-/// What is left for one target, or some of it: where, and which of [`Rest::order`].
+/// What is left for one target: where, and which of [`Rest::order`].
 struct RestThere {
     target: Rank,
     layout: Layout,
     entries: Range<usize>,
+}
+
+/// What becomes of elements whose places meet.
+#[derive(Clone, Copy)]
+enum Repeats {
+    /// Bytes are copied, in any order.
+    Copy,
+    /// Elements are combined, which are aligned so: in the caller's order where they meet.
+    Combine { align: usize },
 }
 
 /// How a place is reached.
@@ -89,7 +100,7 @@ impl<I: Integer> Batch<'_, I> {
             })),
             Way::Any => peer.put(disp, &values[i..=i]).map(|()| true),
         };
-        let left = self.each::<E>(put)?;
+        let left = self.each::<E>(Repeats::Copy, put)?;
         self.send(&left, values, |peer, there, values| peer.put(there.at(0), values))
     }
 
@@ -107,7 +118,7 @@ impl<I: Integer> Batch<'_, I> {
             })),
             Way::Any => peer.get(disp, from_mut(&mut values[i])).map(|()| true),
         };
-        let left = self.each::<E>(get)?;
+        let left = self.each::<E>(Repeats::Copy, get)?;
         let mut found = vec![E::zeroed(); left.order.len()];
         self.fetch(&left, &mut found, |ops, there, found| {
             ops.get(there.target, there.layout.at(0), found)
@@ -130,7 +141,7 @@ impl<I: Integer> Batch<'_, I> {
             Way::Near => Ok(op != Op::NoOp && peer.combine_one(disp, op, values[i]).is_some()),
             Way::Any => peer.accumulate(disp, op, &values[i..=i]).map(|()| true),
         };
-        let left = self.each::<E>(combine)?;
+        let left = self.each::<E>(Repeats::Combine { align: E::BASIC.align() }, combine)?;
         self.send(&left, values, |peer, there, values| peer.accumulate(there.at(0), op, values))
     }
 
@@ -161,7 +172,7 @@ impl<I: Integer> Batch<'_, I> {
                 peer.get_accumulate(disp, op, &values[i..=i], result).map(|()| true)
             }
         };
-        let left = self.each::<E>(combine)?;
+        let left = self.each::<E>(Repeats::Combine { align: E::BASIC.align() }, combine)?;
         let operands: Vec<E> = left.order.iter().map(|i| values[*i]).collect();
         let mut found = vec![E::zeroed(); operands.len()];
         self.fetch(&left, &mut found, |ops, there, found| {
@@ -188,6 +199,7 @@ impl<I: Integer> Batch<'_, I> {
     #[inline(always)]
     fn each<E: Element>(
         &self,
+        what: Repeats,
         mut reach: impl FnMut(Way, usize, &Peer<'_>, u64) -> Result<bool, RmaError>,
     ) -> Result<Rest, BatchError> {
         let (mut left, mut far) = (Rest::default(), FxHashSet::default());
@@ -199,48 +211,78 @@ impl<I: Integer> Batch<'_, I> {
                 continue;
             }
             if !is_left && self.is_one_by_one(*target) {
-                let reached = reach(Way::Any, index, &peer, disp);
-                reached.map_err(|error| BatchError { index, error })?;
+                if let Err(error) = reach(Way::Any, index, &peer, disp) {
+                    // All that is left comes before.
+                    self.sort::<E>(&mut left, what)?;
+                    return Err(BatchError { index, error });
+                }
             } else if *target != Rank::NULL {
                 left.order.push(index);
                 far.insert(*target);
             }
         }
         if !left.order.is_empty() {
-            self.sort::<E>(&mut left)?;
+            self.sort::<E>(&mut left, what)?;
         }
         Ok(left)
     }
 
-    /// Sorts what is left by target.
+    /// Sorts what is left by target, and in turns where places meet that are combined.
     #[cold]
-    fn sort<E: Element>(&self, left: &mut Rest) -> Result<(), BatchError> {
-        left.order.sort_by_key(|index| self.places[*index].0);
+    fn sort<E: Element>(&self, left: &mut Rest, what: Repeats) -> Result<(), BatchError> {
+        let mut all = mem::take(&mut left.order);
+        all.sort_by_key(|index| self.places[*index].0);
         let same = |a: &usize, b: &usize| self.places[*a].0 == self.places[*b].0;
-        let mut begin = 0;
-        for group in left.order.chunk_by(same) {
+        let mut failed: Option<BatchError> = None;
+        for group in all.chunk_by(same) {
             let target = self.places[group[0]].0;
-            let mut group = group;
-            while !group.is_empty() {
-                let (together, rest) = group.split_at(self.together(target, group));
-                let entries = begin..begin + together.len();
-                (begin, group) = (entries.end, rest);
-                let layout = self.layout_of::<E>(target, together)?;
-                left.targets.push(RestThere { target, layout, entries });
+            let mut found = match self.positions_of::<E>(target, group, what) {
+                Ok(positions) => self.in_turns::<E>(target, group, positions, what),
+                Err(error) => {
+                    let first = failed.is_none_or(|failed| error.index < failed.index);
+                    failed = if first { Some(error) } else { failed };
+                    continue;
+                }
+            };
+            found.sort_by_key(|place| place.0);
+            for turn in found.chunk_by(|a, b| a.0 == b.0) {
+                let begin = left.order.len();
+                left.order.extend(turn.iter().map(|place| place.1));
+                let positions: Vec<u64> = turn.iter().map(|place| place.2).collect();
+                let layout = Layout::scattered::<E>(&positions);
+                left.targets.push(RestThere { target, layout, entries: begin..left.order.len() });
             }
         }
-        Ok(())
+        failed.map_or(Ok(()), Err)
     }
 
-    /// How many of these places of a target are one operation: a message has its elements in their
-    /// order, but each is a transfer of its own for a device, and done in any.
-    fn together(&self, target: Rank, group: &[usize]) -> usize {
-        if self.access.window().path(target) != Some(Path::Device) {
-            return group.len();
+    /// In which turn each entry of a group travels, which it is, and where its element is: after
+    /// those before it that share a byte with it, because the transfers of one operation overtake
+    /// each other; unless one message holds all.
+    fn in_turns<E: Element>(
+        &self,
+        target: Rank,
+        group: &[usize],
+        positions: Vec<u64>,
+        what: Repeats,
+    ) -> Vec<(u32, usize, u64)> {
+        let (window, len) = (self.access.window(), size_of::<E>() as u64);
+        let bytes = positions.len() as u64 * (len + WireRow::LEN as u64);
+        let alone =
+            bytes <= window.engine().body_max() as u64 && window.path(target) != Some(Path::Device);
+        let entries = group.iter().zip(positions);
+        if matches!(what, Repeats::Copy) || alone {
+            return entries.map(|(index, at)| (0, *index, at)).collect();
         }
-        let mut seen = FxHashSet::default();
-        let again = |index: &usize| !seen.insert(self.places[*index].1.to_u64());
-        group.iter().position(again).unwrap_or(group.len())
+        // The turn after the last one, of the places that were met.
+        let mut next: BTreeMap<u64, u32> = BTreeMap::new();
+        let turn = |(index, at): (&usize, u64)| {
+            let meets = next.range((at + 1).saturating_sub(len)..at + len);
+            let turn = meets.map(|met| *met.1).max().unwrap_or(0);
+            next.insert(at, turn + 1);
+            (turn, *index, at)
+        };
+        entries.map(turn).collect()
     }
 
     /// Whether elements of a target do not travel together.
@@ -252,24 +294,40 @@ impl<I: Integer> Batch<'_, I> {
         window.flavor() == Flavor::Dynamic || matches!(path, None | Some(Path::LoadStore))
     }
 
-    /// Where the elements of a group of places are in the part of their target.
-    fn layout_of<E: Element>(&self, target: Rank, group: &[usize]) -> Result<Layout, BatchError> {
+    /// Where the elements of a group of places are in the part of their target, in bytes.
+    fn positions_of<E: Element>(
+        &self,
+        target: Rank,
+        group: &[usize],
+        what: Repeats,
+    ) -> Result<Vec<u64>, BatchError> {
         let (window, len) = (self.access.window(), size_of::<E>() as u64);
         let world = window.group().world_rank(target);
         let part = world.ok_or_else(|| window.no_such_rank(target));
         let part = part.and_then(|world| window.part_of(target, world));
         let (size, disp_unit) = part.map_err(|error| BatchError { index: group[0], error })?;
+        let aligned = match what {
+            Repeats::Copy => None,
+            Repeats::Combine { align } => window.alignment_of(target).map(|base| (base, align)),
+        };
         let position = |index: &usize| {
-            let disp = self.places[*index].1.to_u64();
+            let (index, disp) = (*index, self.places[*index].1.to_u64());
             let at = disp.checked_mul(u64::from(disp_unit));
-            at.filter(|at| at.checked_add(len).is_some_and(|end| end <= size)).ok_or_else(|| {
+            let inside = |at: &u64| at.checked_add(len).is_some_and(|end| end <= size);
+            let Some(at) = at.filter(inside) else {
                 let window = window.id();
                 let error = RmaError::OutOfRange { window, target, disp, disp_unit, len, size };
-                BatchError { index: *index, error }
-            })
+                return Err(BatchError { index, error });
+            };
+            match aligned {
+                Some((base, align)) if !base.wrapping_add(at).is_multiple_of(align as u64) => {
+                    let error = window.misaligned_cold(target, disp, align);
+                    Err(BatchError { index, error })
+                }
+                _ => Ok(at),
+            }
         };
-        let positions: Vec<u64> = group.iter().map(position).collect::<Result<_, _>>()?;
-        Ok(Layout::scattered::<E>(&positions))
+        group.iter().map(position).collect()
     }
 
     /// Sends what is left, all of a target at once.
@@ -295,15 +353,33 @@ impl<I: Integer> Batch<'_, I> {
         found: &'a mut [E],
         fetch: impl for<'s> Fn(&'s Ops<'s, 'a>, &RestThere, &'s mut [E]) -> Result<(), RmaError>,
     ) -> Result<(), BatchError> {
-        let Some(index) = left.order.first() else { return Ok(()) };
+        if left.order.is_empty() {
+            return Ok(());
+        }
+        let mut begun = None;
         let fetched = self.access.ops(|ops| {
             let mut rest = found;
             left.targets.iter().try_for_each(|there| {
                 let (found, further) = mem::take(&mut rest).split_at_mut(there.entries.len());
                 rest = further;
+                begun = left.order[there.entries.clone()].iter().min();
                 fetch(ops, there, found)
-            })
+            })?;
+            begun = None;
+            Ok(())
         });
-        fetched.map_err(|error| BatchError { index: *index, error })
+        fetched.map_err(|error| {
+            // Whoever ended the wait for all, or the first.
+            let gone = match error {
+                RmaError::PeerFailed { world, .. } | RmaError::PeerLeft { world, .. } => {
+                    self.access.window().group().rank_of(world)
+                }
+                RmaError::Device { target, .. } => Some(target),
+                _ => None,
+            };
+            let of_gone = left.order.iter().filter(|index| gone == Some(self.places[**index].0));
+            let index = of_gone.min().or(begun).or(left.order.iter().min());
+            BatchError { index: index.copied().unwrap_or(0), error }
+        })
     }
 }

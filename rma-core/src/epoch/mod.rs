@@ -1,4 +1,4 @@
-//! Epochs: a guard is the proof that one is open.
+//! Epochs: a guard is the proof that one is open. The page for users is `rma::guide::epochs`.
 //!
 //! With nothing open, everything may be asked for. Otherwise (`transitions.rs`):
 //!

@@ -7,7 +7,7 @@ use crate::error::{Refused, RmaError};
 use crate::rank::Rank;
 use crate::sync::LockKind;
 use crate::window::Window;
-use core::mem;
+use core::mem::{self, ManuallyDrop, MaybeUninit};
 use std::sync::Arc;
 
 /// A [`LockAll`] that holds its window, for structs that have both: see
@@ -15,7 +15,7 @@ use std::sync::Arc;
 #[must_use = "the epoch ends when the guard is dropped"]
 pub struct OwnedLockAll {
     // Before the window, which it borrows: fields are dropped in their order.
-    guard: LockAll<'static>,
+    guard: Kept<LockAll<'static>>,
     window: Arc<Window>,
 }
 
@@ -23,8 +23,37 @@ pub struct OwnedLockAll {
 #[must_use = "the epoch ends when the guard is dropped"]
 pub struct OwnedLock {
     // Before the window, as above.
-    guard: Lock<'static>,
+    guard: Kept<Lock<'static>>,
     window: Arc<Window>,
+}
+
+/// A guard whose references need not be valid wherever it is: a function that takes the owner by
+/// value ends it and its window, and what it was called with must be valid up to its end.
+struct Kept<G>(MaybeUninit<G>);
+
+impl<G> Kept<G> {
+    fn new(guard: G) -> Self {
+        Self(MaybeUninit::new(guard))
+    }
+
+    #[inline(always)]
+    fn get(&self) -> &G {
+        // SAFETY: there from `new` on, until `self` is taken or dropped.
+        unsafe { self.0.assume_init_ref() }
+    }
+
+    fn take(self) -> G {
+        let this = ManuallyDrop::new(self);
+        // SAFETY: it is there, and nobody has it after this.
+        unsafe { this.0.assume_init_read() }
+    }
+}
+
+impl<G> Drop for Kept<G> {
+    fn drop(&mut self) {
+        // SAFETY: it is there, and nobody has it after this.
+        unsafe { self.0.assume_init_drop() }
+    }
 }
 
 impl Window {
@@ -46,7 +75,7 @@ impl Window {
         // is a field before it, and `unlock` ends it first. Nobody gets the guard with this
         // lifetime: `epoch` lends it for no longer than `self`.
         let guard = unsafe { mem::transmute::<LockAll<'_>, LockAll<'static>>(guard) };
-        Ok(OwnedLockAll { guard, window })
+        Ok(OwnedLockAll { guard: Kept::new(guard), window })
     }
 
     /// As [`lock`](Self::lock), with a guard that holds the window and can be kept in a struct.
@@ -63,7 +92,7 @@ impl Window {
         let guard = window.lock(target, kind)?;
         // SAFETY: as in `lock_all_owned`.
         let guard = unsafe { mem::transmute::<Lock<'_>, Lock<'static>>(guard) };
-        Ok(OwnedLock { guard, window })
+        Ok(OwnedLock { guard: Kept::new(guard), window })
     }
 }
 
@@ -71,7 +100,7 @@ impl OwnedLockAll {
     /// The epoch, for operations.
     #[inline(always)]
     pub fn epoch(&self) -> &LockAll<'_> {
-        &self.guard
+        self.guard.get()
     }
 
     /// Its window.
@@ -83,7 +112,7 @@ impl OwnedLockAll {
     /// that fails.
     pub fn unlock(self) -> Result<Arc<Window>, Refused<Arc<Window>>> {
         let Self { guard, window } = self;
-        give_back(guard.unlock(), window)
+        give_back(guard.take().unlock(), window)
     }
 }
 
@@ -91,7 +120,7 @@ impl OwnedLock {
     /// The epoch, for operations on the target.
     #[inline(always)]
     pub fn epoch(&self) -> &Lock<'_> {
-        &self.guard
+        self.guard.get()
     }
 
     /// Its window.
@@ -103,7 +132,7 @@ impl OwnedLock {
     /// that fails.
     pub fn unlock(self) -> Result<Arc<Window>, Refused<Arc<Window>>> {
         let Self { guard, window } = self;
-        give_back(guard.unlock(), window)
+        give_back(guard.take().unlock(), window)
     }
 }
 

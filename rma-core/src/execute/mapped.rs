@@ -104,10 +104,14 @@ impl Window {
         operands: &[E],
         mut result: Option<&mut [E]>,
     ) -> Result<(), RmaError> {
+        let count = accumulate::count(operands, result.as_deref());
+        // Nothing is not misaligned.
+        if count == 0 {
+            return Ok(());
+        }
         if !place.span.is_aligned(E::BASIC.align()) {
             return Err(self.misaligned_cold(place.target, place.disp, E::BASIC.align()));
         }
-        let count = accumulate::count(operands, result.as_deref());
         if const { E::BASIC.is_atomic() } {
             accumulate::by_atomics(place.span, op, operands, result);
             return Ok(());

@@ -104,7 +104,7 @@ impl Window {
 
     /// Where the part of a target begins, as far as alignment goes; `None` if only the target
     /// knows, and says whether an element is aligned there.
-    fn alignment_of(&self, target: Rank) -> Option<u64> {
+    pub(crate) fn alignment_of(&self, target: Rank) -> Option<u64> {
         if self.part.regions.is_some() {
             // Operations name addresses.
             return Some(0);

@@ -6,6 +6,7 @@ use crate::layout::{LayoutOf, Shape};
 use num_complex::Complex;
 
 pub(crate) mod sealed {
+    #[expect(unnameable_types, reason = "implemented here only")]
     pub trait Sealed {}
 }
 

@@ -5,6 +5,7 @@ use crate::integer::Integer;
 use crate::layout::{LayoutAt, Shape};
 
 mod sealed {
+    #[expect(unnameable_types, reason = "implemented here only")]
     pub trait Sealed {}
 }
 

@@ -5,6 +5,7 @@ use crate::element::Element;
 use crate::layout::{LayoutOf, Shape};
 
 pub(crate) mod sealed {
+    #[expect(unnameable_types, reason = "implemented here only")]
     pub trait Sealed {}
 }
 

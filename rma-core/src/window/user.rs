@@ -8,6 +8,7 @@ use core::any::Any;
 use std::sync::Arc;
 
 mod sealed {
+    #[expect(unnameable_types, reason = "implemented here only")]
     pub trait Sealed {}
 }
 
@@ -32,6 +33,7 @@ pub trait WindowMemory: Send + 'static + sealed::Sealed {
 
 /// What is there to begin with.
 #[doc(hidden)]
+#[expect(unnameable_types, reason = "of hidden methods of a sealed trait")]
 pub enum Contents<'b> {
     /// Bytes to be copied.
     Bytes(&'b [u8]),
@@ -53,6 +55,7 @@ impl Contents<'_> {
 
 /// What is there in the end.
 #[doc(hidden)]
+#[expect(unnameable_types, reason = "of hidden methods of a sealed trait")]
 pub enum Rebuild<'f> {
     Bytes { len: usize, fill: &'f mut dyn FnMut(&mut [u8]) },
     From(Arc<dyn Backing>),

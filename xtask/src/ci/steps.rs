@@ -168,10 +168,11 @@ pub(super) const STEPS: &[Step] = &[
                 "requests::boxed",
                 "requests::dropped",
                 "seal::slices",
-                "dynamic::raw_memory"
+                "dynamic::raw_memory",
+                "batches::last_owners"
             )
             .env(MIRI)
-            .tests_at_least(4),
+            .tests_at_least(5),
             sim_under_miri!("requests::forgotten").env(MIRI_LEAKING).tests_at_least(1),
         ],
     )

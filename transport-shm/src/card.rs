@@ -140,7 +140,7 @@ pub(crate) fn describe_file(file: Identity, number: i32, offset: u64, len: u64) 
         id: file.device,
         inode: file.inode,
         segment_len: file.len,
-        offset: offset,
+        offset,
         len,
         descriptor: number.cast_unsigned(),
         magic: FILE_MAGIC,
@@ -247,9 +247,9 @@ mod tests {
                 id: 1,
                 inode: 2,
                 segment_len: segment_len,
-                offset: offset,
+                offset,
                 len,
-                descriptor: descriptor,
+                descriptor,
                 magic: PLACE_MAGIC,
             };
             read(&Descriptor(cast(bytes)))

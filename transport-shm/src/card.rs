@@ -246,7 +246,7 @@ mod tests {
             let bytes = PlaceBytes {
                 id: 1,
                 inode: 2,
-                segment_len: segment_len,
+                segment_len,
                 offset,
                 len,
                 descriptor,

@@ -1,5 +1,7 @@
 //! How a program sets what its ranks start with.
-use crate::{Config, ConfigError, HintError, SimFailure, StartError, Universe};
+#[cfg(feature = "simulate")]
+use crate::SimFailure;
+use crate::{Config, ConfigError, HintError, StartError, Universe};
 use std::path::{Path, PathBuf};
 
 /// A file of settings that cannot be used.
@@ -115,6 +117,7 @@ impl Builder {
     /// # Errors
     ///
     /// As that.
+    #[cfg(feature = "simulate")]
     pub fn simulate<R, F>(self, ranks: u32, seed: u64, body: F) -> Result<Vec<R>, SimFailure>
     where
         R: Send,
@@ -128,6 +131,7 @@ impl Builder {
     /// # Errors
     ///
     /// As that.
+    #[cfg(feature = "simulate")]
     pub fn simulate_rdma<R, F>(self, ranks: u32, seed: u64, body: F) -> Result<Vec<R>, SimFailure>
     where
         R: Send,

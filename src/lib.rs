@@ -37,7 +37,7 @@
 //! | --- | --- |
 //! | starting | [`initialize`], [`initialize_with`], [`Builder`] |
 //! | settings, and who gives them | [`Config`], [`Builder`], `rma-run --help-config` |
-//! | tests | [`local`], [`simulate`], [`simulate_rdma`], `testing` (feature `processes`) |
+//! | tests | [`local`], `simulate`, `simulate_rdma` (feature `simulate`), `testing` (`processes`) |
 //! | groups of ranks and collectives | [`Communicator`] |
 //! | a barrier with a deadline of its own | [`Communicator::barrier_for`] |
 //! | grids of ranks | [`Communicator::cartesian`], [`Cartesian`], [`CartesianError`] |
@@ -67,6 +67,9 @@ mod error;
 pub mod guide;
 mod launched;
 mod local;
+#[cfg(feature = "simulate")]
+mod simulate;
+#[cfg(feature = "simulate")]
 pub mod simulation;
 mod start;
 #[cfg(feature = "processes")]
@@ -74,9 +77,7 @@ pub mod testing;
 
 pub use builder::{Builder, ConfigFileError};
 pub use error::Error;
-pub use local::{
-    Broken, local, local_with, simulate, simulate_rdma, simulate_rdma_with, simulate_with,
-};
+pub use local::{Broken, local, local_with};
 #[doc(inline)]
 pub use rma_core::transport;
 pub use rma_core::transport::{
@@ -94,7 +95,10 @@ pub use rma_core::{
 };
 pub use rma_launcher::{Refusal, StartError as LauncherError};
 pub use rma_transport_shm::JoinError;
+#[cfg(feature = "simulate")]
 pub use rma_transport_sim::SimFailure;
+#[cfg(feature = "simulate")]
+pub use simulate::{simulate, simulate_rdma, simulate_rdma_with, simulate_with};
 pub use start::{StartError, initialize, initialize_with};
 
 /// The right to operate on the targets of a window.

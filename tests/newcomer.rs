@@ -67,6 +67,20 @@ fn the_readme_shows_the_example() {
     assert_eq!(lines(shown.expect("a program")), lines(&example));
 }
 
+/// As is its picture, but for blanks at the ends.
+#[test]
+fn the_readme_shows_the_heat() {
+    let readme = Path::new(env!("CARGO_MANIFEST_DIR")).join("README.md");
+    let readme = std::fs::read_to_string(readme).expect("the README");
+    let shown = readme.split("```text\n").nth(1).and_then(|rest| rest.split("```").next());
+    let report = ended(&job(4, program("heat"), &["--size", "64"]));
+    assert_eq!(report.exit_code(), 0, "{report:?}");
+    let picture = text(&report.output[0].stdout);
+    let picture = picture.split("64 x 64 points").next().unwrap_or_default().lines();
+    let picture: Vec<_> = picture.map(str::trim_end).filter(|line| !line.is_empty()).collect();
+    assert_eq!(shown.expect("a picture").lines().collect::<Vec<_>>(), picture);
+}
+
 #[test]
 fn a_foreign_launcher_is_named() {
     let vars = [("PMI_SIZE", "4"), ("PMI_RANK", "1")];

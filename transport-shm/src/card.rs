@@ -1,10 +1,9 @@
 //! What ranks tell each other about their segments: a card at the start, a descriptor for each
-//! region, and for each extent of a file. Little endian; everything is checked before it is used.
+//! region, and for each extent of a file. Everything is checked before it is used.
 
+use bytemuck::{Pod, Zeroable, bytes_of, cast, try_pod_read_unaligned};
 use rma_core::transport::Descriptor;
 use rustix::process::Pid;
-use zerocopy::little_endian::{I32, U32, U64};
-use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 use crate::heap::{ARENA_BYTES, GRAIN, Place};
 use crate::segment::Identity;
@@ -12,18 +11,18 @@ use crate::segment::Identity;
 /// "rma-shm", and the version of everything that ranks share: change it with any layout.
 pub(crate) const MAGIC: u64 = u64::from_le_bytes(*b"rma-shm\x01");
 
-#[derive(FromBytes, IntoBytes, KnownLayout, Immutable)]
+#[derive(Clone, Copy, Pod, Zeroable)]
 #[repr(C)]
 struct CardBytes {
-    magic: U64,
-    rank: U32,
-    size: U32,
-    pid: I32,
-    descriptor: I32,
-    device: U64,
-    inode: U64,
-    len: U64,
-    address: U64,
+    magic: u64,
+    rank: u32,
+    size: u32,
+    pid: i32,
+    descriptor: i32,
+    device: u64,
+    inode: u64,
+    len: u64,
+    address: u64,
 }
 
 /// How to find the control segment of a rank, and with it all others of that process.
@@ -41,19 +40,18 @@ pub(crate) struct Card {
 impl Card {
     pub(crate) fn to_bytes(self) -> Vec<u8> {
         let Identity { device, inode, len } = self.control;
-        CardBytes {
-            magic: MAGIC.into(),
-            rank: self.rank.into(),
-            size: self.size.into(),
-            pid: self.pid.as_raw_nonzero().get().into(),
-            descriptor: self.descriptor.into(),
-            device: device.into(),
-            inode: inode.into(),
-            len: len.into(),
-            address: self.address.into(),
-        }
-        .as_bytes()
-        .to_vec()
+        let card = CardBytes {
+            magic: MAGIC,
+            rank: self.rank,
+            size: self.size,
+            pid: self.pid.as_raw_nonzero().get(),
+            descriptor: self.descriptor,
+            device,
+            inode,
+            len,
+            address: self.address,
+        };
+        bytes_of(&card).to_vec()
     }
 
     /// Reads the card of `rank`, whose control segment must be `control_len` long; or says what is
@@ -64,45 +62,45 @@ impl Card {
         size: u32,
         control_len: u64,
     ) -> Result<Self, &'static str> {
-        let card = CardBytes::read_from_bytes(bytes).map_err(|_| "its length is wrong")?;
-        if card.magic.get() != MAGIC {
+        let card: CardBytes = try_pod_read_unaligned(bytes).map_err(|_| "its length is wrong")?;
+        if card.magic != MAGIC {
             return Err("it is of another program or version");
         }
-        if card.rank.get() != rank {
+        if card.rank != rank {
             return Err("it is of another rank");
         }
-        if card.size.get() != size {
+        if card.size != size {
             return Err("it counts another number of ranks");
         }
-        if card.len.get() != control_len {
+        if card.len != control_len {
             return Err("its control segment has another length");
         }
-        let pid = Some(card.pid.get()).filter(|&pid| pid > 0).and_then(Pid::from_raw);
+        let pid = Some(card.pid).filter(|&pid| pid > 0).and_then(Pid::from_raw);
         let pid = pid.ok_or("its process number is none")?;
-        let descriptor = card.descriptor.get();
+        let descriptor = card.descriptor;
         if descriptor < 0 {
             return Err("its descriptor number is none");
         }
-        let (device, inode, len) = (card.device.get(), card.inode.get(), control_len);
-        let (control, address) = (Identity { device, inode, len }, card.address.get());
+        let (device, inode, len) = (card.device, card.inode, control_len);
+        let (control, address) = (Identity { device, inode, len }, card.address);
         Ok(Self { rank, size, pid, descriptor, control, address })
     }
 }
 
 const ARENA: u32 = 1 << 31;
 
-#[derive(FromBytes, IntoBytes, KnownLayout, Immutable)]
+#[derive(Clone, Copy, Pod, Zeroable)]
 #[repr(C)]
 struct PlaceBytes {
     /// Of a segment, its id; of another file, its device.
-    id: U64,
-    inode: U64,
-    segment_len: U64,
-    offset: U64,
-    len: U64,
+    id: u64,
+    inode: u64,
+    segment_len: u64,
+    offset: u64,
+    len: u64,
     /// Not negative; the top bit says that the segment is an arena.
-    descriptor: U32,
-    magic: U32,
+    descriptor: u32,
+    magic: u32,
 }
 
 const PLACE_MAGIC: u32 = u32::from_le_bytes(*b"seg\x01");
@@ -125,51 +123,51 @@ pub(crate) struct PeerPlace {
 pub(crate) fn describe(place: &Place<'_>) -> Descriptor {
     let kind = if place.is_arena { ARENA } else { 0 };
     let bytes = PlaceBytes {
-        id: place.id.into(),
-        inode: place.segment.identity.inode.into(),
-        segment_len: place.segment.identity.len.into(),
-        offset: (place.offset as u64).into(),
-        len: (place.len as u64).into(),
-        descriptor: (place.segment.descriptor().cast_unsigned() | kind).into(),
-        magic: PLACE_MAGIC.into(),
+        id: place.id,
+        inode: place.segment.identity.inode,
+        segment_len: place.segment.identity.len,
+        offset: (place.offset as u64),
+        len: (place.len as u64),
+        descriptor: (place.segment.descriptor().cast_unsigned() | kind),
+        magic: PLACE_MAGIC,
     };
-    Descriptor(zerocopy::transmute!(bytes))
+    Descriptor(cast(bytes))
 }
 
 /// Describes `len` bytes at `offset` of a file that this process has open as `number`.
 pub(crate) fn describe_file(file: Identity, number: i32, offset: u64, len: u64) -> Descriptor {
     let bytes = PlaceBytes {
-        id: file.device.into(),
-        inode: file.inode.into(),
-        segment_len: file.len.into(),
-        offset: offset.into(),
-        len: len.into(),
-        descriptor: number.cast_unsigned().into(),
-        magic: FILE_MAGIC.into(),
+        id: file.device,
+        inode: file.inode,
+        segment_len: file.len,
+        offset,
+        len,
+        descriptor: number.cast_unsigned(),
+        magic: FILE_MAGIC,
     };
-    Descriptor(zerocopy::transmute!(bytes))
+    Descriptor(cast(bytes))
 }
 
 /// None: this is no descriptor, or what it describes does not lie in its segment or file.
 pub(crate) fn read(descriptor: &Descriptor) -> Option<PeerPlace> {
-    let place: PlaceBytes = zerocopy::transmute!(descriptor.0);
-    let (segment_len, offset, len) = (place.segment_len.get(), place.offset.get(), place.len.get());
-    let is_file = place.magic.get() == FILE_MAGIC;
-    let is_arena = place.descriptor.get() & ARENA != 0;
+    let place: PlaceBytes = cast(descriptor.0);
+    let (segment_len, offset, len) = (place.segment_len, place.offset, place.len);
+    let is_file = place.magic == FILE_MAGIC;
+    let is_arena = place.descriptor & ARENA != 0;
     let fits = offset.checked_add(len).is_some_and(|end| end <= segment_len)
         && segment_len > 0
         && isize::try_from(segment_len).is_ok()
         && offset.is_multiple_of(GRAIN as u64)
         && (!is_arena || segment_len == ARENA_BYTES as u64);
-    if !fits || (is_file && is_arena) || (!is_file && place.magic.get() != PLACE_MAGIC) {
+    if !fits || (is_file && is_arena) || (!is_file && place.magic != PLACE_MAGIC) {
         return None;
     }
     Some(PeerPlace {
-        device: is_file.then_some(place.id.get()),
-        id: place.id.get(),
-        descriptor: (place.descriptor.get() & !ARENA).cast_signed(),
+        device: is_file.then_some(place.id),
+        id: place.id,
+        descriptor: (place.descriptor & !ARENA).cast_signed(),
         is_arena,
-        inode: place.inode.get(),
+        inode: place.inode,
         segment_len,
         offset: usize::try_from(offset).ok()?,
         len: usize::try_from(len).ok()?,
@@ -246,15 +244,15 @@ mod tests {
     fn ranges_outside_of_the_segment_are_refused() {
         let place = |offset: u64, len: u64, segment_len: u64, descriptor: u32| {
             let bytes = PlaceBytes {
-                id: 1.into(),
-                inode: 2.into(),
-                segment_len: segment_len.into(),
-                offset: offset.into(),
-                len: len.into(),
-                descriptor: descriptor.into(),
-                magic: PLACE_MAGIC.into(),
+                id: 1,
+                inode: 2,
+                segment_len: segment_len,
+                offset,
+                len,
+                descriptor: descriptor,
+                magic: PLACE_MAGIC,
             };
-            read(&Descriptor(zerocopy::transmute!(bytes)))
+            read(&Descriptor(cast(bytes)))
         };
         assert!(place(64, 4032, 4096, 3).is_some());
         assert!(place(4096, 0, 4096, 3).is_some());

@@ -1,6 +1,7 @@
-//! Checks of the rma workspace: `cargo xtask tidy | asm | perf-gate | spec | ci | test`,
-//! and on request `miri | mutants`.
+//! Checks of the rma workspace: `cargo xtask tidy | asm | perf-gate | spec | api | ci | test`,
+//! the main job, `demo`, and on request `miri | mutants`.
 
+mod api;
 mod asm;
 mod ci;
 mod gate;
@@ -20,6 +21,9 @@ cargo xtask asm PROBE...     check the instructions of put, get, fetch_add; the 
 cargo xtask perf-gate        fail where a counted cost of an operation grew; report timed ones
 cargo xtask spec             write docs/conformance.md, the ledger of rules
 cargo xtask spec --check     fail if it is not up to date, or a rule is not shown
+cargo xtask api              write docs/public-api.txt, the public items of rma and rma-core
+cargo xtask api --check      fail if it is not up to date
+cargo xtask demo             run the main job: count words with 4 ranks, and check the result
 cargo xtask test             build and run every test
 cargo xtask ci               run every check, in order, until one fails
 cargo xtask ci --list        name the steps
@@ -51,6 +55,9 @@ fn dispatch(arguments: &[&str]) -> Result<()> {
         ["perf-gate"] => gate::run(&Workspace::load()?),
         ["spec"] => spec::run(&Workspace::load()?, false),
         ["spec", "--check"] => spec::run(&Workspace::load()?, true),
+        ["api"] => api::run(&Workspace::load()?, false),
+        ["api", "--check"] => api::run(&Workspace::load()?, true),
+        ["demo"] => ci::run(&Workspace::load()?, &ci::Choice::parse(&["--only", "wordcount"])?),
         ["test"] => ci::run(&Workspace::load()?, &ci::Choice::Test),
         ["ci"] => ci::run(&Workspace::load()?, &ci::Choice::All),
         ["ci", "--list"] => {

@@ -7,7 +7,6 @@ use crate::transport::SubmitError;
 use core::sync::atomic::AtomicUsize;
 use core::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex, PoisonError};
-use zerocopy::IntoBytes;
 
 /// The outbox of one rank.
 #[derive(Default)]

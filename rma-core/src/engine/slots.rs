@@ -17,7 +17,6 @@ use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use core::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread::{self, ThreadId};
-use zerocopy::TryFromBytes;
 
 /// As many as ids can tell apart, and more than anybody needs.
 const SLOTS_MAX: usize = 1 << 20;
@@ -84,7 +83,7 @@ impl Pending {
             CANCELLED => Some(Failure::Cancelled),
             BY_DEVICE => self.device.get().map(|(error, peer)| Failure::Device(*error, *peer)),
             failure => {
-                let status = Status::try_read_from_bytes(&[failure as u8]).ok();
+                let status = Status::parse(failure as u8);
                 let by = WorldRank((failure >> 32) as u32);
                 Some(Failure::Answered(status.unwrap_or(Status::Malformed), by))
             }

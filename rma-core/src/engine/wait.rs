@@ -125,6 +125,20 @@ impl Engine {
         if let Some(value) = done() {
             return Ok(value);
         }
+        let mut value = None;
+        let ended = self.wait_on(wait, &mut || {
+            value = done();
+            value.is_some()
+        });
+        match (value, ended) {
+            (Some(value), _) => Ok(value),
+            (None, Err(error)) => Err(error),
+            (None, Ok(())) => unreachable!("{} came without a value", wait.what),
+        }
+    }
+
+    /// The rest of [`wait_until`](Self::wait_until), once for all that is waited for.
+    fn wait_on(&self, wait: Wait<'_>, done: &mut dyn FnMut() -> bool) -> Result<(), WaitError> {
         let _attending = self.attend();
         let (mut asleep, mut round) = (Asleep::default(), 0);
         loop {
@@ -133,15 +147,15 @@ impl Engine {
                 round = 0;
                 if let Some(cause) = self.busy(wait, &mut asleep) {
                     // Others never stopped asking.
-                    return done().ok_or_else(|| self.given_up(wait, cause));
+                    return if done() { Ok(()) } else { Err(self.given_up(wait, cause)) };
                 }
             } else if self.transport.sleep.relax(round) {
                 round += 1;
-            } else if let Some(end) = self.sleep(wait, &mut asleep, &mut done) {
+            } else if let Some(end) = self.sleep(wait, &mut asleep, done) {
                 return end;
             }
-            if let Some(value) = done() {
-                return Ok(value);
+            if done() {
+                return Ok(());
             }
         }
     }
@@ -153,7 +167,7 @@ impl Engine {
         if let Some(cause) = self.busy(wait, asleep) {
             return Err(self.given_up(wait, cause));
         }
-        self.sleep(wait, asleep, || None).unwrap_or(Ok(()))
+        self.sleep(wait, asleep, &mut || false).unwrap_or(Ok(()))
     }
 
     /// Why the wait is over, although messages keep coming: looks once in a while.
@@ -183,21 +197,21 @@ impl Engine {
     }
 
     /// Sleeps, unless the wait is over already.
-    fn sleep<R>(
+    fn sleep(
         &self,
         wait: Wait<'_>,
         asleep: &mut Asleep,
-        mut done: impl FnMut() -> Option<R>,
-    ) -> Option<Result<R, WaitError>> {
+        done: &mut dyn FnMut() -> bool,
+    ) -> Option<Result<(), WaitError>> {
         let ticket = self.transport.sleep.arm();
         let seen = self.look(wait, &mut asleep.looks);
         let seen = seen.map(|cause| (cause, self.mark_of(cause)));
         let worked = self.progress() > 0;
         // Before `done`: what a peer did before it left can be seen by then.
         let trouble = seen.filter(|(_, mark)| self.is_all_handled(*mark)).map(|(cause, _)| cause);
-        if let Some(value) = done() {
+        if done() {
             self.transport.sleep.disarm(ticket);
-            return Some(Ok(value));
+            return Some(Ok(()));
         }
         let timeout = self.time_left(wait, &mut asleep.deadline);
         let late = timeout == Some(Duration::ZERO);

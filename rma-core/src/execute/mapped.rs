@@ -112,7 +112,7 @@ impl Window {
         if !place.span.is_aligned(E::BASIC.align()) {
             return Err(self.misaligned_cold(place.target, place.disp, E::BASIC.align()));
         }
-        if E::BASIC.is_atomic() {
+        if const { E::BASIC.is_atomic() } {
             accumulate::by_atomics(place.span, op, operands, result);
             return Ok(());
         }
@@ -247,7 +247,7 @@ impl Locked<'_> {
         operands: &[E],
         mut result: Option<&mut [E]>,
     ) -> Result<(), RmaError> {
-        if E::BASIC.is_atomic() {
+        if const { E::BASIC.is_atomic() } {
             accumulate::row_by_atomics(reached.memory, row, op, operands, result);
             return Ok(());
         }

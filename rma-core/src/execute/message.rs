@@ -10,8 +10,8 @@ use crate::operation::{Action, PieceRoom, Pieces};
 use crate::protocol::message::{GET_BYTES, Head, Kind};
 use crate::rank::WorldRank;
 use crate::window::Window;
+use bytemuck::cast_slice;
 use std::sync::Arc;
-use zerocopy::IntoBytes;
 
 impl Window {
     /// Puts one range of bytes: at once, or as the target grants them.
@@ -102,7 +102,7 @@ impl Sending<'_, '_> {
                 // Two values for one.
                 Action::Swap { .. } => operation.origin.into(),
                 action if action.carries() => piece.body(&mut self.from, operation.origin),
-                _ => piece.rows.as_bytes().into(),
+                _ => cast_slice(&piece.rows[..]).into(),
             };
             let wait = self.window.wait_for(operation.what, operation.target);
             // SAFETY: a part of the buffer that the caller vouches for.

@@ -2,8 +2,8 @@
 //! of a layout.
 use crate::layout::{Cursor, Row, Shape, pack};
 use crate::protocol::rows::WireRow;
+use bytemuck::cast_slice;
 use std::borrow::Cow;
-use zerocopy::IntoBytes;
 
 /// Bytes of one side of an operation.
 #[derive(Debug, Clone, Copy)]
@@ -210,7 +210,7 @@ impl Piece {
         {
             return Cow::Borrowed(&origin[at as usize..][..self.bytes as usize]);
         }
-        let mut body = self.rows.as_bytes().to_vec();
+        let mut body = cast_slice(&self.rows[..]).to_vec();
         let rows = body.len();
         body.resize(rows + self.bytes as usize, 0);
         pack(source, origin, &mut body[rows..]);

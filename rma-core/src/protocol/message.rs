@@ -1,10 +1,11 @@
 //! Layout of the messages that the core sends: one header for all, little-endian.
+use super::wire::{U32, U64};
 use crate::transport::RemoteKey;
-use zerocopy::little_endian::{U32, U64};
-use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, TryFromBytes, Unaligned};
+use bytemuck::checked::try_pod_read_unaligned;
+use bytemuck::{CheckedBitPattern, Pod, Zeroable, bytes_of, pod_read_unaligned};
 
 /// Stands before the payload of every message.
-#[derive(Debug, Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[derive(Debug, Clone, Copy, Pod, Zeroable)]
 #[repr(C)]
 pub(crate) struct Head {
     kind: u8,
@@ -30,7 +31,7 @@ pub(crate) struct Head {
 ///
 /// The bytes at the target that an operation names are those from `offset` on, `length` of them;
 /// or, if `tag` is not 0, those of so many rows at the beginning of the payload, `length` together.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, TryFromBytes)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, CheckedBitPattern)]
 #[repr(u8)]
 pub(crate) enum Kind {
     /// A piece of a collective's payload.
@@ -100,7 +101,7 @@ impl Kind {
 }
 
 /// What origins need to know of a part.
-#[derive(Debug, Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[derive(Debug, Clone, Copy, Pod, Zeroable)]
 #[repr(C)]
 pub(crate) struct Card {
     /// Bytes of it.
@@ -123,6 +124,15 @@ impl Card {
         Self { size: size.into(), base: base.into(), disp_unit: disp_unit.into(), registered, key }
     }
 
+    pub(crate) fn parse(bytes: &[u8]) -> Option<Self> {
+        bytemuck::try_pod_read_unaligned(bytes).ok()
+    }
+
+    /// As it stands in a message.
+    pub(crate) fn as_bytes(&self) -> &[u8] {
+        bytes_of(self)
+    }
+
     /// By which a device reaches the part, if one does.
     pub(crate) fn key(&self) -> Option<RemoteKey> {
         (self.registered.get() != 0).then_some(RemoteKey(self.key))
@@ -130,7 +140,7 @@ impl Card {
 }
 
 /// How the target fared.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, TryFromBytes)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, CheckedBitPattern)]
 #[repr(u8)]
 pub(crate) enum Status {
     /// Done.
@@ -147,6 +157,12 @@ pub(crate) enum Status {
     Busy = 5,
     /// An element is not aligned in the target's memory; nothing was touched.
     Misaligned = 6,
+}
+
+impl Status {
+    pub(crate) fn parse(byte: u8) -> Option<Self> {
+        try_pod_read_unaligned(&[byte]).ok()
+    }
 }
 
 impl Head {
@@ -173,16 +189,22 @@ impl Head {
     }
 
     pub(crate) fn kind(&self) -> Option<Kind> {
-        Kind::try_read_from_bytes(&[self.kind]).ok()
+        try_pod_read_unaligned(&[self.kind]).ok()
     }
 
     pub(crate) fn status(&self) -> Option<Status> {
-        Status::try_read_from_bytes(&[self.status]).ok()
+        Status::parse(self.status)
+    }
+
+    /// As it stands in a message.
+    pub(crate) fn as_bytes(&self) -> &[u8] {
+        bytes_of(self)
     }
 
     /// Splits a message into its header and its payload.
     pub(crate) fn parse(bytes: &[u8]) -> Option<(Self, &[u8])> {
-        Self::read_from_prefix(bytes).ok()
+        let (head, body) = bytes.split_at_checked(Self::LEN)?;
+        Some((pod_read_unaligned(head), body))
     }
 }
 

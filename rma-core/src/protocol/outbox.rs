@@ -107,7 +107,6 @@ impl Outbox {
 mod tests {
     use super::super::credit::CREDIT_MAX;
     use super::*;
-    use zerocopy::IntoBytes;
 
     fn message(byte: u8, answer: bool) -> Parcel {
         Parcel::Message { bytes: vec![byte], answer }

@@ -1,11 +1,11 @@
 //! Which bytes of a part a message is about: one range, or rows.
 use super::message::Head;
+use super::wire::{I64, U32, U64};
 use crate::layout::Row;
-use zerocopy::little_endian::{I64, U32, U64};
-use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
+use bytemuck::{Pod, Zeroable, cast_slice};
 
 /// A [`Row`], at an offset in bytes of the target's part.
-#[derive(Debug, Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[derive(Debug, Clone, Copy, Pod, Zeroable)]
 #[repr(C)]
 pub(crate) struct WireRow {
     at: U64,
@@ -28,8 +28,13 @@ impl WireRow {
         })
     }
 
+    #[cfg(test)]
+    pub(crate) fn as_bytes(&self) -> &[u8] {
+        bytemuck::bytes_of(self)
+    }
+
     fn row(&self) -> Option<Row> {
-        let (len, count) = (u64::from(self.len), u64::from(self.count));
+        let (len, count) = (u64::from(self.len.get()), u64::from(self.count.get()));
         let at = i64::try_from(self.at.get()).ok()?;
         Some(Row { at, stride: self.stride.get(), len, count })
     }
@@ -78,8 +83,10 @@ impl<'m> Rows<'m> {
         bytes: u64,
         size: u64,
     ) -> Result<(Self, &'m [u8]), BadRows> {
-        let parsed = <[WireRow]>::ref_from_prefix_with_elems(body, count as usize);
-        let (rows, rest) = parsed.map_err(|_| BadRows::Malformed)?;
+        let len = (count as usize).checked_mul(WireRow::LEN);
+        let parsed = len.and_then(|len| body.split_at_checked(len));
+        let (rows, rest) = parsed.ok_or(BadRows::Malformed)?;
+        let rows: &[WireRow] = cast_slice(rows);
         let mut total = 0u64;
         for row in rows {
             let row = row.row().filter(|row| row.len * row.count > 0);
@@ -130,7 +137,7 @@ mod tests {
 
     fn body(rows: &[Row]) -> Vec<u8> {
         let rows: Vec<_> = rows.iter().filter_map(|row| WireRow::new(*row)).collect();
-        rows.as_bytes().to_vec()
+        cast_slice(&rows).to_vec()
     }
 
     #[test]

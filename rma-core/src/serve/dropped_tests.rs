@@ -8,7 +8,6 @@ use bytemuck::bytes_of_mut;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Weak};
 use std::thread;
-use zerocopy::IntoBytes;
 
 fn words(universe: &Universe) -> Window {
     universe.world().window(1, size_of::<u64>()).allocate().unwrap()

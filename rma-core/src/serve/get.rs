@@ -4,7 +4,6 @@ use crate::protocol::message::{Card, GET_BYTES, Head, Kind, Status};
 use crate::protocol::outbox::{GetCursor, Parcel};
 use crate::rank::WorldRank;
 use crate::window::Part;
-use zerocopy::IntoBytes;
 
 /// Pieces up to this many bytes need no memory of the heap.
 const SMALL: usize = 256;

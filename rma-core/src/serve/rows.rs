@@ -185,7 +185,7 @@ impl Visitor for Combine<'_> {
         for (row, _) in named.with_packed() {
             let end = at + (row.len * row.count) as usize / size_of::<E>();
             let (operands, old) = (operands.get(at..end).unwrap_or_default(), old.get_mut(at..end));
-            if E::BASIC.is_atomic() {
+            if const { E::BASIC.is_atomic() } {
                 accumulate::row_by_atomics(memory, row, op, operands, old);
             } else {
                 accumulate::row_under_lock(memory, row, op, operands, old);
@@ -210,7 +210,7 @@ impl SwapVisitor for SwapServed<'_> {
         let mut values = [E::zeroed(); 2];
         bytemuck::bytes_of_mut(&mut values).copy_from_slice(self.operands);
         let [compare, swap] = values;
-        let old = if E::BASIC.is_atomic() {
+        let old = if const { E::BASIC.is_atomic() } {
             self.span.compare_and_swap(compare, swap)?
         } else {
             accumulate::swap_under_lock(self.span, compare, swap)

@@ -28,7 +28,6 @@ use core::time::Duration;
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
-use zerocopy::IntoBytes;
 
 /// One rank that sends messages to itself.
 #[derive(Default)]

@@ -8,7 +8,6 @@ use crate::protocol::message::{Card, Head, Kind, Status};
 use crate::rank::{Rank, WorldRank};
 use core::cell::Cell;
 use std::sync::Arc;
-use zerocopy::FromBytes;
 
 /// Waits for the answers on every way out, unwinding included: afterwards nothing is written to
 /// the buffers that operations of `pending` were given.
@@ -55,7 +54,7 @@ impl Window {
         let asked = unsafe { self.issue_into(wait, world, head, &[], buffer, &drain.pending) };
         let answered = drain.finish();
         asked.and(answered)?;
-        Card::read_from_bytes(&bytes).map_err(|_| self.no_such_rank(target))
+        Card::parse(&bytes).ok_or_else(|| self.no_such_rank(target))
     }
 
     /// Sends a request that brings no bytes back, waiting for a slot, for credit at its target and

@@ -12,7 +12,6 @@ use crate::transport::PeerState;
 use proptest::prelude::*;
 use std::sync::Arc;
 use std::thread;
-use zerocopy::IntoBytes;
 
 const ME: Rank = Rank(0);
 const WORLD: WorldRank = WorldRank(0);

@@ -216,7 +216,7 @@ mod tests {
             assert!(STEPS[..index].iter().all(|other| other.name != step.name), "{}", step.name);
         }
         let test: Vec<_> = STEPS.iter().filter(|s| Choice::Test.takes(s)).map(|s| s.name).collect();
-        assert_eq!(test, ["build", "test"]);
+        assert_eq!(test, ["test"]);
     }
 
     #[test]

@@ -127,8 +127,7 @@ pub(super) const STEPS: &[Step] = &[
         "something does not build",
         // Tests are not built with optimisation: only `test` runs them.
         &[cargo(&["build", "--release", "--workspace", "--lib", "--bins", "--examples"])],
-    )
-    .in_test(),
+    ),
     step(
         "test",
         "a unit test, integration test or doctest fails",
@@ -213,6 +212,25 @@ pub(super) const STEPS: &[Step] = &[
         "rustdoc warns",
         &[cargo(&["doc", "--workspace", "--no-deps", "--all-features"])
             .env(&[("RUSTDOCFLAGS", "-Dwarnings")])],
+    ),
+    step(
+        "api",
+        "the public API is not the one of docs/public-api.txt",
+        &[cargo(&["xtask", "api", "--check"])],
+    ),
+    step(
+        "package",
+        "a crate cannot be packaged",
+        &[cargo(&[
+            "package",
+            "--workspace",
+            "--exclude=xtask",
+            "--exclude=rma-bench",
+            "--exclude=rma-conformance",
+            "--no-verify",
+            "--allow-dirty",
+            "--quiet",
+        ])],
     ),
     step(
         "wordcount",

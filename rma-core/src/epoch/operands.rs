@@ -6,7 +6,7 @@ use crate::element::{BasicElement, BasicType, Element, Op};
 use crate::error::RmaError;
 use crate::layout::{LayoutOf, Shape};
 use crate::memory::target::Table;
-use crate::operation::{Action, Operation, Origin, OriginBuffer, OwnedOrigin, Side, Spot};
+use crate::operation::{Action, Operation, Origin, OriginBuffer, OwnedOrigin, Side, Slice, Spot};
 use crate::rank::Rank;
 use crate::window::Window;
 use bytemuck::cast_slice;
@@ -70,7 +70,7 @@ slices! {
     Box<[E]>;
 }
 
-impl<B: Origin> Operands for LayoutOf<'_, B> {
+impl<B: Origin + Slice> Operands for LayoutOf<'_, B> {
     fn accumulate(&self, peer: &Peer<'_>, at: Spot<'_>, op: Op) -> Result<(), RmaError> {
         peer.accumulate_layout(at, op, self.elements(), self.shape())
     }

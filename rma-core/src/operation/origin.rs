@@ -7,6 +7,8 @@ use crate::layout::{LayoutOf, Shape};
 pub(crate) mod sealed {
     #[expect(unnameable_types, reason = "implemented here only")]
     pub trait Sealed {}
+    /// What a layout may be of: a slice, and no layout of one, which would be ignored.
+    pub trait Slice {}
 }
 
 /// What an operation sends: a slice, or a [layout of](crate::Layout::of) one.
@@ -55,6 +57,7 @@ pub trait OriginMut<'b>: sealed::Sealed {
 
 macro_rules! slices { ($($buffer:ty $(, $n:ident)?;)*) => { $(
     impl<E: Element $(, const $n: usize)?> sealed::Sealed for &$buffer {}
+    impl<E: Element $(, const $n: usize)?> sealed::Slice for &$buffer {}
     #[diagnostic::do_not_recommend]
     impl<'b, E: Element $(, const $n: usize)?> Origin for &'b $buffer {
         type Element = E;
@@ -69,6 +72,7 @@ macro_rules! slices { ($($buffer:ty $(, $n:ident)?;)*) => { $(
         }
     }
     impl<E: Element $(, const $n: usize)?> sealed::Sealed for &mut $buffer {}
+    impl<E: Element $(, const $n: usize)?> sealed::Slice for &mut $buffer {}
     #[diagnostic::do_not_recommend]
     impl<'b, E: Element $(, const $n: usize)?> OriginMut<'b> for &'b mut $buffer {
         type Element = E;
@@ -86,7 +90,7 @@ slices! {
 }
 
 impl<B: sealed::Sealed> sealed::Sealed for LayoutOf<'_, B> {}
-impl<B: Origin> Origin for LayoutOf<'_, B> {
+impl<B: Origin + sealed::Slice> Origin for LayoutOf<'_, B> {
     type Element = B::Element;
     type Buffer = B::Buffer;
     #[inline(always)]
@@ -98,7 +102,7 @@ impl<B: Origin> Origin for LayoutOf<'_, B> {
         Some(self.shape_in::<B::Element>())
     }
 }
-impl<'b, B: OriginMut<'b>> OriginMut<'b> for LayoutOf<'_, B> {
+impl<'b, B: OriginMut<'b> + sealed::Slice> OriginMut<'b> for LayoutOf<'_, B> {
     type Element = B::Element;
     #[inline(always)]
     fn lend<R>(self, to: impl FnOnce(&'b mut [B::Element], Option<Shape<'_>>) -> R) -> R {

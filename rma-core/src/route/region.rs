@@ -287,6 +287,21 @@ mod tests {
         });
     }
 
+    /// A thread whose slot is in a later page may be faster than those that add the ones before.
+    #[test]
+    fn a_page_comes_with_those_before_it() {
+        with_near(|universe| {
+            let window = universe.world().window(0, 1).create_dynamic().unwrap();
+            let engine = &window.part.comm.inner.engine;
+            window.part.add_page(slots_before(3), engine).unwrap();
+            // SAFETY: this rank's own directory, which lives as long as the window.
+            let directory = unsafe { Directory::new(window.map_data(Rank(0)).unwrap()) };
+            let added: Vec<_> = (1..5).map(|page| directory.added(page).is_some()).collect();
+            assert_eq!(added, [true, true, true, false]);
+            window.free().unwrap();
+        });
+    }
+
     /// Every rank of the window can write in a directory: what it says aims no copy. S-L6
     #[test]
     fn a_directory_that_was_rewritten_aims_no_copy() {

@@ -162,29 +162,30 @@ impl Part {
 
     /// Sees to it that a slot is in a page, and neighbours know of that.
     pub(crate) fn add_page(&self, slot: usize, engine: &Arc<Engine>) -> Result<(), AllocateError> {
-        let page = page_of(slot);
         let (Some(regions), Some(directory)) = (&self.regions, self.directory()) else {
             return Ok(());
         };
-        let Some(place) = page.checked_sub(1).and_then(|place| regions.pages.get(place)) else {
-            return Ok(());
-        };
-        let added = match place.get() {
-            Some(added) => added,
-            None => {
-                let memory = Memory::allocate(engine, page_bytes(page), Asked::Auto)?;
-                let described = memory.descriptors(engine).inspect_err(|_| memory.set_freed())?;
-                let new = OwnPage { memory, descriptor: described.into_iter().next() };
-                if let Err(other) = place.set(new) {
-                    // Another thread was faster; nobody knows of this one.
-                    other.memory.set_freed();
+        // Those before it, too, which other threads may be about to add: peers look for a page up
+        // to the first that there is not.
+        for (place, page) in regions.pages.iter().zip(1..=page_of(slot)) {
+            let added = match place.get() {
+                Some(added) => added,
+                None => {
+                    let memory = Memory::allocate(engine, page_bytes(page), Asked::Auto)?;
+                    let described = memory.descriptors(engine);
+                    let described = described.inspect_err(|_| memory.set_freed())?;
+                    let new = OwnPage { memory, descriptor: described.into_iter().next() };
+                    if let Err(other) = place.set(new) {
+                        // Another thread was faster; nobody knows of this one.
+                        other.memory.set_freed();
+                    }
+                    place.get().expect("it was set")
                 }
-                place.get().expect("it was set")
+            };
+            // Also by a thread that was slower: its own region is published after this.
+            if let Some(descriptor) = &added.descriptor {
+                directory.add(page, descriptor);
             }
-        };
-        // Also by a thread that was slower: its own region is published after this.
-        if let Some(descriptor) = &added.descriptor {
-            directory.add(page, descriptor);
         }
         Ok(())
     }

@@ -246,10 +246,10 @@ mod tests {
             let bytes = PlaceBytes {
                 id: 1,
                 inode: 2,
-                segment_len: segment_len,
+                segment_len,
                 offset,
                 len,
-                descriptor: descriptor,
+                descriptor,
                 magic: PLACE_MAGIC,
             };
             read(&Descriptor(cast(bytes)))

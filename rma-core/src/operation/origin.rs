@@ -8,6 +8,7 @@ pub(crate) mod sealed {
     #[expect(unnameable_types, reason = "implemented here only")]
     pub trait Sealed {}
     /// What a layout may be of: a slice, and no layout of one, which would be ignored.
+    #[expect(unnameable_types, reason = "implemented here only")]
     pub trait Slice {}
 }
 

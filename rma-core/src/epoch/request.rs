@@ -26,7 +26,8 @@ const RECHECK: Duration = Duration::from_millis(1);
 ///
 /// Dropping or forgetting it is harmless: the buffer then stays with the runtime until the last
 /// answer is there. It is a future, too, each poll of which makes some progress: there is no other
-/// thread that would wake a task.
+/// thread that would wake a task, so a task that is pending is woken at once. As any future, it
+/// panics if it is polled again after it was ready.
 #[must_use = "the buffer comes back from `wait`"]
 pub struct Request<'w, B: OriginBuffer> {
     window: &'w Window,

@@ -366,8 +366,7 @@ fn a_deadlock_is_found() {
         if world.rank() == Rank(0) { one.barrier() } else { other.barrier() }
     });
     let text = failure.unwrap_err().to_string();
-    for part in ["deadlock", "2 ranks with seed 7", "rank 0", "rank 1", "replay", "RMA_SIM_SEED=7"]
-    {
+    for part in ["deadlock", "2 ranks with seed 7", "rank 0", "rank 1", "replay with seed 7"] {
         assert!(text.contains(part), "no {part:?} in:\n{text}");
     }
 }
@@ -402,7 +401,7 @@ fn a_flag_that_nobody_sets_is_a_deadlock_of_the_rank_that_polls_it() {
     for seed in 0..3 {
         let failure = simulate(2, seed, |universe| poll_flag(&universe, false)).unwrap_err();
         let text = failure.to_string();
-        let replay = format!("RMA_SIM_SEED={seed}");
+        let replay = format!("replay with seed {seed}");
         for part in ["deadlock", "rank 0 polls in vain", "rank 1 parked", &replay] {
             assert!(text.contains(part), "no {part:?} in:\n{text}");
         }
@@ -421,7 +420,7 @@ fn a_value_that_nobody_stores_is_a_deadlock() {
             _ = universe.world().barrier();
         });
         let text = failure.unwrap_err().to_string();
-        let replay = format!("RMA_SIM_SEED={seed}");
+        let replay = format!("replay with seed {seed}");
         let parts = ["deadlock", "rank 0 parked", "rank 1 polls in vain", "rank 2 parked", &replay];
         for part in parts {
             assert!(text.contains(part), "no {part:?} in:\n{text}");
@@ -452,7 +451,9 @@ fn calls_that_poll_in_vain_are_a_deadlock() {
     for poll in polled {
         let failure = simulate(2, 5, |universe| poll(&universe)).unwrap_err();
         let text = failure.to_string();
-        for part in ["deadlock", "rank 0 polls in vain", "rank 1 polls in vain", "RMA_SIM_SEED=5"] {
+        for part in
+            ["deadlock", "rank 0 polls in vain", "rank 1 polls in vain", "replay with seed 5"]
+        {
             assert!(text.contains(part), "no {part:?} in:\n{text}");
         }
     }
@@ -466,7 +467,7 @@ fn a_panic_in_a_simulation_is_reported() {
         _ = universe.world().barrier();
     });
     let text = failure.unwrap_err().to_string();
-    for part in ["rank 2 panicked", "on purpose, 3", "RMA_SIM_SEED=11"] {
+    for part in ["rank 2 panicked", "on purpose, 3", "replay with seed 11"] {
         assert!(text.contains(part), "no {part:?} in:\n{text}");
     }
 }

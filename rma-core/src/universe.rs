@@ -56,9 +56,10 @@ impl Universe {
     /// Serves what peers have sent, without waiting for more; returns how many messages that were.
     ///
     /// Waits of any kind do that, and the progress agent while a rank computes. Call it in a loop
-    /// that waits in another way: without an agent (in a simulation, or if it is switched off)
-    /// nobody else serves meanwhile. For a value there is [`View::wait_until`](crate::View).
-    /// [`Communicator`], [`Window`](crate::Window) and [`View`](crate::View) have the same call.
+    /// that waits in another way: where there is no agent
+    /// ([`Config::progress_agent`](crate::Config::progress_agent)), nobody else serves meanwhile.
+    /// For a value there is [`View::wait_until`](crate::View). [`Communicator`],
+    /// [`Window`](crate::Window) and [`View`](crate::View) have the same call.
     pub fn progress(&self) -> usize {
         self.engine.progress_in_passing()
     }

@@ -140,7 +140,7 @@ impl fmt::Display for SimFailure {
         }
         let Trace { hash, steps, ticks } = self.trace;
         writeln!(f, "  trace {hash:016x}, {steps} steps, {ticks} us")?;
-        write!(f, "  replay with RMA_SIM_SEED={}", self.seed)
+        write!(f, "  replay with seed {}", self.seed)
     }
 }
 

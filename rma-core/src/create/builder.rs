@@ -27,8 +27,8 @@ impl<'c> WindowBuilder<'c> {
     }
 
     /// Says something about the use of the window. What is in force, defaults included, is what
-    /// [`Window::info`] shows; other keys are ignored, those of MPI that mean nothing here too
-    /// (`accumulate_ops`, `alloc_shm`; MPI 4.1, section 12.2.1).
+    /// [`Window::info`] shows; other keys are ignored, those that mean nothing here too: MPI's
+    /// `accumulate_ops` (MPI 4.1, section 12.2.1), MPICH's `alloc_shm`.
     ///
     /// | key | values, the default first | what comes of it |
     /// | --- | --- | --- |

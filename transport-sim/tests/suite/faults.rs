@@ -42,7 +42,7 @@ fn a_deadlock_names_the_ranks_that_wait() {
         assert_eq!(failure.panics, []);
         let text = failure.to_string();
         assert!(text.contains("deadlock") && text.contains("rank 3 parked"), "{text}");
-        assert!(text.ends_with(&format!("replay with RMA_SIM_SEED={seed}")), "{text}");
+        assert!(text.ends_with(&format!("replay with seed {seed}")), "{text}");
     }
 }
 

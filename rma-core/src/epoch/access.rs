@@ -85,7 +85,7 @@ impl<'w> Access<'w> {
     /// [`RmaError::SignatureMismatch`], [`RmaError::LayoutTooLarge`], or [`RmaError::Overlap`]:
     /// blocks at the target that overlap are refused where that is seen without comparing each with
     /// each, and write one of the values where not. A put of no bytes, or to [`Rank::NULL`], does
-    /// nothing (MPI 4.1, section 12.3.1). S-J8
+    /// nothing (MPI 4.1, section 12.3.1).
     #[inline]
     pub fn put(
         &self,

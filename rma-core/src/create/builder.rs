@@ -84,7 +84,7 @@ impl<'c> WindowBuilder<'c> {
     /// Makes the window over memory of the user. **Collective.** Each rank may bring another kind.
     ///
     /// A vector or boxed slice is given away: [`Window::free_into`] gives it back. It may be longer
-    /// than the window (MPI 4.1, section 12.2.1). S-A1 S-A4 S-K7
+    /// than the window (MPI 4.1, section 12.2.1).
     ///
     /// ```
     /// # // Run as two ranks by the guide of the crate `rma`; here for the compiler.
@@ -106,6 +106,7 @@ impl<'c> WindowBuilder<'c> {
     /// it; a raw part may be used again unless the error is [`WindowError::Collective`]. Of a
     /// [`Backing`](crate::Backing), the library keeps a clone then.
     pub fn create<M: WindowMemory>(self, memory: M) -> Result<Window, Refused<M, WindowError>> {
+        // S-A1 S-A4 S-K7
         match self.make(Flavor::Create, &Material::User(memory.contents())) {
             Ok(window) => Ok(window),
             Err(error) => Err(Refused { value: memory, error }),

@@ -34,8 +34,8 @@ use std::sync::Arc;
 /// A layout starts as [one element](Self::element) and is put together by the methods that carry
 /// the names of MPI's constructors. They compile it: adjacent blocks become one, nested loops that
 /// continue each other too, so it does not matter how it was described. A layout is immutable,
-/// cheap to clone, and may be dropped as soon as the operation was called (S-J6); there is nothing
-/// to commit, and no null layout (S-J7).
+/// cheap to clone, and may be dropped as soon as the operation was called; there is nothing to
+/// commit, and no null layout.
 ///
 /// Operations take it [at](Self::at) a displacement of the target, and [of](Self::of) a buffer of
 /// the origin.
@@ -52,6 +52,7 @@ use std::sync::Arc;
 /// assert_eq!(runs, [(0, 8), (32, 8), (64, 8), (8, 8), (40, 8), (72, 8)]);
 /// # Ok::<(), rma_core::LayoutError>(())
 /// ```
+// S-J6 S-J7
 #[derive(Clone)]
 pub struct Layout {
     inner: Arc<Compiled>,

@@ -106,7 +106,6 @@ impl<'c> WindowBuilder<'c> {
     /// it; a raw part may be used again unless the error is [`WindowError::Collective`]. Of a
     /// [`Backing`](crate::Backing), the library keeps a clone then.
     pub fn create<M: WindowMemory>(self, memory: M) -> Result<Window, Refused<M, WindowError>> {
-        // S-A1 S-A4 S-K7
         match self.make(Flavor::Create, &Material::User(memory.contents())) {
             Ok(window) => Ok(window),
             Err(error) => Err(Refused { value: memory, error }),

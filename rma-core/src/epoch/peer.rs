@@ -213,7 +213,7 @@ impl<'w> Peer<'w> {
         window.perform(&peer.operation(PUT, disp, origin.len(), origin))
     }
 
-    // S-J8
+    /// One side at least has a layout. S-J8
     pub(super) fn put_layout<E: Element>(
         &self,
         spot: Spot<'_>,

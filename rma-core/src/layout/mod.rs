@@ -52,12 +52,12 @@ use std::sync::Arc;
 /// assert_eq!(runs, [(0, 8), (32, 8), (64, 8), (8, 8), (40, 8), (72, 8)]);
 /// # Ok::<(), rma_core::LayoutError>(())
 /// ```
-// S-J6 S-J7
 #[derive(Clone)]
 pub struct Layout {
     inner: Arc<Compiled>,
 }
 
+/// What a layout was compiled to: operations look at it during their call only. S-J6 S-J7
 struct Compiled {
     /// Bytes, gaps not counted.
     size: u64,

@@ -74,7 +74,7 @@ impl Memory {
         Self::new(Arc::new(OfFirstRank(mapped)), Whose::FirstRank)
     }
 
-    /// What a user brings along: a copy of it, or where it lies.
+    /// What a user brings along: a copy of it, or where it lies. S-A1 S-A4 S-K7
     pub(crate) fn of_user(
         engine: &Arc<Engine>,
         contents: &Contents<'_>,

@@ -301,6 +301,7 @@ impl InForce {
         Self { values: hints.values.map(AtomicU64::new), said, left: hints.left }
     }
 
+    #[inline]
     pub(crate) fn is_set(&self, hint: Hint) -> bool {
         self.get(hint) != 0
     }
@@ -315,6 +316,7 @@ impl InForce {
         self.get(Hint::AccumulateOrdering) as u32
     }
 
+    #[inline]
     fn value(&self, place: usize) -> u64 {
         self.values[place].load(Relaxed)
     }

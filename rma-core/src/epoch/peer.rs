@@ -126,6 +126,7 @@ impl<'w> Peer<'w> {
     }
 
     /// The side of the target, where `of` is the layout of a side.
+    #[inline(always)]
     pub(super) fn there<'a>(&self, spot: Spot<'a>, of: &Shape<'_>) -> Result<Side<'a>, RmaError> {
         match spot.shape {
             Some(shape) => Ok(Side::Layout(shape)),
@@ -142,6 +143,7 @@ impl<'w> Peer<'w> {
 
     /// The side of a buffer of so many elements, where `of` is the layout of a side. That two
     /// layouts hold the same is checked later.
+    #[inline(always)]
     pub(super) fn here<'a, E: Element>(
         &self,
         shape: Option<Shape<'a>>,
@@ -155,6 +157,8 @@ impl<'w> Peer<'w> {
         }
     }
 
+    #[cold]
+    #[inline(never)]
     pub(super) fn mismatch(&self, there: &Shape<'_>, origin: Signature) -> RmaError {
         let (window, target) = (self.window.id(), self.target);
         let there = there.layout().signature(there.count());

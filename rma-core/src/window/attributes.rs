@@ -45,7 +45,6 @@ fn typed<V: Any + Send + Sync>(value: Arc<dyn Any + Send + Sync>) -> Option<Arc<
 impl Window {
     /// Whether it was made for no locks. S-B10
     #[inline]
-    #[inline]
     pub(crate) fn excludes_locks(&self) -> bool {
         self.settings.hints.is_set(Hint::NoLocks)
     }

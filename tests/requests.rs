@@ -1,38 +1,10 @@
 //! Lock requests that are refused, or not in line: what they leave alone.
-use rma::{Assert, Config, LockKind, Rank, RmaError, Universe, Window, local_with};
+mod watched;
+
+use rma::{Assert, LockKind, Rank, RmaError, Window, local_with};
 use std::mem::forget;
 use std::sync::Barrier;
-use std::thread;
-use std::time::Duration;
-
-fn by(path: &str) -> Config {
-    let mut config = Config::default();
-    config.hint("rma_path", path).unwrap();
-    config
-}
-
-fn patient(path: &str, seconds: u64) -> Config {
-    let mut config = by(path);
-    config.wait_timeout = Some(Duration::from_secs(seconds));
-    config
-}
-
-fn words(universe: &Universe, count: usize) -> Window {
-    universe.world().window(count, 8).allocate().unwrap()
-}
-
-/// Fails rather than hanging.
-fn watched<R: Send + 'static>(seconds: u64, act: impl FnOnce() -> R + Send + 'static) -> R {
-    let (send, get) = std::sync::mpsc::channel();
-    let thread = thread::spawn(move || drop(send.send(act())));
-    match get.recv_timeout(Duration::from_secs(seconds)) {
-        Ok(value) => value,
-        Err(std::sync::mpsc::RecvTimeoutError::Disconnected) => {
-            std::panic::resume_unwind(thread.join().unwrap_err())
-        }
-        Err(_) => panic!("hangs"),
-    }
-}
+use watched::{by, patient, watched, words};
 
 /// A request that is refused takes the mark of the lock that is held.
 #[test]

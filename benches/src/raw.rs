@@ -126,37 +126,48 @@ pub(crate) const HAS_ADD_F64: bool = cfg!(target_arch = "x86_64");
 /// `blocks` times 64 bytes are readable at `from` and writable at `to`.
 #[cfg(target_arch = "x86_64")]
 unsafe fn add(to: *mut u8, from: *const u8, blocks: usize) {
+    macro_rules! turns { ($($line:literal),*) => {
+        // SAFETY: caller: every access lies in the blocks.
+        unsafe {
+            std::arch::asm!(
+                "2:", $($line,)* "add {f}, 64", "add {d}, 64", "dec {n}", "jnz 2b",
+                f = inout(reg) from => _, d = inout(reg) to => _, n = inout(reg) blocks => _,
+                out("xmm0") _, out("xmm1") _, out("xmm2") _, out("xmm3") _, out("xmm4") _,
+                out("xmm5") _, out("xmm6") _, out("xmm7") _,
+                options(nostack)
+            );
+        }
+    } }
     if blocks == 0 {
         return;
     }
-    // SAFETY: caller: every access lies in the blocks.
-    unsafe {
-        std::arch::asm!(
-            "2:",
-            "movupd {a}, [{f}]",
-            "movupd {b}, [{f} + 16]",
-            "movupd {c}, [{f} + 32]",
-            "movupd {e}, [{f} + 48]",
-            "movupd {w}, [{d}]",
-            "movupd {x}, [{d} + 16]",
-            "movupd {y}, [{d} + 32]",
-            "movupd {z}, [{d} + 48]",
-            "addpd {a}, {w}",
-            "addpd {b}, {x}",
-            "addpd {c}, {y}",
-            "addpd {e}, {z}",
-            "movupd [{d}], {a}",
-            "movupd [{d} + 16], {b}",
-            "movupd [{d} + 32], {c}",
-            "movupd [{d} + 48], {e}",
-            "add {f}, 64",
-            "add {d}, 64",
-            "dec {n}",
-            "jnz 2b",
-            f = inout(reg) from => _, d = inout(reg) to => _, n = inout(reg) blocks => _,
-            a = out(xmm_reg) _, b = out(xmm_reg) _, c = out(xmm_reg) _, e = out(xmm_reg) _,
-            w = out(xmm_reg) _, x = out(xmm_reg) _, y = out(xmm_reg) _, z = out(xmm_reg) _,
-            options(nostack)
+    if is_x86_feature_detected!("avx2") {
+        turns!(
+            "vmovupd ymm0, [{d}]",
+            "vmovupd ymm1, [{d} + 32]",
+            "vaddpd ymm0, ymm0, [{f}]",
+            "vaddpd ymm1, ymm1, [{f} + 32]",
+            "vmovupd [{d}], ymm0",
+            "vmovupd [{d} + 32], ymm1"
+        );
+    } else {
+        turns!(
+            "movupd xmm0, [{f}]",
+            "movupd xmm1, [{f} + 16]",
+            "movupd xmm2, [{f} + 32]",
+            "movupd xmm3, [{f} + 48]",
+            "movupd xmm4, [{d}]",
+            "movupd xmm5, [{d} + 16]",
+            "movupd xmm6, [{d} + 32]",
+            "movupd xmm7, [{d} + 48]",
+            "addpd xmm0, xmm4",
+            "addpd xmm1, xmm5",
+            "addpd xmm2, xmm6",
+            "addpd xmm3, xmm7",
+            "movupd [{d}], xmm0",
+            "movupd [{d} + 16], xmm1",
+            "movupd [{d} + 32], xmm2",
+            "movupd [{d} + 48], xmm3"
         );
     }
 }

@@ -1,13 +1,33 @@
 //! What each operation makes of two values: the one implementation that windows and collectives
 //! use. S-H1 S-H17
+#![allow(unsafe_code)]
+
 use super::sealed::Sealed;
 use super::{BasicElement, BasicType, Bool, Pair};
 use crate::element::Op;
 use core::cmp::Ordering::{Equal, Greater, Less};
 use num_complex::Complex;
 
-/// Combines element by element. The operation is known in each loop, so that it vectorises.
+/// Combines element by element.
 pub(super) fn all<E: BasicElement>(op: Op, old: &mut [E], operands: &[E]) {
+    #[cfg(all(target_arch = "x86_64", not(miri)))]
+    if is_x86_feature_detected!("avx2") {
+        // SAFETY: the CPU has what the function is compiled for.
+        return unsafe { all_wide(op, old, operands) };
+    }
+    loops(op, old, operands);
+}
+
+/// With the vectors of a CPU that has AVX2.
+#[cfg(all(target_arch = "x86_64", not(miri)))]
+#[target_feature(enable = "avx2")]
+fn all_wide<E: BasicElement>(op: Op, old: &mut [E], operands: &[E]) {
+    loops(op, old, operands);
+}
+
+/// The operation is known in each loop, so that it vectorises.
+#[inline(always)]
+fn loops<E: BasicElement>(op: Op, old: &mut [E], operands: &[E]) {
     macro_rules! by_op { ($($op:ident),*) => {
         match op {
             $(Op::$op => {

@@ -161,11 +161,13 @@ impl Peer<'_> {
         origin: &[E],
     ) -> Result<(), RmaError> {
         let peer = Peer::new(window, table, target);
-        if op != Op::NoOp
-            && op.is_defined_on::<E>()
-            && let Some(place) = peer.near_place(disp, size_of_val(origin))
-        {
-            return window.combine(place, op, origin, None);
+        if op != Op::NoOp && op.is_defined_on::<E>() {
+            if peer.combine_some(disp, op, origin, None).is_ok() {
+                return Ok(());
+            }
+            if let Some(place) = peer.near_place(disp, size_of_val(origin)) {
+                return window.combine(place, op, origin, None);
+            }
         }
         let action = Action::Combine { op, basic: Some(E::BASIC), fetches: false };
         let bytes: &[u8] = cast_slice(origin);
@@ -228,8 +230,11 @@ impl Peer<'_> {
                 let (origin, result) = (origin.len() as u64, result.len() as u64);
                 return Err(RmaError::WrongCount { window, target, origin, result });
             }
+            let Err(result) = peer.combine_some(disp, op, origin, Some(&mut *result)) else {
+                return Ok(None);
+            };
             if let Some(place) = peer.near_place(disp, len) {
-                return window.combine(place, op, origin, Some(result)).map(|()| None);
+                return window.combine(place, op, origin, result).map(|()| None);
             }
         }
         let action = Action::Combine { op, basic: Some(E::BASIC), fetches: true };

@@ -6,6 +6,7 @@ use crate::execute::Placed;
 use crate::integer::Integer;
 use crate::layout::{Row, Shape, Signature, only_pair};
 use crate::memory::strided::Area;
+use crate::memory::stripe::STRIPE;
 use crate::memory::target::{Span, Table, Target};
 use crate::memory::{accumulate, stripe};
 use crate::operation::{Action, Displacement, Operation, Origin, OriginMut, Side, Sink, Spot};
@@ -181,6 +182,38 @@ impl<'w> Peer<'w> {
         let offset = disp.wrapping_mul(u64::from(entry.disp_unit()));
         let _held = stripe::try_one(entry.block()?, offset, self.window.rank())?;
         Some(accumulate::one_under_lock(span, op, operand))
+    }
+
+    /// Combines elements one behind the other, if nothing stands in the way and one stripe holds
+    /// them; otherwise nothing happened, and `result`, which takes what was there, is given back.
+    #[inline]
+    pub(super) fn combine_some<'r, E: BasicElement>(
+        &self,
+        disp: u64,
+        op: Op,
+        operands: &[E],
+        result: Option<&'r mut [E]>,
+    ) -> Result<(), Option<&'r mut [E]>> {
+        let len = result.as_deref().map_or(size_of_val(operands), size_of_val);
+        let Some((entry, span)) =
+            self.entry.and_then(|entry| Some((entry, entry.span(disp, len)?)))
+        else {
+            return Err(result);
+        };
+        // There is a span, so the product does not overflow.
+        let offset = disp.wrapping_mul(u64::from(entry.disp_unit()));
+        if len == 0
+            || E::BASIC.is_atomic()
+            || !span.is_aligned(E::BASIC.align())
+            || offset % STRIPE + len as u64 > STRIPE
+        {
+            return Err(result);
+        }
+        let held =
+            entry.block().and_then(|block| stripe::try_one(block, offset, self.window.rank()));
+        let Some(_held) = held else { return Err(result) };
+        accumulate::under_lock(span, op, operands, result);
+        Ok(())
     }
 
     /// See [`Access::put`](crate::Access::put).

@@ -52,53 +52,55 @@ pub(crate) fn one_under_lock<E: BasicElement>(span: Span<'_>, op: Op, operand: E
 
 /// Combines the span, whose stripes the caller holds, with `operands`; `result` takes what was
 /// there.
+#[inline]
 pub(crate) fn under_lock<E: BasicElement>(
     span: Span<'_>,
     op: Op,
     operands: &[E],
     result: Option<&mut [E]>,
 ) {
-    if let Some(result) = result {
-        span.read(cast_slice_mut(result));
-        if op != Op::NoOp {
-            combine(span, op, operands, Some(result));
+    match (op, operands, result) {
+        (Op::NoOp, _, None) => {}
+        (Op::NoOp, _, Some(result)) => span.read(cast_slice_mut(result)),
+        (_, [operand], Some([place])) => *place = one_under_lock(span, op, *operand),
+        (_, [operand], None) => _ = one_under_lock(span, op, *operand),
+        (_, _, None) => {
+            let done = span.combine_fused(E::BASIC, op, cast_slice(operands), None);
+            if done < size_of_val(operands) {
+                combine_copies(span, op, operands, done / size_of::<E>(), None);
+            }
         }
-    } else {
-        combine(span, op, operands, None);
+        (_, _, Some(result)) => {
+            let old = cast_slice_mut(result);
+            let done = span.combine_fused(E::BASIC, op, cast_slice(operands), Some(old));
+            if done < size_of_val(operands) {
+                combine_copies(span, op, operands, done / size_of::<E>(), Some(result));
+            }
+        }
     }
 }
 
-/// Writes the combination of `old`, which is read from the span where it is not given.
-fn combine<E: BasicElement>(span: Span<'_>, op: Op, operands: &[E], old: Option<&[E]>) {
-    if let [operand] = operands {
-        let mut value = E::zeroed();
-        match old {
-            Some([old, ..]) => value = *old,
-            _ => span.read(bytes_of_mut(&mut value)),
-        }
-        span.write(bytes_of(&E::combine(op, value, *operand)));
-        return;
-    }
-    let done = span.combine_fused(E::BASIC, op, cast_slice(operands)) / size_of::<E>();
-    if done < operands.len() {
-        let old = old.and_then(|old| old.get(done..));
-        let rest = span.part(done * size_of::<E>(), size_of_val(&operands[done..]));
-        rest.into_iter().for_each(|rest| combine_copies(rest, op, &operands[done..], old));
-    }
-}
-
-/// As [`combine`], out of and back into the window.
-fn combine_copies<E: BasicElement>(span: Span<'_>, op: Op, operands: &[E], old: Option<&[E]>) {
+/// As [`under_lock`], from the element `first` on, out of and back into the window.
+#[inline(never)]
+fn combine_copies<E: BasicElement>(
+    span: Span<'_>,
+    op: Op,
+    operands: &[E],
+    first: usize,
+    mut result: Option<&mut [E]>,
+) {
     let mut block = Aligned([0; BLOCK]);
     let step = BLOCK / size_of::<E>();
-    for (i, operands) in operands.chunks(step).enumerate() {
-        let bytes = &mut block.0[..size_of_val(operands)];
-        let Some(part) = span.part(i * step * size_of::<E>(), bytes.len()) else { return };
-        match old.and_then(|old| old.get(i * step..i * step + operands.len())) {
-            Some(old) => bytes.copy_from_slice(cast_slice(old)),
-            None => part.read(bytes),
+    for start in (first..operands.len()).step_by(step) {
+        let here = start..operands.len().min(start + step);
+        let bytes = &mut block.0[..here.len() * size_of::<E>()];
+        let Some(part) = span.part(start * size_of::<E>(), bytes.len()) else { return };
+        part.read(bytes);
+        if let Some(result) = result.as_deref_mut().and_then(|result| result.get_mut(here.clone()))
+        {
+            result.copy_from_slice(cast_slice(bytes));
         }
-        E::combine_all(op, cast_slice_mut(bytes), operands);
+        E::combine_all(op, cast_slice_mut(bytes), &operands[here]);
         part.write(bytes);
     }
 }

@@ -429,12 +429,19 @@ impl<'w> Span<'w> {
     }
 
     /// Combines the span, whose stripes the caller holds, with operands of `basic` type as far as
-    /// that is possible in place; returns how many bytes that were.
-    pub(crate) fn combine_fused(self, basic: BasicType, op: Op, operands: &[u8]) -> usize {
+    /// that is possible in place; `result` takes what was there. Returns how many bytes that were.
+    #[inline]
+    pub(crate) fn combine_fused(
+        self,
+        basic: BasicType,
+        op: Op,
+        operands: &[u8],
+        result: Option<&mut [u8]>,
+    ) -> usize {
         let operands = &operands[..operands.len().min(self.len)];
         stores::made();
         // SAFETY: as many bytes of the span are mapped window memory.
-        unsafe { fused::combine(self.at, basic, op, operands) }
+        unsafe { fused::combine(self.at, basic, op, operands, result) }
     }
 
     /// Whether the span begins at a multiple of `align` bytes.
@@ -544,7 +551,7 @@ mod tests {
         assert!(fences_after(|span| span.write(&[1; 100])));
         assert!(fences_after(|span| Area::new(span).write_row(row, &[1; 64], row)));
         assert!(fences_after(|span| {
-            span.combine_fused(BasicType::F64, Op::Sum, &[0; 128]);
+            span.combine_fused(BasicType::F64, Op::Sum, &[0; 128], None);
         }));
     }
 

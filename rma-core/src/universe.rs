@@ -3,6 +3,7 @@ use crate::collective::{Communicator, Mail};
 use crate::config::{COLLECTIVE_LEAST, Config};
 use crate::engine::{Counters, Engine};
 use crate::error::CollectiveError;
+use crate::memory::copy;
 use crate::rank::WorldRank;
 use crate::serve::Serving;
 use crate::transport::{Beneath, Outcome, Transport};
@@ -83,10 +84,11 @@ impl Universe {
              progress: load, store and devices need nothing of the target; messages are {}\n\
              messages: puts up to {eager_bytes} bytes are sent at once, larger ones as their \
              target grants them ({grant_bytes} bytes on their way to one target, from all \
-             origins); {credit_messages} messages unanswered by one target, {far_slots} by all\n{}",
+             origins); {credit_messages} messages unanswered by one target, {far_slots} by all\n{}{}",
             transport.messages.explain(),
             transport.job.size,
             self.engine.explain_agent(),
+            copy::explain(),
             self.engine.config.explain(),
         )
     }

@@ -6,11 +6,11 @@
 //!
 //! - under Miri, and on machines other than x86-64: literally;
 //! - on x86-64: moves in inline assembly up to 64 bytes, an opaque call of the C library's
-//!   `memcpy` above, and non-temporal stores from [`NON_TEMPORAL_MIN`] on. (`rep movsb` loses 3x
-//!   at 256 bytes, a loop of `AtomicU64` 2x to 5x from 1 KiB on.) To the compiler these are blocks
-//!   that may do anything with the window's bytes which the model allows. What the machine does
-//!   is bytewise or wider, and writes no byte beyond those asked for: whatever comes of it can
-//!   come of loads and updates of cells.
+//!   `memcpy` above, and from 512 KiB on whichever [kernel](super::large) is the fastest. (`rep
+//!   movsb` loses 3x at 256 bytes, a loop of `AtomicU64` 2x to 5x from 1 KiB on.) To the compiler
+//!   these are blocks that may do anything with the window's bytes which the model allows. What the
+//!   machine does is bytewise or wider, and writes no byte beyond those asked for: whatever comes
+//!   of it can come of loads and updates of cells.
 #![allow(unsafe_code)]
 
 #[cfg(any(not(target_arch = "x86_64"), miri))]
@@ -21,11 +21,6 @@ pub(crate) use super::cells::CellBounds;
 use x86 as kernels;
 #[cfg(all(target_arch = "x86_64", not(miri)))]
 pub(crate) use x86::CellBounds;
-
-/// From this length on, in bytes, copies bypass the caches: origin and target together would not
-/// fit the second level anyway (measured in docs/performance.md).
-#[cfg(any(test, all(target_arch = "x86_64", not(miri))))]
-pub(crate) const NON_TEMPORAL_MIN: usize = 5 << 18;
 
 /// Copies `len` bytes from private memory to window memory.
 ///
@@ -51,9 +46,17 @@ pub(crate) unsafe fn read(to: *mut u8, from: *const u8, len: usize, part: CellBo
     unsafe { kernels::read(to, from, len, part) }
 }
 
+/// How large blocks are copied, in a line.
+pub(crate) fn explain() -> String {
+    #[cfg(all(target_arch = "x86_64", not(miri)))]
+    return super::large::explain();
+    #[cfg(any(not(target_arch = "x86_64"), miri))]
+    return String::from("copies: cell by cell\n");
+}
+
 #[cfg(all(target_arch = "x86_64", not(miri)))]
 mod x86 {
-    use super::NON_TEMPORAL_MIN;
+    use crate::memory::large::{self, Kernel};
     use core::arch::asm;
     use core::arch::x86_64::__m128i;
 
@@ -165,12 +168,27 @@ mod x86 {
     /// More than 64 bytes.
     #[inline(never)]
     unsafe fn large(to: *mut u8, from: *const u8, len: usize) {
-        if len < NON_TEMPORAL_MIN {
+        if len < large::MIN {
             // SAFETY: forwarded to the caller.
             unsafe { opaque(to, from, len) }
         } else {
             // SAFETY: forwarded to the caller.
-            unsafe { non_temporal(to, from, len) }
+            large::by_kernel(len, |kernel| unsafe { by_kernel(kernel, to, from, len) });
+        }
+    }
+
+    /// Any length.
+    #[inline(never)]
+    pub(super) unsafe fn by_kernel(kernel: Kernel, to: *mut u8, from: *const u8, len: usize) {
+        match kernel {
+            // SAFETY: forwarded to the caller.
+            Kernel::Library => unsafe { opaque(to, from, len) },
+            // SAFETY: as above.
+            Kernel::Movsb => unsafe { movsb(to, from, len) },
+            // SAFETY: as above.
+            Kernel::Lines => unsafe { non_temporal(to, from, len, LINE_BLOCK, stream_lines) },
+            // SAFETY: as above.
+            Kernel::Pages => unsafe { non_temporal(to, from, len, PAGE_BLOCK, stream_pages) },
         }
     }
 
@@ -254,16 +272,38 @@ mod x86 {
         }
     }
 
-    /// What [`non_temporal`] copies at a time: two pages, line by line in turn, so that two rows of
-    /// memory are open. (One page after the other loses a third of the bandwidth.)
-    const BLOCK: usize = 8192;
+    #[inline(always)]
+    unsafe fn movsb(to: *mut u8, from: *const u8, len: usize) {
+        // SAFETY: caller: both sides are valid for the length.
+        unsafe {
+            asm!(
+                "rep movsb",
+                inout("rdi") to => _, inout("rsi") from => _, inout("rcx") len => _,
+                options(nostack, preserves_flags)
+            )
+        }
+    }
 
-    /// Stores that bypass the caches; the ends by [`opaque`].
-    #[inline(never)]
-    unsafe fn non_temporal(to: *mut u8, from: *const u8, len: usize) {
+    /// What [`stream_lines`] copies at a time.
+    const LINE_BLOCK: usize = 128;
+
+    /// What [`stream_pages`] copies at a time: two pages, line by line in turn, so that two rows
+    /// of memory are open.
+    const PAGE_BLOCK: usize = 8192;
+
+    /// Stores that bypass the caches, by `stream`, which copies whole blocks; the ends by
+    /// [`opaque`].
+    #[inline(always)]
+    unsafe fn non_temporal(
+        to: *mut u8,
+        from: *const u8,
+        len: usize,
+        block: usize,
+        stream: unsafe fn(*mut u8, *const u8, usize),
+    ) {
         let head = to.align_offset(64).min(len);
-        let blocks = (len - head) / BLOCK;
-        let body = blocks * BLOCK;
+        let blocks = (len - head) / block;
+        let body = blocks * block;
         // SAFETY: `head <= len`.
         unsafe { opaque(to, from, head) };
         let (sink, source) = (to.wrapping_add(head), from.wrapping_add(head));
@@ -280,10 +320,49 @@ mod x86 {
 
     /// # Safety
     ///
-    /// As [`super::copy`], for `blocks` times [`BLOCK`] bytes. There is at least one block, and
-    /// `to` is aligned to 64.
-    #[inline(always)]
-    unsafe fn stream(to: *mut u8, from: *const u8, blocks: usize) {
+    /// As [`super::copy`], for `blocks` times [`LINE_BLOCK`] bytes. There is at least one block,
+    /// and `to` is aligned to 64.
+    unsafe fn stream_lines(to: *mut u8, from: *const u8, blocks: usize) {
+        // SAFETY: caller: every access lies in the blocks; fetching in advance accesses nothing.
+        // `sfence` orders the stores before what follows.
+        unsafe {
+            asm!(
+                "2:",
+                "prefetcht0 [{f} + 2048]",
+                "prefetcht0 [{f} + 2112]",
+                "movups {a}, [{f}]",
+                "movups {b}, [{f} + 16]",
+                "movups {c}, [{f} + 32]",
+                "movups {e}, [{f} + 48]",
+                "movups {w}, [{f} + 64]",
+                "movups {x}, [{f} + 80]",
+                "movups {y}, [{f} + 96]",
+                "movups {z}, [{f} + 112]",
+                "movntps [{d}], {a}",
+                "movntps [{d} + 16], {b}",
+                "movntps [{d} + 32], {c}",
+                "movntps [{d} + 48], {e}",
+                "movntps [{d} + 64], {w}",
+                "movntps [{d} + 80], {x}",
+                "movntps [{d} + 96], {y}",
+                "movntps [{d} + 112], {z}",
+                "add {f}, 128",
+                "add {d}, 128",
+                "dec {n}",
+                "jnz 2b",
+                "sfence",
+                f = inout(reg) from => _, d = inout(reg) to => _, n = inout(reg) blocks => _,
+                a = out(xmm_reg) _, b = out(xmm_reg) _, c = out(xmm_reg) _, e = out(xmm_reg) _,
+                w = out(xmm_reg) _, x = out(xmm_reg) _, y = out(xmm_reg) _, z = out(xmm_reg) _,
+                options(nostack)
+            )
+        }
+    }
+
+    /// # Safety
+    ///
+    /// As [`stream_lines`], for blocks of [`PAGE_BLOCK`] bytes.
+    unsafe fn stream_pages(to: *mut u8, from: *const u8, blocks: usize) {
         // SAFETY: caller: every access lies in the blocks. `sfence` orders the stores before what
         // follows.
         unsafe {
@@ -329,10 +408,13 @@ mod x86 {
 mod tests {
     use super::*;
 
-    type Kernel = unsafe fn(*mut u8, *const u8, usize, CellBounds);
+    /// From here on, kernels are chosen.
+    const LARGE: usize = 512 << 10;
+
+    type Copy = unsafe fn(*mut u8, *const u8, usize, CellBounds);
 
     fn check(len: usize, to_offset: usize, from_offset: usize) {
-        for (kernel, to_window) in [(write as Kernel, true), (read, false)] {
+        for (kernel, to_window) in [(write as Copy, true), (read, false)] {
             let mut source: Vec<u8> = (0..len + from_offset).map(|i| (i * 7 + 3) as u8).collect();
             let mut sink = vec![0xEEu8; to_offset + len + 9];
             let (to, from) = (sink[to_offset..].as_mut_ptr(), source[from_offset..].as_mut_ptr());
@@ -357,14 +439,36 @@ mod tests {
 
     #[test]
     fn large_lengths() {
-        let lengths: &[usize] = if cfg!(miri) {
-            &[1024]
-        } else {
-            &[4096, 65_537, NON_TEMPORAL_MIN - 1, NON_TEMPORAL_MIN, NON_TEMPORAL_MIN + 8269]
-        };
+        let lengths: &[usize] =
+            if cfg!(miri) { &[1024] } else { &[4096, 65_537, LARGE - 1, LARGE, LARGE + 8269] };
         for len in lengths {
             check(*len, 5, 2);
             check(*len, 0, 0);
+        }
+    }
+
+    #[cfg(all(target_arch = "x86_64", not(miri)))]
+    #[test]
+    fn each_kernel_copies_all_and_no_more() {
+        for kernel in crate::memory::large::Kernel::ALL {
+            for len in [0, 1, 63, 64, 127, 128, 129, 8191, 8192, 8300, 20_000] {
+                for (before, skip) in [(0, 0), (64, 1), (7, 3), (63, 64)] {
+                    let source: Vec<u8> = (0..len + skip).map(|i| (i * 11 + 5) as u8).collect();
+                    let mut sink = vec![0xEEu8; before + len + 70];
+                    // SAFETY: `len` bytes from either lie inside their vectors.
+                    unsafe {
+                        x86::by_kernel(
+                            kernel,
+                            sink[before..].as_mut_ptr(),
+                            source[skip..].as_ptr(),
+                            len,
+                        );
+                    }
+                    assert_eq!(sink[before..before + len], source[skip..], "{kernel:?} of {len}");
+                    assert!(sink[..before].iter().all(|byte| *byte == 0xEE), "{kernel:?} of {len}");
+                    assert!(sink[before + len..].iter().all(|byte| *byte == 0xEE), "{kernel:?}");
+                }
+            }
         }
     }
 }

@@ -12,6 +12,8 @@ mod cells;
 pub(crate) mod copy;
 pub(crate) mod directory;
 pub(crate) mod fused;
+#[cfg(all(target_arch = "x86_64", not(miri)))]
+pub(crate) mod large;
 pub(crate) mod pool;
 #[cfg(test)]
 mod race_tests;

@@ -214,11 +214,10 @@ fn exchange<'w>(
     epoch.put(below, halo_above, last)?;
     let epoch = epoch.next(Assert::NONE)?;
     let (row_above, row_below) = band.halo();
-    if above != Rank::NULL {
-        window.local().read(halo_above, row_above)?;
-    }
-    if below != Rank::NULL {
-        window.local().read(halo_below, row_below)?;
+    for (from, halo, row) in [(above, halo_above, row_above), (below, halo_below, row_below)] {
+        if from != Rank::NULL {
+            window.local().read(halo, row)?;
+        }
     }
     Ok(epoch)
 }

@@ -237,6 +237,11 @@ pub fn fields_and_no_op(universe: &Universe) {
     let (none, result) = (wild.of(&particles[..0]), charge.times(3).of(&mut seen));
     epoch.get_accumulate(right, 5, Op::NoOp, none, result).unwrap();
     assert_eq!(seen, [8.5, 1.5, 2.5].map(|charge| Particle { id: 9, charge }));
+    // Operands one behind the other, results in a field of structs.
+    let mut seen = [Particle { id: 8, charge: -1.0 }; 3];
+    let result = charge.times(3).of(bytemuck::cast_slice_mut(&mut seen));
+    epoch.get_accumulate(right, 5, Op::Replace, &[8.5f64, 1.5, 2.5], result).unwrap();
+    assert_eq!(seen, [8.5, 1.5, 2.5].map(|charge| Particle { id: 8, charge }));
     epoch.unlock().unwrap();
     window.free().unwrap();
 }

@@ -248,6 +248,14 @@ fn values() -> Vec<Case> {
                 ended(window.local().wait_until(1, |value: u64| value == 77))
             })
         },
+        // Until the configuration's deadline.
+        Case {
+            anyone: true,
+            ..case("value", |_, window| {
+                let (view, ready) = (window.local(), |_: usize, value: u64| value == 77);
+                ended(view.wait_until_any_for(&[1, 2], Duration::MAX, ready))
+            })
+        },
         Case {
             anyone: true,
             polls: true,

@@ -117,8 +117,8 @@ impl View<'_> {
         Ok(found)
     }
 
-    /// As [`wait_until_all`](Self::wait_until_all), for `timeout` at most: `None` if one of them has
-    /// not satisfied the predicate by then. With a `timeout` of zero it is
+    /// As [`wait_until_all`](Self::wait_until_all), for `timeout` at most: `None` if one of them
+    /// has not satisfied the predicate by then. With a `timeout` of zero it is
     /// [`test_all`](Self::test_all).
     ///
     /// [`RmaError::Timeout`] only if the deadline of the configuration comes first.

@@ -70,6 +70,7 @@ impl<B: OriginBuffer> OwnedOrigin for LayoutOf<'_, B> {
 
 macro_rules! buffers { ($($buffer:ty $(, $n:ident)?: |$vec:ident| $from_vec:expr;)*) => { $(
     impl<E: Element $(, const $n: usize)?> sealed::Sealed for $buffer {}
+    #[diagnostic::do_not_recommend]
     impl<E: Element $(, const $n: usize)?> OriginBuffer for $buffer {
         type Element = E;
         fn into_vec(self) -> Vec<E> {
@@ -94,6 +95,7 @@ buffers! {
 
 macro_rules! single_values { ($($value:ty),*) => { $(
     impl sealed::Sealed for $value {}
+    #[diagnostic::do_not_recommend]
     impl OriginBuffer for $value {
         type Element = Self;
         fn into_vec(self) -> Vec<Self> {

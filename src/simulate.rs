@@ -32,11 +32,11 @@ use rma_transport_sim::{DeviceConfig, NetConfig, SimFailure};
 /// # Errors
 ///
 /// A rank panicked, or the run made no progress; the error says how to replay it.
-pub fn simulate<R, F>(ranks: u32, seed: u64, body: F) -> Result<Vec<R>, SimFailure>
-where
-    R: Send,
-    F: Fn(Universe) -> R + Sync,
-{
+pub fn simulate<R: Send>(
+    ranks: u32,
+    seed: u64,
+    body: impl Fn(Universe) -> R + Sync,
+) -> Result<Vec<R>, SimFailure> {
     simulate_with(Config::default(), ranks, seed, body)
 }
 
@@ -56,17 +56,13 @@ where
 /// # Errors
 ///
 /// As [`simulate`].
-pub fn simulate_with<R, F>(
+pub fn simulate_with<R: Send>(
     config: Config,
     ranks: u32,
     seed: u64,
-    body: F,
-) -> Result<Vec<R>, SimFailure>
-where
-    R: Send,
-    F: Fn(Universe) -> R + Sync,
-{
-    simulate_on(&config, &NetConfig::new(ranks, seed), body)
+    body: impl Fn(Universe) -> R + Sync,
+) -> Result<Vec<R>, SimFailure> {
+    on(&config, &NetConfig::new(ranks, seed), body)
 }
 
 /// As [`simulate`], on a network with a device that moves bytes without their target (RDMA): puts,
@@ -88,11 +84,11 @@ where
 /// # Errors
 ///
 /// As [`simulate`].
-pub fn simulate_rdma<R, F>(ranks: u32, seed: u64, body: F) -> Result<Vec<R>, SimFailure>
-where
-    R: Send,
-    F: Fn(Universe) -> R + Sync,
-{
+pub fn simulate_rdma<R: Send>(
+    ranks: u32,
+    seed: u64,
+    body: impl Fn(Universe) -> R + Sync,
+) -> Result<Vec<R>, SimFailure> {
     simulate_rdma_with(Config::default(), ranks, seed, body)
 }
 
@@ -101,25 +97,22 @@ where
 /// # Errors
 ///
 /// As [`simulate`].
-pub fn simulate_rdma_with<R, F>(
+pub fn simulate_rdma_with<R: Send>(
     config: Config,
     ranks: u32,
     seed: u64,
-    body: F,
-) -> Result<Vec<R>, SimFailure>
-where
-    R: Send,
-    F: Fn(Universe) -> R + Sync,
-{
+    body: impl Fn(Universe) -> R + Sync,
+) -> Result<Vec<R>, SimFailure> {
     let device = Some(DeviceConfig::new());
-    simulate_on(&config, &NetConfig { device, ..NetConfig::new(ranks, seed) }, body)
+    on(&config, &NetConfig { device, ..NetConfig::new(ranks, seed) }, body)
 }
 
-fn simulate_on<R, F>(config: &Config, net: &NetConfig, body: F) -> Result<Vec<R>, SimFailure>
-where
-    R: Send,
-    F: Fn(Universe) -> R + Sync,
-{
+/// On a network, with whatever that has.
+fn on<R: Send>(
+    config: &Config,
+    net: &NetConfig,
+    body: impl Fn(Universe) -> R + Sync,
+) -> Result<Vec<R>, SimFailure> {
     rma_transport_sim::run(net, |sim| {
         match Universe::new(sim, config.clone()) {
             Ok(universe) => {

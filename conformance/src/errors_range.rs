@@ -206,9 +206,9 @@ pub fn in_scopes_and_requests(universe: &Universe) {
     let window = words(world, 2);
     let right = neighbour(world, 1);
     let lock = window.lock(right, LockKind::Exclusive).unwrap();
-    let error = lock.rput(1, vec![1u64; 2]).err().unwrap();
+    let error = lock.rput(1, vec![1u64; 2]).err().unwrap().error;
     expect_range(&window, error, (right, 1, 16), (8, 16));
-    let error = lock.rget(2, vec![1u64]).err().unwrap();
+    let error = lock.rget(2, vec![1u64]).err().unwrap().error;
     expect_range(&window, error, (right, 2, 8), (8, 16));
     let error = lock.ops(|ops| ops.put(right, 2, &[1u64])).unwrap_err();
     expect_range(&window, error, (right, 2, 8), (8, 16));

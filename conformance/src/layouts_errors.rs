@@ -158,7 +158,7 @@ pub fn refused(universe: &Universe) {
         let get = get.unwrap_err();
         let result = into.of(vec![0u64; 10]);
         let request = epoch.rget_accumulate(target, there.at(disp), Op::Sum, origin, result);
-        assert_eq!(request.err(), Some(get));
+        assert_eq!(request.err().map(RmaError::from), Some(get));
         get
     };
     let three = word.contiguous(3).unwrap();
@@ -226,7 +226,7 @@ pub fn huge_counts(universe: &Universe) {
         let add = epoch.accumulate(right, there.at(0), Op::Sum, here.of(&[1u64; 4]));
         assert_eq!(fetch, add);
         let put = epoch.rput(right, there.at(0), here.of(vec![1u64; 4])).err();
-        assert_eq!(put, add.err());
+        assert_eq!(put.map(RmaError::from), add.err());
         add.unwrap_err()
     };
     for count in [1 << 60, 1 << 61, u64::MAX] {

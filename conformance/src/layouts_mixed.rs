@@ -4,7 +4,9 @@ use crate::help::{local_words, neighbour, says, still_works, words};
 use bytemuck::{Pod, Zeroable};
 use core::array::from_fn;
 use core::fmt::Debug;
-use rma_core::{BasicElement, Copies, ErrorClass, Layout, LockAll, Op, Rank, RmaError, Universe};
+use rma_core::{
+    BasicElement, Copies, ErrorClass, Layout, LockAll, Op, Rank, Refused, RmaError, Universe,
+};
 
 /// Puts and gets, of every kind of buffer. S-J1 S-J5 S-G12
 pub fn put_and_get(universe: &Universe) {
@@ -235,6 +237,11 @@ pub fn fields_and_no_op(universe: &Universe) {
     let (none, result) = (wild.of(&particles[..0]), charge.times(3).of(&mut seen));
     epoch.get_accumulate(right, 5, Op::NoOp, none, result).unwrap();
     assert_eq!(seen, [8.5, 1.5, 2.5].map(|charge| Particle { id: 9, charge }));
+    // Operands one behind the other, results in a field of structs.
+    let mut seen = [Particle { id: 8, charge: -1.0 }; 3];
+    let result = charge.times(3).of(bytemuck::cast_slice_mut(&mut seen));
+    epoch.get_accumulate(right, 5, Op::Replace, &[8.5f64, 1.5, 2.5], result).unwrap();
+    assert_eq!(seen, [8.5, 1.5, 2.5].map(|charge| Particle { id: 8, charge }));
     epoch.unlock().unwrap();
     window.free().unwrap();
 }
@@ -249,14 +256,18 @@ fn mismatch<E: BasicElement>(
     let (there, one) = (there.at(0), [slice[0]; 1]);
     let put = epoch.put(right, there, slice).unwrap_err();
     let same = |result: Result<(), RmaError>| assert_eq!(result, Err(put));
+    let refused = |refused: Option<Refused<Vec<E>>>| {
+        let Refused { value, error } = refused.expect("it is refused");
+        assert_eq!((bytes(&value), error), (bytes(slice), put));
+    };
     same(epoch.get(right, there, &mut buffer));
     same(epoch.accumulate(right, there, op, slice));
     same(epoch.get_accumulate(right, there, op, slice, &mut buffer));
     same(epoch.get_accumulate(right, there, Op::NoOp, &one, &mut buffer));
-    same(epoch.rput(right, there, buffer.clone()).map(drop));
-    same(epoch.rget(right, there, buffer.clone()).map(drop));
-    same(epoch.raccumulate(right, there, op, buffer.clone()).map(drop));
-    same(epoch.rget_accumulate(right, there, op, slice, buffer.clone()).map(drop));
+    refused(epoch.rput(right, there, buffer.clone()).err());
+    refused(epoch.rget(right, there, buffer.clone()).err());
+    refused(epoch.raccumulate(right, there, op, buffer.clone()).err());
+    refused(epoch.rget_accumulate(right, there, op, slice, buffer.clone()).err());
     let (mut got, mut fetched) = (buffer.clone(), buffer.clone());
     same(epoch.ops(|ops| ops.put(right, there, slice)));
     same(epoch.ops(|ops| ops.get(right, there, &mut got)));

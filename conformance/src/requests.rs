@@ -217,20 +217,44 @@ pub fn many(universe: &Universe) {
     window.free().unwrap();
 }
 
-/// A request that cannot be made is refused, and nothing happens.
+/// A request that cannot be made is refused with its buffer, and nothing happens.
 pub fn refused(universe: &Universe) {
     let world = universe.world();
     let window = words(world, 2);
     let epoch = window.lock_all().unwrap();
     let right = neighbour(world, 1);
-    let put = epoch.rput(right, 1, vec![1u64; 2]).err().unwrap();
-    assert!(
-        matches!(put, RmaError::OutOfRange { target, disp: 1, len: 16, .. } if target == right)
-    );
+    let beyond = |error| match error {
+        RmaError::OutOfRange { target, disp: 1, len: 16, .. } => target == right,
+        _ => false,
+    };
+    let put = epoch.rput(right, 1, vec![1u64, 2]).err().unwrap();
+    assert!(put.value == [1, 2] && beyond(put.error), "{put}");
+    let get = epoch.rget(right, 1, [3u64, 4]).err().unwrap();
+    assert!(get.value == [3, 4] && beyond(get.error), "{get}");
+    let add = epoch.raccumulate(right, 1, Op::Sum, vec![5u64, 6]).err().unwrap();
+    assert!(add.value == [5, 6] && beyond(add.error), "{add}");
+    let result = vec![7u64, 8].into_boxed_slice();
+    let fetch = epoch.rget_accumulate(right, 1, Op::Sum, &[1u64; 2], result).err().unwrap();
+    assert!(*fetch.value == [7, 8] && beyond(fetch.error), "{fetch}");
+    let uneven = epoch.rget_accumulate(right, 0, Op::Sum, &[1u64; 2], 9u64).err().unwrap();
+    assert!(uneven.value == 9 && matches!(uneven.error, RmaError::WrongCount { .. }), "{uneven}");
+    // By layouts of either side, too.
+    let (word, pair) = (Layout::element::<u64>(), Layout::element::<u64>().contiguous(2).unwrap());
+    let put = epoch.rput(right, pair.at(1), vec![1u64, 2]).err().unwrap();
+    assert!(put.value == [1, 2], "{put}");
+    let get = epoch.rget(right, 1, pair.of([3u64, 4])).err().unwrap();
+    assert!(get.value == [3, 4] && beyond(get.error), "{get}");
+    let add = epoch.raccumulate(right, pair.at(0), Op::Sum, word.of(vec![5u64])).err().unwrap();
+    assert!(add.value == [5] && matches!(add.error, RmaError::SignatureMismatch { .. }), "{add}");
+    let fetch =
+        epoch.rget_accumulate(right, pair.at(0), Op::Sum, &[1u64; 2], [9u64]).err().unwrap();
+    assert!(fetch.value == [9], "{fetch}");
     let get = epoch.rget(Rank(world.size()), 0, vec![0u64]).err().unwrap();
-    assert!(matches!(get, RmaError::NoSuchRank { .. }));
-    let get = epoch.rget(right, u64::MAX, vec![0u64]).err().unwrap();
-    assert!(matches!(get, RmaError::OutOfRange { disp: u64::MAX, .. }));
+    assert!(matches!(get.error, RmaError::NoSuchRank { .. }));
+    let get = epoch.rget(right, u64::MAX, 5u64).err().unwrap();
+    assert!(get.value == 5 && matches!(get.error, RmaError::OutOfRange { disp: u64::MAX, .. }));
+    let asked = || -> Result<u64, RmaError> { Ok(epoch.rget(right, 2, 0u64)?.wait()?) };
+    assert!(matches!(asked(), Err(RmaError::OutOfRange { disp: 2, .. })));
     epoch.unlock().unwrap();
     world.barrier().unwrap();
     assert_eq!(local_words(&window), [0, 0]);

@@ -362,12 +362,19 @@ pub fn views_refuse(universe: &Universe) {
 pub fn refused(universe: &Universe) {
     let world = universe.world();
     let error = world.window(4, 8).allocate_shared().err().unwrap();
-    let WindowError::NotShared(group) = &error else { panic!("{error}") };
-    let far = world.ranks().zip(world.group().members());
-    let far = far.filter(|(rank, _)| !reaches(universe, *rank)).map(|(_, member)| member);
-    assert_eq!(group.members().collect::<Vec<_>>(), far.collect::<Vec<_>>());
     assert_eq!(error.class(), ErrorClass::RmaShared);
-    says(&error, &["shared window", "split_by_node"]);
+    if let WindowError::NotShared(group) = &error {
+        let far = world.ranks().zip(world.group().members());
+        let far = far.filter(|(rank, _)| !reaches(universe, *rank)).map(|(_, member)| member);
+        assert_eq!(group.members().collect::<Vec<_>>(), far.collect::<Vec<_>>());
+        says(&error, &["shared window", "make one with split_by_node"]);
+        world.split_by_node(0).unwrap().window(4, 8).allocate_shared().unwrap().free().unwrap();
+    } else {
+        assert!(!reaches(universe, world.rank()));
+        says(&error, &["shared window", "call allocate"]);
+        let node = world.split_by_node(0).unwrap();
+        assert_eq!(node.window(4, 8).allocate_shared().err(), Some(error));
+    }
     let window = words(world, 4);
     for rank in world.ranks() {
         let view = window.shared_query(rank);

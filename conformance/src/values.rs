@@ -121,6 +121,9 @@ fn nothing(view: &View<'_>) {
     assert_eq!(view.wait_until_any(&[0u64; 0], never), Ok(None));
     assert_eq!(view.wait_until_all(&[0u64; 0], never), Ok(vec![]));
     assert_eq!(view.wait_until_some(&[0u64; 0], never), Ok(vec![]));
+    assert_eq!(view.wait_until_any_for(&[0u64; 0], LONG, never), Ok(None));
+    assert_eq!(view.wait_until_all_for(&[0u64; 0], LONG, never), Ok(Some(vec![])));
+    assert_eq!(view.wait_until_some_for(&[0u64; 0], LONG, never), Ok(vec![]));
     assert_eq!(view.test_any(&[0u64; 0], never), Ok(None));
     assert_eq!(view.test_all(&[0u64; 0], never), Ok(Some(vec![])));
     assert_eq!(view.test_some(&[0u64; 0], never), Ok(vec![]));
@@ -135,6 +138,11 @@ pub fn timed(universe: &Universe) {
         let before = now();
         assert_eq!(view.wait_until_for(1, timeout, |value: u64| value != 0), Ok(None));
         assert!(now() - before >= timeout);
+        let never = |_: usize, value: u64| value != 0;
+        assert_eq!(view.wait_until_any_for(&[1, 0], timeout, never), Ok(None));
+        assert_eq!(view.wait_until_some_for(&[1, 0], timeout, never), Ok(vec![]));
+        assert_eq!(view.wait_until_all_for(&[1, 0], timeout, never), Ok(None));
+        assert!(now() - before >= 4 * timeout);
     }
     world.barrier().unwrap();
     let epoch = window.lock_all().unwrap();
@@ -142,6 +150,15 @@ pub fn timed(universe: &Universe) {
     epoch.unlock().unwrap();
     assert_eq!(view.wait_until_for(1, LONG, |value: u64| value != 0), Ok(Some(5)));
     assert_eq!(view.wait_until_for(1, Duration::ZERO, |value: u64| value != 0), Ok(Some(5)));
+    for timeout in [Duration::ZERO, LONG] {
+        let there = |_: usize, value: u64| value != 0;
+        assert_eq!(view.wait_until_any_for(&[0, 1], timeout, there), Ok(Some((1, 5))));
+        assert_eq!(view.wait_until_some_for(&[1, 0, 1], timeout, there), Ok(vec![(0, 5), (2, 5)]));
+        assert_eq!(view.wait_until_all_for(&[1, 1], timeout, there), Ok(Some(vec![5, 5])));
+    }
+    // One of two is not there in time.
+    let there = |_: usize, value: u64| value != 0;
+    assert_eq!(view.wait_until_all_for(&[1, 0], SHORT, there), Ok(None));
     window.free().unwrap();
 }
 
@@ -207,6 +224,8 @@ pub fn refused(universe: &Universe) {
         let misaligned = RmaError::Misaligned { window: id, target: rank, disp, width: 4 };
         assert_eq!(view.wait_until(disp, ready), Err(misaligned));
         assert_eq!(view.wait_until_for(disp, SHORT, ready), Err(misaligned));
+        let several = view.wait_until_any_for(&[0, disp], SHORT, |_, _: u32| true);
+        assert_eq!(several, Err(misaligned));
         assert_eq!(view.wait_until_all(&[0, disp], |_, _: u32| true), Err(misaligned));
         assert_eq!(view.test_some(&[disp], |_, _: u32| true), Err(misaligned));
     }

@@ -219,15 +219,20 @@ fn operations() -> Vec<Case> {
         }),
         far("answer", |_, window| {
             let epoch = window.lock_all_with(Assert::NO_CHECK)?;
-            let request = epoch.rget(VICTIM, 0, vec![0u64; 5])?;
+            let request = epoch.rget(VICTIM, 0, vec![0u64; 5]).map_err(RmaError::from)?;
             ended(request.wait().map_err(RmaError::from))
         }),
         far("any request", |_, window| {
             let epoch = window.lock_all_with(Assert::NO_CHECK)?;
-            let get = || epoch.rget(VICTIM, 0, [0u64; 5]);
-            let mut requests = vec![get()?, get()?];
+            let get = || epoch.rget(VICTIM, 0, [7u64; 5]);
+            let requests: Result<Vec<_>, _> = [get(), get()].into_iter().collect();
+            let mut requests = requests.map_err(RmaError::from)?;
             let (_, first) = Request::wait_any(&mut requests).expect("there are two");
             let (_, second) = Request::wait_any(&mut requests).expect("there is another");
+            // Another is refused when it begins, or fails later.
+            if let Err(third) = get().and_then(Request::wait) {
+                assert_eq!(third.value, [7; 5]);
+            }
             ended(first.and(second).map_err(RmaError::from))
         }),
         Case { polls: true, ..far("answer", poll) },
@@ -241,6 +246,14 @@ fn values() -> Vec<Case> {
             anyone: true,
             ..case("value", |_, window| {
                 ended(window.local().wait_until(1, |value: u64| value == 77))
+            })
+        },
+        // Until the configuration's deadline.
+        Case {
+            anyone: true,
+            ..case("value", |_, window| {
+                let (view, ready) = (window.local(), |_: usize, value: u64| value == 77);
+                ended(view.wait_until_any_for(&[1, 2], Duration::MAX, ready))
             })
         },
         Case {
@@ -267,7 +280,7 @@ fn poll_barrier(universe: &Universe, _: &Window) -> Result<(), Box<dyn Error>> {
 /// Waits for an answer by testing.
 fn poll(_: &Universe, window: &Window) -> Result<(), Box<dyn Error>> {
     let epoch = window.lock_all_with(Assert::NO_CHECK)?;
-    let mut request = epoch.rget(VICTIM, 0, vec![0u64; 5])?;
+    let mut request = epoch.rget(VICTIM, 0, vec![0u64; 5]).map_err(RmaError::from)?;
     while !request.test() {}
     ended(request.wait().map_err(RmaError::from))
 }

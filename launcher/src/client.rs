@@ -1,19 +1,17 @@
 //! A rank's side of the bootstrap.
 
-use std::io::{self, ErrorKind};
+use std::io::{self, ErrorKind, Write};
 use std::net::{Shutdown, TcpStream};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::net::{SendFlags, send};
 use rustix::process::{Signal, getppid, set_parent_process_death_signal};
-use serde::{Deserialize, Serialize};
 
+use crate::codec::{wire_enum, wire_struct};
 use crate::start::{Settings, StartError};
 use crate::wire::{
-    self, Challenge, FRAME_MAX, FromLauncher, HELLO_MAX, Hello, REPLY_MAX, Reply, ToLauncher,
+    self, Challenge, FRAME_MAX, FromLauncher, HELLO_MAX, Hello, Proof, REPLY_MAX, Reply, ToLauncher,
 };
 
 /// How long the whole hello may take: the launcher may be starting a thousand processes.
@@ -31,7 +29,7 @@ const NOTE_MAX: usize = 1000;
 const RETRY_PAUSE: Duration = Duration::from_millis(10);
 
 /// What the launcher tells each rank about the job.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Job {
     /// This process, 0-based.
     pub rank: u32,
@@ -58,13 +56,28 @@ pub struct Job {
 }
 
 /// Who gave a setting its value.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub enum SettingSource {
     /// A file, by its path.
     File(String),
     /// An option of the launcher.
     Option(String),
 }
+
+wire_enum!(SettingSource { 0 = File { 0: path }, 1 = Option { 0: option } });
+wire_struct!(Job {
+    rank,
+    size,
+    nodes,
+    cores,
+    oversubscribed,
+    bound_cpus,
+    explain,
+    wait_timeout,
+    hints,
+    config,
+    progress_agent,
+});
 
 /// A rank's connection to its launcher.
 #[derive(Debug)]
@@ -201,20 +214,15 @@ impl Client {
     fn send_within(&self, mut frame: &[u8], timeout: Duration) -> bool {
         let deadline = Instant::now() + timeout;
         while !frame.is_empty() {
-            match send(&self.stream, frame, SendFlags::DONTWAIT | SendFlags::NOSIGNAL) {
-                Ok(count) => frame = &frame[count.min(frame.len())..],
-                Err(rustix::io::Errno::INTR) => {}
-                Err(rustix::io::Errno::AGAIN) => {
-                    let left = deadline.saturating_duration_since(Instant::now());
-                    let Ok(left) = Timespec::try_from(left) else { return false };
-                    let mut socket = [PollFd::new(&self.stream, PollFlags::OUT)];
-                    match poll(&mut socket, Some(&left)) {
-                        Ok(0) => return false,
-                        Ok(_) | Err(rustix::io::Errno::INTR) => {}
-                        Err(_) => return false,
-                    }
-                }
-                Err(_) => return false,
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() || self.stream.set_write_timeout(Some(left)).is_err() {
+                return false;
+            }
+            match (&self.stream).write(frame) {
+                Ok(count @ 1..) => frame = &frame[count.min(frame.len())..],
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                // `WouldBlock`: it took too long.
+                Ok(0) | Err(_) => return false,
             }
         }
         true
@@ -286,7 +294,7 @@ fn greet(settings: &Settings, deadline: Instant) -> Result<Client, StartError> {
         nonce,
         mac: [0; 32],
     };
-    hello.mac = *wire::rank_mac(&settings.secret.0, &challenge.nonce, &hello).as_bytes();
+    hello.mac = wire::rank_mac(&settings.secret.0, &challenge.nonce, &hello).0;
     wire::write(&stream, &hello).map_err(lost)?;
 
     let reply = wire::read(&stream, REPLY_MAX);
@@ -294,13 +302,8 @@ fn greet(settings: &Settings, deadline: Instant) -> Result<Client, StartError> {
         Reply::Refused(why) => return Err(StartError::Refused { rank: settings.rank, why }),
         Reply::Welcome { mac, job } => {
             let expected =
-                wire::launcher_mac(&settings.secret.0, &challenge.nonce, &hello.nonce, &job)
-                    .map_err(lost)?;
-            // `Hash` compares in constant time.
-            if expected != blake3::Hash::from_bytes(mac)
-                || job.rank != settings.rank
-                || job.rank >= job.size
-            {
+                wire::launcher_mac(&settings.secret.0, &challenge.nonce, &hello.nonce, &job);
+            if expected != Proof(mac) || job.rank != settings.rank || job.rank >= job.size {
                 return Err(StartError::NotTheLauncher(settings.bootstrap));
             }
             job
@@ -378,8 +381,8 @@ mod tests {
             hints: vec![("key".to_owned(), "value".to_owned())],
             progress_agent: false,
         };
-        let mac = wire::launcher_mac(&secret, &[3; 32], &hello.nonce, &job).unwrap();
-        wire::write(&stream, &Reply::Welcome { mac: *mac.as_bytes(), job }).unwrap();
+        let mac = wire::launcher_mac(&secret, &[3; 32], &hello.nonce, &job);
+        wire::write(&stream, &Reply::Welcome { mac: mac.0, job }).unwrap();
         stream
     }
 

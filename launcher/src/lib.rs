@@ -8,15 +8,16 @@
 //!
 //! # On the wire
 //!
-//! A frame is a length (`u32`, little-endian) and as many bytes of [postcard]. Before the hello
-//! is over, a frame has at most 1 KiB, and 64 KiB the one that ends it; afterwards, 16 MiB.
+//! A frame is a length (`u32`, little-endian) and as many bytes of a message: its fields one
+//! behind the other, integers little-endian, lengths in front (`codec.rs`). Before the hello is
+//! over, a frame has at most 1 KiB, and 64 KiB the one that ends it; afterwards, 16 MiB.
 //!
 //! ```text
 //! launcher                                                    rank
 //!   | -- Challenge { magic "rma-boot", version, nonce L } ----> |
-//!   | <-- Hello { version, rank, pid, nonce R, mac } ---------- |   mac: keyed BLAKE3 over
+//!   | <-- Hello { version, rank, pid, nonce R, mac } ---------- |   mac: HMAC-SHA-256 over
 //!   |                                                           |   "rank", L, R and the rest
-//!   | -- Welcome { mac, job }  or  Refused(why) --------------> |   mac: keyed BLAKE3 over
+//!   | -- Welcome { mac, job }  or  Refused(why) --------------> |   mac: HMAC-SHA-256 over
 //!   |                                                           |   "launcher", R, L and job
 //!   | <-- Gather { mine } ------------------------------------- |   any number of times
 //!   | -- Gathered { all } | Broken { rank } | TooLarge -------> |
@@ -28,8 +29,6 @@
 //! played again; a caller without the secret gets no answer, costs the launcher a bounded amount
 //! of memory, and does not disturb the job. Later frames carry no proof of their own: on
 //! loop-back, whoever could change them could also read the secret from the rank's environment.
-//!
-//! [postcard]: https://postcard.jamesmunns.com
 //!
 //! # Who notices what
 //!
@@ -62,6 +61,7 @@ macro_rules! debug_as_display {
 use debug_as_display;
 
 mod client;
+mod codec;
 mod environment;
 #[cfg(feature = "server")]
 pub mod run;

@@ -51,7 +51,7 @@ impl Secret {
     /// As it stands in the environment.
     #[cfg(feature = "server")]
     pub(crate) fn to_hex(&self) -> String {
-        blake3::Hash::from_bytes(self.0).to_hex().to_string()
+        self.0.iter().map(|byte| format!("{byte:02x}")).collect()
     }
 }
 
@@ -228,14 +228,18 @@ fn parse_rank(value: &OsStr) -> Result<u32, StartError> {
 }
 
 fn parse_secret(value: &OsStr) -> Result<Secret, StartError> {
-    match blake3::Hash::from_hex(value.as_encoded_bytes()) {
-        Ok(hash) => Ok(Secret(*hash.as_bytes())),
-        Err(_) => Err(StartError::Malformed {
-            variable: SECRET_VAR,
-            found: format!("{} bytes", value.len()),
-            expected: "64 hexadecimal digits",
-        }),
-    }
+    from_hex(value.as_encoded_bytes()).map(Secret).ok_or_else(|| StartError::Malformed {
+        variable: SECRET_VAR,
+        found: format!("{} bytes", value.len()),
+        expected: "64 hexadecimal digits",
+    })
+}
+
+fn from_hex(digits: &[u8]) -> Option<[u8; 32]> {
+    let digit = |digit: u8| char::from(digit).to_digit(16);
+    let (pairs, []) = digits.as_chunks::<2>() else { return None };
+    let bytes = pairs.iter().map(|[high, low]| Some((digit(*high)? << 4 | digit(*low)?) as u8));
+    bytes.collect::<Option<Vec<u8>>>()?.try_into().ok()
 }
 
 fn malformed(variable: &'static str, value: &OsStr, expected: &'static str) -> StartError {

@@ -1,32 +1,33 @@
 //! What travels between a rank and its launcher; see the crate documentation for the picture.
 
+use std::hint::black_box;
 use std::io::{self, Read, Write};
 
-use serde::de::DeserializeOwned;
-use serde::{Deserialize, Serialize};
+use hmac_sha256::HMAC;
 
 use crate::Job;
+use crate::codec::{Wire, wire_enum, wire_struct};
 
 /// First bytes of every bootstrap connection, sent by the launcher.
 pub(crate) const MAGIC: [u8; 8] = *b"rma-boot";
 /// Changes whenever a message does.
-pub(crate) const VERSION: u16 = 5;
+pub(crate) const VERSION: u16 = 6;
 /// Largest frame before the other side has proved who it is, in bytes.
 pub(crate) const HELLO_MAX: usize = 1024;
 /// Largest frame that ends the hello, in bytes: it tells of the job.
 pub(crate) const REPLY_MAX: usize = 64 << 10;
 /// Largest frame afterwards, in bytes.
 pub(crate) const FRAME_MAX: usize = 16 << 20;
-/// Bytes of postcard's framing that a message needs besides its payload, generously.
+/// Bytes that a message needs besides its payload, generously.
 const OVERHEAD: usize = 64;
-/// Longest varint of a length, in bytes.
-const LENGTH_MAX: usize = 10;
+/// Those of a length.
+const LENGTH: usize = 4;
 
 /// A number used once, so that no recorded hello can be played again.
 pub(crate) type Nonce = [u8; 32];
 
 /// The launcher's first frame.
-#[derive(Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, PartialEq)]
 pub(crate) struct Challenge {
     pub(crate) magic: [u8; 8],
     pub(crate) version: u16,
@@ -34,7 +35,7 @@ pub(crate) struct Challenge {
 }
 
 /// The rank's answer; `mac` proves that it knows the job's secret.
-#[derive(Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, PartialEq)]
 pub(crate) struct Hello {
     pub(crate) version: u16,
     pub(crate) rank: u32,
@@ -44,7 +45,7 @@ pub(crate) struct Hello {
 }
 
 /// How the hello ends; a caller without the secret gets no answer at all.
-#[derive(Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, PartialEq)]
 pub(crate) enum Reply {
     /// Accepted; `mac` proves the launcher to the rank, and covers `job`.
     Welcome { mac: [u8; 32], job: Job },
@@ -53,7 +54,7 @@ pub(crate) enum Reply {
 }
 
 /// Why a rank that knows the secret cannot join.
-#[derive(Clone, Copy, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
+#[derive(Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Refusal {
     /// No such rank.
@@ -79,7 +80,7 @@ pub enum Refusal {
 crate::debug_as_display!(Refusal);
 
 /// From a rank, after the hello.
-#[derive(Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, PartialEq)]
 pub(crate) enum ToLauncher {
     /// My part of the next all-gather.
     Gather { mine: Vec<u8> },
@@ -94,7 +95,7 @@ pub(crate) enum ToLauncher {
 }
 
 /// To a rank, after the hello; each answers one `Gather`.
-#[derive(Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, PartialEq)]
 pub(crate) enum FromLauncher {
     /// Every rank's part, by rank.
     Gathered { all: Vec<Vec<u8>> },
@@ -104,22 +105,53 @@ pub(crate) enum FromLauncher {
     TooLarge { total: u64 },
 }
 
+wire_struct!(Challenge { magic, version, nonce });
+wire_struct!(Hello { version, rank, pid, nonce, mac });
+wire_enum!(Reply { 0 = Welcome { mac: mac, job: job }, 1 = Refused { 0: why } });
+wire_enum!(Refusal {
+    0 = RankOutOfRange { size: size },
+    1 = RankTaken {},
+    2 = Version { launcher: launcher },
+});
+wire_enum!(ToLauncher {
+    0 = Gather { mine: mine },
+    1 = Note { text: text },
+    2 = Leave { failed: failed, missed: missed },
+});
+wire_enum!(FromLauncher {
+    0 = Gathered { all: all },
+    1 = Broken { rank: rank },
+    2 = TooLarge { total: total },
+});
+
 /// Whether an exchange of parts with these lengths fits into one frame.
 pub(crate) fn gather_fits(parts: u64, bytes: u64) -> bool {
-    let framing = parts.saturating_mul(LENGTH_MAX as u64);
+    let framing = parts.saturating_mul(LENGTH as u64);
     bytes.saturating_add(framing).saturating_add(OVERHEAD as u64) <= FRAME_MAX as u64
 }
 
+/// A proof that somebody knows the secret.
+#[derive(Debug)]
+pub(crate) struct Proof(pub(crate) [u8; 32]);
+
+impl PartialEq for Proof {
+    /// Takes as long wherever they differ.
+    fn eq(&self, other: &Self) -> bool {
+        let pairs = self.0.iter().zip(&other.0);
+        pairs.fold(0, |differ, (a, b)| black_box(differ | (a ^ b))) == 0
+    }
+}
+
 /// Proof of the rank, over everything it says in its hello.
-pub(crate) fn rank_mac(secret: &[u8; 32], challenge: &Nonce, hello: &Hello) -> blake3::Hash {
-    let mut hasher = blake3::Hasher::new_keyed(secret);
+pub(crate) fn rank_mac(secret: &[u8; 32], challenge: &Nonce, hello: &Hello) -> Proof {
+    let mut hasher = HMAC::new(secret);
     hasher.update(b"rma bootstrap 1: rank");
     hasher.update(challenge);
-    hasher.update(&hello.nonce);
-    hasher.update(&hello.rank.to_le_bytes());
-    hasher.update(&hello.pid.to_le_bytes());
-    hasher.update(&hello.version.to_le_bytes());
-    hasher.finalize()
+    hasher.update(hello.nonce);
+    hasher.update(hello.rank.to_le_bytes());
+    hasher.update(hello.pid.to_le_bytes());
+    hasher.update(hello.version.to_le_bytes());
+    Proof(hasher.finalize())
 }
 
 /// Proof of the launcher, over both nonces and the job that it describes.
@@ -128,13 +160,15 @@ pub(crate) fn launcher_mac(
     challenge: &Nonce,
     answer: &Nonce,
     job: &Job,
-) -> io::Result<blake3::Hash> {
-    let mut hasher = blake3::Hasher::new_keyed(secret);
+) -> Proof {
+    let mut hasher = HMAC::new(secret);
     hasher.update(b"rma bootstrap 1: launcher");
     hasher.update(answer);
     hasher.update(challenge);
-    hasher.update(&postcard::to_stdvec(job).map_err(io::Error::other)?);
-    Ok(hasher.finalize())
+    let mut told = Vec::new();
+    job.put(&mut told);
+    hasher.update(told);
+    Proof(hasher.finalize())
 }
 
 /// 32 bytes nobody can guess.
@@ -152,14 +186,14 @@ pub(crate) fn random() -> io::Result<[u8; 32]> {
 }
 
 /// A message with its length in front, ready to be written.
-pub(crate) fn encode<T: Serialize>(message: &T) -> io::Result<Vec<u8>> {
-    let body = postcard::to_stdvec(message).map_err(io::Error::other)?;
-    if body.len() > FRAME_MAX {
-        return Err(too_long(body.len(), FRAME_MAX));
+pub(crate) fn encode<T: Wire>(message: &T) -> io::Result<Vec<u8>> {
+    let mut frame = vec![0; 4];
+    message.put(&mut frame);
+    let len = frame.len() - 4;
+    if len > FRAME_MAX {
+        return Err(too_long(len, FRAME_MAX));
     }
-    let mut frame = Vec::with_capacity(4 + body.len());
-    frame.extend_from_slice(&(body.len() as u32).to_le_bytes());
-    frame.extend_from_slice(&body);
+    frame[..4].copy_from_slice(&(len as u32).to_le_bytes());
     Ok(frame)
 }
 
@@ -170,21 +204,21 @@ pub(crate) fn announced(prefix: [u8; 4], max: usize) -> io::Result<usize> {
 }
 
 /// A message from the body of a frame; what is left over is an error.
-pub(crate) fn decode<T: DeserializeOwned>(body: &[u8]) -> io::Result<T> {
-    match postcard::take_from_bytes(body) {
-        Ok((message, [])) => Ok(message),
-        Ok((_, rest)) => Err(invalid(format!("{} bytes after the end of a message", rest.len()))),
-        Err(error) => Err(invalid(format!("not a message of the bootstrap: {error}"))),
+pub(crate) fn decode<T: Wire>(mut body: &[u8]) -> io::Result<T> {
+    match (T::take(&mut body), body) {
+        (Some(message), []) => Ok(message),
+        (Some(_), rest) => Err(invalid(format!("{} bytes after the end of a message", rest.len()))),
+        (None, _) => Err(invalid("not a message of the bootstrap".to_owned())),
     }
 }
 
 /// Writes one frame.
-pub(crate) fn write<T: Serialize>(mut to: impl Write, message: &T) -> io::Result<()> {
+pub(crate) fn write<T: Wire>(mut to: impl Write, message: &T) -> io::Result<()> {
     to.write_all(&encode(message)?)
 }
 
 /// Reads one frame of at most `max` bytes.
-pub(crate) fn read<T: DeserializeOwned>(mut from: impl Read, max: usize) -> io::Result<T> {
+pub(crate) fn read<T: Wire>(mut from: impl Read, max: usize) -> io::Result<T> {
     let mut prefix = [0; 4];
     from.read_exact(&mut prefix)?;
     let mut body = vec![0; announced(prefix, max)?];
@@ -203,7 +237,9 @@ fn invalid(what: String) -> io::Error {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::SettingSource;
     use proptest::prelude::*;
+    use std::time::Duration;
 
     fn hello() -> Hello {
         Hello { version: VERSION, rank: 3, pid: 77, nonce: [9; 32], mac: [0; 32] }
@@ -230,8 +266,9 @@ mod tests {
 
     #[test]
     fn bytes_after_a_message_are_refused() {
-        let mut body =
-            postcard::to_stdvec(&ToLauncher::Leave { failed: true, missed: None }).unwrap();
+        let frame = encode(&ToLauncher::Leave { failed: true, missed: None }).unwrap();
+        let mut body = frame[4..].to_vec();
+        assert!(decode::<ToLauncher>(&body).is_ok());
         body.push(0);
         assert!(decode::<ToLauncher>(&body).is_err());
     }
@@ -239,12 +276,68 @@ mod tests {
     #[test]
     fn the_largest_exchange_that_is_let_through_fits_a_frame() {
         let parts = 3;
-        let bytes = FRAME_MAX - OVERHEAD - parts * LENGTH_MAX;
+        let bytes = FRAME_MAX - OVERHEAD - parts * LENGTH;
         assert!(gather_fits(parts as u64, bytes as u64));
         assert!(!gather_fits(parts as u64, bytes as u64 + 1));
         let all = vec![vec![0; bytes - 2], vec![0; 1], vec![0; 1]];
         assert!(encode(&FromLauncher::Gathered { all }).is_ok());
         assert!(!gather_fits(u64::MAX, u64::MAX));
+    }
+
+    /// Written and read again; what is cut short, or longer, is no message.
+    fn travels<T: Wire + PartialEq + std::fmt::Debug>(message: T) {
+        let frame = encode(&message).unwrap();
+        let mut body = frame[4..].to_vec();
+        for len in 0..body.len() {
+            assert!(decode::<T>(&body[..len]).is_err(), "{message:?} of {len} bytes");
+        }
+        assert_eq!(decode::<T>(&body).unwrap(), message);
+        body.push(0);
+        assert!(decode::<T>(&body).is_err());
+    }
+
+    #[test]
+    fn every_message_travels() {
+        let file = SettingSource::File("a file".to_owned());
+        let option = SettingSource::Option("--config".to_owned());
+        let job = Job {
+            rank: 1,
+            size: 2,
+            nodes: 3,
+            cores: 4,
+            oversubscribed: true,
+            bound_cpus: vec![5, 6],
+            explain: false,
+            wait_timeout: Some(Duration::new(7, 999_999_999)),
+            hints: vec![("key".to_owned(), "väl\u{fc}e".to_owned())],
+            config: vec![
+                ("one".to_owned(), "1".to_owned(), file),
+                ("two".to_owned(), "2".to_owned(), option),
+            ],
+            progress_agent: true,
+        };
+        travels(Challenge { magic: MAGIC, version: VERSION, nonce: [7; 32] });
+        travels(hello());
+        travels(Reply::Welcome { mac: [1; 32], job });
+        travels(Reply::Refused(Refusal::RankOutOfRange { size: 9 }));
+        travels(Reply::Refused(Refusal::RankTaken));
+        travels(Reply::Refused(Refusal::Version { launcher: 1 }));
+        travels(ToLauncher::Gather { mine: vec![1, 2, 3] });
+        travels(ToLauncher::Note { text: "a note".to_owned() });
+        travels(ToLauncher::Leave { failed: true, missed: Some(3) });
+        travels(FromLauncher::Gathered { all: vec![vec![1], vec![], vec![2, 3]] });
+        travels(FromLauncher::Broken { rank: 4 });
+        travels(FromLauncher::TooLarge { total: u64::MAX });
+    }
+
+    #[test]
+    fn a_value_has_one_form() {
+        let no_bool = [2u8, 0, 0];
+        assert!(decode::<ToLauncher>(&[&[2][..], &no_bool].concat()).is_err());
+        let too_many_nanos = [0u64.to_le_bytes().to_vec(), 1_000_000_000u32.to_le_bytes().to_vec()];
+        assert!(decode::<Duration>(&too_many_nanos.concat()).is_err());
+        assert!(decode::<String>(&[1, 0, 0, 0, 0xff]).is_err(), "no UTF-8");
+        assert!(decode::<Vec<Vec<u8>>>(&[0xff; 12]).is_err(), "more than is there");
     }
 
     proptest! {

@@ -590,6 +590,13 @@ pub enum WindowError {
          make one with split_by_node"
     )]
     NotShared(Group),
+    /// No rank reaches memory of this one by load and store, so that a split by node does not help.
+    #[error(
+        "a shared window needs memory that ranks share, and this job has none, as in a simulation: \
+         split_by_node gives each rank a communicator of its own; call allocate, and reach parts \
+         by operations"
+    )]
+    NothingShared,
     /// A buffer that does not hold the window that is to be made of it.
     #[error("a window of {size} bytes was asked over memory of {len}; ask for less")]
     TooShort {
@@ -661,7 +668,7 @@ impl WindowError {
             Self::FlavorDiffers(_) => ErrorClass::RmaFlavor,
             Self::Hint(_) => ErrorClass::InfoValue,
             Self::HintDiffers { .. } | Self::HintUntrue { .. } => ErrorClass::Info,
-            Self::NotShared(_) | Self::Import(_) => ErrorClass::RmaShared,
+            Self::NotShared(_) | Self::NothingShared | Self::Import(_) => ErrorClass::RmaShared,
             Self::Collective(error) => error.class(),
         }
     }

@@ -5,7 +5,7 @@ use crate::Result;
 use crate::bench::{Bench, row};
 use crate::measure::Work;
 use crate::raw::Raw;
-use rma::{LockAll, Op, Request, RmaError};
+use rma::{LockAll, Op, Refused, Request, RmaError};
 use std::cell::RefCell;
 use std::hint::black_box;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed, Ordering::SeqCst, fence};
@@ -257,7 +257,7 @@ impl Rates<'_, '_, '_> {
 fn rounds<'w>(
     n: u64,
     buffers: &mut Vec<Vec<u8>>,
-    make: impl Fn(u64, Vec<u8>) -> Done<Request<'w, Vec<u8>>>,
+    make: impl Fn(u64, Vec<u8>) -> std::result::Result<Request<'w, Vec<u8>>, Refused<Vec<u8>>>,
 ) -> Result<()> {
     let mut under_way = Vec::with_capacity(buffers.len());
     let mut left = n;

@@ -7,8 +7,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use serde::Serialize;
-use serde::de::DeserializeOwned;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
@@ -19,8 +17,11 @@ use super::driver::Input;
 use super::machine::Event;
 use super::output::lock;
 use crate::Job;
+use crate::codec::Wire;
 use crate::start::Secret;
-use crate::wire::{self, Challenge, FRAME_MAX, HELLO_MAX, Hello, Refusal, Reply, ToLauncher};
+use crate::wire::{
+    self, Challenge, FRAME_MAX, HELLO_MAX, Hello, Proof, Refusal, Reply, ToLauncher,
+};
 
 /// Connections the kernel keeps for us while we start processes.
 const BACKLOG: u32 = 4096;
@@ -135,9 +136,8 @@ async fn hello(mut stream: TcpStream, shared: &Shared) -> io::Result<Joined> {
     write(&mut stream, &challenge).await?;
     let hello: Hello = read(&mut stream, HELLO_MAX).await?;
 
-    // `Hash` compares in constant time.
     let expected = wire::rank_mac(&plan.secret.0, &nonce, &hello);
-    if expected != blake3::Hash::from_bytes(hello.mac) {
+    if expected != Proof(hello.mac) {
         return Err(io::Error::other("it does not know the secret of this job"));
     }
     let admitted = admit(&hello, plan.job.size, &mut lock(&shared.taken));
@@ -151,8 +151,8 @@ async fn hello(mut stream: TcpStream, shared: &Shared) -> io::Result<Joined> {
     let (to, answers) = unbounded_channel();
     shared.tell(Input::Joined { rank: hello.rank, answers: to });
     let job = plan.job(hello.rank);
-    let mac = wire::launcher_mac(&plan.secret.0, &nonce, &hello.nonce, &job)?;
-    let welcome = Reply::Welcome { mac: *mac.as_bytes(), job };
+    let mac = wire::launcher_mac(&plan.secret.0, &nonce, &hello.nonce, &job);
+    let welcome = Reply::Welcome { mac: mac.0, job };
     // A rank that is gone by now is noticed by its reader, like any that goes later.
     let _ = write(&mut stream, &welcome).await;
     Ok((hello.rank, stream, answers))
@@ -207,14 +207,11 @@ async fn answer(
     }
 }
 
-async fn write<T: Serialize>(stream: &mut TcpStream, message: &T) -> io::Result<()> {
+async fn write<T: Wire>(stream: &mut TcpStream, message: &T) -> io::Result<()> {
     stream.write_all(&wire::encode(message)?).await
 }
 
-async fn read<T: DeserializeOwned>(
-    from: &mut (impl AsyncReadExt + Unpin),
-    max: usize,
-) -> io::Result<T> {
+async fn read<T: Wire>(from: &mut (impl AsyncReadExt + Unpin), max: usize) -> io::Result<T> {
     let mut prefix = [0; 4];
     from.read_exact(&mut prefix).await?;
     let mut body = vec![0; wire::announced(prefix, max)?];

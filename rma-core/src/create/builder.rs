@@ -71,10 +71,13 @@ impl<'c> WindowBuilder<'c> {
     /// As [`allocate`](Self::allocate), with the parts of all ranks in one piece, in rank order,
     /// for direct loads and stores through [`Window::shared_query`]. **Collective.**
     ///
-    /// Refused where ranks do not share memory (MPI 4.1, section 12.2.3).
+    /// Refused where ranks do not share memory ([`WindowError::NotShared`],
+    /// [`WindowError::NothingShared`]; MPI 4.1, section 12.2.3).
     pub fn allocate_shared(self) -> Result<Window, WindowError> {
-        if !matches!(self.comm.inner.node, Node::Whole) {
-            return Err(WindowError::NotShared(self.far_group()));
+        match self.comm.inner.node {
+            Node::Whole => {}
+            Node::One(_) => return Err(WindowError::NotShared(self.far_group())),
+            Node::Apart => return Err(WindowError::NothingShared),
         }
         let apart = self.hints.is_set(Hint::AllocSharedNoncontig);
         let material = if apart { Material::Zeros } else { Material::OnePiece };

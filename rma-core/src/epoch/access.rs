@@ -165,6 +165,10 @@ impl<'w> Access<'w> {
     /// [`Rank::NULL`]); bytes that its layout does not describe are not touched. With [`Op::NoOp`]
     /// it is an atomic get: `origin` is ignored, its layout included, and may be empty.
     ///
+    /// Both buffers have elements of one type, which an empty `origin` has from `result`. A layout
+    /// that picks a field of structs is of their bytes all the same if they are lent as elements of
+    /// the field's type: `layout.of(bytemuck::cast_slice_mut(&mut structs))`.
+    ///
     /// # Errors
     ///
     /// As [`accumulate`](Self::accumulate); [`RmaError::WrongCount`] if `origin` and `result` have

@@ -202,8 +202,27 @@ impl<I: Integer> Batch<'_, I> {
         what: Repeats,
         mut reach: impl FnMut(Way, usize, &Peer<'_>, u64) -> Result<bool, RmaError>,
     ) -> Result<Rest, BatchError> {
-        let (mut left, mut far) = (Rest::default(), FxHashSet::default());
+        // As long as all are near, the loop has nothing else to know.
         for (index, (target, disp)) in self.places.iter().enumerate() {
+            let (peer, disp) = (self.access.to(*target), disp.to_u64());
+            if !matches!(reach(Way::Near, index, &peer, disp), Ok(true)) {
+                return self.each_from::<E>(index, what, reach);
+            }
+        }
+        Ok(Rest::default())
+    }
+
+    /// As `each`, from a place on that is not reached near.
+    #[cold]
+    #[inline(never)]
+    fn each_from<E: Element>(
+        &self,
+        first: usize,
+        what: Repeats,
+        mut reach: impl FnMut(Way, usize, &Peer<'_>, u64) -> Result<bool, RmaError>,
+    ) -> Result<Rest, BatchError> {
+        let (mut left, mut far) = (Rest::default(), FxHashSet::default());
+        for (index, (target, disp)) in self.places.iter().enumerate().skip(first) {
             let (peer, disp) = (self.access.to(*target), disp.to_u64());
             // What comes after something that is left for its target is left, too: for the order.
             let is_left = !far.is_empty() && far.contains(target);

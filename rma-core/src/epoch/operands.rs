@@ -6,7 +6,9 @@ use crate::element::{BasicElement, BasicType, Element, Op};
 use crate::error::RmaError;
 use crate::layout::{LayoutOf, Shape};
 use crate::memory::target::Table;
-use crate::operation::{Action, Operation, Origin, OriginBuffer, OwnedOrigin, Side, Slice, Spot};
+use crate::operation::{
+    Action, Operation, Origin, OriginBuffer, OwnedOrigin, Side, Slice, Spot, for_each_slice,
+};
 use crate::rank::Rank;
 use crate::window::Window;
 use bytemuck::cast_slice;
@@ -63,12 +65,7 @@ macro_rules! slices { ($($buffer:ty $(, $n:ident)?;)*) => { $(
         }
     }
 )* } }
-slices! {
-    [E];
-    [E; N], N;
-    Vec<E>;
-    Box<[E]>;
-}
+for_each_slice!(slices);
 
 impl<B: Origin + Slice> Operands for LayoutOf<'_, B> {
     fn accumulate(&self, peer: &Peer<'_>, at: Spot<'_>, op: Op) -> Result<(), RmaError> {

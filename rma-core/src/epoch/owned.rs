@@ -96,52 +96,31 @@ impl Window {
     }
 }
 
-impl OwnedLockAll {
-    /// The epoch, for operations.
-    #[inline(always)]
-    pub fn epoch(&self) -> &LockAll<'_> {
-        self.guard.get()
-    }
+macro_rules! owned { ($($owned:ident of $guard:ident: $targets:literal;)*) => { $(
+    impl $owned {
+        #[doc = concat!("The epoch, for operations on ", $targets, ".")]
+        #[inline(always)]
+        pub fn epoch(&self) -> &$guard<'_> {
+            self.guard.get()
+        }
 
-    /// Its window.
-    pub fn window(&self) -> &Arc<Window> {
-        &self.window
-    }
+        /// Its window.
+        pub fn window(&self) -> &Arc<Window> {
+            &self.window
+        }
 
-    /// Ends the epoch: every operation is complete at its target. Gives the window back, also if
-    /// that fails.
-    pub fn unlock(self) -> Result<Arc<Window>, Refused<Arc<Window>>> {
-        let Self { guard, window } = self;
-        give_back(guard.take().unlock(), window)
+        /// Ends the epoch: every operation is complete at its target. Gives the window back, also
+        /// if that fails.
+        pub fn unlock(self) -> Result<Arc<Window>, Refused<Arc<Window>>> {
+            let Self { guard, window } = self;
+            match guard.take().unlock() {
+                Ok(()) => Ok(window),
+                Err(error) => Err(Refused { value: window, error }),
+            }
+        }
     }
-}
-
-impl OwnedLock {
-    /// The epoch, for operations on the target.
-    #[inline(always)]
-    pub fn epoch(&self) -> &Lock<'_> {
-        self.guard.get()
-    }
-
-    /// Its window.
-    pub fn window(&self) -> &Arc<Window> {
-        &self.window
-    }
-
-    /// Ends the epoch: every operation is complete at the target. Gives the window back, also if
-    /// that fails.
-    pub fn unlock(self) -> Result<Arc<Window>, Refused<Arc<Window>>> {
-        let Self { guard, window } = self;
-        give_back(guard.take().unlock(), window)
-    }
-}
-
-fn give_back(
-    ended: Result<(), RmaError>,
-    window: Arc<Window>,
-) -> Result<Arc<Window>, Refused<Arc<Window>>> {
-    match ended {
-        Ok(()) => Ok(window),
-        Err(error) => Err(Refused { value: window, error }),
-    }
+)* } }
+owned! {
+    OwnedLockAll of LockAll: "all targets";
+    OwnedLock of Lock: "its target";
 }

@@ -55,17 +55,27 @@ impl<'w, B: OriginBuffer> Request<'w, B> {
         Self { window: peer.window(), target: peer.target(), state: State::Complete(buffer) }
     }
 
+    /// One that was complete at once, or the buffer if it failed.
+    #[inline(always)]
+    fn done(peer: &Peer<'w>, value: B, done: Result<(), RmaError>) -> Result<Self, Refused<B>> {
+        match done {
+            Ok(()) => Ok(Self::complete(peer, value)),
+            Err(error) => Err(Refused { value, error }),
+        }
+    }
+
     /// Starts an operation that fetches something into those bytes of `buffer`.
     fn fetch(
         peer: &Peer<'w>,
         operation: &Operation<'_>,
         mut buffer: B,
         into: Side<'_>,
-    ) -> Result<Self, RmaError> {
+    ) -> Result<Self, Refused<B>> {
         let (window, target) = (peer.window(), peer.target());
         let sink = Sink { bytes: cast_slice_mut(buffer.as_elements_mut()), into };
-        let Some(left) = window.execute(operation, sink)? else {
-            return Ok(Self::complete(peer, buffer));
+        let left = match window.execute(operation, sink) {
+            Ok(Some(left)) => left,
+            done => return Self::done(peer, buffer, done.map(drop)),
         };
         let (pending, buffer): (Arc<Pending>, _) = (Arc::default(), buffer.into_vec());
         let state = State::UnderWay { pending: Arc::clone(&pending), buffer, packed: None };
@@ -82,7 +92,7 @@ impl<'w, B: OriginBuffer> Request<'w, B> {
         *packed = completion.take_packed();
         if let Err(error) = started {
             _ = window.drain(operation.what, target, &pending);
-            return Err(error);
+            return Err(Refused { value: request.take(false), error });
         }
         if operation.action == Action::Get {
             // As every accumulate is waited for by a flush of its target.
@@ -96,16 +106,16 @@ impl<'w, B: OriginBuffer> Request<'w, B> {
         peer: &Peer<'w>,
         disp: impl Displacement,
         origin: impl OwnedOrigin<Buffer = B>,
-    ) -> Result<Self, RmaError> {
+    ) -> Result<Self, Refused<B>> {
         origin.give(
             #[inline(always)]
             |buffer, from| {
                 let (spot, elements) = (disp.spot(), buffer.as_elements());
-                match spot.shape.or(from) {
-                    None => peer.put(spot.disp, elements)?,
-                    Some(of) => peer.put_layout(spot, of, elements, from)?,
-                }
-                Ok(Self::complete(peer, buffer))
+                let put = match spot.shape.or(from) {
+                    None => peer.put(spot.disp, elements),
+                    Some(of) => peer.put_layout(spot, of, elements, from),
+                };
+                Self::done(peer, buffer, put)
             },
         )
     }
@@ -114,7 +124,7 @@ impl<'w, B: OriginBuffer> Request<'w, B> {
         peer: &Peer<'w>,
         disp: impl Displacement,
         origin: impl OwnedOrigin<Buffer = B>,
-    ) -> Result<Self, RmaError> {
+    ) -> Result<Self, Refused<B>> {
         let spot = disp.spot();
         origin.give(
             #[inline(always)]
@@ -128,9 +138,9 @@ impl<'w, B: OriginBuffer> Request<'w, B> {
                     let get = peer.operation(GET, spot.disp, len, &[]);
                     return Self::fetch(peer, &get, buffer, Side::dense(len));
                 };
-                match peer.get_layout(spot, of, buffer.as_elements_mut(), to)? {
-                    None => Ok(Self::complete(peer, buffer)),
-                    Some((get, into)) => Self::fetch(peer, &get, buffer, into),
+                match peer.get_layout(spot, of, buffer.as_elements_mut(), to) {
+                    Ok(Some((get, into))) => Self::fetch(peer, &get, buffer, into),
+                    done => Self::done(peer, buffer, done.map(drop)),
                 }
             },
         )
@@ -141,12 +151,12 @@ impl<'w, B: OriginBuffer> Request<'w, B> {
         disp: impl Displacement,
         op: Op,
         origin: O,
-    ) -> Result<Self, RmaError> {
+    ) -> Result<Self, Refused<B>> {
         origin.give(
             #[inline(always)]
             |buffer, from| {
-                O::accumulate(&buffer, from, peer, disp.spot(), op)?;
-                Ok(Self::complete(peer, buffer))
+                let combined = O::accumulate(&buffer, from, peer, disp.spot(), op);
+                Self::done(peer, buffer, combined)
             },
         )
     }
@@ -157,15 +167,15 @@ impl<'w, B: OriginBuffer> Request<'w, B> {
         op: Op,
         origin: impl Operands<Element = B::Element>,
         result: impl OwnedOrigin<Buffer = B>,
-    ) -> Result<Self, RmaError> {
+    ) -> Result<Self, Refused<B>> {
         let spot = disp.spot();
         result.give(
             #[inline(always)]
             |mut buffer, into| {
                 let result = buffer.as_elements_mut();
-                match origin.get_accumulate(peer, spot, op, result, into)? {
-                    None => Ok(Self::complete(peer, buffer)),
-                    Some((fetch, into)) => Self::fetch(peer, &fetch, buffer, into),
+                match origin.get_accumulate(peer, spot, op, result, into) {
+                    Ok(Some((fetch, into))) => Self::fetch(peer, &fetch, buffer, into),
+                    done => Self::done(peer, buffer, done.map(drop)),
                 }
             },
         )
@@ -203,19 +213,24 @@ impl<'w, B: OriginBuffer> Request<'w, B> {
 
     /// Gives the buffer back. Nothing is under way any more.
     fn end(&mut self, waited: Result<(), RmaError>) -> Result<B, Refused<B>> {
-        let value = match mem::replace(&mut self.state, State::Over) {
+        let value = self.take(waited.is_ok());
+        match waited {
+            Ok(()) => Ok(value),
+            Err(error) => Err(Refused { value, error }),
+        }
+    }
+
+    /// Takes the buffer out, filled if what was under way ended well.
+    fn take(&mut self, filled: bool) -> B {
+        match mem::replace(&mut self.state, State::Over) {
             State::Complete(buffer) => buffer,
             State::UnderWay { mut buffer, packed, .. } => {
-                if let (Some(packed), Ok(())) = (packed, &waited) {
+                if let Some(packed) = packed.filter(|_| filled) {
                     packed.unpack(cast_slice_mut(&mut buffer));
                 }
                 B::from_vec(buffer)
             }
             State::Over => panic!("a request was polled after it had given its buffer back"),
-        };
-        match waited {
-            Ok(()) => Ok(value),
-            Err(error) => Err(Refused { value, error }),
         }
     }
 
@@ -333,12 +348,17 @@ macro_rules! requests {
             /// Completion of the request is local: the data is at the target after a flush. The
             /// request may be waited for after the epoch, and dropped or forgotten without harm
             /// (MPI 4.1, section 12.3.5).
+            ///
+            /// # Errors
+            ///
+            /// Those of [`put`](crate::Access::put); the buffer comes back with them in a
+            /// [`Refused`], as it was.
             pub fn rput<O: OwnedOrigin>(
                 &self,
                 $($target: Rank,)?
                 disp: impl Displacement,
                 origin: O,
-            ) -> Result<Request<'w, O::Buffer>, RmaError> {
+            ) -> Result<Request<'w, O::Buffer>, Refused<O::Buffer>> {
                 let $this = self;
                 Request::put(&$peer, disp, origin)
             }
@@ -348,12 +368,17 @@ macro_rules! requests {
             ///
             /// Bytes of a layout that do not come by load wait packed, up to a mebibyte; a larger
             /// get is complete when it returns (MPI 4.1, section 12.3.5).
+            ///
+            /// # Errors
+            ///
+            /// Those of [`get`](crate::Access::get); the buffer comes back with them in a
+            /// [`Refused`], unchanged, or its elements unspecified if a peer failed.
             pub fn rget<O: OwnedOrigin>(
                 &self,
                 $($target: Rank,)?
                 disp: impl Displacement,
                 origin: O,
-            ) -> Result<Request<'w, O::Buffer>, RmaError> {
+            ) -> Result<Request<'w, O::Buffer>, Refused<O::Buffer>> {
                 let $this = self;
                 Request::get(&$peer, disp, origin)
             }
@@ -363,13 +388,18 @@ macro_rules! requests {
             ///
             /// Completion of the request is local: the result is at the target after a flush (MPI
             /// 4.1, section 12.3.5).
+            ///
+            /// # Errors
+            ///
+            /// Those of [`accumulate`](crate::Access::accumulate); the buffer comes back with them
+            /// in a [`Refused`], as it was.
             pub fn raccumulate<O: OwnedOperands>(
                 &self,
                 $($target: Rank,)?
                 disp: impl Displacement,
                 op: Op,
                 origin: O,
-            ) -> Result<Request<'w, O::Buffer>, RmaError> {
+            ) -> Result<Request<'w, O::Buffer>, Refused<O::Buffer>> {
                 let $this = self;
                 Request::accumulate(&$peer, disp, op, origin)
             }
@@ -377,6 +407,12 @@ macro_rules! requests {
             /// As [`get_accumulate`](crate::Access::get_accumulate), into a buffer that the request
             /// owns until [`wait`](Request::wait) gives it back, filled. `origin` and layouts are
             /// yours again on return. What waits packed is as for [`rget`](Self::rget).
+            ///
+            /// # Errors
+            ///
+            /// Those of [`get_accumulate`](crate::Access::get_accumulate); the buffer for the
+            /// result comes back with them in a [`Refused`], unchanged, or its elements
+            /// unspecified if a peer failed.
             pub fn rget_accumulate<R: OwnedOrigin>(
                 &self,
                 $($target: Rank,)?
@@ -384,7 +420,7 @@ macro_rules! requests {
                 op: Op,
                 origin: impl Operands<Element = <R::Buffer as OriginBuffer>::Element>,
                 result: R,
-            ) -> Result<Request<'w, R::Buffer>, RmaError> {
+            ) -> Result<Request<'w, R::Buffer>, Refused<R::Buffer>> {
                 let $this = self;
                 Request::get_accumulate(&$peer, disp, op, origin, result)
             }

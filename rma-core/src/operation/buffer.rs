@@ -68,59 +68,34 @@ impl<B: OriginBuffer> OwnedOrigin for LayoutOf<'_, B> {
     }
 }
 
-impl<E: Element> sealed::Sealed for Vec<E> {}
-impl<E: Element> OriginBuffer for Vec<E> {
-    type Element = E;
-    fn into_vec(self) -> Vec<E> {
-        self
+macro_rules! buffers { ($($buffer:ty $(, $n:ident)?: |$vec:ident| $from_vec:expr;)*) => { $(
+    impl<E: Element $(, const $n: usize)?> sealed::Sealed for $buffer {}
+    #[diagnostic::do_not_recommend]
+    impl<E: Element $(, const $n: usize)?> OriginBuffer for $buffer {
+        type Element = E;
+        fn into_vec(self) -> Vec<E> {
+            self.into()
+        }
+        fn from_vec($vec: Vec<E>) -> Self {
+            $from_vec
+        }
+        fn as_elements(&self) -> &[E] {
+            self
+        }
+        fn as_elements_mut(&mut self) -> &mut [E] {
+            self
+        }
     }
-    fn from_vec(vec: Vec<E>) -> Self {
-        vec
-    }
-    fn as_elements(&self) -> &[E] {
-        self
-    }
-    fn as_elements_mut(&mut self) -> &mut [E] {
-        self
-    }
-}
-
-impl<E: Element> sealed::Sealed for Box<[E]> {}
-impl<E: Element> OriginBuffer for Box<[E]> {
-    type Element = E;
-    fn into_vec(self) -> Vec<E> {
-        self.into()
-    }
-    fn from_vec(vec: Vec<E>) -> Self {
-        vec.into()
-    }
-    fn as_elements(&self) -> &[E] {
-        self
-    }
-    fn as_elements_mut(&mut self) -> &mut [E] {
-        self
-    }
-}
-
-impl<E: Element, const N: usize> sealed::Sealed for [E; N] {}
-impl<E: Element, const N: usize> OriginBuffer for [E; N] {
-    type Element = E;
-    fn into_vec(self) -> Vec<E> {
-        self.to_vec()
-    }
-    fn from_vec(vec: Vec<E>) -> Self {
-        vec.try_into().unwrap_or_else(|_| unreachable!("as long as the array that it came from"))
-    }
-    fn as_elements(&self) -> &[E] {
-        self
-    }
-    fn as_elements_mut(&mut self) -> &mut [E] {
-        self
-    }
+)* } }
+buffers! {
+    Vec<E>: |vec| vec;
+    Box<[E]>: |vec| vec.into();
+    [E; N], N: |vec| vec.try_into().unwrap_or_else(|_| unreachable!("as long as the array was"));
 }
 
 macro_rules! single_values { ($($value:ty),*) => { $(
     impl sealed::Sealed for $value {}
+    #[diagnostic::do_not_recommend]
     impl OriginBuffer for $value {
         type Element = Self;
         fn into_vec(self) -> Vec<Self> {

@@ -7,6 +7,7 @@ mod side;
 pub use buffer::{OriginBuffer, OwnedOrigin};
 pub use displacement::Displacement;
 pub(crate) use displacement::Spot;
+pub(crate) use origin::for_each_slice;
 pub(crate) use origin::sealed::Slice;
 pub use origin::{Origin, OriginMut};
 pub(crate) use side::{PieceRoom, Pieces, Side};

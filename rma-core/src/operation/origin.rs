@@ -56,6 +56,19 @@ pub trait OriginMut<'b>: sealed::Sealed {
     fn lend<R>(self, to: impl FnOnce(&'b mut [Self::Element], Option<Shape<'_>>) -> R) -> R;
 }
 
+/// Hands the kinds of slices of elements `E` to a macro, which implements something for each.
+macro_rules! for_each_slice {
+    ($implement:ident) => {
+        $implement! {
+            [E];
+            [E; N], N;
+            Vec<E>;
+            Box<[E]>;
+        }
+    };
+}
+pub(crate) use for_each_slice;
+
 macro_rules! slices { ($($buffer:ty $(, $n:ident)?;)*) => { $(
     impl<E: Element $(, const $n: usize)?> sealed::Sealed for &$buffer {}
     impl<E: Element $(, const $n: usize)?> sealed::Slice for &$buffer {}
@@ -83,12 +96,7 @@ macro_rules! slices { ($($buffer:ty $(, $n:ident)?;)*) => { $(
         }
     }
 )* } }
-slices! {
-    [E];
-    [E; N], N;
-    Vec<E>;
-    Box<[E]>;
-}
+for_each_slice!(slices);
 
 impl<B: sealed::Sealed> sealed::Sealed for LayoutOf<'_, B> {}
 impl<B: Origin + sealed::Slice> Origin for LayoutOf<'_, B> {

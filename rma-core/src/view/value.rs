@@ -61,18 +61,10 @@ impl View<'_> {
         timeout: Duration,
         mut predicate: impl FnMut(E) -> bool,
     ) -> Result<Option<E>, RmaError> {
-        if timeout.is_zero() {
-            return self.test(disp, predicate);
-        }
         let spans = [self.aligned::<E>(disp.to_u64())?];
         let awaited = Awaited { view: self, spans: &spans };
-        let sleep = &self.window.engine().transport.sleep;
-        let until = sleep.now().saturating_add(timeout);
         let first = || awaited.first(&mut |_, value| predicate(value)).map(|it| it.1);
-        match awaited.wait(Some(until), first) {
-            Err(RmaError::Timeout { .. }) if sleep.now() >= until => Ok(None),
-            waited => waited.map(Some),
-        }
+        awaited.wait_for(timeout, first)
     }
 
     /// Waits until one of the values at `disps` satisfies the predicate; returns its place in the
@@ -93,6 +85,21 @@ impl View<'_> {
         awaited.wait(None, || awaited.first(&mut predicate)).map(Some)
     }
 
+    /// As [`wait_until_any`](Self::wait_until_any), for `timeout` at most: `None` then, and at once
+    /// of an empty list. With a `timeout` of zero it is [`test_any`](Self::test_any).
+    ///
+    /// [`RmaError::Timeout`] only if the deadline of the configuration comes first.
+    pub fn wait_until_any_for<E: AtomicElement>(
+        &self,
+        disps: &[impl Integer],
+        timeout: Duration,
+        mut predicate: impl FnMut(usize, E) -> bool,
+    ) -> Result<Option<(usize, E)>, RmaError> {
+        let spans = self.all_aligned::<E>(disps)?;
+        let awaited = Awaited { view: self, spans: &spans };
+        awaited.wait_for(timeout, || awaited.first(&mut predicate))
+    }
+
     /// Waits until each of the values at `disps` has satisfied the predicate; returns them as they
     /// were then (`shmem_wait_until_all`). Of an empty list there are none, at once.
     ///
@@ -110,6 +117,25 @@ impl View<'_> {
         Ok(found)
     }
 
+    /// As [`wait_until_all`](Self::wait_until_all), for `timeout` at most: `None` if one of them
+    /// has not satisfied the predicate by then. With a `timeout` of zero it is
+    /// [`test_all`](Self::test_all).
+    ///
+    /// [`RmaError::Timeout`] only if the deadline of the configuration comes first.
+    pub fn wait_until_all_for<E: AtomicElement>(
+        &self,
+        disps: &[impl Integer],
+        timeout: Duration,
+        mut predicate: impl FnMut(usize, E) -> bool,
+    ) -> Result<Option<Vec<E>>, RmaError> {
+        let spans = self.all_aligned::<E>(disps)?;
+        let awaited = Awaited { view: self, spans: &spans };
+        let mut found = Vec::with_capacity(disps.len());
+        let all =
+            awaited.wait_for(timeout, || awaited.all(&mut found, &mut predicate).then_some(()))?;
+        Ok(all.map(|()| found))
+    }
+
     /// Waits until at least one of the values at `disps` satisfies the predicate; returns all that
     /// do, with their places in the list, in its order (`shmem_wait_until_some`). Of an empty list
     /// there are none, at once.
@@ -124,6 +150,21 @@ impl View<'_> {
         let spans = self.all_aligned::<E>(disps)?;
         let awaited = Awaited { view: self, spans: &spans };
         awaited.wait(None, || awaited.some(&mut predicate))
+    }
+
+    /// As [`wait_until_some`](Self::wait_until_some), for `timeout` at most: there are none then.
+    /// With a `timeout` of zero it is [`test_some`](Self::test_some).
+    ///
+    /// [`RmaError::Timeout`] only if the deadline of the configuration comes first.
+    pub fn wait_until_some_for<E: AtomicElement>(
+        &self,
+        disps: &[impl Integer],
+        timeout: Duration,
+        mut predicate: impl FnMut(usize, E) -> bool,
+    ) -> Result<Vec<(usize, E)>, RmaError> {
+        let spans = self.all_aligned::<E>(disps)?;
+        let awaited = Awaited { view: self, spans: &spans };
+        Ok(awaited.wait_for(timeout, || awaited.some(&mut predicate))?.unwrap_or_default())
     }
 
     /// The value at displacement `disp` if it satisfies the predicate now; otherwise `None`, after
@@ -258,6 +299,23 @@ impl Awaited<'_> {
         let (window, wait) = (self.view.window, self.on_anyone(until));
         // wait: value
         window.engine().wait_until(wait, done).map_err(|error| window.wait_failed(error))
+    }
+
+    /// For `timeout` at most, and not at all for none of them.
+    fn wait_for<R>(
+        &self,
+        timeout: Duration,
+        done: impl FnMut() -> Option<R>,
+    ) -> Result<Option<R>, RmaError> {
+        if timeout.is_zero() || self.spans.is_empty() {
+            return self.test(done);
+        }
+        let sleep = &self.view.window.engine().transport.sleep;
+        let until = sleep.now().saturating_add(timeout);
+        match self.wait(Some(until), done) {
+            Err(RmaError::Timeout { .. }) if sleep.now() >= until => Ok(None),
+            waited => waited.map(Some),
+        }
     }
 
     /// Looks, makes progress, and looks again.

@@ -201,8 +201,14 @@ impl Peer<'_> {
         if at.shape.or(into).is_some() {
             return self.get_accumulate_between(at, op, (origin, None), result.len(), into);
         }
-        if let ([operand], [place]) = (origin, &mut *result)
-            && let Some(old) = self.combine_one(at.disp, op, *operand)
+        // Of no_op, the origin is ignored.
+        let operand = match origin {
+            _ if op == Op::NoOp => Some(E::zeroed()),
+            [operand] => Some(*operand),
+            _ => None,
+        };
+        if let (Some(operand), [place]) = (operand, &mut *result)
+            && let Some(old) = self.combine_one(at.disp, op, operand)
         {
             *place = old;
             return Ok(None);

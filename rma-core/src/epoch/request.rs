@@ -190,13 +190,12 @@ impl<'w, B: OriginBuffer> Request<'w, B> {
     /// elements unspecified after a get.
     #[inline]
     pub fn wait(mut self) -> Result<B, Refused<B>> {
-        match mem::replace(&mut self.state, State::Over) {
-            State::Complete(buffer) => Ok(buffer),
-            under_way => {
-                self.state = under_way;
-                self.wait_cold()
-            }
+        if matches!(self.state, State::Complete(_))
+            && let State::Complete(buffer) = mem::replace(&mut self.state, State::Over)
+        {
+            return Ok(buffer);
         }
+        self.wait_cold()
     }
 
     #[cold]
@@ -231,6 +230,17 @@ impl<'w, B: OriginBuffer> Request<'w, B> {
                 B::from_vec(buffer)
             }
             State::Over => panic!("a request was polled after it had given its buffer back"),
+        }
+    }
+
+    /// Has the runtime keep the buffer until the last answer is there.
+    #[cold]
+    #[inline(never)]
+    fn keep(&mut self) {
+        if let State::UnderWay { pending, buffer, packed } =
+            mem::replace(&mut self.state, State::Over)
+        {
+            pending.keep(Box::new((buffer, packed)));
         }
     }
 
@@ -328,11 +338,10 @@ impl<B: OriginBuffer> Future for Request<'_, B> {
 }
 
 impl<B: OriginBuffer> Drop for Request<'_, B> {
+    #[inline]
     fn drop(&mut self) {
-        if let State::UnderWay { pending, buffer, packed } =
-            mem::replace(&mut self.state, State::Over)
-        {
-            pending.keep(Box::new((buffer, packed)));
+        if matches!(self.state, State::UnderWay { .. }) {
+            self.keep();
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Heat spreads over a square plate: a stencil with halos that neighbours put, and fences.
+//! Puts between fences, into halos of neighbours: heat spreads over a square plate.
 //!
 //! ```text
 //! rma-run -n 4 target/release/examples/heat --size 200 --steps 5000
@@ -206,9 +206,8 @@ fn exchange<'w>(
     (above, below): (Rank, Rank),
     parity: usize,
 ) -> Result<Fence<'w>, Error> {
-    let width = band.width as u64;
-    let halo_above = 2 * width * parity as u64;
-    let halo_below = halo_above + width;
+    let halo_above = 2 * band.width * parity;
+    let halo_below = halo_above + band.width;
     let (first, last) = band.outer_rows();
     epoch.put(above, halo_below, first)?;
     epoch.put(below, halo_above, last)?;

@@ -1,4 +1,4 @@
-//! The smallest program: every rank counts itself on rank 0.
+//! Atomics on the memory of another rank, which does nothing: every rank counts itself on rank 0.
 use rma::{Op, Rank};
 
 fn main() -> Result<(), rma::Error> {

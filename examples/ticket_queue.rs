@@ -1,4 +1,4 @@
-//! A queue of jobs that all ranks fill and empty, in a window of rank 0, by atomics alone.
+//! One lock on one target, and atomics: a queue in a window of rank 0, filled and emptied by all.
 //!
 //! ```text
 //! rma-run -n 4 target/release/examples/ticket_queue --jobs 5000
@@ -29,7 +29,7 @@ mod common;
 use bytemuck::{Pod, Zeroable};
 use clap::Parser;
 use common::{Failure, print};
-use rma::{Communicator, LockAll, Op, Rank, RmaError, Universe, Window, WindowError};
+use rma::{Error, Lock, LockKind, Op, Rank, Universe, Window};
 use std::fmt::Write;
 use std::time::{Duration, Instant};
 
@@ -104,7 +104,10 @@ pub(crate) fn work_off(
     arguments: &Arguments,
 ) -> Result<Option<Outcome>, Failure> {
     let world = universe.world();
-    let window = make_window(world, arguments)?;
+    // It begins as zeros: an empty queue, no job made, none executed.
+    let words = executions(arguments) + u64::from(arguments.jobs);
+    let words = if world.rank() == HOME { words as usize } else { 0 };
+    let window = world.window(words, size_of::<u64>()).allocate()?;
     world.barrier()?;
     let start = Instant::now();
     let tally = Worker::new(&window, arguments)?.work()?;
@@ -116,13 +119,6 @@ pub(crate) fn work_off(
     window.free()?;
     universe.finalize()?;
     Ok(tallies.map(|tallies| Outcome { tallies, time, problem }))
-}
-
-/// The window. It begins as zeros: an empty queue, no job made, none executed. **Collective.**
-fn make_window(world: &Communicator, arguments: &Arguments) -> Result<Window, WindowError> {
-    let words = executions(arguments) + u64::from(arguments.jobs);
-    let count = if world.rank() == HOME { words as usize } else { 0 };
-    world.window(count, size_of::<u64>()).allocate()
 }
 
 /// Where the executions of job 0 are counted, those of the others behind it.
@@ -152,7 +148,7 @@ struct Job {
 
 /// One rank at work.
 struct Worker<'w> {
-    epoch: LockAll<'w>,
+    home: Lock<'w>,
     rank: Rank,
     jobs: u64,
     work: u64,
@@ -162,9 +158,9 @@ struct Worker<'w> {
 }
 
 impl<'w> Worker<'w> {
-    fn new(window: &'w Window, arguments: &Arguments) -> Result<Self, RmaError> {
+    fn new(window: &'w Window, arguments: &Arguments) -> Result<Self, Error> {
         Ok(Self {
-            epoch: window.lock_all()?,
+            home: window.lock(HOME, LockKind::Shared)?,
             rank: window.rank(),
             jobs: arguments.jobs.into(),
             work: arguments.work.into(),
@@ -175,9 +171,9 @@ impl<'w> Worker<'w> {
     }
 
     /// Makes jobs until all are made, and executes jobs until the queue is empty; returns how many.
-    fn work(mut self) -> Result<Tally, RmaError> {
+    fn work(mut self) -> Result<Tally, Error> {
         loop {
-            let number = self.epoch.fetch_and_op(HOME, NEXT_JOB, Op::Sum, 1u64)?;
+            let number = self.home.fetch_and_op(NEXT_JOB, Op::Sum, 1u64)?;
             if number >= self.jobs {
                 break;
             }
@@ -193,37 +189,36 @@ impl<'w> Worker<'w> {
             }
         }
         while self.execute_next()? {}
-        self.epoch.unlock()?;
+        self.home.unlock()?;
         Ok(self.tally)
     }
 
     /// Puts a job into the queue; false if it is full.
-    fn push(&self, job: Job) -> Result<bool, RmaError> {
+    fn push(&self, job: Job) -> Result<bool, Error> {
         let Some(ticket) = self.draw(FILL, 0)? else { return Ok(false) };
         let slot = self.slot(ticket);
-        self.epoch.put(HOME, slot + 1, &[job])?;
+        self.home.put(slot + 1, &[job])?;
         // The job must be there before anybody is told.
-        self.epoch.flush(HOME)?;
-        self.epoch.fetch_and_op(HOME, slot, Op::Sum, 1u64)?;
+        self.home.flush()?;
+        self.home.fetch_and_op(slot, Op::Sum, 1u64)?;
         Ok(true)
     }
 
     /// Takes a job out of the queue; `None` if it is empty.
-    fn pop(&self) -> Result<Option<Job>, RmaError> {
+    fn pop(&self) -> Result<Option<Job>, Error> {
         let Some(ticket) = self.draw(EMPTY, 1)? else { return Ok(None) };
         let slot = self.slot(ticket);
-        let mut job = [Job::zeroed()];
-        self.epoch.get(HOME, slot + 1, &mut job)?;
-        self.epoch.fetch_and_op(HOME, slot, Op::Sum, 1u64)?;
-        Ok(Some(job[0]))
+        let [job] = self.home.rget(slot + 1, [Job::zeroed()])?.wait()?;
+        self.home.fetch_and_op(slot, Op::Sum, 1u64)?;
+        Ok(Some(job))
     }
 
     /// Draws the next ticket of `counter` if its slot is free (`filled` 0) or filled (1).
-    fn draw(&self, counter: u64, filled: u64) -> Result<Option<u64>, RmaError> {
+    fn draw(&self, counter: u64, filled: u64) -> Result<Option<u64>, Error> {
         let mut ticket = self.load(counter)?;
         loop {
             if self.load(self.slot(ticket))? == ticket / self.slots * 2 + filled {
-                let drawn = self.epoch.compare_and_swap(HOME, counter, ticket, ticket + 1)?;
+                let drawn = self.home.compare_and_swap(counter, ticket, ticket + 1)?;
                 if drawn == ticket {
                     return Ok(Some(ticket));
                 }
@@ -244,23 +239,23 @@ impl<'w> Worker<'w> {
     }
 
     /// An atomic get.
-    fn load(&self, at: u64) -> Result<u64, RmaError> {
-        self.epoch.fetch_and_op(HOME, at, Op::NoOp, 0)
+    fn load(&self, at: u64) -> Result<u64, Error> {
+        Ok(self.home.fetch_and_op(at, Op::NoOp, 0)?)
     }
 
     /// Executes a job of the queue; false if there is none.
-    fn execute_next(&mut self) -> Result<bool, RmaError> {
+    fn execute_next(&mut self) -> Result<bool, Error> {
         match self.pop()? {
             Some(job) => self.execute(job).map(|()| true),
             None => Ok(false),
         }
     }
 
-    fn execute(&mut self, job: Job) -> Result<(), RmaError> {
+    fn execute(&mut self, job: Job) -> Result<(), Error> {
         self.tally.executed += 1;
         self.tally.of_others += u64::from(job.maker != u64::from(self.rank));
-        self.epoch.fetch_and_op(HOME, SUM, Op::Sum, result(job.number, self.work))?;
-        self.epoch.fetch_and_op(HOME, self.executions + job.number, Op::Sum, 1u64)?;
+        self.home.fetch_and_op(SUM, Op::Sum, result(job.number, self.work))?;
+        self.home.fetch_and_op(self.executions + job.number, Op::Sum, 1u64)?;
         Ok(())
     }
 }
@@ -273,7 +268,7 @@ fn result(job: u64, work: u64) -> u64 {
 }
 
 /// What is wrong, if anything; at rank 0, when everything is complete.
-fn verify(window: &Window, arguments: &Arguments) -> Result<Option<String>, RmaError> {
+fn verify(window: &Window, arguments: &Arguments) -> Result<Option<String>, Error> {
     window.sync()?;
     let mut counts = vec![0u64; arguments.jobs as usize];
     window.local().read(executions(arguments), &mut counts)?;

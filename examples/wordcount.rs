@@ -1,4 +1,4 @@
-//! Counts words with one-sided MapReduce: the main example.
+//! Windows as shared data structures, a list and a hash table: words counted by MapReduce.
 //!
 //! ```text
 //! rma-run -n 4 target/release/examples/wordcount FOLDER
@@ -25,7 +25,7 @@ mod report;
 mod table;
 
 use bytemuck::{Pod, Zeroable};
-use claim::{Claim, Claims, FileList, HOME};
+use claim::{Claim, FileList, HOME};
 use clap::Parser;
 use common::{Failure, print};
 use input::Found;
@@ -158,7 +158,6 @@ fn size(arguments: &Arguments, bytes: u64, ranks: u32) -> Size {
 
 /// Claims files and counts their words.
 struct Mapper<'l> {
-    claims: Claims<'l>,
     inserter: Inserter<'l>,
     /// Counted, but not in the table yet.
     counts: HashMap<String, u64>,
@@ -172,14 +171,13 @@ struct Mapper<'l> {
 /// Counts files until there are no more; returns the words that did not fit into the table.
 fn map(world: &Communicator, list: &FileList, table: &Table) -> Result<Mapped, TableError> {
     let mut mapper = Mapper {
-        claims: list.open()?,
         inserter: table.open()?,
         counts: HashMap::new(),
         waiting: Vec::new(),
         share: Share::default(),
         told: (world.rank() == HOME).then(Instant::now),
     };
-    while let Some(claim) = mapper.claims.next()? {
+    while let Some(claim) = list.next()? {
         mapper.tell(&claim);
         mapper.count_file(&claim);
         if mapper.counts.len() >= COMBINED {
@@ -188,7 +186,6 @@ fn map(world: &Communicator, list: &FileList, table: &Table) -> Result<Mapped, T
     }
     mapper.add_counts()?;
     mapper.inserter.close()?;
-    mapper.claims.close()?;
     Ok(Mapped { share: mapper.share, waiting: mapper.waiting })
 }
 

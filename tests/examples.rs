@@ -416,7 +416,7 @@ fn insert_all(universe: rma::Universe, size: Size) -> Vec<Entry> {
     let world = universe.world();
     let table = Table::new(world, size).unwrap();
     assert_eq!(table.size().buckets, size.buckets.max(1));
-    let mut inserter = table.open().unwrap();
+    let inserter = table.open().unwrap();
     let (mut words, mut waiting) = (contended_words(), Vec::new());
     words.rotate_left(world.rank().0 as usize % 3);
     for word in words.iter().chain(&words) {
@@ -480,12 +480,11 @@ fn every_file_is_claimed_by_one_rank() {
         let world = universe.world();
         let files = if world.rank() == claim::HOME { &files[..] } else { &[] };
         let list = FileList::new(world, files).unwrap();
-        let (claims, mut mine) = (list.open().unwrap(), Vec::new());
-        while let Some(claim) = claims.next().unwrap() {
+        let mut mine = Vec::new();
+        while let Some(claim) = list.next().unwrap() {
             assert_eq!(claim.files, 50);
             mine.push((claim.number, claim.path));
         }
-        claims.close().unwrap();
         list.free().unwrap();
         universe.finalize().unwrap();
         mine

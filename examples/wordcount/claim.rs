@@ -1,8 +1,10 @@
-//! The list of files, in a window of rank 0, from which ranks claim one file after the other.
-use rma::{Assert, Communicator, Error, LockAll, Op, Rank, RmaError, Window};
+//! A guard that is kept in a struct with its window: the list of files, in a window of rank 0, from
+//! which ranks claim one file after the other.
+use rma::{Assert, Communicator, Error, Op, OwnedLockAll, Rank};
 use std::ffi::OsString;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::PathBuf;
+use std::sync::Arc;
 
 /// Who holds the list.
 pub(crate) const HOME: Rank = Rank(0);
@@ -11,13 +13,7 @@ const NUMBER: u64 = size_of::<u64>() as u64;
 
 /// The list: a counter, where each path begins and the last one ends, and the paths.
 pub(crate) struct FileList {
-    window: Window,
-    files: u64,
-}
-
-/// The right to claim files.
-pub(crate) struct Claims<'l> {
-    epoch: LockAll<'l>,
+    lock: OwnedLockAll,
     files: u64,
 }
 
@@ -46,51 +42,32 @@ impl FileList {
         begins.push(paths.len() as u64);
         let mine = world.rank() == HOME;
         let bytes = size_of::<u64>() * (1 + begins.len()) + paths.len();
-        let window = world.window(if mine { bytes } else { 0 }, 1).allocate()?;
-        let list = Self { window, files: count[0] };
-
-        let epoch = list.window.fence(Assert::NO_PRECEDE)?;
+        let window = Arc::new(world.window(if mine { bytes } else { 0 }, 1).allocate()?);
+        let epoch = window.fence(Assert::NO_PRECEDE)?;
         if mine {
             epoch.put(HOME, NUMBER, &begins)?;
-            epoch.put(HOME, list.paths(), &paths)?;
+            epoch.put(HOME, NUMBER * (count[0] + 2), &paths)?;
         }
         epoch.end()?;
-        Ok(list)
+        Ok(Self { lock: window.lock_all_owned()?, files: count[0] })
     }
 
-    /// Where the paths begin.
-    fn paths(&self) -> u64 {
-        NUMBER * (self.files + 2)
-    }
-
-    /// Begins to claim.
-    pub(crate) fn open(&self) -> Result<Claims<'_>, RmaError> {
-        Ok(Claims { epoch: self.window.lock_all()?, files: self.files })
+    /// The next file that nobody has claimed, or `None` when all are.
+    pub(crate) fn next(&self) -> Result<Option<Claim>, Error> {
+        let epoch = self.lock.epoch();
+        let number = epoch.fetch_and_op(HOME, 0, Op::Sum, 1u64)?;
+        if number >= self.files {
+            return Ok(None);
+        }
+        let [begin, end] = epoch.rget(HOME, NUMBER * (1 + number), [0u64; 2])?.wait()?;
+        let path = vec![0u8; end.saturating_sub(begin) as usize];
+        let path = epoch.rget(HOME, NUMBER * (self.files + 2) + begin, path)?.wait()?;
+        Ok(Some(Claim { number, files: self.files, path: OsString::from_vec(path).into() }))
     }
 
     /// Ends the list. **Collective.**
     pub(crate) fn free(self) -> Result<(), Error> {
-        Ok(self.window.free()?)
-    }
-}
-
-impl Claims<'_> {
-    /// The next file that nobody has claimed, or `None` when all are.
-    pub(crate) fn next(&self) -> Result<Option<Claim>, RmaError> {
-        let number = self.epoch.fetch_and_op(HOME, 0, Op::Sum, 1u64)?;
-        if number >= self.files {
-            return Ok(None);
-        }
-        let mut range = [0u64; 2];
-        self.epoch.get(HOME, NUMBER * (1 + number), &mut range)?;
-        let [begin, end] = range;
-        let mut path = vec![0u8; end.saturating_sub(begin) as usize];
-        self.epoch.get(HOME, NUMBER * (self.files + 2) + begin, &mut path)?;
-        Ok(Some(Claim { number, files: self.files, path: OsString::from_vec(path).into() }))
-    }
-
-    /// Ends the epoch.
-    pub(crate) fn close(self) -> Result<(), RmaError> {
-        self.epoch.unlock()
+        let window = self.lock.unlock()?;
+        Ok(Arc::into_inner(window).expect("nobody else holds it").free()?)
     }
 }

@@ -1,4 +1,4 @@
-//! A hash table spread over the windows of all ranks.
+//! Compare-and-swap, puts and flushes: a hash table spread over the windows of all ranks.
 //!
 //! Every rank owns a part of the buckets and a part of the overflow heap, and every rank inserts
 //! into every part with one-sided operations; the owner does nothing.
@@ -17,8 +17,8 @@
 //! at the head of the bucket's chain by a compare-and-swap. If that fails, somebody else has
 //! linked an entry meanwhile: the new head of the chain is searched before the next attempt, so
 //! that no word is ever there twice. Entries are never moved or removed while anybody inserts.
-use rma::bytemuck::cast_slice_mut;
-use rma::{Communicator, Error, LockAll, Op, Rank, Refused, RmaError, Window, WindowError};
+use rma::bytemuck::cast_slice;
+use rma::{Communicator, Error, LockAll, Op, Rank, RmaError, Window, WindowError};
 
 /// Words of a bucket, and where they are.
 const BUCKET: u64 = 3;
@@ -53,8 +53,6 @@ pub(crate) struct Inserter<'t> {
     heap: LockAll<'t>,
     size: Size,
     ranks: u64,
-    /// For keys that are read back to be compared.
-    scratch: Vec<u64>,
 }
 
 /// What became of an insertion.
@@ -75,21 +73,17 @@ pub(crate) type Entry = (String, u64);
 pub(crate) enum TableError {
     /// A call of the library failed.
     #[error(transparent)]
-    Rma(#[from] Error),
+    Rma(Error),
     /// An entry is not as it was written.
     #[error("rank {0}'s part of the hash table is damaged: an entry points out of its heap")]
     Damaged(Rank),
 }
 
-/// Turns what the library returns into an error of the table.
-macro_rules! from_library { ($($error:ty),*) => { $(
-    impl From<$error> for TableError {
-        fn from(error: $error) -> Self {
-            Self::Rma(error.into())
-        }
+impl<E: Into<Error>> From<E> for TableError {
+    fn from(error: E) -> Self {
+        Self::Rma(error.into())
     }
-)* } }
-from_library!(RmaError, WindowError, rma::CollectiveError, Refused<Option<Box<Window>>>);
+}
 
 impl Table {
     /// Makes an empty table. **Collective.**
@@ -115,7 +109,6 @@ impl Table {
             heap: self.heap.lock_all()?,
             size: self.size,
             ranks: u64::from(self.buckets.ranks()),
-            scratch: Vec::new(),
         })
     }
 
@@ -153,7 +146,7 @@ impl Table {
             let mut entries = self.into_entries()?;
             entries.append(&mut waiting);
             self = Self::new(world, size)?;
-            let mut inserter = self.open()?;
+            let inserter = self.open()?;
             for (word, count) in entries {
                 if inserter.add(&word, count)? == Added::Full {
                     waiting.push((word, count));
@@ -166,7 +159,7 @@ impl Table {
 
 impl Inserter<'_> {
     /// Adds `count` to what `word` has.
-    pub(crate) fn add(&mut self, word: &str, count: u64) -> Result<Added, RmaError> {
+    pub(crate) fn add(&self, word: &str, count: u64) -> Result<Added, RmaError> {
         let hash = hash(word.as_bytes());
         // Ranks are counted in 32 bits, so the remainder fits.
         let owner = Rank((hash % self.ranks) as u32);
@@ -192,7 +185,7 @@ impl Inserter<'_> {
     }
 
     fn add_to_chain(
-        &mut self,
+        &self,
         owner: Rank,
         chain: u64,
         word: &str,
@@ -233,7 +226,7 @@ impl Inserter<'_> {
     /// Searches the chain from the entry `at` up to `end`, exclusively; adds `count` to `word` if
     /// it is there, and returns whether it is.
     fn count_in_chain(
-        &mut self,
+        &self,
         owner: Rank,
         mut at: u64,
         end: u64,
@@ -243,14 +236,12 @@ impl Inserter<'_> {
     ) -> Result<bool, RmaError> {
         while at != end {
             // Not the count: others are changing it. The rest of a linked entry is constant.
-            let mut head = [0u64; 3];
-            self.heap.get(owner, at + ENTRY_NEXT, &mut head)?;
-            let [next, its_hash, len] = head;
+            let rest = self.heap.rget(owner, at + ENTRY_NEXT, [0u64; 3])?;
+            let [next, its_hash, len] = rest.wait()?;
             if its_hash == hash && len == word.len() as u64 {
-                self.scratch.resize(word.len().div_ceil(8), 0);
-                self.heap.get(owner, at + HEAD, &mut self.scratch)?;
-                let bytes: &[u8] = cast_slice_mut(&mut self.scratch);
-                if bytes[..word.len()] == *word.as_bytes() {
+                let key = vec![0u64; word.len().div_ceil(8)];
+                let key = self.heap.rget(owner, at + HEAD, key)?.wait()?;
+                if cast_slice::<_, u8>(&key)[..word.len()] == *word.as_bytes() {
                     self.heap.fetch_and_op(owner, at + ENTRY_COUNT, Op::Sum, count)?;
                     return Ok(true);
                 }

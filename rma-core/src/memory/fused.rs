@@ -168,37 +168,33 @@ mod kernels {
         }
     } }
 
-    // What `BasicElement::combine` says of each lane. Of minima and maxima: the operand where it
-    // wins, where both are equal and its sign decides, and where the window has a NaN. A blend
-    // looks at the sign of its mask's lanes.
+    /// Minima or maxima: the operand where it `$wins`, where both are equal and its sign decides,
+    /// and where the window has a NaN. A blend looks at the sign of its mask's lanes.
+    macro_rules! extreme {
+        ($update:ident, $fetch:ident, $vector:ty, $wins:ident, $sign:ident,
+        $cmp:ident $or:ident $blend:ident) => {
+            kernel!($update, $fetch, $vector, |old, x| {
+                let wins = $cmp::<$wins>(x, old);
+                let sign = $sign(x, $cmp::<_CMP_EQ_OQ>(x, old));
+                let nan = $cmp::<_CMP_UNORD_Q>(old, old);
+                $blend(old, x, $or($or(wins, sign), nan))
+            });
+        };
+    }
+
+    // What `BasicElement::combine` says of each lane.
     kernel!(sum_f64, fetch_sum_f64, __m256d, |old, x| _mm256_add_pd(old, x));
     kernel!(sum_f32, fetch_sum_f32, __m256, |old, x| _mm256_add_ps(old, x));
     kernel!(prod_f64, fetch_prod_f64, __m256d, |old, x| _mm256_mul_pd(old, x));
     kernel!(prod_f32, fetch_prod_f32, __m256, |old, x| _mm256_mul_ps(old, x));
-    kernel!(min_f64, fetch_min_f64, __m256d, |old, x| {
-        let below = _mm256_cmp_pd::<_CMP_LT_OQ>(x, old);
-        let signed = _mm256_and_pd(x, _mm256_cmp_pd::<_CMP_EQ_OQ>(x, old));
-        let nan = _mm256_cmp_pd::<_CMP_UNORD_Q>(old, old);
-        _mm256_blendv_pd(old, x, _mm256_or_pd(_mm256_or_pd(below, signed), nan))
-    });
-    kernel!(max_f64, fetch_max_f64, __m256d, |old, x| {
-        let above = _mm256_cmp_pd::<_CMP_GT_OQ>(x, old);
-        let unsigned = _mm256_andnot_pd(x, _mm256_cmp_pd::<_CMP_EQ_OQ>(x, old));
-        let nan = _mm256_cmp_pd::<_CMP_UNORD_Q>(old, old);
-        _mm256_blendv_pd(old, x, _mm256_or_pd(_mm256_or_pd(above, unsigned), nan))
-    });
-    kernel!(min_f32, fetch_min_f32, __m256, |old, x| {
-        let below = _mm256_cmp_ps::<_CMP_LT_OQ>(x, old);
-        let signed = _mm256_and_ps(x, _mm256_cmp_ps::<_CMP_EQ_OQ>(x, old));
-        let nan = _mm256_cmp_ps::<_CMP_UNORD_Q>(old, old);
-        _mm256_blendv_ps(old, x, _mm256_or_ps(_mm256_or_ps(below, signed), nan))
-    });
-    kernel!(max_f32, fetch_max_f32, __m256, |old, x| {
-        let above = _mm256_cmp_ps::<_CMP_GT_OQ>(x, old);
-        let unsigned = _mm256_andnot_ps(x, _mm256_cmp_ps::<_CMP_EQ_OQ>(x, old));
-        let nan = _mm256_cmp_ps::<_CMP_UNORD_Q>(old, old);
-        _mm256_blendv_ps(old, x, _mm256_or_ps(_mm256_or_ps(above, unsigned), nan))
-    });
+    extreme!(min_f64, fetch_min_f64, __m256d, _CMP_LT_OQ, _mm256_and_pd,
+        _mm256_cmp_pd _mm256_or_pd _mm256_blendv_pd);
+    extreme!(max_f64, fetch_max_f64, __m256d, _CMP_GT_OQ, _mm256_andnot_pd,
+        _mm256_cmp_pd _mm256_or_pd _mm256_blendv_pd);
+    extreme!(min_f32, fetch_min_f32, __m256, _CMP_LT_OQ, _mm256_and_ps,
+        _mm256_cmp_ps _mm256_or_ps _mm256_blendv_ps);
+    extreme!(max_f32, fetch_max_f32, __m256, _CMP_GT_OQ, _mm256_andnot_ps,
+        _mm256_cmp_ps _mm256_or_ps _mm256_blendv_ps);
     // Real parts of the window's numbers times the operand, imaginary ones times the operand with
     // its parts exchanged; the first lane of each pair is subtracted, the second added.
     kernel!(complex_prod_f64, fetch_complex_prod_f64, __m256d, |old, x| {

@@ -615,3 +615,37 @@ fn universes_and_windows_come_out_of_a_simulation() {
         drop(ranks.unwrap());
     }
 }
+
+/// S-G12
+#[test]
+fn threads_copy_large_blocks_at_once() {
+    const LEN: usize = 700_001;
+    const THREADS: usize = 3;
+    local(2, |universe| {
+        let window = universe.world().window(THREADS * (LEN + 5), 1).allocate().unwrap();
+        let epoch = window.lock_all().unwrap();
+        let other = Rank(1 - universe.world().rank().0);
+        thread::scope(|scope| {
+            for number in 0..THREADS {
+                let epoch = &epoch;
+                // More of them than it takes to try each way to copy.
+                scope.spawn(move || {
+                    for round in 0..20 {
+                        let at = number * (LEN + 5) + round % 3;
+                        let sent: Vec<u8> =
+                            (0..LEN).map(|i| (i * 7 + round + number) as u8).collect();
+                        epoch.put(other, at, &sent).unwrap();
+                        epoch.flush(other).unwrap();
+                        let mut back = vec![0u8; LEN];
+                        epoch.get(other, at, &mut back).unwrap();
+                        assert!(back == sent, "thread {number}, round {round}");
+                    }
+                });
+            }
+        });
+        epoch.unlock().unwrap();
+        window.free().unwrap();
+        universe.finalize().unwrap();
+    })
+    .unwrap();
+}

@@ -322,6 +322,7 @@ mod x86 {
     ///
     /// As [`super::copy`], for `blocks` times [`LINE_BLOCK`] bytes. There is at least one block,
     /// and `to` is aligned to 64.
+    #[inline(never)]
     unsafe fn stream_lines(to: *mut u8, from: *const u8, blocks: usize) {
         // SAFETY: caller: every access lies in the blocks; fetching in advance accesses nothing.
         // `sfence` orders the stores before what follows.
@@ -362,6 +363,7 @@ mod x86 {
     /// # Safety
     ///
     /// As [`stream_lines`], for blocks of [`PAGE_BLOCK`] bytes.
+    #[inline(never)]
     unsafe fn stream_pages(to: *mut u8, from: *const u8, blocks: usize) {
         // SAFETY: caller: every access lies in the blocks. `sfence` orders the stores before what
         // follows.

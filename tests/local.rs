@@ -595,7 +595,7 @@ fn a_universe_explains_itself() {
     assert!(config.wait_timeout.is_none());
     for part in [
         format!("puts up to {} bytes are sent at once", config.eager_bytes),
-        format!("{} bytes on their way to one target", config.grant_bytes),
+        format!("{} bytes on their way to one target", config.rendezvous_bytes),
         format!("{} messages unanswered by one target", config.credit_messages),
         format!("{} by all", config.far_slots),
     ] {

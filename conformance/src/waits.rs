@@ -186,7 +186,7 @@ fn locks() -> Vec<Case> {
 
 fn operations() -> Vec<Case> {
     vec![
-        far("grant", |_, window| {
+        far("rendezvous", |_, window| {
             let epoch = window.lock_all_with(Assert::NO_CHECK)?;
             epoch.put(VICTIM, 0, &vec![1u64; WORDS])?;
             ended(epoch.flush(VICTIM))

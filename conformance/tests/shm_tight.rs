@@ -14,7 +14,7 @@ impl Settings for Tight {
         config.far_slots = 3;
         config.credit_messages = 1;
         config.eager_bytes = 0;
-        config.grant_bytes = 500;
+        config.rendezvous_bytes = 500;
         config
     }
 }

@@ -29,7 +29,7 @@ fn tight() -> Config {
     config.far_slots = 2;
     config.credit_messages = 1;
     config.eager_bytes = 0;
-    config.grant_bytes = MESSAGE as u64;
+    config.rendezvous_bytes = MESSAGE as u64;
     config
 }
 

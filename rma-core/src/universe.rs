@@ -1,5 +1,5 @@
 //! The handle of a rank that users hold: how a rank joins its job, and leaves it. S-M8
-use crate::collective::{Communicator, Mail};
+use crate::collective::{Communicator, Contributions};
 use crate::config::{COLLECTIVE_LEAST, Config};
 use crate::engine::{Counters, Engine};
 use crate::error::CollectiveError;
@@ -25,11 +25,11 @@ impl Universe {
         let transport = transport.into();
         let message = transport.messages.limits().message_max;
         let most = config.collective_bytes.max(COLLECTIVE_LEAST);
-        let mail = Arc::new(Mail::new(most, config.mail_bytes));
-        let serving = Serving::new(&mail, config.grant_bytes, message);
+        let contributions = Arc::new(Contributions::new(most, config.mail_bytes));
+        let serving = Serving::new(&contributions, config.rendezvous_bytes, message);
         let engine = Engine::new(transport, config, Box::new(serving));
         let leaver = Leaver(&engine);
-        let world = Communicator::world(&engine, &mail)?;
+        let world = Communicator::world(&engine, &contributions)?;
         core::mem::forget(leaver);
         Ok(Self { engine, world })
     }
@@ -70,7 +70,7 @@ impl Universe {
         let transport = &self.engine.transport;
         let ranks = || self.world.group().members();
         let near = ranks().filter(|peer| transport.shared.is_near(*peer)).count();
-        let Config { far_slots, credit_messages, eager_bytes, grant_bytes, .. } =
+        let Config { far_slots, credit_messages, eager_bytes, rendezvous_bytes, .. } =
             &self.engine.config;
         let (mut device, mut others) = (String::new(), "active messages to the others".to_owned());
         if let Some(remote) = &transport.remote {
@@ -83,7 +83,7 @@ impl Universe {
             "transport: {}\n{device}paths: load and store to {near} of {} ranks, {others}\n\
              progress: load, store and devices need nothing of the target; messages are {}\n\
              messages: puts up to {eager_bytes} bytes are sent at once, larger ones as their \
-             target grants them ({grant_bytes} bytes on their way to one target, from all \
+             target grants them ({rendezvous_bytes} bytes on their way to one target, from all \
              origins); {credit_messages} messages unanswered by one target, {far_slots} by all\n\
              {}{}",
             transport.messages.explain(),

@@ -178,7 +178,7 @@ pub(crate) fn read(descriptor: &Descriptor) -> Option<PeerPlace> {
 mod tests {
     use super::*;
     use crate::heap::Heap;
-    use crate::supply::Supply;
+    use crate::memory_limits::MemoryLimits;
 
     fn card() -> Card {
         let control = Identity { device: 5, inode: 77, len: 8192 };
@@ -217,7 +217,7 @@ mod tests {
 
     #[test]
     fn regions_survive_the_journey() {
-        let heap = Heap::new(Supply::discover());
+        let heap = Heap::new(MemoryLimits::discover());
         for len in [0, 8, 70_000] {
             let (_first, region) = (heap.allocate(1, 1), heap.allocate(len, 64).unwrap());
             let place = region.place();

@@ -204,13 +204,13 @@ impl core::ops::Deref for ControlSegment {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::memory_limits::MemoryLimits;
     use crate::segment::Segment;
-    use crate::supply::Supply;
     use core::mem::offset_of;
 
     fn segment(ranks: u32) -> Segment {
         let len = control_len(ranks).unwrap();
-        Segment::create("rma-test", len, len as u64, &Supply::discover(), true).unwrap()
+        Segment::create("rma-test", len, len as u64, &MemoryLimits::discover(), true).unwrap()
     }
 
     fn import_of(own: &Segment) -> Span {

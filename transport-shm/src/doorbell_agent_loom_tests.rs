@@ -8,24 +8,24 @@ use loom::thread;
 /// A rank: its bell, messages that lie there, messages that were served.
 struct Rank {
     bell: Doorbell,
-    mail: AtomicU32,
+    contributions: AtomicU32,
     served: AtomicU32,
 }
 
 impl Rank {
     fn new() -> Arc<Self> {
         let bell = Doorbell::new();
-        Arc::new(Self { bell, mail: AtomicU32::new(0), served: AtomicU32::new(0) })
+        Arc::new(Self { bell, contributions: AtomicU32::new(0), served: AtomicU32::new(0) })
     }
 
     fn send(&self) {
-        self.mail.fetch_add(1, Relaxed);
+        self.contributions.fetch_add(1, Relaxed);
         self.bell.ring_for_work();
     }
 
     fn serve(&self) {
-        if self.mail.load(Relaxed) > 0 {
-            let taken = self.mail.swap(0, Relaxed);
+        if self.contributions.load(Relaxed) > 0 {
+            let taken = self.contributions.swap(0, Relaxed);
             self.served.fetch_add(taken, Relaxed);
         }
     }
@@ -35,7 +35,7 @@ impl Rank {
     fn attend(&self) {
         self.bell.attend();
         self.serve();
-        if self.bell.leave() && self.mail.load(Relaxed) > 0 {
+        if self.bell.leave() && self.contributions.load(Relaxed) > 0 {
             self.bell.ring_for_work();
         }
         self.bell.wake_agent();

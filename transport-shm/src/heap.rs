@@ -9,8 +9,8 @@ use rma_core::transport::{AllocateError, Descriptor, Mapped, Mapping};
 
 use crate::card;
 use crate::free_list::FreeList;
+use crate::memory_limits::MemoryLimits;
 use crate::segment::Segment;
-use crate::supply::Supply;
 
 /// Regions of at most this many bytes come from an arena.
 pub(crate) const SMALL_MAX: usize = 64 << 10;
@@ -39,7 +39,7 @@ struct Arena {
 /// The owner's bookkeeping; lives as long as a region does.
 #[derive(Debug)]
 pub(crate) struct Heap {
-    supply: Supply,
+    limits: MemoryLimits,
     next_id: AtomicU64,
     arenas: Mutex<Vec<Arena>>,
 }
@@ -70,13 +70,13 @@ pub(crate) struct Place<'a> {
 }
 
 impl Heap {
-    pub(crate) fn new(supply: Supply) -> Arc<Self> {
+    pub(crate) fn new(limits: MemoryLimits) -> Arc<Self> {
         let (next_id, arenas) = (AtomicU64::new(1), Mutex::new(Vec::new()));
-        Arc::new(Self { supply, next_id, arenas })
+        Arc::new(Self { limits, next_id, arenas })
     }
 
-    pub(crate) fn supply(&self) -> &Supply {
-        &self.supply
+    pub(crate) fn limits(&self) -> &MemoryLimits {
+        &self.limits
     }
 
     /// Zeroed memory. `align` is a power of two of at most 4096.
@@ -128,7 +128,7 @@ impl Heap {
         asked: usize,
         is_arena: bool,
     ) -> Result<Named, AllocateError> {
-        let segment = Segment::create(name, len, asked as u64, &self.supply, is_arena)?;
+        let segment = Segment::create(name, len, asked as u64, &self.limits, is_arena)?;
         Ok(Named { id: self.next_id.fetch_add(1, Relaxed), segment, is_arena })
     }
 
@@ -219,7 +219,7 @@ mod tests {
     use super::*;
 
     fn heap() -> Arc<Heap> {
-        Heap::new(Supply::discover())
+        Heap::new(MemoryLimits::discover())
     }
 
     fn is_zero(region: &Region) -> bool {

@@ -6,10 +6,10 @@ use rma_core::transport::{AllocateError, WorldRank};
 use crate::card::Card;
 use crate::control::{ControlSegment, control_len};
 use crate::heap::Heap;
+use crate::memory_limits::MemoryLimits;
 use crate::neighbour::Neighbour;
 use crate::segment::Segment;
 use crate::shm::{Shm, spare_descriptor};
-use crate::supply::Supply;
 
 /// What a rank must know before it joins.
 #[derive(Debug, Clone, Copy)]
@@ -93,8 +93,8 @@ impl Shm {
         let ShmConfig { rank, size, .. } = config;
         let invalid = || JoinError::Config { rank, size };
         let len = control_len(size).filter(|_| rank.0 < size).ok_or_else(invalid)?;
-        let supply = Supply::discover();
-        let segment = Segment::create("rma-control", len, len as u64, &supply, true)?;
+        let limits = MemoryLimits::discover();
+        let segment = Segment::create("rma-control", len, len as u64, &limits, true)?;
         let spare = spare_descriptor().map_err(|errno| AllocateError::System {
             asked: len as u64,
             call: "eventfd",
@@ -108,7 +108,7 @@ impl Shm {
         let own = ControlSegment::create(span, rank, size).ok_or_else(invalid)?;
         let cards = exchange(&card.to_bytes()).map_err(JoinError::Exchange)?;
         let neighbours = read_cards(&cards, size, control.len)?;
-        Ok(Self::new(config, own, file, spare, neighbours, Heap::new(supply)))
+        Ok(Self::new(config, own, file, spare, neighbours, Heap::new(limits)))
     }
 }
 

@@ -23,6 +23,8 @@ mod inbox;
 #[cfg(not(loom))]
 mod join;
 #[cfg(not(loom))]
+mod memory_limits;
+#[cfg(not(loom))]
 mod neighbour;
 #[cfg(not(loom))]
 mod parent;
@@ -32,8 +34,6 @@ mod ring;
 mod segment;
 #[cfg(not(loom))]
 mod shm;
-#[cfg(not(loom))]
-mod supply;
 mod sync;
 
 #[cfg(not(loom))]

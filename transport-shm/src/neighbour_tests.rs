@@ -2,7 +2,7 @@
 #![allow(unsafe_code)] // room: forks, and writes to the memory of its children
 
 use super::*;
-use crate::supply::Supply;
+use crate::memory_limits::MemoryLimits;
 use rustix::process::{Signal, WaitOptions, kill_process, waitpid};
 
 /// A copy of this process that does nothing, and ends with this value.
@@ -85,7 +85,8 @@ fn another_process_is_not_copied_to() {
 
 /// This process, with a segment.
 fn own() -> (Neighbour, segment::Segment, PeerPlace) {
-    let own = segment::Segment::create("rma-test", 4096, 4096, &Supply::discover(), false).unwrap();
+    let own =
+        segment::Segment::create("rma-test", 4096, 4096, &MemoryLimits::discover(), false).unwrap();
     let pid = rustix::process::getpid();
     let (descriptor, control) = (own.descriptor(), own.identity);
     let neighbour = Neighbour::new(Card { rank: 1, size: 2, pid, descriptor, control, address: 0 });

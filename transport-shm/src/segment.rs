@@ -13,10 +13,10 @@ use rustix::io::Errno;
 use rustix::mm::{MapFlags, ProtFlags};
 use rustix::process::{Pid, PidfdFlags, PidfdGetfdFlags};
 
-use crate::supply::{self, Supply};
+use crate::memory_limits::{self, MemoryLimits};
 
 /// Space is reserved in steps of this many bytes, with a look at what is left before each: several
-/// ranks may be taking from the same supply.
+/// ranks may be taking from the same limits.
 const RESERVE_STEP: u64 = 32 << 20;
 
 const SEALS: SealFlags = SealFlags::SHRINK.union(SealFlags::GROW).union(SealFlags::SEAL);
@@ -137,7 +137,7 @@ impl Segment {
         name: &str,
         len: usize,
         asked: u64,
-        supply: &Supply,
+        limits: &MemoryLimits,
         populate: bool,
     ) -> Result<Self, AllocateError> {
         let page = rustix::param::page_size();
@@ -146,19 +146,19 @@ impl Segment {
             .checked_next_multiple_of(page)
             .filter(|&bytes| isize::try_from(bytes).is_ok())
             .ok_or_else(|| {
-                let left = supply.available();
+                let left = limits.available();
                 AllocateError::Shortage { asked, available: left.bytes, limit: left.limit }
             })?;
         let total = bytes as u64;
-        let left = supply.available();
+        let left = limits.available();
         if left.bytes < total {
             let (available, limit) = (left.bytes, left.limit);
             return Err(AllocateError::Shortage { asked, available, limit });
         }
-        let refused = |call, errno| refusal(asked, call, errno, supply);
+        let refused = |call, errno| refusal(asked, call, errno, limits);
         let file = memfd(name).map_err(|e| refused("memfd_create", e))?;
         rustix::fs::ftruncate(&file, total).map_err(|e| refused("ftruncate", e))?;
-        reserve(&file, total, asked, supply)?;
+        reserve(&file, total, asked, limits)?;
         rustix::fs::fcntl_add_seals(&file, SEALS).map_err(|e| refused("fcntl", e))?;
         let stat = rustix::fs::fstat(&file).map_err(|e| refused("fstat", e))?;
         let span = Span::map(&file, bytes, populate).map_err(|e| refused("mmap", e))?;
@@ -192,11 +192,16 @@ fn memfd(name: &str) -> Result<OwnedFd, Errno> {
 }
 
 /// Takes the pages of the whole file, so that touching them cannot fail later.
-fn reserve(file: &OwnedFd, len: u64, asked: u64, supply: &Supply) -> Result<(), AllocateError> {
+fn reserve(
+    file: &OwnedFd,
+    len: u64,
+    asked: u64,
+    limits: &MemoryLimits,
+) -> Result<(), AllocateError> {
     let mut done = 0;
     while done < len {
         if done > 0 {
-            let left = supply.memory();
+            let left = limits.memory();
             if left.bytes < len - done {
                 let available = left.bytes.saturating_add(done);
                 return Err(AllocateError::Shortage { asked, available, limit: left.limit });
@@ -206,7 +211,7 @@ fn reserve(file: &OwnedFd, len: u64, asked: u64, supply: &Supply) -> Result<(), 
         match rustix::fs::fallocate(file, FallocateFlags::empty(), done, step) {
             Ok(()) => done += step,
             Err(Errno::INTR) => {}
-            Err(errno) => return Err(refusal(asked, "fallocate", errno, supply)),
+            Err(errno) => return Err(refusal(asked, "fallocate", errno, limits)),
         }
     }
     Ok(())
@@ -214,13 +219,13 @@ fn reserve(file: &OwnedFd, len: u64, asked: u64, supply: &Supply) -> Result<(), 
 
 /// What an error number of the system says about memory. The limit is named when this side can
 /// tell it.
-fn refusal(asked: u64, call: &'static str, errno: Errno, supply: &Supply) -> AllocateError {
-    let left = supply.available();
+fn refusal(asked: u64, call: &'static str, errno: Errno, limits: &MemoryLimits) -> AllocateError {
+    let left = limits.available();
     let limit = match errno {
         Errno::NOMEM | Errno::NOSPC if left.bytes < asked => left.limit,
         Errno::NOMEM if call == "mmap" => "mappings of a process, vm.max_map_count",
         Errno::NOMEM | Errno::NOSPC => "memory the kernel commits, vm.overcommit_memory",
-        Errno::FBIG => supply::FILE_SIZE,
+        Errno::FBIG => memory_limits::FILE_SIZE,
         _ => return AllocateError::System { asked, call, errno: errno.raw_os_error() },
     };
     AllocateError::Shortage { asked, available: left.bytes, limit }

@@ -4,8 +4,8 @@
 use super::*;
 use rustix::io::FdFlags;
 
-fn supply() -> Supply {
-    Supply::discover()
+fn limits() -> MemoryLimits {
+    MemoryLimits::discover()
 }
 
 fn me() -> Pid {
@@ -13,7 +13,7 @@ fn me() -> Pid {
 }
 
 fn segment(len: usize) -> Segment {
-    Segment::create("rma-test", len, len as u64, &supply(), false).unwrap()
+    Segment::create("rma-test", len, len as u64, &limits(), false).unwrap()
 }
 
 #[test]
@@ -119,10 +119,10 @@ fn what_runs_short_between_two_steps_is_noticed() {
     for left in [rest - 1, rest] {
         let file = memfd("rma-test").unwrap();
         rustix::fs::ftruncate(&file, RESERVE_STEP + rest).unwrap();
-        let supply = Supply::of_group(&folder, left);
-        let reserved = reserve(&file, RESERVE_STEP + rest, 77, &supply);
+        let limits = MemoryLimits::of_group(&folder, left);
+        let reserved = reserve(&file, RESERVE_STEP + rest, 77, &limits);
         let available = RESERVE_STEP + left;
-        let short = AllocateError::Shortage { asked: 77, available, limit: supply::GROUP };
+        let short = AllocateError::Shortage { asked: 77, available, limit: memory_limits::GROUP };
         assert_eq!(reserved, if left < rest { Err(short) } else { Ok(()) });
     }
     std::fs::remove_dir_all(folder).unwrap();
@@ -168,32 +168,32 @@ fn absent_processes_and_descriptors() {
 #[test]
 fn lengths_beyond_the_address_space() {
     for len in [usize::MAX, isize::MAX as usize] {
-        let error = Segment::create("rma-test", len, len as u64, &supply(), false).unwrap_err();
+        let error = Segment::create("rma-test", len, len as u64, &limits(), false).unwrap_err();
         assert!(matches!(error, AllocateError::Shortage { .. }), "{error}");
     }
 }
 
 #[test]
 fn refusals_are_sorted() {
-    let supply = supply();
-    let refused = |call, errno| refusal(1, call, errno, &supply);
+    let limits = limits();
+    let refused = |call, errno| refusal(1, call, errno, &limits);
     let too_many = refused("memfd_create", Errno::MFILE);
     let errno = Errno::MFILE.raw_os_error();
     assert_eq!(too_many, AllocateError::System { asked: 1, call: "memfd_create", errno });
     for errno in [Errno::NOMEM, Errno::NOSPC, Errno::FBIG] {
         assert!(matches!(refused("fallocate", errno), AllocateError::Shortage { asked: 1, .. }));
     }
-    let limit = |asked, call, errno| match refusal(asked, call, errno, &supply) {
+    let limit = |asked, call, errno| match refusal(asked, call, errno, &limits) {
         AllocateError::Shortage { limit, .. } => limit,
         error => panic!("{error}"),
     };
     // More than there is, or less: then it was something else.
     for errno in [Errno::NOMEM, Errno::NOSPC] {
-        assert_eq!(limit(u64::MAX, "mmap", errno), supply.available().limit);
+        assert_eq!(limit(u64::MAX, "mmap", errno), limits.available().limit);
         assert!(limit(1, "fallocate", errno).contains("overcommit"));
     }
     assert!(limit(1, "mmap", Errno::NOMEM).contains("max_map_count"));
-    assert_eq!(limit(1, "fallocate", Errno::FBIG), supply::FILE_SIZE);
+    assert_eq!(limit(1, "fallocate", Errno::FBIG), memory_limits::FILE_SIZE);
 }
 
 #[test]

@@ -409,7 +409,7 @@ unsafe impl Shared for Shm {
     }
 
     fn available(&self) -> (u64, &'static str) {
-        let available = self.heap.supply().of_all();
+        let available = self.heap.limits().of_all();
         (available.bytes, available.limit)
     }
 

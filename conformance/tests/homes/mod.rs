@@ -113,7 +113,7 @@ fn a_home_that_leaves_takes_no_pass_along() {
     Jobs { seeds: 200, ..jobs(Config::default()) }.run("passes", 3, &body);
 }
 
-/// The gate is of the first rank.
+/// The global lock is of the first rank.
 #[test]
 fn the_gate_leaves_with_its_home() {
     let body = |universe: Universe| {
@@ -134,5 +134,5 @@ fn the_gate_leaves_with_its_home() {
             }
         }
     };
-    Jobs { seeds: 5, ..jobs(Config::default()) }.run("gate", 3, &body);
+    Jobs { seeds: 5, ..jobs(Config::default()) }.run("global lock", 3, &body);
 }

@@ -13,7 +13,7 @@
 //! Who cannot go on with one operation for a reason of its own, tells all members so, and their
 //! waits in that operation end; later ones are as good as any.
 use super::AHEAD_MAX;
-use super::mail::{MailStep, step_head};
+use super::contributions::{CollectiveKind, step_head};
 use crate::collective::Inner;
 use crate::engine::{Cause, On, Wait, WaitError};
 use crate::protocol::message::Head;
@@ -242,7 +242,7 @@ impl Inner {
         self.keep_words();
         self.current.news().heard().any_operation = true;
         let (own, tag) = (self.engine.transport.job.rank, self.current.place().tag);
-        let mut head = step_head(self.id, tag, MailStep::Abandon, 0, own.0.into());
+        let mut head = step_head(self.id, tag, CollectiveKind::Abandon, 0, own.0.into());
         head.offset = ONE_OPERATION.into();
         self.tell_members(&head);
     }
@@ -263,7 +263,7 @@ fn abandon_head(id: u64, Abandoned { cause, from }: Abandoned) -> Option<Head> {
         Cause::GaveUp(whom) => (whom, false),
         _ => return None,
     };
-    let mut head = step_head(id, from.tag, MailStep::Abandon, from.barrier, whom.0.into());
+    let mut head = step_head(id, from.tag, CollectiveKind::Abandon, from.barrier, whom.0.into());
     head.offset = u64::from(left).into();
     Some(head)
 }
@@ -295,7 +295,7 @@ pub(crate) fn read_abandon(head: &Head) -> Option<(WorldRank, Abandoned)> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::collective::mail::Current;
+    use crate::collective::contributions::Current;
     use crate::config::Config;
     use crate::group::Group;
     use crate::window::accumulate_tests::with_loop;

@@ -1,5 +1,5 @@
 //! Groups of ranks that communicate, and how to make smaller ones. S-A6 S-A7
-use super::mail::{Current, Mail};
+use super::contributions::{Contributions, Current};
 use super::near::Near;
 use super::node::Node;
 use super::timed::Underway;
@@ -33,7 +33,7 @@ impl Clone for Communicator {
 
 pub(crate) struct Inner {
     pub(crate) engine: Arc<Engine>,
-    pub(crate) mail: Arc<Mail>,
+    pub(crate) contributions: Arc<Contributions>,
     pub(crate) id: u64,
     pub(crate) group: Group,
     pub(crate) rank: Rank,
@@ -57,14 +57,14 @@ pub(crate) struct Inner {
 }
 
 /// What communicators of one rank share.
-type Roots<'a> = (&'a Arc<Engine>, &'a Arc<Mail>);
+type Roots<'a> = (&'a Arc<Engine>, &'a Arc<Contributions>);
 
 /// Order of the collective operations of one communicator.
 #[derive(Debug)]
 pub(crate) struct Sequence {
     /// Operations since ranks last waited for all others.
     pub(crate) one_sided: u32,
-    /// Barriers in shared memory that were passed, and exchanges by the board.
+    /// Barriers in shared memory that were passed, and exchanges by the collective block.
     pub(crate) barriers: u64,
     pub(crate) shares: u64,
     /// A barrier whose own deadline passed.
@@ -112,9 +112,17 @@ const DUP: u64 = 128;
 pub type SplitError = CollectiveError;
 
 impl Communicator {
-    pub(crate) fn world(engine: &Arc<Engine>, mail: &Arc<Mail>) -> Result<Self, CollectiveError> {
+    pub(crate) fn world(
+        engine: &Arc<Engine>,
+        contributions: &Arc<Contributions>,
+    ) -> Result<Self, CollectiveError> {
         let group = Group::world(engine.transport.job.size);
-        Self::assemble(Inner::users((engine, mail), 0, group, Rank(engine.transport.job.rank.0)))
+        Self::assemble(Inner::users(
+            (engine, contributions),
+            0,
+            group,
+            Rank(engine.transport.job.rank.0),
+        ))
     }
 
     fn assemble(mut inner: Inner) -> Result<Self, CollectiveError> {
@@ -141,8 +149,8 @@ impl Communicator {
 
     /// The ranks of this communicator with a space of messages named `id`, for a window's own use.
     pub(crate) fn internal(&self, id: u64) -> Self {
-        let Inner { engine, mail, group, rank, node, .. } = &*self.inner;
-        let mut inner = Inner::plain((engine, mail), id, group.clone(), *rank);
+        let Inner { engine, contributions, group, rank, node, .. } = &*self.inner;
+        let mut inner = Inner::plain((engine, contributions), id, group.clone(), *rank);
         inner.node = node.clone();
         Self { inner: Arc::new(inner) }
     }
@@ -193,14 +201,14 @@ impl Communicator {
 
     /// Another communicator of the same ranks. **Collective.**
     pub fn dup(&self) -> Result<Self, SplitError> {
-        let Inner { engine, mail, group, rank, .. } = &*self.inner;
+        let Inner { engine, contributions, group, rank, .. } = &*self.inner;
         let mine = [u64::from(*rank), engine.new_object_id()];
         // That of the first rank.
         let [_, id] = self.agree(DUP, mine, |a, b| a.min(b))?;
         if id == NO_OBJECT {
             return Err(CollectiveError::TooManyObjects { what: "dup" });
         }
-        let inner = Inner::users((engine, mail), id, group.clone(), *rank);
+        let inner = Inner::users((engine, contributions), id, group.clone(), *rank);
         // No message of it may come where it is not known.
         self.meet()?;
         Self::assemble(inner)
@@ -233,7 +241,7 @@ impl Communicator {
         if group.world_rank(rank) != Some(engine.transport.job.rank) {
             return Err(malformed);
         }
-        let inner = Inner::users((engine, &self.inner.mail), id, group, rank);
+        let inner = Inner::users((engine, &self.inner.contributions), id, group, rank);
         // As in `dup`.
         runtime.barrier()?;
         Self::assemble(inner).map(Some)
@@ -322,8 +330,8 @@ impl Communicator {
         Self { inner: self.inner.timed.as_ref().unwrap_or(&self.inner).clone() }
     }
 
-    /// If all ranks have a board, on which they tell each other something.
-    pub(crate) fn board(&self) -> Option<&Near> {
+    /// If all ranks have a collective block, on which they tell each other something.
+    pub(crate) fn collective_block(&self) -> Option<&Near> {
         self.near().filter(|near| near.has_slots())
     }
 
@@ -333,13 +341,13 @@ impl Communicator {
 }
 
 impl Inner {
-    fn plain((engine, mail): Roots<'_>, id: u64, group: Group, rank: Rank) -> Self {
-        let (engine, mail) = (engine.clone(), mail.clone());
-        let current = mail.open(id, group.clone());
+    fn plain((engine, contributions): Roots<'_>, id: u64, group: Group, rank: Rank) -> Self {
+        let (engine, contributions) = (engine.clone(), contributions.clone());
+        let current = contributions.open(id, group.clone());
         let sequence = Sequence { one_sided: 0, barriers: 0, shares: 0, underway: None };
         Self {
             engine,
-            mail,
+            contributions,
             id,
             group,
             rank,
@@ -437,10 +445,10 @@ impl Drop for Called<'_> {
 
 impl Drop for Inner {
     fn drop(&mut self) {
-        let grants = self.mail.close(self.id);
+        let cts = self.contributions.close(self.id);
         // A rank that has left sends nothing any more.
         if !self.engine.has_left() {
-            self.engine.grant_parts(grants);
+            self.engine.send_cts(cts);
         }
     }
 }

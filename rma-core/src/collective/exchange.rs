@@ -1,7 +1,9 @@
 //! Sends and receives inside one collective operation.
 use super::AHEAD_MAX;
 use super::abandon::By;
-use super::mail::{GrantHeads, Mail, MailKey, MailStep, PART, PayloadPart, SMALL, step_head};
+use super::contributions::{
+    CollectiveKind, ContributionKey, Contributions, CtsHeads, PART, PayloadPart, SMALL, step_head,
+};
 use super::near::Near;
 use super::node::TreeOrder;
 use crate::collective::{Communicator, Turn};
@@ -32,7 +34,7 @@ impl Arriving {
     }
 }
 
-impl Mail {
+impl Contributions {
     /// Handles a message of a collective operation; false if nobody can expect it.
     pub(crate) fn handle(
         &self,
@@ -41,13 +43,13 @@ impl Mail {
         head: &Head,
         body: &[u8],
     ) -> bool {
-        self.deliver(from, head, body).map(|grants| engine.grant_parts(grants)).is_some()
+        self.deliver(from, head, body).map(|cts| engine.send_cts(cts)).is_some()
     }
 }
 
 impl Engine {
-    pub(crate) fn grant_parts(&self, grants: GrantHeads) {
-        for (to, head) in grants {
+    pub(crate) fn send_cts(&self, cts: CtsHeads) {
+        for (to, head) in cts {
             self.tell(to, &head);
         }
     }
@@ -88,7 +90,7 @@ impl<'a> Exchange<'a> {
     }
 
     fn begin(comm: &'a Communicator, what: &'static str, turn: Turn<'a>) -> Self {
-        let tag = comm.inner.mail.begin(&comm.inner.current);
+        let tag = comm.inner.contributions.begin(&comm.inner.current);
         Self { comm, what, tag, turn, panicking: thread::panicking() }
     }
 
@@ -122,9 +124,9 @@ impl<'a> Exchange<'a> {
         self.broadcast(node.order(), &mut [])
     }
 
-    /// As [`barrier`](Self::barrier), at which ranks tell each other what they pass on the board
-    /// that they have. Answers with that of all, in rank order. All pass it or none, so that it can
-    /// be repeated after an error.
+    /// As [`barrier`](Self::barrier), at which ranks tell each other what they pass on the
+    /// collective block that they have. Answers with that of all, in rank order. All pass it or
+    /// none, so that it can be repeated after an error.
     pub(crate) fn share<S: Pod>(
         mut self,
         near: &Near,
@@ -154,7 +156,7 @@ impl<'a> Exchange<'a> {
     ) -> Result<(), CollectiveError> {
         let engine = &self.comm.inner.engine;
         let (bytes, limit) =
-            (payload.len() as u64, self.comm.inner.mail.payload_max(self.comm.inner.id));
+            (payload.len() as u64, self.comm.inner.contributions.payload_max(self.comm.inner.id));
         if bytes > limit {
             return Err(self.fails(CollectiveError::TooLarge { what: self.what, bytes, limit }));
         }
@@ -162,18 +164,19 @@ impl<'a> Exchange<'a> {
         let rest = &payload[(number * PART) as usize..];
         let head = |step| step_head(id, tag, step, number, rest.len() as u64);
         if bytes > SMALL {
-            self.comm.inner.mail.ask((id, tag, peer), number);
-            let granted = self.comm.inner.attempt(self.what, (Some(to), By::Messages), |wait| {
-                engine.send(peer, &head(MailStep::Ask), &[], wait)?;
-                let granted = || self.comm.inner.mail.is_granted(&(id, tag, peer)).then_some(());
+            self.comm.inner.contributions.request((id, tag, peer), number);
+            let cleared = self.comm.inner.attempt(self.what, (Some(to), By::Messages), |wait| {
+                engine.send(peer, &head(CollectiveKind::Rts), &[], wait)?;
+                let cleared =
+                    || self.comm.inner.contributions.is_cleared(&(id, tag, peer)).then_some(());
                 // wait: part
-                engine.wait_until(wait, granted)
+                engine.wait_until(wait, cleared)
             });
-            self.comm.inner.mail.ask_no_more(&(id, tag, peer));
-            granted?;
+            self.comm.inner.contributions.withdraw(&(id, tag, peer));
+            cleared?;
         }
         let part = &rest[..rest.len().min(PART as usize)];
-        let (mut head, mut offset) = (head(MailStep::Piece), 0);
+        let (mut head, mut offset) = (head(CollectiveKind::Piece), 0);
         loop {
             let piece = &part[offset..part.len().min(offset + engine.body_max())];
             head.offset = (offset as u64).into();
@@ -250,7 +253,7 @@ impl<'a> Exchange<'a> {
     /// What `from` sends in this round is received before anything else.
     pub(crate) fn expect(&self, from: Rank, round: u32) {
         let engine = &self.comm.inner.engine;
-        engine.grant_parts(self.comm.inner.mail.expect(&self.key(from, round)));
+        engine.send_cts(self.comm.inner.contributions.expect(&self.key(from, round)));
     }
 
     /// Receives a part of a payload that is [expected](Self::expect) into its place in `bytes`.
@@ -291,17 +294,17 @@ impl<'a> Exchange<'a> {
     fn take(&self, from: Rank, round: u32, number: u64) -> Result<PayloadPart, CollectiveError> {
         let engine = &self.comm.inner.engine;
         let key = self.key(from, round);
-        let (part, grants) =
+        let (part, cts) =
             self.comm.inner.attempt(self.what, (Some(from), By::Messages), |wait| {
                 // wait: payload
-                engine.wait_until(wait, || self.comm.inner.mail.take(&key, number))
+                engine.wait_until(wait, || self.comm.inner.contributions.take(&key, number))
             })?;
-        engine.grant_parts(grants);
+        engine.send_cts(cts);
         // The sender has others to serve, which may wait for this rank.
         part.map_err(|no_room| self.fails(no_room.of(self.what, from)))
     }
 
-    fn key(&self, peer: Rank, round: u32) -> MailKey {
+    fn key(&self, peer: Rank, round: u32) -> ContributionKey {
         (self.comm.inner.id, self.tag | round & 0xff, self.comm.world_rank(peer))
     }
 

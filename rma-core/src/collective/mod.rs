@@ -6,9 +6,9 @@
 mod abandon;
 mod barrier;
 mod communicator;
+mod contributions;
 mod exchange;
 mod in_place;
-mod mail;
 pub(crate) mod near;
 mod node;
 mod operations;
@@ -19,7 +19,7 @@ mod tree;
 
 pub use communicator::{Communicator, SplitError};
 pub(crate) use communicator::{Inner, Turn};
-pub(crate) use mail::Mail;
+pub(crate) use contributions::Contributions;
 pub(crate) use node::Node;
 pub use reduction::Reduction;
 

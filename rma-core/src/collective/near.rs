@@ -6,7 +6,7 @@ use super::node::Node;
 use crate::collective::Inner;
 use crate::engine::WaitError;
 use crate::error::CollectiveError;
-use crate::memory::block::{Block, FLAGS, SlotHead};
+use crate::memory::control_block::{ControlBlock, FLAGS, SlotHead};
 use crate::memory::pool::{PeerBlock, SyncBlock, SyncBoard};
 use crate::protocol::message::{Head, Kind};
 use crate::rank::Rank;
@@ -53,8 +53,8 @@ const BARRIER: &str = "a barrier";
 pub(crate) fn by_flags<'a, E>(
     comm: &Inner,
     count: u64,
-    mine: Block<'a>,
-    block_of: impl Fn(usize, Rank) -> Result<Block<'a>, E>,
+    mine: ControlBlock<'a>,
+    block_of: impl Fn(usize, Rank) -> Result<ControlBlock<'a>, E>,
     failed: impl Fn(WaitError) -> E,
 ) -> Result<(), E> {
     comm.current.begin_barrier(count);
@@ -78,8 +78,8 @@ pub(crate) fn by_count(
 
 /// What the ranks of a communicator share, if all are near each other.
 pub(crate) struct Near {
-    board: SyncBoard,
-    /// `None` where barriers are counted on the board.
+    collective_block: SyncBoard,
+    /// `None` where barriers are counted on the collective block.
     flags: Option<Flags>,
 }
 
@@ -89,10 +89,10 @@ impl Near {
         if comm.group.size() == 1 || !matches!(comm.node, Node::Whole) {
             return Ok(None);
         }
-        let board = find_board(comm)?;
+        let collective_block = find_board(comm)?;
         let crowded = comm.engine.transport.sleep.is_crowded();
         let flags = if crowded { None } else { Some(Flags::new(comm)?) };
-        Ok(Some(Self { board, flags }))
+        Ok(Some(Self { collective_block, flags }))
     }
 
     /// Waits until all ranks of `comm` are in the barrier that comes after `passed`.
@@ -101,7 +101,8 @@ impl Near {
         let waited = match &self.flags {
             Some(flags) => flags.wait(comm, count),
             None => {
-                let (arrivals, before) = (self.board.get().arrivals(), self.board.before());
+                let (arrivals, before) =
+                    (self.collective_block.get().arrivals(), self.collective_block.before());
                 by_count(comm, count, arrivals, before.arrivals).map_err(Into::into)
             }
         };
@@ -120,7 +121,7 @@ impl Near {
 
     /// Whether ranks can [`share`](Self::share).
     pub(crate) fn has_slots(&self) -> bool {
-        self.board.get().has_slots()
+        self.collective_block.get().has_slots()
     }
 
     /// What each rank gives to the exchange that comes after `passed`, in rank order. `kind` stands
@@ -132,19 +133,22 @@ impl Near {
         kind: u64,
         mine: &S,
     ) -> Result<Vec<S>, CollectiveError> {
-        let (board, head, count) = (self.board.get(), SlotHead { id: comm.id, kind }, *passed + 1);
-        self.board.expect_reads();
-        board.write(head, count, comm.rank, mine);
+        let (collective_block, head, count) =
+            (self.collective_block.get(), SlotHead { id: comm.id, kind }, *passed + 1);
+        self.collective_block.expect_reads();
+        collective_block.write(head, count, comm.rank, mine);
         // Counted by itself: no other barrier is taken for it, and all pass it or none.
-        let waited = by_count(comm, count, board.writes(), self.board.before().writes);
+        let waited =
+            by_count(comm, count, collective_block.writes(), self.collective_block.before().writes);
         self.counted(passed, waited)?;
         let read = |rank| {
             let malformed = CollectiveError::Malformed { what: "an exchange", from: Rank(rank) };
-            board.read(head, count, Rank(rank)).ok_or(malformed)
+            collective_block.read(head, count, Rank(rank)).ok_or(malformed)
         };
         let all = (0..comm.group.size()).map(read).collect();
-        // pairs with the Acquire load of whoever gives the board to another communicator.
-        board.reads().fetch_add(1, Release);
+        // pairs with the Acquire load of whoever gives the collective block to another
+        // communicator.
+        collective_block.reads().fetch_add(1, Release);
         all
     }
 
@@ -154,19 +158,19 @@ impl Near {
     }
 
     pub(crate) fn set_left(&self, left: bool) {
-        self.board.set_left(left);
+        self.collective_block.set_left(left);
         if let Some(flags) = &self.flags {
             flags.block.set_left(left);
         }
     }
 }
 
-/// Makes the board at rank 0, and maps it elsewhere.
+/// Makes the collective block at rank 0, and maps it elsewhere.
 fn find_board(comm: &Inner) -> Result<SyncBoard, CollectiveError> {
     const TAG: u32 = FLAGS as u32;
     let size = comm.group.size();
     let (parent, children) = binomial(comm.rank.0, size);
-    let (board, invitation) = match parent {
+    let (collective_block, invitation) = match parent {
         None => SyncBoard::new(&comm.engine.sync_blocks, &comm.engine.transport, size)?,
         Some(parent) => {
             let invitation = hear(comm, Rank(parent), TAG)?;
@@ -177,7 +181,7 @@ fn find_board(comm: &Inner) -> Result<SyncBoard, CollectiveError> {
     for distance in children {
         tell(comm, Rank(comm.rank.0 + distance), TAG, &invitation)?;
     }
-    Ok(board)
+    Ok(collective_block)
 }
 
 /// Sends something while the communicator is made. Tags of its operations start above `tag`,
@@ -191,12 +195,12 @@ fn tell<S: Pod>(comm: &Inner, to: Rank, tag: u32, what: &S) -> Result<(), Collec
 /// Takes what `from` [told](tell).
 fn hear<S: Pod>(comm: &Inner, from: Rank, tag: u32) -> Result<S, CollectiveError> {
     let key = (comm.id, tag, comm.world_rank(from));
-    let take = || comm.mail.take(&key, 0);
-    let (taken, grants) = comm.attempt(MAKING, (Some(from), By::Messages), |wait| {
+    let take = || comm.contributions.take(&key, 0);
+    let (taken, cts) = comm.attempt(MAKING, (Some(from), By::Messages), |wait| {
         // wait: invitation
         comm.engine.wait_until(wait, take)
     })?;
-    comm.engine.grant_parts(grants);
+    comm.engine.send_cts(cts);
     let part = taken.map_err(|no_room| no_room.of(MAKING, from))?;
     try_pod_read_unaligned(&part.bytes)
         .map_err(|_| CollectiveError::Malformed { what: MAKING, from })

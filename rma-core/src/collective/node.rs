@@ -4,7 +4,7 @@ use super::barrier::rounds;
 use crate::collective::{Communicator, Inner};
 use crate::error::CollectiveError;
 use crate::group::Group;
-use crate::memory::block::FLAGS;
+use crate::memory::control_block::FLAGS;
 use crate::rank::Rank;
 use std::sync::Arc;
 

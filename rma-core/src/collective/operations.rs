@@ -162,7 +162,7 @@ impl Communicator {
     /// What the ranks of this node contribute, in rank order: one small element each, whose size is
     /// a multiple of 8. `kind` tells what is shared. **Collective.**
     pub(crate) fn share_near<E: Element>(&self, kind: u64, mine: E) -> Result<Vec<E>> {
-        if let Some(near) = self.board() {
+        if let Some(near) = self.collective_block() {
             return Exchange::start_barrier(self, "allgather")?.share(near, kind, &mine);
         }
         let runtime = self.runtime();
@@ -181,7 +181,7 @@ impl Communicator {
 
     /// Waits for all ranks, between such steps. **Collective.**
     pub(crate) fn meet(&self) -> Result<()> {
-        match self.board() {
+        match self.collective_block() {
             Some(near) => {
                 let exchange = Exchange::start_barrier(self, "barrier")?;
                 exchange.share(near, MEET, &0u64).map(drop)
@@ -197,7 +197,7 @@ impl Communicator {
         mine: E,
         combine: fn(E, E) -> E,
     ) -> Result<E> {
-        if let Some(near) = self.board() {
+        if let Some(near) = self.collective_block() {
             let all = Exchange::start_barrier(self, "allreduce")?.share(near, kind, &mine)?;
             return Ok(all.into_iter().reduce(combine).unwrap_or(mine));
         }

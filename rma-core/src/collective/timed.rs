@@ -5,7 +5,7 @@
 //! communicator does while a barrier is under way, no message of one is taken for one of the other.
 use super::abandon::By;
 use super::barrier::{distance, rounds};
-use super::mail::{MailStep, step_head};
+use super::contributions::{CollectiveKind, step_head};
 use crate::collective::{Communicator, Turn};
 use crate::engine::{Cause, Wait, WaitError};
 use crate::error::CollectiveError;
@@ -83,7 +83,7 @@ impl Communicator {
     fn go_on(&self, mut turn: Turn<'_>, until: Duration) -> Result<Poll<()>, CollectiveError> {
         let inner = &*self.inner;
         inner.check_step(BARRIER_FOR)?;
-        let begin = || Underway { tag: inner.mail.begin(&inner.current), steps: 0 };
+        let begin = || Underway { tag: inner.contributions.begin(&inner.current), steps: 0 };
         let mut barrier = turn.underway.take().unwrap_or_else(begin);
         while barrier.steps < 2 * rounds(self.size()) {
             match self.take_step(barrier, until) {
@@ -107,21 +107,23 @@ impl Communicator {
     /// Sends or receives the next message of a barrier; after an error, with whom.
     fn take_step(&self, barrier: Underway, until: Duration) -> Result<(), (Rank, WaitError)> {
         let inner = &*self.inner;
-        let (engine, mail) = (&inner.engine, &inner.mail);
+        let (engine, contributions) = (&inner.engine, &inner.contributions);
         let (tells, peer, round) = barrier.step(self.rank(), self.size());
         let (tag, world) = (barrier.tag | round, self.world_rank(peer));
         let whom = (Some(peer), By::Messages);
         let taken = inner.attempt_once(BARRIER_FOR, inner.current.place(), whom, |wait| {
             let wait = Wait { until: Some(until), ..wait };
             if tells {
-                let head = step_head(inner.id, tag, MailStep::Piece, 0, 0);
+                let head = step_head(inner.id, tag, CollectiveKind::Piece, 0, 0);
                 return engine.send(world, &head, &[], wait);
             }
             // wait: timed barrier
-            engine.wait_until(wait, || mail.take(&(inner.id, tag, world), 0)).map(|(_, grants)| {
-                // That there is one is all it says.
-                engine.grant_parts(grants);
-            })
+            engine.wait_until(wait, || contributions.take(&(inner.id, tag, world), 0)).map(
+                |(_, cts)| {
+                    // That there is one is all it says.
+                    engine.send_cts(cts);
+                },
+            )
         });
         taken.map_err(|error| (peer, error))
     }

@@ -53,7 +53,7 @@ pub struct Config {
     pub eager_bytes: usize,
     /// Bytes of such larger puts that may be on their way to this rank at once, from all origins
     /// together.
-    pub grant_bytes: u64,
+    pub rendezvous_bytes: u64,
     /// Largest payload of a collective to one rank, in bytes; at least 256. Every rank of a job
     /// has the same.
     pub collective_bytes: u64,
@@ -88,7 +88,7 @@ impl Default for Config {
             far_slots: 128,
             credit_messages: 32,
             eager_bytes: 16 << 10,
-            grant_bytes: 1 << 20,
+            rendezvous_bytes: 1 << 20,
             collective_bytes: 1 << 30,
             mail_bytes: 4 << 30,
             target_cache: 64,

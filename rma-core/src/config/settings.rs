@@ -88,7 +88,7 @@ pub(super) const SETTINGS: [Setting; COUNT] = [
         "messages of far operations that may be unanswered by one target"),
     number!(eager_bytes: usize, bytes(0),
         "largest put to a far target that is sent at once; a larger one asks first"),
-    number!(grant_bytes: u64, bytes(1),
+    number!(rendezvous_bytes: u64, bytes(1),
         "bytes of larger puts on their way to one rank at once, from all origins"),
     Setting {
         same: true,
@@ -270,7 +270,7 @@ fn unknown(key: &str) -> ConfigError {
     ConfigError::Unknown { key: key.to_owned(), nearest, all: all.join(", ") }
 }
 
-/// How many letters have to be put in, taken out or changed (Levenshtein).
+/// How many contributions have to be put in, taken out or changed (Levenshtein).
 fn distance(a: &str, b: &str) -> usize {
     let b: Vec<char> = b.chars().collect();
     let mut row: Vec<usize> = (0..=b.len()).collect();
@@ -336,7 +336,7 @@ mod tests {
             ("far_slots", "3"),
             ("credit_messages", "3"),
             ("eager_bytes", "3 KiB"),
-            ("grant_bytes", "3 MiB"),
+            ("rendezvous_bytes", "3 MiB"),
             ("collective_bytes", "3 GiB"),
             ("mail_bytes", "3 TiB"),
             ("target_cache", "3"),
@@ -349,8 +349,8 @@ mod tests {
         let Config { wait_timeout, cpus, nodes, naps, far_slots, credit_messages, .. } = config;
         assert_eq!((wait_timeout, cpus, nodes), (Some(Duration::from_secs(3)), Some(3), 3));
         assert_eq!((naps, far_slots, credit_messages), (false, 3, 3));
-        let Config { eager_bytes, grant_bytes, collective_bytes, mail_bytes, .. } = config;
-        assert_eq!((eager_bytes, grant_bytes), (3 << 10, 3 << 20));
+        let Config { eager_bytes, rendezvous_bytes, collective_bytes, mail_bytes, .. } = config;
+        assert_eq!((eager_bytes, rendezvous_bytes), (3 << 10, 3 << 20));
         assert_eq!((collective_bytes, mail_bytes), (3 << 30, 3 << 40));
         assert_eq!((config.target_cache, config.dynamic_regions), (3, 3));
         assert_eq!(config.progress_agent, ProgressAgent::Never);

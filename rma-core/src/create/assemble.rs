@@ -11,7 +11,7 @@ use crate::object::{Flavor, WindowId};
 use crate::rank::Rank;
 use crate::transport::ImportError;
 use crate::window::{
-    ADDRESSES, ByMessage, Counts, Door, EpochState, Far, Gate, Known, Locks, NodePool, Part,
+    ADDRESSES, ByMessage, Counts, Door, EpochState, Far, GlobalLock, Known, Locks, NodePool, Part,
     PeerPart, Peers, Registered, Settings, Window,
 };
 use core::sync::atomic::{AtomicU32, AtomicU64};
@@ -65,7 +65,7 @@ impl WindowBuilder<'_> {
             all_loaded: self.is_loaded(wish.flavor, &peers),
             peers,
             nodes: NodePool::default(),
-            gate: Gate::default(),
+            global_lock: GlobalLock::default(),
             barriers: AtomicU64::new(0),
             agreements: Default::default(),
             before: shares[0].share.before,

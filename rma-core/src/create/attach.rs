@@ -220,7 +220,7 @@ impl Window {
 mod tests {
     use super::*;
     use crate::config::Config;
-    use crate::memory::block::STRIPES;
+    use crate::memory::control_block::STRIPES;
     use crate::memory::stripe::STRIPE;
     use crate::window::accumulate_tests::with_universe;
     use core::sync::atomic::AtomicU32;

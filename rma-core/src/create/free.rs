@@ -1,7 +1,7 @@
 //! The end of a window on all ranks, and what it has in common with sealing. S-A9 S-A10 S-A11
 use crate::engine::{On, Wait};
 use crate::error::{Refused, RmaError};
-use crate::memory::block::Agreement;
+use crate::memory::control_block::Agreement;
 use crate::object::Flavor;
 use crate::sync::EpochCall;
 use crate::window::{Window, WindowMemory};

@@ -4,7 +4,7 @@
 use crate::create::free::No;
 use crate::element::Element;
 use crate::error::{Refused, RmaError};
-use crate::memory::block::Agreement;
+use crate::memory::control_block::Agreement;
 use crate::sync::EpochCall;
 use crate::window::Window;
 

@@ -5,7 +5,7 @@ use crate::create::WindowBuilder;
 use crate::create::material::{Made, Material};
 use crate::create::plan::{NOBODY, Plan, Wish};
 use crate::error::{CollectiveError, WindowError};
-use crate::memory::block::Agreement;
+use crate::memory::control_block::Agreement;
 use crate::object::Flavor;
 use crate::rank::Rank;
 use crate::transport::{Descriptor, EXTENTS_MAX};

@@ -141,7 +141,7 @@ impl Engine {
 
     /// Whether origins wait for grants of others, and the agent sleeps without a bound.
     fn has_unwatched_grants(&self) -> bool {
-        if !self.service.is_grant_waited_for() {
+        if !self.service.is_cts_due() {
             return false;
         }
         // Pairs with the fence of `arm` in `run_agent`: this thread sees that the agent does not
@@ -183,7 +183,7 @@ impl Engine {
                 agent.disarm(ticket);
                 continue;
             }
-            let looks = self.config.naps && self.service.is_grant_waited_for();
+            let looks = self.config.naps && self.service.is_cts_due();
             self.agent.looks.store(looks, Relaxed);
             let grants = looks.then_some(GRANTS_RECHECK);
             agent.park(ticket, grants.into_iter().chain(self.recheck()).min());

@@ -3,20 +3,20 @@
 mod agent;
 mod counters;
 mod outgoing;
+mod outstanding;
+#[cfg(test)]
+mod outstanding_tests;
 mod queue;
 mod service;
-mod slots;
-#[cfg(test)]
-mod slots_tests;
 mod wait;
 #[cfg(test)]
 mod wait_tests;
 
 pub use counters::Counters;
 pub(crate) use outgoing::Sent;
+pub(crate) use outstanding::{Answer, Buffer, Clearance, Expected, Failure, Next, Pending, SlotId};
 pub(crate) use queue::{Queue, UnderWay, What};
 pub(crate) use service::Service;
-pub(crate) use slots::{Answer, Buffer, Expected, Failure, Granted, Next, Pending, SlotId};
 pub(crate) use wait::{Asleep, Cause, On, Wait, WaitError};
 
 use crate::config::Config;
@@ -29,8 +29,8 @@ use agent::AgentState;
 use core::sync::atomic::Ordering::{Relaxed, SeqCst};
 use core::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize};
 use outgoing::Outgoing;
+use outstanding::OutstandingTable;
 use queue::Queues;
-use slots::Slots;
 use std::sync::{Arc, Weak};
 use wait::LeftMarks;
 
@@ -41,7 +41,7 @@ pub(crate) struct Engine {
     pub(crate) transport: Transport,
     pub(crate) config: Config,
     pub(crate) counters: Counters,
-    pub(crate) slots: Slots,
+    pub(crate) outstanding: OutstandingTable,
     pub(crate) queues: Queues,
     pub(crate) sync_blocks: Arc<SyncPool>,
     pub(crate) outgoing: Outgoing,
@@ -63,13 +63,13 @@ impl Engine {
         config: Config,
         service: Box<dyn Service>,
     ) -> Arc<Self> {
-        let slots = Slots::new(config.far_slots, config.credit_messages);
+        let outstanding = OutstandingTable::new(config.far_slots, config.credit_messages);
         Arc::new_cyclic(|me| Self {
             me: me.clone(),
             transport,
             config,
             counters: Counters::default(),
-            slots,
+            outstanding,
             queues: Queues::default(),
             sync_blocks: Arc::default(),
             outgoing: Outgoing::default(),

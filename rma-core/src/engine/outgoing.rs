@@ -162,12 +162,12 @@ impl Engine {
     }
 
     /// Who is in the way of a message to `peer` that finds no slot, or no credit: the peer, if its
-    /// credit is used up. Slots are many peers'; those that have left keep none.
+    /// credit is used up. OutstandingTable are many peers'; those that have left keep none.
     pub(crate) fn in_the_way(&self, peer: WorldRank) -> Option<WorldRank> {
-        let Some(keepers) = self.slots.keepers() else { return Some(peer) };
+        let Some(keepers) = self.outstanding.keepers() else { return Some(peer) };
         let left = |keeper: &WorldRank| matches!(self.gone(*keeper), Some(Cause::PeerLeft(_)));
         let heard = keepers.into_iter().filter(left).filter(|keeper| self.is_all_heard(*keeper));
-        if heard.filter(|keeper| self.slots.end(*keeper)).count() > 0 {
+        if heard.filter(|keeper| self.outstanding.end(*keeper)).count() > 0 {
             // Other threads may wait for what is over, or for a slot.
             self.transport.sleep.ring(self.transport.job.rank);
         }
@@ -176,14 +176,14 @@ impl Engine {
 
     /// Takes back the buffers of `pending`, and its slots and credit, which others may wait for.
     pub(crate) fn cancel(&self, pending: &Arc<Pending>) {
-        self.slots.cancel(pending);
+        self.outstanding.cancel(pending);
         self.queues.cancel(pending);
         self.transport.sleep.ring(self.transport.job.rank);
     }
 
     /// As [`cancel`](Self::cancel), of one message.
     pub(crate) fn cancel_one(&self, slot: SlotId) {
-        self.slots.cancel_one(slot);
+        self.outstanding.cancel_one(slot);
         self.transport.sleep.ring(self.transport.job.rank);
     }
 

@@ -29,7 +29,7 @@ pub(crate) trait Service: Any + Send + Sync {
     /// Whether something is put off that nobody rings for.
     fn has_put_off(&self) -> bool;
     /// Whether origins wait for what others were granted here.
-    fn is_grant_waited_for(&self) -> bool;
+    fn is_cts_due(&self) -> bool;
     /// After what time a sleeping thread is to look by itself at what waits here.
     fn recheck(&self, naps: bool) -> Option<Duration>;
     /// The windows of the rank: what they are is known above.

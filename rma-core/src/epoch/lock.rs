@@ -18,7 +18,7 @@ pub(super) enum TakenLock {
     Nothing,
     Shared,
     Exclusive {
-        passed_gate: bool,
+        passed_global_lock: bool,
     },
     /// By the home of the part, perhaps.
     AtHome(LockKind),
@@ -75,7 +75,7 @@ impl Window {
             LockKind::Shared => (TakenLock::Shared, stays && self.lock_shared_hot(target, there)),
             LockKind::Exclusive => {
                 let locked = stays && self.lock_exclusive_hot(target, there);
-                (TakenLock::Exclusive { passed_gate: false }, locked)
+                (TakenLock::Exclusive { passed_global_lock: false }, locked)
             }
         };
         if !locked {
@@ -222,9 +222,9 @@ impl Window {
             return Ok(taken.then_some(TakenLock::AtHome(kind)));
         }
         let passed = self.lock_words(target, kind, patience)?;
-        Ok(passed.map(|passed_gate| match kind {
+        Ok(passed.map(|passed_global_lock| match kind {
             LockKind::Shared => TakenLock::Shared,
-            LockKind::Exclusive => TakenLock::Exclusive { passed_gate },
+            LockKind::Exclusive => TakenLock::Exclusive { passed_global_lock },
         }))
     }
 
@@ -294,7 +294,7 @@ impl<'w> Lock<'w> {
         mem::forget(self);
         let kind = match taken {
             TakenLock::Shared => LockKind::Shared,
-            TakenLock::Exclusive { passed_gate: false } => LockKind::Exclusive,
+            TakenLock::Exclusive { passed_global_lock: false } => LockKind::Exclusive,
             _ => return Self::close(window, target, taken),
         };
         let entry = peer.entry().filter(|_| window.all_loaded);
@@ -321,7 +321,9 @@ impl<'w> Lock<'w> {
         let released = match taken {
             TakenLock::Nothing => Ok(()),
             TakenLock::Shared => window.unlock_shared(target),
-            TakenLock::Exclusive { passed_gate } => window.unlock_exclusive(target, passed_gate),
+            TakenLock::Exclusive { passed_global_lock } => {
+                window.unlock_exclusive(target, passed_global_lock)
+            }
             TakenLock::AtHome(kind) => window.unlock_at_home(target, kind.mode()),
         };
         window.set_held(target, after(&released));

@@ -38,7 +38,8 @@ impl Window {
         self.lock_all_with(Assert::NONE)
     }
 
-    /// Opens the epoch, if this rank has none open and the gate is free: nothing can fail then.
+    /// Opens the epoch, if this rank has none open and the global lock is free: nothing can fail
+    /// then.
     #[inline(always)]
     fn lock_all_hot(&self) -> bool {
         let holds_any = || self.targets.iter().any(|target| target.held() != held::NOT);
@@ -49,7 +50,7 @@ impl Window {
         if self.part.epoch.word.compare_exchange(0, LOCK_ALL, SeqCst, Relaxed).is_err() {
             return false;
         }
-        let shared = !self.part.epoch.has_left() && self.share_gate_hot();
+        let shared = !self.part.epoch.has_left() && self.share_global_lock_hot();
         if !shared {
             // pairs with the Acquire load in `check`. No other epoch was opened beside this one.
             self.part.epoch.word.store(0, Release);
@@ -65,7 +66,7 @@ impl Window {
         let no_check = if no_check { NO_CHECK } else { 0 };
         self.open(EpochCall::LockAll, LOCK_ALL | no_check)?;
         if no_check == 0 {
-            let shared = self.check_left().and_then(|()| self.share_gate());
+            let shared = self.check_left().and_then(|()| self.share_global_lock());
             if shared.is_err() {
                 // pairs with the Acquire load in `check`.
                 self.part.epoch.word.store(0, Release);
@@ -81,7 +82,7 @@ impl Window {
         // Only this epoch is open: nobody else changes the word.
         let no_check = self.part.epoch.word.load(Relaxed) & NO_CHECK != 0;
         let flushed = self.flush_all();
-        let released = if no_check { Ok(()) } else { self.unshare_gate() };
+        let released = if no_check { Ok(()) } else { self.unshare_global_lock() };
         if is_over(&released) {
             // pairs with the Acquire load in `check`.
             self.part.epoch.word.store(0, Release);
@@ -121,9 +122,10 @@ impl<'w> LockAll<'w> {
     pub fn unlock(self) -> Result<(), RmaError> {
         let window = self.access.window();
         mem::forget(self);
-        // Only this epoch is open. Giving the gate back is the fence that loads and stores need.
+        // Only this epoch is open. Giving the global lock back is the fence that loads and stores
+        // need.
         if window.all_loaded && window.part.epoch.word.load(Relaxed) == LOCK_ALL {
-            let released = window.unshare_gate();
+            let released = window.unshare_global_lock();
             // pairs with the Acquire load in `check`.
             window.part.epoch.word.store(0, Release);
             return released;

@@ -4,7 +4,7 @@
 use super::Peer;
 use crate::element::{BasicElement, BasicType, Element, Op};
 use crate::error::RmaError;
-use crate::layout::{LayoutOf, Shape};
+use crate::layout::{LayoutOf, PlacedLayout};
 use crate::memory::target::Table;
 use crate::operation::{
     Action, Operation, Origin, OriginBuffer, OwnedOrigin, Side, Slice, Spot, for_each_slice,
@@ -41,7 +41,7 @@ pub trait Operands: Origin {
         at: Spot<'a>,
         op: Op,
         result: &mut [Self::Element],
-        into: Option<Shape<'a>>,
+        into: Option<PlacedLayout<'a>>,
     ) -> Result<Unfetched<'a>, RmaError>;
 }
 
@@ -59,7 +59,7 @@ macro_rules! slices { ($($buffer:ty $(, $n:ident)?;)*) => { $(
             at: Spot<'a>,
             op: Op,
             result: &mut [E],
-            into: Option<Shape<'a>>,
+            into: Option<PlacedLayout<'a>>,
         ) -> Result<Unfetched<'a>, RmaError> {
             peer.get_accumulate_elements(at, op, &self[..], result, into)
         }
@@ -69,7 +69,7 @@ for_each_slice!(slices);
 
 impl<B: Origin + Slice> Operands for LayoutOf<'_, B> {
     fn accumulate(&self, peer: &Peer<'_>, at: Spot<'_>, op: Op) -> Result<(), RmaError> {
-        peer.accumulate_layout(at, op, self.elements(), self.shape())
+        peer.accumulate_layout(at, op, self.elements(), self.placed())
     }
 
     fn get_accumulate<'a>(
@@ -78,9 +78,9 @@ impl<B: Origin + Slice> Operands for LayoutOf<'_, B> {
         at: Spot<'a>,
         op: Op,
         result: &mut [B::Element],
-        into: Option<Shape<'a>>,
+        into: Option<PlacedLayout<'a>>,
     ) -> Result<Unfetched<'a>, RmaError> {
-        let origin = (self.elements(), self.shape());
+        let origin = (self.elements(), self.placed());
         peer.get_accumulate_between(at, op, origin, result.len(), into)
     }
 }
@@ -96,7 +96,7 @@ pub trait OwnedOperands: OwnedOrigin {
     #[doc(hidden)]
     fn accumulate(
         buffer: &Self::Buffer,
-        from: Option<Shape<'_>>,
+        from: Option<PlacedLayout<'_>>,
         peer: &Peer<'_>,
         at: Spot<'_>,
         op: Op,
@@ -107,7 +107,7 @@ impl<B: OriginBuffer<Element: BasicElement>> OwnedOperands for B {
     #[inline(always)]
     fn accumulate(
         buffer: &B,
-        _: Option<Shape<'_>>,
+        _: Option<PlacedLayout<'_>>,
         peer: &Peer<'_>,
         at: Spot<'_>,
         op: Op,
@@ -119,7 +119,7 @@ impl<B: OriginBuffer<Element: BasicElement>> OwnedOperands for B {
 impl<B: OriginBuffer> OwnedOperands for LayoutOf<'_, B> {
     fn accumulate(
         buffer: &B,
-        from: Option<Shape<'_>>,
+        from: Option<PlacedLayout<'_>>,
         peer: &Peer<'_>,
         at: Spot<'_>,
         op: Op,
@@ -137,13 +137,13 @@ impl Peer<'_> {
         origin: &[E],
     ) -> Result<(), RmaError> {
         if let [operand] = origin
-            && at.shape.is_none()
+            && at.placed.is_none()
             && op != Op::NoOp
             && self.combine_one(at.disp, op, *operand).is_some()
         {
             return Ok(());
         }
-        if at.shape.is_some() {
+        if at.placed.is_some() {
             return self.accumulate_layout(at, op, origin, None);
         }
         Self::accumulate_array(self.window(), self.table(), (self.target(), op), at.disp, origin)
@@ -177,9 +177,9 @@ impl Peer<'_> {
         at: Spot<'_>,
         op: Op,
         elements: &[E],
-        from: Option<Shape<'_>>,
+        from: Option<PlacedLayout<'_>>,
     ) -> Result<(), RmaError> {
-        let Some(of) = at.shape.or(from).filter(|_| self.target() != Rank::NULL) else {
+        let Some(of) = at.placed.or(from).filter(|_| self.target() != Rank::NULL) else {
             return Ok(());
         };
         let there = self.there(at, &of)?;
@@ -196,9 +196,9 @@ impl Peer<'_> {
         op: Op,
         origin: &'a [E],
         result: &mut [E],
-        into: Option<Shape<'a>>,
+        into: Option<PlacedLayout<'a>>,
     ) -> Result<Unfetched<'a>, RmaError> {
-        if at.shape.or(into).is_some() {
+        if at.placed.or(into).is_some() {
             return self.get_accumulate_between(at, op, (origin, None), result.len(), into);
         }
         // Of no_op, the origin is ignored.
@@ -250,16 +250,16 @@ impl Peer<'_> {
         &self,
         at: Spot<'a>,
         op: Op,
-        (origin, from): (&'a [E], Option<Shape<'a>>),
+        (origin, from): (&'a [E], Option<PlacedLayout<'a>>),
         result: usize,
-        into: Option<Shape<'a>>,
+        into: Option<PlacedLayout<'a>>,
     ) -> Result<Unfetched<'a>, RmaError> {
         // Of no_op, the origin is ignored.
         let (origin, from) = if op == Op::NoOp { (&[][..], None) } else { (origin, from) };
         if self.target() == Rank::NULL {
             return Ok(None);
         }
-        let Some(of) = at.shape.or(into).or(from) else {
+        let Some(of) = at.placed.or(into).or(from) else {
             let (len, basic) = (result * size_of::<E>(), BasicType::of::<E>());
             let action = (GET_ACCUMULATE, Action::Combine { op, basic, fetches: true });
             return Ok(Some((self.operation(action, at.disp, len, &[]), Side::dense(len))));

@@ -4,7 +4,7 @@ use crate::element::{AtomicElement, BasicElement, Element, Op};
 use crate::error::RmaError;
 use crate::execute::Placed;
 use crate::integer::Integer;
-use crate::layout::{Row, Shape, Signature, only_pair};
+use crate::layout::{PlacedLayout, Row, Signature, only_pair};
 use crate::memory::strided::Area;
 use crate::memory::stripe::STRIPE;
 use crate::memory::target::{Span, Table, Target};
@@ -128,9 +128,13 @@ impl<'w> Peer<'w> {
 
     /// The side of the target, where `of` is the layout of a side.
     #[inline(always)]
-    pub(super) fn there<'a>(&self, spot: Spot<'a>, of: &Shape<'_>) -> Result<Side<'a>, RmaError> {
-        match spot.shape {
-            Some(shape) => Ok(Side::Layout(shape)),
+    pub(super) fn there<'a>(
+        &self,
+        spot: Spot<'a>,
+        of: &PlacedLayout<'_>,
+    ) -> Result<Side<'a>, RmaError> {
+        match spot.placed {
+            Some(placed) => Ok(Side::Layout(placed)),
             // Without a layout, the same bytes lie one behind the other.
             None => match of.bytes() {
                 Some(len) => Ok(Side::Bytes { at: 0, len }),
@@ -147,12 +151,12 @@ impl<'w> Peer<'w> {
     #[inline(always)]
     pub(super) fn here<'a, E: Element>(
         &self,
-        shape: Option<Shape<'a>>,
+        placed: Option<PlacedLayout<'a>>,
         count: usize,
-        of: &Shape<'_>,
+        of: &PlacedLayout<'_>,
     ) -> Result<Side<'a>, RmaError> {
-        match shape {
-            Some(shape) => Ok(Side::Layout(shape)),
+        match placed {
+            Some(placed) => Ok(Side::Layout(placed)),
             None if of.holds::<E>(count) => Ok(Side::dense(count * size_of::<E>())),
             None => Err(self.mismatch(of, Signature::of::<E>(count))),
         }
@@ -160,7 +164,7 @@ impl<'w> Peer<'w> {
 
     #[cold]
     #[inline(never)]
-    pub(super) fn mismatch(&self, there: &Shape<'_>, origin: Signature) -> RmaError {
+    pub(super) fn mismatch(&self, there: &PlacedLayout<'_>, origin: Signature) -> RmaError {
         let (window, target) = (self.window.id(), self.target);
         let there = there.layout().signature(there.count());
         RmaError::SignatureMismatch { window, target, there, origin }
@@ -219,8 +223,8 @@ impl<'w> Peer<'w> {
     /// See [`Access::put`](crate::Access::put).
     #[inline]
     pub fn put(&self, disp: impl Displacement, origin: impl Origin) -> Result<(), RmaError> {
-        let (spot, from, elements) = (disp.spot(), origin.shape(), origin.elements());
-        match spot.shape.or(from) {
+        let (spot, from, elements) = (disp.spot(), origin.placed(), origin.elements());
+        match spot.placed.or(from) {
             None => {
                 let bytes: &[u8] = cast_slice(elements);
                 match self.near(spot.disp, bytes.len()) {
@@ -254,9 +258,9 @@ impl<'w> Peer<'w> {
     pub(super) fn put_layout<E: Element>(
         &self,
         spot: Spot<'_>,
-        of: Shape<'_>,
+        of: PlacedLayout<'_>,
         origin: &[E],
-        from: Option<Shape<'_>>,
+        from: Option<PlacedLayout<'_>>,
     ) -> Result<(), RmaError> {
         if self.target == Rank::NULL {
             return Ok(());
@@ -284,7 +288,7 @@ impl<'w> Peer<'w> {
         let spot = disp.spot();
         origin.lend(
             #[inline(always)]
-            |elements, to| match spot.shape.or(to) {
+            |elements, to| match spot.placed.or(to) {
                 None => {
                     let bytes: &mut [u8] = cast_slice_mut(elements);
                     match self.near(spot.disp, bytes.len()) {
@@ -324,9 +328,9 @@ impl<'w> Peer<'w> {
     pub(super) fn get_layout<'a, E: Element>(
         &self,
         spot: Spot<'a>,
-        of: Shape<'a>,
+        of: PlacedLayout<'a>,
         origin: &mut [E],
-        to: Option<Shape<'a>>,
+        to: Option<PlacedLayout<'a>>,
     ) -> Result<Option<(Operation<'a>, Side<'a>)>, RmaError> {
         if self.target == Rank::NULL {
             return Ok(None);

@@ -111,7 +111,7 @@ impl<'w, B: OriginBuffer> Request<'w, B> {
             #[inline(always)]
             |buffer, from| {
                 let (spot, elements) = (disp.spot(), buffer.as_elements());
-                let put = match spot.shape.or(from) {
+                let put = match spot.placed.or(from) {
                     None => peer.put(spot.disp, elements),
                     Some(of) => peer.put_layout(spot, of, elements, from),
                 };
@@ -129,7 +129,7 @@ impl<'w, B: OriginBuffer> Request<'w, B> {
         origin.give(
             #[inline(always)]
             |mut buffer, to| {
-                let Some(of) = spot.shape.or(to) else {
+                let Some(of) = spot.placed.or(to) else {
                     let len = size_of_val(buffer.as_elements());
                     if let Some(span) = peer.near(spot.disp, len) {
                         span.read(cast_slice_mut(buffer.as_elements_mut()));
@@ -291,7 +291,7 @@ impl<'w, B: OriginBuffer> Request<'w, B> {
             let pending = requests[turn % turns].pending()?;
             let turn = turn / turns;
             let transfers = || engine.queues.debtor(pending, turn);
-            engine.slots.debtor(pending, turn).or_else(transfers)
+            engine.outstanding.debtor(pending, turn).or_else(transfers)
         };
         let recheck = (!alone).then_some(RECHECK);
         let wait = Wait { recheck, ..Wait::new(REQUEST_WAIT, On::Whoever(&debtor)) };

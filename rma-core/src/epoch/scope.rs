@@ -103,7 +103,7 @@ impl<'scope, 'env> Ops<'scope, 'env> {
         origin.lend(
             #[inline(always)]
             |elements, to| {
-                let Some(of) = spot.shape.or(to) else {
+                let Some(of) = spot.placed.or(to) else {
                     let bytes: &mut [u8] = cast_slice_mut(elements);
                     if let Some(span) = peer.near(spot.disp, bytes.len()) {
                         span.read(bytes);

@@ -35,7 +35,7 @@ impl<'a> Sending<'_, 'a> {
     ///
     /// # Safety
     ///
-    /// As [`Slots::start`](crate::engine::Slots::start).
+    /// As [`Outstanding::start`](crate::engine::Outstanding::start).
     pub(super) unsafe fn send_by_device(
         &mut self,
         (remote, route): (&dyn Remote, &DeviceRoute),
@@ -135,8 +135,8 @@ impl Posting<'_> {
     ///
     /// # Safety
     ///
-    /// As [`Slots::start`](crate::engine::Slots::start), of `into`. Bytes that are borrowed
-    /// stay until `self.direct` is done or cancelled.
+    /// As [`Outstanding::start`](crate::engine::Outstanding::start), of `into`. Bytes that are
+    /// borrowed stay until `self.direct` is done or cancelled.
     unsafe fn post(
         &self,
         there: &There,

@@ -9,7 +9,7 @@ use crate::engine::{On, Wait};
 use crate::error::RmaError;
 use crate::layout::{Cursor, Row, next_pair, pack, unpack};
 use crate::memory::accumulate;
-use crate::memory::block::Block;
+use crate::memory::control_block::ControlBlock;
 use crate::memory::strided::Area;
 use crate::memory::stripe::{self, HeldStripe, STRIPE};
 use crate::memory::target::Span;
@@ -152,7 +152,7 @@ impl Window {
     }
 
     #[inline]
-    fn stripe<'b>(&self, block: Block<'b>, offset: u64) -> Result<HeldStripe<'b>, RmaError> {
+    fn stripe<'b>(&self, block: ControlBlock<'b>, offset: u64) -> Result<HeldStripe<'b>, RmaError> {
         match stripe::try_one(block, offset, self.rank()) {
             Some(held) => Ok(held),
             None => self.stripe_cold(block, offset),
@@ -161,7 +161,11 @@ impl Window {
 
     #[cold]
     #[inline(never)]
-    fn stripe_cold<'b>(&self, block: Block<'b>, offset: u64) -> Result<HeldStripe<'b>, RmaError> {
+    fn stripe_cold<'b>(
+        &self,
+        block: ControlBlock<'b>,
+        offset: u64,
+    ) -> Result<HeldStripe<'b>, RmaError> {
         let holder = |_| {
             let holder = stripe::holder(block, offset)?;
             self.group().world_rank(holder)

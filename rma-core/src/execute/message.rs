@@ -25,7 +25,7 @@ impl Window {
     ) -> Result<(), RmaError> {
         let engine = self.engine();
         if origin.len() as u64 > self.settings.hints.get(Hint::EagerBytes) {
-            return self.put_by_grants(wait, world, at, origin, pending);
+            return self.put_by_rendezvous(wait, world, at, origin, pending);
         }
         for piece in origin.chunks(engine.body_max()) {
             let mut head = Head::new(Kind::Put, self.id().0, 0);
@@ -74,7 +74,7 @@ impl Sending<'_, '_> {
     ///
     /// # Safety
     ///
-    /// As [`Slots::start`](crate::engine::Slots::start).
+    /// As [`Outstanding::start`](crate::engine::Outstanding::start).
     pub(super) unsafe fn send_messages(
         &mut self,
         bytes: u64,

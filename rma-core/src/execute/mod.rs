@@ -9,10 +9,10 @@ mod device;
 #[cfg(test)]
 mod device_tests;
 mod flush;
-mod grants;
 mod mapped;
 mod message;
 mod packed;
+mod rendezvous;
 mod sending;
 
 pub(crate) use mapped::Placed;
@@ -21,7 +21,7 @@ pub(crate) use packed::{BOUNCE_BYTES, Packed};
 use crate::element::Op;
 use crate::engine::Pending;
 use crate::error::RmaError;
-use crate::layout::{Shape, Signature};
+use crate::layout::{PlacedLayout, Signature};
 use crate::operation::{Action, Operation, Side, Sink};
 use crate::rank::{Rank, WorldRank};
 use crate::route::{Route, narrow};
@@ -198,7 +198,7 @@ impl Window {
         if let (Side::Layout(there), Side::Layout(origin)) = (there, origin)
             && !there.matches(&origin)
         {
-            let signature = |shape: Shape<'_>| shape.layout().signature(shape.count());
+            let signature = |placed: PlacedLayout<'_>| placed.layout().signature(placed.count());
             let (there, origin) = (signature(there), signature(origin));
             return Err(RmaError::SignatureMismatch { window, target, there, origin });
         }
@@ -220,7 +220,7 @@ impl Window {
         name: &'static str,
     ) -> Result<(), RmaError> {
         match side {
-            Side::Layout(shape) if shape.overlaps() => {
+            Side::Layout(placed) if placed.overlaps() => {
                 Err(RmaError::Overlap { window: self.id(), target, side: name })
             }
             _ => Ok(()),
@@ -242,7 +242,7 @@ impl Window {
     /// No basic type is in the layout of one of these sides, which all hold the same.
     fn not_basic(&self, what: &'static str, target: Rank, sides: [Side<'_>; 3]) -> RmaError {
         let signature = |side| match side {
-            Side::Layout(shape) => Some(shape.layout().signature(shape.count())),
+            Side::Layout(placed) => Some(placed.layout().signature(placed.count())),
             Side::Bytes { .. } => None,
         };
         let there = sides.into_iter().find_map(signature).unwrap_or(Signature::OTHER);
@@ -253,7 +253,7 @@ impl Window {
 /// The name of the elements at the target.
 fn element_of(there: Side<'_>, basic: Option<&'static str>) -> &'static str {
     match there {
-        Side::Layout(shape) => shape.layout().signature(1).element,
+        Side::Layout(placed) => placed.layout().signature(1).element,
         Side::Bytes { .. } => basic.unwrap_or_default(),
     }
 }

@@ -1,6 +1,6 @@
 //! What is fetched for a layout: it arrives packed, and is dealt out when all of it is there.
 use crate::engine::Buffer;
-use crate::layout::{Cursor, Layout, Shape, unpack};
+use crate::layout::{Cursor, Layout, PlacedLayout, unpack};
 
 /// Bytes that one operation, or all of a scope, keep packed at a time.
 pub(crate) const BOUNCE_BYTES: u64 = 1 << 20;
@@ -17,10 +17,10 @@ pub(crate) struct Packed {
 impl Packed {
     /// Room for the bytes of a shape, and its address. Nobody looks at them before
     /// [`unpack`](Self::unpack).
-    pub(super) fn of(shape: Shape<'_>) -> (Self, Buffer) {
-        let mut bytes = vec![0; shape.bytes().unwrap_or(0) as usize];
+    pub(super) fn of(placed: PlacedLayout<'_>) -> (Self, Buffer) {
+        let mut bytes = vec![0; placed.bytes().unwrap_or(0) as usize];
         let buffer = Buffer { at: bytes.as_mut_ptr(), len: bytes.len() };
-        let (layout, count, start) = (shape.layout().clone(), shape.count(), shape.start());
+        let (layout, count, start) = (placed.layout().clone(), placed.count(), placed.start());
         (Self { bytes, layout, count, start }, buffer)
     }
 
@@ -31,7 +31,7 @@ impl Packed {
 
     /// Puts the bytes where they belong; they are all there.
     pub(crate) fn unpack(&self, origin: &mut [u8]) {
-        let shape = self.layout.shape(self.count).starting_at(self.start);
-        unpack(&mut Cursor::new(shape), &self.bytes, origin);
+        let placed = self.layout.placed(self.count).starting_at(self.start);
+        unpack(&mut Cursor::new(placed), &self.bytes, origin);
     }
 }

@@ -54,7 +54,7 @@ impl Window {
     /// # Safety
     ///
     /// The sink's bytes stay valid, and are not touched by anybody else, until that is done or was
-    /// [cancelled](crate::engine::Slots::cancel); or it [keeps](Pending::keep) their owner.
+    /// [cancelled](crate::engine::Outstanding::cancel); or it [keeps](Pending::keep) their owner.
     /// So do those that wait packed.
     pub(crate) unsafe fn begin_fetch(
         &self,
@@ -66,8 +66,8 @@ impl Window {
         let (touched, mut sending) = self.in_order(operation, left)?;
         let buffer = match sink.into {
             Side::Bytes { .. } => Buffer { at: sink.bytes.as_mut_ptr(), len: sink.bytes.len() },
-            Side::Layout(shape) if shape.bytes().unwrap_or(u64::MAX) <= completion.room => {
-                let (packed, buffer) = Packed::of(shape);
+            Side::Layout(placed) if placed.bytes().unwrap_or(u64::MAX) <= completion.room => {
+                let (packed, buffer) = Packed::of(placed);
                 completion.packed = Some(packed);
                 buffer
             }
@@ -133,7 +133,7 @@ impl<'w, 'a> Sending<'w, 'a> {
     ///
     /// # Safety
     ///
-    /// As [`Slots::start`](crate::engine::Slots::start).
+    /// As [`Outstanding::start`](crate::engine::Outstanding::start).
     unsafe fn send(
         &mut self,
         bytes: u64,

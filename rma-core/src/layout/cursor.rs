@@ -1,6 +1,6 @@
 //! Walking through the bytes of layouts: the engine that all paths use.
 use crate::layout::program::Loop;
-use crate::layout::{Row, Shape};
+use crate::layout::{PlacedLayout, Row};
 
 /// Gives the bytes of a layout in the order of its type map, as rows.
 ///
@@ -34,14 +34,14 @@ impl<'l> Cursor<'l> {
         Self { stack: Vec::new(), now, then: Row::NONE }
     }
 
-    pub(crate) fn new(shape: Shape<'l>) -> Self {
+    pub(crate) fn new(placed: PlacedLayout<'l>) -> Self {
         let mut cursor = Self { stack: Vec::new(), now: Row::NONE, then: Row::NONE };
         // Negative if position 0 lies before the bytes that positions count from.
-        let start = shape.start.cast_signed();
-        if let Some(row) = shape.row_from(start) {
+        let start = placed.start.cast_signed();
+        if let Some(row) = placed.row_from(start) {
             cursor.now = row;
-        } else if let Some(part) = shape.part() {
-            let (count, stride) = (shape.count, shape.layout.extent());
+        } else if let Some(part) = placed.part() {
+            let (count, stride) = (placed.count, placed.layout.extent());
             let step = LoopStep::Repeat { count, stride, body: &part.node };
             cursor.stack.push(Frame { step, base: start.wrapping_add(part.at), next: 0 });
         }

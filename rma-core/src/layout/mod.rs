@@ -5,10 +5,10 @@ mod build;
 mod cursor;
 mod error;
 mod placed;
+mod placed_layout;
 mod program;
 mod row;
 mod scattered;
-mod shape;
 mod signature;
 #[cfg(test)]
 mod tests;
@@ -19,8 +19,8 @@ pub use placed::{Copies, LayoutAt, LayoutOf};
 pub use signature::Signature;
 
 pub(crate) use cursor::{Cursor, next_pair, only_pair, pack, unpack};
+pub(crate) use placed_layout::PlacedLayout;
 pub(crate) use row::Row;
-pub(crate) use shape::Shape;
 
 use crate::element::{BasicType, Element};
 use bounds::Bounds;
@@ -151,7 +151,7 @@ impl Layout {
     /// Lowest and highest position (the latter exclusive) that `count` of it touch; `None` if they
     /// touch nothing.
     pub fn span(&self, count: u64) -> Result<Option<(i64, i64)>, LayoutError> {
-        let span = self.shape(count).wide_span();
+        let span = self.placed(count).wide_span();
         let narrow = |wide: i128| error::fits(i64::try_from(wide).ok(), "the span");
         span.map(|(low, high)| Ok((narrow(low)?, narrow(high)?))).transpose()
     }
@@ -159,16 +159,16 @@ impl Layout {
     /// Position and length of the blocks of `count` copies, in the order of the type map, adjacent
     /// ones joined as far as the layout was compiled to.
     pub fn runs(&self, count: u64) -> Result<impl Iterator<Item = (i64, u64)>, LayoutError> {
-        let shape = self.shape(count);
+        let placed = self.placed(count);
         self.span(count)?;
-        error::fits(shape.bytes(), "the size")?;
-        let mut cursor = Cursor::new(shape);
+        error::fits(placed.bytes(), "the size")?;
+        let mut cursor = Cursor::new(placed);
         let rows = core::iter::from_fn(move || cursor.take(u64::MAX));
         Ok(rows.flat_map(|row| row.starts().map(move |at| (at, row.len))))
     }
 
-    pub(crate) fn shape(&self, count: u64) -> Shape<'_> {
-        Shape { layout: self, count, start: 0 }
+    pub(crate) fn placed(&self, count: u64) -> PlacedLayout<'_> {
+        PlacedLayout { layout: self, count, start: 0 }
     }
 }
 

@@ -1,18 +1,18 @@
 //! Layouts as operations take them: at a displacement of the target, or of a buffer of the origin.
 use crate::element::Element;
 use crate::integer::Integer;
-use crate::layout::{Layout, Shape};
+use crate::layout::{Layout, PlacedLayout};
 
 /// So many copies of a layout, one extent after the other: MPI's count and datatype.
 #[derive(Debug, Clone, Copy)]
 pub struct Copies<'l> {
-    shape: Shape<'l>,
+    placed: PlacedLayout<'l>,
 }
 
 /// A layout at a displacement of the target's part; from [`Layout::at`].
 #[derive(Debug, Clone, Copy)]
 pub struct LayoutAt<'l> {
-    pub(crate) shape: Shape<'l>,
+    pub(crate) placed: PlacedLayout<'l>,
     /// Of its position 0, in the target's units.
     pub(crate) disp: u64,
 }
@@ -21,7 +21,7 @@ pub struct LayoutAt<'l> {
 /// [`Layout::of`].
 #[derive(Debug, Clone, Copy)]
 pub struct LayoutOf<'l, B> {
-    shape: Shape<'l>,
+    placed: PlacedLayout<'l>,
     pub(crate) buffer: B,
     /// Of its position 0, in elements of the buffer.
     start: u64,
@@ -30,7 +30,7 @@ pub struct LayoutOf<'l, B> {
 impl Layout {
     /// `count` copies, one extent after the other.
     pub fn times(&self, count: impl Integer) -> Copies<'_> {
-        Copies { shape: self.shape(count.to_u64()) }
+        Copies { placed: self.placed(count.to_u64()) }
     }
 
     /// One copy, with position 0 at a displacement of the target's part, in its units: where an
@@ -51,22 +51,22 @@ impl Layout {
 impl<'l> Copies<'l> {
     /// As [`Layout::at`].
     pub fn at(self, disp: impl Integer) -> LayoutAt<'l> {
-        LayoutAt { shape: self.shape, disp: disp.to_u64() }
+        LayoutAt { placed: self.placed, disp: disp.to_u64() }
     }
 
     /// As [`Layout::of`].
     pub fn of<B>(self, buffer: B) -> LayoutOf<'l, B> {
-        LayoutOf { shape: self.shape, buffer, start: 0 }
+        LayoutOf { placed: self.placed, buffer, start: 0 }
     }
 
     /// The layout.
     pub fn layout(&self) -> &'l Layout {
-        self.shape.layout()
+        self.placed.layout()
     }
 
     /// How many copies of it.
     pub fn count(&self) -> u64 {
-        self.shape.count()
+        self.placed.count()
     }
 }
 
@@ -79,9 +79,9 @@ impl<'l, B> LayoutOf<'l, B> {
 
     /// The layout in a buffer of elements of type `E`.
     #[inline(always)]
-    pub(crate) fn shape_in<E: Element>(&self) -> Shape<'l> {
+    pub(crate) fn shape_in<E: Element>(&self) -> PlacedLayout<'l> {
         // What is beyond all bytes is outside of every buffer.
         let start = self.start.saturating_mul(size_of::<E>() as u64);
-        self.shape.starting_at(start)
+        self.placed.starting_at(start)
     }
 }

@@ -248,7 +248,7 @@ proptest! {
         sorted.sort_unstable();
         sorted.dedup();
         let twice = sorted.len() < all.len();
-        prop_assert!(!layout.shape(count).overlaps() || twice, "refused without reason");
+        prop_assert!(!layout.placed(count).overlaps() || twice, "refused without reason");
     }
 
     /// Alignment is that of the elements, wherever they stand. S-H14
@@ -259,9 +259,9 @@ proptest! {
         for align in [1, 2, 4, 8] {
             let data = |entry: &&Entry| entry.kind < LOWER && entry.len > 0;
             let aligned = all.iter().filter(data).all(|entry| entry.at % align == 0);
-            let shape = layout.shape(count);
-            prop_assert_eq!(shape.starting_at(start).is_aligned(0, align as usize), aligned);
-            prop_assert_eq!(shape.is_aligned(start, align as usize), aligned);
+            let placed = layout.placed(count);
+            prop_assert_eq!(placed.starting_at(start).is_aligned(0, align as usize), aligned);
+            prop_assert_eq!(placed.is_aligned(start, align as usize), aligned);
         }
     }
 
@@ -272,9 +272,9 @@ proptest! {
         let all = bytes_of(&block(&map, count, 0));
         let (len, start) = room(&all);
         let origin: Vec<u8> = (0..len).map(|i| (i * 31 + i / 256) as u8).collect();
-        let shape = layout.shape(count).starting_at(start);
+        let placed = layout.placed(count).starting_at(start);
         // In pieces, as messages are.
-        let (mut cursor, mut packed) = (Cursor::new(shape), Vec::new());
+        let (mut cursor, mut packed) = (Cursor::new(placed), Vec::new());
         while packed.len() < all.len() {
             let before = packed.len();
             packed.resize(all.len().min(before + cut as usize), 0);
@@ -282,7 +282,7 @@ proptest! {
         }
         let expected: Vec<u8> = all.iter().map(|at| origin[(at + start as i64) as usize]).collect();
         prop_assert_eq!(&packed, &expected);
-        let (mut cursor, mut other) = (Cursor::new(shape), vec![0xEE; len]);
+        let (mut cursor, mut other) = (Cursor::new(placed), vec![0xEE; len]);
         for piece in packed.chunks(cut as usize) {
             unpack(&mut cursor, piece, &mut other);
         }
@@ -298,7 +298,7 @@ proptest! {
         let (Some((a, map_a)), Some((b, map_b))) = (a.build(), b.build()) else { return Ok(()) };
         let expected_a = bytes_of(&block(&map_a, counts.0, 0));
         let expected_b = bytes_of(&block(&map_b, counts.1, 0));
-        let (mut x, mut y) = (Cursor::new(a.shape(counts.0)), Cursor::new(b.shape(counts.1)));
+        let (mut x, mut y) = (Cursor::new(a.placed(counts.0)), Cursor::new(b.placed(counts.1)));
         let (mut bytes_a, mut bytes_b) = (Vec::new(), Vec::new());
         let flat = |row: Row, bytes: &mut Vec<i64>| {
             bytes.extend(row.starts().flat_map(|at| at..at + row.len as i64));
@@ -314,7 +314,7 @@ proptest! {
         prop_assert_eq!(&bytes_a[..], &expected_a[..len]);
         prop_assert_eq!(&bytes_b[..], &expected_b[..len]);
         let same = kinds_of(&block(&map_a, counts.0, 0)) == kinds_of(&block(&map_b, counts.1, 0));
-        prop_assert_eq!(a.shape(counts.0).matches(&b.shape(counts.1)), same);
+        prop_assert_eq!(a.placed(counts.0).matches(&b.placed(counts.1)), same);
     }
 }
 
@@ -324,7 +324,7 @@ proptest! {
 fn programs_are_compact() {
     let byte = Layout::element::<u8>();
     let rows = |layout: &Layout, count| {
-        let mut cursor = Cursor::new(layout.shape(count));
+        let mut cursor = Cursor::new(layout.placed(count));
         core::iter::from_fn(|| cursor.take(u64::MAX)).collect::<Vec<_>>()
     };
     let one = |len| vec![Row { at: 0, stride: 0, len, count: 1 }];
@@ -356,17 +356,17 @@ fn positions_count_from_anywhere() {
     let runs = word.hindexed(&[(0, 2), (40, 1)]).unwrap();
     for layout in [word, pair, nested, mixed, runs] {
         for count in [1, 2, 7] {
-            let rows = |shape: Shape<'_>| -> Vec<Row> {
-                let mut cursor = Cursor::new(shape);
+            let rows = |placed: PlacedLayout<'_>| -> Vec<Row> {
+                let mut cursor = Cursor::new(placed);
                 core::iter::from_fn(|| cursor.take(u64::MAX)).collect()
             };
-            let expected = rows(layout.shape(count).starting_at(16));
+            let expected = rows(layout.placed(count).starting_at(16));
             for address in [17, 1 << 40, i64::MAX - 1000] {
                 let there = layout.hindexed(&[(address, 1)]).unwrap();
                 let start = 16u64.wrapping_sub(address as u64);
-                let shape = there.shape(count).starting_at(start);
-                assert_eq!(rows(shape), expected, "{layout:?} at {address}");
-                let row = shape.only_row(0);
+                let placed = there.placed(count).starting_at(start);
+                assert_eq!(rows(placed), expected, "{layout:?} at {address}");
+                let row = placed.only_row(0);
                 let pair = row.and_then(|row| only_pair(row, row));
                 assert!(pair.is_none(), "the long way checks");
             }
@@ -456,17 +456,17 @@ fn nothing_and_overlaps() {
         assert_eq!((layout.size(), layout.extent()), (0, 0));
         assert_eq!(layout.span(u64::MAX).unwrap(), None);
         assert_eq!(layout.runs(3).unwrap().count(), 0);
-        assert!(!layout.shape(9).overlaps() && layout.shape(3).matches(&word.shape(0)));
+        assert!(!layout.placed(9).overlaps() && layout.placed(3).matches(&word.placed(0)));
     }
-    assert!(word.vector(3, 2, 1).unwrap().shape(1).overlaps());
-    assert!(word.hvector(2, 1, 7).unwrap().shape(1).overlaps());
-    assert!(word.hvector(2, 1, -7).unwrap().shape(1).overlaps());
-    assert!(word.indexed(&[(3, 1), (0, 4)]).unwrap().shape(1).overlaps());
-    assert!(word.resized(0, 4).unwrap().shape(2).overlaps());
-    assert!(!word.resized(0, 4).unwrap().shape(1).overlaps());
-    assert!(word.resized(0, 0).unwrap().vector(2, 1, 1).unwrap().shape(1).overlaps());
-    assert!(!word.vector(3, 1, -1).unwrap().shape(1).overlaps());
+    assert!(word.vector(3, 2, 1).unwrap().placed(1).overlaps());
+    assert!(word.hvector(2, 1, 7).unwrap().placed(1).overlaps());
+    assert!(word.hvector(2, 1, -7).unwrap().placed(1).overlaps());
+    assert!(word.indexed(&[(3, 1), (0, 4)]).unwrap().placed(1).overlaps());
+    assert!(word.resized(0, 4).unwrap().placed(2).overlaps());
+    assert!(!word.resized(0, 4).unwrap().placed(1).overlaps());
+    assert!(word.resized(0, 0).unwrap().vector(2, 1, 1).unwrap().placed(1).overlaps());
+    assert!(!word.vector(3, 1, -1).unwrap().placed(1).overlaps());
     // Interleaved columns do not.
     let column = word.vector(3, 1, 4).unwrap().resized(0, 8).unwrap();
-    assert!(!column.contiguous(4).unwrap().shape(1).overlaps());
+    assert!(!column.contiguous(4).unwrap().placed(1).overlaps());
 }

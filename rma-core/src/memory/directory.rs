@@ -23,11 +23,11 @@ const SLOT_BYTES: usize = SLOT_WORDS * 8;
 /// Set in a state while the slot describes a region. Below it are the pins.
 const LIVE: u64 = 1 << 63;
 
-/// Slots of the first page.
+/// Outstanding of the first page.
 const FIRST_SLOTS: usize = 64;
 /// Pages, with the first.
 pub(crate) const PAGES: usize = 21;
-/// Slots of all pages.
+/// Outstanding of all pages.
 pub(crate) const SLOTS_MAX: usize = FIRST_SLOTS << (PAGES - 1);
 
 /// Words of a page's place in the index: whether it is there, and how to map it.
@@ -39,12 +39,12 @@ pub(crate) const DIRECTORY_BYTES: usize = INDEX_BYTES + page_bytes(0);
 /// Words of a descriptor.
 const WORDS: usize = Descriptor::LEN / 8;
 
-/// Slots of a page.
+/// Outstanding of a page.
 pub(crate) const fn page_slots(page: usize) -> usize {
     if page == 0 { FIRST_SLOTS } else { FIRST_SLOTS << (page - 1) }
 }
 
-/// Slots of so many pages, the first ones.
+/// Outstanding of so many pages, the first ones.
 pub(crate) const fn slots_before(pages: usize) -> usize {
     if pages == 0 { 0 } else { FIRST_SLOTS << (pages - 1) }
 }
@@ -150,7 +150,7 @@ pub(crate) fn descriptor(words: [u64; WORDS]) -> Descriptor {
     Descriptor(descriptor)
 }
 
-/// Slots that are mapped for `'a`.
+/// Outstanding that are mapped for `'a`.
 #[derive(Clone, Copy)]
 pub(crate) struct Page<'a> {
     base: *mut u8,

@@ -5,10 +5,10 @@
 //! [`atomic`].
 pub(crate) mod accumulate;
 pub(crate) mod atomic;
-pub(crate) mod block;
 mod by_device;
 #[cfg(any(not(target_arch = "x86_64"), miri, test))]
 mod cells;
+pub(crate) mod control_block;
 pub(crate) mod copy;
 pub(crate) mod directory;
 pub(crate) mod fused;

@@ -1,12 +1,12 @@
 //! Shared words that this rank owns, or maps from a peer: a block for each communicator and window,
-//! a board for each communicator.
+//! a collective block for each communicator.
 //!
 //! A peer may still write into words of a communicator that was dropped here, if the program
 //! drops it on one rank and uses it on another. They are therefore recycled only as what they were:
 //! a stale write can disturb a later barrier or lock of that wrong program, but never data.
 #![allow(unsafe_code)]
 
-use crate::memory::block::{BLOCK_BYTES, Block, Board};
+use crate::memory::control_block::{BLOCK_BYTES, CollectiveBlock, ControlBlock};
 use crate::rank::WorldRank;
 use crate::transport::{AllocateError, Descriptor, ImportError, Mapped, Region, Transport};
 use bytemuck::{Pod, Zeroable};
@@ -17,16 +17,16 @@ use std::sync::{Arc, Mutex, PoisonError};
 /// What shared words are used as, in all of their lives.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Use {
-    Block,
+    ControlBlock,
     /// Of so many ranks.
-    Board(u32),
+    CollectiveBlock(u32),
 }
 
 impl Use {
     fn bytes(self) -> usize {
         match self {
-            Self::Block => BLOCK_BYTES,
-            Self::Board(ranks) => Board::bytes(ranks),
+            Self::ControlBlock => BLOCK_BYTES,
+            Self::CollectiveBlock(ranks) => CollectiveBlock::bytes(ranks),
         }
     }
 }
@@ -43,19 +43,20 @@ struct Pool {
 struct Idle {
     used_as: Use,
     region: Box<dyn Region>,
-    /// Of a board, how often it will have been read once nobody reads it any more.
+    /// Of a collective block, how often it will have been read once nobody reads it any more.
     reads: AtomicU64,
 }
 
 impl Idle {
     fn is_left(&self) -> bool {
         match self.used_as {
-            Use::Block => true,
-            Use::Board(ranks) => {
-                // SAFETY: the region has been such a board, and still is.
-                let board = unsafe { Board::new(self.region.mapping().base, ranks) };
+            Use::ControlBlock => true,
+            Use::CollectiveBlock(ranks) => {
+                // SAFETY: the region has been such a collective block, and still is.
+                let collective_block =
+                    unsafe { CollectiveBlock::new(self.region.mapping().base, ranks) };
                 // pairs with the Release additions of those who have read.
-                board.reads().load(Acquire) == self.reads.load(Relaxed)
+                collective_block.reads().load(Acquire) == self.reads.load(Relaxed)
             }
         }
     }
@@ -134,16 +135,16 @@ pub(crate) struct SyncBlock(Own);
 
 impl SyncBlock {
     pub(crate) fn new(pool: &Arc<SyncPool>, transport: &Transport) -> Result<Self, AllocateError> {
-        let block = Self(Own::new(pool, transport, Use::Block)?);
+        let block = Self(Own::new(pool, transport, Use::ControlBlock)?);
         block.get().clear();
         Ok(block)
     }
 
     /// The words.
-    pub(crate) fn get(&self) -> Block<'_> {
+    pub(crate) fn get(&self) -> ControlBlock<'_> {
         // SAFETY: the region has `BLOCK_BYTES`, aligned as asked for in `Own::new`, lives as long
         // as `self`, and is used as a block only, here and by peers.
-        unsafe { Block::new(self.0.base()) }
+        unsafe { ControlBlock::new(self.0.base()) }
     }
 
     /// What a peer passes to [`PeerBlock::import`].
@@ -167,18 +168,18 @@ impl PeerBlock {
         owner: WorldRank,
         descriptor: &Descriptor,
     ) -> Result<Self, ImportError> {
-        import(transport, owner, descriptor, Use::Block).map(Self)
+        import(transport, owner, descriptor, Use::ControlBlock).map(Self)
     }
 
     /// The words.
-    pub(crate) fn get(&self) -> Block<'_> {
+    pub(crate) fn get(&self) -> ControlBlock<'_> {
         // SAFETY: long enough and aligned, as `import` checked; mapped while `self` lives; the
         // owner exported it from a `SyncBlock`, so all use it as a block only.
-        unsafe { Block::new(self.0.mapping().base) }
+        unsafe { ControlBlock::new(self.0.mapping().base) }
     }
 }
 
-/// The board of a communicator: rank 0 owns it, the others map it.
+/// The collective block of a communicator: rank 0 owns it, the others map it.
 pub(crate) struct SyncBoard {
     ranks: u32,
     before: Before,
@@ -189,9 +190,9 @@ pub(crate) struct SyncBoard {
 #[derive(Debug, Clone, Copy, Pod, Zeroable)]
 #[repr(C)]
 pub(crate) struct Before {
-    /// [`Board::arrivals`].
+    /// [`CollectiveBlock::arrivals`].
     pub(crate) arrivals: u64,
-    /// [`Board::writes`].
+    /// [`CollectiveBlock::writes`].
     pub(crate) writes: u64,
 }
 
@@ -207,14 +208,14 @@ impl SyncBoard {
         transport: &Transport,
         ranks: u32,
     ) -> Result<(Self, Invitation), AllocateError> {
-        let own = Own::new(pool, transport, Use::Board(ranks))?;
+        let own = Own::new(pool, transport, Use::CollectiveBlock(ranks))?;
         let descriptor = own.descriptor.0;
-        let mut board = Self { ranks, before: Before::zeroed(), words: Words::Own(own) };
-        let words = board.get();
+        let mut collective_block = Self { ranks, before: Before::zeroed(), words: Words::Own(own) };
+        let words = collective_block.get();
         let (arrivals, writes) = (words.arrivals().load(Relaxed), words.writes().load(Relaxed));
-        board.before = Before { arrivals, writes };
-        let invitation = Invitation { descriptor, before: board.before };
-        Ok((board, invitation))
+        collective_block.before = Before { arrivals, writes };
+        let invitation = Invitation { descriptor, before: collective_block.before };
+        Ok((collective_block, invitation))
     }
 
     /// `invitation` is the owner's.
@@ -225,19 +226,20 @@ impl SyncBoard {
         ranks: u32,
     ) -> Result<Self, ImportError> {
         let descriptor = Descriptor(invitation.descriptor);
-        let words = import(transport, owner, &descriptor, Use::Board(ranks))?;
+        let words = import(transport, owner, &descriptor, Use::CollectiveBlock(ranks))?;
         Ok(Self { ranks, before: invitation.before, words: Words::Peer(words) })
     }
 
     /// The words.
-    pub(crate) fn get(&self) -> Board<'_> {
+    pub(crate) fn get(&self) -> CollectiveBlock<'_> {
         let base = match &self.words {
             Words::Own(own) => own.base(),
             Words::Peer(import) => import.mapping().base,
         };
         // SAFETY: long enough and aligned, as asked for in `Own::new` or checked by `import`;
-        // mapped while `self` lives; used as a board of so many ranks only, here and by peers.
-        unsafe { Board::new(base, self.ranks) }
+        // mapped while `self` lives; used as a collective block of so many ranks only, here and by
+        // peers.
+        unsafe { CollectiveBlock::new(base, self.ranks) }
     }
 
     pub(crate) fn before(&self) -> Before {
@@ -245,7 +247,7 @@ impl SyncBoard {
     }
 
     /// Whether no peer can come to a barrier there but those who do so at the same time as this
-    /// rank: others may have the board when this is dropped.
+    /// rank: others may have the collective block when this is dropped.
     pub(crate) fn set_left(&self, left: bool) {
         if let Words::Own(own) = &self.words {
             own.left.store(left, Relaxed);
@@ -260,7 +262,7 @@ impl SyncBoard {
     }
 }
 
-/// How a peer finds a board.
+/// How a peer finds a collective block.
 #[derive(Debug, Clone, Copy, Pod, Zeroable)]
 #[repr(C)]
 pub(crate) struct Invitation {
@@ -272,24 +274,25 @@ pub(crate) struct Invitation {
 mod tests {
     use super::*;
     use crate::config::Config;
-    use crate::memory::block::Agreement;
+    use crate::memory::control_block::Agreement;
     use crate::window::accumulate_tests::with_universe;
 
     #[test]
     fn a_board_is_used_again_once_all_have_read_it() {
         with_universe(Config::default(), |universe| {
             let engine = &universe.world().inner.engine;
-            let board = |readers| {
-                let (board, _) = SyncBoard::new(&engine.sync_blocks, &engine.transport, 2).unwrap();
-                board.set_left(true);
-                board.expect_reads();
-                board.get().reads().fetch_add(readers, Relaxed);
-                core::ptr::from_ref(board.get().reads())
+            let collective_block = |readers| {
+                let (collective_block, _) =
+                    SyncBoard::new(&engine.sync_blocks, &engine.transport, 2).unwrap();
+                collective_block.set_left(true);
+                collective_block.expect_reads();
+                collective_block.get().reads().fetch_add(readers, Relaxed);
+                core::ptr::from_ref(collective_block.get().reads())
             };
-            let first = board(1);
-            let second = board(2);
+            let first = collective_block(1);
+            let second = collective_block(2);
             assert_ne!(first, second, "somebody reads the first");
-            assert_eq!(board(2), second);
+            assert_eq!(collective_block(2), second);
         });
     }
 
@@ -308,11 +311,12 @@ mod tests {
             assert_eq!(second.get().arrivals().load(Relaxed), 5);
             let counted = |on| second.get().agreements(on).load(Relaxed);
             assert_eq!([Agreement::Free, Agreement::Seal].map(counted), [6, 9]);
-            let (board, _) = SyncBoard::new(&engine.sync_blocks, &engine.transport, 2).unwrap();
-            board.get().arrivals().store(7, Relaxed);
-            board.get().writes().store(8, Relaxed);
-            board.set_left(true);
-            drop(board);
+            let (collective_block, _) =
+                SyncBoard::new(&engine.sync_blocks, &engine.transport, 2).unwrap();
+            collective_block.get().arrivals().store(7, Relaxed);
+            collective_block.get().writes().store(8, Relaxed);
+            collective_block.set_left(true);
+            drop(collective_block);
             let (_, Invitation { before, .. }) =
                 SyncBoard::new(&engine.sync_blocks, &engine.transport, 2).unwrap();
             assert_eq!((before.arrivals, before.writes), (7, 8));
@@ -329,16 +333,17 @@ mod tests {
                 )
             };
             assert_ne!(block(), block());
-            let board = |failed: bool| {
-                let (board, _) = SyncBoard::new(&engine.sync_blocks, &engine.transport, 2).unwrap();
-                board.set_left(true);
-                board.set_left(!failed);
-                core::ptr::from_ref(board.get().reads())
+            let collective_block = |failed: bool| {
+                let (collective_block, _) =
+                    SyncBoard::new(&engine.sync_blocks, &engine.transport, 2).unwrap();
+                collective_block.set_left(true);
+                collective_block.set_left(!failed);
+                core::ptr::from_ref(collective_block.get().reads())
             };
-            let failed = board(true);
-            let sound = board(false);
+            let failed = collective_block(true);
+            let sound = collective_block(false);
             assert_ne!(failed, sound);
-            assert_eq!(board(false), sound);
+            assert_eq!(collective_block(false), sound);
         });
     }
 }

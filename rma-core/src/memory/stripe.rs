@@ -3,7 +3,7 @@
 //! A part is divided into stripes of 16 KiB that share the few locks of its block in turn. An
 //! element belongs to the stripe of its first byte. Every process that combines elements which
 //! the machine does not combine by itself takes the lock first; puts and gets do not.
-use super::block::{Block, STRIPES};
+use super::control_block::{ControlBlock, STRIPES};
 use crate::layout::Row;
 use crate::rank::Rank;
 use crate::word::Word;
@@ -23,10 +23,10 @@ pub(crate) trait Stripes: Copy {
     fn stripe(&self, index: usize) -> &impl Word<Value = u64>;
 }
 
-impl Stripes for Block<'_> {
+impl Stripes for ControlBlock<'_> {
     #[inline(always)]
     fn stripe(&self, index: usize) -> &impl Word<Value = u64> {
-        Block::stripe(*self, index)
+        ControlBlock::stripe(*self, index)
     }
 }
 
@@ -38,7 +38,7 @@ pub(crate) struct TakenStripes<S: Stripes> {
 }
 
 /// Those of a block.
-pub(crate) type HeldStripe<'a> = TakenStripes<Block<'a>>;
+pub(crate) type HeldStripe<'a> = TakenStripes<ControlBlock<'a>>;
 
 /// Takes the lock of the stripe of `offset`, unless somebody has it.
 #[inline]
@@ -47,12 +47,12 @@ pub(crate) fn try_one<S: Stripes>(stripes: S, offset: u64, rank: Rank) -> Option
 }
 
 /// Who has the lock of the stripe of `offset`, if somebody has.
-pub(crate) fn holder(block: Block<'_>, offset: u64) -> Option<Rank> {
+pub(crate) fn holder(block: ControlBlock<'_>, offset: u64) -> Option<Rank> {
     holder_of(block, index(offset))
 }
 
 /// Who has locks of the stripes of these bytes.
-pub(crate) fn holders(block: Block<'_>, bytes: &Range<u64>) -> impl Iterator<Item = Rank> {
+pub(crate) fn holders(block: ControlBlock<'_>, bytes: &Range<u64>) -> impl Iterator<Item = Rank> {
     let (first, count) = stripes_of(bytes);
     (first..first + count).filter_map(move |stripe| holder_of(block, stripe % STRIPES))
 }
@@ -64,7 +64,7 @@ fn stripes_of(bytes: &Range<u64>) -> (usize, usize) {
     (index(bytes.start), count as usize)
 }
 
-fn holder_of(block: Block<'_>, stripe: usize) -> Option<Rank> {
+fn holder_of(block: ControlBlock<'_>, stripe: usize) -> Option<Rank> {
     let word = block.stripe(stripe).load(Relaxed).checked_sub(1)?;
     u32::try_from(word).ok().map(Rank)
 }
@@ -159,7 +159,7 @@ mod loom_tests;
 #[cfg(test)]
 mod tests {
     #![allow(unsafe_code)]
-    use super::super::block::BLOCK_BYTES;
+    use super::super::control_block::BLOCK_BYTES;
     use super::*;
 
     #[repr(align(64))]
@@ -167,10 +167,10 @@ mod tests {
 
     const ME: Rank = Rank(3);
 
-    fn with_block(test: impl FnOnce(Block<'_>)) {
+    fn with_block(test: impl FnOnce(ControlBlock<'_>)) {
         let mut memory = Memory([0; BLOCK_BYTES]);
         // SAFETY: aligned, long enough, and used through the block only while that lives.
-        test(unsafe { Block::new(memory.0.as_mut_ptr()) });
+        test(unsafe { ControlBlock::new(memory.0.as_mut_ptr()) });
         assert!(memory.0.iter().all(|byte| *byte == 0), "everything is given back");
     }
 

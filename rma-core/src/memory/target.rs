@@ -5,7 +5,7 @@
 use super::copy::{self, CellBounds};
 use super::{atomic, fused, stores};
 use crate::element::{AtomicElement, BasicElement, BasicType, Op};
-use crate::memory::block::Block;
+use crate::memory::control_block::ControlBlock;
 use crate::rank::Rank;
 use core::iter;
 use core::marker::PhantomData;
@@ -318,12 +318,12 @@ impl Target {
 
     /// The target's block, if mapped.
     #[inline(always)]
-    pub(crate) fn block(&self) -> Option<Block<'_>> {
+    pub(crate) fn block(&self) -> Option<ControlBlock<'_>> {
         // pairs with the Release store in `map`.
         let block = self.block.load(Acquire);
         // SAFETY: mapped and aligned as long as the `Targets` live (contract of `map`), which gave
         // this reference out: `Marks` give out none.
-        (!block.is_null()).then(|| unsafe { Block::new(block) })
+        (!block.is_null()).then(|| unsafe { ControlBlock::new(block) })
     }
 
     pub(crate) fn disp_unit(&self) -> u32 {

@@ -2,7 +2,7 @@
 #![expect(private_bounds, reason = "hidden methods of sealed traits")]
 
 use crate::element::{Bool, Element, Pair};
-use crate::layout::{LayoutOf, Shape};
+use crate::layout::{LayoutOf, PlacedLayout};
 use num_complex::Complex;
 
 pub(crate) mod sealed {
@@ -47,13 +47,13 @@ pub trait OwnedOrigin: sealed::Sealed {
 
     /// Gives the buffer away and lends its layout.
     #[doc(hidden)]
-    fn give<R>(self, to: impl FnOnce(Self::Buffer, Option<Shape<'_>>) -> R) -> R;
+    fn give<R>(self, to: impl FnOnce(Self::Buffer, Option<PlacedLayout<'_>>) -> R) -> R;
 }
 
 impl<B: OriginBuffer> OwnedOrigin for B {
     type Buffer = B;
     #[inline(always)]
-    fn give<R>(self, to: impl FnOnce(B, Option<Shape<'_>>) -> R) -> R {
+    fn give<R>(self, to: impl FnOnce(B, Option<PlacedLayout<'_>>) -> R) -> R {
         to(self, None)
     }
 }
@@ -62,9 +62,9 @@ impl<B: OriginBuffer> sealed::Sealed for LayoutOf<'_, B> {}
 impl<B: OriginBuffer> OwnedOrigin for LayoutOf<'_, B> {
     type Buffer = B;
     #[inline(always)]
-    fn give<R>(self, to: impl FnOnce(B, Option<Shape<'_>>) -> R) -> R {
-        let shape = self.shape_in::<B::Element>();
-        to(self.buffer, Some(shape))
+    fn give<R>(self, to: impl FnOnce(B, Option<PlacedLayout<'_>>) -> R) -> R {
+        let placed = self.shape_in::<B::Element>();
+        to(self.buffer, Some(placed))
     }
 }
 

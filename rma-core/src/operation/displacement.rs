@@ -2,7 +2,7 @@
 #![expect(private_interfaces, reason = "hidden methods of sealed traits")]
 
 use crate::integer::Integer;
-use crate::layout::{LayoutAt, Shape};
+use crate::layout::{LayoutAt, PlacedLayout};
 
 mod sealed {
     #[expect(unnameable_types, reason = "implemented here only")]
@@ -26,14 +26,14 @@ pub trait Displacement: sealed::Sealed {
 #[derive(Clone, Copy)]
 pub(crate) struct Spot<'l> {
     pub(crate) disp: u64,
-    pub(crate) shape: Option<Shape<'l>>,
+    pub(crate) placed: Option<PlacedLayout<'l>>,
 }
 
 impl<I: Integer> sealed::Sealed for I {}
 impl<I: Integer> Displacement for I {
     #[inline(always)]
     fn spot(&self) -> Spot<'_> {
-        Spot { disp: self.to_u64(), shape: None }
+        Spot { disp: self.to_u64(), placed: None }
     }
 }
 
@@ -41,6 +41,6 @@ impl sealed::Sealed for LayoutAt<'_> {}
 impl Displacement for LayoutAt<'_> {
     #[inline(always)]
     fn spot(&self) -> Spot<'_> {
-        Spot { disp: self.disp, shape: Some(self.shape) }
+        Spot { disp: self.disp, placed: Some(self.placed) }
     }
 }

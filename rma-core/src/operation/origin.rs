@@ -2,7 +2,7 @@
 #![expect(private_interfaces, private_bounds, reason = "hidden methods of sealed traits")]
 
 use crate::element::Element;
-use crate::layout::{LayoutOf, Shape};
+use crate::layout::{LayoutOf, PlacedLayout};
 
 pub(crate) mod sealed {
     #[expect(unnameable_types, reason = "implemented here only")]
@@ -33,7 +33,7 @@ pub trait Origin: sealed::Sealed {
     fn elements(&self) -> &[Self::Element];
 
     #[doc(hidden)]
-    fn shape(&self) -> Option<Shape<'_>>;
+    fn placed(&self) -> Option<PlacedLayout<'_>>;
 }
 
 /// What an operation fills: a mutable slice, or a [layout of](crate::Layout::of) one.
@@ -53,7 +53,7 @@ pub trait OriginMut<'b>: sealed::Sealed {
 
     /// Lends the buffer and its layout.
     #[doc(hidden)]
-    fn lend<R>(self, to: impl FnOnce(&'b mut [Self::Element], Option<Shape<'_>>) -> R) -> R;
+    fn lend<R>(self, to: impl FnOnce(&'b mut [Self::Element], Option<PlacedLayout<'_>>) -> R) -> R;
 }
 
 /// Hands the kinds of slices of elements `E` to a macro, which implements something for each.
@@ -81,7 +81,7 @@ macro_rules! slices { ($($buffer:ty $(, $n:ident)?;)*) => { $(
             &self[..]
         }
         #[inline(always)]
-        fn shape(&self) -> Option<Shape<'_>> {
+        fn placed(&self) -> Option<PlacedLayout<'_>> {
             None
         }
     }
@@ -91,7 +91,7 @@ macro_rules! slices { ($($buffer:ty $(, $n:ident)?;)*) => { $(
     impl<'b, E: Element $(, const $n: usize)?> OriginMut<'b> for &'b mut $buffer {
         type Element = E;
         #[inline(always)]
-        fn lend<R>(self, to: impl FnOnce(&'b mut [E], Option<Shape<'_>>) -> R) -> R {
+        fn lend<R>(self, to: impl FnOnce(&'b mut [E], Option<PlacedLayout<'_>>) -> R) -> R {
             to(self, None)
         }
     }
@@ -107,15 +107,15 @@ impl<B: Origin + sealed::Slice> Origin for LayoutOf<'_, B> {
         self.buffer.elements()
     }
     #[inline(always)]
-    fn shape(&self) -> Option<Shape<'_>> {
+    fn placed(&self) -> Option<PlacedLayout<'_>> {
         Some(self.shape_in::<B::Element>())
     }
 }
 impl<'b, B: OriginMut<'b> + sealed::Slice> OriginMut<'b> for LayoutOf<'_, B> {
     type Element = B::Element;
     #[inline(always)]
-    fn lend<R>(self, to: impl FnOnce(&'b mut [B::Element], Option<Shape<'_>>) -> R) -> R {
-        let shape = self.shape_in::<B::Element>();
-        self.buffer.lend(|elements, _| to(elements, Some(shape)))
+    fn lend<R>(self, to: impl FnOnce(&'b mut [B::Element], Option<PlacedLayout<'_>>) -> R) -> R {
+        let placed = self.shape_in::<B::Element>();
+        self.buffer.lend(|elements, _| to(elements, Some(placed)))
     }
 }

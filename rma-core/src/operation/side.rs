@@ -1,6 +1,6 @@
 //! Which bytes of a buffer, or of a target's part, an operation is about: one run of them, or those
 //! of a layout.
-use crate::layout::{Cursor, Row, Shape, pack};
+use crate::layout::{Cursor, PlacedLayout, Row, pack};
 use crate::protocol::rows::WireRow;
 use bytemuck::cast_slice;
 use std::borrow::Cow;
@@ -11,12 +11,12 @@ pub(crate) enum Side<'l> {
     /// So many, one behind the other.
     Bytes { at: u64, len: u64 },
     /// As a layout arranges them.
-    Layout(Shape<'l>),
+    Layout(PlacedLayout<'l>),
 }
 
-impl<'l> From<Shape<'l>> for Side<'l> {
-    fn from(shape: Shape<'l>) -> Self {
-        Self::Layout(shape)
+impl<'l> From<PlacedLayout<'l>> for Side<'l> {
+    fn from(placed: PlacedLayout<'l>) -> Self {
+        Self::Layout(placed)
     }
 }
 
@@ -30,7 +30,7 @@ impl<'l> Side<'l> {
     pub(crate) fn bytes(&self) -> Option<u64> {
         match self {
             Self::Bytes { len, .. } => Some(*len),
-            Self::Layout(shape) => shape.bytes(),
+            Self::Layout(placed) => placed.bytes(),
         }
     }
 
@@ -38,8 +38,8 @@ impl<'l> Side<'l> {
     pub(crate) fn placed(self, offset: u64) -> Option<Self> {
         Some(match self {
             Self::Bytes { at, len } => Self::Bytes { at: at.checked_add(offset)?, len },
-            Self::Layout(shape) => {
-                Self::Layout(shape.starting_at(shape.start().checked_add(offset)?))
+            Self::Layout(placed) => {
+                Self::Layout(placed.starting_at(placed.start().checked_add(offset)?))
             }
         })
     }
@@ -49,8 +49,8 @@ impl<'l> Side<'l> {
         match self {
             Self::Bytes { at, len } => Self::Bytes { at: at.wrapping_sub(begin), len },
             // Negative if position 0 of the layout lies before its first byte.
-            Self::Layout(shape) => {
-                Self::Layout(shape.starting_at(shape.start().wrapping_sub(begin)))
+            Self::Layout(placed) => {
+                Self::Layout(placed.starting_at(placed.start().wrapping_sub(begin)))
             }
         }
     }
@@ -64,21 +64,21 @@ impl<'l> Side<'l> {
                 Some(Row { at, stride: 0, len: *len, count: 1 })
             }
             Self::Bytes { .. } => None,
-            Self::Layout(shape) => shape.only_row(offset),
+            Self::Layout(placed) => placed.only_row(offset),
         }
     }
 
     /// Whether some byte is certainly in there twice.
     #[inline(always)]
     pub(crate) fn overlaps(&self) -> bool {
-        matches!(self, Self::Layout(shape) if shape.overlaps())
+        matches!(self, Self::Layout(placed) if placed.overlaps())
     }
 
     /// Where position 0 is.
     pub(crate) fn start(&self) -> u64 {
         match self {
             Self::Bytes { at, .. } => *at,
-            Self::Layout(shape) => shape.start(),
+            Self::Layout(placed) => placed.start(),
         }
     }
 
@@ -87,7 +87,7 @@ impl<'l> Side<'l> {
         match self {
             Self::Bytes { len: 0, .. } => None,
             Self::Bytes { at, len } => Some((i128::from(*at), i128::from(*at) + i128::from(*len))),
-            Self::Layout(shape) => shape.wide_span(),
+            Self::Layout(placed) => placed.wide_span(),
         }
     }
 
@@ -95,7 +95,7 @@ impl<'l> Side<'l> {
     pub(crate) fn is_aligned(&self, base: u64, align: usize) -> bool {
         match self {
             Self::Bytes { at, .. } => base.wrapping_add(*at).is_multiple_of(align as u64),
-            Self::Layout(shape) => shape.is_aligned(base, align),
+            Self::Layout(placed) => placed.is_aligned(base, align),
         }
     }
 
@@ -109,7 +109,7 @@ impl<'l> Side<'l> {
     pub(crate) fn cursor(&self) -> Cursor<'l> {
         match self {
             Self::Bytes { at, len } => Cursor::dense(*at, *len),
-            Self::Layout(shape) => Cursor::new(*shape),
+            Self::Layout(placed) => Cursor::new(*placed),
         }
     }
 }

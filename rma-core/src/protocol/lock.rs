@@ -37,13 +37,14 @@
 //! So nobody sleeps but behind others or at the head, and there everyone can give up. A reservation
 //! stays for the next head.
 //!
-//! The same machine runs the lock of each part, whose home is [`part`], and the [`gate`] between
-//! `lock_all` and exclusive locks, one for a window. How those two use it: [`super::gate`].
+//! The same machine runs the lock of each part, whose home is [`part`], and the [`global_lock`]
+//! between `lock_all` and exclusive locks, one for a window. How those two use it:
+//! [`super::global_lock`].
 
 /// Words of a window's control block at each rank: the home words, in one cache line; the barrier's
 /// flags in the second; what exclusive lockers of all parts read in the third; then the nodes.
 const PART: u16 = 0;
-const GATE: u16 = 2;
+const GLOBAL: u16 = 2;
 const MARK: u16 = 4;
 const WATCH: u16 = 16;
 const MARKS: u16 = 17;
@@ -160,7 +161,7 @@ pub(crate) enum Step {
 }
 
 impl At {
-    /// Whether every rank has a word like that; the gate's are at rank 0.
+    /// Whether every rank has a word like that; the global lock's are at rank 0.
     #[inline(always)]
     pub(crate) fn is_of_part(self) -> bool {
         matches!(self.word, PART | MARK)
@@ -178,13 +179,13 @@ pub(crate) fn part(rank: u32) -> At {
     At { rank, word: PART }
 }
 
-/// Home of the window's gate: `lock_all` shares it, exclusive lockers pass it as a group.
+/// Home of the window's global lock: `lock_all` shares it, exclusive lockers pass it as a group.
 #[inline]
-pub(crate) fn gate() -> At {
-    At { rank: 0, word: GATE }
+pub(crate) fn global_lock() -> At {
+    At { rank: 0, word: GLOBAL }
 }
 
-/// Whether the gate is watched; see [`super::gate`].
+/// Whether the global lock is watched; see [`super::global_lock`].
 #[inline]
 pub(crate) fn watch() -> At {
     At { rank: 0, word: WATCH }

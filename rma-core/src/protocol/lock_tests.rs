@@ -44,15 +44,15 @@ struct Program {
     rounds: u32,
     /// A bit for each round.
     exclusive: u32,
-    /// As at a gate: where the bit is set, the lock is wanted as one of the other group.
-    gate: bool,
+    /// As at a global lock: where the bit is set, the lock is wanted as one of the other group.
+    global_lock: bool,
     /// Takes the lock past those in line, without a node.
     past: bool,
 }
 
 impl Program {
     fn mode(self, round: u32) -> Option<Mode> {
-        let other = if self.gate { Mode::Group } else { Mode::Exclusive };
+        let other = if self.global_lock { Mode::Group } else { Mode::Exclusive };
         let mode = [Mode::Shared, other][(self.exclusive >> round & 1) as usize];
         (round < self.rounds).then_some(mode)
     }
@@ -429,7 +429,7 @@ fn scripts(rounds: &[u32], nodes: u16, impatience: u8, passes: u8) -> Vec<Script
     let extend = |shorter: BTreeSet<Vec<Program>>, rounds: &u32| {
         let with = |(programs, exclusive): (&Vec<Program>, u32)| {
             let mut programs = programs.clone();
-            programs.push(Program { rounds: *rounds, exclusive, gate: false, past: false });
+            programs.push(Program { rounds: *rounds, exclusive, global_lock: false, past: false });
             programs.sort();
             programs
         };
@@ -449,7 +449,7 @@ fn explore_all(groups: impl IntoIterator<Item = Vec<Script>>) -> Explorer {
 #[test]
 fn waiters_are_served_in_turn_and_to_the_last() {
     let seen = if cfg!(miri) {
-        let readers = Program { rounds: 1, exclusive: 0, gate: false, past: false };
+        let readers = Program { rounds: 1, exclusive: 0, global_lock: false, past: false };
         explore_all([vec![Script {
             programs: vec![readers; 2],
             nodes: 1,
@@ -465,7 +465,7 @@ fn waiters_are_served_in_turn_and_to_the_last() {
 #[test]
 fn who_gives_up_is_taken_out_and_nobody_is_lost() {
     if cfg!(miri) {
-        let writers = vec![Program { rounds: 1, exclusive: 1, gate: false, past: false }; 2];
+        let writers = vec![Program { rounds: 1, exclusive: 1, global_lock: false, past: false }; 2];
         explore_all([vec![Script { programs: writers, nodes: 1, impatience: 1, passes: 0 }]]);
         return;
     }
@@ -504,34 +504,36 @@ fn a_head_is_passed_until_it_has_run() {
     assert!(seen.passed && seen.passed_sleeper, "somebody was passed, awake and asleep");
 }
 
-/// The same scripts at a gate: the two modes exclude each other, each is compatible with itself.
+/// The same scripts at a global lock: the two modes exclude each other, each is compatible with
+/// itself.
 #[test]
 #[cfg_attr(miri, ignore = "many states")]
-fn groups_pass_the_gate_in_turn() {
-    let at_gate = |scripts: Vec<Script>| {
-        let gate = |mut script: Script| {
-            script.programs.iter_mut().for_each(|program| program.gate = true);
+fn groups_pass_the_global_lock_in_turn() {
+    let at_global_lock = |scripts: Vec<Script>| {
+        let global_lock = |mut script: Script| {
+            script.programs.iter_mut().for_each(|program| program.global_lock = true);
             script
         };
-        scripts.into_iter().map(gate).collect::<Vec<_>>()
+        scripts.into_iter().map(global_lock).collect::<Vec<_>>()
     };
     let seen = explore_all([
-        at_gate(scripts(&[2, 2], 1, 1, 0)),
-        at_gate(scripts(&[1, 1, 1], 1, 1, 0)),
-        at_gate(scripts(&[2, 1, 1], 1, 0, 0)),
+        at_global_lock(scripts(&[2, 2], 1, 1, 0)),
+        at_global_lock(scripts(&[1, 1, 1], 1, 1, 0)),
+        at_global_lock(scripts(&[2, 1, 1], 1, 0, 0)),
     ]);
     assert_eq!(seen.most_readers, 3, "readers enter together");
 }
 
-/// Who takes the gate past the line comes at the worst times, and leaves nobody in line behind.
+/// Who takes the global lock past the line comes at the worst times, and leaves nobody in line
+/// behind.
 #[test]
 #[cfg_attr(miri, ignore = "many states")]
 fn a_line_lives_through_those_who_come_past_it() {
     let with_one_past = |rounds: &[u32], impatience| {
         let one_past = |mut script: Script| {
-            script.programs.iter_mut().for_each(|program| program.gate = true);
+            script.programs.iter_mut().for_each(|program| program.global_lock = true);
             let exclusive = (1 << rounds[0]) - 1;
-            let past = Program { rounds: rounds[0], exclusive, gate: true, past: true };
+            let past = Program { rounds: rounds[0], exclusive, global_lock: true, past: true };
             script.programs.push(past);
             script
         };
@@ -602,7 +604,7 @@ fn nodes_of_the_gone_are_left_or_free() {
     assert_eq!(answer_of_the_gone(swap(node.word(PHASE))), Some((7, phase::FREE)));
     let free = Step::Store { at: node.word(PHASE), value: phase::FREE };
     assert_eq!(answer_of_the_gone(free), Some((7, phase::FREE)));
-    for home in [part(7), gate(), watch()] {
+    for home in [part(7), global_lock(), watch()] {
         assert_eq!(answer_of_the_gone(swap(home)), None, "whoever holds it counts");
     }
     assert_eq!(answer_of_the_gone(Step::Load(node.word(NEXT))), None);

@@ -69,12 +69,13 @@ pub(crate) enum Kind {
     Post = 15,
     /// The sender's operations of a start epoch are done; not answered.
     Complete = 16,
-    /// Asks to put `length` bytes by grants; answered by `Done` when all have arrived.
-    Ask = 17,
-    /// `length` more bytes of what was asked for may come.
-    Grant = 18,
-    /// Granted bytes; `offset` counts from where the ask's begin. Not answered.
-    Fragment = 19,
+    /// Request to send: a put of `length` bytes by rendezvous; answered by `Done` when all have
+    /// arrived.
+    Rts = 17,
+    /// Clear to send: `length` more bytes of a rendezvous may come.
+    Cts = 18,
+    /// Cleared bytes of a rendezvous; `offset` counts from where its bytes begin. Not answered.
+    PutData = 19,
     /// How the request for a lock ended that had that slot; not answered.
     Granted = 20,
     /// Asks for the [`Card`] of the target's part; answered by one [`Data`](Self::Data).
@@ -85,11 +86,11 @@ impl Kind {
     /// What answers it, if it is a request.
     pub(crate) fn answer(self) -> Option<Self> {
         match self {
-            Self::Put | Self::Accumulate | Self::Ask => Some(Self::Done),
+            Self::Put | Self::Accumulate | Self::Rts => Some(Self::Done),
             Self::Get | Self::GetAccumulate | Self::CompareSwap | Self::Card => Some(Self::Data),
             Self::Query => Some(Self::Value),
             Self::Collective | Self::Done | Self::Data | Self::Value => None,
-            Self::Post | Self::Complete | Self::Grant | Self::Fragment | Self::Cancel => None,
+            Self::Post | Self::Complete | Self::Cts | Self::PutData | Self::Cancel => None,
             Self::Lock | Self::Granted | Self::Unlock | Self::Pass => None,
         }
     }

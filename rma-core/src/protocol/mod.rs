@@ -1,6 +1,6 @@
 //! Protocols without I/O: message layouts and state machines.
 pub(crate) mod credit;
-pub(crate) mod gate;
+pub(crate) mod global_lock;
 pub(crate) mod home;
 pub(crate) mod lock;
 pub(crate) mod message;

@@ -1,14 +1,15 @@
-//! Large puts, as state machines without I/O: an origin asks, the target grants bytes, the origin
-//! sends them in fragments, the target says when all have arrived.
+//! Large puts by rendezvous, as state machines without I/O: an origin sends an RTS (request to
+//! send), the target answers by CTS (clear to send) of so many bytes, the origin sends these as
+//! data, the target says when all have arrived.
 //!
 //! Credit bounds what one origin has on its way; with many origins at one target that is not
 //! enough. So the target has a budget for the bytes of large puts from all origins together:
-//! granted and not yet arrived. It grants in the order of asking, as much at once as the budget
-//! has, so that a transfer that asked first streams at full speed and none waits for ever.
+//! cleared and not yet arrived. It clears in the order of the RTS, as much at once as the budget
+//! has, so that the first transfer streams at full speed and none waits for ever.
 //!
-//! A grant comes back when its bytes arrive, when the origin cancels, when the origin is gone, or
-//! when the window is. Messages may overtake each other: a cancel that comes before its ask is
-//! ignored, and the origin answers the grant that follows by another cancel.
+//! A CTS is used up when its bytes arrive, when the origin cancels, when the origin is gone, or
+//! when the window is. Messages may overtake each other: a cancel that comes before its RTS is
+//! ignored, and the origin answers the CTS that follows by another cancel.
 use super::credit::Credit;
 use crate::rank::WorldRank;
 use core::ops::Range;
@@ -18,26 +19,26 @@ use std::collections::{BTreeMap, VecDeque};
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Sender {
     total: u64,
-    granted: u64,
+    cleared: u64,
     sent: u64,
 }
 
 impl Sender {
-    /// Of a transfer that is about to be asked for.
+    /// Of a transfer whose RTS is about to go.
     pub(crate) fn new(total: u64) -> Self {
-        Self { total, granted: 0, sent: 0 }
+        Self { total, cleared: 0, sent: 0 }
     }
 
-    /// Takes a grant; false if it is nothing or more than was asked for.
-    pub(crate) fn handle_grant(&mut self, bytes: u64) -> bool {
-        let fits = bytes > 0 && bytes <= self.total - self.granted;
-        self.granted += if fits { bytes } else { 0 };
+    /// Takes a CTS; false if it is of nothing, or of more than is left.
+    pub(crate) fn handle_cts(&mut self, bytes: u64) -> bool {
+        let fits = bytes > 0 && bytes <= self.total - self.cleared;
+        self.cleared += if fits { bytes } else { 0 };
         fits
     }
 
-    /// The bytes to be sent next, at most `max`; `None` if more must be granted first.
-    pub(crate) fn poll_fragment(&mut self, max: u64) -> Option<Range<u64>> {
-        let len = (self.granted - self.sent).min(max);
+    /// The bytes to be sent next, at most `max`; `None` if more must be cleared first.
+    pub(crate) fn poll_data(&mut self, max: u64) -> Option<Range<u64>> {
+        let len = (self.cleared - self.sent).min(max);
         let start = self.sent;
         self.sent += len;
         (len > 0).then_some(start..self.sent)
@@ -56,9 +57,9 @@ pub(crate) struct Key {
     pub(crate) slot: u64,
 }
 
-/// What an origin asks to put.
+/// What an origin wants to put.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Ask {
+pub(crate) struct Rts {
     pub(crate) window: u64,
     /// Where the first byte goes; the range was checked.
     pub(crate) offset: u64,
@@ -67,49 +68,49 @@ pub(crate) struct Ask {
 
 #[derive(Debug)]
 struct LargePut {
-    ask: Ask,
-    granted: u64,
+    rts: Rts,
+    cleared: u64,
     arrived: u64,
     /// Some of what arrived found no memory.
     lost: bool,
 }
 
-/// Where a fragment's bytes go.
+/// Where the bytes of a message of data go.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Fragment {
+pub(crate) struct Data {
     pub(crate) offset: u64,
     /// Its transfer is complete with it.
     pub(crate) last: bool,
-    /// Earlier fragments of the transfer [were lost](Grants::handle_lost).
+    /// Earlier data of the transfer [were lost](Receiver::handle_lost).
     pub(crate) lost: bool,
 }
 
 /// What the target shall tell an origin.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum GrantTell {
+pub(crate) enum Reply {
     /// That so many more bytes may come.
-    Grant { key: Key, window: u64, bytes: u64 },
+    Cts { key: Key, window: u64, bytes: u64 },
     /// That the window is gone.
     Freed { key: Key, window: u64 },
 }
 
-/// The target's side of all transfers: a few dozen bytes for each that was asked for.
+/// The target's side of all transfers: a few dozen bytes for each.
 #[derive(Debug)]
-pub(crate) struct Grants {
-    /// Not granted, or arrived again.
+pub(crate) struct Receiver {
+    /// Not cleared, or arrived again.
     available: u64,
     /// Smaller parts of a transfer are not worth a message.
     quantum: u64,
     transfers: BTreeMap<Key, LargePut>,
-    /// Those that are not fully granted, in the order of asking.
+    /// Those that are not fully cleared, in the order of their RTS.
     waiting: VecDeque<Key>,
     /// Transfers of windows that are gone.
     freed: Vec<(Key, u64)>,
-    asks: Credit,
+    rts_credit: Credit,
 }
 
-impl Grants {
-    /// With a budget of so many bytes, granted in quarters of it, or in messages if these are
+impl Receiver {
+    /// With a budget of so many bytes, cleared in quarters of it, or in messages if these are
     /// larger.
     pub(crate) fn new(budget: u64, message: u64) -> Self {
         let available = budget.max(1);
@@ -119,47 +120,48 @@ impl Grants {
             transfers: BTreeMap::new(),
             waiting: VecDeque::new(),
             freed: Vec::new(),
-            asks: Credit::default(),
+            rts_credit: Credit::default(),
         }
     }
 
-    /// Takes a wish; false if it is empty, a repetition, or one too many of this origin.
-    pub(crate) fn handle_ask(&mut self, key: Key, ask: Ask) -> bool {
-        if ask.length == 0 || self.transfers.contains_key(&key) || !self.asks.take(key.origin) {
+    /// Takes an RTS; false if it is empty, a repetition, or one too many of this origin.
+    pub(crate) fn handle_rts(&mut self, key: Key, rts: Rts) -> bool {
+        if rts.length == 0 || self.transfers.contains_key(&key) || !self.rts_credit.take(key.origin)
+        {
             return false;
         }
-        self.transfers.insert(key, LargePut { ask, granted: 0, arrived: 0, lost: false });
+        self.transfers.insert(key, LargePut { rts, cleared: 0, arrived: 0, lost: false });
         self.waiting.push_back(key);
         true
     }
 
-    /// Takes `len` bytes that belong at `offset` of a transfer; `None` if they were not granted.
-    pub(crate) fn handle_fragment(
+    /// Takes `len` bytes that belong at `offset` of a transfer; `None` if they were not cleared.
+    pub(crate) fn handle_data(
         &mut self,
         key: Key,
         window: u64,
         offset: u64,
         len: u64,
-    ) -> Option<Fragment> {
+    ) -> Option<Data> {
         let transfer = self.transfers.get_mut(&key)?;
-        let inside = offset.checked_add(len).is_some_and(|end| end <= transfer.granted);
-        // Each byte is granted once: more in all were sent twice.
-        let outstanding = transfer.granted - transfer.arrived;
-        if transfer.ask.window != window || !inside || len == 0 || len > outstanding {
+        let inside = offset.checked_add(len).is_some_and(|end| end <= transfer.cleared);
+        // Each byte is cleared once: more in all were sent twice.
+        let outstanding = transfer.cleared - transfer.arrived;
+        if transfer.rts.window != window || !inside || len == 0 || len > outstanding {
             return None;
         }
         transfer.arrived += len;
         self.available += len;
-        let last = transfer.arrived == transfer.ask.length;
-        // Inside the range of the ask, which was checked.
-        let (offset, lost) = (transfer.ask.offset + offset, transfer.lost);
+        let last = transfer.arrived == transfer.rts.length;
+        // Inside the range of the RTS, which was checked.
+        let (offset, lost) = (transfer.rts.offset + offset, transfer.lost);
         if last {
             self.remove(key);
         }
-        Some(Fragment { offset, last, lost })
+        Some(Data { offset, last, lost })
     }
 
-    /// A fragment found no memory: so the transfer has failed when it ends.
+    /// Data found no memory: so the transfer has failed when it ends.
     pub(crate) fn handle_lost(&mut self, key: Key) {
         if let Some(transfer) = self.transfers.get_mut(&key) {
             transfer.lost = true;
@@ -174,7 +176,7 @@ impl Grants {
     /// A window is gone: its transfers end, as [`poll`](Self::poll) tells their origins.
     pub(crate) fn handle_freed(&mut self, window: u64) {
         let of_window = |(key, transfer): (&Key, &LargePut)| {
-            (transfer.ask.window == window).then_some((*key, window))
+            (transfer.rts.window == window).then_some((*key, window))
         };
         let ended: Vec<_> = self.transfers.iter().filter_map(of_window).collect();
         for (key, _) in &ended {
@@ -184,23 +186,23 @@ impl Grants {
     }
 
     /// What to tell next.
-    pub(crate) fn poll(&mut self) -> Option<GrantTell> {
+    pub(crate) fn poll(&mut self) -> Option<Reply> {
         if let Some((key, window)) = self.freed.pop() {
-            return Some(GrantTell::Freed { key, window });
+            return Some(Reply::Freed { key, window });
         }
         let key = *self.waiting.front()?;
         let transfer = self.transfers.get_mut(&key)?;
-        let wanted = transfer.ask.length - transfer.granted;
+        let wanted = transfer.rts.length - transfer.cleared;
         if self.available < wanted.min(self.quantum) {
             return None;
         }
         let bytes = wanted.min(self.available);
-        transfer.granted += bytes;
+        transfer.cleared += bytes;
         self.available -= bytes;
         if bytes == wanted {
             self.waiting.pop_front();
         }
-        Some(GrantTell::Grant { key, window: transfer.ask.window, bytes })
+        Some(Reply::Cts { key, window: transfer.rts.window, bytes })
     }
 
     /// Whether there is nothing to be told, now or later.
@@ -209,9 +211,9 @@ impl Grants {
     }
 
     /// Those whose bytes somebody waits for, after [`poll`](Self::poll) has told all it has. They
-    /// are few: a grant is at least a quantum, or all of a transfer.
+    /// are few: a CTS is at least a quantum, or all of a transfer.
     pub(crate) fn holders(&self) -> impl Iterator<Item = Key> {
-        let holds = |transfer: &LargePut| transfer.granted > transfer.arrived;
+        let holds = |transfer: &LargePut| transfer.cleared > transfer.arrived;
         let all = self.transfers.iter().filter(|_| !self.waiting.is_empty());
         all.filter(move |(_, transfer)| holds(transfer)).map(|(key, _)| *key)
     }
@@ -219,9 +221,9 @@ impl Grants {
     fn remove(&mut self, key: Key) -> Option<LargePut> {
         let transfer = self.transfers.remove(&key)?;
         // Bytes that are still on their way are dropped when they come.
-        self.available += transfer.granted - transfer.arrived;
-        self.asks.give_back(key.origin);
-        if transfer.granted < transfer.ask.length {
+        self.available += transfer.cleared - transfer.arrived;
+        self.rts_credit.give_back(key.origin);
+        if transfer.cleared < transfer.rts.length {
             self.waiting.retain(|waiting| *waiting != key);
         }
         Some(transfer)

@@ -1,6 +1,6 @@
 //! Senders and grants against each other, with every order of messages that a network may choose.
 use super::credit::CREDIT_MAX;
-use super::rendezvous::{Ask, Fragment, GrantTell, Grants, Key, Sender};
+use super::rendezvous::{Data, Key, Receiver, Reply, Rts, Sender};
 use crate::rank::WorldRank;
 use proptest::prelude::*;
 use std::collections::BTreeSet;
@@ -11,60 +11,60 @@ fn key(origin: u32, slot: u64) -> Key {
     Key { origin: WorldRank(origin), slot }
 }
 
-fn ask(length: u64) -> Ask {
-    Ask { window: WINDOW, offset: 100, length }
+fn rts(length: u64) -> Rts {
+    Rts { window: WINDOW, offset: 100, length }
 }
 
-fn granted(grants: &mut Grants) -> Option<(Key, u64)> {
-    match grants.poll()? {
-        GrantTell::Grant { key, bytes, .. } => Some((key, bytes)),
-        GrantTell::Freed { .. } => panic!("no window was freed"),
+fn granted(receiver: &mut Receiver) -> Option<(Key, u64)> {
+    match receiver.poll()? {
+        Reply::Cts { key, bytes, .. } => Some((key, bytes)),
+        Reply::Freed { .. } => panic!("no window was freed"),
     }
 }
 
 #[test]
 fn senders_stay_within_their_grants() {
     let mut sender = Sender::new(10);
-    assert_eq!(sender.poll_fragment(4), None, "nothing is granted");
-    assert!(!sender.handle_grant(0) && !sender.handle_grant(11));
-    assert!(sender.handle_grant(6));
-    assert!(!sender.handle_grant(5) && !sender.handle_grant(u64::MAX), "more than asked for");
-    assert_eq!(sender.poll_fragment(4), Some(0..4));
-    assert_eq!(sender.poll_fragment(4), Some(4..6));
-    assert_eq!(sender.poll_fragment(4), None);
-    assert!(!sender.is_sent() && sender.handle_grant(4));
-    assert_eq!(sender.poll_fragment(99), Some(6..10));
-    assert!(sender.is_sent() && !sender.handle_grant(1));
+    assert_eq!(sender.poll_data(4), None, "nothing is granted");
+    assert!(!sender.handle_cts(0) && !sender.handle_cts(11));
+    assert!(sender.handle_cts(6));
+    assert!(!sender.handle_cts(5) && !sender.handle_cts(u64::MAX), "more than asked for");
+    assert_eq!(sender.poll_data(4), Some(0..4));
+    assert_eq!(sender.poll_data(4), Some(4..6));
+    assert_eq!(sender.poll_data(4), None);
+    assert!(!sender.is_sent() && sender.handle_cts(4));
+    assert_eq!(sender.poll_data(99), Some(6..10));
+    assert!(sender.is_sent() && !sender.handle_cts(1));
 }
 
 #[test]
 fn grants_come_in_the_order_of_asking() {
-    let mut grants = Grants::new(100, 1);
-    assert!(grants.handle_ask(key(1, 1), ask(150)));
-    assert!(grants.handle_ask(key(2, 1), ask(10)));
-    assert_eq!(granted(&mut grants), Some((key(1, 1), 100)));
-    assert_eq!(granted(&mut grants), None, "the budget is out");
-    assert!(grants.handle_fragment(key(1, 1), WINDOW, 0, 24).is_some());
-    assert_eq!(granted(&mut grants), None, "less than a quarter");
-    assert!(grants.handle_fragment(key(1, 1), WINDOW, 24, 30).is_some());
-    assert_eq!(granted(&mut grants), Some((key(1, 1), 50)), "the first goes on, to its end");
-    assert_eq!(granted(&mut grants), None);
-    assert!(grants.handle_fragment(key(1, 1), WINDOW, 60, 6).is_some());
-    assert_eq!(granted(&mut grants), Some((key(2, 1), 10)), "all of it, though it is little");
-    assert!(grants.is_idle());
+    let mut receiver = Receiver::new(100, 1);
+    assert!(receiver.handle_rts(key(1, 1), rts(150)));
+    assert!(receiver.handle_rts(key(2, 1), rts(10)));
+    assert_eq!(granted(&mut receiver), Some((key(1, 1), 100)));
+    assert_eq!(granted(&mut receiver), None, "the budget is out");
+    assert!(receiver.handle_data(key(1, 1), WINDOW, 0, 24).is_some());
+    assert_eq!(granted(&mut receiver), None, "less than a quarter");
+    assert!(receiver.handle_data(key(1, 1), WINDOW, 24, 30).is_some());
+    assert_eq!(granted(&mut receiver), Some((key(1, 1), 50)), "the first goes on, to its end");
+    assert_eq!(granted(&mut receiver), None);
+    assert!(receiver.handle_data(key(1, 1), WINDOW, 60, 6).is_some());
+    assert_eq!(granted(&mut receiver), Some((key(2, 1), 10)), "all of it, though it is little");
+    assert!(receiver.is_idle());
 }
 
 #[test]
 fn what_was_not_granted_is_refused() {
-    let mut grants = Grants::new(40, 1);
+    let mut receiver = Receiver::new(40, 1);
     let mine = key(1, 5);
-    assert!(!grants.handle_ask(mine, ask(0)), "nothing");
-    assert!(grants.handle_ask(mine, ask(50)));
-    assert!(!grants.handle_ask(mine, ask(50)), "again");
-    assert_eq!(grants.handle_fragment(mine, WINDOW, 0, 1), None, "before the grant");
-    assert_eq!(granted(&mut grants), Some((mine, 40)));
+    assert!(!receiver.handle_rts(mine, rts(0)), "nothing");
+    assert!(receiver.handle_rts(mine, rts(50)));
+    assert!(!receiver.handle_rts(mine, rts(50)), "again");
+    assert_eq!(receiver.handle_data(mine, WINDOW, 0, 1), None, "before the grant");
+    assert_eq!(granted(&mut receiver), Some((mine, 40)));
     let mut refused = |key, window, offset, len| {
-        assert_eq!(grants.handle_fragment(key, window, offset, len), None);
+        assert_eq!(receiver.handle_data(key, window, offset, len), None);
     };
     refused(key(1, 6), WINDOW, 0, 1);
     refused(key(2, 5), WINDOW, 0, 1);
@@ -74,78 +74,78 @@ fn what_was_not_granted_is_refused() {
     refused(mine, WINDOW, 40, 1);
     refused(mine, WINDOW, u64::MAX, 1);
     refused(mine, WINDOW, 1, u64::MAX);
-    let placed = |offset, last| Some(Fragment { offset, last, lost: false });
-    assert_eq!(grants.handle_fragment(mine, WINDOW, 10, 30), placed(110, false));
-    assert_eq!(grants.handle_fragment(mine, WINDOW, 10, 11), None, "twice the same");
-    assert_eq!(granted(&mut grants), Some((mine, 10)));
-    assert_eq!(grants.handle_fragment(mine, WINDOW, 40, 10), placed(140, false));
-    assert_eq!(grants.handle_fragment(mine, WINDOW, 0, 10), placed(100, true));
-    assert_eq!(grants.handle_fragment(mine, WINDOW, 0, 1), None, "it is over");
-    assert!(!grants.handle_cancel(mine));
+    let placed = |offset, last| Some(Data { offset, last, lost: false });
+    assert_eq!(receiver.handle_data(mine, WINDOW, 10, 30), placed(110, false));
+    assert_eq!(receiver.handle_data(mine, WINDOW, 10, 11), None, "twice the same");
+    assert_eq!(granted(&mut receiver), Some((mine, 10)));
+    assert_eq!(receiver.handle_data(mine, WINDOW, 40, 10), placed(140, false));
+    assert_eq!(receiver.handle_data(mine, WINDOW, 0, 10), placed(100, true));
+    assert_eq!(receiver.handle_data(mine, WINDOW, 0, 1), None, "it is over");
+    assert!(!receiver.handle_cancel(mine));
 }
 
 /// What one fragment lost is told at the end, whatever becomes of the others.
 #[test]
 fn a_hole_is_told_at_the_end() {
-    let (mut grants, mine, other) = (Grants::new(100, 40), key(1, 5), key(1, 6));
-    assert!(grants.handle_ask(mine, ask(50)) && grants.handle_ask(other, ask(50)));
-    while granted(&mut grants).is_some() {}
-    let lost = |grants: &mut Grants, key, offset, len| {
-        grants.handle_fragment(key, WINDOW, offset, len).map(|placed| placed.lost)
+    let (mut receiver, mine, other) = (Receiver::new(100, 40), key(1, 5), key(1, 6));
+    assert!(receiver.handle_rts(mine, rts(50)) && receiver.handle_rts(other, rts(50)));
+    while granted(&mut receiver).is_some() {}
+    let lost = |receiver: &mut Receiver, key, offset, len| {
+        receiver.handle_data(key, WINDOW, offset, len).map(|placed| placed.lost)
     };
-    assert_eq!(lost(&mut grants, mine, 0, 10), Some(false));
-    grants.handle_lost(mine);
-    assert_eq!(lost(&mut grants, other, 0, 50), Some(false));
-    assert_eq!(lost(&mut grants, mine, 10, 40), Some(true));
+    assert_eq!(lost(&mut receiver, mine, 0, 10), Some(false));
+    receiver.handle_lost(mine);
+    assert_eq!(lost(&mut receiver, other, 0, 50), Some(false));
+    assert_eq!(lost(&mut receiver, mine, 10, 40), Some(true));
 }
 
 #[test]
 fn an_origin_cannot_ask_without_end() {
-    let mut grants = Grants::new(10, 1);
+    let mut receiver = Receiver::new(10, 1);
     for slot in 0..CREDIT_MAX as u64 {
-        assert!(grants.handle_ask(key(1, slot), ask(100)));
+        assert!(receiver.handle_rts(key(1, slot), rts(100)));
     }
-    assert!(!grants.handle_ask(key(1, 999), ask(100)), "one too many");
-    assert!(grants.handle_ask(key(2, 999), ask(100)), "another origin");
-    assert!(grants.handle_cancel(key(1, 3)));
-    assert!(grants.handle_ask(key(1, 999), ask(100)));
+    assert!(!receiver.handle_rts(key(1, 999), rts(100)), "one too many");
+    assert!(receiver.handle_rts(key(2, 999), rts(100)), "another origin");
+    assert!(receiver.handle_cancel(key(1, 3)));
+    assert!(receiver.handle_rts(key(1, 999), rts(100)));
 }
 
 #[test]
 fn grants_come_back() {
-    let mut grants = Grants::new(10, 1);
-    assert!(grants.handle_ask(key(1, 1), ask(30)));
-    assert!(grants.handle_ask(key(2, 1), ask(9)));
-    assert!(grants.handle_ask(key(3, 1), ask(7)));
-    assert_eq!(grants.holders().count(), 0);
-    assert_eq!(granted(&mut grants), Some((key(1, 1), 10)));
-    assert_eq!(grants.holders().collect::<Vec<_>>(), [key(1, 1)]);
-    assert!(grants.handle_cancel(key(2, 1)), "one that waits");
-    assert_eq!(granted(&mut grants), None);
-    assert!(grants.handle_cancel(key(1, 1)), "one that holds a grant");
-    assert_eq!(granted(&mut grants), Some((key(3, 1), 7)));
-    assert_eq!(grants.holders().count(), 0, "nobody waits for it");
+    let mut receiver = Receiver::new(10, 1);
+    assert!(receiver.handle_rts(key(1, 1), rts(30)));
+    assert!(receiver.handle_rts(key(2, 1), rts(9)));
+    assert!(receiver.handle_rts(key(3, 1), rts(7)));
+    assert_eq!(receiver.holders().count(), 0);
+    assert_eq!(granted(&mut receiver), Some((key(1, 1), 10)));
+    assert_eq!(receiver.holders().collect::<Vec<_>>(), [key(1, 1)]);
+    assert!(receiver.handle_cancel(key(2, 1)), "one that waits");
+    assert_eq!(granted(&mut receiver), None);
+    assert!(receiver.handle_cancel(key(1, 1)), "one that holds a grant");
+    assert_eq!(granted(&mut receiver), Some((key(3, 1), 7)));
+    assert_eq!(receiver.holders().count(), 0, "nobody waits for it");
 
-    assert!(grants.handle_ask(key(4, 1), Ask { window: 8, offset: 0, length: 20 }));
-    assert!(grants.handle_ask(key(5, 1), ask(20)));
-    assert_eq!(granted(&mut grants), Some((key(4, 1), 3)));
-    grants.handle_freed(WINDOW);
-    let mut told = [grants.poll().unwrap(), grants.poll().unwrap()];
+    assert!(receiver.handle_rts(key(4, 1), Rts { window: 8, offset: 0, length: 20 }));
+    assert!(receiver.handle_rts(key(5, 1), rts(20)));
+    assert_eq!(granted(&mut receiver), Some((key(4, 1), 3)));
+    receiver.handle_freed(WINDOW);
+    let mut told = [receiver.poll().unwrap(), receiver.poll().unwrap()];
     told.sort_by_key(|tell| match tell {
-        GrantTell::Grant { key, .. } | GrantTell::Freed { key, .. } => *key,
+        Reply::Cts { key, .. } | Reply::Freed { key, .. } => *key,
     });
-    let freed = |key| GrantTell::Freed { key, window: WINDOW };
+    let freed = |key| Reply::Freed { key, window: WINDOW };
     assert_eq!(told, [freed(key(3, 1)), freed(key(5, 1))]);
-    assert_eq!(granted(&mut grants), Some((key(4, 1), 7)), "the budget of the freed one");
-    assert!(grants.handle_cancel(key(4, 1)) && grants.is_idle());
+    assert_eq!(granted(&mut receiver), Some((key(4, 1), 7)), "the budget of the freed one");
+    assert!(receiver.handle_cancel(key(4, 1)) && receiver.is_idle());
 }
 
 /// What travels between origins and the target.
 #[derive(Debug, Clone, Copy)]
 enum Wire {
-    Ask,
-    Grant(u64),
-    Fragment(u64, u64),
+    Rts,
+    Cts(u64),
+    Data(u64, u64),
     Cancel,
 }
 
@@ -174,36 +174,36 @@ impl Origin {
         if self.gone {
             return vec![Wire::Cancel];
         }
-        assert!(self.sender.handle_grant(bytes), "a grant that was not asked for");
+        assert!(self.sender.handle_cts(bytes), "a grant that was not asked for");
         self.received += bytes;
         if self.received > self.patience {
             self.gone = true;
             return vec![Wire::Cancel];
         }
-        let fragments = std::iter::from_fn(|| self.sender.poll_fragment(self.fragment));
-        fragments.map(|range| Wire::Fragment(range.start, range.end - range.start)).collect()
+        let fragments = std::iter::from_fn(|| self.sender.poll_data(self.fragment));
+        fragments.map(|range| Wire::Data(range.start, range.end - range.start)).collect()
     }
 }
 
 /// Runs all transfers to their end; `choices` decides which message arrives next. Returns the order
 /// in which transfers got their first grant.
 fn play(budget: u64, message: u64, origins: &mut [Origin], choices: &[usize]) -> Vec<usize> {
-    let mut grants = Grants::new(budget, message);
-    let mut wires: Vec<(usize, Wire)> = (0..origins.len()).map(|i| (i, Wire::Ask)).collect();
+    let mut receiver = Receiver::new(budget, message);
+    let mut wires: Vec<(usize, Wire)> = (0..origins.len()).map(|i| (i, Wire::Rts)).collect();
     let (mut asked, mut order, mut outstanding) = (Vec::new(), Vec::new(), vec![0; origins.len()]);
     let mut choices = choices.iter().cycle();
     while !wires.is_empty() {
         let (i, wire) = wires.remove(choices.next().unwrap() % wires.len());
         let (origin, key) = (&mut origins[i], key(i as u32, i as u64));
         match wire {
-            Wire::Ask => {
-                assert!(grants.handle_ask(key, ask(origin.total)));
+            Wire::Rts => {
+                assert!(receiver.handle_rts(key, rts(origin.total)));
                 asked.push(i);
             }
-            Wire::Grant(bytes) => wires.extend(origin.take(bytes).into_iter().map(|w| (i, w))),
-            Wire::Fragment(offset, len) => {
+            Wire::Cts(bytes) => wires.extend(origin.take(bytes).into_iter().map(|w| (i, w))),
+            Wire::Data(offset, len) => {
                 // Dropped if the transfer was cancelled.
-                if let Some(placed) = grants.handle_fragment(key, WINDOW, offset, len) {
+                if let Some(placed) = receiver.handle_data(key, WINDOW, offset, len) {
                     let bytes = placed.offset - 100..placed.offset - 100 + len;
                     assert!(bytes.into_iter().all(|at| origin.arrived.insert(at)), "once each");
                     outstanding[i] -= len;
@@ -211,23 +211,23 @@ fn play(budget: u64, message: u64, origins: &mut [Origin], choices: &[usize]) ->
                 }
             }
             Wire::Cancel => {
-                if grants.handle_cancel(key) {
+                if receiver.handle_cancel(key) {
                     outstanding[i] = 0;
                 }
             }
         }
-        while let Some((key, bytes)) = granted(&mut grants) {
+        while let Some((key, bytes)) = granted(&mut receiver) {
             let i = key.slot as usize;
             if !order.contains(&i) {
                 order.push(i);
             }
             outstanding[i] += bytes;
             assert!(outstanding.iter().sum::<u64>() <= budget, "more than the budget");
-            wires.push((i, Wire::Grant(bytes)));
+            wires.push((i, Wire::Cts(bytes)));
         }
     }
-    assert!(grants.is_idle(), "nobody waits any more");
-    assert_eq!(grants.holders().count(), 0);
+    assert!(receiver.is_idle(), "nobody waits any more");
+    assert_eq!(receiver.holders().count(), 0);
     asked.retain(|i| order.contains(i));
     assert_eq!(order, asked, "first asked, first granted");
     order

@@ -211,8 +211,8 @@ impl Window {
             Side::Bytes { len, .. } => {
                 RmaError::OutOfRange { window, target, disp, disp_unit, len: *len, size }
             }
-            Side::Layout(shape) => {
-                let far = || shape.starting_at(u64::MAX).wide_span().unwrap_or((start, start));
+            Side::Layout(layout) => {
+                let far = || layout.starting_at(u64::MAX).wide_span().unwrap_or((start, start));
                 let (low, high) = if placed.is_some() { (low, high) } else { far() };
                 let (low, high) = (narrow(low), narrow(high));
                 RmaError::LayoutOutOfRange { window, target, disp, disp_unit, low, high, size }

@@ -50,14 +50,14 @@ fn what_is_let_go_is_dropped_when_the_list_is_free() {
         let part = Arc::downgrade(&window.part);
         drop(window);
         thread::scope(|scope| {
-            // A part that is dropped closes its letterbox.
-            let mail = engine.serving().mail.hold();
+            // A part that is dropped closes its inbound.
+            let contributions = engine.serving().contributions.hold();
             scope.spawn(|| engine.own_windows().let_go());
             while part.strong_count() > 0 {
                 thread::yield_now();
             }
             assert!(engine.own_windows().is_dropped_free());
-            drop(mail);
+            drop(contributions);
         });
     });
 }

@@ -1,6 +1,6 @@
 //! Requests for locks, as their homes serve them. S-E1 S-E8 S-E13
 use crate::engine::Engine;
-use crate::memory::block::Block;
+use crate::memory::control_block::ControlBlock;
 use crate::object::WindowId;
 use crate::protocol::home::{End, Home, LockAsk, Passes, Tell};
 use crate::protocol::lock::{self, Mode};
@@ -107,7 +107,7 @@ impl Lines {
 }
 
 /// The word of the lock of that block's owner.
-pub(crate) fn word(block: Block<'_>) -> &AtomicU64 {
+pub(crate) fn word(block: ControlBlock<'_>) -> &AtomicU64 {
     block.word(lock::part(0).word)
 }
 

@@ -3,16 +3,16 @@ mod combine;
 #[cfg(test)]
 mod dropped_tests;
 mod get;
-mod grant;
 pub(crate) mod lock;
 mod part;
+mod rendezvous;
 mod rows;
 mod signal;
 
 #[cfg(test)]
 pub(crate) use combine::Combined;
 
-use crate::collective::Mail;
+use crate::collective::Contributions;
 use crate::engine::{self, Engine, Sent, Service, SlotId};
 use crate::memory::stripe;
 use crate::protocol::message::{Head, Kind, Status, query};
@@ -23,8 +23,8 @@ use crate::window::{Part, Windows};
 use combine::Deferred;
 use core::any::Any;
 use core::time::Duration;
-use grant::Incoming;
 use lock::Lines;
+use rendezvous::Incoming;
 use std::sync::Arc;
 
 /// How often a sleeping thread looks whether whom those wait for who wait for locks here is gone.
@@ -32,7 +32,7 @@ const LINES_RECHECK: Duration = Duration::from_millis(20);
 
 /// What a rank keeps to serve its peers.
 pub(crate) struct Serving {
-    mail: Arc<Mail>,
+    contributions: Arc<Contributions>,
     windows: Windows,
     pub(crate) deferred: Deferred,
     pub(crate) lines: Lines,
@@ -40,14 +40,18 @@ pub(crate) struct Serving {
 }
 
 impl Serving {
-    /// Grants as many bytes of large puts at once, in messages of at most so many bytes.
-    pub(crate) fn new(mail: &Arc<Mail>, grant_bytes: u64, message_max: usize) -> Self {
+    /// Clears as many bytes of large puts at once, in messages of at most so many bytes.
+    pub(crate) fn new(
+        contributions: &Arc<Contributions>,
+        rendezvous_bytes: u64,
+        message_max: usize,
+    ) -> Self {
         Self {
-            mail: mail.clone(),
+            contributions: contributions.clone(),
             windows: Windows::default(),
             deferred: Deferred::default(),
             lines: Lines::default(),
-            incoming: Incoming::new(grant_bytes, message_max),
+            incoming: Incoming::new(rendezvous_bytes, message_max),
         }
     }
 }
@@ -62,10 +66,10 @@ impl Service for Serving {
         body: &[u8],
     ) -> bool {
         match kind {
-            Kind::Collective => self.mail.handle(engine, from, head, body),
+            Kind::Collective => self.contributions.handle(engine, from, head, body),
             Kind::Done | Kind::Data | Kind::Value => engine.take_answer(from, head, body),
-            Kind::Grant => engine.take_grant(from, head, body),
-            Kind::Fragment => engine.take_fragment(from, head, body),
+            Kind::Cts => engine.take_cts(from, head, body),
+            Kind::PutData => engine.take_data(from, head, body),
             Kind::Cancel => engine.take_cancel(from, head, body),
             Kind::Lock => engine.take_request(from, head, body),
             Kind::Granted => engine.take_granted(from, head, body),
@@ -86,7 +90,7 @@ impl Service for Serving {
     }
 
     fn recover(&self, engine: &Engine) {
-        engine.recover_grants();
+        engine.recover_cts();
     }
 
     fn send_piece(&self, engine: &Engine, to: WorldRank, cursor: &mut GetCursor) -> Sent {
@@ -97,7 +101,7 @@ impl Service for Serving {
         !self.deferred.is_empty()
     }
 
-    fn is_grant_waited_for(&self) -> bool {
+    fn is_cts_due(&self) -> bool {
         self.incoming.is_waited_for()
     }
 
@@ -130,7 +134,7 @@ impl Engine {
             units: if is_value { 1 } else { head.length.get() },
             offset: if is_value && status == Status::Ok { 0 } else { head.offset.get() },
         };
-        self.slots.answer(from, SlotId(head.slot.get()), answer, body)
+        self.outstanding.answer(from, SlotId(head.slot.get()), answer, body)
     }
 
     /// Does what a peer asks; false if the message makes no sense.
@@ -148,7 +152,7 @@ impl Engine {
         };
         match kind {
             Kind::Get => return self.serve_get(from, head, body, &part),
-            Kind::Ask => return self.serve_ask(from, head, body, &part),
+            Kind::Rts => return self.serve_rts(from, head, body, &part),
             Kind::Card => return self.serve_card(from, head, body, &part),
             _ => {}
         }

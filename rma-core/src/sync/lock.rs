@@ -1,7 +1,7 @@
 //! The lock of a part where all ranks reach all control words. S-E1 S-E13
 use crate::engine::{Asleep, On, Wait};
 use crate::error::RmaError;
-use crate::memory::block::Block;
+use crate::memory::control_block::ControlBlock;
 use crate::protocol::lock::{self, Acquire, At, Mode, NODES, QueueNode, Release, Step, phase};
 use crate::rank::Rank;
 use crate::transport::PeerState;
@@ -56,7 +56,7 @@ impl NodePool {
     }
 
     /// Takes a free node.
-    fn take(&self, mine: Block<'_>, rank: u32) -> Option<QueueNode> {
+    fn take(&self, mine: ControlBlock<'_>, rank: u32) -> Option<QueueNode> {
         let mut nodes = (0..NODES).filter_map(|index| QueueNode::new(rank, index));
         let node = nodes.find(|node| {
             let word = mine.word(node.phase_word());
@@ -69,7 +69,7 @@ impl NodePool {
 }
 
 impl Window {
-    fn mine(&self) -> Block<'_> {
+    fn mine(&self) -> ControlBlock<'_> {
         self.part.block.get()
     }
 

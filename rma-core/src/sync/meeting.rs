@@ -2,7 +2,7 @@
 use crate::collective::{Inner, near};
 use crate::engine::WaitError;
 use crate::error::{CollectiveError, RmaError};
-use crate::memory::block::{Agreement, Block};
+use crate::memory::control_block::{Agreement, ControlBlock};
 use crate::rank::Rank;
 use crate::window::{Window, kind};
 use core::sync::atomic::Ordering::Relaxed;
@@ -67,7 +67,7 @@ impl Window {
     }
 
     /// That of rank 0, on which all ranks are counted: without it, this rank takes no part.
-    fn first_block(&self) -> Result<Block<'_>, RmaError> {
+    fn first_block(&self) -> Result<ControlBlock<'_>, RmaError> {
         self.block_of(Rank(0)).inspect_err(|_| self.part.comm.inner.give_up())
     }
 

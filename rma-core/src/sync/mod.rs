@@ -2,14 +2,14 @@
 //! ranks of a window meet.
 mod epochs;
 mod far_lock;
-mod gate;
+mod global_lock;
 mod lock;
 mod meeting;
 mod pscw;
 mod signals;
 mod transitions;
 
-pub(crate) use gate::Patience;
+pub(crate) use global_lock::Patience;
 pub use lock::LockKind;
 pub(crate) use pscw::COMPLETE_WAIT;
 pub use transitions::{EpochCall, EpochKind};

@@ -1,7 +1,7 @@
 //! How the signals of post and complete travel: as bits in the peers' blocks where those are
 //! mapped and have room, as messages otherwise. S-D2
 use crate::error::RmaError;
-use crate::memory::block::SIGNAL_RANKS;
+use crate::memory::control_block::SIGNAL_RANKS;
 use crate::protocol::message::{Head, Kind};
 use crate::protocol::pscw::Signal;
 use crate::rank::Rank;

@@ -44,14 +44,14 @@ struct Bell {
     rank: WorldRank,
     sleep: Arc<dyn Sleep>,
     agent: Option<Arc<dyn Agent>>,
-    mail: MailFlag<AtomicU32>,
+    contributions: MailFlag<AtomicU32>,
 }
 
 impl Waker {
     /// The network has something for this rank, which a call of its objects shows from now on.
     pub fn wake(&self) {
-        let Bell { rank, sleep, agent, mail } = &*self.0;
-        mail.come();
+        let Bell { rank, sleep, agent, contributions } = &*self.0;
+        contributions.come();
         sleep.ring(*rank);
         if let Some(agent) = agent {
             agent.ring();
@@ -66,10 +66,10 @@ struct MailFlag<W>(W);
 impl<W: Word<Value = u32>> MailFlag<W> {
     /// There may be some, which can be polled.
     fn come(&self) {
-        // pairs with the Acquire in `take`: who sees no more mail polls what came with it.
+        // pairs with the Acquire in `take`: who sees no more contributions polls what came with it.
         self.0.store(1, Release);
-        // Pairs with the fences of `Agent::leave` and `Agent::arm`: who looks for mail after them
-        // sees this, or is seen not to attend, or to sleep.
+        // Pairs with the fences of `Agent::leave` and `Agent::arm`: who looks for contributions
+        // after them sees this, or is seen not to attend, or to sleep.
         fence(SeqCst);
     }
 
@@ -108,9 +108,13 @@ impl Transport {
     ) -> Result<Self, E> {
         let Parts { job, messages, sleep, members, shared, cma, remote, agent, views } =
             self.into_parts();
-        let (rank, mail) = (job.rank, MailFlag::default());
-        let waker =
-            Waker(Arc::new(Bell { rank, sleep: sleep.clone(), agent: agent.clone(), mail }));
+        let (rank, contributions) = (job.rank, MailFlag::default());
+        let waker = Waker(Arc::new(Bell {
+            rank,
+            sleep: sleep.clone(),
+            agent: agent.clone(),
+            contributions,
+        }));
         let network = network(waker.clone())?;
         let agent = agent.map(|agent| {
             let waker = waker.clone();
@@ -188,11 +192,11 @@ unsafe impl Messages for Composed {
 
     fn poll(&self, sink: &mut dyn FnMut(WorldRank, &[u8])) -> usize {
         let near = self.near.messages.poll(sink);
-        let mail = &self.waker.0.mail;
-        mail.take();
+        let contributions = &self.waker.0.contributions;
+        contributions.take();
         let far = self.network.messages.poll(sink);
         if far > 0 {
-            mail.stay();
+            contributions.stay();
         }
         near + far
     }
@@ -305,7 +309,7 @@ impl Agent for ComposedAgent {
     }
 
     fn has_mail(&self) -> bool {
-        self.agent.has_mail() || self.waker.0.mail.is_there()
+        self.agent.has_mail() || self.waker.0.contributions.is_there()
     }
 
     fn ring(&self) {

@@ -1,5 +1,5 @@
-//! No mail of a network is left lying between who attends, the agent and who wakes them. The
-//! doorbell is that of a node, without the fences that it has of its own in `ring`.
+//! No contributions of a network is left lying between who attends, the agent and who wakes them.
+//! The doorbell is that of a node, without the fences that it has of its own in `ring`.
 use super::MailFlag;
 use core::sync::atomic::Ordering::{Relaxed, SeqCst};
 use loom::sync::Arc;
@@ -10,7 +10,7 @@ use loom::thread;
 struct Rank {
     /// Messages of the network.
     queue: AtomicU32,
-    mail: MailFlag<AtomicU32>,
+    contributions: MailFlag<AtomicU32>,
     attended: AtomicU32,
     asleep: AtomicU32,
     /// The agent was woken.
@@ -21,7 +21,7 @@ impl Rank {
     /// As `Waker::wake`, after a message.
     fn arrive(&self) {
         self.queue.fetch_add(1, Relaxed);
-        self.mail.come();
+        self.contributions.come();
         if self.asleep.load(Relaxed) == 1 && self.attended.load(Relaxed) == 0 {
             self.woken.store(1, Relaxed);
         }
@@ -29,11 +29,11 @@ impl Rank {
 
     /// As `Composed::poll`.
     fn poll(&self) -> u32 {
-        self.mail.take();
+        self.contributions.take();
         let count = self.queue.load(Relaxed);
         if count > 0 {
             self.queue.fetch_sub(count, Relaxed);
-            self.mail.stay();
+            self.contributions.stay();
         }
         count
     }
@@ -42,10 +42,10 @@ impl Rank {
     fn leave(&self) {
         self.attended.fetch_sub(1, Relaxed);
         fence(SeqCst);
-        if self.mail.is_there() {
+        if self.contributions.is_there() {
             self.poll();
         }
-        if self.mail.is_there() {
+        if self.contributions.is_there() {
             self.woken.store(1, Relaxed);
         }
     }

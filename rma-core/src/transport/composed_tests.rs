@@ -13,7 +13,7 @@ struct Half {
     near: u32,
     calls: Mutex<Vec<String>>,
     /// What a poll gives.
-    mail: Mutex<Vec<u8>>,
+    contributions: Mutex<Vec<u8>>,
     handled: Mutex<u64>,
     arrived: Mutex<u64>,
     failed: Mutex<Option<WorldRank>>,
@@ -50,9 +50,9 @@ unsafe impl Messages for Half {
         Ok(())
     }
     fn poll(&self, sink: &mut dyn FnMut(WorldRank, &[u8])) -> usize {
-        let mail = core::mem::take(&mut *lock(&self.mail));
-        mail.iter().for_each(|byte| sink(WorldRank(0), &[*byte]));
-        mail.len()
+        let contributions = core::mem::take(&mut *lock(&self.contributions));
+        contributions.iter().for_each(|byte| sink(WorldRank(0), &[*byte]));
+        contributions.len()
     }
     fn arrived(&self) -> u64 {
         *lock(&self.arrived)
@@ -140,7 +140,7 @@ impl Agent for Half {
         true
     }
     fn has_mail(&self) -> bool {
-        !lock(&self.mail).is_empty()
+        !lock(&self.contributions).is_empty()
     }
     fn ring(&self) {
         self.note("ring the agent".to_owned());
@@ -252,7 +252,8 @@ fn the_network_wakes_who_sleeps() {
     assert!(network.calls().is_empty());
 }
 
-/// Who leaves looks whether there is mail of the network: perhaps more than a poll has taken.
+/// Who leaves looks whether there is contributions of the network: perhaps more than a poll has
+/// taken.
 #[test]
 fn mail_of_both_halves_is_seen() {
     let Composed { memory, network, waker, pair } = compose();
@@ -264,9 +265,9 @@ fn mail_of_both_halves_is_seen() {
         got
     };
     assert!(!agent.has_mail() && poll().is_empty());
-    *lock(&memory.mail) = vec![1];
+    *lock(&memory.contributions) = vec![1];
     assert!(agent.has_mail());
-    *lock(&network.mail) = vec![2, 3];
+    *lock(&network.contributions) = vec![2, 3];
     waker.wake();
     assert_eq!(poll(), [1, 2, 3]);
     assert!(agent.has_mail(), "there may be more");

@@ -18,10 +18,10 @@ const WORLD: WorldRank = WorldRank(0);
 const WORDS: usize = 100;
 const SIZE: u64 = WORDS as u64 * 8;
 
-/// Three messages of a hundred bytes may come by grants at once.
+/// Three messages of a hundred bytes may come by rendezvous at once.
 fn config() -> Config {
     let mut config = Config::default();
-    (config.eager_bytes, config.grant_bytes) = (200, 300);
+    (config.eager_bytes, config.rendezvous_bytes) = (200, 300);
     config
 }
 
@@ -82,7 +82,7 @@ fn outstanding(window: &Window, kind: Kind, length: u64) -> (Arc<Pending>, u64) 
     let expected = Expected::of(&head, Buffer::NONE);
     // SAFETY: no buffer.
     #[allow(unsafe_code)]
-    let slot = unsafe { window.engine().slots.start(WORLD, expected, &pending) };
+    let slot = unsafe { window.engine().outstanding.start(WORLD, expected, &pending) };
     (pending, slot.unwrap().0)
 }
 
@@ -111,12 +111,12 @@ fn lies(window: &Window) -> Vec<(Head, Vec<u8>)> {
         forge(Kind::Pass, 0, 0, 1),
         forge(Kind::Query, 2, 0, 0),
         forge(Kind::Query, 0, 0, 1),
-        forge(Kind::Ask, 0, 0, 0),
-        forge(Kind::Ask, 0, 8, 1),
-        forge(Kind::Ask, SIZE - 7, 8, 0),
-        forge(Kind::Ask, u64::MAX, 8, 0),
-        forge(Kind::Ask, 8, u64::MAX, 0),
-        forge(Kind::Fragment, 0, 8, 8),
+        forge(Kind::Rts, 0, 0, 0),
+        forge(Kind::Rts, 0, 8, 1),
+        forge(Kind::Rts, SIZE - 7, 8, 0),
+        forge(Kind::Rts, u64::MAX, 8, 0),
+        forge(Kind::Rts, 8, u64::MAX, 0),
+        forge(Kind::PutData, 0, 8, 8),
         forge(Kind::Cancel, 0, 0, 0),
         forge(Kind::Post, 0, 0, 1),
         forge(Kind::Complete, 0, 0, 0),
@@ -147,7 +147,7 @@ fn requests_that_lie_touch_nothing() {
             assert_eq!(part(window), [0x11; SIZE as usize], "{head:?}");
         }
         // No such window: answered, to nobody.
-        for kind in [Kind::Put, Kind::Get, Kind::Ask, Kind::Query, Kind::Accumulate] {
+        for kind in [Kind::Put, Kind::Get, Kind::Rts, Kind::Query, Kind::Accumulate] {
             let mut head = head(window, kind, 0, 8, 1 << 40);
             head.object = 0xdead_beef.into();
             assert!(send(engine, &head, &[]) > 0, "{head:?}");
@@ -175,7 +175,7 @@ fn answers_that_nobody_asked_for_are_dropped() {
             answer(Kind::Done, 0, slot),
             answer(Kind::Data, 8, slot),
             answer(Kind::Value, 8, slot),
-            answer(Kind::Grant, 8, slot),
+            answer(Kind::Cts, 8, slot),
         ];
         for head in forged {
             assert_eq!(send(engine, &head, &[]), 1, "{head:?}");
@@ -197,10 +197,10 @@ fn answers_that_nobody_asked_for_are_dropped() {
 fn grants_that_were_not_asked_for_are_refused() {
     with_window(|window, _| {
         let engine = window.engine();
-        let grant = |slot, length| head(window, Kind::Grant, 0, length, slot);
+        let grant = |slot, length| head(window, Kind::Cts, 0, length, slot);
         // Answered by a cancel, which finds nothing either.
         assert_eq!(send(engine, &grant(1 << 40, 8), &[]), 2);
-        let (pending, slot) = outstanding(window, Kind::Ask, 250);
+        let (pending, slot) = outstanding(window, Kind::Rts, 250);
         for (length, body) in [(0, 0), (251, 0), (u64::MAX, 0), (8, 1)] {
             assert_eq!(send(engine, &grant(slot, length), &vec![0; body]), 1, "{length}");
         }
@@ -216,30 +216,30 @@ fn fragments_stay_within_their_grants() {
         let engine = window.engine();
         let slot = 5 << 32;
         let fragment = |offset, len: usize| {
-            let message = head(window, Kind::Fragment, offset, len as u64, slot);
+            let message = head(window, Kind::PutData, offset, len as u64, slot);
             send(engine, &message, &vec![0xeeu8; len])
         };
         assert_eq!(fragment(0, 8), 1, "nothing was granted");
         // The grants go to a slot that is not in use, whose owner cancels: two dropped messages.
-        let ask = |length| send(engine, &head(window, Kind::Ask, 16, length, slot), &[]);
+        let ask = |length| send(engine, &head(window, Kind::Rts, 16, length, slot), &[]);
         assert_eq!(ask(40), 1, "the grant");
         assert_eq!(fragment(0, 8), 1, "it was cancelled");
         assert_eq!(part(window), [0x11; SIZE as usize]);
 
         // An origin that holds its grant: this rank, with a slot.
-        let (pending, slot) = outstanding(window, Kind::Ask, 400);
+        let (pending, slot) = outstanding(window, Kind::Rts, 400);
         let message = |kind, offset, length| head(window, kind, offset, length, slot);
-        assert_eq!(send(engine, &message(Kind::Ask, 16, 400), &[]), 0);
-        assert_eq!(send(engine, &message(Kind::Ask, 16, 400), &[]), 1, "again");
+        assert_eq!(send(engine, &message(Kind::Rts, 16, 400), &[]), 0);
+        assert_eq!(send(engine, &message(Kind::Rts, 16, 400), &[]), 1, "again");
         let fragment = |offset, len: usize| {
-            send(engine, &message(Kind::Fragment, offset, len as u64), &vec![0xeeu8; len])
+            send(engine, &message(Kind::PutData, offset, len as u64), &vec![0xeeu8; len])
         };
         for (offset, len) in [(0, 0), (0, 301), (300, 1), (u64::MAX, 1), (250, 60)] {
             assert_eq!(fragment(offset, len), 1, "{len} bytes at {offset}");
         }
-        let mut lie = message(Kind::Fragment, 0, 9);
+        let mut lie = message(Kind::PutData, 0, 9);
         assert_eq!(send(engine, &lie, &[0; 8]), 1, "another length");
-        lie = message(Kind::Fragment, 0, 8);
+        lie = message(Kind::PutData, 0, 8);
         lie.object = 77.into();
         assert_eq!(send(engine, &lie, &[0; 8]), 1, "another window");
         assert_eq!(part(window), [0x11; SIZE as usize]);
@@ -249,7 +249,7 @@ fn fragments_stay_within_their_grants() {
         assert_eq!(part(window), expected);
         assert_eq!(fragment(100, 100) + fragment(100, 100), 0, "the peer's own bytes");
         let slot = SlotId(slot);
-        assert_eq!(engine.slots.next(slot, 1000), Next::Fragment(0..400), "granted since");
+        assert_eq!(engine.outstanding.next(slot, 1000), Next::Data(0..400), "granted since");
         assert_eq!(fragment(100, 100), 0);
         assert_eq!(fragment(100, 100), 1, "more than was asked for");
         assert_eq!(part(window), expected);
@@ -264,8 +264,8 @@ fn an_agent_takes_grants_back() {
     with_window(|window, network| {
         let engine = window.engine();
         let ask = |origin: WorldRank| {
-            let ask = head(window, Kind::Ask, 16, 300, 1 << 40);
-            assert!(engine.serve(origin, Kind::Ask, &ask, &[]));
+            let ask = head(window, Kind::Rts, 16, 300, 1 << 40);
+            assert!(engine.serve(origin, Kind::Rts, &ask, &[]));
         };
         engine.need_agent().unwrap();
         while !network.is_agent_asleep() {
@@ -329,7 +329,7 @@ fn replies_are_read_when_they_are_sent() {
         let expected = Expected::of(&request, at);
         // SAFETY: `buffer` is read only after `pending` is done.
         #[allow(unsafe_code)]
-        let slot = unsafe { engine.slots.start(WORLD, expected, &pending) }.unwrap();
+        let slot = unsafe { engine.outstanding.start(WORLD, expected, &pending) }.unwrap();
         network.arrive(head(window, Kind::Get, 8, 250, slot.0).as_bytes().to_vec());
         engine.progress();
         window.local().write(1, &[0x22u8; 100]).unwrap();
@@ -357,7 +357,8 @@ proptest! {
         with_window(|window, _| {
             let engine = window.engine();
             for (kind, status, known, offset, length, slot, body) in messages {
-                // The words of locks are not for anybody to change, and mail has its own tests.
+                // The words of locks are not for anybody to change, and contributions has its own
+                // tests.
                 if [1, 7, 8, 10].contains(&kind) {
                     continue;
                 }

@@ -29,7 +29,7 @@ struct FarState {
     pending: FxHashMap<Rank, Outstanding>,
     /// How this rank may operate on targets, where it may.
     held: FxHashMap<Rank, u32>,
-    /// Slots of the requests by which this rank was granted locks.
+    /// Outstanding of the requests by which this rank was granted locks.
     granted: FxHashMap<Rank, u64>,
 }
 

@@ -1,5 +1,5 @@
 //! What this rank knows of the locks of a window: `sync` takes them, `serve` runs those of homes.
-use crate::protocol::gate::Told;
+use crate::protocol::global_lock::Told;
 use crate::protocol::home::{Home, Passes};
 use core::sync::atomic::{AtomicU32, AtomicU64};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -12,9 +12,9 @@ pub(crate) struct NodePool {
     pub(crate) passing_since_ns: AtomicU64,
 }
 
-/// What this rank knows of the gate.
+/// What this rank knows of the global lock.
 #[derive(Debug, Default)]
-pub(crate) struct Gate {
+pub(crate) struct GlobalLock {
     pub(crate) told: Told,
     /// Exclusive locks that passed it since this rank last made it unwatched.
     pub(crate) passed: AtomicU32,

@@ -3,7 +3,7 @@
 
 use crate::config::Asked;
 use crate::error::RmaError;
-use crate::memory::block::Block;
+use crate::memory::control_block::ControlBlock;
 use crate::memory::pool::PeerBlock;
 use crate::memory::target::{Span, Target};
 use crate::rank::Rank;
@@ -107,7 +107,7 @@ impl Window {
     }
 
     /// Maps the control words of a rank that shares memory.
-    pub(crate) fn map_block(&self, target: Rank) -> Result<Block<'_>, ImportError> {
+    pub(crate) fn map_block(&self, target: Rank) -> Result<ControlBlock<'_>, ImportError> {
         let peer = self.peer(target)?;
         if let Some(block) = peer.mapped_block.get() {
             return Ok(block.get());
@@ -127,7 +127,7 @@ impl Window {
     }
 
     /// The block with the stripes of a part that this rank reaches.
-    pub(crate) fn block_of(&self, target: Rank) -> Result<Block<'_>, RmaError> {
+    pub(crate) fn block_of(&self, target: Rank) -> Result<ControlBlock<'_>, RmaError> {
         if let Some(block) = self.targets.get(target).and_then(|entry| entry.block()) {
             return Ok(block);
         }

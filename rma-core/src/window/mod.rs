@@ -1,7 +1,6 @@
 //! Windows: memory of every rank of a group, addressable by target and displacement. S-A7 S-A14
 #[cfg(test)]
 pub(crate) mod accumulate_tests;
-mod ask;
 mod attributes;
 mod counts;
 mod device;
@@ -11,6 +10,7 @@ mod engine_tests;
 pub(crate) mod epochs;
 mod failure;
 mod far;
+mod issue;
 mod known;
 mod locks;
 mod mapping;
@@ -22,7 +22,6 @@ mod registry;
 mod signals;
 mod user;
 
-pub(crate) use ask::Drain;
 pub use attributes::MemoryModel;
 pub(crate) use attributes::Settings;
 pub(crate) use counts::Counts;
@@ -30,8 +29,9 @@ pub(crate) use device::{Device, DeviceRoute, Registered, atomic_of};
 pub(crate) use door::{Door, Entered};
 pub(crate) use epochs::EpochState;
 pub(crate) use far::{Far, Unflushed};
+pub(crate) use issue::Drain;
 pub(crate) use known::{Known, KnownRegion, Pages, RegionsOf, Where};
-pub(crate) use locks::{Gate, Locks, NodePool};
+pub(crate) use locks::{GlobalLock, Locks, NodePool};
 pub(crate) use memory::Memory;
 pub(crate) use order::Touched;
 pub(crate) use regions::{ADDRESSES, Regions};
@@ -72,7 +72,7 @@ pub struct Window {
     pub(crate) peers: Peers,
     pub(crate) far: Arc<Far>,
     pub(crate) nodes: NodePool,
-    pub(crate) gate: Gate,
+    pub(crate) global_lock: GlobalLock,
     pub(crate) barriers: AtomicU64,
     /// How often ranks agreed to free, to seal or to open again.
     pub(crate) agreements: [AtomicU64; 2],
@@ -110,9 +110,9 @@ pub(crate) mod kind {
 #[derive(Debug, Clone, Copy, Pod, Zeroable)]
 #[repr(C)]
 pub(crate) struct BeforeFirst {
-    /// [`Block::arrivals`](crate::memory::block::Block::arrivals).
+    /// [`ControlBlock::arrivals`](crate::memory::control_block::ControlBlock::arrivals).
     pub(crate) arrivals: u64,
-    /// [`Block::agreements`](crate::memory::block::Block::agreements).
+    /// [`ControlBlock::agreements`](crate::memory::control_block::ControlBlock::agreements).
     pub(crate) agreements: [u64; 2],
 }
 

@@ -4,7 +4,7 @@
 use super::{Memory, Part};
 use crate::config::Asked;
 use crate::engine::Engine;
-use crate::memory::block::STRIPES;
+use crate::memory::control_block::STRIPES;
 use crate::memory::directory::{Directory, DirectorySlot, PAGES, Page, Pin, page_bytes, page_of};
 use crate::memory::stripe::STRIPE;
 use crate::memory::target::Span;
@@ -41,7 +41,7 @@ pub(crate) struct RegionTable {
     /// Where regions of at least a byte lie in this process, from the first byte to behind the
     /// last. They do not overlap.
     by_place: BTreeMap<usize, usize>,
-    /// Slots of the directory that were given back.
+    /// Outstanding of the directory that were given back.
     free: Vec<usize>,
     /// The first slot that nobody had.
     unused: usize,

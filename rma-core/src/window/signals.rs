@@ -1,5 +1,5 @@
 //! Signals of post and complete that come by messages.
-use crate::memory::block::SIGNAL_RANKS;
+use crate::memory::control_block::SIGNAL_RANKS;
 use crate::protocol::pscw::Signals;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 

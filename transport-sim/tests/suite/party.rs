@@ -96,44 +96,44 @@ impl Memory {
     }
 }
 
-/// A rank, its mail and one endpoint. Declare it behind the memory that it uses.
+/// A rank, its contributions and one endpoint. Declare it behind the memory that it uses.
 pub(crate) struct Party<'a> {
     pub(crate) sim: &'a Sim,
     pub(crate) endpoint: Arc<dyn Endpoint>,
     /// What was complete, in order.
     pub(crate) complete: Vec<(u64, Result<(), DeviceError>)>,
-    mail: Mail,
+    contributions: Contributions,
     phase: u8,
     next: u64,
 }
 
 /// What was shared, by phase and rank.
-type Mail = BTreeMap<(u8, u32), Vec<u8>>;
+type Contributions = BTreeMap<(u8, u32), Vec<u8>>;
 
-fn keep(mail: &mut Mail, from: WorldRank, bytes: &[u8]) {
-    mail.insert((bytes[0], from.0), bytes[1..].to_vec());
+fn keep(contributions: &mut Contributions, from: WorldRank, bytes: &[u8]) {
+    contributions.insert((bytes[0], from.0), bytes[1..].to_vec());
 }
 
 impl<'a> Party<'a> {
     pub(crate) fn new(sim: &'a Sim) -> Self {
         let endpoint = Arc::from(sim.endpoint().unwrap());
-        let (complete, mail) = (Vec::new(), BTreeMap::new());
-        Self { sim, endpoint, complete, mail, phase: 0, next: 0 }
+        let (complete, contributions) = (Vec::new(), BTreeMap::new());
+        Self { sim, endpoint, complete, contributions, phase: 0, next: 0 }
     }
 
     /// Tells all ranks these bytes; returns what each of them told.
     pub(crate) fn share(&mut self, bytes: &[u8]) -> Vec<Vec<u8>> {
-        let Self { sim, mail, phase, .. } = self;
-        let mut sink = |from: WorldRank, bytes: &[u8]| keep(mail, from, bytes);
+        let Self { sim, contributions, phase, .. } = self;
+        let mut sink = |from: WorldRank, bytes: &[u8]| keep(contributions, from, bytes);
         let message = [&[*phase], bytes].concat();
         (0..sim.size()).for_each(|to| send(sim, to, &message, &mut sink));
         let mut told = Vec::new();
         for from in 0..sim.size() {
             wait_until(sim, || {
-                sim.poll(&mut |from, bytes| keep(mail, from, bytes));
-                mail.contains_key(&(*phase, from))
+                sim.poll(&mut |from, bytes| keep(contributions, from, bytes));
+                contributions.contains_key(&(*phase, from))
             });
-            told.push(mail.remove(&(*phase, from)).unwrap());
+            told.push(contributions.remove(&(*phase, from)).unwrap());
         }
         self.phase += 1;
         told
@@ -237,9 +237,9 @@ impl<'a> Party<'a> {
 
     /// As long as any transfer takes.
     pub(crate) fn pass_time(&mut self) {
-        let Self { sim, mail, .. } = self;
+        let Self { sim, contributions, .. } = self;
         let end = sim.now() + Duration::from_millis(5);
-        poll_until(sim, end, &mut |from, bytes| keep(mail, from, bytes));
+        poll_until(sim, end, &mut |from, bytes| keep(contributions, from, bytes));
     }
 }
 

@@ -115,6 +115,6 @@ fn a_group_gives_its_page_cache_back() {
 
 #[test]
 fn this_machine_has_some() {
-    let available = Supply::discover().available();
+    let available = MemoryLimits::discover().available();
     assert!(available.bytes > 0 && available.bytes < 1 << 50, "{available:?}");
 }

@@ -1,4 +1,4 @@
-//! Threads of a rank that pass and share the gate together, and another rank.
+//! Threads of a rank that pass and share the global lock together, and another rank.
 //!
 //! The locks are ideal, and words of other ranks are never seen late: what a thread learns late is
 //! what threads of its rank tell each other.
@@ -41,7 +41,7 @@ impl Lock {
 
 #[derive(Default)]
 struct Shared {
-    gate: Lock,
+    global_lock: Lock,
     part: Lock,
     watch: AtomicU64,
     marks: AtomicU64,
@@ -54,7 +54,7 @@ struct Shared {
 
 impl Shared {
     fn lock(&self, home: At) -> &Lock {
-        if home == lock::gate() { &self.gate } else { &self.part }
+        if home == lock::global_lock() { &self.global_lock } else { &self.part }
     }
 
     fn word(&self, at: At) -> &AtomicU64 {
@@ -113,14 +113,14 @@ fn check<const N: usize>(watch: u64, scripts: [fn(&Shared); N]) {
             thread::spawn(move || script(&shared))
         });
         threads.into_iter().for_each(|thread| thread.join().unwrap());
-        assert_eq!(shared.gate.held.lock().unwrap().0, 0, "the gate is free");
+        assert_eq!(shared.global_lock.held.lock().unwrap().0, 0, "the global_lock is free");
         (0..shared.data.len()).for_each(|index| shared.check(index));
     });
 }
 
 /// Writes what is its own, between looks at what a `lock_all` of another rank writes.
 fn pass(shared: &Shared, mine: usize) {
-    let Ok(()) = shared.told.pass(|| shared.acquire(lock::gate(), Mode::Group));
+    let Ok(()) = shared.told.pass(|| shared.acquire(lock::global_lock(), Mode::Group));
     shared.check(2);
     shared.write(mine);
     let Ok(()) = shared.told.leave(shared);
@@ -128,11 +128,11 @@ fn pass(shared: &Shared, mine: usize) {
 
 /// A `lock_all` of another rank.
 fn look_at_all(shared: &Shared) {
-    let Ok(()) = shared.acquire(lock::gate(), Mode::Shared);
+    let Ok(()) = shared.acquire(lock::global_lock(), Mode::Shared);
     shared.check(0);
     shared.check(1);
     shared.write(2);
-    let Ok(()) = shared.release(lock::gate(), Mode::Shared);
+    let Ok(()) = shared.release(lock::global_lock(), Mode::Shared);
 }
 
 #[test]
@@ -144,7 +144,7 @@ fn loom_threads_of_a_rank_pass_together() {
 fn share_all(shared: &Shared) {
     let Ok(()) = shared.told.share(shared, 1);
     shared.check(0);
-    let Ok(()) = shared.release(lock::gate(), Mode::Shared);
+    let Ok(()) = shared.release(lock::global_lock(), Mode::Shared);
 }
 
 /// An exclusive locker of another rank.

@@ -2,17 +2,17 @@
 //!
 //! What may come is known: a payload belongs to a communicator of this rank, comes from a member,
 //! and is of an operation that this rank has begun or that the sender may be in already. A small
-//! one always has room. A larger one comes in parts, and the sender asks for each: it is granted
-//! while all that nobody has taken yet stays within a budget. So a rank that is far ahead waits.
+//! one always has room. A larger one comes in parts, each by rendezvous: the receiver clears it
+//! while all that it has not taken yet stays within a budget. So a rank that is far ahead waits.
 //!
 //! # Nobody waits for ever
 //!
 //! What a rank waits for, or will as soon as what it sends at the same step is gone, is
-//! [awaited](Mail::expect): its next part is granted whatever the budget says, one part for each
-//! communicator. So to send is at worst to wait until the receiver comes to the step at which it
-//! receives, and an operation is without deadlock if it is with a send that waits for its
-//! receiver. Each of them is: of the ranks that are in the earliest step of the earliest
-//! operation, each sends to one that awaits just that, or has passed it.
+//! [awaited](Contributions::expect): its next part is cleared whatever the budget says, one part
+//! for each communicator. So to send is at worst to wait until the receiver comes to the step at
+//! which it receives, and an operation is without deadlock if it is with a send that waits for its
+//! receiver. Each of them is: of the ranks that are in the earliest step of the earliest operation,
+//! each sends to one that awaits just that, or has passed it.
 use super::AHEAD_MAX;
 use super::abandon::{AbandonPlace, News, read_abandon, read_one_operation};
 use crate::error::CollectiveError;
@@ -44,20 +44,20 @@ const ROUND_BITS: u32 = 8;
 const FORGET_EVERY: u32 = 1 << 24;
 
 /// Which payload: communicator, tag, sender; or the receiver, of one that is sent.
-pub(crate) type MailKey = (u64, u32, WorldRank);
+pub(crate) type ContributionKey = (u64, u32, WorldRank);
 /// Whom to tell what.
-pub(crate) type GrantHeads = Vec<(WorldRank, Head)>;
+pub(crate) type CtsHeads = Vec<(WorldRank, Head)>;
 
-/// What a message of a collective says: a piece of a part, with `offset` in the part; or that
-/// somebody asks for, or grants, a part. In all of them `slot` is the number of the part, and
+/// What a message of a collective says: a piece of a part, with `offset` in the part; or the RTS
+/// or the CTS of a part. In all of them `slot` is the number of the part, and
 /// `length` what there is of the payload from this part on. Or that the sender has
 /// [given up](super::abandon).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
-pub(crate) enum MailStep {
+pub(crate) enum CollectiveKind {
     Piece = 0,
-    Ask = 1,
-    Grant = 2,
+    Rts = 1,
+    Cts = 2,
     Abandon = 3,
 }
 
@@ -130,50 +130,50 @@ pub(crate) struct PayloadPart {
 }
 
 #[derive(Debug)]
-pub(crate) struct Mail {
+pub(crate) struct Contributions {
     /// The longest payload.
     payload_max: u64,
     /// Of all payloads, in bytes.
     budget: u64,
-    boxes: Mutex<Boxes>,
+    table: Mutex<InboundTable>,
 }
 
 #[derive(Debug, Default)]
-struct Boxes {
+struct InboundTable {
     /// By communicator.
-    of: HashMap<u64, Letterbox>,
+    of: HashMap<u64, Inbound>,
     /// Bytes of the parts in all of them.
     held: u64,
-    /// Parts that are asked for and not granted, in the order of the questions.
-    asked: VecDeque<(MailKey, u64)>,
-    /// Parts that this rank has asked for; whether they were granted.
-    asking: HashMap<MailKey, (u64, bool)>,
+    /// Parts that are asked for and not cleared, in the order of their RTS.
+    waiting: VecDeque<(ContributionKey, u64)>,
+    /// Parts that this rank sent an RTS of; whether they were cleared.
+    requested: HashMap<ContributionKey, (u64, bool)>,
 }
 
 /// What has come for a communicator and was not taken.
 #[derive(Debug)]
-struct Letterbox {
+struct Inbound {
     members: Group,
     current: Current,
     /// What is received next whatever the budget says.
     awaited: Option<(u32, WorldRank)>,
     /// By operation and sender.
-    letters: HashMap<(u32, WorldRank), Vec<Letter>>,
+    contributions: HashMap<(u32, WorldRank), Vec<Contribution>>,
 }
 
 #[derive(Debug)]
-struct Letter {
+struct Contribution {
     tag: u32,
     /// Which part.
     number: u64,
     /// Bytes of the payload from this part on.
     rest: u64,
-    state: MailState,
+    state: ContributionState,
 }
 
 #[derive(Debug)]
-enum MailState {
-    Asked,
+enum ContributionState {
+    Waiting,
     Arriving { bytes: Vec<u8>, left: u64 },
     Refused(NoRoom),
 }
@@ -183,23 +183,23 @@ fn part_len(rest: u64) -> u64 {
     rest.min(PART)
 }
 
-impl Letter {
+impl Contribution {
     fn held(&self) -> u64 {
         match &self.state {
-            MailState::Arriving { bytes, .. } => bytes.len() as u64,
-            MailState::Asked | MailState::Refused(_) => 0,
+            ContributionState::Arriving { bytes, .. } => bytes.len() as u64,
+            ContributionState::Waiting | ContributionState::Refused(_) => 0,
         }
     }
 
     fn begin(&mut self) {
         let len = part_len(self.rest);
-        self.state = MailState::Arriving { bytes: vec![0; len as usize], left: len };
+        self.state = ContributionState::Arriving { bytes: vec![0; len as usize], left: len };
     }
 
     /// Takes one piece that ends inside of the part; false if it does not fit what came before.
     fn add(&mut self, rest: u64, offset: u64, piece: &[u8]) -> bool {
         match &mut self.state {
-            MailState::Arriving { bytes, left }
+            ContributionState::Arriving { bytes, left }
                 if self.rest == rest && *left >= piece.len() as u64 =>
             {
                 // Both ends are below the length of the part, which is that of a vector.
@@ -212,9 +212,9 @@ impl Letter {
     }
 }
 
-impl Letterbox {
+impl Inbound {
     fn held(&self) -> u64 {
-        self.letters.values().flatten().map(Letter::held).sum()
+        self.contributions.values().flatten().map(Contribution::held).sum()
     }
 
     /// Whether members may send what that tag is of.
@@ -223,64 +223,69 @@ impl Letterbox {
     }
 }
 
-impl Boxes {
+impl InboundTable {
     /// Forgets payloads of operations that ended without taking them, because they failed.
     fn forget_stale(&mut self) {
-        for letterbox in self.of.values_mut() {
-            let current = &letterbox.current;
-            letterbox.letters.retain(|(operation, _), _| current.expects(*operation));
+        for inbound in self.of.values_mut() {
+            let current = &inbound.current;
+            inbound.contributions.retain(|(operation, _), _| current.expects(*operation));
         }
-        self.held = self.of.values().map(Letterbox::held).sum();
+        self.held = self.of.values().map(Inbound::held).sum();
     }
 
-    /// Grants what there is room for, and what is awaited.
-    fn grant(&mut self, budget: u64) -> GrantHeads {
-        let mut grants = GrantHeads::new();
-        if self.asked.is_empty() {
-            return grants;
+    /// Clears what there is room for, and what is awaited.
+    fn clear(&mut self, budget: u64) -> CtsHeads {
+        let mut cts = CtsHeads::new();
+        if self.waiting.is_empty() {
+            return cts;
         }
         let mut left = VecDeque::new();
-        for (key, number) in mem::take(&mut self.asked) {
+        for (key, number) in mem::take(&mut self.waiting) {
             let Some(rest) = self.rest_of(&key, number) else { continue };
             let fits = |held: u64| held.saturating_add(part_len(rest)) <= budget;
             if !fits(self.held) {
                 self.forget_stale();
             }
             let fits = fits(self.held);
-            match self.grant_one(&key, number, fits) {
-                Some(head) => grants.push((key.2, head)),
+            match self.clear_one(&key, number, fits) {
+                Some(head) => cts.push((key.2, head)),
                 None => left.push_back((key, number)),
             }
         }
-        self.asked = left;
-        grants
+        self.waiting = left;
+        cts
     }
 
     /// What is asked for there, if it still is.
-    fn rest_of(&self, key: &MailKey, number: u64) -> Option<u64> {
+    fn rest_of(&self, key: &ContributionKey, number: u64) -> Option<u64> {
         let (id, tag, from) = *key;
-        let letters = self.of.get(&id)?.letters.get(&(operation(tag), from))?;
-        let asked = |letter: &&Letter| {
-            (letter.tag, letter.number) == (tag, number) && matches!(letter.state, MailState::Asked)
+        let contributions = self.of.get(&id)?.contributions.get(&(operation(tag), from))?;
+        let asked = |contribution: &&Contribution| {
+            (contribution.tag, contribution.number) == (tag, number)
+                && matches!(contribution.state, ContributionState::Waiting)
         };
-        letters.iter().find(asked).map(|letter| letter.rest)
+        contributions.iter().find(asked).map(|contribution| contribution.rest)
     }
 
-    fn grant_one(&mut self, key: &MailKey, number: u64, fits: bool) -> Option<Head> {
+    fn clear_one(&mut self, key: &ContributionKey, number: u64, fits: bool) -> Option<Head> {
         let (id, tag, from) = *key;
-        let letterbox = self.of.get_mut(&id)?;
-        let awaited = letterbox.awaited == Some((tag, from));
-        let letters = letterbox.letters.get_mut(&(operation(tag), from))?;
+        let inbound = self.of.get_mut(&id)?;
+        let awaited = inbound.awaited == Some((tag, from));
+        let contributions = inbound.contributions.get_mut(&(operation(tag), from))?;
         // A part at a time of each payload.
-        let busy = letters.iter().any(|letter| letter.tag == tag && letter.number != number);
+        let busy = contributions
+            .iter()
+            .any(|contribution| contribution.tag == tag && contribution.number != number);
         if busy || !(fits || awaited) {
             return None;
         }
-        let is_it = |letter: &&mut Letter| (letter.tag, letter.number) == (tag, number);
-        let letter = letters.iter_mut().find(is_it)?;
-        letter.begin();
-        self.held = self.held.saturating_add(part_len(letter.rest));
-        Some(step_head(id, tag, MailStep::Grant, number, letter.rest))
+        let is_it = |contribution: &&mut Contribution| {
+            (contribution.tag, contribution.number) == (tag, number)
+        };
+        let contribution = contributions.iter_mut().find(is_it)?;
+        contribution.begin();
+        self.held = self.held.saturating_add(part_len(contribution.rest));
+        Some(step_head(id, tag, CollectiveKind::Cts, number, contribution.rest))
     }
 }
 
@@ -290,17 +295,17 @@ fn operation(tag: u32) -> u32 {
 }
 
 /// The head of a message about a part.
-pub(crate) fn step_head(id: u64, tag: u32, step: MailStep, number: u64, rest: u64) -> Head {
+pub(crate) fn step_head(id: u64, tag: u32, step: CollectiveKind, number: u64, rest: u64) -> Head {
     let mut head = Head::new(Kind::Collective, id, tag);
     head.op = step as u8;
     (head.slot, head.length) = (number.into(), rest.into());
     head
 }
 
-impl Mail {
+impl Contributions {
     /// Payloads of `payload_max` bytes at most, and of `budget` bytes together.
     pub(crate) fn new(payload_max: u64, budget: u64) -> Self {
-        Self { payload_max, budget, boxes: Mutex::default() }
+        Self { payload_max, budget, table: Mutex::default() }
     }
 
     /// The longest payload that can arrive for a communicator. What the runtime tells itself has
@@ -312,11 +317,11 @@ impl Mail {
     /// Who comes here waits until the value is dropped.
     #[cfg(test)]
     pub(crate) fn hold(&self) -> impl Drop + '_ {
-        self.boxes()
+        self.table()
     }
 
-    fn boxes(&self) -> MutexGuard<'_, Boxes> {
-        self.boxes.lock().unwrap_or_else(PoisonError::into_inner)
+    fn table(&self) -> MutexGuard<'_, InboundTable> {
+        self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Begins another operation of a communicator: its tag. Tags repeat, so now and then what was
@@ -324,7 +329,7 @@ impl Mail {
     pub(crate) fn begin(&self, current: &Current) -> u32 {
         let tag = current.next_tag();
         if tag.is_multiple_of(FORGET_EVERY) {
-            self.boxes().forget_stale();
+            self.table().forget_stale();
             current.news().forget_passed(current.place());
         }
         tag
@@ -333,57 +338,57 @@ impl Mail {
     /// From now on, messages of that communicator are expected.
     pub(crate) fn open(&self, id: u64, members: Group) -> Current {
         let current = Current::default();
-        let (letters, awaited) = (HashMap::default(), None);
-        let letterbox = Letterbox { members, current: current.clone(), awaited, letters };
-        self.boxes().of.insert(id, letterbox);
+        let (contributions, awaited) = (HashMap::default(), None);
+        let inbound = Inbound { members, current: current.clone(), awaited, contributions };
+        self.table().of.insert(id, inbound);
         current
     }
 
     /// No more messages of that communicator are expected.
     #[must_use]
-    pub(crate) fn close(&self, id: u64) -> GrantHeads {
-        let mut boxes = self.boxes();
-        let held = boxes.of.remove(&id).map_or(0, |letterbox| letterbox.held());
-        boxes.held -= held;
-        boxes.grant(self.budget)
+    pub(crate) fn close(&self, id: u64) -> CtsHeads {
+        let mut table = self.table();
+        let held = table.of.remove(&id).map_or(0, |inbound| inbound.held());
+        table.held -= held;
+        table.clear(self.budget)
     }
 
     /// From now on, and until another one is, that payload is awaited.
     #[must_use]
-    pub(crate) fn expect(&self, key: &MailKey) -> GrantHeads {
+    pub(crate) fn expect(&self, key: &ContributionKey) -> CtsHeads {
         let (id, tag, from) = *key;
-        let mut boxes = self.boxes();
-        if let Some(letterbox) = boxes.of.get_mut(&id) {
-            letterbox.awaited = Some((tag, from));
+        let mut table = self.table();
+        if let Some(inbound) = table.of.get_mut(&id) {
+            inbound.awaited = Some((tag, from));
         }
-        boxes.grant(self.budget)
+        table.clear(self.budget)
     }
 
     /// Handles a message; `None` if nobody can expect it, or if it does not fit what came before
     /// it.
-    pub(crate) fn deliver(&self, from: WorldRank, head: &Head, piece: &[u8]) -> Option<GrantHeads> {
+    pub(crate) fn deliver(&self, from: WorldRank, head: &Head, piece: &[u8]) -> Option<CtsHeads> {
         let handled = match head.op {
-            op if op == MailStep::Piece as u8 => self.deliver_piece(from, head, piece),
-            op if op == MailStep::Ask as u8 && piece.is_empty() => {
-                let asked = self.deliver_ask(from, head);
-                return asked.or_else(|| self.is_left_over(from, head).then(GrantHeads::new));
+            op if op == CollectiveKind::Piece as u8 => self.deliver_piece(from, head, piece),
+            op if op == CollectiveKind::Rts as u8 && piece.is_empty() => {
+                let asked = self.deliver_rts(from, head);
+                return asked.or_else(|| self.is_left_over(from, head).then(CtsHeads::new));
             }
-            op if op == MailStep::Grant as u8 => self.deliver_grant(from, head),
-            op if op == MailStep::Abandon as u8 => self.deliver_abandon(from, head),
+            op if op == CollectiveKind::Cts as u8 => self.deliver_cts(from, head),
+            op if op == CollectiveKind::Abandon as u8 => self.deliver_abandon(from, head),
             _ => false,
         };
-        (handled || self.is_left_over(from, head)).then(GrantHeads::new)
+        (handled || self.is_left_over(from, head)).then(CtsHeads::new)
     }
 
     /// Whether a message is of an operation that is over here, or about to be, because a rank gave
     /// it up.
     fn is_left_over(&self, from: WorldRank, head: &Head) -> bool {
-        let boxes = self.boxes();
-        let Some(letterbox) = boxes.of.get(&head.object.get()) else { return false };
-        let behind = letterbox.current.place().tag.wrapping_sub(head.tag.get()) <= u32::MAX / 2;
-        let grants = head.op == MailStep::Grant as u8;
-        let is_member = letterbox.members.rank_of(from).is_some();
-        is_member && (behind || grants) && letterbox.current.news().leaves_messages()
+        let table = self.table();
+        let Some(inbound) = table.of.get(&head.object.get()) else { return false };
+        let behind = inbound.current.place().tag.wrapping_sub(head.tag.get()) <= u32::MAX / 2;
+        let cts = head.op == CollectiveKind::Cts as u8;
+        let is_member = inbound.members.rank_of(from).is_some();
+        is_member && (behind || cts) && inbound.current.news().leaves_messages()
     }
 
     fn deliver_piece(&self, from: WorldRank, head: &Head, piece: &[u8]) -> bool {
@@ -395,53 +400,58 @@ impl Mail {
             return false;
         }
         let (id, tag) = (head.object.get(), head.tag.get());
-        let mut boxes = self.boxes();
-        let Boxes { of, held, .. } = &mut *boxes;
-        let Some(letterbox) = of.get_mut(&id).filter(|it| it.expects(tag, from)) else {
+        let mut table = self.table();
+        let InboundTable { of, held, .. } = &mut *table;
+        let Some(inbound) = of.get_mut(&id).filter(|it| it.expects(tag, from)) else {
             return false;
         };
-        let letters = letterbox.letters.entry((operation(tag), from)).or_default();
-        let is_it = |letter: &&mut Letter| (letter.tag, letter.number) == (tag, number);
-        if let Some(letter) = letters.iter_mut().find(is_it) {
-            return letter.add(rest, offset, piece);
+        let contributions = inbound.contributions.entry((operation(tag), from)).or_default();
+        let is_it = |contribution: &&mut Contribution| {
+            (contribution.tag, contribution.number) == (tag, number)
+        };
+        if let Some(contribution) = contributions.iter_mut().find(is_it) {
+            return contribution.add(rest, offset, piece);
         }
         // What is larger was not asked for.
-        if letters.len() == EACH_MAX || number > 0 || rest > SMALL {
+        if contributions.len() == EACH_MAX || number > 0 || rest > SMALL {
             return false;
         }
-        let mut letter = Letter { tag, number, rest, state: MailState::Asked };
-        letter.begin();
-        letter.add(rest, offset, piece);
-        letters.push(letter);
+        let mut contribution =
+            Contribution { tag, number, rest, state: ContributionState::Waiting };
+        contribution.begin();
+        contribution.add(rest, offset, piece);
+        contributions.push(contribution);
         *held = held.saturating_add(rest);
         true
     }
 
-    fn deliver_ask(&self, from: WorldRank, head: &Head) -> Option<GrantHeads> {
+    fn deliver_rts(&self, from: WorldRank, head: &Head) -> Option<CtsHeads> {
         let (rest, number) = (head.length.get(), head.slot.get());
         let (id, tag) = (head.object.get(), head.tag.get());
-        let mut boxes = self.boxes();
-        let letterbox = boxes.of.get_mut(&id).filter(|it| it.expects(tag, from))?;
-        let letters = letterbox.letters.entry((operation(tag), from)).or_default();
-        let is_it = |letter: &Letter| (letter.tag, letter.number) == (tag, number);
-        if letters.len() == EACH_MAX || letters.iter().any(is_it) {
+        let mut table = self.table();
+        let inbound = table.of.get_mut(&id).filter(|it| it.expects(tag, from))?;
+        let contributions = inbound.contributions.entry((operation(tag), from)).or_default();
+        let is_it =
+            |contribution: &Contribution| (contribution.tag, contribution.number) == (tag, number);
+        if contributions.len() == EACH_MAX || contributions.iter().any(is_it) {
             return None;
         }
         let refused = NoRoom { bytes: rest, limit: self.payload_max(head.object.get()) };
         let takes = rest <= refused.limit;
-        let state = if takes { MailState::Asked } else { MailState::Refused(refused) };
-        letters.push(Letter { tag, number, rest, state });
+        let state =
+            if takes { ContributionState::Waiting } else { ContributionState::Refused(refused) };
+        contributions.push(Contribution { tag, number, rest, state });
         if takes {
-            boxes.asked.push_back(((id, tag, from), number));
+            table.waiting.push_back(((id, tag, from), number));
         }
-        Some(boxes.grant(self.budget))
+        Some(table.clear(self.budget))
     }
 
-    fn deliver_grant(&self, from: WorldRank, head: &Head) -> bool {
+    fn deliver_cts(&self, from: WorldRank, head: &Head) -> bool {
         let (key, number) = ((head.object.get(), head.tag.get(), from), head.slot.get());
-        match self.boxes().asking.get_mut(&key) {
-            Some((asked, granted)) if *asked == number => {
-                *granted = true;
+        match self.table().requested.get_mut(&key) {
+            Some((asked, cleared)) if *asked == number => {
+                *cleared = true;
                 true
             }
             _ => false,
@@ -449,10 +459,10 @@ impl Mail {
     }
 
     fn deliver_abandon(&self, from: WorldRank, head: &Head) -> bool {
-        let boxes = self.boxes();
-        let Some(letterbox) = boxes.of.get(&head.object.get()) else { return false };
-        let is_member = |world| letterbox.members.rank_of(world).is_some();
-        let current = &letterbox.current;
+        let table = self.table();
+        let Some(inbound) = table.of.get(&head.object.get()) else { return false };
+        let is_member = |world| inbound.members.rank_of(world).is_some();
+        let current = &inbound.current;
         if let Some(one) = read_one_operation(head) {
             // Each rank tells so of itself.
             let heard = is_member(from) && from == one.1;
@@ -470,44 +480,46 @@ impl Mail {
     }
 
     /// This rank asks for a part, until it does not any more.
-    pub(crate) fn ask(&self, key: MailKey, number: u64) {
-        self.boxes().asking.insert(key, (number, false));
+    pub(crate) fn request(&self, key: ContributionKey, number: u64) {
+        self.table().requested.insert(key, (number, false));
     }
 
-    pub(crate) fn is_granted(&self, key: &MailKey) -> bool {
-        self.boxes().asking.get(key).is_some_and(|(_, granted)| *granted)
+    pub(crate) fn is_cleared(&self, key: &ContributionKey) -> bool {
+        self.table().requested.get(key).is_some_and(|(_, cleared)| *cleared)
     }
 
-    pub(crate) fn ask_no_more(&self, key: &MailKey) {
-        self.boxes().asking.remove(key);
+    pub(crate) fn withdraw(&self, key: &ContributionKey) {
+        self.table().requested.remove(key);
     }
 
     /// The part, if all of it is there, or that it was refused.
     pub(crate) fn take(
         &self,
-        key: &MailKey,
+        key: &ContributionKey,
         number: u64,
-    ) -> Option<(Result<PayloadPart, NoRoom>, GrantHeads)> {
+    ) -> Option<(Result<PayloadPart, NoRoom>, CtsHeads)> {
         let (id, tag, from) = *key;
-        let mut boxes = self.boxes();
-        let letterbox = boxes.of.get_mut(&id)?;
-        let letters = letterbox.letters.get_mut(&(operation(tag), from))?;
-        let at = letters.iter().position(|it| (it.tag, it.number) == (tag, number))?;
-        let bytes = match &mut letters[at].state {
-            MailState::Asked | MailState::Arriving { left: 1.., .. } => return None,
+        let mut table = self.table();
+        let inbound = table.of.get_mut(&id)?;
+        let contributions = inbound.contributions.get_mut(&(operation(tag), from))?;
+        let at = contributions.iter().position(|it| (it.tag, it.number) == (tag, number))?;
+        let bytes = match &mut contributions[at].state {
+            ContributionState::Waiting | ContributionState::Arriving { left: 1.., .. } => {
+                return None;
+            }
             // It stays until the operation is over.
-            MailState::Refused(no_room) => return Some((Err(*no_room), GrantHeads::new())),
-            MailState::Arriving { bytes, .. } => mem::take(bytes),
+            ContributionState::Refused(no_room) => return Some((Err(*no_room), CtsHeads::new())),
+            ContributionState::Arriving { bytes, .. } => mem::take(bytes),
         };
-        let rest = letters.swap_remove(at).rest;
-        if letters.is_empty() {
-            letterbox.letters.remove(&(operation(tag), from));
+        let rest = contributions.swap_remove(at).rest;
+        if contributions.is_empty() {
+            inbound.contributions.remove(&(operation(tag), from));
         }
-        boxes.held -= bytes.len() as u64;
-        Some((Ok(PayloadPart { bytes, rest }), boxes.grant(self.budget)))
+        table.held -= bytes.len() as u64;
+        Some((Ok(PayloadPart { bytes, rest }), table.clear(self.budget)))
     }
 }
 
 #[cfg(test)]
-#[path = "mail_tests.rs"]
+#[path = "contributions_tests.rs"]
 mod tests;

@@ -36,7 +36,7 @@ impl Available {
 
 /// Where the limits of this process are written.
 #[derive(Debug)]
-pub(crate) struct Supply {
+pub(crate) struct MemoryLimits {
     groups: Vec<Group>,
     page: u64,
 }
@@ -51,7 +51,7 @@ struct Group {
     prefix: &'static str,
 }
 
-impl Supply {
+impl MemoryLimits {
     /// Finds the control groups of this process, up to the root of the hierarchy.
     pub(crate) fn discover() -> Self {
         let read = |path| fs::read_to_string(path).unwrap_or_default();
@@ -208,5 +208,5 @@ fn unescape(field: &str) -> PathBuf {
 }
 
 #[cfg(test)]
-#[path = "supply_tests.rs"]
+#[path = "memory_limits_tests.rs"]
 mod tests;

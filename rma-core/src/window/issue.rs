@@ -75,7 +75,7 @@ impl Window {
     ///
     /// # Safety
     ///
-    /// As [`Slots::start`](crate::engine::Slots::start).
+    /// As [`Outstanding::start`](crate::engine::Outstanding::start).
     pub(crate) unsafe fn issue_into(
         &self,
         wait: Wait<'_>,
@@ -90,7 +90,7 @@ impl Window {
         let taken = Cell::new(None);
         let attempt = || {
             // SAFETY: forwarded to the caller.
-            let start = || unsafe { engine.slots.start(world, expected, pending) };
+            let start = || unsafe { engine.outstanding.start(world, expected, pending) };
             let slot = taken.get().or_else(start)?;
             taken.set(Some(slot));
             head.slot = slot.0.into();
@@ -133,7 +133,7 @@ impl Window {
     ) -> Result<(), RmaError> {
         let engine = self.engine();
         let debtor = |turn: usize| {
-            let answers = engine.slots.debtor(pending, turn / 2);
+            let answers = engine.outstanding.debtor(pending, turn / 2);
             let transfers = engine.queues.debtor(pending, turn / 2);
             if turn.is_multiple_of(2) { answers.or(transfers) } else { transfers.or(answers) }
         };

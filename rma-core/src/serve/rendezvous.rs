@@ -1,8 +1,8 @@
-//! Large puts at their target, and grants at their origin: messages for the state machines of
-//! `protocol/rendezvous.rs`.
-use crate::engine::{Engine, Granted, SlotId};
+//! Large puts by rendezvous at their target, and CTS at their origin: messages for the state
+//! machines of `protocol/rendezvous.rs`.
+use crate::engine::{Clearance, Engine, SlotId};
 use crate::protocol::message::{Head, Kind, Status};
-use crate::protocol::rendezvous::{Ask, GrantTell, Grants, Key};
+use crate::protocol::rendezvous::{Key, Receiver, Reply, Rts};
 use crate::rank::WorldRank;
 use crate::transport::PeerState;
 use crate::window::Part;
@@ -12,26 +12,26 @@ use std::sync::{Mutex, PoisonError};
 
 /// The large puts to one rank.
 pub(crate) struct Incoming {
-    grants: Mutex<Grants>,
-    /// Somebody waits for a grant. Who sets it tells what there is to tell afterwards.
+    receiver: Mutex<Receiver>,
+    /// An origin waits for a CTS. Who sets it tells what there is to tell afterwards.
     waited_for: AtomicBool,
 }
 
 impl Incoming {
     pub(crate) fn new(budget: u64, message: usize) -> Self {
-        let grants = Mutex::new(Grants::new(budget, message as u64));
-        Self { grants, waited_for: AtomicBool::new(false) }
+        let receiver = Mutex::new(Receiver::new(budget, message as u64));
+        Self { receiver, waited_for: AtomicBool::new(false) }
     }
 
-    /// Whether somebody waits for a grant.
+    /// Whether an origin waits for a CTS.
     pub(crate) fn is_waited_for(&self) -> bool {
         self.waited_for.load(Relaxed)
     }
 
-    fn with<R>(&self, act: impl FnOnce(&mut Grants) -> R) -> R {
-        let mut grants = self.grants.lock().unwrap_or_else(PoisonError::into_inner);
-        let result = act(&mut grants);
-        self.waited_for.store(!grants.is_idle(), Relaxed);
+    fn with<R>(&self, act: impl FnOnce(&mut Receiver) -> R) -> R {
+        let mut receiver = self.receiver.lock().unwrap_or_else(PoisonError::into_inner);
+        let result = act(&mut receiver);
+        self.waited_for.store(!receiver.is_idle(), Relaxed);
         result
     }
 }
@@ -50,28 +50,29 @@ fn done(window: u64, slot: u64, status: Status) -> Head {
 
 impl Engine {
     /// An origin asks to put.
-    pub(super) fn serve_ask(&self, from: WorldRank, head: &Head, body: &[u8], part: &Part) -> bool {
+    pub(super) fn serve_rts(&self, from: WorldRank, head: &Head, body: &[u8], part: &Part) -> bool {
         let (window, slot) = (head.object.get(), head.slot.get());
-        let ask = Ask { window, offset: head.offset.get(), length: head.length.get() };
-        if !body.is_empty() || ask.length == 0 {
+        let rts = Rts { window, offset: head.offset.get(), length: head.length.get() };
+        if !body.is_empty() || rts.length == 0 {
             self.reply(from, &done(window, slot, Status::Malformed), &[]);
             return false;
         }
-        if !part.holds(ask.offset, ask.length) {
+        if !part.holds(rts.offset, rts.length) {
             self.reply(from, &done(window, slot, Status::OutOfRange), &[]);
             return true;
         }
-        let taken = self.serving().incoming.with(|grants| grants.handle_ask(key(from, head), ask));
-        self.tell_grants();
+        let taken =
+            self.serving().incoming.with(|receiver| receiver.handle_rts(key(from, head), rts));
+        self.tell_cts();
         taken
     }
 
-    /// Takes granted bytes; false if they were not granted.
-    pub(crate) fn take_fragment(&self, from: WorldRank, head: &Head, body: &[u8]) -> bool {
+    /// Takes data; false if it was not cleared.
+    pub(crate) fn take_data(&self, from: WorldRank, head: &Head, body: &[u8]) -> bool {
         let (window, len) = (head.object.get(), body.len());
-        let placed = self.serving().incoming.with(|grants| {
+        let placed = self.serving().incoming.with(|receiver| {
             let offset = Some(head.offset.get()).filter(|_| head.length.get() == len as u64);
-            grants.handle_fragment(key(from, head), window, offset?, len as u64)
+            receiver.handle_data(key(from, head), window, offset?, len as u64)
         });
         let Some(placed) = placed else { return false };
         let part = self.own_windows().get(window);
@@ -88,9 +89,9 @@ impl Engine {
             {
                 Status::OutOfRange
             }
-            // Nobody waits for long: the first bytes that are granted find out.
+            // Nobody waits for long: the first bytes that are cleared find out.
             None => {
-                self.serving().incoming.with(|grants| grants.handle_freed(window));
+                self.serving().incoming.with(|receiver| receiver.handle_freed(window));
                 Status::Freed
             }
         };
@@ -99,60 +100,61 @@ impl Engine {
         if placed.last {
             self.reply(from, &done(window, head.slot.get(), status), &[]);
         } else if status == Status::OutOfRange {
-            self.serving().incoming.with(|grants| grants.handle_lost(key(from, head)));
+            self.serving().incoming.with(|receiver| receiver.handle_lost(key(from, head)));
         }
-        self.tell_grants();
+        self.tell_cts();
         true
     }
 
     /// An origin gave up; false if it has asked for nothing.
     pub(crate) fn take_cancel(&self, from: WorldRank, head: &Head, body: &[u8]) -> bool {
         let cancelled = body.is_empty()
-            && self.serving().incoming.with(|grants| grants.handle_cancel(key(from, head)));
-        self.tell_grants();
+            && self.serving().incoming.with(|receiver| receiver.handle_cancel(key(from, head)));
+        self.tell_cts();
         cancelled
     }
 
-    /// Takes a grant for a put of this rank; false if it has not asked for it.
-    pub(crate) fn take_grant(&self, from: WorldRank, head: &Head, body: &[u8]) -> bool {
+    /// Takes the CTS of a put of this rank; false if it has no such RTS out.
+    pub(crate) fn take_cts(&self, from: WorldRank, head: &Head, body: &[u8]) -> bool {
         let slot = SlotId(head.slot.get());
-        let granted = match body {
-            [] => self.slots.grant(from, slot, head.length.get()),
-            _ => Granted::Wrong,
+        let clearance = match body {
+            [] => self.outstanding.handle_cts(from, slot, head.length.get()),
+            _ => Clearance::Wrong,
         };
-        if granted == Granted::Unknown {
-            // The put gave up, and its cancel overtook its ask: the target shall not wait.
+        if clearance == Clearance::Unknown {
+            // The put gave up, and its cancel overtook its RTS: the target shall not wait.
             self.reply(from, &head.reply(Kind::Cancel, Status::Ok), &[]);
         }
-        granted == Granted::Taken
+        clearance == Clearance::Taken
     }
 
-    fn tell_grants(&self) {
-        while let Some(tell) = self.serving().incoming.with(Grants::poll) {
+    fn tell_cts(&self) {
+        while let Some(tell) = self.serving().incoming.with(Receiver::poll) {
             match tell {
-                GrantTell::Grant { key, window, bytes } => {
-                    let mut head = Head::new(Kind::Grant, window, 0);
+                Reply::Cts { key, window, bytes } => {
+                    let mut head = Head::new(Kind::Cts, window, 0);
                     (head.slot, head.length) = (key.slot.into(), bytes.into());
                     self.tell(key.origin, &head);
                 }
-                GrantTell::Freed { key, window } => {
+                Reply::Freed { key, window } => {
                     self.tell(key.origin, &done(window, key.slot, Status::Freed));
                 }
             }
         }
     }
 
-    /// Takes back the grants of origins that are gone, where others wait for them.
-    pub(crate) fn recover_grants(&self) {
+    /// Takes back what was cleared for origins that are gone, where others wait for them.
+    pub(crate) fn recover_cts(&self) {
         if !self.serving().incoming.is_waited_for() {
             return;
         }
-        self.tell_grants();
-        let holders: Vec<Key> = self.serving().incoming.with(|grants| grants.holders().collect());
+        self.tell_cts();
+        let holders: Vec<Key> =
+            self.serving().incoming.with(|receiver| receiver.holders().collect());
         for key in holders {
             if self.transport.members.peer_state(key.origin) != PeerState::Alive {
-                self.serving().incoming.with(|grants| grants.handle_cancel(key));
-                self.tell_grants();
+                self.serving().incoming.with(|receiver| receiver.handle_cancel(key));
+                self.tell_cts();
             }
         }
     }

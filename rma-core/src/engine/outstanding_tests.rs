@@ -1,8 +1,8 @@
-//! Slots, their credit and what is refused.
+//! OutstandingTable, their credit and what is refused.
 #![allow(unsafe_code)]
 
-use crate::engine::slots::{
-    Answer, Buffer, Expected, Failure, Granted, Next, Pending, SlotId, Slots,
+use crate::engine::outstanding::{
+    Answer, Buffer, Clearance, Expected, Failure, Next, OutstandingTable, Pending, SlotId,
 };
 use crate::protocol::message::{Kind, Status};
 use crate::protocol::rendezvous::Sender;
@@ -37,7 +37,7 @@ fn buffer(bytes: &mut [u8]) -> Buffer {
 
 #[test]
 fn pieces_in_any_order_complete_a_get() {
-    let (slots, pending) = (Slots::new(2, 9), Arc::default());
+    let (slots, pending) = (OutstandingTable::new(2, 9), Arc::default());
     let mut bytes = [0u8; 4];
     // SAFETY: `bytes` outlives the slot, which is freed by its last answer below.
     let id = unsafe { slots.start(PEER, data(4, buffer(&mut bytes)), &pending) }.unwrap();
@@ -51,7 +51,7 @@ fn pieces_in_any_order_complete_a_get() {
 
 #[test]
 fn answers_that_do_not_fit_are_refused() {
-    let (slots, pending) = (Slots::new(1, 9), Arc::default());
+    let (slots, pending) = (OutstandingTable::new(1, 9), Arc::default());
     let mut bytes = [0u8; 4];
     // SAFETY: `bytes` outlives the slot, which is cancelled below.
     let id = unsafe { slots.start(PEER, data(4, buffer(&mut bytes)), &pending) }.unwrap();
@@ -65,7 +65,7 @@ fn answers_that_do_not_fit_are_refused() {
     assert!(!slots.answer(PEER, id, Answer { kind: Kind::Value, ..ok(0, 1) }, &[]));
     let failed = Answer { status: Status::Freed, ..ok(0, 4) };
     assert!(!slots.answer(PEER, id, failed, &[1; 4]), "a failure has no bytes");
-    assert_eq!(slots.grant(PEER, id, 1), Granted::Wrong, "a get needs no grant");
+    assert_eq!(slots.handle_cts(PEER, id, 1), Clearance::Wrong, "a get needs no CTS");
     slots.cancel(&pending);
     assert!(pending.is_done());
     assert!(!slots.answer(PEER, id, ok(0, 4), &[1; 4]), "cancelled");
@@ -74,7 +74,7 @@ fn answers_that_do_not_fit_are_refused() {
 
 #[test]
 fn slots_run_out_and_come_back_with_another_id() {
-    let (slots, pending) = (Slots::new(1, 9), Arc::default());
+    let (slots, pending) = (OutstandingTable::new(1, 9), Arc::default());
     // SAFETY: no buffer.
     let first = unsafe { slots.start(PEER, done(1), &pending) }.unwrap();
     // SAFETY: no buffer.
@@ -88,7 +88,7 @@ fn slots_run_out_and_come_back_with_another_id() {
 
 #[test]
 fn what_is_kept_lives_until_the_last_answer() {
-    let (slots, pending) = (Slots::new(1, 9), Arc::<Pending>::default());
+    let (slots, pending) = (OutstandingTable::new(1, 9), Arc::<Pending>::default());
     let owner = Arc::new(0u8);
     let mut owned = vec![0u8; 2];
     // SAFETY: `pending` keeps the buffer.
@@ -103,7 +103,7 @@ fn what_is_kept_lives_until_the_last_answer() {
 
 #[test]
 fn the_first_failure_is_remembered() {
-    let (slots, pending) = (Slots::new(2, 9), Arc::default());
+    let (slots, pending) = (OutstandingTable::new(2, 9), Arc::default());
     let failed = Answer { status: Status::Freed, ..acknowledged(1) };
     // SAFETY: no buffer.
     let id = unsafe { slots.start(PEER, done(8), &pending) }.unwrap();
@@ -114,7 +114,7 @@ fn the_first_failure_is_remembered() {
 
 #[test]
 fn credit_is_per_peer_and_comes_back() {
-    let (slots, pending) = (Slots::new(4, 2), Arc::default());
+    let (slots, pending) = (OutstandingTable::new(4, 2), Arc::default());
     // SAFETY: no buffer.
     let start = |peer| unsafe { slots.start(peer, done(1), &pending) };
     let first = start(PEER).unwrap();
@@ -140,29 +140,29 @@ fn credit_is_per_peer_and_comes_back() {
 }
 
 #[test]
-fn transfers_by_grants_end_when_all_is_sent() {
-    let (slots, pending) = (Slots::new(2, 9), Arc::default());
+fn a_rendezvous_ends_when_all_is_sent() {
+    let (slots, pending) = (OutstandingTable::new(2, 9), Arc::default());
     // SAFETY: no buffer.
     let id = unsafe { slots.start(PEER, asked(10), &pending) }.unwrap();
     assert_eq!(slots.next(id, 4), Next::Wait);
-    let grant = |peer, id, bytes| slots.grant(WorldRank(peer), id, bytes);
-    assert_eq!(grant(2, id, 4), Granted::Unknown, "from somebody else");
-    assert_eq!(grant(1, SlotId(id.0 + 1), 4), Granted::Unknown, "another slot");
-    assert_eq!(grant(1, SlotId(id.0 + (1 << 32)), 4), Granted::Unknown, "another generation");
-    assert_eq!(grant(1, id, 11), Granted::Wrong, "more than was asked for");
-    assert_eq!(grant(1, id, 0), Granted::Wrong, "nothing");
-    assert_eq!(grant(1, id, 6), Granted::Taken);
-    assert_eq!(grant(1, id, 5), Granted::Wrong, "more than is left");
-    assert_eq!(slots.next(id, 4), Next::Fragment(0..4));
-    assert_eq!(slots.next(id, 4), Next::Fragment(4..6));
+    let grant = |peer, id, bytes| slots.handle_cts(WorldRank(peer), id, bytes);
+    assert_eq!(grant(2, id, 4), Clearance::Unknown, "from somebody else");
+    assert_eq!(grant(1, SlotId(id.0 + 1), 4), Clearance::Unknown, "another slot");
+    assert_eq!(grant(1, SlotId(id.0 + (1 << 32)), 4), Clearance::Unknown, "another generation");
+    assert_eq!(grant(1, id, 11), Clearance::Wrong, "more than was asked for");
+    assert_eq!(grant(1, id, 0), Clearance::Wrong, "nothing");
+    assert_eq!(grant(1, id, 6), Clearance::Taken);
+    assert_eq!(grant(1, id, 5), Clearance::Wrong, "more than is left");
+    assert_eq!(slots.next(id, 4), Next::Data(0..4));
+    assert_eq!(slots.next(id, 4), Next::Data(4..6));
     assert_eq!(slots.next(id, 4), Next::Wait);
     assert!(!slots.answer(PEER, id, acknowledged(1), &[]), "not all is sent");
-    assert_eq!(grant(1, id, 4), Granted::Taken);
-    assert_eq!(slots.next(id, 4), Next::Fragment(6..10));
+    assert_eq!(grant(1, id, 4), Clearance::Taken);
+    assert_eq!(slots.next(id, 4), Next::Data(6..10));
     assert_eq!(slots.next(id, 4), Next::Wait, "for the end");
     assert!(slots.answer(PEER, id, acknowledged(1), &[]));
     assert_eq!(slots.next(id, 4), Next::Ended);
-    assert!(grant(1, id, 1) == Granted::Unknown && pending.is_done());
+    assert!(grant(1, id, 1) == Clearance::Unknown && pending.is_done());
 
     // SAFETY: no buffer.
     let id = unsafe { slots.start(PEER, asked(10), &pending) }.unwrap();
@@ -176,7 +176,7 @@ fn transfers_by_grants_end_when_all_is_sent() {
 /// one. Those that have left keep none, and their operations have failed.
 #[test]
 fn who_has_left_keeps_no_slot() {
-    let (slots, pending, kept) = (Slots::new(2, 1), Arc::default(), Arc::default());
+    let (slots, pending, kept) = (OutstandingTable::new(2, 1), Arc::default(), Arc::default());
     let (one, other, third) = (WorldRank(1), WorldRank(2), WorldRank(3));
     let start = |peer, pending: &Arc<Pending>| {
         // SAFETY: no buffer.

@@ -1,24 +1,24 @@
 //! How exclusive lockers and `lock_all` keep each other out (ADR 1). S-E1 S-E8
 //!
-//! The [gate](lock::gate) does, if both go through it. Only `lock_all` always does. Exclusive
-//! lockers pass it while it is *watched*; while it is not, they take the part's lock and look
-//! whether it still is not:
+//! The [global lock](lock::global_lock) does, if both go through it. Only `lock_all` always does.
+//! Exclusive lockers pass it while it is *watched*; while it is not, they take the part's lock and
+//! look whether it still is not:
 //!
 //! | word, at rank 0 | holds |
 //! | --- | --- |
 //! | [`watch`](lock::watch) | even: watched; odd: not. Counts up |
 //! | [`marks`](lock::marks) | a bit for each part (rank modulo 64) that was ever locked unwatched |
 //!
-//! `lock_all` shares the gate, and may go on if it is watched and this rank has looked at all that
-//! were inside since it is. Otherwise it gives the gate back, makes it watched, and waits at each
-//! marked part until an exclusive holder has left. It holds nothing while it waits: those inside
-//! may need further locks before they leave.
+//! `lock_all` shares the global lock, and may go on if it is watched and this rank has looked at
+//! all that were inside since it is. Otherwise it gives the global lock back, makes it watched, and
+//! waits at each marked part until an exclusive holder has left. It holds nothing while it waits:
+//! those inside may need further locks before they leave.
 //!
 //! Locking and then reading the watch word, and changing that and then reading the lock, are
-//! sequentially consistent, so one of the two sees the other. The gate becomes unwatched only by a
-//! rank that passes it, so never while somebody shares it.
+//! sequentially consistent, so one of the two sees the other. The global lock becomes unwatched
+//! only by a rank that passes it, so never while somebody shares it.
 //!
-//! All ranks reach these words by load and store: elsewhere the gate is always watched.
+//! All ranks reach these words by load and store: elsewhere the global lock is always watched.
 
 use super::lock::{self, At, Mode};
 use crate::word::Word;
@@ -36,14 +36,14 @@ pub(crate) trait LockOps {
     fn release(&self, home: At, mode: Mode) -> Result<(), Self::Error>;
 }
 
-/// Whether what the watch word holds lets exclusive lockers past the gate.
+/// Whether what the watch word holds lets exclusive lockers past the global lock.
 #[inline(always)]
 pub(crate) fn is_unwatched(watch: u64) -> bool {
     watch & 1 != 0
 }
 
-/// Takes the exclusive lock of a part without passing the gate. False if the gate became watched:
-/// then the lock is not held.
+/// Takes the exclusive lock of a part without passing the global lock. False if the global lock
+/// became watched: then the lock is not held.
 #[inline(always)]
 pub(crate) fn lock_unwatched<L: LockOps>(locks: &L, rank: u32) -> Result<bool, L::Error> {
     locks.acquire(lock::part(rank), Mode::Exclusive)?;
@@ -53,7 +53,7 @@ pub(crate) fn lock_unwatched<L: LockOps>(locks: &L, rank: u32) -> Result<bool, L
     }
 }
 
-/// Holding the lock of a part: whether those who will watch the gate see that.
+/// Holding the lock of a part: whether those who will watch the global lock see that.
 #[inline(always)]
 fn is_past<L: LockOps>(locks: &L, rank: u32) -> Result<bool, L::Error> {
     if locks.load(lock::mark(rank))? == 0 {
@@ -79,14 +79,14 @@ fn bit(rank: u32) -> u64 {
     1 << (rank % u64::BITS)
 }
 
-/// Lets exclusive lockers past the gate. To be called by a rank that passes it.
+/// Lets exclusive lockers past the global lock. To be called by a rank that passes it.
 pub(crate) fn unwatch<L: LockOps>(locks: &L) -> Result<(), L::Error> {
     let seen = locks.load(lock::watch())?;
     if is_unwatched(seen) { Ok(()) } else { locks.swap(lock::watch(), seen, seen + 1).map(drop) }
 }
 
-/// Makes the gate watched and waits for those who went past it; answers with what the watch word
-/// holds as long as nobody can have done so since.
+/// Makes the global lock watched and waits for those who went past it; answers with what the watch
+/// word holds as long as nobody can have done so since.
 pub(crate) fn watch<L: LockOps>(locks: &L, ranks: u32) -> Result<u64, L::Error> {
     let mut seen = locks.load(lock::watch())?;
     while is_unwatched(seen) {
@@ -105,21 +105,21 @@ pub(crate) fn watch<L: LockOps>(locks: &L, ranks: u32) -> Result<u64, L::Error> 
     Ok(seen)
 }
 
-/// Shares the gate, if nobody can be past it: `watched` is what [`watch`] last answered to this
-/// rank, or 0. False if somebody can: then the gate is not shared.
+/// Shares the global lock, if nobody can be past it: `watched` is what [`watch`] last answered to
+/// this rank, or 0. False if somebody can: then the global lock is not shared.
 #[inline(always)]
 pub(crate) fn share<L: LockOps>(locks: &L, watched: u64) -> Result<bool, L::Error> {
-    locks.acquire(lock::gate(), Mode::Shared)?;
+    locks.acquire(lock::global_lock(), Mode::Shared)?;
     match locks.load(lock::watch()) {
         Ok(found) if found == watched => Ok(true),
-        found => locks.release(lock::gate(), Mode::Shared).and(found).map(|_| false),
+        found => locks.release(lock::global_lock(), Mode::Shared).and(found).map(|_| false),
     }
 }
 
 const LOCKS: u64 = 0xffff_ffff;
 const PASS: u64 = 1 << 32;
 
-/// What the threads of a rank tell each other of the gate.
+/// What the threads of a rank tell each other of the global lock.
 #[derive(Debug, Default)]
 pub(crate) struct Told<W = AtomicU64> {
     /// Low half: exclusive locks of this rank that passed it. High half: how often it passed for
@@ -130,8 +130,8 @@ pub(crate) struct Told<W = AtomicU64> {
 }
 
 impl<W: Word<Value = u64>> Told<W> {
-    /// Passes the gate for an exclusive lock: `acquire` takes it for the group, unless this rank
-    /// has passed already.
+    /// Passes the global lock for an exclusive lock: `acquire` takes it for the group, unless this
+    /// rank has passed already.
     pub(crate) fn pass<E>(&self, acquire: impl FnOnce() -> Result<(), E>) -> Result<(), E> {
         // pairs with the AcqRel changes of other threads.
         let mut seen = self.passes.load(Acquire);
@@ -159,17 +159,17 @@ impl<W: Word<Value = u64>> Told<W> {
                 Err(found) => seen = found,
             }
         }
-        (0..seen / PASS).try_for_each(|_| locks.release(lock::gate(), Mode::Group))
+        (0..seen / PASS).try_for_each(|_| locks.release(lock::global_lock(), Mode::Group))
     }
 
     /// As [`share`](Self::share), if nobody has to be waited for.
     #[inline(always)]
     pub(crate) fn share_at_once<L: LockOps>(&self, locks: &L) -> Result<bool, L::Error> {
-        // pairs with the Release store in `share`: those who were past the gate have left.
+        // pairs with the Release store in `share`: those who were past the global lock have left.
         share(locks, self.watched.load(Acquire))
     }
 
-    /// Shares the gate of a window of so many ranks, when nobody can be past it.
+    /// Shares the global lock of a window of so many ranks, when nobody can be past it.
     pub(crate) fn share<L: LockOps>(&self, locks: &L, ranks: u32) -> Result<(), L::Error> {
         while !self.share_at_once(locks)? {
             // pairs with the Acquire load in `share_at_once`.
@@ -180,9 +180,9 @@ impl<W: Word<Value = u64>> Told<W> {
 }
 
 #[cfg(all(test, loom))]
-#[path = "gate_loom_tests.rs"]
+#[path = "global_lock_loom_tests.rs"]
 mod loom_tests;
 
 #[cfg(all(test, loom))]
-#[path = "gate_threads_loom_tests.rs"]
+#[path = "global_lock_threads_loom_tests.rs"]
 mod threads_loom_tests;

@@ -23,7 +23,7 @@ struct Shared {
     data: [[AtomicU64; 2]; PARTS],
     part: [[AtomicU64; 2]; PARTS],
     mark: [AtomicU64; PARTS],
-    gate: [AtomicU64; 2],
+    global_lock: [AtomicU64; 2],
     watch: AtomicU64,
     marks: AtomicU64,
     nodes: [[AtomicU64; NODE_WORDS]; RANKS],
@@ -44,7 +44,9 @@ impl View<'_> {
         let nodes = QueueNode::new(0, 0).map_or(0, |node| node.phase_word() - 1);
         match at {
             at if at.word >= nodes => &self.shared.nodes[own][usize::from(at.word - nodes)],
-            _ if second(lock::gate()) => &self.shared.gate[first(lock::gate())],
+            _ if second(lock::global_lock()) => {
+                &self.shared.global_lock[first(lock::global_lock())]
+            }
             at if at == lock::watch() => &self.shared.watch,
             at if at == lock::marks() => &self.shared.marks,
             at if second(lock::part(at.rank)) => &self.shared.part[own][first(lock::part(0))],
@@ -104,12 +106,13 @@ impl LockOps for View<'_> {
 }
 
 impl View<'_> {
-    /// An exclusive lock, and what it protects; a lock that passes the gate makes it unwatched.
+    /// An exclusive lock, and what it protects; a lock that passes the global lock makes it
+    /// unwatched.
     fn write(&mut self, part: u32) {
         let Ok(hint) = self.load(lock::watch());
         let past = is_unwatched(hint) && lock_unwatched(self, part) == Ok(true);
         if !past {
-            let Ok(()) = self.acquire(lock::gate(), Mode::Group);
+            let Ok(()) = self.acquire(lock::global_lock(), Mode::Group);
             let Ok(()) = self.acquire(lock::part(part), Mode::Exclusive);
             let Ok(()) = unwatch(self);
         }
@@ -120,7 +123,7 @@ impl View<'_> {
         right.store(seen + 1, Relaxed);
         let Ok(()) = self.release(lock::part(part), Mode::Exclusive);
         if !past {
-            let Ok(()) = self.release(lock::gate(), Mode::Group);
+            let Ok(()) = self.release(lock::global_lock(), Mode::Group);
         }
     }
 
@@ -133,20 +136,20 @@ impl View<'_> {
         for [left, right] in &self.shared.data {
             assert_eq!(left.load(Relaxed), right.load(Relaxed), "a writer is inside");
         }
-        let Ok(()) = self.release(lock::gate(), Mode::Shared);
+        let Ok(()) = self.release(lock::global_lock(), Mode::Shared);
     }
 }
 
 type Script = fn(&mut View<'_>);
 
-/// Ranks that run scripts, from a gate that is unwatched or not.
+/// Ranks that run scripts, from a global lock that is unwatched or not.
 fn check<const N: usize>(watch: u64, scripts: [Script; N], writes: u64) {
     loom::model(move || {
         let shared = Arc::new(Shared {
             data: Default::default(),
             part: Default::default(),
             mark: Default::default(),
-            gate: Default::default(),
+            global_lock: Default::default(),
             watch: AtomicU64::new(watch),
             marks: AtomicU64::new(0),
             nodes: Default::default(),
@@ -164,14 +167,14 @@ fn check<const N: usize>(watch: u64, scripts: [Script; N], writes: u64) {
         others.into_iter().for_each(|other| other.join().unwrap());
         let written = |[left, _]: &[AtomicU64; 2]| left.load(Relaxed);
         assert_eq!(shared.data.iter().map(written).sum::<u64>(), writes, "writers got lost");
-        let [gate, _] = &shared.gate;
-        assert_eq!(gate.load(SeqCst), 0, "the gate is free");
+        let [global_lock, _] = &shared.global_lock;
+        assert_eq!(global_lock.load(SeqCst), 0, "the global_lock is free");
         assert!(shared.part.iter().all(|[part, _]| part.load(SeqCst) == 0), "the parts are free");
     });
 }
 
 #[test]
-fn loom_a_writer_past_the_gate_and_lock_all() {
+fn loom_a_writer_past_the_global_lock_and_lock_all() {
     check(1, [|rank| rank.write(1), |rank| rank.read_all()], 1);
 }
 

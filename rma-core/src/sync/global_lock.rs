@@ -1,14 +1,14 @@
-//! The gate between `lock_all` and exclusive locks of a window (ADR 1). S-E1 S-E8
+//! The global lock between `lock_all` and exclusive locks of a window (ADR 1). S-E1 S-E8
 //!
-//! `lock_all` shares the gate, a rank with exclusive locks passes it as one of a group: so a
+//! `lock_all` shares the global lock, a rank with exclusive locks passes it as one of a group: so a
 //! `lock_all` is a shared lock of every part without taking each. A rank passes once, however many
-//! exclusive locks its threads hold. Exclusive lockers leave the gate aside as long as it is not
-//! watched: [`crate::protocol::gate`]. Where some ranks do not reach these words, there are passes
-//! instead: [`crate::protocol::home`].
+//! exclusive locks its threads hold. Exclusive lockers leave the global lock aside as long as it is
+//! not watched: [`crate::protocol::global_lock`]. Where some ranks do not reach these words, there
+//! are passes instead: [`crate::protocol::home`].
 use super::LockKind;
 use crate::error::RmaError;
-use crate::memory::block::Block;
-use crate::protocol::gate::{self, LockOps};
+use crate::memory::control_block::ControlBlock;
+use crate::protocol::global_lock::{self, LockOps};
 use crate::protocol::lock::{self, At, Mode, Step};
 use crate::rank::Rank;
 use crate::window::Window;
@@ -16,8 +16,8 @@ use core::sync::atomic::AtomicU64;
 use core::sync::atomic::Ordering::{Relaxed, SeqCst};
 use core::time::Duration;
 
-/// After so many exclusive locks of a rank, or as many as it has peers, they need not pass the gate
-/// any more: `lock_all` then looks at each part once to change that.
+/// After so many exclusive locks of a rank, or as many as it has peers, they need not pass the
+/// global lock any more: `lock_all` then looks at each part once to change that.
 const UNWATCH_AFTER: u32 = 16;
 
 impl LockOps for Window {
@@ -93,15 +93,15 @@ impl LockOps for Patient<'_> {
 }
 
 impl Patient<'_> {
-    /// Takes the exclusive lock of `target`; true if the gate was passed for it.
+    /// Takes the exclusive lock of `target`; true if the global lock was passed for it.
     fn lock_exclusive(&self, target: Rank) -> Result<bool, Untaken> {
         let window = self.0;
-        if window.is_unwatched() && gate::lock_unwatched(self, target.0)? {
+        if window.is_unwatched() && global_lock::lock_unwatched(self, target.0)? {
             return Ok(false);
         }
-        window.gate.told.pass(|| self.pass_gate())?;
+        window.global_lock.told.pass(|| self.pass_global_lock())?;
         if let Err(untaken) = self.acquire(lock::part(target.0), Mode::Exclusive) {
-            window.leave_gate()?;
+            window.leave_global_lock()?;
             return Err(untaken);
         }
         window.count_pass();
@@ -110,23 +110,24 @@ impl Patient<'_> {
 
     /// A rank that holds a lock already goes past those in line: one of them may wait for a rank
     /// that waits for that lock.
-    fn pass_gate(&self) -> Result<(), Untaken> {
+    fn pass_global_lock(&self) -> Result<(), Untaken> {
         match self.1 {
             Patience::Until(until) if self.0.holds_a_lock() => {
-                Ok(self.0.acquire_past(lock::gate(), Mode::Group, until)?)
+                Ok(self.0.acquire_past(lock::global_lock(), Mode::Group, until)?)
             }
-            _ => self.acquire(lock::gate(), Mode::Group),
+            _ => self.acquire(lock::global_lock(), Mode::Group),
         }
     }
 }
 
-/// The lock of a target and the gate, whose words are mapped, as far as they can be had at once.
+/// The lock of a target and the global lock, whose words are mapped, as far as they can be had at
+/// once.
 struct Hot<'w> {
     window: &'w Window,
     /// The target's.
-    there: Block<'w>,
+    there: ControlBlock<'w>,
     /// Rank 0's.
-    first: Block<'w>,
+    first: ControlBlock<'w>,
 }
 
 impl<'w> Hot<'w> {
@@ -169,7 +170,7 @@ impl LockOps for Hot<'_> {
 /// followed by those without.
 impl Window {
     #[inline(always)]
-    pub(crate) fn lock_shared_hot(&self, target: Rank, there: Block<'_>) -> bool {
+    pub(crate) fn lock_shared_hot(&self, target: Rank, there: ControlBlock<'_>) -> bool {
         let hot = Hot { window: self, there, first: there };
         hot.acquire(lock::part(target.0), Mode::Shared).is_ok()
     }
@@ -180,18 +181,18 @@ impl Window {
         self.release(lock::part(target.0), Mode::Shared)
     }
 
-    /// Without passing the gate.
+    /// Without passing the global lock.
     #[inline(always)]
-    pub(crate) fn lock_exclusive_hot(&self, target: Rank, there: Block<'_>) -> bool {
+    pub(crate) fn lock_exclusive_hot(&self, target: Rank, there: ControlBlock<'_>) -> bool {
         let Some(first) = self.first_mapped() else { return false };
         let hot = Hot { window: self, there, first };
-        gate::is_unwatched(hot.word(lock::watch()).load(Relaxed))
-            && matches!(gate::lock_unwatched(&hot, target.0), Ok(true))
+        global_lock::is_unwatched(hot.word(lock::watch()).load(Relaxed))
+            && matches!(global_lock::lock_unwatched(&hot, target.0), Ok(true))
     }
 
     /// The block of rank 0, if it is mapped.
     #[inline(always)]
-    fn first_mapped(&self) -> Option<Block<'_>> {
+    fn first_mapped(&self) -> Option<ControlBlock<'_>> {
         self.targets.get(Rank(0))?.block()
     }
 
@@ -200,15 +201,15 @@ impl Window {
     pub(crate) fn unlock_hot(
         &self,
         target: Rank,
-        there: Block<'_>,
+        there: ControlBlock<'_>,
         kind: LockKind,
     ) -> Result<(), RmaError> {
         let home = lock::part(target.0);
         self.release_word(there.word(home.word), home, kind.mode())
     }
 
-    /// Takes the lock of `target`: true if the gate was passed for it, `None` if others have it
-    /// and there is no patience.
+    /// Takes the lock of `target`: true if the global lock was passed for it, `None` if others have
+    /// it and there is no patience.
     pub(crate) fn lock_words(
         &self,
         target: Rank,
@@ -227,58 +228,59 @@ impl Window {
         }
     }
 
-    /// Where words are not mapped, the gate is watched, or the first lock that passes it maps them.
+    /// Where words are not mapped, the global lock is watched, or the first lock that passes it
+    /// maps them.
     #[inline(always)]
     fn is_unwatched(&self) -> bool {
         let watch = self.control_word(lock::watch());
-        watch.is_some_and(|watch| gate::is_unwatched(watch.load(Relaxed)))
+        watch.is_some_and(|watch| global_lock::is_unwatched(watch.load(Relaxed)))
     }
 
     /// Gives the exclusive lock of `target` back.
     #[inline(always)]
     pub(crate) fn unlock_exclusive(&self, target: Rank, passed: bool) -> Result<(), RmaError> {
         let released = self.release(lock::part(target.0), Mode::Exclusive);
-        if passed { released.and(self.leave_gate()) } else { released }
+        if passed { released.and(self.leave_global_lock()) } else { released }
     }
 
     /// After as many passes as there are ranks, lockers need not pass any more.
     fn count_pass(&self) {
         // A count of several threads may lose some.
-        let passed = self.gate.passed.load(Relaxed) + 1;
+        let passed = self.global_lock.passed.load(Relaxed) + 1;
         let enough = passed >= self.ranks().max(UNWATCH_AFTER);
-        self.gate.passed.store(if enough { 0 } else { passed }, Relaxed);
+        self.global_lock.passed.store(if enough { 0 } else { passed }, Relaxed);
         if enough {
             // The lock is held either way.
-            _ = gate::unwatch(self);
+            _ = global_lock::unwatch(self);
         }
     }
 
-    fn leave_gate(&self) -> Result<(), RmaError> {
-        self.gate.told.leave(self)
+    fn leave_global_lock(&self) -> Result<(), RmaError> {
+        self.global_lock.told.leave(self)
     }
 
     #[inline(always)]
-    pub(crate) fn share_gate_hot(&self) -> bool {
+    pub(crate) fn share_global_lock_hot(&self) -> bool {
         let Some(first) = self.first_mapped() else { return false };
         let hot = Hot { window: self, there: first, first };
-        matches!(self.gate.told.share_at_once(&hot), Ok(true))
+        matches!(self.global_lock.told.share_at_once(&hot), Ok(true))
     }
 
     /// Keeps exclusive lockers of every part out.
-    pub(crate) fn share_gate(&self) -> Result<(), RmaError> {
+    pub(crate) fn share_global_lock(&self) -> Result<(), RmaError> {
         if !self.together {
             return self.lock_all_at_home();
         }
-        self.gate.told.share(self, self.ranks())
+        self.global_lock.told.share(self, self.ranks())
     }
 
-    /// Takes back [`share_gate`](Self::share_gate).
+    /// Takes back [`share_global_lock`](Self::share_global_lock).
     #[inline(always)]
-    pub(crate) fn unshare_gate(&self) -> Result<(), RmaError> {
+    pub(crate) fn unshare_global_lock(&self) -> Result<(), RmaError> {
         if !self.together {
             self.unlock_all_at_home();
             return Ok(());
         }
-        self.release(lock::gate(), Mode::Shared)
+        self.release(lock::global_lock(), Mode::Shared)
     }
 }

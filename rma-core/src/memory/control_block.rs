@@ -1,6 +1,6 @@
-//! Shared words, here or at a peer. The [`Block`] of a communicator or window: lock words, queue
-//! nodes, barrier flags, signals of post and complete, stripes. The [`Board`] of a communicator:
-//! who came to a barrier, and what the ranks tell each other there.
+//! Shared words, here or at a peer. The [`ControlBlock`] of a communicator or window: lock words,
+//! queue nodes, barrier flags, signals of post and complete, stripes. The [`CollectiveBlock`] of a
+//! communicator: who came to a barrier, and what the ranks tell each other there.
 #![allow(unsafe_code)]
 
 use super::atomic;
@@ -63,12 +63,12 @@ fn refused_by(seen: u64, number: u64) -> Option<Rank> {
 
 /// A mapped block; its words are accessed atomically only.
 #[derive(Clone, Copy)]
-pub(crate) struct Block<'a> {
+pub(crate) struct ControlBlock<'a> {
     base: *mut u8,
     life: PhantomData<&'a AtomicU64>,
 }
 
-impl<'a> Block<'a> {
+impl<'a> ControlBlock<'a> {
     /// # Safety
     ///
     /// [`BLOCK_BYTES`] from `base` on stay mapped for `'a`, are aligned to 64, and are accessed
@@ -176,7 +176,7 @@ impl<'a> Block<'a> {
     }
 }
 
-/// Ranks of a communicator that have slots on its board.
+/// Ranks of a communicator that have slots on its collective block.
 const SLOT_RANKS: u32 = 256;
 /// Words of a slot: what it holds, then what a rank tells all others at once.
 const SLOT_WORDS: usize = 24;
@@ -186,20 +186,20 @@ const SLOT_BYTES: usize = SLOT_WORDS * 8;
 const READS_AT: usize = 64;
 const SLOTS_AT: usize = 128;
 
-/// The mapped board of a communicator; its words are accessed atomically only.
+/// The mapped collective block of a communicator; its words are accessed atomically only.
 ///
 /// A rank has two slots, for exchanges of even and odd number: nobody writes for one before all
-/// have read what was there for the one before the last. A board has several lives, one
+/// have read what was there for the one before the last. A collective block has several lives, one
 /// communicator after the other; what is counted is counted on.
 #[derive(Clone, Copy)]
-pub(crate) struct Board<'a> {
+pub(crate) struct CollectiveBlock<'a> {
     base: *mut u8,
     ranks: u32,
     life: PhantomData<&'a AtomicU64>,
 }
 
-impl<'a> Board<'a> {
-    /// Bytes of the board of a communicator of `ranks`.
+impl<'a> CollectiveBlock<'a> {
+    /// Bytes of the collective block of a communicator of `ranks`.
     pub(crate) fn bytes(ranks: u32) -> usize {
         SLOTS_AT + if ranks <= SLOT_RANKS { ranks as usize * 2 * SLOT_BYTES } else { 0 }
     }
@@ -221,7 +221,7 @@ impl<'a> Board<'a> {
 
     /// How many ranks have written into slots, and come to the barrier of that.
     pub(crate) fn writes(self) -> &'a AtomicU64 {
-        // SAFETY: inside the board, however many ranks it is for.
+        // SAFETY: inside the collective block, however many ranks it is for.
         let at = unsafe { self.base.add(8) };
         // SAFETY: mapped and aligned, by the contract of `new`.
         unsafe { atomic::word(at) }
@@ -229,7 +229,7 @@ impl<'a> Board<'a> {
 
     /// How often a rank has read all slots.
     pub(crate) fn reads(self) -> &'a AtomicU64 {
-        // SAFETY: inside the board, however many ranks it is for.
+        // SAFETY: inside the collective block, however many ranks it is for.
         let at = unsafe { self.base.add(READS_AT) };
         // SAFETY: mapped and aligned, by the contract of `new`.
         unsafe { atomic::word(at) }
@@ -243,7 +243,7 @@ impl<'a> Board<'a> {
     fn slot(self, number: u64, rank: Rank) -> &'a [AtomicU64; SLOT_WORDS] {
         assert!(self.has_slots() && rank.0 < self.ranks, "a slot for each rank");
         let slot = usize::from(rank) * 2 + (number % 2) as usize;
-        // SAFETY: both are in range, so the slot lies inside the board.
+        // SAFETY: both are in range, so the slot lies inside the collective block.
         let at = unsafe { self.base.add(SLOTS_AT + slot * SLOT_BYTES) };
         // SAFETY: mapped and aligned, and atomics only, by the contract of `new`.
         unsafe { &*at.cast() }
@@ -315,7 +315,7 @@ mod tests {
         let base = memory.as_mut_ptr().cast::<u8>();
         let base = base.wrapping_add(base.align_offset(64));
         // SAFETY: long enough from there on, aligned, and used as a block only.
-        let block = unsafe { Block::new(base) };
+        let block = unsafe { ControlBlock::new(base) };
         let flags = FLAGS_AT as u16 / 8..FLAGS_AT as u16 / 8 + FLAGS as u16 / 2;
         let locks = 0..=QueueNode::new(0, NODES - 1).unwrap().phase_word();
         let locks = locks.filter(|word| !flags.contains(word));
@@ -346,7 +346,7 @@ mod tests {
         let base = memory.as_mut_ptr().cast::<u8>();
         let base = base.wrapping_add(base.align_offset(64));
         // SAFETY: long enough from there on, aligned, and used as a block only.
-        let block = unsafe { Block::new(base) };
+        let block = unsafe { ControlBlock::new(base) };
         block.refuse(9, Free, 4, Rank(2));
         block.refuse(9, Free, 4, Rank(1));
         block.refuse(9, Free, 4, Rank(3));
@@ -368,16 +368,16 @@ mod tests {
 
     #[test]
     fn a_slot_says_what_it_holds() {
-        let mut memory = vec![0u128; Board::bytes(2) / 16 + 4];
+        let mut memory = vec![0u128; CollectiveBlock::bytes(2) / 16 + 4];
         let base = memory.as_mut_ptr().cast::<u8>();
         let base = base.wrapping_add(base.align_offset(64));
-        // SAFETY: long enough from there on, aligned, and used as a board only.
-        let board = unsafe { Board::new(base, 2) };
+        // SAFETY: long enough from there on, aligned, and used as a collective block only.
+        let collective_block = unsafe { CollectiveBlock::new(base, 2) };
         let head = SlotHead { id: 5, kind: 1 };
-        board.write(head, 3, Rank(1), &[7u64; SLOT_WORDS - HEAD_WORDS]);
-        board.write(head, 2, Rank(0), &[8u64; SLOT_WORDS - HEAD_WORDS]);
-        assert_eq!(board.read(head, 3, Rank(1)), Some([7u64; SLOT_WORDS - HEAD_WORDS]));
-        let reads = |head, number, rank| board.read::<u64>(head, number, rank).is_some();
+        collective_block.write(head, 3, Rank(1), &[7u64; SLOT_WORDS - HEAD_WORDS]);
+        collective_block.write(head, 2, Rank(0), &[8u64; SLOT_WORDS - HEAD_WORDS]);
+        assert_eq!(collective_block.read(head, 3, Rank(1)), Some([7u64; SLOT_WORDS - HEAD_WORDS]));
+        let reads = |head, number, rank| collective_block.read::<u64>(head, number, rank).is_some();
         assert!(!reads(head, 3, Rank(0)), "of another rank");
         assert!(!reads(head, 5, Rank(1)), "of another number");
         assert!(!reads(SlotHead { id: 6, ..head }, 3, Rank(1)), "of another communicator");

@@ -1,4 +1,4 @@
-//! Large puts by messages: the target grants bytes, and this rank sends as many.
+//! Large puts by messages: the target clears bytes, and this rank sends as many.
 use crate::engine::{Cause, Failure, Next, Pending, SlotId, Wait, WaitError};
 use crate::error::RmaError;
 use crate::protocol::message::{Head, Kind};
@@ -7,8 +7,8 @@ use crate::window::Window;
 use std::sync::Arc;
 
 impl Window {
-    /// Asks first, and sends as much as is granted.
-    pub(super) fn put_by_grants(
+    /// Sends an RTS, and then as much as each CTS clears.
+    pub(super) fn put_by_rendezvous(
         &self,
         wait: Wait,
         world: WorldRank,
@@ -17,12 +17,12 @@ impl Window {
         pending: &Arc<Pending>,
     ) -> Result<(), RmaError> {
         let engine = self.engine();
-        let mut head = Head::new(Kind::Ask, self.id().0, 0);
+        let mut head = Head::new(Kind::Rts, self.id().0, 0);
         head.offset = offset.into();
         head.length = (origin.len() as u64).into();
         let slot = self.issue(wait, world, head, &[], pending)?;
-        if let Err(error) = self.send_granted(wait, world, slot, origin, pending) {
-            // What was granted and is not used is somebody else's.
+        if let Err(error) = self.send_cleared(wait, world, slot, origin, pending) {
+            // What was cleared and is not used is somebody else's.
             let mut head = Head::new(Kind::Cancel, self.id().0, 0);
             head.slot = slot.0.into();
             engine.tell(world, &head);
@@ -34,7 +34,7 @@ impl Window {
     }
 
     /// Sends all of it, or as much as the target wants if it has no such window any more.
-    fn send_granted(
+    fn send_cleared(
         &self,
         wait: Wait,
         world: WorldRank,
@@ -43,16 +43,16 @@ impl Window {
         pending: &Pending,
     ) -> Result<(), WaitError> {
         let engine = self.engine();
-        let mut head = Head::new(Kind::Fragment, self.id().0, 0);
+        let mut head = Head::new(Kind::PutData, self.id().0, 0);
         head.slot = slot.0.into();
         loop {
-            let next = || match engine.slots.next(slot, engine.body_max() as u64) {
+            let next = || match engine.outstanding.next(slot, engine.body_max() as u64) {
                 Next::Wait => None,
                 next => Some(next),
             };
-            // wait: grant
+            // wait: rendezvous
             match engine.wait_until(wait, next)? {
-                Next::Fragment(range) => {
+                Next::Data(range) => {
                     head.offset = range.start.into();
                     head.length = (range.end - range.start).into();
                     let piece = &origin[range.start as usize..range.end as usize];

@@ -3,7 +3,7 @@
 //!
 //! A slot may hold the address of an origin buffer that an arriving answer is written to. Answers
 //! are written under the mutex of the slots, so when [`Pending::is_done`] says so, or
-//! [`Slots::cancel`] has returned, none is written any more and the buffer may die.
+//! [`OutstandingTable::cancel`] has returned, none is written any more and the buffer may die.
 #![allow(unsafe_code)]
 
 use crate::protocol::credit::Credit;
@@ -187,25 +187,25 @@ impl Buffer {
 pub(crate) struct Expected {
     /// The kind that answers it.
     pub(crate) kind: Kind,
-    /// Units of answer: bytes, or 1 for a value and for the end of a transfer by grants.
+    /// Units of answer: bytes, or 1 for a value and for the end of a rendezvous.
     pub(crate) units: u64,
     /// Where bytes go.
     pub(crate) buffer: Buffer,
-    /// Of a transfer whose bytes are granted one after the other.
+    /// Of a transfer by rendezvous.
     pub(crate) sender: Option<Sender>,
 }
 
 impl Expected {
     /// The answer to a request.
     pub(crate) fn of(head: &Head, buffer: Buffer) -> Self {
-        let asks = head.kind() == Some(Kind::Ask);
+        let rendezvous = head.kind() == Some(Kind::Rts);
         let kind = head.kind().and_then(Kind::answer).expect("only requests take a slot");
-        let one = asks || kind == Kind::Value;
+        let one = rendezvous || kind == Kind::Value;
         Self {
             kind,
             units: if one { 1 } else { head.length.get() },
             buffer,
-            sender: asks.then(|| Sender::new(head.length.get())),
+            sender: rendezvous.then(|| Sender::new(head.length.get())),
         }
     }
 }
@@ -222,9 +222,9 @@ pub(crate) struct Answer {
     pub(crate) offset: u64,
 }
 
-/// What became of a grant.
+/// What became of a CTS.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Granted {
+pub(crate) enum Clearance {
     Taken,
     /// Nobody waits for anything under this id.
     Unknown,
@@ -232,12 +232,12 @@ pub(crate) enum Granted {
     Wrong,
 }
 
-/// What a transfer by grants does next.
+/// What a rendezvous does next.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Next {
     /// Send these bytes.
-    Fragment(Range<u64>),
-    /// Wait for a grant.
+    Data(Range<u64>),
+    /// Wait for a CTS.
     Wait,
     /// Nothing: it was answered or cancelled.
     Ended,
@@ -251,9 +251,9 @@ struct Slot {
     pending: Option<Arc<Pending>>,
 }
 
-// SAFETY: the address in `expected.buffer` is only written through under the mutex of `Slots`, and
-// what it points to is exclusively the slot's while the slot is in use (contract of
-// `Slots::start`).
+// SAFETY: the address in `expected.buffer` is only written through under the mutex of
+// `OutstandingTable`, and what it points to is exclusively the slot's while the slot is in use
+// (contract of `OutstandingTable::start`).
 unsafe impl Send for Slot {}
 
 impl Slot {
@@ -305,11 +305,11 @@ impl SlotTable {
 }
 
 /// The slots of one rank.
-pub(crate) struct Slots {
+pub(crate) struct OutstandingTable {
     table: Mutex<SlotTable>,
 }
 
-impl Slots {
+impl OutstandingTable {
     /// `count` slots, of which `credit` may wait for one peer.
     pub(crate) fn new(count: usize, credit: usize) -> Self {
         let count = count.clamp(1, SLOTS_MAX);
@@ -417,23 +417,23 @@ impl Slots {
         freed.is_some()
     }
 
-    /// Takes a grant for a transfer.
-    pub(crate) fn grant(&self, from: WorldRank, id: SlotId, bytes: u64) -> Granted {
+    /// Takes the CTS of a rendezvous.
+    pub(crate) fn handle_cts(&self, from: WorldRank, id: SlotId, bytes: u64) -> Clearance {
         let mut table = self.lock();
         let Some(slot) = table.get(id).filter(|slot| slot.peer == from) else {
-            return Granted::Unknown;
+            return Clearance::Unknown;
         };
         let sender = slot.expected.sender.as_mut();
-        let taken = sender.is_some_and(|sender| sender.handle_grant(bytes));
-        if taken { Granted::Taken } else { Granted::Wrong }
+        let taken = sender.is_some_and(|sender| sender.handle_cts(bytes));
+        if taken { Clearance::Taken } else { Clearance::Wrong }
     }
 
-    /// What a transfer by grants does next; a fragment has at most `max` bytes.
+    /// What a rendezvous does next; a message has at most `max` bytes.
     pub(crate) fn next(&self, id: SlotId, max: u64) -> Next {
         let mut table = self.lock();
         let sender = table.get(id).and_then(|slot| slot.expected.sender.as_mut());
         let Some(sender) = sender else { return Next::Ended };
-        sender.poll_fragment(max).map_or(Next::Wait, Next::Fragment)
+        sender.poll_data(max).map_or(Next::Wait, Next::Data)
     }
 
     /// Takes an answer and its bytes; false if nobody waits for it, or not for this.

@@ -5,13 +5,13 @@ use crate::layout::{Layout, Row};
 
 /// A layout, how many of it, and where it begins: one side of an operation.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Shape<'l> {
+pub(crate) struct PlacedLayout<'l> {
     pub(super) layout: &'l Layout,
     pub(super) count: u64,
     pub(super) start: u64,
 }
 
-impl<'l> Shape<'l> {
+impl<'l> PlacedLayout<'l> {
     /// As this, with position 0 `start` bytes into the buffer, or after the displacement.
     pub(crate) fn starting_at(self, start: u64) -> Self {
         Self { start, ..self }

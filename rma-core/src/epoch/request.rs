@@ -11,7 +11,6 @@ use crate::operation::{Action, Displacement, Operation, OriginBuffer, OwnedOrigi
 use crate::rank::Rank;
 use crate::window::Window;
 use bytemuck::cast_slice_mut;
-use core::mem;
 use core::pin::Pin;
 use core::task::{Context, Poll};
 use core::time::Duration;
@@ -32,27 +31,26 @@ const RECHECK: Duration = Duration::from_millis(1);
 pub struct Request<'w, B: OriginBuffer> {
     window: &'w Window,
     target: Rank,
-    state: State<B>,
+    /// Of an operation that is complete. Neither this nor the next: the buffer was given back.
+    complete: Option<B>,
+    /// On the heap, so that a request that is complete at once is small.
+    under_way: Option<Box<UnderWay<B::Element>>>,
 }
 
-/// How far a request is.
-enum State<B: OriginBuffer> {
-    Complete(B),
-    UnderWay {
-        pending: Arc<Pending>,
-        buffer: Vec<B::Element>,
-        /// What goes to the buffer when it is there, if that has a layout.
-        packed: Option<Packed>,
-    },
-    /// The buffer was given back.
-    Over,
+/// An operation that is not complete.
+struct UnderWay<E> {
+    pending: Arc<Pending>,
+    buffer: Vec<E>,
+    /// What goes to the buffer when it is there, if that has a layout.
+    packed: Option<Packed>,
 }
 
 impl<'w, B: OriginBuffer> Request<'w, B> {
     /// One that was complete at once.
     #[inline(always)]
     fn complete(peer: &Peer<'w>, buffer: B) -> Self {
-        Self { window: peer.window(), target: peer.target(), state: State::Complete(buffer) }
+        let (window, target) = (peer.window(), peer.target());
+        Self { window, target, complete: Some(buffer), under_way: None }
     }
 
     /// One that was complete at once, or the buffer if it failed.
@@ -78,18 +76,17 @@ impl<'w, B: OriginBuffer> Request<'w, B> {
             done => return Self::done(peer, buffer, done.map(drop)),
         };
         let (pending, buffer): (Arc<Pending>, _) = (Arc::default(), buffer.into_vec());
-        let state = State::UnderWay { pending: Arc::clone(&pending), buffer, packed: None };
-        let mut request = Self { window, target, state };
-        let State::UnderWay { buffer, packed, .. } = &mut request.state else {
-            unreachable!("made above")
-        };
+        let under_way = UnderWay { pending: Arc::clone(&pending), buffer, packed: None };
+        let mut request =
+            Self { window, target, complete: None, under_way: Some(Box::new(under_way)) };
+        let under_way = request.under_way.as_mut().expect("made above");
         let mut completion = Completion::new(&pending, BOUNCE_BYTES);
-        let sink = Sink { bytes: cast_slice_mut(buffer), into };
+        let sink = Sink { bytes: cast_slice_mut(&mut under_way.buffer), into };
         // SAFETY: the elements are on the heap, in a vector that is owned by `request`, which
         // touches them when `pending` is done only, or gives them to it in drop. So are the bytes
         // that wait packed.
         let started = unsafe { window.begin_fetch(operation, left, sink, &mut completion) };
-        *packed = completion.take_packed();
+        under_way.packed = completion.take_packed();
         if let Err(error) = started {
             _ = window.drain(operation.what, target, &pending);
             return Err(Refused { value: request.take(false), error });
@@ -190,22 +187,18 @@ impl<'w, B: OriginBuffer> Request<'w, B> {
     /// elements unspecified after a get.
     #[inline]
     pub fn wait(mut self) -> Result<B, Refused<B>> {
-        if matches!(self.state, State::Complete(_))
-            && let State::Complete(buffer) = mem::replace(&mut self.state, State::Over)
-        {
-            return Ok(buffer);
+        match self.complete.take() {
+            Some(buffer) => Ok(buffer),
+            None => self.wait_cold(),
         }
-        self.wait_cold()
     }
 
     #[cold]
     #[inline(never)]
     fn wait_cold(&mut self) -> Result<B, Refused<B>> {
-        let waited = match &self.state {
-            State::UnderWay { pending, .. } => {
-                self.window.drain(REQUEST_WAIT, self.target, pending)
-            }
-            _ => Ok(()),
+        let waited = match &self.under_way {
+            Some(it) => self.window.drain(REQUEST_WAIT, self.target, &it.pending),
+            None => Ok(()),
         };
         self.end(waited)
     }
@@ -221,35 +214,33 @@ impl<'w, B: OriginBuffer> Request<'w, B> {
 
     /// Takes the buffer out, filled if what was under way ended well.
     fn take(&mut self, filled: bool) -> B {
-        match mem::replace(&mut self.state, State::Over) {
-            State::Complete(buffer) => buffer,
-            State::UnderWay { mut buffer, packed, .. } => {
-                if let Some(packed) = packed.filter(|_| filled) {
-                    packed.unpack(cast_slice_mut(&mut buffer));
-                }
-                B::from_vec(buffer)
-            }
-            State::Over => panic!("a request was polled after it had given its buffer back"),
+        if let Some(buffer) = self.complete.take() {
+            return buffer;
         }
+        let Some(under_way) = self.under_way.take() else {
+            panic!("a request was polled after it had given its buffer back");
+        };
+        let UnderWay { mut buffer, packed, .. } = *under_way;
+        if let Some(packed) = packed.filter(|_| filled) {
+            packed.unpack(cast_slice_mut(&mut buffer));
+        }
+        B::from_vec(buffer)
     }
 
     /// Has the runtime keep the buffer until the last answer is there.
     #[cold]
     #[inline(never)]
     fn keep(&mut self) {
-        if let State::UnderWay { pending, buffer, packed } =
-            mem::replace(&mut self.state, State::Over)
-        {
+        if let Some(under_way) = self.under_way.take() {
+            let UnderWay { pending, buffer, packed } = *under_way;
             pending.keep(Box::new((buffer, packed)));
         }
     }
 
     /// What is under way.
     fn pending(&self) -> Option<&Arc<Pending>> {
-        match &self.state {
-            State::UnderWay { pending, .. } => Some(pending).filter(|pending| !pending.is_done()),
-            _ => None,
-        }
+        let pending = self.under_way.as_ref().map(|it| &it.pending);
+        pending.filter(|pending| !pending.is_done())
     }
 
     /// Whether [`wait`](Self::wait) does not wait: because the operation is complete, or because it
@@ -310,7 +301,7 @@ impl<'w, B: OriginBuffer> Request<'w, B> {
                 // One that fails for the reason that ended the wait; of a deadline, the first.
                 let index = Self::test_any(requests).unwrap_or(0);
                 let mut request = requests.remove(index);
-                if let State::UnderWay { pending, .. } = &request.state {
+                if let Some(UnderWay { pending, .. }) = request.under_way.as_deref() {
                     request.window.engine().cancel(pending);
                     pending.set_told();
                 }
@@ -340,7 +331,7 @@ impl<B: OriginBuffer> Future for Request<'_, B> {
 impl<B: OriginBuffer> Drop for Request<'_, B> {
     #[inline]
     fn drop(&mut self) {
-        if matches!(self.state, State::UnderWay { .. }) {
+        if self.under_way.is_some() {
             self.keep();
         }
     }

@@ -8,7 +8,7 @@ use rma::{LockAll, Rank};
 use std::cell::RefCell;
 use std::hint::black_box;
 
-const SIZES: [usize; 5] = [64 << 10, 1 << 20, 2 << 20, 4 << 20, 16 << 20];
+const SIZES: [usize; 6] = [64 << 10, 1 << 20, 2 << 20, 4 << 20, 16 << 20, 64 << 20];
 const LARGEST: usize = SIZES[SIZES.len() - 1];
 /// From here on fewer batches do: each is long.
 const LARGE: usize = 2 << 20;

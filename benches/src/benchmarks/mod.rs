@@ -61,7 +61,7 @@ pub(crate) const ALL: &[Benchmark] = &[
         &[2],
         rate::others,
     ),
-    benchmark("bandwidth", "put and get of 64 KiB to 16 MiB", &[2], bandwidth::run),
+    benchmark("bandwidth", "put and get of 64 KiB to 64 MiB", &[2], bandwidth::run),
     benchmark("pairs", "put + flush to several targets, and by several pairs", &[4, 8], pairs::run),
     benchmark(
         "bandwidth-both",

@@ -154,7 +154,7 @@ fn place(key: &str) -> Option<usize> {
     keys().position(|known| known == key)
 }
 
-/// What a whole job gives its windows, and who says so.
+/// What a whole job gives its windows, and the source of each value.
 #[derive(Debug, Clone, Default)]
 pub(super) struct OfJob {
     hints: Hints,

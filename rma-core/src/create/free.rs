@@ -7,7 +7,8 @@ use crate::sync::EpochCall;
 use crate::window::{Window, WindowMemory};
 use core::time::Duration;
 
-/// How often a rank that closes its part looks whether whoever serves a message there is done.
+/// How often a rank that closes its part looks whether its threads that serve messages there are
+/// done.
 const RECHECK: Duration = Duration::from_micros(200);
 
 /// Why a window is not freed or sealed.
@@ -92,7 +93,7 @@ impl Window {
     }
 
     /// Ends the serving of messages and of transfers in this rank's part, whose memory is its
-    /// owner's alone then: an operation that somebody gave up may still be on its way.
+    /// owner's alone then: an operation that its origin gave up may still be on its way.
     pub(super) fn shut_door(&self, what: &'static str) -> Result<(), RmaError> {
         let door = &self.part.door;
         door.shut();

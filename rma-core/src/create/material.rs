@@ -120,7 +120,7 @@ impl WindowBuilder<'_> {
         }
     }
 
-    /// Has somebody serve messages, if this part or control words are reached so.
+    /// Asks for the agent, if this part or control words are reached by message.
     fn serve(&self, by_message: bool) -> Result<(), WindowError> {
         let ranks = self.comm.size();
         if ranks > 1 && (by_message || ByMessage::needed(self.is_together(), ranks)) {

@@ -186,7 +186,7 @@ mod tests {
     use super::*;
     use core::fmt::Debug;
 
-    /// The loop over slices and the function agree. No NaN may come out: its bits are anybody's.
+    /// The loop over slices and the function agree. No NaN may come out: its bits are not defined.
     fn agree<E: BasicElement + Debug>(values: &[E]) {
         for op in Op::ALL {
             let pairs = values.iter().flat_map(|a| values.iter().map(move |b| (*a, *b)));

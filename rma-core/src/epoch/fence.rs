@@ -22,7 +22,7 @@ impl Assert {
     pub const NO_SUCCEED: Self = Self(2);
     /// Fence, post: this rank's part was not stored to since the last synchronisation.
     pub const NO_STORE: Self = Self(4);
-    /// Fence, post: nobody puts to this rank's part until the next fence, or until the wait.
+    /// Fence, post: no rank puts to this one's part until the next fence, or until the wait.
     pub const NO_PUT: Self = Self(8);
     /// Lock: no other rank holds or asks for a conflicting lock, so none need be taken. Start:
     /// every target has posted already; to be given to those posts too.

@@ -79,7 +79,7 @@ impl Window {
     #[cold]
     #[inline(never)]
     fn unlock_all(&self) -> Result<(), RmaError> {
-        // Only this epoch is open: nobody else changes the word.
+        // Only this epoch is open: no other thread changes the word.
         let no_check = self.part.epoch.word.load(Relaxed) & NO_CHECK != 0;
         let flushed = self.flush_all();
         let released = if no_check { Ok(()) } else { self.unshare_global_lock() };
@@ -146,7 +146,7 @@ impl<'w> Deref for LockAll<'w> {
 impl Drop for LockAll<'_> {
     fn drop(&mut self) {
         let window = self.access.window();
-        // `unlock` is for those who want to know.
+        // `unlock` is for callers that want to know.
         if !window.engine().transport.members.is_fork() {
             _ = window.unlock_all();
         }

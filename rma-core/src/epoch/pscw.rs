@@ -39,7 +39,7 @@ impl Window {
     /// [`start`](Self::start) that names this rank. Never waits.
     ///
     /// Stores of this rank before it are visible to the origins. A rank named twice counts once;
-    /// this rank may be named, and nobody at all. Asserts: [`Assert::NO_CHECK`],
+    /// this rank may be named, and none at all. Asserts: [`Assert::NO_CHECK`],
     /// [`Assert::NO_STORE`], [`Assert::NO_PUT`]; they change nothing here (MPI 4.1, section
     /// 12.5.2).
     ///
@@ -65,8 +65,8 @@ impl Window {
     ///
     /// It does not wait: the first operation to a target does, until that target has posted. With
     /// [`Assert::NO_CHECK`] operations do not wait either, because the program promises that all
-    /// targets have posted. A rank named twice counts once; this rank may be named, and nobody at
-    /// all (MPI 4.1, section 12.5.2).
+    /// targets have posted. A rank named twice counts once; this rank may be named, and none at all
+    /// (MPI 4.1, section 12.5.2).
     ///
     /// # Errors
     ///
@@ -129,7 +129,7 @@ impl Drop for Start<'_> {
     fn drop(&mut self) {
         let window = self.access.window();
         if !std::thread::panicking() && !window.engine().transport.members.is_fork() {
-            // `complete` is for those who want to know.
+            // `complete` is for callers that want to know.
             _ = window.complete();
         }
     }

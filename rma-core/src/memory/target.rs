@@ -44,11 +44,11 @@ pub(crate) mod held {
     /// A thread of this rank is about to lock it, and perhaps waits for that; or could not give it
     /// back.
     pub(crate) const LOCKING: u32 = 3;
-    /// As if locked, but nobody is kept out.
+    /// As if locked, but no rank is kept out.
     pub(crate) const UNCHECKED: u32 = 4;
     /// As [`BY_LOCK`], and it stands in the table of locked targets.
     pub(crate) const LISTED: u32 = 5;
-    /// Its lock is asked for, and perhaps granted, which nobody has seen yet.
+    /// Its lock is asked for, and perhaps granted, which no thread of this rank has seen yet.
     pub(crate) const ASKED: u32 = 6;
 
     /// Whether operations of a lock epoch are allowed.
@@ -80,11 +80,11 @@ pub(crate) enum Permit {
 
 /// Near targets by rank, as epochs of one kind reach them: an entry that is not mapped is no
 /// permission. Ranks of other nodes that lie between have entries that are never mapped. Empty if
-/// this rank shares memory with nobody.
+/// this rank shares memory with no other.
 pub(crate) struct Targets {
     /// The [head](Target::head), and an entry for each rank from the first to the last.
     entries: Arc<[Target]>,
-    /// The first of these ranks, here too: who has all of this need not look at the head.
+    /// The first of these ranks, here too: code that has all of this need not look at the head.
     first: u32,
 }
 
@@ -108,7 +108,7 @@ pub(crate) struct Tables {
     locked: Targets,
 }
 
-/// What a table says of who is held, which may outlive what its entries are mapped to.
+/// What a table says of which targets are held, which may outlive what its entries are mapped to.
 pub(crate) struct Marks(Arc<[Target]>);
 
 /// Window bytes inside a target's part; the only way to touch them is to copy or atomically.
@@ -138,7 +138,7 @@ impl<'w> Table<'w> {
     #[inline(always)]
     pub(crate) fn get(self, target: Rank) -> Option<&'w Target> {
         let place = u64::from(target.0.wrapping_sub(self.head().disp_unit));
-        // SAFETY: nobody changes a head, so a plain load will do; it is part of the comparison.
+        // SAFETY: nothing changes a head, so a plain load will do; it is part of the comparison.
         if place >= unsafe { *self.head().limit.as_ptr() } {
             return None;
         }
@@ -292,9 +292,9 @@ impl Target {
     /// # Safety
     ///
     /// A part, if there is one, is so many bytes that stay mapped as long as the `Targets` live,
-    /// and nobody holds a reference into them while an operation of the table's window is
-    /// possible. The same holds for `BLOCK_BYTES` from `block` on, aligned to 64. An entry is given
-    /// the same part whenever it is given one.
+    /// and there is no reference into them while an operation of the table's window is possible.
+    /// The same holds for `BLOCK_BYTES` from `block` on, aligned to 64. An entry is given the same
+    /// part whenever it is given one.
     pub(crate) unsafe fn map(&self, part: Option<(*mut u8, u64)>, block: *mut u8) {
         if let Some((base, size)) = part {
             self.base.store(base, Relaxed);
@@ -383,8 +383,8 @@ impl<'w> Span<'w> {
     ///
     /// # Safety
     ///
-    /// `size` bytes from `base` on stay mapped for `'w`, and nobody holds a reference into them.
-    /// They are the whole part, for whoever accesses it meanwhile.
+    /// `size` bytes from `base` on stay mapped for `'w`, and there is no reference into them. They
+    /// are the whole part, for every rank that accesses it meanwhile.
     pub(crate) unsafe fn of_part(
         base: *mut u8,
         size: u64,
@@ -537,7 +537,7 @@ mod tests {
     /// Whether a flush after `act` on 128 bytes of window memory is a fence.
     fn fences_after(act: impl FnOnce(Span<'_>)) -> bool {
         let mut memory = [0f64; 16];
-        // SAFETY: the memory is mapped until this returns, and nobody else has it.
+        // SAFETY: the memory is mapped until this returns, and nothing else has it.
         let span = unsafe { Span::of_part(memory.as_mut_ptr().cast(), 128, 0, 128) };
         stores::complete();
         act(span.unwrap());

@@ -174,8 +174,8 @@ impl Window {
         self.check_left().map(|()| inside)
     }
 
-    /// Bytes of the raw part that a rank has attached at `start`, and where they lie. Nobody but
-    /// that rank is believed: the answer says where in its memory this one writes.
+    /// Bytes of the raw part that a rank has attached at `start`, and where they lie. No other rank
+    /// is believed: the answer says where in its memory this one writes.
     fn ask_for_raw(&self, target: Rank, start: u64) -> Result<Option<(u64, Where)>, RmaError> {
         let world = self.part.comm.world_rank(target);
         let ask = |which: u64| {

@@ -109,7 +109,7 @@ impl<'w> View<'w> {
         self.disp_unit
     }
 
-    /// Whose part this is.
+    /// The rank of the part.
     pub fn rank(&self) -> Rank {
         self.rank
     }
@@ -263,7 +263,7 @@ impl<'w> View<'w> {
         self.window.engine().transport.touches(Touch::Look);
     }
 
-    /// Bytes that nobody looks at yet.
+    /// Bytes that are not looked at yet.
     fn checked(&self, disp: u64, len: usize) -> Result<Span<'_>, RmaError> {
         let offset = disp.checked_mul(u64::from(self.disp_unit));
         // SAFETY: `size` bytes from `base` on are mapped as long as the window, which is borrowed,

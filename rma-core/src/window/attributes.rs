@@ -78,7 +78,7 @@ impl Window {
     ///
     /// Types are keys: a program that wants several wraps them in types of its own. The window
     /// drops its attributes when it is freed or dropped, so `Drop` does what MPI's delete callback
-    /// does, unless somebody still has the value (MPI 4.1, section 7.7.3).
+    /// does, unless the program still has the value (MPI 4.1, section 7.7.3).
     pub fn set_attribute<V: Any + Send + Sync>(&self, value: V) -> Option<Arc<V>> {
         let old = self.settings.attributes().insert(TypeId::of::<V>(), Arc::new(value));
         old.and_then(typed)

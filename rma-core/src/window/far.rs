@@ -59,7 +59,7 @@ pub(crate) struct Unflushed {
 pub(crate) struct Flushing<'w> {
     window: &'w Window,
     target: Rank,
-    /// What nobody has made sure of yet: the next flush tries again.
+    /// What is not made sure of yet: the next flush tries again.
     pub(crate) unflushed: Vec<Unflushed>,
     over: Arc<Pending>,
 }
@@ -199,7 +199,7 @@ impl Far {
         others.flush()
     }
 
-    /// Targets that a flush has something to do at, in the order of their ranks: whom it waits for
+    /// Targets that a flush has something to do at, in the order of their ranks: which it waits for
     /// first is no matter of chance, so that a seed of the simulator decides all.
     pub(crate) fn flushable(&self) -> Vec<Rank> {
         let state = self.state();

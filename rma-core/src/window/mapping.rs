@@ -11,7 +11,8 @@ use crate::transport::ImportError;
 use crate::window::{PeerPart, Window};
 
 impl Window {
-    /// Whether the table shows the way to it: nothing counts, and nobody is told of accesses.
+    /// Whether the table shows the way to it: nothing counts, and the transport is not told of
+    /// accesses.
     pub(crate) fn loads_at_once(&self, target: Rank) -> bool {
         let told = self.engine().transport.views.is_some();
         self.loads(target) && !self.counts_all && !told

@@ -96,9 +96,9 @@ pub struct Window {
 pub(crate) mod kind {
     pub(crate) const PLAN: u64 = 1;
     pub(crate) const SHARE: u64 = 2;
-    /// Who failed to make its part.
+    /// The rank that failed to make its part.
     pub(crate) const FAILED: u64 = 3;
-    /// Whether the window is to be freed or sealed, and who refuses.
+    /// Whether the window is to be freed or sealed, and which rank refuses.
     pub(crate) const END: u64 = 4;
     /// A further extent of a part.
     pub(crate) const EXTENT: u64 = 5;
@@ -137,9 +137,9 @@ impl Peers {
 
 /// What it takes to map a part.
 pub(crate) struct PeerPart {
-    /// Whose region holds it.
+    /// The rank of the region that holds it.
     pub(crate) owner: Rank,
-    /// Its extents; none if nobody else can map it.
+    /// Its extents; none if no other rank can map it.
     pub(crate) data: Box<[Descriptor]>,
     /// Where in that region the part begins, in bytes.
     pub(crate) offset: u64,
@@ -155,7 +155,7 @@ pub(crate) struct PeerPart {
 }
 
 impl PeerPart {
-    /// Whether nobody else can map it.
+    /// Whether no other rank can map it.
     pub(crate) fn stays(&self) -> bool {
         self.data.is_empty()
     }

@@ -1,4 +1,4 @@
-//! The handle of a rank that users hold: how a rank joins its job, and leaves it. S-M8
+//! The handle of a rank that users hold: how a rank joins its job, and leaves it.
 use crate::collective::{Communicator, Contributions};
 use crate::config::{COLLECTIVE_LEAST, Config};
 use crate::engine::{Counters, Engine};
@@ -125,6 +125,7 @@ impl Drop for Stay {
     }
 }
 
+/// Has a rank leave, without waiting for peers. S-M8
 struct Leaver<'a>(&'a Engine);
 
 impl Drop for Leaver<'_> {

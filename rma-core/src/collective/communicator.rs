@@ -1,4 +1,4 @@
-//! Groups of ranks that communicate, and how to make smaller ones. S-A6 S-A7
+//! Groups of ranks that communicate, and how to make smaller ones.
 use super::contributions::{Contributions, Current};
 use super::near::Near;
 use super::node::Node;
@@ -148,6 +148,7 @@ impl Communicator {
     }
 
     /// The ranks of this communicator with a space of messages named `id`, for a window's own use.
+    /// S-A7
     pub(crate) fn internal(&self, id: u64) -> Self {
         let Inner { engine, contributions, group, rank, node, .. } = &*self.inner;
         let mut inner = Inner::plain((engine, contributions), id, group.clone(), *rank);
@@ -258,7 +259,7 @@ impl Communicator {
         split.ok_or(CollectiveError::Malformed { what: "split_by_node", from: Rank(0) })
     }
 
-    /// What each rank gets of a split: id, rank and group of its new communicator, or nothing.
+    /// What each rank gets of a split: id, rank and group of its new communicator, or nothing. S-A6
     fn deal(&self, all: &[u64]) -> Vec<Vec<u8>> {
         let (entries, _) = all.as_chunks::<3>();
         let mut order: Vec<usize> = (0..entries.len()).filter(|i| entries[*i][0] == 1).collect();

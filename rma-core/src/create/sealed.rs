@@ -1,4 +1,4 @@
-//! A window between epochs: plain memory. S-A10
+//! A window between epochs: plain memory.
 #![allow(unsafe_code)]
 
 use crate::create::free::No;

@@ -1,5 +1,4 @@
 //! Active target synchronisation by fences (MPI 4.1, section 12.5.1).
-//! S-C1 S-C2 S-C3 S-C4 S-C5 S-C6 S-C8 S-C9
 use super::Access;
 use crate::error::RmaError;
 use crate::memory::target::Permit;
@@ -86,6 +85,7 @@ impl Window {
         Ok(Fence { access: Access::new(self, Permit::All) })
     }
 
+    /// Completes what all ranks issued, whatever was asserted. S-C1 S-C2 S-C3 S-C4 S-C5 S-C6 S-C8
     fn synchronise(&self) -> Result<(), RmaError> {
         // Fence guards may be open: that is the epoch that ends here.
         self.check(EpochCall::Fence)?;

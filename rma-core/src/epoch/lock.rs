@@ -1,5 +1,4 @@
 //! A passive epoch to one target (MPI 4.1, section 12.5.3).
-//! S-E1 S-E2 S-E3 S-E4 S-E5 S-E6 S-E11 S-E12 S-F3
 use super::{Access, Assert, Ops, Peer};
 use crate::engine::{On, Wait};
 use crate::error::RmaError;
@@ -30,6 +29,7 @@ pub(super) enum TakenLock {
 /// guard leaves the lock held.
 #[must_use = "the epoch ends when the guard is dropped"]
 pub struct Lock<'w> {
+    /// Its operations are locally complete on return. S-F3
     peer: Peer<'w>,
     taken: TakenLock,
 }
@@ -170,7 +170,8 @@ impl Window {
         taken
     }
 
-    /// Marks the target, if an epoch of that kind may be opened now; false if there is none.
+    /// Marks the target, if an epoch of that kind may be opened now; false if there is none. S-E3
+    /// S-E12
     pub(super) fn begin(&self, target: Rank, how: u32) -> Result<bool, RmaError> {
         self.check_goes(target)?;
         if target == Rank::NULL {
@@ -205,7 +206,7 @@ impl Window {
         Err(self.wait_failed(engine.given_up(wait, cause)))
     }
 
-    /// Takes a lock, unless others have it and there is no patience.
+    /// Takes a lock, unless others have it and there is no patience. S-E1 S-E2 S-E4
     pub(super) fn take_lock(
         &self,
         target: Rank,
@@ -228,6 +229,7 @@ impl Window {
         }))
     }
 
+    /// Whether no lock is to be taken. S-E5 S-E11
     #[inline(always)]
     pub(super) fn check_lock(&self, asserts: Assert) -> Result<bool, RmaError> {
         if self.excludes_locks() {
@@ -308,6 +310,7 @@ impl<'w> Lock<'w> {
         released
     }
 
+    /// Gives the lock back once every operation is complete at the target. S-E6
     #[cold]
     #[inline(never)]
     fn close(window: &Window, target: Rank, taken: TakenLock) -> Result<(), RmaError> {

@@ -1,4 +1,4 @@
-//! Locks that are asked for now and waited for later. S-E1 S-E13
+//! Locks that are asked for now and waited for later.
 use super::lock::TakenLock;
 use super::{Assert, Lock};
 use crate::error::RmaError;
@@ -25,7 +25,7 @@ pub struct LockRequest<'w> {
     stage: RequestStage,
 }
 
-/// How far a request is.
+/// How far a request is. S-E1 S-E13
 #[derive(Debug, Clone, Copy)]
 enum RequestStage {
     /// It has the lock.

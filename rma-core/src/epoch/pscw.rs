@@ -1,6 +1,5 @@
 //! Active target synchronisation of chosen ranks: post, start, complete and wait (MPI 4.1, section
 //! 12.5.2). Why a signal is never taken for another's: `protocol::pscw`.
-//! S-D1 S-D3 S-D4 S-D6 S-D8 S-D9
 use super::{Access, Assert};
 use crate::error::RmaError;
 use crate::memory::target::Permit;
@@ -81,6 +80,7 @@ impl Window {
         Ok(Start { access: Access::new(self, Permit::Started) })
     }
 
+    /// Fails if a call does not take one of the asserts. S-D6
     fn check_asserts(
         &self,
         asserts: Assert,
@@ -93,7 +93,7 @@ impl Window {
         Err(RmaError::WrongAssert { window: self.id(), assert: "of another call", why })
     }
 
-    /// Fails unless all of `ranks` exist and can be signalled.
+    /// Fails unless all of `ranks` exist and can be signalled. S-D1
     fn check_partners(&self, ranks: &[Rank]) -> Result<(), RmaError> {
         ranks.iter().try_for_each(|rank| self.reach_if_near(*rank))
     }

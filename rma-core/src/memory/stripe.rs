@@ -1,4 +1,4 @@
-//! Locks of window bytes while they are combined by several loads and stores. S-H4 S-H6
+//! Locks of window bytes while they are combined by several loads and stores.
 //!
 //! A part is divided into stripes of 16 KiB that share the few locks of its block in turn. An
 //! element belongs to the stripe of its first byte. Every process that combines elements which
@@ -30,7 +30,7 @@ impl Stripes for ControlBlock<'_> {
     }
 }
 
-/// Locks that this rank holds; given back when dropped.
+/// Locks that this rank holds; given back when dropped. S-H4 S-H6
 pub(crate) struct TakenStripes<S: Stripes> {
     stripes: S,
     first: usize,

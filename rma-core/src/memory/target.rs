@@ -1,5 +1,5 @@
 //! The table of near targets: the one place that turns (target, displacement, length) into an
-//! address. Checked once, then plain arithmetic. S-A3 S-G8 S-J9
+//! address. Checked once, then plain arithmetic.
 #![allow(unsafe_code)]
 
 use super::copy::{self, CellBounds};
@@ -19,12 +19,13 @@ use std::sync::Arc;
 #[repr(C, align(32))]
 pub(crate) struct Target {
     /// One more than the bytes of the part; 0 until it is mapped, and for ever if operations do not
-    /// go by load and store.
+    /// go by load and store. S-G8 S-J9
     limit: AtomicU64,
     /// Where the part begins, if `limit` is not 0.
     base: AtomicPtr<u8>,
     /// The target's block; null until mapped.
     block: AtomicPtr<u8>,
+    /// The target's. S-A3
     disp_unit: u32,
     /// How this rank may operate on the target; see [`held`].
     held: AtomicU32,

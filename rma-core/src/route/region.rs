@@ -1,4 +1,4 @@
-//! Regions of dynamic windows at peers, as their directories tell of them. S-L4
+//! Regions of dynamic windows at peers, as their directories tell of them.
 #![allow(unsafe_code)]
 
 use crate::error::RmaError;
@@ -31,7 +31,7 @@ impl Drop for Inside<'_> {
     }
 }
 
-/// A region that is mapped here, which stays attached until this is dropped.
+/// A region that is mapped here, which stays attached until this is dropped. S-L4
 pub(crate) struct PinnedRegion<'w> {
     memory: Arc<dyn Mapped>,
     /// Address of its first byte.

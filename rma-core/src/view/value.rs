@@ -1,4 +1,4 @@
-//! Waiting for a value in a part that load and store reach. S-M1 S-N5
+//! Waiting for a value in a part that load and store reach.
 use super::View;
 use crate::element::AtomicElement;
 use crate::engine::{On, Wait};
@@ -236,7 +236,7 @@ impl View<'_> {
     }
 }
 
-/// Values that are waited for: they lie in the part, and are aligned.
+/// Values that are waited for: they lie in the part, and are aligned. S-M1 S-N5
 struct Awaited<'v> {
     view: &'v View<'v>,
     spans: &'v [Span<'v>],

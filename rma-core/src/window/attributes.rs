@@ -1,4 +1,4 @@
-//! What a window is called, how it was made, and what its user attached to it. S-B1 S-B2 S-B3 S-B4
+//! What a window is called, how it was made, and what its user attached to it.
 use super::Window;
 use crate::config::{Hint, Hints, InForce};
 use crate::object::Flavor;
@@ -20,9 +20,12 @@ type Attributes = HashMap<TypeId, Arc<dyn Any + Send + Sync>>;
 
 /// What belongs to a window and not to an operation.
 pub(crate) struct Settings {
+    /// How the window got its memory. S-B2
     flavor: Flavor,
     pub(crate) hints: InForce,
+    /// What its user calls it. S-B4
     name: Mutex<String>,
+    /// By type. S-B3
     attributes: Mutex<Attributes>,
 }
 

@@ -1,4 +1,4 @@
-//! Maps targets whose memory load and store reach. S-M1
+//! Maps targets whose memory load and store reach.
 #![allow(unsafe_code)]
 
 use crate::config::Asked;
@@ -26,7 +26,7 @@ impl Window {
         mapped && near && self.part.regions.is_none() && self.asked != Asked::Cma
     }
 
-    /// All of the part of a target that is mapped and reached by load and store.
+    /// All of the part of a target that is mapped and reached by load and store. S-M1
     pub(crate) fn loaded_part(&self, target: Rank, size: u64) -> Result<Span<'_>, RmaError> {
         let loadable = self.targets.get(target).filter(|entry| entry.is_loadable());
         if let Some(part) = loadable.and_then(|entry| entry.part()) {

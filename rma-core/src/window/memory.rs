@@ -1,4 +1,4 @@
-//! Memory of a part, and what becomes of it. S-A5
+//! Memory of a part, and what becomes of it.
 #![allow(unsafe_code)]
 
 use super::user::{Contents, Raw, Rebuild, WindowMemory};
@@ -179,7 +179,7 @@ impl Memory {
         unsafe { Span::of_part(mapping.base, mapping.len as u64, offset, len) }
     }
 
-    /// No rank can reach the memory any more, this one included: it is given back.
+    /// No rank can reach the memory any more, this one included: it is given back. S-A5
     pub(crate) fn set_freed(&self) {
         let backing = self.backing().take();
         // To unmap takes a while: not under the lock.

@@ -1,4 +1,4 @@
-//! Windows: memory of every rank of a group, addressable by target and displacement. S-A7 S-A14
+//! Windows: memory of every rank of a group, addressable by target and displacement.
 #[cfg(test)]
 pub(crate) mod accumulate_tests;
 mod attributes;
@@ -155,7 +155,7 @@ pub(crate) struct PeerPart {
 }
 
 impl PeerPart {
-    /// Whether no other rank can map it.
+    /// Whether no other rank can map it. S-K4
     pub(crate) fn stays(&self) -> bool {
         self.data.is_empty()
     }
@@ -163,12 +163,14 @@ impl PeerPart {
 
 /// This rank's part of a window, as messages reach it.
 pub(crate) struct Part {
+    /// A communicator of its own, whatever becomes of the one that it was made over. S-A7
     pub(crate) comm: Communicator,
     pub(crate) id: WindowId,
     // Before the memory, which the device does not reach any more when that is dropped.
     pub(crate) registered: Registered,
     pub(crate) memory: Memory,
     pub(crate) offset: u64,
+    /// As `MPI_WIN_SIZE`, in bytes. S-B1
     pub(crate) size: u64,
     pub(crate) disp_unit: u32,
     pub(crate) block: SyncBlock,
@@ -182,7 +184,7 @@ pub(crate) struct Part {
     /// Threads of this rank that are inside regions of peers.
     pub(crate) inside_peers: AtomicU32,
     /// What this rank has open, and which targets it holds: here, because it is asked for when the
-    /// rank leaves, also of windows that were forgotten.
+    /// rank leaves, also of windows that were forgotten. S-A14
     pub(crate) epoch: EpochState,
     pub(crate) marks: Marks,
     pub(crate) far: Arc<Far>,

@@ -162,7 +162,7 @@ impl Engine {
         }
     }
 
-    /// The agent is to make progress, for no other thread may come by again.
+    /// The agent is to make progress: perhaps no thread comes by again.
     #[cold]
     pub(crate) fn ring_agent(&self) {
         if let Some(agent) = self.running_agent() {

@@ -344,7 +344,7 @@ fn each_that_left_has_a_mark_of_its_own() {
     assert_eq!(end(1, 2), Some(Cause::PeerLeft(second)));
 }
 
-/// No peer sees that thread end: they would wait for what it was to serve.
+/// Peers do not see that thread end: they would wait for what it was to serve.
 #[test]
 fn who_has_an_agent_that_panics_has_failed() {
     with_loop(Config::default(), |universe, network| {

@@ -136,7 +136,7 @@ impl<'a> ControlBlock<'a> {
     /// now, if none did.
     pub(crate) fn refused(self, window: u64, on: Agreement, number: u64) -> Option<Rank> {
         let (refusal, of) = self.refusal(on, number);
-        // pairs with the Release in `refuse`: a rank that sees another window's refusal sees which.
+        // pairs with the Release in `refuse`: a rank that sees a refusal sees its window.
         let by = refused_by(refusal.load(Acquire), number)?;
         (of.load(Relaxed) == window).then_some(by)
     }

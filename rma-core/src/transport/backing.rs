@@ -25,8 +25,8 @@ pub(crate) const EXTENTS_MAX: usize = 64;
 /// While the library has the `Arc`, which other clones do not change:
 /// - the mapping is readable and writable, touching it never faults, and all that
 ///   [`Mapped`] demands holds;
-/// - there is no reference into it in use, and no safe call of the type gives one out: other ranks
-///   and threads of the library read and write the bytes at any time;
+/// - no reference into it is used, and no safe call of the type gives one out: other ranks and
+///   threads of the library read and write the bytes at any time;
 /// - [`extents`](Self::extents) says the same at each call, its file numbers stay open, and a
 ///   neighbour that maps what it says sees these very bytes, also after this process has ended: the
 ///   files are not truncated;

@@ -47,7 +47,7 @@ pub(crate) struct Loop {
     unreachable: Mutex<Option<WorldRank>>,
     /// Peers that the rank said that it missed.
     missed: Mutex<Vec<WorldRank>>,
-    /// Peers that were looked at.
+    /// Peers whose state was asked for.
     asked: Mutex<HashSet<WorldRank>>,
     agent: Mutex<Option<thread::JoinHandle<()>>>,
     /// The agent's thread is in a sleep, or about to be.

@@ -220,7 +220,7 @@ fn fragments_stay_within_their_grants() {
             send(engine, &message, &vec![0xeeu8; len])
         };
         assert_eq!(fragment(0, 8), 1, "nothing was granted");
-        // The grants go to a slot that is not in use, which cancels: two dropped messages.
+        // The grants go to a slot that is not in use, whose origin cancels: two dropped messages.
         let ask = |length| send(engine, &head(window, Kind::Rts, 16, length, slot), &[]);
         assert_eq!(ask(40), 1, "the grant");
         assert_eq!(fragment(0, 8), 1, "it was cancelled");

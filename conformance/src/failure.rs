@@ -197,8 +197,8 @@ pub fn in_operations(universe: &Universe) {
     expect_collective(until_it_fails(|| world.barrier()));
 }
 
-/// The others put and get a lot, to and from the victim and each other: none waits for grants
-/// that the victim holds, or for what it owes.
+/// The others put and get a lot, to and from the victim and each other: none waits for
+/// bytes that a target cleared for the victim, or for what the victim owes.
 pub fn in_large_operations(universe: &Universe) {
     let world = universe.world();
     let len = if cfg!(miri) { 20_000 } else { 300_000 };

@@ -16,10 +16,10 @@
 //! ```
 //!
 //! A ticket is drawn by a compare-and-swap, and only when its slot is ready, so that a ticket in
-//! hand never has to wait. And nobody waits for the queue either: who finds it full executes a job
-//! of it instead, who finds it empty makes a job. A rank leaves when there is no job left to make
-//! and none in the queue; if another rank adds one later, that rank empties the queue after it. So
-//! nothing spins, and a rank that is stopped for a while holds nobody up.
+//! hand never has to wait. And no rank waits for the queue either: one that finds it full executes
+//! a job of it instead, one that finds it empty makes a job. A rank leaves when there is no job
+//! left to make and none in the queue; if another rank adds one later, that rank empties the queue
+//! after it. So nothing spins, and a rank that is stopped for a while holds no other up.
 //!
 //! Each execution is also counted at the job's own place, which tells whether every job was
 //! executed exactly once.
@@ -33,7 +33,7 @@ use rma::{Error, Lock, LockKind, Op, Rank, Universe, Window};
 use std::fmt::Write;
 use std::time::{Duration, Instant};
 
-/// Who holds the queue.
+/// The rank that holds the queue.
 const HOME: Rank = Rank(0);
 
 // What is where in the window of rank 0, in words of 64 bits.
@@ -45,7 +45,7 @@ const SUM: u64 = 1;
 const FILL: u64 = 2;
 /// The next consumer's ticket.
 const EMPTY: u64 = 3;
-/// The first slot: how often it was filled or emptied, a job, and who made it.
+/// The first slot: how often it was filled or emptied, a job, and the rank that made it.
 const SLOTS: u64 = 4;
 /// Words of a slot.
 const SLOT: u64 = 3;
@@ -198,7 +198,7 @@ impl<'w> Worker<'w> {
         let Some(ticket) = self.draw(FILL, 0)? else { return Ok(false) };
         let slot = self.slot(ticket);
         self.home.put(slot + 1, &[job])?;
-        // The job must be there before anybody is told.
+        // The job must be there before a consumer is told.
         self.home.flush()?;
         self.home.fetch_and_op(slot, Op::Sum, 1u64)?;
         Ok(true)

@@ -4,7 +4,7 @@
 //! rma-run -n 4 target/release/examples/wordcount FOLDER
 //! ```
 //!
-//! 1. Rank 0 finds the files and puts the list into a window. From then on nobody is in charge:
+//! 1. Rank 0 finds the files and puts the list into a window. From then on no rank is in charge:
 //!    each rank claims the next file by a fetch-and-add on a shared counter, until none is left.
 //! 2. Words are counted into a hash table that is spread over the windows of all ranks
 //!    (`wordcount/table.rs`). Each rank adds its words itself, wherever they belong: no rank

@@ -5,7 +5,7 @@ use rma_core::transport::{Members, Outcome, Parts, PeerState, Transport, WorldRa
 use rma_launcher::Client;
 use std::sync::Arc;
 
-/// What is known of the members of a job, whose launcher is told who leaves.
+/// What is known of the members of a job, whose launcher is told which leave.
 struct Launched {
     members: Arc<dyn Members>,
     launcher: Client,

@@ -12,7 +12,7 @@
 //!     let world = universe.world();
 //!     let window = world.window(2, size_of::<u64>()).allocate()?;
 //!
-//!     // Passive target: nobody has to help.
+//!     // Passive target: the target does not have to help.
 //!     let epoch = window.lock_all()?;
 //!     epoch.fetch_and_op(Rank(0), 0, Op::Sum, u64::from(world.rank()))?;
 //!     epoch.unlock()?;
@@ -106,7 +106,7 @@ pub use start::{StartError, initialize, initialize_with};
 /// ```
 /// use rma::{Op, Pair, Rank};
 ///
-/// // Who has the highest value? And what is the sum of all arrays?
+/// // Which rank has the highest value? And what is the sum of all arrays?
 /// let found = rma::local(3, |universe| {
 ///     let me = u64::from(universe.world().rank());
 ///     let window = universe.world().window(4, 8).allocate()?;
@@ -201,7 +201,7 @@ pub use rma_core::Cartesian;
 ///     world.alltoall_in_place(&mut ranks)?;
 ///     assert_eq!(ranks, [me; 3]);
 ///
-///     // Who waits may look after other things now and then.
+///     // A waiter may look after other things now and then.
 ///     while world.barrier_for(Duration::from_millis(50))?.is_pending() {
 ///         eprintln!("rank {me} is still waiting");
 ///     }
@@ -307,7 +307,7 @@ pub use rma_core::Start;
 ///         sum = view.wait_until_all(&[4, 5, 6], |_, done: u64| done > 0)?.iter().sum();
 ///         assert_eq!(view.test_some(&[0, 4, 5], |_, done: u64| done == 6)?, [(1, 6), (2, 6)]);
 ///     }
-///     // Nobody stores here: half a millisecond is enough.
+///     // No rank stores here: half a millisecond is enough.
 ///     let none = view.wait_until_for(7, Duration::from_micros(500), |value: u64| value > 0)?;
 ///     assert_eq!((none, view.test(7, |value: u64| value > 0)?), (None, None));
 ///     epoch.unlock()?;

@@ -3,7 +3,7 @@
 //! ```
 //! use rma::simulation::Cause;
 //!
-//! // A rank waits for a flag that nobody sets.
+//! // A rank waits for a flag that no rank sets.
 //! let failure = rma::simulate(1, 42, |universe| {
 //!     let window = universe.world().window(1, 8).allocate().unwrap();
 //!     while window.local().load::<u64>(0).unwrap() == 0 {}

@@ -1,4 +1,4 @@
-//! Settings: who gives them, who goes before whom, and what is said of that.
+//! Settings: where they come from, which goes before which, and what is said of that.
 use rma::{Builder, Config, RmaError, Source, StartError, Universe, WindowError, local_with};
 use rma_launcher::run::{Output, RankOutput, Report, Spec, run};
 use std::time::Duration;

@@ -195,7 +195,8 @@ fn address_space_too_small_for_a_window() {
     });
 }
 
-/// One rank's limit fails the window on all; who has enough does not claim to have too little.
+/// One rank's limit fails the window on all; a rank that has enough does not claim to have too
+/// little.
 #[test]
 fn address_space_of_one_rank_too_small() {
     processes(3, |universe| {
@@ -268,7 +269,7 @@ fn take_descriptors() -> Vec<fs::File> {
     std::iter::from_fn(|| fs::File::open("/dev/null").ok()).collect()
 }
 
-/// One rank has no descriptor to map a shared window by: nobody gets it, and nothing of it stays.
+/// One rank has no descriptor to map a shared window by: no rank gets it, and nothing of it stays.
 #[test]
 fn a_shared_window_that_one_rank_cannot_map() {
     processes(3, |universe| {

@@ -63,7 +63,7 @@ fn thousands_of_windows_leave_nothing_behind() {
         (world.rank() == Rank(0)).then_some((warm, after, kept))
     });
     let (warm, after, kept) = results.unwrap()[0].expect("rank 0 has counted");
-    // The heap keeps an arena or two that are not in use, and so does who maps them.
+    // The heap keeps an arena or two that are not in use, and so does a neighbour that maps them.
     let few = |after, warm| after <= warm + 4;
     for end in [after, kept] {
         assert!(few(end.0, warm.0) && few(end.1, warm.1), "{end:?} after {warm:?}");

@@ -59,7 +59,7 @@ fn each_thread_hears_of_its_own() {
         let window = world.window(4, 8).allocate().unwrap();
         world.barrier().unwrap();
         if world.rank() == Rank(0) {
-            // Serves nobody.
+            // Serves no origin.
             over.wait();
             return;
         }
@@ -122,7 +122,7 @@ fn a_request_hears_that_it_was_cancelled() {
         let window = world.window(4, 8).allocate().unwrap();
         world.barrier().unwrap();
         if world.rank() == Rank(0) {
-            // Serves nobody.
+            // Serves no origin.
             while !over.load(SeqCst) {
                 thread::yield_now();
             }

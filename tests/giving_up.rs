@@ -108,7 +108,7 @@ fn what_is_told_is_told_by_each() {
     }
 }
 
-/// Nobody answers a rank that has left, and so it waits for nobody.
+/// No peer answers a rank that has left, and so it waits for none.
 #[test]
 fn who_has_left_waits_for_nobody() {
     type Act = fn(&Communicator) -> Result<(), CollectiveError>;
@@ -137,7 +137,7 @@ fn who_has_left_waits_for_nobody() {
                 _ => act(&world),
             };
             over.wait();
-            // Where nobody has to answer, all may find each other in a barrier.
+            // Where no peer has to answer, all may find each other in a barrier.
             let ended = match (world.rank(), end) {
                 (_, Ok(())) => true,
                 (Rank(0), Err(error)) => matches!(error, CollectiveError::Left { .. }),
@@ -224,7 +224,7 @@ fn a_communicator_is_made_everywhere_or_nowhere() {
     });
 }
 
-/// Who is short of something says so, and blames nobody.
+/// A rank that is short of something says so, and blames no other.
 #[test]
 fn a_rank_that_cannot_reach_others_blames_none() {
     processes(9, |universe| {
@@ -258,7 +258,7 @@ fn a_reduction_inside_of_another_is_refused() {
     ranks.unwrap();
 }
 
-/// A thread that is in a wait when its rank leaves is let go, and keeps nobody.
+/// A thread that is in a wait when its rank leaves is let go, and keeps no other rank.
 #[test]
 fn a_wait_under_way_ends_when_its_rank_leaves() {
     for cpus in [1, 64] {
@@ -307,8 +307,9 @@ fn a_reduction_that_panics_is_no_operation_under_way() {
     ranks.unwrap();
 }
 
-/// Who cannot go on with an operation gives up that, and the next ends well: payloads beyond the
-/// limit, of the rank's own or passed on for others; lengths that differ; a panic in a reduction.
+/// A rank that cannot go on with an operation gives up that, and the next ends well: payloads
+/// beyond the limit, of the rank's own or passed on for others; lengths that differ; a panic in a
+/// reduction.
 #[test]
 fn what_one_rank_cannot_go_on_with_ends_for_all() {
     type Operation = fn(&Communicator) -> Result<(), CollectiveError>;
@@ -353,8 +354,8 @@ fn what_one_rank_cannot_go_on_with_ends_for_all() {
     }
 }
 
-/// Who waits for its turn on a communicator has a deadline, as every wait: two reductions, each of
-/// which uses the other's communicator, in two threads.
+/// A thread that waits for its turn on a communicator has a deadline, as every wait: two
+/// reductions, each of which uses the other's communicator, in two threads.
 #[test]
 fn who_waits_for_its_turn_has_a_deadline() {
     let mut config = patient(1);
@@ -401,7 +402,7 @@ fn a_world_of_few_bytes_is_made() {
     }
 }
 
-/// The words of a communicator in which an operation failed are nobody else's: a peer that does
+/// The words of a communicator in which an operation failed are no other's: a peer that does
 /// not know yet may still come there.
 #[test]
 fn words_of_a_failed_operation_are_kept() {
@@ -430,7 +431,7 @@ fn words_of_a_failed_operation_are_kept() {
             } else {
                 assert_eq!(all.gather(&[1u64], Rank(1)), Ok(None));
                 let window = pair.window(1, 8).allocate().unwrap();
-                // It cannot know yet that somebody has left.
+                // It cannot know yet that a peer has left.
                 let end = all.barrier();
                 assert!(matches!(end, Err(CollectiveError::PeerLeft { .. })), "{end:?}");
                 // Time for the other to go on, if something lets it.
@@ -456,7 +457,7 @@ fn memory_that_is_reached_by_address_is_not_given_back() {
         world.barrier().unwrap();
         if world.rank() == Rank(0) {
             drop((window, world, universe));
-            // Its own, and nobody else's.
+            // Its own, and no other rank's.
             let mine: Vec<Vec<u8>> = (0..3).map(|_| vec![0u8; LEN - 8192]).collect();
             left.wait();
             put.wait();

@@ -50,7 +50,7 @@ fn play(operation: impl Fn(&Universe, &rma::Window, u64) -> Result<(), RmaError>
                 return Error::from(error);
             }
             count.store(round, Relaxed);
-            // Nobody is in the way of the others if the victim died outside of what it holds.
+            // Nothing is in the way of the others if the victim died outside of what it holds.
             if !victim && round == 20_000 {
                 return Error::from(world.barrier().unwrap_err());
             }

@@ -22,8 +22,8 @@ fn words(universe: &Universe, count: usize) -> Window {
     universe.world().window(count, 8).allocate().unwrap()
 }
 
-/// Who gives back every lock it took has nothing that others wait for, whatever is left to do in
-/// the words of its queue nodes.
+/// A rank that gives back every lock it took has nothing that others wait for, whatever is left to
+/// do in the words of its queue nodes.
 #[test]
 fn who_gave_its_locks_back_disturbs_nobody() {
     for round in 0..300u32 {
@@ -122,7 +122,7 @@ fn who_has_left_takes_no_lock() {
     }
 }
 
-/// Who only tries for a lock, again and again, hears that its holder is gone with it.
+/// A rank that only tries for a lock, again and again, hears that its holder is gone with it.
 #[test]
 fn who_tries_hears_that_the_holder_is_gone() {
     for (path, dies) in [("auto", false), ("messages", false), ("auto", true), ("messages", true)] {
@@ -218,12 +218,12 @@ fn threads_do_not_share_a_lock() {
     }
 }
 
-/// Who opened an epoch with `NO_CHECK` keeps nobody out, and is nobody's holder.
+/// A rank that opened an epoch with `NO_CHECK` keeps none out, and holds no lock.
 #[test]
 fn an_unchecked_lock_is_nothing_to_others() {
     for path in ["auto", "messages"] {
         let mut config = by(path);
-        // Somebody waits so long: long enough for the others on a busy machine.
+        // A waiter waits so long: long enough for the others on a busy machine.
         config.wait_timeout = Some(Duration::from_secs(5));
         let (left, over) = (Barrier::new(3), Barrier::new(2));
         let ranks = local_with(config, 3, |universe| {
@@ -343,7 +343,7 @@ fn a_refused_attach_keeps_nothing() {
     ranks.unwrap();
 }
 
-/// A panic takes the window, and somebody catches it.
+/// A panic takes the window, and is caught.
 fn lose(window: Window) {
     let panics = || {
         let _lost = window;
@@ -391,8 +391,8 @@ fn a_panic_that_was_caught_ends_no_service() {
     ranks.unwrap();
 }
 
-/// Who has done its part may leave: what it sent is not missed because another thread of the
-/// receiver has just taken it, or a third rank's message is in front of it.
+/// A rank that has done its part may leave: what it sent is not missed because another thread of
+/// the receiver has just taken it, or a third rank's message is in front of it.
 #[test]
 fn who_did_its_part_is_not_missed() {
     for round in 0..200 {
@@ -409,7 +409,7 @@ fn who_did_its_part_is_not_missed() {
                 let pair = pair.as_ref().unwrap();
                 (0..20).try_for_each(|_| pair.bcast(&mut [0u64; 8], Rank(1)))
             };
-            // The others fail once somebody has seen enough.
+            // The others fail once a rank has seen enough.
             match rank.0 {
                 0 => thread::scope(|scope| {
                     scope.spawn(|| {
@@ -439,7 +439,7 @@ fn who_did_its_part_is_not_missed() {
     }
 }
 
-/// Who gave up gets it later, and gives it back at once: to itself as to others.
+/// A rank that gave up gets it later, and gives it back at once: to itself as to others.
 #[test]
 fn a_lock_that_timed_out_is_in_nobodys_way() {
     let mut config = by("messages");
@@ -456,7 +456,7 @@ fn a_lock_that_timed_out_is_in_nobodys_way() {
             assert!(matches!(all, Err(RmaError::Timeout { .. })), "{all:?}");
             late.wait();
         } else {
-            // Serves nobody.
+            // Serves no origin.
             late.wait();
         }
         world.barrier().unwrap();

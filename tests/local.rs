@@ -1,5 +1,5 @@
 //! Ranks as threads of one process (`local`), on a simulated network (`simulate`), and a rank that
-//! nobody launched.
+//! no launcher started.
 use rma::{
     Assert, CollectiveError, Communicator, Config, Error, LockKind, Op, Rank, RmaError, StartError,
     Universe, Window, initialize, local, simulate,
@@ -95,7 +95,7 @@ fn results_may_be_errors() {
         let world = universe.world();
         let window = world.window(1, 8).allocate()?;
         let put = window.lock_all()?.put(Rank(world.rank().0 * 2), 0, &[1u64]);
-        // Nobody leaves before the others are done with its memory.
+        // No rank leaves before the others are done with its memory.
         world.barrier()?;
         Ok::<(), Error>(put?)
     });
@@ -147,7 +147,7 @@ fn survivors_see<E: Send>(wait_for_victim: impl Fn(&Universe, &Window) -> E + Sy
             .then(|| window.lock(Rank(2), LockKind::Exclusive).unwrap());
         ready.wait();
         if let Some(held) = held {
-            // Nobody gets the lock that it dies with.
+            // No rank gets the lock that it dies with.
             std::mem::forget(held);
             panic_any(Payload(1));
         }
@@ -192,7 +192,7 @@ fn a_panic_ends_the_waits_of_the_others() {
     expect_rma(survivors_see(lock_all));
 }
 
-/// Freed windows and errors of creation, too; and the errors say who and what to do.
+/// Freed windows and errors of creation, too; and the errors say which rank and what to do.
 #[test]
 fn a_panic_ends_collective_calls_on_windows() {
     let makes = survivors_see(|universe, _| {
@@ -253,7 +253,7 @@ fn a_rank_that_left_is_named() {
     }
 }
 
-/// In most jobs nobody calls `finalize`.
+/// In most jobs no rank calls `finalize`.
 #[test]
 fn dropping_the_universe_is_clean() {
     for round in 0..50 {
@@ -408,7 +408,7 @@ fn a_flag_that_nobody_sets_is_a_deadlock_of_the_rank_that_polls_it() {
     }
 }
 
-/// As a wait that every change rings for: who looks by itself now and then waits, too.
+/// As a wait that every change rings for: a waiter that looks by itself now and then waits, too.
 #[test]
 fn a_value_that_nobody_stores_is_a_deadlock() {
     for seed in 0..3 {

@@ -1,4 +1,4 @@
-//! What somebody who begins reads when something goes wrong: the whole of it, from programs with
+//! What a newcomer reads when something goes wrong: the whole of it, from programs with
 //! the `main` of the README, `fn main() -> Result<(), rma::Error>`.
 //!
 //! `cargo test -p rma` builds the programs; with `--test newcomer` alone, build them before.
@@ -105,7 +105,7 @@ fn a_part_of_the_environment_is_not_enough() {
 #[test]
 fn a_launcher_that_is_gone_is_named() {
     let secret = "00".repeat(32);
-    // Nobody listens there any more.
+    // The launcher does not listen there any more.
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     let address = listener.local_addr().expect("its address").to_string();
     drop(listener);

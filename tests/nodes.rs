@@ -29,7 +29,7 @@ fn windows_are_made_with_the_least_payloads() {
 }
 
 /// A rank that plays the part of the runtime, with operations of its own of just the lengths that
-/// making a window takes, is not believed: nobody gets a window that is not its peers'.
+/// making a window takes, is not believed: no rank gets a window that is not its peers'.
 #[test]
 fn operations_of_users_make_no_window() {
     let mut config = on_two_nodes();

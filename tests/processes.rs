@@ -1,5 +1,5 @@
 //! The test helper that runs a test as real processes: what it says when a rank fails, and that
-//! nobody hangs then. In each test, the process that `cargo test` started is the launcher, and
+//! none hangs then. In each test, the process that `cargo test` started is the launcher, and
 //! looks at the message; its ranks run the test once more, and are done after the job.
 use rma::testing::{processes, processes_in};
 use rma::{
@@ -192,8 +192,8 @@ fn a_rank_that_returns_early_has_left() {
     });
 }
 
-/// It is named, and not who failed because of it: also if a message that nobody takes any more was
-/// all that there was to notice.
+/// It is named, and not a rank that failed because of it: also if a message that no rank takes any
+/// more was all that there was to notice.
 #[test]
 fn a_rank_that_leaves_too_early_is_named() {
     let message = failure(|| {

@@ -1,4 +1,4 @@
-//! Hostile programs on a simulated device: who leaves, seals, and forgets handles.
+//! Hostile programs on a simulated device: ranks that leave, seal, and forget handles.
 use rma::{Assert, LockKind, Op, Rank, RmaError};
 
 /// One leaves in the middle; what the others do ends, and names it.

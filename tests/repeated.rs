@@ -1,4 +1,4 @@
-//! Fences and barriers whose deadline passed, and that are called again: nobody passes one that
+//! Fences and barriers whose deadline passed, and that are called again: no rank passes one that
 //! another rank was not at.
 use rma::{Assert, CollectiveError, Config, Rank, RmaError, Universe, local_with};
 use std::sync::Barrier;
@@ -22,7 +22,7 @@ fn on_every_way<R: Send>(
             scope.spawn(move || {
                 let mut config = Config::default();
                 (config.cpus, config.nodes) = (Some(cpus), nodes);
-                // Only who waits for somebody that does not come waits as long.
+                // Only a waiter for a rank that does not come waits as long.
                 config.wait_timeout = Some(Duration::from_secs(2));
                 config.hint("rma_path", path).unwrap();
                 let met = Barrier::new(ranks as usize);

@@ -135,13 +135,8 @@ mod tests {
 
     #[test]
     fn every_row_and_peer_is_on_the_page() {
-        let machine = Machine {
-            cpu: "a <CPU>".into(),
-            cores: 2,
-            kernel: "6".into(),
-            load: 0.0,
-            commit: None,
-        };
+        let machine =
+            Machine { cpu: "a <CPU>".into(), cores: 2, kernel: "6".into(), ..Machine::default() };
         let mut row = Row::one("b", "put & flush", 2, Unit::Nanoseconds, 8.0);
         let without = Row { name: "other".into(), noisy: true, ..row.clone() };
         row.peers.push(Limit { name: "Peer".into(), summary: row.ours, ratio: 0.25 });

@@ -19,6 +19,7 @@ mod plot;
 mod progress;
 mod raw;
 mod record;
+mod report;
 mod table;
 
 use bench::Bench;
@@ -42,6 +43,9 @@ Examples:
   rma-bench all --json figures.json --html report.html
   rma-run -n 2 --bind core rma-bench sync
   rma-bench compare before.json after.json --fail-beyond 10
+  rma-bench peers --json peers.json
+  rma-bench record peers.json --machine \"AMD Zen 5\" --to benches/records/amd-zen5.json
+  rma-bench report
 
 A row shows the median of many batches, the range of the middle 80 % of them, and the same work
 done without the library, measured in turn with it on the same memory. `of limit` is the median
@@ -113,20 +117,38 @@ enum Command {
     },
     /// The same rows by the MPI libraries that are here, in turn with ours
     ///
-    /// Builds a C program of ours with every mpicc found. A ratio is the median over the rounds of
-    /// ours in times of theirs, both of one round.
+    /// Builds a C program of ours with every mpicc found, also those of wheels in a virtual
+    /// environment of Python, and measures the newest version of MPICH, Open MPI and Intel MPI. A
+    /// ratio is the median over the rounds of ours in times of theirs, both of one round.
     Peers {
-        /// Which of our benchmarks; all that peers have by default
-        #[arg(value_name = "BENCHMARK")]
-        names: Vec<String>,
-        /// How often ours and theirs take turns
-        #[arg(long, value_name = "N", default_value = "3")]
-        rounds: NonZeroU32,
-        /// Look for mpicc and mpiexec in that folder as well
-        #[arg(long, value_name = "FOLDER")]
-        mpi: Vec<PathBuf>,
+        #[command(flatten)]
+        wanted: peers::Wanted,
         #[command(flatten)]
         files: Files,
+    },
+    /// Make a record of this machine out of files of --json, to be committed
+    ///
+    /// All of them are of one machine and one commit: what takes long can be measured benchmark by
+    /// benchmark. A row is in one of them, or beside peers in one and without in others.
+    Record {
+        /// Files that --json wrote
+        #[arg(value_name = "FILE", required = true)]
+        from: Vec<PathBuf>,
+        /// What the tables shall call the machine, as "AMD Zen 5"
+        #[arg(long, value_name = "NAME")]
+        machine: String,
+        /// The record, in benches/records
+        #[arg(long, value_name = "FILE.json")]
+        to: PathBuf,
+    },
+    /// Write the tables of docs/performance.md and README.md from records
+    Report {
+        /// Records; those of benches/records by default
+        #[arg(value_name = "RECORD")]
+        records: Vec<PathBuf>,
+        /// Only look whether the tables are what the records say
+        #[arg(long)]
+        check: bool,
     },
 }
 
@@ -145,11 +167,13 @@ fn run(cli: &Cli) -> Result<()> {
         Some(Command::Compare { before, after, fail_beyond }) => {
             compare::run(before, after, *fail_beyond)
         }
-        Some(Command::Peers { names, rounds, mpi, files }) => {
+        Some(Command::Peers { wanted, files }) => {
             let machine = Machine::look();
             println!("{machine}");
-            files.write(&machine, &peers::run(names, rounds.get(), mpi)?)
+            files.write(&machine, &peers::run(wanted)?)
         }
+        Some(Command::Record { from, machine, to }) => report::record(from, machine, to),
+        Some(Command::Report { records, check }) => report::run(records, *check),
         None => cli.trace.map_or_else(|| measure(cli), counting::serve),
     }
 }

@@ -50,7 +50,7 @@ impl Unit {
     }
 
     /// Whether nothing at all is a figure.
-    fn may_be_zero(self) -> bool {
+    pub(crate) fn may_be_zero(self) -> bool {
         matches!(self, Self::Bytes | Self::Count | Self::Share)
     }
 }

@@ -147,8 +147,8 @@ pub(crate) fn each_drawn_once(world: &Communicator, mine: &[Vec<f64>]) {
     }
 }
 
-/// Everybody adds to the same page until somebody has found often that another rank was there since
-/// his last turn: so often that ranks ran side by side, or stopped in the middle of it. Nothing is
+/// All add to the same page until a rank has found often that another rank was there since
+/// its last turn: so often that ranks ran side by side, or stopped in the middle of it. Nothing is
 /// lost. S-H4 S-H6
 pub fn a_crowded_page(universe: &Universe) {
     const MEETINGS: u32 = 300;
@@ -183,7 +183,7 @@ pub fn a_crowded_page(universe: &Universe) {
 }
 
 /// Arrays that begin here and there before a border of stripes, and single elements behind it:
-/// whoever combines an element takes the same lock. S-H4
+/// all that combine an element take the same lock. S-H4
 pub fn across_a_border_of_stripes(universe: &Universe) {
     const BORDER: u64 = 2048;
     let world = universe.world();
@@ -230,7 +230,7 @@ pub fn pairs_are_never_torn(universe: &Universe) {
     window.free().unwrap();
 }
 
-/// The place of the extreme that anybody gives. S-H6
+/// The place of the extreme that any rank gives. S-H6
 pub fn extremes_are_located(universe: &Universe) {
     let world = universe.world();
     let window = world.window(2, 8).allocate().unwrap();

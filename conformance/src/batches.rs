@@ -111,7 +111,7 @@ pub fn puts(universe: &Universe) {
     window.free().unwrap();
 }
 
-/// Nothing is done for nobody; what is wrong is named by its number. S-G4 S-G7 S-G8
+/// Of no places nothing is done; what is wrong is named by its number. S-G4 S-G7 S-G8
 pub fn refused(universe: &Universe) {
     let world = universe.world();
     let (me, right, ranks) = (world.rank(), neighbour(world, 1), world.size());

@@ -2,7 +2,8 @@
 use crate::help::{local_words, says, words};
 use rma_core::{Assert, Cartesian, CartesianError, ErrorClass, Rank, Universe};
 
-/// Every rank puts to its four neighbours, of which those beyond an open end are nobody.
+/// Every rank puts to its four neighbours, of which those beyond an open end are null
+/// targets.
 pub fn neighbours(universe: &Universe) {
     let world = universe.world();
     let dims = Cartesian::balanced(world.size(), [0, 0]).unwrap();
@@ -24,7 +25,7 @@ pub fn neighbours(universe: &Universe) {
     }
 }
 
-/// All ranks agree who is where, without asking.
+/// All ranks agree which is where, without asking.
 pub fn places(universe: &Universe) {
     let world = universe.world();
     let dims = Cartesian::balanced(world.size(), [0, 2, 0]).unwrap();

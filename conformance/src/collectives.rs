@@ -131,7 +131,7 @@ pub fn allgatherv(universe: &Universe) {
     }
 }
 
-/// Nobody, or one rank only, has something to say.
+/// No rank, or one only, has something to say.
 pub fn allgatherv_of_nothing(universe: &Universe) {
     let world = universe.world();
     let nothing: Vec<Vec<u64>> = vec![Vec::new(); world.size() as usize];

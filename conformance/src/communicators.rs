@@ -85,7 +85,7 @@ pub fn split_without_color(universe: &Universe) {
     universe.world().barrier().unwrap();
 }
 
-/// Nobody gives a colour.
+/// No rank gives a colour.
 pub fn split_without_any_color(universe: &Universe) {
     assert!(universe.world().split(None, 1).unwrap().is_none());
     universe.world().barrier().unwrap();

@@ -12,8 +12,8 @@ fn numbered(rank: Rank, count: usize) -> Vec<u64> {
     (0..count as u64).map(|i| u64::from(rank) * 100 + i).collect()
 }
 
-/// Every kind of operation on a window of four words at each rank, whose first says who owns it;
-/// afterwards they hold [`after`]. **Collective.**
+/// Every kind of operation on a window of four words at each rank, whose first is the number of
+/// their owner; afterwards they hold [`after`]. **Collective.**
 fn operate(window: &Window) {
     let (me, ranks) = (window.rank(), window.ranks());
     let right = me.on_ring(1, ranks);
@@ -119,7 +119,7 @@ pub fn over_raw_parts_at_odd_addresses(universe: &Universe) {
 /// MPI's idiom for ranks without a part: no address and no bytes. S-A1
 pub fn nothing_nowhere(universe: &Universe) {
     let world = universe.world();
-    // SAFETY: there is no byte that anybody could use.
+    // SAFETY: there is no byte that a peer could use.
     let part = unsafe { RawPart::new(std::ptr::null_mut(), 0) };
     assert!(part.is_empty());
     let window = world.window(0, 8).create(part).unwrap();

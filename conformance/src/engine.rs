@@ -8,7 +8,7 @@ fn large() -> usize {
     if cfg!(miri) { 20_000 } else { 1 << 20 }
 }
 
-/// Lengths around those at which messages, eager puts and grants begin and end.
+/// Lengths around those at which messages, eager puts and CTS begin and end.
 fn sizes() -> &'static [usize] {
     const MANY: &[usize] = &[
         1, 8, 455, 456, 457, 4095, 16_343, 16_344, 16_345, 16_384, 16_385, 20_000, 65_536, 65_537,

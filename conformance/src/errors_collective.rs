@@ -53,7 +53,7 @@ fn expect_lengths(error: CollectiveError, name: &str, from: Rank, expected: u64,
     says(&error, &[name, &format!("rank {from}"), &numbers[0], &numbers[1], "same count"]);
 }
 
-/// Two ranks pass different lengths: whoever sees it says so, and both are still in step.
+/// Two ranks pass different lengths: the rank that sees it says so, and both are still in step.
 pub fn lengths_differ(universe: &Universe) {
     let world = universe.world();
     let (me, other) = (world.rank(), Rank(1 - world.rank().0));

@@ -22,7 +22,7 @@ pub fn size_overflow(universe: &Universe) {
     unharmed(universe);
 }
 
-/// One rank is wrong: its error says why, the others' say who. S-B6 S-B7
+/// One rank is wrong: its error says why, the others' say which rank. S-B6 S-B7
 pub fn size_overflow_of_one(universe: &Universe) {
     let world = universe.world();
     for culprit in world.ranks() {
@@ -85,7 +85,7 @@ pub fn shortage(universe: &Universe) {
     unharmed(universe);
 }
 
-/// One rank asks for too much: nobody gets a window. S-B6 S-B7
+/// One rank asks for too much: no rank gets a window. S-B6 S-B7
 pub fn shortage_of_one(universe: &Universe) {
     let world = universe.world();
     for culprit in world.ranks() {

@@ -1,4 +1,4 @@
-//! Ranks that panic or leave: the others are told, and nobody waits for ever.
+//! Ranks that panic or leave: the others are told, and none waits for ever.
 use crate::Harness;
 use crate::help::{local_words, locked, neighbour, says, taken, times, words};
 use core::mem::forget;
@@ -192,13 +192,13 @@ pub fn in_operations(universe: &Universe) {
         }
         assert_eq!(got, [0; 3]);
     }
-    // Load and store need nobody's help, so the end may come without an error.
+    // Load and store need no help of the target, so the end may come without an error.
     epoch.unlock().err().into_iter().for_each(|error| expect_rma(error, &window));
     expect_collective(until_it_fails(|| world.barrier()));
 }
 
-/// The others put and get a lot, to and from the victim and each other: nobody waits for grants
-/// that the victim holds, or for what it owes.
+/// The others put and get a lot, to and from the victim and each other: none waits for
+/// bytes that a target cleared for the victim, or for what the victim owes.
 pub fn in_large_operations(universe: &Universe) {
     let world = universe.world();
     let len = if cfg!(miri) { 20_000 } else { 300_000 };

@@ -39,7 +39,7 @@ pub fn asserts(universe: &Universe) {
     window.free().unwrap();
 }
 
-/// Between two fences, this rank may load and store where nobody else operates. S-C6 S-M2
+/// Between two fences, this rank may load and store where no other rank operates. S-C6 S-M2
 pub fn local_stores(universe: &Universe) {
     let world = universe.world();
     let window = words(world, 2);

@@ -1,7 +1,7 @@
 //! Messages that no honest peer sends, made of any bytes: what a fuzzer plays.
 //!
 //! Rank 1 lies to rank 0, past the engine and straight through the transport, about three windows
-//! of every kind. Whatever it says, nobody panics, only parts that it named change, and everything
+//! of every kind. Whatever it says, no rank panics, only parts that it named change, and everything
 //! else goes on. Not a case of the suite: `tests/forged.rs` and `fuzz/` run it.
 #![allow(unsafe_code)] // room: vouches for memory between canaries
 
@@ -33,7 +33,7 @@ pub struct Message {
     pub basic: u8,
     /// Status of an answer.
     pub status: u8,
-    /// Modulo 5: allocated, created or dynamic window, the world, or an id that nobody has.
+    /// Modulo 5: allocated, created or dynamic window, the world, or an id of no object.
     pub object: u8,
     /// Sum of [`RELATIVE`], [`FITTING`], [`HONEST`] and [`CUT`].
     pub flags: u8,
@@ -299,7 +299,7 @@ pub fn flood(universe: Universe) {
     } else {
         operate(&epoch, Rank(0), 1, true).unwrap();
     }
-    // Those who are honest find room.
+    // Honest origins find room.
     assert_eq!(shared.unwrap(), [[0; ELEMENTS], [1; ELEMENTS]].concat());
     epoch.unlock().unwrap();
     // What came for it goes with it.

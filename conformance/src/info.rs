@@ -37,7 +37,7 @@ fn hinted(universe: &Universe, key: &str, value: &str) -> Window {
     universe.world().window(2, 8).hint(key, value).unwrap().allocate().unwrap()
 }
 
-/// Nobody said anything: `info` shows the defaults, of every key. S-B9
+/// No rank gave a hint: `info` shows the defaults, of every key. S-B9
 pub fn defaults(universe: &Universe) {
     let window = words(universe.world(), 2);
     let expected = TAKEN.map(|(key, values)| (key, values[0].to_owned()));
@@ -98,7 +98,7 @@ pub fn budgets(universe: &Universe) {
     plain.free().unwrap();
 }
 
-/// Keys that nobody knows are ignored, whatever they say. S-B8 S-A13
+/// Keys that are not known are ignored, whatever they say. S-B8 S-A13
 pub fn unknown_is_ignored(universe: &Universe) {
     let builder = universe.world().window(2, 8);
     let builder = builder.hint("no_such_hint", "\u{0}").unwrap().hint("", "").unwrap();
@@ -151,8 +151,8 @@ pub fn changed(universe: &Universe) {
     window.free().unwrap();
 }
 
-/// What must be the same everywhere is compared: every rank learns who says something else than
-/// rank 0, and of what. What each rank may choose for itself is not.
+/// What must be the same everywhere is compared: every rank learns which rank
+/// says something else than rank 0, and of what. What each rank may choose for itself is not.
 pub fn ranks_disagree(universe: &Universe) {
     let world = universe.world();
     for (key, value, default) in [

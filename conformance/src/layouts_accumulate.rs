@@ -71,7 +71,7 @@ fn get_each<E: BasicElement + Debug>(universe: &Universe, of: fn(u32) -> E) {
         ZERO.strict_add_signed(copy * extent(layout) + at) as usize
     };
     world.barrier().unwrap();
-    // The model of the neighbour's part: nobody else changes it.
+    // The model of the neighbour's part: no other rank changes it.
     let (epoch, mut model) = (window.lock_all().unwrap(), start);
     for (there_name, there, there_at) in &all {
         for (into_name, into, into_at) in &all {

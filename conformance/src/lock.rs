@@ -3,7 +3,7 @@ use crate::help::{let_others_in, local_words, locked, neighbour, times, words};
 use core::time::Duration;
 use rma_core::{Assert, Lock, LockAll, LockKind, LockRequest, Op, Rank, RmaError, Universe};
 
-/// Adds one without atomics: right only if nobody else is at it.
+/// Adds one without atomics: right only if no other rank is at it.
 fn increment(lock: &Lock<'_>, disp: u64) {
     let mut value = [0u64];
     lock.get(disp, &mut value).unwrap();
@@ -36,7 +36,7 @@ pub fn readers_coexist(universe: &Universe) {
     let window = words(world, 1);
     for _ in 0..times(universe, 50) {
         let lock = window.lock(Rank(1), LockKind::Shared).unwrap();
-        // Nobody comes out of it before everybody holds the lock.
+        // No rank comes out of it before all hold the lock.
         world.barrier().unwrap();
         lock.fetch_and_op(0, Op::Sum, 1u64).unwrap();
         lock.unlock().unwrap();
@@ -256,7 +256,7 @@ pub fn passive_target(universe: &Universe) {
     window.free().unwrap();
 }
 
-/// Who only tries has it at once, or not at all. S-E1
+/// A rank that only tries has it at once, or not at all. S-E1
 pub fn tried(universe: &Universe) {
     let world = universe.world();
     let window = words(world, 1);
@@ -305,10 +305,11 @@ pub fn tried(universe: &Universe) {
 
 /// A time in which nothing comes that does not come at all.
 const SHORT: Duration = Duration::from_millis(5);
-/// A time that nobody waits for to be over.
+/// A time that no waiter sees the end of.
 const LONG: Duration = Duration::from_secs(3600);
 
-/// Who waits for a while has it if it comes meanwhile, and leaves nothing behind if not. S-E1
+/// A rank that waits for a while has it if it comes meanwhile, and leaves nothing behind if not.
+/// S-E1
 pub fn timed(universe: &Universe) {
     let world = universe.world();
     let window = words(world, 1);
@@ -351,7 +352,7 @@ pub fn timed(universe: &Universe) {
     window.free().unwrap();
 }
 
-/// Who is behind one that gives up gets the lock, and so does that one when it comes again.
+/// The waiter behind one that gives up gets the lock, and so does that one when it comes again.
 /// S-E1 S-E13
 pub fn timed_in_line(universe: &Universe) {
     let world = universe.world();
@@ -391,7 +392,7 @@ pub fn timed_in_line(universe: &Universe) {
     window.free().unwrap();
 }
 
-/// Who asks first and waits later has the lock, alone. S-E1 S-E13
+/// A rank that asks first and waits later has the lock, alone. S-E1 S-E13
 pub fn requested(universe: &Universe) {
     let world = universe.world();
     let window = words(world, 1);
@@ -406,7 +407,7 @@ pub fn requested(universe: &Universe) {
             let_others_in();
         }
         if round % 3 == 2 {
-            // Granted, perhaps, and nobody has seen it.
+            // Granted, perhaps, and the waiter has not seen it.
             drop(request);
             continue;
         }
@@ -424,7 +425,7 @@ pub fn requested(universe: &Universe) {
     window.free().unwrap();
 }
 
-/// A request that cannot be granted is not there until it can; one that is dropped is in nobody's
+/// A request that cannot be granted is not there until it can; one that is dropped is in no rank's
 /// way. S-E1 S-E13
 pub fn requested_while_held(universe: &Universe) {
     let world = universe.world();

@@ -125,7 +125,7 @@ pub fn excludes_writers(universe: &Universe) {
 }
 
 /// Half of the ranks update everywhere in epochs to all targets, in all orders; the others lock
-/// one target at a time. Nobody waits for ever. S-E8 S-E13
+/// one target at a time. No rank waits for ever. S-E8 S-E13
 pub fn first_uses_against_writers(universe: &Universe) {
     let world = universe.world();
     let window = words(world, 2);

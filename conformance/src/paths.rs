@@ -70,7 +70,7 @@ pub fn forced_and_counted(universe: &Universe) {
     }
 }
 
-/// What nobody asked for takes the fastest path, and does not count loads and stores.
+/// A window without the hint takes the fastest path, and does not count loads and stores.
 pub fn by_default(universe: &Universe) {
     let world = universe.world();
     let window = world.window(8, 8).allocate().unwrap();

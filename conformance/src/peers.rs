@@ -102,7 +102,7 @@ pub fn of_locks(universe: &Universe) {
     }
 }
 
-/// Nobody, ranks that are not there, and targets that the epoch does not allow. S-G4 S-G7
+/// The null target, ranks that are not there, and targets that the epoch does not allow. S-G4 S-G7
 pub fn others(universe: &Universe) {
     let world = universe.world();
     let window = words(world, 1);

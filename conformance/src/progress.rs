@@ -1,5 +1,5 @@
 //! Progress of the target's side while the target computes and calls nothing: operations × types ×
-//! layouts × kinds of epoch. S-M5 S-E7
+//! layouts × kinds of epoch.
 //!
 //! There is no deadline in here: without progress, a case never ends. The target learns that the
 //! origins are done from words of its own part, which it loads without calling in.
@@ -10,7 +10,7 @@ use rma_core::{
     LockKind, Op, Origin, OriginMut, Pair, Path, Peer, Rank, RmaError, Universe, Window,
 };
 
-/// Whose part the others operate on.
+/// The rank whose part the others operate on.
 const TARGET: Rank = Rank(0);
 /// Elements that an operation moves: more than one message holds, over shared memory.
 const COUNT: usize = if cfg!(miri) { 5 } else { 70 };
@@ -342,7 +342,7 @@ pub fn start(universe: &Universe) {
     stage.end();
 }
 
-/// Requests and scopes.
+/// Requests and scopes. S-E7 S-M5
 pub fn requests(universe: &Universe) {
     let window = words(universe.world(), 8 * COUNT);
     let stage = Stage::new(universe);
@@ -390,6 +390,7 @@ pub fn requests(universe: &Universe) {
 }
 
 /// Sizes and units of targets are asked for on demand: also that needs nothing of the target.
+/// S-E7 S-M5
 pub fn metadata(universe: &Universe) {
     let world = universe.world();
     let stage = Stage::new(universe);
@@ -410,7 +411,7 @@ pub fn metadata(universe: &Universe) {
 }
 
 /// Short waits and short computations take turns, so that messages come just when a rank begins
-/// or ends to serve them itself. Each rank is a target and an origin.
+/// or ends to serve them itself. Each rank is a target and an origin. S-E7 S-M5
 pub fn alternating(universe: &Universe) {
     let world = universe.world();
     let window = words(world, 2);
@@ -426,7 +427,7 @@ pub fn alternating(universe: &Universe) {
             }
         }
     }
-    // Everybody's last message is served, although nobody waits for it.
+    // The last message of each origin is served, although its target waits for nothing.
     let all = rounds * others.len() as u64;
     while window.local().load::<u64>(0).unwrap() < all {
         universe.transport().relax(0);
@@ -434,7 +435,7 @@ pub fn alternating(universe: &Universe) {
     window.free().unwrap();
 }
 
-/// Who serves is told, and no thread is started for nothing.
+/// `explain` tells which thread serves, and no thread is started for nothing.
 pub fn explained(universe: &Universe) {
     let none = "none does yet";
     let text = universe.explain();

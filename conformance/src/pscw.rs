@@ -301,7 +301,7 @@ pub fn no_check_too_early(universe: &Universe) {
     window.free().unwrap();
 }
 
-/// Every kind of operation, of many sizes, and to nobody. S-D3 S-G4
+/// Every kind of operation, of many sizes, and to the null target. S-D3 S-G4
 pub fn operations(universe: &Universe) {
     let world = universe.world();
     let bytes = if cfg!(miri) { 100 } else { 40_000 };
@@ -503,7 +503,7 @@ pub fn not_in_group(universe: &Universe) {
     window.free().unwrap();
 }
 
-/// Groups and asserts that cannot be: nobody is told, and the window works. S-D6 S-E11
+/// Groups and asserts that cannot be: no peer is told, and the window works. S-D6 S-E11
 pub fn refused(universe: &Universe) {
     let world = universe.world();
     let window = words(world, 1);

@@ -170,7 +170,7 @@ pub fn keep_rank_order(universe: &Universe) {
     assert_eq!(share.first(), expected.get(usize::from(world.rank())));
 }
 
-/// The largest, and who has it.
+/// The largest, and the rank that has it.
 #[derive(Debug, Clone, Copy, PartialEq, Pod, Zeroable)]
 #[repr(C)]
 struct Located {

@@ -102,7 +102,7 @@ pub fn wait_after_unlock(universe: &Universe) {
     let put = epoch.rput(right, 100, vec![u64::from(world.rank()); 100]).unwrap();
     epoch.unlock().unwrap();
     world.barrier().unwrap();
-    // Complete at the target although nobody has waited for the request.
+    // Complete at the target although the origin has not waited for the request.
     assert_eq!(local_words(&window)[100..], [u64::from(neighbour(world, -1)); 100]);
     assert!(get.test(), "complete since the unlock");
     let got = get.wait().unwrap();
@@ -129,7 +129,7 @@ pub fn wait_in_another_epoch(universe: &Universe) {
     window.free().unwrap();
 }
 
-/// Nobody waits: the buffers stay with the runtime until they are no longer needed. S-I8
+/// The origin waits for none: buffers stay with the runtime until they are no longer needed. S-I8
 pub fn dropped(universe: &Universe) {
     let world = universe.world();
     let window = filled(universe, 100);

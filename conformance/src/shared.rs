@@ -231,7 +231,8 @@ pub fn atomics_agree(universe: &Universe) {
     window.free().unwrap();
 }
 
-/// Who polls its memory, and calls nothing, sees what others put there; both ways in turn. S-M1
+/// A rank that polls its memory, and calls nothing, sees what others put there; both ways in turn.
+/// S-M1
 /// S-E14
 pub fn polled(universe: &Universe) {
     let node = universe.world().split_by_node(0).unwrap();

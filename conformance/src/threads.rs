@@ -1,4 +1,4 @@
-//! Several threads of one rank (FEATURES A; `Window` is `Send + Sync`). S-M6
+//! Several threads of one rank (FEATURES A; `Window` is `Send + Sync`).
 use crate::help::{let_others_in, local_words, neighbour, pattern, times, words};
 use core::task::Poll;
 use core::time::Duration;
@@ -17,7 +17,7 @@ fn on_threads(count: u64, body: impl Fn(u64) + Sync) {
     });
 }
 
-/// Threads count in one epoch. S-F7
+/// Threads count in one epoch. S-F7 S-M6
 pub fn atomics(universe: &Universe) {
     let world = universe.world();
     let window = words(world, 2);
@@ -67,7 +67,7 @@ pub fn waiting_for_values(universe: &Universe) {
 }
 
 /// Threads race for the first operation to each target of a start epoch, while another waits for
-/// the exposure to end.
+/// the exposure to end. S-M6
 pub fn starts(universe: &Universe) {
     let world = universe.world();
     let window = words(world, 1);
@@ -91,7 +91,7 @@ pub fn starts(universe: &Universe) {
 }
 
 /// Threads of a rank fence one window: each fence meets one of every other rank, and no thread is
-/// counted for another rank. S-C1
+/// counted for another rank. S-C1 S-M6
 pub fn fences(universe: &Universe) {
     let world = universe.world();
     let window = words(world, 1);
@@ -122,7 +122,7 @@ pub fn fences(universe: &Universe) {
     window.free().unwrap();
 }
 
-/// Threads put, flush and get in one epoch. S-F7
+/// Threads put, flush and get in one epoch. S-F7 S-M6
 pub fn puts_and_flushes(universe: &Universe) {
     let world = universe.world();
     let window = words(world, THREADS as usize * 10);
@@ -146,7 +146,7 @@ pub fn puts_and_flushes(universe: &Universe) {
     window.free().unwrap();
 }
 
-/// Threads put and get more than is sent at once, while others flush. S-F7
+/// Threads put and get more than is sent at once, while others flush. S-F7 S-M6
 pub fn large_payloads(universe: &Universe) {
     let world = universe.world();
     let len = if cfg!(miri) { 17_000 } else { 100_000 };
@@ -190,17 +190,17 @@ fn count_under_locks(universe: &Universe, rounds: u64) {
     window.free().unwrap();
 }
 
-/// Threads of one rank hold locks of different targets. S-E3
+/// Threads of one rank hold locks of different targets. S-E3 S-M6
 pub fn locks_of_different_targets(universe: &Universe) {
     count_under_locks(universe, times(universe, 300));
 }
 
-/// More threads wait in line than a rank has queue nodes.
+/// More threads wait in line than a rank has queue nodes. S-M6
 pub fn more_waiters_than_nodes(universe: &Universe) {
     count_under_locks(universe, times(universe, 60));
 }
 
-/// A request for a lock that waits does not keep other threads from what ends the wait.
+/// A request for a lock that waits does not keep other threads from what ends the wait. S-M6
 pub fn a_lock_that_waits_keeps_no_credit(universe: &Universe) {
     let world = universe.world();
     let (locked, open) = (words(world, 1), words(world, 1));
@@ -233,7 +233,7 @@ pub fn a_lock_that_waits_keeps_no_credit(universe: &Universe) {
     open.free().unwrap();
 }
 
-/// Each thread has its own window, and fences it. S-C9
+/// Each thread has its own window, and fences it. S-C9 S-M6
 pub fn windows_of_their_own(universe: &Universe) {
     let world = universe.world();
     let windows: Vec<_> = (0..THREADS).map(|_| words(world, 1)).collect();
@@ -255,7 +255,7 @@ pub fn windows_of_their_own(universe: &Universe) {
     }
 }
 
-/// Each thread has its own communicator.
+/// Each thread has its own communicator. S-M6
 pub fn communicators_of_their_own(universe: &Universe) {
     let world = universe.world();
     let comms: Vec<_> = (0..THREADS).map(|_| world.dup().unwrap()).collect();
@@ -275,6 +275,7 @@ pub fn communicators_of_their_own(universe: &Universe) {
 }
 
 /// Threads reach a target for the first time in an epoch at once, while writers want its lock.
+/// S-M6
 pub fn first_uses_race(universe: &Universe) {
     let world = universe.world();
     let window = words(world, 2);
@@ -300,7 +301,7 @@ pub fn first_uses_race(universe: &Universe) {
     window.free().unwrap();
 }
 
-/// A request goes to another thread, which waits for it.
+/// A request goes to another thread, which waits for it. S-M6
 pub fn requests_cross_threads(universe: &Universe) {
     let world = universe.world();
     let window = words(world, 100);
@@ -317,7 +318,7 @@ pub fn requests_cross_threads(universe: &Universe) {
     window.free().unwrap();
 }
 
-/// Who finds another thread of its rank in a barrier has a deadline all the same.
+/// A thread that finds another of its rank in a barrier has a deadline all the same. S-M6
 pub fn timed_barriers(universe: &Universe) {
     let world = universe.world();
     if world.rank() == Rank(0) {

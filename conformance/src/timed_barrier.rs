@@ -79,7 +79,7 @@ pub fn given_up(universe: &Universe) {
     ready(universe.world(), ALL_TIME);
 }
 
-/// Nobody else is there.
+/// There is no other rank.
 pub fn alone(universe: &Universe) {
     for timeout in [NO_TIME, ALL_TIME] {
         assert_eq!(universe.world().barrier_for(timeout), Ok(Poll::Ready(())));

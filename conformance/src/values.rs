@@ -115,7 +115,7 @@ pub fn of_several(universe: &Universe) {
     window.free().unwrap();
 }
 
-/// Of no values nobody waits.
+/// A wait for no values is none.
 fn nothing(view: &View<'_>) {
     let never = |_: usize, _: u64| false;
     assert_eq!(view.wait_until_any(&[0u64; 0], never), Ok(None));
@@ -162,7 +162,7 @@ pub fn timed(universe: &Universe) {
     window.free().unwrap();
 }
 
-/// Who tests again and again, and calls nothing else, serves what comes by messages. S-N5
+/// A rank that tests again and again, and calls nothing else, serves what comes by messages. S-N5
 pub fn tested(universe: &Universe) {
     let world = universe.world();
     let (window, right) = (words(world, 2), neighbour(world, 1));

@@ -27,7 +27,7 @@ pub fn sizes_differ(universe: &Universe) {
     window.free().unwrap();
 }
 
-/// Nobody has anything; every epoch opens and closes all the same. S-A2 S-C8 S-A12
+/// No rank has a byte; every epoch opens and closes all the same. S-A2 S-C8 S-A12
 pub fn all_empty(universe: &Universe) {
     let world = universe.world();
     let window = words(world, 0);
@@ -219,7 +219,7 @@ pub fn zeroed(universe: &Universe) {
     }
 }
 
-/// `free` waits until nobody accesses the window any more. S-A9
+/// `free` waits until no rank accesses the window any more. S-A9
 pub fn free_waits(universe: &Universe) {
     let world = universe.world();
     for late in world.ranks() {
@@ -351,7 +351,8 @@ fn still_works_and_free(window: Window) {
     window.free().unwrap();
 }
 
-/// Who was not told that a window is dropped writes where its part was, and in no other window.
+/// An origin that was not told that a window is dropped writes where its part was, and in no other
+/// window.
 pub fn dropped_memory_is_not_used_again(universe: &Universe) {
     let world = universe.world();
     let alone = world.split(Some(world.rank().0), 0).unwrap().unwrap();

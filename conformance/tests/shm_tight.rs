@@ -1,5 +1,5 @@
 //! Threads, and the engine, over shared memory with hardly any room: every window is forced onto
-//! messages, with one message of credit, every put by grants, and grants of one message.
+//! messages, with one message of credit, every put by rendezvous, and a CTS for each message.
 use ranks::{Settings, Threads};
 use rma::Config;
 

@@ -198,7 +198,7 @@ fn atomics_beside_cpus() {
     }
 }
 
-/// Who reads how ranks are reached hears of the device.
+/// `explain` says how ranks are reached, and tells of the device.
 #[test]
 fn explained() {
     let paths = |nodes, part: &str| {

@@ -1,5 +1,5 @@
 //! The suite on a simulated network with hardly any room: short messages, two of them per
-//! receiver, one message of credit, every put by grants, and grants of one message.
+//! receiver, one message of credit, every put by rendezvous, and a CTS for each message.
 use rma_conformance::{Exception, Harness};
 use rma_core::{Config, Universe};
 use rma_transport_sim::NetConfig;

@@ -44,7 +44,7 @@ pub(crate) fn arguments<A: clap::Parser>(universe: &Universe) -> Result<Option<A
     }
 }
 
-/// Prints to standard output; that nobody reads it is an error, and no panic as with `print!`.
+/// Prints to standard output; that its reader is gone is an error, and no panic as with `print!`.
 pub(crate) fn print(text: &str) -> io::Result<()> {
     let mut out = io::stdout().lock();
     out.write_all(text.as_bytes())?;

@@ -6,7 +6,7 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::PathBuf;
 use std::sync::Arc;
 
-/// Who holds the list.
+/// The rank that holds the list.
 pub(crate) const HOME: Rank = Rank(0);
 /// Bytes of a number in the window.
 const NUMBER: u64 = size_of::<u64>() as u64;
@@ -52,7 +52,7 @@ impl FileList {
         Ok(Self { lock: window.lock_all_owned()?, files: count[0] })
     }
 
-    /// The next file that nobody has claimed, or `None` when all are.
+    /// The next file that no rank has claimed, or `None` when all are.
     pub(crate) fn next(&self) -> Result<Option<Claim>, Error> {
         let epoch = self.lock.epoch();
         let number = epoch.fetch_and_op(HOME, 0, Op::Sum, 1u64)?;

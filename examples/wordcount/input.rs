@@ -68,7 +68,7 @@ fn look(entry: &DirEntry) -> io::Result<Look> {
         Ok(data) if data.is_file() => Ok(Look::File(path, data.len())),
         // A pipe or a device: reading might never end.
         Ok(_) => Ok(Look::Other),
-        // A link to nothing. Whoever claims it reports it as unreadable.
+        // A link to nothing. The rank that claims it reports it as unreadable.
         Err(_) => Ok(Look::File(path, 0)),
     }
 }

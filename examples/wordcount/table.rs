@@ -10,13 +10,13 @@
 //! ```
 //!
 //! A word of at most eight bytes fits into `key` as a whole: one compare-and-swap from 0 claims the
-//! bucket and publishes the word at the same time, so nobody ever sees half a word. `key` never
+//! bucket and publishes the word at the same time, so no rank ever sees half a word. `key` never
 //! changes again. Words that are longer, or find the bucket claimed by another, go to the heap.
 //!
 //! A heap entry is reserved with a fetch-and-add on `used`, written, flushed, and only then linked
-//! at the head of the bucket's chain by a compare-and-swap. If that fails, somebody else has
+//! at the head of the bucket's chain by a compare-and-swap. If that fails, another rank has
 //! linked an entry meanwhile: the new head of the chain is searched before the next attempt, so
-//! that no word is ever there twice. Entries are never moved or removed while anybody inserts.
+//! that no word is ever there twice. Entries are never moved or removed while a rank inserts.
 use rma::bytemuck::cast_slice;
 use rma::{Communicator, Error, LockAll, Op, Rank, RmaError, Window, WindowError};
 
@@ -116,7 +116,7 @@ impl Table {
     /// until all ranks have inserted what they have.
     pub(crate) fn into_entries(self) -> Result<Vec<Entry>, TableError> {
         let rank = self.buckets.rank();
-        // Sealed, nobody can operate on a window, and the part is plain memory.
+        // Sealed, a window takes no operations of any rank, and the part is plain memory.
         let (buckets, heap) = (self.buckets.seal()?, self.heap.seal()?);
         let entries = read(buckets.as_slice()?, heap.as_slice()?);
         buckets.unseal()?.free()?;
@@ -207,7 +207,7 @@ impl Inserter<'_> {
         entry.extend(pack(word));
         self.heap.put(owner, at, &entry)?;
         loop {
-            // The entry must be complete at its owner before anybody can find it.
+            // The entry must be complete at its owner before another rank can find it.
             self.heap.flush(owner)?;
             let seen = self.buckets.compare_and_swap(owner, chain, head, at)?;
             if seen == head {

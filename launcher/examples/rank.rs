@@ -57,7 +57,7 @@ fn run() -> Result<(), StartError> {
     Ok(())
 }
 
-/// Ranks exchange only after somebody has written a line to rank 0.
+/// Ranks exchange only after a line was written to rank 0.
 fn wait_for_rank_0(job: &Job) {
     let address = std::env::var(rma_launcher::BOOTSTRAP_VAR).unwrap_or_default();
     say(&format!("pid {} at {address}", std::process::id()));

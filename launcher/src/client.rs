@@ -49,13 +49,13 @@ pub struct Job {
     pub wait_timeout: Option<Duration>,
     /// Hints for every window, as keys and values.
     pub hints: Vec<(String, String)>,
-    /// Settings of the runtime that the job was started with: keys, values and who says so.
+    /// Settings of the runtime that the job was started with: keys, values, and their sources.
     pub config: Vec<(String, String, SettingSource)>,
     /// Whether a thread of the runtime may serve messages while the rank computes.
     pub progress_agent: bool,
 }
 
-/// Who gave a setting its value.
+/// Where a setting has its value from.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum SettingSource {
     /// A file, by its path.
@@ -187,7 +187,7 @@ impl Client {
             return;
         }
         let text = text.chars().take(NOTE_MAX).collect();
-        // Fails only when the launcher is gone, and then there is nobody to tell.
+        // Fails only when the launcher is gone, and then the note is of no use.
         let _ = wire::write(&self.stream, &ToLauncher::Note { text });
     }
 
@@ -229,7 +229,7 @@ impl Client {
     }
 
     fn cut(&self, how: Shutdown) {
-        // Fails only when the launcher is gone, and then there is nobody to tell.
+        // Fails only when the launcher is gone, and then it needs none.
         let _ = self.stream.shutdown(how);
     }
 }

@@ -28,7 +28,8 @@
 //! The secret itself never travels. Both sides contribute a nonce, so nothing recorded can be
 //! played again; a caller without the secret gets no answer, costs the launcher a bounded amount
 //! of memory, and does not disturb the job. Later frames carry no proof of their own: on
-//! loop-back, whoever could change them could also read the secret from the rank's environment.
+//! loop-back, a process that could change them could also read the secret from the rank's
+//! environment.
 //!
 //! # Who notices what
 //!

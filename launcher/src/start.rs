@@ -17,7 +17,7 @@ pub const SECRET_VAR: &str = "RMA_SECRET";
 /// How this process was started.
 #[derive(Debug, Clone)]
 pub enum Start {
-    /// By nobody in particular: it is the only rank of its job.
+    /// Without a launcher: it is the only rank of its job.
     Alone,
     /// By `rma-run`: [`Client::connect`](crate::Client::connect) joins the job.
     Launched(Settings),
@@ -89,7 +89,7 @@ pub enum StartError {
         /// What it should hold.
         expected: &'static str,
     },
-    /// Somebody else's launcher started this program; its ranks could not find each other.
+    /// Another library's launcher started this program; its ranks could not find each other.
     #[error(
         "{variable}={value} says that {launcher} started this program as one of several \
          processes, which it does not connect for this runtime: each would run alone, as rank 0 \
@@ -131,7 +131,7 @@ pub enum StartError {
         /// Where the launcher listens.
         address: SocketAddr,
     },
-    /// Whoever listens at the address does not know the job's secret.
+    /// The process that listens at the address does not know the job's secret.
     #[error(
         "whoever listens at {0} is not the launcher of this job; {BOOTSTRAP_VAR} and \
          {SECRET_VAR} belong to a job that has ended, or to another one"
@@ -207,8 +207,8 @@ pub fn detect(vars: &dyn Fn(&str) -> Option<OsString>) -> Result<Start, StartErr
 }
 
 fn parse_address(value: &OsStr) -> Result<SocketAddr, StartError> {
-    // A rank proves that it knows the secret, and no more, to whoever listens there; still, it
-    // has no business outside this machine.
+    // A rank proves that it knows the secret, and no more, to the process that listens there;
+    // still, it has no business outside this machine.
     let address = value.to_str().and_then(|text| text.parse::<SocketAddr>().ok());
     match address {
         Some(address) if is_loopback(address.ip()) && address.port() != 0 => Ok(address),

@@ -84,7 +84,7 @@ crate::debug_as_display!(Refusal);
 pub(crate) enum ToLauncher {
     /// My part of the next all-gather.
     Gather { mine: Vec<u8> },
-    /// Something that the job's user may want to know; told once, whoever says it.
+    /// Something that the job's user may want to know; told once, whichever rank says it.
     Note { text: String },
     /// I leave; nothing follows.
     Leave {
@@ -130,7 +130,7 @@ pub(crate) fn gather_fits(parts: u64, bytes: u64) -> bool {
     bytes.saturating_add(framing).saturating_add(OVERHEAD as u64) <= FRAME_MAX as u64
 }
 
-/// A proof that somebody knows the secret.
+/// A proof that the sender knows the secret.
 #[derive(Debug)]
 pub(crate) struct Proof(pub(crate) [u8; 32]);
 
@@ -171,7 +171,7 @@ pub(crate) fn launcher_mac(
     Proof(hasher.finalize())
 }
 
-/// 32 bytes nobody can guess.
+/// 32 bytes that cannot be guessed.
 pub(crate) fn random() -> io::Result<[u8; 32]> {
     let mut bytes = [0; 32];
     let mut filled = 0;

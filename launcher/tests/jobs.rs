@@ -344,7 +344,7 @@ fn a_reader_that_stands_still_does_not_outlast_two_interrupts() {
     let mut job = Running::start(&["-n", "1", "-q", "sh", "-c", "trap '' INT; echo pid $$; yes"]);
     let pids = job.pids(1);
     let watched = Watched::new(&pids);
-    // From here on nobody reads; every pipe on the way fills up.
+    // From here on the launcher's output is not read; every pipe on the way fills up.
     send(job.pid(), Signal::INT);
     send(job.pid(), Signal::TERM);
     watched.wait();

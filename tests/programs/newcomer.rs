@@ -1,4 +1,4 @@
-//! What goes wrong for somebody who begins, each in a program with the `main` of the README.
+//! What goes wrong for a newcomer, each in a program with the `main` of the README.
 //! `tests/newcomer.rs` runs it.
 use rma::{Assert, LockKind, Op, Rank, Universe};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};

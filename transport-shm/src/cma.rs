@@ -69,7 +69,7 @@ mod tests {
             return;
         }
         assert_eq!(here, [2, 3]);
-        // SAFETY: `there` is written by nobody else.
+        // SAFETY: `there` is written by no other code.
         unsafe { write(me, address + 2, &[9, 8]) }.unwrap();
         assert_eq!(there, [1, 2, 9, 8]);
         assert_eq!(read(me, 8, &mut here), Err(Errno::FAULT));
@@ -83,7 +83,7 @@ mod tests {
         let mut asked = Vec::new();
         let mut answers = [3, -1, 1, 4].into_iter();
         let all = transfer(100, 8, |done, there| {
-            // SAFETY: `transfer` hands out its own, and nobody changes it.
+            // SAFETY: `transfer` hands out its own, and no other code changes it.
             let there = unsafe { &*there };
             asked.push((done, there.iov_base.addr(), there.iov_len));
             // SAFETY: no condition; it is this thread's own.

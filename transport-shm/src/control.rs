@@ -31,7 +31,7 @@ struct Header {
 struct Status {
     /// How the owner left: a code of [`to_code`], 0 as long as it is there.
     left: AtomicU32,
-    /// 1 + the first rank that failed, as far as anybody told the owner.
+    /// 1 + the first rank that failed, as far as a rank told the owner.
     failed: AtomicU32,
 }
 
@@ -142,32 +142,33 @@ impl ControlSegment {
         self.status.left.fetch_update(AcqRel, Acquire, |code| next(code).map(u32::from)).is_ok()
     }
 
-    /// What the owner was told of `rank`, by itself or by who missed it. Who is told here that a
-    /// rank failed finds [`failed`](Self::failed) set.
+    /// What the owner was told of `rank`, by itself or by a rank that missed it. A thread that is
+    /// told here that a rank failed finds [`failed`](Self::failed) set.
     #[inline]
     pub(crate) fn told_by(&self, rank: WorldRank) -> PeerState {
         // Acquire pairs with the Release in `tell`.
         let code = self.told().get(rank.0 as usize).map_or(0, |code| code.load(Acquire));
         let state = from_code(code.into());
         if state == PeerState::Failed {
-            // Who told may have come no further. After this exchange, whoever wins it, the word is
-            // not 0 for this thread, and never becomes 0 again.
+            // The teller may have come no further. After this exchange, whichever thread wins it,
+            // the word is not 0 for this thread, and never becomes 0 again.
             self.set_failed(rank);
         }
         state
     }
 
     /// Tells the owner that `rank` left; false if that is nothing new. The first word stands,
-    /// but who left in order may find out later that it holds locks.
+    /// but a rank that left in order may find out later that it holds locks.
     ///
-    /// The byte of `rank` decides: it leaves `Alive` once, and `Failed` is an end. Only who has
-    /// seen `Failed` there sets the word `failed`. So that word names nobody who left in order.
+    /// The byte of `rank` decides: it leaves `Alive` once, and `Failed` is an end. Only a thread
+    /// that has seen `Failed` there sets the word `failed`. So that word names no rank that left in
+    /// order.
     pub(crate) fn tell(&self, rank: WorldRank, outcome: Outcome) -> bool {
         let Some(told) = self.told().get(rank.0 as usize) else { return false };
         let next = |code: u8| news(from_code(code.into()), outcome);
         // Release pairs with the Acquire in `told_by`.
         let is_news = told.fetch_update(AcqRel, Acquire, next).is_ok();
-        // Sets the word `failed`, if that is what the byte says, before anybody is told more.
+        // Sets the word `failed`, if that is what the byte says, before a rank is told more.
         self.told_by(rank);
         is_news
     }
@@ -275,7 +276,7 @@ mod tests {
         }
     }
 
-    /// Who finds a process gone, and was not told why, accuses nobody who left in order.
+    /// A rank that finds a process gone, and was not told why, accuses none that left in order.
     #[test]
     fn nobody_fails_after_leaving_in_order() {
         let own = segment(8);
@@ -320,7 +321,7 @@ mod tests {
         }
     }
 
-    /// Who told it was killed in between.
+    /// The teller was killed in between.
     #[test]
     fn who_is_told_that_a_rank_left_knows_whether_it_failed() {
         let own = segment(8);

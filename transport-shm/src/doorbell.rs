@@ -1,17 +1,18 @@
 //! The doorbell of a rank: how its sleeping threads, and its progress agent, are woken by anyone,
-//! for the price of a fence and a load when nobody sleeps.
+//! for the price of a fence and a load when no thread sleeps.
 //!
-//! The waiter does `arm` → look at its condition → `park` or `disarm`; whoever makes the condition
-//! true does store → `ring`. Both sides pass a sequentially consistent fence between their store
-//! and their load, so the waiter sees the condition or the ringer sees the sleeper. A ringer that
-//! sees one changes `seq`, and a futex does not sleep on a word that is no longer the armed value.
+//! The waiter does `arm` → look at its condition → `park` or `disarm`; the ringer, which makes the
+//! condition true, does store → `ring`. Both sides pass a sequentially consistent fence between
+//! their store and their load, so the waiter sees the condition or the ringer sees the sleeper. A
+//! ringer that sees one changes `seq`, and a futex does not sleep on a word that is no longer the
+//! armed value.
 //!
 //! The agent sleeps on a word of its own, and only `ring_for_work` wakes it, if no thread of the
 //! rank attends. There are three parties: the ringer (makes work → fence → reads `attended` and
 //! `agent`), a thread that leaves (`attended` goes to zero → fence → looks for work), and the
-//! agent (`agent` becomes ASLEEP → fence → looks for work). If a ringer sees somebody attend, its
-//! fence comes before that thread's, who then sees the work; if it sees the agent awake, its fence
-//! comes before the agent's next one, which then sees the work.
+//! agent (`agent` becomes ASLEEP → fence → looks for work). If a ringer sees a thread attend, its
+//! fence comes before that thread's, which then sees the work; if it sees the agent awake, its
+//! fence comes before the agent's next one, which then sees the work.
 //!
 //! A process that dies while armed leaves `sleepers` too high: later rings then cost a system
 //! call each, nothing else.
@@ -54,7 +55,8 @@ impl Doorbell {
     /// Announces a sleeper; the result goes to [`park`](Self::park).
     pub(crate) fn arm(&self) -> u32 {
         self.sleepers.fetch_add(1, Relaxed);
-        // Acquire pairs with the Release in `ring`: who arms with the new value sees the condition.
+        // Acquire pairs with the Release in `ring`: a waiter that arms with the new value sees the
+        // condition.
         let seq = self.seq.load(Acquire);
         // Pairs with the fence in `ring`: `sleepers` is visible before the condition is read.
         fence(SeqCst);
@@ -95,7 +97,7 @@ impl Doorbell {
         }
     }
 
-    /// Wakes the agent, whoever attends.
+    /// Wakes the agent, also if a thread attends.
     #[cold]
     pub(crate) fn wake_agent(&self) {
         // Pairs with the fence in `arm_agent`, for callers that have not passed one.
@@ -111,13 +113,14 @@ impl Doorbell {
         self.attended.fetch_add(1, Relaxed);
     }
 
-    /// Takes back an `attend`; true if nobody attends any more.
+    /// Takes back an `attend`; true if no thread attends any more.
     pub(crate) fn leave(&self) -> bool {
         // Release pairs with the Acquire of the last one, here: it sees what the others left.
         if self.attended.fetch_sub(1, AcqRel) != 1 {
             return false;
         }
-        // Pairs with the fence in `ring_for_work`: it sees nobody attend, or the caller the work.
+        // Pairs with the fence in `ring_for_work`: it sees no thread attend, or the caller the
+        // work.
         fence(SeqCst);
         true
     }
@@ -135,7 +138,7 @@ impl Doorbell {
         self.agent.swap(AWAKE, Relaxed);
     }
 
-    /// Sleeps until somebody wakes the agent after `arm_agent`, or `timeout`; may return early.
+    /// Sleeps until a ringer wakes the agent after `arm_agent`, or `timeout`; may return early.
     pub(crate) fn park_agent(&self, timeout: Option<Duration>) {
         self.agent.wait(ASLEEP, timeout);
         self.disarm_agent();

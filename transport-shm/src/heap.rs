@@ -114,8 +114,9 @@ impl Heap {
                 }
             }
         };
-        // SAFETY: the free list gave this block to this call alone, and who imported an earlier
-        // region here has stopped touching it: that is the core's promise when it drops a region.
+        // SAFETY: the free list gave this block to this call alone, and a rank that imported an
+        // earlier region here has stopped touching it: that is the core's promise when it drops a
+        // region.
         unsafe { named.segment.span.zero(offset, block_len) };
         let block = Some(Block { heap: self.clone(), len: block_len });
         Some(Region { named, offset, len, block })
@@ -224,7 +225,7 @@ mod tests {
 
     fn is_zero(region: &Region) -> bool {
         let Mapping { base, len } = region.mapping();
-        // SAFETY: mapped, and nobody writes it while this test reads it.
+        // SAFETY: mapped, and no rank writes it while this test reads it.
         unsafe { core::slice::from_raw_parts(base, len) }.iter().all(|&byte| byte == 0)
     }
 

@@ -8,7 +8,7 @@ use rma_core::transport::WorldRank;
 use crate::ring::{Popped, Ring};
 use crate::sync::{AtomicU32, AtomicU64, MessageCell};
 
-/// Nobody drains.
+/// No thread drains.
 const FREE: u32 = 0;
 /// A thread drains.
 const BUSY: u32 = 1;
@@ -31,7 +31,7 @@ pub(crate) struct Inbox<const N: usize, const BYTES: usize> {
 // `lock` away from FREE, until it moves it back.
 unsafe impl<const N: usize, const BYTES: usize> Sync for Inbox<N, BYTES> {}
 
-/// Who has to be woken after a drain.
+/// The ranks and threads to wake after a drain.
 pub(crate) struct Wake {
     /// Senders that found no room, by rank modulo 64.
     pub(crate) refused: u64,
@@ -64,19 +64,20 @@ impl<const N: usize, const BYTES: usize> Inbox<N, BYTES> {
         ring.has(&self.head)
     }
 
-    /// Whether sinks have returned from all positions below `mark`, or nobody could make sense of
-    /// what is there. Who parks because they have not is woken after the drain in which they do:
-    /// by the caller of [`drain`](Self::drain) if messages were handed out in it, else by `wake`.
+    /// Whether sinks have returned from all positions below `mark`, or no sink can make sense of
+    /// what is there. A thread that parks because they have not is woken after the drain in which
+    /// they do: by the caller of [`drain`](Self::drain) if messages were handed out in it, else by
+    /// `wake`.
     pub(crate) fn is_handled(&self, mark: u64) -> bool {
         // Acquire pairs with the Release in `Drain::handled`: what the sinks did is visible.
         self.handled.load(Acquire) >= mark
     }
 
-    /// Hands up to [`BATCH`](Self::BATCH) messages to `sink`, then says who to wake, also when
+    /// Hands up to [`BATCH`](Self::BATCH) messages to `sink`, then says what to wake, also when
     /// `sink` panics.
     ///
     /// A message is copied out before `sink` sees it: it is at most eight cache lines, `sink` gets
-    /// memory that nobody else writes, and the slot can be given back while `sink` works.
+    /// memory that no sender writes, and the slot can be given back while `sink` works.
     #[inline]
     pub(crate) fn drain(
         &self,

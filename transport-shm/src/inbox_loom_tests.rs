@@ -14,7 +14,8 @@ struct Shared {
     ring: Ring<2, 1>,
     inbox: Inbox<2, 1>,
     bell: Doorbell,
-    /// What was taken. Only who drains touches it: loom looks after that, as for the buffer.
+    /// What was taken. Only the thread that drains touches it: loom looks after that, as for the
+    /// buffer.
     taken: UnsafeCell<Vec<u8>>,
 }
 
@@ -67,7 +68,7 @@ fn check(play: impl Fn(&Arc<Shared>) + Sync + Send + 'static) {
         play(&shared);
         shared.empty();
         shared.taken.with(|taken| {
-            // SAFETY: nobody else takes anything any more; loom sees if somebody does.
+            // SAFETY: no thread takes anything any more; loom sees if one does.
             assert_eq!(unsafe { &*taken }, &[1, 2]);
         });
     });
@@ -107,7 +108,7 @@ fn loom_two_threads_take_what_a_sender_sends() {
     });
 }
 
-/// As the core does: who handled messages rings its own rank.
+/// As the core does: a thread that handled messages rings its own rank.
 fn progress(shared: &Shared) -> usize {
     let count = shared.drain();
     if count > 0 {

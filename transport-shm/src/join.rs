@@ -23,7 +23,7 @@ pub struct ShmConfig {
     pub nodes: u32,
     /// CPUs that the job may use; with fewer than ranks, waiting does not spin.
     pub cores: u32,
-    /// Whether a sleeping rank looks around now and then although nobody rang: that is how it
+    /// Whether a sleeping rank looks around now and then although it was not rung: that is how it
     /// notices a rank that was killed. Off in tests: a lost wake-up is a rank that hangs then.
     pub naps: bool,
 }
@@ -85,7 +85,7 @@ impl Shm {
     /// # Safety
     ///
     /// `exchange` gives what the ranks of this job gave to theirs, by rank, and each rank joins
-    /// once: who maps a neighbour's memory believes what that says of it.
+    /// once: a rank that maps a neighbour's memory believes what that says of it.
     pub unsafe fn join<E>(
         config: ShmConfig,
         exchange: impl FnOnce(&[u8]) -> Result<Vec<Vec<u8>>, E>,

@@ -2,7 +2,8 @@
 //!
 //! Window memory lives in memfd segments without a name; a neighbour opens them through the
 //! owner's descriptor table, verifies what it got and maps it. Messages travel through a bounded
-//! ring in the receiver's control segment, and a futex doorbell next to it wakes who sleeps.
+//! ring in the receiver's control segment, and a futex doorbell next to it wakes threads that
+//! sleep.
 //!
 //! Start at [`Shm::join`].
 

@@ -107,7 +107,7 @@ impl Neighbour {
         if right { Ok(process) } else { Err(Errno::SRCH) }
     }
 
-    /// The number by which to copy. The system gives it to somebody else once the process has
+    /// The number by which to copy. The system gives it to another process once the process has
     /// ended, so each copy asks for it.
     fn pid_for_copy(&self) -> Result<Pid, Errno> {
         if segment::exited(self.process()?) { Err(Errno::SRCH) } else { Ok(self.card.pid) }

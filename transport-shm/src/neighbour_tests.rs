@@ -30,7 +30,7 @@ impl Drop for Child {
     }
 }
 
-/// A child with the number `pid`, which nobody has; `None` if the system lets nobody choose.
+/// A child with the number `pid`, which is free; `None` if the system does not let it be chosen.
 fn reuse(pid: Pid) -> Option<Child> {
     let before = (pid.as_raw_nonzero().get() - 1).to_string();
     // Another test may be faster.
@@ -53,7 +53,7 @@ fn a_process_that_has_the_number_of_a_neighbour_is_left_alone() {
     if let Err(errno) = neighbour.reaches() {
         return eprintln!("SKIPPED: copies between processes are not allowed here: {errno}");
     }
-    // SAFETY: nobody looks at the child's memory but this test.
+    // SAFETY: only this test looks at the child's memory.
     unsafe { neighbour.copy_to(word, &[9]) }.unwrap();
     let mut found = [0];
     neighbour.copy_from(word, &mut found).unwrap();

@@ -1,14 +1,14 @@
 //! How a thread passes the rounds of a wait: by spinning, by giving its CPU away, or not at all.
 //! Without I/O.
 //!
-//! To spin is best as long as who is waited for runs at the same time, on another CPU. On a CPU
-//! that others want, too, it steals their time; to sleep soon is best there, because a sleeper that
-//! is rung gets a CPU at once, also beside somebody who never sleeps. What tells is the time of a
-//! yield: one that comes back at once found nobody else. It is no way to wait: beside somebody who
-//! never sleeps it takes milliseconds. So there is one at the end of a spin that was in vain, and
-//! after a slow one the next waits hardly spin: the longer, the more often in a row it was slow.
-//! Where ranks outnumber CPUs, yields find each other; one that found somebody who never sleeps is
-//! so slow that the next waits sleep at once.
+//! To spin is best as long as the rank that is waited for runs at the same time, on another CPU. On
+//! a CPU that others want, too, it steals their time; to sleep soon is best there, because a
+//! sleeper that is rung gets a CPU at once, also beside a process that never sleeps. What tells is
+//! the time of a yield: one that comes back at once found no other. It is no way to wait: beside a
+//! process that never sleeps it takes milliseconds. So there is one at the end of a spin that was
+//! in vain, and after a slow one the next waits hardly spin: the longer, the more often in a row it
+//! was slow. Where ranks outnumber CPUs, yields find each other; one that found a process that
+//! never sleeps is so slow that the next waits sleep at once.
 
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::time::Duration;
@@ -19,11 +19,11 @@ const SPINS: u32 = 1_000;
 const SHARED_SPINS: u32 = 32;
 /// Yields of each wait where ranks outnumber CPUs: all wait for others that yield, too.
 const CROWDED_YIELDS: u32 = 2;
-/// A yield that took longer let somebody else run. One that did not takes about 0.3 microseconds,
+/// A yield that took longer let another thread run. One that did not takes about 0.3 microseconds,
 /// and two switches of threads take longer than this.
 const SLOW_YIELD: Duration = Duration::from_nanos(1_500);
 /// The same where ranks outnumber CPUs, for each that shares one: they may work a little before
-/// they yield. For a few it is shorter than what the system gives to somebody who never does; of
+/// they yield. For a few it is shorter than what the system gives to a process that never does; of
 /// many, such a one is not told apart.
 const CROWDED_SLOW_YIELD: Duration = Duration::from_micros(250);
 /// So many waits after a slow yield, it is tried again; twice as many after each that is slow
@@ -96,7 +96,7 @@ impl Patience {
             self.shared_for.store(waits, Relaxed);
             waits.saturating_mul(2).min(most)
         } else if self.crowded {
-            // It found another rank, and the next one may find who never sleeps.
+            // It found another rank, and the next one may find a process that never sleeps.
             (waits - waits.div_ceil(CROWDED_FORGETS)).max(first)
         } else {
             first
@@ -132,14 +132,14 @@ mod tests {
     const SWITCH: u64 = 1_000;
     const WAKE: u64 = 4_000;
 
-    /// Who makes what is waited for.
+    /// The rank that makes what is waited for.
     #[derive(Clone, Copy, PartialEq)]
     enum Peer {
         /// Works on another CPU.
         Beside,
         /// Works on this one, while this thread does not.
         Here,
-        /// Works on another one, and somebody who never sleeps on this one.
+        /// Works on another one, and a process that never sleeps on this one.
         BesideHog,
     }
 

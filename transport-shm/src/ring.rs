@@ -194,8 +194,8 @@ impl<const SLOTS: usize, const BYTES: usize> Ring<SLOTS, BYTES> {
     pub(crate) fn has(&self, head: &AtomicU64) -> bool {
         let mut position = head.load(Relaxed);
         loop {
-            // Acquire pairs with the Release in `fill`: who sees the message of a later lap sees
-            // the head that moved past this one.
+            // Acquire pairs with the Release in `fill`: a reader that sees the message of a later
+            // lap sees the head that moved past this one.
             let turn = self.slot(position).turn.load(Acquire);
             if turn == Self::published(position) {
                 return true;

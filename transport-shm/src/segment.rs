@@ -94,11 +94,11 @@ impl Span {
     ///
     /// # Safety
     ///
-    /// Nobody else touches these bytes at the same time.
+    /// Nothing else touches these bytes at the same time.
     pub(crate) unsafe fn zero(&self, offset: usize, len: usize) {
         assert!(len <= self.len && offset <= self.len - len, "range outside of a segment");
         // SAFETY: the range lies inside this mapping, which is writable and whose pages are
-        // reserved; the caller promises that nobody else touches it.
+        // reserved; the caller promises that nothing else touches it.
         unsafe { self.at(offset).write_bytes(0, len) }
     }
 }
@@ -126,7 +126,7 @@ pub(crate) struct Identity {
 pub(crate) struct Segment {
     pub(crate) span: Span,
     pub(crate) identity: Identity,
-    /// `None` once nobody opens it any more.
+    /// `None` once no neighbour opens it any more.
     file: Option<OwnedFd>,
 }
 

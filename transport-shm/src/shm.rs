@@ -28,8 +28,8 @@ use crate::parent::Parent;
 use crate::patience::{Pass, Patience};
 use crate::segment;
 
-/// Longest sleep at a stretch. A rank that was killed rings nobody: who waits for it looks again.
-/// It hides that somebody forgets to ring, so tests of anything else do without it.
+/// Longest sleep at a stretch. A rank that was killed rings none: a waiter looks again.
+/// It hides a ring that is forgotten, so tests of anything else do without it.
 const NAP_MAX: Duration = Duration::from_millis(250);
 
 /// One rank's end of the shared-memory transport.
@@ -144,7 +144,7 @@ impl Shm {
     /// A peer failed, and has not told this rank: the first rank to notice tells the others.
     #[cold]
     fn lost(&self, peer: WorldRank) -> PeerState {
-        // Who has left is told nothing any more, and cannot know.
+        // A rank that has left is told nothing any more, and cannot know.
         if self.left.load(Relaxed) {
             return PeerState::Failed;
         }
@@ -180,14 +180,14 @@ impl Shm {
             self.own.bell.ring_for_work();
         }
         for rank in (0..self.ranks()).filter(|rank| wake.refused & 1 << (rank % 64) != 0) {
-            // A peer that cannot be reached has nobody to wake.
+            // A peer that cannot be reached has no thread to wake.
             if let Ok(control) = self.control(WorldRank(rank)) {
                 control.bell.ring_for_work();
             }
         }
     }
 
-    /// Gives the CPU to somebody else, and learns from the time that it took.
+    /// Gives the CPU to another thread, and learns from the time that it took.
     fn yield_cpu(&self) {
         let before = self.now();
         rustix::thread::sched_yield();
@@ -297,7 +297,7 @@ unsafe impl Messages for Shm {
 impl Sleep for Shm {
     #[inline]
     fn ring(&self, peer: WorldRank) {
-        // A peer that cannot be reached has nobody to wake.
+        // A peer that cannot be reached has no thread to wake.
         if let Ok(control) = self.control(peer) {
             control.bell.ring();
         }
@@ -383,7 +383,8 @@ unsafe impl Members for Shm {
             return;
         }
         self.left.store(true, Relaxed);
-        // Who leaves because another failed says so first: nobody is to blame this rank for it.
+        // A rank that leaves because another failed says so first: none is to blame this rank for
+        // it.
         if self.own.left() == PeerState::Alive
             && let Some(first) = self.own.failed()
         {

@@ -1,4 +1,4 @@
-//! Ranks that are killed in the middle of a departure: they show how they left, and told nobody.
+//! Ranks that are killed in the middle of a departure: they show how they left, and told no rank.
 #![allow(unsafe_code)]
 
 use super::*;

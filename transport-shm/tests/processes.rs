@@ -44,7 +44,7 @@ fn child_shares_memory(place: (u32, u32)) {
         }
         let all = 1_000 * u64::from(shm.size());
         wait_until(&shm, || word(&*region).load(SeqCst) == all);
-        // Nobody moves on to the next region, and its messages, before all are done here.
+        // No rank moves on to the next region, and its messages, before all are done here.
         say("done");
         assert_eq!(listen(), "go on");
     }

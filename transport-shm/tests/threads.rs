@@ -48,7 +48,7 @@ fn exchange(all: &[Shm], each: u32) {
                         assert_eq!(bytes[4..], body(from.0, n, bytes.len() - 4));
                         *received += 1;
                     };
-                    // A poll takes half a mailbox at most, and nobody rings for the other half.
+                    // A poll takes half a mailbox at most, and no ring comes for the other half.
                     while shm.poll(&mut sink) > 0 {}
                 };
                 for n in 0..each {
@@ -335,7 +335,7 @@ fn joining_with_nonsense_is_an_error() {
 fn waiting_spins_only_with_a_core_for_each() {
     let rounds = |shm: &Shm| (0..).find(|&round| !shm.relax(round)).unwrap();
     let (roomy, crowded) = (ranks(2, 2), ranks(3, 2));
-    // At least up to the first yield, which may tell that somebody else wants this CPU.
+    // At least up to the first yield, which may tell that another thread wants this CPU.
     assert!(rounds(&roomy[0]) > 60);
     assert!(rounds(&crowded[0]) <= 2);
     assert!(crowded[0].explain().contains("oversubscribed"), "{}", crowded[0].explain());

@@ -113,7 +113,7 @@ impl Device {
         self.registered.remove(&(rank, key.0));
     }
 
-    /// Nobody reaches memory of `rank` any more.
+    /// No peer reaches memory of `rank` any more.
     pub(crate) fn close_memory(&mut self, rank: u32) {
         self.registered.retain(|&(owner, _), _| owner != rank);
     }
@@ -159,7 +159,7 @@ impl Device {
         }
     }
 
-    /// Cuts off what an endpoint has under way to a peer; true if somebody waits for the room.
+    /// Cuts off what an endpoint has under way to a peer; true if a thread waits for the room.
     pub(crate) fn quiesce(&mut self, queue: QueueId, peer: u32) -> bool {
         self.cut_off(|flight| flight.queue == queue && flight.peer() == peer);
         let Some(queue) = self.queues.get_mut(&queue) else { return false };

@@ -10,7 +10,7 @@ pub(crate) struct Lent {
     len: usize,
 }
 
-// SAFETY: who makes one lends the memory to whoever has the value, on any thread.
+// SAFETY: the caller of `new` lends the memory to the holder of the value, on any thread.
 unsafe impl Send for Lent {}
 
 impl Lent {
@@ -19,7 +19,7 @@ impl Lent {
     /// # Safety
     ///
     /// Until the value is dropped, the bytes are valid for what is done with it: to be read, or to
-    /// be written. Meanwhile nobody else writes what is read here, or accesses what is written, at
+    /// be written. Meanwhile nothing else writes what is read here, or accesses what is written, at
     /// the same time.
     pub(crate) const unsafe fn new(at: *mut u8, len: usize) -> Self {
         Self { at, len }
@@ -29,7 +29,7 @@ impl Lent {
     pub(crate) fn read(&self) -> Vec<u8> {
         let mut bytes = vec![0; self.len];
         if self.len > 0 {
-            // SAFETY: `new`: readable for `len` bytes, and nobody writes them now; `bytes` is as
+            // SAFETY: `new`: readable for `len` bytes, and not written now; `bytes` is as
             // long, and new.
             unsafe { self.at.copy_to_nonoverlapping(bytes.as_mut_ptr(), self.len) };
         }
@@ -40,8 +40,8 @@ impl Lent {
     pub(crate) fn write(&self, bytes: &[u8]) {
         let len = bytes.len().min(self.len);
         if len > 0 {
-            // SAFETY: `new`: writable for `len` bytes and nobody else's now; `bytes` is memory of
-            // the simulator.
+            // SAFETY: `new`: writable for `len` bytes and used by nothing else now; `bytes` is
+            // memory of the simulator.
             unsafe { self.at.copy_from_nonoverlapping(bytes.as_ptr(), len) };
         }
     }
@@ -57,7 +57,7 @@ pub(crate) struct Registered {
     len: usize,
 }
 
-// SAFETY: who makes one gives the memory to whoever has the value, on any thread.
+// SAFETY: the caller of `new` gives the memory to the holder of the value, on any thread.
 unsafe impl Send for Registered {}
 
 impl Registered {
@@ -90,7 +90,7 @@ impl Registered {
     pub(crate) fn read(&self, start: u64, len: usize) -> Option<Vec<u8>> {
         let from = self.span(start, len)?;
         let mut bytes = vec![0; len];
-        // SAFETY: `span`: inside of what is mapped; nobody else runs now; `bytes` is new, and as
+        // SAFETY: `span`: inside of what is mapped; nothing else runs now; `bytes` is new, and as
         // long.
         unsafe { from.copy_to_nonoverlapping(bytes.as_mut_ptr(), len) };
         Some(bytes)
@@ -99,8 +99,8 @@ impl Registered {
     /// Writes that; `None` outside.
     pub(crate) fn write(&self, start: u64, bytes: &[u8]) -> Option<()> {
         let to = self.span(start, bytes.len())?;
-        // SAFETY: `span`: inside of what is mapped; nobody else runs now; `bytes` is memory of the
-        // simulator.
+        // SAFETY: `span`: inside of what is mapped; nothing else runs now; `bytes` is memory of
+        // the simulator.
         unsafe { to.copy_from_nonoverlapping(bytes.as_ptr(), bytes.len()) };
         Some(())
     }

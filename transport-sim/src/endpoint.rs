@@ -49,12 +49,12 @@ impl Order {
         let there = *there;
         Some(match *transfer {
             Transfer::Put { from, len } => {
-                // SAFETY: caller: stays valid, and nobody changes it.
+                // SAFETY: caller: stays valid, and is not changed.
                 let from = Some(unsafe { Lent::new(from.cast_mut(), len) });
                 Self { id, work: Work::Put, len, from, into: None, there }
             }
             Transfer::Get { into, len } => {
-                // SAFETY: caller: stays valid, and nobody else touches it.
+                // SAFETY: caller: stays valid, and nothing else touches it.
                 let into = Some(unsafe { Lent::new(into, len) });
                 Self { id, work: Work::Get, len, from: None, into, there }
             }
@@ -69,11 +69,11 @@ impl Order {
                     return None;
                 }
                 let from = (!operands.is_null()).then(|| {
-                    // SAFETY: caller: stays valid, and nobody changes it.
+                    // SAFETY: caller: stays valid, and is not changed.
                     unsafe { Lent::new(operands.cast_mut(), from_len) }
                 });
                 let into = (!fetched.is_null()).then(|| {
-                    // SAFETY: caller: stays valid, and nobody else touches it.
+                    // SAFETY: caller: stays valid, and nothing else touches it.
                     unsafe { Lent::new(fetched, len) }
                 });
                 Self { id, work: Work::Atomic { atomic, count }, len, from, into, there }
@@ -196,8 +196,8 @@ impl Drop for Polling<'_> {
 }
 
 // SAFETY: lent memory is touched with the schedule's lock held alone. The lock is not given back
-// between the last access and word that a transfer is complete; who cuts off a peer drops what was
-// lent for it under the lock, too.
+// between the last access and word that a transfer is complete; a thread that cuts off a peer drops
+// what was lent for it under the lock, too.
 unsafe impl Endpoint for Posting {
     unsafe fn post(
         &self,

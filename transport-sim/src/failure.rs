@@ -35,14 +35,14 @@ pub enum Cause {
     Deadlock {
         /// Virtual time when it was found.
         at: Duration,
-        /// Who was parked or polled.
+        /// The ranks that were parked or polled.
         waiting: Vec<Waiter>,
     },
     /// The ranks took more steps than allowed.
     Livelock {
         /// Steps taken.
         steps: u64,
-        /// Who was parked or polled in vain at that moment; all others were running.
+        /// The ranks that were parked or polled in vain at that moment; all others were running.
         waiting: Vec<Waiter>,
     },
     /// No network can be made of the configuration.

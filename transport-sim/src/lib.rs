@@ -1,7 +1,7 @@
 //! A deterministic network inside one process: the transport that turns a seed into a bug report.
 //!
 //! Ranks are threads that hand on a baton, so that exactly one of them runs at a time. At every
-//! *yield point* (`send`, `poll`, `relax`, `park`, `ring`, `touches`) the seed decides who runs
+//! *yield point* (`send`, `poll`, `relax`, `park`, `ring`, `touches`) the seed decides which runs
 //! next; the seed also decides how long each message travels, so messages overtake each other.
 //! Nothing else decides anything: the same seed gives the same run, bit for bit, on every machine
 //! and under Miri, and [`Trace::hash`] proves it.
@@ -38,7 +38,7 @@
 //!
 //! # Time
 //!
-//! One tick is one virtual microsecond. Every yield takes one tick; when nobody can run, the
+//! One tick is one virtual microsecond. Every yield takes one tick; when no rank can run, the
 //! clock jumps to the next arrival or timeout. If there is none either, the run is a
 //! [deadlock](Cause::Deadlock): all ranks are made to fail and wake up to see it. A rank that only
 //! looks, at its memory or for messages, 20 000 yields in a row in which nothing happens anywhere,
@@ -55,7 +55,7 @@
 //!
 //! - Call the transport from another thread than the rank's own or its agent's: the call panics.
 //! - Block on anything but the transport (a mutex held across a yield point by another rank, a
-//!   `Barrier`, a channel): the rank keeps the baton while it blocks, and nobody else runs.
+//!   `Barrier`, a channel): the rank keeps the baton while it blocks, and no other runs.
 //! - Consult a wall clock, an address or a `HashMap`'s order: the seed does not decide those.
 
 mod config;

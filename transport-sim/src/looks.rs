@@ -1,12 +1,13 @@
 //! Ranks that poll: when they yield, and when they do so in vain.
 
 /// Looks at its memory that a rank may take in a row, each of them a yield; beyond them, it yields
-/// once for as many: who works through a large window does not take all steps of a run for it.
+/// once for as many: a rank that works through a large window does not take all steps of a run for
+/// it.
 const TOUCHES_MAX: u32 = 64;
 /// Yields at which a rank looks for something, in a row and while nothing happens anywhere, before
 /// it counts as one that polls in vain.
 const LOOKS_MAX: u32 = 20_000;
-/// The same once the run is lost: who asks nobody does not see that it is.
+/// The same once the run is lost: a rank that asks nothing does not see that it is.
 const LOST_LOOKS_MAX: u32 = 1_000;
 
 /// What a player that runs has looked for since anything happened that it could see.

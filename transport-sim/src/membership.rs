@@ -1,4 +1,4 @@
-//! Who left, and who knows it: news of a departure travels like a message.
+//! Which ranks left, and which know it: news of a departure travels like a message.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -54,7 +54,7 @@ impl Membership {
         }
     }
 
-    /// How a rank left, whoever has heard of it.
+    /// How a rank left, whichever ranks have heard of it.
     pub(crate) fn left(&self, rank: u32) -> Option<Outcome> {
         self.members[rank as usize].left
     }
@@ -78,7 +78,7 @@ impl Membership {
         self.news.first().map(|&(due, ..)| due)
     }
 
-    /// Lets one piece of news arrive that is due at `clock`, and returns who heard it.
+    /// Lets one piece of news arrive that is due at `clock`, and returns the rank that heard it.
     pub(crate) fn land(&mut self, clock: u64) -> Option<u32> {
         let &(due, rank, of) = self.news.first()?;
         if due > clock {

@@ -206,7 +206,7 @@ impl Shared {
         self.yield_after(me, |_| {});
     }
 
-    /// The time. Who asks for it may wait for it, and not in vain.
+    /// The time. A rank that asks for it may wait for it, and not in vain.
     pub(crate) fn ask_time(&self, me: u32) -> Duration {
         self.act_if_seated(me, Schedule::interrupt_looks);
         self.ask(me, Schedule::now)
@@ -295,7 +295,7 @@ impl Shared {
         let mut table = self.lock();
         table.seats[me as usize] = Place::Left;
         table.schedule.leave(me, outcome, panic);
-        // After a cancelled start nobody waits for the baton.
+        // After a cancelled start no rank waits for the baton.
         let next = if table.cancelled { None } else { table.schedule.pick() };
         drop(table);
         if let Some(next) = next {
@@ -342,8 +342,8 @@ impl Shared {
         }
     }
 
-    /// Waits until the agent of `me` has ended. Who is not in the seat of `me` does not wait: an
-    /// agent that is left alone ends by itself.
+    /// Waits until the agent of `me` has ended. A thread that is not in the seat of `me` does not
+    /// wait: an agent that is left alone ends by itself.
     pub(crate) fn join_agent(&self, me: u32) {
         self.act_if_seated(me, |schedule| schedule.dismiss_agent(me));
         loop {

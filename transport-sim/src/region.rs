@@ -133,7 +133,7 @@ unsafe impl Mapped for Memory {
     }
 }
 
-/// Window memory of a simulated rank. Who has imported it keeps it.
+/// Window memory of a simulated rank. A rank that has imported it keeps it.
 #[derive(Debug)]
 pub(crate) struct Region {
     memory: Arc<Memory>,

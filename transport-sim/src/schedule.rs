@@ -1,4 +1,4 @@
-//! Who runs, what time it is, who sleeps: the simulation without its threads.
+//! Which rank runs, what time it is, which sleep: the simulation without its threads.
 
 mod remote;
 
@@ -18,8 +18,8 @@ use crate::{ConfigError, NetConfig};
 
 /// A deadline that never comes.
 const NEVER: u64 = u64::MAX;
-/// Questions (the time, who failed…) a rank may ask in a row before they cost a yield: a loop
-/// that only asks must not stop the others, nor time.
+/// Questions (the time, which rank failed…) a rank may ask in a row before they cost a yield: a
+/// loop that only asks must not stop the others, nor time.
 const QUERIES_MAX: u32 = 64;
 
 /// What a player does: the thread of a rank, or of its agent.
@@ -85,7 +85,7 @@ pub(crate) struct Schedule {
     steps: u64,
     /// Counts what a rank that polls could wait for: messages, news, and what wakes others.
     happenings: u64,
-    /// Who holds the baton.
+    /// The holder of the baton.
     current: u32,
     ranks: Vec<RankState>,
     /// The ranks, then their agents.
@@ -170,7 +170,8 @@ impl Schedule {
 
     // ---- the baton ----
 
-    /// Chooses who goes on after `me` yields; `me` itself must be able to run or be parked.
+    /// Chooses the player that goes on after `me` yields; `me` itself must be able to run or be
+    /// parked.
     pub(crate) fn yield_from(&mut self, me: u32) -> u32 {
         self.player(me).queries = 0;
         self.steps += 1;
@@ -185,7 +186,7 @@ impl Schedule {
         self.pick().expect("a player that has not ended can be chosen")
     }
 
-    /// Chooses who goes on; nobody once all players ended.
+    /// Chooses the player that goes on; none once all players ended.
     pub(crate) fn pick(&mut self) -> Option<u32> {
         loop {
             if let Some(next) = self.choose() {
@@ -200,8 +201,9 @@ impl Schedule {
         }
     }
 
-    /// Goes on to what happens next, as nobody does anything before; if nothing happens any more,
-    /// the run is lost. Who looks again and again by an alarm, and in vain, does nothing.
+    /// Goes on to what happens next, as no player does anything before; if nothing happens any
+    /// more, the run is lost. A player that looks again and again by an alarm, and in vain, does
+    /// nothing.
     fn skip(&mut self) {
         let does = |alarm: &&(u64, u32)| self.polls_in_vain(alarm.1).is_none();
         let alarm = self.alarms.iter().find(does).map(|&(deadline, _)| deadline);
@@ -274,7 +276,7 @@ impl Schedule {
         self.wake(player);
     }
 
-    /// There is work for a rank: for its agent too, if nobody attends.
+    /// There is work for a rank: for its agent too, if no thread attends.
     fn notify(&mut self, rank: u32) {
         self.wake_by_ring(rank);
         self.ring_agent(rank);
@@ -300,7 +302,7 @@ impl Schedule {
         &mut self.players[self.current as usize].looks
     }
 
-    /// Who holds the baton yields at a look for something.
+    /// The holder of the baton yields at a look for something.
     pub(crate) fn look(&mut self) {
         let (happenings, clock) = (self.happenings, self.clock);
         self.looks().look(happenings, clock);
@@ -318,7 +320,7 @@ impl Schedule {
         self.looks().interrupt(clock);
     }
 
-    /// It changes memory, perhaps that of a neighbour who looks at it.
+    /// It changes memory, perhaps that of a neighbour that looks at it.
     pub(crate) fn change(&mut self) {
         self.interrupt_looks();
         self.happenings += u64::from(self.config.nodes.is_some());
@@ -368,7 +370,7 @@ impl Schedule {
         self.rank(me).attending += 1;
     }
 
-    /// Takes back an `attend`; true if nobody attends any more.
+    /// Takes back an `attend`; true if no thread attends any more.
     pub(crate) fn leave_attendance(&mut self, me: u32) -> bool {
         let state = self.rank(me);
         state.attending -= 1;
@@ -404,7 +406,7 @@ impl Schedule {
 
     pub(crate) fn ring(&mut self, me: u32, peer: u32) {
         self.trace.note(me, Event::Ring, [peer.into(), 0, 0]);
-        // Who rings has changed something, perhaps words of a neighbour who looks at them.
+        // The ringer has changed something, perhaps words of a neighbour that looks at them.
         self.happenings += u64::from(self.config.nodes.is_some());
         if peer < self.config.ranks {
             self.wake_by_ring(peer);
@@ -416,7 +418,7 @@ impl Schedule {
         round == 0 || (round == 1 && self.random.chance(1, 2))
     }
 
-    /// Counts a question; true if who holds the baton has to yield before the answer.
+    /// Counts a question; true if the holder of the baton has to yield before the answer.
     pub(crate) fn query(&mut self) -> bool {
         let state = self.player(self.current);
         state.queries += 1;

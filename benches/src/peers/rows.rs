@@ -4,6 +4,7 @@ use serde::Deserialize;
 use std::time::Duration;
 
 /// Benchmarks of ours, and the groups of `peerbench` that measure the same.
+#[derive(Debug, Clone, Copy)]
 pub(super) struct Group {
     /// Each in a job of its own: one that crashes takes no rows of another with it.
     pub(super) names: &'static [&'static str],

@@ -1,4 +1,4 @@
-//! Who touched which bytes of a target in a round, and what is ordered with what.
+//! Which operations touched which bytes of a target in a round, and what is ordered with what.
 use super::program::{Call, Finish, Operation, Phase, Program, Round, Step};
 use super::record::Record;
 use super::shape::Side;
@@ -17,7 +17,7 @@ pub(super) struct Access<'p> {
     /// The lock under which it was, and whether that was exclusive.
     pub(super) section: Option<(usize, bool)>,
     bytes: Bytes,
-    /// The result, of accumulates in the order of elements; `None` if nobody looked.
+    /// The result, of accumulates in the order of elements; `None` if the origin did not look.
     pub(super) result: Option<Cow<'p, [u8]>>,
 }
 

@@ -194,7 +194,7 @@ fn phase(kind: Kind, bits: u64, ranks: usize) -> Phase {
     }
 }
 
-/// Who writes to whose part: by rank, whether it is stored to by itself, and by operations.
+/// Which rank writes to which part: by rank, whether it is stored to by itself, and by operations.
 fn written(window: usize, steps: &[Vec<Step>]) -> (Vec<bool>, Vec<bool>) {
     let (mut stored, mut put) = (vec![false; steps.len()], vec![false; steps.len()]);
     for (rank, steps) in steps.iter().enumerate() {

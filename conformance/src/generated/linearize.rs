@@ -1,7 +1,7 @@
 //! Whether a history has an explanation: an order of all accesses, each rank's in its own order,
 //! in which each finds what it found (after Wing and Gong).
 //!
-//! Locks take part: while a rank is in the middle of an exclusive section, nobody else's section
+//! Locks take part: while a rank is in the middle of an exclusive section, no other rank's section
 //! goes on.
 use super::values::Type;
 use rma_core::Op;
@@ -39,7 +39,7 @@ pub enum Act<'a> {
 pub enum Verdict {
     /// There is.
     Explained,
-    /// There is none: somebody saw what nobody could.
+    /// There is none: a rank saw what none could.
     Impossible,
     /// The search was given up, or met a NaN.
     Unknown,

@@ -6,7 +6,7 @@
 //! byte that puts and gets race for holds what one of the puts wrote that was not certainly
 //! overwritten; and a get finds such a byte, or what was there before: MPI says less (undefined),
 //! this library says so (docs/soundness.md S2). An element for which others race with an
-//! accumulate may hold anything. S-G6 S-G7 S-G12 S-H4 S-H5 S-H7 S-H10
+//! accumulate may hold anything.
 use super::accesses::{Access, Accesses, collect};
 use super::linearize::{Act, Event, Location, Verdict};
 use super::program::{Call, Operation, Program, Step, UNTOUCHED};
@@ -183,6 +183,7 @@ impl<'p> PartCheck<'p, '_> {
         self.program.windows[self.window].element
     }
 
+    /// What no access touches stays, and every element has an explanation. S-G12
     fn check(&self, accesses: &Accesses<'p>) -> Result<Coverage, String> {
         let mut coverage = Coverage::default();
         let none = Vec::new();
@@ -277,6 +278,8 @@ impl<'p> PartCheck<'p, '_> {
         }
     }
 
+    /// An order of all accesses to an element makes what they found and what is there at the end.
+    /// S-H4 S-H5 S-H10
     fn cell(&self, cell: usize, accesses: &[&Access<'p>]) -> Result<Coverage, String> {
         let bytes = self.bytes(cell);
         let racy = Self::racy(bytes.clone(), accesses);
@@ -382,7 +385,7 @@ impl<'p> PartCheck<'p, '_> {
         }))
     }
 
-    /// A byte that puts and gets race for is one that was written there.
+    /// A byte that puts and gets race for is one that was written there. S-G6 S-G7
     fn one_of(&self, at: usize, accesses: &[&Access<'p>]) -> Result<(), String> {
         let puts: Vec<(&Access<'p>, u8)> = accesses
             .iter()

@@ -227,7 +227,7 @@ impl Type {
     }
 
     /// `op` of what is in the window and the operand; `None` if a NaN takes part or comes out,
-    /// whose bits are nobody's promise.
+    /// whose bits are not promised.
     pub fn combine(self, op: Op, old: &[u8], operand: &[u8]) -> Option<Vec<u8>> {
         if matches!(op, Op::Replace | Op::NoOp) {
             return Some(if op == Op::NoOp { old } else { operand }.to_vec());

@@ -51,7 +51,7 @@ impl Raw {
         let mut raw = Self { words: ManuallyDrop::new(words), len };
         cast_slice_mut(&mut raw.words)[AROUND..][..len].copy_from_slice(contents);
         let base = raw.words.as_mut_ptr().cast::<u8>().wrapping_add(AROUND);
-        // SAFETY: `words` is initialised and `len + AROUND` bytes long, nobody refers to it before
+        // SAFETY: `words` is initialised and `len + AROUND` bytes long, nothing refers to it before
         // `back`, which comes when the window is freed or the part detached, and if that never
         // comes, it is leaked.
         let part = unsafe { RawPart::new(base, len) };

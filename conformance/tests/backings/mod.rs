@@ -91,7 +91,7 @@ fn operate(window: &Window) {
 }
 
 /// Neighbours load and store on both sides of the seam, and what they store is in the files; the
-/// backing comes back, and is nobody else's.
+/// backing comes back, and belongs to nothing else.
 pub(crate) fn across_the_seam(universe: Universe) {
     let (world, life) = (universe.world(), Arc::new(()));
     let window = world.window(ALL, 1).create(pieces(&life)).unwrap();
@@ -142,7 +142,7 @@ pub(crate) fn with_other_memory(universe: Universe) {
     universe.finalize().unwrap();
 }
 
-/// A backing may say of nobody how to map it.
+/// A backing may say to no neighbour how to map it.
 pub(crate) fn nobody_maps_it(universe: Universe) {
     let (world, life) = (universe.world(), Arc::new(()));
     let mut pieces = Pieces::new(&LENS, &life);
@@ -193,7 +193,7 @@ pub(crate) fn attached(universe: Universe) {
     universe.finalize().unwrap();
 }
 
-/// A part is a slice only if the window alone has its backing, and nobody else its bytes.
+/// A part is a slice only if the window alone has its backing, and no other code its bytes.
 pub(crate) fn sealed(universe: Universe) {
     let (world, life) = (universe.world(), Arc::new(()));
     let window = world.window(ALL, 1).create(pieces(&life)).unwrap();
@@ -228,7 +228,7 @@ pub(crate) fn sealed(universe: Universe) {
     universe.finalize().unwrap();
 }
 
-/// What comes back if there is no window is nobody else's.
+/// What comes back if there is no window belongs to nothing else.
 pub(crate) fn given_up(universe: Universe) {
     let (world, life) = (universe.world(), Arc::new(()));
     let count = if world.rank() == Rank(0) { ALL + 1 } else { ALL };
@@ -287,7 +287,7 @@ pub(crate) fn flaws(universe: Universe) {
     universe.finalize().unwrap();
 }
 
-/// Peers of a window that nobody freed may write there for ever.
+/// Peers of a window that was not freed may write there for ever.
 pub(crate) fn is_kept(universe: Universe) {
     let life = Arc::new(());
     let window = universe.world().window(ALL, 1).create(pieces(&life)).unwrap();

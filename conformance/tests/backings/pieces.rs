@@ -48,7 +48,7 @@ impl Pieces {
             rustix::fs::ftruncate(&file, OFFSET + len as u64).unwrap();
             let (prot, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED);
             let (at, flags) = (base.wrapping_add(start).cast(), flags | MapFlags::FIXED);
-            // SAFETY: inside of what was mapped above, which nobody else knows.
+            // SAFETY: inside of what was mapped above, which no other code knows.
             unsafe { rustix::mm::mmap(at, len, prot, flags, &file, OFFSET) }.unwrap();
             let place = Place::File { number: file.as_raw_fd(), offset: OFFSET };
             extents.push(Extent { len: len as u64, place });
@@ -74,12 +74,12 @@ impl Pieces {
 
 impl Drop for Pieces {
     fn drop(&mut self) {
-        // SAFETY: what `new` mapped, which nobody uses any more: the value is dropped.
+        // SAFETY: what `new` mapped, which is not used any more: the value is dropped.
         unsafe { rustix::mm::munmap(self.base.cast::<c_void>(), self.len) }.unwrap();
     }
 }
 
-// SAFETY: mapped by `new` until it is dropped; nobody truncates the files.
+// SAFETY: mapped by `new` until it is dropped; the files are not truncated.
 unsafe impl Mapped for Pieces {
     fn mapping(&self) -> Mapping {
         Mapping { base: self.base, len: self.len }
@@ -87,7 +87,7 @@ unsafe impl Mapped for Pieces {
 }
 
 // SAFETY: the files are this value's own and stay open; tests that change what it says of them
-// describe bytes of its files, or what is refused. It gives no reference out, and nobody makes a
+// describe bytes of its files, or what is refused. It gives no reference out, and no code makes a
 // `Weak` of an `Arc` of it.
 unsafe impl Backing for Pieces {
     fn extents(&self) -> Vec<Extent> {

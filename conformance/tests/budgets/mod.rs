@@ -1,4 +1,4 @@
-//! Credit and grants of targets that do not listen, that free, and of origins that are gone.
+//! Credit and CTS of targets that do not listen, that free, and of origins that are gone.
 #![allow(unsafe_code)] // room: forges a message
 
 use super::{jobs, net, tight};
@@ -19,7 +19,7 @@ fn impatient() -> Config {
     config
 }
 
-/// A put of several messages, and thus several grants.
+/// A put of several messages, and thus of several CTS.
 const LEN: usize = 10_000;
 
 fn bytes(universe: &Universe, count: usize) -> Window {
@@ -153,7 +153,7 @@ fn a_window_that_is_dropped_grants_on() {
     });
 }
 
-/// What asks for a grant, as a message; that it is taken proves the layout.
+/// An RTS, as a message; that it is taken proves the layout.
 fn forged_ask(window: &Window, length: u64) -> [u8; 40] {
     let id = window.id().to_string();
     let (high, low) = id.trim_start_matches('#').split_once('.').unwrap();

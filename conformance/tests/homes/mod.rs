@@ -47,7 +47,7 @@ fn play(universe: Universe, waits: Waits) {
             until(&universe, 9);
             let mut held = held.unwrap();
             held.pop().unwrap().unlock().unwrap();
-            // Nobody is left to give them back to.
+            // Their homes have left: they take none back.
             held.into_iter().for_each(|lock| lock.unlock().unwrap());
             until(&universe, 10);
         }
@@ -57,7 +57,7 @@ fn play(universe: Universe, waits: Waits) {
                 // Known to be gone by now.
                 leaves_with(waits(&window, home).unwrap_err(), home);
             }
-            // Without a node in a queue that nobody takes it out of.
+            // Without a node in a queue that no rank takes it out of.
             let own = window.lock(rank, LockKind::Exclusive).unwrap();
             window.lock(LAST, LockKind::Shared).unwrap().unlock().unwrap();
             for _ in 0..ROUNDS {
@@ -71,7 +71,7 @@ fn play(universe: Universe, waits: Waits) {
         LAST => {
             until(&universe, 8);
             assert_eq!(window.local().load(0), Ok(2 * ROUNDS), "nobody was in between");
-            // The waiters hold nothing, and nobody waits for them.
+            // The waiters hold nothing, and no rank waits for them.
             let lock = window.lock(HOLDER, LockKind::Exclusive).unwrap();
             assert!(universe.transport().now() >= Duration::from_millis(900));
             lock.unlock().unwrap();

@@ -1,5 +1,5 @@
 //! Far locks that ranks give up to wait for, in virtual time: what is left of them in line, or on
-//! its way, is in nobody's way.
+//! its way, is in no waiter's way.
 use crate::jobs;
 use crate::sims::Jobs;
 use rma_core::{Config, Lock, LockKind, ProgressAgent, Rank, RmaError, Universe, Window};
@@ -39,7 +39,7 @@ fn window(universe: &Universe) -> Window {
 }
 
 /// Rank 3 is the first in line, 1 and 2 are behind. When 3 and 2 have given up, and 2 has given the
-/// window away, 1 gets the lock, and who comes after it.
+/// window away, 1 gets the lock, and the waiter after it.
 #[test]
 fn who_gave_up_and_dropped_the_window_is_not_waited_for() {
     let body = |universe: Universe| {

@@ -43,8 +43,8 @@ impl<S: Settings> Harness for Threads<S> {
     }
 }
 
-/// A rank sleeps until it is rung: who forgets to ring is found by the watchdog. A thread that
-/// panics or leaves rings all, so nobody has to look around by himself.
+/// A rank sleeps until it is rung: a ring that is forgotten is found by the watchdog. A thread that
+/// panics or leaves rings all, so no waiter has to look around by itself.
 fn without_naps(mut config: Config) -> Config {
     config.naps = false;
     config

@@ -106,7 +106,7 @@ fn a_timed_barrier_that_a_rank_misses_times_out() {
                 assert!(matches!(error, CollectiveError::OutOfStep { .. }), "{error}");
             }
         }
-        // Nobody leaves before the others have found out.
+        // No rank leaves before the others have found out.
         wait_for(&universe, &own, start + Duration::from_millis(240));
     });
 }

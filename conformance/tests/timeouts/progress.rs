@@ -46,7 +46,7 @@ fn with_an_agent_it_does_not() {
     put_to_one_that_computes("timeouts::progress::with_an", ProgressAgent::Auto);
 }
 
-/// Nobody stops the agent of a universe that is forgotten, so the simulation ends it with its rank.
+/// The agent of a forgotten universe is not stopped, so the simulation ends it with its rank.
 #[test]
 fn a_forgotten_universe_ends_with_its_rank() {
     run("timeouts::progress::a_forgotten", 3, impatient(), &|universe| {

@@ -6,14 +6,14 @@ use rma_transport_sim::NetConfig;
 use std::hint::black_box;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
-/// Nobody serves messages while it computes.
+/// Its messages are not served while it computes.
 fn without_agents() -> Config {
     let mut config = impatient();
     config.progress_agent = ProgressAgent::Never;
     config
 }
 
-/// Messages overtake each other by more than anybody waits.
+/// Messages overtake each other by more than any rank waits.
 fn overtaken() -> Jobs {
     let net = |ranks, seed| NetConfig { delay_max: 100_000, ..NetConfig::new(ranks, seed) };
     Jobs { seeds: 2000, net, ..jobs(without_agents()) }
@@ -58,7 +58,7 @@ fn what_was_given_up_does_not_change_a_slice() {
     assert!(sealed > 0 || !overtaken().plays_all(), "nobody came to have a slice");
 }
 
-/// Who goes on first finds the other's part open. S-A10
+/// The rank that goes on first finds the other's part open. S-A10
 #[test]
 fn an_unsealed_part_takes_what_comes() {
     run("timeouts::sealed::an_unsealed_part", 2, without_agents(), &|universe| {

@@ -24,7 +24,7 @@ use crate::Job;
 use crate::start::Secret;
 use crate::wire;
 
-/// How long pipes may outlive their ranks before whoever holds them is killed.
+/// How long pipes may outlive their ranks before the processes that hold them are killed.
 const DRAIN: Duration = Duration::from_millis(250);
 /// How long printing may last once the user asked for the end.
 const IMPATIENCE: Duration = Duration::from_secs(1);
@@ -352,13 +352,13 @@ impl Driver<'_> {
     async fn finish(mut self, printed: Option<Printed>) -> Report {
         let stuck = self.machine.running();
         let drained = async { while self.readers.join_next().await.is_some() {} };
-        // Whoever still holds a pipe is ended next; what it printed until then is kept.
+        // A process that still holds a pipe is ended next; what it printed until then is kept.
         let _ = tokio::time::timeout(DRAIN, drained).await;
         self.processes.end(&stuck).await;
-        // Readers watch it; with none left, nobody cares.
+        // Readers watch it; with none left, it is of no use.
         let _ = self.stop.send(true);
         let ending = self.ending();
-        // Whoever reads our output may be slow or stopped; ordinarily that is waited for.
+        // The reader of our output may be slow or stopped; ordinarily that is waited for.
         let patience = match ending {
             Ending::Interrupted(_) => Some(IMPATIENCE),
             Ending::TimedOut { .. } => Some(OVERTIME),
@@ -457,7 +457,7 @@ async fn until(deadline: Option<Instant>) {
     }
 }
 
-/// Waits for somebody to press Ctrl-C.
+/// Waits for the user to press Ctrl-C.
 async fn interrupt(inputs: &mut UnboundedReceiver<Input>) {
     while let Some(input) = inputs.recv().await {
         if matches!(input, Input::Signal(Signal::INT | Signal::TERM | Signal::HUP)) {

@@ -57,7 +57,7 @@ impl Gather {
         Some(Answer { ranks, message })
     }
 
-    /// `rank` takes part in no further exchange: those who wait would wait for ever.
+    /// `rank` takes part in no further exchange: the ranks that wait would wait for ever.
     pub(super) fn handle_gone(&mut self, rank: u32) -> Option<Answer> {
         let gone = *self.gone.get_or_insert(rank);
         let ranks = self.take_waiting();

@@ -41,7 +41,7 @@ pub(super) enum Event {
     Exited { rank: u32, exit: Exit },
     /// The launcher got a signal that is to be passed on.
     Signal(Signal),
-    /// The launcher's standard output is of no use any more; why, unless nobody reads it.
+    /// The launcher's standard output is of no use any more; why, unless its reader is gone.
     OutputEnded(Option<String>),
     /// Time went by.
     Tick,
@@ -78,7 +78,7 @@ struct Rank {
     judge_at: Option<Duration>,
 }
 
-/// A rank that seems to fail, and is the cause if others fail before it exits: those who wait for
+/// A rank that seems to fail, and is the cause if others fail before it exits: ranks that wait for
 /// it may well be faster.
 #[derive(Debug, Clone, Copy)]
 struct Suspect {
@@ -299,7 +299,8 @@ impl Machine {
         self.end(cause, now);
     }
 
-    /// Whose leaving made `rank` fail: who was missed by whom it missed, and so on; or itself.
+    /// The rank whose leaving made `rank` fail: the one that was missed by the one that it missed,
+    /// and so on; or itself.
     fn missed_by(&self, mut rank: u32) -> u32 {
         let has_left =
             |rank: &u32| self.ranks.get(*rank as usize).is_some_and(|missed| missed.left.is_some());

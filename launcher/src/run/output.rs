@@ -60,7 +60,7 @@ impl Sink {
         let (done, printed) = oneshot::channel();
         std::thread::Builder::new().name("output".into()).spawn(move || {
             print(queue, &inputs);
-            // Nobody waits for it after a second interrupt.
+            // The driver does not wait for it after a second interrupt.
             let _ = done.send(());
         })?;
         Ok((Sink::Print { chunks, permits: Arc::new(Semaphore::new(QUEUED)) }, printed))
@@ -189,7 +189,7 @@ fn print(mut queue: UnboundedReceiver<Chunk>, inputs: &UnboundedSender<Input>) {
     }
 }
 
-/// Writes all of `bytes`, also where whoever shares the file has made it non-blocking.
+/// Writes all of `bytes`, also where a process that shares the file has made it non-blocking.
 fn write_all(to: BorrowedFd<'_>, mut bytes: &[u8]) -> rustix::io::Result<()> {
     while !bytes.is_empty() {
         match rustix::io::write(to, bytes) {

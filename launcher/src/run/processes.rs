@@ -24,7 +24,7 @@ const SWEEP_PAUSE: Duration = Duration::from_millis(5);
 /// Every process of the job. Dropping it kills and reaps them.
 ///
 /// A rank that ended stays a zombie until the job does: so its number, which is also the number
-/// of its process group, cannot become somebody else's while we may still signal the group.
+/// of its process group, cannot become another process' while we may still signal the group.
 #[derive(Debug, Default)]
 pub(super) struct Processes {
     ranks: Vec<(Pid, Child)>,
@@ -56,7 +56,7 @@ impl Processes {
         let watched = watch(pidfd_open(pid, PidfdFlags::NONBLOCK)?)?;
         tokio::spawn(async move {
             let exit = ended(&watched).await;
-            // The driver is gone only when nobody wants to know.
+            // The driver is gone only when the job is over.
             let _ = inputs.send(Input::Event(Event::Exited { rank, exit }));
         });
         Ok(())
@@ -133,7 +133,7 @@ fn reap(pid: Pid, child: &mut Child, warden: Option<&mut Warden>) {
     if let Some(warden) = warden {
         warden.release(pid);
     }
-    // Fails only if somebody else reaped it.
+    // Fails only if other code reaped it.
     let _ = child.wait();
 }
 
@@ -160,7 +160,7 @@ async fn ended(watched: &AsyncFd<OwnedFd>) -> Exit {
             }
             Ok(None) => {}
             Err(rustix::io::Errno::INTR) => continue,
-            // Somebody else reaped it, and knows its status alone.
+            // Other code reaped it, and knows its status alone.
             Err(_) => return Exit::Status(1),
         }
         match watched.readable().await {

@@ -92,7 +92,7 @@ pub enum Ending {
     },
     /// The launcher was asked to end the job by this signal.
     Interrupted(i32),
-    /// Nobody reads the launcher's standard output any more.
+    /// The reader of the launcher's standard output is gone.
     OutputClosed,
     /// The launcher's standard output could not be written.
     OutputFailed(String),

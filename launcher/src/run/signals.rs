@@ -18,7 +18,7 @@ const FORWARDED: [Signal; 8] = [
     Signal::TSTP,
 ];
 
-/// Delivers this process' signals to `inputs` from now on, except those that whoever started it
+/// Delivers this process' signals to `inputs` from now on, except those that its parent
 /// wanted ignored (`nohup`, a shell's background job): ranks inherit that.
 pub(super) fn listen(inputs: &UnboundedSender<Input>) -> std::io::Result<()> {
     let ignored = ignored();

@@ -56,9 +56,9 @@ pub(super) fn confine(command: &mut Command, confinement: Confinement) {
 
 /// Registers a descriptor with the event loop, for reading.
 pub(super) fn watch(descriptor: OwnedFd) -> io::Result<AsyncFd<OwnedFd>> {
-    // SAFETY: an `OwnedFd` is open, and nobody else may close it or put another file in its place;
-    // it moves into the `AsyncFd`, which keeps it as long as the registration. Its `as_raw_fd`
-    // always returns the same number.
+    // SAFETY: an `OwnedFd` is open, and no other code may close it or put another file in its
+    // place; it moves into the `AsyncFd`, which keeps it as long as the registration. Its
+    // `as_raw_fd` always returns the same number.
     let registered = unsafe { AsyncFd::register_with_interest(descriptor, Interest::READABLE) };
     Ok(registered?)
 }

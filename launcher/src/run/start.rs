@@ -160,7 +160,7 @@ impl Driver<'_> {
             Stdin::Inherit if !rustix::termios::isatty(rustix::stdio::stdin()) => {
                 (Stdio::inherit(), None)
             }
-            // A terminal stops whoever reads it from another process group than its own.
+            // A terminal stops a process that reads it from another process group than its own.
             Stdin::Inherit if self.spec.dedicated && in_foreground() => {
                 (Stdio::piped(), Some(Feed::Terminal))
             }

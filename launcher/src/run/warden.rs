@@ -1,6 +1,6 @@
 //! The warden: a small process that outlives a killed launcher, to kill what ranks had started
 //! and is in their process groups. It is no ancestor of what went to a group of its own: that
-//! becomes a child of init when launcher and ranks die, and could be anybody's by then.
+//! becomes a child of init when launcher and ranks die, and could be any process' by then.
 //!
 //! The kernel kills the ranks themselves; but a rank may be a script, and its children are told
 //! nothing. The warden reads process groups from a pipe whose other end the launcher holds; the
@@ -22,7 +22,7 @@ pub fn warden() -> bool {
     if std::env::args_os().next().as_deref() != Some(OsStr::new(NAME)) {
         return false;
     }
-    // Only for whoever looks at `ps`.
+    // Only for a user who looks at `ps`.
     let _ = rustix::thread::set_name(c"rma-warden");
     for group in surviving(io::stdin().lock()) {
         // Most of them are gone already.
@@ -80,7 +80,7 @@ impl Warden {
         self.order('+', group);
     }
 
-    /// No longer: the number of the group may soon be somebody else's.
+    /// No longer: the number of the group may soon be another process'.
     pub(super) fn release(&mut self, group: Pid) {
         self.order('-', group);
     }
@@ -89,7 +89,7 @@ impl Warden {
         let Some(orders) = &mut self.orders else { return };
         let line = format!("{sign}{}\n", group.as_raw_nonzero());
         if orders.write_all(line.as_bytes()).is_err() {
-            // Somebody killed the warden. The job goes on without.
+            // The warden was killed. The job goes on without.
             self.orders = None;
         }
     }

@@ -13,7 +13,7 @@ use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open};
 /// Far more than any test takes: only a hang reaches it.
 const WATCHDOG: Duration = Duration::from_secs(300);
 
-/// `rma-run`, watched over. It gets the signals that whoever started the tests ignores, as a shell
+/// `rma-run`, watched over. It gets the signals that the parent of the tests ignores, as a shell
 /// does for what it runs in the background.
 pub(crate) fn rma_run(args: &[&str]) -> Command {
     static WATCH: Once = Once::new();

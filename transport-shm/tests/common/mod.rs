@@ -71,7 +71,7 @@ pub fn wait_until(shm: &Shm, mut condition: impl FnMut() -> bool) {
             return;
         }
         shm.park(ticket, Some(WATCHDOG));
-        // Also if the condition holds by now: somebody forgot to ring then.
+        // Also if the condition holds by now: a ring was forgotten then.
         assert!(shm.now() - started < WATCHDOG, "nobody rang rank {}", shm.rank());
         round = 0;
     }
@@ -180,7 +180,7 @@ pub fn listen() -> String {
 }
 
 pub fn join_as_child((rank, size): (u32, u32)) -> Shm {
-    // A process that is killed rings nobody.
+    // A process that is killed rings no rank.
     let config = ShmConfig { rank: WorldRank(rank), size, nodes: 1, cores: 2, naps: true };
     let exchange = |card: &[u8]| {
         say(&hex(card));
@@ -202,6 +202,6 @@ pub type Cards = Result<Vec<Vec<u8>>, String>;
 
 /// A job of one rank, or none.
 pub fn join(config: ShmConfig, exchange: fn(&[u8]) -> Cards) -> Result<Shm, JoinError<String>> {
-    // SAFETY: nobody else is in it.
+    // SAFETY: no other rank is in it.
     unsafe { Shm::join(config, exchange) }
 }

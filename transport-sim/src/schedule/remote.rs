@@ -58,7 +58,7 @@ impl Schedule {
         }
     }
 
-    // ---- memory: also by who has no baton, and is not traced then ----
+    // ---- memory: also by threads without the baton, and is not traced then ----
 
     pub(crate) fn register(
         &mut self,

@@ -371,7 +371,7 @@ fn transfers_to_a_rank_that_is_gone_say_so() {
     }
 }
 
-/// Whoever drops them, and whenever: nobody panics, and nothing is touched.
+/// Whichever thread drops them, and whenever: none panics, and nothing is touched.
 #[test]
 fn registrations_and_endpoints_may_outlive_their_rank() {
     for seed in seeds(20) {

@@ -250,7 +250,7 @@ fn flushes_take_room_of_their_own() {
     .unwrap();
 }
 
-/// Its agent serves what nobody waits for.
+/// Its agent serves what no thread waits for.
 #[test]
 fn a_completion_wakes_the_agent() {
     use rma_core::transport::Agent;

@@ -50,7 +50,7 @@ fn a_deadlock_names_the_ranks_that_wait() {
 fn a_deadlock_tells_of_unread_messages_and_full_queues() {
     let config = NetConfig { queue_max: 1, delay_max: 0, ..config(2, 4) };
     let failure = run(&config, |sim| {
-        // Nobody polls, so both queues stay full.
+        // No rank polls, so both queues stay full.
         let peer = WorldRank(1 - sim.rank().0);
         while submit(&sim, peer, &[1], &[]).is_ok() {}
         park_until_failure(&sim);

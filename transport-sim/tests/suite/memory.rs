@@ -99,7 +99,7 @@ fn ranks_of_a_node_map_what_others_allocate() {
     assert_eq!((word(&*own).load(Relaxed), word(&*second).load(Relaxed)), (1, 2));
     assert_eq!(near.mapping().len, 16);
 
-    // Who has it keeps it; nobody else finds it any more.
+    // The rank that has it keeps it; no other finds it any more.
     let (descriptor, before) = (second.descriptor(), sims[0].available().0);
     drop(second);
     assert_eq!((word(&*near).load(Relaxed), sims[0].available().0), (2, before));

@@ -225,7 +225,7 @@ fn news_of_a_departure_travels_and_messages_sent_meanwhile_are_lost() {
                 return 0;
             }
             let mut sent = 0;
-            // Ends although nobody makes room in the queue.
+            // Ends although the receiver makes no room in the queue.
             wait_until(&sim, || match submit(&sim, WorldRank(0), &[], &[]) {
                 Ok(()) => {
                     sent += u32::from(left.load(Ordering::Relaxed));
@@ -289,7 +289,8 @@ fn ranks_that_look_in_vain_are_a_deadlock_that_names_them() {
     }
 }
 
-/// Who sleeps a little between two looks does nothing else either; unless it waits for a time.
+/// A rank that sleeps a little between two looks does nothing else either; unless it waits for a
+/// time.
 #[test]
 fn ranks_that_nap_and_look_in_vain_are_a_deadlock() {
     let nap = |sim: &Sim| {

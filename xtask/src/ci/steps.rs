@@ -253,6 +253,11 @@ pub(super) const STEPS: &[Step] = &[
         ],
     ),
     step(
+        "report",
+        "a record is damaged, or a table of figures is not what the records say",
+        &[cargo(&["run", "--release", "-p", "rma-bench", "--", "report", "--check"])],
+    ),
+    step(
         "bench",
         "a benchmark does not run to its end",
         &[cargo(&["run", "--release", "-p", "rma-bench", "--", "--smoke"])],

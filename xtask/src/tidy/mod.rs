@@ -59,9 +59,7 @@ pub(crate) fn run(workspace: &Workspace) -> Result<()> {
     findings.extend(waits::check(&files));
     let page = fs::read_to_string(workspace.root.join("docs/architecture.md"))?;
     findings.extend(floors::check(&page, &files));
-    let pages = workspace.pages()?;
-    findings.extend(pages::check(&pages, &sources));
-    findings.extend(pages::figures(&pages));
+    findings.extend(pages::check(&workspace.pages()?, &sources));
     let glossary = fs::read_to_string(workspace.root.join("docs/glossary.md"))?;
     findings.extend(glossary::check(&glossary, &sources));
     findings.extend(arrows::check(&workspace.metadata));

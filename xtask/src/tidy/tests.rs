@@ -397,21 +397,6 @@ fn rooms_know_those_below_only() {
 }
 
 #[test]
-fn figures_of_the_readme_were_measured() {
-    let head = "# a\n## How it compares\n| what | ours |\n| --- | --- |\n";
-    let measured = || source("docs/performance.md", "| put | get, 8 B | 7 ns | 35 ns |\n");
-    let check = |rows: &str| {
-        pages::figures(&[
-            source("README.md", &format!("{head}{rows}\n## b\n| c | d |\n")),
-            measured(),
-        ])
-    };
-    assert_eq!(check("| get, 8 B | 7 ns |"), []);
-    assert_eq!(check("| get, 8 B | 8 ns |")[0].line, 5);
-    assert_eq!(check("").len(), 1, "there is no table");
-}
-
-#[test]
 fn pages_name_files_that_are_there() {
     let sources = [source("rma-core/src/window/mod.rs", ""), source("tests/local.rs", "")];
     let found = |text: &str| {

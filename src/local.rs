@@ -3,8 +3,9 @@
 
 use crate::{Config, StartError, Universe};
 use rma_core::transport::WorldRank;
-use rma_transport_shm::{Shm, ShmConfig};
+use rma_transport_shm::{Said, Shm, ShmConfig};
 use std::any::Any;
+use std::mem::forget;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::{Condvar, Mutex, PoisonError};
 use std::thread;
@@ -70,10 +71,11 @@ where
             cores,
             naps: config.naps,
         };
-        // A rank that cannot join takes part in the exchange all the same, or the others hang.
-        let _leaver = exchange.leaver();
+        // A rank that cannot join breaks the exchange, or the others hang.
+        let leaver = Leaver(&exchange);
         // SAFETY: the exchange is this job's own; each of its threads has a rank, and joins once.
         let shm = unsafe { Shm::join(place, |mine| exchange.all_gather(rank, mine)) }?;
+        forget(leaver);
         let universe = Universe::new(shm, config.clone())?;
         // A thread that ends takes no universe along that was forgotten.
         let _stay = universe.stay();
@@ -117,7 +119,8 @@ struct Exchange {
 }
 
 struct State {
-    cards: Vec<Option<Vec<u8>>>,
+    /// What each rank has said, one exchange after the other.
+    said: Vec<Vec<Vec<u8>>>,
     failed: bool,
 }
 
@@ -130,40 +133,33 @@ rma_core::debug_as_display!(Broken);
 
 impl Exchange {
     fn new(ranks: u32) -> Self {
-        let state = State { cards: vec![None; ranks as usize], failed: false };
+        let state = State { said: vec![Vec::new(); ranks as usize], failed: false };
         Self { state: Mutex::new(state), changed: Condvar::new() }
     }
 
-    fn all_gather(&self, rank: u32, mine: &[u8]) -> Result<Vec<Vec<u8>>, Broken> {
+    fn all_gather(&self, rank: u32, mine: &[u8]) -> Result<Said, Broken> {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        state.cards[rank as usize] = Some(mine.to_vec());
+        let round = state.said[rank as usize].len();
+        state.said[rank as usize].push(mine.to_vec());
         self.changed.notify_all();
-        let waiting = |state: &mut State| !state.failed && state.cards.iter().any(Option::is_none);
+        let is_open = |state: &State| state.said.iter().any(|said| said.len() <= round);
+        let waiting = |state: &mut State| !state.failed && is_open(state);
         let state = self.changed.wait_while(state, waiting).unwrap_or_else(PoisonError::into_inner);
-        let all: Option<Vec<Vec<u8>>> = state.cards.iter().cloned().collect();
-        all.ok_or(Broken)
+        let of = |said: &Vec<Vec<u8>>| said.get(round).map(|said| (1, said.clone()));
+        state.said.iter().map(of).collect::<Option<Said>>().ok_or(Broken)
     }
 
     fn fail(&self) {
         self.state.lock().unwrap_or_else(PoisonError::into_inner).failed = true;
         self.changed.notify_all();
     }
-
-    /// Breaks the exchange when dropped before it is over.
-    fn leaver(&self) -> impl Drop + '_ {
-        Leaver(self)
-    }
 }
 
+/// Breaks the exchange when dropped.
 struct Leaver<'a>(&'a Exchange);
 
 impl Drop for Leaver<'_> {
     fn drop(&mut self) {
-        let state = self.0.state.lock().unwrap_or_else(PoisonError::into_inner);
-        let over = state.cards.iter().all(Option::is_some);
-        drop(state);
-        if !over {
-            self.0.fail();
-        }
+        self.0.fail();
     }
 }

@@ -138,13 +138,15 @@ fn take(config: &mut Config, job: &Job) -> Result<(), ConfigError> {
 /// Whether all ranks have the same where they must. **Collective.**
 fn compare(config: &Config, client: &Client) -> Result<(), StartError> {
     let mine: Vec<u8> = config.common().into_iter().flat_map(u64::to_le_bytes).collect();
-    for (rank, theirs) in (0..).zip(client.all_gather(&mine)?) {
+    let mut rank = 0;
+    for (count, theirs) in client.all_gather(&mine)? {
         let (words, _) = theirs.as_chunks::<8>();
         let words: Vec<u64> = words.iter().map(|word| u64::from_le_bytes(*word)).collect();
         if let Some((key, value)) = config.differs(&words) {
             let mine = config.get(key).unwrap_or_default();
             return Err(StartError::ConfigDiffers { key, rank, value, mine });
         }
+        rank += count;
     }
     Ok(())
 }
@@ -152,6 +154,6 @@ fn compare(config: &Config, client: &Client) -> Result<(), StartError> {
 fn alone(config: Config) -> Result<Universe, StartError> {
     let place = ShmConfig { rank: WorldRank(0), size: 1, nodes: 1, cores: 1, naps: config.naps };
     // SAFETY: a job of one rank.
-    let shm = unsafe { Shm::join(place, |mine| Ok::<_, Broken>(vec![mine.to_vec()])) }?;
+    let shm = unsafe { Shm::join(place, |mine| Ok::<_, Broken>(vec![(1, mine.to_vec())])) }?;
     Ok(Universe::new(shm, config)?)
 }

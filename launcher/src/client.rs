@@ -133,7 +133,8 @@ impl Client {
         &self.job
     }
 
-    /// **Collective.** Exchanges a few bytes with every rank; the answer is ordered by rank.
+    /// **Collective.** Exchanges a few bytes with every rank. The answer is ordered by rank, and
+    /// tells of ranks in a row that say the same how many they are and what they say, once.
     ///
     /// Concurrent calls of several threads of one rank are carried out one after the other, in
     /// no particular order. Waits for the slowest rank; a rank that is gone ends the wait.
@@ -141,7 +142,7 @@ impl Client {
     /// # Errors
     ///
     /// When a rank or the launcher is gone, and when all parts together exceed 16 MiB.
-    pub fn all_gather(&self, mine: &[u8]) -> Result<Vec<Vec<u8>>, StartError> {
+    pub fn all_gather(&self, mine: &[u8]) -> Result<Vec<(u32, Vec<u8>)>, StartError> {
         let rank = self.job.rank;
         let size = u64::from(self.job.size);
         if !wire::gather_fits(size, mine.len() as u64) {
@@ -158,9 +159,12 @@ impl Client {
             wire::write(&self.stream, &ToLauncher::Gather { mine: mine.to_vec() }).map_err(lost)?;
         }
         match wire::read(&self.stream, FRAME_MAX).map_err(lost)? {
-            FromLauncher::Gathered { all } if all.len() as u64 == size => Ok(all),
-            FromLauncher::Gathered { all } => {
-                let what = format!("{} parts instead of {size}", all.len());
+            FromLauncher::Gathered { runs } => {
+                let parts: u64 = runs.iter().map(|(count, _)| u64::from(*count)).sum();
+                if parts == size {
+                    return Ok(runs);
+                }
+                let what = format!("{parts} parts instead of {size}");
                 Err(lost(io::Error::new(ErrorKind::InvalidData, what)))
             }
             FromLauncher::Broken { rank } => Err(StartError::Broken { rank }),

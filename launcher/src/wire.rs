@@ -11,7 +11,7 @@ use crate::codec::{Wire, wire_enum, wire_struct};
 /// First bytes of every bootstrap connection, sent by the launcher.
 pub(crate) const MAGIC: [u8; 8] = *b"rma-boot";
 /// Changes whenever a message does.
-pub(crate) const VERSION: u16 = 6;
+pub(crate) const VERSION: u16 = 7;
 /// Largest frame before the other side has proved who it is, in bytes.
 pub(crate) const HELLO_MAX: usize = 1024;
 /// Largest frame that ends the hello, in bytes: it tells of the job.
@@ -20,8 +20,8 @@ pub(crate) const REPLY_MAX: usize = 64 << 10;
 pub(crate) const FRAME_MAX: usize = 16 << 20;
 /// Bytes that a message needs besides its payload, generously.
 const OVERHEAD: usize = 64;
-/// Those of a length.
-const LENGTH: usize = 4;
+/// Those of a run besides what its ranks said: how many they are, and its length.
+const RUN: usize = 8;
 
 /// A number used once, so that no recorded hello can be played again.
 pub(crate) type Nonce = [u8; 32];
@@ -97,8 +97,8 @@ pub(crate) enum ToLauncher {
 /// To a rank, after the hello; each answers one `Gather`.
 #[derive(Debug, PartialEq)]
 pub(crate) enum FromLauncher {
-    /// Every rank's part, by rank.
-    Gathered { all: Vec<Vec<u8>> },
+    /// Every rank's part, by rank: runs of ranks whose parts are the same.
+    Gathered { runs: Vec<(u32, Vec<u8>)> },
     /// `rank` is gone, so the exchange cannot complete.
     Broken { rank: u32 },
     /// The parts are larger than a frame.
@@ -119,14 +119,14 @@ wire_enum!(ToLauncher {
     2 = Leave { failed: failed, missed: missed },
 });
 wire_enum!(FromLauncher {
-    0 = Gathered { all: all },
+    0 = Gathered { runs: runs },
     1 = Broken { rank: rank },
     2 = TooLarge { total: total },
 });
 
-/// Whether an exchange of parts with these lengths fits into one frame.
+/// Whether an exchange of parts with these lengths fits into one frame, whatever they say.
 pub(crate) fn gather_fits(parts: u64, bytes: u64) -> bool {
-    let framing = parts.saturating_mul(LENGTH as u64);
+    let framing = parts.saturating_mul(RUN as u64);
     bytes.saturating_add(framing).saturating_add(OVERHEAD as u64) <= FRAME_MAX as u64
 }
 
@@ -276,11 +276,11 @@ mod tests {
     #[test]
     fn the_largest_exchange_that_is_let_through_fits_a_frame() {
         let parts = 3;
-        let bytes = FRAME_MAX - OVERHEAD - parts * LENGTH;
+        let bytes = FRAME_MAX - OVERHEAD - parts * RUN;
         assert!(gather_fits(parts as u64, bytes as u64));
         assert!(!gather_fits(parts as u64, bytes as u64 + 1));
-        let all = vec![vec![0; bytes - 2], vec![0; 1], vec![0; 1]];
-        assert!(encode(&FromLauncher::Gathered { all }).is_ok());
+        let runs = [bytes - 2, 1, 1].map(|len| (1, vec![0; len])).to_vec();
+        assert!(encode(&FromLauncher::Gathered { runs }).is_ok());
         assert!(!gather_fits(u64::MAX, u64::MAX));
     }
 
@@ -325,7 +325,7 @@ mod tests {
         travels(ToLauncher::Gather { mine: vec![1, 2, 3] });
         travels(ToLauncher::Note { text: "a note".to_owned() });
         travels(ToLauncher::Leave { failed: true, missed: Some(3) });
-        travels(FromLauncher::Gathered { all: vec![vec![1], vec![], vec![2, 3]] });
+        travels(FromLauncher::Gathered { runs: vec![(1, vec![1]), (7, vec![]), (2, vec![2, 3])] });
         travels(FromLauncher::Broken { rank: 4 });
         travels(FromLauncher::TooLarge { total: u64::MAX });
     }

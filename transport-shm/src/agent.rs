@@ -20,18 +20,18 @@ impl Agent for Shm {
     fn join(&self) {
         let thread = self.agent.lock().unwrap_or_else(PoisonError::into_inner).take();
         if let Some(thread) = thread {
-            self.own.bell.wake_agent();
+            self.bell().wake_agent();
             // A panic of the agent has been printed, and made this rank fail.
             _ = thread.join();
         }
     }
 
     fn attend(&self) {
-        self.own.bell.attend();
+        self.bell().attend();
     }
 
     fn leave(&self) -> bool {
-        self.own.bell.leave()
+        self.bell().leave()
     }
 
     fn has_mail(&self) -> bool {
@@ -39,20 +39,20 @@ impl Agent for Shm {
     }
 
     fn ring(&self) {
-        self.own.bell.ring_for_work();
+        self.bell().ring_for_work();
     }
 
     fn arm(&self) -> Ticket {
-        self.own.bell.arm_agent();
+        self.bell().arm_agent();
         Ticket(0)
     }
 
     fn disarm(&self, _ticket: Ticket) {
-        self.own.bell.disarm_agent();
+        self.bell().disarm_agent();
     }
 
     /// Without naps of its own: the core knows when it matters that a rank was killed.
     fn park(&self, _ticket: Ticket, timeout: Option<Duration>) {
-        self.own.bell.park_agent(timeout);
+        self.bell().park_agent(timeout);
     }
 }

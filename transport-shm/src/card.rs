@@ -1,27 +1,111 @@
-//! What ranks tell each other about their segments: a card at the start, a descriptor for each
-//! region, and for each extent of a file. Everything is checked before it is used.
+//! What ranks tell each other about their segments: where the roster is at the start, a card there,
+//! a descriptor for each region, and for each extent of a file. Everything is checked before it is
+//! used.
 
 use bytemuck::{Pod, Zeroable, bytes_of, cast, try_pod_read_unaligned};
 use rma_core::transport::Descriptor;
 use rustix::process::Pid;
 
+use crate::control::control_len;
 use crate::heap::{ARENA_BYTES, GRAIN, Place};
 use crate::segment::Identity;
 
 /// "rma-shm", and the version of everything that ranks share: change it with any layout.
 pub(crate) const MAGIC: u64 = u64::from_le_bytes(*b"rma-shm\x01");
 
+/// What all ranks must have alike, said in the exchange at the start.
+#[derive(Clone, Copy, PartialEq, Eq, Pod, Zeroable)]
+#[repr(C)]
+struct TagBytes {
+    magic: u64,
+    size: u32,
+    control_len: u32,
+}
+
+/// What rank 0 says there besides: where the roster is.
 #[derive(Clone, Copy, Pod, Zeroable)]
 #[repr(C)]
-struct CardBytes {
-    magic: u64,
-    rank: u32,
-    size: u32,
+struct NoticeBytes {
+    tag: TagBytes,
     pid: i32,
     descriptor: i32,
     device: u64,
     inode: u64,
-    len: u64,
+}
+
+fn tag(size: u32) -> TagBytes {
+    TagBytes { magic: MAGIC, size, control_len: control_len() as u32 }
+}
+
+/// What a rank but the first says.
+pub(crate) fn tag_bytes(size: u32) -> Vec<u8> {
+    bytes_of(&tag(size)).to_vec()
+}
+
+fn check(found: TagBytes, size: u32) -> Result<(), &'static str> {
+    let TagBytes { magic, size: found_size, control_len } = found;
+    if magic != MAGIC {
+        return Err("it is of another program or version");
+    }
+    if found_size != size {
+        return Err("it counts another number of ranks");
+    }
+    if control_len != tag(size).control_len {
+        return Err("its control segment has another length");
+    }
+    Ok(())
+}
+
+/// Whether that was said by a rank of this job, or what is wrong with it.
+pub(crate) fn check_tag(bytes: &[u8], size: u32) -> Result<(), &'static str> {
+    check(try_pod_read_unaligned(bytes).map_err(|_| "its length is wrong")?, size)
+}
+
+/// Where rank 0 has the roster.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Notice {
+    pub(crate) pid: Pid,
+    pub(crate) descriptor: i32,
+    pub(crate) roster: Identity,
+}
+
+impl Notice {
+    pub(crate) fn to_bytes(self, size: u32) -> Vec<u8> {
+        let (pid, descriptor) = (self.pid.as_raw_nonzero().get(), self.descriptor);
+        let Identity { device, inode, .. } = self.roster;
+        bytes_of(&NoticeBytes { tag: tag(size), pid, descriptor, device, inode }).to_vec()
+    }
+
+    /// Reads what rank 0 said of a roster that must be `len` long; or says what is wrong with it.
+    pub(crate) fn parse(bytes: &[u8], size: u32, len: u64) -> Result<Self, &'static str> {
+        let said: NoticeBytes = try_pod_read_unaligned(bytes).map_err(|_| "its length is wrong")?;
+        check(said.tag, size)?;
+        let NoticeBytes { pid, descriptor, device, inode, .. } = said;
+        let (pid, descriptor) = process(pid, descriptor)?;
+        Ok(Self { pid, descriptor, roster: Identity { device, inode, len } })
+    }
+}
+
+/// A number of a process, and one of a descriptor of it.
+fn process(pid: i32, descriptor: i32) -> Result<(Pid, i32), &'static str> {
+    let pid = Some(pid).filter(|&pid| pid > 0).and_then(Pid::from_raw);
+    let pid = pid.ok_or("its process number is none")?;
+    if descriptor < 0 {
+        return Err("its descriptor number is none");
+    }
+    Ok((pid, descriptor))
+}
+
+/// Words of a card in the roster.
+pub(crate) const CARD_WORDS: usize = 4;
+
+#[derive(Clone, Copy, Pod, Zeroable)]
+#[repr(C)]
+struct CardBytes {
+    pid: i32,
+    descriptor: i32,
+    device: u64,
+    inode: u64,
     address: u64,
 }
 
@@ -38,52 +122,18 @@ pub(crate) struct Card {
 }
 
 impl Card {
-    pub(crate) fn to_bytes(self) -> Vec<u8> {
-        let Identity { device, inode, len } = self.control;
-        let card = CardBytes {
-            magic: MAGIC,
-            rank: self.rank,
-            size: self.size,
-            pid: self.pid.as_raw_nonzero().get(),
-            descriptor: self.descriptor,
-            device,
-            inode,
-            len,
-            address: self.address,
-        };
-        bytes_of(&card).to_vec()
+    pub(crate) fn to_words(self) -> [u64; CARD_WORDS] {
+        let (pid, descriptor) = (self.pid.as_raw_nonzero().get(), self.descriptor);
+        let Identity { device, inode, .. } = self.control;
+        cast(CardBytes { pid, descriptor, device, inode, address: self.address })
     }
 
-    /// Reads the card of `rank`, whose control segment must be `control_len` long; or says what is
-    /// wrong with it.
-    pub(crate) fn parse(
-        bytes: &[u8],
-        rank: u32,
-        size: u32,
-        control_len: u64,
-    ) -> Result<Self, &'static str> {
-        let card: CardBytes = try_pod_read_unaligned(bytes).map_err(|_| "its length is wrong")?;
-        if card.magic != MAGIC {
-            return Err("it is of another program or version");
-        }
-        if card.rank != rank {
-            return Err("it is of another rank");
-        }
-        if card.size != size {
-            return Err("it counts another number of ranks");
-        }
-        if card.len != control_len {
-            return Err("its control segment has another length");
-        }
-        let pid = Some(card.pid).filter(|&pid| pid > 0).and_then(Pid::from_raw);
-        let pid = pid.ok_or("its process number is none")?;
-        let descriptor = card.descriptor;
-        if descriptor < 0 {
-            return Err("its descriptor number is none");
-        }
-        let (device, inode, len) = (card.device, card.inode, control_len);
-        let (control, address) = (Identity { device, inode, len }, card.address);
-        Ok(Self { rank, size, pid, descriptor, control, address })
+    /// The card of `rank`, if these words are one.
+    pub(crate) fn from_words(words: [u64; CARD_WORDS], rank: u32, size: u32) -> Option<Self> {
+        let CardBytes { pid, descriptor, device, inode, address } = cast(words);
+        let (pid, descriptor) = process(pid, descriptor).ok()?;
+        let control = Identity { device, inode, len: control_len() as u64 };
+        Some(Self { rank, size, pid, descriptor, control, address })
     }
 }
 
@@ -180,36 +230,47 @@ mod tests {
     use crate::heap::Heap;
     use crate::memory_limits::MemoryLimits;
 
+    const SIZE: u32 = 4;
+
     fn card() -> Card {
-        let control = Identity { device: 5, inode: 77, len: 8192 };
+        let control = Identity { device: 5, inode: 77, len: control_len() as u64 };
         let pid = Pid::from_raw(123).unwrap();
-        Card { rank: 2, size: 4, pid, descriptor: 9, control, address: 0x1000 }
+        Card { rank: 2, size: SIZE, pid, descriptor: 9, control, address: 0x1000 }
     }
 
     #[test]
     fn a_card_survives_the_journey() {
         for descriptor in [0, 9] {
             let card = Card { descriptor, ..card() };
-            let journey = Card::parse(&card.to_bytes(), 2, 4, 8192);
-            assert_eq!(journey, Ok(card));
+            assert_eq!(Card::from_words(card.to_words(), 2, SIZE), Some(card));
         }
+        assert_eq!(Card::from_words([0; CARD_WORDS], 2, SIZE), None, "nobody wrote it");
+        let negative = Card { descriptor: -1, ..card() };
+        assert_eq!(Card::from_words(negative.to_words(), 2, SIZE), None);
     }
 
     #[test]
-    fn wrong_cards_are_told_apart() {
-        let bytes = card().to_bytes();
-        assert!(Card::parse(&bytes, 1, 4, 8192).is_err());
-        assert!(Card::parse(&bytes, 2, 5, 8192).is_err());
-        assert!(Card::parse(&bytes, 2, 4, 4096).is_err());
-        assert!(Card::parse(&[], 2, 4, 8192).is_err());
-        assert!(Card::parse(&bytes[1..], 2, 4, 8192).is_err());
+    fn what_ranks_say_at_the_start_is_told_apart() {
+        let roster = Identity { device: 5, inode: 77, len: 8192 };
+        let notice = Notice { pid: Pid::from_raw(123).unwrap(), descriptor: 0, roster };
+        let (bytes, tag) = (notice.to_bytes(SIZE), tag_bytes(SIZE));
+        assert_eq!(Notice::parse(&bytes, SIZE, 8192), Ok(notice));
+        assert_eq!(check_tag(&tag, SIZE), Ok(()));
+        assert!(Notice::parse(&bytes, 5, 8192).is_err() && check_tag(&tag, 5).is_err());
+        assert!(Notice::parse(&tag, SIZE, 8192).is_err() && check_tag(&bytes, SIZE).is_err());
+        assert!(Notice::parse(&[], SIZE, 8192).is_err() && check_tag(&[], SIZE).is_err());
+        for at in 0..tag.len() {
+            let mut tag = tag.clone();
+            tag[at] ^= 1;
+            assert!(check_tag(&tag, SIZE).is_err(), "byte {at}");
+        }
         // Whatever one field says: no panic, and never a process or descriptor below its range.
         for at in 0..bytes.len() {
             for value in [0, 1, 0x7f, 0x80, 0xff] {
                 let mut bytes = bytes.clone();
                 bytes[at] = value;
-                if let Ok(card) = Card::parse(&bytes, 2, 4, 8192) {
-                    assert!(card.descriptor >= 0 && card.pid.as_raw_nonzero().get() > 0);
+                if let Ok(notice) = Notice::parse(&bytes, SIZE, 8192) {
+                    assert!(notice.descriptor >= 0 && notice.pid.as_raw_nonzero().get() > 0);
                 }
             }
         }

@@ -22,7 +22,7 @@ use core::time::Duration;
 
 use crate::sync::{AtomicU32, Futex, fence};
 
-/// Lives in the owner's control segment. All zero is its initial state. It has two cache lines of
+/// Lives in the roster. All zero is its initial state. It has two cache lines of
 /// its own (adjacent lines are fetched in pairs), because ringers read it all the time and only a
 /// waiter that goes to sleep writes it, or one that begins or ends where there is an agent.
 #[repr(C, align(128))]

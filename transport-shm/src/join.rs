@@ -1,15 +1,16 @@
 //! How the ranks of a node find each other.
 #![allow(unsafe_code)] // room: declares what a caller promises of the exchange
 
-use rma_core::transport::{AllocateError, WorldRank};
+use rma_core::transport::{AllocateError, ImportError, WorldRank};
+use rustix::fd::OwnedFd;
 
-use crate::card::Card;
+use crate::card::{self, Card, Notice};
 use crate::control::{ControlSegment, control_len};
 use crate::heap::Heap;
 use crate::memory_limits::MemoryLimits;
-use crate::neighbour::Neighbour;
-use crate::segment::Segment;
-use crate::shm::{Shm, spare_descriptor};
+use crate::roster::{Roster, roster_len};
+use crate::segment::{self, Segment};
+use crate::shm::Shm;
 
 /// What a rank must know before it joins.
 #[derive(Debug, Clone, Copy)]
@@ -68,15 +69,25 @@ pub enum JoinError<E> {
         /// What is wrong with it.
         problem: &'static str,
     },
+    /// The roster, a segment that rank 0 makes and all ranks map, cannot be mapped.
+    #[error(
+        "the roster of the job, which rank 0 made, cannot be mapped: {0}; all ranks must be of \
+         one user and see each other's processes, and rank 0 must not end while others start"
+    )]
+    Roster(ImportError),
 }
 
 rma_core::debug_as_display!(JoinError<E: core::fmt::Display>);
 
+/// What the ranks said in an exchange, by rank: how many in a row said the same, and what.
+pub type Said = Vec<(u32, Vec<u8>)>;
+
 impl Shm {
     /// Joins the ranks of a node. **Collective** over the ranks of the job: `exchange` is the
-    /// bootstrap's all-gather, which gives every rank the bytes of all, by rank.
+    /// bootstrap's all-gather, which gives every rank the bytes of all. It is called twice: to say
+    /// where the roster is, and when this rank is on it.
     ///
-    /// Nothing of a neighbour is mapped before it is needed.
+    /// But for the roster, nothing of a neighbour is mapped before it is needed.
     ///
     /// # Errors
     ///
@@ -88,43 +99,88 @@ impl Shm {
     /// once: a rank that maps a neighbour's memory believes what that says of it.
     pub unsafe fn join<E>(
         config: ShmConfig,
-        exchange: impl FnOnce(&[u8]) -> Result<Vec<Vec<u8>>, E>,
+        mut exchange: impl FnMut(&[u8]) -> Result<Said, E>,
     ) -> Result<Self, JoinError<E>> {
         let ShmConfig { rank, size, .. } = config;
         let invalid = || JoinError::Config { rank, size };
-        let len = control_len(size).filter(|_| rank.0 < size).ok_or_else(invalid)?;
+        let roster_len = roster_len(size).filter(|_| rank.0 < size).ok_or_else(invalid)?;
         let limits = MemoryLimits::discover();
+        let len = control_len();
         let segment = Segment::create("rma-control", len, len as u64, &limits, true)?;
-        let spare = spare_descriptor().map_err(|errno| AllocateError::System {
-            asked: len as u64,
-            call: "eventfd",
-            errno: errno.raw_os_error(),
-        })?;
         let pid = rustix::process::getpid();
         let (descriptor, control) = (segment.descriptor(), segment.identity);
         let (span, file) = segment.into_parts();
         let address = span.at(0).addr() as u64;
         let card = Card { rank: rank.0, size, pid, descriptor, control, address };
         let own = ControlSegment::create(span, rank, size).ok_or_else(invalid)?;
-        let cards = exchange(&card.to_bytes()).map_err(JoinError::Exchange)?;
-        let neighbours = read_cards(&cards, size, control.len)?;
-        Ok(Self::new(config, own, file, spare, neighbours, Heap::new(limits)))
+
+        let made = match rank.0 {
+            0 => Some(make_roster(size, roster_len, &limits)?.ok_or_else(invalid)?),
+            _ => None,
+        };
+        let mine = match &made {
+            Some((_, _, notice)) => notice.to_bytes(size),
+            None => card::tag_bytes(size),
+        };
+        let said = exchange(&mine).map_err(JoinError::Exchange)?;
+        let notice = read_notice(&said, size, roster_len as u64)?;
+        let (roster, kept) = match made {
+            Some((roster, file, _)) => (roster, file),
+            None => (map_roster(notice, size)?, None),
+        };
+        roster.introduce(rank, &card);
+        exchange(&[]).map_err(JoinError::Exchange)?;
+        // All have mapped it.
+        drop(kept);
+        Ok(Self::new(config, own, file, roster, Heap::new(limits)))
     }
 }
 
-fn read_cards<E>(
-    cards: &[Vec<u8>],
+/// The roster, its file, and what others have to know of it.
+type Made = (Roster, Option<OwnedFd>, Notice);
+
+/// `None`: its parts do not fit, which its length rules out.
+fn make_roster(
     size: u32,
-    control_len: u64,
-) -> Result<Box<[Neighbour]>, JoinError<E>> {
-    if cards.len() != size as usize {
-        return Err(JoinError::Count { got: cards.len(), size });
+    len: usize,
+    limits: &MemoryLimits,
+) -> Result<Option<Made>, AllocateError> {
+    let segment = Segment::create("rma-roster", len, len as u64, limits, true)?;
+    let (descriptor, roster) = (segment.descriptor(), segment.identity);
+    let notice = Notice { pid: rustix::process::getpid(), descriptor, roster };
+    let (span, file) = segment.into_parts();
+    Ok(Roster::create(span, size).map(|roster| (roster, file, notice)))
+}
+
+fn map_roster<E>(notice: Notice, size: u32) -> Result<Roster, JoinError<E>> {
+    let Notice { pid, descriptor, roster } = notice;
+    let owner = WorldRank(0);
+    let span = segment::import(pid, descriptor, roster, true)
+        .map_err(|error| JoinError::Roster(error.of(owner)))?;
+    Roster::import(span, size).ok_or(JoinError::Roster(ImportError::Malformed(owner)))
+}
+
+/// What rank 0 says, if all ranks are of this job.
+fn read_notice<E>(
+    said: &[(u32, Vec<u8>)],
+    size: u32,
+    roster_len: u64,
+) -> Result<Notice, JoinError<E>> {
+    let got: u64 = said.iter().map(|(count, _)| u64::from(*count)).sum();
+    if got != u64::from(size) {
+        return Err(JoinError::Count { got: usize::try_from(got).unwrap_or(usize::MAX), size });
     }
-    (0..size)
-        .zip(cards)
-        .map(|(rank, bytes)| {
-            let rank_error = |problem| JoinError::Card { rank: WorldRank(rank), problem };
-            Card::parse(bytes, rank, size, control_len).map(Neighbour::new).map_err(rank_error)
-        })
-        .collect()
+    let (mut notice, mut rank) = (None, 0);
+    for (count, bytes) in said {
+        let mut ranks = rank..rank + count;
+        rank = ranks.end;
+        let of = |rank| move |problem| JoinError::Card { rank: WorldRank(rank), problem };
+        if notice.is_none() && ranks.next().is_some() {
+            notice = Some(Notice::parse(bytes, size, roster_len).map_err(of(0))?);
+        }
+        if let Some(first) = ranks.next() {
+            card::check_tag(bytes, size).map_err(of(first))?;
+        }
+    }
+    notice.ok_or(JoinError::Count { got: 0, size })
 }

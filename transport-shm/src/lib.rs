@@ -1,9 +1,11 @@
 //! Shared-memory transport: the ranks of one node, as processes or as threads of one process.
 //!
+//! One segment, the roster, is mapped by all: it says how each rank left and where its segments
+//! are, and has a futex doorbell for each that wakes who sleeps.
+//!
 //! Window memory lives in memfd segments without a name; a neighbour opens them through the
 //! owner's descriptor table, verifies what it got and maps it. Messages travel through a bounded
-//! ring in the receiver's control segment, and a futex doorbell next to it wakes threads that
-//! sleep.
+//! ring in the receiver's control segment.
 //!
 //! Start at [`Shm::join`].
 
@@ -32,12 +34,14 @@ mod parent;
 mod patience;
 mod ring;
 #[cfg(not(loom))]
+mod roster;
+#[cfg(not(loom))]
 mod segment;
 #[cfg(not(loom))]
 mod shm;
 mod sync;
 
 #[cfg(not(loom))]
-pub use join::{JoinError, ShmConfig};
+pub use join::{JoinError, Said, ShmConfig};
 #[cfg(not(loom))]
 pub use shm::Shm;

@@ -14,7 +14,7 @@ use rustix::process::{Pid, PidfdFlags};
 use crate::card::{Card, PeerPlace};
 use crate::cma;
 use crate::control::{ControlSegment, HEADER_LEN, header_bytes};
-use crate::segment::{self, Identity, OpenError, Piece, Span};
+use crate::segment::{self, Identity, Piece, Span};
 
 /// Arenas of a neighbour that stay mapped while no region of them is imported. A bound, because
 /// the owner may have given them up already.
@@ -141,43 +141,13 @@ impl Neighbour {
 
     #[cold]
     fn map_control(&self) -> Result<&ControlSegment, ImportError> {
-        let control = self.open_control(true)?;
+        let Card { rank, size, pid, descriptor, control, .. } = self.card;
+        let span = segment::import(pid, descriptor, control, true)
+            .map_err(|error| error.of(self.rank()))?;
+        let control = ControlSegment::import(span, WorldRank(rank), size)
+            .ok_or(ImportError::Malformed(WorldRank(rank)))?;
         // Another thread may have been faster; then this mapping goes away again.
         Ok(self.control.get_or_init(|| control))
-    }
-
-    /// Calls `f` with the control segment, without leaving it mapped if it is not yet. Nothing is
-    /// called if it cannot be mapped: its owner is gone.
-    pub(crate) fn visit_control(&self, f: impl FnOnce(&ControlSegment)) {
-        match self.control.get() {
-            Some(control) => f(control),
-            None => {
-                if let Ok(control) = self.open_control(false) {
-                    f(&control);
-                }
-            }
-        }
-    }
-
-    fn open_control(&self, populate: bool) -> Result<ControlSegment, ImportError> {
-        let Card { rank, size, pid, descriptor, control, .. } = self.card;
-        segment::import(pid, descriptor, control, populate)
-            .map_err(|error| self.import_error(error))
-            .and_then(|span| {
-                ControlSegment::import(span, WorldRank(rank), size)
-                    .ok_or(ImportError::Malformed(WorldRank(rank)))
-            })
-    }
-
-    fn import_error(&self, error: OpenError) -> ImportError {
-        match error {
-            OpenError::Gone => ImportError::PeerGone(self.rank()),
-            OpenError::Different => ImportError::Malformed(self.rank()),
-            OpenError::Apart(why) => ImportError::Extents { owner: self.rank(), why },
-            OpenError::System { call, errno } => {
-                ImportError::System { owner: self.rank(), call, errno }
-            }
-        }
     }
 
     /// Maps what lies in these places, side by side.
@@ -190,7 +160,7 @@ impl Neighbour {
         };
         let pieces: Vec<_> = places.iter().map(piece).collect();
         let joined = segment::import_side_by_side(self.card.pid, &pieces);
-        let (span, len) = joined.map_err(|error| self.import_error(error))?;
+        let (span, len) = joined.map_err(|error| error.of(self.rank()))?;
         Ok(Joined { span, len })
     }
 
@@ -209,7 +179,7 @@ impl Neighbour {
             };
         }
         let span = segment::import(self.card.pid, place.descriptor, identity, is_arena)
-            .map_err(|error| self.import_error(error))?;
+            .map_err(|error| error.of(self.rank()))?;
         let segment = Arc::new(PeerSegment { span, identity, is_arena });
         let evicted = imports.insert(id, &segment);
         // Unmapping takes a while; not under the lock.

@@ -6,7 +6,7 @@
 use core::ffi::c_void;
 use core::ptr::{self, NonNull};
 
-use rma_core::transport::AllocateError;
+use rma_core::transport::{AllocateError, ImportError, WorldRank};
 use rustix::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use rustix::fs::{FallocateFlags, FileType, MemfdFlags, Mode, OFlags, SealFlags};
 use rustix::io::Errno;
@@ -245,6 +245,16 @@ pub(crate) enum OpenError {
 }
 
 impl OpenError {
+    /// The same of a segment of that rank.
+    pub(crate) fn of(self, owner: WorldRank) -> ImportError {
+        match self {
+            Self::Gone => ImportError::PeerGone(owner),
+            Self::Different => ImportError::Malformed(owner),
+            Self::Apart(why) => ImportError::Extents { owner, why },
+            Self::System { call, errno } => ImportError::System { owner, call, errno },
+        }
+    }
+
     fn system(call: &'static str) -> impl FnOnce(Errno) -> Self {
         move |errno| Self::System { call, errno: errno.raw_os_error() }
     }

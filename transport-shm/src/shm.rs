@@ -3,7 +3,7 @@
 
 use std::hint;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -13,19 +13,20 @@ use rma_core::transport::{
     Transport, WorldRank,
 };
 use rma_core::{Extent, Place};
-use rustix::event::{EventfdFlags, eventfd};
 use rustix::fd::{BorrowedFd, OwnedFd};
 use rustix::io::Errno;
 use rustix::time::{ClockId, clock_gettime};
 
 use crate::card;
 use crate::control::{ControlSegment, MESSAGE_MAX, SLOTS};
+use crate::doorbell::Doorbell;
 use crate::heap::{ARENA_BYTES, Heap, SMALL_MAX};
 use crate::inbox::{Inbox, Wake};
 use crate::join::ShmConfig;
 use crate::neighbour::Neighbour;
 use crate::parent::Parent;
 use crate::patience::{Pass, Patience};
+use crate::roster::Roster;
 use crate::segment;
 
 /// Longest sleep at a stretch. A rank that was killed rings none: a waiter looks again.
@@ -46,11 +47,9 @@ pub struct Shm {
     pub(crate) own: ControlSegment,
     /// Neighbours open it by its number.
     _own_file: Option<OwnedFd>,
-    /// Given up for as long as this rank tells others something: to look a neighbour up that is
-    /// not mapped takes a descriptor, and the program may have left none.
-    spare: Mutex<Option<OwnedFd>>,
-    /// By rank; the one of this rank is used for imports only.
-    neighbours: Box<[Neighbour]>,
+    pub(crate) roster: Roster,
+    /// By rank, those that this rank has had to do with; its own is used for imports only.
+    neighbours: Box<[OnceLock<Box<Neighbour>>]>,
     heap: Arc<Heap>,
     pub(crate) inbox: Inbox<SLOTS, MESSAGE_MAX>,
     /// The thread of the progress agent.
@@ -65,11 +64,11 @@ impl Shm {
         config: ShmConfig,
         own: ControlSegment,
         own_file: Option<OwnedFd>,
-        spare: OwnedFd,
-        neighbours: Box<[Neighbour]>,
+        roster: Roster,
         heap: Arc<Heap>,
     ) -> Self {
-        let sharing = (neighbours.len() as u32).div_ceil(config.cores.max(1));
+        let neighbours = (0..roster.ranks()).map(|_| OnceLock::new()).collect();
+        let sharing = roster.ranks().div_ceil(config.cores.max(1));
         let patience = Patience::new(sharing);
         Self {
             rank: config.rank,
@@ -78,7 +77,7 @@ impl Shm {
             nap: config.naps.then_some(NAP_MAX),
             own,
             _own_file: own_file,
-            spare: Mutex::new(Some(spare)),
+            roster,
             neighbours,
             heap,
             inbox: Inbox::new(),
@@ -106,11 +105,18 @@ impl Shm {
     }
 
     fn ranks(&self) -> u32 {
-        self.neighbours.len() as u32
+        self.roster.ranks()
     }
 
     fn neighbour(&self, rank: WorldRank) -> Result<&Neighbour, ImportError> {
-        self.neighbours.get(rank.0 as usize).ok_or(ImportError::PeerGone(rank))
+        let place = self.neighbours.get(rank.0 as usize).ok_or(ImportError::PeerGone(rank))?;
+        match place.get() {
+            Some(neighbour) => Ok(neighbour),
+            None => {
+                let card = self.roster.card(rank).ok_or(ImportError::Malformed(rank))?;
+                Ok(place.get_or_init(|| Box::new(Neighbour::new(card))))
+            }
+        }
     }
 
     #[inline]
@@ -118,72 +124,40 @@ impl Shm {
         if rank == self.rank { Ok(&self.own) } else { self.neighbour(rank)?.control() }
     }
 
-    /// What is known without asking the system: what this rank was told, what the peer shows.
+    /// This rank's doorbell.
     #[inline]
-    fn announced(&self, peer: WorldRank, control: Option<&ControlSegment>) -> PeerState {
-        let told = self.own.told_by(peer);
-        match control.map_or(PeerState::Alive, ControlSegment::left) {
-            PeerState::Alive => told,
-            shown if shown == told => told,
-            shown => self.shown(peer, shown),
-        }
+    pub(crate) fn bell(&self) -> &Doorbell {
+        self.roster.bell(self.rank).expect("a rank of the job is on its roster")
     }
 
-    /// A peer shows how it left, and has not told this rank: it may have been killed before it
-    /// came to that. Waits believe what was told, so this rank tells itself.
-    #[cold]
-    fn shown(&self, peer: WorldRank, shown: PeerState) -> PeerState {
-        match shown {
-            PeerState::Departed => self.own.tell(peer, Outcome::Departed),
-            PeerState::Holding => self.own.tell(peer, Outcome::Holding),
-            PeerState::Alive | PeerState::Failed => return self.lost(peer),
-        };
-        self.own.told_by(peer)
-    }
-
-    /// A peer failed, and has not told this rank: the first rank to notice tells the others.
+    /// A peer failed, and did not say so: the first rank to notice tells the others.
     #[cold]
     fn lost(&self, peer: WorldRank) -> PeerState {
-        // A rank that has left is told nothing any more, and cannot know.
+        // Who has left says nothing of others any more.
         if self.left.load(Relaxed) {
             return PeerState::Failed;
         }
-        if self.own.tell(peer, Outcome::Failed) && self.own.failed() == Some(peer) {
-            self.tell_others(peer, Outcome::Failed);
+        if self.roster.tell(peer, Outcome::Failed) && self.roster.failed() == Some(peer) {
+            self.roster.ring_all();
         }
-        self.own.told_by(peer)
-    }
-
-    /// Tells every neighbour that is still there how `about` left, and wakes it.
-    fn tell_others(&self, about: WorldRank, outcome: Outcome) {
-        let mut spare = self.spare.lock().unwrap_or_else(PoisonError::into_inner);
-        *spare = None;
-        for (rank, neighbour) in (0..).map(WorldRank).zip(&self.neighbours) {
-            if rank == self.rank || rank == about {
-                continue;
-            }
-            if self.own.told_by(rank) == PeerState::Alive {
-                neighbour.visit_control(|control| {
-                    control.tell(about, outcome);
-                    control.bell.ring_for_work();
-                });
-            }
-        }
-        *spare = spare_descriptor().ok();
-        self.own.bell.ring_for_work();
+        self.roster.state(peer)
     }
 
     /// Wakes the senders that found the mailbox full; a bit stands for every 64th rank.
     #[cold]
     fn wake(&self, wake: Wake) {
         if wake.own {
-            self.own.bell.ring_for_work();
+            self.bell().ring_for_work();
         }
         for rank in (0..self.ranks()).filter(|rank| wake.refused & 1 << (rank % 64) != 0) {
-            // A peer that cannot be reached has no thread to wake.
-            if let Ok(control) = self.control(WorldRank(rank)) {
-                control.bell.ring_for_work();
-            }
+            self.ring_for_work(WorldRank(rank));
+        }
+    }
+
+    #[inline]
+    fn ring_for_work(&self, rank: WorldRank) {
+        if let Some(bell) = self.roster.bell(rank) {
+            bell.ring_for_work();
         }
     }
 
@@ -195,18 +169,13 @@ impl Shm {
     }
 
     #[cold]
-    fn full(&self, to: WorldRank, control: &ControlSegment) -> SubmitError {
-        control.bell.ring_for_work();
+    fn full(&self, to: WorldRank) -> SubmitError {
+        self.ring_for_work(to);
         match self.peer_state(to) {
             PeerState::Alive => SubmitError::Again,
             _ => SubmitError::PeerFailed(to),
         }
     }
-}
-
-/// A file of its own, so that closing it makes room in the tables of process and system alike.
-pub(crate) fn spare_descriptor() -> Result<OwnedFd, Errno> {
-    eventfd(0, EventfdFlags::CLOEXEC)
 }
 
 fn cma_error(peer: WorldRank, error: Errno) -> CmaError {
@@ -259,20 +228,20 @@ unsafe impl Messages for Shm {
     }
 
     unsafe fn send(&self, to: WorldRank, head: &[u8], body: &[u8]) -> Result<(), SubmitError> {
+        // A line that seldom changes; a ring whose receiver is gone would take a lapful more.
+        if self.roster.state(to) != PeerState::Alive {
+            return Err(SubmitError::PeerFailed(to));
+        }
         let control = self.control(to).map_err(|error| match error {
             ImportError::System { .. } => SubmitError::Unreachable(error),
             _ => SubmitError::PeerFailed(to),
         })?;
-        // Two lines that change once; a ring whose receiver is gone would take a lapful more.
-        if self.announced(to, Some(control)) != PeerState::Alive {
-            return Err(SubmitError::PeerFailed(to));
-        }
         match control.ring.push(self.rank.0, head, body) {
             Ok(()) => {
-                control.bell.ring_for_work();
+                self.ring_for_work(to);
                 Ok(())
             }
-            Err(_) => Err(self.full(to, control)),
+            Err(_) => Err(self.full(to)),
         }
     }
 
@@ -297,22 +266,21 @@ unsafe impl Messages for Shm {
 impl Sleep for Shm {
     #[inline]
     fn ring(&self, peer: WorldRank) {
-        // A peer that cannot be reached has no thread to wake.
-        if let Ok(control) = self.control(peer) {
-            control.bell.ring();
+        if let Some(bell) = self.roster.bell(peer) {
+            bell.ring();
         }
     }
 
     fn arm(&self) -> Ticket {
-        Ticket(self.own.bell.arm())
+        Ticket(self.bell().arm())
     }
 
     fn disarm(&self, _ticket: Ticket) {
-        self.own.bell.disarm();
+        self.bell().disarm();
     }
 
     fn park(&self, ticket: Ticket, timeout: Option<Duration>) {
-        self.own.bell.park(ticket.0, timeout.into_iter().chain(self.nap).min());
+        self.bell().park(ticket.0, timeout.into_iter().chain(self.nap).min());
     }
 
     #[inline]
@@ -340,38 +308,31 @@ impl Sleep for Shm {
 // SAFETY: `is_fork` looks at a page that the kernel wipes in a child, and in no other process.
 unsafe impl Members for Shm {
     fn told(&self, peer: WorldRank) -> PeerState {
-        self.own.told_by(peer)
+        self.roster.state(peer)
     }
 
     /// Notices a killed process too, within some milliseconds.
     fn peer_state(&self, peer: WorldRank) -> PeerState {
-        if peer == self.rank {
-            return self.own.left();
+        let state = self.roster.state(peer);
+        if peer == self.rank || state != PeerState::Alive {
+            return state;
         }
-        let Ok(neighbour) = self.neighbour(peer) else { return PeerState::Failed };
-        let (control, may_live) = match neighbour.control() {
-            Ok(control) => (Some(control), true),
-            // This process is short of something, which says nothing about the peer.
-            Err(ImportError::System { .. }) => (None, true),
-            Err(_) => (None, false),
-        };
-        let announced = self.announced(peer, control);
-        if announced != PeerState::Alive {
-            return announced;
+        if peer.0 >= self.ranks() {
+            return PeerState::Failed;
         }
-        if may_live && neighbour.is_there(self.now()) {
+        if self.neighbour(peer).is_ok_and(|neighbour| neighbour.is_there(self.now())) {
             return PeerState::Alive;
         }
         // It may have said so between the two looks.
-        match self.announced(peer, control) {
+        match self.roster.state(peer) {
             PeerState::Alive => self.lost(peer),
-            announced => announced,
+            state => state,
         }
     }
 
     #[inline]
     fn failed(&self) -> Option<WorldRank> {
-        self.own.failed()
+        self.roster.failed()
     }
 
     fn is_fork(&self) -> bool {
@@ -383,21 +344,10 @@ unsafe impl Members for Shm {
             return;
         }
         self.left.store(true, Relaxed);
-        // A rank that leaves because another failed says so first: none is to blame this rank for
-        // it.
-        if self.own.left() == PeerState::Alive
-            && let Some(first) = self.own.failed()
-        {
-            self.tell_others(first, Outcome::Failed);
+        // Of several threads, the one that changes something wakes the others.
+        if self.roster.tell(self.rank, outcome) {
+            self.roster.ring_all();
         }
-        // Of several threads, the one that changes something tells it.
-        if !self.own.leave(outcome) {
-            return;
-        }
-        if outcome == Outcome::Failed {
-            self.own.tell(self.rank, outcome);
-        }
-        self.tell_others(self.rank, outcome);
     }
 }
 
@@ -458,7 +408,7 @@ unsafe impl Shared for Shm {
         };
         imported.map_err(|error| match error {
             // Its descriptors are closed because it left.
-            ImportError::Malformed(_) if self.own.told_by(owner) != PeerState::Alive => {
+            ImportError::Malformed(_) if self.roster.state(owner) != PeerState::Alive => {
                 ImportError::PeerGone(owner)
             }
             error => error,

@@ -1,4 +1,4 @@
-//! Ranks that are killed in the middle of a departure: they show how they left, and told no rank.
+//! Ranks that are killed in the middle of a departure: they say how they left, and wake nobody.
 #![allow(unsafe_code)]
 
 use super::*;
@@ -7,17 +7,18 @@ use std::sync::Barrier;
 
 /// Joins `size` ranks from as many threads.
 fn ranks(size: u32) -> Vec<Shm> {
-    let (cards, posted) =
-        (Mutex::new(vec![Vec::new(); size as usize]), Barrier::new(size as usize));
-    let exchange = |rank: u32, card: &[u8]| {
-        cards.lock().unwrap()[rank as usize] = card.to_vec();
-        posted.wait();
-        Ok::<_, Infallible>(cards.lock().unwrap().clone())
+    let (said, meet) = (Mutex::new(vec![Vec::new(); size as usize]), Barrier::new(size as usize));
+    let exchange = |rank: u32, mine: &[u8]| {
+        said.lock().unwrap()[rank as usize] = mine.to_vec();
+        meet.wait();
+        let all = said.lock().unwrap().iter().map(|said| (1, said.clone())).collect();
+        meet.wait();
+        Ok::<_, Infallible>(all)
     };
     let join = |rank| {
         let config = ShmConfig { rank: WorldRank(rank), size, nodes: 1, cores: size, naps: false };
-        // SAFETY: each rank joins once, and gets the cards of all.
-        unsafe { Shm::join(config, |card| exchange(rank, card)) }.unwrap()
+        // SAFETY: each rank joins once, and gets what all say.
+        unsafe { Shm::join(config, |mine| exchange(rank, mine)) }.unwrap()
     };
     std::thread::scope(|scope| {
         let joining: Vec<_> = (0..size).map(|rank| scope.spawn(move || join(rank))).collect();
@@ -25,42 +26,65 @@ fn ranks(size: u32) -> Vec<Shm> {
     })
 }
 
-/// A wait for all of a group believes what was told, and looks at each member before.
 #[test]
-fn who_left_and_told_nobody_has_told_whoever_looks() {
+fn who_left_and_woke_nobody_is_known_to_whoever_looks() {
     let all = ranks(2);
     let (me, gone) = (&all[0], WorldRank(1));
-    all[1].own.leave(Outcome::Departed);
-    assert_eq!(me.told(gone), PeerState::Alive);
-    assert_eq!(me.peer_state(gone), PeerState::Departed);
-    assert_eq!((me.told(gone), me.failed()), (PeerState::Departed, None));
-    // It finds out that it holds a lock, and is killed again before it tells.
-    all[1].own.leave(Outcome::Holding);
-    assert_eq!(me.peer_state(gone), PeerState::Holding);
+    all[1].roster.tell(gone, Outcome::Departed);
+    assert_eq!((me.told(gone), me.peer_state(gone)), (PeerState::Departed, PeerState::Departed));
+    // It finds out that it holds a lock.
+    all[1].roster.tell(gone, Outcome::Holding);
     assert_eq!((me.told(gone), me.failed()), (PeerState::Holding, None));
 }
 
 #[test]
-fn who_was_seen_to_leave_still_tells_that_it_holds_a_lock() {
-    let all = ranks(2);
-    let (me, gone) = (&all[0], WorldRank(1));
-    all[1].own.leave(Outcome::Departed);
-    assert_eq!(me.peer_state(gone), PeerState::Departed);
-    all[1].tell_others(gone, Outcome::Departed);
-    all[1].tell_others(gone, Outcome::Holding);
-    assert_eq!(me.told(gone), PeerState::Holding);
-}
-
-#[test]
-fn who_failed_and_told_nobody_is_known_to_all_when_one_looks() {
+fn who_failed_and_woke_nobody_is_known_to_all() {
     let all = ranks(3);
     let gone = WorldRank(2);
     assert_eq!(all[0].peer_state(gone), PeerState::Alive);
-    all[2].own.leave(Outcome::Failed);
-    assert_eq!(all[0].peer_state(gone), PeerState::Failed);
+    all[2].roster.tell(gone, Outcome::Failed);
     for shm in &all[..2] {
-        assert_eq!((shm.told(gone), shm.failed()), (PeerState::Failed, Some(gone)));
+        assert_eq!((shm.peer_state(gone), shm.failed()), (PeerState::Failed, Some(gone)));
     }
+}
+
+#[test]
+fn who_finds_a_rank_gone_wakes_all() {
+    let all = ranks(3);
+    let tickets = [0, 1].map(|rank| all[rank].arm());
+    assert_eq!(all[0].lost(WorldRank(2)), PeerState::Failed);
+    for (shm, ticket) in all.iter().zip(tickets) {
+        shm.park(ticket, None);
+        assert_eq!(shm.failed(), Some(WorldRank(2)));
+    }
+}
+
+#[test]
+fn who_leaves_wakes_all() {
+    let all = ranks(3);
+    let tickets = [0, 1].map(|rank| all[rank].arm());
+    all[2].depart(Outcome::Departed);
+    for (shm, ticket) in all.iter().zip(tickets) {
+        shm.park(ticket, None);
+        assert_eq!(shm.told(WorldRank(2)), PeerState::Departed);
+    }
+}
+
+/// A rank knows nothing of peers that it has nothing to do with, also when it leaves.
+#[test]
+fn who_leaves_opens_nothing() {
+    let all = ranks(8);
+    all[3].depart(Outcome::Departed);
+    assert!(all[3].neighbours.iter().all(|neighbour| neighbour.get().is_none()));
+}
+
+/// Who has left accuses nobody: it was not there to hear why.
+#[test]
+fn who_has_left_tells_nothing_of_others() {
+    let all = ranks(3);
+    all[0].depart(Outcome::Departed);
+    assert_eq!(all[0].lost(WorldRank(2)), PeerState::Failed);
+    assert_eq!((all[1].told(WorldRank(2)), all[1].failed()), (PeerState::Alive, None));
 }
 
 /// Its word to this rank is as good as what the system says of its process, and older.

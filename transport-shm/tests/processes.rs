@@ -56,7 +56,7 @@ fn processes_share_memory_and_messages() {
         return child_shares_memory(place);
     }
     let mut children = Children::start("processes_share_memory_and_messages", 3);
-    children.all_gather();
+    children.join();
     for _ in 0..2 {
         (0..3).for_each(|rank| assert_eq!(children.hear(rank), "done"));
         (0..3).for_each(|rank| children.tell(rank, "go on"));
@@ -87,7 +87,7 @@ fn a_killed_process_is_noticed() {
         return child_survives_a_kill(place);
     }
     let mut children = Children::start("a_killed_process_is_noticed", 3);
-    children.all_gather();
+    children.join();
     (0..3).for_each(|rank| assert_eq!(children.hear(rank), "ready"));
     // Not waited for yet: it is a zombie while the others look.
     children.0[1].0.kill().unwrap();
@@ -117,7 +117,7 @@ fn a_killed_process_is_noticed_without_descriptors() {
         return child_has_no_descriptors(place);
     }
     let mut children = Children::start("a_killed_process_is_noticed_without_descriptors", 2);
-    children.all_gather();
+    children.join();
     (0..2).for_each(|rank| assert_eq!(children.hear(rank), "ready"));
     children.0[1].0.kill().unwrap();
     children.tell(0, "killed");

@@ -6,12 +6,12 @@ use std::sync::atomic::Ordering::SeqCst;
 use std::sync::atomic::{AtomicBool, AtomicUsize};
 use std::time::Duration;
 
-use common::{Cards, join, ranks, submit, wait_until, word};
+use common::{join, ranks, submit, wait_until, word};
 use rma_core::transport::{
     Cma, CmaError, Descriptor, ImportError, Mapped, Members, Messages, Outcome, PeerState, Shared,
     Sleep, SubmitError, WorldRank,
 };
-use rma_transport_shm::{JoinError, Shm, ShmConfig};
+use rma_transport_shm::{JoinError, Said, Shm, ShmConfig};
 
 struct Random(u64);
 
@@ -318,16 +318,21 @@ fn ranks_out_of_range_are_nobody() {
 fn joining_with_nonsense_is_an_error() {
     let config =
         |rank, size| ShmConfig { rank: WorldRank(rank), size, nodes: 1, cores: 1, naps: false };
-    let echo = |card: &[u8]| -> Cards { Ok(vec![card.to_vec()]) };
+    let echo = |mine: &[u8]| -> Result<Said, String> { Ok(vec![(1, mine.to_vec())]) };
     assert!(matches!(join(config(0, 0), echo), Err(JoinError::Config { .. })));
     assert!(matches!(join(config(3, 3), echo), Err(JoinError::Config { .. })));
     let count = join(config(0, 2), echo);
     assert!(matches!(count, Err(JoinError::Count { got: 1, size: 2 })));
     let failed = join(config(0, 1), |_| Err("no network".to_owned()));
     assert!(matches!(failed, Err(JoinError::Exchange(why)) if why == "no network"));
-    let torn = join(config(0, 1), |card| Ok(vec![card[1..].to_vec()]));
-    let Err(error @ JoinError::Card { .. }) = torn else { panic!("took a torn card") };
+    let torn = join(config(0, 1), |mine| Ok(vec![(1, mine[1..].to_vec())]));
+    let Err(error @ JoinError::Card { .. }) = torn else { panic!("took a torn notice") };
     assert!(error.to_string().contains("rank 0"), "{error}");
+    // A run of one that no rank says, then one of rank 0 and rank 1 that say the same.
+    let alike = join(config(0, 2), |mine| Ok(vec![(0, vec![]), (2, mine.to_vec())]));
+    assert!(matches!(alike, Err(JoinError::Card { rank: WorldRank(1), .. })));
+    let many = join(config(0, 2), |mine| Ok(vec![(u32::MAX, mine.to_vec()); 2]));
+    assert!(matches!(many, Err(JoinError::Count { size: 2, .. })));
     assert!(join(config(0, 1), echo).is_ok());
 }
 

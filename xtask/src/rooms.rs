@@ -100,6 +100,7 @@ pub(crate) const ROOMS: &[Room] = &[
     room("transport-shm/src/parent.rs", "a page that the kernel wipes in a fork"),
     room("transport-shm/src/ring_loom_tests.rs", "makes rings over plain memory, under loom"),
     room("transport-shm/src/ring_tests.rs", "makes rings over plain memory"),
+    room("transport-shm/src/roster.rs", "views a mapped segment as the tables of all ranks"),
     room("transport-shm/src/segment.rs", "segments as views of mapped memory"),
     room("transport-shm/src/segment_tests.rs", "reads and writes mapped segments"),
     room("transport-shm/src/shm.rs", "implements the unsafe trait Shared"),

@@ -3,7 +3,7 @@
 #![allow(unsafe_code)] // joins the ranks
 use rma::{Config, Universe};
 use rma_core::transport::{Network, Parts, Sleep, Transport, Waker, WorldRank};
-use rma_transport_shm::{Shm, ShmConfig};
+use rma_transport_shm::{Said, Shm, ShmConfig};
 use std::any::Any;
 use std::convert::Infallible;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
@@ -13,22 +13,24 @@ use std::thread::{self, JoinHandle};
 
 /// An all-gather of threads.
 struct Exchange {
-    cards: Mutex<Vec<Option<Vec<u8>>>>,
+    /// What each rank has said, one exchange after the other.
+    said: Mutex<Vec<Vec<Vec<u8>>>>,
     changed: Condvar,
 }
 
 impl Exchange {
     fn new(ranks: u32) -> Self {
-        Self { cards: Mutex::new(vec![None; ranks as usize]), changed: Condvar::new() }
+        Self { said: Mutex::new(vec![Vec::new(); ranks as usize]), changed: Condvar::new() }
     }
 
-    fn gather(&self, rank: u32, mine: &[u8]) -> Result<Vec<Vec<u8>>, Infallible> {
-        let mut cards = self.cards.lock().unwrap();
-        cards[rank as usize] = Some(mine.to_vec());
+    fn gather(&self, rank: u32, mine: &[u8]) -> Result<Said, Infallible> {
+        let mut said = self.said.lock().unwrap();
+        let round = said[rank as usize].len();
+        said[rank as usize].push(mine.to_vec());
         self.changed.notify_all();
-        let waits = |cards: &mut Vec<Option<Vec<u8>>>| cards.iter().any(Option::is_none);
-        let cards = self.changed.wait_while(cards, waits).unwrap();
-        Ok(cards.iter().flatten().cloned().collect())
+        let waits = |said: &mut Vec<Vec<Vec<u8>>>| said.iter().any(|said| said.len() <= round);
+        let said = self.changed.wait_while(said, waits).unwrap();
+        Ok(said.iter().map(|said| (1, said[round].clone())).collect())
     }
 }
 

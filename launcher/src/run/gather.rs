@@ -47,10 +47,9 @@ impl Gather {
         }
         let total = self.total;
         let ranks = self.take_waiting();
-        let all: Vec<_> =
-            self.parts.iter_mut().map(|part| part.take().unwrap_or_default()).collect();
-        let message = if gather_fits(all.len() as u64, total) {
-            FromLauncher::Gathered { all }
+        let runs = self.take_runs();
+        let message = if gather_fits(size, total) {
+            FromLauncher::Gathered { runs }
         } else {
             FromLauncher::TooLarge { total }
         };
@@ -64,6 +63,20 @@ impl Gather {
         self.parts.fill(None);
         let message = FromLauncher::Broken { rank: gone };
         (!ranks.is_empty()).then_some(Answer { ranks, message })
+    }
+
+    /// The parts, those of ranks in a row that are the same as one: mostly all are, and everybody
+    /// gets the answer.
+    fn take_runs(&mut self) -> Vec<(u32, Vec<u8>)> {
+        let mut runs: Vec<(u32, Vec<u8>)> = Vec::new();
+        for part in &mut self.parts {
+            let part = part.take().unwrap_or_default();
+            match runs.last_mut() {
+                Some((count, last)) if *last == part => *count += 1,
+                _ => runs.push((1, part)),
+            }
+        }
+        runs
     }
 
     fn take_waiting(&mut self) -> Vec<u32> {
@@ -87,9 +100,20 @@ mod tests {
             assert_eq!(gather.handle_part(0, vec![0, round]), None);
             let answer = gather.handle_part(1, vec![]).unwrap();
             assert_eq!(answer.ranks, [0, 1, 2]);
-            let all = vec![vec![0, round], vec![], vec![2, round]];
-            assert_eq!(answer.message, FromLauncher::Gathered { all });
+            let runs = vec![(1, vec![0, round]), (1, vec![]), (1, vec![2, round])];
+            assert_eq!(answer.message, FromLauncher::Gathered { runs });
         }
+    }
+
+    #[test]
+    fn what_ranks_in_a_row_say_alike_is_said_once() {
+        let mut gather = Gather::new(6);
+        let parts = [b"one", b"two", b"two", b"two", b"one", b"one"];
+        let answers =
+            (0..).zip(parts).filter_map(|(rank, part)| gather.handle_part(rank, part.to_vec()));
+        let answer = answers.last().unwrap();
+        let runs = [(1, "one"), (3, "two"), (2, "one")].map(|(n, part)| (n, part.into())).to_vec();
+        assert_eq!(answer.message, FromLauncher::Gathered { runs });
     }
 
     #[test]

@@ -9,27 +9,29 @@ use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
 use rma_core::transport::{Mapped, Messages, Sleep, SubmitError, WorldRank};
-use rma_transport_shm::{JoinError, Shm, ShmConfig};
+use rma_transport_shm::{JoinError, Said, Shm, ShmConfig};
 
 /// An all-gather between threads.
 pub struct Board {
-    cards: Mutex<Vec<Option<Vec<u8>>>>,
+    /// What each rank has said, one exchange after the other.
+    said: Mutex<Vec<Vec<Vec<u8>>>>,
     posted: Condvar,
 }
 
 impl Board {
     pub fn new(size: u32) -> Arc<Self> {
-        let cards = Mutex::new(vec![None; size as usize]);
-        Arc::new(Self { cards, posted: Condvar::new() })
+        let said = Mutex::new(vec![Vec::new(); size as usize]);
+        Arc::new(Self { said, posted: Condvar::new() })
     }
 
-    pub fn exchange(&self, rank: u32, bytes: &[u8]) -> Vec<Vec<u8>> {
-        let mut cards = self.cards.lock().unwrap();
-        cards[rank as usize] = Some(bytes.to_vec());
+    pub fn exchange(&self, rank: u32, bytes: &[u8]) -> Said {
+        let mut said = self.said.lock().unwrap();
+        let round = said[rank as usize].len();
+        said[rank as usize].push(bytes.to_vec());
         self.posted.notify_all();
-        let cards =
-            self.posted.wait_while(cards, |cards| cards.iter().any(Option::is_none)).unwrap();
-        cards.iter().flatten().cloned().collect()
+        let waits = |said: &mut Vec<Vec<Vec<u8>>>| said.iter().any(|said| said.len() <= round);
+        let said = self.posted.wait_while(said, waits).unwrap();
+        said.iter().map(|said| (1, said[round].clone())).collect()
     }
 }
 
@@ -134,11 +136,13 @@ impl Children {
         writeln!(self.0[rank].0.stdin.as_mut().unwrap(), "{line}").unwrap();
     }
 
-    /// Passes the cards of all to all.
-    pub fn all_gather(&mut self) {
-        let cards: Vec<_> = (0..self.0.len()).map(|rank| self.hear(rank)).collect();
-        for rank in 0..self.0.len() {
-            self.tell(rank, &cards.join(" "));
+    /// Passes what all say to all, twice.
+    pub fn join(&mut self) {
+        for _ in 0..2 {
+            let said: Vec<_> = (0..self.0.len()).map(|rank| self.hear(rank)).collect();
+            for rank in 0..self.0.len() {
+                self.tell(rank, &said.join(" "));
+            }
         }
     }
 
@@ -183,8 +187,10 @@ pub fn join_as_child((rank, size): (u32, u32)) -> Shm {
     // A process that is killed rings no rank.
     let config = ShmConfig { rank: WorldRank(rank), size, nodes: 1, cores: 2, naps: true };
     let exchange = |card: &[u8]| {
-        say(&hex(card));
-        Ok::<_, Infallible>(listen().split(' ').map(unhex).collect())
+        // With something in front: an exchange may be of no bytes.
+        say(&format!("={}", hex(card)));
+        let read = |said: &str| (1, unhex(said.strip_prefix('=').unwrap()));
+        Ok::<_, Infallible>(listen().split(' ').map(read).collect())
     };
     // SAFETY: the parent starts each rank once, and gives it the cards of all.
     unsafe { Shm::join(config, exchange) }.unwrap()
@@ -197,11 +203,11 @@ pub fn submit(shm: &Shm, to: WorldRank, head: &[u8], body: &[u8]) -> Result<(), 
     unsafe { shm.send(to, head, body) }
 }
 
-/// What an exchange gives a rank.
-pub type Cards = Result<Vec<Vec<u8>>, String>;
-
 /// A job of one rank, or none.
-pub fn join(config: ShmConfig, exchange: fn(&[u8]) -> Cards) -> Result<Shm, JoinError<String>> {
-    // SAFETY: no other rank is in it.
+pub fn join(
+    config: ShmConfig,
+    exchange: fn(&[u8]) -> Result<Said, String>,
+) -> Result<Shm, JoinError<String>> {
+    // SAFETY: nobody else is in it.
     unsafe { Shm::join(config, exchange) }
 }

@@ -77,6 +77,48 @@ pub fn put_each_to_each(universe: &Universe) {
     window.free().unwrap();
 }
 
+/// A matrix goes into columns and comes from columns, and into itself turned round. S-J1 S-J2 S-J5
+pub fn transposes(universe: &Universe) {
+    transpose(universe, |n| n as f64);
+    transpose(universe, |n| n as u16);
+}
+
+fn transpose<E: Element + PartialEq + core::fmt::Debug>(universe: &Universe, of: fn(usize) -> E) {
+    let world = universe.world();
+    let (rows, columns) = if cfg!(miri) { (9, 10) } else { (21, 42) };
+    let (len, width, right) = (rows * columns, size_of::<E>(), neighbour(world, 1));
+    let window = world.window(len, width).allocate().unwrap();
+    let all = Layout::element::<E>().contiguous(len as u64).unwrap();
+    let column = Layout::element::<E>().vector(columns as u64, 1, rows as i64).unwrap();
+    // What is a row here is a column there.
+    let turned = column.resized(0, width as i64).unwrap();
+    let turned = turned.contiguous(rows as u64).unwrap();
+    let (matrix, there): (Vec<E>, Vec<E>) =
+        (0..len).map(|at| (of(at), of(at % rows * columns + at / rows))).unzip();
+    let epoch = window.lock(right, LockKind::Exclusive).unwrap();
+    let mut found = vec![of(0); len];
+    let mut expect = |expected: &[E], how| {
+        epoch.flush().unwrap();
+        epoch.get(0, &mut found).unwrap();
+        assert_eq!(found, expected, "{how}");
+    };
+    epoch.put(turned.at(0), all.of(&matrix)).unwrap();
+    expect(&there, "rows to columns");
+    epoch.put(0, all.of(&matrix)).unwrap();
+    expect(&matrix, "rows to rows");
+    epoch.put(0, turned.of(&matrix)).unwrap();
+    let mut back = vec![of(0); len];
+    epoch.get(0, turned.of(&mut back)).unwrap();
+    assert_eq!(back, matrix, "rows to columns, what came from columns to rows");
+    epoch.put(turned.at(0), turned.of(&there)).unwrap();
+    expect(&there, "columns to columns");
+    epoch.get(turned.at(0), all.of(&mut back)).unwrap();
+    assert_eq!(back, matrix, "columns to rows");
+    epoch.unlock().unwrap();
+    world.barrier().unwrap();
+    window.free().unwrap();
+}
+
 /// Each layout at the target, to each at the origin; two of each. S-J1 S-J2 S-J5 S-G12
 pub fn get_each_to_each(universe: &Universe) {
     let world = universe.world();

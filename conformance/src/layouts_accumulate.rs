@@ -405,6 +405,39 @@ pub fn stripe_borders(universe: &Universe) {
     window.free().unwrap();
 }
 
+/// Columns whose elements lie in stripes of their own, by all ranks at once, and one element in the
+/// middle of each. S-H4 S-H6 S-H14
+pub fn columns(universe: &Universe) {
+    const APART: usize = 3 << 10;
+    let world = universe.world();
+    let (count, rounds) = if cfg!(miri) { (60, 2) } else { (300, 5) };
+    let window = world.window(count * APART, 8).allocate().unwrap();
+    let one = Layout::element::<f64>();
+    let column = one.vector(count as u64, 1, APART as i64).unwrap();
+    let (ones, middle) = (vec![1.0f64; count], count / 2 * APART);
+    let epoch = window.lock_all().unwrap();
+    for _ in 0..rounds {
+        let operands = one.times(count).of(&ones);
+        epoch.accumulate(Rank(0), column.at(0), Op::Sum, operands).unwrap();
+        epoch.accumulate(Rank(0), middle, Op::Sum, &[1.0f64]).unwrap();
+    }
+    epoch.flush_all().unwrap();
+    world.barrier().unwrap();
+    let (mut sums, mut before) = (vec![0.0f64; count], vec![0.0f64; count]);
+    epoch.get(Rank(0), column.at(0), one.times(count).of(&mut sums)).unwrap();
+    let (nothing, into) = (&[0.0f64; 0], one.times(count).of(&mut before));
+    epoch.get_accumulate(Rank(0), column.at(0), Op::NoOp, nothing, into).unwrap();
+    epoch.unlock().unwrap();
+    let each = f64::from(rounds * world.size());
+    for (i, sum) in sums.iter().enumerate() {
+        let expected = if i == count / 2 { 2.0 * each } else { each };
+        assert_eq!(*sum, expected, "element {i}");
+    }
+    assert_eq!(before, sums);
+    world.barrier().unwrap();
+    window.free().unwrap();
+}
+
 /// Megabytes in one call, with a small one right behind. S-H15
 pub fn large(universe: &Universe) {
     let world = universe.world();

@@ -44,6 +44,7 @@ pub(crate) const ROOMS: &[Room] = &[
     room("rma-core/src/memory/fused.rs", "combines vectors of window bytes"),
     room("rma-core/src/memory/race_tests.rs", "spans of memory that threads share"),
     room("rma-core/src/memory/strided.rs", "strided copies to and from window bytes"),
+    room("rma-core/src/memory/plane.rs", "transposes to and from window bytes"),
     room("rma-core/src/memory/stripe.rs", "tests on a block over plain memory"),
     room("rma-core/src/memory/target.rs", "addresses inside a target's part, checked once"),
     room("rma-core/src/epoch/owned.rs", "guards that hold their window"),

@@ -6,7 +6,7 @@ use crate::bench::{Bench, Draft, row};
 use crate::counting::{Counting, allocations};
 use crate::measure::Work;
 use crate::record::Unit;
-use rma::{Assert, LockAll, LockKind, Op, Rank, Window};
+use rma::{Assert, Layout, LockAll, LockKind, Op, Rank, Window};
 use std::hint::black_box;
 
 const PATHS: [&str; 2] = ["load_store", "messages"];
@@ -17,6 +17,15 @@ const TIMES_LARGE: u64 = 100;
 const TRACED: u64 = 4;
 /// Of a put, get and fetch_and_op of 8 B to a near target, with the loop around it.
 const INSTRUCTIONS: f64 = 32.0;
+/// Of one element by a request that is waited for, by a scope, by layouts, and combined by layouts
+/// under the lock of its stripe; of an array of [`SOME`] elements.
+const REQUEST: f64 = 150.0;
+const SCOPE: f64 = 80.0;
+const LAYOUT: f64 = 200.0;
+const LAYOUT_SUM: f64 = 300.0;
+const ARRAY: f64 = 200.0;
+/// Elements of an array that a level of caches holds beside much else.
+const SOME: usize = 64;
 /// Elements of a large operation, and of one that is not counted step by step.
 const ELEMENTS: usize = 1 << 10;
 const LARGE: usize = 1 << 17;
@@ -56,6 +65,8 @@ pub(super) fn run(bench: &mut Bench<'_>) -> Result<()> {
             }
             counts.atomics(&epoch)?;
             counts.requests(&epoch)?;
+            counts.scopes(&epoch)?;
+            counts.layouts(&epoch)?;
             epoch.unlock()?;
             counts.epochs(&window)?;
         }
@@ -157,7 +168,12 @@ impl Call {
 
     /// Near, with few instructions.
     fn short(self, path: &str) -> Self {
-        let instructions = (path == "load_store").then_some(INSTRUCTIONS);
+        self.at_most(INSTRUCTIONS, path)
+    }
+
+    /// Near, with so many instructions.
+    fn at_most(self, instructions: f64, path: &str) -> Self {
+        let instructions = (path == "load_store").then_some(instructions);
         Self { budget: Budget { instructions, ..self.budget }, ..self }
     }
 
@@ -325,7 +341,45 @@ impl Counts<'_, '_> {
         self.of(&call("get_accumulate", 8).on_path(path), get_accumulate, flush)?;
         let many = vec![1.0f64; ELEMENTS];
         let accumulate = || Ok(epoch.accumulate(TARGET, 0, Op::Sum, black_box(&many))?);
-        self.of(&call("accumulate", 8 * ELEMENTS).on_near_path(path), accumulate, flush)
+        self.of(&call("accumulate", 8 * ELEMENTS).on_near_path(path), accumulate, flush)?;
+        let some = &many[..SOME];
+        let accumulate = || Ok(epoch.accumulate(TARGET, 0, Op::Sum, black_box(some))?);
+        let call = call("accumulate", size_of_val(some)).on_path(path).at_most(ARRAY, path);
+        self.of(&call, accumulate, flush)
+    }
+
+    /// One element by a scope, which costs little more than by itself.
+    fn scopes(&mut self, epoch: &LockAll<'_>) -> Result<()> {
+        let path = self.path;
+        let flush = || Ok(epoch.flush(TARGET)?);
+        let call = |name| call(name, 8).on_path(path).at_most(SCOPE, path);
+        let value = [black_box(1u64)];
+        let put = || Ok(epoch.ops(|ops| ops.put(TARGET, 0, black_box(&value)))?);
+        self.of(&call("put in ops"), put, flush)?;
+        let mut value = [0u64];
+        let get = || Ok(epoch.ops(|ops| ops.get(TARGET, 0, black_box(&mut value)))?);
+        self.of(&call("get in ops"), get, flush)?;
+        let value = [black_box(1u64)];
+        let sum = || Ok(epoch.ops(|ops| ops.accumulate(TARGET, 0, Op::Sum, black_box(&value)))?);
+        self.of(&call("accumulate in ops"), sum, flush)
+    }
+
+    /// One element by layouts, which are looked at.
+    fn layouts(&mut self, epoch: &LockAll<'_>) -> Result<()> {
+        let path = self.path;
+        let flush = || Ok(epoch.flush(TARGET)?);
+        let call = |name, most| call(name, 8).on_path(path).at_most(most, path);
+        let (word, real) = (Layout::element::<u64>(), Layout::element::<f64>());
+        let value = [black_box(1u64)];
+        let put = || Ok(epoch.put(TARGET, word.at(0), word.of(black_box(&value)))?);
+        self.of(&call("put of a layout", LAYOUT), put, flush)?;
+        let mut value = [0u64];
+        let get = || Ok(epoch.get(TARGET, word.at(0), word.of(black_box(&mut value)))?);
+        self.of(&call("get of a layout", LAYOUT), get, flush)?;
+        let value = [black_box(1.0f64)];
+        let sum =
+            || Ok(epoch.accumulate(TARGET, real.at(0), Op::Sum, real.of(black_box(&value)))?);
+        self.of(&call("accumulate of a layout", LAYOUT_SUM), sum, flush)
     }
 
     /// A request owns its buffer and gives it back: the same goes round.
@@ -338,13 +392,20 @@ impl Counts<'_, '_> {
             buffer = epoch.rput(TARGET, 0, origin)?.wait()?;
             Ok(())
         };
-        self.of(&call("rput + wait", 8).on_path(path), rput, flush)?;
+        let call = |name| call(name, 8).on_path(path).at_most(REQUEST, path);
+        self.of(&call("rput + wait"), rput, flush)?;
         let rget = || {
             let origin = black_box(std::mem::take(&mut buffer));
             buffer = epoch.rget(TARGET, 0, origin)?.wait()?;
             Ok(())
         };
-        self.of(&call("rget + wait", 8).on_path(path), rget, flush)
+        self.of(&call("rget + wait"), rget, flush)?;
+        let raccumulate = || {
+            let origin = black_box(std::mem::take(&mut buffer));
+            buffer = epoch.raccumulate(TARGET, 0, Op::Sum, origin)?.wait()?;
+            Ok(())
+        };
+        self.of(&call("raccumulate + wait"), raccumulate, flush)
     }
 
     fn epochs(&mut self, window: &Window) -> Result<()> {

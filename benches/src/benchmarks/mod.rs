@@ -5,6 +5,7 @@ mod bandwidth;
 mod batch;
 mod contention;
 mod counts;
+mod forms;
 mod layout;
 mod lock;
 mod outstanding;
@@ -90,7 +91,8 @@ pub(crate) const ALL: &[Benchmark] = &[
         counts::run,
     ),
     benchmark("batch", "many single elements at once", &[2], batch::run),
-    benchmark("layout", "put and get of every other element", &[2], layout::run),
+    benchmark("layout", "put and get of every other element, transposes", &[2], layout::run),
+    benchmark("forms", "one element by scopes, layouts and requests", &[2], forms::run),
     benchmark(
         "user-memory",
         "put to created and dynamic windows, 8 B to 1 MiB",

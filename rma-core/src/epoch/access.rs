@@ -236,6 +236,7 @@ impl<'w> Access<'w> {
     /// # Errors
     ///
     /// What `scope` returns; otherwise the first failure of an operation that was under way.
+    #[inline]
     pub fn ops<'env, F, R>(&'env self, scope: F) -> Result<R, RmaError>
     where
         F: for<'scope> FnOnce(&'scope Ops<'scope, 'env>) -> Result<R, RmaError>,

@@ -2,16 +2,20 @@
 #![expect(private_interfaces, reason = "hidden methods of sealed traits")]
 
 use super::Peer;
-use crate::element::{BasicElement, BasicType, Element, Op};
+use crate::element::{BasicElement, BasicType, Element, Op, Visitor};
 use crate::error::RmaError;
-use crate::layout::{LayoutOf, PlacedLayout};
-use crate::memory::target::Table;
+use crate::layout::{LayoutOf, PlacedLayout, Row};
+use crate::memory::accumulate;
+use crate::memory::control_block::ControlBlock;
+use crate::memory::stripe::{self, STRIPE};
+use crate::memory::target::{Span, Table, Target};
 use crate::operation::{
     Action, Operation, Origin, OriginBuffer, OwnedOrigin, Side, Slice, Spot, for_each_slice,
 };
 use crate::rank::Rank;
 use crate::window::Window;
-use bytemuck::cast_slice;
+use bytemuck::{cast_slice, cast_slice_mut};
+use core::ops::Range;
 
 pub(super) const ACCUMULATE: &str = "an accumulate";
 pub(super) const GET_ACCUMULATE: &str = "a get_accumulate";
@@ -81,7 +85,7 @@ impl<B: Origin + Slice> Operands for LayoutOf<'_, B> {
         into: Option<PlacedLayout<'a>>,
     ) -> Result<Unfetched<'a>, RmaError> {
         let origin = (self.elements(), self.placed());
-        peer.get_accumulate_between(at, op, origin, result.len(), into)
+        peer.get_accumulate_between(at, op, origin, result, into)
     }
 }
 
@@ -184,8 +188,11 @@ impl Peer<'_> {
         };
         let there = self.there(at, &of)?;
         let from = self.here::<E>(from, elements.len(), &of)?;
-        let action = Action::Combine { op, basic: of.layout().basic(), fetches: false };
-        let origin = (cast_slice(elements), from);
+        let (basic, origin) = (of.layout().basic(), (cast_slice(elements), from));
+        if op != Op::NoOp && self.combine_row(at.disp, (op, basic), &there, origin, None) {
+            return Ok(());
+        }
+        let action = Action::Combine { op, basic, fetches: false };
         self.window().perform(&self.between((ACCUMULATE, action), at.disp, there, origin))
     }
 
@@ -199,7 +206,7 @@ impl Peer<'_> {
         into: Option<PlacedLayout<'a>>,
     ) -> Result<Unfetched<'a>, RmaError> {
         if at.placed.or(into).is_some() {
-            return self.get_accumulate_between(at, op, (origin, None), result.len(), into);
+            return self.get_accumulate_between(at, op, (origin, None), result, into);
         }
         // Of no_op, the origin is ignored.
         let operand = match origin {
@@ -251,7 +258,7 @@ impl Peer<'_> {
         at: Spot<'a>,
         op: Op,
         (origin, from): (&'a [E], Option<PlacedLayout<'a>>),
-        result: usize,
+        result: &mut [E],
         into: Option<PlacedLayout<'a>>,
     ) -> Result<Unfetched<'a>, RmaError> {
         // Of no_op, the origin is ignored.
@@ -260,11 +267,11 @@ impl Peer<'_> {
             return Ok(None);
         }
         let Some(of) = at.placed.or(into).or(from) else {
-            let (len, basic) = (result * size_of::<E>(), BasicType::of::<E>());
+            let (len, basic) = (size_of_val(result), BasicType::of::<E>());
             let action = (GET_ACCUMULATE, Action::Combine { op, basic, fetches: true });
             return Ok(Some((self.operation(action, at.disp, len, &[]), Side::dense(len))));
         };
-        let (there, into) = (self.there(at, &of)?, self.here::<E>(into, result, &of)?);
+        let (there, into) = (self.there(at, &of)?, self.here::<E>(into, result.len(), &of)?);
         let from = match op {
             Op::NoOp => Side::dense(0),
             _ => self.here::<E>(from, origin.len(), &of)?,
@@ -274,9 +281,103 @@ impl Peer<'_> {
         {
             return Err(self.mismatch(&of, from.layout().signature(from.count())));
         }
-        let action = Action::Combine { op, basic: of.layout().basic(), fetches: true };
-        let action = (GET_ACCUMULATE, action);
-        let fetch = self.between(action, at.disp, there, (cast_slice(origin), from));
-        Ok(Some((fetch, into)))
+        let (basic, origin) = (of.layout().basic(), (cast_slice(origin), from));
+        let old = Some((cast_slice_mut(result), into));
+        if self.combine_row(at.disp, (op, basic), &there, origin, old) {
+            return Ok(None);
+        }
+        let action = (GET_ACCUMULATE, Action::Combine { op, basic, fetches: true });
+        Ok(Some((self.between(action, at.disp, there, origin), into)))
+    }
+
+    /// The hot path with layouts: the target's side is a row, each other lies together, and nothing
+    /// stands in the way. Otherwise nothing happened: the long way finds out what does.
+    fn combine_row(
+        &self,
+        disp: u64,
+        (op, basic): (Op, Option<BasicType>),
+        there: &Side<'_>,
+        (origin, from): (&[u8], Side<'_>),
+        result: Option<(&mut [u8], Side<'_>)>,
+    ) -> bool {
+        let sides = [Some(from).filter(|_| op != Op::NoOp), result.as_ref().map(|it| it.1)];
+        let Some(basic) = basic.filter(|basic| basic.has(op) && agree(there, sides)) else {
+            return false;
+        };
+        let Some((part, offset)) = self.near_part(disp) else { return false };
+        let base = part.address().wrapping_add(offset);
+        let Some(row) = there.only_row(offset).filter(|row| {
+            part.holds(*row) && !there.overlaps() && there.is_aligned(base, basic.align())
+        }) else {
+            return false;
+        };
+        let bytes = row.len * row.count;
+        let operands = match op {
+            Op::NoOp => Some(&[][..]),
+            _ => together(&from, bytes).and_then(|here| origin.get(here)),
+        };
+        let result = match result {
+            None => Some(None),
+            Some((old, into)) => {
+                together(&into, bytes).and_then(|here| old.get_mut(here)).map(Some)
+            }
+        };
+        let (Some(operands), Some(result)) = (operands, result) else { return false };
+        let (block, rank) = (self.entry().and_then(Target::block), self.window().rank());
+        let near = CombineNear { part, row, op, operands, result, block, rank };
+        basic.visit(near).unwrap_or(false)
+    }
+}
+
+/// Whether the layouts of all sides hold the same.
+fn agree(there: &Side<'_>, sides: [Option<Side<'_>>; 2]) -> bool {
+    let Side::Layout(there) = there else { return true };
+    let agrees = |side| match side {
+        Some(Side::Layout(side)) => there.matches(&side),
+        Some(Side::Bytes { .. }) | None => true,
+    };
+    sides.into_iter().all(agrees)
+}
+
+/// Where the bytes of a side are, if these are so many, and lie one behind the other.
+fn together(side: &Side<'_>, bytes: u64) -> Option<Range<usize>> {
+    let row = side.only_row(0).filter(|row| row.count == 1 && row.len == bytes)?;
+    let begin = usize::try_from(row.at).ok()?;
+    Some(begin..begin.checked_add(usize::try_from(bytes).ok()?)?)
+}
+
+/// Combines a row of a part, for the type at hand; it lies inside, and its blocks are aligned. Says
+/// whether that was possible: otherwise nothing happened.
+struct CombineNear<'w, 'c> {
+    part: Span<'w>,
+    row: Row,
+    op: Op,
+    operands: &'c [u8],
+    result: Option<&'c mut [u8]>,
+    block: Option<ControlBlock<'w>>,
+    rank: Rank,
+}
+
+impl Visitor for CombineNear<'_, '_> {
+    type Output = bool;
+
+    fn visit<E: BasicElement>(self) -> bool {
+        let Self { part, row, op, operands, result, block, rank } = self;
+        let result = result.map(bytemuck::try_cast_slice_mut::<u8, E>).transpose();
+        let (Ok(operands), Ok(result)) = (bytemuck::try_cast_slice(operands), result) else {
+            return false;
+        };
+        if const { E::BASIC.is_atomic() } {
+            accumulate::row_by_atomics(part, row, op, operands, result);
+            return true;
+        }
+        let hull = row.hull();
+        let one = hull.start % STRIPE + (hull.end - hull.start) <= STRIPE;
+        let held = block.filter(|_| one);
+        let Some(_held) = held.and_then(|block| stripe::try_one(block, hull.start, rank)) else {
+            return false;
+        };
+        accumulate::row_under_lock(part, row, op, operands, result);
+        true
     }
 }

@@ -71,7 +71,7 @@ impl<'w> Peer<'w> {
 
     /// All of the part, and where in it a displacement is, if nothing stands in the way.
     #[inline(always)]
-    fn near_part(&self, disp: u64) -> Option<(Span<'w>, u64)> {
+    pub(super) fn near_part(&self, disp: u64) -> Option<(Span<'w>, u64)> {
         let entry = self.entry?;
         Some((entry.part()?, disp.checked_mul(u64::from(entry.disp_unit()))?))
     }

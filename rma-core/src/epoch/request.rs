@@ -3,7 +3,7 @@
 
 use super::peer::GET;
 use super::{Lock, LockAll, Operands, OwnedOperands, Peer};
-use crate::element::Op;
+use crate::element::{Element, Op};
 use crate::engine::{On, Pending, Wait};
 use crate::error::{Refused, RmaError};
 use crate::execute::{BOUNCE_BYTES, Completion, Packed};
@@ -34,15 +34,25 @@ pub struct Request<'w, B: OriginBuffer> {
     /// Of an operation that is complete. Neither this nor the next: the buffer was given back.
     complete: Option<B>,
     /// On the heap, so that a request that is complete at once is small.
-    under_way: Option<Box<Unfinished<B::Element>>>,
+    under_way: Option<Box<RequestUnderWay<B::Element>>>,
 }
 
 /// An operation that is not complete.
-struct Unfinished<E> {
+struct RequestUnderWay<E> {
     pending: Arc<Pending>,
     buffer: Vec<E>,
     /// What goes to the buffer when it is there, if that has a layout.
     packed: Option<Packed>,
+}
+
+impl<E: Element> RequestUnderWay<E> {
+    /// Has the runtime keep the buffer until the last answer is there.
+    #[cold]
+    #[inline(never)]
+    fn keep(self: Box<Self>) {
+        let Self { pending, buffer, packed } = *self;
+        pending.keep(Box::new((buffer, packed)));
+    }
 }
 
 impl<'w, B: OriginBuffer> Request<'w, B> {
@@ -63,6 +73,8 @@ impl<'w, B: OriginBuffer> Request<'w, B> {
     }
 
     /// Starts an operation that fetches something into those bytes of `buffer`.
+    #[cold]
+    #[inline(never)]
     fn fetch(
         peer: &Peer<'w>,
         operation: &Operation<'_>,
@@ -76,7 +88,7 @@ impl<'w, B: OriginBuffer> Request<'w, B> {
             done => return Self::done(peer, buffer, done.map(drop)),
         };
         let (pending, buffer): (Arc<Pending>, _) = (Arc::default(), buffer.into_vec());
-        let under_way = Unfinished { pending: Arc::clone(&pending), buffer, packed: None };
+        let under_way = RequestUnderWay { pending: Arc::clone(&pending), buffer, packed: None };
         let mut request =
             Self { window, target, complete: None, under_way: Some(Box::new(under_way)) };
         let under_way = request.under_way.as_mut().expect("made above");
@@ -99,6 +111,7 @@ impl<'w, B: OriginBuffer> Request<'w, B> {
         Ok(request)
     }
 
+    #[inline(always)]
     fn put(
         peer: &Peer<'w>,
         disp: impl Displacement,
@@ -117,6 +130,7 @@ impl<'w, B: OriginBuffer> Request<'w, B> {
         )
     }
 
+    #[inline(always)]
     fn get(
         peer: &Peer<'w>,
         disp: impl Displacement,
@@ -143,6 +157,7 @@ impl<'w, B: OriginBuffer> Request<'w, B> {
         )
     }
 
+    #[inline(always)]
     fn accumulate<O: OwnedOperands<Buffer = B>>(
         peer: &Peer<'w>,
         disp: impl Displacement,
@@ -158,6 +173,7 @@ impl<'w, B: OriginBuffer> Request<'w, B> {
         )
     }
 
+    #[inline(always)]
     fn get_accumulate(
         peer: &Peer<'w>,
         disp: impl Displacement,
@@ -193,9 +209,14 @@ impl<'w, B: OriginBuffer> Request<'w, B> {
         }
     }
 
+    // By value, so that the caller's need not be in memory unless it comes to this.
     #[cold]
     #[inline(never)]
-    fn wait_cold(&mut self) -> Result<B, Refused<B>> {
+    fn wait_cold(mut self) -> Result<B, Refused<B>> {
+        self.finish()
+    }
+
+    fn finish(&mut self) -> Result<B, Refused<B>> {
         let waited = match &self.under_way {
             Some(it) => self.window.drain(REQUEST_WAIT, self.target, &it.pending),
             None => Ok(()),
@@ -220,21 +241,11 @@ impl<'w, B: OriginBuffer> Request<'w, B> {
         let Some(under_way) = self.under_way.take() else {
             panic!("a request was polled after it had given its buffer back");
         };
-        let Unfinished { mut buffer, packed, .. } = *under_way;
+        let RequestUnderWay { mut buffer, packed, .. } = *under_way;
         if let Some(packed) = packed.filter(|_| filled) {
             packed.unpack(cast_slice_mut(&mut buffer));
         }
         B::from_vec(buffer)
-    }
-
-    /// Has the runtime keep the buffer until the last answer is there.
-    #[cold]
-    #[inline(never)]
-    fn keep(&mut self) {
-        if let Some(under_way) = self.under_way.take() {
-            let Unfinished { pending, buffer, packed } = *under_way;
-            pending.keep(Box::new((buffer, packed)));
-        }
     }
 
     /// What is under way.
@@ -301,7 +312,7 @@ impl<'w, B: OriginBuffer> Request<'w, B> {
                 // One that fails for the reason that ended the wait; of a deadline, the first.
                 let index = Self::test_any(requests).unwrap_or(0);
                 let mut request = requests.remove(index);
-                if let Some(Unfinished { pending, .. }) = request.under_way.as_deref() {
+                if let Some(RequestUnderWay { pending, .. }) = request.under_way.as_deref() {
                     request.window.engine().cancel(pending);
                     pending.set_told();
                 }
@@ -324,15 +335,15 @@ impl<B: OriginBuffer> Future for Request<'_, B> {
             context.waker().wake_by_ref();
             return Poll::Pending;
         }
-        Poll::Ready(request.wait_cold())
+        Poll::Ready(request.finish())
     }
 }
 
 impl<B: OriginBuffer> Drop for Request<'_, B> {
     #[inline]
     fn drop(&mut self) {
-        if self.under_way.is_some() {
-            self.keep();
+        if let Some(under_way) = self.under_way.take() {
+            under_way.keep();
         }
     }
 }
@@ -353,6 +364,7 @@ macro_rules! requests {
             ///
             /// Those of [`put`](crate::Access::put); the buffer comes back with them in a
             /// [`Refused`], as it was.
+            #[inline]
             pub fn rput<O: OwnedOrigin>(
                 &self,
                 $($target: Rank,)?
@@ -373,6 +385,7 @@ macro_rules! requests {
             ///
             /// Those of [`get`](crate::Access::get); the buffer comes back with them in a
             /// [`Refused`], unchanged, or its elements unspecified if a peer failed.
+            #[inline]
             pub fn rget<O: OwnedOrigin>(
                 &self,
                 $($target: Rank,)?
@@ -393,6 +406,7 @@ macro_rules! requests {
             ///
             /// Those of [`accumulate`](crate::Access::accumulate); the buffer comes back with them
             /// in a [`Refused`], as it was.
+            #[inline]
             pub fn raccumulate<O: OwnedOperands>(
                 &self,
                 $($target: Rank,)?
@@ -413,6 +427,7 @@ macro_rules! requests {
             /// Those of [`get_accumulate`](crate::Access::get_accumulate); the buffer for the
             /// result comes back with them in a [`Refused`], unchanged, or its elements
             /// unspecified if a peer failed.
+            #[inline]
             pub fn rget_accumulate<R: OwnedOrigin>(
                 &self,
                 $($target: Rank,)?

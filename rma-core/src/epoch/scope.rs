@@ -11,7 +11,7 @@ use crate::rank::Rank;
 use crate::window::Drain;
 use bytemuck::cast_slice_mut;
 use core::marker::PhantomData;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
 /// Issues operations that overlap; from [`Access::ops`](crate::Access::ops).
 ///
@@ -19,7 +19,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 /// runtime has let go of all of them: forgetting any value inside the closure changes nothing.
 pub struct Ops<'scope, 'env: 'scope> {
     // First: waits before what follows is dropped.
-    drain: Drain<'env>,
+    /// Of operations that are not complete at once, if there were some.
+    drain: OnceLock<Drain<'env>>,
     /// What is unpacked when all answers are there.
     packed: Mutex<Vec<(Packed, &'scope mut [u8])>>,
     access: Access<'env>,
@@ -29,19 +30,21 @@ pub struct Ops<'scope, 'env: 'scope> {
 
 impl<'env> Ops<'_, 'env> {
     /// Runs `scope` with operations to the targets of an epoch.
+    #[inline]
     pub(super) fn run<F, R>(access: Access<'env>, scope: F) -> Result<R, RmaError>
     where
         F: for<'scope> FnOnce(&'scope Ops<'scope, 'env>) -> Result<R, RmaError>,
     {
-        let drain = Drain::new(access.window(), "a scope of operations", Rank::NULL);
-        let packed = Mutex::default();
+        let (drain, packed) = (OnceLock::new(), Mutex::default());
         let ops = Ops { drain, packed, access, scope: PhantomData, env: PhantomData };
         let result = scope(&ops);
-        let finished = ops.drain.finish();
-        if finished.is_ok() {
-            ops.packed().drain(..).for_each(|(packed, sink)| packed.unpack(sink));
+        match ops.drain.get() {
+            None => result,
+            Some(drain) => {
+                let finished = ops.finish(drain);
+                result.and_then(|result| finished.map(|()| result))
+            }
         }
-        result.and_then(|result| finished.map(|()| result))
     }
 }
 
@@ -50,19 +53,31 @@ impl<'scope, 'env> Ops<'scope, 'env> {
         self.packed.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Waits for what is not complete.
+    #[cold]
+    #[inline(never)]
+    fn finish(&self, drain: &Drain<'_>) -> Result<(), RmaError> {
+        drain.finish()?;
+        self.packed().drain(..).for_each(|(packed, sink)| packed.unpack(sink));
+        Ok(())
+    }
+
     /// Starts an operation that fetches something.
+    #[cold]
+    #[inline(never)]
     fn fetch(
         &'scope self,
         operation: &Operation<'_>,
         bytes: &'scope mut [u8],
         into: Side<'_>,
     ) -> Result<(), RmaError> {
-        let window = self.drain.window;
+        let window = self.access.window();
         let left = window.execute(operation, Sink { bytes: &mut *bytes, into })?;
         let Some(left) = left else { return Ok(()) };
         let waiting: u64 = self.packed().iter().map(|(packed, _)| packed.len()).sum();
         let room = BOUNCE_BYTES.saturating_sub(waiting);
-        let mut completion = Completion::new(&self.drain.pending, room);
+        let drain = || Drain::new(window, "a scope of operations", Rank::NULL);
+        let mut completion = Completion::new(&self.drain.get_or_init(drain).pending, room);
         let sink = Sink { bytes: &mut *bytes, into };
         // SAFETY: `bytes` is exclusively borrowed for `'scope`, which outlives the closure that
         // `run` called; what waits packed is on the heap, owned by `self.packed`, where nobody

@@ -7,9 +7,9 @@
 use crate::element::{AtomicElement, BasicElement, BasicType, Op, SwapVisitor, Visitor};
 use crate::engine::{On, Wait};
 use crate::error::RmaError;
-use crate::layout::{Cursor, Row, next_pair, pack, unpack};
+use crate::layout::{Cursor, Row, next_planes, pack, unpack};
 use crate::memory::accumulate;
-use crate::memory::control_block::ControlBlock;
+use crate::memory::control_block::{ControlBlock, STRIPES};
 use crate::memory::strided::Area;
 use crate::memory::stripe::{self, HeldStripe, STRIPE};
 use crate::memory::target::Span;
@@ -17,6 +17,14 @@ use crate::operation::{Action, Operation, Side, Sink};
 use crate::rank::Rank;
 use crate::window::Window;
 use bytemuck::{cast_slice, cast_slice_mut};
+use core::ops::Range;
+
+/// Bytes in all stripes of a block once: a row that is longer is in each of them.
+const ALL_STRIPES: Range<u64> = 0..STRIPES as u64 * STRIPE;
+
+/// Blocks of a row that is in all stripes which are combined while these are held: about as many
+/// lines of memory as a whole stripe has.
+const FAR_APART: u64 = 256;
 
 /// Elements in a part that this rank reaches: how the caller named them, and where they are.
 #[derive(Clone, Copy)]
@@ -53,14 +61,14 @@ impl Window {
         match operation.action {
             Action::Put => {
                 let mut source = operation.from.cursor();
-                while let Some((to, from)) = next_pair(&mut at_target, &mut source) {
-                    area.write_row(to, operation.origin, from);
+                while let Some((to, from)) = next_planes(&mut at_target, &mut source) {
+                    area.write_plane(to, operation.origin, from);
                 }
             }
             Action::Get => {
                 let mut into = sink.into.cursor();
-                while let Some((from, to)) = next_pair(&mut at_target, &mut into) {
-                    area.read_row(from, sink.bytes, to);
+                while let Some((from, to)) = next_planes(&mut at_target, &mut into) {
+                    area.read_plane(from, sink.bytes, to);
                 }
             }
             Action::Combine { basic: None, .. } => {}
@@ -255,6 +263,40 @@ impl Locked<'_> {
             accumulate::row_by_atomics(reached.memory, row, op, operands, result);
             return Ok(());
         }
+        let hull = row.hull();
+        if row.count == 1 || hull.end - hull.start < ALL_STRIPES.end {
+            return self.combine_pieces(reached, row, op, operands, result);
+        }
+        let (mut rest, mut at) = (row, 0);
+        while rest.count > 0 {
+            let some;
+            (some, rest) = rest.split(FAR_APART);
+            let here = at..at + (some.len * some.count) as usize / size_of::<E>();
+            at = here.end;
+            let operands = operands.get(here.clone()).unwrap_or_default();
+            let result = result.as_deref_mut().and_then(|result| result.get_mut(here));
+            self.held = None;
+            let block = self.window.block_of(self.target)?;
+            // Nobody waits for all: who does not get them takes them one by one.
+            match stripe::try_range(block, &ALL_STRIPES, self.window.rank()) {
+                Some(_held) => {
+                    accumulate::row_under_lock(reached.memory, some, op, operands, result);
+                }
+                None => self.combine_pieces(reached, some, op, operands, result)?,
+            }
+        }
+        Ok(())
+    }
+
+    /// As [`combine`](Self::combine), a stripe at a time.
+    fn combine_pieces<E: BasicElement>(
+        &mut self,
+        reached: &Reached<'_, '_>,
+        row: Row,
+        op: Op,
+        operands: &[E],
+        mut result: Option<&mut [E]>,
+    ) -> Result<(), RmaError> {
         let (width, mut at) = (size_of::<E>(), 0);
         for piece in stripe::pieces(row, width as u64) {
             let offset = reached.begin + piece.at.cast_unsigned();

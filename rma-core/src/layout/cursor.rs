@@ -1,6 +1,6 @@
 //! Walking through the bytes of layouts: the engine that all paths use.
 use crate::layout::program::Loop;
-use crate::layout::{PlacedLayout, Row};
+use crate::layout::{PlacedLayout, Plane, Row};
 
 /// Gives the bytes of a layout in the order of its type map, as rows.
 ///
@@ -11,6 +11,8 @@ pub(crate) struct Cursor<'l> {
     now: Row,
     /// The rest of a row whose first block was begun.
     then: Row,
+    /// Whether `now` is all of what the loop on top of the stack repeats.
+    whole: bool,
 }
 
 /// A loop that is under way.
@@ -31,11 +33,11 @@ impl<'l> Cursor<'l> {
     /// One that gives `len` bytes at `at`.
     pub(crate) fn dense(at: u64, len: u64) -> Self {
         let now = Row { at: at.cast_signed(), stride: 0, len, count: u64::from(len > 0) };
-        Self { stack: Vec::new(), now, then: Row::NONE }
+        Self { stack: Vec::new(), now, then: Row::NONE, whole: false }
     }
 
     pub(crate) fn new(placed: PlacedLayout<'l>) -> Self {
-        let mut cursor = Self { stack: Vec::new(), now: Row::NONE, then: Row::NONE };
+        let mut cursor = Self::dense(0, 0);
         // Negative if position 0 lies before the bytes that positions count from.
         let start = placed.start.cast_signed();
         if let Some(row) = placed.row_from(start) {
@@ -106,10 +108,10 @@ impl<'l> Cursor<'l> {
     #[inline]
     fn peek(&mut self) -> Option<Row> {
         if self.now.count == 0 {
-            self.now = if self.then.count > 0 {
-                core::mem::replace(&mut self.then, Row::NONE)
-            } else {
-                self.advance()?
+            self.whole = self.then.count == 0;
+            self.now = match self.whole {
+                true => self.advance()?,
+                false => core::mem::replace(&mut self.then, Row::NONE),
             };
         }
         Some(self.now)
@@ -118,6 +120,7 @@ impl<'l> Cursor<'l> {
     /// Passes over `count` blocks of `len` bytes: whole ones, or parts of the first.
     #[inline]
     fn consume(&mut self, len: u64, count: u64) {
+        self.whole = false;
         let now = &mut self.now;
         if len == now.len {
             now.at = now.at.wrapping_add(now.stride.wrapping_mul(count.cast_signed()));
@@ -132,6 +135,48 @@ impl<'l> Cursor<'l> {
         let left = now.len - bytes;
         let at = now.at.wrapping_add_unsigned(bytes);
         *now = Row { at, stride: 0, len: left, count: u64::from(left > 0) };
+    }
+
+    /// How often rows of the shape of `row`, which are the next bytes, follow each other at equal
+    /// distances, `row` included, and these distances.
+    fn repeats(&self, row: Row) -> (u64, i64) {
+        let (now, bytes) = (self.now, row.len * row.count);
+        if now.matches(row) {
+            return match self.stack.last() {
+                Some(Frame { step: LoopStep::Repeat { count, stride, .. }, next, .. })
+                    if self.whole =>
+                {
+                    (count - next + 1, *stride)
+                }
+                _ => (1, 0),
+            };
+        }
+        match now.len {
+            len if len == bytes => (now.count, now.stride),
+            len if len == row.len => {
+                (now.count / row.count, now.stride.wrapping_mul(row.count.cast_signed()))
+            }
+            len => (len / bytes, bytes.cast_signed()),
+        }
+    }
+
+    /// Passes over rows of the shape of `row`, as many as follow each other.
+    fn consume_rows(&mut self, row: Row, times: u64) {
+        let bytes = row.len * row.count;
+        if times == 1 {
+            return self.consume(row.len, row.count);
+        }
+        match self.now.len {
+            _ if self.now.matches(row) => {
+                if let Some(frame) = self.stack.last_mut() {
+                    frame.next += times - 1;
+                }
+                self.now = Row::NONE;
+            }
+            len if len == bytes => self.consume(bytes, times),
+            len if len == row.len => self.consume(len, row.count * times),
+            _ => self.consume(bytes * times, 1),
+        }
     }
 
     /// Where the next `bytes` are, if they lie in one block, which they are taken from.
@@ -155,13 +200,19 @@ impl<'l> Cursor<'l> {
     }
 }
 
-/// The next bytes of two layouts of the same size, as rows of the same shape; `None` at the end.
+/// The next bytes of two layouts of the same size, as planes of the same shape; `None` at the end.
 #[inline]
-pub(crate) fn next_pair(a: &mut Cursor<'_>, b: &mut Cursor<'_>) -> Option<(Row, Row)> {
+pub(crate) fn next_planes(a: &mut Cursor<'_>, b: &mut Cursor<'_>) -> Option<(Plane, Plane)> {
     let (x, y) = cut(a.peek()?, b.peek()?);
-    a.consume(x.len, x.count);
-    b.consume(y.len, y.count);
-    Some((x, y))
+    let ((more_x, step_x), (more_y, step_y)) = match x.count {
+        // One block at a time is soon found again.
+        1 => ((1, 0), (1, 0)),
+        _ => (a.repeats(x), b.repeats(y)),
+    };
+    let times = more_x.min(more_y);
+    a.consume_rows(x, times);
+    b.consume_rows(y, times);
+    Some((Plane { row: x, step: step_x, times }, Plane { row: y, step: step_y, times }))
 }
 
 /// Two rows of as many bytes as such of the same shape; `None` if it takes more.

@@ -18,9 +18,9 @@ pub use error::LayoutError;
 pub use placed::{Copies, LayoutAt, LayoutOf};
 pub use signature::Signature;
 
-pub(crate) use cursor::{Cursor, next_pair, only_pair, pack, unpack};
+pub(crate) use cursor::{Cursor, next_planes, only_pair, pack, unpack};
 pub(crate) use placed_layout::PlacedLayout;
-pub(crate) use row::Row;
+pub(crate) use row::{Plane, Row};
 
 use crate::element::{BasicType, Element};
 use bounds::Bounds;

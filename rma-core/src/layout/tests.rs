@@ -303,11 +303,11 @@ proptest! {
         let flat = |row: Row, bytes: &mut Vec<i64>| {
             bytes.extend(row.starts().flat_map(|at| at..at + row.len as i64));
         };
-        while let Some((row_a, row_b)) = next_pair(&mut x, &mut y) {
-            prop_assert_eq!((row_a.len, row_a.count), (row_b.len, row_b.count));
-            prop_assert!(row_a.len > 0 && row_a.count > 0);
-            flat(row_a, &mut bytes_a);
-            flat(row_b, &mut bytes_b);
+        while let Some((plane_a, plane_b)) = next_planes(&mut x, &mut y) {
+            prop_assert!(plane_a.matches(plane_b));
+            prop_assert!(plane_a.times > 0 && plane_a.row.len > 0 && plane_a.row.count > 0);
+            plane_a.rows().for_each(|row| flat(row, &mut bytes_a));
+            plane_b.rows().for_each(|row| flat(row, &mut bytes_b));
         }
         // Until the shorter one ends.
         let len = expected_a.len().min(expected_b.len());

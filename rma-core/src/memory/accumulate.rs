@@ -135,7 +135,8 @@ pub(crate) fn row_under_lock<E: BasicElement>(
     let mut private = Aligned([0; BLOCK]);
     let (mut rest, mut at) = (row, 0);
     while rest.count > 0 {
-        let some = Row { count: rest.count.min(BLOCK as u64 / row.len), ..rest };
+        let some;
+        (some, rest) = rest.split(BLOCK as u64 / row.len);
         let bytes = &mut private.0[..(some.len * some.count) as usize];
         let packed = Row { at: 0, stride: some.len.cast_signed(), ..some };
         area.read_row(some, bytes, packed);
@@ -147,8 +148,6 @@ pub(crate) fn row_under_lock<E: BasicElement>(
             E::combine_all(op, cast_slice_mut(bytes), operands);
             area.write_row(some, bytes, packed);
         }
-        let passed = rest.stride.wrapping_mul(some.count.cast_signed());
-        rest = Row { at: rest.at.wrapping_add(passed), count: rest.count - some.count, ..rest };
         at = end;
     }
 }

@@ -1,8 +1,8 @@
 //! The only code that touches window bytes.
 //!
 //! Window memory is written by other ranks at any time, so there is no reference to it and no
-//! plain load or store of it: everything goes through [`copy`], [`strided`], [`fused`] and
-//! [`atomic`].
+//! plain load or store of it: everything goes through [`copy`], [`strided`], [`plane`], [`fused`]
+//! and [`atomic`].
 pub(crate) mod accumulate;
 pub(crate) mod atomic;
 mod by_device;
@@ -14,6 +14,7 @@ pub(crate) mod directory;
 pub(crate) mod fused;
 #[cfg(all(target_arch = "x86_64", not(miri)))]
 pub(crate) mod large;
+mod plane;
 pub(crate) mod pool;
 #[cfg(test)]
 mod race_tests;

@@ -10,9 +10,9 @@ use core::marker::PhantomData;
 
 /// Window bytes that rows are copied to and from.
 pub(crate) struct Area<'w> {
-    at: *mut u8,
-    len: u64,
-    part: CellBounds,
+    pub(super) at: *mut u8,
+    pub(super) len: u64,
+    pub(super) part: CellBounds,
     window: PhantomData<Span<'w>>,
 }
 
@@ -73,7 +73,13 @@ impl<'w> Area<'w> {
 ///
 /// As [`copy::write`], for each block.
 #[inline]
-unsafe fn write(to: *mut u8, row: Row, from: *const u8, from_stride: i64, part: CellBounds) {
+pub(super) unsafe fn write(
+    to: *mut u8,
+    row: Row,
+    from: *const u8,
+    from_stride: i64,
+    part: CellBounds,
+) {
     stores::made();
     #[cfg(all(target_arch = "x86_64", not(miri)))]
     // SAFETY: forwarded to the caller.
@@ -95,7 +101,13 @@ unsafe fn write(to: *mut u8, row: Row, from: *const u8, from_stride: i64, part: 
 ///
 /// As [`copy::read`], for each block.
 #[inline]
-unsafe fn read(to: *mut u8, row: Row, from: *const u8, from_stride: i64, part: CellBounds) {
+pub(super) unsafe fn read(
+    to: *mut u8,
+    row: Row,
+    from: *const u8,
+    from_stride: i64,
+    part: CellBounds,
+) {
     #[cfg(all(target_arch = "x86_64", not(miri)))]
     // SAFETY: forwarded to the caller.
     if unsafe { x86::blocks(to, row.stride, from, from_stride, row.len, row.count) } {

@@ -5,6 +5,7 @@
 use super::copy::{self, CellBounds};
 use super::{atomic, fused, stores};
 use crate::element::{AtomicElement, BasicElement, BasicType, Op};
+use crate::layout::Row;
 use crate::memory::control_block::ControlBlock;
 use crate::rank::Rank;
 use core::iter;
@@ -478,6 +479,12 @@ impl<'w> Span<'w> {
     /// Where it begins.
     pub(crate) fn address(self) -> u64 {
         self.at.addr() as u64
+    }
+
+    /// Whether all blocks of a row lie in the span.
+    #[inline]
+    pub(crate) fn holds(self, row: Row) -> bool {
+        row.fits(self.len as u64)
     }
 
     /// Of the part that it lies in.

@@ -13,10 +13,12 @@ use crate::doorbell::Doorbell;
 use crate::ring::Ring;
 use crate::segment::Span;
 
-/// Messages the mailbox holds.
+/// Messages the mailbox holds, if none is longer than a slot.
 pub(crate) const SLOTS: usize = 128;
-/// Bytes of a message; a slot is 512 with its header.
-pub(crate) const MESSAGE_MAX: usize = 496;
+/// Bytes of a message in a slot, which is 512 with its header.
+pub(crate) const SLOT_BYTES: usize = 496;
+/// Bytes of the longest message: 4 KiB of payload, and its header.
+pub(crate) const MESSAGE_MAX: usize = 9 * SLOT_BYTES;
 
 /// Written by the owner before anyone else knows the segment.
 #[repr(C, align(128))]
@@ -41,7 +43,7 @@ pub(crate) struct Control {
     header: Header,
     pub(crate) bell: Doorbell,
     status: Status,
-    pub(crate) ring: Ring<SLOTS, MESSAGE_MAX>,
+    pub(crate) ring: Ring<SLOTS, SLOT_BYTES, MESSAGE_MAX>,
 }
 
 /// Bytes of [`header_bytes`].
@@ -223,7 +225,7 @@ mod tests {
         assert_eq!(offset_of!(Control, bell) % 128, 0);
         assert!(offset_of!(Control, status) - offset_of!(Control, bell) >= 128);
         assert!(offset_of!(Control, ring) - offset_of!(Control, status) >= 128);
-        assert_eq!(size_of::<Ring<SLOTS, MESSAGE_MAX>>(), 3 * 128 + SLOTS * 512);
+        assert_eq!(size_of::<Ring<SLOTS, SLOT_BYTES, MESSAGE_MAX>>(), 3 * 128 + SLOTS * 512);
     }
 
     #[test]

@@ -19,7 +19,7 @@ use rustix::io::Errno;
 use rustix::time::{ClockId, clock_gettime};
 
 use crate::card;
-use crate::control::{ControlSegment, MESSAGE_MAX, SLOTS};
+use crate::control::{ControlSegment, MESSAGE_MAX, SLOT_BYTES, SLOTS};
 use crate::heap::{ARENA_BYTES, Heap, SMALL_MAX};
 use crate::inbox::{Inbox, Wake};
 use crate::join::ShmConfig;
@@ -52,7 +52,7 @@ pub struct Shm {
     /// By rank; the one of this rank is used for imports only.
     neighbours: Box<[Neighbour]>,
     heap: Arc<Heap>,
-    pub(crate) inbox: Inbox<SLOTS, MESSAGE_MAX>,
+    pub(crate) inbox: Inbox<SLOTS, SLOT_BYTES, MESSAGE_MAX>,
     /// The thread of the progress agent.
     pub(crate) agent: Mutex<Option<JoinHandle<()>>>,
     left: AtomicBool,
@@ -247,7 +247,8 @@ unsafe impl Messages for Shm {
             if self.is_crowded() { "are counted at the first rank" } else { "by dissemination" };
         format!(
             "shm: memfd segments (regions up to {} KiB in arenas of {} KiB, larger ones on their \
-             own), mailbox of {SLOTS} messages up to {MESSAGE_MAX} bytes, {ranks} ranks on {cores} \
+             own), mailbox of {SLOTS} slots of {SLOT_BYTES} bytes for messages up to {MESSAGE_MAX} \
+             bytes, {ranks} ranks on {cores} \
              CPUs, {waiting}; barriers {barriers}",
             SMALL_MAX >> 10,
             ARENA_BYTES >> 10,

@@ -7,6 +7,7 @@ mod contention;
 mod counts;
 mod layout;
 mod lock;
+mod messages;
 mod outstanding;
 mod overlap;
 mod pairs;
@@ -83,6 +84,12 @@ pub(crate) const ALL: &[Benchmark] = &[
         accumulate::with_values,
     ),
     benchmark("paths", "8 B by load and store, system copies and messages", &[2], paths::run),
+    benchmark(
+        "messages",
+        "bandwidth by messages, requests under way, accumulates in order",
+        &[2],
+        messages::run,
+    ),
     benchmark(
         "counts",
         "instructions, system calls, allocations and messages of a call",

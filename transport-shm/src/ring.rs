@@ -131,9 +131,10 @@ impl<const SLOTS: usize, const BYTES: usize, const MAX: usize> Ring<SLOTS, BYTES
         if len <= BYTES { 1 } else { len.div_ceil(BYTES) as u64 }
     }
 
-    /// Appends `head` and `body` as one message of `sender`; together they fit `MAX`.
+    /// Appends `head` and `body` as one message of `sender`; together they fit `MAX`. Gives the
+    /// position behind it.
     #[inline]
-    pub(crate) fn push(&self, sender: u32, head: &[u8], body: &[u8]) -> Result<(), Full> {
+    pub(crate) fn push(&self, sender: u32, head: &[u8], body: &[u8]) -> Result<u64, Full> {
         assert!(head.len() <= MAX && body.len() <= MAX - head.len(), "message too long");
         let slots = Self::slots_of(head.len() + body.len());
         let Some(position) = self.claim(slots).or_else(|| self.claim_or_refuse(slots, sender))
@@ -145,7 +146,7 @@ impl<const SLOTS: usize, const BYTES: usize, const MAX: usize> Ring<SLOTS, BYTES
         } else {
             self.fill(position, [sender, (head.len() + body.len()) as u32], head, body);
         }
-        Ok(())
+        Ok(position + slots)
     }
 
     /// Takes the next `slots` positions, if their slots are free; gives the first.

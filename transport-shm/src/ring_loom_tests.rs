@@ -134,7 +134,9 @@ fn loom_a_long_message_is_found_whole() {
         };
         receive();
         receive();
-        senders.into_iter().for_each(|sender| sender.join().unwrap());
+        for sender in senders {
+            sender.join().unwrap();
+        }
         while receive() {}
         arrived.sort_unstable();
         assert_eq!(arrived, [0, 1]);
@@ -152,7 +154,9 @@ fn loom_who_finds_half_of_its_room_is_not_forgotten() {
             let popped = unsafe { shared.0.pop(&shared.1, 2, &mut buffer) };
             (popped, buffer)
         };
-        (0..3).for_each(|n| shared.0.push(0, &[n], &[]).unwrap());
+        for n in 0..3 {
+            shared.0.push(0, &[n], &[]).unwrap();
+        }
         let sender = {
             let shared = shared.clone();
             thread::spawn(move || shared.0.push(1, &[7], &[8]))

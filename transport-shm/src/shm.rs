@@ -173,6 +173,28 @@ impl Shm {
         self.own.bell.ring_for_work();
     }
 
+    /// Puts a message into a mailbox, and rings nobody; where it ends there.
+    #[inline]
+    fn push(
+        &self,
+        to: WorldRank,
+        head: &[u8],
+        body: &[u8],
+    ) -> Result<(&ControlSegment, u64), SubmitError> {
+        let control = self.control(to).map_err(|error| match error {
+            ImportError::System { .. } => SubmitError::Unreachable(error),
+            _ => SubmitError::PeerFailed(to),
+        })?;
+        // Two lines that change once; a ring whose receiver is gone would take a lapful more.
+        if self.announced(to, Some(control)) != PeerState::Alive {
+            return Err(SubmitError::PeerFailed(to));
+        }
+        match control.ring.push(self.rank.0, head, body) {
+            Ok(end) => Ok((control, end)),
+            Err(_) => Err(self.full(to, control)),
+        }
+    }
+
     /// Wakes the senders that found the mailbox full; a bit stands for every 64th rank.
     #[cold]
     fn wake(&self, wake: Wake) {
@@ -260,21 +282,19 @@ unsafe impl Messages for Shm {
     }
 
     unsafe fn send(&self, to: WorldRank, head: &[u8], body: &[u8]) -> Result<(), SubmitError> {
-        let control = self.control(to).map_err(|error| match error {
-            ImportError::System { .. } => SubmitError::Unreachable(error),
-            _ => SubmitError::PeerFailed(to),
-        })?;
-        // Two lines that change once; a ring whose receiver is gone would take a lapful more.
-        if self.announced(to, Some(control)) != PeerState::Alive {
-            return Err(SubmitError::PeerFailed(to));
-        }
-        match control.ring.push(self.rank.0, head, body) {
-            Ok(()) => {
-                control.bell.ring_for_work();
-                Ok(())
-            }
-            Err(_) => Err(self.full(to, control)),
-        }
+        self.push(to, head, body).map(|(control, _)| control.bell.ring_for_work())
+    }
+
+    unsafe fn answer(&self, to: WorldRank, head: &[u8], body: &[u8]) -> Result<(), SubmitError> {
+        let (control, end) = self.push(to, head, body)?;
+        // What came behind it while it was not published has rung in vain.
+        control.bell.ring_unless_work(|| control.ring.claimed() != end);
+        Ok(())
+    }
+
+    /// Each sender's positions follow each other in the ring, which is read in their order.
+    fn keeps_order(&self, _to: WorldRank) -> bool {
+        true
     }
 
     /// At most 64 messages a call. Each is copied to private memory before `sink` sees it, and no

@@ -19,6 +19,8 @@ fn net(ranks: u32, seed: u64) -> NetConfig {
     NetConfig {
         step_max: 50_000_000,
         queue_max: 2,
+        // Of the seeds, every other one.
+        in_order: seed % 2 == 1,
         message_max: MESSAGE,
         ..NetConfig::new(ranks, seed)
     }

@@ -11,10 +11,12 @@ use crate::card::MAGIC;
 use crate::ring::Ring;
 use crate::segment::Span;
 
-/// Messages the mailbox holds.
+/// Messages the mailbox holds, if none is longer than a slot.
 pub(crate) const SLOTS: usize = 128;
-/// Bytes of a message; a slot is 512 with its header.
-pub(crate) const MESSAGE_MAX: usize = 496;
+/// Bytes of a message in a slot, which is 512 with its header.
+pub(crate) const SLOT_BYTES: usize = 496;
+/// Bytes of the longest message: 4 KiB of payload, and its header.
+pub(crate) const MESSAGE_MAX: usize = 9 * SLOT_BYTES;
 
 /// Written by the owner before anyone else knows the segment.
 #[repr(C, align(128))]
@@ -28,7 +30,7 @@ struct Header {
 #[repr(C)]
 pub(crate) struct Control {
     header: Header,
-    pub(crate) ring: Ring<SLOTS, MESSAGE_MAX>,
+    pub(crate) ring: Ring<SLOTS, SLOT_BYTES, MESSAGE_MAX>,
 }
 
 /// Bytes of [`header_bytes`].
@@ -111,7 +113,7 @@ mod tests {
     #[test]
     fn the_mailbox_has_lines_of_its_own() {
         assert!(offset_of!(Control, ring) >= 128);
-        assert_eq!(size_of::<Ring<SLOTS, MESSAGE_MAX>>(), 3 * 128 + SLOTS * 512);
+        assert_eq!(size_of::<Ring<SLOTS, SLOT_BYTES, MESSAGE_MAX>>(), 3 * 128 + SLOTS * 512);
     }
 
     #[test]

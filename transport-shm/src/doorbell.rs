@@ -97,6 +97,23 @@ impl Doorbell {
         }
     }
 
+    /// As [`ring`](Self::ring), of something that the agent need not see; unless it finds `work`
+    /// that it should: then as [`ring_for_work`](Self::ring_for_work).
+    ///
+    /// Work that was made visible by what the caller has just done, and not by its own ringer, is
+    /// `work`. A ringer that makes some later passes a fence after the one here, and so sees what
+    /// the caller has done.
+    #[inline]
+    pub(crate) fn ring_unless_work(&self, work: impl FnOnce() -> bool) {
+        // Pairs with the fence in `arm`, and those of other ringers.
+        fence(SeqCst);
+        if work() {
+            self.ring_for_work();
+        } else if self.sleepers.load(Relaxed) != 0 {
+            self.wake();
+        }
+    }
+
     /// Wakes the agent, also if a thread attends.
     #[cold]
     pub(crate) fn wake_agent(&self) {

@@ -1,5 +1,9 @@
 //! No message is left lying between senders, threads that attend and the agent.
+#![allow(unsafe_code)] // room: calls `pop`
+
 use super::Doorbell;
+use crate::ring::{Popped, Ring};
+use crate::sync::AtomicU64;
 use core::sync::atomic::Ordering::Relaxed;
 use loom::sync::Arc;
 use loom::sync::atomic::AtomicU32;
@@ -115,5 +119,47 @@ fn loom_an_agent_is_stopped_whoever_attends() {
             rank.bell.wake_agent();
         });
         rank.be_agent(1);
+    });
+}
+
+/// An answer, which does not wake the agent, is not published yet when a request comes behind it,
+/// whose ringer wakes the agent in vain.
+#[test]
+fn loom_a_request_behind_an_answer_is_served() {
+    let mut model = loom::model::Builder::new();
+    model.preemption_bound = Some(3);
+    model.check(|| {
+        let shared = Arc::new((Doorbell::new(), Ring::<4, 1, 1>::new(), AtomicU64::new(0)));
+        let answer = shared.clone();
+        thread::spawn(move || {
+            let (bell, ring, _) = &*answer;
+            let end = ring.push(0, &[0], &[]).unwrap();
+            bell.ring_unless_work(|| ring.claimed() != end);
+        });
+        let request = shared.clone();
+        thread::spawn(move || {
+            let (bell, ring, _) = &*request;
+            ring.push(1, &[1], &[]).unwrap();
+            bell.ring_for_work();
+        });
+        let (bell, ring, head) = &*shared;
+        let is_served = || {
+            let mut buffer = [0];
+            // SAFETY: only this thread pops.
+            while let Popped::Message { sender, .. } = unsafe { ring.pop(head, 2, &mut buffer) } {
+                if sender == 1 {
+                    return true;
+                }
+            }
+            false
+        };
+        while !is_served() {
+            bell.arm_agent();
+            if is_served() {
+                bell.disarm_agent();
+                return;
+            }
+            bell.park_agent(None);
+        }
     });
 }

@@ -15,21 +15,22 @@ const BUSY: u32 = 1;
 /// A thread drains, and another one found messages and was turned away.
 const AWAITED: u32 = 2;
 
-/// In private memory of the receiver; of a mailbox of so many slots and bytes.
-pub(crate) struct Inbox<const N: usize, const BYTES: usize> {
+/// In private memory of the receiver; of a mailbox of so many slots of so many bytes, whose longest
+/// message has `MAX`.
+pub(crate) struct Inbox<const N: usize, const BYTES: usize, const MAX: usize> {
     /// The ring's read position; moved only by the thread that drains.
     head: AtomicU64,
     lock: AtomicU32,
     /// Sinks have returned from all positions below this one; moved as `head` is.
     handled: AtomicU64,
     /// Where a message is while its sink runs; touched only by the thread that drains.
-    buffer: MessageCell<[u8; BYTES]>,
+    buffer: MessageCell<[u8; MAX]>,
     corrupt: AtomicU64,
 }
 
 // SAFETY: all but `buffer` are atomics, and `buffer` is used only by the one thread that moved
 // `lock` away from FREE, until it moves it back.
-unsafe impl<const N: usize, const BYTES: usize> Sync for Inbox<N, BYTES> {}
+unsafe impl<const N: usize, const BYTES: usize, const MAX: usize> Sync for Inbox<N, BYTES, MAX> {}
 
 /// The ranks and threads to wake after a drain.
 pub(crate) struct Wake {
@@ -39,17 +40,17 @@ pub(crate) struct Wake {
     pub(crate) own: bool,
 }
 
-impl<const N: usize, const BYTES: usize> Inbox<N, BYTES> {
-    /// Messages one `poll` hands out at most: half of the mailbox, so that refused senders hear of
-    /// the room while the other half still keeps the receiver busy.
-    const BATCH: usize = N / 2;
+impl<const N: usize, const BYTES: usize, const MAX: usize> Inbox<N, BYTES, MAX> {
+    /// Slots after which a `poll` ends: half of the mailbox, so that refused senders hear of the
+    /// room while the other half still keeps the receiver busy.
+    const BATCH: u64 = N as u64 / 2;
 
     pub(crate) fn new() -> Self {
         Self {
             head: AtomicU64::new(0),
             lock: AtomicU32::new(FREE),
             handled: AtomicU64::new(0),
-            buffer: MessageCell::new([0; BYTES]),
+            buffer: MessageCell::new([0; MAX]),
             corrupt: AtomicU64::new(0),
         }
     }
@@ -60,7 +61,7 @@ impl<const N: usize, const BYTES: usize> Inbox<N, BYTES> {
     }
 
     /// Whether a message has arrived that is not taken, or is just being taken.
-    pub(crate) fn has_mail(&self, ring: &Ring<N, BYTES>) -> bool {
+    pub(crate) fn has_mail(&self, ring: &Ring<N, BYTES, MAX>) -> bool {
         ring.has(&self.head)
     }
 
@@ -73,15 +74,15 @@ impl<const N: usize, const BYTES: usize> Inbox<N, BYTES> {
         self.handled.load(Acquire) >= mark
     }
 
-    /// Hands up to [`BATCH`](Self::BATCH) messages to `sink`, then says what to wake, also when
-    /// `sink` panics.
+    /// Hands messages of about [`BATCH`](Self::BATCH) slots to `sink`, then says what to wake, also
+    /// when `sink` panics.
     ///
-    /// A message is copied out before `sink` sees it: it is at most eight cache lines, `sink` gets
-    /// memory that no sender writes, and the slot can be given back while `sink` works.
+    /// A message is copied out before `sink` sees it: it fits the cache of the CPU, `sink` gets
+    /// memory that no sender writes, and the slots can be given back while `sink` works.
     #[inline]
     pub(crate) fn drain(
         &self,
-        ring: &Ring<N, BYTES>,
+        ring: &Ring<N, BYTES, MAX>,
         ranks: u32,
         sink: &mut dyn FnMut(WorldRank, &[u8]),
         wake: impl FnMut(Wake),
@@ -120,9 +121,9 @@ impl<const N: usize, const BYTES: usize> Inbox<N, BYTES> {
 }
 
 /// Holds the lock.
-struct Drain<'a, W: FnMut(Wake), const N: usize, const BYTES: usize> {
-    inbox: &'a Inbox<N, BYTES>,
-    ring: &'a Ring<N, BYTES>,
+struct Drain<'a, W: FnMut(Wake), const N: usize, const BYTES: usize, const MAX: usize> {
+    inbox: &'a Inbox<N, BYTES, MAX>,
+    ring: &'a Ring<N, BYTES, MAX>,
     /// The read position at which this drain started.
     start: u64,
     /// Sinks that returned.
@@ -130,13 +131,15 @@ struct Drain<'a, W: FnMut(Wake), const N: usize, const BYTES: usize> {
     wake: W,
 }
 
-impl<W: FnMut(Wake), const N: usize, const BYTES: usize> Drain<'_, W, N, BYTES> {
+impl<W: FnMut(Wake), const N: usize, const BYTES: usize, const MAX: usize>
+    Drain<'_, W, N, BYTES, MAX>
+{
     #[inline]
     fn run(&mut self, ranks: u32, sink: &mut dyn FnMut(WorldRank, &[u8])) {
         self.inbox.buffer.with_mut(|buffer| {
             // SAFETY: this drain holds the lock until it is dropped, after `buffer` was used last.
             let buffer = unsafe { &mut *buffer };
-            for _ in 0..Inbox::<N, BYTES>::BATCH {
+            while self.inbox.head.load(Relaxed) - self.start < Inbox::<N, BYTES, MAX>::BATCH {
                 // SAFETY: the lock is held, which orders all calls; `drain` is the only caller for
                 // the ring of this rank, always with its own `head`.
                 match unsafe { self.ring.pop(&self.inbox.head, ranks, buffer) } {
@@ -160,7 +163,9 @@ impl<W: FnMut(Wake), const N: usize, const BYTES: usize> Drain<'_, W, N, BYTES> 
     }
 }
 
-impl<W: FnMut(Wake), const N: usize, const BYTES: usize> Drop for Drain<'_, W, N, BYTES> {
+impl<W: FnMut(Wake), const N: usize, const BYTES: usize, const MAX: usize> Drop
+    for Drain<'_, W, N, BYTES, MAX>
+{
     fn drop(&mut self) {
         let head = self.inbox.head.load(Relaxed);
         // Also a message whose sink panicked.

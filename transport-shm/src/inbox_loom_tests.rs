@@ -11,8 +11,8 @@ use loom::thread;
 
 /// Two messages, of which a drain takes one.
 struct Shared {
-    ring: Ring<2, 1>,
-    inbox: Inbox<2, 1>,
+    ring: Ring<2, 1, 1>,
+    inbox: Inbox<2, 1, 1>,
     bell: Doorbell,
     /// What was taken. Only the thread that drains touches it: loom looks after that, as for the
     /// buffer.

@@ -3,7 +3,7 @@ use super::{Inbox, Wake};
 use crate::ring::Ring;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-fn push(ring: &Ring<8, 1>, sender: u32) -> u64 {
+fn push(ring: &Ring<8, 1, 1>, sender: u32) -> u64 {
     ring.push(sender, &[7], &[]).unwrap();
     ring.claimed()
 }

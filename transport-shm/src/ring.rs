@@ -7,6 +7,9 @@
 //! of its cache line in each direction. How far it has come it publishes in `freed`, once for
 //! several messages; senders look there only when the positions up to `limit` are used up.
 //!
+//! A message that is longer than a slot goes on in those behind it, which are claimed with the
+//! first and published before it: a receiver that finds the first finds all.
+//!
 //! A sender that finds the ring full leaves a bit in `refused` and looks again; the receiver looks
 //! at `refused` after it published `freed`. Both pass a sequentially consistent fence in between,
 //! so either the sender finds the room or the receiver finds the bit, and rings that sender.
@@ -23,9 +26,13 @@ use crate::sync::{AtomicU32, AtomicU64, MessageCell, fence};
 #[repr(C)]
 struct Message<const BYTES: usize> {
     sender: u32,
+    /// Of all of the message.
     len: u32,
     bytes: [u8; BYTES],
 }
+
+/// In place of the sender, where a message goes on: no message begins there.
+const CONTINUED: u32 = u32::MAX;
 
 #[repr(C, align(64))]
 struct Slot<const BYTES: usize> {
@@ -46,9 +53,10 @@ struct Claims {
 #[repr(C, align(128))]
 struct Line(AtomicU64);
 
-/// The shared part. All zero is its initial state; `SLOTS` is a power of two.
+/// The shared part. All zero is its initial state; `SLOTS` is a power of two, `BYTES` are those of
+/// a slot, `MAX` those of the longest message.
 #[repr(C)]
-pub(crate) struct Ring<const SLOTS: usize, const BYTES: usize> {
+pub(crate) struct Ring<const SLOTS: usize, const BYTES: usize, const MAX: usize> {
     claims: Claims,
     /// The receiver is done with all positions below this one.
     freed: Line,
@@ -58,14 +66,18 @@ pub(crate) struct Ring<const SLOTS: usize, const BYTES: usize> {
 
 // SAFETY: everything is an atomic but the messages, and a message is touched only by the sender
 // that claimed its position or, from its Release of `turn` to that of `freed`, by the receiver.
-unsafe impl<const SLOTS: usize, const BYTES: usize> Sync for Ring<SLOTS, BYTES> {}
+unsafe impl<const SLOTS: usize, const BYTES: usize, const MAX: usize> Sync
+    for Ring<SLOTS, BYTES, MAX>
+{
+}
 
 /// What [`Ring::pop`] found.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Popped {
     /// Nothing has been published at the receiver's position.
     Empty,
-    /// A slot whose sender or length cannot be; it was skipped.
+    /// A slot whose sender or length cannot be, or that goes on in slots which nobody has
+    /// published; it was skipped.
     Corrupt,
     /// `len` bytes of `sender` are in the buffer now.
     Message { sender: u32, len: usize },
@@ -75,9 +87,11 @@ pub(crate) enum Popped {
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Full;
 
-impl<const SLOTS: usize, const BYTES: usize> Ring<SLOTS, BYTES> {
+impl<const SLOTS: usize, const BYTES: usize, const MAX: usize> Ring<SLOTS, BYTES, MAX> {
     const MASK: u64 = {
         assert!(SLOTS.is_power_of_two());
+        // Who is refused has found more than half of the ring occupied, as `owes_look` asks.
+        assert!(MAX >= BYTES && MAX.div_ceil(BYTES) <= SLOTS.div_ceil(2));
         SLOTS as u64 - 1
     };
 
@@ -111,31 +125,43 @@ impl<const SLOTS: usize, const BYTES: usize> Ring<SLOTS, BYTES> {
         ((position / SLOTS as u64) as u32).wrapping_add(1)
     }
 
-    /// Appends `head` and `body` as one message of `sender`; together they fit `BYTES`.
+    /// Slots of a message of so many bytes.
     #[inline]
-    pub(crate) fn push(&self, sender: u32, head: &[u8], body: &[u8]) -> Result<(), Full> {
-        assert!(head.len() <= BYTES && body.len() <= BYTES - head.len(), "message too long");
-        match self.claim().or_else(|| self.claim_or_refuse(sender)) {
-            None => Err(Full),
-            Some(position) => {
-                self.fill(position, sender, head, body);
-                Ok(())
-            }
-        }
+    fn slots_of(len: usize) -> u64 {
+        if len <= BYTES { 1 } else { len.div_ceil(BYTES) as u64 }
     }
 
-    /// Takes the next position if its slot is free.
+    /// Appends `head` and `body` as one message of `sender`; together they fit `MAX`. Gives the
+    /// position behind it.
     #[inline]
-    fn claim(&self) -> Option<u64> {
+    pub(crate) fn push(&self, sender: u32, head: &[u8], body: &[u8]) -> Result<u64, Full> {
+        assert!(head.len() <= MAX && body.len() <= MAX - head.len(), "message too long");
+        let slots = Self::slots_of(head.len() + body.len());
+        let Some(position) = self.claim(slots).or_else(|| self.claim_or_refuse(slots, sender))
+        else {
+            return Err(Full);
+        };
+        if slots > 1 {
+            self.fill_long(position, sender, head, body);
+        } else {
+            self.fill(position, [sender, (head.len() + body.len()) as u32], head, body);
+        }
+        Ok(position + slots)
+    }
+
+    /// Takes the next `slots` positions, if their slots are free; gives the first.
+    #[inline]
+    fn claim(&self, slots: u64) -> Option<u64> {
         let Claims { tail, limit } = &self.claims;
         let mut position = tail.load(Relaxed);
         loop {
+            let end = position.checked_add(slots)?;
             // Acquire pairs with the Release in `raise_limit`, which passes on what that sender
-            // acquired: the receiver is done with this slot.
-            if position >= limit.load(Acquire) && position >= self.raise_limit() {
+            // acquired: the receiver is done with these slots.
+            if end > limit.load(Acquire) && end > self.raise_limit() {
                 return None;
             }
-            match tail.compare_exchange_weak(position, position + 1, Relaxed, Relaxed) {
+            match tail.compare_exchange_weak(position, end, Relaxed, Relaxed) {
                 Ok(_) => return Some(position),
                 Err(now) => position = now,
             }
@@ -152,25 +178,43 @@ impl<const SLOTS: usize, const BYTES: usize> Ring<SLOTS, BYTES> {
     }
 
     #[cold]
-    fn claim_or_refuse(&self, sender: u32) -> Option<u64> {
+    fn claim_or_refuse(&self, slots: u64, sender: u32) -> Option<u64> {
         self.refused.0.fetch_or(1 << (sender % 64), Relaxed);
         // Pairs with the fence in `take_refused`: it finds the bit, or `claim` finds room.
         fence(SeqCst);
-        self.claim()
+        self.claim(slots)
     }
 
+    /// Fills and publishes the slots of a message that is longer than one: the first comes last.
+    #[cold]
+    #[inline(never)]
+    fn fill_long(&self, position: u64, sender: u32, head: &[u8], body: &[u8]) {
+        let len = head.len() + body.len();
+        for i in (1..Self::slots_of(len)).chain([0]) {
+            let from = i as usize * BYTES;
+            let part = from..len.min(from + BYTES);
+            let of_head = part.start.min(head.len())..part.end.min(head.len());
+            let of_body =
+                part.start.max(head.len()) - head.len()..part.end.max(head.len()) - head.len();
+            let sender = if i == 0 { sender } else { CONTINUED };
+            self.fill(position + i, [sender, len as u32], &head[of_head], &body[of_body]);
+        }
+    }
+
+    /// Fills one slot, and publishes it; `head` and `body` together fit `BYTES`.
     #[inline]
-    fn fill(&self, position: u64, sender: u32, head: &[u8], body: &[u8]) {
+    fn fill(&self, position: u64, [sender, len]: [u32; 2], head: &[u8], body: &[u8]) {
+        assert!(head.len() <= BYTES && body.len() <= BYTES - head.len(), "more than a slot");
         let slot = self.slot(position);
         slot.message.with_mut(|message| {
             // SAFETY: `claim` gave this position to this call alone, after the receiver was done
             // with its slot, and the receiver does not look before `turn` says so.
             unsafe { (*message).sender = sender };
             // SAFETY: as above.
-            unsafe { (*message).len = (head.len() + body.len()) as u32 };
+            unsafe { (*message).len = len };
             // SAFETY: as above; only computes an address inside the message.
             let bytes = unsafe { addr_of_mut!((*message).bytes) }.cast::<u8>();
-            // SAFETY: `push` checked that both fit; a borrowed slice cannot overlap the slot,
+            // SAFETY: both fit, as is checked above; a borrowed slice cannot overlap the slot,
             // because no reference to a slot's bytes is ever made.
             unsafe { bytes.copy_from_nonoverlapping(head.as_ptr(), head.len()) };
             // SAFETY: `head.len() <= BYTES` keeps the address inside the message.
@@ -220,15 +264,13 @@ impl<const SLOTS: usize, const BYTES: usize> Ring<SLOTS, BYTES> {
         &self,
         head: &AtomicU64,
         senders: u32,
-        buffer: &mut [u8; BYTES],
+        buffer: &mut [u8; MAX],
     ) -> Popped {
         let position = head.load(Relaxed);
-        let slot = self.slot(position);
-        // Acquire pairs with the Release in `fill`.
-        if slot.turn.load(Acquire) != Self::published(position) {
+        if !self.is_published(position) {
             return Popped::Empty;
         }
-        let popped = slot.message.with(|message| {
+        let popped = self.slot(position).message.with(|message| {
             // Read once: what was checked is what is used, whatever a peer writes meanwhile.
             // SAFETY: only computes an address inside the cell.
             let sender = unsafe { addr_of!((*message).sender) };
@@ -239,20 +281,65 @@ impl<const SLOTS: usize, const BYTES: usize> Ring<SLOTS, BYTES> {
             let len = unsafe { addr_of!((*message).len) };
             // SAFETY: as for `sender`.
             let len = unsafe { len.read_volatile() } as usize;
-            if sender >= senders || len > BYTES {
+            if sender >= senders || len > MAX {
                 return Popped::Corrupt;
             }
+            let first = &mut buffer[..len.min(BYTES)];
             // SAFETY: as above; only computes an address inside the message.
             let bytes = unsafe { addr_of!((*message).bytes) }.cast::<u8>();
-            // SAFETY: `len` fits both sides; `buffer` is borrowed, and no borrow of a slot exists.
-            unsafe { buffer.as_mut_ptr().copy_from_nonoverlapping(bytes, len) };
+            // SAFETY: as long as a slot at most; `buffer` is borrowed, and no borrow of a slot
+            // exists.
+            unsafe { first.as_mut_ptr().copy_from_nonoverlapping(bytes, first.len()) };
             Popped::Message { sender, len }
         });
-        head.store(position + 1, Relaxed);
-        if (position + 1).is_multiple_of(Self::STEP) {
-            self.publish_freed(position + 1);
+        let (mut popped, mut next) = (popped, position + 1);
+        if let Popped::Message { len, .. } = popped
+            && len > BYTES
+        {
+            // SAFETY: forwarded to the caller.
+            match unsafe { self.pop_rest(position, &mut buffer[..len]) } {
+                Some(end) => next = end,
+                None => popped = Popped::Corrupt,
+            }
+        }
+        head.store(next, Relaxed);
+        if position / Self::STEP != next / Self::STEP {
+            self.publish_freed(next);
         }
         popped
+    }
+
+    /// Takes what a message has in the slots behind its first; gives the position behind them, or
+    /// nothing if they are not what they should be.
+    ///
+    /// # Safety
+    ///
+    /// As [`pop`](Self::pop).
+    #[cold]
+    #[inline(never)]
+    unsafe fn pop_rest(&self, position: u64, message: &mut [u8]) -> Option<u64> {
+        let slots = Self::slots_of(message.len());
+        // Its sender has published them before: that a peer claims otherwise is found out here.
+        if !(1..slots).all(|i| self.is_published(position + i)) {
+            return None;
+        }
+        for (i, part) in (0..).zip(message.chunks_mut(BYTES)).skip(1) {
+            self.slot(position + i).message.with(|message| {
+                // SAFETY: only computes an address inside the cell.
+                let bytes = unsafe { addr_of!((*message).bytes) }.cast::<u8>();
+                // SAFETY: `turn` says that its sender is done with the cell, and the next one
+                // waits for `freed` to pass it; this is the only receiver by contract. As long as
+                // a slot at most, and no borrow of a slot exists.
+                unsafe { part.as_mut_ptr().copy_from_nonoverlapping(bytes, part.len()) };
+            });
+        }
+        Some(position + slots)
+    }
+
+    #[inline]
+    fn is_published(&self, position: u64) -> bool {
+        // Acquire pairs with the Release in `fill`.
+        self.slot(position).turn.load(Acquire) == Self::published(position)
     }
 
     fn publish_freed(&self, head: u64) {

@@ -7,7 +7,7 @@ use loom::sync::Arc;
 use loom::thread;
 
 struct Shared<const SLOTS: usize> {
-    ring: Ring<SLOTS, 2>,
+    ring: Ring<SLOTS, 2, 2>,
     head: AtomicU64,
 }
 
@@ -103,5 +103,72 @@ fn loom_a_look_from_aside_finds_what_is_there() {
         };
         assert_eq!(shared.pop(), Some((0, [0, 0])));
         assert!(onlooker.join().unwrap());
+    });
+}
+
+/// Two senders, whose messages take two slots each: one that is found is there whole.
+#[test]
+fn loom_a_long_message_is_found_whole() {
+    model(|| {
+        let shared = Arc::new((Ring::<4, 1, 2>::new(), AtomicU64::new(0)));
+        let senders: Vec<_> = (0..2u32)
+            .map(|rank| {
+                let shared = shared.clone();
+                let byte = [rank as u8 + 1];
+                thread::spawn(move || shared.0.push(rank, &byte, &byte).unwrap())
+            })
+            .collect();
+        let mut arrived = Vec::new();
+        let mut receive = || {
+            let mut buffer = [0; 2];
+            // SAFETY: only this thread pops.
+            match unsafe { shared.0.pop(&shared.1, 2, &mut buffer) } {
+                Popped::Empty => false,
+                Popped::Message { sender, len } => {
+                    assert_eq!((len, buffer), (2, [sender as u8 + 1; 2]), "torn");
+                    arrived.push(sender);
+                    true
+                }
+                Popped::Corrupt => panic!("a message was torn"),
+            }
+        };
+        receive();
+        receive();
+        for sender in senders {
+            sender.join().unwrap();
+        }
+        while receive() {}
+        arrived.sort_unstable();
+        assert_eq!(arrived, [0, 1]);
+    });
+}
+
+/// A sender that finds room for a part of its message only is refused, and known to the receiver.
+#[test]
+fn loom_who_finds_half_of_its_room_is_not_forgotten() {
+    model(|| {
+        let shared = Arc::new((Ring::<4, 1, 2>::new(), AtomicU64::new(0)));
+        let pop = |shared: &(Ring<4, 1, 2>, AtomicU64)| {
+            let mut buffer = [0; 2];
+            // SAFETY: only the main thread pops.
+            let popped = unsafe { shared.0.pop(&shared.1, 2, &mut buffer) };
+            (popped, buffer)
+        };
+        for n in 0..3 {
+            shared.0.push(0, &[n], &[]).unwrap();
+        }
+        let sender = {
+            let shared = shared.clone();
+            thread::spawn(move || shared.0.push(1, &[7], &[8]))
+        };
+        assert_eq!(pop(&shared), (Popped::Message { sender: 0, len: 1 }, [0, 0]));
+        let refused = shared.0.take_refused(1);
+        if sender.join().unwrap() == Err(Full) {
+            assert_eq!(refused, 1 << 1, "refused after room was made, and nobody knows");
+        } else {
+            pop(&shared);
+            pop(&shared);
+            assert_eq!(pop(&shared), (Popped::Message { sender: 1, len: 2 }, [7, 8]));
+        }
     });
 }

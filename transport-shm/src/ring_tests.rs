@@ -6,18 +6,18 @@ use crate::sync::AtomicU64;
 use core::sync::atomic::Ordering::Relaxed;
 use std::collections::VecDeque;
 
-struct Receiver<const SLOTS: usize, const BYTES: usize> {
-    ring: Ring<SLOTS, BYTES>,
+struct Receiver<const SLOTS: usize, const BYTES: usize, const MAX: usize> {
+    ring: Ring<SLOTS, BYTES, MAX>,
     head: AtomicU64,
 }
 
-impl<const SLOTS: usize, const BYTES: usize> Receiver<SLOTS, BYTES> {
+impl<const SLOTS: usize, const BYTES: usize, const MAX: usize> Receiver<SLOTS, BYTES, MAX> {
     fn new() -> Self {
         Self { ring: Ring::new(), head: AtomicU64::new(0) }
     }
 
-    fn pop(&self) -> (Popped, [u8; BYTES]) {
-        let mut buffer = [0; BYTES];
+    fn pop(&self) -> (Popped, [u8; MAX]) {
+        let mut buffer = [0; MAX];
         // SAFETY: each test pops from one thread.
         (unsafe { self.ring.pop(&self.head, 70, &mut buffer) }, buffer)
     }
@@ -25,7 +25,7 @@ impl<const SLOTS: usize, const BYTES: usize> Receiver<SLOTS, BYTES> {
 
 #[test]
 fn messages_come_out_in_order_over_many_laps() {
-    let r = Receiver::<4, 8>::new();
+    let r = Receiver::<4, 8, 8>::new();
     let mut expected = VecDeque::new();
     for n in 0..1_000u32 {
         let word = n.to_le_bytes();
@@ -49,9 +49,58 @@ fn messages_come_out_in_order_over_many_laps() {
     }
 }
 
+/// Wherever its header ends, and wherever in the ring it begins.
+#[test]
+fn a_long_message_goes_on_in_the_slots_behind() {
+    let r = Receiver::<8, 4, 15>::new();
+    let mut filled = Vec::new();
+    for n in 0..2_000usize {
+        let bytes: Vec<u8> = (0..n % 16).map(|i| (n + i) as u8).collect();
+        let (head, body) = bytes.split_at(n / 16 % (bytes.len() + 1));
+        let free = 8 - filled.iter().map(|b: &Vec<u8>| b.len().div_ceil(4).max(1)).sum::<usize>();
+        let fits = bytes.len().div_ceil(4).max(1) <= free;
+        assert_eq!(r.ring.push(n as u32 % 3, head, body).is_ok(), fits, "{n}: {free} are free");
+        if fits {
+            filled.push(bytes);
+        } else {
+            let (popped, buffer) = r.pop();
+            let first = filled.remove(0);
+            let Popped::Message { len, .. } = popped else { panic!("{popped:?}") };
+            assert_eq!(buffer[..len], first[..]);
+            // As the drain does, which looks for the refused.
+            r.ring.take_refused(r.head.load(Relaxed));
+        }
+    }
+}
+
+#[test]
+fn a_message_that_goes_on_in_slots_of_nobody_is_skipped() {
+    let r = Receiver::<8, 4, 16>::new();
+    r.ring.push(1, b"ab", b"").unwrap();
+    r.ring.slot(0).message.with_mut(|message| {
+        // SAFETY: this test is the only thread.
+        unsafe { (*message).len = 16 };
+    });
+    assert_eq!(r.pop().0, Popped::Corrupt);
+    r.ring.push(1, b"12345678", b"9").unwrap();
+    let (popped, buffer) = r.pop();
+    assert_eq!((popped, &buffer[..9]), (Popped::Message { sender: 1, len: 9 }, &b"123456789"[..]));
+    r.ring.push(1, b"12345678", b"").unwrap();
+    r.ring.slot(4).message.with_mut(|message| {
+        // SAFETY: as above.
+        unsafe { (*message).len = 17 };
+    });
+    assert_eq!(
+        [r.pop().0, r.pop().0],
+        [Popped::Corrupt, Popped::Corrupt],
+        "no message begins there"
+    );
+    assert_eq!(r.pop().0, Popped::Empty);
+}
+
 #[test]
 fn a_refused_sender_leaves_its_bit_until_it_is_taken() {
-    let r = Receiver::<2, 8>::new();
+    let r = Receiver::<2, 8, 8>::new();
     assert_eq!(r.ring.take_refused(0), 0);
     r.ring.push(0, b"", b"").unwrap();
     r.ring.push(0, b"12345678", b"").unwrap();
@@ -65,7 +114,7 @@ fn a_refused_sender_leaves_its_bit_until_it_is_taken() {
 
 #[test]
 fn a_corrupt_slot_is_skipped() {
-    let r = Receiver::<4, 8>::new();
+    let r = Receiver::<4, 8, 8>::new();
     for (sender, len) in [(70, 1), (u32::MAX, 1), (1, 9), (1, u32::MAX)] {
         r.ring.push(1, b"ab", b"").unwrap();
         let position = r.head.load(Relaxed);
@@ -84,7 +133,7 @@ fn a_corrupt_slot_is_skipped() {
 
 #[test]
 fn wild_words_neither_hang_nor_panic() {
-    let r = Receiver::<2, 8>::new();
+    let r = Receiver::<2, 8, 8>::new();
     r.ring.slot(0).turn.store(77, Relaxed);
     assert_eq!(r.pop().0, Popped::Empty);
     assert!(!r.ring.has(&r.head));
@@ -99,14 +148,14 @@ fn wild_words_neither_hang_nor_panic() {
 /// A receiver that looks only when it owes a look still finds every refused sender.
 #[test]
 fn looks_that_are_owed_find_the_refused() {
-    let r = Receiver::<16, 8>::new();
+    let r = Receiver::<16, 8, 8>::new();
     let position = || r.head.load(Relaxed);
     while r.ring.push(5, b"", b"").is_ok() {}
     let before = position();
     r.pop();
     assert!(r.ring.owes_look(before, position()));
     assert_eq!(r.ring.take_refused(position()), 1 << 5);
-    assert_eq!(r.ring.push(5, b"", b""), Ok(()));
+    assert!(r.ring.push(5, b"", b"").is_ok());
     let mut looks = 0;
     let mut before = position();
     while r.pop().0 != Popped::Empty {
@@ -119,7 +168,7 @@ fn looks_that_are_owed_find_the_refused() {
 #[test]
 fn senders_on_threads_keep_their_own_order() {
     const EACH: u32 = 20_000;
-    let r = Receiver::<8, 16>::new();
+    let r = Receiver::<8, 16, 16>::new();
     std::thread::scope(|scope| {
         for sender in 0..3u32 {
             let ring = &r.ring;

@@ -18,7 +18,7 @@ use rustix::io::Errno;
 use rustix::time::{ClockId, clock_gettime};
 
 use crate::card;
-use crate::control::{ControlSegment, MESSAGE_MAX, SLOTS};
+use crate::control::{ControlSegment, MESSAGE_MAX, SLOT_BYTES, SLOTS};
 use crate::doorbell::Doorbell;
 use crate::heap::{ARENA_BYTES, Heap, SMALL_MAX};
 use crate::inbox::{Inbox, Wake};
@@ -51,7 +51,7 @@ pub struct Shm {
     /// By rank, those that this rank has had to do with; its own is used for imports only.
     neighbours: Box<[OnceLock<Box<Neighbour>>]>,
     heap: Arc<Heap>,
-    pub(crate) inbox: Inbox<SLOTS, MESSAGE_MAX>,
+    pub(crate) inbox: Inbox<SLOTS, SLOT_BYTES, MESSAGE_MAX>,
     /// The thread of the progress agent.
     pub(crate) agent: Mutex<Option<JoinHandle<()>>>,
     left: AtomicBool,
@@ -143,6 +143,28 @@ impl Shm {
         self.roster.state(peer)
     }
 
+    /// Puts a message into a mailbox, and rings no bell; where it ends there.
+    #[inline]
+    fn push(
+        &self,
+        to: WorldRank,
+        head: &[u8],
+        body: &[u8],
+    ) -> Result<(&ControlSegment, u64), SubmitError> {
+        // A line that seldom changes; a ring whose receiver is gone would take a lapful more.
+        if self.roster.state(to) != PeerState::Alive {
+            return Err(SubmitError::PeerFailed(to));
+        }
+        let control = self.control(to).map_err(|error| match error {
+            ImportError::System { .. } => SubmitError::Unreachable(error),
+            _ => SubmitError::PeerFailed(to),
+        })?;
+        match control.ring.push(self.rank.0, head, body) {
+            Ok(end) => Ok((control, end)),
+            Err(_) => Err(self.full(to)),
+        }
+    }
+
     /// Wakes the senders that found the mailbox full; a bit stands for every 64th rank.
     #[cold]
     fn wake(&self, wake: Wake) {
@@ -216,7 +238,8 @@ unsafe impl Messages for Shm {
             if self.is_crowded() { "are counted at the first rank" } else { "by dissemination" };
         format!(
             "shm: memfd segments (regions up to {} KiB in arenas of {} KiB, larger ones on their \
-             own), mailbox of {SLOTS} messages up to {MESSAGE_MAX} bytes, {ranks} ranks on {cores} \
+             own), mailbox of {SLOTS} slots of {SLOT_BYTES} bytes for messages up to {MESSAGE_MAX} \
+             bytes, {ranks} ranks on {cores} \
              CPUs, {waiting}; barriers {barriers}",
             SMALL_MAX >> 10,
             ARENA_BYTES >> 10,
@@ -228,21 +251,23 @@ unsafe impl Messages for Shm {
     }
 
     unsafe fn send(&self, to: WorldRank, head: &[u8], body: &[u8]) -> Result<(), SubmitError> {
-        // A line that seldom changes; a ring whose receiver is gone would take a lapful more.
-        if self.roster.state(to) != PeerState::Alive {
-            return Err(SubmitError::PeerFailed(to));
+        self.push(to, head, body)?;
+        self.ring_for_work(to);
+        Ok(())
+    }
+
+    unsafe fn answer(&self, to: WorldRank, head: &[u8], body: &[u8]) -> Result<(), SubmitError> {
+        let (control, end) = self.push(to, head, body)?;
+        // What came behind it while it was not published has rung in vain.
+        if let Some(bell) = self.roster.bell(to) {
+            bell.ring_unless_work(|| control.ring.claimed() != end);
         }
-        let control = self.control(to).map_err(|error| match error {
-            ImportError::System { .. } => SubmitError::Unreachable(error),
-            _ => SubmitError::PeerFailed(to),
-        })?;
-        match control.ring.push(self.rank.0, head, body) {
-            Ok(()) => {
-                self.ring_for_work(to);
-                Ok(())
-            }
-            Err(_) => Err(self.full(to)),
-        }
+        Ok(())
+    }
+
+    /// Each sender's positions follow each other in the ring, which is read in their order.
+    fn keeps_order(&self, _to: WorldRank) -> bool {
+        true
     }
 
     /// At most 64 messages a call. Each is copied to private memory before `sink` sees it, and no

@@ -14,6 +14,8 @@ pub struct NetConfig {
     pub seed: u64,
     /// Longest time a message travels, in ticks of one virtual microsecond.
     pub delay_max: u64,
+    /// Whether messages of one rank to another arrive in the order in which they were sent.
+    pub in_order: bool,
     /// Messages sent to one receiver and not yet polled by it, before `send` says `Again`; at
     /// least 1.
     pub queue_max: usize,
@@ -38,6 +40,7 @@ impl NetConfig {
             ranks,
             seed,
             delay_max: 200,
+            in_order: false,
             queue_max: 64,
             message_max: 16 * 1024,
             step_max: 2_000_000,

@@ -443,7 +443,11 @@ impl Schedule {
             return Err(SubmitError::Again);
         }
         self.rank(me).refused_by = None;
-        let due = self.clock.saturating_add(self.random.delay(self.config.delay_max));
+        let mut due = self.clock.saturating_add(self.random.delay(self.config.delay_max));
+        if self.config.in_order {
+            // Of those that are due at the same time, what was sent first lands first.
+            due = due.max(self.traffic.last_dues(me).get(&to).copied().unwrap_or(0));
+        }
         self.happenings += 1;
         let message = Message::new(me, head, body, self.random.index(8));
         self.trace.note(me, Event::Send, [to.into(), message.bytes().len() as u64, due]);

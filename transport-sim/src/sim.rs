@@ -104,7 +104,7 @@ unsafe impl Messages for Sim {
         let config = self.shared.config();
         format!(
             "sim: {} ranks as threads of one process, one at a time, order and delay from seed \
-             {}; {} up to {} bytes, up to {} us on their way, {} per receiver; virtual time, \
+             {}; {} up to {} bytes, up to {} us on their way{}, {} per receiver; virtual time, \
              never spins",
             config.ranks,
             config.seed,
@@ -114,6 +114,7 @@ unsafe impl Messages for Sim {
             },
             config.message_max,
             config.delay_max,
+            if config.in_order { " and in order" } else { "" },
             config.queue_max
         )
     }
@@ -135,6 +136,10 @@ unsafe impl Messages for Sim {
             self.rank
         );
         self.shared.yield_then(self.rank, |schedule| schedule.send(self.rank, to.0, head, body))
+    }
+
+    fn keeps_order(&self, _to: WorldRank) -> bool {
+        self.shared.config().in_order
     }
 
     fn poll(&self, sink: &mut dyn FnMut(WorldRank, &[u8])) -> usize {

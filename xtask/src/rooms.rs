@@ -92,6 +92,7 @@ pub(crate) const ROOMS: &[Room] = &[
     room("rma-core/src/window/user.rs", "memory that users vouch for"),
     room("transport-shm/src/control.rs", "views a mapped segment as its control structures"),
     room("transport-shm/src/cma.rs", "calls process_vm_readv and process_vm_writev"),
+    room("transport-shm/src/doorbell_agent_loom_tests.rs", "takes from a ring, under loom"),
     room("transport-shm/src/heap.rs", "promises `Mapped`, zeroes blocks before use"),
     room("transport-shm/src/inbox.rs", "views the mailbox ring in a control segment"),
     room("transport-shm/src/inbox_loom_tests.rs", "looks at what two drains took, under loom"),

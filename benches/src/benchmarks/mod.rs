@@ -8,6 +8,7 @@ mod counts;
 mod forms;
 mod layout;
 mod lock;
+mod messages;
 mod outstanding;
 mod overlap;
 mod pairs;
@@ -84,6 +85,12 @@ pub(crate) const ALL: &[Benchmark] = &[
         accumulate::with_values,
     ),
     benchmark("paths", "8 B by load and store, system copies and messages", &[2], paths::run),
+    benchmark(
+        "messages",
+        "bandwidth by messages, requests under way, accumulates in order",
+        &[2],
+        messages::run,
+    ),
     benchmark(
         "counts",
         "instructions, system calls, allocations and messages of a call",

@@ -1,6 +1,7 @@
 //! The engine of a rank: what is under way, how messages are sent, the one place that waits, and
 //! the agent. What arrives is for a [`Service`] above.
 mod agent;
+mod budget;
 mod counters;
 mod outgoing;
 mod outstanding;

@@ -1,6 +1,6 @@
 //! Sending: at once where the transport has room, from the outbox where it has not.
 use crate::engine::{Cause, Engine, Pending, SlotId, Wait, WaitError};
-use crate::protocol::message::{Head, Status};
+use crate::protocol::message::{Head, Kind, Status};
 use crate::protocol::outbox::{Outbox, Parcel};
 use crate::rank::WorldRank;
 use crate::transport::SubmitError;
@@ -128,7 +128,14 @@ impl Engine {
 
     /// Sends one message if there is room.
     pub(crate) fn try_send(&self, to: WorldRank, head: &[u8], body: &[u8]) -> Sent {
-        match self.transport.send(to, head, body) {
+        // Who waits for an answer takes it: the agent has nothing to do with it.
+        let answers =
+            Head::parse(head).and_then(|(head, _)| head.kind()).is_some_and(Kind::answers);
+        let sent = match answers {
+            true => self.transport.answer(to, head, body),
+            false => self.transport.send(to, head, body),
+        };
+        match sent {
             Ok(()) => _ = self.counters.sent.fetch_add(1, Relaxed),
             // What this process is short of, it may have again later.
             Err(SubmitError::Again | SubmitError::Unreachable(_)) => return Sent::Nothing,

@@ -1,12 +1,14 @@
-//! Messages that wait for an answer from afar: a fixed number of slots with generations, and the
-//! credit that each of them takes at its target.
+//! Messages that wait for an answer from afar: a fixed number of slots with generations, each of
+//! which takes credit at its target.
 //!
 //! A slot may hold the address of an origin buffer that an arriving answer is written to. Answers
-//! are written under the mutex of the slots, so when [`Pending::is_done`] says so, or
-//! [`OutstandingTable::cancel`] has returned, none is written any more and the buffer may die.
+//! are written under the mutex of their slot, and what counts them is released under it, so when
+//! [`Pending::is_done`] says so none is written any more and the buffer may die. So it may when
+//! [`OutstandingTable::cancel`] has returned: it takes the mutex of each slot in turn, and leaves
+//! none that knows the buffer. No thread waits for another one that has another slot.
 #![allow(unsafe_code)]
 
-use crate::protocol::credit::Credit;
+use super::budget::Budget;
 use crate::protocol::message::{Head, Kind, Status};
 use crate::protocol::rendezvous::Sender;
 use crate::rank::WorldRank;
@@ -50,13 +52,25 @@ pub(crate) struct Pending {
     /// Of the failure, that thread was told, or anybody if there is no such thread: later flushes
     /// are not.
     told: AtomicBool,
+    value: AtomicU64,
+    /// What few have: a program may keep many requests.
+    rare: OnceLock<Box<Rare>>,
+}
+
+#[derive(Default)]
+struct Rare {
     /// Other threads whose flush has told of the failure.
     heard: Mutex<Vec<ThreadId>>,
-    value: AtomicU64,
     /// Of a failure that is [`BY_DEVICE`]: why, and at which peer.
     device: OnceLock<(DeviceError, WorldRank)>,
     /// Owners of the buffers that callers gave away.
     keep: Mutex<Vec<Box<dyn Any + Send>>>,
+}
+
+impl Rare {
+    fn heard(&self) -> MutexGuard<'_, Vec<ThreadId>> {
+        self.heard.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 impl Pending {
@@ -81,7 +95,10 @@ impl Pending {
         match self.failure.load(Relaxed) {
             0 => None,
             CANCELLED => Some(Failure::Cancelled),
-            BY_DEVICE => self.device.get().map(|(error, peer)| Failure::Device(*error, *peer)),
+            BY_DEVICE => {
+                let (error, peer) = *self.rare.get()?.device.get()?;
+                Some(Failure::Device(error, peer))
+            }
             failure => {
                 let status = Status::parse(failure as u8);
                 let by = WorldRank((failure >> 32) as u32);
@@ -96,12 +113,12 @@ impl Pending {
         if self.by.is_none_or(|by| by == me) {
             self.told.store(true, Relaxed);
         } else {
-            self.heard().push(me);
+            self.rare().heard().push(me);
         }
     }
 
-    fn heard(&self) -> MutexGuard<'_, Vec<ThreadId>> {
-        self.heard.lock().unwrap_or_else(PoisonError::into_inner)
+    fn rare(&self) -> &Rare {
+        self.rare.get_or_init(Box::default)
     }
 
     /// Whether no flush has anything to wait for, or to tell.
@@ -111,14 +128,15 @@ impl Pending {
 
     /// As [`is_over`](Self::is_over), of a flush of this thread.
     pub(crate) fn is_over_here(&self) -> bool {
-        let heard = || self.heard().contains(&thread::current().id());
-        self.is_over() || (self.is_done() && heard())
+        let heard = |rare: &Rare| rare.heard().contains(&thread::current().id());
+        let here = || self.rare.get().is_some_and(|rare| heard(rare));
+        self.is_over() || (self.is_done() && here())
     }
 
     /// A transfer of a device has failed.
     pub(crate) fn fail_by_device(&self, error: DeviceError, peer: WorldRank) {
         // Before the failure can be seen. The first counts.
-        _ = self.device.set((error, peer));
+        _ = self.rare().device.set((error, peer));
         self.fail(BY_DEVICE);
     }
 
@@ -150,7 +168,7 @@ impl Pending {
 
     /// Keeps `owner` alive as long as this is.
     pub(crate) fn keep(&self, owner: Box<dyn Any + Send>) {
-        self.keep.lock().unwrap_or_else(PoisonError::into_inner).push(owner);
+        self.rare().keep.lock().unwrap_or_else(PoisonError::into_inner).push(owner);
     }
 }
 
@@ -251,9 +269,9 @@ struct Slot {
     pending: Option<Arc<Pending>>,
 }
 
-// SAFETY: the address in `expected.buffer` is only written through under the mutex of
-// `OutstandingTable`, and what it points to is exclusively the slot's while the slot is in use
-// (contract of `OutstandingTable::start`).
+// SAFETY: the address in `expected.buffer` is only written through under the mutex of the slot, and
+// what it points to is exclusively the slot's while the slot is in use (contract of
+// `OutstandingTable::start`).
 unsafe impl Send for Slot {}
 
 impl Slot {
@@ -277,36 +295,10 @@ impl Slot {
     }
 }
 
-/// What the mutex protects.
-struct SlotTable {
-    slots: Vec<Slot>,
-    /// Indices of those that are not in use.
-    free: Vec<u32>,
-    credit: Credit,
-}
-
-impl SlotTable {
-    /// The slot with this id, if it is in use.
-    fn get(&mut self, id: SlotId) -> Option<&mut Slot> {
-        let slot = self.slots.get_mut(id.index())?;
-        (slot.generation == id.generation() && slot.pending.is_some()).then_some(slot)
-    }
-
-    fn free(&mut self, index: usize) -> Option<Arc<Pending>> {
-        let slot = &mut self.slots[index];
-        let pending = slot.pending.take()?;
-        slot.generation = slot.generation.wrapping_add(1);
-        slot.expected = Slot::NOTHING;
-        self.credit.give_back(slot.peer);
-        self.free.push(index as u32);
-        pending.release();
-        Some(pending)
-    }
-}
-
 /// The slots of one rank.
 pub(crate) struct OutstandingTable {
-    table: Mutex<SlotTable>,
+    slots: Box<[Mutex<Slot>]>,
+    budget: Budget,
 }
 
 impl OutstandingTable {
@@ -315,15 +307,37 @@ impl OutstandingTable {
         let count = count.clamp(1, SLOTS_MAX);
         let slot =
             |_| Slot { generation: 1, peer: WorldRank(0), expected: Slot::NOTHING, pending: None };
-        let slots = (0..count).map(slot).collect();
-        // The lowest is taken first.
-        let free = (0..count as u32).rev().collect();
-        Self { table: Mutex::new(SlotTable { slots, free, credit: Credit::new(credit) }) }
+        let slots = (0..count).map(slot).map(Mutex::new).collect();
+        Self { slots, budget: Budget::new(count, credit) }
     }
 
-    fn lock(&self) -> MutexGuard<'_, SlotTable> {
+    fn lock(slot: &Mutex<Slot>) -> MutexGuard<'_, Slot> {
         // Nothing in here panics half-way through a change.
-        self.table.lock().unwrap_or_else(PoisonError::into_inner)
+        slot.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The slots one after the other, each while it is locked.
+    fn all(&self) -> impl Iterator<Item = (usize, MutexGuard<'_, Slot>)> {
+        self.slots.iter().map(Self::lock).enumerate()
+    }
+
+    /// The slot with this id, if it is in use.
+    fn get(&self, id: SlotId) -> Option<MutexGuard<'_, Slot>> {
+        let slot = Self::lock(self.slots.get(id.index())?);
+        (slot.generation == id.generation() && slot.pending.is_some()).then_some(slot)
+    }
+
+    /// Frees a slot that is in use. Perhaps what is returned is the last reference: what that keeps
+    /// is to be dropped when the slot is not locked any more.
+    #[must_use]
+    fn free(&self, index: usize, slot: &mut Slot) -> Option<Arc<Pending>> {
+        let pending = slot.pending.take()?;
+        slot.generation = slot.generation.wrapping_add(1);
+        slot.expected = Slot::NOTHING;
+        // Who takes the slot at once waits until it is not locked any more.
+        self.budget.give_back(slot.peer, index);
+        pending.release();
+        Some(pending)
     }
 
     /// Takes a free slot and credit for a message to `peer`, counted in `pending`; `None` if there
@@ -339,39 +353,33 @@ impl OutstandingTable {
         expected: Expected,
         pending: &Arc<Pending>,
     ) -> Option<SlotId> {
-        let mut table = self.lock();
-        let index = *table.free.last()?;
-        if !table.credit.take(peer) {
-            return None;
-        }
-        table.free.pop();
-        let slot = &mut table.slots[index as usize];
+        let index = self.budget.take(peer)?;
+        let mut slot = Self::lock(&self.slots[index]);
         pending.hold();
         (slot.peer, slot.expected) = (peer, expected);
         slot.pending = Some(pending.clone());
-        Some(SlotId::new(slot.generation, index as usize))
+        Some(SlotId::new(slot.generation, index))
     }
 
     /// A process whose answer is outstanding, of those counted in `pending`: another one at each
-    /// turn.
+    /// turn. `None` also if answers come just now.
     pub(crate) fn debtor(&self, pending: &Arc<Pending>, turn: usize) -> Option<WorldRank> {
-        let table = self.lock();
-        let counts = |slot: &&Slot| {
-            slot.pending.as_ref().is_some_and(|counted| Arc::ptr_eq(counted, pending))
+        let debtors = || {
+            let counts = |slot: &Slot| {
+                slot.pending.as_ref().is_some_and(|counted| Arc::ptr_eq(counted, pending))
+            };
+            self.all().filter(move |(_, slot)| counts(slot)).map(|(_, slot)| slot.peer)
         };
-        let owe = table.slots.iter().filter(counts).count();
-        let mut debtors = table.slots.iter().filter(counts).map(|slot| slot.peer);
-        debtors.nth(turn.checked_rem(owe)?)
+        let owe = debtors().count();
+        debtors().nth(turn.checked_rem(owe)?)
     }
 
     /// The peers of all slots, if none is free.
     pub(crate) fn keepers(&self) -> Option<Vec<WorldRank>> {
-        let table = self.lock();
-        if !table.free.is_empty() {
+        if !self.budget.is_used_up() {
             return None;
         }
-        let mut keepers: Vec<WorldRank> = table.slots.iter().map(|slot| slot.peer).collect();
-        drop(table);
+        let mut keepers: Vec<WorldRank> = self.all().map(|(_, slot)| slot.peer).collect();
         keepers.sort_unstable();
         keepers.dedup();
         Some(keepers)
@@ -380,47 +388,45 @@ impl OutstandingTable {
     /// Gives back every slot of a peer that has left and answers nothing any more, as if it had
     /// said so; false if there are none.
     pub(crate) fn end(&self, peer: WorldRank) -> bool {
-        let (mut table, mut ended) = (self.lock(), Vec::new());
-        for index in 0..table.slots.len() {
-            let slot = &table.slots[index];
+        let mut ended = false;
+        for (index, mut slot) in self.all() {
             if let Some(pending) = slot.pending.as_ref().filter(|_| slot.peer == peer) {
                 pending.fail(u64::from(peer.0) << 32 | Status::HolderLeft as u64);
-                ended.extend(table.free(index));
+                let freed = self.free(index, &mut slot);
+                drop(slot);
+                drop(freed);
+                ended = true;
             }
         }
-        // Perhaps the last references: what they keep is dropped outside the mutex.
-        drop(table);
-        !ended.is_empty()
+        ended
     }
 
     /// Gives back every slot counted in `pending`: nothing is written to its buffers afterwards.
     pub(crate) fn cancel(&self, pending: &Arc<Pending>) {
-        let mut table = self.lock();
-        for index in 0..table.slots.len() {
+        for (index, mut slot) in self.all() {
             if pending.is_done() {
                 break;
             }
-            let counted = &table.slots[index].pending;
+            let counted = &slot.pending;
             if counted.as_ref().is_some_and(|counted| Arc::ptr_eq(counted, pending)) {
                 pending.fail(CANCELLED);
                 // Not the last reference: the caller has one.
-                drop(table.free(index));
+                drop(self.free(index, &mut slot));
             }
         }
     }
 
     /// Gives back one slot, whose message was not sent; false if it was answered or cancelled.
     pub(crate) fn cancel_one(&self, id: SlotId) -> bool {
-        let mut table = self.lock();
-        let freed = table.get(id).is_some().then(|| table.free(id.index()));
-        drop(table);
+        let Some(mut slot) = self.get(id) else { return false };
+        let freed = self.free(id.index(), &mut slot);
+        drop(slot);
         freed.is_some()
     }
 
     /// Takes the CTS of a rendezvous.
     pub(crate) fn handle_cts(&self, from: WorldRank, id: SlotId, bytes: u64) -> Clearance {
-        let mut table = self.lock();
-        let Some(slot) = table.get(id).filter(|slot| slot.peer == from) else {
+        let Some(mut slot) = self.get(id).filter(|slot| slot.peer == from) else {
             return Clearance::Unknown;
         };
         let sender = slot.expected.sender.as_mut();
@@ -430,28 +436,26 @@ impl OutstandingTable {
 
     /// What a rendezvous does next; a message has at most `max` bytes.
     pub(crate) fn next(&self, id: SlotId, max: u64) -> Next {
-        let mut table = self.lock();
-        let sender = table.get(id).and_then(|slot| slot.expected.sender.as_mut());
-        let Some(sender) = sender else { return Next::Ended };
+        let Some(mut slot) = self.get(id) else { return Next::Ended };
+        let Some(sender) = slot.expected.sender.as_mut() else { return Next::Ended };
         sender.poll_data(max).map_or(Next::Wait, Next::Data)
     }
 
     /// Takes an answer and its bytes; false if nobody waits for it, or not for this.
     pub(crate) fn answer(&self, from: WorldRank, id: SlotId, answer: Answer, bytes: &[u8]) -> bool {
-        let mut table = self.lock();
-        let slot = table.get(id).filter(|slot| slot.peer == from && slot.admits(&answer, bytes));
-        let Some(slot) = slot else { return false };
+        let slot = self.get(id).filter(|slot| slot.peer == from && slot.admits(&answer, bytes));
+        let Some(mut slot) = slot else { return false };
         let Some(pending) = &slot.pending else { return false };
         if answer.status == Status::Ok {
+            pending.value.store(answer.value, Relaxed);
             if slot.expected.buffer.len > 0 {
                 // SAFETY: `admits` says that `offset <= len`: inside the buffer that `start`'s
                 // caller vouched for.
                 let at = unsafe { slot.expected.buffer.at.add(answer.offset as usize) };
                 // SAFETY: `offset + bytes.len() <= len`, as `admits` says, and the buffer is the
-                // slot's alone while the mutex is held and the slot in use.
+                // slot's alone while its mutex is held and it is in use.
                 unsafe { at.copy_from_nonoverlapping(bytes.as_ptr(), bytes.len()) };
             }
-            pending.value.store(answer.value, Relaxed);
             slot.expected.units -= answer.units;
         } else {
             // Of no use in an answer without bytes but here.
@@ -461,8 +465,8 @@ impl OutstandingTable {
             slot.expected.units = 0;
         }
         let complete = slot.expected.units == 0;
-        let freed = if complete { table.free(id.index()) } else { None };
-        drop(table);
+        let freed = if complete { self.free(id.index(), &mut slot) } else { None };
+        drop(slot);
         // Perhaps the last reference: what it keeps is dropped outside the mutex.
         drop(freed);
         true

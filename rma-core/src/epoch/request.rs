@@ -42,7 +42,7 @@ struct RequestUnderWay<E> {
     pending: Arc<Pending>,
     buffer: Vec<E>,
     /// What goes to the buffer when it is there, if that has a layout.
-    packed: Option<Packed>,
+    packed: Option<Box<Packed>>,
 }
 
 impl<E: Element> RequestUnderWay<E> {
@@ -98,7 +98,7 @@ impl<'w, B: OriginBuffer> Request<'w, B> {
         // touches them when `pending` is done only, or gives them to it in drop. So are the bytes
         // that wait packed.
         let started = unsafe { window.begin_fetch(operation, left, sink, &mut completion) };
-        under_way.packed = completion.take_packed();
+        under_way.packed = completion.take_packed().map(Box::new);
         if let Err(error) = started {
             _ = window.drain(operation.what, target, &pending);
             return Err(Refused { value: request.take(false), error });

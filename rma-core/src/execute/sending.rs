@@ -76,13 +76,18 @@ impl Window {
         // SAFETY: caller: the sink's bytes are this operation's until it is done; so are those
         // that wait packed.
         let sent = unsafe { sending.send(buffer.len as u64, buffer, completion.pending) };
-        if let Some(touched) = touched {
-            self.far.add_accumulate(operation.target, touched, completion.pending);
+        match touched {
+            Some(it) => self.far.add_accumulate(operation.target, it, completion.pending),
+            // A flush waits for every accumulate.
+            None if operation.action != Action::Get => {
+                self.far.add_get(operation.target, completion.pending);
+            }
+            None => {}
         }
         sent
     }
 
-    /// Waits for the operations that come before.
+    /// Waits for the operations that come before, where they could be overtaken.
     fn in_order<'w, 'a>(
         &'w self,
         operation: &'w Operation<'a>,
@@ -95,7 +100,10 @@ impl Window {
         if let Some((basic, base)) = operation.action.basic().zip(base) {
             self.check_aligned(operation, base, left.there, basic)?;
         }
-        let touched = Touched::of(operation, left.there);
+        // A target that hears of them in order does them in order. A device is not asked.
+        let device = left.device.is_some() || self.remote().is_some();
+        let in_order = !device && self.engine().transport.messages.keeps_order(left.world);
+        let touched = if in_order { None } else { Touched::of(operation, left.there) };
         if let Some(touched) = &touched {
             self.wait_for_earlier(operation.what, operation.target, touched)?;
         }

@@ -43,6 +43,11 @@ impl Credit {
         self.used.get(&peer).is_none_or(|used| *used < self.limit)
     }
 
+    /// Whether `peer` has any.
+    pub(crate) fn is_used(&self, peer: WorldRank) -> bool {
+        self.used.get(&peer).is_some_and(|used| *used > 0)
+    }
+
     /// Gives back one that was taken.
     pub(crate) fn give_back(&mut self, peer: WorldRank) {
         if let Some(used) = self.used.get_mut(&peer) {

@@ -95,6 +95,11 @@ impl Kind {
         }
     }
 
+    /// Whether it answers a request, and is all that this is about.
+    pub(crate) fn answers(self) -> bool {
+        matches!(self, Self::Done | Self::Data | Self::Value)
+    }
+
     /// Whether it is of the accumulate family.
     pub(crate) fn accumulates(self) -> bool {
         matches!(self, Self::Accumulate | Self::GetAccumulate | Self::CompareSwap)

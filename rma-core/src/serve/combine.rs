@@ -1,8 +1,9 @@
 //! The target's side of the accumulate family. S-H15
 //!
 //! A handler cannot wait. A message whose stripe somebody holds is put off, and taken up again by
-//! the next progress of this rank. That reorders nothing that MPI orders: an origin does not send
-//! an operation before the earlier ones on the same bytes are answered.
+//! the next progress of this rank; so are those that the same origin has sent since: where messages
+//! keep their order, an origin need not wait for an answer before it sends the next operation on
+//! the same bytes. S-H7
 use crate::engine::{Cause, Engine};
 use crate::memory::stripe;
 use crate::protocol::credit::Credit;
@@ -10,8 +11,8 @@ use crate::protocol::message::{Head, Kind, Status};
 use crate::rank::WorldRank;
 use crate::window::Part;
 use core::ops::Range;
-use core::sync::atomic::AtomicUsize;
-use core::sync::atomic::Ordering::Relaxed;
+use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use core::sync::atomic::{AtomicBool, AtomicUsize};
 use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -22,6 +23,18 @@ pub(crate) struct Deferred {
     kept: Mutex<Credit>,
     /// Those in the queue, and those that some thread is just trying again.
     count: AtomicUsize,
+    /// A thread is at it. One at a time: two would reorder what one origin has sent.
+    retrying: AtomicBool,
+}
+
+/// The right to try again.
+struct Retrying<'a>(&'a AtomicBool);
+
+impl Drop for Retrying<'_> {
+    fn drop(&mut self) {
+        // Release pairs with the Acquire in `Deferred::retry`.
+        self.0.store(false, Release);
+    }
 }
 
 struct Message {
@@ -45,6 +58,20 @@ impl Deferred {
         // Who makes it 1 from 0 does so within `poll`, and rings this rank afterwards.
         self.count.load(Relaxed) == 0
     }
+
+    /// Whether something of this origin is put off. Asked by whom its messages are handed to, one
+    /// at a time, who makes it so.
+    fn keeps(&self, from: WorldRank) -> bool {
+        !self.is_empty() && self.kept().is_used(from)
+    }
+
+    /// `None` if another thread is at it. It does not wait for that: no lock is held while a reply
+    /// is sent.
+    fn retry(&self) -> Option<Retrying<'_>> {
+        // Acquire pairs with the Release in `Retrying::drop`.
+        let taken = self.retrying.compare_exchange(false, true, Acquire, Relaxed);
+        taken.ok().map(|_| Retrying(&self.retrying))
+    }
 }
 
 /// What became of a message.
@@ -64,7 +91,12 @@ impl Engine {
         head: &Head,
         body: &[u8],
     ) -> bool {
-        match self.try_accumulate(from, kind, head, body) {
+        let served = if self.serving().deferred.keeps(from) {
+            Served::Busy { left: None }
+        } else {
+            self.try_accumulate(from, kind, head, body)
+        };
+        match served {
             Served::Done(sense) => sense,
             // No honest peer has so many unanswered.
             Served::Busy { .. } if !self.serving().deferred.kept().take(from) => false,
@@ -82,15 +114,19 @@ impl Engine {
         if self.serving().deferred.is_empty() {
             return 0;
         }
-        let mut done = 0;
-        let waiting = self.serving().deferred.queue().len();
-        for _ in 0..waiting {
-            // One at a time, so that no lock is held while sending a reply.
-            let Some(message) = self.serving().deferred.queue().pop_front() else { break };
+        let Some(_retrying) = self.serving().deferred.retry() else { return 0 };
+        // Out of the queue, so that no lock is held while sending a reply.
+        let waiting = core::mem::take(&mut *self.serving().deferred.queue());
+        let (mut again, mut done) = (VecDeque::<Message>::new(), 0);
+        for message in waiting {
             let Message { from, kind, head, body } = &message;
+            if again.iter().any(|earlier| earlier.from == *from) {
+                again.push_back(message);
+                continue;
+            }
             match self.try_accumulate(*from, *kind, head, body) {
                 Served::Busy { left: None } => {
-                    self.serving().deferred.queue().push_back(message);
+                    again.push_back(message);
                     continue;
                 }
                 Served::Busy { left: Some(holder) } => {
@@ -106,6 +142,10 @@ impl Engine {
             self.serving().deferred.count.fetch_sub(1, Relaxed);
             done += 1;
         }
+        // In front of what has come since.
+        let mut queue = self.serving().deferred.queue();
+        again.append(&mut queue);
+        *queue = again;
         done
     }
 

@@ -11,6 +11,17 @@ impl Transport {
         // SAFETY: callers are the core.
         unsafe { self.messages.send(to, head, body) }
     }
+
+    /// [`Messages::answer`](super::Messages::answer).
+    pub(crate) fn answer(
+        &self,
+        to: WorldRank,
+        head: &[u8],
+        body: &[u8],
+    ) -> Result<(), SubmitError> {
+        // SAFETY: callers are the core.
+        unsafe { self.messages.answer(to, head, body) }
+    }
 }
 
 /// What a program may ask of the transport beneath its [`Universe`](crate::Universe). Messages are

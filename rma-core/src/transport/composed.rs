@@ -190,6 +190,15 @@ unsafe impl Messages for Composed {
         unsafe { self.messages_to(to).send(to, head, body) }
     }
 
+    unsafe fn answer(&self, to: WorldRank, head: &[u8], body: &[u8]) -> Result<(), SubmitError> {
+        // SAFETY: forwarded to the caller.
+        unsafe { self.messages_to(to).answer(to, head, body) }
+    }
+
+    fn keeps_order(&self, to: WorldRank) -> bool {
+        self.messages_to(to).keeps_order(to)
+    }
+
     fn poll(&self, sink: &mut dyn FnMut(WorldRank, &[u8])) -> usize {
         let near = self.near.messages.poll(sink);
         let contributions = &self.waker.0.contributions;

@@ -314,7 +314,8 @@ pub struct Job {
     pub size: u32,
 }
 
-/// Sends and receives messages, which may overtake each other.
+/// Sends and receives messages, which may overtake each other unless it
+/// [says otherwise](Self::keeps_order).
 ///
 /// # Safety
 ///
@@ -333,6 +334,23 @@ pub unsafe trait Messages: Send + Sync {
     /// The receiver acts on what the message says: only the core knows what that may be. An answer,
     /// for one, may tell where in this rank's memory a peer is to write.
     unsafe fn send(&self, to: WorldRank, head: &[u8], body: &[u8]) -> Result<(), SubmitError>;
+    /// As [`send`](Self::send), of an answer that nobody needs but a thread that waits for it:
+    /// parked threads of the receiver are woken, its [`Agent`] need not be. It finds the answer
+    /// when it is woken by something else.
+    ///
+    /// # Safety
+    ///
+    /// As [`send`](Self::send).
+    unsafe fn answer(&self, to: WorldRank, head: &[u8], body: &[u8]) -> Result<(), SubmitError> {
+        // SAFETY: forwarded to the caller.
+        unsafe { self.send(to, head, body) }
+    }
+    /// Whether what this rank sends to that one is handed out there in the order in which it was
+    /// sent: whatever `send` had taken before another call of it began comes first. Constant.
+    fn keeps_order(&self, to: WorldRank) -> bool {
+        _ = to;
+        false
+    }
     /// Hands every message that has arrived to `sink` (its sender and its bytes) and returns how
     /// many there were. If another thread of this rank is doing so already, returns 0 at once.
     fn poll(&self, sink: &mut dyn FnMut(WorldRank, &[u8])) -> usize;

@@ -574,6 +574,30 @@ fn a_peer_cannot_have_more_put_off_than_its_credit() {
     });
 }
 
+/// It needs a stripe less than the one before, and does not overtake it. S-H7
+#[test]
+fn what_was_sent_since_is_put_off_too() {
+    with_loop(Config::default(), |universe, network| {
+        let window = universe.world().window(2 * EDGE as usize, 8).allocate().unwrap();
+        let (engine, block) = (universe.engine(), window.part.block.get());
+        let replace = |offset: u64, values: &[f64]| {
+            let mut head = Head::new(Kind::Accumulate, window.id().0, 0);
+            (head.basic, head.op) = (BasicType::F64.to_wire(), Op::Replace as u8);
+            (head.offset, head.length) = (offset.into(), (8 * values.len() as u64).into());
+            network.arrive([head.as_bytes(), bytemuck::cast_slice(values)].concat());
+            engine.progress();
+        };
+        let held = stripe::try_one(block, STRIPE, Rank(7)).unwrap();
+        replace(STRIPE - 8, &[1.0, 1.0]);
+        replace(STRIPE - 8, &[2.0]);
+        let at = |disp| window.local().load::<f64>(disp).unwrap();
+        assert_eq!((at(EDGE - 1), engine.retry_deferred()), (0.0, 0), "both wait");
+        drop(held);
+        assert_eq!(engine.retry_deferred(), 2);
+        assert_eq!((at(EDGE - 1), at(EDGE)), (2.0, 1.0));
+    });
+}
+
 /// A holder that has left gives nothing back: the origin hears that it cannot be done, and what
 /// waits for others goes on waiting.
 #[test]

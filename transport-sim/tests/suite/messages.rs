@@ -132,9 +132,11 @@ fn messages_overtake_each_other() {
 }
 
 #[test]
-fn without_delay_messages_keep_their_order() {
-    for seed in seeds(20) {
-        let config = NetConfig { delay_max: 0, ..config(2, seed) };
+fn messages_keep_their_order_without_delay_or_where_the_network_does() {
+    for seed in seeds(40) {
+        let in_order = seed % 2 == 0;
+        let delay_max = if in_order { 200 } else { 0 };
+        let config = NetConfig { delay_max, in_order, ..config(2, seed) };
         run(&config, |sim| {
             if sim.rank().0 == 0 {
                 (0..8).for_each(|number| send(&sim, 1, &[number], &mut |_, _| {}));

@@ -1,0 +1,147 @@
+//! What bounds the messages that wait for an answer: slots of this rank, and credit at each peer.
+//! Threads take and give both without waiting for each other; the only lock is written when a peer
+//! is met for the first time.
+use crate::protocol::credit::CREDIT_MAX;
+use crate::rank::WorldRank;
+use core::sync::atomic::Ordering::{Relaxed, SeqCst};
+use core::sync::atomic::{AtomicU64, AtomicUsize, fence};
+use rustc_hash::FxHashMap;
+use std::sync::{PoisonError, RwLock, RwLockReadGuard};
+
+/// Slots are numbered; which are free is a bit of each. What is in a slot is ordered by its mutex.
+pub(super) struct Budget {
+    free: Box<[AtomicU64]>,
+    /// Messages that one peer may leave unanswered.
+    limit: usize,
+    /// How many each peer does, that was sent some.
+    used: RwLock<FxHashMap<WorldRank, AtomicUsize>>,
+}
+
+impl Budget {
+    pub(super) fn new(slots: usize, limit: usize) -> Self {
+        let bits = |word: usize| match slots - word * 64 {
+            rest @ ..64 => (1 << rest) - 1,
+            _ => u64::MAX,
+        };
+        let free = (0..slots.div_ceil(64)).map(|word| AtomicU64::new(bits(word))).collect();
+        Self { free, limit: limit.clamp(1, CREDIT_MAX), used: RwLock::default() }
+    }
+
+    fn used(&self) -> RwLockReadGuard<'_, FxHashMap<WorldRank, AtomicUsize>> {
+        self.used.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether no slot is free.
+    pub(super) fn is_used_up(&self) -> bool {
+        self.free.iter().all(|word| word.load(Relaxed) == 0)
+    }
+
+    /// Takes credit of `peer` and a slot; `None` if one of them is used up.
+    pub(super) fn take(&self, peer: WorldRank) -> Option<usize> {
+        while !self.is_used_up() {
+            if !self.take_credit(peer) {
+                return None;
+            }
+            if let Some(slot) = self.take_slot(peer) {
+                return Some(slot);
+            }
+            self.give_credit(peer);
+            // Others may have found this credit taken just now, and sleep. Pairs with the fences of
+            // `Sleep::arm` and `Sleep::ring`: if a slot came meanwhile, this thread sees it, or who
+            // gave it back sees them.
+            fence(SeqCst);
+        }
+        None
+    }
+
+    /// Gives back what was [taken](Self::take).
+    pub(super) fn give_back(&self, peer: WorldRank, slot: usize) {
+        self.give_credit(peer);
+        self.free[slot / 64].fetch_or(1 << (slot % 64), Relaxed);
+    }
+
+    fn take_credit(&self, peer: WorldRank) -> bool {
+        let take = |used: &AtomicUsize| {
+            let more = |used| (used < self.limit).then_some(used + 1);
+            used.fetch_update(Relaxed, Relaxed, more).is_ok()
+        };
+        if let Some(used) = self.used().get(&peer) {
+            return take(used);
+        }
+        let mut all = self.used.write().unwrap_or_else(PoisonError::into_inner);
+        take(all.entry(peer).or_default())
+    }
+
+    fn give_credit(&self, peer: WorldRank) {
+        if let Some(used) = self.used().get(&peer) {
+            used.fetch_sub(1, Relaxed);
+        }
+    }
+
+    /// The lowest of a word that is another for other peers: so threads meet less often.
+    fn take_slot(&self, peer: WorldRank) -> Option<usize> {
+        let (words, first) = (self.free.len(), peer.0 as usize);
+        (0..words).map(|i| (first + i) % words).find_map(|place| {
+            let take = |bits: u64| (bits != 0).then(|| bits & (bits - 1));
+            let bits = self.free[place].fetch_update(Relaxed, Relaxed, take).ok()?;
+            Some(place * 64 + bits.trailing_zeros() as usize)
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::AtomicBool;
+
+    #[test]
+    fn every_slot_is_taken_once() {
+        for slots in [1, 63, 64, 65, 130] {
+            let budget = Budget::new(slots, CREDIT_MAX);
+            let mut taken: Vec<_> = (0..slots).filter_map(|_| budget.take(WorldRank(1))).collect();
+            assert!(budget.is_used_up() && budget.take(WorldRank(2)).is_none());
+            taken.sort_unstable();
+            assert!(taken.into_iter().eq(0..slots), "{slots}");
+        }
+    }
+
+    #[test]
+    fn limits_are_sane() {
+        assert!(Budget::new(1, 0).take(WorldRank(1)).is_some());
+        let budget = Budget::new(2 * CREDIT_MAX, usize::MAX);
+        let taken = (0..2 * CREDIT_MAX).filter_map(|_| budget.take(WorldRank(1)));
+        assert_eq!(taken.count(), CREDIT_MAX);
+    }
+
+    /// Two threads never have the same slot, or more of a peer than its credit; nothing is lost.
+    #[test]
+    fn threads_share_it() {
+        const TURNS: usize = if cfg!(miri) { 40 } else { 20_000 };
+        const SLOTS: usize = 3;
+        let budget = Budget::new(SLOTS, 2);
+        let busy = [const { AtomicBool::new(false) }; SLOTS];
+        let of_peer = [const { AtomicUsize::new(0) }; 2];
+        std::thread::scope(|scope| {
+            for thread in 0..4usize {
+                let (budget, busy, of_peer) = (&budget, &busy, &of_peer);
+                scope.spawn(move || {
+                    let (peer, mut done) = (thread % 2, 0);
+                    while done < TURNS {
+                        let Some(slot) = budget.take(WorldRank(peer as u32)) else {
+                            std::thread::yield_now();
+                            continue;
+                        };
+                        assert!(!busy[slot].swap(true, Relaxed), "somebody has it");
+                        assert!(of_peer[peer].fetch_add(1, Relaxed) < 2, "more than its credit");
+                        of_peer[peer].fetch_sub(1, Relaxed);
+                        busy[slot].store(false, Relaxed);
+                        budget.give_back(WorldRank(peer as u32), slot);
+                        done += 1;
+                    }
+                });
+            }
+        });
+        let all: Vec<_> = [0, 0, 1].into_iter().map(|peer| budget.take(WorldRank(peer))).collect();
+        assert!(all.iter().all(Option::is_some), "{all:?}");
+    }
+}

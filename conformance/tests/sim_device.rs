@@ -212,7 +212,7 @@ fn explained() {
         });
         for text in texts.unwrap() {
             assert!(text.contains(part) && text.contains("for the rest"), "{text}");
-            assert!(text.contains("device: not used: attached memory"), "{text}");
+            assert!(text.contains("device: 0 regions attached here are registered"), "{text}");
         }
     };
     paths(None, "load and store to 0 of 5 ranks, the device to 5 others");

@@ -89,6 +89,8 @@ pub struct DeviceConfig {
     pub atomics: Atomics,
     /// After so many posts of all ranks together, no device works any more.
     pub ends_after: Option<u64>,
+    /// Largest memory that it registers, in bytes.
+    pub register_max: u64,
 }
 
 /// Which atomics a simulated device does.
@@ -123,6 +125,7 @@ impl DeviceConfig {
             delay_max: 200,
             atomics: Atomics::All,
             ends_after: None,
+            register_max: u64::MAX,
         }
     }
 

@@ -100,11 +100,12 @@ impl Window {
         let one = |all: Vec<Descriptor>| <[Descriptor; 1]>::try_from(all).ok().map(|[one]| one);
         let (descriptor, len) = (described.map(one).map_err(no_memory)?, contents.len() as u64);
         let slot = self.take_slot(&memory).inspect_err(|_| memory.set_freed())?;
-        let mut table = regions.table();
-        let start = table.new_start(len);
+        let start = regions.table().new_start(len);
         let (memory, token) = (Arc::new(memory), Arc::new(Token(0)));
-        let region = OwnRegion { len, slot, memory, descriptor, token: token.clone() };
-        self.publish(&mut table, start, region);
+        // Without, messages reach it.
+        let registered = self.register_region(&memory, start, len);
+        let region = OwnRegion { registered, len, slot, memory, descriptor, token: token.clone() };
+        self.publish(&mut regions.table(), start, region);
         Ok((token, start, len))
     }
 
@@ -167,7 +168,7 @@ impl Window {
     fn detach_at<M: WindowMemory>(&self, attached: &Attached<M>) -> Result<M, RmaError> {
         let regions = self.regions("detach")?;
         let start = attached.start;
-        let (region, slot) = {
+        let (mut region, slot) = {
             let mut table = regions.table();
             table.named(attached.start, &attached.token).ok_or(self.foreign())?;
             let region = table.by_start.remove(&start).ok_or(self.foreign())?;
@@ -184,6 +185,8 @@ impl Window {
             self.publish(&mut regions.table(), start, region);
             return Err(self.wait_failed(error));
         }
+        // Only now, as it may not come to this: no transfer touches the memory afterwards.
+        drop(region.registered.take());
         let memory = region.memory.rebuild(0, region.len as usize);
         let mut table = regions.table();
         table.leave(&region.memory);
@@ -203,7 +206,7 @@ impl Window {
         let table = self.regions("region")?.table();
         let region = table.named(attached.start, &attached.token).ok_or(self.foreign())?;
         // The handle is borrowed as long as the view, and no other names the region to `detach`.
-        Ok(View::of_region(self, region.memory.clone(), attached.start, region.len))
+        Ok(View::of_region(self, region, attached.start))
     }
 
     fn foreign(&self) -> RmaError {

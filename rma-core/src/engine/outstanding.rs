@@ -53,8 +53,8 @@ pub(crate) struct Pending {
     /// Other threads whose flush has told of the failure.
     heard: Mutex<Vec<ThreadId>>,
     value: AtomicU64,
-    /// Of a failure that is [`BY_DEVICE`]: why, and at which peer.
-    device: OnceLock<(DeviceError, WorldRank)>,
+    /// Of a failure that is [`BY_DEVICE`].
+    device: OnceLock<Lost>,
     /// Owners of the buffers that callers gave away.
     keep: Mutex<Vec<Box<dyn Any + Send>>>,
 }
@@ -81,7 +81,7 @@ impl Pending {
         match self.failure.load(Relaxed) {
             0 => None,
             CANCELLED => Some(Failure::Cancelled),
-            BY_DEVICE => self.device.get().map(|(error, peer)| Failure::Device(*error, *peer)),
+            BY_DEVICE => self.device.get().map(|lost| Failure::Device(*lost)),
             failure => {
                 let status = Status::parse(failure as u8);
                 let by = WorldRank((failure >> 32) as u32);
@@ -116,9 +116,9 @@ impl Pending {
     }
 
     /// A transfer of a device has failed.
-    pub(crate) fn fail_by_device(&self, error: DeviceError, peer: WorldRank) {
+    pub(crate) fn fail_by_device(&self, lost: Lost) {
         // Before the failure can be seen. The first counts.
-        _ = self.device.set((error, peer));
+        _ = self.device.set(lost);
         self.fail(BY_DEVICE);
     }
 
@@ -164,10 +164,19 @@ const BY_DEVICE: u64 = u64::MAX - 1;
 pub(crate) enum Failure {
     /// That process answered so; or it is the one that [left](Status::HolderLeft).
     Answered(Status, WorldRank),
-    /// The device could not move what went to that process.
-    Device(DeviceError, WorldRank),
+    /// The device could not move that.
+    Device(Lost),
     /// Whoever waited for them gave up.
     Cancelled,
+}
+
+/// A transfer of a device that failed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Lost {
+    pub(crate) error: DeviceError,
+    pub(crate) peer: WorldRank,
+    /// Where in the peer's part it was to begin, if that is known.
+    pub(crate) at: Option<u64>,
 }
 
 /// Where the bytes of an answer go.

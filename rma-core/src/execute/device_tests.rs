@@ -3,7 +3,7 @@
 
 use crate::config::Config;
 use crate::element::Op;
-use crate::engine::{Buffer, Pending, Queue, UnderWay, What};
+use crate::engine::{Buffer, Lasting, Pending, Queue, UnderWay, What};
 use crate::error::RmaError;
 use crate::layout::Layout;
 use crate::rank::{Rank, WorldRank};
@@ -451,7 +451,7 @@ fn what_another_thread_cut_off_is_told() {
         let (direct, mut buffer) = (Arc::<Pending>::default(), [0u64; 4]);
         let puts = || {
             device.state().held = true;
-            let queue = engine.queues.mine(&device).unwrap();
+            let queue = engine.queues.mine(&device, Lasting::Parts).unwrap();
             begin_get(queue, &direct, &mut buffer);
             let mut state = device.state();
             (state.stuck, state.held) = (core::mem::take(&mut state.orders), false);
@@ -488,7 +488,7 @@ fn begin_get(queue: &Queue, pending: &Arc<Pending>, into: &mut [u64]) {
     let transfer = Transfer::Get { into: into.as_mut_ptr().cast(), len: size_of_val(into) };
     let there = There { peer, key: RemoteKey([7; RemoteKey::LEN]), at: 0 };
     let (pending, what) = (Some(pending.clone()), What::Direct);
-    let get = UnderWay { peer, pending, bounce: Vec::new(), into: Buffer::NONE, what };
+    let get = UnderWay { peer, pending, bounce: Vec::new(), at: None, into: Buffer::NONE, what };
     // SAFETY: nothing happens to it before it is cut off.
     unsafe { queue.post(&mut Some(get), &transfer, &there) }.unwrap();
 }

@@ -8,7 +8,8 @@ use crate::memory::control_block::STRIPES;
 use crate::memory::directory::{Directory, DirectorySlot, PAGES, Page, Pin, page_bytes, page_of};
 use crate::memory::stripe::STRIPE;
 use crate::memory::target::Span;
-use crate::transport::{AllocateError, Descriptor};
+use crate::protocol::message::Card;
+use crate::transport::{AllocateError, Descriptor, RegisterError, Registration};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
@@ -48,6 +49,8 @@ pub(crate) struct RegionTable {
 }
 
 pub(crate) struct OwnRegion {
+    // Before the memory, which the device does not reach any more when that is dropped.
+    pub(crate) registered: Option<Result<Box<dyn Registration>, RegisterError>>,
     pub(crate) len: u64,
     pub(crate) slot: usize,
     pub(crate) memory: Arc<Memory>,
@@ -91,6 +94,32 @@ impl Regions {
         let table = self.table();
         let region = table.by_start.get(&start).filter(|region| region.descriptor.is_none())?;
         Some((region.memory.mapping().base.expose_provenance() as u64, region.len))
+    }
+
+    /// What origins ask that have a device, of the region with the byte at `address`.
+    pub(crate) fn card(&self, address: u64) -> Option<Card> {
+        let table = self.table();
+        let (offset, region) = table.find(address, 1)?;
+        let base = region.memory.mapping().base.expose_provenance() as u64;
+        let key = region.registered.as_ref().and_then(|registered| registered.as_ref().ok());
+        let key = key.map(|registration| registration.key());
+        Some(Card::new((address - offset, region.len), 1, base, key))
+    }
+
+    /// From now on no device reaches what is attached.
+    pub(crate) fn deregister(&self) {
+        let taken = |region: &mut OwnRegion| region.registered.take();
+        let all: Vec<_> = self.table().by_start.values_mut().filter_map(taken).collect();
+        drop(all);
+    }
+
+    /// How many regions the device reaches, how many it could not register, and why the first.
+    pub(crate) fn registered(&self) -> (usize, usize, Option<RegisterError>) {
+        let table = self.table();
+        let all = table.by_start.values().filter_map(|region| region.registered.as_ref());
+        let (taken, refused): (Vec<_>, Vec<_>) = all.partition(|registered| registered.is_ok());
+        let why = refused.iter().find_map(|refused| refused.as_ref().err().copied());
+        (taken.len(), refused.len(), why)
     }
 
     /// The memory of the region that holds `len` bytes at `address`, and where in it they begin.

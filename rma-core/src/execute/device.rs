@@ -45,8 +45,7 @@ impl<'a> Sending<'_, 'a> {
     ) -> Result<(), RmaError> {
         let (window, operation) = (self.window, self.operation);
         let (what, target, action) = (operation.what, operation.target, operation.action);
-        let lasting =
-            if window.part.regions.is_some() { Lasting::Regions } else { Lasting::Parts };
+        let lasting = if window.part.regions.is_some() { Lasting::Regions } else { Lasting::Parts };
         let queue = window.engine().queues.mine(remote, lasting);
         let queue = queue.map_err(|error| window.device_failed(target, error))?;
         // Waits on every way out: these bytes are the caller's again then.
@@ -260,8 +259,7 @@ impl Window {
             let Some(error) = lost else { continue };
             // Of what was refused, nobody says which put that was.
             let refused = places.iter().filter(|_| error == DeviceError::Refused);
-            let found =
-                refused.filter_map(|at| Some((at, self.is_gone(target, at)?))).next();
+            let found = refused.filter_map(|at| Some((at, self.is_gone(target, at)?))).next();
             let (at, why) = found.unzip();
             gone = gone.or(why);
             // Whoever put something hears it from a flush of its own.

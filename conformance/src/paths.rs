@@ -118,3 +118,29 @@ pub fn to_attached_memory(universe: &Universe) {
     assert_eq!(window.detach(region).unwrap(), [1, 2]);
     window.free().unwrap();
 }
+
+/// Where there is a device, it reaches attached memory of every rank that way, if that is asked for.
+pub fn to_attached_memory_by_device(universe: &Universe) {
+    let world = universe.world();
+    let builder = world.window(0, 1).hint("rma_path", "device").unwrap();
+    let window = match builder.create_dynamic() {
+        Ok(window) => window,
+        Err(error) => return says(&error, &["rma_path", "device"]),
+    };
+    let region = window.attach(vec![0u64; 2]).unwrap();
+    let at = world.allgather(&[region.address()]).unwrap();
+    let (epoch, mut got) = (window.lock_all().unwrap(), [0u64]);
+    for (target, at) in world.ranks().zip(at) {
+        assert_eq!(window.path(target), Some(Path::Device));
+        epoch.put(target, at + 8 * u64::from(world.rank()), &[1u64]).unwrap();
+        epoch.flush(target).unwrap();
+        epoch.get(target, at + 8 * u64::from(world.rank()), &mut got).unwrap();
+        assert_eq!(got, [1]);
+    }
+    epoch.unlock().unwrap();
+    let counts = window.operation_counts();
+    assert_eq!((counts.load_store, counts.device, counts.messages), (Some(0), 4, 0));
+    world.barrier().unwrap();
+    assert_eq!(window.detach(region).unwrap(), [1, 1]);
+    window.free().unwrap();
+}

@@ -86,6 +86,7 @@ macro_rules! suite {
             }
             paths {
                 forced_and_counted(2), by_default(3), refused(2), to_attached_memory(2),
+                to_attached_memory_by_device(2),
             }
             put_get {
                 put_of_any_size(2), get_of_any_size(2), self_target(1), null_target(2),

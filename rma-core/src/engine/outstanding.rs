@@ -418,6 +418,11 @@ impl OutstandingTable {
         }
     }
 
+    /// Whether a slot is still waited for: it was neither answered nor cancelled.
+    pub(crate) fn has(&self, id: SlotId) -> bool {
+        self.lock().get(id).is_some()
+    }
+
     /// Gives back one slot, whose message was not sent; false if it was answered or cancelled.
     pub(crate) fn cancel_one(&self, id: SlotId) -> bool {
         let mut table = self.lock();

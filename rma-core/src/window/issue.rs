@@ -70,7 +70,7 @@ impl Window {
     }
 
     /// Sends a request that brings no bytes back, waiting for a slot, for credit at its target and
-    /// for room.
+    /// for room. If another thread cancels `pending` meanwhile, nothing is sent.
     pub(crate) fn issue(
         &self,
         wait: Wait<'_>,
@@ -103,7 +103,15 @@ impl Window {
         let attempt = || {
             // SAFETY: forwarded to the caller.
             let start = || unsafe { engine.outstanding.start(world, expected, pending) };
-            let slot = taken.get().or_else(start)?;
+            let slot = match taken.get() {
+                None => start()?,
+                Some(slot) if engine.outstanding.has(slot) => slot,
+                // With its credit, which others may have by now.
+                Some(_) => {
+                    let cause = engine.trouble(wait).unwrap_or(Cause::Timeout);
+                    return Some(Err(engine.given_up(wait, cause)));
+                }
+            };
             taken.set(Some(slot));
             head.slot = slot.0.into();
             engine.send_now(world, &head, body, wait).map(|sent| sent.map(|()| slot))

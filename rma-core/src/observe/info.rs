@@ -4,7 +4,7 @@ use crate::element::BasicType;
 use crate::rank::Rank;
 use crate::route::Path;
 use crate::transport::RemoteLimits;
-use crate::window::Window;
+use crate::window::{Regions, Window};
 use core::fmt::Write;
 
 /// What stands beside kinds of operations.
@@ -82,6 +82,15 @@ impl Window {
             _ = writeln!(text, "  device: not used: {why}");
         }
         self.explain_registered(&mut text);
+        if let Some(crowded) =
+            self.part.regions.as_ref().map(Regions::crowded).filter(|all| *all > 0)
+        {
+            _ = writeln!(
+                text,
+                "  regions: {crowded} attached here have more extents than rma_dynamic_regions \
+                 leaves room for, and are reached as raw ones"
+            );
+        }
         text + &format!(
             "  lock: fair queue lock, its words by {words}\n  post, complete: {signals}\n  \
              metadata: {metadata}\n  hints:{hints}\n"

@@ -119,7 +119,7 @@ pub fn to_attached_memory(universe: &Universe) {
     window.free().unwrap();
 }
 
-/// Where there is a device, it reaches attached memory of every rank that way, if that is asked for.
+/// Where there is a device, it reaches attached memory of every rank if that is asked for.
 pub fn to_attached_memory_by_device(universe: &Universe) {
     let world = universe.world();
     let builder = world.window(0, 1).hint("rma_path", "device").unwrap();

@@ -155,12 +155,12 @@ pub(crate) fn nobody_maps_it(universe: Universe) {
     universe.finalize().unwrap();
 }
 
-/// Regions of a dynamic window: those of one extent are mapped, and so are those of several, if there
-/// are slots for all.
+/// Regions of a dynamic window: those of one extent are mapped, and so are those of several, if
+/// there are slots for all.
 pub(crate) fn attached(universe: Universe) {
     let (world, life) = (universe.world(), Arc::new(()));
     let right = world.rank().on_ring(1, world.size());
-    let near = universe.transport().is_near(rma::WorldRank(right.0));
+    let near = universe.transport().is_near(universe.transport().rank());
     let hint = |regions| world.window(0, 1).hint("rma_dynamic_regions", regions).unwrap();
     let (window, crowded) = (hint("3").create_dynamic(), hint("2").create_dynamic());
     let (window, crowded) = (window.unwrap(), crowded.unwrap());

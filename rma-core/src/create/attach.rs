@@ -114,8 +114,8 @@ impl Window {
         Ok((token, start, len))
     }
 
-    /// Slots for memory of so many extents that is to be attached, in pages of the directory; one if
-    /// there are not as many.
+    /// Slots for memory of so many extents that is to be attached, in pages of the directory; one
+    /// if there are not as many.
     fn take_slots(&self, memory: &Memory, count: usize) -> Result<Vec<usize>, RmaError> {
         let (window, regions) = (self.id(), self.regions("attach")?);
         let most = self.settings.hints.get(Hint::DynamicRegions).min(SLOTS_MAX as u64);

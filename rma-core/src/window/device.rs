@@ -127,10 +127,10 @@ impl Window {
     ) -> Option<Result<Box<dyn Registration>, RegisterError>> {
         let (remote, device) = self.remote().filter(|_| len > 0)?;
         let memory = Mapping { base: memory.mapping().base, len: len as usize };
-        // SAFETY: the memory is mapped as long as the region has it, and so is what its user vouches
-        // for until it is detached or the window is gone. `detach` and `free` drop the registration
-        // before they give it back, and a region before its memory. There is no reference into it:
-        // its owner gave it away. Ranks read and write it at any time.
+        // SAFETY: the memory is mapped as long as the region has it, and so is what its user
+        // vouches for until it is detached or the window is gone. `detach` and `free` drop the
+        // registration before they give it back, and a region before its memory. There is no
+        // reference into it: its owner gave it away. Ranks read and write it at any time.
         Some(unsafe { remote.register(memory, device.key_of_region(start)) })
     }
 

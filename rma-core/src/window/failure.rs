@@ -49,11 +49,11 @@ impl Window {
         RmaError::Misaligned { window: self.id(), target, disp, width: width as u32 }
     }
 
-    /// The error of a transfer. One that was refused in a dynamic window ends as messages do: if its
-    /// region is not attached any more, that is the error.
+    /// The error of a transfer. One that was refused in a dynamic window ends as messages do: if
+    /// its region is not attached any more, that is the error.
     pub(crate) fn transfer_failed(&self, target: Rank, lost: Lost) -> RmaError {
-        let gone = || lost.at.and_then(|at| self.is_gone(target, at));
-        let gone = Some(()).filter(|()| lost.error == DeviceError::Refused).and_then(|()| gone());
+        let refused = lost.at.filter(|_| lost.error == DeviceError::Refused);
+        let gone = refused.and_then(|at| self.is_gone(target, at));
         gone.unwrap_or_else(|| self.device_failed(target, lost.error))
     }
 

@@ -255,8 +255,8 @@ impl RegionTable {
         start
     }
 
-    /// Slots that no region has, so that at most `most` are in use: `count` of them, or one if there
-    /// are not as many; none if there is none.
+    /// Slots that no region has, so that at most `most` are in use: `count` of them, or one if
+    /// there are not as many; none if there is none.
     pub(crate) fn take_slots(&mut self, count: usize, most: usize) -> Vec<usize> {
         let mut slots: Vec<usize> = (0..count).map_while(|_| self.take_slot(most)).collect();
         if slots.len() < count {

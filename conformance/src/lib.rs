@@ -22,6 +22,7 @@ pub mod cartesian;
 pub mod collectives;
 pub mod communicators;
 pub mod created;
+pub mod detached;
 pub mod dynamic;
 pub mod engine;
 pub mod errors_collective;

@@ -94,7 +94,8 @@ pub fn refused(universe: &Universe) {
     assert!(matches!(error, WindowError::NoPath { path: "load_store", .. }), "{error}");
 }
 
-/// Attached memory that others can map is reached by load and store.
+/// Attached memory that others can map is reached by load and store, other by a device if there is
+/// one.
 pub fn to_attached_memory(universe: &Universe) {
     let world = universe.world();
     let right = neighbour(world, 1);
@@ -106,12 +107,40 @@ pub fn to_attached_memory(universe: &Universe) {
     assert_eq!(epoch.fetch_and_op(right, base + 8, Op::Sum, 2u64), Ok(0));
     epoch.unlock().unwrap();
     let counts = window.operation_counts();
-    let by_messages = window.path(right) == Some(Path::Messages);
     let forced = window.get_info("rma_path").unwrap() == "messages";
-    assert_eq!(by_messages, forced || !reaches(universe, right));
-    assert_eq!(counts.messages, if by_messages { 2 } else { 0 });
+    let far = far(&window, right);
+    assert_eq!(far, forced || !reaches(universe, right));
+    assert_eq!(counts.messages + counts.device, if far { 2 } else { 0 });
+    // At least what is put.
+    assert_eq!(counts.device > 0, window.path(right) == Some(Path::Device));
     assert_eq!(counts.cma, 0);
     world.barrier().unwrap();
     assert_eq!(window.detach(region).unwrap(), [1, 2]);
+    window.free().unwrap();
+}
+
+/// Where there is a device, it reaches attached memory of every rank if that is asked for.
+pub fn to_attached_memory_by_device(universe: &Universe) {
+    let world = universe.world();
+    let builder = world.window(0, 1).hint("rma_path", "device").unwrap();
+    let window = match builder.create_dynamic() {
+        Ok(window) => window,
+        Err(error) => return says(&error, &["rma_path", "device"]),
+    };
+    let region = window.attach(vec![0u64; 2]).unwrap();
+    let at = world.allgather(&[region.address()]).unwrap();
+    let (epoch, mut got) = (window.lock_all().unwrap(), [0u64]);
+    for (target, at) in world.ranks().zip(at) {
+        assert_eq!(window.path(target), Some(Path::Device));
+        epoch.put(target, at + 8 * u64::from(world.rank()), &[1u64]).unwrap();
+        epoch.flush(target).unwrap();
+        epoch.get(target, at + 8 * u64::from(world.rank()), &mut got).unwrap();
+        assert_eq!(got, [1]);
+    }
+    epoch.unlock().unwrap();
+    let counts = window.operation_counts();
+    assert_eq!((counts.load_store, counts.device, counts.messages), (Some(0), 4, 0));
+    world.barrier().unwrap();
+    assert_eq!(window.detach(region).unwrap(), [1, 1]);
     window.free().unwrap();
 }

@@ -76,6 +76,7 @@ macro_rules! suite {
                 overlapping_windows(2), over_a_shared_segment(3), queries(2), refusals(3),
                 while_the_owner_computes(2), nothing_nowhere(3),
             }
+            detached { come_and_gone(3), beside_others(2) }
             dynamic {
                 every_operation(3), layouts(2), layouts_of_addresses(2),
                 layouts_beside_plain_calls(3), attached_late(2), stale_addresses(2),
@@ -85,6 +86,7 @@ macro_rules! suite {
             }
             paths {
                 forced_and_counted(2), by_default(3), refused(2), to_attached_memory(2),
+                to_attached_memory_by_device(2),
             }
             put_get {
                 put_of_any_size(2), get_of_any_size(2), self_target(1), null_target(2),

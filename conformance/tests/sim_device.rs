@@ -212,12 +212,62 @@ fn explained() {
         });
         for text in texts.unwrap() {
             assert!(text.contains(part) && text.contains("for the rest"), "{text}");
-            assert!(text.contains("device: not used: attached memory"), "{text}");
+            assert!(text.contains("device: 0 regions attached here are registered"), "{text}");
         }
     };
     paths(None, "load and store to 0 of 5 ranks, the device to 5 others");
     // Nodes of three and of two ranks.
     paths(Some(2), " of 5 ranks, the device to ");
+}
+
+/// What the device does not take of attached memory, messages reach and CPUs combine, that of its
+/// owner too. S-H4 S-L4
+#[test]
+fn regions_that_are_not_registered() {
+    for seed in 0..10 {
+        let device = DeviceConfig { register_max: 100, ..DeviceConfig::new() };
+        let run = rma_transport_sim::run(&net(3, seed, device), |sim| {
+            let universe = Universe::new(sim, Config::default()).unwrap();
+            let world = universe.world();
+            let window = world.window(0, 1).create_dynamic().unwrap();
+            let regions = [8, 20].map(|len| window.attach(vec![0f64; len]).unwrap());
+            let at = regions.each_ref().map(|region| {
+                let mine = [region.address()];
+                world.allgather(&mine).unwrap()[0]
+            });
+            let epoch = window.lock_all().unwrap();
+            for (region, at) in regions.iter().zip(at) {
+                let before = window.operation_counts();
+                for _ in 0..20 {
+                    if world.rank() == Rank(0) {
+                        let view = window.region(region).unwrap();
+                        view.fetch_and_op(8, Op::Sum, 1f64).unwrap();
+                    } else {
+                        epoch.fetch_and_op(Rank(0), at + 8, Op::Sum, 1f64).unwrap();
+                    }
+                }
+                let counts = window.operation_counts();
+                let counts = [counts.device - before.device, counts.messages - before.messages];
+                let all = match (region.len() <= 100, world.rank()) {
+                    (true, _) => [20, 0],
+                    (false, Rank(0)) => [0, 0],
+                    (false, _) => [0, 20],
+                };
+                assert_eq!(counts, all);
+            }
+            epoch.unlock().unwrap();
+            world.barrier().unwrap();
+            let text = window.explain();
+            let refused = "1 are not, and reached by messages: 160 bytes to be registered";
+            assert!(text.contains(refused) && text.contains("asked for on demand"), "{text}");
+            for region in regions {
+                let found = window.detach(region).unwrap();
+                assert!(world.rank() != Rank(0) || found[1] == 60.0, "{found:?}");
+            }
+            window.free().unwrap();
+        });
+        run.unwrap_or_else(|failure| panic!("seed {seed}: {failure}"));
+    }
 }
 
 /// A device is told why memory is about to be used.

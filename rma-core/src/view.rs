@@ -11,6 +11,7 @@ use crate::memory::target::{Permit, Span};
 use crate::operation::{Action, Operation, Side, Sink};
 use crate::rank::Rank;
 use crate::transport::Touch;
+use crate::window::regions::OwnRegion;
 use crate::window::{Memory, PeerPart, Window};
 use bytemuck::{bytes_of, bytes_of_mut, cast_slice, cast_slice_mut};
 use std::sync::Arc;
@@ -31,6 +32,8 @@ pub struct View<'w> {
     disp_unit: u32,
     /// Of its first byte in the part.
     offset: u64,
+    /// Whether a device reaches it, if one reaches the window.
+    registered: bool,
     /// Keeps a region of a dynamic window mapped; other parts are as long as their window.
     _region: Option<Arc<Memory>>,
 }
@@ -45,7 +48,8 @@ impl Window {
     /// This rank's own part.
     pub fn local(&self) -> View<'_> {
         let (base, size, disp_unit) = (self.part.base(), self.size(), self.disp_unit());
-        View { window: self, rank: self.rank(), base, size, disp_unit, offset: 0, _region: None }
+        let (rank, registered) = (self.rank(), true);
+        View { window: self, rank, base, size, disp_unit, offset: 0, registered, _region: None }
     }
 
     /// The part of `rank`, where load and store reach it (MPI 4.1, section 12.2.3).
@@ -67,7 +71,8 @@ impl Window {
         };
         let (size, disp_unit) = (peer.size, peer.disp_unit);
         let base = self.map_data(rank).map_err(|error| self.import_failed(error))?;
-        Ok(View { window: self, rank, base, size, disp_unit, offset: 0, _region: None })
+        let (offset, registered) = (0, true);
+        Ok(View { window: self, rank, base, size, disp_unit, offset, registered, _region: None })
     }
 
     /// Orders this rank's loads and stores with those of others, and with operations on the
@@ -90,16 +95,12 @@ fn combines(op: Op, basic: BasicType) -> Action {
 }
 
 impl<'w> View<'w> {
-    /// Of attached memory of this rank, `size` bytes, at `start` in the window.
-    pub(crate) fn of_region(
-        window: &'w Window,
-        memory: Arc<Memory>,
-        start: u64,
-        size: u64,
-    ) -> Self {
-        let base = memory.mapping().base;
-        let (rank, _region) = (window.rank(), Some(memory));
-        Self { window, rank, base, size, disp_unit: 1, offset: start, _region }
+    /// Of attached memory of this rank, at `start` in the window.
+    pub(crate) fn of_region(window: &'w Window, region: &OwnRegion, start: u64) -> Self {
+        let (base, size) = (region.memory.mapping().base, region.len);
+        let (rank, _region) = (window.rank(), Some(region.memory.clone()));
+        let registered = matches!(region.registered, Some(Ok(_)));
+        Self { window, rank, base, size, disp_unit: 1, offset: start, registered, _region }
     }
 
     /// Bytes.
@@ -224,7 +225,8 @@ impl<'w> View<'w> {
     /// Whether elements of that type are combined by the device alone, here too.
     fn is_left_to_device(&self, basic: BasicType) -> bool {
         let device = self.window.remote();
-        device.is_some_and(|(remote, device)| device.excludes_cpus(remote, basic))
+        self.registered
+            && device.is_some_and(|(remote, device)| device.excludes_cpus(remote, basic))
     }
 
     /// Combines as an epoch does; what was there is in `old`.
@@ -236,7 +238,11 @@ impl<'w> View<'w> {
         old: &mut [u8],
     ) -> Result<(), RmaError> {
         let (target, there, from) = (self.rank, Side::dense(old.len()), Side::dense(origin.len()));
-        let permit = Permit::All;
+        if self._region.is_some() {
+            self.checked(disp, old.len())?;
+        }
+        // Of a region, displacements count from its beginning here, and in bytes.
+        let (permit, disp) = (Permit::All, self.offset.wrapping_add(disp));
         let operation = Operation { what, action, permit, target, disp, there, origin, from };
         self.window.fetch(&operation, Sink::new(old))
     }

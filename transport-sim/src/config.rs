@@ -92,6 +92,8 @@ pub struct DeviceConfig {
     pub atomics: Atomics,
     /// After so many posts of all ranks together, no device works any more.
     pub ends_after: Option<u64>,
+    /// Largest memory that it registers, in bytes.
+    pub register_max: u64,
 }
 
 /// Which atomics a simulated device does.
@@ -126,6 +128,7 @@ impl DeviceConfig {
             delay_max: 200,
             atomics: Atomics::All,
             ends_after: None,
+            register_max: u64::MAX,
         }
     }
 

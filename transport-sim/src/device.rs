@@ -84,6 +84,10 @@ impl Device {
         memory: Registered,
         key: Option<RemoteKey>,
     ) -> Result<RemoteKey, RegisterError> {
+        let (asked, available) = (memory.len(), self.config.register_max);
+        if asked > available {
+            return Err(RegisterError::Shortage { asked, available, limit: "register_max" });
+        }
         let key = match key {
             Some(key) => key,
             None => self.make_key(rank),

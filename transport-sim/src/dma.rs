@@ -71,6 +71,11 @@ impl Registered {
         Self { base: memory.base, len: memory.len }
     }
 
+    /// Bytes.
+    pub(crate) const fn len(&self) -> u64 {
+        self.len as u64
+    }
+
     /// Where it is in its process.
     pub(crate) fn address(&self) -> u64 {
         self.base.addr() as u64

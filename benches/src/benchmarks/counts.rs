@@ -88,13 +88,22 @@ pub(super) fn run(bench: &mut Bench<'_>) -> Result<()> {
 fn by_device(found: &mut Found) -> Result<()> {
     let messages = rma::simulate_rdma(2, 0, |universe| -> std::result::Result<_, rma::Error> {
         let window = universe.world().window(1, 8).allocate()?;
+        let dynamic = universe.world().window(0, 1).create_dynamic()?;
+        let attached = dynamic.attach(vec![0u64; 1]).map_err(|refused| refused.error)?;
+        let at = universe.world().allgather(&[attached.address()])?[1];
         let (epoch, mut rows) = (window.lock_all()?, Vec::new());
+        let regions = dynamic.lock_all()?;
         if universe.world().rank() == Rank(0) {
             let put_flush = || epoch.put(TARGET, 0, &[1u64]).and_then(|()| epoch.flush(TARGET));
             let get = || epoch.get(TARGET, 0, &mut [0u64]);
             let fetch = || epoch.fetch_and_op(TARGET, 0, Op::Sum, 1u64).map(drop);
-            let calls: [(_, &dyn Fn() -> _); 3] =
-                [("put + flush", &put_flush), ("get", &get), ("fetch_and_op", &fetch)];
+            let put = || regions.put(TARGET, at, &[1u64]).and_then(|()| regions.flush(TARGET));
+            let calls: [(_, &dyn Fn() -> _); 4] = [
+                ("put + flush", &put_flush),
+                ("get", &get),
+                ("fetch_and_op", &fetch),
+                ("put + flush, attached memory", &put),
+            ];
             for (name, operation) in calls {
                 operation()?;
                 let sent = || universe.counters().messages_sent();
@@ -104,6 +113,8 @@ fn by_device(found: &mut Found) -> Result<()> {
             }
         }
         epoch.unlock()?;
+        regions.unlock()?;
+        dynamic.free()?;
         window.free()?;
         Ok(rows)
     });

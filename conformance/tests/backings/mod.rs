@@ -155,19 +155,24 @@ pub(crate) fn nobody_maps_it(universe: Universe) {
     universe.finalize().unwrap();
 }
 
-/// Regions of a dynamic window: those of one extent are mapped, of several are reached in another
-/// way.
+/// Regions of a dynamic window: those of one extent are mapped, and so are those of several, if
+/// there are slots for all.
 pub(crate) fn attached(universe: Universe) {
     let (world, life) = (universe.world(), Arc::new(()));
     let right = world.rank().on_ring(1, world.size());
-    let window = world.window(0, 1).create_dynamic().unwrap();
-    for lens in [&LENS[..], &[2 * PAGE]] {
+    let near = universe.transport().is_near(universe.transport().rank());
+    let hint = |regions| world.window(0, 1).hint("rma_dynamic_regions", regions).unwrap();
+    let (window, crowded) = (hint("3").create_dynamic(), hint("2").create_dynamic());
+    let (window, crowded) = (window.unwrap(), crowded.unwrap());
+    let all = [(&window, &LENS[..], true), (&window, &[2 * PAGE], true), (&crowded, &LENS, false)];
+    for (window, lens, mapped) in all {
         let twice = Arc::new(Pieces::new(lens, &life));
         let attached = window.attach(twice.clone()).unwrap();
         let refused = window.attach(twice.clone()).unwrap_err();
         assert!(matches!(refused.error, RmaError::AttachedTwice { .. }), "{refused}");
         drop((refused, twice));
         let at = world.allgather(&[attached.address()]).unwrap()[usize::from(right)] + SEAM - 8;
+        let before = window.operation_counts().load_store.unwrap();
         let epoch = window.lock_all().unwrap();
         epoch.put(right, at, &[1u64, 2]).unwrap();
         epoch.flush(right).unwrap();
@@ -176,6 +181,11 @@ pub(crate) fn attached(universe: Universe) {
         epoch.get(right, at, &mut got).unwrap();
         epoch.unlock().unwrap();
         assert_eq!(got, [1, 7]);
+        let loads = window.operation_counts().load_store.unwrap();
+        let mapped = mapped && window.path(right) == Some(Path::ByRegion);
+        assert_eq!(loads, if mapped { before + 3 } else { before }, "{}", window.explain());
+        let told = window.explain().contains("1 attached here have more extents");
+        assert_eq!(told, near && std::ptr::eq(window, &crowded));
         world.barrier().unwrap();
         let start = attached.address();
         window.persist(start + 5..start + SEAM + 1).unwrap();
@@ -190,6 +200,7 @@ pub(crate) fn attached(universe: Universe) {
         );
     }
     window.free().unwrap();
+    crowded.free().unwrap();
     universe.finalize().unwrap();
 }
 

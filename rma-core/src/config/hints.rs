@@ -91,7 +91,7 @@ const KNOWN: [KnownHint; COUNT] = [
         "rma_target_cache",
         Form::Or(SETTING, &Form::Number { least: 1, most: 1 << 32, unit: "targets" }),
         |config| config.target_cache as u64,
-        "targets whose size and unit are remembered",
+        "targets, or regions that a device reaches, that are remembered",
     ),
 ];
 

@@ -64,12 +64,13 @@ pub struct Config {
     /// not fit. What it waits for itself always does: 256 KiB at a time of each communicator. So do
     /// payloads of up to 4 KiB.
     pub mail_bytes: u64,
-    /// Targets whose size and displacement unit are remembered, per window without symmetry. A
-    /// window may have its own: hint `rma_target_cache`.
+    /// Targets whose size and displacement unit are remembered, per window without symmetry; of a
+    /// dynamic window, regions that a device reaches. A window may have its own: hint
+    /// `rma_target_cache`.
     pub target_cache: usize,
     /// Regions that may be attached to one dynamic window of this rank at once, 65,536 unless told
-    /// otherwise, 2^26 at most. Memory for them (80 bytes each) is taken as they are attached. A
-    /// window may have its own: hint `rma_dynamic_regions`.
+    /// otherwise, 2^26 at most; one of several extents counts as many. Memory for them (80 bytes
+    /// each) is taken as they are attached. A window may have its own: hint `rma_dynamic_regions`.
     pub dynamic_regions: usize,
     /// Told the [explanation](crate::Window::explain) of each new window, on the first rank of it.
     pub on_window: Option<fn(&str)>,

@@ -98,7 +98,7 @@ pub(super) const SETTINGS: [Setting; COUNT] = [
     number!(mail_bytes: u64, bytes(0),
         "payloads of collectives that a rank keeps until it takes part, together"),
     number!(target_cache: usize, counted(1, u32::MAX as u64, "targets"),
-        "targets whose size and unit are remembered, for each window (hint rma_target_cache)"),
+        "targets, or regions a device reaches, that each window remembers (hint rma_target_cache)"),
     number!(dynamic_regions: usize, counted(1, REGIONS_MAX, "regions"),
         "regions attached to a dynamic window of a rank at once (hint rma_dynamic_regions)"),
     Setting {

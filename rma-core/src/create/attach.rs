@@ -10,7 +10,6 @@ use crate::config::{Asked, Hint};
 use crate::engine::{On, Wait};
 use crate::error::{Refused, RmaError};
 use crate::memory::directory::{Entry, SLOTS_MAX, words};
-use crate::transport::Descriptor;
 use crate::view::View;
 use crate::window::regions::{OwnRegion, RegionTable, Regions, Token};
 use crate::window::{Contents, Memory, Window, WindowMemory};
@@ -66,7 +65,8 @@ impl Window {
     /// [`RmaError::AttachedTwice`] for memory that overlaps some that is attached where it lies.
     /// The memory comes back with it.
     ///
-    /// A [`Backing`](crate::Backing) of several extents is reached as one that nobody maps.
+    /// A [`Backing`](crate::Backing) of several extents counts as so many regions; if there is no
+    /// room for these, it is reached as one that nobody maps.
     ///
     /// ```
     /// # // Run as two ranks by the guide of the crate `rma`; here for the compiler.
@@ -96,52 +96,68 @@ impl Window {
         let memory = Memory::of_user(engine, contents, Asked::Auto).map_err(no_memory)?;
         // No peer knows of it before it is published.
         let described = memory.descriptors(engine).inspect_err(|_| memory.set_freed());
-        // The directory has room for one.
-        let one = |all: Vec<Descriptor>| <[Descriptor; 1]>::try_from(all).ok().map(|[one]| one);
-        let (descriptor, len) = (described.map(one).map_err(no_memory)?, contents.len() as u64);
-        let slot = self.take_slot(&memory).inspect_err(|_| memory.set_freed())?;
-        let mut table = regions.table();
-        let start = table.new_start(len);
+        let (mut descriptors, len) = (described.map_err(no_memory)?, contents.len() as u64);
+        let count = descriptors.len().max(1);
+        let slots = self.take_slots(&memory, count).inspect_err(|_| memory.set_freed())?;
+        let crowded = slots.len() < count;
+        if crowded {
+            descriptors.clear();
+        }
+        let start = regions.table().new_start(len);
         let (memory, token) = (Arc::new(memory), Arc::new(Token(0)));
-        let region = OwnRegion { len, slot, memory, descriptor, token: token.clone() };
-        self.publish(&mut table, start, region);
+        // Without, messages reach it.
+        let registered = self.register_region(&memory, start, len);
+        let shared = token.clone();
+        let region =
+            OwnRegion { registered, len, slots, memory, descriptors, crowded, token: shared };
+        self.publish(&mut regions.table(), start, region);
         Ok((token, start, len))
     }
 
-    /// A slot for memory that is to be attached, in a page of the directory.
-    fn take_slot(&self, memory: &Memory) -> Result<usize, RmaError> {
+    /// Slots for memory of so many extents that is to be attached, in pages of the directory; one
+    /// if there are not as many.
+    fn take_slots(&self, memory: &Memory, count: usize) -> Result<Vec<usize>, RmaError> {
         let (window, regions) = (self.id(), self.regions("attach")?);
         let most = self.settings.hints.get(Hint::DynamicRegions).min(SLOTS_MAX as u64);
-        let slot = {
+        let (slots, last) = {
             let mut table = regions.table();
             if !table.occupy(memory) {
                 return Err(RmaError::AttachedTwice { window });
             }
-            let slot = table.take_slot(most as usize);
-            slot.ok_or_else(|| {
+            let slots = table.take_slots(count, most as usize);
+            let Some(last) = slots.iter().copied().max() else {
                 table.leave(memory);
-                RmaError::TooManyRegions { window, limit: most as u32 }
-            })?
+                return Err(RmaError::TooManyRegions { window, limit: most as u32 });
+            };
+            (slots, last)
         };
         let engine = &self.part.comm.inner.engine;
-        self.part.add_page(slot, engine).map_err(|error| {
+        self.part.add_page(last, engine).map_err(|error| {
             let mut table = regions.table();
             table.leave(memory);
-            table.give_slot_back(slot);
+            table.give_slots_back(&slots);
             RmaError::NoMemory { window, error }
         })?;
-        Ok(slot)
+        Ok(slots)
     }
 
     /// Enters a region into the table and the directory.
     fn publish(&self, table: &mut RegionTable, start: u64, region: OwnRegion) {
-        let raw = region.descriptor.is_none();
-        let descriptor = region.descriptor.as_ref().map_or([0; Descriptor::LEN / 8], words);
-        let entry = Entry { start, len: region.len, raw, descriptor };
-        let slot = self.part.slot(region.slot).expect("the slot of a region is in a page");
+        let slot = |number| self.part.slot(number).expect("the slot of a region is in a page");
+        let (mut entry, extents) = (Entry { start, len: region.len, ..Entry::default() }, 1..);
+        // From the last on: each names the next.
+        let described = region.descriptors.iter().zip(&region.slots).rev();
+        for ((descriptor, number), extents) in described.zip(extents) {
+            entry = Entry { extents, descriptor: words(descriptor), ..entry };
+            if *number != region.slot() {
+                slot(*number).describe(&entry);
+                entry.next = *number as u32;
+            }
+        }
+        let own = slot(region.slot());
         table.by_start.insert(start, region);
         // Neighbours may look from here on.
-        slot.publish(&entry);
+        own.publish(&entry);
     }
 
     /// Takes a region out of the window, and gives its memory back as it is now. Local.
@@ -167,11 +183,11 @@ impl Window {
     fn detach_at<M: WindowMemory>(&self, attached: &Attached<M>) -> Result<M, RmaError> {
         let regions = self.regions("detach")?;
         let start = attached.start;
-        let (region, slot) = {
+        let (mut region, slot) = {
             let mut table = regions.table();
             table.named(attached.start, &attached.token).ok_or(self.foreign())?;
             let region = table.by_start.remove(&start).ok_or(self.foreign())?;
-            let slot = self.part.slot(region.slot).expect("the slot of a region is in a page");
+            let slot = self.part.slot(region.slot()).expect("the slot of a region is in a page");
             slot.withdraw();
             (region, slot)
         };
@@ -184,10 +200,12 @@ impl Window {
             self.publish(&mut regions.table(), start, region);
             return Err(self.wait_failed(error));
         }
+        // Only now, as it may not come to this: no transfer touches the memory afterwards.
+        drop(region.registered.take());
         let memory = region.memory.rebuild(0, region.len as usize);
         let mut table = regions.table();
         table.leave(&region.memory);
-        table.give_slot_back(region.slot);
+        table.give_slots_back(&region.slots);
         drop(table);
         region.memory.set_freed();
         // The handle is of the type that was attached.
@@ -203,7 +221,7 @@ impl Window {
         let table = self.regions("region")?.table();
         let region = table.named(attached.start, &attached.token).ok_or(self.foreign())?;
         // The handle is borrowed as long as the view, and no other names the region to `detach`.
-        Ok(View::of_region(self, region.memory.clone(), attached.start, region.len))
+        Ok(View::of_region(self, region, attached.start))
     }
 
     fn foreign(&self) -> RmaError {

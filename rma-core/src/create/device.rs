@@ -8,9 +8,6 @@ use crate::object::Flavor;
 use crate::transport::{Addressing, Keys};
 use crate::window::{Device, Part, Window, kind};
 
-/// Why a dynamic window has none.
-const DYNAMIC: &str = "attached memory is not registered; messages move what load and store do not";
-
 /// How far a device reaches, from one rank: the least counts.
 mod reach {
     pub(super) const UNREACHED: u64 = 0;
@@ -21,7 +18,8 @@ mod reach {
 }
 
 impl WindowBuilder<'_> {
-    /// Registers this rank's part, if operations can use a device. All ranks agree on that.
+    /// Registers this rank's part, if operations can use a device; of a dynamic window, what is
+    /// attached will be. All ranks agree on that.
     pub(super) fn agree_device(
         &self,
         part: &Part,
@@ -35,7 +33,6 @@ impl WindowBuilder<'_> {
         let asked = self.hints.path();
         // All ranks come to the same answer.
         match asked {
-            _ if flavor == Flavor::Dynamic => return Ok(Err(DYNAMIC)),
             Asked::Auto if !matches!(self.comm.inner.node, Node::Whole) => {}
             Asked::Device => {}
             Asked::Auto => return Ok(Err("load and store reach every rank")),

@@ -4,7 +4,7 @@ use crate::error::{Refused, RmaError};
 use crate::memory::control_block::Agreement;
 use crate::object::Flavor;
 use crate::sync::EpochCall;
-use crate::window::{Window, WindowMemory};
+use crate::window::{Regions, Window, WindowMemory};
 use core::time::Duration;
 
 /// How often a rank that closes its part looks whether its threads that serve messages there are
@@ -71,6 +71,7 @@ impl Window {
     /// part, then its memory may be given back.
     fn end_use<R>(&self, last: impl FnOnce() -> R) -> Result<R, No> {
         self.shut_door("free").map_err(No::Unknown)?;
+        self.part.regions.iter().for_each(Regions::deregister);
         self.engine().own_windows().remove(self.id());
         self.engine().close_lines(&self.part, None);
         let result = last();

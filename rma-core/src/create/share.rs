@@ -167,7 +167,6 @@ impl WindowBuilder<'_> {
             Asked::LoadStore if flavor == Flavor::Dynamic => no("load_store", "attached memory"),
             Asked::LoadStore if stays => no("load_store", "memory of the user that stays there"),
             Asked::Cma if flavor == Flavor::Dynamic => no("cma", "attached memory"),
-            Asked::Device if flavor == Flavor::Dynamic => no("device", "attached memory"),
             Asked::Device if engine.transport.remote.is_none() => {
                 no("device", "a transport without a device")
             }

@@ -15,8 +15,10 @@ mod wait_tests;
 
 pub use counters::Counters;
 pub(crate) use outgoing::Sent;
-pub(crate) use outstanding::{Answer, Buffer, Clearance, Expected, Failure, Next, Pending, SlotId};
-pub(crate) use queue::{Queue, UnderWay, What};
+pub(crate) use outstanding::{
+    Answer, Buffer, Clearance, Expected, Failure, Lost, Next, Pending, SlotId,
+};
+pub(crate) use queue::{Lasting, Queue, UnderWay, What};
 pub(crate) use service::Service;
 pub(crate) use wait::{Asleep, Cause, On, Wait, WaitError};
 

@@ -61,8 +61,8 @@ pub(crate) struct Pending {
 struct Rare {
     /// Other threads whose flush has told of the failure.
     heard: Mutex<Vec<ThreadId>>,
-    /// Of a failure that is [`BY_DEVICE`]: why, and at which peer.
-    device: OnceLock<(DeviceError, WorldRank)>,
+    /// Of a failure that is [`BY_DEVICE`].
+    device: OnceLock<Lost>,
     /// Owners of the buffers that callers gave away.
     keep: Mutex<Vec<Box<dyn Any + Send>>>,
 }
@@ -95,10 +95,7 @@ impl Pending {
         match self.failure.load(Relaxed) {
             0 => None,
             CANCELLED => Some(Failure::Cancelled),
-            BY_DEVICE => {
-                let (error, peer) = *self.rare.get()?.device.get()?;
-                Some(Failure::Device(error, peer))
-            }
+            BY_DEVICE => self.rare.get()?.device.get().map(|lost| Failure::Device(*lost)),
             failure => {
                 let status = Status::parse(failure as u8);
                 let by = WorldRank((failure >> 32) as u32);
@@ -134,9 +131,9 @@ impl Pending {
     }
 
     /// A transfer of a device has failed.
-    pub(crate) fn fail_by_device(&self, error: DeviceError, peer: WorldRank) {
+    pub(crate) fn fail_by_device(&self, lost: Lost) {
         // Before the failure can be seen. The first counts.
-        _ = self.rare().device.set((error, peer));
+        _ = self.rare().device.set(lost);
         self.fail(BY_DEVICE);
     }
 
@@ -182,10 +179,19 @@ const BY_DEVICE: u64 = u64::MAX - 1;
 pub(crate) enum Failure {
     /// That process answered so; or it is the one that [left](Status::HolderLeft).
     Answered(Status, WorldRank),
-    /// The device could not move what went to that process.
-    Device(DeviceError, WorldRank),
+    /// The device could not move that.
+    Device(Lost),
     /// Whoever waited for them gave up.
     Cancelled,
+}
+
+/// A transfer of a device that failed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Lost {
+    pub(crate) error: DeviceError,
+    pub(crate) peer: WorldRank,
+    /// Where in the peer's part it was to begin, if that is known.
+    pub(crate) at: Option<u64>,
 }
 
 /// Where the bytes of an answer go.
@@ -414,6 +420,11 @@ impl OutstandingTable {
                 drop(self.free(index, &mut slot));
             }
         }
+    }
+
+    /// Whether a slot is still waited for: it was neither answered nor cancelled.
+    pub(crate) fn has(&self, id: SlotId) -> bool {
+        self.get(id).is_some()
     }
 
     /// Gives back one slot, whose message was not sent; false if it was answered or cancelled.

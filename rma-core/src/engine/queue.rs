@@ -6,7 +6,7 @@
 //! [`Queue::cancel`] has returned, nothing is written any more and the buffer may die.
 #![allow(unsafe_code)]
 
-use crate::engine::{Buffer, Pending};
+use crate::engine::{Buffer, Lost, Pending};
 use crate::rank::WorldRank;
 use crate::transport::{DeviceError, Endpoint, PostError, Posted, Remote, There, Transfer};
 use core::hash::BuildHasher;
@@ -16,13 +16,23 @@ use rustc_hash::{FxBuildHasher, FxHashMap};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread;
 
-/// Queues that a rank has, at most: of more threads, some share one.
+/// Queues that a rank has of each kind, at most: of more threads, some share one.
 const QUEUES: usize = 16;
+
+/// What goes through a queue.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Lasting {
+    /// Transfers to memory that is registered as long as somebody may operate there.
+    Parts,
+    /// Those to memory that may be detached meanwhile: what is refused there, no flush of
+    /// [`Parts`](Self::Parts) hears of.
+    Regions,
+}
 
 /// The queues of one rank.
 #[derive(Default)]
 pub(crate) struct Queues {
-    all: [OnceLock<Queue>; QUEUES],
+    all: [OnceLock<Queue>; 2 * QUEUES],
     /// Those that there are, or will be at once, as bits.
     made: AtomicU32,
     /// Held by a thread that makes a queue; true if the device has no endpoint for it.
@@ -73,6 +83,8 @@ pub(crate) struct UnderWay {
     /// What the device reads, and behind it what it writes, unless these are the caller's.
     // Not a box: moving that asserts that nothing else has the address of its bytes.
     pub(crate) bounce: Vec<u8>,
+    /// Where in the peer's part it begins; `None` for a flush.
+    pub(crate) at: Option<u64>,
     /// Where the last bytes of it go.
     pub(crate) into: Buffer,
     pub(crate) what: What,
@@ -95,7 +107,9 @@ impl UnderWay {
                 unsafe { self.into.at.copy_from_nonoverlapping(from.as_ptr(), from.len()) };
             }
             Ok(()) => {}
-            Err(error) => pending.fail_by_device(error, self.peer),
+            Err(error) => {
+                pending.fail_by_device(Lost { error, peer: self.peer, at: self.at });
+            }
         }
         pending.release();
     }
@@ -103,8 +117,13 @@ impl UnderWay {
 
 impl Queues {
     /// That of this thread; if the device has no endpoint for it, that of another one.
-    pub(crate) fn mine(&self, remote: &dyn Remote) -> Result<&Queue, DeviceError> {
+    pub(crate) fn mine(
+        &self,
+        remote: &dyn Remote,
+        lasting: Lasting,
+    ) -> Result<&Queue, DeviceError> {
         let place = FxBuildHasher.hash_one(thread::current().id()) as usize % QUEUES;
+        let place = place + if lasting == Lasting::Parts { 0 } else { QUEUES };
         let queue = &self.all[place];
         match queue.get() {
             Some(queue) => Ok(queue),
@@ -206,7 +225,7 @@ impl Queue {
     pub(crate) fn flush(&self, peer: WorldRank, pending: &Arc<Pending>) -> Result<(), PostError> {
         let pending = Some(pending.clone());
         let (bounce, into, what) = (Vec::new(), Buffer::NONE, What::Flush);
-        let mut flush = Some(UnderWay { peer, pending, bounce, into, what });
+        let mut flush = Some(UnderWay { peer, pending, bounce, at: None, into, what });
         let begun = self.begin(&mut flush, |id| self.endpoint.flush(id, peer));
         if let Err(PostError::Device(error)) = begun {
             self.lock().lose(peer, error);

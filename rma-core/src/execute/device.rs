@@ -4,13 +4,13 @@
 
 use super::BOUNCE_BYTES;
 use super::sending::Sending;
-use crate::engine::{Buffer, Pending, Queue, UnderWay, Wait, What};
+use crate::engine::{Buffer, Lasting, Lost, Pending, Queue, UnderWay, Wait, What};
 use crate::error::RmaError;
 use crate::layout::pack;
 use crate::operation::{Action, Operation, Side};
 use crate::rank::{Rank, WorldRank};
-use crate::transport::{PostError, Remote, RemoteLimits, There, Transfer};
-use crate::window::{DeviceRoute, Drain, Unflushed, Window, atomic_of};
+use crate::transport::{DeviceError, PostError, Remote, RemoteLimits, There, Transfer};
+use crate::window::{DeviceRoute, Drain, Places, Unflushed, Window, atomic_of};
 use core::sync::atomic::Ordering::Relaxed;
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -45,7 +45,8 @@ impl<'a> Sending<'_, 'a> {
     ) -> Result<(), RmaError> {
         let (window, operation) = (self.window, self.operation);
         let (what, target, action) = (operation.what, operation.target, operation.action);
-        let queue = window.engine().queues.mine(remote);
+        let lasting = if window.part.regions.is_some() { Lasting::Regions } else { Lasting::Parts };
+        let queue = window.engine().queues.mine(remote, lasting);
         let queue = queue.map_err(|error| window.device_failed(target, error))?;
         // Waits on every way out: these bytes are the caller's again then.
         let drain = Drain::new(window, what, target);
@@ -61,10 +62,8 @@ impl<'a> Sending<'_, 'a> {
             // Whatever was posted: a flush makes sure that it is at its place.
             // Of what was cut off because this call gave up, it tells itself.
             let losses = if finished.is_ok() { before } else { queue.losses(route.world) };
-            window.far.add_unflushed(
-                target,
-                Unflushed { queue: queue.bit, losses, puts: pending.clone() },
-            );
+            let (queue, puts, places) = (queue.bit, pending.clone(), Places::new(route.start));
+            window.far.add_unflushed(target, Unflushed { queue, losses, puts, places });
         }
         posted.and(finished)
     }
@@ -174,7 +173,8 @@ impl Posting<'_> {
             }
         };
         let pending = Some(pending.clone());
-        let under_way = UnderWay { peer: there.peer, pending, bounce, into: fetched, what };
+        let (peer, at) = (there.peer, Some(there.at.wrapping_sub(self.route.begin)));
+        let under_way = UnderWay { peer, pending, bounce, at, into: fetched, what };
         // SAFETY: forwarded to the caller: what is not the caller's is in `bounce`.
         unsafe { self.post_when_there_is_room(under_way, &transfer, there) }
     }
@@ -203,6 +203,7 @@ impl Posting<'_> {
         there: &There,
     ) -> Result<(), RmaError> {
         let window = self.window;
+        let (peer, at) = (under_way.peer, under_way.at);
         let mut under_way = Some(under_way);
         let mut post = || {
             // SAFETY: forwarded to the caller.
@@ -216,7 +217,8 @@ impl Posting<'_> {
         // wait: transfer
         let posted = window.engine().wait_until(wait, &mut post);
         let posted = posted.map_err(|error| window.wait_failed(error))?;
-        posted.map_err(|error| window.device_failed(self.target, error))?;
+        let failed = |error| window.transfer_failed(self.target, Lost { error, peer, at });
+        posted.map_err(failed)?;
         window.engine().counters.transfers.fetch_add(1, Relaxed);
         Ok(())
     }
@@ -250,13 +252,20 @@ impl Window {
             // The next flush tries again.
             return flushed;
         }
-        for Unflushed { queue, losses, puts } in flushing.unflushed.drain(..) {
+        let mut gone = None;
+        for Unflushed { queue, losses, puts, places } in flushing.unflushed.drain(..) {
             let mut queues = self.engine().queues.with(queue);
             let lost = queues.find_map(|queue| queue.lost_since(world, losses));
+            let Some(error) = lost else { continue };
+            // Of what was refused, nobody says which put that was.
+            let refused = places.iter().filter(|_| error == DeviceError::Refused);
+            let found = refused.filter_map(|at| Some((at, self.is_gone(target, at)?))).next();
+            let (at, why) = found.unzip();
+            gone = gone.or(why);
             // Whoever put something hears it from a flush of its own.
-            lost.into_iter().for_each(|error| puts.fail_by_device(error, world));
+            puts.fail_by_device(Lost { error, peer: world, at });
         }
-        flushed
+        gone.map_or(flushed, Err)
     }
 
     /// Has each of those queues flush a target. An error of a device does not keep others from it.

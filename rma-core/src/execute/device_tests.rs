@@ -3,7 +3,7 @@
 
 use crate::config::Config;
 use crate::element::Op;
-use crate::engine::{Buffer, Pending, Queue, UnderWay, What};
+use crate::engine::{Buffer, Lasting, Pending, Queue, UnderWay, What};
 use crate::error::RmaError;
 use crate::layout::Layout;
 use crate::rank::{Rank, WorldRank};
@@ -48,6 +48,8 @@ struct State {
     quiesced: usize,
     /// Registrations that live.
     registered: usize,
+    /// It takes no memory.
+    registers_nothing: bool,
 }
 
 struct Order {
@@ -158,6 +160,9 @@ unsafe impl Remote for Device {
         _: Mapping,
         _: Option<RemoteKey>,
     ) -> Result<Box<dyn Registration>, RegisterError> {
+        if self.state().registers_nothing {
+            return Err(RegisterError::Unsupported);
+        }
         self.state().registered += 1;
         Ok(Box::new(Registered(self.clone())))
     }
@@ -255,6 +260,107 @@ fn a_device_costs_no_message() {
         epoch.accumulate(ME, 0, Op::Sum, &[1u32]).unwrap();
         assert_eq!(window.operation_counts().messages, 1);
         epoch.unlock().unwrap();
+    });
+}
+
+/// Nor for a region of a dynamic window, once it is known where that is.
+#[test]
+fn a_known_region_costs_no_message() {
+    let device = Device::default();
+    with_device(Config::default(), Arc::new(device.clone()), |universe| {
+        let window = universe.world().window(0, 1).create_dynamic().unwrap();
+        let regions = [4, 4].map(|len| window.attach(vec![0u64; len]).unwrap());
+        let sent = || universe.counters().messages_sent();
+        let epoch = window.lock_all().unwrap();
+        for at in regions.each_ref().map(|region| region.address()) {
+            let before = sent();
+            for value in 1..10u64 {
+                epoch.put(ME, at + 8, &[value]).unwrap();
+                epoch.flush(ME).unwrap();
+                let mut got = [0u64; 4];
+                epoch.get(ME, at, &mut got).unwrap();
+                assert_eq!(got, [0, value, 0, 0]);
+                assert_eq!(epoch.fetch_and_op(ME, at + 8, Op::Sum, 1u64), Ok(value));
+                // Of each region, the question and its answer.
+                assert_eq!(sent() - before, 2);
+            }
+            let outside = epoch.put(ME, at + 32, &[1u64]);
+            assert!(matches!(outside, Err(RmaError::NotAttached { .. })), "{outside:?}");
+            // Nobody answers by what another region is.
+            assert_eq!(sent() - before, 4);
+        }
+        epoch.unlock().unwrap();
+        window.free().unwrap();
+    });
+}
+
+/// Memory is registered as long as it is attached; what the device does not take, messages reach,
+/// and CPUs combine.
+#[test]
+fn attached_memory_is_registered() {
+    let device = Device::default();
+    with_device(Config::default(), Arc::new(device.clone()), |universe| {
+        let window = universe.world().window(0, 1).create_dynamic().unwrap();
+        let registered = || device.state().registered;
+        let first = window.attach(vec![0u64; 4]).unwrap();
+        let _empty = window.attach(Vec::<u64>::new()).unwrap();
+        assert_eq!(registered(), 1);
+        device.state().registers_nothing = true;
+        let refused = window.attach(vec![5u64; 4]).unwrap();
+        assert_eq!(registered(), 1);
+        let says = |text: &str| assert!(window.explain().contains(text), "{}", window.explain());
+        says("device: 1 regions attached here are registered");
+        says("device: 1 are not, and reached by messages: the device cannot reach");
+        let (epoch, transfers) = (window.lock_all().unwrap(), || universe.counters().transfers());
+        for (region, by_device) in [(&first, true), (&refused, false)] {
+            let (before, view) = (transfers(), window.region(region).unwrap());
+            epoch.put(ME, region.address() + 8, &[2u64]).unwrap();
+            epoch.flush(ME).unwrap();
+            assert_eq!(epoch.fetch_and_op(ME, region.address() + 8, Op::Sum, 3u64), Ok(2));
+            assert_eq!(view.fetch_and_op(8, Op::Sum, 4u64), Ok(5));
+            assert_eq!(view.compare_and_swap(8, 9u64, 1), Ok(9));
+            view.accumulate(8, Op::Sum, &[1u64]).unwrap();
+            assert_eq!(view.load(8), Ok(2u64));
+            assert_eq!(transfers() - before, if by_device { 5 } else { 0 });
+            let outside = view.fetch_and_op(32, Op::Sum, 1u64);
+            assert!(matches!(outside, Err(RmaError::OutOfRange { disp: 32, .. })), "{outside:?}");
+        }
+        epoch.unlock().unwrap();
+        assert_eq!(window.detach(refused).unwrap(), [5, 2, 5, 5]);
+        assert_eq!((window.detach(first).unwrap(), registered()), (vec![0, 2, 0, 0], 0));
+        device.state().registers_nothing = false;
+        let _kept = window.attach(vec![0u64; 4]).unwrap();
+        let window = window.seal().unwrap().unseal().unwrap();
+        assert_eq!(registered(), 1);
+        window.free().unwrap();
+        assert_eq!(registered(), 0);
+        let window = universe.world().window(0, 1).create_dynamic().unwrap();
+        let _kept = window.attach(vec![0u64; 4]).unwrap();
+        drop(window);
+        assert_eq!(registered(), 1, "peers may still come");
+    });
+    assert_eq!(device.state().registered, 0);
+}
+
+/// A detach that gives up leaves the region to the device as before.
+#[test]
+fn a_detach_that_gives_up_leaves_it_registered() {
+    let device = Device::default();
+    let mut config = Config::default();
+    config.wait_timeout = Some(Duration::ZERO);
+    with_device(config, Arc::new(device.clone()), |universe| {
+        let window = universe.world().window(0, 1).create_dynamic().unwrap();
+        let attached = window.attach(vec![0u64; 4]).unwrap();
+        let at = attached.address();
+        let inside = window.part.attached(at, 8).unwrap();
+        let attached = window.detach(attached).unwrap_err().value;
+        drop(inside);
+        let epoch = window.lock_all().unwrap();
+        epoch.put(ME, at, &[1u64]).unwrap();
+        epoch.unlock().unwrap();
+        assert_eq!((window.operation_counts().device, device.state().registered), (1, 1));
+        assert_eq!(window.detach(attached).unwrap(), [1, 0, 0, 0]);
+        window.free().unwrap();
     });
 }
 
@@ -451,7 +557,7 @@ fn what_another_thread_cut_off_is_told() {
         let (direct, mut buffer) = (Arc::<Pending>::default(), [0u64; 4]);
         let puts = || {
             device.state().held = true;
-            let queue = engine.queues.mine(&device).unwrap();
+            let queue = engine.queues.mine(&device, Lasting::Parts).unwrap();
             begin_get(queue, &direct, &mut buffer);
             let mut state = device.state();
             (state.stuck, state.held) = (core::mem::take(&mut state.orders), false);
@@ -488,7 +594,7 @@ fn begin_get(queue: &Queue, pending: &Arc<Pending>, into: &mut [u64]) {
     let transfer = Transfer::Get { into: into.as_mut_ptr().cast(), len: size_of_val(into) };
     let there = There { peer, key: RemoteKey([7; RemoteKey::LEN]), at: 0 };
     let (pending, what) = (Some(pending.clone()), What::Direct);
-    let get = UnderWay { peer, pending, bounce: Vec::new(), into: Buffer::NONE, what };
+    let get = UnderWay { peer, pending, bounce: Vec::new(), at: None, into: Buffer::NONE, what };
     // SAFETY: nothing happens to it before it is cut off.
     unsafe { queue.post(&mut Some(get), &transfer, &there) }.unwrap();
 }

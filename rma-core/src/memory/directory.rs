@@ -4,6 +4,9 @@
 //! that the owner takes it away from nobody: pin, look whether it is still the region meant, use,
 //! unpin. What is meant is told by its address in the window, which no other region ever has.
 //!
+//! A region that lies on several extents has a slot for each: those of the further ones describe no
+//! region, and are read and given to others while that of the region is pinned, or is unused.
+//!
 //! A directory begins with the first page of slots and an index of those that its owner adds when
 //! it has none left, each as long as all before it together. A page stays once it is there.
 #![allow(unsafe_code)]
@@ -66,9 +69,12 @@ pub(crate) struct Entry {
     pub(crate) start: u64,
     /// Bytes.
     pub(crate) len: u64,
-    /// Nobody else maps it: whoever wants to copy there asks its owner where it lies.
-    pub(crate) raw: bool,
-    /// How to map it.
+    /// How many extents neighbours map, side by side. None: whoever wants to copy there asks its
+    /// owner where it lies.
+    pub(crate) extents: u32,
+    /// The slot of the second extent, if there is one.
+    pub(crate) next: u32,
+    /// How to map the first.
     pub(crate) descriptor: [u64; ENTRY_WORDS - 3],
 }
 
@@ -210,10 +216,26 @@ impl<'a> DirectorySlot<'a> {
 
     /// Owner: describes a region in a slot that is free.
     pub(crate) fn publish(self, entry: &Entry) {
-        let words = [entry.start, entry.len, entry.raw.into()].into_iter().chain(entry.descriptor);
-        words.enumerate().for_each(|(i, word)| self.word(i + 1).store(word, Relaxed));
+        self.describe(entry);
         // pairs with the Acquire in `pinned`: the entry, and the region's contents.
         self.state().fetch_or(LIVE, Release);
+    }
+
+    /// Owner: describes what follows the extents before, in a slot that is free and stays so; the
+    /// region, which names it, is published later.
+    pub(crate) fn describe(self, entry: &Entry) {
+        let shape = u64::from(entry.next) << 32 | u64::from(entry.extents);
+        let words = [entry.start, entry.len, shape].into_iter().chain(entry.descriptor);
+        words.enumerate().for_each(|(i, word)| self.word(i + 1).store(word, Relaxed));
+    }
+
+    /// What the slot of a further extent says, while its region is pinned.
+    pub(crate) fn described(self) -> Entry {
+        let word = |i| self.word(i + 1).load(Relaxed);
+        let [start, len, shape] = core::array::from_fn(word);
+        let (extents, next) = (shape as u32, (shape >> 32) as u32);
+        let descriptor = core::array::from_fn(|i| word(i + 3));
+        Entry { start, len, extents, next, descriptor }
     }
 
     /// Owner: the slot describes no region any more. Those that use it go on: wait for
@@ -233,10 +255,7 @@ impl<'a> DirectorySlot<'a> {
     pub(crate) fn read(self) -> Option<(Entry, Pin<'a>)> {
         // Pinned, so that the entry does not change meanwhile.
         let pin = self.pinned()?;
-        let word = |i| self.word(i + 1).load(Relaxed);
-        let descriptor = core::array::from_fn(|i| word(i + 3));
-        let entry = Entry { start: word(0), len: word(1), raw: word(2) != 0, descriptor };
-        Some((entry, pin))
+        Some((self.described(), pin))
     }
 
     /// Whether the slot seems to describe a region with `len` bytes at `address`: at a glance,
@@ -283,7 +302,7 @@ mod tests {
     }
 
     fn entry(start: u64) -> Entry {
-        Entry { start, len: 64, raw: true, descriptor: [1, 2, 3, 4, 5, 6] }
+        Entry { start, len: 64, extents: 3, next: 7, descriptor: [1, 2, 3, 4, 5, 6] }
     }
 
     fn said(slot: DirectorySlot<'_>) -> Option<Entry> {
@@ -310,6 +329,18 @@ mod tests {
                 assert_eq!(entry(4096).holds(address, len), holds);
             }
             assert!(slot.may_be(4096) && !slot.may_be(0));
+        });
+    }
+
+    #[test]
+    fn a_slot_of_a_further_extent_describes_no_region() {
+        with_slots(|page| {
+            let slot = page.slot(1).unwrap();
+            let further = Entry { extents: u32::MAX, next: u32::MAX - 1, ..entry(4096) };
+            slot.describe(&further);
+            assert_eq!((slot.described(), said(slot)), (further, None));
+            assert!(!slot.may_hold(4096, 1) && !slot.may_be(4096) && slot.pin(4096).is_none());
+            assert!(slot.is_unused());
         });
     }
 

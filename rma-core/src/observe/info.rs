@@ -4,7 +4,7 @@ use crate::element::BasicType;
 use crate::rank::Rank;
 use crate::route::Path;
 use crate::transport::RemoteLimits;
-use crate::window::Window;
+use crate::window::{Regions, Window};
 use core::fmt::Write;
 
 /// What stands beside kinds of operations.
@@ -67,7 +67,9 @@ impl Window {
             (false, _) => "load and store on this node, messages elsewhere",
         };
         let table = format!("a table of {near} targets, mapped at first use");
+        let by_region = self.part.regions.is_some() && self.device.is_ok();
         let far = match self.far.symmetric {
+            _ if by_region => "regions asked for on demand, in a bounded cache",
             Some(_) => "size and unit once for all targets (symmetric)",
             None => "size and unit of each target asked on demand, in a bounded cache",
         };
@@ -79,10 +81,32 @@ impl Window {
         if let (Some(_), Err(why)) = (&self.engine().transport.remote, self.device) {
             _ = writeln!(text, "  device: not used: {why}");
         }
+        self.explain_registered(&mut text);
+        if let Some(crowded) =
+            self.part.regions.as_ref().map(Regions::crowded).filter(|all| *all > 0)
+        {
+            _ = writeln!(
+                text,
+                "  regions: {crowded} attached here have more extents than rma_dynamic_regions \
+                 leaves room for, and are reached as raw ones"
+            );
+        }
         text + &format!(
             "  lock: fair queue lock, its words by {words}\n  post, complete: {signals}\n  \
              metadata: {metadata}\n  hints:{hints}\n"
         )
+    }
+
+    /// What of this rank's attached memory a device reaches.
+    fn explain_registered(&self, text: &mut String) {
+        let Some(regions) = self.part.regions.as_ref().filter(|_| self.device.is_ok()) else {
+            return;
+        };
+        let (taken, refused, why) = regions.registered();
+        _ = writeln!(text, "  device: {taken} regions attached here are registered");
+        if let Some(why) = why {
+            _ = writeln!(text, "  device: {refused} are not, and reached by messages: {why}");
+        }
     }
 
     /// What a device does, and what goes by messages all the same.
@@ -154,7 +178,7 @@ impl Window {
                 ("put, get", &device.moves),
                 ("put, get with layouts", &device.layouts),
                 ("atomics", &device.atomics),
-                ("others", &messages),
+                ("others, and all to regions that are not registered", &messages),
             ],
             Path::Messages => &[("all operations", &messages), ("large puts", &large)],
         };

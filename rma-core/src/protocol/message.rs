@@ -78,7 +78,8 @@ pub(crate) enum Kind {
     PutData = 19,
     /// How the request for a lock ended that had that slot; not answered.
     Granted = 20,
-    /// Asks for the [`Card`] of the target's part; answered by one [`Data`](Self::Data).
+    /// Asks for the [`Card`] of the target's part, of a dynamic window for that of the region with
+    /// the byte at `offset`; answered by one [`Data`](Self::Data).
     Card = 21,
 }
 
@@ -106,10 +107,12 @@ impl Kind {
     }
 }
 
-/// What origins need to know of a part.
+/// What origins need to know of a part, or of a region of a dynamic window.
 #[derive(Debug, Clone, Copy, Pod, Zeroable)]
 #[repr(C)]
 pub(crate) struct Card {
+    /// Where it begins in the window: 0, or the address of a region.
+    pub(crate) start: U64,
     /// Bytes of it.
     pub(crate) size: U64,
     /// Where it lies in its rank's process.
@@ -124,10 +127,17 @@ impl Card {
     /// Bytes in a message.
     pub(crate) const LEN: usize = size_of::<Self>();
 
-    pub(crate) fn new(size: u64, disp_unit: u32, base: u64, key: Option<RemoteKey>) -> Self {
+    /// Of the bytes from `start` on, which lie at `base`.
+    pub(crate) fn new(
+        (start, size): (u64, u64),
+        disp_unit: u32,
+        base: u64,
+        key: Option<RemoteKey>,
+    ) -> Self {
         let registered = u32::from(key.is_some()).into();
         let key = key.map_or([0; RemoteKey::LEN], |key| key.0);
-        Self { size: size.into(), base: base.into(), disp_unit: disp_unit.into(), registered, key }
+        let (start, size, base) = (start.into(), size.into(), base.into());
+        Self { start, size, base, disp_unit: disp_unit.into(), registered, key }
     }
 
     pub(crate) fn parse(bytes: &[u8]) -> Option<Self> {
@@ -139,7 +149,14 @@ impl Card {
         bytes_of(self)
     }
 
-    /// By which a device reaches the part, if one does.
+    /// Whether it has `len` bytes at `address`.
+    pub(crate) fn has(&self, address: u64, len: u64) -> bool {
+        let room = address.checked_sub(self.start.get());
+        let room = room.and_then(|offset| self.size.get().checked_sub(offset));
+        room.is_some_and(|room| len <= room)
+    }
+
+    /// By which a device reaches it, if one does.
     pub(crate) fn key(&self) -> Option<RemoteKey> {
         (self.registered.get() != 0).then_some(RemoteKey(self.key))
     }

@@ -1,6 +1,7 @@
 //! What a device does of the operations of a window.
 use crate::error::RmaError;
 use crate::operation::Action;
+use crate::protocol::message::Card;
 use crate::rank::{Rank, WorldRank};
 use crate::transport::Addressing;
 use crate::window::{DeviceRoute, Window, atomic_of};
@@ -19,27 +20,50 @@ impl Window {
         }
     }
 
-    /// How the device reaches a target.
+    /// How the device reaches `len` bytes from `low` on of a target's part.
     ///
-    /// `None` if the target has not registered its part.
+    /// `None` if the target has not registered the part or, in a dynamic window, their region.
     pub(crate) fn device_route(
         &self,
         target: Rank,
         world: WorldRank,
+        (low, len): (u64, u64),
     ) -> Result<Option<DeviceRoute>, RmaError> {
         let Some((remote, device)) = self.remote() else { return Ok(None) };
-        let (key, base) = match device.key.filter(|_| device.symmetric) {
-            Some(key) => (key, 0),
+        let (key, base, start) = match device.key.filter(|_| device.symmetric) {
+            Some(key) => (key, 0, 0),
             None => {
-                let card = self.card_of(target, world)?;
+                let card = match self.part.regions {
+                    Some(_) => self.region_card(target, world, (low, len))?,
+                    None => self.card_of(target, world, 0)?,
+                };
                 let Some(key) = card.key() else { return Ok(None) };
-                (key, card.base.get())
+                (key, card.base.get(), card.start.get())
             }
         };
-        let begin = match remote.limits().addressing {
+        let first = match remote.limits().addressing {
             Addressing::Offset => 0,
             Addressing::Virtual => base,
         };
-        Ok(Some(DeviceRoute { world, key, begin, base }))
+        let [begin, base] = [first, base].map(|first| first.wrapping_sub(start));
+        Ok(Some(DeviceRoute { world, key, start, begin, base }))
+    }
+
+    /// The card of the region of a target that has `len` bytes at `low`. What it says may be over:
+    /// then the device refuses its key, as no other memory has that, and the address is in no
+    /// region that is attached later.
+    fn region_card(
+        &self,
+        target: Rank,
+        world: WorldRank,
+        (low, len): (u64, u64),
+    ) -> Result<Card, RmaError> {
+        let window = self.id();
+        let nothing = || RmaError::NotAttached { window, target, range: Some((low, len)) };
+        match self.card_of(target, world, low) {
+            Ok(card) if card.has(low, len) => Ok(card),
+            Ok(_) | Err(RmaError::NotAttached { .. }) => Err(nothing()),
+            Err(error) => Err(error),
+        }
     }
 }

@@ -167,7 +167,8 @@ impl Window {
             Path::Device => {
                 let (bytes, runs) = (there.bytes().unwrap_or(0), there.runs());
                 let does = self.device_does(operation.action, bytes, runs);
-                let device = if does { self.device_route(target, world)? } else { None };
+                let range = (low, len);
+                let device = if does { self.device_route(target, world, range)? } else { None };
                 device.map_or(Route::Messages(world), Route::Device)
             }
             Path::Cma | Path::Messages => Route::Messages(world),

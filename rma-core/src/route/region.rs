@@ -9,7 +9,7 @@ use crate::memory::directory::{
 use crate::memory::target::Span;
 use crate::protocol::message::{Head, Kind, query};
 use crate::rank::Rank;
-use crate::transport::{ImportError, Mapped, Mapping};
+use crate::transport::{Descriptor, EXTENTS_MAX, ImportError, Mapped, Mapping};
 use crate::window::{KnownRegion, RegionsOf, Where, Window};
 use core::sync::atomic::AtomicU32;
 use core::sync::atomic::Ordering::{Release, SeqCst};
@@ -143,12 +143,13 @@ impl Window {
             return Ok(None);
         }
         let start = entry.start;
-        let (found, pin) = if entry.raw {
+        let (found, pin) = if entry.extents == 0 {
             // Its owner need not wait for this rank before it answers.
             drop(pin);
             (self.ask_for_raw(target, start)?, slot.pin(start))
         } else {
-            let at = self.import_region(target, &entry);
+            let descriptors = self.extents_of(target, &entry)?;
+            let at = self.import_region(target, &entry, &descriptors);
             let at = at.map_err(|error| self.import_failed(error))?;
             (Some((entry.len, at)), Some(pin))
         };
@@ -191,11 +192,33 @@ impl Window {
         Ok(base.zip(len).map(|(base, len)| (len, Where::There(base))))
     }
 
+    /// How to map a region that stays attached meanwhile: of as many extents as any memory has, at
+    /// most, each in a slot that says that it is of this region.
+    fn extents_of(&self, target: Rank, entry: &Entry) -> Result<Vec<Descriptor>, RmaError> {
+        let (mut all, mut before) = (vec![descriptor(entry.descriptor)], *entry);
+        let (count, owner) = (entry.extents as usize, self.part.comm.world_rank(target));
+        while count <= EXTENTS_MAX && all.len() < count {
+            let slot = self.slot_of(target, before.next as usize)?;
+            let further = slot.map(DirectorySlot::described);
+            let Some(further) = further.filter(|further| further.start == entry.start) else {
+                break;
+            };
+            all.push(descriptor(further.descriptor));
+            before = further;
+        }
+        let whole = all.len() == count;
+        whole.then_some(all).ok_or_else(|| self.import_failed(ImportError::Malformed(owner)))
+    }
+
     /// Maps a region that stays attached meanwhile.
-    fn import_region(&self, target: Rank, entry: &Entry) -> Result<Where, ImportError> {
+    fn import_region(
+        &self,
+        target: Rank,
+        entry: &Entry,
+        descriptors: &[Descriptor],
+    ) -> Result<Where, ImportError> {
         let owner = self.part.comm.world_rank(target);
-        let import =
-            self.engine().transport.shared.import(owner, &[descriptor(entry.descriptor)])?;
+        let import = self.engine().transport.shared.import(owner, descriptors)?;
         if (import.mapping().len as u64) < entry.len {
             return Err(ImportError::Malformed(owner));
         }
@@ -261,7 +284,6 @@ fn holds_page(mapping: Mapping, page: usize) -> bool {
 mod tests {
     use super::*;
     use crate::RawPart;
-    use crate::transport::Descriptor;
     use crate::window::accumulate_tests::with_near;
 
     /// And so can it in the index of a directory: what is mapped is a page, or nothing is.
@@ -317,7 +339,7 @@ mod tests {
                 let entry = slot.read().unwrap().0;
                 slot.withdraw();
                 let descriptor = [u64::MAX; Descriptor::LEN / 8];
-                slot.publish(&Entry { len: 1 << 40, raw: true, descriptor, ..entry });
+                slot.publish(&Entry { len: 1 << 40, extents: 0, descriptor, ..entry });
             }
             let (at, start, pin) = window.pin(me, raw, 32).unwrap();
             assert!(matches!(at, Where::There(address) if address == base.addr() as u64));
@@ -326,6 +348,38 @@ mod tests {
             for (address, len) in [(raw, 33), (raw + 32, 1), (mapped, 8)] {
                 let error = window.pin(me, address, len).err().unwrap();
                 assert!(matches!(error, RmaError::NotAttached { .. }), "{address}: {error}");
+            }
+            window.free().unwrap();
+        });
+    }
+
+    /// What it says of extents leads to slots of this region, as many as memory may have, or to
+    /// nothing.
+    #[test]
+    fn extents_are_those_of_the_region() {
+        with_near(|universe| {
+            let (me, window) = (Rank(0), universe.world().window(0, 1).create_dynamic().unwrap());
+            let start = window.attach(vec![0u64; 4]).unwrap().address();
+            let slot = |number| window.part.slot(number).unwrap();
+            let entry = slot(0).read().unwrap().0;
+            assert_eq!((entry.extents, window.extents_of(me, &entry).unwrap().len()), (1, 1));
+            let further = Entry { next: 3, ..entry };
+            slot(2).describe(&further);
+            slot(3).describe(&Entry { next: 2, ..entry });
+            slot(4).describe(&Entry { start: start + 1, ..entry });
+            let found = |extents: u32, next: u32| {
+                let mut asked = entry;
+                (asked.extents, asked.next) = (extents, next);
+                let all = window.extents_of(me, &asked);
+                assert!(matches!(all, Ok(_) | Err(RmaError::Import { .. })), "{all:?}");
+                all.ok().map(|all| all.len())
+            };
+            let most = EXTENTS_MAX as u32;
+            assert_eq!([found(3, 2), found(most, 2)], [Some(3), Some(EXTENTS_MAX)]);
+            for (extents, next) in
+                [(most + 1, 2), (u32::MAX, 2), (2, 4), (2, 63), (2, 64), (2, u32::MAX)]
+            {
+                assert_eq!(found(extents, next), None, "{extents} from {next} on");
             }
             window.free().unwrap();
         });

@@ -40,7 +40,7 @@ impl Engine {
         true
     }
 
-    /// What origins need to know of the part.
+    /// What origins need to know of the part, or of a region of it.
     pub(super) fn serve_card(
         &self,
         from: WorldRank,
@@ -49,13 +49,16 @@ impl Engine {
         part: &Part,
     ) -> bool {
         let sound = body.is_empty() && head.length.get() == Card::LEN as u64;
-        let card = part.card();
-        let (status, card) =
-            if sound { (Status::Ok, card.as_bytes()) } else { (Status::Malformed, &[][..]) };
+        let card = part.card(head.offset.get()).filter(|_| sound);
+        let status = match &card {
+            Some(_) => Status::Ok,
+            None if sound => Status::OutOfRange,
+            None => Status::Malformed,
+        };
         let mut reply = head.reply(Kind::Data, status);
         // In the origin's buffer.
         reply.offset = 0.into();
-        self.reply(from, &reply, card);
+        self.reply(from, &reply, card.as_ref().map_or(&[], Card::as_bytes));
         sound
     }
 

@@ -1,8 +1,9 @@
 //! A device that moves bytes to and from memory of other ranks without them: RDMA.
 //!
-//! The core registers the part of a window when it makes that, tells peers the key where the device
-//! chose it, posts transfers on endpoints, one for each thread, and polls them while it makes
-//! progress. What a device cannot do goes by messages.
+//! The core registers the part of a window when it makes that, and what is attached to a dynamic
+//! one when it is; tells peers the key where they cannot know it; posts transfers on endpoints, one
+//! for each thread, and polls them while it makes progress. What a device cannot do goes by
+//! messages.
 #![allow(unsafe_code)] // room: declares the unsafe traits
 
 use super::Mapping;
@@ -32,7 +33,8 @@ pub enum Addressing {
 /// Whether the core or the device chooses the key of a registration.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Keys {
-    /// The core, which gives all parts of a window the same.
+    /// The core, which gives all parts of a window the same, and each region of a dynamic one its
+    /// own: the first 16 bytes differ, the others are 0.
     Given,
     /// The device.
     Chosen,

@@ -7,13 +7,13 @@ use crate::operation::Action;
 use crate::protocol::message::Card;
 use crate::rank::WorldRank;
 use crate::transport::{Atomic, Mapping, Moment, RegisterError, Registration, Remote, RemoteKey};
-use crate::window::{Part, Window};
+use crate::window::{Memory, Part, Window};
 use std::sync::{Mutex, PoisonError};
 
 /// How the ranks of a window use the device: agreed when the window is made.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Device {
-    /// That of every part, if the core gives keys.
+    /// That of every part, if the core gives keys. Regions have their own.
     pub(crate) key: Option<RemoteKey>,
     /// What is to be known of a target is the same for all, and known.
     pub(crate) symmetric: bool,
@@ -30,9 +30,11 @@ pub(crate) struct Device {
 pub(crate) struct DeviceRoute {
     pub(crate) world: WorldRank,
     pub(crate) key: RemoteKey,
-    /// Where the device counts the first byte of the part.
+    /// Where the region begins in a dynamic window; 0 in others.
+    pub(crate) start: u64,
+    /// Where the device counts the first byte of the part; it may wrap, and so does what is added.
     pub(crate) begin: u64,
-    /// Where the part begins, as far as alignment goes.
+    /// Where the part begins, as far as alignment goes; as `begin`.
     pub(crate) base: u64,
 }
 
@@ -63,6 +65,14 @@ impl Device {
         let mut key = [0; RemoteKey::LEN];
         key[..8].copy_from_slice(&window.0.to_le_bytes());
         RemoteKey(key)
+    }
+
+    /// The key that the core gives to a region, if it gives keys: as no address is given out twice,
+    /// no other memory ever has it.
+    pub(crate) fn key_of_region(self, start: u64) -> Option<RemoteKey> {
+        let mut key = self.key?;
+        key.0[8..16].copy_from_slice(&start.to_le_bytes());
+        Some(key)
     }
 
     /// Types of which the device has every operation that there is.
@@ -107,6 +117,23 @@ pub(crate) fn atomic_of(action: Action) -> Option<(Atomic, BasicType)> {
 }
 
 impl Window {
+    /// Gives the device access to memory that is about to be attached, if it reaches far targets;
+    /// memory without bytes needs none.
+    pub(crate) fn register_region(
+        &self,
+        memory: &Memory,
+        start: u64,
+        len: u64,
+    ) -> Option<Result<Box<dyn Registration>, RegisterError>> {
+        let (remote, device) = self.remote().filter(|_| len > 0)?;
+        let memory = Mapping { base: memory.mapping().base, len: len as usize };
+        // SAFETY: the memory is mapped as long as the region has it, and so is what its user
+        // vouches for until it is detached or the window is gone. `detach` and `free` drop the
+        // registration before they give it back, and a region before its memory. There is no
+        // reference into it: its owner gave it away. Ranks read and write it at any time.
+        Some(unsafe { remote.register(memory, device.key_of_region(start)) })
+    }
+
     /// The device, if operations on far targets use it.
     pub(crate) fn remote(&self) -> Option<(&dyn Remote, Device)> {
         let remote = self.engine().transport.remote.as_deref()?;
@@ -115,10 +142,14 @@ impl Window {
 }
 
 impl Part {
-    /// What origins ask of this part.
-    pub(crate) fn card(&self) -> Card {
+    /// What origins ask of this part, or of the region with the byte at that address.
+    pub(crate) fn card(&self, address: u64) -> Option<Card> {
+        if let Some(regions) = &self.regions {
+            return regions.card(address);
+        }
         let base = self.base().expose_provenance() as u64;
-        Card::new(self.size, self.disp_unit, base, self.registered.key())
+        let card = || Card::new((0, self.size), self.disp_unit, base, self.registered.key());
+        (address == 0).then(card)
     }
 
     /// Tells the device, if it reaches the part, that it is about to be used.

@@ -5,6 +5,7 @@ use super::accumulate_tests::{Loop, with_loop};
 use crate::config::Config;
 use crate::element::BasicType;
 use crate::engine::{Buffer, Engine, Expected, Next, Pending, SlotId};
+use crate::error::RmaError;
 use crate::protocol::credit::CREDIT_MAX;
 use crate::protocol::message::{Head, Kind};
 use crate::rank::{Rank, WorldRank};
@@ -254,6 +255,35 @@ fn fragments_stay_within_their_grants() {
         assert_eq!(fragment(100, 100), 1, "more than was asked for");
         assert_eq!(part(window), expected);
         assert!(pending.is_done());
+    });
+}
+
+/// A flush of another thread that gives up cancels what this one has not sent yet: its credit is
+/// gone, and so it is not sent.
+#[test]
+fn what_is_cancelled_while_there_is_no_room_is_not_sent() {
+    with_window(|window, network| {
+        let (engine, pending) = (window.engine(), Arc::<Pending>::default());
+        let sent = || engine.counters.messages_sent();
+        let (before, head) = (sent(), head(window, Kind::Put, 0, 8, 0));
+        network.set_full(true);
+        thread::scope(|scope| {
+            let put = || {
+                let wait = window.wait_for("a put", ME);
+                window.issue(wait, WORLD, head, &[0xbb; 8], &pending)
+            };
+            let put = scope.spawn(put);
+            // It has a slot, and credit.
+            while pending.is_done() {
+                thread::yield_now();
+            }
+            engine.cancel(&pending);
+            network.set_full(false);
+            let put = put.join().unwrap();
+            assert!(matches!(put, Err(RmaError::Timeout { .. })), "{put:?}");
+        });
+        while engine.progress() > 0 {}
+        assert_eq!((sent() - before, part(window)[0]), (0, 0x11));
     });
 }
 

@@ -1,6 +1,6 @@
 //! Errors of a window.
 use super::Window;
-use crate::engine::{Cause, On, Wait, WaitError};
+use crate::engine::{Cause, Lost, On, Wait, WaitError};
 use crate::error::RmaError;
 use crate::rank::Rank;
 use crate::transport::{DeviceError, ImportError};
@@ -47,6 +47,23 @@ impl Window {
     #[inline(never)]
     pub(crate) fn misaligned_cold(&self, target: Rank, disp: u64, width: usize) -> RmaError {
         RmaError::Misaligned { window: self.id(), target, disp, width: width as u32 }
+    }
+
+    /// The error of a transfer. One that was refused in a dynamic window ends as messages do: if
+    /// its region is not attached any more, that is the error.
+    pub(crate) fn transfer_failed(&self, target: Rank, lost: Lost) -> RmaError {
+        let refused = lost.at.filter(|_| lost.error == DeviceError::Refused);
+        let gone = refused.and_then(|at| self.is_gone(target, at));
+        gone.unwrap_or_else(|| self.device_failed(target, lost.error))
+    }
+
+    /// Asks again for a region whose key the device did not take: the error, if nothing is attached
+    /// there. A window gives out no address twice, so it was detached, and is so for ever.
+    pub(crate) fn is_gone(&self, target: Rank, address: u64) -> Option<RmaError> {
+        self.part.regions.as_ref()?;
+        self.far.forget_card(target, address);
+        let world = self.part.comm.world_rank(target);
+        self.card_of(target, world, address).err()
     }
 
     /// The error of a device, unless the peer is gone and that is why.

@@ -9,7 +9,7 @@ use crate::rank::{Rank, WorldRank};
 use crate::window::ADDRESSES;
 use crate::window::order::{Touched, Unanswered};
 use rustc_hash::FxHashMap;
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::current;
 
@@ -22,9 +22,10 @@ pub(crate) struct Far {
 
 #[derive(Default)]
 struct FarState {
-    /// What other targets said of their parts; the oldest is forgotten first.
-    known: FxHashMap<Rank, Card>,
-    order: VecDeque<Rank>,
+    /// What other targets said of their parts, or of regions, by where these begin; the oldest is
+    /// forgotten first.
+    known: BTreeMap<(Rank, u64), Card>,
+    order: VecDeque<(Rank, u64)>,
     /// What a flush of a target waits for: its puts and accumulates, and gets that a request owns.
     pending: FxHashMap<Rank, Outstanding>,
     /// How this rank may operate on targets, where it may.
@@ -53,6 +54,33 @@ pub(crate) struct Unflushed {
     pub(crate) losses: u64,
     /// What they are counted in.
     pub(crate) puts: Arc<Pending>,
+    pub(crate) places: Places,
+}
+
+/// Regions that something was put to, by where they begin; or the part, which begins at 0.
+#[derive(Default)]
+pub(crate) struct Places {
+    last: u64,
+    others: BTreeSet<u64>,
+}
+
+impl Places {
+    pub(crate) fn new(place: u64) -> Self {
+        Self { last: place, others: BTreeSet::new() }
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = u64> {
+        let others = self.others.iter().copied().filter(|place| *place != self.last);
+        core::iter::once(self.last).chain(others)
+    }
+
+    fn add(&mut self, more: Self) {
+        // Mostly the same again.
+        if self.last != more.last {
+            self.others.insert(core::mem::replace(&mut self.last, more.last));
+        }
+        self.others.extend(more.others);
+    }
 }
 
 /// A flush of what the device has put at a target.
@@ -77,6 +105,26 @@ impl Drop for Flushing<'_> {
     }
 }
 
+impl FarState {
+    /// What is remembered that [`Window::card_of`] asks for, and where it begins.
+    fn card(&self, target: Rank, address: u64) -> Option<((Rank, u64), Card)> {
+        let below = self.known.range((target, 0)..=(target, address)).next_back();
+        let (key, card) = below.map(|(key, card)| (*key, *card))?;
+        (address == 0 || card.has(address, 1)).then_some((key, card))
+    }
+
+    /// Remembers `most` at most.
+    fn learn(&mut self, key: (Rank, u64), card: Card, most: u64) {
+        if self.known.insert(key, card).is_none() {
+            self.order.push_back(key);
+        }
+        if self.order.len() as u64 > most {
+            let oldest = self.order.pop_front();
+            oldest.map(|oldest| self.known.remove(&oldest));
+        }
+    }
+}
+
 impl Outstanding {
     /// Whether no flush has anything to wait for, or to tell. S-F5
     fn is_over(&self) -> bool {
@@ -90,7 +138,10 @@ impl Outstanding {
     fn add_unflushed(&mut self, new: Unflushed) {
         let same = |it: &&mut Unflushed| it.queue == new.queue && Arc::ptr_eq(&it.puts, &new.puts);
         match self.unflushed.iter_mut().find(same) {
-            Some(it) => it.losses = it.losses.min(new.losses),
+            Some(it) => {
+                it.losses = it.losses.min(new.losses);
+                it.places.add(new.places);
+            }
             None => self.unflushed.push(new),
         }
     }
@@ -221,6 +272,15 @@ impl Far {
         state.order.clear();
     }
 
+    /// Asks again before the next operation on the region with the byte at that address.
+    pub(crate) fn forget_card(&self, target: Rank, address: u64) {
+        let mut state = self.state();
+        if let Some((key, _)) = state.card(target, address) {
+            state.known.remove(&key);
+            state.order.retain(|known| *known != key);
+        }
+    }
+
     /// Makes a flush of `target` wait for an accumulate, and later ones on the same bytes.
     pub(crate) fn add_accumulate(&self, target: Rank, touched: Touched, pending: &Arc<Pending>) {
         self.state().pending.entry(target).or_default().others.add(Some(touched), pending.clone());
@@ -268,26 +328,24 @@ impl Window {
         if let Some(part) = self.far.symmetric {
             return Ok(part);
         }
-        let card = self.card_of(target, world)?;
+        let card = self.card_of(target, world, 0)?;
         Ok((card.size.get(), card.disp_unit.get()))
     }
 
-    /// What a target says of its part, asked at most once while it is remembered.
-    pub(crate) fn card_of(&self, target: Rank, world: WorldRank) -> Result<Card, RmaError> {
-        let known = self.far.state().known.get(&target).copied();
-        if let Some(card) = known {
+    /// What a target says of its part, for `address` 0, or of the region with the byte at that
+    /// address; asked at most once while it is remembered.
+    pub(crate) fn card_of(
+        &self,
+        target: Rank,
+        world: WorldRank,
+        address: u64,
+    ) -> Result<Card, RmaError> {
+        if let Some((_, card)) = self.far.state().card(target, address) {
             return Ok(card);
         }
-        let card = self.ask_card(target, world)?;
-        let mut state = self.far.state();
-        if state.known.insert(target, card).is_none() {
-            state.order.push_back(target);
-        }
+        let card = self.ask_card(target, world, address)?;
         let most = self.settings.hints.get(Hint::TargetCache).max(1);
-        if state.order.len() as u64 > most {
-            let oldest = state.order.pop_front();
-            oldest.map(|oldest| state.known.remove(&oldest));
-        }
+        self.far.state().learn((target, card.start.get()), card, most);
         Ok(card)
     }
 

@@ -40,25 +40,37 @@ impl Drop for Drain<'_> {
 }
 
 impl Window {
-    /// Asks a target what is to be known of its part.
-    pub(crate) fn ask_card(&self, target: Rank, world: WorldRank) -> Result<Card, RmaError> {
-        const WHAT: &str = "asking for a target's size";
+    /// Asks a target what is to be known of its part; in a dynamic window, of the region with the
+    /// byte at that address.
+    pub(crate) fn ask_card(
+        &self,
+        target: Rank,
+        world: WorldRank,
+        address: u64,
+    ) -> Result<Card, RmaError> {
+        let dynamic = self.part.regions.is_some();
+        let what =
+            if dynamic { "asking for attached memory" } else { "asking for a target's size" };
         // Before `drain`, and so dropped after it.
         let mut bytes = vec![0; Card::LEN];
-        let drain = Drain::new(self, WHAT, target);
+        let drain = Drain::new(self, what, target);
         let mut head = Head::new(Kind::Card, self.id().0, 0);
-        head.length = (Card::LEN as u64).into();
+        (head.offset, head.length) = (address.into(), (Card::LEN as u64).into());
         let buffer = Buffer { at: bytes.as_mut_ptr(), len: bytes.len() };
-        let wait = self.wait_for(WHAT, target);
+        let wait = self.wait_for(what, target);
         // SAFETY: `bytes` is not touched before `drain` has waited, on every way out.
         let asked = unsafe { self.issue_into(wait, world, head, &[], buffer, &drain.pending) };
         let answered = drain.finish();
         asked.and(answered)?;
-        Card::parse(&bytes).ok_or_else(|| self.no_such_rank(target))
+        let card = Card::parse(&bytes).ok_or_else(|| self.no_such_rank(target))?;
+        if card.start.get() != 0 && !dynamic || dynamic && !card.has(address, 1) {
+            return Err(self.no_such_rank(target));
+        }
+        Ok(card)
     }
 
     /// Sends a request that brings no bytes back, waiting for a slot, for credit at its target and
-    /// for room.
+    /// for room. If another thread cancels `pending` meanwhile, nothing is sent.
     pub(crate) fn issue(
         &self,
         wait: Wait<'_>,
@@ -91,7 +103,15 @@ impl Window {
         let attempt = || {
             // SAFETY: forwarded to the caller.
             let start = || unsafe { engine.outstanding.start(world, expected, pending) };
-            let slot = taken.get().or_else(start)?;
+            let slot = match taken.get() {
+                None => start()?,
+                Some(slot) if engine.outstanding.has(slot) => slot,
+                // With its credit, which others may have by now.
+                Some(_) => {
+                    let cause = engine.trouble(wait).unwrap_or(Cause::Timeout);
+                    return Some(Err(engine.given_up(wait, cause)));
+                }
+            };
             taken.set(Some(slot));
             head.slot = slot.0.into();
             engine.send_now(world, &head, body, wait).map(|sent| sent.map(|()| slot))
@@ -157,9 +177,9 @@ impl Window {
     ) -> Result<(), RmaError> {
         let Some(failure) = pending.failure() else { return Ok(()) };
         pending.set_told();
-        if let Failure::Device(error, peer) = failure {
-            let target = self.group().rank_of(peer).unwrap_or(target);
-            return Err(self.device_failed(target, error));
+        if let Failure::Device(lost) = failure {
+            let target = self.group().rank_of(lost.peer).unwrap_or(target);
+            return Err(self.transfer_failed(target, lost));
         }
         let Failure::Answered(status, by) = failure else {
             // The flush of another thread gave up, and cancelled everything that it waited for.

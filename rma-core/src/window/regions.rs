@@ -8,7 +8,8 @@ use crate::memory::control_block::STRIPES;
 use crate::memory::directory::{Directory, DirectorySlot, PAGES, Page, Pin, page_bytes, page_of};
 use crate::memory::stripe::STRIPE;
 use crate::memory::target::Span;
-use crate::transport::{AllocateError, Descriptor};
+use crate::protocol::message::Card;
+use crate::transport::{AllocateError, Descriptor, RegisterError, Registration};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
@@ -48,12 +49,24 @@ pub(crate) struct RegionTable {
 }
 
 pub(crate) struct OwnRegion {
+    // Before the memory, which the device does not reach any more when that is dropped.
+    pub(crate) registered: Option<Result<Box<dyn Registration>, RegisterError>>,
     pub(crate) len: u64,
-    pub(crate) slot: usize,
+    /// Of the directory: its own, then those of further extents.
+    pub(crate) slots: Vec<usize>,
     pub(crate) memory: Arc<Memory>,
-    /// How neighbours map it; `None` if they ask where it lies, and copy.
-    pub(crate) descriptor: Option<Descriptor>,
+    /// How neighbours map it, each extent in a slot; none if they ask where it lies, and copy.
+    pub(crate) descriptors: Vec<Descriptor>,
+    /// They could map its extents, if there were slots for all.
+    pub(crate) crowded: bool,
     pub(crate) token: Arc<Token>,
+}
+
+impl OwnRegion {
+    /// Where the directory describes it.
+    pub(crate) fn slot(&self) -> usize {
+        self.slots[0]
+    }
 }
 
 /// What a region and its handle have in common, and with nothing else in the process: addresses and
@@ -89,8 +102,39 @@ impl Regions {
     /// it. Those that copy to and from it ask: every rank could write in the directory.
     pub(crate) fn raw_at(&self, start: u64) -> Option<(u64, u64)> {
         let table = self.table();
-        let region = table.by_start.get(&start).filter(|region| region.descriptor.is_none())?;
+        let region = table.by_start.get(&start).filter(|region| region.descriptors.is_empty())?;
         Some((region.memory.mapping().base.expose_provenance() as u64, region.len))
+    }
+
+    /// What origins ask that have a device, of the region with the byte at `address`.
+    pub(crate) fn card(&self, address: u64) -> Option<Card> {
+        let table = self.table();
+        let (offset, region) = table.find(address, 1)?;
+        let base = region.memory.mapping().base.expose_provenance() as u64;
+        let key = region.registered.as_ref().and_then(|registered| registered.as_ref().ok());
+        let key = key.map(|registration| registration.key());
+        Some(Card::new((address - offset, region.len), 1, base, key))
+    }
+
+    /// From now on no device reaches what is attached.
+    pub(crate) fn deregister(&self) {
+        let taken = |region: &mut OwnRegion| region.registered.take();
+        let all: Vec<_> = self.table().by_start.values_mut().filter_map(taken).collect();
+        drop(all);
+    }
+
+    /// How many regions the device reaches, how many it could not register, and why the first.
+    pub(crate) fn registered(&self) -> (usize, usize, Option<RegisterError>) {
+        let table = self.table();
+        let all = table.by_start.values().filter_map(|region| region.registered.as_ref());
+        let (taken, refused): (Vec<_>, Vec<_>) = all.partition(|registered| registered.is_ok());
+        let why = refused.iter().find_map(|refused| refused.as_ref().err().copied());
+        (taken.len(), refused.len(), why)
+    }
+
+    /// How many regions neighbours could map, if there were slots for their extents.
+    pub(crate) fn crowded(&self) -> usize {
+        self.table().by_start.values().filter(|region| region.crowded).count()
     }
 
     /// The memory of the region that holds `len` bytes at `address`, and where in it they begin.
@@ -115,7 +159,7 @@ impl Part {
         let (offset, region) = table.find(address, len as u64)?;
         // While the table is locked, so that the slot is still this region's: `detach` takes it
         // out of the table before it withdraws the slot.
-        let pin = self.slot(region.slot)?.pin(address - offset)?;
+        let pin = self.slot(region.slot())?.pin(address - offset)?;
         let (base, size) = (region.memory.mapping().base, region.len);
         // SAFETY: the region has `size` bytes from `base` on, and stays attached, and so mapped,
         // while it is pinned. Nobody has a reference into it: its owner gave it away.
@@ -211,8 +255,17 @@ impl RegionTable {
         start
     }
 
-    /// A slot that no region has, if fewer than `most` have one.
-    pub(crate) fn take_slot(&mut self, most: usize) -> Option<usize> {
+    /// Slots that no region has, so that at most `most` are in use: `count` of them, or one if
+    /// there are not as many; none if there is none.
+    pub(crate) fn take_slots(&mut self, count: usize, most: usize) -> Vec<usize> {
+        let mut slots: Vec<usize> = (0..count).map_while(|_| self.take_slot(most)).collect();
+        if slots.len() < count {
+            slots.drain(1.min(slots.len())..).for_each(|slot| self.free.push(slot));
+        }
+        slots
+    }
+
+    fn take_slot(&mut self, most: usize) -> Option<usize> {
         if self.unused - self.free.len() >= most {
             return None;
         }
@@ -223,8 +276,8 @@ impl RegionTable {
         }))
     }
 
-    pub(crate) fn give_slot_back(&mut self, slot: usize) {
-        self.free.push(slot);
+    pub(crate) fn give_slots_back(&mut self, slots: &[usize]) {
+        self.free.extend(slots.iter().rev());
     }
 
     /// Notes where memory lies that is to be attached; false if it overlaps some that is.

@@ -6,8 +6,8 @@ use bytemuck::{Pod, Zeroable};
 use rma_core::{CollectiveError, Communicator, Op, Rank, Universe};
 
 /// Words of the least payload that takes that way, and of a piece, by default.
-const LEAST: usize = (32 << 10) / 8;
-const PIECE: usize = (64 << 10) / 8;
+const LEAST: usize = (8 << 10) / 8;
+const PIECE: usize = (128 << 10) / 8;
 
 /// Words: nothing, around the least payload, a piece, and as many pieces as there are places.
 fn lengths() -> &'static [usize] {

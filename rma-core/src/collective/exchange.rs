@@ -4,7 +4,7 @@ use super::abandon::By;
 use super::contributions::{
     CollectiveKind, ContributionKey, Contributions, CtsHeads, PART, PayloadPart, SMALL, step_head,
 };
-use super::lanes::{Incoming, OfferKind, Outgoing, Readers};
+use super::lanes::{HALF, Incoming, OfferKind, Outgoing, Readers};
 use super::near::Near;
 use super::node::TreeOrder;
 use crate::collective::{Communicator, Turn};
@@ -202,7 +202,7 @@ impl<'a> Exchange<'a> {
         match leaving.piece {
             Some(piece) => {
                 let rest = &leaving.payload[leaving.number as usize * piece..];
-                self.put_piece(Readers::One(to), &rest[..rest.len().min(piece)])?;
+                self.put_piece(Readers::One(to), &rest[..rest.len().min(piece)], true)?;
             }
             None => self.send_part(to, round, leaving.payload, leaving.number)?,
         }
@@ -314,8 +314,16 @@ impl<'a> Exchange<'a> {
         if let Some(from) = from {
             self.expect(from, round);
         }
-        let mut incoming = Arriving::default();
-        let mut leaving = to.map(|to| self.leave(to, round, payload)).transpose()?;
+        let leaving = to.map(|to| self.leave(to, round, payload)).transpose()?;
+        self.trade_rest((to, leaving), (from, Arriving::default()), round)
+    }
+
+    fn trade_rest(
+        &self,
+        (to, mut leaving): (Option<Rank>, Option<Leaving<'_>>),
+        (from, mut incoming): (Option<Rank>, Arriving),
+        round: u32,
+    ) -> Result<Vec<u8>, CollectiveError> {
         loop {
             let sends = leaving.as_mut().zip(to).filter(|(leaving, _)| !leaving.is_gone());
             let receives = from.filter(|_| !incoming.is_whole());
@@ -331,6 +339,58 @@ impl<'a> Exchange<'a> {
         }
         self.drain()?;
         Ok(incoming.bytes)
+    }
+
+    /// The rest of [`trade_places`](Self::trade_places) with one who has no such lane, after what
+    /// came first.
+    fn trade_copies(
+        &self,
+        (with, round): (Rank, u32),
+        bytes: &mut [u8],
+        unit: usize,
+        first: PayloadPart,
+    ) -> Result<(), CollectiveError> {
+        let (payload, mut incoming) = (bytes.to_vec(), Arriving::default());
+        self.arrives(with, first, &mut incoming)?;
+        let leaving = Leaving { payload: &payload, number: 0, piece: Some(unit) };
+        let got = self.trade_rest((Some(with), Some(leaving)), (Some(with), incoming), round)?;
+        self.check_length(with, bytes.len(), got.len() as u64)?;
+        bytes.copy_from_slice(&got);
+        Ok(())
+    }
+
+    /// Sends a payload to a rank that does the same, whose payload takes its place.
+    pub(super) fn trade_places(
+        &self,
+        with: Rank,
+        round: u32,
+        bytes: &mut [u8],
+    ) -> Result<(), CollectiveError> {
+        let Some(unit) = self.opens_to(with, bytes.len()) else {
+            let got = self.swap_exactly(with, bytes, with, round, bytes.len())?;
+            bytes.copy_from_slice(&got);
+            return Ok(());
+        };
+        self.expect(with, round);
+        self.offer((with, round), OfferKind::Alone, bytes.len(), self.next_piece())?;
+        let first = self.take(with, round, 0)?;
+        let lane = match first.is_offer {
+            true => self.accept(with, &first, OfferKind::Alone, Some(bytes.len()))?,
+            false => None,
+        };
+        let Some(lane) = lane.filter(|lane| lane.piece_bytes() == unit) else {
+            return self.trade_copies((with, round), bytes, unit, first);
+        };
+        for (step, places) in (0..).zip(bytes.chunks_mut(unit * HALF as usize)) {
+            for (number, place) in (1..).zip(places.chunks(unit)) {
+                self.put_piece(Readers::One(with), place, number == places.len().div_ceil(unit))?;
+            }
+            let pieces = places.len().div_ceil(unit) as u64;
+            for (number, place) in (0..).zip(places.chunks_mut(unit)) {
+                self.get_piece(&lane, step * HALF + number, place, number + 1 == pieces)?;
+            }
+        }
+        self.drain()
     }
 
     /// As [`swap`](Self::swap), of a length that is known.
@@ -399,7 +459,7 @@ impl<'a> Exchange<'a> {
         let Arriving { bytes, parts, left, lane: Some(lane) } = incoming else { return Ok(()) };
         let piece = lane.piece_bytes();
         if let Some(bytes) = bytes.chunks_mut(piece).nth(*parts as usize) {
-            self.get_piece(lane, *parts, bytes)?;
+            self.get_piece(lane, *parts, bytes, true)?;
             *left = left.map(|left| left - bytes.len() as u64);
         }
         *parts += 1;

@@ -11,7 +11,7 @@
 //! one that is not, each offers what it has, of what length, to whoever would hear from it in a
 //! tree, so that somebody sees the difference, and gives the operation up for all.
 use super::exchange::Exchange;
-use super::lanes::{Incoming, OfferKind, Readers};
+use super::lanes::{HALF, Incoming, OfferKind, Readers};
 use super::node::TreeOrder;
 use super::operations::Result;
 use super::reduction::Reduction;
@@ -29,8 +29,6 @@ use std::sync::Arc;
 pub(super) const OFFERS: u32 = 0;
 /// The messages of one who has no lane.
 const INSTEAD: u32 = 1;
-/// Pieces of one step; the others are read meanwhile.
-const STEP: u64 = PIECES as u64 / 2;
 
 /// Which rank combines what of a payload, and who has the result.
 #[derive(Clone, Copy)]
@@ -154,7 +152,12 @@ impl Exchange<'_> {
     }
 
     /// Copies the bytes of this rank to all others, which wait for them or for a tree.
-    pub(super) fn broadcast_flat(&self, others: Arc<[Rank]>, round: u32, bytes: &[u8]) -> Result<()> {
+    pub(super) fn broadcast_flat(
+        &self,
+        others: Arc<[Rank]>,
+        round: u32,
+        bytes: &[u8],
+    ) -> Result<()> {
         let first = self.next_piece();
         for to in &*others {
             self.offer((*to, round), OfferKind::Flat, bytes.len(), first)?;
@@ -174,17 +177,18 @@ impl Exchange<'_> {
         };
         let own = usize::from(comm.rank()) * block;
         let pieces = block.div_ceil(unit) as u64;
-        for first in (0..pieces).step_by(STEP as usize) {
-            let numbers = first..pieces.min(first + STEP);
+        for first in (0..pieces).step_by(HALF as usize) {
+            let numbers = first..pieces.min(first + HALF);
             for number in numbers.clone() {
                 let mine = piece(&all[own..][..block], unit, number);
-                self.put_piece(Readers::All(others.clone()), mine)?;
+                let rings = number + 1 == numbers.end;
+                self.put_piece(Readers::All(others.clone()), mine, rings)?;
             }
             for (step, lane) in (1..).zip(&lanes) {
                 let from = usize::from(before(comm, step)) * block;
                 for number in numbers.clone() {
                     let theirs = piece_mut(&mut all[from..][..block], unit, number);
-                    self.get_piece(lane, number, theirs)?;
+                    self.get_piece(lane, number, theirs, number + 1 == numbers.end)?;
                 }
             }
         }
@@ -192,31 +196,40 @@ impl Exchange<'_> {
         Ok(true)
     }
 
-    /// Sends each other rank its block of `mine`, and receives into `all`; false as in
-    /// [`allgather_flat`](Self::allgather_flat).
-    pub(super) fn alltoall_flat(&self, mine: &[u8], all: &mut [u8]) -> Result<bool> {
+    /// Sends each other rank its block of `mine`, and receives into `all`; without `mine`, what is
+    /// received takes the place of what is sent. False as in
+    /// [`allgather_flat`](Self::allgather_flat), or if `all` would be overwritten too soon.
+    pub(super) fn alltoall_flat(&self, mine: Option<&[u8]>, all: &mut [u8]) -> Result<bool> {
         let comm = self.comm();
-        let (block, others) = (mine.len() / comm.size() as usize, u64::from(comm.size()) - 1);
+        let (block, others) = (all.len() / comm.size() as usize, u64::from(comm.size()) - 1);
         if self.flat(TreeOrder::From(Rank(0)), block).is_none() {
+            return Ok(false);
+        }
+        // In place, all are written before one is read.
+        let at_once = if mine.is_some() { HALF } else { PIECES.into() };
+        let pieces = |unit: usize| block.div_ceil(unit) as u64 * others;
+        if mine.is_none() && pieces(self.most_elements::<u8>()) > at_once {
             return Ok(false);
         }
         let (Some(lanes), Some(unit)) = (self.offer_all(block)?, self.opens()) else {
             return Ok(false);
         };
         // One piece of each block after the other.
-        let pieces = block.div_ceil(unit) as u64 * others;
-        for first in (0..pieces).step_by(STEP as usize) {
-            let numbers = first..pieces.min(first + STEP);
+        let pieces = pieces(unit);
+        for first in (0..pieces).step_by(at_once as usize) {
+            let numbers = first..pieces.min(first + at_once);
             for number in numbers.clone() {
                 let to = after(comm, number % others + 1);
-                let block = &mine[usize::from(to) * block..][..block];
-                self.put_piece(Readers::One(to), piece(block, unit, number / others))?;
+                let block = &mine.unwrap_or(all)[usize::from(to) * block..][..block];
+                let rings = number + others >= numbers.end;
+                self.put_piece(Readers::One(to), piece(block, unit, number / others), rings)?;
             }
-            for number in numbers {
+            for number in numbers.clone() {
                 let from = before(comm, number % others + 1);
                 let block = &mut all[usize::from(from) * block..][..block];
                 let theirs = piece_mut(block, unit, number / others);
-                self.get_piece(&lanes[(number % others) as usize], number, theirs)?;
+                let lane = &lanes[(number % others) as usize];
+                self.get_piece(lane, number, theirs, number + others >= numbers.end)?;
             }
         }
         self.drain()?;
@@ -342,14 +355,16 @@ impl Exchange<'_> {
                 let (turn, step) = of(part);
                 let to = after(comm, step);
                 let theirs = &total[dealt.range(turn, to)];
-                self.put_piece(Readers::One(to), cast_slice(theirs))?;
+                let rings = part + others >= some.end;
+                self.put_piece(Readers::One(to), cast_slice(theirs), rings)?;
             }
-            for part in some {
+            for part in some.clone() {
                 let (turn, step) = of(part);
                 let own = dealt.range(turn, comm.rank());
-                let lane = &lanes[step as usize - 1];
-                let own = &mut total[own];
-                self.hear(lane, number + part, (before(comm, step), step), own, reduction, partial)?;
+                let (lane, place) = (&lanes[step as usize - 1], number + part);
+                let theirs = &mut partial.heard[..own.len()];
+                self.get_piece(lane, place, cast_slice_mut(theirs), part + others >= some.end)?;
+                self.hear((before(comm, step), step), &mut total[own], reduction, partial);
             }
         }
         let results = number + parts;
@@ -358,7 +373,7 @@ impl Exchange<'_> {
         }
         for turn in turns.clone() {
             let own = &total[dealt.range(turn, comm.rank())];
-            self.put_piece(readers.clone(), cast_slice(own))?;
+            self.put_piece(readers.clone(), cast_slice(own), turn + 1 == turns.end)?;
         }
         let reads = match dealt.shares {
             Shares::One(root) => root == comm.rank(),
@@ -367,29 +382,27 @@ impl Exchange<'_> {
         for (step, lane) in (1..).zip(lanes).filter(|_| reads) {
             for (place, turn) in (results..).zip(turns.clone()) {
                 let theirs = &mut total[dealt.range(turn, before(comm, step))];
-                self.get_piece(lane, place, cast_slice_mut(theirs))?;
+                self.get_piece(lane, place, cast_slice_mut(theirs), turn + 1 == turns.end)?;
             }
         }
         Ok(results + turns.len() as u64)
     }
 
-    /// Combines a segment of this rank with what another has for it; with the last one, it is done.
+    /// Combines a segment of this rank with what was heard for it from another; with the last one,
+    /// it is done.
     fn hear<E: Element>(
         &self,
-        lane: &Incoming,
-        number: u64,
         (from, step): (Rank, u64),
         own: &mut [E],
         reduction: &impl Reduction<E>,
         partial: &mut Partial<E>,
-    ) -> Result<()> {
+    ) {
         let (rank, len) = (self.comm().rank(), own.len());
         let Partial { low, high, has_high, heard } = partial;
         if step == 1 {
             low[..len].copy_from_slice(own);
             *has_high = false;
         }
-        self.get_piece(lane, number, cast_slice_mut(&mut heard[..len]))?;
         // Each is the next lower one, around the ring: it comes before what was heard so far.
         match from.cmp(&rank) {
             Ordering::Less => {
@@ -410,7 +423,6 @@ impl Exchange<'_> {
             }
             own.copy_from_slice(&low[..len]);
         }
-        Ok(())
     }
 }
 

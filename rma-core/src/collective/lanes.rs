@@ -13,7 +13,7 @@ use super::node::{Node, TreeOrder};
 use super::pieces;
 use crate::collective::{Communicator, Inner};
 use crate::error::CollectiveError;
-use crate::memory::lane::{LaneShape, OwnLane, PeerLane};
+use crate::memory::lane::{LaneShape, OwnLane, PIECES, PeerLane};
 use crate::protocol::wire::{U32, U64};
 use crate::rank::Rank;
 use crate::transport::{Descriptor, ImportError};
@@ -23,6 +23,9 @@ use rustc_hash::FxHashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 type Result<T> = core::result::Result<T, CollectiveError>;
+
+/// Pieces of half a lane: one is written while the other is read.
+pub(super) const HALF: u64 = PIECES as u64 / 2;
 
 /// What is said of a payload that is offered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -237,9 +240,10 @@ impl Exchange<'_> {
         Ok(self.comm().inner.send(self.what(), to, &head, bytes_of(&offer))?)
     }
 
-    /// Writes a piece, when its place is free.
-    pub(super) fn put_piece(&self, readers: Readers, piece: &[u8]) -> Result<()> {
-        self.make_room(0)?;
+    /// Writes a piece, when its place is free. Readers are rung, unless there is more for them at
+    /// once.
+    pub(super) fn put_piece(&self, readers: Readers, piece: &[u8], rings: bool) -> Result<()> {
+        self.make_room()?;
         let mut out = self.out.borrow_mut();
         let Some(out) = out.as_mut() else { return Ok(()) };
         let (number, lane) = (out.next, out.lane.get());
@@ -247,45 +251,33 @@ impl Exchange<'_> {
         pieces::publish(lane.written(), number);
         out.next += 1;
         let sleep = &self.comm().inner.engine.transport.sleep;
-        readers.ranks().iter().for_each(|rank| sleep.ring(self.comm().world_rank(*rank)));
+        let rung = readers.ranks().iter().filter(|_| rings);
+        rung.for_each(|rank| sleep.ring(self.comm().world_rank(*rank)));
         *out.place(number) = (readers, number);
         Ok(())
     }
 
-    /// As [`put_piece`](Self::put_piece), where readers do nothing but to read what is written: if
-    /// it has to wait, then for half of the places, so as to be woken less often.
+    /// Writes a payload, for readers that do nothing but to [read](Self::get_stream) it. The two
+    /// sides wake each other for half a lane at a time.
     pub(super) fn put_stream(&self, readers: &Readers, payload: &[u8]) -> Result<()> {
         let Some(unit) = self.opens() else { return Ok(()) };
-        for piece in payload.chunks(unit) {
-            if !self.has_room() {
-                self.make_room(u64::from(crate::memory::lane::PIECES) / 2 - 1)?;
-            }
-            self.put_piece(readers.clone(), piece)?;
+        let pieces = payload.len().div_ceil(unit);
+        for (number, piece) in (1..).zip(payload.chunks(unit)) {
+            let rings = number == pieces || ends_half(self.next_piece());
+            self.put_piece(readers.clone(), piece, rings)?;
         }
         Ok(())
     }
 
-    fn has_room(&self) -> bool {
-        let mut out = self.out.borrow_mut();
-        let Some(out) = out.as_mut() else { return true };
-        let next = out.next;
-        let (readers, number) = out.place(next).clone();
-        let lane = out.lane.get();
-        readers.ranks().iter().all(|rank| pieces::is_read(lane.read_by(rank.0), number))
-    }
-
-    /// Waits until there is a place for the next piece, and for `more` behind it.
-    fn make_room(&self, more: u64) -> Result<()> {
-        for ahead in (0..=more).rev() {
-            let (readers, number) = {
-                let mut out = self.out.borrow_mut();
-                let Some(out) = out.as_mut() else { return Ok(()) };
-                let next = out.next;
-                out.place(next + ahead).clone()
-            };
-            self.wait_read(&readers, number)?;
-        }
-        Ok(())
+    /// Waits until there is a place for the next piece.
+    fn make_room(&self) -> Result<()> {
+        let (readers, number) = {
+            let mut out = self.out.borrow_mut();
+            let Some(out) = out.as_mut() else { return Ok(()) };
+            let next = out.next;
+            out.place(next).clone()
+        };
+        self.wait_read(&readers, number)
     }
 
     fn wait_read(&self, readers: &Readers, number: u64) -> Result<()> {
@@ -355,8 +347,15 @@ impl Exchange<'_> {
         Ok(Some(Incoming { from, lane, first: offer.first.get(), bytes: part.rest }))
     }
 
-    /// Reads the first bytes of a piece, counted from the one that was offered.
-    pub(super) fn get_piece(&self, of: &Incoming, number: u64, bytes: &mut [u8]) -> Result<()> {
+    /// Reads the first bytes of a piece, counted from the one that was offered. The writer is rung,
+    /// unless more of what it has written is read at once.
+    pub(super) fn get_piece(
+        &self,
+        of: &Incoming,
+        number: u64,
+        bytes: &mut [u8],
+        rings: bool,
+    ) -> Result<()> {
         let (inner, lane) = (&self.comm().inner, of.lane.get());
         let number = of.first.wrapping_add(number);
         inner.attempt(self.what(), (Some(of.from), By::Messages), |wait| {
@@ -366,17 +365,26 @@ impl Exchange<'_> {
         })?;
         lane.get(number, bytes);
         pieces::done_with(lane.read_by(inner.rank.0), number);
-        inner.engine.transport.sleep.ring(inner.world_rank(of.from));
+        if rings {
+            inner.engine.transport.sleep.ring(inner.world_rank(of.from));
+        }
         Ok(())
     }
 
     /// Reads a payload whose pieces follow each other.
     pub(super) fn get_stream(&self, of: &Incoming, bytes: &mut [u8]) -> Result<()> {
+        let pieces = bytes.len().div_ceil(of.piece_bytes()) as u64;
         for (number, piece) in (0..).zip(bytes.chunks_mut(of.piece_bytes())) {
-            self.get_piece(of, number, piece)?;
+            let rings = number + 1 == pieces || ends_half(of.first.wrapping_add(number));
+            self.get_piece(of, number, piece, rings)?;
         }
         Ok(())
     }
+}
+
+/// Whether a piece is the last of one half of a lane.
+fn ends_half(number: u64) -> bool {
+    number % HALF == HALF - 1
 }
 
 impl Inner {
@@ -393,11 +401,8 @@ impl Inner {
             return Ok(lane.clone());
         }
         let world = self.world_rank(owner);
-        let shape = LaneShape::of_peer(
-            offer.readers.get(),
-            offer.pieces.get(),
-            offer.piece_bytes.get(),
-        );
+        let shape =
+            LaneShape::of_peer(offer.readers.get(), offer.pieces.get(), offer.piece_bytes.get());
         let shape = shape.ok_or(ImportError::Malformed(world))?;
         let (transport, descriptor) = (&self.engine.transport, Descriptor(offer.descriptor));
         let lane = Arc::new(PeerLane::import(transport, world, descriptor, shape)?);

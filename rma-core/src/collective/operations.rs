@@ -355,8 +355,10 @@ impl Communicator {
     pub fn alltoall<E: Element>(&self, mine: &[E]) -> Result<Vec<E>> {
         let exchange = Exchange::start(self, "alltoall")?;
         let block = check_blocks(&exchange, mine.len())?;
-        let mut all = mine.to_vec();
-        if exchange.alltoall_flat(cast_slice(mine), cast_slice_mut(&mut all))? {
+        let mut all = vec![E::zeroed(); mine.len()];
+        let own = usize::from(self.rank()) * block..(usize::from(self.rank()) + 1) * block;
+        all[own.clone()].copy_from_slice(&mine[own]);
+        if exchange.alltoall_flat(Some(cast_slice(mine)), cast_slice_mut(&mut all))? {
             return Ok(all);
         }
         for (to, from) in pairs(self) {

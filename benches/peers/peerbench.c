@@ -5,7 +5,7 @@
  * Build:  mpicc -std=c11 -O2 -Wall -Wextra -pthread -o peerbench peerbench.c
  * Run:    mpiexec -n 2 ./peerbench --impl NAME --transport NAME GROUP...
  *
- * Groups: lat rate both pairs req overlap atomic cas nc sync many progress visible mt contend mem
+ * Groups: lat rate both pairs req overlap atomic cas nc sync coll many progress visible mt contend mem
  * out_put out_acc out_rput out_rget wincost limit
  * Groups that use a window run once per flavour given by --flavours
  * (alloc, create, dynamic, shared).  "limit" uses no MPI and is run without a
@@ -1227,6 +1227,63 @@ static void group_sync(enum flavour f)
     free(buf);
 }
 
+/* ------------------------------ coll: collective operations that move much */
+
+struct coll {
+    char *buf;
+    int bytes; /* that each rank has when it is over */
+};
+
+static void op_bcast(void *c, long n)
+{
+    struct coll *x = c;
+    for (long i = 0; i < n; i++)
+        MPI_Bcast(x->buf, x->bytes, MPI_BYTE, ORIGIN, MPI_COMM_WORLD);
+}
+
+static void op_allreduce(void *c, long n)
+{
+    struct coll *x = c;
+    for (long i = 0; i < n; i++)
+        MPI_Allreduce(MPI_IN_PLACE, x->buf, x->bytes / (int)sizeof(double), MPI_DOUBLE, MPI_SUM,
+                      MPI_COMM_WORLD);
+}
+
+static void op_allgather(void *c, long n)
+{
+    struct coll *x = c;
+    for (long i = 0; i < n; i++)
+        MPI_Allgather(MPI_IN_PLACE, 0, MPI_DATATYPE_NULL, x->buf, x->bytes / np, MPI_BYTE,
+                      MPI_COMM_WORLD);
+}
+
+static void op_alltoall(void *c, long n)
+{
+    struct coll *x = c;
+    for (long i = 0; i < n; i++)
+        MPI_Alltoall(MPI_IN_PLACE, 0, MPI_DATATYPE_NULL, x->buf, x->bytes / np, MPI_BYTE,
+                     MPI_COMM_WORLD);
+}
+
+static void group_coll(enum flavour f)
+{
+    static const long sizes[] = {64 * KIB, MIB, 64 * MIB};
+    static const struct {
+        const char *name;
+        op_fn *fn;
+    } ops[] = {{"bcast", op_bcast}, {"allreduce_sum_f64", op_allreduce},
+               {"allgather", op_allgather}, {"alltoall", op_alltoall}};
+    (void)f; /* no window */
+    for (size_t s = 0; s < LEN(sizes); s++) {
+        struct coll x = {page_alloc((size_t)sizes[s]), (int)sizes[s]};
+        memset(x.buf, 0, (size_t)sizes[s]);
+        for (size_t i = 0; i < LEN(ops); i++)
+            bench((struct row){.test = ops[i].name, .bytes = sizes[s], .unit = "us"}, ops[i].fn, &x,
+                  EVERYONE, 1, 0);
+        free(x.buf);
+    }
+}
+
 /* -------------------------------------- many: more ranks than processors */
 
 static void group_many(enum flavour f)
@@ -2225,7 +2282,7 @@ static const struct {
     {"out_put", group_out_put},   {"out_acc", group_out_acc}, {"out_rput", group_out_rput},
     {"out_rget", group_out_rget},
     {"atomic", group_atomic},     {"cas", group_cas},         {"nc", group_nc},
-    {"sync", group_sync},         {"many", group_many},
+    {"sync", group_sync},         {"coll", group_coll},       {"many", group_many},
     {"progress", group_progress}, {"mt", group_mt},           {"contend", group_contend},
     {"mem", group_mem},           {"wincost", group_wincost}, {"visible", group_visible},
 };

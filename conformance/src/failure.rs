@@ -110,6 +110,26 @@ pub fn in_a_collective(universe: &Universe) {
     }
 }
 
+/// The others are in the middle of a collective with much data, which passes in pieces.
+pub fn in_a_large_collective(universe: &Universe) {
+    let world = universe.world();
+    let mine = vec![1u64; 100_000];
+    if is_victim(universe) {
+        die();
+    }
+    let mut all = mine.repeat(world.size() as usize);
+    for root in [Rank(0), Rank(VICTIM)] {
+        expect_collective(until_it_fails(|| world.bcast(&mut mine.clone(), root)));
+        expect_collective(until_it_fails(|| world.scatter(&all, root).map(drop)));
+        expect_collective(until_it_fails(|| world.gather(&mine, root).map(drop)));
+        expect_collective(until_it_fails(|| world.reduce(&mine, Op::Sum, root).map(drop)));
+    }
+    expect_collective(until_it_fails(|| world.allreduce(&mine, Op::Sum).map(drop)));
+    expect_collective(until_it_fails(|| world.allgather_in_place(&mut all)));
+    expect_collective(until_it_fails(|| world.alltoall(&all).map(drop)));
+    expect_collective(until_it_fails(|| world.scan(&mine, Op::Sum).map(drop)));
+}
+
 /// The others wait in a fence.
 pub fn in_a_fence(universe: &Universe) {
     let world = universe.world();

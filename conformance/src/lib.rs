@@ -36,6 +36,7 @@ pub mod forged;
 pub mod generated;
 pub mod in_place;
 pub mod info;
+pub mod lanes;
 pub mod layouts;
 pub mod layouts_accumulate;
 pub mod layouts_errors;

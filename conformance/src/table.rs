@@ -25,6 +25,13 @@ macro_rules! suite {
                 scatter(1) as scatter_of_1, scatter(4), scatter(5) as scatter_of_5, scatterv(5),
                 bcast_value(1) as bcast_value_of_1, bcast_value(4),
             }
+            lanes {
+                from_one(2) as from_one_of_2, from_one(5), to_one(2) as to_one_of_2, to_one(5),
+                from_all(2) as from_all_of_2, from_all(5), combined(2) as combined_of_2,
+                combined(3) as combined_of_3, combined(5), summed(4), summed(9) as summed_of_9,
+                of_odd_sizes(4), in_several_communicators(4), and_gone(4), lengths_differ(4),
+                lengths_differ(2) as lengths_differ_of_2,
+            }
             in_place {
                 allgather(1) as allgather_of_1, allgather(4), alltoall(1) as alltoall_of_1,
                 alltoall(4), alltoall(5) as alltoall_of_5, reduce(5), allreduce(4), scan(5),
@@ -230,7 +237,7 @@ macro_rules! suite {
 
             $crate::failing! { $harness;
                 in_a_barrier(4), in_a_timed_barrier(4), in_a_lock(3), in_a_fence(4),
-                in_a_collective(5), holding_a_lock(3), in_an_allocation(3),
+                in_a_collective(5), in_a_large_collective(5), holding_a_lock(3), in_an_allocation(3),
                 in_operations(3), in_large_operations(3), in_a_start(3), in_an_exposure(4),
                 waiting_for_a_value(3),
             }

@@ -142,6 +142,10 @@ fn meetings() -> Vec<Case> {
         // Longer than any queue: to the victim directly, or to one that waits for it.
         case("room", |universe, _| exchange(universe, 60 << 10)),
         case("part", |universe, _| exchange(universe, 1 << 20)),
+        // Near ranks, for the victim to read what was written, and for more to be written then.
+        case("place for a piece", |universe, _| exchange(universe, 1 << 20)),
+        case("place for a piece", broadcast),
+        case("piece", broadcast),
     ]
 }
 
@@ -269,6 +273,13 @@ fn values() -> Vec<Case> {
 
 fn exchange(universe: &Universe, len: usize) -> Result<(), Box<dyn Error>> {
     ended(universe.world().alltoallv(&vec![vec![0u8; len]; RANKS as usize]))
+}
+
+fn broadcast(universe: &Universe, _: &Window) -> Result<(), Box<dyn Error>> {
+    let world = universe.world();
+    world.bcast(&mut vec![0u64; 1 << 17], Rank(0))?;
+    // By messages, some have all without the victim.
+    ended(world.barrier())
 }
 
 /// Waits for a barrier by looking.

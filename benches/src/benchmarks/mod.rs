@@ -3,6 +3,7 @@ mod accumulate;
 mod atomics;
 mod bandwidth;
 mod batch;
+mod collectives;
 mod contention;
 mod counts;
 mod forms;
@@ -120,6 +121,12 @@ pub(crate) const ALL: &[Benchmark] = &[
         overlap::run,
     ),
     benchmark("sync", "barrier, fence and PSCW", &[2], sync::run),
+    benchmark(
+        "collectives",
+        "bcast, allreduce, allgather and alltoall of 64 KiB to 64 MiB",
+        &[2, 4],
+        collectives::run,
+    ),
     benchmark("wait-until", "a round trip of a value that is waited for", &[2], value::run),
     benchmark("sync-many", "barrier and fence of many ranks", &[16, 64], sync::many),
     benchmark("contention", "ranks that want one exclusive lock", &[8, 16, 64], contention::run),

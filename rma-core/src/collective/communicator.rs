@@ -1,5 +1,6 @@
 //! Groups of ranks that communicate, and how to make smaller ones.
 use super::contributions::{Contributions, Current};
+use super::lanes::Lanes;
 use super::near::Near;
 use super::node::Node;
 use super::timed::Underway;
@@ -48,6 +49,7 @@ pub(crate) struct Inner {
     caller: Mutex<Option<ThreadId>>,
     pub(crate) node: Node,
     near: Option<Near>,
+    pub(super) lanes: Lanes,
     /// The same ranks, with messages that no operation of the user can be taken for: what the
     /// runtime is told there, it relies on. `None` for what belongs to the runtime as a whole.
     runtime: Option<Arc<Self>>,
@@ -359,6 +361,7 @@ impl Inner {
             caller: Mutex::default(),
             node: Node::Apart,
             near: None,
+            lanes: Lanes::default(),
             runtime: None,
             timed: None,
         }

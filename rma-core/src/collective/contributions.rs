@@ -51,7 +51,8 @@ pub(crate) type CtsHeads = Vec<(WorldRank, Head)>;
 /// What a message of a collective says: a piece of a part, with `offset` in the part; or the RTS
 /// or the CTS of a part. In all of them `slot` is the number of the part, and
 /// `length` what there is of the payload from this part on. Or that the sender has
-/// [given up](super::abandon).
+/// [given up](super::abandon). Or where in memory the payload comes, which is as long as `length`
+/// says ([`LaneOffer`](super::lanes::LaneOffer)): there is no other part.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum CollectiveKind {
@@ -59,6 +60,7 @@ pub(crate) enum CollectiveKind {
     Rts = 1,
     Cts = 2,
     Abandon = 3,
+    Offer = 4,
 }
 
 /// How far a rank is on a communicator.
@@ -127,6 +129,8 @@ pub(crate) struct PayloadPart {
     pub(crate) bytes: Vec<u8>,
     /// Bytes of the payload from this part on.
     pub(crate) rest: u64,
+    /// The bytes are those of an offer, and not of the payload.
+    pub(crate) is_offer: bool,
 }
 
 #[derive(Debug)]
@@ -175,6 +179,7 @@ struct Contribution {
 enum ContributionState {
     Waiting,
     Arriving { bytes: Vec<u8>, left: u64 },
+    Offered(Vec<u8>),
     Refused(NoRoom),
 }
 
@@ -186,7 +191,9 @@ fn part_len(rest: u64) -> u64 {
 impl Contribution {
     fn held(&self) -> u64 {
         match &self.state {
-            ContributionState::Arriving { bytes, .. } => bytes.len() as u64,
+            ContributionState::Arriving { bytes, .. } | ContributionState::Offered(bytes) => {
+                bytes.len() as u64
+            }
             ContributionState::Waiting | ContributionState::Refused(_) => 0,
         }
     }
@@ -375,6 +382,7 @@ impl Contributions {
             }
             op if op == CollectiveKind::Cts as u8 => self.deliver_cts(from, head),
             op if op == CollectiveKind::Abandon as u8 => self.deliver_abandon(from, head),
+            op if op == CollectiveKind::Offer as u8 => self.deliver_offer(from, head, piece),
             _ => false,
         };
         (handled || self.is_left_over(from, head)).then(CtsHeads::new)
@@ -447,6 +455,31 @@ impl Contributions {
         Some(table.clear(self.budget))
     }
 
+    fn deliver_offer(&self, from: WorldRank, head: &Head, offer: &[u8]) -> bool {
+        let (id, tag, bytes) = (head.object.get(), head.tag.get(), head.length.get());
+        if head.slot.get() != 0 || offer.len() as u64 > SMALL {
+            return false;
+        }
+        let mut table = self.table();
+        let InboundTable { of, held, .. } = &mut *table;
+        let Some(inbound) = of.get_mut(&id).filter(|it| it.expects(tag, from)) else {
+            return false;
+        };
+        let contributions = inbound.contributions.entry((operation(tag), from)).or_default();
+        if contributions.len() == EACH_MAX || contributions.iter().any(|other| other.tag == tag) {
+            return false;
+        }
+        let refused = NoRoom { bytes, limit: self.payload_max(id) };
+        let state = match bytes <= refused.limit {
+            true => ContributionState::Offered(offer.to_vec()),
+            false => ContributionState::Refused(refused),
+        };
+        let contribution = Contribution { tag, number: 0, rest: bytes, state };
+        *held = held.saturating_add(contribution.held());
+        contributions.push(contribution);
+        true
+    }
+
     fn deliver_cts(&self, from: WorldRank, head: &Head) -> bool {
         let (key, number) = ((head.object.get(), head.tag.get(), from), head.slot.get());
         match self.table().requested.get_mut(&key) {
@@ -503,20 +536,21 @@ impl Contributions {
         let inbound = table.of.get_mut(&id)?;
         let contributions = inbound.contributions.get_mut(&(operation(tag), from))?;
         let at = contributions.iter().position(|it| (it.tag, it.number) == (tag, number))?;
-        let bytes = match &mut contributions[at].state {
+        let (bytes, is_offer) = match &mut contributions[at].state {
             ContributionState::Waiting | ContributionState::Arriving { left: 1.., .. } => {
                 return None;
             }
             // It stays until the operation is over.
             ContributionState::Refused(no_room) => return Some((Err(*no_room), CtsHeads::new())),
-            ContributionState::Arriving { bytes, .. } => mem::take(bytes),
+            ContributionState::Arriving { bytes, .. } => (mem::take(bytes), false),
+            ContributionState::Offered(offer) => (mem::take(offer), true),
         };
         let rest = contributions.swap_remove(at).rest;
         if contributions.is_empty() {
             inbound.contributions.remove(&(operation(tag), from));
         }
         table.held -= bytes.len() as u64;
-        Some((Ok(PayloadPart { bytes, rest }), table.clear(self.budget)))
+        Some((Ok(PayloadPart { bytes, rest, is_offer }), table.clear(self.budget)))
     }
 }
 

@@ -4,6 +4,7 @@ use super::abandon::By;
 use super::contributions::{
     CollectiveKind, ContributionKey, Contributions, CtsHeads, PART, PayloadPart, SMALL, step_head,
 };
+use super::lanes::{HALF, Incoming, OfferKind, Outgoing, Readers};
 use super::near::Near;
 use super::node::TreeOrder;
 use crate::collective::{Communicator, Turn};
@@ -12,6 +13,7 @@ use crate::error::CollectiveError;
 use crate::protocol::message::Head;
 use crate::rank::{Rank, WorldRank};
 use bytemuck::Pod;
+use core::cell::{Cell, RefCell};
 use std::thread;
 
 /// Parts in which a payload of so many bytes is sent.
@@ -26,6 +28,24 @@ struct Arriving {
     parts: u64,
     /// Bytes that are missing; not known before the first part.
     left: Option<u64>,
+    /// Where the rest is read.
+    lane: Option<Incoming>,
+}
+
+/// What is to be sent of a payload.
+struct Leaving<'p> {
+    payload: &'p [u8],
+    /// The next part.
+    number: u64,
+    /// Bytes of a piece, if it goes by a lane.
+    piece: Option<usize>,
+}
+
+impl Leaving<'_> {
+    fn is_gone(&self) -> bool {
+        let bytes = self.payload.len();
+        self.number >= self.piece.map_or(parts(bytes), |piece| bytes.div_ceil(piece) as u64)
+    }
 }
 
 impl Arriving {
@@ -61,9 +81,16 @@ pub(crate) struct Exchange<'a> {
     what: &'static str,
     tag: u32,
     turn: Turn<'a>,
+    /// This rank's lane, once the operation writes there.
+    pub(super) out: RefCell<Option<Outgoing>>,
+    /// Added to all rounds: those before are of a way that could not be gone.
+    rounds: Cell<u32>,
     /// Its thread panics anyway.
     panicking: bool,
 }
+
+/// Rounds of one way.
+const ROUNDS: u32 = 64;
 
 impl<'a> Exchange<'a> {
     /// Starts an operation in which ranks do not all wait for each other.
@@ -91,7 +118,8 @@ impl<'a> Exchange<'a> {
 
     fn begin(comm: &'a Communicator, what: &'static str, turn: Turn<'a>) -> Self {
         let tag = comm.inner.contributions.begin(&comm.inner.current);
-        Self { comm, what, tag, turn, panicking: thread::panicking() }
+        let (out, rounds, panicking) = (RefCell::new(None), Cell::new(0), thread::panicking());
+        Self { comm, what, tag, turn, out, rounds, panicking }
     }
 
     /// This rank cannot go on with what it has begun: nobody waits for it.
@@ -140,8 +168,53 @@ impl<'a> Exchange<'a> {
 
     /// Sends a payload to a rank; `round` tells payloads of one pair apart, below 256.
     pub(crate) fn send(&self, to: Rank, round: u32, payload: &[u8]) -> Result<(), CollectiveError> {
+        if self.opens_to(to, payload.len()).is_some() {
+            self.offer((to, round), OfferKind::Alone, payload.len(), self.next_piece())?;
+            self.put_stream(&Readers::One(to), payload)?;
+            return self.drain();
+        }
         for number in 0..parts(payload.len()) {
             self.send_part(to, round, payload, number)?;
+        }
+        Ok(())
+    }
+
+    /// Begins to send a payload, piece by piece.
+    fn leave<'p>(
+        &self,
+        to: Rank,
+        round: u32,
+        payload: &'p [u8],
+    ) -> Result<Leaving<'p>, CollectiveError> {
+        let piece = self.opens_to(to, payload.len());
+        if piece.is_some() {
+            self.offer((to, round), OfferKind::Alone, payload.len(), self.next_piece())?;
+        }
+        Ok(Leaving { payload, number: 0, piece })
+    }
+
+    fn send_next(
+        &self,
+        to: Rank,
+        round: u32,
+        leaving: &mut Leaving<'_>,
+    ) -> Result<(), CollectiveError> {
+        match leaving.piece {
+            Some(piece) => {
+                let rest = &leaving.payload[leaving.number as usize * piece..];
+                self.put_piece(Readers::One(to), &rest[..rest.len().min(piece)], true)?;
+            }
+            None => self.send_part(to, round, leaving.payload, leaving.number)?,
+        }
+        leaving.number += 1;
+        Ok(())
+    }
+
+    /// Fails if a payload is longer than any may be.
+    pub(super) fn check_payload(&self, bytes: u64) -> Result<(), CollectiveError> {
+        let limit = self.comm.inner.contributions.payload_max(self.comm.inner.id);
+        if bytes > limit {
+            return Err(self.fails(CollectiveError::TooLarge { what: self.what, bytes, limit }));
         }
         Ok(())
     }
@@ -154,12 +227,8 @@ impl<'a> Exchange<'a> {
         payload: &[u8],
         number: u64,
     ) -> Result<(), CollectiveError> {
-        let engine = &self.comm.inner.engine;
-        let (bytes, limit) =
-            (payload.len() as u64, self.comm.inner.contributions.payload_max(self.comm.inner.id));
-        if bytes > limit {
-            return Err(self.fails(CollectiveError::TooLarge { what: self.what, bytes, limit }));
-        }
+        let (engine, bytes) = (&self.comm.inner.engine, payload.len() as u64);
+        self.check_payload(bytes)?;
         let (id, tag, peer) = self.key(to, round);
         let rest = &payload[(number * PART) as usize..];
         let head = |step| step_head(id, tag, step, number, rest.len() as u64);
@@ -191,7 +260,19 @@ impl<'a> Exchange<'a> {
     /// Receives the payload that `from` sends in this round.
     pub(crate) fn receive(&self, from: Rank, round: u32) -> Result<Vec<u8>, CollectiveError> {
         self.expect(from, round);
+        let first = self.take(from, round, 0)?;
+        self.receive_from(from, round, first)
+    }
+
+    /// The rest of [`receive`](Self::receive), after the first part.
+    pub(super) fn receive_from(
+        &self,
+        from: Rank,
+        round: u32,
+        first: PayloadPart,
+    ) -> Result<Vec<u8>, CollectiveError> {
         let mut incoming = Arriving::default();
+        self.arrives(from, first, &mut incoming)?;
         while !incoming.is_whole() {
             self.receive_next(from, round, &mut incoming)?;
         }
@@ -219,21 +300,97 @@ impl<'a> Exchange<'a> {
         from: Rank,
         round: u32,
     ) -> Result<Vec<u8>, CollectiveError> {
-        self.expect(from, round);
-        let mut incoming = Arriving::default();
-        let parts = parts(payload.len());
-        for number in 0.. {
-            if number >= parts && incoming.is_whole() {
+        self.trade(Some(to), payload, Some(from), round)
+    }
+
+    /// As [`swap`](Self::swap), where there may be nobody to send to, or to receive from.
+    pub(super) fn trade(
+        &self,
+        to: Option<Rank>,
+        payload: &[u8],
+        from: Option<Rank>,
+        round: u32,
+    ) -> Result<Vec<u8>, CollectiveError> {
+        if let Some(from) = from {
+            self.expect(from, round);
+        }
+        let leaving = to.map(|to| self.leave(to, round, payload)).transpose()?;
+        self.trade_rest((to, leaving), (from, Arriving::default()), round)
+    }
+
+    fn trade_rest(
+        &self,
+        (to, mut leaving): (Option<Rank>, Option<Leaving<'_>>),
+        (from, mut incoming): (Option<Rank>, Arriving),
+        round: u32,
+    ) -> Result<Vec<u8>, CollectiveError> {
+        loop {
+            let sends = leaving.as_mut().zip(to).filter(|(leaving, _)| !leaving.is_gone());
+            let receives = from.filter(|_| !incoming.is_whole());
+            if sends.is_none() && receives.is_none() {
                 break;
             }
-            if number < parts {
-                self.send_part(to, round, payload, number)?;
+            if let Some((leaving, to)) = sends {
+                self.send_next(to, round, leaving)?;
             }
-            if !incoming.is_whole() {
+            if let Some(from) = receives {
                 self.receive_next(from, round, &mut incoming)?;
             }
         }
+        self.drain()?;
         Ok(incoming.bytes)
+    }
+
+    /// The rest of [`trade_places`](Self::trade_places) with one who has no such lane, after what
+    /// came first.
+    fn trade_copies(
+        &self,
+        (with, round): (Rank, u32),
+        bytes: &mut [u8],
+        unit: usize,
+        first: PayloadPart,
+    ) -> Result<(), CollectiveError> {
+        let (payload, mut incoming) = (bytes.to_vec(), Arriving::default());
+        self.arrives(with, first, &mut incoming)?;
+        let leaving = Leaving { payload: &payload, number: 0, piece: Some(unit) };
+        let got = self.trade_rest((Some(with), Some(leaving)), (Some(with), incoming), round)?;
+        self.check_length(with, bytes.len(), got.len() as u64)?;
+        bytes.copy_from_slice(&got);
+        Ok(())
+    }
+
+    /// Sends a payload to a rank that does the same, whose payload takes its place.
+    pub(super) fn trade_places(
+        &self,
+        with: Rank,
+        round: u32,
+        bytes: &mut [u8],
+    ) -> Result<(), CollectiveError> {
+        let Some(unit) = self.opens_to(with, bytes.len()) else {
+            let got = self.swap_exactly(with, bytes, with, round, bytes.len())?;
+            bytes.copy_from_slice(&got);
+            return Ok(());
+        };
+        self.expect(with, round);
+        self.offer((with, round), OfferKind::Alone, bytes.len(), self.next_piece())?;
+        let first = self.take(with, round, 0)?;
+        let lane = match first.is_offer {
+            true => self.accept(with, &first, OfferKind::Alone, Some(bytes.len()))?,
+            false => None,
+        };
+        let Some(lane) = lane.filter(|lane| lane.piece_bytes() == unit) else {
+            return self.trade_copies((with, round), bytes, unit, first);
+        };
+        for (step, places) in (0..).zip(bytes.chunks_mut(unit * HALF as usize)) {
+            for (number, place) in (1..).zip(places.chunks(unit)) {
+                self.put_piece(Readers::One(with), place, number == places.len().div_ceil(unit))?;
+            }
+            let pieces = places.len().div_ceil(unit) as u64;
+            for (number, place) in (0..).zip(places.chunks_mut(unit)) {
+                self.get_piece(&lane, step * HALF + number, place, number + 1 == pieces)?;
+            }
+        }
+        self.drain()
     }
 
     /// As [`swap`](Self::swap), of a length that is known.
@@ -265,8 +422,22 @@ impl<'a> Exchange<'a> {
         number: u64,
     ) -> Result<(), CollectiveError> {
         let part = self.take(from, round, number)?;
+        self.place_part(from, &part, bytes, number)
+    }
+
+    /// Copies a part to its place in `bytes`.
+    pub(super) fn place_part(
+        &self,
+        from: Rank,
+        part: &PayloadPart,
+        bytes: &mut [u8],
+        number: u64,
+    ) -> Result<(), CollectiveError> {
         let place = &mut bytes[(number * PART) as usize..];
         self.check_length(from, place.len(), part.rest)?;
+        if part.is_offer {
+            return Err(self.fails(CollectiveError::Malformed { what: self.what, from }));
+        }
         place[..part.bytes.len()].copy_from_slice(&part.bytes);
         Ok(())
     }
@@ -277,7 +448,47 @@ impl<'a> Exchange<'a> {
         round: u32,
         incoming: &mut Arriving,
     ) -> Result<(), CollectiveError> {
-        let PayloadPart { bytes, rest } = self.take(from, round, incoming.parts)?;
+        if incoming.lane.is_none() {
+            let part = self.take(from, round, incoming.parts)?;
+            let is_offer = part.is_offer;
+            self.arrives(from, part, incoming)?;
+            if !is_offer {
+                return Ok(());
+            }
+        }
+        let Arriving { bytes, parts, left, lane: Some(lane) } = incoming else { return Ok(()) };
+        let piece = lane.piece_bytes();
+        if let Some(bytes) = bytes.chunks_mut(piece).nth(*parts as usize) {
+            self.get_piece(lane, *parts, bytes, true)?;
+            *left = left.map(|left| left - bytes.len() as u64);
+        }
+        *parts += 1;
+        Ok(())
+    }
+
+    /// A part, or where the pieces are.
+    fn arrives(
+        &self,
+        from: Rank,
+        part: PayloadPart,
+        incoming: &mut Arriving,
+    ) -> Result<(), CollectiveError> {
+        if !part.is_offer {
+            return self.add_part(from, part, incoming);
+        }
+        incoming.lane = self.accept(from, &part, OfferKind::Alone, None)?;
+        incoming.left = Some(part.rest);
+        incoming.bytes = vec![0; part.rest as usize];
+        Ok(())
+    }
+
+    fn add_part(
+        &self,
+        from: Rank,
+        part: PayloadPart,
+        incoming: &mut Arriving,
+    ) -> Result<(), CollectiveError> {
+        let PayloadPart { bytes, rest, .. } = part;
         let left = rest - bytes.len() as u64;
         if incoming.parts == 0 {
             incoming.bytes = bytes;
@@ -291,24 +502,73 @@ impl<'a> Exchange<'a> {
         Ok(())
     }
 
-    fn take(&self, from: Rank, round: u32, number: u64) -> Result<PayloadPart, CollectiveError> {
-        let engine = &self.comm.inner.engine;
-        let key = self.key(from, round);
-        let (part, cts) =
+    /// Receives the payload that `from` sends in this round, of a length that is known.
+    pub(super) fn receive_into(
+        &self,
+        from: Rank,
+        round: u32,
+        into: &mut [u8],
+    ) -> Result<(), CollectiveError> {
+        self.expect(from, round);
+        let first = self.take(from, round, 0)?;
+        if first.is_offer {
+            let lane = self.accept(from, &first, OfferKind::Alone, Some(into.len()))?;
+            return lane.map_or(Ok(()), |lane| self.get_stream(&lane, into));
+        }
+        self.place_part(from, &first, into, 0)?;
+        (1..parts(into.len())).try_for_each(|number| self.receive_part(from, round, into, number))
+    }
+
+    pub(super) fn take(
+        &self,
+        from: Rank,
+        round: u32,
+        number: u64,
+    ) -> Result<PayloadPart, CollectiveError> {
+        self.take_either((from, from), round, number).map(|(_, part)| part)
+    }
+
+    /// Takes a part of one of two ranks; the first is waited for.
+    pub(super) fn take_either(
+        &self,
+        (from, or): (Rank, Rank),
+        round: u32,
+        number: u64,
+    ) -> Result<(Rank, PayloadPart), CollectiveError> {
+        let (engine, contributions) = (&self.comm.inner.engine, &self.comm.inner.contributions);
+        let keys = [(from, self.key(from, round)), (or, self.key(or, round))];
+        let keys = if from == or { &keys[..1] } else { &keys };
+        let take = || {
+            let taken = |(from, key)| Some((from, contributions.take(&key, number)?));
+            keys.iter().copied().find_map(taken)
+        };
+        let (from, (part, cts)) =
             self.comm.inner.attempt(self.what, (Some(from), By::Messages), |wait| {
                 // wait: payload
-                engine.wait_until(wait, || self.comm.inner.contributions.take(&key, number))
+                engine.wait_until(wait, take)
             })?;
         engine.send_cts(cts);
         // The sender has others to serve, which may wait for this rank.
-        part.map_err(|no_room| self.fails(no_room.of(self.what, from)))
+        let part = part.map_err(|no_room| self.fails(no_room.of(self.what, from)))?;
+        Ok((from, part))
     }
 
-    fn key(&self, peer: Rank, round: u32) -> ContributionKey {
+    pub(super) fn key(&self, peer: Rank, round: u32) -> ContributionKey {
+        let round = self.rounds.get() + round;
         (self.comm.inner.id, self.tag | round & 0xff, self.comm.world_rank(peer))
     }
 
-    fn check_length(&self, from: Rank, expected: usize, got: u64) -> Result<(), CollectiveError> {
+    /// What is sent from now on is taken for nothing that was sent before.
+    pub(super) fn set_other_rounds(&self) {
+        self.rounds.set(self.rounds.get() + ROUNDS);
+    }
+
+    pub(super) fn check_length(
+        &self,
+        from: Rank,
+        expected: usize,
+        got: u64,
+    ) -> Result<(), CollectiveError> {
         let (what, expected) = (self.what, expected as u64);
         if got != expected {
             let wrong = CollectiveError::LengthMismatch { what, from, expected, got };
@@ -328,6 +588,9 @@ impl<'a> Exchange<'a> {
 
 impl Drop for Exchange<'_> {
     fn drop(&mut self) {
+        if let Some(lane) = self.out.take() {
+            self.comm.inner.lose_lane(lane);
+        }
         // Code of the user has panicked in the middle of it.
         if thread::panicking()
             && !self.panicking

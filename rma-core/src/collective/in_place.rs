@@ -5,11 +5,10 @@
 use super::exchange::Exchange;
 use super::operations::{Result, allgather_in, check_blocks};
 use super::reduction::Reduction;
-use super::tree::elements;
 use crate::collective::Communicator;
 use crate::element::Element;
 use crate::rank::Rank;
-use bytemuck::cast_slice;
+use bytemuck::cast_slice_mut;
 
 impl Communicator {
     /// As [`allgather`](Self::allgather), where `all` has the block of this rank in its place, and
@@ -28,6 +27,9 @@ impl Communicator {
     pub fn allgather_in_place<E: Element>(&self, all: &mut [E]) -> Result<()> {
         let exchange = Exchange::start(self, "allgather_in_place")?;
         let block = check_blocks(&exchange, all.len())?;
+        if exchange.allgather_flat(cast_slice_mut(all))? {
+            return Ok(());
+        }
         let mine = &all[usize::from(self.rank()) * block..][..block];
         let gathered = allgather_in(&exchange, mine)?;
         all.copy_from_slice(&gathered);
@@ -48,11 +50,12 @@ impl Communicator {
     pub fn alltoall_in_place<E: Element>(&self, all: &mut [E]) -> Result<()> {
         let exchange = Exchange::start(self, "alltoall_in_place")?;
         let block = check_blocks(&exchange, all.len())?;
+        if exchange.alltoall_flat(None, cast_slice_mut(all))? {
+            return Ok(());
+        }
         for partner in partners(self) {
             let theirs = &mut all[usize::from(partner) * block..][..block];
-            let (bytes, expected) = (cast_slice(theirs), size_of_val(theirs));
-            let got = exchange.swap_exactly(partner, bytes, partner, 0, expected)?;
-            theirs.copy_from_slice(&elements(&got));
+            exchange.trade_places(partner, 0, cast_slice_mut(theirs))?;
         }
         Ok(())
     }

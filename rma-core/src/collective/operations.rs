@@ -1,5 +1,6 @@
 //! The collective operations of a communicator (MPI 4.1, chapter 6).
 use super::exchange::Exchange;
+use super::flat::Shares;
 use super::node::{Node, TreeOrder};
 use super::reduction::Reduction;
 use super::tree::elements;
@@ -76,6 +77,13 @@ impl Communicator {
         let exchange = Exchange::start(self, "gather")?;
         check_root(&exchange, root)?;
         let bytes: &[u8] = cast_slice(mine);
+        let len = if self.rank() == root { mine.len() * self.size() as usize } else { 0 };
+        if exchange.is_large(bytes.len()) {
+            let mut all = vec![E::zeroed(); len];
+            if exchange.gather_flat(bytes, cast_slice_mut(&mut all), root)? {
+                return Ok((self.rank() == root).then_some(all));
+            }
+        }
         let mut run = exchange.gather(TreeOrder::From(root), bytes)?;
         if self.rank() != root {
             return Ok(None);
@@ -253,6 +261,10 @@ impl Communicator {
         let exchange = Exchange::start(self, what)?;
         check_root(&exchange, root)?;
         check_defined(&exchange, reduction)?;
+        let mut total = mine.to_vec();
+        if exchange.reduce_flat(&mut total, reduction, Shares::One(root))? {
+            return Ok((self.rank() == root).then_some(total));
+        }
         // The tree ends at rank 0, so that ranks combine in order whatever the root.
         let total = exchange.reduce(TreeOrder::From(Rank(0)), mine, reduction)?;
         match self.rank() {
@@ -288,6 +300,9 @@ impl Communicator {
     ) -> Result<()> {
         let exchange = Exchange::start(self, what)?;
         check_defined(&exchange, reduction)?;
+        if exchange.reduce_flat(total, reduction, Shares::All)? {
+            return Ok(());
+        }
         exchange.reduce_into(TreeOrder::From(Rank(0)), total, reduction)?;
         exchange.broadcast(TreeOrder::From(Rank(0)), cast_slice_mut(total))
     }
@@ -311,8 +326,15 @@ impl Communicator {
             return Err(exchange.fails(CollectiveError::WrongCount { what, got, ranks, rule }));
         }
         check_defined(&exchange, &reduction)?;
-        let total = exchange.reduce(TreeOrder::From(Rank(0)), mine, &reduction)?;
         let own = counts[usize::from(self.rank())];
+        if exchange.is_large(size_of_val(mine)) {
+            let mut total = mine.to_vec();
+            if exchange.reduce_flat(&mut total, &reduction, Shares::Own(counts))? {
+                let before: usize = counts[..usize::from(self.rank())].iter().sum();
+                return Ok(total[before..][..own].to_vec());
+            }
+        }
+        let total = exchange.reduce(TreeOrder::From(Rank(0)), mine, &reduction)?;
         if self.rank() != Rank(0) {
             let share = exchange.receive_exactly(Rank(0), 1, own * size_of::<E>())?;
             return Ok(elements(&share));
@@ -333,7 +355,12 @@ impl Communicator {
     pub fn alltoall<E: Element>(&self, mine: &[E]) -> Result<Vec<E>> {
         let exchange = Exchange::start(self, "alltoall")?;
         let block = check_blocks(&exchange, mine.len())?;
-        let mut all = mine.to_vec();
+        let mut all = vec![E::zeroed(); mine.len()];
+        let own = usize::from(self.rank()) * block..(usize::from(self.rank()) + 1) * block;
+        all[own.clone()].copy_from_slice(&mine[own]);
+        if exchange.alltoall_flat(Some(cast_slice(mine)), cast_slice_mut(&mut all))? {
+            return Ok(all);
+        }
         for (to, from) in pairs(self) {
             let share = cast_slice(&mine[usize::from(to) * block..][..block]);
             let bytes = exchange.swap_exactly(to, share, from, 0, block * size_of::<E>())?;
@@ -425,6 +452,13 @@ pub(super) fn check_defined<E: Element>(
 /// `mine` of every rank, in rank order.
 pub(super) fn allgather_in<E: Element>(exchange: &Exchange<'_>, mine: &[E]) -> Result<Vec<E>> {
     let bytes = cast_slice(mine);
+    if exchange.is_large(bytes.len()) {
+        let mut all = vec![E::zeroed(); mine.len() * exchange.comm().size() as usize];
+        all[usize::from(exchange.comm().rank()) * mine.len()..][..mine.len()].copy_from_slice(mine);
+        if exchange.allgather_flat(cast_slice_mut(&mut all))? {
+            return Ok(all);
+        }
+    }
     let all = bruck(exchange, bytes, 0, |_| bytes.len())?;
     Ok(elements(&all))
 }

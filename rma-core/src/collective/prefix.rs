@@ -89,15 +89,11 @@ impl Exchange<'_> {
         let (mut distance, mut round) = (1, 0);
         while distance < size {
             let from = rank.checked_sub(distance).map(Rank);
+            let to = rank.checked_add(distance).filter(|to| *to < size).map(Rank);
+            let got = self.trade(to, cast_slice(all), from, round)?;
             if let Some(from) = from {
-                self.expect(from, round);
-            }
-            if let Some(to) = rank.checked_add(distance).filter(|to| *to < size) {
-                self.send(Rank(to), round, cast_slice(all))?;
-            }
-            if let Some(from) = from {
-                let mut got =
-                    elements::<E>(&self.receive_exactly(from, round, size_of_val(all))?);
+                self.check_length(from, size_of_val(all), got.len() as u64)?;
+                let mut got = elements::<E>(&got);
                 visit(&got);
                 self.combine(reduction, &mut got, all);
                 all.copy_from_slice(&got);

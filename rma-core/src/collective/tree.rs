@@ -1,7 +1,9 @@
 //! What collective operations are made of: trees, and dissemination, over the ranks of an order.
 use super::barrier::{distance, rounds};
 use super::binomial;
+use super::contributions::PayloadPart;
 use super::exchange::{Exchange, parts};
+use super::lanes::{Incoming, OfferKind};
 use super::node::TreeOrder;
 use super::reduction::Reduction;
 use crate::element::Element;
@@ -81,7 +83,21 @@ impl Exchange<'_> {
         let TreePlace { parent, children } = self.place_in(order);
         let ranks = 1 + children.iter().map(|(_, behind)| behind).sum::<usize>();
         let mut run = match parent {
-            Some(parent) => self.receive(parent, SCATTER)?,
+            Some(parent) => {
+                self.expect(parent, SCATTER);
+                let (first, lane) = self.first_part(order, parent, false, SCATTER, None)?;
+                if let Some(lane) = lane {
+                    let mut block = vec![0; lane.bytes as usize];
+                    self.get_stream(&lane, &mut block)?;
+                    return Ok(block);
+                }
+                self.receive_from(parent, SCATTER, first)?
+            }
+            None if self.scatter_flat(&run, SCATTER)? => {
+                let mut run = run;
+                run.truncate(run.len() / ranks);
+                return Ok(run);
+            }
             None => run,
         };
         if let Some(from) = parent.filter(|_| !run.len().is_multiple_of(ranks)) {
@@ -134,19 +150,69 @@ impl Exchange<'_> {
         bytes: &mut [u8],
     ) -> Result<(), CollectiveError> {
         let TreePlace { parent, children } = self.place_in(order);
-        if let Some(parent) = parent {
-            self.expect(parent, BROADCAST);
-        }
+        let flat = self.flat(order, bytes.len());
+        let first = match (parent, flat) {
+            (None, Some(others)) if self.opens().is_some() => {
+                return self.broadcast_flat(others, BROADCAST, bytes);
+            }
+            (None, _) => None,
+            (Some(parent), flat) => {
+                self.expect(parent, BROADCAST);
+                let (first, done) =
+                    self.first_part(order, parent, flat.is_some(), BROADCAST, Some(bytes.len()))?;
+                if let Some(lane) = done {
+                    return self.get_stream(&lane, bytes);
+                }
+                Some(first)
+            }
+        };
         // Each part goes on at once, while the next one comes.
         for number in 0..parts(bytes.len()) {
-            if let Some(parent) = parent {
-                self.receive_part(parent, BROADCAST, bytes, number)?;
+            match (parent, &first) {
+                (Some(parent), Some(first)) if number == 0 => {
+                    self.place_part(parent, first, bytes, number)?;
+                }
+                (Some(parent), _) => self.receive_part(parent, BROADCAST, bytes, number)?,
+                (None, _) => {}
             }
             for (child, _) in &children {
                 self.send_part(*child, BROADCAST, bytes, number)?;
             }
         }
         Ok(())
+    }
+
+    /// The first part of what comes from the parent, or the lane where the first of the order
+    /// writes for all.
+    fn first_part(
+        &self,
+        order: TreeOrder<'_>,
+        parent: Rank,
+        is_flat: bool,
+        round: u32,
+        expected: Option<usize>,
+    ) -> Result<(PayloadPart, Option<Incoming>), CollectiveError> {
+        let root = order.at(self.comm(), 0);
+        let either = if is_flat { (root, parent) } else { (parent, root) };
+        let (from, first) = self.take_either(either, round, 0)?;
+        // A parent may have a lane for what it passes on, or for all.
+        if from == root && first.is_offer && self.is_flat_offer(&first) {
+            let lane = self.accept(from, &first, OfferKind::Flat, expected)?;
+            return Ok((first, lane));
+        }
+        if from != parent {
+            return Err(self.fails(CollectiveError::Malformed { what: self.what(), from }));
+        }
+        Ok((first, None))
+    }
+
+    /// The parent of this rank in the tree of an order, and its children, the farthest first.
+    pub(super) fn relatives(
+        &self,
+        order: TreeOrder<'_>,
+    ) -> (Option<Rank>, impl Iterator<Item = Rank>) {
+        let TreePlace { parent, children } = self.place_in(order);
+        (parent, children.into_iter().map(|(child, _)| child))
     }
 
     /// Combines what ranks contributed into `earlier`, by code that may be the user's.

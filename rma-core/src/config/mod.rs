@@ -64,6 +64,14 @@ pub struct Config {
     /// not fit. What it waits for itself always does: 256 KiB at a time of each communicator. So do
     /// payloads of up to 4 KiB.
     pub mail_bytes: u64,
+    /// Shared memory through which a rank passes payloads of collectives to ranks of its node, in
+    /// bytes, besides a word for each rank: of each communicator in which it has such payloads, and
+    /// taken with the first. They go by messages where that is less than 8 KiB, or there is no such
+    /// memory. 8 MiB are used at most. Every rank of a job has the same.
+    pub collective_lane_bytes: u64,
+    /// Payloads of collectives of fewer bytes go by messages also inside of a node. Every rank of a
+    /// job has the same.
+    pub collective_lane_from: u64,
     /// Targets whose size and displacement unit are remembered, per window without symmetry; of a
     /// dynamic window, regions that a device reaches. A window may have its own: hint
     /// `rma_target_cache`.
@@ -94,6 +102,8 @@ impl Default for Config {
             rendezvous_bytes: 1 << 20,
             collective_bytes: 1 << 30,
             mail_bytes: 4 << 30,
+            collective_lane_bytes: 1 << 20,
+            collective_lane_from: 8 << 10,
             target_cache: 64,
             dynamic_regions: 1 << 16,
             on_window: None,

@@ -26,7 +26,7 @@ pub(crate) const COLLECTIVE_LEAST: u64 = 256;
 /// Messages that may be unanswered at once.
 const SLOTS_MAX: u64 = 1 << 20;
 
-pub(super) const COUNT: usize = 13;
+pub(super) const COUNT: usize = 15;
 /// Letters of a line that an error shows.
 const LINE_SHOWN: usize = 80;
 
@@ -97,6 +97,16 @@ pub(super) const SETTINGS: [Setting; COUNT] = [
     },
     number!(mail_bytes: u64, bytes(0),
         "payloads of collectives that a rank keeps until it takes part, together"),
+    Setting {
+        same: true,
+        ..number!(collective_lane_bytes: u64, bytes(0),
+            "shared memory for payloads of collectives of a rank to its node, each communicator")
+    },
+    Setting {
+        same: true,
+        ..number!(collective_lane_from: u64, bytes(1),
+            "payloads of collectives of so many bytes and more take that memory inside of a node")
+    },
     number!(target_cache: usize, counted(1, u32::MAX as u64, "targets"),
         "targets, or regions a device reaches, that each window remembers (hint rma_target_cache)"),
     number!(dynamic_regions: usize, counted(1, REGIONS_MAX, "regions"),
@@ -339,6 +349,8 @@ mod tests {
             ("rendezvous_bytes", "3 MiB"),
             ("collective_bytes", "3 GiB"),
             ("mail_bytes", "3 TiB"),
+            ("collective_lane_bytes", "3 MiB"),
+            ("collective_lane_from", "3 KiB"),
             ("target_cache", "3"),
             ("dynamic_regions", "3"),
             ("progress_agent", "never"),
@@ -352,6 +364,8 @@ mod tests {
         let Config { eager_bytes, rendezvous_bytes, collective_bytes, mail_bytes, .. } = config;
         assert_eq!((eager_bytes, rendezvous_bytes), (3 << 10, 3 << 20));
         assert_eq!((collective_bytes, mail_bytes), (3 << 30, 3 << 40));
+        let Config { collective_lane_bytes, collective_lane_from, .. } = config;
+        assert_eq!((collective_lane_bytes, collective_lane_from), (3 << 20, 3 << 10));
         assert_eq!((config.target_cache, config.dynamic_regions), (3, 3));
         assert_eq!(config.progress_agent, ProgressAgent::Never);
         for (key, value) in values {

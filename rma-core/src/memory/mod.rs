@@ -12,6 +12,7 @@ pub(crate) mod control_block;
 pub(crate) mod copy;
 pub(crate) mod directory;
 pub(crate) mod fused;
+pub(crate) mod lane;
 #[cfg(all(target_arch = "x86_64", not(miri)))]
 pub(crate) mod large;
 mod plane;

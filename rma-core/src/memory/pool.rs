@@ -38,6 +38,8 @@ struct Pool {
     idle: Vec<Idle>,
     /// Peers may still come to barriers there: no other communicator gets them.
     kept: Vec<Idle>,
+    /// Lanes that peers may still read.
+    lanes: Vec<Box<dyn Region>>,
 }
 
 struct Idle {
@@ -64,7 +66,14 @@ impl Idle {
 
 impl Default for SyncPool {
     fn default() -> Self {
-        Self(Mutex::new(Pool { idle: Vec::new(), kept: Vec::new() }))
+        Self(Mutex::new(Pool { idle: Vec::new(), kept: Vec::new(), lanes: Vec::new() }))
+    }
+}
+
+impl SyncPool {
+    /// Nobody else gets the memory of that lane, as long as this rank is there.
+    pub(crate) fn keep_lane(&self, region: Box<dyn Region>) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).lanes.push(region);
     }
 }
 
@@ -110,7 +119,7 @@ impl Own {
 impl Drop for Own {
     fn drop(&mut self) {
         let mut pool = self.pool.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let Pool { idle, kept } = &mut *pool;
+        let Pool { idle, kept, .. } = &mut *pool;
         if *self.left.get_mut() { idle } else { kept }.extend(self.idle.take());
     }
 }

@@ -10,4 +10,4 @@ pub(crate) mod rendezvous;
 #[cfg(test)]
 mod rendezvous_tests;
 pub(crate) mod rows;
-mod wire;
+pub(crate) mod wire;

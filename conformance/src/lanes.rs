@@ -1,0 +1,248 @@
+//! Collectives whose payloads are large enough to pass through memory that neighbours share, in
+//! pieces: what they say is what those by messages say, at the borders of the two ways and of
+//! pieces, in forms of all kinds.
+use crate::help::says;
+use bytemuck::{Pod, Zeroable};
+use rma_core::{CollectiveError, Communicator, Op, Rank, Universe};
+
+/// Words of the least payload that takes that way, and of a piece, by default.
+const LEAST: usize = (8 << 10) / 8;
+const PIECE: usize = (128 << 10) / 8;
+
+/// Words: nothing, around the least payload, a piece, and as many pieces as there are places.
+fn lengths() -> &'static [usize] {
+    if cfg!(miri) {
+        return &[0, LEAST];
+    }
+    &[0, LEAST - 1, LEAST, LEAST + 1, PIECE - 1, PIECE, PIECE + 1, 9 * PIECE + 5]
+}
+
+fn block(rank: Rank, len: usize) -> Vec<u64> {
+    (0..len as u64).map(|i| u64::from(rank) * 1_000_003 + i * 7).collect()
+}
+
+/// First and last: every root is one more seed of the same.
+fn roots(world: &Communicator) -> [Rank; 2] {
+    [Rank(0), Rank(world.size() - 1)]
+}
+
+/// One rank has something, and all others get it.
+pub fn from_one(universe: &Universe) {
+    let world = universe.world();
+    for &len in lengths() {
+        for root in roots(world) {
+            let is_root = world.rank() == root;
+            let mut buffer = if is_root { block(root, len) } else { vec![u64::MAX; len] };
+            world.bcast(&mut buffer, root).unwrap();
+            assert_eq!(buffer, block(root, len));
+            let all: Vec<u64> = world.ranks().flat_map(|rank| block(rank, len)).collect();
+            let mine = if is_root { &all[..] } else { &[] };
+            assert_eq!(world.scatter(mine, root).unwrap(), block(world.rank(), len));
+            let of = |rank: Rank| block(rank, len * (rank.0 as usize % 3));
+            let shares: Vec<Vec<u64>> =
+                if is_root { world.ranks().map(of).collect() } else { Vec::new() };
+            assert_eq!(world.scatterv(&shares, root).unwrap(), of(world.rank()));
+        }
+    }
+}
+
+/// One rank gets what all have.
+pub fn to_one(universe: &Universe) {
+    let world = universe.world();
+    for &len in lengths() {
+        let all: Vec<u64> = world.ranks().flat_map(|rank| block(rank, len)).collect();
+        for root in roots(world) {
+            let at_root = |all: Vec<u64>| (world.rank() == root).then_some(all);
+            let gathered = world.gather(&block(world.rank(), len), root).unwrap();
+            assert_eq!(gathered, at_root(all.clone()));
+            let of = |rank: Rank| block(rank, len * (rank.0 as usize % 3));
+            let gathered = world.gatherv(&of(world.rank()), root).unwrap();
+            assert_eq!(gathered.is_some(), world.rank() == root);
+            assert!(gathered.is_none_or(|all| all.into_iter().eq(world.ranks().map(of))));
+        }
+    }
+}
+
+/// All ranks get what all have.
+pub fn from_all(universe: &Universe) {
+    let world = universe.world();
+    for &len in lengths() {
+        let all: Vec<u64> = world.ranks().flat_map(|rank| block(rank, len)).collect();
+        let mine = block(world.rank(), len);
+        assert_eq!(world.allgather(&mine).unwrap(), all);
+        let mut buffer = vec![u64::MAX; all.len()];
+        buffer[world.rank().0 as usize * len..][..len].copy_from_slice(&mine);
+        world.allgather_in_place(&mut buffer).unwrap();
+        assert_eq!(buffer, all);
+        let to = |from: Rank, to: Rank| block(Rank(from.0 * 100 + to.0), len);
+        let mine: Vec<u64> = world.ranks().flat_map(|rank| to(world.rank(), rank)).collect();
+        let theirs: Vec<u64> = world.ranks().flat_map(|rank| to(rank, world.rank())).collect();
+        assert_eq!(world.alltoall(&mine).unwrap(), theirs);
+        let mut buffer = mine.clone();
+        world.alltoall_in_place(&mut buffer).unwrap();
+        assert_eq!(buffer, theirs);
+        let uneven = |from: Rank, to: Rank| block(from, len * ((from.0 + to.0 * 2) % 3) as usize);
+        let mine: Vec<_> = world.ranks().map(|rank| uneven(world.rank(), rank)).collect();
+        let theirs: Vec<_> = world.ranks().map(|rank| uneven(rank, world.rank())).collect();
+        assert_eq!(world.alltoallv(&mine).unwrap(), theirs);
+    }
+}
+
+/// `x → a x + b`: composition is associative and does not commute.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Pod, Zeroable)]
+#[repr(C)]
+struct Affine {
+    a: u64,
+    b: u64,
+}
+
+fn then(earlier: Affine, later: Affine) -> Affine {
+    let b = later.a.wrapping_mul(earlier.b).wrapping_add(later.b);
+    Affine { a: earlier.a.wrapping_mul(later.a), b }
+}
+
+fn maps(rank: Rank, len: usize) -> Vec<Affine> {
+    let of = |i| Affine { a: u64::from(rank) * 2 + 3 + i, b: u64::from(rank) + i + 1 };
+    (0..len as u64).map(of).collect()
+}
+
+fn in_order(ranks: impl Iterator<Item = Rank>, len: usize) -> Option<Vec<Affine>> {
+    let both = |a: Vec<Affine>, b: Vec<Affine>| a.into_iter().zip(b).map(|(a, b)| then(a, b));
+    ranks.map(|rank| maps(rank, len)).reduce(|a, b| both(a, b).collect())
+}
+
+/// Reductions of all forms, in the order of the ranks.
+pub fn combined(universe: &Universe) {
+    let world = universe.world();
+    let rank = world.rank();
+    for len in lengths().iter().map(|len| len / 2) {
+        let mine = maps(rank, len);
+        let total = in_order(world.ranks(), len).unwrap();
+        assert_eq!(world.allreduce(&mine, then).unwrap(), total);
+        for root in roots(world) {
+            let got = world.reduce(&mine, then, root).unwrap();
+            assert_eq!(got.as_ref(), (rank == root).then_some(&total));
+            let mut buffer = mine.clone();
+            world.reduce_in_place(&mut buffer, then, root).unwrap();
+            assert_eq!(&buffer, if rank == root { &total } else { &mine });
+        }
+        let mut buffer = mine.clone();
+        world.allreduce_in_place(&mut buffer, then).unwrap();
+        assert_eq!(buffer, total);
+        let upto = in_order((0..=rank.0).map(Rank), len).unwrap();
+        assert_eq!(world.scan(&mine, then).unwrap(), upto);
+        assert_eq!(world.exscan(&mine, then).unwrap(), in_order((0..rank.0).map(Rank), len));
+        // Nothing to the first, a little to the second, most to the last.
+        let mut counts: Vec<usize> = world.ranks().map(|rank| rank.0.min(1) as usize).collect();
+        let given: usize = counts.iter().sum();
+        if given <= len {
+            counts[world.size() as usize - 1] += len - given;
+            let first: usize = counts[..usize::from(rank)].iter().sum();
+            let share = world.reduce_scatter(&mine, &counts, then).unwrap();
+            assert_eq!(share, total[first..][..counts[usize::from(rank)]]);
+        }
+    }
+}
+
+/// By the operations of the library, which have loops of their own.
+pub fn summed(universe: &Universe) {
+    let world = universe.world();
+    for len in [LEAST, 3 * PIECE + 11] {
+        let mine: Vec<f64> = block(world.rank(), len).into_iter().map(|x| x as f64).collect();
+        let sum = |i: usize| world.ranks().map(|rank| block(rank, len)[i] as f64).sum::<f64>();
+        let total = world.allreduce(&mine, Op::Sum).unwrap();
+        for i in [0, 1, len / 2, len - 1] {
+            assert_eq!(total[i], sum(i));
+        }
+        let highest = world.reduce(&mine, Op::Max, Rank(0)).unwrap();
+        let last = block(Rank(world.size() - 1), len);
+        assert!(highest.is_none_or(|all| all.iter().zip(last).all(|(a, b)| *a == b as f64)));
+    }
+}
+
+/// Elements that no piece holds, and elements that a piece is no multiple of.
+pub fn of_odd_sizes(universe: &Universe) {
+    let world = universe.world();
+    let of = |rank: Rank| [[rank.0 as u8 + 1; 3]; 40_001];
+    let mut buffer = if world.rank() == Rank(0) { of(Rank(0)) } else { [[0; 3]; 40_001] };
+    world.bcast(&mut buffer, Rank(0)).unwrap();
+    assert!(buffer == of(Rank(0)));
+    let add = |a: [u8; 3], b: [u8; 3]| [a[0] + b[0], a[1] + b[1], a[2] + b[2]];
+    let ranks = world.size() as u8;
+    let total = world.allreduce(&of(world.rank())[..], add).unwrap();
+    assert!(total.iter().all(|all| *all == [ranks * (ranks + 1) / 2; 3]));
+    let huge = vec![[world.rank().0; 1 << 15]; 2];
+    let later = |_: [u32; 1 << 15], later: [u32; 1 << 15]| later;
+    let total = world.allreduce(&huge, later).unwrap();
+    assert!(total == vec![[world.size() - 1; 1 << 15]; 2]);
+}
+
+/// Communicators have lanes of their own, and give them back.
+pub fn in_several_communicators(universe: &Universe) {
+    let world = universe.world();
+    for round in 0..3 {
+        let dup = world.dup().unwrap();
+        let half = world.split(Some(world.rank().0 % 2), 0).unwrap().unwrap();
+        for comm in [world, &dup, &half] {
+            let mine = block(Rank(round), LEAST + 3);
+            assert_eq!(comm.allgather(&mine).unwrap(), mine.repeat(comm.size() as usize));
+        }
+    }
+}
+
+/// Who returns has no part in it any more: others may still be reading.
+pub fn and_gone(universe: &Universe) {
+    let world = universe.world();
+    let mut buffer = block(Rank(1), 9 * PIECE);
+    let root = Rank(world.size() - 1);
+    world.bcast(&mut buffer, root).unwrap();
+    assert_eq!(world.scatter(&block(root, PIECE).repeat(world.size() as usize), root).unwrap(), {
+        block(root, PIECE)
+    });
+}
+
+/// Ranks whose lengths are on both sides of the border: one of them sees it, and all hear of it.
+pub fn lengths_differ(universe: &Universe) {
+    let world = universe.world();
+    let odd = world.rank() == Rank(world.size() - 2);
+    for (some, other) in [(LEAST, 3), (3, LEAST), (LEAST, LEAST + 8), (20 * PIECE, PIECE)] {
+        let len = if odd { other } else { some };
+        let mine = block(world.rank(), len);
+        let blocks = mine.repeat(world.size() as usize);
+        let ends: Vec<Result<(), CollectiveError>> = vec![
+            world.allgather(&mine).map(drop),
+            world.allreduce(&mine, Op::Sum).map(drop),
+            world.alltoall(&blocks).map(drop),
+        ];
+        for end in ends {
+            expect(end.unwrap_err());
+        }
+        // Somebody may not see it: what it sends is right, or it has what it wants.
+        let ends = [
+            world.bcast(&mut mine.clone(), Rank(0)),
+            world.gather(&mine, Rank(0)).map(drop),
+            world.reduce(&mine, Op::Sum, Rank(0)).map(drop),
+            world.scan(&mine, Op::Sum).map(drop),
+        ];
+        for (number, end) in (0..).zip(ends) {
+            let failed = world.allreduce(&[u64::from(end.is_err())], Op::Sum).unwrap()[0];
+            assert!(failed > 0, "{number}: {some} and {other}");
+            end.unwrap_or_else(expect);
+        }
+        // Whoever lost its lane does without.
+        let mine = block(world.rank(), LEAST);
+        let all: Vec<u64> = world.ranks().flat_map(|rank| block(rank, LEAST)).collect();
+        assert_eq!(world.allgather(&mine).unwrap(), all);
+        let total = world.allreduce(&mine, Op::Max).unwrap();
+        assert_eq!(total, block(Rank(world.size() - 1), LEAST));
+        assert_eq!(world.gather(&mine, Rank(0)).unwrap(), (world.rank().0 == 0).then_some(all));
+    }
+}
+
+fn expect(error: CollectiveError) {
+    match error {
+        CollectiveError::LengthMismatch { .. } => says(&error, &["same count"]),
+        CollectiveError::GaveUp { .. } | CollectiveError::Malformed { .. } => {}
+        other => panic!("{other}"),
+    }
+}

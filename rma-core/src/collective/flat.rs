@@ -1,0 +1,455 @@
+//! Operations of ranks that share memory, without a tree: each rank reads from the lanes of those
+//! who have what it wants, and so each byte is written to shared memory once.
+//!
+//! # Nobody waits for ever
+//!
+//! Where all read what all write, the steps of all ranks are the same, and each is some writes and
+//! then the reads of just these pieces. Who writes waits for the reads of pieces of earlier steps
+//! only, as a step has no more pieces than a lane; so a rank in the earliest step goes on.
+//!
+//! Ranks choose this way by lengths, which are the same everywhere in a program that is right. In
+//! one that is not, each offers what it has, of what length, to whoever would hear from it in a
+//! tree, so that somebody sees the difference, and gives the operation up for all.
+use super::exchange::Exchange;
+use super::lanes::{HALF, Incoming, OfferKind, Readers};
+use super::node::TreeOrder;
+use super::operations::Result;
+use super::reduction::Reduction;
+use crate::collective::Communicator;
+use crate::element::Element;
+use crate::error::CollectiveError;
+use crate::memory::lane::PIECES;
+use crate::rank::Rank;
+use bytemuck::{cast_slice, cast_slice_mut};
+use core::cmp::Ordering;
+use core::ops::Range;
+use std::sync::Arc;
+
+/// What ranks offer each other first, which they do in a tree, too.
+pub(super) const OFFERS: u32 = 0;
+/// The messages of one who has no lane.
+const INSTEAD: u32 = 1;
+
+/// Which rank combines what of a payload, and who has the result.
+#[derive(Clone, Copy)]
+pub(super) enum Shares<'a> {
+    /// As much each; all have all of it.
+    All,
+    /// As much each; that rank has all of it.
+    One(Rank),
+    /// So many elements each, which this rank has.
+    Own(&'a [usize]),
+}
+
+/// How the elements of a reduction are dealt to those who combine them, a segment in each turn.
+struct Dealt<'a> {
+    shares: Shares<'a>,
+    ranks: usize,
+    elements: usize,
+    /// Of a segment, at most.
+    segment: usize,
+    turns: usize,
+}
+
+impl<'a> Dealt<'a> {
+    fn new(shares: Shares<'a>, ranks: usize, elements: usize, most: usize) -> Self {
+        let (segment, turns) = match shares {
+            Shares::All | Shares::One(_) => {
+                let turns = elements.div_ceil(ranks * most).max(1);
+                (elements.div_ceil(turns * ranks), turns)
+            }
+            Shares::Own(counts) => {
+                (most, counts.iter().map(|count| count.div_ceil(most)).max().unwrap_or(0))
+            }
+        };
+        Self { shares, ranks, elements, segment, turns }
+    }
+
+    fn range(&self, turn: usize, owner: Rank) -> Range<usize> {
+        let owner = usize::from(owner);
+        let (first, end) = match self.shares {
+            Shares::All | Shares::One(_) => {
+                ((turn * self.ranks + owner) * self.segment, self.elements)
+            }
+            Shares::Own(counts) => {
+                let before: usize = counts[..owner].iter().sum();
+                (before + turn * self.segment, before + counts[owner])
+            }
+        };
+        first.min(end)..(first + self.segment).min(end)
+    }
+}
+
+/// What is combined of one segment.
+struct Partial<E> {
+    /// Of this rank and those below it, down to the last that was heard.
+    low: Vec<E>,
+    /// Of the highest rank, down to the last that was heard, if there is any.
+    high: Vec<E>,
+    has_high: bool,
+    heard: Vec<E>,
+}
+
+impl<E: Element> Partial<E> {
+    fn new(len: usize) -> Self {
+        let zeros = || vec![E::zeroed(); len];
+        Self { low: zeros(), high: zeros(), has_high: false, heard: zeros() }
+    }
+}
+
+/// A piece of a payload.
+fn piece(payload: &[u8], unit: usize, number: u64) -> &[u8] {
+    let rest = &payload[number as usize * unit..];
+    &rest[..rest.len().min(unit)]
+}
+
+fn piece_mut(payload: &mut [u8], unit: usize, number: u64) -> &mut [u8] {
+    let rest = &mut payload[number as usize * unit..];
+    let len = rest.len().min(unit);
+    &mut rest[..len]
+}
+
+/// The partner of each step around the ring, from the next rank on.
+fn after(comm: &Communicator, step: u64) -> Rank {
+    comm.rank().on_ring(step as i64, comm.size())
+}
+
+fn before(comm: &Communicator, step: u64) -> Rank {
+    comm.rank().on_ring(-(step as i64), comm.size())
+}
+
+impl Exchange<'_> {
+    /// Offers all other ranks a payload, which begins with the next piece, and hears what they
+    /// offer, in the order of the ranks before this one. `None` if somebody has no lane: all do
+    /// something else then, in other rounds.
+    fn offer_all(&self, bytes: usize) -> Result<Option<Vec<Incoming>>> {
+        let comm = self.comm();
+        let kind = if self.opens().is_some() { OfferKind::Flat } else { OfferKind::NoLane };
+        let steps = 1..u64::from(comm.size());
+        for step in steps.clone() {
+            self.offer((after(comm, step), OFFERS), kind, bytes, self.next_piece())?;
+        }
+        let mut all = Vec::new();
+        let mut have_lanes = kind == OfferKind::Flat;
+        for step in steps {
+            let from = before(comm, step);
+            let part = self.take(from, OFFERS, 0)?;
+            match self.accept(from, &part, OfferKind::Flat, Some(bytes))? {
+                Some(lane) if Some(lane.piece_bytes()) == self.opens() || !have_lanes => {
+                    all.push(lane);
+                }
+                Some(_) => {
+                    return Err(self.fails(CollectiveError::Malformed { what: self.what(), from }));
+                }
+                None => have_lanes = false,
+            }
+        }
+        if !have_lanes {
+            self.drain()?;
+            self.set_other_rounds();
+        }
+        Ok(have_lanes.then_some(all))
+    }
+
+    /// Copies the bytes of this rank to all others, which wait for them or for a tree.
+    pub(super) fn broadcast_flat(
+        &self,
+        others: Arc<[Rank]>,
+        round: u32,
+        bytes: &[u8],
+    ) -> Result<()> {
+        let first = self.next_piece();
+        for to in &*others {
+            self.offer((*to, round), OfferKind::Flat, bytes.len(), first)?;
+        }
+        self.put_stream(&Readers::All(others), bytes)?;
+        self.drain()
+    }
+
+    /// Fills the blocks of all others, where that of this rank is in its place; false if that has
+    /// to be done in another way.
+    pub(super) fn allgather_flat(&self, all: &mut [u8]) -> Result<bool> {
+        let comm = self.comm();
+        let block = all.len() / comm.size() as usize;
+        let Some(others) = self.flat(TreeOrder::From(Rank(0)), block) else { return Ok(false) };
+        let (Some(lanes), Some(unit)) = (self.offer_all(block)?, self.opens()) else {
+            return Ok(false);
+        };
+        let own = usize::from(comm.rank()) * block;
+        let pieces = block.div_ceil(unit) as u64;
+        for first in (0..pieces).step_by(HALF as usize) {
+            let numbers = first..pieces.min(first + HALF);
+            for number in numbers.clone() {
+                let mine = piece(&all[own..][..block], unit, number);
+                let rings = number + 1 == numbers.end;
+                self.put_piece(Readers::All(others.clone()), mine, rings)?;
+            }
+            for (step, lane) in (1..).zip(&lanes) {
+                let from = usize::from(before(comm, step)) * block;
+                for number in numbers.clone() {
+                    let theirs = piece_mut(&mut all[from..][..block], unit, number);
+                    self.get_piece(lane, number, theirs, number + 1 == numbers.end)?;
+                }
+            }
+        }
+        self.drain()?;
+        Ok(true)
+    }
+
+    /// Sends each other rank its block of `mine`, and receives into `all`; without `mine`, what is
+    /// received takes the place of what is sent. False as in
+    /// [`allgather_flat`](Self::allgather_flat), or if `all` would be overwritten too soon.
+    pub(super) fn alltoall_flat(&self, mine: Option<&[u8]>, all: &mut [u8]) -> Result<bool> {
+        let comm = self.comm();
+        let (block, others) = (all.len() / comm.size() as usize, u64::from(comm.size()) - 1);
+        if self.flat(TreeOrder::From(Rank(0)), block).is_none() {
+            return Ok(false);
+        }
+        // In place, all are written before one is read.
+        let at_once = if mine.is_some() { HALF } else { PIECES.into() };
+        let pieces = |unit: usize| block.div_ceil(unit) as u64 * others;
+        if mine.is_none() && pieces(self.most_elements::<u8>()) > at_once {
+            return Ok(false);
+        }
+        let (Some(lanes), Some(unit)) = (self.offer_all(block)?, self.opens()) else {
+            return Ok(false);
+        };
+        // One piece of each block after the other.
+        let pieces = pieces(unit);
+        for first in (0..pieces).step_by(at_once as usize) {
+            let numbers = first..pieces.min(first + at_once);
+            for number in numbers.clone() {
+                let to = after(comm, number % others + 1);
+                let block = &mine.unwrap_or(all)[usize::from(to) * block..][..block];
+                let rings = number + others >= numbers.end;
+                self.put_piece(Readers::One(to), piece(block, unit, number / others), rings)?;
+            }
+            for number in numbers.clone() {
+                let from = before(comm, number % others + 1);
+                let block = &mut all[usize::from(from) * block..][..block];
+                let theirs = piece_mut(block, unit, number / others);
+                let lane = &lanes[(number % others) as usize];
+                self.get_piece(lane, number, theirs, number + others >= numbers.end)?;
+            }
+        }
+        self.drain()?;
+        Ok(true)
+    }
+
+    /// Collects blocks at `root`, where `all` has room for them; false as in
+    /// [`allgather_flat`](Self::allgather_flat).
+    pub(super) fn gather_flat(&self, mine: &[u8], all: &mut [u8], root: Rank) -> Result<bool> {
+        let (comm, order) = (self.comm(), TreeOrder::From(root));
+        if self.flat(order, mine.len()).is_none() {
+            return Ok(false);
+        }
+        if comm.rank() != root {
+            self.give_flat(mine, root)?;
+            return Ok(true);
+        }
+        all[usize::from(root) * mine.len()..][..mine.len()].copy_from_slice(mine);
+        for step in 1..u64::from(comm.size()) {
+            let from = after(comm, step);
+            let part = self.take(from, OFFERS, 0)?;
+            let block = &mut all[usize::from(from) * mine.len()..][..mine.len()];
+            match self.accept(from, &part, OfferKind::Flat, Some(mine.len()))? {
+                Some(lane) => self.get_stream(&lane, block)?,
+                None => self.receive_into(from, INSTEAD, block)?,
+            }
+        }
+        Ok(true)
+    }
+
+    fn give_flat(&self, mine: &[u8], root: Rank) -> Result<()> {
+        let has_lane = self.opens().is_some();
+        let kind = if has_lane { OfferKind::Flat } else { OfferKind::NoLane };
+        self.offer((root, OFFERS), kind, mine.len(), self.next_piece())?;
+        let (parent, children) = self.relatives(TreeOrder::From(root));
+        if let Some(parent) = parent.filter(|parent| *parent != root) {
+            self.offer((parent, OFFERS), OfferKind::Length, mine.len(), 0)?;
+        }
+        for child in children {
+            let part = self.take(child, OFFERS, 0)?;
+            self.accept(child, &part, OfferKind::Length, Some(mine.len()))?;
+        }
+        if !has_lane {
+            return self.send(root, INSTEAD, mine);
+        }
+        self.put_stream(&Readers::One(root), mine)?;
+        self.drain()
+    }
+
+    /// Deals `run` of this rank, in equal blocks and in the order of the ranks from this one on, to
+    /// all others, which wait for that or for a tree; false if it takes a tree.
+    pub(super) fn scatter_flat(&self, run: &[u8], round: u32) -> Result<bool> {
+        let (comm, order) = (self.comm(), TreeOrder::From(self.comm().rank()));
+        let block = run.len() / comm.size() as usize;
+        let Some(unit) = self.flat(order, block).and_then(|_| self.opens()) else {
+            return Ok(false);
+        };
+        let (first, pieces) = (self.next_piece(), block.div_ceil(unit) as u64);
+        for step in 1..u64::from(comm.size()) {
+            let at = first + (step - 1) * pieces;
+            self.offer((after(comm, step), round), OfferKind::Flat, block, at)?;
+        }
+        for (step, block) in (0..).zip(run.chunks(block)).skip(1) {
+            self.put_stream(&Readers::One(after(comm, step)), block)?;
+        }
+        self.drain()?;
+        Ok(true)
+    }
+
+    /// Combines `total` of all ranks, in their order, into that of those who are to have it; false
+    /// as in [`allgather_flat`](Self::allgather_flat).
+    pub(super) fn reduce_flat<E: Element>(
+        &self,
+        total: &mut [E],
+        reduction: &impl Reduction<E>,
+        shares: Shares<'_>,
+    ) -> Result<bool> {
+        let comm = self.comm();
+        let Some(others) = self.flat(TreeOrder::From(Rank(0)), size_of_val(total)) else {
+            return Ok(false);
+        };
+        let most = self.most_elements::<E>();
+        if most == 0 {
+            return Ok(false);
+        }
+        let Some(lanes) = self.offer_all(size_of_val(total))? else { return Ok(false) };
+        let dealt = Dealt::new(shares, comm.size() as usize, total.len(), most);
+        let readers = match shares {
+            Shares::All => Readers::All(others),
+            Shares::One(root) if root != comm.rank() => Readers::One(root),
+            Shares::One(_) | Shares::Own(_) => Readers::Nobody,
+        };
+        let mut partial = Partial::new(dealt.segment);
+        let mut number = 0;
+        // All pieces of so many turns have a place.
+        let at_once = (PIECES / comm.size()).max(1) as usize;
+        for first in (0..dealt.turns).step_by(at_once) {
+            let turns = first..dealt.turns.min(first + at_once);
+            let of = (&lanes[..], &dealt, turns);
+            number = self.reduce_turns(of, number, total, reduction, &mut partial, &readers)?;
+        }
+        self.drain()?;
+        Ok(true)
+    }
+
+    /// Some turns of a reduction, from that piece on; the piece behind them.
+    fn reduce_turns<E: Element>(
+        &self,
+        (lanes, dealt, turns): (&[Incoming], &Dealt<'_>, Range<usize>),
+        number: u64,
+        total: &mut [E],
+        reduction: &impl Reduction<E>,
+        partial: &mut Partial<E>,
+        readers: &Readers,
+    ) -> Result<u64> {
+        let comm = self.comm();
+        let others = u64::from(comm.size()) - 1;
+        let of = |part: u64| (turns.start + (part / others) as usize, part % others + 1);
+        let parts = turns.len() as u64 * others;
+        for first in (0..parts).step_by(PIECES as usize) {
+            let some = first..parts.min(first + u64::from(PIECES));
+            for part in some.clone() {
+                let (turn, step) = of(part);
+                let to = after(comm, step);
+                let theirs = &total[dealt.range(turn, to)];
+                let rings = part + others >= some.end;
+                self.put_piece(Readers::One(to), cast_slice(theirs), rings)?;
+            }
+            for part in some.clone() {
+                let (turn, step) = of(part);
+                let own = dealt.range(turn, comm.rank());
+                let (lane, place) = (&lanes[step as usize - 1], number + part);
+                let theirs = &mut partial.heard[..own.len()];
+                self.get_piece(lane, place, cast_slice_mut(theirs), part + others >= some.end)?;
+                self.hear((before(comm, step), step), &mut total[own], reduction, partial);
+            }
+        }
+        let results = number + parts;
+        if matches!(dealt.shares, Shares::Own(_)) {
+            return Ok(results);
+        }
+        for turn in turns.clone() {
+            let own = &total[dealt.range(turn, comm.rank())];
+            self.put_piece(readers.clone(), cast_slice(own), turn + 1 == turns.end)?;
+        }
+        let reads = match dealt.shares {
+            Shares::One(root) => root == comm.rank(),
+            Shares::All | Shares::Own(_) => true,
+        };
+        for (step, lane) in (1..).zip(lanes).filter(|_| reads) {
+            for (place, turn) in (results..).zip(turns.clone()) {
+                let theirs = &mut total[dealt.range(turn, before(comm, step))];
+                self.get_piece(lane, place, cast_slice_mut(theirs), turn + 1 == turns.end)?;
+            }
+        }
+        Ok(results + turns.len() as u64)
+    }
+
+    /// Combines a segment of this rank with what was heard for it from another; with the last one,
+    /// it is done.
+    fn hear<E: Element>(
+        &self,
+        (from, step): (Rank, u64),
+        own: &mut [E],
+        reduction: &impl Reduction<E>,
+        partial: &mut Partial<E>,
+    ) {
+        let (rank, len) = (self.comm().rank(), own.len());
+        let Partial { low, high, has_high, heard } = partial;
+        if step == 1 {
+            low[..len].copy_from_slice(own);
+            *has_high = false;
+        }
+        // Each is the next lower one, around the ring: it comes before what was heard so far.
+        match from.cmp(&rank) {
+            Ordering::Less => {
+                self.combine(reduction, &mut heard[..len], &low[..len]);
+                core::mem::swap(heard, low);
+            }
+            _ => {
+                if *has_high {
+                    self.combine(reduction, &mut heard[..len], &high[..len]);
+                }
+                core::mem::swap(heard, high);
+                *has_high = true;
+            }
+        }
+        if step + 1 == u64::from(self.comm().size()) {
+            if *has_high {
+                self.combine(reduction, &mut low[..len], &high[..len]);
+            }
+            own.copy_from_slice(&low[..len]);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Every element is in one segment, of one owner.
+    #[test]
+    fn all_elements_are_dealt_once() {
+        for (ranks, elements, most) in
+            [(2, 1, 8), (3, 24, 8), (3, 25, 8), (4, 1000, 7), (5, 3, 100), (1, 9, 2)]
+        {
+            let counts: Vec<usize> = (0..ranks).map(|rank| if rank == 0 { 0 } else { 9 }).collect();
+            let own: usize = counts.iter().sum();
+            for (shares, elements) in [(Shares::All, elements), (Shares::Own(&counts), own)] {
+                let dealt = Dealt::new(shares, ranks, elements, most);
+                let mut seen = vec![0; elements];
+                for (turn, owner) in
+                    (0..dealt.turns).flat_map(|turn| (0..ranks as u32).map(move |r| (turn, r)))
+                {
+                    let range = dealt.range(turn, Rank(owner));
+                    assert!(range.len() <= most);
+                    seen[range].iter_mut().for_each(|seen| *seen += 1);
+                }
+                assert!(seen.iter().all(|seen| *seen == 1), "{ranks} {elements} {most}");
+            }
+        }
+    }
+}

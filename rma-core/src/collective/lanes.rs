@@ -1,0 +1,417 @@
+//! Payloads that pass from a rank to its neighbours through memory, in pieces: each is copied into
+//! the [lane](crate::memory::lane) of its sender once, and out of it by each of its receivers,
+//! while the next is written.
+//!
+//! A message offers a payload, and says where in the lane it begins. Whoever sends decides so, and
+//! whoever receives takes what comes: a sender that has no memory for a lane uses messages. A rank
+//! leaves an operation when all have read what it wrote, so a lane is idle between operations. If
+//! one fails, somebody may read for a while: the lane is kept, and not used again.
+use super::abandon::By;
+use super::contributions::{CollectiveKind, PayloadPart, step_head};
+use super::exchange::Exchange;
+use super::node::{Node, TreeOrder};
+use super::pieces;
+use crate::collective::{Communicator, Inner};
+use crate::error::CollectiveError;
+use crate::memory::lane::{LaneShape, OwnLane, PIECES, PeerLane};
+use crate::protocol::wire::{U32, U64};
+use crate::rank::Rank;
+use crate::transport::{Descriptor, ImportError};
+use bytemuck::{Pod, Zeroable, bytes_of, try_pod_read_unaligned};
+use core::mem;
+use rustc_hash::FxHashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+type Result<T> = core::result::Result<T, CollectiveError>;
+
+/// Pieces of half a lane: one is written while the other is read.
+pub(super) const HALF: u64 = PIECES as u64 / 2;
+
+/// What is said of a payload that is offered.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u32)]
+pub(super) enum OfferKind {
+    /// One piece after the other is for the receiver alone.
+    Alone = 1,
+    /// Of an operation in which each rank reads what others wrote, without a tree.
+    Flat = 2,
+    /// The sender would take part in such an operation, but has no lane.
+    NoLane = 3,
+    /// There is nothing to be read here: the sender is in such an operation, and somebody else
+    /// reads what it has.
+    Length = 4,
+}
+
+/// The body of a message that offers a payload.
+#[derive(Debug, Clone, Copy, Pod, Zeroable)]
+#[repr(C)]
+pub(crate) struct LaneOffer {
+    descriptor: [u8; Descriptor::LEN],
+    first: U64,
+    kind: U32,
+    readers: U32,
+    pieces: U32,
+    piece_bytes: U32,
+}
+
+/// Who reads a piece.
+#[derive(Debug, Clone)]
+pub(super) enum Readers {
+    Nobody,
+    One(Rank),
+    All(Arc<[Rank]>),
+}
+
+impl Readers {
+    fn ranks(&self) -> &[Rank] {
+        match self {
+            Self::Nobody => &[],
+            Self::One(rank) => core::slice::from_ref(rank),
+            Self::All(ranks) => ranks,
+        }
+    }
+}
+
+/// The lanes that a communicator uses.
+#[derive(Default)]
+pub(crate) struct Lanes {
+    own: Mutex<Own>,
+    peers: Mutex<FxHashMap<Rank, ([u8; Descriptor::LEN], Arc<PeerLane>)>>,
+}
+
+/// This rank's.
+#[derive(Default)]
+enum Own {
+    #[default]
+    Unmade,
+    Idle(Outgoing),
+    /// An operation has it, or has lost it; or there is no memory for it.
+    Gone,
+}
+
+/// A lane that this rank writes.
+pub(super) struct Outgoing {
+    lane: OwnLane,
+    /// Of the next piece.
+    next: u64,
+    /// Who reads what is in each place, and its number.
+    places: Vec<(Readers, u64)>,
+}
+
+/// A lane of a peer, in one operation.
+pub(super) struct Incoming {
+    from: Rank,
+    lane: Arc<PeerLane>,
+    first: u64,
+    /// Bytes of the payload.
+    pub(super) bytes: u64,
+}
+
+impl Incoming {
+    pub(super) fn piece_bytes(&self) -> usize {
+        self.lane.shape().piece_bytes()
+    }
+}
+
+impl Lanes {
+    fn own(&self) -> MutexGuard<'_, Own> {
+        self.own.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// This rank's lane, to be given back.
+    fn take(&self, comm: &Inner) -> Option<Outgoing> {
+        let mut own = self.own();
+        match mem::replace(&mut *own, Own::Gone) {
+            Own::Idle(lane) => Some(lane),
+            Own::Unmade => Outgoing::new(comm),
+            Own::Gone => None,
+        }
+    }
+
+    fn give_back(&self, lane: Outgoing) {
+        *self.own() = Own::Idle(lane);
+    }
+}
+
+impl Outgoing {
+    fn new(comm: &Inner) -> Option<Self> {
+        let engine = &comm.engine;
+        let shape = LaneShape::within(engine.config.collective_lane_bytes, comm.group.size())?;
+        if engine.body_max() < size_of::<LaneOffer>() {
+            return None;
+        }
+        let lane = OwnLane::new(&engine.transport, shape).inspect_err(|error| {
+            engine.transport.members.note(&format!(
+                "no shared memory for payloads of collectives, which go by messages: {error}"
+            ));
+        });
+        let places = vec![(Readers::Nobody, 0); shape.pieces() as usize];
+        Some(Self { lane: lane.ok()?, next: 0, places })
+    }
+
+    fn place(&mut self, number: u64) -> &mut (Readers, u64) {
+        let places = self.places.len() as u64;
+        &mut self.places[(number % places) as usize]
+    }
+}
+
+impl Communicator {
+    /// The other ranks of an order, if all of them share memory.
+    fn near_others(&self, order: TreeOrder<'_>) -> Option<Arc<[Rank]>> {
+        let are_near = match (&self.inner.node, order) {
+            (Node::Whole, TreeOrder::From(_)) | (_, TreeOrder::Node(_)) => true,
+            _ => false,
+        };
+        let others = (0..order.size(self)).map(|place| order.at(self, place));
+        are_near.then(|| others.filter(|rank| *rank != self.rank()).collect())
+    }
+}
+
+impl Exchange<'_> {
+    /// Whether a payload of so many bytes is large enough for lanes.
+    pub(super) fn is_large(&self, bytes: usize) -> bool {
+        bytes as u64 >= self.comm().inner.engine.config.collective_lane_from
+    }
+
+    /// The other ranks of an order, if payloads of so many bytes pass between them without a tree.
+    /// All of them say the same, if they have the same length.
+    pub(super) fn flat(&self, order: TreeOrder<'_>, bytes: usize) -> Option<Arc<[Rank]>> {
+        let inner = &self.comm().inner;
+        let shape =
+            || LaneShape::within(inner.engine.config.collective_lane_bytes, inner.group.size());
+        let is_flat = self.is_large(bytes) && self.comm().size() > 1 && shape().is_some();
+        is_flat.then(|| self.comm().near_others(order)).flatten()
+    }
+
+    /// Whether this rank can write to its lane in this operation; bytes of a piece.
+    pub(super) fn opens(&self) -> Option<usize> {
+        let mut out = self.out.borrow_mut();
+        if out.is_none() {
+            *out = self.comm().inner.lanes.take(&self.comm().inner);
+        }
+        out.as_ref().map(|out| out.lane.shape().piece_bytes())
+    }
+
+    /// As [`opens`](Self::opens), for a payload of so many bytes to one rank.
+    pub(super) fn opens_to(&self, to: Rank, bytes: usize) -> Option<usize> {
+        let comm = self.comm();
+        let shared = &comm.inner.engine.transport.shared;
+        let is_near = to != comm.rank() && shared.is_near(comm.world_rank(to));
+        if is_near && self.is_large(bytes) { self.opens() } else { None }
+    }
+
+    /// Elements of that size that fit a piece.
+    pub(super) fn most_elements<E>(&self) -> usize {
+        let inner = &self.comm().inner;
+        let shape =
+            LaneShape::within(inner.engine.config.collective_lane_bytes, inner.group.size());
+        shape.map_or(0, |shape| shape.piece_bytes() / size_of::<E>().max(1))
+    }
+
+    /// The number of the next piece.
+    pub(super) fn next_piece(&self) -> u64 {
+        self.out.borrow().as_ref().map_or(0, |out| out.next)
+    }
+
+    /// Offers a payload of so many bytes, that begins with the piece of that number.
+    pub(super) fn offer(
+        &self,
+        (to, round): (Rank, u32),
+        kind: OfferKind,
+        bytes: usize,
+        first: u64,
+    ) -> Result<()> {
+        self.check_payload(bytes as u64)?;
+        let out = self.out.borrow();
+        let (shape, descriptor) = match out.as_ref() {
+            Some(out) => (Some(out.lane.shape()), out.lane.descriptor()),
+            None => (None, Descriptor([0; Descriptor::LEN])),
+        };
+        let offer = LaneOffer {
+            descriptor: descriptor.0,
+            first: first.into(),
+            kind: (kind as u32).into(),
+            readers: self.comm().size().into(),
+            pieces: shape.map_or(0, LaneShape::pieces).into(),
+            piece_bytes: shape.map_or(0, |shape| shape.piece_bytes() as u32).into(),
+        };
+        let (id, tag, _) = self.key(to, round);
+        let head = step_head(id, tag, CollectiveKind::Offer, 0, bytes as u64);
+        Ok(self.comm().inner.send(self.what(), to, &head, bytes_of(&offer))?)
+    }
+
+    /// Writes a piece, when its place is free. Readers are rung, unless there is more for them at
+    /// once.
+    pub(super) fn put_piece(&self, readers: Readers, piece: &[u8], rings: bool) -> Result<()> {
+        self.make_room()?;
+        let mut out = self.out.borrow_mut();
+        let Some(out) = out.as_mut() else { return Ok(()) };
+        let (number, lane) = (out.next, out.lane.get());
+        lane.put(number, piece);
+        pieces::publish(lane.written(), number);
+        out.next += 1;
+        let sleep = &self.comm().inner.engine.transport.sleep;
+        let rung = readers.ranks().iter().filter(|_| rings);
+        rung.for_each(|rank| sleep.ring(self.comm().world_rank(*rank)));
+        *out.place(number) = (readers, number);
+        Ok(())
+    }
+
+    /// Writes a payload, for readers that do nothing but to [read](Self::get_stream) it. The two
+    /// sides wake each other for half a lane at a time.
+    pub(super) fn put_stream(&self, readers: &Readers, payload: &[u8]) -> Result<()> {
+        let Some(unit) = self.opens() else { return Ok(()) };
+        let pieces = payload.len().div_ceil(unit);
+        for (number, piece) in (1..).zip(payload.chunks(unit)) {
+            let rings = number == pieces || ends_half(self.next_piece());
+            self.put_piece(readers.clone(), piece, rings)?;
+        }
+        Ok(())
+    }
+
+    /// Waits until there is a place for the next piece.
+    fn make_room(&self) -> Result<()> {
+        let (readers, number) = {
+            let mut out = self.out.borrow_mut();
+            let Some(out) = out.as_mut() else { return Ok(()) };
+            let next = out.next;
+            out.place(next).clone()
+        };
+        self.wait_read(&readers, number)
+    }
+
+    fn wait_read(&self, readers: &Readers, number: u64) -> Result<()> {
+        let out = self.out.borrow();
+        let Some(out) = out.as_ref() else { return Ok(()) };
+        let (inner, lane) = (&self.comm().inner, out.lane.get());
+        for reader in readers.ranks() {
+            let read = lane.read_by(reader.0);
+            inner.attempt(self.what(), (Some(*reader), By::Messages), |wait| {
+                let is_read = || pieces::is_read(read, number).then_some(());
+                // wait: place for a piece
+                inner.engine.wait_until(wait, is_read)
+            })?;
+        }
+        Ok(())
+    }
+
+    /// Waits until all that this rank wrote in the operation is read.
+    pub(super) fn drain(&self) -> Result<()> {
+        let places = self.out.borrow().as_ref().map_or(Vec::new(), |out| out.places.clone());
+        for (readers, number) in &places {
+            self.wait_read(readers, *number)?;
+        }
+        if let Some(mut out) = self.out.borrow_mut().take() {
+            out.places.iter_mut().for_each(|(readers, _)| *readers = Readers::Nobody);
+            self.comm().inner.lanes.give_back(out);
+        }
+        Ok(())
+    }
+
+    /// Whether a part is the offer of an operation without a tree.
+    pub(super) fn is_flat_offer(&self, part: &PayloadPart) -> bool {
+        let offer = try_pod_read_unaligned::<LaneOffer>(&part.bytes);
+        part.is_offer && offer.is_ok_and(|offer| offer.kind.get() == OfferKind::Flat as u32)
+    }
+
+    /// What `from` offers of that kind; `None` if there is nothing to be read. An error if it is
+    /// another kind, or of another length than is expected.
+    pub(super) fn accept(
+        &self,
+        from: Rank,
+        part: &PayloadPart,
+        kind: OfferKind,
+        expected: Option<usize>,
+    ) -> Result<Option<Incoming>> {
+        if let Some(expected) = expected {
+            self.check_length(from, expected, part.rest)?;
+        }
+        let malformed = || self.fails(CollectiveError::Malformed { what: self.what(), from });
+        let offer = part.is_offer.then(|| try_pod_read_unaligned::<LaneOffer>(&part.bytes));
+        let offer = offer.and_then(core::result::Result::ok);
+        let Some(offer) = offer.filter(|offer| offer.readers.get() == self.comm().size()) else {
+            return Err(malformed());
+        };
+        let is = |kind| offer.kind.get() == kind as u32;
+        if kind == OfferKind::Flat && is(OfferKind::NoLane) {
+            return Ok(None);
+        }
+        if !is(kind) {
+            return Err(malformed());
+        }
+        if kind == OfferKind::Length {
+            return Ok(None);
+        }
+        let lane = self.comm().inner.import(from, &offer);
+        let lane = lane.map_err(|error| self.fails(CollectiveError::Import(error)))?;
+        Ok(Some(Incoming { from, lane, first: offer.first.get(), bytes: part.rest }))
+    }
+
+    /// Reads the first bytes of a piece, counted from the one that was offered. The writer is rung,
+    /// unless more of what it has written is read at once.
+    pub(super) fn get_piece(
+        &self,
+        of: &Incoming,
+        number: u64,
+        bytes: &mut [u8],
+        rings: bool,
+    ) -> Result<()> {
+        let (inner, lane) = (&self.comm().inner, of.lane.get());
+        let number = of.first.wrapping_add(number);
+        inner.attempt(self.what(), (Some(of.from), By::Messages), |wait| {
+            let is_there = || pieces::is_there(lane.written(), number).then_some(());
+            // wait: piece
+            inner.engine.wait_until(wait, is_there)
+        })?;
+        lane.get(number, bytes);
+        pieces::done_with(lane.read_by(inner.rank.0), number);
+        if rings {
+            inner.engine.transport.sleep.ring(inner.world_rank(of.from));
+        }
+        Ok(())
+    }
+
+    /// Reads a payload whose pieces follow each other.
+    pub(super) fn get_stream(&self, of: &Incoming, bytes: &mut [u8]) -> Result<()> {
+        let pieces = bytes.len().div_ceil(of.piece_bytes()) as u64;
+        for (number, piece) in (0..).zip(bytes.chunks_mut(of.piece_bytes())) {
+            let rings = number + 1 == pieces || ends_half(of.first.wrapping_add(number));
+            self.get_piece(of, number, piece, rings)?;
+        }
+        Ok(())
+    }
+}
+
+/// Whether a piece is the last of one half of a lane.
+fn ends_half(number: u64) -> bool {
+    number % HALF == HALF - 1
+}
+
+impl Inner {
+    /// Maps the lane of a peer, once.
+    fn import(
+        &self,
+        owner: Rank,
+        offer: &LaneOffer,
+    ) -> core::result::Result<Arc<PeerLane>, ImportError> {
+        let mut peers = self.lanes.peers.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((known, lane)) = peers.get(&owner)
+            && *known == offer.descriptor
+        {
+            return Ok(lane.clone());
+        }
+        let world = self.world_rank(owner);
+        let shape =
+            LaneShape::of_peer(offer.readers.get(), offer.pieces.get(), offer.piece_bytes.get());
+        let shape = shape.ok_or(ImportError::Malformed(world))?;
+        let (transport, descriptor) = (&self.engine.transport, Descriptor(offer.descriptor));
+        let lane = Arc::new(PeerLane::import(transport, world, descriptor, shape)?);
+        peers.insert(owner, (offer.descriptor, lane.clone()));
+        Ok(lane)
+    }
+
+    /// An operation ended in which somebody may still read what this rank wrote.
+    pub(super) fn lose_lane(&self, lane: Outgoing) {
+        self.engine.sync_blocks.keep_lane(lane.lane.into_region());
+    }
+}

@@ -1,0 +1,243 @@
+//! Lanes: memory of a rank through which it hands large payloads of collective operations to its
+//! neighbours, piece by piece. In front of the pieces stand the words that say how many are there,
+//! and how many of them each neighbour has done with.
+//!
+//! A piece may be overwritten while a peer copies it, if that is wrong or has failed: as window
+//! bytes, pieces are copied, and never referred to.
+#![allow(unsafe_code)]
+
+use super::{atomic, copy};
+use crate::rank::WorldRank;
+use crate::transport::{AllocateError, Descriptor, ImportError, Mapped, Region, Transport};
+use core::marker::PhantomData;
+use core::sync::atomic::AtomicU64;
+
+/// Pieces of a lane, in whatever budget. Half of them are written while the others are read.
+pub(crate) const PIECES: u32 = 8;
+/// Bytes of a piece that are worth it, at least, and that it has at most.
+const PIECE_LEAST: u64 = 1 << 10;
+const PIECE_MOST: u64 = 1 << 20;
+/// Where the words of the readers begin, behind the line of the writer.
+const READERS_AT: usize = 64;
+
+/// How a lane is laid out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct LaneShape {
+    readers: u32,
+    pieces: u32,
+    piece_bytes: u32,
+}
+
+impl LaneShape {
+    /// For so many readers; `None` if pieces of `budget` bytes together are too small to be of use.
+    pub(crate) fn within(budget: u64, readers: u32) -> Option<Self> {
+        let piece = budget / u64::from(PIECES) / 64 * 64;
+        let piece_bytes = piece.min(PIECE_MOST) as u32;
+        (piece >= PIECE_LEAST).then_some(Self { readers, pieces: PIECES, piece_bytes })
+    }
+
+    /// Of a peer that says so; `None` if there is no such lane.
+    pub(crate) fn of_peer(readers: u32, pieces: u32, piece_bytes: u32) -> Option<Self> {
+        let is_possible = pieces == PIECES
+            && u64::from(piece_bytes) <= PIECE_MOST
+            && u64::from(piece_bytes) >= PIECE_LEAST
+            && piece_bytes.is_multiple_of(64);
+        is_possible.then_some(Self { readers, pieces, piece_bytes })
+    }
+
+    /// How many pieces there are at once.
+    pub(crate) fn pieces(self) -> u32 {
+        self.pieces
+    }
+
+    /// Bytes of a piece.
+    pub(crate) fn piece_bytes(self) -> usize {
+        self.piece_bytes as usize
+    }
+
+    fn bytes(self) -> usize {
+        pieces_at(self.readers) + self.pieces as usize * self.piece_bytes()
+    }
+}
+
+fn pieces_at(readers: u32) -> usize {
+    (READERS_AT + readers as usize * 8).next_multiple_of(64)
+}
+
+/// A mapped lane.
+#[derive(Clone, Copy)]
+pub(crate) struct Lane<'a> {
+    base: *mut u8,
+    shape: LaneShape,
+    life: PhantomData<&'a AtomicU64>,
+}
+
+impl<'a> Lane<'a> {
+    /// # Safety
+    ///
+    /// All bytes of the shape from `base` on stay mapped for `'a`, are aligned to 64, and are
+    /// accessed through values of this type only, in every process.
+    unsafe fn new(base: *mut u8, shape: LaneShape) -> Self {
+        Self { base, shape, life: PhantomData }
+    }
+
+    /// How many pieces were written.
+    pub(crate) fn written(self) -> &'a AtomicU64 {
+        // SAFETY: mapped and aligned, by the contract of `new`.
+        unsafe { atomic::word(self.base) }
+    }
+
+    /// The number behind the last piece that a reader has done with.
+    pub(crate) fn read_by(self, reader: u32) -> &'a AtomicU64 {
+        assert!(reader < self.shape.readers, "a word for each reader");
+        // SAFETY: in range, so the word lies before the pieces.
+        let at = unsafe { self.base.add(READERS_AT + reader as usize * 8) };
+        // SAFETY: mapped and aligned, by the contract of `new`.
+        unsafe { atomic::word(at) }
+    }
+
+    /// Where a piece lies, of which `len` bytes are accessed.
+    fn piece(self, number: u64, len: usize) -> *mut u8 {
+        assert!(len <= self.shape.piece_bytes(), "a piece is as long as its place at most");
+        let place = (number % u64::from(self.shape.pieces)) as usize;
+        let offset = pieces_at(self.shape.readers) + place * self.shape.piece_bytes();
+        // SAFETY: the place is one of the pieces, which lie inside the lane.
+        unsafe { self.base.add(offset) }
+    }
+
+    fn bounds(self) -> copy::CellBounds {
+        copy::CellBounds::of(self.base, self.shape.bytes())
+    }
+
+    /// Writes the piece of that number.
+    pub(crate) fn put(self, number: u64, bytes: &[u8]) {
+        let to = self.piece(number, bytes.len());
+        // SAFETY: `bytes` is private, and the piece as long; it lies in the lane, which is mapped
+        // and accessed by copies and words of this type only, by the contract of `new`.
+        unsafe { copy::write(to, bytes.as_ptr(), bytes.len(), self.bounds()) };
+    }
+
+    /// Reads the piece of that number, as much as fits.
+    pub(crate) fn get(self, number: u64, bytes: &mut [u8]) {
+        let from = self.piece(number, bytes.len());
+        // SAFETY: as in `put`.
+        unsafe { copy::read(bytes.as_mut_ptr(), from, bytes.len(), self.bounds()) };
+    }
+}
+
+/// A lane of this rank.
+pub(crate) struct OwnLane {
+    region: Box<dyn Region>,
+    shape: LaneShape,
+}
+
+impl OwnLane {
+    pub(crate) fn new(transport: &Transport, shape: LaneShape) -> Result<Self, AllocateError> {
+        let region = transport.shared.allocate(shape.bytes(), 64)?;
+        Ok(Self { region, shape })
+    }
+
+    pub(crate) fn get(&self) -> Lane<'_> {
+        // SAFETY: as long and aligned as asked for in `new`; lives as long as `self`; used as a
+        // lane only, here and by peers.
+        unsafe { Lane::new(self.region.mapping().base, self.shape) }
+    }
+
+    pub(crate) fn shape(&self) -> LaneShape {
+        self.shape
+    }
+
+    pub(crate) fn descriptor(&self) -> Descriptor {
+        self.region.descriptor()
+    }
+
+    /// Its memory, which somebody may still use as a lane.
+    pub(crate) fn into_region(self) -> Box<dyn Region> {
+        self.region
+    }
+}
+
+/// A lane of a near peer.
+pub(crate) struct PeerLane {
+    mapped: Box<dyn Mapped>,
+    shape: LaneShape,
+}
+
+impl PeerLane {
+    pub(crate) fn import(
+        transport: &Transport,
+        owner: WorldRank,
+        descriptor: Descriptor,
+        shape: LaneShape,
+    ) -> Result<Self, ImportError> {
+        if !transport.shared.is_near(owner) {
+            return Err(ImportError::Malformed(owner));
+        }
+        let mapped = transport.shared.import(owner, &[descriptor])?;
+        let mapping = mapped.mapping();
+        if mapping.len < shape.bytes() || !mapping.base.addr().is_multiple_of(64) {
+            return Err(ImportError::Malformed(owner));
+        }
+        Ok(Self { mapped, shape })
+    }
+
+    pub(crate) fn get(&self) -> Lane<'_> {
+        // SAFETY: long enough and aligned, as `import` checked; mapped while `self` lives; the
+        // owner described an `OwnLane`, so all use it as a lane only.
+        unsafe { Lane::new(self.mapped.mapping().base, self.shape) }
+    }
+
+    pub(crate) fn shape(&self) -> LaneShape {
+        self.shape
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use core::sync::atomic::Ordering::Relaxed;
+
+    #[test]
+    fn a_lane_stays_within_its_budget() {
+        for readers in [1, 7, 8, 9, 1000] {
+            for budget in [0, 100, 8 << 10, 9 << 10, 17_000, 1 << 20, 1 << 30] {
+                let Some(shape) = LaneShape::within(budget, readers) else {
+                    assert!(budget < PIECE_LEAST * 8);
+                    continue;
+                };
+                let words = pieces_at(readers) as u64;
+                assert!(shape.bytes() as u64 <= budget + words && shape.pieces() == PIECES);
+                let of_peer = LaneShape::of_peer(readers, PIECES, shape.piece_bytes);
+                assert_eq!(of_peer, Some(shape));
+            }
+        }
+        for (pieces, bytes) in [(0, 1024), (9, 1024), (8, 0), (8, 960), (8, 1030), (8, 1 << 21)] {
+            assert_eq!(LaneShape::of_peer(3, pieces, bytes), None);
+        }
+    }
+
+    #[test]
+    fn pieces_and_words_have_places_of_their_own() {
+        let shape = LaneShape::within(10 << 10, 9).unwrap();
+        let mut memory = vec![0u128; shape.bytes() / 16 + 5];
+        let base = memory.as_mut_ptr().cast::<u8>();
+        let base = base.wrapping_add(base.align_offset(64));
+        // SAFETY: long enough from there on, aligned, and used as a lane only.
+        let lane = unsafe { Lane::new(base, shape) };
+        lane.written().store(u64::MAX, Relaxed);
+        (0..9).for_each(|reader| lane.read_by(reader).store(u64::from(reader), Relaxed));
+        let whole = shape.piece_bytes();
+        let of = |number: u64, len: usize| -> Vec<u8> { vec![number as u8 + 1; len] };
+        (0..8).for_each(|number| lane.put(number, &of(number, whole)));
+        lane.put(8 + 3, &of(11, 5));
+        for number in 0..8 {
+            let mut got = vec![0; whole];
+            lane.get(number, &mut got);
+            let changed = if number == 3 { 5 } else { 0 };
+            assert_eq!(got[..changed], of(11, changed));
+            assert_eq!(got[changed..], of(number, whole - changed));
+        }
+        assert_eq!(lane.written().load(Relaxed), u64::MAX);
+        assert!((0..9).all(|reader| lane.read_by(reader).load(Relaxed) == u64::from(reader)));
+    }
+}

@@ -6,7 +6,7 @@ use core::fmt;
 /// The ranks of a communicator, taken for a grid of `N` dimensions in row-major order
 /// (MPI 4.1, chapter 8). [`Communicator::cartesian`](crate::Communicator::cartesian) makes it.
 ///
-/// A value of its own: it is copied, outlives its communicator and talks to nobody.
+/// A value of its own: it is copied, outlives its communicator and sends nothing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Cartesian<const N: usize> {
     rank: Rank,
@@ -169,8 +169,8 @@ impl<const N: usize> Cartesian<N> {
         Some(coordinates)
     }
 
-    /// Who is there. Coordinates beyond an end go on at the other where the dimension is periodic,
-    /// and otherwise name [`Rank::NULL`].
+    /// The rank there. Coordinates beyond an end go on at the other where the dimension is
+    /// periodic, and otherwise name [`Rank::NULL`].
     ///
     /// MPI 4.1, section 8.5.5 (`MPI_CART_RANK`, which refuses those beyond an open end).
     pub fn rank_at(&self, coordinates: [i64; N]) -> Rank {

@@ -126,7 +126,7 @@ pub enum RmaError {
         window: WindowId,
         /// Target.
         target: Rank,
-        /// Whose layout.
+        /// The side with the layout.
         side: &'static str,
     },
     /// A count of layouts whose bytes cannot be counted.
@@ -267,7 +267,7 @@ pub enum RmaError {
     RefusedBy {
         /// Window.
         window: WindowId,
-        /// Who.
+        /// The rank that refused.
         by: Rank,
         /// What was asked for.
         asked: &'static str,
@@ -296,7 +296,7 @@ pub enum RmaError {
     PeerFailed {
         /// Window.
         window: WindowId,
-        /// Who failed, counted in the job.
+        /// The rank that failed, counted in the job.
         world: WorldRank,
         /// What this rank did.
         what: &'static str,
@@ -309,7 +309,7 @@ pub enum RmaError {
     PeerLeft {
         /// Window.
         window: WindowId,
-        /// Who left, counted in the job.
+        /// The rank that left, counted in the job.
         world: WorldRank,
         /// What this rank did.
         what: &'static str,
@@ -352,7 +352,7 @@ pub enum RmaError {
     NotWhole {
         /// Window.
         window: WindowId,
-        /// Whose part.
+        /// The rank of the part.
         rank: Rank,
         /// Its bytes.
         size: u64,
@@ -557,7 +557,7 @@ pub enum WindowError {
     /// There is not enough memory, or the system refused it.
     #[error("window memory at rank {rank}: {error}")]
     Allocate {
-        /// Who could not allocate.
+        /// The rank that could not allocate.
         rank: Rank,
         /// Why.
         error: AllocateError,
@@ -568,7 +568,7 @@ pub enum WindowError {
          of threads, or set progress_agent to Never"
     )]
     Agent {
-        /// Whose agent.
+        /// The rank of the agent.
         rank: Rank,
         /// Why.
         error: AgentError,

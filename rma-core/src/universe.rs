@@ -1,4 +1,4 @@
-//! The handle of a rank that users hold: how a rank joins its job, and leaves it. S-M8
+//! The handle of a rank that users hold: how a rank joins its job, and leaves it.
 use crate::collective::{Communicator, Contributions};
 use crate::config::{COLLECTIVE_LEAST, Config};
 use crate::engine::{Counters, Engine};
@@ -58,14 +58,14 @@ impl Universe {
     ///
     /// Waits of any kind do that, and the progress agent while a rank computes. Call it in a loop
     /// that waits in another way: where there is no agent
-    /// ([`Config::progress_agent`](crate::Config::progress_agent)), nobody else serves meanwhile.
+    /// ([`Config::progress_agent`](crate::Config::progress_agent)), nothing else serves meanwhile.
     /// For a value there is [`View::wait_until`](crate::View). [`Communicator`],
     /// [`Window`](crate::Window) and [`View`](crate::View) have the same call.
     pub fn progress(&self) -> usize {
         self.engine.progress_in_passing()
     }
 
-    /// What was chosen, and why, in lines of text; also each setting and who gave it its value.
+    /// What was chosen, and why, in lines of text; also each setting and the source of its value.
     pub fn explain(&self) -> String {
         let transport = &self.engine.transport;
         let ranks = || self.world.group().members();
@@ -112,19 +112,20 @@ impl Drop for Universe {
     }
 }
 
-/// Has a rank leave that does not do so by itself: whose universe was forgotten.
+/// Has a rank leave that does not do so by itself: its universe was forgotten.
 #[expect(unnameable_types, reason = "of a hidden method, to be dropped")]
 pub struct Stay(Weak<Engine>);
 
 impl Drop for Stay {
     fn drop(&mut self) {
-        // Nobody has it any more who could use it in time.
+        // The program has it no more, or cannot use it in time.
         if let Some(engine) = self.0.upgrade() {
             drop(Leaver(&engine));
         }
     }
 }
 
+/// Has a rank leave, without waiting for peers. S-M8
 struct Leaver<'a>(&'a Engine);
 
 impl Drop for Leaver<'_> {
@@ -254,7 +255,7 @@ mod tests {
         }
     }
 
-    /// Nobody hears of a lock that is given back by what stays in the outbox.
+    /// No home hears of a lock that is given back by what stays in the outbox.
     #[test]
     fn who_leaves_with_an_unlock_unsent_holds_it() {
         for (full, outcome) in [(true, Outcome::Holding), (false, Outcome::Departed)] {

@@ -1,5 +1,5 @@
 //! Direct loads and stores: this rank's own part, and parts of ranks that share memory.
-//! S-F2 S-F8 S-F9 S-K3 S-K4 S-K5 S-K6 S-K9 S-M1 S-M2 S-M4
+//! S-F8 S-F9
 #![allow(unsafe_code)]
 
 mod value;
@@ -23,8 +23,11 @@ use std::sync::Arc;
 /// [`Window::sync`] with a barrier); a racing read may be torn, never undefined.
 pub struct View<'w> {
     window: &'w Window,
+    /// The lowest one with bytes, if none was named. S-K3
     rank: Rank,
+    /// Where operations act, too: there is one copy of the part. S-F2 S-K6 S-M1 S-M2 S-M4
     base: *mut u8,
+    /// Of an empty part, 0. S-K5
     size: u64,
     disp_unit: u32,
     /// Of its first byte in the part.
@@ -112,7 +115,7 @@ impl<'w> View<'w> {
         self.disp_unit
     }
 
-    /// Whose part this is.
+    /// The rank of the part.
     pub fn rank(&self) -> Rank {
         self.rank
     }
@@ -241,6 +244,7 @@ impl<'w> View<'w> {
         self.window.fetch(&operation, Sink::new(old))
     }
 
+    /// Elements that operations of epochs combine, too. S-K9
     fn place(&self, disp: u64, len: usize) -> Result<Placed<'_>, RmaError> {
         let span = self.span(disp, len)?;
         // There is a span, so the product does not overflow.
@@ -266,7 +270,7 @@ impl<'w> View<'w> {
         self.window.engine().transport.touches(Touch::Look);
     }
 
-    /// Bytes that nobody looks at yet.
+    /// Bytes that are not looked at yet.
     fn checked(&self, disp: u64, len: usize) -> Result<Span<'_>, RmaError> {
         let offset = disp.checked_mul(u64::from(self.disp_unit));
         // SAFETY: `size` bytes from `base` on are mapped as long as the window, which is borrowed,

@@ -1,17 +1,18 @@
 //! Collective operations that cannot end, because a member left without taking part, or cannot go
 //! on.
 //!
-//! Who waits for a member that left notices by itself. Others wait for ranks that have noticed, and
-//! gone on with something else: so each that gives up tells all members from which operation on,
-//! and their waits in that operation and later ones end. Each does, also who was told before: what
-//! a rank tells may be lost when it leaves, and who waits for it sees it leave then. S-M7
+//! A member that waits for one that left notices by itself. Others wait for ranks that have
+//! noticed, and gone on with something else: so each that gives up tells all members from which
+//! operation on, and their waits in that operation and later ones end. Each does, also one that was
+//! told before: what a rank tells may be lost when it leaves, and a member that waits for it sees
+//! it leave then.
 //!
-//! Who waited in vain for another reason, as when its deadline passed, has told others that it
-//! came. They may go on with that, or may not, and it can take back nothing: so it takes no part
+//! A rank that waited in vain for another reason, as when its deadline passed, has told others that
+//! it came. They may go on with that, or may not, and it can take back nothing: so it takes no part
 //! in later operations. They wait for it in vain, too, and end as it did.
 //!
-//! Who cannot go on with one operation for a reason of its own, tells all members so, and their
-//! waits in that operation end; later ones are as good as any.
+//! A rank that cannot go on with one operation for a reason of its own tells all members so, and
+//! their waits in that operation end; later ones are as good as any.
 use super::AHEAD_MAX;
 use super::contributions::{CollectiveKind, step_head};
 use crate::collective::Inner;
@@ -43,14 +44,14 @@ pub(crate) struct Abandoned {
     pub(crate) from: AbandonPlace,
 }
 
-/// What a rank knows of operations of a communicator that cannot end.
+/// What a rank knows of operations of a communicator that cannot end. S-M7
 #[derive(Debug, Default)]
 pub(crate) struct News(Mutex<Heard>);
 
 #[derive(Debug, Default)]
 struct Heard {
     news: Option<Abandoned>,
-    /// Operations that somebody could not go on with, by their tags, and who said so first. Those
+    /// Operations that a member could not go on with, by their tags, and which said so first. Those
     /// that this rank has passed are forgotten when the next comes, and before a tag repeats.
     operations: Vec<(u32, WorldRank)>,
     /// There was one, of this rank or another.
@@ -119,7 +120,7 @@ impl News {
         self.heard().any_operation
     }
 
-    /// Who gave up the operation of that tag.
+    /// The member that gave up the operation of that tag.
     fn given_up_by(&self, tag: u32) -> Option<WorldRank> {
         let heard = self.heard();
         heard.operations.iter().find(|(other, _)| *other == tag).map(|(_, whom)| *whom)
@@ -145,7 +146,7 @@ impl News {
 
 impl Inner {
     /// Does what waits for `peer` in a collective operation, or for all members. If that is in vain
-    /// because somebody takes no part, all of them hear of it.
+    /// because a member takes no part, all of them hear of it.
     pub(super) fn attempt<R>(
         &self,
         what: &'static str,
@@ -184,7 +185,7 @@ impl Inner {
         self.keep_words();
         // That a member has left, all see that wait for all.
         let seen = peer.is_none() && matches!(cause, Cause::PeerLeft(_));
-        // Who gave up one operation has told all.
+        // A member that gave up one operation has told all.
         let told =
             matches!(cause, Cause::GaveUp(_)) && self.current.news().given_up_by(at.tag).is_some();
         let from = if by == By::Flags { at } else { at.past_barrier() };
@@ -192,7 +193,7 @@ impl Inner {
             self.give_up_operation();
         } else if !seen && !told {
             self.abandon(Abandoned { cause, from });
-            // Of barriers in shared memory, whoever calls this knows what they are for.
+            // Of barriers in shared memory, the caller knows what they are for.
             if peer.is_some() && by == By::Messages {
                 self.lose_step(what);
             }
@@ -274,7 +275,8 @@ const ONE_OPERATION: u64 = 2;
 /// How many of these are remembered: more than ranks are ahead of each other.
 const OPERATIONS: usize = 2 * AHEAD_MAX as usize;
 
-/// The operation that such a message is about, if it is one, and who cannot go on with it.
+/// The operation that such a message is about, if it is one, and the member that cannot go on with
+/// it.
 pub(crate) fn read_one_operation(head: &Head) -> Option<(u32, WorldRank)> {
     let whom = WorldRank(u32::try_from(head.length.get()).ok()?);
     (head.offset.get() == ONE_OPERATION).then(|| (head.tag.get(), whom))
@@ -402,7 +404,7 @@ mod tests {
             assert_eq!(told(peer, By::Flags, cause), news(place(0, 7)));
             assert_eq!(told(peer, By::Messages, cause), news(place(0, 8)));
         }
-        // All see that by themselves who wait for all.
+        // Members that wait for all see that by themselves.
         assert_eq!(told(None, By::Messages, Cause::PeerLeft(whom)), None);
         assert!(told(None, By::Messages, Cause::GaveUp(whom)).is_some());
     }

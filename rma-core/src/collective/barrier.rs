@@ -94,7 +94,7 @@ pub(crate) fn by_count<M: Meeting>(
 ) -> Result<(), M::Error> {
     let (rank, size) = (meeting.rank(), meeting.size());
     let all = before.wrapping_add(count.wrapping_mul(size.into()));
-    // pairs with itself and the Acquire load below: who finds all has what all did before.
+    // pairs with itself and the Acquire load below: a rank that finds all has what all did before.
     if arrivals.fetch_add(1, AcqRel).wrapping_add(1) == all {
         meeting.ring(Rank(0));
     } else {
@@ -114,7 +114,7 @@ pub(crate) fn by_count<M: Meeting>(
 /// Takes an arrival back; false if all have come in the meantime.
 fn leave(arrivals: &impl Word<Value = u64>, all: u64) -> bool {
     let fewer = |seen| (!all_have_come(seen, all)).then(|| seen.wrapping_sub(1));
-    // pairs with the AcqRel additions of those who have come.
+    // pairs with the AcqRel additions of the ranks that have come.
     arrivals.fetch_update(Relaxed, Acquire, fewer).is_ok()
 }
 

@@ -1,5 +1,5 @@
-//! Both barriers on words whose accesses are seen late, with bells that wake who sleeps. A bell
-//! that does not ring is a deadlock, which loom reports.
+//! Both barriers on words whose accesses are seen late, with bells that wake ranks that sleep. A
+//! bell that does not ring is a deadlock, which loom reports.
 use super::*;
 use core::cell::Cell;
 use loom::sync::atomic::{AtomicU32, AtomicU64};
@@ -75,7 +75,7 @@ fn arrivals(view: &View<'_>, count: u32) {
     by_count(view, count.into(), &view.members[0].arrivals, BEFORE).unwrap();
 }
 
-/// Rank 1 gives up once, if nobody else has come, and comes again.
+/// Rank 1 gives up once, if no other rank has come, and comes again.
 fn impatient(view: &View<'_>, count: u32) {
     view.gives_up.set(view.rank == Rank(1));
     if by_count(view, count.into(), &view.members[0].arrivals, BEFORE).is_err() {

@@ -1,4 +1,4 @@
-//! Groups of ranks that communicate, and how to make smaller ones. S-A6 S-A7
+//! Groups of ranks that communicate, and how to make smaller ones.
 use super::contributions::{Contributions, Current};
 use super::near::Near;
 use super::node::Node;
@@ -95,8 +95,8 @@ impl DerefMut for Turn<'_> {
 impl Drop for Turn<'_> {
     fn drop(&mut self) {
         drop(self.sequence.take());
-        // Who waits counts itself, then tries again before it sleeps: one of the two sees the
-        // other.
+        // A thread that waits counts itself, then tries again before it sleeps: one of the two sees
+        // the other.
         fence(SeqCst);
         if self.inner.queued.load(SeqCst) > 0 {
             let transport = &self.inner.engine.transport;
@@ -148,6 +148,7 @@ impl Communicator {
     }
 
     /// The ranks of this communicator with a space of messages named `id`, for a window's own use.
+    /// S-A7
     pub(crate) fn internal(&self, id: u64) -> Self {
         let Inner { engine, contributions, group, rank, node, .. } = &*self.inner;
         let mut inner = Inner::plain((engine, contributions), id, group.clone(), *rank);
@@ -251,14 +252,14 @@ impl Communicator {
     /// ordered by `key` and then by rank here. **Collective.**
     pub fn split_by_node(&self, key: i64) -> Result<Self, SplitError> {
         let transport = &self.inner.engine.transport;
-        // The lowest rank that is near names the node; a rank that is near nobody is its own.
+        // The lowest rank that is near names the node; one that is near no rank is its own.
         let node = self.ranks().find(|rank| transport.shared.is_near(self.world_rank(*rank)));
         let node = node.unwrap_or(self.rank());
         let split = self.split(Some(node.0), key)?;
         split.ok_or(CollectiveError::Malformed { what: "split_by_node", from: Rank(0) })
     }
 
-    /// What each rank gets of a split: id, rank and group of its new communicator, or nothing.
+    /// What each rank gets of a split: id, rank and group of its new communicator, or nothing. S-A6
     fn deal(&self, all: &[u64]) -> Vec<Vec<u8>> {
         let (entries, _) = all.as_chunks::<3>();
         let mut order: Vec<usize> = (0..entries.len()).filter(|i| entries[*i][0] == 1).collect();
@@ -319,8 +320,8 @@ impl Communicator {
         (0..all).map(Rank).chain(some.iter().copied()).chain(own)
     }
 
-    /// For what the runtime tells itself. All steps of one call are here, or none: who cannot go on
-    /// with one tells so where the others wait.
+    /// For what the runtime tells itself. All steps of one call are here, or none: a rank that
+    /// cannot go on with one tells so where the others wait.
     pub(crate) fn runtime(&self) -> Self {
         Self { inner: self.inner.runtime.as_ref().unwrap_or(&self.inner).clone() }
     }
@@ -372,7 +373,7 @@ impl Inner {
         inner
     }
 
-    /// While nobody else has it.
+    /// While no other handle has it.
     fn set_node(&mut self, node: Node) {
         if let Some(runtime) = self.runtime.as_mut().and_then(Arc::get_mut) {
             runtime.node = node.clone();
@@ -405,7 +406,7 @@ impl Inner {
         self.keep_words();
     }
 
-    /// Fails if this rank may be at another operation than others. If it is known why nobody can
+    /// Fails if this rank may be at another operation than others. If it is known why no rank can
     /// go on, that is what the error says.
     pub(crate) fn check_step(&self, what: &'static str) -> Result<(), CollectiveError> {
         let Some(failed) = self.lost.get() else { return Ok(()) };

@@ -8,14 +8,14 @@ use crate::memory::control_block::FLAGS;
 use crate::rank::Rank;
 use std::sync::Arc;
 
-/// Whose memory a member of a communicator reaches by load and store.
+/// The members of a communicator whose memory one of them reaches by load and store.
 #[derive(Clone)]
 pub(crate) enum Node {
-    /// Nobody's, and so it is with all members.
+    /// None, and so it is with all members.
     Apart,
-    /// That of all.
+    /// All.
     Whole,
-    /// That of some. Members of other nodes are reached by messages.
+    /// Some. Members of other nodes are reached by messages.
     One(Arc<Neighbours>),
 }
 
@@ -136,7 +136,7 @@ impl TreeOrder<'_> {
         }
     }
 
-    /// Who is at a place, below the size.
+    /// The member at a place, below the size.
     pub(super) fn at(self, comm: &Communicator, place: u32) -> Rank {
         match self {
             Self::From(root) => Rank(place).on_ring(i64::from(root.0), comm.size()),
@@ -164,7 +164,7 @@ impl<'a> Neighbours {
 mod tests {
     use super::*;
 
-    /// The ranks of a node agree on who has tables of whom, and tables are of a bounded size.
+    /// The ranks of a node agree on which of them a table holds, and tables are of a bounded size.
     #[test]
     fn tables_have_few_holes() {
         let near = |ranks: &[u32]| -> Vec<Rank> { ranks.iter().copied().map(Rank).collect() };

@@ -24,7 +24,7 @@ pub(crate) struct Underway {
 }
 
 impl Underway {
-    /// Whom this rank tells of its arrival next, or else hears from, and in which round.
+    /// The rank that this one tells of its arrival next, or else hears from, and in which round.
     fn step(self, rank: Rank, size: u32) -> (bool, Rank, u32) {
         let (round, tells) = (self.steps / 2, self.steps.is_multiple_of(2));
         let distance = if tells { distance(round) } else { -distance(round) };
@@ -104,7 +104,7 @@ impl Communicator {
         Ok(Poll::Ready(()))
     }
 
-    /// Sends or receives the next message of a barrier; after an error, with whom.
+    /// Sends or receives the next message of a barrier; after an error, with which peer.
     fn take_step(&self, barrier: Underway, until: Duration) -> Result<(), (Rank, WaitError)> {
         let inner = &*self.inner;
         let (engine, contributions) = (&inner.engine, &inner.contributions);

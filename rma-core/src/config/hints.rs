@@ -1,7 +1,7 @@
 //! Hints: what a program says about its use of a window, before it makes one or later.
 //!
 //! One table, [`KNOWN`], says which there are; a hint never changes the results of a correct
-//! program. S-B8 S-B9 S-B10
+//! program.
 use crate::config::form::{Form, WORD};
 use crate::config::settings::REGIONS_MAX;
 use crate::config::{Asked, Config, PATHS, Source};
@@ -23,13 +23,14 @@ pub struct HintError {
 
 crate::debug_as_display!(HintError);
 
-/// A hint that something here asks for: the first ones of [`KNOWN`].
+/// A hint that something here asks for: the first ones of [`KNOWN`]. S-B10
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Hint {
     NoLocks,
     AccumulateOrdering,
     SameSize,
     SameDispUnit,
+    /// Each part of a shared window lies by itself. S-K2
     AllocSharedNoncontig,
     Path,
     Count,
@@ -55,7 +56,7 @@ struct KnownHint {
 
 const COUNT: usize = 10;
 
-/// A new hint is a line here, and a name in [`Hint`] if something asks for it.
+/// A new hint is a line here, and a name in [`Hint`] if something asks for it. S-B8
 const KNOWN: [KnownHint; COUNT] = [
     KnownHint { same: true, ..KnownHint::flag("no_locks", "locks of the window are refused") },
     KnownHint {
@@ -154,7 +155,7 @@ fn place(key: &str) -> Option<usize> {
     keys().position(|known| known == key)
 }
 
-/// What a whole job gives its windows, and who says so.
+/// What a whole job gives its windows, and the source of each value.
 #[derive(Debug, Clone, Default)]
 pub(super) struct OfJob {
     hints: Hints,
@@ -288,7 +289,7 @@ fn in_vain(known: &KnownHint, wished: u64, why: &str) -> String {
     format!("{key}={wished}, which the job wishes, does not reach {why}")
 }
 
-/// The hints of a window that exists.
+/// The hints of a window that exists. S-B9
 pub(crate) struct InForce {
     values: [AtomicU64; COUNT],
     said: AtomicU32,

@@ -18,18 +18,20 @@ use core::time::Duration;
 /// Budgets and deadlines of one rank.
 ///
 /// Each field but `on_window` is a *setting*, which [`set`](Self::set) also takes by its name, and
-/// `rma-run` by `--config KEY=VALUE` and from files (`--config-file`). Who runs a job goes before
-/// who wrote the program: options of `rma-run`, then files, then the program, then the defaults;
-/// what a window is told by a [hint](crate::WindowBuilder::hint) of its own goes before all of
-/// them. [`explain`](Self::explain) says what is in force, and who said so.
+/// `rma-run` by `--config KEY=VALUE` and from files (`--config-file`). What the user who runs a job
+/// says goes before what its program says: options of `rma-run`, then files, then the program, then
+/// the defaults; what a window is told by a [hint](crate::WindowBuilder::hint) of its own goes
+/// before all of them. [`explain`](Self::explain) says what is in force, and the source of each
+/// value.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct Config {
     /// How long any wait may take before it ends in an error; `None` waits for ever.
     pub wait_timeout: Option<Duration>,
     /// CPUs for the ranks of a job of threads; `None`: those that this process may use. If they are
-    /// fewer than the ranks, who waits gives its CPU to others at once, instead of looking for a
-    /// while whether the wait is over. Ranks that are processes have those of their launcher.
+    /// fewer than the ranks, a thread that waits gives its CPU to others at once, instead of
+    /// looking for a while whether the wait is over. Ranks that are processes have those of their
+    /// launcher.
     pub cpus: Option<u32>,
     /// Nodes that the machine is pretended to be, 1 for none: so many of a job of threads, of as
     /// many ranks in a row each (the last may have fewer). Load and store reach the ranks of the
@@ -37,8 +39,8 @@ pub struct Config {
     /// program can be tested for so. Ranks that are processes have those of their launcher
     /// (`rma-run --nodes`).
     pub nodes: u32,
-    /// Whether a rank that sleeps in a wait looks around now and then although nobody woke it: so
-    /// it notices a process that was killed and could tell nobody. Without it, a wake-up that the
+    /// Whether a rank that sleeps in a wait looks around now and then although no rank woke it: so
+    /// it notices a process that was killed and could tell no other. Without it, a wake-up that the
     /// library forgets is a hang and not a delay: for the library's own tests. Only transports that
     /// sleep take naps.
     pub naps: bool,
@@ -74,7 +76,7 @@ pub struct Config {
     /// Whether a thread serves the messages of peers while this rank computes.
     pub progress_agent: ProgressAgent,
     hints: hints::OfJob,
-    /// Who gave a setting its value, by place in the table.
+    /// The source of each setting's value, by place in the table.
     sources: [Source; settings::COUNT],
 }
 
@@ -104,7 +106,7 @@ impl Default for Config {
 impl Config {
     /// Gives every window that hint, unless it says otherwise itself; see
     /// [`WindowBuilder::hint`](crate::WindowBuilder::hint). Every rank of a job says the same.
-    /// Keys that nobody knows are ignored.
+    /// Unknown keys are ignored.
     ///
     /// It is a wish: where a window cannot have it (a `rma_path` that does not reach all of it, a
     /// `same_size` that is not true), it is left aside for that window. Its
@@ -118,7 +120,7 @@ impl Config {
         self.hints.wish(key, value, Source::Program).map(drop)
     }
 
-    /// As [`hint`](Self::hint), and notes who says so.
+    /// As [`hint`](Self::hint), and notes the source of the value.
     ///
     /// # Errors
     ///

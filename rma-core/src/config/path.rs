@@ -28,7 +28,7 @@ impl Asked {
             .unwrap_or_default()
     }
 
-    /// Whether load and store reach nobody.
+    /// Whether load and store reach no rank.
     pub(crate) fn is_far(self) -> bool {
         matches!(self, Self::Messages | Self::Device)
     }

@@ -141,7 +141,7 @@ impl Config {
         self.set_by(key, value, Source::Program)
     }
 
-    /// As [`set`](Self::set), and notes who says so: [`source`](Self::source) tells it.
+    /// As [`set`](Self::set), and notes the source of the value: [`source`](Self::source) tells it.
     ///
     /// # Errors
     ///
@@ -187,25 +187,25 @@ impl Config {
         }
     }
 
-    /// Who gave a setting, or a hint of the whole job, its value.
+    /// The source of the value of a setting, or of a hint of the whole job.
     pub fn source(&self, key: &str) -> Option<Source> {
         let Some(place) = place(key) else { return self.hints.source(key) };
         let Setting { get, .. } = &SETTINGS[place];
         Some(match &self.sources[place] {
-            // Fields are public: who changes one leaves no other trace.
+            // Fields are public: a program that changes one leaves no other trace.
             Source::Default if get(self) != get(&Self::default()) => Source::Program,
             source => source.clone(),
         })
     }
 
-    /// Settings, and hints of the whole job, that somebody gave a value, and who.
+    /// Settings, and hints of the whole job, that were given a value, and the source of each.
     pub fn said(&self) -> Vec<(&'static str, String, Source)> {
         let all = keys().chain(hints::keys());
         let said = all.filter_map(|key| Some((key, self.get(key)?, self.source(key)?)));
         said.filter(|(.., source)| *source != Source::Default).collect()
     }
 
-    /// All settings in force and who gave each its value, in lines of text.
+    /// All settings in force and the source of each value, in lines of text.
     pub fn explain(&self) -> String {
         let mut text = String::new();
         for (key, value, source) in self.said() {

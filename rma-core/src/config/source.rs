@@ -1,13 +1,13 @@
-//! Who gave a setting its value.
+//! The source of a setting's value.
 use core::fmt;
 use std::sync::Arc;
 
-/// Who gave a setting, or a hint of the whole job, the value that is in force. Later ones go before
-/// earlier ones.
+/// The source of the value in force of a setting, or of a hint of the whole job. Later ones go
+/// before earlier ones.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub enum Source {
-    /// Nobody.
+    /// None: the default.
     #[default]
     Default,
     /// The program, by [`Config`](crate::Config).

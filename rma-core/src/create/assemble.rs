@@ -105,7 +105,7 @@ impl WindowBuilder<'_> {
         Tables::new(peers.first, near.map(|peer| peer.as_ref().map(|peer| peer.disp_unit)))
     }
 
-    /// Whether this rank shares memory with nobody, itself included.
+    /// Whether this rank shares memory with no rank, itself included.
     pub(super) fn is_apart(&self) -> bool {
         matches!(self.comm.inner.node, Node::Apart)
     }

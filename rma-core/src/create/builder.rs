@@ -1,4 +1,4 @@
-//! Describes a window that is to be made. S-A2 S-A3 S-K1 S-K2 S-K8 S-K10
+//! Describes a window that is to be made.
 use crate::collective::{Communicator, Node};
 use crate::config::{Hint, HintError, Hints};
 use crate::create::material::Material;
@@ -124,6 +124,7 @@ impl<'c> WindowBuilder<'c> {
         self.make(Flavor::Dynamic, &Material::Directory)
     }
 
+    /// Ranks that share no memory with this one. S-K10
     fn far_group(&self) -> Group {
         let transport = &self.comm.inner.engine.transport;
         Group::from_members(
@@ -131,7 +132,7 @@ impl<'c> WindowBuilder<'c> {
         )
     }
 
-    /// Bytes of this rank's part, and its unit, if there can be one of that material.
+    /// Bytes of this rank's part, and its unit, if there can be one of that material. S-A2 S-A3
     pub(super) fn check(&self, material: &Material<'_>) -> Result<(u64, u32), WindowError> {
         let (count, unit) = (self.count as u64, self.disp_unit as u64);
         let disp_unit = u32::try_from(unit).ok().filter(|unit| *unit > 0);

@@ -1,4 +1,4 @@
-//! The end of a window on all ranks, and what it has in common with sealing. S-A9 S-A10 S-A11
+//! The end of a window on all ranks, and what it has in common with sealing.
 use crate::engine::{On, Wait};
 use crate::error::{Refused, RmaError};
 use crate::memory::control_block::Agreement;
@@ -7,7 +7,8 @@ use crate::sync::EpochCall;
 use crate::window::{Window, WindowMemory};
 use core::time::Duration;
 
-/// How often a rank that closes its part looks whether whoever serves a message there is done.
+/// How often a rank that closes its part looks whether its threads that serve messages there are
+/// done.
 const RECHECK: Duration = Duration::from_micros(200);
 
 /// Why a window is not freed or sealed.
@@ -42,9 +43,9 @@ impl Window {
     /// # Errors
     ///
     /// As [`free`](Self::free); everywhere, also if this rank's part is not made of memory like
-    /// that: only raw
-    /// parts come back as [`RawPart`](crate::RawPart), only a [`Backing`](crate::Backing) as an
-    /// `Arc` of its type, and a vector needs a whole number of elements.
+    /// that: only raw parts come back as [`RawPart`](crate::RawPart), only a
+    /// [`Backing`](crate::Backing) as an `Arc` of its type, and a vector needs a whole number of
+    /// elements.
     pub fn free_into<M: WindowMemory>(self) -> Result<M, Refused<Option<Box<Self>>>> {
         // A buffer may be longer than the window that was made of it.
         let whole = self.part.memory.mapping().len;
@@ -92,7 +93,7 @@ impl Window {
     }
 
     /// Ends the serving of messages and of transfers in this rank's part, whose memory is its
-    /// owner's alone then: an operation that somebody gave up may still be on its way.
+    /// owner's alone then: an operation that its origin gave up may still be on its way.
     pub(super) fn shut_door(&self, what: &'static str) -> Result<(), RmaError> {
         let door = &self.part.door;
         door.shut();
@@ -107,7 +108,7 @@ impl Window {
     }
 
     /// Waits until every rank has come here with no epoch open and nothing in flight, and no other
-    /// reason to refuse.
+    /// reason to refuse. S-A9 S-A10
     pub(super) fn agree_idle(&self, call: EpochCall, refuse: Option<RmaError>) -> Result<(), No> {
         let (open, asked) = (self.check(call).err().or(refuse), call.name());
         // Whatever became of this rank's operations: others wait for it.
@@ -122,7 +123,7 @@ impl Window {
         }
     }
 
-    /// The window goes back to its user only if no rank has sealed or freed it.
+    /// The window goes back to its user only if no rank has sealed or freed it. S-A11
     pub(super) fn refused(self, no: No) -> Refused<Option<Box<Self>>> {
         match no {
             No::Agreed(error) => Refused { value: Some(Box::new(self)), error },

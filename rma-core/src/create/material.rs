@@ -1,4 +1,4 @@
-//! What this rank makes its part of. S-A12 S-A13
+//! What this rank makes its part of.
 use crate::collective::Node;
 use crate::config::Asked;
 use crate::create::WindowBuilder;
@@ -13,9 +13,9 @@ use crate::window::{ByMessage, Contents, Memory, Regions, kind};
 
 /// What a part is made of.
 pub(super) enum Material<'b> {
-    /// Zeroed memory of its own.
+    /// Zeroed memory of its own. S-A12
     Zeros,
-    /// Its share of zeroed memory at rank 0, where the parts of all ranks lie in rank order.
+    /// Its share of zeroed memory at rank 0, where the parts of all ranks lie in rank order. S-K1
     OnePiece,
     /// What a user brought along.
     User(Contents<'b>),
@@ -94,7 +94,7 @@ impl WindowBuilder<'_> {
         Ok(Made { memory, data, block })
     }
 
-    /// Fails if there is not enough memory, at all ranks if that is of all.
+    /// Fails if there is not enough memory, at all ranks if that is of all. S-K8
     fn check_room(&self, plan: &Plan, wish: &Wish) -> Result<(), WindowError> {
         let (available, limit) = wish.room;
         // Other nodes have memory of their own.
@@ -111,7 +111,7 @@ impl WindowBuilder<'_> {
         Err(WindowError::Allocate { rank: self.comm.rank(), error })
     }
 
-    /// Bytes that this rank allocates.
+    /// Bytes that this rank allocates. S-A13
     fn len(&self, plan: &Plan, material: &Material<'_>, wish: &Wish) -> u64 {
         match (material, self.comm.rank()) {
             (Material::OnePiece, Rank(0)) => plan.total,
@@ -120,7 +120,7 @@ impl WindowBuilder<'_> {
         }
     }
 
-    /// Has somebody serve messages, if this part or control words are reached so.
+    /// Asks for the agent, if this part or control words are reached by message.
     fn serve(&self, by_message: bool) -> Result<(), WindowError> {
         let ranks = self.comm.size();
         if ranks > 1 && (by_message || ByMessage::needed(self.is_together(), ranks)) {

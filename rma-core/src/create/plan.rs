@@ -1,4 +1,4 @@
-//! What the ranks agree on before anybody makes a part. S-B7
+//! What the ranks agree on before any of them makes a part.
 use crate::config::{Hint, Hints};
 use crate::create::WindowBuilder;
 use crate::element::Op;
@@ -27,7 +27,7 @@ pub(super) struct Wish {
     pub(super) room: PartRoom,
 }
 
-/// What ranks agree on before anybody allocates.
+/// What ranks agree on before any of them allocates.
 #[derive(Debug, Clone, Copy, Pod, Zeroable)]
 #[repr(C)]
 pub(super) struct Plan {
@@ -65,7 +65,7 @@ impl WindowBuilder<'_> {
     }
 
     /// What all ranks want, if that is a window; `checked` says whether this rank's wish is one.
-    /// All ranks agree on whether there is a plan.
+    /// All ranks agree on whether there is a plan. S-B7
     pub(super) fn agree(
         &mut self,
         wish: &Wish,
@@ -127,7 +127,7 @@ impl WindowBuilder<'_> {
     }
 
     /// Whether the job wishes it, and no rank has asked for it itself. **Collective**: ranks say
-    /// the same of a hint's value, and may differ in who gave it to them.
+    /// the same of a hint's value, and may differ in its source.
     pub(super) fn is_wish(&self, hint: Hint) -> Result<bool, CollectiveError> {
         let mine = u64::from(!self.hints.is_own(hint));
         Ok(self.comm.agree(kind::FAILED, mine, u64::min)? == 1)
@@ -139,7 +139,7 @@ impl WindowBuilder<'_> {
         self.tell_left(flavor, &left);
     }
 
-    /// Tells who started the job, once for each kind of window.
+    /// Tells the user, once for each kind of window.
     pub(super) fn tell_left(&self, flavor: Flavor, left: &str) {
         if self.comm.rank() == Rank(0) {
             let kind = format!("{flavor:?}").to_lowercase();

@@ -1,4 +1,4 @@
-//! A window between epochs: plain memory. S-A10
+//! A window between epochs: plain memory.
 #![allow(unsafe_code)]
 
 use crate::create::free::No;
@@ -46,15 +46,14 @@ impl Sealed {
     /// This rank's part, as bytes.
     pub fn bytes_mut(&mut self) -> &mut [u8] {
         let Some(base) = self.base() else { return &mut [] };
-        // SAFETY: the part is mapped and initialised as long as `self.window` lives, and nobody
-        // else's: `seal` saw that its backing is exclusive, and that the window alone has the
-        // `Arc`, which it gives to nobody while it is sealed. By load and store no rank can reach
-        // it: all have given their window away to `seal`, in whose agreement this rank saw them,
-        // and get it back from `unseal` only, which waits for this rank and consumes `self`. By
-        // message nobody can, whatever is still on its way: `seal` shut the part's door and saw
-        // nobody inside, and `unseal`, which opens it, consumes `self`. So it is with a device,
-        // whose registration `seal` took back. `&mut self` makes the
-        // borrow unique on this rank.
+        // SAFETY: the part is mapped and initialised as long as `self.window` lives, and of no
+        // other value: `seal` saw that its backing is exclusive, and that the window alone has the
+        // `Arc`, which stays there while it is sealed. By load and store no rank can reach it: all
+        // have given their window away to `seal`, in whose agreement this rank saw them, and get it
+        // back from `unseal` only, which waits for this rank and consumes `self`. By message none
+        // can, whatever is still on its way: `seal` shut the part's door and saw no thread inside,
+        // and `unseal`, which opens it, consumes `self`. So it is with a device, whose registration
+        // `seal` took back. `&mut self` makes the borrow unique on this rank.
         unsafe { core::slice::from_raw_parts_mut(base, self.window.size() as usize) }
     }
 

@@ -29,7 +29,7 @@ pub(super) struct Share {
     disp_unit: u32,
     /// Extents to map, none if the part stays where its user put it; or [`NOT_MADE`].
     extents: u32,
-    /// Of the window: who makes several at the same time may be at another.
+    /// Of the window: a rank that makes several at the same time may be at another.
     id: u64,
 }
 
@@ -227,7 +227,7 @@ mod tests {
     use crate::transport::ImportError;
     use crate::window::accumulate_tests::with_near;
 
-    /// What a peer says is of another window, or of extents that nobody would wait for.
+    /// What a peer says is of another window, or of extents that no rank would wait for.
     #[test]
     fn shares_are_held_against_the_plan() {
         let sound = |id, extents| Share { id, extents, ..Share::zeroed() }.is_sound(7, 3);

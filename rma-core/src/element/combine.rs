@@ -1,5 +1,5 @@
 //! What each operation makes of two values: the one implementation that windows and collectives
-//! use. S-H1 S-H17
+//! use.
 #![allow(unsafe_code)]
 
 use super::sealed::Sealed;
@@ -25,7 +25,7 @@ fn all_wide<E: BasicElement>(op: Op, old: &mut [E], operands: &[E]) {
     loops(op, old, operands);
 }
 
-/// The operation is known in each loop, so that it vectorises.
+/// The operation is known in each loop, so that it vectorises. S-H1
 #[inline(always)]
 fn loops<E: BasicElement>(op: Op, old: &mut [E], operands: &[E]) {
     macro_rules! by_op { ($($op:ident),*) => {
@@ -43,6 +43,7 @@ fn loops<E: BasicElement>(op: Op, old: &mut [E], operands: &[E]) {
     );
 }
 
+/// Sums and products wrap. S-H17
 macro_rules! integers { ($($int:ty: $basic:ident),*) => { $(
     impl Sealed for $int {}
     impl BasicElement for $int {
@@ -73,6 +74,7 @@ integers!(usize: U64, isize: I64);
 #[cfg(target_pointer_width = "32")]
 integers!(usize: U32, isize: I32);
 
+/// A minimum or maximum is a number if one operand is. S-H17
 macro_rules! floats { ($($float:ty: $basic:ident),*) => { $(
     impl Sealed for $float {}
     impl BasicElement for $float {
@@ -186,7 +188,7 @@ mod tests {
     use super::*;
     use core::fmt::Debug;
 
-    /// The loop over slices and the function agree. No NaN may come out: its bits are anybody's.
+    /// The loop over slices and the function agree. No NaN may come out: its bits are not defined.
     fn agree<E: BasicElement + Debug>(values: &[E]) {
         for op in Op::ALL {
             let pairs = values.iter().flat_map(|a| values.iter().map(move |b| (*a, *b)));

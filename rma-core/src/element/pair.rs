@@ -14,7 +14,7 @@ use bytemuck::{Pod, Zeroable};
 pub struct Pair<V, I> {
     /// What is compared.
     pub value: V,
-    /// Whose it is; of equal values the lower index wins.
+    /// Where the value was found; of equal values the lower index wins.
     pub index: I,
 }
 

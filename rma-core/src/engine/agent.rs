@@ -3,7 +3,7 @@
 //! It is started when the rank gets a window that peers reach by messages, or has something to tell
 //! for which there is no room, and stopped before the rank leaves. While a thread of the rank is in
 //! a wait, that thread serves, and senders do not wake the agent: see [`Agent`] for how no message
-//! is left lying in between. S-M5, S-E7
+//! is left lying in between.
 use crate::config::ProgressAgent;
 use crate::engine::Engine;
 use crate::transport::{Agent, AgentError, Outcome};
@@ -14,7 +14,7 @@ use std::sync::{Mutex, PoisonError};
 use std::thread;
 
 /// How often a sleeping agent looks whether an origin that holds grants of this rank is gone, while
-/// other origins wait for them: who was killed tells nobody.
+/// other origins wait for them: a process that was killed tells no rank.
 const GRANTS_RECHECK: Duration = Duration::from_millis(20);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -53,7 +53,7 @@ impl Drop for Attending<'_> {
         if !self.agent.leave() {
             return;
         }
-        // Its sender saw this thread attend. To serve it costs less than to wake somebody.
+        // Its sender saw this thread attend. To serve it costs less than to wake the agent.
         if self.agent.has_mail() && !thread::panicking() {
             self.engine.progress();
         }
@@ -84,7 +84,8 @@ impl Engine {
         };
         agent.start(Box::new(move || engine.run_agent()))?;
         *stage = AgentStage::Runs;
-        // Who attends without having seen it lets the agent be woken in vain, nothing else.
+        // A thread that attends without having seen it lets the agent be woken in vain, nothing
+        // else.
         self.agent.runs.store(true, Relaxed);
         Ok(())
     }
@@ -134,7 +135,7 @@ impl Engine {
         count
     }
 
-    /// Whether something is left to be done that perhaps nobody rings for any more.
+    /// Whether something is left to be done that perhaps no rank rings for any more.
     fn has_leftovers(&self) -> bool {
         self.service.has_put_off() || !self.outgoing.is_empty() || self.has_unwatched_grants()
     }
@@ -145,7 +146,7 @@ impl Engine {
             return false;
         }
         // Pairs with the fence of `arm` in `run_agent`: this thread sees that the agent does not
-        // look yet, or the agent sees that somebody waits.
+        // look yet, or the agent sees that an origin waits.
         fence(SeqCst);
         !self.agent.looks.load(Relaxed)
     }
@@ -161,7 +162,7 @@ impl Engine {
         }
     }
 
-    /// Somebody else than the calling thread is to make progress, for nobody may come by again.
+    /// The agent is to make progress: perhaps no thread comes by again.
     #[cold]
     pub(crate) fn ring_agent(&self) {
         if let Some(agent) = self.running_agent() {
@@ -169,7 +170,7 @@ impl Engine {
         }
     }
 
-    /// What the agent's thread does.
+    /// What the agent's thread does. S-E7 S-M5
     fn run_agent(&self) {
         let Some(agent) = self.transport.agent.as_deref() else { return };
         let _fails = FailsInPanic(self);
@@ -203,7 +204,7 @@ impl Engine {
         count
     }
 
-    /// Who serves messages of peers, and why, in words.
+    /// Which threads serve messages of peers, and why, in words.
     pub(crate) fn explain_agent(&self) -> &'static str {
         if self.transport.agent.is_none() {
             return "served inside the target's own calls (the transport has no agent)";

@@ -29,7 +29,7 @@ impl Counters {
         self.transfers.load(Relaxed)
     }
 
-    /// Messages received that did not parse, or that nobody waits for; not acted upon.
+    /// Messages received that did not parse, or that no operation waits for; not acted upon.
     pub fn messages_dropped(&self) -> u64 {
         self.dropped.load(Relaxed)
     }

@@ -1,5 +1,5 @@
 //! The engine of a rank: what is under way, how messages are sent, the one place that waits, and
-//! who makes progress meanwhile. What arrives is for a [`Service`] above.
+//! the agent. What arrives is for a [`Service`] above.
 mod agent;
 mod counters;
 mod outgoing;
@@ -53,7 +53,7 @@ pub(crate) struct Engine {
     /// It has left, or is about to.
     left: AtomicBool,
     next_object: AtomicU64,
-    /// Where calls that do not wait go on to look who is gone.
+    /// Where calls that do not wait go on to look which peers are gone.
     looks: AtomicUsize,
 }
 
@@ -105,7 +105,7 @@ impl Engine {
         }
     }
 
-    /// Locks stay held that nobody can give back once this rank has left, or that it has taken
+    /// Locks stay held that no rank can give back once this one has left, or that it has taken
     /// since.
     pub(crate) fn set_holding(&self) {
         // Sequentially consistent, as in `Leaver`: one of the two sees the other.
@@ -135,8 +135,8 @@ impl Engine {
         self.send_outbox();
         let retried = self.service.retry(self) + self.end_transfers();
         let count = self.transport.messages.poll(&mut |from, bytes| self.dispatch(from, bytes));
-        // Afterwards: who has left may have sent something before, and nobody looks again if that
-        // was the last.
+        // Afterwards: a peer that has left may have sent something before, and no thread looks
+        // again if that was the last.
         let retried = retried + self.service.look_around(self);
         if count > 0 {
             self.counters.received.fetch_add(count as u64, Relaxed);

@@ -12,14 +12,15 @@ use std::sync::{Arc, Mutex, PoisonError};
 #[derive(Default)]
 pub(crate) struct Outgoing {
     outbox: Mutex<Outbox>,
-    /// Peers for which something waits. Who makes it 1 from 0 sends the outbox afterwards.
+    /// Peers for which something waits. A thread that makes it 1 from 0 sends the outbox
+    /// afterwards.
     peers: AtomicUsize,
 }
 
 /// What became of an attempt to send.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Sent {
-    /// All of it; or the peer is gone, and nobody reads it.
+    /// All of it; or the peer is gone, and does not read it.
     All,
     /// A piece.
     Piece,
@@ -104,8 +105,8 @@ impl Engine {
         if !self.outgoing.is_empty() || self.try_send(to, head.as_bytes(), body) == Sent::Nothing {
             self.keep(to, Parcel::Message { bytes: [head.as_bytes(), body].concat(), answer });
             if !answer {
-                // Who was just emptying the outbox may be done, and this thread may not come by
-                // again.
+                // A thread that was just emptying the outbox may be done, and this one may not come
+                // by again.
                 self.ring_agent();
             }
         }
@@ -161,8 +162,8 @@ impl Engine {
         }
     }
 
-    /// Who is in the way of a message to `peer` that finds no slot, or no credit: the peer, if its
-    /// credit is used up. OutstandingTable are many peers'; those that have left keep none.
+    /// The peer in the way of a message to `peer` that finds no slot, or no credit: this one, if
+    /// its credit is used up. Slots are many peers'; those that have left keep none.
     pub(crate) fn in_the_way(&self, peer: WorldRank) -> Option<WorldRank> {
         let Some(keepers) = self.outstanding.keepers() else { return Some(peer) };
         let left = |keeper: &WorldRank| matches!(self.gone(*keeper), Some(Cause::PeerLeft(_)));

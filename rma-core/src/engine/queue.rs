@@ -25,7 +25,7 @@ pub(crate) struct Queues {
     all: [OnceLock<Queue>; QUEUES],
     /// Those that there are, or will be at once, as bits.
     made: AtomicU32,
-    /// Held by whoever makes one; true if the device has no endpoint for it.
+    /// Held by a thread that makes a queue; true if the device has no endpoint for it.
     refused: Mutex<bool>,
 }
 
@@ -48,7 +48,7 @@ struct TransferTable {
 }
 
 impl TransferTable {
-    /// Nobody knows what has become of what was put at a peer.
+    /// What has become of what was put at a peer is not known.
     fn lose(&mut self, peer: WorldRank, why: DeviceError) {
         let (count, last) = self.losses.entry(peer).or_insert((0, why));
         (*count, *last) = (*count + 1, why);
@@ -68,10 +68,10 @@ pub(crate) enum What {
 /// A transfer that is not complete.
 pub(crate) struct UnderWay {
     pub(crate) peer: WorldRank,
-    /// `None` once nobody waits for it.
+    /// `None` once no operation waits for it.
     pub(crate) pending: Option<Arc<Pending>>,
     /// What the device reads, and behind it what it writes, unless these are the caller's.
-    // Not a box: moving that asserts that nobody else has the address of its bytes.
+    // Not a box: moving that asserts that nothing else has the address of its bytes.
     pub(crate) bounce: Vec<u8>,
     /// Where the last bytes of it go.
     pub(crate) into: Buffer,
@@ -114,7 +114,8 @@ impl Queues {
 
     #[cold]
     fn make(&self, remote: &dyn Remote, place: usize) -> Result<&Queue, DeviceError> {
-        // One thread at a time: who is refused finds the queue that another has made just before.
+        // One thread at a time: one that is refused finds the queue that another has made just
+        // before.
         let mut refused = self.refused.lock().unwrap_or_else(PoisonError::into_inner);
         let (queue, others) = (&self.all[place], || self.all().next());
         if let Some(queue) = queue.get().or_else(|| others().filter(|_| *refused)) {
@@ -128,7 +129,7 @@ impl Queues {
             }
         };
         let bit = 1 << place;
-        // Before anybody can use it: who looks for queues finds it then.
+        // Before any thread can use it: one that looks for queues finds it then.
         self.made.fetch_or(bit, Relaxed);
         Ok(queue.get_or_init(|| Queue { endpoint, table: Mutex::default(), bit }))
     }
@@ -176,7 +177,7 @@ impl Queue {
     /// # Safety
     ///
     /// `transfer` names memory of `under_way`; or, if that says so, the caller's. That, and the
-    /// buffer that bytes go to, stays valid, and is not touched by anybody else, until `pending` is
+    /// buffer that bytes go to, stays valid, and is touched by nothing else, until `pending` is
     /// done or was [cancelled](Self::cancel); or `pending` [keeps](Pending::keep) its owner. Of a
     /// put that the device injects, it is valid during the call.
     pub(crate) unsafe fn post(

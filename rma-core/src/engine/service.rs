@@ -19,14 +19,14 @@ pub(crate) trait Service: Any + Send + Sync {
     ) -> bool;
     /// Tries again what was put off; returns how much of it is done.
     fn retry(&self, engine: &Engine) -> usize;
-    /// Looks whether those are gone whom peers wait for here, after what has arrived was handled;
+    /// Looks whether ranks are gone that peers wait for here, after what has arrived was handled;
     /// returns how much came of it.
     fn look_around(&self, engine: &Engine) -> usize;
     /// As [`look_around`](Self::look_around), when nothing has arrived.
     fn recover(&self, engine: &Engine);
     /// Sends the next piece of what a get asked for, if there is room.
     fn send_piece(&self, engine: &Engine, to: WorldRank, cursor: &mut GetCursor) -> Sent;
-    /// Whether something is put off that nobody rings for.
+    /// Whether something is put off that no rank rings for.
     fn has_put_off(&self) -> bool;
     /// Whether origins wait for what others were granted here.
     fn is_cts_due(&self) -> bool;

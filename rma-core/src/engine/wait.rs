@@ -1,4 +1,4 @@
-//! Waiting: nothing in this crate waits anywhere else. S-D5 S-E14 S-M6 S-M7
+//! Waiting: nothing in this crate waits anywhere else.
 use crate::engine::Engine;
 use crate::group::Group;
 use crate::rank::{Rank, WorldRank};
@@ -8,13 +8,13 @@ use core::time::Duration;
 use rustc_hash::FxHashMap;
 use std::sync::{Mutex, PoisonError};
 
-/// What is waited for, and whom.
+/// What is waited for, and which ranks are to do it.
 #[derive(Clone, Copy)]
 pub(crate) struct Wait<'a> {
     /// As it stands in an error.
     pub(crate) what: &'static str,
     pub(crate) on: On<'a>,
-    /// How often to look although nobody rang; `None` where every change rings.
+    /// How often to look although no rank rang; `None` where every change rings.
     pub(crate) recheck: Option<Duration>,
     /// The first of these looks come sooner, each after half as long again as the one before: what
     /// did not come soon may as well come late.
@@ -30,15 +30,15 @@ impl<'a> Wait<'a> {
     }
 }
 
-/// Who is to make true what is waited for: whose death or departure ends the wait.
+/// The ranks that are to make true what is waited for: their death or departure ends the wait.
 #[derive(Clone, Copy)]
 pub(crate) enum On<'a> {
     /// That process.
     Peer(WorldRank),
     /// That process, in a collective operation that may be known to be in vain.
     Member(WorldRank, &'a dyn Fn() -> Option<Cause>),
-    /// Whom the words or tables name when they are looked at: holders, debtors. The number grows
-    /// from look to look, to choose one of several.
+    /// The one that the words or tables name when they are looked at: a holder, a debtor. The
+    /// number grows from look to look, to choose one of several.
     Whoever(&'a dyn Fn(usize) -> Option<WorldRank>),
     /// Every process of the group, in a collective operation that may be known to be in vain.
     All(&'a Group, &'a dyn Fn() -> Option<Cause>),
@@ -70,7 +70,7 @@ pub(crate) struct Asleep {
 }
 
 impl Asleep {
-    /// After what time to look again, if nobody rings.
+    /// After what time to look again, if no rank rings.
     pub(super) fn recheck(&mut self, wait: Wait<'_>) -> Option<Duration> {
         let most = wait.recheck?;
         if !wait.soon {
@@ -108,7 +108,7 @@ pub(crate) enum Cause {
     PeerLeft(WorldRank),
     /// A member of a communicator could not go on with an operation.
     GaveUp(WorldRank),
-    /// This rank has left: nobody answers it any more.
+    /// This rank has left: no peer answers it any more.
     Left,
     /// A peer's memory could not be mapped.
     Import(ImportError),
@@ -116,7 +116,7 @@ pub(crate) enum Cause {
 }
 
 impl Engine {
-    /// Makes progress until `done` gives a value: first awake, then asleep.
+    /// Makes progress until `done` gives a value: first awake, then asleep. S-D5 S-E14 S-M6 S-M7
     pub(crate) fn wait_until<R>(
         &self,
         wait: Wait<'_>,
@@ -146,7 +146,7 @@ impl Engine {
                 // More may follow at once.
                 round = 0;
                 if let Some(cause) = self.busy(wait, &mut asleep) {
-                    // Others never stopped asking.
+                    // Peers never stopped asking.
                     return if done() { Ok(()) } else { Err(self.given_up(wait, cause)) };
                 }
             } else if self.transport.sleep.relax(round) {
@@ -160,8 +160,8 @@ impl Engine {
         }
     }
 
-    /// Makes progress, and sleeps until somebody rings or it is time to look again: a step of a
-    /// wait whose caller looks by itself. `asleep` lasts as long as that wait.
+    /// Makes progress, and sleeps until a rank rings or it is time to look again: a step of a wait
+    /// whose caller looks by itself. `asleep` lasts as long as that wait.
     pub(crate) fn nap(&self, wait: Wait<'_>, asleep: &mut Asleep) -> Result<(), WaitError> {
         let _attending = self.attend();
         if let Some(cause) = self.busy(wait, asleep) {
@@ -222,7 +222,8 @@ impl Engine {
             return failed.map(|cause| Err(self.given_up(wait, cause)));
         }
         if seen.is_some() {
-            // Who was to finish its message may have been killed, and be nobody's peer here.
+            // The sender that was to finish its message may have been killed, and no wait here be
+            // on it.
             self.look_at_some(&Group::world(self.transport.job.size), asleep.looks);
         }
         self.counters.parked.fetch_add(1, Relaxed);
@@ -232,13 +233,14 @@ impl Engine {
         None
     }
 
-    /// The end of a wait, told to who finds out why ranks fail.
+    /// The end of a wait, told to the launcher, which finds out why ranks fail.
     pub(crate) fn given_up(&self, wait: Wait<'_>, cause: Cause) -> WaitError {
         self.misses(cause);
         WaitError { what: wait.what, cause }
     }
 
-    /// Tells whom this rank missed, if that is why something failed. To say so again is no harm.
+    /// Tells which peer this rank missed, if that is why something failed. To say so again is no
+    /// harm.
     pub(crate) fn misses(&self, cause: Cause) {
         if let Cause::PeerLeft(peer) = cause {
             self.transport.members.missed(peer);
@@ -273,10 +275,10 @@ impl Engine {
         if self.has_left() {
             return Some(Cause::Left);
         }
-        // Before asking who failed: a peer that left because of that has said so first.
+        // Before asking which rank failed: a peer that left because of that has said so first.
         let gone = match wait.on {
             On::Peer(peer) => self.gone(peer),
-            // Who gave up said so before it left.
+            // A member that gave up said so before it left.
             On::Member(peer, in_vain) => in_vain().or_else(|| self.gone(peer)),
             On::Whoever(named) => named(first / LOOKS).and_then(|peer| {
                 // It may have done its part between the two looks.
@@ -314,8 +316,8 @@ impl Engine {
         others().map(Cause::PeerLeft).max_by_key(|cause| self.mark_of(*cause))
     }
 
-    /// Asks the system about members in turn: who was killed tells nobody. Whoever finds out tells
-    /// all.
+    /// Asks the system about members in turn: a process that was killed tells no rank. The rank
+    /// that finds out tells all.
     fn look_at_some(&self, group: &Group, first: usize) {
         let size = group.size();
         for i in 0..LOOKS.min(size as usize) {

@@ -59,7 +59,7 @@ fn who_is_waited_for_ends_it_and_nobody_else() {
     }
 }
 
-/// As long as one is there, what anyone may do may come. Who is alone has threads.
+/// As long as one is there, what any rank may do may come. A rank that is alone has threads.
 #[test]
 fn the_last_that_leaves_ends_what_anyone_may_do() {
     with_loop(impatient(), |universe, network| {
@@ -117,7 +117,8 @@ fn a_wait_looks_again_soon_and_then_less_often() {
     assert_eq!(naps.iter().filter(|nap| **nap == millis(1)).count(), 13);
 }
 
-/// Who does its part between two looks, and then leaves, is named no more: another is waited for.
+/// A rank that does its part between two looks, and then leaves, is named no more: another is
+/// waited for.
 #[test]
 fn who_did_its_part_may_leave() {
     let looks = Cell::new(0);
@@ -126,7 +127,7 @@ fn who_did_its_part_may_leave() {
     assert_eq!(looks.get(), 2);
 }
 
-/// Who was killed tells nobody: somebody has to ask about each.
+/// A process that was killed tells no rank: one has to ask about each.
 #[test]
 fn members_are_looked_at_in_turn() {
     with_loop(Config::default(), |universe, network| {
@@ -343,7 +344,7 @@ fn each_that_left_has_a_mark_of_its_own() {
     assert_eq!(end(1, 2), Some(Cause::PeerLeft(second)));
 }
 
-/// Nobody else sees that thread end: its peers would wait for what it was to serve.
+/// Peers do not see that thread end: they would wait for what it was to serve.
 #[test]
 fn who_has_an_agent_that_panics_has_failed() {
     with_loop(Config::default(), |universe, network| {
@@ -384,8 +385,8 @@ fn what_was_not_sent_takes_no_place() {
     });
 }
 
-/// What takes no wait at all can fail because somebody has left, too: a message that nobody takes,
-/// memory that is gone. The launcher hears of each.
+/// What takes no wait at all can fail because a peer has left, too: a message that it does not
+/// take, memory that is gone. The launcher hears of each.
 #[test]
 fn whom_a_rank_missed_is_told_however_it_noticed() {
     with_loop(Config::default(), |universe, network| {

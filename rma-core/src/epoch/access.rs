@@ -1,4 +1,4 @@
-//! Operations that an epoch allows. S-G3 S-G4 S-G5 S-G7 S-G11 S-I2
+//! Operations that an epoch allows.
 use super::{Operands, Ops, Peer};
 use crate::element::{AtomicElement, BasicElement, Op};
 use crate::error::RmaError;
@@ -28,6 +28,7 @@ pub struct Access<'w> {
 }
 
 impl<'w> Access<'w> {
+    /// For the guard of an epoch: none is made without one. S-G11
     pub(super) fn new(window: &'w Window, permit: Permit) -> Self {
         Self { window, targets: window.targets.table_of(permit) }
     }
@@ -37,7 +38,7 @@ impl<'w> Access<'w> {
         self.window
     }
 
-    /// One target, whether it exists or not.
+    /// One target, whether it exists or not. S-G3 S-G4 S-G5 S-G7
     #[inline(always)]
     pub(super) fn to(&self, target: Rank) -> Peer<'w> {
         Peer::new(self.window, self.targets, target)

@@ -1,5 +1,4 @@
 //! Active target synchronisation by fences (MPI 4.1, section 12.5.1).
-//! S-C1 S-C2 S-C3 S-C4 S-C5 S-C6 S-C8 S-C9
 use super::Access;
 use crate::error::RmaError;
 use crate::memory::target::Permit;
@@ -22,7 +21,7 @@ impl Assert {
     pub const NO_SUCCEED: Self = Self(2);
     /// Fence, post: this rank's part was not stored to since the last synchronisation.
     pub const NO_STORE: Self = Self(4);
-    /// Fence, post: nobody puts to this rank's part until the next fence, or until the wait.
+    /// Fence, post: no rank puts to this one's part until the next fence, or until the wait.
     pub const NO_PUT: Self = Self(8);
     /// Lock: no other rank holds or asks for a conflicting lock, so none need be taken. Start:
     /// every target has posted already; to be given to those posts too.
@@ -86,6 +85,7 @@ impl Window {
         Ok(Fence { access: Access::new(self, Permit::All) })
     }
 
+    /// Completes what all ranks issued, whatever was asserted. S-C1 S-C2 S-C3 S-C4 S-C5 S-C6 S-C8
     fn synchronise(&self) -> Result<(), RmaError> {
         // Fence guards may be open: that is the epoch that ends here.
         self.check(EpochCall::Fence)?;

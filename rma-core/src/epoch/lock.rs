@@ -1,5 +1,4 @@
 //! A passive epoch to one target (MPI 4.1, section 12.5.3).
-//! S-E1 S-E2 S-E3 S-E4 S-E5 S-E6 S-E11 S-E12 S-F3
 use super::{Access, Assert, Ops, Peer};
 use crate::engine::{On, Wait};
 use crate::error::RmaError;
@@ -30,13 +29,14 @@ pub(super) enum TakenLock {
 /// guard leaves the lock held.
 #[must_use = "the epoch ends when the guard is dropped"]
 pub struct Lock<'w> {
+    /// Its operations are locally complete on return. S-F3
     peer: Peer<'w>,
     taken: TakenLock,
 }
 
 impl Window {
-    /// Locks the part of `target`, waiting about in turn: as long as the first of those who wait is
-    /// only being woken, others may be quicker. Nobody waits for ever.
+    /// Locks the part of `target`, waiting about in turn: as long as the first rank in line is only
+    /// being woken, others may be quicker. No rank waits for ever.
     ///
     /// A rank may hold locks of several targets. Locking [`Rank::NULL`] does nothing.
     ///
@@ -107,10 +107,10 @@ impl Window {
     }
 
     /// As [`lock`](Self::lock), unless others hold the lock in the way or wait for it: `None` then.
-    /// It waits for the answer of a target that only messages reach, and for nobody else.
+    /// It waits for the answer of a target that only messages reach, and for no other rank.
     ///
-    /// It may be tried for ever, for as long as those who hold locks take part: after some progress
-    /// it fails, as [`lock`](Self::lock) would, once one of them is gone.
+    /// It may be tried for ever, for as long as ranks that hold locks take part: after some
+    /// progress it fails, as [`lock`](Self::lock) would, once one of them is gone.
     pub fn try_lock(&self, target: Rank, kind: LockKind) -> Result<Option<Lock<'_>>, RmaError> {
         self.check_lock(Assert::NONE)?;
         let taken = self.marked(target, || self.take_lock(target, kind, Patience::None))?;
@@ -120,8 +120,8 @@ impl Window {
         Ok(taken.map(|taken| Lock::new(self, target, taken)))
     }
 
-    /// As [`lock`](Self::lock), waiting for `timeout` at most: `None` then, and nobody waits for
-    /// this rank any more. With a `timeout` of zero it is [`try_lock`](Self::try_lock).
+    /// As [`lock`](Self::lock), waiting for `timeout` at most: `None` then, and no rank waits for
+    /// this one any more. With a `timeout` of zero it is [`try_lock`](Self::try_lock).
     ///
     /// Of a target that only messages reach, the way there and back is in the time: one that is
     /// shorter than that gets no lock, be it free or not.
@@ -170,7 +170,8 @@ impl Window {
         taken
     }
 
-    /// Marks the target, if an epoch of that kind may be opened now; false if there is none.
+    /// Marks the target, if an epoch of that kind may be opened now; false if there is none. S-E3
+    /// S-E12
     pub(super) fn begin(&self, target: Rank, how: u32) -> Result<bool, RmaError> {
         self.check_goes(target)?;
         if target == Rank::NULL {
@@ -193,8 +194,8 @@ impl Window {
         Ok(())
     }
 
-    /// Fails if the lock of `target` may never be given back. Who tries again and again does not
-    /// wait, but is to have an end.
+    /// Fails if the lock of `target` may never be given back. A caller that tries again and again
+    /// does not wait, but is to have an end.
     #[cold]
     pub(super) fn check_holders(&self, target: Rank) -> Result<(), RmaError> {
         // Words of another node go with the home, which keeps them.
@@ -205,7 +206,7 @@ impl Window {
         Err(self.wait_failed(engine.given_up(wait, cause)))
     }
 
-    /// Takes a lock, unless others have it and there is no patience.
+    /// Takes a lock, unless others have it and there is no patience. S-E1 S-E2 S-E4
     pub(super) fn take_lock(
         &self,
         target: Rank,
@@ -228,6 +229,7 @@ impl Window {
         }))
     }
 
+    /// Whether no lock is to be taken. S-E5 S-E11
     #[inline(always)]
     pub(super) fn check_lock(&self, asserts: Assert) -> Result<bool, RmaError> {
         if self.excludes_locks() {
@@ -308,6 +310,7 @@ impl<'w> Lock<'w> {
         released
     }
 
+    /// Gives the lock back once every operation is complete at the target. S-E6
     #[cold]
     #[inline(never)]
     fn close(window: &Window, target: Rank, taken: TakenLock) -> Result<(), RmaError> {
@@ -338,7 +341,7 @@ fn after(released: &Result<(), RmaError>) -> u32 {
     if is_over(released) { held::NOT } else { held::LOCKING }
 }
 
-/// Whether a lock was given back, or went with who had its words.
+/// Whether a lock was given back, or went with the home of its words.
 #[inline(always)]
 pub(super) fn is_over(released: &Result<(), RmaError>) -> bool {
     match released {
@@ -365,7 +368,7 @@ impl<'w> Deref for Lock<'w> {
 impl Drop for Lock<'_> {
     fn drop(&mut self) {
         let window = self.peer.window();
-        // `unlock` is for those who want to know.
+        // `unlock` is for callers that want to know.
         if !window.engine().transport.members.is_fork() {
             _ = Self::close(window, self.peer.target(), self.taken);
         }

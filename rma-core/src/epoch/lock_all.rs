@@ -1,5 +1,4 @@
 //! A passive epoch to all targets (MPI 4.1, section 12.5.3).
-//! S-E5 S-E6 S-E8 S-F1 S-F4 S-F5 S-F6 S-F7 S-I1
 use super::lock::is_over;
 use super::{Access, Assert};
 use crate::error::RmaError;
@@ -19,6 +18,7 @@ use core::sync::atomic::Ordering::{Relaxed, Release, SeqCst};
 /// guard leaves the locks held.
 #[must_use = "the epoch ends when the guard is dropped"]
 pub struct LockAll<'w> {
+    /// Flushes and operations with requests are not among its methods. S-F6 S-I1
     access: Access<'w>,
 }
 
@@ -39,7 +39,7 @@ impl Window {
     }
 
     /// Opens the epoch, if this rank has none open and the global lock is free: nothing can fail
-    /// then.
+    /// then. S-E8
     #[inline(always)]
     fn lock_all_hot(&self) -> bool {
         let holds_any = || self.targets.iter().any(|target| target.held() != held::NOT);
@@ -76,10 +76,11 @@ impl Window {
         Ok(LockAll { access: Access::new(self, Permit::All) })
     }
 
+    /// Gives the lock back once every operation is complete at its target. S-E6
     #[cold]
     #[inline(never)]
     fn unlock_all(&self) -> Result<(), RmaError> {
-        // Only this epoch is open: nobody else changes the word.
+        // Only this epoch is open: no other thread changes the word.
         let no_check = self.part.epoch.word.load(Relaxed) & NO_CHECK != 0;
         let flushed = self.flush_all();
         let released = if no_check { Ok(()) } else { self.unshare_global_lock() };
@@ -146,7 +147,7 @@ impl<'w> Deref for LockAll<'w> {
 impl Drop for LockAll<'_> {
     fn drop(&mut self) {
         let window = self.access.window();
-        // `unlock` is for those who want to know.
+        // `unlock` is for callers that want to know.
         if !window.engine().transport.members.is_fork() {
             _ = window.unlock_all();
         }

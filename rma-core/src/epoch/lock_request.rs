@@ -1,4 +1,4 @@
-//! Locks that are asked for now and waited for later. S-E1 S-E13
+//! Locks that are asked for now and waited for later.
 use super::lock::TakenLock;
 use super::{Assert, Lock};
 use crate::error::RmaError;
@@ -15,8 +15,8 @@ use core::mem;
 /// until then, other epochs may be opened, and those that do not go together with it refuse it.
 ///
 /// Locks that are asked for together are granted in any order: two ranks that ask for the same two
-/// may wait for each other for ever, although both asked in the same order. Who has several locks
-/// at a time waits for each before asking for the next, in an order that all ranks agree on.
+/// may wait for each other for ever, although both asked in the same order. A rank that has several
+/// locks at a time waits for each before asking for the next, in an order that all ranks agree on.
 #[must_use = "the request is given up when it is dropped"]
 pub struct LockRequest<'w> {
     window: &'w Window,
@@ -25,15 +25,14 @@ pub struct LockRequest<'w> {
     stage: RequestStage,
 }
 
-/// How far a request is.
+/// How far a request is. S-E1 S-E13
 #[derive(Debug, Clone, Copy)]
 enum RequestStage {
     /// It has the lock.
     Granted(TakenLock),
     /// Its home was sent it, with that slot.
     Asked(u64),
-    /// It is nowhere in line: taken by who tests it, if that is possible just then, or waits for
-    /// it.
+    /// It is nowhere in line: taken by a test, if that is possible just then, or by a wait.
     Wanted,
 }
 
@@ -97,8 +96,8 @@ impl<'w> LockRequest<'w> {
     ///
     /// # Errors
     ///
-    /// As [`wait`](Self::wait), as soon as one who holds the lock is gone. It may be tested for
-    /// ever, for as long as those who hold locks take part.
+    /// As [`wait`](Self::wait), as soon as a holder of the lock is gone. It may be tested for ever,
+    /// for as long as ranks that hold locks take part.
     pub fn test(&mut self) -> Result<bool, RmaError> {
         let (window, target, kind) = (self.window, self.target, self.kind);
         match self.stage {
@@ -128,7 +127,7 @@ impl<'w> LockRequest<'w> {
     ///
     /// # Errors
     ///
-    /// What ends every wait: one who holds the lock died or left with it, the target left, or the
+    /// What ends every wait: a holder of the lock died or left with it, the target left, or the
     /// deadline of the configuration passed; [`RmaError::EpochOpen`] if it was not in line, and an
     /// epoch was opened meanwhile that excludes it. The request is then given up.
     pub fn wait(mut self) -> Result<Lock<'w>, RmaError> {

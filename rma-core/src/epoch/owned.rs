@@ -44,14 +44,14 @@ impl<G> Kept<G> {
 
     fn take(self) -> G {
         let this = ManuallyDrop::new(self);
-        // SAFETY: it is there, and nobody has it after this.
+        // SAFETY: it is there, and nothing has it after this.
         unsafe { this.0.assume_init_read() }
     }
 }
 
 impl<G> Drop for Kept<G> {
     fn drop(&mut self) {
-        // SAFETY: it is there, and nobody has it after this.
+        // SAFETY: it is there, and nothing has it after this.
         unsafe { self.0.assume_init_drop() }
     }
 }
@@ -61,7 +61,7 @@ impl Window {
     /// struct.
     ///
     /// The window can be freed once the guard has [given it back](OwnedLockAll::unlock):
-    /// [`Arc::into_inner`] gives it where nobody else has it.
+    /// [`Arc::into_inner`] gives it where nothing else has it.
     ///
     /// # Errors
     ///
@@ -72,7 +72,7 @@ impl Window {
         // SAFETY: only the lifetime changes. The window stays where it is, and is not moved,
         // dropped or lent exclusively, for as long as `window` is an owner of it, beside which
         // there is no `Arc::get_mut` or `into_inner`. The guard goes before that, on every way: it
-        // is a field before it, and `unlock` ends it first. Nobody gets the guard with this
+        // is a field before it, and `unlock` ends it first. No caller gets the guard with this
         // lifetime: `epoch` lends it for no longer than `self`.
         let guard = unsafe { mem::transmute::<LockAll<'_>, LockAll<'static>>(guard) };
         Ok(OwnedLockAll { guard: Kept::new(guard), window })

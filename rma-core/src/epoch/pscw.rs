@@ -1,6 +1,5 @@
 //! Active target synchronisation of chosen ranks: post, start, complete and wait (MPI 4.1, section
 //! 12.5.2). Why a signal is never taken for another's: `protocol::pscw`.
-//! S-D1 S-D3 S-D4 S-D6 S-D8 S-D9
 use super::{Access, Assert};
 use crate::error::RmaError;
 use crate::memory::target::Permit;
@@ -39,7 +38,7 @@ impl Window {
     /// [`start`](Self::start) that names this rank. Never waits.
     ///
     /// Stores of this rank before it are visible to the origins. A rank named twice counts once;
-    /// this rank may be named, and nobody at all. Asserts: [`Assert::NO_CHECK`],
+    /// this rank may be named, and none at all. Asserts: [`Assert::NO_CHECK`],
     /// [`Assert::NO_STORE`], [`Assert::NO_PUT`]; they change nothing here (MPI 4.1, section
     /// 12.5.2).
     ///
@@ -65,8 +64,8 @@ impl Window {
     ///
     /// It does not wait: the first operation to a target does, until that target has posted. With
     /// [`Assert::NO_CHECK`] operations do not wait either, because the program promises that all
-    /// targets have posted. A rank named twice counts once; this rank may be named, and nobody at
-    /// all (MPI 4.1, section 12.5.2).
+    /// targets have posted. A rank named twice counts once; this rank may be named, and none at all
+    /// (MPI 4.1, section 12.5.2).
     ///
     /// # Errors
     ///
@@ -81,6 +80,7 @@ impl Window {
         Ok(Start { access: Access::new(self, Permit::Started) })
     }
 
+    /// Fails if a call does not take one of the asserts. S-D6
     fn check_asserts(
         &self,
         asserts: Assert,
@@ -93,7 +93,7 @@ impl Window {
         Err(RmaError::WrongAssert { window: self.id(), assert: "of another call", why })
     }
 
-    /// Fails unless all of `ranks` exist and can be signalled.
+    /// Fails unless all of `ranks` exist and can be signalled. S-D1
     fn check_partners(&self, ranks: &[Rank]) -> Result<(), RmaError> {
         ranks.iter().try_for_each(|rank| self.reach_if_near(*rank))
     }
@@ -129,7 +129,7 @@ impl Drop for Start<'_> {
     fn drop(&mut self) {
         let window = self.access.window();
         if !std::thread::panicking() && !window.engine().transport.members.is_fork() {
-            // `complete` is for those who want to know.
+            // `complete` is for callers that want to know.
             _ = window.complete();
         }
     }

@@ -34,11 +34,11 @@ pub struct Request<'w, B: OriginBuffer> {
     /// Of an operation that is complete. Neither this nor the next: the buffer was given back.
     complete: Option<B>,
     /// On the heap, so that a request that is complete at once is small.
-    under_way: Option<Box<UnderWay<B::Element>>>,
+    under_way: Option<Box<Unfinished<B::Element>>>,
 }
 
 /// An operation that is not complete.
-struct UnderWay<E> {
+struct Unfinished<E> {
     pending: Arc<Pending>,
     buffer: Vec<E>,
     /// What goes to the buffer when it is there, if that has a layout.
@@ -76,7 +76,7 @@ impl<'w, B: OriginBuffer> Request<'w, B> {
             done => return Self::done(peer, buffer, done.map(drop)),
         };
         let (pending, buffer): (Arc<Pending>, _) = (Arc::default(), buffer.into_vec());
-        let under_way = UnderWay { pending: Arc::clone(&pending), buffer, packed: None };
+        let under_way = Unfinished { pending: Arc::clone(&pending), buffer, packed: None };
         let mut request =
             Self { window, target, complete: None, under_way: Some(Box::new(under_way)) };
         let under_way = request.under_way.as_mut().expect("made above");
@@ -220,7 +220,7 @@ impl<'w, B: OriginBuffer> Request<'w, B> {
         let Some(under_way) = self.under_way.take() else {
             panic!("a request was polled after it had given its buffer back");
         };
-        let UnderWay { mut buffer, packed, .. } = *under_way;
+        let Unfinished { mut buffer, packed, .. } = *under_way;
         if let Some(packed) = packed.filter(|_| filled) {
             packed.unpack(cast_slice_mut(&mut buffer));
         }
@@ -232,7 +232,7 @@ impl<'w, B: OriginBuffer> Request<'w, B> {
     #[inline(never)]
     fn keep(&mut self) {
         if let Some(under_way) = self.under_way.take() {
-            let UnderWay { pending, buffer, packed } = *under_way;
+            let Unfinished { pending, buffer, packed } = *under_way;
             pending.keep(Box::new((buffer, packed)));
         }
     }
@@ -301,7 +301,7 @@ impl<'w, B: OriginBuffer> Request<'w, B> {
                 // One that fails for the reason that ended the wait; of a deadline, the first.
                 let index = Self::test_any(requests).unwrap_or(0);
                 let mut request = requests.remove(index);
-                if let Some(UnderWay { pending, .. }) = request.under_way.as_deref() {
+                if let Some(Unfinished { pending, .. }) = request.under_way.as_deref() {
                     request.window.engine().cancel(pending);
                     pending.set_told();
                 }

@@ -28,7 +28,7 @@ pub enum CollectiveError {
     LengthMismatch {
         /// Operation.
         what: &'static str,
-        /// Whose contribution differs.
+        /// The rank of the contribution that differs.
         from: Rank,
         /// Bytes expected.
         expected: u64,
@@ -67,7 +67,7 @@ pub enum CollectiveError {
     NoRoom {
         /// Operation.
         what: &'static str,
-        /// Who sent it.
+        /// The sender.
         from: Rank,
         /// Bytes of the payload.
         bytes: u64,
@@ -88,7 +88,7 @@ pub enum CollectiveError {
     PeerFailed {
         /// Operation.
         what: &'static str,
-        /// Who, counted in the job.
+        /// The rank that failed, counted in the job.
         world: WorldRank,
     },
     /// A process that this rank waits for has left.
@@ -99,7 +99,7 @@ pub enum CollectiveError {
     PeerLeft {
         /// Operation.
         what: &'static str,
-        /// Who, counted in the job.
+        /// The rank that left, counted in the job.
         world: WorldRank,
     },
     /// Called by what another operation of the communicator calls, such as a reduction's closure.
@@ -113,7 +113,7 @@ pub enum CollectiveError {
     GaveUp {
         /// Operation.
         what: &'static str,
-        /// Who, counted in the job.
+        /// The rank that gave up, counted in the job.
         world: WorldRank,
     },
     /// This rank has left the job: its universe was dropped.
@@ -155,7 +155,7 @@ pub enum CollectiveError {
     Malformed {
         /// Operation.
         what: &'static str,
-        /// Who.
+        /// The sender.
         from: Rank,
     },
     /// The element type does not have the reduction.

@@ -1,6 +1,6 @@
 //! Shared words, here or at a peer. The [`ControlBlock`] of a communicator or window: lock words,
 //! queue nodes, barrier flags, signals of post and complete, stripes. The [`CollectiveBlock`] of a
-//! communicator: who came to a barrier, and what the ranks tell each other there.
+//! communicator: how many ranks came to a barrier, and what the ranks tell each other there.
 #![allow(unsafe_code)]
 
 use super::atomic;
@@ -17,9 +17,9 @@ pub(crate) const WORDS: u16 = AGREEMENTS_AT + 2;
 /// Barrier flags of a block; they take the second cache line.
 pub(crate) const FLAGS: usize = 16;
 const FLAGS_AT: usize = 64;
-/// Behind the words of the locks. Who refuses what, and of which window: for each [`Agreement`],
-/// for those of even and of odd number. Then who came to barriers and to agreements, which is
-/// counted on through all windows that have the block.
+/// Behind the words of the locks. Which rank refuses what, and of which window: for each
+/// [`Agreement`], for those of even and of odd number. Then how many came to barriers and to
+/// agreements, which is counted on through all windows that have the block.
 const REFUSALS_AT: u16 = CONTROL_BYTES as u16 / 8;
 const REFUSED_OF_AT: u16 = REFUSALS_AT + 4;
 const ARRIVALS_AT: u16 = REFUSED_OF_AT + 4;
@@ -116,8 +116,8 @@ impl<'a> ControlBlock<'a> {
         self.word(ARRIVALS_AT)
     }
 
-    /// As [`arrivals`](Self::arrivals), to agreements on that: whoever comes to one has given its
-    /// window to it, so nothing else is ever taken for one.
+    /// As [`arrivals`](Self::arrivals), to agreements on that: a rank that comes to one has given
+    /// its window to it, so nothing else is ever taken for one.
     pub(crate) fn agreements(self, on: Agreement) -> &'a AtomicU64 {
         self.word(AGREEMENTS_AT + on as u16)
     }
@@ -136,7 +136,7 @@ impl<'a> ControlBlock<'a> {
     /// now, if none did.
     pub(crate) fn refused(self, window: u64, on: Agreement, number: u64) -> Option<Rank> {
         let (refusal, of) = self.refusal(on, number);
-        // pairs with the Release in `refuse`: who sees another window's refusal sees whose it is.
+        // pairs with the Release in `refuse`: a rank that sees a refusal sees its window.
         let by = refused_by(refusal.load(Acquire), number)?;
         (of.load(Relaxed) == window).then_some(by)
     }
@@ -188,7 +188,7 @@ const SLOTS_AT: usize = 128;
 
 /// The mapped collective block of a communicator; its words are accessed atomically only.
 ///
-/// A rank has two slots, for exchanges of even and odd number: nobody writes for one before all
+/// A rank has two slots, for exchanges of even and odd number: no rank writes for one before all
 /// have read what was there for the one before the last. A collective block has several lives, one
 /// communicator after the other; what is counted is counted on.
 #[derive(Clone, Copy)]

@@ -36,14 +36,14 @@ pub(crate) struct SyncPool(Mutex<Pool>);
 
 struct Pool {
     idle: Vec<Idle>,
-    /// Peers may still come to barriers there: nobody else gets them.
+    /// Peers may still come to barriers there: no other communicator gets them.
     kept: Vec<Idle>,
 }
 
 struct Idle {
     used_as: Use,
     region: Box<dyn Region>,
-    /// Of a collective block, how often it will have been read once nobody reads it any more.
+    /// Of a collective block, how often it will have been read once no rank reads it any more.
     reads: AtomicU64,
 }
 
@@ -55,7 +55,7 @@ impl Idle {
                 // SAFETY: the region has been such a collective block, and still is.
                 let collective_block =
                     unsafe { CollectiveBlock::new(self.region.mapping().base, ranks) };
-                // pairs with the Release additions of those who have read.
+                // pairs with the Release additions of the ranks that have read.
                 collective_block.reads().load(Acquire) == self.reads.load(Relaxed)
             }
         }
@@ -246,7 +246,7 @@ impl SyncBoard {
         self.before
     }
 
-    /// Whether no peer can come to a barrier there but those who do so at the same time as this
+    /// Whether no peer can come to a barrier there but those that do so at the same time as this
     /// rank: others may have the collective block when this is dropped.
     pub(crate) fn set_left(&self, left: bool) {
         if let Words::Own(own) = &self.words {

@@ -1,4 +1,4 @@
-//! Locks of window bytes while they are combined by several loads and stores. S-H4 S-H6
+//! Locks of window bytes while they are combined by several loads and stores.
 //!
 //! A part is divided into stripes of 16 KiB that share the few locks of its block in turn. An
 //! element belongs to the stripe of its first byte. Every process that combines elements which
@@ -11,7 +11,7 @@ use core::ops::Range;
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use core::time::Duration;
 
-/// How often a thread that wants a stripe looks again: giving one back rings nobody.
+/// How often a thread that wants a stripe looks again: giving one back rings no rank.
 pub(crate) const RECHECK: Duration = Duration::from_micros(100);
 
 /// Bytes of a window part that lie in one stripe.
@@ -30,7 +30,7 @@ impl Stripes for ControlBlock<'_> {
     }
 }
 
-/// Locks that this rank holds; given back when dropped.
+/// Locks that this rank holds; given back when dropped. S-H4 S-H6
 pub(crate) struct TakenStripes<S: Stripes> {
     stripes: S,
     first: usize,
@@ -40,18 +40,18 @@ pub(crate) struct TakenStripes<S: Stripes> {
 /// Those of a block.
 pub(crate) type HeldStripe<'a> = TakenStripes<ControlBlock<'a>>;
 
-/// Takes the lock of the stripe of `offset`, unless somebody has it.
+/// Takes the lock of the stripe of `offset`, unless it is held.
 #[inline]
 pub(crate) fn try_one<S: Stripes>(stripes: S, offset: u64, rank: Rank) -> Option<TakenStripes<S>> {
     try_from(stripes, index(offset), 1, rank)
 }
 
-/// Who has the lock of the stripe of `offset`, if somebody has.
+/// The holder of the lock of the stripe of `offset`, if it is held.
 pub(crate) fn holder(block: ControlBlock<'_>, offset: u64) -> Option<Rank> {
     holder_of(block, index(offset))
 }
 
-/// Who has locks of the stripes of these bytes.
+/// The holders of locks of the stripes of these bytes.
 pub(crate) fn holders(block: ControlBlock<'_>, bytes: &Range<u64>) -> impl Iterator<Item = Rank> {
     let (first, count) = stripes_of(bytes);
     (first..first + count).filter_map(move |stripe| holder_of(block, stripe % STRIPES))
@@ -69,7 +69,7 @@ fn holder_of(block: ControlBlock<'_>, stripe: usize) -> Option<Rank> {
     u32::try_from(word).ok().map(Rank)
 }
 
-/// Takes the locks of all stripes of these bytes, unless somebody has one of them.
+/// Takes the locks of all stripes of these bytes, unless one of them is held.
 pub(crate) fn try_range<S: Stripes>(
     stripes: S,
     bytes: &Range<u64>,
@@ -145,8 +145,8 @@ impl<S: Stripes> Drop for TakenStripes<S> {
     #[inline]
     fn drop(&mut self) {
         for taken in 0..self.count {
-            // pairs with the Acquire exchange in `try_from`. Nobody is rung: whoever waits for a
-            // stripe looks again by himself.
+            // pairs with the Acquire exchange in `try_from`. No rank is rung: one that waits for a
+            // stripe looks again by itself.
             self.stripes.stripe((self.first + taken) % STRIPES).store(0, Release);
         }
     }

@@ -14,7 +14,7 @@ impl Stripes for &Words {
     }
 }
 
-/// Whoever waits for a stripe looks again by himself.
+/// A rank that waits for a stripe looks again by itself.
 fn taken<H>(attempt: impl Fn() -> Option<H>) -> H {
     loop {
         match attempt() {

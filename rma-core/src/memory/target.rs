@@ -1,5 +1,5 @@
 //! The table of near targets: the one place that turns (target, displacement, length) into an
-//! address. Checked once, then plain arithmetic. S-A3 S-G8 S-J9
+//! address. Checked once, then plain arithmetic.
 #![allow(unsafe_code)]
 
 use super::copy::{self, CellBounds};
@@ -19,12 +19,13 @@ use std::sync::Arc;
 #[repr(C, align(32))]
 pub(crate) struct Target {
     /// One more than the bytes of the part; 0 until it is mapped, and for ever if operations do not
-    /// go by load and store.
+    /// go by load and store. S-G8 S-J9
     limit: AtomicU64,
     /// Where the part begins, if `limit` is not 0.
     base: AtomicPtr<u8>,
     /// The target's block; null until mapped.
     block: AtomicPtr<u8>,
+    /// The target's. S-A3
     disp_unit: u32,
     /// How this rank may operate on the target; see [`held`].
     held: AtomicU32,
@@ -44,11 +45,11 @@ pub(crate) mod held {
     /// A thread of this rank is about to lock it, and perhaps waits for that; or could not give it
     /// back.
     pub(crate) const LOCKING: u32 = 3;
-    /// As if locked, but nobody is kept out.
+    /// As if locked, but no rank is kept out.
     pub(crate) const UNCHECKED: u32 = 4;
     /// As [`BY_LOCK`], and it stands in the table of locked targets.
     pub(crate) const LISTED: u32 = 5;
-    /// Its lock is asked for, and perhaps granted, which nobody has seen yet.
+    /// Its lock is asked for, and perhaps granted, which no thread of this rank has seen yet.
     pub(crate) const ASKED: u32 = 6;
 
     /// Whether operations of a lock epoch are allowed.
@@ -80,11 +81,11 @@ pub(crate) enum Permit {
 
 /// Near targets by rank, as epochs of one kind reach them: an entry that is not mapped is no
 /// permission. Ranks of other nodes that lie between have entries that are never mapped. Empty if
-/// this rank shares memory with nobody.
+/// this rank shares memory with no other.
 pub(crate) struct Targets {
     /// The [head](Target::head), and an entry for each rank from the first to the last.
     entries: Arc<[Target]>,
-    /// The first of these ranks, here too: who has all of this need not look at the head.
+    /// The first of these ranks, here too: code that has all of this need not look at the head.
     first: u32,
 }
 
@@ -108,7 +109,7 @@ pub(crate) struct Tables {
     locked: Targets,
 }
 
-/// What a table says of who is held, which may outlive what its entries are mapped to.
+/// What a table says of which targets are held, which may outlive what its entries are mapped to.
 pub(crate) struct Marks(Arc<[Target]>);
 
 /// Window bytes inside a target's part; the only way to touch them is to copy or atomically.
@@ -138,7 +139,7 @@ impl<'w> Table<'w> {
     #[inline(always)]
     pub(crate) fn get(self, target: Rank) -> Option<&'w Target> {
         let place = u64::from(target.0.wrapping_sub(self.head().disp_unit));
-        // SAFETY: nobody changes a head, so a plain load will do; it is part of the comparison.
+        // SAFETY: nothing changes a head, so a plain load will do; it is part of the comparison.
         if place >= unsafe { *self.head().limit.as_ptr() } {
             return None;
         }
@@ -292,9 +293,9 @@ impl Target {
     /// # Safety
     ///
     /// A part, if there is one, is so many bytes that stay mapped as long as the `Targets` live,
-    /// and nobody holds a reference into them while an operation of the table's window is
-    /// possible. The same holds for `BLOCK_BYTES` from `block` on, aligned to 64. An entry is given
-    /// the same part whenever it is given one.
+    /// and there is no reference into them while an operation of the table's window is possible.
+    /// The same holds for `BLOCK_BYTES` from `block` on, aligned to 64. An entry is given the same
+    /// part whenever it is given one.
     pub(crate) unsafe fn map(&self, part: Option<(*mut u8, u64)>, block: *mut u8) {
         if let Some((base, size)) = part {
             self.base.store(base, Relaxed);
@@ -383,8 +384,8 @@ impl<'w> Span<'w> {
     ///
     /// # Safety
     ///
-    /// `size` bytes from `base` on stay mapped for `'w`, and nobody holds a reference into them.
-    /// They are the whole part, for whoever accesses it meanwhile.
+    /// `size` bytes from `base` on stay mapped for `'w`, and there is no reference into them. They
+    /// are the whole part, for every rank that accesses it meanwhile.
     pub(crate) unsafe fn of_part(
         base: *mut u8,
         size: u64,
@@ -537,7 +538,7 @@ mod tests {
     /// Whether a flush after `act` on 128 bytes of window memory is a fence.
     fn fences_after(act: impl FnOnce(Span<'_>)) -> bool {
         let mut memory = [0f64; 16];
-        // SAFETY: the memory is mapped until this returns, and nobody else has it.
+        // SAFETY: the memory is mapped until this returns, and nothing else has it.
         let span = unsafe { Span::of_part(memory.as_mut_ptr().cast(), 128, 0, 128) };
         stores::complete();
         act(span.unwrap());

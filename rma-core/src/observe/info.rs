@@ -32,8 +32,8 @@ impl Window {
     /// waits for another.
     ///
     /// Of those that MPI defines, the ones about accumulates may change while the window exists,
-    /// and so may budgets. The others stay as they are, without an error, as do keys that nobody
-    /// knows (MPI 4.1, section 12.2.7).
+    /// and so may budgets. The others stay as they are, without an error, as do unknown keys (MPI
+    /// 4.1, section 12.2.7).
     ///
     /// # Errors
     ///
@@ -42,7 +42,7 @@ impl Window {
         self.settings.hints.set(key, value, &self.engine().config)
     }
 
-    /// Which path operations take, who moves the bytes and why, in lines of text.
+    /// Which path operations take, what moves the bytes and why, in lines of text.
     pub fn explain(&self) -> String {
         let (id, ranks, flavor) = (self.id(), self.ranks(), self.flavor());
         let name = Some(self.name()).filter(|name| !name.is_empty());

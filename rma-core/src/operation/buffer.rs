@@ -22,7 +22,7 @@ pub(crate) mod sealed {
 pub trait OriginBuffer: Send + 'static + sealed::Sealed {
     /// What it holds.
     type Element: Element;
-    // Not a box while an operation is under way: moving a box asserts that nobody else has its
+    // Not a box while an operation is under way: moving a box asserts that nothing else has its
     // address.
     #[doc(hidden)]
     fn into_vec(self) -> Vec<Self::Element>;

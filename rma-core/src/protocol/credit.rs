@@ -50,7 +50,7 @@ impl Credit {
         }
     }
 
-    /// Whether nobody has taken anything.
+    /// Whether nothing was taken.
     #[cfg(test)]
     pub(crate) fn is_unused(&self) -> bool {
         self.used.values().all(|used| *used == 0)

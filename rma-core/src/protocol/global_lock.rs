@@ -1,4 +1,4 @@
-//! How exclusive lockers and `lock_all` keep each other out (ADR 1). S-E1 S-E8
+//! How exclusive lockers and `lock_all` keep each other out (ADR 1).
 //!
 //! The [global lock](lock::global_lock) does, if both go through it. Only `lock_all` always does.
 //! Exclusive lockers pass it while it is *watched*; while it is not, they take the part's lock and
@@ -16,7 +16,7 @@
 //!
 //! Locking and then reading the watch word, and changing that and then reading the lock, are
 //! sequentially consistent, so one of the two sees the other. The global lock becomes unwatched
-//! only by a rank that passes it, so never while somebody shares it.
+//! only by a rank that passes it, so never while another shares it.
 //!
 //! All ranks reach these words by load and store: elsewhere the global lock is always watched.
 
@@ -43,7 +43,7 @@ pub(crate) fn is_unwatched(watch: u64) -> bool {
 }
 
 /// Takes the exclusive lock of a part without passing the global lock. False if the global lock
-/// became watched: then the lock is not held.
+/// became watched: then the lock is not held. S-E1
 #[inline(always)]
 pub(crate) fn lock_unwatched<L: LockOps>(locks: &L, rank: u32) -> Result<bool, L::Error> {
     locks.acquire(lock::part(rank), Mode::Exclusive)?;
@@ -53,7 +53,7 @@ pub(crate) fn lock_unwatched<L: LockOps>(locks: &L, rank: u32) -> Result<bool, L
     }
 }
 
-/// Holding the lock of a part: whether those who will watch the global lock see that.
+/// Holding the lock of a part: whether ranks that will watch the global lock see that.
 #[inline(always)]
 fn is_past<L: LockOps>(locks: &L, rank: u32) -> Result<bool, L::Error> {
     if locks.load(lock::mark(rank))? == 0 {
@@ -71,7 +71,7 @@ fn mark<L: LockOps>(locks: &L, rank: u32) -> Result<(), L::Error> {
             found => seen = found,
         }
     }
-    // Only now: who finds it relies on the bit.
+    // Only now: a rank that finds it relies on the bit.
     locks.swap(lock::mark(rank), 0, 1).map(drop)
 }
 
@@ -85,8 +85,8 @@ pub(crate) fn unwatch<L: LockOps>(locks: &L) -> Result<(), L::Error> {
     if is_unwatched(seen) { Ok(()) } else { locks.swap(lock::watch(), seen, seen + 1).map(drop) }
 }
 
-/// Makes the global lock watched and waits for those who went past it; answers with what the watch
-/// word holds as long as nobody can have done so since.
+/// Makes the global lock watched and waits for ranks that went past it; answers with what the watch
+/// word holds as long as none can have done so since.
 pub(crate) fn watch<L: LockOps>(locks: &L, ranks: u32) -> Result<u64, L::Error> {
     let mut seen = locks.load(lock::watch())?;
     while is_unwatched(seen) {
@@ -105,8 +105,8 @@ pub(crate) fn watch<L: LockOps>(locks: &L, ranks: u32) -> Result<u64, L::Error> 
     Ok(seen)
 }
 
-/// Shares the global lock, if nobody can be past it: `watched` is what [`watch`] last answered to
-/// this rank, or 0. False if somebody can: then the global lock is not shared.
+/// Shares the global lock, if no rank can be past it: `watched` is what [`watch`] last answered to
+/// this one, or 0. False if one can: then the global lock is not shared. S-E8
 #[inline(always)]
 pub(crate) fn share<L: LockOps>(locks: &L, watched: u64) -> Result<bool, L::Error> {
     locks.acquire(lock::global_lock(), Mode::Shared)?;
@@ -162,14 +162,14 @@ impl<W: Word<Value = u64>> Told<W> {
         (0..seen / PASS).try_for_each(|_| locks.release(lock::global_lock(), Mode::Group))
     }
 
-    /// As [`share`](Self::share), if nobody has to be waited for.
+    /// As [`share`](Self::share), if no rank has to be waited for.
     #[inline(always)]
     pub(crate) fn share_at_once<L: LockOps>(&self, locks: &L) -> Result<bool, L::Error> {
-        // pairs with the Release store in `share`: those who were past the global lock have left.
+        // pairs with the Release store in `share`: ranks that were past the global lock have left.
         share(locks, self.watched.load(Acquire))
     }
 
-    /// Shares the global lock of a window of so many ranks, when nobody can be past it.
+    /// Shares the global lock of a window of so many ranks, when no rank can be past it.
     pub(crate) fn share<L: LockOps>(&self, locks: &L, ranks: u32) -> Result<(), L::Error> {
         while !self.share_at_once(locks)? {
             // pairs with the Acquire load in `share_at_once`.

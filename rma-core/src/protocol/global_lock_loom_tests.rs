@@ -200,7 +200,7 @@ fn loom_a_writer_and_two_lock_alls() {
     check(1, [|rank| rank.write(1), |rank| rank.read_all(), |rank| rank.read_all()], 1);
 }
 
-/// A writer comes twice, and passes the other one, or who waits for writers in line.
+/// A writer comes twice, and passes the other one, or a `lock_all` that waits for writers in line.
 #[test]
 fn loom_two_writers_of_a_part_and_lock_all() {
     let twice: Script = |rank| (0..2).for_each(|_| rank.write(0));

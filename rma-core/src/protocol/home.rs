@@ -1,26 +1,26 @@
-//! Locks that their *home*, the owner of a part, runs for those who ask it by message, and who
-//! reach the part's word by load and store take without asking: without I/O. S-E1 S-E8 S-E13
+//! Locks that their *home*, the owner of a part, runs for ranks that ask it by message, and that
+//! ranks take without asking where they reach the part's word by load and store: without I/O.
 //!
 //! | bits of the word | hold |
 //! | --- | --- |
-//! | low half | who holds the lock: a count of those that share it, or [`WRITER`] and a rank |
-//! | [`WAITERS`] | somebody waits at the home: everybody asks there, and waits in turn |
+//! | low half | the holders: a count of those that share the lock, or [`WRITER`] and a rank |
+//! | [`WAITERS`] | a rank waits at the home: every rank asks there, and waits in turn |
 //! | [`OPEN`] | the home has a pass: exclusive locks may be taken |
 //!
-//! A lock that is free, or shared by others that do not wait, is one compare-and-swap for those who
-//! reach the word. Whoever finds anything else asks the home, which grants in the order of asking
-//! and says so by message. Who gives the lock back by load and store, and finds that the home waits
-//! for just that, [tells it](must_tell) to look.
+//! A lock that is free, or shared by others that do not wait, is one compare-and-swap for ranks
+//! that reach the word. One that finds anything else asks the home, which grants in the order of
+//! asking and says so by message. A holder that gives the lock back by load and store, and finds
+//! that the home waits for just that, [tells it](must_tell) to look.
 //!
 //! A shared lock of all parts (`lock_all`) is had from rank 0 alone, without going to each home. It
-//! excludes *passes*: a home needs one to let anybody have its part exclusively, and keeps it until
-//! rank 0 [recalls](Tell::Recall) it. Which of several asked first is rank 0's to say
+//! excludes *passes*: a home needs one to let any rank have its part exclusively, and keeps it
+//! until rank 0 [recalls](Tell::Recall) it. Which of several asked first is rank 0's to say
 //! ([`Passes`]). So both kinds of epoch cost one request and one message to give back, as long as
 //! the program does not mix them.
 //!
-//! Whoever holds a lock and asks for another one goes past those that wait for a pass to come or
-//! to go: they may be waiting for it. Messages may overtake each other: everything carries the slot
-//! or number of what it is about.
+//! A rank that holds a lock and asks for another one goes past those that wait for a pass to come
+//! or to go: they may be waiting for it. Messages may overtake each other: everything carries the
+//! slot or number of what it is about.
 use super::lock::Mode;
 use crate::rank::WorldRank;
 use crate::word::Word;
@@ -33,7 +33,7 @@ const OPEN: u64 = 1 << 62;
 const HOLDERS: u64 = 0xffff_ffff;
 const WRITER: u64 = 1 << 31;
 
-/// The state with one more holder, if those that are there allow that.
+/// The state with one more holder, if those that are there allow that. S-E1
 fn with(seen: u64, mode: Mode, rank: u32) -> Option<u64> {
     match mode {
         Mode::Shared if seen & HOLDERS < WRITER - 1 => Some(seen + 1),
@@ -113,7 +113,7 @@ pub(crate) enum Tell {
     Wait { to: WorldRank, number: u32 },
     /// To a home: here it is.
     Pass { to: WorldRank, number: u32 },
-    /// To a home: as soon as nobody holds the part exclusively, it is to come back.
+    /// To a home: as soon as no rank holds the part exclusively, it is to come back.
     Recall { to: WorldRank, number: u32 },
 }
 
@@ -122,7 +122,7 @@ pub(crate) enum Tell {
 enum Permission {
     #[default]
     None,
-    /// It was asked for; whether for somebody who holds a lock, and whether it was recalled before
+    /// It was asked for; whether for a rank that holds a lock, and whether it was recalled before
     /// it came.
     Asked {
         holds: bool,
@@ -133,7 +133,7 @@ enum Permission {
     Recalled,
 }
 
-/// The lock of one part, as its home runs it.
+/// The lock of one part, as its home runs it. S-E13
 #[derive(Debug, Default)]
 pub(crate) struct Home {
     waiting: VecDeque<LockAsk>,
@@ -155,7 +155,7 @@ impl Home {
         self.tells.pop_front()
     }
 
-    /// Whether somebody waits here.
+    /// Whether a rank waits here.
     pub(crate) fn is_waited_for(&self) -> bool {
         !self.waiting.is_empty()
     }
@@ -170,7 +170,7 @@ impl Home {
         self.tells.push_back(Tell::Answer { to, slot, end });
     }
 
-    /// Somebody asks for the lock. What it asked for before it has given back, or up.
+    /// A rank asks for the lock. What it asked for before it has given back, or up.
     pub(crate) fn handle_request(&mut self, word: &impl Word<Value = u64>, request: LockAsk) {
         if let Some(end) = self.closed {
             return self.end(&request, end);
@@ -191,7 +191,7 @@ impl Home {
         }
         self.waiting.push_back(request);
         self.look(word);
-        // Whether there is a pass, nobody knows yet.
+        // Whether there is a pass is not known yet.
         let open = self.asks() && !self.is_late && self.waiting.len() == 1;
         if request.tries && !open {
             self.end_tries(word);
@@ -283,7 +283,7 @@ impl Home {
         self.look(word);
     }
 
-    /// Nobody waits here any more, and nobody locks the part exclusively: its home leaves, or the
+    /// No rank waits here any more, and none locks the part exclusively: its home leaves, or the
     /// window is gone.
     pub(crate) fn handle_close(&mut self, word: &impl Word<Value = u64>, end: End) {
         self.end_all(end, |_| true);
@@ -321,7 +321,8 @@ impl Home {
         }
     }
 
-    /// Whose turn it is. Asks for a pass if that is what the first one needs.
+    /// The place of the request whose turn it is. Asks for a pass if that is what the first one
+    /// needs.
     fn next(&mut self) -> Option<usize> {
         let first = *self.waiting.front()?;
         if self.may(&first) {
@@ -331,7 +332,7 @@ impl Home {
         self.waiting.iter().position(|waits| waits.holds && self.may(waits))
     }
 
-    /// Whether somebody who holds a lock of the window waits for a pass.
+    /// Whether a rank that holds a lock of the window waits for a pass.
     fn is_holder_waiting(&self) -> bool {
         self.waiting.iter().any(|waits| waits.holds && waits.mode == Mode::Exclusive)
     }
@@ -375,12 +376,12 @@ fn grant(word: &impl Word<Value = u64>, request: &LockAsk, more: bool) -> bool {
     }
 }
 
-/// What somebody waits for at rank 0.
+/// What a rank waits for at rank 0.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Want {
     /// A lock of all parts, by the request with that slot.
     All { slot: u64 },
-    /// A pass; whether for somebody who holds a lock.
+    /// A pass; whether for a rank that holds a lock.
     Pass { number: u32, holds: bool },
 }
 
@@ -402,7 +403,7 @@ struct Given {
     recalled: bool,
 }
 
-/// Who may lock all parts, and which homes have passes: kept by rank 0.
+/// Which ranks may lock all parts, and which homes have passes: kept by rank 0. S-E8
 #[derive(Debug, Default)]
 pub(crate) struct Passes {
     waiting: VecDeque<(WorldRank, Want)>,
@@ -420,12 +421,12 @@ impl Passes {
         self.tells.pop_front()
     }
 
-    /// Whether somebody waits here.
+    /// Whether a rank waits here.
     pub(crate) fn is_waited_for(&self) -> bool {
         !self.waiting.is_empty()
     }
 
-    /// Somebody locks all parts. What it asked for before it has given back, or up.
+    /// A rank locks all parts. What it asked for before it has given back, or up.
     pub(crate) fn handle_request(&mut self, request: &LockAsk) {
         let LockAsk { from: to, slot, .. } = *request;
         let waits = self.waiting.iter().find_map(|(from, want)| match want {
@@ -502,13 +503,13 @@ impl Passes {
         self.look();
     }
 
-    /// Homes whose passes somebody waits for.
+    /// Homes whose passes a rank waits for.
     pub(crate) fn keepers(&self) -> impl Iterator<Item = WorldRank> {
         let waits = matches!(self.waiting.front(), Some((_, Want::All { .. })));
         self.given.keys().copied().filter(move |_| waits)
     }
 
-    /// That home has left with its pass: nobody knows who has its part.
+    /// That home has left with its pass: it is not known which rank has its part.
     pub(crate) fn handle_loss(&mut self, home: WorldRank) {
         while let Some((to, Want::All { slot })) = self.waiting.front().copied() {
             self.waiting.pop_front();
@@ -517,7 +518,7 @@ impl Passes {
         self.look();
     }
 
-    /// Nobody waits here any more.
+    /// No rank waits here any more.
     pub(crate) fn handle_close(&mut self, end: End) {
         for (to, want) in self.waiting.drain(..) {
             if let Want::All { slot } = want {
@@ -550,7 +551,7 @@ impl Passes {
         self.tells.push_back(Tell::Pass { to, number });
     }
 
-    /// Somebody waits for passes to come back. Those who hold a lock and want another one are not
+    /// A rank waits for passes to come back. Ranks that hold a lock and want another one are not
     /// waited for in vain: they get theirs.
     fn recall(&mut self) {
         let mut kept = VecDeque::new();

@@ -20,7 +20,7 @@ struct Shared {
 /// The home's side, and rank 0's.
 struct Side {
     home: Home,
-    /// Somebody has locked all parts: passes have to wait.
+    /// A rank has locked all parts: passes have to wait.
     all: bool,
     asked: Option<u32>,
 }
@@ -66,7 +66,7 @@ impl Shared {
         }
     }
 
-    /// Whoever had locked all parts leaves.
+    /// The rank that had locked all parts leaves.
     fn unlock_all(&self) {
         let mut side = self.home.lock().unwrap();
         side.all = false;

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 const RANKS: u32 = 4;
 
-/// What somebody has, or wants.
+/// What a rank has, or wants.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Lock {
     Part { of: u32, exclusive: bool },
@@ -36,7 +36,7 @@ struct World {
     passes: Passes,
     messages: Vec<Message>,
     states: Vec<State>,
-    /// Requests that nobody waits for any more, and that are not answered.
+    /// Requests that no rank waits for any more, and that are not answered.
     given_up: Vec<(u32, Lock, u64)>,
     /// What each rank has, and the slot that it was granted by, if it asked.
     held: Vec<BTreeMap<Lock, Option<u64>>>,
@@ -161,7 +161,7 @@ impl World {
         self.messages.push(Message::Unlock { to, from, slot, all });
     }
 
-    /// Nobody is inside that may not be there at the same time.
+    /// No rank is inside that may not be there at the same time.
     fn enter(&mut self, rank: u32, lock: Lock, slot: Option<u64>) {
         for (other, held) in
             self.held.iter().enumerate().filter(|(other, _)| *other != rank as usize)
@@ -315,7 +315,7 @@ fn answer(to: u32, slot: u64, end: End) -> Tell {
     Tell::Answer { to: WorldRank(to), slot, end }
 }
 
-/// With a pass, an exclusive lock is one request and one grant, whoever had it before.
+/// With a pass, an exclusive lock is one request and one grant, whichever rank had it before.
 #[test]
 fn a_pass_stays_as_long_as_nobody_locks_all() {
     let (word, mut home, mut first) = (AtomicU64::new(0), Home::default(), Passes::default());
@@ -342,7 +342,7 @@ fn a_pass_stays_as_long_as_nobody_locks_all() {
     assert_eq!(first.poll(), Some(answer(2, 30, End::Granted)));
 }
 
-/// In the order of asking, whatever they ask for, and also those who could go at once.
+/// In the order of asking, whatever ranks ask for, and also those that could go at once.
 #[test]
 fn who_came_first_goes_first() {
     let (word, mut home) = (AtomicU64::new(OPEN), Home::default());
@@ -403,7 +403,7 @@ fn who_only_tries_does_not_wait() {
     assert_eq!(tells(&mut home), [answer(2, 5, End::Granted)]);
 }
 
-/// Whoever is behind has its turn, and nothing is granted to who does not want it.
+/// The next in line has its turn, and nothing is granted to a rank that does not want it.
 #[test]
 fn who_gives_up_is_not_in_line() {
     let (word, mut home) = (AtomicU64::new(0), Home::default());
@@ -432,7 +432,7 @@ fn who_gives_up_is_not_in_line() {
     assert!(first.poll().is_none() && !first.is_waited_for());
 }
 
-/// Nothing is given back twice, or by whom it was not given to.
+/// Nothing is given back twice, or by a rank that it was not given to.
 #[test]
 fn what_was_not_granted_is_not_taken_back() {
     let (word, mut home) = (AtomicU64::new(0), Home::default());
@@ -455,7 +455,7 @@ fn what_was_not_granted_is_not_taken_back() {
     assert_eq!(first.poll(), Some(Tell::Pass { to: WorldRank(5), number: 1 }));
 }
 
-/// Those who wait hear of it, and passes come back, or are lost with a home that has left.
+/// Ranks that wait hear of it, and passes come back, or are lost with a home that has left.
 #[test]
 fn whoever_leaves_ends_the_waits_that_are_on_it() {
     let (word, mut home) = (AtomicU64::new(0), Home::default());

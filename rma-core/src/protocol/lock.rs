@@ -1,41 +1,40 @@
-//! The reader/writer queue lock of a window part, as a state machine without I/O. S-E1 S-E13
+//! The reader/writer queue lock of a window part, as a state machine without I/O.
 //!
 //! O(1) words per process and window: the lock itself is two words at the target (the *home*), and
-//! queue nodes live at the waiters, who sleep on words of their own. Waiters are served in turn,
-//! but for those who pass while the first of them is not awake yet (ADR 10).
+//! queue nodes live at the waiters, which sleep on words of their own. Waiters are served in turn,
+//! but for ranks that pass while the first of them is not awake yet (ADR 10).
 //!
 //! | word | holds |
 //! | --- | --- |
-//! | home, first | low half: who holds it ([`HOLDERS`]); above: tail of the queue, [`RESERVED`] |
-//! | home, second | the node at the queue's head, as a hint for whoever releases |
+//! | home, first | low half: its holders ([`HOLDERS`]); above: tail of the queue, [`RESERVED`] |
+//! | home, second | the node at the queue's head, as a hint for releases |
 //! | node [`NEXT`] | the node behind this one; [`LEFT`] if this one went before that was known |
 //! | node [`PHASE`] | [`phase`] of the node |
 //!
-//! Without waiters a lock is one compare-and-swap on the state, and so is a release. Whoever finds
-//! holders in the way swaps its node into the tail, links itself behind its predecessor and sleeps
-//! until it is at the head. The head *reserves* the lock: one access sets [`RESERVED`] and tells
-//! who holds it. If somebody does, the head sleeps until a release *kicks* it.
+//! Without waiters a lock is one compare-and-swap on the state, and so is a release. A rank that
+//! finds holders in the way swaps its node into the tail, links itself behind its predecessor and
+//! sleeps until it is at the head. The head *reserves* the lock: one access sets [`RESERVED`] and
+//! tells its holders. If there are any, the head sleeps until a release *kicks* it.
 //!
-//! A release leaves the lock free. Whoever asks for it then may take it past the queue, if nobody
-//! holds it and it is not reserved: that is, from the release that wakes the head until the head
-//! runs. From then on the lock is the head's as soon as those inside have left. So a wait is
-//! bounded: the head is passed for as long as it needs to get a CPU, and then waits for whoever is
-//! inside.
+//! A release leaves the lock free. A rank that asks for it then may take it past the queue, if it
+//! is not held and not reserved: that is, from the release that wakes the head until the head runs.
+//! From then on the lock is the head's as soon as its holders have left. So a wait is bounded: the
+//! head is passed for as long as it needs to get a CPU, and then waits for the holders.
 //!
-//! A head is announced in the home's second word before anybody has to wake it: by itself, if it
-//! is alone in line or inherits the headship, otherwise by who passes the headship on. A release
-//! that finds the head kicked already leaves it alone, since a head takes the kick back and
+//! A head is announced in the home's second word before any rank has to wake it: by itself, if it
+//! is alone in line or inherits the headship, otherwise by the one that passes the headship on. A
+//! release that finds the head kicked already leaves it alone, since a head takes the kick back and
 //! reserves then; all this is sequentially consistent, so one of the two sees the other. A stale
 //! announcement costs a kick that its node ignores, whatever it is used for by then.
 //!
-//! Who takes the lock from the head of the queue passes the headship on; readers thus enter one
-//! after the other without waiting. A writer does not wake the next head, which could only see that
-//! it has to wait: the release does. A successor that is in the tail but has not linked itself yet
-//! is not waited for: it finds `LEFT`, makes itself the head, and frees the node that was left.
+//! A waiter that takes the lock at the head of the queue passes the headship on; readers thus enter
+//! one after the other without waiting. A writer does not wake the next head, which could only see
+//! that it has to wait: the release does. A successor that is in the tail but has not linked itself
+//! yet is not waited for: it finds `LEFT`, makes itself the head, and frees the node that was left.
 //!
-//! A waiter that gives up marks its node abandoned; whoever would have made it head takes it out.
-//! So nobody sleeps but behind others or at the head, and there everyone can give up. A reservation
-//! stays for the next head.
+//! A waiter that gives up marks its node abandoned; the rank that would have made it head takes it
+//! out. So no waiter sleeps but behind others or at the head, and there each can give up. A
+//! reservation stays for the next head.
 //!
 //! The same machine runs the lock of each part, whose home is [`part`], and the [`global_lock`]
 //! between `lock_all` and exclusive locks, one for a window. How those two use it:
@@ -67,7 +66,7 @@ const HOLDERS: u64 = 0xffff_ffff;
 const WRITER: u64 = 0x8000_0000;
 const GROUP: u64 = 0x4000_0000;
 
-/// Of a state, above the tail: the head of the queue is next; nobody passes it.
+/// Of a state, above the tail: the head of the queue is next; no rank passes it.
 const RESERVED: u64 = 1 << 63;
 
 /// What a node is doing: the values of its [`PHASE`] word.
@@ -116,7 +115,7 @@ impl QueueNode {
 }
 
 /// Whether others wait for a node of a rank's control block, whose words `word` gives. One that is
-/// left to whoever comes behind it ([`LEFT`]) is done with, though not free.
+/// left to the next in line ([`LEFT`]) is done with, though not free.
 pub(crate) fn in_line(word: impl Fn(u16) -> u64) -> bool {
     let nodes = (0..NODES).map(|index| NODE_FIRST + index * NODE_WORDS);
     nodes.into_iter().any(|node| match word(node + PHASE) {
@@ -127,7 +126,7 @@ pub(crate) fn in_line(word: impl Fn(u16) -> u64) -> bool {
 }
 
 /// What a step at a node would have been answered, had its rank not left in order and taken the
-/// words along: nobody stands in line there ([`in_line`]), so the node is left or free.
+/// words along: no rank stands in line there ([`in_line`]), so the node is left or free.
 pub(crate) fn answer_of_the_gone(step: Step) -> Option<(u32, u64)> {
     let (Step::Swap { at, .. } | Step::Store { at, .. }) = step else { return None };
     let word = at.word.checked_sub(NODE_FIRST)? % NODE_WORDS;
@@ -167,7 +166,7 @@ impl At {
         matches!(self.word, PART | MARK)
     }
 
-    /// The word of a lock that whoever releases it reads: the node at the head, as a hint.
+    /// The word of a lock that its release reads: the node at the head, as a hint.
     fn head(self) -> Self {
         Self { word: self.word + 1, ..self }
     }
@@ -226,6 +225,7 @@ pub(crate) fn is_exclusive(state: u64) -> bool {
     state & WRITER != 0
 }
 
+/// The state with one more holder, if those that are there allow that. S-E1
 fn with_holder(state: u64, mode: Mode, rank: u32) -> Option<u64> {
     let holders = state & HOLDERS;
     match mode {
@@ -241,7 +241,7 @@ fn tail(state: u64) -> Option<QueueNode> {
     QueueNode::from_raw((state & !RESERVED) >> 32)
 }
 
-/// With nobody in line, nobody has reserved the lock.
+/// With no rank in line, none has reserved the lock.
 fn with_tail(state: u64, node: Option<QueueNode>) -> u64 {
     match node {
         Some(node) => (state & (HOLDERS | RESERVED)) | u64::from(node.0) << 32,
@@ -254,12 +254,12 @@ pub(crate) fn barge_past(seen: u64, mode: Mode, rank: u32) -> Option<u64> {
     with_holder(seen, mode, rank)
 }
 
-/// The state that takes the lock at once, if nobody is in line and no holder in the way.
+/// The state that takes the lock at once, if no rank is in line and no holder in the way.
 pub(crate) fn barge(seen: u64, mode: Mode, rank: u32) -> Option<u64> {
     with_holder(seen, mode, rank).filter(|_| tail(seen).is_none())
 }
 
-/// The state that takes the lock past those in line, if nobody holds it and the head has not
+/// The state that takes the lock past those in line, if it is not held and the head has not
 /// reserved it.
 pub(crate) fn pass(seen: u64, mode: Mode, rank: u32) -> Option<u64> {
     with_holder(seen, mode, rank).filter(|_| seen & (HOLDERS | RESERVED) == 0)
@@ -271,7 +271,7 @@ enum Stage {
     Reset {
         seen: u64,
     },
-    /// Take the lock if nobody is in line and no holder in the way; otherwise get in line.
+    /// Take the lock if no rank is in line and no holder in the way; otherwise get in line.
     Enter {
         seen: u64,
     },
@@ -296,7 +296,7 @@ enum Stage {
         gone: QueueNode,
         seen: u64,
     },
-    /// Learning who stands behind a node that goes, or leaving it to who comes.
+    /// Learning which node stands behind one that goes, or leaving it to the one that comes.
     PassOn {
         from: QueueNode,
     },
@@ -314,7 +314,7 @@ enum Stage {
     Done,
 }
 
-/// Acquires the lock whose home is `home`.
+/// Acquires the lock whose home is `home`. S-E13
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) struct Acquire {
     home: At,
@@ -326,8 +326,8 @@ pub(crate) struct Acquire {
 }
 
 impl Acquire {
-    /// `node` is this rank's, and taken; the machine frees it, or whoever it leaves it to. `seen`
-    /// is a guess, or what the fast path found, in the state word.
+    /// `node` is this rank's, and taken; the machine frees it, or the rank that it leaves it to.
+    /// `seen` is a guess, or what the fast path found, in the state word.
     pub(crate) fn new(home: At, rank: u32, mode: Mode, node: QueueNode, seen: u64) -> Self {
         let stage = Stage::Reset { seen };
         Self { home, rank, mode, node, stage, held: false }
@@ -450,8 +450,8 @@ impl Acquire {
     }
 }
 
-/// Takes a node at the head that gave up out of the queue. The guess: nobody holds the lock, and
-/// nobody is behind.
+/// Takes a node at the head that gave up out of the queue. The guess: the lock is not held, and no
+/// node is behind.
 fn take_out(gone: QueueNode) -> Stage {
     Stage::CutTail { gone, seen: with_tail(0, Some(gone)) }
 }
@@ -515,7 +515,7 @@ impl Release {
                     ReleaseStage::Done
                 }
             }
-            // Nobody there yet: whoever comes will reserve the lock after announcing itself.
+            // No head there yet: the one that comes will reserve the lock after announcing itself.
             ReleaseStage::ReadHead => match QueueNode::from_raw(answer) {
                 Some(head) => ReleaseStage::Kick { head },
                 None => ReleaseStage::Done,

@@ -1,8 +1,8 @@
 //! Every interleaving of small programs, one shared access at a time.
 //!
 //! Ranks run scripts of acquire, hold and release over words that all of them see at once; what a
-//! machine cannot know (who is inside, who is in line) is kept beside them. States are visited
-//! once. They never form a cycle, which means that nobody polls and every schedule ends.
+//! machine cannot know (which ranks are inside, which in line) is kept beside them. States are
+//! visited once. They never form a cycle, which means that no rank polls and every schedule ends.
 use super::*;
 use std::collections::hash_map::{DefaultHasher, Entry};
 use std::collections::{BTreeSet, HashMap};
@@ -75,7 +75,7 @@ struct World {
     actors: Vec<Actor>,
     /// Ranks that are in line, in the order of their swaps of the tail.
     line: Vec<u32>,
-    /// The first of them has run, and found the lock held: nobody may pass it any more.
+    /// The first of them has run, and found the lock held: no rank may pass it any more.
     is_next: bool,
 }
 
@@ -166,8 +166,8 @@ impl World {
         Doing::Start
     }
 
-    /// Takes a node, or without one the lock if it is free, as a window does. What nobody else can
-    /// see is done together with the first access to the home.
+    /// Takes a node, or without one the lock if it is free, as a window does. What no other rank
+    /// can see is done together with the first access to the home.
     fn start(&mut self, rank: u32, mode: Mode, script: &Script) -> Result<Option<Doing>, String> {
         let past = script.programs[rank as usize].past;
         let mut nodes = (0..if past { 0 } else { script.nodes })
@@ -273,7 +273,7 @@ impl World {
         self.line.retain(|other| *other != rank);
     }
 
-    /// Nobody sleeps who could join those inside, however long they stay.
+    /// No rank sleeps that could join those inside, however long they stay.
     fn check_sleepers(&self, script: &Script) -> Result<(), String> {
         let rests = |actor: &Actor| match &actor.doing {
             Doing::Start => true,
@@ -290,7 +290,7 @@ impl World {
         Ok(())
     }
 
-    /// The lock was taken: with nobody in the way.
+    /// The lock was taken: with no holder in the way.
     fn enter(&mut self, rank: u32, mode: Mode) -> Result<(), String> {
         let mut holders = self.actors.iter().filter_map(|actor| actor.holds);
         let excluded = holders.any(|other| mode != other || mode == Mode::Exclusive);
@@ -341,7 +341,7 @@ struct Explorer {
     most_readers: usize,
     abandoned_behind: bool,
     passed: bool,
-    /// Somebody passed a head that was not even woken.
+    /// A rank passed a head that was not even woken.
     passed_sleeper: bool,
     stages: HashMap<Discriminant<Stage>, Stage>,
 }
@@ -409,7 +409,7 @@ impl Explorer {
     }
 }
 
-/// Nobody can go on by itself: all must be through, and nothing left of it.
+/// No rank can go on by itself: all must be through, and nothing left of it.
 fn check_end(world: &World, script: &Script) -> Result<(), String> {
     for (actor, program) in world.actors.iter().zip(&script.programs) {
         if actor.round < program.rounds {
@@ -489,7 +489,7 @@ fn four_ranks_are_served_in_turn() {
     assert_eq!(seen.most_readers, 4, "readers enter together");
 }
 
-/// Those who come while the head sleeps, or gives up, take the lock past it, until it has run.
+/// Ranks that come while the head sleeps, or gives up, take the lock past it, until it has run.
 #[test]
 #[cfg_attr(miri, ignore = "many states")]
 fn a_head_is_passed_until_it_has_run() {
@@ -524,7 +524,7 @@ fn groups_pass_the_global_lock_in_turn() {
     assert_eq!(seen.most_readers, 3, "readers enter together");
 }
 
-/// Who takes the global lock past the line comes at the worst times, and leaves nobody in line
+/// Ranks that take the global lock past the line come at the worst times, and leave no rank in line
 /// behind.
 #[test]
 #[cfg_attr(miri, ignore = "many states")]
@@ -577,7 +577,7 @@ fn readers_do_not_overflow_into_the_writer() {
     }
 }
 
-/// Of a rank that leaves: nobody waits for a node that it left to whoever comes, or gave back.
+/// Of a rank that leaves: no rank waits for a node that it left to the next, or gave back.
 #[test]
 fn who_is_done_with_its_nodes_is_not_in_line() {
     let node = QueueNode::new(0, 2).unwrap();

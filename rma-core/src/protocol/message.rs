@@ -48,7 +48,7 @@ pub(crate) enum Kind {
     /// Compare-and-swap: the two values in the payload; answered by one [`Data`](Self::Data).
     CompareSwap = 6,
     /// Asks for a lock of the receiver's part, or of all parts. It holds no credit while it waits,
-    /// for whoever has the lock may need that: [`Granted`](Self::Granted) ends it.
+    /// for a holder of the lock may need that: [`Granted`](Self::Granted) ends it.
     Lock = 7,
     /// Gives back what was granted, whose request had that slot; without a slot, what was taken by
     /// load and store. Not answered.

@@ -79,7 +79,7 @@ impl Outbox {
         Some((to, parcel))
     }
 
-    /// All of the parcel was sent, or nobody is there to take it.
+    /// All of the parcel was sent, or its receiver is gone.
     pub(crate) fn handle_sent(&mut self, to: WorldRank, parcel: &Parcel) {
         self.unlocks -= usize::from(parcel.unlocks());
         if parcel.is_answer() {
@@ -151,7 +151,7 @@ mod tests {
         assert!(outbox.poll(None).is_none() && outbox.peers() == 0 && outbox.answers.is_unused());
     }
 
-    /// Also while somebody tries to send it.
+    /// Also while a thread tries to send it.
     #[test]
     fn what_gives_a_lock_back_does_so_until_it_is_sent() {
         let (mut outbox, peer) = (Outbox::default(), WorldRank(1));

@@ -1,4 +1,4 @@
-//! The signals of post, start, complete and wait, as a state machine without I/O. S-D2
+//! The signals of post, start, complete and wait, as a state machine without I/O.
 //!
 //! Between one target and one origin, two signals take turns: *post* from the target, *complete*
 //! from the origin.
@@ -30,7 +30,7 @@ pub(crate) enum Signal {
 }
 
 /// What has come for one window on one rank, where it comes by messages. Holds an entry for each
-/// peer of an epoch that is open somewhere.
+/// peer of an epoch that is open somewhere. S-D2
 #[derive(Debug, Default)]
 pub(crate) struct Signals {
     /// Targets whose post has come and was not used.
@@ -134,7 +134,7 @@ mod tests {
     }
 
     /// `groups[round]` holds the pairs (origin, target) of that round. Returns once every rank has
-    /// been through all rounds; `choose(n)` picks who moves or which message arrives.
+    /// been through all rounds; `choose(n)` picks which rank moves or which message arrives.
     fn play(ranks: u32, groups: &Groups, choose: &mut dyn FnMut(usize) -> usize) {
         let mut flying: Vec<(Signal, u32, u32)> = Vec::new();
         let mut actors: Vec<Actor> = Vec::new();

@@ -210,8 +210,8 @@ impl Receiver {
         self.waiting.is_empty() && self.freed.is_empty()
     }
 
-    /// Those whose bytes somebody waits for, after [`poll`](Self::poll) has told all it has. They
-    /// are few: a CTS is at least a quantum, or all of a transfer.
+    /// Those whose bytes another transfer waits for, after [`poll`](Self::poll) has told all it
+    /// has. They are few: a CTS is at least a quantum, or all of a transfer.
     pub(crate) fn holders(&self) -> impl Iterator<Item = Key> {
         let holds = |transfer: &LargePut| transfer.cleared > transfer.arrived;
         let all = self.transfers.iter().filter(|_| !self.waiting.is_empty());

@@ -261,7 +261,7 @@ proptest! {
         ..ProptestConfig::default()
     })]
     /// Never more than the budget on its way, every byte once, first come first served, and
-    /// everything ends, whoever gives up.
+    /// everything ends, whichever origin gives up.
     #[test]
     fn transfers_end_within_the_budget(
         budget in 1u64..60,

@@ -1,4 +1,4 @@
-//! What a device does of the operations of a window. S-G1 S-H13
+//! What a device does of the operations of a window.
 use crate::error::RmaError;
 use crate::operation::Action;
 use crate::rank::{Rank, WorldRank};
@@ -7,7 +7,7 @@ use crate::window::{DeviceRoute, Window, atomic_of};
 
 impl Window {
     /// Whether the device moves what an operation moves, of so many bytes in so many runs at the
-    /// target.
+    /// target. S-G1 S-H13
     pub(crate) fn device_does(&self, action: Action, bytes: u64, runs: u64) -> bool {
         let Some((remote, device)) = self.remote() else { return false };
         match atomic_of(action) {

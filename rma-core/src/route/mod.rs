@@ -3,9 +3,8 @@
 //!
 //! Load and store need nothing of the target and are the fastest, so they are taken wherever the
 //! part can be mapped. Memory that its owner brought along and that stays where it is, is reached
-//! by copies of the operating system, if a probe showed that those are allowed. What a device
-//! moves needs nothing of the target, either. Messages always work; the target serves them.
-//! S-G1 S-G8 S-G10 S-L4
+//! by copies of the operating system, if a probe showed that those are allowed. What a device moves
+//! needs nothing of the target, either. Messages always work; the target serves them.
 mod device;
 mod region;
 
@@ -51,13 +50,13 @@ impl fmt::Display for Path {
     }
 }
 
-/// The way of one operation.
+/// The way of one operation. S-G1
 pub(crate) enum Route<'w> {
     /// Nothing is to be done: no target, or no bytes.
     Null,
     /// By load and store, in a part.
     Mapped(Span<'w>),
-    /// By load and store, in a region of a dynamic window.
+    /// By load and store, in a region of a dynamic window. S-L4
     Region(PinnedRegion<'w>),
     /// By a copy of the operating system.
     Cma(CmaRoute<'w>),
@@ -118,7 +117,7 @@ impl Window {
     }
 
     /// The way of an operation, and the bytes that it is about, counted from the beginning of the
-    /// target's part. Waits for the post of a target in a start epoch.
+    /// target's part. Waits for the post of a target in a start epoch. S-G10
     pub(crate) fn route<'a>(
         &self,
         operation: &Operation<'a>,

@@ -1,4 +1,4 @@
-//! Regions of dynamic windows at peers, as their directories tell of them. S-L4
+//! Regions of dynamic windows at peers, as their directories tell of them.
 #![allow(unsafe_code)]
 
 use crate::error::RmaError;
@@ -31,7 +31,7 @@ impl Drop for Inside<'_> {
     }
 }
 
-/// A region that is mapped here, which stays attached until this is dropped.
+/// A region that is mapped here, which stays attached until this is dropped. S-L4
 pub(crate) struct PinnedRegion<'w> {
     memory: Arc<dyn Mapped>,
     /// Address of its first byte.
@@ -174,8 +174,8 @@ impl Window {
         self.check_left().map(|()| inside)
     }
 
-    /// Bytes of the raw part that a rank has attached at `start`, and where they lie. Nobody but
-    /// that rank is believed: the answer says where in its memory this one writes.
+    /// Bytes of the raw part that a rank has attached at `start`, and where they lie. No other rank
+    /// is believed: the answer says where in its memory this one writes.
     fn ask_for_raw(&self, target: Rank, start: u64) -> Result<Option<(u64, Where)>, RmaError> {
         let world = self.part.comm.world_rank(target);
         let ask = |which: u64| {

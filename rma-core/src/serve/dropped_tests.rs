@@ -42,7 +42,7 @@ fn what_is_dropped_is_served_until_the_rank_leaves() {
     assert!(left.upgrade().is_none(), "nothing keeps it any more");
 }
 
-/// What a part keeps goes elsewhere in the process, where somebody may be who comes here next.
+/// What a part keeps goes elsewhere in the process, where a thread may be that comes here next.
 #[test]
 fn what_is_let_go_is_dropped_when_the_list_is_free() {
     with_loop(Config::default(), |universe, _| {

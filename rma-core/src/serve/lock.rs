@@ -1,4 +1,4 @@
-//! Requests for locks, as their homes serve them. S-E1 S-E8 S-E13
+//! Requests for locks, as their homes serve them.
 use crate::engine::Engine;
 use crate::memory::control_block::ControlBlock;
 use crate::object::WindowId;
@@ -51,20 +51,20 @@ pub(crate) struct Lines {
     requests: AtomicU64,
 }
 
-/// A request of this rank that its home has not answered, or nobody has seen answered.
+/// A request of this rank that its home has not answered, or that no thread has seen answered.
 #[derive(Debug)]
 struct AskedLock {
     home: WorldRank,
-    /// What gives it back, if nobody waits for it any more.
+    /// What gives it back, if no thread waits for it any more.
     unwanted: Option<Head>,
-    /// How it ended, and who left if that is why.
+    /// How it ended, and which rank left if that is why.
     end: Option<(Status, WorldRank)>,
 }
 
 impl Lines {
-    /// Whether somebody waits here for a lock.
+    /// Whether a rank waits here for a lock.
     pub(crate) fn are_waited_for(&self) -> bool {
-        // Who makes it 1 from 0 does so within `poll`, and looks at everything then.
+        // A thread that makes it 1 from 0 does so within `poll`, and looks at everything then.
         self.waited_for.load(Relaxed) > 0
     }
 
@@ -127,7 +127,7 @@ impl Part {
 }
 
 impl Engine {
-    /// Changes what a home keeps, and tells what comes of it.
+    /// Changes what a home keeps, and tells what comes of it. S-E1 S-E13
     fn at_home<R>(&self, part: &Part, act: impl FnOnce(&mut Home, &AtomicU64) -> R) -> R {
         let mut home = part.locks.home();
         let before = home.is_waited_for();
@@ -142,7 +142,7 @@ impl Engine {
         result
     }
 
-    /// As [`at_home`](Self::at_home), of what rank 0 keeps.
+    /// As [`at_home`](Self::at_home), of what rank 0 keeps. S-E8
     fn at_first<R>(&self, part: &Part, act: impl FnOnce(&mut Passes) -> R) -> R {
         let mut passes = part.locks.passes();
         let before = passes.is_waited_for();
@@ -225,7 +225,7 @@ impl Engine {
         if status == Status::Ok {
             self.tell(from, &unlock);
         }
-        // Not before: who leaves looks for what is still to be given back.
+        // Not before: a thread that leaves the job looks for what is still to be given back.
         self.serving().lines.forget(slot);
         true
     }
@@ -282,8 +282,8 @@ impl Engine {
         true
     }
 
-    /// Ends what waits at this rank for those that have left; looks again besides, because who
-    /// gives a lock back may be gone before it could say so. Returns 1 if something came of it.
+    /// Ends what waits at this rank for those that have left; looks again besides, because a rank
+    /// that gave a lock back may be gone before it could say so. Returns 1 if something came of it.
     pub(crate) fn look_after_lines(&self) -> usize {
         if !self.serving().lines.are_waited_for() {
             return 0;

@@ -1,4 +1,4 @@
-//! The target's side of active messages. Everything in a message is checked here. S-E7
+//! The target's side of active messages. Everything in a message is checked here.
 mod combine;
 #[cfg(test)]
 mod dropped_tests;
@@ -27,7 +27,7 @@ use lock::Lines;
 use rendezvous::Incoming;
 use std::sync::Arc;
 
-/// How often a sleeping thread looks whether whom those wait for who wait for locks here is gone.
+/// How often a sleeping thread looks whether holders of locks that ranks wait for here are gone.
 const LINES_RECHECK: Duration = Duration::from_millis(20);
 
 /// What a rank keeps to serve its peers.
@@ -123,7 +123,7 @@ impl Engine {
         service.downcast_ref().expect("there is no other service")
     }
 
-    /// Takes the answer to a question of this rank; false if nobody asked.
+    /// Takes the answer to a question of this rank; false if it did not ask.
     pub(crate) fn take_answer(&self, from: WorldRank, head: &Head, body: &[u8]) -> bool {
         let (Some(kind), Some(status)) = (head.kind(), head.status()) else { return false };
         let is_value = kind == Kind::Value;
@@ -137,7 +137,7 @@ impl Engine {
         self.outstanding.answer(from, SlotId(head.slot.get()), answer, body)
     }
 
-    /// Does what a peer asks; false if the message makes no sense.
+    /// Does what a peer asks; false if the message makes no sense. S-E7
     pub(crate) fn serve(&self, from: WorldRank, kind: Kind, head: &Head, body: &[u8]) -> bool {
         if kind.accumulates() {
             return self.serve_accumulate(from, kind, head, body);
@@ -145,7 +145,7 @@ impl Engine {
         let Some(answer) = kind.answer() else { return false };
         let Some(part) = self.own_windows().get(head.object.get()) else {
             let mut reply = head.reply(answer, Status::Freed);
-            // Also to those who do not say how much they want.
+            // Also to origins that do not say how much they want.
             reply.length = 1.into();
             self.reply(from, &reply, &[]);
             return true;

@@ -13,7 +13,7 @@ use std::sync::{Mutex, PoisonError};
 /// The large puts to one rank.
 pub(crate) struct Incoming {
     receiver: Mutex<Receiver>,
-    /// An origin waits for a CTS. Who sets it tells what there is to tell afterwards.
+    /// An origin waits for a CTS. The thread that sets it tells what there is to tell afterwards.
     waited_for: AtomicBool,
 }
 
@@ -89,7 +89,7 @@ impl Engine {
             {
                 Status::OutOfRange
             }
-            // Nobody waits for long: the first bytes that are cleared find out.
+            // No origin waits for long: the first bytes that are cleared find out.
             None => {
                 self.serving().incoming.with(|receiver| receiver.handle_freed(window));
                 Status::Freed

@@ -1,4 +1,4 @@
-//! Signals of peers, as they arrive. S-D2
+//! Signals of peers, as they arrive.
 use crate::engine::Engine;
 use crate::protocol::message::Head;
 use crate::protocol::pscw::Signal;
@@ -6,7 +6,7 @@ use crate::rank::WorldRank;
 use crate::window::Part;
 
 impl Engine {
-    /// Takes a signal of a peer; false if it makes no sense. Signals have no answer.
+    /// Takes a signal of a peer; false if it makes no sense. Signals have no answer. S-D2
     pub(crate) fn take_signal(
         &self,
         from: WorldRank,

@@ -1,5 +1,5 @@
-//! Locks of windows whose ranks do not all reach each other's words, as their origin takes them:
-//! by load and store if that is enough, by asking the home otherwise. S-E1 S-E8 S-E13
+//! Locks of windows whose ranks do not all reach each other's words, as their origin takes them: by
+//! load and store if that is enough, by asking the home otherwise.
 use crate::engine::{Cause, On, Wait};
 use crate::error::RmaError;
 use crate::protocol::home;
@@ -27,7 +27,7 @@ impl Window {
         Ok(self.reach(target)?.block().map(word))
     }
 
-    /// Takes the lock of `target`, waiting in line if need be, and until then at most.
+    /// Takes the lock of `target`, waiting in line if need be, and until then at most. S-E1 S-E13
     pub(crate) fn lock_at_home(
         &self,
         target: Rank,
@@ -42,7 +42,7 @@ impl Window {
         self.take_or_ask(target, mode, how::TRIES, None)
     }
 
-    /// Locks all parts, which others may share.
+    /// Locks all parts, which others may share. S-E8
     pub(crate) fn lock_all_at_home(&self) -> Result<(), RmaError> {
         let slot = self.ask_home(ALL, 0, None)?;
         self.wait_for_home(ALL, slot)
@@ -120,13 +120,13 @@ impl Window {
         self.ask_home(target, exclusive | holds | tries, until).map(Some)
     }
 
-    /// Who keeps the lock of a target, or of all, and what requests say that they want.
+    /// The home of the lock of a target, or of all, and what requests say that they want.
     fn home_of(&self, key: Rank) -> Option<(WorldRank, u64)> {
         let (home, about) = if key == ALL { (Rank(0), what::ALL) } else { (key, what::PART) };
         Some((self.group().world_rank(home)?, about))
     }
 
-    /// Who keeps a lock that was asked for, and a wait for it.
+    /// The home of a lock that was asked for, and a wait for it.
     fn wait_for_lock_at(
         &self,
         key: Rank,

@@ -1,4 +1,4 @@
-//! The global lock between `lock_all` and exclusive locks of a window (ADR 1). S-E1 S-E8
+//! The global lock between `lock_all` and exclusive locks of a window (ADR 1).
 //!
 //! `lock_all` shares the global lock, a rank with exclusive locks passes it as one of a group: so a
 //! `lock_all` is a shared lock of every part without taking each. A rank passes once, however many
@@ -93,7 +93,7 @@ impl LockOps for Patient<'_> {
 }
 
 impl Patient<'_> {
-    /// Takes the exclusive lock of `target`; true if the global lock was passed for it.
+    /// Takes the exclusive lock of `target`; true if the global lock was passed for it. S-E1
     fn lock_exclusive(&self, target: Rank) -> Result<bool, Untaken> {
         let window = self.0;
         if window.is_unwatched() && global_lock::lock_unwatched(self, target.0)? {
@@ -137,7 +137,7 @@ impl<'w> Hot<'w> {
     }
 }
 
-/// Something is left to do for those who may wait.
+/// Something is left to do for callers that may wait.
 struct NotAtOnce;
 
 impl LockOps for Hot<'_> {
@@ -266,7 +266,7 @@ impl Window {
         matches!(self.global_lock.told.share_at_once(&hot), Ok(true))
     }
 
-    /// Keeps exclusive lockers of every part out.
+    /// Keeps exclusive lockers of every part out. S-E8
     pub(crate) fn share_global_lock(&self) -> Result<(), RmaError> {
         if !self.together {
             return self.lock_all_at_home();

@@ -1,4 +1,4 @@
-//! The lock of a part where all ranks reach all control words. S-E1 S-E13
+//! The lock of a part where all ranks reach all control words.
 use crate::engine::{Asleep, On, Wait};
 use crate::error::RmaError;
 use crate::memory::control_block::ControlBlock;
@@ -15,7 +15,7 @@ use core::time::Duration;
 pub enum LockKind {
     /// Others that hold it shared may.
     Shared,
-    /// Nobody else may.
+    /// No others may.
     Exclusive,
 }
 
@@ -28,7 +28,7 @@ impl LockKind {
     }
 }
 
-/// How often a thread that is not in line looks again whether the lock is free: nobody wakes it
+/// How often a thread that is not in line looks again whether the lock is free: no rank wakes it
 /// for that.
 const RECHECK: Duration = Duration::from_millis(1);
 
@@ -60,7 +60,7 @@ impl NodePool {
         let mut nodes = (0..NODES).filter_map(|index| QueueNode::new(rank, index));
         let node = nodes.find(|node| {
             let word = mine.word(node.phase_word());
-            // pairs with the store of FREE by whoever took it out of a queue.
+            // pairs with the store of FREE by the rank that took it out of a queue.
             word.compare_exchange(phase::FREE, phase::WAITING, SeqCst, SeqCst).is_ok()
         })?;
         self.passing_since_ns.store(0, Relaxed);
@@ -87,7 +87,7 @@ impl Window {
         lock::barge(seen, mode, rank).or_else(pass)
     }
 
-    /// Takes the lock at `home` if nobody holds it in the way or waits for it.
+    /// Takes the lock at `home` if no holder is in the way and no rank waits for it.
     pub(super) fn try_acquire_at(&self, home: At, mode: Mode) -> Result<bool, RmaError> {
         let state = self.block_of(Rank(home.rank))?.word(home.word);
         let mut seen = state.load(SeqCst);
@@ -100,7 +100,7 @@ impl Window {
         Ok(false)
     }
 
-    /// Takes the lock at `home`, waiting in line if need be, and until then at most.
+    /// Takes the lock at `home`, waiting in line if need be, and until then at most. S-E1 S-E13
     #[cold]
     #[inline(never)]
     pub(super) fn acquire_at(
@@ -112,7 +112,7 @@ impl Window {
         self.reach(Rank(home.rank))?;
         let (rank, mut seen) = (self.rank().0, 0);
         if let Some(state) = self.control_word(home) {
-            // Looked at, not tried: those who come here tried in vain or waited to have it mapped.
+            // Looked at, not tried: callers tried in vain or waited to have it mapped.
             seen = state.load(SeqCst);
             while let Some(new) = self.at_once(seen, mode) {
                 match state.compare_exchange(seen, new, SeqCst, SeqCst) {
@@ -138,7 +138,8 @@ impl Window {
                     gave_up = Err(error);
                     acquire.abandon(self.step(acquire.abandon_step())?);
                 }
-                // A peer did not answer, so nobody knows what it did: the node is not used again.
+                // A peer did not answer, so it is not known what it did: the node is not used
+                // again.
                 Err(error) if acquire.is_held() => {
                     return self.release_at(home, mode).and(Err(error));
                 }
@@ -147,7 +148,7 @@ impl Window {
         }
     }
 
-    /// A wait for whoever holds a lock.
+    /// A wait for the holders of a lock.
     fn wait_for_lock(&self, recheck: Option<Duration>, until: Option<Duration>) -> Wait<'_> {
         Wait { recheck, until, ..Wait::new("a lock", On::Holders(self.group(), None)) }
     }
@@ -230,7 +231,7 @@ impl Window {
                 seen = found;
                 continue;
             }
-            // Not in line, so nobody rings: look again after a while.
+            // Not in line, so no rank rings: look again after a while.
             let wait = self.wait_for_lock(Some(RECHECK), until);
             // wait: past the queue
             let napped = self.engine().nap(wait, &mut asleep);
@@ -247,7 +248,7 @@ impl Window {
     /// As [`step`](Self::step), which waits until then at most.
     fn step_until(&self, step: Step, until: Option<Duration>) -> Result<u64, RmaError> {
         self.step_there(step, until).or_else(|error| {
-            // Memory of who has left cannot be mapped any more.
+            // Memory of a rank that has left cannot be mapped any more.
             let Some((rank, answer)) = lock::answer_of_the_gone(step) else { return Err(error) };
             let world = self.part.comm.world_rank(Rank(rank));
             let gone = self.engine().transport.members.told(world) == PeerState::Departed;

@@ -1,4 +1,4 @@
-//! Where all ranks of a window meet: the barrier of fences, and what they agree on. S-A9 S-C4
+//! Where all ranks of a window meet: the barrier of fences, and what they agree on.
 use crate::collective::{Inner, near};
 use crate::engine::WaitError;
 use crate::error::{CollectiveError, RmaError};
@@ -13,7 +13,7 @@ const FENCE: &str = "a fence";
 impl Window {
     /// Waits until every rank has come here, having given its window away; answers with the lowest
     /// rank that refuses, if any. What becomes of memory rests on this: the words are used for
-    /// nothing else.
+    /// nothing else. S-A9
     pub(crate) fn agree(&self, on: Agreement, refuse: bool) -> Result<Option<Rank>, RmaError> {
         let (window, what) = (self.id(), on.name());
         if !self.together {
@@ -39,7 +39,7 @@ impl Window {
     }
 
     /// Waits until every rank has come here. Threads of this rank come one after the other. After
-    /// an error this rank cannot come again: others may have passed because it had come.
+    /// an error this rank cannot come again: others may have passed because it had come. S-C4 S-C9
     pub(crate) fn barrier(&self) -> Result<(), RmaError> {
         let failed = |error| self.collective_failed(FENCE, error);
         if !self.together {

@@ -1,5 +1,5 @@
 //! Post, start, complete and wait between chosen ranks. Why a signal is never taken for another's:
-//! `protocol::pscw`. S-D1 S-D3 S-D4 S-D6 S-D8 S-D9
+//! `protocol::pscw`.
 use crate::error::RmaError;
 use crate::memory::target::{Permit, held};
 use crate::protocol::pscw::Signal;
@@ -15,7 +15,7 @@ pub(crate) const COMPLETE_WAIT: &str = "the wait for an origin's complete";
 
 impl Window {
     /// Takes what the first operation to a target in a start epoch needs. Several threads may come
-    /// here for one target: the post is only looked at, `complete` uses it.
+    /// here for one target: the post is only looked at, `complete` uses it. S-D6 S-D8
     #[cold]
     #[inline(never)]
     pub(crate) fn admit_cold(&self, target: Rank) -> Result<(), RmaError> {
@@ -31,6 +31,7 @@ impl Window {
         Ok(())
     }
 
+    /// Ends the start epoch: its operations are at each target before the signal is. S-D1 S-D3
     pub(crate) fn complete(&self) -> Result<(), RmaError> {
         // Taken out, because nothing is locked while waiting.
         let targets = mem::take(&mut *lock(&self.part.epoch.partners.targets));
@@ -47,6 +48,7 @@ impl Window {
         done
     }
 
+    /// Uses the post of a target, and answers it. S-D9
     fn complete_at(&self, target: Rank) -> Result<(), RmaError> {
         self.targets.close(Permit::Started, target);
         self.set_held(target, held::NOT);
@@ -66,6 +68,7 @@ impl Window {
         }
     }
 
+    /// Ends the exposure, once. S-D4
     pub(crate) fn end_exposure(&self) -> Result<(), RmaError> {
         let origins = mem::take(&mut *lock(&self.part.epoch.partners.origins));
         self.advise_if_late(&origins);

@@ -1,5 +1,5 @@
-//! How the signals of post and complete travel: as bits in the peers' blocks where those are
-//! mapped and have room, as messages otherwise. S-D2
+//! How the signals of post and complete travel: as bits in the peers' blocks where those are mapped
+//! and have room, as messages otherwise.
 use crate::error::RmaError;
 use crate::memory::control_block::SIGNAL_RANKS;
 use crate::protocol::message::{Head, Kind};
@@ -25,7 +25,7 @@ impl Window {
         near.map(|_| self.targets.place(peer) as u32)
     }
 
-    /// Sends a signal to a rank of the window. A post does not wait, even for room in a queue.
+    /// Sends a signal to a rank of the window. A post does not wait, even for room in a queue. S-D2
     pub(crate) fn send_signal(&self, signal: Signal, peer: Rank) -> Result<(), RmaError> {
         let (engine, world) = (self.engine(), self.part.comm.world_rank(peer));
         let (Some(_), Some(bit)) = (self.bit_of(peer), self.bit_of(self.rank())) else {

@@ -1,5 +1,5 @@
 //! Which calls are allowed while which epochs are open: one table, which the checks read and from
-//! which the conformance suite makes its cases. S-A10 S-C7 S-D7 S-E9 S-E10 S-M3
+//! which the conformance suite makes its cases.
 
 /// An epoch that a rank may have open on a window.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -43,7 +43,7 @@ const Y: bool = true;
 const N: bool = false;
 
 /// Rows are what is open, columns what is asked, both in the order of their `ALL`. The
-/// documentation of `epoch` says it in words.
+/// documentation of `epoch` says it in words. S-A10 S-C7 S-D7 S-E9 S-E10 S-M3
 const ALLOWED: [[bool; 8]; 6] = [
     [Y, N, N, N, N, N, N, N],
     [N, N, Y, N, N, N, N, N],

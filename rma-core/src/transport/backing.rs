@@ -1,8 +1,7 @@
 //! What a window lies on: one trait, for memory of every kind.
 //!
-//! Who adds a kind of memory implements [`Backing`] for a type of its own, in a crate of its own,
-//! and hands an `Arc` of it to [`create`](crate::WindowBuilder::create) or
-//! [`attach`](crate::Window::attach).
+//! A crate that adds a kind of memory implements [`Backing`] for a type of its own, and hands an
+//! `Arc` of it to [`create`](crate::WindowBuilder::create) or [`attach`](crate::Window::attach).
 #![allow(unsafe_code)] // room: declares the unsafe trait
 
 use crate::transport::{Descriptor, Mapped};
@@ -26,14 +25,14 @@ pub(crate) const EXTENTS_MAX: usize = 64;
 /// While the library has the `Arc`, which other clones do not change:
 /// - the mapping is readable and writable, touching it never faults, and all that
 ///   [`Mapped`] demands holds;
-/// - nobody uses a reference into it, and no safe call of the type gives one out: other ranks and
+/// - no reference into it is used, and no safe call of the type gives one out: other ranks and
 ///   threads of the library read and write the bytes at any time;
 /// - [`extents`](Self::extents) says the same at each call, its file numbers stay open, and a
-///   neighbour that maps what it says sees these very bytes, also after this process has ended:
-///   nobody truncates the files;
+///   neighbour that maps what it says sees these very bytes, also after this process has ended: the
+///   files are not truncated;
 /// - if [`is_exclusive`](Self::is_exclusive) says yes, no other value, here or in another process,
-///   has any of these bytes, nobody but ranks of the window touches them, and there is no `Weak` of
-///   the `Arc`.
+///   has any of these bytes, nothing but ranks of the window touches them, and there is no `Weak`
+///   of the `Arc`.
 pub unsafe trait Backing: Mapped + Any {
     /// What the bytes lie in, side by side, in the order of the mapping, which they fill without a
     /// gap. At most 64, none of them empty.
@@ -48,7 +47,7 @@ pub unsafe trait Backing: Mapped + Any {
         4096
     }
 
-    /// Whether the bytes are in no other value. While this holds, and nobody else has the `Arc`, a
+    /// Whether the bytes are in no other value. While this holds, and nothing else has the `Arc`, a
     /// window may be [sealed](crate::Window::seal), where its part is a plain slice.
     fn is_exclusive(&self) -> bool {
         false

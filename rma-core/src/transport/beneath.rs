@@ -53,7 +53,7 @@ impl Beneath<'_> {
         self.0.sleep.relax(round)
     }
 
-    /// Sleeps for so long, or until a peer rings; serves nobody.
+    /// Sleeps for so long, or until a peer rings; serves no message.
     pub fn park(&self, timeout: Duration) {
         self.0.sleep.park(self.0.sleep.arm(), Some(timeout));
     }

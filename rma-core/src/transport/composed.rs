@@ -1,7 +1,7 @@
 //! Two transports as one: a rank reaches its node by one of them, and other nodes by a network.
 //!
-//! Threads of the rank sleep on the doorbell of their node alone. Who makes progress on the network
-//! while they do, and finds something for this rank, wakes them ([`Waker`]).
+//! Threads of the rank sleep on the doorbell of their node alone. A thread that makes progress on
+//! the network while they do, and finds something for this rank, wakes them ([`Waker`]).
 #![allow(unsafe_code)] // implements unsafe traits by those of its parts
 
 use super::agent::{Agent, AgentBody, AgentError};
@@ -19,10 +19,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 /// What reaches the ranks of other nodes: half a transport, used [beside](Transport::beside) one
 /// that has memory, sleep and time.
 ///
-/// What its objects promise to ring this rank for, they do by the [`Waker`] that it is made with:
-/// a message, room for one or for a transfer after `Again`, a completion, news of a member that has
+/// What its objects promise to ring this rank for, they do by the [`Waker`] that it is made with: a
+/// message, room for one or for a transfer after `Again`, a completion, news of a member that has
 /// left, and the end of a `poll` that has turned away another thread. Threads of the rank may all
-/// be asleep then, so nobody calls the network: one whose progress is made in its calls has a
+/// be asleep then, so no thread calls the network: one whose progress is made in its calls has a
 /// thread of its own, which waits for events, and wakes.
 pub struct Network {
     /// Short name of the transport that it is a half of, as shown by `--explain`.
@@ -66,10 +66,10 @@ struct MailFlag<W>(W);
 impl<W: Word<Value = u32>> MailFlag<W> {
     /// There may be some, which can be polled.
     fn come(&self) {
-        // pairs with the Acquire in `take`: who sees no more contributions polls what came with it.
+        // pairs with the Acquire in `take`: a thread that takes it polls what came.
         self.0.store(1, Release);
-        // Pairs with the fences of `Agent::leave` and `Agent::arm`: who looks for contributions
-        // after them sees this, or is seen not to attend, or to sleep.
+        // Pairs with the fences of `Agent::leave` and `Agent::arm`: a thread that looks after them
+        // sees this, or is seen not to attend, or to sleep.
         fence(SeqCst);
     }
 

@@ -1,5 +1,5 @@
-//! No contributions of a network is left lying between who attends, the agent and who wakes them.
-//! The doorbell is that of a node, without the fences that it has of its own in `ring`.
+//! No message of a network is left lying between threads that attend, the agent and its waker. The
+//! doorbell is that of a node, without the fences that it has of its own in `ring`.
 use super::MailFlag;
 use core::sync::atomic::Ordering::{Relaxed, SeqCst};
 use loom::sync::Arc;

@@ -218,7 +218,7 @@ fn each_rank_is_reached_by_its_half() {
     assert_eq!(line, "both: memory; other nodes by network");
 }
 
-/// Whoever fails first is told of, by whichever half.
+/// The first rank that fails is told of, by whichever half.
 #[test]
 fn failures_of_both_halves_are_known() {
     let Composed { memory, network, pair, .. } = compose();
@@ -252,8 +252,8 @@ fn the_network_wakes_who_sleeps() {
     assert!(network.calls().is_empty());
 }
 
-/// Who leaves looks whether there is contributions of the network: perhaps more than a poll has
-/// taken.
+/// A thread that leaves looks whether there are messages of the network: perhaps more than a poll
+/// has taken.
 #[test]
 fn mail_of_both_halves_is_seen() {
     let Composed { memory, network, waker, pair } = compose();

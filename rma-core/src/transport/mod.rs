@@ -153,7 +153,7 @@ pub enum ImportError {
     /// Descriptors of a backing that cannot be mapped side by side.
     #[error("rank {owner} sent extents that cannot lie side by side: {why}; run the same build")]
     Extents {
-        /// Who sent them.
+        /// Their sender.
         owner: WorldRank,
         /// What is wrong.
         why: &'static str,
@@ -164,7 +164,7 @@ pub enum ImportError {
     /// The operating system refused.
     #[error("mapping memory of rank {owner} failed in {call} (os error {errno})")]
     System {
-        /// Who owns the memory.
+        /// The rank of the memory.
         owner: WorldRank,
         /// System call.
         call: &'static str,
@@ -186,7 +186,7 @@ pub enum CmaError {
     /// The operating system refused.
     #[error("copying to or from memory of rank {peer} by address failed (os error {errno})")]
     System {
-        /// Whose memory.
+        /// The rank of the memory.
         peer: WorldRank,
         /// Error number.
         errno: i32,
@@ -225,7 +225,7 @@ pub enum Touch {
 pub enum Outcome {
     /// In order.
     Departed,
-    /// In order, but with locks that it holds or waits for, which nobody can give back any more.
+    /// In order, but with locks that it holds or waits for, which no rank can give back any more.
     Holding,
     /// By a panic or an unrecoverable error: peers that wait shall fail instead of hanging.
     Failed,
@@ -342,17 +342,17 @@ pub unsafe trait Messages: Send + Sync {
     /// Whether `sink` has returned from every message below a mark of [`arrived`](Self::arrived),
     /// in whichever thread.
     ///
-    /// Who parks because the answer is no is rung when it may be yes, by the transport or by whom
-    /// `poll` tells that there were messages.
+    /// A thread that parks because the answer is no is rung when it may be yes, by the transport or
+    /// by the thread that `poll` tells that there were messages.
     fn is_handled(&self, mark: u64) -> bool;
 }
 
 /// Passes the time of threads that wait.
 ///
-/// A thread that waits does: `arm` → look at its condition → `park` or `disarm`. Whoever makes
-/// the condition true does: store → `ring(waiter)`. `arm` and `ring` each contain a sequentially
-/// consistent fence, so either the waiter sees the store or the ringer sees the waiter; `ring`
-/// costs a load when nobody sleeps there.
+/// A thread that waits does: `arm` → look at its condition → `park` or `disarm`. The thread that
+/// makes the condition true does: store → `ring(waiter)`. `arm` and `ring` each contain a
+/// sequentially consistent fence, so either the waiter sees the store or the ringer sees the
+/// waiter; `ring` costs a load when no thread sleeps there.
 pub trait Sleep: Send + Sync {
     /// Wakes every thread of `peer` that is parked; cheap if there is none. Of a peer that is not
     /// [near](Shared::is_near) it may wake none: what it waits for comes by messages and devices.
@@ -364,8 +364,8 @@ pub trait Sleep: Send + Sync {
     /// Sleeps until a `ring` that followed `arm`, or until `timeout`; may return early. Takes back
     /// the `arm`.
     fn park(&self, ticket: Ticket, timeout: Option<Duration>);
-    /// Whether ranks share CPUs: who waits then has others to wait for that cannot run at the same
-    /// time. Constant, and the same at ranks that are near each other.
+    /// Whether ranks share CPUs: a thread that waits then has others to wait for that cannot run at
+    /// the same time. Constant, and the same at ranks that are near each other.
     fn is_crowded(&self) -> bool;
     /// Passes the time of waiting round `round` without sleeping: a CPU hint, later a yield.
     /// Returns false when the time has come to park.
@@ -374,7 +374,7 @@ pub trait Sleep: Send + Sync {
     fn now(&self) -> Duration;
 }
 
-/// Knows who still takes part.
+/// Knows which ranks still take part.
 ///
 /// # Safety
 ///
@@ -390,16 +390,16 @@ pub unsafe trait Members: Send + Sync {
     }
     /// The first rank of the job that failed, if one did. Cheap: asked by every wait.
     fn failed(&self) -> Option<WorldRank>;
-    /// A wait of this rank has failed because `peer` left in order. Told to whom it may concern,
-    /// if this rank fails now, too.
+    /// A wait of this rank has failed because `peer` left in order. Told to the launcher, if this
+    /// rank fails now, too.
     fn missed(&self, peer: WorldRank) {
         _ = peer;
     }
-    /// Something that whoever started the job may want to know, once for each text.
+    /// Something that the user who started the job may want to know, once for each text.
     fn note(&self, text: &str) {
         _ = text;
     }
-    /// Whether this process is a fork of the rank's: it has copies of all handles, but nobody is
+    /// Whether this process is a fork of the rank's: it has copies of all handles, but no rank is
     /// to hear of it. Constant in a process, and cheap: asked by every guard that is dropped.
     fn is_fork(&self) -> bool {
         false
@@ -413,7 +413,7 @@ pub unsafe trait Members: Send + Sync {
 pub trait Region: Mapped {
     /// What a peer passes to [`Shared::import`].
     fn descriptor(&self) -> Descriptor;
-    /// Nobody maps it any more, but some may still come by its address: what is mapped stays so
+    /// No peer maps it any more, but some may still come by its address: what is mapped stays so
     /// until the process ends. What else it takes (a file) is given back.
     fn abandon(self: Box<Self>) {
         core::mem::forget(self);
@@ -424,8 +424,8 @@ pub trait Region: Mapped {
 ///
 /// # Safety
 ///
-/// - what [`allocate`](Self::allocate) gives is zeroed, and nobody but this rank and peers that
-///   imported its descriptor touch it;
+/// - what [`allocate`](Self::allocate) gives is zeroed, and only this rank and peers that imported
+///   its descriptor touch it;
 /// - two of its values never overlap;
 /// - what [`import`](Self::import) gives are the very bytes that `owner` described.
 pub unsafe trait Shared: Send + Sync {

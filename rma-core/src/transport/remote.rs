@@ -29,7 +29,7 @@ pub enum Addressing {
     Virtual,
 }
 
-/// Who chooses the key of a registration.
+/// Whether the core or the device chooses the key of a registration.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Keys {
     /// The core, which gives all parts of a window the same.
@@ -44,7 +44,7 @@ pub enum Keys {
 pub struct RemoteLimits {
     /// How positions are counted.
     pub addressing: Addressing,
-    /// Who chooses keys.
+    /// Whether the core or the device chooses keys.
     pub keys: Keys,
     /// Puts of at most so many bytes are [done](Posted::Done) when they are posted, as far as the
     /// origin's bytes go.
@@ -89,7 +89,7 @@ pub enum Moment {
 /// Bytes of a peer's registered memory.
 #[derive(Debug, Clone, Copy)]
 pub struct There {
-    /// Whose.
+    /// The rank of the memory.
     pub peer: WorldRank,
     /// That of the registration.
     pub key: RemoteKey,
@@ -124,7 +124,7 @@ pub enum Transfer {
         /// Their operands, packed; for [`Atomic::Swap`], two for each element: what it is compared
         /// with, then what it becomes. Null if there are none.
         operands: *const u8,
-        /// What was there, packed; null if nobody asks.
+        /// What was there, packed; null if the core does not ask.
         fetched: *mut u8,
     },
 }
@@ -167,8 +167,8 @@ pub enum DeviceError {
     /// The target's device does not give access to these bytes.
     #[error("the target's device refused access: the memory is not registered any more")]
     Refused,
-    /// The device was cut off from that peer, because a wait for it had ended: nobody knows what
-    /// has arrived of earlier puts.
+    /// The device was cut off from that peer, because a wait for it had ended: what has arrived of
+    /// earlier puts is not known.
     #[error("the device was cut off from rank {0} when a wait ended; put again what matters")]
     CutOff(WorldRank),
     /// The peer does not answer.
@@ -250,7 +250,7 @@ pub unsafe trait Remote: Send + Sync {
         key: Option<RemoteKey>,
     ) -> Result<Box<dyn Registration>, RegisterError>;
     /// A queue of transfers, of the thread that asks. If there is none for it, it shares that of
-    /// another one, and nobody asks any more. Waits for no other thread of this rank.
+    /// another one, and none asks any more. Waits for no other thread of this rank.
     ///
     /// # Errors
     ///
@@ -289,7 +289,7 @@ pub unsafe trait Endpoint: Send + Sync {
     /// # Safety
     ///
     /// Memory that `transfer` names stays valid until the transfer is complete, or its peer was
-    /// [quiesced](Self::quiesce). Meanwhile nobody changes what it reads, and nobody reads or
+    /// [quiesced](Self::quiesce). Meanwhile nothing changes what it reads, and nothing reads or
     /// changes what it writes. `id` names no other transfer meanwhile.
     unsafe fn post(&self, id: u64, transfer: &Transfer, there: &There)
     -> Result<Posted, PostError>;

@@ -1,4 +1,4 @@
-//! Waiting for a value in a part that load and store reach. S-M1 S-N5
+//! Waiting for a value in a part that load and store reach.
 use super::View;
 use crate::element::AtomicElement;
 use crate::engine::{On, Wait};
@@ -10,8 +10,8 @@ use core::sync::atomic::Ordering::Acquire;
 use core::sync::atomic::fence;
 use core::time::Duration;
 
-/// How often a thread that sleeps looks whether its value has come, in the long run: who stores one
-/// does not know who waits for it.
+/// How often a thread that sleeps looks whether its value has come, in the long run: a rank that
+/// stores one does not know which ranks wait for it.
 const RECHECK: Duration = Duration::from_millis(1);
 
 /// Waiting for a value that others store, by whatever operation or by a view.
@@ -24,7 +24,7 @@ impl View<'_> {
     /// with a view of the part may wait, and any number of threads.
     ///
     /// The wait makes progress: what messages bring, it sees at once. Of what is stored without
-    /// one, nobody tells: it spins, then sleeps and looks again by itself, first after 20 us, each
+    /// one, no rank tells: it spins, then sleeps and looks again by itself, first after 20 us, each
     /// time half as long again, at last each ms. So it leaves the CPU to others, and sees a value
     /// that came late a third of what it had waited later, 1 ms at most.
     ///
@@ -236,7 +236,7 @@ impl View<'_> {
     }
 }
 
-/// Values that are waited for: they lie in the part, and are aligned.
+/// Values that are waited for: they lie in the part, and are aligned. S-M1 S-N5
 struct Awaited<'v> {
     view: &'v View<'v>,
     spans: &'v [Span<'v>],

@@ -1,5 +1,5 @@
-//! Far accumulates on a transport that delivers the newest message first, and on stripes that
-//! somebody holds.
+//! Far accumulates on a transport that delivers the newest message first, and on stripes that are
+//! held.
 #![allow(unsafe_code)]
 
 use super::Window;
@@ -37,17 +37,17 @@ pub(crate) struct Loop {
     near: bool,
     /// No message is taken.
     full: AtomicBool,
-    /// A message comes whenever somebody looks.
+    /// A message comes whenever a thread looks.
     flooded: AtomicBool,
     /// Looks until what another thread has in its hands is handled.
     held: AtomicUsize,
     /// Of ranks that are not there otherwise.
     states: Mutex<HashMap<WorldRank, PeerState>>,
-    /// Who takes no message.
+    /// The rank that takes no message.
     unreachable: Mutex<Option<WorldRank>>,
-    /// Whom the rank said that it missed.
+    /// Peers that the rank said that it missed.
     missed: Mutex<Vec<WorldRank>>,
-    /// Whose state was asked for.
+    /// Peers whose state was asked for.
     asked: Mutex<HashSet<WorldRank>>,
     agent: Mutex<Option<thread::JoinHandle<()>>>,
     /// The agent's thread is in a sleep, or about to be.
@@ -60,7 +60,7 @@ pub(crate) struct Loop {
     arrived: AtomicU64,
     /// Of how many of them what had arrived is handled; `None`: of all.
     handled: Mutex<Option<u64>>,
-    /// Whoever takes messages panics.
+    /// A thread that takes messages panics.
     broken: AtomicBool,
     /// How the rank left.
     departed: Mutex<Vec<Outcome>>,
@@ -121,7 +121,7 @@ impl Loop {
         core::mem::take(&mut *self.missed.lock().unwrap())
     }
 
-    /// What had arrived when somebody looked for it is handled, of the first `looks` of them.
+    /// What had arrived when a thread looked for it is handled, of the first `looks` of them.
     pub(crate) fn set_handled(&self, looks: u64) {
         *self.handled.lock().unwrap() = Some(looks);
     }
@@ -140,7 +140,7 @@ impl Loop {
         self.agent.lock().unwrap().as_ref().is_none_or(thread::JoinHandle::is_finished)
     }
 
-    /// What the rank has sent and nobody has taken.
+    /// What the rank has sent and not taken.
     pub(crate) fn take_sent(&self) -> Vec<Vec<u8>> {
         core::mem::take(&mut *self.queue())
     }
@@ -278,7 +278,7 @@ unsafe impl Shared for Loop {
     }
 }
 
-/// A thread that sleeps for as long as nobody rings, or not at all if that has a bound.
+/// A thread that sleeps until it is rung, or not at all if that has a bound.
 impl Agent for Loop {
     fn start(&self, body: AgentBody) -> Result<(), AgentError> {
         *self.agent.lock().unwrap() = Some(thread::spawn(body));
@@ -574,8 +574,8 @@ fn a_peer_cannot_have_more_put_off_than_its_credit() {
     });
 }
 
-/// Whoever has left gives nothing back: the origin hears that it cannot be done, and what waits for
-/// others goes on waiting.
+/// A holder that has left gives nothing back: the origin hears that it cannot be done, and what
+/// waits for others goes on waiting.
 #[test]
 fn what_was_put_off_ends_when_the_holder_has_left() {
     with_loop(Config::default(), |universe, network| {

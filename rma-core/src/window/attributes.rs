@@ -1,4 +1,4 @@
-//! What a window is called, how it was made, and what its user attached to it. S-B1 S-B2 S-B3 S-B4
+//! What a window is called, how it was made, and what its user attached to it.
 use super::Window;
 use crate::config::{Hint, Hints, InForce};
 use crate::object::Flavor;
@@ -20,9 +20,12 @@ type Attributes = HashMap<TypeId, Arc<dyn Any + Send + Sync>>;
 
 /// What belongs to a window and not to an operation.
 pub(crate) struct Settings {
+    /// How the window got its memory. S-B2
     flavor: Flavor,
     pub(crate) hints: InForce,
+    /// What its user calls it. S-B4
     name: Mutex<String>,
+    /// By type. S-B3
     attributes: Mutex<Attributes>,
 }
 
@@ -78,7 +81,7 @@ impl Window {
     ///
     /// Types are keys: a program that wants several wraps them in types of its own. The window
     /// drops its attributes when it is freed or dropped, so `Drop` does what MPI's delete callback
-    /// does, unless somebody still has the value (MPI 4.1, section 7.7.3).
+    /// does, unless the program still has the value (MPI 4.1, section 7.7.3).
     pub fn set_attribute<V: Any + Send + Sync>(&self, value: V) -> Option<Arc<V>> {
         let old = self.settings.attributes().insert(TypeId::of::<V>(), Arc::new(value));
         old.and_then(typed)

@@ -1,4 +1,4 @@
-//! A device that moves bytes: what a window has of it, and its transfers. S-G1 S-H13
+//! A device that moves bytes: what a window has of it, and its transfers.
 #![allow(unsafe_code)]
 
 use crate::element::{BasicType, Op};
@@ -25,7 +25,7 @@ pub(crate) struct Device {
     pub(crate) beside_cpus: bool,
 }
 
-/// How an operation reaches registered memory of its target.
+/// How an operation reaches registered memory of its target. S-G1
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct DeviceRoute {
     pub(crate) world: WorldRank,
@@ -97,7 +97,7 @@ impl Device {
     }
 }
 
-/// What the device does for an operation; `None` for those that are no atomics.
+/// What the device does for an operation; `None` for those that are no atomics. S-H13
 pub(crate) fn atomic_of(action: Action) -> Option<(Atomic, BasicType)> {
     match action {
         Action::Put | Action::Get => None,

@@ -1,4 +1,4 @@
-//! Who serves messages into this rank's part, and whether anybody may.
+//! Which threads serve messages into this rank's part, and whether any may.
 //!
 //! Messages come when they come: that of an operation whose wait failed may be served long after
 //! its origin gave up, whatever the ranks have agreed on since. So it is the target that keeps its
@@ -9,14 +9,14 @@ use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 #[cfg(loom)]
 use loom::sync::atomic::AtomicU64;
 
-/// Set while nobody may enter. The bits below count those who are inside.
+/// Set while no thread may enter. The bits below count those inside.
 const SHUT: u64 = 1 << 63;
 
 /// Of one part.
 #[derive(Debug)]
 pub(crate) struct Door(AtomicU64);
 
-/// One who is inside, until dropped.
+/// A thread that is inside, until dropped.
 pub(crate) struct Entered<'d>(&'d Door);
 
 impl Door {
@@ -33,12 +33,12 @@ impl Door {
         (seen & SHUT == 0).then_some(entered)
     }
 
-    /// Nobody enters any more; those inside go on, until [`is_empty`](Self::is_empty).
+    /// No thread enters any more; those inside go on, until [`is_empty`](Self::is_empty).
     pub(crate) fn shut(&self) {
         self.0.fetch_or(SHUT, Relaxed);
     }
 
-    /// Whether nobody is inside.
+    /// Whether no thread is inside.
     pub(crate) fn is_empty(&self) -> bool {
         // pairs with the Release in the drop of `Entered`: what was done inside is seen.
         self.0.load(Acquire) & !SHUT == 0
@@ -83,8 +83,8 @@ mod loom_tests {
     use loom::sync::Arc;
     use loom::thread;
 
-    /// What is inside is touched by one side at a time: who serves while the door is open, the
-    /// owner from when nobody is inside until it opens the door again.
+    /// What is inside is touched by one side at a time: threads that serve while the door is open,
+    /// the owner from when none is inside until it opens the door again.
     #[test]
     fn loom_those_inside_and_the_owner_exclude_each_other() {
         loom::model(|| {

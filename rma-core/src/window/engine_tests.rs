@@ -77,7 +77,7 @@ fn send(engine: &Engine, head: &Head, body: &[u8]) -> u64 {
 /// A request that waits for its answer, and the slot of it.
 fn outstanding(window: &Window, kind: Kind, length: u64) -> (Arc<Pending>, u64) {
     let pending = Arc::default();
-    // An answer to nobody: what was asked gets lost.
+    // An answer to no request: what was asked gets lost.
     let head = head(window, kind, 0, length, 0);
     let expected = Expected::of(&head, Buffer::NONE);
     // SAFETY: no buffer.
@@ -142,11 +142,11 @@ fn requests_that_lie_touch_nothing() {
     with_window(|window, _| {
         let engine = window.engine();
         for (head, body) in lies(window) {
-            // The answer finds nobody, if the request itself is not dropped.
+            // The answer finds no slot, if the request itself is not dropped.
             assert!(send(engine, &head, &body) > 0, "{head:?}");
             assert_eq!(part(window), [0x11; SIZE as usize], "{head:?}");
         }
-        // No such window: answered, to nobody.
+        // No such window: answered, to no request.
         for kind in [Kind::Put, Kind::Get, Kind::Rts, Kind::Query, Kind::Accumulate] {
             let mut head = head(window, kind, 0, 8, 1 << 40);
             head.object = 0xdead_beef.into();
@@ -220,7 +220,7 @@ fn fragments_stay_within_their_grants() {
             send(engine, &message, &vec![0xeeu8; len])
         };
         assert_eq!(fragment(0, 8), 1, "nothing was granted");
-        // The grants go to a slot that is not in use, whose owner cancels: two dropped messages.
+        // The grants go to a slot that is not in use, whose origin cancels: two dropped messages.
         let ask = |length| send(engine, &head(window, Kind::Rts, 16, length, slot), &[]);
         assert_eq!(ask(40), 1, "the grant");
         assert_eq!(fragment(0, 8), 1, "it was cancelled");
@@ -257,8 +257,8 @@ fn fragments_stay_within_their_grants() {
     });
 }
 
-/// The agent finds out that the holder of grants is gone, who tells nobody: this rank calls nothing
-/// meanwhile. S-M5
+/// The agent finds out that the holder of grants is gone, which tells no rank: this one calls
+/// nothing meanwhile. S-M5
 #[test]
 fn an_agent_takes_grants_back() {
     with_window(|window, network| {
@@ -357,7 +357,7 @@ proptest! {
         with_window(|window, _| {
             let engine = window.engine();
             for (kind, status, known, offset, length, slot, body) in messages {
-                // The words of locks are not for anybody to change, and contributions has its own
+                // The words of locks are not for peers to change, and contributions have their own
                 // tests.
                 if [1, 7, 8, 10].contains(&kind) {
                     continue;

@@ -31,8 +31,8 @@ impl EpochState {
         self.word.load(SeqCst) & (LOCK_ALL | NO_CHECK) == LOCK_ALL
     }
 
-    /// From now on, this rank takes nothing that peers may wait for. Whoever takes such a thing
-    /// marks it first and then asks [`has_left`](Self::has_left); who calls this looks for marks
+    /// From now on, this rank takes nothing that peers may wait for. A thread that takes such a
+    /// thing marks it first and then asks [`has_left`](Self::has_left); the caller looks for marks
     /// afterwards. All of that is sequentially consistent: one of the two sees the other.
     pub(crate) fn set_left(&self) {
         self.left.store(true, SeqCst);

@@ -11,8 +11,8 @@ impl Window {
         let ImportError::PeerGone(peer) = error else {
             return RmaError::Import { window: self.id(), error };
         };
-        // Who went without a word has failed, whether that has been noticed otherwise or not.
-        // A peer that left because another failed has said so first.
+        // A peer that went without a word has failed, whether that has been noticed otherwise or
+        // not. A peer that left because another failed has said so first.
         let failed = self.engine().transport.members.failed().map(Cause::PeerFailed);
         let cause = failed.or_else(|| self.engine().gone(peer));
         let cause = cause.unwrap_or(Cause::PeerFailed(peer));
@@ -20,8 +20,8 @@ impl Window {
         self.wait_failed(self.engine().given_up(wait, cause))
     }
 
-    /// The error of a window that a wait ended in; whoever ended that wait, the launcher hears whom
-    /// this rank missed.
+    /// The error of a window that a wait ended in; whatever ended that wait, the launcher hears
+    /// which peer this rank missed.
     pub(crate) fn wait_failed(&self, WaitError { what, cause }: WaitError) -> RmaError {
         let window = self.id();
         self.engine().misses(cause);

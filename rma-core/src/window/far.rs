@@ -1,4 +1,4 @@
-//! Targets that only messages reach: what is known of them, and waiting for answers. S-F1 S-G8
+//! Targets that only messages reach: what is known of them, and waiting for answers.
 use super::Window;
 use crate::config::Hint;
 use crate::engine::Pending;
@@ -59,7 +59,7 @@ pub(crate) struct Unflushed {
 pub(crate) struct Flushing<'w> {
     window: &'w Window,
     target: Rank,
-    /// What nobody has made sure of yet: the next flush tries again.
+    /// What is not made sure of yet: the next flush tries again.
     pub(crate) unflushed: Vec<Unflushed>,
     over: Arc<Pending>,
 }
@@ -78,7 +78,7 @@ impl Drop for Flushing<'_> {
 }
 
 impl Outstanding {
-    /// Whether no flush has anything to wait for, or to tell.
+    /// Whether no flush has anything to wait for, or to tell. S-F5
     fn is_over(&self) -> bool {
         self.puts.iter().all(|puts| puts.is_over())
             && self.others.is_empty()
@@ -178,7 +178,7 @@ impl Far {
     }
 
     /// What a flush of `target` waits for. It stays here until it is over: a flush of another
-    /// thread waits for it too. Puts from now on are the next flush's.
+    /// thread waits for it too. Puts from now on are the next flush's. S-F1 S-F7
     pub(crate) fn outstanding(&self, target: Rank) -> (Option<Arc<Pending>>, Vec<Arc<Pending>>) {
         let mut state = self.state();
         let Some(Outstanding { puts, others, .. }) = state.pending.get_mut(&target) else {
@@ -199,8 +199,8 @@ impl Far {
         others.flush()
     }
 
-    /// Targets that a flush has something to do at, in the order of their ranks: whom it waits for
-    /// first is no matter of chance, so that a seed of the simulator decides all.
+    /// Targets that a flush has something to do at, in the order of their ranks: which it waits for
+    /// first is no matter of chance, so that a seed of the simulator decides all. S-F4
     pub(crate) fn flushable(&self) -> Vec<Rank> {
         let state = self.state();
         let some = state.pending.iter().filter(|(_, all)| !all.is_over());
@@ -258,7 +258,7 @@ impl Window {
         Putting { window: self, pending }
     }
 
-    /// Size and displacement unit of a target's part.
+    /// Size and displacement unit of a target's part. S-G8
     pub(crate) fn part_of(&self, target: Rank, world: WorldRank) -> Result<(u64, u32), RmaError> {
         if let Some(entry) = self.targets.near(target) {
             let dynamic = self.part.regions.is_some();

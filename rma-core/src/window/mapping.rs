@@ -1,4 +1,4 @@
-//! Maps targets whose memory load and store reach. S-M1
+//! Maps targets whose memory load and store reach.
 #![allow(unsafe_code)]
 
 use crate::config::Asked;
@@ -11,7 +11,8 @@ use crate::transport::ImportError;
 use crate::window::{PeerPart, Window};
 
 impl Window {
-    /// Whether the table shows the way to it: nothing counts, and nobody is told of accesses.
+    /// Whether the table shows the way to it: nothing counts, and the transport is not told of
+    /// accesses.
     pub(crate) fn loads_at_once(&self, target: Rank) -> bool {
         let told = self.engine().transport.views.is_some();
         self.loads(target) && !self.counts_all && !told
@@ -25,7 +26,7 @@ impl Window {
         mapped && near && self.part.regions.is_none() && self.asked != Asked::Cma
     }
 
-    /// All of the part of a target that is mapped and reached by load and store.
+    /// All of the part of a target that is mapped and reached by load and store. S-M1
     pub(crate) fn loaded_part(&self, target: Rank, size: u64) -> Result<Span<'_>, RmaError> {
         let loadable = self.targets.get(target).filter(|entry| entry.is_loadable());
         if let Some(part) = loadable.and_then(|entry| entry.part()) {

@@ -1,4 +1,4 @@
-//! Memory of a part, and what becomes of it. S-A5
+//! Memory of a part, and what becomes of it.
 #![allow(unsafe_code)]
 
 use super::user::{Contents, Raw, Rebuild, WindowMemory};
@@ -26,7 +26,7 @@ pub(crate) struct Memory {
     whose: Whose,
 }
 
-/// Whom memory belongs to, and so what becomes of it if it is dropped and was not freed.
+/// The owner of memory, and so what becomes of it if it is dropped and was not freed.
 enum Whose {
     /// Allocated for the window. Peers that still write there have mappings of their own, so that
     /// it stays allocated in the graveyard until the universe ends.
@@ -37,10 +37,10 @@ enum Whose {
     WindowByAddress,
     /// Rank 0's, which keeps it: the parts of all ranks lie in it.
     FirstRank,
-    /// The user's, who vouches for it (`RawPart::new`).
+    /// The user's, vouched for (`RawPart::new`).
     Raw,
-    /// The user's, who may have the `Arc`, too, and is the only one to have it after the universe.
-    /// So it is never given back.
+    /// The user's. The program may have the `Arc`, too, and alone has it after the universe. So it
+    /// is never given back.
     User,
 }
 
@@ -140,7 +140,7 @@ impl Memory {
         Ok(all)
     }
 
-    /// Gives `len` bytes at `offset` back to their user; what he brought along as a whole.
+    /// Gives `len` bytes at `offset` back to their user; what it brought along as a whole.
     pub(crate) fn rebuild<M: WindowMemory>(&self, offset: u64, len: usize) -> Option<M> {
         let mut fill = |bytes: &mut [u8]| {
             self.span(offset, bytes.len()).into_iter().for_each(|part| part.read(bytes));
@@ -159,7 +159,7 @@ impl Memory {
         }
     }
 
-    /// Whether nobody but the window has it.
+    /// Whether nothing but the window has it.
     pub(crate) fn is_exclusive(&self) -> bool {
         // So that what other threads did before they gave theirs up is done.
         let alone = |backing: &mut Arc<dyn Backing>| {
@@ -181,13 +181,13 @@ impl Memory {
 
     fn span(&self, offset: u64, len: usize) -> Option<Span<'_>> {
         let mapping = self.mapping();
-        // SAFETY: mapped until it is freed, after which nobody comes here. No reference into it
+        // SAFETY: mapped until it is freed, after which no thread comes here. No reference into it
         // exists: its user gave it away, and the core makes none but of sealed windows, which have
         // no operations.
         unsafe { Span::of_part(mapping.base, mapping.len as u64, offset, len) }
     }
 
-    /// No rank can reach the memory any more, this one included: it is given back.
+    /// No rank can reach the memory any more, this one included: it is given back. S-A5
     pub(crate) fn set_freed(&self) {
         let backing = self.backing().take();
         // To unmap takes a while: not under the lock.
@@ -210,7 +210,7 @@ impl Drop for Memory {
 /// Keeps the bytes of memory that the transport allocated, and nothing else of it.
 fn abandon(backing: Arc<dyn Backing>) {
     let any: Arc<dyn Any + Send + Sync> = backing;
-    // It is of that type, and nobody else has it.
+    // It is of that type, and nothing else has it.
     let anonymous = any.downcast::<Anonymous>().ok().and_then(Arc::into_inner);
     anonymous.into_iter().for_each(|Anonymous(region)| region.abandon());
 }
@@ -226,8 +226,8 @@ unsafe impl Mapped for Anonymous {
     }
 }
 
-// SAFETY: what `Shared::allocate` gave, which is nobody else's, and which a neighbour maps by its
-// descriptor; it is in one `Memory`, which makes no `Weak`.
+// SAFETY: what `Shared::allocate` gave, which is in no other value, and which a neighbour maps by
+// its descriptor; it is in one `Memory`, which makes no `Weak`.
 unsafe impl Backing for Anonymous {
     fn extents(&self) -> Vec<Extent> {
         let place = Place::Region(self.0.descriptor());

@@ -1,4 +1,4 @@
-//! Windows: memory of every rank of a group, addressable by target and displacement. S-A7 S-A14
+//! Windows: memory of every rank of a group, addressable by target and displacement.
 #[cfg(test)]
 pub(crate) mod accumulate_tests;
 mod attributes;
@@ -96,9 +96,9 @@ pub struct Window {
 pub(crate) mod kind {
     pub(crate) const PLAN: u64 = 1;
     pub(crate) const SHARE: u64 = 2;
-    /// Who failed to make its part.
+    /// The rank that failed to make its part.
     pub(crate) const FAILED: u64 = 3;
-    /// Whether the window is to be freed or sealed, and who refuses.
+    /// Whether the window is to be freed or sealed, and which rank refuses.
     pub(crate) const END: u64 = 4;
     /// A further extent of a part.
     pub(crate) const EXTENT: u64 = 5;
@@ -137,9 +137,9 @@ impl Peers {
 
 /// What it takes to map a part.
 pub(crate) struct PeerPart {
-    /// Whose region holds it.
+    /// The rank of the region that holds it.
     pub(crate) owner: Rank,
-    /// Its extents; none if nobody else can map it.
+    /// Its extents; none if no other rank can map it.
     pub(crate) data: Box<[Descriptor]>,
     /// Where in that region the part begins, in bytes.
     pub(crate) offset: u64,
@@ -155,7 +155,7 @@ pub(crate) struct PeerPart {
 }
 
 impl PeerPart {
-    /// Whether nobody else can map it.
+    /// Whether no other rank can map it. S-K4
     pub(crate) fn stays(&self) -> bool {
         self.data.is_empty()
     }
@@ -163,12 +163,14 @@ impl PeerPart {
 
 /// This rank's part of a window, as messages reach it.
 pub(crate) struct Part {
+    /// A communicator of its own, whatever becomes of the one that it was made over. S-A7
     pub(crate) comm: Communicator,
     pub(crate) id: WindowId,
     // Before the memory, which the device does not reach any more when that is dropped.
     pub(crate) registered: Registered,
     pub(crate) memory: Memory,
     pub(crate) offset: u64,
+    /// As `MPI_WIN_SIZE`, in bytes. S-B1
     pub(crate) size: u64,
     pub(crate) disp_unit: u32,
     pub(crate) block: SyncBlock,
@@ -182,7 +184,7 @@ pub(crate) struct Part {
     /// Threads of this rank that are inside regions of peers.
     pub(crate) inside_peers: AtomicU32,
     /// What this rank has open, and which targets it holds: here, because it is asked for when the
-    /// rank leaves, also of windows that were forgotten.
+    /// rank leaves, also of windows that were forgotten. S-A14
     pub(crate) epoch: EpochState,
     pub(crate) marks: Marks,
     pub(crate) far: Arc<Far>,

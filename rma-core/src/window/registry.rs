@@ -72,7 +72,7 @@ impl Windows {
         self.named().len()
     }
 
-    /// Whether nobody is at those that were dropped.
+    /// Whether no thread is at those that were dropped.
     #[cfg(test)]
     pub(crate) fn is_dropped_free(&self) -> bool {
         self.dropped.try_lock().is_ok()

@@ -141,7 +141,7 @@ unsafe impl Mapped for Raw {
     }
 }
 
-// SAFETY: as above; nobody is told how to map it.
+// SAFETY: as above; no rank is told how to map it.
 unsafe impl Backing for Raw {
     fn extents(&self) -> Vec<Extent> {
         Vec::new()

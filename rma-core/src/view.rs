@@ -1,5 +1,4 @@
 //! Direct loads and stores: this rank's own part, and parts of ranks that share memory.
-//! S-F8 S-F9
 #![allow(unsafe_code)]
 
 mod value;
@@ -82,6 +81,7 @@ impl Window {
     /// [`RmaError::Persist`] where the part lies on storage; memory has none.
     pub fn sync(&self) -> Result<(), RmaError> {
         self.engine().transport.touches(Touch::Look);
+        // S-F8 S-F9
         core::sync::atomic::fence(core::sync::atomic::Ordering::SeqCst);
         self.persist_part()
     }

@@ -1,4 +1,5 @@
-//! Marks: ids in the documentation of functions, items and files, macros included.
+//! Marks: ids in the documentation of functions, items and files, macros included, and in comments
+//! above the lines of a function.
 
 use super::rules::{Id, ids};
 use proc_macro2::{Delimiter, Group, TokenStream, TokenTree};
@@ -32,7 +33,7 @@ impl Marks {
     /// Reads a file; `tests` says that all of it is test code.
     pub(super) fn read(text: &str, tests: bool) -> Result<Self, proc_macro2::LexError> {
         let mut marks = Self::default();
-        marks.scan(text.parse()?, tests);
+        marks.scan(documented(text).parse()?, tests);
         Ok(marks)
     }
 
@@ -84,6 +85,7 @@ impl Marks {
                     at += tokens[at..].iter().position(ends).unwrap_or(0);
                     if let Some(body) = tokens.get(at).and_then(body) {
                         names(body.stream(), &mut pending.names);
+                        pending.marks.extend(inside(body.stream()));
                     }
                     at += 1;
                     let next = Function { in_tests: tests, ..Function::default() };
@@ -103,6 +105,32 @@ impl Marks {
         }
         self.items.append(&mut pending.marks);
     }
+}
+
+/// The text, with comments of a line that name ids as documentation: of others, the lexer tells
+/// nothing.
+fn documented(text: &str) -> String {
+    let line = |line: &str| match line.trim_start().strip_prefix("// ") {
+        Some(comment) if !ids(comment).is_empty() => format!("/// {comment}\n"),
+        _ => format!("{line}\n"),
+    };
+    text.lines().map(line).collect()
+}
+
+/// Ids in the documentation of what stands in a function.
+fn inside(stream: TokenStream) -> Vec<Id> {
+    let (mut found, mut before) = (Vec::new(), false);
+    for token in stream {
+        if let TokenTree::Group(group) = &token {
+            let text = group.stream().to_string();
+            match before && text.starts_with("doc") {
+                true => found.extend(ids(&text)),
+                false => found.extend(inside(group.stream())),
+            }
+        }
+        before = is_punct(Some(&token), '#');
+    }
+    found
 }
 
 fn is_punct(token: Option<&TokenTree>, wanted: char) -> bool {

@@ -81,6 +81,16 @@ fn marks_belong_to_the_function_below_them() {
     assert!(marks.functions[0].names.contains("two"));
 }
 
+/// A comment above a line of a function is of that function; strings are no marks.
+#[test]
+fn marks_stand_above_the_line_that_they_rule() {
+    let text = "// S-B12\nfn one() {\n    // S-A1: as this.\n    if two() { \"S-B12\" }\n}\n\
+                fn two() { let x = \"// S-A1\"; }";
+    let marks = Marks::read(text, false).unwrap();
+    assert_eq!(marks.functions[0].marks, [B, A]);
+    assert_eq!(marks.functions[1].marks, []);
+}
+
 #[test]
 fn marks_inside_macros_and_test_modules_are_seen() {
     let text = "macro_rules! m { ($n:ident) => { /// S-A1\n pub fn $n() {} } }\n\

@@ -2,6 +2,7 @@
 use core::fmt;
 use rma_core::{ErrorClass, HintError};
 use rustix::io::Errno;
+use std::io::Error;
 use std::path::PathBuf;
 
 /// Why there is no memory on storage. No file is left behind that was not there before, and none
@@ -13,10 +14,10 @@ pub enum StorageError {
     #[error(transparent)]
     Hint(#[from] HintError),
     /// The hints ask for storage, and not for where.
-    #[error("alloc_type=storage needs storage_alloc_filename: say which file or block device")]
+    #[error("alloc_type=storage needs storage_alloc_filename: name a file or block device")]
     NoFile,
     /// Memory of no bytes is on no storage.
-    #[error("{}: 0 bytes asked for; a window can do without memory on storage there", .path.display())]
+    #[error("{}: 0 bytes asked for; make that part of the window of memory", .path.display())]
     Empty {
         /// The file.
         path: PathBuf,
@@ -84,7 +85,7 @@ pub enum StorageError {
         limit: &'static str,
     },
     /// The operating system refused.
-    #[error("{}: {call} failed: {}{remedy}", .path.display(), std::io::Error::from_raw_os_error(*.errno))]
+    #[error("{}: {call} failed: {}{remedy}", .path.display(), Error::from_raw_os_error(*.errno))]
     System {
         /// The file.
         path: PathBuf,

@@ -93,7 +93,7 @@ pub(crate) const ALL: &[Benchmark] = &[
     benchmark("layout", "put and get of every other element", &[2], layout::run),
     benchmark(
         "user-memory",
-        "put to created and dynamic windows, 8 B to 1 MiB",
+        "put to created, stored and dynamic windows, 8 B to 1 MiB",
         &[2],
         user_memory::run,
     ),

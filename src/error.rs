@@ -1,7 +1,7 @@
 //! One error for programs that handle all of them alike.
 use crate::{
     BatchError, CartesianError, CollectiveError, ConfigError, ConfigFileError, ErrorClass,
-    HintError, LayoutError, Refused, RmaError, StartError, WindowError,
+    HintError, LayoutError, PersistError, Refused, RmaError, StartError, StorageError, WindowError,
 };
 
 /// Any error of this library, for `?` in `main`.
@@ -38,6 +38,12 @@ pub enum Error {
     /// A file of settings cannot be used.
     #[error(transparent)]
     ConfigFile(#[from] ConfigFileError),
+    /// There is no memory on storage.
+    #[error(transparent)]
+    Storage(#[from] StorageError),
+    /// Memory on storage was not made durable.
+    #[error(transparent)]
+    Persist(#[from] PersistError),
 }
 
 rma_core::debug_as_display!(Error);
@@ -54,6 +60,8 @@ impl Error {
             Self::Cartesian(error) => error.class(),
             Self::Layout(error) => error.class(),
             Self::Hint(_) | Self::Config(_) | Self::ConfigFile(_) => ErrorClass::InfoValue,
+            Self::Storage(error) => error.class(),
+            Self::Persist(_) => ErrorClass::Io,
         }
     }
 }

@@ -44,6 +44,7 @@
 //! | windows | [`WindowBuilder::allocate`], [`Window`], [`View`], [`Sealed`] |
 //! | parts in one piece | [`WindowBuilder::allocate_shared`], [`Window::shared_query`] |
 //! | windows over memory you have | [`WindowBuilder::create`], [`Window::free_into`], [`RawPart`] |
+//! | windows on files and block devices | [`StorageMemory`], [`Window::sync`] |
 //! | memory attached later | [`WindowBuilder::create_dynamic`], [`Window::attach`], [`Attached`] |
 //! | waiting for a value | [`View::wait_until`], [`View::wait_until_any`], [`View::test`] |
 //! | operations | [`Access`], [`Peer`], [`Lock`], [`Ops`], [`Request`], [`Batch`] |
@@ -94,6 +95,9 @@ pub use rma_core::{
     Source, Universe, WindowError, WindowId, WindowMemory, bytemuck, num_complex,
 };
 pub use rma_launcher::{Refusal, StartError as LauncherError};
+pub use rma_storage::{
+    AccessStyle, StorageError, StorageFactor, StorageHints, StorageMemory, StorageOrder,
+};
 pub use rma_transport_shm::JoinError;
 #[cfg(feature = "simulate")]
 pub use rma_transport_sim::SimFailure;

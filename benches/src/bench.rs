@@ -68,6 +68,11 @@ impl<'u> Bench<'u> {
         if world.size() == 2 && cores_of(world)? >= 2 { hop_ns(world).map(Some) } else { Ok(None) }
     }
 
+    pub(crate) fn universe(&self) -> &'u Universe {
+        self.universe
+    }
+
+    /// Its ranks.
     pub(crate) fn world(&self) -> &'u Communicator {
         self.universe.world()
     }

@@ -53,6 +53,20 @@ pub enum ErrorClass {
     InfoValue,
     /// `MPI_ERR_NO_MEM`
     NoMem,
+    /// `MPI_ERR_NO_SPACE`
+    NoSpace,
+    /// `MPI_ERR_NO_SUCH_FILE`
+    NoSuchFile,
+    /// `MPI_ERR_BAD_FILE`
+    BadFile,
+    /// `MPI_ERR_FILE_IN_USE`
+    FileInUse,
+    /// `MPI_ERR_ACCESS`
+    Access,
+    /// `MPI_ERR_READ_ONLY`
+    ReadOnly,
+    /// `MPI_ERR_IO`
+    Io,
     /// `MPI_ERR_PROC_FAILED` of the fault-tolerance proposal
     ProcFailed,
     /// `MPI_ERR_OTHER`

@@ -78,14 +78,17 @@ impl Window {
     /// Orders this rank's loads and stores with those of others, and with operations on the
     /// window (MPI 4.1, section 12.5.4). It completes nothing.
     ///
+    /// Where this rank's part lies on storage, what was there before the call is durable when it
+    /// returns, as by [`persist`](Self::persist); in a dynamic window, in all its regions.
+    ///
     /// # Errors
     ///
-    /// Memory has none: the call fails where what the window lies on can.
+    /// [`RmaError::Persist`] where the part lies on storage; memory has none.
     pub fn sync(&self) -> Result<(), RmaError> {
         self.engine().transport.touches(Touch::Look);
         // S-F8 S-F9
         core::sync::atomic::fence(core::sync::atomic::Ordering::SeqCst);
-        Ok(())
+        self.persist_part()
     }
 }
 

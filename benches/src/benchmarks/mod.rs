@@ -103,7 +103,7 @@ pub(crate) const ALL: &[Benchmark] = &[
     benchmark("forms", "one element by scopes, layouts and requests", &[2], forms::run),
     benchmark(
         "user-memory",
-        "put to created and dynamic windows, 8 B to 1 MiB",
+        "put to created, stored and dynamic windows, 8 B to 1 MiB",
         &[2],
         user_memory::run,
     ),

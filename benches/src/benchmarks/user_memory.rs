@@ -5,6 +5,7 @@ use crate::bench::{Bench, row};
 use crate::raw::{Raw, RawTarget, leaked};
 use rma::{LockAll, Window};
 use std::hint::black_box;
+use std::sync::Arc;
 use std::sync::atomic::{Ordering::SeqCst, fence};
 
 /// Bytes of a part.
@@ -13,6 +14,7 @@ const SIZES: [usize; 3] = [8, 4096, PART];
 
 pub(super) fn run(bench: &mut Bench<'_>) -> Result<()> {
     given(bench)?;
+    stored(bench)?;
     attached(bench)?;
     raw(bench)
 }
@@ -63,6 +65,29 @@ fn given(bench: &mut Bench<'_>) -> Result<()> {
     }
     bench.world().barrier()?;
     Ok(window.free()?)
+}
+
+/// A file of the system's temporary folder; the limit is the same put to an allocated window.
+fn stored(bench: &mut Bench<'_>) -> Result<()> {
+    let name = format!("rma-bench-{}-{{rank}}", std::process::id());
+    let hints = rma::StorageHints::file(std::env::temp_dir().join(name)).unlink(true);
+    let memory = rma::StorageMemory::open(bench.universe(), &hints, PART)?;
+    let stored = bench.world().window(PART, 1).create(Arc::new(memory));
+    let (stored, allocated) =
+        (stored.map_err(rma::WindowError::from)?, bench.world().window(PART, 1).allocate()?);
+    if bench.is_first() {
+        let (epoch, in_memory) = (stored.lock_all()?, allocated.lock_all()?);
+        let mut copy = |bytes: &[u8]| {
+            in_memory.put(TARGET, 0, bytes)?;
+            Ok(in_memory.flush(TARGET)?)
+        };
+        puts(bench, "put + flush, on storage", &epoch, 0, "memory window", &mut copy)?;
+        epoch.unlock()?;
+        in_memory.unlock()?;
+    }
+    bench.world().barrier()?;
+    allocated.free()?;
+    Ok(stored.free()?)
 }
 
 /// The same, attached to a dynamic window; the limit is a copy to an allocated one.

@@ -1,7 +1,8 @@
 //! Windows over a backing of another crate: this one.
 use pieces::Pieces;
 use rma::{
-    Assert, LockKind, Op, Path, PersistError, Rank, RmaError, Universe, Window, WindowError,
+    Assert, LockKind, Op, Path, PersistError, Rank, RmaError, StorageFactor, StorageHints,
+    StorageMemory, Universe, Window, WindowError,
 };
 use rma_core::transport::AllocateError;
 use rma_core::{Extent, Place};
@@ -27,7 +28,7 @@ macro_rules! all {
         mod over_backings {
             $crate::backings::tests! { $harness;
                 across_the_seam(3), with_other_memory(4), nobody_maps_it(2), attached(3),
-                sealed(2), given_up(2), flaws(2), is_kept(1),
+                sealed(2), given_up(2), flaws(2), is_kept(1), on_storage(3),
             }
         }
     };
@@ -308,4 +309,20 @@ pub(crate) fn is_kept(universe: Universe) {
     drop(dynamic);
     universe.finalize().unwrap();
     assert_eq!(Arc::strong_count(&life), 3);
+}
+
+/// Half of each part is in memory, half in a file, and the border is the seam.
+pub(crate) fn on_storage(universe: Universe) {
+    let (world, folder) = (universe.world(), tempfile::tempdir().unwrap());
+    let half = StorageHints::file(folder.path().join("half")).factor(StorageFactor::Share(0.5));
+    let memory = StorageMemory::open(&universe, &half.unwrap(), 2 * PAGE).unwrap();
+    let window = world.window(2 * PAGE, 1).create(Arc::new(memory)).unwrap();
+    operate(&window);
+    window.sync().unwrap();
+    let mut all = vec![0u8; 2 * PAGE];
+    window.local().read(0, &mut all).unwrap();
+    let memory: Arc<StorageMemory> = window.free_into().unwrap();
+    Arc::into_inner(memory).expect("given back as a whole").close().unwrap();
+    assert!(std::fs::read(folder.path().join("half")).unwrap() == all[PAGE..]);
+    universe.finalize().unwrap();
 }

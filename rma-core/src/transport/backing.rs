@@ -53,6 +53,11 @@ pub unsafe trait Backing: Mapped + Any {
         false
     }
 
+    /// Whether [`persist`](Self::persist) can make some of the bytes durable. Constant.
+    fn is_durable(&self) -> bool {
+        false
+    }
+
     /// Makes bytes of the mapping durable, in units of its own where they have to be larger: what
     /// was stored there before the call outlives a crash of the machine when it returns.
     ///
@@ -96,6 +101,18 @@ pub enum PersistError {
     /// There is nothing that outlives the job.
     #[error("this memory ends with the job; make the window over a file or persistent memory")]
     Volatile,
+    /// An earlier call has failed, and with it writes that nobody can name. What of the bytes is
+    /// durable is not known.
+    #[error(
+        "an earlier write failed in {call} (os error {errno}), and what is durable is not known; \
+         free the window, and check the data after it is opened again"
+    )]
+    Poisoned {
+        /// System call.
+        call: &'static str,
+        /// Its error number.
+        errno: i32,
+    },
     /// The operating system refused. What of the bytes is durable is not known.
     #[error("the operating system failed in {call} (os error {errno}); write the data elsewhere")]
     System {

@@ -49,6 +49,11 @@ impl Beneath<'_> {
         self.0.shared.is_near(peer)
     }
 
+    /// See [`Shared::available`](super::Shared::available).
+    pub fn available(&self) -> (u64, &'static str) {
+        self.0.shared.available()
+    }
+
     /// See [`Sleep::now`](super::Sleep::now).
     pub fn now(&self) -> Duration {
         self.0.sleep.now()

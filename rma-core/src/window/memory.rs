@@ -19,6 +19,8 @@ const PAGE: usize = 4096;
 /// never is, as long as peers may write there.
 pub(crate) struct Memory {
     mapping: Mapping,
+    /// Whether some of it outlives the job.
+    is_durable: bool,
     /// `None` once it is freed.
     backing: Mutex<Option<Arc<dyn Backing>>>,
     whose: Whose,
@@ -49,7 +51,8 @@ unsafe impl Sync for Memory {}
 
 impl Memory {
     fn new(backing: Arc<dyn Backing>, whose: Whose) -> Self {
-        Self { mapping: backing.mapping(), backing: Mutex::new(Some(backing)), whose }
+        let (mapping, is_durable) = (backing.mapping(), backing.is_durable());
+        Self { mapping, is_durable, backing: Mutex::new(Some(backing)), whose }
     }
 
     /// Zeroed memory of the transport. By the path that is `asked` for, peers may come by address.
@@ -163,6 +166,11 @@ impl Memory {
             backing.is_exclusive() && Arc::get_mut(backing).is_some()
         };
         self.backing().as_mut().is_some_and(alone)
+    }
+
+    /// See [`Backing::is_durable`].
+    pub(crate) fn is_durable(&self) -> bool {
+        self.is_durable
     }
 
     /// See [`Backing::persist`].

@@ -32,4 +32,26 @@ impl Window {
         let offset = self.part.offset;
         self.part.memory.persist(offset + start..offset + end).map_err(failed)
     }
+
+    /// Makes all of this rank's part durable that can be; in a dynamic window, all its regions.
+    #[inline]
+    pub(crate) fn persist_part(&self) -> Result<(), RmaError> {
+        if self.part.memory.is_durable() || self.part.regions.is_some() {
+            return self.persist_durable();
+        }
+        Ok(())
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn persist_durable(&self) -> Result<(), RmaError> {
+        let Some(regions) = &self.part.regions else { return self.persist(0..self.size()) };
+        let (window, rank) = (self.id(), self.rank());
+        regions.durable().into_iter().try_for_each(|(start, memory)| {
+            let len = memory.mapping().len as u64;
+            let end = start + len;
+            let failed = |error| RmaError::Persist { window, rank, start, end, error };
+            memory.persist(0..len).map_err(failed)
+        })
+    }
 }

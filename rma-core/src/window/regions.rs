@@ -144,6 +144,13 @@ impl Regions {
         Some((region.memory.clone(), offset))
     }
 
+    /// Memory of regions that outlives the job, by the address where each begins.
+    pub(crate) fn durable(&self) -> Vec<(u64, Arc<Memory>)> {
+        let table = self.table();
+        let durable = table.by_start.iter().filter(|(_, region)| region.memory.is_durable());
+        durable.map(|(start, region)| (*start, region.memory.clone())).collect()
+    }
+
     /// No rank can reach the regions any more.
     pub(crate) fn set_freed(&self) {
         self.table().by_start.values().for_each(|region| region.memory.set_freed());

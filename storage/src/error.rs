@@ -1,0 +1,128 @@
+//! What can go wrong with storage.
+use core::fmt;
+use rma_core::{ErrorClass, HintError};
+use rustix::io::Errno;
+use std::io::Error;
+use std::path::PathBuf;
+
+/// Why there is no memory on storage. No file is left behind that was not there before, and none
+/// has another length.
+#[derive(Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum StorageError {
+    /// A value that a hint does not take.
+    #[error(transparent)]
+    Hint(#[from] HintError),
+    /// The hints ask for storage, and not for where.
+    #[error("alloc_type=storage needs storage_alloc_filename: name a file or block device")]
+    NoFile,
+    /// Memory of no bytes is on no storage.
+    #[error("{}: 0 bytes asked for; make that part of the window of memory", .path.display())]
+    Empty {
+        /// The file.
+        path: PathBuf,
+    },
+    /// Offset and length are beyond what a file can have.
+    #[error(
+        "{}: {len} bytes at offset {offset} end beyond byte 2^63 - 1, the longest file; choose \
+         a smaller offset", .path.display()
+    )]
+    TooFar {
+        /// The file.
+        path: PathBuf,
+        /// `storage_alloc_offset`.
+        offset: u64,
+        /// Bytes on storage.
+        len: u64,
+    },
+    /// Memory cannot lie side by side with a file from such an offset on.
+    #[error(
+        "{}: offset {offset} is inside of a page, and {memory} bytes of memory shall lie beside \
+         the file; choose a multiple of {page}, or storage_alloc_factor=1", .path.display()
+    )]
+    InsidePage {
+        /// The file.
+        path: PathBuf,
+        /// `storage_alloc_offset`.
+        offset: u64,
+        /// Bytes in memory.
+        memory: u64,
+        /// Bytes of a page.
+        page: u64,
+    },
+    /// Only files and block devices can be mapped.
+    #[error("{}: it is {kind}; name a file or a block device", .path.display())]
+    NotStorage {
+        /// Where.
+        path: PathBuf,
+        /// What it is.
+        kind: &'static str,
+    },
+    /// Another memory on storage has some of these bytes, of this process or another.
+    #[error(
+        "{}: bytes {start} to {end} are in use by another window, of this job or another; \
+         give each rank its own file ({{rank}} in its name) or storage_alloc_offset, or end the \
+         other job", .path.display()
+    )]
+    InUse {
+        /// The file.
+        path: PathBuf,
+        /// The first byte.
+        start: u64,
+        /// The byte behind the last.
+        end: u64,
+    },
+    /// The space cannot be reserved.
+    #[error("{}: no space for bytes {start} to {end}: {limit}", .path.display())]
+    Space {
+        /// The file.
+        path: PathBuf,
+        /// The first byte.
+        start: u64,
+        /// The byte behind the last.
+        end: u64,
+        /// What is used up, and what to do.
+        limit: &'static str,
+    },
+    /// The operating system refused.
+    #[error("{}: {call} failed: {}{remedy}", .path.display(), Error::from_raw_os_error(*.errno))]
+    System {
+        /// The file.
+        path: PathBuf,
+        /// System call.
+        call: &'static str,
+        /// Its error number.
+        errno: i32,
+        /// What to do, with the semicolon before it; empty if that is plain.
+        remedy: &'static str,
+    },
+}
+
+impl StorageError {
+    /// The MPI error class: of a hint, of memory, or of files (MPI 4.1, section 14.7).
+    pub fn class(&self) -> ErrorClass {
+        match self {
+            Self::Hint(_) | Self::NoFile => ErrorClass::InfoValue,
+            Self::Empty { .. } => ErrorClass::Size,
+            Self::TooFar { .. } | Self::InsidePage { .. } => ErrorClass::Disp,
+            Self::Space { .. } => ErrorClass::NoSpace,
+            Self::NotStorage { .. } => ErrorClass::BadFile,
+            Self::InUse { .. } => ErrorClass::FileInUse,
+            Self::System { errno, .. } => match Errno::from_raw_os_error(*errno) {
+                Errno::NOENT | Errno::NOTDIR => ErrorClass::NoSuchFile,
+                Errno::NAMETOOLONG | Errno::LOOP | Errno::TXTBSY => ErrorClass::BadFile,
+                Errno::ACCESS | Errno::PERM => ErrorClass::Access,
+                Errno::ROFS => ErrorClass::ReadOnly,
+                Errno::NOMEM => ErrorClass::NoMem,
+                _ => ErrorClass::Io,
+            },
+        }
+    }
+}
+
+// People see the text, also from `main`.
+impl fmt::Debug for StorageError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.to_string())
+    }
+}

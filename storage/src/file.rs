@@ -1,0 +1,277 @@
+//! A file or block device that memory lies on: found or made, locked, and with space reserved.
+use crate::StorageError;
+use crate::lock::lock_range;
+use core::ops::Range;
+use rustix::fd::OwnedFd;
+use rustix::fs::{AtFlags, CWD, FallocateFlags, FileType, Mode, OFlags, SeekFrom};
+use rustix::io::Errno;
+use rustix::process::{Resource, getrlimit};
+use std::os::fd::AsRawFd;
+use std::path::{Path, PathBuf};
+
+/// How often a file is looked for that appears and vanishes meanwhile.
+const TRIES: usize = 16;
+/// Bytes that are written at once where the file system cannot reserve space.
+const ZEROS: usize = 1 << 16;
+
+/// An open file or device.
+#[derive(Debug)]
+pub(crate) struct StorageFile {
+    pub(crate) descriptor: OwnedFd,
+    path: PathBuf,
+    is_device: bool,
+}
+
+impl StorageFile {
+    /// That of `path`, with bytes of `range` reserved for this value. One that is not there is
+    /// made, with its name as the last step: where the file system can, a failure leaves none.
+    pub(crate) fn open(
+        path: &Path,
+        permissions: u32,
+        range: Range<u64>,
+    ) -> Result<Self, StorageError> {
+        for _ in 0..TRIES {
+            match Self::open_existing(path) {
+                Err(StorageError::System { errno, .. }) if errno == Errno::NOENT.raw_os_error() => {
+                }
+                opened => {
+                    let file = opened?;
+                    file.take(range)?;
+                    return Ok(file);
+                }
+            }
+            if let Some(file) = Self::make(path, permissions, range.clone())? {
+                return Ok(file);
+            }
+        }
+        Err(system(path, "open", Errno::NOENT))
+    }
+
+    fn open_existing(path: &Path) -> Result<Self, StorageError> {
+        let not_storage = |kind| StorageError::NotStorage { path: path.to_owned(), kind };
+        // A pipe does not keep the caller waiting.
+        let flags = OFlags::RDWR | OFlags::CLOEXEC | OFlags::NOCTTY | OFlags::NONBLOCK;
+        let descriptor =
+            rustix::fs::open(path, flags, Mode::empty()).map_err(|errno| match errno {
+                Errno::ISDIR => not_storage("a folder"),
+                Errno::NXIO => not_storage("a socket, or a device that is not there"),
+                errno => system(path, "open", errno),
+            })?;
+        let is_device = match kind_of(&descriptor).map_err(|errno| system(path, "fstat", errno))? {
+            FileType::RegularFile => false,
+            FileType::BlockDevice => true,
+            FileType::CharacterDevice => return Err(not_storage("a character device")),
+            FileType::Fifo => return Err(not_storage("a pipe")),
+            _ => return Err(not_storage("no file")),
+        };
+        Ok(Self { descriptor, path: path.to_owned(), is_device })
+    }
+
+    /// A new file; `None` if there is one by now.
+    fn make(
+        path: &Path,
+        permissions: u32,
+        range: Range<u64>,
+    ) -> Result<Option<Self>, StorageError> {
+        let folder = folder_of(path);
+        let flags = OFlags::RDWR | OFlags::CLOEXEC;
+        let mode = Mode::from_raw_mode(permissions);
+        let unnamed = rustix::fs::open(folder, flags | OFlags::TMPFILE, mode);
+        let (descriptor, is_named) = match unnamed {
+            Ok(descriptor) => (descriptor, false),
+            Err(Errno::OPNOTSUPP | Errno::ISDIR | Errno::INVAL) => {
+                match rustix::fs::open(path, flags | OFlags::CREATE | OFlags::EXCL, mode) {
+                    Err(Errno::EXIST) => return Ok(None),
+                    named => (named.map_err(|errno| system(path, "open", errno))?, true),
+                }
+            }
+            Err(errno) => return Err(system(path, "open", errno)),
+        };
+        let file = Self { descriptor, path: path.to_owned(), is_device: false };
+        file.take(range)?;
+        rustix::fs::fsync(&file.descriptor).map_err(|errno| system(path, "fsync", errno))?;
+        if !is_named {
+            let number = format!("/proc/self/fd/{}", file.descriptor.as_raw_fd());
+            match rustix::fs::linkat(CWD, number, CWD, path, AtFlags::SYMLINK_FOLLOW) {
+                Err(Errno::EXIST) => return Ok(None),
+                linked => linked.map_err(|errno| system(path, "linkat", errno))?,
+            }
+        }
+        sync_folder(path)?;
+        Ok(Some(file))
+    }
+
+    /// Locks the bytes, and reserves space for them.
+    fn take(&self, range: Range<u64>) -> Result<(), StorageError> {
+        let Range { start, end } = range;
+        let locked = lock_range(&self.descriptor, start, end - start);
+        if !locked.map_err(|errno| self.system("fcntl", errno))? {
+            return Err(StorageError::InUse { path: self.path.clone(), start, end });
+        }
+        let space = |limit| StorageError::Space { path: self.path.clone(), start, end, limit };
+        if self.is_device {
+            let size = rustix::fs::seek(&self.descriptor, SeekFrom::End(0));
+            let size = size.map_err(|errno| self.system("lseek", errno))?;
+            let small = space("the device ends before; choose a smaller offset or window");
+            return if end > size { Err(small) } else { Ok(()) };
+        }
+        // Who goes beyond is sent a signal, not an error.
+        if getrlimit(Resource::Fsize).current.is_some_and(|most| end > most) {
+            return Err(space("the process may not write files that long; raise ulimit -f"));
+        }
+        match self.reserve(start, end) {
+            Ok(()) => Ok(()),
+            Err(Errno::NOSPC) => Err(space("the file system is full; free some, or use another")),
+            Err(Errno::DQUOT) => Err(space("the quota is used up; free some, or use another")),
+            Err(Errno::FBIG) => Err(space("files of this file system are not that long")),
+            Err(errno) => Err(self.system("fallocate", errno)),
+        }
+    }
+
+    fn reserve(&self, start: u64, end: u64) -> Result<(), Errno> {
+        let flags = FallocateFlags::empty();
+        match retry(|| rustix::fs::fallocate(&self.descriptor, flags, start, end - start)) {
+            Err(Errno::OPNOTSUPP) => self.fill(start, end),
+            reserved => reserved,
+        }
+    }
+
+    /// Writes zeros where the file has nothing.
+    fn fill(&self, start: u64, end: u64) -> Result<(), Errno> {
+        let zeros = vec![0; ZEROS];
+        let mut at = start;
+        while at < end {
+            at = match rustix::fs::seek(&self.descriptor, SeekFrom::Hole(at)) {
+                Ok(hole) => hole.max(at),
+                // Behind its end, all is a hole.
+                Err(Errno::NXIO) => at,
+                Err(errno) => return Err(errno),
+            };
+            let data = match rustix::fs::seek(&self.descriptor, SeekFrom::Data(at)) {
+                Ok(data) => data.min(end),
+                Err(Errno::NXIO) => end,
+                Err(errno) => return Err(errno),
+            };
+            while at < data {
+                let len = (data - at).min(ZEROS as u64) as usize;
+                let wrote = retry(|| rustix::io::pwrite(&self.descriptor, &zeros[..len], at))?;
+                if wrote == 0 {
+                    return Err(Errno::NOSPC);
+                }
+                at += wrote as u64;
+            }
+        }
+        Ok(())
+    }
+
+    /// Removes its name, unless that is another file's by now. Not of devices.
+    pub(crate) fn unlink(&self) {
+        let same =
+            |a: rustix::fs::Stat, b: rustix::fs::Stat| (a.st_dev, a.st_ino) == (b.st_dev, b.st_ino);
+        let (named, open) = (rustix::fs::lstat(&self.path), rustix::fs::fstat(&self.descriptor));
+        if !self.is_device && named.is_ok_and(|named| open.is_ok_and(|open| same(named, open))) {
+            _ = rustix::fs::unlink(&self.path);
+        }
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    fn system(&self, call: &'static str, errno: Errno) -> StorageError {
+        system(&self.path, call, errno)
+    }
+}
+
+fn kind_of(descriptor: &OwnedFd) -> Result<FileType, Errno> {
+    rustix::fs::fstat(descriptor).map(|stat| FileType::from_raw_mode(stat.st_mode))
+}
+
+fn folder_of(path: &Path) -> &Path {
+    path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."))
+}
+
+/// Makes the name of a file durable.
+fn sync_folder(path: &Path) -> Result<(), StorageError> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let folder = rustix::fs::open(folder_of(path), flags, Mode::empty());
+    let synced = folder.and_then(rustix::fs::fsync);
+    synced.map_err(|errno| system(path, "fsync", errno))
+}
+
+fn retry<T>(mut call: impl FnMut() -> Result<T, Errno>) -> Result<T, Errno> {
+    loop {
+        match call() {
+            Err(Errno::INTR) => {}
+            done => return done,
+        }
+    }
+}
+
+pub(crate) fn system(path: &Path, call: &'static str, errno: Errno) -> StorageError {
+    let remedy = match errno {
+        Errno::ACCESS | Errno::PERM => "; let this user read and write it",
+        Errno::ROFS => "; use a file system that is mounted for writing",
+        Errno::NOENT => "; make the folder first",
+        Errno::NOTDIR => "; a part of the path is no folder",
+        Errno::LOOP => "; the path leads in a circle",
+        Errno::NAMETOOLONG => "; choose a shorter name",
+        Errno::TXTBSY => "; it is a program that runs",
+        Errno::NOLCK | Errno::NOSYS => "; use a file system that has locks",
+        Errno::MFILE => "; raise ulimit -n",
+        _ => "",
+    };
+    StorageError::System { path: path.to_owned(), call, errno: errno.raw_os_error(), remedy }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+
+    /// What a file system does that cannot reserve space: holes are zeros on it, data stays.
+    #[test]
+    fn holes_are_filled_and_data_stays() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("file");
+        fs::write(&path, vec![7u8; 5000]).unwrap();
+        let file = StorageFile::open_existing(&path).unwrap();
+        rustix::fs::ftruncate(&file.descriptor, 1 << 20).unwrap();
+        file.fill(1000, (2 << 20) + 5).unwrap();
+        let bytes = fs::read(&path).unwrap();
+        assert_eq!(bytes.len(), (2 << 20) + 5);
+        assert!(bytes[..5000].iter().all(|byte| *byte == 7));
+        assert!(bytes[5000..].iter().all(|byte| *byte == 0));
+        let hole = rustix::fs::seek(&file.descriptor, SeekFrom::Hole(1000)).unwrap();
+        assert_eq!(hole, bytes.len() as u64, "no hole is left");
+    }
+
+    #[test]
+    fn who_is_second_to_make_it_opens_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("file");
+        let first = StorageFile::make(&path, 0o600, 0..10).unwrap().unwrap();
+        assert!(StorageFile::make(&path, 0o600, 10..20).unwrap().is_none());
+        let second = StorageFile::open(&path, 0o600, 10..20).unwrap();
+        let overlap = StorageFile::open(&path, 0o600, 19..21).unwrap_err();
+        assert!(matches!(overlap, StorageError::InUse { start: 19, end: 21, .. }), "{overlap}");
+        drop(second);
+        StorageFile::open(&path, 0o600, 19..21).unwrap();
+        drop(first);
+    }
+
+    /// The name may be another file's by now.
+    #[test]
+    fn only_the_file_itself_is_removed() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("file");
+        let file = StorageFile::open(&path, 0o600, 0..10).unwrap();
+        fs::rename(&path, folder.path().join("moved")).unwrap();
+        fs::write(&path, b"another").unwrap();
+        file.unlink();
+        assert_eq!(fs::read(&path).unwrap(), b"another");
+        drop(file);
+        StorageFile::open(&path, 0o600, 0..10).unwrap().unlink();
+        assert!(!path.exists());
+    }
+}

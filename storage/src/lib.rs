@@ -1,0 +1,20 @@
+//! Memory on storage: what a window can lie on that outlives the job.
+//!
+//! [`StorageMemory`] is a file or a block device, mapped, alone or with memory beside it in one
+//! range of addresses ("MPI windows on storage", `shared/seeds`). An `Arc` of it goes to
+//! [`create`](rma_core::WindowBuilder::create) or [`attach`](rma_core::Window::attach); near ranks
+//! load and store in it, others reach it as any other window.
+//!
+//! What is stored there is in the page cache of the system at once, so that it outlives the
+//! process, and on the device when [`Window::sync`](rma_core::Window::sync) or
+//! [`Window::persist`](rma_core::Window::persist) has returned, so that it outlives the machine.
+
+mod error;
+mod file;
+mod hints;
+mod lock;
+mod memory;
+
+pub use error::StorageError;
+pub use hints::{AccessStyle, StorageFactor, StorageHints, StorageOrder};
+pub use memory::StorageMemory;

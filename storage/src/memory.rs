@@ -1,0 +1,373 @@
+//! A file or device, mapped, with memory beside it in one range of addresses.
+#![allow(unsafe_code)] // room: maps files, and vouches for them
+
+use crate::file::{StorageFile, system};
+use crate::{AccessStyle, StorageError, StorageFactor, StorageHints, StorageOrder};
+use core::ops::Range;
+use core::ptr;
+use rma_core::transport::{Mapped, Mapping};
+use rma_core::{Backing, Extent, PersistError, Place, Universe};
+use rustix::fd::{AsFd, AsRawFd, OwnedFd};
+use rustix::fs::{FallocateFlags, MemfdFlags, SealFlags};
+use rustix::io::Errno;
+use rustix::mm::{Advice, MapFlags, MsyncFlags, ProtFlags};
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
+
+/// Memory on storage: what a window, or a region of one, can lie on.
+///
+/// ```
+/// use rma_storage::{StorageHints, StorageMemory};
+/// use std::sync::Arc;
+///
+/// # // Run by the tests of the crate `rma`; here for the compiler.
+/// # fn example(universe: &rma_core::Universe) -> Result<(), Box<dyn std::error::Error>> {
+/// let world = universe.world();
+/// let hints = StorageHints::file("table.{rank}");
+/// let memory = StorageMemory::open(universe, &hints, 1000 * size_of::<u64>())?;
+/// let window = world.window(1000, size_of::<u64>()).create(Arc::new(memory));
+/// let window = window.map_err(|refused| refused.error)?;
+/// // … what was there is there again …
+/// window.sync()?; // durable
+/// window.free()?;
+/// # Ok(())
+/// # }
+/// ```
+///
+/// The space is reserved when it is opened. What can still fail is the device: a page that cannot
+/// be read, or a file that another program truncates, ends the process that touches it by SIGBUS,
+/// and its peers in an error.
+#[derive(Debug)]
+pub struct StorageMemory {
+    /// Of all pages that were mapped.
+    pages: Pages,
+    /// Bytes before the first one, in its page.
+    before: usize,
+    len: usize,
+    /// Which bytes are on storage.
+    stored: Range<usize>,
+    file: Option<StorageFile>,
+    /// The file of the others, which neighbours map as well.
+    memory: Option<OwnedFd>,
+    path: PathBuf,
+    offset: u64,
+    unlink: bool,
+    /// The first error of a write to storage.
+    lost: Mutex<Option<PersistError>>,
+    discard: bool,
+}
+
+/// A range of addresses, which unmaps itself.
+#[derive(Debug)]
+struct Pages {
+    base: *mut u8,
+    len: usize,
+}
+
+// SAFETY: an address that is the same for all threads.
+unsafe impl Send for Pages {}
+// SAFETY: as above.
+unsafe impl Sync for Pages {}
+
+/// Which bytes are where.
+#[derive(Debug, PartialEq, Eq)]
+struct Division {
+    memory: usize,
+    storage: usize,
+    /// Where the ones on storage begin.
+    stored_at: usize,
+}
+
+impl Division {
+    /// Of `len` bytes, if at most `available` can be in memory; parts begin with pages.
+    fn new(hints: &StorageHints, len: usize, available: u64, page: usize) -> Self {
+        let memory = match hints.factor {
+            StorageFactor::Auto if len as u64 <= available => len,
+            StorageFactor::Auto => usize::try_from(available).unwrap_or(len),
+            // Rounds towards 0, and never above `len`.
+            StorageFactor::Share(share) => ((1.0 - share) * len as f64) as usize,
+        };
+        let memory = memory.min(len);
+        match hints.order {
+            _ if memory == len => Self { memory, storage: 0, stored_at: len },
+            StorageOrder::MemoryFirst => {
+                let memory = memory / page * page;
+                Self { memory, storage: len - memory, stored_at: memory }
+            }
+            StorageOrder::StorageFirst => {
+                let storage = (len - memory).next_multiple_of(page).min(len);
+                Self { memory: len - storage, storage, stored_at: 0 }
+            }
+        }
+    }
+}
+
+impl StorageMemory {
+    /// Opens, or makes, what the hints say, for `len` bytes of this rank. A file that is shorter
+    /// grows; none is ever cut. Local.
+    ///
+    /// Of a new file, and of what one has grown by, the bytes are zero; so is what lies in memory.
+    /// Those that were there are as they were.
+    ///
+    /// # Errors
+    ///
+    /// See [`StorageError`].
+    pub fn open(
+        universe: &Universe,
+        hints: &StorageHints,
+        len: usize,
+    ) -> Result<Self, StorageError> {
+        let transport = universe.transport();
+        Self::open_as(transport.rank().0, transport.available(), hints, len)
+    }
+
+    fn open_as(
+        rank: u32,
+        (available, limit): (u64, &'static str),
+        hints: &StorageHints,
+        len: usize,
+    ) -> Result<Self, StorageError> {
+        let (path, page) = (hints.path_of(rank), rustix::param::page_size());
+        if len == 0 {
+            return Err(StorageError::Empty { path });
+        }
+        let Division { memory, storage, stored_at } = Division::new(hints, len, available, page);
+        let (offset, page) = (hints.offset, page as u64);
+        let before = if storage == 0 { 0 } else { (offset % page) as usize };
+        if before > 0 && memory > 0 {
+            return Err(StorageError::InsidePage { path, offset, memory: memory as u64, page });
+        }
+        if memory as u64 > available {
+            return Err(StorageError::Space { path, start: 0, end: memory as u64, limit });
+        }
+        let too_far = || StorageError::TooFar { path: path.clone(), offset, len: storage as u64 };
+        let end = offset.checked_add(storage as u64).filter(|end| *end <= i64::MAX as u64);
+        let end = end.ok_or_else(too_far)?;
+        let failed = |call| move |errno| (call, errno);
+        let mapped = |(call, errno)| system(&path, call, errno);
+        let file = match storage {
+            0 => None,
+            _ => Some(StorageFile::open(&path, hints.permissions, offset..end)?),
+        };
+        let beside = match memory {
+            0 => None,
+            _ => Some(reserved_memory(memory as u64).map_err(mapped)?),
+        };
+        let pages = Pages::reserve(before + len).map_err(failed("mmap")).map_err(mapped)?;
+        if let Some(file) = &file {
+            let from = offset - before as u64;
+            let bytes = stored_at..stored_at + before + storage;
+            let at = pages.map(bytes.clone(), &file.descriptor, from);
+            at.map_err(failed("mmap")).map_err(mapped)?;
+            pages.advise(bytes, &hints.styles);
+        }
+        if let Some(beside) = &beside {
+            let at = if stored_at == 0 { storage } else { 0 };
+            let at = pages.map(at..at + memory, beside, 0);
+            at.map_err(failed("mmap")).map_err(mapped)?;
+        }
+        Ok(Self {
+            pages,
+            before,
+            len,
+            stored: stored_at..stored_at + storage,
+            file,
+            memory: beside,
+            path,
+            offset,
+            unlink: hints.unlink,
+            lost: Mutex::new(None),
+            discard: hints.discard,
+        })
+    }
+
+    /// Bytes.
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether there are none: never.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Which of its bytes are on storage; the others end with the job.
+    pub fn stored(&self) -> Range<usize> {
+        self.stored.clone()
+    }
+
+    /// The file or device; none is open there if no byte is on storage.
+    pub fn path(&self) -> &Path {
+        self.file.as_ref().map_or(&self.path, StorageFile::path)
+    }
+
+    /// Makes all durable, and gives the memory back; removes the file instead if the hints say so.
+    ///
+    /// # Errors
+    ///
+    /// See [`PersistError`]. To drop the value does the same, and tells nobody of errors.
+    pub fn close(mut self) -> Result<(), PersistError> {
+        self.end()
+    }
+
+    fn end(&mut self) -> Result<(), PersistError> {
+        let keep = if self.discard || self.unlink { Ok(()) } else { self.sync(0..self.len) };
+        if let Some(file) = self.file.take().filter(|_| self.unlink) {
+            file.unlink();
+        }
+        // Nothing is left that would be lost.
+        self.discard = true;
+        keep
+    }
+
+    /// Writes what has changed of these bytes, by whichever process, and waits for the device.
+    fn sync(&self, range: Range<usize>) -> Result<(), PersistError> {
+        let (start, end) = (range.start.max(self.stored.start), range.end.min(self.stored.end));
+        if self.file.is_none() || start >= end {
+            return Ok(());
+        }
+        // Held meanwhile: the system tells an error once, and whoever comes second must hear it.
+        let mut lost = self.lost.lock().unwrap_or_else(PoisonError::into_inner);
+        match &*lost {
+            Some(error) => Err(*error),
+            None => self.pages.sync(self.before + start..self.before + end).map_err(|errno| {
+                let (call, errno) = ("msync", errno.raw_os_error());
+                *lost = Some(PersistError::Poisoned { call, errno });
+                PersistError::System { call, errno }
+            }),
+        }
+    }
+}
+
+impl Drop for StorageMemory {
+    fn drop(&mut self) {
+        _ = self.end();
+    }
+}
+
+// SAFETY: mapped in `open_as`, where all of it was replaced by mappings of files that have those
+// bytes; `pages` unmaps it in its own drop, and is never replaced.
+unsafe impl Mapped for StorageMemory {
+    fn mapping(&self) -> Mapping {
+        Mapping { base: self.pages.base.wrapping_add(self.before), len: self.len }
+    }
+}
+
+// SAFETY: no reference into the bytes is made here. Both files stay open as long as the value
+// lives; the memory is sealed against being cut, and the file's space is reserved. A program that
+// cuts the file all the same gets the ranks that touch it killed by a signal, which executes
+// nothing of theirs. It is not exclusive.
+unsafe impl Backing for StorageMemory {
+    fn extents(&self) -> Vec<Extent> {
+        // Neighbours map whole pages.
+        if self.before > 0 {
+            return Vec::new();
+        }
+        let extent = |len: usize, descriptor: Option<&OwnedFd>, offset| {
+            let place = Place::File { number: descriptor?.as_raw_fd(), offset };
+            Some(Extent { len: len as u64, place })
+        };
+        let file = self.file.as_ref().map(|file| &file.descriptor);
+        let stored = extent(self.stored.len(), file, self.offset);
+        let memory = extent(self.len - self.stored.len(), self.memory.as_ref(), 0);
+        let both = if self.stored.start == 0 { [stored, memory] } else { [memory, stored] };
+        both.into_iter().flatten().collect()
+    }
+
+    fn granularity(&self) -> u64 {
+        rustix::param::page_size() as u64
+    }
+
+    fn is_durable(&self) -> bool {
+        self.file.is_some()
+    }
+
+    /// Of bytes in memory, nothing is to be done.
+    fn persist(&self, range: Range<u64>) -> Result<(), PersistError> {
+        if self.file.is_none() {
+            return Err(PersistError::Volatile);
+        }
+        let clamp = |at: u64| usize::try_from(at).unwrap_or(self.len).min(self.len);
+        self.sync(clamp(range.start)..clamp(range.end))
+    }
+}
+
+/// A file in memory of so many zero bytes, whose space is reserved and whose length stays.
+fn reserved_memory(len: u64) -> Result<OwnedFd, (&'static str, Errno)> {
+    let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
+    let file = rustix::fs::memfd_create("rma-storage", flags);
+    let file = file.map_err(|errno| ("memfd_create", errno))?;
+    let reserved = rustix::fs::fallocate(&file, FallocateFlags::empty(), 0, len);
+    reserved.map_err(|errno| ("fallocate", errno))?;
+    let seals = SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL;
+    rustix::fs::fcntl_add_seals(&file, seals).map_err(|errno| ("fcntl", errno))?;
+    Ok(file)
+}
+
+impl Pages {
+    /// Addresses for `len` bytes, where nothing is yet.
+    fn reserve(len: usize) -> Result<Self, Errno> {
+        let (nothing, flags) = (ProtFlags::empty(), MapFlags::PRIVATE | MapFlags::NORESERVE);
+        let len = len.next_multiple_of(rustix::param::page_size());
+        // SAFETY: the kernel chooses addresses where nothing is mapped.
+        let base = unsafe { rustix::mm::mmap_anonymous(ptr::null_mut(), len, nothing, flags) }?;
+        Ok(Self { base: base.cast(), len })
+    }
+
+    /// Maps a file there from `offset` on; the first of the bytes begins a page, and the file has
+    /// all of them.
+    fn map(&self, bytes: Range<usize>, file: impl AsFd, offset: u64) -> Result<(), Errno> {
+        assert!(bytes.start <= bytes.end && bytes.end <= self.len, "outside of what is reserved");
+        let (prot, flags) =
+            (ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED | MapFlags::FIXED);
+        let at = self.base.wrapping_add(bytes.start).cast();
+        // SAFETY: inside of the addresses that this value reserved, which nothing else uses yet:
+        // it is still being made.
+        unsafe { rustix::mm::mmap(at, bytes.len(), prot, flags, file, offset) }?;
+        Ok(())
+    }
+
+    /// A wish: the system may do as it likes.
+    fn advise(&self, bytes: Range<usize>, styles: &[AccessStyle]) {
+        for style in styles {
+            let advice = match style {
+                AccessStyle::Random => Advice::Random,
+                AccessStyle::Sequential => Advice::Sequential,
+                // The system knows no such advice.
+                AccessStyle::ReadOnce
+                | AccessStyle::WriteOnce
+                | AccessStyle::ReadMostly
+                | AccessStyle::WriteMostly
+                | AccessStyle::ReverseSequential => continue,
+            };
+            let at = self.base.wrapping_add(bytes.start).cast();
+            // SAFETY: mapped by this value; neither advice changes a byte.
+            _ = unsafe { rustix::mm::madvise(at, bytes.len(), advice) };
+        }
+    }
+
+    fn sync(&self, bytes: Range<usize>) -> Result<(), Errno> {
+        assert!(bytes.start <= bytes.end && bytes.end <= self.len, "outside of what is mapped");
+        let start = bytes.start / rustix::param::page_size() * rustix::param::page_size();
+        let at = self.base.wrapping_add(start).cast();
+        loop {
+            // SAFETY: mapped by this value; the call changes no byte.
+            match unsafe { rustix::mm::msync(at, bytes.end - start, MsyncFlags::SYNC) } {
+                Err(Errno::INTR) => {}
+                synced => return synced,
+            }
+        }
+    }
+}
+
+impl Drop for Pages {
+    fn drop(&mut self) {
+        // SAFETY: what `reserve` mapped; its owner is dropped, and neighbours have mappings of
+        // their own.
+        _ = unsafe { rustix::mm::munmap(self.base.cast(), self.len) };
+    }
+}
+
+#[cfg(test)]
+#[path = "memory_tests.rs"]
+mod tests;

@@ -1,0 +1,261 @@
+//! Memory on real files, without a universe.
+#![allow(unsafe_code)]
+
+use super::*;
+use std::fs;
+
+const PAGE: usize = 4096;
+const ROOM: (u64, &str) = (1 << 30, "a test");
+
+fn open(hints: &StorageHints, len: usize) -> StorageMemory {
+    StorageMemory::open_as(3, ROOM, hints, len).unwrap()
+}
+
+/// Stores as an operation of another rank does.
+fn write(memory: &StorageMemory, at: usize, bytes: &[u8]) {
+    let Mapping { base, len } = memory.mapping();
+    assert!(at + bytes.len() <= len);
+    let to = base.wrapping_add(at);
+    // SAFETY: inside of the mapping, which only this thread touches.
+    unsafe { ptr::copy_nonoverlapping(bytes.as_ptr(), to, bytes.len()) };
+}
+
+fn read(memory: &StorageMemory, at: usize, len: usize) -> Vec<u8> {
+    let mapping = memory.mapping();
+    assert!(at + len <= mapping.len);
+    let (from, mut bytes) = (mapping.base.wrapping_add(at), vec![0; len]);
+    // SAFETY: as above.
+    unsafe { ptr::copy_nonoverlapping(from, bytes.as_mut_ptr(), len) };
+    bytes
+}
+
+#[test]
+fn bytes_are_in_the_file_and_there_again() {
+    let folder = tempfile::tempdir().unwrap();
+    let hints = StorageHints::file(folder.path().join("part.{rank}"));
+    let memory = open(&hints, 10_000);
+    assert_eq!((memory.len(), memory.stored()), (10_000, 0..10_000));
+    assert!(read(&memory, 0, 10_000).iter().all(|byte| *byte == 0));
+    write(&memory, 9_990, b"the last.!");
+    memory.persist(0..10_000).unwrap();
+    memory.close().unwrap();
+    let path = folder.path().join("part.3");
+    let bytes = fs::read(&path).unwrap();
+    assert_eq!((bytes.len(), &bytes[9_990..]), (10_000, &b"the last.!"[..]));
+    // A window that is shorter does not cut it, one that is longer lets it grow.
+    assert_eq!(read(&open(&hints, 5), 0, 5), [0; 5]);
+    assert_eq!(fs::metadata(&path).unwrap().len(), 10_000);
+    let longer = open(&hints, 20_000);
+    assert_eq!(read(&longer, 9_990, 12), b"the last.!\0\0");
+    assert_eq!(fs::metadata(&path).unwrap().len(), 20_000);
+}
+
+#[test]
+fn an_offset_inside_of_a_page_is_mapped_from_the_page_below() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("file");
+    let memory = open(&StorageHints::file(&path).offset(5000), 100);
+    write(&memory, 0, b"here");
+    assert!(memory.extents().is_empty());
+    let beside = StorageHints::file(&path).offset(8191).factor(StorageFactor::Share(0.5)).unwrap();
+    let refused = StorageMemory::open_as(0, ROOM, &beside, 3 * PAGE).unwrap_err();
+    assert!(matches!(refused, StorageError::InsidePage { memory: 4096, .. }), "{refused}");
+    memory.close().unwrap();
+    assert_eq!(fs::read(&path).unwrap()[4998..5006], *b"\0\0here\0\0");
+}
+
+/// One range of addresses, of which a part is in the file.
+#[test]
+fn memory_and_storage_lie_side_by_side() {
+    for (order, stored) in
+        [(StorageOrder::MemoryFirst, PAGE..10_000), (StorageOrder::StorageFirst, 0..2 * PAGE)]
+    {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("file");
+        let hints = StorageHints::file(&path).factor(StorageFactor::Share(0.5)).unwrap();
+        let memory = open(&hints.order(order), 10_000);
+        assert_eq!(memory.stored(), stored);
+        let lens: Vec<_> = memory.extents().iter().map(|extent| extent.len).collect();
+        let (first, second) = (stored.start.max(PAGE), 10_000 - stored.start.max(PAGE));
+        let lens_expected = match order {
+            StorageOrder::MemoryFirst => [first as u64, second as u64],
+            StorageOrder::StorageFirst => [2 * PAGE as u64, 10_000 - 2 * PAGE as u64],
+        };
+        assert_eq!(lens, lens_expected);
+        let seam = if stored.start == 0 { stored.end } else { stored.start };
+        write(&memory, seam - 4, b"seamless");
+        assert_eq!(read(&memory, seam - 4, 8), b"seamless");
+        memory.persist(0..10_000).unwrap();
+        memory.close().unwrap();
+        let bytes = fs::read(&path).unwrap();
+        assert_eq!(bytes.len(), stored.len());
+        match order {
+            StorageOrder::MemoryFirst => assert!(bytes.starts_with(b"less")),
+            StorageOrder::StorageFirst => assert!(bytes.ends_with(b"seam")),
+        }
+    }
+}
+
+#[test]
+fn what_fits_stays_in_memory() {
+    let hints = StorageHints::file("f").factor(StorageFactor::Auto).unwrap();
+    let division = |len, available| Division::new(&hints, len, available, PAGE);
+    assert_eq!(division(9_000, 9_000), Division { memory: 9_000, storage: 0, stored_at: 9_000 });
+    let most = Division { memory: PAGE, storage: 9_000 - PAGE, stored_at: PAGE };
+    assert_eq!(division(9_000, 8_000), most);
+    assert_eq!(division(9_000, 0), Division { memory: 0, storage: 9_000, stored_at: 0 });
+    // No file is needed then, and nothing is durable.
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("file");
+    let memory = open(&StorageHints::file(&path).factor(StorageFactor::Auto).unwrap(), 9_000);
+    assert_eq!((memory.stored().len(), memory.is_durable(), path.exists()), (0, false, false));
+    assert_eq!(memory.persist(0..1), Err(PersistError::Volatile));
+    let all = StorageHints::file(&path).factor(StorageFactor::Share(0.0)).unwrap();
+    let short = StorageMemory::open_as(0, (4096, "a small room"), &all, 9_000).unwrap_err();
+    assert!(short.to_string().contains("a small room"), "{short}");
+}
+
+proptest::proptest! {
+    /// Whatever is asked for, the parts are all of it, side by side, and begin with pages.
+    #[test]
+    fn parts_are_the_whole(
+        share in 0.0..=1.0f64, len in 1usize..100_000, auto in proptest::bool::ANY,
+        available in 0u64..100_000, first in proptest::bool::ANY,
+    ) {
+        let factor = if auto { StorageFactor::Auto } else { StorageFactor::Share(share) };
+        let order = if first { StorageOrder::StorageFirst } else { StorageOrder::MemoryFirst };
+        let hints = StorageHints::file("f").factor(factor).unwrap().order(order);
+        let Division { memory, storage, stored_at } = Division::new(&hints, len, available, PAGE);
+        assert_eq!(memory + storage, len);
+        assert!(stored_at == if first && storage > 0 { 0 } else { memory });
+        let ahead = if first { storage } else { memory };
+        assert!(memory == len || storage == len || ahead.is_multiple_of(PAGE));
+        assert!(!auto || memory as u64 <= available);
+    }
+}
+
+#[test]
+fn ranges_that_overlap_are_refused_by_name() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("file");
+    let first = open(&StorageHints::file(&path), 2 * PAGE);
+    let overlap = StorageHints::file(&path).offset(PAGE as u64);
+    let refused = StorageMemory::open_as(1, ROOM, &overlap, PAGE).unwrap_err();
+    assert!(matches!(&refused, StorageError::InUse { start: 4096, end: 8192, .. }), "{refused}");
+    assert!(refused.to_string().contains(path.to_str().unwrap()), "{refused}");
+    // Those beside are not, in the same page either.
+    let beside = StorageHints::file(&path).offset(2 * PAGE as u64);
+    open(&beside, 100);
+    open(&StorageHints::file(&path).offset(2 * PAGE as u64 + 100), 100);
+    first.close().unwrap();
+    open(&overlap, PAGE);
+}
+
+#[test]
+fn what_cannot_be_mapped_is_refused_by_name() {
+    let folder = tempfile::tempdir().unwrap();
+    let name = |name: &str| folder.path().join(name);
+    let refused = |hints: StorageHints, len| {
+        let error = StorageMemory::open_as(0, ROOM, &hints, len).unwrap_err();
+        assert!(error.to_string().contains(folder.path().to_str().unwrap()), "{error}");
+        error
+    };
+    let error = refused(StorageHints::file(folder.path()), 1);
+    assert!(matches!(error, StorageError::NotStorage { kind: "a folder", .. }), "{error}");
+    rustix::fs::mknodat(
+        rustix::fs::CWD,
+        name("pipe"),
+        rustix::fs::FileType::Fifo,
+        rustix::fs::Mode::RUSR,
+        0,
+    )
+    .unwrap();
+    let error = refused(StorageHints::file(name("pipe")), 1);
+    assert!(matches!(error, StorageError::NotStorage { kind: "a pipe", .. }), "{error}");
+    let error = refused(StorageHints::file(name("no/file")), 1);
+    assert!(error.to_string().contains("make the folder first"), "{error}");
+    fs::write(name("plain"), b"bytes").unwrap();
+    let error = refused(StorageHints::file(name("plain/file")), 1);
+    assert!(error.to_string().contains("is no folder"), "{error}");
+    let error = refused(StorageHints::file(name("far")).offset(i64::MAX as u64), 1);
+    assert!(matches!(error, StorageError::TooFar { .. }), "{error}");
+    let error = refused(StorageHints::file(name("empty")), 0);
+    assert!(matches!(error, StorageError::Empty { .. }), "{error}");
+    let error = refused(StorageHints::file(name("far")), 1 << 50);
+    assert!(matches!(error, StorageError::Space { .. } | StorageError::System { .. }), "{error}");
+    let names = fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().file_name());
+    let mut names: Vec<_> = names.collect();
+    names.sort();
+    assert_eq!(names, ["pipe", "plain"], "nothing is left of what failed");
+}
+
+#[test]
+fn a_file_goes_with_its_memory_if_that_is_asked_for() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("file");
+    let hints = StorageHints::file(&path);
+    drop(open(&hints.clone().unlink(true), 100));
+    assert!(!path.exists());
+    let discarded = open(&hints.clone().discard(true), 100);
+    write(&discarded, 0, b"kept by the page cache");
+    discarded.close().unwrap();
+    assert!(path.exists());
+    open(&hints.unlink(true), 100).close().unwrap();
+    assert!(!path.exists());
+}
+
+#[test]
+fn a_new_file_has_the_permissions_that_were_asked_for() {
+    use std::os::unix::fs::PermissionsExt;
+    let folder = tempfile::tempdir().unwrap();
+    let mode = |name: &str, hints: StorageHints| {
+        drop(open(&hints, 1));
+        fs::metadata(folder.path().join(name)).unwrap().permissions().mode() & 0o777
+    };
+    let file = |name: &str| StorageHints::file(folder.path().join(name));
+    assert_eq!(mode("plain", file("plain")), 0o600);
+    assert_eq!(mode("open", file("open").file_perm(0o400).unwrap()), 0o400);
+}
+
+/// After a write has failed, what is durable is not known: no later call says that all is well.
+#[test]
+fn memory_that_lost_a_write_is_poisoned() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut memory = open(&StorageHints::file(folder.path().join("file")), 3 * PAGE);
+    memory.persist(0..100).unwrap();
+    // As a device that fails: the system finds a page gone that is to be written.
+    let gone = memory.mapping().base.wrapping_add(PAGE).cast();
+    // SAFETY: a page of the mapping, which nobody touches afterwards.
+    unsafe { rustix::mm::munmap(gone, PAGE) }.unwrap();
+    let errno = Errno::NOMEM.raw_os_error();
+    let first = memory.persist(0..3 * PAGE as u64);
+    assert_eq!(first, Err(PersistError::System { call: "msync", errno }));
+    let later = memory.persist(0..100);
+    assert_eq!(later, Err(PersistError::Poisoned { call: "msync", errno }));
+    assert_eq!(memory.end(), Err(PersistError::Poisoned { call: "msync", errno }));
+    // Another thread may have something where the page was.
+    core::mem::forget(memory);
+}
+
+/// The system would send a signal to who writes beyond, here to this test in a process of its own.
+#[test]
+fn files_are_no_longer_than_the_process_may_write() {
+    const LIMITED: &str = "RMA_STORAGE_TEST_LIMITED";
+    if let Some(path) = std::env::var_os(LIMITED) {
+        let hints = StorageHints::file(&path);
+        let refused = StorageMemory::open_as(0, ROOM, &hints, 1 << 20).unwrap_err();
+        assert!(refused.to_string().contains("ulimit -f"), "{refused}");
+        return open(&hints, 100).close().unwrap();
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let name = "memory::tests::files_are_no_longer_than_the_process_may_write";
+    let run = std::process::Command::new("sh")
+        .args(["-c", "ulimit -f 64; exec \"$0\" --exact \"$1\""])
+        .arg(std::env::current_exe().unwrap())
+        .arg(name)
+        .env(LIMITED, folder.path().join("file"))
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&run.stdout);
+    assert!(run.status.success() && said.contains("1 passed"), "{}: {said}", run.status);
+}

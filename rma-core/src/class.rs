@@ -62,7 +62,7 @@ pub enum ErrorClass {
     /// `MPI_ERR_FILE_IN_USE`
     FileInUse,
     /// `MPI_ERR_ACCESS`
-    Access,
+    NoAccess,
     /// `MPI_ERR_READ_ONLY`
     ReadOnly,
     /// `MPI_ERR_IO`

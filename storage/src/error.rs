@@ -111,7 +111,7 @@ impl StorageError {
             Self::System { errno, .. } => match Errno::from_raw_os_error(*errno) {
                 Errno::NOENT | Errno::NOTDIR => ErrorClass::NoSuchFile,
                 Errno::NAMETOOLONG | Errno::LOOP | Errno::TXTBSY => ErrorClass::BadFile,
-                Errno::ACCESS | Errno::PERM => ErrorClass::Access,
+                Errno::ACCESS | Errno::PERM => ErrorClass::NoAccess,
                 Errno::ROFS => ErrorClass::ReadOnly,
                 Errno::NOMEM => ErrorClass::NoMem,
                 _ => ErrorClass::Io,

@@ -157,7 +157,7 @@ fn found(places: &Folders) -> Result<(Vec<Peer>, Vec<String>)> {
     let launchers: Vec<(PathBuf, Kind, String)> = programs(&folders, &["mpiexec", "mpirun"])
         .into_iter()
         .filter_map(|path| {
-            let said = said(Command::new(&path).arg("--version")).ok()?;
+            let said = said(of_installation(&path, &path).arg("--version")).ok()?;
             Some((path, Kind::of_launcher(&said)?, said))
         })
         .collect();
@@ -223,14 +223,24 @@ fn is_suffix(rest: &str) -> bool {
 
 /// Builds our program and asks it which library it is.
 fn made(compiler: &Path, source: &Path, program: &Path) -> Result<(Kind, String)> {
-    let mut command = Command::new(compiler);
+    let mut command = of_installation(compiler, compiler);
     command.args(["-std=c11", "-O2", "-pthread", "-o"]).arg(program).arg(source);
     said(&mut command)?;
-    let said = said(Command::new(program).arg("version"))?;
+    let said = said(of_installation(program, compiler).arg("version"))?;
     Kind::of_library(&said).ok_or_else(|| {
         let first = said.lines().next().unwrap_or_default();
         format!("an MPI library that is not known here: {first}").into()
     })
+}
+
+/// A program of the library to which `compiler` belongs. Where a wheel of Intel MPI is, only this
+/// variable tells its programs; the others do not know it.
+pub(super) fn of_installation(program: &Path, compiler: &Path) -> Command {
+    let mut command = Command::new(program);
+    if let Some(root) = compiler.parent().and_then(Path::parent) {
+        command.env("I_MPI_ROOT", root);
+    }
+    command
 }
 
 /// Runs a command that must succeed, and returns what it printed.
@@ -293,6 +303,13 @@ pub(super) mod tests {
         assert_eq!(taken(some(true)), ["MPICH 4.0.2", "Open MPI 5.0.11"]);
         assert_eq!(chosen(some(false)).1.len(), 2);
         assert!(taken(Vec::new()).is_empty());
+    }
+
+    #[test]
+    fn programs_are_told_where_their_installation_is() {
+        let command = of_installation(Path::new("p"), Path::new("root/bin/mpicc"));
+        let root = command.get_envs().find(|(name, _)| *name == "I_MPI_ROOT");
+        assert_eq!(root.and_then(|(_, root)| root), Some(OsStr::new("root")));
     }
 
     #[test]

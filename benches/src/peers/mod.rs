@@ -177,7 +177,7 @@ fn measure(peer: &Peer, group: &Group, ranks: u32) -> Result<Found> {
 
 /// A job of one group of `peerbench`.
 fn command(peer: &Peer, group: &Group, ranks: u32, name: &str) -> Command {
-    let mut command = Command::new(&peer.launcher);
+    let mut command = find::of_installation(&peer.launcher, &peer.compiler);
     if peer.kind == Kind::OpenMpi {
         command.args(["--bind-to", "none", "--oversubscribe"]);
         if rustix::process::geteuid().is_root() {

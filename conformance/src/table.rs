@@ -103,14 +103,16 @@ macro_rules! suite {
             }
             layouts {
                 put_each_to_each(2), get_each_to_each(2), put_each_to_each(1) as put_to_itself,
-                transposes(2), many_blocks(2), fields_of_structs(2), units(4), in_scopes(3), large_scopes(2),
+                transposes(2), many_blocks(2), fields_of_structs(2), units(4), in_scopes(3),
+                large_scopes(2),
                 null_and_nothing(2), out_of_range(2), mismatches(2), other_target_of_a_lock(2),
                 paths(2),
             }
             layouts_accumulate {
                 accumulate_each_to_each(2), get_each_to_each(2), fields_of_structs(2),
                 order_of_i64(2), order_of_f64(2), order_of_u8(2), order_of_pairs(2),
-                sums_are_exact(4), tickets(4), stripe_borders(2), columns(3), large(2), captured(3), scopes(3),
+                sums_are_exact(4), tickets(4), stripe_borders(2), columns(3), large(2),
+                captured(3), scopes(3),
                 in_every_epoch(3), paths(2),
             }
             layouts_requests {

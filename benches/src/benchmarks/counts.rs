@@ -19,11 +19,11 @@ const TRACED: u64 = 4;
 const INSTRUCTIONS: f64 = 32.0;
 /// Of one element by a request that is waited for, by a scope, by layouts, and combined by layouts
 /// under the lock of its stripe; of an array of [`SOME`] elements.
-const REQUEST: f64 = 150.0;
-const SCOPE: f64 = 80.0;
-const LAYOUT: f64 = 200.0;
-const LAYOUT_SUM: f64 = 300.0;
-const ARRAY: f64 = 200.0;
+const REQUEST: f64 = 80.0;
+const SCOPE: f64 = 90.0;
+const LAYOUT: f64 = 400.0;
+const LAYOUT_SUM: f64 = 680.0;
+const ARRAY: f64 = 280.0;
 /// Elements of an array that a level of caches holds beside much else.
 const SOME: usize = 64;
 /// Elements of a large operation, and of one that is not counted step by step.

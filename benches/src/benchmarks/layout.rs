@@ -20,10 +20,10 @@ pub(super) fn run(bench: &mut Bench<'_>) -> Result<()> {
     for blocks in [1 << 10, 1 << 20] {
         vector(bench, blocks, 1u8, "1 B blocks")?;
         vector(bench, blocks / 8, 1u64, "8 B blocks")?;
-        accumulate(bench, (blocks / 8, 2), 1.0f64, f64::add, "f64 blocks")?;
-        accumulate(bench, (blocks / 8, 2), 1u8, u8::wrapping_add, "u8 blocks")?;
+        accumulate::<_, 2>(bench, blocks / 8, 1.0f64, f64::add, "f64 blocks")?;
+        accumulate::<_, 2>(bench, blocks / 8, 1u8, u8::wrapping_add, "u8 blocks")?;
     }
-    accumulate(bench, (SIDE, SIDE), 1.0f64, f64::add, "f64 column")?;
+    accumulate::<_, SIDE>(bench, SIDE, 1.0f64, f64::add, "f64 column")?;
     transposes(bench, "f64", 1.0f64)
 }
 
@@ -126,17 +126,16 @@ fn transposes<E: Element>(bench: &mut Bench<'_>, name: &str, one: E) -> Result<(
 }
 
 /// Elements of a part at equal distances, without any runtime in between.
-struct Spaced<'w, E> {
+struct Spaced<'w, E, const APART: usize> {
     first: *mut E,
     count: usize,
-    apart: usize,
     _view: View<'w>,
 }
 
-impl<'w, E: Element> Spaced<'w, E> {
-    fn new(view: View<'w>, apart: usize) -> Self {
-        let count = view.size() as usize / size_of::<E>() / apart;
-        Self { first: view.as_ptr().cast(), count, apart, _view: view }
+impl<'w, E: Element, const APART: usize> Spaced<'w, E, APART> {
+    fn new(view: View<'w>) -> Self {
+        let count = view.size() as usize / size_of::<E>() / APART;
+        Self { first: view.as_ptr().cast(), count, _view: view }
     }
 
     /// As a programmer would write it who knows that nobody else is there.
@@ -144,8 +143,8 @@ impl<'w, E: Element> Spaced<'w, E> {
     fn write(&self, origin: &[E]) {
         // One bound, so that the compiler unrolls.
         for (i, element) in origin[..origin.len().min(self.count)].iter().enumerate() {
-            // SAFETY: `apart * i` is below the number of elements of the part.
-            let at = unsafe { self.first.add(self.apart * i) };
+            // SAFETY: `APART * i` is below the number of elements of the part.
+            let at = unsafe { self.first.add(APART * i) };
             // SAFETY: inside the part, which is aligned to 64 and which nobody else accesses: the
             // other rank waits in a barrier.
             unsafe { at.write(*element) };
@@ -156,7 +155,7 @@ impl<'w, E: Element> Spaced<'w, E> {
     fn add(&self, origin: &[E], add: impl Fn(E, E) -> E) {
         for (i, element) in origin[..origin.len().min(self.count)].iter().enumerate() {
             // SAFETY: as in `write`.
-            let at = unsafe { self.first.add(self.apart * i) };
+            let at = unsafe { self.first.add(APART * i) };
             // SAFETY: as in `write`.
             let sum = add(unsafe { at.read() }, *element);
             // SAFETY: as in `write`.
@@ -169,7 +168,7 @@ impl<'w, E: Element> Spaced<'w, E> {
         let len = origin.len().min(self.count);
         for (i, element) in origin[..len].iter_mut().enumerate() {
             // SAFETY: as in `write`.
-            let at = unsafe { self.first.add(self.apart * i) };
+            let at = unsafe { self.first.add(APART * i) };
             // SAFETY: as in `write`.
             *element = unsafe { at.read() };
         }
@@ -179,7 +178,7 @@ impl<'w, E: Element> Spaced<'w, E> {
 fn vector<E: Element>(bench: &mut Bench<'_>, blocks: usize, element: E, name: &str) -> Result<()> {
     let window = bench.world().window(2 * blocks, size_of::<E>()).allocate()?;
     if bench.is_first() {
-        let by_hand = Spaced::<E>::new(window.shared_query(TARGET)?, 2);
+        let by_hand = Spaced::<E, 2>::new(window.shared_query(TARGET)?);
         let dense = Layout::element::<E>();
         let every_other = dense.vector(blocks as u64, 1, 2)?;
         let (mut buffer, mut other) = (vec![element; blocks], vec![element; blocks]);
@@ -224,18 +223,18 @@ fn vector<E: Element>(bench: &mut Bench<'_>, blocks: usize, element: E, name: &s
 }
 
 /// Sums into elements that are so many elements apart.
-fn accumulate<E: BasicElement>(
+fn accumulate<E: BasicElement, const APART: usize>(
     bench: &mut Bench<'_>,
-    (blocks, apart): (usize, usize),
+    blocks: usize,
     one: E,
     add: impl Fn(E, E) -> E + Copy,
     name: &str,
 ) -> Result<()> {
-    let window = bench.world().window(apart * blocks, size_of::<E>()).allocate()?;
+    let window = bench.world().window(APART * blocks, size_of::<E>()).allocate()?;
     if bench.is_first() {
-        let by_hand = Spaced::<E>::new(window.shared_query(TARGET)?, apart);
+        let by_hand = Spaced::<E, APART>::new(window.shared_query(TARGET)?);
         let dense = Layout::element::<E>();
-        let spaced = dense.vector(blocks as u64, 1, apart as i64)?;
+        let spaced = dense.vector(blocks as u64, 1, APART as i64)?;
         let operands = vec![one; blocks];
         let epoch = window.lock_all()?;
         bench.alone(

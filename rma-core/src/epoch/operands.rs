@@ -189,7 +189,8 @@ impl Peer<'_> {
         let there = self.there(at, &of)?;
         let from = self.here::<E>(from, elements.len(), &of)?;
         let (basic, origin) = (of.layout().basic(), (cast_slice(elements), from));
-        if op != Op::NoOp && self.combine_row(at.disp, (op, basic), &there, origin, None) {
+        if op != Op::NoOp && self.combine_row(at.disp, (op, basic), &there, (origin.0, &from), None)
+        {
             return Ok(());
         }
         let action = Action::Combine { op, basic, fetches: false };
@@ -282,8 +283,8 @@ impl Peer<'_> {
             return Err(self.mismatch(&of, from.layout().signature(from.count())));
         }
         let (basic, origin) = (of.layout().basic(), (cast_slice(origin), from));
-        let old = Some((cast_slice_mut(result), into));
-        if self.combine_row(at.disp, (op, basic), &there, origin, old) {
+        let old = Some((cast_slice_mut(result), &into));
+        if self.combine_row(at.disp, (op, basic), &there, (origin.0, &from), old) {
             return Ok(None);
         }
         let action = (GET_ACCUMULATE, Action::Combine { op, basic, fetches: true });
@@ -297,50 +298,43 @@ impl Peer<'_> {
         disp: u64,
         (op, basic): (Op, Option<BasicType>),
         there: &Side<'_>,
-        (origin, from): (&[u8], Side<'_>),
-        result: Option<(&mut [u8], Side<'_>)>,
+        (origin, from): (&[u8], &Side<'_>),
+        result: Option<(&mut [u8], &Side<'_>)>,
     ) -> bool {
-        let sides = [Some(from).filter(|_| op != Op::NoOp), result.as_ref().map(|it| it.1)];
-        let Some(basic) = basic.filter(|basic| basic.has(op) && agree(there, sides)) else {
-            return false;
-        };
-        let Some((part, offset)) = self.near_part(disp) else { return false };
-        let base = part.address().wrapping_add(offset);
-        let Some(row) = there.only_row(offset).filter(|row| {
-            part.holds(*row) && !there.overlaps() && there.is_aligned(base, basic.align())
-        }) else {
-            return false;
-        };
-        let bytes = row.len * row.count;
-        let operands = match op {
-            Op::NoOp => Some(&[][..]),
-            _ => together(&from, bytes).and_then(|here| origin.get(here)),
-        };
-        let result = match result {
-            None => Some(None),
-            Some((old, into)) => {
-                together(&into, bytes).and_then(|here| old.get_mut(here)).map(Some)
+        let combined = || {
+            let basic = basic.filter(|basic| basic.has(op))?;
+            let (part, offset) = self.near_part(disp)?;
+            let row = there.only_row(offset)?;
+            let base = part.address().wrapping_add(offset);
+            if there.overlaps() || !part.holds(row) || !there.is_aligned(base, basic.align()) {
+                return None;
             }
+            let bytes = row.len * row.count;
+            let operands = match op {
+                Op::NoOp => &[][..],
+                _ => origin.get(together(there, from, bytes)?)?,
+            };
+            let result = match result {
+                None => None,
+                Some((old, into)) => Some(old.get_mut(together(there, into, bytes)?)?),
+            };
+            let (block, rank) = (self.entry().and_then(Target::block), self.window().rank());
+            let mut near = CombineNear { part, row, op, operands, result, block, rank };
+            basic.visit(&mut near)
         };
-        let (Some(operands), Some(result)) = (operands, result) else { return false };
-        let (block, rank) = (self.entry().and_then(Target::block), self.window().rank());
-        let near = CombineNear { part, row, op, operands, result, block, rank };
-        basic.visit(near).unwrap_or(false)
+        combined().unwrap_or(false)
     }
 }
 
-/// Whether the layouts of all sides hold the same.
-fn agree(there: &Side<'_>, sides: [Option<Side<'_>>; 2]) -> bool {
-    let Side::Layout(there) = there else { return true };
-    let agrees = |side| match side {
-        Some(Side::Layout(side)) => there.matches(&side),
-        Some(Side::Bytes { .. }) | None => true,
-    };
-    sides.into_iter().all(agrees)
-}
-
-/// Where the bytes of a side are, if these are so many, and lie one behind the other.
-fn together(side: &Side<'_>, bytes: u64) -> Option<Range<usize>> {
+/// Where the bytes of a side are, if it holds what the target's does, which are so many bytes, and
+/// they lie one behind the other.
+#[inline(always)]
+fn together(there: &Side<'_>, side: &Side<'_>, bytes: u64) -> Option<Range<usize>> {
+    if let (Side::Layout(there), Side::Layout(side)) = (there, side)
+        && !there.matches(side)
+    {
+        return None;
+    }
     let row = side.only_row(0).filter(|row| row.count == 1 && row.len == bytes)?;
     let begin = usize::try_from(row.at).ok()?;
     Some(begin..begin.checked_add(usize::try_from(bytes).ok()?)?)
@@ -358,26 +352,35 @@ struct CombineNear<'w, 'c> {
     rank: Rank,
 }
 
-impl Visitor for CombineNear<'_, '_> {
+// By reference, as it is large.
+impl Visitor for &mut CombineNear<'_, '_> {
     type Output = bool;
 
     fn visit<E: BasicElement>(self) -> bool {
-        let Self { part, row, op, operands, result, block, rank } = self;
-        let result = result.map(bytemuck::try_cast_slice_mut::<u8, E>).transpose();
+        let CombineNear { part, row, op, operands, block, rank, .. } = *self;
+        let result = self.result.take().map(bytemuck::try_cast_slice_mut::<u8, E>).transpose();
         let (Ok(operands), Ok(result)) = (bytemuck::try_cast_slice(operands), result) else {
             return false;
         };
+        let alone = row.count == 1 && row.len == size_of::<E>() as u64;
+        let one = part.part(row.at as usize, size_of::<E>()).filter(|_| alone);
         if const { E::BASIC.is_atomic() } {
-            accumulate::row_by_atomics(part, row, op, operands, result);
+            match one {
+                Some(one) => accumulate::by_atomics(one, op, operands, result),
+                None => accumulate::row_by_atomics(part, row, op, operands, result),
+            }
             return true;
         }
         let hull = row.hull();
-        let one = hull.start % STRIPE + (hull.end - hull.start) <= STRIPE;
-        let held = block.filter(|_| one);
+        let in_stripe = hull.start % STRIPE + (hull.end - hull.start) <= STRIPE;
+        let held = block.filter(|_| in_stripe);
         let Some(_held) = held.and_then(|block| stripe::try_one(block, hull.start, rank)) else {
             return false;
         };
-        accumulate::row_under_lock(part, row, op, operands, result);
+        match one {
+            Some(one) => accumulate::under_lock(one, op, operands, result),
+            None => accumulate::row_under_lock(part, row, op, operands, result),
+        }
         true
     }
 }

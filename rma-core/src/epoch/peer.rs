@@ -85,7 +85,7 @@ impl<'w> Peer<'w> {
 
     /// The hot path with layouts: both sides are a row each, and nothing stands in the way.
     /// Otherwise the long way finds out what does.
-    #[inline]
+    #[inline(always)]
     fn near_rows(
         &self,
         disp: u64,
@@ -268,14 +268,18 @@ impl<'w> Peer<'w> {
         let there = self.there(spot, &of)?;
         let here = self.here::<E>(from, origin.len(), &of)?;
         let origin = cast_slice(origin);
-        match self.near_rows(spot.disp, &there, &here) {
-            Some((area, sink, source))
-                if !there.overlaps() && area.try_write_row(sink, origin, source) =>
-            {
-                Ok(())
-            }
-            _ => self.window.perform(&self.between(PUT, spot.disp, there, (origin, here))),
+        if self.put_rows(spot.disp, &there, origin, &here) {
+            return Ok(());
         }
+        self.window.perform(&self.between(PUT, spot.disp, there, (origin, here)))
+    }
+
+    // One function, so that rows need not be in memory.
+    #[inline(never)]
+    fn put_rows(&self, disp: u64, there: &Side<'_>, origin: &[u8], here: &Side<'_>) -> bool {
+        self.near_rows(disp, there, here).is_some_and(|(area, sink, source)| {
+            !there.overlaps() && area.try_write_row(sink, origin, source)
+        })
     }
 
     /// See [`Access::get`](crate::Access::get).
@@ -338,17 +342,19 @@ impl<'w> Peer<'w> {
         let there = self.there(spot, &of)?;
         let here = self.here::<E>(to, origin.len(), &of)?;
         let origin = cast_slice_mut(origin);
-        match self.near_rows(spot.disp, &there, &here) {
-            Some((area, source, sink))
-                if !here.overlaps() && area.try_read_row(source, origin, sink) =>
-            {
-                Ok(None)
-            }
-            _ => {
-                let nothing = (&[][..], Side::dense(0));
-                Ok(Some((self.between(GET, spot.disp, there, nothing), here)))
-            }
+        if self.get_rows(spot.disp, &there, origin, &here) {
+            return Ok(None);
         }
+        let nothing = (&[][..], Side::dense(0));
+        Ok(Some((self.between(GET, spot.disp, there, nothing), here)))
+    }
+
+    // As `put_rows`.
+    #[inline(never)]
+    fn get_rows(&self, disp: u64, there: &Side<'_>, origin: &mut [u8], here: &Side<'_>) -> bool {
+        self.near_rows(disp, there, here).is_some_and(|(area, source, sink)| {
+            !here.overlaps() && area.try_read_row(source, origin, sink)
+        })
     }
 
     /// See [`Access::accumulate`](crate::Access::accumulate).

@@ -17,7 +17,7 @@ impl Row {
     pub(crate) const NONE: Self = Self { at: 0, stride: 0, len: 0, count: 0 };
 
     /// Whether every byte lies in `0..size`.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn fits(self, size: u64) -> bool {
         let Some(last) = self.count.checked_sub(1) else { return true };
         let end = || {

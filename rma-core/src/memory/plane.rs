@@ -141,8 +141,8 @@ impl Walk {
         }
     }
 
-    /// In strips of as many inner steps as a line of the source has blocks: outer steps go along the
-    /// lines of the sink, and from one of the source to the next.
+    /// In strips of as many inner steps as a line of the source has blocks: outer steps go along
+    /// the lines of the sink, and from one of the source to the next.
     ///
     /// # Safety
     ///
@@ -353,11 +353,11 @@ mod tests {
     }
 
     proptest! {
-        #![proptest_config(ProptestConfig { cases: if cfg!(miri) { 4 } else { 300 }, ..Default::default() })]
+        #![proptest_config(ProptestConfig::with_cases(if cfg!(miri) { 4 } else { 300 }))]
 
         #[test]
         fn planes_are_copied_block_by_block(
-            len in prop_oneof![Just(1u64), Just(2), Just(4), Just(8), Just(8), Just(8), Just(16), 1u64..80],
+            len in prop_oneof![Just(1u64), Just(2), Just(4), Just(8), Just(8), Just(16), 1u64..80],
             sides in prop::array::uniform2(if cfg!(miri) { 1u64..12 } else { 1u64..40 }),
             gaps in prop::array::uniform4(prop_oneof![Just(0i64), Just(0), 0i64..9]),
             signs in prop::array::uniform4(prop_oneof![Just(1i64), Just(1), Just(1), Just(-1)]),

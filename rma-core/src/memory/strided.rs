@@ -25,7 +25,7 @@ impl<'w> Area<'w> {
 
     /// Copies the row `from` of `origin` to the row `to` of this area, block by block. False, and
     /// nothing is done, unless both have the same shape and lie inside.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn try_write_row(&self, to: Row, origin: &[u8], from: Row) -> bool {
         let inside = to.fits(self.len) && from.fits(origin.len() as u64) && to.matches(from);
         if inside {
@@ -40,7 +40,7 @@ impl<'w> Area<'w> {
 
     /// Copies the row `from` of this area to the row `to` of `origin`, as
     /// [`try_write_row`](Self::try_write_row).
-    #[inline]
+    #[inline(always)]
     pub(crate) fn try_read_row(&self, from: Row, origin: &mut [u8], to: Row) -> bool {
         let inside = from.fits(self.len) && to.fits(origin.len() as u64) && to.matches(from);
         if inside {

@@ -287,6 +287,19 @@ mod tests {
     }
 
     #[test]
+    fn an_answer_spares_the_agent_but_not_what_came_behind_it() {
+        let bell = Doorbell::new();
+        bell.arm_agent();
+        bell.ring_unless_work(|| false);
+        assert_eq!(bell.agent.load(Relaxed), ASLEEP);
+        bell.ring_unless_work(|| true);
+        assert_eq!(bell.agent.load(Relaxed), AWAKE);
+        let armed = bell.arm();
+        bell.ring_unless_work(|| false);
+        bell.park(armed, None);
+    }
+
+    #[test]
     fn sleeping_threads_take_turns() {
         const TURNS: u32 = 2_000;
         let turn = AtomicU32::new(0);

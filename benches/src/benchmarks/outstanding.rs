@@ -5,11 +5,13 @@ use crate::Result;
 use crate::bench::{Bench, row};
 use crate::memory::{forget_peak, peak, resident};
 use crate::record::Unit;
-use rma::{LockAll, Op, Window};
+use rma::{LockAll, Op, Request, Window};
 use std::hint::black_box;
 
 const COUNTS: [u64; 4] = [1, 1_000, 100_000, 1_000_000];
 const SMOKE: u64 = 1_000;
+/// So many tell what each of them takes: pages are counted.
+const MANY: u64 = 100_000;
 const PATHS: [&str; 2] = ["load_store", "messages"];
 /// Words of the window.
 const WORDS: u64 = 1024;
@@ -37,6 +39,10 @@ impl Kind {
             Self::Rput => "rputs, kept with their buffers",
             Self::Rget => "rgets, kept with their buffers",
         }
+    }
+
+    fn keeps_requests(self) -> bool {
+        matches!(self, Self::Rput | Self::Rget)
     }
 
     fn issue(self, epoch: &LockAll<'_>, count: u64) -> Result<()> {
@@ -120,9 +126,16 @@ fn growth(
     issue(bench, window, kind, count)?;
     let grown = peak()?.saturating_sub(before);
     let all = bench.world().allgather(&[grown])?;
-    for (who, grown) in ["origin", "target"].into_iter().zip(all) {
+    for (who, grown) in ["origin", "target"].into_iter().zip(&all) {
         let name = format!("{who}, {count} {}, {path}", kind.name());
-        bench.note(row(name), Unit::Bytes, &[grown as f64])?;
+        bench.note(row(name), Unit::Bytes, &[*grown as f64])?;
+    }
+    if kind.keeps_requests() && count >= MANY {
+        let each = all[0] as f64 / count as f64;
+        let kept = size_of::<Request<'_, Vec<u64>>>() + size_of::<u64>();
+        let name = format!("origin, each of {count} {}, {path}", kind.name());
+        let limit = ("a handle and its buffer", &[kept as f64][..]);
+        bench.note_beside(row(name), Unit::Bytes, &[each], limit)?;
     }
     Ok(())
 }

@@ -14,6 +14,7 @@ use std::time::Instant;
 const THREADS: [u64; 3] = [1, 2, 4];
 const BATCHES: usize = 21;
 const FULL: u64 = 200_000;
+const BY_MESSAGES: u64 = 10_000;
 const SMOKE: u64 = 100;
 /// Words between those of two threads: they share no cache line.
 const APART: u64 = 16;
@@ -42,6 +43,33 @@ pub(super) fn run(bench: &mut Bench<'_>) -> Result<()> {
             }
             let name = format!("put + flush, {threads} threads at once");
             let limit = ("store + fence by as many", &limit[..]);
+            bench.note_beside(row(name).bytes(8), Unit::Nanoseconds, &ours, limit)?;
+        }
+        epoch.unlock()?;
+    }
+    bench.world().barrier()?;
+    window.free()?;
+    by_messages(bench)
+}
+
+/// Beside one thread that does it all: by messages, threads share the mailbox of their rank.
+fn by_messages(bench: &mut Bench<'_>) -> Result<()> {
+    let builder = bench.world().window((4 * APART) as usize, 8).hint("rma_path", "messages")?;
+    let window = builder.allocate()?;
+    if bench.is_first() {
+        let puts = if bench.is_smoke() { SMOKE } else { BY_MESSAGES };
+        let epoch = window.lock_all()?;
+        let put = |at, i| epoch.put(TARGET, at, &[i]);
+        for threads in THREADS {
+            let (mut ours, mut alone) = (Vec::new(), Vec::new());
+            for _ in 0..BATCHES {
+                alone.push(batch(1, threads * puts, put)? * threads as f64);
+                epoch.flush(TARGET)?;
+                ours.push(batch(threads, puts, put)?);
+                epoch.flush(TARGET)?;
+            }
+            let name = format!("put by messages, {threads} threads at once");
+            let limit = ("as many by one thread", &alone[..]);
             bench.note_beside(row(name).bytes(8), Unit::Nanoseconds, &ours, limit)?;
         }
         epoch.unlock()?;

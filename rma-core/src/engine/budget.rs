@@ -1,21 +1,29 @@
 //! What bounds the messages that wait for an answer: slots of this rank, and credit at each peer.
-//! Threads take and give both without waiting for each other; the only lock is written when a peer
-//! is met for the first time.
+//! Threads take and give both without waiting for each other.
 use crate::protocol::credit::CREDIT_MAX;
 use crate::rank::WorldRank;
 use core::sync::atomic::Ordering::{Relaxed, SeqCst};
 use core::sync::atomic::{AtomicU64, AtomicUsize, fence};
-use rustc_hash::FxHashMap;
-use std::sync::{PoisonError, RwLock, RwLockReadGuard};
+use std::sync::OnceLock;
 
 /// Slots are numbered; which are free is a bit of each. What is in a slot is ordered by its mutex.
 pub(super) struct Budget {
     free: Box<[AtomicU64]>,
     /// Messages that one peer may leave unanswered.
     limit: usize,
-    /// How many each peer does, that was sent some.
-    used: RwLock<FxHashMap<WorldRank, AtomicUsize>>,
+    /// How many each peer does, that was sent some: a chain of peers in each place.
+    used: [OnceLock<Box<Used>>; CHAINS],
 }
+
+/// Of one peer.
+struct Used {
+    peer: WorldRank,
+    count: AtomicUsize,
+    next: OnceLock<Box<Self>>,
+}
+
+/// Neighbours have chains of their own.
+const CHAINS: usize = 64;
 
 impl Budget {
     pub(super) fn new(slots: usize, limit: usize) -> Self {
@@ -24,11 +32,20 @@ impl Budget {
             _ => u64::MAX,
         };
         let free = (0..slots.div_ceil(64)).map(|word| AtomicU64::new(bits(word))).collect();
-        Self { free, limit: limit.clamp(1, CREDIT_MAX), used: RwLock::default() }
+        Self { free, limit: limit.clamp(1, CREDIT_MAX), used: [const { OnceLock::new() }; CHAINS] }
     }
 
-    fn used(&self) -> RwLockReadGuard<'_, FxHashMap<WorldRank, AtomicUsize>> {
-        self.used.read().unwrap_or_else(PoisonError::into_inner)
+    /// What counts the messages to a peer. It stays.
+    fn used(&self, peer: WorldRank) -> &AtomicUsize {
+        let mut place = &self.used[peer.0 as usize % CHAINS];
+        loop {
+            let new = || Box::new(Used { peer, count: AtomicUsize::new(0), next: OnceLock::new() });
+            let used = place.get_or_init(new);
+            if used.peer == peer {
+                return &used.count;
+            }
+            place = &used.next;
+        }
     }
 
     /// Whether no slot is free.
@@ -61,21 +78,12 @@ impl Budget {
     }
 
     fn take_credit(&self, peer: WorldRank) -> bool {
-        let take = |used: &AtomicUsize| {
-            let more = |used| (used < self.limit).then_some(used + 1);
-            used.fetch_update(Relaxed, Relaxed, more).is_ok()
-        };
-        if let Some(used) = self.used().get(&peer) {
-            return take(used);
-        }
-        let mut all = self.used.write().unwrap_or_else(PoisonError::into_inner);
-        take(all.entry(peer).or_default())
+        let more = |used| (used < self.limit).then_some(used + 1);
+        self.used(peer).fetch_update(Relaxed, Relaxed, more).is_ok()
     }
 
     fn give_credit(&self, peer: WorldRank) {
-        if let Some(used) = self.used().get(&peer) {
-            used.fetch_sub(1, Relaxed);
-        }
+        self.used(peer).fetch_sub(1, Relaxed);
     }
 
     /// The lowest of a word that is another for other peers: so threads meet less often.
@@ -111,6 +119,19 @@ mod tests {
         let budget = Budget::new(2 * CREDIT_MAX, usize::MAX);
         let taken = (0..2 * CREDIT_MAX).filter_map(|_| budget.take(WorldRank(1)));
         assert_eq!(taken.count(), CREDIT_MAX);
+    }
+
+    #[test]
+    fn peers_do_not_share() {
+        let budget = Budget::new(1000, 1);
+        let far = CHAINS as u32;
+        // Some of them in the same chain.
+        for peer in [3, 4, 3 + far, 3 + 2 * far] {
+            let slot = budget.take(WorldRank(peer)).unwrap();
+            assert!(budget.take(WorldRank(peer)).is_none(), "{peer}");
+            budget.give_back(WorldRank(peer), slot);
+            assert!(budget.take(WorldRank(peer)).is_some(), "{peer}");
+        }
     }
 
     /// Two threads never have the same slot, or more of a peer than its credit; nothing is lost.

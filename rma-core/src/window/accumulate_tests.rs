@@ -35,6 +35,10 @@ pub(crate) struct Loop {
     queue: Mutex<Vec<Vec<u8>>>,
     /// The rank reaches its own memory by load and store.
     near: bool,
+    /// Messages keep their order.
+    pub(super) in_order: AtomicBool,
+    /// Answers that were sent as such.
+    pub(super) answers: AtomicUsize,
     /// No message is taken.
     full: AtomicBool,
     /// A message comes whenever a thread looks.
@@ -202,13 +206,24 @@ unsafe impl Messages for Loop {
         self.arrive([head, body].concat());
         Ok(())
     }
+    unsafe fn answer(&self, to: WorldRank, head: &[u8], body: &[u8]) -> Result<(), SubmitError> {
+        self.answers.fetch_add(1, Relaxed);
+        // SAFETY: forwarded to the caller.
+        unsafe { self.send(to, head, body) }
+    }
+    fn keeps_order(&self, _: WorldRank) -> bool {
+        self.in_order.load(Relaxed)
+    }
     fn poll(&self, sink: &mut dyn FnMut(WorldRank, &[u8])) -> usize {
         assert!(!self.broken.load(Relaxed), "this thread panics on purpose");
         let mut arrived = core::mem::take(&mut *self.queue());
         if self.flooded.load(Relaxed) {
             arrived.push(vec![0]);
         }
-        arrived.iter().rev().for_each(|message| sink(WorldRank(0), message));
+        if !self.in_order.load(Relaxed) {
+            arrived.reverse();
+        }
+        arrived.iter().for_each(|message| sink(WorldRank(0), message));
         arrived.len()
     }
     fn arrived(&self) -> u64 {

@@ -3,13 +3,14 @@
 use super::Window;
 use super::accumulate_tests::{Loop, with_loop};
 use crate::config::Config;
-use crate::element::BasicType;
+use crate::element::{BasicType, Op};
 use crate::engine::{Buffer, Engine, Expected, Next, Pending, SlotId};
 use crate::error::RmaError;
 use crate::protocol::credit::CREDIT_MAX;
 use crate::protocol::message::{Head, Kind};
 use crate::rank::{Rank, WorldRank};
 use crate::transport::PeerState;
+use core::sync::atomic::Ordering::Relaxed;
 use proptest::prelude::*;
 use std::sync::Arc;
 use std::thread;
@@ -40,6 +41,30 @@ fn part(window: &Window) -> Vec<u8> {
     let mut bytes = vec![0; SIZE as usize];
     window.local().read(0, &mut bytes).unwrap();
     bytes
+}
+
+/// Accumulates wait for no answer where messages keep their order, and answers go as such. S-H7
+#[test]
+fn in_order_accumulates_follow_each_other() {
+    with_window(|window, network| {
+        let (engine, epoch) = (window.engine(), window.lock_all().unwrap());
+        let replace = |value| epoch.accumulate(ME, 0, Op::Replace, &[value]).unwrap();
+        let served = || network.answers.load(Relaxed);
+        replace(1u64);
+        replace(2);
+        assert_eq!(served(), 1, "the second may overtake the first");
+        epoch.flush(ME).unwrap();
+        network.in_order.store(true, Relaxed);
+        let (sent, before) = (engine.counters.messages_sent(), served());
+        (3..9u64).for_each(replace);
+        assert_eq!((engine.counters.messages_sent(), served()), (sent + 6, before));
+        assert_eq!(epoch.fetch_and_op(ME, 0, Op::Sum, 1), Ok(8), "all before it are done");
+        epoch.flush(ME).unwrap();
+        assert_eq!(window.local().load(0), Ok(9u64));
+        assert_eq!(served(), before + 7);
+        network.in_order.store(false, Relaxed);
+        epoch.unlock().unwrap();
+    });
 }
 
 /// Small, large and atomic operations do what they shall.

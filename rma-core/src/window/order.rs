@@ -1,9 +1,10 @@
-//! The order of accumulates on targets that only messages reach.
+//! The order of accumulates on targets that only messages reach, or a device.
 //!
-//! Messages may overtake each other, and MPI orders the accumulates of one origin on one element
-//! (12.7.1). So an operation waits until the earlier ones of this window that touch some of its
-//! bytes are answered, unless the hint `accumulate_ordering` lets it overtake them; others, and the
-//! pieces of one operation, go out without waiting. S-H7 S-H8
+//! MPI orders the accumulates of one origin on one element (12.7.1). Where a transport keeps the
+//! order of messages, that is all; elsewhere they may overtake each other. So an operation waits
+//! until the earlier ones of this window that touch some of its bytes are answered, unless the hint
+//! `accumulate_ordering` lets it overtake them; others, and the pieces of one operation, go out
+//! without waiting. S-H7 S-H8
 use crate::config::Ordered;
 use crate::element::Op;
 use crate::engine::Pending;

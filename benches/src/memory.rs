@@ -12,6 +12,11 @@ pub(crate) fn anonymous() -> Result<u64> {
     kib_of("/proc/self/status", "RssAnon:")
 }
 
+/// Bytes of addresses that this process uses.
+pub(crate) fn mapped() -> Result<u64> {
+    kib_of("/proc/self/status", "VmSize:")
+}
+
 /// The most that was resident since [`forget_peak`].
 pub(crate) fn peak() -> Result<u64> {
     kib_of("/proc/self/status", "VmHWM:")

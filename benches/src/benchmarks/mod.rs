@@ -143,9 +143,12 @@ pub(crate) const ALL: &[Benchmark] = &[
     benchmark("system", "futex wake, TCP, pwrite and fdatasync of the system", &[2], system::run),
     Benchmark {
         is_whole_job: true,
-        ..benchmark("empty-job", "start and end of a job that does nothing", &[2, 16, 64], |_| {
-            Ok(())
-        })
+        ..benchmark(
+            "empty-job",
+            "start and end of a job that does nothing, and the memory of a rank",
+            &[2, 16, 64, 256, 1_000],
+            start::nothing,
+        )
     },
     Benchmark {
         is_whole_job: true,

@@ -1,7 +1,8 @@
-//! Many more ranks than CPUs, and what they cost while they wait.
+//! Many more ranks than CPUs, and what they cost when they start and while they wait.
 use crate::Result;
 use crate::bench::{Bench, row};
 use crate::machine::cpu_ns;
+use crate::memory::{anonymous, mapped, resident};
 use crate::record::Unit;
 use rma::Op;
 use std::thread;
@@ -10,6 +11,20 @@ use std::time::{Duration, Instant};
 const BATCHES: usize = 10;
 const FULL: usize = 100;
 const SMOKE: usize = 2;
+
+/// What a rank keeps that has done nothing yet.
+pub(super) fn nothing(bench: &mut Bench<'_>) -> Result<()> {
+    let world = bench.world();
+    for (name, bytes) in [
+        ("private memory of a rank", anonymous()?),
+        ("resident in a rank, its program and what is shared included", resident()?),
+        ("addresses of a rank", mapped()?),
+    ] {
+        let most = world.allreduce(&[bytes], Op::Max)?[0];
+        bench.note(row(name), Unit::Bytes, &[most as f64])?;
+    }
+    Ok(())
+}
 
 pub(super) fn run(bench: &mut Bench<'_>) -> Result<()> {
     let world = bench.world();

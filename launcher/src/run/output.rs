@@ -6,7 +6,6 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, poll};
-use tokio::io::AsyncReadExt;
 use tokio::net::unix::pipe::Receiver;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot, watch};
@@ -129,24 +128,38 @@ pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 /// Reads a rank's stream until it ends, or stays silent once `stop` is set.
 pub(super) async fn forward(
     (rank, stream): (u32, Stream),
-    mut pipe: Receiver,
+    pipe: Receiver,
     mut lines: Lines,
     tail: Arc<Mutex<Tail>>,
     sink: Sink,
     mut stop: watch::Receiver<bool>,
 ) {
-    let mut chunk = vec![0; CHUNK];
     loop {
-        let read = tokio::select! {
+        let ready = tokio::select! {
             biased;
-            read = pipe.read(&mut chunk) => read,
+            ready = pipe.readable() => ready,
             () = silence(&mut stop) => break,
         };
-        let Ok(count @ 1..) = read else { break };
-        lock(&tail).push(&chunk[..count]);
-        sink.lines(rank, stream, lines.push(&chunk[..count])).await;
+        let Ok(whole) = ready.and_then(|()| read(&pipe, &mut lines, &tail)) else { break };
+        sink.lines(rank, stream, whole).await;
     }
     sink.lines(rank, stream, lines.finish()).await;
+}
+
+/// Reads what there is, and returns the lines that are whole then; the end of the stream is an
+/// error. The buffer is nobody's in particular: each process that is started costs a copy of the
+/// tables of what this one keeps.
+fn read(pipe: &Receiver, lines: &mut Lines, tail: &Mutex<Tail>) -> io::Result<Vec<u8>> {
+    let mut chunk = [0; CHUNK];
+    match pipe.try_read(&mut chunk) {
+        Ok(0) => Err(io::ErrorKind::UnexpectedEof.into()),
+        Ok(count) => {
+            lock(tail).push(&chunk[..count]);
+            Ok(lines.push(&chunk[..count]))
+        }
+        Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(Vec::new()),
+        Err(error) => Err(error),
+    }
 }
 
 /// The receiving end of a rank's pipe.

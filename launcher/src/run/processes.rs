@@ -1,5 +1,6 @@
 //! The ranks' processes, and whatever they started.
 
+use std::collections::HashSet;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::process::Child;
@@ -107,7 +108,7 @@ impl Processes {
     fn orphans(&self) -> Vec<Pid> {
         let Some(inherited) = &self.inherited else { return Vec::new() };
         let ours = self.ranks.iter().map(|(_, child)| child.id());
-        let ours: Vec<u32> = ours.chain(self.warden.iter().map(Warden::id)).collect();
+        let ours: HashSet<u32> = ours.chain(self.warden.iter().map(Warden::id)).collect();
         children()
             .into_iter()
             .filter(|number| !ours.contains(number) && !inherited.contains(number))

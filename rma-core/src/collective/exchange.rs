@@ -4,7 +4,7 @@ use super::abandon::By;
 use super::contributions::{
     CollectiveKind, ContributionKey, Contributions, CtsHeads, PART, PayloadPart, SMALL, step_head,
 };
-use super::lanes::{HALF, Incoming, OfferKind, Outgoing, Readers};
+use super::lanes::{HALF, InLane, OfferKind, OutLane, Readers};
 use super::near::Near;
 use super::node::TreeOrder;
 use crate::collective::{Communicator, Turn};
@@ -29,7 +29,7 @@ struct Arriving {
     /// Bytes that are missing; not known before the first part.
     left: Option<u64>,
     /// Where the rest is read.
-    lane: Option<Incoming>,
+    lane: Option<InLane>,
 }
 
 /// What is to be sent of a payload.
@@ -82,7 +82,7 @@ pub(crate) struct Exchange<'a> {
     tag: u32,
     turn: Turn<'a>,
     /// This rank's lane, once the operation writes there.
-    pub(super) out: RefCell<Option<Outgoing>>,
+    pub(super) out: RefCell<Option<OutLane>>,
     /// Added to all rounds: those before are of a way that could not be gone.
     rounds: Cell<u32>,
     /// Its thread panics anyway.

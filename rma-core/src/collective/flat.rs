@@ -11,7 +11,7 @@
 //! one that is not, each offers what it has, of what length, to whoever would hear from it in a
 //! tree, so that somebody sees the difference, and gives the operation up for all.
 use super::exchange::Exchange;
-use super::lanes::{HALF, Incoming, OfferKind, Readers};
+use super::lanes::{HALF, InLane, OfferKind, Readers};
 use super::node::TreeOrder;
 use super::operations::Result;
 use super::reduction::Reduction;
@@ -122,7 +122,7 @@ impl Exchange<'_> {
     /// Offers all other ranks a payload, which begins with the next piece, and hears what they
     /// offer, in the order of the ranks before this one. `None` if somebody has no lane: all do
     /// something else then, in other rounds.
-    fn offer_all(&self, bytes: usize) -> Result<Option<Vec<Incoming>>> {
+    fn offer_all(&self, bytes: usize) -> Result<Option<Vec<InLane>>> {
         let comm = self.comm();
         let kind = if self.opens().is_some() { OfferKind::Flat } else { OfferKind::NoLane };
         let steps = 1..u64::from(comm.size());
@@ -338,7 +338,7 @@ impl Exchange<'_> {
     /// Some turns of a reduction, from that piece on; the piece behind them.
     fn reduce_turns<E: Element>(
         &self,
-        (lanes, dealt, turns): (&[Incoming], &Dealt<'_>, Range<usize>),
+        (lanes, dealt, turns): (&[InLane], &Dealt<'_>, Range<usize>),
         number: u64,
         total: &mut [E],
         reduction: &impl Reduction<E>,

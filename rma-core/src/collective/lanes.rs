@@ -10,6 +10,7 @@ use super::abandon::By;
 use super::contributions::{CollectiveKind, PayloadPart, step_head};
 use super::exchange::Exchange;
 use super::node::{Node, TreeOrder};
+use super::operations::Result;
 use super::pieces;
 use crate::collective::{Communicator, Inner};
 use crate::error::CollectiveError;
@@ -21,8 +22,6 @@ use bytemuck::{Pod, Zeroable, bytes_of, try_pod_read_unaligned};
 use core::mem;
 use rustc_hash::FxHashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-
-type Result<T> = core::result::Result<T, CollectiveError>;
 
 /// Pieces of half a lane: one is written while the other is read.
 pub(super) const HALF: u64 = PIECES as u64 / 2;
@@ -75,22 +74,28 @@ impl Readers {
 /// The lanes that a communicator uses.
 #[derive(Default)]
 pub(crate) struct Lanes {
-    own: Mutex<Own>,
-    peers: Mutex<FxHashMap<Rank, ([u8; Descriptor::LEN], Arc<PeerLane>)>>,
+    own: Mutex<OwnState>,
+    peers: Mutex<FxHashMap<Rank, Known>>,
+}
+
+/// The lane of a peer, and where it said that it is.
+struct Known {
+    descriptor: [u8; Descriptor::LEN],
+    lane: Arc<PeerLane>,
 }
 
 /// This rank's.
 #[derive(Default)]
-enum Own {
+enum OwnState {
     #[default]
     Unmade,
-    Idle(Outgoing),
+    Idle(OutLane),
     /// An operation has it, or has lost it; or there is no memory for it.
     Gone,
 }
 
 /// A lane that this rank writes.
-pub(super) struct Outgoing {
+pub(super) struct OutLane {
     lane: OwnLane,
     /// Of the next piece.
     next: u64,
@@ -99,7 +104,7 @@ pub(super) struct Outgoing {
 }
 
 /// A lane of a peer, in one operation.
-pub(super) struct Incoming {
+pub(super) struct InLane {
     from: Rank,
     lane: Arc<PeerLane>,
     first: u64,
@@ -107,33 +112,33 @@ pub(super) struct Incoming {
     pub(super) bytes: u64,
 }
 
-impl Incoming {
+impl InLane {
     pub(super) fn piece_bytes(&self) -> usize {
         self.lane.shape().piece_bytes()
     }
 }
 
 impl Lanes {
-    fn own(&self) -> MutexGuard<'_, Own> {
+    fn own(&self) -> MutexGuard<'_, OwnState> {
         self.own.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// This rank's lane, to be given back.
-    fn take(&self, comm: &Inner) -> Option<Outgoing> {
+    fn take(&self, comm: &Inner) -> Option<OutLane> {
         let mut own = self.own();
-        match mem::replace(&mut *own, Own::Gone) {
-            Own::Idle(lane) => Some(lane),
-            Own::Unmade => Outgoing::new(comm),
-            Own::Gone => None,
+        match mem::replace(&mut *own, OwnState::Gone) {
+            OwnState::Idle(lane) => Some(lane),
+            OwnState::Unmade => OutLane::new(comm),
+            OwnState::Gone => None,
         }
     }
 
-    fn give_back(&self, lane: Outgoing) {
-        *self.own() = Own::Idle(lane);
+    fn give_back(&self, lane: OutLane) {
+        *self.own() = OwnState::Idle(lane);
     }
 }
 
-impl Outgoing {
+impl OutLane {
     fn new(comm: &Inner) -> Option<Self> {
         let engine = &comm.engine;
         let shape = LaneShape::within(engine.config.collective_lane_bytes, comm.group.size())?;
@@ -158,10 +163,9 @@ impl Outgoing {
 impl Communicator {
     /// The other ranks of an order, if all of them share memory.
     fn near_others(&self, order: TreeOrder<'_>) -> Option<Arc<[Rank]>> {
-        let are_near = match (&self.inner.node, order) {
-            (Node::Whole, TreeOrder::From(_)) | (_, TreeOrder::Node(_)) => true,
-            _ => false,
-        };
+        let is_node = matches!(order, TreeOrder::Node(_));
+        let are_near =
+            is_node || matches!((&self.inner.node, order), (Node::Whole, TreeOrder::From(_)));
         let others = (0..order.size(self)).map(|place| order.at(self, place));
         are_near.then(|| others.filter(|rank| *rank != self.rank()).collect())
     }
@@ -322,7 +326,7 @@ impl Exchange<'_> {
         part: &PayloadPart,
         kind: OfferKind,
         expected: Option<usize>,
-    ) -> Result<Option<Incoming>> {
+    ) -> Result<Option<InLane>> {
         if let Some(expected) = expected {
             self.check_length(from, expected, part.rest)?;
         }
@@ -344,14 +348,14 @@ impl Exchange<'_> {
         }
         let lane = self.comm().inner.import(from, &offer);
         let lane = lane.map_err(|error| self.fails(CollectiveError::Import(error)))?;
-        Ok(Some(Incoming { from, lane, first: offer.first.get(), bytes: part.rest }))
+        Ok(Some(InLane { from, lane, first: offer.first.get(), bytes: part.rest }))
     }
 
     /// Reads the first bytes of a piece, counted from the one that was offered. The writer is rung,
     /// unless more of what it has written is read at once.
     pub(super) fn get_piece(
         &self,
-        of: &Incoming,
+        of: &InLane,
         number: u64,
         bytes: &mut [u8],
         rings: bool,
@@ -372,7 +376,7 @@ impl Exchange<'_> {
     }
 
     /// Reads a payload whose pieces follow each other.
-    pub(super) fn get_stream(&self, of: &Incoming, bytes: &mut [u8]) -> Result<()> {
+    pub(super) fn get_stream(&self, of: &InLane, bytes: &mut [u8]) -> Result<()> {
         let pieces = bytes.len().div_ceil(of.piece_bytes()) as u64;
         for (number, piece) in (0..).zip(bytes.chunks_mut(of.piece_bytes())) {
             let rings = number + 1 == pieces || ends_half(of.first.wrapping_add(number));
@@ -395,10 +399,9 @@ impl Inner {
         offer: &LaneOffer,
     ) -> core::result::Result<Arc<PeerLane>, ImportError> {
         let mut peers = self.lanes.peers.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some((known, lane)) = peers.get(&owner)
-            && *known == offer.descriptor
-        {
-            return Ok(lane.clone());
+        let known = peers.get(&owner).filter(|known| known.descriptor == offer.descriptor);
+        if let Some(known) = known {
+            return Ok(known.lane.clone());
         }
         let world = self.world_rank(owner);
         let shape =
@@ -406,12 +409,12 @@ impl Inner {
         let shape = shape.ok_or(ImportError::Malformed(world))?;
         let (transport, descriptor) = (&self.engine.transport, Descriptor(offer.descriptor));
         let lane = Arc::new(PeerLane::import(transport, world, descriptor, shape)?);
-        peers.insert(owner, (offer.descriptor, lane.clone()));
+        peers.insert(owner, Known { descriptor: offer.descriptor, lane: lane.clone() });
         Ok(lane)
     }
 
     /// An operation ended in which somebody may still read what this rank wrote.
-    pub(super) fn lose_lane(&self, lane: Outgoing) {
+    pub(super) fn lose_lane(&self, lane: OutLane) {
         self.engine.sync_blocks.keep_lane(lane.lane.into_region());
     }
 }

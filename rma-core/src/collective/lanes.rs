@@ -26,6 +26,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 /// Pieces of half a lane: one is written while the other is read.
 pub(super) const HALF: u64 = PIECES as u64 / 2;
 
+/// A payload is cut into so many pieces, unless they are very small, or too large.
+const IN_PIECES: usize = 16;
+const UNIT_LEAST: usize = 8 << 10;
+
 /// What is said of a payload that is offered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u32)]
@@ -51,6 +55,8 @@ pub(crate) struct LaneOffer {
     readers: U32,
     pieces: U32,
     piece_bytes: U32,
+    /// Of its pieces, but for the last.
+    unit: U32,
 }
 
 /// Who reads a piece.
@@ -108,13 +114,15 @@ pub(super) struct InLane {
     from: Rank,
     lane: Arc<PeerLane>,
     first: u64,
+    unit: usize,
     /// Bytes of the payload.
     pub(super) bytes: u64,
 }
 
 impl InLane {
-    pub(super) fn piece_bytes(&self) -> usize {
-        self.lane.shape().piece_bytes()
+    /// Bytes of each piece but the last.
+    pub(super) fn unit(&self) -> usize {
+        self.unit
     }
 }
 
@@ -187,29 +195,40 @@ impl Exchange<'_> {
         is_flat.then(|| self.comm().near_others(order)).flatten()
     }
 
-    /// Whether this rank can write to its lane in this operation; bytes of a piece.
-    pub(super) fn opens(&self) -> Option<usize> {
+    /// Whether this rank can write to its lane in this operation.
+    pub(super) fn opens(&self) -> bool {
         let mut out = self.out.borrow_mut();
         if out.is_none() {
             *out = self.comm().inner.lanes.take(&self.comm().inner);
         }
-        out.as_ref().map(|out| out.lane.shape().piece_bytes())
+        out.is_some()
     }
 
     /// As [`opens`](Self::opens), for a payload of so many bytes to one rank.
-    pub(super) fn opens_to(&self, to: Rank, bytes: usize) -> Option<usize> {
+    pub(super) fn opens_to(&self, to: Rank, bytes: usize) -> bool {
         let comm = self.comm();
         let shared = &comm.inner.engine.transport.shared;
         let is_near = to != comm.rank() && shared.is_near(comm.world_rank(to));
-        if is_near && self.is_large(bytes) { self.opens() } else { None }
+        is_near && self.is_large(bytes) && self.opens()
     }
 
-    /// Elements of that size that fit a piece.
-    pub(super) fn most_elements<E>(&self) -> usize {
+    /// Bytes of the pieces of such a payload: some of them are on their way while others are
+    /// written, but where ranks take turns on a CPU, a turn shall be worth it.
+    pub(super) fn unit(&self, bytes: usize) -> usize {
         let inner = &self.comm().inner;
         let shape =
             LaneShape::within(inner.engine.config.collective_lane_bytes, inner.group.size());
-        shape.map_or(0, |shape| shape.piece_bytes() / size_of::<E>().max(1))
+        let most = shape.map_or(0, LaneShape::piece_bytes);
+        if inner.engine.transport.sleep.is_crowded() {
+            return most;
+        }
+        (bytes / IN_PIECES).next_multiple_of(64).max(UNIT_LEAST).min(most)
+    }
+
+    /// Elements in a piece of such a payload; 0 if a piece holds none.
+    pub(super) fn unit_elements<E>(&self, bytes: usize) -> usize {
+        let unit = self.unit(bytes).max(size_of::<E>().min(self.unit(usize::MAX / 2)));
+        unit / size_of::<E>().max(1)
     }
 
     /// The number of the next piece.
@@ -231,7 +250,9 @@ impl Exchange<'_> {
             Some(out) => (Some(out.lane.shape()), out.lane.descriptor()),
             None => (None, Descriptor([0; Descriptor::LEN])),
         };
+        let unit = self.unit(bytes) as u32;
         let offer = LaneOffer {
+            unit: unit.into(),
             descriptor: descriptor.0,
             first: first.into(),
             kind: (kind as u32).into(),
@@ -264,7 +285,7 @@ impl Exchange<'_> {
     /// Writes a payload, for readers that do nothing but to [read](Self::get_stream) it. The two
     /// sides wake each other for half a lane at a time.
     pub(super) fn put_stream(&self, readers: &Readers, payload: &[u8]) -> Result<()> {
-        let Some(unit) = self.opens() else { return Ok(()) };
+        let unit = self.unit(payload.len());
         let pieces = payload.len().div_ceil(unit);
         for (number, piece) in (1..).zip(payload.chunks(unit)) {
             let rings = number == pieces || ends_half(self.next_piece());
@@ -348,7 +369,11 @@ impl Exchange<'_> {
         }
         let lane = self.comm().inner.import(from, &offer);
         let lane = lane.map_err(|error| self.fails(CollectiveError::Import(error)))?;
-        Ok(Some(InLane { from, lane, first: offer.first.get(), bytes: part.rest }))
+        let unit = offer.unit.get() as usize;
+        if unit == 0 || unit > lane.shape().piece_bytes() {
+            return Err(malformed());
+        }
+        Ok(Some(InLane { from, lane, first: offer.first.get(), unit, bytes: part.rest }))
     }
 
     /// Reads the first bytes of a piece, counted from the one that was offered. The writer is rung,
@@ -377,8 +402,8 @@ impl Exchange<'_> {
 
     /// Reads a payload whose pieces follow each other.
     pub(super) fn get_stream(&self, of: &InLane, bytes: &mut [u8]) -> Result<()> {
-        let pieces = bytes.len().div_ceil(of.piece_bytes()) as u64;
-        for (number, piece) in (0..).zip(bytes.chunks_mut(of.piece_bytes())) {
+        let pieces = bytes.len().div_ceil(of.unit()) as u64;
+        for (number, piece) in (0..).zip(bytes.chunks_mut(of.unit())) {
             let rings = number + 1 == pieces || ends_half(of.first.wrapping_add(number));
             self.get_piece(of, number, piece, rings)?;
         }

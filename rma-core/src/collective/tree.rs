@@ -152,7 +152,7 @@ impl Exchange<'_> {
         let TreePlace { parent, children } = self.place_in(order);
         let flat = self.flat(order, bytes.len());
         let first = match (parent, flat) {
-            (None, Some(others)) if self.opens().is_some() => {
+            (None, Some(others)) if self.opens() => {
                 return self.broadcast_flat(others, BROADCAST, bytes);
             }
             (None, _) => None,

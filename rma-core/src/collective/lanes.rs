@@ -81,11 +81,11 @@ impl Readers {
 #[derive(Default)]
 pub(crate) struct Lanes {
     own: Mutex<OwnState>,
-    peers: Mutex<FxHashMap<Rank, Known>>,
+    peers: Mutex<FxHashMap<Rank, FoundLane>>,
 }
 
 /// The lane of a peer, and where it said that it is.
-struct Known {
+struct FoundLane {
     descriptor: [u8; Descriptor::LEN],
     lane: Arc<PeerLane>,
 }
@@ -434,7 +434,7 @@ impl Inner {
         let shape = shape.ok_or(ImportError::Malformed(world))?;
         let (transport, descriptor) = (&self.engine.transport, Descriptor(offer.descriptor));
         let lane = Arc::new(PeerLane::import(transport, world, descriptor, shape)?);
-        peers.insert(owner, Known { descriptor: offer.descriptor, lane: lane.clone() });
+        peers.insert(owner, FoundLane { descriptor: offer.descriptor, lane: lane.clone() });
         Ok(lane)
     }
 

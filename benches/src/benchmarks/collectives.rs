@@ -10,6 +10,7 @@ const SIZES: [usize; 3] = [64 << 10, 1 << 20, 64 << 20];
 /// From here on fewer batches do: each is long.
 const LARGE: usize = 1 << 20;
 const LARGE_ROUNDS: usize = 31;
+const LARGEST_ROUNDS: usize = 9;
 /// In times of `memcpy`.
 const GOAL: f64 = 2.0;
 
@@ -17,8 +18,10 @@ pub(super) fn run(bench: &mut Bench<'_>) -> Result<()> {
     let world = bench.world();
     let sizes = if bench.is_smoke() { &SIZES[..2] } else { &SIZES };
     for &bytes in sizes {
-        if bytes >= LARGE {
-            bench.set_rounds(LARGE_ROUNDS);
+        match bytes {
+            ..LARGE => {}
+            LARGE => bench.set_rounds(LARGE_ROUNDS),
+            _ => bench.set_rounds(LARGEST_ROUNDS),
         }
         let len = bytes / size_of::<f64>();
         let mut values = vec![1.0f64; len];

@@ -34,3 +34,35 @@ fn who_fails_late_tells_all_who_it_is_and_nothing_stays() {
     let net = |ranks, seed| NetConfig { memory_max: ALL, ..NetConfig::new(ranks, seed) };
     Jobs { seeds: 5, net, ..jobs(Config::default()) }.run("shortages", 3, &play);
 }
+
+/// Large payloads of collectives inside of a node that has so much memory, for lanes of 64 KiB.
+fn play_collectives(memory: u64) {
+    let mut config = Config::default();
+    config.collective_lane_bytes = 64 << 10;
+    let net = if memory == ALL { net_of::<ALL> } else { net_of::<{ 1 << 30 }> };
+    let play = |universe: Universe| {
+        use rma_conformance::lanes;
+        lanes::from_one(&universe);
+        lanes::to_one(&universe);
+        lanes::from_all(&universe);
+        lanes::combined(&universe);
+        universe.finalize().unwrap();
+    };
+    Jobs { seeds: 3, net, ..jobs(config) }.run("shortages", 5, &play);
+}
+
+fn net_of<const MEMORY: u64>(ranks: u32, seed: u64) -> NetConfig {
+    let net = NetConfig { memory_max: MEMORY, nodes: Some(1), ..NetConfig::new(ranks, seed) };
+    NetConfig { step_max: 20_000_000, ..net }
+}
+
+#[test]
+fn payloads_take_lanes_in_any_order() {
+    play_collectives(1 << 30);
+}
+
+/// Some ranks get one.
+#[test]
+fn payloads_go_by_messages_where_there_is_no_memory() {
+    play_collectives(ALL);
+}

@@ -292,3 +292,21 @@ fn what_is_stale_is_forgotten_before_tags_repeat() {
     assert_eq!(contributions.begin(&current), next);
     assert_eq!(take(&contributions, next, 0).unwrap().0, [7; 16]);
 }
+
+#[test]
+fn an_offer_is_a_payload_of_one_message() {
+    let (contributions, _) = contributions(LARGE, 10);
+    let offer = |tag, number, bytes| step_head(ID, tag, CollectiveKind::Offer, number, bytes);
+    assert!(!deliver(&contributions, &offer(FIRST, 1, LARGE), b"there"), "no later part");
+    assert!(!deliver(&contributions, &offer(FIRST, 0, 9), &[0; SMALL as usize + 1]));
+    assert!(!deliver(&contributions, &offer(FIRST << 8, 0, 9), b"there"), "far ahead");
+    assert!(deliver(&contributions, &offer(FIRST, 0, LARGE), b"there"));
+    assert!(!deliver(&contributions, &offer(FIRST, 0, LARGE), b"there"), "twice");
+    assert!(!deliver(&contributions, &piece(0, 3), b"abc"), "it is no part");
+    let (part, cts) = contributions.take(&(ID, FIRST, SENDER), 0).unwrap();
+    let expected = PayloadPart { bytes: b"there".to_vec(), rest: LARGE, is_offer: true };
+    assert_eq!((part, tags(cts)), (Ok(expected), vec![]));
+    assert!(deliver(&contributions, &offer(FIRST, 0, LARGE + 1), b"there"));
+    let (refused, _) = contributions.take(&(ID, FIRST, SENDER), 0).unwrap();
+    assert_eq!(refused, Err(NoRoom { bytes: LARGE + 1, limit: LARGE }));
+}

@@ -4,7 +4,7 @@ use super::abandon::By;
 use super::contributions::{
     CollectiveKind, ContributionKey, Contributions, CtsHeads, PART, PayloadPart, SMALL, step_head,
 };
-use super::lanes::{HALF, Incoming, OfferKind, Outgoing, Readers};
+use super::lanes::{HALF, InLane, OfferKind, OutLane, Readers};
 use super::near::Near;
 use super::node::TreeOrder;
 use crate::collective::{Communicator, Turn};
@@ -29,7 +29,7 @@ struct Arriving {
     /// Bytes that are missing; not known before the first part.
     left: Option<u64>,
     /// Where the rest is read.
-    lane: Option<Incoming>,
+    lane: Option<InLane>,
 }
 
 /// What is to be sent of a payload.
@@ -82,7 +82,7 @@ pub(crate) struct Exchange<'a> {
     tag: u32,
     turn: Turn<'a>,
     /// This rank's lane, once the operation writes there.
-    pub(super) out: RefCell<Option<Outgoing>>,
+    pub(super) out: RefCell<Option<OutLane>>,
     /// Added to all rounds: those before are of a way that could not be gone.
     rounds: Cell<u32>,
     /// Its thread panics anyway.
@@ -168,7 +168,7 @@ impl<'a> Exchange<'a> {
 
     /// Sends a payload to a rank; `round` tells payloads of one pair apart, below 256.
     pub(crate) fn send(&self, to: Rank, round: u32, payload: &[u8]) -> Result<(), CollectiveError> {
-        if self.opens_to(to, payload.len()).is_some() {
+        if self.opens_to(to, payload.len()) {
             self.offer((to, round), OfferKind::Alone, payload.len(), self.next_piece())?;
             self.put_stream(&Readers::One(to), payload)?;
             return self.drain();
@@ -186,7 +186,7 @@ impl<'a> Exchange<'a> {
         round: u32,
         payload: &'p [u8],
     ) -> Result<Leaving<'p>, CollectiveError> {
-        let piece = self.opens_to(to, payload.len());
+        let piece = self.opens_to(to, payload.len()).then(|| self.unit(payload.len()));
         if piece.is_some() {
             self.offer((to, round), OfferKind::Alone, payload.len(), self.next_piece())?;
         }
@@ -366,11 +366,12 @@ impl<'a> Exchange<'a> {
         round: u32,
         bytes: &mut [u8],
     ) -> Result<(), CollectiveError> {
-        let Some(unit) = self.opens_to(with, bytes.len()) else {
+        if !self.opens_to(with, bytes.len()) {
             let got = self.swap_exactly(with, bytes, with, round, bytes.len())?;
             bytes.copy_from_slice(&got);
             return Ok(());
-        };
+        }
+        let unit = self.unit(bytes.len());
         self.expect(with, round);
         self.offer((with, round), OfferKind::Alone, bytes.len(), self.next_piece())?;
         let first = self.take(with, round, 0)?;
@@ -378,7 +379,7 @@ impl<'a> Exchange<'a> {
             true => self.accept(with, &first, OfferKind::Alone, Some(bytes.len()))?,
             false => None,
         };
-        let Some(lane) = lane.filter(|lane| lane.piece_bytes() == unit) else {
+        let Some(lane) = lane.filter(|lane| lane.unit() == unit) else {
             return self.trade_copies((with, round), bytes, unit, first);
         };
         for (step, places) in (0..).zip(bytes.chunks_mut(unit * HALF as usize)) {
@@ -457,7 +458,7 @@ impl<'a> Exchange<'a> {
             }
         }
         let Arriving { bytes, parts, left, lane: Some(lane) } = incoming else { return Ok(()) };
-        let piece = lane.piece_bytes();
+        let piece = lane.unit();
         if let Some(bytes) = bytes.chunks_mut(piece).nth(*parts as usize) {
             self.get_piece(lane, *parts, bytes, true)?;
             *left = left.map(|left| left - bytes.len() as u64);

@@ -11,7 +11,7 @@
 //! one that is not, each offers what it has, of what length, to whoever would hear from it in a
 //! tree, so that somebody sees the difference, and gives the operation up for all.
 use super::exchange::Exchange;
-use super::lanes::{HALF, Incoming, OfferKind, Readers};
+use super::lanes::{HALF, InLane, OfferKind, Readers};
 use super::node::TreeOrder;
 use super::operations::Result;
 use super::reduction::Reduction;
@@ -122,9 +122,9 @@ impl Exchange<'_> {
     /// Offers all other ranks a payload, which begins with the next piece, and hears what they
     /// offer, in the order of the ranks before this one. `None` if somebody has no lane: all do
     /// something else then, in other rounds.
-    fn offer_all(&self, bytes: usize) -> Result<Option<Vec<Incoming>>> {
+    fn offer_all(&self, bytes: usize) -> Result<Option<Vec<InLane>>> {
         let comm = self.comm();
-        let kind = if self.opens().is_some() { OfferKind::Flat } else { OfferKind::NoLane };
+        let kind = if self.opens() { OfferKind::Flat } else { OfferKind::NoLane };
         let steps = 1..u64::from(comm.size());
         for step in steps.clone() {
             self.offer((after(comm, step), OFFERS), kind, bytes, self.next_piece())?;
@@ -135,7 +135,7 @@ impl Exchange<'_> {
             let from = before(comm, step);
             let part = self.take(from, OFFERS, 0)?;
             match self.accept(from, &part, OfferKind::Flat, Some(bytes))? {
-                Some(lane) if Some(lane.piece_bytes()) == self.opens() || !have_lanes => {
+                Some(lane) if lane.unit() == self.unit(bytes) => {
                     all.push(lane);
                 }
                 Some(_) => {
@@ -172,7 +172,7 @@ impl Exchange<'_> {
         let comm = self.comm();
         let block = all.len() / comm.size() as usize;
         let Some(others) = self.flat(TreeOrder::From(Rank(0)), block) else { return Ok(false) };
-        let (Some(lanes), Some(unit)) = (self.offer_all(block)?, self.opens()) else {
+        let (Some(lanes), unit) = (self.offer_all(block)?, self.unit(block)) else {
             return Ok(false);
         };
         let own = usize::from(comm.rank()) * block;
@@ -208,10 +208,10 @@ impl Exchange<'_> {
         // In place, all are written before one is read.
         let at_once = if mine.is_some() { HALF } else { PIECES.into() };
         let pieces = |unit: usize| block.div_ceil(unit) as u64 * others;
-        if mine.is_none() && pieces(self.most_elements::<u8>()) > at_once {
+        if mine.is_none() && pieces(self.unit(block)) > at_once {
             return Ok(false);
         }
-        let (Some(lanes), Some(unit)) = (self.offer_all(block)?, self.opens()) else {
+        let (Some(lanes), unit) = (self.offer_all(block)?, self.unit(block)) else {
             return Ok(false);
         };
         // One piece of each block after the other.
@@ -261,7 +261,7 @@ impl Exchange<'_> {
     }
 
     fn give_flat(&self, mine: &[u8], root: Rank) -> Result<()> {
-        let has_lane = self.opens().is_some();
+        let has_lane = self.opens();
         let kind = if has_lane { OfferKind::Flat } else { OfferKind::NoLane };
         self.offer((root, OFFERS), kind, mine.len(), self.next_piece())?;
         let (parent, children) = self.relatives(TreeOrder::From(root));
@@ -284,9 +284,10 @@ impl Exchange<'_> {
     pub(super) fn scatter_flat(&self, run: &[u8], round: u32) -> Result<bool> {
         let (comm, order) = (self.comm(), TreeOrder::From(self.comm().rank()));
         let block = run.len() / comm.size() as usize;
-        let Some(unit) = self.flat(order, block).and_then(|_| self.opens()) else {
+        if self.flat(order, block).is_none() || !self.opens() {
             return Ok(false);
-        };
+        }
+        let unit = self.unit(block);
         let (first, pieces) = (self.next_piece(), block.div_ceil(unit) as u64);
         for step in 1..u64::from(comm.size()) {
             let at = first + (step - 1) * pieces;
@@ -311,7 +312,7 @@ impl Exchange<'_> {
         let Some(others) = self.flat(TreeOrder::From(Rank(0)), size_of_val(total)) else {
             return Ok(false);
         };
-        let most = self.most_elements::<E>();
+        let most = self.unit_elements::<E>(size_of_val(total));
         if most == 0 {
             return Ok(false);
         }
@@ -338,7 +339,7 @@ impl Exchange<'_> {
     /// Some turns of a reduction, from that piece on; the piece behind them.
     fn reduce_turns<E: Element>(
         &self,
-        (lanes, dealt, turns): (&[Incoming], &Dealt<'_>, Range<usize>),
+        (lanes, dealt, turns): (&[InLane], &Dealt<'_>, Range<usize>),
         number: u64,
         total: &mut [E],
         reduction: &impl Reduction<E>,

@@ -10,6 +10,7 @@ use super::abandon::By;
 use super::contributions::{CollectiveKind, PayloadPart, step_head};
 use super::exchange::Exchange;
 use super::node::{Node, TreeOrder};
+use super::operations::Result;
 use super::pieces;
 use crate::collective::{Communicator, Inner};
 use crate::error::CollectiveError;
@@ -22,10 +23,12 @@ use core::mem;
 use rustc_hash::FxHashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-type Result<T> = core::result::Result<T, CollectiveError>;
-
 /// Pieces of half a lane: one is written while the other is read.
 pub(super) const HALF: u64 = PIECES as u64 / 2;
+
+/// A payload is cut into so many pieces, unless they are very small, or too large.
+const IN_PIECES: usize = 16;
+const UNIT_LEAST: usize = 8 << 10;
 
 /// What is said of a payload that is offered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -52,6 +55,8 @@ pub(crate) struct LaneOffer {
     readers: U32,
     pieces: U32,
     piece_bytes: U32,
+    /// Of its pieces, but for the last.
+    unit: U32,
 }
 
 /// Who reads a piece.
@@ -75,22 +80,28 @@ impl Readers {
 /// The lanes that a communicator uses.
 #[derive(Default)]
 pub(crate) struct Lanes {
-    own: Mutex<Own>,
-    peers: Mutex<FxHashMap<Rank, ([u8; Descriptor::LEN], Arc<PeerLane>)>>,
+    own: Mutex<OwnState>,
+    peers: Mutex<FxHashMap<Rank, FoundLane>>,
+}
+
+/// The lane of a peer, and where it said that it is.
+struct FoundLane {
+    descriptor: [u8; Descriptor::LEN],
+    lane: Arc<PeerLane>,
 }
 
 /// This rank's.
 #[derive(Default)]
-enum Own {
+enum OwnState {
     #[default]
     Unmade,
-    Idle(Outgoing),
+    Idle(OutLane),
     /// An operation has it, or has lost it; or there is no memory for it.
     Gone,
 }
 
 /// A lane that this rank writes.
-pub(super) struct Outgoing {
+pub(super) struct OutLane {
     lane: OwnLane,
     /// Of the next piece.
     next: u64,
@@ -99,41 +110,43 @@ pub(super) struct Outgoing {
 }
 
 /// A lane of a peer, in one operation.
-pub(super) struct Incoming {
+pub(super) struct InLane {
     from: Rank,
     lane: Arc<PeerLane>,
     first: u64,
+    unit: usize,
     /// Bytes of the payload.
     pub(super) bytes: u64,
 }
 
-impl Incoming {
-    pub(super) fn piece_bytes(&self) -> usize {
-        self.lane.shape().piece_bytes()
+impl InLane {
+    /// Bytes of each piece but the last.
+    pub(super) fn unit(&self) -> usize {
+        self.unit
     }
 }
 
 impl Lanes {
-    fn own(&self) -> MutexGuard<'_, Own> {
+    fn own(&self) -> MutexGuard<'_, OwnState> {
         self.own.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// This rank's lane, to be given back.
-    fn take(&self, comm: &Inner) -> Option<Outgoing> {
+    fn take(&self, comm: &Inner) -> Option<OutLane> {
         let mut own = self.own();
-        match mem::replace(&mut *own, Own::Gone) {
-            Own::Idle(lane) => Some(lane),
-            Own::Unmade => Outgoing::new(comm),
-            Own::Gone => None,
+        match mem::replace(&mut *own, OwnState::Gone) {
+            OwnState::Idle(lane) => Some(lane),
+            OwnState::Unmade => OutLane::new(comm),
+            OwnState::Gone => None,
         }
     }
 
-    fn give_back(&self, lane: Outgoing) {
-        *self.own() = Own::Idle(lane);
+    fn give_back(&self, lane: OutLane) {
+        *self.own() = OwnState::Idle(lane);
     }
 }
 
-impl Outgoing {
+impl OutLane {
     fn new(comm: &Inner) -> Option<Self> {
         let engine = &comm.engine;
         let shape = LaneShape::within(engine.config.collective_lane_bytes, comm.group.size())?;
@@ -158,10 +171,9 @@ impl Outgoing {
 impl Communicator {
     /// The other ranks of an order, if all of them share memory.
     fn near_others(&self, order: TreeOrder<'_>) -> Option<Arc<[Rank]>> {
-        let are_near = match (&self.inner.node, order) {
-            (Node::Whole, TreeOrder::From(_)) | (_, TreeOrder::Node(_)) => true,
-            _ => false,
-        };
+        let is_node = matches!(order, TreeOrder::Node(_));
+        let are_near =
+            is_node || matches!((&self.inner.node, order), (Node::Whole, TreeOrder::From(_)));
         let others = (0..order.size(self)).map(|place| order.at(self, place));
         are_near.then(|| others.filter(|rank| *rank != self.rank()).collect())
     }
@@ -183,29 +195,40 @@ impl Exchange<'_> {
         is_flat.then(|| self.comm().near_others(order)).flatten()
     }
 
-    /// Whether this rank can write to its lane in this operation; bytes of a piece.
-    pub(super) fn opens(&self) -> Option<usize> {
+    /// Whether this rank can write to its lane in this operation.
+    pub(super) fn opens(&self) -> bool {
         let mut out = self.out.borrow_mut();
         if out.is_none() {
             *out = self.comm().inner.lanes.take(&self.comm().inner);
         }
-        out.as_ref().map(|out| out.lane.shape().piece_bytes())
+        out.is_some()
     }
 
     /// As [`opens`](Self::opens), for a payload of so many bytes to one rank.
-    pub(super) fn opens_to(&self, to: Rank, bytes: usize) -> Option<usize> {
+    pub(super) fn opens_to(&self, to: Rank, bytes: usize) -> bool {
         let comm = self.comm();
         let shared = &comm.inner.engine.transport.shared;
         let is_near = to != comm.rank() && shared.is_near(comm.world_rank(to));
-        if is_near && self.is_large(bytes) { self.opens() } else { None }
+        is_near && self.is_large(bytes) && self.opens()
     }
 
-    /// Elements of that size that fit a piece.
-    pub(super) fn most_elements<E>(&self) -> usize {
+    /// Bytes of the pieces of such a payload: some of them are on their way while others are
+    /// written, but where ranks take turns on a CPU, a turn shall be worth it.
+    pub(super) fn unit(&self, bytes: usize) -> usize {
         let inner = &self.comm().inner;
         let shape =
             LaneShape::within(inner.engine.config.collective_lane_bytes, inner.group.size());
-        shape.map_or(0, |shape| shape.piece_bytes() / size_of::<E>().max(1))
+        let most = shape.map_or(0, LaneShape::piece_bytes);
+        if inner.engine.transport.sleep.is_crowded() {
+            return most;
+        }
+        (bytes / IN_PIECES).next_multiple_of(64).max(UNIT_LEAST).min(most)
+    }
+
+    /// Elements in a piece of such a payload; 0 if a piece holds none.
+    pub(super) fn unit_elements<E>(&self, bytes: usize) -> usize {
+        let unit = self.unit(bytes).max(size_of::<E>().min(self.unit(usize::MAX / 2)));
+        unit / size_of::<E>().max(1)
     }
 
     /// The number of the next piece.
@@ -227,7 +250,9 @@ impl Exchange<'_> {
             Some(out) => (Some(out.lane.shape()), out.lane.descriptor()),
             None => (None, Descriptor([0; Descriptor::LEN])),
         };
+        let unit = self.unit(bytes) as u32;
         let offer = LaneOffer {
+            unit: unit.into(),
             descriptor: descriptor.0,
             first: first.into(),
             kind: (kind as u32).into(),
@@ -260,7 +285,7 @@ impl Exchange<'_> {
     /// Writes a payload, for readers that do nothing but to [read](Self::get_stream) it. The two
     /// sides wake each other for half a lane at a time.
     pub(super) fn put_stream(&self, readers: &Readers, payload: &[u8]) -> Result<()> {
-        let Some(unit) = self.opens() else { return Ok(()) };
+        let unit = self.unit(payload.len());
         let pieces = payload.len().div_ceil(unit);
         for (number, piece) in (1..).zip(payload.chunks(unit)) {
             let rings = number == pieces || ends_half(self.next_piece());
@@ -322,7 +347,7 @@ impl Exchange<'_> {
         part: &PayloadPart,
         kind: OfferKind,
         expected: Option<usize>,
-    ) -> Result<Option<Incoming>> {
+    ) -> Result<Option<InLane>> {
         if let Some(expected) = expected {
             self.check_length(from, expected, part.rest)?;
         }
@@ -344,14 +369,18 @@ impl Exchange<'_> {
         }
         let lane = self.comm().inner.import(from, &offer);
         let lane = lane.map_err(|error| self.fails(CollectiveError::Import(error)))?;
-        Ok(Some(Incoming { from, lane, first: offer.first.get(), bytes: part.rest }))
+        let unit = offer.unit.get() as usize;
+        if unit == 0 || unit > lane.shape().piece_bytes() {
+            return Err(malformed());
+        }
+        Ok(Some(InLane { from, lane, first: offer.first.get(), unit, bytes: part.rest }))
     }
 
     /// Reads the first bytes of a piece, counted from the one that was offered. The writer is rung,
     /// unless more of what it has written is read at once.
     pub(super) fn get_piece(
         &self,
-        of: &Incoming,
+        of: &InLane,
         number: u64,
         bytes: &mut [u8],
         rings: bool,
@@ -372,9 +401,9 @@ impl Exchange<'_> {
     }
 
     /// Reads a payload whose pieces follow each other.
-    pub(super) fn get_stream(&self, of: &Incoming, bytes: &mut [u8]) -> Result<()> {
-        let pieces = bytes.len().div_ceil(of.piece_bytes()) as u64;
-        for (number, piece) in (0..).zip(bytes.chunks_mut(of.piece_bytes())) {
+    pub(super) fn get_stream(&self, of: &InLane, bytes: &mut [u8]) -> Result<()> {
+        let pieces = bytes.len().div_ceil(of.unit()) as u64;
+        for (number, piece) in (0..).zip(bytes.chunks_mut(of.unit())) {
             let rings = number + 1 == pieces || ends_half(of.first.wrapping_add(number));
             self.get_piece(of, number, piece, rings)?;
         }
@@ -395,10 +424,9 @@ impl Inner {
         offer: &LaneOffer,
     ) -> core::result::Result<Arc<PeerLane>, ImportError> {
         let mut peers = self.lanes.peers.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some((known, lane)) = peers.get(&owner)
-            && *known == offer.descriptor
-        {
-            return Ok(lane.clone());
+        let known = peers.get(&owner).filter(|known| known.descriptor == offer.descriptor);
+        if let Some(known) = known {
+            return Ok(known.lane.clone());
         }
         let world = self.world_rank(owner);
         let shape =
@@ -406,12 +434,12 @@ impl Inner {
         let shape = shape.ok_or(ImportError::Malformed(world))?;
         let (transport, descriptor) = (&self.engine.transport, Descriptor(offer.descriptor));
         let lane = Arc::new(PeerLane::import(transport, world, descriptor, shape)?);
-        peers.insert(owner, (offer.descriptor, lane.clone()));
+        peers.insert(owner, FoundLane { descriptor: offer.descriptor, lane: lane.clone() });
         Ok(lane)
     }
 
     /// An operation ended in which somebody may still read what this rank wrote.
-    pub(super) fn lose_lane(&self, lane: Outgoing) {
+    pub(super) fn lose_lane(&self, lane: OutLane) {
         self.engine.sync_blocks.keep_lane(lane.lane.into_region());
     }
 }

@@ -3,7 +3,7 @@ use super::barrier::{distance, rounds};
 use super::binomial;
 use super::contributions::PayloadPart;
 use super::exchange::{Exchange, parts};
-use super::lanes::{Incoming, OfferKind};
+use super::lanes::{InLane, OfferKind};
 use super::node::TreeOrder;
 use super::reduction::Reduction;
 use crate::element::Element;
@@ -152,7 +152,7 @@ impl Exchange<'_> {
         let TreePlace { parent, children } = self.place_in(order);
         let flat = self.flat(order, bytes.len());
         let first = match (parent, flat) {
-            (None, Some(others)) if self.opens().is_some() => {
+            (None, Some(others)) if self.opens() => {
                 return self.broadcast_flat(others, BROADCAST, bytes);
             }
             (None, _) => None,
@@ -191,7 +191,7 @@ impl Exchange<'_> {
         is_flat: bool,
         round: u32,
         expected: Option<usize>,
-    ) -> Result<(PayloadPart, Option<Incoming>), CollectiveError> {
+    ) -> Result<(PayloadPart, Option<InLane>), CollectiveError> {
         let root = order.at(self.comm(), 0);
         let either = if is_flat { (root, parent) } else { (parent, root) };
         let (from, first) = self.take_either(either, round, 0)?;

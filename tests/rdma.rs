@@ -41,6 +41,49 @@ fn leaves() {
     }
 }
 
+/// As above, of memory that is attached: its rank leaves with it, or detaches it and leaves then.
+#[test]
+fn leaves_with_attached_memory() {
+    for seed in 0..300 {
+        let ends = rma::simulate_rdma(3, seed, |universe| {
+            let world = universe.world();
+            let me = world.rank();
+            let window = world.window(0, 1).create_dynamic().unwrap();
+            let mut region = Some(window.attach(vec![0u64; 600]).unwrap());
+            let mine = region.iter().map(|region| region.address()).collect::<Vec<_>>();
+            let right = me.on_ring(1, 3);
+            let at = world.allgather(&mine).unwrap()[right.0 as usize];
+            let epoch = window.lock_all().unwrap();
+            for i in 0..(5 + seed % 7) {
+                if me == Rank(1) && i == seed % 5 {
+                    if seed % 2 == 0 {
+                        let region = region.take().unwrap();
+                        assert!(window.detach(region).unwrap().iter().all(|word| *word < 20));
+                    }
+                    return;
+                }
+                let mut got = vec![0u64; 600];
+                let all = [
+                    epoch.put(right, at, &vec![i; 600]),
+                    epoch.put(right, at + 8, &[i]),
+                    epoch.get(right, at, &mut got),
+                    epoch.fetch_and_op(right, at, Op::Sum, 1u64).map(drop),
+                    epoch.flush(right),
+                ];
+                for error in all.into_iter().filter_map(Result::err) {
+                    let silent =
+                        matches!(error, RmaError::Device { target, .. } if target == right);
+                    let detached = matches!(error, RmaError::NotAttached { .. }) && seed % 2 == 0;
+                    let left = matches!(error, RmaError::PeerLeft { world, .. } if world.0 != me.0);
+                    assert!(silent || left || detached, "seed {seed} rank {me}: {error}");
+                }
+            }
+            _ = epoch.unlock();
+        });
+        ends.unwrap();
+    }
+}
+
 /// A window that is sealed, opened and freed beside another one, in any order of transfers.
 #[test]
 fn seals() {

@@ -2,6 +2,7 @@
 use super::Far;
 use crate::engine::Pending;
 use crate::memory::target::held;
+use crate::protocol::message::Card;
 use crate::rank::Rank;
 use std::sync::Arc;
 use std::thread;
@@ -85,4 +86,35 @@ fn what_has_failed_is_told_once() {
     mine.set_told();
     assert!(far.outstanding(OWN).0.is_none());
     assert!(far.state().pending[&OWN].is_over());
+}
+
+/// Cards of regions are found by any address in them, and of parts by none but 0; a budget bounds
+/// those of all targets together.
+#[test]
+fn cards_are_of_what_holds_an_address() {
+    let (far, other) = (Far::new(None), Rank(2));
+    let card = |start, len| Card::new((start, len), 1, 0, None);
+    let mut state = far.state();
+    for (target, start, len) in [(OWN, 100, 10), (OWN, 200, 10), (other, 0, 0)] {
+        state.learn((target, start), card(start, len), 3);
+    }
+    drop(state);
+    let found =
+        |target, address| far.state().card(target, address).map(|(_, card)| card.start.get());
+    let at = |addresses: [u64; 6]| addresses.map(|address| found(OWN, address));
+    assert_eq!(
+        at([99, 100, 109, 110, 205, 210]),
+        [None, Some(100), Some(100), None, Some(200), None]
+    );
+    assert_eq!((found(other, 0), found(other, 1), found(OWN, 0)), (Some(0), None, None));
+    far.forget_card(OWN, 150);
+    far.forget_card(OWN, 105);
+    assert_eq!(at([100, 105, 110, 200, 205, 209])[..4], [None, None, None, Some(200)]);
+    let mut state = far.state();
+    state.learn((OWN, 300), card(300, 1), 3);
+    assert_eq!(state.order.len(), 3, "what is forgotten makes room");
+    state.learn((OWN, 400), card(400, 1), 3);
+    assert_eq!((state.order.len(), state.known.len()), (3, 3));
+    drop(state);
+    assert_eq!((found(OWN, 200), found(other, 0), found(OWN, 400)), (None, Some(0), Some(400)));
 }

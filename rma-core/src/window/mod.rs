@@ -136,8 +136,8 @@ impl Peers {
     }
 }
 
-/// How to map the extents of a part. Mostly there is one, which lies here: a rank keeps these of all
-/// near ranks, and makes them anew with each window.
+/// How to map the extents of a part. Mostly there is one, which lies here: a rank keeps these of
+/// all near ranks, and makes them anew with each window.
 #[derive(Clone)]
 pub(crate) enum Extents {
     None,

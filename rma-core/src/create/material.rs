@@ -160,7 +160,7 @@ impl WindowBuilder<'_> {
     /// The memory at rank 0 in which the parts of all ranks lie, `total` bytes.
     fn import_first(&self, told: &ToldOfPart, total: u64) -> Result<Box<dyn Mapped>, ImportError> {
         let first = self.comm.world_rank(Rank(0));
-        let all = self.comm.inner.engine.transport.shared.import(first, &told.data)?;
+        let all = self.comm.inner.engine.transport.shared.import(first, told.data.as_slice())?;
         if (all.mapping().len as u64) < total {
             Err(ImportError::Malformed(first))
         } else {

@@ -9,7 +9,7 @@ use crate::memory::control_block::Agreement;
 use crate::object::Flavor;
 use crate::rank::Rank;
 use crate::transport::{Descriptor, EXTENTS_MAX};
-use crate::window::{BeforeFirst, Pages, PeerPart, Peers, kind};
+use crate::window::{BeforeFirst, Extents, Pages, PeerPart, Peers, kind};
 use bytemuck::{Pod, Zeroable};
 use core::sync::atomic::Ordering::Relaxed;
 use std::sync::OnceLock;
@@ -50,7 +50,7 @@ pub(super) struct ToldOfPart {
     pub(super) rank: Rank,
     pub(super) share: Share,
     /// All its extents.
-    pub(super) data: Vec<Descriptor>,
+    pub(super) data: Extents,
 }
 
 impl Share {
@@ -90,7 +90,7 @@ impl WindowBuilder<'_> {
         let near = self.comm.share_near(kind::SHARE, share)?;
         let told = |(rank, share): (Rank, Share)| {
             let first = (1..NOT_MADE).contains(&share.extents).then_some(Descriptor(share.first));
-            ToldOfPart { rank, share, data: Vec::from_iter(first) }
+            ToldOfPart { rank, share, data: first.map_or(Extents::None, Extents::One) }
         };
         let mut near: Vec<ToldOfPart> = self.comm.near_ranks().zip(near).map(told).collect();
         if let Some(told) = near.iter().find(|told| !told.share.is_sound(id, most)) {
@@ -161,7 +161,7 @@ impl WindowBuilder<'_> {
         let shared = matches!(self.comm.inner.node, Node::Whole);
         let no = |path, why| Err(WindowError::NoPath { path, why });
         let engine = &self.comm.inner.engine;
-        let stays = shares.iter().any(|told| told.data.is_empty());
+        let stays = shares.iter().any(|told| told.data.as_slice().is_empty());
         match asked {
             Asked::LoadStore if !shared => no("load_store", "ranks that do not share memory"),
             Asked::LoadStore if flavor == Flavor::Dynamic => no("load_store", "attached memory"),
@@ -200,7 +200,7 @@ pub(super) fn peers(shares: &[ToldOfPart], material: &Material<'_>, needed: u64)
         let has = if one_piece { &shares[0] } else { told };
         PeerPart {
             owner: has.rank,
-            data: has.data.as_slice().into(),
+            data: has.data.clone(),
             offset,
             size: directory.unwrap_or(share.size),
             disp_unit: share.disp_unit,
@@ -212,7 +212,8 @@ pub(super) fn peers(shares: &[ToldOfPart], material: &Material<'_>, needed: u64)
         }
     };
     let first = shares.first().map_or(0, |told| told.rank.0);
-    let mut all: Vec<Option<PeerPart>> = Vec::new();
+    let last = shares.last().map_or(0, |told| told.rank.0);
+    let mut all: Vec<Option<PeerPart>> = Vec::with_capacity((last - first) as usize + 1);
     for told in shares {
         all.resize_with((told.rank.0 - first) as usize, || None);
         all.push(Some(peer(told)));
@@ -240,7 +241,7 @@ mod tests {
     fn offsets_are_sums_that_do_not_wrap() {
         let share = |size| Share { size, address: 64, ..Share::zeroed() };
         let shares = [share(8), share(u64::MAX - 4), share(16), share(16)];
-        let told = |(rank, share)| ToldOfPart { rank, share, data: Vec::new() };
+        let told = |(rank, share)| ToldOfPart { rank, share, data: Extents::None };
         let shares: Vec<ToldOfPart> = (0..).map(Rank).zip(shares).map(told).collect();
         let all = peers(&shares, &Material::OnePiece, 0);
         let all: Vec<_> = all.iter().map(|(_, peer)| peer).collect();

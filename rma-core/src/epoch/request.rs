@@ -49,8 +49,8 @@ impl<E: Element> Unfinished<E> {
     /// Has the runtime keep the buffer until the last answer is there.
     #[cold]
     #[inline(never)]
-    fn keep(self: Box<Self>) {
-        let Self { pending, buffer, packed } = *self;
+    fn keep(self) {
+        let Self { pending, buffer, packed } = self;
         pending.keep(Box::new((buffer, packed)));
     }
 }

@@ -8,7 +8,6 @@ use crate::element::{AtomicElement, BasicElement, BasicType, Op};
 use crate::layout::Row;
 use crate::memory::control_block::ControlBlock;
 use crate::rank::Rank;
-use core::iter;
 use core::marker::PhantomData;
 use core::ops::Deref;
 use core::ptr::{NonNull, null_mut};
@@ -152,11 +151,16 @@ impl<'w> Table<'w> {
 }
 
 impl Targets {
-    fn new(first: Rank, units: impl Iterator<Item = Option<u32>>, permit: Permit) -> Self {
+    fn new(first: Rank, units: impl Iterator<Item = Option<u32>> + Clone, permit: Permit) -> Self {
         let entry = |unit: Option<u32>| Target::new(0, unit.unwrap_or(FAR), held::NOT);
-        let entries: Vec<Target> = units.map(entry).collect();
-        let head = Target::head(entries.len() as u64, first, permit);
-        Self { entries: iter::once(head).chain(entries).collect(), first: first.0 }
+        let count = units.clone().count();
+        let head = Target::head(count as u64, first, permit);
+        let mut entries = Vec::with_capacity(count + 1);
+        entries.push(head);
+        entries.extend(units.map(entry));
+        // Of all there are, which is what the head says.
+        assert_eq!(entries.len(), count + 1, "an iterator of two lengths");
+        Self { entries: entries.into(), first: first.0 }
     }
 
     #[inline(always)]

@@ -85,7 +85,7 @@ impl Window {
         let data = match peer.mapped_data.get() {
             Some(data) => data,
             None => {
-                let import = || self.engine().transport.shared.import(owner, &peer.data);
+                let import = || self.engine().transport.shared.import(owner, peer.data.as_slice());
                 // Parts in this rank's own region lie beside its own: no second mapping of it.
                 let own = peer.owner == self.rank();
                 let data = if own { None } else { Some(import()?) };

@@ -52,6 +52,7 @@ use crate::rank::Rank;
 use crate::transport::{Descriptor, Mapped};
 use bytemuck::{Pod, Zeroable};
 use core::fmt;
+use core::slice;
 use core::sync::atomic::Ordering::{Relaxed, SeqCst};
 use core::sync::atomic::{AtomicU32, AtomicU64};
 use std::sync::{Arc, OnceLock};
@@ -135,12 +136,39 @@ impl Peers {
     }
 }
 
+/// How to map the extents of a part. Mostly there is one, which lies here: a rank keeps these of
+/// all near ranks, and makes them anew with each window.
+#[derive(Clone)]
+pub(crate) enum Extents {
+    None,
+    One(Descriptor),
+    Several(Vec<Descriptor>),
+}
+
+impl Extents {
+    pub(crate) fn as_slice(&self) -> &[Descriptor] {
+        match self {
+            Self::None => &[],
+            Self::One(one) => slice::from_ref(one),
+            Self::Several(all) => all,
+        }
+    }
+
+    pub(crate) fn push(&mut self, next: Descriptor) {
+        match self {
+            Self::None => *self = Self::One(next),
+            Self::One(first) => *self = Self::Several(vec![*first, next]),
+            Self::Several(all) => all.push(next),
+        }
+    }
+}
+
 /// What it takes to map a part.
 pub(crate) struct PeerPart {
     /// The rank of the region that holds it.
     pub(crate) owner: Rank,
     /// Its extents; none if no other rank can map it.
-    pub(crate) data: Box<[Descriptor]>,
+    pub(crate) data: Extents,
     /// Where in that region the part begins, in bytes.
     pub(crate) offset: u64,
     pub(crate) size: u64,
@@ -157,7 +185,7 @@ pub(crate) struct PeerPart {
 impl PeerPart {
     /// Whether no other rank can map it. S-K4
     pub(crate) fn stays(&self) -> bool {
-        self.data.is_empty()
+        self.data.as_slice().is_empty()
     }
 }
 

@@ -49,7 +49,3 @@ mod tests {
         }
     }
 }
-
-#[cfg(all(test, loom))]
-#[path = "pieces_loom_tests.rs"]
-mod loom_tests;

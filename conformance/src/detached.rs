@@ -103,7 +103,7 @@ pub fn beside_others(universe: &Universe) {
     for first in [true, false] {
         others.put(right, 0, &[7u64; 64]).unwrap();
         let stale = epoch.put(right, at, &[2u64]);
-        let flush = || stale.clone().and_then(|()| epoch.flush(right));
+        let flush = || stale.and_then(|()| epoch.flush(right));
         let told = first.then(flush);
         others.flush(right).unwrap();
         let told = told.unwrap_or_else(flush);

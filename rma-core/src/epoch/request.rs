@@ -49,8 +49,8 @@ impl<E: Element> RequestUnderWay<E> {
     /// Has the runtime keep the buffer until the last answer is there.
     #[cold]
     #[inline(never)]
-    fn keep(self: Box<Self>) {
-        let Self { pending, buffer, packed } = *self;
+    fn keep(self) {
+        let Self { pending, buffer, packed } = self;
         pending.keep(Box::new((buffer, packed)));
     }
 }
@@ -343,7 +343,7 @@ impl<B: OriginBuffer> Drop for Request<'_, B> {
     #[inline]
     fn drop(&mut self) {
         if let Some(under_way) = self.under_way.take() {
-            under_way.keep();
+            (*under_way).keep();
         }
     }
 }

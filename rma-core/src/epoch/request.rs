@@ -343,7 +343,7 @@ impl<B: OriginBuffer> Drop for Request<'_, B> {
     #[inline]
     fn drop(&mut self) {
         if let Some(under_way) = self.under_way.take() {
-            under_way.keep();
+            (*under_way).keep();
         }
     }
 }

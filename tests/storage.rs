@@ -8,6 +8,7 @@ use std::io::{BufRead, BufReader, Lines};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, Stdio};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 const PAGE: usize = 4096;
 
@@ -91,20 +92,68 @@ fn attached_to_a_dynamic_window() {
     }
 }
 
-/// `sync` says when it could not make a part durable, and goes on saying so.
+/// `sync` says when it could not make a part durable, or a region, and goes on saying so.
 #[test]
 fn sync_fails_where_storage_fails() {
     let done = rma::local(1, |universe| {
-        let window = universe.world().window(1, 8).create(Arc::new(failing::Failing::new()))?;
-        let Err(RmaError::Persist { rank: Rank(0), start: 0, end: 8, error, .. }) = window.sync()
-        else {
-            panic!("it is not durable")
-        };
-        assert_eq!(error, PersistError::System { call: "a device", errno: 5 });
+        let world = universe.world();
+        let refused = PersistError::System { call: "a device", errno: 5 };
+        let window = world.window(1, 8).create(Arc::new(failing::Failing::new()))?;
+        for _ in 0..2 {
+            let Err(RmaError::Persist { rank: Rank(0), start: 0, end: 8, error, .. }) =
+                window.sync()
+            else {
+                panic!("it is not durable")
+            };
+            assert_eq!(error, refused);
+        }
         window.free()?;
-        let memory = universe.world().window(1, 8).allocate()?;
+        let memory = world.window(1, 8).allocate()?;
         memory.sync()?;
         memory.free()?;
+        let dynamic = world.window(0, 1).create_dynamic()?;
+        let region = dynamic.attach(Arc::new(failing::Failing::new()))?;
+        let at = region.address();
+        let Err(RmaError::Persist { start, end, error, .. }) = dynamic.sync() else {
+            panic!("its region is not durable")
+        };
+        assert_eq!((start, end, error), (at, at + 64, refused));
+        let inverted = dynamic.persist(at + 10..at + 5);
+        assert!(matches!(inverted, Err(RmaError::OutOfRange { .. })), "{inverted:?}");
+        dynamic.detach(region)?;
+        dynamic.sync()?;
+        dynamic.free()?;
+        Ok::<_, rma::Error>(())
+    });
+    done.unwrap().into_iter().for_each(|rank| rank.unwrap());
+}
+
+/// A region that another thread takes away while all are synchronised is no failure, and comes back
+/// as its user's alone.
+#[test]
+fn regions_leave_while_their_window_is_synchronised() {
+    let folder = tempfile::tempdir().unwrap();
+    let done = rma::local(1, |universe| {
+        let hints = StorageHints::file(folder.path().join("file"));
+        let window = universe.world().window(0, 1).create_dynamic()?;
+        let over = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            let synced = scope.spawn(|| {
+                while !over.load(Relaxed) {
+                    window.sync()?;
+                }
+                Ok::<_, rma::Error>(())
+            });
+            for _ in 0..200 {
+                let memory = StorageMemory::open(&universe, &hints, PAGE)?;
+                let region = window.attach(Arc::new(memory))?;
+                let memory = window.detach(region)?;
+                assert!(Arc::into_inner(memory).is_some());
+            }
+            over.store(true, Relaxed);
+            synced.join().expect("no panic")
+        })?;
+        window.free()?;
         Ok::<_, rma::Error>(())
     });
     done.unwrap().into_iter().for_each(|rank| rank.unwrap());

@@ -5,8 +5,8 @@ use rustix::io::Errno;
 use std::io::Error;
 use std::path::PathBuf;
 
-/// Why there is no memory on storage. No file is left behind that was not there before, and none
-/// has another length.
+/// Why there is no memory on storage. No file is left behind that was not there before. One that
+/// was there may be longer, if other memory lay behind its end meanwhile.
 #[derive(Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum StorageError {

@@ -20,6 +20,8 @@ pub(crate) struct StorageFile {
     pub(crate) descriptor: OwnedFd,
     path: PathBuf,
     is_device: bool,
+    /// Made by this value, and not there before.
+    pub(crate) is_new: bool,
 }
 
 impl StorageFile {
@@ -37,6 +39,9 @@ impl StorageFile {
                 opened => {
                     let file = opened?;
                     file.take(range)?;
+                    // Its maker may have been killed before the name was durable. A folder that
+                    // cannot be read is that of others.
+                    _ = sync_folder(path);
                     return Ok(file);
                 }
             }
@@ -64,7 +69,7 @@ impl StorageFile {
             FileType::Fifo => return Err(not_storage("a pipe")),
             _ => return Err(not_storage("no file")),
         };
-        Ok(Self { descriptor, path: path.to_owned(), is_device })
+        Ok(Self { descriptor, path: path.to_owned(), is_device, is_new: false })
     }
 
     /// A new file; `None` if there is one by now.
@@ -87,18 +92,26 @@ impl StorageFile {
             }
             Err(errno) => return Err(system(path, "open", errno)),
         };
-        let file = Self { descriptor, path: path.to_owned(), is_device: false };
-        file.take(range)?;
-        rustix::fs::fsync(&file.descriptor).map_err(|errno| system(path, "fsync", errno))?;
-        if !is_named {
-            let number = format!("/proc/self/fd/{}", file.descriptor.as_raw_fd());
-            match rustix::fs::linkat(CWD, number, CWD, path, AtFlags::SYMLINK_FOLLOW) {
-                Err(Errno::EXIST) => return Ok(None),
-                linked => linked.map_err(|errno| system(path, "linkat", errno))?,
+        let file = Self { descriptor, path: path.to_owned(), is_device: false, is_new: true };
+        let made = file.take(range).and_then(|()| {
+            rustix::fs::fsync(&file.descriptor).map_err(|errno| system(path, "fsync", errno))?;
+            if !is_named && !file.name()? {
+                return Ok(false);
             }
+            sync_folder(path).map(|()| true)
+        });
+        // Only that file loses its name.
+        let made = made.inspect_err(|_| file.unlink())?;
+        Ok(made.then_some(file))
+    }
+
+    /// Gives the file its name; false if another has it.
+    fn name(&self) -> Result<bool, StorageError> {
+        let number = format!("/proc/self/fd/{}", self.descriptor.as_raw_fd());
+        match rustix::fs::linkat(CWD, number, CWD, &self.path, AtFlags::SYMLINK_FOLLOW) {
+            Err(Errno::EXIST) => Ok(false),
+            linked => linked.map(|()| true).map_err(|errno| self.system("linkat", errno)),
         }
-        sync_folder(path)?;
-        Ok(Some(file))
     }
 
     /// Locks the bytes, and reserves space for them.
@@ -115,16 +128,27 @@ impl StorageFile {
             let small = space("the device ends before; choose a smaller offset or window");
             return if end > size { Err(small) } else { Ok(()) };
         }
-        // Who goes beyond is sent a signal, not an error.
+        // A process that writes beyond is sent a signal, not an error.
         if getrlimit(Resource::Fsize).current.is_some_and(|most| end > most) {
             return Err(space("the process may not write files that long; raise ulimit -f"));
         }
-        match self.reserve(start, end) {
+        let size = rustix::fs::fstat(&self.descriptor).map(|stat| stat.st_size as u64);
+        let before = size.map_err(|errno| self.system("fstat", errno))?;
+        match self.reserve(start, end).inspect_err(|_| self.shrink(before, end)) {
             Ok(()) => Ok(()),
             Err(Errno::NOSPC) => Err(space("the file system is full; free some, or use another")),
             Err(Errno::DQUOT) => Err(space("the quota is used up; free some, or use another")),
             Err(Errno::FBIG) => Err(space("files of this file system are not that long")),
             Err(errno) => Err(self.system("fallocate", errno)),
+        }
+    }
+
+    /// Gives back what the file has grown by in a reservation that failed, if no other memory lies
+    /// there.
+    fn shrink(&self, before: u64, end: u64) {
+        let rest = (i64::MAX as u64).saturating_sub(before);
+        if before < end && lock_range(&self.descriptor, before, rest) == Ok(true) {
+            _ = rustix::fs::ftruncate(&self.descriptor, before);
         }
     }
 
@@ -199,7 +223,7 @@ fn sync_folder(path: &Path) -> Result<(), StorageError> {
     synced.map_err(|errno| system(path, "fsync", errno))
 }
 
-fn retry<T>(mut call: impl FnMut() -> Result<T, Errno>) -> Result<T, Errno> {
+pub(crate) fn retry<T>(mut call: impl FnMut() -> Result<T, Errno>) -> Result<T, Errno> {
     loop {
         match call() {
             Err(Errno::INTR) => {}

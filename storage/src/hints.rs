@@ -9,7 +9,9 @@ use std::path::{Path, PathBuf};
 pub enum StorageFactor {
     /// So much of it, from 0 to 1.
     Share(f64),
-    /// What exceeds the memory that this rank can still have.
+    /// What exceeds half of what this rank may still have of the memory of its node. That differs
+    /// from run to run, and with it which bytes of the window are those of the file: for memory
+    /// that is to be found again, say a share.
     Auto,
 }
 

@@ -1,5 +1,5 @@
 //! Locks of ranges of a file, which belong to what opened it: also two of one process exclude each
-//! other, and the kernel gives them back when the last descriptor is closed.
+//! other, and the kernel gives them back with the last use of that: descriptors, mappings, forks.
 #![allow(unsafe_code)] // room: one call of fcntl
 
 use rustix::fd::{AsFd, AsRawFd};

@@ -1,16 +1,17 @@
 //! A file or device, mapped, with memory beside it in one range of addresses.
 #![allow(unsafe_code)] // room: maps files, and vouches for them
 
-use crate::file::{StorageFile, system};
+use crate::file::{StorageFile, retry, system};
 use crate::{AccessStyle, StorageError, StorageFactor, StorageHints, StorageOrder};
 use core::ops::Range;
 use core::ptr;
-use rma_core::transport::{Mapped, Mapping};
+use rma_core::transport::{Mapped, Mapping, WorldRank};
 use rma_core::{Backing, Extent, PersistError, Place, Universe};
 use rustix::fd::{AsFd, AsRawFd, OwnedFd};
 use rustix::fs::{FallocateFlags, MemfdFlags, SealFlags};
 use rustix::io::Errno;
 use rustix::mm::{Advice, MapFlags, MsyncFlags, ProtFlags};
+use rustix::process::{Pid, Resource, getrlimit};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
@@ -34,9 +35,10 @@ use std::sync::{Mutex, PoisonError};
 /// # }
 /// ```
 ///
-/// The space is reserved when it is opened. What can still fail is the device: a page that cannot
-/// be read, or a file that another program truncates, ends the process that touches it by SIGBUS,
-/// and its peers in an error.
+/// The space is reserved when it is opened. What can still fail is the device (a page that cannot
+/// be read), another program that truncates the file, and a full file system of the kind that copies
+/// what is written (btrfs, or a file that shares its blocks with a snapshot): the process that
+/// touches such a page ends by SIGBUS, and its peers in an error.
 #[derive(Debug)]
 pub struct StorageMemory {
     /// Of all pages that were mapped.
@@ -52,6 +54,8 @@ pub struct StorageMemory {
     path: PathBuf,
     offset: u64,
     unlink: bool,
+    /// The process that opened it; a fork of it has a copy, whose end is none.
+    process: Pid,
     /// The first error of a write to storage.
     lost: Mutex<Option<PersistError>>,
     discard: bool,
@@ -82,7 +86,6 @@ impl Division {
     /// Of `len` bytes, if at most `available` can be in memory; parts begin with pages.
     fn new(hints: &StorageHints, len: usize, available: u64, page: usize) -> Self {
         let memory = match hints.factor {
-            StorageFactor::Auto if len as u64 <= available => len,
             StorageFactor::Auto => usize::try_from(available).unwrap_or(len),
             // Rounds towards 0, and never above `len`.
             StorageFactor::Share(share) => ((1.0 - share) * len as f64) as usize,
@@ -95,7 +98,7 @@ impl Division {
                 Self { memory, storage: len - memory, stored_at: memory }
             }
             StorageOrder::StorageFirst => {
-                let storage = (len - memory).next_multiple_of(page).min(len);
+                let storage = (len - memory).checked_next_multiple_of(page).unwrap_or(len).min(len);
                 Self { memory: len - storage, storage, stored_at: 0 }
             }
         }
@@ -118,11 +121,15 @@ impl StorageMemory {
         len: usize,
     ) -> Result<Self, StorageError> {
         let transport = universe.transport();
-        Self::open_as(transport.rank().0, transport.available(), hints, len)
+        let near = (0..transport.size()).filter(|rank| transport.is_near(WorldRank(*rank)));
+        let sharers = near.count().max(1) as u64;
+        let (together, limit) = transport.available();
+        Self::open_as(transport.rank().0, (together / sharers, limit), hints, len)
     }
 
     fn open_as(
         rank: u32,
+        // What this rank may have of the memory of its node.
         (available, limit): (u64, &'static str),
         hints: &StorageHints,
         len: usize,
@@ -131,7 +138,8 @@ impl StorageMemory {
         if len == 0 {
             return Err(StorageError::Empty { path });
         }
-        let Division { memory, storage, stored_at } = Division::new(hints, len, available, page);
+        let room = available / 2;
+        let Division { memory, storage, stored_at } = Division::new(hints, len, room, page);
         let (offset, page) = (hints.offset, page as u64);
         let before = if storage == 0 { 0 } else { (offset % page) as usize };
         if before > 0 && memory > 0 {
@@ -143,28 +151,37 @@ impl StorageMemory {
         let too_far = || StorageError::TooFar { path: path.clone(), offset, len: storage as u64 };
         let end = offset.checked_add(storage as u64).filter(|end| *end <= i64::MAX as u64);
         let end = end.ok_or_else(too_far)?;
+        let spanned = before.checked_add(len).ok_or_else(too_far)?;
         let failed = |call| move |errno| (call, errno);
-        let mapped = |(call, errno)| system(&path, call, errno);
-        let file = match storage {
-            0 => None,
-            _ => Some(StorageFile::open(&path, hints.permissions, offset..end)?),
+        let refused = |(call, errno)| match (call, errno) {
+            ("fallocate", Errno::FBIG) => {
+                let limit = "the process may not have files that long; raise ulimit -f";
+                StorageError::Space { path: path.clone(), start: 0, end: memory as u64, limit }
+            }
+            _ => system(&path, call, errno),
         };
-        let beside = match memory {
-            0 => None,
-            _ => Some(reserved_memory(memory as u64).map_err(mapped)?),
-        };
-        let pages = Pages::reserve(before + len).map_err(failed("mmap")).map_err(mapped)?;
-        if let Some(file) = &file {
+        let pages = Pages::reserve(spanned).map_err(failed("mmap")).map_err(refused)?;
+        let mut beside = None;
+        if memory > 0 {
+            let made = reserved_memory(memory as u64).map_err(refused)?;
+            let at = if stored_at == 0 { storage } else { 0 };
+            let at = pages.map(at..at + memory, &made, 0);
+            at.map_err(failed("mmap")).map_err(refused)?;
+            beside = Some(made);
+        }
+        // At last: what fails before leaves no file.
+        let mut file = None;
+        if storage > 0 {
+            let opened = StorageFile::open(&path, hints.permissions, offset..end)?;
             let from = offset - before as u64;
             let bytes = stored_at..stored_at + before + storage;
-            let at = pages.map(bytes.clone(), &file.descriptor, from);
-            at.map_err(failed("mmap")).map_err(mapped)?;
+            let at = pages.map(bytes.clone(), &opened.descriptor, from);
+            if let Err(errno) = at {
+                Some(&opened).filter(|file| file.is_new).into_iter().for_each(StorageFile::unlink);
+                return Err(refused(("mmap", errno)));
+            }
             pages.advise(bytes, &hints.styles);
-        }
-        if let Some(beside) = &beside {
-            let at = if stored_at == 0 { storage } else { 0 };
-            let at = pages.map(at..at + memory, beside, 0);
-            at.map_err(failed("mmap")).map_err(mapped)?;
+            file = Some(opened);
         }
         Ok(Self {
             pages,
@@ -176,6 +193,7 @@ impl StorageMemory {
             path,
             offset,
             unlink: hints.unlink,
+            process: rustix::process::getpid(),
             lost: Mutex::new(None),
             discard: hints.discard,
         })
@@ -211,6 +229,9 @@ impl StorageMemory {
     }
 
     fn end(&mut self) -> Result<(), PersistError> {
+        if rustix::process::getpid() != self.process {
+            return Ok(());
+        }
         let keep = if self.discard || self.unlink { Ok(()) } else { self.sync(0..self.len) };
         if let Some(file) = self.file.take().filter(|_| self.unlink) {
             file.unlink();
@@ -294,11 +315,17 @@ unsafe impl Backing for StorageMemory {
 
 /// A file in memory of so many zero bytes, whose space is reserved and whose length stays.
 fn reserved_memory(len: u64) -> Result<OwnedFd, (&'static str, Errno)> {
+    // A process that writes beyond is sent a signal, not an error.
+    if getrlimit(Resource::Fsize).current.is_some_and(|most| len > most) {
+        return Err(("fallocate", Errno::FBIG));
+    }
     let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
-    let file = rustix::fs::memfd_create("rma-storage", flags);
+    // Not to be executed, where the system knows that.
+    let file = rustix::fs::memfd_create("rma-storage", flags | MemfdFlags::NOEXEC_SEAL)
+        .or_else(|_| rustix::fs::memfd_create("rma-storage", flags));
     let file = file.map_err(|errno| ("memfd_create", errno))?;
-    let reserved = rustix::fs::fallocate(&file, FallocateFlags::empty(), 0, len);
-    reserved.map_err(|errno| ("fallocate", errno))?;
+    let reserve = || rustix::fs::fallocate(&file, FallocateFlags::empty(), 0, len);
+    retry(reserve).map_err(|errno| ("fallocate", errno))?;
     let seals = SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL;
     rustix::fs::fcntl_add_seals(&file, seals).map_err(|errno| ("fcntl", errno))?;
     Ok(file)

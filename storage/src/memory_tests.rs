@@ -181,6 +181,9 @@ fn what_cannot_be_mapped_is_refused_by_name() {
     assert!(matches!(error, StorageError::TooFar { .. }), "{error}");
     let error = refused(StorageHints::file(name("empty")), 0);
     assert!(matches!(error, StorageError::Empty { .. }), "{error}");
+    let first = StorageHints::file(name("far")).order(StorageOrder::StorageFirst);
+    let error = refused(first, usize::MAX);
+    assert!(matches!(error, StorageError::TooFar { .. }), "{error}");
     let error = refused(StorageHints::file(name("far")), 1 << 50);
     assert!(matches!(error, StorageError::Space { .. } | StorageError::System { .. }), "{error}");
     let names = fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().file_name());
@@ -237,13 +240,16 @@ fn memory_that_lost_a_write_is_poisoned() {
     core::mem::forget(memory);
 }
 
-/// The system would send a signal to who writes beyond, here to this test in a process of its own.
+/// The system would send a signal to a process that writes beyond: a test in a process of its own.
 #[test]
 fn files_are_no_longer_than_the_process_may_write() {
     const LIMITED: &str = "RMA_STORAGE_TEST_LIMITED";
     if let Some(path) = std::env::var_os(LIMITED) {
         let hints = StorageHints::file(&path);
         let refused = StorageMemory::open_as(0, ROOM, &hints, 1 << 20).unwrap_err();
+        assert!(refused.to_string().contains("ulimit -f"), "{refused}");
+        let beside = hints.clone().factor(StorageFactor::Share(0.0)).unwrap();
+        let refused = StorageMemory::open_as(0, ROOM, &beside, 1 << 20).unwrap_err();
         assert!(refused.to_string().contains("ulimit -f"), "{refused}");
         return open(&hints, 100).close().unwrap();
     }
@@ -258,4 +264,56 @@ fn files_are_no_longer_than_the_process_may_write() {
         .unwrap();
     let said = String::from_utf8_lossy(&run.stdout);
     assert!(run.status.success() && said.contains("1 passed"), "{}: {said}", run.status);
+}
+
+/// A file system of the test's own, in a file; `None` where this user may mount none.
+struct Small(tempfile::TempDir);
+
+impl Small {
+    fn mount() -> Option<Self> {
+        let folder = tempfile::tempdir().unwrap();
+        let (image, at) = (folder.path().join("image"), folder.path().join("at"));
+        fs::File::create(&image).unwrap().set_len(8 << 20).unwrap();
+        fs::create_dir(&at).unwrap();
+        let done = |program: &str, args: &[&std::ffi::OsStr]| {
+            let output = std::process::Command::new(program).args(args).output();
+            output.is_ok_and(|output| output.status.success())
+        };
+        let (image, at) = (image.as_os_str(), at.as_os_str());
+        let made = done("mkfs.ext4", &["-q".as_ref(), image]);
+        let mounted = made && done("mount", &["-o".as_ref(), "loop".as_ref(), image, at]);
+        mounted.then_some(Self(folder))
+    }
+
+    fn at(&self, name: &str) -> PathBuf {
+        self.0.path().join("at").join(name)
+    }
+}
+
+impl Drop for Small {
+    fn drop(&mut self) {
+        let unmounted = std::process::Command::new("umount").arg(self.at("")).status();
+        assert!(unmounted.unwrap().success());
+    }
+}
+
+/// A reservation that does not fit takes nothing: neither of a file that was there nor a new one.
+#[test]
+fn a_full_file_system_is_an_error_and_keeps_its_space() {
+    let Some(small) = Small::mount() else {
+        println!("skipped: a_full_file_system_…: mkfs.ext4 or mount is not permitted here");
+        return;
+    };
+    let hints = StorageHints::file(small.at("file"));
+    fs::write(small.at("file"), b"four").unwrap();
+    let refused = StorageMemory::open_as(0, ROOM, &hints, 100 << 20).unwrap_err();
+    assert!(refused.to_string().contains("the file system is full"), "{refused}");
+    assert_eq!(fs::metadata(small.at("file")).unwrap().len(), 4);
+    let new = StorageHints::file(small.at("new"));
+    let refused = StorageMemory::open_as(0, ROOM, &new, 100 << 20).unwrap_err();
+    assert!(matches!(refused, StorageError::Space { .. }), "{refused}");
+    assert!(!small.at("new").exists());
+    let memory = open(&hints, 1 << 20);
+    assert_eq!(read(&memory, 0, 6), b"four\0\0");
+    memory.close().unwrap();
 }

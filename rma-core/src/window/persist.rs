@@ -18,15 +18,20 @@ impl Window {
         let (window, rank, Range { start, end }) = (self.id(), self.rank(), range);
         let len = end.saturating_sub(start);
         let failed = |error| RmaError::Persist { window, rank, start, end, error };
-        if let Some(regions) = &self.part.regions {
+        let outside = |size| {
+            let (target, disp) = (rank, start);
+            RmaError::OutOfRange { window, target, disp, disp_unit: 1, len, size }
+        };
+        if start > end {
+            return Err(outside(self.size()));
+        }
+        if self.part.regions.is_some() {
             let gone = RmaError::NotAttached { window, target: rank, range: Some((start, len)) };
-            let (memory, offset) = regions.memory_at(start, len).ok_or(gone)?;
+            let (memory, offset, _pin) = self.part.attached_memory(start, len).ok_or(gone)?;
             return memory.persist(offset..offset + len).map_err(failed);
         }
-        if start > end || end > self.size() {
-            let (disp_unit, size) = (1, self.size());
-            let disp = start;
-            return Err(RmaError::OutOfRange { window, target: rank, disp, disp_unit, len, size });
+        if end > self.size() {
+            return Err(outside(self.size()));
         }
         // Creation checked that the part lies inside of the memory.
         let offset = self.part.offset;
@@ -46,12 +51,12 @@ impl Window {
     #[inline(never)]
     fn persist_durable(&self) -> Result<(), RmaError> {
         let Some(regions) = &self.part.regions else { return self.persist(0..self.size()) };
-        let (window, rank) = (self.id(), self.rank());
-        regions.durable().into_iter().try_for_each(|(start, memory)| {
-            let len = memory.mapping().len as u64;
-            let end = start + len;
-            let failed = |error| RmaError::Persist { window, rank, start, end, error };
-            memory.persist(0..len).map_err(failed)
+        regions.durable().into_iter().try_for_each(|(start, len)| {
+            match self.persist(start..start + len) {
+                // Another thread has detached it meanwhile: it is its user's.
+                Err(RmaError::NotAttached { .. }) => Ok(()),
+                persisted => persisted,
+            }
         })
     }
 }

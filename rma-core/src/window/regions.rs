@@ -137,18 +137,11 @@ impl Regions {
         self.table().by_start.values().filter(|region| region.crowded).count()
     }
 
-    /// The memory of the region that holds `len` bytes at `address`, and where in it they begin.
-    pub(crate) fn memory_at(&self, address: u64, len: u64) -> Option<(Arc<Memory>, u64)> {
-        let table = self.table();
-        let (offset, region) = table.find(address, len)?;
-        Some((region.memory.clone(), offset))
-    }
-
-    /// Memory of regions that outlives the job, by the address where each begins.
-    pub(crate) fn durable(&self) -> Vec<(u64, Arc<Memory>)> {
+    /// Where regions begin whose memory outlives the job, and their bytes.
+    pub(crate) fn durable(&self) -> Vec<(u64, u64)> {
         let table = self.table();
         let durable = table.by_start.iter().filter(|(_, region)| region.memory.is_durable());
-        durable.map(|(start, region)| (*start, region.memory.clone())).collect()
+        durable.map(|(start, region)| (*start, region.len)).collect()
     }
 
     /// No rank can reach the regions any more.
@@ -159,6 +152,21 @@ impl Regions {
 }
 
 impl Part {
+    /// Memory of this rank that `len` bytes at `address` are of, where in it they begin, and what
+    /// keeps it attached: `detach` waits for that, and then has the memory alone.
+    pub(crate) fn attached_memory(
+        &self,
+        address: u64,
+        len: u64,
+    ) -> Option<(Arc<Memory>, u64, Pin<'_>)> {
+        let regions = self.regions.as_ref()?;
+        let table = regions.table();
+        let (offset, region) = table.find(address, len)?;
+        // While the table is locked, as in `attached`.
+        let pin = self.slot(region.slot())?.pin(address - offset)?;
+        Some((region.memory.clone(), offset, pin))
+    }
+
     /// Bytes of attached memory of this rank, and what keeps them attached.
     pub(crate) fn attached(&self, address: u64, len: usize) -> Option<(Span<'_>, Pin<'_>)> {
         let regions = self.regions.as_ref()?;

@@ -1,5 +1,4 @@
 //! Errors. Those of the data path are `Copy` and small; each names rank, window, range, remedy.
-//! S-B5 S-B6
 mod batch;
 mod collective;
 mod refused;
@@ -20,6 +19,7 @@ use crate::transport::{
 };
 use core::fmt;
 
+// What a program that does not handle it ends with. S-B5
 crate::debug_as_display!(RmaError, WindowError);
 
 /// Why an operation on a window, or the synchronisation of one, failed. Nothing was written.
@@ -488,6 +488,7 @@ const _: () = assert!(size_of::<Result<(), RmaError>>() <= 64);
 impl RmaError {
     /// The MPI error class.
     pub fn class(&self) -> ErrorClass {
+        // S-B6
         match self {
             Self::OutOfRange { .. } | Self::LayoutOutOfRange { .. } => ErrorClass::RmaRange,
             Self::OriginOutOfRange { .. } | Self::LayoutTooLarge { .. } => ErrorClass::Count,

@@ -56,7 +56,7 @@ struct KnownHint {
 
 const COUNT: usize = 10;
 
-/// A new hint is a line here, and a name in [`Hint`] if something asks for it. S-B8
+/// A new hint is a line here, and a name in [`Hint`] if something asks for it. S-B8 S-L5
 const KNOWN: [KnownHint; COUNT] = [
     KnownHint { same: true, ..KnownHint::flag("no_locks", "locks of the window are refused") },
     KnownHint {

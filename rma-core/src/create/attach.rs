@@ -1,9 +1,8 @@
 //! Dynamic windows: memory is attached and detached by its owner alone (MPI 4.1, section 12.2.4).
 //!
 //! A region has an address in its rank's part of the window, which no other region ever gets: so
-//! whoever holds a stale address is told, and touches nothing. Neighbours find regions in the
-//! owner's directory; others send messages, which the owner looks up in its own table.
-//! S-L1 S-L2 S-L3 S-L5 S-L6 S-L7 S-J4
+//! an origin that holds a stale address is told, and touches nothing. Neighbours find regions in
+//! the owner's directory; others send messages, which the owner looks up in its own table.
 #![allow(unsafe_code)]
 
 use crate::config::{Asked, Hint};
@@ -17,7 +16,7 @@ use core::marker::PhantomData;
 use core::time::Duration;
 use std::sync::Arc;
 
-/// How often a rank that detaches looks whether the last user is done: nobody rings for that.
+/// How often a rank that detaches looks whether the last user is done: no rank rings for that.
 const RECHECK: Duration = Duration::from_micros(200);
 
 /// A region that this rank has attached; from [`Window::attach`].
@@ -29,6 +28,7 @@ const RECHECK: Duration = Duration::from_micros(200);
 #[must_use = "detach gives the memory back"]
 pub struct Attached<M> {
     token: Arc<Token>,
+    /// Its address: all that an origin needs to know. S-J4 S-L2 S-L3
     start: u64,
     len: u64,
     memory: PhantomData<fn() -> M>,
@@ -66,7 +66,7 @@ impl Window {
     /// The memory comes back with it.
     ///
     /// A [`Backing`](crate::Backing) of several extents counts as so many regions; if there is no
-    /// room for these, it is reached as one that nobody maps.
+    /// room for these, it is reached as one that no rank maps.
     ///
     /// ```
     /// # // Run as two ranks by the guide of the crate `rma`; here for the compiler.
@@ -191,7 +191,7 @@ impl Window {
             slot.withdraw();
             (region, slot)
         };
-        // Who leaves in order is inside of nothing, or says so.
+        // A rank that leaves in order is inside of nothing, or says so.
         let on = On::Holders(self.group(), None);
         let wait = Wait { recheck: Some(RECHECK), ..Wait::new("a detach", on) };
         let unused = || slot.is_unused().then_some(());
@@ -244,7 +244,7 @@ mod tests {
     use core::sync::atomic::AtomicU32;
     use core::sync::atomic::Ordering::Relaxed;
 
-    /// While somebody operates on a region it is not taken away, and a detach that gives up leaves
+    /// While an origin operates on a region it is not taken away, and a detach that gives up leaves
     /// it attached. S-L6
     #[test]
     fn detach_waits_for_those_inside_and_takes_nothing_if_it_gives_up() {
@@ -332,7 +332,7 @@ mod tests {
         });
     }
 
-    /// Whoever counts from the beginning of a region takes the same locks. S-H4
+    /// A rank that counts from the beginning of a region takes the same locks. S-H4
     #[test]
     fn regions_begin_with_the_first_stripe() {
         with_universe(Config::default(), |universe| {

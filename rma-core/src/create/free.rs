@@ -82,6 +82,7 @@ impl Window {
         }
         self.part.memory.set_freed();
         self.part.block.set_left(true);
+        // Those that are still attached. S-L7
         if let Some(regions) = &self.part.regions {
             regions.set_freed();
         }

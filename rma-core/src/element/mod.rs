@@ -77,6 +77,7 @@ pub trait AtomicElement: BasicElement + Eq {
     fn from_bits(bits: u64) -> Self;
 }
 
+/// Integers. S-H12
 macro_rules! atomics { ($($int:ty as $unsigned:ty),*) => { $(
     impl AtomicElement for $int {
         #[inline]

@@ -64,8 +64,8 @@ impl Budget {
             }
             self.give_credit(peer);
             // Others may have found this credit taken just now, and sleep. Pairs with the fences of
-            // `Sleep::arm` and `Sleep::ring`: if a slot came meanwhile, this thread sees it, or who
-            // gave it back sees them.
+            // `Sleep::arm` and `Sleep::ring`: if a slot came meanwhile, this thread sees it, or the
+            // one that gave it back sees them.
             fence(SeqCst);
         }
         None

@@ -128,7 +128,7 @@ impl Engine {
 
     /// Sends one message if there is room.
     pub(crate) fn try_send(&self, to: WorldRank, head: &[u8], body: &[u8]) -> Sent {
-        // Who waits for an answer takes it: the agent has nothing to do with it.
+        // The thread that waits for an answer takes it: the agent has nothing to do with it.
         let answers =
             Head::parse(head).and_then(|(head, _)| head.kind()).is_some_and(Kind::answers);
         let sent = match answers {

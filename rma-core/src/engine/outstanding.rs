@@ -20,7 +20,7 @@ use core::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread::{self, ThreadId};
 
-/// As many as ids can tell apart, and more than anybody needs.
+/// As many as ids can tell apart, and more than any rank needs.
 const SLOTS_MAX: usize = 1 << 20;
 
 /// Names one slot, once: a reused slot has another id.
@@ -45,12 +45,13 @@ impl SlotId {
 #[derive(Default)]
 pub(crate) struct Pending {
     outstanding: AtomicU64,
-    /// The first [`Status`] other than `Ok`, and above it who answered so; or [`CANCELLED`].
+    /// The first [`Status`] other than `Ok`, and above it the peer that answered so; or
+    /// [`CANCELLED`].
     failure: AtomicU64,
     /// The thread whose operations these are, if only its own flush ends them for it.
     by: Option<ThreadId>,
-    /// Of the failure, that thread was told, or anybody if there is no such thread: later flushes
-    /// are not.
+    /// Of the failure, that thread was told, or any if there is no such thread: later flushes are
+    /// not.
     told: AtomicBool,
     value: AtomicU64,
     /// What few have: a program may keep many requests.
@@ -79,7 +80,7 @@ impl Pending {
         Self { by: Some(thread::current().id()), ..Self::default() }
     }
 
-    /// Whose operations these are; `None` if whoever waits for them knows.
+    /// Whose operations these are; `None` if the waiter knows.
     pub(crate) fn by(&self) -> Option<ThreadId> {
         self.by
     }
@@ -152,7 +153,7 @@ impl Pending {
         self.outstanding.fetch_add(1, Relaxed);
     }
 
-    /// Whether everything is done, which somebody may wait for.
+    /// Whether everything is done, which a thread may wait for.
     pub(crate) fn release(&self) -> bool {
         // pairs with the Acquire load in `is_done`.
         self.outstanding.fetch_sub(1, Release) == 1
@@ -181,7 +182,7 @@ pub(crate) enum Failure {
     Answered(Status, WorldRank),
     /// The device could not move that.
     Device(Lost),
-    /// Whoever waited for them gave up.
+    /// The waiter gave up.
     Cancelled,
 }
 
@@ -250,9 +251,9 @@ pub(crate) struct Answer {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Clearance {
     Taken,
-    /// Nobody waits for anything under this id.
+    /// No thread waits for anything under this id.
     Unknown,
-    /// Somebody waits, but not for this.
+    /// A thread waits, but not for this.
     Wrong,
 }
 
@@ -340,7 +341,7 @@ impl OutstandingTable {
         let pending = slot.pending.take()?;
         slot.generation = slot.generation.wrapping_add(1);
         slot.expected = Slot::NOTHING;
-        // Who takes the slot at once waits until it is not locked any more.
+        // A thread that takes the slot at once waits until it is not locked any more.
         self.budget.give_back(slot.peer, index);
         pending.release();
         Some(pending)
@@ -351,7 +352,7 @@ impl OutstandingTable {
     ///
     /// # Safety
     ///
-    /// The buffer stays valid, and is not touched by anybody else, until `pending` is done or was
+    /// The buffer stays valid, and is touched by nothing else, until `pending` is done or was
     /// [cancelled](Self::cancel); or `pending` [keeps](Pending::keep) its owner.
     pub(crate) unsafe fn start(
         &self,
@@ -452,7 +453,7 @@ impl OutstandingTable {
         sender.poll_data(max).map_or(Next::Wait, Next::Data)
     }
 
-    /// Takes an answer and its bytes; false if nobody waits for it, or not for this.
+    /// Takes an answer and its bytes; false if no thread waits for it, or not for this.
     pub(crate) fn answer(&self, from: WorldRank, id: SlotId, answer: Answer, bytes: &[u8]) -> bool {
         let slot = self.get(id).filter(|slot| slot.peer == from && slot.admits(&answer, bytes));
         let Some(mut slot) = slot else { return false };

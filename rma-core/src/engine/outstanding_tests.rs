@@ -172,8 +172,8 @@ fn a_rendezvous_ends_when_all_is_sent() {
     assert_eq!(pending.failure(), Some(Failure::Answered(Status::Freed, PEER)));
 }
 
-/// Who waits for credit at a peer waits for that peer; who waits for a slot, for anybody that keeps
-/// one. Those that have left keep none, and their operations have failed.
+/// A waiter for credit at a peer waits for that peer; one for a slot, for any peer that keeps one.
+/// Those that have left keep none, and their operations have failed.
 #[test]
 fn who_has_left_keeps_no_slot() {
     let (slots, pending, kept) = (OutstandingTable::new(2, 1), Arc::default(), Arc::default());

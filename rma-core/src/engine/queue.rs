@@ -22,7 +22,7 @@ const QUEUES: usize = 16;
 /// What goes through a queue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Lasting {
-    /// Transfers to memory that is registered as long as somebody may operate there.
+    /// Transfers to memory that is registered as long as any rank may operate there.
     Parts,
     /// Those to memory that may be detached meanwhile: what is refused there, no flush of
     /// [`Parts`](Self::Parts) hears of.

@@ -388,7 +388,7 @@ impl<I: Integer> Batch<'_, I> {
             Ok(())
         });
         fetched.map_err(|error| {
-            // Whoever ended the wait for all, or the first.
+            // The peer that ended the wait for all, or the first.
             let gone = match error {
                 RmaError::PeerFailed { world, .. } | RmaError::PeerLeft { world, .. } => {
                     self.access.window().group().rank_of(world)

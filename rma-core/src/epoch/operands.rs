@@ -1,4 +1,4 @@
-//! What an accumulate combines with the elements at its target. S-G4 S-H2 S-H3 S-H11 S-H12
+//! What an accumulate combines with the elements at its target.
 #![expect(private_interfaces, reason = "hidden methods of sealed traits")]
 
 use super::Peer;
@@ -183,6 +183,7 @@ impl Peer<'_> {
         elements: &[E],
         from: Option<PlacedLayout<'_>>,
     ) -> Result<(), RmaError> {
+        // S-G4
         let Some(of) = at.placed.or(from).filter(|_| self.target() != Rank::NULL) else {
             return Ok(());
         };
@@ -209,7 +210,7 @@ impl Peer<'_> {
         if at.placed.or(into).is_some() {
             return self.get_accumulate_between(at, op, (origin, None), result, into);
         }
-        // Of no_op, the origin is ignored.
+        // Of no_op, the origin is ignored: it is an atomic get. S-H2 S-H3
         let operand = match origin {
             _ if op == Op::NoOp => Some(E::zeroed()),
             [operand] => Some(*operand),
@@ -262,8 +263,9 @@ impl Peer<'_> {
         result: &mut [E],
         into: Option<PlacedLayout<'a>>,
     ) -> Result<Unfetched<'a>, RmaError> {
-        // Of no_op, the origin is ignored.
+        // Of no_op, the origin is ignored. S-H2
         let (origin, from) = if op == Op::NoOp { (&[][..], None) } else { (origin, from) };
+        // S-G4
         if self.target() == Rank::NULL {
             return Ok(None);
         }

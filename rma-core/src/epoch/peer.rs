@@ -1,4 +1,4 @@
-//! A target of an epoch, and what can be done to it. S-G3 S-G4 S-G5 S-G7 S-G11 S-I2
+//! A target of an epoch, and what can be done to it.
 use super::Operands;
 use crate::element::{AtomicElement, BasicElement, Element, Op};
 use crate::error::RmaError;
@@ -30,6 +30,7 @@ pub struct Peer<'w> {
 }
 
 impl<'w> Peer<'w> {
+    /// With the table of an epoch: there is none without one. S-G11
     #[inline(always)]
     pub(super) fn new(window: &'w Window, table: Table<'w>, target: Rank) -> Self {
         Self { window, table, entry: table.get(target), target }
@@ -62,8 +63,8 @@ impl<'w> Peer<'w> {
         Self { ..*self }
     }
 
-    /// The hot path of every operation: the bytes, if nothing stands in the way of load and store.
-    /// Otherwise [`Window::execute`] finds out what does.
+    /// The hot path of every operation: the bytes, perhaps none, if nothing stands in the way of
+    /// load and store. Otherwise [`Window::execute`] finds out what does. S-G3 S-G5 S-G7
     #[inline(always)]
     pub(super) fn near(&self, disp: u64, len: usize) -> Option<Span<'w>> {
         self.entry?.span(disp, len)
@@ -171,7 +172,7 @@ impl<'w> Peer<'w> {
     }
 
     /// Combines one element and gives what was there, if nothing stands in the way; otherwise
-    /// nothing happened.
+    /// nothing happened. S-H11
     #[inline(always)]
     pub(super) fn combine_one<E: BasicElement>(&self, disp: u64, op: Op, operand: E) -> Option<E> {
         let entry = self.entry?;
@@ -262,6 +263,7 @@ impl<'w> Peer<'w> {
         origin: &[E],
         from: Option<PlacedLayout<'_>>,
     ) -> Result<(), RmaError> {
+        // S-G4
         if self.target == Rank::NULL {
             return Ok(());
         }
@@ -336,6 +338,7 @@ impl<'w> Peer<'w> {
         origin: &mut [E],
         to: Option<PlacedLayout<'a>>,
     ) -> Result<Option<(Operation<'a>, Side<'a>)>, RmaError> {
+        // S-G4
         if self.target == Rank::NULL {
             return Ok(None);
         }

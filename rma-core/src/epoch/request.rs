@@ -1,4 +1,4 @@
-//! Operations that own their buffer (MPI 4.1, section 12.3.5). S-I2 S-I3 S-I4 S-I5 S-I6 S-I7 S-I8
+//! Operations that own their buffer (MPI 4.1, section 12.3.5).
 #![allow(unsafe_code)]
 
 use super::peer::GET;
@@ -29,6 +29,7 @@ const RECHECK: Duration = Duration::from_millis(1);
 /// panics if it is polled again after it was ready.
 #[must_use = "the buffer comes back from `wait`"]
 pub struct Request<'w, B: OriginBuffer> {
+    /// Not its epoch, which may end first. S-I4
     window: &'w Window,
     target: Rank,
     /// Of an operation that is complete. Neither this nor the next: the buffer was given back.
@@ -46,7 +47,7 @@ struct Unfinished<E> {
 }
 
 impl<E: Element> Unfinished<E> {
-    /// Has the runtime keep the buffer until the last answer is there.
+    /// Has the runtime keep the buffer until the last answer is there. S-I8
     #[cold]
     #[inline(never)]
     fn keep(self) {
@@ -56,14 +57,14 @@ impl<E: Element> Unfinished<E> {
 }
 
 impl<'w, B: OriginBuffer> Request<'w, B> {
-    /// One that was complete at once.
+    /// One that was complete at once: a request all the same. S-I7
     #[inline(always)]
     fn complete(peer: &Peer<'w>, buffer: B) -> Self {
         let (window, target) = (peer.window(), peer.target());
         Self { window, target, complete: Some(buffer), under_way: None }
     }
 
-    /// One that was complete at once, or the buffer if it failed.
+    /// One that was complete at once, or the buffer if it failed. S-I2
     #[inline(always)]
     fn done(peer: &Peer<'w>, value: B, done: Result<(), RmaError>) -> Result<Self, Refused<B>> {
         match done {
@@ -104,7 +105,7 @@ impl<'w, B: OriginBuffer> Request<'w, B> {
             return Err(Refused { value: request.take(false), error });
         }
         if operation.action == Action::Get {
-            // As every accumulate is waited for by a flush of its target.
+            // As every accumulate is waited for by a flush of its target. S-I5
             window.far.add_get(target, &pending);
         }
         drop(completion);
@@ -224,7 +225,7 @@ impl<'w, B: OriginBuffer> Request<'w, B> {
         self.end(waited)
     }
 
-    /// Gives the buffer back. Nothing is under way any more.
+    /// Gives the buffer back. Nothing is under way any more. S-I6
     fn end(&mut self, waited: Result<(), RmaError>) -> Result<B, Refused<B>> {
         let value = self.take(waited.is_ok());
         match waited {
@@ -233,7 +234,7 @@ impl<'w, B: OriginBuffer> Request<'w, B> {
         }
     }
 
-    /// Takes the buffer out, filled if what was under way ended well.
+    /// Takes the buffer out, filled if what was under way ended well. S-I3
     fn take(&mut self, filled: bool) -> B {
         if let Some(buffer) = self.complete.take() {
             return buffer;

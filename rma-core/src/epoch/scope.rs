@@ -80,9 +80,10 @@ impl<'scope, 'env> Ops<'scope, 'env> {
         let mut completion = Completion::new(&self.drain.get_or_init(drain).pending, room);
         let sink = Sink { bytes: &mut *bytes, into };
         // SAFETY: `bytes` is exclusively borrowed for `'scope`, which outlives the closure that
-        // `run` called; what waits packed is on the heap, owned by `self.packed`, where nobody
-        // looks at it before `run` has drained. `run` drains before it returns, and `Drain` if it
-        // unwinds. `Ops` is only handed out by shared reference: nobody can forget or move it.
+        // `run` called; what waits packed is on the heap, owned by `self.packed`, and not
+        // looked at before `run` has drained. `run` drains before it returns, and `Drain` if it
+        // unwinds. `Ops` is only handed out by shared reference: the closure cannot forget or
+        // move it.
         let started = unsafe { window.begin_fetch(operation, left, sink, &mut completion) };
         if let Some(packed) = completion.take_packed() {
             self.packed().push((packed, bytes));

@@ -1,5 +1,5 @@
 //! Operations by a device, which moves the bytes without the target. Small puts are injected,
-//! others go through memory of the transfer or, if that is worth it, directly. S-G1 S-G2
+//! others go through memory of the transfer or, if that is worth it, directly.
 #![allow(unsafe_code)]
 
 use super::BOUNCE_BYTES;
@@ -70,7 +70,7 @@ impl<'a> Sending<'_, 'a> {
 
     /// # Safety
     ///
-    /// As [`send_by_device`](Self::send_by_device), and whoever calls waits for what is direct.
+    /// As [`send_by_device`](Self::send_by_device), and the caller waits for what is direct.
     unsafe fn post_all(
         &mut self,
         posting: &Posting<'_>,
@@ -130,7 +130,7 @@ impl Posting<'_> {
         There { peer: world, key, at: begin.wrapping_add(at) }
     }
 
-    /// Posts one transfer of `len` bytes at the target.
+    /// Posts one transfer of `len` bytes at the target. S-G1
     ///
     /// # Safety
     ///
@@ -205,6 +205,7 @@ impl Posting<'_> {
         let window = self.window;
         let (peer, at) = (under_way.peer, under_way.at);
         let mut under_way = Some(under_way);
+        // Again and again while too many are under way. S-G2
         let mut post = || {
             // SAFETY: forwarded to the caller.
             match unsafe { self.queue.post(&mut under_way, transfer, there) } {
@@ -257,12 +258,12 @@ impl Window {
             let mut queues = self.engine().queues.with(queue);
             let lost = queues.find_map(|queue| queue.lost_since(world, losses));
             let Some(error) = lost else { continue };
-            // Of what was refused, nobody says which put that was.
+            // Of what was refused, the device does not say which put that was.
             let refused = places.iter().filter(|_| error == DeviceError::Refused);
             let found = refused.filter_map(|at| Some((at, self.is_gone(target, at)?))).next();
             let (at, why) = found.unzip();
             gone = gone.or(why);
-            // Whoever put something hears it from a flush of its own.
+            // Each thread that put something hears it from a flush of its own.
             puts.fail_by_device(Lost { error, peer: world, at });
         }
         gone.map_or(flushed, Err)

@@ -286,7 +286,7 @@ fn a_known_region_costs_no_message() {
             }
             let outside = epoch.put(ME, at + 32, &[1u64]);
             assert!(matches!(outside, Err(RmaError::NotAttached { .. })), "{outside:?}");
-            // Nobody answers by what another region is.
+            // The target does not answer by what another region is.
             assert_eq!(sent() - before, 4);
         }
         epoch.unlock().unwrap();
@@ -364,7 +364,7 @@ fn a_detach_that_gives_up_leaves_it_registered() {
     });
 }
 
-/// Who waits for room, to post or to flush, has a deadline, and can go on later.
+/// A thread that waits for room, to post or to flush, has a deadline, and can go on later.
 #[test]
 fn waiting_for_room_ends() {
     with_window(|device, _, window| {
@@ -480,7 +480,7 @@ fn what_is_lost_is_told() {
     });
 }
 
-/// Whoever put something hears what became of it, whichever thread has flushed it.
+/// Each thread hears what became of its own puts, whichever thread has flushed them.
 #[test]
 fn each_thread_hears_of_its_own_puts() {
     with_window(|device, _, window| {
@@ -546,8 +546,8 @@ fn threads_share_endpoints() {
     });
 }
 
-/// What another thread cuts off, which has the same queue, is told to whoever has just put
-/// something there, and is not done with the rest.
+/// What another thread cuts off, which has the same queue, is told to the thread that
+/// has just put something there, and is not done with the rest.
 #[test]
 fn what_another_thread_cut_off_is_told() {
     let device = Device::default();

@@ -1,4 +1,4 @@
-//! Flushes: every operation that was issued before is done at its target. S-F1
+//! Flushes: every operation that was issued before is done at its target.
 use crate::error::RmaError;
 use crate::memory::stores;
 use crate::memory::target::Target;
@@ -8,7 +8,7 @@ use core::sync::atomic::Ordering::SeqCst;
 use core::sync::atomic::fence;
 
 impl Window {
-    /// Returns when every operation of this rank to `target` is complete there.
+    /// Returns when every operation of this rank to `target` is complete there. S-F1
     #[inline]
     pub(crate) fn flush(&self, target: Rank) -> Result<(), RmaError> {
         if self.targets.get(target).is_some_and(Target::is_loadable) {

@@ -3,7 +3,7 @@
 //! Elements that the machine combines atomically are combined so, one by one; all others under
 //! the lock of their stripe, a stripe at a time (docs/adr/0004-accumulate-mechanisms.md). All calls
 //! of the family use the same mechanism for the same type: so, element by element, calls with
-//! layouts and without are atomic towards each other. S-H4 S-H5 S-H6 S-H9 S-H10 S-H14 S-H15
+//! layouts and without are atomic towards each other.
 use crate::element::{AtomicElement, BasicElement, BasicType, Op, SwapVisitor, Visitor};
 use crate::engine::{On, Wait};
 use crate::error::RmaError;
@@ -36,7 +36,7 @@ pub(crate) struct Placed<'w> {
     pub(crate) span: Span<'w>,
 }
 
-/// Memory that this rank reaches, and the bytes of it that an operation is about.
+/// Memory that this rank reaches, and the bytes of it that an operation is about. S-G12
 #[derive(Clone, Copy)]
 pub(super) struct Reached<'w, 'a> {
     pub(super) memory: Span<'w>,
@@ -104,7 +104,7 @@ impl Window {
         }
     }
 
-    /// Combines the elements at a place, one behind the other.
+    /// Combines the elements at a place, one behind the other. S-H4
     pub(crate) fn combine<E: BasicElement>(
         &self,
         place: Placed<'_>,
@@ -113,7 +113,7 @@ impl Window {
         mut result: Option<&mut [E]>,
     ) -> Result<(), RmaError> {
         let count = accumulate::count(operands, result.as_deref());
-        // Nothing is not misaligned.
+        // Nothing is not misaligned. S-G3
         if count == 0 {
             return Ok(());
         }
@@ -128,7 +128,7 @@ impl Window {
         let mut at = 0;
         while at < count {
             let first = place.offset + (at * size) as u64;
-            // Elements whose first byte lies in the stripe.
+            // Elements whose first byte lies in the stripe: each under one lock. S-H6
             let rest = (STRIPE - first % STRIPE) as usize;
             let end = (at + rest.div_ceil(size)).min(count);
             let Some(span) = place.span.part(at * size, (end - at) * size) else { break };
@@ -142,7 +142,7 @@ impl Window {
         Ok(())
     }
 
-    /// Compares and swaps the element at a place.
+    /// Compares and swaps the element at a place, by the means of [`combine`](Self::combine). S-H5
     pub(crate) fn swap<E: AtomicElement>(
         &self,
         place: Placed<'_>,
@@ -187,7 +187,7 @@ impl Window {
 }
 
 /// Combines rows, for the type at hand. Operands are packed, and results unpacked, a few KiB at a
-/// time.
+/// time. S-H14 S-H15
 struct CombineRows<'c, 's> {
     window: &'c Window,
     operation: &'c Operation<'c>,
@@ -215,6 +215,7 @@ impl Visitor for CombineRows<'_, '_> {
                 locked.combine(&reached, row, op, operands, None)?;
                 continue;
             };
+            // What was there before this update. S-H10
             old.resize(bytes / size_of::<E>(), E::zeroed());
             locked.combine(&reached, row, op, operands, Some(&mut old[..]))?;
             unpack(sink, cast_slice(&old), result);
@@ -243,7 +244,7 @@ fn next_operands<'a, E: BasicElement>(
     packed
 }
 
-/// A stripe of a target that is held while rows stay in it.
+/// A stripe of a target that is held while rows stay in it. S-H9
 struct Locked<'a> {
     window: &'a Window,
     target: Rank,
@@ -277,7 +278,7 @@ impl Locked<'_> {
             let result = result.as_deref_mut().and_then(|result| result.get_mut(here));
             self.held = None;
             let block = self.window.block_of(self.target)?;
-            // Nobody waits for all: who does not get them takes them one by one.
+            // No rank waits for all: one that does not get them takes them one by one.
             match stripe::try_range(block, &ALL_STRIPES, self.window.rank()) {
                 Some(_held) => {
                     accumulate::row_under_lock(reached.memory, some, op, operands, result);
@@ -302,7 +303,7 @@ impl Locked<'_> {
             let offset = reached.begin + piece.at.cast_unsigned();
             let stripe = offset / STRIPE;
             if self.held.as_ref().is_none_or(|(held, _)| *held != stripe) {
-                // One at a time: nobody waits for a stripe with another in hand.
+                // One at a time: no rank waits for a stripe with another in hand.
                 self.held = None;
                 let block = self.window.block_of(self.target)?;
                 self.held = Some((stripe, self.window.stripe(block, offset)?));

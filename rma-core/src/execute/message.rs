@@ -1,5 +1,5 @@
 //! Operations by messages, which the target serves. The bytes at the target travel as one range or
-//! as rows; this rank's own are packed and unpacked here. S-G1 S-G2 S-J1
+//! as rows; this rank's own are packed and unpacked here.
 #![allow(unsafe_code)]
 
 use super::sending::Sending;
@@ -14,7 +14,7 @@ use bytemuck::cast_slice;
 use std::sync::Arc;
 
 impl Window {
-    /// Puts one range of bytes: at once, or as the target grants them.
+    /// Puts one range of bytes: at once, or as the target grants them. S-G1
     pub(super) fn put_range(
         &self,
         wait: Wait<'_>,
@@ -30,6 +30,7 @@ impl Window {
         for piece in origin.chunks(engine.body_max()) {
             let mut head = Head::new(Kind::Put, self.id().0, 0);
             (head.offset, head.length) = (at.into(), (piece.len() as u64).into());
+            // Waits for room behind those that are under way. S-G2
             self.issue(wait, world, head, piece, pending)?;
             at += piece.len() as u64;
         }
@@ -70,7 +71,7 @@ impl Sending<'_, '_> {
     }
 
     /// Sends messages of the next `bytes` of the operation; what comes back goes to `result`, if
-    /// that has room.
+    /// that has room. S-J1
     ///
     /// # Safety
     ///

@@ -1,7 +1,7 @@
 //! Performs operations: checks them, asks where they go, and hands them to the executor of that
 //! route. All forms of a call come here: that a call returns when the operation is locally
 //! complete, or that a scope or a request waits for that, is a [`Completion`] and no path of its
-//! own. S-G9 S-G12 S-H13 S-H16 S-J1 S-J8
+//! own.
 #![allow(unsafe_code)]
 
 mod cma;
@@ -71,6 +71,7 @@ pub(crate) struct Left<'a> {
 
 impl Window {
     /// Performs a put or an accumulate. The origin's buffer is the caller's again on return.
+    /// S-H16 S-I2
     #[cold]
     #[inline(never)]
     pub(crate) fn perform(&self, operation: &Operation<'_>) -> Result<(), RmaError> {
@@ -158,6 +159,7 @@ impl Window {
             Action::Combine { op, basic, fetches } => {
                 let element = || element_of(there, basic.map(|basic| basic.name()));
                 let wrong = || self.wrong_op(what, target, op, element());
+                // S-H13
                 if op == Op::NoOp && !fetches {
                     return Err(wrong());
                 }
@@ -171,7 +173,7 @@ impl Window {
                 }
                 self.check_apart(target, there, "the target's layout of an accumulate")?;
                 match basic {
-                    // Of no elements there is no type, and none is needed.
+                    // Of no elements there is no type, and none is needed. S-G3
                     None if there.bytes() == Some(0) => Ok(()),
                     None => Err(self.not_basic(what, target, [there, from, sink.into])),
                     Some(basic) if basic.has(op) => Ok(()),
@@ -182,7 +184,7 @@ impl Window {
         }
     }
 
-    /// Fails unless both sides hold the same, and the origin's lies inside its buffer.
+    /// Fails unless both sides hold the same, and the origin's lies inside its buffer. S-G9 S-J1
     fn check_sides(
         &self,
         target: Rank,
@@ -212,7 +214,7 @@ impl Window {
         }
     }
 
-    /// Fails if bytes of a side are certainly there twice.
+    /// Fails if bytes of a side are certainly there twice. S-J8
     fn check_apart(
         &self,
         target: Rank,
@@ -240,6 +242,7 @@ impl Window {
     }
 
     /// No basic type is in the layout of one of these sides, which all hold the same.
+    /// S-H13
     fn not_basic(&self, what: &'static str, target: Rank, sides: [Side<'_>; 3]) -> RmaError {
         let signature = |side| match side {
             Side::Layout(placed) => Some(placed.layout().signature(placed.count())),

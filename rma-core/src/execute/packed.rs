@@ -7,7 +7,7 @@ pub(crate) const BOUNCE_BYTES: u64 = 1 << 20;
 
 /// The bytes of a layout, packed, and where they belong.
 pub(crate) struct Packed {
-    // Not a box: moving that asserts that nobody else has the address of its bytes.
+    // Not a box: moving that asserts that nothing else has the address of its bytes.
     bytes: Vec<u8>,
     layout: Layout,
     count: u64,
@@ -15,7 +15,7 @@ pub(crate) struct Packed {
 }
 
 impl Packed {
-    /// Room for the bytes of a shape, and its address. Nobody looks at them before
+    /// Room for the bytes of a shape, and its address. They are not looked at before
     /// [`unpack`](Self::unpack).
     pub(super) fn of(placed: PlacedLayout<'_>) -> (Self, Buffer) {
         let mut bytes = vec![0; placed.bytes().unwrap_or(0) as usize];

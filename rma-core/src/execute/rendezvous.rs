@@ -22,7 +22,7 @@ impl Window {
         head.length = (origin.len() as u64).into();
         let slot = self.issue(wait, world, head, &[], pending)?;
         if let Err(error) = self.send_cleared(wait, world, slot, origin, pending) {
-            // What was cleared and is not used is somebody else's.
+            // What was cleared and is not used goes to another origin.
             self.cancel_at(world, slot);
             engine.cancel_one(slot);
             return Err(self.wait_failed(error));

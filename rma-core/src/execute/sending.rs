@@ -1,5 +1,5 @@
 //! Operations that take a while, because a device or messages perform them: how they begin, and
-//! what waits for them. S-G1 S-G2 S-J1
+//! what waits for them.
 #![allow(unsafe_code)]
 
 use super::{BOUNCE_BYTES, Completion, Left, Packed};
@@ -12,7 +12,7 @@ use crate::rank::{Rank, WorldRank};
 use crate::window::{DeviceRoute, Drain, Touched, Window};
 use std::sync::Arc;
 
-/// An operation of which a part is sent.
+/// An operation of which a part is sent. S-J1
 pub(super) struct Sending<'w, 'a> {
     pub(super) window: &'w Window,
     pub(super) operation: &'w Operation<'a>,
@@ -25,7 +25,7 @@ pub(super) struct Sending<'w, 'a> {
 }
 
 impl Window {
-    /// Sends a put or an accumulate.
+    /// Sends a put or an accumulate. S-G2
     pub(super) fn update(&self, operation: &Operation<'_>, left: Left<'_>) -> Result<(), RmaError> {
         let (target, there) = (operation.target, left.there);
         if let (Action::Put, None) = (operation.action, left.device)
@@ -53,7 +53,7 @@ impl Window {
     ///
     /// # Safety
     ///
-    /// The sink's bytes stay valid, and are not touched by anybody else, until that is done or was
+    /// The sink's bytes stay valid, and are touched by nothing else, until that is done or was
     /// [cancelled](crate::engine::Outstanding::cancel); or it [keeps](Pending::keep) their owner.
     /// So do those that wait packed.
     pub(crate) unsafe fn begin_fetch(
@@ -137,7 +137,7 @@ impl<'w, 'a> Sending<'w, 'a> {
     }
 
     /// Sends the next `bytes` of the operation; what comes back goes to `result`, if that has
-    /// room.
+    /// room. S-G1
     ///
     /// # Safety
     ///

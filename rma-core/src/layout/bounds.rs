@@ -6,7 +6,7 @@ use crate::layout::error::{LayoutError, fits};
 pub(super) struct Bounds {
     /// First byte, and the one after the last; `None` without bytes.
     pub(super) data: Option<(i64, i64)>,
-    /// Lower and upper bound that somebody set: they outweigh the data, on every level above too.
+    /// Lower and upper bound that the caller set: they outweigh the data, on every level above too.
     pub(super) set: Option<(i64, i64)>,
     /// Largest alignment of an element; the extent is a multiple of it unless set.
     pub(super) align: i64,

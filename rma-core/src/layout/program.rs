@@ -1,17 +1,16 @@
 //! What a layout is compiled to: loops over runs of bytes, in the order of the type map.
-//! S-J1 S-J2 S-J5
 use crate::layout::error::{LayoutError, fits};
 use std::sync::Arc;
 
 /// Levels of loops that do not merge.
 pub(super) const DEPTH_MAX: u32 = 64;
 
-/// Bytes, relative to where the node stands.
+/// Bytes, relative to where the node stands. S-J1
 #[derive(Debug, Clone)]
 pub(super) enum Loop {
     /// That many bytes, at least one.
     Run(u64),
-    /// Two or more of the same.
+    /// Two or more of the same. S-J2
     Repeat { count: u64, stride: i64, body: Arc<Loop> },
     /// Position and length of two or more runs.
     Runs(Arc<[(i64, u64)]>),
@@ -19,7 +18,7 @@ pub(super) enum Loop {
     Seq(Arc<[(i64, Loop)]>),
 }
 
-/// A node and where it stands: all bytes of a layout that has some.
+/// A node and where it stands: all bytes of a layout that has some. S-J5
 #[derive(Debug, Clone)]
 pub(super) struct LoopBody {
     pub(super) at: i64,

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 impl Layout {
     /// One element of type `E` at each of these positions in bytes, in their order. A place may be
-    /// named twice: who makes it says what comes of that.
+    /// named twice: the caller says what comes of that.
     ///
     /// No element ends beyond `i64::MAX / 2`; the caller has checked that.
     pub(crate) fn scattered<E: Element>(positions: &[u64]) -> Self {

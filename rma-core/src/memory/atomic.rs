@@ -135,13 +135,13 @@ mod tests {
 
     fn fetch_and_op_alone<E: BasicElement>(cell: &mut E, op: Op, operand: E) -> Option<E> {
         let at: *mut u8 = (&raw mut *cell).cast();
-        // SAFETY: a live, aligned element that nobody else touches.
+        // SAFETY: a live, aligned element that nothing else touches.
         unsafe { fetch_and_op(at, op, operand, CellBounds::of(at, size_of::<E>())) }
     }
 
     fn compare_and_swap_alone<E: AtomicElement>(cell: &mut E, compare: E, swap: E) -> E {
         let at: *mut u8 = (&raw mut *cell).cast();
-        // SAFETY: a live, aligned element that nobody else touches.
+        // SAFETY: a live, aligned element that nothing else touches.
         unsafe { compare_and_swap(at, compare, swap, CellBounds::of(at, size_of::<E>())) }
     }
 

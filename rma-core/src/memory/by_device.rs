@@ -21,10 +21,10 @@ impl Atomic {
     ///
     /// # Safety
     ///
-    /// `at` is mapped for the width, and aligned. Nobody has a reference to it.
+    /// `at` is mapped for the width, and aligned. There is no reference to it.
     pub unsafe fn perform(self, at: *mut u8, operands: &[u8], fetched: &mut [u8]) {
         let width = self.width();
-        // SAFETY: caller: mapped for the width, and nobody has a reference to it.
+        // SAFETY: caller: mapped for the width, and there is no reference to it.
         let span = unsafe { Span::of_part(at, width as u64, 0, width) };
         let span = span.expect("all of it");
         perform(self, span, operands, fetched);

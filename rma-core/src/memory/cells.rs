@@ -1,9 +1,9 @@
 //! The model of accesses to window bytes, literally, for Miri and for machines other than x86-64.
 //!
 //! A part consists of *cells*: aligned blocks of 8 bytes and, where it begins or ends between them,
-//! of 4, 2 and 1. A byte is always accessed with its cell, whole and atomically, whoever accesses
-//! it for what: the language forbids that atomics of different sizes race, and demands nothing more
-//! of races between atomics. A write of some bytes of a cell is one update of it.
+//! of 4, 2 and 1. A byte is always accessed with its cell, whole and atomically, by every thread
+//! and for every purpose: the language forbids that atomics of different sizes race, and demands
+//! nothing more of races between atomics. A write of some bytes of a cell is one update of it.
 #![allow(unsafe_code)]
 
 use crate::element::{AtomicElement, BasicElement, Op};
@@ -248,7 +248,7 @@ mod tests {
                 let old = window[at / 4];
                 let base: *mut u8 = window.as_mut_ptr().cast();
                 let part = CellBounds::of(base, size);
-                // SAFETY: four aligned bytes of the array, which nobody else has.
+                // SAFETY: four aligned bytes of the array, which no other thread has.
                 let seen = unsafe { fetch_and_op32(base.wrapping_add(at), op, 6i32, part) };
                 let defined = !matches!(op, Op::MinLoc | Op::MaxLoc);
                 assert_eq!(seen, defined.then_some(old), "{}", op.name());

@@ -1,4 +1,4 @@
-//! Copies between private memory and window memory. S-G6 S-G12
+//! Copies between private memory and window memory.
 //!
 //! MODEL. A copy accesses the window by the *cells* of [`cells`](super::cells), each by one relaxed
 //! atomic access or several, in any order: a racing reader may see torn data but never undefined
@@ -22,12 +22,12 @@ use x86 as kernels;
 #[cfg(all(target_arch = "x86_64", not(miri)))]
 pub(crate) use x86::CellBounds;
 
-/// Copies `len` bytes from private memory to window memory.
+/// Copies `len` bytes from private memory to window memory. S-G12
 ///
 /// # Safety
 ///
 /// `from..from+len` is readable, `to..to+len` is writable, both are mapped, and they do not
-/// overlap. The private side is not accessed by anybody else during the call, the window's as the
+/// overlap. The private side is accessed by nothing else during the call, the window's as the
 /// model says only. The window's bytes lie in `part`, which is mapped.
 #[inline(always)]
 pub(crate) unsafe fn write(to: *mut u8, from: *const u8, len: usize, part: CellBounds) {
@@ -54,6 +54,7 @@ pub(crate) fn explain() -> String {
     return String::from("copies: cell by cell\n");
 }
 
+/// The compiler does not see these accesses, so that none of them is a race to it. S-G6
 #[cfg(all(target_arch = "x86_64", not(miri)))]
 mod x86 {
     use crate::memory::large::{self, Kernel};

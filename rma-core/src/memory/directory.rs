@@ -1,8 +1,8 @@
 //! What a rank has attached to a dynamic window, in memory that its neighbours read.
 //!
-//! A slot describes one region. Its state word counts who uses the region at the moment (pins), so
-//! that the owner takes it away from nobody: pin, look whether it is still the region meant, use,
-//! unpin. What is meant is told by its address in the window, which no other region ever has.
+//! A slot describes one region. Its state word counts its users at the moment (pins), so that the
+//! owner takes it away from none: pin, look whether it is still the region meant, use, unpin. What
+//! is meant is told by its address in the window, which no other region ever has.
 //!
 //! A region that lies on several extents has a slot for each: those of the further ones describe no
 //! region, and are read and given to others while that of the region is pinned, or is unused.
@@ -69,8 +69,8 @@ pub(crate) struct Entry {
     pub(crate) start: u64,
     /// Bytes.
     pub(crate) len: u64,
-    /// How many extents neighbours map, side by side. None: whoever wants to copy there asks its
-    /// owner where it lies.
+    /// How many extents neighbours map, side by side. None: an origin that wants to copy there
+    /// asks its owner where it lies.
     pub(crate) extents: u32,
     /// The slot of the second extent, if there is one.
     pub(crate) next: u32,
@@ -241,11 +241,11 @@ impl<'a> DirectorySlot<'a> {
     /// Owner: the slot describes no region any more. Those that use it go on: wait for
     /// [`is_unused`](Self::is_unused).
     pub(crate) fn withdraw(self) {
-        // Who pins comes before this, and is counted, or after it, and sees it: it is one word.
+        // A pin comes before this, and is counted, or after it, and sees it: it is one word.
         self.state().fetch_and(!LIVE, Relaxed);
     }
 
-    /// Owner: whether nobody uses the region that was withdrawn.
+    /// Owner: whether no rank uses the region that was withdrawn.
     pub(crate) fn is_unused(self) -> bool {
         // pairs with the Release in `Pin`'s drop.
         self.state().load(Acquire) & (LIVE - 1) == 0
@@ -297,7 +297,7 @@ mod tests {
 
     fn with_slots(test: impl FnOnce(Page<'_>)) {
         let mut memory = [0u64; page_bytes(0) / 8];
-        // SAFETY: zeroed, aligned, and borrowed by nobody else until `test` has returned.
+        // SAFETY: zeroed, aligned, and borrowed by nothing else until `test` has returned.
         test(unsafe { Page::new(memory.as_mut_ptr().cast(), 0) });
     }
 

@@ -1,6 +1,6 @@
 //! Which kernel copies a large block.
 //!
-//! Whether a copy through the caches is faster than one past them depends on the CPU, on who else
+//! Whether a copy through the caches is faster than one past them depends on the CPU, on what else
 //! uses its caches, and on where the block was before: a hypervisor does not tell that, so it is
 //! measured on the copies of the program itself. Per size, a run of a few copies by each kernel
 //! finds the fastest; it is found again after ever longer times.
@@ -148,7 +148,7 @@ fn least(class: usize) -> usize {
     (MIN << (class / 2)) / 2 * (2 + class % 2)
 }
 
-/// Nothing while another thread has them: nobody waits for a choice.
+/// Nothing while another thread has them: no thread waits for a choice.
 fn trials(len: usize) -> Option<MutexGuard<'static, Trials>> {
     TRIALS[class(len)].try_lock().ok()
 }

@@ -1,5 +1,5 @@
 //! Whether this thread has stored to window memory since its last fence: a flush that has nothing
-//! to complete needs none. S-F1
+//! to complete needs none.
 //!
 //! On x86-64 every core sees the stores of another in their order, and all cores in the same one. A
 //! store of another thread that happened before a flush was therefore seen by all before the flush
@@ -31,7 +31,7 @@ pub(crate) fn made() {
     }
 }
 
-/// Returns when all ranks see every store to window memory that happened before.
+/// Returns when all ranks see every store to window memory that happened before. S-F1
 #[inline(always)]
 pub(crate) fn complete() {
     if !ORDERED || MADE.with(|made| made.replace(false)) {

@@ -1,9 +1,9 @@
-//! The target's side of the accumulate family. S-H15
+//! The target's side of the accumulate family.
 //!
-//! A handler cannot wait. A message whose stripe somebody holds is put off, and taken up again by
+//! A handler cannot wait. A message whose stripe a rank holds is put off, and taken up again by
 //! the next progress of this rank; so are those that the same origin has sent since: where messages
 //! keep their order, an origin need not wait for an answer before it sends the next operation on
-//! the same bytes. S-H7
+//! the same bytes.
 use crate::engine::{Cause, Engine};
 use crate::memory::stripe;
 use crate::protocol::credit::Credit;
@@ -16,7 +16,7 @@ use core::sync::atomic::{AtomicBool, AtomicUsize};
 use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// Messages that were put off. Bounded by the credit of the origins.
+/// Messages that were put off. Bounded by the credit of the origins. S-H15
 #[derive(Default)]
 pub(crate) struct Deferred {
     queue: Mutex<VecDeque<Message>>,
@@ -55,13 +55,13 @@ impl Deferred {
 
     /// Whether a thread that goes to sleep must look again by itself.
     pub(crate) fn is_empty(&self) -> bool {
-        // Who makes it 1 from 0 does so within `poll`, and rings this rank afterwards.
+        // The thread that makes it 1 from 0 does so within `poll`, and rings this rank afterwards.
         // Acquire pairs with the Release in `retry_deferred`: what was put off is done. S-H7
         self.count.load(Acquire) == 0
     }
 
-    /// Whether something of this origin is put off. Asked by whom its messages are handed to, one
-    /// at a time, who makes it so.
+    /// Whether something of this origin is put off. Asked by the thread that its messages are
+    /// handed to, one at a time, which makes it so.
     fn keeps(&self, from: WorldRank) -> bool {
         !self.is_empty() && self.kept().is_used(from)
     }
@@ -79,7 +79,7 @@ impl Deferred {
 enum Served {
     /// Answered; false if it made no sense.
     Done(bool),
-    /// A stripe is held; for ever if by somebody who has left.
+    /// A stripe is held; for ever if by a rank that has left.
     Busy { left: Option<WorldRank> },
 }
 
@@ -92,6 +92,7 @@ impl Engine {
         head: &Head,
         body: &[u8],
     ) -> bool {
+        // What the origin sends after a message that is put off waits behind it. S-H7
         let served = if self.serving().deferred.keeps(from) {
             Served::Busy { left: None }
         } else {
@@ -121,6 +122,7 @@ impl Engine {
         let (mut again, mut done) = (VecDeque::<Message>::new(), 0);
         for message in waiting {
             let Message { from, kind, head, body } = &message;
+            // S-H7
             if again.iter().any(|earlier| earlier.from == *from) {
                 again.push_back(message);
                 continue;
@@ -151,8 +153,8 @@ impl Engine {
         done
     }
 
-    /// Who has left holding a stripe of these bytes, and will never give it back. That somebody
-    /// died with one is told to all, which ends the wait of the origin.
+    /// A rank that has left holding a stripe of these bytes, and will never give it back. That a
+    /// rank died with one is told to all, which ends the wait of the origin.
     fn has_left_with(&self, part: &Part, bytes: &Range<u64>) -> Option<WorldRank> {
         let holders = stripe::holders(part.block.get(), bytes);
         let mut gone = holders.filter_map(|holder| part.comm.group().world_rank(holder));
@@ -186,6 +188,6 @@ impl Engine {
 pub(crate) enum Combined {
     Done,
     Bytes(Vec<u8>),
-    /// Nothing happened: somebody holds a stripe of these bytes of the part.
+    /// Nothing happened: a rank holds a stripe of these bytes of the part.
     Busy(Range<u64>),
 }

@@ -21,7 +21,7 @@ impl Part {
             return Some(HeldSpan { span, _pin: Some(pin), _entered: entered });
         }
         // SAFETY: the part is mapped while `self` lives. A reference into it exists, or its user
-        // has it back, only while the door is shut and nobody is inside.
+        // has it back, only while the door is shut and no thread is inside.
         let span = unsafe { Span::of_part(self.base(), self.size, offset, len) };
         span.map(|span| HeldSpan { span, _pin: None, _entered: entered })
     }

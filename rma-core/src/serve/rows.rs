@@ -1,4 +1,4 @@
-//! The target's side of operations on its bytes: one range of them, or rows. S-H9 S-H15
+//! The target's side of operations on its bytes: one range of them, or rows.
 use super::combine::Combined;
 use super::part::HeldSpan;
 use crate::element::{AtomicElement, BasicElement, BasicType, Op, SwapVisitor, Visitor};
@@ -78,7 +78,7 @@ impl Part {
     ) -> Result<Combined, Status> {
         let basic = BasicType::from_wire(head.basic).ok_or(Status::Malformed)?;
         let (width, bytes) = (basic.width(), head.length.get());
-        // The answer fits into one message, as the operands did.
+        // The answer fits into one message, as the operands did. S-H15
         let bytes = usize::try_from(bytes).ok().filter(|bytes| *bytes <= body_max.max(width));
         let bytes = bytes.filter(|bytes| kind != Kind::CompareSwap || *bytes == width);
         let bytes = bytes.ok_or(Status::Malformed)?;
@@ -101,7 +101,7 @@ impl Part {
         let _locked = if basic.is_atomic() {
             None
         } else {
-            // Everything between the first byte and the last: more than needed, in one piece.
+            // Everything between the first byte and the last: more than needed, in one piece. S-H9
             let (first, end) = named.rows.hull();
             match stripe::try_range(self.block.get(), &(first..end), self.comm.rank()) {
                 None => return Ok(Combined::Busy(first..end)),
@@ -170,7 +170,7 @@ struct Combine<'a> {
     named: &'a Named<'a, 'a>,
     op: Op,
     operands: &'a [u8],
-    /// Bytes, 0 if nobody wants to know.
+    /// Bytes, 0 if the origin does not want to know.
     result: usize,
 }
 

@@ -101,8 +101,8 @@ pub enum PersistError {
     /// There is nothing that outlives the job.
     #[error("this memory ends with the job; make the window over a file or persistent memory")]
     Volatile,
-    /// An earlier call has failed, and with it writes that nobody can name. What of the bytes is
-    /// durable is not known.
+    /// An earlier call has failed, and with it writes that the system does not name. What of the
+    /// bytes is durable is not known.
     #[error(
         "an earlier write failed in {call} (os error {errno}), and what is durable is not known; \
          free the window, and check the data after it is opened again"

@@ -334,7 +334,7 @@ pub unsafe trait Messages: Send + Sync {
     /// The receiver acts on what the message says: only the core knows what that may be. An answer,
     /// for one, may tell where in this rank's memory a peer is to write.
     unsafe fn send(&self, to: WorldRank, head: &[u8], body: &[u8]) -> Result<(), SubmitError>;
-    /// As [`send`](Self::send), of an answer that nobody needs but a thread that waits for it:
+    /// As [`send`](Self::send), of an answer that only a thread needs that waits for it:
     /// parked threads of the receiver are woken, its [`Agent`] need not be. It finds the answer
     /// when it is woken by something else.
     ///

@@ -31,7 +31,7 @@ impl<'w> Drain<'w> {
 
 impl Drop for Drain<'_> {
     fn drop(&mut self) {
-        // A forked child has copies of the buffers, and nobody answers it.
+        // A forked child has copies of the buffers, and no rank answers it.
         if !self.pending.is_done() && !self.window.engine().transport.members.is_fork() {
             // If that fails, the buffers were taken back: nothing is written to them any more.
             _ = self.finish();
@@ -192,7 +192,7 @@ impl Window {
             return Err(self.wait_failed(self.engine().given_up(wait, Cause::PeerLeft(by))));
         }
         let target = self.group().rank_of(by).unwrap_or(target);
-        // It gave the window up before it left, or because of somebody who failed.
+        // It gave the window up before it left, or because of a rank that failed.
         let wait = self.wait_for(what, target);
         if status == Status::Freed
             && let Some(cause) = self.engine().trouble(wait)

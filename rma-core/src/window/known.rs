@@ -30,7 +30,7 @@ pub(crate) struct Known(Mutex<FxHashMap<Rank, RegionsOf>>);
 #[derive(Default)]
 pub(crate) struct RegionsOf {
     by_start: BTreeMap<u64, KnownRegion>,
-    /// Who had a slot last.
+    /// The region that had a slot last.
     by_slot: FxHashMap<usize, u64>,
     /// Regions from which on those are forgotten that are not attached any more.
     crowd: usize,
@@ -51,7 +51,7 @@ pub(crate) struct KnownRegion {
 pub(crate) enum Where {
     /// Mapped, all of it.
     Here(Arc<dyn Mapped>),
-    /// At that address of its owner, who lets others read and write there.
+    /// At that address of its owner, which lets others read and write there.
     There(u64),
 }
 

@@ -4,7 +4,7 @@
 //! order of messages, that is all; elsewhere they may overtake each other. So an operation waits
 //! until the earlier ones of this window that touch some of its bytes are answered, unless the hint
 //! `accumulate_ordering` lets it overtake them; others, and the pieces of one operation, go out
-//! without waiting. S-H7 S-H8
+//! without waiting.
 use crate::config::Ordered;
 use crate::element::Op;
 use crate::engine::Pending;
@@ -41,7 +41,7 @@ impl Unanswered {
         self.0.push((touched, pending));
     }
 
-    /// Those that touch some of these bytes and must not be overtaken.
+    /// Those that touch some of these bytes and must not be overtaken. S-H8
     pub(crate) fn before(&self, next: &Touched, ordering: u32) -> Vec<Arc<Pending>> {
         let bytes = &next.bytes;
         let touches = |other: &Range<u64>| other.start < bytes.end && bytes.start < other.end;
@@ -65,7 +65,7 @@ impl Unanswered {
     pub(crate) fn take_unused(&mut self, by: Option<ThreadId>) -> Option<Arc<Pending>> {
         let unused = |(touched, pending): &(Option<Touched>, Arc<Pending>)| {
             let ended = touched.is_none() && pending.is_over() && pending.failure().is_none();
-            // Nobody else has it, who might count something.
+            // No other thread has it, which might count something.
             ended && pending.by() == by && Arc::strong_count(pending) == 1
         };
         let place = self.0.iter().position(unused)?;
@@ -97,7 +97,7 @@ impl Touched {
 }
 
 impl Window {
-    /// Waits for the accumulates that must not be overtaken.
+    /// Waits for the accumulates that must not be overtaken. S-H7
     pub(crate) fn wait_for_earlier(
         &self,
         what: &'static str,

@@ -36,6 +36,7 @@ struct OwnPage {
     descriptor: Option<Descriptor>,
 }
 
+/// Any number of regions, whatever the order in which they come and go. S-L1
 pub(crate) struct RegionTable {
     next: u64,
     pub(crate) by_start: BTreeMap<u64, OwnRegion>,
@@ -44,7 +45,7 @@ pub(crate) struct RegionTable {
     by_place: BTreeMap<usize, usize>,
     /// Outstanding of the directory that were given back.
     free: Vec<usize>,
-    /// The first slot that nobody had.
+    /// The first slot that no region had.
     unused: usize,
 }
 
@@ -177,7 +178,7 @@ impl Part {
         let pin = self.slot(region.slot())?.pin(address - offset)?;
         let (base, size) = (region.memory.mapping().base, region.len);
         // SAFETY: the region has `size` bytes from `base` on, and stays attached, and so mapped,
-        // while it is pinned. Nobody has a reference into it: its owner gave it away.
+        // while it is pinned. No reference into it exists: its owner gave it away.
         let span = unsafe { Span::of_part(base, size, offset, len) }?;
         Some((span, pin))
     }
@@ -235,7 +236,7 @@ impl Part {
                     let described = described.inspect_err(|_| memory.set_freed())?;
                     let new = OwnPage { memory, descriptor: described.into_iter().next() };
                     if let Err(other) = place.set(new) {
-                        // Another thread was faster; nobody knows of this one.
+                        // Another thread was faster; no peer knows of this one.
                         other.memory.set_freed();
                     }
                     place.get().expect("it was set")
@@ -251,14 +252,14 @@ impl Part {
 }
 
 impl RegionTable {
-    /// The region that holds `len` bytes at `address`, and where in it they begin.
+    /// The region that holds `len` bytes at `address`, and where in it they begin. S-L6
     fn find(&self, address: u64, len: u64) -> Option<(u64, &OwnRegion)> {
         let (start, region) = self.by_start.range(..=address).next_back()?;
         let offset = address - start;
         (len <= region.len.checked_sub(offset)?).then_some((offset, region))
     }
 
-    /// The region of a handle.
+    /// The region of a handle. S-L6
     pub(crate) fn named(&self, start: u64, token: &Arc<Token>) -> Option<&OwnRegion> {
         self.by_start.get(&start).filter(|region| Arc::ptr_eq(&region.token, token))
     }
@@ -295,7 +296,7 @@ impl RegionTable {
         self.free.extend(slots.iter().rev());
     }
 
-    /// Notes where memory lies that is to be attached; false if it overlaps some that is.
+    /// Notes where memory lies that is to be attached; false if it overlaps some that is. S-L6
     pub(crate) fn occupy(&mut self, memory: &Memory) -> bool {
         let (base, end) = place_of(memory);
         // Those that are attached do not overlap: the last that begins before the end reaches

@@ -107,6 +107,7 @@ fn transpose<E: Element + PartialEq + core::fmt::Debug>(universe: &Universe, of:
     epoch.put(0, all.of(&matrix)).unwrap();
     expect(&matrix, "rows to rows");
     epoch.put(0, turned.of(&matrix)).unwrap();
+    epoch.flush().unwrap();
     let mut back = vec![of(0); len];
     epoch.get(0, turned.of(&mut back)).unwrap();
     assert_eq!(back, matrix, "rows to columns, what came from columns to rows");

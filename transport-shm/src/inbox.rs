@@ -1,6 +1,7 @@
 //! The receiving side of the mailbox: one thread of the rank drains it at a time.
 #![allow(unsafe_code)] // room: the one caller of `Ring::pop`, and the buffer its lock guards
 
+use core::mem;
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 
 use rma_core::transport::WorldRank;
@@ -91,7 +92,7 @@ impl<const N: usize, const BYTES: usize, const MAX: usize> Inbox<N, BYTES, MAX> 
             return 0;
         }
         let start = self.head.load(Relaxed);
-        let mut drain = Drain { inbox: self, ring, start, count: 0, wake };
+        let mut drain = Drain { inbox: self, ring, start, count: 0, unheard: false, wake };
         drain.run(ranks, sink);
         drain.count
     }
@@ -128,6 +129,9 @@ struct Drain<'a, W: FnMut(Wake), const N: usize, const BYTES: usize, const MAX: 
     start: u64,
     /// Sinks that returned.
     count: usize,
+    /// Whether something was taken of which the caller does not hear: nonsense, or a message whose
+    /// sink panicked.
+    unheard: bool,
     wake: W,
 }
 
@@ -146,9 +150,12 @@ impl<W: FnMut(Wake), const N: usize, const BYTES: usize, const MAX: usize>
                     Popped::Empty => break,
                     Popped::Corrupt => {
                         self.inbox.corrupt.fetch_add(1, Relaxed);
+                        self.unheard = true;
                     }
                     Popped::Message { sender, len } => {
+                        let before = mem::replace(&mut self.unheard, true);
                         sink(WorldRank(sender), &buffer[..len]);
+                        self.unheard = before;
                         self.count += 1;
                     }
                 }
@@ -170,11 +177,9 @@ impl<W: FnMut(Wake), const N: usize, const BYTES: usize, const MAX: usize> Drop
         let head = self.inbox.head.load(Relaxed);
         // Also a message whose sink panicked.
         self.handled(head);
-        // The caller does not hear of these.
-        let unheard = head - self.start != self.count as u64;
         let owed = self.ring.owes_look(self.start, head);
         let refused = if owed { self.ring.take_refused(head) } else { 0 };
-        let own = self.inbox.leave() || unheard;
+        let own = self.inbox.leave() || self.unheard;
         if refused != 0 || own {
             (self.wake)(Wake { refused, own });
         }

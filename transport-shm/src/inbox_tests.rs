@@ -22,6 +22,16 @@ fn a_message_is_handled_when_its_sink_has_returned() {
     assert!(!inbox.is_handled(push(&ring, 0)), "nobody has looked");
 }
 
+/// A message of several slots is one that the caller hears of.
+#[test]
+fn a_long_message_wakes_no_rank() {
+    let (ring, inbox) = (Ring::<8, 1, 2>::new(), Inbox::new());
+    ring.push(1, &[7], &[8]).unwrap();
+    assert_eq!(ring.claimed(), 2, "it takes two slots");
+    let wake = |_| panic!("the caller hears of it");
+    assert_eq!(inbox.drain(&ring, 2, &mut |_, bytes| assert_eq!(bytes, [7, 8]), wake), 1);
+}
+
 /// The caller does not hear of those, so others are woken.
 #[test]
 fn nonsense_and_panics_are_handled_too() {

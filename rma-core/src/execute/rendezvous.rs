@@ -23,14 +23,19 @@ impl Window {
         let slot = self.issue(wait, world, head, &[], pending)?;
         if let Err(error) = self.send_cleared(wait, world, slot, origin, pending) {
             // What was cleared and is not used is somebody else's.
-            let mut head = Head::new(Kind::Cancel, self.id().0, 0);
-            head.slot = slot.0.into();
-            engine.tell(world, &head);
+            self.cancel_at(world, slot);
             engine.cancel_one(slot);
             return Err(self.wait_failed(error));
         }
         // If the window is gone there, a flush says so, as for every put.
         Ok(())
+    }
+
+    /// Tells the target that no more data comes.
+    fn cancel_at(&self, world: WorldRank, slot: SlotId) {
+        let mut head = Head::new(Kind::Cancel, self.id().0, 0);
+        head.slot = slot.0.into();
+        self.engine().tell(world, &head);
     }
 
     /// Sends all of it, or as much as the target wants if it has no such window any more.
@@ -67,7 +72,11 @@ impl Window {
                     let cause = engine.trouble(wait).unwrap_or(Cause::Timeout);
                     return Err(engine.given_up(wait, cause));
                 }
-                Next::Ended | Next::Wait => return Ok(()),
+                Next::Ended | Next::Wait => {
+                    // What was cleared and is not used: the target may not know of the end.
+                    self.cancel_at(world, slot);
+                    return Ok(());
+                }
             }
         }
     }

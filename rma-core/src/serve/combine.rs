@@ -56,7 +56,8 @@ impl Deferred {
     /// Whether a thread that goes to sleep must look again by itself.
     pub(crate) fn is_empty(&self) -> bool {
         // Who makes it 1 from 0 does so within `poll`, and rings this rank afterwards.
-        self.count.load(Relaxed) == 0
+        // Acquire pairs with the Release in `retry_deferred`: what was put off is done. S-H7
+        self.count.load(Acquire) == 0
     }
 
     /// Whether something of this origin is put off. Asked by whom its messages are handed to, one
@@ -139,7 +140,8 @@ impl Engine {
                 Served::Done(_) => {}
             }
             self.serving().deferred.kept().give_back(*from);
-            self.serving().deferred.count.fetch_sub(1, Relaxed);
+            // Release pairs with the Acquire in `is_empty`.
+            self.serving().deferred.count.fetch_sub(1, Release);
             done += 1;
         }
         // In front of what has come since.

@@ -309,8 +309,8 @@ fn what_is_cancelled_while_there_is_no_room_is_not_sent() {
                 thread::yield_now();
             }
             engine.cancel(&pending);
-            network.set_full(false);
             let put = put.join().unwrap();
+            network.set_full(false);
             assert!(matches!(put, Err(RmaError::Timeout { .. })), "{put:?}");
         });
         while engine.progress() > 0 {}

@@ -70,7 +70,7 @@ impl Window {
     }
 
     /// Sends a request that brings no bytes back, waiting for a slot, for credit at its target and
-    /// for room. If another thread cancels `pending` meanwhile, nothing is sent.
+    /// for room. If another thread has cancelled `pending` before there was room, nothing is sent.
     pub(crate) fn issue(
         &self,
         wait: Wait<'_>,

@@ -5,6 +5,10 @@
 //! else goes on. Not a case of the suite: `tests/forged.rs` and `fuzz/` run it.
 #![allow(unsafe_code)] // room: vouches for memory between canaries
 
+mod accept;
+
+pub use accept::accept;
+
 use crate::help::{pattern, still_works};
 use rma_core::transport::{SubmitError, WorldRank};
 use rma_core::{Attached, Config, LockAll, Op, ProgressAgent};
@@ -19,6 +23,10 @@ const FIXED: usize = 36;
 const PART: usize = 64;
 /// Bytes of the longest payload of a collective.
 const PAYLOAD: u64 = 1 << 16;
+/// Bytes of a put by rendezvous.
+const LARGE: usize = 400;
+/// Bytes of a put that is a message.
+const SMALL: usize = 48;
 /// Words of each guard. The honest operations use the first half, the rest is never named.
 const GUARD: usize = 128;
 
@@ -35,7 +43,7 @@ pub struct Message {
     pub status: u8,
     /// Modulo 5: allocated, created or dynamic window, the world, or an id of no object.
     pub object: u8,
-    /// Sum of [`RELATIVE`], [`FITTING`], [`HONEST`] and [`CUT`].
+    /// Sum of [`RELATIVE`], [`FITTING`], [`HONEST`], [`CUT`] and [`WITHIN`].
     pub flags: u8,
     /// Tag.
     pub tag: u32,
@@ -57,12 +65,30 @@ pub const FITTING: u8 = 2;
 pub const HONEST: u8 = 4;
 /// Of the header, only as many bytes as `tag` says, and no body.
 pub const CUT: u8 = 8;
+/// The first eight bytes of the body count from the address of the attached region.
+pub const WITHIN: u8 = 16;
 
-const COLLECTIVE: u8 = 1;
 /// The operation of one that asks for room.
 const ASK: u8 = 1;
-/// Done, data, value and grant: they are about slots of rank 0.
-const ANSWERS: [u8; 4] = [10, 11, 12, 19];
+/// They are about slots of rank 0.
+pub const ANSWERS: [&str; 5] = ["Done", "Data", "Value", "Cts", "Granted"];
+/// In their slots is something else, which no answer repeats.
+const NO_SLOTS: [&str; 2] = ["Collective", "Unlock"];
+
+/// Number and name of every kind of message, in order: a test of the core compares the list.
+pub fn kinds() -> impl Iterator<Item = (u8, &'static str)> {
+    let lines = include_str!("../../rma-core/src/protocol/kinds.txt").lines();
+    lines.map(|line| {
+        let (number, name) = line.split_once(' ').expect("a number and a name");
+        (number.parse().expect("a byte"), name)
+    })
+}
+
+/// The number of a kind. Panics if there is none of that name.
+pub fn kind(name: &str) -> u8 {
+    let found = kinds().find(|(_, known)| *known == name);
+    found.unwrap_or_else(|| panic!("{name} is no kind of message")).0
+}
 
 impl Message {
     /// Appends it to an input.
@@ -85,19 +111,33 @@ impl Message {
         };
         // The world's collectives are how the ranks meet in the end: its messages have tags that
         // it does not reach.
-        let hidden = self.kind == COLLECTIVE && object == 0;
+        let hidden = self.kind == kind("Collective") && object == 0;
         let tag = self.tag | if hidden { 1 << 31 } else { 0 };
         let base = if self.flags & RELATIVE == 0 { 0 } else { named.region };
         let fitting = self.flags & FITTING != 0;
         let length = if fitting { self.body.len() as u64 } else { self.length };
         // What rank 0 answers must not be taken for an answer to an honest operation of rank 1,
         // which has no slots that high: a liar who harms itself shows nothing.
-        let slot = self.slot | if ANSWERS.contains(&self.kind) { 0 } else { 1 << 31 };
+        let free = ANSWERS.iter().chain(&NO_SLOTS).any(|name| self.kind == kind(name));
+        let slot = self.slot | if free { 0 } else { 1 << 31 };
         let mut head = vec![self.kind, self.op, self.basic, self.status];
         head.extend(tag.to_le_bytes());
         let words = [object, base.wrapping_add(self.offset), length, slot];
         head.extend(words.map(u64::to_le_bytes).concat());
         head
+    }
+
+    /// Header and body, as rank 1 sends them.
+    fn parts(&self, named: &Named) -> (Vec<u8>, Vec<u8>) {
+        let (mut head, mut body) = (self.head(named), self.body.clone());
+        if self.flags & CUT != 0 {
+            head.truncate(self.tag as usize % head.len());
+            body.clear();
+        }
+        if let Some(address) = body.first_chunk_mut().filter(|_| self.flags & WITHIN != 0) {
+            *address = named.region.wrapping_add(u64::from_le_bytes(*address)).to_le_bytes();
+        }
+        (head, body)
     }
 }
 
@@ -211,17 +251,23 @@ impl Windows {
 /// One of two ranks of a job that was made with [`config`]. Panics if forged messages do more than
 /// they may.
 pub fn play(universe: Universe, input: &[u8]) {
+    _ = between(|over, at| play_between(universe, over, at, input));
+}
+
+/// With parts between canaries, for a universe that is dropped within; what is there then.
+fn between(act: impl FnOnce(RawPart, RawPart)) -> [Vec<u8>; 2] {
     let (mut created, mut attached) = (fenced(), fenced());
     // SAFETY: `created` lives, and is not touched, until the universe is dropped.
     let over = unsafe { RawPart::new(created.as_mut_ptr().wrapping_add(PART), PART) };
     // SAFETY: as above, of `attached`.
     let to_attach = unsafe { RawPart::new(attached.as_mut_ptr().wrapping_add(PART), PART) };
-    play_between(universe, over, to_attach, input);
+    act(over, to_attach);
     let whole = fenced();
-    for (name, memory) in [("created", created), ("attached", attached)] {
+    for (name, memory) in [("created", &created), ("attached", &attached)] {
         assert_eq!(memory[..PART], whole[..PART], "before the {name} part");
         assert_eq!(memory[2 * PART..], whole[2 * PART..], "behind the {name} part");
     }
+    [created, attached]
 }
 
 fn play_between(universe: Universe, over: RawPart, at: RawPart, input: &[u8]) {
@@ -239,14 +285,14 @@ fn play_between(universe: Universe, over: RawPart, at: RawPart, input: &[u8]) {
             forge(&universe, &named, &message, &left);
             if message.flags & HONEST != 0 {
                 honest += 1;
-                operate(&left, Rank(0), honest, true).unwrap();
+                operate(&left, Rank(0), (honest, LARGE), true).unwrap();
             }
         }
-        operate(&right, Rank(0), 1, true).unwrap();
+        operate(&right, Rank(0), (1, LARGE), true).unwrap();
     } else {
         for round in 1..=4 {
             // Forged answers may stand for those that do not come any more.
-            _ = operate(&left, Rank(1), round, false);
+            _ = operate(&left, Rank(1), (round, LARGE), false);
         }
     }
     drain(&universe);
@@ -258,10 +304,14 @@ fn play_between(universe: Universe, over: RawPart, at: RawPart, input: &[u8]) {
     let fresh = world.window(GUARD, 8).allocate().unwrap();
     still_works(&fresh);
     let peer = world.rank().on_ring(1, 2);
+    // A liar that clears what it was not asked for yet drops the data, and clears for ever what it
+    // is asked for then: with its own budget it has harmed itself, and takes no large puts.
+    let cleared = decode(input).iter().any(|message| message.kind == kind("Cts"));
+    let bytes = if cleared && peer == Rank(1) { SMALL } else { LARGE };
     fresh.local().write(0, &[0u64; GUARD]).unwrap();
     world.barrier().unwrap();
     let epoch = fresh.lock_all().unwrap();
-    operate(&epoch, peer, 1, true).unwrap();
+    operate(&epoch, peer, (1, bytes), true).unwrap();
     epoch.unlock().unwrap();
     fresh.free().unwrap();
     drop(windows);
@@ -285,8 +335,8 @@ pub fn flood(universe: Universe) {
         for tag in 0..OPERATIONS * ROUNDS {
             // The operation, above eight bits that are its own.
             let tag = ((tag / ROUNDS) << 8) | (tag % ROUNDS);
-            let message =
-                Message { kind: COLLECTIVE, op: ASK, tag, length: PAYLOAD, ..<_>::default() };
+            let kind = kind("Collective");
+            let message = Message { kind, op: ASK, tag, length: PAYLOAD, ..<_>::default() };
             forge(&universe, &named, &message, &epoch);
         }
     }
@@ -297,7 +347,7 @@ pub fn flood(universe: Universe) {
         let expected = u64::from(OPERATIONS * ROUNDS - 3 * 18);
         assert_eq!(universe.counters().messages_dropped(), expected);
     } else {
-        operate(&epoch, Rank(0), 1, true).unwrap();
+        operate(&epoch, Rank(0), (1, LARGE), true).unwrap();
     }
     // Honest origins find room.
     assert_eq!(shared.unwrap(), [[0; ELEMENTS], [1; ELEMENTS]].concat());
@@ -312,30 +362,34 @@ pub fn flood(universe: Universe) {
 
 /// Sends one message past the engine.
 fn forge(universe: &Universe, named: &Named, message: &Message, epoch: &LockAll<'_>) {
-    let (mut head, mut body) = (message.head(named), &message.body[..]);
-    if message.flags & CUT != 0 {
-        head.truncate(message.tag as usize % head.len());
-        body = &[];
-    }
-    // SAFETY: to no message of these does a receiver by messages alone do more than to answer, or
-    // to write inside its part: that is what the tests show.
-    let send = || unsafe { universe.transport().send(WorldRank(0), &head, body) };
-    while send() == Err(SubmitError::Again) {
+    let (head, body) = message.parts(named);
+    while submit(universe, &head, &body) == Err(SubmitError::Again) {
         // Makes progress.
         epoch.get(Rank(0), 0, &mut [0u8]).unwrap();
     }
 }
 
-/// The honest operations of one round, small ones and such as need grants. `strict` if their
-/// results are those of this rank alone.
-fn operate(epoch: &LockAll<'_>, target: Rank, round: u64, strict: bool) -> Result<(), RmaError> {
-    let large = pattern(round as u32, 400);
+fn submit(universe: &Universe, head: &[u8], body: &[u8]) -> Result<(), SubmitError> {
+    // SAFETY: to no message of these does a receiver by messages alone do more than to answer, or
+    // to write inside its part: that is what the tests show.
+    unsafe { universe.transport().send(WorldRank(0), head, body) }
+}
+
+/// The honest operations of one round, small ones and one of so many bytes, which needs to be
+/// cleared if they are [`LARGE`]. `strict` if their results are those of this rank alone.
+fn operate(
+    epoch: &LockAll<'_>,
+    target: Rank,
+    (round, bytes): (u64, usize),
+    strict: bool,
+) -> Result<(), RmaError> {
+    let large = pattern(round as u32, bytes);
     epoch.put(target, 1, &[round])?;
     epoch.put(target, 8, &large)?;
     let before = epoch.fetch_and_op(target, 0, Op::Sum, 1u64)?;
     epoch.accumulate(target, 2, Op::Sum, &[round])?;
     epoch.flush(target)?;
-    let (mut small, mut got) = ([0u64; 3], vec![0u8; 400]);
+    let (mut small, mut got) = ([0u64; 3], vec![0u8; bytes]);
     epoch.get(target, 0, &mut small)?;
     epoch.get(target, 8, &mut got)?;
     if strict {
@@ -351,10 +405,15 @@ fn operate(epoch: &LockAll<'_>, target: Rank, round: u64, strict: bool) -> Resul
 fn drain(universe: &Universe) {
     for _ in 0..4 {
         universe.world().barrier().unwrap();
-        let end = universe.transport().now() + Duration::from_millis(1);
-        while universe.transport().now() < end {
-            universe.transport().relax(0);
-        }
+        pause(universe, 1);
     }
     universe.world().barrier().unwrap();
+}
+
+/// Serves nothing meanwhile.
+fn pause(universe: &Universe, millis: u64) {
+    let end = universe.transport().now() + Duration::from_millis(millis);
+    while universe.transport().now() < end {
+        universe.transport().relax(0);
+    }
 }

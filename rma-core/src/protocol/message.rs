@@ -255,6 +255,15 @@ mod tests {
         assert_eq!((bytes[0], bytes[4], bytes[8], bytes[9], bytes[32]), (2, 7, 2, 1, 0xAA));
     }
 
+    /// The conformance suite reads the list, to forge messages of every kind.
+    #[test]
+    fn the_list_of_kinds_is_complete() {
+        let kind = |byte: u8| try_pod_read_unaligned::<Kind>(&[byte]).ok();
+        let line = |kind| format!("{} {kind:?}\n", kind as u8);
+        let kinds: String = (0..=u8::MAX).filter_map(kind).map(line).collect();
+        assert_eq!(kinds, include_str!("kinds.txt"), "write it to protocol/kinds.txt");
+    }
+
     #[test]
     fn a_reply_says_how_the_target_fared() {
         let question = Head { slot: 5.into(), ..Head::new(Kind::Get, 3, 9) };

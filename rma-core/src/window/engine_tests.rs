@@ -216,6 +216,12 @@ fn answers_that_nobody_asked_for_are_dropped() {
         assert!(!pending.is_done());
         assert_eq!(send(engine, &answer(Kind::Done, 8, slot), &[]), 0, "the real one");
         assert!(pending.is_done() && pending.failure().is_none());
+        let (pending, slot) = outstanding(window, Kind::Query, 0);
+        let mut value = answer(Kind::Value, 1, slot);
+        value.offset = 77.into();
+        assert_eq!(send(engine, &value, &[]), 0, "a value that was asked for");
+        assert!(pending.is_done() && pending.failure().is_none());
+        assert_eq!(pending.value(), 77);
     });
 }
 

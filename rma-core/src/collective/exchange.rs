@@ -589,9 +589,8 @@ impl<'a> Exchange<'a> {
 
 impl Drop for Exchange<'_> {
     fn drop(&mut self) {
-        if let Some(lane) = self.out.take() {
-            self.comm.inner.lose_lane(lane);
-        }
+        // If this rank has a lane still, somebody may read it: the pool keeps it.
+        drop(self.out.take());
         // Code of the user has panicked in the middle of it.
         if thread::panicking()
             && !self.panicking

@@ -103,8 +103,6 @@ enum OwnState {
 /// A lane that this rank writes.
 pub(super) struct OutLane {
     lane: OwnLane,
-    /// Of the next piece.
-    next: u64,
     /// Who reads what is in each place, and its number.
     places: Vec<(Readers, u64)>,
 }
@@ -134,14 +132,18 @@ impl Lanes {
     /// This rank's lane, to be given back.
     fn take(&self, comm: &Inner) -> Option<OutLane> {
         let mut own = self.own();
-        match mem::replace(&mut *own, OwnState::Gone) {
-            OwnState::Idle(lane) => Some(lane),
-            OwnState::Unmade => OutLane::new(comm),
-            OwnState::Gone => None,
-        }
+        let mut lane = match mem::replace(&mut *own, OwnState::Gone) {
+            OwnState::Idle(lane) => lane,
+            OwnState::Unmade => OutLane::new(comm)?,
+            OwnState::Gone => return None,
+        };
+        // Until it is given back. An operation that is left in the middle loses it.
+        lane.lane.set_idle(false);
+        Some(lane)
     }
 
-    fn give_back(&self, lane: OutLane) {
+    fn give_back(&self, mut lane: OutLane) {
+        lane.lane.set_idle(true);
         *self.own() = OwnState::Idle(lane);
     }
 }
@@ -153,13 +155,14 @@ impl OutLane {
         if engine.body_max() < size_of::<LaneOffer>() {
             return None;
         }
-        let lane = OwnLane::new(&engine.transport, shape).inspect_err(|error| {
-            engine.transport.members.note(&format!(
+        let (pool, transport) = (&engine.sync_blocks, &engine.transport);
+        let lane = OwnLane::new(pool, transport, shape).inspect_err(|error| {
+            transport.members.note(&format!(
                 "no shared memory for payloads of collectives, which go by messages: {error}"
             ));
         });
         let places = vec![(Readers::Nobody, 0); shape.pieces() as usize];
-        Some(Self { lane: lane.ok()?, next: 0, places })
+        Some(Self { lane: lane.ok()?, places })
     }
 
     fn place(&mut self, number: u64) -> &mut (Readers, u64) {
@@ -233,7 +236,7 @@ impl Exchange<'_> {
 
     /// The number of the next piece.
     pub(super) fn next_piece(&self) -> u64 {
-        self.out.borrow().as_ref().map_or(0, |out| out.next)
+        self.out.borrow().as_ref().map_or(0, |out| out.lane.next())
     }
 
     /// Offers a payload of so many bytes, that begins with the piece of that number.
@@ -271,10 +274,10 @@ impl Exchange<'_> {
         self.make_room()?;
         let mut out = self.out.borrow_mut();
         let Some(out) = out.as_mut() else { return Ok(()) };
-        let (number, lane) = (out.next, out.lane.get());
+        let (number, lane) = (out.lane.next(), out.lane.get());
         lane.put(number, piece);
         pieces::publish(lane.written(), number);
-        out.next += 1;
+        out.lane.advance();
         let sleep = &self.comm().inner.engine.transport.sleep;
         let rung = readers.ranks().iter().filter(|_| rings);
         rung.for_each(|rank| sleep.ring(self.comm().world_rank(*rank)));
@@ -299,7 +302,7 @@ impl Exchange<'_> {
         let (readers, number) = {
             let mut out = self.out.borrow_mut();
             let Some(out) = out.as_mut() else { return Ok(()) };
-            let next = out.next;
+            let next = out.lane.next();
             out.place(next).clone()
         };
         self.wait_read(&readers, number)
@@ -436,10 +439,5 @@ impl Inner {
         let lane = Arc::new(PeerLane::import(transport, world, descriptor, shape)?);
         peers.insert(owner, FoundLane { descriptor: offer.descriptor, lane: lane.clone() });
         Ok(lane)
-    }
-
-    /// An operation ended in which somebody may still read what this rank wrote.
-    pub(super) fn lose_lane(&self, lane: OutLane) {
-        self.engine.sync_blocks.keep_lane(lane.lane.into_region());
     }
 }

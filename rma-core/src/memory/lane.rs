@@ -59,7 +59,7 @@ impl LaneShape {
         self.piece_bytes as usize
     }
 
-    fn bytes(self) -> usize {
+    pub(crate) fn bytes(self) -> usize {
         pieces_at(self.readers) + self.pieces as usize * self.piece_bytes()
     }
 }

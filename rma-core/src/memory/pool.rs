@@ -4,8 +4,8 @@
 //! A peer may still write into words of a communicator that was dropped here, if the program
 //! drops it on one rank and uses it on another. They are therefore recycled only as what they were:
 //! a stale write can disturb a later barrier or lock of that wrong program, but never data. The
-//! same goes for [lanes](super::lane), where it can spoil a payload of that wrong program, but never
-//! what is not a lane.
+//! same goes for [lanes](super::lane), where it can spoil a payload of that wrong program, and
+//! nothing that is not a lane.
 #![allow(unsafe_code)]
 
 use crate::memory::control_block::{BLOCK_BYTES, CollectiveBlock, ControlBlock};
@@ -85,6 +85,11 @@ impl SyncPool {
         let mut pool = self.pool();
         let found = pool.idle_lanes.iter().rposition(|lane| lane.shape() == shape);
         found.map(|found| pool.idle_lanes.swap_remove(found))
+    }
+
+    /// Bytes of lanes that no communicator gets any more.
+    pub(crate) fn kept_lanes(&self) -> u64 {
+        self.pool().kept_lanes.iter().map(|lane| lane.shape().bytes() as u64).sum()
     }
 
     /// Another communicator may have that lane if it is idle; nothing but a communicator has it, as

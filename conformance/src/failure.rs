@@ -410,10 +410,11 @@ pub fn run_leaving<H: Harness>(test: &str) {
     });
 }
 
-/// Makes every rank lose its lane.
-fn lose_lanes(comm: &Communicator) {
+/// Makes every rank lose its lane. All have heard of the failure then.
+fn lose_lanes(world: &Communicator, comm: &Communicator) {
     let len = if comm.rank() == Rank(VICTIM) { 2000 } else { 3000 };
     comm.allgather(&vec![1u64; len]).unwrap_err();
+    world.barrier().unwrap();
 }
 
 /// A broadcast of much data goes by a tree, and its root has left when some of them come to it.
@@ -421,7 +422,7 @@ pub fn run_leaving_a_tree<H: Harness>(test: &str) {
     H::run(test, 4, &|universe| {
         let world = universe.world().clone();
         let [comm, other] = [(); 2].map(|()| world.dup().unwrap());
-        lose_lanes(&comm);
+        lose_lanes(&world, &comm);
         let rank = world.rank();
         if rank == Rank(2) {
             // The root never comes to this one.
@@ -442,7 +443,7 @@ pub fn run_leaving_inside_a_tree<H: Harness>(test: &str) {
         let world = universe.world().clone();
         let [comm, before] = [(); 2].map(|()| world.dup().unwrap());
         let others = world.split((world.rank() != Rank(2)).then_some(0), 0).unwrap();
-        lose_lanes(&comm);
+        lose_lanes(&world, &comm);
         let mut bytes = vec![u64::from(world.rank()); 2000];
         let Some(others) = others else {
             before.bcast(&mut [0u64], Rank(1)).unwrap();

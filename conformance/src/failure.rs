@@ -5,8 +5,8 @@ use core::mem::forget;
 use core::time::Duration;
 use rma_core::transport::{DeviceError, WorldRank};
 use rma_core::{
-    Assert, CollectiveError, ErrorClass, LockKind, Op, Rank, RmaError, Universe, Window,
-    WindowError,
+    Assert, CollectiveError, Communicator, ErrorClass, LockKind, Op, Rank, RmaError, Universe,
+    Window, WindowError,
 };
 
 /// What the panic of the victim says.
@@ -110,24 +110,26 @@ pub fn in_a_collective(universe: &Universe) {
     }
 }
 
-/// The others are in the middle of a collective with much data, which passes in pieces.
+/// The others are in the middle of a collective with much data, which passes in pieces: each in a
+/// communicator of its own, for one that has failed goes by messages.
 pub fn in_a_large_collective(universe: &Universe) {
     let world = universe.world();
     let mine = vec![1u64; 100_000];
+    let mut all = mine.repeat(world.size() as usize);
+    let comms: Vec<_> = (0..12).map(|_| world.dup().unwrap()).collect();
     if is_victim(universe) {
         die();
     }
-    let mut all = mine.repeat(world.size() as usize);
-    for root in [Rank(0), Rank(VICTIM)] {
-        expect_collective(until_it_fails(|| world.bcast(&mut mine.clone(), root)));
-        expect_collective(until_it_fails(|| world.scatter(&all, root).map(drop)));
-        expect_collective(until_it_fails(|| world.gather(&mine, root).map(drop)));
-        expect_collective(until_it_fails(|| world.reduce(&mine, Op::Sum, root).map(drop)));
+    for (root, comms) in [Rank(0), Rank(VICTIM)].into_iter().zip(comms.chunks(4)) {
+        expect_collective(until_it_fails(|| comms[0].bcast(&mut mine.clone(), root)));
+        expect_collective(until_it_fails(|| comms[1].scatter(&all, root).map(drop)));
+        expect_collective(until_it_fails(|| comms[2].gather(&mine, root).map(drop)));
+        expect_collective(until_it_fails(|| comms[3].reduce(&mine, Op::Sum, root).map(drop)));
     }
-    expect_collective(until_it_fails(|| world.allreduce(&mine, Op::Sum).map(drop)));
-    expect_collective(until_it_fails(|| world.allgather_in_place(&mut all)));
-    expect_collective(until_it_fails(|| world.alltoall(&all).map(drop)));
-    expect_collective(until_it_fails(|| world.scan(&mine, Op::Sum).map(drop)));
+    expect_collective(until_it_fails(|| comms[8].allreduce(&mine, Op::Sum).map(drop)));
+    expect_collective(until_it_fails(|| comms[9].allgather_in_place(&mut all)));
+    expect_collective(until_it_fails(|| comms[10].alltoall(&all).map(drop)));
+    expect_collective(until_it_fails(|| comms[11].scan(&mine, Op::Sum).map(drop)));
 }
 
 /// The others wait in a fence.
@@ -405,5 +407,61 @@ pub fn run_leaving<H: Harness>(test: &str) {
         assert_eq!((world, id), (WorldRank(1), window.id()));
         assert_eq!(error.class(), ErrorClass::ProcFailed);
         says(&error, &["rank 1 of the job has left", &id.to_string(), "finalize"]);
+    });
+}
+
+/// Makes every rank lose its lane. All have heard of the failure then.
+fn lose_lanes(world: &Communicator, comm: &Communicator) {
+    let len = if comm.rank() == Rank(VICTIM) { 2000 } else { 3000 };
+    comm.allgather(&vec![1u64; len]).unwrap_err();
+    world.barrier().unwrap();
+}
+
+/// A broadcast of much data goes by a tree, and its root has left when some of them come to it.
+pub fn run_leaving_a_tree<H: Harness>(test: &str) {
+    H::run(test, 4, &|universe| {
+        let world = universe.world().clone();
+        let [comm, other] = [(); 2].map(|()| world.dup().unwrap());
+        lose_lanes(&world, &comm);
+        let rank = world.rank();
+        if rank == Rank(2) {
+            // The root never comes to this one.
+            let error = other.bcast(&mut [0u64], Rank(0)).unwrap_err();
+            assert!(matches!(error, CollectiveError::PeerLeft { .. }), "{error}");
+        }
+        let mut buffer = vec![u64::from(rank) + 7; 2000];
+        comm.bcast(&mut buffer, Rank(0)).unwrap();
+        assert_eq!(buffer, [7; 2000]);
+        drop(universe);
+    });
+}
+
+/// In such a broadcast, one of those who pass the data on leaves without it. The one behind it is
+/// told while the root is still there.
+pub fn run_leaving_inside_a_tree<H: Harness>(test: &str) {
+    H::run(test, 4, &|universe| {
+        let world = universe.world().clone();
+        let [comm, before] = [(); 2].map(|()| world.dup().unwrap());
+        let others = world.split((world.rank() != Rank(2)).then_some(0), 0).unwrap();
+        lose_lanes(&world, &comm);
+        let mut bytes = vec![u64::from(world.rank()); 2000];
+        let Some(others) = others else {
+            before.bcast(&mut [0u64], Rank(1)).unwrap();
+            drop(universe);
+            return;
+        };
+        let end = comm.bcast(&mut bytes, Rank(0));
+        if world.rank() == Rank(3) {
+            let error = end.unwrap_err();
+            let CollectiveError::PeerLeft { world, .. } = error else { panic!("{error}") };
+            assert_eq!(world, WorldRank(2));
+        } else {
+            end.unwrap();
+        }
+        // The last one that the root sends to.
+        if world.rank() == Rank(1) {
+            before.bcast(&mut [0u64], Rank(1)).unwrap();
+        }
+        others.barrier().unwrap();
     });
 }

@@ -2,7 +2,7 @@
 //! pieces: what they say is what those by messages say, at the borders of the two ways and of
 //! pieces, in forms of all kinds.
 use crate::help::says;
-use bytemuck::{Pod, Zeroable};
+use bytemuck::{Pod, Zeroable, cast_slice};
 use rma_core::{CollectiveError, Communicator, Op, Rank, Universe};
 
 /// Words of the least payload that takes that way, and of a piece, by default.
@@ -28,8 +28,11 @@ fn roots(world: &Communicator) -> [Rank; 2] {
 
 /// One rank has something, and all others get it.
 pub fn from_one(universe: &Universe) {
-    let world = universe.world();
-    for &len in lengths() {
+    from_one_in(universe.world(), lengths());
+}
+
+fn from_one_in(world: &Communicator, lengths: &[usize]) {
+    for &len in lengths {
         for root in roots(world) {
             let is_root = world.rank() == root;
             let mut buffer = if is_root { block(root, len) } else { vec![u64::MAX; len] };
@@ -48,8 +51,11 @@ pub fn from_one(universe: &Universe) {
 
 /// One rank gets what all have.
 pub fn to_one(universe: &Universe) {
-    let world = universe.world();
-    for &len in lengths() {
+    to_one_in(universe.world(), lengths());
+}
+
+fn to_one_in(world: &Communicator, lengths: &[usize]) {
+    for &len in lengths {
         let all: Vec<u64> = world.ranks().flat_map(|rank| block(rank, len)).collect();
         for root in roots(world) {
             let at_root = |all: Vec<u64>| (world.rank() == root).then_some(all);
@@ -65,8 +71,11 @@ pub fn to_one(universe: &Universe) {
 
 /// All ranks get what all have.
 pub fn from_all(universe: &Universe) {
-    let world = universe.world();
-    for &len in lengths() {
+    from_all_in(universe.world(), lengths());
+}
+
+fn from_all_in(world: &Communicator, lengths: &[usize]) {
+    for &len in lengths {
         let all: Vec<u64> = world.ranks().flat_map(|rank| block(rank, len)).collect();
         let mine = block(world.rank(), len);
         assert_eq!(world.allgather(&mine).unwrap(), all);
@@ -113,9 +122,12 @@ fn in_order(ranks: impl Iterator<Item = Rank>, len: usize) -> Option<Vec<Affine>
 
 /// Reductions of all forms, in the order of the ranks.
 pub fn combined(universe: &Universe) {
-    let world = universe.world();
+    combined_in(universe.world(), lengths());
+}
+
+fn combined_in(world: &Communicator, lengths: &[usize]) {
     let rank = world.rank();
-    for len in lengths().iter().map(|len| len / 2) {
+    for len in lengths.iter().map(|len| len / 2) {
         let mine = maps(rank, len);
         let total = in_order(world.ranks(), len).unwrap();
         assert_eq!(world.allreduce(&mine, then).unwrap(), total);
@@ -201,48 +213,135 @@ pub fn and_gone(universe: &Universe) {
     });
 }
 
-/// Ranks whose lengths are on both sides of the border: one of them sees it, and all hear of it.
-pub fn lengths_differ(universe: &Universe) {
+/// A rank that has lost its lane, in an operation that failed, goes by messages. The others, which
+/// had none yet, take what comes of it, and go on with theirs.
+pub fn where_some_have_none(universe: &Universe) {
     let world = universe.world();
-    let odd = world.rank() == Rank(world.size() - 2);
-    for (some, other) in [(LEAST, 3), (3, LEAST), (LEAST, LEAST + 8), (20 * PIECE, PIECE)] {
-        let len = if odd { other } else { some };
-        let mine = block(world.rank(), len);
-        let blocks = mine.repeat(world.size() as usize);
-        let ends: Vec<Result<(), CollectiveError>> = vec![
-            world.allgather(&mine).map(drop),
-            world.allreduce(&mine, Op::Sum).map(drop),
-            world.alltoall(&blocks).map(drop),
-        ];
-        for end in ends {
-            expect(end.unwrap_err());
-        }
-        // Somebody may not see it: what it sends is right, or it has what it wants.
-        let ends = [
-            world.bcast(&mut mine.clone(), Rank(0)),
-            world.gather(&mine, Rank(0)).map(drop),
-            world.reduce(&mine, Op::Sum, Rank(0)).map(drop),
-            world.scan(&mine, Op::Sum).map(drop),
-        ];
-        for (number, end) in (0..).zip(ends) {
-            let failed = world.allreduce(&[u64::from(end.is_err())], Op::Sum).unwrap()[0];
-            assert!(failed > 0, "{number}: {some} and {other}");
-            end.unwrap_or_else(expect);
-        }
+    for odd in [Rank(0), Rank(1), Rank(world.size() - 1)] {
+        let comm = world.dup().unwrap();
+        let len = if comm.rank() == odd { LEAST } else { 3 };
+        expect(comm.allgather(&block(comm.rank(), len)).unwrap_err());
+        let lengths = &[LEAST, PIECE + 1];
+        from_one_in(&comm, lengths);
+        to_one_in(&comm, lengths);
+        from_all_in(&comm, lengths);
+        combined_in(&comm, lengths);
+        settle(world);
+    }
+}
+
+/// What others sent in an operation that failed has come: its communicator may go.
+fn settle(world: &Communicator) {
+    // One message of each to each, behind all others.
+    world.alltoall(&vec![0u8; world.size() as usize]).unwrap();
+}
+
+/// An operation by each rank's block, or by blocks of that length.
+type Call = fn(&Communicator, &[u64]) -> Result<(), CollectiveError>;
+
+/// Each rank hears of the lengths of all, or of one that does.
+const OF_ALL: [Call; 5] = [
+    |comm, mine| comm.allgather(mine).map(drop),
+    |comm, mine| comm.allreduce(mine, Op::Sum).map(drop),
+    |comm, mine| comm.alltoall(&mine.repeat(comm.size() as usize)).map(drop),
+    |comm, mine| comm.allgather_in_place(&mut mine.repeat(comm.size() as usize)),
+    |comm, mine| comm.alltoall_in_place(&mut mine.repeat(comm.size() as usize)),
+];
+
+/// Somebody may not see it: what it sends is right, or it has what it wants.
+const OF_SOME: [Call; 4] = [
+    |comm, mine| comm.bcast(&mut mine.to_vec(), Rank(0)),
+    |comm, mine| comm.gather(mine, Rank(0)).map(drop),
+    |comm, mine| comm.reduce(mine, Op::Sum, Rank(0)).map(drop),
+    |comm, mine| comm.scan(mine, Op::Sum).map(drop),
+];
+
+/// One rank has another length: somebody sees it, and all that wait hear of it. Each operation is
+/// of a communicator of its own, in which nobody has lost its lane before.
+fn lengths_differ(world: &Communicator, (some, other): (usize, usize), odd: Rank) {
+    let mine = block(world.rank(), if world.rank() == odd { other } else { some });
+    for (number, call) in OF_ALL.into_iter().chain(OF_SOME).enumerate() {
+        let comm = world.dup().unwrap();
+        let end = call(&comm, &mine);
+        let failed = world.allreduce(&[u32::from(end.is_err())], Op::Sum).unwrap()[0];
+        let least = if number < OF_ALL.len() { world.size() } else { 1 };
+        assert!(failed >= least, "{number}: {some}, and {other} at {odd}");
+        end.unwrap_or_else(expect);
         // Whoever lost its lane does without.
-        let mine = block(world.rank(), LEAST);
-        let all: Vec<u64> = world.ranks().flat_map(|rank| block(rank, LEAST)).collect();
-        assert_eq!(world.allgather(&mine).unwrap(), all);
-        let total = world.allreduce(&mine, Op::Max).unwrap();
-        assert_eq!(total, block(Rank(world.size() - 1), LEAST));
-        assert_eq!(world.gather(&mine, Rank(0)).unwrap(), (world.rank().0 == 0).then_some(all));
+        let mine = block(comm.rank(), LEAST);
+        let all: Vec<u64> = comm.ranks().flat_map(|rank| block(rank, LEAST)).collect();
+        assert_eq!(comm.allgather(&mine).unwrap(), all);
+        assert_eq!(comm.gather(&mine, Rank(0)).unwrap(), (comm.rank().0 == 0).then_some(all));
+        settle(world);
+    }
+}
+
+/// Of one rank, in turn each, the payload goes by messages.
+pub fn one_is_small(universe: &Universe) {
+    universe.world().ranks().for_each(|odd| lengths_differ(universe.world(), (LEAST, 3), odd));
+}
+
+/// As [`one_is_small`], but not so small that it needs not be asked for.
+pub fn one_is_almost_large(universe: &Universe) {
+    universe.world().ranks().for_each(|odd| lengths_differ(universe.world(), (LEAST, 700), odd));
+}
+
+/// Of one rank alone, in turn each, the payload goes by its lane.
+pub fn one_is_large(universe: &Universe) {
+    universe.world().ranks().for_each(|odd| lengths_differ(universe.world(), (3, LEAST), odd));
+    let odd = Rank(0);
+    lengths_differ(universe.world(), (700, LEAST), odd);
+}
+
+/// All go by lanes.
+pub fn all_are_large(universe: &Universe) {
+    let world = universe.world();
+    let odd = Rank(world.size() - 2);
+    lengths_differ(world, (LEAST, LEAST + 8), odd);
+    lengths_differ(world, (20 * PIECE, PIECE), odd);
+}
+
+/// Calls of one length that differ otherwise: no rank reads what is for another, or waits for what
+/// nobody writes. For ranks that share memory.
+pub fn calls_differ(universe: &Universe) {
+    let world = universe.world();
+    let size = world.size() as usize;
+    let mine = block(world.rank(), LEAST * size);
+    for odd in world.ranks() {
+        let is_odd = world.rank() == odd;
+        let mut counts = vec![LEAST; size];
+        if is_odd {
+            counts[0] = 0;
+            counts[size - 1] += LEAST;
+        }
+        let fails = |call: &dyn Fn(&Communicator) -> Result<(), CollectiveError>| {
+            let comm = world.dup().unwrap();
+            expect(call(&comm).unwrap_err());
+            assert_eq!(comm.allreduce(&[1], Op::Sum).unwrap(), [world.size()]);
+            settle(world);
+        };
+        fails(&|comm| comm.reduce_scatter(&mine, &counts, Op::Sum).map(drop));
+        fails(&|comm| comm.reduce(&mine, Op::Sum, Rank(is_odd.into())).map(drop));
+        fails(&|comm| match is_odd {
+            true => comm.allreduce(cast_slice::<u64, u32>(&mine), Op::Sum).map(drop),
+            false => comm.allreduce(&mine, Op::Sum).map(drop),
+        });
+        fails(&|comm| match is_odd {
+            true => comm.allreduce(&mine, Op::Sum).map(drop),
+            false => comm.reduce(&mine, Op::Sum, Rank(0)).map(drop),
+        });
+        fails(&|comm| match is_odd {
+            true => comm.alltoall(&mine).map(drop),
+            false => comm.allgather(&mine[..LEAST]).map(drop),
+        });
     }
 }
 
 fn expect(error: CollectiveError) {
     match error {
         CollectiveError::LengthMismatch { .. } => says(&error, &["same count"]),
-        CollectiveError::GaveUp { .. } | CollectiveError::Malformed { .. } => {}
+        CollectiveError::Malformed { .. } => says(&error, &["same root, counts and elements"]),
+        CollectiveError::GaveUp { .. } => {}
         other => panic!("{other}"),
     }
 }

@@ -29,8 +29,11 @@ macro_rules! suite {
                 from_one(2) as from_one_of_2, from_one(5), to_one(2) as to_one_of_2, to_one(5),
                 from_all(2) as from_all_of_2, from_all(5), combined(2) as combined_of_2,
                 combined(3) as combined_of_3, combined(5), summed(4), summed(9) as summed_of_9,
-                of_odd_sizes(4), in_several_communicators(4), and_gone(4), lengths_differ(4),
-                lengths_differ(2) as lengths_differ_of_2,
+                of_odd_sizes(4), in_several_communicators(4), and_gone(4),
+                where_some_have_none(4), one_is_small(2) as one_is_small_of_2, one_is_small(4),
+                one_is_almost_large(4), one_is_large(2) as one_is_large_of_2,
+                one_is_large(3) as one_is_large_of_3, one_is_large(4),
+                all_are_large(2) as all_are_large_of_2, all_are_large(4),
             }
             in_place {
                 allgather(1) as allgather_of_1, allgather(4), alltoall(1) as alltoall_of_1,
@@ -258,6 +261,17 @@ macro_rules! suite {
             #[test]
             fn nobody_is_left() {
                 $crate::failure::run_leaving_alone::<$harness>("failure::nobody_is_left");
+            }
+
+            #[test]
+            fn root_of_a_tree_left() {
+                $crate::failure::run_leaving_a_tree::<$harness>("failure::root_of_a_tree_left");
+            }
+
+            #[test]
+            fn inside_of_a_tree_left() {
+                let name = "failure::inside_of_a_tree_left";
+                $crate::failure::run_leaving_inside_a_tree::<$harness>(name);
             }
 
             #[test]

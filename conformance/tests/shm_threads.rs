@@ -19,6 +19,17 @@ rma_conformance::suite!(ShmThreads);
 
 backings::all!(ShmThreads);
 
+mod differing {
+    use super::ShmThreads;
+
+    rma_conformance::tests! { ShmThreads;
+        lanes {
+            calls_differ(2) as calls_differ_of_2, calls_differ(3) as calls_differ_of_3,
+            calls_differ(4),
+        }
+    }
+}
+
 /// As if each rank had a CPU of its own: they wait in other ways then.
 struct Apart;
 

@@ -4,7 +4,7 @@ use super::abandon::By;
 use super::contributions::{
     CollectiveKind, ContributionKey, Contributions, CtsHeads, PART, PayloadPart, SMALL, step_head,
 };
-use super::lanes::{HALF, InLane, OfferKind, OutLane, Readers};
+use super::lanes::{FlatPlan, HALF, InLane, OfferKind, OutLane, Readers};
 use super::near::Near;
 use super::node::TreeOrder;
 use crate::collective::{Communicator, Turn};
@@ -83,6 +83,8 @@ pub(crate) struct Exchange<'a> {
     turn: Turn<'a>,
     /// This rank's lane, once the operation writes there.
     pub(super) out: RefCell<Option<OutLane>>,
+    /// Of an operation without a tree.
+    pub(super) plan: Cell<FlatPlan>,
     /// Added to all rounds: those before are of a way that could not be gone.
     rounds: Cell<u32>,
     /// Its thread panics anyway.
@@ -119,7 +121,7 @@ impl<'a> Exchange<'a> {
     fn begin(comm: &'a Communicator, what: &'static str, turn: Turn<'a>) -> Self {
         let tag = comm.inner.contributions.begin(&comm.inner.current);
         let (out, rounds, panicking) = (RefCell::new(None), Cell::new(0), thread::panicking());
-        Self { comm, what, tag, turn, out, rounds, panicking }
+        Self { comm, what, tag, turn, out, plan: Cell::default(), rounds, panicking }
     }
 
     /// This rank cannot go on with what it has begun: nobody waits for it.
@@ -526,25 +528,25 @@ impl<'a> Exchange<'a> {
         round: u32,
         number: u64,
     ) -> Result<PayloadPart, CollectiveError> {
-        self.take_either((from, from), round, number).map(|(_, part)| part)
+        self.take_any(&[from], round, number).map(|(_, part)| part)
     }
 
-    /// Takes a part of one of two ranks; the first is waited for.
-    pub(super) fn take_either(
+    /// Takes a part of any of those ranks, of which there is one; the first is waited for.
+    pub(super) fn take_any(
         &self,
-        (from, or): (Rank, Rank),
+        whom: &[Rank],
         round: u32,
         number: u64,
     ) -> Result<(Rank, PayloadPart), CollectiveError> {
         let (engine, contributions) = (&self.comm.inner.engine, &self.comm.inner.contributions);
-        let keys = [(from, self.key(from, round)), (or, self.key(or, round))];
-        let keys = if from == or { &keys[..1] } else { &keys };
         let take = || {
-            let taken = |(from, key)| Some((from, contributions.take(&key, number)?));
-            keys.iter().copied().find_map(taken)
+            let taken =
+                |from: &Rank| Some((*from, contributions.take(&self.key(*from, round), number)?));
+            whom.iter().find_map(taken)
         };
+        let waited_for = whom.first().copied();
         let (from, (part, cts)) =
-            self.comm.inner.attempt(self.what, (Some(from), By::Messages), |wait| {
+            self.comm.inner.attempt(self.what, (waited_for, By::Messages), |wait| {
                 // wait: payload
                 engine.wait_until(wait, take)
             })?;
@@ -589,9 +591,8 @@ impl<'a> Exchange<'a> {
 
 impl Drop for Exchange<'_> {
     fn drop(&mut self) {
-        if let Some(lane) = self.out.take() {
-            self.comm.inner.lose_lane(lane);
-        }
+        // If this rank has a lane still, somebody may read it: the pool keeps it.
+        drop(self.out.take());
         // Code of the user has panicked in the middle of it.
         if thread::panicking()
             && !self.panicking

@@ -8,10 +8,14 @@
 //! only, as a step has no more pieces than a lane; so a rank in the earliest step goes on.
 //!
 //! Ranks choose this way by lengths, which are the same everywhere in a program that is right. In
-//! one that is not, each offers what it has, of what length, to whoever would hear from it in a
-//! tree, so that somebody sees the difference, and gives the operation up for all.
+//! one that is not, some may take this way and others a tree. Each that takes this one offers what
+//! it has, of what length, to whoever would hear from it in a tree, and where it hears from all it
+//! takes what comes first; so somebody sees the difference, and gives the operation up for all.
+//! What ranks do here depends on more than lengths: the operation, its root, the size of what is
+//! combined, and how many elements each has of it. That is the [plan](FlatPlan) of an offer, and
+//! who finds another than its own gives up, before it writes or reads a piece of all with all.
 use super::exchange::Exchange;
-use super::lanes::{HALF, InLane, OfferKind, Readers};
+use super::lanes::{FlatKind, FlatPlan, HALF, InLane, OfferKind, Readers};
 use super::node::TreeOrder;
 use super::operations::Result;
 use super::reduction::Reduction;
@@ -39,6 +43,18 @@ pub(super) enum Shares<'a> {
     One(Rank),
     /// So many elements each, which this rank has.
     Own(&'a [usize]),
+}
+
+impl Shares<'_> {
+    /// What tells them apart.
+    fn numbers(&self) -> impl Iterator<Item = u64> {
+        let (kind, root, counts): (_, _, &[usize]) = match *self {
+            Self::All => (0, 0, &[]),
+            Self::One(root) => (1, root.into(), &[]),
+            Self::Own(counts) => (2, 0, counts),
+        };
+        [kind, root].into_iter().chain(counts.iter().map(|count| *count as u64))
+    }
 }
 
 /// How the elements of a reduction are dealt to those who combine them, a segment in each turn.
@@ -129,26 +145,27 @@ impl Exchange<'_> {
         for step in steps.clone() {
             self.offer((after(comm, step), OFFERS), kind, bytes, self.next_piece())?;
         }
-        let mut all = Vec::new();
-        let mut have_lanes = kind == OfferKind::Flat;
-        for step in steps {
-            let from = before(comm, step);
-            let part = self.take(from, OFFERS, 0)?;
-            match self.accept(from, &part, OfferKind::Flat, Some(bytes))? {
-                Some(lane) if lane.unit() == self.unit(bytes) => {
-                    all.push(lane);
-                }
-                Some(_) => {
-                    return Err(self.fails(CollectiveError::Malformed { what: self.what(), from }));
-                }
-                None => have_lanes = false,
+        let mut outstanding: Vec<Rank> = steps.map(|step| before(comm, step)).collect();
+        let mut all: Vec<Option<InLane>> = outstanding.iter().map(|_| None).collect();
+        // Whoever comes: of ranks that took another way, only some send to this one, and may wait
+        // for it, or for others that do.
+        while !outstanding.is_empty() {
+            let (from, part) = self.take_any(&outstanding, OFFERS, 0)?;
+            outstanding.retain(|rank| *rank != from);
+            let lane = self.accept(from, &part, OfferKind::Flat, Some(bytes))?;
+            if lane.as_ref().is_some_and(|lane| lane.unit() != self.unit(bytes)) {
+                return Err(self.fails(CollectiveError::Malformed { what: self.what(), from }));
             }
+            let step = comm.rank().on_ring(-i64::from(from.0), comm.size());
+            all[usize::from(step) - 1] = lane;
         }
-        if !have_lanes {
+        let all: Option<Vec<InLane>> = all.into_iter().collect();
+        let all = all.filter(|_| kind == OfferKind::Flat);
+        if all.is_none() {
             self.drain()?;
             self.set_other_rounds();
         }
-        Ok(have_lanes.then_some(all))
+        Ok(all)
     }
 
     /// Copies the bytes of this rank to all others, which wait for them or for a tree.
@@ -172,6 +189,7 @@ impl Exchange<'_> {
         let comm = self.comm();
         let block = all.len() / comm.size() as usize;
         let Some(others) = self.flat(TreeOrder::From(Rank(0)), block) else { return Ok(false) };
+        self.plan.set(FlatPlan::new(FlatKind::Allgather, []));
         let (Some(lanes), unit) = (self.offer_all(block)?, self.unit(block)) else {
             return Ok(false);
         };
@@ -211,6 +229,7 @@ impl Exchange<'_> {
         if mine.is_none() && pieces(self.unit(block)) > at_once {
             return Ok(false);
         }
+        self.plan.set(FlatPlan::new(FlatKind::Alltoall, []));
         let (Some(lanes), unit) = (self.offer_all(block)?, self.unit(block)) else {
             return Ok(false);
         };
@@ -243,6 +262,7 @@ impl Exchange<'_> {
         if self.flat(order, mine.len()).is_none() {
             return Ok(false);
         }
+        self.plan.set(FlatPlan::around(FlatKind::Gather, root));
         if comm.rank() != root {
             self.give_flat(mine, root)?;
             return Ok(true);
@@ -316,6 +336,8 @@ impl Exchange<'_> {
         if most == 0 {
             return Ok(false);
         }
+        let how = core::iter::once(size_of::<E>() as u64).chain(shares.numbers());
+        self.plan.set(FlatPlan::new(FlatKind::Reduce, how));
         let Some(lanes) = self.offer_all(size_of_val(total))? else { return Ok(false) };
         let dealt = Dealt::new(shares, comm.size() as usize, total.len(), most);
         let readers = match shares {

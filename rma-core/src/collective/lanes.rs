@@ -13,6 +13,8 @@ use super::node::{Node, TreeOrder};
 use super::operations::Result;
 use super::pieces;
 use crate::collective::{Communicator, Inner};
+use crate::config::digest;
+use crate::engine::Cause;
 use crate::error::CollectiveError;
 use crate::memory::lane::{LaneShape, OwnLane, PIECES, PeerLane};
 use crate::protocol::wire::{U32, U64};
@@ -30,6 +32,9 @@ pub(super) const HALF: u64 = PIECES as u64 / 2;
 const IN_PIECES: usize = 16;
 const UNIT_LEAST: usize = 8 << 10;
 
+/// A rank that has lost lanes of so many bytes, in operations that failed, makes no more of them.
+const LOST_MOST: u64 = 32 << 20;
+
 /// What is said of a payload that is offered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u32)]
@@ -45,12 +50,44 @@ pub(super) enum OfferKind {
     Length = 4,
 }
 
+/// What ranks do in an operation without a tree.
+#[derive(Debug, Clone, Copy)]
+#[repr(u64)]
+pub(super) enum FlatKind {
+    Broadcast = 1,
+    Scatter,
+    Gather,
+    Allgather,
+    Alltoall,
+    Reduce,
+}
+
+/// All that decides which pieces a rank of such an operation writes and reads, but for lengths, as
+/// one number. Where ranks disagree on that, they would read what is for others, or wait for what
+/// never comes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(super) struct FlatPlan(u64);
+
+impl FlatPlan {
+    /// `how` is whatever there is besides the kind, in an order that tells all of it apart.
+    pub(super) fn new(kind: FlatKind, how: impl IntoIterator<Item = u64>) -> Self {
+        Self(digest(core::iter::once(kind as u64).chain(how)))
+    }
+
+    /// Of one that has a root.
+    pub(super) fn around(kind: FlatKind, root: Rank) -> Self {
+        Self::new(kind, [u64::from(root)])
+    }
+}
+
 /// The body of a message that offers a payload.
 #[derive(Debug, Clone, Copy, Pod, Zeroable)]
 #[repr(C)]
 pub(crate) struct LaneOffer {
     descriptor: [u8; Descriptor::LEN],
     first: U64,
+    /// The [`FlatPlan`] of the sender.
+    plan: U64,
     kind: U32,
     readers: U32,
     pieces: U32,
@@ -103,8 +140,6 @@ enum OwnState {
 /// A lane that this rank writes.
 pub(super) struct OutLane {
     lane: OwnLane,
-    /// Of the next piece.
-    next: u64,
     /// Who reads what is in each place, and its number.
     places: Vec<(Readers, u64)>,
 }
@@ -134,14 +169,18 @@ impl Lanes {
     /// This rank's lane, to be given back.
     fn take(&self, comm: &Inner) -> Option<OutLane> {
         let mut own = self.own();
-        match mem::replace(&mut *own, OwnState::Gone) {
-            OwnState::Idle(lane) => Some(lane),
-            OwnState::Unmade => OutLane::new(comm),
-            OwnState::Gone => None,
-        }
+        let mut lane = match mem::replace(&mut *own, OwnState::Gone) {
+            OwnState::Idle(lane) => lane,
+            OwnState::Unmade => OutLane::new(comm)?,
+            OwnState::Gone => return None,
+        };
+        // Until it is given back. An operation that is left in the middle loses it.
+        lane.lane.set_idle(false);
+        Some(lane)
     }
 
-    fn give_back(&self, lane: OutLane) {
+    fn give_back(&self, mut lane: OutLane) {
+        lane.lane.set_idle(true);
         *self.own() = OwnState::Idle(lane);
     }
 }
@@ -153,13 +192,21 @@ impl OutLane {
         if engine.body_max() < size_of::<LaneOffer>() {
             return None;
         }
-        let lane = OwnLane::new(&engine.transport, shape).inspect_err(|error| {
-            engine.transport.members.note(&format!(
+        let (pool, transport) = (&engine.sync_blocks, &engine.transport);
+        if pool.kept_lanes() >= LOST_MOST {
+            transport.members.note(
+                "large payloads of collectives go by messages in new communicators: so many \
+                 operations have failed that 32 MiB are kept for whoever may still read them",
+            );
+            return None;
+        }
+        let lane = OwnLane::new(pool, transport, shape).inspect_err(|error| {
+            transport.members.note(&format!(
                 "no shared memory for payloads of collectives, which go by messages: {error}"
             ));
         });
         let places = vec![(Readers::Nobody, 0); shape.pieces() as usize];
-        Some(Self { lane: lane.ok()?, next: 0, places })
+        Some(Self { lane: lane.ok()?, places })
     }
 
     fn place(&mut self, number: u64) -> &mut (Readers, u64) {
@@ -233,7 +280,7 @@ impl Exchange<'_> {
 
     /// The number of the next piece.
     pub(super) fn next_piece(&self) -> u64 {
-        self.out.borrow().as_ref().map_or(0, |out| out.next)
+        self.out.borrow().as_ref().map_or(0, |out| out.lane.next())
     }
 
     /// Offers a payload of so many bytes, that begins with the piece of that number.
@@ -255,6 +302,7 @@ impl Exchange<'_> {
             unit: unit.into(),
             descriptor: descriptor.0,
             first: first.into(),
+            plan: self.plan.get().0.into(),
             kind: (kind as u32).into(),
             readers: self.comm().size().into(),
             pieces: shape.map_or(0, LaneShape::pieces).into(),
@@ -271,10 +319,10 @@ impl Exchange<'_> {
         self.make_room()?;
         let mut out = self.out.borrow_mut();
         let Some(out) = out.as_mut() else { return Ok(()) };
-        let (number, lane) = (out.next, out.lane.get());
+        let (number, lane) = (out.lane.next(), out.lane.get());
         lane.put(number, piece);
         pieces::publish(lane.written(), number);
-        out.next += 1;
+        out.lane.advance();
         let sleep = &self.comm().inner.engine.transport.sleep;
         let rung = readers.ranks().iter().filter(|_| rings);
         rung.for_each(|rank| sleep.ring(self.comm().world_rank(*rank)));
@@ -299,7 +347,7 @@ impl Exchange<'_> {
         let (readers, number) = {
             let mut out = self.out.borrow_mut();
             let Some(out) = out.as_mut() else { return Ok(()) };
-            let next = out.next;
+            let next = out.lane.next();
             out.place(next).clone()
         };
         self.wait_read(&readers, number)
@@ -340,7 +388,7 @@ impl Exchange<'_> {
     }
 
     /// What `from` offers of that kind; `None` if there is nothing to be read. An error if it is
-    /// another kind, or of another length than is expected.
+    /// another kind, of another plan, or of another length than is expected.
     pub(super) fn accept(
         &self,
         from: Rank,
@@ -358,6 +406,10 @@ impl Exchange<'_> {
             return Err(malformed());
         };
         let is = |kind| offer.kind.get() == kind as u32;
+        // One that is for this rank alone says all about itself.
+        if kind != OfferKind::Alone && offer.plan.get() != self.plan.get().0 {
+            return Err(malformed());
+        }
         if kind == OfferKind::Flat && is(OfferKind::NoLane) {
             return Ok(None);
         }
@@ -367,8 +419,19 @@ impl Exchange<'_> {
         if kind == OfferKind::Length {
             return Ok(None);
         }
-        let lane = self.comm().inner.import(from, &offer);
-        let lane = lane.map_err(|error| self.fails(CollectiveError::Import(error)))?;
+        let inner = &self.comm().inner;
+        let lane = inner.attempt(self.what(), (Some(from), By::Messages), |wait| {
+            inner.import(from, &offer).map_err(|error| {
+                let cause = match error {
+                    // What it has offered went with it, because of another failure.
+                    ImportError::PeerGone(world) => {
+                        inner.engine.trouble(wait).unwrap_or(Cause::PeerLeft(world))
+                    }
+                    error => Cause::Import(error),
+                };
+                inner.engine.given_up(wait, cause)
+            })
+        })?;
         let unit = offer.unit.get() as usize;
         if unit == 0 || unit > lane.shape().piece_bytes() {
             return Err(malformed());
@@ -437,9 +500,28 @@ impl Inner {
         peers.insert(owner, FoundLane { descriptor: offer.descriptor, lane: lane.clone() });
         Ok(lane)
     }
+}
 
-    /// An operation ended in which somebody may still read what this rank wrote.
-    pub(super) fn lose_lane(&self, lane: OutLane) {
-        self.engine.sync_blocks.keep_lane(lane.lane.into_region());
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::Config;
+    use crate::window::accumulate_tests::with_universe;
+
+    #[test]
+    fn what_is_lost_has_a_bound() {
+        with_universe(Config::default(), |universe| {
+            let world = universe.world();
+            let kept = || world.inner.engine.sync_blocks.kept_lanes();
+            let lose = || world.inner.lanes.take(&world.inner).map(drop);
+            let renew = || *world.inner.lanes.own() = OwnState::Unmade;
+            let mut lost = 0;
+            while lose().is_some() {
+                lost += 1;
+                assert!(world.inner.lanes.take(&world.inner).is_none(), "it is lost");
+                renew();
+            }
+            assert!(lost > 1 && (LOST_MOST..LOST_MOST * 2).contains(&kept()), "{lost}");
+        });
     }
 }

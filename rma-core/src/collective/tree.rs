@@ -3,7 +3,7 @@ use super::barrier::{distance, rounds};
 use super::binomial;
 use super::contributions::PayloadPart;
 use super::exchange::{Exchange, parts};
-use super::lanes::{InLane, OfferKind};
+use super::lanes::{FlatKind, FlatPlan, InLane, OfferKind};
 use super::node::TreeOrder;
 use super::reduction::Reduction;
 use crate::element::Element;
@@ -81,11 +81,12 @@ impl Exchange<'_> {
         run: Vec<u8>,
     ) -> Result<Vec<u8>, CollectiveError> {
         let TreePlace { parent, children } = self.place_in(order);
+        self.plan.set(FlatPlan::around(FlatKind::Scatter, order.at(self.comm(), 0)));
         let ranks = 1 + children.iter().map(|(_, behind)| behind).sum::<usize>();
         let mut run = match parent {
             Some(parent) => {
                 self.expect(parent, SCATTER);
-                let (first, lane) = self.first_part(order, parent, false, SCATTER, None)?;
+                let (first, lane) = self.first_part(order, parent, SCATTER, None)?;
                 if let Some(lane) = lane {
                     let mut block = vec![0; lane.bytes as usize];
                     self.get_stream(&lane, &mut block)?;
@@ -150,16 +151,16 @@ impl Exchange<'_> {
         bytes: &mut [u8],
     ) -> Result<(), CollectiveError> {
         let TreePlace { parent, children } = self.place_in(order);
+        self.plan.set(FlatPlan::around(FlatKind::Broadcast, order.at(self.comm(), 0)));
         let flat = self.flat(order, bytes.len());
         let first = match (parent, flat) {
             (None, Some(others)) if self.opens() => {
                 return self.broadcast_flat(others, BROADCAST, bytes);
             }
             (None, _) => None,
-            (Some(parent), flat) => {
+            (Some(parent), _) => {
                 self.expect(parent, BROADCAST);
-                let (first, done) =
-                    self.first_part(order, parent, flat.is_some(), BROADCAST, Some(bytes.len()))?;
+                let (first, done) = self.first_part(order, parent, BROADCAST, Some(bytes.len()))?;
                 if let Some(lane) = done {
                     return self.get_stream(&lane, bytes);
                 }
@@ -184,17 +185,18 @@ impl Exchange<'_> {
 
     /// The first part of what comes from the parent, or the lane where the first of the order
     /// writes for all.
+    ///
+    /// The parent is waited for. In a tree it is the one that sends, and the first of the order may
+    /// have left by then. In a lane, it leaves when it has read, which is after the offer to all.
     fn first_part(
         &self,
         order: TreeOrder<'_>,
         parent: Rank,
-        is_flat: bool,
         round: u32,
         expected: Option<usize>,
     ) -> Result<(PayloadPart, Option<InLane>), CollectiveError> {
         let root = order.at(self.comm(), 0);
-        let either = if is_flat { (root, parent) } else { (parent, root) };
-        let (from, first) = self.take_either(either, round, 0)?;
+        let (from, first) = self.take_any(&[parent, root], round, 0)?;
         // A parent may have a lane for what it passes on, or for all.
         if from == root && first.is_offer && self.is_flat_offer(&first) {
             let lane = self.accept(from, &first, OfferKind::Flat, expected)?;

@@ -267,11 +267,9 @@ impl Hints {
         hints
     }
 
-    /// A number that is the same if [`common`](Self::common) is (FNV-1a).
+    /// A number that is the same if [`common`](Self::common) is.
     pub(crate) fn digest(&self) -> u64 {
-        let bytes = self.common().into_iter().flat_map(u64::to_le_bytes);
-        let step = |hash: u64, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
-        bytes.fold(0xcbf2_9ce4_8422_2325, step)
+        digest(self.common())
     }
 
     /// The first hint of which `common` says something else, and both values.
@@ -282,6 +280,13 @@ impl Hints {
             .find_map(|((mine, known), other)| (mine != other).then_some((known, mine, other)))?;
         Some((known.key, known.form.write(*mine), known.form.write(*other)))
     }
+}
+
+/// A number that is the same if those are (FNV-1a).
+pub(crate) fn digest(of: impl IntoIterator<Item = u64>) -> u64 {
+    let bytes = of.into_iter().flat_map(u64::to_le_bytes);
+    let step = |hash: u64, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
+    bytes.fold(0xcbf2_9ce4_8422_2325, step)
 }
 
 fn in_vain(known: &KnownHint, wished: u64, why: &str) -> String {

@@ -8,7 +8,7 @@ mod source;
 
 pub use error::ConfigError;
 pub use hints::HintError;
-pub(crate) use hints::{Hint, Hints, InForce, Ordered};
+pub(crate) use hints::{Hint, Hints, InForce, Ordered, digest};
 pub(crate) use path::{Asked, PATHS};
 pub(crate) use settings::COLLECTIVE_LEAST;
 pub use source::Source;
@@ -66,8 +66,11 @@ pub struct Config {
     pub mail_bytes: u64,
     /// Shared memory through which a rank passes payloads of collectives to ranks of its node, in
     /// bytes, besides a word for each rank: of each communicator in which it has such payloads, and
-    /// taken with the first. They go by messages where that is less than 8 KiB, or there is no such
-    /// memory. 8 MiB are used at most. Every rank of a job has the same.
+    /// taken with the first. Later communicators of as many ranks use it again. They go by messages
+    /// where that is less than 8 KiB, or there is no such memory. 8 MiB are used at most. A rank
+    /// loses that of a communicator in an operation that fails in the middle, and keeps it until it
+    /// leaves; when it has lost 32 MiB, new communicators go by messages. Every rank of a job has
+    /// the same.
     pub collective_lane_bytes: u64,
     /// Payloads of collectives of fewer bytes go by messages also inside of a node. Every rank of a
     /// job has the same.

@@ -150,8 +150,12 @@ pub enum CollectiveError {
     /// A peer's words could not be mapped.
     #[error("memory of a communicator: {0}")]
     Import(#[from] ImportError),
-    /// A peer's message does not parse.
-    #[error("{what}: rank {from} sent a message that does not parse")]
+    /// A peer's message does not parse, or is not of this call: it called another operation, or
+    /// passed another root, other counts or elements of another size.
+    #[error(
+        "{what}: rank {from} sent what is not of this call; all ranks of a communicator must call \
+         the same operations in the same order, with the same root, counts and elements"
+    )]
     Malformed {
         /// Operation.
         what: &'static str,

@@ -3,14 +3,18 @@
 //! and how many of them each neighbour has done with.
 //!
 //! A piece may be overwritten while a peer copies it, if that is wrong or has failed: as window
-//! bytes, pieces are copied, and never referred to.
+//! bytes, pieces are copied, and never referred to. For the same reason memory that was a lane is
+//! one as long as its rank is there, as the blocks of [`pool`](super::pool) are what they were: a
+//! peer that takes an operation for another may write its word at any time.
 #![allow(unsafe_code)]
 
 use super::{atomic, copy};
+use crate::memory::pool::SyncPool;
 use crate::rank::WorldRank;
 use crate::transport::{AllocateError, Descriptor, ImportError, Mapped, Region, Transport};
 use core::marker::PhantomData;
 use core::sync::atomic::AtomicU64;
+use std::sync::Arc;
 
 /// Pieces of a lane, in whatever budget. Half of them are written while the others are read.
 pub(crate) const PIECES: u32 = 8;
@@ -55,7 +59,7 @@ impl LaneShape {
         self.piece_bytes as usize
     }
 
-    fn bytes(self) -> usize {
+    pub(crate) fn bytes(self) -> usize {
         pieces_at(self.readers) + self.pieces as usize * self.piece_bytes()
     }
 }
@@ -125,35 +129,90 @@ impl<'a> Lane<'a> {
     }
 }
 
-/// A lane of this rank.
-pub(crate) struct OwnLane {
+/// Memory of this rank that is a lane of that shape, whoever writes there, until the rank leaves.
+pub(crate) struct LaneMemory {
     region: Box<dyn Region>,
     shape: LaneShape,
+    /// Of the next piece. In a right program no reader's word is ahead of it: who goes on from here
+    /// finds none that says too much.
+    next: u64,
 }
 
-impl OwnLane {
-    pub(crate) fn new(transport: &Transport, shape: LaneShape) -> Result<Self, AllocateError> {
-        let region = transport.shared.allocate(shape.bytes(), 64)?;
-        Ok(Self { region, shape })
-    }
-
-    pub(crate) fn get(&self) -> Lane<'_> {
-        // SAFETY: as long and aligned as asked for in `new`; lives as long as `self`; used as a
-        // lane only, here and by peers.
-        unsafe { Lane::new(self.region.mapping().base, self.shape) }
-    }
-
+impl LaneMemory {
     pub(crate) fn shape(&self) -> LaneShape {
         self.shape
     }
+}
 
-    pub(crate) fn descriptor(&self) -> Descriptor {
-        self.region.descriptor()
+/// A lane of this rank; goes back to the pool when dropped.
+pub(crate) struct OwnLane {
+    pool: Arc<SyncPool>,
+    // `Some` until drop.
+    memory: Option<LaneMemory>,
+    /// Whether all that was written is read.
+    is_idle: bool,
+}
+
+impl OwnLane {
+    pub(crate) fn new(
+        pool: &Arc<SyncPool>,
+        transport: &Transport,
+        shape: LaneShape,
+    ) -> Result<Self, AllocateError> {
+        let memory = match pool.take_lane(shape) {
+            Some(memory) => memory,
+            None => {
+                let region = transport.shared.allocate(shape.bytes(), 64)?;
+                LaneMemory { region, shape, next: 0 }
+            }
+        };
+        Ok(Self { pool: pool.clone(), memory: Some(memory), is_idle: true })
     }
 
-    /// Its memory, which somebody may still use as a lane.
-    pub(crate) fn into_region(self) -> Box<dyn Region> {
-        self.region
+    fn memory(&self) -> &LaneMemory {
+        self.memory.as_ref().expect("taken by drop only")
+    }
+
+    pub(crate) fn get(&self) -> Lane<'_> {
+        let LaneMemory { region, shape, .. } = self.memory();
+        // SAFETY: as long and aligned as asked for in `new`; lives as long as `self`; used as a
+        // lane only, here and by whoever was told of it, now or before: `LaneMemory` is nothing
+        // else in its life, and the pool keeps it when this is dropped.
+        unsafe { Lane::new(region.mapping().base, *shape) }
+    }
+
+    pub(crate) fn shape(&self) -> LaneShape {
+        self.memory().shape
+    }
+
+    pub(crate) fn descriptor(&self) -> Descriptor {
+        self.memory().region.descriptor()
+    }
+
+    /// The number of the next piece.
+    pub(crate) fn next(&self) -> u64 {
+        self.memory().next
+    }
+
+    /// The next piece is written.
+    pub(crate) fn advance(&mut self) {
+        if let Some(memory) = &mut self.memory {
+            memory.next = memory.next.wrapping_add(1);
+        }
+    }
+
+    /// Whether nobody reads there any more, if the program is right: another communicator may have
+    /// the lane when this is dropped. Otherwise nobody has it again.
+    pub(crate) fn set_idle(&mut self, is_idle: bool) {
+        self.is_idle = is_idle;
+    }
+}
+
+impl Drop for OwnLane {
+    fn drop(&mut self) {
+        if let Some(memory) = self.memory.take() {
+            self.pool.keep_lane(memory, self.is_idle);
+        }
     }
 }
 
@@ -183,7 +242,8 @@ impl PeerLane {
 
     pub(crate) fn get(&self) -> Lane<'_> {
         // SAFETY: long enough and aligned, as `import` checked; mapped while `self` lives; the
-        // owner described an `OwnLane`, so all use it as a lane only.
+        // owner described an `OwnLane`, whose memory is a lane of that shape and nothing else until
+        // the owner leaves, whoever has it there: all use it as a lane only.
         unsafe { Lane::new(self.mapped.mapping().base, self.shape) }
     }
 
@@ -195,6 +255,8 @@ impl PeerLane {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::config::Config;
+    use crate::window::accumulate_tests::with_universe;
     use core::sync::atomic::Ordering::Relaxed;
 
     #[test]
@@ -214,6 +276,34 @@ mod tests {
         for (pieces, bytes) in [(0, 1024), (9, 1024), (8, 0), (8, 960), (8, 1030), (8, 1 << 21)] {
             assert_eq!(LaneShape::of_peer(3, pieces, bytes), None);
         }
+    }
+
+    #[test]
+    fn memory_of_a_lane_is_only_ever_a_lane() {
+        with_universe(Config::default(), |universe| {
+            let engine = &universe.world().inner.engine;
+            let shape = LaneShape::within(8 << 10, 1).unwrap();
+            let new = |shape| OwnLane::new(&engine.sync_blocks, &engine.transport, shape).unwrap();
+            let at = |lane: &OwnLane| lane.get().base;
+            let mut first = new(shape);
+            (0..5).for_each(|_| first.advance());
+            let base = at(&first);
+            drop(first);
+            let others: Vec<_> = (0..20)
+                .map(|_| engine.transport.shared.allocate(shape.bytes(), 64).unwrap())
+                .collect();
+            let lies_there = |region: &dyn Region| {
+                let start = region.mapping().base.addr();
+                (start..start + region.mapping().len).contains(&base.addr())
+            };
+            assert!(!others.iter().any(|region| lies_there(&**region)), "given to another use");
+            assert_ne!(at(&new(LaneShape::within(9 << 10, 1).unwrap())), base, "of another shape");
+            let mut second = new(shape);
+            assert_eq!((at(&second), second.next()), (base, 5));
+            second.set_idle(false);
+            drop(second);
+            assert_ne!(at(&new(shape)), base, "somebody may read it");
+        });
     }
 
     #[test]

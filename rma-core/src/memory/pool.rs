@@ -3,16 +3,19 @@
 //!
 //! A peer may still write into words of a communicator that was dropped here, if the program
 //! drops it on one rank and uses it on another. They are therefore recycled only as what they were:
-//! a stale write can disturb a later barrier or lock of that wrong program, but never data.
+//! a stale write can disturb a later barrier or lock of that wrong program, but never data. The
+//! same goes for [lanes](super::lane), where it can spoil a payload of that wrong program, and
+//! nothing that is not a lane.
 #![allow(unsafe_code)]
 
 use crate::memory::control_block::{BLOCK_BYTES, CollectiveBlock, ControlBlock};
+use crate::memory::lane::{LaneMemory, LaneShape};
 use crate::rank::WorldRank;
 use crate::transport::{AllocateError, Descriptor, ImportError, Mapped, Region, Transport};
 use bytemuck::{Pod, Zeroable};
 use core::sync::atomic::Ordering::{Acquire, Relaxed};
 use core::sync::atomic::{AtomicBool, AtomicU64};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// What shared words are used as, in all of their lives.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -38,8 +41,9 @@ struct Pool {
     idle: Vec<Idle>,
     /// Peers may still come to barriers there: no other communicator gets them.
     kept: Vec<Idle>,
-    /// Lanes that peers may still read.
-    lanes: Vec<Box<dyn Region>>,
+    idle_lanes: Vec<LaneMemory>,
+    /// Lanes that peers may still read: no communicator gets them.
+    kept_lanes: Vec<LaneMemory>,
 }
 
 struct Idle {
@@ -66,14 +70,33 @@ impl Idle {
 
 impl Default for SyncPool {
     fn default() -> Self {
-        Self(Mutex::new(Pool { idle: Vec::new(), kept: Vec::new(), lanes: Vec::new() }))
+        let (idle, kept) = (Vec::new(), Vec::new());
+        Self(Mutex::new(Pool { idle, kept, idle_lanes: Vec::new(), kept_lanes: Vec::new() }))
     }
 }
 
 impl SyncPool {
-    /// Nobody else gets the memory of that lane, as long as this rank is there.
-    pub(crate) fn keep_lane(&self, region: Box<dyn Region>) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).lanes.push(region);
+    fn pool(&self) -> MutexGuard<'_, Pool> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A lane of that shape that no communicator has.
+    pub(crate) fn take_lane(&self, shape: LaneShape) -> Option<LaneMemory> {
+        let mut pool = self.pool();
+        let found = pool.idle_lanes.iter().rposition(|lane| lane.shape() == shape);
+        found.map(|found| pool.idle_lanes.swap_remove(found))
+    }
+
+    /// Bytes of lanes that no communicator gets any more.
+    pub(crate) fn kept_lanes(&self) -> u64 {
+        self.pool().kept_lanes.iter().map(|lane| lane.shape().bytes() as u64).sum()
+    }
+
+    /// Another communicator may have that lane if it is idle; nothing but a communicator has it, as
+    /// long as this rank is there.
+    pub(crate) fn keep_lane(&self, lane: LaneMemory, is_idle: bool) {
+        let Pool { idle_lanes, kept_lanes, .. } = &mut *self.pool();
+        if is_idle { idle_lanes } else { kept_lanes }.push(lane);
     }
 }
 
@@ -94,7 +117,7 @@ impl Own {
         used_as: Use,
     ) -> Result<Self, AllocateError> {
         let recycled = {
-            let mut pool = pool.0.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut pool = pool.pool();
             let fits = |idle: &Idle| idle.used_as == used_as && idle.is_left();
             let found = pool.idle.iter().rposition(fits);
             found.map(|found| pool.idle.swap_remove(found))
@@ -118,8 +141,7 @@ impl Own {
 
 impl Drop for Own {
     fn drop(&mut self) {
-        let mut pool = self.pool.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let Pool { idle, kept, .. } = &mut *pool;
+        let Pool { idle, kept, .. } = &mut *self.pool.pool();
         if *self.left.get_mut() { idle } else { kept }.extend(self.idle.take());
     }
 }

@@ -22,10 +22,17 @@ pub struct Ops<'scope, 'env: 'scope> {
     /// Of operations that are not complete at once, if there were some.
     drain: OnceLock<Drain<'env>>,
     /// What is unpacked when all answers are there.
-    packed: Mutex<Vec<(Packed, &'scope mut [u8])>>,
+    packed: Mutex<Waiting<'scope>>,
     access: Access<'env>,
     scope: PhantomData<&'scope mut &'scope ()>,
     env: PhantomData<&'env mut &'env ()>,
+}
+
+/// What waits packed, and how many bytes that is.
+#[derive(Default)]
+struct Waiting<'scope> {
+    all: Vec<(Packed, &'scope mut [u8])>,
+    bytes: u64,
 }
 
 impl<'env> Ops<'_, 'env> {
@@ -49,7 +56,7 @@ impl<'env> Ops<'_, 'env> {
 }
 
 impl<'scope, 'env> Ops<'scope, 'env> {
-    fn packed(&self) -> MutexGuard<'_, Vec<(Packed, &'scope mut [u8])>> {
+    fn packed(&self) -> MutexGuard<'_, Waiting<'scope>> {
         self.packed.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -58,7 +65,7 @@ impl<'scope, 'env> Ops<'scope, 'env> {
     #[inline(never)]
     fn finish(&self, drain: &Drain<'_>) -> Result<(), RmaError> {
         drain.finish()?;
-        self.packed().drain(..).for_each(|(packed, sink)| packed.unpack(sink));
+        self.packed().all.drain(..).for_each(|(packed, sink)| packed.unpack(sink));
         Ok(())
     }
 
@@ -74,8 +81,7 @@ impl<'scope, 'env> Ops<'scope, 'env> {
         let window = self.access.window();
         let left = window.execute(operation, Sink { bytes: &mut *bytes, into })?;
         let Some(left) = left else { return Ok(()) };
-        let waiting: u64 = self.packed().iter().map(|(packed, _)| packed.len()).sum();
-        let room = BOUNCE_BYTES.saturating_sub(waiting);
+        let room = BOUNCE_BYTES.saturating_sub(self.packed().bytes);
         let drain = || Drain::new(window, "a scope of operations", Rank::NULL);
         let mut completion = Completion::new(&self.drain.get_or_init(drain).pending, room);
         let sink = Sink { bytes: &mut *bytes, into };
@@ -86,7 +92,10 @@ impl<'scope, 'env> Ops<'scope, 'env> {
         // move it.
         let started = unsafe { window.begin_fetch(operation, left, sink, &mut completion) };
         if let Some(packed) = completion.take_packed() {
-            self.packed().push((packed, bytes));
+            let mut waiting = self.packed();
+            // Each takes more than its bytes.
+            waiting.bytes += packed.len() + size_of::<(Packed, &mut [u8])>() as u64;
+            waiting.all.push((packed, bytes));
         }
         started
     }

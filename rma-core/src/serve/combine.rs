@@ -13,6 +13,7 @@ use crate::window::Part;
 use core::ops::Range;
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use core::sync::atomic::{AtomicBool, AtomicUsize};
+use rustc_hash::FxHashSet;
 use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -77,8 +78,8 @@ impl Deferred {
 
 /// What became of a message.
 enum Served {
-    /// Answered; false if it made no sense.
-    Done(bool),
+    /// Done: what its origin is to hear, and whether it made sense.
+    Done(Option<(Head, Vec<u8>)>, bool),
     /// A stripe is held; for ever if by a rank that has left.
     Busy { left: Option<WorldRank> },
 }
@@ -96,10 +97,13 @@ impl Engine {
         let served = if self.serving().deferred.keeps(from) {
             Served::Busy { left: None }
         } else {
-            self.try_accumulate(from, kind, head, body)
+            self.try_accumulate(kind, head, body)
         };
         match served {
-            Served::Done(sense) => sense,
+            Served::Done(answer, sense) => {
+                answer.iter().for_each(|(head, bytes)| self.reply(from, head, bytes));
+                sense
+            }
             // No honest peer has so many unanswered.
             Served::Busy { .. } if !self.serving().deferred.kept().take(from) => false,
             Served::Busy { .. } => {
@@ -120,30 +124,32 @@ impl Engine {
         // Out of the queue, so that no lock is held while sending a reply.
         let waiting = core::mem::take(&mut *self.serving().deferred.queue());
         let (mut again, mut done) = (VecDeque::<Message>::new(), 0);
+        let mut blocked = FxHashSet::default();
         for message in waiting {
             let Message { from, kind, head, body } = &message;
             // S-H7
-            if again.iter().any(|earlier| earlier.from == *from) {
+            if blocked.contains(from) {
                 again.push_back(message);
                 continue;
             }
-            match self.try_accumulate(*from, *kind, head, body) {
+            let answer = match self.try_accumulate(*kind, head, body) {
                 Served::Busy { left: None } => {
+                    blocked.insert(*from);
                     again.push_back(message);
                     continue;
                 }
-                Served::Busy { left: Some(holder) } => {
-                    if let Some(kind) = kind.answer() {
-                        let mut reply = head.reply(kind, Status::HolderLeft);
-                        reply.offset = u64::from(holder.0).into();
-                        self.reply(*from, &reply, &[]);
-                    }
-                }
-                Served::Done(_) => {}
-            }
+                Served::Busy { left: Some(holder) } => kind.answer().map(|kind| {
+                    let mut reply = head.reply(kind, Status::HolderLeft);
+                    reply.offset = u64::from(holder.0).into();
+                    (reply, Vec::new())
+                }),
+                Served::Done(answer, _) => answer,
+            };
+            // Before its origin hears of it, and sends another one instead.
             self.serving().deferred.kept().give_back(*from);
             // Release pairs with the Acquire in `is_empty`.
             self.serving().deferred.count.fetch_sub(1, Release);
+            answer.iter().for_each(|(head, bytes)| self.reply(*from, head, bytes));
             done += 1;
         }
         // In front of what has come since.
@@ -161,7 +167,7 @@ impl Engine {
         gone.find(|holder| matches!(self.gone(*holder), Some(Cause::PeerLeft(_))))
     }
 
-    fn try_accumulate(&self, from: WorldRank, kind: Kind, head: &Head, body: &[u8]) -> Served {
+    fn try_accumulate(&self, kind: Kind, head: &Head, body: &[u8]) -> Served {
         let answer = match self.own_windows().get(head.object.get()) {
             None => Err(Status::Freed),
             Some(part) => match part.accumulate(kind, head, body, self.body_max()) {
@@ -172,15 +178,14 @@ impl Engine {
             },
         };
         let status = answer.as_ref().err().copied().unwrap_or(Status::Ok);
-        let Some(kind) = kind.answer() else { return Served::Done(false) };
+        let Some(kind) = kind.answer() else { return Served::Done(None, false) };
         let (mut reply, mut bytes) = (head.reply(kind, status), Vec::new());
         if let Ok(Combined::Bytes(result)) = answer {
             // In the origin's buffer, not in the window.
             reply.offset = 0.into();
             bytes = result;
         }
-        self.reply(from, &reply, &bytes);
-        Served::Done(status != Status::Malformed)
+        Served::Done(Some((reply, bytes)), status != Status::Malformed)
     }
 }
 

@@ -39,6 +39,8 @@ pub(crate) struct Loop {
     pub(super) in_order: AtomicBool,
     /// Answers that were sent as such.
     pub(super) answers: AtomicUsize,
+    /// Done once, when an answer is on its way.
+    on_answer: Mutex<Option<Box<dyn FnOnce(&Self) + Send>>>,
     /// No message is taken.
     full: AtomicBool,
     /// A message comes whenever a thread looks.
@@ -208,8 +210,11 @@ unsafe impl Messages for Loop {
     }
     unsafe fn answer(&self, to: WorldRank, head: &[u8], body: &[u8]) -> Result<(), SubmitError> {
         self.answers.fetch_add(1, Relaxed);
+        let then = self.on_answer.lock().unwrap().take();
         // SAFETY: forwarded to the caller.
-        unsafe { self.send(to, head, body) }
+        let sent = unsafe { self.send(to, head, body) };
+        then.into_iter().for_each(|then| then(self));
+        sent
     }
     fn keeps_order(&self, _: WorldRank) -> bool {
         self.in_order.load(Relaxed)
@@ -586,6 +591,34 @@ fn a_peer_cannot_have_more_put_off_than_its_credit() {
         assert_eq!(universe.counters().messages_dropped(), 3);
         drop(held);
         assert_eq!(engine.retry_deferred(), 1);
+    });
+}
+
+/// An origin with all its credit in what was put off sends another one as soon as the first is
+/// answered, and another thread is handed that: it is taken.
+#[test]
+fn an_answer_gives_a_place_back_before_it_goes() {
+    with_loop(Config::default(), |universe, network| {
+        let window = universe.world().window(1, 8).allocate().unwrap();
+        let engine = universe.world().inner.engine.clone();
+        let mut head = Head::new(Kind::Accumulate, window.id().0, 0);
+        (head.basic, head.op, head.length) = (BasicType::F64.to_wire(), Op::Sum as u8, 8.into());
+        let one = [head.as_bytes(), &1.0f64.to_le_bytes()].concat();
+        let held = stripe::try_one(window.part.block.get(), 0, Rank(7)).unwrap();
+        (0..CREDIT_MAX).for_each(|_| network.arrive(one.clone()));
+        engine.progress();
+        drop(held);
+        let other = engine.clone();
+        *network.on_answer.lock().unwrap() = Some(Box::new(move |network: &Loop| {
+            network.take_sent();
+            network.arrive(one);
+            thread::spawn(move || _ = other.progress()).join().unwrap();
+        }));
+        engine.retry_deferred();
+        network.take_sent();
+        engine.retry_deferred();
+        assert_eq!(universe.counters().messages_dropped(), 0);
+        assert_eq!(window.local().load::<f64>(0).unwrap(), CREDIT_MAX as f64 + 1.0);
     });
 }
 

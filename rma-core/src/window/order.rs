@@ -38,7 +38,11 @@ impl Unanswered {
             failed.extend(first.then_some(pending.by()));
             first
         });
-        self.0.push((touched, pending));
+        // A scope counts all its operations in one.
+        let same = |other: &Arc<Pending>| Arc::ptr_eq(other, &pending);
+        if touched.is_some() || !self.0.iter().any(|(touched, it)| touched.is_none() && same(it)) {
+            self.0.push((touched, pending));
+        }
     }
 
     /// Those that touch some of these bytes and must not be overtaken. S-H8

@@ -11,9 +11,10 @@
 //! one that is not, each offers what it has, of what length, to whoever would hear from it in a
 //! tree, so that somebody sees the difference, and gives the operation up for all.
 use super::exchange::Exchange;
-use super::lanes::{HALF, InLane, OfferKind, Readers};
+use super::lanes::{HALF, InLane, OfferKind};
 use super::node::TreeOrder;
 use super::operations::Result;
+use super::pieces::Readers;
 use super::reduction::Reduction;
 use crate::collective::Communicator;
 use crate::element::Element;

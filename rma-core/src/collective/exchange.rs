@@ -4,9 +4,10 @@ use super::abandon::By;
 use super::contributions::{
     CollectiveKind, ContributionKey, Contributions, CtsHeads, PART, PayloadPart, SMALL, step_head,
 };
-use super::lanes::{FlatPlan, HALF, InLane, OfferKind, OutLane, Readers};
+use super::lanes::{FlatPlan, HALF, InLane, OfferKind, OutLane};
 use super::near::Near;
 use super::node::TreeOrder;
+use super::pieces::Readers;
 use crate::collective::{Communicator, Turn};
 use crate::engine::Engine;
 use crate::error::CollectiveError;

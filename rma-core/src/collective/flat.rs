@@ -15,9 +15,10 @@
 //! combined, and how many elements each has of it. That is the [plan](FlatPlan) of an offer, and
 //! who finds another than its own gives up, before it writes or reads a piece of all with all.
 use super::exchange::Exchange;
-use super::lanes::{FlatKind, FlatPlan, HALF, InLane, OfferKind, Readers};
+use super::lanes::{FlatKind, FlatPlan, HALF, InLane, OfferKind};
 use super::node::TreeOrder;
 use super::operations::Result;
+use super::pieces::Readers;
 use super::reduction::Reduction;
 use crate::collective::Communicator;
 use crate::element::Element;

@@ -11,15 +11,16 @@ use super::contributions::{CollectiveKind, PayloadPart, step_head};
 use super::exchange::Exchange;
 use super::node::{Node, TreeOrder};
 use super::operations::Result;
-use super::pieces;
+use super::pieces::{self, AtLane, HeldPlaces, Readers};
 use crate::collective::{Communicator, Inner};
 use crate::config::digest;
 use crate::engine::Cause;
 use crate::error::CollectiveError;
-use crate::memory::lane::{LaneShape, OwnLane, PIECES, PeerLane};
+use crate::memory::lane::{Lane, LaneShape, OwnLane, PIECES, PeerLane};
 use crate::protocol::wire::{U32, U64};
 use crate::rank::Rank;
 use crate::transport::{Descriptor, ImportError};
+use crate::word::Word;
 use bytemuck::{Pod, Zeroable, bytes_of, try_pod_read_unaligned};
 use core::mem;
 use rustc_hash::FxHashMap;
@@ -96,24 +97,6 @@ pub(crate) struct LaneOffer {
     unit: U32,
 }
 
-/// Who reads a piece.
-#[derive(Debug, Clone)]
-pub(super) enum Readers {
-    Nobody,
-    One(Rank),
-    All(Arc<[Rank]>),
-}
-
-impl Readers {
-    fn ranks(&self) -> &[Rank] {
-        match self {
-            Self::Nobody => &[],
-            Self::One(rank) => core::slice::from_ref(rank),
-            Self::All(ranks) => ranks,
-        }
-    }
-}
-
 /// The lanes that a communicator uses.
 #[derive(Default)]
 pub(crate) struct Lanes {
@@ -140,8 +123,7 @@ enum OwnState {
 /// A lane that this rank writes.
 pub(super) struct OutLane {
     lane: OwnLane,
-    /// Who reads what is in each place, and its number.
-    places: Vec<(Readers, u64)>,
+    places: HeldPlaces,
 }
 
 /// A lane of a peer, in one operation.
@@ -205,13 +187,46 @@ impl OutLane {
                 "no shared memory for payloads of collectives, which go by messages: {error}"
             ));
         });
-        let places = vec![(Readers::Nobody, 0); shape.pieces() as usize];
-        Some(Self { lane: lane.ok()?, places })
+        let lane = lane.ok()?;
+        let places = HeldPlaces::new(shape.pieces(), lane.next());
+        Some(Self { lane, places })
+    }
+}
+
+/// A member at a lane.
+struct Member<'a> {
+    comm: &'a Inner,
+    what: &'static str,
+    lane: Lane<'a>,
+}
+
+impl AtLane for Member<'_> {
+    type Error = CollectiveError;
+
+    fn written(&self) -> &impl Word<Value = u64> {
+        self.lane.written()
     }
 
-    fn place(&mut self, number: u64) -> &mut (Readers, u64) {
-        let places = self.places.len() as u64;
-        &mut self.places[(number % places) as usize]
+    fn read_by(&self, reader: Rank) -> &impl Word<Value = u64> {
+        self.lane.read_by(reader.0)
+    }
+
+    fn ring(&self, rank: Rank) {
+        self.comm.engine.transport.sleep.ring(self.comm.world_rank(rank));
+    }
+
+    fn wait_there(&self, writer: Rank, is_there: impl Fn() -> bool) -> Result<()> {
+        Ok(self.comm.attempt(self.what, (Some(writer), By::Messages), |wait| {
+            // wait: piece
+            self.comm.engine.wait_until(wait, || is_there().then_some(()))
+        })?)
+    }
+
+    fn wait_read(&self, reader: Rank, is_read: impl Fn() -> bool) -> Result<()> {
+        Ok(self.comm.attempt(self.what, (Some(reader), By::Messages), |wait| {
+            // wait: place for a piece
+            self.comm.engine.wait_until(wait, || is_read().then_some(()))
+        })?)
     }
 }
 
@@ -280,7 +295,7 @@ impl Exchange<'_> {
 
     /// The number of the next piece.
     pub(super) fn next_piece(&self) -> u64 {
-        self.out.borrow().as_ref().map_or(0, |out| out.lane.next())
+        self.out.borrow().as_ref().map_or(0, |out| out.places.next())
     }
 
     /// Offers a payload of so many bytes, that begins with the piece of that number.
@@ -316,18 +331,16 @@ impl Exchange<'_> {
     /// Writes a piece, when its place is free. Readers are rung, unless there is more for them at
     /// once.
     pub(super) fn put_piece(&self, readers: Readers, piece: &[u8], rings: bool) -> Result<()> {
-        self.make_room()?;
         let mut out = self.out.borrow_mut();
-        let Some(out) = out.as_mut() else { return Ok(()) };
-        let (number, lane) = (out.lane.next(), out.lane.get());
-        lane.put(number, piece);
-        pieces::publish(lane.written(), number);
-        out.lane.advance();
-        let sleep = &self.comm().inner.engine.transport.sleep;
-        let rung = readers.ranks().iter().filter(|_| rings);
-        rung.for_each(|rank| sleep.ring(self.comm().world_rank(*rank)));
-        *out.place(number) = (readers, number);
+        let Some(OutLane { lane, places }) = out.as_mut() else { return Ok(()) };
+        let at = lane.get();
+        places.put(&self.at(at), readers, rings, |number| at.put(number, piece))?;
+        lane.advance();
         Ok(())
+    }
+
+    fn at<'a>(&'a self, lane: Lane<'a>) -> Member<'a> {
+        Member { comm: &self.comm().inner, what: self.what(), lane }
     }
 
     /// Writes a payload, for readers that do nothing but to [read](Self::get_stream) it. The two
@@ -336,46 +349,19 @@ impl Exchange<'_> {
         let unit = self.unit(payload.len());
         let pieces = payload.len().div_ceil(unit);
         for (number, piece) in (1..).zip(payload.chunks(unit)) {
-            let rings = number == pieces || ends_half(self.next_piece());
+            let rings = number == pieces || pieces::ends_half(self.next_piece(), HALF);
             self.put_piece(readers.clone(), piece, rings)?;
-        }
-        Ok(())
-    }
-
-    /// Waits until there is a place for the next piece.
-    fn make_room(&self) -> Result<()> {
-        let (readers, number) = {
-            let mut out = self.out.borrow_mut();
-            let Some(out) = out.as_mut() else { return Ok(()) };
-            let next = out.lane.next();
-            out.place(next).clone()
-        };
-        self.wait_read(&readers, number)
-    }
-
-    fn wait_read(&self, readers: &Readers, number: u64) -> Result<()> {
-        let out = self.out.borrow();
-        let Some(out) = out.as_ref() else { return Ok(()) };
-        let (inner, lane) = (&self.comm().inner, out.lane.get());
-        for reader in readers.ranks() {
-            let read = lane.read_by(reader.0);
-            inner.attempt(self.what(), (Some(*reader), By::Messages), |wait| {
-                let is_read = || pieces::is_read(read, number).then_some(());
-                // wait: place for a piece
-                inner.engine.wait_until(wait, is_read)
-            })?;
         }
         Ok(())
     }
 
     /// Waits until all that this rank wrote in the operation is read.
     pub(super) fn drain(&self) -> Result<()> {
-        let places = self.out.borrow().as_ref().map_or(Vec::new(), |out| out.places.clone());
-        for (readers, number) in &places {
-            self.wait_read(readers, *number)?;
+        let mut out = self.out.borrow_mut();
+        if let Some(OutLane { lane, places }) = out.as_mut() {
+            places.drain(&self.at(lane.get()))?;
         }
-        if let Some(mut out) = self.out.borrow_mut().take() {
-            out.places.iter_mut().for_each(|(readers, _)| *readers = Readers::Nobody);
+        if let Some(out) = out.take() {
             self.comm().inner.lanes.give_back(out);
         }
         Ok(())
@@ -448,35 +434,21 @@ impl Exchange<'_> {
         bytes: &mut [u8],
         rings: bool,
     ) -> Result<()> {
-        let (inner, lane) = (&self.comm().inner, of.lane.get());
-        let number = of.first.wrapping_add(number);
-        inner.attempt(self.what(), (Some(of.from), By::Messages), |wait| {
-            let is_there = || pieces::is_there(lane.written(), number).then_some(());
-            // wait: piece
-            inner.engine.wait_until(wait, is_there)
-        })?;
-        lane.get(number, bytes);
-        pieces::done_with(lane.read_by(inner.rank.0), number);
-        if rings {
-            inner.engine.transport.sleep.ring(inner.world_rank(of.from));
-        }
-        Ok(())
+        let (lane, number) = (of.lane.get(), of.first.wrapping_add(number));
+        let ends = (of.from, self.comm().rank());
+        pieces::get(&self.at(lane), ends, number, rings, || lane.get(number, bytes))
     }
 
     /// Reads a payload whose pieces follow each other.
     pub(super) fn get_stream(&self, of: &InLane, bytes: &mut [u8]) -> Result<()> {
         let pieces = bytes.len().div_ceil(of.unit()) as u64;
         for (number, piece) in (0..).zip(bytes.chunks_mut(of.unit())) {
-            let rings = number + 1 == pieces || ends_half(of.first.wrapping_add(number));
+            let ends_half = pieces::ends_half(of.first.wrapping_add(number), HALF);
+            let rings = number + 1 == pieces || ends_half;
             self.get_piece(of, number, piece, rings)?;
         }
         Ok(())
     }
-}
-
-/// Whether a piece is the last of one half of a lane.
-fn ends_half(number: u64) -> bool {
-    number % HALF == HALF - 1
 }
 
 impl Inner {

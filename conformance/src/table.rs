@@ -30,10 +30,6 @@ macro_rules! suite {
                 from_all(2) as from_all_of_2, from_all(5), combined(2) as combined_of_2,
                 combined(3) as combined_of_3, combined(5), summed(4), summed(9) as summed_of_9,
                 of_odd_sizes(4), in_several_communicators(4), and_gone(4),
-                where_some_have_none(4), one_is_small(2) as one_is_small_of_2, one_is_small(4),
-                one_is_almost_large(4), one_is_large(2) as one_is_large_of_2,
-                one_is_large(3) as one_is_large_of_3, one_is_large(4),
-                all_are_large(2) as all_are_large_of_2, all_are_large(4),
             }
             in_place {
                 allgather(1) as allgather_of_1, allgather(4), alltoall(1) as alltoall_of_1,
@@ -237,6 +233,17 @@ macro_rules! suite {
             }
         }
 
+        mod differing {
+            use super::*;
+
+            $crate::differing! { $harness, differing;
+                where_some_have_none(4), one_is_small(2) as one_is_small_of_2, one_is_small(4),
+                one_is_almost_large(4), one_is_large(2) as one_is_large_of_2,
+                one_is_large(3) as one_is_large_of_3, one_is_large(4),
+                all_are_large(2) as all_are_large_of_2, all_are_large(4),
+            }
+        }
+
         mod failure {
             use super::*;
 
@@ -337,5 +344,29 @@ macro_rules! failing {
             let name = $crate::test_name!(failure, $case);
             $crate::failure::run::<$harness>(name, $ranks, $crate::failure::$case);
         })*
+    };
+}
+
+/// Cases of [`lanes`](crate::lanes) in which ranks call differently.
+#[doc(hidden)]
+#[macro_export]
+macro_rules! differing {
+    ($harness:ident, $topic:ident; $($case:ident($ranks:literal) $(as $name:ident)?),* $(,)?) => {
+        $($crate::differing_test! { $harness, $topic, $case, $ranks $(, $name)? })*
+    };
+}
+
+#[doc(hidden)]
+#[macro_export]
+macro_rules! differing_test {
+    ($harness:ident, $topic:ident, $case:ident, $ranks:literal) => {
+        $crate::differing_test! { $harness, $topic, $case, $ranks, $case }
+    };
+    ($harness:ident, $topic:ident, $case:ident, $ranks:literal, $name:ident) => {
+        #[test]
+        fn $name() {
+            let name = $crate::test_name!($topic, $name);
+            $crate::lanes::run_differing::<$harness>(name, $ranks, $crate::lanes::$case);
+        }
     };
 }

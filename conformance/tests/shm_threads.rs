@@ -19,14 +19,11 @@ rma_conformance::suite!(ShmThreads);
 
 backings::all!(ShmThreads);
 
-mod differing {
-    use super::ShmThreads;
+mod calls {
+    use super::*;
 
-    rma_conformance::tests! { ShmThreads;
-        lanes {
-            calls_differ(2) as calls_differ_of_2, calls_differ(3) as calls_differ_of_3,
-            calls_differ(4),
-        }
+    rma_conformance::differing! { ShmThreads, calls;
+        calls_differ(2) as calls_differ_of_2, calls_differ(3) as calls_differ_of_3, calls_differ(4),
     }
 }
 

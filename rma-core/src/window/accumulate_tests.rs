@@ -29,6 +29,8 @@ use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 
+type OnAnswer = Box<dyn FnOnce(&Loop) + Send>;
+
 /// One rank that sends messages to itself.
 #[derive(Default)]
 pub(crate) struct Loop {
@@ -40,7 +42,7 @@ pub(crate) struct Loop {
     /// Answers that were sent as such.
     pub(super) answers: AtomicUsize,
     /// Done once, when an answer is on its way.
-    on_answer: Mutex<Option<Box<dyn FnOnce(&Self) + Send>>>,
+    on_answer: Mutex<Option<OnAnswer>>,
     /// No message is taken.
     full: AtomicBool,
     /// A message comes whenever a thread looks.

@@ -93,6 +93,8 @@ fn by_device(found: &mut Found) -> Result<()> {
         let at = universe.world().allgather(&[attached.address()])?[1];
         let (epoch, mut rows) = (window.lock_all()?, Vec::new());
         let regions = dynamic.lock_all()?;
+        // Rank 0 answers the other's requests for locks before it counts.
+        universe.world().barrier()?;
         if universe.world().rank() == Rank(0) {
             let put_flush = || epoch.put(TARGET, 0, &[1u64]).and_then(|()| epoch.flush(TARGET));
             let get = || epoch.get(TARGET, 0, &mut [0u64]);

@@ -36,9 +36,9 @@ use std::sync::{Mutex, PoisonError};
 /// ```
 ///
 /// The space is reserved when it is opened. What can still fail is the device (a page that cannot
-/// be read), another program that truncates the file, and a full file system of the kind that copies
-/// what is written (btrfs, or a file that shares its blocks with a snapshot): the process that
-/// touches such a page ends by SIGBUS, and its peers in an error.
+/// be read), another program that truncates the file, and a full file system of the kind that
+/// copies what is written (btrfs, or a file that shares its blocks with a snapshot): the process
+/// that touches such a page ends by SIGBUS, and its peers in an error.
 #[derive(Debug)]
 pub struct StorageMemory {
     /// Of all pages that were mapped.
@@ -151,7 +151,6 @@ impl StorageMemory {
         let too_far = || StorageError::TooFar { path: path.clone(), offset, len: storage as u64 };
         let end = offset.checked_add(storage as u64).filter(|end| *end <= i64::MAX as u64);
         let end = end.ok_or_else(too_far)?;
-        let spanned = before.checked_add(len).ok_or_else(too_far)?;
         let failed = |call| move |errno| (call, errno);
         let refused = |(call, errno)| match (call, errno) {
             ("fallocate", Errno::FBIG) => {
@@ -160,15 +159,10 @@ impl StorageMemory {
             }
             _ => system(&path, call, errno),
         };
-        let pages = Pages::reserve(spanned).map_err(failed("mmap")).map_err(refused)?;
-        let mut beside = None;
-        if memory > 0 {
-            let made = reserved_memory(memory as u64).map_err(refused)?;
-            let at = if stored_at == 0 { storage } else { 0 };
-            let at = pages.map(at..at + memory, &made, 0);
-            at.map_err(failed("mmap")).map_err(refused)?;
-            beside = Some(made);
-        }
+        let pages =
+            Pages::reserve(before.saturating_add(len)).map_err(failed("mmap")).map_err(refused)?;
+        let at = if stored_at == 0 { storage } else { 0 };
+        let beside = pages.map_memory(at..at + memory).map_err(refused)?;
         // At last: what fails before leaves no file.
         let mut file = None;
         if storage > 0 {
@@ -335,10 +329,20 @@ impl Pages {
     /// Addresses for `len` bytes, where nothing is yet.
     fn reserve(len: usize) -> Result<Self, Errno> {
         let (nothing, flags) = (ProtFlags::empty(), MapFlags::PRIVATE | MapFlags::NORESERVE);
-        let len = len.next_multiple_of(rustix::param::page_size());
+        let len = len.checked_next_multiple_of(rustix::param::page_size()).ok_or(Errno::NOMEM)?;
         // SAFETY: the kernel chooses addresses where nothing is mapped.
         let base = unsafe { rustix::mm::mmap_anonymous(ptr::null_mut(), len, nothing, flags) }?;
         Ok(Self { base: base.cast(), len })
+    }
+
+    /// Maps memory there, if it is any.
+    fn map_memory(&self, bytes: Range<usize>) -> Result<Option<OwnedFd>, (&'static str, Errno)> {
+        if bytes.is_empty() {
+            return Ok(None);
+        }
+        let memory = reserved_memory(bytes.len() as u64)?;
+        self.map(bytes, &memory, 0).map_err(|errno| ("mmap", errno))?;
+        Ok(Some(memory))
     }
 
     /// Maps a file there from `offset` on; the first of the bytes begins a page, and the file has

@@ -196,3 +196,7 @@ pub(crate) enum Combined {
     /// Nothing happened: a rank holds a stripe of these bytes of the part.
     Busy(Range<u64>),
 }
+
+#[cfg(test)]
+#[path = "combine_tests.rs"]
+mod tests;

@@ -72,11 +72,7 @@ impl Window {
                     let cause = engine.trouble(wait).unwrap_or(Cause::Timeout);
                     return Err(engine.given_up(wait, cause));
                 }
-                Next::Ended | Next::Wait => {
-                    // What was cleared and is not used: the target may not know of the end.
-                    self.cancel_at(world, slot);
-                    return Ok(());
-                }
+                Next::Ended | Next::Wait => return Ok(()),
             }
         }
     }

@@ -1,6 +1,6 @@
 //! A file or block device that memory lies on: found or made, locked, and with space reserved.
 use crate::StorageError;
-use crate::lock::lock_range;
+use crate::lock::{lock_range, unlock_range};
 use core::ops::Range;
 use rustix::fd::OwnedFd;
 use rustix::fs::{AtFlags, CWD, FallocateFlags, FileType, Mode, OFlags, SeekFrom};
@@ -121,6 +121,12 @@ impl StorageFile {
         if !locked.map_err(|errno| self.system("fcntl", errno))? {
             return Err(StorageError::InUse { path: self.path.clone(), start, end });
         }
+        // All that this file has locked, what `shrink` did included.
+        self.make_room(start, end).inspect_err(|_| self.unlock(0..i64::MAX as u64))
+    }
+
+    /// Reserves space for bytes that are locked.
+    fn make_room(&self, start: u64, end: u64) -> Result<(), StorageError> {
         let space = |limit| StorageError::Space { path: self.path.clone(), start, end, limit };
         if self.is_device {
             let size = rustix::fs::seek(&self.descriptor, SeekFrom::End(0));
@@ -186,6 +192,11 @@ impl StorageFile {
             }
         }
         Ok(())
+    }
+
+    /// Gives its bytes back; forks have a copy of the file, so that closing it may not do.
+    pub(crate) fn unlock(&self, Range { start, end }: Range<u64>) {
+        unlock_range(&self.descriptor, start, end - start);
     }
 
     /// Removes its name, unless that is another file's by now. Not of devices.
@@ -279,7 +290,7 @@ mod tests {
         let second = StorageFile::open(&path, 0o600, 10..20).unwrap();
         let overlap = StorageFile::open(&path, 0o600, 19..21).unwrap_err();
         assert!(matches!(overlap, StorageError::InUse { start: 19, end: 21, .. }), "{overlap}");
-        drop(second);
+        second.unlock(10..20);
         StorageFile::open(&path, 0o600, 19..21).unwrap();
         drop(first);
     }

@@ -7,9 +7,18 @@ use rustix::io::Errno;
 
 /// Locks `len` bytes from `start` on against all others that lock them; false if one has some.
 pub(crate) fn lock_range(file: impl AsFd, start: u64, len: u64) -> Result<bool, Errno> {
+    set(file, libc::F_WRLCK, start, len)
+}
+
+/// Gives them back, also while a process that was forked meanwhile still has the file open.
+pub(crate) fn unlock_range(file: impl AsFd, start: u64, len: u64) {
+    _ = set(file, libc::F_UNLCK, start, len);
+}
+
+fn set(file: impl AsFd, kind: libc::c_int, start: u64, len: u64) -> Result<bool, Errno> {
     let number = |value: u64| libc::off64_t::try_from(value).map_err(|_| Errno::OVERFLOW);
     let range = libc::flock64 {
-        l_type: libc::F_WRLCK as libc::c_short,
+        l_type: kind as libc::c_short,
         l_whence: libc::SEEK_SET as libc::c_short,
         l_start: number(start)?,
         l_len: number(len)?,

@@ -227,8 +227,9 @@ impl StorageMemory {
             return Ok(());
         }
         let keep = if self.discard || self.unlink { Ok(()) } else { self.sync(0..self.len) };
-        if let Some(file) = self.file.take().filter(|_| self.unlink) {
-            file.unlink();
+        if let Some(file) = self.file.take() {
+            Some(&file).filter(|_| self.unlink).into_iter().for_each(StorageFile::unlink);
+            file.unlock(self.offset..self.offset + self.stored.len() as u64);
         }
         // Nothing is left that would be lost.
         self.discard = true;

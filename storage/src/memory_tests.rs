@@ -220,6 +220,18 @@ fn a_new_file_has_the_permissions_that_were_asked_for() {
     assert_eq!(mode("open", file("open").file_perm(0o400).unwrap()), 0o400);
 }
 
+/// A process that was forked has the file open until it executes another program.
+#[test]
+fn bytes_are_given_back_although_a_copy_of_the_file_is_open() {
+    let folder = tempfile::tempdir().unwrap();
+    let hints = StorageHints::file(folder.path().join("file"));
+    let memory = open(&hints, 100);
+    let copy = memory.file.as_ref().unwrap().descriptor.try_clone().unwrap();
+    memory.close().unwrap();
+    open(&hints, 100).close().unwrap();
+    drop(copy);
+}
+
 /// After a write has failed, what is durable is not known: no later call says that all is well.
 #[test]
 fn memory_that_lost_a_write_is_poisoned() {

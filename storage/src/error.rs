@@ -1,5 +1,4 @@
 //! What can go wrong with storage.
-use core::fmt;
 use rma_core::{ErrorClass, HintError};
 use rustix::io::Errno;
 use std::io::Error;
@@ -120,9 +119,4 @@ impl StorageError {
     }
 }
 
-// People see the text, also from `main`.
-impl fmt::Debug for StorageError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.to_string())
-    }
-}
+rma_core::debug_as_display!(StorageError);

@@ -140,7 +140,7 @@ impl StorageFile {
         }
         let size = rustix::fs::fstat(&self.descriptor).map(|stat| stat.st_size as u64);
         let before = size.map_err(|errno| self.system("fstat", errno))?;
-        match self.reserve(start, end).inspect_err(|_| self.shrink(before, end)) {
+        match self.reserve(start, end).inspect_err(|_| self.shrink(before.max(start)..end)) {
             Ok(()) => Ok(()),
             Err(Errno::NOSPC) => Err(space("the file system is full; free some, or use another")),
             Err(Errno::DQUOT) => Err(space("the quota is used up; free some, or use another")),
@@ -149,13 +149,21 @@ impl StorageFile {
         }
     }
 
-    /// Gives back what the file has grown by in a reservation that failed, if no other memory lies
-    /// there.
-    fn shrink(&self, before: u64, end: u64) {
-        let rest = (i64::MAX as u64).saturating_sub(before);
-        if before < end && lock_range(&self.descriptor, before, rest) == Ok(true) {
-            _ = rustix::fs::ftruncate(&self.descriptor, before);
+    /// Gives back what a reservation that failed has taken behind the end of the file. These bytes
+    /// are locked; others before and behind may be of memory that came, and went, meanwhile.
+    fn shrink(&self, Range { start, end }: Range<u64>) {
+        let rest = (i64::MAX as u64).saturating_sub(start);
+        if start >= end {
+            return;
         }
+        let alone = lock_range(&self.descriptor, start, rest) == Ok(true);
+        let size = rustix::fs::fstat(&self.descriptor).map(|stat| stat.st_size as u64);
+        if alone && size.is_ok_and(|size| size > start && size <= end) {
+            _ = rustix::fs::ftruncate(&self.descriptor, start);
+            return;
+        }
+        let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+        _ = retry(|| rustix::fs::fallocate(&self.descriptor, flags, start, end - start));
     }
 
     fn reserve(&self, start: u64, end: u64) -> Result<(), Errno> {
@@ -293,6 +301,29 @@ mod tests {
         second.unlock(10..20);
         StorageFile::open(&path, 0o600, 19..21).unwrap();
         drop(first);
+    }
+
+    /// Whatever other memory has written meanwhile, beside the bytes that were not to be had, stays.
+    #[test]
+    fn what_is_given_back_is_no_other_memorys() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("file");
+        fs::write(&path, b"four").unwrap();
+        let file = StorageFile::open_existing(&path).unwrap();
+        assert!(lock_range(&file.descriptor, 8192, 8192).unwrap());
+        // Before them: the file ends where they begin.
+        rustix::io::pwrite(&file.descriptor, &[1; 4096], 4096).unwrap();
+        rustix::fs::ftruncate(&file.descriptor, 10_000).unwrap();
+        file.shrink(8192..16384);
+        let bytes = fs::read(&path).unwrap();
+        assert!(bytes.len() == 8192 && bytes[4096..].iter().all(|byte| *byte == 1));
+        // And behind: only the space goes.
+        rustix::io::pwrite(&file.descriptor, &[2; 4096], 8192).unwrap();
+        rustix::io::pwrite(&file.descriptor, &[3; 4096], 16384).unwrap();
+        file.shrink(8192..16384);
+        let bytes = fs::read(&path).unwrap();
+        assert!(bytes.len() == 20480 && bytes[16384..].iter().all(|byte| *byte == 3));
+        assert!(bytes[8192..16384].iter().all(|byte| *byte == 0));
     }
 
     /// The name may be another file's by now.

@@ -21,7 +21,7 @@ pub(crate) struct StorageFile {
     path: PathBuf,
     is_device: bool,
     /// Made by this value, and not there before.
-    pub(crate) is_new: bool,
+    is_new: bool,
 }
 
 impl StorageFile {
@@ -100,8 +100,7 @@ impl StorageFile {
             }
             sync_folder(path).map(|()| true)
         });
-        // Only that file loses its name.
-        let made = made.inspect_err(|_| file.unlink())?;
+        let made = made.inspect_err(|_| file.unmake())?;
         Ok(made.then_some(file))
     }
 
@@ -207,6 +206,14 @@ impl StorageFile {
         unlock_range(&self.descriptor, start, end - start);
     }
 
+    /// There will be no memory: removes a file that was made for it, if no other memory lies there.
+    pub(crate) fn unmake(&self) {
+        if self.is_new && lock_range(&self.descriptor, 0, i64::MAX as u64) == Ok(true) {
+            self.unlink();
+        }
+        self.unlock(0..i64::MAX as u64);
+    }
+
     /// Removes its name, unless that is another file's by now. Not of devices.
     pub(crate) fn unlink(&self) {
         let same =
@@ -303,7 +310,7 @@ mod tests {
         drop(first);
     }
 
-    /// Whatever other memory has written meanwhile, beside the bytes that were not to be had, stays.
+    /// What other memory has written meanwhile, beside the bytes that were not to be had, stays.
     #[test]
     fn what_is_given_back_is_no_other_memorys() {
         let folder = tempfile::tempdir().unwrap();

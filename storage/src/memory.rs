@@ -171,7 +171,7 @@ impl StorageMemory {
             let bytes = stored_at..stored_at + before + storage;
             let at = pages.map(bytes.clone(), &opened.descriptor, from);
             if let Err(errno) = at {
-                Some(&opened).filter(|file| file.is_new).into_iter().for_each(StorageFile::unlink);
+                opened.unmake();
                 return Err(refused(("mmap", errno)));
             }
             pages.advise(bytes, &hints.styles);

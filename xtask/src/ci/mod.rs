@@ -219,6 +219,38 @@ mod tests {
         assert_eq!(test, ["test"]);
     }
 
+    /// A room that was renamed is looked at under its new name: a filter that matches nothing lets
+    /// the others hide that.
+    #[test]
+    fn miri_is_asked_for_rooms_that_have_tests() {
+        let core = Path::new(env!("CARGO_MANIFEST_DIR")).join("../rma-core/src");
+        let has_tests = |path: &Path| {
+            let text = std::fs::read_to_string(path).unwrap_or_default();
+            text.contains("#[test]") || text.contains("proptest! {")
+        };
+        let of_core = |run: &&Run| run.args.contains(&"miri") && run.args.contains(&"--lib");
+        let runs = STEPS.iter().filter(|step| step.name == "miri").flat_map(|step| step.runs);
+        let filters = runs.filter(of_core).flat_map(|run| {
+            let filters = run.args.split(|arg| *arg == "--").nth(1).unwrap_or_default();
+            filters.iter().filter(|filter| !filter.starts_with("--"))
+        });
+        let mut seen = 0;
+        for filter in filters {
+            let room = core.join(filter.trim_end_matches("::").replace("::", "/"));
+            let beside = |ending: &str| room.with_file_name(format!("{}{ending}", name_of(&room)));
+            let inside = std::fs::read_dir(&room).into_iter().flatten();
+            let inside = inside.map(|entry| entry.expect("an entry of a folder").path());
+            let mut files = inside.chain([beside(".rs"), beside("_tests.rs")]);
+            assert!(files.any(|file| has_tests(&file)), "{filter} is no room with tests");
+            seen += 1;
+        }
+        assert!(seen > 3, "{seen} filters were found");
+    }
+
+    fn name_of(path: &Path) -> String {
+        path.file_name().expect("a name").to_string_lossy().into_owned()
+    }
+
     #[test]
     fn output_passes_through_and_passed_tests_are_counted() {
         let text = "running 3 tests\n\

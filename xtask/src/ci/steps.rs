@@ -153,9 +153,9 @@ pub(super) const STEPS: &[Step] = &[
             // What holds `unsafe`. The cases that are left out count or explore, without any.
             core_under_miri!(
                 "memory::",
-                "completion::",
-                "sync_block::",
-                "element::pair",
+                "engine::budget",
+                "engine::outstanding",
+                "execute::device",
                 "window::",
                 "--skip=pieces_are_the_row",
                 "--skip=a_flood_of_messages",
@@ -163,7 +163,7 @@ pub(super) const STEPS: &[Step] = &[
                 "--skip=do_not_reorder"
             )
             .env(MIRI)
-            .tests_at_least(40),
+            .tests_at_least(100),
             sim_under_miri!(
                 "requests::boxed",
                 "requests::dropped",

@@ -225,11 +225,14 @@ fn examples_run_without_a_launcher() {
 #[test]
 fn examples_run_on_several_nodes() {
     let files = folder(&[("a.rs", b"fn one() { Two(two); }"), ("b.rs", b"one two two")]);
-    let runs: [(&str, &[&str], &str); 4] = [
+    let stored = folder(&[]);
+    let counter = format!("{}/counter", path(&stored));
+    let runs: [(&str, &[&str], &str); 5] = [
         ("hello", &[], "counted "),
         ("wordcount", &[path(&files)], EQUAL),
         ("heat", &["--size", "20", "--steps", "100"], "sequential run: equal, bit by bit\n"),
         ("ticket_queue", &["--jobs", "500"], "executed exactly once, and the sum is right\n"),
+        ("counter", &["--file", &counter, "--times", "10"], "durable "),
     ];
     for (nodes, ranks) in [(2, 2), (2, 4), (3, 6), (2, 9)] {
         for (name, args, said) in runs {

@@ -89,6 +89,29 @@ fn a_handle_names_a_region_of_its_rank_only() {
     ranks.unwrap();
 }
 
+/// More regions than the first pages of the directory have slots, without a word of the program.
+#[test]
+fn a_directory_grows_as_regions_are_attached() {
+    const MANY: u64 = 1500;
+    let done = local(2, |universe| {
+        let world = universe.world();
+        let right = world.rank().on_ring(1, 2);
+        let window = world.window(0, 1).create_dynamic()?;
+        let regions: Result<Vec<_>, _> = (0..MANY).map(|n| window.attach(vec![n])).collect();
+        let at: Vec<u64> = regions?.iter().map(Attached::address).collect();
+        let theirs = world.allgather(&at)?.split_off(usize::from(right) * MANY as usize);
+        let epoch = window.lock_all()?;
+        for n in (0..MANY).rev() {
+            assert_eq!(epoch.fetch_and_op(right, theirs[n as usize], Op::Sum, 1u64)?, n);
+        }
+        epoch.unlock()?;
+        world.barrier()?;
+        window.free()?;
+        Ok::<_, Error>(())
+    });
+    done.unwrap().into_iter().for_each(|rank| rank.unwrap());
+}
+
 #[test]
 fn results_may_be_errors() {
     let results = local(3, |universe| {

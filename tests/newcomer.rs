@@ -249,10 +249,16 @@ fn without_numbers(text: &str) -> String {
 /// `main` and `unwrap` show errors by `Debug`: no public one may derive it.
 #[test]
 fn errors_debug_as_they_display() {
-    let mut folders: Vec<PathBuf> =
-        ["src", "rma-core/src", "transport-shm/src", "transport-sim/src", "launcher/src"]
-            .map(|folder| Path::new(env!("CARGO_MANIFEST_DIR")).join(folder))
-            .into();
+    let mut folders: Vec<PathBuf> = [
+        "src",
+        "rma-core/src",
+        "transport-shm/src",
+        "transport-sim/src",
+        "storage/src",
+        "launcher/src",
+    ]
+    .map(|folder| Path::new(env!("CARGO_MANIFEST_DIR")).join(folder))
+    .into();
     let (mut derived, mut errors) = (Vec::new(), 0);
     while let Some(folder) = folders.pop() {
         for entry in std::fs::read_dir(folder).expect("a folder of the sources") {

@@ -7,8 +7,8 @@ use std::fs;
 use std::process::Command;
 
 const PAGE: &str = "docs/public-api.txt";
-/// `rma` re-exports most of what it has from the core; transports use the core itself.
-const CRATES: &[&str] = &["rma", "rma-core"];
+/// `rma` re-exports most of what it has from the core, and storage; transports use the core itself.
+const CRATES: &[&str] = &["rma", "rma-core", "rma-storage"];
 
 /// Writes the list, or with `check` only looks whether it is what would be written.
 pub(crate) fn run(workspace: &Workspace, check: bool) -> Result<()> {

@@ -21,7 +21,7 @@ cargo xtask asm PROBE...     check the instructions of put, get, fetch_add; the 
 cargo xtask perf-gate        fail where a counted cost of an operation grew; report timed ones
 cargo xtask spec             write docs/conformance.md, the ledger of rules
 cargo xtask spec --check     fail if it is not up to date, or a rule is not shown
-cargo xtask api              write docs/public-api.txt, the public items of rma and rma-core
+cargo xtask api              write docs/public-api.txt, the public items of rma and its layers
 cargo xtask api --check      fail if it is not up to date
 cargo xtask demo             run the main job: count words with 4 ranks, and check the result
 cargo xtask test             build and run every test

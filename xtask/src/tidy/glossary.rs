@@ -8,7 +8,8 @@ const RULE: &str = "glossary";
 const PAGE: &str = "docs/glossary.md";
 
 /// Whose files are named by words of the runtime.
-const ROOMS: [&str; 4] = ["rma-core/src/", "transport-shm/src/", "transport-sim/src/", "src/"];
+const ROOMS: [&str; 5] =
+    ["rma-core/src/", "transport-shm/src/", "transport-sim/src/", "storage/src/", "src/"];
 
 /// What stands above the list of plain words.
 const PLAIN: &str = "## Plain words";

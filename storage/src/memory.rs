@@ -217,7 +217,7 @@ impl StorageMemory {
     ///
     /// # Errors
     ///
-    /// See [`PersistError`]. To drop the value does the same, and tells nobody of errors.
+    /// See [`PersistError`]. To drop the value does the same, and does not tell of errors.
     pub fn close(mut self) -> Result<(), PersistError> {
         self.end()
     }
@@ -242,7 +242,7 @@ impl StorageMemory {
         if self.file.is_none() || start >= end {
             return Ok(());
         }
-        // Held meanwhile: the system tells an error once, and whoever comes second must hear it.
+        // Held meanwhile: the system tells an error once, and the second thread must hear it.
         let mut lost = self.lost.lock().unwrap_or_else(PoisonError::into_inner);
         match &*lost {
             Some(error) => Err(*error),

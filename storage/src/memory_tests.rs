@@ -240,7 +240,7 @@ fn memory_that_lost_a_write_is_poisoned() {
     memory.persist(0..100).unwrap();
     // As a device that fails: the system finds a page gone that is to be written.
     let gone = memory.mapping().base.wrapping_add(PAGE).cast();
-    // SAFETY: a page of the mapping, which nobody touches afterwards.
+    // SAFETY: a page of the mapping, which no thread touches afterwards.
     unsafe { rustix::mm::munmap(gone, PAGE) }.unwrap();
     let errno = Errno::NOMEM.raw_os_error();
     let first = memory.persist(0..3 * PAGE as u64);

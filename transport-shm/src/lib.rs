@@ -1,7 +1,7 @@
 //! Shared-memory transport: the ranks of one node, as processes or as threads of one process.
 //!
 //! One segment, the roster, is mapped by all: it says how each rank left and where its segments
-//! are, and has a futex doorbell for each that wakes who sleeps.
+//! are, and has a futex doorbell for each that wakes its threads.
 //!
 //! Window memory lives in memfd segments without a name; a neighbour opens them through the
 //! owner's descriptor table, verifies what it got and maps it. Messages travel through a bounded

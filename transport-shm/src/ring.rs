@@ -76,7 +76,7 @@ unsafe impl<const SLOTS: usize, const BYTES: usize, const MAX: usize> Sync
 pub(crate) enum Popped {
     /// Nothing has been published at the receiver's position.
     Empty,
-    /// A slot whose sender or length cannot be, or that goes on in slots which nobody has
+    /// A slot whose sender or length cannot be, or that goes on in slots which no sender has
     /// published; it was skipped.
     Corrupt,
     /// `len` bytes of `sender` are in the buffer now.
@@ -90,7 +90,8 @@ pub(crate) struct Full;
 impl<const SLOTS: usize, const BYTES: usize, const MAX: usize> Ring<SLOTS, BYTES, MAX> {
     const MASK: u64 = {
         assert!(SLOTS.is_power_of_two());
-        // Who is refused has found more than half of the ring occupied, as `owes_look` asks.
+        // A sender that is refused has found more than half of the ring occupied, as `owes_look`
+        // asks.
         assert!(MAX >= BYTES && MAX.div_ceil(BYTES) <= SLOTS.div_ceil(2));
         SLOTS as u64 - 1
     };

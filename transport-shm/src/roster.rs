@@ -1,6 +1,6 @@
 //! The roster of a job on this machine: one segment that all ranks map when they join. It tells how
-//! each rank left and where its own segments are, and has its doorbell; so who leaves tells and
-//! wakes everybody without opening anything, and knows nobody it has nothing to do with.
+//! each rank left and where its own segments are, and has its doorbell; so a rank that leaves
+//! tells and wakes all without opening anything, and knows none it has nothing to do with.
 #![allow(unsafe_code)] // room: views a mapped segment as the tables below
 
 use core::mem::size_of;
@@ -166,31 +166,33 @@ impl Roster {
         Card::from_words(slot.each_ref().map(|word| word.load(Relaxed)), rank.0, self.ranks())
     }
 
-    /// How a rank left. Who sees here that one failed finds [`failed`](Self::failed) set.
+    /// How a rank left. A thread that sees here that one failed finds [`failed`](Self::failed) set.
     #[inline]
     pub(crate) fn state(&self, rank: WorldRank) -> PeerState {
         // Acquire pairs with the Release in `tell`: what the rank did before it left is visible.
         let code = self.states().get(rank.0 as usize).map_or(0, |code| code.load(Acquire));
         let state = from_code(code);
         if state == PeerState::Failed {
-            // Who told may have come no further. After this exchange, whoever wins it, the word is
+            // The teller may have come no further. After this exchange, whichever wins, the word is
             // not 0 for this thread, and never becomes 0 again.
             self.set_failed(rank);
         }
         state
     }
 
-    /// Tells all how a rank left, itself or as who missed it found out; false if that is nothing
-    /// new. The first word stands, but who left in order may find out later that it holds locks.
+    /// Tells all how a rank left, itself or as a rank that missed it found out; false if that is
+    /// nothing new. The first word stands, but one that left in order may find out later that it
+    /// holds locks.
     ///
-    /// The byte of `rank` decides: it leaves `Alive` once, and `Failed` is an end. Only who has
-    /// seen `Failed` there sets the word `failed`. So that word names nobody who left in order.
+    /// The byte of `rank` decides: it leaves `Alive` once, and `Failed` is an end. Only a thread
+    /// that has seen `Failed` there sets the word `failed`. So that word names no rank that left in
+    /// order.
     pub(crate) fn tell(&self, rank: WorldRank, outcome: Outcome) -> bool {
         let Some(state) = self.states().get(rank.0 as usize) else { return false };
         // Release pairs with the Acquire in `state`.
         let is_news =
             state.fetch_update(AcqRel, Acquire, |code| news(from_code(code), outcome)).is_ok();
-        // Sets the word `failed`, if that is what the byte says, before anybody is woken.
+        // Sets the word `failed`, if that is what the byte says, before any rank is woken.
         self.state(rank);
         is_news
     }

@@ -126,7 +126,7 @@ fn who_left_in_order_and_who_failed_are_never_the_same() {
     }
 }
 
-/// Who told it was killed in between.
+/// The teller was killed in between.
 #[test]
 fn who_sees_that_a_rank_failed_knows_the_first_that_did() {
     let [owner, peer] = rosters(8);

@@ -133,7 +133,7 @@ impl Shm {
     /// A peer failed, and did not say so: the first rank to notice tells the others.
     #[cold]
     fn lost(&self, peer: WorldRank) -> PeerState {
-        // Who has left says nothing of others any more.
+        // A rank that has left says nothing of others any more.
         if self.left.load(Relaxed) {
             return PeerState::Failed;
         }

@@ -1,4 +1,4 @@
-//! Ranks that are killed in the middle of a departure: they say how they left, and wake nobody.
+//! Ranks that are killed in the middle of a departure: they say how they left, and wake no rank.
 #![allow(unsafe_code)]
 
 use super::*;
@@ -78,7 +78,7 @@ fn who_leaves_opens_nothing() {
     assert!(all[3].neighbours.iter().all(|neighbour| neighbour.get().is_none()));
 }
 
-/// Who has left accuses nobody: it was not there to hear why.
+/// A rank that has left accuses none: it was not there to hear why.
 #[test]
 fn who_has_left_tells_nothing_of_others() {
     let all = ranks(3);

@@ -147,7 +147,7 @@ pub(super) async fn forward(
 }
 
 /// Reads what there is, and returns the lines that are whole then; the end of the stream is an
-/// error. The buffer is nobody's in particular: each process that is started costs a copy of the
+/// error. The buffer is of no rank in particular: each process that is started costs a copy of the
 /// tables of what this one keeps.
 fn read(pipe: &Receiver, lines: &mut Lines, tail: &Mutex<Tail>) -> io::Result<Vec<u8>> {
     let mut chunk = [0; CHUNK];

@@ -5,7 +5,7 @@
 //! one always has room. A larger one comes in parts, each by rendezvous: the receiver clears it
 //! while all that it has not taken yet stays within a budget. So a rank that is far ahead waits.
 //!
-//! # Nobody waits for ever
+//! # No rank waits for ever
 //!
 //! What a rank waits for, or will as soon as what it sends at the same step is gone, is
 //! [awaited](Contributions::expect): its next part is cleared whatever the budget says, one part
@@ -72,7 +72,7 @@ struct Progress {
     /// Number of the last operation that the rank has begun.
     ///
     /// Relaxed, because a rank that is ahead was let go by a barrier that this one had begun:
-    /// whoever handles its message has seen that number.
+    /// the thread that handles its message has seen that number.
     operation: AtomicU32,
     /// Number of the barrier by flags that it has begun last.
     barrier: AtomicU64,
@@ -321,7 +321,7 @@ impl Contributions {
         if id & RUNTIME == 0 { self.payload_max } else { self.payload_max.max(RUNTIME_MAX) }
     }
 
-    /// Who comes here waits until the value is dropped.
+    /// A thread that comes here waits until the value is dropped.
     #[cfg(test)]
     pub(crate) fn hold(&self) -> impl Drop + '_ {
         self.table()
@@ -371,7 +371,7 @@ impl Contributions {
         table.clear(self.budget)
     }
 
-    /// Handles a message; `None` if nobody can expect it, or if it does not fit what came before
+    /// Handles a message; `None` if no call can expect it, or if it does not fit what came before
     /// it.
     pub(crate) fn deliver(&self, from: WorldRank, head: &Head, piece: &[u8]) -> Option<CtsHeads> {
         let handled = match head.op {

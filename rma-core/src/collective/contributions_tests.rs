@@ -167,7 +167,7 @@ fn who_asks_waits_until_there_is_room() {
     let (_, cts) = take(&contributions, FIRST, 0).unwrap();
     assert_eq!(cts, [(second, 0)]);
     assert_eq!(contributions.table().held, 80_001);
-    // Nobody takes what is of an operation that is over.
+    // What is of an operation that is over is not taken.
     assert_eq!((current.next_tag(), current.next_tag()), (second, third));
     assert_eq!(request(&contributions, third | 1, 0, LARGE), Some(vec![(third | 1, 0)]));
     assert_eq!(contributions.table().held, 100_000);
@@ -255,7 +255,7 @@ fn what_was_taken_makes_room() {
     }
 }
 
-/// Who is said to have left is a member, as is who says it.
+/// A rank that is said to have left is a member, as is the one that says it.
 #[test]
 fn members_hear_who_left() {
     let (contributions, current) = contributions(100, 100);

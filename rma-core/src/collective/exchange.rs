@@ -56,7 +56,7 @@ impl Arriving {
 }
 
 impl Contributions {
-    /// Handles a message of a collective operation; false if nobody can expect it.
+    /// Handles a message of a collective operation; false if no call can expect it.
     pub(crate) fn handle(
         &self,
         engine: &Engine,
@@ -125,7 +125,7 @@ impl<'a> Exchange<'a> {
         Self { comm, what, tag, turn, out, plan: Cell::default(), rounds, panicking }
     }
 
-    /// This rank cannot go on with what it has begun: nobody waits for it.
+    /// This rank cannot go on with what it has begun: no call waits for it.
     pub(crate) fn fails(&self, error: CollectiveError) -> CollectiveError {
         self.comm.inner.give_up_operation();
         error
@@ -136,7 +136,7 @@ impl<'a> Exchange<'a> {
     pub(crate) fn barrier(mut self) -> Result<(), CollectiveError> {
         self.comm.inner.check_step(self.what)?;
         self.meet().inspect_err(|_| self.comm.inner.lose_step(self.what))?;
-        // Only then: who is ahead of others may not go on as if they had come.
+        // Only then: a rank ahead of others may not go on as if they had come.
         self.turn.one_sided = 0;
         Ok(())
     }
@@ -306,7 +306,7 @@ impl<'a> Exchange<'a> {
         self.trade(Some(to), payload, Some(from), round)
     }
 
-    /// As [`swap`](Self::swap), where there may be nobody to send to, or to receive from.
+    /// As [`swap`](Self::swap), where there may be no rank to send to, or to receive from.
     pub(super) fn trade(
         &self,
         to: Option<Rank>,
@@ -344,8 +344,8 @@ impl<'a> Exchange<'a> {
         Ok(incoming.bytes)
     }
 
-    /// The rest of [`trade_places`](Self::trade_places) with one who has no such lane, after what
-    /// came first.
+    /// The rest of [`trade_places`](Self::trade_places) with a rank that has no such lane, after
+    /// what came first.
     fn trade_copies(
         &self,
         (with, round): (Rank, u32),
@@ -592,7 +592,7 @@ impl<'a> Exchange<'a> {
 
 impl Drop for Exchange<'_> {
     fn drop(&mut self) {
-        // If this rank has a lane still, somebody may read it: the pool keeps it.
+        // If this rank has a lane still, a peer may read it: the pool keeps it.
         drop(self.out.take());
         // Code of the user has panicked in the middle of it.
         if thread::panicking()

@@ -1,19 +1,20 @@
 //! Operations of ranks that share memory, without a tree: each rank reads from the lanes of those
-//! who have what it wants, and so each byte is written to shared memory once.
+//! that have what it wants, and so each byte is written to shared memory once.
 //!
-//! # Nobody waits for ever
+//! # No rank waits for ever
 //!
 //! Where all read what all write, the steps of all ranks are the same, and each is some writes and
-//! then the reads of just these pieces. Who writes waits for the reads of pieces of earlier steps
+//! then the reads of just these pieces. A writer waits for the reads of pieces of earlier steps
 //! only, as a step has no more pieces than a lane; so a rank in the earliest step goes on.
 //!
 //! Ranks choose this way by lengths, which are the same everywhere in a program that is right. In
 //! one that is not, some may take this way and others a tree. Each that takes this one offers what
-//! it has, of what length, to whoever would hear from it in a tree, and where it hears from all it
-//! takes what comes first; so somebody sees the difference, and gives the operation up for all.
-//! What ranks do here depends on more than lengths: the operation, its root, the size of what is
-//! combined, and how many elements each has of it. That is the [plan](FlatPlan) of an offer, and
-//! who finds another than its own gives up, before it writes or reads a piece of all with all.
+//! it has, of what length, to the ranks that would hear from it in a tree, and where it hears from
+//! all it takes what comes first; so a rank sees the difference, and gives the operation up for
+//! all. What ranks do here depends on more than lengths: the operation, its root, the size of what
+//! is combined, and how many elements each has of it. That is the [plan](FlatPlan) of an offer, and
+//! a rank that finds another than its own gives up, before it writes or reads a piece of all with
+//! all.
 use super::exchange::Exchange;
 use super::lanes::{FlatKind, FlatPlan, HALF, InLane, OfferKind};
 use super::node::TreeOrder;
@@ -32,10 +33,10 @@ use std::sync::Arc;
 
 /// What ranks offer each other first, which they do in a tree, too.
 pub(super) const OFFERS: u32 = 0;
-/// The messages of one who has no lane.
+/// The messages of a rank that has no lane.
 const INSTEAD: u32 = 1;
 
-/// Which rank combines what of a payload, and who has the result.
+/// Which rank combines what of a payload, and which has the result.
 #[derive(Clone, Copy)]
 pub(super) enum Shares<'a> {
     /// As much each; all have all of it.
@@ -58,7 +59,8 @@ impl Shares<'_> {
     }
 }
 
-/// How the elements of a reduction are dealt to those who combine them, a segment in each turn.
+/// How the elements of a reduction are dealt to the ranks that combine them, a segment in each
+/// turn.
 struct Dealt<'a> {
     shares: Shares<'a>,
     ranks: usize,
@@ -137,7 +139,7 @@ fn before(comm: &Communicator, step: u64) -> Rank {
 
 impl Exchange<'_> {
     /// Offers all other ranks a payload, which begins with the next piece, and hears what they
-    /// offer, in the order of the ranks before this one. `None` if somebody has no lane: all do
+    /// offer, in the order of the ranks before this one. `None` if a rank has no lane: all do
     /// something else then, in other rounds.
     fn offer_all(&self, bytes: usize) -> Result<Option<Vec<InLane>>> {
         let comm = self.comm();
@@ -148,7 +150,7 @@ impl Exchange<'_> {
         }
         let mut outstanding: Vec<Rank> = steps.map(|step| before(comm, step)).collect();
         let mut all: Vec<Option<InLane>> = outstanding.iter().map(|_| None).collect();
-        // Whoever comes: of ranks that took another way, only some send to this one, and may wait
+        // Whichever comes: of ranks that took another way, only some send to this one, and may wait
         // for it, or for others that do.
         while !outstanding.is_empty() {
             let (from, part) = self.take_any(&outstanding, OFFERS, 0)?;
@@ -321,8 +323,8 @@ impl Exchange<'_> {
         Ok(true)
     }
 
-    /// Combines `total` of all ranks, in their order, into that of those who are to have it; false
-    /// as in [`allgather_flat`](Self::allgather_flat).
+    /// Combines `total` of all ranks, in their order, into that of the ranks that are to have it;
+    /// false as in [`allgather_flat`](Self::allgather_flat).
     pub(super) fn reduce_flat<E: Element>(
         &self,
         total: &mut [E],

@@ -15,7 +15,7 @@ impl Communicator {
     /// all others are overwritten. **Collective.**
     ///
     /// `all` has the same length everywhere, a multiple of the number of ranks. It is yours again
-    /// on return; after an error, nobody says what it holds.
+    /// on return; after an error, what it holds is not defined.
     ///
     /// # Errors
     ///
@@ -40,7 +40,7 @@ impl Communicator {
     /// the one that is sent there. **Collective.**
     ///
     /// `all` has the same length everywhere, a multiple of the number of ranks. It is yours again
-    /// on return; after an error, nobody says what it holds.
+    /// on return; after an error, what it holds is not defined.
     ///
     /// # Errors
     ///
@@ -86,8 +86,8 @@ impl Communicator {
     /// As [`allreduce`](Self::allreduce), where the result takes the place of `mine`.
     /// **Collective.**
     ///
-    /// `mine` has the same length everywhere. It is yours again on return; after an error, nobody
-    /// says what it holds.
+    /// `mine` has the same length everywhere. It is yours again on return; after an error, what
+    /// it holds is not defined.
     ///
     /// # Errors
     ///
@@ -104,8 +104,8 @@ impl Communicator {
 
     /// As [`scan`](Self::scan), where the result takes the place of `mine`. **Collective.**
     ///
-    /// `mine` has the same length everywhere. It is yours again on return; after an error, nobody
-    /// says what it holds.
+    /// `mine` has the same length everywhere. It is yours again on return; after an error, what
+    /// it holds is not defined.
     ///
     /// # Errors
     ///
@@ -149,7 +149,7 @@ fn partners(comm: &Communicator) -> impl Iterator<Item = Rank> + use<> {
     (0..size).map(move |round| partner(round, rank, size)).filter(move |partner| *partner != rank)
 }
 
-/// Who is the partner of whom is mutual. A rank may be its own.
+/// Partners are each other's. A rank may be its own.
 fn partner(round: u32, rank: Rank, size: u32) -> Rank {
     Rank(round).on_ring(-i64::from(rank.0), size)
 }

@@ -2,10 +2,10 @@
 //! the [lane](crate::memory::lane) of its sender once, and out of it by each of its receivers,
 //! while the next is written.
 //!
-//! A message offers a payload, and says where in the lane it begins. Whoever sends decides so, and
-//! whoever receives takes what comes: a sender that has no memory for a lane uses messages. A rank
+//! A message offers a payload, and says where in the lane it begins. The sender decides so, and the
+//! receiver takes what comes: a sender that has no memory for a lane uses messages. A rank
 //! leaves an operation when all have read what it wrote, so a lane is idle between operations. If
-//! one fails, somebody may read for a while: the lane is kept, and not used again.
+//! one fails, a peer may read for a while: the lane is kept, and not used again.
 use super::abandon::By;
 use super::contributions::{CollectiveKind, PayloadPart, step_head};
 use super::exchange::Exchange;
@@ -46,7 +46,7 @@ pub(super) enum OfferKind {
     Flat = 2,
     /// The sender would take part in such an operation, but has no lane.
     NoLane = 3,
-    /// There is nothing to be read here: the sender is in such an operation, and somebody else
+    /// There is nothing to be read here: the sender is in such an operation, and another rank
     /// reads what it has.
     Length = 4,
 }

@@ -146,7 +146,7 @@ impl Near {
             collective_block.read(head, count, Rank(rank)).ok_or(malformed)
         };
         let all = (0..comm.group.size()).map(read).collect();
-        // pairs with the Acquire load of whoever gives the collective block to another
+        // pairs with the Acquire load of the rank that gives the collective block to another
         // communicator.
         collective_block.reads().fetch_add(1, Release);
         all

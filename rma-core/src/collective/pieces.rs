@@ -25,7 +25,7 @@ pub(super) trait AtLane {
     fn wait_read(&self, reader: Rank, is_read: impl Fn() -> bool) -> Result<(), Self::Error>;
 }
 
-/// Who reads a piece.
+/// The ranks that read a piece.
 #[derive(Debug, Clone)]
 pub(super) enum Readers {
     Nobody,
@@ -47,7 +47,7 @@ impl Readers {
 pub(super) struct HeldPlaces {
     /// Of the next piece.
     next: u64,
-    /// Who reads what is in each place, and its number.
+    /// The readers of what is in each place, and its number.
     held: Vec<(Readers, u64)>,
 }
 

@@ -19,7 +19,7 @@ const REDUCE: u32 = 0;
 const BROADCAST: u32 = 2;
 
 pub(super) fn elements<E: Element>(bytes: &[u8]) -> Vec<E> {
-    // Of others nobody can say how many there are.
+    // How many others there are is not known.
     const { assert!(size_of::<E>() > 0, "what collective operations pass on has bytes") };
     pod_collect_to_vec(bytes)
 }

@@ -129,12 +129,13 @@ impl<'a> Lane<'a> {
     }
 }
 
-/// Memory of this rank that is a lane of that shape, whoever writes there, until the rank leaves.
+/// Memory of this rank that is a lane of that shape, whichever rank writes there, until the rank
+/// leaves.
 pub(crate) struct LaneMemory {
     region: Box<dyn Region>,
     shape: LaneShape,
-    /// Of the next piece. In a right program no reader's word is ahead of it: who goes on from here
-    /// finds none that says too much.
+    /// Of the next piece. In a right program no reader's word is ahead of it: a writer that goes on
+    /// from here finds none that says too much.
     next: u64,
 }
 
@@ -176,8 +177,8 @@ impl OwnLane {
     pub(crate) fn get(&self) -> Lane<'_> {
         let LaneMemory { region, shape, .. } = self.memory();
         // SAFETY: as long and aligned as asked for in `new`; lives as long as `self`; used as a
-        // lane only, here and by whoever was told of it, now or before: `LaneMemory` is nothing
-        // else in its life, and the pool keeps it when this is dropped.
+        // lane only, here and by every rank that was told of it, now or before: `LaneMemory` is
+        // nothing else in its life, and the pool keeps it when this is dropped.
         unsafe { Lane::new(region.mapping().base, *shape) }
     }
 
@@ -201,8 +202,8 @@ impl OwnLane {
         }
     }
 
-    /// Whether nobody reads there any more, if the program is right: another communicator may have
-    /// the lane when this is dropped. Otherwise nobody has it again.
+    /// Whether no rank reads there any more, if the program is right: another communicator may have
+    /// the lane when this is dropped. Otherwise none has it again.
     pub(crate) fn set_idle(&mut self, is_idle: bool) {
         self.is_idle = is_idle;
     }
@@ -243,7 +244,7 @@ impl PeerLane {
     pub(crate) fn get(&self) -> Lane<'_> {
         // SAFETY: long enough and aligned, as `import` checked; mapped while `self` lives; the
         // owner described an `OwnLane`, whose memory is a lane of that shape and nothing else until
-        // the owner leaves, whoever has it there: all use it as a lane only.
+        // the owner leaves, at every rank that has it there: all use it as a lane only.
         unsafe { Lane::new(self.mapped.mapping().base, self.shape) }
     }
 

@@ -5,7 +5,8 @@ use std::io::Error;
 use std::path::PathBuf;
 
 /// Why there is no memory on storage. No file is left behind that was not there before. One that
-/// was there may be longer, if other memory lay behind its end meanwhile.
+/// was there may end where the bytes that were asked for begin or, if other memory lay behind its
+/// end meanwhile, with that.
 #[derive(Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum StorageError {
@@ -13,7 +14,7 @@ pub enum StorageError {
     #[error(transparent)]
     Hint(#[from] HintError),
     /// The hints ask for storage, and not for where.
-    #[error("alloc_type=storage needs storage_alloc_filename: name a file or block device")]
+    #[error("storage needs a name (storage_alloc_filename): that of a file or block device")]
     NoFile,
     /// Memory of no bytes is on no storage.
     #[error("{}: 0 bytes asked for; make that part of the window of memory", .path.display())]

@@ -36,14 +36,16 @@ impl StorageFile {
             match Self::open_existing(path) {
                 Err(StorageError::System { errno, .. }) if errno == Errno::NOENT.raw_os_error() => {
                 }
-                opened => {
-                    let file = opened?;
-                    file.take(range)?;
-                    // Its maker may have been killed before the name was durable. A folder that
-                    // cannot be read is that of others.
-                    _ = sync_folder(path);
-                    return Ok(file);
-                }
+                opened => match opened?.take_named(range.clone())? {
+                    Some(file) => return Ok(file),
+                    None => continue,
+                },
+            }
+            let is_link =
+                |stat: rustix::fs::Stat| FileType::from_raw_mode(stat.st_mode) == FileType::Symlink;
+            if rustix::fs::lstat(path).is_ok_and(is_link) {
+                let (path, kind) = (path.to_owned(), "a link that leads nowhere");
+                return Err(StorageError::NotStorage { path, kind });
             }
             if let Some(file) = Self::make(path, permissions, range.clone())? {
                 return Ok(file);
@@ -70,6 +72,27 @@ impl StorageFile {
             _ => return Err(not_storage("no file")),
         };
         Ok(Self { descriptor, path: path.to_owned(), is_device, is_new: false })
+    }
+
+    /// With bytes of `range` reserved; `None` if its name is gone, or another file's: the memory that
+    /// had these bytes may have removed it since it was opened.
+    fn take_named(self, range: Range<u64>) -> Result<Option<Self>, StorageError> {
+        self.take(range.clone())?;
+        if !self.is_device && !self.is_at(rustix::fs::stat(&self.path)) {
+            self.unlock(range);
+            return Ok(None);
+        }
+        // Its maker may have been killed before the name was durable. A folder that cannot be read
+        // is that of others.
+        _ = sync_folder(&self.path);
+        Ok(Some(self))
+    }
+
+    /// Whether it is the file that was found somewhere.
+    fn is_at(&self, found: Result<rustix::fs::Stat, Errno>) -> bool {
+        let file = |stat: rustix::fs::Stat| (stat.st_dev, stat.st_ino);
+        let open = rustix::fs::fstat(&self.descriptor).map(file);
+        found.is_ok_and(|found| open == Ok(file(found)))
     }
 
     /// A new file; `None` if there is one by now.
@@ -214,12 +237,9 @@ impl StorageFile {
         self.unlock(0..i64::MAX as u64);
     }
 
-    /// Removes its name, unless that is another file's by now. Not of devices.
+    /// Removes its name, unless that is another file's by now, or a link. Not of devices.
     pub(crate) fn unlink(&self) {
-        let same =
-            |a: rustix::fs::Stat, b: rustix::fs::Stat| (a.st_dev, a.st_ino) == (b.st_dev, b.st_ino);
-        let (named, open) = (rustix::fs::lstat(&self.path), rustix::fs::fstat(&self.descriptor));
-        if !self.is_device && named.is_ok_and(|named| open.is_ok_and(|open| same(named, open))) {
+        if !self.is_device && self.is_at(rustix::fs::lstat(&self.path)) {
             _ = rustix::fs::unlink(&self.path);
         }
     }
@@ -331,6 +351,32 @@ mod tests {
         let bytes = fs::read(&path).unwrap();
         assert!(bytes.len() == 20480 && bytes[16384..].iter().all(|byte| *byte == 3));
         assert!(bytes[8192..16384].iter().all(|byte| *byte == 0));
+    }
+
+    /// The memory that had the bytes removes its file between the two steps: what is written to a
+    /// file without a name is lost.
+    #[test]
+    fn a_file_that_lost_its_name_is_not_taken() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("file");
+        let first = StorageFile::open(&path, 0o600, 0..10).unwrap();
+        let opened = || StorageFile::open_existing(&path).unwrap();
+        let (second, third) = (opened(), opened());
+        first.unlink();
+        first.unlock(0..10);
+        assert!(second.take_named(0..10).unwrap().is_none());
+        fs::write(&path, b"another").unwrap();
+        assert!(third.take_named(0..10).unwrap().is_none(), "nor one whose name is another's");
+        assert!(opened().take_named(0..10).unwrap().is_some());
+    }
+
+    #[test]
+    fn a_link_that_leads_nowhere_is_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("link");
+        std::os::unix::fs::symlink(folder.path().join("nothing"), &path).unwrap();
+        let refused = StorageFile::open(&path, 0o600, 0..10).unwrap_err();
+        assert!(refused.to_string().contains("leads nowhere"), "{refused}");
     }
 
     /// The name may be another file's by now.

@@ -203,7 +203,7 @@ impl StorageHints {
         self
     }
 
-    /// Removes the file when the memory goes; not a device.
+    /// Removes the file when the memory goes; not a device, nor a file that a symbolic link led to.
     pub fn unlink(mut self, unlink: bool) -> Self {
         self.unlink = unlink;
         self

@@ -135,6 +135,11 @@ impl StorageMemory {
         len: usize,
     ) -> Result<Self, StorageError> {
         let (path, page) = (hints.path_of(rank), rustix::param::page_size());
+        if path.as_os_str().is_empty() {
+            return Err(StorageError::NoFile);
+        }
+        // The process may have another folder when the file is to be removed.
+        let path = std::path::absolute(&path).unwrap_or(path);
         if len == 0 {
             return Err(StorageError::Empty { path });
         }

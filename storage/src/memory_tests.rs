@@ -179,6 +179,8 @@ fn what_cannot_be_mapped_is_refused_by_name() {
     assert!(error.to_string().contains("is no folder"), "{error}");
     let error = refused(StorageHints::file(name("far")).offset(i64::MAX as u64), 1);
     assert!(matches!(error, StorageError::TooFar { .. }), "{error}");
+    let unnamed = StorageMemory::open_as(0, ROOM, &StorageHints::file(""), 1).unwrap_err();
+    assert_eq!(unnamed, StorageError::NoFile);
     let error = refused(StorageHints::file(name("empty")), 0);
     assert!(matches!(error, StorageError::Empty { .. }), "{error}");
     let first = StorageHints::file(name("far")).order(StorageOrder::StorageFirst);

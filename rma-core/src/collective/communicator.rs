@@ -137,7 +137,7 @@ impl Communicator {
             }
         })?;
         let mut comm = Self { inner: Arc::new(inner) };
-        let node = comm.inner.node.clone().with_leaders(&comm.runtime())?;
+        let node = comm.inner.node.clone().with_leaders(&comm.runtime("making a communicator")?)?;
         if let Some(inner) = Arc::get_mut(&mut comm.inner) {
             inner.set_node(node);
         }
@@ -221,7 +221,7 @@ impl Communicator {
     /// for a rank that gives no color. **Collective.**
     pub fn split(&self, color: Option<u32>, key: i64) -> Result<Option<Self>, SplitError> {
         let mine = [u64::from(color.is_some()), color.map_or(0, u64::from), key.cast_unsigned()];
-        let runtime = self.runtime();
+        let runtime = self.runtime("split")?;
         let all = runtime.gather(&mine, Rank(0))?;
         let shares = all.map(|all| self.deal(&all));
         let what = "split";
@@ -300,9 +300,7 @@ impl Communicator {
         if let Some(turn) = inner.try_turn() {
             return Ok(turn);
         }
-        if *inner.caller() == Some(thread::current().id()) {
-            return Err(CollectiveError::Nested { what });
-        }
+        inner.check_nested(what)?;
         inner.queued.fetch_add(1, SeqCst);
         let on = On::Peer(inner.engine.transport.job.rank);
         let wait = Wait { until, ..Wait::new(what, on) };
@@ -322,10 +320,12 @@ impl Communicator {
         (0..all).map(Rank).chain(some.iter().copied()).chain(own)
     }
 
-    /// For what the runtime tells itself. All steps of one call are here, or none: a rank that
-    /// cannot go on with one tells so where the others wait.
-    pub(crate) fn runtime(&self) -> Self {
-        Self { inner: self.inner.runtime.as_ref().unwrap_or(&self.inner).clone() }
+    /// For what the runtime tells itself in a call. All steps of one call are here, or none: a rank
+    /// that cannot go on with one tells so where the others wait. Fails inside of another operation
+    /// of this communicator, as a call of that would: the others are not here.
+    pub(crate) fn runtime(&self, what: &'static str) -> Result<Self, CollectiveError> {
+        self.inner.check_nested(what)?;
+        Ok(Self { inner: self.inner.runtime.as_ref().unwrap_or(&self.inner).clone() })
     }
 
     /// For barriers with deadlines of their own.
@@ -391,6 +391,14 @@ impl Inner {
             Err(TryLockError::WouldBlock) => return None,
         };
         Some(Turn { inner: self, sequence: Some(sequence) })
+    }
+
+    /// Fails if this thread is in code of the user that an operation of this communicator calls.
+    fn check_nested(&self, what: &'static str) -> Result<(), CollectiveError> {
+        if *self.caller() == Some(thread::current().id()) {
+            return Err(CollectiveError::Nested { what });
+        }
+        Ok(())
     }
 
     fn caller(&self) -> MutexGuard<'_, Option<ThreadId>> {

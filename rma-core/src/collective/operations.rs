@@ -173,7 +173,7 @@ impl Communicator {
         if let Some(near) = self.collective_block() {
             return Exchange::start_barrier(self, "allgather")?.share(near, kind, &mine);
         }
-        let runtime = self.runtime();
+        let runtime = self.runtime("allgather")?;
         match &runtime.inner.node {
             Node::Apart => Ok(vec![mine]),
             Node::Whole => runtime.allgather(&[mine]),
@@ -194,7 +194,7 @@ impl Communicator {
                 let exchange = Exchange::start_barrier(self, "barrier")?;
                 exchange.share(near, MEET, &0u64).map(drop)
             }
-            None => self.runtime().barrier(),
+            None => self.runtime("barrier")?.barrier(),
         }
     }
 
@@ -209,7 +209,7 @@ impl Communicator {
             let all = Exchange::start_barrier(self, "allreduce")?.share(near, kind, &mine)?;
             return Ok(all.into_iter().reduce(combine).unwrap_or(mine));
         }
-        let runtime = self.runtime();
+        let runtime = self.runtime("allreduce")?;
         let Some(node) = runtime.inner.node.neighbours() else {
             return Ok(runtime.allreduce(&[mine], combine)?[0]);
         };

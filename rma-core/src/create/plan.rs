@@ -151,7 +151,7 @@ impl WindowBuilder<'_> {
     /// Which hint differs, and at the lowest rank that says something else than rank 0.
     fn hints_differ(&self) -> Result<WindowError, WindowError> {
         let mut first = self.hints.common();
-        let runtime = self.comm.runtime();
+        let runtime = self.comm.runtime("making a window")?;
         runtime.bcast(&mut first, Rank(0))?;
         let mine = self.hints.difference(&first).map_or(NOBODY, |_| u64::from(self.comm.rank()));
         let rank = runtime.allreduce(&[mine], Op::Min)?[0];

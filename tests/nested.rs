@@ -17,8 +17,8 @@ const CALLS: [(&str, Call); 5] = [
     ("a window", |comm| Ok(comm.window(8, 8).allocate().map(drop)?)),
 ];
 
-/// The others are in the operation: a rank that calls another one hears so at once, and the operation
-/// goes on.
+/// The others are in the operation: a rank that calls another one hears so at once, and the
+/// operation goes on.
 #[test]
 fn a_closure_calls_nothing_of_its_communicator() {
     for nodes in [1, 2] {

@@ -74,8 +74,8 @@ impl StorageFile {
         Ok(Self { descriptor, path: path.to_owned(), is_device, is_new: false })
     }
 
-    /// With bytes of `range` reserved; `None` if its name is gone, or another file's: the memory that
-    /// had these bytes may have removed it since it was opened.
+    /// With bytes of `range` reserved; `None` if its name is gone, or another file's: the memory
+    /// that had these bytes may have removed it since it was opened.
     fn take_named(self, range: Range<u64>) -> Result<Option<Self>, StorageError> {
         self.take(range.clone())?;
         if !self.is_device && !self.is_at(rustix::fs::stat(&self.path)) {

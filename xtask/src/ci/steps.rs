@@ -163,7 +163,7 @@ pub(super) const STEPS: &[Step] = &[
                 "--skip=do_not_reorder"
             )
             .env(MIRI)
-            .tests_at_least(100),
+            .tests_at_least(90),
             sim_under_miri!(
                 "requests::boxed",
                 "requests::dropped",

@@ -13,7 +13,7 @@ const MIDDLE: usize = 4_000;
 /// Room for one of the middle payloads, and for none of the large ones.
 fn tight() -> Config {
     let mut config = Config::default();
-    config.mail_bytes = 40_000;
+    config.unexpected_bytes = 40_000;
     config.wait_timeout = Some(Duration::from_secs(100));
     config
 }
@@ -73,7 +73,7 @@ fn a_payload_of_many_parts_takes_no_more_room_than_one() {
     let net = NetConfig { step_max: 20_000_000, ..NetConfig::new(3, 1) };
     let done = run(&net, |sim| {
         let mut config = tight();
-        config.mail_bytes = 0;
+        config.unexpected_bytes = 0;
         let universe = Universe::new(sim, config).unwrap();
         assert_eq!(universe.transport().rank(), WorldRank(universe.world().rank().0));
         hurry(&universe, LARGE, || ());

@@ -31,7 +31,8 @@ fn expect(text: &str, parts: &[&str]) {
 #[test]
 fn who_runs_a_job_goes_before_who_wrote_it() {
     if rma_launcher::is_launched() {
-        let settings = [("far_slots", "5"), ("credit_messages", "6"), ("mail_bytes", "5 MiB")];
+        let settings =
+            [("far_slots", "5"), ("credit_messages", "6"), ("unexpected_bytes", "5 MiB")];
         let program = settings
             .into_iter()
             .try_fold(Builder::new(), |builder, (key, value)| builder.config(key, value));
@@ -42,7 +43,7 @@ fn who_runs_a_job_goes_before_who_wrote_it() {
                 "setting: far_slots = 7 (rma-run --config)\n",
                 "setting: credit_messages = 6 (program)\n",
                 "setting: eager_bytes = 32 KiB (file job.conf)\n",
-                "setting: mail_bytes = 6 MiB (file job.conf)\n",
+                "setting: unexpected_bytes = 6 MiB (file job.conf)\n",
                 "setting: wait_timeout = 100s (rma-run --wait-timeout)\n",
                 "setting: progress_agent = never (rma-run --no-progress-agent)\n",
                 "setting: rma_count = true (rma-run --hint)\n",

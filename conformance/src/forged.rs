@@ -187,7 +187,7 @@ pub fn config(rank: WorldRank) -> Config {
 /// With room for two of the longest payloads.
 pub fn flooded(rank: WorldRank) -> Config {
     let mut config = config(rank);
-    config.mail_bytes = 2 * PAYLOAD;
+    config.unexpected_bytes = 2 * PAYLOAD;
     config
 }
 

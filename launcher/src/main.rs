@@ -323,14 +323,14 @@ mod tests {
         };
         let first = file("first", "far_slots = 1\neager_bytes = 1 KiB\nnodes = 2");
         let second = file("second", "# again\nfar_slots = 2\nmail_bytes = 1 MiB\n");
-        let line = ["rma-run", "-n", "4", "--config", "mail_bytes=7"];
+        let line = ["rma-run", "-n", "4", "--config", "unexpected_bytes=7"];
         let files = ["--config-file", &first, "--config-file", &second, "prog"];
         let parsed = |line: &[&str]| spec(Cli::try_parse_from(line).unwrap());
         let asked = parsed(&[&line[..], &files[..]].concat()).unwrap();
         let config = &asked.config;
-        assert_eq!((config.far_slots, config.eager_bytes, config.mail_bytes), (2, 1024, 7));
+        assert_eq!((config.far_slots, config.eager_bytes, config.unexpected_bytes), (2, 1024, 7));
         assert_eq!(config.source("far_slots"), Some(Source::File(second.as_str().into())));
-        assert_eq!(config.source("mail_bytes"), Some(Source::CommandLine("--config".into())));
+        assert_eq!(config.source("unexpected_bytes"), Some(Source::CommandLine("--config".into())));
         assert_eq!(asked.nodes, 2, "a setting, too");
         let nodes = parsed(&["rma-run", "--nodes", "1x4", "--config-file", &first, "prog"]);
         assert_eq!(nodes.unwrap().nodes, 1);

@@ -25,7 +25,7 @@ impl Universe {
         let transport = transport.into();
         let message = transport.messages.limits().message_max;
         let most = config.collective_bytes.max(COLLECTIVE_LEAST);
-        let contributions = Arc::new(Contributions::new(most, config.mail_bytes));
+        let contributions = Arc::new(Contributions::new(most, config.unexpected_bytes));
         let serving = Serving::new(&contributions, config.rendezvous_bytes, message);
         let engine = Engine::new(transport, config, Box::new(serving));
         let leaver = Leaver(&engine);

@@ -63,7 +63,7 @@ pub struct Config {
     /// Ranks get ahead of a slow one by 17 operations at most, and wait when what they send it does
     /// not fit. What it waits for itself always does: 256 KiB at a time of each communicator. So do
     /// payloads of up to 4 KiB.
-    pub mail_bytes: u64,
+    pub unexpected_bytes: u64,
     /// Shared memory through which a rank passes payloads of collectives to ranks of its node, in
     /// bytes, besides a word for each rank: of each communicator in which it has such payloads, and
     /// taken with the first. Later communicators of as many ranks use it again. They go by messages
@@ -104,7 +104,7 @@ impl Default for Config {
             eager_bytes: 16 << 10,
             rendezvous_bytes: 1 << 20,
             collective_bytes: 1 << 30,
-            mail_bytes: 4 << 30,
+            unexpected_bytes: 4 << 30,
             collective_lane_bytes: 1 << 20,
             collective_lane_from: 8 << 10,
             target_cache: 64,

@@ -95,7 +95,7 @@ pub(super) const SETTINGS: [Setting; COUNT] = [
         ..number!(collective_bytes: u64, bytes(COLLECTIVE_LEAST),
             "largest payload of a collective to one rank; the same on all ranks")
     },
-    number!(mail_bytes: u64, bytes(0),
+    number!(unexpected_bytes: u64, bytes(0),
         "payloads of collectives that a rank keeps until it takes part, together"),
     Setting {
         same: true,
@@ -348,7 +348,7 @@ mod tests {
             ("eager_bytes", "3 KiB"),
             ("rendezvous_bytes", "3 MiB"),
             ("collective_bytes", "3 GiB"),
-            ("mail_bytes", "3 TiB"),
+            ("unexpected_bytes", "3 TiB"),
             ("collective_lane_bytes", "3 MiB"),
             ("collective_lane_from", "3 KiB"),
             ("target_cache", "3"),
@@ -361,9 +361,10 @@ mod tests {
         let Config { wait_timeout, cpus, nodes, naps, far_slots, credit_messages, .. } = config;
         assert_eq!((wait_timeout, cpus, nodes), (Some(Duration::from_secs(3)), Some(3), 3));
         assert_eq!((naps, far_slots, credit_messages), (false, 3, 3));
-        let Config { eager_bytes, rendezvous_bytes, collective_bytes, mail_bytes, .. } = config;
+        let Config { eager_bytes, rendezvous_bytes, collective_bytes, unexpected_bytes, .. } =
+            config;
         assert_eq!((eager_bytes, rendezvous_bytes), (3 << 10, 3 << 20));
-        assert_eq!((collective_bytes, mail_bytes), (3 << 30, 3 << 40));
+        assert_eq!((collective_bytes, unexpected_bytes), (3 << 30, 3 << 40));
         let Config { collective_lane_bytes, collective_lane_from, .. } = config;
         assert_eq!((collective_lane_bytes, collective_lane_from), (3 << 20, 3 << 10));
         assert_eq!((config.target_cache, config.dynamic_regions), (3, 3));
@@ -396,7 +397,7 @@ mod tests {
         let mut config = Config::default();
         let text = "# all\n\n far_slots=7 # few\r\nrma_path = messages\nmail_bytes = \"1 MiB\"";
         config.set_lines(text, "job.conf").unwrap();
-        assert_eq!((config.far_slots, config.mail_bytes), (7, 1 << 20));
+        assert_eq!((config.far_slots, config.unexpected_bytes), (7, 1 << 20));
         let source = Source::File("job.conf".into());
         assert_eq!(config.source("far_slots"), Some(source.clone()));
         assert_eq!(config.source("rma_path"), Some(source));

@@ -31,8 +31,11 @@ fn expect(text: &str, parts: &[&str]) {
 #[test]
 fn who_runs_a_job_goes_before_who_wrote_it() {
     if rma_launcher::is_launched() {
-        let settings =
-            [("far_slots", "5"), ("credit_messages", "6"), ("unexpected_bytes", "5 MiB")];
+        let settings = [
+            ("outstanding_messages", "5"),
+            ("credit_messages", "6"),
+            ("unexpected_bytes", "5 MiB"),
+        ];
         let program = settings
             .into_iter()
             .try_fold(Builder::new(), |builder, (key, value)| builder.config(key, value));
@@ -40,7 +43,7 @@ fn who_runs_a_job_goes_before_who_wrote_it() {
         expect(
             &universe.explain(),
             &[
-                "setting: far_slots = 7 (rma-run --config)\n",
+                "setting: outstanding_messages = 7 (rma-run --config)\n",
                 "setting: credit_messages = 6 (program)\n",
                 "setting: eager_bytes = 32 KiB (file job.conf)\n",
                 "setting: unexpected_bytes = 6 MiB (file job.conf)\n",
@@ -57,10 +60,10 @@ fn who_runs_a_job_goes_before_who_wrote_it() {
         return universe.finalize().unwrap();
     }
     job("who_runs_a_job_goes_before_who_wrote_it", 2, |spec| {
-        let lines = "far_slots = 8\neager_bytes = 32 KiB # more\nmail_bytes = 6 MiB\n";
+        let lines = "outstanding_messages = 8\neager_bytes = 32 KiB # more\nmail_bytes = 6 MiB\n";
         spec.config.set_lines(lines, "job.conf").unwrap();
         let option = Source::CommandLine("--config".into());
-        spec.config.set_by("far_slots", "7", option).unwrap();
+        spec.config.set_by("outstanding_messages", "7", option).unwrap();
         spec.hints = vec![("rma_count".to_owned(), "true".to_owned())];
         spec.wait_timeout = Some(Duration::from_secs(100));
         spec.progress_agent = false;
@@ -128,10 +131,10 @@ fn programs_take_files() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("job.conf");
     std::fs::write(&path, "# budgets\ndynamic_regions = 2\n").unwrap();
-    let builder = Builder::new().config("far_slots", "3").unwrap().file(&path).unwrap();
+    let builder = Builder::new().config("outstanding_messages", "3").unwrap().file(&path).unwrap();
     let texts = builder.local(1, |universe| universe.explain()).unwrap();
     let source = format!("setting: dynamic_regions = 2 (file {})", path.display());
-    expect(&texts[0], &[&source, "far_slots = 3 (program)"]);
+    expect(&texts[0], &[&source, "outstanding_messages = 3 (program)"]);
     std::fs::write(&path, "dynamic_region = 2\n").unwrap();
     let error = Builder::new().file(&path).unwrap_err().to_string();
     expect(&error, &["job.conf", "line 1", "did you mean \"dynamic_regions\"?"]);

@@ -620,7 +620,7 @@ fn a_universe_explains_itself() {
         format!("puts up to {} bytes are sent at once", config.eager_bytes),
         format!("{} bytes on their way to one target", config.rendezvous_bytes),
         format!("{} messages unanswered by one target", config.credit_messages),
-        format!("{} by all", config.far_slots),
+        format!("{} by all", config.outstanding_messages),
     ] {
         assert!(texts[0].contains(&part), "no {part:?} in:\n{}", texts[0]);
     }

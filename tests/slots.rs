@@ -12,7 +12,7 @@ use watched::{patient, watched, words};
 fn a_slot_of_a_put_to_who_left_comes_back() {
     watched(30, move || {
         let mut config = patient("messages", 20);
-        (config.far_slots, config.credit_messages) = (1, 1);
+        (config.outstanding_messages, config.credit_messages) = (1, 1);
         config.progress_agent = rma::ProgressAgent::Never;
         let (put, left) = (Barrier::new(2), Barrier::new(2));
         let over = AtomicBool::new(false);

@@ -177,7 +177,7 @@ pub fn config(rank: WorldRank) -> Config {
     // Operations of rank 0 may lose their answers to forged ones; rank 1 waits for their end.
     let seconds = if rank.0 == 0 { 1 } else { 100 };
     config.wait_timeout = Some(Duration::from_secs(seconds));
-    (config.far_slots, config.credit_messages) = (4, 4);
+    (config.outstanding_messages, config.credit_messages) = (4, 4);
     (config.eager_bytes, config.rendezvous_bytes) = (64, 512);
     (config.collective_bytes, config.dynamic_regions) = (PAYLOAD, 4);
     config.progress_agent = ProgressAgent::Never;

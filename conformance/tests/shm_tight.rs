@@ -11,7 +11,7 @@ impl Settings for Tight {
     fn config() -> Config {
         let mut config = Config::default();
         config.hint("rma_path", "messages").expect("a path");
-        config.far_slots = 3;
+        config.outstanding_messages = 3;
         config.credit_messages = 1;
         config.eager_bytes = 0;
         config.rendezvous_bytes = 500;

@@ -28,7 +28,7 @@ fn net(ranks: u32, seed: u64) -> NetConfig {
 
 fn tight() -> Config {
     let mut config = Config::default();
-    config.far_slots = 2;
+    config.outstanding_messages = 2;
     config.credit_messages = 1;
     config.eager_bytes = 0;
     config.rendezvous_bytes = MESSAGE as u64;

@@ -292,8 +292,8 @@ mod tests {
             vec!["rma-run", "-n", "2", "--env", "=x", "prog"],
             vec!["rma-run", "-n", "2", "--env", "x", "prog"],
             vec!["rma-run", "-n", "2", "--bind", "moon", "prog"],
-            vec!["rma-run", "-n", "2", "--config", "far_slots", "prog"],
-            vec!["rma-run", "-n", "2", "--config", "far_slots=0", "prog"],
+            vec!["rma-run", "-n", "2", "--config", "outstanding_messages", "prog"],
+            vec!["rma-run", "-n", "2", "--config", "outstanding_messages=0", "prog"],
             vec!["rma-run", "-n", "2", "--config", "pigeons=2", "prog"],
             vec!["rma-run", "-n", "2", "--help-config", "prog"],
             vec!["rma-run", "--nodes", "2", "prog"],
@@ -321,24 +321,30 @@ mod tests {
             std::fs::write(&path, text).unwrap();
             path.to_str().unwrap().to_owned()
         };
-        let first = file("first", "far_slots = 1\neager_bytes = 1 KiB\nnodes = 2");
+        let first = file("first", "outstanding_messages = 1\neager_bytes = 1 KiB\nnodes = 2");
         let second = file("second", "# again\nfar_slots = 2\nmail_bytes = 1 MiB\n");
         let line = ["rma-run", "-n", "4", "--config", "unexpected_bytes=7"];
         let files = ["--config-file", &first, "--config-file", &second, "prog"];
         let parsed = |line: &[&str]| spec(Cli::try_parse_from(line).unwrap());
         let asked = parsed(&[&line[..], &files[..]].concat()).unwrap();
         let config = &asked.config;
-        assert_eq!((config.far_slots, config.eager_bytes, config.unexpected_bytes), (2, 1024, 7));
-        assert_eq!(config.source("far_slots"), Some(Source::File(second.as_str().into())));
+        assert_eq!(
+            (config.outstanding_messages, config.eager_bytes, config.unexpected_bytes),
+            (2, 1024, 7)
+        );
+        assert_eq!(
+            config.source("outstanding_messages"),
+            Some(Source::File(second.as_str().into()))
+        );
         assert_eq!(config.source("unexpected_bytes"), Some(Source::CommandLine("--config".into())));
         assert_eq!(asked.nodes, 2, "a setting, too");
         let nodes = parsed(&["rma-run", "--nodes", "1x4", "--config-file", &first, "prog"]);
         assert_eq!(nodes.unwrap().nodes, 1);
 
-        let bad = file("bad", "far_slots = 1\nfar_slot = 1\n");
+        let bad = file("bad", "outstanding_messages = 1\nfar_slot = 1\n");
         let error = parsed(&["rma-run", "-n", "1", "--config-file", &bad, "prog"]).unwrap_err();
         let text = error.to_string();
-        for part in [&*bad, "line 2", "\"far_slot\"", "mean \"far_slots\""] {
+        for part in [&*bad, "line 2", "\"outstanding_message\"", "mean \"outstanding_messages\""] {
             assert!(text.contains(part), "{text}");
         }
         let none = parsed(&["rma-run", "-n", "1", "--config-file", "/no/such", "prog"]);

@@ -417,12 +417,12 @@ fn a_terminal_feeds_rank_0() {
 fn settings_that_do_not_exist_are_refused() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("job.conf");
-    std::fs::write(&file, "far_slots = many\n").unwrap();
+    std::fs::write(&file, "outstanding_messages = many\n").unwrap();
     let file = file.to_str().unwrap();
     for (options, parts) in [
         (["--config", "egaer_bytes=1"], ["did you mean \"eager_bytes\"?", "credit_messages"]),
         (["--config", "credit_messages=257"], ["credit_messages", "1 to 256"]),
-        (["--config", "far_slots"], ["KEY=VALUE", "--help-config"]),
+        (["--config", "outstanding_messages"], ["KEY=VALUE", "--help-config"]),
         (["--config-file", file], ["line 1", "a number of messages, 1 to 1048576"]),
         (["--config-file", "/no/such"], ["/no/such", "cannot be read"]),
         (["--hint", "no_locks=maybe"], ["no_locks", "true or false"]),

@@ -70,7 +70,7 @@ impl Universe {
         let transport = &self.engine.transport;
         let ranks = || self.world.group().members();
         let near = ranks().filter(|peer| transport.shared.is_near(*peer)).count();
-        let Config { far_slots, credit_messages, eager_bytes, rendezvous_bytes, .. } =
+        let Config { outstanding_messages, credit_messages, eager_bytes, rendezvous_bytes, .. } =
             &self.engine.config;
         let (mut device, mut others) = (String::new(), "active messages to the others".to_owned());
         if let Some(remote) = &transport.remote {
@@ -84,7 +84,7 @@ impl Universe {
              progress: load, store and devices need nothing of the target; messages are {}\n\
              messages: puts up to {eager_bytes} bytes are sent at once, larger ones as their \
              target grants them ({rendezvous_bytes} bytes on their way to one target, from all \
-             origins); {credit_messages} messages unanswered by one target, {far_slots} by all\n\
+             origins); {credit_messages} messages unanswered by one target, {outstanding_messages} by all\n\
              {}{}",
             transport.messages.explain(),
             transport.job.size,

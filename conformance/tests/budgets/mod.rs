@@ -98,7 +98,7 @@ fn a_put_that_gives_up_gives_its_grant_back() {
 #[test]
 fn credit_bounds_what_a_target_has_to_keep() {
     let mut config = impatient();
-    (config.credit_messages, config.far_slots, config.eager_bytes) = (5, 100, 1000);
+    (config.credit_messages, config.outstanding_messages, config.eager_bytes) = (5, 100, 1000);
     let mut jobs = jobs(config);
     jobs.net = |ranks, seed| NetConfig { queue_max: 1000, ..net(ranks, seed) };
     jobs.run("budgets::credit_bounds", 2, &|universe| {

@@ -133,7 +133,7 @@ fn a_payload_beyond_the_limit_is_refused() {
 #[test]
 fn few_slots_and_a_small_cache_only_cost_time() {
     let mut config = Config::default();
-    config.far_slots = 1;
+    config.outstanding_messages = 1;
     config.target_cache = 1;
     run("timeouts::few_slots", 4, config, &|universe| {
         let world = universe.world();

@@ -46,7 +46,7 @@ pub struct Config {
     pub naps: bool,
     /// Messages of far operations that may be unanswered at once, 1 to 2^20; one more waits for a
     /// place.
-    pub far_slots: usize,
+    pub outstanding_messages: usize,
     /// Those of them that may be unanswered by one target, 1 to 256: what a target has to keep
     /// for this rank in the worst case, whatever the network does against congestion.
     pub credit_messages: usize,
@@ -99,7 +99,7 @@ impl Default for Config {
             cpus: None,
             nodes: 1,
             naps: true,
-            far_slots: 128,
+            outstanding_messages: 128,
             credit_messages: 32,
             eager_bytes: 16 << 10,
             rendezvous_bytes: 1 << 20,

@@ -82,7 +82,7 @@ pub(super) const SETTINGS: [Setting; COUNT] = [
         put: |config, value| config.naps = value != 0,
         same: false,
     },
-    number!(far_slots: usize, counted(1, SLOTS_MAX, "messages"),
+    number!(outstanding_messages: usize, counted(1, SLOTS_MAX, "messages"),
         "messages of far operations that may be unanswered at once, by all targets"),
     number!(credit_messages: usize, counted(1, 256, "messages"),
         "messages of far operations that may be unanswered by one target"),
@@ -343,7 +343,7 @@ mod tests {
             ("cpus", "3"),
             ("nodes", "3"),
             ("naps", "false"),
-            ("far_slots", "3"),
+            ("outstanding_messages", "3"),
             ("credit_messages", "3"),
             ("eager_bytes", "3 KiB"),
             ("rendezvous_bytes", "3 MiB"),
@@ -358,9 +358,11 @@ mod tests {
         assert_eq!(keys().collect::<Vec<_>>(), values.map(|(key, _)| key));
         let mut config = Config::default();
         values.iter().for_each(|(key, value)| config.set(key, value).unwrap());
-        let Config { wait_timeout, cpus, nodes, naps, far_slots, credit_messages, .. } = config;
+        let Config {
+            wait_timeout, cpus, nodes, naps, outstanding_messages, credit_messages, ..
+        } = config;
         assert_eq!((wait_timeout, cpus, nodes), (Some(Duration::from_secs(3)), Some(3), 3));
-        assert_eq!((naps, far_slots, credit_messages), (false, 3, 3));
+        assert_eq!((naps, outstanding_messages, credit_messages), (false, 3, 3));
         let Config { eager_bytes, rendezvous_bytes, collective_bytes, unexpected_bytes, .. } =
             config;
         assert_eq!((eager_bytes, rendezvous_bytes), (3 << 10, 3 << 20));
@@ -379,7 +381,8 @@ mod tests {
         let mut config = Config::default();
         let mut refused = |key, value| config.set(key, value).unwrap_err().to_string();
         let unknown = refused("egaer_bytes", "1");
-        for part in ["\"egaer_bytes\"", "mean \"eager_bytes\"", "far_slots", "rma_path"] {
+        for part in ["\"egaer_bytes\"", "mean \"eager_bytes\"", "outstanding_messages", "rma_path"]
+        {
             assert!(unknown.contains(part), "{unknown}");
         }
         assert!(!refused("pigeons", "1").contains("mean"));
@@ -395,30 +398,38 @@ mod tests {
     #[test]
     fn files_have_lines() {
         let mut config = Config::default();
-        let text = "# all\n\n far_slots=7 # few\r\nrma_path = messages\nmail_bytes = \"1 MiB\"";
+        let text =
+            "# all\n\n outstanding_messages=7 # few\r\nrma_path = messages\nmail_bytes = \"1 MiB\"";
         config.set_lines(text, "job.conf").unwrap();
-        assert_eq!((config.far_slots, config.unexpected_bytes), (7, 1 << 20));
+        assert_eq!((config.outstanding_messages, config.unexpected_bytes), (7, 1 << 20));
         let source = Source::File("job.conf".into());
-        assert_eq!(config.source("far_slots"), Some(source.clone()));
+        assert_eq!(config.source("outstanding_messages"), Some(source.clone()));
         assert_eq!(config.source("rma_path"), Some(source));
         let refused = |text: &str| Config::default().set_lines(text, "x").unwrap_err().to_string();
-        assert!(refused("\nfar_slots 7").starts_with("line 2: \"far_slots 7\" is not"));
-        assert!(refused("far_slots = 8\nfar_slots = x").starts_with("line 2: setting far_slots"));
-        assert!(refused("far_slot = 8").contains("far_slots"));
+        assert!(refused("\nfar_slots 7").starts_with("line 2: \"outstanding_messages 7\" is not"));
+        assert!(
+            refused("outstanding_messages = 8\nfar_slots = x")
+                .starts_with("line 2: setting outstanding_messages")
+        );
+        assert!(refused("outstanding_message = 8").contains("outstanding_messages"));
         let mut partly = Config::default();
-        assert!(partly.set_lines("far_slots = 9\nx = 1", "x").is_err());
-        assert_eq!(partly.far_slots, Config::default().far_slots, "all or nothing");
+        assert!(partly.set_lines("outstanding_messages = 9\nx = 1", "x").is_err());
+        assert_eq!(
+            partly.outstanding_messages,
+            Config::default().outstanding_messages,
+            "all or nothing"
+        );
     }
 
     #[test]
     fn who_said_what_is_explained() {
         let mut config = Config { eager_bytes: 1 << 20, ..Config::default() };
-        config.set_by("far_slots", "9", Source::CommandLine("--config".into())).unwrap();
+        config.set_by("outstanding_messages", "9", Source::CommandLine("--config".into())).unwrap();
         config.set_by("no_locks", "true", Source::File("a.conf".into())).unwrap();
         let text = config.explain();
         for line in [
             "setting: eager_bytes = 1 MiB (program)\n",
-            "setting: far_slots = 9 (rma-run --config)\n",
+            "setting: outstanding_messages = 9 (rma-run --config)\n",
             "setting: no_locks = true (file a.conf)\n",
         ] {
             assert!(text.contains(line), "{text}");
@@ -431,7 +442,7 @@ mod tests {
     #[test]
     fn what_all_ranks_share_is_compared() {
         let (mut one, other) = (Config::default(), Config::default());
-        one.far_slots = 1;
+        one.outstanding_messages = 1;
         assert_eq!(one.differs(&other.common()), None);
         one.collective_bytes = 512;
         let expected = Some(("collective_bytes", "1 GiB".to_owned()));

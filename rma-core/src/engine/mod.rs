@@ -66,7 +66,8 @@ impl Engine {
         config: Config,
         service: Box<dyn Service>,
     ) -> Arc<Self> {
-        let outstanding = OutstandingTable::new(config.far_slots, config.credit_messages);
+        let outstanding =
+            OutstandingTable::new(config.outstanding_messages, config.credit_messages);
         Arc::new_cyclic(|me| Self {
             me: me.clone(),
             transport,

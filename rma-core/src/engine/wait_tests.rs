@@ -368,7 +368,7 @@ fn who_has_an_agent_that_panics_has_failed() {
 #[test]
 fn what_was_not_sent_takes_no_place() {
     let mut config = impatient();
-    config.far_slots = 1;
+    config.outstanding_messages = 1;
     with_loop(config, |universe, network| {
         let window = universe.world().window(1, 8).allocate().unwrap();
         let epoch = window.lock_all().unwrap();

@@ -34,8 +34,8 @@ impl Agent for Shm {
         self.bell().leave()
     }
 
-    fn has_mail(&self) -> bool {
-        self.inbox.has_mail(&self.own.ring)
+    fn has_messages(&self) -> bool {
+        self.inbox.has_messages(&self.own.ring)
     }
 
     fn ring(&self) {

@@ -62,7 +62,7 @@ impl<const N: usize, const BYTES: usize, const MAX: usize> Inbox<N, BYTES, MAX> 
     }
 
     /// Whether a message has arrived that is not taken, or is just being taken.
-    pub(crate) fn has_mail(&self, ring: &Ring<N, BYTES, MAX>) -> bool {
+    pub(crate) fn has_messages(&self, ring: &Ring<N, BYTES, MAX>) -> bool {
         ring.has(&self.head)
     }
 

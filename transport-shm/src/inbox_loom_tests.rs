@@ -50,11 +50,11 @@ impl Shared {
     fn empty(&self) {
         loop {
             let armed = self.bell.arm();
-            if self.drain() == 0 && self.inbox.has_mail(&self.ring) {
+            if self.drain() == 0 && self.inbox.has_messages(&self.ring) {
                 self.bell.park(armed, None);
             } else {
                 self.bell.disarm();
-                if !self.inbox.has_mail(&self.ring) {
+                if !self.inbox.has_messages(&self.ring) {
                     return;
                 }
             }

@@ -377,7 +377,7 @@ impl Schedule {
         state.attending == 0
     }
 
-    pub(crate) fn has_mail(&self, me: u32) -> bool {
+    pub(crate) fn has_messages(&self, me: u32) -> bool {
         self.traffic.arrived(me) > 0
     }
 

@@ -288,8 +288,8 @@ impl Agent for Sim {
         self.shared.act(self.rank, |schedule| schedule.leave_attendance(self.rank))
     }
 
-    fn has_mail(&self) -> bool {
-        self.shared.act(self.rank, |schedule| schedule.has_mail(self.rank))
+    fn has_messages(&self) -> bool {
+        self.shared.act(self.rank, |schedule| schedule.has_messages(self.rank))
     }
 
     fn ring(&self) {

@@ -54,10 +54,10 @@ impl Drop for Attending<'_> {
             return;
         }
         // Its sender saw this thread attend. To serve it costs less than to wake the agent.
-        if self.agent.has_mail() && !thread::panicking() {
+        if self.agent.has_messages() && !thread::panicking() {
             self.engine.progress();
         }
-        if self.agent.has_mail() || self.engine.has_leftovers() {
+        if self.agent.has_messages() || self.engine.has_leftovers() {
             self.agent.ring();
         }
     }

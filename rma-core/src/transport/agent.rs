@@ -45,7 +45,7 @@ pub trait Agent: Send + Sync {
     fn leave(&self) -> bool;
     /// Whether a message has arrived that no `poll` has taken. May say yes to one that is taken
     /// already.
-    fn has_mail(&self) -> bool;
+    fn has_messages(&self) -> bool;
     /// Wakes the agent if it sleeps and no thread attends: for work that this rank makes itself.
     fn ring(&self);
 

@@ -317,8 +317,8 @@ impl Agent for ComposedAgent {
         self.agent.leave()
     }
 
-    fn has_mail(&self) -> bool {
-        self.agent.has_mail() || self.waker.0.contributions.is_there()
+    fn has_messages(&self) -> bool {
+        self.agent.has_messages() || self.waker.0.contributions.is_there()
     }
 
     fn ring(&self) {

@@ -57,7 +57,7 @@ impl Rank {
 
 /// Messages that come while a thread looks a last time are seen by it, or wake the agent.
 #[test]
-fn loom_who_leaves_or_the_agent_sees_mail_of_a_network() {
+fn loom_who_leaves_or_the_agent_sees_messages_of_a_network() {
     loom::model(|| {
         let (attended, asleep) = (AtomicU32::new(1), AtomicU32::new(1));
         let rank = Arc::new(Rank { attended, asleep, ..Rank::default() });
@@ -77,7 +77,7 @@ fn loom_who_leaves_or_the_agent_sees_mail_of_a_network() {
 
 /// The agent sees them before it sleeps, or is woken.
 #[test]
-fn loom_an_agent_that_goes_to_sleep_sees_mail_of_a_network() {
+fn loom_an_agent_that_goes_to_sleep_sees_messages_of_a_network() {
     loom::model(|| {
         let rank = Arc::new(Rank::default());
         let network = {

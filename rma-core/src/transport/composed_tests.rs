@@ -139,7 +139,7 @@ impl Agent for Half {
     fn leave(&self) -> bool {
         true
     }
-    fn has_mail(&self) -> bool {
+    fn has_messages(&self) -> bool {
         !lock(&self.contributions).is_empty()
     }
     fn ring(&self) {
@@ -255,7 +255,7 @@ fn the_network_wakes_who_sleeps() {
 /// A thread that leaves looks whether there are messages of the network: perhaps more than a poll
 /// has taken.
 #[test]
-fn mail_of_both_halves_is_seen() {
+fn messages_of_both_halves_are_seen() {
     let Composed { memory, network, waker, pair } = compose();
     let agent = pair.agent.as_ref().unwrap();
     let poll = || {
@@ -264,16 +264,16 @@ fn mail_of_both_halves_is_seen() {
         assert_eq!(count, got.len());
         got
     };
-    assert!(!agent.has_mail() && poll().is_empty());
+    assert!(!agent.has_messages() && poll().is_empty());
     *lock(&memory.contributions) = vec![1];
-    assert!(agent.has_mail());
+    assert!(agent.has_messages());
     *lock(&network.contributions) = vec![2, 3];
     waker.wake();
     assert_eq!(poll(), [1, 2, 3]);
-    assert!(agent.has_mail(), "there may be more");
-    assert!(poll().is_empty() && !agent.has_mail());
+    assert!(agent.has_messages(), "there may be more");
+    assert!(poll().is_empty() && !agent.has_messages());
     waker.wake();
-    assert!(agent.has_mail() && poll().is_empty() && !agent.has_mail());
+    assert!(agent.has_messages() && poll().is_empty() && !agent.has_messages());
 }
 
 /// What was sent before is handled when both halves say so.

@@ -320,7 +320,7 @@ impl Agent for Loop {
     fn leave(&self) -> bool {
         true
     }
-    fn has_mail(&self) -> bool {
+    fn has_messages(&self) -> bool {
         !self.queue().is_empty()
     }
     fn ring(&self) {

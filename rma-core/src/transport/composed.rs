@@ -44,7 +44,7 @@ struct Bell {
     rank: WorldRank,
     sleep: Arc<dyn Sleep>,
     agent: Option<Arc<dyn Agent>>,
-    contributions: MailFlag<AtomicU32>,
+    contributions: InboxFlag<AtomicU32>,
 }
 
 impl Waker {
@@ -61,9 +61,9 @@ impl Waker {
 
 /// Whether the network may have messages that no `poll` has taken.
 #[derive(Default)]
-struct MailFlag<W>(W);
+struct InboxFlag<W>(W);
 
-impl<W: Word<Value = u32>> MailFlag<W> {
+impl<W: Word<Value = u32>> InboxFlag<W> {
     /// There may be some, which can be polled.
     fn come(&self) {
         // pairs with the Acquire in `take`: a thread that takes it polls what came.
@@ -108,7 +108,7 @@ impl Transport {
     ) -> Result<Self, E> {
         let Parts { job, messages, sleep, members, shared, cma, remote, agent, views } =
             self.into_parts();
-        let (rank, contributions) = (job.rank, MailFlag::default());
+        let (rank, contributions) = (job.rank, InboxFlag::default());
         let waker = Waker(Arc::new(Bell {
             rank,
             sleep: sleep.clone(),

@@ -1,6 +1,6 @@
 //! No message of a network is left lying between threads that attend, the agent and its waker. The
 //! doorbell is that of a node, without the fences that it has of its own in `ring`.
-use super::MailFlag;
+use super::InboxFlag;
 use core::sync::atomic::Ordering::{Relaxed, SeqCst};
 use loom::sync::Arc;
 use loom::sync::atomic::{AtomicU32, fence};
@@ -10,7 +10,7 @@ use loom::thread;
 struct Rank {
     /// Messages of the network.
     queue: AtomicU32,
-    contributions: MailFlag<AtomicU32>,
+    contributions: InboxFlag<AtomicU32>,
     attended: AtomicU32,
     asleep: AtomicU32,
     /// The agent was woken.

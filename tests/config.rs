@@ -60,7 +60,8 @@ fn who_runs_a_job_goes_before_who_wrote_it() {
         return universe.finalize().unwrap();
     }
     job("who_runs_a_job_goes_before_who_wrote_it", 2, |spec| {
-        let lines = "outstanding_messages = 8\neager_bytes = 32 KiB # more\nmail_bytes = 6 MiB\n";
+        let lines =
+            "outstanding_messages = 8\neager_bytes = 32 KiB # more\nunexpected_bytes = 6 MiB\n";
         spec.config.set_lines(lines, "job.conf").unwrap();
         let option = Source::CommandLine("--config".into());
         spec.config.set_by("outstanding_messages", "7", option).unwrap();

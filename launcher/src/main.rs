@@ -322,7 +322,8 @@ mod tests {
             path.to_str().unwrap().to_owned()
         };
         let first = file("first", "outstanding_messages = 1\neager_bytes = 1 KiB\nnodes = 2");
-        let second = file("second", "# again\nfar_slots = 2\nmail_bytes = 1 MiB\n");
+        let second =
+            file("second", "# again\noutstanding_messages = 2\nunexpected_bytes = 1 MiB\n");
         let line = ["rma-run", "-n", "4", "--config", "unexpected_bytes=7"];
         let files = ["--config-file", &first, "--config-file", &second, "prog"];
         let parsed = |line: &[&str]| spec(Cli::try_parse_from(line).unwrap());
@@ -341,7 +342,7 @@ mod tests {
         let nodes = parsed(&["rma-run", "--nodes", "1x4", "--config-file", &first, "prog"]);
         assert_eq!(nodes.unwrap().nodes, 1);
 
-        let bad = file("bad", "outstanding_messages = 1\nfar_slot = 1\n");
+        let bad = file("bad", "outstanding_messages = 1\noutstanding_message = 1\n");
         let error = parsed(&["rma-run", "-n", "1", "--config-file", &bad, "prog"]).unwrap_err();
         let text = error.to_string();
         for part in [&*bad, "line 2", "\"outstanding_message\"", "mean \"outstanding_messages\""] {

@@ -398,17 +398,19 @@ mod tests {
     #[test]
     fn files_have_lines() {
         let mut config = Config::default();
-        let text =
-            "# all\n\n outstanding_messages=7 # few\r\nrma_path = messages\nmail_bytes = \"1 MiB\"";
+        let text = "# all\n\n outstanding_messages=7 # few\r\nrma_path = messages\nunexpected_bytes = \"1 MiB\"";
         config.set_lines(text, "job.conf").unwrap();
         assert_eq!((config.outstanding_messages, config.unexpected_bytes), (7, 1 << 20));
         let source = Source::File("job.conf".into());
         assert_eq!(config.source("outstanding_messages"), Some(source.clone()));
         assert_eq!(config.source("rma_path"), Some(source));
         let refused = |text: &str| Config::default().set_lines(text, "x").unwrap_err().to_string();
-        assert!(refused("\nfar_slots 7").starts_with("line 2: \"outstanding_messages 7\" is not"));
         assert!(
-            refused("outstanding_messages = 8\nfar_slots = x")
+            refused("\noutstanding_messages 7")
+                .starts_with("line 2: \"outstanding_messages 7\" is not")
+        );
+        assert!(
+            refused("outstanding_messages = 8\noutstanding_messages = x")
                 .starts_with("line 2: setting outstanding_messages")
         );
         assert!(refused("outstanding_message = 8").contains("outstanding_messages"));

@@ -41,7 +41,7 @@ fn what_all_took_part_in_ends_well() {
 }
 
 /// Rank 0 leaves before it takes part. Rank 1 waits for it, gives up, tells 2 and 3, and leaves,
-/// while the mailbox of 3 is full. So 3 hears of it from 2 only.
+/// while the message ring of 3 is full. So 3 hears of it from 2 only.
 #[test]
 fn what_is_told_is_told_by_each() {
     const PAIRS: usize = 40;
@@ -52,7 +52,7 @@ fn what_is_told_is_told_by_each() {
         let ranks = local_with(patient(cpus), 5, |universe| {
             let world = universe.world();
             let mine = [3, 4].contains(&world.rank().0).then_some(0);
-            // 4 is their root, and stops when the mailbox of 3 is full.
+            // 4 is their root, and stops when the message ring of 3 is full.
             let pair = |_| world.split(mine, -i64::from(world.rank().0)).unwrap();
             let pairs: Vec<Communicator> = (0..PAIRS).filter_map(pair).collect();
             world.barrier().unwrap();
@@ -80,7 +80,7 @@ fn what_is_told_is_told_by_each() {
                     gone.wait();
                 }
                 3 => {
-                    // So many are in the mailbox, or wait for room there.
+                    // So many are in the message ring, or wait for room there.
                     while sent.load(SeqCst) < 11 {
                         thread::yield_now();
                     }

@@ -1,4 +1,4 @@
-//! The control segment of a rank: header and mailbox.
+//! The control segment of a rank: header and message ring.
 #![allow(unsafe_code)] // room: views a mapped segment as the structures below
 
 use core::mem::size_of;
@@ -11,7 +11,7 @@ use crate::card::MAGIC;
 use crate::ring::Ring;
 use crate::segment::Span;
 
-/// Messages the mailbox holds, if none is longer than a slot.
+/// Messages the message ring holds, if none is longer than a slot.
 pub(crate) const SLOTS: usize = 128;
 /// Bytes of a message in a slot, which is 512 with its header.
 pub(crate) const SLOT_BYTES: usize = 496;
@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn the_mailbox_has_lines_of_its_own() {
+    fn the_message_ring_has_lines_of_its_own() {
         assert!(offset_of!(Control, ring) >= 128);
         assert_eq!(size_of::<Ring<SLOTS, SLOT_BYTES, MESSAGE_MAX>>(), 3 * 128 + SLOTS * 512);
     }

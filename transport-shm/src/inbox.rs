@@ -1,4 +1,4 @@
-//! The receiving side of the mailbox: one thread of the rank drains it at a time.
+//! The receiving side of the message ring: one thread of the rank drains it at a time.
 #![allow(unsafe_code)] // room: the one caller of `Ring::pop`, and the buffer its lock guards
 
 use core::mem;
@@ -16,7 +16,7 @@ const BUSY: u32 = 1;
 /// A thread drains, and another one found messages and was turned away.
 const AWAITED: u32 = 2;
 
-/// In private memory of the receiver; of a mailbox of so many slots of so many bytes, whose longest
+/// In private memory of the receiver; of a message ring of so many slots of so many bytes, whose longest
 /// message has `MAX`.
 pub(crate) struct Inbox<const N: usize, const BYTES: usize, const MAX: usize> {
     /// The ring's read position; moved only by the thread that drains.
@@ -42,7 +42,7 @@ pub(crate) struct Wake {
 }
 
 impl<const N: usize, const BYTES: usize, const MAX: usize> Inbox<N, BYTES, MAX> {
-    /// Slots after which a `poll` ends: half of the mailbox, so that refused senders hear of the
+    /// Slots after which a `poll` ends: half of the message ring, so that refused senders hear of the
     /// room while the other half still keeps the receiver busy.
     const BATCH: u64 = N as u64 / 2;
 

@@ -143,7 +143,7 @@ impl Shm {
         self.roster.state(peer)
     }
 
-    /// Puts a message into a mailbox, and rings no bell; where it ends there.
+    /// Puts a message into a message ring, and rings no bell; where it ends there.
     #[inline]
     fn push(
         &self,
@@ -165,7 +165,7 @@ impl Shm {
         }
     }
 
-    /// Wakes the senders that found the mailbox full; a bit stands for every 64th rank.
+    /// Wakes the senders that found the message ring full; a bit stands for every 64th rank.
     #[cold]
     fn wake(&self, wake: Wake) {
         if wake.own {
@@ -228,7 +228,7 @@ impl From<Shm> for Transport {
     }
 }
 
-// SAFETY: the mailbox gives each message once, and its sender as the slot says that it took;
+// SAFETY: the message ring gives each message once, and its sender as the slot says that it took;
 // `send` is the core's alone.
 unsafe impl Messages for Shm {
     fn explain(&self) -> String {
@@ -238,7 +238,7 @@ unsafe impl Messages for Shm {
             if self.is_crowded() { "are counted at the first rank" } else { "by dissemination" };
         format!(
             "shm: memfd segments (regions up to {} KiB in arenas of {} KiB, larger ones on their \
-             own), mailbox of {SLOTS} slots of {SLOT_BYTES} bytes for messages up to {MESSAGE_MAX} \
+             own), message ring of {SLOTS} slots of {SLOT_BYTES} bytes for messages up to {MESSAGE_MAX} \
              bytes, {ranks} ranks on {cores} \
              CPUs, {waiting}; barriers {barriers}",
             SMALL_MAX >> 10,

@@ -48,7 +48,7 @@ fn exchange(all: &[Shm], each: u32) {
                         assert_eq!(bytes[4..], body(from.0, n, bytes.len() - 4));
                         *received += 1;
                     };
-                    // A poll takes half a mailbox at most, and no ring comes for the other half.
+                    // A poll takes half a message ring at most, and no ring comes for the other half.
                     while shm.poll(&mut sink) > 0 {}
                 };
                 for n in 0..each {
@@ -101,7 +101,7 @@ fn a_single_rank_sends_to_itself() {
 }
 
 #[test]
-fn a_full_mailbox_refuses_and_takes_again_after_a_drain() {
+fn a_full_message_ring_refuses_and_takes_again_after_a_drain() {
     let all = ranks(2, 2);
     let mut taken = 0u32;
     let refused = loop {

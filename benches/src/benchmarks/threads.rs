@@ -52,7 +52,7 @@ pub(super) fn run(bench: &mut Bench<'_>) -> Result<()> {
     by_messages(bench)
 }
 
-/// Beside one thread that does it all: by messages, threads share the mailbox of their rank.
+/// Beside one thread that does it all: by messages, threads share the message ring of their rank.
 fn by_messages(bench: &mut Bench<'_>) -> Result<()> {
     let builder = bench.world().window((4 * APART) as usize, 8).hint("rma_path", "messages")?;
     let window = builder.allocate()?;

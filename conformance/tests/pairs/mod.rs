@@ -1,5 +1,5 @@
 //! Jobs whose ranks are made of two transports: memory inside of two pretended nodes, and the
-//! mailboxes of another such transport for a network.
+//! message rings of another such transport for a network.
 #![allow(unsafe_code)] // joins the ranks
 use rma::{Config, Universe};
 use rma_core::transport::{Network, Parts, Sleep, Transport, Waker, WorldRank};

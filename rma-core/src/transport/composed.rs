@@ -44,14 +44,14 @@ struct Bell {
     rank: WorldRank,
     sleep: Arc<dyn Sleep>,
     agent: Option<Arc<dyn Agent>>,
-    contributions: InboxFlag<AtomicU32>,
+    inbox: InboxFlag<AtomicU32>,
 }
 
 impl Waker {
     /// The network has something for this rank, which a call of its objects shows from now on.
     pub fn wake(&self) {
-        let Bell { rank, sleep, agent, contributions } = &*self.0;
-        contributions.come();
+        let Bell { rank, sleep, agent, inbox } = &*self.0;
+        inbox.come();
         sleep.ring(*rank);
         if let Some(agent) = agent {
             agent.ring();
@@ -108,13 +108,9 @@ impl Transport {
     ) -> Result<Self, E> {
         let Parts { job, messages, sleep, members, shared, cma, remote, agent, views } =
             self.into_parts();
-        let (rank, contributions) = (job.rank, InboxFlag::default());
-        let waker = Waker(Arc::new(Bell {
-            rank,
-            sleep: sleep.clone(),
-            agent: agent.clone(),
-            contributions,
-        }));
+        let (rank, inbox) = (job.rank, InboxFlag::default());
+        let waker =
+            Waker(Arc::new(Bell { rank, sleep: sleep.clone(), agent: agent.clone(), inbox }));
         let network = network(waker.clone())?;
         let agent = agent.map(|agent| {
             let waker = waker.clone();
@@ -201,11 +197,11 @@ unsafe impl Messages for Composed {
 
     fn poll(&self, sink: &mut dyn FnMut(WorldRank, &[u8])) -> usize {
         let near = self.near.messages.poll(sink);
-        let contributions = &self.waker.0.contributions;
-        contributions.take();
+        let inbox = &self.waker.0.inbox;
+        inbox.take();
         let far = self.network.messages.poll(sink);
         if far > 0 {
-            contributions.stay();
+            inbox.stay();
         }
         near + far
     }
@@ -318,7 +314,7 @@ impl Agent for ComposedAgent {
     }
 
     fn has_messages(&self) -> bool {
-        self.agent.has_messages() || self.waker.0.contributions.is_there()
+        self.agent.has_messages() || self.waker.0.inbox.is_there()
     }
 
     fn ring(&self) {

@@ -10,7 +10,7 @@ use loom::thread;
 struct Rank {
     /// Messages of the network.
     queue: AtomicU32,
-    contributions: InboxFlag<AtomicU32>,
+    inbox: InboxFlag<AtomicU32>,
     attended: AtomicU32,
     asleep: AtomicU32,
     /// The agent was woken.
@@ -21,7 +21,7 @@ impl Rank {
     /// As `Waker::wake`, after a message.
     fn arrive(&self) {
         self.queue.fetch_add(1, Relaxed);
-        self.contributions.come();
+        self.inbox.come();
         if self.asleep.load(Relaxed) == 1 && self.attended.load(Relaxed) == 0 {
             self.woken.store(1, Relaxed);
         }
@@ -29,11 +29,11 @@ impl Rank {
 
     /// As `Composed::poll`.
     fn poll(&self) -> u32 {
-        self.contributions.take();
+        self.inbox.take();
         let count = self.queue.load(Relaxed);
         if count > 0 {
             self.queue.fetch_sub(count, Relaxed);
-            self.contributions.stay();
+            self.inbox.stay();
         }
         count
     }
@@ -42,10 +42,10 @@ impl Rank {
     fn leave(&self) {
         self.attended.fetch_sub(1, Relaxed);
         fence(SeqCst);
-        if self.contributions.is_there() {
+        if self.inbox.is_there() {
             self.poll();
         }
-        if self.contributions.is_there() {
+        if self.inbox.is_there() {
             self.woken.store(1, Relaxed);
         }
     }

@@ -13,7 +13,7 @@ struct Half {
     near: u32,
     calls: Mutex<Vec<String>>,
     /// What a poll gives.
-    contributions: Mutex<Vec<u8>>,
+    inbox: Mutex<Vec<u8>>,
     handled: Mutex<u64>,
     arrived: Mutex<u64>,
     failed: Mutex<Option<WorldRank>>,
@@ -50,9 +50,9 @@ unsafe impl Messages for Half {
         Ok(())
     }
     fn poll(&self, sink: &mut dyn FnMut(WorldRank, &[u8])) -> usize {
-        let contributions = core::mem::take(&mut *lock(&self.contributions));
-        contributions.iter().for_each(|byte| sink(WorldRank(0), &[*byte]));
-        contributions.len()
+        let inbox = core::mem::take(&mut *lock(&self.inbox));
+        inbox.iter().for_each(|byte| sink(WorldRank(0), &[*byte]));
+        inbox.len()
     }
     fn arrived(&self) -> u64 {
         *lock(&self.arrived)
@@ -140,7 +140,7 @@ impl Agent for Half {
         true
     }
     fn has_messages(&self) -> bool {
-        !lock(&self.contributions).is_empty()
+        !lock(&self.inbox).is_empty()
     }
     fn ring(&self) {
         self.note("ring the agent".to_owned());
@@ -265,9 +265,9 @@ fn messages_of_both_halves_are_seen() {
         got
     };
     assert!(!agent.has_messages() && poll().is_empty());
-    *lock(&memory.contributions) = vec![1];
+    *lock(&memory.inbox) = vec![1];
     assert!(agent.has_messages());
-    *lock(&network.contributions) = vec![2, 3];
+    *lock(&network.inbox) = vec![2, 3];
     waker.wake();
     assert_eq!(poll(), [1, 2, 3]);
     assert!(agent.has_messages(), "there may be more");

@@ -7,7 +7,7 @@ use crate::collective::Inner;
 use crate::engine::WaitError;
 use crate::error::CollectiveError;
 use crate::memory::control_block::{ControlBlock, FLAGS, SlotHead};
-use crate::memory::pool::{PeerBlock, SyncBlock, SyncBoard};
+use crate::memory::pool::{PeerBlock, SharedCollectiveBlock, SyncBlock};
 use crate::protocol::message::{Head, Kind};
 use crate::rank::Rank;
 use crate::transport::Descriptor;
@@ -78,7 +78,7 @@ pub(crate) fn by_count(
 
 /// What the ranks of a communicator share, if all are near each other.
 pub(crate) struct Near {
-    collective_block: SyncBoard,
+    collective_block: SharedCollectiveBlock,
     /// `None` where barriers are counted on the collective block.
     flags: Option<Flags>,
 }
@@ -89,7 +89,7 @@ impl Near {
         if comm.group.size() == 1 || !matches!(comm.node, Node::Whole) {
             return Ok(None);
         }
-        let collective_block = find_board(comm)?;
+        let collective_block = find_collective_block(comm)?;
         let crowded = comm.engine.transport.sleep.is_crowded();
         let flags = if crowded { None } else { Some(Flags::new(comm)?) };
         Ok(Some(Self { collective_block, flags }))
@@ -166,16 +166,16 @@ impl Near {
 }
 
 /// Makes the collective block at rank 0, and maps it elsewhere.
-fn find_board(comm: &Inner) -> Result<SyncBoard, CollectiveError> {
+fn find_collective_block(comm: &Inner) -> Result<SharedCollectiveBlock, CollectiveError> {
     const TAG: u32 = FLAGS as u32;
     let size = comm.group.size();
     let (parent, children) = binomial(comm.rank.0, size);
     let (collective_block, invitation) = match parent {
-        None => SyncBoard::new(&comm.engine.sync_blocks, &comm.engine.transport, size)?,
+        None => SharedCollectiveBlock::new(&comm.engine.sync_blocks, &comm.engine.transport, size)?,
         Some(parent) => {
             let invitation = hear(comm, Rank(parent), TAG)?;
             let (transport, owner) = (&comm.engine.transport, comm.world_rank(Rank(0)));
-            (SyncBoard::import(transport, owner, &invitation, size)?, invitation)
+            (SharedCollectiveBlock::import(transport, owner, &invitation, size)?, invitation)
         }
     };
     for distance in children {

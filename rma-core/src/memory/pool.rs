@@ -211,7 +211,7 @@ impl PeerBlock {
 }
 
 /// The collective block of a communicator: rank 0 owns it, the others map it.
-pub(crate) struct SyncBoard {
+pub(crate) struct SharedCollectiveBlock {
     ranks: u32,
     before: Before,
     words: Words,
@@ -232,7 +232,7 @@ enum Words {
     Peer(Box<dyn Mapped>),
 }
 
-impl SyncBoard {
+impl SharedCollectiveBlock {
     /// And how a peer [finds](Self::import) it.
     pub(crate) fn new(
         pool: &Arc<SyncPool>,
@@ -314,7 +314,7 @@ mod tests {
             let engine = &universe.world().inner.engine;
             let collective_block = |readers| {
                 let (collective_block, _) =
-                    SyncBoard::new(&engine.sync_blocks, &engine.transport, 2).unwrap();
+                    SharedCollectiveBlock::new(&engine.sync_blocks, &engine.transport, 2).unwrap();
                 collective_block.set_left(true);
                 collective_block.expect_reads();
                 collective_block.get().reads().fetch_add(readers, Relaxed);
@@ -343,13 +343,13 @@ mod tests {
             let counted = |on| second.get().agreements(on).load(Relaxed);
             assert_eq!([Agreement::Free, Agreement::Seal].map(counted), [6, 9]);
             let (collective_block, _) =
-                SyncBoard::new(&engine.sync_blocks, &engine.transport, 2).unwrap();
+                SharedCollectiveBlock::new(&engine.sync_blocks, &engine.transport, 2).unwrap();
             collective_block.get().arrivals().store(7, Relaxed);
             collective_block.get().writes().store(8, Relaxed);
             collective_block.set_left(true);
             drop(collective_block);
             let (_, Invitation { before, .. }) =
-                SyncBoard::new(&engine.sync_blocks, &engine.transport, 2).unwrap();
+                SharedCollectiveBlock::new(&engine.sync_blocks, &engine.transport, 2).unwrap();
             assert_eq!((before.arrivals, before.writes), (7, 8));
         });
     }
@@ -366,7 +366,7 @@ mod tests {
             assert_ne!(block(), block());
             let collective_block = |failed: bool| {
                 let (collective_block, _) =
-                    SyncBoard::new(&engine.sync_blocks, &engine.transport, 2).unwrap();
+                    SharedCollectiveBlock::new(&engine.sync_blocks, &engine.transport, 2).unwrap();
                 collective_block.set_left(true);
                 collective_block.set_left(!failed);
                 core::ptr::from_ref(collective_block.get().reads())

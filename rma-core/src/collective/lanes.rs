@@ -16,7 +16,7 @@ use crate::collective::{Communicator, Inner};
 use crate::config::digest;
 use crate::engine::Cause;
 use crate::error::CollectiveError;
-use crate::memory::lane::{Lane, LaneShape, OwnLane, PIECES, PeerLane};
+use crate::memory::lane::{Lane, LaneGeometry, OwnLane, PIECES, PeerLane};
 use crate::protocol::wire::{U32, U64};
 use crate::rank::Rank;
 use crate::transport::{Descriptor, ImportError};
@@ -170,7 +170,7 @@ impl Lanes {
 impl OutLane {
     fn new(comm: &Inner) -> Option<Self> {
         let engine = &comm.engine;
-        let shape = LaneShape::within(engine.config.collective_lane_bytes, comm.group.size())?;
+        let shape = LaneGeometry::within(engine.config.collective_lane_bytes, comm.group.size())?;
         if engine.body_max() < size_of::<LaneOffer>() {
             return None;
         }
@@ -252,7 +252,7 @@ impl Exchange<'_> {
     pub(super) fn flat(&self, order: TreeOrder<'_>, bytes: usize) -> Option<Arc<[Rank]>> {
         let inner = &self.comm().inner;
         let shape =
-            || LaneShape::within(inner.engine.config.collective_lane_bytes, inner.group.size());
+            || LaneGeometry::within(inner.engine.config.collective_lane_bytes, inner.group.size());
         let is_flat = self.is_large(bytes) && self.comm().size() > 1 && shape().is_some();
         is_flat.then(|| self.comm().near_others(order)).flatten()
     }
@@ -279,8 +279,8 @@ impl Exchange<'_> {
     pub(super) fn unit(&self, bytes: usize) -> usize {
         let inner = &self.comm().inner;
         let shape =
-            LaneShape::within(inner.engine.config.collective_lane_bytes, inner.group.size());
-        let most = shape.map_or(0, LaneShape::piece_bytes);
+            LaneGeometry::within(inner.engine.config.collective_lane_bytes, inner.group.size());
+        let most = shape.map_or(0, LaneGeometry::piece_bytes);
         if inner.engine.transport.sleep.is_crowded() {
             return most;
         }
@@ -320,7 +320,7 @@ impl Exchange<'_> {
             plan: self.plan.get().0.into(),
             kind: (kind as u32).into(),
             readers: self.comm().size().into(),
-            pieces: shape.map_or(0, LaneShape::pieces).into(),
+            pieces: shape.map_or(0, LaneGeometry::pieces).into(),
             piece_bytes: shape.map_or(0, |shape| shape.piece_bytes() as u32).into(),
         };
         let (id, tag, _) = self.key(to, round);
@@ -465,7 +465,7 @@ impl Inner {
         }
         let world = self.world_rank(owner);
         let shape =
-            LaneShape::of_peer(offer.readers.get(), offer.pieces.get(), offer.piece_bytes.get());
+            LaneGeometry::of_peer(offer.readers.get(), offer.pieces.get(), offer.piece_bytes.get());
         let shape = shape.ok_or(ImportError::Malformed(world))?;
         let (transport, descriptor) = (&self.engine.transport, Descriptor(offer.descriptor));
         let lane = Arc::new(PeerLane::import(transport, world, descriptor, shape)?);

@@ -26,13 +26,13 @@ const READERS_AT: usize = 64;
 
 /// How a lane is laid out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct LaneShape {
+pub(crate) struct LaneGeometry {
     readers: u32,
     pieces: u32,
     piece_bytes: u32,
 }
 
-impl LaneShape {
+impl LaneGeometry {
     /// For so many readers; `None` if pieces of `budget` bytes together are too small to be of use.
     pub(crate) fn within(budget: u64, readers: u32) -> Option<Self> {
         let piece = budget / u64::from(PIECES) / 64 * 64;
@@ -72,7 +72,7 @@ fn pieces_at(readers: u32) -> usize {
 #[derive(Clone, Copy)]
 pub(crate) struct Lane<'a> {
     base: *mut u8,
-    shape: LaneShape,
+    shape: LaneGeometry,
     life: PhantomData<&'a AtomicU64>,
 }
 
@@ -81,7 +81,7 @@ impl<'a> Lane<'a> {
     ///
     /// All bytes of the shape from `base` on stay mapped for `'a`, are aligned to 64, and are
     /// accessed through values of this type only, in every process.
-    unsafe fn new(base: *mut u8, shape: LaneShape) -> Self {
+    unsafe fn new(base: *mut u8, shape: LaneGeometry) -> Self {
         Self { base, shape, life: PhantomData }
     }
 
@@ -133,14 +133,14 @@ impl<'a> Lane<'a> {
 /// leaves.
 pub(crate) struct LaneMemory {
     region: Box<dyn Region>,
-    shape: LaneShape,
+    shape: LaneGeometry,
     /// Of the next piece. In a right program no reader's word is ahead of it: a writer that goes on
     /// from here finds none that says too much.
     next: u64,
 }
 
 impl LaneMemory {
-    pub(crate) fn shape(&self) -> LaneShape {
+    pub(crate) fn shape(&self) -> LaneGeometry {
         self.shape
     }
 }
@@ -158,7 +158,7 @@ impl OwnLane {
     pub(crate) fn new(
         pool: &Arc<SyncPool>,
         transport: &Transport,
-        shape: LaneShape,
+        shape: LaneGeometry,
     ) -> Result<Self, AllocateError> {
         let memory = match pool.take_lane(shape) {
             Some(memory) => memory,
@@ -182,7 +182,7 @@ impl OwnLane {
         unsafe { Lane::new(region.mapping().base, *shape) }
     }
 
-    pub(crate) fn shape(&self) -> LaneShape {
+    pub(crate) fn shape(&self) -> LaneGeometry {
         self.memory().shape
     }
 
@@ -220,7 +220,7 @@ impl Drop for OwnLane {
 /// A lane of a near peer.
 pub(crate) struct PeerLane {
     mapped: Box<dyn Mapped>,
-    shape: LaneShape,
+    shape: LaneGeometry,
 }
 
 impl PeerLane {
@@ -228,7 +228,7 @@ impl PeerLane {
         transport: &Transport,
         owner: WorldRank,
         descriptor: Descriptor,
-        shape: LaneShape,
+        shape: LaneGeometry,
     ) -> Result<Self, ImportError> {
         if !transport.shared.is_near(owner) {
             return Err(ImportError::Malformed(owner));
@@ -248,7 +248,7 @@ impl PeerLane {
         unsafe { Lane::new(self.mapped.mapping().base, self.shape) }
     }
 
-    pub(crate) fn shape(&self) -> LaneShape {
+    pub(crate) fn shape(&self) -> LaneGeometry {
         self.shape
     }
 }
@@ -264,18 +264,18 @@ mod tests {
     fn a_lane_stays_within_its_budget() {
         for readers in [1, 7, 8, 9, 1000] {
             for budget in [0, 100, 8 << 10, 9 << 10, 17_000, 1 << 20, 1 << 30] {
-                let Some(shape) = LaneShape::within(budget, readers) else {
+                let Some(shape) = LaneGeometry::within(budget, readers) else {
                     assert!(budget < PIECE_LEAST * 8);
                     continue;
                 };
                 let words = pieces_at(readers) as u64;
                 assert!(shape.bytes() as u64 <= budget + words && shape.pieces() == PIECES);
-                let of_peer = LaneShape::of_peer(readers, PIECES, shape.piece_bytes);
+                let of_peer = LaneGeometry::of_peer(readers, PIECES, shape.piece_bytes);
                 assert_eq!(of_peer, Some(shape));
             }
         }
         for (pieces, bytes) in [(0, 1024), (9, 1024), (8, 0), (8, 960), (8, 1030), (8, 1 << 21)] {
-            assert_eq!(LaneShape::of_peer(3, pieces, bytes), None);
+            assert_eq!(LaneGeometry::of_peer(3, pieces, bytes), None);
         }
     }
 
@@ -283,7 +283,7 @@ mod tests {
     fn memory_of_a_lane_is_only_ever_a_lane() {
         with_universe(Config::default(), |universe| {
             let engine = &universe.world().inner.engine;
-            let shape = LaneShape::within(8 << 10, 1).unwrap();
+            let shape = LaneGeometry::within(8 << 10, 1).unwrap();
             let new = |shape| OwnLane::new(&engine.sync_blocks, &engine.transport, shape).unwrap();
             let at = |lane: &OwnLane| lane.get().base;
             let mut first = new(shape);
@@ -298,7 +298,11 @@ mod tests {
                 (start..start + region.mapping().len).contains(&base.addr())
             };
             assert!(!others.iter().any(|region| lies_there(&**region)), "given to another use");
-            assert_ne!(at(&new(LaneShape::within(9 << 10, 1).unwrap())), base, "of another shape");
+            assert_ne!(
+                at(&new(LaneGeometry::within(9 << 10, 1).unwrap())),
+                base,
+                "of another shape"
+            );
             let mut second = new(shape);
             assert_eq!((at(&second), second.next()), (base, 5));
             second.set_idle(false);
@@ -309,7 +313,7 @@ mod tests {
 
     #[test]
     fn pieces_and_words_have_places_of_their_own() {
-        let shape = LaneShape::within(10 << 10, 9).unwrap();
+        let shape = LaneGeometry::within(10 << 10, 9).unwrap();
         let mut memory = vec![0u128; shape.bytes() / 16 + 5];
         let base = memory.as_mut_ptr().cast::<u8>();
         let base = base.wrapping_add(base.align_offset(64));

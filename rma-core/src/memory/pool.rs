@@ -9,7 +9,7 @@
 #![allow(unsafe_code)]
 
 use crate::memory::control_block::{BLOCK_BYTES, CollectiveBlock, ControlBlock};
-use crate::memory::lane::{LaneMemory, LaneShape};
+use crate::memory::lane::{LaneGeometry, LaneMemory};
 use crate::rank::WorldRank;
 use crate::transport::{AllocateError, Descriptor, ImportError, Mapped, Region, Transport};
 use bytemuck::{Pod, Zeroable};
@@ -81,7 +81,7 @@ impl SyncPool {
     }
 
     /// A lane of that shape that no communicator has.
-    pub(crate) fn take_lane(&self, shape: LaneShape) -> Option<LaneMemory> {
+    pub(crate) fn take_lane(&self, shape: LaneGeometry) -> Option<LaneMemory> {
         let mut pool = self.pool();
         let found = pool.idle_lanes.iter().rposition(|lane| lane.shape() == shape);
         found.map(|found| pool.idle_lanes.swap_remove(found))

@@ -74,7 +74,7 @@ fn update(word: &impl Word<Value = u64>, change: impl Fn(u64) -> u64) -> u64 {
 
 /// What a rank asks of a home.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct LockAsk {
+pub(crate) struct HomeRequest {
     pub(crate) from: WorldRank,
     /// In the window.
     pub(crate) rank: u32,
@@ -136,9 +136,9 @@ enum Permission {
 /// The lock of one part, as its home runs it. S-E13
 #[derive(Debug, Default)]
 pub(crate) struct Home {
-    waiting: VecDeque<LockAsk>,
+    waiting: VecDeque<HomeRequest>,
     /// Those that were granted it by message.
-    granted: FxHashMap<WorldRank, LockAsk>,
+    granted: FxHashMap<WorldRank, HomeRequest>,
     permission: Permission,
     /// Of the pass that is asked for, or here.
     number: u32,
@@ -165,13 +165,13 @@ impl Home {
         matches!(self.permission, Permission::Asked { .. })
     }
 
-    fn end(&mut self, request: &LockAsk, end: End) {
-        let LockAsk { from: to, slot, .. } = *request;
+    fn end(&mut self, request: &HomeRequest, end: End) {
+        let HomeRequest { from: to, slot, .. } = *request;
         self.tells.push_back(Tell::Answer { to, slot, end });
     }
 
     /// A rank asks for the lock. What it asked for before it has given back, or up.
-    pub(crate) fn handle_request(&mut self, word: &impl Word<Value = u64>, request: LockAsk) {
+    pub(crate) fn handle_request(&mut self, word: &impl Word<Value = u64>, request: HomeRequest) {
         if let Some(end) = self.closed {
             return self.end(&request, end);
         }
@@ -206,8 +206,8 @@ impl Home {
     }
 
     /// Ends those of the requests that wait; false if there are none.
-    fn end_all(&mut self, end: End, those: impl Fn(&LockAsk) -> bool) -> bool {
-        let (ended, kept): (VecDeque<LockAsk>, _) = self.waiting.drain(..).partition(those);
+    fn end_all(&mut self, end: End, those: impl Fn(&HomeRequest) -> bool) -> bool {
+        let (ended, kept): (VecDeque<HomeRequest>, _) = self.waiting.drain(..).partition(those);
         self.waiting = kept;
         ended.iter().for_each(|request| self.end(request, end));
         !ended.is_empty()
@@ -337,7 +337,7 @@ impl Home {
         self.waiting.iter().any(|waits| waits.holds && waits.mode == Mode::Exclusive)
     }
 
-    fn may(&self, request: &LockAsk) -> bool {
+    fn may(&self, request: &HomeRequest) -> bool {
         match self.permission {
             Permission::Given => true,
             Permission::Recalled => request.mode == Mode::Shared || request.holds,
@@ -363,7 +363,7 @@ impl Home {
 
 /// Takes the lock for a request, if no holder is in the way; says in the word whether others wait,
 /// or this one.
-fn grant(word: &impl Word<Value = u64>, request: &LockAsk, more: bool) -> bool {
+fn grant(word: &impl Word<Value = u64>, request: &HomeRequest, more: bool) -> bool {
     let mut seen = word.load(SeqCst);
     loop {
         let taken = with(seen, request.mode, request.rank);
@@ -427,8 +427,8 @@ impl Passes {
     }
 
     /// A rank locks all parts. What it asked for before it has given back, or up.
-    pub(crate) fn handle_request(&mut self, request: &LockAsk) {
-        let LockAsk { from: to, slot, .. } = *request;
+    pub(crate) fn handle_request(&mut self, request: &HomeRequest) {
+        let HomeRequest { from: to, slot, .. } = *request;
         let waits = self.waiting.iter().find_map(|(from, want)| match want {
             Want::All { slot } if *from == to => Some(*slot),
             _ => None,

@@ -86,7 +86,7 @@ impl Shared {
             }
         }
         let (from, holds, tries) = (WorldRank(rank), false, false);
-        let request = LockAsk { from, rank, slot: 1, mode, holds, tries };
+        let request = HomeRequest { from, rank, slot: 1, mode, holds, tries };
         self.at_home(|home, word| home.handle_request(word, request));
         while self.granted[rank as usize].load(SeqCst) == 0 {
             self.bells[rank as usize].wait();

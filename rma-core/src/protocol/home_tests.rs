@@ -16,7 +16,7 @@ enum Lock {
 
 #[derive(Debug)]
 enum Message {
-    Request { to: u32, request: LockAsk, all: bool },
+    Request { to: u32, request: HomeRequest, all: bool },
     Unlock { to: u32, from: u32, slot: u64, all: bool },
     Look { to: u32 },
     Told { from: u32, tell: Tell },
@@ -210,7 +210,7 @@ impl World {
         let mode = mode(exclusive && !all);
         let (from, slot) = (WorldRank(rank), self.slots);
         let tries = tries && !all;
-        let request = LockAsk { from, rank, slot, mode, holds, tries };
+        let request = HomeRequest { from, rank, slot, mode, holds, tries };
         let to = if all { 0 } else { of };
         self.messages.push(Message::Request { to, request, all });
         self.states[rank as usize] = State::Asked(lock, slot);
@@ -302,9 +302,9 @@ fn late_requests_for_a_pass_change_nothing() {
     World::new(11766706718936010048, 3, 2).play();
 }
 
-fn request(from: u32, slot: u64, mode: Mode) -> LockAsk {
+fn request(from: u32, slot: u64, mode: Mode) -> HomeRequest {
     let (rank, from) = (from, WorldRank(from));
-    LockAsk { from, rank, slot, mode, holds: false, tries: false }
+    HomeRequest { from, rank, slot, mode, holds: false, tries: false }
 }
 
 fn tells(home: &mut Home) -> Vec<Tell> {
@@ -365,17 +365,17 @@ fn who_only_tries_does_not_wait() {
     let (word, mut home) = (AtomicU64::new(OPEN), Home::default());
     home.permission = Permission::Given;
     home.handle_request(&word, request(1, 1, Mode::Exclusive));
-    let tries = LockAsk { tries: true, ..request(2, 2, Mode::Shared) };
+    let tries = HomeRequest { tries: true, ..request(2, 2, Mode::Shared) };
     home.handle_request(&word, tries);
     assert_eq!(tells(&mut home), [answer(1, 1, End::Granted), answer(2, 2, End::Busy)]);
     assert!(!home.is_waited_for());
     home.handle_unlock(&word, WorldRank(1), 1);
-    home.handle_request(&word, LockAsk { slot: 3, ..tries });
+    home.handle_request(&word, HomeRequest { slot: 3, ..tries });
     assert_eq!(tells(&mut home), [answer(2, 3, End::Granted)]);
     home.handle_unlock(&word, WorldRank(2), 3);
     // Without a pass, rank 0 is asked, but not waited for.
     home.permission = Permission::None;
-    let exclusive = LockAsk { mode: Mode::Exclusive, slot: 4, ..tries };
+    let exclusive = HomeRequest { mode: Mode::Exclusive, slot: 4, ..tries };
     home.handle_request(&word, exclusive);
     assert_eq!(tells(&mut home), [Tell::Ask { number: 1, holds: false }]);
     let mut first = Passes::default();
@@ -387,19 +387,19 @@ fn who_only_tries_does_not_wait() {
     home.handle_wait(&word, 1);
     assert_eq!(tells(&mut home), [answer(2, 4, End::Busy)]);
     // It still waits for the pass, and says so without asking again.
-    home.handle_request(&word, LockAsk { slot: 6, ..exclusive });
+    home.handle_request(&word, HomeRequest { slot: 6, ..exclusive });
     assert_eq!(tells(&mut home), [answer(2, 6, End::Busy)]);
     home.handle_pass(&word, 1);
     home.handle_recall(&word, 1);
     assert_eq!(tells(&mut home), [Tell::Return { number: 1 }]);
-    home.handle_request(&word, LockAsk { slot: 7, ..exclusive });
+    home.handle_request(&word, HomeRequest { slot: 7, ..exclusive });
     assert_eq!(tells(&mut home), [Tell::Ask { number: 2, holds: false }]);
     home.handle_wait(&word, 1);
     assert_eq!(tells(&mut home), [], "of the one before");
     home.handle_wait(&word, 2);
     assert_eq!(tells(&mut home), [answer(2, 7, End::Busy)]);
     home.handle_pass(&word, 2);
-    home.handle_request(&word, LockAsk { slot: 5, ..exclusive });
+    home.handle_request(&word, HomeRequest { slot: 5, ..exclusive });
     assert_eq!(tells(&mut home), [answer(2, 5, End::Granted)]);
 }
 

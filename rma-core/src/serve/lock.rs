@@ -2,7 +2,7 @@
 use crate::engine::Engine;
 use crate::memory::control_block::ControlBlock;
 use crate::object::WindowId;
-use crate::protocol::home::{End, Home, LockAsk, Passes, Tell};
+use crate::protocol::home::{End, Home, HomeRequest, Passes, Tell};
 use crate::protocol::lock::{self, Mode};
 use crate::protocol::message::{Head, Kind, Status};
 use crate::rank::{Rank, WorldRank};
@@ -112,12 +112,12 @@ pub(crate) fn word(block: ControlBlock<'_>) -> &AtomicU64 {
 }
 
 impl Part {
-    fn request(&self, from: WorldRank, head: &Head) -> Option<LockAsk> {
+    fn request(&self, from: WorldRank, head: &Head) -> Option<HomeRequest> {
         let rank = self.comm.group().rank_of(from)?.0;
         let tag = head.tag.get();
         let mode = if tag & how::EXCLUSIVE == 0 { Mode::Shared } else { Mode::Exclusive };
         let (holds, tries) = (tag & how::HOLDS != 0, tag & how::TRIES != 0);
-        Some(LockAsk { from, rank, slot: head.slot.get(), mode, holds, tries })
+        Some(HomeRequest { from, rank, slot: head.slot.get(), mode, holds, tries })
     }
 
     /// Whether rank 0 of the window is that process.
@@ -191,7 +191,7 @@ impl Engine {
             return body.is_empty();
         };
         let own = self.transport.job.rank;
-        let known = |request: &LockAsk| match head.offset.get() {
+        let known = |request: &HomeRequest| match head.offset.get() {
             what::PART => !part.is_together(),
             what::ALL => part.is_first(own) && request.mode == Mode::Shared,
             _ => false,

@@ -46,14 +46,14 @@ pub(crate) struct Lines {
     /// Homes and passes that are waited for.
     waited_for: AtomicUsize,
     /// By slot.
-    asked: Mutex<FxHashMap<u64, AskedLock>>,
+    pending: Mutex<FxHashMap<u64, PendingLock>>,
     /// Requests so far.
     requests: AtomicU64,
 }
 
 /// A request of this rank that its home has not answered, or that no thread has seen answered.
 #[derive(Debug)]
-struct AskedLock {
+struct PendingLock {
     home: WorldRank,
     /// What gives it back, if no thread waits for it any more.
     unwanted: Option<Head>,
@@ -68,33 +68,33 @@ impl Lines {
         self.waited_for.load(Relaxed) > 0
     }
 
-    fn asked(&self) -> MutexGuard<'_, FxHashMap<u64, AskedLock>> {
-        self.asked.lock().unwrap_or_else(PoisonError::into_inner)
+    fn pending(&self) -> MutexGuard<'_, FxHashMap<u64, PendingLock>> {
+        self.pending.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Begins a request, before it is sent; answers with its slot. Later ones have higher slots.
-    pub(crate) fn ask(&self, home: WorldRank) -> u64 {
+    pub(crate) fn begin(&self, home: WorldRank) -> u64 {
         let slot = self.requests.fetch_add(1, Relaxed) + 1;
-        self.asked().insert(slot, AskedLock { home, unwanted: None, end: None });
+        self.pending().insert(slot, PendingLock { home, unwanted: None, end: None });
         slot
     }
 
     /// How a request ended, once it has; then it is over.
     pub(crate) fn end_of(&self, slot: u64) -> Option<(Status, WorldRank)> {
-        let mut asked = self.asked();
-        let end = asked.get(&slot)?.end?;
-        asked.remove(&slot);
+        let mut pending = self.pending();
+        let end = pending.get(&slot)?.end?;
+        pending.remove(&slot);
         Some(end)
     }
 
     /// Forgets a request that was not sent, or whose home is gone.
     pub(crate) fn forget(&self, slot: u64) {
-        self.asked().remove(&slot);
+        self.pending().remove(&slot);
     }
 
     /// Homes of locks that may yet be granted to this rank, which has to give them back.
     pub(crate) fn coming_from(&self) -> Vec<WorldRank> {
-        self.asked().values().filter(|it| it.unwanted.is_some()).map(|it| it.home).collect()
+        self.pending().values().filter(|it| it.unwanted.is_some()).map(|it| it.home).collect()
     }
 
     fn count(&self, before: bool, after: bool) {
@@ -214,14 +214,14 @@ impl Engine {
     pub(crate) fn take_granted(&self, from: WorldRank, head: &Head, body: &[u8]) -> bool {
         let (slot, Some(status)) = (head.slot.get(), head.status()) else { return false };
         let left = WorldRank(u32::try_from(head.offset.get()).unwrap_or(from.0));
-        let mut asked = self.serving().lines.asked();
-        let known = |it: &&mut AskedLock| it.home == from && it.end.is_none() && body.is_empty();
-        let Some(it) = asked.get_mut(&slot).filter(known) else { return false };
+        let mut pending = self.serving().lines.pending();
+        let known = |it: &&mut PendingLock| it.home == from && it.end.is_none() && body.is_empty();
+        let Some(it) = pending.get_mut(&slot).filter(known) else { return false };
         let Some(unlock) = it.unwanted else {
             it.end = Some((status, left));
             return true;
         };
-        drop(asked);
+        drop(pending);
         if status == Status::Ok {
             self.tell(from, &unlock);
         }
@@ -321,16 +321,16 @@ impl Engine {
 
     /// Does not wait for a request any more: it leaves the line, or what it was granted goes back.
     pub(crate) fn give_up_lock(&self, slot: u64, unlock: Head) {
-        let mut asked = self.serving().lines.asked();
-        let Some(it) = asked.get_mut(&slot) else { return };
+        let mut pending = self.serving().lines.pending();
+        let Some(it) = pending.get_mut(&slot) else { return };
         let (home, end) = (it.home, it.end);
         if end.is_none() {
             // If this comes to the home before the request, or crosses the grant.
             it.unwanted = Some(unlock);
         } else {
-            asked.remove(&slot);
+            pending.remove(&slot);
         }
-        drop(asked);
+        drop(pending);
         if end.is_none_or(|(status, _)| status == Status::Ok) {
             self.tell(home, &unlock);
         }

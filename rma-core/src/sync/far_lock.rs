@@ -34,17 +34,17 @@ impl Window {
         mode: Mode,
         until: Option<Duration>,
     ) -> Result<(), RmaError> {
-        self.take_or_ask(target, mode, 0, until).map(drop)
+        self.take_or_request(target, mode, 0, until).map(drop)
     }
 
     /// As [`lock_at_home`](Self::lock_at_home), unless others have it or wait for it: false then.
     pub(crate) fn try_lock_at_home(&self, target: Rank, mode: Mode) -> Result<bool, RmaError> {
-        self.take_or_ask(target, mode, how::TRIES, None)
+        self.take_or_request(target, mode, how::TRIES, None)
     }
 
     /// Locks all parts, which others may share. S-E8
     pub(crate) fn lock_all_at_home(&self) -> Result<(), RmaError> {
-        let slot = self.ask_home(ALL, 0, None)?;
+        let slot = self.send_request(ALL, 0, None)?;
         self.wait_for_home(ALL, slot)
     }
 
@@ -75,7 +75,7 @@ impl Window {
         self.check_left()
     }
 
-    fn take_or_ask(
+    fn take_or_request(
         &self,
         target: Rank,
         mode: Mode,
@@ -117,7 +117,7 @@ impl Window {
         }
         let exclusive = if mode == Mode::Exclusive { how::EXCLUSIVE } else { 0 };
         let holds = if self.holds_a_lock() { how::HOLDS } else { 0 };
-        self.ask_home(target, exclusive | holds | tries, until).map(Some)
+        self.send_request(target, exclusive | holds | tries, until).map(Some)
     }
 
     /// The home of the lock of a target, or of all, and what requests say that they want.
@@ -138,10 +138,10 @@ impl Window {
     }
 
     /// Asks for a lock; answers with the slot of the request.
-    fn ask_home(&self, key: Rank, how: u32, until: Option<Duration>) -> Result<u64, RmaError> {
+    fn send_request(&self, key: Rank, how: u32, until: Option<Duration>) -> Result<u64, RmaError> {
         let (home, about, wait) = self.wait_for_lock_at(key, until)?;
         let engine = self.engine();
-        let slot = engine.serving().lines.ask(home);
+        let slot = engine.serving().lines.begin(home);
         let mut head = Head::new(Kind::Lock, self.id().0, how);
         (head.offset, head.slot) = (about.into(), slot.into());
         engine.send(home, &head, &[], wait).map(|()| slot).map_err(|error| {

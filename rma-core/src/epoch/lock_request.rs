@@ -31,7 +31,7 @@ enum RequestStage {
     /// It has the lock.
     Granted(TakenLock),
     /// Its home was sent it, with that slot.
-    Asked(u64),
+    Sent(u64),
     /// It is nowhere in line: taken by a test, if that is possible just then, or by a wait.
     Wanted,
 }
@@ -66,7 +66,7 @@ impl Window {
                 .map_or(RequestStage::Wanted, RequestStage::Granted)
         } else {
             let asked = self.request_at_home(target, kind.mode())?;
-            asked.map_or(RequestStage::Granted(TakenLock::AtHome(kind)), RequestStage::Asked)
+            asked.map_or(RequestStage::Granted(TakenLock::AtHome(kind)), RequestStage::Sent)
         };
         request.enter(stage);
         Ok(request)
@@ -86,7 +86,7 @@ impl<'w> LockRequest<'w> {
             RequestStage::Granted(TakenLock::Nothing) => return,
             RequestStage::Granted(_) => held::BY_LOCK,
             // From now on it may be granted.
-            RequestStage::Asked(_) => held::ASKED,
+            RequestStage::Sent(_) => held::REQUESTED,
             RequestStage::Wanted => held::LOCKING,
         };
         self.window.set_held(self.target, how);
@@ -102,7 +102,7 @@ impl<'w> LockRequest<'w> {
         let (window, target, kind) = (self.window, self.target, self.kind);
         match self.stage {
             RequestStage::Granted(_) => {}
-            RequestStage::Asked(slot) => match window.test_home(target, slot) {
+            RequestStage::Sent(slot) => match window.test_home(target, slot) {
                 Ok(true) => self.enter(RequestStage::Granted(TakenLock::AtHome(kind))),
                 Ok(false) => return Ok(false),
                 Err(error) => {
@@ -134,7 +134,7 @@ impl<'w> LockRequest<'w> {
         let (window, target, kind) = (self.window, self.target, self.kind);
         let taken = match self.stage {
             RequestStage::Granted(taken) => taken,
-            RequestStage::Asked(slot) => {
+            RequestStage::Sent(slot) => {
                 // If it fails, this rank is not in line any more.
                 self.stage = RequestStage::Wanted;
                 window.wait_for_home(target, slot)?;
@@ -162,7 +162,7 @@ impl Drop for LockRequest<'_> {
         }
         match self.stage {
             RequestStage::Granted(taken) => return drop(Lock::new(window, target, taken)),
-            RequestStage::Asked(slot) => window.leave_line(target, slot),
+            RequestStage::Sent(slot) => window.leave_line(target, slot),
             RequestStage::Wanted => {}
         }
         window.set_held(target, held::NOT);

@@ -50,7 +50,7 @@ pub(crate) mod held {
     /// As [`BY_LOCK`], and it stands in the table of locked targets.
     pub(crate) const LISTED: u32 = 5;
     /// Its lock is asked for, and perhaps granted, which no thread of this rank has seen yet.
-    pub(crate) const ASKED: u32 = 6;
+    pub(crate) const REQUESTED: u32 = 6;
 
     /// Whether operations of a lock epoch are allowed.
     pub(crate) fn is_locked(how: u32) -> bool {

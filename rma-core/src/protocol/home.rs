@@ -106,7 +106,7 @@ pub(crate) enum Tell {
     /// The end of the request with that slot.
     Answer { to: WorldRank, slot: u64, end: End },
     /// To rank 0: this home wants a pass.
-    Ask { number: u32, holds: bool },
+    Request { number: u32, holds: bool },
     /// To rank 0: the pass comes back.
     Return { number: u32 },
     /// To a home: it comes, but not now.
@@ -124,7 +124,7 @@ enum Permission {
     None,
     /// It was asked for; whether for a rank that holds a lock, and whether it was recalled before
     /// it came.
-    Asked {
+    Requested {
         holds: bool,
         recalled: bool,
     },
@@ -162,7 +162,7 @@ impl Home {
 
     /// Whether it waits for rank 0.
     pub(crate) fn asks(&self) -> bool {
-        matches!(self.permission, Permission::Asked { .. })
+        matches!(self.permission, Permission::Requested { .. })
     }
 
     fn end(&mut self, request: &HomeRequest, end: End) {
@@ -240,7 +240,7 @@ impl Home {
 
     /// The pass has come.
     pub(crate) fn handle_pass(&mut self, word: &impl Word<Value = u64>, number: u32) {
-        let Permission::Asked { recalled, .. } = self.permission else {
+        let Permission::Requested { recalled, .. } = self.permission else {
             return self.send_back(number);
         };
         if number != self.number {
@@ -259,8 +259,8 @@ impl Home {
     /// The pass is to go back.
     pub(crate) fn handle_recall(&mut self, word: &impl Word<Value = u64>, number: u32) {
         match self.permission {
-            Permission::Asked { holds, .. } if number == self.number => {
-                self.permission = Permission::Asked { holds, recalled: true };
+            Permission::Requested { holds, .. } if number == self.number => {
+                self.permission = Permission::Requested { holds, recalled: true };
             }
             Permission::Given | Permission::Recalled if number == self.number => {
                 self.permission = Permission::Recalled;
@@ -341,7 +341,7 @@ impl Home {
         match self.permission {
             Permission::Given => true,
             Permission::Recalled => request.mode == Mode::Shared || request.holds,
-            Permission::None | Permission::Asked { .. } => request.mode == Mode::Shared,
+            Permission::None | Permission::Requested { .. } => request.mode == Mode::Shared,
         }
     }
 
@@ -350,14 +350,14 @@ impl Home {
             Permission::None => {
                 self.number = self.number.wrapping_add(1);
                 self.is_late = false;
-                self.permission = Permission::Asked { holds, recalled: false };
+                self.permission = Permission::Requested { holds, recalled: false };
             }
-            Permission::Asked { holds: false, recalled } if holds => {
-                self.permission = Permission::Asked { holds, recalled };
+            Permission::Requested { holds: false, recalled } if holds => {
+                self.permission = Permission::Requested { holds, recalled };
             }
             _ => return,
         }
-        self.tells.push_back(Tell::Ask { number: self.number, holds });
+        self.tells.push_back(Tell::Request { number: self.number, holds });
     }
 }
 
@@ -459,7 +459,7 @@ impl Passes {
     }
 
     /// A home wants a pass.
-    pub(crate) fn handle_ask(&mut self, home: WorldRank, number: u32, holds: bool) {
+    pub(crate) fn handle_pass_request(&mut self, home: WorldRank, number: u32, holds: bool) {
         // What was asked for twice comes twice, and the second time perhaps late. An earlier pass
         // comes back later than this.
         if self.given.get(&home).is_some_and(|given| !is_newer(number, given.number))

@@ -57,7 +57,7 @@ impl Shared {
                     side.all = true;
                     self.returned.fetch_add(1, SeqCst);
                 }
-                Tell::Ask { number, .. } => side.asked = Some(number),
+                Tell::Request { number, .. } => side.asked = Some(number),
                 tell => panic!("{tell:?}"),
             }
             if let Some(number) = side.asked.take_if(|_| !side.all) {

@@ -27,7 +27,7 @@ enum Message {
 enum State {
     Idle,
     /// Waits for the answer to that slot.
-    Asked(Lock, u64),
+    Requested(Lock, u64),
 }
 
 struct World {
@@ -117,7 +117,7 @@ impl World {
         let home = WorldRank(from);
         match tell {
             Tell::Answer { to, slot, end } => self.answered(to.0, slot, end),
-            Tell::Ask { number, holds } => self.passes.handle_ask(home, number, holds),
+            Tell::Request { number, holds } => self.passes.handle_pass_request(home, number, holds),
             Tell::Return { number } => self.passes.handle_return(home, number),
             Tell::Wait { to, number } => {
                 self.homes[to.0 as usize].handle_wait(&self.words[to.0 as usize], number);
@@ -134,7 +134,7 @@ impl World {
     fn answered(&mut self, rank: u32, slot: u64, end: End) {
         let at = rank as usize;
         match self.states[at] {
-            State::Asked(lock, mine) if mine == slot => {
+            State::Requested(lock, mine) if mine == slot => {
                 self.states[at] = State::Idle;
                 if end == End::Granted {
                     self.enter(rank, lock, Some(slot));
@@ -213,7 +213,7 @@ impl World {
         let request = HomeRequest { from, rank, slot, mode, holds, tries };
         let to = if all { 0 } else { of };
         self.messages.push(Message::Request { to, request, all });
-        self.states[rank as usize] = State::Asked(lock, slot);
+        self.states[rank as usize] = State::Requested(lock, slot);
     }
 
     fn release(&mut self, rank: u32) {
@@ -243,7 +243,7 @@ impl World {
                 }
             }
             State::Idle => self.release(rank),
-            State::Asked(lock, slot) => {
+            State::Requested(lock, slot) => {
                 if self.below(40) == 0 {
                     self.states[at] = State::Idle;
                     self.given_up.push((rank, lock, slot));
@@ -320,8 +320,8 @@ fn answer(to: u32, slot: u64, end: End) -> Tell {
 fn a_pass_stays_as_long_as_nobody_locks_all() {
     let (word, mut home, mut first) = (AtomicU64::new(0), Home::default(), Passes::default());
     home.handle_request(&word, request(1, 10, Mode::Exclusive));
-    assert_eq!(tells(&mut home), [Tell::Ask { number: 1, holds: false }]);
-    first.handle_ask(WorldRank(5), 1, false);
+    assert_eq!(tells(&mut home), [Tell::Request { number: 1, holds: false }]);
+    first.handle_pass_request(WorldRank(5), 1, false);
     assert_eq!(first.poll(), Some(Tell::Pass { to: WorldRank(5), number: 1 }));
     home.handle_pass(&word, 1);
     assert_eq!(tells(&mut home), [answer(1, 10, End::Granted)]);
@@ -377,10 +377,10 @@ fn who_only_tries_does_not_wait() {
     home.permission = Permission::None;
     let exclusive = HomeRequest { mode: Mode::Exclusive, slot: 4, ..tries };
     home.handle_request(&word, exclusive);
-    assert_eq!(tells(&mut home), [Tell::Ask { number: 1, holds: false }]);
+    assert_eq!(tells(&mut home), [Tell::Request { number: 1, holds: false }]);
     let mut first = Passes::default();
     first.handle_request(&request(3, 9, Mode::Shared));
-    first.handle_ask(WorldRank(0), 1, false);
+    first.handle_pass_request(WorldRank(0), 1, false);
     let all: Vec<Tell> = core::iter::from_fn(|| first.poll()).collect();
     let wait = Tell::Wait { to: WorldRank(0), number: 1 };
     assert_eq!(all, [answer(3, 9, End::Granted), wait]);
@@ -393,7 +393,7 @@ fn who_only_tries_does_not_wait() {
     home.handle_recall(&word, 1);
     assert_eq!(tells(&mut home), [Tell::Return { number: 1 }]);
     home.handle_request(&word, HomeRequest { slot: 7, ..exclusive });
-    assert_eq!(tells(&mut home), [Tell::Ask { number: 2, holds: false }]);
+    assert_eq!(tells(&mut home), [Tell::Request { number: 2, holds: false }]);
     home.handle_wait(&word, 1);
     assert_eq!(tells(&mut home), [], "of the one before");
     home.handle_wait(&word, 2);
@@ -410,7 +410,7 @@ fn who_gives_up_is_not_in_line() {
     home.handle_request(&word, request(1, 1, Mode::Shared));
     home.handle_request(&word, request(2, 2, Mode::Exclusive));
     home.handle_request(&word, request(3, 3, Mode::Shared));
-    let ask = Tell::Ask { number: 1, holds: false };
+    let ask = Tell::Request { number: 1, holds: false };
     assert_eq!(tells(&mut home), [answer(1, 1, End::Granted), ask]);
     for (from, slot) in [(2, 3), (3, 2)] {
         home.handle_unlock(&word, WorldRank(from), slot);
@@ -420,7 +420,7 @@ fn who_gives_up_is_not_in_line() {
     assert_eq!(tells(&mut home), [answer(2, 2, End::Busy), answer(3, 3, End::Granted)]);
     assert!(!home.is_waited_for());
     let mut first = Passes::default();
-    first.handle_ask(WorldRank(5), 1, false);
+    first.handle_pass_request(WorldRank(5), 1, false);
     assert_eq!(first.poll(), Some(Tell::Pass { to: WorldRank(5), number: 1 }));
     first.handle_request(&request(1, 1, Mode::Shared));
     assert_eq!(first.poll(), Some(Tell::Recall { to: WorldRank(5), number: 1 }));
@@ -444,7 +444,7 @@ fn what_was_not_granted_is_not_taken_back() {
     }
     let mut first = Passes::default();
     first.handle_request(&request(1, 1, Mode::Shared));
-    first.handle_ask(WorldRank(5), 1, false);
+    first.handle_pass_request(WorldRank(5), 1, false);
     assert_eq!(first.poll(), Some(answer(1, 1, End::Granted)));
     assert_eq!(first.poll(), Some(Tell::Wait { to: WorldRank(5), number: 1 }));
     for (from, slot) in [(1, 2), (2, 1)] {
@@ -462,12 +462,12 @@ fn whoever_leaves_ends_the_waits_that_are_on_it() {
     home.handle_request(&word, request(1, 1, Mode::Exclusive));
     home.handle_request(&word, request(2, 2, Mode::Shared));
     assert!(home.asks());
-    assert_eq!(tells(&mut home), [Tell::Ask { number: 1, holds: false }]);
+    assert_eq!(tells(&mut home), [Tell::Request { number: 1, holds: false }]);
     let gone = WorldRank(0);
     home.handle_loss(&word, gone);
     assert_eq!(tells(&mut home), [answer(1, 1, End::Left(gone)), answer(2, 2, End::Granted)]);
     let mut first = Passes::default();
-    first.handle_ask(WorldRank(5), 1, false);
+    first.handle_pass_request(WorldRank(5), 1, false);
     first.handle_request(&request(2, 3, Mode::Shared));
     assert_eq!(first.keepers().collect::<Vec<_>>(), [WorldRank(5)]);
     first.handle_loss(WorldRank(5));
@@ -488,9 +488,9 @@ fn a_home_that_is_closed_wants_no_pass() {
     let (me, end) = (WorldRank(5), End::Left(WorldRank(5)));
     first.handle_request(&request(2, 1, Mode::Shared));
     home.handle_request(&word, request(1, 1, Mode::Exclusive));
-    first.handle_ask(me, 1, false);
+    first.handle_pass_request(me, 1, false);
     home.handle_close(&word, end);
-    let asked = Tell::Ask { number: 1, holds: false };
+    let asked = Tell::Request { number: 1, holds: false };
     assert_eq!(tells(&mut home), [asked, answer(1, 1, end), Tell::Return { number: 1 }]);
     first.handle_return(me, 1);
     first.handle_unlock(WorldRank(2), 1);
@@ -511,13 +511,13 @@ fn a_pass_that_comes_back_before_it_was_asked_for_is_not_given() {
     let (mut first, me) = (Passes::default(), WorldRank(5));
     first.handle_return(me, 2);
     first.handle_return(me, 1);
-    first.handle_ask(me, 2, false);
-    first.handle_ask(me, 1, false);
+    first.handle_pass_request(me, 2, false);
+    first.handle_pass_request(me, 1, false);
     assert_eq!(first.poll(), None);
     first.handle_request(&request(2, 1, Mode::Shared));
     assert_eq!(first.poll(), Some(answer(2, 1, End::Granted)), "nobody has a pass");
     first.handle_unlock(WorldRank(2), 1);
-    first.handle_ask(me, 3, false);
+    first.handle_pass_request(me, 3, false);
     assert_eq!(first.poll(), Some(Tell::Pass { to: me, number: 3 }));
 }
 
@@ -530,7 +530,7 @@ fn a_pass_that_nobody_wants_goes_back() {
     home.handle_recall(&word, 7);
     assert_eq!(tells(&mut home), [Tell::Return { number: 7 }]);
     home.handle_request(&word, request(1, 1, Mode::Exclusive));
-    assert_eq!(tells(&mut home), [Tell::Ask { number: 1, holds: false }]);
+    assert_eq!(tells(&mut home), [Tell::Request { number: 1, holds: false }]);
     home.handle_pass(&word, 0);
     home.handle_recall(&word, 0);
     assert_eq!(tells(&mut home), [Tell::Return { number: 0 }, Tell::Return { number: 0 }]);

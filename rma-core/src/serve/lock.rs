@@ -32,8 +32,8 @@ pub(crate) mod how {
 
 /// Steps of a pass: the tag of a [`Kind::Pass`]. The offset is its number.
 mod pass {
-    pub(super) const ASK: u32 = 0;
-    pub(super) const ASK_HOLDING: u32 = 1;
+    pub(super) const REQUEST: u32 = 0;
+    pub(super) const REQUEST_HOLDING: u32 = 1;
     pub(super) const RETURN: u32 = 2;
     pub(super) const GIVE: u32 = 3;
     pub(super) const RECALL: u32 = 4;
@@ -173,8 +173,8 @@ impl Engine {
                     let left = if let End::Left(who) = end { who.0 } else { 0 };
                     self.tell(to, &granted(part.id.0, slot, status, left));
                 }
-                Tell::Ask { number, holds: false } => pass(first, pass::ASK, number),
-                Tell::Ask { number, holds: true } => pass(first, pass::ASK_HOLDING, number),
+                Tell::Request { number, holds: false } => pass(first, pass::REQUEST, number),
+                Tell::Request { number, holds: true } => pass(first, pass::REQUEST_HOLDING, number),
                 Tell::Return { number } => pass(first, pass::RETURN, number),
                 Tell::Pass { to, number } => pass(to, pass::GIVE, number),
                 Tell::Recall { to, number } => pass(to, pass::RECALL, number),
@@ -261,9 +261,9 @@ impl Engine {
             return false;
         }
         match step {
-            pass::ASK | pass::ASK_HOLDING if part.is_first(own) => {
-                let holds = step == pass::ASK_HOLDING;
-                self.at_first(&part, |passes| passes.handle_ask(from, number, holds));
+            pass::REQUEST | pass::REQUEST_HOLDING if part.is_first(own) => {
+                let holds = step == pass::REQUEST_HOLDING;
+                self.at_first(&part, |passes| passes.handle_pass_request(from, number, holds));
             }
             pass::RETURN if part.is_first(own) => {
                 self.at_first(&part, |passes| passes.handle_return(from, number));

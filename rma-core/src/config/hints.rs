@@ -4,7 +4,7 @@
 //! program.
 use crate::config::form::{Form, WORD};
 use crate::config::settings::REGIONS_MAX;
-use crate::config::{Asked, Config, PATHS, Source};
+use crate::config::{Config, PATHS, PathHint, Source};
 use core::fmt::Write;
 use core::sync::atomic::Ordering::Relaxed;
 use core::sync::atomic::{AtomicU32, AtomicU64};
@@ -235,8 +235,8 @@ impl Hints {
         self.get(hint) != 0
     }
 
-    pub(crate) fn path(&self) -> Asked {
-        Asked::from_place(self.get(Hint::Path))
+    pub(crate) fn path(&self) -> PathHint {
+        PathHint::from_place(self.get(Hint::Path))
     }
 
     /// Whether the window itself asked for it, and not the job.
@@ -460,7 +460,7 @@ mod tests {
         assert!(!hints.is_own(Hint::Path));
         let words = hints.leave(Hint::Path, "a pigeon");
         assert_eq!(words, "rma_path=cma, which the job wishes, does not reach a pigeon");
-        assert_eq!(hints.path(), Asked::Auto);
+        assert_eq!(hints.path(), PathHint::Auto);
         assert!(InForce::new(&hints).explain().ends_with(&words));
         hints.set("rma_path", "cma", &config).unwrap();
         assert!(hints.is_own(Hint::Path));

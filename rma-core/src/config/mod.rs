@@ -9,7 +9,7 @@ mod source;
 pub use error::ConfigError;
 pub use hints::HintError;
 pub(crate) use hints::{Hint, Hints, InForce, Ordered, digest};
-pub(crate) use path::{Asked, PATHS};
+pub(crate) use path::{PATHS, PathHint};
 pub(crate) use settings::COLLECTIVE_LEAST;
 pub use source::Source;
 

@@ -2,7 +2,7 @@
 
 /// What the hint `rma_path` asks for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(crate) enum Asked {
+pub(crate) enum PathHint {
     /// The fastest that reaches the target.
     #[default]
     Auto,
@@ -16,15 +16,15 @@ pub(crate) enum Asked {
     Device,
 }
 
-/// How the values of the hint are written, in the order of [`Asked`].
+/// How the values of the hint are written, in the order of [`PathHint`].
 pub(crate) const PATHS: &[&str] = &["auto", "load_store", "cma", "messages", "device"];
 
-impl Asked {
+impl PathHint {
     /// From the place of a value in [`PATHS`].
     pub(crate) fn from_place(place: u64) -> Self {
         [Self::Auto, Self::LoadStore, Self::Cma, Self::Messages, Self::Device]
             .into_iter()
-            .find(|asked| *asked as u64 == place)
+            .find(|hint| *hint as u64 == place)
             .unwrap_or_default()
     }
 

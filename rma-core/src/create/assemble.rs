@@ -1,6 +1,6 @@
 //! The window, of what the ranks have made and told each other.
 use crate::collective::{Communicator, Node};
-use crate::config::{Asked, Hint};
+use crate::config::{Hint, PathHint};
 use crate::create::WindowBuilder;
 use crate::create::material::{Made, Material};
 use crate::create::plan::{Plan, Wish};
@@ -73,7 +73,7 @@ impl WindowBuilder<'_> {
             known: Known::default(),
             together: self.is_together(),
             device,
-            asked: self.hints.path(),
+            path: self.hints.path(),
             counts: Counts::default(),
             counts_all: self.hints.is_set(Hint::Count),
         };
@@ -117,7 +117,7 @@ impl WindowBuilder<'_> {
 
     /// Whether operations on every target go by load and store.
     fn is_loaded(&self, flavor: Flavor, peers: &Peers) -> bool {
-        let by_address = flavor == Flavor::Dynamic || self.hints.path() == Asked::Cma;
+        let by_address = flavor == Flavor::Dynamic || self.hints.path() == PathHint::Cma;
         self.is_together() && !by_address && !peers.iter().any(|(_, peer)| PeerPart::stays(peer))
     }
 }

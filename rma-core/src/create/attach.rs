@@ -5,7 +5,7 @@
 //! the owner's directory; others send messages, which the owner looks up in its own table.
 #![allow(unsafe_code)]
 
-use crate::config::{Asked, Hint};
+use crate::config::{Hint, PathHint};
 use crate::engine::{On, Wait};
 use crate::error::{Refused, RmaError};
 use crate::memory::directory::{Entry, SLOTS_MAX, words};
@@ -93,7 +93,7 @@ impl Window {
         let regions = self.regions("attach")?;
         let engine = &self.part.comm.inner.engine;
         let no_memory = |error| RmaError::NoMemory { window, error };
-        let memory = Memory::of_user(engine, contents, Asked::Auto).map_err(no_memory)?;
+        let memory = Memory::of_user(engine, contents, PathHint::Auto).map_err(no_memory)?;
         // No peer knows of it before it is published.
         let described = memory.descriptors(engine).inspect_err(|_| memory.set_freed());
         let (mut descriptors, len) = (described.map_err(no_memory)?, contents.len() as u64);

@@ -1,6 +1,6 @@
 //! Whether a device reaches the parts, and what it does there.
 use crate::collective::Node;
-use crate::config::{Asked, Hint};
+use crate::config::{Hint, PathHint};
 use crate::create::WindowBuilder;
 use crate::create::plan::Plan;
 use crate::error::WindowError;
@@ -30,23 +30,23 @@ impl WindowBuilder<'_> {
         let Some(remote) = engine.transport.remote.as_deref() else {
             return Ok(Err("the transport has none"));
         };
-        let asked = self.hints.path();
+        let path = self.hints.path();
         // All ranks come to the same answer.
-        match asked {
-            Asked::Auto if !matches!(self.comm.inner.node, Node::Whole) => {}
-            Asked::Device => {}
-            Asked::Auto => return Ok(Err("load and store reach every rank")),
+        match path {
+            PathHint::Auto if !matches!(self.comm.inner.node, Node::Whole) => {}
+            PathHint::Device => {}
+            PathHint::Auto => return Ok(Err("load and store reach every rank")),
             _ => return Ok(Err("rma_path asks for another path")),
         }
         let limits = remote.limits();
         let key = (limits.keys == Keys::Given).then(|| Device::key_of(part.id));
-        let near = |peer| asked == Asked::Auto && engine.transport.shared.is_near(peer);
+        let near = |peer| path == PathHint::Auto && engine.transport.shared.is_near(peer);
         let mut members = self.comm.group().members();
         let mine = if !members.all(|peer| near(peer) || remote.reaches(peer)) {
             reach::UNREACHED
         } else if part.register(remote, key).is_err() {
             reach::UNREGISTERED
-        } else if self.is_apart() || asked == Asked::Device {
+        } else if self.is_apart() || path == PathHint::Device {
             reach::ALL
         } else {
             reach::BESIDE_CPUS
@@ -56,7 +56,7 @@ impl WindowBuilder<'_> {
             part.registered.take();
         }
         let no = |why| {
-            if asked != Asked::Device {
+            if path != PathHint::Device {
                 return Ok(Err(why));
             }
             // All ranks come here, or none.

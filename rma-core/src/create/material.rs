@@ -1,6 +1,6 @@
 //! What this rank makes its part of.
 use crate::collective::Node;
-use crate::config::Asked;
+use crate::config::PathHint;
 use crate::create::WindowBuilder;
 use crate::create::plan::{Plan, Wish};
 use crate::create::share::ToldOfPart;
@@ -77,15 +77,15 @@ impl WindowBuilder<'_> {
         let (engine, rank) = (&self.comm.inner.engine, self.comm.rank());
         let failed = |error| WindowError::Allocate { rank, error };
         let block = SyncBlock::new(&engine.sync_blocks, &engine.transport).map_err(failed)?;
-        let (asked, len) = (self.hints.path(), self.len(plan, material, wish) as usize);
+        let (path, len) = (self.hints.path(), self.len(plan, material, wish) as usize);
         let memory = match material {
-            Material::User(contents) => Memory::of_user(engine, contents, asked),
-            _ => Memory::allocate(engine, len, asked),
+            Material::User(contents) => Memory::of_user(engine, contents, path),
+            _ => Memory::allocate(engine, len, path),
         };
         let memory = memory.map_err(failed)?;
         let described = memory.descriptors(engine).map_err(failed);
         let served = described.and_then(|data| {
-            let by_message = asked == Asked::Cma || data.is_empty();
+            let by_message = path == PathHint::Cma || data.is_empty();
             self.serve(by_message || matches!(material, Material::Directory))?;
             Ok(data)
         });

@@ -15,7 +15,7 @@ pub use attach::Attached;
 pub use builder::WindowBuilder;
 pub use sealed::Sealed;
 
-use crate::config::Asked;
+use crate::config::PathHint;
 use crate::error::WindowError;
 use crate::object::Flavor;
 use crate::window::Window;
@@ -40,7 +40,7 @@ impl WindowBuilder<'_> {
             made.give_up(error);
         }
         let (mut made, shares) = (mine?, shares?);
-        if self.hints.path() != Asked::Cma {
+        if self.hints.path() != PathHint::Cma {
             made.memory.leave_address(&self.comm.inner.engine);
         }
         if matches!(material, Material::OnePiece) {

@@ -1,6 +1,6 @@
 //! What the ranks of a node tell each other of their parts.
 use crate::collective::Node;
-use crate::config::{Asked, Hint};
+use crate::config::{Hint, PathHint};
 use crate::create::WindowBuilder;
 use crate::create::material::{Made, Material};
 use crate::create::plan::{NOBODY, Plan, Wish};
@@ -157,20 +157,20 @@ impl WindowBuilder<'_> {
 
     /// Whether the path that was asked for leads to all ranks. They agree on the answer.
     fn check_path(&self, flavor: Flavor, shares: &[ToldOfPart]) -> Result<(), WindowError> {
-        let asked = self.hints.path();
+        let path = self.hints.path();
         let shared = matches!(self.comm.inner.node, Node::Whole);
         let no = |path, why| Err(WindowError::NoPath { path, why });
         let engine = &self.comm.inner.engine;
         let stays = shares.iter().any(|told| told.data.as_slice().is_empty());
-        match asked {
-            Asked::LoadStore if !shared => no("load_store", "ranks that do not share memory"),
-            Asked::LoadStore if flavor == Flavor::Dynamic => no("load_store", "attached memory"),
-            Asked::LoadStore if stays => no("load_store", "memory of the user that stays there"),
-            Asked::Cma if flavor == Flavor::Dynamic => no("cma", "attached memory"),
-            Asked::Device if engine.transport.remote.is_none() => {
+        match path {
+            PathHint::LoadStore if !shared => no("load_store", "ranks that do not share memory"),
+            PathHint::LoadStore if flavor == Flavor::Dynamic => no("load_store", "attached memory"),
+            PathHint::LoadStore if stays => no("load_store", "memory of the user that stays there"),
+            PathHint::Cma if flavor == Flavor::Dynamic => no("cma", "attached memory"),
+            PathHint::Device if engine.transport.remote.is_none() => {
                 no("device", "a transport without a device")
             }
-            Asked::Cma => {
+            PathHint::Cma => {
                 let reaches = |peer| engine.transport.cma_with(peer).is_some();
                 let mine = u64::from(shared && self.comm.group().members().all(reaches));
                 match self.comm.agree(kind::FAILED, mine, u64::min)? {
@@ -178,7 +178,7 @@ impl WindowBuilder<'_> {
                     _ => no("cma", "ranks whose memory the system does not let others copy"),
                 }
             }
-            Asked::Auto | Asked::LoadStore | Asked::Messages | Asked::Device => Ok(()),
+            PathHint::Auto | PathHint::LoadStore | PathHint::Messages | PathHint::Device => Ok(()),
         }
     }
 }

@@ -1,7 +1,7 @@
 //! Maps targets whose memory load and store reach.
 #![allow(unsafe_code)]
 
-use crate::config::Asked;
+use crate::config::PathHint;
 use crate::error::RmaError;
 use crate::memory::control_block::ControlBlock;
 use crate::memory::pool::PeerBlock;
@@ -23,7 +23,7 @@ impl Window {
         let stays = self.peers.get(target).is_none_or(|peer| peer.stays());
         let mapped = !stays || target == self.rank();
         let near = self.targets.near(target).is_some();
-        mapped && near && self.part.regions.is_none() && self.asked != Asked::Cma
+        mapped && near && self.part.regions.is_none() && self.path != PathHint::Cma
     }
 
     /// All of the part of a target that is mapped and reached by load and store. S-M1

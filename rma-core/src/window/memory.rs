@@ -2,7 +2,7 @@
 #![allow(unsafe_code)]
 
 use super::user::{Contents, Raw, Rebuild, WindowMemory};
-use crate::config::Asked;
+use crate::config::PathHint;
 use crate::engine::Engine;
 use crate::memory::target::Span;
 use crate::transport::{
@@ -59,13 +59,13 @@ impl Memory {
     pub(crate) fn allocate(
         engine: &Arc<Engine>,
         len: usize,
-        asked: Asked,
+        path: PathHint,
     ) -> Result<Self, AllocateError> {
         let align = if len >= PAGE { PAGE } else { 64 };
         let region = engine.transport.shared.allocate(len, align)?;
-        let whose = match asked {
-            Asked::Cma => Whose::WindowByAddress,
-            Asked::Auto | Asked::LoadStore | Asked::Messages | Asked::Device => {
+        let whose = match path {
+            PathHint::Cma => Whose::WindowByAddress,
+            PathHint::Auto | PathHint::LoadStore | PathHint::Messages | PathHint::Device => {
                 Whose::Window(engine.clone())
             }
         };
@@ -81,11 +81,11 @@ impl Memory {
     pub(crate) fn of_user(
         engine: &Arc<Engine>,
         contents: &Contents<'_>,
-        asked: Asked,
+        path: PathHint,
     ) -> Result<Self, AllocateError> {
         match contents {
             Contents::Bytes(bytes) => {
-                let memory = Self::allocate(engine, bytes.len(), asked)?;
+                let memory = Self::allocate(engine, bytes.len(), path)?;
                 // No other rank knows of it yet.
                 memory.span(0, bytes.len()).into_iter().for_each(|all| all.write(bytes));
                 Ok(memory)
@@ -273,7 +273,7 @@ mod tests {
     fn what_was_not_freed_is_kept() {
         with_universe(Config::default(), |universe| {
             let engine = &universe.world().inner.engine;
-            let memory = || Memory::allocate(engine, 64, Asked::Auto).unwrap();
+            let memory = || Memory::allocate(engine, 64, PathHint::Auto).unwrap();
             let kept = || engine.own_windows().buried();
             let freed = memory();
             freed.set_freed();

@@ -41,7 +41,7 @@ pub(crate) use user::Contents;
 pub use user::{RawPart, WindowMemory};
 
 use crate::collective::Communicator;
-use crate::config::Asked;
+use crate::config::PathHint;
 use crate::engine::{Engine, Wait};
 use crate::group::Group;
 use crate::memory::pool::{PeerBlock, SyncBlock};
@@ -87,7 +87,7 @@ pub struct Window {
     /// How a device is used for far targets, or why it is not.
     pub(crate) device: Result<Device, &'static str>,
     /// The path that the ranks asked for.
-    pub(crate) asked: Asked,
+    pub(crate) path: PathHint,
     pub(crate) counts: Counts,
     /// Loads and stores are counted, too: every operation goes the long way.
     pub(crate) counts_all: bool,

@@ -2,7 +2,7 @@
 #![allow(unsafe_code)]
 
 use super::{Memory, Part};
-use crate::config::Asked;
+use crate::config::PathHint;
 use crate::engine::Engine;
 use crate::memory::control_block::STRIPES;
 use crate::memory::directory::{Directory, DirectorySlot, PAGES, Page, Pin, page_bytes, page_of};
@@ -231,7 +231,7 @@ impl Part {
             let added = match place.get() {
                 Some(added) => added,
                 None => {
-                    let memory = Memory::allocate(engine, page_bytes(page), Asked::Auto)?;
+                    let memory = Memory::allocate(engine, page_bytes(page), PathHint::Auto)?;
                     let described = memory.descriptors(engine);
                     let described = described.inspect_err(|_| memory.set_freed())?;
                     let new = OwnPage { memory, descriptor: described.into_iter().next() };

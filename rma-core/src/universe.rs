@@ -249,7 +249,7 @@ mod tests {
             let gives_up = |window: &Window, network: &Loop| {
                 let (engine, peer) = (window.engine(), WorldRank(1));
                 network.set_state(peer, home);
-                engine.give_up_lock(engine.serving().lines.ask(peer), look(window.id()));
+                engine.give_up_lock(engine.serving().lines.begin(peer), look(window.id()));
             };
             assert_eq!(leaves_after(gives_up), outcome);
         }

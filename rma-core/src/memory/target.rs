@@ -59,12 +59,12 @@ pub(crate) mod held {
 
     /// Whether a lock epoch is open.
     pub(crate) fn is_open(how: u32) -> bool {
-        is_locked(how) || how == ASKED
+        is_locked(how) || how == REQUESTED
     }
 
     /// Whether others may be kept out, now or soon.
     pub(crate) fn keeps_out(how: u32) -> bool {
-        matches!(how, BY_LOCK | LISTED | LOCKING | ASKED)
+        matches!(how, BY_LOCK | LISTED | LOCKING | REQUESTED)
     }
 }
 

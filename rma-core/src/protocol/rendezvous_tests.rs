@@ -84,7 +84,7 @@ fn what_was_not_granted_is_refused() {
     assert!(!receiver.handle_cancel(mine));
 }
 
-/// What one fragment lost is told at the end, whatever becomes of the others.
+/// What one data message lost is told at the end, whatever becomes of the others.
 #[test]
 fn a_hole_is_told_at_the_end() {
     let (mut receiver, mine, other) = (Receiver::new(100, 40), key(1, 5), key(1, 6));
@@ -153,7 +153,7 @@ enum Wire {
 struct Origin {
     sender: Sender,
     total: u64,
-    fragment: u64,
+    piece: u64,
     /// It gives up when it has received so much.
     patience: u64,
     received: u64,
@@ -163,10 +163,10 @@ struct Origin {
 }
 
 impl Origin {
-    fn new((total, fragment, patience): (u64, u64, u64)) -> Self {
+    fn new((total, piece, patience): (u64, u64, u64)) -> Self {
         let (received, arrived) = (0, BTreeSet::new());
         let sender = Sender::new(total);
-        Self { sender, total, fragment, patience, received, gone: false, arrived, done: false }
+        Self { sender, total, piece, patience, received, gone: false, arrived, done: false }
     }
 
     /// Takes a grant, and answers it as the runtime does.
@@ -180,8 +180,8 @@ impl Origin {
             self.gone = true;
             return vec![Wire::Cancel];
         }
-        let fragments = std::iter::from_fn(|| self.sender.poll_data(self.fragment));
-        fragments.map(|range| Wire::Data(range.start, range.end - range.start)).collect()
+        let pieces = std::iter::from_fn(|| self.sender.poll_data(self.piece));
+        pieces.map(|range| Wire::Data(range.start, range.end - range.start)).collect()
     }
 }
 
@@ -240,7 +240,7 @@ fn check(origins: &[Origin]) {
     }
 }
 
-/// Every order of messages of a small case: two transfers, a budget of one fragment.
+/// Every order of messages of a small case: two transfers, a budget of one piece.
 #[test]
 fn every_interleaving_of_two() {
     let choices_max = if cfg!(miri) { 2 } else { 7 };

@@ -243,19 +243,19 @@ fn grants_that_were_not_asked_for_are_refused() {
 }
 
 #[test]
-fn fragments_stay_within_their_grants() {
+fn data_stays_within_its_grants() {
     with_window(|window, _| {
         let engine = window.engine();
         let slot = 5 << 32;
-        let fragment = |offset, len: usize| {
+        let send_data = |offset, len: usize| {
             let message = head(window, Kind::PutData, offset, len as u64, slot);
             send(engine, &message, &vec![0xeeu8; len])
         };
-        assert_eq!(fragment(0, 8), 1, "nothing was granted");
+        assert_eq!(send_data(0, 8), 1, "nothing was granted");
         // The grants go to a slot that is not in use, whose origin cancels: two dropped messages.
         let ask = |length| send(engine, &head(window, Kind::Rts, 16, length, slot), &[]);
         assert_eq!(ask(40), 1, "the grant");
-        assert_eq!(fragment(0, 8), 1, "it was cancelled");
+        assert_eq!(send_data(0, 8), 1, "it was cancelled");
         assert_eq!(part(window), [0x11; SIZE as usize]);
 
         // An origin that holds its grant: this rank, with a slot.
@@ -263,11 +263,11 @@ fn fragments_stay_within_their_grants() {
         let message = |kind, offset, length| head(window, kind, offset, length, slot);
         assert_eq!(send(engine, &message(Kind::Rts, 16, 400), &[]), 0);
         assert_eq!(send(engine, &message(Kind::Rts, 16, 400), &[]), 1, "again");
-        let fragment = |offset, len: usize| {
+        let send_data = |offset, len: usize| {
             send(engine, &message(Kind::PutData, offset, len as u64), &vec![0xeeu8; len])
         };
         for (offset, len) in [(0, 0), (0, 301), (300, 1), (u64::MAX, 1), (250, 60)] {
-            assert_eq!(fragment(offset, len), 1, "{len} bytes at {offset}");
+            assert_eq!(send_data(offset, len), 1, "{len} bytes at {offset}");
         }
         let mut lie = message(Kind::PutData, 0, 9);
         assert_eq!(send(engine, &lie, &[0; 8]), 1, "another length");
@@ -275,15 +275,15 @@ fn fragments_stay_within_their_grants() {
         lie.object = 77.into();
         assert_eq!(send(engine, &lie, &[0; 8]), 1, "another window");
         assert_eq!(part(window), [0x11; SIZE as usize]);
-        assert_eq!(fragment(100, 100), 0);
+        assert_eq!(send_data(100, 100), 0);
         let mut expected = [0x11; SIZE as usize];
         expected[116..216].fill(0xee);
         assert_eq!(part(window), expected);
-        assert_eq!(fragment(100, 100) + fragment(100, 100), 0, "the peer's own bytes");
+        assert_eq!(send_data(100, 100) + send_data(100, 100), 0, "the peer's own bytes");
         let slot = SlotId(slot);
         assert_eq!(engine.outstanding.next(slot, 1000), Next::Data(0..400), "granted since");
-        assert_eq!(fragment(100, 100), 0);
-        assert_eq!(fragment(100, 100), 1, "more than was asked for");
+        assert_eq!(send_data(100, 100), 0);
+        assert_eq!(send_data(100, 100), 1, "more than was asked for");
         assert_eq!(part(window), expected);
         assert!(pending.is_done());
     });

@@ -1,4 +1,4 @@
-//! The network as its threads see it: seats, gates and the baton.
+//! The network as its threads see it: seats, turns and the baton.
 
 use core::fmt;
 use core::marker::PhantomData;
@@ -39,11 +39,11 @@ impl Net {
         let schedule = Schedule::new(config)?;
         // The ranks', then their agents'.
         let seats = vec![Place::Empty; 2 * config.ranks as usize];
-        let gates = seats.iter().map(|_| Gate::default()).collect();
+        let turns = seats.iter().map(|_| Turn::default()).collect();
         let table = Table { schedule, seats, entered: 0, cancelled: false };
         let budget = Arc::new(Budget::new(config.memory_max));
         let (table, agents, regions) = (Mutex::new(table), Mutex::default(), Arc::default());
-        Ok(Self { shared: Arc::new(Shared { config, table, gates, budget, regions, agents }) })
+        Ok(Self { shared: Arc::new(Shared { config, table, turns, budget, regions, agents }) })
     }
 
     /// The transport of rank `rank`.
@@ -93,24 +93,24 @@ impl Net {
         table.cancelled = true;
         table.schedule.give_up(cause);
         drop(table);
-        self.shared.gates.iter().for_each(Gate::open);
+        self.shared.turns.iter().for_each(Turn::give);
     }
 }
 
 /// What a player's thread waits on until the baton is handed to it.
 #[derive(Debug, Default)]
-struct Gate {
+struct Turn {
     open: Mutex<bool>,
     opened: Condvar,
 }
 
-impl Gate {
-    fn open(&self) {
+impl Turn {
+    fn give(&self) {
         *ignore_poison(self.open.lock()) = true;
         self.opened.notify_one();
     }
 
-    fn pass(&self) {
+    fn wait(&self) {
         let open = ignore_poison(self.open.lock());
         let mut open = ignore_poison(self.opened.wait_while(open, |open| !*open));
         *open = false;
@@ -143,7 +143,7 @@ struct Table {
 pub(crate) struct Shared {
     config: NetConfig,
     table: Mutex<Table>,
-    gates: Vec<Gate>,
+    turns: Vec<Turn>,
     budget: Arc<Budget>,
     regions: Arc<Regions>,
     agents: Mutex<BTreeMap<u32, JoinHandle<()>>>,
@@ -269,8 +269,8 @@ impl Shared {
             resume_unwind(Box::new(Evicted));
         }
         if next != player {
-            self.gates[next as usize].open();
-            self.gates[player as usize].pass();
+            self.turns[next as usize].give();
+            self.turns[player as usize].wait();
         }
     }
 
@@ -285,9 +285,9 @@ impl Shared {
         let first = if table.entered == self.config.ranks { table.schedule.pick() } else { None };
         drop(table);
         if let Some(first) = first {
-            self.gates[first as usize].open();
+            self.turns[first as usize].give();
         }
-        self.gates[me as usize].pass();
+        self.turns[me as usize].wait();
         !self.lock().cancelled
     }
 
@@ -299,7 +299,7 @@ impl Shared {
         let next = if table.cancelled { None } else { table.schedule.pick() };
         drop(table);
         if let Some(next) = next {
-            self.gates[next as usize].open();
+            self.turns[next as usize].give();
         }
     }
 }
@@ -329,7 +329,7 @@ impl Shared {
 
     fn play_agent(&self, of: u32, body: AgentBody) {
         let agent = self.lock().schedule.agent_of(of);
-        self.gates[agent as usize].pass();
+        self.turns[agent as usize].wait();
         let panic = catch_unwind(AssertUnwindSafe(body)).err();
         let panic = panic.and_then(|payload| message(payload.as_ref()));
         let mut table = self.lock();
@@ -338,7 +338,7 @@ impl Shared {
         let next = table.schedule.pick();
         drop(table);
         if let Some(next) = next {
-            self.gates[next as usize].open();
+            self.turns[next as usize].give();
         }
     }
 

@@ -299,7 +299,7 @@ fn a_shared_window_that_one_rank_cannot_map() {
 }
 
 /// A rank that cannot reach the words of a lock does not stand in line for it: more often than
-/// there are places for that. Those of its own part it has, and the gate is at rank 0.
+/// there are places for that. Those of its own part it has, and the global lock is at rank 0.
 #[test]
 fn a_lock_that_cannot_be_mapped_takes_no_place() {
     let mut config = rma::Config::default();

@@ -115,7 +115,7 @@ fn a_home_that_leaves_takes_no_pass_along() {
 
 /// The global lock is of the first rank.
 #[test]
-fn the_gate_leaves_with_its_home() {
+fn the_global_lock_leaves_with_its_home() {
     let body = |universe: Universe| {
         let window = universe.world().window(1, 8).allocate().unwrap();
         let all = (universe.world().rank() == Rank(1)).then(|| window.lock_all().unwrap());

@@ -12,11 +12,11 @@ fn ten_operations(window: &Window) {
     epoch.put(right, pair.at(4), flat.of(&[5u64, 0, 6])).unwrap();
     _ = epoch.rput(right, 7, vec![8u64]).unwrap().wait();
     epoch.flush(right).unwrap();
-    let (mut got, mut shaped) = ([0u64; 8], [9u64; 3]);
+    let (mut got, mut with_layout) = ([0u64; 8], [9u64; 3]);
     epoch.get(right, 0, &mut got).unwrap();
     assert_eq!(got, [1, 2, 3, 4, 5, 0, 6, 8]);
-    epoch.get(right, pair.at(4), flat.of(&mut shaped)).unwrap();
-    assert_eq!(shaped, [5, 9, 6]);
+    epoch.get(right, pair.at(4), flat.of(&mut with_layout)).unwrap();
+    assert_eq!(with_layout, [5, 9, 6]);
     assert_eq!(epoch.rget(right, 6, vec![0u64; 2]).unwrap().wait().unwrap(), [6, 8]);
     epoch.accumulate(right, 0, Op::Sum, &[10u64, 10]).unwrap();
     let mut before = [0u64; 2];

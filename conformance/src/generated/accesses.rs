@@ -1,7 +1,7 @@
 //! Which operations touched which bytes of a target in a round, and what is ordered with what.
+use super::cell::Side;
 use super::program::{Call, Finish, Operation, Phase, Program, Round, Step};
 use super::record::Record;
-use super::shape::Side;
 use rma_core::Op;
 use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap};

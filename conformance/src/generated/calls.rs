@@ -1,6 +1,6 @@
 //! Operations of generated programs, as calls of the library.
+use super::cell::{Cell, Side};
 use super::program::{Call, Operation, UNTOUCHED};
-use super::shape::{Cell, Side};
 use super::values::{Type, typed, typed_atomic};
 use bytemuck::{cast_slice, cast_slice_mut};
 use rma_core::{

@@ -82,7 +82,7 @@ fn window_plan(draft: &WindowDraft, ranks: usize) -> WindowPlan {
         Part { size, unit, memory }
     };
     let path = match draft.hints & 7 {
-        0..=4 => Path::Unasked,
+        0..=4 => Path::OfJob,
         5 => Path::Cma,
         _ => Path::Messages,
     };
@@ -316,7 +316,7 @@ mod tests {
         "Vector",
         "Boxed",
         "Raw",
-        "Unasked",
+        "OfJob",
         "Cma",
         "Messages",
         "ordered: false",

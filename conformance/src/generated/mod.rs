@@ -6,6 +6,7 @@
 //! have seen that. A program that fails is made smaller, by proptest, as long as it fails.
 mod accesses;
 mod calls;
+pub mod cell;
 pub mod legal;
 pub mod linearize;
 mod operations;
@@ -13,7 +14,6 @@ pub mod oracle;
 pub mod program;
 pub mod record;
 pub mod run;
-pub mod shape;
 pub mod strategy;
 pub mod values;
 mod windows;

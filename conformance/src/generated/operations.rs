@@ -1,6 +1,6 @@
 //! The steps of one rank: what it locks, and which operations it issues.
+use super::cell::{Cell, Pattern, Side};
 use super::program::{Call, Finish, MARGIN, Operation, Phase, Program, Step};
-use super::shape::{Cell, Pattern, Side};
 use super::strategy::{RoundDraft, StepDraft};
 use rma_core::Op;
 
@@ -287,7 +287,7 @@ fn transfer(
     let (there, here) = if draft.more & SHAPED == 0 {
         plain_sides(part, draft)
     } else {
-        let [there, here, _] = shaped_sides(part, draft, cells(draft), 1);
+        let [there, here, _] = sides_with_layouts(part, draft, cells(draft), 1);
         (there, here)
     };
     if kind < 4 || kind > 6 && kind.is_multiple_of(2) {
@@ -320,7 +320,7 @@ fn cells(draft: &StepDraft) -> (Cell, Cell) {
 
 /// Three sides with the same elements, of which the first is the target's: it lies in the part and
 /// begins at a multiple of `align`. The others are those of buffers.
-fn shaped_sides(
+fn sides_with_layouts(
     part: super::program::Part,
     draft: &StepDraft,
     cells: (Cell, Cell),
@@ -404,7 +404,7 @@ fn atomic(
         [at, 0, 0].map(|start| Side::elements(element, start, count))
     } else {
         let cell = Cell::Element(element);
-        shaped_sides(part, draft, (cell, cell), width)
+        sides_with_layouts(part, draft, (cell, cell), width)
     };
     let ops = element.ops();
     let op = ops[(draft.more >> 4) as usize % ops.len()];

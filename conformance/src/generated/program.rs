@@ -1,5 +1,5 @@
 //! Programs of several ranks, as data.
-use super::shape::Side;
+use super::cell::Side;
 use super::values::Type;
 use core::fmt;
 use rma_core::{Assert, Op};
@@ -60,7 +60,7 @@ pub enum Flavour {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Path {
     /// None: what the job says.
-    Unasked,
+    OfJob,
     /// `cma`, where the system allows that.
     Cma,
     /// `messages`.

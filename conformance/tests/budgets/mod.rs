@@ -154,7 +154,7 @@ fn a_window_that_is_dropped_grants_on() {
 }
 
 /// An RTS, as a message; that it is taken proves the layout.
-fn forged_ask(window: &Window, length: u64) -> [u8; 40] {
+fn forged_rts(window: &Window, length: u64) -> [u8; 40] {
     let id = window.id().to_string();
     let (high, low) = id.trim_start_matches('#').split_once('.').unwrap();
     let object = high.parse::<u64>().unwrap() << 32 | low.parse::<u64>().unwrap();
@@ -173,7 +173,7 @@ fn an_origin_that_leaves_gives_its_grant_back() {
         world.barrier().unwrap();
         if world.rank() == Rank(1) {
             // Asks, and is gone before it could send or cancel.
-            let ask = forged_ask(&window, LEN as u64);
+            let ask = forged_rts(&window, LEN as u64);
             // SAFETY: an ask tells the receiver of nothing but a length.
             let ask = || unsafe { universe.transport().send(WorldRank(0), &ask, &[]) };
             while ask().is_err() {}

@@ -79,7 +79,7 @@ impl<'l, B> LayoutOf<'l, B> {
 
     /// The layout in a buffer of elements of type `E`.
     #[inline(always)]
-    pub(crate) fn shape_in<E: Element>(&self) -> PlacedLayout<'l> {
+    pub(crate) fn layout_in<E: Element>(&self) -> PlacedLayout<'l> {
         // What is beyond all bytes is outside of every buffer.
         let start = self.start.saturating_mul(size_of::<E>() as u64);
         self.placed.starting_at(start)

@@ -369,7 +369,7 @@ mod tests {
     }
 
     #[test]
-    fn rows_of_other_shapes_are_refused() {
+    fn rows_of_other_geometry_are_refused() {
         let (mut memory, mut origin) = ([1u8; 8], [2u8; 8]);
         // SAFETY: live, and accessed through the span only.
         let area = Area::new(unsafe { Span::of_part(memory.as_mut_ptr(), 8, 0, 8) }.unwrap());

@@ -63,7 +63,7 @@ impl<B: OriginBuffer> OwnedOrigin for LayoutOf<'_, B> {
     type Buffer = B;
     #[inline(always)]
     fn give<R>(self, to: impl FnOnce(B, Option<PlacedLayout<'_>>) -> R) -> R {
-        let placed = self.shape_in::<B::Element>();
+        let placed = self.layout_in::<B::Element>();
         to(self.buffer, Some(placed))
     }
 }

@@ -108,14 +108,14 @@ impl<B: Origin + sealed::Slice> Origin for LayoutOf<'_, B> {
     }
     #[inline(always)]
     fn placed(&self) -> Option<PlacedLayout<'_>> {
-        Some(self.shape_in::<B::Element>())
+        Some(self.layout_in::<B::Element>())
     }
 }
 impl<'b, B: OriginMut<'b> + sealed::Slice> OriginMut<'b> for LayoutOf<'_, B> {
     type Element = B::Element;
     #[inline(always)]
     fn lend<R>(self, to: impl FnOnce(&'b mut [B::Element], Option<PlacedLayout<'_>>) -> R) -> R {
-        let placed = self.shape_in::<B::Element>();
+        let placed = self.layout_in::<B::Element>();
         self.buffer.lend(|elements, _| to(elements, Some(placed)))
     }
 }

@@ -7,7 +7,7 @@ mod floors;
 mod glossary;
 mod pages;
 mod rooms_check;
-mod shape;
+mod size;
 mod waits;
 mod words;
 
@@ -67,7 +67,7 @@ pub(crate) fn run(workspace: &Workspace) -> Result<()> {
     let mut findings = excuse(EXCEPTIONS, findings);
     findings.sort_by(|a, b| (&a.path, a.line).cmp(&(&b.path, b.line)));
     for file in &files {
-        if let Some(warning) = shape::warning(file) {
+        if let Some(warning) = size::warning(file) {
             println!("warning: {warning}");
         }
     }
@@ -85,7 +85,7 @@ pub(crate) fn run(workspace: &Workspace) -> Result<()> {
 
 /// The checks that look at one file.
 fn check(file: &File<'_>) -> Vec<Finding> {
-    let checks = [shape::check, calls::check, words::check];
+    let checks = [size::check, calls::check, words::check];
     checks.iter().flat_map(|check| check(file)).collect()
 }
 

@@ -22,7 +22,7 @@ fn long_files_are_refused_and_large_ones_warned_about() {
     assert_eq!(broken("src/lib.rs", &lines(801)), [("file-length", 801)]);
     let warned = |count| {
         let sources = [source("src/lib.rs", &lines(count))];
-        shape::warning(&read(&sources).0[0]).is_some()
+        size::warning(&read(&sources).0[0]).is_some()
     };
     assert_eq!([500, 501, 800, 801].map(warned), [false, true, true, false]);
 }

@@ -12,13 +12,13 @@ use rma_core::transport::{Mapped, Messages, Sleep, SubmitError, WorldRank};
 use rma_transport_shm::{JoinError, Said, Shm, ShmConfig};
 
 /// An all-gather between threads.
-pub struct Board {
+pub struct AllGather {
     /// What each rank has said, one exchange after the other.
     said: Mutex<Vec<Vec<Vec<u8>>>>,
     posted: Condvar,
 }
 
-impl Board {
+impl AllGather {
     pub fn new(size: u32) -> Arc<Self> {
         let said = Mutex::new(vec![Vec::new(); size as usize]);
         Arc::new(Self { said, posted: Condvar::new() })
@@ -37,15 +37,15 @@ impl Board {
 
 /// Joins `size` ranks from as many threads.
 pub fn ranks(size: u32, cores: u32) -> Vec<Shm> {
-    let board = Board::new(size);
+    let gather = AllGather::new(size);
     std::thread::scope(|scope| {
         let joining: Vec<_> = (0..size)
             .map(|rank| {
-                let board = board.clone();
+                let gather = gather.clone();
                 scope.spawn(move || {
                     let config =
                         ShmConfig { rank: WorldRank(rank), size, nodes: 1, cores, naps: false };
-                    let exchange = |card: &[u8]| Ok::<_, Infallible>(board.exchange(rank, card));
+                    let exchange = |card: &[u8]| Ok::<_, Infallible>(gather.exchange(rank, card));
                     // SAFETY: each rank joins once, and gets the cards of all.
                     unsafe { Shm::join(config, exchange) }.unwrap()
                 })

@@ -47,7 +47,7 @@ fn hurry(universe: &Universe, large: usize, pause: impl Fn()) {
 }
 
 #[test]
-fn who_is_ahead_waits_for_room_in_the_simulator() {
+fn a_rank_that_is_ahead_waits_for_room_in_the_simulator() {
     for seed in 0..6 {
         let net = NetConfig { step_max: 20_000_000, ..NetConfig::new(4, seed) };
         let done = run(&net, |sim| {
@@ -64,7 +64,7 @@ fn who_is_ahead_waits_for_room_in_the_simulator() {
 }
 
 #[test]
-fn who_is_ahead_waits_for_room_in_shared_memory() {
+fn a_rank_that_is_ahead_waits_for_room_in_shared_memory() {
     local_with(tight(), 4, |universe| hurry(&universe, LARGE, || ())).unwrap();
 }
 

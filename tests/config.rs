@@ -29,7 +29,7 @@ fn expect(text: &str, parts: &[&str]) {
 /// Options go before files, files before the program, the program before the defaults; `explain`
 /// says so of each.
 #[test]
-fn who_runs_a_job_goes_before_who_wrote_it() {
+fn the_command_line_goes_before_the_program() {
     if rma_launcher::is_launched() {
         let settings = [
             ("outstanding_messages", "5"),
@@ -59,7 +59,7 @@ fn who_runs_a_job_goes_before_who_wrote_it() {
         window.free().unwrap();
         return universe.finalize().unwrap();
     }
-    job("who_runs_a_job_goes_before_who_wrote_it", 2, |spec| {
+    job("the_command_line_goes_before_the_program", 2, |spec| {
         let lines =
             "outstanding_messages = 8\neager_bytes = 32 KiB # more\nunexpected_bytes = 6 MiB\n";
         spec.config.set_lines(lines, "job.conf").unwrap();

@@ -420,7 +420,7 @@ fn a_thousand_communicators_leave_nothing() {
 
 /// Ranks 0 and 2 go on with the memory of rank 1 while that is stopped for two seconds.
 #[test]
-fn a_rank_that_is_stopped_holds_nobody_up() {
+fn a_rank_that_is_stopped_holds_no_other_up() {
     processes(3, |universe| {
         let world = universe.world();
         let window = words(world, 1024);

@@ -230,7 +230,7 @@ fn free(universe: Universe) {
 /// An operation that failed is its origin's affair: that one takes part in a fence, or in a free,
 /// all the same.
 #[test]
-fn who_has_failed_takes_part() {
+fn a_rank_that_has_failed_takes_part() {
     local_with(by_messages(), 3, fence).unwrap();
     local_with(by_messages(), 3, free).unwrap();
     for seed in 0..20 {

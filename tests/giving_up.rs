@@ -110,7 +110,7 @@ fn what_is_told_is_told_by_each() {
 
 /// No peer answers a rank that has left, and so it waits for none.
 #[test]
-fn who_has_left_waits_for_nobody() {
+fn a_rank_that_has_left_waits_for_no_other() {
     type Act = fn(&Communicator) -> Result<(), CollectiveError>;
     let acts: [Act; 5] = [
         |world| world.barrier(),
@@ -151,7 +151,7 @@ fn who_has_left_waits_for_nobody() {
 
 /// Nor for what it asked for by messages, before it left or after.
 #[test]
-fn who_has_left_waits_for_no_answer() {
+fn a_rank_that_has_left_waits_for_no_answer() {
     type Act = fn(&Window) -> Result<(), RmaError>;
     let acts: [Act; 4] = [
         |window| window.lock_all_with(Assert::NO_CHECK)?.get(Rank(0), 0, &mut [0u64]),
@@ -357,7 +357,7 @@ fn what_one_rank_cannot_go_on_with_ends_for_all() {
 /// A thread that waits for its turn on a communicator has a deadline, as every wait: two
 /// reductions, each of which uses the other's communicator, in two threads.
 #[test]
-fn who_waits_for_its_turn_has_a_deadline() {
+fn a_rank_that_waits_for_its_turn_has_a_deadline() {
     let mut config = patient(1);
     config.wait_timeout = Some(Duration::from_millis(200));
     let meet = Barrier::new(2);

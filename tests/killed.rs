@@ -55,7 +55,7 @@ fn play(operation: impl Fn(&Universe, &rma::Window, u64) -> Result<(), RmaError>
                 return Error::from(world.barrier().unwrap_err());
             }
         }
-        unreachable!("more rounds than anybody can count")
+        unreachable!("more rounds than a u64 can count")
     });
     let blamed = match error {
         Error::Rma(RmaError::PeerFailed { world, .. } | RmaError::PeerLeft { world, .. }) => world,

@@ -25,7 +25,7 @@ fn words(universe: &Universe, count: usize) -> Window {
 /// A rank that gives back every lock it took has nothing that others wait for, whatever is left to
 /// do in the words of its queue nodes.
 #[test]
-fn who_gave_its_locks_back_disturbs_nobody() {
+fn a_rank_that_gave_its_locks_back_disturbs_no_other() {
     for round in 0..300u32 {
         let ranks = local(8, |universe| {
             let window = words(&universe, 1);
@@ -46,7 +46,7 @@ fn who_gave_its_locks_back_disturbs_nobody() {
 
 /// A rank that has left is not inside the region that another one is in.
 #[test]
-fn who_has_left_keeps_no_region() {
+fn a_rank_that_has_left_keeps_no_region() {
     const LEN: usize = 4 << 20;
     for _ in 0..10 {
         let met = Barrier::new(3);
@@ -84,7 +84,7 @@ fn who_has_left_keeps_no_region() {
 
 /// A rank that has left takes nothing that others would wait for, in windows that it leaked.
 #[test]
-fn who_has_left_takes_no_lock() {
+fn a_rank_that_has_left_takes_no_lock() {
     for path in ["auto", "messages"] {
         let left = Barrier::new(2);
         let ranks = local_with(by(path), 2, |universe| {
@@ -124,7 +124,7 @@ fn who_has_left_takes_no_lock() {
 
 /// A rank that only tries for a lock, again and again, hears that its holder is gone with it.
 #[test]
-fn who_tries_hears_that_the_holder_is_gone() {
+fn a_rank_that_tries_hears_that_the_holder_is_gone() {
     for (path, dies) in [("auto", false), ("messages", false), ("auto", true), ("messages", true)] {
         let held = Barrier::new(2);
         let ends = catch_unwind(AssertUnwindSafe(|| {
@@ -394,7 +394,7 @@ fn a_panic_that_was_caught_ends_no_service() {
 /// A rank that has done its part may leave: what it sent is not missed because another thread of
 /// the receiver has just taken it, or a third rank's message is in front of it.
 #[test]
-fn who_did_its_part_is_not_missed() {
+fn a_rank_that_did_its_part_is_not_missed() {
     for round in 0..200 {
         let mut config = by("messages");
         config.cpus = Some(64);
@@ -441,7 +441,7 @@ fn who_did_its_part_is_not_missed() {
 
 /// A rank that gave up gets it later, and gives it back at once: to itself as to others.
 #[test]
-fn a_lock_that_timed_out_is_in_nobodys_way() {
+fn a_lock_that_timed_out_is_in_no_others_way() {
     let mut config = by("messages");
     config.progress_agent = ProgressAgent::Never;
     config.wait_timeout = Some(Duration::from_secs(1));

@@ -420,7 +420,7 @@ fn a_flag_that_is_polled_by_loads_is_seen() {
 }
 
 #[test]
-fn a_flag_that_nobody_sets_is_a_deadlock_of_the_rank_that_polls_it() {
+fn a_flag_that_no_rank_sets_is_a_deadlock_of_the_rank_that_polls_it() {
     for seed in 0..3 {
         let failure = simulate(2, seed, |universe| poll_flag(&universe, false)).unwrap_err();
         let text = failure.to_string();
@@ -433,7 +433,7 @@ fn a_flag_that_nobody_sets_is_a_deadlock_of_the_rank_that_polls_it() {
 
 /// As a wait that every change rings for: a waiter that looks by itself now and then waits, too.
 #[test]
-fn a_value_that_nobody_stores_is_a_deadlock() {
+fn a_value_that_no_rank_stores_is_a_deadlock() {
     for seed in 0..3 {
         let failure = simulate(3, seed, |universe| {
             let window = universe.world().window(1, 8).allocate().unwrap();
@@ -503,7 +503,7 @@ fn no_ranks_to_simulate_are_an_error() {
 
 /// `cargo test` is no launcher, so this is rank 0 of 1, on which everything works.
 #[test]
-fn a_rank_that_nobody_launched() {
+fn a_rank_that_was_not_launched() {
     assert!(!rma_launcher::is_launched());
     let universe = initialize().unwrap();
     let world = universe.world();

@@ -180,7 +180,7 @@ fn mistakes_of_one_rank_are_sentences() {
 }
 
 #[test]
-fn who_leaves_early_is_blamed_and_who_waited_says_so() {
+fn a_rank_that_leaves_early_is_blamed_and_the_one_that_waited_says_so() {
     assert_eq!(
         says(&job(2, program("newcomer"), &["a peer leaves"])),
         [
@@ -195,7 +195,7 @@ fn who_leaves_early_is_blamed_and_who_waited_says_so() {
 
 /// The first to give up is blamed, and not one that misses it.
 #[test]
-fn who_gives_up_first_is_blamed() {
+fn the_rank_that_gives_up_first_is_blamed() {
     let mut spec = job(3, program("newcomer"), &["a peer is stuck"]);
     spec.wait_timeout = Some(Duration::from_secs(3));
     let report = ended(&spec);
@@ -223,7 +223,7 @@ fn a_window_that_another_rank_still_uses_is_not_freed() {
 
 /// Whether it returns or panics, on windows with a progress agent and without.
 #[test]
-fn a_forked_child_that_ends_tells_nobody_anything() {
+fn a_forked_child_that_ends_tells_no_rank_anything() {
     for path in ["auto", "messages"] {
         for end in ["returns", "panics"] {
             let report = ended(&job(3, program("fork"), &[path, end]));

@@ -32,7 +32,7 @@ fn a_refused_request_leaves_the_mark_of_the_lock() {
 
 /// And so a rank leaves with a lock, and does not say so: others wait for ever.
 #[test]
-fn who_leaves_after_a_refused_request_says_what_it_holds() {
+fn a_rank_that_leaves_after_a_refused_request_says_what_it_holds() {
     for path in ["auto", "messages"] {
         watched(20, move || {
             let left = Barrier::new(2);

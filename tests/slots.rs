@@ -9,7 +9,7 @@ use watched::{patient, watched, words};
 
 /// What was put there and is never answered keeps no slot.
 #[test]
-fn a_slot_of_a_put_to_who_left_comes_back() {
+fn a_slot_of_a_put_to_a_rank_that_left_comes_back() {
     watched(30, move || {
         let mut config = patient("messages", 20);
         (config.outstanding_messages, config.credit_messages) = (1, 1);

@@ -243,7 +243,7 @@ impl Windows {
         for (name, guard) in [("left", &self.left), ("right", &self.right)] {
             let mut bytes = vec![0u8; GUARD * 4];
             guard.local().read(GUARD as u64 / 2, &mut bytes).unwrap();
-            assert_eq!(bytes, pattern(9, GUARD * 4), "the {name} guard, which nobody named");
+            assert_eq!(bytes, pattern(9, GUARD * 4), "the {name} guard, which no message named");
         }
     }
 }

@@ -119,7 +119,7 @@ pub fn run_case<H: Harness>(test: &str, ranks: u32, case: Case) {
 fn play(universe: Universe, case: Case) {
     case(&universe);
     let dropped = universe.counters().messages_dropped();
-    assert_eq!(dropped, 0, "messages that did not parse, or that nobody waited for");
+    assert_eq!(dropped, 0, "messages that did not parse, or that no request waited for");
     universe.finalize().expect("every rank leaves in order");
 }
 

@@ -115,7 +115,7 @@ pub fn changing_groups(universe: &Universe) {
 }
 
 /// Epochs without partners, and with oneself only. S-D1
-pub fn nobody_and_oneself(universe: &Universe) {
+pub fn an_empty_group_and_oneself(universe: &Universe) {
     let world = universe.world();
     let (window, me) = (words(world, 1), world.rank());
     for round in 1..=times(universe, 100) {

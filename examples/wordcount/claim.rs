@@ -68,6 +68,6 @@ impl FileList {
     /// Ends the list. **Collective.**
     pub(crate) fn free(self) -> Result<(), Error> {
         let window = self.lock.unlock()?;
-        Ok(Arc::into_inner(window).expect("nobody else holds it").free()?)
+        Ok(Arc::into_inner(window).expect("no other holds it").free()?)
     }
 }

@@ -453,7 +453,7 @@ mod tests {
     }
 
     #[test]
-    fn garbage_from_whoever_listens_is_an_error() {
+    fn garbage_from_a_listener_is_an_error() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let settings = settings(&listener);
         let server = std::thread::spawn(move || {

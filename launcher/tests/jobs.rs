@@ -213,7 +213,7 @@ fn ranks_are_bound_in_turn() {
 }
 
 #[test]
-fn the_time_limit_ends_the_job_and_names_who_still_ran() {
+fn the_time_limit_ends_the_job_and_names_the_ranks_that_still_ran() {
     let mark = mark("timeout");
     let options = ["-n", "3", "--timeout", "0.5", "--env", &mark];
     let output = sh(&options, "[ $RMA_RANK = 1 ] && exit 0; sleep 1000 & wait");
@@ -298,7 +298,7 @@ fn the_warden_ends_with_its_job() {
 }
 
 #[test]
-fn an_output_nobody_reads_ends_the_job_quietly() {
+fn an_output_without_a_reader_ends_the_job_quietly() {
     let mut job = Running::start(&["-n", "2", "-q", "yes"]);
     assert_eq!(job.line(), "y");
     drop(std::mem::replace(&mut job.stdout, closed()));

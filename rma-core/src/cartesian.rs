@@ -285,7 +285,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_a_source_has_that_destination() {
+    fn a_source_has_that_destination() {
         for rank in 0..12 {
             let of = |rank| grid(rank, [3, 4], [true, false]);
             for (dimension, by) in (0..2).flat_map(|d| (-5..6).map(move |by| (d, by))) {

@@ -222,7 +222,7 @@ mod tests {
 
     /// Each of these is one thing that others may wait for, and nothing else says so.
     #[test]
-    fn who_leaves_with_something_of_a_window_holds_it() {
+    fn a_rank_that_leaves_with_something_of_a_window_holds_it() {
         assert_eq!(leaves_after(|_, _| ()), Outcome::Departed);
         let all = |window: &Window, _: &Loop| forget(window.lock_all().unwrap());
         assert_eq!(leaves_after(all), Outcome::Holding);
@@ -242,7 +242,7 @@ mod tests {
 
     /// A lock that may yet be granted is to be given back, unless its home is gone.
     #[test]
-    fn who_leaves_with_a_lock_on_its_way_holds_it() {
+    fn a_rank_that_leaves_with_a_lock_on_its_way_holds_it() {
         for (home, outcome) in
             [(PeerState::Alive, Outcome::Holding), (PeerState::Departed, Outcome::Departed)]
         {
@@ -257,7 +257,7 @@ mod tests {
 
     /// No home hears of a lock that is given back by what stays in the outbox.
     #[test]
-    fn who_leaves_with_an_unlock_unsent_holds_it() {
+    fn a_rank_that_leaves_with_an_unlock_unsent_holds_it() {
         for (full, outcome) in [(true, Outcome::Holding), (false, Outcome::Departed)] {
             let gives_back = |window: &Window, network: &Loop| {
                 network.set_full(true);

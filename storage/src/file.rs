@@ -317,7 +317,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_second_to_make_it_opens_it() {
+    fn the_second_to_create_a_file_opens_it() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("file");
         let first = StorageFile::make(&path, 0o600, 0..10).unwrap().unwrap();

@@ -244,7 +244,7 @@ mod tests {
             let card = Card { descriptor, ..card() };
             assert_eq!(Card::from_words(card.to_words(), 2, SIZE), Some(card));
         }
-        assert_eq!(Card::from_words([0; CARD_WORDS], 2, SIZE), None, "nobody wrote it");
+        assert_eq!(Card::from_words([0; CARD_WORDS], 2, SIZE), None, "no rank wrote it");
         let negative = Card { descriptor: -1, ..card() };
         assert_eq!(Card::from_words(negative.to_words(), 2, SIZE), None);
     }

@@ -264,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn who_attends_spares_the_agent() {
+    fn a_thread_that_attends_spares_the_agent() {
         let bell = Doorbell::new();
         bell.ring_for_work();
         assert_eq!(bell.agent.load(Relaxed), AWAKE);

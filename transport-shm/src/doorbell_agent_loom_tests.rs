@@ -80,7 +80,7 @@ fn spawn(rank: &Arc<Rank>, play: impl FnOnce(&Rank) + 'static) {
 }
 
 #[test]
-fn loom_agent_serves_what_nobody_else_does() {
+fn loom_agent_serves_what_no_thread_does() {
     check(|rank| {
         spawn(rank, |rank| {
             rank.send();
@@ -91,7 +91,7 @@ fn loom_agent_serves_what_nobody_else_does() {
 }
 
 #[test]
-fn loom_who_stops_attending_leaves_nothing_to_nobody() {
+fn loom_a_thread_that_stops_attending_leaves_no_message_unserved() {
     check(|rank| {
         spawn(rank, Rank::send);
         spawn(rank, Rank::attend);
@@ -110,7 +110,7 @@ fn loom_the_last_one_that_attends_passes_the_duty_on() {
 }
 
 #[test]
-fn loom_an_agent_is_stopped_whoever_attends() {
+fn loom_an_agent_is_stopped_whichever_thread_attends() {
     loom::model(|| {
         let rank = Rank::new();
         spawn(&rank, |rank| {

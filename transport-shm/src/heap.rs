@@ -299,7 +299,7 @@ mod tests {
         Box::new(small).abandon();
         assert_eq!(files.map(is_open), [false, true], "others map the arena");
         drop(heap);
-        assert_eq!(files.map(is_open), [false, false], "nobody else has it");
+        assert_eq!(files.map(is_open), [false, false], "no other process has it");
         for base in bases {
             // SAFETY: it stays mapped, and this test is alone with it.
             unsafe { base.write_bytes(7, 8) };

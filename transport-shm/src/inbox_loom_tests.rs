@@ -75,7 +75,7 @@ fn check(play: impl Fn(&Arc<Shared>) + Sync + Send + 'static) {
 }
 
 #[test]
-fn loom_who_is_turned_away_is_rung() {
+fn loom_a_sender_that_is_refused_is_rung() {
     check(|shared| {
         shared.send(1);
         shared.send(2);
@@ -160,6 +160,6 @@ fn loom_what_a_leaver_sent_is_seen_before_it_is_missed() {
 }
 
 #[test]
-fn loom_who_waits_for_nonsense_is_woken() {
+fn loom_a_receiver_that_waits_for_nonsense_is_woken() {
     await_leaver(true);
 }

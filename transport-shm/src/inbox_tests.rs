@@ -19,7 +19,7 @@ fn a_message_is_handled_when_its_sink_has_returned() {
     assert_eq!(inbox.drain(&ring, 2, &mut sink, wake), 2);
     assert_eq!(seen, [[false, false], [true, false]]);
     assert!(inbox.is_handled(marks[1]));
-    assert!(!inbox.is_handled(push(&ring, 0)), "nobody has looked");
+    assert!(!inbox.is_handled(push(&ring, 0)), "no thread has looked");
 }
 
 /// A message of several slots is one that the caller hears of.

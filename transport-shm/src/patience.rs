@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn who_shares_its_cpu_with_whom_it_waits_for_soon_stops_to_steal_it() {
+    fn a_rank_that_shares_its_cpu_with_the_one_it_waits_for_soon_stops_to_steal_it() {
         let patience = Patience::new(1);
         let (first, slept) = wait(&patience, 600, Peer::Here);
         assert_eq!((first, slept), (u64::from(SPINS) * SPIN + 2 * SWITCH + 600, false));
@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn who_shares_its_cpu_with_a_busy_program_seldom_yields_to_it() {
+    fn a_rank_that_shares_its_cpu_with_a_busy_program_seldom_yields_to_it() {
         for sharing in [1, 2, 8] {
             let patience = Patience::new(sharing);
             let mean = mean(&patience, 50_000, 30_000, Peer::BesideHog);
@@ -237,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn where_ranks_outnumber_cpus_nobody_spins() {
+    fn where_ranks_outnumber_cpus_no_rank_spins() {
         let patience = Patience::new(2);
         let passes = [0, 1, 2].map(|round| patience.pass(round));
         assert_eq!(passes, [Pass::Yield, Pass::Yield, Pass::Sleep]);

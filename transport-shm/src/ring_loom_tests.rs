@@ -82,7 +82,11 @@ fn loom_no_refused_sender_is_forgotten() {
         assert_eq!(shared.pop(), Some((0, [0, 0])));
         let refused = shared.ring.take_refused(1);
         if sender.join().unwrap() == Err(Full) {
-            assert_eq!(refused, 1 << 1, "refused after room was made, and nobody knows");
+            assert_eq!(
+                refused,
+                1 << 1,
+                "refused after room was made, and the receiver does not know"
+            );
         } else {
             assert_eq!(shared.pop(), Some((1, [1, 1])));
         }
@@ -145,7 +149,7 @@ fn loom_a_long_message_is_found_whole() {
 
 /// A sender that finds room for a part of its message only is refused, and known to the receiver.
 #[test]
-fn loom_who_finds_half_of_its_room_is_not_forgotten() {
+fn loom_a_sender_that_finds_half_of_its_room_is_not_forgotten() {
     model(|| {
         let shared = Arc::new((Ring::<4, 1, 2>::new(), AtomicU64::new(0)));
         let pop = |shared: &(Ring<4, 1, 2>, AtomicU64)| {
@@ -164,7 +168,11 @@ fn loom_who_finds_half_of_its_room_is_not_forgotten() {
         assert_eq!(pop(&shared), (Popped::Message { sender: 0, len: 1 }, [0, 0]));
         let refused = shared.0.take_refused(1);
         if sender.join().unwrap() == Err(Full) {
-            assert_eq!(refused, 1 << 1, "refused after room was made, and nobody knows");
+            assert_eq!(
+                refused,
+                1 << 1,
+                "refused after room was made, and the receiver does not know"
+            );
         } else {
             pop(&shared);
             pop(&shared);

@@ -74,7 +74,7 @@ fn a_long_message_goes_on_in_the_slots_behind() {
 }
 
 #[test]
-fn a_message_that_goes_on_in_slots_of_nobody_is_skipped() {
+fn a_message_that_goes_on_in_slots_without_a_sender_is_skipped() {
     let r = Receiver::<8, 4, 16>::new();
     r.ring.push(1, b"ab", b"").unwrap();
     r.ring.slot(0).message.with_mut(|message| {

@@ -105,7 +105,7 @@ fn a_rank_leaves_once_and_may_add_that_it_holds_locks() {
 /// A rank is accused while it tells that it leaves in order: whichever word is first, all hear one
 /// story.
 #[test]
-fn who_left_in_order_and_who_failed_are_never_the_same() {
+fn a_rank_that_left_in_order_never_counts_as_failed() {
     let [owner, peer] = rosters(2_000);
     let meet = std::sync::Barrier::new(2);
     for rank in (1..2_000).map(WorldRank) {
@@ -128,7 +128,7 @@ fn who_left_in_order_and_who_failed_are_never_the_same() {
 
 /// The teller was killed in between.
 #[test]
-fn who_sees_that_a_rank_failed_knows_the_first_that_did() {
+fn a_rank_that_sees_a_failure_knows_the_first() {
     let [owner, peer] = rosters(8);
     peer.states()[5].store(to_code(Outcome::Failed), Relaxed);
     assert_eq!(owner.failed(), None);

@@ -27,7 +27,7 @@ fn ranks(size: u32) -> Vec<Shm> {
 }
 
 #[test]
-fn who_left_and_woke_nobody_is_known_to_whoever_looks() {
+fn a_rank_that_left_and_woke_no_other_is_known_to_each_that_looks() {
     let all = ranks(2);
     let (me, gone) = (&all[0], WorldRank(1));
     all[1].roster.tell(gone, Outcome::Departed);
@@ -38,7 +38,7 @@ fn who_left_and_woke_nobody_is_known_to_whoever_looks() {
 }
 
 #[test]
-fn who_failed_and_woke_nobody_is_known_to_all() {
+fn a_rank_that_failed_and_woke_no_other_is_known_to_all() {
     let all = ranks(3);
     let gone = WorldRank(2);
     assert_eq!(all[0].peer_state(gone), PeerState::Alive);
@@ -49,7 +49,7 @@ fn who_failed_and_woke_nobody_is_known_to_all() {
 }
 
 #[test]
-fn who_finds_a_rank_gone_wakes_all() {
+fn a_rank_that_finds_another_gone_wakes_all() {
     let all = ranks(3);
     let tickets = [0, 1].map(|rank| all[rank].arm());
     assert_eq!(all[0].lost(WorldRank(2)), PeerState::Failed);
@@ -60,7 +60,7 @@ fn who_finds_a_rank_gone_wakes_all() {
 }
 
 #[test]
-fn who_leaves_wakes_all() {
+fn a_rank_that_leaves_wakes_all() {
     let all = ranks(3);
     let tickets = [0, 1].map(|rank| all[rank].arm());
     all[2].depart(Outcome::Departed);
@@ -72,7 +72,7 @@ fn who_leaves_wakes_all() {
 
 /// A rank knows nothing of peers that it has nothing to do with, also when it leaves.
 #[test]
-fn who_leaves_opens_nothing() {
+fn a_rank_that_leaves_opens_no_segment() {
     let all = ranks(8);
     all[3].depart(Outcome::Departed);
     assert!(all[3].neighbours.iter().all(|neighbour| neighbour.get().is_none()));
@@ -80,7 +80,7 @@ fn who_leaves_opens_nothing() {
 
 /// A rank that has left accuses none: it was not there to hear why.
 #[test]
-fn who_has_left_tells_nothing_of_others() {
+fn a_rank_that_has_left_tells_nothing_of_others() {
     let all = ranks(3);
     all[0].depart(Outcome::Departed);
     assert_eq!(all[0].lost(WorldRank(2)), PeerState::Failed);
@@ -89,7 +89,7 @@ fn who_has_left_tells_nothing_of_others() {
 
 /// Its word to this rank is as good as what the system says of its process, and older.
 #[test]
-fn who_left_in_order_is_not_lost() {
+fn a_rank_that_left_in_order_is_not_lost() {
     let all = ranks(2);
     let (me, gone) = (&all[0], WorldRank(1));
     all[1].depart(Outcome::Departed);

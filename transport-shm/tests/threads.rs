@@ -122,7 +122,7 @@ fn a_full_message_ring_refuses_and_takes_again_after_a_drain() {
     assert!(drained > 0);
     let before = all[0].now();
     all[0].park(armed, Some(Duration::from_secs(30)));
-    assert!(all[0].now() - before < Duration::from_secs(29), "nobody rang");
+    assert!(all[0].now() - before < Duration::from_secs(29), "no peer rang");
     assert_eq!(submit(&all[0], WorldRank(1), b"", b"last"), Ok(()));
 }
 
@@ -196,7 +196,7 @@ fn a_thread_that_is_turned_away_is_rung() {
         armed.store(true, SeqCst);
         let before = me.now();
         me.park(ticket, Some(Duration::from_secs(30)));
-        assert!(me.now() - before < Duration::from_secs(29), "nobody rang");
+        assert!(me.now() - before < Duration::from_secs(29), "no peer rang");
     });
 }
 
@@ -260,7 +260,7 @@ fn ranks_that_leave_in_order() {
         // Mapped it before (rank 0) or never (rank 1): both were rung, and both know.
         let before = shm.now();
         shm.park(ticket, Some(Duration::from_secs(30)));
-        assert!(shm.now() - before < Duration::from_secs(29), "nobody rang");
+        assert!(shm.now() - before < Duration::from_secs(29), "no peer rang");
         assert_eq!(shm.peer_state(WorldRank(2)), PeerState::Departed);
         assert_eq!(shm.failed(), None);
         assert_eq!(submit(shm, WorldRank(2), b"", b""), Err(SubmitError::PeerFailed(WorldRank(2))));
@@ -301,14 +301,14 @@ fn a_rank_that_panics_has_failed() {
 }
 
 #[test]
-fn ranks_out_of_range_are_nobody() {
+fn ranks_out_of_range_have_failed() {
     let all = ranks(1, 1);
-    for nobody in [WorldRank(1), WorldRank(u32::MAX)] {
-        assert!(!all[0].is_near(nobody));
-        assert_eq!(all[0].reaches(nobody), Err(CmaError::PeerGone(nobody)));
-        assert_eq!(all[0].peer_state(nobody), PeerState::Failed);
-        assert_eq!(submit(&all[0], nobody, b"", b""), Err(SubmitError::PeerFailed(nobody)));
-        all[0].ring(nobody);
+    for outside in [WorldRank(1), WorldRank(u32::MAX)] {
+        assert!(!all[0].is_near(outside));
+        assert_eq!(all[0].reaches(outside), Err(CmaError::PeerGone(outside)));
+        assert_eq!(all[0].peer_state(outside), PeerState::Failed);
+        assert_eq!(submit(&all[0], outside, b"", b""), Err(SubmitError::PeerFailed(outside)));
+        all[0].ring(outside);
     }
     assert!(all[0].is_near(WorldRank(0)));
     assert_eq!(all[0].size(), 1);

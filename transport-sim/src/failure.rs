@@ -114,7 +114,7 @@ impl fmt::Display for Cause {
         match self {
             Self::Panic(panic) => panic.fmt(f),
             Self::Deadlock { at, waiting } => {
-                write!(f, "deadlock at {} us, nobody can go on:", at.as_micros())?;
+                write!(f, "deadlock at {} us, no rank can go on:", at.as_micros())?;
                 list(f, waiting)
             }
             Self::Livelock { steps, waiting } => {

@@ -445,7 +445,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_cancelled_start_sends_home_who_came() {
+    fn a_cancelled_start_sends_home_the_ranks_that_came() {
         let net = Net::new(NetConfig::new(3, 0)).unwrap();
         thread::scope(|scope| {
             let early = net.rank(WorldRank(0));

@@ -94,7 +94,7 @@ pub(crate) const ROOMS: &[Room] = &[
     room("conformance/src/dynamic.rs", "vouches for memory that is attached"),
     room("rma-core/src/memory/directory.rs", "directory of attached memory, in shared memory"),
     room("rma-core/src/window/regions.rs", "spans of attached memory"),
-    room("rma-core/src/window/memory.rs", "spans of memory that nobody else uses"),
+    room("rma-core/src/window/memory.rs", "spans of memory that no other part uses"),
     room("rma-core/src/window/user.rs", "memory that users vouch for"),
     room("transport-shm/src/control.rs", "views a mapped segment as its control structures"),
     room("transport-shm/src/cma.rs", "calls process_vm_readv and process_vm_writev"),

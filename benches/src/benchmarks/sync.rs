@@ -61,7 +61,7 @@ pub(super) fn many(bench: &mut Bench<'_>) -> Result<()> {
         (0..n).for_each(|_: u64| sched_yield());
         Ok(())
     };
-    let mut limit: [(&str, Work<'_>); 1] = [("a turn of all, who yield", &mut turns)];
+    let mut limit: [(&str, Work<'_>); 1] = [("a turn of all, which yield", &mut turns)];
     bench.together(
         row("barrier"),
         &mut |n| Ok((0..n).try_for_each(|_| world.barrier())?),

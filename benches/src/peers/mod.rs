@@ -382,7 +382,7 @@ mod tests {
         let (one, other) = (peer("good"), peer("bad"));
         seen.add(vec![cas(4), cas(8)], &[(&one, good), (&other, bad)]);
         let rows = seen.rows();
-        assert_eq!((rows.len(), rows[0].bytes), (1, Some(8)), "nobody measures 4 bytes");
+        assert_eq!((rows.len(), rows[0].bytes), (1, Some(8)), "no peer measures 4 bytes");
         assert_eq!(rows[0].lost, [Lost { name: "bad".into(), why: "crashed".into() }]);
         let shown = table(&rows, &[one, other]);
         assert!(shown.contains("crashed"), "{shown}");

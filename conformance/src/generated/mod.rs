@@ -69,7 +69,7 @@ fn attempt(seed: u64, program: &Program, launch: &Launch<'_>) -> Result<Coverage
             *verdict.lock().unwrap_or_else(PoisonError::into_inner) = Some(checked);
         }
         let dropped = universe.counters().messages_dropped();
-        assert_eq!(dropped, 0, "messages that did not parse, or that nobody waited for");
+        assert_eq!(dropped, 0, "messages that did not parse, or that no request waited for");
         universe.finalize().expect("every rank leaves in order");
     })?;
     let verdict = verdict.into_inner().unwrap_or_else(PoisonError::into_inner);

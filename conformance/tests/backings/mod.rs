@@ -27,7 +27,7 @@ macro_rules! all {
     ($harness:ident) => {
         mod over_backings {
             $crate::backings::tests! { $harness;
-                across_the_seam(3), with_other_memory(4), nobody_maps_it(2), attached(3),
+                across_the_seam(3), with_other_memory(4), no_rank_maps_it(2), attached(3),
                 sealed(2), given_up(2), flaws(2), is_kept(1), on_storage(3),
             }
         }
@@ -144,7 +144,7 @@ pub(crate) fn with_other_memory(universe: Universe) {
 }
 
 /// A backing may say to no neighbour how to map it.
-pub(crate) fn nobody_maps_it(universe: Universe) {
+pub(crate) fn no_rank_maps_it(universe: Universe) {
     let (world, life) = (universe.world(), Arc::new(()));
     let mut pieces = Pieces::new(&LENS, &life);
     pieces.extents.clear();

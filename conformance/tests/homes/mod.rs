@@ -70,7 +70,7 @@ fn play(universe: Universe, waits: Waits) {
         }
         LAST => {
             until(&universe, 8);
-            assert_eq!(window.local().load(0), Ok(2 * ROUNDS), "nobody was in between");
+            assert_eq!(window.local().load(0), Ok(2 * ROUNDS), "no rank was in between");
             // The waiters hold nothing, and no rank waits for them.
             let lock = window.lock(HOLDER, LockKind::Exclusive).unwrap();
             assert!(universe.transport().now() >= Duration::from_millis(900));

@@ -41,7 +41,7 @@ fn window(universe: &Universe) -> Window {
 /// Rank 3 is the first in line, 1 and 2 are behind. When 3 and 2 have given up, and 2 has given the
 /// window away, 1 gets the lock, and the waiter after it.
 #[test]
-fn who_gave_up_and_dropped_the_window_is_not_waited_for() {
+fn a_rank_that_gave_up_and_dropped_the_window_is_not_waited_for() {
     let body = |universe: Universe| {
         let window = window(&universe);
         let take = |window: &Window| window.lock(HOME, LockKind::Exclusive).and_then(Lock::unlock);
@@ -81,7 +81,7 @@ fn who_gave_up_and_dropped_the_window_is_not_waited_for() {
 /// Rank 2 gives up because the home does not answer; what it has sent arrives later, and takes
 /// nothing from rank 1, which holds the lock.
 #[test]
-fn who_never_held_a_lock_gives_none_back() {
+fn a_rank_that_never_held_a_lock_gives_none_back() {
     let mut config = patient_for(20);
     config.progress_agent = ProgressAgent::Never;
     let body = |universe: Universe| {
@@ -111,7 +111,7 @@ fn who_never_held_a_lock_gives_none_back() {
 
 /// Rank 1 does not have it in time, and is out of line when rank 2 gets it.
 #[test]
-fn who_waits_for_a_while_is_back_in_time() {
+fn a_rank_that_waits_for_a_while_is_back_in_time() {
     let body = |universe: Universe| {
         let (window, transport) = (window(&universe), universe.transport());
         let rank = universe.world().rank();

@@ -30,7 +30,7 @@ fn play(universe: Universe) {
 }
 
 #[test]
-fn who_fails_late_tells_all_who_it_is_and_nothing_stays() {
+fn a_rank_that_fails_late_tells_all_its_number_and_nothing_stays() {
     let net = |ranks, seed| NetConfig { memory_max: ALL, ..NetConfig::new(ranks, seed) };
     Jobs { seeds: 5, net, ..jobs(Config::default()) }.run("shortages", 3, &play);
 }

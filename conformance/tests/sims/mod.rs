@@ -120,7 +120,7 @@ impl Jobs {
 /// What the simulator cannot do.
 pub(crate) fn exceptions() -> Vec<Exception> {
     let not_shared = "a shared window needs ranks that all share memory";
-    let one_thread = "a simulated rank is one thread: the seed decides who runs";
+    let one_thread = "a simulated rank is one thread: the seed decides which runs";
     vec![
         Exception { tests: "shared::", reason: not_shared, instead: Some(refused) },
         Exception { tests: "threads::", reason: one_thread, instead: None },

@@ -55,7 +55,7 @@ fn what_was_given_up_does_not_change_a_slice() {
         drop(mine.unseal());
     });
     let sealed = sealed.into_inner();
-    assert!(sealed > 0 || !overtaken().plays_all(), "nobody came to have a slice");
+    assert!(sealed > 0 || !overtaken().plays_all(), "no rank came to have a slice");
 }
 
 /// The rank that goes on first finds the other's part open. S-A10
@@ -114,7 +114,7 @@ fn waits_for_what_an_unlock_left(name: &str, close: fn(Window) -> Option<Vec<u64
         }
     });
     let closed = closed.into_inner();
-    assert!(closed > 0 || !overtaken().plays_all(), "nobody came to have what was put");
+    assert!(closed > 0 || !overtaken().plays_all(), "no rank came to have what was put");
 }
 
 /// S-A10

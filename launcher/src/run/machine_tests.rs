@@ -152,7 +152,7 @@ fn a_rank_that_says_it_failed_and_exits_with_0_fails_the_job() {
 }
 
 #[test]
-fn the_timeout_names_who_still_runs() {
+fn the_timeout_names_the_ranks_that_still_run() {
     let mut machine = Machine::new(3, Some(at(500)));
     machine.handle(exited(1, 0), at(1));
     assert_eq!(machine.deadline(), Some(at(500)));
@@ -189,7 +189,7 @@ fn a_program_that_ends_in_order_when_asked_to_is_a_success() {
 }
 
 #[test]
-fn an_output_nobody_reads_ends_the_job() {
+fn an_output_without_a_reader_ends_the_job() {
     let mut machine = after(1, [Event::OutputEnded(None), exited(0, 1)]);
     assert_eq!(machine.cause(), Some(&Cause::OutputEnded(None)));
     assert_eq!(machine.poll_action(), Some(Action::Terminate));
@@ -229,7 +229,7 @@ fn a_tick_at_the_deadline_moves_the_deadline() {
 }
 
 #[test]
-fn a_connection_that_breaks_off_tells_who_failed_first() {
+fn a_connection_that_breaks_off_tells_which_rank_failed_first() {
     use Event::{Disconnected, Joined};
     let machine = after(2, [Joined(0), Joined(1), Disconnected(1), exited(0, 9), exited(1, 0)]);
     assert_eq!(failed(&machine), (1, How::NeverLeft));
@@ -281,7 +281,7 @@ fn a_rank_that_leaves_early_is_blamed_for_those_that_wait_for_it() {
     assert_eq!(machine.cause(), None);
     let mut late = after(2, start().into_iter().chain([missed(0, 1), exited(0, 1), exited(1, 0)]));
     assert_eq!(failed(&late), early);
-    assert_eq!(late.poll_action(), None, "nobody is left to be ended");
+    assert_eq!(late.poll_action(), None, "no rank is left to be ended");
     let deadline = machine.deadline().unwrap();
     machine.handle(Event::Tick, deadline);
     assert_eq!(failed(&machine), early);
@@ -301,7 +301,7 @@ fn a_rank_that_leaves_early_is_blamed_for_those_that_wait_for_it() {
 }
 
 #[test]
-fn a_rank_that_fails_and_leaves_in_order_is_blamed_and_not_who_misses_it() {
+fn a_rank_that_fails_and_leaves_in_order_is_blamed_and_not_the_one_that_misses_it() {
     use Event::Joined;
     // Rank 2 gave up after its wait timeout, rank 0 missed it, and rank 1 missed rank 0.
     let events = [Joined(0), Joined(1), Joined(2), left(2), missed(0, 2), missed(1, 0)];

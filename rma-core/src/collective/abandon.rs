@@ -397,7 +397,7 @@ mod tests {
     /// A barrier by flags is given up while this rank is in it. At messages, the last one was
     /// passed: others may still be in it, and come to its end.
     #[test]
-    fn who_gives_up_waiting_tells_from_where_on() {
+    fn a_rank_that_gives_up_waiting_tells_from_where_on() {
         let (whom, peer) = (WorldRank(13), Some(Rank(1)));
         for cause in [Cause::PeerLeft(whom), Cause::GaveUp(whom)] {
             let news = |from| Some(Abandoned { cause, from });

@@ -136,7 +136,7 @@ fn loom_barrier_of_three() {
 }
 
 #[test]
-fn loom_who_gives_up_comes_again() {
+fn loom_a_rank_that_gives_up_comes_again() {
     check(impatient, 2, 0, 2);
 }
 

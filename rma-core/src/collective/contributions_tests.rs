@@ -98,7 +98,7 @@ fn empty_payloads_arrive() {
 }
 
 #[test]
-fn nobody_expects_strangers() {
+fn contributions_of_strangers_are_not_taken() {
     let (contributions, _) = contributions(100, 100);
     assert!(contributions.deliver(WorldRank(3), &piece(0, 1), b"a").is_none(), "no member");
     let mut head = piece(0, 1);
@@ -152,7 +152,7 @@ fn what_was_not_cleared_is_refused() {
 }
 
 #[test]
-fn who_asks_waits_until_there_is_room() {
+fn a_sender_of_an_rts_waits_until_there_is_room() {
     let (contributions, current) = contributions(LARGE, 100_000);
     let (second, third) = (FIRST << 1, 3 * FIRST);
     assert_eq!(request(&contributions, FIRST, 0, LARGE), Some(vec![(FIRST, 0)]));
@@ -214,7 +214,7 @@ fn a_cts_is_for_its_sender() {
     let (contributions, _) = contributions(LARGE, LARGE);
     let key = (ID, FIRST, SENDER);
     let cts = |number| step_head(ID, FIRST, CollectiveKind::Cts, number, LARGE);
-    assert!(!deliver(&contributions, &cts(0), &[]), "nobody asked");
+    assert!(!deliver(&contributions, &cts(0), &[]), "no RTS was sent");
     contributions.request(key, 3);
     assert!(!deliver(&contributions, &cts(0), &[]), "for another part");
     assert!(contributions.deliver(WorldRank(1), &cts(3), &[]).is_none(), "of another rank");
@@ -257,7 +257,7 @@ fn what_was_taken_makes_room() {
 
 /// A rank that is said to have left is a member, as is the one that says it.
 #[test]
-fn members_hear_who_left() {
+fn members_hear_which_rank_left() {
     let (contributions, current) = contributions(100, 100);
     let abandon = |id, whom: u64, left: u64| {
         let mut head = step_head(id, FIRST, CollectiveKind::Abandon, 1, whom);

@@ -67,7 +67,7 @@ pub(super) const SETTINGS: [Setting; COUNT] = [
     Setting {
         key: "cpus",
         form: Form::Or("auto", &counted(1, u32::MAX as u64 - 1, "CPUs")),
-        doc: "CPUs that the ranks share; if they are fewer, who waits gives its CPU away at once",
+        doc: "CPUs that the ranks share; if they are fewer, a rank that waits gives its CPU away at once",
         get: |config| config.cpus.map_or(WORD, u64::from),
         put: |config, value| config.cpus = u32::try_from(value).ok(),
         same: false,
@@ -77,7 +77,7 @@ pub(super) const SETTINGS: [Setting; COUNT] = [
     Setting {
         key: "naps",
         form: Form::Flag,
-        doc: "whether a rank that sleeps looks around now and then although nobody woke it",
+        doc: "whether a rank that sleeps looks around now and then although no rank woke it",
         get: |config| config.naps.into(),
         put: |config, value| config.naps = value != 0,
         same: false,
@@ -424,7 +424,7 @@ mod tests {
     }
 
     #[test]
-    fn who_said_what_is_explained() {
+    fn the_source_of_each_setting_is_explained() {
         let mut config = Config { eager_bytes: 1 << 20, ..Config::default() };
         config.set_by("outstanding_messages", "9", Source::CommandLine("--config".into())).unwrap();
         config.set_by("no_locks", "true", Source::File("a.conf".into())).unwrap();

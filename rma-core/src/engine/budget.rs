@@ -152,7 +152,7 @@ mod tests {
                             std::thread::yield_now();
                             continue;
                         };
-                        assert!(!busy[slot].swap(true, Relaxed), "somebody has it");
+                        assert!(!busy[slot].swap(true, Relaxed), "another thread has it");
                         assert!(of_peer[peer].fetch_add(1, Relaxed) < 2, "more than its credit");
                         of_peer[peer].fetch_sub(1, Relaxed);
                         busy[slot].store(false, Relaxed);

@@ -55,7 +55,7 @@ fn answers_that_do_not_fit_are_refused() {
     let mut bytes = [0u8; 4];
     // SAFETY: `bytes` outlives the slot, which is cancelled below.
     let id = unsafe { slots.start(PEER, data(4, buffer(&mut bytes)), &pending) }.unwrap();
-    assert!(!slots.answer(WorldRank(2), id, ok(0, 4), &[1; 4]), "from somebody else");
+    assert!(!slots.answer(WorldRank(2), id, ok(0, 4), &[1; 4]), "from another peer");
     assert!(!slots.answer(PEER, id, ok(1, 4), &[1; 4]), "past the end");
     assert!(!slots.answer(PEER, id, ok(u64::MAX, 4), &[1; 4]), "overflow");
     assert!(!slots.answer(PEER, id, ok(0, 5), &[1; 5]), "more than asked");
@@ -146,7 +146,7 @@ fn a_rendezvous_ends_when_all_is_sent() {
     let id = unsafe { slots.start(PEER, asked(10), &pending) }.unwrap();
     assert_eq!(slots.next(id, 4), Next::Wait);
     let grant = |peer, id, bytes| slots.handle_cts(WorldRank(peer), id, bytes);
-    assert_eq!(grant(2, id, 4), Clearance::Unknown, "from somebody else");
+    assert_eq!(grant(2, id, 4), Clearance::Unknown, "from another peer");
     assert_eq!(grant(1, SlotId(id.0 + 1), 4), Clearance::Unknown, "another slot");
     assert_eq!(grant(1, SlotId(id.0 + (1 << 32)), 4), Clearance::Unknown, "another generation");
     assert_eq!(grant(1, id, 11), Clearance::Wrong, "more than was asked for");
@@ -175,7 +175,7 @@ fn a_rendezvous_ends_when_all_is_sent() {
 /// A waiter for credit at a peer waits for that peer; one for a slot, for any peer that keeps one.
 /// Those that have left keep none, and their operations have failed.
 #[test]
-fn who_has_left_keeps_no_slot() {
+fn a_target_that_has_left_keeps_no_slot() {
     let (slots, pending, kept) = (OutstandingTable::new(2, 1), Arc::default(), Arc::default());
     let (one, other, third) = (WorldRank(1), WorldRank(2), WorldRank(3));
     let start = |peer, pending: &Arc<Pending>| {

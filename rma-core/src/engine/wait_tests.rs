@@ -36,7 +36,7 @@ fn end_of(on: On<'_>, state: PeerState) -> Option<Cause> {
 }
 
 #[test]
-fn who_is_waited_for_ends_it_and_nobody_else() {
+fn a_wait_is_ended_by_the_rank_it_is_on_and_no_other() {
     let (it, other, group) = (WorldRank(13), WorldRank(12), Group::world(OTHERS));
     let (left, failed) = (Some(Cause::PeerLeft(it)), Some(Cause::PeerFailed(it)));
     let (names_it, names_other) = (|_| Some(it), |_| Some(other));
@@ -79,7 +79,7 @@ fn the_last_that_leaves_ends_what_anyone_may_do() {
 
 /// All that any of them sent is handled before.
 #[test]
-fn what_anyone_sent_who_left_is_not_missed() {
+fn what_a_rank_sent_before_it_left_is_not_missed() {
     let end = |handled: u64| {
         let (naps, mut end) = (Cell::new(0), None);
         with_loop(Config::default(), |universe, network| {
@@ -120,7 +120,7 @@ fn a_wait_looks_again_soon_and_then_less_often() {
 /// A rank that does its part between two looks, and then leaves, is named no more: another is
 /// waited for.
 #[test]
-fn who_did_its_part_may_leave() {
+fn a_rank_that_did_its_part_may_leave() {
     let looks = Cell::new(0);
     let named = |_| Some(WorldRank(if looks.replace(looks.get() + 1) == 0 { 13 } else { 12 }));
     assert_eq!(end_of(On::Whoever(&named), PeerState::Departed), None);
@@ -228,7 +228,7 @@ fn is_missed_when_all_it_sent_is_handled(flooded: bool) {
 }
 
 #[test]
-fn who_left_is_missed_only_when_all_it_sent_is_handled() {
+fn a_rank_that_left_is_missed_only_when_all_it_sent_is_handled() {
     is_missed_when_all_it_sent_is_handled(false);
 }
 
@@ -264,7 +264,7 @@ fn a_wait_may_have_a_deadline_of_its_own() {
 
 /// The wait itself keeps in mind what it found.
 #[test]
-fn a_wait_that_naps_misses_nobody_too_early() {
+fn a_wait_that_naps_misses_no_rank_too_early() {
     let it = WorldRank(1);
     let wait = Wait::new("a test", On::Peer(it));
     with_loop(Config::default(), |universe, network| {
@@ -296,7 +296,7 @@ fn what_is_in_other_hands_hides_no_failure() {
 
 /// A call that does not wait says nothing yet, and does not wait for it either.
 #[test]
-fn a_look_in_passing_misses_nobody_too_early() {
+fn a_look_in_passing_misses_no_rank_too_early() {
     let it = WorldRank(1);
     let wait = Wait::new("a test", On::Peer(it));
     with_loop(Config::default(), |universe, network| {
@@ -346,7 +346,7 @@ fn each_that_left_has_a_mark_of_its_own() {
 
 /// Peers do not see that thread end: they would wait for what it was to serve.
 #[test]
-fn who_has_an_agent_that_panics_has_failed() {
+fn a_rank_whose_agent_panics_has_failed() {
     with_loop(Config::default(), |universe, network| {
         let engine = universe.engine();
         engine.need_agent().unwrap();
@@ -388,7 +388,7 @@ fn what_was_not_sent_takes_no_place() {
 /// What takes no wait at all can fail because a peer has left, too: a message that it does not
 /// take, memory that is gone. The launcher hears of each.
 #[test]
-fn whom_a_rank_missed_is_told_however_it_noticed() {
+fn the_rank_that_was_missed_is_told_however_that_was_noticed() {
     with_loop(Config::default(), |universe, network| {
         let (engine, peer) = (universe.engine(), WorldRank(1));
         let window = universe.world().window(1, 8).allocate().unwrap();

@@ -307,7 +307,7 @@ mod tests {
             assert_eq!((at(&second), second.next()), (base, 5));
             second.set_idle(false);
             drop(second);
-            assert_ne!(at(&new(shape)), base, "somebody may read it");
+            assert_ne!(at(&new(shape)), base, "a rank may read it");
         });
     }
 

@@ -322,7 +322,7 @@ mod tests {
             };
             let first = collective_block(1);
             let second = collective_block(2);
-            assert_ne!(first, second, "somebody reads the first");
+            assert_ne!(first, second, "a rank reads the first");
             assert_eq!(collective_block(2), second);
         });
     }
@@ -355,7 +355,7 @@ mod tests {
     }
 
     #[test]
-    fn words_that_somebody_may_still_come_to_are_kept() {
+    fn words_that_a_rank_may_still_come_to_are_kept() {
         with_universe(Config::default(), |universe| {
             let engine = &universe.world().inner.engine;
             let block = || {

@@ -125,7 +125,7 @@ fn no_update_of_a_cell_is_lost() {
                 let mut seen = 0;
                 // SAFETY: as above.
                 unsafe { cells::read(&mut seen, shared.base, 1, part) };
-                assert_eq!(seen, i as u8, "nobody else writes it");
+                assert_eq!(seen, i as u8, "no other thread writes it");
             }
         });
         for _ in 0..TIMES {

@@ -139,7 +139,7 @@ impl World {
                 if end == End::Granted {
                     self.enter(rank, lock, Some(slot));
                 } else {
-                    assert_eq!(end, End::Busy, "nobody left");
+                    assert_eq!(end, End::Busy, "no rank left");
                 }
             }
             state => {
@@ -288,7 +288,7 @@ proptest! {
         ..ProptestConfig::default()
     })]
     #[test]
-    fn everybody_has_a_turn_and_nobody_is_there_who_may_not(
+    fn each_rank_has_a_turn_and_no_two_exclude_each_other(
         seed: u64, rounds in 1u32..12, depth in 1usize..4,
     ) {
         World::new(seed, rounds, depth).play();
@@ -317,7 +317,7 @@ fn answer(to: u32, slot: u64, end: End) -> Tell {
 
 /// With a pass, an exclusive lock is one request and one grant, whichever rank had it before.
 #[test]
-fn a_pass_stays_as_long_as_nobody_locks_all() {
+fn a_pass_stays_as_long_as_no_rank_locks_all() {
     let (word, mut home, mut first) = (AtomicU64::new(0), Home::default(), Passes::default());
     home.handle_request(&word, request(1, 10, Mode::Exclusive));
     assert_eq!(tells(&mut home), [Tell::Request { number: 1, holds: false }]);
@@ -344,14 +344,14 @@ fn a_pass_stays_as_long_as_nobody_locks_all() {
 
 /// In the order of asking, whatever ranks ask for, and also those that could go at once.
 #[test]
-fn who_came_first_goes_first() {
+fn the_first_request_is_granted_first() {
     let (word, mut home) = (AtomicU64::new(OPEN), Home::default());
     home.permission = Permission::Given;
     home.handle_request(&word, request(1, 1, Mode::Shared));
     home.handle_request(&word, request(2, 2, Mode::Exclusive));
     home.handle_request(&word, request(3, 3, Mode::Shared));
     assert_eq!(tells(&mut home), [answer(1, 1, End::Granted)]);
-    assert_eq!(take(word.load(SeqCst), Mode::Shared, 7), None, "somebody waits");
+    assert_eq!(take(word.load(SeqCst), Mode::Shared, 7), None, "a rank waits");
     home.handle_unlock(&word, WorldRank(1), 1);
     assert_eq!(tells(&mut home), [answer(2, 2, End::Granted)]);
     home.handle_unlock(&word, WorldRank(2), 2);
@@ -361,7 +361,7 @@ fn who_came_first_goes_first() {
 
 /// Its reply says so at once; it leaves no trace.
 #[test]
-fn who_only_tries_does_not_wait() {
+fn a_request_that_only_tries_does_not_wait() {
     let (word, mut home) = (AtomicU64::new(OPEN), Home::default());
     home.permission = Permission::Given;
     home.handle_request(&word, request(1, 1, Mode::Exclusive));
@@ -405,7 +405,7 @@ fn who_only_tries_does_not_wait() {
 
 /// The next in line has its turn, and nothing is granted to a rank that does not want it.
 #[test]
-fn who_gives_up_is_not_in_line() {
+fn a_rank_that_gives_up_is_not_in_line() {
     let (word, mut home) = (AtomicU64::new(0), Home::default());
     home.handle_request(&word, request(1, 1, Mode::Shared));
     home.handle_request(&word, request(2, 2, Mode::Exclusive));
@@ -414,7 +414,7 @@ fn who_gives_up_is_not_in_line() {
     assert_eq!(tells(&mut home), [answer(1, 1, End::Granted), ask]);
     for (from, slot) in [(2, 3), (3, 2)] {
         home.handle_unlock(&word, WorldRank(from), slot);
-        assert_eq!(tells(&mut home), [], "somebody else's");
+        assert_eq!(tells(&mut home), [], "another rank's");
     }
     home.handle_unlock(&word, WorldRank(2), 2);
     assert_eq!(tells(&mut home), [answer(2, 2, End::Busy), answer(3, 3, End::Granted)]);
@@ -457,7 +457,7 @@ fn what_was_not_granted_is_not_taken_back() {
 
 /// Ranks that wait hear of it, and passes come back, or are lost with a home that has left.
 #[test]
-fn whoever_leaves_ends_the_waits_that_are_on_it() {
+fn a_rank_that_leaves_ends_the_waits_that_are_on_it() {
     let (word, mut home) = (AtomicU64::new(0), Home::default());
     home.handle_request(&word, request(1, 1, Mode::Exclusive));
     home.handle_request(&word, request(2, 2, Mode::Shared));
@@ -515,7 +515,7 @@ fn a_pass_that_comes_back_before_it_was_asked_for_is_not_given() {
     first.handle_pass_request(me, 1, false);
     assert_eq!(first.poll(), None);
     first.handle_request(&request(2, 1, Mode::Shared));
-    assert_eq!(first.poll(), Some(answer(2, 1, End::Granted)), "nobody has a pass");
+    assert_eq!(first.poll(), Some(answer(2, 1, End::Granted)), "no home has a pass");
     first.handle_unlock(WorldRank(2), 1);
     first.handle_pass_request(me, 3, false);
     assert_eq!(first.poll(), Some(Tell::Pass { to: me, number: 3 }));
@@ -523,7 +523,7 @@ fn a_pass_that_comes_back_before_it_was_asked_for_is_not_given() {
 
 /// Of two messages that ask for a pass, the first comes when the pass has been there and gone.
 #[test]
-fn a_pass_that_nobody_wants_goes_back() {
+fn a_pass_that_no_rank_wants_goes_back() {
     let (word, mut home) = (AtomicU64::new(0), Home::default());
     home.handle_pass(&word, 7);
     assert_eq!(tells(&mut home), [Tell::Return { number: 7 }]);

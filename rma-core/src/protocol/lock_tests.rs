@@ -295,7 +295,7 @@ impl World {
         let mut holders = self.actors.iter().filter_map(|actor| actor.holds);
         let excluded = holders.any(|other| mode != other || mode == Mode::Exclusive);
         if excluded {
-            return Err(format!("{rank} is inside ({mode:?}) with somebody it excludes"));
+            return Err(format!("{rank} is inside ({mode:?}) with a rank it excludes"));
         }
         self.actors[rank as usize].holds = Some(mode);
         Ok(())
@@ -463,7 +463,7 @@ fn waiters_are_served_in_turn_and_to_the_last() {
 }
 
 #[test]
-fn who_gives_up_is_taken_out_and_nobody_is_lost() {
+fn a_rank_that_gives_up_is_taken_out_and_no_other_is_lost() {
     if cfg!(miri) {
         let writers = vec![Program { rounds: 1, exclusive: 1, global_lock: false, past: false }; 2];
         explore_all([vec![Script { programs: writers, nodes: 1, impatience: 1, passes: 0 }]]);
@@ -477,7 +477,7 @@ fn who_gives_up_is_taken_out_and_nobody_is_lost() {
         scripts(&[2, 2], 2, 2, 0),
         scripts(&[1, 1, 1], 1, 1, 0),
     ]);
-    assert!(seen.abandoned_behind, "somebody gave up behind others");
+    assert!(seen.abandoned_behind, "a rank gave up behind others");
     // But `Reset`, which is done with the start, and `Done`.
     assert_eq!(seen.stages.len(), 14, "all stages: {:?}", seen.stages.values());
 }
@@ -501,7 +501,7 @@ fn a_head_is_passed_until_it_has_run() {
         scripts(&[1, 1, 1], 1, 1, 1),
     ]);
     assert_eq!(seen.most_readers, 3, "readers enter together");
-    assert!(seen.passed && seen.passed_sleeper, "somebody was passed, awake and asleep");
+    assert!(seen.passed && seen.passed_sleeper, "a rank was passed, awake and asleep");
 }
 
 /// The same scripts at a global lock: the two modes exclude each other, each is compatible with
@@ -528,7 +528,7 @@ fn groups_pass_the_global_lock_in_turn() {
 /// behind.
 #[test]
 #[cfg_attr(miri, ignore = "many states")]
-fn a_line_lives_through_those_who_come_past_it() {
+fn a_line_lives_through_ranks_that_come_past_it() {
     let with_one_past = |rounds: &[u32], impatience| {
         let one_past = |mut script: Script| {
             script.programs.iter_mut().for_each(|program| program.global_lock = true);
@@ -579,7 +579,7 @@ fn readers_do_not_overflow_into_the_writer() {
 
 /// Of a rank that leaves: no rank waits for a node that it left to the next, or gave back.
 #[test]
-fn who_is_done_with_its_nodes_is_not_in_line() {
+fn a_rank_that_is_done_with_its_nodes_is_not_in_line() {
     let node = QueueNode::new(0, 2).unwrap();
     let stands = |phase: u64, next: u64| {
         in_line(|word| match word {

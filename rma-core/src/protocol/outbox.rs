@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn peers_take_turns_and_one_that_is_full_stops_nobody() {
+    fn peers_take_turns_and_one_that_is_full_stops_no_other() {
         let mut outbox = Outbox::default();
         for (to, what) in [(3, 30), (1, 10), (3, 31), (2, 20)] {
             assert!(outbox.handle(WorldRank(to), message(what, true)));

@@ -124,7 +124,7 @@ fn grants_come_back() {
     assert_eq!(granted(&mut receiver), None);
     assert!(receiver.handle_cancel(key(1, 1)), "one that holds a grant");
     assert_eq!(granted(&mut receiver), Some((key(3, 1), 7)));
-    assert_eq!(receiver.holders().count(), 0, "nobody waits for it");
+    assert_eq!(receiver.holders().count(), 0, "no origin waits for it");
 
     assert!(receiver.handle_rts(key(4, 1), Rts { window: 8, offset: 0, length: 20 }));
     assert!(receiver.handle_rts(key(5, 1), rts(20)));
@@ -226,7 +226,7 @@ fn play(budget: u64, message: u64, origins: &mut [Origin], choices: &[usize]) ->
             wires.push((i, Wire::Cts(bytes)));
         }
     }
-    assert!(receiver.is_idle(), "nobody waits any more");
+    assert!(receiver.is_idle(), "no origin waits any more");
     assert_eq!(receiver.holders().count(), 0);
     asked.retain(|i| order.contains(i));
     assert_eq!(order, asked, "first asked, first granted");

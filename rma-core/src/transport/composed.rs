@@ -163,7 +163,7 @@ impl Composed {
         if self.is_near(peer) { &*self.near.messages } else { &*self.network.messages }
     }
 
-    fn who_knows(&self, peer: WorldRank) -> &dyn Members {
+    fn members_of(&self, peer: WorldRank) -> &dyn Members {
         if self.is_near(peer) { &*self.near.members } else { &*self.network.members }
     }
 }
@@ -261,11 +261,11 @@ impl Sleep for Composed {
 // SAFETY: forwarded to the half that this process is of, too.
 unsafe impl Members for Composed {
     fn peer_state(&self, peer: WorldRank) -> PeerState {
-        self.who_knows(peer).peer_state(peer)
+        self.members_of(peer).peer_state(peer)
     }
 
     fn told(&self, peer: WorldRank) -> PeerState {
-        self.who_knows(peer).told(peer)
+        self.members_of(peer).told(peer)
     }
 
     fn failed(&self) -> Option<WorldRank> {
@@ -273,7 +273,7 @@ unsafe impl Members for Composed {
     }
 
     fn missed(&self, peer: WorldRank) {
-        self.who_knows(peer).missed(peer);
+        self.members_of(peer).missed(peer);
     }
 
     fn note(&self, text: &str) {

@@ -57,7 +57,7 @@ impl Rank {
 
 /// Messages that come while a thread looks a last time are seen by it, or wake the agent.
 #[test]
-fn loom_who_leaves_or_the_agent_sees_messages_of_a_network() {
+fn loom_a_thread_that_leaves_or_the_agent_sees_messages_of_a_network() {
     loom::model(|| {
         let (attended, asleep) = (AtomicU32::new(1), AtomicU32::new(1));
         let rank = Arc::new(Rank { attended, asleep, ..Rank::default() });

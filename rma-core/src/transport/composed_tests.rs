@@ -232,7 +232,7 @@ fn failures_of_both_halves_are_known() {
 
 /// Threads sleep at the bell of the node, and the network rings it.
 #[test]
-fn the_network_wakes_who_sleeps() {
+fn the_network_wakes_a_rank_that_sleeps() {
     let Composed { memory, network, waker, pair } = compose();
     let (sleep, agent) = (&pair.sleep, pair.agent.as_ref().unwrap());
     sleep.park(sleep.arm(), None);

@@ -586,7 +586,7 @@ fn a_peer_cannot_have_more_put_off_than_its_credit() {
         (0..CREDIT_MAX + 3).for_each(|_| network.arrive(one.clone()));
         engine.progress();
         assert_eq!(universe.counters().messages_dropped(), 3);
-        assert_eq!(engine.retry_deferred(), 0, "nobody has given the stripe back");
+        assert_eq!(engine.retry_deferred(), 0, "no rank has given the stripe back");
         drop(held);
         assert_eq!(engine.retry_deferred(), CREDIT_MAX);
         assert_eq!(window.local().load(0), Ok(CREDIT_MAX as f64));

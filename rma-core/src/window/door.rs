@@ -63,7 +63,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_shut_door_lets_nobody_in_and_those_inside_finish() {
+    fn a_shut_door_lets_no_message_in_and_those_inside_finish() {
         let door = Door::new();
         let inside = door.enter().unwrap();
         door.shut();

@@ -188,7 +188,7 @@ fn requests_that_lie_touch_nothing() {
 }
 
 #[test]
-fn answers_that_nobody_asked_for_are_dropped() {
+fn answers_without_a_request_are_dropped() {
     with_window(|window, _| {
         let engine = window.engine();
         let (pending, slot) = outstanding(window, Kind::Put, 8);
@@ -368,13 +368,17 @@ fn a_peer_cannot_ask_without_end() {
         network.arrive(put);
         engine.progress();
         assert_eq!(engine.counters.messages_dropped() - before, 101);
-        assert_eq!(part(window), [0x11; SIZE as usize], "what nobody can be told of is not done");
+        assert_eq!(
+            part(window),
+            [0x11; SIZE as usize],
+            "what no origin can be told of is not done"
+        );
         network.set_full(false);
         let before = engine.counters.messages_dropped();
         while engine.progress() > 0 {}
         let answers = engine.counters.messages_dropped() - before;
-        assert_eq!(answers, CREDIT_MAX as u64, "answers that nobody waits for");
-        assert_eq!(send(engine, &get, &[]), 1, "served again; its answer finds nobody");
+        assert_eq!(answers, CREDIT_MAX as u64, "answers that no request waits for");
+        assert_eq!(send(engine, &get, &[]), 1, "served again; its answer finds no request");
     });
 }
 

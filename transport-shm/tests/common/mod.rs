@@ -74,7 +74,7 @@ pub fn wait_until(shm: &Shm, mut condition: impl FnMut() -> bool) {
         }
         shm.park(ticket, Some(WATCHDOG));
         // Also if the condition holds by now: a ring was forgotten then.
-        assert!(shm.now() - started < WATCHDOG, "nobody rang rank {}", shm.rank());
+        assert!(shm.now() - started < WATCHDOG, "no peer rang rank {}", shm.rank());
         round = 0;
     }
 }

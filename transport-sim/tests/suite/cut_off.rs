@@ -248,7 +248,7 @@ fn a_device_that_ends_fails_what_is_under_way_and_does_nothing_more() {
 
 /// They sleep without a timeout while their queues are full.
 #[test]
-fn a_device_that_ends_wakes_who_waits_for_room() {
+fn a_device_that_ends_wakes_the_rank_that_waits_for_room() {
     for seed in seeds(100) {
         let device = DeviceConfig { ends_after: Some(30), queue_max: 1, ..kind(seed) };
         run(&net(2, seed, device), |sim| {

@@ -171,7 +171,7 @@ fn failing_runs_replay_too() {
 }
 
 #[test]
-fn a_livelock_ends_even_if_nobody_looks() {
+fn a_livelock_ends_even_if_no_rank_looks() {
     let config = NetConfig { step_max: 200, ..config(3, 8) };
     let failure = run(&config, |sim| {
         if sim.rank().0 == 0 {

@@ -589,8 +589,8 @@ fn windows_alone(world: &Communicator) {
     assert_eq!(owned, more);
     let past = epoch.put(me, 8, &[1u64]);
     assert!(matches!(past, Err(RmaError::OutOfRange { .. })), "{past:?}");
-    let nobody = epoch.put(Rank(1), 0, &[1u64]);
-    assert!(matches!(nobody, Err(RmaError::NoSuchRank { .. })), "{nobody:?}");
+    let outside = epoch.put(Rank(1), 0, &[1u64]);
+    assert!(matches!(outside, Err(RmaError::NoSuchRank { .. })), "{outside:?}");
     epoch.unlock().unwrap();
     assert_eq!(got, [12, 2]);
     let mut sealed = window.seal().unwrap();

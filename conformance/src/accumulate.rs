@@ -484,8 +484,8 @@ pub fn errors(universe: &Universe) {
     for (i, error) in outside.into_iter().enumerate() {
         assert!(matches!(error, Err(RmaError::OutOfRange { .. })), "{i}: {error:?}");
     }
-    let nobody = epoch.accumulate(Rank(world.size()), 0, Op::Sum, &[1.0f64]);
-    assert!(matches!(nobody, Err(RmaError::NoSuchRank { .. })));
+    let outside = epoch.accumulate(Rank(world.size()), 0, Op::Sum, &[1.0f64]);
+    assert!(matches!(outside, Err(RmaError::NoSuchRank { .. })));
     epoch.unlock().unwrap();
     world.barrier().unwrap();
     let mut mine = [1u8; 64];

@@ -119,10 +119,10 @@ pub fn refused(universe: &Universe) {
     let (id, base) = (window.id(), u64::MAX);
     let epoch = window.lock_all().unwrap();
     let mut got = [5u64; 3];
-    let nobody = [(Rank::NULL, 0), (Rank::NULL, base), (Rank::NULL, 1)];
-    epoch.batch(&nobody).put(&[1u64; 3]).unwrap();
-    epoch.batch(&nobody).get(&mut got).unwrap();
-    epoch.batch(&nobody).get_accumulate(Op::Sum, &[1; 3], &mut got).unwrap();
+    let null = [(Rank::NULL, 0), (Rank::NULL, base), (Rank::NULL, 1)];
+    epoch.batch(&null).put(&[1u64; 3]).unwrap();
+    epoch.batch(&null).get(&mut got).unwrap();
+    epoch.batch(&null).get_accumulate(Op::Sum, &[1; 3], &mut got).unwrap();
     assert_eq!(got, [5; 3]);
     let none: [(Rank, u64); 0] = [];
     epoch.batch(&none).accumulate(Op::Sum, &[0u64; 0]).unwrap();

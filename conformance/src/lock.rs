@@ -420,8 +420,8 @@ pub fn requested(universe: &Universe) {
         let kept = rounds - rounds / 3;
         assert_eq!(local_words(&window), [kept * u64::from(world.size())]);
     }
-    let nobody = window.request_lock(Rank::NULL, LockKind::Exclusive).unwrap();
-    nobody.wait().unwrap().unlock().unwrap();
+    let null = window.request_lock(Rank::NULL, LockKind::Exclusive).unwrap();
+    null.wait().unwrap().unlock().unwrap();
     window.free().unwrap();
 }
 

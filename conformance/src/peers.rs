@@ -115,13 +115,13 @@ pub fn others(universe: &Universe) {
         RmaError::NoSuchRank { window: id, target: Rank(size), last: Rank(size - 1) }
     );
     assert_eq!(epoch.put(Rank(size), 0, &[1u64]), Err(error));
-    let nobody = epoch.peer(Rank::NULL).unwrap();
-    assert_eq!(nobody.target(), Rank::NULL);
-    nobody.put(99, &[1u64]).unwrap();
-    nobody.get(-1, &mut got).unwrap();
-    nobody.accumulate(99, Op::Sum, &[1u64]).unwrap();
-    assert_eq!(nobody.fetch_and_op(99, Op::Sum, 4u64), Ok(4));
-    assert_eq!(nobody.compare_and_swap(99, 4u64, 5), Ok(4));
+    let null = epoch.peer(Rank::NULL).unwrap();
+    assert_eq!(null.target(), Rank::NULL);
+    null.put(99, &[1u64]).unwrap();
+    null.get(-1, &mut got).unwrap();
+    null.accumulate(99, Op::Sum, &[1u64]).unwrap();
+    assert_eq!(null.fetch_and_op(99, Op::Sum, 4u64), Ok(4));
+    assert_eq!(null.compare_and_swap(99, 4u64, 5), Ok(4));
     epoch.unlock().unwrap();
     let lock = window.lock(Rank::NULL, LockKind::Shared).unwrap();
     lock.get(99, &mut got).unwrap();

@@ -134,9 +134,10 @@ fn what_is_kept_of_many_segments_is_little() {
 fn the_system_is_asked_now_and_then() {
     let pid = Pid::from_raw(i32::MAX).unwrap();
     let control = Identity { device: 0, inode: 0, len: 0 };
-    let nobody = Neighbour::new(Card { rank: 1, size: 2, pid, descriptor: 0, control, address: 0 });
-    assert!(nobody.is_there(Duration::from_nanos(1)), "not asked yet");
-    assert!(!nobody.is_there(LOOK_EVERY));
-    assert!(nobody.is_there(LOOK_EVERY * 3 / 2), "asked just now");
-    assert!(!nobody.is_there(LOOK_EVERY * 2));
+    let missing =
+        Neighbour::new(Card { rank: 1, size: 2, pid, descriptor: 0, control, address: 0 });
+    assert!(missing.is_there(Duration::from_nanos(1)), "not asked yet");
+    assert!(!missing.is_there(LOOK_EVERY));
+    assert!(missing.is_there(LOOK_EVERY * 3 / 2), "asked just now");
+    assert!(!missing.is_there(LOOK_EVERY * 2));
 }

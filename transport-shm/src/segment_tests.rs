@@ -156,9 +156,9 @@ fn an_unsealed_file_is_not_mapped() {
 #[test]
 fn absent_processes_and_descriptors() {
     let own = segment(4096);
-    let nobody = Pid::from_raw(i32::MAX).unwrap();
-    assert_eq!(import(nobody, 3, own.identity, false).unwrap_err(), OpenError::Gone);
-    assert!(!is_open(nobody, 3, own.identity));
+    let missing = Pid::from_raw(i32::MAX).unwrap();
+    assert_eq!(import(missing, 3, own.identity, false).unwrap_err(), OpenError::Gone);
+    assert!(!is_open(missing, 3, own.identity));
     for number in [-1, i32::MAX] {
         assert_eq!(import(me(), number, own.identity, false).unwrap_err(), OpenError::Different);
         assert!(!is_open(me(), number, own.identity));

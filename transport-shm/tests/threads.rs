@@ -242,8 +242,8 @@ fn descriptors_that_lie_are_refused() {
     drop(region);
     let stale = all[1].import(WorldRank(0), &[good]);
     assert_eq!(stale.unwrap_err(), ImportError::Malformed(WorldRank(0)));
-    let nobody = all[1].import(WorldRank(9), &[good]);
-    assert_eq!(nobody.unwrap_err(), ImportError::PeerGone(WorldRank(9)));
+    let outside = all[1].import(WorldRank(9), &[good]);
+    assert_eq!(outside.unwrap_err(), ImportError::PeerGone(WorldRank(9)));
 }
 
 #[test]

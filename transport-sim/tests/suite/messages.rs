@@ -221,9 +221,9 @@ fn a_message_of_the_largest_size_passes_and_a_larger_one_is_a_bug() {
 #[test]
 fn a_rank_that_does_not_exist_is_unreachable() {
     run(&config(1, 0), |sim| {
-        let nobody = WorldRank(1);
-        assert_eq!(submit(&sim, nobody, &[], &[]), Err(SubmitError::PeerFailed(nobody)));
-        sim.ring(nobody);
+        let gone = WorldRank(1);
+        assert_eq!(submit(&sim, gone, &[], &[]), Err(SubmitError::PeerFailed(gone)));
+        sim.ring(gone);
         sim.ring(WorldRank(u32::MAX));
     })
     .unwrap();

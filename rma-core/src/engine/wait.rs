@@ -39,7 +39,7 @@ pub(crate) enum On<'a> {
     Member(WorldRank, &'a dyn Fn() -> Option<Cause>),
     /// The one that the words or tables name when they are looked at: a holder, a debtor. The
     /// number grows from look to look, to choose one of several.
-    Whoever(&'a dyn Fn(usize) -> Option<WorldRank>),
+    Named(&'a dyn Fn(usize) -> Option<WorldRank>),
     /// Every process of the group, in a collective operation that may be known to be in vain.
     All(&'a Group, &'a dyn Fn() -> Option<Cause>),
     /// Processes of the group that hold locks, and no words say which: all that died, and those
@@ -48,7 +48,7 @@ pub(crate) enum On<'a> {
     Holders(&'a Group, Option<WorldRank>),
     /// Any other process of the group: as long as one of them is there, it may come. A process that
     /// is alone waits for its own threads.
-    Anyone(&'a Group),
+    AnyOf(&'a Group),
 }
 
 /// A wait that ended without what it waited for. [`Engine::given_up`] makes it.
@@ -280,7 +280,7 @@ impl Engine {
             On::Peer(peer) => self.gone(peer),
             // A member that gave up said so before it left.
             On::Member(peer, in_vain) => in_vain().or_else(|| self.gone(peer)),
-            On::Whoever(named) => named(first / LOOKS).and_then(|peer| {
+            On::Named(named) => named(first / LOOKS).and_then(|peer| {
                 // It may have done its part between the two looks.
                 self.gone(peer).filter(|_| named(first / LOOKS) == Some(peer))
             }),
@@ -297,7 +297,7 @@ impl Engine {
                 let holder = group.members().find(holds).map(Cause::PeerLeft);
                 holder.or_else(|| home.and_then(|home| self.gone(home)))
             }
-            On::Anyone(group) => {
+            On::AnyOf(group) => {
                 self.look_at_some(group, first);
                 self.last_of(group)
             }

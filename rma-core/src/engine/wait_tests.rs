@@ -48,9 +48,9 @@ fn a_wait_is_ended_by_the_rank_it_is_on_and_no_other() {
     ] {
         assert_eq!(end_of(On::Peer(it), state), gone);
         assert_eq!(end_of(On::Peer(other), state), None);
-        assert_eq!(end_of(On::Whoever(&names_it), state), gone);
-        assert_eq!(end_of(On::Whoever(&names_other), state), None);
-        assert_eq!(end_of(On::Whoever(&|_| None), state), None);
+        assert_eq!(end_of(On::Named(&names_it), state), gone);
+        assert_eq!(end_of(On::Named(&names_other), state), None);
+        assert_eq!(end_of(On::Named(&|_| None), state), None);
         // Of a failure, transports tell by themselves.
         assert_eq!(end_of(On::All(&group, &|| None), state), of_group);
         assert_eq!(end_of(On::Holders(&group, None), state), of_holders);
@@ -65,7 +65,7 @@ fn the_last_that_leaves_ends_what_anyone_may_do() {
     with_loop(impatient(), |universe, network| {
         let group = Group::world(4);
         let end = |group| {
-            let wait = Wait::new("a test", On::Anyone(group));
+            let wait = Wait::new("a test", On::AnyOf(group));
             universe.engine().wait_until(wait, || None::<()>).unwrap_err().cause
         };
         for peer in [3, 1, 2].map(WorldRank) {
@@ -93,7 +93,7 @@ fn what_a_rank_sent_before_it_left_is_not_missed() {
                 }
                 (naps.get() > 100).then_some(())
             };
-            let wait = Wait::new("a test", On::Anyone(&group));
+            let wait = Wait::new("a test", On::AnyOf(&group));
             end = universe.engine().wait_until(wait, done).err().map(|error| error.cause);
         });
         end
@@ -123,7 +123,7 @@ fn a_wait_looks_again_soon_and_then_less_often() {
 fn a_rank_that_did_its_part_may_leave() {
     let looks = Cell::new(0);
     let named = |_| Some(WorldRank(if looks.replace(looks.get() + 1) == 0 { 13 } else { 12 }));
-    assert_eq!(end_of(On::Whoever(&named), PeerState::Departed), None);
+    assert_eq!(end_of(On::Named(&named), PeerState::Departed), None);
     assert_eq!(looks.get(), 2);
 }
 
@@ -152,7 +152,7 @@ fn holders_are_looked_at_in_turn() {
         with_loop(Config::default(), |universe, network| {
             network.set_state(gone, PeerState::Departed);
             let naps = Cell::new(0);
-            let wait = Wait::new("a test", On::Whoever(&named));
+            let wait = Wait::new("a test", On::Named(&named));
             let done = || {
                 naps.set(naps.get() + 1);
                 (naps.get() > 100).then_some(())
@@ -327,7 +327,7 @@ fn each_that_left_has_a_mark_of_its_own() {
             network.set_state(first, PeerState::Departed);
             network.set_state(second, PeerState::Departed);
             let named = |at: usize| Some(if at < looks { first } else { second });
-            let wait = Wait::new("a test", On::Whoever(&named));
+            let wait = Wait::new("a test", On::Named(&named));
             let done = || {
                 naps.set(naps.get() + 1);
                 if naps.get() == 50 {

@@ -178,7 +178,7 @@ impl Window {
             let holder = stripe::holder(block, offset)?;
             self.group().world_rank(holder)
         };
-        let on = On::Whoever(&holder);
+        let on = On::Named(&holder);
         let wait = Wait { recheck: Some(stripe::RECHECK), ..Wait::new("an accumulate", on) };
         let taken = || stripe::try_one(block, offset, self.rank());
         // wait: stripe

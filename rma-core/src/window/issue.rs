@@ -120,7 +120,7 @@ impl Window {
             Some(_) => Some(world),
             None => engine.in_the_way(world),
         };
-        let place = Wait { on: On::Whoever(&in_the_way), ..wait };
+        let place = Wait { on: On::Named(&in_the_way), ..wait };
         // wait: slot
         engine.wait_until(place, attempt).flatten().map_err(|error| {
             taken.get().into_iter().for_each(|slot| engine.cancel_one(slot));
@@ -157,7 +157,7 @@ impl Window {
             let transfers = engine.queues.debtor(pending, turn / 2);
             if turn.is_multiple_of(2) { answers.or(transfers) } else { transfers.or(answers) }
         };
-        let wait = Wait::new(what, On::Whoever(&debtor));
+        let wait = Wait::new(what, On::Named(&debtor));
         let done = || pending.is_done().then_some(());
         // wait: answer
         if let Err(error) = engine.wait_until(wait, done) {

@@ -346,7 +346,7 @@ impl Exchange<'_> {
         let readers = match shares {
             Shares::All => Readers::All(others),
             Shares::One(root) if root != comm.rank() => Readers::One(root),
-            Shares::One(_) | Shares::Own(_) => Readers::Nobody,
+            Shares::One(_) | Shares::Own(_) => Readers::None,
         };
         let mut partial = Partial::new(dealt.segment);
         let mut number = 0;

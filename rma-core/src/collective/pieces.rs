@@ -28,7 +28,7 @@ pub(super) trait AtLane {
 /// The ranks that read a piece.
 #[derive(Debug, Clone)]
 pub(super) enum Readers {
-    Nobody,
+    None,
     One(Rank),
     All(Arc<[Rank]>),
 }
@@ -36,7 +36,7 @@ pub(super) enum Readers {
 impl Readers {
     fn ranks(&self) -> &[Rank] {
         match self {
-            Self::Nobody => &[],
+            Self::None => &[],
             Self::One(rank) => core::slice::from_ref(rank),
             Self::All(ranks) => ranks,
         }
@@ -54,7 +54,7 @@ pub(super) struct HeldPlaces {
 impl HeldPlaces {
     /// Of a lane whose next piece has that number.
     pub(super) fn new(places: u32, next: u64) -> Self {
-        Self { next, held: vec![(Readers::Nobody, 0); places as usize] }
+        Self { next, held: vec![(Readers::None, 0); places as usize] }
     }
 
     /// The number of the next piece.
@@ -87,7 +87,7 @@ impl HeldPlaces {
     /// Waits until all that was written is read.
     pub(super) fn drain<S: AtLane>(&mut self, side: &S) -> Result<(), S::Error> {
         self.held.iter().try_for_each(|held| wait_read(side, held))?;
-        self.held.iter_mut().for_each(|(readers, _)| *readers = Readers::Nobody);
+        self.held.iter_mut().for_each(|(readers, _)| *readers = Readers::None);
         Ok(())
     }
 }

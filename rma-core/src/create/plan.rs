@@ -11,7 +11,7 @@ use bytemuck::{Pod, Zeroable};
 /// Parts of at least this many bytes are worth asking how much memory there is.
 const LARGE: u64 = 1 << 20;
 /// No rank.
-pub(super) const NOBODY: u64 = u64::MAX;
+pub(super) const NO_RANK: u64 = u64::MAX;
 
 /// What this rank wants.
 pub(super) struct Wish {
@@ -74,7 +74,7 @@ impl WindowBuilder<'_> {
         let all = self.comm.agree(kind::PLAN, self.plan(wish, checked.is_ok()), Plan::join)?;
         all.check(wish.flavor)?;
         checked?;
-        if all.wrong != NOBODY {
+        if all.wrong != NO_RANK {
             return Err(WindowError::Peer(Rank(all.wrong as u32)));
         }
         self.check_hints(wish.flavor, &all)?;
@@ -97,7 +97,7 @@ impl WindowBuilder<'_> {
             size_max: size,
             unit_min: unit,
             unit_max: unit,
-            wrong: if valid { NOBODY } else { rank },
+            wrong: if valid { NO_RANK } else { rank },
             hints_min: hints,
             hints_max: hints,
             flavor_min: flavor,
@@ -153,7 +153,7 @@ impl WindowBuilder<'_> {
         let mut first = self.hints.common();
         let runtime = self.comm.runtime("making a window")?;
         runtime.bcast(&mut first, Rank(0))?;
-        let mine = self.hints.difference(&first).map_or(NOBODY, |_| u64::from(self.comm.rank()));
+        let mine = self.hints.difference(&first).map_or(NO_RANK, |_| u64::from(self.comm.rank()));
         let rank = runtime.allreduce(&[mine], Op::Min)?[0];
         let rank = Rank(u32::try_from(rank).unwrap_or(0));
         let mut theirs = self.hints.common();

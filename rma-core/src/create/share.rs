@@ -3,7 +3,7 @@ use crate::collective::Node;
 use crate::config::{Hint, PathHint};
 use crate::create::WindowBuilder;
 use crate::create::material::{Made, Material};
-use crate::create::plan::{NOBODY, Plan, Wish};
+use crate::create::plan::{NO_RANK, Plan, Wish};
 use crate::error::{CollectiveError, WindowError};
 use crate::memory::control_block::Agreement;
 use crate::object::Flavor;
@@ -103,9 +103,9 @@ impl WindowBuilder<'_> {
             return Ok(near);
         }
         // Of ranks on other nodes, it matters only whether they failed.
-        let failed = if mine.is_err() { u64::from(self.comm.rank()) } else { NOBODY };
+        let failed = if mine.is_err() { u64::from(self.comm.rank()) } else { NO_RANK };
         match self.comm.agree(kind::FAILED, failed, u64::min)? {
-            NOBODY => Ok(near),
+            NO_RANK => Ok(near),
             failed => {
                 mine.as_ref().map_err(Clone::clone)?;
                 Err(WindowError::Peer(Rank(failed as u32)))

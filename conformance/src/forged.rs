@@ -69,7 +69,7 @@ pub const CUT: u8 = 8;
 pub const WITHIN: u8 = 16;
 
 /// The operation of one that asks for room.
-const ASK: u8 = 1;
+const REQUEST: u8 = 1;
 /// They are about slots of rank 0.
 pub const ANSWERS: [&str; 5] = ["Done", "Data", "Value", "Cts", "Granted"];
 /// In their slots is something else, which no answer repeats.
@@ -336,7 +336,7 @@ pub fn flood(universe: Universe) {
             // The operation, above eight bits that are its own.
             let tag = ((tag / ROUNDS) << 8) | (tag % ROUNDS);
             let kind = kind("Collective");
-            let message = Message { kind, op: ASK, tag, length: PAYLOAD, ..<_>::default() };
+            let message = Message { kind, op: REQUEST, tag, length: PAYLOAD, ..<_>::default() };
             forge(&universe, &named, &message, &epoch);
         }
     }

@@ -390,9 +390,9 @@ pub fn out_of_range(universe: &Universe) {
     let epoch = window.lock_all().unwrap();
     epoch.put(right, down.at(4), word.times(3).of(&buffer)).unwrap();
     let mut refuse = |disp: u64, layout: &Layout, count: u64| {
-        let (shape, here) = (layout.times(count), word.times(layout.size() / 8 * count));
-        let put = epoch.put(right, shape.at(disp), here.of(&buffer)).unwrap_err();
-        let get = epoch.get(right, shape.at(disp), here.of(&mut buffer)).unwrap_err();
+        let (there, here) = (layout.times(count), word.times(layout.size() / 8 * count));
+        let put = epoch.put(right, there.at(disp), here.of(&buffer)).unwrap_err();
+        let get = epoch.get(right, there.at(disp), here.of(&mut buffer)).unwrap_err();
         assert_eq!((put, put.class()), (get, ErrorClass::RmaRange));
         assert!(matches!(put, RmaError::LayoutOutOfRange { .. }), "{put}");
         put

@@ -548,8 +548,8 @@ pub fn in_every_epoch(universe: &Universe) {
         epoch.unlock().unwrap();
     }
     world.barrier().unwrap();
-    let everybody: Vec<Rank> = world.ranks().collect();
-    let exposure = (world.rank() == zero).then(|| window.post(&everybody, Assert::NONE).unwrap());
+    let all_ranks: Vec<Rank> = world.ranks().collect();
+    let exposure = (world.rank() == zero).then(|| window.post(&all_ranks, Assert::NONE).unwrap());
     let epoch = window.start(&[zero], Assert::NONE).unwrap();
     epoch.accumulate(zero, pair.at(0), Op::Sum, one.times(2).of(&add)).unwrap();
     epoch.complete().unwrap();

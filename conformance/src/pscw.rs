@@ -14,7 +14,7 @@ fn post<'w>(window: &'w Window, origins: &[Rank]) -> Exposure<'w> {
     window.post(origins, Assert::NONE).unwrap()
 }
 
-fn everybody(world: &Communicator) -> Vec<Rank> {
+fn all_ranks(world: &Communicator) -> Vec<Rank> {
     world.ranks().collect()
 }
 
@@ -60,10 +60,10 @@ pub fn ring(universe: &Universe) {
 pub fn all_to_all(universe: &Universe) {
     let world = universe.world();
     let window = words(world, world.size() as usize);
-    let (everybody, me) = (everybody(world), u64::from(world.rank()));
+    let (all_ranks, me) = (all_ranks(world), u64::from(world.rank()));
     for round in 1..=times(universe, 300) {
-        let exposure = post(&window, &everybody);
-        let epoch = start(&window, &everybody);
+        let exposure = post(&window, &all_ranks);
+        let epoch = start(&window, &all_ranks);
         for target in world.ranks() {
             epoch.put(target, me, &[round * 1_000 + me * 10 + u64::from(target)]).unwrap();
         }
@@ -139,7 +139,7 @@ pub fn an_empty_group_and_oneself(universe: &Universe) {
 pub fn stars(universe: &Universe) {
     let world = universe.world();
     let window = words(world, world.size() as usize);
-    let (me, all) = (world.rank(), everybody(world));
+    let (me, all) = (world.rank(), all_ranks(world));
     for round in 1..=times(universe, 100) {
         let hub = Rank(0).on_ring(round as i64, world.size());
         let others: Vec<Rank> = world.ranks().filter(|rank| *rank != hub).collect();

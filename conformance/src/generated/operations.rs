@@ -5,7 +5,7 @@ use super::strategy::{RoundDraft, StepDraft};
 use rma_core::Op;
 
 /// A bit of the numbers that a step is made of: whether it has layouts.
-const SHAPED: u32 = 0x400;
+const LAYOUTS: u32 = 0x400;
 
 /// Some bits of a number.
 pub(super) fn number(bits: u64, first: u32, count: u32) -> usize {
@@ -213,7 +213,7 @@ impl Drafter {
         let atomics = phase.is_passive() || matches!(phase, Phase::Local);
         let what = if atomics { draft.what } else { draft.what % 7 };
         // Views take bytes and elements in a row.
-        let draft = StepDraft { what, more: draft.more & !SHAPED, ..*draft };
+        let draft = StepDraft { what, more: draft.more & !LAYOUTS, ..*draft };
         let operation = self.operation(program, window, Some(me), &draft);
         match &operation.call {
             Call::Put { .. } | Call::Get { .. } => {}
@@ -266,7 +266,7 @@ fn steer(mut draft: StepDraft, round: &RoundDraft, program: &Program) -> StepDra
     if focused && program.windows[window].crowded && kind < 22 {
         // Sums over everything, of which some return what they found.
         let what = if kind == 0 { 16 } else { 7 };
-        return StepDraft { what, at: 0, len: 1000, more: draft.more & !(SHAPED | 0xf0), ..draft };
+        return StepDraft { what, at: 0, len: 1000, more: draft.more & !(LAYOUTS | 0xf0), ..draft };
     }
     match round.phases[window].1 >> 50 & 3 {
         1 | 2 if kind < 7 => draft.what = 7 + (kind + draft.target % 8) % 15,
@@ -284,7 +284,7 @@ fn transfer(
     draft: &StepDraft,
     salt: u32,
 ) -> Call {
-    let (there, here) = if draft.more & SHAPED == 0 {
+    let (there, here) = if draft.more & LAYOUTS == 0 {
         plain_sides(part, draft)
     } else {
         let [there, here, _] = sides_with_layouts(part, draft, cells(draft), 1);
@@ -400,7 +400,7 @@ fn atomic(
         let value = |i| element.value(draft.value.wrapping_add(i as u16) % 512);
         (0..count).flat_map(value).collect::<Vec<_>>()
     };
-    let sides = if draft.more & SHAPED == 0 {
+    let sides = if draft.more & LAYOUTS == 0 {
         [at, 0, 0].map(|start| Side::elements(element, start, count))
     } else {
         let cell = Cell::Element(element);

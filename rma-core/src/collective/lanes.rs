@@ -170,7 +170,8 @@ impl Lanes {
 impl OutLane {
     fn new(comm: &Inner) -> Option<Self> {
         let engine = &comm.engine;
-        let shape = LaneGeometry::within(engine.config.collective_lane_bytes, comm.group.size())?;
+        let geometry =
+            LaneGeometry::within(engine.config.collective_lane_bytes, comm.group.size())?;
         if engine.body_max() < size_of::<LaneOffer>() {
             return None;
         }
@@ -182,13 +183,13 @@ impl OutLane {
             );
             return None;
         }
-        let lane = OwnLane::new(pool, transport, shape).inspect_err(|error| {
+        let lane = OwnLane::new(pool, transport, geometry).inspect_err(|error| {
             transport.members.note(&format!(
                 "no shared memory for payloads of collectives, which go by messages: {error}"
             ));
         });
         let lane = lane.ok()?;
-        let places = HeldPlaces::new(shape.pieces(), lane.next());
+        let places = HeldPlaces::new(geometry.pieces(), lane.next());
         Some(Self { lane, places })
     }
 }
@@ -251,9 +252,9 @@ impl Exchange<'_> {
     /// All of them say the same, if they have the same length.
     pub(super) fn flat(&self, order: TreeOrder<'_>, bytes: usize) -> Option<Arc<[Rank]>> {
         let inner = &self.comm().inner;
-        let shape =
+        let geometry =
             || LaneGeometry::within(inner.engine.config.collective_lane_bytes, inner.group.size());
-        let is_flat = self.is_large(bytes) && self.comm().size() > 1 && shape().is_some();
+        let is_flat = self.is_large(bytes) && self.comm().size() > 1 && geometry().is_some();
         is_flat.then(|| self.comm().near_others(order)).flatten()
     }
 
@@ -278,9 +279,9 @@ impl Exchange<'_> {
     /// written, but where ranks take turns on a CPU, a turn shall be worth it.
     pub(super) fn unit(&self, bytes: usize) -> usize {
         let inner = &self.comm().inner;
-        let shape =
+        let geometry =
             LaneGeometry::within(inner.engine.config.collective_lane_bytes, inner.group.size());
-        let most = shape.map_or(0, LaneGeometry::piece_bytes);
+        let most = geometry.map_or(0, LaneGeometry::piece_bytes);
         if inner.engine.transport.sleep.is_crowded() {
             return most;
         }
@@ -308,8 +309,8 @@ impl Exchange<'_> {
     ) -> Result<()> {
         self.check_payload(bytes as u64)?;
         let out = self.out.borrow();
-        let (shape, descriptor) = match out.as_ref() {
-            Some(out) => (Some(out.lane.shape()), out.lane.descriptor()),
+        let (geometry, descriptor) = match out.as_ref() {
+            Some(out) => (Some(out.lane.geometry()), out.lane.descriptor()),
             None => (None, Descriptor([0; Descriptor::LEN])),
         };
         let unit = self.unit(bytes) as u32;
@@ -320,8 +321,8 @@ impl Exchange<'_> {
             plan: self.plan.get().0.into(),
             kind: (kind as u32).into(),
             readers: self.comm().size().into(),
-            pieces: shape.map_or(0, LaneGeometry::pieces).into(),
-            piece_bytes: shape.map_or(0, |shape| shape.piece_bytes() as u32).into(),
+            pieces: geometry.map_or(0, LaneGeometry::pieces).into(),
+            piece_bytes: geometry.map_or(0, |geometry| geometry.piece_bytes() as u32).into(),
         };
         let (id, tag, _) = self.key(to, round);
         let head = step_head(id, tag, CollectiveKind::Offer, 0, bytes as u64);
@@ -419,7 +420,7 @@ impl Exchange<'_> {
             })
         })?;
         let unit = offer.unit.get() as usize;
-        if unit == 0 || unit > lane.shape().piece_bytes() {
+        if unit == 0 || unit > lane.geometry().piece_bytes() {
             return Err(malformed());
         }
         Ok(Some(InLane { from, lane, first: offer.first.get(), unit, bytes: part.rest }))
@@ -464,11 +465,11 @@ impl Inner {
             return Ok(known.lane.clone());
         }
         let world = self.world_rank(owner);
-        let shape =
+        let geometry =
             LaneGeometry::of_peer(offer.readers.get(), offer.pieces.get(), offer.piece_bytes.get());
-        let shape = shape.ok_or(ImportError::Malformed(world))?;
+        let geometry = geometry.ok_or(ImportError::Malformed(world))?;
         let (transport, descriptor) = (&self.engine.transport, Descriptor(offer.descriptor));
-        let lane = Arc::new(PeerLane::import(transport, world, descriptor, shape)?);
+        let lane = Arc::new(PeerLane::import(transport, world, descriptor, geometry)?);
         peers.insert(owner, FoundLane { descriptor: offer.descriptor, lane: lane.clone() });
         Ok(lane)
     }

@@ -224,16 +224,16 @@ impl<'a> DirectorySlot<'a> {
     /// Owner: describes what follows the extents before, in a slot that is free and stays so; the
     /// region, which names it, is published later.
     pub(crate) fn describe(self, entry: &Entry) {
-        let shape = u64::from(entry.next) << 32 | u64::from(entry.extents);
-        let words = [entry.start, entry.len, shape].into_iter().chain(entry.descriptor);
+        let links = u64::from(entry.next) << 32 | u64::from(entry.extents);
+        let words = [entry.start, entry.len, links].into_iter().chain(entry.descriptor);
         words.enumerate().for_each(|(i, word)| self.word(i + 1).store(word, Relaxed));
     }
 
     /// What the slot of a further extent says, while its region is pinned.
     pub(crate) fn described(self) -> Entry {
         let word = |i| self.word(i + 1).load(Relaxed);
-        let [start, len, shape] = core::array::from_fn(word);
-        let (extents, next) = (shape as u32, (shape >> 32) as u32);
+        let [start, len, links] = core::array::from_fn(word);
+        let (extents, next) = (links as u32, (links >> 32) as u32);
         let descriptor = core::array::from_fn(|i| word(i + 3));
         Entry { start, len, extents, next, descriptor }
     }

@@ -72,17 +72,17 @@ fn pieces_at(readers: u32) -> usize {
 #[derive(Clone, Copy)]
 pub(crate) struct Lane<'a> {
     base: *mut u8,
-    shape: LaneGeometry,
+    geometry: LaneGeometry,
     life: PhantomData<&'a AtomicU64>,
 }
 
 impl<'a> Lane<'a> {
     /// # Safety
     ///
-    /// All bytes of the shape from `base` on stay mapped for `'a`, are aligned to 64, and are
+    /// All bytes of the geometry from `base` on stay mapped for `'a`, are aligned to 64, and are
     /// accessed through values of this type only, in every process.
-    unsafe fn new(base: *mut u8, shape: LaneGeometry) -> Self {
-        Self { base, shape, life: PhantomData }
+    unsafe fn new(base: *mut u8, geometry: LaneGeometry) -> Self {
+        Self { base, geometry, life: PhantomData }
     }
 
     /// How many pieces were written.
@@ -93,7 +93,7 @@ impl<'a> Lane<'a> {
 
     /// The number behind the last piece that a reader has done with.
     pub(crate) fn read_by(self, reader: u32) -> &'a AtomicU64 {
-        assert!(reader < self.shape.readers, "a word for each reader");
+        assert!(reader < self.geometry.readers, "a word for each reader");
         // SAFETY: in range, so the word lies before the pieces.
         let at = unsafe { self.base.add(READERS_AT + reader as usize * 8) };
         // SAFETY: mapped and aligned, by the contract of `new`.
@@ -102,15 +102,15 @@ impl<'a> Lane<'a> {
 
     /// Where a piece lies, of which `len` bytes are accessed.
     fn piece(self, number: u64, len: usize) -> *mut u8 {
-        assert!(len <= self.shape.piece_bytes(), "a piece is as long as its place at most");
-        let place = (number % u64::from(self.shape.pieces)) as usize;
-        let offset = pieces_at(self.shape.readers) + place * self.shape.piece_bytes();
+        assert!(len <= self.geometry.piece_bytes(), "a piece is as long as its place at most");
+        let place = (number % u64::from(self.geometry.pieces)) as usize;
+        let offset = pieces_at(self.geometry.readers) + place * self.geometry.piece_bytes();
         // SAFETY: the place is one of the pieces, which lie inside the lane.
         unsafe { self.base.add(offset) }
     }
 
     fn bounds(self) -> copy::CellBounds {
-        copy::CellBounds::of(self.base, self.shape.bytes())
+        copy::CellBounds::of(self.base, self.geometry.bytes())
     }
 
     /// Writes the piece of that number.
@@ -129,19 +129,19 @@ impl<'a> Lane<'a> {
     }
 }
 
-/// Memory of this rank that is a lane of that shape, whichever rank writes there, until the rank
+/// Memory of this rank that is a lane of that geometry, whichever rank writes there, until the rank
 /// leaves.
 pub(crate) struct LaneMemory {
     region: Box<dyn Region>,
-    shape: LaneGeometry,
+    geometry: LaneGeometry,
     /// Of the next piece. In a right program no reader's word is ahead of it: a writer that goes on
     /// from here finds none that says too much.
     next: u64,
 }
 
 impl LaneMemory {
-    pub(crate) fn shape(&self) -> LaneGeometry {
-        self.shape
+    pub(crate) fn geometry(&self) -> LaneGeometry {
+        self.geometry
     }
 }
 
@@ -158,13 +158,13 @@ impl OwnLane {
     pub(crate) fn new(
         pool: &Arc<SyncPool>,
         transport: &Transport,
-        shape: LaneGeometry,
+        geometry: LaneGeometry,
     ) -> Result<Self, AllocateError> {
-        let memory = match pool.take_lane(shape) {
+        let memory = match pool.take_lane(geometry) {
             Some(memory) => memory,
             None => {
-                let region = transport.shared.allocate(shape.bytes(), 64)?;
-                LaneMemory { region, shape, next: 0 }
+                let region = transport.shared.allocate(geometry.bytes(), 64)?;
+                LaneMemory { region, geometry, next: 0 }
             }
         };
         Ok(Self { pool: pool.clone(), memory: Some(memory), is_idle: true })
@@ -175,15 +175,15 @@ impl OwnLane {
     }
 
     pub(crate) fn get(&self) -> Lane<'_> {
-        let LaneMemory { region, shape, .. } = self.memory();
+        let LaneMemory { region, geometry, .. } = self.memory();
         // SAFETY: as long and aligned as asked for in `new`; lives as long as `self`; used as a
         // lane only, here and by every rank that was told of it, now or before: `LaneMemory` is
         // nothing else in its life, and the pool keeps it when this is dropped.
-        unsafe { Lane::new(region.mapping().base, *shape) }
+        unsafe { Lane::new(region.mapping().base, *geometry) }
     }
 
-    pub(crate) fn shape(&self) -> LaneGeometry {
-        self.memory().shape
+    pub(crate) fn geometry(&self) -> LaneGeometry {
+        self.memory().geometry
     }
 
     pub(crate) fn descriptor(&self) -> Descriptor {
@@ -220,7 +220,7 @@ impl Drop for OwnLane {
 /// A lane of a near peer.
 pub(crate) struct PeerLane {
     mapped: Box<dyn Mapped>,
-    shape: LaneGeometry,
+    geometry: LaneGeometry,
 }
 
 impl PeerLane {
@@ -228,28 +228,28 @@ impl PeerLane {
         transport: &Transport,
         owner: WorldRank,
         descriptor: Descriptor,
-        shape: LaneGeometry,
+        geometry: LaneGeometry,
     ) -> Result<Self, ImportError> {
         if !transport.shared.is_near(owner) {
             return Err(ImportError::Malformed(owner));
         }
         let mapped = transport.shared.import(owner, &[descriptor])?;
         let mapping = mapped.mapping();
-        if mapping.len < shape.bytes() || !mapping.base.addr().is_multiple_of(64) {
+        if mapping.len < geometry.bytes() || !mapping.base.addr().is_multiple_of(64) {
             return Err(ImportError::Malformed(owner));
         }
-        Ok(Self { mapped, shape })
+        Ok(Self { mapped, geometry })
     }
 
     pub(crate) fn get(&self) -> Lane<'_> {
         // SAFETY: long enough and aligned, as `import` checked; mapped while `self` lives; the
-        // owner described an `OwnLane`, whose memory is a lane of that shape and nothing else until
+        // owner described an `OwnLane`, whose memory is a lane of that geometry and nothing else until
         // the owner leaves, at every rank that has it there: all use it as a lane only.
-        unsafe { Lane::new(self.mapped.mapping().base, self.shape) }
+        unsafe { Lane::new(self.mapped.mapping().base, self.geometry) }
     }
 
-    pub(crate) fn shape(&self) -> LaneGeometry {
-        self.shape
+    pub(crate) fn geometry(&self) -> LaneGeometry {
+        self.geometry
     }
 }
 
@@ -264,14 +264,14 @@ mod tests {
     fn a_lane_stays_within_its_budget() {
         for readers in [1, 7, 8, 9, 1000] {
             for budget in [0, 100, 8 << 10, 9 << 10, 17_000, 1 << 20, 1 << 30] {
-                let Some(shape) = LaneGeometry::within(budget, readers) else {
+                let Some(geometry) = LaneGeometry::within(budget, readers) else {
                     assert!(budget < PIECE_LEAST * 8);
                     continue;
                 };
                 let words = pieces_at(readers) as u64;
-                assert!(shape.bytes() as u64 <= budget + words && shape.pieces() == PIECES);
-                let of_peer = LaneGeometry::of_peer(readers, PIECES, shape.piece_bytes);
-                assert_eq!(of_peer, Some(shape));
+                assert!(geometry.bytes() as u64 <= budget + words && geometry.pieces() == PIECES);
+                let of_peer = LaneGeometry::of_peer(readers, PIECES, geometry.piece_bytes);
+                assert_eq!(of_peer, Some(geometry));
             }
         }
         for (pieces, bytes) in [(0, 1024), (9, 1024), (8, 0), (8, 960), (8, 1030), (8, 1 << 21)] {
@@ -283,15 +283,16 @@ mod tests {
     fn memory_of_a_lane_is_only_ever_a_lane() {
         with_universe(Config::default(), |universe| {
             let engine = &universe.world().inner.engine;
-            let shape = LaneGeometry::within(8 << 10, 1).unwrap();
-            let new = |shape| OwnLane::new(&engine.sync_blocks, &engine.transport, shape).unwrap();
+            let geometry = LaneGeometry::within(8 << 10, 1).unwrap();
+            let new =
+                |geometry| OwnLane::new(&engine.sync_blocks, &engine.transport, geometry).unwrap();
             let at = |lane: &OwnLane| lane.get().base;
-            let mut first = new(shape);
+            let mut first = new(geometry);
             (0..5).for_each(|_| first.advance());
             let base = at(&first);
             drop(first);
             let others: Vec<_> = (0..20)
-                .map(|_| engine.transport.shared.allocate(shape.bytes(), 64).unwrap())
+                .map(|_| engine.transport.shared.allocate(geometry.bytes(), 64).unwrap())
                 .collect();
             let lies_there = |region: &dyn Region| {
                 let start = region.mapping().base.addr();
@@ -301,27 +302,27 @@ mod tests {
             assert_ne!(
                 at(&new(LaneGeometry::within(9 << 10, 1).unwrap())),
                 base,
-                "of another shape"
+                "of another geometry"
             );
-            let mut second = new(shape);
+            let mut second = new(geometry);
             assert_eq!((at(&second), second.next()), (base, 5));
             second.set_idle(false);
             drop(second);
-            assert_ne!(at(&new(shape)), base, "a rank may read it");
+            assert_ne!(at(&new(geometry)), base, "a rank may read it");
         });
     }
 
     #[test]
     fn pieces_and_words_have_places_of_their_own() {
-        let shape = LaneGeometry::within(10 << 10, 9).unwrap();
-        let mut memory = vec![0u128; shape.bytes() / 16 + 5];
+        let geometry = LaneGeometry::within(10 << 10, 9).unwrap();
+        let mut memory = vec![0u128; geometry.bytes() / 16 + 5];
         let base = memory.as_mut_ptr().cast::<u8>();
         let base = base.wrapping_add(base.align_offset(64));
         // SAFETY: long enough from there on, aligned, and used as a lane only.
-        let lane = unsafe { Lane::new(base, shape) };
+        let lane = unsafe { Lane::new(base, geometry) };
         lane.written().store(u64::MAX, Relaxed);
         (0..9).for_each(|reader| lane.read_by(reader).store(u64::from(reader), Relaxed));
-        let whole = shape.piece_bytes();
+        let whole = geometry.piece_bytes();
         let of = |number: u64, len: usize| -> Vec<u8> { vec![number as u8 + 1; len] };
         (0..8).for_each(|number| lane.put(number, &of(number, whole)));
         lane.put(8 + 3, &of(11, 5));

@@ -80,16 +80,16 @@ impl SyncPool {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A lane of that shape that no communicator has.
-    pub(crate) fn take_lane(&self, shape: LaneGeometry) -> Option<LaneMemory> {
+    /// A lane of that geometry that no communicator has.
+    pub(crate) fn take_lane(&self, geometry: LaneGeometry) -> Option<LaneMemory> {
         let mut pool = self.pool();
-        let found = pool.idle_lanes.iter().rposition(|lane| lane.shape() == shape);
+        let found = pool.idle_lanes.iter().rposition(|lane| lane.geometry() == geometry);
         found.map(|found| pool.idle_lanes.swap_remove(found))
     }
 
     /// Bytes of lanes that no communicator gets any more.
     pub(crate) fn kept_lanes(&self) -> u64 {
-        self.pool().kept_lanes.iter().map(|lane| lane.shape().bytes() as u64).sum()
+        self.pool().kept_lanes.iter().map(|lane| lane.geometry().bytes() as u64).sum()
     }
 
     /// Another communicator may have that lane if it is idle; nothing but a communicator has it, as

@@ -167,7 +167,7 @@ impl Shared {
     }
 
     /// Answers a question of `me`, which also may be asked before it entered and after it left.
-    pub(crate) fn ask<A>(&self, me: u32, answer: impl Fn(&Schedule) -> A) -> A {
+    pub(crate) fn read<A>(&self, me: u32, answer: impl Fn(&Schedule) -> A) -> A {
         let mut table = self.lock();
         if table.player(me).is_some() && table.schedule.query() {
             drop(table);
@@ -207,9 +207,9 @@ impl Shared {
     }
 
     /// The time. A rank that asks for it may wait for it, and not in vain.
-    pub(crate) fn ask_time(&self, me: u32) -> Duration {
+    pub(crate) fn now(&self, me: u32) -> Duration {
         self.act_if_seated(me, Schedule::interrupt_looks);
-        self.ask(me, Schedule::now)
+        self.read(me, Schedule::now)
     }
 
     /// `me` touches memory by itself, which it also may do before it entered and after it

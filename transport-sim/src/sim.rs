@@ -158,11 +158,11 @@ unsafe impl Messages for Sim {
     }
 
     fn arrived(&self) -> u64 {
-        self.shared.ask(self.rank, |schedule| schedule.arrived(self.rank))
+        self.shared.read(self.rank, |schedule| schedule.arrived(self.rank))
     }
 
     fn is_handled(&self, mark: u64) -> bool {
-        self.shared.ask(self.rank, |schedule| schedule.is_handled(self.rank, mark))
+        self.shared.read(self.rank, |schedule| schedule.is_handled(self.rank, mark))
     }
 }
 
@@ -176,7 +176,7 @@ impl Sleep for Sim {
     }
 
     fn disarm(&self, _ticket: Ticket) {
-        self.shared.ask(self.rank, |_| {});
+        self.shared.read(self.rank, |_| {});
     }
 
     fn park(&self, ticket: Ticket, timeout: Option<Duration>) {
@@ -195,7 +195,7 @@ impl Sleep for Sim {
     }
 
     fn now(&self) -> Duration {
-        self.shared.ask_time(self.rank)
+        self.shared.now(self.rank)
     }
 }
 
@@ -203,11 +203,11 @@ impl Sleep for Sim {
 unsafe impl Members for Sim {
     /// A rank that does not exist has failed.
     fn peer_state(&self, peer: WorldRank) -> PeerState {
-        self.shared.ask(self.rank, |schedule| schedule.peer_state(self.rank, peer.0))
+        self.shared.read(self.rank, |schedule| schedule.peer_state(self.rank, peer.0))
     }
 
     fn failed(&self) -> Option<WorldRank> {
-        self.shared.ask(self.rank, |schedule| schedule.failed(self.rank).map(WorldRank))
+        self.shared.read(self.rank, |schedule| schedule.failed(self.rank).map(WorldRank))
     }
 
     fn depart(&self, outcome: Outcome) {

@@ -309,7 +309,7 @@ mod tests {
     use crate::window::accumulate_tests::with_universe;
 
     #[test]
-    fn a_board_is_used_again_once_all_have_read_it() {
+    fn a_block_is_used_again_once_all_have_read_it() {
         with_universe(Config::default(), |universe| {
             let engine = &universe.world().inner.engine;
             let collective_block = |readers| {

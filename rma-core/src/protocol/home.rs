@@ -161,7 +161,7 @@ impl Home {
     }
 
     /// Whether it waits for rank 0.
-    pub(crate) fn asks(&self) -> bool {
+    pub(crate) fn is_requesting(&self) -> bool {
         matches!(self.permission, Permission::Requested { .. })
     }
 
@@ -192,7 +192,7 @@ impl Home {
         self.waiting.push_back(request);
         self.look(word);
         // Whether there is a pass is not known yet.
-        let open = self.asks() && !self.is_late && self.waiting.len() == 1;
+        let open = self.is_requesting() && !self.is_late && self.waiting.len() == 1;
         if request.tries && !open {
             self.end_tries(word);
         }
@@ -215,7 +215,7 @@ impl Home {
 
     /// The pass does not come now.
     pub(crate) fn handle_wait(&mut self, word: &impl Word<Value = u64>, number: u32) {
-        if self.asks() && number == self.number {
+        if self.is_requesting() && number == self.number {
             self.is_late = true;
             self.end_tries(word);
         }
@@ -289,7 +289,7 @@ impl Home {
         self.end_all(end, |_| true);
         let left = update(word, |seen| seen & !(OPEN | WAITERS));
         // One that is on its way here, too.
-        if self.asks() || (self.permission != Permission::None && left & WRITER == 0) {
+        if self.is_requesting() || (self.permission != Permission::None && left & WRITER == 0) {
             self.send_back(self.number);
         }
         (self.permission, self.closed) = (Permission::None, Some(end));
@@ -328,7 +328,7 @@ impl Home {
         if self.may(&first) {
             return Some(0);
         }
-        self.ask(self.is_holder_waiting());
+        self.request_pass(self.is_holder_waiting());
         self.waiting.iter().position(|waits| waits.holds && self.may(waits))
     }
 
@@ -345,7 +345,7 @@ impl Home {
         }
     }
 
-    fn ask(&mut self, holds: bool) {
+    fn request_pass(&mut self, holds: bool) {
         match self.permission {
             Permission::None => {
                 self.number = self.number.wrapping_add(1);

@@ -266,7 +266,9 @@ impl World {
             if self.is_over() {
                 let free = |word: &AtomicU64| word.load(SeqCst) & !OPEN == 0;
                 assert!(self.words.iter().all(free), "{:?}", self.words);
-                assert!(self.homes.iter().all(|home| !home.is_waited_for() && !home.asks()));
+                assert!(
+                    self.homes.iter().all(|home| !home.is_waited_for() && !home.is_requesting())
+                );
                 assert!(!self.passes.is_waited_for());
                 return;
             }
@@ -461,7 +463,7 @@ fn a_rank_that_leaves_ends_the_waits_that_are_on_it() {
     let (word, mut home) = (AtomicU64::new(0), Home::default());
     home.handle_request(&word, request(1, 1, Mode::Exclusive));
     home.handle_request(&word, request(2, 2, Mode::Shared));
-    assert!(home.asks());
+    assert!(home.is_requesting());
     assert_eq!(tells(&mut home), [Tell::Request { number: 1, holds: false }]);
     let gone = WorldRank(0);
     home.handle_loss(&word, gone);
@@ -502,7 +504,7 @@ fn a_home_that_is_closed_wants_no_pass() {
         home.handle_request(&word, request(3, 1, mode));
         assert_eq!(tells(&mut home), [answer(3, 1, end)]);
     }
-    assert!(!home.is_waited_for() && !home.asks());
+    assert!(!home.is_waited_for() && !home.is_requesting());
 }
 
 /// Messages overtake each other: what a home that leaves sends last may come first.

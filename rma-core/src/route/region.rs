@@ -146,7 +146,7 @@ impl Window {
         let (found, pin) = if entry.extents == 0 {
             // Its owner need not wait for this rank before it answers.
             drop(pin);
-            (self.ask_for_raw(target, start)?, slot.pin(start))
+            (self.query_raw(target, start)?, slot.pin(start))
         } else {
             let descriptors = self.extents_of(target, &entry)?;
             let at = self.import_region(target, &entry, &descriptors);
@@ -177,13 +177,13 @@ impl Window {
 
     /// Bytes of the raw part that a rank has attached at `start`, and where they lie. No other rank
     /// is believed: the answer says where in its memory this one writes.
-    fn ask_for_raw(&self, target: Rank, start: u64) -> Result<Option<(u64, Where)>, RmaError> {
+    fn query_raw(&self, target: Rank, start: u64) -> Result<Option<(u64, Where)>, RmaError> {
         let world = self.part.comm.world_rank(target);
         let ask = |which: u64| {
             let mut head = Head::new(Kind::Query, self.id().0, 0);
             head.offset = which.into();
             let what = "asking where attached memory lies";
-            match self.ask(what, target, world, head, &start.to_le_bytes()) {
+            match self.query(what, target, world, head, &start.to_le_bytes()) {
                 Err(RmaError::NotAttached { .. }) => Ok(None),
                 answer => answer.map(Some),
             }

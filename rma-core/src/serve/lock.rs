@@ -299,7 +299,7 @@ impl Engine {
             if !part.locks.home().is_waited_for() {
                 continue;
             }
-            let lost = part.locks.home().asks() && self.is_all_heard(first);
+            let lost = part.locks.home().is_requesting() && self.is_all_heard(first);
             self.at_home(&part, |home, word| match lost {
                 true => home.handle_loss(word, first),
                 false => home.look(word),

@@ -343,7 +343,7 @@ impl Window {
         if let Some((_, card)) = self.far.state().card(target, address) {
             return Ok(card);
         }
-        let card = self.ask_card(target, world, address)?;
+        let card = self.query_card(target, world, address)?;
         let most = self.settings.hints.get(Hint::TargetCache).max(1);
         self.far.state().learn((target, card.start.get()), card, most);
         Ok(card)

@@ -42,7 +42,7 @@ impl Drop for Drain<'_> {
 impl Window {
     /// Asks a target what is to be known of its part; in a dynamic window, of the region with the
     /// byte at that address.
-    pub(crate) fn ask_card(
+    pub(crate) fn query_card(
         &self,
         target: Rank,
         world: WorldRank,
@@ -129,7 +129,7 @@ impl Window {
     }
 
     /// Sends a question with one value as its answer, and waits for that.
-    pub(crate) fn ask(
+    pub(crate) fn query(
         &self,
         what: &'static str,
         target: Rank,

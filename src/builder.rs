@@ -33,7 +33,8 @@ rma_core::debug_as_display!(ConfigFileError);
 /// It collects a [`Config`]; [`From`] takes one whose fields were set.
 ///
 /// ```
-/// let builder = rma::Builder::new().config("outstanding_messages", "256")?.hint("rma_path", "messages")?;
+/// let builder = rma::Builder::new().config("outstanding_messages", "256")?;
+/// let builder = builder.hint("rma_path", "messages")?;
 /// let settings = builder.local(2, |universe| universe.explain())?;
 /// assert!(settings[0].contains("outstanding_messages = 256 (program)"));
 /// # Ok::<(), rma::Error>(())

@@ -163,7 +163,8 @@ macro_rules! suite {
             pscw {
                 ring(2) as ring_of_2, ring(5), all_to_all(4), changing_groups(4),
                 changing_groups(7) as changing_groups_of_7, an_empty_group_and_oneself(3),
-                an_empty_group_and_oneself(1) as an_empty_group_and_oneself_of_1, stars(4), orders(3), tested(3),
+                an_empty_group_and_oneself(1) as an_empty_group_and_oneself_of_1,
+                stars(4), orders(3), tested(3),
                 target_waits_elsewhere(3), asserts(3), no_check_too_early(2), operations(3),
                 mode_switches(3), two_windows(3), named_twice(3), dropped_start(3),
                 dropped_exposure(3), panic_in_start(2), not_in_group(3), refused(2),

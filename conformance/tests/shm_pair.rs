@@ -1,5 +1,5 @@
-//! The suite with ranks that are made of two transports: memory and message rings inside of each of two
-//! nodes, a network between them, which wakes the ranks that sleep at the bell of their node.
+//! The suite with ranks that are made of two transports: memory and message rings inside of each of
+//! two nodes, a network between them, which wakes the ranks that sleep at the bell of their node.
 use ranks::{Settings, Threads};
 use rma::{Config, Universe};
 use rma_conformance::shared::refused;

@@ -84,7 +84,8 @@ impl Universe {
              progress: load, store and devices need nothing of the target; messages are {}\n\
              messages: puts up to {eager_bytes} bytes are sent at once, larger ones as their \
              target grants them ({rendezvous_bytes} bytes on their way to one target, from all \
-             origins); {credit_messages} messages unanswered by one target, {outstanding_messages} by all\n\
+             origins); {credit_messages} messages unanswered by one target, \
+             {outstanding_messages} by all\n\
              {}{}",
             transport.messages.explain(),
             transport.job.size,

@@ -16,8 +16,8 @@ const BUSY: u32 = 1;
 /// A thread drains, and another one found messages and was turned away.
 const AWAITED: u32 = 2;
 
-/// In private memory of the receiver; of a message ring of so many slots of so many bytes, whose longest
-/// message has `MAX`.
+/// In private memory of the receiver; of a message ring of so many slots of so many bytes, whose
+/// longest message has `MAX`.
 pub(crate) struct Inbox<const N: usize, const BYTES: usize, const MAX: usize> {
     /// The ring's read position; moved only by the thread that drains.
     head: AtomicU64,
@@ -42,8 +42,8 @@ pub(crate) struct Wake {
 }
 
 impl<const N: usize, const BYTES: usize, const MAX: usize> Inbox<N, BYTES, MAX> {
-    /// Slots after which a `poll` ends: half of the message ring, so that refused senders hear of the
-    /// room while the other half still keeps the receiver busy.
+    /// Slots after which a `poll` ends: half of the message ring, so that refused senders hear of
+    /// the room while the other half still keeps the receiver busy.
     const BATCH: u64 = N as u64 / 2;
 
     pub(crate) fn new() -> Self {

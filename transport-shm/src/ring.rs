@@ -1,4 +1,4 @@
-//! The message ring: a bounded ring with many senders and one receiver, inside the receiver's control
+//! The message ring: bounded, with many senders and one receiver, inside the receiver's control
 //! segment.
 //!
 //! A sender claims a position by moving `tail`, fills the slot and publishes it by writing the

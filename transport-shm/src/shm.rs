@@ -238,8 +238,8 @@ unsafe impl Messages for Shm {
             if self.is_crowded() { "are counted at the first rank" } else { "by dissemination" };
         format!(
             "shm: memfd segments (regions up to {} KiB in arenas of {} KiB, larger ones on their \
-             own), message ring of {SLOTS} slots of {SLOT_BYTES} bytes for messages up to {MESSAGE_MAX} \
-             bytes, {ranks} ranks on {cores} \
+             own), message ring of {SLOTS} slots of {SLOT_BYTES} bytes for messages up to \
+             {MESSAGE_MAX} bytes, {ranks} ranks on {cores} \
              CPUs, {waiting}; barriers {barriers}",
             SMALL_MAX >> 10,
             ARENA_BYTES >> 10,

@@ -48,7 +48,7 @@ fn exchange(all: &[Shm], each: u32) {
                         assert_eq!(bytes[4..], body(from.0, n, bytes.len() - 4));
                         *received += 1;
                     };
-                    // A poll takes half a message ring at most, and no ring comes for the other half.
+                    // A poll takes half of the ring at most, and no bell rings for the other half.
                     while shm.poll(&mut sink) > 0 {}
                 };
                 for n in 0..each {

@@ -67,7 +67,7 @@ pub(super) const SETTINGS: [Setting; COUNT] = [
     Setting {
         key: "cpus",
         form: Form::Or("auto", &counted(1, u32::MAX as u64 - 1, "CPUs")),
-        doc: "CPUs that the ranks share; if they are fewer, a rank that waits gives its CPU away at once",
+        doc: "CPUs that the ranks share; if they are fewer, a wait gives its CPU away at once",
         get: |config| config.cpus.map_or(WORD, u64::from),
         put: |config, value| config.cpus = u32::try_from(value).ok(),
         same: false,
@@ -398,7 +398,8 @@ mod tests {
     #[test]
     fn files_have_lines() {
         let mut config = Config::default();
-        let text = "# all\n\n outstanding_messages=7 # few\r\nrma_path = messages\nunexpected_bytes = \"1 MiB\"";
+        let text = "# all\n\n outstanding_messages=7 # few\r\nrma_path = messages\n\
+                    unexpected_bytes = \"1 MiB\"";
         config.set_lines(text, "job.conf").unwrap();
         assert_eq!((config.outstanding_messages, config.unexpected_bytes), (7, 1 << 20));
         let source = Source::File("job.conf".into());

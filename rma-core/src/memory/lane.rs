@@ -243,8 +243,8 @@ impl PeerLane {
 
     pub(crate) fn get(&self) -> Lane<'_> {
         // SAFETY: long enough and aligned, as `import` checked; mapped while `self` lives; the
-        // owner described an `OwnLane`, whose memory is a lane of that geometry and nothing else until
-        // the owner leaves, at every rank that has it there: all use it as a lane only.
+        // owner described an `OwnLane`, whose memory is a lane of that geometry and nothing else
+        // until the owner leaves, at every rank that has it there: all use it as a lane only.
         unsafe { Lane::new(self.mapped.mapping().base, self.geometry) }
     }
 

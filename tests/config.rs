@@ -4,13 +4,13 @@ use rma_launcher::run::{Output, RankOutput, Report, Spec, run};
 use std::time::Duration;
 
 /// A job of so many ranks of a test of this program, with what `ask` asks for.
-fn job(test: &str, ranks: u32, ask: impl FnOnce(&mut Spec)) -> Report {
+fn job(test: &str, ranks: u32, set: impl FnOnce(&mut Spec)) -> Report {
     let mut spec = Spec::new(std::env::current_exe().unwrap(), ranks);
     spec.args = ["--exact", test, "--nocapture"].map(Into::into).to_vec();
     spec.output = Output::Capture;
     spec.oversubscribe = true;
     spec.timeout = Some(Duration::from_secs(300));
-    ask(&mut spec);
+    set(&mut spec);
     let report = run(&spec).unwrap();
     assert_eq!(report.exit_code(), 0, "{report:#?}");
     assert!(report.output.iter().all(passed), "{report:#?}");

@@ -40,7 +40,7 @@ fn ranks_share_a_file() {
 
 /// Listing 1 of the paper, offset 0 everywhere: one rank has the bytes, the other says so.
 #[test]
-fn ranks_that_ask_for_the_same_bytes_are_refused() {
+fn ranks_that_want_the_same_bytes_are_refused() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("all");
     let opened = rma::local(2, |universe| {

@@ -14,7 +14,7 @@ const REPLY_AT: usize = 256;
 
 /// Two words in the part of rank 0: a question and its reply.
 pub(crate) struct Flags<'w> {
-    pub(crate) ask: &'w AtomicU64,
+    pub(crate) request: &'w AtomicU64,
     pub(crate) reply: &'w AtomicU64,
 }
 
@@ -23,7 +23,7 @@ impl<'w> Flags<'w> {
     pub(crate) const BYTES: usize = 512;
 
     pub(crate) fn new(part: &Raw<'w>) -> Self {
-        Self { ask: part.word64(0), reply: part.word64(REPLY_AT) }
+        Self { request: part.word64(0), reply: part.word64(REPLY_AT) }
     }
 }
 
@@ -51,10 +51,10 @@ pub(crate) fn hop_ns(world: &Communicator) -> Result<f64> {
             trips += 1;
             if is_first {
                 // pairs with `await_at_least` of rank 1.
-                flags.ask.store(trips, Release);
+                flags.request.store(trips, Release);
                 await_at_least(flags.reply, trips);
             } else {
-                await_at_least(flags.ask, trips);
+                await_at_least(flags.request, trips);
                 // pairs with `await_at_least` of rank 0.
                 flags.reply.store(trips, Release);
             }

@@ -20,8 +20,8 @@ fn is_done(end: Result<(), RmaError>) -> bool {
 pub fn come_and_gone(universe: &Universe) {
     let world = universe.world();
     let window = world.window(0, 1).create_dynamic().unwrap();
-    let board = words(world, 1);
-    let (told, epoch) = (board.lock_all().unwrap(), window.lock_all().unwrap());
+    let flags = words(world, 1);
+    let (told, epoch) = (flags.lock_all().unwrap(), window.lock_all().unwrap());
     let mut stale = 0;
     if world.rank() == Rank(0) {
         let mut back = Vec::new();
@@ -60,7 +60,7 @@ pub fn come_and_gone(universe: &Universe) {
     told.unlock().unwrap();
     epoch.unlock().unwrap();
     world.barrier().unwrap();
-    board.free().unwrap();
+    flags.free().unwrap();
     window.free().unwrap();
 }
 

@@ -44,10 +44,10 @@ fn expect_lengths(error: CollectiveError, name: &str, from: Rank, expected: u64,
         assert_eq!((what, world.0), (name, from.0));
         return;
     }
-    let CollectiveError::LengthMismatch { what, from: who, expected: e, got: g } = error else {
+    let CollectiveError::LengthMismatch { what, from: peer, expected: e, got: g } = error else {
         panic!("{error}")
     };
-    assert_eq!((what, who, e, g), (name, from, expected, got));
+    assert_eq!((what, peer, e, g), (name, from, expected, got));
     assert_eq!(error.class(), ErrorClass::Count);
     let numbers = [expected.to_string(), got.to_string()];
     says(&error, &[name, &format!("rank {from}"), &numbers[0], &numbers[1], "same count"]);
@@ -169,8 +169,8 @@ pub fn counts_of_the_root(universe: &Universe) {
                 assert_eq!((what, got, ranks), (name, elements, world.size()));
                 assert_eq!(world.rank(), root);
             }
-            CollectiveError::GaveUp { what, world: who } => {
-                assert_eq!((what, who.0), (name, root.0));
+            CollectiveError::GaveUp { what, world: peer } => {
+                assert_eq!((what, peer.0), (name, root.0));
                 assert_ne!(world.rank(), root);
             }
             other => panic!("{other}"),

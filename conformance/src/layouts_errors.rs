@@ -219,7 +219,7 @@ pub fn huge_counts(universe: &Universe) {
     let word = Layout::element::<u64>();
     let (point, mut buffer) = (word.resized(0, 0).unwrap(), [0u64; 4]);
     let epoch = window.lock_all().unwrap();
-    let mut ask = |there: &Layout, here: &Layout, count: u64| {
+    let mut refused = |there: &Layout, here: &Layout, count: u64| {
         let (there, here) = (there.times(count), here.times(count));
         let (origin, result) = (here.of(&[1u64; 4]), here.of(&mut buffer));
         let fetch = epoch.get_accumulate(right, there.at(0), Op::Sum, origin, result);
@@ -230,11 +230,11 @@ pub fn huge_counts(universe: &Universe) {
         add.unwrap_err()
     };
     for count in [1 << 60, 1 << 61, u64::MAX] {
-        let error = ask(&word, &word, count);
+        let error = refused(&word, &word, count);
         assert!(matches!(error, RmaError::LayoutTooLarge { .. }), "{error}");
     }
     for count in [1 << 29, 1 << 32, 1 << 40, (1 << 60) - 1] {
-        let error = ask(&word, &word, count);
+        let error = refused(&word, &word, count);
         assert_eq!(error.class(), ErrorClass::Count);
         let RmaError::OriginOutOfRange { low: 0, high, len: 32, .. } = error else {
             panic!("{error}")

@@ -4,7 +4,7 @@
 mod api;
 mod asm;
 mod ci;
-mod gate;
+mod costs;
 mod mutants;
 mod rooms;
 mod spec;
@@ -52,7 +52,7 @@ fn dispatch(arguments: &[&str]) -> Result<()> {
             Ok(())
         }
         ["asm", probes @ ..] if !probes.is_empty() => asm::run(&Workspace::load()?, probes),
-        ["perf-gate"] => gate::run(&Workspace::load()?),
+        ["perf-gate"] => costs::run(&Workspace::load()?),
         ["spec"] => spec::run(&Workspace::load()?, false),
         ["spec", "--check"] => spec::run(&Workspace::load()?, true),
         ["api"] => api::run(&Workspace::load()?, false),

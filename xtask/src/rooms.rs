@@ -136,6 +136,11 @@ pub(crate) const EXCEPTIONS: &[Exception] = &[
         reason: "how fast the machine copies is the same for all ranks of a process (ADR 23)",
     },
     Exception {
+        rule: "word",
+        path: "benches/src/plot.rs",
+        reason: "`ShapeStyle` is a type of plotters",
+    },
+    Exception {
         rule: "core-purity",
         path: "rma-core/src/memory/large.rs",
         reason: "times copies; nothing but which kernel makes the next one depends on it (ADR 23)",

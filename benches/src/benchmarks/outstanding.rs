@@ -126,8 +126,8 @@ fn growth(
     issue(bench, window, kind, count)?;
     let grown = peak()?.saturating_sub(before);
     let all = bench.world().allgather(&[grown])?;
-    for (who, grown) in ["origin", "target"].into_iter().zip(&all) {
-        let name = format!("{who}, {count} {}, {path}", kind.name());
+    for (side, grown) in ["origin", "target"].into_iter().zip(&all) {
+        let name = format!("{side}, {count} {}, {path}", kind.name());
         bench.note(row(name), Unit::Bytes, &[*grown as f64])?;
     }
     if kind.keeps_requests() && count >= MANY {

@@ -23,7 +23,8 @@ pub(super) fn run(bench: &mut Bench<'_>) -> Result<()> {
     let window = world.window(Flags::BYTES, 1).allocate()?;
     let flags = Flags::new(&Raw::new(&window.shared_query(Rank(0))?));
     let is_first = bench.is_first();
-    let (mine, other) = if is_first { (flags.ask, flags.reply) } else { (flags.reply, flags.ask) };
+    let (mine, other) =
+        if is_first { (flags.request, flags.reply) } else { (flags.reply, flags.request) };
     let count = Cell::new(0);
     let mut raw = |n| {
         for _ in 0..n {

@@ -35,8 +35,8 @@ fn wake(bench: &mut Bench<'_>) -> Result<()> {
     let world = bench.world();
     let window = world.window(Flags::BYTES, 1).allocate()?;
     let part = Raw::new(&window.shared_query(Rank(0))?);
-    let (ask, reply) = (part.word32(0), part.word32(Flags::BYTES / 2));
-    let (mine, other) = if bench.is_first() { (ask, reply) } else { (reply, ask) };
+    let (request, reply) = (part.word32(0), part.word32(Flags::BYTES / 2));
+    let (mine, other) = if bench.is_first() { (request, reply) } else { (reply, request) };
     let is_first = bench.is_first();
     world.barrier()?;
     bench.together(

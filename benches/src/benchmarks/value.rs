@@ -47,7 +47,7 @@ fn round_trip(bench: &mut Bench<'_>, name: &str, window: &Window) -> Result<()> 
         for _ in 0..n {
             raw_count.set(raw_count.get() + 1);
             let (mine, theirs) =
-                if is_first { (flags.ask, flags.reply) } else { (flags.reply, flags.ask) };
+                if is_first { (flags.request, flags.reply) } else { (flags.reply, flags.request) };
             if !is_first {
                 await_at_least(theirs, raw_count.get());
             }

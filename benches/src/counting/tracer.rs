@@ -45,7 +45,7 @@ impl What {
 pub(super) struct Tracer {
     child: Child,
     /// None once it is told to end.
-    ask: Option<ChildStdin>,
+    input: Option<ChildStdin>,
     answers: Lines<BufReader<ChildStdout>>,
 }
 
@@ -58,16 +58,16 @@ impl Tracer {
         let mut child = command.stderr(Stdio::null()).spawn().ok()?;
         // Refused where nobody has to be permitted; if it is needed, tracing fails without.
         _ = set_ptracer(PTracer::ProcessID(rustix::process::Pid::from_child(&child)));
-        let ask = child.stdin.take();
+        let input = child.stdin.take();
         let answers = BufReader::new(child.stdout.take()?).lines();
-        let mut tracer = Self { child, ask, answers };
+        let mut tracer = Self { child, input, answers };
         let is_there = tracer.say("begin").and_then(|()| tracer.answer());
         is_there.is_ok().then_some(tracer)
     }
 
     fn say(&mut self, line: &str) -> Result<()> {
-        let ask = self.ask.as_mut().ok_or("the tracer has ended")?;
-        Ok(writeln!(ask, "{line}")?)
+        let input = self.input.as_mut().ok_or("the tracer has ended")?;
+        Ok(writeln!(input, "{line}")?)
     }
 
     fn answer(&mut self) -> Result<String> {
@@ -91,7 +91,7 @@ impl Tracer {
 impl Drop for Tracer {
     fn drop(&mut self) {
         // It looks for the next question when the thread stops, finds none and ends.
-        self.ask = None;
+        self.input = None;
         _ = raise(MARK);
         _ = self.child.wait();
     }

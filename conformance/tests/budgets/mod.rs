@@ -173,10 +173,10 @@ fn an_origin_that_leaves_gives_its_grant_back() {
         world.barrier().unwrap();
         if world.rank() == Rank(1) {
             // Asks, and is gone before it could send or cancel.
-            let ask = forged_rts(&window, LEN as u64);
+            let rts = forged_rts(&window, LEN as u64);
             // SAFETY: an ask tells the receiver of nothing but a length.
-            let ask = || unsafe { universe.transport().send(WorldRank(0), &ask, &[]) };
-            while ask().is_err() {}
+            let send = || unsafe { universe.transport().send(WorldRank(0), &rts, &[]) };
+            while send().is_err() {}
             return;
         }
         if world.rank() == Rank(2) {

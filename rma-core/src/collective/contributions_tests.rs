@@ -176,7 +176,7 @@ fn a_sender_of_an_rts_waits_until_there_is_room() {
 }
 
 #[test]
-fn rounds_ask_for_themselves() {
+fn rounds_request_for_themselves() {
     let (contributions, _) = contributions(LARGE, 100_000);
     assert_eq!(request(&contributions, FIRST, 0, LARGE), Some(vec![(FIRST, 0)]));
     assert_eq!(request(&contributions, FIRST | 1, 0, 40_001), Some(vec![]));

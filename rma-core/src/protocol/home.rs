@@ -44,8 +44,8 @@ fn with(seen: u64, mode: Mode, rank: u32) -> Option<u64> {
 
 /// The state that takes the lock without asking the home.
 pub(crate) fn take(seen: u64, mode: Mode, rank: u32) -> Option<u64> {
-    let asks = seen & WAITERS != 0 || (mode == Mode::Exclusive && seen & OPEN == 0);
-    if asks { None } else { with(seen, mode, rank) }
+    let waits = seen & WAITERS != 0 || (mode == Mode::Exclusive && seen & OPEN == 0);
+    if waits { None } else { with(seen, mode, rank) }
 }
 
 /// The state that gives the lock back.

@@ -412,8 +412,8 @@ fn a_rank_that_gives_up_is_not_in_line() {
     home.handle_request(&word, request(1, 1, Mode::Shared));
     home.handle_request(&word, request(2, 2, Mode::Exclusive));
     home.handle_request(&word, request(3, 3, Mode::Shared));
-    let ask = Tell::Request { number: 1, holds: false };
-    assert_eq!(tells(&mut home), [answer(1, 1, End::Granted), ask]);
+    let pass = Tell::Request { number: 1, holds: false };
+    assert_eq!(tells(&mut home), [answer(1, 1, End::Granted), pass]);
     for (from, slot) in [(2, 3), (3, 2)] {
         home.handle_unlock(&word, WorldRank(from), slot);
         assert_eq!(tells(&mut home), [], "another rank's");

@@ -100,7 +100,7 @@ fn a_hole_is_told_at_the_end() {
 }
 
 #[test]
-fn an_origin_cannot_ask_without_end() {
+fn an_origin_cannot_request_without_end() {
     let mut receiver = Receiver::new(10, 1);
     for slot in 0..CREDIT_MAX as u64 {
         assert!(receiver.handle_rts(key(1, slot), rts(100)));

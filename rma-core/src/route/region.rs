@@ -179,7 +179,7 @@ impl Window {
     /// is believed: the answer says where in its memory this one writes.
     fn query_raw(&self, target: Rank, start: u64) -> Result<Option<(u64, Where)>, RmaError> {
         let world = self.part.comm.world_rank(target);
-        let ask = |which: u64| {
+        let query = |which: u64| {
             let mut head = Head::new(Kind::Query, self.id().0, 0);
             head.offset = which.into();
             let what = "asking where attached memory lies";
@@ -188,7 +188,7 @@ impl Window {
                 answer => answer.map(Some),
             }
         };
-        let (base, len) = (ask(query::RAW_BASE)?, ask(query::RAW_LEN)?);
+        let (base, len) = (query(query::RAW_BASE)?, query(query::RAW_LEN)?);
         Ok(base.zip(len).map(|(base, len)| (len, Where::There(base))))
     }
 

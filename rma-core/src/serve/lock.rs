@@ -170,7 +170,7 @@ impl Engine {
                         End::Left(_) => Status::HolderLeft,
                         End::Freed => Status::Freed,
                     };
-                    let left = if let End::Left(who) = end { who.0 } else { 0 };
+                    let left = if let End::Left(peer) = end { peer.0 } else { 0 };
                     self.tell(to, &granted(part.id.0, slot, status, left));
                 }
                 Tell::Request { number, holds: false } => pass(first, pass::REQUEST, number),

@@ -253,8 +253,8 @@ fn data_stays_within_its_grants() {
         };
         assert_eq!(send_data(0, 8), 1, "nothing was granted");
         // The grants go to a slot that is not in use, whose origin cancels: two dropped messages.
-        let ask = |length| send(engine, &head(window, Kind::Rts, 16, length, slot), &[]);
-        assert_eq!(ask(40), 1, "the grant");
+        let rts = |length| send(engine, &head(window, Kind::Rts, 16, length, slot), &[]);
+        assert_eq!(rts(40), 1, "the grant");
         assert_eq!(send_data(0, 8), 1, "it was cancelled");
         assert_eq!(part(window), [0x11; SIZE as usize]);
 
@@ -324,9 +324,9 @@ fn what_is_cancelled_while_there_is_no_room_is_not_sent() {
 fn an_agent_takes_grants_back() {
     with_window(|window, network| {
         let engine = window.engine();
-        let ask = |origin: WorldRank| {
-            let ask = head(window, Kind::Rts, 16, 300, 1 << 40);
-            assert!(engine.serve(origin, Kind::Rts, &ask, &[]));
+        let send_rts = |origin: WorldRank| {
+            let rts = head(window, Kind::Rts, 16, 300, 1 << 40);
+            assert!(engine.serve(origin, Kind::Rts, &rts, &[]));
         };
         engine.need_agent().unwrap();
         while !network.is_agent_asleep() {
@@ -334,8 +334,8 @@ fn an_agent_takes_grants_back() {
         }
         // A thread that serves and has other things to do then.
         let (holder, waits) = (WorldRank(1), WorldRank(2));
-        ask(holder);
-        ask(waits);
+        send_rts(holder);
+        send_rts(waits);
         engine.progress_in_passing();
         while !network.is_agent_asleep() {
             thread::yield_now();
@@ -350,7 +350,7 @@ fn an_agent_takes_grants_back() {
 }
 
 #[test]
-fn a_peer_cannot_ask_without_end() {
+fn a_peer_cannot_request_without_end() {
     with_window(|window, network| {
         let engine = window.engine();
         // Nothing leaves while the transport is full, so answers are kept.

@@ -142,7 +142,7 @@ fn messages_take_time_and_no_longer_than_the_longest_delay() {
 }
 
 #[test]
-fn a_loop_that_only_asks_lets_time_pass_and_others_run() {
+fn a_loop_that_only_polls_lets_time_pass_and_others_run() {
     let config = NetConfig { step_max: 1_000, ..config(2, 3) };
     run(&config, |sim| {
         if sim.rank().0 == 0 {

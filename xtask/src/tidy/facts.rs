@@ -48,6 +48,8 @@ pub(crate) struct Facts {
     pub(crate) calls: Vec<At<String>>,
     /// Statics.
     pub(crate) statics: Vec<At<Static>>,
+    /// Every identifier, of macros too.
+    pub(crate) names: Vec<At<String>>,
     /// String literals other than documentation.
     pub(crate) strings: Vec<At<String>>,
     /// `#[ignore]`.
@@ -68,6 +70,9 @@ impl Facts {
             test: test || is_test(&file.attrs),
         };
         reader.visit_file(&file);
+        // `syn` has read the same text.
+        let tokens = text.parse().unwrap_or_default();
+        reader.facts.names = names(tokens);
         Ok(reader.facts)
     }
 }
@@ -393,12 +398,12 @@ fn item_attributes(item: &Item) -> &[Attribute] {
 fn is_test(attributes: &[Attribute]) -> bool {
     attributes.iter().any(|attribute| match &attribute.meta {
         Meta::Path(path) => path.is_ident("test"),
-        Meta::List(list) if list.path.is_ident("cfg") => asks_for_test(list.tokens.clone()),
+        Meta::List(list) if list.path.is_ident("cfg") => requires_test(list.tokens.clone()),
         _ => false,
     })
 }
 
-fn asks_for_test(tokens: TokenStream) -> bool {
+fn requires_test(tokens: TokenStream) -> bool {
     let mut found = false;
     let mut inside_all = false;
     for tree in tokens {
@@ -407,8 +412,26 @@ fn asks_for_test(tokens: TokenStream) -> bool {
                 found |= word == "test";
                 inside_all = word == "all";
             }
-            TokenTree::Group(group) => found |= inside_all && asks_for_test(group.stream()),
+            TokenTree::Group(group) => found |= inside_all && requires_test(group.stream()),
             _ => {}
+        }
+    }
+    found
+}
+
+fn names(tokens: TokenStream) -> Vec<At<String>> {
+    let mut found = Vec::new();
+    let mut groups = vec![tokens];
+    while let Some(tokens) = groups.pop() {
+        for tree in tokens {
+            match tree {
+                TokenTree::Ident(name) => {
+                    let line = name.span().start().line;
+                    found.push(At { line, test: false, what: name.to_string() });
+                }
+                TokenTree::Group(group) => groups.push(group.stream()),
+                TokenTree::Punct(_) | TokenTree::Literal(_) => {}
+            }
         }
     }
     found

@@ -186,6 +186,22 @@ fn a_module_behind_cfg_test_is_test_code_in_its_own_file_too() {
 }
 
 #[test]
+fn words_that_were_replaced_are_in_no_name() {
+    for name in ["mail", "has_mail", "MailFlag", "MAIL_BYTES", "SyncBoard", "LockAsk", "Gate"] {
+        let text = format!("\nfn f() {{ g!(|x| [x.{name}]) }}");
+        assert_eq!(broken("src/a.rs", &text), [("word", 2)], "{name}");
+    }
+    let texts = ["// mail", "/// Who asks nobody?", "const A: &str = \"mail\";"];
+    for text in texts {
+        assert_eq!(broken("src/a.rs", &format!("{text}\nfn f() {{}}")), [], "{text}");
+    }
+    for name in ["email", "task", "mask", "whole", "gateway", "Shaper", "MASK", "asked", "whose"] {
+        assert_eq!(broken("src/a.rs", &format!("fn {name}() {{}}")), [], "{name}");
+    }
+    assert_eq!(broken("src/a.rs", "fn who_asks_nobody() {}"), [("word", 1); 3]);
+}
+
+#[test]
 fn strings_name_no_folder_of_one_machine() {
     for folder in ["tmp", "home", "root", "work"] {
         for text in [format!("/{folder}"), format!("/{folder}/x"), format!("at /{folder}/x")] {

@@ -1,10 +1,24 @@
-//! What may not be written down: unfinished work, ignored tests, paths of one machine.
+//! What may not be written down: unfinished work, ignored tests, paths of one machine, and words
+//! for which the glossary has another.
 
 use super::{File, Finding};
 
 /// Split, so that this file does not hold them.
 const UNFINISHED: &[&str] = &[concat!("TO", "DO"), concat!("FIX", "ME"), concat!("XX", "X")];
 const MACHINE_FOLDERS: &[&str] = &["tmp", "home", "root", "work"];
+
+/// Words that names do not have, and what stands there.
+const REPLACED: &[(&[&str], &str)] = &[
+    (&["mail", "mails"], "message, inbox"),
+    (&["mailbox", "mailboxes"], "message ring, inbox"),
+    (&["gate", "gates"], "global lock, turn"),
+    (&["board", "boards"], "collective block"),
+    (&["fragment", "fragments"], "piece, data"),
+    (&["shape", "shapes", "shaped"], "layout, geometry, size"),
+    (&["supply", "supplies"], "budget, pool"),
+    (&["ask", "asks"], "request, query, RTS"),
+    (&["who", "whoever", "nobody", "anybody", "somebody", "everybody"], "the actor: rank, thread"),
+];
 
 pub(super) fn check(file: &File<'_>) -> Vec<Finding> {
     let mut findings = Vec::new();
@@ -19,6 +33,12 @@ pub(super) fn check(file: &File<'_>) -> Vec<Finding> {
             findings.push(file.finding("ignored-test", index + 1, message));
         }
     }
+    for name in &file.facts.names {
+        for (word, instead) in split(&name.what).filter_map(|word| replaced(&word)) {
+            let message = format!("{word:?} in {}: the words are: {instead}", name.what);
+            findings.push(file.finding("word", name.line, message));
+        }
+    }
     for ignore in &file.facts.ignores {
         let message = "an ignored test: let it run or remove it";
         findings.push(file.finding("ignored-test", ignore.line, message));
@@ -30,6 +50,28 @@ pub(super) fn check(file: &File<'_>) -> Vec<Finding> {
         }
     }
     findings
+}
+
+/// The words of `snake_case`, `SCREAMING_CASE` and `CamelCase`, in small letters.
+fn split(name: &str) -> impl Iterator<Item = String> {
+    let mut words = vec![String::new()];
+    let mut before = '_';
+    for c in name.chars() {
+        if c == '_' || (c.is_uppercase() && before.is_lowercase()) {
+            words.push(String::new());
+        }
+        if let Some(word) = words.last_mut().filter(|_| c != '_') {
+            word.extend(c.to_lowercase());
+        }
+        before = c;
+    }
+    words.into_iter()
+}
+
+fn replaced(word: &str) -> Option<(&'static str, &'static str)> {
+    REPLACED.iter().find_map(|(words, instead)| {
+        words.iter().find(|other| **other == word).map(|word| (*word, *instead))
+    })
 }
 
 fn is_ignored_doctest(line: &str) -> bool {

@@ -25,7 +25,7 @@ pub struct View<'w> {
     window: &'w Window,
     /// The lowest one with bytes, if none was named. S-K3
     rank: Rank,
-    /// Where operations act, too: there is one copy of the part. S-F2 S-K6 S-M1 S-M2 S-M4
+    /// Where operations act, too: there is one copy of the part. S-M1
     base: *mut u8,
     /// Of an empty part, 0. S-K5
     size: u64,
@@ -70,6 +70,8 @@ impl Window {
             return Err(RmaError::NotShared { window, target: rank });
         };
         let (size, disp_unit) = (peer.size, peer.disp_unit);
+        // The memory that operations act on, in every epoch: a load sees what a flush completed.
+        // S-F2 S-K6
         let base = self.map_data(rank).map_err(|error| self.import_failed(error))?;
         let (offset, registered) = (0, true);
         Ok(View { window: self, rank, base, size, disp_unit, offset, registered, _region: None })
@@ -86,7 +88,7 @@ impl Window {
     /// [`RmaError::Persist`] where the part lies on storage; memory has none.
     pub fn sync(&self) -> Result<(), RmaError> {
         self.engine().transport.touches(Touch::Look);
-        // S-F8 S-F9
+        // Its own stores before, and loads after, are in order with operations. S-F8 S-F9 S-M2 S-M4
         core::sync::atomic::fence(core::sync::atomic::Ordering::SeqCst);
         self.persist_part()
     }

@@ -70,6 +70,7 @@ impl Window {
     /// other rank.
     pub fn fence(&self, asserts: Assert) -> Result<Fence<'_>, RmaError> {
         let wrong = |assert, why| RmaError::WrongAssert { window: self.id(), assert, why };
+        // S-C3
         if asserts.contains(Assert::NO_SUCCEED) {
             return Err(wrong("NO_SUCCEED", "the guard returned allows operations; use end()"));
         }
@@ -79,19 +80,23 @@ impl Window {
         if asserts.contains(Assert::NO_PRECEDE) && !self.far.is_idle() {
             return Err(wrong("NO_PRECEDE", "operations of this rank are in flight"));
         }
+        // `NO_STORE` and `NO_PUT` would spare nothing: one copy of the part is all there is. S-C4
         self.part.advise(Moment::Exposed);
         self.synchronise()?;
         self.open(EpochCall::Fence, 1)?;
         Ok(Fence { access: Access::new(self, Permit::All) })
     }
 
-    /// Completes what all ranks issued, whatever was asserted. S-C1 S-C2 S-C3 S-C4 S-C5 S-C6 S-C8
+    /// Completes what all ranks issued, whatever was asserted. S-C1
     fn synchronise(&self) -> Result<(), RmaError> {
-        // Fence guards may be open: that is the epoch that ends here.
+        // Fence guards may be open: that is the epoch that ends here, and none need be. S-C2
         self.check(EpochCall::Fence)?;
         let flushed = self.flush_all();
-        // Whatever became of this rank's operations: others wait for it.
-        self.barrier().and(flushed)
+        // Whatever became of this rank's operations: others wait for it. It orders the loads and
+        // stores of all ranks before and after, also where `NO_PRECEDE` needs less. S-C5 S-C6
+        let met = self.barrier();
+        // Ranks without bytes, or alone, fence as all do. S-C8
+        met.and(flushed)
     }
 }
 

@@ -99,6 +99,7 @@ macro_rules! slices { ($($buffer:ty $(, $n:ident)?;)*) => { $(
 for_each_slice!(slices);
 
 impl<B: sealed::Sealed> sealed::Sealed for LayoutOf<'_, B> {}
+#[diagnostic::do_not_recommend]
 impl<B: Origin + sealed::Slice> Origin for LayoutOf<'_, B> {
     type Element = B::Element;
     type Buffer = B::Buffer;
@@ -111,6 +112,7 @@ impl<B: Origin + sealed::Slice> Origin for LayoutOf<'_, B> {
         Some(self.layout_in::<B::Element>())
     }
 }
+#[diagnostic::do_not_recommend]
 impl<'b, B: OriginMut<'b> + sealed::Slice> OriginMut<'b> for LayoutOf<'_, B> {
     type Element = B::Element;
     #[inline(always)]

@@ -220,14 +220,13 @@ pub(super) const STEPS: &[Step] = &[
     ),
     step(
         "package",
-        "a crate cannot be packaged",
+        "a crate cannot be packaged, or its package does not build",
         &[cargo(&[
             "package",
             "--workspace",
             "--exclude=xtask",
             "--exclude=rma-bench",
             "--exclude=rma-conformance",
-            "--no-verify",
             "--allow-dirty",
             "--quiet",
         ])],

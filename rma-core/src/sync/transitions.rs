@@ -46,19 +46,17 @@ const N: bool = false;
 /// documentation of `epoch` says it in words. An epoch that has ended stands in no row: the next may
 /// be of any kind. S-M3
 ///
-/// No row allows the last two columns, free and seal. S-A10
+/// - In a fence epoch, its next fence: what a mode switch opens ends it before. S-C7
+/// - In a start or exposure epoch, no second one. S-D7
+/// - In a start epoch, and with the own part locked, no lock of that. S-E9
+/// - In `lock_all`, no lock, and beside a lock no `lock_all`. S-E10
+/// - Nowhere the last two, free and seal. S-A10
 const ALLOWED: [[bool; 8]; 6] = [
-    // The next fence. What a mode switch opens comes after the guard: S-C7
     [Y, N, N, N, N, N, N, N],
-    // No second start, no lock: S-D7 S-E9
     [N, N, Y, N, N, N, N, N],
-    // No second post: S-D7
     [N, Y, N, N, Y, N, N, N],
-    // The own part once: S-E9
     [N, N, N, N, Y, N, N, N],
-    // Further targets; the same one is refused by its own state. S-E9
     [N, N, Y, Y, Y, N, N, N],
-    // No lock, no second `lock_all`: S-E10
     [N, N, N, N, N, N, N, N],
 ];
 

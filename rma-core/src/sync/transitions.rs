@@ -43,8 +43,8 @@ const Y: bool = true;
 const N: bool = false;
 
 /// Rows are what is open, columns what is asked, both in the order of their `ALL`. The
-/// documentation of `epoch` says it in words. An epoch that has ended stands in no row: the next may
-/// be of any kind. S-M3
+/// documentation of `epoch` says it in words. An epoch that has ended stands in no row: the next
+/// may be of any kind. S-M3
 ///
 /// - In a fence epoch, its next fence: what a mode switch opens ends it before. S-C7
 /// - In a start or exposure epoch, no second one. S-D7

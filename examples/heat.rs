@@ -13,14 +13,23 @@
 //! its neighbour still reads, and one fence a step is enough.
 //!
 //! The result is compared, bit by bit, with the same computation on one rank.
+//!
+//! With `--checkpoint DIR`, all bands are committed now and then, with the number of the step, to a
+//! persistent window below that folder. A run that finds one goes on from there: also after
+//! `kill -9`, with the same result.
 
 mod common;
 
 use clap::Parser;
 use common::{Failure, print};
-use rma::{Assert, Communicator, Error, Fence, Op, Rank, Universe, Window};
+use rma::{
+    Assert, Communicator, Error, Fence, Op, PersistentHints, PersistentMemory, Rank, Root,
+    Universe, Window,
+};
 use std::fmt::Write;
 use std::ops::Range;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// Temperature along the upper edge; the other edges are at 0.
@@ -45,6 +54,12 @@ pub(crate) struct Arguments {
     /// Stop when no point changes by this much in a step
     #[arg(long, default_value_t = 1e-3)]
     tolerance: f64,
+    /// Folder, for this plate only, where the state is kept: the next run goes on from there
+    #[arg(long)]
+    checkpoint: Option<PathBuf>,
+    /// Steps between two checkpoints
+    #[arg(long, default_value_t = 500, value_parser = clap::value_parser!(u32).range(1..))]
+    every: u32,
 }
 
 fn main() -> Result<(), Failure> {
@@ -176,12 +191,19 @@ fn compute(world: &Communicator, arguments: &Arguments) -> Result<(Band, usize),
     let neighbours = neighbours(size, world);
     // For even and for odd steps: the row above, the row below.
     let window = world.window(4 * size, size_of::<f64>()).allocate()?;
+    let folder = arguments.checkpoint.as_deref();
+    let checkpoint = folder.map(|folder| Checkpoint::open(world, folder, &band)).transpose()?;
+    let mut done = checkpoint.iter().try_fold(0, |_, checkpoint| checkpoint.load(&mut band))?;
     let mut epoch = window.fence(Assert::NO_PRECEDE)?;
-    let mut done = 0;
     while done < arguments.steps {
         epoch = exchange(&window, epoch, &mut band, neighbours, done % 2)?;
         let change = band.step();
         done += 1;
+        if let Some(checkpoint) = &checkpoint
+            && done % arguments.every as usize == 0
+        {
+            checkpoint.save(world, &band, done)?;
+        }
         if done % LOOK == 0 {
             // The largest change of all ranks is the same in every order: no rounding.
             let change = world.allreduce(&[change], Op::Max)?[0];
@@ -195,7 +217,47 @@ fn compute(world: &Communicator, arguments: &Arguments) -> Result<(Band, usize),
     }
     epoch.end()?;
     window.free()?;
+    checkpoint.map_or(Ok(()), |checkpoint| checkpoint.window.free().map_err(Error::from))?;
     Ok((band, done))
+}
+
+/// A band, and how many steps it has behind it, in a persistent window.
+struct Checkpoint {
+    memory: Arc<PersistentMemory>,
+    window: Window,
+}
+
+impl Checkpoint {
+    fn open(world: &Communicator, folder: &Path, band: &Band) -> Result<Self, Error> {
+        let elements = 1 + band.inner().len();
+        let root = Root::open(world, folder)?;
+        let hints = PersistentHints::name("heat").elements::<f64>();
+        let memory = PersistentMemory::open(&root, world, &hints, elements * size_of::<f64>())?;
+        let memory = Arc::new(memory);
+        let window = world.window(elements, size_of::<f64>()).create(memory.clone())?;
+        Ok(Self { memory, window })
+    }
+
+    /// The last state that was committed, if any was; returns how many steps it has behind it.
+    fn load(&self, band: &mut Band) -> Result<usize, Error> {
+        let steps = self.window.local().load::<f64>(0)? as usize;
+        if steps > 0 {
+            let (width, end) = (band.width, band.now.len() - band.width);
+            self.window.local().read(1, &mut band.now[width..end])?;
+            if self.window.rank() == Rank(0) {
+                eprintln!("heat: going on from step {steps}");
+            }
+        }
+        Ok(steps)
+    }
+
+    /// All ranks have one state, or the one before, whatever happens meanwhile.
+    fn save(&self, world: &Communicator, band: &Band, steps: usize) -> Result<(), Error> {
+        self.window.local().write(0, &[steps as f64])?;
+        self.window.local().write(1, band.inner())?;
+        self.memory.commit(world)?;
+        Ok(())
+    }
 }
 
 /// Puts this rank's outer rows into the halos of its neighbours, and takes what they put here.

@@ -1,7 +1,8 @@
 //! One error for programs that handle all of them alike.
 use crate::{
     BatchError, CartesianError, CollectiveError, ConfigError, ConfigFileError, ErrorClass,
-    HintError, LayoutError, PersistError, Refused, RmaError, StartError, StorageError, WindowError,
+    HintError, LayoutError, PersistError, PersistentError, Refused, RmaError, StartError,
+    StorageError, WindowError,
 };
 
 /// Any error of this library, for `?` in `main`.
@@ -44,6 +45,9 @@ pub enum Error {
     /// Memory on storage was not made durable.
     #[error(transparent)]
     Persist(#[from] PersistError),
+    /// There is no persistent memory, or no version of it.
+    #[error(transparent)]
+    Persistent(#[from] PersistentError),
 }
 
 rma_core::debug_as_display!(Error);
@@ -62,6 +66,7 @@ impl Error {
             Self::Hint(_) | Self::Config(_) | Self::ConfigFile(_) => ErrorClass::InfoValue,
             Self::Storage(error) => error.class(),
             Self::Persist(_) => ErrorClass::Io,
+            Self::Persistent(error) => error.class(),
         }
     }
 }

@@ -96,7 +96,9 @@ pub use rma_core::{
 };
 pub use rma_launcher::{Refusal, StartError as LauncherError};
 pub use rma_storage::{
-    AccessStyle, StorageError, StorageFactor, StorageHints, StorageMemory, StorageOrder,
+    AccessStyle, PersistentCode, PersistentError, PersistentHints, PersistentMemory,
+    PersistentMode, Root, StorageError, StorageFactor, StorageHints, StorageMemory, StorageOrder,
+    VersionSummary, WindowSummary,
 };
 pub use rma_transport_shm::JoinError;
 #[cfg(feature = "simulate")]

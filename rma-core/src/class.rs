@@ -67,6 +67,8 @@ pub enum ErrorClass {
     ReadOnly,
     /// `MPI_ERR_IO`
     Io,
+    /// Of persistent windows, with codes of its own (`rma_storage::PersistentCode`)
+    Pmem,
     /// `MPI_ERR_PROC_FAILED` of the fault-tolerance proposal
     ProcFailed,
     /// `MPI_ERR_OTHER`

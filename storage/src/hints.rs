@@ -250,7 +250,7 @@ fn refused(key: &'static str, value: &str, allowed: &str) -> HintError {
     HintError { key, value: value.to_owned(), allowed: allowed.to_owned() }
 }
 
-fn choice<T: Copy>(
+pub(crate) fn choice<T: Copy>(
     key: &'static str,
     value: &str,
     of: &[(&'static str, T)],
@@ -260,7 +260,7 @@ fn choice<T: Copy>(
     known.map(|(_, meaning)| *meaning).ok_or_else(|| refused(key, value, &words()))
 }
 
-fn number(key: &'static str, value: &str, allowed: &str) -> Result<u64, HintError> {
+pub(crate) fn number(key: &'static str, value: &str, allowed: &str) -> Result<u64, HintError> {
     let digits = Some(value.trim()).filter(|text| text.bytes().all(|byte| byte.is_ascii_digit()));
     let number = digits.and_then(|text| u64::from_str(text).ok());
     number.filter(|number| *number <= i64::MAX as u64).ok_or_else(|| refused(key, value, allowed))

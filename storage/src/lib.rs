@@ -5,7 +5,11 @@
 //! [`create`](rma_core::WindowBuilder::create) or [`attach`](rma_core::Window::attach); near ranks
 //! load and store in it, others reach it as any other window.
 //!
-//! What is stored there is in the page cache of the system at once, so that it outlives the
+//! [`PersistentMemory`] has a name below the [`Root`] of an application's instance, and versions
+//! that [`commit`](PersistentMemory::commit) makes, of which one is there again after any crash
+//! ("Extension of MPI One-Sided Communication API", `shared/seeds`). `docs/storage.md` shows both.
+//!
+//! What is stored on a file is in the page cache of the system at once, so that it outlives the
 //! process, and on the device when [`Window::sync`](rma_core::Window::sync) or
 //! [`Window::persist`](rma_core::Window::persist) has returned, so that it outlives the machine.
 
@@ -14,7 +18,13 @@ mod file;
 mod hints;
 mod lock;
 mod memory;
+mod persistent;
+mod store;
 
 pub use error::StorageError;
 pub use hints::{AccessStyle, StorageFactor, StorageHints, StorageOrder};
 pub use memory::StorageMemory;
+pub use persistent::{
+    PersistentCode, PersistentError, PersistentHints, PersistentMemory, PersistentMode, Root,
+    VersionSummary, WindowSummary,
+};

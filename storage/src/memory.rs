@@ -127,7 +127,7 @@ impl StorageMemory {
         Self::open_as(transport.rank().0, (together / sharers, limit), hints, len)
     }
 
-    fn open_as(
+    pub(crate) fn open_as(
         rank: u32,
         // What this rank may have of the memory of its node.
         (available, limit): (u64, &'static str),

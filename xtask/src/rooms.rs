@@ -84,6 +84,7 @@ pub(crate) const ROOMS: &[Room] = &[
     room("storage/src/lock.rs", "locks ranges of files"),
     room("storage/src/memory.rs", "maps files that windows lie on"),
     room("storage/src/memory_tests.rs", "loads and stores in mapped files"),
+    room("storage/src/persistent/memory.rs", "vouches for the memory that it is made of"),
     room("src/start.rs", "vouches for the exchange of the launcher"),
     room("transport-shm/src/join.rs", "what a caller promises of the exchange"),
     room("transport-shm/src/shm_tests.rs", "vouches for the exchange of its ranks"),

@@ -1,0 +1,251 @@
+//! What can go wrong with persistent windows.
+use crate::StorageError;
+use crate::store::MediumError;
+use rma_core::{CollectiveError, ErrorClass, HintError, Rank};
+use rustix::io::Errno;
+use std::io::Error;
+
+/// The codes of class [`ErrorClass::Pmem`] ("Extension of MPI One-Sided Communication API",
+/// section 4).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum PersistentCode {
+    /// `MPI_ERR_PMEM_ROOT_PATH`
+    RootPath,
+    /// `MPI_ERR_PMEM_NAME`
+    Name,
+    /// `MPI_ERR_PMEM_CKPT_VER`
+    CheckpointVersion,
+    /// `MPI_ERR_PMEM_MODE`
+    Mode,
+    /// `MPI_ERR_PMEM_WINDOWS`
+    Windows,
+    /// `MPI_ERR_PMEM_VERSIONS`
+    Versions,
+    /// `MPI_ERR_PMEM_ARG`
+    Arg,
+    /// `MPI_ERR_PMEM_NO_MEM`
+    NoMem,
+}
+
+/// Why there is no persistent memory, or no version of it.
+#[derive(Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum PersistentError {
+    /// A value that a hint does not take.
+    #[error(transparent)]
+    Hint(#[from] HintError),
+    /// The file that the window lies on.
+    #[error(transparent)]
+    Storage(#[from] StorageError),
+    /// The ranks could not agree.
+    #[error(transparent)]
+    Collective(#[from] CollectiveError),
+    /// Another rank could not, whose own error says why.
+    #[error("rank {rank} failed in {what}, and so nothing was done; see its error")]
+    Elsewhere {
+        /// Which.
+        rank: Rank,
+        /// What all were about to do.
+        what: &'static str,
+        /// The code of its error, if it is of class `Pmem`.
+        code: Option<PersistentCode>,
+    },
+    /// A path that is no root.
+    #[error("root {path}: {what}")]
+    RootPath {
+        /// The path.
+        path: String,
+        /// What is wrong, and what to do.
+        what: &'static str,
+    },
+    /// Another instance of an application has the root.
+    #[error(
+        "root {path} is in use by {holder}; end that, or choose another root for this instance"
+    )]
+    RootInUse {
+        /// The root.
+        path: String,
+        /// Its host and process.
+        holder: String,
+    },
+    /// What no window is called, or none here.
+    #[error("window {name:?}: {what}")]
+    Name {
+        /// The name.
+        name: String,
+        /// What is wrong, and what to do.
+        what: &'static str,
+    },
+    /// Something else has the window open, or has a part of it.
+    #[error("window {name:?} is open; end its use first")]
+    WindowInUse {
+        /// The name.
+        name: String,
+    },
+    /// There is no such version.
+    #[error("window {name:?} has no version {version} that {who} holds; there are: {held}")]
+    NoVersion {
+        /// The name.
+        name: String,
+        /// Its number, or what was asked for.
+        version: String,
+        /// Who was to hold it.
+        who: String,
+        /// What there is.
+        held: String,
+    },
+    /// A version is not what was written.
+    #[error(
+        "window {name:?}: {what}: {flaw}; this version cannot be used, `rma-store verify` names \
+         those that can: open one by pmem_mode=checkpoint and pmem_checkpoint_version, or delete \
+         this one"
+    )]
+    Damaged {
+        /// The name.
+        name: String,
+        /// Which file, and where.
+        what: String,
+        /// What is wrong.
+        flaw: &'static str,
+    },
+    /// Hints that do not go together.
+    #[error("window {name:?}: {what}")]
+    Mode {
+        /// The name.
+        name: String,
+        /// What is wrong, and what to do.
+        what: &'static str,
+    },
+    /// The window has another size.
+    #[error(
+        "window {name:?} has {held} bytes at rank {rank}, and {asked} were asked for; ask for \
+         as many, or for more by pmem_mode=expand"
+    )]
+    Size {
+        /// The name.
+        name: String,
+        /// Whose part.
+        rank: u32,
+        /// Its bytes.
+        held: u64,
+        /// Those asked for.
+        asked: u64,
+    },
+    /// The window was made by another number of ranks.
+    #[error("window {name:?} was made by {held} ranks, and here are {here}; run as many")]
+    Ranks {
+        /// The name.
+        name: String,
+        /// How many made it.
+        held: u32,
+        /// How many there are.
+        here: u32,
+    },
+    /// The window has other elements.
+    #[error("window {name:?} has elements of {held}, and {asked} were asked for; use the same")]
+    Element {
+        /// The name.
+        name: String,
+        /// What it has.
+        held: String,
+        /// What was asked for.
+        asked: String,
+    },
+    /// The last version of a window.
+    #[error("version {version} is the only one of window {name:?}; delete the window instead")]
+    OnlyVersion {
+        /// The name.
+        name: String,
+        /// Its number.
+        version: u64,
+    },
+    /// An argument that is none of the above.
+    #[error("window {name:?}: {what}")]
+    Arg {
+        /// The name.
+        name: String,
+        /// What is wrong, and what to do.
+        what: &'static str,
+    },
+    /// There is no space for a version. The window is as it was, and so are all versions.
+    #[error("{path}: no space: {limit}")]
+    Space {
+        /// The file.
+        path: String,
+        /// What is used up, and what to do.
+        limit: &'static str,
+    },
+    /// An earlier call has failed at a point where it is not known what is durable.
+    #[error(
+        "window {name:?}: an earlier call failed when it was not known what was durable; open \
+         it again: that finds the last version that is"
+    )]
+    Poisoned {
+        /// The name.
+        name: String,
+    },
+    /// The operating system refused.
+    #[error("{path}: {call} failed: {}", Error::from_raw_os_error(*.errno))]
+    System {
+        /// The file, below its root.
+        path: String,
+        /// System call.
+        call: &'static str,
+        /// Its error number.
+        errno: i32,
+    },
+}
+
+impl PersistentError {
+    /// The MPI error class: one of MPI's where one fits, [`ErrorClass::Pmem`] where none does.
+    pub fn class(&self) -> ErrorClass {
+        match self {
+            _ if self.code().is_some() => ErrorClass::Pmem,
+            Self::Hint(_) => ErrorClass::InfoValue,
+            Self::Storage(error) => error.class(),
+            Self::Collective(error) => error.class(),
+            Self::RootInUse { .. } => ErrorClass::FileInUse,
+            Self::Size { .. } => ErrorClass::Size,
+            Self::Element { .. } => ErrorClass::Type,
+            Self::System { errno, .. } => {
+                let (path, call, errno) = (std::path::PathBuf::new(), "", *errno);
+                StorageError::System { path, call, errno, remedy: "" }.class()
+            }
+            Self::Poisoned { .. } => ErrorClass::Io,
+            _ => ErrorClass::Other,
+        }
+    }
+
+    /// The code inside of class [`ErrorClass::Pmem`].
+    pub fn code(&self) -> Option<PersistentCode> {
+        match self {
+            Self::RootPath { .. } => Some(PersistentCode::RootPath),
+            Self::Name { .. } => Some(PersistentCode::Name),
+            Self::NoVersion { .. } | Self::Damaged { .. } => {
+                Some(PersistentCode::CheckpointVersion)
+            }
+            Self::Mode { .. } => Some(PersistentCode::Mode),
+            Self::WindowInUse { .. } => Some(PersistentCode::Windows),
+            Self::OnlyVersion { .. } => Some(PersistentCode::Versions),
+            Self::Ranks { .. } | Self::Arg { .. } => Some(PersistentCode::Arg),
+            Self::Space { .. } => Some(PersistentCode::NoMem),
+            Self::Elsewhere { code, .. } => *code,
+            _ => None,
+        }
+    }
+}
+
+impl From<MediumError> for PersistentError {
+    fn from(MediumError { path, call, errno }: MediumError) -> Self {
+        let limit = match errno {
+            Errno::NOSPC => "the file system is full; free some, or use another",
+            Errno::DQUOT => "the quota is used up; free some, or use another",
+            Errno::FBIG => "files of this file system, or of this process, are not that long",
+            _ => return Self::System { path, call, errno: errno.raw_os_error() },
+        };
+        Self::Space { path, limit }
+    }
+}
+
+rma_core::debug_as_display!(PersistentError);

@@ -1,0 +1,184 @@
+//! The root of an instance of an application, which one job has at a time.
+use super::agree;
+use super::error::PersistentError;
+use crate::lock::{lock_range, unlock_range};
+use crate::store::{Disk, KEY_LEN, Key, key_of};
+use rma_core::Communicator;
+use rustix::fd::OwnedFd;
+use rustix::fs::{Mode, OFlags};
+use rustix::io::Errno;
+use rustix::process::Pid;
+use rustix::rand::{GetRandomFlags, getrandom};
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+const LOCK_FILE: &str = "rma-root.lock";
+/// More bytes than there are ranks: the first is the instance's, and each other one a rank's.
+const ALL: Range<u64> = 0..1 << 40;
+
+/// A folder that is an instance of an application: its persistent windows are below it, by their
+/// names. A value of it keeps other instances away; the kernel gives that back with the process.
+#[derive(Debug, Clone)]
+pub struct Root {
+    pub(super) inner: Arc<Inner>,
+}
+
+#[derive(Debug)]
+pub(super) struct Inner {
+    pub(super) path: PathBuf,
+    pub(super) disk: Disk,
+    pub(super) key: Key,
+    lock: Option<(OwnedFd, Range<u64>)>,
+    process: Pid,
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        // A fork has the same lock.
+        if let Some((file, range)) = self.lock.take()
+            && rustix::process::getpid() == self.process
+        {
+            unlock_range(file, range.start, range.end - range.start);
+        }
+    }
+}
+
+impl Root {
+    /// Opens the root of this job, whose folder is there; the first time, it is made a root.
+    /// **Collective**.
+    ///
+    /// # Errors
+    ///
+    /// [`PersistentError::RootPath`], [`PersistentError::RootInUse`] with host and process of the
+    /// other instance, [`PersistentError::System`].
+    pub fn open(world: &Communicator, path: impl AsRef<Path>) -> Result<Self, PersistentError> {
+        let (path, rank) = (path.as_ref(), u32::from(world.rank()));
+        let what = "opening the root";
+        // The first byte keeps all other jobs away; the others of this job lock their own then.
+        let first = || {
+            let file = take(path, ALL)?;
+            unlock_range(&file, 1, ALL.end - 1);
+            Ok(file)
+        };
+        let first = if rank == 0 { first().map(Some) } else { Ok(None) };
+        let (first, _) = agree(world, what, first, |_| [])?;
+        let range = if rank == 0 { 0..1 } else { 1 + u64::from(rank)..2 + u64::from(rank) };
+        let lock = first.map_or_else(|| take(path, range.clone()), Ok);
+        let lock = lock.map(|file| (file, range));
+        let (lock, _) = agree(world, what, lock, |_| [])?;
+        let made = if rank == 0 { key(path).map(Some) } else { Ok(None) };
+        let (made, _) = agree(world, what, made, |_| [])?;
+        let key = made.map_or_else(|| key(path), Ok);
+        let (key, _) = agree(world, what, key, |_| [])?;
+        Ok(Self::new(path, key, Some(lock)))
+    }
+
+    /// Opens the root by this process alone, to manage what is there.
+    ///
+    /// # Errors
+    ///
+    /// As [`open`](Self::open).
+    pub fn open_alone(path: impl AsRef<Path>) -> Result<Self, PersistentError> {
+        let path = path.as_ref();
+        let lock = (take(path, ALL)?, ALL);
+        Ok(Self::new(path, key(path)?, Some(lock)))
+    }
+
+    /// The root as it is at this moment, to be listed only; another job may have it.
+    ///
+    /// # Errors
+    ///
+    /// [`PersistentError::RootPath`], [`PersistentError::System`].
+    pub fn look(path: impl AsRef<Path>) -> Result<Self, PersistentError> {
+        let path = path.as_ref();
+        check_path(path)?;
+        if !path.join(crate::store::KEY_FILE).exists() {
+            return Err(refused(path, "it is no root: no job has had windows there"));
+        }
+        Ok(Self::new(path, key(path)?, None))
+    }
+
+    fn new(path: &Path, key: Key, lock: Option<(OwnedFd, Range<u64>)>) -> Self {
+        let (path, process) = (path.to_owned(), rustix::process::getpid());
+        let disk = Disk::new(&path);
+        Self { inner: Arc::new(Inner { path, disk, key, lock, process }) }
+    }
+
+    /// Its path.
+    pub fn path(&self) -> &Path {
+        &self.inner.path
+    }
+
+    /// Whether this value keeps others away.
+    pub(super) fn is_locked(&self) -> bool {
+        self.inner.lock.is_some()
+    }
+}
+
+fn refused(path: &Path, what: &'static str) -> PersistentError {
+    PersistentError::RootPath { path: path.display().to_string(), what }
+}
+
+fn check_path(path: &Path) -> Result<(), PersistentError> {
+    match rustix::fs::stat(path) {
+        Ok(stat) if rustix::fs::FileType::from_raw_mode(stat.st_mode).is_dir() => Ok(()),
+        Ok(_) => Err(refused(path, "it is no folder; name one")),
+        Err(Errno::NOENT | Errno::NOTDIR) => {
+            Err(refused(path, "there is no such folder; make it first"))
+        }
+        Err(errno) => Err(system(path, "stat", errno)),
+    }
+}
+
+fn system(path: &Path, call: &'static str, errno: Errno) -> PersistentError {
+    let path = path.display().to_string();
+    PersistentError::System { path, call, errno: errno.raw_os_error() }
+}
+
+/// Locks a range of the file of locks; whoever has all of it says who it is.
+fn take(path: &Path, range: Range<u64>) -> Result<OwnedFd, PersistentError> {
+    check_path(path)?;
+    let flags = OFlags::RDWR | OFlags::CREATE | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+    let name = path.join(LOCK_FILE);
+    let file = rustix::fs::open(&name, flags, Mode::RUSR | Mode::WUSR);
+    let file = file.map_err(|errno| match errno {
+        Errno::ACCESS | Errno::ROFS => refused(path, "this user cannot write there"),
+        errno => system(&name, "open", errno),
+    })?;
+    let locked = lock_range(&file, range.start, range.end - range.start);
+    if !locked.map_err(|errno| system(&name, "fcntl", errno))? {
+        let (path, holder) = (path.display().to_string(), holder(&file));
+        return Err(PersistentError::RootInUse { path, holder });
+    }
+    if range == ALL {
+        let host = rustix::system::uname();
+        let host = host.nodename().to_string_lossy();
+        let text = format!("process {} on {host}\n", rustix::process::getpid().as_raw_nonzero());
+        let wrote = rustix::fs::ftruncate(&file, 0)
+            .and_then(|()| rustix::io::pwrite(&file, text.as_bytes(), 0));
+        wrote.map_err(|errno| system(&name, "pwrite", errno))?;
+    }
+    Ok(file)
+}
+
+/// Who has the root, as its file says; it may be writing that just now.
+fn holder(file: &OwnedFd) -> String {
+    let mut bytes = [0; 256];
+    let len = rustix::io::pread(file, &mut bytes, 0).unwrap_or(0);
+    match String::from_utf8_lossy(&bytes[..len]).trim_end() {
+        "" => "another process".to_owned(),
+        text => text.to_owned(),
+    }
+}
+
+fn key(path: &Path) -> Result<Key, PersistentError> {
+    let fresh = || {
+        let mut key = [0; KEY_LEN];
+        // Of a pool that is filled once the system is up; short reads are of larger ones.
+        let _ = getrandom(&mut key, GetRandomFlags::empty());
+        key
+    };
+    let key = key_of(&Disk::new(path), fresh)?;
+    key.ok_or_else(|| refused(path, "its file rma-root is damaged; put it back from a copy"))
+}

@@ -1,0 +1,486 @@
+//! The part of one rank: its blocks, and the versions that refer to them.
+use super::catalog::{Catalog, NEW, blocks_file, parse_part, part_file, version_file, work_file};
+use super::format::{
+    BLOCK, Block, ElementType, Key, Part, PartRef, State, Version, blocks_of, part_record,
+    read_part, version_record,
+};
+use super::medium::Medium;
+use crate::PersistentError;
+use std::collections::{BTreeMap, BTreeSet};
+
+type Result<T> = std::result::Result<T, PersistentError>;
+
+/// What a rank knows of a version that its part belongs to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Held {
+    number: u64,
+    serial: u64,
+    alone: bool,
+    plain: bool,
+    part: Option<PartRef>,
+}
+
+/// What is to become a version.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Decision {
+    pub(crate) number: u64,
+    pub(crate) serial: u64,
+    pub(crate) highest: u64,
+    pub(crate) time_ns: u64,
+    pub(crate) state: State,
+    pub(crate) alone: bool,
+    pub(crate) element: ElementType,
+}
+
+/// The part of a rank, with a transaction under way since it was opened or committed.
+#[derive(Debug)]
+pub(crate) struct PartStore<M: Medium> {
+    medium: M,
+    key: Key,
+    name: String,
+    rank: u32,
+    ranks: u32,
+    size: u64,
+    work: M::File,
+    blocks: M::File,
+    /// What the transaction began with.
+    base: Part,
+    base_ref: Option<PartRef>,
+    held: Vec<Held>,
+    /// How many parts refer to a slot.
+    counts: Vec<u32>,
+    free: BTreeSet<u64>,
+    /// Manifests of this rank, by their serials, and how many versions refer to each.
+    parts: BTreeMap<u64, u32>,
+    /// Those of versions that were dropped, which is not durable yet.
+    retiring: Vec<u64>,
+    /// Slots that were written for a version that is not decided.
+    pending: Option<(Part, PartRef, Vec<u64>)>,
+    highest_serial: u64,
+    poisoned: bool,
+    /// Uses slots again at once: a mistake that tests must notice.
+    #[cfg(test)]
+    pub(crate) hasty: bool,
+}
+
+/// Reads a block of a version: into as many bytes as it has.
+pub(crate) fn read_block<M: Medium>(
+    medium: &M,
+    file: &M::File,
+    block: &Block,
+    bytes: &mut [u8],
+) -> std::result::Result<(), &'static str> {
+    let Some(slot) = block.slot() else {
+        bytes.fill(0);
+        return Ok(());
+    };
+    let offset = slot.checked_mul(BLOCK as u64).ok_or("its place is none")?;
+    medium.read_at(file, bytes, offset).map_err(|_| "it cannot be read")?;
+    if medium.is_intact(bytes, block.crc) { Ok(()) } else { Err("its checksum does not match") }
+}
+
+fn damaged(name: &str, what: String, flaw: &'static str) -> PersistentError {
+    PersistentError::Damaged { name: name.to_owned(), what, flaw }
+}
+
+/// The manifest of a part of a version.
+fn load_part<M: Medium>(
+    medium: &M,
+    key: &Key,
+    name: &str,
+    rank: u32,
+    wanted: &PartRef,
+) -> Result<Part> {
+    let file = part_file(name, rank, wanted.serial);
+    let bytes = medium.read(&file)?;
+    let bytes = bytes.ok_or_else(|| damaged(name, file.clone(), "it is missing"))?;
+    let part = read_part(&bytes, (name, rank), Some(wanted), key);
+    part.map_err(|flaw| damaged(name, file, flaw.text()))
+}
+
+/// Reads all of a part of a version, block by block, and hands the bytes on.
+pub(crate) fn check_part<M: Medium>(
+    medium: &M,
+    key: &Key,
+    name: &str,
+    rank: u32,
+    wanted: &PartRef,
+    mut block_is: impl FnMut(&[u8]) -> Result<()>,
+) -> Result<()> {
+    let part = load_part(medium, key, name, rank, wanted)?;
+    let file = blocks_file(name, rank);
+    let blocks = medium.open(&file)?;
+    let mut bytes = vec![0; BLOCK];
+    for (number, block) in part.blocks.iter().enumerate() {
+        let len = block_len(part.size, number);
+        let what = || format!("{file}, block {number} of part {}", part.serial);
+        match &blocks {
+            Some(blocks) => read_block(medium, blocks, block, &mut bytes[..len])
+                .map_err(|flaw| damaged(name, what(), flaw))?,
+            None if block.slot().is_none() => bytes.fill(0),
+            None => return Err(damaged(name, file, "it is missing")),
+        }
+        block_is(&bytes[..len])?;
+    }
+    Ok(())
+}
+
+/// Bytes of a block of a part of so many: the last one may be shorter.
+fn block_len(size: u64, number: usize) -> usize {
+    let start = number as u64 * BLOCK as u64;
+    (size - start).min(BLOCK as u64) as usize
+}
+
+/// What is opened.
+pub(crate) struct Opening<'c> {
+    pub(crate) name: &'c str,
+    pub(crate) rank: u32,
+    pub(crate) ranks: u32,
+    pub(crate) size: u64,
+    /// What the transaction begins with; zeros if there is none.
+    pub(crate) base: Option<&'c Version>,
+}
+
+impl<M: Medium> PartStore<M> {
+    /// Opens the part of a rank, whose `catalog` was read after a `sync` of its folder. Nobody else
+    /// has it. What no version refers to is given back. Its file is not touched yet.
+    pub(crate) fn open(medium: M, key: Key, catalog: &Catalog, opening: &Opening) -> Result<Self> {
+        let &Opening { name, rank, ranks, size, base } = opening;
+        let file = |path: String| match medium.open(&path)? {
+            Some(file) => Ok(file),
+            None => medium.create(&path),
+        };
+        let (work, blocks) = (file(work_file(name, rank))?, file(blocks_file(name, rank))?);
+        let base_ref = base.and_then(|version| version.part_of(rank)).copied();
+        let base = match &base_ref {
+            Some(part) => load_part(&medium, &key, name, rank, part)?,
+            None => Part::zeros(rank, ranks, size),
+        };
+        let mut store = Self {
+            medium,
+            key,
+            name: name.to_owned(),
+            rank,
+            ranks,
+            size,
+            work,
+            blocks,
+            base,
+            base_ref,
+            held: Vec::new(),
+            counts: Vec::new(),
+            free: BTreeSet::new(),
+            parts: BTreeMap::new(),
+            retiring: Vec::new(),
+            pending: None,
+            highest_serial: catalog.highest_serial(),
+            poisoned: false,
+            #[cfg(test)]
+            hasty: false,
+        };
+        store.take_stock(catalog)?;
+        Ok(store)
+    }
+
+    /// Finds out which slots are in use, and removes what is left of commits that came to no end.
+    fn take_stock(&mut self, catalog: &Catalog) -> Result<()> {
+        for version in &catalog.versions {
+            let alone = version.alone.is_some();
+            if version.alone.is_some_and(|alone| alone != self.rank) {
+                continue;
+            }
+            let part = version.part_of(self.rank).copied();
+            let (number, serial) = (version.number, version.serial);
+            let plain = version.state == State::Plain;
+            self.held.push(Held { number, serial, alone, plain, part });
+            part.iter().for_each(|part| *self.parts.entry(part.serial).or_default() += 1);
+        }
+        // A record that cannot be read may refer to any of them.
+        let keep_all = !catalog.damaged.is_empty();
+        for file in &catalog.files {
+            let path = format!("{}/{file}", self.name);
+            match parse_part(file) {
+                Some((rank, serial)) if rank == self.rank => {
+                    if keep_all || self.parts.contains_key(&serial) {
+                        self.count(&path)?;
+                    } else {
+                        self.medium.remove(&path)?;
+                    }
+                }
+                _ if self.rank == 0 && file.ends_with(NEW) => self.medium.remove(&path)?,
+                _ => {}
+            }
+        }
+        let len = self.medium.len(&self.blocks)? / BLOCK as u64;
+        self.counts.resize(self.counts.len().max(len as usize), 0);
+        let unused = |slot: &u64| self.counts[*slot as usize] == 0;
+        self.free = (0..self.counts.len() as u64).filter(unused).collect();
+        Ok(())
+    }
+
+    /// Counts the slots of a manifest; one that cannot be read is of a version that cannot be.
+    fn count(&mut self, path: &str) -> Result<()> {
+        let bytes = self.medium.read(path)?.unwrap_or_default();
+        if let Ok(part) = read_part(&bytes, (&self.name, self.rank), None, &self.key) {
+            part.blocks.iter().filter_map(Block::slot).for_each(|slot| self.add(slot));
+        }
+        Ok(())
+    }
+
+    fn add(&mut self, slot: u64) {
+        // What has a true checksum was written by a store, into a file that was that long.
+        let slot = slot as usize;
+        self.counts.resize(self.counts.len().max(slot + 1), 0);
+        self.counts[slot] += 1;
+    }
+
+    fn subtract(&mut self, slot: u64) {
+        let count = &mut self.counts[slot as usize];
+        *count = count.saturating_sub(1);
+        if *count == 0 {
+            self.free.insert(slot);
+        }
+    }
+
+    pub(crate) fn highest_serial(&self) -> u64 {
+        self.highest_serial
+    }
+
+    pub(crate) fn is_poisoned(&self) -> bool {
+        self.poisoned
+    }
+
+    /// From now on, nothing is known but by opening it again.
+    pub(crate) fn poison(&mut self) {
+        self.poisoned = true;
+    }
+
+    /// Rolls back: gives the part the bytes that the transaction began with, and zeros behind them.
+    pub(crate) fn fill(&self) -> Result<()> {
+        let (mut want, mut have) = (vec![0; BLOCK], vec![0; BLOCK]);
+        let there = self.medium.len(&self.work)?;
+        for number in 0..blocks_of(self.size) {
+            let len = block_len(self.size, number);
+            let offset = number as u64 * BLOCK as u64;
+            want.fill(0);
+            if let Some(block) = self.base.blocks.get(number) {
+                let bytes = &mut want[..block_len(self.base.size, number).min(len)];
+                let (serial, file) = (self.base.serial, blocks_file(&self.name, self.rank));
+                let what = || format!("{file}, block {number} of part {serial}");
+                read_block(&self.medium, &self.blocks, block, bytes)
+                    .map_err(|flaw| damaged(&self.name, what(), flaw))?;
+            }
+            let is_there = offset + len as u64 <= there;
+            if is_there {
+                self.medium.read_at(&self.work, &mut have[..len], offset)?;
+            }
+            if !is_there || have[..len] != want[..len] {
+                self.medium.write_at(&self.work, &want[..len], offset)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Makes durable what the window lies on.
+    pub(crate) fn sync_work(&self) -> Result<()> {
+        Ok(self.medium.sync(&self.work)?)
+    }
+
+    /// Makes what the window holds now durable, as a part of no version yet: the first phase of a
+    /// commit. What has failed leaves the store as it was.
+    pub(crate) fn prepare(&mut self, serial: u64) -> Result<PartRef> {
+        if self.poisoned {
+            return Err(PersistentError::Poisoned { name: self.name.clone() });
+        }
+        let mut blocks = self.base.blocks.clone();
+        blocks.resize(blocks_of(self.size), Block::ZEROS);
+        let changed = self.changed(&blocks)?;
+        if let Some(base) =
+            self.base_ref.filter(|base| changed.is_empty() && base.size == self.size)
+        {
+            self.pending = Some((self.base.clone(), base, Vec::new()));
+            return Ok(base);
+        }
+        let taken = self.reserve(changed.iter().filter(|(_, zeros)| !zeros).count())?;
+        let mut slots = taken.iter();
+        let mut bytes = vec![0; BLOCK];
+        let mut write = || -> Result<()> {
+            for (number, zeros) in &changed {
+                let slot = if *zeros { None } else { slots.next() };
+                let Some(slot) = slot else {
+                    blocks[*number] = Block::ZEROS;
+                    continue;
+                };
+                let bytes = &mut bytes[..block_len(self.size, *number)];
+                self.medium.read_at(&self.work, bytes, *number as u64 * BLOCK as u64)?;
+                self.medium.write_at(&self.blocks, bytes, slot * BLOCK as u64)?;
+                blocks[*number] = Block::new(*slot, crc32fast::hash(bytes));
+            }
+            Ok(())
+        };
+        let wrote = write();
+        let (rank, ranks, size) = (self.rank, self.ranks, self.size);
+        let part = Part { rank, ranks, serial, size, blocks };
+        let file = part_file(&self.name, rank, serial);
+        let (bytes, mac) = part_record(&part, &self.name, &self.key);
+        let durable = wrote.and_then(|()| {
+            if !taken.is_empty() {
+                self.sync(&self.blocks)?;
+            }
+            self.medium.write_durable(&file, &bytes)?;
+            Ok(self.medium.sync_folder(&self.name)?)
+        });
+        if let Err(error) = durable {
+            // A device that has failed to write once may have lost what it said it had.
+            self.poisoned = !matches!(error, PersistentError::Space { .. });
+            _ = self.medium.remove(&file);
+            self.free.extend(taken);
+            return Err(error);
+        }
+        let part_ref = PartRef { serial, size, mac };
+        self.pending = Some((part, part_ref, taken));
+        Ok(part_ref)
+    }
+
+    fn sync(&self, file: &M::File) -> Result<()> {
+        Ok(self.medium.sync(file)?)
+    }
+
+    /// Which blocks differ from those of the base, and whether they are all zeros now. Bytes are
+    /// compared, not checksums: two that differ may have the same.
+    fn changed(&self, blocks: &[Block]) -> Result<Vec<(usize, bool)>> {
+        let (mut now, mut then) = (vec![0; BLOCK], vec![0; BLOCK]);
+        let mut changed = Vec::new();
+        for (number, block) in blocks.iter().enumerate() {
+            let len = block_len(self.size, number);
+            let grown = number < self.base.blocks.len() && block_len(self.base.size, number) != len;
+            let now = &mut now[..len];
+            self.medium.read_at(&self.work, now, number as u64 * BLOCK as u64)?;
+            let zeros = now.iter().all(|byte| *byte == 0);
+            let same = match block.slot() {
+                None => zeros,
+                Some(_) if zeros || grown || crc32fast::hash(now) != block.crc => false,
+                Some(_) => {
+                    let then = &mut then[..len];
+                    read_block(&self.medium, &self.blocks, block, then).is_ok() && now == then
+                }
+            };
+            if !same {
+                changed.push((number, zeros));
+            }
+        }
+        Ok(changed)
+    }
+
+    /// Takes slots that no version refers to, with their space reserved.
+    fn reserve(&mut self, count: usize) -> Result<Vec<u64>> {
+        let there = self.free.len();
+        let end = self.counts.len() as u64;
+        if count > there {
+            let grown = end + (count - there) as u64;
+            let (from, to) = (end * BLOCK as u64, grown * BLOCK as u64);
+            self.medium.allocate(&self.blocks, from, to)?;
+            self.counts.resize(grown as usize, 0);
+            self.free.extend(end..grown);
+        }
+        Ok((0..count).filter_map(|_| self.free.pop_first()).collect())
+    }
+
+    /// The second phase, of rank 0, or of the rank that is alone: what makes the version. An error
+    /// leaves open whether it is there, so that the store is poisoned.
+    pub(crate) fn decide(&mut self, decision: &Decision, parts: Vec<PartRef>) -> Result<()> {
+        let &Decision { number, serial, highest, time_ns, state, alone, element } = decision;
+        let (ranks, alone) = (self.ranks, alone.then_some(self.rank));
+        let version =
+            Version { number, serial, highest, time_ns, state, ranks, alone, element, parts };
+        let decided = write_version(&self.medium, &self.key, &self.name, &version);
+        decided.inspect_err(|_| self.poisoned = true)
+    }
+
+    /// The end, of each rank: the version is there, and the next transaction begins. Those that it
+    /// takes the place of are dropped: all older ones unless they are to be kept, and in any case
+    /// those from number `from` on.
+    pub(crate) fn adopt(&mut self, decision: &Decision, keep: bool, from: u64) -> Result<()> {
+        let Some((part, part_ref, taken)) = self.pending.take() else { return Ok(()) };
+        self.highest_serial = self.highest_serial.max(decision.serial);
+        if taken.is_empty() && Some(part_ref) == self.base_ref {
+            *self.parts.entry(part_ref.serial).or_default() += 1;
+        } else {
+            self.parts.insert(part_ref.serial, 1);
+            part.blocks.iter().filter_map(Block::slot).for_each(|slot| self.add(slot));
+        }
+        (self.base, self.base_ref) = (part, Some(part_ref));
+        // It is durable by now that those are gone that the last commit dropped.
+        let gone = core::mem::take(&mut self.retiring);
+        gone.into_iter().try_for_each(|serial| self.forget(serial))?;
+        let plain = decision.state == State::Plain;
+        let dropped = |held: &Held| match plain {
+            true => held.plain,
+            // What all have made is not for one to drop.
+            false if decision.alone && !held.alone => false,
+            false => !keep || held.number >= from,
+        };
+        let (dropped, kept) = core::mem::take(&mut self.held).into_iter().partition(dropped);
+        self.held = kept;
+        self.drop_versions(dropped)?;
+        let (number, serial, alone) = (decision.number, decision.serial, decision.alone);
+        self.held.push(Held { number, serial, alone, plain, part: Some(part_ref) });
+        Ok(())
+    }
+
+    fn drop_versions(&mut self, dropped: Vec<Held>) -> Result<()> {
+        for Held { serial, alone, part, .. } in dropped {
+            if alone || self.rank == 0 {
+                let alone = alone.then_some(self.rank);
+                self.medium.remove(&version_file(&self.name, serial, alone))?;
+            }
+            let Some(part) = part else { continue };
+            let count = self.parts.entry(part.serial).or_default();
+            *count = count.saturating_sub(1);
+            if *count == 0 {
+                self.parts.remove(&part.serial);
+                self.retiring.push(part.serial);
+            }
+        }
+        #[cfg(test)]
+        if self.hasty {
+            let gone = core::mem::take(&mut self.retiring);
+            gone.into_iter().try_for_each(|serial| self.forget(serial))?;
+        }
+        Ok(())
+    }
+
+    /// Removes a manifest that no version refers to, durably, and takes its slots back.
+    fn forget(&mut self, serial: u64) -> Result<()> {
+        let file = part_file(&self.name, self.rank, serial);
+        let bytes = self.medium.read(&file)?.unwrap_or_default();
+        if let Ok(part) = read_part(&bytes, (&self.name, self.rank), None, &self.key) {
+            part.blocks.iter().filter_map(Block::slot).for_each(|slot| self.subtract(slot));
+        }
+        Ok(self.medium.remove(&file)?)
+    }
+
+    /// There will be no version: gives back what was written for it.
+    pub(crate) fn abandon(&mut self) {
+        if let Some((part, part_ref, taken)) = self.pending.take()
+            && Some(part_ref) != self.base_ref
+        {
+            _ = self.medium.remove(&part_file(&self.name, self.rank, part.serial));
+            self.free.extend(taken);
+        }
+    }
+}
+
+/// Puts the record of a version into its place, durably.
+pub(crate) fn write_version<M: Medium>(
+    medium: &M,
+    key: &Key,
+    name: &str,
+    version: &Version,
+) -> Result<()> {
+    let file = version_file(name, version.serial, version.alone);
+    let new = format!("{file}{NEW}");
+    medium.write_durable(&new, &version_record(version, name, key))?;
+    medium.rename(&new, &file)?;
+    Ok(medium.sync_folder(name)?)
+}

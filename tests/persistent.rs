@@ -1,0 +1,383 @@
+//! Persistent windows, as a program makes them.
+use rma::{
+    Assert, Error, ErrorClass, PersistError, PersistentCode, PersistentError, PersistentHints,
+    PersistentMemory, PersistentMode, Rank, RmaError, Root, Universe, Window,
+};
+use std::fs;
+use std::path::Path;
+use std::sync::Arc;
+
+const WORDS: usize = 5000;
+
+type Opened = (Arc<PersistentMemory>, Window);
+
+fn hints() -> PersistentHints {
+    PersistentHints::name("table").elements::<u64>()
+}
+
+fn open(universe: &Universe, root: &Path, hints: &PersistentHints) -> Result<Opened, Error> {
+    let world = universe.world();
+    let root = Root::open(world, root)?;
+    let memory = Arc::new(PersistentMemory::open(&root, world, hints, WORDS * 8)?);
+    let window = world.window(WORDS, 8).create(memory.clone())?;
+    Ok((memory, window))
+}
+
+fn open_and_free(universe: &Universe, root: &Path, hints: &PersistentHints) -> Result<(), Error> {
+    Ok(open(universe, root, hints)?.1.free()?)
+}
+
+/// Each rank puts a value to its right, and all commit.
+fn put_and_commit(universe: &Universe, opened: &Opened, value: u64) -> Result<u64, Error> {
+    let (memory, window) = opened;
+    let world = universe.world();
+    let epoch = window.fence(Assert::NONE)?;
+    epoch.put(world.rank().on_ring(1, world.size()), 7, &[value + u64::from(world.rank())])?;
+    epoch.end()?;
+    Ok(memory.commit(world)?.expect("transactions"))
+}
+
+/// What the rank to the left has put.
+fn found(universe: &Universe, (_, window): &Opened) -> Result<u64, Error> {
+    let world = universe.world();
+    let left = world.rank().on_ring(-1, world.size());
+    Ok(window.local().load::<u64>(7)?.saturating_sub(u64::from(left)))
+}
+
+fn on_ranks<T: Send>(ranks: u32, body: impl Fn(Universe) -> Result<T, Error> + Sync) -> Vec<T> {
+    let done = rma::local(ranks, |universe| body(universe)).unwrap();
+    done.into_iter().map(|rank| rank.unwrap()).collect()
+}
+
+/// The error of each rank.
+fn refused(ranks: u32, body: impl Fn(&Universe) -> Result<(), Error> + Sync) -> Vec<Error> {
+    on_ranks(ranks, |universe| Ok(body(&universe).unwrap_err()))
+}
+
+#[test]
+fn what_was_committed_is_there_again_and_what_was_not_is_rolled_back() {
+    let folder = tempfile::tempdir().unwrap();
+    let root = folder.path();
+    on_ranks(3, |universe| {
+        let opened = open(&universe, root, &hints())?;
+        assert_eq!((found(&universe, &opened)?, opened.0.version()), (0, Some(0)));
+        assert_eq!(put_and_commit(&universe, &opened, 100)?, 1);
+        assert_eq!(put_and_commit(&universe, &opened, 200)?, 2);
+        opened.1.local().store(7, 5u64)?;
+        // RMA's own synchronisation makes no version.
+        opened.1.sync()?;
+        Ok(opened.1.free()?)
+    });
+    on_ranks(3, |universe| {
+        let opened = open(&universe, root, &hints())?;
+        assert_eq!((found(&universe, &opened)?, opened.0.version()), (200, Some(2)));
+        assert_eq!(put_and_commit(&universe, &opened, 300)?, 3);
+        Ok(opened.1.free()?)
+    });
+    let window = &Root::look(root).unwrap().windows().unwrap()[0];
+    assert_eq!((&*window.name, window.ranks, &*window.element), ("table", 3, "<u8"));
+    assert_eq!(window.bytes, 3 * 8 * WORDS as u64);
+    assert_eq!(window.versions.iter().map(|version| version.number).collect::<Vec<_>>(), [3]);
+}
+
+#[test]
+fn versions_are_returned_to() {
+    let folder = tempfile::tempdir().unwrap();
+    let root = folder.path();
+    let keep = || hints().keep_all_checkpoints(true);
+    on_ranks(2, |universe| {
+        let opened = open(&universe, root, &keep())?;
+        for value in 1..=4 {
+            assert_eq!(put_and_commit(&universe, &opened, value * 100)?, value);
+        }
+        Ok(opened.1.free()?)
+    });
+    // Numbered on behind the highest, nothing is lost; after the restored one, later ones are.
+    for (append, next, left) in [(true, 5, 6), (false, 3, 4)] {
+        on_ranks(2, |universe| {
+            let hints = keep().checkpoint_version(2).append_checkpoints(append);
+            let opened = open(&universe, root, &hints)?;
+            assert_eq!((found(&universe, &opened)?, opened.0.version()), (200, Some(2)));
+            let keys = opened.0.info();
+            assert!(keys.contains(&("pmem_checkpoint_version", "2".to_owned())), "{keys:?}");
+            assert_eq!(put_and_commit(&universe, &opened, 500)?, next);
+            Ok(opened.1.free()?)
+        });
+        assert_eq!(Root::look(root).unwrap().window("table").unwrap().versions.len(), left);
+    }
+    on_ranks(2, |universe| {
+        let opened = open(&universe, root, &hints().mode(PersistentMode::Checkpoint))?;
+        assert_eq!((found(&universe, &opened)?, opened.0.version()), (500, Some(3)));
+        Ok(opened.1.free()?)
+    });
+    for error in
+        refused(2, |universe| open_and_free(universe, root, &hints().checkpoint_version(9)))
+    {
+        assert!(matches!(&error, Error::Persistent(PersistentError::NoVersion { .. })), "{error}");
+        assert!(error.to_string().contains("there are: 0, 1, 2, 3"), "{error}");
+        assert_eq!(error.class(), ErrorClass::Pmem);
+    }
+}
+
+/// A rank that commits alone has a newer version than the others; the newest of each is taken, or
+/// the newest that all have.
+#[test]
+fn ranks_that_commit_alone() {
+    let folder = tempfile::tempdir().unwrap();
+    let root = folder.path();
+    on_ranks(2, |universe| {
+        let opened = open(&universe, root, &hints())?;
+        put_and_commit(&universe, &opened, 100)?;
+        if universe.world().rank() == Rank(1) {
+            opened.1.local().store(7, 777u64)?;
+            assert_eq!(opened.0.commit_alone()?, Some(2));
+            opened.1.local().store(7, 888u64)?;
+            // What RMA calls to persist a part is the same.
+            opened.1.persist(0..8)?;
+        }
+        universe.world().barrier()?;
+        Ok(opened.1.free()?)
+    });
+    on_ranks(2, |universe| {
+        let opened = open(&universe, root, &hints())?;
+        let is_one = universe.world().rank() == Rank(1);
+        let newest = if is_one { (888, Some(3)) } else { (101, Some(1)) };
+        assert_eq!((opened.1.local().load::<u64>(7)?, opened.0.version()), newest);
+        Ok(opened.1.free()?)
+    });
+    on_ranks(2, |universe| {
+        let hints = hints().mode(PersistentMode::Checkpoint).global_checkpoint(true);
+        let opened = open(&universe, root, &hints)?;
+        assert_eq!((found(&universe, &opened)?, opened.0.version()), (100, Some(1)));
+        assert_eq!(put_and_commit(&universe, &opened, 200)?, 2);
+        Ok(opened.1.free()?)
+    });
+    // The version that rank 1 had made alone counts no more.
+    on_ranks(2, |universe| {
+        let opened = open(&universe, root, &hints())?;
+        assert_eq!((found(&universe, &opened)?, opened.0.version()), (200, Some(2)));
+        Ok(opened.1.free()?)
+    });
+}
+
+#[test]
+fn a_window_grows() {
+    let folder = tempfile::tempdir().unwrap();
+    let root = folder.path();
+    on_ranks(2, |universe| {
+        let opened = open(&universe, root, &hints().keep_all_checkpoints(true))?;
+        put_and_commit(&universe, &opened, 100)?;
+        Ok(opened.1.free()?)
+    });
+    let longer = |universe: &Universe, hints: &PersistentHints, commits: bool| {
+        let world = universe.world();
+        let root = Root::open(world, root)?;
+        let memory = PersistentMemory::open(&root, world, hints, 4 * WORDS * 8)?;
+        let window = world.window(4 * WORDS, 8).create(Arc::new(memory))?;
+        assert_eq!(window.local().load::<u64>(7)?.saturating_sub(1), 100 - u64::from(world.rank()));
+        let mut behind = vec![1u64; 3 * WORDS];
+        window.local().read(WORDS, &mut behind)?;
+        assert!(commits || behind.iter().all(|word| *word == 0));
+        window.local().store(4 * WORDS - 1, 9u64)?;
+        let memory: Arc<PersistentMemory> = window.free_into()?;
+        if commits {
+            memory.commit(world)?;
+        }
+        Ok::<_, Error>(())
+    };
+    let expand = hints().mode(PersistentMode::Expand).keep_all_checkpoints(true);
+    for error in refused(2, |universe| longer(universe, &hints(), false)) {
+        assert!(matches!(&error, Error::Persistent(PersistentError::Size { .. })), "{error}");
+        assert_eq!(error.class(), ErrorClass::Size);
+    }
+    on_ranks(2, |universe| longer(&universe, &expand, false));
+    // It was not committed: all is as it was.
+    on_ranks(2, |universe| open_and_free(&universe, root, &hints()));
+    on_ranks(2, |universe| longer(&universe, &expand, true));
+    let versions = Root::look(root).unwrap().window("table").unwrap().versions;
+    assert_eq!(versions.iter().map(|version| version.number).collect::<Vec<_>>(), [2]);
+    on_ranks(2, |universe| longer(&universe, &expand, true));
+}
+
+/// Double buffering by hand: what was flushed is there, and becomes a version with transactions.
+#[test]
+fn without_transactions() {
+    let folder = tempfile::tempdir().unwrap();
+    let root = folder.path();
+    let plain = hints().dont_use_transactions(true);
+    for round in 0..3u64 {
+        on_ranks(2, |universe| {
+            let opened = open(&universe, root, &plain)?;
+            let other = usize::try_from(round % 2).unwrap();
+            assert_eq!(opened.1.local().load::<u64>(1 - other)?, round);
+            opened.1.local().store(other, round + 1)?;
+            assert_eq!(opened.0.commit(universe.world())?, None);
+            opened.1.sync()?;
+            Ok(opened.1.free()?)
+        });
+    }
+    assert!(Root::look(root).unwrap().window("table").unwrap().is_plain);
+    let returns = hints().mode(PersistentMode::Checkpoint);
+    for error in refused(2, |universe| open_and_free(universe, root, &returns)) {
+        assert!(matches!(&error, Error::Persistent(PersistentError::Mode { .. })), "{error}");
+    }
+    for _ in 0..2 {
+        on_ranks(2, |universe| {
+            let opened = open(&universe, root, &hints())?;
+            assert_eq!(opened.0.version(), Some(1));
+            assert_eq!(opened.1.local().load::<u64>(0)?, 3);
+            opened.1.local().store(0, 9u64)?;
+            Ok(opened.1.free()?)
+        });
+    }
+}
+
+#[test]
+fn a_volatile_window_leaves_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let root = folder.path();
+    let volatile = hints().volatile(true);
+    for _ in 0..2 {
+        on_ranks(2, |universe| {
+            let opened = open(&universe, root, &volatile)?;
+            assert_eq!(opened.1.local().load::<u64>(0)?, 0);
+            opened.1.local().store(0, 9u64)?;
+            assert_eq!(opened.0.commit(universe.world())?, None);
+            let Err(RmaError::Persist { error, .. }) = opened.1.persist(0..8) else { panic!() };
+            assert_eq!(error, PersistError::Volatile);
+            Ok(opened.1.free()?)
+        });
+        assert!(Root::look(root).unwrap().windows().unwrap().is_empty());
+        assert!(!root.join("table").exists());
+    }
+    on_ranks(2, |universe| open_and_free(&universe, root, &hints()));
+    for error in refused(2, |universe| open_and_free(universe, root, &volatile)) {
+        let Error::Persistent(error) = error else { panic!("{error}") };
+        assert_eq!(error.code(), Some(PersistentCode::Name), "{error}");
+    }
+}
+
+#[test]
+fn what_cannot_be_opened_is_refused_by_name() {
+    let folder = tempfile::tempdir().unwrap();
+    let root = folder.path();
+    on_ranks(2, |universe| open_and_free(&universe, root, &hints()));
+    let file = root.join("file");
+    fs::write(&file, "").unwrap();
+    for path in [root.join("missing"), file] {
+        for error in refused(2, |universe| open_and_free(universe, &path, &hints())) {
+            let Error::Persistent(error) = error else { panic!("{error}") };
+            assert_eq!(error.code(), Some(PersistentCode::RootPath), "{error}");
+        }
+    }
+    for error in refused(3, |universe| open_and_free(universe, root, &hints())) {
+        let text = error.to_string();
+        assert!(text.contains("made by 2 ranks, and here are 3"), "{text}");
+    }
+    let floats = PersistentHints::name("table").elements::<f64>();
+    for error in refused(2, |universe| open_and_free(universe, root, &floats)) {
+        assert!(error.to_string().contains("<u8"), "{error}");
+        assert_eq!(error.class(), ErrorClass::Type);
+    }
+    for error in refused(2, |universe| {
+        let keep = universe.world().rank() == Rank(1);
+        open_and_free(universe, root, &hints().keep_all_checkpoints(keep))
+    }) {
+        assert!(error.to_string().contains("different hints"), "{error}");
+    }
+    // A second instance, and the same window once more.
+    let errors = on_ranks(1, |universe| {
+        let path = folder.path().join("own");
+        fs::create_dir_all(&path).unwrap();
+        let first = open(&universe, &path, &hints())?;
+        let second = Root::open(universe.world(), &path).unwrap_err();
+        let alone = Root::open_alone(&path).unwrap_err();
+        let world = universe.world();
+        let again = PersistentMemory::open(first.0.root(), world, &hints(), WORDS * 8);
+        let deleted = first.0.root().delete("table");
+        Ok([second, alone, again.unwrap_err(), deleted.unwrap_err()])
+    });
+    let process = format!("process {} on ", std::process::id());
+    assert!(errors[0][0].to_string().contains(&process), "{}", errors[0][0]);
+    assert_eq!(errors[0][1].class(), ErrorClass::FileInUse);
+    for error in &errors[0][2..] {
+        assert_eq!(error.code(), Some(PersistentCode::Windows), "{error}");
+    }
+}
+
+/// What is wrong with the newest version is said, and older ones are there to be returned to.
+#[test]
+fn a_damaged_version_is_refused_and_older_ones_are_usable() {
+    let folder = tempfile::tempdir().unwrap();
+    let root = folder.path();
+    let keep = hints().keep_all_checkpoints(true);
+    on_ranks(2, |universe| {
+        let opened = open(&universe, root, &keep)?;
+        (1..4).try_for_each(|value| put_and_commit(&universe, &opened, value * 100).map(drop))?;
+        Ok(opened.1.free()?)
+    });
+    let blocks = root.join("table/blocks.1");
+    let mut bytes = fs::read(&blocks).unwrap();
+    *bytes.iter_mut().rfind(|byte| **byte != 0).unwrap() ^= 4;
+    fs::write(&blocks, bytes).unwrap();
+    let errors = refused(2, |universe| open_and_free(universe, root, &keep));
+    let [Error::Persistent(other), Error::Persistent(own)] = &errors[..] else { panic!() };
+    assert!(matches!(own, PersistentError::Damaged { .. }), "{own}");
+    assert!(own.to_string().contains("blocks.1"), "{own}");
+    assert!(matches!(other, PersistentError::Elsewhere { rank: Rank(1), .. }), "{other}");
+    assert_eq!(other.code(), Some(PersistentCode::CheckpointVersion));
+    let management = Root::open_alone(root).unwrap();
+    let verdicts = management.verify("table", |_, _| {}).unwrap();
+    let intact: Vec<_> = verdicts.iter().map(|(_, flaw)| flaw.is_none()).collect();
+    assert_eq!(intact, [true, true, true, false]);
+    assert!(management.restore("table", 3).is_err());
+    assert_eq!(management.restore("table", 2).unwrap(), 4);
+    drop(management);
+    on_ranks(2, |universe| {
+        let opened = open(&universe, root, &keep)?;
+        assert_eq!((found(&universe, &opened)?, opened.0.version()), (200, Some(4)));
+        Ok(opened.1.free()?)
+    });
+}
+
+#[test]
+fn versions_are_managed() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path();
+    let keep = hints().keep_all_checkpoints(true);
+    on_ranks(2, |universe| {
+        let opened = open(&universe, path, &keep)?;
+        (1..4).try_for_each(|value| put_and_commit(&universe, &opened, value * 100).map(drop))?;
+        Ok(opened.1.free()?)
+    });
+    let root = Root::open_alone(path).unwrap();
+    // Only the first block of each rank has changed.
+    assert_eq!(root.diff("table", 1, 2).unwrap(), [(0, vec![0..16384]), (1, vec![0..16384])]);
+    assert_eq!(root.diff("table", 2, 2).unwrap(), [(0, vec![]), (1, vec![])]);
+    let mut npy = Vec::new();
+    root.export("table", 2, None, true, &mut npy).unwrap();
+    assert_eq!(npy.len(), 128 + 2 * WORDS * 8);
+    assert!(npy.starts_with(b"\x93NUMPY\x01\x00"));
+    let mut raw = Vec::new();
+    root.export("table", 2, Some(1), false, &mut raw).unwrap();
+    assert_eq!(raw[56..64], 200u64.to_le_bytes());
+    root.delete_version("table", 3).unwrap();
+    root.delete_version("table", 1).unwrap();
+    let error = root.delete_version("table", 3).unwrap_err();
+    assert!(error.to_string().contains("there are: 0, 2"), "{error}");
+    root.delete_version("table", 0).unwrap();
+    let error = root.delete_version("table", 2).unwrap_err();
+    assert_eq!(error.code(), Some(PersistentCode::Versions), "{error}");
+    drop(root);
+    // The number of a version that was deleted is not given again.
+    on_ranks(2, |universe| {
+        let opened = open(&universe, path, &keep)?;
+        assert_eq!((found(&universe, &opened)?, opened.0.version()), (200, Some(2)));
+        assert_eq!(put_and_commit(&universe, &opened, 500)?, 4);
+        Ok(opened.1.free()?)
+    });
+    let root = Root::open_alone(path).unwrap();
+    root.delete("table").unwrap();
+    assert_eq!(root.window("table").unwrap_err().code(), Some(PersistentCode::Name));
+    assert!(root.windows().unwrap().is_empty());
+}

@@ -9,12 +9,14 @@
 //! process, and on the device when [`Window::sync`](rma_core::Window::sync) or
 //! [`Window::persist`](rma_core::Window::persist) has returned, so that it outlives the machine.
 
+mod allocator;
 mod error;
 mod file;
 mod hints;
 mod lock;
 mod memory;
 
+pub use allocator::{OnStorage, StorageAllocator};
 pub use error::StorageError;
 pub use hints::{AccessStyle, StorageFactor, StorageHints, StorageOrder};
-pub use memory::StorageMemory;
+pub use memory::{StorageMemory, StoragePart};

@@ -44,7 +44,7 @@
 //! | windows | [`WindowBuilder::allocate`], [`Window`], [`View`], [`Sealed`] |
 //! | parts in one piece | [`WindowBuilder::allocate_shared`], [`Window::shared_query`] |
 //! | windows over memory you have | [`WindowBuilder::create`], [`Window::free_into`], [`RawPart`] |
-//! | windows on files and block devices | [`StorageMemory`], [`Window::sync`] |
+//! | windows on files and block devices | [`OnStorage`], [`StorageMemory`], [`Window::sync`] |
 //! | memory attached later | [`WindowBuilder::create_dynamic`], [`Window::attach`], [`Attached`] |
 //! | waiting for a value | [`View::wait_until`], [`View::wait_until_any`], [`View::test`] |
 //! | operations | [`Access`], [`Peer`], [`Lock`], [`Ops`], [`Request`], [`Batch`] |
@@ -96,9 +96,9 @@ pub use rma_core::{
 };
 pub use rma_launcher::{Refusal, StartError as LauncherError};
 pub use rma_storage::{
-    AccessStyle, PersistentCode, PersistentError, PersistentHints, PersistentMemory,
-    PersistentMode, Root, StorageError, StorageFactor, StorageHints, StorageMemory, StorageOrder,
-    VersionSummary, WindowSummary,
+    AccessStyle, OnStorage, PersistentCode, PersistentError, PersistentHints, PersistentMemory,
+    PersistentMode, Root, StorageAllocator, StorageError, StorageFactor, StorageHints,
+    StorageMemory, StorageOrder, StoragePart, VersionSummary, WindowSummary,
 };
 pub use rma_transport_shm::JoinError;
 #[cfg(feature = "simulate")]

@@ -1,6 +1,7 @@
 //! Ranks as threads of this process: for tests and doctests.
 #![allow(unsafe_code)] // room: joins the ranks
 
+use crate::start::with_storage;
 use crate::{Config, StartError, Universe};
 use rma_core::transport::WorldRank;
 use rma_transport_shm::{Said, Shm, ShmConfig};
@@ -76,7 +77,7 @@ where
         // SAFETY: the exchange is this job's own; each of its threads has a rank, and joins once.
         let shm = unsafe { Shm::join(place, |mine| exchange.all_gather(rank, mine)) }?;
         forget(leaver);
-        let universe = Universe::new(shm, config.clone())?;
+        let universe = Universe::new(shm, with_storage(config.clone()))?;
         // A thread that ends takes no universe along that was forgotten.
         let _stay = universe.stay();
         match catch_unwind(AssertUnwindSafe(|| body(universe))) {

@@ -1,5 +1,6 @@
 //! Ranks on a simulated network: feature `simulate`.
 
+use crate::start::with_storage;
 use crate::{Config, Universe};
 use rma_transport_sim::{DeviceConfig, NetConfig, SimFailure};
 
@@ -114,7 +115,7 @@ fn on<R: Send>(
     body: impl Fn(Universe) -> R + Sync,
 ) -> Result<Vec<R>, SimFailure> {
     rma_transport_sim::run(net, |sim| {
-        match Universe::new(sim, config.clone()) {
+        match Universe::new(sim, with_storage(config.clone())) {
             Ok(universe) => {
                 // A universe that comes out is over: nothing can be done there in its name.
                 let _stay = universe.stay();

@@ -3,7 +3,7 @@
 
 use crate::launched;
 use crate::local::Broken;
-use crate::{CollectiveError, Config, ConfigError, Source, Universe};
+use crate::{CollectiveError, Config, ConfigError, Source, StorageAllocator, Universe};
 use rma_core::transport::WorldRank;
 use rma_launcher::{Client, Job, SettingSource, Start};
 use rma_transport_shm::{JoinError, Shm, ShmConfig};
@@ -95,13 +95,19 @@ pub fn initialize_with(mut config: Config) -> Result<Universe, StartError> {
             // each rank, and gathers what all of them say.
             let shm = unsafe { Shm::join(place, |mine| client.all_gather(mine)) }?;
             let transport = launched::tell(client, shm.into());
-            let universe = Universe::new(transport, config)?;
+            let universe = Universe::new(transport, with_storage(config))?;
             if job.explain && job.rank == 0 {
                 eprint!("{}", universe.explain());
             }
             Ok(universe)
         }
     }
+}
+
+/// Windows of the job can lie on storage.
+pub(crate) fn with_storage(mut config: Config) -> Config {
+    config.set_allocator(&StorageAllocator);
+    config
 }
 
 /// Takes what the job was started with.
@@ -155,5 +161,5 @@ fn alone(config: Config) -> Result<Universe, StartError> {
     let place = ShmConfig { rank: WorldRank(0), size: 1, nodes: 1, cores: 1, naps: config.naps };
     // SAFETY: a job of one rank.
     let shm = unsafe { Shm::join(place, |mine| Ok::<_, Broken>(vec![(1, mine.to_vec())])) }?;
-    Ok(Universe::new(shm, config)?)
+    Ok(Universe::new(shm, with_storage(config))?)
 }

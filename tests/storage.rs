@@ -1,7 +1,7 @@
 //! Windows on storage, as a program makes them.
 use rma::{
-    Assert, ErrorClass, Op, Path as Route, PersistError, Rank, RmaError, StorageError,
-    StorageFactor, StorageHints, StorageMemory,
+    Assert, ErrorClass, LockKind, OnStorage, Op, Path as Route, PersistError, Rank, RmaError,
+    StorageError, StorageFactor, StorageHints, StorageMemory, StoragePart, WindowError,
 };
 use std::fs;
 use std::io::{BufRead, BufReader, Lines};
@@ -153,6 +153,259 @@ fn regions_leave_while_their_window_is_synchronised() {
             over.store(true, Relaxed);
             synced.join().expect("no panic")
         })?;
+        window.free()?;
+        Ok::<_, rma::Error>(())
+    });
+    done.unwrap().into_iter().for_each(|rank| rank.unwrap());
+}
+
+/// Storage by hints and by typed hints: each rank's own file; what is in force is told, and what was
+/// written is there after `free`.
+#[test]
+fn windows_lie_on_storage_by_hints() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("part.{rank}");
+    let name = file.to_str().unwrap();
+    let done = rma::local(2, |universe| {
+        let world = universe.world();
+        let (me, right) = (world.rank(), world.rank().on_ring(1, 2));
+        let hints = StorageHints::file(&file).factor(StorageFactor::Share(0.5))?;
+        let typed = world.window(PAGE / 4, 8).on_storage(&hints)?.allocate()?;
+        let own = folder.path().join(format!("part.{me}"));
+        let part = typed.attribute::<StoragePart>().unwrap();
+        assert_eq!((&part.path, part.offset, part.len), (&own, 0, 2 * PAGE));
+        assert_eq!(part.stored, PAGE..2 * PAGE);
+        assert!(typed.explain().contains("storage_alloc_factor=0.5"), "{}", typed.explain());
+        // An operator across the border of memory and file.
+        let epoch = typed.fence(Assert::NONE)?;
+        epoch.put(right, PAGE as u64 / 8 - 1, &[1u64, 70 + u64::from(me)])?;
+        epoch.end()?;
+        typed.free()?;
+
+        let builder = world.window(PAGE / 8, 8).hint("alloc_type", "storage")?;
+        let builder =
+            builder.hint("storage_alloc_filename", name)?.hint("access_style", "random")?;
+        let builder = builder.hint("striping_unit", "65536")?.hint("file_perm", "0640")?;
+        let window = builder.allocate()?;
+        assert_eq!(window.path(right), Some(Route::LoadStore), "{}", window.explain());
+        assert_eq!(window.local().load::<u64>(0)?, 70 + u64::from(right));
+        let own = own.to_str().unwrap();
+        for (key, value) in [
+            ("alloc_type", Some("storage")),
+            ("storage_alloc_filename", Some(own)),
+            ("storage_alloc_offset", Some("0")),
+            ("storage_alloc_factor", Some("1")),
+            ("storage_alloc_order", Some("memory_first")),
+            ("storage_alloc_unlink", Some("false")),
+            ("storage_alloc_discard", Some("false")),
+            ("access_style", Some("random")),
+            // The file was there, and no file system here stripes.
+            ("file_perm", None),
+            ("striping_unit", None),
+        ] {
+            assert_eq!(window.get_info(key).as_deref(), value, "{key}");
+        }
+        window.local().store(1, 5u64)?;
+        window.free()?;
+        let plain = world.window(1, 8).allocate()?;
+        assert_eq!(plain.get_info("alloc_type").as_deref(), Some("memory"));
+        assert!(plain.attribute::<StoragePart>().is_none());
+        plain.free()?;
+        Ok::<_, rma::Error>(())
+    });
+    done.unwrap().into_iter().for_each(|rank| rank.unwrap());
+    let bytes = fs::read(folder.path().join("part.1")).unwrap();
+    assert_eq!((bytes.len(), bytes[0], bytes[8]), (PAGE, 70, 5));
+}
+
+/// Hints that do not make a window are refused: by key and value, by file, by both ranks.
+#[test]
+fn windows_on_storage_are_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("all");
+    let done = rma::local(3, |universe| {
+        let world = universe.world();
+        for (key, value) in [
+            ("alloc_type", "disk"),
+            ("storage_alloc_offset", "9223372036854775808"),
+            ("storage_alloc_factor", "nan"),
+            ("storage_alloc_factor", "-1"),
+            ("storage_alloc_factor", "2"),
+            ("access_style", "sometimes"),
+        ] {
+            let error = world.window(1, 8).hint(key, value).err().unwrap().to_string();
+            assert!(error.contains(key) && error.contains(value), "{error}");
+        }
+        // Listing 1 of the paper: offset 0 everywhere, but at the first rank.
+        let at = if world.rank() == Rank(0) { 8 * PAGE as u64 } else { 0 };
+        let same = StorageHints::file(&path).offset(at);
+        let same = world.window(PAGE, 1).on_storage(&same)?.allocate().unwrap_err();
+        let both = WindowError::SameBytes { first: Rank(1), second: Rank(2), start: 0, end: 4096 };
+        assert_eq!((&same, same.class()), (&both, ErrorClass::FileInUse));
+        world.barrier()?;
+        if world.rank() == Rank(0) {
+            // It was new, and one of its makers may not have been the last to give it up.
+            _ = fs::remove_file(&path);
+        }
+        // One rank's folder is not there.
+        let name = if world.rank() == Rank(1) { "nowhere/{rank}" } else { "{rank}" };
+        let file = StorageHints::file(folder.path().join(name));
+        let refused = world.window(PAGE, 1).on_storage(&file)?.allocate().unwrap_err();
+        match (world.rank(), &refused) {
+            (Rank(1), WindowError::Allocator { rank: Rank(1), error }) => {
+                assert!(matches!(error.get(), Some(StorageError::System { call: "open", .. })));
+                assert_eq!(refused.class(), ErrorClass::NoSuchFile);
+            }
+            (Rank(0 | 2), WindowError::Peer(Rank(1))) => {}
+            _ => panic!("{refused}"),
+        }
+        let unnamed = world.window(1, 8).hint("alloc_type", "storage")?.allocate().unwrap_err();
+        assert_eq!(unnamed.class(), ErrorClass::InfoValue, "{unnamed}");
+        let kind = if world.rank() == Rank(2) { "storage" } else { "memory" };
+        let differs = world.window(1, 8).hint("alloc_type", kind)?.allocate().unwrap_err();
+        let WindowError::HintDiffers { key: "alloc_type", rank: Rank(2), .. } = differs else {
+            panic!("{differs}")
+        };
+        Ok::<_, rma::Error>(())
+    });
+    done.unwrap().into_iter().for_each(|rank| rank.unwrap());
+    assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0, "files are left");
+}
+
+/// The parts of all ranks in one file: one behind the other, or in one piece for load and store.
+#[test]
+fn all_parts_in_one_file() {
+    let folder = tempfile::tempdir().unwrap();
+    let (each, one) = (folder.path().join("each"), folder.path().join("one"));
+    let done = rma::local(3, |universe| {
+        let world = universe.world();
+        let (me, right) = (world.rank(), world.rank().on_ring(1, 3));
+        // The second rank has no bytes.
+        let len = [100, 0, 8][usize::from(me)];
+        let hints = StorageHints::shared_file(&each).offset(PAGE as u64);
+        let window = world.window(len, 1).on_storage(&hints)?.allocate()?;
+        let offset = window.attribute::<StoragePart>().map(|part| part.offset);
+        let page = PAGE as u64;
+        assert_eq!(offset, [Some(page), None, Some(page + 65536)][usize::from(me)]);
+        if len > 0 {
+            window.local().store(0, me.0 as u8 + 1)?;
+        }
+        window.sync()?;
+        window.free()?;
+
+        // 12 bytes each: no part but the first begins a page.
+        let window = world.window(3, 4).on_storage(&StorageHints::file(&one))?.allocate_shared()?;
+        let neighbour = window.shared_query(right)?;
+        neighbour.store(2, 7 + me.0)?;
+        world.barrier()?;
+        assert_eq!(window.get_info("alloc_type").as_deref(), Some("storage"));
+        assert_eq!(window.local().load::<u32>(2)?, 7 + right.on_ring(1, 3).0);
+        window.sync()?;
+        window.free()?;
+
+        // Each by itself.
+        let apart = StorageHints::file(folder.path().join("apart.{rank}"));
+        let apart =
+            world.window(1, 8).on_storage(&apart)?.hint("alloc_shared_noncontig", "true")?;
+        let apart = apart.allocate_shared()?;
+        apart.shared_query(right)?.store(0, 9u64)?;
+        apart.free()?;
+        Ok::<_, rma::Error>(())
+    });
+    done.unwrap().into_iter().for_each(|rank| rank.unwrap());
+    let bytes = fs::read(&each).unwrap();
+    assert_eq!((bytes.len(), bytes[PAGE], bytes[PAGE + 65536]), (PAGE + 65536 + 8, 1, 3));
+    let bytes = fs::read(&one).unwrap();
+    let words: Vec<u32> = bytes.as_chunks().0.iter().copied().map(u32::from_le_bytes).collect();
+    assert_eq!(words, [0, 0, 9, 0, 0, 7, 0, 0, 8]);
+    let apart = |rank: u32| fs::read(folder.path().join(format!("apart.{rank}"))).unwrap()[0];
+    assert_eq!([0, 1, 2].map(apart), [9, 9, 9]);
+}
+
+/// Listing 4: an origin locks a part, writes a checkpoint and has the target make it durable, while
+/// the target computes and no rank waits for another. By load and store, and by messages.
+#[test]
+fn an_origin_makes_a_target_durable() {
+    for path in ["auto", "messages"] {
+        let folder = tempfile::tempdir().unwrap();
+        let written = AtomicBool::new(false);
+        let done = rma::Builder::new().hint("rma_path", path).unwrap().local(2, |universe| {
+            let world = universe.world();
+            let hints = StorageHints::file(folder.path().join("{rank}"));
+            let window = world.window(PAGE / 8, 8).on_storage(&hints)?.allocate()?;
+            if world.rank() == Rank(1) {
+                // Computes: it makes no call of the library.
+                while !written.load(Relaxed) {
+                    std::thread::yield_now();
+                }
+            } else {
+                let lock = window.lock(Rank(1), LockKind::Exclusive)?;
+                lock.put(3, &[42u64])?;
+                let durable = window.sync_remote(Rank(1));
+                written.store(true, Relaxed);
+                durable?;
+                lock.unlock()?;
+                window.sync_remote(Rank(0))?;
+                window.sync_remote(Rank::NULL)?;
+                let missing = window.sync_remote(Rank(2)).unwrap_err();
+                assert!(matches!(missing, RmaError::NoSuchRank { .. }), "{missing}");
+            }
+            world.barrier()?;
+            window.free()?;
+
+            // What its target cannot make durable is an error of the origin.
+            let failing = world.window(1, 8).create(Arc::new(failing::Failing::new()))?;
+            let memory = world.window(1, 8).allocate()?;
+            if world.rank() == Rank(0) {
+                let Err(RmaError::Persist { rank: Rank(1), error, .. }) =
+                    failing.sync_remote(Rank(1))
+                else {
+                    panic!("it is not durable")
+                };
+                assert!(matches!(error, PersistError::System { errno: 5, .. }), "{error}");
+            }
+            world.barrier()?;
+            failing.free()?;
+            let volatile = memory.sync_remote(world.rank()).unwrap_err();
+            assert!(volatile.to_string().contains("ends with the job"), "{volatile}");
+            memory.free()?;
+            Ok::<_, rma::Error>(())
+        });
+        done.unwrap().into_iter().for_each(|rank| rank.unwrap());
+        let bytes = fs::read(folder.path().join("1")).unwrap();
+        assert_eq!(bytes[24], 42);
+    }
+}
+
+/// A program that cuts the file of a window makes a later `sync` fail, also one that another rank asks
+/// for; and the window can be freed.
+#[test]
+fn a_file_that_was_cut_is_an_error() {
+    let folder = tempfile::tempdir().unwrap();
+    let done = rma::local(2, |universe| {
+        let world = universe.world();
+        let hints = StorageHints::file(folder.path().join("{rank}"));
+        let window = world.window(2 * PAGE, 1).on_storage(&hints)?.allocate()?;
+        window.sync()?;
+        world.barrier()?;
+        if world.rank() == Rank(0) {
+            let file = fs::OpenOptions::new().write(true).open(folder.path().join("0"));
+            file.and_then(|file| file.set_len(PAGE as u64)).unwrap();
+            for _ in 0..2 {
+                let Err(RmaError::Persist { error, .. }) = window.sync() else {
+                    panic!("half of it is nowhere")
+                };
+                assert_eq!(error, PersistError::Cut { len: 4096, needed: 8192 });
+            }
+        }
+        world.barrier()?;
+        if world.rank() == Rank(1) {
+            let Err(RmaError::Persist { rank: Rank(0), error, .. }) = window.sync_remote(Rank(0))
+            else {
+                panic!("half of it is nowhere")
+            };
+            assert_eq!(error, PersistError::CutThere);
+        }
         window.free()?;
         Ok::<_, rma::Error>(())
     });

@@ -8,20 +8,22 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
 /// Every known hint and values that it takes, the default first.
-const TAKEN: [(&str, &[&str]); 6] = [
+const TAKEN: [(&str, &[&str]); 7] = [
     ("no_locks", &["false", "true"]),
     ("accumulate_ordering", &["rar,raw,war,waw", "none", "rar", "war,waw", "raw"]),
     ("same_size", &["false", "true"]),
     ("same_disp_unit", &["false", "true"]),
     ("alloc_shared_noncontig", &["false", "true"]),
     ("rma_count", &["false", "true"]),
+    ("alloc_type", &["memory"]),
 ];
 
 /// Budgets of a window: those of the rank, unless a hint says otherwise.
 const BUDGETS: [&str; 3] = ["rma_dynamic_regions", "rma_eager_bytes", "rma_target_cache"];
 
 /// Values that a hint does not take.
-const REFUSED: [(&str, &[&str], &str); 8] = [
+const REFUSED: [(&str, &[&str], &str); 9] = [
+    ("alloc_type", &["", "disk", "Storage"], "memory or storage"),
     ("no_locks", &["", "yes", "1", "TRUE"], "true or false"),
     ("accumulate_ordering", &["", "rar,", "none,rar", "all"], "some of rar, raw, war, waw"),
     ("same_size", &["2"], "true or false"),

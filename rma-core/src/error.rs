@@ -15,7 +15,7 @@ use crate::layout::Signature;
 use crate::object::{Flavor, WindowId};
 use crate::rank::{Rank, WorldRank};
 use crate::transport::{
-    AgentError, AllocateError, CmaError, DeviceError, ImportError, PersistError,
+    AgentError, AllocateError, AllocatorError, CmaError, DeviceError, ImportError, PersistError,
 };
 use core::fmt;
 
@@ -563,6 +563,35 @@ pub enum WindowError {
         /// Why.
         error: AllocateError,
     },
+    /// An allocator, which `alloc_type` asks for, could not make the memory.
+    #[error("window memory at rank {rank}: {error}")]
+    Allocator {
+        /// The rank that could not allocate.
+        rank: Rank,
+        /// Why.
+        error: AllocatorError,
+    },
+    /// `alloc_type` asks for memory of a kind that nothing here makes.
+    #[error(
+        "hint alloc_type = storage: this job has no allocator; start it by functions of the crate \
+         rma, or give it one by Config::set_allocator"
+    )]
+    NoAllocator,
+    /// Two ranks ask for the same bytes of a file.
+    #[error(
+        "ranks {first} and {second} both ask for bytes {start} to {end} of one file; give each rank \
+         its own file ({{rank}} in its name), or storage_alloc_offset, or use a shared file"
+    )]
+    SameBytes {
+        /// The lower of them.
+        first: Rank,
+        /// The other.
+        second: Rank,
+        /// The first byte that both ask for.
+        start: u64,
+        /// The byte behind the last.
+        end: u64,
+    },
     /// Peers reach the window by messages, and the thread that serves them could not start.
     #[error(
         "the progress agent of rank {rank}: {error}; run fewer ranks on this node, raise the limit \
@@ -665,6 +694,9 @@ impl WindowError {
             Self::NoPath { .. } => ErrorClass::Info,
             Self::DispUnit(_) => ErrorClass::Disp,
             Self::Allocate { .. } => ErrorClass::NoMem,
+            Self::Allocator { error, .. } => error.class(),
+            Self::NoAllocator => ErrorClass::Info,
+            Self::SameBytes { .. } => ErrorClass::FileInUse,
             Self::Agent { .. } => ErrorClass::Other,
             Self::Peer(_) => ErrorClass::Other,
             Self::FlavorDiffers(_) => ErrorClass::RmaFlavor,

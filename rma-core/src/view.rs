@@ -9,8 +9,9 @@ use crate::execute::Placed;
 use crate::integer::Integer;
 use crate::memory::target::{Permit, Span};
 use crate::operation::{Action, Operation, Side, Sink};
+use crate::protocol::message::{Durable, Head, Kind, query};
 use crate::rank::Rank;
-use crate::transport::Touch;
+use crate::transport::{PersistError, Touch};
 use crate::window::regions::OwnRegion;
 use crate::window::{Memory, PeerPart, Window};
 use bytemuck::{bytes_of, bytes_of_mut, cast_slice, cast_slice_mut};
@@ -91,6 +92,37 @@ impl Window {
         // Its own stores before, and loads after, are in order with operations. S-F8 S-F9 S-M2 S-M4
         core::sync::atomic::fence(core::sync::atomic::Ordering::SeqCst);
         self.persist_part()
+    }
+
+    /// Flushes a target, and has it make its part durable; in a dynamic window, all its regions that
+    /// can be. What this rank has put there before, and whatever else was stored there, outlives a
+    /// crash of the machine then.
+    ///
+    /// The target's agent does so, as it serves any message, and serves no other meanwhile; without
+    /// one, the target's next call of the library.
+    ///
+    /// # Errors
+    ///
+    /// [`RmaError::Persist`] of the target: its part ends with the job, or its system fails; see
+    /// [`PersistError`](crate::PersistError). Those of a flush.
+    pub fn sync_remote(&self, target: Rank) -> Result<(), RmaError> {
+        if target == Rank::NULL {
+            return Ok(());
+        }
+        self.flush_local(target)?;
+        self.flush(target)?;
+        let (window, world) = (self.id(), self.part.comm.world_rank(target));
+        let end = self.peers.get(target).map_or(0, |peer| peer.size);
+        let failed = |error| RmaError::Persist { window, rank: target, start: 0, end, error };
+        // Its ranks may not know it yet: they wait for each other only where something is durable.
+        if !self.settings.durable {
+            return Err(failed(PersistError::Volatile));
+        }
+        let mut head = Head::new(Kind::Query, window.0, 0);
+        head.offset = query::PERSIST.into();
+        let answer = self.query("making a target's part durable", target, world, head, &[])?;
+        let durable = Durable(answer).get().ok_or(RmaError::Freed { window, target })?;
+        durable.map_err(failed)
     }
 }
 

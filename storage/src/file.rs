@@ -244,6 +244,19 @@ impl StorageFile {
         }
     }
 
+    /// Bytes of a file; a device has those that it has.
+    pub(crate) fn len(&self) -> Result<Option<u64>, Errno> {
+        if self.is_device {
+            return Ok(None);
+        }
+        rustix::fs::fstat(&self.descriptor).map(|stat| Some(stat.st_size as u64))
+    }
+
+    /// Whether this value made it.
+    pub(crate) fn is_new(&self) -> bool {
+        self.is_new
+    }
+
     pub(crate) fn path(&self) -> &Path {
         &self.path
     }

@@ -53,6 +53,21 @@ const STYLES: [(&str, AccessStyle); 7] = [
     ("reverse_sequential", AccessStyle::ReverseSequential),
     ("random", AccessStyle::Random),
 ];
+const FILE: &str = "storage_alloc_filename";
+/// All but `alloc_type`, which is the window's.
+const KEYS: [&str; 11] = [
+    FILE,
+    "storage_alloc_offset",
+    "storage_alloc_factor",
+    "storage_alloc_order",
+    "storage_alloc_unlink",
+    "storage_alloc_discard",
+    "access_style",
+    "file_perm",
+    "striping_factor",
+    "striping_unit",
+    "rma_storage_consecutive",
+];
 /// What stands for the number of the rank in a file's name.
 const RANK: &str = "{rank}";
 
@@ -82,6 +97,8 @@ pub struct StorageHints {
     pub(crate) discard: bool,
     pub(crate) styles: Vec<AccessStyle>,
     pub(crate) permissions: u32,
+    /// The parts of all ranks lie one behind the other.
+    pub(crate) consecutive: bool,
 }
 
 impl StorageHints {
@@ -97,7 +114,16 @@ impl StorageHints {
             discard: false,
             styles: Vec::new(),
             permissions: 0o600,
+            consecutive: false,
         }
+    }
+
+    /// As [`file`](Self::file), one for all ranks of a window that
+    /// [`allocate`](rma_core::WindowBuilder::allocate) makes: their parts lie in it in rank order,
+    /// from [`offset`](Self::offset) on, each at the next multiple of 64 KiB, pages of every
+    /// machine.
+    pub fn shared_file(path: impl AsRef<Path>) -> Self {
+        Self { consecutive: true, ..Self::file(path) }
     }
 
     /// As MPI's info has them; `None` if they ask for memory, as they do without `alloc_type`.
@@ -113,6 +139,7 @@ impl StorageHints {
     /// | `storage_alloc_discard` | `false`, `true` |
     /// | `access_style` | some of MPI-IO's seven words, with commas (none) |
     /// | `file_perm` | permissions of a new file, octal (0600) |
+    /// | `rma_storage_consecutive` | `false`, `true`: as [`shared_file`](Self::shared_file) |
     ///
     /// Other keys are ignored; `striping_factor` and `striping_unit` must be numbers, and are in
     /// force nowhere yet.
@@ -136,6 +163,56 @@ impl StorageHints {
             true if hints.path.as_os_str().is_empty() => Err(StorageError::NoFile),
             true => Ok(Some(hints)),
         }
+    }
+
+    /// As [`from_info`](Self::from_info) takes them.
+    ///
+    /// # Errors
+    ///
+    /// A path that is not in UTF-8, and so no text.
+    pub fn to_info(&self) -> Result<Vec<(&'static str, String)>, HintError> {
+        let path = self.path.to_str();
+        let not_text = || refused(FILE, &self.path.to_string_lossy(), "a path in UTF-8");
+        let mut info = vec![("alloc_type", "storage".to_owned())];
+        info.push((FILE, path.ok_or_else(not_text)?.to_owned()));
+        info.extend(self.rest());
+        info.push(("file_perm", format!("{:04o}", self.permissions)));
+        info.push(("rma_storage_consecutive", self.consecutive.to_string()));
+        Ok(info)
+    }
+
+    /// What is in force of each memory, but for its file.
+    pub(crate) fn rest(&self) -> Vec<(&'static str, String)> {
+        let factor = match self.factor {
+            StorageFactor::Auto => "auto".to_owned(),
+            StorageFactor::Share(share) => share.to_string(),
+        };
+        let order = match self.order {
+            StorageOrder::MemoryFirst => "memory_first",
+            StorageOrder::StorageFirst => "storage_first",
+        };
+        let word = |style: &AccessStyle| {
+            STYLES.iter().find(|(_, known)| known == style).map_or("", |(word, _)| *word)
+        };
+        let mut rest = vec![
+            ("storage_alloc_offset", self.offset.to_string()),
+            ("storage_alloc_factor", factor),
+            ("storage_alloc_order", order.to_owned()),
+            ("storage_alloc_unlink", self.unlink.to_string()),
+            ("storage_alloc_discard", self.discard.to_string()),
+        ];
+        if !self.styles.is_empty() {
+            let words: Vec<&str> = self.styles.iter().map(word).collect();
+            rest.push(("access_style", words.join(",")));
+        }
+        rest
+    }
+
+    /// The name of a key that means something here, if its value does, too.
+    pub(crate) fn check(key: &str, value: &str) -> Result<Option<&'static str>, HintError> {
+        let known = KEYS.iter().find(|known| **known == key).copied();
+        Self::file("").set(key, value)?;
+        Ok(known)
     }
 
     /// Whether it is storage.
@@ -168,6 +245,7 @@ impl StorageHints {
                 self.styles = value.split(',').map(style).collect::<Result<_, _>>()?;
             }
             "file_perm" => self.permissions = permissions(value)?,
+            "rma_storage_consecutive" => self.consecutive = flag("rma_storage_consecutive")?,
             "striping_factor" => _ = number("striping_factor", value, "a number of devices")?,
             "striping_unit" => _ = number("striping_unit", value, "a number of bytes")?,
             _ => {}
@@ -342,6 +420,35 @@ mod tests {
         }
         assert!(StorageHints::file("f").factor(StorageFactor::Share(f64::NAN)).is_err());
         assert!(StorageHints::file("f").file_perm(0o1000).is_err());
+    }
+
+    /// What is told of hints means the same when it is given again.
+    #[test]
+    fn hints_are_what_they_tell() {
+        let all = StorageHints::shared_file("f")
+            .offset(1 << 40)
+            .factor(StorageFactor::Share(0.1))
+            .unwrap()
+            .order(StorageOrder::StorageFirst)
+            .unlink(true)
+            .discard(true)
+            .access_style(&[AccessStyle::Random, AccessStyle::ReadMostly])
+            .file_perm(0o640)
+            .unwrap();
+        for hints in
+            [all.clone(), StorageHints::file("f"), all.factor(StorageFactor::Auto).unwrap()]
+        {
+            let info = hints.to_info().unwrap();
+            let keys = info.iter().map(|(key, _)| *key).filter(|key| *key != "alloc_type");
+            keys.for_each(|key| assert!(KEYS.contains(&key), "{key}"));
+            let again = info.iter().map(|(key, value)| (*key, value.as_str()));
+            assert_eq!(StorageHints::from_info(again), Ok(Some(hints)));
+        }
+        assert_eq!(StorageHints::check("another", "value"), Ok(None));
+        assert_eq!(StorageHints::check("access_style", "random"), Ok(Some("access_style")));
+        use std::os::unix::ffi::OsStrExt;
+        let bytes = StorageHints::file(std::ffi::OsStr::from_bytes(b"a\xff"));
+        assert!(bytes.to_info().unwrap_err().to_string().contains("UTF-8"));
     }
 
     #[test]

@@ -13,6 +13,7 @@
 //! process, and on the device when [`Window::sync`](rma_core::Window::sync) or
 //! [`Window::persist`](rma_core::Window::persist) has returned, so that it outlives the machine.
 
+mod allocator;
 mod error;
 mod file;
 mod hints;
@@ -21,9 +22,10 @@ mod memory;
 mod persistent;
 mod store;
 
+pub use allocator::{OnStorage, StorageAllocator};
 pub use error::StorageError;
 pub use hints::{AccessStyle, StorageFactor, StorageHints, StorageOrder};
-pub use memory::StorageMemory;
+pub use memory::{StorageMemory, StoragePart};
 pub use persistent::{
     PersistentCode, PersistentError, PersistentHints, PersistentMemory, PersistentMode, Root,
     VersionSummary, WindowSummary,

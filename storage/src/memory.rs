@@ -3,9 +3,10 @@
 
 use crate::file::{StorageFile, retry, system};
 use crate::{AccessStyle, StorageError, StorageFactor, StorageHints, StorageOrder};
+use core::any::Any;
 use core::ops::Range;
 use core::ptr;
-use rma_core::transport::{Mapped, Mapping, WorldRank};
+use rma_core::transport::{Beneath, Claim, Mapped, Mapping, WorldRank};
 use rma_core::{Backing, Extent, PersistError, Place, Universe};
 use rustix::fd::{AsFd, AsRawFd, OwnedFd};
 use rustix::fs::{FallocateFlags, MemfdFlags, SealFlags};
@@ -13,7 +14,7 @@ use rustix::io::Errno;
 use rustix::mm::{Advice, MapFlags, MsyncFlags, ProtFlags};
 use rustix::process::{Pid, Resource, getrlimit};
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 /// Memory on storage: what a window, or a region of one, can lie on.
 ///
@@ -56,9 +57,25 @@ pub struct StorageMemory {
     unlink: bool,
     /// The process that opened it; a fork of it has a copy, whose end is none.
     process: Pid,
-    /// The first error of a write to storage.
-    lost: Mutex<Option<PersistError>>,
+    lost: Lost,
     discard: bool,
+    /// Hints in force.
+    info: Vec<(&'static str, String)>,
+}
+
+/// Where the part of a rank lies: an [attribute](rma_core::Window::attribute) of a window whose part
+/// is a [`StorageMemory`].
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct StoragePart {
+    /// The file or device.
+    pub path: PathBuf,
+    /// Where the bytes on storage begin there.
+    pub offset: u64,
+    /// Which bytes of the part are on storage; the others are in memory.
+    pub stored: Range<usize>,
+    /// Bytes of the part.
+    pub len: usize,
 }
 
 /// A range of addresses, which unmaps itself.
@@ -120,11 +137,37 @@ impl StorageMemory {
         hints: &StorageHints,
         len: usize,
     ) -> Result<Self, StorageError> {
-        let transport = universe.transport();
+        Self::open_in(&universe.transport(), hints, len)
+    }
+
+    pub(crate) fn open_in(
+        transport: &Beneath<'_>,
+        hints: &StorageHints,
+        len: usize,
+    ) -> Result<Self, StorageError> {
+        Self::open_as(transport.rank().0, Self::room(transport), hints, len)
+    }
+
+    /// What this rank may have of the memory of its node.
+    fn room(transport: &Beneath<'_>) -> (u64, &'static str) {
         let near = (0..transport.size()).filter(|rank| transport.is_near(WorldRank(*rank)));
         let sharers = near.count().max(1) as u64;
         let (together, limit) = transport.available();
-        Self::open_as(transport.rank().0, (together / sharers, limit), hints, len)
+        (together / sharers, limit)
+    }
+
+    /// The file that the hints name, if it is there, and the bytes that they ask for.
+    pub(crate) fn claim(
+        transport: &Beneath<'_>,
+        hints: &StorageHints,
+        len: usize,
+    ) -> Option<Claim> {
+        let (available, _) = Self::room(transport);
+        let Division { storage, .. } =
+            Division::new(hints, len, available / 2, rustix::param::page_size());
+        let stat = rustix::fs::stat(hints.path_of(transport.rank().0)).ok()?;
+        let (start, end) = (hints.offset, hints.offset.checked_add(storage as u64)?);
+        Some(Claim { device: stat.st_dev, inode: stat.st_ino, start, end })
     }
 
     pub(crate) fn open_as(
@@ -182,7 +225,15 @@ impl StorageMemory {
             pages.advise(bytes, &hints.styles);
             file = Some(opened);
         }
+        let mut info = vec![("alloc_type", "storage".to_owned())];
+        let at = file.as_ref().map_or(&*path, StorageFile::path).to_string_lossy();
+        info.push(("storage_alloc_filename", at.into_owned()));
+        info.extend(hints.rest());
+        if file.as_ref().is_some_and(StorageFile::is_new) {
+            info.push(("file_perm", format!("{:04o}", hints.permissions)));
+        }
         Ok(Self {
+            info,
             pages,
             before,
             len,
@@ -193,7 +244,7 @@ impl StorageMemory {
             offset,
             unlink: hints.unlink,
             process: rustix::process::getpid(),
-            lost: Mutex::new(None),
+            lost: Lost::default(),
             discard: hints.discard,
         })
     }
@@ -247,15 +298,20 @@ impl StorageMemory {
         if self.file.is_none() || start >= end {
             return Ok(());
         }
-        // Held meanwhile: the system tells an error once, and the second thread must hear it.
-        let mut lost = self.lost.lock().unwrap_or_else(PoisonError::into_inner);
-        match &*lost {
-            Some(error) => Err(*error),
-            None => self.pages.sync(self.before + start..self.before + end).map_err(|errno| {
-                let (call, errno) = ("msync", errno.raw_os_error());
-                *lost = Some(PersistError::Poisoned { call, errno });
-                PersistError::System { call, errno }
-            }),
+        self.lost.unless(|| {
+            self.pages.sync(self.before + start..self.before + end).map_err(failed_call)?;
+            self.file.as_ref().map_or(Ok(()), |file| self.check_whole(file))
+        })
+    }
+
+    /// Whether another program has cut the file, of which the system says nothing: bytes that were
+    /// behind its end are nowhere then, also if it has grown again.
+    fn check_whole(&self, file: &StorageFile) -> Result<(), PersistError> {
+        let needed = self.offset + self.stored.len() as u64;
+        match file.len() {
+            Ok(Some(len)) if len < needed => Err(PersistError::Cut { len, needed }),
+            Ok(_) => Ok(()),
+            Err(errno) => Err(PersistError::System { call: "fstat", errno: errno.raw_os_error() }),
         }
     }
 }
@@ -293,6 +349,31 @@ unsafe impl Backing for StorageMemory {
         let memory = extent(self.len - self.stored.len(), self.memory.as_ref(), 0);
         let both = if self.stored.start == 0 { [stored, memory] } else { [memory, stored] };
         both.into_iter().flatten().collect()
+    }
+
+    fn info(&self) -> Vec<(&'static str, String)> {
+        self.info.clone()
+    }
+
+    fn attribute(&self) -> Option<Arc<dyn Any + Send + Sync>> {
+        Some(Arc::new(StoragePart {
+            path: self.path().to_owned(),
+            offset: self.offset,
+            stored: self.stored(),
+            len: self.len,
+        }))
+    }
+
+    fn unmake(&self) {
+        self.file.iter().for_each(StorageFile::unmake);
+    }
+
+    fn release(&self) -> Result<(), PersistError> {
+        if self.discard || self.unlink {
+            return Ok(());
+        }
+        // What was lost before was said before.
+        if self.lost.is_told() { Ok(()) } else { self.sync(0..self.len) }
     }
 
     fn granularity(&self) -> u64 {
@@ -384,16 +465,92 @@ impl Pages {
     }
 
     fn sync(&self, bytes: Range<usize>) -> Result<(), Errno> {
-        assert!(bytes.start <= bytes.end && bytes.end <= self.len, "outside of what is mapped");
-        let start = bytes.start / rustix::param::page_size() * rustix::param::page_size();
-        let at = self.base.wrapping_add(start).cast();
-        loop {
-            // SAFETY: mapped by this value; the call changes no byte.
-            match unsafe { rustix::mm::msync(at, bytes.end - start, MsyncFlags::SYNC) } {
-                Err(Errno::INTR) => {}
-                synced => return synced,
-            }
+        sync_mapped(Mapping { base: self.base, len: self.len }, bytes)
+    }
+}
+
+/// Writes what has changed of bytes of a mapping that begins with a page, by whichever process.
+fn sync_mapped(mapping: Mapping, bytes: Range<usize>) -> Result<(), Errno> {
+    assert!(bytes.start <= bytes.end && bytes.end <= mapping.len, "outside of what is mapped");
+    let start = bytes.start / rustix::param::page_size() * rustix::param::page_size();
+    let at = mapping.base.wrapping_add(start).cast();
+    // SAFETY: mapped by the caller's value; the call changes no byte.
+    retry(|| unsafe { rustix::mm::msync(at, bytes.end - start, MsyncFlags::SYNC) })
+}
+
+/// The first error of a write to storage, of one mapping.
+#[derive(Debug, Default)]
+struct Lost(Mutex<Option<PersistError>>);
+
+impl Lost {
+    fn is_told(&self) -> bool {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).is_some()
+    }
+
+    /// Calls `sync` unless an earlier call of it has failed.
+    fn unless(&self, sync: impl FnOnce() -> Result<(), PersistError>) -> Result<(), PersistError> {
+        // Held meanwhile: the system tells an error once, and the second thread must hear it.
+        let mut lost = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        match &*lost {
+            Some(error) => Err(*error),
+            None => sync().inspect_err(|error| {
+                *lost = Some(match *error {
+                    PersistError::System { call, errno } => PersistError::Poisoned { call, errno },
+                    other => other,
+                });
+            }),
         }
+    }
+}
+
+fn failed_call(errno: Errno) -> PersistError {
+    PersistError::System { call: "msync", errno: errno.raw_os_error() }
+}
+
+/// Memory of rank 0 on storage, in which the parts of all ranks lie, as another rank maps it.
+#[derive(Debug)]
+struct OfFirstRank {
+    all: Box<dyn Mapped>,
+    lost: Lost,
+}
+
+/// Of an import of what [`StorageMemory::extents`] said.
+pub(crate) fn of_first_rank(all: Box<dyn Mapped>) -> Arc<dyn Backing> {
+    Arc::new(OfFirstRank { all, lost: Lost::default() })
+}
+
+// SAFETY: as of the import.
+unsafe impl Mapped for OfFirstRank {
+    fn mapping(&self) -> Mapping {
+        self.all.mapping()
+    }
+}
+
+// SAFETY: the import stays mapped as long as it lives; no rank is told how to map it, and no
+// reference into it is made here. It is not exclusive.
+unsafe impl Backing for OfFirstRank {
+    fn extents(&self) -> Vec<Extent> {
+        Vec::new()
+    }
+
+    fn info(&self) -> Vec<(&'static str, String)> {
+        vec![("alloc_type", "storage".to_owned())]
+    }
+
+    fn is_durable(&self) -> bool {
+        true
+    }
+
+    /// The system knows what any process has changed, and writes it: of a neighbour's part, too,
+    /// where that has bytes of the same page.
+    fn persist(&self, range: Range<u64>) -> Result<(), PersistError> {
+        let mapping = self.mapping();
+        let clamp = |at: u64| usize::try_from(at).unwrap_or(mapping.len).min(mapping.len);
+        let bytes = clamp(range.start)..clamp(range.end);
+        if bytes.is_empty() {
+            return Ok(());
+        }
+        self.lost.unless(|| sync_mapped(mapping, bytes).map_err(failed_call))
     }
 }
 

@@ -37,6 +37,8 @@ pub(crate) enum Hint {
     DynamicRegions,
     EagerBytes,
     TargetCache,
+    /// Whether memory is the transport's (0) or an allocator's.
+    AllocType,
 }
 
 /// What there is to know of a hint.
@@ -50,11 +52,13 @@ struct KnownHint {
     changes: bool,
     /// Instead of the default: what a window has of which nothing is said.
     setting: Option<fn(&Config) -> u64>,
+    /// It is a window's own: a whole job does not wish for it.
+    own: bool,
     /// What comes of it, in a line.
     doc: &'static str,
 }
 
-const COUNT: usize = 10;
+const COUNT: usize = 11;
 
 /// A new hint is a line here, and a name in [`Hint`] if something asks for it. S-B8 S-L5
 const KNOWN: [KnownHint; COUNT] = [
@@ -93,16 +97,23 @@ const KNOWN: [KnownHint; COUNT] = [
         |config| config.target_cache as u64,
         "targets, or regions that a device reaches, that are remembered",
     ),
+    KnownHint {
+        same: true,
+        own: true,
+        ..KnownHint::new("alloc_type", Form::Choice(TYPES), "what allocated parts lie on")
+    },
 ];
 
 /// What comes first and what after it, by the bits of [`Ordered`].
 const ORDERS: &[&str] = &["rar", "raw", "war", "waw"];
+/// Where memory comes from: the transport, or the allocator of the configuration.
+const TYPES: &[&str] = &["memory", "storage"];
 /// A budget of a window is that of the rank, which has a setting of the same name.
 const SETTING: &str = "setting";
 
 impl KnownHint {
     const fn new(key: &'static str, form: Form, doc: &'static str) -> Self {
-        Self { key, form, default: 0, same: false, changes: false, setting: None, doc }
+        Self { key, form, default: 0, same: false, changes: false, setting: None, own: false, doc }
     }
 
     const fn flag(key: &'static str, doc: &'static str) -> Self {
@@ -135,9 +146,9 @@ impl KnownHint {
     }
 }
 
-/// The keys that mean something here.
+/// The keys that a job can give its windows.
 pub(super) fn keys() -> impl Iterator<Item = &'static str> {
-    KNOWN.iter().map(|known| known.key)
+    KNOWN.iter().filter(|known| !known.own).map(|known| known.key)
 }
 
 /// A list of them: key, default, what comes of it and what it takes.
@@ -148,11 +159,11 @@ pub(super) fn help() -> String {
             form.write(*default)
         )
     };
-    KNOWN.iter().map(line).collect()
+    KNOWN.iter().filter(|known| !known.own).map(line).collect()
 }
 
 fn place(key: &str) -> Option<usize> {
-    keys().position(|known| known == key)
+    KNOWN.iter().position(|known| known.key == key)
 }
 
 /// What a whole job gives its windows, and the source of each value.
@@ -170,7 +181,7 @@ impl OfJob {
         value: &str,
         source: Source,
     ) -> Result<bool, HintError> {
-        let Some(place) = place(key) else { return Ok(false) };
+        let Some(place) = place(key).filter(|place| !KNOWN[*place].own) else { return Ok(false) };
         self.hints.values[place] = KNOWN[place].parse(value)?;
         self.sources[place] = source;
         Ok(true)
@@ -242,6 +253,13 @@ impl Hints {
     /// Whether the window itself asked for it, and not the job.
     pub(crate) fn is_own(&self, hint: Hint) -> bool {
         self.own & 1 << hint as u32 != 0
+    }
+
+    /// As if nothing had been said of it.
+    pub(crate) fn reset(&mut self, hint: Hint) {
+        self.values[hint as usize] = KNOWN[hint as usize].default;
+        self.said &= !(1 << hint as u32);
+        self.own &= !(1 << hint as u32);
     }
 
     /// Leaves a hint at its default, because the window cannot have what the job wishes; returns
@@ -415,6 +433,7 @@ mod tests {
             (Hint::DynamicRegions, "rma_dynamic_regions"),
             (Hint::EagerBytes, "rma_eager_bytes"),
             (Hint::TargetCache, "rma_target_cache"),
+            (Hint::AllocType, "alloc_type"),
         ];
         for (hint, key) in hints {
             assert_eq!(KNOWN[hint as usize].key, key);

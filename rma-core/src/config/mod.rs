@@ -13,6 +13,7 @@ pub(crate) use path::{PATHS, PathHint};
 pub(crate) use settings::COLLECTIVE_LEAST;
 pub use source::Source;
 
+use crate::transport::Allocator;
 use core::time::Duration;
 
 /// Budgets and deadlines of one rank.
@@ -87,6 +88,7 @@ pub struct Config {
     pub on_window: Option<fn(&str)>,
     /// Whether a thread serves the messages of peers while this rank computes.
     pub progress_agent: ProgressAgent,
+    pub(crate) allocator: Option<&'static dyn Allocator>,
     hints: hints::OfJob,
     /// The source of each setting's value, by place in the table.
     sources: [Source; settings::COUNT],
@@ -111,6 +113,7 @@ impl Default for Config {
             dynamic_regions: 1 << 16,
             on_window: None,
             progress_agent: ProgressAgent::Auto,
+            allocator: None,
             hints: hints::OfJob::default(),
             sources: Default::default(),
         }
@@ -141,6 +144,12 @@ impl Config {
     /// As [`hint`](Self::hint).
     pub fn hint_by(&mut self, key: &str, value: &str, source: Source) -> Result<(), HintError> {
         self.hints.wish(key, value, source).map(drop)
+    }
+
+    /// Gives windows whose hint `alloc_type` says `storage` their memory. The functions of the crate
+    /// `rma` that start a job have done this; without, such windows are refused.
+    pub fn set_allocator(&mut self, allocator: &'static dyn Allocator) {
+        self.allocator = Some(allocator);
     }
 
     /// The hints that a window begins with.

@@ -61,6 +61,7 @@ impl WindowBuilder<'_> {
             targets,
             rank: self.comm.rank(),
             far: part.far.clone(),
+            settings: Settings::new(wish.flavor, &self.hints, &part.memory, plan.durable != 0),
             part,
             all_loaded: self.is_loaded(wish.flavor, &peers),
             peers,
@@ -69,7 +70,6 @@ impl WindowBuilder<'_> {
             barriers: AtomicU64::new(0),
             agreements: Default::default(),
             before: shares[0].share.before,
-            settings: Settings::new(wish.flavor, &self.hints),
             known: Known::default(),
             together: self.is_together(),
             device,
@@ -89,7 +89,8 @@ impl WindowBuilder<'_> {
             window.part.epoch.set_left();
         }
         // No message may come before it is registered.
-        if window.part.signals.is_used() || !window.all_loaded {
+        let asked = window.settings.durable;
+        if window.part.signals.is_used() || !window.all_loaded || asked {
             self.comm.meet()?;
         }
         if let Some(tell) = engine.config.on_window.filter(|_| self.comm.rank() == Rank(0)) {

@@ -13,17 +13,19 @@ pub struct WindowBuilder<'c> {
     count: usize,
     disp_unit: usize,
     pub(super) hints: Hints,
+    /// Those that the allocator knows, each once.
+    pub(super) asked: Vec<(&'static str, String)>,
 }
 
 impl Clone for WindowBuilder<'_> {
     fn clone(&self) -> Self {
-        Self { ..*self }
+        Self { asked: self.asked.clone(), ..*self }
     }
 }
 
 impl<'c> WindowBuilder<'c> {
     pub(crate) fn new(comm: &'c Communicator, count: usize, disp_unit: usize) -> Self {
-        Self { comm, count, disp_unit, hints: comm.inner.engine.config.hints() }
+        Self { comm, count, disp_unit, hints: comm.inner.engine.config.hints(), asked: Vec::new() }
     }
 
     /// Says something about the use of the window. What is in force, defaults included, is what
@@ -41,6 +43,10 @@ impl<'c> WindowBuilder<'c> {
     /// | `rma_dynamic_regions` | a number | [`Config::dynamic_regions`] of this window and rank |
     /// | `rma_eager_bytes` | bytes | [`Config::eager_bytes`] of this window and rank |
     /// | `rma_target_cache` | a number | [`Config::target_cache`] of this window and rank |
+    /// | `alloc_type` * | `memory`, `storage` | allocated parts lie on storage |
+    ///
+    /// On storage, hints say where and how: the keys of `rma::StorageHints::from_info`. Made over
+    /// memory that the program has, and made dynamic, a window has no `alloc_type`.
     ///
     /// Those with a star must be the same on all ranks. A hint never changes the results of a
     /// correct program, but one that is not true of the window, or asks for a path that does not
@@ -56,7 +62,13 @@ impl<'c> WindowBuilder<'c> {
     ///
     /// A value that a known key does not take.
     pub fn hint(mut self, key: &str, value: &str) -> Result<Self, HintError> {
-        self.hints.set(key, value, &self.comm.inner.engine.config)?;
+        let config = &self.comm.inner.engine.config;
+        self.hints.set(key, value, config)?;
+        let known = config.allocator.map_or(Ok(None), |allocator| allocator.check(key, value))?;
+        if let Some(known) = known {
+            self.asked.retain(|(before, _)| *before != known);
+            self.asked.push((known, value.to_owned()));
+        }
         Ok(self)
     }
 
@@ -65,7 +77,8 @@ impl<'c> WindowBuilder<'c> {
     /// Space is reserved now, so that a shortage is an error here and never a signal later. If one
     /// rank fails, all do (MPI 4.1, section 12.2.2).
     pub fn allocate(self) -> Result<Window, WindowError> {
-        self.make(Flavor::Allocate, &Material::Zeros)
+        let material = if self.requests_memory() { Material::Requested } else { Material::Zeros };
+        self.make(Flavor::Allocate, &material)
     }
 
     /// As [`allocate`](Self::allocate), with the parts of all ranks in one piece, in rank order,
@@ -80,7 +93,12 @@ impl<'c> WindowBuilder<'c> {
             Node::Apart => return Err(WindowError::NothingShared),
         }
         let apart = self.hints.is_set(Hint::AllocSharedNoncontig);
-        let material = if apart { Material::Zeros } else { Material::OnePiece };
+        let material = match (self.requests_memory(), apart) {
+            (false, false) => Material::OnePiece,
+            (false, true) => Material::Zeros,
+            (true, false) => Material::RequestedOnePiece,
+            (true, true) => Material::Requested,
+        };
         self.make(Flavor::Shared, &material)
     }
 
@@ -108,7 +126,8 @@ impl<'c> WindowBuilder<'c> {
     /// As [`allocate`](Self::allocate), and [`WindowError::TooShort`]. The memory comes back with
     /// it; a raw part may be used again unless the error is [`WindowError::Collective`]. Of a
     /// [`Backing`](crate::Backing), the library keeps a clone then.
-    pub fn create<M: WindowMemory>(self, memory: M) -> Result<Window, Refused<M, WindowError>> {
+    pub fn create<M: WindowMemory>(mut self, memory: M) -> Result<Window, Refused<M, WindowError>> {
+        self.hints.reset(Hint::AllocType);
         match self.make(Flavor::Create, &Material::User(memory.contents())) {
             Ok(window) => Ok(window),
             Err(error) => Err(Refused { value: memory, error }),
@@ -119,9 +138,15 @@ impl<'c> WindowBuilder<'c> {
     ///
     /// The builder's count must be 0 (MPI 4.1, section 12.2.4).
     pub fn create_dynamic(mut self) -> Result<Window, WindowError> {
+        self.hints.reset(Hint::AllocType);
         // Addresses count bytes.
         self.disp_unit = 1;
         self.make(Flavor::Dynamic, &Material::Directory)
+    }
+
+    /// Whether parts are to be of an allocator's memory.
+    fn requests_memory(&self) -> bool {
+        self.hints.is_set(Hint::AllocType)
     }
 
     /// Ranks that share no memory with this one. S-K10

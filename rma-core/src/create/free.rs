@@ -26,7 +26,8 @@ impl Window {
     ///
     /// # Errors
     ///
-    /// Everywhere, if some rank has an epoch open: the window comes back, as it was before the
+    /// [`RmaError::Persist`] if what this rank's part has on storage could not be made durable; the
+    /// window is freed all the same. Everywhere, if some rank has an epoch open: the window comes back, as it was before the
     /// call, on every rank. It does not if the ranks could not agree because one failed or timed
     /// out: some may have freed it then (MPI 4.1, section 12.2.5).
     pub fn free(self) -> Result<(), Refused<Option<Box<Self>>>> {
@@ -80,12 +81,17 @@ impl Window {
         if self.lies_elsewhere() && self.agree(Agreement::Free, false).is_err() {
             return Ok(result);
         }
+        let durable = self.part.memory.release();
         self.part.memory.set_freed();
         self.part.block.set_left(true);
         // Those that are still attached. S-L7
         if let Some(regions) = &self.part.regions {
             regions.set_freed();
         }
+        let (window, rank, end) = (self.id(), self.rank(), self.size());
+        durable.map_err(|error| {
+            No::Unknown(RmaError::Persist { window, rank, start: 0, end, error })
+        })?;
         Ok(result)
     }
 

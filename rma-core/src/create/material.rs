@@ -17,6 +17,10 @@ pub(super) enum Material<'b> {
     Zeros,
     /// Its share of zeroed memory at rank 0, where the parts of all ranks lie in rank order. S-K1
     OnePiece,
+    /// Memory of its own, of the allocator that the configuration has.
+    Requested,
+    /// As `OnePiece`, of that allocator.
+    RequestedOnePiece,
     /// What a user brought along.
     User(Contents<'b>),
     /// A directory of what will be attached.
@@ -27,7 +31,7 @@ impl Material<'_> {
     /// Bytes that this rank allocates for a part of `size`, if each had its own.
     pub(super) fn needs(&self, size: u64) -> u64 {
         match self {
-            Self::Zeros | Self::OnePiece => size,
+            Self::Zeros | Self::OnePiece | Self::Requested | Self::RequestedOnePiece => size,
             Self::User(Contents::Bytes(bytes)) => bytes.len() as u64,
             Self::User(Contents::At(_) | Contents::On(_)) => 0,
             Self::Directory => DIRECTORY_BYTES as u64,
@@ -38,8 +42,29 @@ impl Material<'_> {
     pub(super) fn extents(&self) -> u64 {
         match self {
             Self::User(Contents::On(backing)) => backing.extents().len() as u64,
+            // Memory and a file.
+            Self::Requested | Self::RequestedOnePiece => 2,
             _ => 1,
         }
+    }
+
+    /// Whether a part of it may outlive the job, so that peers ask for that.
+    pub(super) fn is_durable(&self) -> bool {
+        match self {
+            Self::Requested | Self::RequestedOnePiece | Self::Directory => true,
+            Self::User(Contents::On(backing)) => backing.is_durable(),
+            Self::Zeros | Self::OnePiece | Self::User(_) => false,
+        }
+    }
+
+    /// Whether an allocator makes it.
+    pub(super) fn is_asked(&self) -> bool {
+        matches!(self, Self::Requested | Self::RequestedOnePiece)
+    }
+
+    /// Whether the parts of all ranks lie in memory of rank 0.
+    pub(super) fn is_one_piece(&self) -> bool {
+        matches!(self, Self::OnePiece | Self::RequestedOnePiece)
     }
 
     /// What is attached to a window of that material.
@@ -60,7 +85,7 @@ impl Made {
     /// There will be no window. Unless a rank may think that there is one, all is given back.
     pub(super) fn give_up(&self, error: &WindowError) {
         if !matches!(error, WindowError::Collective(_)) {
-            self.memory.set_freed();
+            self.memory.unmake();
             self.block.set_left(true);
         }
     }
@@ -72,25 +97,34 @@ impl WindowBuilder<'_> {
         plan: &Plan,
         material: &Material<'_>,
         wish: &Wish,
+        before: u64,
     ) -> Result<Made, WindowError> {
-        self.check_room(plan, wish)?;
+        // An allocator looks for itself, and where its memory is.
+        if !material.is_asked() {
+            self.check_room(plan, wish)?;
+        }
         let (engine, rank) = (&self.comm.inner.engine, self.comm.rank());
         let failed = |error| WindowError::Allocate { rank, error };
         let block = SyncBlock::new(&engine.sync_blocks, &engine.transport).map_err(failed)?;
         let (path, len) = (self.hints.path(), self.len(plan, material, wish) as usize);
         let memory = match material {
-            Material::User(contents) => Memory::of_user(engine, contents, path),
-            _ => Memory::allocate(engine, len, path),
+            Material::User(contents) => Memory::of_user(engine, contents, path).map_err(failed),
+            // A part of no bytes lies on nothing.
+            Material::Requested | Material::RequestedOnePiece if len > 0 => {
+                self.request(len as u64, before)
+            }
+            _ => Memory::allocate(engine, len, path).map_err(failed),
         };
-        let memory = memory.map_err(failed)?;
+        let memory = memory?;
         let described = memory.descriptors(engine).map_err(failed);
         let served = described.and_then(|data| {
-            let by_message = path == PathHint::Cma || data.is_empty();
+            // Peers ask for it to be made durable.
+            let by_message = path == PathHint::Cma || data.is_empty() || memory.is_durable();
             self.serve(by_message || matches!(material, Material::Directory))?;
             Ok(data)
         });
         // No other rank knows of it yet.
-        let data = served.inspect_err(|_| memory.set_freed())?;
+        let data = served.inspect_err(|_| memory.unmake())?;
         Ok(Made { memory, data, block })
     }
 
@@ -112,10 +146,10 @@ impl WindowBuilder<'_> {
     }
 
     /// Bytes that this rank allocates. S-A13
-    fn len(&self, plan: &Plan, material: &Material<'_>, wish: &Wish) -> u64 {
+    pub(super) fn len(&self, plan: &Plan, material: &Material<'_>, wish: &Wish) -> u64 {
         match (material, self.comm.rank()) {
-            (Material::OnePiece, Rank(0)) => plan.total,
-            (Material::OnePiece, _) => 0,
+            (Material::OnePiece | Material::RequestedOnePiece, Rank(0)) => plan.total,
+            (Material::OnePiece | Material::RequestedOnePiece, _) => 0,
             _ => wish.needed,
         }
     }
@@ -136,6 +170,7 @@ impl WindowBuilder<'_> {
         made: Made,
         first: &ToldOfPart,
         total: u64,
+        material: &Material<'_>,
     ) -> Result<Made, WindowError> {
         let Made { memory, data, block } = made;
         let memory = if self.comm.rank() == Rank(0) {
@@ -143,7 +178,8 @@ impl WindowBuilder<'_> {
         } else {
             // No peer reaches it.
             memory.set_freed();
-            self.import_first(first, total).map(Memory::imported)
+            let adopter = self.allocator().filter(|_| material.is_asked() && total > 0);
+            self.import_first(first, total).map(|all| Memory::imported(all, adopter))
         };
         let failed = if memory.is_ok() { Rank::NULL } else { self.comm.rank() };
         let failed = Rank(self.comm.agree(kind::FAILED, u64::from(failed.0), u64::min)? as u32);

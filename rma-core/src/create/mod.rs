@@ -1,6 +1,7 @@
 //! Collective creation: what a rank wants (`builder`), what all agree on (`plan`), what each makes
 //! its part of (`material`), what they tell each other of that (`share`), and the window of it
 //! (`assemble`).
+mod allocator;
 mod assemble;
 mod attach;
 mod builder;
@@ -29,22 +30,31 @@ impl WindowBuilder<'_> {
         let (size, disp_unit) = *checked.as_ref().unwrap_or(&(0, 1));
         let needed = material.needs(size);
         let (extents, room) = (material.extents(), self.room(needed));
-        let wish = Wish { flavor, size, disp_unit, needed, extents, room };
+        let durable = material.is_durable();
+        let wish = Wish { flavor, size, disp_unit, needed, extents, durable, room };
         let plan = self.agree(&wish, checked.map(drop))?;
         // Before the shares are exchanged, after which peers may send messages of it.
         let comm = self.comm.internal(plan.id);
-        let mine = self.make_part(&plan, material, &wish);
-        let shares = self.exchange(&mine, &plan, &wish);
+        let before = self.before(material, size)?;
+        let mine = self.make_part(&plan, material, &wish, before);
+        let asked =
+            material.is_asked().then(|| self.asked(self.len(&plan, material, &wish), before));
+        let shares = self.exchange(&mine, &plan, &wish, asked);
         let shares = shares.and_then(|shares| self.check_shares(flavor, shares));
         if let (Err(error), Ok(made)) = (&shares, &mine) {
             made.give_up(error);
         }
+        // Its own error knows of one of the two only.
+        let shares = match shares {
+            Err(both @ WindowError::SameBytes { .. }) => return Err(both),
+            shares => shares,
+        };
         let (mut made, shares) = (mine?, shares?);
         if self.hints.path() != PathHint::Cma {
             made.memory.leave_address(&self.comm.inner.engine);
         }
-        if matches!(material, Material::OnePiece) {
-            made = self.share_one(made, &shares[0], plan.total)?;
+        if material.is_one_piece() {
+            made = self.share_one(made, &shares[0], plan.total, material)?;
         }
         self.assemble(comm, (&plan, &wish), material, made, &shares)
     }

@@ -23,6 +23,8 @@ pub(super) struct Wish {
     pub(super) needed: u64,
     /// Extents of what it brought along, if that has several.
     pub(super) extents: u64,
+    /// Whether it may outlive the job.
+    pub(super) durable: bool,
     /// And those that it can have.
     pub(super) room: PartRoom,
 }
@@ -46,6 +48,8 @@ pub(super) struct Plan {
     unit_max: u64,
     /// Of the rank whose part has the most.
     pub(super) extents: u64,
+    /// Whether the part of any rank may outlive the job, 1 for yes.
+    pub(super) durable: u64,
     /// The lowest rank whose arguments are wrong.
     wrong: u64,
     /// Of the hints that must be the same everywhere.
@@ -83,7 +87,7 @@ impl WindowBuilder<'_> {
 
     /// This rank's.
     fn plan(&self, wish: &Wish, valid: bool) -> Plan {
-        let Wish { flavor, size, disp_unit, needed, extents, room } = *wish;
+        let Wish { flavor, size, disp_unit, needed, extents, durable, room } = *wish;
         let (flavor, unit, hints) = (flavor as u64, u64::from(disp_unit), self.hints.digest());
         let rank = u64::from(self.comm.rank());
         Plan {
@@ -93,6 +97,7 @@ impl WindowBuilder<'_> {
             available: room.0,
             shortest: rank,
             extents,
+            durable: u64::from(durable),
             size_min: size,
             size_max: size,
             unit_min: unit,
@@ -173,6 +178,7 @@ impl Plan {
             available: a.available.min(b.available),
             shortest: (a.available, a.shortest).min((b.available, b.shortest)).1,
             extents: a.extents.max(b.extents),
+            durable: a.durable.max(b.durable),
             size_min: a.size_min.min(b.size_min),
             size_max: a.size_max.max(b.size_max),
             unit_min: a.unit_min.min(b.unit_min),

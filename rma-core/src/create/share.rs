@@ -8,7 +8,7 @@ use crate::error::{CollectiveError, WindowError};
 use crate::memory::control_block::Agreement;
 use crate::object::Flavor;
 use crate::rank::Rank;
-use crate::transport::{Descriptor, EXTENTS_MAX};
+use crate::transport::{AskedPart, Descriptor, EXTENTS_MAX};
 use crate::window::{BeforeFirst, Extents, Pages, PeerPart, Peers, kind};
 use bytemuck::{Pod, Zeroable};
 use core::sync::atomic::Ordering::Relaxed;
@@ -84,6 +84,7 @@ impl WindowBuilder<'_> {
         mine: &Result<Made, WindowError>,
         plan: &Plan,
         wish: &Wish,
+        asked: Option<AskedPart<'_>>,
     ) -> Result<Vec<ToldOfPart>, WindowError> {
         let (id, most) = (plan.id, plan.extents.min(EXTENTS_MAX as u64));
         let share = Share::new(mine.as_ref().ok(), id, wish);
@@ -99,13 +100,19 @@ impl WindowBuilder<'_> {
         for number in 1..most as u32 {
             self.exchange_further(mine, id, number, &mut near)?;
         }
+        let failed = near.iter().any(|told| told.share.extents == NOT_MADE);
+        let overlap = match asked.filter(|_| failed) {
+            Some(asked) => self.find_overlap(&asked)?,
+            None => None,
+        };
         if matches!(self.comm.inner.node, Node::Whole) {
-            return Ok(near);
+            return overlap.map_or(Ok(near), Err);
         }
         // Of ranks on other nodes, it matters only whether they failed.
         let failed = if mine.is_err() { u64::from(self.comm.rank()) } else { NO_RANK };
         match self.comm.agree(kind::FAILED, failed, u64::min)? {
             NO_RANK => Ok(near),
+            _ if overlap.is_some() => overlap.map_or(Ok(near), Err),
             failed => {
                 mine.as_ref().map_err(Clone::clone)?;
                 Err(WindowError::Peer(Rank(failed as u32)))
@@ -190,7 +197,7 @@ fn malformed(from: Rank) -> WindowError {
 /// What it takes to map the parts of those ranks. `needed`: bytes that each allocates, if these are
 /// directories.
 pub(super) fn peers(shares: &[ToldOfPart], material: &Material<'_>, needed: u64) -> Peers {
-    let one_piece = matches!(material, Material::OnePiece);
+    let one_piece = material.is_one_piece();
     let directory = matches!(material, Material::Directory).then_some(needed);
     let mut next = 0u64;
     let mut peer = |told: &ToldOfPart| {
@@ -260,10 +267,11 @@ mod tests {
             for (size, fits) in [(64, true), (65, false), (u64::MAX, false)] {
                 let (flavor, room) = (Flavor::Shared, (u64::MAX, "none"));
                 let (needed, extents, disp_unit) = (64, 1, 8);
-                let wish = Wish { flavor, size: 64, disp_unit, needed, extents, room };
+                let durable = false;
+                let wish = Wish { flavor, size: 64, disp_unit, needed, extents, durable, room };
                 let plan = builder.agree(&wish, Ok(())).unwrap();
-                let mine = builder.make_part(&plan, &material, &wish);
-                let shares = builder.exchange(&mine, &plan, &wish).unwrap();
+                let mine = builder.make_part(&plan, &material, &wish, 0);
+                let shares = builder.exchange(&mine, &plan, &wish, None).unwrap();
                 let (comm, wish) = (universe.world().internal(plan.id), Wish { size, ..wish });
                 let plan = (&plan, &wish);
                 match builder.assemble(comm, plan, &material, mine.unwrap(), &shares) {

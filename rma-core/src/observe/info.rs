@@ -19,7 +19,12 @@ impl Window {
     /// The hints in force on this rank, defaults included, as keys and values (MPI 4.1, section
     /// 12.2.7). [`WindowBuilder::hint`](crate::WindowBuilder::hint) says what they mean.
     pub fn info(&self) -> Vec<(&'static str, String)> {
-        self.settings.hints.list()
+        let of_memory = &self.settings.of_memory;
+        // What the memory is goes before what was asked for.
+        let mut all = self.settings.hints.list();
+        all.retain(|(key, _)| of_memory.iter().all(|(other, _)| other != key));
+        all.extend(of_memory.iter().cloned());
+        all
     }
 
     /// The value of one hint, if it is known.
@@ -90,6 +95,13 @@ impl Window {
                 "  regions: {crowded} attached here have more extents than rma_dynamic_regions \
                  leaves room for, and are reached as raw ones"
             );
+        }
+        if !self.settings.of_memory.is_empty() {
+            _ = write!(text, "  memory:");
+            for (key, value) in &self.settings.of_memory {
+                _ = write!(text, " {key}={value}");
+            }
+            text.push('\n');
         }
         text + &format!(
             "  lock: fair queue lock, its words by {words}\n  post, complete: {signals}\n  \

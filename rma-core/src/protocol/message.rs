@@ -1,6 +1,6 @@
 //! Layout of the messages that the core sends: one header for all, little-endian.
 use super::wire::{U32, U64};
-use crate::transport::RemoteKey;
+use crate::transport::{PersistError, RemoteKey};
 use bytemuck::checked::try_pod_read_unaligned;
 use bytemuck::{CheckedBitPattern, Pod, Zeroable, bytes_of, pod_read_unaligned};
 
@@ -237,6 +237,41 @@ pub(crate) mod query {
     pub(crate) const RAW_BASE: u64 = 0;
     /// Its bytes.
     pub(crate) const RAW_LEN: u64 = 1;
+    /// To make the part durable; the answer says how that went, see [`Durable`](super::Durable).
+    pub(crate) const PERSIST: u64 = 2;
+}
+
+/// How it went to make a part durable, as a number that a message has room for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Durable(pub(crate) u64);
+
+impl Durable {
+    const CALL: &'static str = "a call at the target";
+
+    pub(crate) fn new(done: Result<(), PersistError>) -> Self {
+        let (kind, errno) = match done {
+            Ok(()) => (0, 0),
+            Err(PersistError::Volatile) => (1, 0),
+            Err(PersistError::System { errno, .. }) => (2, errno),
+            Err(PersistError::Poisoned { errno, .. }) => (3, errno),
+            // There is no room for the lengths.
+            Err(PersistError::Cut { .. } | PersistError::CutThere) => (4, 0),
+        };
+        Self(kind << 32 | u64::from(errno as u32))
+    }
+
+    /// `None` if no rank says so.
+    pub(crate) fn get(self) -> Option<Result<(), PersistError>> {
+        let (call, errno) = (Self::CALL, self.0 as u32 as i32);
+        match self.0 >> 32 {
+            0 if errno == 0 => Some(Ok(())),
+            1 if errno == 0 => Some(Err(PersistError::Volatile)),
+            2 => Some(Err(PersistError::System { call, errno })),
+            3 => Some(Err(PersistError::Poisoned { call, errno })),
+            4 if errno == 0 => Some(Err(PersistError::CutThere)),
+            _ => None,
+        }
+    }
 }
 
 /// Bytes that one slot asks a target for: with the credit, this bounds what is on its way here.
@@ -245,6 +280,22 @@ pub(crate) const GET_BYTES: usize = 64 << 10;
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_became_durable_is_told_in_a_number() {
+        let call = Durable::CALL;
+        for done in [
+            Ok(()),
+            Err(PersistError::Volatile),
+            Err(PersistError::System { call, errno: 5 }),
+            Err(PersistError::Poisoned { call, errno: 28 }),
+        ] {
+            assert_eq!(Durable::new(done).get(), Some(done));
+        }
+        let cut = Durable::new(Err(PersistError::Cut { len: 1, needed: 2 })).get();
+        assert_eq!(cut, Some(Err(PersistError::CutThere)));
+        assert!([1, 1 << 32 | 1, 5 << 32].iter().all(|wrong| Durable(*wrong).get().is_none()));
+    }
 
     #[test]
     fn header_layout_is_fixed() {

@@ -15,7 +15,7 @@ pub(crate) use combine::Combined;
 use crate::collective::Contributions;
 use crate::engine::{self, Engine, Sent, Service, SlotId};
 use crate::memory::stripe;
-use crate::protocol::message::{Head, Kind, Status, query};
+use crate::protocol::message::{Durable, Head, Kind, Status, query};
 use crate::protocol::outbox::GetCursor;
 use crate::protocol::pscw::Signal;
 use crate::rank::WorldRank;
@@ -169,6 +169,11 @@ impl Engine {
 impl Part {
     fn answer_query(&self, which: u64, body: &[u8]) -> Result<u64, Status> {
         match (which, body.as_chunks::<8>()) {
+            (query::PERSIST, ([], [])) => {
+                // Not while the memory is given back.
+                let _entered = self.door.enter().ok_or(Status::Freed)?;
+                Ok(Durable::new(self.persist_all()).0)
+            }
             (query::RAW_BASE | query::RAW_LEN, ([start], [])) => {
                 let regions = self.regions.as_ref().ok_or(Status::Malformed)?;
                 let raw = regions.raw_at(u64::from_le_bytes(*start));

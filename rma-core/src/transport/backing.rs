@@ -7,6 +7,7 @@
 use crate::transport::{Descriptor, Mapped};
 use core::any::Any;
 use core::ops::Range;
+use std::sync::Arc;
 
 /// Extents that a backing may have. Each costs an exchange when the window is made.
 pub(crate) const EXTENTS_MAX: usize = 64;
@@ -56,6 +57,30 @@ pub unsafe trait Backing: Mapped + Any {
     /// Whether [`persist`](Self::persist) can make some of the bytes durable. Constant.
     fn is_durable(&self) -> bool {
         false
+    }
+
+    /// Hints in force for it, which [`Window::info`](crate::Window::info) tells beside those of the
+    /// window. Asked once for each window.
+    fn info(&self) -> Vec<(&'static str, String)> {
+        Vec::new()
+    }
+
+    /// What a window over it has as an [attribute](crate::Window::attribute) from the beginning.
+    fn attribute(&self) -> Option<Arc<dyn Any + Send + Sync>> {
+        None
+    }
+
+    /// No window came of it, after an [`Allocator`](super::Allocator) had made it for one: what was
+    /// not there before goes.
+    fn unmake(&self) {}
+
+    /// The window is freed: what is to outlive it has to be durable when this returns.
+    ///
+    /// # Errors
+    ///
+    /// See [`PersistError`]; of bytes that an earlier call said to be lost, none.
+    fn release(&self) -> Result<(), PersistError> {
+        Ok(())
     }
 
     /// Makes bytes of the mapping durable, in units of its own where they have to be larger: what
@@ -113,6 +138,24 @@ pub enum PersistError {
         /// Its error number.
         errno: i32,
     },
+    /// The file has been cut since.
+    #[error(
+        "the file ends after {len} bytes, and the memory has it up to byte {needed}: another \
+         program has cut it, and what lay behind is lost; free the window, and keep other programs \
+         from the file"
+    )]
+    Cut {
+        /// Bytes that it has.
+        len: u64,
+        /// Bytes that it had.
+        needed: u64,
+    },
+    /// As [`Cut`](Self::Cut), at a target that was asked.
+    #[error(
+        "another program has cut the target's file, and what lay behind its end is lost; free the \
+         window, and keep other programs from the file"
+    )]
+    CutThere,
     /// The operating system refused. What of the bytes is durable is not known.
     #[error("the operating system failed in {call} (os error {errno}); write the data elsewhere")]
     System {

@@ -1,5 +1,5 @@
 //! What a window is called, how it was made, and what its user attached to it.
-use super::Window;
+use super::{Memory, Window};
 use crate::config::{Hint, Hints, InForce};
 use crate::object::Flavor;
 use core::any::{Any, TypeId};
@@ -23,6 +23,10 @@ pub(crate) struct Settings {
     /// How the window got its memory. S-B2
     flavor: Flavor,
     pub(crate) hints: InForce,
+    /// And those of the memory of this rank's part.
+    pub(crate) of_memory: Vec<(&'static str, String)>,
+    /// Whether the part of any rank may outlive the job; all ranks say the same.
+    pub(crate) durable: bool,
     /// What its user calls it. S-B4
     name: Mutex<String>,
     /// By type. S-B3
@@ -30,9 +34,12 @@ pub(crate) struct Settings {
 }
 
 impl Settings {
-    pub(crate) fn new(flavor: Flavor, hints: &Hints) -> Self {
-        let hints = InForce::new(hints);
-        Self { flavor, hints, name: Mutex::default(), attributes: Mutex::default() }
+    pub(crate) fn new(flavor: Flavor, hints: &Hints, memory: &Memory, durable: bool) -> Self {
+        let (hints, of_memory) = (InForce::new(hints), memory.info());
+        // By the type of the value, and not of what it is kept in.
+        let attribute = memory.attribute().map(|value| ((*value).type_id(), value));
+        let attributes = Mutex::new(attribute.into_iter().collect());
+        Self { flavor, hints, of_memory, durable, name: Mutex::default(), attributes }
     }
 
     fn attributes(&self) -> MutexGuard<'_, Attributes> {

@@ -6,8 +6,8 @@ use crate::config::PathHint;
 use crate::engine::Engine;
 use crate::memory::target::Span;
 use crate::transport::{
-    AllocateError, Backing, DescribeError, Descriptor, Extent, Mapped, Mapping, PersistError,
-    Place, Region, flaw,
+    AllocateError, Allocator, Backing, DescribeError, Descriptor, Extent, Mapped, Mapping,
+    PersistError, Place, Region, flaw,
 };
 use core::any::Any;
 use core::ops::Range;
@@ -44,6 +44,12 @@ enum Whose {
     User,
 }
 
+impl Whose {
+    fn is_window(&self) -> bool {
+        matches!(self, Self::Window(_) | Self::WindowByAddress)
+    }
+}
+
 // SAFETY: the mapping is that of the backing, which may be used by any thread, or was.
 unsafe impl Send for Memory {}
 // SAFETY: as above.
@@ -72,9 +78,33 @@ impl Memory {
         Ok(Self::new(Arc::new(Anonymous(region)), whose))
     }
 
-    /// Memory of rank 0, in which this rank's part lies.
-    pub(crate) fn imported(mapped: Box<dyn Mapped>) -> Self {
-        Self::new(Arc::new(OfFirstRank(mapped)), Whose::FirstRank)
+    /// Memory of rank 0, in which this rank's part lies; if an allocator made it, as that has it.
+    pub(crate) fn imported(
+        mapped: Box<dyn Mapped>,
+        allocator: Option<&'static dyn Allocator>,
+    ) -> Self {
+        let backing = match allocator {
+            Some(allocator) => allocator.adopt(mapped),
+            None => Arc::new(OfFirstRank(mapped)),
+        };
+        Self::new(backing, Whose::FirstRank)
+    }
+
+    /// What an allocator made for a window.
+    pub(crate) fn of_allocator(
+        engine: &Arc<Engine>,
+        backing: Arc<dyn Backing>,
+        path: PathHint,
+    ) -> Result<Self, AllocateError> {
+        if let Some((extent, why)) = flaw(&*backing) {
+            return Err(AllocateError::Extent { extent, why });
+        }
+        // Where peers come by address, it stays mapped until the process ends.
+        let whose = match path {
+            PathHint::Cma => Whose::User,
+            _ => Whose::Window(engine.clone()),
+        };
+        Ok(Self::new(backing, whose))
     }
 
     /// What a user brings along: a copy of it, or where it lies. S-A1 S-A4 S-K7
@@ -138,6 +168,28 @@ impl Memory {
             start += extent.len;
         }
         Ok(all)
+    }
+
+    /// See [`Backing::info`].
+    pub(crate) fn info(&self) -> Vec<(&'static str, String)> {
+        self.backing().as_ref().map_or(Vec::new(), |backing| backing.info())
+    }
+
+    /// See [`Backing::attribute`].
+    pub(crate) fn attribute(&self) -> Option<Arc<dyn Any + Send + Sync>> {
+        self.backing().as_ref().and_then(|backing| backing.attribute())
+    }
+
+    /// No window came of it: gives back what was made for that.
+    pub(crate) fn unmake(&self) {
+        let made = self.backing().take();
+        made.iter().filter(|_| self.whose.is_window()).for_each(|backing| backing.unmake());
+    }
+
+    /// See [`Backing::release`].
+    pub(crate) fn release(&self) -> Result<(), PersistError> {
+        let backing = self.backing().clone();
+        backing.map_or(Ok(()), |backing| backing.release())
     }
 
     /// Gives `len` bytes at `offset` back to their user; what it brought along as a whole.

@@ -105,6 +105,8 @@ pub(crate) mod kind {
     pub(crate) const EXTENT: u64 = 5;
     /// How far a device reaches.
     pub(crate) const DEVICE: u64 = 6;
+    /// Bytes of a file that a rank asks for.
+    pub(crate) const CLAIM: u64 = 7;
 }
 
 /// What was counted at rank 0 before the first barrier of a window.

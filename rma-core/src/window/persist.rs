@@ -1,7 +1,26 @@
 //! What of a part outlives the machine.
-use super::Window;
+use super::{Part, Window};
 use crate::error::RmaError;
+use crate::transport::PersistError;
 use core::ops::Range;
+
+impl Part {
+    /// Makes all that can be durable; fails if there is nothing.
+    pub(crate) fn persist_all(&self) -> Result<(), PersistError> {
+        let Some(regions) = &self.regions else {
+            return self.memory.persist(self.offset..self.offset + self.size);
+        };
+        let durable = regions.durable();
+        if durable.is_empty() {
+            return Err(PersistError::Volatile);
+        }
+        durable.into_iter().try_for_each(|(start, len)| {
+            // One that is gone meanwhile is its user's.
+            let held = self.attached_memory(start, len);
+            held.map_or(Ok(()), |(memory, at, _pin)| memory.persist(at..at + len))
+        })
+    }
+}
 
 impl Window {
     /// Makes bytes of this rank's own part durable, if they lie on memory that can be; in a dynamic

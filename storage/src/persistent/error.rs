@@ -84,14 +84,14 @@ pub enum PersistentError {
         name: String,
     },
     /// There is no such version.
-    #[error("window {name:?} has no version {version} that {who} holds; there are: {held}")]
+    #[error("window {name:?} has no version {version} that {holder} holds; there are: {held}")]
     NoVersion {
         /// The name.
         name: String,
         /// Its number, or what was asked for.
         version: String,
-        /// Who was to hold it.
-        who: String,
+        /// Which rank or ranks were to hold it.
+        holder: String,
         /// What there is.
         held: String,
     },

@@ -391,11 +391,11 @@ fn held(catalog: &Catalog, number: u64) -> Result<Vec<(u32, PartRef)>> {
     if found.is_empty() { Err(no_version(catalog, number, "any rank")) } else { Ok(found) }
 }
 
-fn no_version(catalog: &Catalog, number: u64, who: &str) -> PersistentError {
+fn no_version(catalog: &Catalog, number: u64, holder: &str) -> PersistentError {
     let numbers: BTreeSet<_> = counted(catalog).map(|version| version.number).collect();
     let held: Vec<_> = numbers.iter().map(u64::to_string).collect();
-    let (name, version, who) = (catalog.name.clone(), number.to_string(), who.to_owned());
-    PersistentError::NoVersion { name, version, who, held: held.join(", ") }
+    let (name, version, holder) = (catalog.name.clone(), number.to_string(), holder.to_owned());
+    PersistentError::NoVersion { name, version, holder, held: held.join(", ") }
 }
 
 fn summary(catalog: &Catalog) -> WindowSummary {

@@ -425,12 +425,17 @@ impl Beginning {
         &self,
         hints: &PersistentHints,
         version: String,
-        who: &str,
+        holder: &str,
         rank: u32,
     ) -> PersistentError {
         let numbers: Vec<_> = self.catalog.numbers(rank).iter().map(u64::to_string).collect();
         let held = if numbers.is_empty() { "none".to_owned() } else { numbers.join(", ") };
-        PersistentError::NoVersion { name: hints.name.clone(), version, who: who.to_owned(), held }
+        PersistentError::NoVersion {
+            name: hints.name.clone(),
+            version,
+            holder: holder.to_owned(),
+            held,
+        }
     }
 
     fn choose(

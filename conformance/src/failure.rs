@@ -441,12 +441,14 @@ pub fn run_leaving_a_tree<H: Harness>(test: &str) {
 pub fn run_leaving_inside_a_tree<H: Harness>(test: &str) {
     H::run(test, 4, &|universe| {
         let world = universe.world().clone();
-        let [comm, before] = [(); 2].map(|()| world.dup().unwrap());
+        let comm = world.dup().unwrap();
+        let is_last = |rank: Rank| (1..3).contains(&rank.0);
+        let last = world.split(is_last(world.rank()).then_some(0), 0).unwrap();
         let others = world.split((world.rank() != Rank(2)).then_some(0), 0).unwrap();
         lose_lanes(&world, &comm);
         let mut bytes = vec![u64::from(world.rank()); 2000];
         let Some(others) = others else {
-            before.bcast(&mut [0u64], Rank(1)).unwrap();
+            last.unwrap().barrier().unwrap();
             drop(universe);
             return;
         };
@@ -459,8 +461,8 @@ pub fn run_leaving_inside_a_tree<H: Harness>(test: &str) {
             end.unwrap();
         }
         // The last one that the root sends to.
-        if world.rank() == Rank(1) {
-            before.bcast(&mut [0u64], Rank(1)).unwrap();
+        if let Some(last) = last {
+            last.barrier().unwrap();
         }
         others.barrier().unwrap();
     });

@@ -203,6 +203,24 @@ pub fn in_several_communicators(universe: &Universe) {
     }
 }
 
+/// In communicators where ranks of a node do not follow each other, or another one leads it.
+pub fn in_other_orders(universe: &Universe) {
+    let (world, lengths) = (universe.world(), &[LEAST / 2, LEAST, 9 * PIECE + 5]);
+    let (rank, size) = (i64::from(world.rank().0), i64::from(world.size()));
+    for key in [-rank, rank % size.div_euclid(2), (rank + 1) % size] {
+        let comm = world.split(Some(0), key).unwrap().unwrap();
+        from_one_in(&comm, lengths);
+        to_one_in(&comm, lengths);
+        from_all_in(&comm, lengths);
+        combined_in(&comm, lengths);
+        let mut buffer = block(comm.rank(), LEAST);
+        for root in comm.ranks() {
+            comm.bcast(&mut buffer, root).unwrap();
+            assert_eq!(buffer, block(Rank(0), LEAST));
+        }
+    }
+}
+
 /// Who returns has no part in it any more: others may still be reading.
 pub fn and_gone(universe: &Universe) {
     let world = universe.world();

@@ -29,7 +29,7 @@ macro_rules! suite {
                 from_one(2) as from_one_of_2, from_one(5), to_one(2) as to_one_of_2, to_one(5),
                 from_all(2) as from_all_of_2, from_all(5), combined(2) as combined_of_2,
                 combined(3) as combined_of_3, combined(5), summed(4), summed(9) as summed_of_9,
-                of_odd_sizes(4), in_several_communicators(4), and_gone(4),
+                of_odd_sizes(4), in_several_communicators(4), in_other_orders(6), and_gone(4),
             }
             in_place {
                 allgather(1) as allgather_of_1, allgather(4), alltoall(1) as alltoall_of_1,

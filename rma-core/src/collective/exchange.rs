@@ -6,7 +6,7 @@ use super::contributions::{
 };
 use super::lanes::{FlatPlan, HALF, InLane, OfferKind, OutLane};
 use super::near::Near;
-use super::node::TreeOrder;
+use super::node::{Neighbours, TreeOrder};
 use super::pieces::Readers;
 use crate::collective::{Communicator, Turn};
 use crate::engine::Engine;
@@ -438,11 +438,24 @@ impl<'a> Exchange<'a> {
         number: u64,
     ) -> Result<(), CollectiveError> {
         let place = &mut bytes[(number * PART) as usize..];
-        self.check_length(from, place.len(), part.rest)?;
+        let rest = place.len();
+        self.copy_part(from, part, rest, &mut place[..rest.min(PART as usize)])
+    }
+
+    /// Copies a part to `place`, which is as long, of a payload of which `rest` bytes are expected
+    /// from there on.
+    pub(super) fn copy_part(
+        &self,
+        from: Rank,
+        part: &PayloadPart,
+        rest: usize,
+        place: &mut [u8],
+    ) -> Result<(), CollectiveError> {
+        self.check_length(from, rest, part.rest)?;
         if part.is_offer {
             return Err(self.fails(CollectiveError::Malformed { what: self.what, from }));
         }
-        place[..part.bytes.len()].copy_from_slice(&part.bytes);
+        place.copy_from_slice(&part.bytes);
         Ok(())
     }
 
@@ -558,7 +571,10 @@ impl<'a> Exchange<'a> {
     }
 
     pub(super) fn key(&self, peer: Rank, round: u32) -> ContributionKey {
-        let round = self.rounds.get() + round;
+        // Ranks of other nodes know nothing of how those of this one went on.
+        let is_neighbour = |node: &Neighbours| node.place_of(peer).is_some();
+        let before = self.comm.inner.node.neighbours().is_none_or(is_neighbour);
+        let round = if before { self.rounds.get() } else { 0 } + round;
         (self.comm.inner.id, self.tag | round & 0xff, self.comm.world_rank(peer))
     }
 

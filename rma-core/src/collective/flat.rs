@@ -21,6 +21,7 @@ use super::node::TreeOrder;
 use super::operations::Result;
 use super::pieces::Readers;
 use super::reduction::Reduction;
+use super::tree::BROADCAST;
 use crate::collective::Communicator;
 use crate::element::Element;
 use crate::error::CollectiveError;
@@ -84,8 +85,8 @@ impl<'a> Dealt<'a> {
         Self { shares, ranks, elements, segment, turns }
     }
 
-    fn range(&self, turn: usize, owner: Rank) -> Range<usize> {
-        let owner = usize::from(owner);
+    /// What the rank at that place combines in a turn.
+    fn range(&self, turn: usize, owner: usize) -> Range<usize> {
         let (first, end) = match self.shares {
             Shares::All | Shares::One(_) => {
                 ((turn * self.ranks + owner) * self.segment, self.elements)
@@ -128,28 +129,61 @@ fn piece_mut(payload: &mut [u8], unit: usize, number: u64) -> &mut [u8] {
     &mut rest[..len]
 }
 
-/// The partner of each step around the ring, from the next rank on.
-fn after(comm: &Communicator, step: u64) -> Rank {
-    comm.rank().on_ring(step as i64, comm.size())
+/// The ranks of an order on a ring.
+#[derive(Clone, Copy)]
+struct Ring<'a> {
+    comm: &'a Communicator,
+    order: TreeOrder<'a>,
+    size: u32,
+    /// This rank's place.
+    own: Rank,
 }
 
-fn before(comm: &Communicator, step: u64) -> Rank {
-    comm.rank().on_ring(-(step as i64), comm.size())
+/// A rank on a ring.
+#[derive(Clone, Copy)]
+struct Partner {
+    rank: Rank,
+    place: usize,
+}
+
+impl Ring<'_> {
+    fn others(&self) -> u64 {
+        u64::from(self.size) - 1
+    }
+
+    fn at(&self, steps: i64) -> Partner {
+        let place = self.own.on_ring(steps, self.size);
+        Partner { rank: self.order.at(self.comm, place.0), place: usize::from(place) }
+    }
+
+    /// The partner of each step around the ring, from the next rank on.
+    fn after(&self, step: u64) -> Partner {
+        self.at(step as i64)
+    }
+
+    fn before(&self, step: u64) -> Partner {
+        self.at(-(step as i64))
+    }
 }
 
 impl Exchange<'_> {
+    fn ring<'r>(&'r self, order: TreeOrder<'r>) -> Ring<'r> {
+        let comm = self.comm();
+        Ring { comm, order, size: order.size(comm), own: Rank(order.place(comm)) }
+    }
+
     /// Offers all other ranks a payload, which begins with the next piece, and hears what they
     /// offer, in the order of the ranks before this one. `None` if a rank has no lane: all do
     /// something else then, in other rounds.
-    fn offer_all(&self, bytes: usize) -> Result<Option<Vec<InLane>>> {
-        let comm = self.comm();
+    fn offer_all(&self, ring: Ring<'_>, bytes: usize) -> Result<Option<Vec<InLane>>> {
         let kind = if self.opens() { OfferKind::Flat } else { OfferKind::NoLane };
-        let steps = 1..u64::from(comm.size());
+        let steps = 1..=ring.others();
         for step in steps.clone() {
-            self.offer((after(comm, step), OFFERS), kind, bytes, self.next_piece())?;
+            self.offer((ring.after(step).rank, OFFERS), kind, bytes, self.next_piece())?;
         }
-        let mut outstanding: Vec<Rank> = steps.map(|step| before(comm, step)).collect();
-        let mut all: Vec<Option<InLane>> = outstanding.iter().map(|_| None).collect();
+        let partners: Vec<Rank> = steps.map(|step| ring.before(step).rank).collect();
+        let mut outstanding = partners.clone();
+        let mut all: Vec<Option<InLane>> = partners.iter().map(|_| None).collect();
         // Whichever comes: of ranks that took another way, only some send to this one, and may wait
         // for it, or for others that do.
         while !outstanding.is_empty() {
@@ -159,8 +193,10 @@ impl Exchange<'_> {
             if lane.as_ref().is_some_and(|lane| lane.unit() != self.unit(bytes)) {
                 return Err(self.fails(CollectiveError::Malformed { what: self.what(), from }));
             }
-            let step = comm.rank().on_ring(-i64::from(from.0), comm.size());
-            all[usize::from(step) - 1] = lane;
+            let of_it = partners.iter().zip(&mut all).find(|(rank, _)| **rank == from);
+            if let Some((_, place)) = of_it {
+                *place = lane;
+            }
         }
         let all: Option<Vec<InLane>> = all.into_iter().collect();
         let all = all.filter(|_| kind == OfferKind::Flat);
@@ -171,18 +207,24 @@ impl Exchange<'_> {
         Ok(all)
     }
 
+    /// Offers the others of an order what this rank, the first of it, broadcasts: from that piece
+    /// on.
+    pub(super) fn offer_broadcast(&self, others: &[Rank], bytes: usize, first: u64) -> Result<()> {
+        self.plan.set(FlatPlan::around(FlatKind::Broadcast, self.comm().rank()));
+        others.iter().try_for_each(|to| self.offer((*to, BROADCAST), OfferKind::Flat, bytes, first))
+    }
+
     /// Copies the bytes of this rank to all others, which wait for them or for a tree.
-    pub(super) fn broadcast_flat(
-        &self,
-        others: Arc<[Rank]>,
-        round: u32,
-        bytes: &[u8],
-    ) -> Result<()> {
-        let first = self.next_piece();
-        for to in &*others {
-            self.offer((*to, round), OfferKind::Flat, bytes.len(), first)?;
+    pub(super) fn broadcast_flat(&self, others: Arc<[Rank]>, bytes: &[u8]) -> Result<()> {
+        let (first, unit) = (self.next_piece(), self.unit(bytes.len()));
+        let (readers, early) =
+            (Readers::All(others.clone()), bytes.len().min(unit * HALF as usize));
+        // An offer wakes who waits for it: it shall find something to read.
+        for piece in bytes[..early].chunks(unit) {
+            self.put_piece(readers.clone(), piece, false)?;
         }
-        self.put_stream(&Readers::All(others), bytes)?;
+        self.offer_broadcast(&others, bytes.len(), first)?;
+        self.put_more(&readers, bytes, bytes.len(), &mut { early })?;
         self.drain()
     }
 
@@ -193,7 +235,8 @@ impl Exchange<'_> {
         let block = all.len() / comm.size() as usize;
         let Some(others) = self.flat(TreeOrder::From(Rank(0)), block) else { return Ok(false) };
         self.plan.set(FlatPlan::new(FlatKind::Allgather, []));
-        let (Some(lanes), unit) = (self.offer_all(block)?, self.unit(block)) else {
+        let ring = self.ring(TreeOrder::From(Rank(0)));
+        let (Some(lanes), unit) = (self.offer_all(ring, block)?, self.unit(block)) else {
             return Ok(false);
         };
         let own = usize::from(comm.rank()) * block;
@@ -206,7 +249,7 @@ impl Exchange<'_> {
                 self.put_piece(Readers::All(others.clone()), mine, rings)?;
             }
             for (step, lane) in (1..).zip(&lanes) {
-                let from = usize::from(before(comm, step)) * block;
+                let from = ring.before(step).place * block;
                 for number in numbers.clone() {
                     let theirs = piece_mut(&mut all[from..][..block], unit, number);
                     self.get_piece(lane, number, theirs, number + 1 == numbers.end)?;
@@ -222,7 +265,8 @@ impl Exchange<'_> {
     /// [`allgather_flat`](Self::allgather_flat), or if `all` would be overwritten too soon.
     pub(super) fn alltoall_flat(&self, mine: Option<&[u8]>, all: &mut [u8]) -> Result<bool> {
         let comm = self.comm();
-        let (block, others) = (all.len() / comm.size() as usize, u64::from(comm.size()) - 1);
+        let ring = self.ring(TreeOrder::From(Rank(0)));
+        let (block, others) = (all.len() / comm.size() as usize, ring.others());
         if self.flat(TreeOrder::From(Rank(0)), block).is_none() {
             return Ok(false);
         }
@@ -233,7 +277,7 @@ impl Exchange<'_> {
             return Ok(false);
         }
         self.plan.set(FlatPlan::new(FlatKind::Alltoall, []));
-        let (Some(lanes), unit) = (self.offer_all(block)?, self.unit(block)) else {
+        let (Some(lanes), unit) = (self.offer_all(ring, block)?, self.unit(block)) else {
             return Ok(false);
         };
         // One piece of each block after the other.
@@ -241,14 +285,14 @@ impl Exchange<'_> {
         for first in (0..pieces).step_by(at_once as usize) {
             let numbers = first..pieces.min(first + at_once);
             for number in numbers.clone() {
-                let to = after(comm, number % others + 1);
-                let block = &mine.unwrap_or(all)[usize::from(to) * block..][..block];
+                let to = ring.after(number % others + 1);
+                let block = &mine.unwrap_or(all)[to.place * block..][..block];
                 let rings = number + others >= numbers.end;
-                self.put_piece(Readers::One(to), piece(block, unit, number / others), rings)?;
+                self.put_piece(Readers::One(to.rank), piece(block, unit, number / others), rings)?;
             }
             for number in numbers.clone() {
-                let from = before(comm, number % others + 1);
-                let block = &mut all[usize::from(from) * block..][..block];
+                let from = ring.before(number % others + 1);
+                let block = &mut all[from.place * block..][..block];
                 let theirs = piece_mut(block, unit, number / others);
                 let lane = &lanes[(number % others) as usize];
                 self.get_piece(lane, number, theirs, number + others >= numbers.end)?;
@@ -258,23 +302,28 @@ impl Exchange<'_> {
         Ok(true)
     }
 
-    /// Collects blocks at `root`, where `all` has room for them; false as in
-    /// [`allgather_flat`](Self::allgather_flat).
-    pub(super) fn gather_flat(&self, mine: &[u8], all: &mut [u8], root: Rank) -> Result<bool> {
-        let (comm, order) = (self.comm(), TreeOrder::From(root));
+    /// Collects blocks of the ranks of an order at the first, where `all` has room for those of all
+    /// ranks; false as in [`allgather_flat`](Self::allgather_flat).
+    pub(super) fn gather_flat(
+        &self,
+        order: TreeOrder<'_>,
+        mine: &[u8],
+        all: &mut [u8],
+    ) -> Result<bool> {
         if self.flat(order, mine.len()).is_none() {
             return Ok(false);
         }
+        let (ring, root) = (self.ring(order), order.at(self.comm(), 0));
         self.plan.set(FlatPlan::around(FlatKind::Gather, root));
-        if comm.rank() != root {
-            self.give_flat(mine, root)?;
+        if self.comm().rank() != root {
+            self.give_flat(order, mine)?;
             return Ok(true);
         }
-        all[usize::from(root) * mine.len()..][..mine.len()].copy_from_slice(mine);
-        for step in 1..u64::from(comm.size()) {
-            let from = after(comm, step);
-            let part = self.take(from, OFFERS, 0)?;
-            let block = &mut all[usize::from(from) * mine.len()..][..mine.len()];
+        let place = |rank| usize::from(rank) * mine.len()..(usize::from(rank) + 1) * mine.len();
+        all[place(root)].copy_from_slice(mine);
+        for step in 1..=ring.others() {
+            let from = ring.after(step).rank;
+            let (part, block) = (self.take(from, OFFERS, 0)?, &mut all[place(from)]);
             match self.accept(from, &part, OfferKind::Flat, Some(mine.len()))? {
                 Some(lane) => self.get_stream(&lane, block)?,
                 None => self.receive_into(from, INSTEAD, block)?,
@@ -283,11 +332,11 @@ impl Exchange<'_> {
         Ok(true)
     }
 
-    fn give_flat(&self, mine: &[u8], root: Rank) -> Result<()> {
-        let has_lane = self.opens();
+    fn give_flat(&self, order: TreeOrder<'_>, mine: &[u8]) -> Result<()> {
+        let (has_lane, root) = (self.opens(), order.at(self.comm(), 0));
         let kind = if has_lane { OfferKind::Flat } else { OfferKind::NoLane };
         self.offer((root, OFFERS), kind, mine.len(), self.next_piece())?;
-        let (parent, children) = self.relatives(TreeOrder::From(root));
+        let (parent, children) = self.relatives(order);
         if let Some(parent) = parent.filter(|parent| *parent != root) {
             self.offer((parent, OFFERS), OfferKind::Length, mine.len(), 0)?;
         }
@@ -306,33 +355,35 @@ impl Exchange<'_> {
     /// all others, which wait for that or for a tree; false if it takes a tree.
     pub(super) fn scatter_flat(&self, run: &[u8], round: u32) -> Result<bool> {
         let (comm, order) = (self.comm(), TreeOrder::From(self.comm().rank()));
+        let ring = self.ring(order);
         let block = run.len() / comm.size() as usize;
         if self.flat(order, block).is_none() || !self.opens() {
             return Ok(false);
         }
         let unit = self.unit(block);
         let (first, pieces) = (self.next_piece(), block.div_ceil(unit) as u64);
-        for step in 1..u64::from(comm.size()) {
+        for step in 1..=ring.others() {
             let at = first + (step - 1) * pieces;
-            self.offer((after(comm, step), round), OfferKind::Flat, block, at)?;
+            self.offer((ring.after(step).rank, round), OfferKind::Flat, block, at)?;
         }
         for (step, block) in (0..).zip(run.chunks(block)).skip(1) {
-            self.put_stream(&Readers::One(after(comm, step)), block)?;
+            self.put_stream(&Readers::One(ring.after(step).rank), block)?;
         }
         self.drain()?;
         Ok(true)
     }
 
-    /// Combines `total` of all ranks, in their order, into that of the ranks that are to have it;
-    /// false as in [`allgather_flat`](Self::allgather_flat).
+    /// Combines `total` of all ranks of an order, in that order, into that of the ranks that are to
+    /// have it; false as in [`allgather_flat`](Self::allgather_flat).
     pub(super) fn reduce_flat<E: Element>(
         &self,
+        order: TreeOrder<'_>,
         total: &mut [E],
         reduction: &impl Reduction<E>,
         shares: Shares<'_>,
     ) -> Result<bool> {
-        let comm = self.comm();
-        let Some(others) = self.flat(TreeOrder::From(Rank(0)), size_of_val(total)) else {
+        let (comm, ring) = (self.comm(), self.ring(order));
+        let Some(others) = self.flat(order, size_of_val(total)) else {
             return Ok(false);
         };
         let most = self.unit_elements::<E>(size_of_val(total));
@@ -341,8 +392,8 @@ impl Exchange<'_> {
         }
         let how = core::iter::once(size_of::<E>() as u64).chain(shares.numbers());
         self.plan.set(FlatPlan::new(FlatKind::Reduce, how));
-        let Some(lanes) = self.offer_all(size_of_val(total))? else { return Ok(false) };
-        let dealt = Dealt::new(shares, comm.size() as usize, total.len(), most);
+        let Some(lanes) = self.offer_all(ring, size_of_val(total))? else { return Ok(false) };
+        let dealt = Dealt::new(shares, ring.size as usize, total.len(), most);
         let readers = match shares {
             Shares::All => Readers::All(others),
             Shares::One(root) if root != comm.rank() => Readers::One(root),
@@ -351,10 +402,10 @@ impl Exchange<'_> {
         let mut partial = Partial::new(dealt.segment);
         let mut number = 0;
         // All pieces of so many turns have a place.
-        let at_once = (PIECES / comm.size()).max(1) as usize;
+        let at_once = (PIECES / ring.size).max(1) as usize;
         for first in (0..dealt.turns).step_by(at_once) {
             let turns = first..dealt.turns.min(first + at_once);
-            let of = (&lanes[..], &dealt, turns);
+            let of = (ring, &lanes[..], &dealt, turns);
             number = self.reduce_turns(of, number, total, reduction, &mut partial, &readers)?;
         }
         self.drain()?;
@@ -364,33 +415,32 @@ impl Exchange<'_> {
     /// Some turns of a reduction, from that piece on; the piece behind them.
     fn reduce_turns<E: Element>(
         &self,
-        (lanes, dealt, turns): (&[InLane], &Dealt<'_>, Range<usize>),
+        (ring, lanes, dealt, turns): (Ring<'_>, &[InLane], &Dealt<'_>, Range<usize>),
         number: u64,
         total: &mut [E],
         reduction: &impl Reduction<E>,
         partial: &mut Partial<E>,
         readers: &Readers,
     ) -> Result<u64> {
-        let comm = self.comm();
-        let others = u64::from(comm.size()) - 1;
+        let (others, place) = (ring.others(), usize::from(ring.own));
         let of = |part: u64| (turns.start + (part / others) as usize, part % others + 1);
         let parts = turns.len() as u64 * others;
         for first in (0..parts).step_by(PIECES as usize) {
             let some = first..parts.min(first + u64::from(PIECES));
             for part in some.clone() {
                 let (turn, step) = of(part);
-                let to = after(comm, step);
-                let theirs = &total[dealt.range(turn, to)];
+                let to = ring.after(step);
+                let theirs = &total[dealt.range(turn, to.place)];
                 let rings = part + others >= some.end;
-                self.put_piece(Readers::One(to), cast_slice(theirs), rings)?;
+                self.put_piece(Readers::One(to.rank), cast_slice(theirs), rings)?;
             }
             for part in some.clone() {
                 let (turn, step) = of(part);
-                let own = dealt.range(turn, comm.rank());
-                let (lane, place) = (&lanes[step as usize - 1], number + part);
-                let theirs = &mut partial.heard[..own.len()];
-                self.get_piece(lane, place, cast_slice_mut(theirs), part + others >= some.end)?;
-                self.hear((before(comm, step), step), &mut total[own], reduction, partial);
+                let own = dealt.range(turn, place);
+                let lane = &lanes[step as usize - 1];
+                let theirs = cast_slice_mut(&mut partial.heard[..own.len()]);
+                self.get_piece(lane, number + part, theirs, part + others >= some.end)?;
+                self.hear((ring, step), &mut total[own], reduction, partial);
             }
         }
         let results = number + parts;
@@ -398,17 +448,17 @@ impl Exchange<'_> {
             return Ok(results);
         }
         for turn in turns.clone() {
-            let own = &total[dealt.range(turn, comm.rank())];
+            let own = &total[dealt.range(turn, place)];
             self.put_piece(readers.clone(), cast_slice(own), turn + 1 == turns.end)?;
         }
         let reads = match dealt.shares {
-            Shares::One(root) => root == comm.rank(),
+            Shares::One(root) => root == self.comm().rank(),
             Shares::All | Shares::Own(_) => true,
         };
         for (step, lane) in (1..).zip(lanes).filter(|_| reads) {
-            for (place, turn) in (results..).zip(turns.clone()) {
-                let theirs = &mut total[dealt.range(turn, before(comm, step))];
-                self.get_piece(lane, place, cast_slice_mut(theirs), turn + 1 == turns.end)?;
+            for (number, turn) in (results..).zip(turns.clone()) {
+                let theirs = &mut total[dealt.range(turn, ring.before(step).place)];
+                self.get_piece(lane, number, cast_slice_mut(theirs), turn + 1 == turns.end)?;
             }
         }
         Ok(results + turns.len() as u64)
@@ -418,19 +468,19 @@ impl Exchange<'_> {
     /// it is done.
     fn hear<E: Element>(
         &self,
-        (from, step): (Rank, u64),
+        (ring, step): (Ring<'_>, u64),
         own: &mut [E],
         reduction: &impl Reduction<E>,
         partial: &mut Partial<E>,
     ) {
-        let (rank, len) = (self.comm().rank(), own.len());
+        let (from, place, len) = (ring.before(step).place, usize::from(ring.own), own.len());
         let Partial { low, high, has_high, heard } = partial;
         if step == 1 {
             low[..len].copy_from_slice(own);
             *has_high = false;
         }
         // Each is the next lower one, around the ring: it comes before what was heard so far.
-        match from.cmp(&rank) {
+        match from.cmp(&place) {
             Ordering::Less => {
                 self.combine(reduction, &mut heard[..len], &low[..len]);
                 core::mem::swap(heard, low);
@@ -443,7 +493,7 @@ impl Exchange<'_> {
                 *has_high = true;
             }
         }
-        if step + 1 == u64::from(self.comm().size()) {
+        if step == ring.others() {
             if *has_high {
                 self.combine(reduction, &mut low[..len], &high[..len]);
             }
@@ -468,9 +518,9 @@ mod tests {
                 let dealt = Dealt::new(shares, ranks, elements, most);
                 let mut seen = vec![0; elements];
                 for (turn, owner) in
-                    (0..dealt.turns).flat_map(|turn| (0..ranks as u32).map(move |r| (turn, r)))
+                    (0..dealt.turns).flat_map(|turn| (0..ranks).map(move |r| (turn, r)))
                 {
-                    let range = dealt.range(turn, Rank(owner));
+                    let range = dealt.range(turn, owner);
                     assert!(range.len() <= most);
                     seen[range].iter_mut().for_each(|seen| *seen += 1);
                 }

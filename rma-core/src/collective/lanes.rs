@@ -234,9 +234,11 @@ impl AtLane for Member<'_> {
 impl Communicator {
     /// The other ranks of an order, if all of them share memory.
     fn near_others(&self, order: TreeOrder<'_>) -> Option<Arc<[Rank]>> {
-        let is_node = matches!(order, TreeOrder::Node(_));
-        let are_near =
-            is_node || matches!((&self.inner.node, order), (Node::Whole, TreeOrder::From(_)));
+        let are_near = match order {
+            TreeOrder::Node(..) => true,
+            TreeOrder::From(_) => matches!(self.inner.node, Node::Whole),
+            TreeOrder::Leaders(..) => false,
+        };
         let others = (0..order.size(self)).map(|place| order.at(self, place));
         are_near.then(|| others.filter(|rank| *rank != self.rank()).collect())
     }
@@ -254,7 +256,7 @@ impl Exchange<'_> {
         let inner = &self.comm().inner;
         let geometry =
             || LaneGeometry::within(inner.engine.config.collective_lane_bytes, inner.group.size());
-        let is_flat = self.is_large(bytes) && self.comm().size() > 1 && geometry().is_some();
+        let is_flat = self.is_large(bytes) && order.size(self.comm()) > 1 && geometry().is_some();
         is_flat.then(|| self.comm().near_others(order)).flatten()
     }
 
@@ -347,11 +349,24 @@ impl Exchange<'_> {
     /// Writes a payload, for readers that do nothing but to [read](Self::get_stream) it. The two
     /// sides wake each other for half a lane at a time.
     pub(super) fn put_stream(&self, readers: &Readers, payload: &[u8]) -> Result<()> {
+        self.put_more(readers, payload, payload.len(), &mut 0)
+    }
+
+    /// As [`put_stream`](Self::put_stream), of a payload whose first bytes have come, so many, and
+    /// of which `put` are written.
+    pub(super) fn put_more(
+        &self,
+        readers: &Readers,
+        payload: &[u8],
+        come: usize,
+        put: &mut usize,
+    ) -> Result<()> {
         let unit = self.unit(payload.len());
-        let pieces = payload.len().div_ceil(unit);
-        for (number, piece) in (1..).zip(payload.chunks(unit)) {
-            let rings = number == pieces || pieces::ends_half(self.next_piece(), HALF);
-            self.put_piece(readers.clone(), piece, rings)?;
+        while *put < come && (come == payload.len() || come - *put >= unit) {
+            let end = come.min(*put + unit);
+            let rings = end == payload.len() || pieces::ends_half(self.next_piece(), HALF);
+            self.put_piece(readers.clone(), &payload[*put..end], rings)?;
+            *put = end;
         }
         Ok(())
     }
@@ -442,11 +457,23 @@ impl Exchange<'_> {
 
     /// Reads a payload whose pieces follow each other.
     pub(super) fn get_stream(&self, of: &InLane, bytes: &mut [u8]) -> Result<()> {
-        let pieces = bytes.len().div_ceil(of.unit()) as u64;
-        for (number, piece) in (0..).zip(bytes.chunks_mut(of.unit())) {
+        self.get_more(of, bytes, |_, _| Ok(()))
+    }
+
+    /// As [`get_stream`](Self::get_stream), and has what has come handed on, as in
+    /// [`broadcast_on`](Self::broadcast_on).
+    pub(super) fn get_more(
+        &self,
+        of: &InLane,
+        bytes: &mut [u8],
+        mut hand_on: impl FnMut(&[u8], usize) -> Result<()>,
+    ) -> Result<()> {
+        let (whole, unit) = (bytes.len(), of.unit());
+        for (number, start) in (0..).zip((0..whole).step_by(unit)) {
+            let end = whole.min(start + unit);
             let ends_half = pieces::ends_half(of.first.wrapping_add(number), HALF);
-            let rings = number + 1 == pieces || ends_half;
-            self.get_piece(of, number, piece, rings)?;
+            self.get_piece(of, number, &mut bytes[start..end], end == whole || ends_half)?;
+            hand_on(bytes, end)?;
         }
         Ok(())
     }

@@ -9,6 +9,7 @@ mod communicator;
 mod contributions;
 mod exchange;
 mod flat;
+mod hierarchy;
 mod in_place;
 mod lanes;
 pub(crate) mod near;

@@ -25,8 +25,18 @@ pub(crate) struct Neighbours {
     members: Box<[Rank]>,
     /// This rank's place among them.
     place: u32,
-    /// The leaders of all nodes, in rank order; known to each of them.
+    /// Not known while a communicator is made.
+    nodes: Option<Nodes>,
+}
+
+/// What a rank knows of all nodes.
+#[derive(Clone)]
+struct Nodes {
+    /// The leaders of all, in rank order; known to each of them.
     leaders: Option<Group>,
+    /// Whether the ranks of each node follow each other: then what nodes have, in the order of
+    /// their leaders, is in rank order.
+    in_order: bool,
 }
 
 /// Ranks of a node whose tables may have holes of this size, whatever else.
@@ -51,35 +61,37 @@ impl Node {
         }
         let members = together(near, comm.rank);
         let place = members.iter().position(|rank| *rank == comm.rank).unwrap_or(0) as u32;
-        Self::One(Arc::new(Neighbours { members, place, leaders: None }))
+        Self::One(Arc::new(Neighbours { members, place, nodes: None }))
     }
 
     /// Finds the leaders. **Collective**, if there are several nodes.
     pub(crate) fn with_leaders(self, comm: &Communicator) -> Result<Self, CollectiveError> {
         let Self::One(node) = self else { return Ok(self) };
         let leads = node.place == 0;
-        let all = comm.gather(&[u8::from(leads)], Rank(0))?;
+        let all = comm.gather(&[node.members[0].0], Rank(0))?;
+        let in_order = all.as_ref().is_some_and(|all| all.is_sorted());
         let leaders = all.map(|all| {
-            let leaders = comm.ranks().zip(all).filter(|(_, leads)| *leads == 1);
+            let leaders = comm.ranks().zip(all).filter(|(rank, leader)| rank.0 == *leader);
             Group::from_members(leaders.map(|(rank, _)| comm.world_rank(rank))).to_wire()
         });
-        let mut bytes = [leaders.as_ref().map_or(0, Vec::len) as u64];
-        comm.bcast(&mut bytes, Rank(0))?;
-        let mut wire = leaders.unwrap_or_else(|| vec![0; bytes[0] as usize]);
+        let mut head = [leaders.as_ref().map_or(0, Vec::len) as u64, u64::from(in_order)];
+        comm.bcast(&mut head, Rank(0))?;
+        let [bytes, in_order] = head;
+        let mut wire = leaders.unwrap_or_else(|| vec![0; bytes as usize]);
         comm.bcast(&mut wire, Rank(0))?;
         let own = comm.world_rank(comm.rank());
         let leaders = Group::from_wire(&wire, comm.inner.engine.transport.job.size)
             .filter(|leaders| leaders.rank_of(own).is_some() == leads)
             .ok_or(CollectiveError::Malformed { what: "finding nodes", from: Rank(0) })?;
-        let Neighbours { members, place, .. } = &*node;
-        let (members, place, leaders) = (members.clone(), *place, leads.then_some(leaders));
-        Ok(Self::One(Arc::new(Neighbours { members, place, leaders })))
+        let nodes = Nodes { leaders: leads.then_some(leaders), in_order: in_order == 1 };
+        let (members, place) = (node.members.clone(), node.place);
+        Ok(Self::One(Arc::new(Neighbours { members, place, nodes: Some(nodes) })))
     }
 
-    /// The other ranks of the node, if there are several nodes.
+    /// The ranks of the node, if there are several nodes, and it is known which lead them.
     pub(crate) fn neighbours(&self) -> Option<&Neighbours> {
         match self {
-            Self::One(node) => Some(node),
+            Self::One(node) => Some(&**node).filter(|node| node.nodes.is_some()),
             Self::Apart | Self::Whole => None,
         }
     }
@@ -89,6 +101,16 @@ impl Neighbours {
     /// In rank order.
     pub(crate) fn members(&self) -> &[Rank] {
         &self.members
+    }
+
+    /// Its place among them, if a rank is one of them.
+    pub(super) fn place_of(&self, rank: Rank) -> Option<u32> {
+        self.members.binary_search(&rank).ok().map(|place| place as u32)
+    }
+
+    /// Whether what nodes have, in the order of their leaders, is in rank order.
+    pub(super) fn is_in_order(&self) -> bool {
+        self.nodes.as_ref().is_some_and(|nodes| nodes.in_order)
     }
 }
 
@@ -110,39 +132,50 @@ fn together(near: Vec<Rank>, own: Rank) -> Box<[Rank]> {
 pub(super) enum TreeOrder<'a> {
     /// All, from that rank on.
     From(Rank),
-    /// Those of this node.
-    Node(&'a Neighbours),
-    /// One of each node.
-    Leaders(&'a Group),
+    /// Those of this node, from that place on.
+    Node(&'a Neighbours, u32),
+    /// One of each node, from that place on.
+    Leaders(&'a Group, u32),
 }
 
 impl TreeOrder<'_> {
     pub(super) fn size(self, comm: &Communicator) -> u32 {
         match self {
             Self::From(_) => comm.size(),
-            Self::Node(node) => node.members.len() as u32,
-            Self::Leaders(leaders) => leaders.size(),
+            Self::Node(node, _) => node.members.len() as u32,
+            Self::Leaders(leaders, _) => leaders.size(),
+        }
+    }
+
+    /// The place of the first, where there is an order without it.
+    fn first(self) -> i64 {
+        match self {
+            Self::From(Rank(first)) | Self::Node(_, first) | Self::Leaders(_, first) => {
+                i64::from(first)
+            }
         }
     }
 
     /// This rank's place.
     pub(super) fn place(self, comm: &Communicator) -> u32 {
-        match self {
-            Self::From(root) => comm.rank().on_ring(-i64::from(root.0), comm.size()).0,
-            Self::Node(node) => node.place,
-            Self::Leaders(leaders) => {
-                leaders.rank_of(comm.world_rank(comm.rank())).map_or(0, |place| place.0)
+        let place = match self {
+            Self::From(_) => comm.rank(),
+            Self::Node(node, _) => Rank(node.place),
+            Self::Leaders(leaders, _) => {
+                leaders.rank_of(comm.world_rank(comm.rank())).unwrap_or(Rank(0))
             }
-        }
+        };
+        place.on_ring(-self.first(), self.size(comm)).0
     }
 
     /// The member at a place, below the size.
     pub(super) fn at(self, comm: &Communicator, place: u32) -> Rank {
+        let place = Rank(place).on_ring(self.first(), self.size(comm));
         match self {
-            Self::From(root) => Rank(place).on_ring(i64::from(root.0), comm.size()),
-            Self::Node(node) => node.members[place as usize],
-            Self::Leaders(leaders) => {
-                let world = leaders.world_rank(Rank(place));
+            Self::From(_) => place,
+            Self::Node(node, _) => node.members[usize::from(place)],
+            Self::Leaders(leaders, _) => {
+                let world = leaders.world_rank(place);
                 world.and_then(|world| comm.group().rank_of(world)).unwrap_or(Rank::NULL)
             }
         }
@@ -151,12 +184,36 @@ impl TreeOrder<'_> {
 
 impl<'a> Neighbours {
     pub(super) fn order(&'a self) -> TreeOrder<'a> {
-        TreeOrder::Node(self)
+        TreeOrder::Node(self, 0)
+    }
+
+    /// From `root` on, or from the leader if that is on another node.
+    pub(super) fn order_from(&'a self, root: Rank) -> TreeOrder<'a> {
+        TreeOrder::Node(self, self.place_of(root).unwrap_or(0))
     }
 
     /// If this rank is one of them.
     pub(super) fn leaders(&'a self) -> Option<TreeOrder<'a>> {
-        self.leaders.as_ref().map(TreeOrder::Leaders)
+        let leaders = self.nodes.as_ref()?.leaders.as_ref()?;
+        Some(TreeOrder::Leaders(leaders, 0))
+    }
+
+    /// As [`leaders`](Self::leaders), from the one of the node of `root` on, where nodes are
+    /// [in order](Self::is_in_order).
+    pub(super) fn leaders_from(&'a self, comm: &Communicator, root: Rank) -> Option<TreeOrder<'a>> {
+        let leaders = self.nodes.as_ref()?.leaders.as_ref()?;
+        let all = TreeOrder::Leaders(leaders, 0);
+        // The last that is not above the root.
+        let (mut from, mut to) = (0, leaders.size());
+        while to - from > 1 {
+            let middle = from.midpoint(to);
+            if all.at(comm, middle) <= root {
+                from = middle;
+            } else {
+                to = middle;
+            }
+        }
+        Some(TreeOrder::Leaders(leaders, from))
     }
 }
 

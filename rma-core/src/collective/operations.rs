@@ -67,7 +67,7 @@ impl Communicator {
         let exchange = Exchange::start(self, what)?;
         check_root(&exchange, root)?;
         let bytes: &mut [u8] = cast_slice_mut(buffer);
-        exchange.broadcast(TreeOrder::From(root), bytes)
+        exchange.broadcast_all(root, bytes)
     }
 
     /// Collects `mine` of every rank at `root`, in rank order; others get `None`. **Collective.**
@@ -80,7 +80,8 @@ impl Communicator {
         let len = if self.rank() == root { mine.len() * self.size() as usize } else { 0 };
         if exchange.is_large(bytes.len()) {
             let mut all = vec![E::zeroed(); len];
-            if exchange.gather_flat(bytes, cast_slice_mut(&mut all), root)? {
+            let order = TreeOrder::From(root);
+            if exchange.gather_flat(order, bytes, cast_slice_mut(&mut all))? {
                 return Ok((self.rank() == root).then_some(all));
             }
         }
@@ -210,16 +211,8 @@ impl Communicator {
             return Ok(all.into_iter().reduce(combine).unwrap_or(mine));
         }
         let runtime = self.runtime("allreduce")?;
-        let Some(node) = runtime.inner.node.neighbours() else {
-            return Ok(runtime.allreduce(&[mine], combine)?[0]);
-        };
-        let exchange = Exchange::start(&runtime, "allreduce")?;
-        let mut total = exchange.reduce(node.order(), &[mine], &combine)?;
-        if let Some(leaders) = node.leaders() {
-            total = exchange.reduce(leaders, &total, &combine)?;
-            exchange.broadcast(leaders, cast_slice_mut(&mut total))?;
-        }
-        exchange.broadcast(node.order(), cast_slice_mut(&mut total))?;
+        let (exchange, mut total) = (Exchange::start(&runtime, "allreduce")?, [mine]);
+        exchange.allreduce_all(&mut total, &combine, true)?;
         Ok(total[0])
     }
 
@@ -227,13 +220,14 @@ impl Communicator {
     pub fn allgatherv<E: Element>(&self, mine: &[E]) -> Result<Vec<Vec<E>>> {
         let exchange = Exchange::start(self, "allgatherv")?;
         let bytes: &[u8] = cast_slice(mine);
-        let lengths = bruck(&exchange, &(bytes.len() as u64).to_le_bytes(), 0, |_| 8)?;
+        let order = TreeOrder::From(Rank(0));
+        let lengths = bruck(&exchange, order, &(bytes.len() as u64).to_le_bytes(), 0, |_| 8)?;
         let lengths: Vec<u64> = elements(&lengths);
-        let length = |rank: Rank| lengths[usize::from(rank)] as usize;
-        let all = bruck(&exchange, bytes, 32, length)?;
+        let length = |rank: u32| lengths[rank as usize] as usize;
+        let all = bruck(&exchange, order, bytes, 32, length)?;
         let mut rest = &all[..];
-        let of = |rank| {
-            let (block, after) = rest.split_at(length(rank));
+        let of = |rank: Rank| {
+            let (block, after) = rest.split_at(length(rank.0));
             rest = after;
             whole_elements(&exchange, rank, block)
         };
@@ -262,11 +256,12 @@ impl Communicator {
         check_root(&exchange, root)?;
         check_defined(&exchange, reduction)?;
         let mut total = mine.to_vec();
-        if exchange.reduce_flat(&mut total, reduction, Shares::One(root))? {
+        let order = TreeOrder::From(Rank(0));
+        if exchange.reduce_flat(order, &mut total, reduction, Shares::One(root))? {
             return Ok((self.rank() == root).then_some(total));
         }
-        // The tree ends at rank 0, so that ranks combine in order whatever the root.
-        let total = exchange.reduce(TreeOrder::From(Rank(0)), mine, reduction)?;
+        // Ranks combine in order whatever the root, so that rank 0 has the result.
+        exchange.reduce_all(&mut total, reduction, false)?;
         match self.rank() {
             Rank(0) if root == Rank(0) => Ok(Some(total)),
             Rank(0) => {
@@ -300,11 +295,10 @@ impl Communicator {
     ) -> Result<()> {
         let exchange = Exchange::start(self, what)?;
         check_defined(&exchange, reduction)?;
-        if exchange.reduce_flat(total, reduction, Shares::All)? {
+        if exchange.reduce_flat(TreeOrder::From(Rank(0)), total, reduction, Shares::All)? {
             return Ok(());
         }
-        exchange.reduce_into(TreeOrder::From(Rank(0)), total, reduction)?;
-        exchange.broadcast(TreeOrder::From(Rank(0)), cast_slice_mut(total))
+        exchange.allreduce_all(total, reduction, false)
     }
 
     /// Combines `mine` of every rank element by element and deals the result: `counts[r]` elements
@@ -327,14 +321,12 @@ impl Communicator {
         }
         check_defined(&exchange, &reduction)?;
         let own = counts[usize::from(self.rank())];
-        if exchange.is_large(size_of_val(mine)) {
-            let mut total = mine.to_vec();
-            if exchange.reduce_flat(&mut total, &reduction, Shares::Own(counts))? {
-                let before: usize = counts[..usize::from(self.rank())].iter().sum();
-                return Ok(total[before..][..own].to_vec());
-            }
+        let (mut total, order) = (mine.to_vec(), TreeOrder::From(Rank(0)));
+        if exchange.reduce_flat(order, &mut total, &reduction, Shares::Own(counts))? {
+            let before: usize = counts[..usize::from(self.rank())].iter().sum();
+            return Ok(total[before..][..own].to_vec());
         }
-        let total = exchange.reduce(TreeOrder::From(Rank(0)), mine, &reduction)?;
+        exchange.reduce_all(&mut total, &reduction, false)?;
         if self.rank() != Rank(0) {
             let share = exchange.receive_exactly(Rank(0), 1, own * size_of::<E>())?;
             return Ok(elements(&share));
@@ -451,44 +443,49 @@ pub(super) fn check_defined<E: Element>(
 
 /// `mine` of every rank, in rank order.
 pub(super) fn allgather_in<E: Element>(exchange: &Exchange<'_>, mine: &[E]) -> Result<Vec<E>> {
-    let bytes = cast_slice(mine);
+    let (comm, bytes) = (exchange.comm(), cast_slice(mine));
+    let mut all = vec![E::zeroed(); mine.len() * comm.size() as usize];
     if exchange.is_large(bytes.len()) {
-        let mut all = vec![E::zeroed(); mine.len() * exchange.comm().size() as usize];
-        all[usize::from(exchange.comm().rank()) * mine.len()..][..mine.len()].copy_from_slice(mine);
+        all[usize::from(comm.rank()) * mine.len()..][..mine.len()].copy_from_slice(mine);
         if exchange.allgather_flat(cast_slice_mut(&mut all))? {
             return Ok(all);
         }
     }
-    let all = bruck(exchange, bytes, 0, |_| bytes.len())?;
+    if exchange.allgather_all(bytes, cast_slice_mut(&mut all))? {
+        return Ok(all);
+    }
+    let all = bruck(exchange, TreeOrder::From(Rank(0)), bytes, 0, |_| bytes.len())?;
     Ok(elements(&all))
 }
 
-/// Bruck's all-gather: blocks of all ranks in rank order after log2 rounds, numbered from `round`.
-fn bruck(
+/// Bruck's all-gather: blocks of all ranks of an order, in that order, after log2 rounds, numbered
+/// from `round`. Places have blocks of those lengths.
+pub(super) fn bruck(
     exchange: &Exchange<'_>,
+    order: TreeOrder<'_>,
     mine: &[u8],
     mut round: u32,
-    length: impl Fn(Rank) -> usize,
+    length: impl Fn(u32) -> usize,
 ) -> Result<Vec<u8>> {
     let comm = exchange.comm();
-    let (rank, size) = (comm.rank(), comm.size());
+    let (own, size) = (Rank(order.place(comm)), order.size(comm));
     let bytes = |first: Rank, count: u32| -> usize {
-        (0..i64::from(count)).map(|step| length(first.on_ring(step, size))).sum()
+        (0..i64::from(count)).map(|step| length(first.on_ring(step, size).0)).sum()
     };
     let mut blocks = mine.to_vec();
     let mut have = 1;
     while have < size {
         let count = have.min(size - have);
-        let to = rank.on_ring(-i64::from(have), size);
-        let from = rank.on_ring(i64::from(have), size);
+        let [to, from] = [-1, 1].map(|side| own.on_ring(side * i64::from(have), size));
         let expected = bytes(from, count);
-        let mine = &blocks[..bytes(rank, count)];
+        let mine = &blocks[..bytes(own, count)];
+        let [to, from] = [to, from].map(|place| order.at(comm, place.0));
         let theirs = exchange.swap_exactly(to, mine, from, round, expected)?;
         blocks.extend(theirs);
         have += count;
         round += 1;
     }
     // The first block is this rank's own, the next that of the next, …
-    blocks.rotate_right(bytes(Rank(0), rank.0));
+    blocks.rotate_right(bytes(Rank(0), own.0));
     Ok(blocks)
 }

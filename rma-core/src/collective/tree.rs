@@ -1,7 +1,7 @@
 //! What collective operations are made of: trees, and dissemination, over the ranks of an order.
 use super::barrier::{distance, rounds};
 use super::binomial;
-use super::contributions::PayloadPart;
+use super::contributions::{PART, PayloadPart};
 use super::exchange::{Exchange, parts};
 use super::lanes::{FlatKind, FlatPlan, InLane, OfferKind};
 use super::node::TreeOrder;
@@ -10,13 +10,13 @@ use crate::element::Element;
 use crate::error::CollectiveError;
 use crate::rank::Rank;
 use bytemuck::allocation::pod_collect_to_vec;
-use bytemuck::cast_slice;
+use bytemuck::{cast_slice, cast_slice_mut};
 
 // Two ranks that meet in two orders of one operation do so in one of these only.
 const GATHER: u32 = 0;
 const SCATTER: u32 = 0;
 const REDUCE: u32 = 0;
-const BROADCAST: u32 = 2;
+pub(super) const BROADCAST: u32 = 2;
 
 pub(super) fn elements<E: Element>(bytes: &[u8]) -> Vec<E> {
     // How many others there are is not known.
@@ -113,18 +113,6 @@ impl Exchange<'_> {
         Ok(run)
     }
 
-    /// As [`reduce_into`](Self::reduce_into), and leaves `mine` as it is.
-    pub(crate) fn reduce<E: Element>(
-        &self,
-        order: TreeOrder<'_>,
-        mine: &[E],
-        reduction: &impl Reduction<E>,
-    ) -> Result<Vec<E>, CollectiveError> {
-        let mut total = mine.to_vec();
-        self.reduce_into(order, &mut total, reduction)?;
-        Ok(total)
-    }
-
     /// Combines `total` of all ranks of an order, in that order, towards the first: then it is that
     /// of this rank and those behind it in the tree.
     pub(super) fn reduce_into<E: Element>(
@@ -133,6 +121,9 @@ impl Exchange<'_> {
         total: &mut [E],
         reduction: &impl Reduction<E>,
     ) -> Result<(), CollectiveError> {
+        if matches!(order, TreeOrder::Leaders(..)) && PART.is_multiple_of(size_of::<E>() as u64) {
+            return self.reduce_parts(order, total, reduction);
+        }
         let TreePlace { parent, children } = self.place_in(order);
         for (child, _) in children.into_iter().rev() {
             let got = self.receive_exactly(child, REDUCE, size_of_val(total))?;
@@ -144,25 +135,67 @@ impl Exchange<'_> {
         Ok(())
     }
 
+    /// As [`reduce_into`](Self::reduce_into), by messages: each part goes on at once, while the
+    /// next one comes. Parts hold whole elements.
+    fn reduce_parts<E: Element>(
+        &self,
+        order: TreeOrder<'_>,
+        total: &mut [E],
+        reduction: &impl Reduction<E>,
+    ) -> Result<(), CollectiveError> {
+        let TreePlace { parent, children } = self.place_in(order);
+        let (whole, each) = (total.len(), PART as usize / size_of::<E>());
+        let mut heard = vec![E::zeroed(); if children.is_empty() { 0 } else { whole.min(each) }];
+        for number in 0..parts(size_of_val(total)) {
+            let first = number as usize * each;
+            let range = first..whole.min(first + each);
+            for (child, _) in children.iter().rev() {
+                self.expect(*child, REDUCE);
+                let part = self.take(*child, REDUCE, number)?;
+                let heard = &mut heard[..range.len()];
+                let rest = size_of_val(&total[first..]);
+                self.copy_part(*child, &part, rest, cast_slice_mut(heard))?;
+                self.combine(reduction, &mut total[range.clone()], heard);
+            }
+            if let Some(parent) = parent {
+                self.send_part(parent, REDUCE, cast_slice(total), number)?;
+            }
+        }
+        Ok(())
+    }
+
     /// Copies the bytes of the first rank of an order to all others of it.
     pub(crate) fn broadcast(
         &self,
         order: TreeOrder<'_>,
         bytes: &mut [u8],
     ) -> Result<(), CollectiveError> {
+        self.broadcast_on(order, bytes, |_, _| Ok(()))
+    }
+
+    /// As [`broadcast`](Self::broadcast). Now and then, and when all have come, `hand_on` is called
+    /// with the bytes, and how many of them have come.
+    pub(super) fn broadcast_on(
+        &self,
+        order: TreeOrder<'_>,
+        bytes: &mut [u8],
+        mut hand_on: impl FnMut(&[u8], usize) -> Result<(), CollectiveError>,
+    ) -> Result<(), CollectiveError> {
         let TreePlace { parent, children } = self.place_in(order);
         self.plan.set(FlatPlan::around(FlatKind::Broadcast, order.at(self.comm(), 0)));
         let flat = self.flat(order, bytes.len());
         let first = match (parent, flat) {
             (None, Some(others)) if self.opens() => {
-                return self.broadcast_flat(others, BROADCAST, bytes);
+                self.broadcast_flat(others, bytes)?;
+                return hand_on(bytes, bytes.len());
             }
             (None, _) => None,
             (Some(parent), _) => {
                 self.expect(parent, BROADCAST);
                 let (first, done) = self.first_part(order, parent, BROADCAST, Some(bytes.len()))?;
                 if let Some(lane) = done {
-                    return self.get_stream(&lane, bytes);
+                    self.get_more(&lane, bytes, &mut hand_on)?;
+                    return hand_on(bytes, bytes.len());
                 }
                 Some(first)
             }
@@ -179,6 +212,7 @@ impl Exchange<'_> {
             for (child, _) in &children {
                 self.send_part(*child, BROADCAST, bytes, number)?;
             }
+            hand_on(bytes, bytes.len().min(((number + 1) * PART) as usize))?;
         }
         Ok(())
     }

@@ -326,7 +326,7 @@ fn an_agent_takes_grants_back() {
         let engine = window.engine();
         let ask = |origin: WorldRank| {
             let ask = head(window, Kind::Rts, 16, 300, 1 << 40);
-            assert!(engine.serve(origin, Kind::Rts, &ask, &[]));
+            assert!(engine.serving().serve(engine, origin, Kind::Rts, &ask, &[]));
         };
         engine.need_agent().unwrap();
         while !network.is_agent_asleep() {

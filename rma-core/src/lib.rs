@@ -28,6 +28,7 @@ mod rank;
 mod route;
 mod serve;
 mod sync;
+mod thread;
 pub mod transport;
 mod universe;
 mod view;

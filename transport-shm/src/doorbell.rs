@@ -23,18 +23,23 @@ use core::time::Duration;
 use crate::sync::{AtomicU32, Futex, fence};
 
 /// Lives in the roster. All zero is its initial state. It has two cache lines of
-/// its own (adjacent lines are fetched in pairs), because ringers read it all the time and only a
-/// waiter that goes to sleep writes it, or one that begins or ends where there is an agent.
+/// its own (adjacent lines are fetched in pairs). The first is what ringers read all the time, and
+/// only a thread writes that goes to sleep. The second each wait writes, and nobody reads it but a
+/// ringer with work that finds the agent asleep: with one line for all, each answer to a rank that
+/// waits would take that line away from it.
 #[repr(C, align(128))]
 pub(crate) struct Doorbell {
     seq: Futex,
     sleepers: AtomicU32,
     /// What the agent sleeps on.
     agent: Futex,
-    /// Threads of the rank that wait, and serve messages meanwhile. Not counted before there is an
-    /// agent.
-    attended: AtomicU32,
+    attended: Attended,
 }
+
+/// Threads of the rank that wait, and serve messages meanwhile. Not counted before there is an
+/// agent.
+#[repr(C, align(64))]
+struct Attended(AtomicU32);
 
 /// The agent runs, or there is none.
 const AWAKE: u32 = 0;
@@ -48,7 +53,7 @@ impl Doorbell {
             seq: Futex::new(),
             sleepers: AtomicU32::new(0),
             agent: Futex::new(),
-            attended: AtomicU32::new(0),
+            attended: Attended(AtomicU32::new(0)),
         }
     }
 
@@ -92,7 +97,7 @@ impl Doorbell {
         if self.sleepers.load(Relaxed) != 0 {
             self.wake();
         }
-        if self.agent.load(Relaxed) == ASLEEP && self.attended.load(Relaxed) == 0 {
+        if self.agent.load(Relaxed) == ASLEEP && self.attended.0.load(Relaxed) == 0 {
             self.wake_agent();
         }
     }
@@ -127,13 +132,13 @@ impl Doorbell {
 
     /// A thread waits, and serves messages meanwhile.
     pub(crate) fn attend(&self) {
-        self.attended.fetch_add(1, Relaxed);
+        self.attended.0.fetch_add(1, Relaxed);
     }
 
     /// Takes back an `attend`; true if no thread attends any more.
     pub(crate) fn leave(&self) -> bool {
         // Release pairs with the Acquire of the last one, here: it sees what the others left.
-        if self.attended.fetch_sub(1, AcqRel) != 1 {
+        if self.attended.0.fetch_sub(1, AcqRel) != 1 {
             return false;
         }
         // Pairs with the fence in `ring_for_work`: it sees no thread attend, or the caller the

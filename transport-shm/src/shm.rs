@@ -316,6 +316,7 @@ impl Sleep for Shm {
     #[inline]
     fn relax(&self, round: u32) -> bool {
         match self.patience.pass(round) {
+            Pass::Look => {}
             Pass::Spin => hint::spin_loop(),
             Pass::Yield => self.yield_cpu(),
             Pass::Sleep => return false,

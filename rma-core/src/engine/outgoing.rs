@@ -102,7 +102,7 @@ impl Engine {
         if self.is_excused(head) {
             return;
         }
-        if !self.outgoing.is_empty() || self.try_send(to, head.as_bytes(), body) == Sent::Nothing {
+        if !self.outgoing.is_empty() || self.try_send(to, head, body) == Sent::Nothing {
             self.keep(to, Parcel::Message { bytes: [head.as_bytes(), body].concat(), answer });
             if !answer {
                 // A thread that was just emptying the outbox may be done, and this one may not come
@@ -127,11 +127,13 @@ impl Engine {
     }
 
     /// Sends one message if there is room.
-    pub(crate) fn try_send(&self, to: WorldRank, head: &[u8], body: &[u8]) -> Sent {
+    pub(crate) fn try_send(&self, to: WorldRank, head: &Head, body: &[u8]) -> Sent {
+        self.try_send_bytes(to, head.kind(), head.as_bytes(), body)
+    }
+
+    fn try_send_bytes(&self, to: WorldRank, kind: Option<Kind>, head: &[u8], body: &[u8]) -> Sent {
         // The thread that waits for an answer takes it: the agent has nothing to do with it.
-        let answers =
-            Head::parse(head).and_then(|(head, _)| head.kind()).is_some_and(Kind::answers);
-        let sent = match answers {
+        let sent = match kind.is_some_and(Kind::answers) {
             true => self.transport.answer(to, head, body),
             false => self.transport.send(to, head, body),
         };
@@ -157,7 +159,10 @@ impl Engine {
                 continue;
             };
             let sent = match &mut parcel {
-                Parcel::Message { bytes, .. } => self.try_send(to, bytes, &[]),
+                Parcel::Message { bytes, .. } => {
+                    let kind = Head::parse(bytes).and_then(|(head, _)| head.kind());
+                    self.try_send_bytes(to, kind, bytes, &[])
+                }
                 Parcel::Get(cursor) => self.service.send_piece(self, to, cursor),
             };
             self.outgoing.with(|outbox| match sent {

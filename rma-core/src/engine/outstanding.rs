@@ -12,13 +12,14 @@ use super::budget::Budget;
 use crate::protocol::message::{Head, Kind, Status};
 use crate::protocol::rendezvous::Sender;
 use crate::rank::WorldRank;
+use crate::thread;
 use crate::transport::DeviceError;
 use core::any::Any;
 use core::ops::Range;
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use core::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
-use std::thread::{self, ThreadId};
+use std::thread::ThreadId;
 
 /// As many as ids can tell apart, and more than any rank needs.
 const SLOTS_MAX: usize = 1 << 20;
@@ -77,7 +78,7 @@ impl Rare {
 impl Pending {
     /// Operations of the calling thread, which hears of a failure from a flush of its own.
     pub(crate) fn of_this_thread() -> Self {
-        Self { by: Some(thread::current().id()), ..Self::default() }
+        Self { by: Some(thread::id()), ..Self::default() }
     }
 
     /// Whose operations these are; `None` if the waiter knows.
@@ -107,7 +108,7 @@ impl Pending {
 
     /// This thread, which waits for the operations, knows how they fared.
     pub(crate) fn set_told(&self) {
-        let me = thread::current().id();
+        let me = thread::id();
         if self.by.is_none_or(|by| by == me) {
             self.told.store(true, Relaxed);
         } else {
@@ -126,7 +127,7 @@ impl Pending {
 
     /// As [`is_over`](Self::is_over), of a flush of this thread.
     pub(crate) fn is_over_here(&self) -> bool {
-        let heard = |rare: &Rare| rare.heard().contains(&thread::current().id());
+        let heard = |rare: &Rare| rare.heard().contains(&thread::id());
         let here = || self.rare.get().is_some_and(|rare| heard(rare));
         self.is_over() || (self.is_done() && here())
     }

@@ -4,13 +4,14 @@
 //! the next progress of this rank; so are those that the same origin has sent since: where messages
 //! keep their order, an origin need not wait for an answer before it sends the next operation on
 //! the same bytes.
+use super::Serving;
 use crate::engine::{Cause, Engine};
 use crate::memory::stripe;
 use crate::protocol::credit::Credit;
 use crate::protocol::message::{Head, Kind, Status};
 use crate::rank::WorldRank;
-use crate::window::Part;
-use core::ops::Range;
+use crate::window::{Part, Windows};
+use core::ops::{Deref, Range};
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use core::sync::atomic::{AtomicBool, AtomicUsize};
 use rustc_hash::FxHashSet;
@@ -79,42 +80,45 @@ impl Deferred {
 /// What became of a message.
 enum Served {
     /// Done: what its origin is to hear, and whether it made sense.
-    Done(Option<(Head, Vec<u8>)>, bool),
+    Done(Option<(Head, Fetched)>, bool),
     /// A stripe is held; for ever if by a rank that has left.
     Busy { left: Option<WorldRank> },
 }
 
-impl Engine {
+impl Serving {
     /// Does what a peer asks, or puts it off; false if it makes no sense.
     pub(super) fn serve_accumulate(
         &self,
+        engine: &Engine,
         from: WorldRank,
         kind: Kind,
         head: &Head,
         body: &[u8],
     ) -> bool {
         // What the origin sends after a message that is put off waits behind it. S-H7
-        let served = if self.serving().deferred.keeps(from) {
+        let served = if self.deferred.keeps(from) {
             Served::Busy { left: None }
         } else {
-            self.try_accumulate(kind, head, body)
+            engine.try_accumulate(&self.windows, kind, head, body)
         };
         match served {
             Served::Done(answer, sense) => {
-                answer.iter().for_each(|(head, bytes)| self.reply(from, head, bytes));
+                answer.iter().for_each(|(head, bytes)| engine.reply(from, head, bytes));
                 sense
             }
             // No honest peer has so many unanswered.
-            Served::Busy { .. } if !self.serving().deferred.kept().take(from) => false,
+            Served::Busy { .. } if !self.deferred.kept().take(from) => false,
             Served::Busy { .. } => {
-                self.serving().deferred.count.fetch_add(1, Relaxed);
+                self.deferred.count.fetch_add(1, Relaxed);
                 let message = Message { from, kind, head: *head, body: body.to_vec() };
-                self.serving().deferred.queue().push_back(message);
+                self.deferred.queue().push_back(message);
                 true
             }
         }
     }
+}
 
+impl Engine {
     /// Tries again what was put off; returns how much of it is done.
     pub(crate) fn retry_deferred(&self) -> usize {
         if self.serving().deferred.is_empty() {
@@ -132,7 +136,7 @@ impl Engine {
                 again.push_back(message);
                 continue;
             }
-            let answer = match self.try_accumulate(*kind, head, body) {
+            let answer = match self.try_accumulate(self.own_windows(), *kind, head, body) {
                 Served::Busy { left: None } => {
                     blocked.insert(*from);
                     again.push_back(message);
@@ -141,7 +145,7 @@ impl Engine {
                 Served::Busy { left: Some(holder) } => kind.answer().map(|kind| {
                     let mut reply = head.reply(kind, Status::HolderLeft);
                     reply.offset = u64::from(holder.0).into();
-                    (reply, Vec::new())
+                    (reply, Fetched::default())
                 }),
                 Served::Done(answer, _) => answer,
             };
@@ -167,8 +171,8 @@ impl Engine {
         gone.find(|holder| matches!(self.gone(*holder), Some(Cause::PeerLeft(_))))
     }
 
-    fn try_accumulate(&self, kind: Kind, head: &Head, body: &[u8]) -> Served {
-        let answer = match self.own_windows().get(head.object.get()) {
+    fn try_accumulate(&self, windows: &Windows, kind: Kind, head: &Head, body: &[u8]) -> Served {
+        let answer = match windows.get(head.object.get()) {
             None => Err(Status::Freed),
             Some(part) => match part.accumulate(kind, head, body, self.body_max()) {
                 Ok(Combined::Busy(bytes)) => {
@@ -179,7 +183,7 @@ impl Engine {
         };
         let status = answer.as_ref().err().copied().unwrap_or(Status::Ok);
         let Some(kind) = kind.answer() else { return Served::Done(None, false) };
-        let (mut reply, mut bytes) = (head.reply(kind, status), Vec::new());
+        let (mut reply, mut bytes) = (head.reply(kind, status), Fetched::default());
         if let Ok(Combined::Bytes(result)) = answer {
             // In the origin's buffer, not in the window.
             reply.offset = 0.into();
@@ -189,10 +193,49 @@ impl Engine {
     }
 }
 
+/// Bytes that go back to an origin: those of one element need no memory of the heap.
+pub(crate) enum Fetched {
+    Few([u8; Self::FEW], usize),
+    Many(Vec<u8>),
+}
+
+impl Fetched {
+    /// The widest element.
+    const FEW: usize = 16;
+
+    pub(super) fn new(bytes: &[u8]) -> Self {
+        let mut few = [0; Self::FEW];
+        match few.get_mut(..bytes.len()) {
+            Some(place) => {
+                place.copy_from_slice(bytes);
+                Self::Few(few, bytes.len())
+            }
+            None => Self::Many(bytes.to_vec()),
+        }
+    }
+}
+
+impl Default for Fetched {
+    fn default() -> Self {
+        Self::Few([0; Self::FEW], 0)
+    }
+}
+
+impl Deref for Fetched {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        match self {
+            Self::Few(bytes, len) => &bytes[..*len],
+            Self::Many(bytes) => bytes,
+        }
+    }
+}
+
 /// What goes back to the origin, if anything does already.
 pub(crate) enum Combined {
     Done,
-    Bytes(Vec<u8>),
+    Bytes(Fetched),
     /// Nothing happened: a rank holds a stripe of these bytes of the part.
     Busy(Range<u64>),
 }

@@ -29,7 +29,7 @@ impl Engine {
         let mut sent = Sent::Nothing;
         // What waits already is not overtaken again and again.
         while self.outgoing.is_empty() {
-            sent = self.send_piece(from, &mut cursor);
+            sent = self.send_piece_of(Some(part), from, &mut cursor);
             if sent != Sent::Piece {
                 break;
             }
@@ -77,22 +77,26 @@ impl Engine {
 
     /// Sends the next piece of what a get asked for, if there is room.
     pub(crate) fn send_piece(&self, to: WorldRank, cursor: &mut GetCursor) -> Sent {
+        let part = self.own_windows().get(cursor.head.object.get());
+        self.send_piece_of(part.as_deref(), to, cursor)
+    }
+
+    fn send_piece_of(&self, part: Option<&Part>, to: WorldRank, cursor: &mut GetCursor) -> Sent {
         let request = &cursor.head;
         let left = request.length.get() - cursor.sent;
         let len = left.min(self.body_max() as u64) as usize;
         let mut reply = request.reply(Kind::Data, Status::Ok);
-        let part = self.own_windows().get(request.object.get());
         // The range was checked when the request came.
         let at = request.offset.get() + cursor.sent;
-        let Some(span) = part.as_ref().and_then(|part| part.span(at, len)) else {
+        let Some(span) = part.and_then(|part| part.span(at, len)) else {
             // Between two pieces its owner may have detached a region.
-            let status = part.as_ref().map_or(Status::Freed, |part| part.why_not(at, len));
+            let status = part.map_or(Status::Freed, |part| part.why_not(at, len));
             reply = request.reply(Kind::Data, status);
             reply.length = left.into();
             if self.is_excused(&reply) {
                 return Sent::All;
             }
-            return self.try_send(to, reply.as_bytes(), &[]);
+            return self.try_send(to, &reply, &[]);
         };
         // In the origin's buffer, not in the window.
         reply.offset = cursor.sent.into();
@@ -105,7 +109,7 @@ impl Engine {
             &mut large[..]
         };
         span.get().read(piece);
-        match self.try_send(to, reply.as_bytes(), piece) {
+        match self.try_send(to, &reply, piece) {
             Sent::All => {
                 cursor.sent += len as u64;
                 if cursor.sent < request.length.get() { Sent::Piece } else { Sent::All }

@@ -77,20 +77,22 @@ impl Service for Serving {
             Kind::Pass => engine.take_pass(from, head, body),
             Kind::Post => engine.take_signal(from, Signal::Post, head, body),
             Kind::Complete => engine.take_signal(from, Signal::Complete, head, body),
-            _ => engine.outgoing.accepts(from) && engine.serve(from, kind, head, body),
+            _ => engine.outgoing.accepts(from) && self.serve(engine, from, kind, head, body),
         }
     }
 
     fn retry(&self, engine: &Engine) -> usize {
-        engine.retry_deferred()
+        if self.deferred.is_empty() { 0 } else { engine.retry_deferred() }
     }
 
     fn look_around(&self, engine: &Engine) -> usize {
-        engine.look_after_lines()
+        if self.lines.are_waited_for() { engine.look_after_lines() } else { 0 }
     }
 
     fn recover(&self, engine: &Engine) {
-        engine.recover_cts();
+        if self.incoming.is_waited_for() {
+            engine.recover_cts();
+        }
     }
 
     fn send_piece(&self, engine: &Engine, to: WorldRank, cursor: &mut GetCursor) -> Sent {
@@ -136,24 +138,33 @@ impl Engine {
         };
         self.outstanding.answer(from, SlotId(head.slot.get()), answer, body)
     }
+}
 
+impl Serving {
     /// Does what a peer asks; false if the message makes no sense. S-E7
-    pub(crate) fn serve(&self, from: WorldRank, kind: Kind, head: &Head, body: &[u8]) -> bool {
+    pub(crate) fn serve(
+        &self,
+        engine: &Engine,
+        from: WorldRank,
+        kind: Kind,
+        head: &Head,
+        body: &[u8],
+    ) -> bool {
         if kind.accumulates() {
-            return self.serve_accumulate(from, kind, head, body);
+            return self.serve_accumulate(engine, from, kind, head, body);
         }
         let Some(answer) = kind.answer() else { return false };
-        let Some(part) = self.own_windows().get(head.object.get()) else {
+        let Some(part) = self.windows.get(head.object.get()) else {
             let mut reply = head.reply(answer, Status::Freed);
             // Also to origins that do not say how much they want.
             reply.length = 1.into();
-            self.reply(from, &reply, &[]);
+            engine.reply(from, &reply, &[]);
             return true;
         };
         match kind {
-            Kind::Get => return self.serve_get(from, head, body, &part),
-            Kind::Rts => return self.serve_rts(from, head, body, &part),
-            Kind::Card => return self.serve_card(from, head, body, &part),
+            Kind::Get => return engine.serve_get(from, head, body, &part),
+            Kind::Rts => return engine.serve_rts(from, head, body, &part),
+            Kind::Card => return engine.serve_card(from, head, body, &part),
             _ => {}
         }
         let done = part.serve(kind, head, body);
@@ -161,7 +172,7 @@ impl Engine {
         if answer == Kind::Value {
             reply.offset = done.unwrap_or(0).into();
         }
-        self.reply(from, &reply, &[]);
+        engine.reply(from, &reply, &[]);
         done != Err(Status::Malformed)
     }
 }

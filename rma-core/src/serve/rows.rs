@@ -1,5 +1,5 @@
 //! The target's side of operations on its bytes: one range of them, or rows.
-use super::combine::Combined;
+use super::combine::{Combined, Fetched};
 use super::part::HeldSpan;
 use crate::element::{AtomicElement, BasicElement, BasicType, Op, SwapVisitor, Visitor};
 use crate::layout::Row;
@@ -175,12 +175,30 @@ struct Combine<'a> {
 }
 
 impl Visitor for Combine<'_> {
-    type Output = Vec<u8>;
+    type Output = Fetched;
 
-    fn visit<E: BasicElement>(self) -> Vec<u8> {
+    fn visit<E: BasicElement>(self) -> Fetched {
         let Self { named, op, .. } = self;
-        let operands: Vec<E> = bytemuck::pod_collect_to_vec(self.operands);
-        let mut old = vec![E::zeroed(); self.result / size_of::<E>()];
+        // One element needs no memory of the heap.
+        let (mut first, mut all) = ([E::zeroed()], Vec::new());
+        let operands = match self.operands.len() / size_of::<E>() {
+            1 => &mut first[..],
+            count => {
+                all.resize(count, E::zeroed());
+                &mut all[..]
+            }
+        };
+        let room = bytemuck::cast_slice_mut::<E, u8>(operands);
+        room.iter_mut().zip(self.operands).for_each(|(byte, operand)| *byte = *operand);
+        let operands = &*operands;
+        let (mut first, mut all) = ([E::zeroed()], Vec::new());
+        let old = match self.result / size_of::<E>() {
+            1 => &mut first[..],
+            count => {
+                all.resize(count, E::zeroed());
+                &mut all[..]
+            }
+        };
         let (memory, mut at) = (named.held.get(), 0);
         for (row, _) in named.with_packed() {
             let end = at + (row.len * row.count) as usize / size_of::<E>();
@@ -192,7 +210,7 @@ impl Visitor for Combine<'_> {
             }
             at = end;
         }
-        bytemuck::cast_slice(&old).to_vec()
+        Fetched::new(bytemuck::cast_slice(old))
     }
 }
 
@@ -204,9 +222,9 @@ struct SwapServed<'a> {
 }
 
 impl SwapVisitor for SwapServed<'_> {
-    type Output = Option<Vec<u8>>;
+    type Output = Option<Fetched>;
 
-    fn visit<E: AtomicElement>(self) -> Option<Vec<u8>> {
+    fn visit<E: AtomicElement>(self) -> Option<Fetched> {
         let mut values = [E::zeroed(); 2];
         bytemuck::bytes_of_mut(&mut values).copy_from_slice(self.operands);
         let [compare, swap] = values;
@@ -215,6 +233,6 @@ impl SwapVisitor for SwapServed<'_> {
         } else {
             accumulate::swap_under_lock(self.span, compare, swap)
         };
-        Some(bytemuck::bytes_of(&old).to_vec())
+        Some(Fetched::new(bytemuck::bytes_of(&old)))
     }
 }

@@ -326,7 +326,7 @@ fn an_agent_takes_grants_back() {
         let engine = window.engine();
         let send_rts = |origin: WorldRank| {
             let rts = head(window, Kind::Rts, 16, 300, 1 << 40);
-            assert!(engine.serve(origin, Kind::Rts, &rts, &[]));
+            assert!(engine.serving().serve(engine, origin, Kind::Rts, &rts, &[]));
         };
         engine.need_agent().unwrap();
         while !network.is_agent_asleep() {

@@ -6,12 +6,12 @@ use crate::error::RmaError;
 use crate::memory::target::held;
 use crate::protocol::message::Card;
 use crate::rank::{Rank, WorldRank};
+use crate::thread;
 use crate::window::ADDRESSES;
 use crate::window::order::{Touched, Unanswered};
 use rustc_hash::FxHashMap;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::thread::current;
 
 /// What this rank knows of far targets.
 pub(crate) struct Far {
@@ -237,7 +237,7 @@ impl Far {
         };
         if let [mine] = &puts[..]
             && others.is_empty()
-            && mine.by() == Some(current().id())
+            && mine.by() == Some(thread::id())
         {
             // In this order: whether it has failed is known when it is done.
             let done = mine.is_done();
@@ -304,7 +304,7 @@ impl Window {
     pub(crate) fn putting(&self, target: Rank) -> Putting<'_> {
         let mut state = self.far.state();
         let Outstanding { puts, others, .. } = state.pending.entry(target).or_default();
-        let me = Some(current().id());
+        let me = Some(thread::id());
         // What has failed is left to the next flush.
         let mine = puts.iter().find(|puts| puts.by() == me && puts.failure().is_none()).cloned();
         let pending = mine.unwrap_or_else(|| {

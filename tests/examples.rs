@@ -299,6 +299,17 @@ fn heat_is_the_same_on_any_number_of_ranks() {
         pictures.rotate_left(1);
         assert!(pictures.iter().all(|picture| *picture == pictures[0]), "{pictures:?}");
     }
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let folder = folder.path().to_str().expect("UTF-8");
+    for (steps, found) in [("60", 0), ("100", 40), ("140", 80)] {
+        let size = ["--size", "20", "--tolerance", "0", "--checkpoint", folder, "--every", "40"];
+        let report = job(3, "heat", &[&size[..], &["--steps", steps]].concat());
+        assert_eq!(report.exit_code(), 0, "{report:?}");
+        let (stdout, stderr) = (text(&report.output[0].stdout), text(&report.output[0].stderr));
+        assert!(stdout.ends_with("sequential run: equal, bit by bit\n"), "{stdout}");
+        let says = stderr.contains(&format!("going on from step {found}\n"));
+        assert_eq!(says, found > 0, "{stderr}");
+    }
     let stdout = succeed(3, "heat", &["--size", "5", "--tolerance", "1"]);
     assert!(stdout.contains("5 x 5 points, 50 steps, 3 ranks"), "{stdout}");
 }

@@ -403,3 +403,29 @@ fn later_versions_are_replaced_by_the_one_that_was_restored() {
     let job = Job::open(&medium, true, None, false).unwrap();
     assert_eq!(job.bytes().unwrap(), old);
 }
+
+/// A commit that finds no space makes nothing, harms nothing, and the next one does.
+#[test]
+fn a_commit_without_space_leaves_all_as_it_was() {
+    let medium = Simulated::new(Mistake::None);
+    let (mut truth, mut random) = (Truth::new(), Random(3));
+    let mut job = Job::open(&medium, true, None, false).unwrap();
+    truth.run(&mut job, 3, &mut random).unwrap();
+    let before = catalog(&medium).unwrap().versions;
+    let blocks = super::blocks_file(NAME, 0);
+    let full = medium.len(&medium.open(&blocks).unwrap().unwrap()).unwrap();
+    medium.space.set(full);
+    let file = medium.open(&work_file(NAME, 0)).unwrap().unwrap();
+    truth.now[0] = vec![9; SIZES[0]];
+    medium.write_at(&file, &truth.now[0], 0).unwrap();
+    let serial = job.stores.iter().map(PartStore::highest_serial).max().unwrap() + 1;
+    let error = job.stores[0].prepare(serial).unwrap_err();
+    assert!(matches!(error, PersistentError::Space { .. }), "{error}");
+    job.stores[0].abandon();
+    assert_eq!(catalog(&medium).unwrap().versions, before);
+    medium.space.set(u64::MAX);
+    truth.tries(job.next, 0..2);
+    job.commit().unwrap();
+    truth.returned = truth.trying;
+    truth.recover(&medium, true, false).unwrap();
+}

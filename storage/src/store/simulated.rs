@@ -1,7 +1,7 @@
 //! Storage that loses power: what was not synchronised is lost, or not, or in part, in any order.
 use super::medium::{Medium, MediumError, Result};
 use rustix::io::Errno;
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
@@ -74,6 +74,8 @@ pub(crate) struct Simulated {
     /// What kind of call was the last one.
     last: Rc<RefCell<&'static str>>,
     pub(crate) mistake: Mistake,
+    /// No file has more bytes.
+    pub(crate) space: Rc<Cell<u64>>,
 }
 
 /// An inode, and by what name it was opened.
@@ -88,7 +90,8 @@ impl Simulated {
     pub(crate) fn new(mistake: Mistake) -> Self {
         let contents = Rc::default();
         let calls = Rc::new(RefCell::new((0, u64::MAX)));
-        Self { contents, calls, last: Rc::new(RefCell::new("open")), mistake }
+        let (last, space) = (Rc::new(RefCell::new("open")), Rc::new(Cell::new(u64::MAX)));
+        Self { contents, calls, last, mistake, space }
     }
 
     /// Nothing works after so many more changes.
@@ -139,7 +142,7 @@ impl Simulated {
     pub(crate) fn copy(&self) -> Self {
         let contents = Rc::new(RefCell::new(self.contents.borrow().clone()));
         let calls = Rc::new(RefCell::new((0, u64::MAX)));
-        Self { contents, calls, last: Rc::new(RefCell::new("open")), mistake: self.mistake }
+        Self { contents, calls, ..Self::new(self.mistake) }
     }
 
     /// Changes the bytes of a file as no program does.
@@ -248,6 +251,10 @@ impl Medium for Simulated {
 
     fn allocate(&self, file: &SimulatedFile, _: u64, end: u64) -> Result<()> {
         self.change(&file.1, "allocate")?;
+        if end > self.space.get() {
+            let (path, errno) = (file.1.clone(), Errno::NOSPC);
+            return Err(MediumError { path, call: "allocate", errno });
+        }
         let bytes = &mut self.contents.borrow_mut().inodes[file.0].bytes;
         bytes.resize(bytes.len().max(end as usize), 0);
         Ok(())

@@ -4,6 +4,7 @@
 mod value;
 
 use crate::element::{AtomicElement, BasicElement, BasicType, Element, Op};
+use crate::engine::grant;
 use crate::error::RmaError;
 use crate::execute::Placed;
 use crate::integer::Integer;
@@ -85,6 +86,7 @@ impl Window {
     ///
     /// [`RmaError::Persist`] where the part lies on storage; memory has none.
     pub fn sync(&self) -> Result<(), RmaError> {
+        grant::wait(None);
         self.engine().transport.touches(Touch::Look);
         // S-F8 S-F9
         core::sync::atomic::fence(core::sync::atomic::Ordering::SeqCst);

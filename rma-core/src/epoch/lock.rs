@@ -1,6 +1,6 @@
 //! A passive epoch to one target (MPI 4.1, section 12.5.3).
 use super::{Access, Assert, Ops, Peer};
-use crate::engine::{On, Wait};
+use crate::engine::{On, Wait, grant};
 use crate::error::RmaError;
 use crate::memory::target::{Permit, held};
 use crate::rank::Rank;
@@ -10,6 +10,7 @@ use core::mem;
 use core::ops::Deref;
 use core::sync::atomic::Ordering::Acquire;
 use core::time::Duration;
+use std::thread;
 
 /// What was taken for a lock epoch.
 #[derive(Debug, Clone, Copy)]
@@ -59,6 +60,9 @@ impl Window {
     /// other locks: nothing can fail then.
     #[inline(always)]
     fn lock_hot(&self, target: Rank, kind: LockKind) -> Option<Lock<'_>> {
+        if grant::is_expected() {
+            return None;
+        }
         let peer = Access::new(self, Permit::All).to(target);
         let entry = peer.entry()?;
         let there = entry.block()?;
@@ -99,6 +103,7 @@ impl Window {
             self.begin(target, held::UNCHECKED)?;
             TakenLock::Nothing
         } else {
+            grant::wait(None);
             let taken =
                 self.marked(target, || self.take_lock(target, kind, Patience::Until(None)))?;
             taken.unwrap_or(TakenLock::Nothing)
@@ -113,6 +118,7 @@ impl Window {
     /// progress it fails, as [`lock`](Self::lock) would, once one of them is gone.
     pub fn try_lock(&self, target: Rank, kind: LockKind) -> Result<Option<Lock<'_>>, RmaError> {
         self.check_lock(Assert::NONE)?;
+        grant::wait(None);
         let taken = self.marked(target, || self.take_lock(target, kind, Patience::None))?;
         if taken.is_none() {
             self.check_holders(target)?;
@@ -147,6 +153,9 @@ impl Window {
         self.check_lock(Assert::NONE)?;
         let sleep = &self.engine().transport.sleep;
         let until = sleep.now().saturating_add(timeout);
+        if !grant::wait(Some(until)) {
+            return Ok(None);
+        }
         let take = || match self.take_lock(target, kind, Patience::Until(Some(until))) {
             Err(RmaError::Timeout { .. }) if sleep.now() >= until => Ok(None),
             taken => taken,
@@ -318,6 +327,9 @@ impl<'w> Lock<'w> {
             return Ok(());
         }
         window.targets.close(Permit::Locked, target);
+        if thread::panicking() {
+            window.give_up_asked(target);
+        }
         // Giving a lock back is the fence that loads and stores need.
         let fenced = window.all_loaded && !matches!(taken, TakenLock::Nothing);
         let flushed = if fenced { Ok(()) } else { window.flush(target) };

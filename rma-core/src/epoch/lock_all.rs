@@ -1,6 +1,7 @@
 //! A passive epoch to all targets (MPI 4.1, section 12.5.3).
 use super::lock::is_over;
 use super::{Access, Assert};
+use crate::engine::grant;
 use crate::error::RmaError;
 use crate::memory::target::{Permit, held};
 use crate::rank::Rank;
@@ -43,7 +44,7 @@ impl Window {
     #[inline(always)]
     fn lock_all_hot(&self) -> bool {
         let holds_any = || self.targets.iter().any(|target| target.held() != held::NOT);
-        if !self.together || self.excludes_locks() || holds_any() {
+        if grant::is_expected() || !self.together || self.excludes_locks() || holds_any() {
             return false;
         }
         // pairs with the Acquire load in `check`; sequentially consistent for `set_left`.
@@ -64,6 +65,7 @@ impl Window {
     pub fn lock_all_with(&self, asserts: Assert) -> Result<LockAll<'_>, RmaError> {
         let no_check = self.check_lock(asserts)?;
         let no_check = if no_check { NO_CHECK } else { 0 };
+        grant::wait(None);
         self.open(EpochCall::LockAll, LOCK_ALL | no_check)?;
         if no_check == 0 {
             let shared = self.check_left().and_then(|()| self.share_global_lock());

@@ -1,6 +1,7 @@
 //! Locks that are asked for now and waited for later.
 use super::lock::TakenLock;
 use super::{Assert, Lock};
+use crate::engine::grant;
 use crate::error::RmaError;
 use crate::memory::target::held;
 use crate::rank::Rank;
@@ -52,6 +53,7 @@ impl Window {
     /// wait for that (MPI 4.1, section 12.5.3). Here they need the [`Lock`].
     pub fn request_lock(&self, target: Rank, kind: LockKind) -> Result<LockRequest<'_>, RmaError> {
         self.check_lock(Assert::NONE)?;
+        grant::wait(None);
         // Before there is a request: dropping one takes the mark back, which may be another's.
         let begun = self.begin(target, held::LOCKING)?;
         let mut request = LockRequest { window: self, target, kind, stage: RequestStage::Wanted };
@@ -113,6 +115,7 @@ impl<'w> LockRequest<'w> {
                 }
             },
             RequestStage::Wanted => {
+                grant::wait(None);
                 window.check_goes(target).and_then(|()| window.check_left())?;
                 match window.take_lock(target, kind, Patience::None)? {
                     Some(taken) => self.enter(RequestStage::Granted(taken)),
@@ -141,6 +144,7 @@ impl<'w> LockRequest<'w> {
                 TakenLock::AtHome(kind)
             }
             RequestStage::Wanted => loop {
+                grant::wait(None);
                 window.check_goes(target).and_then(|()| window.check_left())?;
                 let patience = Patience::Until(None);
                 if let Some(taken) = window.take_lock(target, kind, patience)? {

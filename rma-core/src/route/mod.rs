@@ -117,7 +117,8 @@ impl Window {
     }
 
     /// The way of an operation, and the bytes that it is about, counted from the beginning of the
-    /// target's part. Waits for the post of a target in a start epoch. S-G10
+    /// target's part. Waits for the post of a target in a start epoch, for the grant of its lock in
+    /// a lock epoch. S-G10
     pub(crate) fn route<'a>(
         &self,
         operation: &Operation<'a>,
@@ -128,6 +129,7 @@ impl Window {
         }
         let world = self.group().world_rank(target).ok_or_else(|| self.no_such_rank(target))?;
         self.check_permit(operation.permit, target)?;
+        self.wait_for_grant(target)?;
         let (size, disp_unit) = self.part_of(target, world)?;
         let there = self.place(operation, size, disp_unit)?;
         let Some((low, high)) = there.hull() else { return Ok((Route::Null, there)) };

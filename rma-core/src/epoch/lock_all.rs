@@ -64,8 +64,10 @@ impl Window {
     #[inline(never)]
     pub fn lock_all_with(&self, asserts: Assert) -> Result<LockAll<'_>, RmaError> {
         let no_check = self.check_lock(asserts)?;
+        if !no_check {
+            grant::wait(None);
+        }
         let no_check = if no_check { NO_CHECK } else { 0 };
-        grant::wait(None);
         self.open(EpochCall::LockAll, LOCK_ALL | no_check)?;
         if no_check == 0 {
             let shared = self.check_left().and_then(|()| self.share_global_lock());

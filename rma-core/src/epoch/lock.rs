@@ -24,6 +24,13 @@ pub(super) enum TakenLock {
     AtHome(LockKind),
 }
 
+/// How far a lock came that could not be had at once.
+enum Untaken {
+    /// The target is marked.
+    Claimed,
+    Untried,
+}
+
 /// A lock on one target, whose operations are those of [`Peer`].
 ///
 /// [`unlock`](Self::unlock) reports errors that dropping the guard would swallow. Forgetting the
@@ -51,28 +58,29 @@ impl Window {
     #[inline]
     pub fn lock(&self, target: Rank, kind: LockKind) -> Result<Lock<'_>, RmaError> {
         match self.lock_hot(target, kind) {
-            Some(lock) => Ok(lock),
-            None => self.lock_with(target, kind, Assert::NONE),
+            Ok(lock) => Ok(lock),
+            Err(Untaken::Claimed) => self.lock_claimed(target, kind),
+            Err(Untaken::Untried) => self.lock_with(target, kind, Assert::NONE),
         }
     }
 
     /// Takes a lock that is free, of a target that is mapped, if this rank has no epoch open but
     /// other locks: nothing can fail then.
     #[inline(always)]
-    fn lock_hot(&self, target: Rank, kind: LockKind) -> Option<Lock<'_>> {
-        if grant::is_expected() {
-            return None;
-        }
+    fn lock_hot(&self, target: Rank, kind: LockKind) -> Result<Lock<'_>, Untaken> {
         let peer = Access::new(self, Permit::All).to(target);
-        let entry = peer.entry()?;
-        let there = entry.block()?;
+        let Some((entry, there)) = peer.entry().and_then(|entry| Some((entry, entry.block()?)))
+        else {
+            return Err(Untaken::Untried);
+        };
         // pairs with the AcqRel changes of the word in `open`.
         if self.part.epoch.word.load(Acquire) != 0
             || self.excludes_locks()
             || !self.together
+            || grant::is_expected()
             || !entry.claim(held::BY_LOCK)
         {
-            return None;
+            return Err(Untaken::Untried);
         }
         let stays = !self.part.epoch.has_left();
         let (taken, locked) = match kind {
@@ -82,11 +90,17 @@ impl Window {
                 (TakenLock::Exclusive { passed_global_lock: false }, locked)
             }
         };
-        if !locked {
-            entry.set_held(held::NOT);
-        }
         // Made only then: dropped, it gives the lock back.
-        locked.then(|| Lock { peer, taken })
+        if locked { Ok(Lock { peer, taken }) } else { Err(Untaken::Claimed) }
+    }
+
+    /// Goes on where [`lock_hot`](Self::lock_hot) could not: the target is marked.
+    #[cold]
+    #[inline(never)]
+    fn lock_claimed(&self, target: Rank, kind: LockKind) -> Result<Lock<'_>, RmaError> {
+        self.set_held(target, held::LOCKING);
+        let taken = self.taken(target, || self.take_lock(target, kind, Patience::Until(None)))?;
+        Ok(Lock::new(self, target, taken.unwrap_or(TakenLock::Nothing)))
     }
 
     /// As [`lock`](Self::lock); with [`Assert::NO_CHECK`] no lock is taken.
@@ -173,6 +187,15 @@ impl Window {
         if !self.begin(target, held::LOCKING)? {
             return Ok(Some(TakenLock::Nothing));
         }
+        self.taken(target, take)
+    }
+
+    /// As [`marked`](Self::marked), of a target that is.
+    fn taken(
+        &self,
+        target: Rank,
+        take: impl FnOnce() -> Result<Option<TakenLock>, RmaError>,
+    ) -> Result<Option<TakenLock>, RmaError> {
         let taken = self.check_left().and_then(|()| take());
         let has = matches!(taken, Ok(Some(_)));
         self.set_held(target, if has { held::BY_LOCK } else { held::NOT });

@@ -167,8 +167,8 @@ impl Window {
                 way.map_or(Route::Messages(world), Route::Cma)
             }
             Path::Device => {
-                let (bytes, runs) = (there.bytes().unwrap_or(0), there.runs());
-                let does = self.device_does(operation.action, bytes, runs);
+                let runs = (there.bytes().unwrap_or(0), there.runs());
+                let does = self.device_does(operation.action, world, runs);
                 let range = (low, len);
                 let device = if does { self.device_route(target, world, range)? } else { None };
                 device.map_or(Route::Messages(world), Route::Device)

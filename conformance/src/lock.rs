@@ -152,8 +152,8 @@ pub fn asked_for(universe: &Universe) {
     window.free().unwrap();
 }
 
-/// Locks of two windows, in an order that all agree on, in which the second is had in every way that
-/// there is: none is asked for before the first is granted. S-E3
+/// Locks of two windows, in an order that all agree on, of which the second is had in every way
+/// that there is: none is asked for before the first is granted. S-E3
 pub fn several_windows(universe: &Universe) {
     let world = universe.world();
     let (first, second) = (words(world, 1), words(world, 1));

@@ -123,8 +123,8 @@ form!(
     }
 );
 
-// As on several machines: load and store inside each, the device between them, which chooses keys and
-// counts from the first byte. One rank takes less at a time than the others.
+// As on several machines: load and store inside each, the device between them, which chooses keys
+// and counts from the first byte. One rank takes less at a time than the others.
 form!(
     nodes,
     DeviceConfig {

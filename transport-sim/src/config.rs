@@ -154,10 +154,10 @@ impl DeviceConfig {
         if self.limits.transfer_max < TRANSFER_MIN {
             return Err(ConfigError::ShortTransfers(self.limits.transfer_max));
         }
-        if let Some((_, narrow)) = &self.narrow {
-            if narrow.transfer_max < TRANSFER_MIN {
-                return Err(ConfigError::ShortTransfers(narrow.transfer_max));
-            }
+        if let Some((_, narrow)) = &self.narrow
+            && narrow.transfer_max < TRANSFER_MIN
+        {
+            return Err(ConfigError::ShortTransfers(narrow.transfer_max));
         }
         Ok(())
     }

@@ -289,8 +289,8 @@ fn who_forgets_a_lock_before_it_is_granted_leaves_with_it() {
     });
 }
 
-/// What a lock was asked for that cannot come any more fails, each time, and so does giving it back;
-/// the window and its other locks are as they were.
+/// All that is done under a lock that cannot come any more fails, and so does giving it back; the
+/// window and its other locks are as they were.
 #[test]
 fn a_lock_that_cannot_come_fails_where_it_is_used() {
     while_held(2, true, &|universe, window| {

@@ -15,7 +15,7 @@ use std::sync::{Arc, Weak};
 pub(crate) trait Grant: Send + Sync {
     /// Waits until it is granted, or cannot be; until then at most, which gives false. What came of
     /// it is for those who use the lock.
-    fn wait(&self, until: Option<Duration>) -> bool;
+    fn come_by(&self, until: Option<Duration>) -> bool;
 }
 
 thread_local! {
@@ -36,7 +36,7 @@ pub(crate) fn expect(grant: &Arc<dyn Grant>) {
     match EXPECTED.try_with(|expected| expected.replace(Some(weak))) {
         Ok(_) => EXPECTS.set(true),
         // It is ending, and remembers nothing more.
-        Err(_) => _ = grant.wait(None),
+        Err(_) => _ = grant.come_by(None),
     }
 }
 
@@ -58,7 +58,7 @@ pub(crate) fn wait(until: Option<Duration>) -> bool {
 #[inline(never)]
 fn wait_cold(until: Option<Duration>) -> bool {
     let expected = EXPECTED.try_with(|it| it.borrow().as_ref().and_then(Weak::upgrade));
-    let came = expected.ok().flatten().is_none_or(|grant| grant.wait(until));
+    let came = expected.ok().flatten().is_none_or(|grant| grant.come_by(until));
     if came {
         forget();
     }

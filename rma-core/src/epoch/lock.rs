@@ -25,7 +25,7 @@ pub(super) enum TakenLock {
 }
 
 /// How far a lock came that could not be had at once.
-enum Untaken {
+enum Attempt {
     /// The target is marked.
     Claimed,
     Untried,
@@ -34,7 +34,7 @@ enum Untaken {
 /// A lock on one target, whose operations are those of [`Peer`].
 ///
 /// [`unlock`](Self::unlock) reports errors that dropping the guard would swallow. Forgetting the
-/// guard leaves the lock held.
+/// guard leaves the lock held, or to be held as soon as it is granted.
 #[must_use = "the epoch ends when the guard is dropped"]
 pub struct Lock<'w> {
     /// Its operations are locally complete on return. S-F3
@@ -48,7 +48,19 @@ impl Window {
     ///
     /// A rank may hold locks of several targets. Locking [`Rank::NULL`] does nothing.
     ///
+    /// The lock of this rank's part, and of one that load and store reach, is there on return.
+    /// That of another is asked for: operations, [`flush`](Lock::flush) and
+    /// [`unlock`](Lock::unlock) wait until it is granted, and fail if it cannot be. So does this
+    /// thread wait, before it asks for a further lock, of any window, and in each call that
+    /// synchronises ranks: locks that all take in the same order are granted in it. Nothing else
+    /// waits: whoever protects more than the part by it, or tells others by stores, channels or a
+    /// guard given away that it has the lock, flushes first (MPI 4.1, section 12.5.3).
+    ///
     /// # Errors
+    ///
+    /// What ends a wait for the lock, on return or, where it is asked for, of all that is done
+    /// under it: a holder of the lock died or left with it, the target left, or the deadline of
+    /// the configuration passed.
     ///
     /// [`RmaError::AlreadyLocked`] if this rank holds that lock, a thread of it waits for it, or an
     /// earlier unlock of it failed,
@@ -59,19 +71,19 @@ impl Window {
     pub fn lock(&self, target: Rank, kind: LockKind) -> Result<Lock<'_>, RmaError> {
         match self.lock_hot(target, kind) {
             Ok(lock) => Ok(lock),
-            Err(Untaken::Claimed) => self.lock_claimed(target, kind),
-            Err(Untaken::Untried) => self.lock_with(target, kind, Assert::NONE),
+            Err(Attempt::Claimed) => self.lock_claimed(target, kind),
+            Err(Attempt::Untried) => self.lock_with(target, kind, Assert::NONE),
         }
     }
 
     /// Takes a lock that is free, of a target that is mapped, if this rank has no epoch open but
     /// other locks: nothing can fail then.
     #[inline(always)]
-    fn lock_hot(&self, target: Rank, kind: LockKind) -> Result<Lock<'_>, Untaken> {
+    fn lock_hot(&self, target: Rank, kind: LockKind) -> Result<Lock<'_>, Attempt> {
         let peer = Access::new(self, Permit::All).to(target);
         let Some((entry, there)) = peer.entry().and_then(|entry| Some((entry, entry.block()?)))
         else {
-            return Err(Untaken::Untried);
+            return Err(Attempt::Untried);
         };
         // pairs with the AcqRel changes of the word in `open`.
         if self.part.epoch.word.load(Acquire) != 0
@@ -80,7 +92,7 @@ impl Window {
             || grant::is_expected()
             || !entry.claim(held::BY_LOCK)
         {
-            return Err(Untaken::Untried);
+            return Err(Attempt::Untried);
         }
         let stays = !self.part.epoch.has_left();
         let (taken, locked) = match kind {
@@ -91,7 +103,7 @@ impl Window {
             }
         };
         // Made only then: dropped, it gives the lock back.
-        if locked { Ok(Lock { peer, taken }) } else { Err(Untaken::Claimed) }
+        if locked { Ok(Lock { peer, taken }) } else { Err(Attempt::Claimed) }
     }
 
     /// Goes on where [`lock_hot`](Self::lock_hot) could not: the target is marked.
@@ -307,7 +319,8 @@ impl<'w> Lock<'w> {
         Ops::run(self.access(), scope)
     }
 
-    /// Returns when every operation is complete at the target. Your buffers were yours before.
+    /// Returns when the lock is granted, and every operation is complete at the target. Your
+    /// buffers were yours before.
     #[inline]
     pub fn flush(&self) -> Result<(), RmaError> {
         self.peer.window().flush(self.peer.target())
@@ -320,7 +333,8 @@ impl<'w> Lock<'w> {
         Ok(())
     }
 
-    /// Ends the epoch: every operation is complete at the target.
+    /// Ends the epoch: every operation is complete at the target. Waits for the lock if it is not
+    /// granted yet, also when there was no operation.
     #[inline(always)]
     pub fn unlock(self) -> Result<(), RmaError> {
         let (peer, taken) = (self.peer.again(), self.taken);

@@ -49,8 +49,9 @@ impl Window {
     ///
     /// As [`lock`](Self::lock).
     ///
-    /// An extension: MPI lets a lock call return before the lock is granted, and has operations
-    /// wait for that (MPI 4.1, section 12.5.3). Here they need the [`Lock`].
+    /// An extension (MPI 4.1, section 12.5.3): [`lock`](Self::lock) may return before the lock is
+    /// granted, too, but what comes next may wait for it. This one can be tested and given up,
+    /// nothing else waits for it, and several may be out at a time.
     pub fn request_lock(&self, target: Rank, kind: LockKind) -> Result<LockRequest<'_>, RmaError> {
         self.check_lock(Assert::NONE)?;
         grant::wait(None);

@@ -8,7 +8,7 @@ use crate::protocol::lock::Mode;
 use crate::protocol::message::{Head, Kind, Status};
 use crate::rank::{Rank, WorldRank};
 use crate::serve::lock::{how, look, unlock, what, word};
-use crate::window::{AskedLock, LockEnd, Part, Window};
+use crate::window::{LockEnd, Part, Ungranted, Window};
 use core::sync::atomic::AtomicU64;
 use core::sync::atomic::Ordering::SeqCst;
 use core::time::Duration;
@@ -20,8 +20,8 @@ const ALL: Rank = Rank::NULL;
 /// As errors name it.
 const LOCK: &str = "a lock";
 
-impl Grant for AskedLock {
-    fn wait(&self, until: Option<Duration>) -> bool {
+impl Grant for Ungranted {
+    fn come_by(&self, until: Option<Duration>) -> bool {
         let Some(part) = self.part.upgrade() else { return true };
         let engine = &*part.comm.inner.engine;
         if engine.transport.members.is_fork() {
@@ -49,7 +49,7 @@ impl Grant for AskedLock {
     }
 }
 
-impl AskedLock {
+impl Ungranted {
     /// What came of it, once that is known.
     fn look(&self, engine: &Engine) -> Option<LockEnd> {
         self.end_or(|| {
@@ -77,8 +77,8 @@ impl Window {
         Ok(self.reach(target)?.block().map(word))
     }
 
-    /// Takes the lock of `target`, waiting in line if need be, and until then at most. That of a far
-    /// target, if no time is given, is only asked for: what is done under it
+    /// Takes the lock of `target`, waiting in line if need be, and until then at most. That of a
+    /// far target, if no time is given, is only asked for: what is done under it
     /// [waits](Self::wait_for_grant). Loads and stores, the owner's too, do not. S-E1 S-E4 S-E13
     pub(crate) fn lock_at_home(
         &self,
@@ -91,7 +91,7 @@ impl Window {
         if until.is_some() || !far {
             return self.wait_for_answer(target, slot, (0, until)).map(drop);
         }
-        let asked = Arc::new(AskedLock::new(Arc::downgrade(&self.part), target, slot));
+        let asked = Arc::new(Ungranted::new(Arc::downgrade(&self.part), target, slot));
         self.far.add_asked(asked.clone());
         grant::expect(&(asked as Arc<dyn Grant>));
         Ok(())
@@ -106,9 +106,9 @@ impl Window {
 
     #[cold]
     #[inline(never)]
-    fn wait_for_asked(&self, asked: Arc<AskedLock>) -> Result<(), RmaError> {
+    fn wait_for_asked(&self, asked: Arc<Ungranted>) -> Result<(), RmaError> {
         let (target, slot) = (asked.target, asked.slot);
-        asked.wait(None);
+        asked.come_by(None);
         let end = asked.end_or(|| None);
         grant::settle(&(asked as Arc<dyn Grant>));
         match end {

@@ -40,8 +40,8 @@ pub enum Keys {
     Chosen,
 }
 
-/// What is the same for the life of a device; sizes, [towards one peer](Remote::limits_to). `addressing`, `keys` and `coherent` are the same at
-/// all ranks.
+/// What is the same for the life of a device; of sizes, [towards one peer](Remote::limits_to).
+/// `addressing`, `keys` and `coherent` are the same at all ranks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RemoteLimits {
     /// How positions are counted.

@@ -1,5 +1,5 @@
 //! Targets that only messages reach: what is known of them, and waiting for answers.
-use super::{AskedLock, Window};
+use super::{Ungranted, Window};
 use crate::config::Hint;
 use crate::engine::Pending;
 use crate::error::RmaError;
@@ -37,7 +37,7 @@ struct FarState {
     /// Slots of the requests by which this rank was granted locks.
     granted: FxHashMap<Rank, u64>,
     /// Locks that have guards already.
-    asked: FxHashMap<Rank, Arc<AskedLock>>,
+    asked: FxHashMap<Rank, Arc<Ungranted>>,
 }
 
 #[derive(Default)]
@@ -210,7 +210,7 @@ impl Far {
     }
 
     /// Operations under the lock of that target wait for its grant from now on.
-    pub(crate) fn add_asked(&self, asked: Arc<AskedLock>) {
+    pub(crate) fn add_asked(&self, asked: Arc<Ungranted>) {
         if self.state().asked.insert(asked.target, asked).is_none() {
             self.asked.fetch_add(1, Relaxed);
         }
@@ -218,7 +218,7 @@ impl Far {
 
     /// The lock of a target that was asked for, unless it was seen granted.
     #[inline]
-    pub(crate) fn asked(&self, target: Rank) -> Option<Arc<AskedLock>> {
+    pub(crate) fn asked(&self, target: Rank) -> Option<Arc<Ungranted>> {
         // Who has the guard from another thread sees what that thread did.
         if self.asked.load(Relaxed) == 0 {
             return None;
@@ -227,7 +227,7 @@ impl Far {
     }
 
     /// Operations under that lock do not wait any more.
-    pub(crate) fn take_asked(&self, target: Rank) -> Option<Arc<AskedLock>> {
+    pub(crate) fn take_asked(&self, target: Rank) -> Option<Arc<Ungranted>> {
         let asked = self.state().asked.remove(&target)?;
         self.asked.fetch_sub(1, Relaxed);
         Some(asked)

@@ -25,7 +25,7 @@ pub(crate) struct GlobalLock {
 
 /// A lock of a far target whose guard is there, and which may not be granted yet: what uses it
 /// waits for that.
-pub(crate) struct AskedLock {
+pub(crate) struct Ungranted {
     /// Of this rank.
     pub(crate) part: Weak<Part>,
     pub(crate) target: Rank,
@@ -44,7 +44,7 @@ pub(crate) enum LockEnd {
     Failed(WaitError),
 }
 
-impl AskedLock {
+impl Ungranted {
     pub(crate) fn new(part: Weak<Part>, target: Rank, slot: u64) -> Self {
         Self { part, target, slot, end: Mutex::default() }
     }

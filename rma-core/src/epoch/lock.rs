@@ -138,7 +138,8 @@ impl Window {
     }
 
     /// As [`lock`](Self::lock), unless others hold the lock in the way or wait for it: `None` then.
-    /// It waits for the answer of a target that only messages reach, and for no other rank.
+    /// It waits for the answer of a target that only messages reach, and for no other rank but for
+    /// a [lock](Self::lock) that this thread asked for before.
     ///
     /// It may be tried for ever, for as long as ranks that hold locks take part: after some
     /// progress it fails, as [`lock`](Self::lock) would, once one of them is gone.

@@ -33,13 +33,18 @@ impl Window {
     /// this rank was dropped.
     #[inline]
     pub fn lock_all(&self) -> Result<LockAll<'_>, RmaError> {
-        if !self.opened_hot() {
-            return self.lock_all_with(Assert::NONE);
-        }
-        if !self.part.epoch.has_left() && self.share_global_lock_hot() {
+        let opened = self.opened_hot();
+        if opened && !self.part.epoch.has_left() && self.share_global_lock_hot() {
             return Ok(LockAll { access: Access::new(self, Permit::All) });
         }
-        self.lock_all_opened()
+        self.lock_all_rest(opened)
+    }
+
+    /// Goes on where [`lock_all`](Self::lock_all) could not at once.
+    #[cold]
+    #[inline(never)]
+    fn lock_all_rest(&self, opened: bool) -> Result<LockAll<'_>, RmaError> {
+        if opened { self.lock_all_opened() } else { self.lock_all_with(Assert::NONE) }
     }
 
     /// Opens the epoch, if this rank has none open: nothing can fail then. S-E8
@@ -55,8 +60,6 @@ impl Window {
     }
 
     /// Takes the lock of an epoch that is open; no other epoch was opened beside it.
-    #[cold]
-    #[inline(never)]
     fn lock_all_opened(&self) -> Result<LockAll<'_>, RmaError> {
         let shared = self.check_left().and_then(|()| self.share_global_lock());
         if shared.is_err() {

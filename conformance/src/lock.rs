@@ -1,5 +1,5 @@
 //! Locks on one target (FEATURES A6).
-use crate::help::{let_others_in, local_words, locked, neighbour, times, words};
+use crate::help::{let_others_in, local_words, locked, neighbour, reaches, times, words};
 use core::time::Duration;
 use rma_core::{Assert, Lock, LockAll, LockKind, LockRequest, Op, Rank, RmaError, Universe};
 
@@ -118,6 +118,80 @@ pub fn several_targets_exclusively(universe: &Universe) {
     let sum = world.allreduce(&local_words(&window), Op::Sum).unwrap();
     assert_eq!(sum, [rounds * 2 * u64::from(world.size())]);
     window.free().unwrap();
+}
+
+/// A far lock is asked for and not waited for: others see what its rank does next, on other
+/// windows, and what it does under the lock comes after the holder. S-E1
+pub fn asked_for(universe: &Universe) {
+    let world = universe.world();
+    let (window, told) = (words(world, 1), words(world, 1));
+    let far = !reaches(universe, Rank(0));
+    let epoch = told.lock_all().unwrap();
+    let hold = || locked(&window, Rank(0), LockKind::Exclusive);
+    if world.rank() == Rank(0) {
+        let held = hold();
+        let all_far = world.allreduce(&[0u64], Op::Sum).unwrap()[0];
+        told.local().wait_until(0, |seen: u64| seen == all_far).unwrap();
+        held.put(0, &[1u64]).unwrap();
+        held.unlock().unwrap();
+    } else {
+        world.allreduce(&[u64::from(far)], Op::Sum).unwrap();
+        let lock = if far { window.lock(Rank(0), LockKind::Exclusive).unwrap() } else { hold() };
+        if far {
+            epoch.fetch_and_op(Rank(0), 0, Op::Sum, 1u64).unwrap();
+        }
+        assert!(lock.fetch_and_op(0, Op::Sum, 1u64).unwrap() > 0, "the holder's was before");
+        lock.unlock().unwrap();
+    }
+    epoch.unlock().unwrap();
+    world.barrier().unwrap();
+    if world.rank() == Rank(0) {
+        assert_eq!(local_words(&window), [u64::from(world.size())]);
+    }
+    told.free().unwrap();
+    window.free().unwrap();
+}
+
+/// Locks of two windows, in an order that all agree on, of which the second is had in every way
+/// that there is: none is asked for before the first is granted. S-E3
+pub fn several_windows(universe: &Universe) {
+    let world = universe.world();
+    let (first, second) = (words(world, 1), words(world, 1));
+    let rounds = 5 * times(universe, 20);
+    for round in 0..rounds {
+        let target = Rank((round % u64::from(world.size())) as u32);
+        let outer = first.lock(target, LockKind::Exclusive).unwrap();
+        // Of those that lock all parts, each waits for those inside that lock one.
+        let inner = match round % 5 {
+            0 => Ok(second.lock(target, LockKind::Exclusive).unwrap()),
+            1 => Ok(second.request_lock(target, LockKind::Exclusive).unwrap().wait().unwrap()),
+            2 => Ok(second.try_lock_for(target, LockKind::Exclusive, LONG).unwrap().unwrap()),
+            3 => Err(second.lock_all().unwrap()),
+            _ => Ok(loop {
+                if let Some(lock) = second.try_lock(target, LockKind::Exclusive).unwrap() {
+                    break lock;
+                }
+            }),
+        };
+        increment(&outer, 0);
+        match inner {
+            Ok(lock) => {
+                increment(&lock, 0);
+                lock.unlock().unwrap();
+            }
+            Err(all) => {
+                all.fetch_and_op(target, 0, Op::Sum, 1u64).unwrap();
+                all.unlock().unwrap();
+            }
+        }
+        outer.unlock().unwrap();
+    }
+    world.barrier().unwrap();
+    let mine = [local_words(&first)[0], local_words(&second)[0]];
+    let sums = world.allreduce(&mine, Op::Sum).unwrap();
+    assert_eq!(sums, [rounds * u64::from(world.size()); 2]);
+    second.free().unwrap();
+    first.free().unwrap();
 }
 
 /// A lock on this rank protects its loads and stores from the operations of others. S-E4 S-M2

@@ -150,7 +150,8 @@ macro_rules! suite {
             lock {
                 exclusive_excludes(4), exclusive_excludes(8) as exclusive_excludes_of_8,
                 readers_coexist(4), readers_against_writers(4), several_targets(3),
-                several_targets_exclusively(3), own_rank(4), without_operations(3), no_check(3),
+                several_targets_exclusively(3), asked_for(4), several_windows(4), own_rank(4),
+                without_operations(3), no_check(3),
                 tried(3), timed(3), timed_in_line(4), requested(4), requested_while_held(3),
                 null(2), dropped_guard(3), unlock_completes(3), passive_target(3), every_target(4),
                 forgotten_guard(3),
@@ -230,7 +231,7 @@ macro_rules! suite {
                 more_waiters_than_nodes(6), windows_of_their_own(3), communicators_of_their_own(3),
                 first_uses_race(3), starts(3), requests_cross_threads(2), large_payloads(2),
                 waiting_for_values(2), fences(3), a_lock_that_waits_keeps_no_credit(3),
-                timed_barriers(2),
+                timed_barriers(2), a_lock_that_is_given_away(4),
             }
         }
 

@@ -1,5 +1,5 @@
 //! Several threads of one rank (FEATURES A; `Window` is `Send + Sync`).
-use crate::help::{let_others_in, local_words, neighbour, pattern, times, words};
+use crate::help::{let_others_in, local_words, locked, neighbour, pattern, reaches, times, words};
 use core::task::Poll;
 use core::time::Duration;
 use rma_core::{Assert, LockKind, Op, Path, Rank, Universe};
@@ -41,6 +41,42 @@ pub fn atomics(universe: &Universe) {
     let all = rounds * THREADS * u64::from(world.size());
     let expected = if world.rank() == Rank(0) { [all, 0] } else { [0, all] };
     assert_eq!(local_words(&window), expected);
+    window.free().unwrap();
+}
+
+/// A lock that another thread is given before it is granted is waited for there. S-E1
+pub fn a_lock_that_is_given_away(universe: &Universe) {
+    let world = universe.world();
+    let (window, told) = (words(world, 1), words(world, 1));
+    let far = u64::from(!reaches(universe, Rank(0)));
+    let far_ranks = world.allreduce(&[far], Op::Sum).unwrap()[0];
+    let epoch = told.lock_all().unwrap();
+    if world.rank() == Rank(0) {
+        let held = locked(&window, Rank(0), LockKind::Exclusive);
+        world.barrier().unwrap();
+        told.local().wait_until(0, |seen: u64| seen == far_ranks).unwrap();
+        held.put(0, &[1u64]).unwrap();
+        held.unlock().unwrap();
+    } else {
+        world.barrier().unwrap();
+        let lock = window.lock(Rank(0), LockKind::Exclusive).unwrap();
+        epoch.fetch_and_op(Rank(0), 0, Op::Sum, far).unwrap();
+        let count = move || {
+            let before = lock.fetch_and_op(0, Op::Sum, 1u64).unwrap();
+            lock.unlock().unwrap();
+            before
+        };
+        let before = thread::scope(|scope| scope.spawn(count).join().unwrap());
+        assert!(before > 0, "the holder's was before");
+        // The thread that asked for it has nothing on its way any more.
+        window.lock(Rank(0), LockKind::Shared).unwrap().unlock().unwrap();
+    }
+    epoch.unlock().unwrap();
+    world.barrier().unwrap();
+    if world.rank() == Rank(0) {
+        assert_eq!(local_words(&window), [u64::from(world.size())]);
+    }
+    told.free().unwrap();
     window.free().unwrap();
 }
 

@@ -158,6 +158,12 @@ fn locks() -> Vec<Case> {
     let shares: Step = |window| forget(locked(window, Rank(0), LockKind::Shared));
     let has_all: Step = |window| forget(window.lock_all().unwrap());
     let lock: Waits = |_, window| ended(taken(window, Rank(0), LockKind::Exclusive));
+    let read: Waits = |_, window| {
+        let lock = window.lock(Rank(0), LockKind::Exclusive)?;
+        // For what others may see, the thread waits, too; that it failed is the lock's.
+        window.sync()?;
+        ended(lock.get(0, &mut [0u64]))
+    };
     vec![
         Case { victim: holds, ..case("queue", lock) },
         Case { victim: shares, ..case("queue", lock) },
@@ -175,8 +181,17 @@ fn locks() -> Vec<Case> {
             })
         },
         Case { victim: holds_each, threads: true, ..case("node", crowd) },
-        Case { victim: holds, ..far("lock", lock) },
-        far("lock", |_, window| ended(taken(window, VICTIM, LockKind::Exclusive))),
+        Case { victim: holds, ..far("grant", lock) },
+        Case { victim: holds, ..far("grant", read) },
+        far("grant", |_, window| ended(taken(window, VICTIM, LockKind::Exclusive))),
+        Case {
+            victim: holds,
+            ..far("lock", |_, window| {
+                let patience = Duration::from_secs(3600);
+                let lock = window.try_lock_for(Rank(0), LockKind::Exclusive, patience)?;
+                ended(lock.unwrap().unlock())
+            })
+        },
         Case {
             victim: holds,
             ..far("lock", |_, window| {

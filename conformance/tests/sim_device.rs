@@ -3,7 +3,7 @@
 use core::time::Duration;
 use rma_conformance::{Exception, Harness};
 use rma_core::transport::{Addressing, DeviceError, Keys, Moment, RemoteLimits};
-use rma_core::{Assert, Config, LockKind, Op, Rank, RmaError, Universe};
+use rma_core::{Assert, Config, Layout, LockKind, Op, Rank, RmaError, Universe};
 use rma_transport_sim::{Atomics, DeviceConfig, NetConfig};
 use sims::Jobs;
 
@@ -13,6 +13,10 @@ mod lines;
 mod shortages;
 mod sims;
 mod timeouts;
+
+/// Of a rank that takes less at a time than others.
+const NARROW: RemoteLimits =
+    RemoteLimits { inject: 8, bounce: 24, transfer_max: 64, run_min: 4, ..DeviceConfig::LIMITS };
 
 fn net(ranks: u32, seed: u64, device: DeviceConfig) -> NetConfig {
     let step_max = 50_000_000;
@@ -102,19 +106,34 @@ form!(
         ..DeviceConfig::new()
     }
 );
-// All that moves does so directly, one transfer at a time.
+// All that moves does so directly, one transfer at a time. Keys are given, addresses virtual.
 form!(
     direct,
     DeviceConfig {
-        limits: RemoteLimits { inject: 0, bounce: 0, run_min: 16, ..DeviceConfig::LIMITS },
+        limits: RemoteLimits {
+            keys: Keys::Given,
+            inject: 0,
+            bounce: 0,
+            run_min: 16,
+            ..DeviceConfig::LIMITS
+        },
         atomics: Atomics::None,
         queue_max: 1,
         ..DeviceConfig::new()
     }
 );
 
-// As on several machines: load and store inside each, the device between them.
-form!(nodes, DeviceConfig::new(), nodes: 2);
+// As on several machines: load and store inside each, the device between them, which chooses keys
+// and counts from the first byte. One rank takes less at a time than the others.
+form!(
+    nodes,
+    DeviceConfig {
+        limits: RemoteLimits { addressing: Addressing::Offset, ..DeviceConfig::LIMITS },
+        narrow: Some((1, NARROW)),
+        ..DeviceConfig::new()
+    },
+    nodes: 2
+);
 
 /// Operations fail by what the device says, and messages go on.
 #[test]
@@ -196,6 +215,37 @@ fn atomics_beside_cpus() {
         })
         .unwrap();
     }
+}
+
+/// What goes to one peer keeps to the limits of that peer: the device would refuse what is larger,
+/// and takes runs that others get packed.
+#[test]
+fn limits_of_one_peer() {
+    let device = DeviceConfig { narrow: Some((1, NARROW)), ..DeviceConfig::new() };
+    let run = rma_transport_sim::run(&net(3, 1, device), |sim| {
+        let universe = Universe::new(sim, Config::default()).unwrap();
+        let world = universe.world();
+        let window = world.window(40, 8).allocate().unwrap();
+        let epoch = window.lock_all().unwrap();
+        if world.rank() == Rank(0) {
+            let apart = Layout::element::<u64>().vector(4, 1, 2).unwrap();
+            for (target, [by_device, by_messages]) in [(Rank(1), [3, 0]), (Rank(2), [2, 1])] {
+                let (before, mut got) = (window.operation_counts(), [0u64; 40]);
+                epoch.put(target, 0, &[7u64; 40]).unwrap();
+                epoch.put(target, apart.at(0), &[8u64; 4]).unwrap();
+                epoch.flush(target).unwrap();
+                epoch.get(target, 0, &mut got).unwrap();
+                assert_eq!(got[..8], [8, 7, 8, 7, 8, 7, 8, 7]);
+                assert_eq!(got[8..], [7; 32]);
+                let after = window.operation_counts();
+                assert_eq!(after.device - before.device, by_device, "to rank {target}");
+                assert_eq!(after.messages - before.messages, by_messages, "to rank {target}");
+            }
+        }
+        epoch.unlock().unwrap();
+        window.free().unwrap();
+    });
+    run.unwrap();
 }
 
 /// `explain` says how ranks are reached, and tells of the device.

@@ -4,6 +4,7 @@
 mod value;
 
 use crate::element::{AtomicElement, BasicElement, BasicType, Element, Op};
+use crate::engine::grant;
 use crate::error::RmaError;
 use crate::execute::Placed;
 use crate::integer::Integer;
@@ -88,6 +89,7 @@ impl Window {
     ///
     /// [`RmaError::Persist`] where the part lies on storage; memory has none.
     pub fn sync(&self) -> Result<(), RmaError> {
+        grant::wait(None);
         self.engine().transport.touches(Touch::Look);
         // Its own stores before, and loads after, are in order with operations. S-F8 S-F9 S-M2 S-M4
         core::sync::atomic::fence(core::sync::atomic::Ordering::SeqCst);

@@ -83,6 +83,9 @@ impl NetConfig {
 pub struct DeviceConfig {
     /// What the core is told. It is coherent with CPUs in any case, of integers of 4 and 8 bytes.
     pub limits: RemoteLimits,
+    /// A rank, and the sizes of what goes to and comes from there, which may be others than of the
+    /// rest.
+    pub narrow: Option<(u32, RemoteLimits)>,
     /// Transfers of one endpoint to one peer that are under way, and flushes apart from them,
     /// before it says `Again`; at least 1.
     pub queue_max: usize,
@@ -124,11 +127,23 @@ impl DeviceConfig {
     pub const fn new() -> Self {
         Self {
             limits: Self::LIMITS,
+            narrow: None,
             queue_max: 16,
             delay_max: 200,
             atomics: Atomics::All,
             ends_after: None,
             register_max: u64::MAX,
+        }
+    }
+
+    /// Those towards a rank.
+    pub(crate) fn limits_to(&self, rank: u32) -> RemoteLimits {
+        let RemoteLimits { addressing, keys, coherent, .. } = self.limits;
+        match self.narrow {
+            Some((narrow, sizes)) if narrow == rank => {
+                RemoteLimits { addressing, keys, coherent, ..sizes }
+            }
+            _ => self.limits,
         }
     }
 
@@ -138,6 +153,11 @@ impl DeviceConfig {
         }
         if self.limits.transfer_max < TRANSFER_MIN {
             return Err(ConfigError::ShortTransfers(self.limits.transfer_max));
+        }
+        if let Some((_, narrow)) = &self.narrow
+            && narrow.transfer_max < TRANSFER_MIN
+        {
+            return Err(ConfigError::ShortTransfers(narrow.transfer_max));
         }
         Ok(())
     }

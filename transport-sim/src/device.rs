@@ -206,7 +206,7 @@ impl Device {
             return Err(PostError::Device(DeviceError::Ended));
         }
         let (config, peer) = (self.config, order.there.peer.0);
-        let limits = config.limits;
+        let limits = config.limits_to(order.there.peer.0);
         if order.len as u64 > limits.transfer_max {
             let error = DeviceError::System { call: "post", errno: EINVAL };
             return Err(PostError::Device(error));

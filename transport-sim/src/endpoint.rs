@@ -98,9 +98,13 @@ unsafe impl Remote for Sim {
         };
         let RemoteLimits { addressing, keys, inject, bounce, transfer_max, run_min, .. } =
             device.limits;
+        let narrow = device.narrow.map_or_else(String::new, |(rank, sizes)| {
+            let RemoteLimits { inject, bounce, transfer_max, run_min, .. } = sizes;
+            format!("; to rank {rank} {inject}, {bounce}, {transfer_max} and {run_min}")
+        });
         format!(
             "simulated device: puts up to {inject} bytes are injected, transfers up to {bounce} \
-             bounced, at most {transfer_max} in one, runs from {run_min} bytes on; keys \
+             bounced, at most {transfer_max} in one, runs from {run_min} bytes on{narrow}; keys \
              {keys:?}, addressing {addressing:?}, atomics {:?}; up to {} us each step, {} in a \
              queue",
             device.atomics, device.delay_max, device.queue_max
@@ -109,6 +113,10 @@ unsafe impl Remote for Sim {
 
     fn limits(&self) -> RemoteLimits {
         self.device().copied().unwrap_or_default().limits
+    }
+
+    fn limits_to(&self, peer: WorldRank) -> RemoteLimits {
+        self.device().copied().unwrap_or_default().limits_to(peer.0)
     }
 
     fn reaches(&self, peer: WorldRank) -> bool {

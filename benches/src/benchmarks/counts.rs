@@ -24,6 +24,9 @@ const SCOPE: f64 = 90.0;
 const LAYOUT: f64 = 400.0;
 const LAYOUT_SUM: f64 = 680.0;
 const ARRAY: f64 = 280.0;
+/// Of a lock that is free and given back with nothing done. Three are the look whether this thread
+/// goes on without a lock of another node.
+const LOCK: f64 = 125.0;
 /// Elements of an array that a level of caches holds beside much else.
 const SOME: usize = 64;
 /// Elements of a large operation, and of one that is not counted step by step.
@@ -36,15 +39,15 @@ struct Budget {
     instructions: Option<f64>,
     system_calls: Option<f64>,
     allocations: Option<f64>,
-    /// Each way.
-    messages: Option<f64>,
+    /// That it sends and receives.
+    messages: [Option<f64>; 2],
 }
 
 const NOTHING: Budget = Budget {
     instructions: None,
     system_calls: Some(0.0),
     allocations: Some(0.0),
-    messages: Some(0.0),
+    messages: [Some(0.0); 2],
 };
 
 /// The target waits in a barrier, and so serves.
@@ -164,12 +167,12 @@ impl Call {
     /// An operation on the data path: near, it costs nothing of the system; by messages, one
     /// message and one answer.
     fn on_path(self, path: &str) -> Self {
-        self.with_messages(path, 1.0)
+        self.with_messages(path, [1.0; 2])
     }
 
-    /// By other ways than load and store, so many messages.
-    fn with_messages(self, path: &str, messages: f64) -> Self {
-        let far = Budget { messages: Some(messages), ..Budget::default() };
+    /// By other ways than load and store, so many messages sent and received.
+    fn with_messages(self, path: &str, messages: [f64; 2]) -> Self {
+        let far = Budget { messages: messages.map(Some), ..Budget::default() };
         Self { budget: if path == "load_store" { NOTHING } else { far }, ..self }
     }
 
@@ -242,8 +245,9 @@ impl Counts<'_, '_> {
         let allocated = each(allocated_after, allocated);
         found.allocations.push((draft("allocations", budget.allocations), allocated));
         let (there, back) = (each(sent_after, sent), each(received_after, received));
-        found.messages.push((draft("messages sent", budget.messages), there));
-        found.messages.push((draft("messages received", budget.messages), back));
+        let [sent, received] = budget.messages;
+        found.messages.push((draft("messages sent", sent), there));
+        found.messages.push((draft("messages received", received), back));
         Ok(())
     }
 
@@ -433,17 +437,18 @@ impl Counts<'_, '_> {
         ];
         for (empty, with_put, kind) in kinds {
             let pair = || Ok(window.lock(TARGET, kind)?.unlock()?);
-            self.of(&call(empty, None).with_messages(path, 2.0), pair, || Ok(()))?;
+            let empty = call(empty, None).with_messages(path, [2.0, 1.0]);
+            self.of(&empty.at_most(LOCK, path), pair, || Ok(()))?;
             let put = || {
                 let epoch = window.lock(TARGET, kind)?;
                 epoch.put(0, &[black_box(1u64)])?;
                 Ok(epoch.unlock()?)
             };
-            self.of(&call(with_put, 8).with_messages(path, 3.0), put, || Ok(()))?;
+            self.of(&call(with_put, 8).with_messages(path, [3.0, 2.0]), put, || Ok(()))?;
         }
         let pair = || Ok(window.lock_all()?.unlock()?);
         // This rank keeps that lock itself: it sends the answer, too.
-        let call = call("lock_all + unlock_all, empty", None).with_messages(path, 3.0);
+        let call = call("lock_all + unlock_all, empty", None).with_messages(path, [3.0; 2]);
         self.of(&call, pair, || Ok(()))
     }
 

@@ -73,6 +73,7 @@ fn play(universe: Universe, waits: Waits) {
             assert_eq!(window.local().load(0), Ok(2 * ROUNDS), "no rank was in between");
             // The waiters hold nothing, and no rank waits for them.
             let lock = window.lock(HOLDER, LockKind::Exclusive).unwrap();
+            lock.flush().unwrap();
             assert!(universe.transport().now() >= Duration::from_millis(900));
             lock.unlock().unwrap();
         }

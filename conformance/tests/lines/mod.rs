@@ -2,7 +2,12 @@
 //! its way, is in no waiter's way.
 use crate::jobs;
 use crate::sims::Jobs;
-use rma_core::{Config, Lock, LockKind, ProgressAgent, Rank, RmaError, Universe, Window};
+use rma_core::{
+    Assert, Communicator, Config, Lock, LockKind, Op, ProgressAgent, Rank, RmaError, Universe,
+    Window,
+};
+use std::mem::forget;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::time::Duration;
 
 const HOME: Rank = Rank(0);
@@ -142,4 +147,166 @@ fn a_rank_that_waits_for_a_while_is_back_in_time() {
         universe.finalize().unwrap();
     };
     Jobs { seeds: 5, ..jobs(Config::default()) }.run("lines", 3, &body);
+}
+
+/// A call of a communicator of its rank alone, and a window over it.
+type Call = fn(&Communicator, &Window);
+
+/// How long the home has its lock.
+const HELD_MS: u64 = 100;
+
+/// The lock of the home, which has it for a while: to ask for it takes no time.
+fn asked<'w>(universe: &Universe, window: &'w Window) -> Lock<'w> {
+    let lock = window.lock(HOME, LockKind::Exclusive).unwrap();
+    assert!(!is_granted(universe));
+    lock
+}
+
+fn is_granted(universe: &Universe) -> bool {
+    universe.transport().now() >= Duration::from_millis(HELD_MS)
+}
+
+/// Has each rank but the home do something while the home has its lock, which it keeps if it says
+/// so.
+fn while_held(ranks: u32, keeps: bool, others: &(dyn Fn(&Universe, &Window) + Sync)) {
+    let body = |universe: Universe| {
+        let window = window(&universe);
+        let home = universe.world().rank() == HOME;
+        let held = home.then(|| window.lock(HOME, LockKind::Exclusive).unwrap());
+        universe.world().barrier().unwrap();
+        match held {
+            Some(held) => {
+                until(&universe, HELD_MS);
+                if keeps {
+                    forget(held)
+                } else {
+                    held.unlock().unwrap()
+                }
+                until(&universe, if keeps { HELD_MS } else { 2 * HELD_MS });
+            }
+            None => others(&universe, &window),
+        }
+    };
+    Jobs { seeds: 3, ..jobs(Config::default()) }.run("lines", ranks, &body);
+}
+
+/// Has a rank do something on a window of its own while it waits for the home's lock; whether that
+/// waits for the lock.
+fn with_asked(calls: &[Call], waits: bool) {
+    for call in calls {
+        let body = |universe: Universe| {
+            let (world, window) = (universe.world(), window(&universe));
+            let alone = world.split(Some(world.rank().0), 0).unwrap().unwrap();
+            let other = alone.window(1, 8).allocate().unwrap();
+            if world.rank() == HOME {
+                let held = window.lock(HOME, LockKind::Exclusive).unwrap();
+                world.barrier().unwrap();
+                until(&universe, HELD_MS);
+                held.unlock().unwrap();
+            } else {
+                world.barrier().unwrap();
+                let lock = asked(&universe, &window);
+                call(&alone, &other);
+                assert_eq!(is_granted(&universe), waits);
+                lock.unlock().unwrap();
+                assert!(is_granted(&universe));
+            }
+            other.free().unwrap();
+            window.free().unwrap();
+        };
+        Jobs { seeds: 2, ..jobs(Config::default()) }.run("lines", 2, &body);
+    }
+}
+
+/// What the thread that asked for a lock does next that others may see or wait for, it does when it
+/// has the lock.
+#[test]
+fn what_others_may_see_comes_after_the_grant() {
+    const KIND: LockKind = LockKind::Shared;
+    let calls: [Call; 14] = [
+        |_, other| drop(other.lock(Rank(0), KIND).unwrap()),
+        |_, other| drop(other.lock_with(Rank(0), KIND, Assert::NONE).unwrap()),
+        |_, other| drop(other.try_lock(Rank(0), KIND).unwrap().unwrap()),
+        |_, other| drop(other.try_lock_for(Rank(0), KIND, Duration::MAX).unwrap().unwrap()),
+        |_, other| drop(other.request_lock(Rank(0), KIND).unwrap()),
+        |_, other| drop(other.lock_all().unwrap()),
+        |_, other| drop(other.lock_all_with(Assert::NONE).unwrap()),
+        |_, other| other.fence(Assert::NONE).unwrap().end().unwrap(),
+        |_, other| other.post(&[], Assert::NONE).unwrap().wait().unwrap(),
+        |_, other| other.start(&[], Assert::NONE).unwrap().complete().unwrap(),
+        |_, other| other.sync().unwrap(),
+        |_, other| assert_eq!(other.local().wait_until(0, |it: u64| it == 0), Ok(0)),
+        |alone, _| alone.barrier().unwrap(),
+        |alone, _| drop(alone.window(1, 8).allocate().unwrap()),
+    ];
+    with_asked(&calls, true);
+}
+
+/// What others cannot see, or is nobody's, does not wait; what waits for a while at most waits no
+/// longer, and comes to nothing.
+#[test]
+fn what_is_nobodys_matter_does_not_wait_for_the_grant() {
+    const KIND: LockKind = LockKind::Shared;
+    const SHORT: Duration = Duration::from_millis(5);
+    let calls: [Call; 5] = [
+        |_, other| drop(other.lock_with(Rank(0), KIND, Assert::NO_CHECK).unwrap()),
+        |_, other| other.local().store(0, 1u64).unwrap(),
+        |_, other| assert!(other.try_lock_for(Rank(0), KIND, SHORT).unwrap().is_none()),
+        |_, other| assert_eq!(other.local().wait_until_for(0, SHORT, |_: u64| true), Ok(None)),
+        |alone, _| assert!(alone.barrier_for(SHORT).unwrap().is_pending()),
+    ];
+    with_asked(&calls, false);
+}
+
+/// A lock that goes in a panic is not waited for: its holder may wait for the thread. It is in no
+/// other waiter's way.
+#[test]
+fn a_panic_does_not_wait_for_a_lock() {
+    while_held(3, false, &|universe, window| {
+        let panics = AssertUnwindSafe(|| {
+            let _lock = asked(universe, window);
+            resume_unwind(Box::new(()));
+        });
+        assert!(catch_unwind(panics).is_err() && !is_granted(universe));
+        let lock = asked(universe, window);
+        lock.put(0, &[1u64]).unwrap();
+        assert!(is_granted(universe));
+        lock.unlock().unwrap();
+    });
+}
+
+/// The grant of a lock whose guard was forgotten comes to nobody: its rank leaves with it.
+#[test]
+fn who_forgets_a_lock_before_it_is_granted_leaves_with_it() {
+    while_held(3, false, &|universe, window| {
+        if universe.world().rank() == Rank(1) {
+            forget(asked(universe, window));
+            return;
+        }
+        until(universe, HELD_MS / 2);
+        let error = window.lock(HOME, LockKind::Exclusive).and_then(Lock::unlock).unwrap_err();
+        assert!(matches!(error, RmaError::PeerLeft { world, .. } if world.0 == 1), "{error}");
+    });
+}
+
+/// All that is done under a lock that cannot come any more fails, and so does giving it back; the
+/// window and its other locks are as they were.
+#[test]
+fn a_lock_that_cannot_come_fails_where_it_is_used() {
+    while_held(2, true, &|universe, window| {
+        let lock = asked(universe, window);
+        // That others may see this is no matter of what became of the lock.
+        window.sync().unwrap();
+        assert!(is_granted(universe));
+        let left = |error: RmaError| {
+            assert!(matches!(error, RmaError::PeerLeft { world, .. } if world.0 == HOME.0));
+        };
+        left(lock.put(0, &[1u64]).unwrap_err());
+        left(lock.access().fetch_and_op(HOME, 0, Op::Sum, 1u64).unwrap_err());
+        let mut got = [0u64];
+        left(lock.ops(|ops| ops.get(HOME, 0, &mut got)).unwrap_err());
+        left(lock.flush().unwrap_err());
+        left(lock.unlock().unwrap_err());
+        assert_eq!(window.lock(window.rank(), LockKind::Shared).and_then(Lock::unlock), Ok(()));
+    });
 }

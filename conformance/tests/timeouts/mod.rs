@@ -45,7 +45,11 @@ fn a_lock_that_never_comes_times_out_and_is_taken_later() {
         // Each of the others may wait once in line and once at its head.
         let end = universe.transport().now() + Duration::from_millis(120);
         if held.is_none() {
-            let error = window.lock(Rank(0), LockKind::Exclusive).err().unwrap();
+            let lock = window.lock(Rank(0), LockKind::Exclusive).unwrap();
+            let error = lock.put(0, &[0u64]).unwrap_err();
+            // Whatever comes after it, and the end of the epoch.
+            assert_eq!(lock.flush(), Err(error));
+            assert_eq!(lock.unlock(), Err(error));
             let RmaError::Timeout { window: id, .. } = error else { panic!("{error}") };
             assert_eq!((id, error.class()), (window.id(), ErrorClass::Other));
             let text = error.to_string();

@@ -5,7 +5,7 @@ use super::near::Near;
 use super::node::Node;
 use super::timed::Underway;
 use crate::cartesian::{Cartesian, CartesianError};
-use crate::engine::{Cause, Engine, On, Wait, WaitError};
+use crate::engine::{Cause, Engine, On, Wait, WaitError, grant};
 use crate::error::CollectiveError;
 use crate::group::Group;
 use crate::object::{NO_OBJECT, RUNTIME, TIMED};
@@ -297,6 +297,9 @@ impl Communicator {
         until: Option<Duration>,
     ) -> Result<Turn<'_>, CollectiveError> {
         let inner = &*self.inner;
+        if !grant::wait(until) {
+            return Err(WaitError { what, cause: Cause::Timeout }.into());
+        }
         if let Some(turn) = inner.try_turn() {
             return Ok(turn);
         }

@@ -3,6 +3,7 @@
 mod agent;
 mod budget;
 mod counters;
+pub(crate) mod grant;
 mod outgoing;
 mod outstanding;
 #[cfg(test)]

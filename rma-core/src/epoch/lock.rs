@@ -1,6 +1,6 @@
 //! A passive epoch to one target (MPI 4.1, section 12.5.3).
 use super::{Access, Assert, Ops, Peer};
-use crate::engine::{On, Wait};
+use crate::engine::{On, Wait, grant};
 use crate::error::RmaError;
 use crate::memory::target::{Permit, held};
 use crate::rank::Rank;
@@ -10,6 +10,7 @@ use core::mem;
 use core::ops::Deref;
 use core::sync::atomic::Ordering::Acquire;
 use core::time::Duration;
+use std::thread;
 
 /// What was taken for a lock epoch.
 #[derive(Debug, Clone, Copy)]
@@ -23,10 +24,17 @@ pub(super) enum TakenLock {
     AtHome(LockKind),
 }
 
+/// How far a lock came that could not be had at once.
+enum Attempt {
+    /// The target is marked.
+    Claimed,
+    Untried,
+}
+
 /// A lock on one target, whose operations are those of [`Peer`].
 ///
 /// [`unlock`](Self::unlock) reports errors that dropping the guard would swallow. Forgetting the
-/// guard leaves the lock held.
+/// guard leaves the lock held, or to be held as soon as it is granted.
 #[must_use = "the epoch ends when the guard is dropped"]
 pub struct Lock<'w> {
     /// Its operations are locally complete on return. S-F3
@@ -40,7 +48,19 @@ impl Window {
     ///
     /// A rank may hold locks of several targets. Locking [`Rank::NULL`] does nothing.
     ///
+    /// The lock of this rank's part, and of one that load and store reach, is there on return.
+    /// That of another is asked for: operations, [`flush`](Lock::flush) and
+    /// [`unlock`](Lock::unlock) wait until it is granted, and fail if it cannot be. So does this
+    /// thread wait, before it asks for a further lock, of any window, and in each call that
+    /// synchronises ranks: locks that all take in the same order are granted in it. Nothing else
+    /// waits: whoever protects more than the part by it, or tells others by stores, channels or a
+    /// guard given away that it has the lock, flushes first (MPI 4.1, section 12.5.3).
+    ///
     /// # Errors
+    ///
+    /// What ends a wait for the lock, on return or, where it is asked for, of all that is done
+    /// under it: a holder of the lock died or left with it, the target left, or the deadline of
+    /// the configuration passed.
     ///
     /// [`RmaError::AlreadyLocked`] if this rank holds that lock, a thread of it waits for it, or an
     /// earlier unlock of it failed,
@@ -50,25 +70,29 @@ impl Window {
     #[inline]
     pub fn lock(&self, target: Rank, kind: LockKind) -> Result<Lock<'_>, RmaError> {
         match self.lock_hot(target, kind) {
-            Some(lock) => Ok(lock),
-            None => self.lock_with(target, kind, Assert::NONE),
+            Ok(lock) => Ok(lock),
+            Err(Attempt::Claimed) => self.lock_claimed(target, kind),
+            Err(Attempt::Untried) => self.lock_with(target, kind, Assert::NONE),
         }
     }
 
     /// Takes a lock that is free, of a target that is mapped, if this rank has no epoch open but
     /// other locks: nothing can fail then.
     #[inline(always)]
-    fn lock_hot(&self, target: Rank, kind: LockKind) -> Option<Lock<'_>> {
+    fn lock_hot(&self, target: Rank, kind: LockKind) -> Result<Lock<'_>, Attempt> {
         let peer = Access::new(self, Permit::All).to(target);
-        let entry = peer.entry()?;
-        let there = entry.block()?;
+        let Some((entry, there)) = peer.entry().and_then(|entry| Some((entry, entry.block()?)))
+        else {
+            return Err(Attempt::Untried);
+        };
         // pairs with the AcqRel changes of the word in `open`.
         if self.part.epoch.word.load(Acquire) != 0
             || self.excludes_locks()
             || !self.together
+            || grant::is_expected()
             || !entry.claim(held::BY_LOCK)
         {
-            return None;
+            return Err(Attempt::Untried);
         }
         let stays = !self.part.epoch.has_left();
         let (taken, locked) = match kind {
@@ -78,11 +102,17 @@ impl Window {
                 (TakenLock::Exclusive { passed_global_lock: false }, locked)
             }
         };
-        if !locked {
-            entry.set_held(held::NOT);
-        }
         // Made only then: dropped, it gives the lock back.
-        locked.then(|| Lock { peer, taken })
+        if locked { Ok(Lock { peer, taken }) } else { Err(Attempt::Claimed) }
+    }
+
+    /// Goes on where [`lock_hot`](Self::lock_hot) could not: the target is marked.
+    #[cold]
+    #[inline(never)]
+    fn lock_claimed(&self, target: Rank, kind: LockKind) -> Result<Lock<'_>, RmaError> {
+        self.set_held(target, held::LOCKING);
+        let taken = self.taken(target, || self.take_lock(target, kind, Patience::Until(None)))?;
+        Ok(Lock::new(self, target, taken.unwrap_or(TakenLock::Nothing)))
     }
 
     /// As [`lock`](Self::lock); with [`Assert::NO_CHECK`] no lock is taken.
@@ -99,6 +129,7 @@ impl Window {
             self.begin(target, held::UNCHECKED)?;
             TakenLock::Nothing
         } else {
+            grant::wait(None);
             let taken =
                 self.marked(target, || self.take_lock(target, kind, Patience::Until(None)))?;
             taken.unwrap_or(TakenLock::Nothing)
@@ -107,12 +138,14 @@ impl Window {
     }
 
     /// As [`lock`](Self::lock), unless others hold the lock in the way or wait for it: `None` then.
-    /// It waits for the answer of a target that only messages reach, and for no other rank.
+    /// It waits for the answer of a target that only messages reach, and for no other rank but for
+    /// a [lock](Self::lock) that this thread asked for before.
     ///
     /// It may be tried for ever, for as long as ranks that hold locks take part: after some
     /// progress it fails, as [`lock`](Self::lock) would, once one of them is gone.
     pub fn try_lock(&self, target: Rank, kind: LockKind) -> Result<Option<Lock<'_>>, RmaError> {
         self.check_lock(Assert::NONE)?;
+        grant::wait(None);
         let taken = self.marked(target, || self.take_lock(target, kind, Patience::None))?;
         if taken.is_none() {
             self.check_holders(target)?;
@@ -147,6 +180,9 @@ impl Window {
         self.check_lock(Assert::NONE)?;
         let sleep = &self.engine().transport.sleep;
         let until = sleep.now().saturating_add(timeout);
+        if !grant::wait(Some(until)) {
+            return Ok(None);
+        }
         let take = || match self.take_lock(target, kind, Patience::Until(Some(until))) {
             Err(RmaError::Timeout { .. }) if sleep.now() >= until => Ok(None),
             taken => taken,
@@ -164,6 +200,15 @@ impl Window {
         if !self.begin(target, held::LOCKING)? {
             return Ok(Some(TakenLock::Nothing));
         }
+        self.taken(target, take)
+    }
+
+    /// As [`marked`](Self::marked), of a target that is.
+    fn taken(
+        &self,
+        target: Rank,
+        take: impl FnOnce() -> Result<Option<TakenLock>, RmaError>,
+    ) -> Result<Option<TakenLock>, RmaError> {
         let taken = self.check_left().and_then(|()| take());
         let has = matches!(taken, Ok(Some(_)));
         self.set_held(target, if has { held::BY_LOCK } else { held::NOT });
@@ -275,7 +320,8 @@ impl<'w> Lock<'w> {
         Ops::run(self.access(), scope)
     }
 
-    /// Returns when every operation is complete at the target. Your buffers were yours before.
+    /// Returns when the lock is granted, and every operation is complete at the target. Your
+    /// buffers were yours before.
     #[inline]
     pub fn flush(&self) -> Result<(), RmaError> {
         self.peer.window().flush(self.peer.target())
@@ -288,7 +334,8 @@ impl<'w> Lock<'w> {
         Ok(())
     }
 
-    /// Ends the epoch: every operation is complete at the target.
+    /// Ends the epoch: every operation is complete at the target. Waits for the lock if it is not
+    /// granted yet, also when there was no operation.
     #[inline(always)]
     pub fn unlock(self) -> Result<(), RmaError> {
         let (peer, taken) = (self.peer.again(), self.taken);
@@ -318,6 +365,9 @@ impl<'w> Lock<'w> {
             return Ok(());
         }
         window.targets.close(Permit::Locked, target);
+        if thread::panicking() {
+            window.give_up_ungranted(target);
+        }
         // Giving a lock back is the fence that loads and stores need.
         let fenced = window.all_loaded && !matches!(taken, TakenLock::Nothing);
         let flushed = if fenced { Ok(()) } else { window.flush(target) };

@@ -1,6 +1,7 @@
 //! A passive epoch to all targets (MPI 4.1, section 12.5.3).
 use super::lock::is_over;
 use super::{Access, Assert};
+use crate::engine::grant;
 use crate::error::RmaError;
 use crate::memory::target::{Permit, held};
 use crate::rank::Rank;
@@ -32,48 +33,53 @@ impl Window {
     /// this rank was dropped.
     #[inline]
     pub fn lock_all(&self) -> Result<LockAll<'_>, RmaError> {
-        if self.lock_all_hot() {
+        let opened = self.opened_hot();
+        if opened && !self.part.epoch.has_left() && self.share_global_lock_hot() {
             return Ok(LockAll { access: Access::new(self, Permit::All) });
         }
-        self.lock_all_with(Assert::NONE)
+        self.lock_all_rest(opened)
     }
 
-    /// Opens the epoch, if this rank has none open and the global lock is free: nothing can fail
-    /// then. S-E8
+    /// Goes on where [`lock_all`](Self::lock_all) could not at once.
+    #[cold]
+    #[inline(never)]
+    fn lock_all_rest(&self, opened: bool) -> Result<LockAll<'_>, RmaError> {
+        if opened { self.lock_all_opened() } else { self.lock_all_with(Assert::NONE) }
+    }
+
+    /// Opens the epoch, if this rank has none open: nothing can fail then. S-E8
     #[inline(always)]
-    fn lock_all_hot(&self) -> bool {
+    fn opened_hot(&self) -> bool {
         let holds_any = || self.targets.iter().any(|target| target.held() != held::NOT);
-        if !self.together || self.excludes_locks() || holds_any() {
-            return false;
-        }
-        // pairs with the Acquire load in `check`; sequentially consistent for `set_left`.
-        if self.part.epoch.word.compare_exchange(0, LOCK_ALL, SeqCst, Relaxed).is_err() {
-            return false;
-        }
-        let shared = !self.part.epoch.has_left() && self.share_global_lock_hot();
-        if !shared {
-            // pairs with the Acquire load in `check`. No other epoch was opened beside this one.
+        self.together
+            && !self.excludes_locks()
+            && !grant::is_expected()
+            && !holds_any()
+            // pairs with the Acquire load in `check`; sequentially consistent for `set_left`.
+            && self.part.epoch.word.compare_exchange(0, LOCK_ALL, SeqCst, Relaxed).is_ok()
+    }
+
+    /// Takes the lock of an epoch that is open; no other epoch was opened beside it.
+    fn lock_all_opened(&self) -> Result<LockAll<'_>, RmaError> {
+        let shared = self.check_left().and_then(|()| self.share_global_lock());
+        if shared.is_err() {
+            // pairs with the Acquire load in `check`.
             self.part.epoch.word.store(0, Release);
         }
-        shared
+        shared.map(|()| LockAll { access: Access::new(self, Permit::All) })
     }
 
     /// As [`lock_all`](Self::lock_all); with [`Assert::NO_CHECK`] no lock is taken.
     #[cold]
     #[inline(never)]
     pub fn lock_all_with(&self, asserts: Assert) -> Result<LockAll<'_>, RmaError> {
-        let no_check = self.check_lock(asserts)?;
-        let no_check = if no_check { NO_CHECK } else { 0 };
-        self.open(EpochCall::LockAll, LOCK_ALL | no_check)?;
-        if no_check == 0 {
-            let shared = self.check_left().and_then(|()| self.share_global_lock());
-            if shared.is_err() {
-                // pairs with the Acquire load in `check`.
-                self.part.epoch.word.store(0, Release);
-            }
-            shared?;
+        if self.check_lock(asserts)? {
+            self.open(EpochCall::LockAll, LOCK_ALL | NO_CHECK)?;
+            return Ok(LockAll { access: Access::new(self, Permit::All) });
         }
-        Ok(LockAll { access: Access::new(self, Permit::All) })
+        grant::wait(None);
+        self.open(EpochCall::LockAll, LOCK_ALL)?;
+        self.lock_all_opened()
     }
 
     /// Gives the lock back once every operation is complete at its target. S-E6

@@ -1,6 +1,7 @@
 //! Locks that are asked for now and waited for later.
 use super::lock::TakenLock;
 use super::{Assert, Lock};
+use crate::engine::grant;
 use crate::error::RmaError;
 use crate::memory::target::held;
 use crate::rank::Rank;
@@ -48,10 +49,12 @@ impl Window {
     ///
     /// As [`lock`](Self::lock).
     ///
-    /// An extension: MPI lets a lock call return before the lock is granted, and has operations
-    /// wait for that (MPI 4.1, section 12.5.3). Here they need the [`Lock`].
+    /// An extension (MPI 4.1, section 12.5.3): [`lock`](Self::lock) may return before the lock is
+    /// granted, too, but what comes next may wait for it. This one can be tested and given up,
+    /// nothing else waits for it, and several may be out at a time.
     pub fn request_lock(&self, target: Rank, kind: LockKind) -> Result<LockRequest<'_>, RmaError> {
         self.check_lock(Assert::NONE)?;
+        grant::wait(None);
         // Before there is a request: dropping one takes the mark back, which may be another's.
         let begun = self.begin(target, held::LOCKING)?;
         let mut request = LockRequest { window: self, target, kind, stage: RequestStage::Wanted };
@@ -113,6 +116,7 @@ impl<'w> LockRequest<'w> {
                 }
             },
             RequestStage::Wanted => {
+                grant::wait(None);
                 window.check_goes(target).and_then(|()| window.check_left())?;
                 match window.take_lock(target, kind, Patience::None)? {
                     Some(taken) => self.enter(RequestStage::Granted(taken)),
@@ -141,6 +145,7 @@ impl<'w> LockRequest<'w> {
                 TakenLock::AtHome(kind)
             }
             RequestStage::Wanted => loop {
+                grant::wait(None);
                 window.check_goes(target).and_then(|()| window.check_left())?;
                 let patience = Patience::Until(None);
                 if let Some(taken) = window.take_lock(target, kind, patience)? {

@@ -1,6 +1,7 @@
 //! Active target synchronisation of chosen ranks: post, start, complete and wait (MPI 4.1, section
 //! 12.5.2). Why a signal is never taken for another's: `protocol::pscw`.
 use super::{Access, Assert};
+use crate::engine::grant;
 use crate::error::RmaError;
 use crate::memory::target::Permit;
 use crate::protocol::pscw::Signal;
@@ -51,6 +52,7 @@ impl Window {
         let taken = Assert::NO_CHECK | Assert::NO_STORE | Assert::NO_PUT;
         self.check_asserts(asserts, taken, "a post takes NO_CHECK, NO_STORE and NO_PUT")?;
         self.check_partners(origins)?;
+        grant::wait(None);
         self.open(EpochCall::Post, EXPOSED)?;
         let origins = fill(&self.part.epoch.partners.origins, origins);
         self.expect_completes(&origins);

@@ -50,7 +50,7 @@ impl<'a> Sending<'_, 'a> {
         let queue = queue.map_err(|error| window.device_failed(target, error))?;
         // Waits on every way out: these bytes are the caller's again then.
         let drain = Drain::new(window, what, target);
-        let limits = remote.limits();
+        let limits = remote.limits_to(route.world);
         let direct = &drain.pending;
         let before = queue.losses(route.world);
         let posting =

@@ -21,6 +21,7 @@ impl Window {
     #[cold]
     #[inline(never)]
     fn flush_cold(&self, target: Rank) -> Result<(), RmaError> {
+        self.wait_for_grant(target)?;
         // The system's copies to and from other processes are no fences.
         fence(SeqCst);
         self.flush_far_cold(target)

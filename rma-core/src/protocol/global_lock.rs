@@ -171,11 +171,70 @@ impl<W: Word<Value = u64>> Told<W> {
 
     /// Shares the global lock of a window of so many ranks, when no rank can be past it.
     pub(crate) fn share<L: LockOps>(&self, locks: &L, ranks: u32) -> Result<(), L::Error> {
-        while !self.share_at_once(locks)? {
-            // pairs with the Acquire load in `share_at_once`.
-            self.watched.store(watch(locks, ranks)?, Release);
+        loop {
+            // Looked at before it is tried: callers tried in vain. pairs with the Release store.
+            if locks.load(lock::watch())? != self.watched.load(Acquire) {
+                // pairs with the Acquire loads here and in `share_at_once`.
+                self.watched.store(watch(locks, ranks)?, Release);
+            }
+            if self.share_at_once(locks)? {
+                return Ok(());
+            }
         }
-        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use core::cell::RefCell;
+    use core::convert::Infallible;
+    use std::collections::HashMap;
+
+    /// The words of a rank that is alone, and how often it took each lock.
+    #[derive(Default)]
+    struct Counted {
+        words: RefCell<HashMap<At, u64>>,
+        taken: RefCell<HashMap<At, u32>>,
+    }
+
+    impl LockOps for Counted {
+        type Error = Infallible;
+
+        fn load(&self, at: At) -> Result<u64, Infallible> {
+            Ok(self.words.borrow().get(&at).copied().unwrap_or(0))
+        }
+
+        fn swap(&self, at: At, old: u64, new: u64) -> Result<u64, Infallible> {
+            let found = self.load(at)?;
+            if found == old {
+                self.words.borrow_mut().insert(at, new);
+            }
+            Ok(found)
+        }
+
+        fn acquire(&self, home: At, _: Mode) -> Result<(), Infallible> {
+            *self.taken.borrow_mut().entry(home).or_default() += 1;
+            Ok(())
+        }
+
+        fn release(&self, _: At, _: Mode) -> Result<(), Infallible> {
+            Ok(())
+        }
+    }
+
+    /// Who finds the global lock unwatched has taken it once in vain at most: what was tried is not
+    /// tried again before that is changed.
+    #[test]
+    fn what_was_tried_in_vain_is_not_tried_again() {
+        let (locks, told) = (Counted::default(), Told::<AtomicU64>::default());
+        unwatch(&locks).unwrap();
+        assert_eq!(told.share_at_once(&locks), Ok(false));
+        told.share(&locks, 4).unwrap();
+        assert_eq!(locks.taken.borrow()[&lock::global_lock()], 2);
+        // Nor is it as long as nothing changes.
+        assert_eq!(told.share_at_once(&locks), Ok(true));
+        assert_eq!(locks.taken.borrow()[&lock::global_lock()], 3);
     }
 }
 

@@ -7,14 +7,19 @@ use crate::transport::Addressing;
 use crate::window::{DeviceRoute, Window, atomic_of};
 
 impl Window {
-    /// Whether the device moves what an operation moves, of so many bytes in so many runs at the
-    /// target. S-G1 S-H13
-    pub(crate) fn device_does(&self, action: Action, bytes: u64, runs: u64) -> bool {
+    /// Whether the device moves what an operation moves to or from a rank, of so many bytes in so
+    /// many runs there. S-G1 S-H13
+    pub(crate) fn device_does(
+        &self,
+        action: Action,
+        world: WorldRank,
+        (bytes, runs): (u64, u64),
+    ) -> bool {
         let Some((remote, device)) = self.remote() else { return false };
         match atomic_of(action) {
             Some((atomic, basic)) => device.combines(remote, atomic, basic),
             None if matches!(action, Action::Put | Action::Get) => {
-                runs == 1 || bytes / runs >= remote.limits().run_min
+                runs == 1 || bytes / runs >= remote.limits_to(world).run_min
             }
             None => false,
         }

@@ -117,7 +117,8 @@ impl Window {
     }
 
     /// The way of an operation, and the bytes that it is about, counted from the beginning of the
-    /// target's part. Waits for the post of a target in a start epoch. S-G10
+    /// target's part. Waits for the post of a target in a start epoch, for the grant of its lock in
+    /// a lock epoch. S-G10
     pub(crate) fn route<'a>(
         &self,
         operation: &Operation<'a>,
@@ -128,6 +129,7 @@ impl Window {
         }
         let world = self.group().world_rank(target).ok_or_else(|| self.no_such_rank(target))?;
         self.check_permit(operation.permit, target)?;
+        self.wait_for_grant(target)?;
         let (size, disp_unit) = self.part_of(target, world)?;
         let there = self.place(operation, size, disp_unit)?;
         let Some((low, high)) = there.hull() else { return Ok((Route::Null, there)) };
@@ -165,8 +167,8 @@ impl Window {
                 way.map_or(Route::Messages(world), Route::Cma)
             }
             Path::Device => {
-                let (bytes, runs) = (there.bytes().unwrap_or(0), there.runs());
-                let does = self.device_does(operation.action, bytes, runs);
+                let runs = (there.bytes().unwrap_or(0), there.runs());
+                let does = self.device_does(operation.action, world, runs);
                 let range = (low, len);
                 let device = if does { self.device_route(target, world, range)? } else { None };
                 device.map_or(Route::Messages(world), Route::Device)

@@ -1,19 +1,69 @@
 //! Locks of windows whose ranks do not all reach each other's words, as their origin takes them: by
 //! load and store if that is enough, by asking the home otherwise.
-use crate::engine::{Cause, On, Wait};
+use crate::engine::grant::{self, Grant};
+use crate::engine::{Cause, Engine, On, Wait, WaitError};
 use crate::error::RmaError;
 use crate::protocol::home;
 use crate::protocol::lock::Mode;
 use crate::protocol::message::{Head, Kind, Status};
 use crate::rank::{Rank, WorldRank};
 use crate::serve::lock::{how, look, unlock, what, word};
-use crate::window::Window;
+use crate::window::{LockEnd, Part, Ungranted, Window};
 use core::sync::atomic::AtomicU64;
 use core::sync::atomic::Ordering::SeqCst;
 use core::time::Duration;
+use std::sync::Arc;
 
 /// In the place of a target: all of them, whose lock rank 0 keeps.
 const ALL: Rank = Rank::NULL;
+
+/// As errors name it.
+const LOCK: &str = "a lock";
+
+impl Grant for Ungranted {
+    fn come_by(&self, until: Option<Duration>) -> bool {
+        let Some(part) = self.part.upgrade() else { return true };
+        let engine = &*part.comm.inner.engine;
+        if engine.transport.members.is_fork() {
+            return true;
+        }
+        let on = On::Holders(part.comm.group(), Some(part.comm.world_rank(self.target)));
+        let wait = Wait { until, ..Wait::new(LOCK, on) };
+        // wait: grant
+        let Err(error) = engine.wait_until(wait, || self.look(engine)) else { return true };
+        let sleep = &engine.transport.sleep;
+        if error.cause == Cause::Timeout && until.is_some_and(|until| sleep.now() >= until) {
+            return false;
+        }
+        let mut gave_up = false;
+        self.end_or(|| {
+            gave_up = true;
+            Some(LockEnd::Failed(error))
+        });
+        if gave_up {
+            leave_line(&part, self.target, self.slot);
+            // Other threads may wait for the same.
+            sleep.ring(engine.transport.job.rank);
+        }
+        true
+    }
+}
+
+impl Ungranted {
+    /// What came of it, once that is known.
+    fn look(&self, engine: &Engine) -> Option<LockEnd> {
+        self.end_or(|| {
+            let (status, by) = engine.serving().lines.end_of(self.slot)?;
+            Some(match status {
+                Status::Ok => LockEnd::Granted,
+                Status::HolderLeft => {
+                    LockEnd::Failed(WaitError { what: LOCK, cause: Cause::PeerLeft(by) })
+                }
+                _ => LockEnd::Freed,
+            })
+        })
+    }
+}
 
 impl Window {
     /// The word of a target's lock, where load and store reach it.
@@ -27,14 +77,65 @@ impl Window {
         Ok(self.reach(target)?.block().map(word))
     }
 
-    /// Takes the lock of `target`, waiting in line if need be, and until then at most. S-E1 S-E13
+    /// Takes the lock of `target`, waiting in line if need be, and until then at most. That of a
+    /// far target, if no time is given, is only asked for: what is done under it
+    /// [waits](Self::wait_for_grant). Loads and stores, the owner's too, do not. S-E1 S-E4 S-E13
     pub(crate) fn lock_at_home(
         &self,
         target: Rank,
         mode: Mode,
         until: Option<Duration>,
     ) -> Result<(), RmaError> {
-        self.take_or_request(target, mode, 0, until).map(drop)
+        let Some(slot) = self.take_or_send(target, mode, 0, until)? else { return Ok(()) };
+        let far = target != self.rank() && self.targets.near(target).is_none();
+        if until.is_some() || !far {
+            return self.wait_for_answer(target, slot, (0, until)).map(drop);
+        }
+        let ungranted = Arc::new(Ungranted::new(Arc::downgrade(&self.part), target, slot));
+        self.far.add_ungranted(ungranted.clone());
+        grant::expect(&(ungranted as Arc<dyn Grant>));
+        Ok(())
+    }
+
+    /// Returns when the lock of `target` is granted, if it was asked for; an error if it cannot be,
+    /// which everything under that lock ends in.
+    #[inline]
+    pub(crate) fn wait_for_grant(&self, target: Rank) -> Result<(), RmaError> {
+        self.far.ungranted(target).map_or(Ok(()), |ungranted| self.wait_for_ungranted(ungranted))
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn wait_for_ungranted(&self, ungranted: Arc<Ungranted>) -> Result<(), RmaError> {
+        let (target, slot) = (ungranted.target, ungranted.slot);
+        ungranted.come_by(None);
+        let end = ungranted.end_or(|| None);
+        grant::settle(&(ungranted as Arc<dyn Grant>));
+        match end {
+            Some(LockEnd::Failed(error)) => Err(self.wait_failed(error)),
+            Some(LockEnd::Freed) => Err(RmaError::Freed { window: self.id(), target }),
+            // Another thread of the guard may have been quicker.
+            Some(LockEnd::Granted) | None => {
+                if self.far.take_ungranted(target).is_some() {
+                    self.far.add_granted(target, slot);
+                }
+                Ok(())
+            }
+        }
+    }
+
+    /// Does not wait for the grant of a lock whose guard goes in a panic: its holder may wait for
+    /// this thread.
+    pub(crate) fn give_up_ungranted(&self, target: Rank) {
+        let Some(ungranted) = self.far.ungranted(target) else { return };
+        let mut waited_for = false;
+        ungranted.end_or(|| {
+            waited_for = true;
+            Some(LockEnd::Failed(WaitError { what: LOCK, cause: Cause::Left }))
+        });
+        if waited_for {
+            self.leave_line(target, ungranted.slot);
+        }
     }
 
     /// As [`lock_at_home`](Self::lock_at_home), unless others have it or wait for it: false then.
@@ -56,7 +157,7 @@ impl Window {
     /// Gives the lock of `target` back, which this rank has; an error if the others were told that
     /// it has left with it.
     pub(crate) fn unlock_at_home(&self, target: Rank, mode: Mode) -> Result<(), RmaError> {
-        if self.give_back(target) {
+        if self.give_back(target) || self.far.take_ungranted(target).is_some() {
             return self.check_left();
         }
         let Some(word) = self.lock_word(target)? else { return self.check_left() };
@@ -120,10 +221,8 @@ impl Window {
         self.send_request(target, exclusive | holds | tries, until).map(Some)
     }
 
-    /// The home of the lock of a target, or of all, and what requests say that they want.
     fn home_of(&self, key: Rank) -> Option<(WorldRank, u64)> {
-        let (home, about) = if key == ALL { (Rank(0), what::ALL) } else { (key, what::PART) };
-        Some((self.group().world_rank(home)?, about))
+        home_of(&self.part, key)
     }
 
     /// The home of a lock that was asked for, and a wait for it.
@@ -134,7 +233,7 @@ impl Window {
     ) -> Result<(WorldRank, u64, Wait<'_>), RmaError> {
         let (home, about) = self.home_of(key).ok_or_else(|| self.no_such_rank(key))?;
         let on = On::Holders(self.group(), Some(home));
-        Ok((home, about, Wait { until, ..Wait::new("a lock", on) }))
+        Ok((home, about, Wait { until, ..Wait::new(LOCK, on) }))
     }
 
     /// Asks for a lock; answers with the slot of the request.
@@ -190,11 +289,7 @@ impl Window {
 
     /// Does not wait any more for a lock that was asked for.
     pub(crate) fn leave_line(&self, key: Rank, slot: u64) {
-        let (engine, home) = (self.engine(), self.home_of(key));
-        match home.filter(|(home, _)| engine.gone(*home).is_none()) {
-            Some((_, about)) => engine.give_up_lock(slot, unlock(self.id(), about, slot)),
-            None => engine.serving().lines.forget(slot),
-        }
+        leave_line(&self.part, key, slot);
     }
 
     /// What came of a request: whether it was granted.
@@ -229,5 +324,19 @@ impl Window {
             self.engine().tell(home, &unlock(self.id(), about, slot));
         }
         granted.is_some()
+    }
+}
+
+/// The home of the lock of a target, or of all, and what requests say that they want.
+fn home_of(part: &Part, key: Rank) -> Option<(WorldRank, u64)> {
+    let (home, about) = if key == ALL { (Rank(0), what::ALL) } else { (key, what::PART) };
+    Some((part.comm.group().world_rank(home)?, about))
+}
+
+fn leave_line(part: &Part, key: Rank, slot: u64) {
+    let engine = &part.comm.inner.engine;
+    match home_of(part, key).filter(|(home, _)| engine.gone(*home).is_none()) {
+        Some((_, about)) => engine.give_up_lock(slot, unlock(part.id, about, slot)),
+        None => engine.serving().lines.forget(slot),
     }
 }

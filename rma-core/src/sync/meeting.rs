@@ -1,6 +1,6 @@
 //! Where all ranks of a window meet: the barrier of fences, and what they agree on.
 use crate::collective::{Inner, near};
-use crate::engine::WaitError;
+use crate::engine::{WaitError, grant};
 use crate::error::{CollectiveError, RmaError};
 use crate::memory::control_block::{Agreement, ControlBlock};
 use crate::rank::Rank;
@@ -16,6 +16,7 @@ impl Window {
     /// nothing else. S-A9
     pub(crate) fn agree(&self, on: Agreement, refuse: bool) -> Result<Option<Rank>, RmaError> {
         let (window, what) = (self.id(), on.name());
+        grant::wait(None);
         if !self.together {
             let (mine, on) = (if refuse { self.rank() } else { Rank::NULL }, on as u32);
             let lower = |a: [u32; 4], b: [u32; 4]| [0, 1, 2, 3].map(|i| a[i].min(b[i]));

@@ -1,5 +1,6 @@
 //! Post, start, complete and wait between chosen ranks. Why a signal is never taken for another's:
 //! `protocol::pscw`.
+use crate::engine::grant;
 use crate::error::RmaError;
 use crate::memory::target::{Permit, held};
 use crate::protocol::pscw::Signal;
@@ -33,6 +34,7 @@ impl Window {
 
     /// Ends the start epoch: its operations are at each target before the signal is. S-D1 S-D3
     pub(crate) fn complete(&self) -> Result<(), RmaError> {
+        grant::wait(None);
         // Taken out, because nothing is locked while waiting.
         let targets = mem::take(&mut *lock(&self.part.epoch.partners.targets));
         let mut done = Ok(());
@@ -70,6 +72,7 @@ impl Window {
 
     /// Ends the exposure, once. S-D4
     pub(crate) fn end_exposure(&self) -> Result<(), RmaError> {
+        grant::wait(None);
         let origins = mem::take(&mut *lock(&self.part.epoch.partners.origins));
         self.advise_if_late(&origins);
         for origin in &origins {

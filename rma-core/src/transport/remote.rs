@@ -40,8 +40,8 @@ pub enum Keys {
     Chosen,
 }
 
-/// What is the same for the life of a device. `addressing`, `keys` and `coherent` are the same at
-/// all ranks.
+/// What is the same for the life of a device; of sizes, [towards one peer](Remote::limits_to).
+/// `addressing`, `keys` and `coherent` are the same at all ranks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RemoteLimits {
     /// How positions are counted.
@@ -229,6 +229,12 @@ pub unsafe trait Remote: Send + Sync {
     fn explain(&self) -> String;
     /// Constant.
     fn limits(&self) -> RemoteLimits;
+    /// As [`limits`](Self::limits), towards one peer: where sizes depend on what connects it or on
+    /// its device, they are others. `addressing`, `keys` and `coherent` are the same. Constant.
+    fn limits_to(&self, peer: WorldRank) -> RemoteLimits {
+        _ = peer;
+        self.limits()
+    }
     /// Whether the device reaches memory of `peer`. Constant. It reaches this rank itself if it
     /// reaches any.
     fn reaches(&self, peer: WorldRank) -> bool;

@@ -1,7 +1,7 @@
 //! Waiting for a value in a part that load and store reach.
 use super::View;
 use crate::element::AtomicElement;
-use crate::engine::{On, Wait};
+use crate::engine::{Cause, On, Wait, grant};
 use crate::error::RmaError;
 use crate::integer::Integer;
 use crate::memory::target::Span;
@@ -297,6 +297,10 @@ impl Awaited<'_> {
         done: impl FnMut() -> Option<R>,
     ) -> Result<R, RmaError> {
         let (window, wait) = (self.view.window, self.on_anyone(until));
+        if !grant::wait(until) {
+            let cause = Cause::Timeout;
+            return Err(window.wait_failed(window.engine().given_up(wait, cause)));
+        }
         // wait: value
         window.engine().wait_until(wait, done).map_err(|error| window.wait_failed(error))
     }

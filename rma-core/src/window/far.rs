@@ -1,5 +1,5 @@
 //! Targets that only messages reach: what is known of them, and waiting for answers.
-use super::Window;
+use super::{Ungranted, Window};
 use crate::config::Hint;
 use crate::engine::Pending;
 use crate::error::RmaError;
@@ -9,6 +9,8 @@ use crate::rank::{Rank, WorldRank};
 use crate::thread;
 use crate::window::ADDRESSES;
 use crate::window::order::{Touched, Unanswered};
+use core::sync::atomic::AtomicUsize;
+use core::sync::atomic::Ordering::Relaxed;
 use rustc_hash::FxHashMap;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -17,6 +19,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 pub(crate) struct Far {
     /// Size and unit of every target, where they are the same.
     pub(crate) symmetric: Option<(u64, u32)>,
+    /// How many locks were asked for that no thread has seen granted.
+    ungranted: AtomicUsize,
     state: Mutex<FarState>,
 }
 
@@ -30,8 +34,10 @@ struct FarState {
     pending: FxHashMap<Rank, Outstanding>,
     /// How this rank may operate on targets, where it may.
     held: FxHashMap<Rank, u32>,
-    /// Outstanding of the requests by which this rank was granted locks.
+    /// Slots of the requests by which this rank was granted locks.
     granted: FxHashMap<Rank, u64>,
+    /// Locks that have guards already.
+    ungranted: FxHashMap<Rank, Arc<Ungranted>>,
 }
 
 #[derive(Default)]
@@ -165,7 +171,7 @@ impl Drop for Putting<'_> {
 
 impl Far {
     pub(crate) fn new(symmetric: Option<(u64, u32)>) -> Self {
-        Self { symmetric, state: Mutex::default() }
+        Self { symmetric, ungranted: AtomicUsize::new(0), state: Mutex::default() }
     }
 
     fn state(&self) -> MutexGuard<'_, FarState> {
@@ -201,6 +207,30 @@ impl Far {
 
     pub(crate) fn take_granted(&self, key: Rank) -> Option<u64> {
         self.state().granted.remove(&key)
+    }
+
+    /// Operations under the lock of that target wait for its grant from now on.
+    pub(crate) fn add_ungranted(&self, ungranted: Arc<Ungranted>) {
+        if self.state().ungranted.insert(ungranted.target, ungranted).is_none() {
+            self.ungranted.fetch_add(1, Relaxed);
+        }
+    }
+
+    /// The lock of a target that was asked for, unless it was seen granted.
+    #[inline]
+    pub(crate) fn ungranted(&self, target: Rank) -> Option<Arc<Ungranted>> {
+        // Who has the guard from another thread sees what that thread did.
+        if self.ungranted.load(Relaxed) == 0 {
+            return None;
+        }
+        self.state().ungranted.get(&target).cloned()
+    }
+
+    /// Operations under that lock do not wait any more.
+    pub(crate) fn take_ungranted(&self, target: Rank) -> Option<Arc<Ungranted>> {
+        let ungranted = self.state().ungranted.remove(&target)?;
+        self.ungranted.fetch_sub(1, Relaxed);
+        Some(ungranted)
     }
 
     /// Whether a target is held such that others are kept out.

@@ -31,7 +31,7 @@ pub(crate) use epochs::EpochState;
 pub(crate) use far::{Far, Places, Unflushed};
 pub(crate) use issue::Drain;
 pub(crate) use known::{Known, KnownRegion, Pages, RegionsOf, Where};
-pub(crate) use locks::{GlobalLock, Locks, NodePool};
+pub(crate) use locks::{GlobalLock, LockEnd, Locks, NodePool, Ungranted};
 pub(crate) use memory::Memory;
 pub(crate) use order::Touched;
 pub(crate) use regions::{ADDRESSES, Regions};

@@ -277,7 +277,7 @@ fn a_panic_does_not_wait_for_a_lock() {
 
 /// The grant of a lock whose guard was forgotten comes to nobody: its rank leaves with it.
 #[test]
-fn who_forgets_a_lock_before_it_is_granted_leaves_with_it() {
+fn a_rank_that_forgets_a_lock_before_it_is_granted_leaves_with_it() {
     while_held(3, false, &|universe, window| {
         if universe.world().rank() == Rank(1) {
             forget(asked(universe, window));

@@ -402,8 +402,11 @@ mod tests {
         #[cfg(all(target_arch = "x86_64", not(miri)))]
         let has_kernels = has_kernels && is_x86_feature_detected!("avx2");
         let of = |i: usize| values[i % values.len()];
+        // Without kernels nothing is done, of any length.
+        let most = if has_kernels { 304 } else { 4 };
+        let counts = || (0..18).chain([100, 300, 303]).filter(|count| *count < most);
         for op in Op::ALL {
-            for count in (0..18).chain([100, 300, 303]) {
+            for count in counts() {
                 for (skip, fetches) in [(0, false), (1, false), (0, true), (1, true)] {
                     let mut window: Vec<E> = (0..count + 2).map(of).collect();
                     let operands: Vec<E> =

@@ -70,7 +70,7 @@ pub(crate) mod held {
 }
 
 /// In `held` of a head, beside its [`Permit`]: integers are combined [by lock](Integers::ByLock).
-const BY_LOCK: u32 = 1 << 2;
+const INTEGERS_BY_LOCK: u32 = 1 << 2;
 
 /// By which epoch of this rank an operation may reach its target.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -134,7 +134,7 @@ impl<'w> Table<'w> {
 
     /// The epochs that it is for.
     pub(crate) fn permit(self) -> Permit {
-        let of = self.head().held.load(Relaxed) & !BY_LOCK;
+        let of = self.head().held.load(Relaxed) & !INTEGERS_BY_LOCK;
         let all = [Permit::All, Permit::Started, Permit::Locked];
         all.into_iter().find(|permit| *permit as u32 == of).unwrap_or(Permit::Locked)
     }
@@ -142,7 +142,7 @@ impl<'w> Table<'w> {
     /// What combines integers in the window.
     #[inline(always)]
     pub(crate) fn integers(self) -> Integers {
-        match self.head().held.load(Relaxed) & BY_LOCK {
+        match self.head().held.load(Relaxed) & INTEGERS_BY_LOCK {
             0 => Integers::ByAtomics,
             _ => Integers::ByLock,
         }
@@ -238,7 +238,7 @@ impl Tables {
     pub(crate) fn set_integers(&self, integers: Integers) {
         if integers == Integers::ByLock {
             for targets in [&self.all, &self.started, &self.locked] {
-                targets.entries[0].held.fetch_or(BY_LOCK, Relaxed);
+                targets.entries[0].held.fetch_or(INTEGERS_BY_LOCK, Relaxed);
             }
         }
     }

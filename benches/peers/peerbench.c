@@ -987,9 +987,10 @@ static void group_atomic(enum flavour f)
     char *in = page_alloc(size), *out = page_alloc(size);
     atom_tests(&w, ones, LEN(ones), in, out);
     for (size_t c = 0; c < LEN(counts); c++) {
-        const struct atom_test both[] = {{"acc_sum_f64", KIND_ACC, DBL, counts[c]},
-                                         {"get_acc_sum_f64", KIND_GET_ACC, DBL, counts[c]}};
-        atom_tests(&w, both, LEN(both), in, out);
+        const struct atom_test arrays[] = {{"acc_sum_f64", KIND_ACC, DBL, counts[c]},
+                                           {"acc_sum_i64", KIND_ACC, I64, counts[c]},
+                                           {"get_acc_sum_f64", KIND_GET_ACC, DBL, counts[c]}};
+        atom_tests(&w, arrays, LEN(arrays), in, out);
     }
     atom_rate(&w, "acc_rate_i64", KIND_ACC, in, out);
     atom_rate(&w, "get_acc_rate_i64", KIND_GET_ACC, in, out);

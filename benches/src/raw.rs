@@ -98,6 +98,14 @@ impl<'w> Raw<'w> {
         unsafe { add(to, values.as_ptr().cast(), len / 64) };
     }
 
+    /// As [`add_f64`](Self::add_f64), of integers, which wrap.
+    pub(crate) fn add_i64(&self, values: &[i64]) {
+        let len = size_of_val(values);
+        let to = self.at(0, len);
+        // SAFETY: both sides are valid for the length.
+        unsafe { add_integers(to, values.as_ptr().cast(), len / 64) };
+    }
+
     /// Copies `bytes` to the part's beginning past the caches. Whole blocks of 8 KiB only.
     pub(crate) fn write_non_temporal(&self, bytes: &[u8]) {
         let to = self.at(0, bytes.len());
@@ -118,40 +126,45 @@ impl<'w> Raw<'w> {
     }
 }
 
-/// Whether [`Raw::add_f64`] does what it says on this machine.
+/// Whether [`Raw::add_f64`] and [`Raw::add_i64`] do what they say on this machine.
 pub(crate) const HAS_ADD_F64: bool = cfg!(target_arch = "x86_64");
 
+/// The instructions of a block, for all of them.
+#[cfg(target_arch = "x86_64")]
+macro_rules! turns { ($from:ident $to:ident $blocks:ident, $($line:expr),*) => {
+    // SAFETY: the caller's: every access lies in the blocks.
+    unsafe {
+        std::arch::asm!(
+            "2:", $($line,)* "add {f}, 64", "add {d}, 64", "dec {n}", "jnz 2b",
+            f = inout(reg) $from => _, d = inout(reg) $to => _, n = inout(reg) $blocks => _,
+            out("xmm0") _, out("xmm1") _, out("xmm2") _, out("xmm3") _, out("xmm4") _,
+            out("xmm5") _, out("xmm6") _, out("xmm7") _,
+            options(nostack)
+        );
+    }
+} }
+
+/// A loop that adds blocks of 64 bytes, by the instruction of that name.
+#[cfg(target_arch = "x86_64")]
+macro_rules! loop_of { ($name:ident, $add:literal) => {
 /// # Safety
 ///
 /// `blocks` times 64 bytes are readable at `from` and writable at `to`.
-#[cfg(target_arch = "x86_64")]
-unsafe fn add(to: *mut u8, from: *const u8, blocks: usize) {
-    macro_rules! turns { ($($line:literal),*) => {
-        // SAFETY: caller: every access lies in the blocks.
-        unsafe {
-            std::arch::asm!(
-                "2:", $($line,)* "add {f}, 64", "add {d}, 64", "dec {n}", "jnz 2b",
-                f = inout(reg) from => _, d = inout(reg) to => _, n = inout(reg) blocks => _,
-                out("xmm0") _, out("xmm1") _, out("xmm2") _, out("xmm3") _, out("xmm4") _,
-                out("xmm5") _, out("xmm6") _, out("xmm7") _,
-                options(nostack)
-            );
-        }
-    } }
+unsafe fn $name(to: *mut u8, from: *const u8, blocks: usize) {
     if blocks == 0 {
         return;
     }
     if is_x86_feature_detected!("avx2") {
-        turns!(
+        turns!(from to blocks,
             "vmovupd ymm0, [{d}]",
             "vmovupd ymm1, [{d} + 32]",
-            "vaddpd ymm0, ymm0, [{f}]",
-            "vaddpd ymm1, ymm1, [{f} + 32]",
+            concat!("v", $add, " ymm0, ymm0, [{f}]"),
+            concat!("v", $add, " ymm1, ymm1, [{f} + 32]"),
             "vmovupd [{d}], ymm0",
             "vmovupd [{d} + 32], ymm1"
         );
     } else {
-        turns!(
+        turns!(from to blocks,
             "movupd xmm0, [{f}]",
             "movupd xmm1, [{f} + 16]",
             "movupd xmm2, [{f} + 32]",
@@ -160,10 +173,10 @@ unsafe fn add(to: *mut u8, from: *const u8, blocks: usize) {
             "movupd xmm5, [{d} + 16]",
             "movupd xmm6, [{d} + 32]",
             "movupd xmm7, [{d} + 48]",
-            "addpd xmm0, xmm4",
-            "addpd xmm1, xmm5",
-            "addpd xmm2, xmm6",
-            "addpd xmm3, xmm7",
+            concat!($add, " xmm0, xmm4"),
+            concat!($add, " xmm1, xmm5"),
+            concat!($add, " xmm2, xmm6"),
+            concat!($add, " xmm3, xmm7"),
             "movupd [{d}], xmm0",
             "movupd [{d} + 16], xmm1",
             "movupd [{d} + 32], xmm2",
@@ -171,12 +184,20 @@ unsafe fn add(to: *mut u8, from: *const u8, blocks: usize) {
         );
     }
 }
+} }
+
+#[cfg(target_arch = "x86_64")]
+loop_of!(add, "addpd");
+#[cfg(target_arch = "x86_64")]
+loop_of!(add_integers, "paddq");
 
 /// # Safety
 ///
 /// As above. There is no such loop here: [`HAS_ADD_F64`] says so.
 #[cfg(not(target_arch = "x86_64"))]
 unsafe fn add(_to: *mut u8, _from: *const u8, _blocks: usize) {}
+#[cfg(not(target_arch = "x86_64"))]
+use add as add_integers;
 
 /// What [`stream`] copies at a time: two pages, line by line in turn, so that two rows of memory
 /// are open.

@@ -116,6 +116,44 @@ pub fn mixed_calls(universe: &Universe) {
     window.free().unwrap();
 }
 
+/// Integers of a window that combines arrays of them under locks: arrays, columns and single
+/// elements by every call, also of the owner by its view, are atomic towards each other. S-H4 S-H5
+pub fn integers_by_lock(universe: &Universe) {
+    const LEN: usize = 9;
+    let world = universe.world();
+    let window = world.window(2 * LEN, 8).hint("mpi_accumulate_granularity", "4096").unwrap();
+    let window = window.allocate().unwrap();
+    let rounds = times(universe, 10_000);
+    let column = Layout::element::<i64>().vector(LEN as u64, 1, 2).unwrap();
+    let epoch = window.lock_all().unwrap();
+    for _ in 0..rounds {
+        epoch.accumulate(Rank(0), 0, Op::Sum, &[1i64; 2 * LEN]).unwrap();
+        epoch.accumulate(Rank(0), column.at(0), Op::Sum, &[1i64; LEN]).unwrap();
+        increments(&epoch, 0, 1, 1i64);
+        increments(&epoch, 1, 1, 1i64);
+        let mut seen = [0i64; LEN];
+        epoch.get_accumulate(Rank(0), LEN, Op::Sum, &[1; LEN], &mut seen).unwrap();
+        epoch.batch(&[(Rank(0), 2), (Rank(0), 3)]).accumulate(Op::Sum, &[1i64, 1]).unwrap();
+        if world.rank() == Rank(0) {
+            window.local().fetch_and_op(4, Op::Sum, 1i64).unwrap();
+        }
+    }
+    epoch.unlock().unwrap();
+    world.barrier().unwrap();
+    if world.rank() == Rank(0) {
+        let mut found = [0i64; 2 * LEN];
+        window.local().read(0, &mut found).unwrap();
+        let (owner, each) = (rounds as i64, (rounds * u64::from(world.size())) as i64);
+        let times = |at| 1 + i64::from(at % 2 == 0) + i64::from(at >= LEN);
+        let mut expected: Vec<_> = (0..2 * LEN).map(|at| each * times(at)).collect();
+        (expected[0], expected[1]) = (expected[0] + 4 * each, expected[1] + 4 * each);
+        (expected[2], expected[3]) = (expected[2] + each, expected[3] + each);
+        expected[4] += owner;
+        assert_eq!(found[..], expected);
+    }
+    window.free().unwrap();
+}
+
 /// What get_accumulate returns is one history of each element: every ticket is drawn once, and a
 /// rank's tickets rise. S-H10
 pub fn tickets(universe: &Universe) {

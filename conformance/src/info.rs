@@ -8,9 +8,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
 /// Every known hint and values that it takes, the default first.
-const TAKEN: [(&str, &[&str]); 7] = [
+const TAKEN: [(&str, &[&str]); 8] = [
     ("no_locks", &["false", "true"]),
     ("accumulate_ordering", &["rar,raw,war,waw", "none", "rar", "war,waw", "raw"]),
+    ("mpi_accumulate_granularity", &["0", "8", "64"]),
     ("same_size", &["false", "true"]),
     ("same_disp_unit", &["false", "true"]),
     ("alloc_shared_noncontig", &["false", "true"]),
@@ -22,10 +23,11 @@ const TAKEN: [(&str, &[&str]); 7] = [
 const BUDGETS: [&str; 3] = ["rma_dynamic_regions", "rma_eager_bytes", "rma_target_cache"];
 
 /// Values that a hint does not take.
-const REFUSED: [(&str, &[&str], &str); 9] = [
+const REFUSED: [(&str, &[&str], &str); 10] = [
     ("alloc_type", &["", "disk", "Storage"], "memory or storage"),
     ("no_locks", &["", "yes", "1", "TRUE"], "true or false"),
     ("accumulate_ordering", &["", "rar,", "none,rar", "all"], "some of rar, raw, war, waw"),
+    ("mpi_accumulate_granularity", &["", "-1", "page"], "bytes, 0 to"),
     ("same_size", &["2"], "true or false"),
     ("same_disp_unit", &["8"], "true or false"),
     ("alloc_shared_noncontig", &["noncontig"], "true or false"),
@@ -107,7 +109,6 @@ pub fn unknown_is_ignored(universe: &Universe) {
     // Of MPI and MPICH: nothing here asks for these.
     let builder = builder.hint("accumulate_ops", "same_op").unwrap();
     let builder = builder.hint("alloc_shm", "false").unwrap();
-    let builder = builder.hint("mpi_accumulate_granularity", "64").unwrap();
     let builder = builder.hint("disable_shm_accumulate", "true").unwrap();
     let window = builder.hint("No_Locks", "maybe").unwrap().allocate().unwrap();
     for key in ["no_such_hint", "accumulate_ops"] {

@@ -23,10 +23,80 @@ pub(super) fn run(bench: &mut Bench<'_>) -> Result<()> {
         of_i64(bench, &epoch, &part)?;
         of_f64(bench, &epoch, &part)?;
         arrays(bench, &epoch, &part)?;
+        for bytes in SIZES {
+            integers_by_atomics(bench, &epoch, &part, bytes)?;
+        }
+        epoch.unlock()?;
+    }
+    bench.world().barrier()?;
+    window.free()?;
+    by_lock(bench)
+}
+
+/// Integers of a window that combines arrays of them.
+fn by_lock(bench: &mut Bench<'_>) -> Result<()> {
+    let window = bench.world().window(LARGE / 8, 8);
+    let window = window.hint("mpi_accumulate_granularity", "4096")?.allocate()?;
+    if bench.is_first() {
+        let part = Raw::new(&window.shared_query(TARGET)?);
+        let epoch = window.lock_all()?;
+        for bytes in [8].into_iter().chain(SIZES) {
+            integers_by_lock(bench, &epoch, &part, bytes)?;
+        }
         epoch.unlock()?;
     }
     bench.world().barrier()?;
     Ok(window.free()?)
+}
+
+fn integers_by_atomics(
+    bench: &mut Bench<'_>,
+    epoch: &LockAll<'_>,
+    part: &Raw<'_>,
+    bytes: usize,
+) -> Result<()> {
+    let operands = vec![1i64; bytes / 8];
+    bench.alone(
+        row("accumulate i64 sum").bytes(bytes),
+        &mut |n| {
+            for _ in 0..n {
+                epoch.accumulate(TARGET, 0, Op::Sum, black_box(&operands))?;
+            }
+            Ok(())
+        },
+        &mut [("fetch_add each", &mut |n| {
+            for _ in 0..n {
+                for (i, operand) in black_box(&operands).iter().enumerate() {
+                    part.word64(8 * i).fetch_add(operand.cast_unsigned(), SeqCst);
+                }
+            }
+            Ok(())
+        })],
+    )
+}
+
+fn integers_by_lock(
+    bench: &mut Bench<'_>,
+    epoch: &LockAll<'_>,
+    part: &Raw<'_>,
+    bytes: usize,
+) -> Result<()> {
+    let operands = vec![1i64; bytes / 8];
+    let mut ours = |n| {
+        for _ in 0..n {
+            epoch.accumulate(TARGET, 0, Op::Sum, black_box(&operands))?;
+        }
+        Ok(())
+    };
+    let mut plain = |n| {
+        for _ in 0..n {
+            part.add_i64(black_box(&operands));
+        }
+        Ok(())
+    };
+    let mut limits: [(&str, Work<'_>); 1] = [("SIMD loop", &mut plain)];
+    let limits = &mut limits[..usize::from(HAS_ADD_F64 && bytes >= 64)];
+    bench.alone(row("accumulate i64 sum, by lock").bytes(bytes), &mut ours, limits)
 }
 
 /// As [`run`], with the values before.

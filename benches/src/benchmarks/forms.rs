@@ -56,6 +56,13 @@ fn of_put(bench: &mut Bench<'_>, epoch: &LockAll<'_>) -> Result<()> {
         epoch.put(TARGET, element.at(0), element.of(black_box(&value)))
     );
     let mut buffer = vec![1u64];
+    // What a request cannot be faster than: its buffer travels in and out.
+    beside!(bench, "put of a buffer that is moved in and out", put(), {
+        let moved = black_box(take(&mut buffer));
+        let done = epoch.put(TARGET, 0, &moved);
+        buffer = black_box(moved);
+        done
+    });
     beside!(bench, "rput + wait", put(), {
         let request = epoch.rput(TARGET, 0, black_box(take(&mut buffer)));
         request.and_then(|request| request.wait()).map(|back| buffer = back)

@@ -145,11 +145,13 @@ impl Near {
             let malformed = CollectiveError::Malformed { what: "an exchange", from: Rank(rank) };
             collective_block.read(head, count, Rank(rank)).ok_or(malformed)
         };
-        let all = (0..comm.group.size()).map(read).collect();
+        // Collected into a result, it would grow step by step.
+        let mut all = Vec::with_capacity(comm.group.size() as usize);
+        let read = (0..comm.group.size()).try_for_each(|rank| read(rank).map(|it| all.push(it)));
         // pairs with the Acquire load of the rank that gives the collective block to another
         // communicator.
         collective_block.reads().fetch_add(1, Release);
-        all
+        read.map(|()| all)
     }
 
     /// All ranks have it: others may have its words once this rank is done with it.

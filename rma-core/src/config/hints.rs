@@ -28,6 +28,8 @@ crate::debug_as_display!(HintError);
 pub(crate) enum Hint {
     NoLocks,
     AccumulateOrdering,
+    /// Bytes of elements that are combined together. S-H4
+    AccumulateGranularity,
     SameSize,
     SameDispUnit,
     /// Each part of a shared window lies by itself. S-K2
@@ -58,7 +60,7 @@ struct KnownHint {
     doc: &'static str,
 }
 
-const COUNT: usize = 11;
+const COUNT: usize = 12;
 
 /// A new hint is a line here, and a name in [`Hint`] if something asks for it. S-B8 S-L5
 const KNOWN: [KnownHint; COUNT] = [
@@ -67,6 +69,14 @@ const KNOWN: [KnownHint; COUNT] = [
         default: 0b1111,
         changes: true,
         ..KnownHint::new("accumulate_ordering", Form::Subset(ORDERS), "others may overtake")
+    },
+    KnownHint {
+        same: true,
+        ..KnownHint::new(
+            "mpi_accumulate_granularity",
+            Form::Number { least: 0, most: 1 << 46, unit: "bytes" },
+            "of 9 or more, 32 and 64-bit integers are combined as arrays, under locks",
+        )
     },
     KnownHint { same: true, ..KnownHint::flag("same_size", "all ranks pass the same size") },
     KnownHint { same: true, ..KnownHint::flag("same_disp_unit", "all ranks pass the same unit") },
@@ -425,6 +435,7 @@ mod tests {
         let hints = [
             (Hint::NoLocks, "no_locks"),
             (Hint::AccumulateOrdering, "accumulate_ordering"),
+            (Hint::AccumulateGranularity, "mpi_accumulate_granularity"),
             (Hint::SameSize, "same_size"),
             (Hint::SameDispUnit, "same_disp_unit"),
             (Hint::AllocSharedNoncontig, "alloc_shared_noncontig"),

@@ -6,6 +6,7 @@ use crate::create::material::{Made, Material};
 use crate::create::plan::{Plan, Wish};
 use crate::create::share::{ToldOfPart, peers};
 use crate::error::WindowError;
+use crate::memory::accumulate::Integers;
 use crate::memory::target::Tables;
 use crate::object::{Flavor, WindowId};
 use crate::rank::Rank;
@@ -16,6 +17,9 @@ use crate::window::{
 };
 use core::sync::atomic::{AtomicU32, AtomicU64};
 use std::sync::Arc;
+
+/// Bytes of the largest integer that the machine combines atomically: what needs no lock.
+const ONE_ELEMENT: u64 = 8;
 
 impl WindowBuilder<'_> {
     /// `comm` is the window's own.
@@ -37,7 +41,7 @@ impl WindowBuilder<'_> {
         }
         let (targets, regions) = (self.targets(&peers), material.regions());
         let far = if regions.is_some() { Some((ADDRESSES, 1)) } else { plan.symmetric() };
-        let part = Arc::new(Part {
+        let mut part = Part {
             comm,
             id: WindowId(plan.id),
             registered: Registered::default(),
@@ -45,6 +49,7 @@ impl WindowBuilder<'_> {
             offset,
             size: wish.size,
             disp_unit: wish.disp_unit,
+            integers: Integers::ByAtomics,
             block,
             signals: ByMessage::new(self.is_together(), self.comm.size()),
             locks: Locks::default(),
@@ -55,8 +60,14 @@ impl WindowBuilder<'_> {
             epoch: EpochState::default(),
             marks: targets.marks(),
             far: Arc::new(Far::new(far)),
-        });
+        };
         let device = self.agree_device(&part, plan, wish.flavor)?;
+        // No device knows a lock. All ranks come to the same answer: the hint is checked.
+        if device.is_err() && self.hints.get(Hint::AccumulateGranularity) > ONE_ELEMENT {
+            part.integers = Integers::ByLock;
+            targets.set_integers(Integers::ByLock);
+        }
+        let part = Arc::new(part);
         let window = Window {
             targets,
             rank: self.comm.rank(),

@@ -36,6 +36,7 @@ impl<'c> WindowBuilder<'c> {
     /// | --- | --- | --- |
     /// | `no_locks` * | `false`, `true` | locks of the window are refused |
     /// | `accumulate_ordering` | some of `rar,raw,war,waw` (all), `none` | others may overtake |
+    /// | `mpi_accumulate_granularity` * | 0, bytes | of 9 or more: see [`Access::accumulate`] |
     /// | `same_size` *, `same_disp_unit` * | `false`, `true` | checked: all ranks pass the same |
     /// | `alloc_shared_noncontig` * | `false`, `true` | each part of a shared window by itself |
     /// | `rma_count` | `false`, `true` | see [`Window::operation_counts`] |
@@ -53,6 +54,7 @@ impl<'c> WindowBuilder<'c> {
     /// reach it, is an error. What the whole job wishes, by
     /// [`Config::hint`](crate::Config::hint), is left aside where a window cannot have it.
     ///
+    /// [`Access::accumulate`]: crate::Access::accumulate
     /// [`Path`]: crate::Path
     /// [`Config::dynamic_regions`]: crate::Config::dynamic_regions
     /// [`Config::eager_bytes`]: crate::Config::eager_bytes

@@ -120,7 +120,7 @@ impl BasicType {
         self.0
     }
 
-    /// Whether the machine combines it atomically by itself; otherwise a stripe's lock is taken.
+    /// Whether the machine can combine it atomically by itself; otherwise a stripe's lock is taken.
     #[inline(always)]
     pub(crate) const fn is_atomic(self) -> bool {
         matches!(self, Self::U32 | Self::I32 | Self::U64 | Self::I64)

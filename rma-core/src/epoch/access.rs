@@ -125,6 +125,11 @@ impl<'w> Access<'w> {
     /// other operation of the accumulate family with the same element type. Nothing more: two
     /// elements of one call may be seen apart. To [`Rank::NULL`] it does nothing.
     ///
+    /// Integers of 32 and 64 bits are combined by instructions of the CPU, one after the other: the
+    /// fastest way for one element. Where a program combines arrays of them, the
+    /// [hint](crate::WindowBuilder::hint) `mpi_accumulate_granularity`, with as many bytes, makes
+    /// the window combine them as other types, an array at a time; one element then takes longer.
+    ///
     /// Layouts are made of one [`BasicElement`] type and of nothing else; it says what is combined,
     /// and a buffer with a layout may have elements of another type, of which the layout picks
     /// fields.

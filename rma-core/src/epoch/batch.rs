@@ -138,7 +138,8 @@ impl<I: Integer> Batch<'_, I> {
     pub fn accumulate<E: BasicElement>(&self, op: Op, values: &[E]) -> Result<(), BatchError> {
         self.check_count(values.len())?;
         let combine = |way, i: usize, peer: &Peer<'_>, disp: u64| match way {
-            Way::Near => Ok(op != Op::NoOp && peer.combine_one(disp, op, values[i]).is_some()),
+            Way::Near if op == Op::NoOp => Ok(false),
+            Way::Near => Ok(combine_near(peer, disp, op, values[i]).is_some()),
             Way::Any => peer.accumulate(disp, op, &values[i..=i]).map(|()| true),
         };
         let left = self.each::<E>(Repeats::Combine { align: E::BASIC.align() }, combine)?;
@@ -163,7 +164,7 @@ impl<I: Integer> Batch<'_, I> {
         self.check_count(values.len())?;
         self.check_count(results.len())?;
         let combine = |way, i: usize, peer: &Peer<'_>, disp: u64| match way {
-            Way::Near => Ok(peer.combine_one(disp, op, values[i]).is_some_and(|old| {
+            Way::Near => Ok(combine_near(peer, disp, op, values[i]).is_some_and(|old| {
                 results[i] = old;
                 true
             })),
@@ -401,4 +402,10 @@ impl<I: Integer> Batch<'_, I> {
             BatchError { index: index.copied().unwrap_or(0), error }
         })
     }
+}
+/// Combines one element, if nothing stands in the way of load and store.
+#[inline(always)]
+fn combine_near<E: BasicElement>(peer: &Peer<'_>, disp: u64, op: Op, operand: E) -> Option<E> {
+    let by_lock = || peer.combine_one_by_lock(disp, op, operand);
+    peer.combine_one(disp, op, operand).or_else(by_lock)
 }

@@ -5,7 +5,7 @@ use super::Peer;
 use crate::element::{BasicElement, BasicType, Element, Op, Visitor};
 use crate::error::RmaError;
 use crate::layout::{LayoutOf, PlacedLayout, Row};
-use crate::memory::accumulate;
+use crate::memory::accumulate::{self, Integers};
 use crate::memory::control_block::ControlBlock;
 use crate::memory::stripe::{self, STRIPE};
 use crate::memory::target::{Span, Table, Target};
@@ -14,7 +14,7 @@ use crate::operation::{
 };
 use crate::rank::Rank;
 use crate::window::Window;
-use bytemuck::{cast_slice, cast_slice_mut};
+use bytemuck::{bytes_of, cast_slice, cast_slice_mut, pod_read_unaligned};
 use core::ops::Range;
 
 pub(super) const ACCUMULATE: &str = "an accumulate";
@@ -176,7 +176,27 @@ impl Peer<'_> {
     }
 
     /// One of both sides has a layout.
+    #[inline(always)]
     fn accumulate_layout<E: Element>(
+        &self,
+        at: Spot<'_>,
+        op: Op,
+        elements: &[E],
+        from: Option<PlacedLayout<'_>>,
+    ) -> Result<(), RmaError> {
+        if let Some(of) = at.placed.or(from)
+            && let Some(len) = self.only_run::<E>(&at, from, elements.len())
+            && let bytes = cast_slice(elements)
+            && op != Op::NoOp
+            && self.combine_run(at.disp, op, of.layout().basic(), &bytes[..len], &mut [])
+        {
+            return Ok(());
+        }
+        self.accumulate_layout_long(at, op, elements, from)
+    }
+
+    #[inline(never)]
+    fn accumulate_layout_long<E: Element>(
         &self,
         at: Spot<'_>,
         op: Op,
@@ -255,7 +275,30 @@ impl Peer<'_> {
     }
 
     /// One of the three sides has a layout, perhaps that of which nothing is combined.
+    #[inline(always)]
     fn get_accumulate_between<'a, E: Element>(
+        &self,
+        at: Spot<'a>,
+        op: Op,
+        (origin, from): (&'a [E], Option<PlacedLayout<'a>>),
+        result: &mut [E],
+        into: Option<PlacedLayout<'a>>,
+    ) -> Result<Unfetched<'a>, RmaError> {
+        let count = result.len();
+        if let Some(there) = at.placed
+            && let Some(len) = self.only_run::<E>(&at, into, count)
+            && (op == Op::NoOp || self.only_run::<E>(&at, from, origin.len()) == Some(len))
+            && let operands = if op == Op::NoOp { &[][..] } else { &cast_slice(origin)[..len] }
+            && let old = &mut cast_slice_mut(result)[..len]
+            && self.combine_run(at.disp, op, there.layout().basic(), operands, old)
+        {
+            return Ok(None);
+        }
+        self.get_accumulate_long(at, op, (origin, from), result, into)
+    }
+
+    #[inline(never)]
+    fn get_accumulate_long<'a, E: Element>(
         &self,
         at: Spot<'a>,
         op: Op,
@@ -293,6 +336,22 @@ impl Peer<'_> {
         Ok(Some((self.between(action, at.disp, there, origin), into)))
     }
 
+    /// The hottest path with layouts: one element, which lies at the displacement. Without bytes
+    /// for it, what was there is not asked for. Says whether that was possible: otherwise nothing
+    /// happened.
+    #[inline(never)]
+    fn combine_run(
+        &self,
+        disp: u64,
+        op: Op,
+        basic: Option<BasicType>,
+        operand: &[u8],
+        old: &mut [u8],
+    ) -> bool {
+        let combine = CombineRun { peer: self, disp, op, operand, old };
+        basic.and_then(|basic| basic.visit(combine)).unwrap_or(false)
+    }
+
     /// The hot path with layouts: the target's side is a row, each other lies together, and nothing
     /// stands in the way. Otherwise nothing happened: the long way finds out what does.
     fn combine_row(
@@ -321,7 +380,8 @@ impl Peer<'_> {
                 Some((old, into)) => Some(old.get_mut(together(there, into, bytes)?)?),
             };
             let (block, rank) = (self.entry().and_then(Target::block), self.window().rank());
-            let mut near = CombineNear { part, row, op, operands, result, block, rank };
+            let integers = self.table().integers();
+            let mut near = CombineNear { part, row, op, operands, result, block, rank, integers };
             basic.visit(&mut near)
         };
         combined().unwrap_or(false)
@@ -342,6 +402,36 @@ fn together(there: &Side<'_>, side: &Side<'_>, bytes: u64) -> Option<Range<usize
     Some(begin..begin.checked_add(usize::try_from(bytes).ok()?)?)
 }
 
+/// Combines one element, for the type at hand, if it is one.
+struct CombineRun<'c, 'w> {
+    peer: &'c Peer<'w>,
+    disp: u64,
+    op: Op,
+    operand: &'c [u8],
+    old: &'c mut [u8],
+}
+
+impl Visitor for CombineRun<'_, '_> {
+    type Output = bool;
+
+    #[inline(always)]
+    fn visit<E: BasicElement>(self) -> bool {
+        let operand = match self.op {
+            Op::NoOp => E::zeroed(),
+            _ if self.operand.len() == size_of::<E>() => pod_read_unaligned(self.operand),
+            _ => return false,
+        };
+        if !self.old.is_empty() && self.old.len() != size_of::<E>() {
+            return false;
+        }
+        let Some(old) = self.peer.combine_one(self.disp, self.op, operand) else { return false };
+        if !self.old.is_empty() {
+            self.old.copy_from_slice(bytes_of(&old));
+        }
+        true
+    }
+}
+
 /// Combines a row of a part, for the type at hand; it lies inside, and its blocks are aligned. Says
 /// whether that was possible: otherwise nothing happened.
 struct CombineNear<'w, 'c> {
@@ -352,6 +442,7 @@ struct CombineNear<'w, 'c> {
     result: Option<&'c mut [u8]>,
     block: Option<ControlBlock<'w>>,
     rank: Rank,
+    integers: Integers,
 }
 
 // By reference, as it is large.
@@ -366,7 +457,7 @@ impl Visitor for &mut CombineNear<'_, '_> {
         };
         let alone = row.count == 1 && row.len == size_of::<E>() as u64;
         let one = part.part(row.at as usize, size_of::<E>()).filter(|_| alone);
-        if const { E::BASIC.is_atomic() } {
+        if self.integers.are_atomic(E::BASIC) {
             match one {
                 Some(one) => accumulate::by_atomics(one, op, operands, result),
                 None => accumulate::row_by_atomics(part, row, op, operands, result),

@@ -5,14 +5,16 @@ use crate::error::RmaError;
 use crate::execute::Placed;
 use crate::integer::Integer;
 use crate::layout::{PlacedLayout, Row, Signature, only_pair};
+use crate::memory::accumulate::{self, Integers};
 use crate::memory::strided::Area;
+use crate::memory::stripe;
 use crate::memory::stripe::STRIPE;
 use crate::memory::target::{Span, Table, Target};
-use crate::memory::{accumulate, stripe};
 use crate::operation::{Action, Displacement, Operation, Origin, OriginMut, Side, Sink, Spot};
 use crate::rank::Rank;
 use crate::window::Window;
 use bytemuck::{bytes_of, bytes_of_mut, cast_slice, cast_slice_mut};
+use core::slice::from_mut;
 
 pub(super) const PUT: (&str, Action) = ("a put", Action::Put);
 pub(super) const GET: (&str, Action) = ("a get", Action::Get);
@@ -84,22 +86,54 @@ impl<'w> Peer<'w> {
         Some(Placed { target: self.target, disp, offset, span })
     }
 
-    /// The hot path with layouts: both sides are a row each, and nothing stands in the way.
-    /// Otherwise the long way finds out what does.
+    /// The hottest path with layouts: how many bytes, if both sides are one run of them from their
+    /// beginning on, and hold the same. Otherwise the long way looks at all that there is.
     #[inline(always)]
-    fn near_rows(
+    pub(super) fn only_run<E: Element>(
         &self,
-        disp: u64,
-        there: &Side<'_>,
-        here: &Side<'_>,
+        spot: &Spot<'_>,
+        here: Option<PlacedLayout<'_>>,
+        count: usize,
+    ) -> Option<usize> {
+        let (of, same) = match (spot.placed, here) {
+            (Some(there), Some(here)) => {
+                let same = there.matches(&here) && there.run() == here.run();
+                (there, same && there.start() | here.start() == 0)
+            }
+            (Some(one), None) | (None, Some(one)) => {
+                (one, one.holds::<E>(count) && one.start() == 0)
+            }
+            (None, None) => return None,
+        };
+        let len = usize::try_from(of.run()?).ok()?;
+        (same && len <= count * size_of::<E>()).then_some(len)
+    }
+
+    /// The hot path with layouts: both sides are a row each and hold the same, and nothing stands
+    /// in the way. Otherwise the long way finds out what does.
+    #[inline(always)]
+    fn near_rows<E: Element>(
+        &self,
+        spot: &Spot<'_>,
+        here: Option<PlacedLayout<'_>>,
+        count: usize,
     ) -> Option<(Area<'w>, Row, Row)> {
-        let (part, offset) = self.near_part(disp)?;
-        if let (Side::Layout(there), Side::Layout(here)) = (there, here)
-            && !there.matches(here)
-        {
-            return None;
-        }
-        let (there, here) = only_pair(there.only_row(offset)?, here.only_row(0)?)?;
+        let (part, offset) = self.near_part(spot.disp)?;
+        let solid =
+            |at: u64, len: u64| Some(Row { at: at.try_into().ok()?, stride: 0, len, count: 1 });
+        let (there, here) = match (spot.placed, here) {
+            (Some(there), Some(here)) if there.matches(&here) => {
+                (there.only_row(offset)?, here.only_row(0)?)
+            }
+            (Some(there), None) if there.holds::<E>(count) => {
+                (there.only_row(offset)?, solid(0, (count * size_of::<E>()) as u64)?)
+            }
+            (None, Some(here)) if here.holds::<E>(count) => {
+                (solid(offset, here.bytes()?)?, here.only_row(0)?)
+            }
+            _ => return None,
+        };
+        let (there, here) = only_pair(there, here)?;
         Some((Area::new(part), there, here))
     }
 
@@ -178,7 +212,11 @@ impl<'w> Peer<'w> {
         let entry = self.entry?;
         let span = entry.span(disp, size_of::<E>())?;
         if E::BASIC.is_atomic() {
-            return span.fetch_and_op(op, operand);
+            // Otherwise it is not part of the caller's code.
+            return match self.table.integers() {
+                Integers::ByAtomics => span.fetch_and_op(op, operand),
+                Integers::ByLock => None,
+            };
         }
         if !op.is_defined_on::<E>() || !span.is_aligned(E::BASIC.align()) {
             return None;
@@ -187,6 +225,24 @@ impl<'w> Peer<'w> {
         let offset = disp.wrapping_mul(u64::from(entry.disp_unit()));
         let _held = stripe::try_one(entry.block()?, offset, self.window.rank())?;
         Some(accumulate::one_under_lock(span, op, operand))
+    }
+
+    /// As [`combine_one`](Self::combine_one), which found something in its way: that may be that
+    /// the window's integers are combined by lock.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn combine_one_by_lock<E: BasicElement>(
+        &self,
+        disp: u64,
+        op: Op,
+        operand: E,
+    ) -> Option<E> {
+        if self.table.integers() == Integers::ByAtomics || !op.is_defined_on::<E>() {
+            return None;
+        }
+        let mut old = operand;
+        let combined = self.combine_some(disp, op, &[operand], Some(from_mut(&mut old)));
+        combined.is_ok().then_some(old)
     }
 
     /// Combines elements one behind the other, if nothing stands in the way and one stripe holds
@@ -208,7 +264,7 @@ impl<'w> Peer<'w> {
         // There is a span, so the product does not overflow.
         let offset = disp.wrapping_mul(u64::from(entry.disp_unit()));
         if len == 0
-            || E::BASIC.is_atomic()
+            || self.table.integers().are_atomic(E::BASIC)
             || !span.is_aligned(E::BASIC.align())
             || offset % STRIPE + len as u64 > STRIPE
         {
@@ -256,7 +312,36 @@ impl<'w> Peer<'w> {
     }
 
     /// One side at least has a layout. S-J8
+    #[inline(always)]
     pub(super) fn put_layout<E: Element>(
+        &self,
+        spot: Spot<'_>,
+        of: PlacedLayout<'_>,
+        origin: &[E],
+        from: Option<PlacedLayout<'_>>,
+    ) -> Result<(), RmaError> {
+        let bytes: &[u8] = cast_slice(origin);
+        match self.only_run::<E>(&spot, from, origin.len()) {
+            // A length that the compiler knows.
+            Some(len) if len == size_of::<E>() => {
+                if let Some(span) = self.near(spot.disp, size_of::<E>()) {
+                    span.write(&bytes[..size_of::<E>()]);
+                    return Ok(());
+                }
+            }
+            Some(len) => {
+                if let Some(span) = self.near(spot.disp, len) {
+                    span.write(&bytes[..len]);
+                    return Ok(());
+                }
+            }
+            None => {}
+        }
+        self.put_layout_long(spot, of, origin, from)
+    }
+
+    #[inline(never)]
+    fn put_layout_long<E: Element>(
         &self,
         spot: Spot<'_>,
         of: PlacedLayout<'_>,
@@ -267,20 +352,27 @@ impl<'w> Peer<'w> {
         if self.target == Rank::NULL {
             return Ok(());
         }
+        if self.put_rows(&spot, origin, from) {
+            return Ok(());
+        }
         let there = self.there(spot, &of)?;
         let here = self.here::<E>(from, origin.len(), &of)?;
         let origin = cast_slice(origin);
-        if self.put_rows(spot.disp, &there, origin, &here) {
-            return Ok(());
-        }
         self.window.perform(&self.between(PUT, spot.disp, there, (origin, here)))
     }
 
     // One function, so that rows need not be in memory.
     #[inline(never)]
-    fn put_rows(&self, disp: u64, there: &Side<'_>, origin: &[u8], here: &Side<'_>) -> bool {
-        self.near_rows(disp, there, here).is_some_and(|(area, sink, source)| {
-            !there.overlaps() && area.try_write_row(sink, origin, source)
+    fn put_rows<E: Element>(
+        &self,
+        spot: &Spot<'_>,
+        origin: &[E],
+        from: Option<PlacedLayout<'_>>,
+    ) -> bool {
+        let once = !spot.placed.is_some_and(|there| there.overlaps());
+        let rows = self.near_rows::<E>(spot, from, origin.len()).filter(|_| once);
+        rows.is_some_and(|(area, sink, source)| {
+            area.try_write_row(sink, cast_slice(origin), source)
         })
     }
 
@@ -331,7 +423,37 @@ impl<'w> Peer<'w> {
     }
 
     /// Does it if that takes a row; otherwise gives the operation and the side of its buffer.
+    #[inline(always)]
     pub(super) fn get_layout<'a, E: Element>(
+        &self,
+        spot: Spot<'a>,
+        of: PlacedLayout<'a>,
+        origin: &mut [E],
+        to: Option<PlacedLayout<'a>>,
+    ) -> Result<Option<(Operation<'a>, Side<'a>)>, RmaError> {
+        let run = self.only_run::<E>(&spot, to, origin.len());
+        let bytes: &mut [u8] = cast_slice_mut(origin);
+        match run {
+            // A length that the compiler knows.
+            Some(len) if len == size_of::<E>() => {
+                if let Some(span) = self.near(spot.disp, size_of::<E>()) {
+                    span.read(&mut bytes[..size_of::<E>()]);
+                    return Ok(None);
+                }
+            }
+            Some(len) => {
+                if let Some(span) = self.near(spot.disp, len) {
+                    span.read(&mut bytes[..len]);
+                    return Ok(None);
+                }
+            }
+            None => {}
+        }
+        self.get_layout_long(spot, of, origin, to)
+    }
+
+    #[inline(never)]
+    fn get_layout_long<'a, E: Element>(
         &self,
         spot: Spot<'a>,
         of: PlacedLayout<'a>,
@@ -342,21 +464,27 @@ impl<'w> Peer<'w> {
         if self.target == Rank::NULL {
             return Ok(None);
         }
-        let there = self.there(spot, &of)?;
-        let here = self.here::<E>(to, origin.len(), &of)?;
-        let origin = cast_slice_mut(origin);
-        if self.get_rows(spot.disp, &there, origin, &here) {
+        if self.get_rows(&spot, origin, to) {
             return Ok(None);
         }
+        let there = self.there(spot, &of)?;
+        let here = self.here::<E>(to, origin.len(), &of)?;
         let nothing = (&[][..], Side::dense(0));
         Ok(Some((self.between(GET, spot.disp, there, nothing), here)))
     }
 
     // As `put_rows`.
     #[inline(never)]
-    fn get_rows(&self, disp: u64, there: &Side<'_>, origin: &mut [u8], here: &Side<'_>) -> bool {
-        self.near_rows(disp, there, here).is_some_and(|(area, source, sink)| {
-            !here.overlaps() && area.try_read_row(source, origin, sink)
+    fn get_rows<E: Element>(
+        &self,
+        spot: &Spot<'_>,
+        origin: &mut [E],
+        to: Option<PlacedLayout<'_>>,
+    ) -> bool {
+        let once = !to.is_some_and(|here| here.overlaps());
+        let rows = self.near_rows::<E>(spot, to, origin.len()).filter(|_| once);
+        rows.is_some_and(|(area, source, sink)| {
+            area.try_read_row(source, cast_slice_mut(origin), sink)
         })
     }
 
@@ -417,10 +545,13 @@ impl<'w> Peer<'w> {
         operand: E,
     ) -> Result<E, RmaError> {
         let mut old = operand;
+        let peer = Peer::new(window, table, target);
+        if let Some(old) = peer.combine_one_by_lock(disp, op, operand) {
+            return Ok(old);
+        }
         let (basic, fetches) = (Some(E::BASIC), true);
         let combine = ("a fetch_and_op", Action::Combine { op, basic, fetches });
         let operands = if op == Op::NoOp { &[] } else { bytes_of(&operand) };
-        let peer = Peer::new(window, table, target);
         let fetch = peer.operation(combine, disp, size_of::<E>(), operands);
         window.fetch(&fetch, Sink::new(bytes_of_mut(&mut old)))?;
         Ok(old)
@@ -435,7 +566,8 @@ impl<'w> Peer<'w> {
         swap: E,
     ) -> Result<E, RmaError> {
         let disp = disp.to_u64();
-        let span = self.near(disp, size_of::<E>());
+        let atomic = self.table.integers() == Integers::ByAtomics;
+        let span = self.near(disp, size_of::<E>()).filter(|_| atomic);
         match span.and_then(|span| span.compare_and_swap(compare, swap)) {
             Some(old) => Ok(old),
             None => Self::swap_cold(self.window, self.table, self.target, disp, [compare, swap]),

@@ -18,14 +18,35 @@ use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 /// Every buffer handed in stays borrowed for `'scope`, and the scope does not end before the
 /// runtime has let go of all of them: forgetting any value inside the closure changes nothing.
 pub struct Ops<'scope, 'env: 'scope> {
-    // First: waits before what follows is dropped.
-    /// Of operations that are not complete at once, if there were some.
-    drain: OnceLock<Drain<'env>>,
-    /// What is unpacked when all answers are there.
-    packed: Mutex<Waiting<'scope>>,
+    /// Of operations that are not complete at once, if there were some. On the heap, so that a
+    /// scope without them is made and dropped at little cost.
+    under_way: OnceLock<Box<Overlapping<'scope, 'env>>>,
     access: Access<'env>,
     scope: PhantomData<&'scope mut &'scope ()>,
     env: PhantomData<&'env mut &'env ()>,
+}
+
+/// Operations of a scope that are not complete.
+struct Overlapping<'scope, 'env> {
+    // First: waits before what follows is dropped.
+    drain: Drain<'env>,
+    /// What is unpacked when all answers are there.
+    packed: Mutex<Waiting<'scope>>,
+}
+
+impl<'scope> Overlapping<'scope, '_> {
+    fn packed(&self) -> MutexGuard<'_, Waiting<'scope>> {
+        self.packed.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Waits for what is not complete.
+    #[cold]
+    #[inline(never)]
+    fn finish(&self) -> Result<(), RmaError> {
+        self.drain.finish()?;
+        self.packed().all.drain(..).for_each(|(packed, sink)| packed.unpack(sink));
+        Ok(())
+    }
 }
 
 /// What waits packed, and how many bytes that is.
@@ -42,13 +63,13 @@ impl<'env> Ops<'_, 'env> {
     where
         F: for<'scope> FnOnce(&'scope Ops<'scope, 'env>) -> Result<R, RmaError>,
     {
-        let (drain, packed) = (OnceLock::new(), Mutex::default());
-        let ops = Ops { drain, packed, access, scope: PhantomData, env: PhantomData };
+        let under_way = OnceLock::new();
+        let ops = Ops { under_way, access, scope: PhantomData, env: PhantomData };
         let result = scope(&ops);
-        match ops.drain.get() {
+        match ops.under_way.get() {
             None => result,
-            Some(drain) => {
-                let finished = ops.finish(drain);
+            Some(under_way) => {
+                let finished = under_way.finish();
                 result.and_then(|result| finished.map(|()| result))
             }
         }
@@ -56,19 +77,6 @@ impl<'env> Ops<'_, 'env> {
 }
 
 impl<'scope, 'env> Ops<'scope, 'env> {
-    fn packed(&self) -> MutexGuard<'_, Waiting<'scope>> {
-        self.packed.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Waits for what is not complete.
-    #[cold]
-    #[inline(never)]
-    fn finish(&self, drain: &Drain<'_>) -> Result<(), RmaError> {
-        drain.finish()?;
-        self.packed().all.drain(..).for_each(|(packed, sink)| packed.unpack(sink));
-        Ok(())
-    }
-
     /// Starts an operation that fetches something.
     #[cold]
     #[inline(never)]
@@ -81,18 +89,21 @@ impl<'scope, 'env> Ops<'scope, 'env> {
         let window = self.access.window();
         let left = window.execute(operation, Sink { bytes: &mut *bytes, into })?;
         let Some(left) = left else { return Ok(()) };
-        let room = BOUNCE_BYTES.saturating_sub(self.packed().bytes);
-        let drain = || Drain::new(window, "a scope of operations", Rank::NULL);
-        let mut completion = Completion::new(&self.drain.get_or_init(drain).pending, room);
+        let under_way = self.under_way.get_or_init(|| {
+            let drain = Drain::new(window, "a scope of operations", Rank::NULL);
+            Box::new(Overlapping { drain, packed: Mutex::default() })
+        });
+        let room = BOUNCE_BYTES.saturating_sub(under_way.packed().bytes);
+        let mut completion = Completion::new(&under_way.drain.pending, room);
         let sink = Sink { bytes: &mut *bytes, into };
         // SAFETY: `bytes` is exclusively borrowed for `'scope`, which outlives the closure that
-        // `run` called; what waits packed is on the heap, owned by `self.packed`, and not
+        // `run` called; what waits packed is on the heap, owned by `under_way`, and not
         // looked at before `run` has drained. `run` drains before it returns, and `Drain` if it
         // unwinds. `Ops` is only handed out by shared reference: the closure cannot forget or
         // move it.
         let started = unsafe { window.begin_fetch(operation, left, sink, &mut completion) };
         if let Some(packed) = completion.take_packed() {
-            let mut waiting = self.packed();
+            let mut waiting = under_way.packed();
             // Each takes more than its bytes.
             waiting.bytes += packed.len() + size_of::<(Packed, &mut [u8])>() as u64;
             waiting.all.push((packed, bytes));

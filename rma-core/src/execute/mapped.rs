@@ -1,9 +1,10 @@
 //! Operations by load and store, on bytes that this rank reaches.
 //!
-//! Elements that the machine combines atomically are combined so, one by one; all others under
-//! the lock of their stripe, a stripe at a time (docs/adr/0004-accumulate-mechanisms.md). All calls
-//! of the family use the same mechanism for the same type: so, element by element, calls with
-//! layouts and without are atomic towards each other.
+//! Elements that the machine combines atomically are combined so, one by one, unless the window's
+//! integers go by lock; all others under the lock of their stripe, a stripe at a time
+//! (docs/adr/0004-accumulate-mechanisms.md). All calls of the family use the same mechanism for the
+//! same type of a window: so, element by element, calls with layouts and without are atomic towards
+//! each other.
 use crate::element::{AtomicElement, BasicElement, BasicType, Op, SwapVisitor, Visitor};
 use crate::engine::{On, Wait};
 use crate::error::RmaError;
@@ -120,7 +121,7 @@ impl Window {
         if !place.span.is_aligned(E::BASIC.align()) {
             return Err(self.misaligned_cold(place.target, place.disp, E::BASIC.align()));
         }
-        if const { E::BASIC.is_atomic() } {
+        if self.part.integers.are_atomic(E::BASIC) {
             accumulate::by_atomics(place.span, op, operands, result);
             return Ok(());
         }
@@ -152,7 +153,9 @@ impl Window {
         if !place.span.is_aligned(E::BASIC.align()) {
             return Err(self.misaligned_cold(place.target, place.disp, E::BASIC.align()));
         }
-        if let Some(old) = place.span.compare_and_swap(compare, swap) {
+        if self.part.integers.are_atomic(E::BASIC)
+            && let Some(old) = place.span.compare_and_swap(compare, swap)
+        {
             return Ok(old);
         }
         let _held = self.stripe(self.block_of(place.target)?, place.offset)?;
@@ -260,7 +263,7 @@ impl Locked<'_> {
         operands: &[E],
         mut result: Option<&mut [E]>,
     ) -> Result<(), RmaError> {
-        if const { E::BASIC.is_atomic() } {
+        if self.window.part.integers.are_atomic(E::BASIC) {
             accumulate::row_by_atomics(reached.memory, row, op, operands, result);
             return Ok(());
         }

@@ -69,6 +69,27 @@ struct Compiled {
     overlaps: bool,
     /// `None` without bytes.
     part: Option<LoopBody>,
+    shape: Shape,
+}
+
+/// What operations ask first.
+#[derive(Debug, Clone, Copy)]
+struct Shape {
+    /// Bytes of a copy that is one run from position 0 to the next copy; otherwise 0.
+    run: u64,
+    /// A copy, if it is one row; otherwise [`Row::NONE`].
+    row: Row,
+}
+
+impl Shape {
+    const NOTHING: Self = Self { run: 0, row: Row::NONE };
+
+    /// Of a part, and the distance to that of the next copy.
+    fn of(part: &Option<LoopBody>, extent: i64) -> Self {
+        let row = part.as_ref().and_then(LoopBody::row).unwrap_or(Row::NONE);
+        let is_run = row.count == 1 && row.at == 0 && row.len == extent.cast_unsigned();
+        Self { run: if is_run { row.len } else { 0 }, row }
+    }
 }
 
 impl Layout {
@@ -82,23 +103,32 @@ impl Layout {
         }
         let data = Some((0, len as i64));
         let bounds = Bounds { data, align: align_of::<E>() as i64, ..Bounds::NONE };
+        let (extent, part) = (bounds.extent(), Some(LoopBody::run(len as u64)));
         Self {
             inner: Arc::new(Compiled {
                 size: len as u64,
                 bounds,
-                extent: bounds.extent(),
+                extent,
                 fingerprint: Fingerprint::of::<E>(),
                 overlaps: false,
-                part: Some(LoopBody::run(len as u64)),
+                shape: Shape::of(&part, extent),
+                part,
             }),
         }
     }
 
     fn nothing() -> Self {
-        let (bounds, fingerprint) = (Bounds::NONE, Fingerprint::NOTHING);
-        let inner =
-            Compiled { size: 0, bounds, extent: 0, fingerprint, overlaps: false, part: None };
-        Self { inner: Arc::new(inner) }
+        Self {
+            inner: Arc::new(Compiled {
+                size: 0,
+                bounds: Bounds::NONE,
+                extent: 0,
+                fingerprint: Fingerprint::NOTHING,
+                overlaps: false,
+                part: None,
+                shape: Shape::NOTHING,
+            }),
+        }
     }
 
     /// Bytes that take part, gaps not counted.

@@ -45,6 +45,13 @@ impl<'l> PlacedLayout<'l> {
         self.layout.inner.part.as_ref().filter(|_| self.count > 0)
     }
 
+    /// How many bytes, if they are one run from position 0 on, and there are some.
+    #[inline(always)]
+    pub(crate) fn run(&self) -> Option<u64> {
+        let len = self.layout.inner.shape.run.checked_mul(self.count)?;
+        (len > 0).then_some(len)
+    }
+
     /// All bytes as one row, if they are, and begin where it can be said; it begins `offset` later.
     #[inline(always)]
     pub(crate) fn only_row(&self, offset: u64) -> Option<Row> {
@@ -54,6 +61,14 @@ impl<'l> PlacedLayout<'l> {
     /// All bytes as one row, if they are, with position 0 at `start`.
     #[inline(always)]
     pub(super) fn row_from(&self, start: i64) -> Option<Row> {
+        let row = self.layout.inner.shape.row;
+        if self.count == 1 && row.count > 0 {
+            return Some(Row { at: start.wrapping_add(row.at), ..row });
+        }
+        self.row_of_copies(start)
+    }
+
+    fn row_of_copies(&self, start: i64) -> Option<Row> {
         let part = self.part()?;
         let (at, extent, count) =
             (start.wrapping_add(part.at), self.layout.inner.extent, self.count);

@@ -1,4 +1,5 @@
 //! What a layout is compiled to: loops over runs of bytes, in the order of the type map.
+use crate::layout::Row;
 use crate::layout::error::{LayoutError, fits};
 use std::sync::Arc;
 
@@ -37,6 +38,19 @@ impl LoopBody {
         match self.node {
             Loop::Run(len) => Some(len),
             _ => None,
+        }
+    }
+
+    /// All bytes as one row, if they are.
+    pub(super) fn row(&self) -> Option<Row> {
+        let at = self.at;
+        match &self.node {
+            Loop::Run(len) => Some(Row { at, stride: 0, len: *len, count: 1 }),
+            Loop::Repeat { count, stride, body } => match **body {
+                Loop::Run(len) => Some(Row { at, stride: *stride, len, count: *count }),
+                _ => None,
+            },
+            Loop::Runs(_) | Loop::Seq(_) => None,
         }
     }
 

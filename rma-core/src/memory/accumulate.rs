@@ -1,7 +1,7 @@
 //! Combining window bytes with operands, element by element.
 use super::strided::Area;
 use super::target::Span;
-use crate::element::{AtomicElement, BasicElement, Op};
+use crate::element::{AtomicElement, BasicElement, BasicType, Op};
 use crate::layout::Row;
 use bytemuck::{bytes_of, bytes_of_mut, cast_slice, cast_slice_mut};
 
@@ -14,6 +14,24 @@ const SMALL: u64 = 256;
 
 #[repr(align(64))]
 struct Aligned([u8; BLOCK]);
+
+/// What combines integers of 32 and 64 bits in a window, whichever rank asks; other types are
+/// combined under the locks of stripes in any.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Integers {
+    /// The machine's atomics, one element after the other.
+    ByAtomics,
+    /// As other types: an array in vectors, under one lock.
+    ByLock,
+}
+
+impl Integers {
+    /// Whether elements of that type are combined without a lock.
+    #[inline(always)]
+    pub(crate) fn are_atomic(self, basic: BasicType) -> bool {
+        basic.is_atomic() && self == Self::ByAtomics
+    }
+}
 
 /// Elements of a call: those of the result, which no_op alone needs, or the operands.
 pub(crate) fn count<E>(operands: &[E], result: Option<&[E]>) -> usize {

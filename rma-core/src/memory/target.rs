@@ -6,6 +6,7 @@ use super::copy::{self, CellBounds};
 use super::{atomic, fused, stores};
 use crate::element::{AtomicElement, BasicElement, BasicType, Op};
 use crate::layout::Row;
+use crate::memory::accumulate::Integers;
 use crate::memory::control_block::ControlBlock;
 use crate::rank::Rank;
 use core::marker::PhantomData;
@@ -67,6 +68,9 @@ pub(crate) mod held {
         matches!(how, BY_LOCK | LISTED | LOCKING | REQUESTED)
     }
 }
+
+/// In `held` of a head, beside its [`Permit`]: integers are combined [by lock](Integers::ByLock).
+const INTEGERS_BY_LOCK: u32 = 1 << 2;
 
 /// By which epoch of this rank an operation may reach its target.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -130,9 +134,18 @@ impl<'w> Table<'w> {
 
     /// The epochs that it is for.
     pub(crate) fn permit(self) -> Permit {
-        let of = self.head().held.load(Relaxed);
+        let of = self.head().held.load(Relaxed) & !INTEGERS_BY_LOCK;
         let all = [Permit::All, Permit::Started, Permit::Locked];
         all.into_iter().find(|permit| *permit as u32 == of).unwrap_or(Permit::Locked)
+    }
+
+    /// What combines integers in the window.
+    #[inline(always)]
+    pub(crate) fn integers(self) -> Integers {
+        match self.head().held.load(Relaxed) & INTEGERS_BY_LOCK {
+            0 => Integers::ByAtomics,
+            _ => Integers::ByLock,
+        }
     }
 
     /// The entry of a rank, which may be one that is never mapped.
@@ -218,6 +231,15 @@ impl Tables {
             all: Targets::new(first, units.clone(), Permit::All),
             started: Targets::new(first, units.clone(), Permit::Started),
             locked: Targets::new(first, units, Permit::Locked),
+        }
+    }
+
+    /// Notes what combines integers, before there is an epoch.
+    pub(crate) fn set_integers(&self, integers: Integers) {
+        if integers == Integers::ByLock {
+            for targets in [&self.all, &self.started, &self.locked] {
+                targets.entries[0].held.fetch_or(INTEGERS_BY_LOCK, Relaxed);
+            }
         }
     }
 

@@ -1,6 +1,7 @@
 //! What a window tells about itself.
 use crate::config::{Hint, HintError};
 use crate::element::BasicType;
+use crate::memory::accumulate::Integers;
 use crate::rank::Rank;
 use crate::route::Path;
 use crate::transport::RemoteLimits;
@@ -169,11 +170,15 @@ impl Window {
         let messages = format!("messages, {served}");
         let device = self.explain_device();
         let large = format!("more than {eager} bytes as the target grants them");
+        let integers = match self.part.integers {
+            Integers::ByAtomics => "instructions of the origin's CPU",
+            Integers::ByLock => "as on other types, for mpi_accumulate_granularity",
+        };
         let rows: &[(&str, &str)] = match path {
             Path::LoadStore => &[
                 ("put, get", "copied by the origin"),
                 ("put, get with layouts", "copied by the origin, row by row"),
-                ("atomics on 32 and 64-bit integers", "instructions of the origin's CPU"),
+                ("atomics on 32 and 64-bit integers", integers),
                 ("atomics on other types", "by the origin, under the lock of a stripe"),
             ],
             Path::ByRegion => &[

@@ -3,9 +3,10 @@ use super::combine::{Combined, Fetched};
 use super::part::HeldSpan;
 use crate::element::{AtomicElement, BasicElement, BasicType, Op, SwapVisitor, Visitor};
 use crate::layout::Row;
+use crate::memory::accumulate::{self, Integers};
 use crate::memory::strided::Area;
+use crate::memory::stripe;
 use crate::memory::target::Span;
-use crate::memory::{accumulate, stripe};
 use crate::protocol::message::{Head, Kind, Status};
 use crate::protocol::rows::{BadRows, Rows};
 use crate::window::Part;
@@ -98,7 +99,7 @@ impl Part {
         if !named.with_packed().all(|(row, _)| is_aligned(memory, row, basic)) {
             return Err(Status::Misaligned);
         }
-        let _locked = if basic.is_atomic() {
+        let _locked = if self.integers.are_atomic(basic) {
             None
         } else {
             // Everything between the first byte and the last: more than needed, in one piece. S-H9
@@ -111,12 +112,13 @@ impl Part {
         Ok(match work {
             Work::Combine { op, fetches } => {
                 let result = if fetches { bytes } else { 0 };
-                let combine = Combine { named: &named, op, operands, result };
+                let integers = self.integers;
+                let combine = Combine { named: &named, op, operands, result, integers };
                 let old = basic.visit(combine).ok_or(Status::Malformed)?;
                 if fetches { Combined::Bytes(old) } else { Combined::Done }
             }
             Work::Swap => {
-                let swap = SwapServed { span: memory, operands };
+                let swap = SwapServed { span: memory, operands, integers: self.integers };
                 Combined::Bytes(basic.visit_swap(swap).flatten().ok_or(Status::Malformed)?)
             }
         })
@@ -172,6 +174,7 @@ struct Combine<'a> {
     operands: &'a [u8],
     /// Bytes, 0 if the origin does not want to know.
     result: usize,
+    integers: Integers,
 }
 
 impl Visitor for Combine<'_> {
@@ -203,7 +206,7 @@ impl Visitor for Combine<'_> {
         for (row, _) in named.with_packed() {
             let end = at + (row.len * row.count) as usize / size_of::<E>();
             let (operands, old) = (operands.get(at..end).unwrap_or_default(), old.get_mut(at..end));
-            if const { E::BASIC.is_atomic() } {
+            if self.integers.are_atomic(E::BASIC) {
                 accumulate::row_by_atomics(memory, row, op, operands, old);
             } else {
                 accumulate::row_under_lock(memory, row, op, operands, old);
@@ -219,6 +222,7 @@ struct SwapServed<'a> {
     span: Span<'a>,
     /// Two values.
     operands: &'a [u8],
+    integers: Integers,
 }
 
 impl SwapVisitor for SwapServed<'_> {
@@ -228,7 +232,7 @@ impl SwapVisitor for SwapServed<'_> {
         let mut values = [E::zeroed(); 2];
         bytemuck::bytes_of_mut(&mut values).copy_from_slice(self.operands);
         let [compare, swap] = values;
-        let old = if const { E::BASIC.is_atomic() } {
+        let old = if self.integers.are_atomic(E::BASIC) {
             self.span.compare_and_swap(compare, swap)?
         } else {
             accumulate::swap_under_lock(self.span, compare, swap)

@@ -44,6 +44,7 @@ use crate::collective::Communicator;
 use crate::config::PathHint;
 use crate::engine::{Engine, Wait};
 use crate::group::Group;
+use crate::memory::accumulate::Integers;
 use crate::memory::pool::{PeerBlock, SyncBlock};
 use crate::memory::target::{Marks, Tables};
 use crate::object::WindowId;
@@ -203,6 +204,7 @@ pub(crate) struct Part {
     /// As `MPI_WIN_SIZE`, in bytes. S-B1
     pub(crate) size: u64,
     pub(crate) disp_unit: u32,
+    pub(crate) integers: Integers,
     pub(crate) block: SyncBlock,
     pub(crate) signals: ByMessage,
     /// Of a window whose ranks do not all reach its control words.

@@ -205,7 +205,7 @@ pub fn in_several_communicators(universe: &Universe) {
 
 /// In communicators where ranks of a node do not follow each other, or another one leads it.
 pub fn in_other_orders(universe: &Universe) {
-    let (world, lengths) = (universe.world(), &[LEAST / 2, LEAST, 9 * PIECE + 5]);
+    let (world, lengths) = (universe.world(), &[LEAST / 2, PIECE + 1]);
     let (rank, size) = (i64::from(world.rank().0), i64::from(world.size()));
     for key in [-rank, rank % size.div_euclid(2), (rank + 1) % size] {
         let comm = world.split(Some(0), key).unwrap().unwrap();

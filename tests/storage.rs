@@ -159,8 +159,8 @@ fn regions_leave_while_their_window_is_synchronised() {
     done.unwrap().into_iter().for_each(|rank| rank.unwrap());
 }
 
-/// Storage by hints and by typed hints: each rank's own file; what is in force is told, and what was
-/// written is there after `free`.
+/// Storage by hints and by typed hints: each rank's own file; what is in force is told, and what
+/// was written is there after `free`.
 #[test]
 fn windows_lie_on_storage_by_hints() {
     let folder = tempfile::tempdir().unwrap();
@@ -377,8 +377,8 @@ fn an_origin_makes_a_target_durable() {
     }
 }
 
-/// A program that cuts the file of a window makes a later `sync` fail, also one that another rank asks
-/// for; and the window can be freed.
+/// A program that cuts the file of a window makes a later `sync` fail, also one that another rank
+/// asks for; and the window can be freed.
 #[test]
 fn a_file_that_was_cut_is_an_error() {
     let folder = tempfile::tempdir().unwrap();

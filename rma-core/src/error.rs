@@ -8,14 +8,14 @@ pub use collective::CollectiveError;
 pub use refused::Refused;
 
 use crate::class::ErrorClass;
-use crate::config::HintError;
+use crate::config::{AllocatorError, HintError};
 use crate::element::Op;
 use crate::group::Group;
 use crate::layout::Signature;
 use crate::object::{Flavor, WindowId};
 use crate::rank::{Rank, WorldRank};
 use crate::transport::{
-    AgentError, AllocateError, AllocatorError, CmaError, DeviceError, ImportError, PersistError,
+    AgentError, AllocateError, CmaError, DeviceError, ImportError, PersistError,
 };
 use core::fmt;
 
@@ -579,8 +579,8 @@ pub enum WindowError {
     NoAllocator,
     /// Two ranks ask for the same bytes of a file.
     #[error(
-        "ranks {first} and {second} both ask for bytes {start} to {end} of one file; give each rank \
-         its own file ({{rank}} in its name), or storage_alloc_offset, or use a shared file"
+        "ranks {first} and {second} both ask for bytes {start} to {end} of one file; give each \
+         rank its own file ({{rank}} in its name), or storage_alloc_offset, or use a shared file"
     )]
     SameBytes {
         /// The lower of them.

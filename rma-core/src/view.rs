@@ -96,9 +96,9 @@ impl Window {
         self.persist_part()
     }
 
-    /// Flushes a target, and has it make its part durable; in a dynamic window, all its regions that
-    /// can be. What this rank has put there before, and whatever else was stored there, outlives a
-    /// crash of the machine then.
+    /// Flushes a target, and has it make its part durable; in a dynamic window, all its regions
+    /// that can be. What this rank has put there before, and whatever else was stored there,
+    /// outlives a crash of the machine then.
     ///
     /// The target's agent does so, as it serves any message, and serves no other meanwhile; without
     /// one, the target's next call of the library.

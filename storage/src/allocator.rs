@@ -1,8 +1,8 @@
 //! Parts of windows on storage, as their hints say.
 use crate::memory::of_first_rank;
 use crate::{StorageError, StorageHints, StorageMemory};
-use rma_core::transport::{Allocator, AllocatorError, AskedPart, Beneath, Claim, Mapped};
-use rma_core::{Backing, HintError, WindowBuilder};
+use rma_core::transport::{Beneath, Mapped};
+use rma_core::{Allocator, AllocatorError, AskedPart, Backing, Claim, HintError, WindowBuilder};
 use std::sync::Arc;
 
 /// Makes a [`StorageMemory`] for each part of a window whose hint `alloc_type` says `storage`. The

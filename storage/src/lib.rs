@@ -7,7 +7,8 @@
 //!
 //! [`PersistentMemory`] has a name below the [`Root`] of an application's instance, and versions
 //! that [`commit`](PersistentMemory::commit) makes, of which one is there again after any crash
-//! ("Extension of MPI One-Sided Communication API", `shared/seeds`). `docs/storage.md` shows both.
+//! ("Extension of MPI One-Sided Communication API", `shared/seeds`). `docs/storage.md` and
+//! `docs/persistent.md` show them.
 //!
 //! What is stored on a file is in the page cache of the system at once, so that it outlives the
 //! process, and on the device when [`Window::sync`](rma_core::Window::sync) or

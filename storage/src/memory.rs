@@ -6,8 +6,8 @@ use crate::{AccessStyle, StorageError, StorageFactor, StorageHints, StorageOrder
 use core::any::Any;
 use core::ops::Range;
 use core::ptr;
-use rma_core::transport::{Beneath, Claim, Mapped, Mapping, WorldRank};
-use rma_core::{Backing, Extent, PersistError, Place, Universe};
+use rma_core::transport::{Beneath, Mapped, Mapping, WorldRank};
+use rma_core::{Backing, Claim, Extent, PersistError, Place, Universe};
 use rustix::fd::{AsFd, AsRawFd, OwnedFd};
 use rustix::fs::{FallocateFlags, MemfdFlags, SealFlags};
 use rustix::io::Errno;
@@ -63,8 +63,8 @@ pub struct StorageMemory {
     info: Vec<(&'static str, String)>,
 }
 
-/// Where the part of a rank lies: an [attribute](rma_core::Window::attribute) of a window whose part
-/// is a [`StorageMemory`].
+/// Where the part of a rank lies: an [attribute](rma_core::Window::attribute) of a window whose
+/// part is a [`StorageMemory`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct StoragePart {
@@ -186,8 +186,8 @@ impl StorageMemory {
         if len == 0 {
             return Err(StorageError::Empty { path });
         }
-        let room = available / 2;
-        let Division { memory, storage, stored_at } = Division::new(hints, len, room, page);
+        let Division { memory, storage, stored_at } =
+            Division::new(hints, len, available / 2, page);
         let (offset, page) = (hints.offset, page as u64);
         let before = if storage == 0 { 0 } else { (offset % page) as usize };
         if before > 0 && memory > 0 {
@@ -217,23 +217,15 @@ impl StorageMemory {
             let opened = StorageFile::open(&path, hints.permissions, offset..end)?;
             let from = offset - before as u64;
             let bytes = stored_at..stored_at + before + storage;
-            let at = pages.map(bytes.clone(), &opened.descriptor, from);
-            if let Err(errno) = at {
+            if let Err(errno) = pages.map(bytes.clone(), &opened.descriptor, from) {
                 opened.unmake();
                 return Err(refused(("mmap", errno)));
             }
             pages.advise(bytes, &hints.styles);
             file = Some(opened);
         }
-        let mut info = vec![("alloc_type", "storage".to_owned())];
-        let at = file.as_ref().map_or(&*path, StorageFile::path).to_string_lossy();
-        info.push(("storage_alloc_filename", at.into_owned()));
-        info.extend(hints.rest());
-        if file.as_ref().is_some_and(StorageFile::is_new) {
-            info.push(("file_perm", format!("{:04o}", hints.permissions)));
-        }
         Ok(Self {
-            info,
+            info: in_force(hints, file.as_ref(), &path),
             pages,
             before,
             len,
@@ -392,6 +384,21 @@ unsafe impl Backing for StorageMemory {
         let clamp = |at: u64| usize::try_from(at).unwrap_or(self.len).min(self.len);
         self.sync(clamp(range.start)..clamp(range.end))
     }
+}
+
+/// What is told of hints: not those that only a new file takes, if it is none.
+fn in_force(
+    hints: &StorageHints,
+    file: Option<&StorageFile>,
+    path: &Path,
+) -> Vec<(&'static str, String)> {
+    let at = file.map_or(path, StorageFile::path).to_string_lossy().into_owned();
+    let mut info = vec![("alloc_type", "storage".to_owned()), ("storage_alloc_filename", at)];
+    info.extend(hints.rest());
+    if file.is_some_and(StorageFile::is_new) {
+        info.push(("file_perm", format!("{:04o}", hints.permissions)));
+    }
+    info
 }
 
 /// A file in memory of so many zero bytes, whose space is reserved and whose length stays.

@@ -295,8 +295,22 @@ impl Small {
         };
         let (image, at) = (image.as_os_str(), at.as_os_str());
         let made = done("mkfs.ext4", &["-q".as_ref(), image]);
-        let mounted = made && done("mount", &["-o".as_ref(), "loop".as_ref(), image, at]);
+        let mounted =
+            made && done("mount", &["-o".as_ref(), "loop,errors=remount-ro".as_ref(), image, at]);
         mounted.then_some(Self(folder))
+    }
+
+    /// Has it find an error; false if it has no way for that.
+    fn fail(&self) -> bool {
+        let source = std::process::Command::new("findmnt")
+            .args(["-n", "-o", "SOURCE"])
+            .arg(self.at(""))
+            .output();
+        let source = source.ok().and_then(|found| String::from_utf8(found.stdout).ok());
+        let device = source.as_deref().and_then(|path| path.trim().strip_prefix("/dev/"));
+        device.is_some_and(|device| {
+            fs::write(format!("/sys/fs/ext4/{device}/trigger_fs_error"), "1").is_ok()
+        })
     }
 
     fn at(&self, name: &str) -> PathBuf {
@@ -309,6 +323,118 @@ impl Drop for Small {
         let unmounted = std::process::Command::new("umount").arg(self.at("")).status();
         assert!(unmounted.unwrap().success());
     }
+}
+
+/// Bytes that a process has are refused to another, which names the file and them.
+#[test]
+fn other_processes_do_not_get_the_same_bytes() {
+    const SECOND: &str = "RMA_STORAGE_TEST_SECOND";
+    if let Some(path) = std::env::var_os(SECOND) {
+        let hints = StorageHints::file(&path);
+        let beside = hints.clone().offset(2 * PAGE as u64);
+        StorageMemory::open_as(0, ROOM, &beside, PAGE).unwrap().close().unwrap();
+        let refused = StorageMemory::open_as(0, ROOM, &hints, PAGE).unwrap_err();
+        assert!(matches!(refused, StorageError::InUse { start: 0, end: 4096, .. }), "{refused}");
+        assert!(refused.to_string().contains("in use by another window"), "{refused}");
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("file");
+    let memory = open(&StorageHints::file(&path), 2 * PAGE);
+    let run = std::process::Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", "memory::tests::other_processes_do_not_get_the_same_bytes"])
+        .env(SECOND, &path)
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&run.stdout);
+    assert!(run.status.success() && said.contains("1 passed"), "{}: {said}", run.status);
+    memory.close().unwrap();
+}
+
+/// Another program cuts the file: `sync` says so, and the process that touches a page that is gone
+/// ends by a signal (ADR 30): a test in a process of its own.
+#[test]
+fn a_page_that_is_lost_ends_the_process_that_touches_it() {
+    const CUT: &str = "RMA_STORAGE_TEST_CUT";
+    if let Some(path) = std::env::var_os(CUT) {
+        let memory = open(&StorageHints::file(&path), 3 * PAGE);
+        fs::OpenOptions::new().write(true).open(&path).unwrap().set_len(PAGE as u64).unwrap();
+        let cut = PersistError::Cut { len: PAGE as u64, needed: 3 * PAGE as u64 };
+        assert_eq!(memory.persist(0..3 * PAGE as u64), Err(cut));
+        // What is left is as it was.
+        write(&memory, 0, b"still here");
+        assert_eq!(read(&memory, 0, 5), b"still");
+        println!("touches");
+        write(&memory, 2 * PAGE, b"gone");
+        println!("goes on");
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let run = std::process::Command::new(std::env::current_exe().unwrap())
+        .args([
+            "--exact",
+            "memory::tests::a_page_that_is_lost_ends_the_process_that_touches_it",
+            "--nocapture",
+        ])
+        .env(CUT, folder.path().join("file"))
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&run.stdout);
+    use std::os::unix::process::ExitStatusExt;
+    assert_eq!(run.status.signal(), Some(libc::SIGBUS), "{said}");
+    assert!(said.contains("touches") && !said.contains("goes on"), "{said}");
+}
+
+/// The file system finds an error in mid-run and lets nobody write any more, as `errors=remount-ro`
+/// has it: what was durable is there, what was not is an error, and goes on being one.
+#[test]
+fn a_file_system_that_becomes_read_only_is_an_error() {
+    let Some(small) = Small::mount() else {
+        println!("skipped: a_file_system_that_becomes_read_only_…: mount is not permitted here");
+        return;
+    };
+    let mut memory = open(&StorageHints::file(small.at("file")), 64 * PAGE);
+    write(&memory, 0, b"durable");
+    memory.persist(0..64 * PAGE as u64).unwrap();
+    if !small.fail() {
+        println!("skipped: a_file_system_that_becomes_read_only_…: no errors to be had on purpose");
+        return;
+    }
+    write(&memory, 5 * PAGE, b"not durable");
+    let Err(PersistError::System { call: "msync", errno }) = memory.persist(0..64 * PAGE as u64)
+    else {
+        panic!("it is durable where nobody may write")
+    };
+    let later = memory.persist(0..100);
+    assert_eq!(later, Err(PersistError::Poisoned { call: "msync", errno }));
+    assert_eq!(read(&memory, 0, 7), b"durable");
+    let refused = StorageMemory::open_as(0, ROOM, &StorageHints::file(small.at("new")), PAGE);
+    assert_eq!(refused.unwrap_err().class(), rma_core::ErrorClass::ReadOnly);
+    assert!(memory.end().is_err());
+}
+
+/// A file system in memory with as much room as it was given.
+#[test]
+fn a_full_file_system_in_memory_is_an_error() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = folder.path();
+    let mount = std::process::Command::new("mount")
+        .args(["-t", "tmpfs", "-o", "size=64k", "tmpfs"])
+        .arg(at)
+        .output();
+    if !mount.is_ok_and(|mounted| mounted.status.success()) {
+        println!("skipped: a_full_file_system_in_memory_…: mount is not permitted here");
+        return;
+    }
+    let hints = StorageHints::file(at.join("file"));
+    let refused = StorageMemory::open_as(0, ROOM, &hints, 1 << 20);
+    let left = fs::read_dir(at).unwrap().count();
+    let fits = StorageMemory::open_as(0, ROOM, &hints, 4 * PAGE).map(StorageMemory::close);
+    let unmounted = std::process::Command::new("umount").arg(at).status();
+    assert!(unmounted.unwrap().success());
+    let refused = refused.unwrap_err();
+    assert_eq!((refused.class(), left), (rma_core::ErrorClass::NoSpace, 0), "{refused}");
+    fits.unwrap().unwrap();
 }
 
 /// A reservation that does not fit takes nothing: neither of a file that was there nor a new one.

@@ -19,6 +19,7 @@ mod put;
 mod rate;
 mod request;
 mod start;
+mod storage;
 mod sync;
 mod system;
 mod threads;
@@ -106,6 +107,12 @@ pub(crate) const ALL: &[Benchmark] = &[
         "put to created, stored and dynamic windows, 8 B to 1 MiB",
         &[2],
         user_memory::run,
+    ),
+    benchmark(
+        "storage",
+        "put and get on storage, 8 B to 16 MiB, and streams with a sync",
+        &[2],
+        storage::run,
     ),
     benchmark("lock", "lock, lock_all and flush without contention", &[2], lock::run),
     benchmark(

@@ -1,4 +1,5 @@
 //! What a rank is told when it starts, and what windows are asked for: budgets, deadlines, hints.
+mod allocator;
 mod error;
 mod form;
 mod hints;
@@ -6,6 +7,7 @@ mod path;
 mod settings;
 mod source;
 
+pub use allocator::{Allocator, AllocatorError, AskedPart, Claim};
 pub use error::ConfigError;
 pub use hints::HintError;
 pub(crate) use hints::{Hint, Hints, InForce, Ordered, digest};
@@ -13,7 +15,6 @@ pub(crate) use path::{PATHS, PathHint};
 pub(crate) use settings::COLLECTIVE_LEAST;
 pub use source::Source;
 
-use crate::transport::Allocator;
 use core::time::Duration;
 
 /// Budgets and deadlines of one rank.
@@ -146,8 +147,8 @@ impl Config {
         self.hints.wish(key, value, source).map(drop)
     }
 
-    /// Gives windows whose hint `alloc_type` says `storage` their memory. The functions of the crate
-    /// `rma` that start a job have done this; without, such windows are refused.
+    /// Gives windows whose hint `alloc_type` says `storage` their memory. The functions of the
+    /// crate `rma` that start a job have done this; without, such windows are refused.
     pub fn set_allocator(&mut self, allocator: &'static dyn Allocator) {
         self.allocator = Some(allocator);
     }

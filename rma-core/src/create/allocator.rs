@@ -1,11 +1,12 @@
 //! Parts on memory that an allocator makes: the seam to storage, which the core does not know.
 use crate::collective::Communicator;
+use crate::config::{Allocator, AskedPart, Claim};
 use crate::create::WindowBuilder;
 use crate::create::material::Material;
 use crate::element::Op;
 use crate::error::WindowError;
 use crate::rank::Rank;
-use crate::transport::{Allocator, AskedPart, Beneath, Claim};
+use crate::transport::Beneath;
 use crate::window::{Memory, kind};
 use bytemuck::{Pod, Zeroable};
 
@@ -15,14 +16,14 @@ const APART: u64 = 64 << 10;
 /// Bytes of a file that a rank asked for, as it tells its neighbours; `end` 0 for none.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Pod, Zeroable)]
 #[repr(C)]
-struct Told {
+struct ToldClaim {
     device: u64,
     inode: u64,
     start: u64,
     end: u64,
 }
 
-impl Told {
+impl ToldClaim {
     fn overlaps(&self, other: &Self) -> bool {
         let same = (self.device, self.inode) == (other.device, other.inode);
         same && self.start < other.end && other.start < self.end
@@ -70,11 +71,11 @@ impl WindowBuilder<'_> {
         let beneath = Beneath(&self.comm.inner.engine.transport);
         let claim = self.allocator().filter(|_| asked.len > 0);
         let claim = claim.and_then(|allocator| allocator.claim(&beneath, asked));
-        let told = claim.map_or(Told::zeroed(), |claim| {
+        let told = claim.map_or(ToldClaim::zeroed(), |claim| {
             let Claim { device, inode, start, end } = claim;
-            Told { device, inode, start, end }
+            ToldClaim { device, inode, start, end }
         });
-        let near: Vec<(Rank, Told)> =
+        let near: Vec<(Rank, ToldClaim)> =
             self.comm.near_ranks().zip(self.comm.share_near(kind::CLAIM, told)?).collect();
         let mut pairs = near.iter().enumerate().flat_map(|(place, (second, theirs))| {
             near[..place].iter().map(move |(first, bytes)| (*first, *second, bytes, theirs))
@@ -93,10 +94,10 @@ mod tests {
 
     #[test]
     fn bytes_overlap_in_the_same_file_only() {
-        let told = |inode, start, end| Told { device: 1, inode, start, end };
+        let told = |inode, start, end| ToldClaim { device: 1, inode, start, end };
         assert!(told(1, 0, 10).overlaps(&told(1, 9, 20)));
         assert!(!told(1, 0, 10).overlaps(&told(1, 10, 20)));
         assert!(!told(1, 0, 10).overlaps(&told(2, 0, 10)));
-        assert!(!Told::zeroed().overlaps(&Told::zeroed()));
+        assert!(!ToldClaim::zeroed().overlaps(&ToldClaim::zeroed()));
     }
 }

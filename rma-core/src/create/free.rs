@@ -27,9 +27,9 @@ impl Window {
     /// # Errors
     ///
     /// [`RmaError::Persist`] if what this rank's part has on storage could not be made durable; the
-    /// window is freed all the same. Everywhere, if some rank has an epoch open: the window comes back, as it was before the
-    /// call, on every rank. It does not if the ranks could not agree because one failed or timed
-    /// out: some may have freed it then (MPI 4.1, section 12.2.5).
+    /// window is freed all the same. Everywhere, if some rank has an epoch open: the window comes
+    /// back, as it was before the call, on every rank. It does not if the ranks could not agree
+    /// because one failed or timed out: some may have freed it then (MPI 4.1, section 12.2.5).
     pub fn free(self) -> Result<(), Refused<Option<Box<Self>>>> {
         match self.agree_idle(EpochCall::Free, None).and_then(|()| self.end_use(|| ())) {
             Ok(()) => Ok(()),

@@ -1,6 +1,6 @@
 //! What the ranks of a node tell each other of their parts.
 use crate::collective::Node;
-use crate::config::{Hint, PathHint};
+use crate::config::{AskedPart, Hint, PathHint};
 use crate::create::WindowBuilder;
 use crate::create::material::{Made, Material};
 use crate::create::plan::{NO_RANK, Plan, Wish};
@@ -8,7 +8,7 @@ use crate::error::{CollectiveError, WindowError};
 use crate::memory::control_block::Agreement;
 use crate::object::Flavor;
 use crate::rank::Rank;
-use crate::transport::{AskedPart, Descriptor, EXTENTS_MAX};
+use crate::transport::{Descriptor, EXTENTS_MAX};
 use crate::window::{BeforeFirst, Extents, Pages, PeerPart, Peers, kind};
 use bytemuck::{Pod, Zeroable};
 use core::sync::atomic::Ordering::Relaxed;

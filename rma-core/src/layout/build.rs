@@ -4,7 +4,7 @@ use crate::layout::bounds::Bounds;
 use crate::layout::error::{LayoutError, fits};
 use crate::layout::program::LoopBody;
 use crate::layout::signature::Fingerprint;
-use crate::layout::{Compiled, Layout, Shape};
+use crate::layout::{Compiled, Geometry, Layout};
 use std::sync::Arc;
 
 /// Copies of a layout, side by side, at a displacement in bytes.
@@ -126,8 +126,8 @@ impl Layout {
         let inner = &self.inner;
         let bounds = Bounds { set: Some((lower_bound, upper)), ..inner.bounds }.checked()?;
         let (extent, part) = (bounds.extent(), inner.part.clone());
-        let shape = Shape::of(&part, extent);
-        Ok(Self { inner: Arc::new(Compiled { bounds, extent, part, shape, ..**inner }) })
+        let geometry = Geometry::of(&part, extent);
+        Ok(Self { inner: Arc::new(Compiled { bounds, extent, part, geometry, ..**inner }) })
     }
 
     /// So many extents, in bytes.
@@ -147,13 +147,13 @@ impl Layout {
             fingerprint: inner.fingerprint.repeated(count),
             overlaps: false,
             part: None,
-            shape: Shape::NOTHING,
+            geometry: Geometry::NOTHING,
         };
         if let Some(part) = inner.part.as_ref().filter(|_| count > 0) {
             let close = stride.unsigned_abs() < part.solid().unwrap_or(1);
             layout.overlaps = inner.overlaps || count > 1 && close;
             layout.part = part.clone().repeated(count, stride)?;
-            layout.shape = Shape::of(&layout.part, layout.extent);
+            layout.geometry = Geometry::of(&layout.part, layout.extent);
         }
         Ok(Self { inner: Arc::new(layout) })
     }
@@ -186,8 +186,8 @@ impl Layout {
         let bounds = bounds.checked()?;
         overlaps = overlaps || meet(&mut solids);
         let extent = bounds.extent();
-        let shape = Shape::of(&part, extent);
-        let compiled = Compiled { size, bounds, extent, fingerprint, overlaps, part, shape };
+        let geometry = Geometry::of(&part, extent);
+        let compiled = Compiled { size, bounds, extent, fingerprint, overlaps, part, geometry };
         Ok(Self { inner: Arc::new(compiled) })
     }
 }

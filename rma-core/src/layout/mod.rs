@@ -69,19 +69,19 @@ struct Compiled {
     overlaps: bool,
     /// `None` without bytes.
     part: Option<LoopBody>,
-    shape: Shape,
+    geometry: Geometry,
 }
 
 /// What operations ask first.
 #[derive(Debug, Clone, Copy)]
-struct Shape {
+struct Geometry {
     /// Bytes of a copy that is one run from position 0 to the next copy; otherwise 0.
     run: u64,
     /// A copy, if it is one row; otherwise [`Row::NONE`].
     row: Row,
 }
 
-impl Shape {
+impl Geometry {
     const NOTHING: Self = Self { run: 0, row: Row::NONE };
 
     /// Of a part, and the distance to that of the next copy.
@@ -111,7 +111,7 @@ impl Layout {
                 extent,
                 fingerprint: Fingerprint::of::<E>(),
                 overlaps: false,
-                shape: Shape::of(&part, extent),
+                geometry: Geometry::of(&part, extent),
                 part,
             }),
         }
@@ -126,7 +126,7 @@ impl Layout {
                 fingerprint: Fingerprint::NOTHING,
                 overlaps: false,
                 part: None,
-                shape: Shape::NOTHING,
+                geometry: Geometry::NOTHING,
             }),
         }
     }

@@ -48,7 +48,7 @@ impl<'l> PlacedLayout<'l> {
     /// How many bytes, if they are one run from position 0 on, and there are some.
     #[inline(always)]
     pub(crate) fn run(&self) -> Option<u64> {
-        let len = self.layout.inner.shape.run.checked_mul(self.count)?;
+        let len = self.layout.inner.geometry.run.checked_mul(self.count)?;
         (len > 0).then_some(len)
     }
 
@@ -61,7 +61,7 @@ impl<'l> PlacedLayout<'l> {
     /// All bytes as one row, if they are, with position 0 at `start`.
     #[inline(always)]
     pub(super) fn row_from(&self, start: i64) -> Option<Row> {
-        let row = self.layout.inner.shape.row;
+        let row = self.layout.inner.geometry.row;
         if self.count == 1 && row.count > 0 {
             return Some(Row { at: start.wrapping_add(row.at), ..row });
         }

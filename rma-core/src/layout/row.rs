@@ -57,7 +57,7 @@ impl Row {
     }
 }
 
-/// `times` rows of the shape of `row`, which is the first, `step` bytes from one to the next.
+/// `times` rows of the geometry of `row`, which is the first, `step` bytes from one to the next.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Plane {
     pub(crate) row: Row,

@@ -3,7 +3,7 @@ use crate::element::Element;
 use crate::layout::bounds::Bounds;
 use crate::layout::program::{Loop, LoopBody};
 use crate::layout::signature::Fingerprint;
-use crate::layout::{Compiled, Layout, Shape};
+use crate::layout::{Compiled, Geometry, Layout};
 use std::sync::Arc;
 
 impl Layout {
@@ -31,7 +31,7 @@ impl Layout {
                 fingerprint: Fingerprint::of::<E>().repeated(positions.len() as u64),
                 overlaps: false,
                 part: Some(LoopBody { at: 0, node, depth: 1 }),
-                shape: Shape::NOTHING,
+                geometry: Geometry::NOTHING,
             }),
         }
     }

@@ -70,7 +70,7 @@ pub unsafe trait Backing: Mapped + Any {
         None
     }
 
-    /// No window came of it, after an [`Allocator`](super::Allocator) had made it for one: what was
+    /// No window came of it, after an [allocator](crate::Allocator) had made it for one: what was
     /// not there before goes.
     fn unmake(&self) {}
 

@@ -7,7 +7,6 @@
 #![allow(unsafe_code)] // room: declares the unsafe traits, forwards one for boxes
 
 mod agent;
-mod allocator;
 mod backing;
 mod beneath;
 mod composed;
@@ -15,7 +14,6 @@ mod remote;
 
 pub use crate::rank::WorldRank;
 pub use agent::{Agent, AgentBody, AgentError};
-pub use allocator::{Allocator, AllocatorError, AskedPart, Claim};
 pub use backing::{Backing, Extent, PersistError, Place};
 pub(crate) use backing::{EXTENTS_MAX, flaw};
 pub use beneath::Beneath;

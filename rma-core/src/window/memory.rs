@@ -2,12 +2,12 @@
 #![allow(unsafe_code)]
 
 use super::user::{Contents, Raw, Rebuild, WindowMemory};
-use crate::config::PathHint;
+use crate::config::{Allocator, PathHint};
 use crate::engine::Engine;
 use crate::memory::target::Span;
 use crate::transport::{
-    AllocateError, Allocator, Backing, DescribeError, Descriptor, Extent, Mapped, Mapping,
-    PersistError, Place, Region, flaw,
+    AllocateError, Backing, DescribeError, Descriptor, Extent, Mapped, Mapping, PersistError,
+    Place, Region, flaw,
 };
 use core::any::Any;
 use core::ops::Range;

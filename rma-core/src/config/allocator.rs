@@ -1,7 +1,7 @@
 //! Memory of a kind that the core does not know, for windows that ask for it by a hint.
-use super::{Backing, Beneath, Mapped};
 use crate::class::ErrorClass;
 use crate::config::HintError;
+use crate::transport::{Backing, Beneath, Mapped};
 use core::fmt;
 use std::error::Error;
 use std::sync::Arc;

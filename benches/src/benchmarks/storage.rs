@@ -1,0 +1,186 @@
+//! Windows on storage: operations while the page cache holds, and streams with a sync at the end.
+use super::TARGET;
+use crate::Result;
+use crate::bench::{Bench, row};
+use crate::measure::Work;
+use crate::raw::Raw;
+use rma::{LockAll, OnStorage, StorageHints, Window};
+use std::cell::RefCell;
+use std::fs::{self, File};
+use std::hint::black_box;
+use std::os::unix::fs::FileExt;
+use std::path::PathBuf;
+use std::sync::atomic::{Ordering::SeqCst, fence};
+use std::time::Duration;
+
+const SIZES: [usize; 9] =
+    [8, 64, 4 << 10, 64 << 10, 256 << 10, 1 << 20, 2 << 20, 4 << 20, 16 << 20];
+const LARGEST: usize = SIZES[SIZES.len() - 1];
+/// From here on fewer batches do: each is long.
+const LARGE: usize = 1 << 20;
+const LARGE_ROUNDS: usize = 101;
+/// In times of a memory window: the paper loses 1 %.
+const GOAL: f64 = 1.02;
+
+/// What a stream writes before its sync, and each of its pieces.
+const STREAM: usize = 32 << 20;
+const SMOKE_STREAM: usize = 1 << 20;
+const PIECE: usize = 64 << 10;
+const STREAM_ROUNDS: usize = 15;
+/// In times of `pwrite` and `fdatasync` of the same bytes.
+const STREAM_GOAL: f64 = 1.15;
+
+pub(super) fn run(bench: &mut Bench<'_>) -> Result<()> {
+    transfers(bench)?;
+    streams(bench)
+}
+
+/// A file beside the program, where there is room for such.
+fn file(what: &str) -> Result<PathBuf> {
+    let name = format!("rma-bench-{what}-{{rank}}.tmp");
+    Ok(std::env::current_exe()?.with_file_name(name))
+}
+
+fn stored(bench: &Bench<'_>, what: &str, bytes: usize, share: f64) -> Result<Window> {
+    let hints = StorageHints::file(file(what)?).unlink(true);
+    let hints = hints.factor(rma::StorageFactor::Share(share))?;
+    Ok(bench.world().window(bytes, 1).on_storage(&hints)?.allocate()?)
+}
+
+/// Put and get without a sync, beside those of a memory window and raw copies on the same mapping.
+fn transfers(bench: &mut Bench<'_>) -> Result<()> {
+    let (on_storage, in_memory) =
+        (stored(bench, "put", LARGEST, 1.0)?, bench.world().window(LARGEST, 1).allocate()?);
+    if bench.is_first() {
+        let part = Raw::new(&on_storage.shared_query(TARGET)?);
+        let (ours, theirs) = (on_storage.lock_all()?, in_memory.lock_all()?);
+        let mut buffer = vec![7u8; LARGEST];
+        for bytes in SIZES {
+            if bytes >= LARGE {
+                bench.set_rounds(LARGE_ROUNDS);
+            }
+            puts(bench, &ours, &theirs, &part, &buffer[..bytes])?;
+            gets(bench, &ours, &theirs, &part, &mut buffer[..bytes])?;
+        }
+        ours.unlock()?;
+        theirs.unlock()?;
+    }
+    bench.world().barrier()?;
+    in_memory.free()?;
+    Ok(on_storage.free()?)
+}
+
+fn puts(
+    bench: &mut Bench<'_>,
+    ours: &LockAll<'_>,
+    theirs: &LockAll<'_>,
+    part: &Raw<'_>,
+    buffer: &[u8],
+) -> Result<()> {
+    let put = |epoch: &LockAll<'_>, n: u64| -> Result<()> {
+        for _ in 0..n {
+            epoch.put(TARGET, 0, black_box(buffer))?;
+            epoch.flush(TARGET)?;
+        }
+        Ok(())
+    };
+    let mut raw = |n| {
+        for _ in 0..n {
+            part.write_memcpy(black_box(buffer));
+            fence(SeqCst);
+        }
+        Ok(())
+    };
+    let draft = row("put + flush on storage").bytes(buffer.len()).goal(GOAL);
+    let limits: &mut [(&str, Work<'_>)] =
+        &mut [("memory window", &mut |n| put(theirs, n)), ("memcpy + fence there", &mut raw)];
+    bench.alone(draft, &mut |n| put(ours, n), limits)
+}
+
+fn gets(
+    bench: &mut Bench<'_>,
+    ours: &LockAll<'_>,
+    theirs: &LockAll<'_>,
+    part: &Raw<'_>,
+    buffer: &mut [u8],
+) -> Result<()> {
+    let draft = row("get on storage").bytes(buffer.len()).goal(GOAL);
+    // Every work reads into the same buffer, one at a time.
+    let buffer = RefCell::new(buffer);
+    let get = |epoch: &LockAll<'_>, n: u64| -> Result<()> {
+        for _ in 0..n {
+            epoch.get(TARGET, 0, black_box(&mut **buffer.borrow_mut()))?;
+        }
+        Ok(())
+    };
+    let mut raw = |n| {
+        (0..n).for_each(|_| part.read_memcpy(black_box(&mut buffer.borrow_mut())));
+        Ok(())
+    };
+    let limits: &mut [(&str, Work<'_>)] =
+        &mut [("memory window", &mut |n| get(theirs, n)), ("memcpy from there", &mut raw)];
+    bench.alone(draft, &mut |n| get(ours, n), limits)
+}
+
+/// mSTREAM: this rank writes all of its part in pieces, in order and in none, and makes it durable,
+/// beside the same pieces by `pwrite` into a file of its own, and `fdatasync`.
+fn streams(bench: &mut Bench<'_>) -> Result<()> {
+    let bytes = if bench.is_smoke() { SMOKE_STREAM } else { STREAM };
+    for (kind, share) in [("storage", 1.0), ("half on storage", 0.5)] {
+        let window = stored(bench, "stream", bytes, share)?;
+        if bench.is_first() {
+            bench.set_rounds(STREAM_ROUNDS);
+            bench.set_batch(Duration::from_millis(1));
+            stream(bench, &window, kind, bytes, share)?;
+        }
+        bench.world().barrier()?;
+        window.free()?;
+    }
+    Ok(())
+}
+
+fn stream(
+    bench: &mut Bench<'_>,
+    window: &Window,
+    kind: &str,
+    bytes: usize,
+    share: f64,
+) -> Result<()> {
+    let path = file("pwrite")?;
+    let file = File::create_new(&path)?;
+    fs::remove_file(&path)?;
+    let piece = vec![7u8; PIECE];
+    let (pieces, view) = (bytes / PIECE, window.local());
+    // Of a window that is half in memory, the other half is what has to be written.
+    let first = pieces - (pieces as f64 * share) as usize;
+    // What a file system does at the first write of a block is done.
+    (first..pieces).try_for_each(|at| file.write_all_at(&piece, (at * PIECE) as u64))?;
+    file.sync_data()?;
+    // A number that has no factor with a power of two steps through all pieces.
+    for (order, step) in [("SEQ", 1), ("RND", 0x9e37_79b1_usize)] {
+        let mut ours = |n| {
+            for _ in 0..n {
+                for turn in 0..pieces {
+                    view.write((turn.wrapping_mul(step) % pieces * PIECE) as u64, &piece[..])?;
+                }
+                window.sync()?;
+            }
+            Ok(())
+        };
+        let mut raw = |n| {
+            for _ in 0..n {
+                for turn in 0..pieces {
+                    let at = turn.wrapping_mul(step) % pieces;
+                    if at >= first {
+                        file.write_all_at(&piece, (at * PIECE) as u64)?;
+                    }
+                }
+                file.sync_data()?;
+            }
+            Ok(())
+        };
+        let draft = row(format!("mSTREAM {order} + sync, {kind}")).bytes(bytes).goal(STREAM_GOAL);
+        bench.alone(draft, &mut ours, &mut [("pwrite + fdatasync", &mut raw)])?;
+    }
+    Ok(())
+}

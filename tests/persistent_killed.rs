@@ -123,7 +123,7 @@ fn job(folder: &Path, seed: u64, rounds: u64) -> Report {
 #[test]
 fn killed_at_any_moment() {
     if rma_launcher::is_launched() {
-        let told = std::env::args().last().unwrap();
+        let told = std::env::args().next_back().unwrap();
         let mut parts = told.splitn(3, ':');
         let mut part = || parts.next().unwrap().to_owned();
         let (seed, rounds) = (part().parse().unwrap(), part().parse().unwrap());

@@ -78,7 +78,7 @@ impl Patience {
         }
         match round {
             ..LOOKS => Pass::Look,
-            ..SPINS => Pass::Spin,
+            LOOKS..SPINS => Pass::Spin,
             SPINS => Pass::Yield,
             _ => Pass::Sleep,
         }

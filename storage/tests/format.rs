@@ -38,9 +38,12 @@ fn fails(arguments: &[&str], code: i32) -> String {
     String::from_utf8([output.stdout, output.stderr].concat()).unwrap()
 }
 
+/// Of which there are files here.
+const FORMATS: &[&str] = &["1"];
+
 #[test]
 fn roots_of_earlier_releases_are_read() {
-    for format in ["1"] {
+    for format in FORMATS {
         let copy = root(format);
         let path = copy.path().to_str().unwrap();
         assert!(says(&["list", path]).contains("heat        2   1168         1       3  2026-"));

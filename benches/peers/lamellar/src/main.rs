@@ -262,24 +262,15 @@ fn busy_target() -> ExitCode {
                 unsafe { window.put_buffer(TARGET, 0, &buffer) }.block();
             }
         };
-        let mut micros = Vec::new();
-        for _ in 0..5 {
-            world.barrier();
-            if world.my_pe() == ORIGIN {
-                put();
-                // The target is past the barrier then, and computes.
-                sleep(Duration::from_millis(20));
-                let start = Instant::now();
-                put();
-                micros.push(start.elapsed().as_secs_f64() * 1e6);
-            } else {
-                compute(Duration::from_millis(200));
-            }
-        }
         world.barrier();
         if world.my_pe() == ORIGIN {
-            Test { name: "busy_put/alloc", bytes: size }.emit(micros, 1);
+            // The target is past the barrier then, and computes until all is timed.
+            sleep(Duration::from_millis(20));
+            Test { name: "busy_put/alloc", bytes: size }.measure(put);
+        } else {
+            compute(2 * BUDGET);
         }
+        world.barrier();
     }
     ExitCode::SUCCESS
 }

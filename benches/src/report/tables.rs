@@ -237,8 +237,8 @@ fn machines(records: &[Record]) -> String {
     markdown(head, records.iter().map(line).collect())
 }
 
-/// Of the README: some rows, a column for each machine that has one of them, and one for each record
-/// beside a crate.
+/// Of the README: some rows, a column for each machine that has one of them, and one for each
+/// record beside a crate.
 fn compared(records: &Records) -> String {
     let find = |record: &'_ Record, key: (&str, &str, Option<u64>, u32)| {
         let (benchmark, name, bytes, ranks) = key;

@@ -415,6 +415,7 @@ mod tests {
                 ranks: ranks.to_vec(),
                 timeout: NonZeroU32::new(timeout),
                 mpi: Vec::new(),
+                lamellar: false,
             };
             let times = |(group, ranks): (Group, u32)| (ranks, group.timeout_s);
             Ok(jobs(&wanted)?.into_iter().map(times).collect())
@@ -429,8 +430,10 @@ mod tests {
     fn names_choose_groups() {
         let names =
             |names: &[&str]| -> Vec<String> { names.iter().map(|n| n.to_string()).collect() };
-        assert_eq!(chosen(&[]).unwrap().len(), GROUPS.len());
-        assert_eq!(chosen(&names(&["lock", "sync"])).unwrap().len(), 1);
-        assert!(chosen(&names(&["start"])).is_err());
+        assert_eq!(chosen(GROUPS, &[]).unwrap().len(), GROUPS.len());
+        assert_eq!(chosen(GROUPS, &names(&["lock", "sync"])).unwrap().len(), 1);
+        assert!(chosen(GROUPS, &names(&["start"])).is_err());
+        assert_eq!(chosen(lamellar::GROUPS, &names(&["bandwidth"])).unwrap().len(), 1);
+        assert!(chosen(lamellar::GROUPS, &names(&["lock"])).is_err());
     }
 }

@@ -55,7 +55,7 @@
 //!
 //! To read: [`guide`] has a [tour](guide::tour), the [epochs](guide::epochs) that go together, the
 //! [memory model](guide::memory_model), [patterns](guide::patterns), [debugging](guide::debugging),
-//! and tables for who comes [from MPI](guide::from_mpi) or
+//! and tables for those who come [from MPI](guide::from_mpi) or
 //! [from OpenSHMEM](guide::from_openshmem).
 //!
 //! Names are MPI's. What safe code cannot do with them is cause undefined behaviour: buffers in

@@ -1,14 +1,14 @@
 //! Guides: pages to read, without code of their own. Each sample on them runs.
 //!
-//! | page | for whom |
+//! | page | for readers who |
 //! | --- | --- |
-//! | [`tour`] | who begins: what there is, one sample for each |
-//! | [`epochs`] | which epochs go together, and what a refusal means |
-//! | [`memory_model`] | when a buffer is yours again, and who sees what when |
-//! | [`patterns`] | who has a problem: halo, counter, lock, mailbox, work stealing, updates |
-//! | [`debugging`] | who has a wrong result, an error, or a program that hangs |
-//! | [`from_mpi`] | who knows MPI: each function of chapter 12, and its form here |
-//! | [`from_openshmem`] | who knows OpenSHMEM: the same |
+//! | [`tour`] | begin: what there is, one sample for each |
+//! | [`epochs`] | ask which epochs go together, and what a refusal means |
+//! | [`memory_model`] | ask when a buffer is theirs again, and who sees what when |
+//! | [`patterns`] | have a problem: halo, counter, lock, mailbox, work stealing, updates |
+//! | [`debugging`] | have a wrong result, an error, or a program that hangs |
+//! | [`from_mpi`] | know MPI: each function of chapter 12, and its form here |
+//! | [`from_openshmem`] | know OpenSHMEM: the same |
 
 // What the pages link to.
 #[cfg(doc)]

@@ -24,6 +24,7 @@ const fn room(path: &'static str, reason: &'static str) -> Room {
 
 /// Every file that may hold `unsafe`. A line without a file, or whose file holds none, is refused.
 pub(crate) const ROOMS: &[Room] = &[
+    room("benches/peers/lamellar/src/main.rs", "calls that lamellar marks unsafe"),
     room("benches/src/benchmarks/layout.rs", "a strided copy by hand, to compare with"),
     room("benches/src/counting/allocations.rs", "an allocator that counts"),
     room("benches/src/raw.rs", "the limit: raw accesses to window memory"),

@@ -28,9 +28,12 @@ pub(super) enum Kind {
     Mpich,
     OpenMpi,
     Intel,
+    /// No MPI: a crate of Rust.
+    Lamellar,
 }
 
 impl Kind {
+    /// Those that are MPI libraries.
     pub(super) const ALL: [Self; 3] = [Self::Mpich, Self::OpenMpi, Self::Intel];
 
     pub(super) fn name(self) -> &'static str {
@@ -38,6 +41,7 @@ impl Kind {
             Self::Mpich => "MPICH",
             Self::OpenMpi => "Open MPI",
             Self::Intel => "Intel MPI",
+            Self::Lamellar => "lamellar",
         }
     }
 

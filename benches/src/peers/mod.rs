@@ -1,5 +1,6 @@
 //! The same work by other libraries, in turn with ours.
 mod find;
+mod lamellar;
 mod leftovers;
 mod rows;
 
@@ -40,13 +41,16 @@ pub(crate) struct Wanted {
     /// Look for mpicc and mpiexec in that folder, or its bin; goes before what is newer
     #[arg(long, value_name = "FOLDER")]
     mpi: Vec<PathBuf>,
+    /// Beside the crate lamellar and no MPI; first it is built, which takes minutes
+    #[arg(long, conflicts_with = "mpi")]
+    lamellar: bool,
 }
 
 /// Measures ours and theirs in turn, and returns our rows with theirs beside them.
 pub(crate) fn run(wanted: &Wanted) -> Result<Vec<Row>> {
     let jobs = jobs(wanted)?;
     let (names, rounds) = (&wanted.names, wanted.rounds.get());
-    let here = find::all(&wanted.mpi)?;
+    let here = if wanted.lamellar { lamellar::built()? } else { find::all(&wanted.mpi)? };
     print!("{}", said_of(&here));
     let peers = here.taken;
     if peers.is_empty() {
@@ -82,7 +86,8 @@ pub(crate) fn run(wanted: &Wanted) -> Result<Vec<Row>> {
 /// A job of each group for each of its numbers of ranks, as far as it is wanted.
 fn jobs(wanted: &Wanted) -> Result<Vec<(Group, u32)>> {
     let mut jobs = Vec::new();
-    for group in chosen(&wanted.names)? {
+    let groups = if wanted.lamellar { lamellar::GROUPS } else { GROUPS };
+    for group in chosen(groups, &wanted.names)? {
         let timeout_s = wanted.timeout.map_or(u32::MAX, NonZeroU32::get).min(group.timeout_s);
         let is_wanted = |ranks: &&u32| wanted.ranks.is_empty() || wanted.ranks.contains(ranks);
         let ranks = group.ranks.iter().filter(is_wanted);
@@ -96,6 +101,9 @@ fn jobs(wanted: &Wanted) -> Result<Vec<(Group, u32)>> {
 
 /// Which libraries are measured, and which are not.
 fn said_of(here: &Here) -> String {
+    if let [Peer { kind: Kind::Lamellar, name, .. }] = &here.taken[..] {
+        return format!("taken: {name}\n");
+    }
     let mut text = String::new();
     let place = |peer: &Peer| {
         let (compiler, launcher) = (peer.compiler.display(), peer.launcher.display());
@@ -114,8 +122,8 @@ fn said_of(here: &Here) -> String {
 }
 
 /// Groups that hold at least one of the benchmarks, all by default.
-fn chosen(names: &[String]) -> Result<Vec<&'static Group>> {
-    let all = || GROUPS.iter().flat_map(|group| group.benchmarks);
+fn chosen(groups: &'static [Group], names: &[String]) -> Result<Vec<&'static Group>> {
+    let all = || groups.iter().flat_map(|group| group.benchmarks);
     for name in names {
         if !all().any(|known| known == name) {
             let known: Vec<&str> = all().copied().collect();
@@ -124,7 +132,7 @@ fn chosen(names: &[String]) -> Result<Vec<&'static Group>> {
         }
     }
     let wanted = |group: &&Group| group.benchmarks.iter().any(|name| is_wanted(names, name));
-    Ok(GROUPS.iter().filter(wanted).collect())
+    Ok(groups.iter().filter(wanted).collect())
 }
 
 fn is_wanted(names: &[String], name: &str) -> bool {
@@ -177,6 +185,9 @@ fn measure(peer: &Peer, group: &Group, ranks: u32) -> Result<Found> {
 
 /// A job of one group of `peerbench`.
 fn command(peer: &Peer, group: &Group, ranks: u32, name: &str) -> Command {
+    if peer.kind == Kind::Lamellar {
+        return lamellar::command(peer, group, name);
+    }
     let mut command = find::of_installation(&peer.launcher, &peer.compiler);
     if peer.kind == Kind::OpenMpi {
         command.args(["--bind-to", "none", "--oversubscribe"]);
@@ -404,6 +415,7 @@ mod tests {
                 ranks: ranks.to_vec(),
                 timeout: NonZeroU32::new(timeout),
                 mpi: Vec::new(),
+                lamellar: false,
             };
             let times = |(group, ranks): (Group, u32)| (ranks, group.timeout_s);
             Ok(jobs(&wanted)?.into_iter().map(times).collect())
@@ -418,8 +430,10 @@ mod tests {
     fn names_choose_groups() {
         let names =
             |names: &[&str]| -> Vec<String> { names.iter().map(|n| n.to_string()).collect() };
-        assert_eq!(chosen(&[]).unwrap().len(), GROUPS.len());
-        assert_eq!(chosen(&names(&["lock", "sync"])).unwrap().len(), 1);
-        assert!(chosen(&names(&["start"])).is_err());
+        assert_eq!(chosen(GROUPS, &[]).unwrap().len(), GROUPS.len());
+        assert_eq!(chosen(GROUPS, &names(&["lock", "sync"])).unwrap().len(), 1);
+        assert!(chosen(GROUPS, &names(&["start"])).is_err());
+        assert_eq!(chosen(lamellar::GROUPS, &names(&["bandwidth"])).unwrap().len(), 1);
+        assert!(chosen(lamellar::GROUPS, &names(&["lock"])).is_err());
     }
 }

@@ -19,7 +19,10 @@ pub(super) struct Group {
     pub(super) options: &'static [&'static str],
 }
 
-const fn group(names: &'static [&'static str], benchmarks: &'static [&'static str]) -> Group {
+pub(super) const fn group(
+    names: &'static [&'static str],
+    benchmarks: &'static [&'static str],
+) -> Group {
     let options = &["--budget-ms", "200"];
     Group { names, benchmarks, ranks: &[2], timeout_s: 600, flavours: "alloc", options }
 }

@@ -12,10 +12,12 @@ use crate::record::Row;
 use record::Record;
 use std::fs;
 use std::path::{Path, PathBuf};
-use tables::REGIONS;
+use tables::{REGIONS, Records};
 
 /// Where records are, and the root of the pages.
 const FOLDER: &str = "benches/records";
+/// Where those are that have a crate of Rust beside them: of machines that have one of MPI as well.
+const CRATES: &str = "crates";
 
 /// Writes a record of what files of `--json` hold, all of one machine and one commit.
 pub(crate) fn record(files: &[PathBuf], machine: &str, to: &Path) -> Result<()> {
@@ -67,7 +69,8 @@ fn merged(files: &[PathBuf]) -> Result<(Machine, Vec<Row>)> {
 pub(crate) fn run(paths: &[PathBuf], check: bool) -> Result<()> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
     let found = if paths.is_empty() { in_folder(&root.join(FOLDER))? } else { paths.to_vec() };
-    let records = read(&found)?;
+    let crates = read(&in_folder(&root.join(FOLDER).join(CRATES))?)?;
+    let records = Records { machines: read(&found)?, crates };
     for page in pages() {
         let path = root.join(page);
         let text = fs::read_to_string(&path).map_err(|error| format!("reading {page}: {error}"))?;
@@ -83,7 +86,7 @@ pub(crate) fn run(paths: &[PathBuf], check: bool) -> Result<()> {
             .into());
         }
     }
-    println!("report: {} records", records.len());
+    println!("report: {} records", records.machines.len() + records.crates.len());
     Ok(())
 }
 

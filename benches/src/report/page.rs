@@ -1,12 +1,11 @@
 //! Pages with tables that are generated: between two markers each, the rest is written by hand.
-use super::record::Record;
-use super::tables::Region;
+use super::tables::{Records, Region};
 
 /// The page with its tables made anew.
 pub(super) fn with_tables(
     page: &str,
     regions: &[&Region],
-    records: &[Record],
+    records: &Records,
 ) -> Result<String, String> {
     let mut text = page.to_owned();
     for region in regions {
@@ -53,11 +52,13 @@ mod tests {
     use super::super::record::tests::{record, row};
     use super::*;
 
-    const REGION: Region = Region { page: "p", name: "t", make: |all| format!("{}\n", all.len()) };
+    const REGION: Region =
+        Region { page: "p", name: "t", make: |all| format!("{}\n", all.machines.len()) };
 
     #[test]
     fn what_is_between_the_markers_is_made_anew() {
-        let records = [record("m", &[row("n", 1.0, None)])];
+        let machines = vec![record("m", &[row("n", 1.0, None)])];
+        let records = Records { machines, crates: Vec::new() };
         let (begin, end) = markers("t");
         let made = |page: &str| with_tables(page, &[&REGION], &records);
         let page = format!("a\n{begin}\nold\nmore\n{end}\nb\n");

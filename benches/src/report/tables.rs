@@ -26,16 +26,46 @@ const COMPARED: &[(&str, &str, Option<u64>, u32)] = &[
 pub(super) struct Region {
     pub(super) page: &'static str,
     pub(super) name: &'static str,
-    pub(super) make: fn(&[Record]) -> String,
+    pub(super) make: fn(&Records) -> String,
+}
+
+/// What the tables are made of, each sorted by machine.
+pub(super) struct Records {
+    /// Beside MPI libraries, or without peers.
+    pub(super) machines: Vec<Record>,
+    /// Beside crates of Rust.
+    pub(super) crates: Vec<Record>,
 }
 
 /// All that are generated.
 pub(super) const REGIONS: &[Region] = &[
-    Region { page: "docs/performance.md", name: "machines", make: machines },
-    Region { page: "docs/performance.md", name: "families", make: families },
-    Region { page: "docs/performance.md", name: "behind", make: |all| rows(all, Part::Behind) },
-    Region { page: "docs/performance.md", name: "beside", make: |all| rows(all, Part::Beside) },
-    Region { page: "docs/performance.md", name: "alone", make: |all| rows(all, Part::Alone) },
+    Region { page: "docs/performance.md", name: "machines", make: |all| machines(&all.machines) },
+    Region { page: "docs/performance.md", name: "families", make: |all| families(&all.machines) },
+    Region {
+        page: "docs/performance.md",
+        name: "behind",
+        make: |all| rows(&all.machines, Part::Behind),
+    },
+    Region {
+        page: "docs/performance.md",
+        name: "beside",
+        make: |all| rows(&all.machines, Part::Beside),
+    },
+    Region {
+        page: "docs/performance.md",
+        name: "alone",
+        make: |all| rows(&all.machines, Part::Alone),
+    },
+    Region {
+        page: "docs/performance.md",
+        name: "crates",
+        make: |all| rows(&all.crates, Part::Any),
+    },
+    Region {
+        page: "docs/performance.md",
+        name: "crate-machines",
+        make: |all| machines(&all.crates),
+    },
     Region { page: "README.md", name: "compared", make: compared },
 ];
 
@@ -47,6 +77,8 @@ enum Part {
     /// The others that have a peer.
     Beside,
     Alone,
+    /// Each of these.
+    Any,
 }
 
 /// A row, the record that it is from, and what it is judged by.
@@ -114,7 +146,8 @@ fn best(all: &[Beside]) -> Option<&Beside> {
 fn rows(records: &[Record], part: Part) -> String {
     let all =
         records.iter().flat_map(|record| record.rows.iter().map(move |row| Line::of(record, row)));
-    let mut lines: Vec<Line<'_>> = all.filter(|line| line.part() == part).collect();
+    let mut lines: Vec<Line<'_>> =
+        all.filter(|line| part == Part::Any || line.part() == part).collect();
     lines.sort_by(Line::worse_first);
     let head = [
         "of peer",
@@ -204,28 +237,43 @@ fn machines(records: &[Record]) -> String {
     markdown(head, records.iter().map(line).collect())
 }
 
-/// Of the README: some rows, a column for each machine that has one of them.
-fn compared(records: &[Record]) -> String {
+/// Of the README: some rows, a column for each machine that has one of them, and one for each
+/// record beside a crate.
+fn compared(records: &Records) -> String {
     let find = |record: &'_ Record, key: (&str, &str, Option<u64>, u32)| {
         let (benchmark, name, bytes, ranks) = key;
         let row = record.rows.iter().find(|row| row.key() == (benchmark, name, ranks, bytes));
         row.filter(|row| !row.peers.is_empty()).cloned()
     };
     let has_one = |record: &&Record| COMPARED.iter().any(|key| find(record, *key).is_some());
-    let records: Vec<&Record> = records.iter().filter(has_one).collect();
+    let machines: Vec<&Record> = records.machines.iter().filter(has_one).collect();
+    let crates: Vec<&Record> = records.crates.iter().filter(has_one).collect();
     let cell = |row: &Entry| {
         let peer = best(&row.peers)?;
         let (ours, theirs) = (figure(row, row.ours), figure(row, peer.median));
         Some(format!("**{}** ({ours}; {theirs} {})", ratio(peer.ratio), peer.name))
     };
+    // The head of its column names it.
+    let cell_of_crate = |row: &Entry| {
+        let peer = best(&row.peers)?;
+        let (ours, theirs) = (figure(row, row.ours), figure(row, peer.median));
+        Some(format!("**{}** ({ours}; {theirs})", ratio(peer.ratio)))
+    };
     let mut lines = Vec::new();
     for key in COMPARED {
-        let rows: Vec<Option<Entry>> = records.iter().map(|record| find(record, *key)).collect();
+        let rows: Vec<Option<Entry>> = machines.iter().map(|record| find(record, *key)).collect();
         let Some(first) = rows.iter().flatten().next() else { continue };
         let cells = rows.iter().map(|row| row.as_ref().and_then(cell).unwrap_or_default());
-        lines.push([what(first)].into_iter().chain(cells).collect());
+        let beside_crates = crates.iter().map(|record| {
+            let row = find(record, *key);
+            row.as_ref().and_then(cell_of_crate).unwrap_or_else(|| "–".to_owned())
+        });
+        lines.push([what(first)].into_iter().chain(cells).chain(beside_crates).collect());
     }
-    let names = records.iter().map(|record| record.head.machine.clone());
+    let names = machines.iter().map(|record| record.head.machine.clone());
+    let of_crate =
+        |record: &&Record| format!("{}, {}", record.head.peers.join(", "), record.head.machine);
+    let names = names.chain(crates.iter().map(of_crate));
     markdown(["what".to_owned()].into_iter().chain(names).collect(), lines)
 }
 
@@ -364,9 +412,25 @@ mod tests {
     fn the_readme_has_a_column_for_each_machine_with_a_row() {
         let mut fence = row("fence", 1.0, Some(4.0));
         fence.benchmark = "sync".into();
-        let records = [record("one", &[fence]), record("other", &[row("n", 1.0, Some(2.0))])];
+        let machines = vec![
+            record("one", std::slice::from_ref(&fence)),
+            record("other", &[row("n", 1.0, Some(2.0))]),
+        ];
+        let mut records = Records { machines, crates: Vec::new() };
         let text = compared(&records);
         assert_eq!(text, "| what | one |\n| --- | --- |\n| fence | **0.25** (1 ns; 4 ns P 1) |\n");
+        let mut put = row("put + flush", 1.0, Some(5.0));
+        (put.benchmark, put.bytes) = ("put-latency".into(), Some(8));
+        records.machines[0] = record("one", &[fence, put.clone()]);
+        records.crates = vec![record("one", &[put])];
+        let text = compared(&records);
+        let lines: Vec<&str> = text.lines().collect();
+        assert_eq!(lines[0], "| what | one | P 1, one |");
+        assert_eq!(
+            lines[2],
+            "| put + flush, 8 B | **0.20** (1 ns; 5 ns P 1) | **0.20** (1 ns; 5 ns) |"
+        );
+        assert_eq!(lines[3], "| fence | **0.25** (1 ns; 4 ns P 1) | – |");
     }
 
     #[test]

@@ -219,7 +219,7 @@ impl Exchange<'_> {
         let (first, unit) = (self.next_piece(), self.unit(bytes.len()));
         let (readers, early) =
             (Readers::All(others.clone()), bytes.len().min(unit * HALF as usize));
-        // An offer wakes who waits for it: it shall find something to read.
+        // An offer wakes the reader that waits for it, which shall find something to read.
         for piece in bytes[..early].chunks(unit) {
             self.put_piece(readers.clone(), piece, false)?;
         }

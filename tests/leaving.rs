@@ -450,7 +450,7 @@ fn a_lock_that_timed_out_is_in_no_others_way() {
         let (world, window) = (universe.world(), words(&universe, 1));
         world.barrier().unwrap();
         if world.rank() == Rank(1) {
-            let lock = window.lock(Rank(0), LockKind::Exclusive).map(drop);
+            let lock = window.lock(Rank(0), LockKind::Exclusive).and_then(Lock::unlock);
             assert!(matches!(lock, Err(RmaError::Timeout { .. })), "{lock:?}");
             let all = window.lock_all().map(drop);
             assert!(matches!(all, Err(RmaError::Timeout { .. })), "{all:?}");

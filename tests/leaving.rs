@@ -22,6 +22,22 @@ fn words(universe: &Universe, count: usize) -> Window {
     universe.world().window(count, 8).allocate().unwrap()
 }
 
+/// A rank that has what another broadcast leaves at once, also one that would pass it on in a tree.
+#[test]
+fn a_rank_that_has_read_a_broadcast_may_leave() {
+    for round in 0..300 {
+        let ranks = local(4, |universe| {
+            let mut bytes = vec![universe.world().rank().0 as u8; 16 << 10];
+            universe.world().bcast(&mut bytes, Rank(0))?;
+            assert!(bytes.iter().all(|byte| *byte == 0));
+            Ok::<(), CollectiveError>(())
+        });
+        for (rank, end) in ranks.unwrap().into_iter().enumerate() {
+            end.unwrap_or_else(|error| panic!("round {round}, rank {rank}: {error}"));
+        }
+    }
+}
+
 /// A rank that gives back every lock it took has nothing that others wait for, whatever is left to
 /// do in the words of its queue nodes.
 #[test]

@@ -194,6 +194,35 @@ pub fn several_windows(universe: &Universe) {
     first.free().unwrap();
 }
 
+/// A lock keeps others out of a window whose epochs take none. S-E1 S-E7
+pub fn unchecked_below_a_lock(universe: &Universe) {
+    let world = universe.world();
+    let (guard, window) = (words(world, 1), words(world, 2));
+    let rounds = times(universe, 50);
+    for _ in 0..rounds {
+        let outer = guard.lock(Rank(0), LockKind::Exclusive).unwrap();
+        let one = window.lock_with(Rank(0), LockKind::Shared, Assert::NO_CHECK).unwrap();
+        increment(&one, 0);
+        one.unlock().unwrap();
+        outer.unlock().unwrap();
+        let outer = guard.lock(Rank(0), LockKind::Exclusive).unwrap();
+        let all = window.lock_all_with(Assert::NO_CHECK).unwrap();
+        let mut value = [0u64];
+        all.get(Rank(0), 1, &mut value).unwrap();
+        let_others_in();
+        all.put(Rank(0), 1, &[value[0] + 1]).unwrap();
+        all.unlock().unwrap();
+        outer.unlock().unwrap();
+    }
+    world.barrier().unwrap();
+    if world.rank() == Rank(0) {
+        assert_eq!(local_words(&window), [rounds * u64::from(world.size()); 2]);
+    }
+    world.barrier().unwrap();
+    window.free().unwrap();
+    guard.free().unwrap();
+}
+
 /// A lock on this rank protects its loads and stores from the operations of others. S-E4 S-M2
 pub fn own_rank(universe: &Universe) {
     let world = universe.world();

@@ -208,10 +208,14 @@ impl Exchange<'_> {
     }
 
     /// Offers the others of an order what this rank, the first of it, broadcasts: from that piece
-    /// on.
+    /// on. The last one first: parents in a tree are before their children, which wait for a parent
+    /// unless they have an offer, and a parent that has one may read and leave.
     pub(super) fn offer_broadcast(&self, others: &[Rank], bytes: usize, first: u64) -> Result<()> {
         self.plan.set(FlatPlan::around(FlatKind::Broadcast, self.comm().rank()));
-        others.iter().try_for_each(|to| self.offer((*to, BROADCAST), OfferKind::Flat, bytes, first))
+        others
+            .iter()
+            .rev()
+            .try_for_each(|to| self.offer((*to, BROADCAST), OfferKind::Flat, bytes, first))
     }
 
     /// Copies the bytes of this rank to all others, which wait for them or for a tree.

@@ -221,7 +221,8 @@ impl Exchange<'_> {
     /// writes for all.
     ///
     /// The parent is waited for. In a tree it is the one that sends, and the first of the order may
-    /// have left by then. In a lane, it leaves when it has read, which is after the offer to all.
+    /// have left by then. In a lane, it leaves when it has read, which is after the offers to those
+    /// that come after it in the order.
     fn first_part(
         &self,
         order: TreeOrder<'_>,

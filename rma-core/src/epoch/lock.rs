@@ -53,8 +53,9 @@ impl Window {
     /// [`unlock`](Lock::unlock) wait until it is granted, and fail if it cannot be. So does this
     /// thread wait, before it asks for a further lock, of any window, and in each call that
     /// synchronises ranks: locks that all take in the same order are granted in it. Nothing else
-    /// waits: whoever protects more than the part by it, or tells others by stores, channels or a
-    /// guard given away that it has the lock, flushes first (MPI 4.1, section 12.5.3).
+    /// waits: a thread that protects more than the part by it, tells others by stores, channels or
+    /// a guard given away that it has the lock, or takes next what others may hold while they wait
+    /// for it (a mutex, a lock of its own making), flushes first (MPI 4.1, section 12.5.3).
     ///
     /// # Errors
     ///
@@ -125,11 +126,12 @@ impl Window {
         asserts: Assert,
     ) -> Result<Lock<'_>, RmaError> {
         let no_check = self.check_lock(asserts)?;
+        // Also of an epoch without a lock: what keeps others out may be the one that is awaited.
+        grant::wait(None);
         let taken = if no_check {
             self.begin(target, held::UNCHECKED)?;
             TakenLock::Nothing
         } else {
-            grant::wait(None);
             let taken =
                 self.marked(target, || self.take_lock(target, kind, Patience::Until(None)))?;
             taken.unwrap_or(TakenLock::Nothing)
@@ -365,9 +367,6 @@ impl<'w> Lock<'w> {
             return Ok(());
         }
         window.targets.close(Permit::Locked, target);
-        if thread::panicking() {
-            window.give_up_ungranted(target);
-        }
         // Giving a lock back is the fence that loads and stores need.
         let fenced = window.all_loaded && !matches!(taken, TakenLock::Nothing);
         let flushed = if fenced { Ok(()) } else { window.flush(target) };
@@ -417,10 +416,13 @@ impl<'w> Deref for Lock<'w> {
 
 impl Drop for Lock<'_> {
     fn drop(&mut self) {
-        let window = self.peer.window();
+        let (window, target) = (self.peer.window(), self.peer.target());
         // `unlock` is for callers that want to know.
         if !window.engine().transport.members.is_fork() {
-            _ = Self::close(window, self.peer.target(), self.taken);
+            if thread::panicking() {
+                window.give_up_ungranted(target);
+            }
+            _ = Self::close(window, target, self.taken);
         }
     }
 }

@@ -73,11 +73,13 @@ impl Window {
     #[cold]
     #[inline(never)]
     pub fn lock_all_with(&self, asserts: Assert) -> Result<LockAll<'_>, RmaError> {
-        if self.check_lock(asserts)? {
+        let no_check = self.check_lock(asserts)?;
+        // Also without a lock: what keeps others out may be the one that is awaited.
+        grant::wait(None);
+        if no_check {
             self.open(EpochCall::LockAll, LOCK_ALL | NO_CHECK)?;
             return Ok(LockAll { access: Access::new(self, Permit::All) });
         }
-        grant::wait(None);
         self.open(EpochCall::LockAll, LOCK_ALL)?;
         self.lock_all_opened()
     }

@@ -8,6 +8,7 @@ use crate::rank::Rank;
 use crate::sync::{LockKind, Patience};
 use crate::window::Window;
 use core::mem;
+use core::time::Duration;
 
 /// A lock that was asked for: [`wait`](Self::wait) gives it.
 ///
@@ -116,7 +117,9 @@ impl<'w> LockRequest<'w> {
                 }
             },
             RequestStage::Wanted => {
-                grant::wait(None);
+                if !grant::wait(Some(Duration::ZERO)) {
+                    return Ok(false);
+                }
                 window.check_goes(target).and_then(|()| window.check_left())?;
                 match window.take_lock(target, kind, Patience::None)? {
                     Some(taken) => self.enter(RequestStage::Granted(taken)),
@@ -149,6 +152,9 @@ impl<'w> LockRequest<'w> {
                 window.check_goes(target).and_then(|()| window.check_left())?;
                 let patience = Patience::Until(None);
                 if let Some(taken) = window.take_lock(target, kind, patience)? {
+                    self.enter(RequestStage::Granted(taken));
+                    // Dropped on an error, `self` gives it up.
+                    window.wait_for_grant(target)?;
                     break taken;
                 }
             },

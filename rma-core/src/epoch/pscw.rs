@@ -12,6 +12,7 @@ use crate::window::Window;
 use crate::window::epochs::{EXPOSED, NO_CHECK, START, fill, lock};
 use core::mem;
 use core::ops::Deref;
+use core::time::Duration;
 
 /// An access epoch to chosen targets: operations to those are allowed.
 ///
@@ -154,6 +155,10 @@ impl Exposure<'_> {
     /// It may be polled for ever (MPI's `MPI_Win_test`).
     pub fn test(self) -> Result<Result<(), RmaError>, Self> {
         let window = self.window;
+        // To end the exposure waits for it.
+        if !grant::wait(Some(Duration::ZERO)) {
+            return Err(self);
+        }
         let missing = || {
             let origins = lock(&window.part.epoch.partners.origins);
             origins.iter().copied().find(|origin| !window.has_signal(Signal::Complete, *origin))

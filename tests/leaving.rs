@@ -26,7 +26,9 @@ fn words(universe: &Universe, count: usize) -> Window {
 #[test]
 fn a_rank_that_has_read_a_broadcast_may_leave() {
     for round in 0..300 {
-        let ranks = local(4, |universe| {
+        let mut config = Config::default();
+        config.cpus = Some(1);
+        let ranks = local_with(config, 8, |universe| {
             let mut bytes = vec![universe.world().rank().0 as u8; 16 << 10];
             universe.world().bcast(&mut bytes, Rank(0))?;
             assert!(bytes.iter().all(|byte| *byte == 0));

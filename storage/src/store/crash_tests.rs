@@ -52,7 +52,7 @@ fn decision(number: u64, serial: u64, alone: bool) -> Decision {
 fn key(medium: &Simulated) -> Result<Key> {
     // Another one if it is made anew.
     let (name, files) = (NAME.to_owned(), medium.files().len() as u8);
-    key_of(medium, || [files; 32])?.ok_or(PersistentError::Arg { name, what: "no key" })
+    key_of(medium, || Ok([files; 32]))?.ok_or(PersistentError::Arg { name, what: "no key" })
 }
 
 fn catalog(medium: &Simulated) -> Result<Catalog> {

@@ -64,8 +64,10 @@ fn what_was_committed_is_there_again_and_what_was_not_is_rolled_back() {
         assert_eq!(put_and_commit(&universe, &opened, 100)?, 1);
         assert_eq!(put_and_commit(&universe, &opened, 200)?, 2);
         opened.1.local().store(7, 5u64)?;
-        // RMA's own synchronisation makes no version.
+        // RMA's own synchronisation makes no version, neither here nor at a target.
         opened.1.sync()?;
+        let Err(RmaError::Persist { error, .. }) = opened.1.sync_remote(Rank(0)) else { panic!() };
+        assert_eq!(error, PersistError::Volatile);
         Ok(opened.1.free()?)
     });
     on_ranks(3, |universe| {
@@ -230,6 +232,10 @@ fn without_transactions() {
             Ok(opened.1.free()?)
         });
     }
+    // What it holds then is no version, and would be gone.
+    on_ranks(2, |universe| open_and_free(&universe, root, &plain));
+    let error = Root::open_alone(root).unwrap().restore("table", 1).unwrap_err();
+    assert_eq!(error.code(), Some(PersistentCode::Mode), "{error}");
 }
 
 #[test]
@@ -381,4 +387,100 @@ fn versions_are_managed() {
     root.delete("table").unwrap();
     assert_eq!(root.window("table").unwrap_err().code(), Some(PersistentCode::Name));
     assert!(root.windows().unwrap().is_empty());
+}
+
+/// One rank grows, and the others begin as they were: all of them make the record.
+#[test]
+fn one_rank_grows_without_transactions() {
+    let folder = tempfile::tempdir().unwrap();
+    let plain = hints().dont_use_transactions(true);
+    for more in [0, 8] {
+        let hints = plain.clone().mode(PersistentMode::Expand);
+        on_ranks(2, |universe| {
+            let world = universe.world();
+            let len = WORDS * 8 + if world.rank() == Rank(1) { more } else { 0 };
+            let root = Root::open(world, folder.path())?;
+            assert_eq!(PersistentMemory::open(&root, world, &hints, len)?.len(), len);
+            Ok(world.barrier()?)
+        });
+        let window = Root::look(folder.path()).unwrap().window("table").unwrap();
+        assert_eq!(window.bytes, 2 * 8 * WORDS as u64 + more as u64);
+    }
+}
+
+/// Names are names: `{rank}` in them is no placeholder. A root is found wherever the process is.
+#[test]
+fn roots_and_windows_of_unusual_names() {
+    let folder = tempfile::tempdir().unwrap();
+    let root = folder.path().join("root.{rank}");
+    fs::create_dir(&root).unwrap();
+    let named = PersistentHints::name("table.{rank}").elements::<u64>();
+    for value in [0, 100] {
+        on_ranks(2, |universe| {
+            let opened = open(&universe, &root, &named)?;
+            assert_eq!(found(&universe, &opened)?, value);
+            put_and_commit(&universe, &opened, value + 100)?;
+            Ok(opened.1.free()?)
+        });
+    }
+    assert!(root.join("table.{rank}/work.1").exists());
+    assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
+    let here = std::env::current_dir().unwrap();
+    let relative = "../".repeat(here.components().count() - 1) + &root.to_str().unwrap()[1..];
+    let path = Path::new(&relative);
+    let opened = on_ranks(1, |universe| Ok(Root::open(universe.world(), path)?.path().to_owned()));
+    let alone = Root::open_alone(path).unwrap();
+    for found in [&*opened[0], alone.path(), Root::look(path).unwrap().path()] {
+        assert!(found.is_absolute(), "{}", found.display());
+    }
+}
+
+/// A version of one rank hides those of all that it took the place of, also when it is deleted.
+#[test]
+fn a_deleted_version_brings_nothing_back() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path();
+    let keep = hints().keep_all_checkpoints(true);
+    on_ranks(2, |universe| {
+        let opened = open(&universe, path, &keep)?;
+        (1..4).try_for_each(|value| put_and_commit(&universe, &opened, value * 100).map(drop))?;
+        Ok(opened.1.free()?)
+    });
+    on_ranks(2, |universe| {
+        let opened = open(&universe, path, &keep.clone().checkpoint_version(1))?;
+        if universe.world().rank() == Rank(0) {
+            opened.1.local().store(7, 777u64)?;
+            assert_eq!(opened.0.commit_alone()?, Some(2));
+        }
+        universe.world().barrier()?;
+        Ok(opened.1.free()?)
+    });
+    let root = Root::open_alone(path).unwrap();
+    let held = |rank: u32, number: u64| {
+        root.export("table", number, Some(rank), false, &mut Vec::new()).is_ok()
+    };
+    let all = |rank: u32| [0, 1, 2, 3].map(|number| held(rank, number));
+    assert_eq!((all(0), all(1)), ([true, true, true, false], [true; 4]));
+    root.delete_version("table", 2).unwrap();
+    let [zero, one] = [[true, true, false, false], [true, true, false, true]];
+    assert_eq!((all(0), all(1)), (zero, one));
+}
+
+/// A file whose name has the last number there is, which no commit has given.
+#[test]
+fn numbers_that_are_used_up_are_an_error() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path();
+    on_ranks(2, |universe| open_and_free(&universe, path, &hints()));
+    fs::write(path.join(format!("table/version.{}", u64::MAX)), "").unwrap();
+    let error = Root::open_alone(path).unwrap().restore("table", 0).unwrap_err();
+    assert!(error.to_string().contains("move that file away"), "{error}");
+    for error in refused(2, |universe| {
+        let opened = open(universe, path, &hints().checkpoint_version(0))?;
+        let committed = opened.0.commit(universe.world());
+        opened.1.free()?;
+        committed.map(drop).map_err(Error::Persistent)
+    }) {
+        assert!(error.to_string().contains("move that file away"), "{error}");
+    }
 }

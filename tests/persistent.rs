@@ -1,7 +1,8 @@
 //! Persistent windows, as a program makes them.
 use rma::{
     Assert, Error, ErrorClass, PersistError, PersistentCode, PersistentError, PersistentHints,
-    PersistentMemory, PersistentMode, Rank, RmaError, Root, Universe, Window,
+    PersistentMemory, PersistentMode, Rank, RmaError, Root, StorageHints, StorageMemory, Universe,
+    Window,
 };
 use std::fs;
 use std::path::Path;
@@ -64,10 +65,8 @@ fn what_was_committed_is_there_again_and_what_was_not_is_rolled_back() {
         assert_eq!(put_and_commit(&universe, &opened, 100)?, 1);
         assert_eq!(put_and_commit(&universe, &opened, 200)?, 2);
         opened.1.local().store(7, 5u64)?;
-        // RMA's own synchronisation makes no version, neither here nor at a target.
+        // RMA's own synchronisation makes no version.
         opened.1.sync()?;
-        let Err(RmaError::Persist { error, .. }) = opened.1.sync_remote(Rank(0)) else { panic!() };
-        assert_eq!(error, PersistError::Volatile);
         Ok(opened.1.free()?)
     });
     on_ranks(3, |universe| {
@@ -389,6 +388,34 @@ fn versions_are_managed() {
     assert!(root.windows().unwrap().is_empty());
 }
 
+/// Nor does it at a target whose origin has memory that can be durable.
+#[test]
+fn another_rank_makes_no_version_of_this_ones_part() {
+    let folder = tempfile::tempdir().unwrap();
+    on_ranks(2, |universe| {
+        let world = universe.world();
+        let root = Root::open(world, folder.path())?;
+        let memory = Arc::new(PersistentMemory::open(&root, world, &hints(), WORDS * 8)?);
+        let file = StorageHints::file(folder.path().join("rma-root.file"));
+        let window = match world.rank() {
+            Rank(0) => world.window(WORDS, 8).create(memory.clone())?,
+            _ => {
+                let file = StorageMemory::open(&universe, &file, WORDS * 8).unwrap();
+                world.window(WORDS, 8).create(Arc::new(file))?
+            }
+        };
+        if world.rank() == Rank(1) {
+            let refused = window.sync_remote(Rank(0));
+            let Err(RmaError::Persist { error, .. }) = refused else { panic!("{refused:?}") };
+            assert_eq!(error, PersistError::Volatile);
+            window.sync_remote(Rank(1))?;
+        }
+        world.barrier()?;
+        assert_eq!(memory.version(), Some(0));
+        Ok(window.free()?)
+    });
+}
+
 /// One rank grows, and the others begin as they were: all of them make the record.
 #[test]
 fn one_rank_grows_without_transactions() {
@@ -483,4 +510,45 @@ fn numbers_that_are_used_up_are_an_error() {
     }) {
         assert!(error.to_string().contains("move that file away"), "{error}");
     }
+}
+
+/// In a process of its own, which may write files of 64 MiB: blocks of more are an error, and no
+/// signal; and the window goes on.
+#[test]
+fn a_limit_of_the_length_of_files_is_no_space() {
+    const INSIDE: &str = "RMA_TEST_INSIDE_LIMIT";
+    if std::env::var_os(INSIDE).is_none() {
+        let run =
+            "ulimit -f 131072; exec \"$0\" --exact a_limit_of_the_length_of_files_is_no_space";
+        let mut command = std::process::Command::new("sh");
+        let this = std::env::current_exe().unwrap();
+        let done = command.args(["-c", run]).arg(this).env(INSIDE, "1").output().unwrap();
+        assert!(done.status.success(), "{done:?}");
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let (len, keep) = (12 << 20, hints().keep_all_checkpoints(true));
+    let fits = on_ranks(1, |universe| {
+        let world = universe.world();
+        let root = Root::open(world, folder.path())?;
+        let memory = Arc::new(PersistentMemory::open(&root, world, &keep, len)?);
+        let window = world.window(len / 8, 8).create(memory.clone())?;
+        let mut fits = 0;
+        loop {
+            (0..len / 16384).try_for_each(|block| window.local().store(block * 2048, fits + 1))?;
+            match memory.commit(world) {
+                Ok(version) => fits = version.unwrap(),
+                Err(error) => {
+                    break assert!(matches!(error, PersistentError::Space { .. }), "{error}");
+                }
+            }
+        }
+        assert_eq!(memory.version(), Some(fits));
+        // As it was: nothing has changed, and that needs no block.
+        (0..len / 16384).try_for_each(|block| window.local().store(block * 2048, fits))?;
+        assert_eq!(memory.commit(world)?, Some(fits + 1));
+        window.free()?;
+        Ok(fits)
+    });
+    assert_eq!(fits, [5], "64 MiB have room for five times 12 MiB");
 }

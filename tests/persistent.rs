@@ -1,7 +1,8 @@
 //! Persistent windows, as a program makes them.
 use rma::{
     Assert, Error, ErrorClass, PersistError, PersistentCode, PersistentError, PersistentHints,
-    PersistentMemory, PersistentMode, Rank, RmaError, Root, Universe, Window,
+    PersistentMemory, PersistentMode, Rank, RmaError, Root, StorageHints, StorageMemory, Universe,
+    Window,
 };
 use std::fs;
 use std::path::Path;
@@ -230,6 +231,10 @@ fn without_transactions() {
             Ok(opened.1.free()?)
         });
     }
+    // What it holds then is no version, and would be gone.
+    on_ranks(2, |universe| open_and_free(&universe, root, &plain));
+    let error = Root::open_alone(root).unwrap().restore("table", 1).unwrap_err();
+    assert_eq!(error.code(), Some(PersistentCode::Mode), "{error}");
 }
 
 #[test]
@@ -381,4 +386,169 @@ fn versions_are_managed() {
     root.delete("table").unwrap();
     assert_eq!(root.window("table").unwrap_err().code(), Some(PersistentCode::Name));
     assert!(root.windows().unwrap().is_empty());
+}
+
+/// Nor does it at a target whose origin has memory that can be durable.
+#[test]
+fn another_rank_makes_no_version_of_this_ones_part() {
+    let folder = tempfile::tempdir().unwrap();
+    on_ranks(2, |universe| {
+        let world = universe.world();
+        let root = Root::open(world, folder.path())?;
+        let memory = Arc::new(PersistentMemory::open(&root, world, &hints(), WORDS * 8)?);
+        let file = StorageHints::file(folder.path().join("rma-root.file"));
+        let window = match world.rank() {
+            Rank(0) => world.window(WORDS, 8).create(memory.clone())?,
+            _ => {
+                let file = StorageMemory::open(&universe, &file, WORDS * 8).unwrap();
+                world.window(WORDS, 8).create(Arc::new(file))?
+            }
+        };
+        if world.rank() == Rank(1) {
+            let refused = window.sync_remote(Rank(0));
+            let Err(RmaError::Persist { error, .. }) = refused else { panic!("{refused:?}") };
+            assert_eq!(error, PersistError::Volatile);
+            window.sync_remote(Rank(1))?;
+        }
+        world.barrier()?;
+        assert_eq!(memory.version(), Some(0));
+        Ok(window.free()?)
+    });
+}
+
+/// One rank grows, and the others begin as they were: all of them make the record.
+#[test]
+fn one_rank_grows_without_transactions() {
+    let folder = tempfile::tempdir().unwrap();
+    let plain = hints().dont_use_transactions(true);
+    for more in [0, 8] {
+        let hints = plain.clone().mode(PersistentMode::Expand);
+        on_ranks(2, |universe| {
+            let world = universe.world();
+            let len = WORDS * 8 + if world.rank() == Rank(1) { more } else { 0 };
+            let root = Root::open(world, folder.path())?;
+            assert_eq!(PersistentMemory::open(&root, world, &hints, len)?.len(), len);
+            Ok(world.barrier()?)
+        });
+        let window = Root::look(folder.path()).unwrap().window("table").unwrap();
+        assert_eq!(window.bytes, 2 * 8 * WORDS as u64 + more as u64);
+    }
+}
+
+/// Names are names: `{rank}` in them is no placeholder. A root is found wherever the process is.
+#[test]
+fn roots_and_windows_of_unusual_names() {
+    let folder = tempfile::tempdir().unwrap();
+    let root = folder.path().join("root.{rank}");
+    fs::create_dir(&root).unwrap();
+    let named = PersistentHints::name("table.{rank}").elements::<u64>();
+    for value in [0, 100] {
+        on_ranks(2, |universe| {
+            let opened = open(&universe, &root, &named)?;
+            assert_eq!(found(&universe, &opened)?, value);
+            put_and_commit(&universe, &opened, value + 100)?;
+            Ok(opened.1.free()?)
+        });
+    }
+    assert!(root.join("table.{rank}/work.1").exists());
+    assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
+    let here = std::env::current_dir().unwrap();
+    let relative = "../".repeat(here.components().count() - 1) + &root.to_str().unwrap()[1..];
+    let path = Path::new(&relative);
+    let opened = on_ranks(1, |universe| Ok(Root::open(universe.world(), path)?.path().to_owned()));
+    let alone = Root::open_alone(path).unwrap();
+    for found in [&*opened[0], alone.path(), Root::look(path).unwrap().path()] {
+        assert!(found.is_absolute(), "{}", found.display());
+    }
+}
+
+/// A version of one rank hides those of all that it took the place of, also when it is deleted.
+#[test]
+fn a_deleted_version_brings_nothing_back() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path();
+    let keep = hints().keep_all_checkpoints(true);
+    on_ranks(2, |universe| {
+        let opened = open(&universe, path, &keep)?;
+        (1..4).try_for_each(|value| put_and_commit(&universe, &opened, value * 100).map(drop))?;
+        Ok(opened.1.free()?)
+    });
+    on_ranks(2, |universe| {
+        let opened = open(&universe, path, &keep.clone().checkpoint_version(1))?;
+        if universe.world().rank() == Rank(0) {
+            opened.1.local().store(7, 777u64)?;
+            assert_eq!(opened.0.commit_alone()?, Some(2));
+        }
+        universe.world().barrier()?;
+        Ok(opened.1.free()?)
+    });
+    let root = Root::open_alone(path).unwrap();
+    let held = |rank: u32, number: u64| {
+        root.export("table", number, Some(rank), false, &mut Vec::new()).is_ok()
+    };
+    let all = |rank: u32| [0, 1, 2, 3].map(|number| held(rank, number));
+    assert_eq!((all(0), all(1)), ([true, true, true, false], [true; 4]));
+    root.delete_version("table", 2).unwrap();
+    let [zero, one] = [[true, true, false, false], [true, true, false, true]];
+    assert_eq!((all(0), all(1)), (zero, one));
+}
+
+/// A file whose name has the last number there is, which no commit has given.
+#[test]
+fn numbers_that_are_used_up_are_an_error() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path();
+    on_ranks(2, |universe| open_and_free(&universe, path, &hints()));
+    fs::write(path.join(format!("table/version.{}", u64::MAX)), "").unwrap();
+    let error = Root::open_alone(path).unwrap().restore("table", 0).unwrap_err();
+    assert!(error.to_string().contains("move that file away"), "{error}");
+    for error in refused(2, |universe| {
+        let opened = open(universe, path, &hints().checkpoint_version(0))?;
+        let committed = opened.0.commit(universe.world());
+        opened.1.free()?;
+        committed.map(drop).map_err(Error::Persistent)
+    }) {
+        assert!(error.to_string().contains("move that file away"), "{error}");
+    }
+}
+
+/// In a process of its own, which may write files of 64 MiB: blocks of more are an error, and no
+/// signal; and the window goes on.
+#[test]
+fn a_limit_of_the_length_of_files_is_no_space() {
+    const INSIDE: &str = "RMA_TEST_INSIDE_LIMIT";
+    if std::env::var_os(INSIDE).is_none() {
+        let run =
+            "ulimit -f 131072; exec \"$0\" --exact a_limit_of_the_length_of_files_is_no_space";
+        let mut command = std::process::Command::new("sh");
+        let this = std::env::current_exe().unwrap();
+        let done = command.args(["-c", run]).arg(this).env(INSIDE, "1").output().unwrap();
+        assert!(done.status.success(), "{done:?}");
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let (len, keep) = (12 << 20, hints().keep_all_checkpoints(true));
+    let fits = on_ranks(1, |universe| {
+        let world = universe.world();
+        let root = Root::open(world, folder.path())?;
+        let memory = Arc::new(PersistentMemory::open(&root, world, &keep, len)?);
+        let window = world.window(len / 8, 8).create(memory.clone())?;
+        let mut fits = 0;
+        loop {
+            (0..len / 16384).try_for_each(|block| window.local().store(block * 2048, fits + 1))?;
+            match memory.commit(world) {
+                Ok(version) => fits = version.unwrap(),
+                Err(error) => {
+                    break assert!(matches!(error, PersistentError::Space { .. }), "{error}");
+                }
+            }
+        }
+        assert_eq!(memory.version(), Some(fits));
+        // As it was: nothing has changed, and that needs no block.
+        (0..len / 16384).try_for_each(|block| window.local().store(block * 2048, fits))?;
+        assert_eq!(memory.commit(world)?, Some(fits + 1));
+        window.free()?;
+        Ok(fits)
+    });
+    assert_eq!(fits, [5], "64 MiB have room for five times 12 MiB");
 }

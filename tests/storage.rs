@@ -272,6 +272,23 @@ fn windows_on_storage_are_refused() {
     assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0, "files are left");
 }
 
+/// It is to go with its window, and there is none.
+#[test]
+fn a_file_that_was_there_stays_if_no_window_came_of_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = |rank| folder.path().join(rank);
+    fs::write(file("0"), b"four").unwrap();
+    let done = rma::local(2, |universe| {
+        let world = universe.world();
+        let name = if world.rank() == Rank(1) { "nowhere/{rank}" } else { "{rank}" };
+        let hints = StorageHints::file(file(name)).unlink(true);
+        world.window(PAGE, 1).on_storage(&hints)?.allocate().unwrap_err();
+        Ok::<_, rma::Error>(())
+    });
+    done.unwrap().into_iter().for_each(|rank| rank.unwrap());
+    assert_eq!(fs::read(file("0")).unwrap()[..4], *b"four");
+}
+
 /// The parts of all ranks in one file: one behind the other, or in one piece for load and store.
 #[test]
 fn all_parts_in_one_file() {

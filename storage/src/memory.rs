@@ -14,6 +14,7 @@ use rustix::io::Errno;
 use rustix::mm::{Advice, MapFlags, MsyncFlags, ProtFlags};
 use rustix::process::{Pid, Resource, getrlimit};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// Memory on storage: what a window, or a region of one, can lie on.
@@ -54,7 +55,8 @@ pub struct StorageMemory {
     memory: Option<OwnedFd>,
     path: PathBuf,
     offset: u64,
-    unlink: bool,
+    /// Removes the file at the end; not any more once no window came of it.
+    unlink: AtomicBool,
     /// The process that opened it; a fork of it has a copy, whose end is none.
     process: Pid,
     lost: Lost,
@@ -173,11 +175,21 @@ impl StorageMemory {
     pub(crate) fn open_as(
         rank: u32,
         // What this rank may have of the memory of its node.
+        room: (u64, &'static str),
+        hints: &StorageHints,
+        len: usize,
+    ) -> Result<Self, StorageError> {
+        Self::open_at(hints.path_of(rank), room, hints, len)
+    }
+
+    /// At this path, whatever the hints say.
+    pub(crate) fn open_at(
+        path: PathBuf,
         (available, limit): (u64, &'static str),
         hints: &StorageHints,
         len: usize,
     ) -> Result<Self, StorageError> {
-        let (path, page) = (hints.path_of(rank), rustix::param::page_size());
+        let page = rustix::param::page_size();
         if path.as_os_str().is_empty() {
             return Err(StorageError::NoFile);
         }
@@ -234,7 +246,7 @@ impl StorageMemory {
             memory: beside,
             path,
             offset,
-            unlink: hints.unlink,
+            unlink: AtomicBool::new(hints.unlink),
             process: rustix::process::getpid(),
             lost: Lost::default(),
             discard: hints.discard,
@@ -274,9 +286,10 @@ impl StorageMemory {
         if rustix::process::getpid() != self.process {
             return Ok(());
         }
-        let keep = if self.discard || self.unlink { Ok(()) } else { self.sync(0..self.len) };
+        let unlink = *self.unlink.get_mut();
+        let keep = if self.discard || unlink { Ok(()) } else { self.sync(0..self.len) };
         if let Some(file) = self.file.take() {
-            Some(&file).filter(|_| self.unlink).into_iter().for_each(StorageFile::unlink);
+            Some(&file).filter(|_| unlink).into_iter().for_each(StorageFile::unlink);
             file.unlock(self.offset..self.offset + self.stored.len() as u64);
         }
         // Nothing is left that would be lost.
@@ -314,7 +327,7 @@ impl Drop for StorageMemory {
     }
 }
 
-// SAFETY: mapped in `open_as`, where all of it was replaced by mappings of files that have those
+// SAFETY: mapped in `open_at`, where all of it was replaced by mappings of files that have those
 // bytes; `pages` unmaps it in its own drop, and is never replaced.
 unsafe impl Mapped for StorageMemory {
     fn mapping(&self) -> Mapping {
@@ -357,11 +370,13 @@ unsafe impl Backing for StorageMemory {
     }
 
     fn unmake(&self) {
+        // A file that was there before is not this window's to remove.
+        self.unlink.store(false, Ordering::Relaxed);
         self.file.iter().for_each(StorageFile::unmake);
     }
 
     fn release(&self) -> Result<(), PersistError> {
-        if self.discard || self.unlink {
+        if self.discard || self.unlink.load(Ordering::Relaxed) {
             return Ok(());
         }
         // What was lost before was said before.

@@ -5,9 +5,13 @@ use crate::transport::PersistError;
 use core::ops::Range;
 
 impl Part {
-    /// Makes all that can be durable; fails if there is nothing.
+    /// Makes all that can be durable; fails if there is nothing. Memory that RMA's synchronisation
+    /// is not to flush is none of it: what its `persist` does is its owner's to ask for.
     pub(crate) fn persist_all(&self) -> Result<(), PersistError> {
         let Some(regions) = &self.regions else {
+            if !self.memory.is_durable() {
+                return Err(PersistError::Volatile);
+            }
             return self.memory.persist(self.offset..self.offset + self.size);
         };
         let durable = regions.durable();

@@ -42,7 +42,7 @@ pub enum PersistentError {
     #[error(transparent)]
     Collective(#[from] CollectiveError),
     /// Another rank could not, whose own error says why.
-    #[error("rank {rank} failed in {what}, and so nothing was done; see its error")]
+    #[error("rank {rank} failed in {what}; its own error says why")]
     Elsewhere {
         /// Which.
         rank: Rank,
@@ -98,8 +98,8 @@ pub enum PersistentError {
     /// A version is not what was written.
     #[error(
         "window {name:?}: {what}: {flaw}; this version cannot be used, `rma-store verify` names \
-         those that can: open one by pmem_mode=checkpoint and pmem_checkpoint_version, or delete \
-         this one"
+         those that can: open one by pmem_mode=checkpoint and pmem_checkpoint_version, or make \
+         one the newest by `rma-store restore`"
     )]
     Damaged {
         /// The name.

@@ -4,7 +4,7 @@ use super::hints::check_name;
 use super::root::Root;
 use crate::lock::{lock_range, unlock_range};
 use crate::store::{
-    BLOCK, Catalog, Damage, ElementType, Medium, PartRef, State, Version, check_part, version_file,
+    BLOCK, Catalog, Damage, ElementType, Medium, PartRef, State, Version, check_part, following,
     write_version,
 };
 use core::ops::Range;
@@ -208,11 +208,17 @@ impl Root {
     /// # Errors
     ///
     /// [`PersistentError::NoVersion`] unless all ranks hold it, [`PersistentError::Damaged`],
-    /// [`PersistentError::WindowInUse`].
+    /// [`PersistentError::WindowInUse`]; [`PersistentError::Mode`] if the window's newest contents
+    /// are no version.
     pub fn restore(&self, name: &str, number: u64) -> Result<u64> {
         let catalog = self.closed(name)?;
         let found = held(&catalog, number)?;
         let ranks = catalog.versions.last().map_or(0, |version| version.ranks);
+        if (0..ranks).any(|rank| catalog.is_plain(rank)) {
+            let what = "what it holds was stored without transactions and is no version, and would \
+                        be lost; open it with transactions first, which makes it one";
+            return Err(PersistentError::Mode { name: name.to_owned(), what });
+        }
         if found.len() != ranks as usize {
             return Err(no_version(&catalog, number, "every rank"));
         }
@@ -220,11 +226,11 @@ impl Root {
             self.read(name, *rank, part, |_| Ok(()))?;
         }
         let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        let next = catalog.highest_number() + 1;
+        let next = following(name, catalog.highest_number())?;
         let element = catalog.versions.last().map(|version| version.element).unwrap_or_default();
         let version = Version {
             number: next,
-            serial: catalog.highest_serial() + 1,
+            serial: following(name, catalog.highest_serial())?,
             highest: next,
             time_ns: since.as_nanos() as u64,
             state: State::Kept,
@@ -278,12 +284,7 @@ impl Root {
             return Err(PersistentError::OnlyVersion { name: name.to_owned(), version: number });
         }
         for version in found {
-            let file = version_file(name, version.serial, version.alone);
-            if number < catalog.highest_number() {
-                self.inner.disk.remove(&file)?;
-                continue;
-            }
-            // What is left remembers the number.
+            // What is left remembers the number, and that earlier records no longer count.
             let mut deleted = version.clone();
             (deleted.state, deleted.parts) = (State::Deleted, Vec::new());
             write_version(&self.inner.disk, &self.inner.key, name, &deleted)?;

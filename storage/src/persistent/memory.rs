@@ -2,12 +2,12 @@
 #![allow(unsafe_code)] // room: vouches for the memory that it is made of
 
 use super::agree;
-use super::error::PersistentError;
+use super::error::{PersistentCode, PersistentError};
 use super::hints::{PersistentHints, PersistentMode};
 use super::root::Root;
 use crate::store::{
     Catalog, Decision, Disk, ElementType, Medium, Opening, PartRef, PartStore, State, Version,
-    work_file,
+    following, work_file,
 };
 use crate::{StorageError, StorageHints, StorageMemory};
 use core::ops::Range;
@@ -127,15 +127,16 @@ impl PersistentMemory {
             agree(comm, what, chosen, |()| [])?;
         }
         let opened = Self::open_part(root, hints, (rank, ranks), len, &beginning);
-        let (memory, _) = agree(comm, what, opened, |_| [])?;
-        if hints.volatile {
-            return Ok(memory);
-        }
-        let unmade = beginning.catalog.is_nothing();
-        if hints.plain && (!beginning.is_plain || beginning.held != Some(len as u64) || unmade) {
-            memory.decide_all(comm, State::Plain)?;
-        } else if !hints.plain && (unmade || beginning.is_plain) {
-            memory.decide_all(comm, State::Kept)?;
+        // Of its own part, a rank knows; a record is of all parts.
+        let begins = beginning.catalog.is_nothing()
+            || if hints.plain {
+                !beginning.is_plain || beginning.held != Some(len as u64)
+            } else {
+                beginning.is_plain
+            };
+        let (memory, all) = agree(comm, what, opened, |_| [u64::from(begins)])?;
+        if !hints.volatile && all.iter().any(|[begins]| *begins > 0) {
+            memory.decide_all(comm, if hints.plain { State::Plain } else { State::Kept })?;
         }
         Ok(memory)
     }
@@ -149,10 +150,11 @@ impl PersistentMemory {
         beginning: &Beginning,
     ) -> Result<Self> {
         let (disk, name) = (&root.inner.disk, &hints.name);
-        let file = StorageHints::file(disk.path(&work_file(name, rank)));
+        let path = disk.path(&work_file(name, rank));
         // Only what is flushed by hand is to be found there again.
-        let file = file.discard(!hints.plain).unlink(hints.volatile);
-        let memory = StorageMemory::open_as(rank, (0, ""), &file, len);
+        let file = StorageHints::file(&path).discard(!hints.plain).unlink(hints.volatile);
+        // As it is: whatever a root or a window is called, the store's other files are beside it.
+        let memory = StorageMemory::open_at(path, (0, ""), &file, len);
         let memory = memory.map_err(|error| match error {
             StorageError::InUse { .. } => PersistentError::WindowInUse { name: name.clone() },
             error => error.into(),
@@ -170,9 +172,9 @@ impl PersistentMemory {
         let (version, highest) = (base.map(|base| base.number), catalog.highest_number());
         let is_version = hints.mode == PersistentMode::Checkpoint && !hints.append;
         let next = match version {
-            Some(version) if is_version => version + 1,
+            Some(version) if is_version => following(name, version)?,
             _ if catalog.is_nothing() => 0,
-            _ => highest + 1,
+            _ => following(name, highest)?,
         };
         let expands = hints.mode == PersistentMode::Expand;
         let store = Some(store).filter(|_| !hints.volatile);
@@ -263,7 +265,8 @@ impl PersistentMemory {
         }
         let running = &mut *self.running();
         let Some(store) = &mut running.store else { return Ok(None) };
-        let serial = store.highest_serial() + 1;
+        let serial = following(&self.hints.name, store.highest_serial())?;
+        following(&self.hints.name, running.next)?;
         let part = store.prepare(serial)?;
         let (number, highest) = (running.next, running.highest.max(running.next));
         let element = self.element;
@@ -304,24 +307,29 @@ impl PersistentMemory {
             [store.highest_serial(), running.next, running.highest, running.keep_all.into()];
         let ((), all) = agree(comm, what, ready, |()| words)?;
         let most = |word: usize| all.iter().map(|all| all[word]).max().unwrap_or(0);
-        let (serial, keep_all, time_ns) = (most(0) + 1, most(3) > 0, now());
+        let (keep_all, time_ns) = (most(3) > 0, now());
         let number = if state == State::Plain { most(2) } else { most(1) };
+        // The same at all ranks.
+        let serial = following(&self.hints.name, most(0))?;
+        following(&self.hints.name, number)?;
         let (highest, alone) = (most(2).max(number), false);
         let decision = Decision { number, serial, highest, time_ns, state, alone, element };
         let prepared = store.prepare(serial);
         let parts = match agree(comm, what, prepared, words_of) {
             Ok((_, parts)) => parts.into_iter().map(part_of).collect(),
             Err(error) => {
-                store.abandon();
-                // The others may have heard of all parts, and go on.
-                if matches!(error, PersistentError::Collective(_)) {
-                    store.poison();
-                }
+                store.give_up(&error);
                 return Err(error);
             }
         };
         let decided = if self.rank == 0 { store.decide(&decision, parts) } else { Ok(()) };
-        agree(comm, what, decided, |()| []).inspect_err(|_| store.poison())?;
+        agree(comm, what, decided, |()| []).inspect_err(|error| {
+            // Rank 0 says so as long as it has decided nothing.
+            match error.code() {
+                Some(PersistentCode::NoMem) => store.abandon(),
+                _ => store.poison(),
+            }
+        })?;
         // The version is there, whatever becomes of those that it takes the place of; and their
         // records are gone before the next commit of any rank synchronises the folder.
         let adopted = running.adopt(&decision, keep_all);

@@ -1,8 +1,9 @@
 //! The root of an instance of an application, which one job has at a time.
 use super::agree;
 use super::error::PersistentError;
+use crate::file::retry;
 use crate::lock::{lock_range, unlock_range};
-use crate::store::{Disk, KEY_LEN, Key, key_of};
+use crate::store::{Disk, KEY_FILE, KEY_LEN, Key, MediumError, key_of};
 use rma_core::Communicator;
 use rustix::fd::OwnedFd;
 use rustix::fs::{Mode, OFlags};
@@ -53,8 +54,9 @@ impl Root {
     /// [`PersistentError::RootPath`], [`PersistentError::RootInUse`] with host and process of the
     /// other instance, [`PersistentError::System`].
     pub fn open(world: &Communicator, path: impl AsRef<Path>) -> Result<Self, PersistentError> {
-        let (path, rank) = (path.as_ref(), u32::from(world.rank()));
-        let what = "opening the root";
+        let (what, rank) = ("opening the root", u32::from(world.rank()));
+        let (path, _) = agree(world, what, absolute(path.as_ref()), |_| [])?;
+        let path = path.as_path();
         // The first byte keeps all other jobs away; the others of this job lock their own then.
         let first = || {
             let file = take(path, ALL)?;
@@ -67,11 +69,12 @@ impl Root {
         let lock = first.map_or_else(|| take(path, range.clone()), Ok);
         let lock = lock.map(|file| (file, range));
         let (lock, _) = agree(world, what, lock, |_| [])?;
-        let made = if rank == 0 { key(path).map(Some) } else { Ok(None) };
+        let disk = Disk::new(path);
+        let made = if rank == 0 { key(path, &disk).map(Some) } else { Ok(None) };
         let (made, _) = agree(world, what, made, |_| [])?;
-        let key = made.map_or_else(|| key(path), Ok);
+        let key = made.map_or_else(|| key(path, &disk), Ok);
         let (key, _) = agree(world, what, key, |_| [])?;
-        Ok(Self::new(path, key, Some(lock)))
+        Ok(Self::new(path, disk, key, Some(lock)))
     }
 
     /// Opens the root by this process alone, to manage what is there.
@@ -80,9 +83,10 @@ impl Root {
     ///
     /// As [`open`](Self::open).
     pub fn open_alone(path: impl AsRef<Path>) -> Result<Self, PersistentError> {
-        let path = path.as_ref();
+        let path = &absolute(path.as_ref())?;
         let lock = (take(path, ALL)?, ALL);
-        Ok(Self::new(path, key(path)?, Some(lock)))
+        let disk = Disk::new(path);
+        Ok(Self::new(path, disk.clone(), key(path, &disk)?, Some(lock)))
     }
 
     /// The root as it is at this moment, to be listed only; another job may have it.
@@ -91,17 +95,17 @@ impl Root {
     ///
     /// [`PersistentError::RootPath`], [`PersistentError::System`].
     pub fn look(path: impl AsRef<Path>) -> Result<Self, PersistentError> {
-        let path = path.as_ref();
+        let path = &absolute(path.as_ref())?;
         check_path(path)?;
-        if !path.join(crate::store::KEY_FILE).exists() {
+        if !path.join(KEY_FILE).exists() {
             return Err(refused(path, "it is no root: no job has had windows there"));
         }
-        Ok(Self::new(path, key(path)?, None))
+        let disk = Disk::to_read(path);
+        Ok(Self::new(path, disk.clone(), key(path, &disk)?, None))
     }
 
-    fn new(path: &Path, key: Key, lock: Option<(OwnedFd, Range<u64>)>) -> Self {
+    fn new(path: &Path, disk: Disk, key: Key, lock: Option<(OwnedFd, Range<u64>)>) -> Self {
         let (path, process) = (path.to_owned(), rustix::process::getpid());
-        let disk = Disk::new(&path);
         Self { inner: Arc::new(Inner { path, disk, key, lock, process }) }
     }
 
@@ -118,6 +122,14 @@ impl Root {
 
 fn refused(path: &Path, what: &'static str) -> PersistentError {
     PersistentError::RootPath { path: path.display().to_string(), what }
+}
+
+/// The process may have another folder when a window is opened.
+fn absolute(path: &Path) -> Result<PathBuf, PersistentError> {
+    std::path::absolute(path).map_err(|error| match Errno::from_io_error(&error) {
+        Some(errno) => system(path, "getcwd", errno),
+        None => refused(path, "it is empty; name a folder"),
+    })
 }
 
 fn check_path(path: &Path) -> Result<(), PersistentError> {
@@ -172,13 +184,21 @@ fn holder(file: &OwnedFd) -> String {
     }
 }
 
-fn key(path: &Path) -> Result<Key, PersistentError> {
+fn key(path: &Path, disk: &Disk) -> Result<Key, PersistentError> {
     let fresh = || {
         let mut key = [0; KEY_LEN];
         // Of a pool that is filled once the system is up; short reads are of larger ones.
-        let _ = getrandom(&mut key, GetRandomFlags::empty());
-        key
+        match retry(|| getrandom(&mut key, GetRandomFlags::empty())) {
+            Ok(KEY_LEN) => Ok(key),
+            Ok(_) => Err(Errno::IO),
+            Err(errno) => Err(errno),
+        }
+        .map_err(|errno| MediumError {
+            path: KEY_FILE.to_owned(),
+            call: "getrandom",
+            errno,
+        })
     };
-    let key = key_of(&Disk::new(path), fresh)?;
+    let key = key_of(disk, fresh)?;
     key.ok_or_else(|| refused(path, "its file rma-root is damaged; put it back from a copy"))
 }

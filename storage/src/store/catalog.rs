@@ -48,12 +48,22 @@ pub(crate) fn parse_part(file: &str) -> Option<(u32, u64)> {
     (part_file("", rank, serial).strip_prefix('/') == Some(file)).then_some((rank, serial))
 }
 
+/// The number of what comes next.
+pub(crate) fn following(name: &str, number: u64) -> std::result::Result<u64, PersistentError> {
+    let what = "its numbers are used up, as no commit has done: the name of a file `version.…` in \
+                its folder has the last one; move that file away";
+    number.checked_add(1).ok_or_else(|| PersistentError::Arg { name: name.to_owned(), what })
+}
+
 /// The file of a root's key, by which its records are checked.
 pub(crate) const KEY_FILE: &str = "rma-root";
 
 /// The key of a root: the one that it has or, if it has none, a new one. `None` if what is there is
 /// neither of its two records.
-pub(crate) fn key_of<M: Medium>(medium: &M, fresh: impl FnOnce() -> Key) -> Result<Option<Key>> {
+pub(crate) fn key_of<M: Medium>(
+    medium: &M,
+    fresh: impl FnOnce() -> Result<Key>,
+) -> Result<Option<Key>> {
     if let Some(bytes) = medium.read(KEY_FILE)? {
         // It may have got its name from a process that was ended before that was durable.
         medium.sync_folder("")?;
@@ -61,7 +71,7 @@ pub(crate) fn key_of<M: Medium>(medium: &M, fresh: impl FnOnce() -> Key) -> Resu
         let keys = [0, KEY_COPY].into_iter().filter_map(record);
         return Ok(keys.filter_map(|record| read_key(record).ok()).next());
     }
-    let key = fresh();
+    let key = fresh()?;
     let mut bytes = vec![0; KEY_COPY + KEY_RECORD];
     bytes[..KEY_RECORD].copy_from_slice(&key_record(&key));
     bytes[KEY_COPY..].copy_from_slice(&key_record(&key));

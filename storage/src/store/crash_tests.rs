@@ -52,7 +52,7 @@ fn decision(number: u64, serial: u64, alone: bool) -> Decision {
 fn key(medium: &Simulated) -> Result<Key> {
     // Another one if it is made anew.
     let (name, files) = (NAME.to_owned(), medium.files().len() as u8);
-    key_of(medium, || [files; 32])?.ok_or(PersistentError::Arg { name, what: "no key" })
+    key_of(medium, || Ok([files; 32]))?.ok_or(PersistentError::Arg { name, what: "no key" })
 }
 
 fn catalog(medium: &Simulated) -> Result<Catalog> {
@@ -425,6 +425,56 @@ fn a_commit_without_space_leaves_all_as_it_was() {
     assert_eq!(catalog(&medium).unwrap().versions, before);
     medium.space.set(u64::MAX);
     truth.tries(job.next, 0..2);
+    job.commit().unwrap();
+    truth.returned = truth.trying;
+    truth.recover(&medium, true, false).unwrap();
+}
+
+/// Two ranks with all parts of the next version written, and what is to decide it.
+fn prepared() -> (Simulated, Truth, Job, Decision, Vec<super::PartRef>) {
+    let medium = Simulated::new(Mistake::None);
+    let mut truth = Truth::new();
+    let mut job = Job::open(&medium, true, None, false).unwrap();
+    for (rank, bytes) in (0..).zip(&mut truth.now) {
+        bytes.fill(7);
+        let file = medium.open(&work_file(NAME, rank)).unwrap().unwrap();
+        medium.write_at(&file, bytes, 0).unwrap();
+    }
+    truth.returned = truth.trying;
+    truth.tries(job.next, 0..2);
+    let serial = job.stores.iter().map(PartStore::highest_serial).max().unwrap() + 1;
+    let parts = job.stores.iter_mut().map(|store| store.prepare(serial).unwrap()).collect();
+    let decision = decision(job.next, serial, false);
+    (medium, truth, job, decision, parts)
+}
+
+/// It hears of no agreement, while rank 0 has heard of all parts and decides.
+#[test]
+fn a_rank_that_does_not_hear_the_others_leaves_its_part() {
+    let (medium, mut truth, mut job, decision, parts) = prepared();
+    let (what, root) = ("allgather", rma_core::Rank(1));
+    let lost = rma_core::CollectiveError::NoSuchRoot { what, root, last: root };
+    job.stores[1].give_up(&lost.into());
+    assert!(job.stores[1].is_poisoned());
+    job.stores[0].decide(&decision, parts).unwrap();
+    truth.returned = truth.trying;
+    truth.recover(&medium, true, false).unwrap();
+}
+
+/// There is no space for the record of a version: nothing has its name, and the next commit works.
+#[test]
+fn a_record_without_space_leaves_all_as_it_was() {
+    let (medium, mut truth, mut job, decision, parts) = prepared();
+    let before = catalog(&medium).unwrap().versions;
+    medium.space.set(10);
+    let error = job.stores[0].decide(&decision, parts).unwrap_err();
+    assert!(matches!(error, PersistentError::Space { .. }), "{error}");
+    job.stores[1].abandon();
+    assert!(job.stores.iter().all(|store| !store.is_poisoned()));
+    let files = medium.files();
+    let left = |file: &&String| file.ends_with(".new") || file.contains("00000002");
+    assert_eq!((catalog(&medium).unwrap().versions, files.iter().find(left)), (before, None));
+    medium.space.set(u64::MAX);
     job.commit().unwrap();
     truth.returned = truth.trying;
     truth.recover(&medium, true, false).unwrap();

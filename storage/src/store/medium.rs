@@ -3,6 +3,7 @@ use crate::file::retry;
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::fs::{FallocateFlags, Mode, OFlags};
 use rustix::io::Errno;
+use rustix::process::{Resource, getrlimit};
 use std::path::{Path, PathBuf};
 
 /// A call that storage refused.
@@ -52,7 +53,12 @@ pub(crate) trait Medium {
     /// All bytes of a file, if there is one.
     fn read(&self, path: &str) -> Result<Option<Vec<u8>>> {
         let Some(file) = self.open(path)? else { return Ok(None) };
-        let mut bytes = vec![0; self.len(&file)? as usize];
+        let len = self.len(&file)?;
+        // Whoever has damaged it may have made it of any length.
+        let mut bytes = Vec::new();
+        let room = usize::try_from(len).ok().filter(|len| bytes.try_reserve_exact(*len).is_ok());
+        let nomem = || MediumError { path: path.to_owned(), call: "read", errno: Errno::NOMEM };
+        bytes.resize(room.ok_or_else(nomem)?, 0);
         self.read_at(&file, &mut bytes, 0)?;
         Ok(Some(bytes))
     }
@@ -70,6 +76,8 @@ pub(crate) trait Medium {
 #[derive(Debug, Clone)]
 pub(crate) struct Disk {
     root: PathBuf,
+    /// How files that are there are opened.
+    access: OFlags,
 }
 
 /// A file of it.
@@ -87,7 +95,12 @@ impl AsFd for DiskFile {
 
 impl Disk {
     pub(crate) fn new(root: &Path) -> Self {
-        Self { root: root.to_owned() }
+        Self { root: root.to_owned(), access: OFlags::RDWR }
+    }
+
+    /// To be looked at, also by those who may not write there.
+    pub(crate) fn to_read(root: &Path) -> Self {
+        Self { root: root.to_owned(), access: OFlags::RDONLY }
     }
 
     pub(crate) fn path(&self, path: &str) -> PathBuf {
@@ -96,7 +109,7 @@ impl Disk {
 
     fn opened(&self, path: &str, flags: OFlags) -> std::result::Result<DiskFile, Errno> {
         let mode = Mode::RUSR | Mode::WUSR;
-        let flags = flags | OFlags::RDWR | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+        let flags = flags | OFlags::CLOEXEC | OFlags::NOFOLLOW;
         let descriptor = retry(|| rustix::fs::open(self.path(path), flags, mode))?;
         Ok(DiskFile { descriptor, path: path.to_owned() })
     }
@@ -111,14 +124,15 @@ impl Medium for Disk {
     type File = DiskFile;
 
     fn open(&self, path: &str) -> Result<Option<DiskFile>> {
-        match self.opened(path, OFlags::empty()) {
+        match self.opened(path, self.access) {
             Err(Errno::NOENT) => Ok(None),
             opened => opened.map(Some).map_err(failed(path, "open")),
         }
     }
 
     fn create(&self, path: &str) -> Result<DiskFile> {
-        self.opened(path, OFlags::CREATE | OFlags::TRUNC).map_err(failed(path, "open"))
+        self.opened(path, OFlags::RDWR | OFlags::CREATE | OFlags::TRUNC)
+            .map_err(failed(path, "open"))
     }
 
     fn len(&self, file: &DiskFile) -> Result<u64> {
@@ -155,6 +169,10 @@ impl Medium for Disk {
     fn allocate(&self, file: &DiskFile, start: u64, end: u64) -> Result<()> {
         if start >= end {
             return Ok(());
+        }
+        // A process that writes beyond is sent a signal, not an error.
+        if getrlimit(Resource::Fsize).current.is_some_and(|most| end > most) {
+            return Err(failed(&file.path, "fallocate")(Errno::FBIG));
         }
         let flags = FallocateFlags::empty();
         match retry(|| rustix::fs::fallocate(file, flags, start, end - start)) {

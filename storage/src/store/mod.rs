@@ -22,7 +22,7 @@ mod crash_tests;
 #[cfg(test)]
 mod simulated;
 
-pub(crate) use catalog::{Catalog, Damage, KEY_FILE, blocks_file, key_of, version_file, work_file};
+pub(crate) use catalog::{Catalog, Damage, KEY_FILE, blocks_file, following, key_of, work_file};
 pub(crate) use format::{BLOCK, ElementType, KEY_LEN, Key, PartRef, State, Version};
 pub(crate) use medium::{Disk, Medium, MediumError};
 pub(crate) use part::{Decision, Opening, PartStore, check_part, write_version};

@@ -4,7 +4,7 @@ use super::format::{
     BLOCK, Block, ElementType, Key, Part, PartRef, State, Version, blocks_of, part_record,
     read_part, version_record,
 };
-use super::medium::Medium;
+use super::medium::{Medium, MediumError};
 use crate::PersistentError;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -386,15 +386,19 @@ impl<M: Medium> PartStore<M> {
         Ok((0..count).filter_map(|_| self.free.pop_first()).collect())
     }
 
-    /// The second phase, of rank 0, or of the rank that is alone: what makes the version. An error
-    /// leaves open whether it is there, so that the store is poisoned.
+    /// The second phase, of rank 0, or of the rank that is alone: what makes the version. Without
+    /// space for its record ([`PersistentError::Space`]) there is none, and all is as it was; any
+    /// other error leaves open whether it is there, so that the store is poisoned.
     pub(crate) fn decide(&mut self, decision: &Decision, parts: Vec<PartRef>) -> Result<()> {
         let &Decision { number, serial, highest, time_ns, state, alone, element } = decision;
         let (ranks, alone) = (self.ranks, alone.then_some(self.rank));
         let version =
             Version { number, serial, highest, time_ns, state, ranks, alone, element, parts };
         let decided = write_version(&self.medium, &self.key, &self.name, &version);
-        decided.inspect_err(|_| self.poisoned = true)
+        decided.inspect_err(|error| match error {
+            PersistentError::Space { .. } => self.abandon(),
+            _ => self.poisoned = true,
+        })
     }
 
     /// The end, of each rank: the version is there, and the next transaction begins. Those that it
@@ -460,6 +464,16 @@ impl<M: Medium> PartStore<M> {
         Ok(self.medium.remove(&file)?)
     }
 
+    /// The first phase has not come to its end at all ranks, as this one hears.
+    pub(crate) fn give_up(&mut self, error: &PersistentError) {
+        match error {
+            // The others may have heard of all parts and have decided: what was written stays, and
+            // the next to open it finds out.
+            PersistentError::Collective(_) => self.poison(),
+            _ => self.abandon(),
+        }
+    }
+
     /// There will be no version: gives back what was written for it.
     pub(crate) fn abandon(&mut self) {
         if let Some((part, part_ref, taken)) = self.pending.take()
@@ -471,7 +485,8 @@ impl<M: Medium> PartStore<M> {
     }
 }
 
-/// Puts the record of a version into its place, durably.
+/// Puts the record of a version into its place, durably. An error is [`PersistentError::Space`]
+/// only if nothing has its name yet.
 pub(crate) fn write_version<M: Medium>(
     medium: &M,
     key: &Key,
@@ -480,7 +495,12 @@ pub(crate) fn write_version<M: Medium>(
 ) -> Result<()> {
     let file = version_file(name, version.serial, version.alone);
     let new = format!("{file}{NEW}");
-    medium.write_durable(&new, &version_record(version, name, key))?;
-    medium.rename(&new, &file)?;
-    Ok(medium.sync_folder(name)?)
+    let wrote = medium.write_durable(&new, &version_record(version, name, key));
+    wrote.inspect_err(|_| _ = medium.remove(&new))?;
+    let placed = medium.rename(&new, &file).and_then(|()| medium.sync_folder(name));
+    placed.map_err(|MediumError { path, call, errno }| PersistentError::System {
+        path,
+        call,
+        errno: errno.raw_os_error(),
+    })
 }

@@ -48,9 +48,9 @@ fn count(universe: &Universe, arguments: &Arguments) -> Result<(), Failure> {
         let hints = StorageHints::file(&arguments.file);
         let memory = StorageMemory::open(universe, &hints, size_of::<u64>());
         // The others wait in `create`, and hear of it there when this rank leaves.
-        world.window(1, size_of::<u64>()).create(Arc::new(memory?)).map_err(|not| not.error)?
+        world.window(1, size_of::<u64>()).create(Arc::new(memory?))?
     } else {
-        world.window(0, 1).create(Vec::<u64>::new()).map_err(|not| not.error)?
+        world.window(0, 1).create(Vec::<u64>::new())?
     };
     said(&window, "found")?;
     world.barrier()?;

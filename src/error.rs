@@ -1,9 +1,12 @@
 //! One error for programs that handle all of them alike.
+#[cfg(feature = "simulate")]
+use crate::SimFailure;
 use crate::{
     BatchError, CartesianError, CollectiveError, ConfigError, ConfigFileError, ErrorClass,
     HintError, LayoutError, PersistError, PersistentError, Refused, RmaError, StartError,
     StorageError, WindowError,
 };
+use core::num::TryFromIntError;
 
 /// Any error of this library, for `?` in `main`.
 #[derive(thiserror::Error)]
@@ -48,6 +51,13 @@ pub enum Error {
     /// There is no persistent memory, or no version of it.
     #[error(transparent)]
     Persistent(#[from] PersistentError),
+    /// A number is none of a rank.
+    #[error("not the number of a rank: {0}; ranks are below 2^32")]
+    Rank(#[from] TryFromIntError),
+    /// A simulation came to no end.
+    #[cfg(feature = "simulate")]
+    #[error(transparent)]
+    Simulation(#[from] SimFailure),
 }
 
 rma_core::debug_as_display!(Error);
@@ -67,6 +77,9 @@ impl Error {
             Self::Storage(error) => error.class(),
             Self::Persist(_) => ErrorClass::Io,
             Self::Persistent(error) => error.class(),
+            Self::Rank(_) => ErrorClass::Rank,
+            #[cfg(feature = "simulate")]
+            Self::Simulation(_) => ErrorClass::Other,
         }
     }
 }

@@ -46,6 +46,15 @@ impl TryFrom<usize> for Rank {
     }
 }
 
+impl TryFrom<u64> for Rank {
+    type Error = TryFromIntError;
+
+    /// The rank of that number, which came from a window, say.
+    fn try_from(number: u64) -> Result<Self, TryFromIntError> {
+        u32::try_from(number).map(Self)
+    }
+}
+
 impl From<Rank> for u32 {
     fn from(rank: Rank) -> Self {
         rank.0

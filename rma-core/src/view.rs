@@ -83,7 +83,8 @@ impl Window {
     /// window (MPI 4.1, section 12.5.4). It completes nothing.
     ///
     /// Where this rank's part lies on storage, what was there before the call is durable when it
-    /// returns, as by [`persist`](Self::persist); in a dynamic window, in all its regions.
+    /// returns, as by [`persist`](Self::persist); in a dynamic window, in all its regions. What a
+    /// memory of versions keeps back for its next version is not.
     ///
     /// # Errors
     ///

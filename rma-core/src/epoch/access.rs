@@ -240,7 +240,9 @@ impl<'w> Access<'w> {
     ///
     /// # Errors
     ///
-    /// What `scope` returns; otherwise the first failure of an operation that was under way.
+    /// What `scope` returns; otherwise the first failure of an operation that was under way. An
+    /// error of another type is part of what a scope gives: one type here is what lets a `?` in it
+    /// stand without a word about types.
     #[inline]
     pub fn ops<'env, F, R>(&'env self, scope: F) -> Result<R, RmaError>
     where

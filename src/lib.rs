@@ -17,7 +17,7 @@
 //!     epoch.fetch_and_op(Rank(0), 0, Op::Sum, u64::from(world.rank()))?;
 //!     epoch.unlock()?;
 //!
-//!     // Active target: everybody puts to its right neighbour between two fences.
+//!     // Active target: each rank puts to its right neighbour between two fences.
 //!     let epoch = window.fence(Assert::NONE)?;
 //!     epoch.put(world.rank().on_ring(1, world.size()), 1, &[u64::from(world.rank())])?;
 //!     epoch.end()?;
@@ -36,7 +36,7 @@
 //! | for | see |
 //! | --- | --- |
 //! | starting | [`initialize`], [`initialize_with`], [`Builder`] |
-//! | settings, and who gives them | [`Config`], [`Builder`], `rma-run --help-config` |
+//! | settings, and where they come from | [`Config`], [`Builder`], `rma-run --help-config` |
 //! | tests | [`local`], `simulate`, `simulate_rdma` (feature `simulate`), `testing` (`processes`) |
 //! | groups of ranks and collectives | [`Communicator`] |
 //! | a barrier with a deadline of its own | [`Communicator::barrier_for`] |
@@ -55,7 +55,7 @@
 //!
 //! To read: [`guide`] has a [tour](guide::tour), the [epochs](guide::epochs) that go together, the
 //! [memory model](guide::memory_model), [patterns](guide::patterns), [debugging](guide::debugging),
-//! and tables for those who come [from MPI](guide::from_mpi) or
+//! and tables for users who come [from MPI](guide::from_mpi) or
 //! [from OpenSHMEM](guide::from_openshmem).
 //!
 //! Names are MPI's. What safe code cannot do with them is cause undefined behaviour: buffers in

@@ -445,7 +445,7 @@ mod failing {
         }
     }
 
-    // SAFETY: leaked memory, whose address nobody else has.
+    // SAFETY: leaked memory, whose address no other code has.
     unsafe impl Send for Failing {}
     // SAFETY: as above.
     unsafe impl Sync for Failing {}
@@ -455,7 +455,7 @@ mod failing {
             self.0
         }
     }
-    // SAFETY: no reference to it is left, and nobody maps it.
+    // SAFETY: no reference to it is left, and no process maps it.
     unsafe impl Backing for Failing {
         fn extents(&self) -> Vec<Extent> {
             Vec::new()

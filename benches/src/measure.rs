@@ -27,7 +27,7 @@ impl Effort {
         Self { rounds: 3, batch: Duration::from_micros(10), warm_up: Duration::from_micros(100) };
 }
 
-/// Who does the work.
+/// The ranks that do the work.
 #[derive(Clone, Copy)]
 pub(crate) enum Pace<'c> {
     /// This rank.

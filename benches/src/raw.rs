@@ -2,7 +2,7 @@
 //! operations use.
 //!
 //! Copies are calls of opaque code and inline assembly: what the compiler cannot see into cannot
-//! be a data race in its eyes, whoever else touches the window.
+//! be a data race in its eyes, whichever other rank touches the window.
 #![allow(unsafe_code)]
 
 use rma::{RawPart, View};
@@ -265,7 +265,7 @@ pub(crate) fn map_and_close(bytes: usize) -> std::io::Result<()> {
     let (access, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED);
     // SAFETY: a new mapping at an address that the kernel chooses.
     let at = unsafe { mmap(std::ptr::null_mut(), bytes, access, flags, &segment, 0) }?;
-    // SAFETY: the mapping that was just made; nobody else knows of it.
+    // SAFETY: the mapping that was just made; no other code knows of it.
     Ok(unsafe { munmap(at, bytes) }?)
 }
 
@@ -280,7 +280,7 @@ pub(crate) struct RawTarget {
 /// Memory that lives as long as the process.
 pub(crate) fn leaked(len: usize) -> RawPart {
     let memory = Box::leak(vec![0u8; len].into_boxed_slice());
-    // SAFETY: never freed, and nobody has another reference.
+    // SAFETY: never freed, and there is no other reference.
     unsafe { RawPart::new(memory.as_mut_ptr(), len) }
 }
 

@@ -9,7 +9,7 @@ use rma_core::{
     Window,
 };
 
-/// Everybody adds to the same array; nothing is lost. S-H4
+/// Every rank adds to the same array; nothing is lost. S-H4
 fn sums<E: BasicElement + PartialEq>(universe: &Universe, of: fn(u64) -> E, len: usize) {
     let world = universe.world();
     let rounds = times(universe, 3_000);
@@ -52,7 +52,7 @@ pub fn sums_are_exact(universe: &Universe) {
     sums::<f32>(universe, |n| n as f32, 1);
 }
 
-/// Extremes and bits of what everybody gives. S-H4
+/// Extremes and bits of what all ranks give. S-H4
 pub fn extremes_and_bits(universe: &Universe) {
     let world = universe.world();
     let window = world.window(4, 8).allocate().unwrap();

@@ -155,7 +155,7 @@ pub fn mixed(universe: &Universe) {
     window.free().unwrap();
 }
 
-/// Everybody pushes nodes of its own memory onto one list; all are found once. S-H5 S-E14
+/// Every rank pushes nodes of its own memory onto one list; all are found once. S-H5 S-E14
 pub fn linked_list(universe: &Universe) {
     let world = universe.world();
     let count = times(universe, 300);

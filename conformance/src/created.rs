@@ -44,7 +44,7 @@ fn after(me: Rank, ranks: u32) -> [u64; 4] {
     [first, 7 + left, first + 2 + 2 * u64::from(ranks), 5000]
 }
 
-/// A vector is given away, used by everybody, and comes back. S-A1 S-A2
+/// A vector is given away, used by all ranks, and comes back. S-A1 S-A2
 pub fn over_vectors(universe: &Universe) {
     let world = universe.world();
     let window = world.window(4, 8).create(numbered(world.rank(), 4)).unwrap();

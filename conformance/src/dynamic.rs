@@ -13,7 +13,7 @@ fn dynamic(comm: &Communicator) -> Window {
     comm.window(0, 1).create_dynamic().unwrap()
 }
 
-/// Everybody's address. **Collective.**
+/// The address of each rank. **Collective.**
 fn addresses(comm: &Communicator, mine: u64) -> Vec<u64> {
     comm.allgather(&[mine]).unwrap()
 }

@@ -76,7 +76,7 @@ fn expect_shortage(error: WindowError, me: Rank) {
     }
 }
 
-/// More memory than there is, for everybody: an error, and no signal later. S-B6 S-B7
+/// More memory than there is, for every rank: an error, and no signal later. S-B6 S-B7
 pub fn shortage(universe: &Universe) {
     let world = universe.world();
     for (count, unit) in [(1 << 60, 1), (1 << 57, 8), (1 << 40, 1 << 22)] {

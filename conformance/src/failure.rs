@@ -436,8 +436,8 @@ pub fn run_leaving_a_tree<H: Harness>(test: &str) {
     });
 }
 
-/// In such a broadcast, one of those who pass the data on leaves without it. The one behind it is
-/// told while the root is still there.
+/// In such a broadcast, one of the ranks that pass the data on leaves without it. The one behind it
+/// is told while the root is still there.
 pub fn run_leaving_inside_a_tree<H: Harness>(test: &str) {
     H::run(test, 4, &|universe| {
         let world = universe.world().clone();

@@ -59,7 +59,7 @@ pub fn local_stores(universe: &Universe) {
     window.free().unwrap();
 }
 
-/// Gets from everybody.
+/// Gets from every rank.
 pub fn gets(universe: &Universe) {
     let world = universe.world();
     let window = words(world, 3);

@@ -117,7 +117,7 @@ impl Message {
         let fitting = self.flags & FITTING != 0;
         let length = if fitting { self.body.len() as u64 } else { self.length };
         // What rank 0 answers must not be taken for an answer to an honest operation of rank 1,
-        // which has no slots that high: a liar who harms itself shows nothing.
+        // which has no slots that high: a liar that harms itself shows nothing.
         let free = ANSWERS.iter().chain(&NO_SLOTS).any(|name| self.kind == kind(name));
         let slot = self.slot | if free { 0 } else { 1 << 31 };
         let mut head = vec![self.kind, self.op, self.basic, self.status];

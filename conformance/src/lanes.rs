@@ -221,7 +221,7 @@ pub fn in_other_orders(universe: &Universe) {
     }
 }
 
-/// Who returns has no part in it any more: others may still be reading.
+/// A rank that returns has no part in it any more: others may still be reading.
 pub fn and_gone(universe: &Universe) {
     let world = universe.world();
     let mut buffer = block(Rank(1), 9 * PIECE);
@@ -233,7 +233,7 @@ pub fn and_gone(universe: &Universe) {
 }
 
 /// Runs a case in which ranks call differently. What they send each other about that may come when
-/// the communicator is gone, so nobody says that all messages are waited for.
+/// the communicator is gone, so no rank says that all messages are waited for.
 pub fn run_differing<H: Harness>(test: &str, ranks: u32, case: fn(&Universe)) {
     H::run(test, ranks, &|universe| {
         case(&universe);
@@ -269,7 +269,7 @@ const OF_ALL: [Call; 5] = [
     |comm, mine| comm.alltoall_in_place(&mut mine.repeat(comm.size() as usize)),
 ];
 
-/// Somebody may not see it: what it sends is right, or it has what it wants.
+/// Some rank may not see it: what it sends is right, or it has what it wants.
 const OF_SOME: [Call; 4] = [
     |comm, mine| comm.bcast(&mut mine.to_vec(), Rank(0)),
     |comm, mine| comm.gather(mine, Rank(0)).map(drop),
@@ -277,8 +277,8 @@ const OF_SOME: [Call; 4] = [
     |comm, mine| comm.scan(mine, Op::Sum).map(drop),
 ];
 
-/// One rank has another length: somebody sees it, and all that wait hear of it. Each operation is
-/// of a communicator of its own, in which nobody has lost its lane before.
+/// One rank has another length: some rank sees it, and all that wait hear of it. Each operation is
+/// of a communicator of its own, in which no rank has lost its lane before.
 fn lengths_differ(world: &Communicator, (some, other): (usize, usize), odd: Rank) {
     let mine = block(world.rank(), if world.rank() == odd { other } else { some });
     for (number, call) in OF_ALL.into_iter().chain(OF_SOME).enumerate() {
@@ -288,7 +288,7 @@ fn lengths_differ(world: &Communicator, (some, other): (usize, usize), odd: Rank
         let least = if number < OF_ALL.len() { world.size() } else { 1 };
         assert!(failed >= least, "{number}: {some}, and {other} at {odd}");
         end.unwrap_or_else(expect);
-        // Whoever lost its lane does without.
+        // A rank that lost its lane does without.
         let mine = block(comm.rank(), LEAST);
         let all: Vec<u64> = comm.ranks().flat_map(|rank| block(rank, LEAST)).collect();
         assert_eq!(comm.allgather(&mine).unwrap(), all);
@@ -322,7 +322,7 @@ pub fn all_are_large(universe: &Universe) {
 }
 
 /// Calls of one length that differ otherwise: no rank reads what is for another, or waits for what
-/// nobody writes. For ranks that share memory.
+/// no rank writes. For ranks that share memory.
 pub fn calls_differ(universe: &Universe) {
     let world = universe.world();
     let size = world.size() as usize;

@@ -294,7 +294,7 @@ fn in_order<E: BasicElement + Debug>(universe: &Universe, of: fn(usize) -> E) {
 
 order_of_types!(in_order);
 
-/// Everybody adds to the same elements, through layouts and without; nothing is lost.
+/// Every rank adds to the same elements, through layouts and without; nothing is lost.
 fn sums<E: BasicElement + PartialEq>(universe: &Universe, of: fn(u64) -> E) {
     let world = universe.world();
     let rounds = times(universe, 1_000);

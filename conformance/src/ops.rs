@@ -12,7 +12,7 @@ fn filled(universe: &Universe, count: usize) -> Window {
     window
 }
 
-/// Gets from everybody, each into a buffer of its own.
+/// Gets from every rank, each into a buffer of its own.
 pub fn gets_overlap(universe: &Universe) {
     let world = universe.world();
     let window = filled(universe, 50);

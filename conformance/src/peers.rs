@@ -8,7 +8,7 @@ const ROOM: u64 = 16;
 /// What each origin leaves in its room.
 const LEFT: [u64; 16] = [1, 2, 3, 4, 5, 0, 6, 0, 9, 8, 9, 0, 30, 31, 0, 0];
 
-/// A window with a room for everybody; what is got from it is there.
+/// A window with a room for each rank; what is got from it is there.
 fn rooms(universe: &Universe) -> Window {
     let world = universe.world();
     let window = words(world, ROOM as usize * world.size() as usize);

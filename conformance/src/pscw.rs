@@ -56,7 +56,7 @@ pub fn ring(universe: &Universe) {
     window.free().unwrap();
 }
 
-/// Everybody exposes to everybody and operates on everybody, itself included. S-D1
+/// Every rank exposes to all and operates on all, itself included. S-D1
 pub fn all_to_all(universe: &Universe) {
     let world = universe.world();
     let window = words(world, world.size() as usize);

@@ -225,7 +225,7 @@ pub fn many_outstanding(universe: &Universe) {
     window.free().unwrap();
 }
 
-/// Everybody puts to everybody.
+/// Every rank puts to all.
 pub fn all_to_all(universe: &Universe) {
     let world = universe.world();
     let window = words(world, world.size() as usize);

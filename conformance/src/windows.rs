@@ -66,7 +66,7 @@ pub fn units_differ(universe: &Universe) {
     window.free().unwrap();
 }
 
-/// Everybody writes its rank of the world to everybody; ranks are those of the window's group.
+/// Each process writes its rank of the world to all; ranks are those of the window's group.
 fn exchange(universe: &Universe, comm: &Communicator) {
     let window = words(comm, comm.size() as usize);
     assert_eq!((window.rank(), window.ranks()), (comm.rank(), comm.size()));

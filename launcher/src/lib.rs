@@ -31,7 +31,7 @@
 //! loop-back, a process that could change them could also read the secret from the rank's
 //! environment.
 //!
-//! # Who notices what
+//! # Which process notices what
 //!
 //! - A rank dies: the launcher sees it, ends the others (SIGTERM, then SIGKILL), and exits as the
 //!   rank did.

@@ -101,7 +101,7 @@ pub enum StartError {
         variable: &'static str,
         /// Its value.
         value: String,
-        /// Who sets it.
+        /// The launcher that sets it.
         launcher: &'static str,
     },
     /// The launcher could not be reached, or went away.

@@ -12,7 +12,7 @@ use crate::codec::{Wire, wire_enum, wire_struct};
 pub(crate) const MAGIC: [u8; 8] = *b"rma-boot";
 /// Changes whenever a message does.
 pub(crate) const VERSION: u16 = 7;
-/// Largest frame before the other side has proved who it is, in bytes.
+/// Largest frame before the other side has proved its identity, in bytes.
 pub(crate) const HELLO_MAX: usize = 1024;
 /// Largest frame that ends the hello, in bytes: it tells of the job.
 pub(crate) const REPLY_MAX: usize = 64 << 10;

@@ -4,8 +4,8 @@
 //! | --- | --- |
 //! | [`tour`] | begin: what there is, one sample for each |
 //! | [`epochs`] | ask which epochs go together, and what a refusal means |
-//! | [`memory_model`] | ask when a buffer is theirs again, and who sees what when |
-//! | [`patterns`] | have a problem: halo, counter, lock, mailbox, work stealing, updates |
+//! | [`memory_model`] | ask when a buffer is theirs again, and what each rank sees when |
+//! | [`patterns`] | have a problem: halo, counter, lock, message queue, work stealing, updates |
 //! | [`debugging`] | have a wrong result, an error, or a program that hangs |
 //! | [`from_mpi`] | know MPI: each function of chapter 12, and its form here |
 //! | [`from_openshmem`] | know OpenSHMEM: the same |

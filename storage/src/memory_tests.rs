@@ -385,8 +385,9 @@ fn a_page_that_is_lost_ends_the_process_that_touches_it() {
     assert!(said.contains("touches") && !said.contains("goes on"), "{said}");
 }
 
-/// The file system finds an error in mid-run and lets nobody write any more, as `errors=remount-ro`
-/// has it: what was durable is there, what was not is an error, and goes on being one.
+/// The file system finds an error in mid-run and lets no process write any more, as
+/// `errors=remount-ro` has it: what was durable is there, what was not is an error, and goes on
+/// being one.
 #[test]
 fn a_file_system_that_becomes_read_only_is_an_error() {
     let Some(small) = Small::mount() else {

@@ -1,4 +1,4 @@
-//! Errors are results, and the compiler sees who ignores one. S-B5 S-B6
+//! Errors are results, and the compiler sees a caller that ignores one. S-B5 S-B6
 #![deny(unused_must_use)]
 use rma::{LockAll, Rank};
 

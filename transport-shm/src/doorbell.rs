@@ -24,8 +24,8 @@ use crate::sync::{AtomicU32, Futex, fence};
 
 /// Lives in the roster. All zero is its initial state. It has two cache lines of
 /// its own (adjacent lines are fetched in pairs). The first is what ringers read all the time, and
-/// only a thread writes that goes to sleep. The second each wait writes, and nobody reads it but a
-/// ringer with work that finds the agent asleep: with one line for all, each answer to a rank that
+/// only a thread writes that goes to sleep. The second each wait writes, and only a ringer reads it
+/// that has work and finds the agent asleep: with one line for all, each answer to a rank that
 /// waits would take that line away from it.
 #[repr(C, align(128))]
 pub(crate) struct Doorbell {

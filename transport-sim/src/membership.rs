@@ -23,7 +23,7 @@ pub(crate) struct Membership {
     news: BTreeSet<(u64, u32, u32)>,
     /// The first rank that failed, heard of or not.
     failed: Option<u32>,
-    /// The run is lost, and everybody knows the truth.
+    /// The run is lost, and every rank knows the truth.
     revealed: bool,
 }
 
@@ -122,7 +122,7 @@ impl Membership {
         self.member(me).ended = true;
     }
 
-    /// All that have not left fail, and everybody knows at once.
+    /// All that have not left fail, and every rank knows at once.
     pub(crate) fn give_up(&mut self) {
         self.revealed = true;
         self.news.clear();

@@ -57,7 +57,7 @@ pub(super) fn run(bench: &mut Bench<'_>) -> Result<()> {
     Ok(window.free()?)
 }
 
-/// How many increments a second of a word under a lock word, if nobody else wants it.
+/// How many increments a second of a word under a lock word, if no other rank wants it.
 fn alone(part: &Raw<'_>) -> f64 {
     let (word, lock) = (part.word64(ALONE_AT), part.word64(ALONE_AT + 64));
     let start = Instant::now();

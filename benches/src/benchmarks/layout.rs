@@ -8,7 +8,7 @@ use rma::{BasicElement, Element, Layout, Op, View};
 use std::hint::black_box;
 use std::ops::Add;
 
-/// For an accumulate, in times of a loop that nobody else may interrupt.
+/// For an accumulate, in times of a loop that no other rank may interrupt.
 const GOAL_ADD: f64 = 2.0;
 /// For a transpose, in times of two plain loops.
 const GOAL_TRANSPOSE: f64 = 0.67;
@@ -49,8 +49,8 @@ impl<'w, E: Element> Matrix<'w, E> {
                 let (there, here) = if rows_there { (row, column) } else { (column, row) };
                 // SAFETY: both indices are below the number of elements of the part.
                 let at = unsafe { self.first.add(there) };
-                // SAFETY: inside the part, which is aligned to 64 and which nobody else accesses:
-                // the other rank waits in a barrier.
+                // SAFETY: inside the part, which is aligned to 64 and which no other thread
+                // accesses: the other rank waits in a barrier.
                 unsafe { at.write(buffer[here]) };
             }
         }
@@ -138,15 +138,15 @@ impl<'w, E: Element, const APART: usize> Spaced<'w, E, APART> {
         Self { first: view.as_ptr().cast(), count, _view: view }
     }
 
-    /// As a programmer would write it who knows that nobody else is there.
+    /// As written by a programmer who knows that no other rank is there.
     #[inline(never)]
     fn write(&self, origin: &[E]) {
         // One bound, so that the compiler unrolls.
         for (i, element) in origin[..origin.len().min(self.count)].iter().enumerate() {
             // SAFETY: `APART * i` is below the number of elements of the part.
             let at = unsafe { self.first.add(APART * i) };
-            // SAFETY: inside the part, which is aligned to 64 and which nobody else accesses: the
-            // other rank waits in a barrier.
+            // SAFETY: inside the part, which is aligned to 64 and which no other thread accesses:
+            // the other rank waits in a barrier.
             unsafe { at.write(*element) };
         }
     }

@@ -1,4 +1,4 @@
-//! What passive epochs cost when nobody else wants one.
+//! What passive epochs cost when no other rank wants one.
 use super::TARGET;
 use crate::Result;
 use crate::bench::{Bench, row};

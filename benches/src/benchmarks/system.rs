@@ -59,7 +59,7 @@ fn wake(bench: &mut Bench<'_>) -> Result<()> {
 }
 
 /// Wakes the rank that sleeps there. It comes to that soon, if it does not sleep yet: a wake that
-/// nobody needed would take no time.
+/// no rank needed would take no time.
 fn wake_up(word: &AtomicU32) -> Result<()> {
     // Between processes: without the flag PRIVATE.
     while futex::wake(word, futex::Flags::empty(), 1)? == 0 {

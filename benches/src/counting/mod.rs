@@ -1,4 +1,4 @@
-//! What work costs, as far as it can be counted: no clock, and no noise where nobody waits.
+//! What work costs, as far as it can be counted: no clock, and no noise where no thread waits.
 mod allocations;
 mod tracer;
 

@@ -11,7 +11,7 @@ use rustix::process::{PTracer, set_ptracer};
 use std::io::{BufRead, BufReader, Lines, StdinLock, Write, stdin};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
-/// Ignored, if nobody traces.
+/// Ignored, if no process traces.
 const MARK: Signal = Signal::SIGURG;
 /// Asks this program to trace a thread.
 const OPTION: &str = "--trace";
@@ -56,7 +56,7 @@ impl Tracer {
         let mut command = Command::new(std::env::current_exe().ok()?);
         command.args([OPTION, &thread]).stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut child = command.stderr(Stdio::null()).spawn().ok()?;
-        // Refused where nobody has to be permitted; if it is needed, tracing fails without.
+        // Refused where no tracer has to be permitted; if it is needed, tracing fails without.
         _ = set_ptracer(PTracer::ProcessID(rustix::process::Pid::from_child(&child)));
         let input = child.stdin.take();
         let answers = BufReader::new(child.stdout.take()?).lines();

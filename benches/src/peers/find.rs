@@ -22,7 +22,7 @@ const FOLDERS: [&str; 8] = [
     "/opt/intel/oneapi/mpi/latest/bin",
 ];
 
-/// Who made a library.
+/// The project that a library is of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kind {
     Mpich,

@@ -48,7 +48,7 @@ pub(super) fn output_of(command: &mut Command, limit: Duration) -> Result<Output
 fn remove(seen: &Files, before: &Files) {
     for (path, number) in seen {
         if before.get(path) != Some(number) && is_ours(path, *number) {
-            // Whoever else removes it does the same.
+            // Another process that removes it does the same.
             _ = fs::remove_file(path);
         }
     }

@@ -173,7 +173,7 @@ impl Made {
         made
     }
 
-    /// Everybody tells everybody where its part begins. **Collective.**
+    /// Every rank tells all where its part begins. **Collective.**
     fn tell_bases(&mut self, comm: &Communicator) {
         let mine = if let Brought::Region(region) = &self.brought { region.address() } else { 0 };
         self.bases = comm.allgather(&[mine]).expect("all ranks are there");

@@ -40,7 +40,7 @@ fn serve_until(universe: &Universe, own: &Window, end: Duration) {
     epoch.unlock().unwrap();
 }
 
-/// Until everybody has left the barrier before.
+/// Until all ranks have left the barrier before.
 const SOON: Duration = Duration::from_millis(2);
 
 /// Lets virtual time pass, and does not look at any message.
@@ -51,7 +51,7 @@ fn ignore_until(universe: &Universe, end: Duration) {
     }
 }
 
-/// Everybody puts to rank 0, which checks what came.
+/// Every rank puts to rank 0, which checks what came.
 fn all_put(universe: &Universe) {
     let (world, window) = (universe.world(), bytes(universe, 3 * LEN));
     let epoch = unlocked(&window);

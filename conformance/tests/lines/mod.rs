@@ -242,7 +242,7 @@ fn what_others_may_see_comes_after_the_grant() {
     with_asked(&calls, true);
 }
 
-/// What others cannot see, or is nobody's, does not wait; what waits for a while at most waits no
+/// What others cannot see, or is no rank's, does not wait; what waits for a while at most waits no
 /// longer, and comes to nothing.
 #[test]
 fn what_is_nobodys_matter_does_not_wait_for_the_grant() {
@@ -275,7 +275,7 @@ fn a_panic_does_not_wait_for_a_lock() {
     });
 }
 
-/// The grant of a lock whose guard was forgotten comes to nobody: its rank leaves with it.
+/// The grant of a lock whose guard was forgotten comes to no holder: its rank leaves with it.
 #[test]
 fn a_rank_that_forgets_a_lock_before_it_is_granted_leaves_with_it() {
     while_held(3, false, &|universe, window| {

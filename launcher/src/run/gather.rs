@@ -65,8 +65,8 @@ impl Gather {
         (!ranks.is_empty()).then_some(Answer { ranks, message })
     }
 
-    /// The parts, those of ranks in a row that are the same as one: mostly all are, and everybody
-    /// gets the answer.
+    /// The parts, those of ranks in a row that are the same as one: mostly all are, and every
+    /// rank gets the answer.
     fn take_runs(&mut self) -> Vec<(u32, Vec<u8>)> {
         let mut runs: Vec<(u32, Vec<u8>)> = Vec::new();
         for part in &mut self.parts {

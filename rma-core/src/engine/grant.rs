@@ -14,7 +14,7 @@ use std::sync::{Arc, Weak};
 /// A lock that was asked for.
 pub(crate) trait Grant: Send + Sync {
     /// Waits until it is granted, or cannot be; until then at most, which gives false. What came of
-    /// it is for those who use the lock.
+    /// it is for the users of the lock.
     fn come_by(&self, until: Option<Duration>) -> bool;
 }
 

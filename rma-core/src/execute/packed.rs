@@ -15,7 +15,7 @@ pub(crate) struct Packed {
 }
 
 impl Packed {
-    /// Room for the bytes of a shape, and its address. They are not looked at before
+    /// Room for the bytes of a layout, and its address. They are not looked at before
     /// [`unpack`](Self::unpack).
     pub(super) fn of(placed: PlacedLayout<'_>) -> (Self, Buffer) {
         let mut bytes = vec![0; placed.bytes().unwrap_or(0) as usize];

@@ -137,8 +137,8 @@ impl<'l> Cursor<'l> {
         *now = Row { at, stride: 0, len: left, count: u64::from(left > 0) };
     }
 
-    /// How often rows of the shape of `row`, which are the next bytes, follow each other at equal
-    /// distances, `row` included, and these distances.
+    /// How often rows of the geometry of `row`, which are the next bytes, follow each other at
+    /// equal distances, `row` included, and these distances.
     fn repeats(&self, row: Row) -> (u64, i64) {
         let (now, bytes) = (self.now, row.len * row.count);
         if now.matches(row) {
@@ -160,7 +160,7 @@ impl<'l> Cursor<'l> {
         }
     }
 
-    /// Passes over rows of the shape of `row`, as many as follow each other.
+    /// Passes over rows of the geometry of `row`, as many as follow each other.
     fn consume_rows(&mut self, row: Row, times: u64) {
         let bytes = row.len * row.count;
         if times == 1 {
@@ -200,7 +200,7 @@ impl<'l> Cursor<'l> {
     }
 }
 
-/// The next bytes of two layouts of the same size, as planes of the same shape; `None` at the end.
+/// The next bytes of two layouts of the same size, as planes of equal blocks; `None` at the end.
 #[inline]
 pub(crate) fn next_planes(a: &mut Cursor<'_>, b: &mut Cursor<'_>) -> Option<(Plane, Plane)> {
     let (x, y) = cut(a.peek()?, b.peek()?);
@@ -215,7 +215,7 @@ pub(crate) fn next_planes(a: &mut Cursor<'_>, b: &mut Cursor<'_>) -> Option<(Pla
     Some((Plane { row: x, step: step_x, times }, Plane { row: y, step: step_y, times }))
 }
 
-/// Two rows of as many bytes as such of the same shape; `None` if it takes more.
+/// Two rows of as many bytes as such of equal blocks; `None` if it takes more.
 #[inline(always)]
 pub(crate) fn only_pair(x: Row, y: Row) -> Option<(Row, Row)> {
     let bytes = x.len.checked_mul(x.count)?;
@@ -230,8 +230,7 @@ pub(crate) fn only_pair(x: Row, y: Row) -> Option<(Row, Row)> {
     (x.len * x.count == bytes).then_some((x, y))
 }
 
-/// As much of two rows as has the same shape: a longer block counts as several of the shorter
-/// length.
+/// As much of two rows as has equal blocks: a longer block counts as several of the shorter length.
 fn cut(x: Row, y: Row) -> (Row, Row) {
     let len = x.len.min(y.len);
     let whole = |row: Row| match row.len {

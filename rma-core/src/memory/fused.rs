@@ -89,8 +89,8 @@ mod kernels {
     /// Vectors of a turn of the loops.
     const TURN: usize = 4;
 
-    /// Combines so many bytes, which are less than a vector, by a vector whose other lanes nobody
-    /// looks at; `$mov` moves as many.
+    /// Combines so many bytes, which are less than a vector, by a vector whose other lanes are
+    /// not looked at; `$mov` moves as many.
     macro_rules! piece { ($bytes:literal, $mov:literal, $vector:ty, $combine:ident,
         $at:ident $from:ident $len:ident $(, $into:ident)?) => {
         if $len & $bytes != 0 {

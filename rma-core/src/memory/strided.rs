@@ -24,7 +24,7 @@ impl<'w> Area<'w> {
     }
 
     /// Copies the row `from` of `origin` to the row `to` of this area, block by block. False, and
-    /// nothing is done, unless both have the same shape and lie inside.
+    /// nothing is done, unless both have as many blocks of one length and lie inside.
     #[inline(always)]
     pub(crate) fn try_write_row(&self, to: Row, origin: &[u8], from: Row) -> bool {
         let inside = to.fits(self.len) && from.fits(origin.len() as u64) && to.matches(from);

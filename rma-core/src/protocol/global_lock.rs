@@ -223,8 +223,8 @@ mod tests {
         }
     }
 
-    /// Who finds the global lock unwatched has taken it once in vain at most: what was tried is not
-    /// tried again before that is changed.
+    /// A rank that finds the global lock unwatched has taken it once in vain at most: what was
+    /// tried is not tried again before that is changed.
     #[test]
     fn what_was_tried_in_vain_is_not_tried_again() {
         let (locks, told) = (Counted::default(), Told::<AtomicU64>::default());

@@ -219,7 +219,7 @@ impl Far {
     /// The lock of a target that was asked for, unless it was seen granted.
     #[inline]
     pub(crate) fn ungranted(&self, target: Rank) -> Option<Arc<Ungranted>> {
-        // Who has the guard from another thread sees what that thread did.
+        // A thread that has the guard from another one sees what that one did.
         if self.ungranted.load(Relaxed) == 0 {
             return None;
         }

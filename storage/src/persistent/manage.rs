@@ -100,7 +100,7 @@ impl Root {
         }
     }
 
-    /// The window, to be changed: nobody has it open.
+    /// The window, to be changed: no rank has it open.
     fn closed(&self, name: &str) -> Result<Catalog> {
         let catalog = self.catalog(name)?;
         if !self.is_locked() {

@@ -141,7 +141,7 @@ impl PersistentMemory {
         Ok(memory)
     }
 
-    /// The local part of opening: nobody else has it, and it has the bytes that it begins with.
+    /// The local part of opening: no other rank has it, and it has the bytes that it begins with.
     fn open_part(
         root: &Root,
         hints: &PersistentHints,
@@ -228,7 +228,7 @@ impl PersistentMemory {
     /// barrier.
     ///
     /// What each rank's part holds is what operations and stores have brought there that were
-    /// complete before: end the epoch first. From then on until it returns nobody writes there.
+    /// complete before: end the epoch first. From then on until it returns no rank writes there.
     ///
     /// Without transactions it flushes, and there is no number; of a volatile window it does not
     /// even that.

@@ -148,7 +148,7 @@ fn system(path: &Path, call: &'static str, errno: Errno) -> PersistentError {
     PersistentError::System { path, call, errno: errno.raw_os_error() }
 }
 
-/// Locks a range of the file of locks; whoever has all of it says who it is.
+/// Locks a range of the file of locks; the holder of all of it names itself.
 fn take(path: &Path, range: Range<u64>) -> Result<OwnedFd, PersistentError> {
     check_path(path)?;
     let flags = OFlags::RDWR | OFlags::CREATE | OFlags::CLOEXEC | OFlags::NOFOLLOW;
@@ -174,7 +174,7 @@ fn take(path: &Path, range: Range<u64>) -> Result<OwnedFd, PersistentError> {
     Ok(file)
 }
 
-/// Who has the root, as its file says; it may be writing that just now.
+/// The holder of the root, as its file says; it may be writing that just now.
 fn holder(file: &OwnedFd) -> String {
     let mut bytes = [0; 256];
     let len = rustix::io::pread(file, &mut bytes, 0).unwrap_or(0);

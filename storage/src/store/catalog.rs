@@ -108,7 +108,7 @@ impl Catalog {
         for file in &files {
             let Some((serial, alone)) = parse_version(file) else { continue };
             let path = format!("{name}/{file}");
-            // Removed since, by whoever has the root.
+            // Removed since, by the process that has the root.
             let Some(bytes) = medium.read(&path)? else { continue };
             match read_version(&bytes, name, key) {
                 Ok(version) if (version.serial, version.alone) == (serial, alone) => {

@@ -54,7 +54,7 @@ pub(crate) trait Medium {
     fn read(&self, path: &str) -> Result<Option<Vec<u8>>> {
         let Some(file) = self.open(path)? else { return Ok(None) };
         let len = self.len(&file)?;
-        // Whoever has damaged it may have made it of any length.
+        // Damage may have made it of any length.
         let mut bytes = Vec::new();
         let room = usize::try_from(len).ok().filter(|len| bytes.try_reserve_exact(*len).is_ok());
         let nomem = || MediumError { path: path.to_owned(), call: "read", errno: Errno::NOMEM };
@@ -98,7 +98,7 @@ impl Disk {
         Self { root: root.to_owned(), access: OFlags::RDWR }
     }
 
-    /// To be looked at, also by those who may not write there.
+    /// To be looked at, also by users who may not write there.
     pub(crate) fn to_read(root: &Path) -> Self {
         Self { root: root.to_owned(), access: OFlags::RDONLY }
     }

@@ -142,8 +142,8 @@ pub(crate) struct Opening<'c> {
 }
 
 impl<M: Medium> PartStore<M> {
-    /// Opens the part of a rank, whose `catalog` was read after a `sync` of its folder. Nobody else
-    /// has it. What no version refers to is given back. Its file is not touched yet.
+    /// Opens the part of a rank, whose `catalog` was read after a `sync` of its folder. No other
+    /// process has it. What no version refers to is given back. Its file is not touched yet.
     pub(crate) fn open(medium: M, key: Key, catalog: &Catalog, opening: &Opening) -> Result<Self> {
         let &Opening { name, rank, ranks, size, base } = opening;
         let file = |path: String| match medium.open(&path)? {

@@ -208,6 +208,6 @@ pub fn join(
     config: ShmConfig,
     exchange: fn(&[u8]) -> Result<Said, String>,
 ) -> Result<Shm, JoinError<String>> {
-    // SAFETY: nobody else is in it.
+    // SAFETY: no other rank is in it.
     unsafe { Shm::join(config, exchange) }
 }

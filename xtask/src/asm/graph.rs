@@ -90,7 +90,7 @@ impl Graph {
                     "ret" => returns = true,
                     jump if jump.starts_with('j') => match self.resolve(index, operand) {
                         Some(target) => next.push(target),
-                        // Who takes this jump is off the near path; who does not is on it.
+                        // Taken, this jump leaves the near path; not taken, it stays on it.
                         None if jump != "jmp" && is_cold(operand) => {}
                         None => {
                             calls.push(operand.to_string());

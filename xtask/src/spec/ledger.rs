@@ -1,4 +1,4 @@
-//! Who implements and who shows each rule, and the page that says so.
+//! What implements and what shows each rule, and the page that says so.
 
 use super::marks::Marks;
 use super::rules::{Id, Note, Section};
@@ -74,7 +74,7 @@ impl Ledger {
             } else {
                 from_macro.map(|found| found.name.as_str()).collect()
             };
-            // Items belong to nobody in particular.
+            // Items belong to no function in particular.
             let items = marks.items.iter().filter(|_| case.function.is_empty()).copied();
             let reached = names.iter().flat_map(|name| marks.reached(name, &stop));
             for id in reached.chain(items).chain(marks.file.iter().copied()) {
@@ -141,7 +141,7 @@ fn crate_of(path: &str) -> &str {
 pub(super) enum State {
     /// Tests show it wherever it can be shown, or a note says why they need not.
     Shown,
-    /// Somebody said that it is still to be done.
+    /// A note says that it is still to be done.
     Open,
     /// Nothing shows it here.
     Missing(String),
@@ -150,7 +150,7 @@ pub(super) enum State {
 pub(super) fn state(row: &Row, note: Option<&Note>, harnesses: &[Harness]) -> State {
     let said = |what: fn(&Note) -> bool| note.is_some_and(what);
     if said(|note| note.pending.is_some() || note.later.is_some()) {
-        // Whoever builds it takes the note away.
+        // The change that builds it takes the note away.
         return match judge(row, note, harnesses) {
             State::Shown => State::Missing("is shown now, so it is not open any more".to_owned()),
             _ => State::Open,

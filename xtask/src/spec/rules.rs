@@ -68,7 +68,7 @@ pub(super) fn sections(text: &str) -> Result<Vec<Section>> {
     Ok(sections)
 }
 
-/// What somebody wrote about a rule.
+/// What the notes say about a rule.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Note {
     /// Why nothing of it exists in Rust, so that there is nothing to show.

@@ -62,7 +62,7 @@ impl House<'_> {
             let name = rest.split("::").next().unwrap_or(rest);
             let above = match self.of_module(name) {
                 Some(floor) if is_above(floor) => self.rooms[floor],
-                // A name at the root: nobody sees which room it is of.
+                // A name at the root does not show which room it is of.
                 None if name.starts_with(char::is_uppercase) => "the root of the crate",
                 _ => return None,
             };

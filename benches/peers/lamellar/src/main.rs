@@ -206,7 +206,7 @@ fn latency() -> ExitCode {
             put.measure(|| unsafe { window.put_buffer(TARGET, 0, &buffer) }.block());
         }
         world.barrier();
-        // SAFETY: between the barriers nobody writes.
+        // SAFETY: between the barriers no rank writes.
         let part = unsafe { window.as_slice() };
         if !is_origin && part[..size / 8].iter().any(|found| *found != value) {
             put.fault("wrong data at the target");
@@ -217,14 +217,14 @@ fn latency() -> ExitCode {
         if is_origin {
             let mut one = 0;
             if size == 8 {
-                // SAFETY: nobody writes until the barrier below.
+                // SAFETY: no rank writes until the barrier below.
                 get.measure(|| one = unsafe { window.get(TARGET, 0) }.block());
             } else {
                 get.measure(|| {
                     let whole = buffer.clone();
                     // SAFETY: nothing else touches `buffer` until the handle is done.
                     let into = unsafe { LamellarBuffer::from_one_sided_memory_region(whole) };
-                    // SAFETY: nobody writes until the barrier below.
+                    // SAFETY: no rank writes until the barrier below.
                     unsafe { window.get_into_buffer(TARGET, 0, into) }.block();
                 });
             }

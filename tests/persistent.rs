@@ -50,6 +50,15 @@ fn on_ranks<T: Send>(ranks: u32, body: impl Fn(Universe) -> Result<T, Error> + S
     done.into_iter().map(|rank| rank.unwrap()).collect()
 }
 
+/// The next job of two ranks finds these values, of that version.
+fn assert_holds(root: &Path, hints: &PersistentHints, value: u64, version: u64) {
+    on_ranks(2, |universe| {
+        let opened = open(&universe, root, hints)?;
+        assert_eq!((found(&universe, &opened)?, opened.0.version()), (value, Some(version)));
+        Ok(opened.1.free()?)
+    });
+}
+
 /// The error of each rank.
 fn refused(ranks: u32, body: impl Fn(&Universe) -> Result<(), Error> + Sync) -> Vec<Error> {
     on_ranks(ranks, |universe| Ok(body(&universe).unwrap_err()))
@@ -106,11 +115,7 @@ fn versions_are_returned_to() {
         });
         assert_eq!(Root::look(root).unwrap().window("table").unwrap().versions.len(), left);
     }
-    on_ranks(2, |universe| {
-        let opened = open(&universe, root, &hints().mode(PersistentMode::Checkpoint))?;
-        assert_eq!((found(&universe, &opened)?, opened.0.version()), (500, Some(3)));
-        Ok(opened.1.free()?)
-    });
+    assert_holds(root, &hints().mode(PersistentMode::Checkpoint), 500, 3);
     for error in
         refused(2, |universe| open_and_free(universe, root, &hints().checkpoint_version(9)))
     {
@@ -154,11 +159,7 @@ fn ranks_that_commit_alone() {
         Ok(opened.1.free()?)
     });
     // The version that rank 1 had made alone counts no more.
-    on_ranks(2, |universe| {
-        let opened = open(&universe, root, &hints())?;
-        assert_eq!((found(&universe, &opened)?, opened.0.version()), (200, Some(2)));
-        Ok(opened.1.free()?)
-    });
+    assert_holds(root, &hints(), 200, 2);
 }
 
 #[test]
@@ -338,11 +339,7 @@ fn a_damaged_version_is_refused_and_older_ones_are_usable() {
     assert!(management.restore("table", 3).is_err());
     assert_eq!(management.restore("table", 2).unwrap(), 4);
     drop(management);
-    on_ranks(2, |universe| {
-        let opened = open(&universe, root, &keep)?;
-        assert_eq!((found(&universe, &opened)?, opened.0.version()), (200, Some(4)));
-        Ok(opened.1.free()?)
-    });
+    assert_holds(root, &keep, 200, 4);
 }
 
 #[test]

@@ -156,8 +156,7 @@ impl StorageFile {
             let small = space("the device ends before; choose a smaller offset or window");
             return if end > size { Err(small) } else { Ok(()) };
         }
-        // A process that writes beyond is sent a signal, not an error.
-        if getrlimit(Resource::Fsize).current.is_some_and(|most| end > most) {
+        if is_too_long(end) {
             return Err(space("the process may not write files that long; raise ulimit -f"));
         }
         let size = rustix::fs::fstat(&self.descriptor).map(|stat| stat.st_size as u64);
@@ -280,6 +279,12 @@ fn sync_folder(path: &Path) -> Result<(), StorageError> {
     let folder = rustix::fs::open(folder_of(path), flags, Mode::empty());
     let synced = folder.and_then(rustix::fs::fsync);
     synced.map_err(|errno| system(path, "fsync", errno))
+}
+
+/// Whether a file may not have so many bytes: a process that writes beyond is sent a signal, not an
+/// error.
+pub(crate) fn is_too_long(len: u64) -> bool {
+    getrlimit(Resource::Fsize).current.is_some_and(|most| len > most)
 }
 
 pub(crate) fn retry<T>(mut call: impl FnMut() -> Result<T, Errno>) -> Result<T, Errno> {

@@ -1,7 +1,7 @@
 //! A file or device, mapped, with memory beside it in one range of addresses.
 #![allow(unsafe_code)] // room: maps files, and vouches for them
 
-use crate::file::{StorageFile, retry, system};
+use crate::file::{StorageFile, is_too_long, retry, system};
 use crate::{AccessStyle, StorageError, StorageFactor, StorageHints, StorageOrder};
 use core::any::Any;
 use core::ops::Range;
@@ -12,7 +12,7 @@ use rustix::fd::{AsFd, AsRawFd, OwnedFd};
 use rustix::fs::{FallocateFlags, MemfdFlags, SealFlags};
 use rustix::io::Errno;
 use rustix::mm::{Advice, MapFlags, MsyncFlags, ProtFlags};
-use rustix::process::{Pid, Resource, getrlimit};
+use rustix::process::Pid;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -418,8 +418,7 @@ fn in_force(
 
 /// A file in memory of so many zero bytes, whose space is reserved and whose length stays.
 fn reserved_memory(len: u64) -> Result<OwnedFd, (&'static str, Errno)> {
-    // A process that writes beyond is sent a signal, not an error.
-    if getrlimit(Resource::Fsize).current.is_some_and(|most| len > most) {
+    if is_too_long(len) {
         return Err(("fallocate", Errno::FBIG));
     }
     let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;

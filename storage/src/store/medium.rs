@@ -1,9 +1,8 @@
 //! All that the store asks of storage: one trait, so that tests can be a storage that loses power.
-use crate::file::retry;
+use crate::file::{is_too_long, retry};
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::fs::{FallocateFlags, Mode, OFlags};
 use rustix::io::Errno;
-use rustix::process::{Resource, getrlimit};
 use std::path::{Path, PathBuf};
 
 /// A call that storage refused.
@@ -170,8 +169,7 @@ impl Medium for Disk {
         if start >= end {
             return Ok(());
         }
-        // A process that writes beyond is sent a signal, not an error.
-        if getrlimit(Resource::Fsize).current.is_some_and(|most| end > most) {
+        if is_too_long(end) {
             return Err(failed(&file.path, "fallocate")(Errno::FBIG));
         }
         let flags = FallocateFlags::empty();

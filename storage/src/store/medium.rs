@@ -115,7 +115,7 @@ impl Disk {
 }
 
 fn failed(path: &str, call: &'static str) -> impl Fn(Errno) -> MediumError {
-    let path = path.to_owned();
+    let path = if path.is_empty() { "the root" } else { path }.to_owned();
     move |errno| MediumError { path: path.clone(), call, errno }
 }
 

@@ -55,6 +55,8 @@ pub enum ErrorClass {
     NoMem,
     /// `MPI_ERR_NO_SPACE`
     NoSpace,
+    /// `MPI_ERR_QUOTA`
+    Quota,
     /// `MPI_ERR_NO_SUCH_FILE`
     NoSuchFile,
     /// `MPI_ERR_BAD_FILE`

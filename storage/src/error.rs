@@ -4,6 +4,11 @@ use rustix::io::Errno;
 use std::io::Error;
 use std::path::PathBuf;
 
+/// What is used up, and what to do.
+pub(crate) const FULL: &str = "the file system is full; free some, or use another";
+/// As [`FULL`], of what one user may have.
+pub(crate) const QUOTA: &str = "the quota is used up; free some, or use another";
+
 /// Why there is no memory on storage. No file is left behind that was not there before. One that
 /// was there may end where the bytes that were asked for begin or, if other memory lay behind its
 /// end meanwhile, with that.
@@ -58,6 +63,14 @@ pub enum StorageError {
         /// What it is.
         kind: &'static str,
     },
+    /// A device that is to be removed with its memory.
+    #[error(
+        "{}: storage_alloc_unlink would remove a block device; leave that hint out", .path.display()
+    )]
+    UnlinkDevice {
+        /// The device.
+        path: PathBuf,
+    },
     /// Another memory on storage has some of these bytes, of this process or another.
     #[error(
         "{}: bytes {start} to {end} are in use by another window, of this job or another; \
@@ -105,8 +118,9 @@ impl StorageError {
             Self::Hint(_) | Self::NoFile => ErrorClass::InfoValue,
             Self::Empty { .. } => ErrorClass::Size,
             Self::TooFar { .. } | Self::InsidePage { .. } => ErrorClass::Disp,
+            Self::Space { limit, .. } if *limit == QUOTA => ErrorClass::Quota,
             Self::Space { .. } => ErrorClass::NoSpace,
-            Self::NotStorage { .. } => ErrorClass::BadFile,
+            Self::NotStorage { .. } | Self::UnlinkDevice { .. } => ErrorClass::BadFile,
             Self::InUse { .. } => ErrorClass::FileInUse,
             Self::System { errno, .. } => match Errno::from_raw_os_error(*errno) {
                 Errno::NOENT | Errno::NOTDIR => ErrorClass::NoSuchFile,
@@ -114,6 +128,8 @@ impl StorageError {
                 Errno::ACCESS | Errno::PERM => ErrorClass::NoAccess,
                 Errno::ROFS => ErrorClass::ReadOnly,
                 Errno::NOMEM => ErrorClass::NoMem,
+                Errno::NOSPC => ErrorClass::NoSpace,
+                Errno::DQUOT => ErrorClass::Quota,
                 _ => ErrorClass::Io,
             },
         }

@@ -1,9 +1,10 @@
 //! A file or block device that memory lies on: found or made, locked, and with space reserved.
 use crate::StorageError;
+use crate::error::{FULL, QUOTA};
 use crate::lock::{lock_range, unlock_range};
 use core::ops::Range;
 use rustix::fd::OwnedFd;
-use rustix::fs::{AtFlags, CWD, FallocateFlags, FileType, Mode, OFlags, SeekFrom};
+use rustix::fs::{AtFlags, CWD, FallocateFlags, FileType, IFlags, Mode, OFlags, SeekFrom};
 use rustix::io::Errno;
 use rustix::process::{Resource, getrlimit};
 use std::os::fd::AsRawFd;
@@ -13,6 +14,8 @@ use std::path::{Path, PathBuf};
 const TRIES: usize = 16;
 /// Bytes that are written at once where the file system cannot reserve space.
 const ZEROS: usize = 1 << 16;
+/// What `statfs` says of that file system.
+const BTRFS: rustix::fs::FsWord = 0x9123_683e;
 
 /// An open file or device.
 #[derive(Debug)]
@@ -116,6 +119,7 @@ impl StorageFile {
             Err(errno) => return Err(system(path, "open", errno)),
         };
         let file = Self { descriptor, path: path.to_owned(), is_device: false, is_new: true };
+        file.keep_in_place();
         let made = file.take(range).and_then(|()| {
             rustix::fs::fsync(&file.descriptor).map_err(|errno| system(path, "fsync", errno))?;
             if !is_named && !file.name()? {
@@ -125,6 +129,16 @@ impl StorageFile {
         });
         let made = made.inspect_err(|_| file.unmake())?;
         Ok(made.then_some(file))
+    }
+
+    /// Has the file system write to the blocks that the file has, where it would take new ones for
+    /// each write: that space is not reserved, and who writes without it ends by SIGBUS.
+    fn keep_in_place(&self) {
+        let is_btrfs = rustix::fs::fstatfs(&self.descriptor).is_ok_and(|fs| fs.f_type == BTRFS);
+        let flags = rustix::fs::ioctl_getflags(&self.descriptor);
+        if let Some(flags) = flags.ok().filter(|_| is_btrfs) {
+            _ = rustix::fs::ioctl_setflags(&self.descriptor, flags | IFlags::NOCOW);
+        }
     }
 
     /// Gives the file its name; false if another has it.
@@ -163,8 +177,8 @@ impl StorageFile {
         let before = size.map_err(|errno| self.system("fstat", errno))?;
         match self.reserve(start, end).inspect_err(|_| self.shrink(before.max(start)..end)) {
             Ok(()) => Ok(()),
-            Err(Errno::NOSPC) => Err(space("the file system is full; free some, or use another")),
-            Err(Errno::DQUOT) => Err(space("the quota is used up; free some, or use another")),
+            Err(Errno::NOSPC) => Err(space(FULL)),
+            Err(Errno::DQUOT) => Err(space(QUOTA)),
             Err(Errno::FBIG) => Err(space("files of this file system are not that long")),
             Err(errno) => Err(self.system("fallocate", errno)),
         }
@@ -234,6 +248,11 @@ impl StorageFile {
             self.unlink();
         }
         self.unlock(0..i64::MAX as u64);
+    }
+
+    /// Whether it is a block device, which nobody makes or removes.
+    pub(crate) fn is_device(&self) -> bool {
+        self.is_device
     }
 
     /// Removes its name, unless that is another file's by now, or a link. Not of devices.
@@ -307,6 +326,8 @@ pub(crate) fn system(path: &Path, call: &'static str, errno: Errno) -> StorageEr
         Errno::TXTBSY => "; it is a program that runs",
         Errno::NOLCK | Errno::NOSYS => "; use a file system that has locks",
         Errno::MFILE => "; raise ulimit -n",
+        Errno::NOSPC => "; the file system is full",
+        Errno::DQUOT => "; the quota is used up",
         _ => "",
     };
     StorageError::System { path: path.to_owned(), call, errno: errno.raw_os_error(), remedy }

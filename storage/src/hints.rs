@@ -281,7 +281,8 @@ impl StorageHints {
         self
     }
 
-    /// Removes the file when the memory goes; not a device, nor a file that a symbolic link led to.
+    /// Removes the file when the memory goes, but not one that a symbolic link led to; a device is
+    /// refused.
     pub fn unlink(mut self, unlink: bool) -> Self {
         self.unlink = unlink;
         self

@@ -227,6 +227,10 @@ impl StorageMemory {
         let mut file = None;
         if storage > 0 {
             let opened = StorageFile::open(&path, hints.permissions, offset..end)?;
+            if hints.unlink && opened.is_device() {
+                opened.unmake();
+                return Err(StorageError::UnlinkDevice { path });
+            }
             let from = offset - before as u64;
             let bytes = stored_at..stored_at + before + storage;
             if let Err(errno) = pages.map(bytes.clone(), &opened.descriptor, from) {

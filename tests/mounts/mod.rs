@@ -69,7 +69,10 @@ pub(crate) fn text(output: &Output) -> String {
 }
 
 /// Runs a program; an error is what it says.
-pub(crate) fn run(program: &str, arguments: &[&dyn AsRef<std::ffi::OsStr>]) -> Result<String, String> {
+pub(crate) fn run(
+    program: &str,
+    arguments: &[&dyn AsRef<std::ffi::OsStr>],
+) -> Result<String, String> {
     let output = Command::new(program).args(arguments.iter().map(|one| one.as_ref())).output();
     match output {
         Ok(output) if output.status.success() => Ok(text(&output)),

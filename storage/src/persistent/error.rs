@@ -1,5 +1,6 @@
 //! What can go wrong with persistent windows.
 use crate::StorageError;
+use crate::error::{FULL, QUOTA};
 use crate::store::MediumError;
 use rma_core::{CollectiveError, ErrorClass, HintError, Rank};
 use rustix::io::Errno;
@@ -239,8 +240,8 @@ impl PersistentError {
 impl From<MediumError> for PersistentError {
     fn from(MediumError { path, call, errno }: MediumError) -> Self {
         let limit = match errno {
-            Errno::NOSPC => "the file system is full; free some, or use another",
-            Errno::DQUOT => "the quota is used up; free some, or use another",
+            Errno::NOSPC => FULL,
+            Errno::DQUOT => QUOTA,
             Errno::FBIG => "files of this file system, or of this process, are not that long",
             _ => return Self::System { path, call, errno: errno.raw_os_error() },
         };

@@ -200,10 +200,10 @@ fn files_on_a_disk_that_fails() {
     at_every_call(TEST, &["--no-fallocate"], &["EIO", "ENOSPC", "EDQUOT", "short"], trial);
 }
 
-/// The number behind a word that rank 0 says; the last one, if it says some.
+/// The number behind a word that rank 0 says; the highest one, if it says some.
 fn number(said: &str, word: &str) -> Option<u64> {
     let numbers = said.lines().filter_map(|line| line.strip_prefix(word)?.trim().parse().ok());
-    numbers.last()
+    numbers.max()
 }
 
 /// What must be there: the last version that was committed, or the one that was under way.
@@ -253,7 +253,7 @@ fn versions_on_a_disk_that_fails() {
             assert!(is_well, "{}", text(&output));
             return None;
         }
-        if count % 2 == 0 {
+        if count.is_multiple_of(2) {
             disk.cut(count);
         }
         committed.is_found(TEST, disk, &about);

@@ -289,8 +289,8 @@ fn bring_down(volume: &Volume, name: &str) -> Result<(), String> {
     }
 }
 
-/// It becomes read-only, or is gone, in mid-run: all that is to be durable from then on is an error,
-/// again and again; what was committed is there when it is mounted again.
+/// It becomes read-only, or is gone, in mid-run: all that is to be durable then is an error, again
+/// and again; what was committed is there when it is mounted again.
 #[test]
 fn gone_in_mid_run() {
     const TEST: &str = "gone_in_mid_run";

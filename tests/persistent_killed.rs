@@ -1,5 +1,7 @@
 //! Jobs with persistent windows whose ranks are killed at random moments, as real processes: the
-//! next one finds what was committed, at all ranks.
+//! next one finds what was committed, at all ranks. More trials are had by `RMA_CRASH_TRIALS`.
+mod mounts;
+
 use rma::{Assert, PersistentHints, PersistentMemory, Rank, Root, Universe, initialize};
 use rma_launcher::run::{Output, Report, Spec, run};
 use rustix::process::{Signal, getpid, kill_process};
@@ -10,7 +12,6 @@ use std::thread;
 use std::time::Duration;
 
 const RANKS: u32 = 3;
-const TRIALS: u64 = 40;
 const WORDS: usize = 20_000;
 /// Words of a block of a version.
 const BLOCK: usize = 2048;
@@ -131,7 +132,8 @@ fn killed_at_any_moment() {
     }
     let folder = tempfile::tempdir().unwrap();
     fs::create_dir(folder.path().join("root")).unwrap();
-    for seed in 1..=TRIALS {
+    let trials = mounts::crash_trials(40);
+    for seed in 1..=trials {
         let report = job(folder.path(), seed, u64::MAX);
         for output in &report.output {
             let text = [&output.stderr, &output.stdout]
@@ -144,7 +146,7 @@ fn killed_at_any_moment() {
     let report = job(folder.path(), 3, 10);
     assert_eq!(report.exit_code(), 0, "{report:?}");
     let committed = fs::read_to_string(folder.path().join("committed")).unwrap();
-    assert!(committed.parse::<u64>().unwrap() > TRIALS, "{committed} versions");
+    assert!(committed.parse::<u64>().unwrap() > trials, "{committed} versions");
     let root = Root::open_alone(folder.path().join("root")).unwrap();
     let verdicts = root.verify("killed", |_, _| {}).unwrap();
     assert!(verdicts.iter().all(|(_, flaw)| flaw.is_none()), "{verdicts:?}");

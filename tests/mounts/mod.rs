@@ -30,6 +30,13 @@ pub(crate) fn job(test: &str, told: &str) -> Output {
     again(&["timeout", "--kill-after=5", "120"], test, told).output().unwrap()
 }
 
+/// As [`job`], by a user who has nothing; an error is the reason why there is none.
+pub(crate) fn as_nobody(test: &str, told: &str) -> Result<Output, String> {
+    let before = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", "--"];
+    run(before[0], &[&before[1], &before[2], &before[3], &before[4], &"true"])?;
+    again(&before, test, told).output().map_err(|error| error.to_string())
+}
+
 /// What such a process was told.
 pub(crate) fn told() -> Option<String> {
     std::env::var(TOLD).ok().filter(|told| told != NAMESPACE)

@@ -87,6 +87,27 @@ const MIRI_LEAKING: &[(&str, &str)] = &[
     ("RUST_BACKTRACE", "0"),
 ];
 
+/// Crashes of jobs with persistent windows: processes that are killed, disks without power.
+macro_rules! crashes {
+    ($trials:literal) => {
+        &[
+            cargo(&["build", "--example", "disk"]),
+            cargo(&[
+                "test",
+                "--test",
+                "persistent_killed",
+                "--test",
+                "faults",
+                "--",
+                "killed_at_any_moment",
+                "power_cut_at_any_moment",
+            ])
+            .env(&[("RMA_CRASH_TRIALS", $trials)])
+            .tests_at_least(2),
+        ]
+    };
+}
+
 const MIRI_ITSELF: Need = Need {
     probe: cargo(&["+nightly", "miri", "--version"]),
     remedy: "rustup toolchain install nightly -c miri -c rust-src",
@@ -134,6 +155,8 @@ pub(super) const STEPS: &[Step] = &[
         &[cargo(&["test", "--workspace"]).tests_at_least(1)],
     )
     .in_test(),
+    step("crashes", "what was committed is not there after a crash", crashes!("1000")),
+    step("crashes-all", "the same, in ten times as many trials", crashes!("10000")).on_request(),
     step(
         "loom",
         "an interleaving breaks the ring, the barrier or the lock word",

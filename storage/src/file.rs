@@ -1,7 +1,9 @@
 //! A file or block device that memory lies on: found or made, locked, and with space reserved.
-use crate::StorageError;
 use crate::error::{FULL, QUOTA};
 use crate::lock::{lock_range, unlock_range};
+use crate::striping::Striping;
+use crate::{AccessStyle, StorageError};
+use core::num::NonZeroU64;
 use core::ops::Range;
 use rustix::fd::OwnedFd;
 use rustix::fs::{AtFlags, CWD, FallocateFlags, FileType, IFlags, Mode, OFlags, SeekFrom};
@@ -25,16 +27,21 @@ pub(crate) struct StorageFile {
     is_device: bool,
     /// Made by this value, and not there before.
     is_new: bool,
+    /// It lies on devices as was asked for.
+    is_striped: bool,
+}
+
+/// What a file has that is new.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct NewFile {
+    pub(crate) permissions: u32,
+    pub(crate) striping: Striping,
 }
 
 impl StorageFile {
     /// That of `path`, with bytes of `range` reserved for this value. One that is not there is
     /// made, with its name as the last step: where the file system can, a failure leaves none.
-    pub(crate) fn open(
-        path: &Path,
-        permissions: u32,
-        range: Range<u64>,
-    ) -> Result<Self, StorageError> {
+    pub(crate) fn open(path: &Path, new: NewFile, range: Range<u64>) -> Result<Self, StorageError> {
         for _ in 0..TRIES {
             match Self::open_existing(path) {
                 Err(StorageError::System { errno, .. }) if errno == Errno::NOENT.raw_os_error() => {
@@ -50,7 +57,7 @@ impl StorageFile {
                 let (path, kind) = (path.to_owned(), "a link that leads nowhere");
                 return Err(StorageError::NotStorage { path, kind });
             }
-            if let Some(file) = Self::make(path, permissions, range.clone())? {
+            if let Some(file) = Self::make(path, new, range.clone())? {
                 return Ok(file);
             }
         }
@@ -74,7 +81,7 @@ impl StorageFile {
             FileType::Fifo => return Err(not_storage("a pipe")),
             _ => return Err(not_storage("no file")),
         };
-        Ok(Self { descriptor, path: path.to_owned(), is_device, is_new: false })
+        Ok(Self { descriptor, path: path.to_owned(), is_device, is_new: false, is_striped: false })
     }
 
     /// With bytes of `range` reserved; `None` if its name is gone, or another file's: the memory
@@ -99,26 +106,30 @@ impl StorageFile {
     }
 
     /// A new file; `None` if there is one by now.
-    fn make(
-        path: &Path,
-        permissions: u32,
-        range: Range<u64>,
-    ) -> Result<Option<Self>, StorageError> {
+    fn make(path: &Path, new: NewFile, range: Range<u64>) -> Result<Option<Self>, StorageError> {
         let folder = folder_of(path);
         let flags = OFlags::RDWR | OFlags::CLOEXEC;
-        let mode = Mode::from_raw_mode(permissions);
-        let unnamed = rustix::fs::open(folder, flags | OFlags::TMPFILE, mode);
+        let mode = Mode::from_raw_mode(new.permissions);
+        let striped = new.striping.flags(folder);
+        let unnamed = match striped {
+            Some(_) => Err(Errno::OPNOTSUPP),
+            None => rustix::fs::open(folder, flags | OFlags::TMPFILE, mode),
+        };
         let (descriptor, is_named) = match unnamed {
             Ok(descriptor) => (descriptor, false),
             Err(Errno::OPNOTSUPP | Errno::ISDIR | Errno::INVAL) => {
-                match rustix::fs::open(path, flags | OFlags::CREATE | OFlags::EXCL, mode) {
+                let flags =
+                    flags | OFlags::CREATE | OFlags::EXCL | striped.unwrap_or(OFlags::empty());
+                match rustix::fs::open(path, flags, mode) {
                     Err(Errno::EXIST) => return Ok(None),
                     named => (named.map_err(|errno| system(path, "open", errno))?, true),
                 }
             }
             Err(errno) => return Err(system(path, "open", errno)),
         };
-        let file = Self { descriptor, path: path.to_owned(), is_device: false, is_new: true };
+        let is_striped = striped.is_some() && new.striping.set(&descriptor).is_ok();
+        let path_of = path.to_owned();
+        let file = Self { descriptor, path: path_of, is_device: false, is_new: true, is_striped };
         file.keep_in_place();
         let made = file.take(range).and_then(|()| {
             rustix::fs::fsync(&file.descriptor).map_err(|errno| system(path, "fsync", errno))?;
@@ -275,6 +286,19 @@ impl StorageFile {
         self.is_new
     }
 
+    /// Whether it lies on devices as was asked for.
+    pub(crate) fn is_striped(&self) -> bool {
+        self.is_striped
+    }
+
+    /// Tells the system how these bytes are gone through; a wish: it may do as it likes.
+    pub(crate) fn advise(&self, range: Range<u64>, styles: &[AccessStyle]) {
+        for advice in styles.iter().filter_map(|style| style.advice()) {
+            let len = NonZeroU64::new(range.end - range.start);
+            _ = rustix::fs::fadvise(&self.descriptor, range.start, len, advice);
+        }
+    }
+
     pub(crate) fn path(&self) -> &Path {
         &self.path
     }
@@ -338,6 +362,9 @@ mod tests {
     use super::*;
     use std::fs;
 
+    const NEW: NewFile =
+        NewFile { permissions: 0o600, striping: Striping { factor: None, unit: None } };
+
     /// What a file system does that cannot reserve space: holes are zeros on it, data stays.
     #[test]
     fn holes_are_filled_and_data_stays() {
@@ -359,13 +386,13 @@ mod tests {
     fn the_second_to_create_a_file_opens_it() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("file");
-        let first = StorageFile::make(&path, 0o600, 0..10).unwrap().unwrap();
-        assert!(StorageFile::make(&path, 0o600, 10..20).unwrap().is_none());
-        let second = StorageFile::open(&path, 0o600, 10..20).unwrap();
-        let overlap = StorageFile::open(&path, 0o600, 19..21).unwrap_err();
+        let first = StorageFile::make(&path, NEW, 0..10).unwrap().unwrap();
+        assert!(StorageFile::make(&path, NEW, 10..20).unwrap().is_none());
+        let second = StorageFile::open(&path, NEW, 10..20).unwrap();
+        let overlap = StorageFile::open(&path, NEW, 19..21).unwrap_err();
         assert!(matches!(overlap, StorageError::InUse { start: 19, end: 21, .. }), "{overlap}");
         second.unlock(10..20);
-        StorageFile::open(&path, 0o600, 19..21).unwrap();
+        StorageFile::open(&path, NEW, 19..21).unwrap();
         drop(first);
     }
 
@@ -398,7 +425,7 @@ mod tests {
     fn a_file_that_lost_its_name_is_not_taken() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("file");
-        let first = StorageFile::open(&path, 0o600, 0..10).unwrap();
+        let first = StorageFile::open(&path, NEW, 0..10).unwrap();
         let opened = || StorageFile::open_existing(&path).unwrap();
         let (second, third) = (opened(), opened());
         first.unlink();
@@ -414,7 +441,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("link");
         std::os::unix::fs::symlink(folder.path().join("nothing"), &path).unwrap();
-        let refused = StorageFile::open(&path, 0o600, 0..10).unwrap_err();
+        let refused = StorageFile::open(&path, NEW, 0..10).unwrap_err();
         assert!(refused.to_string().contains("leads nowhere"), "{refused}");
     }
 
@@ -423,13 +450,13 @@ mod tests {
     fn only_the_file_itself_is_removed() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("file");
-        let file = StorageFile::open(&path, 0o600, 0..10).unwrap();
+        let file = StorageFile::open(&path, NEW, 0..10).unwrap();
         fs::rename(&path, folder.path().join("moved")).unwrap();
         fs::write(&path, b"another").unwrap();
         file.unlink();
         assert_eq!(fs::read(&path).unwrap(), b"another");
         drop(file);
-        StorageFile::open(&path, 0o600, 0..10).unwrap().unlink();
+        StorageFile::open(&path, NEW, 0..10).unwrap().unlink();
         assert!(!path.exists());
     }
 }

@@ -1,5 +1,6 @@
 //! What memory on storage is to be: the hints of the paper, and those of MPI-IO that apply.
 use crate::StorageError;
+use crate::striping::Striping;
 use core::str::FromStr;
 use rma_core::HintError;
 use std::path::{Path, PathBuf};
@@ -97,8 +98,22 @@ pub struct StorageHints {
     pub(crate) discard: bool,
     pub(crate) styles: Vec<AccessStyle>,
     pub(crate) permissions: u32,
+    pub(crate) striping: Striping,
     /// The parts of all ranks lie one behind the other.
     pub(crate) consecutive: bool,
+}
+
+impl AccessStyle {
+    /// What the system knows of it, of a file that is read and written. It reads ahead forwards
+    /// only: for those who go backwards, not at all is better.
+    pub(crate) fn advice(self) -> Option<rustix::fs::Advice> {
+        match self {
+            Self::Sequential => Some(rustix::fs::Advice::Sequential),
+            Self::Random | Self::ReverseSequential => Some(rustix::fs::Advice::Random),
+            Self::ReadOnce | Self::WriteOnce => Some(rustix::fs::Advice::NoReuse),
+            Self::ReadMostly | Self::WriteMostly => None,
+        }
+    }
 }
 
 impl StorageHints {
@@ -114,6 +129,7 @@ impl StorageHints {
             discard: false,
             styles: Vec::new(),
             permissions: 0o600,
+            striping: Striping::default(),
             consecutive: false,
         }
     }
@@ -139,10 +155,11 @@ impl StorageHints {
     /// | `storage_alloc_discard` | `false`, `true` |
     /// | `access_style` | some of MPI-IO's seven words, with commas (none) |
     /// | `file_perm` | permissions of a new file, octal (0600) |
+    /// | `striping_factor` | over how many devices a new file lies (what its folder says) |
+    /// | `striping_unit` | in pieces of how many bytes (what its folder says) |
     /// | `rma_storage_consecutive` | `false`, `true`: as [`shared_file`](Self::shared_file) |
     ///
-    /// Other keys are ignored; `striping_factor` and `striping_unit` must be numbers, and are in
-    /// force nowhere yet.
+    /// Other keys are ignored. Those of striping are in force on Lustre.
     ///
     /// # Errors
     ///
@@ -177,6 +194,7 @@ impl StorageHints {
         info.push((FILE, path.ok_or_else(not_text)?.to_owned()));
         info.extend(self.rest());
         info.push(("file_perm", format!("{:04o}", self.permissions)));
+        info.extend(self.stripes());
         info.push(("rma_storage_consecutive", self.consecutive.to_string()));
         Ok(info)
     }
@@ -206,6 +224,13 @@ impl StorageHints {
             rest.push(("access_style", words.join(",")));
         }
         rest
+    }
+
+    /// What a new file is asked to have.
+    pub(crate) fn stripes(&self) -> impl Iterator<Item = (&'static str, String)> {
+        let Striping { factor, unit } = self.striping;
+        let keys = [("striping_factor", factor), ("striping_unit", unit)];
+        keys.into_iter().filter_map(|(key, value)| Some((key, value?.to_string())))
     }
 
     /// The name of a key that means something here, if its value does, too.
@@ -246,8 +271,13 @@ impl StorageHints {
             }
             "file_perm" => self.permissions = permissions(value)?,
             "rma_storage_consecutive" => self.consecutive = flag("rma_storage_consecutive")?,
-            "striping_factor" => _ = number("striping_factor", value, "a number of devices")?,
-            "striping_unit" => _ = number("striping_unit", value, "a number of bytes")?,
+            "striping_factor" => {
+                let factor = number("striping_factor", value, "a number of devices")?;
+                self.striping.factor = Some(factor);
+            }
+            "striping_unit" => {
+                self.striping.unit = Some(number("striping_unit", value, "a number of bytes")?);
+            }
             _ => {}
         }
         Ok(())
@@ -311,6 +341,18 @@ impl StorageHints {
         }
         self.permissions = permissions;
         Ok(self)
+    }
+
+    /// Lays a new file over so many devices; a wish, which Lustre fulfils, and others do not tell of.
+    pub fn striping_factor(mut self, devices: u32) -> Self {
+        self.striping.factor = Some(devices.into());
+        self
+    }
+
+    /// Lays it over them in pieces of so many bytes: of Lustre, multiples of 64 KiB.
+    pub fn striping_unit(mut self, bytes: u64) -> Self {
+        self.striping.unit = Some(bytes);
+        self
     }
 
     /// Where the memory of that rank is.
@@ -390,7 +432,8 @@ mod tests {
                 plain.clone().access_style(&[AccessStyle::Random, AccessStyle::WriteOnce]),
             ),
             ("file_perm", "0640", plain.clone().file_perm(0o640).unwrap()),
-            ("striping_unit", "1048576", plain.clone()),
+            ("striping_unit", "1048576", plain.clone().striping_unit(1 << 20)),
+            ("striping_factor", "4", plain.clone().striping_factor(4)),
             ("another_key", "anything", plain.clone()),
         ] {
             assert_eq!(set(key, value), Ok(Some(typed)), "{key}={value}");
@@ -435,7 +478,9 @@ mod tests {
             .discard(true)
             .access_style(&[AccessStyle::Random, AccessStyle::ReadMostly])
             .file_perm(0o640)
-            .unwrap();
+            .unwrap()
+            .striping_factor(4)
+            .striping_unit(1 << 20);
         for hints in
             [all.clone(), StorageHints::file("f"), all.factor(StorageFactor::Auto).unwrap()]
         {

@@ -22,6 +22,7 @@ mod lock;
 mod memory;
 mod persistent;
 mod store;
+mod striping;
 
 pub use allocator::{OnStorage, StorageAllocator};
 pub use error::StorageError;

@@ -1,7 +1,7 @@
 //! A file or device, mapped, with memory beside it in one range of addresses.
 #![allow(unsafe_code)] // room: maps files, and vouches for them
 
-use crate::file::{StorageFile, is_too_long, retry, system};
+use crate::file::{NewFile, StorageFile, is_too_long, retry, system};
 use crate::{AccessStyle, StorageError, StorageFactor, StorageHints, StorageOrder};
 use core::any::Any;
 use core::ops::Range;
@@ -224,22 +224,11 @@ impl StorageMemory {
         let at = if stored_at == 0 { storage } else { 0 };
         let beside = pages.map_memory(at..at + memory).map_err(refused)?;
         // At last: what fails before leaves no file.
-        let mut file = None;
-        if storage > 0 {
-            let opened = StorageFile::open(&path, hints.permissions, offset..end)?;
-            if hints.unlink && opened.is_device() {
-                opened.unmake();
-                return Err(StorageError::UnlinkDevice { path });
-            }
-            let from = offset - before as u64;
-            let bytes = stored_at..stored_at + before + storage;
-            if let Err(errno) = pages.map(bytes.clone(), &opened.descriptor, from) {
-                opened.unmake();
-                return Err(refused(("mmap", errno)));
-            }
-            pages.advise(bytes, &hints.styles);
-            file = Some(opened);
-        }
+        let bytes = stored_at..stored_at + before + storage;
+        let file = match storage {
+            0 => None,
+            _ => Some(pages.map_storage(bytes, &path, hints, offset..end)?),
+        };
         Ok(Self {
             info: in_force(hints, file.as_ref(), &path),
             pages,
@@ -417,6 +406,9 @@ fn in_force(
     if file.is_some_and(StorageFile::is_new) {
         info.push(("file_perm", format!("{:04o}", hints.permissions)));
     }
+    if file.is_some_and(StorageFile::is_striped) {
+        info.extend(hints.stripes());
+    }
     info
 }
 
@@ -470,18 +462,38 @@ impl Pages {
         Ok(())
     }
 
+    /// Opens what the hints say, for these bytes of it, and maps it from the page on that they begin
+    /// in.
+    fn map_storage(
+        &self,
+        bytes: Range<usize>,
+        path: &Path,
+        hints: &StorageHints,
+        range: Range<u64>,
+    ) -> Result<StorageFile, StorageError> {
+        let new = NewFile { permissions: hints.permissions, striping: hints.striping };
+        let file = StorageFile::open(path, new, range.clone())?;
+        let page = rustix::param::page_size() as u64;
+        let refused = match hints.unlink && file.is_device() {
+            true => Err(StorageError::UnlinkDevice { path: path.to_owned() }),
+            false => self
+                .map(bytes.clone(), &file.descriptor, range.start / page * page)
+                .map_err(|errno| system(path, "mmap", errno)),
+        };
+        refused.inspect_err(|_| file.unmake())?;
+        self.advise(bytes, &hints.styles);
+        file.advise(range, &hints.styles);
+        Ok(file)
+    }
+
     /// A wish: the system may do as it likes.
     fn advise(&self, bytes: Range<usize>, styles: &[AccessStyle]) {
         for style in styles {
-            let advice = match style {
-                AccessStyle::Random => Advice::Random,
-                AccessStyle::Sequential => Advice::Sequential,
-                // The system knows no such advice.
-                AccessStyle::ReadOnce
-                | AccessStyle::WriteOnce
-                | AccessStyle::ReadMostly
-                | AccessStyle::WriteMostly
-                | AccessStyle::ReverseSequential => continue,
+            let advice = match style.advice() {
+                Some(rustix::fs::Advice::Random) => Advice::Random,
+                Some(rustix::fs::Advice::Sequential) => Advice::Sequential,
+                // Of a mapping, the system knows no other.
+                _ => continue,
             };
             let at = self.base.wrapping_add(bytes.start).cast();
             // SAFETY: mapped by this value; neither advice changes a byte.

@@ -219,9 +219,10 @@ impl StorageMemory {
             }
             _ => system(&path, call, errno),
         };
-        let pages =
-            Pages::reserve(before.saturating_add(len)).map_err(failed("mmap")).map_err(refused)?;
         let at = if stored_at == 0 { storage } else { 0 };
+        let huge_at = (memory >= HUGE).then_some(at);
+        let pages = Pages::reserve(before.saturating_add(len), huge_at);
+        let pages = pages.map_err(failed("mmap")).map_err(refused)?;
         let beside = pages.map_memory(at..at + memory).map_err(refused)?;
         // At last: what fails before leaves no file.
         let bytes = stored_at..stored_at + before + storage;
@@ -412,8 +413,11 @@ fn in_force(
     info
 }
 
-/// A file in memory of so many zero bytes, whose space is reserved and whose length stays.
-fn reserved_memory(len: u64) -> Result<OwnedFd, (&'static str, Errno)> {
+/// Bytes of a huge page: of x86-64, and of most others.
+const HUGE: usize = 2 << 20;
+
+/// A file in memory of so many zero bytes, without space for them.
+fn memory(len: u64) -> Result<OwnedFd, (&'static str, Errno)> {
     if is_too_long(len) {
         return Err(("fallocate", Errno::FBIG));
     }
@@ -422,31 +426,63 @@ fn reserved_memory(len: u64) -> Result<OwnedFd, (&'static str, Errno)> {
     let file = rustix::fs::memfd_create("rma-storage", flags | MemfdFlags::NOEXEC_SEAL)
         .or_else(|_| rustix::fs::memfd_create("rma-storage", flags));
     let file = file.map_err(|errno| ("memfd_create", errno))?;
-    let reserve = || rustix::fs::fallocate(&file, FallocateFlags::empty(), 0, len);
-    retry(reserve).map_err(|errno| ("fallocate", errno))?;
-    let seals = SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL;
-    rustix::fs::fcntl_add_seals(&file, seals).map_err(|errno| ("fcntl", errno))?;
+    retry(|| rustix::fs::ftruncate(&file, len)).map_err(|errno| ("ftruncate", errno))?;
     Ok(file)
 }
 
+/// Reserves its space, if it has not all of it, and has its length stay.
+fn keep_memory(file: &OwnedFd, len: u64) -> Result<(), (&'static str, Errno)> {
+    let reserve = || rustix::fs::fallocate(file, FallocateFlags::empty(), 0, len);
+    retry(reserve).map_err(|errno| ("fallocate", errno))?;
+    let seals = SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL;
+    rustix::fs::fcntl_add_seals(file, seals).map_err(|errno| ("fcntl", errno))
+}
+
 impl Pages {
-    /// Addresses for `len` bytes, where nothing is yet.
-    fn reserve(len: usize) -> Result<Self, Errno> {
+    /// Addresses for `len` bytes, where nothing is yet; a huge page can begin at `huge_at` of them.
+    fn reserve(len: usize, huge_at: Option<usize>) -> Result<Self, Errno> {
         let (nothing, flags) = (ProtFlags::empty(), MapFlags::PRIVATE | MapFlags::NORESERVE);
         let len = len.checked_next_multiple_of(rustix::param::page_size()).ok_or(Errno::NOMEM)?;
+        let slack = if huge_at.is_some() { HUGE } else { 0 };
+        let all = len.checked_add(slack).ok_or(Errno::NOMEM)?;
         // SAFETY: the kernel chooses addresses where nothing is mapped.
-        let base = unsafe { rustix::mm::mmap_anonymous(ptr::null_mut(), len, nothing, flags) }?;
-        Ok(Self { base: base.cast(), len })
+        let base = unsafe { rustix::mm::mmap_anonymous(ptr::null_mut(), all, nothing, flags) }?;
+        let at = base.addr().wrapping_add(huge_at.unwrap_or(0));
+        let ahead = if slack > 0 { at.wrapping_neg() % HUGE } else { 0 };
+        let (mut pages, behind) = (Self { base: base.cast(), len: all }, slack - ahead);
+        pages.give_back(ahead + len..all);
+        pages.give_back(0..ahead);
+        (pages.base, pages.len) = (pages.base.wrapping_add(ahead), all - ahead - behind);
+        Ok(pages)
     }
 
-    /// Maps memory there, if it is any.
+    /// Unmaps some of the addresses, which nothing uses.
+    fn give_back(&self, bytes: Range<usize>) {
+        if !bytes.is_empty() {
+            let at = self.base.wrapping_add(bytes.start).cast();
+            // SAFETY: whole pages of what `reserve` mapped; who calls this has made nothing of them
+            // or is dropped, and neighbours have mappings of their own.
+            _ = unsafe { rustix::mm::munmap(at, bytes.len()) };
+        }
+    }
+
+    /// Maps memory there, if it is any: in huge pages, if the system has some for it.
     fn map_memory(&self, bytes: Range<usize>) -> Result<Option<OwnedFd>, (&'static str, Errno)> {
         if bytes.is_empty() {
             return Ok(None);
         }
-        let memory = reserved_memory(bytes.len() as u64)?;
-        self.map(bytes, &memory, 0).map_err(|errno| ("mmap", errno))?;
-        Ok(Some(memory))
+        let file = memory(bytes.len() as u64)?;
+        self.map(bytes.clone(), &file, 0).map_err(|errno| ("mmap", errno))?;
+        if bytes.len() >= HUGE {
+            let at = self.base.wrapping_add(bytes.start).cast();
+            // What is reserved first has small pages. Without any, it has no space yet.
+            for advice in [Advice::LinuxHugepage, Advice::LinuxPopulateWrite] {
+                // SAFETY: mapped by this value, and its bytes stay as they are.
+                _ = unsafe { rustix::mm::madvise(at, bytes.len(), advice) };
+            }
+        }
+        keep_memory(&file, bytes.len() as u64)?;
+        Ok(Some(file))
     }
 
     /// Maps a file there from `offset` on; the first of the bytes begins a page, and the file has
@@ -593,9 +629,7 @@ unsafe impl Backing for OfFirstRank {
 
 impl Drop for Pages {
     fn drop(&mut self) {
-        // SAFETY: what `reserve` mapped; its owner is dropped, and neighbours have mappings of
-        // their own.
-        _ = unsafe { rustix::mm::munmap(self.base.cast(), self.len) };
+        self.give_back(0..self.len);
     }
 }
 

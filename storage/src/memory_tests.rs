@@ -339,3 +339,74 @@ fn a_page_that_is_lost_ends_the_process_that_touches_it() {
     assert_eq!(run.status.signal(), Some(libc::SIGBUS), "{said}");
     assert!(said.contains("touches") && !said.contains("goes on"), "{said}");
 }
+
+/// What the system says of the mapping that begins with the memory, or that byte of it.
+fn told_of_mapping(memory: &StorageMemory, at: usize, key: &str) -> String {
+    let start = format!("{:x}-", memory.mapping().base.addr() + at);
+    let maps = fs::read_to_string("/proc/self/smaps").unwrap();
+    let mut of_it = maps.lines().skip_while(|line| !line.starts_with(&start));
+    let line = of_it.find_map(|line| line.strip_prefix(key));
+    line.unwrap_or_else(|| panic!("{maps}")).trim().to_owned()
+}
+
+/// Memory beside a file lies where huge pages can, and asks for them.
+#[test]
+fn memory_is_in_huge_pages() {
+    let folder = tempfile::tempdir().unwrap();
+    for order in [StorageOrder::MemoryFirst, StorageOrder::StorageFirst] {
+        let hints = StorageHints::file(folder.path().join("file")).order(order);
+        let memory = open(&hints.factor(StorageFactor::Share(0.3)).unwrap(), 10 << 20);
+        let at = if memory.stored().start == 0 { memory.stored().end } else { 0 };
+        assert_eq!((memory.mapping().base.addr() + at) % HUGE, 0);
+        write(&memory, at + 12_345, b"memory");
+        assert_eq!(read(&memory, at + 12_345, 6), b"memory");
+        if fs::exists("/sys/kernel/mm/transparent_hugepage").unwrap() {
+            let flags = told_of_mapping(&memory, at, "VmFlags:");
+            assert!(flags.split(' ').any(|flag| flag == "hg"), "{flags}");
+        }
+    }
+    // What is too small for one is not moved for it.
+    let small = StorageHints::file("f").factor(StorageFactor::Share(0.0)).unwrap();
+    assert_eq!(read(&open(&small, PAGE), 0, PAGE), [0; PAGE]);
+}
+
+/// How many pages of the memory's first MiB are in the page cache.
+fn resident(memory: &StorageMemory) -> usize {
+    let Mapping { base, len } = memory.mapping();
+    assert!(len >= 1 << 20);
+    let mut pages = vec![0u8; (1 << 20) / PAGE];
+    // SAFETY: a mapping of that length at least, and a byte for each of its pages.
+    let told = unsafe { libc::mincore(base.cast(), 1 << 20, pages.as_mut_ptr()) };
+    assert_eq!(told, 0);
+    pages.iter().filter(|page| **page & 1 == 1).count()
+}
+
+/// Styles reach the mapping and the file: who reads in no order, reads nothing ahead.
+#[test]
+fn styles_are_told_to_the_system() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("file");
+    fs::write(&path, vec![7; 1 << 20]).unwrap();
+    for (style, flag) in [
+        (AccessStyle::Sequential, "sr"),
+        (AccessStyle::Random, "rr"),
+        (AccessStyle::ReverseSequential, "rr"),
+        (AccessStyle::ReadOnce, "sh"),
+    ] {
+        let memory = open(&StorageHints::file(&path).access_style(&[style]), 1 << 20);
+        let flags = told_of_mapping(&memory, 0, "VmFlags:");
+        assert!(flags.split(' ').any(|one| one == flag), "{style:?}: {flags}");
+        memory.sync(0..1 << 20).unwrap();
+        let file = &memory.file.as_ref().unwrap().descriptor;
+        rustix::fs::fsync(file).unwrap();
+        rustix::fs::fadvise(file, 0, None, rustix::fs::Advice::DontNeed).unwrap();
+        if resident(&memory) > 0 {
+            // A file system in memory.
+            continue;
+        }
+        rustix::io::pread(file, &mut [0; 1], (1 << 20) - 1).unwrap();
+        rustix::io::pread(file, &mut [0; 1], 0).unwrap();
+        let ahead = resident(&memory) > 2;
+        assert_eq!(ahead, flag != "rr", "{style:?}: {} pages", resident(&memory));
+    }
+}

@@ -2,7 +2,7 @@
 //! what was asked for, and what to do.
 mod mounts;
 
-use mounts::{as_nobody, skip, text, told};
+use mounts::{skip, text, told, without_rights};
 use rma::{
     Error, ErrorClass, OnStorage, PersistentHints, PersistentMemory, Root, StorageHints,
     StorageMemory, Universe,
@@ -98,7 +98,7 @@ fn paths_that_are_not_writable() {
         std::os::unix::fs::PermissionsExt::from_mode(0o444),
     )
     .unwrap();
-    match as_nobody(TEST, folder.path().to_str().unwrap()) {
+    match without_rights(TEST, folder.path().to_str().unwrap()) {
         Err(reason) => skip(TEST, &reason),
         Ok(output) => {
             let said = text(&output);
@@ -151,9 +151,9 @@ fn roots() {
     drop(holder);
 }
 
-/// Something else has been at the files of a root.
+/// Another program has been at the files of a root.
 #[test]
-fn files_that_somebody_else_has_changed() {
+fn files_that_another_program_has_changed() {
     for file in ["rma-root", "n/version.00000002", "n/part.0.00000002", "n/blocks.0"] {
         let folder = tempfile::tempdir().unwrap();
         let name = PersistentHints::name("n");

@@ -146,7 +146,8 @@ fn killed_at_any_moment() {
     let report = job(folder.path(), 3, 10);
     assert_eq!(report.exit_code(), 0, "{report:?}");
     let committed = fs::read_to_string(folder.path().join("committed")).unwrap();
-    assert!(committed.parse::<u64>().unwrap() > trials, "{committed} versions");
+    // The last job made ten of them.
+    assert!(committed.parse::<u64>().unwrap() > 10, "{committed} versions");
     let root = Root::open_alone(folder.path().join("root")).unwrap();
     let verdicts = root.verify("killed", |_, _| {}).unwrap();
     assert!(verdicts.iter().all(|(_, flaw)| flaw.is_none()), "{verdicts:?}");

@@ -343,7 +343,7 @@ impl StorageHints {
         Ok(self)
     }
 
-    /// Lays a new file over so many devices; a wish, which Lustre fulfils, and others do not tell of.
+    /// Lays a new file over so many devices: a wish, which Lustre fulfils, and others do not tell.
     pub fn striping_factor(mut self, devices: u32) -> Self {
         self.striping.factor = Some(devices.into());
         self

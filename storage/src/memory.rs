@@ -498,8 +498,8 @@ impl Pages {
         Ok(())
     }
 
-    /// Opens what the hints say, for these bytes of it, and maps it from the page on that they begin
-    /// in.
+    /// Opens what the hints say, for these bytes of it, and maps it from the page on in which they
+    /// begin.
     fn map_storage(
         &self,
         bytes: Range<usize>,

@@ -406,6 +406,10 @@ fn styles_are_told_to_the_system() {
         }
         rustix::io::pread(file, &mut [0; 1], (1 << 20) - 1).unwrap();
         rustix::io::pread(file, &mut [0; 1], 0).unwrap();
+        if resident(&memory) == 0 {
+            // Persistent memory, without a page cache.
+            continue;
+        }
         let ahead = resident(&memory) > 2;
         assert_eq!(ahead, flag != "rr", "{style:?}: {} pages", resident(&memory));
     }

@@ -31,7 +31,7 @@ pub(crate) fn job(test: &str, told: &str) -> Output {
 }
 
 /// As [`job`], by a user who has nothing; an error is the reason why there is none.
-pub(crate) fn as_nobody(test: &str, told: &str) -> Result<Output, String> {
+pub(crate) fn without_rights(test: &str, told: &str) -> Result<Output, String> {
     let before = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", "--"];
     run(before[0], &[&before[1], &before[2], &before[3], &before[4], &"true"])?;
     again(&before, test, told).output().map_err(|error| error.to_string())

@@ -65,6 +65,26 @@ fn with_files(folder: &Path) {
     });
 }
 
+const ROUNDS: u64 = 6;
+
+/// A window on a file of each rank, whose pages are numbered anew in each round, and synchronised.
+fn with_rounds(folder: &Path) {
+    ranks(|universe| {
+        let (world, rank) = (universe.world(), universe.world().rank());
+        let hints = StorageHints::file(folder.join("file.{rank}"));
+        let window = world.window(8 * PAGE / 8, 8).on_storage(&hints)?.allocate()?;
+        let synced = (1..=ROUNDS).try_for_each(|round| {
+            (0..8).try_for_each(|page| window.local().store(page * PAGE / 8, round))?;
+            window.sync()?;
+            println!("synced.{rank} {round}");
+            Ok::<_, RmaError>(())
+        });
+        let freed = window.free();
+        synced?;
+        Ok(freed?)
+    });
+}
+
 /// What word `at` of a rank holds in a version: each changes a third of the blocks.
 fn word(version: u64, rank: u32, at: usize) -> u64 {
     let block = (at / 2048) as u64;
@@ -124,6 +144,7 @@ fn is_job() -> bool {
     let (what, folder) = told.split_once(' ').unwrap();
     match what {
         "files" => with_files(Path::new(folder)),
+        "rounds" => with_rounds(Path::new(folder)),
         "versions" => with_versions(Path::new(folder), COMMITS),
         _ => with_versions(Path::new(folder), 1),
     }
@@ -295,4 +316,34 @@ fn power_cut_at_any_moment() {
         committed.is_found(TEST, &disk, &format!("trial {seed}"));
     }
     assert!(cuts > trials, "{cuts} cuts in {trials} trials");
+}
+
+/// What `sync` has said to be durable is so, on each page, whenever the power goes.
+#[test]
+fn power_cut_behind_a_sync() {
+    const TEST: &str = "power_cut_behind_a_sync";
+    if is_job() || !in_namespace(TEST) {
+        return;
+    }
+    let (mut cuts, mut synced) = (0, 0);
+    for seed in 0..60 {
+        let Some(mut disk) = Disk::mount(TEST, &[]) else { return };
+        disk.fail("cut", seed * 2);
+        let output = job(TEST, &format!("rounds {}", disk.path().display()));
+        let about = format!("trial {seed}: {:?}", disk.hit());
+        cuts += u64::from(disk.hit().is_some());
+        judge(&output, &about, texts_of("EIO"));
+        disk.cut(seed);
+        for rank in 0..2 {
+            let least = number(&text(&output), &format!("synced.{rank} ")).unwrap_or(0);
+            synced += u64::from(least > 0);
+            let bytes = std::fs::read(disk.path().join(format!("file.{rank}"))).unwrap_or_default();
+            assert!(least == 0 || bytes.len() == 8 * PAGE, "{about}");
+            let rounds = bytes.chunks(PAGE).filter_map(|page| page.first_chunk());
+            let rounds: Vec<_> = rounds.map(|word| u64::from_le_bytes(*word)).collect();
+            let is_there = |round: &u64| (least..=ROUNDS.min(least + 1)).contains(round);
+            assert!(rounds.iter().all(is_there), "{about}: {rounds:?}, and {least} was durable");
+        }
+    }
+    assert!(cuts > 20 && synced > 20, "{cuts} cuts, {synced} files were synchronised");
 }

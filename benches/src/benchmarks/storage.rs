@@ -167,6 +167,7 @@ fn stream(
     fs::remove_file(&path)?;
     let piece = vec![7u8; PIECE];
     let (pieces, view) = (bytes / PIECE, window.local());
+    let part = Raw::new(&view);
     // Of a window that is half in memory, the other half is what has to be written.
     let first = pieces - (pieces as f64 * share) as usize;
     // What a file system does at the first write of a block is done.
@@ -183,6 +184,15 @@ fn stream(
             }
             Ok(())
         };
+        let mut mapped = |n| {
+            for _ in 0..n {
+                for turn in 0..pieces {
+                    part.write_memcpy_at(place(turn) * PIECE, &piece);
+                }
+                part.msync()?;
+            }
+            Ok(())
+        };
         let mut raw = |n| {
             for _ in 0..n {
                 for turn in 0..pieces {
@@ -195,7 +205,9 @@ fn stream(
             Ok(())
         };
         let draft = row(format!("mSTREAM {order} + sync, {kind}")).bytes(bytes).goal(STREAM_GOAL);
-        bench.alone(draft, &mut ours, &mut [("pwrite + fdatasync", &mut raw)])?;
+        let limits: &mut [(&str, Work<'_>)] =
+            &mut [("pwrite + fdatasync", &mut raw), ("memcpy + msync there", &mut mapped)];
+        bench.alone(draft, &mut ours, limits)?;
     }
     Ok(())
 }

@@ -193,7 +193,7 @@ fn wordcount_refuses_what_is_no_folder() {
 
 #[test]
 fn wrong_arguments_are_reported_once() {
-    for name in ["wordcount", "heat", "ticket_queue"] {
+    for name in ["wordcount", "heat", "ticket_queue", "keys"] {
         let stderr = fail(3, name, &["--no-such"]);
         assert!(stderr.starts_with("Error: unexpected argument '--no-such'"), "{stderr}");
         let stdout = succeed(3, name, &["--help"]);
@@ -221,6 +221,80 @@ fn examples_run_without_a_launcher() {
     }
 }
 
+#[test]
+fn keys_are_put_replaced_listed_and_deleted() {
+    for ranks in RANKS {
+        let root = folder(&[]);
+        let with =
+            |args: &[&'static str]| [&["--root", path(&root), "--bytes", "2048"], args].concat();
+        let works = |args: &[&'static str]| succeed(ranks, "keys", &with(args));
+        let fails = |args: &[&'static str]| fail(ranks, "keys", &with(args));
+        assert_eq!(works(&["list"]), "");
+        assert_eq!(works(&["put", "b", "two", "a", "1", "ä", "", "b", "2"]), "");
+        assert_eq!(works(&["list"]), "a\t1\nb\t2\nä\t\n");
+        assert_eq!(works(&["get", "b"]), "2\n");
+        assert_eq!(works(&["put", "b", "three"]), "");
+        assert_eq!(works(&["delete", "a"]), "");
+        assert_eq!(works(&["list"]), "b\tthree\nä\t\n");
+        for gone in [["get", "a"], ["delete", "a"]] {
+            assert_eq!(fails(&gone), "Error: there is no such key\n");
+        }
+        let odd = fails(&["put", "a"]);
+        assert!(odd.contains("2 values required") || odd.contains("no value behind"), "{odd}");
+        assert!(fails(&["put", "a", "1", "c"]).contains("no value behind the key \"c\""));
+        assert_eq!(works(&["list"]), "b\tthree\nä\t\n");
+    }
+}
+
+/// What was replaced makes room; what does not fit changes nothing.
+#[test]
+fn keys_make_room_until_there_is_none() {
+    let root = folder(&[]);
+    let put = |value: &str| {
+        job(2, "keys", &["--root", path(&root), "--bytes", "2048", "put", "k", value, "l", "1"])
+    };
+    let (value, large) = ("v".repeat(500), "w".repeat(5000));
+    for _ in 0..9 {
+        assert_eq!(put(&value).exit_code(), 0);
+    }
+    let report = put(&large);
+    assert_eq!(report.exit_code(), 1, "{report:?}");
+    assert!(text(&report.output[0].stderr).contains("no room: nothing was put"), "{report:?}");
+    let found = succeed(2, "keys", &["--root", path(&root), "get", "k"]);
+    assert_eq!(found, value + "\n");
+    let other = job(3, "keys", &["--root", path(&root), "list"]);
+    assert_eq!(other.exit_code(), 1);
+    assert!(text(&other.output[0].stderr).contains("2 ranks"), "{other:?}");
+}
+
+/// Killed at any moment of a put, the next command finds all of its pairs or none.
+#[test]
+fn keys_survive_a_kill() {
+    let root = folder(&[]);
+    let value = |trial: usize| trial.to_string();
+    let mut last = 0;
+    succeed(1, "keys", &["--root", path(&root), "put", "a", "0", "b", "0", "c", "0"]);
+    let mut outcomes = [0, 0];
+    for trial in 1..=30 {
+        let new = value(trial);
+        let args = ["--root", path(&root), "put", "a", &new, "b", &new, "c", &new];
+        let mut child = Command::new(example("keys")).args(args).spawn().unwrap();
+        // Another moment of its life each time; the last ones are given the time they want.
+        (0..trial * 40).for_each(|_| std::thread::yield_now());
+        if trial < 28 {
+            child.kill().unwrap();
+        }
+        let ended = child.wait().unwrap();
+        let found = succeed(1, "keys", &["--root", path(&root), "list"]);
+        let all = |of: usize| format!("a\t{of}\nb\t{of}\nc\t{of}\n");
+        let is_new = found == all(trial);
+        assert!(is_new || found == all(last) && !ended.success(), "trial {trial}: {found}");
+        outcomes[usize::from(is_new)] += 1;
+        last = if is_new { trial } else { last };
+    }
+    assert!(outcomes[1] >= 3, "{outcomes:?}");
+}
+
 /// Load and store inside of each node, messages between them.
 #[test]
 fn examples_run_on_several_nodes() {
@@ -240,6 +314,16 @@ fn examples_run_on_several_nodes() {
             assert_eq!(report.exit_code(), 0, "{report:?}");
             let stdout = text(&report.output[0].stdout);
             assert!(stdout.contains(said), "{name} on {nodes} nodes: {stdout}");
+        }
+        // Parts by messages: what was linked is found by the next get.
+        let root = folder(&[]);
+        for (command, said) in
+            [(&["put", "k", "1", "l", "2", "m", "3"][..], ""), (&["get", "l"], "2\n")]
+        {
+            let args = [&["--root", path(&root)], command].concat();
+            let report = job_on(nodes, ranks, "keys", &args);
+            assert_eq!(report.exit_code(), 0, "{report:?}");
+            assert_eq!(text(&report.output[0].stdout), said);
         }
     }
 }

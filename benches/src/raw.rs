@@ -7,7 +7,7 @@
 
 use rma::{RawPart, View};
 use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
-use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
+use rustix::mm::{MapFlags, MsyncFlags, ProtFlags, mmap, msync, munmap};
 use std::hint::black_box;
 use std::marker::PhantomData;
 use std::sync::atomic::{AtomicU32, AtomicU64};
@@ -73,6 +73,13 @@ impl<'w> Raw<'w> {
         // SAFETY: both sides are valid for the length; a private slice and window memory, which is
         // never referenced, do not overlap.
         unsafe { memcpy(to, bytes.as_ptr(), bytes.len()) };
+    }
+
+    /// Has the system write what is dirty in the part's pages. The part begins at a page.
+    pub(crate) fn msync(&self) -> std::io::Result<()> {
+        let at = self.at(0, self.len).cast();
+        // SAFETY: mapped for the length; pages are written out, and nothing in memory changes.
+        Ok(unsafe { msync(at, self.len, MsyncFlags::SYNC) }?)
     }
 
     /// Copies the part's beginning into `bytes` with the C library's `memcpy`.

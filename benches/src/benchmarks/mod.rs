@@ -4,6 +4,7 @@ mod atomics;
 mod bandwidth;
 mod batch;
 mod collectives;
+mod commit;
 mod contention;
 mod counts;
 mod forms;
@@ -113,6 +114,12 @@ pub(crate) const ALL: &[Benchmark] = &[
         "put and get on storage, 8 B to 16 MiB, and streams with a sync",
         &[2],
         storage::run,
+    ),
+    benchmark(
+        "commit",
+        "commits of a persistent window by the share that changed, and opening it",
+        &[2],
+        commit::run,
     ),
     benchmark("lock", "lock, lock_all and flush without contention", &[2], lock::run),
     benchmark(

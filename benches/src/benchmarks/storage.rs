@@ -26,9 +26,25 @@ const GOAL: f64 = 1.02;
 const STREAM: usize = 32 << 20;
 const SMOKE_STREAM: usize = 1 << 20;
 const PIECE: usize = 64 << 10;
-const STREAM_ROUNDS: usize = 15;
+pub(super) const STREAM_ROUNDS: usize = 15;
 /// In times of `pwrite` and `fdatasync` of the same bytes.
 const STREAM_GOAL: f64 = 1.15;
+
+/// A number that has no factor with a power of two steps through all pieces.
+const STEP: usize = 0x9e37_79b1;
+type Place = fn(usize, usize) -> usize;
+/// Which piece is written in a turn: mSTREAM's sequential, padded, random, and its mix of these.
+const ORDERS: [(&str, Place); 4] = [
+    ("SEQ", |turn, _| turn),
+    // Every other one: as many turns write each of these twice.
+    ("PAD", |turn, pieces| turn * 2 % pieces),
+    ("RND", |turn, pieces| turn.wrapping_mul(STEP) % pieces),
+    ("MIX", |turn, pieces| match turn % 3 {
+        0 => turn,
+        1 => turn * 2 % pieces,
+        _ => turn.wrapping_mul(STEP) % pieces,
+    }),
+];
 
 pub(super) fn run(bench: &mut Bench<'_>) -> Result<()> {
     transfers(bench)?;
@@ -36,7 +52,7 @@ pub(super) fn run(bench: &mut Bench<'_>) -> Result<()> {
 }
 
 /// A file beside the program, where there is room for such.
-fn file(what: &str) -> Result<PathBuf> {
+pub(super) fn file(what: &str) -> Result<PathBuf> {
     let name = format!("rma-bench-{what}-{{rank}}.tmp");
     Ok(std::env::current_exe()?.with_file_name(name))
 }
@@ -151,28 +167,37 @@ fn stream(
     fs::remove_file(&path)?;
     let piece = vec![7u8; PIECE];
     let (pieces, view) = (bytes / PIECE, window.local());
+    let part = Raw::new(&view);
     // Of a window that is half in memory, the other half is what has to be written.
     let first = pieces - (pieces as f64 * share) as usize;
     // What a file system does at the first write of a block is done.
     (first..pieces).try_for_each(|at| file.write_all_at(&piece, (at * PIECE) as u64))?;
     file.sync_data()?;
-    // A number that has no factor with a power of two steps through all pieces.
-    for (order, step) in [("SEQ", 1), ("RND", 0x9e37_79b1_usize)] {
+    for (order, place) in ORDERS {
+        let place = |turn| place(turn, pieces);
         let mut ours = |n| {
             for _ in 0..n {
                 for turn in 0..pieces {
-                    view.write((turn.wrapping_mul(step) % pieces * PIECE) as u64, &piece[..])?;
+                    view.write((place(turn) * PIECE) as u64, &piece[..])?;
                 }
                 window.sync()?;
+            }
+            Ok(())
+        };
+        let mut mapped = |n| {
+            for _ in 0..n {
+                for turn in 0..pieces {
+                    part.write_memcpy_at(place(turn) * PIECE, &piece);
+                }
+                part.msync()?;
             }
             Ok(())
         };
         let mut raw = |n| {
             for _ in 0..n {
                 for turn in 0..pieces {
-                    let at = turn.wrapping_mul(step) % pieces;
-                    if at >= first {
-                        file.write_all_at(&piece, (at * PIECE) as u64)?;
+                    if place(turn) >= first {
+                        file.write_all_at(&piece, (place(turn) * PIECE) as u64)?;
                     }
                 }
                 file.sync_data()?;
@@ -180,7 +205,9 @@ fn stream(
             Ok(())
         };
         let draft = row(format!("mSTREAM {order} + sync, {kind}")).bytes(bytes).goal(STREAM_GOAL);
-        bench.alone(draft, &mut ours, &mut [("pwrite + fdatasync", &mut raw)])?;
+        let limits: &mut [(&str, Work<'_>)] =
+            &mut [("pwrite + fdatasync", &mut raw), ("memcpy + msync there", &mut mapped)];
+        bench.alone(draft, &mut ours, limits)?;
     }
     Ok(())
 }

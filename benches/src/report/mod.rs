@@ -18,6 +18,8 @@ use tables::{REGIONS, Records};
 const FOLDER: &str = "benches/records";
 /// Where those are that have a crate of Rust beside them: of machines that have one of MPI as well.
 const CRATES: &str = "crates";
+/// Where those of windows on storage are.
+const STORAGE: &str = "storage";
 
 /// Writes a record of what files of `--json` hold, all of one machine and one commit.
 pub(crate) fn record(files: &[PathBuf], machine: &str, to: &Path) -> Result<()> {
@@ -69,8 +71,9 @@ fn merged(files: &[PathBuf]) -> Result<(Machine, Vec<Row>)> {
 pub(crate) fn run(paths: &[PathBuf], check: bool) -> Result<()> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
     let found = if paths.is_empty() { in_folder(&root.join(FOLDER))? } else { paths.to_vec() };
-    let crates = read(&in_folder(&root.join(FOLDER).join(CRATES))?)?;
-    let records = Records { machines: read(&found)?, crates };
+    let of = |kind| read(&in_folder(&root.join(FOLDER).join(kind))?);
+    let (crates, storage) = (of(CRATES)?, of(STORAGE)?);
+    let records = Records { machines: read(&found)?, crates, storage };
     for page in pages() {
         let path = root.join(page);
         let text = fs::read_to_string(&path).map_err(|error| format!("reading {page}: {error}"))?;
@@ -86,7 +89,8 @@ pub(crate) fn run(paths: &[PathBuf], check: bool) -> Result<()> {
             .into());
         }
     }
-    println!("report: {} records", records.machines.len() + records.crates.len());
+    let count = records.machines.len() + records.crates.len() + records.storage.len();
+    println!("report: {count} records");
     Ok(())
 }
 

@@ -58,7 +58,7 @@ mod tests {
     #[test]
     fn what_is_between_the_markers_is_made_anew() {
         let machines = vec![record("m", &[row("n", 1.0, None)])];
-        let records = Records { machines, crates: Vec::new() };
+        let records = Records { machines, crates: Vec::new(), storage: Vec::new() };
         let (begin, end) = markers("t");
         let made = |page: &str| with_tables(page, &[&REGION], &records);
         let page = format!("a\n{begin}\nold\nmore\n{end}\nb\n");

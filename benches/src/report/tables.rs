@@ -35,6 +35,8 @@ pub(super) struct Records {
     pub(super) machines: Vec<Record>,
     /// Beside crates of Rust.
     pub(super) crates: Vec<Record>,
+    /// Of windows on storage, whose limits are the page cache and the device.
+    pub(super) storage: Vec<Record>,
 }
 
 /// All that are generated.
@@ -65,6 +67,12 @@ pub(super) const REGIONS: &[Region] = &[
         page: "docs/performance.md",
         name: "crate-machines",
         make: |all| machines(&all.crates),
+    },
+    Region { page: "docs/storage.md", name: "storage", make: |all| beside_limits(&all.storage) },
+    Region {
+        page: "docs/storage.md",
+        name: "storage-machines",
+        make: |all| machines(&all.storage),
     },
     Region { page: "README.md", name: "compared", make: compared },
 ];
@@ -170,6 +178,22 @@ fn rows(records: &[Record], part: Part) -> String {
         }
     }
     markdown(head, cells)
+}
+
+/// Every row with all its limits, as they were measured: neighbours are of one kind.
+fn beside_limits(records: &[Record]) -> String {
+    let head = ["machine", "what", "ours", "beside"].map(str::to_owned).to_vec();
+    let line = |record: &Record, row: &Entry| {
+        let beside = |of: &Beside| {
+            format!("**{}** of {} {}", ratio(of.ratio), figure(row, of.median), of.name)
+        };
+        let noisy = if row.noisy { ", noisy" } else { "" };
+        let limits: Vec<String> = row.limits.iter().map(beside).collect();
+        let ours = format!("{}{noisy}", figure(row, row.ours));
+        vec![record.head.machine.clone(), what(row), ours, limits.join("; ")]
+    };
+    let all = records.iter().flat_map(|record| record.rows.iter().map(|row| line(record, row)));
+    markdown(head, all.collect())
 }
 
 /// Geometric means of the ratios to the best peer, by benchmark.
@@ -416,7 +440,7 @@ mod tests {
             record("one", std::slice::from_ref(&fence)),
             record("other", &[row("n", 1.0, Some(2.0))]),
         ];
-        let mut records = Records { machines, crates: Vec::new() };
+        let mut records = Records { machines, crates: Vec::new(), storage: Vec::new() };
         let text = compared(&records);
         assert_eq!(text, "| what | one |\n| --- | --- |\n| fence | **0.25** (1 ns; 4 ns P 1) |\n");
         let mut put = row("put + flush", 1.0, Some(5.0));
@@ -431,6 +455,16 @@ mod tests {
             "| put + flush, 8 B | **0.20** (1 ns; 5 ns P 1) | **0.20** (1 ns; 5 ns) |"
         );
         assert_eq!(lines[3], "| fence | **0.25** (1 ns; 4 ns P 1) | – |");
+    }
+
+    #[test]
+    fn rows_of_storage_show_all_their_limits() {
+        let mut one = record("one", &[row("n", 3.0, None)]);
+        let limit = |name: &str, ratio| Beside { name: name.into(), median: 2.0, ratio };
+        one.rows[0].limits = vec![limit("L", 1.5), limit("M", 1.0)];
+        let text = beside_limits(&[one]);
+        let last = text.lines().last().unwrap();
+        assert_eq!(last, "| one | n | 3 ns | **1.50** of 2 ns L; **1.00** of 2 ns M |");
     }
 
     #[test]

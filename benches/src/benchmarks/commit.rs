@@ -1,0 +1,98 @@
+//! Persistent windows: what a commit costs by what has changed, and what opening one costs.
+use super::storage::{STREAM_ROUNDS, file};
+use crate::Result;
+use crate::bench::{Bench, row};
+use rma::{PersistentHints, PersistentMemory, Root};
+use std::fs::{self, File};
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// A part, and what is compared of it at a time.
+const BYTES: usize = 32 << 20;
+const SMOKE_BYTES: usize = 1 << 20;
+const BLOCK: usize = 16 << 10;
+/// Shares of the blocks that change before a commit, in thousands of all.
+const SHARES: [usize; 6] = [1, 10, 100, 250, 500, 1000];
+/// In times of `pwrite` and `fdatasync` of what has changed, from a tenth on.
+const GOAL: f64 = 1.2;
+const GOAL_FROM: usize = 100;
+
+pub(super) fn run(bench: &mut Bench<'_>) -> Result<()> {
+    let folder = file("root")?;
+    if bench.is_first() {
+        // What a run left that was killed.
+        _ = fs::remove_dir_all(&folder);
+        fs::create_dir(&folder)?;
+    }
+    bench.world().barrier()?;
+    bench.set_rounds(STREAM_ROUNDS);
+    bench.set_batch(Duration::from_millis(1));
+    measure(bench, &folder)?;
+    bench.world().barrier()?;
+    if bench.is_first() {
+        fs::remove_dir_all(&folder)?;
+    }
+    Ok(())
+}
+
+fn measure(bench: &mut Bench<'_>, folder: &Path) -> Result<()> {
+    let bytes = if bench.is_smoke() { SMOKE_BYTES } else { BYTES };
+    let (world, hints) = (bench.world(), PersistentHints::name("bench"));
+    let root = Root::open(world, folder)?;
+    let memory = Arc::new(PersistentMemory::open(&root, world, &hints, bytes)?);
+    let window = world.window(bytes, 1).create(memory.clone())?;
+    let beside = File::create_new(folder.join(format!("pwrite.{}", u32::from(world.rank()))))?;
+    beside.write_all_at(&vec![7u8; bytes], 0)?;
+    beside.sync_data()?;
+    let view = window.local();
+    for share in SHARES {
+        let changed = (bytes / BLOCK * share / 1000).max(1);
+        let apart = bytes / BLOCK / changed;
+        let places = || (0..changed).map(|at| (at * apart * BLOCK) as u64);
+        let mut fill = 0u8;
+        let mut ours = |n| {
+            for _ in 0..n {
+                fill = fill.wrapping_add(1);
+                places().try_for_each(|at| view.write(at, &[fill; BLOCK][..]))?;
+                memory.commit(world)?;
+            }
+            Ok(())
+        };
+        let mut raw = |n| {
+            for _ in 0..n {
+                places().try_for_each(|at| beside.write_all_at(&[9; BLOCK], at))?;
+                beside.sync_data()?;
+                world.barrier()?;
+            }
+            Ok(())
+        };
+        let name = format!("commit, {} % of {} MiB changed", share as f64 / 10.0, bytes >> 20);
+        let draft = row(name).bytes(changed * BLOCK);
+        let draft = if share < GOAL_FROM { draft } else { draft.goal(GOAL) };
+        bench.together(draft, &mut ours, &mut [("pwrite + fdatasync", &mut raw)])?;
+    }
+    window.free()?;
+    drop(memory);
+    world.barrier()?;
+    let mut buffer = vec![0u8; bytes];
+    let mut ours = |n| {
+        for _ in 0..n {
+            drop(PersistentMemory::open(&root, world, &hints, bytes)?);
+            // No rank has it when the next opens it.
+            world.barrier()?;
+        }
+        Ok(())
+    };
+    let mut raw = |n| {
+        for _ in 0..n {
+            beside.read_exact_at(&mut buffer, 0)?;
+            beside.write_all_at(&buffer, 0)?;
+            world.barrier()?;
+        }
+        Ok(())
+    };
+    let draft = row("open what was committed").bytes(bytes);
+    bench.together(draft, &mut ours, &mut [("read and write as much", &mut raw)])
+}

@@ -80,9 +80,12 @@ struct Progress {
 }
 
 impl Current {
-    /// Begins another operation; its tag, whose lowest bits are the operation's own.
+    /// Begins another operation, of the thread whose turn it is: no other changes the number. Its
+    /// tag, whose lowest bits are the operation's own.
     fn next_tag(&self) -> u32 {
-        self.0.operation.fetch_add(1, Relaxed).wrapping_add(1) << ROUND_BITS
+        let number = self.0.operation.load(Relaxed).wrapping_add(1);
+        self.0.operation.store(number, Relaxed);
+        number << ROUND_BITS
     }
 
     /// Begins a barrier by flags, perhaps again.

@@ -76,6 +76,20 @@ impl Engine {
     }
 }
 
+impl Communicator {
+    /// As [`Exchange::barrier`], in shared memory and without what an exchange has besides: to make
+    /// that takes a tenth of a barrier.
+    pub(super) fn barrier_near(&self, near: &Near) -> Result<(), CollectiveError> {
+        let (what, inner) = ("barrier", &*self.inner);
+        let mut turn = self.turn(what)?;
+        inner.contributions.begin(&inner.current);
+        inner.check_step(what)?;
+        near.wait(inner, &mut turn.barriers).inspect_err(|_| inner.lose_step(what))?;
+        turn.one_sided = 0;
+        Ok(())
+    }
+}
+
 /// One collective operation under way; holds the communicator's order.
 pub(crate) struct Exchange<'a> {
     comm: &'a Communicator,

@@ -4,7 +4,7 @@ use super::barrier::{self, Meeting, distance, rounds};
 use super::binomial;
 use super::node::Node;
 use crate::collective::Inner;
-use crate::engine::WaitError;
+use crate::engine::{WaitError, comes_at_once};
 use crate::error::CollectiveError;
 use crate::memory::control_block::{ControlBlock, FLAGS, SlotHead};
 use crate::memory::pool::{PeerBlock, SharedCollectiveBlock, SyncBlock};
@@ -32,6 +32,9 @@ impl Meeting for Inner {
     }
 
     fn wait(&self, peer: Rank, come: impl Fn() -> bool) -> Result<(), WaitError> {
+        if comes_at_once(&come) {
+            return Ok(());
+        }
         self.attempt(BARRIER, (Some(peer), By::Flags), |wait| {
             // wait: flag
             self.engine.wait_until(wait, || come().then_some(()))

@@ -38,7 +38,10 @@ impl Communicator {
     ///
     /// MPI 4.1, section 6.3.
     pub fn barrier(&self) -> Result<()> {
-        Exchange::start_barrier(self, "barrier")?.barrier()
+        match self.near() {
+            Some(near) => self.barrier_near(near),
+            None => Exchange::start_barrier(self, "barrier")?.barrier(),
+        }
     }
 
     /// Copies `buffer` of `root` into `buffer` of every rank. **Collective.**

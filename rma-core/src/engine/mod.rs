@@ -21,7 +21,7 @@ pub(crate) use outstanding::{
 };
 pub(crate) use queue::{Lasting, Queue, UnderWay, What};
 pub(crate) use service::Service;
-pub(crate) use wait::{Asleep, Cause, On, Wait, WaitError};
+pub(crate) use wait::{Asleep, Cause, On, Wait, WaitError, comes_at_once};
 
 use crate::config::Config;
 use crate::memory::pool::SyncPool;

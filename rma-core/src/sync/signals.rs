@@ -1,5 +1,6 @@
 //! How the signals of post and complete travel: as bits in the peers' blocks where those are mapped
 //! and have room, as messages otherwise.
+use crate::engine::comes_at_once;
 use crate::error::RmaError;
 use crate::memory::control_block::SIGNAL_RANKS;
 use crate::protocol::message::{Head, Kind};
@@ -71,6 +72,9 @@ impl Window {
         signal: Signal,
         peer: Rank,
     ) -> Result<(), RmaError> {
+        if self.bit_of(peer).is_some() && comes_at_once(|| self.has_signal(signal, peer)) {
+            return Ok(());
+        }
         let has = || self.has_signal(signal, peer).then_some(());
         // wait: signal
         let waited = self.engine().wait_until(self.wait_for(what, peer), has);

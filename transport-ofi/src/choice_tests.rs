@@ -79,7 +79,7 @@ fn shm_alone_reaches_no_other_host() {
 }
 
 #[test]
-fn who_needs_rma_gets_a_provider_that_has_it_or_an_error() {
+fn needed_rma_is_had_or_an_error() {
     let offers = [offer("efa", "a", false), offer("tcp;ofi_rxm", "lo", true)];
     let wanted = Wanted { needs_rma: true, ..Wanted::default() };
     assert_eq!(choose(&offers, &wanted).unwrap().provider, "tcp;ofi_rxm");

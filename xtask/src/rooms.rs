@@ -88,6 +88,8 @@ pub(crate) const ROOMS: &[Room] = &[
     room("storage/src/memory_tests.rs", "loads and stores in mapped files"),
     room("storage/src/persistent/memory.rs", "vouches for the memory that it is made of"),
     room("src/start.rs", "vouches for the exchange of the launcher"),
+    room("transport-ofi/src/sys/infos.rs", "asks libfabric what there is, and reads its answer"),
+    room("transport-ofi/src/sys/library.rs", "loads libfabric, and looks its functions up"),
     room("transport-shm/src/join.rs", "what a caller promises of the exchange"),
     room("transport-shm/src/shm_tests.rs", "vouches for the exchange of its ranks"),
     room("tests/programs/fork.rs", "forks"),

@@ -1,0 +1,81 @@
+//! What can be wrong before a network is joined.
+
+/// Why this host has no provider for a job.
+#[derive(Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum OfiError {
+    /// The library cannot be loaded.
+    #[error(
+        "libfabric cannot be loaded ({reason}): install it (Debian: `apt-get install libfabric1`), \
+         or have LD_LIBRARY_PATH name its folder"
+    )]
+    Missing {
+        /// What the loader says.
+        reason: String,
+    },
+    /// The library lacks a function in the version that this crate calls.
+    #[error("the libfabric found has no {symbol}: install libfabric 1.17 or newer")]
+    Symbol {
+        /// Name and version of the function.
+        symbol: &'static str,
+    },
+    /// The library is older than 1.17.
+    #[error("libfabric {}.{} is too old: install 1.17 or newer", found.0, found.1)]
+    TooOld {
+        /// Major and minor version of the library.
+        found: (u32, u32),
+    },
+    /// The library could not tell what there is.
+    #[error(
+        "libfabric cannot say which providers there are: {reason} (error {code}): \
+         FI_LOG_LEVEL=warn shows more"
+    )]
+    Query {
+        /// The number that `fi_getinfo` returned.
+        code: i32,
+        /// What libfabric calls it.
+        reason: String,
+    },
+    /// No provider has that name.
+    #[error("there is no provider {wanted:?} on this host: libfabric offers {offered}")]
+    Unknown {
+        /// The name asked for.
+        wanted: String,
+        /// Names of those that are there.
+        offered: String,
+    },
+    /// The provider asked for can send messages, but not access memory of others.
+    #[error(
+        "provider {wanted:?} has no remote memory access, which was asked for: take another, \
+         or do without (with it: {offered})"
+    )]
+    NoRma {
+        /// The name asked for, or "any".
+        wanted: String,
+        /// Names of providers that have it.
+        offered: String,
+    },
+    /// No provider reaches other hosts.
+    #[error(
+        "libfabric has no provider of reliable messages that reaches other hosts (it offers \
+         {offered}): take one of those by name, install the provider of this network, or see \
+         whether FI_PROVIDER hides it"
+    )]
+    None {
+        /// Names of those that are there.
+        offered: String,
+    },
+    /// `FI_PROVIDER` hides the provider asked for.
+    #[error(
+        "FI_PROVIDER={filter:?} hides provider {wanted:?}, which was asked for: unset FI_PROVIDER, \
+         or ask for what it lets through"
+    )]
+    Hidden {
+        /// The name asked for.
+        wanted: String,
+        /// Value of the variable.
+        filter: String,
+    },
+}
+
+rma_core::debug_as_display!(OfiError);

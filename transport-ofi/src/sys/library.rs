@@ -1,0 +1,136 @@
+//! The library, loaded.
+#![allow(unsafe_code)]
+
+use super::layout::{Info, version};
+use crate::OfiError;
+use std::ffi::{CStr, c_char, c_int, c_void};
+
+const SONAME: &CStr = c"libfabric.so.1";
+/// The oldest version whose interface is asked for; newer libraries still have it.
+pub(super) const API: u32 = version(1, 17);
+
+type Version = unsafe extern "C" fn() -> u32;
+type GetInfo = unsafe extern "C" fn(
+    u32,
+    *const c_char,
+    *const c_char,
+    u64,
+    *const Info,
+    *mut *mut Info,
+) -> c_int;
+type DupInfo = unsafe extern "C" fn(*const Info) -> *mut Info;
+type FreeInfo = unsafe extern "C" fn(*mut Info);
+type StrError = unsafe extern "C" fn(c_int) -> *const c_char;
+
+/// libfabric, loaded into this process, where it stays: providers may leave threads behind.
+pub struct Libfabric {
+    version: (u32, u32),
+    pub(super) getinfo: GetInfo,
+    pub(super) dupinfo: DupInfo,
+    pub(super) freeinfo: FreeInfo,
+    pub(super) strerror: StrError,
+}
+
+impl Libfabric {
+    /// Loads `libfabric.so.1`.
+    ///
+    /// # Errors
+    /// [`OfiError::Missing`], [`OfiError::Symbol`] or [`OfiError::TooOld`].
+    pub fn load() -> Result<Libfabric, OfiError> {
+        Libfabric::load_from(SONAME)
+    }
+
+    fn load_from(name: &CStr) -> Result<Libfabric, OfiError> {
+        // SAFETY: `name` ends in a zero. What a library does when it is loaded is what it does in
+        // every program that is linked with it.
+        let handle = unsafe { libc::dlopen(name.as_ptr(), libc::RTLD_NOW | libc::RTLD_LOCAL) };
+        if handle.is_null() {
+            return Err(OfiError::Missing { reason: loader_says() });
+        }
+        let of_version = symbol(handle, c"fi_version", c"FABRIC_1.0", "fi_version@FABRIC_1.0")?;
+        // SAFETY: under this name and version libfabric has a function of this type, for good.
+        let of_version = unsafe { std::mem::transmute::<*mut c_void, Version>(of_version) };
+        // SAFETY: it takes nothing and returns a constant.
+        let found = unsafe { of_version() };
+        check_version(found)?;
+        let getinfo = symbol(handle, c"fi_getinfo", c"FABRIC_1.3", "fi_getinfo@FABRIC_1.3")?;
+        let dupinfo = symbol(handle, c"fi_dupinfo", c"FABRIC_1.3", "fi_dupinfo@FABRIC_1.3")?;
+        let freeinfo = symbol(handle, c"fi_freeinfo", c"FABRIC_1.3", "fi_freeinfo@FABRIC_1.3")?;
+        let strerror = symbol(handle, c"fi_strerror", c"FABRIC_1.0", "fi_strerror@FABRIC_1.0")?;
+        Ok(Libfabric {
+            version: split(found),
+            // SAFETY: as above.
+            getinfo: unsafe { std::mem::transmute::<*mut c_void, GetInfo>(getinfo) },
+            // SAFETY: as above.
+            dupinfo: unsafe { std::mem::transmute::<*mut c_void, DupInfo>(dupinfo) },
+            // SAFETY: as above.
+            freeinfo: unsafe { std::mem::transmute::<*mut c_void, FreeInfo>(freeinfo) },
+            // SAFETY: as above.
+            strerror: unsafe { std::mem::transmute::<*mut c_void, StrError>(strerror) },
+        })
+    }
+
+    /// Major and minor version of the library.
+    pub fn version(&self) -> (u32, u32) {
+        self.version
+    }
+}
+
+fn split(found: u32) -> (u32, u32) {
+    (found >> 16, found & 0xffff)
+}
+
+fn check_version(found: u32) -> Result<(), OfiError> {
+    if found < API { Err(OfiError::TooOld { found: split(found) }) } else { Ok(()) }
+}
+
+/// The address of a function, never null.
+fn symbol(
+    handle: *mut c_void,
+    name: &CStr,
+    version: &CStr,
+    both: &'static str,
+) -> Result<*mut c_void, OfiError> {
+    // SAFETY: `handle` is of a library that is never unloaded, and both strings end in a zero.
+    let address = unsafe { libc::dlvsym(handle, name.as_ptr(), version.as_ptr()) };
+    if address.is_null() { Err(OfiError::Symbol { symbol: both }) } else { Ok(address) }
+}
+
+fn loader_says() -> String {
+    // SAFETY: it takes nothing; what it returns is this thread's.
+    let text = unsafe { libc::dlerror() };
+    if text.is_null() {
+        return "no reason given".to_string();
+    }
+    // SAFETY: not null, so a string that stays until this thread's next call of the loader.
+    unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Libfabric, check_version};
+    use crate::OfiError;
+    use crate::sys::layout::version;
+
+    #[test]
+    fn a_host_without_libfabric_hears_what_to_install() {
+        let error = Libfabric::load_from(c"libfabric-of-nobody.so.1").err().unwrap();
+        let text = error.to_string();
+        assert!(matches!(error, OfiError::Missing { .. }));
+        assert!(text.contains("libfabric-of-nobody.so.1") && text.contains("libfabric1"), "{text}");
+    }
+
+    #[test]
+    fn another_library_is_not_libfabric() {
+        let error = Libfabric::load_from(c"libc.so.6").err().unwrap();
+        assert_eq!(error, OfiError::Symbol { symbol: "fi_version@FABRIC_1.0" });
+    }
+
+    #[test]
+    fn an_old_library_is_refused_by_its_version() {
+        let error = check_version(version(1, 16)).unwrap_err();
+        assert_eq!(error.to_string(), "libfabric 1.16 is too old: install 1.17 or newer");
+        assert_eq!(check_version(version(1, 17)), Ok(()));
+        assert_eq!(check_version(version(2, 0)), Ok(()));
+    }
+}

@@ -94,9 +94,14 @@ fn main() -> Result<(), Failure> {
     }
     let outcome = perform(&universe, &arguments)?;
     universe.finalize()?;
-    match outcome {
-        MISSING if is_first => Err(Failure::new("there is no such key")),
-        FULL if is_first => Err(Failure::new(
+    match (outcome, &arguments.command) {
+        (MISSING, Command::Get { key }) if is_first => {
+            Err(Failure::new(format!("there is no key {key:?}")))
+        }
+        (MISSING, _) if is_first => {
+            Err(Failure::new("some of these keys were not there; the others are deleted"))
+        }
+        (FULL, _) if is_first => Err(Failure::new(
             "no room: nothing was put. Delete keys, or make a store with more --bytes",
         )),
         _ => Ok(()),
@@ -107,11 +112,17 @@ fn perform(universe: &Universe, arguments: &Arguments) -> Result<u64, Failure> {
     let world = universe.world();
     let root = Root::open(world, &arguments.root)?;
     let held = root.windows()?.into_iter().find(|window| window.name == NAME);
-    // As it was made; that the ranks are others is said when it is opened.
-    let bytes = held.map_or(arguments.bytes.next_multiple_of(WORD), |held| {
-        held.bytes / u64::from(held.ranks.max(1))
-    });
     world.barrier()?;
+    let bytes = match (&held, &arguments.command) {
+        (None, Command::Get { .. } | Command::Delete { .. }) => return Ok(MISSING),
+        (None, Command::List) => return Ok(DONE),
+        // As it was made; that the ranks are others, or nothing whole, is said when it is opened.
+        (Some(held), _) if held.ranks > 0 => held.bytes / u64::from(held.ranks),
+        _ => arguments.bytes.next_multiple_of(WORD),
+    };
+    if !SIZES.contains(&bytes) {
+        return Err(Failure::new("another program made the window keys in this folder"));
+    }
     let hints = PersistentHints::name(NAME).elements::<u8>();
     let memory = Arc::new(PersistentMemory::open(&root, world, &hints, bytes as usize)?);
     let window = world.window(bytes as usize, 1).create(memory.clone())?;
@@ -121,11 +132,16 @@ fn perform(universe: &Universe, arguments: &Arguments) -> Result<u64, Failure> {
             // Of a key that is there twice, the last value.
             let pairs: BTreeMap<_, _> =
                 pairs.chunks_exact(2).map(|pair| (&pair[0], &pair[1])).collect();
-            shared(world, &memory, pairs, |(key, value)| store.put(key, value))?
+            // All that they replace first: what is left then has to fit, in whatever order.
+            for key in share(world, &pairs).map(|pair| pair.0) {
+                store.delete(key)?;
+            }
+            world.barrier()?;
+            shared(world, &memory, &pairs, |key, value| store.put(key, value))?
         }
         Command::Delete { keys } => {
             let keys: BTreeMap<_, _> = keys.iter().map(|key| (key, ())).collect();
-            shared(world, &memory, keys, |(key, ())| store.delete(key))?
+            shared(world, &memory, &keys, |key, ()| store.delete(key))?
         }
         Command::Get { key } => alone(world, || {
             let part = store.part_of(key, LockKind::Shared)?;
@@ -159,17 +175,24 @@ fn alone(
     Ok(outcome[0])
 }
 
+/// What this rank has to do of all.
+fn share<'a, K, V>(
+    world: &Communicator,
+    all: &'a BTreeMap<K, V>,
+) -> impl Iterator<Item = (&'a K, &'a V)> {
+    all.iter().skip(u32::from(world.rank()) as usize).step_by(world.size() as usize)
+}
+
 /// Each rank does its share; then all is committed, unless a rank had no room. **Collective.**
 fn shared<K, V>(
     world: &Communicator,
     memory: &PersistentMemory,
-    all: BTreeMap<K, V>,
-    work: impl Fn((K, V)) -> Result<u64, Failure>,
+    all: &BTreeMap<K, V>,
+    work: impl Fn(&K, &V) -> Result<u64, Failure>,
 ) -> Result<u64, Failure> {
-    let (first, ranks) = (u32::from(world.rank()) as usize, world.size() as usize);
     let mut outcome = DONE;
-    for one in all.into_iter().skip(first).step_by(ranks) {
-        outcome = outcome.max(work(one)?);
+    for (key, value) in share(world, all) {
+        outcome = outcome.max(work(key, value)?);
     }
     let outcome = world.allreduce(&[outcome], Op::Max)?[0];
     if outcome != FULL {
@@ -210,6 +233,10 @@ fn hash(key: &str) -> u64 {
     })
 }
 
+fn damaged() -> Failure {
+    Failure::new("a record is damaged: another program wrote to the store")
+}
+
 impl Store {
     fn part(&self, rank: Rank, kind: LockKind) -> Result<Part<'_>, Failure> {
         Ok(Part { lock: self.window.lock(rank, kind)?, bytes: self.bytes })
@@ -220,9 +247,9 @@ impl Store {
         self.part(Rank(((hash(key) >> 32) % u64::from(self.ranks)) as u32), kind)
     }
 
+    /// Puts a key that is not there.
     fn put(&self, key: &str, value: &str) -> Result<u64, Failure> {
         let part = self.part_of(key, LockKind::Exclusive)?;
-        part.remove(key)?;
         let mut fits = part.append(key, value)?;
         if !fits {
             part.compact()?;
@@ -278,7 +305,6 @@ impl Part<'_> {
     }
 
     fn record(&self, at: u64) -> Result<Record, Failure> {
-        let damaged = || Failure::new("a record is damaged: another program wrote to the store");
         let mut head = [0u64; HEAD as usize];
         if at < self.heap() || at > self.bytes || self.bytes - at < HEAD * WORD {
             return Err(damaged());
@@ -354,7 +380,9 @@ impl Part<'_> {
         self.lock.put(0, &vec![0u8; self.heap() as usize][..])?;
         self.lock.flush()?;
         for (key, value) in &all {
-            self.append(key, value)?;
+            if !self.append(key, value)? {
+                return Err(damaged());
+            }
         }
         Ok(())
     }

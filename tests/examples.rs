@@ -9,7 +9,7 @@ use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rma_launcher::run::{Output, Report, Spec, run};
 
@@ -230,15 +230,17 @@ fn keys_are_put_replaced_listed_and_deleted() {
         let works = |args: &[&'static str]| succeed(ranks, "keys", &with(args));
         let fails = |args: &[&'static str]| fail(ranks, "keys", &with(args));
         assert_eq!(works(&["list"]), "");
+        assert_eq!(fails(&["get", "a"]), "Error: there is no key \"a\"\n");
+        assert!(!root.path().join("keys").exists(), "who only reads makes no store");
         assert_eq!(works(&["put", "b", "two", "a", "1", "ä", "", "b", "2"]), "");
         assert_eq!(works(&["list"]), "a\t1\nb\t2\nä\t\n");
         assert_eq!(works(&["get", "b"]), "2\n");
         assert_eq!(works(&["put", "b", "three"]), "");
         assert_eq!(works(&["delete", "a"]), "");
         assert_eq!(works(&["list"]), "b\tthree\nä\t\n");
-        for gone in [["get", "a"], ["delete", "a"]] {
-            assert_eq!(fails(&gone), "Error: there is no such key\n");
-        }
+        assert_eq!(fails(&["get", "a"]), "Error: there is no key \"a\"\n");
+        let gone = "Error: some of these keys were not there; the others are deleted\n";
+        assert_eq!(fails(&["delete", "a"]), gone);
         let odd = fails(&["put", "a"]);
         assert!(odd.contains("2 values required") || odd.contains("no value behind"), "{odd}");
         assert!(fails(&["put", "a", "1", "c"]).contains("no value behind the key \"c\""));
@@ -265,6 +267,14 @@ fn keys_make_room_until_there_is_none() {
     let other = job(3, "keys", &["--root", path(&root), "list"]);
     assert_eq!(other.exit_code(), 1);
     assert!(text(&other.output[0].stderr).contains("2 ranks"), "{other:?}");
+    // Of two that change places, one grows before the other is smaller.
+    let (root, long) = (folder(&[]), "v".repeat(1000));
+    for (a, b) in [("s", &*long), (&*long, "s")] {
+        let put = ["--root", path(&root), "--bytes", "2048", "put", "a", a, "b", b];
+        succeed(1, "keys", &put);
+        let all = succeed(1, "keys", &["--root", path(&root), "list"]);
+        assert_eq!(all, format!("a\t{a}\nb\t{b}\n"));
+    }
 }
 
 /// Killed at any moment of a put, the next command finds all of its pairs or none.
@@ -273,14 +283,19 @@ fn keys_survive_a_kill() {
     let root = folder(&[]);
     let value = |trial: usize| trial.to_string();
     let mut last = 0;
+    let begun = Instant::now();
     succeed(1, "keys", &["--root", path(&root), "put", "a", "0", "b", "0", "c", "0"]);
+    let whole = begun.elapsed();
     let mut outcomes = [0, 0];
     for trial in 1..=30 {
         let new = value(trial);
         let args = ["--root", path(&root), "put", "a", &new, "b", &new, "c", &new];
+        let begun = Instant::now();
         let mut child = Command::new(example("keys")).args(args).spawn().unwrap();
         // Another moment of its life each time; the last ones are given the time they want.
-        (0..trial * 40).for_each(|_| std::thread::yield_now());
+        while begun.elapsed() < whole * trial as u32 / 28 {
+            std::thread::yield_now();
+        }
         if trial < 28 {
             child.kill().unwrap();
         }

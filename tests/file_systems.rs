@@ -218,6 +218,8 @@ fn quota() {
         run("btrfs", &[&"quota", &"enable", &volume.path()]).unwrap();
         run("btrfs", &[&"subvolume", &"create", &part]).unwrap();
         run("btrfs", &[&"qgroup", &"limit", &"4M", &part]).unwrap();
+        // What is compressed is not written in place.
+        run("chattr", &[&"+c", &part]).unwrap();
         is_version(&part, 0);
         let hints = StorageHints::file(part.join("large"));
         let errors = refused(|universe| {

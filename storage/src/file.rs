@@ -128,6 +128,11 @@ impl StorageFile {
             Err(errno) => return Err(system(path, "open", errno)),
         };
         let is_striped = striped.is_some() && new.striping.set(&descriptor).is_ok();
+        if striped.is_some() && !is_striped {
+            // It has no stripes at all, and could not hold a byte: without the wish, then.
+            rustix::fs::unlink(path).map_err(|errno| system(path, "unlink", errno))?;
+            return Self::make(path, NewFile { striping: Striping::default(), ..new }, range);
+        }
         let path_of = path.to_owned();
         let file = Self { descriptor, path: path_of, is_device: false, is_new: true, is_striped };
         file.keep_in_place();
@@ -148,7 +153,11 @@ impl StorageFile {
         let is_btrfs = rustix::fs::fstatfs(&self.descriptor).is_ok_and(|fs| fs.f_type == BTRFS);
         let flags = rustix::fs::ioctl_getflags(&self.descriptor);
         if let Some(flags) = flags.ok().filter(|_| is_btrfs) {
-            _ = rustix::fs::ioctl_setflags(&self.descriptor, flags | IFlags::NOCOW);
+            // What is compressed, as its folder wishes, cannot be: first the one, then the other.
+            let flags = flags - IFlags::COMPRESSED;
+            for flags in [flags, flags | IFlags::NOCOW] {
+                _ = rustix::fs::ioctl_setflags(&self.descriptor, flags);
+            }
         }
     }
 

@@ -27,6 +27,9 @@ pub(crate) struct Striping {
     pub(crate) unit: Option<u64>,
 }
 
+/// Stripes are of multiples of so many bytes.
+const UNIT: u32 = 1 << 16;
+
 /// `struct lov_user_md_v1`, without objects.
 #[repr(C)]
 #[derive(Debug, PartialEq, Eq)]
@@ -48,7 +51,10 @@ impl Striping {
     fn request(self) -> Option<Request> {
         // Its numbers above are orders of their own.
         let factor = self.factor.unwrap_or(0).try_into().ok().filter(|factor| *factor < 0xfff0)?;
-        let unit = self.unit.unwrap_or(0).try_into().ok()?;
+        let unit: u32 = self.unit.unwrap_or(0).try_into().ok()?;
+        if !unit.is_multiple_of(UNIT) {
+            return None;
+        }
         Some(Request { magic: MAGIC, pattern: 0, object: [0; 2], unit, factor, first: ANY })
     }
 
@@ -61,12 +67,13 @@ impl Striping {
 
     /// Gives a new file its stripes; any other file system refuses.
     pub(crate) fn set(self, file: impl AsFd) -> Result<(), Errno> {
-        let request = self.request().ok_or(Errno::INVAL)?;
+        let mut request = self.request().ok_or(Errno::INVAL)?;
         let fd = file.as_fd().as_raw_fd();
         retry(|| {
-            // SAFETY: the descriptor is open as long as it is borrowed, and who knows this call
-            // reads the request only, which has all that its first word says.
-            let set = unsafe { libc::ioctl(fd, SET_STRIPE, &raw const request) };
+            // SAFETY: the descriptor is open as long as it is borrowed. A file system that knows
+            // this call reads the request, which has all that its first word says, and writes no
+            // more back than what it read, without objects.
+            let set = unsafe { libc::ioctl(fd, SET_STRIPE, &raw mut request) };
             let errno = || Errno::from_io_error(&std::io::Error::last_os_error());
             if set == 0 { Ok(()) } else { Err(errno().unwrap_or(Errno::IO)) }
         })
@@ -94,7 +101,7 @@ mod tests {
         assert_eq!(all.request(), Some(request));
         let one = Striping { unit: None, ..all };
         assert_eq!(one.request().map(|request| request.unit), Some(0), "what the folder has");
-        for (factor, unit) in [(1 << 16, 1), (0xffff, 1), (1, 1 << 32)] {
+        for (factor, unit) in [(1 << 16, 0), (0xffff, 0), (1, 1 << 32), (1, 1000)] {
             assert_eq!(Striping { factor: Some(factor), unit: Some(unit) }.request(), None);
         }
     }

@@ -30,10 +30,12 @@ pub(crate) fn job(test: &str, told: &str) -> Output {
     again(&["timeout", "--kill-after=5", "120"], test, told).output().unwrap()
 }
 
-/// As [`job`], by a user who has nothing; an error is the reason why there is none.
+/// As [`job`], by a user who has nothing and may run this program; an error is the reason why there
+/// is none.
 pub(crate) fn without_rights(test: &str, told: &str) -> Result<Output, String> {
     let before = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", "--"];
-    run(before[0], &[&before[1], &before[2], &before[3], &before[4], &"true"])?;
+    let this = std::env::current_exe().map_err(|error| error.to_string())?;
+    run(before[0], &[&before[1], &before[2], &before[3], &before[4], &this, &"--list"])?;
     again(&before, test, told).output().map_err(|error| error.to_string())
 }
 

@@ -4,7 +4,7 @@ use super::barrier::{self, Meeting, distance, rounds};
 use super::binomial;
 use super::node::Node;
 use crate::collective::Inner;
-use crate::engine::{WaitError, comes_at_once};
+use crate::engine::WaitError;
 use crate::error::CollectiveError;
 use crate::memory::control_block::{ControlBlock, FLAGS, SlotHead};
 use crate::memory::pool::{PeerBlock, SharedCollectiveBlock, SyncBlock};
@@ -32,7 +32,7 @@ impl Meeting for Inner {
     }
 
     fn wait(&self, peer: Rank, come: impl Fn() -> bool) -> Result<(), WaitError> {
-        if comes_at_once(&come) {
+        if self.engine.comes_at_once(&come) {
             return Ok(());
         }
         self.attempt(BARRIER, (Some(peer), By::Flags), |wait| {

@@ -21,7 +21,7 @@ pub(crate) use outstanding::{
 };
 pub(crate) use queue::{Lasting, Queue, UnderWay, What};
 pub(crate) use service::Service;
-pub(crate) use wait::{Asleep, Cause, On, Wait, WaitError, comes_at_once};
+pub(crate) use wait::{Asleep, Cause, On, Wait, WaitError};
 
 use crate::config::Config;
 use crate::memory::pool::SyncPool;
@@ -31,7 +31,7 @@ use crate::rank::WorldRank;
 use crate::transport::{Outcome, Transport};
 use agent::AgentState;
 use core::sync::atomic::Ordering::{Relaxed, SeqCst};
-use core::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize};
+use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize};
 use outgoing::Outgoing;
 use outstanding::OutstandingTable;
 use queue::Queues;
@@ -59,6 +59,8 @@ pub(crate) struct Engine {
     next_object: AtomicU64,
     /// Where calls that do not wait go on to look which peers are gone.
     looks: AtomicUsize,
+    /// Waits that looked at a word first.
+    glanced: AtomicU32,
 }
 
 impl Engine {
@@ -86,6 +88,7 @@ impl Engine {
             // Number 0 of rank 0 is the world's.
             next_object: AtomicU64::new(1),
             looks: AtomicUsize::new(0),
+            glanced: AtomicU32::new(0),
         })
     }
 

@@ -98,6 +98,9 @@ const BUSY: usize = 1 << 14;
 /// Looks at a word before the first round of progress: together about as long as a few rounds.
 const GLANCES: u32 = 256;
 
+/// After so many such waits one makes progress before it looks.
+pub(super) const GLANCED: u32 = 64;
+
 /// Members of a group that are looked at before each nap.
 const LOOKS: usize = 8;
 
@@ -118,14 +121,24 @@ pub(crate) enum Cause {
     Timeout,
 }
 
-/// Whether a word of this rank, which a peer writes, soon says what a wait would be for. A look
-/// takes less time than a round of progress, and leaves the peer more of its cache line.
-#[inline]
-pub(crate) fn comes_at_once(come: impl Fn() -> bool) -> bool {
-    (0..GLANCES).any(|_| come())
-}
-
 impl Engine {
+    /// Whether a word of this rank, which a peer on another CPU writes, says within a moment what a
+    /// wait would be for: a look takes less time than a round of progress. Ranks that always come
+    /// at the same time make progress all the same, once in a while.
+    #[inline]
+    pub(crate) fn comes_at_once(&self, come: impl Fn() -> bool) -> bool {
+        if self.transport.sleep.is_crowded() {
+            return false;
+        }
+        // Threads may overwrite each other's number: one of them comes to the next multiple.
+        let number = self.glanced.load(Relaxed).wrapping_add(1);
+        self.glanced.store(number, Relaxed);
+        if number.is_multiple_of(GLANCED) {
+            self.progress_in_passing();
+        }
+        (0..GLANCES).any(|_| come())
+    }
+
     /// Makes progress until `done` gives a value: first awake, then asleep. S-D5 S-E14 S-M6 S-M7
     pub(crate) fn wait_until<R>(
         &self,

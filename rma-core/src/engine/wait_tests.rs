@@ -1,5 +1,6 @@
 //! What ends a wait.
 use crate::config::Config;
+use crate::engine::wait::GLANCED;
 use crate::engine::{Asleep, Cause, On, Wait, WaitError};
 use crate::error::RmaError;
 use crate::group::Group;
@@ -185,6 +186,19 @@ fn what_is_left_over_is_the_agents() {
         assert_eq!(network.rings(), 2, "nothing is left");
         let counters = universe.counters();
         assert_eq!((counters.messages_sent(), counters.messages_received()), (2, 2));
+    });
+}
+
+/// A rank whose peers are always there when it looks serves messages all the same.
+#[test]
+fn what_comes_at_once_keeps_no_message_waiting() {
+    with_loop(Config::default(), |universe, _| {
+        let engine = universe.engine();
+        engine.tell(WorldRank(0), &Head::new(Kind::Query, 0, 0).reply(Kind::Value, Status::Ok));
+        let received = || universe.counters().messages_received();
+        assert_eq!(received(), 0);
+        assert!((0..GLANCED).all(|_| engine.comes_at_once(|| true)));
+        assert_eq!(received(), 1);
     });
 }
 

@@ -6,6 +6,11 @@ use crate::layout::{LayoutOf, PlacedLayout};
 use num_complex::Complex;
 
 pub(crate) mod sealed {
+    #[diagnostic::on_unimplemented(
+        message = "`{Self}` cannot be made a buffer that a request owns",
+        label = "which types can be is for rma to say",
+        note = "keep a `Vec<E>`, a `Box<[E]>` or an array in it, and give that to the request"
+    )]
     #[expect(unnameable_types, reason = "implemented here only")]
     pub trait Sealed {}
 }

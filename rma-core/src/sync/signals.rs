@@ -1,6 +1,5 @@
 //! How the signals of post and complete travel: as bits in the peers' blocks where those are mapped
 //! and have room, as messages otherwise.
-use crate::engine::comes_at_once;
 use crate::error::RmaError;
 use crate::memory::control_block::SIGNAL_RANKS;
 use crate::protocol::message::{Head, Kind};
@@ -72,8 +71,12 @@ impl Window {
         signal: Signal,
         peer: Rank,
     ) -> Result<(), RmaError> {
-        if self.bit_of(peer).is_some() && comes_at_once(|| self.has_signal(signal, peer)) {
-            return Ok(());
+        if let Some(bit) = self.bit_of(peer) {
+            let (word, bit) = self.part.block.get().signal(signal, bit);
+            // pairs with the Release in `send_signal`, at the peer.
+            if self.engine().comes_at_once(|| word.load(Acquire) & bit != 0) {
+                return Ok(());
+            }
         }
         let has = || self.has_signal(signal, peer).then_some(());
         // wait: signal

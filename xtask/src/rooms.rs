@@ -34,6 +34,7 @@ pub(crate) const ROOMS: &[Room] = &[
     room("launcher/src/run/spawn.rs", "work between fork and exec; waiting for a pidfd"),
     room("rma-core/src/transport/backing.rs", "declares the unsafe trait Backing"),
     room("rma-core/src/engine/outstanding.rs", "writes answers to origin buffers in flight"),
+    room("rma-core/src/engine/outstanding_loom_tests.rs", "gives buffers to slots, under loom"),
     room("rma-core/src/engine/outstanding_tests.rs", "gives buffers to slots"),
     room("rma-core/src/element/combine.rs", "loops for CPUs that have wide vectors"),
     room("rma-core/src/element/pair.rs", "pairs as plain bytes"),

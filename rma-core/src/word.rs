@@ -32,6 +32,7 @@ pub(crate) trait Word {
 
     fn load(&self, order: Ordering) -> Self::Value;
     fn store(&self, value: Self::Value, order: Ordering);
+    fn swap(&self, value: Self::Value, order: Ordering) -> Self::Value;
     fn fetch_add(&self, value: Self::Value, order: Ordering) -> Self::Value;
     fn compare_exchange(
         &self,
@@ -61,6 +62,11 @@ macro_rules! words {
             #[inline(always)]
             fn store(&self, value: $value, order: Ordering) {
                 self.store(value, order);
+            }
+
+            #[inline(always)]
+            fn swap(&self, value: $value, order: Ordering) -> $value {
+                self.swap(value, order)
             }
 
             #[inline(always)]

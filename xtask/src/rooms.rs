@@ -46,6 +46,7 @@ pub(crate) const ROOMS: &[Room] = &[
     room("rma-core/src/memory/fused.rs", "combines vectors of window bytes"),
     room("rma-core/src/memory/lane.rs", "pieces of payloads in shared memory"),
     room("rma-core/src/collective/pieces_loom_tests.rs", "places of pieces that loom watches"),
+    room("rma-core/src/memory/masked.rs", "strided copies by vectors with a mask"),
     room("rma-core/src/memory/race_tests.rs", "spans of memory that threads share"),
     room("rma-core/src/memory/strided.rs", "strided copies to and from window bytes"),
     room("rma-core/src/memory/plane.rs", "transposes to and from window bytes"),

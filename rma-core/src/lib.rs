@@ -59,7 +59,7 @@ pub use operation::{Displacement, Origin, OriginBuffer, OriginMut, OwnedOrigin};
 pub use rank::Rank;
 pub use route::Path;
 pub use sync::{EpochCall, EpochKind, LockKind};
-pub use transport::{Backing, Extent, PersistError, Place};
+pub use transport::{Backing, CommitGroup, Extent, HintChange, PersistError, Place};
 pub use universe::Universe;
 pub use view::View;
 pub use window::{MemoryModel, RawPart, Window, WindowMemory};

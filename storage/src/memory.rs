@@ -1,6 +1,7 @@
 //! A file or device, mapped, with memory beside it in one range of addresses.
 #![allow(unsafe_code)] // room: maps files, and vouches for them
 
+use crate::error::SpaceLimit;
 use crate::file::{NewFile, StorageFile, is_too_long, retry, system};
 use crate::{AccessStyle, StorageError, StorageFactor, StorageHints, StorageOrder};
 use core::any::Any;
@@ -206,6 +207,7 @@ impl StorageMemory {
             return Err(StorageError::InsidePage { path, offset, memory: memory as u64, page });
         }
         if memory as u64 > available {
+            let limit = SpaceLimit::Memory(limit);
             return Err(StorageError::Space { path, start: 0, end: memory as u64, limit });
         }
         let too_far = || StorageError::TooFar { path: path.clone(), offset, len: storage as u64 };
@@ -214,7 +216,7 @@ impl StorageMemory {
         let failed = |call| move |errno| (call, errno);
         let refused = |(call, errno)| match (call, errno) {
             ("fallocate", Errno::FBIG) => {
-                let limit = "the process may not have files that long; raise ulimit -f";
+                let limit = SpaceLimit::FileLength;
                 StorageError::Space { path: path.clone(), start: 0, end: memory as u64, limit }
             }
             _ => system(&path, call, errno),

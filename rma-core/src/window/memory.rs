@@ -6,8 +6,8 @@ use crate::config::{Allocator, PathHint};
 use crate::engine::Engine;
 use crate::memory::target::Span;
 use crate::transport::{
-    AllocateError, Backing, DescribeError, Descriptor, Extent, Mapped, Mapping, PersistError,
-    Place, Region, flaw,
+    AllocateError, Backing, DescribeError, Descriptor, Extent, HintChange, Mapped, Mapping,
+    PersistError, Place, Region, flaw,
 };
 use core::any::Any;
 use core::ops::Range;
@@ -175,6 +175,12 @@ impl Memory {
         self.backing().as_ref().map_or(Vec::new(), |backing| backing.info())
     }
 
+    /// See [`Backing::set_info`].
+    pub(crate) fn set_info(&self, key: &str, value: &str) -> HintChange {
+        let backing = self.backing().clone();
+        backing.map_or(HintChange::Unknown, |backing| backing.set_info(key, value))
+    }
+
     /// See [`Backing::attribute`].
     pub(crate) fn attribute(&self) -> Option<Arc<dyn Any + Send + Sync>> {
         self.backing().as_ref().and_then(|backing| backing.attribute())
@@ -223,6 +229,17 @@ impl Memory {
     /// See [`Backing::is_durable`].
     pub(crate) fn is_durable(&self) -> bool {
         self.is_durable
+    }
+
+    /// See [`Backing::sync`].
+    pub(crate) fn sync(&self, range: Range<u64>) -> Result<bool, PersistError> {
+        let backing = self.backing().clone();
+        backing.map_or(Err(PersistError::Volatile), |backing| backing.sync(range))
+    }
+
+    /// What commits, if this memory has transactions.
+    pub(crate) fn transactional(&self) -> Option<Arc<dyn Backing>> {
+        self.backing().clone().filter(|backing| backing.has_transactions())
     }
 
     /// See [`Backing::persist`].

@@ -4,7 +4,7 @@ use crate::Result;
 use crate::bench::{Bench, row};
 use crate::measure::Work;
 use crate::raw::Raw;
-use rma::{LockAll, OnStorage, StorageHints, Window};
+use rma::{LockAll, OnStorage, StorageFactor, StorageHints, Window};
 use std::cell::RefCell;
 use std::fs::{self, File};
 use std::hint::black_box;
@@ -57,9 +57,17 @@ pub(super) fn file(what: &str) -> Result<PathBuf> {
     Ok(std::env::current_exe()?.with_file_name(name))
 }
 
+/// A new file of each rank, removed with its window, for that share of it; the rest is in memory.
+pub(super) fn hints(bench: &Bench<'_>, what: &str, share: f64) -> Result<StorageHints> {
+    let pattern = file(what)?;
+    let rank = u32::from(bench.world().rank()).to_string();
+    // What a run left that was killed.
+    _ = fs::remove_file(pattern.to_string_lossy().replace("{rank}", &rank));
+    Ok(StorageHints::file(pattern).unlink(true).factor(StorageFactor::Share(share))?)
+}
+
 fn stored(bench: &Bench<'_>, what: &str, bytes: usize, share: f64) -> Result<Window> {
-    let hints = StorageHints::file(file(what)?).unlink(true);
-    let hints = hints.factor(rma::StorageFactor::Share(share))?;
+    let hints = hints(bench, what, share)?;
     Ok(bench.world().window(bytes, 1).on_storage(&hints)?.allocate()?)
 }
 

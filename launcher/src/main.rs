@@ -28,9 +28,11 @@ Exit status:
   124  the time limit was reached
   126, 127  PROGRAM cannot be run, or was not found
 
-When a rank fails, the others get SIGTERM and, shortly after, SIGKILL. Signals sent to rma-run are
-passed on to all ranks; a second Ctrl-C kills. Rank 0 reads rma-run's standard input, the others
-read nothing. Ranks find each other through a port of 127.0.0.1 that only they can use.";
+When a rank fails, the others get SIGTERM and, --kill-after seconds later, SIGKILL. Signals sent
+to rma-run are passed on to all ranks; after one that asks to end (Ctrl-C, SIGTERM, SIGHUP,
+SIGQUIT) ranks have as long to do so, and any second one kills. Rank 0 reads rma-run's standard
+input, the others read nothing. Ranks find each other through a port of 127.0.0.1 that only they
+can use.";
 
 /// Starts N processes ("ranks") of a program on this machine, and connects them.
 #[derive(Debug, Parser)]
@@ -78,6 +80,11 @@ struct Cli {
     /// End the job, with exit status 124, after that time
     #[arg(long, value_name = "SECONDS", value_parser = parse_seconds)]
     timeout: Option<Duration>,
+
+    /// How long ranks that are asked to end may take, by a signal or because the job failed,
+    /// until they are killed; a second signal kills at once
+    #[arg(long, value_name = "SECONDS", value_parser = parse_grace, default_value = "10")]
+    kill_after: Duration,
 
     /// Fail any single wait inside a rank (for a lock, a message, a barrier) after that time
     #[arg(long, value_name = "SECONDS", value_parser = parse_seconds)]
@@ -162,6 +169,10 @@ fn parse_setting(text: &str) -> Result<(String, String), String> {
     known.map(|()| setting).map_err(|error| error.to_string())
 }
 
+fn parse_grace(text: &str) -> Result<Duration, String> {
+    if text == "0" { Ok(Duration::ZERO) } else { parse_seconds(text) }
+}
+
 fn parse_seconds(text: &str) -> Result<Duration, String> {
     const LONGEST: f64 = 1e9;
     match text.parse::<f64>() {
@@ -224,6 +235,7 @@ fn spec(cli: Cli) -> Result<Spec, clap::Error> {
     };
     spec.oversubscribe = cli.oversubscribe;
     spec.timeout = cli.timeout;
+    spec.kill_after = cli.kill_after;
     spec.wait_timeout = cli.wait_timeout;
     spec.hints = cli.hint;
     spec.progress_agent = !cli.no_progress_agent;

@@ -1,9 +1,9 @@
 //! Ranks as threads of this process: for tests and doctests.
 #![allow(unsafe_code)] // room: joins the ranks
 
-use crate::start::with_storage;
-use crate::{Config, StartError, Universe};
-use rma_core::transport::WorldRank;
+use crate::start::{network, nodes, with_storage};
+use crate::{Config, StartError, TransportKind, Universe};
+use rma_core::transport::{Transport, WorldRank};
 use rma_transport_shm::{Said, Shm, ShmConfig};
 use std::any::Any;
 use std::mem::forget;
@@ -63,12 +63,13 @@ where
     let exchange = Exchange::new(ranks);
     let available = || thread::available_parallelism().map_or(1, |cores| cores.get() as u32);
     let cores = config.cpus.unwrap_or_else(available);
+    let filter = rma_launcher::provider_filter();
     let first_panic = Mutex::new(None::<Box<dyn Any + Send>>);
     let run = |rank: u32| {
         let place = ShmConfig {
             rank: WorldRank(rank),
             size: ranks,
-            nodes: config.nodes,
+            nodes: nodes(&config, ranks),
             cores,
             naps: config.naps,
         };
@@ -76,8 +77,18 @@ where
         let leaver = Leaver(&exchange);
         // SAFETY: the exchange is this job's own; each of its threads has a rank, and joins once.
         let shm = unsafe { Shm::join(place, |mine| exchange.all_gather(rank, mine)) }?;
+        let near = Transport::from(shm);
+        let transport = match config.transport {
+            // SAFETY: as above.
+            TransportKind::Ofi => unsafe {
+                rma_transport_ofi::join(near, &network(&config, filter.as_deref()), |mine| {
+                    exchange.all_gather(rank, mine)
+                })
+            }?,
+            _ => near,
+        };
         forget(leaver);
-        let universe = Universe::new(shm, with_storage(config.clone()))?;
+        let universe = Universe::new(transport, with_storage(config.clone()))?;
         // A thread that ends takes no universe along that was forgotten.
         let _stay = universe.stay();
         match catch_unwind(AssertUnwindSafe(|| body(universe))) {

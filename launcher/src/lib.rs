@@ -70,6 +70,6 @@ mod start;
 mod wire;
 
 pub use client::{Client, Job, SettingSource};
-pub use environment::{detect_process, is_launched};
+pub use environment::{detect_process, is_launched, provider_filter};
 pub use start::{BOOTSTRAP_VAR, RANK_VAR, SECRET_VAR, Settings, Start, StartError, detect};
 pub use wire::Refusal;

@@ -63,7 +63,6 @@ where
     let exchange = Exchange::new(ranks);
     let available = || thread::available_parallelism().map_or(1, |cores| cores.get() as u32);
     let cores = config.cpus.unwrap_or_else(available);
-    let filter = rma_launcher::provider_filter();
     let first_panic = Mutex::new(None::<Box<dyn Any + Send>>);
     let run = |rank: u32| {
         let place = ShmConfig {
@@ -77,16 +76,7 @@ where
         let leaver = Leaver(&exchange);
         // SAFETY: the exchange is this job's own; each of its threads has a rank, and joins once.
         let shm = unsafe { Shm::join(place, |mine| exchange.all_gather(rank, mine)) }?;
-        let near = Transport::from(shm);
-        let transport = match config.transport {
-            // SAFETY: as above.
-            TransportKind::Ofi => unsafe {
-                rma_transport_ofi::join(near, &network(&config, filter.as_deref()), |mine| {
-                    exchange.all_gather(rank, mine)
-                })
-            }?,
-            _ => near,
-        };
+        let transport = over_network(shm.into(), &config, |mine| exchange.all_gather(rank, mine))?;
         forget(leaver);
         let universe = Universe::new(transport, with_storage(config.clone()))?;
         // A thread that ends takes no universe along that was forgotten.
@@ -122,6 +112,20 @@ where
     // Without a panic, every rank that started has a result.
     let results: Result<Vec<Option<R>>, _> = results.into_iter().collect();
     Ok(results?.into_iter().flatten().collect())
+}
+
+/// Reaches ranks of other nodes as the configuration says. `exchange` is the all-gather of the job.
+fn over_network(
+    near: Transport,
+    config: &Config,
+    exchange: impl FnOnce(&[u8]) -> Result<Said, Broken>,
+) -> Result<Transport, StartError> {
+    if config.transport != TransportKind::Ofi {
+        return Ok(near);
+    }
+    let filter = rma_launcher::provider_filter();
+    // SAFETY: the exchange is this job's own; each of its threads has a rank, and joins once.
+    Ok(unsafe { rma_transport_ofi::join(near, &network(config, filter.as_deref()), exchange) }?)
 }
 
 /// The all-gather of ranks that are threads.

@@ -1,12 +1,12 @@
 //! How a rank joins the others of its job over libfabric.
-#![allow(unsafe_code)] // room: composes transports, and declares what a caller promises of the exchange
+#![allow(unsafe_code)] // room: composes transports, declares what a caller promises
 
 use crate::card::Card;
 use crate::objects::{Doze, Line, Membership};
 use crate::port::{MESSAGE_MAX, Port, RECEIVES, SENDS, SLOT_BYTES, SLOTS};
 use crate::sys::{Endpoint, Slot};
 use crate::watcher::Bell;
-use crate::{Libfabric, OfiError, Wanted, choose};
+use crate::{Libfabric, Offer, OfiError, Wanted, choose};
 use rma_core::transport::{Network, Parts, Transport, WorldRank};
 use std::sync::Arc;
 
@@ -88,6 +88,11 @@ rma_core::debug_as_display!(OfiJoinError<E: core::fmt::Display>);
 /// Cores whose addresses are those of the internet.
 const BY_IP: &[&str] = &["tcp", "net", "sockets", "udp"];
 
+/// The address to open a provider at, if its addresses are of that kind.
+pub(crate) fn host_of<'h>(offer: &Offer, host: &'h str) -> Option<&'h str> {
+    BY_IP.contains(&offer.core()).then_some(host)
+}
+
 /// An endpoint of the provider that was chosen.
 struct Opened {
     ends: (Endpoint, Vec<Slot>),
@@ -100,7 +105,7 @@ fn open(config: &OfiConfig<'_>) -> Result<Opened, OfiError> {
     let offers = library.offers()?;
     let OfiConfig { provider, filter, host } = *config;
     let offer = choose(&offers, &Wanted { provider, needs_rma: false, filter })?;
-    let host = BY_IP.contains(&offer.core()).then_some(host);
+    let host = host_of(offer, host);
     if offer.max_message < SLOT_BYTES {
         let why = "takes no messages as large as rma's";
         return Err(OfiError::Unfit { provider: offer.provider.clone(), why });
@@ -218,7 +223,8 @@ fn describe(endpoint: &Endpoint, provider: &str, (major, minor): (u32, u32)) -> 
     format!(
         "ofi: provider {provider} of libfabric {major}.{minor} at {address}, messages up to \
          {MESSAGE_MAX} bytes, {RECEIVES} slots for those that arrive and {SENDS} for those that \
-         leave; progress is {progress}, and by a thread that {watch} while no thread of the rank looks"
+         leave; progress is {progress}, and by a thread that {watch} while no thread of the rank \
+         looks"
     )
 }
 

@@ -22,6 +22,7 @@ mod join;
 mod objects;
 mod offer;
 mod port;
+mod raw;
 mod sys;
 mod watcher;
 
@@ -29,4 +30,6 @@ pub use choice::{Wanted, choose};
 pub use error::OfiError;
 pub use join::{OfiConfig, OfiJoinError, join};
 pub use offer::{Keys, Offer, Progress};
+#[doc(hidden)]
+pub use raw::RawLink;
 pub use sys::Libfabric;

@@ -1,6 +1,5 @@
 //! Jobs over libfabric, on the provider `tcp` at loop-back.
 use rma::{Config, TransportKind, Universe};
-use rma_conformance::shared::refused;
 use rma_conformance::{Exception, Harness};
 use rma_transport_ofi::Libfabric;
 use std::io::{self, Write};
@@ -12,11 +11,6 @@ pub(crate) fn config(nodes: u32) -> Config {
     (config.transport, config.nodes) = (TransportKind::Ofi, nodes);
     config.set("provider", "tcp").expect("it is a setting");
     config
-}
-
-pub(crate) fn exceptions() -> Vec<Exception> {
-    let reason = "a shared window needs ranks that all share memory";
-    vec![Exception { tests: "shared::", reason, instead: Some(refused) }]
 }
 
 /// As a harness says, where libfabric is; elsewhere the tests say why not, and pass.

@@ -92,8 +92,8 @@ pub use rma_core::{
     Fence, Flavor, Group, HintChange, HintError, Integer, LayoutAt, LayoutError, LayoutOf, Lock,
     LockKind, LockRequest, MemoryModel, Op, Operands, OperationCounts, Ops, Order, Origin,
     OriginBuffer, OriginMut, OwnedOperands, OwnedOrigin, Pair, Path, PersistError, Place,
-    ProgressAgent, Rank, RawPart, Reduction, Refused, RmaError, Signature, Source, Universe,
-    WindowError, WindowId, WindowMemory, bytemuck, num_complex,
+    ProgressAgent, Rank, RawPart, Reduction, Refused, RmaError, Signature, Source, TransportKind,
+    Universe, WindowError, WindowId, WindowMemory, bytemuck, num_complex,
 };
 pub use rma_launcher::{Refusal, StartError as LauncherError};
 pub use rma_storage::{
@@ -101,6 +101,7 @@ pub use rma_storage::{
     PersistentMode, Root, SpaceLimit, StorageAllocator, StorageError, StorageFactor, StorageHints,
     StorageMemory, StorageOrder, StoragePart, VersionSummary, WindowSummary,
 };
+pub use rma_transport_ofi::{OfiError, OfiJoinError};
 pub use rma_transport_shm::JoinError;
 #[cfg(feature = "simulate")]
 pub use rma_transport_sim::SimFailure;

@@ -70,7 +70,7 @@ mod start;
 mod wire;
 
 pub use client::{Client, Job, SettingSource};
-pub use environment::{detect_process, is_launched};
+pub use environment::{detect_process, is_launched, provider_filter};
 pub use start::{
     BOOTSTRAP_VAR, JOB_VAR, RANK_VAR, SECRET_VAR, Settings, Start, StartError, detect,
 };

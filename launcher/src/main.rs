@@ -51,6 +51,16 @@ struct Cli {
     #[arg(long, value_name = "NODESxRANKS", value_parser = parse_nodes)]
     nodes: Option<(u32, u32)>,
 
+    /// What reaches ranks of other nodes: shared memory, or libfabric; with libfabric and without
+    /// --nodes, each rank is a node of its own
+    #[arg(long, value_name = "shm|ofi")]
+    transport: Option<String>,
+
+    /// The provider of libfabric, by the name of its core (tcp, verbs, efa, …), instead of the best
+    /// there is
+    #[arg(long, value_name = "NAME", requires = "transport")]
+    provider: Option<String>,
+
     // Help texts are for the terminal: "[rank]" is no link.
     #[allow(rustdoc::broken_intra_doc_links)]
     /// Put "[rank] " in front of every line that is printed
@@ -209,8 +219,10 @@ fn config(cli: &Cli) -> Result<Config, clap::Error> {
         run::read_config(&mut config, path).map_err(refused)?;
     }
     let nodes = cli.nodes.map(|(nodes, _)| ("nodes", nodes.to_string(), "--nodes"));
+    let transport = cli.transport.clone().map(|value| ("transport", value, "--transport"));
+    let provider = cli.provider.clone().map(|value| ("provider", value, "--provider"));
     let lines = cli.config.iter().map(|(key, value)| (&**key, value.clone(), "--config"));
-    for (key, value, option) in lines.chain(nodes) {
+    for (key, value, option) in lines.chain(nodes).chain(transport).chain(provider) {
         let set = config.set_by(key, &value, Source::CommandLine(option.into()));
         set.map_err(|why| Cli::command().error(ErrorKind::InvalidValue, why))?;
     }
@@ -308,6 +320,7 @@ mod tests {
             vec!["rma-run", "-n", "2", "--config", "outstanding_messages=0", "prog"],
             vec!["rma-run", "-n", "2", "--config", "pigeons=2", "prog"],
             vec!["rma-run", "-n", "2", "--help-config", "prog"],
+            vec!["rma-run", "-n", "2", "--provider", "tcp", "prog"],
             vec!["rma-run", "--nodes", "2", "prog"],
             vec!["rma-run", "--nodes", "0x2", "prog"],
             vec!["rma-run", "--nodes", "2x2x2", "prog"],
@@ -362,6 +375,21 @@ mod tests {
         }
         let none = parsed(&["rma-run", "-n", "1", "--config-file", "/no/such", "prog"]);
         assert!(none.unwrap_err().to_string().contains("/no/such: cannot be read"));
+    }
+
+    #[test]
+    fn transports_and_providers_are_settings() {
+        let parsed = |line: &[&str]| spec(Cli::try_parse_from(line).unwrap());
+        let asked = ["rma-run", "-n", "2", "--transport", "ofi", "--provider", "tcp", "prog"];
+        let config = parsed(&asked).unwrap().config;
+        assert_eq!(config.provider(), Some("tcp"));
+        assert_eq!(config.source("provider"), Some(Source::CommandLine("--provider".into())));
+        assert_eq!(config.get("transport").as_deref(), Some("ofi"));
+        let pigeon = ["rma-run", "-n", "2", "--transport", "ofi", "--provider", "pigeon", "prog"];
+        let text = parsed(&pigeon).unwrap_err().to_string();
+        assert!(text.contains("\"pigeon\"") && text.contains("tcp or net"), "{text}");
+        let text = parsed(&["rma-run", "-n", "2", "--transport", "carrier", "prog"]);
+        assert!(text.unwrap_err().to_string().contains("shm or ofi"));
     }
 
     #[test]

@@ -13,6 +13,7 @@ mod hacc;
 mod layout;
 mod lock;
 mod messages;
+mod network;
 mod outstanding;
 mod overlap;
 mod pairs;
@@ -101,6 +102,12 @@ pub(crate) const ALL: &[Benchmark] = &[
         "instructions, system calls, allocations and messages of a call",
         &[2],
         counts::run,
+    ),
+    benchmark(
+        "network",
+        "small operations by libfabric, next to its messages and those of TCP",
+        &[2],
+        network::run,
     ),
     benchmark("batch", "many single elements at once", &[2], batch::run),
     benchmark("layout", "put and get of every other element, transposes", &[2], layout::run),

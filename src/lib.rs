@@ -86,13 +86,13 @@ pub use rma_core::transport::{
     WorldRank,
 };
 pub use rma_core::{
-    Allocator, AllocatorError, AskedPart, Assert, AtomicElement, Backing, BasicElement, BasicType,
-    BatchError, Bool, CartesianError, Claim, CollectiveError, Complex, Config, ConfigError, Copies,
-    Counters, Displacement, Element, EpochCall, EpochKind, ErrorClass, Extent, Fence, Flavor,
-    Group, HintError, Integer, LayoutAt, LayoutError, LayoutOf, Lock, LockKind, LockRequest,
-    MemoryModel, Op, Operands, OperationCounts, Ops, Order, Origin, OriginBuffer, OriginMut,
-    OwnedOperands, OwnedOrigin, Pair, Path, PersistError, Place, ProgressAgent, Rank, RawPart,
-    Reduction, Refused, RmaError, Signature, Source, Universe, WindowError, WindowId, WindowMemory,
+    Allocator, AllocatorError, Assert, AtomicElement, Backing, BasicElement, BasicType, BatchError,
+    Bool, CartesianError, Claim, CollectiveError, Complex, Config, ConfigError, Copies, Counters,
+    Displacement, Element, EpochCall, EpochKind, ErrorClass, Extent, Fence, Flavor, Group,
+    HintError, Integer, LayoutAt, LayoutError, LayoutOf, Lock, LockKind, LockRequest, MemoryModel,
+    Op, Operands, OperationCounts, Ops, Order, Origin, OriginBuffer, OriginMut, OwnedOperands,
+    OwnedOrigin, Pair, Path, PersistError, Place, ProgressAgent, Rank, RawPart, Reduction, Refused,
+    RequestedPart, RmaError, Signature, Source, Universe, WindowError, WindowId, WindowMemory,
     bytemuck, num_complex,
 };
 pub use rma_launcher::{Refusal, StartError as LauncherError};

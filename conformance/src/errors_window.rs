@@ -62,12 +62,12 @@ fn expect_shortage(error: WindowError, me: Rank) {
     assert!([ErrorClass::NoMem, ErrorClass::Other].contains(&error.class()));
     match &error {
         WindowError::Allocate { rank, error: cause } => {
-            let AllocateError::Shortage { asked, available, limit } = cause else {
+            let AllocateError::Shortage { requested, available, limit } = cause else {
                 panic!("{error}")
             };
             assert_eq!(*rank, me);
-            assert!(*asked >= 1 << 60 && available < asked);
-            let numbers = [asked.to_string(), available.to_string()];
+            assert!(*requested >= 1 << 60 && available < requested);
+            let numbers = [requested.to_string(), available.to_string()];
             says(&error, &[&format!("rank {rank}"), &numbers[0], &numbers[1], limit]);
             says(&error, &["ask for less", "fewer ranks", "raise that limit"]);
         }

@@ -14,18 +14,24 @@ pub struct WindowBuilder<'c> {
     disp_unit: usize,
     pub(super) hints: Hints,
     /// Those that the allocator knows, each once.
-    pub(super) asked: Vec<(&'static str, String)>,
+    pub(super) requested: Vec<(&'static str, String)>,
 }
 
 impl Clone for WindowBuilder<'_> {
     fn clone(&self) -> Self {
-        Self { asked: self.asked.clone(), ..*self }
+        Self { requested: self.requested.clone(), ..*self }
     }
 }
 
 impl<'c> WindowBuilder<'c> {
     pub(crate) fn new(comm: &'c Communicator, count: usize, disp_unit: usize) -> Self {
-        Self { comm, count, disp_unit, hints: comm.inner.engine.config.hints(), asked: Vec::new() }
+        Self {
+            comm,
+            count,
+            disp_unit,
+            hints: comm.inner.engine.config.hints(),
+            requested: Vec::new(),
+        }
     }
 
     /// Says something about the use of the window. What is in force, defaults included, is what
@@ -68,8 +74,8 @@ impl<'c> WindowBuilder<'c> {
         self.hints.set(key, value, config)?;
         let known = config.allocator.map_or(Ok(None), |allocator| allocator.check(key, value))?;
         if let Some(known) = known {
-            self.asked.retain(|(before, _)| *before != known);
-            self.asked.push((known, value.to_owned()));
+            self.requested.retain(|(before, _)| *before != known);
+            self.requested.push((known, value.to_owned()));
         }
         Ok(self)
     }

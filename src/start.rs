@@ -3,7 +3,7 @@
 
 use crate::launched;
 use crate::local::Broken;
-use crate::{CollectiveError, Config, ConfigError, Source, StorageAllocator, Universe};
+use crate::{CollectiveError, Config, ConfigError, Source, Universe};
 use rma_core::transport::WorldRank;
 use rma_launcher::{Client, Job, SettingSource, Start};
 use rma_transport_shm::{JoinError, Shm, ShmConfig};
@@ -105,8 +105,15 @@ pub fn initialize_with(mut config: Config) -> Result<Universe, StartError> {
 }
 
 /// Windows of the job can lie on storage.
+#[cfg(feature = "storage")]
 pub(crate) fn with_storage(mut config: Config) -> Config {
-    config.set_allocator(&StorageAllocator);
+    config.set_allocator(&crate::StorageAllocator);
+    config
+}
+
+/// No window of the job can lie on storage.
+#[cfg(not(feature = "storage"))]
+pub(crate) fn with_storage(config: Config) -> Config {
     config
 }
 

@@ -261,8 +261,8 @@ pub enum RmaError {
     },
     /// Another rank refused.
     #[error(
-        "window {window}: rank {by} refused {requested}: it has an epoch open, or the reason that its \
-         own error names; every rank must end its epochs first"
+        "window {window}: rank {by} refused {requested}: it has an epoch open, or the reason that \
+         its own error names; every rank must end its epochs first"
     )]
     RefusedBy {
         /// Window.
@@ -574,7 +574,7 @@ pub enum WindowError {
     /// `alloc_type` asks for memory of a kind that nothing here makes.
     #[error(
         "hint alloc_type = storage: this job has no allocator; start it by functions of the crate \
-         rma, or give it one by Config::set_allocator"
+         rma, built with its feature storage, or give it one by Config::set_allocator"
     )]
     NoAllocator,
     /// Two ranks ask for the same bytes of a file.

@@ -4,6 +4,7 @@ use crate::config::{Hint, HintError, Hints};
 use crate::create::material::Material;
 use crate::error::{Refused, WindowError};
 use crate::group::Group;
+use crate::integer::Integer;
 use crate::object::Flavor;
 use crate::window::{Window, WindowMemory};
 
@@ -189,7 +190,9 @@ impl Communicator {
     ///
     /// Both may differ from rank to rank, and `count` may be 0. Nothing happens before
     /// [`allocate`](WindowBuilder::allocate).
-    pub fn window(&self, count: usize, disp_unit: usize) -> WindowBuilder<'_> {
-        WindowBuilder::new(self, count, disp_unit)
+    pub fn window(&self, count: impl Integer, disp_unit: impl Integer) -> WindowBuilder<'_> {
+        // What this machine cannot address is refused with the sizes that it cannot allocate.
+        let fit = |number: u64| usize::try_from(number).unwrap_or(usize::MAX);
+        WindowBuilder::new(self, fit(count.to_u64()), fit(disp_unit.to_u64()))
     }
 }

@@ -103,7 +103,8 @@ pub enum AllocateError {
     },
     /// The operating system refused for another reason.
     #[error(
-        "the operating system refused {requested} bytes of window memory in {call} (os error {errno})"
+        "the operating system refused {requested} bytes of window memory in {call} \
+         (os error {errno})"
     )]
     System {
         /// Bytes asked for.

@@ -19,6 +19,9 @@ pub fn size_overflow(universe: &Universe) {
         assert_eq!(error.class(), ErrorClass::Size);
         says(&error, &[&count.to_string(), &unit.to_string(), "smaller count"]);
     }
+    // Of any type of integer: a negative one is too many.
+    let error = universe.world().window(-1i32, 8u8).allocate().err().unwrap();
+    assert_eq!(error, WindowError::SizeOverflow { count: u64::MAX, disp_unit: 8 });
     unharmed(universe);
 }
 

@@ -2,7 +2,7 @@
 //! ways to count positions, keys given and chosen, with all, some and no atomics.
 use core::time::Duration;
 use rma_conformance::{Exception, Harness};
-use rma_core::transport::{Addressing, DeviceError, Keys, Moment, RemoteLimits};
+use rma_core::transport::{Addressing, DeviceError, Keys, Moment, RemoteLimits, Sleep};
 use rma_core::{Assert, Config, Layout, LockKind, Op, Rank, RmaError, Universe};
 use rma_transport_sim::{Atomics, DeviceConfig, NetConfig};
 use sims::Jobs;
@@ -246,6 +246,104 @@ fn limits_of_one_peer() {
         window.free().unwrap();
     });
     run.unwrap();
+}
+
+/// Layouts whose ways are timed: runs, and elements in each.
+const LAYOUTS: [(u64, u64); 12] = [
+    (2, 1),
+    (4, 64),
+    (8, 512),
+    (16, 1),
+    (16, 1024),
+    (64, 1),
+    (64, 256),
+    (64, 2048),
+    (256, 1),
+    (256, 64),
+    (1024, 1),
+    (1024, 32),
+];
+
+/// What a get of one of [`LAYOUTS`] takes.
+#[derive(Debug, Default, Clone, Copy)]
+struct Took {
+    /// By the simulated clock, of all seeds together.
+    time: Duration,
+    transfers: u64,
+    messages: u64,
+}
+
+/// Gets each of [`LAYOUTS`], those of `device_run_bytes` and more on average run by run.
+fn time_layouts(device_run_bytes: Option<u64>, seeds: u64) -> [Took; LAYOUTS.len()] {
+    let mut all = [Took::default(); LAYOUTS.len()];
+    for seed in 0..seeds {
+        let mut config = Config::default();
+        config.device_run_bytes = device_run_bytes;
+        let device = DeviceConfig { queue_max: 16, ..DeviceConfig::new() };
+        let plain = net(2, seed, device);
+        let costs = Some(plain.layout_costs(&device, config.credit_messages as u64));
+        let net = net(2, seed, DeviceConfig { costs, ..device });
+        let ranks = rma_transport_sim::run(&net, |sim| {
+            let clock = sim.clone();
+            let universe = Universe::new(sim, config.clone()).unwrap();
+            let world = universe.world();
+            let window = world.window(1 << 18, 8).allocate().unwrap();
+            let mut took = [Took::default(); LAYOUTS.len()];
+            let epoch = window.lock_all().unwrap();
+            world.barrier().unwrap();
+            if world.rank() == Rank(0) {
+                let word = Layout::element::<u64>();
+                // The window's card is asked for once.
+                epoch.get(Rank(1), 0, &mut [0u64]).unwrap();
+                for ((runs, elements), took) in LAYOUTS.into_iter().zip(&mut took) {
+                    let apart = word.vector(runs, elements, elements as i64 + 1).unwrap();
+                    let mut got = vec![1u64; (runs * elements) as usize];
+                    let dense = word.times(runs * elements);
+                    let (counts, begun) = (universe.counters(), clock.now());
+                    epoch.get(Rank(1), apart.at(0), dense.of(&mut got)).unwrap();
+                    took.time = clock.now() - begun;
+                    took.messages = universe.counters().messages_sent() - counts.messages_sent();
+                    took.transfers = universe.counters().transfers() - counts.transfers();
+                    assert!(got.iter().all(|word| *word == 0));
+                }
+            }
+            epoch.unlock().unwrap();
+            window.free().unwrap();
+            took
+        });
+        for (sum, took) in all.iter_mut().zip(ranks.unwrap()[0]) {
+            let time = sum.time + took.time;
+            *sum = Took { time, ..took };
+        }
+    }
+    all
+}
+
+/// Where the device tells what transfers and messages cost, layouts go the way that takes less, by
+/// the simulated clock, up to what a seed's delays make of it.
+#[test]
+fn layouts_go_the_way_that_takes_less() {
+    let seeds = if cfg!(miri) { 1 } else { 10 };
+    let [by_transfers, packed, chosen] =
+        [Some(1), Some(u64::MAX >> 1), None].map(|least| time_layouts(least, seeds));
+    let (mut sums, mut ways) = ([Duration::ZERO; 3], [0; 2]);
+    for (place, (runs, elements)) in LAYOUTS.into_iter().enumerate() {
+        let all = [by_transfers[place], packed[place], chosen[place]];
+        let row = format!("{runs} runs of {} B: {all:?}", 8 * elements);
+        println!("{row}");
+        let [by_transfers, packed, chosen] = all;
+        assert_eq!((by_transfers.transfers, by_transfers.messages), (runs, 0), "{row}");
+        assert!(packed.transfers == 0 && packed.messages > 0, "{row}");
+        let by_device = chosen.transfers > 0;
+        ways[usize::from(by_device)] += 1;
+        let way = if by_device { by_transfers } else { packed };
+        assert_eq!((chosen.transfers, chosen.messages), (way.transfers, way.messages), "{row}");
+        sums.iter_mut().zip(all).for_each(|(sum, took)| *sum += took.time);
+    }
+    let [by_transfers, packed, chosen] = sums;
+    println!("all of them: {sums:?}");
+    assert!(chosen <= by_transfers && chosen <= packed, "{sums:?}");
+    assert!(ways.iter().all(|count| *count > 0), "one way for all: {ways:?}");
 }
 
 /// `explain` says how ranks are reached, and tells of the device.

@@ -4,7 +4,7 @@ use crate::element::BasicType;
 use crate::memory::accumulate::Integers;
 use crate::rank::Rank;
 use crate::route::Path;
-use crate::transport::RemoteLimits;
+use crate::transport::{LayoutCosts, Remote, RemoteLimits};
 use crate::window::{Regions, Window};
 use core::fmt::Write;
 
@@ -129,7 +129,7 @@ impl Window {
         let moves = format!(
             "up to {inject} bytes injected, up to {bounce} copied first, larger ones directly"
         );
-        let layouts = format!("a transfer for each run, of {run_min} bytes on average and more");
+        let layouts = self.explain_layouts(remote, run_min);
         let types: Vec<&str> = device.types().map(BasicType::name).collect();
         let all = (0..u32::BITS as u8).filter_map(BasicType::from_wire).count() == types.len();
         let types = if all { "every type".to_owned() } else { types.join(", ") };
@@ -152,6 +152,34 @@ impl Window {
             (false, true, types) => format!("on {types}, on other {integers}; others by messages"),
         };
         ByDevice { moves, layouts, atomics }
+    }
+
+    /// Which layouts a device moves run by run, and who says so.
+    fn explain_layouts(&self, remote: &dyn Remote, run_min: u64) -> String {
+        let (config, key) = (&self.engine().config, "device_run_bytes");
+        // Costs may differ from peer to peer; those to the first far one stand for all.
+        let far = self.group().members().find(|world| remote.reaches(*world));
+        match (config.device_run_bytes, far.and_then(|world| remote.costs_to(world))) {
+            (Some(least), _) => {
+                let by = config.source(key).unwrap_or_default();
+                format!(
+                    "a transfer for each run, of {least} bytes on average and more ({key}, {by})"
+                )
+            }
+            (None, Some(costs)) => {
+                let LayoutCosts { transfer_ns, next_transfer_ns, message_ns, next_message_ns } =
+                    costs;
+                format!(
+                    "a transfer for each run, or packed: what takes less ({transfer_ns} ns and \
+                     {next_transfer_ns} for each further transfer, {message_ns} and \
+                     {next_message_ns} of messages, by the device; {key} = auto)"
+                )
+            }
+            (None, None) => format!(
+                "a transfer for each run, of {run_min} bytes on average and more (the device's \
+                 limit; {key} = auto)"
+            ),
+        }
     }
 
     /// The choices for targets on one path.

@@ -19,8 +19,8 @@ pub(crate) use backing::{EXTENTS_MAX, flaw};
 pub use beneath::Beneath;
 pub use composed::{Network, Waker};
 pub use remote::{
-    Addressing, Atomic, DeviceError, Endpoint, Keys, Moment, PostError, Posted, RegisterError,
-    Registration, Remote, RemoteKey, RemoteLimits, There, Transfer,
+    Addressing, Atomic, DeviceError, Endpoint, Keys, LayoutCosts, Moment, PostError, Posted,
+    RegisterError, Registration, Remote, RemoteKey, RemoteLimits, There, Transfer,
 };
 
 use core::fmt;

@@ -37,7 +37,7 @@ use clap::Parser;
 use common::{Failure, print};
 use input::Found;
 use report::{Report, grouped};
-use rma::{Communicator, RmaError, Universe};
+use rma::{Communicator, Error, Universe};
 use std::borrow::Cow;
 use std::collections::HashMap;
 use std::path::PathBuf;
@@ -176,7 +176,7 @@ fn find(world: &Communicator, arguments: &Arguments) -> Result<Option<(Found, u6
         for (path, error) in &found.unreadable {
             eprintln!("wordcount: skipping the folder {}: {error}", path.display());
         }
-        let (files, ranks) = (grouped(found.files.len() as u64), world.size());
+        let (files, ranks) = (grouped(found.files.len()), world.size());
         eprintln!("wordcount: {files} files with {} bytes for {ranks} ranks", grouped(bytes));
         if found.files.is_empty() {
             let folder = arguments.folder.display();
@@ -257,7 +257,7 @@ impl Mapper<'_> {
             }
         };
         self.share.files += 1;
-        self.share.bytes += bytes.len() as u64;
+        self.share.bytes += table::number(bytes.len());
         let text = String::from_utf8_lossy(&bytes);
         self.share.not_utf8 += u64::from(matches!(text, Cow::Owned(_)));
         input::for_each_word(&text, |word| {
@@ -269,7 +269,7 @@ impl Mapper<'_> {
         });
     }
 
-    fn add_counts(&mut self) -> Result<(), RmaError> {
+    fn add_counts(&mut self) -> Result<(), Error> {
         for (word, count) in self.counts.drain() {
             if self.inserter.add(&word, count)? == Added::Full {
                 self.waiting.push((word, count));

@@ -141,9 +141,9 @@ fn mistakes_of_one_rank_are_sentences() {
     let cases = [
         (
             "no memory",
-            "window memory at rank N: N bytes of window memory asked, N available (address space, \
-             RLIMIT_AS, ulimit -v); ask for less, run fewer ranks on this node, or raise that \
-             limit",
+            "window memory at rank N: N bytes of window memory requested, N available (address \
+             space, RLIMIT_AS, ulimit -v); ask for less, run fewer ranks on this node, or raise \
+             that limit",
         ),
         ("peer fails", "a barrier: rank N of the job failed"),
         (

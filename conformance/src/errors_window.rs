@@ -19,6 +19,9 @@ pub fn size_overflow(universe: &Universe) {
         assert_eq!(error.class(), ErrorClass::Size);
         says(&error, &[&count.to_string(), &unit.to_string(), "smaller count"]);
     }
+    // Of any type of integer: a negative one is too many.
+    let error = universe.world().window(-1i32, 8u8).allocate().err().unwrap();
+    assert_eq!(error, WindowError::SizeOverflow { count: u64::MAX, disp_unit: 8 });
     unharmed(universe);
 }
 
@@ -62,12 +65,12 @@ fn expect_shortage(error: WindowError, me: Rank) {
     assert!([ErrorClass::NoMem, ErrorClass::Other].contains(&error.class()));
     match &error {
         WindowError::Allocate { rank, error: cause } => {
-            let AllocateError::Shortage { asked, available, limit } = cause else {
+            let AllocateError::Shortage { requested, available, limit } = cause else {
                 panic!("{error}")
             };
             assert_eq!(*rank, me);
-            assert!(*asked >= 1 << 60 && available < asked);
-            let numbers = [asked.to_string(), available.to_string()];
+            assert!(*requested >= 1 << 60 && available < requested);
+            let numbers = [requested.to_string(), available.to_string()];
             says(&error, &[&format!("rank {rank}"), &numbers[0], &numbers[1], limit]);
             says(&error, &["ask for less", "fewer ranks", "raise that limit"]);
         }

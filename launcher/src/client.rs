@@ -146,7 +146,7 @@ impl Client {
         let rank = self.job.rank;
         let size = u64::from(self.job.size);
         if !wire::gather_fits(size, mine.len() as u64) {
-            return Err(StartError::TooLarge { asked: mine.len() as u64 });
+            return Err(StartError::TooLarge { requested: mine.len() as u64 });
         }
         let _exchange = self.exchange.lock().unwrap_or_else(PoisonError::into_inner);
         let lost = |source| lost(&self.settings, "exchanged data with every rank", source);
@@ -168,7 +168,7 @@ impl Client {
                 Err(lost(io::Error::new(ErrorKind::InvalidData, what)))
             }
             FromLauncher::Broken { rank } => Err(StartError::Broken { rank }),
-            FromLauncher::TooLarge { total } => Err(StartError::TooLarge { asked: total }),
+            FromLauncher::TooLarge { total } => Err(StartError::TooLarge { requested: total }),
         }
     }
 
@@ -470,7 +470,9 @@ mod tests {
     #[test]
     fn too_much_data_is_refused_before_it_is_sent() {
         let (client, _stream) = against([7; 32], 1);
-        let asked = client.unwrap().all_gather(&vec![0; FRAME_MAX]).unwrap_err();
-        assert!(matches!(asked, StartError::TooLarge { asked } if asked == FRAME_MAX as u64));
+        let requested = client.unwrap().all_gather(&vec![0; FRAME_MAX]).unwrap_err();
+        assert!(
+            matches!(requested, StartError::TooLarge { requested } if requested == FRAME_MAX as u64)
+        );
     }
 }

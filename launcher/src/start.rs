@@ -156,12 +156,12 @@ pub enum StartError {
     },
     /// The ranks' parts of an exchange are too large together.
     #[error(
-        "{asked} bytes to be exchanged through the launcher by all ranks together, which takes \
+        "{requested} bytes to be exchanged through the launcher by all ranks together, which takes \
          at most {FRAME_MAX}; exchange large data through a window"
     )]
     TooLarge {
         /// Bytes asked for.
-        asked: u64,
+        requested: u64,
     },
     /// This rank has left the job already.
     #[error("rank {rank} left the job before this exchange")]

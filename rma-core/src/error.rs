@@ -211,12 +211,12 @@ pub enum RmaError {
         result: u64,
     },
     /// An epoch of another kind is open on this rank.
-    #[error("window {window}: {asked} while {open} is open on this rank; end that first")]
+    #[error("window {window}: {requested} while {open} is open on this rank; end that first")]
     EpochOpen {
         /// Window.
         window: WindowId,
         /// What was asked for.
-        asked: &'static str,
+        requested: &'static str,
         /// What is open.
         open: &'static str,
     },
@@ -261,8 +261,8 @@ pub enum RmaError {
     },
     /// Another rank refused.
     #[error(
-        "window {window}: rank {by} refused {asked}: it has an epoch open, or the reason that its \
-         own error names; every rank must end its epochs first"
+        "window {window}: rank {by} refused {requested}: it has an epoch open, or the reason that \
+         its own error names; every rank must end its epochs first"
     )]
     RefusedBy {
         /// Window.
@@ -270,7 +270,7 @@ pub enum RmaError {
         /// The rank that refused.
         by: Rank,
         /// What was asked for.
-        asked: &'static str,
+        requested: &'static str,
     },
     /// A lock of a window that was made for none.
     #[error(
@@ -441,12 +441,12 @@ pub enum RmaError {
         error: AllocateError,
     },
     /// A call for windows that were made in another way.
-    #[error("window {window}: {asked} needs {needed}")]
+    #[error("window {window}: {requested} needs {needed}")]
     WrongFlavor {
         /// Window.
         window: WindowId,
         /// What was asked for.
-        asked: &'static str,
+        requested: &'static str,
         /// What kind of window.
         needed: &'static str,
     },
@@ -574,7 +574,7 @@ pub enum WindowError {
     /// `alloc_type` asks for memory of a kind that nothing here makes.
     #[error(
         "hint alloc_type = storage: this job has no allocator; start it by functions of the crate \
-         rma, or give it one by Config::set_allocator"
+         rma, built with its feature storage, or give it one by Config::set_allocator"
     )]
     NoAllocator,
     /// Two ranks ask for the same bytes of a file.

@@ -39,7 +39,7 @@ pub use bytemuck;
 pub use cartesian::{Cartesian, CartesianError};
 pub use class::ErrorClass;
 pub use collective::{Communicator, Reduction, SplitError};
-pub use config::{Allocator, AllocatorError, AskedPart, Claim};
+pub use config::{Allocator, AllocatorError, Claim, RequestedPart};
 pub use config::{Config, ConfigError, HintError, ProgressAgent, Source, TransportKind};
 pub use create::{Attached, Sealed, WindowBuilder};
 pub use element::{AtomicElement, BasicElement, BasicType, Bool, Element, Op, Pair};

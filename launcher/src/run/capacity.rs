@@ -16,12 +16,12 @@ const BYTES_PER_RANK: u64 = 1 << 20;
 /// More ranks than this machine holds.
 #[derive(Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "{asked} ranks were asked for, but {limit} leaves room for {fits}; \
+    "{requested} ranks were asked for, but {limit} leaves room for {fits}; \
      ask for fewer, or raise that limit"
 )]
 pub struct Shortage {
     /// Ranks asked for.
-    pub asked: u32,
+    pub requested: u32,
     /// Ranks that would fit.
     pub fits: u64,
     /// The limit, and where it is set.
@@ -42,13 +42,13 @@ pub(super) fn check(ranks: u32) -> Result<String, Shortage> {
     narrowest(ranks, limits())
 }
 
-fn narrowest(asked: u32, limits: Vec<Limit>) -> Result<String, Shortage> {
+fn narrowest(requested: u32, limits: Vec<Limit>) -> Result<String, Shortage> {
     match limits.into_iter().min_by_key(|limit| limit.fits) {
         None => Ok("no known limit".to_owned()),
-        Some(limit) if limit.fits >= u64::from(asked) => {
+        Some(limit) if limit.fits >= u64::from(requested) => {
             Ok(format!("at most {} ranks fit, by {}", limit.fits, limit.what))
         }
-        Some(limit) => Err(Shortage { asked, fits: limit.fits, limit: limit.what }),
+        Some(limit) => Err(Shortage { requested, fits: limit.fits, limit: limit.what }),
     }
 }
 
@@ -155,7 +155,7 @@ mod tests {
         let limits = vec![limit(100, "memory"), limit(7, "processes"), limit(9, "files")];
         assert!(narrowest(7, limits.clone()).is_ok());
         let shortage = narrowest(8, limits).unwrap_err();
-        assert_eq!((shortage.asked, shortage.fits, &shortage.limit[..]), (8, 7, "processes"));
+        assert_eq!((shortage.requested, shortage.fits, &shortage.limit[..]), (8, 7, "processes"));
         let text = shortage.to_string();
         assert!(text.contains("8 ranks") && text.contains("room for 7"), "{text}");
         assert!(narrowest(u32::MAX, vec![]).is_ok());

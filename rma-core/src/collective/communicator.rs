@@ -118,7 +118,7 @@ impl Communicator {
     }
 
     /// All ranks in order.
-    pub fn ranks(&self) -> impl Iterator<Item = Rank> + use<> {
+    pub fn ranks(&self) -> impl ExactSizeIterator<Item = Rank> + use<> {
         (0..self.size()).map(Rank)
     }
 

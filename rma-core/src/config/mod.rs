@@ -7,7 +7,7 @@ mod path;
 mod settings;
 mod source;
 
-pub use allocator::{Allocator, AllocatorError, AskedPart, Claim};
+pub use allocator::{Allocator, AllocatorError, Claim, RequestedPart};
 pub use error::ConfigError;
 pub use hints::HintError;
 pub(crate) use hints::{Hint, Hints, InForce, Ordered, digest};

@@ -228,8 +228,9 @@ impl Window {
         RmaError::ForeignRegion { window: self.id(), rank: self.rank() }
     }
 
-    fn regions(&self, asked: &'static str) -> Result<&Regions, RmaError> {
-        let flavor = RmaError::WrongFlavor { window: self.id(), asked, needed: "a dynamic window" };
+    fn regions(&self, requested: &'static str) -> Result<&Regions, RmaError> {
+        let flavor =
+            RmaError::WrongFlavor { window: self.id(), requested, needed: "a dynamic window" };
         self.part.regions.as_ref().ok_or(flavor)
     }
 }

@@ -100,7 +100,7 @@ impl Window {
     fn synchronise(&self) -> Result<(), RmaError> {
         // Fence guards may be open: that is the epoch that ends here, and none need be. S-C2
         self.check(EpochCall::Fence)?;
-        let flushed = self.flush_all();
+        let flushed = self.flush_targets();
         // Whatever became of this rank's operations: others wait for it. It orders the loads and
         // stores of all ranks before and after, also where `NO_PRECEDE` needs less. S-C5 S-C6
         let met = self.barrier();
@@ -111,7 +111,7 @@ impl Window {
     /// As [`synchronise`](Self::synchronise); then all ranks commit, or one tells why not.
     fn synchronise_and_persist(&self) -> Result<(), RmaError> {
         self.check(EpochCall::Fence)?;
-        let flushed = self.flush_all();
+        let flushed = self.flush_targets();
         self.barrier()?;
         self.commit_together(flushed)
     }

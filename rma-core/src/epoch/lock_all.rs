@@ -93,7 +93,7 @@ impl Window {
     fn unlock_all(&self) -> Result<(), RmaError> {
         // Only this epoch is open: no other thread changes the word.
         let no_check = self.part.epoch.word.load(Relaxed) & NO_CHECK != 0;
-        let flushed = self.flush_all();
+        let flushed = self.flush_targets();
         let released = if no_check { Ok(()) } else { self.unshare_global_lock() };
         if is_over(&released) {
             // pairs with the Acquire load in `check`.
@@ -118,7 +118,7 @@ impl<'w> LockAll<'w> {
     /// As [`flush`](Self::flush), for all targets.
     #[inline]
     pub fn flush_all(&self) -> Result<(), RmaError> {
-        self.access.window().flush_all()
+        self.access.window().flush_targets()
     }
 
     /// Returns when the buffers of operations to `target` are yours: at once, because operations

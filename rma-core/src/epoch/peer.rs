@@ -72,6 +72,12 @@ impl<'w> Peer<'w> {
         self.entry?.span(disp, len)
     }
 
+    /// As [`near`](Self::near), of integers that are combined by atomics.
+    #[inline(always)]
+    pub(super) fn near_atomic(&self, disp: u64, len: usize) -> Option<Span<'w>> {
+        self.near(disp, len).filter(|_| self.table.integers() == Integers::ByAtomics)
+    }
+
     /// All of the part, and where in it a displacement is, if nothing stands in the way.
     #[inline(always)]
     pub(super) fn near_part(&self, disp: u64) -> Option<(Span<'w>, u64)> {

@@ -29,7 +29,7 @@ impl Window {
 
     /// As [`flush`](Self::flush), to all targets.
     #[inline]
-    pub(crate) fn flush_all(&self) -> Result<(), RmaError> {
+    pub(crate) fn flush_targets(&self) -> Result<(), RmaError> {
         if self.all_loaded {
             stores::complete();
             return Ok(());

@@ -83,7 +83,7 @@ impl Window {
             CollectiveError::Left { .. } => RmaError::Left { window },
             CollectiveError::GaveUp { world, .. } => {
                 let by = self.group().rank_of(world).unwrap_or(Rank::NULL);
-                RmaError::RefusedBy { window, by, asked: what }
+                RmaError::RefusedBy { window, by, requested: what }
             }
             CollectiveError::Timeout { .. } => RmaError::Timeout { window, what },
             CollectiveError::OutOfStep { .. } => RmaError::OutOfStep { window, what },

@@ -218,10 +218,10 @@ pub enum DeviceError {
 #[non_exhaustive]
 pub enum RegisterError {
     /// It would be too much.
-    #[error("{asked} bytes to be registered, {available} left ({limit}); raise that limit")]
+    #[error("{requested} bytes to be registered, {available} left ({limit}); raise that limit")]
     Shortage {
         /// Bytes to be registered.
-        asked: u64,
+        requested: u64,
         /// Bytes that could be.
         available: u64,
         /// Which limit is in force.

@@ -61,7 +61,7 @@ impl Memory {
         Self { mapping, is_durable, backing: Mutex::new(Some(backing)), whose }
     }
 
-    /// Zeroed memory of the transport. By the path that is `asked` for, peers may come by address.
+    /// Zeroed memory of the transport. If `path` says so, peers may come by address.
     pub(crate) fn allocate(
         engine: &Arc<Engine>,
         len: usize,
@@ -162,7 +162,7 @@ impl Memory {
                     return Err(AllocateError::Extent { extent: number, why });
                 }
                 Err(DescribeError::System { call, errno }) => {
-                    return Err(AllocateError::System { asked: extent.len, call, errno });
+                    return Err(AllocateError::System { requested: extent.len, call, errno });
                 }
             }
             start += extent.len;

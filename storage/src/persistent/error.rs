@@ -125,7 +125,7 @@ pub enum PersistentError {
     },
     /// The window has another size.
     #[error(
-        "window {name:?} has {held} bytes at rank {rank}, and {asked} were asked for; ask for \
+        "window {name:?} has {held} bytes at rank {rank}, and {requested} were asked for; ask for \
          as many, or for more by pmem_mode=expand"
     )]
     Size {
@@ -136,7 +136,7 @@ pub enum PersistentError {
         /// Its bytes.
         held: u64,
         /// Those asked for.
-        asked: u64,
+        requested: u64,
     },
     /// The window was made by another number of ranks.
     #[error("window {name:?} was made by {held} ranks, and here are {here}; run as many")]
@@ -149,14 +149,14 @@ pub enum PersistentError {
         here: u32,
     },
     /// The window has other elements.
-    #[error("window {name:?} has elements of {held}, and {asked} were asked for; use the same")]
+    #[error("window {name:?} has elements of {held}, and {requested} were asked for; use the same")]
     Element {
         /// The name.
         name: String,
         /// What it has.
         held: String,
         /// What was asked for.
-        asked: String,
+        requested: String,
     },
     /// The last version of a window.
     #[error("version {version} is the only one of window {name:?}; delete the window instead")]

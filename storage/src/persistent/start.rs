@@ -51,8 +51,8 @@ impl Beginning {
                 let name = String::from_utf8_lossy(&element.name);
                 format!("type {:?}, {} bytes", name.trim_end_matches('\0'), element.size)
             };
-            let (held, asked) = (text(version.element), text(hints.element));
-            return Err(PersistentError::Element { name: name(), held, asked });
+            let (held, requested) = (text(version.element), text(hints.element));
+            return Err(PersistentError::Element { name: name(), held, requested });
         }
         let is_plain = catalog.is_plain(rank);
         let mut beginning = Self { catalog, base: None, is_plain, held: None };
@@ -66,14 +66,14 @@ impl Beginning {
         Ok(beginning)
     }
 
-    fn check_size(&self, hints: &PersistentHints, rank: u32, asked: u64) -> Result<()> {
+    fn check_size(&self, hints: &PersistentHints, rank: u32, requested: u64) -> Result<()> {
         let is_it = |held: u64| match hints.mode {
-            PersistentMode::Expand => held <= asked,
-            _ => held == asked,
+            PersistentMode::Expand => held <= requested,
+            _ => held == requested,
         };
         match self.held {
             Some(held) if !is_it(held) => {
-                Err(PersistentError::Size { name: hints.name.clone(), rank, held, asked })
+                Err(PersistentError::Size { name: hints.name.clone(), rank, held, requested })
             }
             _ => Ok(()),
         }

@@ -74,7 +74,7 @@ impl<'w> Checkpoint<'w> {
         }
         let table = Table::new(self.world, Size { buckets, heap })?;
         let kept = self.kept.insert(Kept::open(self.world, &self.root, table.size())?);
-        let mut words = vec![0u64; HEAD + Table::words_of(table.size())];
+        let mut words = vec![0u64; HEAD + Table::words_of(table.size())?];
         kept.window.local().read(0, &mut words)?;
         let (head, part) = words.split_at(HEAD);
         if head[1] != self.fingerprint {
@@ -126,7 +126,7 @@ impl<'w> Checkpoint<'w> {
 
 impl Kept {
     fn open(world: &Communicator, root: &Root, size: Size) -> Result<Self, Error> {
-        let words = HEAD + Table::words_of(size);
+        let words = HEAD + Table::words_of(size)?;
         let hints = PersistentHints::name(name_of(size)).elements::<u64>();
         let memory = PersistentMemory::open(root, world, &hints, words * size_of::<u64>())?;
         let memory = Arc::new(memory);

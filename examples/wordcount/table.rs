@@ -102,14 +102,14 @@ impl Table {
     }
 
     /// Words of a rank's part of a table.
-    pub(crate) fn words_of(size: Size) -> usize {
-        (size.buckets * BUCKET + 1 + size.heap) as usize
+    pub(crate) fn words_of(size: Size) -> Result<usize, Error> {
+        Ok(usize::try_from(size.buckets * BUCKET + 1 + size.heap)?)
     }
 
     /// This rank's part, while no rank inserts.
     pub(crate) fn read_part(&self) -> Result<Vec<u64>, Error> {
-        let mut words = vec![0; Self::words_of(self.size)];
-        let (buckets, heap) = words.split_at_mut((self.size.buckets * BUCKET) as usize);
+        let mut words = vec![0; Self::words_of(self.size)?];
+        let (buckets, heap) = words.split_at_mut(usize::try_from(self.size.buckets * BUCKET)?);
         self.buckets.local().read(0, buckets)?;
         self.heap.local().read(0, heap)?;
         Ok(words)
@@ -118,7 +118,7 @@ impl Table {
     /// Makes this rank's part what [`read_part`](Self::read_part) has found in a table of this
     /// size.
     pub(crate) fn write_part(&self, words: &[u64]) -> Result<(), Error> {
-        let (buckets, heap) = words.split_at((self.size.buckets * BUCKET) as usize);
+        let (buckets, heap) = words.split_at(usize::try_from(self.size.buckets * BUCKET)?);
         self.buckets.local().write(0, buckets)?;
         Ok(self.heap.local().write(0, heap)?)
     }

@@ -13,8 +13,8 @@
 //! 4. Rank 0 counts everything once more, alone, and compares every word.
 //!
 //! With `--checkpoint DIR`, all ranks commit the table together after each has counted a file, or
-//! as many as `--every` says, and once all are counted (`wordcount/checkpoint.rs`). A run that finds
-//! such a table goes on from there: also after `kill -9`, with the same result.
+//! as many as `--every` says, and once all are counted (`wordcount/checkpoint.rs`). A run that
+//! finds such a table goes on from there: also after `kill -9`, with the same result.
 
 #[path = "wordcount/check.rs"]
 mod check;

@@ -41,6 +41,20 @@ impl MemoryGroup {
         fs::write(self.folder.join("cgroup.procs"), "0")
     }
 
+    /// Whether its limit was reached at any time.
+    pub(crate) fn was_full(&self) -> io::Result<bool> {
+        let read = |name| fs::read_to_string(self.folder.join(name));
+        let count = match read("memory.failcnt") {
+            Ok(count) => count,
+            Err(_) => {
+                let events = read("memory.events")?;
+                let count = events.lines().find_map(|line| line.strip_prefix("max "));
+                count.unwrap_or_default().to_owned()
+            }
+        };
+        count.trim().parse::<u64>().map(|count| count > 0).map_err(io::Error::other)
+    }
+
     /// Moves it back.
     pub(crate) fn leave(&self) -> io::Result<()> {
         fs::write(self.parent.join("cgroup.procs"), "0")

@@ -1,7 +1,7 @@
-//! The table, and how many files are in it, in a persistent window: the next run goes on from there.
+//! The table, and how many files are in it, in a persistent window: the next run goes on from it.
 //!
-//! The window has a name with the size of the table in it. When the table has grown, a new window is
-//! committed before the older one is deleted, so that one of the two is always whole.
+//! The window has a name with the size of the table in it. When the table has grown, a new window
+//! is committed before the older one is deleted, so that one of the two is always whole.
 use super::Share;
 use super::claim::HOME;
 use super::common::Failure;

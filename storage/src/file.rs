@@ -290,6 +290,27 @@ impl StorageFile {
         rustix::fs::fstat(&self.descriptor).map(|stat| Some(stat.st_size as u64))
     }
 
+    /// Writes bytes that the file has. False if it has them not, or not all were written.
+    pub(crate) fn overwrite(&self, mut bytes: &[u8], mut at: u64) -> bool {
+        let end = at.saturating_add(bytes.len() as u64);
+        // A file that was cut must not grow again: `sync` tells of it by its length. And a limit
+        // that was lowered since is no reason to be ended by a signal.
+        let is_whole = self.len().is_ok_and(|len| len.is_none_or(|len| end <= len));
+        if !is_whole || is_too_long(end) {
+            return false;
+        }
+        while !bytes.is_empty() {
+            match retry(|| rustix::io::pwrite(&self.descriptor, bytes, at)) {
+                Ok(written) if written > 0 => {
+                    bytes = bytes.get(written..).unwrap_or_default();
+                    at += written as u64;
+                }
+                Ok(_) | Err(_) => return false,
+            }
+        }
+        true
+    }
+
     /// Whether this value made it.
     pub(crate) fn is_new(&self) -> bool {
         self.is_new

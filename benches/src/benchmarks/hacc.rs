@@ -3,7 +3,10 @@
 use super::storage::{STREAM_ROUNDS, file};
 use crate::Result;
 use crate::bench::{Bench, row};
-use rma::{OnStorage, PersistentHints, PersistentMemory, Root, StorageHints, View, Window};
+use crate::measure::Work;
+use rma::{
+    Communicator, OnStorage, PersistentHints, PersistentMemory, Root, StorageHints, View, Window,
+};
 use std::cell::RefCell;
 use std::fs::{self, File, OpenOptions};
 use std::os::unix::fs::FileExt;
@@ -34,6 +37,10 @@ impl Particles {
             (at, vec![fill; size * count])
         });
         Self { fields: fields.into(), bytes }
+    }
+
+    fn of_all(&self, world: &Communicator) -> usize {
+        self.bytes * world.size() as usize
     }
 
     fn save(&self, view: &View<'_>) -> Result<()> {
@@ -68,80 +75,127 @@ pub(super) fn run(bench: &mut Bench<'_>) -> Result<()> {
 
 fn measure(bench: &mut Bench<'_>, folder: &Path, count: usize) -> Result<()> {
     let (world, particles) = (bench.world(), Particles::new(count, 7));
-    let (bytes, all) = (particles.bytes, particles.bytes * world.size() as usize);
+    let bytes = particles.bytes;
     let hints = StorageHints::shared_file(folder.join("window")).unlink(true);
     let window = world.window(bytes, 1).on_storage(&hints)?.allocate()?;
     let twin = world.window(bytes, 1).allocate()?;
-    let root = folder.join("root");
+    let beside = Beside::open(folder, bytes, u32::from(world.rank()))?;
+    checkpoints(bench, &particles, [&window, &twin], &beside)?;
+    restarts(bench, &particles, [&window, &twin], &beside)?;
+    twin.free()?;
+    window.free()?;
+    commits(bench, &particles, folder, &beside)?;
+    bench.world().barrier()?;
     if bench.is_first() {
-        fs::create_dir(&root)?;
+        fs::remove_file(folder.join(Beside::NAME))?;
+    }
+    Ok(())
+}
+
+/// By `sync`, beside the same without a sync into a window in memory.
+fn checkpoints(
+    bench: &mut Bench<'_>,
+    particles: &Particles,
+    [window, twin]: [&Window; 2],
+    beside: &Beside,
+) -> Result<()> {
+    let world = bench.world();
+    for calls in CALLS {
+        let mut ours = |n| {
+            for _ in 0..n {
+                particles.save(&window.local())?;
+                window.sync()?;
+                world.barrier()?;
+            }
+            Ok(())
+        };
+        let mut in_memory = |n| {
+            for _ in 0..n {
+                particles.save(&twin.local())?;
+                world.barrier()?;
+            }
+            Ok(())
+        };
+        let mut raw = |n| beside.saves(world, particles, n);
+        let draft = row(format!("HACC checkpoint, MPI-IO {calls}")).bytes(particles.of_all(world));
+        let limits: &mut [(&str, Work<'_>)] =
+            &mut [("pwrite + fdatasync", &mut raw), ("memory window", &mut in_memory)];
+        bench.together(draft, &mut ours, limits)?;
+    }
+    Ok(())
+}
+
+/// By `commit` of a persistent window: what no crash leaves in part.
+fn commits(
+    bench: &mut Bench<'_>,
+    particles: &Particles,
+    folder: &Path,
+    beside: &Beside,
+) -> Result<()> {
+    let (world, path) = (bench.world(), folder.join("root"));
+    if bench.is_first() {
+        fs::create_dir(&path)?;
     }
     world.barrier()?;
-    let root = Root::open(world, &root)?;
-    let memory =
-        Arc::new(PersistentMemory::open(&root, world, &PersistentHints::name("h"), bytes)?);
-    let versions = world.window(bytes, 1).create(memory.clone())?;
-    let beside = Beside::open(folder, bytes, u32::from(world.rank()))?;
-    let barrier = || Ok(world.barrier()?);
-
-    let saved = |window: &Window, n: u64, make_durable: &dyn Fn() -> Result<()>| -> Result<()> {
+    let (root, hints) = (Root::open(world, &path)?, PersistentHints::name("particles"));
+    let memory = Arc::new(PersistentMemory::open(&root, world, &hints, particles.bytes)?);
+    let window = world.window(particles.bytes, 1).create(memory.clone())?;
+    let mut fill = 0;
+    let mut changed = Particles::new(particles.bytes / FIELDS.iter().sum::<usize>(), fill);
+    let mut ours = |n| {
         for _ in 0..n {
-            particles.save(&window.local())?;
-            make_durable()?;
-            world.barrier()?;
+            // A commit writes what has changed only: here, all.
+            fill = u8::wrapping_add(fill, 1);
+            changed.fields.iter_mut().for_each(|(_, field)| field.fill(fill));
+            changed.save(&window.local())?;
+            memory.commit(world)?;
         }
         Ok(())
     };
-    for calls in CALLS {
-        let mut ours = |n| saved(&window, n, &|| Ok(window.sync()?));
-        let mut in_memory = |n| saved(&twin, n, &|| Ok(()));
-        let mut raw = |n| (0..n).try_for_each(|_| beside.save(&particles).and_then(|()| barrier()));
-        let draft = row(format!("HACC checkpoint, MPI-IO {calls}")).bytes(all);
-        bench.together(
-            draft,
-            &mut ours,
-            &mut [("pwrite + fdatasync", &mut raw), ("memory window", &mut in_memory)],
-        )?;
-    }
-    let mut ours =
-        |n| saved(&versions, n, &|| memory.commit(world).map(|_| ()).map_err(Into::into));
-    let mut raw = |n| (0..n).try_for_each(|_| beside.save(&particles).and_then(|()| barrier()));
-    let draft = row("HACC checkpoint committed, MPI-IO individual").bytes(all);
+    let mut raw = |n| beside.saves(world, particles, n);
+    let draft = row("HACC checkpoint committed, MPI-IO individual");
+    let draft = draft.bytes(particles.of_all(world));
     bench.together(draft, &mut ours, &mut [("pwrite + fdatasync", &mut raw)])?;
+    window.free()?;
+    drop((memory, root));
+    world.barrier()?;
+    if bench.is_first() {
+        fs::remove_dir_all(&path)?;
+    }
+    Ok(())
+}
 
-    let found = RefCell::new(Particles::new(count, 0));
-    let loaded = |window: &Window, n: u64| -> Result<()> {
+fn restarts(
+    bench: &mut Bench<'_>,
+    particles: &Particles,
+    [window, twin]: [&Window; 2],
+    beside: &Beside,
+) -> Result<()> {
+    let world = bench.world();
+    let found = RefCell::new(Particles::new(particles.bytes / FIELDS.iter().sum::<usize>(), 0));
+    let loads = |window: &Window, n: u64| -> Result<()> {
         for _ in 0..n {
             found.borrow_mut().load(&window.local())?;
             world.barrier()?;
         }
         Ok(())
     };
-    loaded(&window, 1)?;
+    loads(window, 1)?;
     if found.borrow().fields != particles.fields {
         return Err("the particles that were read are not those that were saved".into());
     }
     for calls in CALLS {
-        let mut ours = |n| loaded(&window, n);
-        let mut in_memory = |n| loaded(&twin, n);
         let mut raw = |n| {
-            (0..n).try_for_each(|_| beside.load(&mut found.borrow_mut()).and_then(|()| barrier()))
+            for _ in 0..n {
+                beside.load(&mut found.borrow_mut())?;
+                world.barrier()?;
+            }
+            Ok(())
         };
-        let draft = row(format!("HACC restart, MPI-IO {calls}")).bytes(all);
-        bench.together(
-            draft,
-            &mut ours,
-            &mut [("pread", &mut raw), ("memory window", &mut in_memory)],
-        )?;
-    }
-    versions.free()?;
-    drop((memory, root));
-    twin.free()?;
-    window.free()?;
-    world.barrier()?;
-    if bench.is_first() {
-        fs::remove_dir_all(folder.join("root"))?;
-        fs::remove_file(folder.join(Beside::NAME))?;
+        let draft = row(format!("HACC restart, MPI-IO {calls}")).bytes(particles.of_all(world));
+        let limits: &mut [(&str, Work<'_>)] =
+            &mut [("pread", &mut raw), ("memory window", &mut |n| loads(twin, n))];
+        bench.together(draft, &mut |n| loads(window, n), limits)?;
     }
     Ok(())
 }
@@ -161,11 +215,15 @@ impl Beside {
         Ok(Self { file: options.open(folder.join(Self::NAME))?, begin: bytes * rank as usize })
     }
 
-    fn save(&self, particles: &Particles) -> Result<()> {
-        for (at, field) in &particles.fields {
-            self.file.write_all_at(field, (self.begin + at) as u64)?;
+    fn saves(&self, world: &Communicator, particles: &Particles, n: u64) -> Result<()> {
+        for _ in 0..n {
+            for (at, field) in &particles.fields {
+                self.file.write_all_at(field, (self.begin + at) as u64)?;
+            }
+            self.file.sync_data()?;
+            world.barrier()?;
         }
-        Ok(self.file.sync_data()?)
+        Ok(())
     }
 
     fn load(&self, particles: &mut Particles) -> Result<()> {

@@ -91,6 +91,17 @@ pub unsafe trait Backing: Mapped + Any {
         Ok(())
     }
 
+    /// Stores bytes in the mapping, `offset` bytes from its beginning, by a means of its own where
+    /// that is cheaper than copies to the addresses: a file has the system write them, which then
+    /// need not be told of each page by a fault. False if the library is to copy them; then some
+    /// may be there already.
+    ///
+    /// Asked when this rank writes 64 KiB or more to a part of its own.
+    fn store(&self, offset: u64, bytes: &[u8]) -> bool {
+        _ = (offset, bytes);
+        false
+    }
+
     /// Makes bytes of the mapping durable, in units of its own where they have to be larger: what
     /// was stored there before the call outlives a crash of the machine when it returns.
     ///

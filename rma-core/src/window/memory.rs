@@ -170,6 +170,14 @@ impl Memory {
         Ok(all)
     }
 
+    /// See [`Backing::store`]: bytes at an address in it.
+    #[cold]
+    pub(crate) fn store(&self, address: u64, bytes: &[u8]) -> bool {
+        let offset = address.checked_sub(self.mapping.base.addr() as u64);
+        let backing = self.backing().clone();
+        offset.zip(backing).is_some_and(|(offset, backing)| backing.store(offset, bytes))
+    }
+
     /// See [`Backing::info`].
     pub(crate) fn info(&self) -> Vec<(&'static str, String)> {
         self.backing().as_ref().map_or(Vec::new(), |backing| backing.info())

@@ -432,6 +432,17 @@ pub enum RmaError {
         /// The budget.
         limit: u32,
     },
+    /// Addresses of regions are given out once, and those that are left are too few.
+    #[error(
+        "window {window} has no address left for a region of {len} bytes at this rank: each is \
+         given out once, up to 2^63; free the window and create another one"
+    )]
+    NoAddresses {
+        /// Window.
+        window: WindowId,
+        /// Bytes of the region.
+        len: u64,
+    },
     /// No memory to attach.
     #[error("window {window}: {error}")]
     NoMemory {
@@ -520,6 +531,7 @@ impl RmaError {
             Self::Device { .. } => ErrorClass::Other,
             Self::AttachedTwice { .. }
             | Self::ForeignRegion { .. }
+            | Self::NoAddresses { .. }
             | Self::TooManyRegions { .. } => ErrorClass::RmaAttach,
             Self::NoMemory { .. } => ErrorClass::NoMem,
             Self::WrongFlavor { .. } => ErrorClass::RmaFlavor,

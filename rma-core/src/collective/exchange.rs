@@ -429,8 +429,17 @@ impl<'a> Exchange<'a> {
 
     /// What `from` sends in this round is received before anything else.
     pub(crate) fn expect(&self, from: Rank, round: u32) {
-        let engine = &self.comm.inner.engine;
-        engine.send_cts(self.comm.inner.contributions.expect(&self.key(from, round)));
+        self.expect_keys(&[self.key(from, round)]);
+    }
+
+    /// As [`expect`](Self::expect), whichever of them comes.
+    pub(super) fn expect_any(&self, whom: &[Rank], round: u32) {
+        let keys: Vec<ContributionKey> = whom.iter().map(|from| self.key(*from, round)).collect();
+        self.expect_keys(&keys);
+    }
+
+    fn expect_keys(&self, keys: &[ContributionKey]) {
+        self.comm.inner.engine.send_cts(self.comm.inner.contributions.expect(keys));
     }
 
     /// Receives a part of a payload that is [expected](Self::expect) into its place in `bytes`.

@@ -117,19 +117,15 @@ fn pieces_come_side_by_side() {
     });
 }
 
-/// A peer that has left is heard of beside its last answer, and beside a cancel: the slot is given
-/// back once.
+/// A peer that has left is heard of beside its last answer: the slot is given back once.
 #[test]
 fn a_peer_leaves_beside_its_answer() {
     loom::model(|| {
         let mut bytes = vec![0u8; 1];
         let (shared, id) = with_get(Buffer { at: bytes.as_mut_ptr(), len: 1 });
-        let other = shared.clone();
-        let ends = thread::spawn(move || other.table.end(PEER));
         let last = shared.clone();
         let answers = thread::spawn(move || last.answer(id, 0, 9));
-        shared.table.cancel(&shared.pending);
-        let (ended, answered) = (ends.join().unwrap(), answers.join().unwrap());
+        let (ended, answered) = (shared.table.end(PEER), answers.join().unwrap());
         assert!(ended != answered && shared.pending.is_done() && shared.table.is_unused());
     });
 }

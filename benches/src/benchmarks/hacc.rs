@@ -55,7 +55,8 @@ impl Particles {
 }
 
 pub(super) fn run(bench: &mut Bench<'_>) -> Result<()> {
-    let folder = file("hacc")?.with_extension("folder");
+    // A name without a place for the rank, which hints would fill.
+    let folder = file("hacc")?.with_file_name("rma-bench-hacc.tmp");
     if bench.is_first() {
         // What a run left that was killed.
         _ = fs::remove_dir_all(&folder);

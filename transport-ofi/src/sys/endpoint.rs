@@ -80,7 +80,9 @@ impl Endpoint {
         // SAFETY: libfabric gives back no empty list, nor one without these attributes.
         let attributes = unsafe { (*info).domain_attr };
         // SAFETY: as above.
-        let (modes, progress) = unsafe { ((*attributes).mr_mode, (*attributes).data_progress) };
+        let modes = unsafe { (*attributes).mr_mode };
+        // SAFETY: as above.
+        let progress = unsafe { (*attributes).data_progress };
         let fabric = Arc::new(Fabric::open(library, found).map_err(failed)?);
         let domain = Arc::new(Domain::open(fabric.clone()).map_err(failed)?);
         let (slots, handles) =

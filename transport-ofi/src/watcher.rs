@@ -97,12 +97,11 @@ impl Bell {
         self.still.store(false, SeqCst);
     }
 
-    /// What was rung for is about to be done.
+    /// What was rung for is about to be done. The file is emptied first: a ring that finds the
+    /// flag set has been seen, and one that writes later is another wake-up.
     fn answer(&self) {
-        if self.rung.load(SeqCst) {
-            _ = rustix::io::read(&self.file, &mut [0; 8]);
-            self.rung.store(false, SeqCst);
-        }
+        _ = rustix::io::read(&self.file, &mut [0; 8]);
+        self.rung.store(false, SeqCst);
     }
 }
 
@@ -110,6 +109,7 @@ impl Bell {
 pub(crate) fn watch(port: &Port) {
     let bell = &*port.bell;
     let (mut polls, mut farewell, mut linger) = (0, None, None);
+    let mut is_rung = true;
     loop {
         let polled = port.polls.load(Relaxed);
         if polled != polls && !bell.is_wanted() {
@@ -118,7 +118,9 @@ pub(crate) fn watch(port: &Port) {
             continue;
         }
         polls = polled;
-        bell.answer();
+        if is_rung || bell.rung.load(SeqCst) {
+            bell.answer();
+        }
         let Brought { news, room } = port.read();
         if news {
             port.wake();
@@ -138,19 +140,28 @@ pub(crate) fn watch(port: &Port) {
         }
         let is_hasty = is_starved || !is_settled || is_over || port.endpoint.file().is_none();
         if port.endpoint.may_wait() {
-            sleep(port, is_hasty.then_some(RETRY));
+            is_rung = sleep(port, is_hasty.then_some(RETRY));
         }
     }
 }
 
-fn sleep(port: &Port, timeout: Option<Duration>) {
+/// Says whether the bell was rung.
+fn sleep(port: &Port, timeout: Option<Duration>) -> bool {
     let bell = PollFd::new(&port.bell.file, PollFlags::IN);
     let timeout = timeout.and_then(|timeout| Timespec::try_from(timeout).ok());
     // An interrupted sleep is one that has ended.
-    _ = match port.endpoint.file() {
-        Some(file) => poll(&mut [bell, PollFd::new(&file, PollFlags::IN)], timeout.as_ref()),
-        None => poll(&mut [bell], timeout.as_ref()),
-    };
+    match port.endpoint.file() {
+        Some(file) => {
+            let mut files = [bell, PollFd::new(&file, PollFlags::IN)];
+            _ = poll(&mut files, timeout.as_ref());
+            !files[0].revents().is_empty()
+        }
+        None => {
+            let mut files = [bell];
+            _ = poll(&mut files, timeout.as_ref());
+            !files[0].revents().is_empty()
+        }
+    }
 }
 
 /// Takes part in the leaving of peers and of this rank; false if there is more to do soon.

@@ -87,7 +87,7 @@ fn measure(
     mut stream: TcpStream,
 ) -> Result<()> {
     let never = AtomicBool::new(false);
-    let mut by_link = |n: u64| {
+    let mut by_link = |n: u64| -> Result<()> {
         for _ in 0..n {
             if !link.send(size_of::<u64>()) || link.receive(&never).is_none() {
                 return Err("the raw link is broken".into());
@@ -95,7 +95,7 @@ fn measure(
         }
         Ok(())
     };
-    let mut by_tcp = |n: u64| {
+    let mut by_tcp = |n: u64| -> Result<()> {
         let mut word = [0; 8];
         for _ in 0..n {
             stream.write_all(&word)?;
@@ -104,21 +104,21 @@ fn measure(
         Ok(())
     };
     let mut value = [0u64];
-    let mut put = |n| {
+    let mut put = |n: u64| -> Result<()> {
         for i in 0..n {
             epoch.put(TARGET, 0, &[i])?;
             epoch.flush(TARGET)?;
         }
         Ok(())
     };
-    let mut get = |n| {
+    let mut get = |n: u64| -> Result<()> {
         for _ in 0..n {
             epoch.get(TARGET, 0, &mut value)?;
             black_box(&value);
         }
         Ok(())
     };
-    let mut fetch = |n| {
+    let mut fetch = |n: u64| -> Result<()> {
         for _ in 0..n {
             black_box(epoch.fetch_and_op(TARGET, 0, Op::Sum, 1u64)?);
         }

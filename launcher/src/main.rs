@@ -8,7 +8,10 @@ use std::time::Duration;
 use clap::error::ErrorKind;
 use clap::{CommandFactory, Parser, ValueEnum};
 use rma_core::{Config, Source};
-use rma_launcher::run::{self, Bind, RunError, Spec, Stdin};
+use rma_launcher::run::{self, Bind, OnFailure, RunError, Spec, Stdin};
+
+mod habits;
+mod pages;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -43,7 +46,7 @@ can use.";
 struct Cli {
     /// How many ranks to start
     #[arg(short = 'n', long = "ranks", value_name = "N", value_parser = parse_ranks)]
-    #[arg(required_unless_present = "nodes")]
+    #[arg(required_unless_present_any = ["nodes", "ppn"])]
     ranks: Option<u32>,
 
     /// Pretend that the machine is so many nodes, of so many ranks each, that reach each other by
@@ -60,6 +63,18 @@ struct Cli {
     /// there is
     #[arg(long, value_name = "NAME", requires = "transport")]
     provider: Option<String>,
+
+    /// Ranks on each node; this machine is one, so it is how many there are
+    #[arg(long, value_name = "N", value_parser = parse_ranks, conflicts_with = "nodes")]
+    ppn: Option<u32>,
+
+    /// Run the ranks in that folder; PROGRAM is looked for from here
+    #[arg(long, value_name = "DIR")]
+    wdir: Option<PathBuf>,
+
+    /// What happens when a rank fails: the others are ended, or go on
+    #[arg(long, value_enum, default_value = "end")]
+    on_failure: WhenFailed,
 
     // Help texts are for the terminal: "[rank]" is no link.
     #[allow(rustdoc::broken_intra_doc_links)]
@@ -119,6 +134,14 @@ struct Cli {
     #[arg(long, exclusive = true)]
     help_config: bool,
 
+    /// Print a script that completes command lines in that shell
+    #[arg(long, value_enum, value_name = "SHELL", exclusive = true)]
+    completions: Option<pages::Shell>,
+
+    /// Print a manual page
+    #[arg(long, exclusive = true)]
+    man: bool,
+
     /// Start no thread that serves messages of peers while a rank computes: they wait until the
     /// rank calls in
     #[arg(long)]
@@ -131,6 +154,12 @@ struct Cli {
     /// The program and its arguments; what follows PROGRAM is never an option of rma-run
     #[arg(value_name = "PROGRAM", required = true, trailing_var_arg = true)]
     command: Vec<OsString>,
+}
+
+#[derive(Debug, Clone, Copy, ValueEnum)]
+enum WhenFailed {
+    End,
+    Continue,
 }
 
 #[derive(Debug, Clone, Copy, ValueEnum)]
@@ -194,7 +223,16 @@ fn parse_seconds(text: &str) -> Result<Duration, String> {
 
 /// How many ranks there are, on how many nodes.
 fn size(cli: &Cli) -> Result<(u32, u32), clap::Error> {
-    match (cli.ranks, cli.nodes) {
+    if let (Some(ranks), Some(each)) = (cli.ranks, cli.ppn)
+        && ranks > each
+    {
+        let why = format!(
+            "--ppn {each} would place {ranks} ranks on several machines, and this is one: leave it \
+             out, or pretend with --nodes"
+        );
+        return Err(Cli::command().error(ErrorKind::ArgumentConflict, why));
+    }
+    match (cli.ranks.or(cli.ppn), cli.nodes) {
         (asked, Some((nodes, each))) if asked.is_none_or(|asked| asked == nodes * each) => {
             Ok((nodes * each, nodes))
         }
@@ -247,6 +285,11 @@ fn spec(cli: Cli) -> Result<Spec, clap::Error> {
     };
     spec.oversubscribe = cli.oversubscribe;
     spec.timeout = cli.timeout;
+    spec.dir = cli.wdir;
+    spec.on_failure = match cli.on_failure {
+        WhenFailed::End => OnFailure::End,
+        WhenFailed::Continue => OnFailure::Continue,
+    };
     spec.kill_after = cli.kill_after;
     spec.wait_timeout = cli.wait_timeout;
     spec.hints = cli.hint;
@@ -261,9 +304,15 @@ fn main() -> ExitCode {
     if run::warden() {
         return ExitCode::SUCCESS;
     }
-    let cli = Cli::parse();
-    if cli.help_config {
-        return help_config();
+    let line = habits::translate(&Cli::command(), std::env::args_os()).unwrap_or_else(|why| {
+        Cli::command().error(ErrorKind::UnknownArgument, why).exit();
+    });
+    let cli = Cli::parse_from(line);
+    if let Some(page) = page(&cli) {
+        return print(&page);
+    }
+    if !cli.quiet {
+        tell_of_other_launchers();
     }
     let spec = spec(cli).unwrap_or_else(|error| error.exit());
     match run::run(&spec) {
@@ -275,11 +324,42 @@ fn main() -> ExitCode {
     }
 }
 
-fn help_config() -> ExitCode {
+/// What is to be printed instead of running a job.
+fn page(cli: &Cli) -> Option<String> {
+    let built = || {
+        let mut command = Cli::command();
+        command.build();
+        command
+    };
+    match cli.completions {
+        Some(shell) => Some(pages::completions(shell, &built())),
+        None if cli.man => Some(pages::manual(&built())),
+        None => cli.help_config.then(Config::settings_help),
+    }
+}
+
+fn print(page: &str) -> ExitCode {
     use std::io::Write;
-    match std::io::stdout().write_all(Config::settings_help().as_bytes()) {
+    match std::io::stdout().write_all(page.as_bytes()) {
         Ok(()) => ExitCode::SUCCESS,
         Err(_) => ExitCode::FAILURE,
+    }
+}
+
+/// Several processes of `rma-run` are several jobs, which is rarely meant.
+fn tell_of_other_launchers() {
+    use std::io::Write;
+    for name in ["SLURM_STEP_NUM_TASKS", "PMI_SIZE", "OMPI_COMM_WORLD_SIZE", "PALS_SIZE"] {
+        let count = std::env::var(name).ok().and_then(|value| value.parse::<u32>().ok());
+        if let Some(count) = count.filter(|count| *count > 1) {
+            // With nowhere to say so, the job goes on.
+            let _ = writeln!(
+                std::io::stderr(),
+                "rma-run: {name}={count}: {count} processes of rma-run were started, each of which \
+                 runs a job of its own; start one"
+            );
+            return;
+        }
     }
 }
 

@@ -31,7 +31,11 @@ pub(crate) const ROOMS: &[Room] = &[
     room("conformance/tests/backings/pieces.rs", "maps files that windows lie on"),
     room("conformance/tests/budgets/mod.rs", "forges a message"),
     room("conformance/tests/pairs/mod.rs", "joins the ranks of two transports"),
-    room("launcher/src/run/spawn.rs", "work between fork and exec; waiting for a pidfd"),
+    room("launcher/src/inherited.rs", "owns a pipe that this process inherited"),
+    room(
+        "launcher/src/run/spawn.rs",
+        "work between fork and exec; waiting for a pidfd; the signals of a thread",
+    ),
     room("rma-core/src/transport/backing.rs", "declares the unsafe trait Backing"),
     room("rma-core/src/engine/outstanding.rs", "writes answers to origin buffers in flight"),
     room("rma-core/src/engine/outstanding_loom_tests.rs", "gives buffers to slots, under loom"),

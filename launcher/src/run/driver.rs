@@ -12,14 +12,15 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 
 use super::bootstrap::{self, Frame, Plan};
+use super::capacity::{self, Descriptors};
 use super::gather::{Answer, Gather};
 use super::lines::Tail;
 use super::machine::{Action, Cause, ENDING, Event, Machine};
 use super::output::{Printed, Sink, lock};
 use super::processes::Processes;
-use super::report::{Ending, Failure, Report, RunError};
-use super::spec::{Bind, Output, Spec};
-use super::{capacity, config, cpus, program, signals, start};
+use super::report::{Ending, Failure, How, Report, RunError};
+use super::spec::{Bind, OnFailure, Output, Spec};
+use super::{config, cpus, groups, program, signals, start};
 use crate::Job;
 use crate::start::Secret;
 use crate::wire;
@@ -74,6 +75,8 @@ pub(super) struct Driver<'a> {
     gather: Gather,
     answers: Vec<Option<UnboundedSender<Frame>>>,
     started: Instant,
+    /// Processes that the kernel had ended for lack of memory before.
+    oom_kills: u64,
     /// What ranks are started from; see [`start::Starter`].
     hold: mpsc::Sender<()>,
     /// Why a rank could not be started.
@@ -94,13 +97,14 @@ pub(super) fn run(spec: &Spec) -> Result<Report, RunError> {
     config::check(spec)?;
     let program = program::find(spec)?;
     let room = capacity::check(spec.ranks)?;
+    let descriptors = capacity::raise_descriptors(spec.ranks);
     let system = |what| move |source| RunError::System { what, source };
     let cpus = cpus::available().map_err(system("asking for this process' CPUs"))?;
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
         .map_err(system("starting the event loop"))?;
-    runtime.block_on(run_job(spec, program, &cpus, &room))
+    runtime.block_on(run_job(spec, program, &cpus, &room, descriptors))
 }
 
 async fn run_job(
@@ -108,25 +112,18 @@ async fn run_job(
     program: PathBuf,
     cpus: &[u32],
     room: &str,
+    descriptors: Descriptors,
 ) -> Result<Report, RunError> {
     let system = |what| move |source| RunError::System { what, source };
     let (sender, inputs) = unbounded_channel();
     if spec.dedicated {
         signals::listen(&sender).map_err(system("watching for signals"))?;
     }
-    let descriptors = capacity::raise_descriptors(spec.ranks);
-    let (sink, printed) = match spec.output {
-        Output::Capture => (Sink::capture(spec.ranks), None),
-        Output::Forward => {
-            let (sink, printed) =
-                Sink::print(sender.clone()).map_err(system("starting a thread for output"))?;
-            (sink, Some(printed))
-        }
-    };
+    let (sink, printed) = output(spec, &sender)?;
     let job = job_name().map_err(system("drawing random bytes"))?;
     let processes = watched_over(spec, &job, &sink)?;
     let plan = Arc::new(plan(spec, cpus).map_err(system("drawing a secret"))?);
-    let (listener, address) = bootstrap::listen().map_err(system("opening the bootstrap port"))?;
+    let (listener, address) = bootstrap::listen()?;
 
     let (hold, held) = mpsc::channel();
     let mut driver = Driver {
@@ -138,10 +135,11 @@ async fn run_job(
         stop: watch::Sender::new(false),
         sender,
         inputs,
-        machine: Machine::new(spec.ranks, spec.timeout, spec.kill_after),
+        machine: Machine::new(spec.ranks, spec.timeout, spec.kill_after, spec.on_failure),
         gather: Gather::new(spec.ranks),
         answers: (0..spec.ranks).map(|_| None).collect(),
         started: Instant::now(),
+        oom_kills: groups::oom_kills(),
         hold,
         not_started: None,
         killed: Vec::new(),
@@ -149,10 +147,18 @@ async fn run_job(
         notes: HashSet::new(),
     };
     driver.introduce(&plan, cpus, &program, address, room);
-    let port = tokio::spawn(bootstrap::serve(listener, Arc::clone(&plan), driver.sender.clone()));
+    let (told, strangers) = (driver.sender.clone(), descriptors.strangers);
+    let port = tokio::spawn(bootstrap::serve(listener, Arc::clone(&plan), told, strangers));
     let starter = start::Starter {
         spec: spec.clone(),
-        common: start::Common { job, program, plan, address, descriptors },
+        common: start::Common {
+            job,
+            program,
+            plan,
+            address,
+            descriptors: descriptors.ranks,
+            oom_score: start::oom_score(),
+        },
         files: start::output_files(spec)?,
         warden: driver.processes.warden(),
         inputs: driver.sender.clone(),
@@ -450,6 +456,11 @@ impl Driver<'_> {
             Some(Cause::OutputEnded(None)) => Ending::OutputClosed,
             Some(Cause::OutputEnded(Some(why))) => Ending::OutputFailed(why),
             Some(Cause::Failed { rank, how }) => {
+                let killed = how == How::Signal(Signal::KILL.as_raw());
+                let how = match killed && groups::oom_kills() > self.oom_kills {
+                    true => How::OutOfMemory,
+                    false => how,
+                };
                 let mut failure = Failure { rank, how, tail: String::new() };
                 let failed = failure.failed();
                 let tail = match &self.spec.output_dir {
@@ -469,13 +480,19 @@ impl Driver<'_> {
             Ending::Failed(failure) => {
                 let Failure { rank, how, .. } = failure;
                 let printed = match &self.spec.output_dir {
-                    Some(folder) => {
-                        format!("; see {}", start::file_names(folder, failure.failed()))
+                    Some(folder) if start::is_full(folder) => {
+                        format!("; what it printed is cut short: {} is full", folder.display())
                     }
+                    Some(folder) => format!(
+                        "; see {}{}",
+                        start::file_names(folder, failure.failed()),
+                        start::last_words(folder, failure.failed()),
+                    ),
                     None => String::new(),
                 };
                 let others = match self.spec.ranks {
                     1 => "",
+                    _ if self.spec.on_failure == OnFailure::Continue => "; the others went on",
                     _ => "; the job was ended",
                 };
                 format!("rank {rank} {how}{others}{printed}")
@@ -511,6 +528,20 @@ impl Driver<'_> {
 fn named(ranks: &[u32]) -> String {
     let word = if ranks.len() == 1 { "rank" } else { "ranks" };
     format!("{word} {}", cpus::ranges(ranks))
+}
+
+/// Where ranks' output goes, and what tells when all of it is there.
+fn output(
+    spec: &Spec,
+    sender: &UnboundedSender<Input>,
+) -> Result<(Sink, Option<Printed>), RunError> {
+    if spec.output == Output::Capture {
+        return Ok((Sink::capture(spec.ranks), None));
+    }
+    let what = "starting a thread for output";
+    let failed = |source| RunError::System { what, source };
+    let (sink, printed) = Sink::print(sender.clone()).map_err(failed)?;
+    Ok((sink, Some(printed)))
 }
 
 /// What takes charge of the job's processes; with a warden, where that is possible.

@@ -6,6 +6,7 @@ use std::time::Duration;
 use rustix::process::Signal;
 
 use super::report::How;
+use super::spec::OnFailure;
 
 /// Signals that ask a job to end.
 pub(super) const ENDING: [Signal; 4] = [Signal::INT, Signal::TERM, Signal::HUP, Signal::QUIT];
@@ -115,6 +116,10 @@ pub(super) struct Machine {
     timeout: Option<Duration>,
     /// From the request to end until ranks are killed.
     kill_after: Duration,
+    /// Ranks go on when another one fails.
+    goes_on: bool,
+    /// The first failure, where the others go on.
+    failed: Option<Cause>,
     cause: Option<Cause>,
     suspect: Option<Suspect>,
     /// The first failure, until it is known what caused it.
@@ -130,13 +135,20 @@ pub(super) struct Machine {
 }
 
 impl Machine {
-    pub(super) fn new(ranks: u32, timeout: Option<Duration>, kill_after: Duration) -> Machine {
+    pub(super) fn new(
+        ranks: u32,
+        timeout: Option<Duration>,
+        kill_after: Duration,
+        on_failure: OnFailure,
+    ) -> Machine {
         Machine {
             ranks: vec![Rank::default(); ranks as usize],
             running: 0,
             starting: true,
             timeout,
             kill_after,
+            goes_on: on_failure == OnFailure::Continue,
+            failed: None,
             cause: None,
             suspect: None,
             held: None,
@@ -190,7 +202,7 @@ impl Machine {
 
     /// Why the job ended, unless in order.
     pub(super) fn cause(&self) -> Option<&Cause> {
-        self.cause.as_ref()
+        self.cause.as_ref().or(self.failed.as_ref())
     }
 
     /// Ranks whose process runs.
@@ -344,6 +356,11 @@ impl Machine {
             }
             _ => Cause::Failed { rank, how },
         };
+        if self.goes_on {
+            self.held = None;
+            self.failed.get_or_insert(cause);
+            return;
+        }
         self.end(cause, now);
     }
 

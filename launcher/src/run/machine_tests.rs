@@ -22,7 +22,7 @@ const KILL_AFTER: Duration = Duration::from_secs(10);
 
 /// All ranks run.
 fn running(ranks: u32, timeout: Option<Duration>) -> Machine {
-    let mut machine = Machine::new(ranks, timeout, KILL_AFTER);
+    let mut machine = Machine::new(ranks, timeout, KILL_AFTER, OnFailure::End);
     for rank in 0..ranks {
         machine.handle(Event::Started(rank), at(0));
     }
@@ -222,7 +222,7 @@ fn one_request_that_is_told_twice_is_one() {
 
 #[test]
 fn a_signal_while_ranks_are_started_ends_the_job() {
-    let mut machine = Machine::new(3, None, KILL_AFTER);
+    let mut machine = Machine::new(3, None, KILL_AFTER, OnFailure::End);
     machine.handle(Event::Started(0), at(0));
     machine.handle(Event::Signal(Signal::TERM), at(1));
     assert_eq!(machine.poll_action(), Some(Action::Forward(Signal::TERM)));
@@ -239,7 +239,7 @@ fn a_signal_while_ranks_are_started_ends_the_job() {
 
 #[test]
 fn a_start_that_never_ends_is_given_up() {
-    let mut machine = Machine::new(1, None, KILL_AFTER);
+    let mut machine = Machine::new(1, None, KILL_AFTER, OnFailure::End);
     machine.handle(Event::Signal(Signal::INT), at(0));
     for _ in 0..2 {
         let deadline = machine.deadline().unwrap();
@@ -250,7 +250,7 @@ fn a_start_that_never_ends_is_given_up() {
 
 #[test]
 fn ranks_that_end_before_others_are_started_do_not_end_the_job() {
-    let mut machine = Machine::new(2, None, KILL_AFTER);
+    let mut machine = Machine::new(2, None, KILL_AFTER, OnFailure::End);
     machine.handle(Event::Started(0), at(0));
     machine.handle(exited(0, 0), at(0));
     assert!(!machine.finished());
@@ -258,6 +258,22 @@ fn ranks_that_end_before_others_are_started_do_not_end_the_job() {
     machine.handle(Event::StartEnded, at(0));
     machine.handle(exited(1, 0), at(0));
     assert!(machine.finished() && machine.cause().is_none());
+}
+
+#[test]
+fn ranks_go_on_where_that_is_asked_for() {
+    let mut machine = Machine::new(3, None, KILL_AFTER, OnFailure::Continue);
+    for rank in 0..3 {
+        machine.handle(Event::Started(rank), at(0));
+    }
+    machine.handle(Event::StartEnded, at(0));
+    machine.handle(exited(1, 3), at(1));
+    machine.handle(exited(0, 5), at(1));
+    assert_eq!((machine.poll_action(), machine.finished()), (None, false));
+    assert_eq!((machine.ending(), machine.deadline()), (false, None));
+    machine.handle(exited(2, 0), at(2));
+    assert!(machine.finished());
+    assert_eq!(failed(&machine), (1, How::Exited(3)));
 }
 
 #[test]

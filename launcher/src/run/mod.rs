@@ -16,6 +16,7 @@ mod config;
 mod cpus;
 mod driver;
 mod gather;
+mod groups;
 mod lines;
 mod machine;
 mod output;
@@ -31,7 +32,7 @@ mod warden;
 pub use capacity::Shortage;
 pub use config::read_config;
 pub use report::{Ending, Failure, How, RankOutput, Report, RunError};
-pub use spec::{Bind, Output, Spec, Stdin};
+pub use spec::{Bind, OnFailure, Output, Spec, Stdin};
 pub use warden::{NAME as WARDEN_NAME, warden};
 
 /// Runs a job from start to end, in the calling thread; returns when every process is gone.

@@ -9,6 +9,8 @@ use std::os::unix::process::CommandExt;
 use std::process::Command;
 use std::sync::Arc;
 
+use rustix::fs::{Mode, OFlags, open};
+use rustix::io::FdFlags;
 use rustix::process::{
     Pid, Resource, Rlimit, Signal, getpid, getppid, set_parent_process_death_signal, setrlimit,
 };
@@ -24,6 +26,10 @@ pub(super) struct Confinement {
     pub(super) cpus: Option<CpuSet>,
     /// Limit of descriptors, if it is another than the launcher's.
     pub(super) descriptors: Option<Rlimit>,
+    /// The pipe with the job's secret, which the program inherits.
+    pub(super) secret: OwnedFd,
+    /// What the kernel adds when it chooses whom to end for lack of memory, as text.
+    pub(super) oom_score: String,
     /// The warden's pipe, which is told of the new group before the program runs.
     pub(super) warden: Option<Arc<OwnedFd>>,
 }
@@ -39,6 +45,13 @@ impl Confinement {
         if let Some(warden) = &self.warden {
             // Without a warden the job goes on, too.
             let _ = rustix::io::write(warden, watch_order(&mut [0; 16]));
+        }
+        rustix::io::fcntl_setfd(&self.secret, FdFlags::empty())?;
+        // Where there is no such file, ranks and launcher are ended alike.
+        if let Ok(score) =
+            open(c"/proc/self/oom_score_adj", OFlags::WRONLY | OFlags::CLOEXEC, Mode::empty())
+        {
+            let _ = rustix::io::write(&score, self.oom_score.as_bytes());
         }
         if let Some(cpus) = &self.cpus {
             sched_setaffinity(None, cpus)?;

@@ -19,6 +19,16 @@ pub enum Bind {
     Core,
 }
 
+/// What happens when a rank fails.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum OnFailure {
+    /// The others are ended.
+    #[default]
+    End,
+    /// The others go on; the job has failed all the same.
+    Continue,
+}
+
 /// What rank 0 reads; the other ranks read an empty file.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub enum Stdin {
@@ -48,6 +58,8 @@ pub struct Spec {
     pub program: OsString,
     /// Its arguments.
     pub args: Vec<OsString>,
+    /// Folder that ranks run in, instead of the launcher's, from which the program is looked up.
+    pub dir: Option<PathBuf>,
     /// Number of ranks.
     pub ranks: u32,
     /// Nodes that this machine is to be taken for, see [`Job::nodes`](crate::Job).
@@ -64,6 +76,8 @@ pub struct Spec {
     pub bind: Bind,
     /// More ranks than CPUs are meant: do not mention it.
     pub oversubscribe: bool,
+    /// What happens when a rank fails.
+    pub on_failure: OnFailure,
     /// End the job after this time.
     pub timeout: Option<Duration>,
     /// From SIGTERM, or the first signal to the launcher that asks a job to end, until ranks that
@@ -97,6 +111,7 @@ impl Spec {
         Spec {
             program: program.as_ref().to_owned(),
             args: Vec::new(),
+            dir: None,
             ranks,
             nodes: 1,
             env: Vec::new(),
@@ -105,6 +120,7 @@ impl Spec {
             output_dir: None,
             bind: Bind::None,
             oversubscribe: false,
+            on_failure: OnFailure::End,
             timeout: None,
             kill_after: KILL_AFTER,
             wait_timeout: None,

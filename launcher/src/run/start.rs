@@ -23,6 +23,7 @@ use super::report::RunError;
 use super::spawn::{Confinement, confine};
 use super::spec::{Output, Spec, Stdin};
 use super::warden::Orders;
+use crate::inherited;
 use crate::{BOOTSTRAP_VAR, JOB_VAR, RANK_VAR, SECRET_VAR};
 
 /// The same for all ranks.
@@ -34,6 +35,47 @@ pub(super) struct Common {
     pub(super) address: SocketAddr,
     /// Limit of descriptors that ranks get back.
     pub(super) descriptors: Option<Rlimit>,
+    /// See [`oom_score`].
+    pub(super) oom_score: String,
+}
+
+/// What ranks write into their `oom_score_adj`: before this process, which can tell what happened,
+/// the kernel ends one of them.
+pub(super) fn oom_score() -> String {
+    const ADDED: i32 = 100;
+    const MOST: i32 = 1000;
+    let mine = std::fs::read_to_string("/proc/self/oom_score_adj").unwrap_or_default();
+    (mine.trim().parse().unwrap_or(0) + ADDED).min(MOST).to_string()
+}
+
+/// Whether nothing more can be written in that folder.
+pub(super) fn is_full(folder: &Path) -> bool {
+    rustix::fs::statvfs(folder).is_ok_and(|disk| disk.f_bavail == 0 || disk.f_favail == 0)
+}
+
+/// The last lines that a rank printed into the file of its standard error.
+pub(super) fn last_words(folder: &Path, rank: u32) -> String {
+    const LINES: usize = 5;
+    let mut tail = Tail::default();
+    let [_, path] = file_paths(folder, rank);
+    if push_end(&mut tail, path).is_err() {
+        return String::new();
+    }
+    let text = tail.text();
+    let lines: Vec<_> = text.lines().collect();
+    let last = lines.iter().skip(lines.len().saturating_sub(LINES));
+    last.map(|line| format!("\n  {line}")).collect()
+}
+
+/// Adds the end of a file.
+fn push_end(tail: &mut Tail, path: PathBuf) -> io::Result<()> {
+    let mut file = File::open(path)?;
+    let len = file.metadata()?.len();
+    file.seek(SeekFrom::Start(len.saturating_sub(Tail::LEN as u64)))?;
+    let mut end = Vec::new();
+    file.take(Tail::LEN as u64).read_to_end(&mut end)?;
+    tail.push(&end);
+    Ok(())
 }
 
 /// Files for a rank's two streams, instead of pipes.
@@ -70,12 +112,7 @@ pub(super) fn file_names(folder: &Path, rank: u32) -> String {
 pub(super) fn file_tail(folder: &Path, rank: u32) -> Option<String> {
     let mut tail = Tail::default();
     for path in file_paths(folder, rank) {
-        let mut file = File::open(path).ok()?;
-        let len = file.metadata().ok()?.len();
-        file.seek(SeekFrom::Start(len.saturating_sub(Tail::LEN as u64))).ok()?;
-        let mut end = Vec::new();
-        file.take(Tail::LEN as u64).read_to_end(&mut end).ok()?;
-        tail.push(&end);
+        push_end(&mut tail, path).ok()?;
     }
     Some(tail.text())
 }
@@ -144,22 +181,27 @@ impl Starter {
     }
 
     fn rank(&self, rank: u32, files: Files) -> Result<Newborn, RunError> {
-        let mut command = self.command(rank);
+        let failed = |source| RunError::Spawn { rank, ranks: self.spec.ranks, source };
+        let mut command = self.command(rank).map_err(failed)?;
         let feed = self.streams(rank, &mut command, files);
         let child = command.spawn().map_err(|source| match source.raw_os_error() {
             Some(error) if error == rustix::io::Errno::NOEXEC.raw_os_error() => {
                 let why = "it is neither a program of this machine nor a script".to_owned();
                 RunError::NotExecutable { program: self.common.program.clone(), why }
             }
-            _ => RunError::Spawn { rank, ranks: self.spec.ranks, source },
+            _ => failed(source),
         })?;
         Ok(Newborn { rank, child: Some(child), feed })
     }
 
-    fn command(&self, rank: u32) -> Command {
+    fn command(&self, rank: u32) -> io::Result<Command> {
         let (spec, common) = (&self.spec, &self.common);
+        let (secret, secret_name) = inherited::pipe(&common.plan.secret)?;
         let mut command = Command::new(&common.program);
         command.arg0(&spec.program).args(&spec.args);
+        if let Some(dir) = &spec.dir {
+            command.current_dir(dir);
+        }
         for (name, value) in &spec.env {
             match value {
                 Some(value) => command.env(name, value),
@@ -171,7 +213,7 @@ impl Starter {
             .env(BOOTSTRAP_VAR, common.address.to_string())
             .env(JOB_VAR, &common.job)
             .env(RANK_VAR, rank.to_string())
-            .env(SECRET_VAR, common.plan.secret.to_hex())
+            .env(SECRET_VAR, secret_name)
             .env("RMA_SIZE", spec.ranks.to_string())
             .env("RMA_NODE", place.node.to_string())
             .env("RMA_LOCAL_RANK", place.local_rank.to_string())
@@ -182,10 +224,12 @@ impl Starter {
                 parent: rustix::process::getpid(),
                 cpus: common.plan.cpu(rank).map(cpus::only),
                 descriptors: common.descriptors,
+                secret,
+                oom_score: common.oom_score.clone(),
                 warden: lock(&self.warden).clone(),
             },
         );
-        command
+        Ok(command)
     }
 
     /// Connects a rank's streams; returns what is to be written to its standard input.

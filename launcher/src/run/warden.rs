@@ -24,6 +24,9 @@ pub const NAME: &str = "rma-warden";
 
 /// Looks for what is left of a job, at most: a process may start others while it is looked for.
 const SWEEPS: u32 = 200;
+/// Looks in a row that find nothing, until nothing is left: a process that is just executing its
+/// program has no environment for a moment.
+const EMPTY_SWEEPS: u32 = 3;
 const SWEEP_PAUSE: Duration = Duration::from_millis(5);
 /// Wardens that are replaced, at most: whoever kills each must be meant to.
 const REPLACEMENTS: u32 = 16;
@@ -70,11 +73,13 @@ fn sweep(job: &OsStr) {
     let mut mark = OsString::from(JOB_VAR);
     mark.push("=");
     mark.push(job);
+    let mut empty = 0;
     for _ in 0..SWEEPS {
         let Ok(processes) = std::fs::read_dir("/proc") else { return };
         let numbers = processes.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
         let killed = numbers.filter_map(Pid::from_raw).filter(|pid| kill_marked(*pid, &mark));
-        if killed.count() == 0 {
+        empty = if killed.count() == 0 { empty + 1 } else { 0 };
+        if empty == EMPTY_SWEEPS {
             return;
         }
         std::thread::sleep(SWEEP_PAUSE);
@@ -212,8 +217,15 @@ mod tests {
 
     #[test]
     fn only_processes_with_the_mark_are_killed() {
-        let start =
-            |value: &str| Command::new("sleep").arg("1000").env(JOB_VAR, value).spawn().unwrap();
+        let start = |value: &str| {
+            let child = Command::new("sleep").arg("1000").env(JOB_VAR, value).spawn().unwrap();
+            let environment = format!("/proc/{}/environ", child.id());
+            // It may be executing its program still.
+            while std::fs::read(&environment).unwrap().is_empty() {
+                std::thread::yield_now();
+            }
+            child
+        };
         let (mut marked, mut other) = (start("this-1"), start("this-12"));
         sweep(OsStr::new("this-1"));
         use std::os::unix::process::ExitStatusExt;

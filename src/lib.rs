@@ -97,21 +97,22 @@ pub use rma_core::transport::{
 };
 pub use rma_core::{
     Allocator, AllocatorError, Assert, AtomicElement, Backing, BasicElement, BasicType, BatchError,
-    Bool, CartesianError, Claim, CollectiveError, Complex, Config, ConfigError, Copies, Counters,
-    Displacement, Element, EpochCall, EpochKind, ErrorClass, Extent, Fence, Flavor, Group,
-    HintError, Integer, LayoutAt, LayoutError, LayoutOf, Lock, LockKind, LockRequest, MemoryModel,
-    Op, Operands, OperationCounts, Ops, Order, Origin, OriginBuffer, OriginMut, OwnedOperands,
-    OwnedOrigin, Pair, Path, PersistError, Place, ProgressAgent, Rank, RawPart, Reduction, Refused,
-    RequestedPart, RmaError, Signature, Source, Universe, WindowError, WindowId, WindowMemory,
-    bytemuck, num_complex,
+    Bool, CartesianError, Claim, CollectiveError, CommitGroup, Complex, Config, ConfigError,
+    Copies, Counters, Displacement, Element, EpochCall, EpochKind, ErrorClass, Extent, Fence,
+    Flavor, Group, HintChange, HintError, Integer, LayoutAt, LayoutError, LayoutOf, Lock, LockKind,
+    LockRequest, MemoryModel, Op, Operands, OperationCounts, Ops, Order, Origin, OriginBuffer,
+    OriginMut, OwnedOperands, OwnedOrigin, Pair, Path, PersistError, Place, ProgressAgent, Rank,
+    RawPart, Reduction, Refused, RequestedPart, RmaError, Signature, Source, TransportKind,
+    Universe, WindowError, WindowId, WindowMemory, bytemuck, num_complex,
 };
 pub use rma_launcher::{Refusal, StartError as LauncherError};
 #[cfg(feature = "storage")]
 pub use rma_storage::{
     AccessStyle, OnStorage, PersistentCode, PersistentError, PersistentHints, PersistentMemory,
-    PersistentMode, Root, StorageAllocator, StorageError, StorageFactor, StorageHints,
+    PersistentMode, Root, SpaceLimit, StorageAllocator, StorageError, StorageFactor, StorageHints,
     StorageMemory, StorageOrder, StoragePart, VersionSummary, WindowSummary,
 };
+pub use rma_transport_ofi::{OfiError, OfiJoinError};
 pub use rma_transport_shm::JoinError;
 #[cfg(feature = "simulate")]
 pub use rma_transport_sim::SimFailure;

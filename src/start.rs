@@ -3,9 +3,10 @@
 
 use crate::launched;
 use crate::local::Broken;
-use crate::{CollectiveError, Config, ConfigError, Source, Universe};
+use crate::{CollectiveError, Config, ConfigError, Source, TransportKind, Universe};
 use rma_core::transport::WorldRank;
 use rma_launcher::{Client, Job, SettingSource, Start};
+use rma_transport_ofi::{OfiConfig, OfiJoinError};
 use rma_transport_shm::{JoinError, Shm, ShmConfig};
 
 /// Why a rank could not start.
@@ -21,6 +22,12 @@ pub enum StartError {
     /// The ranks of this process could not find each other.
     #[error(transparent)]
     Local(#[from] JoinError<Broken>),
+    /// The ranks of the job could not reach each other by libfabric.
+    #[error("joining by libfabric: {0}")]
+    Network(#[from] OfiJoinError<rma_launcher::StartError>),
+    /// The ranks of this process could not.
+    #[error("joining by libfabric: {0}")]
+    LocalNetwork(#[from] OfiJoinError<Broken>),
     /// A setting, or a hint of the whole job, cannot be used.
     #[error(transparent)]
     Config(#[from] ConfigError),
@@ -87,14 +94,24 @@ pub fn initialize_with(mut config: Config) -> Result<Universe, StartError> {
             let place = ShmConfig {
                 rank: WorldRank(job.rank),
                 size: job.size,
-                nodes: config.nodes,
+                nodes: nodes(&config, job.size),
                 cores: config.cpus.unwrap_or(job.cores),
                 naps: config.naps,
             };
             // SAFETY: the launcher, which has proved that it is the job's own, lets one process be
             // each rank, and gathers what all of them say.
             let shm = unsafe { Shm::join(place, |mine| client.all_gather(mine)) }?;
-            let transport = launched::tell(client, shm.into());
+            let (near, filter) = (shm.into(), rma_launcher::provider_filter());
+            let transport = match config.transport {
+                // SAFETY: as above.
+                TransportKind::Ofi => unsafe {
+                    rma_transport_ofi::join(near, &network(&config, filter.as_deref()), |mine| {
+                        client.all_gather(mine)
+                    })
+                }?,
+                _ => near,
+            };
+            let transport = launched::tell(client, transport);
             let universe = Universe::new(transport, with_storage(config))?;
             if job.explain && job.rank == 0 {
                 eprint!("{}", universe.explain());
@@ -102,6 +119,19 @@ pub fn initialize_with(mut config: Config) -> Result<Universe, StartError> {
             Ok(universe)
         }
     }
+}
+
+/// How many nodes the ranks are on: over a network and unless told otherwise, each is one.
+pub(crate) fn nodes(config: &Config, ranks: u32) -> u32 {
+    match config.transport {
+        TransportKind::Ofi if config.nodes == 1 => ranks,
+        _ => config.nodes,
+    }
+}
+
+/// The network of ranks that are all on this machine.
+pub(crate) fn network<'f>(config: &Config, filter: Option<&'f str>) -> OfiConfig<'f> {
+    OfiConfig { provider: config.provider(), filter, host: "127.0.0.1" }
 }
 
 /// Windows of the job can lie on storage.

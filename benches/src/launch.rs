@@ -4,6 +4,7 @@ use crate::benchmarks::Benchmark;
 use crate::machine::cores;
 use crate::record::{Limit, Row, Summary, Unit};
 use rma_launcher::run::{Bind, Output, Report, Spec, run};
+use rma_transport_ofi::Libfabric;
 use std::fs;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
@@ -13,6 +14,9 @@ const WATCHDOG: Duration = Duration::from_secs(600);
 /// Tells a rank to print its rows for this process, one a line.
 pub(crate) const ROWS_OPTION: &str = "--rows";
 
+/// The benchmark whose ranks reach each other by libfabric.
+const NETWORK: &str = "network";
+
 /// Runs a benchmark with so many ranks, and returns its rows.
 pub(crate) fn job(benchmark: &Benchmark, ranks: u32, is_smoke: bool) -> Result<Vec<Row>> {
     let pinned = ranks as usize <= cores();
@@ -20,6 +24,13 @@ pub(crate) fn job(benchmark: &Benchmark, ranks: u32, is_smoke: bool) -> Result<V
     spec.args = vec![ROWS_OPTION.into(), benchmark.name.into()];
     if is_smoke {
         spec.args.push("--smoke".into());
+    }
+    if benchmark.name == NETWORK {
+        if let Err(error) = Libfabric::load() {
+            eprintln!("{NETWORK} is not measured (SKIPPED): {error}");
+            return Ok(Vec::new());
+        }
+        spec.config.set("transport", "ofi")?;
     }
     spec.bind = if pinned { Bind::Core } else { Bind::None };
     spec.oversubscribe = true;

@@ -29,8 +29,9 @@ pub(crate) struct Claim {
 }
 
 impl FileList {
-    /// Shares `files` of rank 0, which the others pass as an empty list. **Collective.**
-    pub(crate) fn new(world: &Communicator, files: &[PathBuf]) -> Result<Self, Error> {
+    /// Shares `files` of rank 0, which the others pass as an empty list; the first `done` of them
+    /// are claimed already. **Collective.**
+    pub(crate) fn new(world: &Communicator, files: &[PathBuf], done: u64) -> Result<Self, Error> {
         let mut count = [u64::try_from(files.len())?];
         world.bcast(&mut count, HOME)?;
         let mut begins: Vec<u64> = Vec::with_capacity(files.len() + 1);
@@ -45,6 +46,7 @@ impl FileList {
         let window = Arc::new(world.window(if mine { bytes } else { 0 }, 1).allocate()?);
         let epoch = window.fence(Assert::NO_PRECEDE)?;
         if mine {
+            epoch.put(HOME, 0, &[done])?;
             epoch.put(HOME, NUMBER, &begins)?;
             epoch.put(HOME, NUMBER * (count[0] + 2), &paths)?;
         }
@@ -63,6 +65,13 @@ impl FileList {
         let path = vec![0u8; usize::try_from(end.saturating_sub(begin))?];
         let path = epoch.rget(HOME, NUMBER * (self.files + 2) + begin, path)?.wait()?;
         Ok(Some(Claim { number, files: self.files, path: OsString::from_vec(path).into() }))
+    }
+
+    /// How many are claimed, and how many there are.
+    pub(crate) fn claimed(&self) -> Result<(u64, u64), Error> {
+        let number = self.lock.epoch().fetch_and_op(HOME, 0, Op::NoOp, 0u64)?;
+        // Ranks that found none have counted on.
+        Ok((number.min(self.files), self.files))
     }
 
     /// Ends the list. **Collective.**

@@ -101,6 +101,28 @@ impl Table {
         self.size
     }
 
+    /// Words of a rank's part of a table.
+    pub(crate) fn words_of(size: Size) -> Result<usize, Error> {
+        Ok(usize::try_from(size.buckets * BUCKET + 1 + size.heap)?)
+    }
+
+    /// This rank's part, while no rank inserts.
+    pub(crate) fn read_part(&self) -> Result<Vec<u64>, Error> {
+        let mut words = vec![0; Self::words_of(self.size)?];
+        let (buckets, heap) = words.split_at_mut(usize::try_from(self.size.buckets * BUCKET)?);
+        self.buckets.local().read(0, buckets)?;
+        self.heap.local().read(0, heap)?;
+        Ok(words)
+    }
+
+    /// Makes this rank's part what [`read_part`](Self::read_part) has found in a table of this
+    /// size.
+    pub(crate) fn write_part(&self, words: &[u64]) -> Result<(), Error> {
+        let (buckets, heap) = words.split_at(usize::try_from(self.size.buckets * BUCKET)?);
+        self.buckets.local().write(0, buckets)?;
+        Ok(self.heap.local().write(0, heap)?)
+    }
+
     /// Begins to insert.
     pub(crate) fn open(&self) -> Result<Inserter<'_>, RmaError> {
         Ok(Inserter {
@@ -321,7 +343,7 @@ fn short(word: &str) -> Option<u64> {
 }
 
 /// FNV-1a: the same on every rank, and short.
-fn hash(bytes: &[u8]) -> u64 {
+pub(crate) fn hash(bytes: &[u8]) -> u64 {
     let step = |hash: u64, byte: &u8| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3);
     bytes.iter().fold(0xcbf2_9ce4_8422_2325, step)
 }

@@ -40,9 +40,9 @@
 //! - A rank leaves in order, and another one fails because it waited for it: that one says so with
 //!   its `Leave`, and the message names the rank that left.
 //! - The launcher dies: the kernel kills its children (`PR_SET_PDEATHSIG`), and a warden process
-//!   kills what else is in their process groups: what they had started, but for what has gone to
-//!   a group or session of its own (`setsid`). That is killed only by a launcher that ends by
-//!   itself; of one that was killed nothing leads there any more.
+//!   kills what they had started: what is in their process groups, and what went to a group or
+//!   session of its own (`setsid`) and still has `RMA_JOB_ID` of this job in its environment.
+//! - The warden dies: the launcher starts another.
 //!
 //! The feature `server` (default) adds the library side of `rma-run`, [`run`]; without it this
 //! crate is the client alone.
@@ -70,6 +70,8 @@ mod start;
 mod wire;
 
 pub use client::{Client, Job, SettingSource};
-pub use environment::{detect_process, is_launched};
-pub use start::{BOOTSTRAP_VAR, RANK_VAR, SECRET_VAR, Settings, Start, StartError, detect};
+pub use environment::{detect_process, is_launched, provider_filter};
+pub use start::{
+    BOOTSTRAP_VAR, JOB_VAR, RANK_VAR, SECRET_VAR, Settings, Start, StartError, detect,
+};
 pub use wire::Refusal;

@@ -28,9 +28,11 @@ Exit status:
   124  the time limit was reached
   126, 127  PROGRAM cannot be run, or was not found
 
-When a rank fails, the others get SIGTERM and, shortly after, SIGKILL. Signals sent to rma-run are
-passed on to all ranks; a second Ctrl-C kills. Rank 0 reads rma-run's standard input, the others
-read nothing. Ranks find each other through a port of 127.0.0.1 that only they can use.";
+When a rank fails, the others get SIGTERM and, --kill-after seconds later, SIGKILL. Signals sent
+to rma-run are passed on to all ranks; after one that asks to end (Ctrl-C, SIGTERM, SIGHUP,
+SIGQUIT) ranks have as long to do so, and any second one kills. Rank 0 reads rma-run's standard
+input, the others read nothing. Ranks find each other through a port of 127.0.0.1 that only they
+can use.";
 
 /// Starts N processes ("ranks") of a program on this machine, and connects them.
 #[derive(Debug, Parser)]
@@ -48,6 +50,16 @@ struct Cli {
     /// messages only: "2x3" is 6 ranks on 2 nodes
     #[arg(long, value_name = "NODESxRANKS", value_parser = parse_nodes)]
     nodes: Option<(u32, u32)>,
+
+    /// What reaches ranks of other nodes: shared memory, or libfabric; with libfabric and without
+    /// --nodes, each rank is a node of its own
+    #[arg(long, value_name = "shm|ofi")]
+    transport: Option<String>,
+
+    /// The provider of libfabric, by the name of its core (tcp, verbs, efa, …), instead of the best
+    /// there is
+    #[arg(long, value_name = "NAME", requires = "transport")]
+    provider: Option<String>,
 
     // Help texts are for the terminal: "[rank]" is no link.
     #[allow(rustdoc::broken_intra_doc_links)]
@@ -78,6 +90,11 @@ struct Cli {
     /// End the job, with exit status 124, after that time
     #[arg(long, value_name = "SECONDS", value_parser = parse_seconds)]
     timeout: Option<Duration>,
+
+    /// How long ranks that are asked to end may take, by a signal or because the job failed,
+    /// until they are killed; a second signal kills at once
+    #[arg(long, value_name = "SECONDS", value_parser = parse_grace, default_value = "10")]
+    kill_after: Duration,
 
     /// Fail any single wait inside a rank (for a lock, a message, a barrier) after that time
     #[arg(long, value_name = "SECONDS", value_parser = parse_seconds)]
@@ -162,6 +179,10 @@ fn parse_setting(text: &str) -> Result<(String, String), String> {
     known.map(|()| setting).map_err(|error| error.to_string())
 }
 
+fn parse_grace(text: &str) -> Result<Duration, String> {
+    if text == "0" { Ok(Duration::ZERO) } else { parse_seconds(text) }
+}
+
 fn parse_seconds(text: &str) -> Result<Duration, String> {
     const LONGEST: f64 = 1e9;
     match text.parse::<f64>() {
@@ -198,8 +219,10 @@ fn config(cli: &Cli) -> Result<Config, clap::Error> {
         run::read_config(&mut config, path).map_err(refused)?;
     }
     let nodes = cli.nodes.map(|(nodes, _)| ("nodes", nodes.to_string(), "--nodes"));
+    let transport = cli.transport.clone().map(|value| ("transport", value, "--transport"));
+    let provider = cli.provider.clone().map(|value| ("provider", value, "--provider"));
     let lines = cli.config.iter().map(|(key, value)| (&**key, value.clone(), "--config"));
-    for (key, value, option) in lines.chain(nodes) {
+    for (key, value, option) in lines.chain(nodes).chain(transport).chain(provider) {
         let set = config.set_by(key, &value, Source::CommandLine(option.into()));
         set.map_err(|why| Cli::command().error(ErrorKind::InvalidValue, why))?;
     }
@@ -224,6 +247,7 @@ fn spec(cli: Cli) -> Result<Spec, clap::Error> {
     };
     spec.oversubscribe = cli.oversubscribe;
     spec.timeout = cli.timeout;
+    spec.kill_after = cli.kill_after;
     spec.wait_timeout = cli.wait_timeout;
     spec.hints = cli.hint;
     spec.progress_agent = !cli.no_progress_agent;
@@ -296,6 +320,7 @@ mod tests {
             vec!["rma-run", "-n", "2", "--config", "outstanding_messages=0", "prog"],
             vec!["rma-run", "-n", "2", "--config", "pigeons=2", "prog"],
             vec!["rma-run", "-n", "2", "--help-config", "prog"],
+            vec!["rma-run", "-n", "2", "--provider", "tcp", "prog"],
             vec!["rma-run", "--nodes", "2", "prog"],
             vec!["rma-run", "--nodes", "0x2", "prog"],
             vec!["rma-run", "--nodes", "2x2x2", "prog"],
@@ -350,6 +375,21 @@ mod tests {
         }
         let none = parsed(&["rma-run", "-n", "1", "--config-file", "/no/such", "prog"]);
         assert!(none.unwrap_err().to_string().contains("/no/such: cannot be read"));
+    }
+
+    #[test]
+    fn transports_and_providers_are_settings() {
+        let parsed = |line: &[&str]| spec(Cli::try_parse_from(line).unwrap());
+        let asked = ["rma-run", "-n", "2", "--transport", "ofi", "--provider", "tcp", "prog"];
+        let config = parsed(&asked).unwrap().config;
+        assert_eq!(config.provider(), Some("tcp"));
+        assert_eq!(config.source("provider"), Some(Source::CommandLine("--provider".into())));
+        assert_eq!(config.get("transport").as_deref(), Some("ofi"));
+        let pigeon = ["rma-run", "-n", "2", "--transport", "ofi", "--provider", "pigeon", "prog"];
+        let text = parsed(&pigeon).unwrap_err().to_string();
+        assert!(text.contains("\"pigeon\"") && text.contains("tcp or net"), "{text}");
+        let text = parsed(&["rma-run", "-n", "2", "--transport", "carrier", "prog"]);
+        assert!(text.unwrap_err().to_string().contains("shm or ofi"));
     }
 
     #[test]

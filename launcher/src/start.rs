@@ -14,6 +14,9 @@ pub const RANK_VAR: &str = "RMA_RANK";
 /// The job's secret, 64 hexadecimal digits.
 pub const SECRET_VAR: &str = "RMA_SECRET";
 
+/// The job's name, which no other job has: what is left of a killed job is found by it.
+pub const JOB_VAR: &str = "RMA_JOB_ID";
+
 /// How this process was started.
 #[derive(Debug, Clone)]
 pub enum Start {

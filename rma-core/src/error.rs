@@ -511,7 +511,7 @@ impl RmaError {
             Self::WrongAssert { .. } => ErrorClass::Assert,
             Self::PeerFailed { .. } | Self::PeerLeft { .. } => ErrorClass::ProcFailed,
             Self::Timeout { .. } => ErrorClass::Other,
-            Self::Persist { .. } => ErrorClass::Io,
+            Self::Persist { error, .. } => error.class(),
             Self::Collective { error, .. } => error.class(),
             Self::Import { .. } | Self::NotShared { .. } => ErrorClass::RmaShared,
             Self::NotAttached { .. } | Self::Cma { .. } => ErrorClass::RmaRange,

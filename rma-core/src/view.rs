@@ -20,6 +20,11 @@ use core::time::Duration;
 use std::sync::Arc;
 use value::Awaited;
 
+/// From so many bytes on, what a part lies on is asked to store them. See [`Backing::store`].
+///
+/// [`Backing::store`]: crate::Backing::store
+const LARGE: usize = 64 << 10;
+
 /// A part of a window in this address space, to be loaded and stored without an epoch.
 ///
 /// Other ranks may write the same bytes at any time, so there is no slice of it: values are copied
@@ -39,7 +44,7 @@ pub struct View<'w> {
     /// Whether a device reaches it, if one reaches the window.
     registered: bool,
     /// Keeps a region of a dynamic window mapped; other parts are as long as their window.
-    _region: Option<Arc<Memory>>,
+    region: Option<Arc<Memory>>,
 }
 
 // SAFETY: the address is shared memory that is only accessed through the copy and atomic kernels,
@@ -53,7 +58,7 @@ impl Window {
     pub fn local(&self) -> View<'_> {
         let (base, size, disp_unit) = (self.part.base(), self.size(), self.disp_unit());
         let (rank, registered) = (self.rank(), true);
-        View { window: self, rank, base, size, disp_unit, offset: 0, registered, _region: None }
+        View { window: self, rank, base, size, disp_unit, offset: 0, registered, region: None }
     }
 
     /// The part of `rank`, where load and store reach it (MPI 4.1, section 12.2.3).
@@ -78,7 +83,7 @@ impl Window {
         // S-F2 S-K6
         let base = self.map_data(rank).map_err(|error| self.import_failed(error))?;
         let (offset, registered) = (0, true);
-        Ok(View { window: self, rank, base, size, disp_unit, offset, registered, _region: None })
+        Ok(View { window: self, rank, base, size, disp_unit, offset, registered, region: None })
     }
 
     /// Orders this rank's loads and stores with those of others, and with operations on the
@@ -140,11 +145,11 @@ fn combines(op: Op, basic: BasicType) -> Action {
 
 impl<'w> View<'w> {
     /// Of attached memory of this rank, at `start` in the window.
-    pub(crate) fn of_region(window: &'w Window, region: &OwnRegion, start: u64) -> Self {
-        let (base, size) = (region.memory.mapping().base, region.len);
-        let (rank, _region) = (window.rank(), Some(region.memory.clone()));
-        let registered = matches!(region.registered, Some(Ok(_)));
-        Self { window, rank, base, size, disp_unit: 1, offset: start, registered, _region }
+    pub(crate) fn of_region(window: &'w Window, own: &OwnRegion, start: u64) -> Self {
+        let (base, size) = (own.memory.mapping().base, own.len);
+        let (rank, region) = (window.rank(), Some(own.memory.clone()));
+        let registered = matches!(own.registered, Some(Ok(_)));
+        Self { window, rank, base, size, disp_unit: 1, offset: start, registered, region }
     }
 
     /// Bytes.
@@ -184,8 +189,21 @@ impl<'w> View<'w> {
     pub fn write<E: Element>(&self, disp: impl Integer, values: &[E]) -> Result<(), RmaError> {
         let bytes: &[u8] = bytemuck::cast_slice(values);
         self.changes();
-        self.span(disp.to_u64(), bytes.len())?.write(bytes);
+        let span = self.span(disp.to_u64(), bytes.len())?;
+        if bytes.len() < LARGE || !self.stored(span, bytes) {
+            span.write(bytes);
+        }
         Ok(())
+    }
+
+    /// Whether the memory that the part lies on has stored the bytes by itself.
+    fn stored(&self, span: Span<'_>, bytes: &[u8]) -> bool {
+        let memory = match &self.region {
+            Some(region) => &**region,
+            None if self.rank == self.window.rank() => &self.window.part.memory,
+            None => return false,
+        };
+        memory.is_durable() && memory.store(span.address(), bytes)
     }
 
     /// The value at displacement `disp`.
@@ -282,7 +300,7 @@ impl<'w> View<'w> {
         old: &mut [u8],
     ) -> Result<(), RmaError> {
         let (target, there, from) = (self.rank, Side::dense(old.len()), Side::dense(origin.len()));
-        if self._region.is_some() {
+        if self.region.is_some() {
             self.checked(disp, old.len())?;
         }
         // Of a region, displacements count from its beginning here, and in bytes.
@@ -321,7 +339,7 @@ impl<'w> View<'w> {
     fn checked(&self, disp: u64, len: usize) -> Result<Span<'_>, RmaError> {
         let offset = disp.checked_mul(u64::from(self.disp_unit));
         // SAFETY: `size` bytes from `base` on are mapped as long as the window, which is borrowed,
-        // or as long as `_region`; what a user attached as a raw part is so until `detach`, whose
+        // or as long as `region`; what a user attached as a raw part is so until `detach`, whose
         // handle is borrowed for `'w`. A reference into a part exists only while the window is
         // sealed, and then it is not borrowed; into a region, there is none.
         let span = |offset| unsafe { Span::of_part(self.base, self.size, offset, len) };

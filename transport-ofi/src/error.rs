@@ -76,6 +76,37 @@ pub enum OfiError {
         /// Value of the variable.
         filter: String,
     },
+    /// The provider is there, but cannot be opened.
+    #[error(
+        "provider {provider:?} cannot be opened at {host}: {reason} ({call}, error {code}): take \
+         another by name, or see what FI_LOG_LEVEL=warn says"
+    )]
+    Open {
+        /// Name of the provider.
+        provider: String,
+        /// Address of this host that it was to use.
+        host: String,
+        /// Call of libfabric that failed.
+        call: &'static str,
+        /// The number that it returned.
+        code: i32,
+        /// What libfabric calls it.
+        reason: String,
+    },
+    /// The system gives no random numbers.
+    #[error("the operating system gives no random numbers (os error {errno})")]
+    Random {
+        /// Error number.
+        errno: i32,
+    },
+    /// It lacks what rma needs of it.
+    #[error("provider {provider:?} {why}: take another by name")]
+    Unfit {
+        /// Name of the provider.
+        provider: String,
+        /// What it lacks.
+        why: &'static str,
+    },
 }
 
 rma_core::debug_as_display!(OfiError);

@@ -1,7 +1,8 @@
-//! Networks by libfabric: which providers this host has, and which of them a job takes.
+//! Networks by libfabric: which providers this host has, which of them a job takes, and messages
+//! over that ([`join`]).
 //!
 //! libfabric is loaded at run time: a program starts where there is none, and
-//! [`Libfabric::load`] says so. Nothing is sent yet: this crate finds and chooses.
+//! [`Libfabric::load`] says so.
 //!
 //! ```
 //! use rma_transport_ofi::{Libfabric, Wanted, choose};
@@ -13,12 +14,22 @@
 //! }
 //! ```
 
+mod card;
 mod choice;
 mod error;
+mod frame;
+mod join;
+mod objects;
 mod offer;
+mod port;
+mod raw;
 mod sys;
+mod watcher;
 
 pub use choice::{Wanted, choose};
 pub use error::OfiError;
+pub use join::{OfiConfig, OfiJoinError, join};
 pub use offer::{Keys, Offer, Progress};
+#[doc(hidden)]
+pub use raw::RawLink;
 pub use sys::Libfabric;

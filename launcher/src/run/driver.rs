@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 use std::io;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, mpsc};
 use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
@@ -14,7 +14,7 @@ use tokio::task::JoinSet;
 use super::bootstrap::{self, Frame, Plan};
 use super::gather::{Answer, Gather};
 use super::lines::Tail;
-use super::machine::{Action, Cause, Event, Machine};
+use super::machine::{Action, Cause, ENDING, Event, Machine};
 use super::output::{Printed, Sink, lock};
 use super::processes::Processes;
 use super::report::{Ending, Failure, Report, RunError};
@@ -42,6 +42,10 @@ const NOTES_MAX: usize = 100;
 pub(super) enum Input {
     /// Something the state machine wants to know.
     Event(Event),
+    /// A rank was started.
+    Started(start::Newborn),
+    /// A rank could not be started.
+    NotStarted(RunError),
     /// A rank joined; its answers go there.
     Joined { rank: u32, answers: UnboundedSender<Frame> },
     /// A rank's part of an exchange.
@@ -70,6 +74,12 @@ pub(super) struct Driver<'a> {
     gather: Gather,
     answers: Vec<Option<UnboundedSender<Frame>>>,
     started: Instant,
+    /// What ranks are started from; see [`start::Starter`].
+    hold: mpsc::Sender<()>,
+    /// Why a rank could not be started.
+    not_started: Option<RunError>,
+    /// Ranks that did not end in time, and were killed.
+    killed: Vec<u32>,
     refused: bool,
     /// What ranks have said to the user.
     notes: HashSet<String>,
@@ -113,10 +123,12 @@ async fn run_job(
             (sink, Some(printed))
         }
     };
-    let processes = Processes::new(spec.dedicated).map_err(system("starting the warden"))?;
+    let job = job_name().map_err(system("drawing random bytes"))?;
+    let processes = watched_over(spec, &job, &sink)?;
     let plan = Arc::new(plan(spec, cpus).map_err(system("drawing a secret"))?);
     let (listener, address) = bootstrap::listen().map_err(system("opening the bootstrap port"))?;
 
+    let (hold, held) = mpsc::channel();
     let mut driver = Driver {
         spec,
         processes,
@@ -126,21 +138,32 @@ async fn run_job(
         stop: watch::Sender::new(false),
         sender,
         inputs,
-        machine: Machine::new(spec.ranks, spec.timeout),
+        machine: Machine::new(spec.ranks, spec.timeout, spec.kill_after),
         gather: Gather::new(spec.ranks),
         answers: (0..spec.ranks).map(|_| None).collect(),
         started: Instant::now(),
+        hold,
+        not_started: None,
+        killed: Vec::new(),
         refused: false,
         notes: HashSet::new(),
     };
     driver.introduce(&plan, cpus, &program, address, room);
     let port = tokio::spawn(bootstrap::serve(listener, Arc::clone(&plan), driver.sender.clone()));
-    let common = start::Common { program, plan, address, descriptors };
-    if let Err(error) = driver.start(&common).await {
+    let starter = start::Starter {
+        spec: spec.clone(),
+        common: start::Common { job, program, plan, address, descriptors },
+        files: start::output_files(spec)?,
+        warden: driver.processes.warden(),
+        inputs: driver.sender.clone(),
+        hold: held,
+    };
+    starter.start().map_err(system("starting a thread that starts ranks"))?;
+    driver.carry_on().await;
+    if let Some(error) = driver.not_started.take() {
         driver.processes.end(&[]).await;
         return Err(error);
     }
-    driver.carry_on().await;
     port.abort();
     Ok(driver.finish(printed).await)
 }
@@ -222,23 +245,17 @@ impl Driver<'_> {
         ));
     }
 
-    async fn start(&mut self, common: &start::Common) -> Result<(), RunError> {
-        let files = start::output_files(self.spec)?;
-        for (rank, files) in (0..self.spec.ranks).zip(files) {
-            self.start_rank(rank, common, files)?;
-            // Ranks that run already print and join.
-            tokio::task::yield_now().await;
-        }
-        Ok(())
-    }
-
-    /// Until every process ended.
+    /// Until every process ended, or a rank could not be started.
     async fn carry_on(&mut self) {
         loop {
             while let Some(action) = self.machine.poll_action() {
                 match action {
                     Action::Forward(signal) => self.pass_on(signal),
-                    Action::Kill => self.processes.signal(Signal::KILL),
+                    Action::Kill => {
+                        self.killed = self.machine.running();
+                        self.processes.signal(Signal::KILL);
+                    }
+                    Action::KillRank(rank) => self.processes.signal_rank(rank, Signal::KILL),
                     Action::Terminate => {
                         self.let_lines_end().await;
                         self.processes.signal(Signal::TERM);
@@ -247,8 +264,12 @@ impl Driver<'_> {
                     }
                 }
             }
-            if self.machine.finished() {
+            if self.machine.finished() || self.not_started.is_some() {
                 return;
+            }
+            if self.machine.ending() {
+                // Fails only when the thread that starts ranks is gone.
+                let _ = self.hold.send(());
             }
             let deadline = self.machine.deadline().map(|at| self.started + at);
             tokio::select! {
@@ -279,8 +300,27 @@ impl Driver<'_> {
 
     fn take(&mut self, input: Input) {
         let event = match input {
-            Input::Event(event) => event,
+            Input::Event(event) => {
+                if event == Event::StartEnded {
+                    self.processes.reap_orphans();
+                }
+                event
+            }
             Input::Signal(signal) => Event::Signal(signal),
+            Input::Started(newborn) => {
+                let rank = newborn.rank;
+                match self.adopt(newborn) {
+                    Ok(()) => Event::Started(rank),
+                    Err(error) => {
+                        self.not_started = Some(error);
+                        return;
+                    }
+                }
+            }
+            Input::NotStarted(error) => {
+                self.not_started = Some(error);
+                return;
+            }
             Input::Joined { rank, answers } => {
                 if let Some(slot) = self.answers.get_mut(rank as usize) {
                     *slot = Some(answers);
@@ -293,7 +333,18 @@ impl Driver<'_> {
             }
             Input::Refused(why) => return self.note_refused(&why),
             Input::Note(text) => return self.note_once(text),
-            Input::ChildEnded => return self.processes.reap_orphans(),
+            Input::ChildEnded => {
+                if let Err(error) = self.processes.keep_warden()
+                    && !self.spec.quiet
+                {
+                    self.sink.note(&unwatched(&error));
+                }
+                // A rank that is being started would be taken for one.
+                if !self.machine.starting() {
+                    self.processes.reap_orphans();
+                }
+                return;
+            }
         };
         if let Event::Left { rank, .. } | Event::Disconnected(rank) | Event::Exited { rank, .. } =
             event
@@ -340,7 +391,12 @@ impl Driver<'_> {
 
     fn pass_on(&self, signal: Signal) {
         if signal != Signal::TSTP {
-            return self.processes.signal(signal);
+            self.processes.signal(signal);
+            if ENDING.contains(&signal) {
+                // A stopped process ends in order, too.
+                self.processes.signal(Signal::CONT);
+            }
+            return;
         }
         // Ranks are not in the terminal's group, so they stop and go on with us.
         self.processes.signal(Signal::STOP);
@@ -439,6 +495,13 @@ impl Driver<'_> {
         if !note.is_empty() {
             self.sink.note(&note);
         }
+        if !self.killed.is_empty() && !self.spec.quiet {
+            self.sink.note(&format!(
+                "{} did not end by themselves, and were killed (--kill-after {})",
+                named(&self.killed),
+                self.spec.kill_after.as_secs_f64(),
+            ));
+        }
         if !stuck.is_empty() {
             self.sink.note(&format!("{} did not even end when killed", named(stuck)));
         }
@@ -448,6 +511,34 @@ impl Driver<'_> {
 fn named(ranks: &[u32]) -> String {
     let word = if ranks.len() == 1 { "rank" } else { "ranks" };
     format!("{word} {}", cpus::ranges(ranks))
+}
+
+/// What takes charge of the job's processes; with a warden, where that is possible.
+fn watched_over(spec: &Spec, job: &str, sink: &Sink) -> Result<Processes, RunError> {
+    let what = "becoming the parent of orphans";
+    let failed = |source| RunError::System { what, source };
+    let mut processes = Processes::new(spec.dedicated).map_err(failed)?;
+    if spec.dedicated
+        && let Err(error) = processes.start_warden(job)
+        && !spec.quiet
+    {
+        sink.note(&unwatched(&error));
+    }
+    Ok(processes)
+}
+
+/// A name that no other job has.
+fn job_name() -> io::Result<String> {
+    let random = wire::random()?;
+    let digits: String = random.iter().take(8).map(|byte| format!("{byte:02x}")).collect();
+    Ok(format!("{}-{digits}", std::process::id()))
+}
+
+fn unwatched(why: &io::Error) -> String {
+    format!(
+        "no warden watches over this job, which /proc/self/exe would be: {why} (is /proc \
+         mounted?); the job goes on, but if rma-run is killed, what ranks have started may stay"
+    )
 }
 
 async fn until(deadline: Option<Instant>) {

@@ -36,7 +36,7 @@ pub use warden::{NAME as WARDEN_NAME, warden};
 
 /// Runs a job from start to end, in the calling thread; returns when every process is gone.
 ///
-/// Must not be called from within an asynchronous runtime. The ranks end with the calling thread
+/// Must not be called from within an asynchronous runtime. The ranks end with the calling process
 /// if that ends first, by a signal for example.
 ///
 /// # Errors

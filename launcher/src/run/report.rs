@@ -101,9 +101,9 @@ pub enum Ending {
 /// What one rank printed.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct RankOutput {
-    /// Standard output, whole lines.
+    /// Standard output.
     pub stdout: Vec<u8>,
-    /// Standard error, whole lines.
+    /// Standard error.
     pub stderr: Vec<u8>,
 }
 

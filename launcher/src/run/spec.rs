@@ -6,6 +6,9 @@ use std::time::Duration;
 
 use rma_core::Config;
 
+/// Time that ranks have to end in order, unless told otherwise.
+const KILL_AFTER: Duration = Duration::from_secs(10);
+
 /// Where ranks run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Bind {
@@ -63,6 +66,9 @@ pub struct Spec {
     pub oversubscribe: bool,
     /// End the job after this time.
     pub timeout: Option<Duration>,
+    /// From SIGTERM, or the first signal to the launcher that asks a job to end, until ranks that
+    /// still run are killed.
+    pub kill_after: Duration,
     /// Longest wait inside the ranks' runtime, see [`Job::wait_timeout`](crate::Job).
     pub wait_timeout: Option<Duration>,
     /// Hints for every window, see [`Job::hints`](crate::Job); they go before those of `config`.
@@ -100,6 +106,7 @@ impl Spec {
             bind: Bind::None,
             oversubscribe: false,
             timeout: None,
+            kill_after: KILL_AFTER,
             wait_timeout: None,
             hints: Vec::new(),
             config: Config::default(),

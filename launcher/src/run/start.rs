@@ -1,29 +1,34 @@
-//! Starting one rank: its environment, its streams.
+//! Starting ranks: their environment, their streams.
 
 use std::ffi::OsStr;
 use std::fs::File;
-use std::io::{Read, Seek, SeekFrom, Write};
+use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::net::SocketAddr;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{ChildStdin, Command, Stdio};
-use std::sync::{Arc, Mutex};
+use std::process::{Child, ChildStdin, Command, Stdio};
+use std::sync::{Arc, Mutex, mpsc};
 
-use rustix::process::Rlimit;
+use rustix::process::{Pid, Rlimit, Signal, kill_process_group};
+use tokio::sync::mpsc::UnboundedSender;
 
 use super::bootstrap::Plan;
 use super::cpus;
-use super::driver::Driver;
+use super::driver::{Driver, Input};
 use super::lines::{Lines, Tail};
-use super::output::{Stream, forward, line_limit, receiver};
+use super::machine::Event;
+use super::output::{Stream, forward, line_limit, lock, receiver};
 use super::report::RunError;
 use super::spawn::{Confinement, confine};
 use super::spec::{Output, Spec, Stdin};
-use crate::{BOOTSTRAP_VAR, RANK_VAR, SECRET_VAR};
+use super::warden::Orders;
+use crate::{BOOTSTRAP_VAR, JOB_VAR, RANK_VAR, SECRET_VAR};
 
 /// The same for all ranks.
 pub(super) struct Common {
+    /// The job's name.
+    pub(super) job: String,
     pub(super) program: PathBuf,
     pub(super) plan: Arc<Plan>,
     pub(super) address: SocketAddr,
@@ -84,64 +89,100 @@ pub(super) fn check_environment(spec: &Spec) -> Result<(), RunError> {
     }
 }
 
-impl Driver<'_> {
-    /// Starts a rank and everything that looks after it.
-    pub(super) fn start_rank(
-        &mut self,
-        rank: u32,
-        common: &Common,
-        files: Files,
-    ) -> Result<(), RunError> {
-        let ranks = self.spec.ranks;
-        let failed = |source| RunError::Spawn { rank, ranks, source };
-        let mut command = self.command(rank, common);
-        let feed = self.streams(rank, &mut command, files);
-        let mut child = command.spawn().map_err(|source| match source.raw_os_error() {
-            Some(error) if error == rustix::io::Errno::NOEXEC.raw_os_error() => {
-                let why = "it is neither a program of this machine nor a script".to_owned();
-                RunError::NotExecutable { program: common.program.clone(), why }
-            }
-            _ => failed(source),
-        })?;
-        let pipes = (child.stdin.take(), child.stdout.take(), child.stderr.take());
-        self.processes.add(child, self.sender.clone()).map_err(failed)?;
-        if let (Some(stdin), Some(feed)) = (pipes.0, feed) {
-            feed.start(stdin).map_err(failed)?;
+/// A rank that was just started. Dropping it ends it.
+#[derive(Debug)]
+pub(super) struct Newborn {
+    pub(super) rank: u32,
+    /// None once it was taken.
+    child: Option<Child>,
+    feed: Option<Feed>,
+}
+
+impl Drop for Newborn {
+    fn drop(&mut self) {
+        if let Some(child) = &mut self.child {
+            let _ = kill_process_group(Pid::from_child(child), Signal::KILL);
+            let _ = child.wait();
         }
-        let tail = Arc::new(Mutex::new(Tail::default()));
-        self.tails.push(Arc::clone(&tail));
-        let out = pipes.1.map(receiver).transpose().map_err(failed)?;
-        let err = pipes.2.map(receiver).transpose().map_err(failed)?;
-        let label = (self.spec.label && self.spec.output == Output::Forward).then_some(rank);
-        for (stream, pipe) in [(Stream::Out, out), (Stream::Err, err)] {
-            let Some(pipe) = pipe else { continue };
-            let lines = Lines::new(label, line_limit(ranks));
-            let (tail, sink) = (Arc::clone(&tail), self.sink.clone());
-            let stop = self.stop.subscribe();
-            self.readers.spawn(forward((rank, stream), pipe, lines, tail, sink, stop));
-        }
-        Ok(())
+    }
+}
+
+/// Starts ranks one after the other, in a thread of its own: until a process executes its program
+/// may take as long as a file system takes. The kernel ends ranks with this thread, which stays
+/// until `hold` ends.
+pub(super) struct Starter {
+    pub(super) spec: Spec,
+    pub(super) common: Common,
+    pub(super) files: Vec<Files>,
+    pub(super) warden: Orders,
+    pub(super) inputs: UnboundedSender<Input>,
+    /// Anything said there means that no more ranks are wanted.
+    pub(super) hold: mpsc::Receiver<()>,
+}
+
+impl Starter {
+    pub(super) fn start(self) -> io::Result<()> {
+        std::thread::Builder::new().name("starter".into()).spawn(move || self.run()).map(drop)
     }
 
-    fn command(&self, rank: u32, common: &Common) -> Command {
+    fn run(mut self) {
+        for (rank, files) in (0..).zip(std::mem::take(&mut self.files)) {
+            if !matches!(self.hold.try_recv(), Err(mpsc::TryRecvError::Empty)) {
+                break;
+            }
+            let input = match self.rank(rank, files) {
+                Ok(newborn) => Input::Started(newborn),
+                Err(error) => Input::NotStarted(error),
+            };
+            // When the driver is gone, this drops the rank.
+            if self.inputs.send(input).is_err() {
+                return;
+            }
+        }
+        let _ = self.inputs.send(Input::Event(Event::StartEnded));
+        while self.hold.recv().is_ok() {}
+    }
+
+    fn rank(&self, rank: u32, files: Files) -> Result<Newborn, RunError> {
+        let mut command = self.command(rank);
+        let feed = self.streams(rank, &mut command, files);
+        let child = command.spawn().map_err(|source| match source.raw_os_error() {
+            Some(error) if error == rustix::io::Errno::NOEXEC.raw_os_error() => {
+                let why = "it is neither a program of this machine nor a script".to_owned();
+                RunError::NotExecutable { program: self.common.program.clone(), why }
+            }
+            _ => RunError::Spawn { rank, ranks: self.spec.ranks, source },
+        })?;
+        Ok(Newborn { rank, child: Some(child), feed })
+    }
+
+    fn command(&self, rank: u32) -> Command {
+        let (spec, common) = (&self.spec, &self.common);
         let mut command = Command::new(&common.program);
-        command.arg0(&self.spec.program).args(&self.spec.args);
-        for (name, value) in &self.spec.env {
+        command.arg0(&spec.program).args(&spec.args);
+        for (name, value) in &spec.env {
             match value {
                 Some(value) => command.env(name, value),
                 None => command.env_remove(name),
             };
         }
+        let place = Place::of(rank, spec.ranks, spec.nodes);
         command
             .env(BOOTSTRAP_VAR, common.address.to_string())
+            .env(JOB_VAR, &common.job)
             .env(RANK_VAR, rank.to_string())
-            .env(SECRET_VAR, common.plan.secret.to_hex());
+            .env(SECRET_VAR, common.plan.secret.to_hex())
+            .env("RMA_SIZE", spec.ranks.to_string())
+            .env("RMA_NODE", place.node.to_string())
+            .env("RMA_LOCAL_RANK", place.local_rank.to_string())
+            .env("RMA_LOCAL_SIZE", place.local_size.to_string());
         confine(
             &mut command,
             Confinement {
                 parent: rustix::process::getpid(),
                 cpus: common.plan.cpu(rank).map(cpus::only),
                 descriptors: common.descriptors,
+                warden: lock(&self.warden).clone(),
             },
         );
         command
@@ -171,12 +212,61 @@ impl Driver<'_> {
     }
 }
 
+/// Where a rank is, for wrappers that choose a device or a file by it.
+#[derive(Debug, PartialEq, Eq)]
+struct Place {
+    node: u32,
+    local_rank: u32,
+    local_size: u32,
+}
+
+impl Place {
+    /// As the runtime sees it: nodes hold as many ranks in a row each, the last one the rest.
+    fn of(rank: u32, ranks: u32, nodes: u32) -> Place {
+        let each = ranks.div_ceil(nodes.max(1)).max(1);
+        let node = rank / each;
+        Place {
+            node,
+            local_rank: rank % each,
+            local_size: each.min(ranks - (node * each).min(ranks)),
+        }
+    }
+}
+
+impl Driver<'_> {
+    /// Looks after a rank that was started, and everything of it.
+    pub(super) fn adopt(&mut self, mut newborn: Newborn) -> Result<(), RunError> {
+        let (rank, ranks) = (newborn.rank, self.spec.ranks);
+        let failed = |source| RunError::Spawn { rank, ranks, source };
+        let Some(mut child) = newborn.child.take() else { return Ok(()) };
+        let pipes = (child.stdin.take(), child.stdout.take(), child.stderr.take());
+        self.processes.add(child, self.sender.clone()).map_err(failed)?;
+        if let (Some(stdin), Some(feed)) = (pipes.0, newborn.feed.take()) {
+            feed.start(stdin).map_err(failed)?;
+        }
+        let tail = Arc::new(Mutex::new(Tail::default()));
+        self.tails.push(Arc::clone(&tail));
+        let out = pipes.1.map(receiver).transpose().map_err(failed)?;
+        let err = pipes.2.map(receiver).transpose().map_err(failed)?;
+        let label = (self.spec.label && self.spec.output == Output::Forward).then_some(rank);
+        for (stream, pipe) in [(Stream::Out, out), (Stream::Err, err)] {
+            let Some(pipe) = pipe else { continue };
+            let lines = Lines::new(label, line_limit(ranks));
+            let (tail, sink) = (Arc::clone(&tail), self.sink.clone());
+            let stop = self.stop.subscribe();
+            self.readers.spawn(forward((rank, stream), pipe, lines, tail, sink, stop));
+        }
+        Ok(())
+    }
+}
+
 /// Whether the terminal on standard input lets this process read.
 fn in_foreground() -> bool {
     rustix::termios::tcgetpgrp(rustix::stdio::stdin()) == Ok(rustix::process::getpgrp())
 }
 
 /// What rank 0 reads through a pipe.
+#[derive(Debug)]
 enum Feed {
     Bytes(Vec<u8>),
     Terminal,
@@ -205,5 +295,23 @@ fn copy_terminal(to: &mut ChildStdin) -> std::io::Result<()> {
             Err(rustix::io::Errno::INTR) => {}
             Err(error) => return Err(error.into()),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ranks_are_placed_in_rows() {
+        let places = |ranks, nodes| {
+            let place = |rank| Place::of(rank, ranks, nodes);
+            (0..ranks)
+                .map(|rank| (place(rank).node, place(rank).local_rank, place(rank).local_size))
+                .collect::<Vec<_>>()
+        };
+        assert_eq!(places(2, 1), [(0, 0, 2), (0, 1, 2)]);
+        assert_eq!(places(3, 2), [(0, 0, 2), (0, 1, 2), (1, 0, 1)]);
+        assert_eq!(places(4, 4), [(0, 0, 1), (1, 0, 1), (2, 0, 1), (3, 0, 1)]);
     }
 }

@@ -41,6 +41,10 @@ pub struct Config {
     /// program can be tested for so. Ranks that are processes have those of their launcher
     /// (`rma-run --nodes`).
     pub nodes: u32,
+    /// What reaches ranks of other nodes. With [`Ofi`](TransportKind::Ofi) and one node, each rank
+    /// is a node of its own. Every rank of a job has the same.
+    pub transport: TransportKind,
+    pub(crate) provider: Option<usize>,
     /// Whether a rank that sleeps in a wait looks around now and then although no rank woke it: so
     /// it notices a process that was killed and could tell no other. Without it, a wake-up that the
     /// library forgets is a hang and not a delay: for the library's own tests. Only transports that
@@ -106,6 +110,8 @@ impl Default for Config {
             wait_timeout: None,
             cpus: None,
             nodes: 1,
+            transport: TransportKind::Shm,
+            provider: None,
             naps: true,
             outstanding_messages: 128,
             credit_messages: 32,
@@ -159,10 +165,31 @@ impl Config {
         self.allocator = Some(allocator);
     }
 
+    /// The provider of libfabric that is asked for, by the name of its core: the setting
+    /// `provider`, which [`set`](Self::set) takes.
+    pub fn provider(&self) -> Option<&'static str> {
+        self.provider.and_then(|place| PROVIDERS.get(place)).copied()
+    }
+
     /// The hints that a window begins with.
     pub(crate) fn hints(&self) -> Hints {
         self.hints.of_window(self)
     }
+}
+
+/// Providers of libfabric that a job can ask for, by their cores.
+const PROVIDERS: &[&str] =
+    &["cxi", "efa", "opx", "psm2", "verbs", "psm3", "ucx", "tcp", "net", "sockets", "udp", "shm"];
+
+/// What reaches ranks of other nodes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub enum TransportKind {
+    /// Messages in shared memory: nodes are pretended.
+    #[default]
+    Shm,
+    /// libfabric, by the setting `provider` or the best provider that the host has.
+    Ofi,
 }
 
 /// Whether a rank has an agent.

@@ -3,7 +3,7 @@
 //! Whatever sets one by its name (options and files of the launcher, programs) and whatever prints
 //! it asks this table.
 use crate::config::form::{Form, WORD};
-use crate::config::{Config, ConfigError, ProgressAgent, Source, hints};
+use crate::config::{Config, ConfigError, PROVIDERS, ProgressAgent, Source, TransportKind, hints};
 use core::fmt::Write;
 use core::time::Duration;
 
@@ -26,7 +26,7 @@ pub(crate) const COLLECTIVE_LEAST: u64 = 256;
 /// Messages that may be unanswered at once.
 const SLOTS_MAX: u64 = 1 << 20;
 
-pub(super) const COUNT: usize = 16;
+pub(super) const COUNT: usize = 18;
 /// Letters of a line that an error shows.
 const LINE_SHOWN: usize = 80;
 
@@ -74,6 +74,27 @@ pub(super) const SETTINGS: [Setting; COUNT] = [
     },
     number!(nodes: u32, counted(1, u32::MAX as u64, "nodes"),
         "nodes that this machine is taken for; messages only between them"),
+    Setting {
+        key: "transport",
+        form: Form::Choice(&["shm", "ofi"]),
+        doc: "what reaches ranks of other nodes: messages in shared memory, or libfabric",
+        get: |config| (config.transport == TransportKind::Ofi).into(),
+        put: |config, value| {
+            let kinds = [TransportKind::Shm, TransportKind::Ofi];
+            config.transport = kinds[usize::from(value != 0)];
+        },
+        same: true,
+    },
+    Setting {
+        key: "provider",
+        form: Form::Or("auto", &Form::Choice(PROVIDERS)),
+        doc: "the provider of libfabric, by the name of its core; auto: the best there is",
+        get: |config| config.provider.map_or(WORD, |place| place as u64),
+        put: |config, value| {
+            config.provider = usize::try_from(value).ok().filter(|place| *place < PROVIDERS.len());
+        },
+        same: true,
+    },
     Setting {
         key: "naps",
         form: Form::Flag,
@@ -350,6 +371,8 @@ mod tests {
             ("wait_timeout", "3s"),
             ("cpus", "3"),
             ("nodes", "3"),
+            ("transport", "ofi"),
+            ("provider", "tcp"),
             ("naps", "false"),
             ("outstanding_messages", "3"),
             ("credit_messages", "3"),
@@ -380,6 +403,7 @@ mod tests {
         assert_eq!((collective_lane_bytes, collective_lane_from), (3 << 20, 3 << 10));
         assert_eq!((config.target_cache, config.dynamic_regions), (3, 3));
         assert_eq!(config.progress_agent, ProgressAgent::Never);
+        assert_eq!((config.transport, config.provider()), (TransportKind::Ofi, Some("tcp")));
         for (key, value) in values {
             assert_eq!(config.get(key).as_deref(), Some(value));
         }

@@ -34,10 +34,10 @@ pub struct Request<'w, B: OriginBuffer> {
     /// Not its epoch, which may end first. S-I4
     window: &'w Window,
     target: Rank,
-    state: State<'w, B>,
+    state: Stage<'w, B>,
 }
 
-enum State<'w, B: OriginBuffer> {
+enum Stage<'w, B: OriginBuffer> {
     Complete(B),
     UnderWay(Owner<'w, B::Element>),
     /// The buffer was given back.
@@ -96,7 +96,7 @@ impl<'w, B: OriginBuffer> Request<'w, B> {
     #[inline(always)]
     fn complete(peer: &Peer<'w>, buffer: B) -> Self {
         let (window, target) = (peer.window(), peer.target());
-        Self { window, target, state: State::Complete(buffer) }
+        Self { window, target, state: Stage::Complete(buffer) }
     }
 
     /// One that was complete at once, or the buffer if it failed. S-I2
@@ -145,7 +145,7 @@ impl<'w, B: OriginBuffer> Request<'w, B> {
         // that wait packed.
         let started = unsafe { window.begin_fetch(operation, left, sink, &mut completion) };
         unfinished.packed = completion.take_packed().map(Box::new);
-        let mut request = Self { window, target, state: State::UnderWay(under_way) };
+        let mut request = Self { window, target, state: Stage::UnderWay(under_way) };
         if let Err(error) = started {
             _ = window.drain(operation.what, target, &pending);
             return Err(Box::new(Refused { value: request.take(false), error }));
@@ -251,7 +251,7 @@ impl<'w, B: OriginBuffer> Request<'w, B> {
     #[inline]
     pub fn wait(self) -> Result<B, Refused<B>> {
         match self.state {
-            State::Complete(buffer) => Ok(buffer),
+            Stage::Complete(buffer) => Ok(buffer),
             state => Self { state, ..self }.wait_cold().map_err(|refused| *refused),
         }
     }
@@ -283,12 +283,12 @@ impl<'w, B: OriginBuffer> Request<'w, B> {
 
     /// Takes the buffer out, filled if what was under way ended well. S-I3
     fn take(&mut self, filled: bool) -> B {
-        let unfinished = match replace(&mut self.state, State::Spent) {
-            State::Complete(buffer) => return buffer,
-            State::UnderWay(mut it) => {
+        let unfinished = match replace(&mut self.state, Stage::Spent) {
+            Stage::Complete(buffer) => return buffer,
+            Stage::UnderWay(mut it) => {
                 it.unfinished.take().expect("taken out with its request's state")
             }
-            State::Spent => panic!("a request was polled after it had given its buffer back"),
+            Stage::Spent => panic!("a request was polled after it had given its buffer back"),
         };
         let Unfinished { mut buffer, packed, .. } = *unfinished;
         if let Some(packed) = packed.filter(|_| filled) {
@@ -299,8 +299,8 @@ impl<'w, B: OriginBuffer> Request<'w, B> {
 
     fn unfinished(&self) -> Option<&Unfinished<B::Element>> {
         match &self.state {
-            State::UnderWay(it) => it.get(),
-            State::Complete(_) | State::Spent => None,
+            Stage::UnderWay(it) => it.get(),
+            Stage::Complete(_) | Stage::Spent => None,
         }
     }
 

@@ -4,7 +4,7 @@ use crate::element::BasicType;
 use crate::memory::accumulate::Integers;
 use crate::rank::Rank;
 use crate::route::Path;
-use crate::transport::{LayoutCosts, Remote, RemoteLimits};
+use crate::transport::{HintChange, LayoutCosts, Remote, RemoteLimits};
 use crate::window::{Regions, Window};
 use core::fmt::Write;
 
@@ -20,11 +20,11 @@ impl Window {
     /// The hints in force on this rank, defaults included, as keys and values (MPI 4.1, section
     /// 12.2.7). [`WindowBuilder::hint`](crate::WindowBuilder::hint) says what they mean.
     pub fn info(&self) -> Vec<(&'static str, String)> {
-        let of_memory = &self.settings.of_memory;
+        let of_memory = self.part.memory.info();
         // What the memory is goes before what was asked for.
         let mut all = self.settings.hints.list();
         all.retain(|(key, _)| of_memory.iter().all(|(other, _)| other != key));
-        all.extend(of_memory.iter().cloned());
+        all.extend(of_memory);
         all
     }
 
@@ -39,13 +39,21 @@ impl Window {
     ///
     /// Of those that MPI defines, the ones about accumulates may change while the window exists,
     /// and so may budgets. The others stay as they are, without an error, as do unknown keys (MPI
-    /// 4.1, section 12.2.7).
+    /// 4.1, section 12.2.7). Of a persistent memory, `pmem_keep_all_checkpoints` may change, and
+    /// `pmem_dont_use_transactions`, which does at the next commit of all ranks.
     ///
     /// # Errors
     ///
     /// A value that a known key does not take.
     pub fn set_info(&self, key: &str, value: &str) -> Result<bool, HintError> {
-        self.settings.hints.set(key, value, &self.engine().config)
+        match self.part.memory.set_info(key, value) {
+            HintChange::Unknown => self.settings.hints.set(key, value, &self.engine().config),
+            HintChange::InForce => Ok(true),
+            HintChange::NotInForce => Ok(false),
+            HintChange::Malformed { key, allowed } => {
+                Err(HintError { key, value: value.to_owned(), allowed: allowed.to_owned() })
+            }
+        }
     }
 
     /// Which path operations take, what moves the bytes and why, in lines of text.
@@ -97,9 +105,10 @@ impl Window {
                  leaves room for, and are reached as raw ones"
             );
         }
-        if !self.settings.of_memory.is_empty() {
+        let of_memory = self.part.memory.info();
+        if !of_memory.is_empty() {
             _ = write!(text, "  memory:");
-            for (key, value) in &self.settings.of_memory {
+            for (key, value) in &of_memory {
                 _ = write!(text, " {key}={value}");
             }
             text.push('\n');

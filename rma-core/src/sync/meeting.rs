@@ -72,7 +72,7 @@ impl Window {
         self.block_of(Rank(0)).inspect_err(|_| self.part.comm.inner.give_up())
     }
 
-    fn collective_failed(&self, what: &'static str, error: CollectiveError) -> RmaError {
+    pub(super) fn collective_failed(&self, what: &'static str, error: CollectiveError) -> RmaError {
         let window = self.id();
         match error {
             CollectiveError::PeerFailed { world, .. } => {

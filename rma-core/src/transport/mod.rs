@@ -14,7 +14,7 @@ mod remote;
 
 pub use crate::rank::WorldRank;
 pub use agent::{Agent, AgentBody, AgentError};
-pub use backing::{Backing, Extent, PersistError, Place};
+pub use backing::{Backing, CommitGroup, Extent, HintChange, PersistError, Place};
 pub(crate) use backing::{EXTENTS_MAX, flaw};
 pub use beneath::Beneath;
 pub use composed::{Network, Waker};

@@ -23,8 +23,6 @@ pub(crate) struct Settings {
     /// How the window got its memory. S-B2
     flavor: Flavor,
     pub(crate) hints: InForce,
-    /// And those of the memory of this rank's part.
-    pub(crate) of_memory: Vec<(&'static str, String)>,
     /// Whether the part of any rank may outlive the job; all ranks say the same.
     pub(crate) durable: bool,
     /// What its user calls it. S-B4
@@ -35,11 +33,11 @@ pub(crate) struct Settings {
 
 impl Settings {
     pub(crate) fn new(flavor: Flavor, hints: &Hints, memory: &Memory, durable: bool) -> Self {
-        let (hints, of_memory) = (InForce::new(hints), memory.info());
+        let hints = InForce::new(hints);
         // By the type of the value, and not of what it is kept in.
         let attribute = memory.attribute().map(|value| ((*value).type_id(), value));
         let attributes = Mutex::new(attribute.into_iter().collect());
-        Self { flavor, hints, of_memory, durable, name: Mutex::default(), attributes }
+        Self { flavor, hints, durable, name: Mutex::default(), attributes }
     }
 
     pub(super) fn set_attribute<V: Any + Send + Sync>(&self, value: V) -> Option<Arc<V>> {

@@ -1,9 +1,8 @@
 //! What can go wrong with persistent windows.
 use crate::StorageError;
-use crate::error::{FULL, QUOTA};
+use crate::error::SpaceLimit;
 use crate::store::MediumError;
-use rma_core::{CollectiveError, ErrorClass, HintError, Rank};
-use rustix::io::Errno;
+use rma_core::{CollectiveError, ErrorClass, HintError, PersistError, Rank};
 use std::io::Error;
 
 /// The codes of class [`ErrorClass::Pmem`] ("Extension of MPI One-Sided Communication API",
@@ -51,6 +50,12 @@ pub enum PersistentError {
         what: &'static str,
         /// The code of its error, if it is of class `Pmem`.
         code: Option<PersistentCode>,
+    },
+    /// The ranks of a window could not agree; the call of the window that asked says why.
+    #[error("{what}: the ranks of the window could not agree")]
+    Unheard {
+        /// What all were about to do.
+        what: &'static str,
     },
     /// A path that is no root.
     #[error("root {path}: {what}")]
@@ -174,8 +179,8 @@ pub enum PersistentError {
     Space {
         /// The file.
         path: String,
-        /// What is used up, and what to do.
-        limit: &'static str,
+        /// What is used up.
+        limit: SpaceLimit,
     },
     /// An earlier call has failed at a point where it is not known what is durable.
     #[error(
@@ -237,15 +242,28 @@ impl PersistentError {
     }
 }
 
+/// As the calls of windows tell it.
+impl From<PersistentError> for PersistError {
+    fn from(error: PersistentError) -> Self {
+        match error {
+            PersistentError::System { call, errno, .. } => Self::System { call, errno },
+            PersistentError::Space { limit, .. } => {
+                Self::NoSpace { errno: limit.errno().raw_os_error() }
+            }
+            PersistentError::Elsewhere { rank, code, .. } => {
+                Self::Elsewhere { rank, no_space: code == Some(PersistentCode::NoMem) }
+            }
+            _ => Self::Poisoned { call: "a commit", errno: 0 },
+        }
+    }
+}
+
 impl From<MediumError> for PersistentError {
     fn from(MediumError { path, call, errno }: MediumError) -> Self {
-        let limit = match errno {
-            Errno::NOSPC => FULL,
-            Errno::DQUOT => QUOTA,
-            Errno::FBIG => "files of this file system, or of this process, are not that long",
-            _ => return Self::System { path, call, errno: errno.raw_os_error() },
-        };
-        Self::Space { path, limit }
+        match SpaceLimit::of(errno) {
+            Some(limit) => Self::Space { path, limit },
+            None => Self::System { path, call, errno: errno.raw_os_error() },
+        }
     }
 }
 

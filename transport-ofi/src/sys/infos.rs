@@ -2,27 +2,43 @@
 #![allow(unsafe_code)]
 
 use super::layout::{
-    ATOMIC, CONTEXT, ENODATA, EP_RDM, Info, MR_ALLOCATED, MR_ENDPOINT, MR_LOCAL, MR_PROV_KEY,
-    MR_VIRT_ADDR, MSG, PROGRESS_AUTO, RMA,
+    ATOMIC, CONTEXT, CONTEXT2, ENODATA, EP_RDM, Info, MR_ALLOCATED, MR_ENDPOINT, MR_LOCAL,
+    MR_PROV_KEY, MR_VIRT_ADDR, MSG, PROGRESS_AUTO, RM_ENABLED, RMA, SOURCE, THREAD_SAFE,
 };
-use super::library::{API, Libfabric};
+use super::library::{API, FreeInfo, Libfabric};
 use crate::{Keys, Offer, OfiError, Progress};
-use std::ffi::{CStr, c_char};
+use std::ffi::{CStr, CString, c_char, c_int};
 use std::ptr;
 
 /// A list that libfabric made, or null.
-struct Infos<'l> {
+pub(super) struct Infos {
     first: *mut Info,
-    library: &'l Libfabric,
+    free: FreeInfo,
 }
 
-impl Drop for Infos<'_> {
+impl Infos {
+    /// The first of the list, which lives as long as this.
+    pub(super) fn first(&self) -> *mut Info {
+        self.first
+    }
+}
+
+impl Drop for Infos {
     fn drop(&mut self) {
         if !self.first.is_null() {
             // SAFETY: libfabric made the list, and nobody else frees it.
-            unsafe { (self.library.freeinfo)(self.first) };
+            unsafe { (self.free)(self.first) };
         }
     }
+}
+
+/// What endpoints are asked for.
+struct Asked<'a> {
+    caps: u64,
+    /// A provider as libfabric names it, and threads that share its objects.
+    provider: Option<&'a str>,
+    /// Its domain, if the address does not say which.
+    domain: Option<&'a str>,
 }
 
 impl Libfabric {
@@ -45,29 +61,53 @@ impl Libfabric {
     }
 
     fn query(&self, caps: u64) -> Result<Vec<Offer>, OfiError> {
+        let asked = Asked { caps, provider: None, domain: None };
+        match self.query_with(&asked, None) {
+            Ok(list) => Ok(read(&list, caps)),
+            Err(ENODATA) => Ok(Vec::new()),
+            Err(error) => Err(self.failed(error)),
+        }
+    }
+
+    /// What to open endpoints of `offer` with, at the address `host` if there is one.
+    pub(super) fn infos_of(&self, offer: &Offer, host: Option<&str>) -> Result<Infos, OfiError> {
+        let domain = host.is_none().then_some(&*offer.domain);
+        let asked = Asked { caps: MSG, provider: Some(&offer.provider), domain };
+        let list = self.query_with(&asked, host).map_err(|code| OfiError::Open {
+            provider: offer.provider.clone(),
+            host: host.unwrap_or("any address").to_owned(),
+            call: "fi_getinfo",
+            reason: self.says(code),
+            code,
+        })?;
+        Ok(list)
+    }
+
+    /// The error is the number of one.
+    fn query_with(&self, asked: &Asked<'_>, host: Option<&str>) -> Result<Infos, c_int> {
         // SAFETY: null asks for an empty one, of this library's own length.
         let first = unsafe { (self.dupinfo)(ptr::null()) };
-        let hints = Infos { first, library: self };
+        let hints = Infos { first, free: self.freeinfo };
         // SAFETY: libfabric made it, and only `hints` has it.
-        let filled = unsafe { hints.first.as_mut() }.is_some_and(|info| fill(info, caps));
+        let filled = unsafe { hints.first.as_mut() }.is_some_and(|info| fill(info, asked));
+        let host = host.map(CString::new).transpose().map_err(|_| libc::EINVAL)?;
         if !filled {
-            return Err(self.failed(libc::ENOMEM));
+            return Err(libc::ENOMEM);
         }
-        let mut list = Infos { first: ptr::null_mut(), library: self };
-        let (node, hint) = (ptr::null(), hints.first.cast_const());
-        // SAFETY: no name of a host or service, hints made by libfabric, room for one pointer.
-        let code = unsafe { (self.getinfo)(API, node, node, 0, hint, &raw mut list.first) };
+        let mut list = Infos { first: ptr::null_mut(), free: self.freeinfo };
+        let (node, flags) = host.as_ref().map_or((ptr::null(), 0), |host| (host.as_ptr(), SOURCE));
+        let (hint, room) = (hints.first.cast_const(), &raw mut list.first);
+        // SAFETY: the name of a host or null, no service, hints made by libfabric, room for one
+        // pointer.
+        let code = unsafe { (self.getinfo)(API, node, ptr::null(), flags, hint, room) };
         match code.saturating_neg() {
-            0 => Ok(read(&list, caps)),
-            ENODATA => Ok(Vec::new()),
-            error => Err(self.failed(error)),
+            0 => Ok(list),
+            error => Err(error),
         }
     }
 
     fn failed(&self, code: i32) -> OfiError {
-        // SAFETY: any number will do.
-        let text = unsafe { (self.strerror)(code) };
-        OfiError::Query { code, reason: string(text) }
+        OfiError::Query { code, reason: self.says(code) }
     }
 }
 
@@ -77,19 +117,34 @@ fn is_same(one: &Offer, other: &Offer) -> bool {
 }
 
 /// Writes what is asked for; false if libfabric left a part out.
-fn fill(info: &mut Info, caps: u64) -> bool {
-    info.caps = caps;
-    info.mode = CONTEXT;
+fn fill(info: &mut Info, asked: &Asked<'_>) -> bool {
+    info.caps = asked.caps;
+    info.mode = CONTEXT | CONTEXT2;
     // SAFETY: null, or made by libfabric with `info`, which is borrowed.
     let Some(ep) = (unsafe { info.ep_attr.as_mut() }) else { return false };
     ep.kind = EP_RDM;
     // SAFETY: as above.
     let Some(domain) = (unsafe { info.domain_attr.as_mut() }) else { return false };
     domain.mr_mode = MR_LOCAL | MR_VIRT_ADDR | MR_ALLOCATED | MR_PROV_KEY | MR_ENDPOINT;
-    true
+    let Some(provider) = asked.provider else { return true };
+    domain.threading = THREAD_SAFE;
+    domain.resource_mgmt = RM_ENABLED;
+    if let Some(name) = asked.domain {
+        domain.name = copied(name);
+    }
+    // SAFETY: as above.
+    let Some(fabric) = (unsafe { info.fabric_attr.as_mut() }) else { return false };
+    fabric.prov_name = copied(provider);
+    !fabric.prov_name.is_null()
 }
 
-fn read(list: &Infos<'_>, asked: u64) -> Vec<Offer> {
+/// A string that `fi_freeinfo` gives back; null if there is no memory, or a zero in it.
+fn copied(text: &str) -> *mut c_char {
+    // SAFETY: the string ends in a zero.
+    CString::new(text).map_or(ptr::null_mut(), |text| unsafe { libc::strdup(text.as_ptr()) })
+}
+
+fn read(list: &Infos, asked: u64) -> Vec<Offer> {
     let mut offers = Vec::new();
     let mut at = list.first;
     // SAFETY: null, or an entry of the list, which `list` keeps.
@@ -130,7 +185,7 @@ fn offer(info: &Info, asked: u64) -> Option<Offer> {
 }
 
 /// A string of libfabric, or nothing for null.
-fn string(text: *const c_char) -> String {
+pub(super) fn string(text: *const c_char) -> String {
     if text.is_null() {
         return String::new();
     }

@@ -1,7 +1,7 @@
 //! The library, loaded.
 #![allow(unsafe_code)]
 
-use super::layout::{Info, version};
+use super::layout::{FabricAttr, FidFabric, Info, version};
 use crate::OfiError;
 use std::ffi::{CStr, c_char, c_int, c_void};
 
@@ -19,7 +19,8 @@ type GetInfo = unsafe extern "C" fn(
     *mut *mut Info,
 ) -> c_int;
 type DupInfo = unsafe extern "C" fn(*const Info) -> *mut Info;
-type FreeInfo = unsafe extern "C" fn(*mut Info);
+pub(super) type FreeInfo = unsafe extern "C" fn(*mut Info);
+type OpenFabric = unsafe extern "C" fn(*mut FabricAttr, *mut *mut FidFabric, *mut c_void) -> c_int;
 type StrError = unsafe extern "C" fn(c_int) -> *const c_char;
 
 /// libfabric, loaded into this process, where it stays: providers may leave threads behind.
@@ -28,6 +29,7 @@ pub struct Libfabric {
     pub(super) getinfo: GetInfo,
     pub(super) dupinfo: DupInfo,
     pub(super) freeinfo: FreeInfo,
+    pub(super) fabric: OpenFabric,
     pub(super) strerror: StrError,
 }
 
@@ -56,6 +58,7 @@ impl Libfabric {
         let getinfo = symbol(handle, c"fi_getinfo", c"FABRIC_1.3", "fi_getinfo@FABRIC_1.3")?;
         let dupinfo = symbol(handle, c"fi_dupinfo", c"FABRIC_1.3", "fi_dupinfo@FABRIC_1.3")?;
         let freeinfo = symbol(handle, c"fi_freeinfo", c"FABRIC_1.3", "fi_freeinfo@FABRIC_1.3")?;
+        let fabric = symbol(handle, c"fi_fabric", c"FABRIC_1.1", "fi_fabric@FABRIC_1.1")?;
         let strerror = symbol(handle, c"fi_strerror", c"FABRIC_1.0", "fi_strerror@FABRIC_1.0")?;
         Ok(Libfabric {
             version: split(found),
@@ -66,6 +69,8 @@ impl Libfabric {
             // SAFETY: as above.
             freeinfo: unsafe { std::mem::transmute::<*mut c_void, FreeInfo>(freeinfo) },
             // SAFETY: as above.
+            fabric: unsafe { std::mem::transmute::<*mut c_void, OpenFabric>(fabric) },
+            // SAFETY: as above.
             strerror: unsafe { std::mem::transmute::<*mut c_void, StrError>(strerror) },
         })
     }
@@ -73,6 +78,17 @@ impl Libfabric {
     /// Major and minor version of the library.
     pub fn version(&self) -> (u32, u32) {
         self.version
+    }
+
+    /// What libfabric calls an error.
+    pub(super) fn says(&self, code: c_int) -> String {
+        // SAFETY: any number will do.
+        let text = unsafe { (self.strerror)(code) };
+        if text.is_null() {
+            return String::new();
+        }
+        // SAFETY: a constant that ends in a zero.
+        unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned()
     }
 }
 

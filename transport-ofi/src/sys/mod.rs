@@ -1,7 +1,15 @@
 //! libfabric's C interface, as far as it is used: loaded at run time, by versioned symbols.
+//!
+//! Objects close what they own and then let go of what they stand on (`object.rs`), so that an
+//! endpoint is closed before its queue, that before its domain, and that before the fabric.
 
+mod endpoint;
 mod infos;
 mod layout;
 mod library;
+mod object;
+mod slots;
 
+pub(crate) use endpoint::{Completion, Endpoint, Failure, Full};
 pub use library::Libfabric;
+pub(crate) use slots::Slot;

@@ -1,0 +1,45 @@
+//! Jobs over libfabric, on the provider `tcp` at loop-back.
+use rma::{Config, TransportKind, Universe};
+use rma_conformance::{Exception, Harness};
+use rma_transport_ofi::Libfabric;
+use std::io::{self, Write};
+use std::marker::PhantomData;
+
+/// Settings of a job on so many nodes; of one node, each rank is a node.
+pub(crate) fn config(nodes: u32) -> Config {
+    let mut config = Config::default();
+    (config.transport, config.nodes) = (TransportKind::Ofi, nodes);
+    config.set("provider", "tcp").expect("it is a setting");
+    config
+}
+
+/// As a harness says, where libfabric is; elsewhere the tests say why not, and pass.
+pub(crate) struct WhereLibfabricIs<H>(PhantomData<H>);
+
+/// Whether libfabric is here.
+pub(crate) fn is_here(name: &str) -> bool {
+    let loaded = Libfabric::load();
+    if let Err(error) = &loaded {
+        // Not through the macros, whose output the test framework hides.
+        _ = writeln!(io::stderr(), "test {name} does not run here: {error}");
+    }
+    loaded.is_ok()
+}
+
+impl<H: Harness> Harness for WhereLibfabricIs<H> {
+    fn run(name: &str, ranks: u32, body: &(dyn Fn(Universe) + Sync)) {
+        if is_here(name) {
+            H::run(name, ranks, body);
+        }
+    }
+
+    fn run_failing(name: &str, ranks: u32, victim: u32, body: &(dyn Fn(Universe) + Sync)) {
+        if is_here(name) {
+            H::run_failing(name, ranks, victim, body);
+        }
+    }
+
+    fn exceptions() -> Vec<Exception> {
+        H::exceptions()
+    }
+}

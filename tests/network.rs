@@ -1,0 +1,123 @@
+//! Jobs of processes over libfabric: what they are told that cannot have it, and ranks that die.
+//! In each test, the process that `cargo test` started is the launcher; its ranks run the test once
+//! more. Where no libfabric is, each says so and passes.
+use rma::testing::processes_with;
+use rma::{Config, Lock, LockKind, OfiError, Rank, TransportKind, initialize_with};
+use rma_launcher::run::{Output, Report, Spec, run};
+use rma_transport_ofi::Libfabric;
+use rustix::process::{Signal, getpid, kill_process};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::time::Duration;
+
+fn config(provider: &str) -> Config {
+    let mut config = Config::default();
+    config.transport = TransportKind::Ofi;
+    config.set("provider", provider).unwrap();
+    config
+}
+
+fn is_here() -> bool {
+    let loaded = Libfabric::load();
+    if let Err(error @ OfiError::Missing { .. }) = &loaded {
+        println!("skipped: {error}");
+        return false;
+    }
+    loaded.map(drop).unwrap();
+    true
+}
+
+/// What ranks say that start with that provider, and with `FI_PROVIDER` as `filter`.
+fn refusal(test: &str, provider: &str, filter: Option<&str>) -> Option<String> {
+    if rma_launcher::is_launched() {
+        match initialize_with(config(provider)) {
+            Err(error) => eprintln!("refused: {error}"),
+            Ok(universe) => drop(universe),
+        }
+        return None;
+    }
+    let mut spec = Spec::new(std::env::current_exe().unwrap(), 2);
+    spec.args = ["--exact", test, "--nocapture"].map(Into::into).to_vec();
+    spec.env = vec![("FI_PROVIDER".into(), filter.map(Into::into))];
+    spec.output = Output::Capture;
+    spec.oversubscribe = true;
+    spec.timeout = Some(Duration::from_secs(120));
+    let Report { output, .. } = run(&spec).unwrap();
+    let said = output.iter().map(|output| String::from_utf8_lossy(&output.stderr).into_owned());
+    Some(said.collect())
+}
+
+#[test]
+fn a_provider_that_is_not_there() {
+    if !is_here() {
+        return;
+    }
+    let Some(said) = refusal("a_provider_that_is_not_there", "cxi", None) else { return };
+    let text = "joining by libfabric: there is no provider \"cxi\" on this host: libfabric offers";
+    assert_eq!(said.matches(text).count(), 2, "{said}");
+}
+
+#[test]
+fn a_variable_that_hides_the_provider() {
+    if !is_here() {
+        return;
+    }
+    let test = "a_variable_that_hides_the_provider";
+    let Some(said) = refusal(test, "tcp", Some("shm")) else { return };
+    let text = "FI_PROVIDER=\"shm\" hides provider \"tcp\", which was asked for: unset FI_PROVIDER";
+    assert_eq!(said.matches(text).count(), 2, "{said}");
+}
+
+/// The others do not wait for it for ever, whatever they do.
+#[test]
+fn a_rank_that_is_killed() {
+    if !is_here() {
+        return;
+    }
+    let job = || {
+        processes_with(config("tcp"), "a_rank_that_is_killed", 3, |universe| {
+            let world = universe.world();
+            let window = world.window(8, 8).allocate().unwrap();
+            world.barrier().unwrap();
+            if world.rank() == Rank(1) {
+                kill_process(getpid(), Signal::KILL).unwrap();
+            }
+            let lock = window.lock(Rank(1), LockKind::Shared);
+            let mut word = [0u64];
+            let wait = |lock: &Lock<'_>, word: &mut [u64]| lock.get(0, word).is_ok();
+            while lock.as_ref().is_ok_and(|lock| wait(lock, &mut word)) {}
+            _ = world.barrier();
+        });
+    };
+    if rma_launcher::is_launched() {
+        return job();
+    }
+    let panic = catch_unwind(AssertUnwindSafe(job)).expect_err("a job that fails");
+    let message = panic.downcast_ref::<String>().expect("a message");
+    for part in ["rank 1 failed", "signal 9 (SIGKILL)"] {
+        assert!(message.contains(part), "{message}");
+    }
+}
+
+/// What a rank sends right before it leaves arrives, also at a rank that knew nothing of it.
+#[test]
+fn what_is_sent_before_leaving_arrives() {
+    if !is_here() {
+        return;
+    }
+    processes_with(config("tcp"), "what_is_sent_before_leaving_arrives", 3, |universe| {
+        let world = universe.world();
+        let window = world.window(512, 8).allocate().unwrap();
+        let done = world.rank() != Rank(2);
+        if done {
+            let epoch = window.lock_all().unwrap();
+            epoch.accumulate(Rank(2), usize::from(world.rank()), rma::Op::Sum, &[7u64]).unwrap();
+            epoch.unlock().unwrap();
+            // Its part stays until the job ends; the rank does not wait for the others.
+            return;
+        }
+        let view = window.local();
+        for rank in 0..2 {
+            view.wait_until(rank, |word: u64| word == 7).unwrap();
+        }
+    });
+}

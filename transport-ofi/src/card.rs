@@ -1,0 +1,73 @@
+//! What each rank tells the others of its endpoint, before anything is sent.
+
+/// What a rank tells.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Card {
+    /// It can be reached.
+    Open {
+        /// A random number; rank 0's is the job's.
+        number: u64,
+        provider: String,
+        address: Vec<u8>,
+    },
+    /// It cannot, and why.
+    Closed(String),
+}
+
+const OPEN: u8 = 1;
+const CLOSED: u8 = 2;
+
+impl Card {
+    pub(crate) fn to_bytes(&self) -> Vec<u8> {
+        match self {
+            Self::Open { number, provider, address } => {
+                let name = provider.as_bytes();
+                let len = u8::try_from(name.len()).unwrap_or(u8::MAX);
+                let mut bytes = vec![OPEN, len];
+                bytes.extend(&name[..len.into()]);
+                bytes.extend(number.to_le_bytes());
+                bytes.extend(address);
+                bytes
+            }
+            Self::Closed(why) => [&[CLOSED], why.as_bytes()].concat(),
+        }
+    }
+
+    /// `None` if they are no card.
+    pub(crate) fn parse(bytes: &[u8]) -> Option<Self> {
+        match bytes.split_first()? {
+            (&OPEN, rest) => {
+                let (len, rest) = rest.split_first()?;
+                let (name, rest) = rest.split_at_checked(usize::from(*len))?;
+                let (number, address) = rest.split_first_chunk()?;
+                Some(Self::Open {
+                    number: u64::from_le_bytes(*number),
+                    provider: str::from_utf8(name).ok()?.to_owned(),
+                    address: address.to_vec(),
+                })
+            }
+            (&CLOSED, why) => Some(Self::Closed(String::from_utf8_lossy(why).into_owned())),
+            _ => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Card;
+
+    #[test]
+    fn a_card_is_what_it_was() {
+        let (number, provider) = (7 << 40, "tcp;ofi_rxm".to_owned());
+        let open = Card::Open { number, provider, address: vec![1, 2, 3] };
+        let closed = Card::Closed("no libfabric".to_owned());
+        for card in [open.clone(), closed] {
+            assert_eq!(Card::parse(&card.to_bytes()), Some(card));
+        }
+        let bytes = open.to_bytes();
+        for len in 0..bytes.len() - 3 {
+            assert_eq!(Card::parse(&bytes[..len]), None, "{len} bytes of it");
+        }
+        assert_eq!(Card::parse(&[3, 1, 2]), None);
+    }
+}

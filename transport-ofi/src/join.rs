@@ -1,0 +1,283 @@
+//! How a rank joins the others of its job over libfabric.
+#![allow(unsafe_code)] // room: composes transports, declares what a caller promises
+
+use crate::card::Card;
+use crate::objects::{Doze, Line, Membership};
+use crate::port::{MESSAGE_MAX, Port, RECEIVES, SENDS, SLOT_BYTES, SLOTS};
+use crate::sys::{Endpoint, Slot};
+use crate::watcher::Bell;
+use crate::{Libfabric, Offer, OfiError, Wanted, choose};
+use rma_core::transport::{Network, Parts, Transport, WorldRank};
+use std::sync::Arc;
+
+/// What a rank must know before it joins.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct OfiConfig<'a> {
+    /// The provider, by its name or that of its core (`tcp`); the best there is if none is named.
+    pub provider: Option<&'a str>,
+    /// `FI_PROVIDER`, which libfabric obeys by itself.
+    pub filter: Option<&'a str>,
+    /// The address of this host that peers reach; given to providers whose addresses are those of
+    /// the internet.
+    pub host: &'a str,
+}
+
+/// Why a rank could not join.
+#[derive(thiserror::Error)]
+#[non_exhaustive]
+pub enum OfiJoinError<E> {
+    /// This rank has no network.
+    #[error(transparent)]
+    Here(#[from] OfiError),
+    /// Another rank has none.
+    #[error("rank {rank} has no network: {why}")]
+    There {
+        /// That rank.
+        rank: WorldRank,
+        /// What it says.
+        why: String,
+    },
+    /// The bootstrap failed.
+    #[error("the exchange of addresses failed: {0}")]
+    Exchange(E),
+    /// Another rank sent something else than its address.
+    #[error(
+        "the address card of rank {rank} cannot be used: run the same build of the program on \
+         every rank"
+    )]
+    Card {
+        /// That rank.
+        rank: WorldRank,
+    },
+    /// The bootstrap returned another number of cards than there are ranks.
+    #[error(
+        "the exchange returned {got} addresses for {size} ranks; start all ranks of a job with \
+         the same launcher and size"
+    )]
+    Count {
+        /// Cards returned.
+        got: usize,
+        /// The number of ranks.
+        size: u32,
+    },
+    /// Ranks have different providers, which do not reach each other.
+    #[error(
+        "rank {rank} uses provider {theirs:?}, this one {mine:?}: name one that all hosts have \
+         (rma-run --provider NAME), and see whether FI_PROVIDER differs"
+    )]
+    Differs {
+        /// That rank.
+        rank: WorldRank,
+        /// Its provider.
+        theirs: String,
+        /// This rank's.
+        mine: String,
+    },
+    /// The system refused something that the watching thread takes.
+    #[error("the operating system refused {what} (os error {errno})")]
+    System {
+        /// What was asked for.
+        what: &'static str,
+        /// Error number.
+        errno: i32,
+    },
+}
+
+rma_core::debug_as_display!(OfiJoinError<E: core::fmt::Display>);
+
+/// Cores whose addresses are those of the internet.
+const BY_IP: &[&str] = &["tcp", "net", "sockets", "udp"];
+
+/// The address to open a provider at, if its addresses are of that kind.
+pub(crate) fn host_of<'h>(offer: &Offer, host: &'h str) -> Option<&'h str> {
+    BY_IP.contains(&offer.core()).then_some(host)
+}
+
+/// An endpoint of the provider that was chosen.
+struct Opened {
+    ends: (Endpoint, Vec<Slot>),
+    provider: String,
+    version: (u32, u32),
+}
+
+fn open(config: &OfiConfig<'_>) -> Result<Opened, OfiError> {
+    let library = Libfabric::load()?;
+    let offers = library.offers()?;
+    let OfiConfig { provider, filter, host } = *config;
+    let offer = choose(&offers, &Wanted { provider, needs_rma: false, filter })?;
+    let host = host_of(offer, host);
+    if offer.max_message < SLOT_BYTES {
+        let why = "takes no messages as large as rma's";
+        return Err(OfiError::Unfit { provider: offer.provider.clone(), why });
+    }
+    let ends = Endpoint::open(&library, offer, host, (SLOTS, SLOT_BYTES))?;
+    Ok(Opened { ends, provider: offer.provider.clone(), version: library.version() })
+}
+
+/// Has `near` reach the ranks that are not near by messages over libfabric. **Collective** over
+/// the ranks of the job: `exchange` is the bootstrap's all-gather, which gives every rank the bytes
+/// of all, as how many in a row said the same, and what. It is called once.
+///
+/// # Errors
+///
+/// See [`OfiJoinError`]. A rank that has no network tells the others, which fail, too.
+///
+/// # Safety
+///
+/// `exchange` gives what the ranks of this job gave to theirs, by rank, and each rank joins once.
+pub unsafe fn join<E>(
+    near: Transport,
+    config: &OfiConfig<'_>,
+    exchange: impl FnOnce(&[u8]) -> Result<Vec<(u32, Vec<u8>)>, E>,
+) -> Result<Transport, OfiJoinError<E>> {
+    let (mine, opened) = match random().and_then(|number| Ok((number, open(config)?))) {
+        Ok((number, opened)) => {
+            let address = opened.ends.0.address().to_vec();
+            (Card::Open { number, provider: opened.provider.clone(), address }, Ok(opened))
+        }
+        Err(error) => (Card::Closed(error.to_string()), Err(error)),
+    };
+    let said = exchange(&mine.to_bytes()).map_err(OfiJoinError::Exchange)?;
+    let Opened { ends, provider, version } = opened?;
+    let Parts { job, messages, sleep, members, shared, cma, remote, agent, views } =
+        near.into_parts();
+    let (number, addresses) = read(&said, job.size, &provider, ends.0.address().len())?;
+    let what = describe(&ends.0, &provider, version);
+    let refused = |what| move |errno| OfiJoinError::System { what, errno };
+    let bell = Bell::new().map_err(|errno| refused("an eventfd")(errno.raw_os_error()))?;
+    let bell = Arc::new(bell);
+    let its = (job.rank, number);
+    let port = Arc::new(Port::new(ends, its, addresses, members, bell.clone()));
+    let membership = Arc::new(Membership(port.clone()));
+    let near = Parts {
+        job,
+        messages,
+        sleep: Arc::new(Doze { sleep, bell }),
+        members: membership.clone(),
+        shared,
+        cma,
+        remote,
+        agent,
+        views,
+    };
+    // SAFETY: those of `near`, which is no more; sleep and members forward to it.
+    let near = unsafe { Transport::from_parts(near) };
+    let network = |waker| {
+        _ = port.waker.set(waker);
+        let line = Line::open(port.clone(), what);
+        let line =
+            line.map_err(|error| refused("a thread")(error.raw_os_error().unwrap_or_default()))?;
+        Ok(Network {
+            name: "ofi",
+            messages: Arc::new(line),
+            members: membership.clone(),
+            remote: None,
+        })
+    };
+    // SAFETY: both are this rank's; the cards are in the order of ranks, says the caller.
+    unsafe { near.beside(network) }
+}
+
+/// The job's number, and the addresses of all ranks, one behind the other.
+fn read<E>(
+    said: &[(u32, Vec<u8>)],
+    size: u32,
+    mine: &str,
+    len: usize,
+) -> Result<(u64, Vec<u8>), OfiJoinError<E>> {
+    let all: usize = said.iter().map(|(count, _)| *count as usize).sum();
+    if all != size as usize {
+        return Err(OfiJoinError::Count { got: all, size });
+    }
+    let (mut job, mut addresses, mut at) = (None, Vec::new(), 0);
+    for (count, card) in said {
+        let rank = WorldRank(at);
+        match Card::parse(card) {
+            Some(Card::Open { provider, .. }) if provider != mine => {
+                return Err(OfiJoinError::Differs {
+                    rank,
+                    theirs: provider,
+                    mine: mine.to_owned(),
+                });
+            }
+            Some(Card::Open { number, address, .. }) if address.len() == len && *count == 1 => {
+                job.get_or_insert(number);
+                addresses.extend(address);
+            }
+            Some(Card::Closed(why)) => return Err(OfiJoinError::There { rank, why }),
+            _ => return Err(OfiJoinError::Card { rank }),
+        }
+        at += count;
+    }
+    job.map(|job| (job, addresses)).ok_or(OfiJoinError::Count { got: 0, size })
+}
+
+/// What `explain` says of it.
+fn describe(endpoint: &Endpoint, provider: &str, (major, minor): (u32, u32)) -> String {
+    let address = endpoint.shown(endpoint.address());
+    let progress = if endpoint.progresses() { "its own" } else { "made by calls" };
+    let watch = match endpoint.file() {
+        Some(_) => "sleeps at the provider's file",
+        None => "looks every millisecond, as the provider has no file to sleep at",
+    };
+    format!(
+        "ofi: provider {provider} of libfabric {major}.{minor} at {address}, messages up to \
+         {MESSAGE_MAX} bytes, {RECEIVES} slots for those that arrive and {SENDS} for those that \
+         leave; progress is {progress}, and by a thread that {watch} while no thread of the rank \
+         looks"
+    )
+}
+
+/// A number that no other job has.
+fn random() -> Result<u64, OfiError> {
+    let mut bytes = [0; 8];
+    let mut filled = 0;
+    while filled < bytes.len() {
+        let flags = rustix::rand::GetRandomFlags::empty();
+        match rustix::rand::getrandom(&mut bytes[filled..], flags) {
+            Ok(count) => filled += count,
+            Err(rustix::io::Errno::INTR) => {}
+            Err(errno) => return Err(OfiError::Random { errno: errno.raw_os_error() }),
+        }
+    }
+    Ok(u64::from_le_bytes(bytes))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{OfiJoinError, read};
+    use crate::card::Card;
+    use rma_core::transport::WorldRank;
+
+    fn open(number: u64, provider: &str, address: &[u8]) -> (u32, Vec<u8>) {
+        let (provider, address) = (provider.to_owned(), address.to_vec());
+        (1, Card::Open { number, provider, address }.to_bytes())
+    }
+
+    fn cards(said: &[(u32, Vec<u8>)], size: u32) -> Result<(u64, Vec<u8>), OfiJoinError<String>> {
+        read(said, size, "tcp", 2)
+    }
+
+    #[test]
+    fn the_number_of_a_job_is_that_of_its_first_rank() {
+        let said = [open(5, "tcp", &[1, 2]), open(6, "tcp", &[3, 4])];
+        assert_eq!(cards(&said, 2).unwrap(), (5, vec![1, 2, 3, 4]));
+    }
+
+    #[test]
+    fn cards_that_do_not_fit_together_name_the_rank() {
+        let good = open(5, "tcp", &[1, 2]);
+        let said = [good.clone(), open(6, "efa", &[3, 4])];
+        let text = cards(&said, 2).unwrap_err().to_string();
+        assert!(text.starts_with("rank 1 uses provider \"efa\", this one \"tcp\": name"), "{text}");
+        let closed = (1, Card::Closed("no libfabric".to_owned()).to_bytes());
+        let text = cards(&[good.clone(), closed], 2).unwrap_err().to_string();
+        assert_eq!(text, "rank 1 has no network: no libfabric");
+        let error = cards(&[good.clone(), open(6, "tcp", &[3])], 2).unwrap_err();
+        assert!(matches!(error, OfiJoinError::Card { rank: WorldRank(1) }));
+        let error = cards(&[(2, good.1.clone())], 2).unwrap_err();
+        assert!(matches!(error, OfiJoinError::Card { rank: WorldRank(0) }), "one address of two");
+        let error = cards(&[good], 2).unwrap_err();
+        assert!(matches!(error, OfiJoinError::Count { got: 1, size: 2 }));
+    }
+}

@@ -1,0 +1,491 @@
+//! A rank's port to the network: its endpoint, what has arrived, and what is known of each peer.
+
+use crate::frame::{HEADER, Header, Kind};
+use crate::sys::{Completion, Endpoint, Failure, Full, Slot};
+use crate::watcher::Bell;
+use rma_core::transport::{
+    ImportError, Members, Outcome, PeerState, SubmitError, Waker, WorldRank,
+};
+use std::collections::VecDeque;
+use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, fence};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+
+/// Bytes of the largest message of the core.
+pub(crate) const MESSAGE_MAX: usize = 8 << 10;
+/// Slots for messages that arrive, and for those that leave.
+pub(crate) const RECEIVES: u32 = 256;
+pub(crate) const SENDS: u32 = 128;
+/// Messages that one poll hands out.
+const POLL_MAX: usize = 64;
+/// `lost` while no rank is.
+const NO_RANK: u64 = u64::MAX;
+
+/// What is known of a peer that this rank has had to do with.
+struct Peer {
+    /// Its number at the endpoint.
+    number: u64,
+    /// Messages of the core that it was sent, and that came from it.
+    sent: AtomicU64,
+    came: AtomicU64,
+    /// How many it has sent, once it leaves; until then, the largest number.
+    of_all: AtomicU64,
+    /// Whether its leaving has been answered, and this rank's by it.
+    answered: AtomicBool,
+    heard: AtomicBool,
+    /// Whether it was told that this rank leaves.
+    told: AtomicBool,
+}
+
+/// What a rank says when it leaves, and whether its peers know.
+pub(crate) enum Leave {
+    /// It does not.
+    Stays,
+    /// It will, as soon as what it sent has arrived.
+    Leaving(Outcome),
+    /// All know.
+    Left,
+}
+
+/// One rank's port. Its threads send and poll; its watcher does while they do not.
+pub(crate) struct Port {
+    pub(crate) endpoint: Endpoint,
+    pub(crate) rank: WorldRank,
+    pub(crate) job: u64,
+    /// Addresses of all ranks, one behind the other.
+    pub(crate) addresses: Vec<u8>,
+    peers: Box<[OnceLock<Box<Peer>>]>,
+    inserting: Mutex<()>,
+    /// What is said of the other ranks beside the network.
+    pub(crate) members: Arc<dyn Members>,
+    pub(crate) waker: OnceLock<Waker>,
+    pub(crate) bell: Arc<Bell>,
+
+    /// Slots for messages that leave.
+    free: Mutex<Vec<Slot>>,
+    /// To whom the message in a slot goes.
+    destinations: Box<[AtomicU32]>,
+    /// A thread was told that there is no room.
+    starved: AtomicBool,
+    /// Held by who reads what is over.
+    reading: Mutex<Reading>,
+
+    /// Messages of the core that have arrived and that no poll has handed out.
+    inbox: Mutex<VecDeque<(Slot, usize)>>,
+    arrived: AtomicU64,
+    handled: AtomicU64,
+    polling: Mutex<()>,
+    turned_away: AtomicBool,
+    /// Polls so far: whether the rank's threads look by themselves.
+    pub(crate) polls: AtomicU64,
+
+    /// The first peer that was lost although nobody said that it had failed.
+    lost: AtomicU64,
+    why_lost: OnceLock<Failure>,
+    /// Messages of others than this job's ranks, and those that did not arrive whole.
+    foreign: AtomicU64,
+    broken: AtomicU64,
+    pub(crate) leave: Mutex<Leave>,
+    /// Peers that leave may have to be answered.
+    pub(crate) due: AtomicBool,
+}
+
+#[derive(Default)]
+struct Reading {
+    over: Vec<Completion>,
+    /// Slots that wait to be given to the provider again.
+    rooms: Vec<Slot>,
+}
+
+/// What reading brought.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Brought {
+    /// Messages, or news of peers.
+    pub(crate) news: bool,
+    /// Slots to send from.
+    pub(crate) room: bool,
+}
+
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Port {
+    pub(crate) fn new(
+        (endpoint, mut slots): (Endpoint, Vec<Slot>),
+        (rank, job): (WorldRank, u64),
+        addresses: Vec<u8>,
+        members: Arc<dyn Members>,
+        bell: Arc<Bell>,
+    ) -> Self {
+        let size = addresses.len() / endpoint.address().len().max(1);
+        let free = slots.split_off(RECEIVES as usize);
+        let reading = Reading { over: Vec::new(), rooms: slots };
+        let port = Self {
+            endpoint,
+            rank,
+            job,
+            addresses,
+            peers: (0..size).map(|_| OnceLock::new()).collect(),
+            inserting: Mutex::default(),
+            members,
+            waker: OnceLock::new(),
+            bell,
+            free: Mutex::new(free),
+            destinations: (0..RECEIVES + SENDS).map(|_| AtomicU32::new(0)).collect(),
+            starved: AtomicBool::new(false),
+            reading: Mutex::new(reading),
+            inbox: Mutex::default(),
+            arrived: AtomicU64::new(0),
+            handled: AtomicU64::new(0),
+            polling: Mutex::default(),
+            turned_away: AtomicBool::new(false),
+            polls: AtomicU64::new(0),
+            lost: AtomicU64::new(NO_RANK),
+            why_lost: OnceLock::new(),
+            foreign: AtomicU64::new(0),
+            broken: AtomicU64::new(0),
+            leave: Mutex::new(Leave::Stays),
+            due: AtomicBool::new(false),
+        };
+        // What the provider does not take now, later reads offer again.
+        port.offer(&mut lock(&port.reading).rooms);
+        port
+    }
+
+    pub(crate) fn size(&self) -> u32 {
+        self.peers.len() as u32
+    }
+
+    pub(crate) fn wake(&self) {
+        if let Some(waker) = self.waker.get() {
+            waker.wake();
+        }
+    }
+
+    /// The rank that was lost, if one was.
+    pub(crate) fn lost(&self) -> Option<WorldRank> {
+        u32::try_from(self.lost.load(Acquire)).ok().map(WorldRank)
+    }
+
+    pub(crate) fn is_lost(&self, peer: WorldRank) -> bool {
+        self.lost() == Some(peer)
+    }
+
+    /// What a user may want to know of it, in a few words.
+    pub(crate) fn troubles(&self) -> String {
+        let mut text = String::new();
+        let (foreign, broken) = (self.foreign.load(Relaxed), self.broken.load(Relaxed));
+        if foreign + broken > 0 {
+            text +=
+                &format!("; dropped {foreign} messages of no rank of the job, {broken} not whole");
+        }
+        if let (Some(rank), Some(Failure { code, reason })) = (self.lost(), self.why_lost.get()) {
+            text += &format!("; rank {rank} was lost: {reason} (error {code})");
+        }
+        text
+    }
+
+    fn address(&self, peer: WorldRank) -> &[u8] {
+        let len = self.endpoint.address().len();
+        self.addresses.get(peer.0 as usize * len..).and_then(|rest| rest.get(..len)).unwrap_or(&[])
+    }
+
+    /// Looks the peer's address up when it is first needed.
+    fn peer(&self, rank: WorldRank) -> Option<&Peer> {
+        let place = self.peers.get(rank.0 as usize)?;
+        if let Some(peer) = place.get() {
+            return Some(peer);
+        }
+        let _inserting = lock(&self.inserting);
+        if place.get().is_none() {
+            let number = self.endpoint.insert(self.address(rank))?;
+            let peer = Peer {
+                number,
+                sent: AtomicU64::new(0),
+                came: AtomicU64::new(0),
+                of_all: AtomicU64::new(u64::MAX),
+                answered: AtomicBool::new(false),
+                heard: AtomicBool::new(false),
+                told: AtomicBool::new(false),
+            };
+            place.get_or_init(|| Box::new(peer));
+        }
+        place.get().map(|peer| &**peer)
+    }
+
+    /// Sends a message of the core.
+    pub(crate) fn send(&self, to: WorldRank, head: &[u8], body: &[u8]) -> Result<(), SubmitError> {
+        if self.is_lost(to) || self.members.told(to) != PeerState::Alive {
+            return Err(SubmitError::PeerFailed(to));
+        }
+        let errno = libc::ENOMEM;
+        let short = ImportError::System { owner: to, call: "fi_av_insert", errno };
+        let peer = self.peer(to).ok_or(SubmitError::Unreachable(short))?;
+        match self.submit(to, peer, Kind::Data, [head, body]) {
+            Ok(true) => {
+                peer.sent.fetch_add(1, AcqRel);
+                Ok(())
+            }
+            Ok(false) => Err(SubmitError::Again),
+            Err(failure) => {
+                self.lose(to, failure);
+                Err(SubmitError::PeerFailed(to))
+            }
+        }
+    }
+
+    /// False if there is no room now: who sleeps until there is will be woken.
+    fn submit(
+        &self,
+        to: WorldRank,
+        peer: &Peer,
+        kind: Kind,
+        parts: [&[u8]; 2],
+    ) -> Result<bool, Failure> {
+        if self.offer_message(to, peer, kind, parts)? {
+            return Ok(true);
+        }
+        // To read makes room, and the provider's progress.
+        let brought = self.read();
+        if brought.news {
+            self.wake();
+        }
+        if !self.starved.swap(true, AcqRel) {
+            // It looks again by itself, also where the provider tells nothing.
+            self.bell.ring();
+        }
+        // Pairs with the fence in `fed`: either that sees the flag, or this the room.
+        fence(SeqCst);
+        self.offer_message(to, peer, kind, parts)
+    }
+
+    fn offer_message(
+        &self,
+        to: WorldRank,
+        peer: &Peer,
+        kind: Kind,
+        [head, body]: [&[u8]; 2],
+    ) -> Result<bool, Failure> {
+        let Some(mut slot) = lock(&self.free).pop() else { return Ok(false) };
+        let len = HEADER + head.len() + body.len();
+        let header = Header { job: self.job, from: self.rank.0, kind }.to_bytes();
+        let bytes = &mut self.endpoint.bytes_mut(&mut slot)[..len];
+        bytes[..HEADER].copy_from_slice(&header);
+        bytes[HEADER..][..head.len()].copy_from_slice(head);
+        bytes[HEADER + head.len()..].copy_from_slice(body);
+        self.destinations[slot.index()].store(to.0, Relaxed);
+        let Err(Full(slot, failure)) = self.endpoint.send(slot, len, peer.number) else {
+            return Ok(true);
+        };
+        lock(&self.free).push(slot);
+        failure.map_or(Ok(false), Err)
+    }
+
+    /// Hands out what has arrived.
+    pub(crate) fn poll(&self, sink: &mut dyn FnMut(WorldRank, &[u8])) -> usize {
+        self.polls.fetch_add(1, Relaxed);
+        let Some(polling) = self.begin_poll() else { return 0 };
+        let brought = self.read();
+        if brought.room {
+            self.fed();
+        }
+        let mut count = 0;
+        while count < POLL_MAX {
+            let Some((slot, len)) = lock(&self.inbox).pop_front() else { break };
+            let message = &self.endpoint.bytes(&slot)[..len];
+            if let Some((header, rest)) = Header::parse(message, self.job, self.size()) {
+                sink(WorldRank(header.from), rest);
+            }
+            count += 1;
+            self.handled.fetch_add(1, Release);
+            if let Err(Full(slot, _)) = self.endpoint.receive(slot) {
+                lock(&self.reading).rooms.push(slot);
+            }
+        }
+        drop(polling);
+        // Pairs with the fence in `begin_poll`: either this sees the flag, or that the free lock.
+        fence(SeqCst);
+        if self.turned_away.swap(false, SeqCst) {
+            self.wake();
+        }
+        count
+    }
+
+    fn begin_poll(&self) -> Option<MutexGuard<'_, ()>> {
+        let begin = || self.polling.try_lock().ok();
+        begin().or_else(|| {
+            self.turned_away.store(true, SeqCst);
+            fence(SeqCst);
+            begin()
+        })
+    }
+
+    pub(crate) fn arrived(&self) -> u64 {
+        self.arrived.load(Acquire)
+    }
+
+    pub(crate) fn is_handled(&self, mark: u64) -> bool {
+        self.handled.load(Acquire) >= mark
+    }
+
+    /// There is room: wakes those that were told that there is none.
+    pub(crate) fn fed(&self) {
+        fence(SeqCst);
+        if self.starved.swap(false, AcqRel) {
+            self.wake();
+        }
+    }
+
+    pub(crate) fn is_starved(&self) -> bool {
+        self.starved.load(Acquire)
+    }
+
+    /// Whether all that was sent is out of this rank's hands.
+    pub(crate) fn is_idle(&self) -> bool {
+        lock(&self.free).len() == SENDS as usize
+    }
+
+    /// Makes the provider's progress, and takes what is over.
+    pub(crate) fn read(&self) -> Brought {
+        let mut brought = Brought::default();
+        // Another thread that reads takes what there is, and wakes.
+        let Ok(mut reading) = self.reading.try_lock() else { return brought };
+        let Reading { over, rooms } = &mut *reading;
+        loop {
+            let more = self.endpoint.read(over);
+            for completion in over.drain(..) {
+                self.take(completion, rooms, &mut brought);
+            }
+            if !more {
+                break;
+            }
+        }
+        self.offer(rooms);
+        brought
+    }
+
+    fn take(&self, completion: Completion, rooms: &mut Vec<Slot>, brought: &mut Brought) {
+        match completion {
+            Completion::Sent(slot, result) => {
+                let to = WorldRank(self.destinations[slot.index()].load(Relaxed));
+                lock(&self.free).push(slot);
+                brought.room = true;
+                if let Err(failure) = result {
+                    self.lose(to, failure);
+                    brought.news = true;
+                }
+            }
+            Completion::Received(slot, Ok(len)) => {
+                let message = &self.endpoint.bytes(&slot)[..len];
+                let Some((header, rest)) = Header::parse(message, self.job, self.size()) else {
+                    self.foreign.fetch_add(1, Relaxed);
+                    return rooms.push(slot);
+                };
+                let Some(peer) = self.peer(WorldRank(header.from)) else { return rooms.push(slot) };
+                brought.news = true;
+                match (header.kind, rest.first_chunk()) {
+                    (Kind::Data, _) => {
+                        lock(&self.inbox).push_back((slot, len));
+                        peer.came.fetch_add(1, Release);
+                        self.arrived.fetch_add(1, Release);
+                        return;
+                    }
+                    (Kind::Farewell, Some(count)) => {
+                        peer.of_all.store(u64::from_le_bytes(*count), Release);
+                        self.due.store(true, Release);
+                        self.bell.ring();
+                    }
+                    (Kind::Farewell, None) => _ = self.broken.fetch_add(1, Relaxed),
+                    (Kind::Heard, _) => {
+                        peer.heard.store(true, Release);
+                        self.bell.ring();
+                    }
+                }
+                rooms.push(slot);
+            }
+            Completion::Received(slot, Err(_)) => {
+                self.broken.fetch_add(1, Relaxed);
+                rooms.push(slot);
+            }
+            Completion::Stray => _ = self.broken.fetch_add(1, Relaxed),
+        }
+    }
+
+    /// Gives slots to the provider for what comes next, as many as it takes.
+    fn offer(&self, rooms: &mut Vec<Slot>) {
+        while let Some(slot) = rooms.pop() {
+            if let Err(Full(slot, _)) = self.endpoint.receive(slot) {
+                return rooms.push(slot);
+            }
+        }
+    }
+
+    /// What was sent to a peer has not arrived there. One that has left does not need it.
+    fn lose(&self, peer: WorldRank, failure: Failure) {
+        if self.members.peer_state(peer) != PeerState::Alive {
+            return;
+        }
+        if self.lost.compare_exchange(NO_RANK, peer.0.into(), AcqRel, Relaxed).is_ok() {
+            _ = self.why_lost.set(failure);
+        }
+    }
+
+    fn known(&self) -> impl Iterator<Item = (WorldRank, &Peer)> {
+        let known = |(rank, peer): (usize, &'_ OnceLock<Box<Peer>>)| {
+            peer.get().map(|_| WorldRank(rank as u32))
+        };
+        let ranks = self.peers.iter().enumerate().filter_map(known);
+        ranks.filter_map(|rank| Some((rank, &**self.peers[rank.0 as usize].get()?)))
+    }
+
+    /// Answers peers that leave, all of whose messages have arrived. Says whether all were.
+    pub(crate) fn answer_farewells(&self) -> bool {
+        let mut all = true;
+        for (rank, peer) in self.known() {
+            let of_all = peer.of_all.load(Acquire);
+            if of_all == u64::MAX || peer.answered.load(Acquire) {
+                continue;
+            }
+            let is_all_here = peer.came.load(Acquire) >= of_all;
+            let is_answered =
+                is_all_here && self.submit(rank, peer, Kind::Heard, [&[], &[]]).unwrap_or(true);
+            if is_answered {
+                peer.answered.store(true, Release);
+            }
+            all &= is_answered;
+        }
+        all
+    }
+
+    /// Tells peers that this rank leaves how many messages it sent them. Says whether all have
+    /// heard, or are gone.
+    pub(crate) fn say_farewell(&self) -> bool {
+        let mut all = true;
+        for (rank, peer) in self.known() {
+            let sent = peer.sent.load(Acquire);
+            if sent == 0 || peer.heard.load(Acquire) {
+                continue;
+            }
+            if self.is_lost(rank) || self.members.peer_state(rank) != PeerState::Alive {
+                continue;
+            }
+            all = false;
+            if !peer.told.load(Acquire) {
+                let count = sent.to_le_bytes();
+                let said = self.submit(rank, peer, Kind::Farewell, [&count, &[]]);
+                match said {
+                    Ok(said) => peer.told.store(said, Release),
+                    Err(failure) => self.lose(rank, failure),
+                }
+            }
+        }
+        all
+    }
+}
+
+/// Bytes of a slot.
+pub(crate) const SLOT_BYTES: usize = HEADER + MESSAGE_MAX;
+
+/// Number of slots.
+pub(crate) const SLOTS: u32 = RECEIVES + SENDS;

@@ -1,0 +1,173 @@
+//! A thread that stands in for the rank's threads at the network while they sleep or compute.
+//!
+//! It sleeps at the provider's wait object, and wakes the rank when something has come. While a
+//! thread of the rank looks by itself, it stands still: two that read take turns, and cost a core.
+
+use crate::port::{Brought, Leave, Port, lock};
+use rma_core::transport::Outcome;
+use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
+use rustix::fd::OwnedFd;
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
+use std::sync::atomic::{AtomicBool, AtomicU32};
+use std::sync::{Condvar, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+/// So long it stands still before it looks whether the rank's threads still look by themselves.
+const TICK: Duration = Duration::from_millis(1);
+/// The same for what the provider does not tell: room after it had none, peers that hear.
+const RETRY: Duration = Duration::from_millis(1);
+/// So long a rank that leaves waits for peers to hear of it. Then they are told that it failed:
+/// what it sent them may be lost.
+const FAREWELL: Duration = Duration::from_secs(10);
+/// So long the last messages may take to be out of this process, which ends.
+const LINGER: Duration = Duration::from_secs(1);
+
+/// How the watcher is told to look.
+pub(crate) struct Bell {
+    file: OwnedFd,
+    rung: AtomicBool,
+    over: AtomicBool,
+    /// Threads of the rank that sleep, or are about to.
+    parked: AtomicU32,
+    still: AtomicBool,
+    turn: Mutex<()>,
+    changed: Condvar,
+}
+
+impl Bell {
+    pub(crate) fn new() -> rustix::io::Result<Self> {
+        Ok(Self {
+            file: eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?,
+            rung: AtomicBool::new(false),
+            over: AtomicBool::new(false),
+            parked: AtomicU32::new(0),
+            still: AtomicBool::new(false),
+            turn: Mutex::default(),
+            changed: Condvar::new(),
+        })
+    }
+
+    /// There is something to do for it.
+    pub(crate) fn ring(&self) {
+        if !self.rung.swap(true, SeqCst) {
+            // A counter that is full is readable all the same.
+            _ = rustix::io::write(&self.file, &1_u64.to_ne_bytes());
+            self.go();
+        }
+    }
+
+    /// The rank leaves: the watcher ends as soon as it can.
+    pub(crate) fn end(&self) {
+        self.over.store(true, SeqCst);
+        self.rung.store(false, SeqCst);
+        self.ring();
+    }
+
+    /// A thread of the rank is about to sleep.
+    pub(crate) fn park(&self) {
+        self.parked.fetch_add(1, SeqCst);
+        self.go();
+    }
+
+    /// It is awake again.
+    pub(crate) fn unpark(&self) {
+        self.parked.fetch_sub(1, SeqCst);
+    }
+
+    /// Has it go on, if it stands still.
+    fn go(&self) {
+        // Both sides store before they load (SeqCst): either this sees it stand, or it sees why not
+        // to.
+        if self.still.load(SeqCst) {
+            drop(lock(&self.turn));
+            self.changed.notify_all();
+        }
+    }
+
+    fn is_wanted(&self) -> bool {
+        self.parked.load(SeqCst) > 0 || self.rung.load(SeqCst)
+    }
+
+    fn stand_still(&self) {
+        let turn = lock(&self.turn);
+        self.still.store(true, SeqCst);
+        let wait = |(): &mut ()| !self.is_wanted();
+        let waited = self.changed.wait_timeout_while(turn, TICK, wait);
+        drop(waited.unwrap_or_else(PoisonError::into_inner));
+        self.still.store(false, SeqCst);
+    }
+
+    /// What was rung for is about to be done.
+    fn answer(&self) {
+        if self.rung.load(SeqCst) {
+            _ = rustix::io::read(&self.file, &mut [0; 8]);
+            self.rung.store(false, SeqCst);
+        }
+    }
+}
+
+/// What the watcher's thread runs.
+pub(crate) fn watch(port: &Port) {
+    let bell = &*port.bell;
+    let (mut polls, mut farewell, mut linger) = (0, None, None);
+    loop {
+        let polled = port.polls.load(Relaxed);
+        if polled != polls && !bell.is_wanted() {
+            polls = polled;
+            bell.stand_still();
+            continue;
+        }
+        polls = polled;
+        bell.answer();
+        let Brought { news, room } = port.read();
+        if news {
+            port.wake();
+        }
+        // Who was told that there is no room looks again.
+        let is_starved = port.is_starved();
+        if room || is_starved {
+            port.fed();
+        }
+        let is_settled = tend(port, &mut farewell);
+        let is_over = bell.over.load(Acquire);
+        if is_over && is_settled {
+            let until = *linger.get_or_insert_with(|| Instant::now() + LINGER);
+            if port.is_idle() || Instant::now() > until {
+                return;
+            }
+        }
+        let is_hasty = is_starved || !is_settled || is_over || port.endpoint.file().is_none();
+        if port.endpoint.may_wait() {
+            sleep(port, is_hasty.then_some(RETRY));
+        }
+    }
+}
+
+fn sleep(port: &Port, timeout: Option<Duration>) {
+    let bell = PollFd::new(&port.bell.file, PollFlags::IN);
+    let timeout = timeout.and_then(|timeout| Timespec::try_from(timeout).ok());
+    // An interrupted sleep is one that has ended.
+    _ = match port.endpoint.file() {
+        Some(file) => poll(&mut [bell, PollFd::new(&file, PollFlags::IN)], timeout.as_ref()),
+        None => poll(&mut [bell], timeout.as_ref()),
+    };
+}
+
+/// Takes part in the leaving of peers and of this rank; false if there is more to do soon.
+fn tend(port: &Port, deadline: &mut Option<Instant>) -> bool {
+    let mut is_settled = true;
+    if port.due.swap(false, Relaxed) && !port.answer_farewells() {
+        port.due.store(true, Release);
+        is_settled = false;
+    }
+    let mut leave = lock(&port.leave);
+    let Leave::Leaving(outcome) = *leave else { return is_settled };
+    let until = *deadline.get_or_insert_with(|| Instant::now() + FAREWELL);
+    let have_heard = port.say_farewell();
+    if !have_heard && Instant::now() < until {
+        return false;
+    }
+    port.members.depart(if have_heard { outcome } else { Outcome::Failed });
+    *leave = Leave::Left;
+    is_settled
+}

@@ -106,7 +106,7 @@ pub fn nothing_stays(universe: &Universe) {
     let world = universe.world();
     let small = if cfg!(miri) { 1 } else { 20 };
     for _ in 0..small {
-        let count = if world.rank() == Rank(0) { 1 << 60 } else { 8 << 20 };
+        let count = if world.rank() == Rank(0) { 1u64 << 60 } else { 8 << 20 };
         assert!(world.window(count, 1).allocate().is_err());
         assert!(world.window(1, 0).allocate().is_err());
     }

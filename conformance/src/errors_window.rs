@@ -82,7 +82,7 @@ fn expect_shortage(error: WindowError, me: Rank) {
 /// More memory than there is, for every rank: an error, and no signal later. S-B6 S-B7
 pub fn shortage(universe: &Universe) {
     let world = universe.world();
-    for (count, unit) in [(1 << 60, 1), (1 << 57, 8), (1 << 40, 1 << 22)] {
+    for (count, unit) in [(1u64 << 60, 1), (1 << 57, 8), (1 << 40, 1 << 22)] {
         expect_shortage(world.window(count, unit).allocate().err().unwrap(), world.rank());
     }
     unharmed(universe);
@@ -92,7 +92,7 @@ pub fn shortage(universe: &Universe) {
 pub fn shortage_of_one(universe: &Universe) {
     let world = universe.world();
     for culprit in world.ranks() {
-        let count = if world.rank() == culprit { 1 << 60 } else { 100 };
+        let count = if world.rank() == culprit { 1u64 << 60 } else { 100 };
         let error = world.window(count, 1).allocate().err().unwrap();
         let told = matches!(error, WindowError::Allocate { .. });
         assert!(told || world.rank() != culprit, "the culprit is told why: {error}");
@@ -106,7 +106,7 @@ pub fn nothing_stays(universe: &Universe) {
     let world = universe.world();
     let small = if cfg!(miri) { 1 } else { 20 };
     for _ in 0..small {
-        let count = if world.rank() == Rank(0) { 1 << 60 } else { 8 << 20 };
+        let count = if world.rank() == Rank(0) { 1u64 << 60 } else { 8 << 20 };
         assert!(world.window(count, 1).allocate().is_err());
         assert!(world.window(1, 0).allocate().is_err());
     }

@@ -138,7 +138,9 @@ pub(crate) fn watch(port: &Port) {
                 return;
             }
         }
-        let is_hasty = is_starved || !is_settled || is_over || port.endpoint.file().is_none();
+        // What the provider has taken and not sent, it may not tell of either.
+        let is_hasty = is_starved || !is_settled || is_over || !port.is_idle();
+        let is_hasty = is_hasty || port.endpoint.file().is_none();
         if port.endpoint.may_wait() {
             is_rung = sleep(port, is_hasty.then_some(RETRY));
         }

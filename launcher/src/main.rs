@@ -18,6 +18,9 @@ Examples:
   Run the word count with 4 ranks, each line marked with its rank:
       rma-run -n 4 --label target/release/examples/wordcount .
 
+  Examine this machine, by trying what jobs need (--json for scripts):
+      rma-run doctor
+
   Pin each rank to a CPU, show what is decided, give up after a minute:
       rma-run -n 2 --bind core --explain --timeout 60 ./stencil --size 4096
 
@@ -304,6 +307,9 @@ fn main() -> ExitCode {
     if run::warden() {
         return ExitCode::SUCCESS;
     }
+    if std::env::args_os().nth(1).is_some_and(|word| word == "doctor") {
+        return doctor();
+    }
     let line = habits::translate(&Cli::command(), std::env::args_os()).unwrap_or_else(|why| {
         Cli::command().error(ErrorKind::UnknownArgument, why).exit();
     });
@@ -322,6 +328,23 @@ fn main() -> ExitCode {
             error.exit_code().into()
         }
     }
+}
+
+/// `rma-run doctor [--json]`: the word is a program unless it is the first one.
+fn doctor() -> ExitCode {
+    use run::doctor::{self, Health};
+    let findings = doctor::examine();
+    let options: Vec<_> = std::env::args_os().skip(2).collect();
+    let page = match &options[..] {
+        [] => doctor::text(&findings),
+        [option] if option == "--json" => doctor::json(&findings),
+        _ => Cli::command()
+            .error(ErrorKind::UnknownArgument, "doctor takes no option but --json")
+            .exit(),
+    };
+    let printed = print(&page);
+    let bad = findings.iter().any(|finding| finding.health == Health::Bad);
+    if bad { ExitCode::FAILURE } else { printed }
 }
 
 /// What is to be printed instead of running a job.

@@ -143,3 +143,41 @@ fn a_failed_rank_s_last_words_are_shown_where_its_output_goes_to_files() {
         "  word 3\nrma-run:   word 4\nrma-run:   word 5\nrma-run:   word 6\nrma-run:   word 7\n";
     assert!(text.ends_with(words) && !text.contains("word 2"), "{text}");
 }
+
+#[test]
+fn a_core_file_is_named() {
+    let dir = tempfile::tempdir().unwrap();
+    let folder = dir.path().to_str().unwrap();
+    let options = ["-n", "1", "--wdir", folder, "sh", "-c", "kill -SEGV $$"];
+    let output = under("ulimit -c unlimited", &options);
+    assert_eq!(output.status.code(), Some(128 + 11), "{}", stderr(&output));
+    assert!(stderr(&output).contains("; its core "), "{}", stderr(&output));
+    let none = under("ulimit -c 0", &options);
+    // A kernel that passes cores on to a program does so whatever the limit is.
+    let pattern = std::fs::read_to_string("/proc/sys/kernel/core_pattern").unwrap();
+    assert_eq!(stderr(&none).contains("; its core "), pattern.starts_with('|'));
+}
+
+#[test]
+fn the_doctor_tries_what_jobs_need() {
+    let output = job(&["doctor"]);
+    succeeds(&output);
+    let text = stdout(&output);
+    for topic in ["CPUs", "ranks", "open files", "/proc", "loop-back", "memory", "peers"] {
+        assert!(text.lines().any(|line| line.contains(&format!("{topic}: "))), "{text}");
+    }
+    let json = job(&["doctor", "--json"]);
+    succeeds(&json);
+    assert!(stdout(&json).starts_with("[\n  {\"topic\": \"CPUs\", \"health\": \"good\""));
+    // Not the first word: a program.
+    assert_eq!(job(&["-n", "1", "doctor"]).status.code(), Some(127));
+
+    const TRY: &str = "unshare -n true";
+    if permitted("the_doctor_tries_what_jobs_need, without loop-back,", TRY) {
+        let mut command = Command::new("unshare");
+        let output =
+            command.args(["-n", env!("CARGO_BIN_EXE_rma-run"), "doctor"]).output().unwrap();
+        assert_eq!(output.status.code(), Some(1));
+        assert!(stdout(&output).contains("BAD  loop-back: "), "{}", stdout(&output));
+    }
+}

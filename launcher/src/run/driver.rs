@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, mpsc};
 use std::time::{Duration, Instant};
 
@@ -47,6 +47,8 @@ pub(super) enum Input {
     Started(start::Newborn),
     /// A rank could not be started.
     NotStarted(RunError),
+    /// The kernel wrote a rank's memory to a core file.
+    CoreDumped(u32),
     /// A rank joined; its answers go there.
     Joined { rank: u32, answers: UnboundedSender<Frame> },
     /// A rank's part of an exchange.
@@ -83,6 +85,8 @@ pub(super) struct Driver<'a> {
     not_started: Option<RunError>,
     /// Ranks that did not end in time, and were killed.
     killed: Vec<u32>,
+    /// Ranks of which there is a core file.
+    dumped: HashSet<u32>,
     refused: bool,
     /// What ranks have said to the user.
     notes: HashSet<String>,
@@ -143,6 +147,7 @@ async fn run_job(
         hold,
         not_started: None,
         killed: Vec::new(),
+        dumped: HashSet::new(),
         refused: false,
         notes: HashSet::new(),
     };
@@ -201,7 +206,7 @@ impl Driver<'_> {
         &self,
         plan: &Plan,
         cpus: &[u32],
-        program: &std::path::Path,
+        program: &Path,
         address: std::net::SocketAddr,
         room: &str,
     ) {
@@ -332,6 +337,10 @@ impl Driver<'_> {
                     *slot = Some(answers);
                 }
                 Event::Joined(rank)
+            }
+            Input::CoreDumped(rank) => {
+                self.dumped.insert(rank);
+                return;
             }
             Input::Part { rank, mine } => {
                 let answer = self.gather.handle_part(rank, mine);
@@ -495,7 +504,11 @@ impl Driver<'_> {
                     _ if self.spec.on_failure == OnFailure::Continue => "; the others went on",
                     _ => "; the job was ended",
                 };
-                format!("rank {rank} {how}{others}{printed}")
+                let core = match self.dumped.contains(rank) {
+                    true => core_file(self.spec.dir.as_deref()),
+                    false => String::new(),
+                };
+                format!("rank {rank} {how}{core}{others}{printed}")
             }
             Ending::TimedOut { running } => format!(
                 "the job was ended after {} s (--timeout); {} still ran",
@@ -563,6 +576,23 @@ fn job_name() -> io::Result<String> {
     let random = wire::random()?;
     let digits: String = random.iter().take(8).map(|byte| format!("{byte:02x}")).collect();
     Ok(format!("{}-{digits}", std::process::id()))
+}
+
+/// Where the kernel puts what it writes of a process that crashed.
+fn core_file(dir: Option<&Path>) -> String {
+    let pattern = std::fs::read_to_string("/proc/sys/kernel/core_pattern").unwrap_or_default();
+    let pattern = pattern.trim();
+    match pattern.strip_prefix('|') {
+        Some(program) => {
+            format!("; its core went to {}", program.split(' ').next().unwrap_or_default())
+        }
+        None if pattern.starts_with('/') => format!("; its core file is {pattern}"),
+        None => {
+            let dir = dir.map(Path::to_owned).or_else(|| std::env::current_dir().ok());
+            let path = dir.unwrap_or_default().join(pattern);
+            format!("; its core file is {}", path.display())
+        }
+    }
 }
 
 fn unwatched(why: &io::Error) -> String {

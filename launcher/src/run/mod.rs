@@ -14,6 +14,7 @@ mod bootstrap;
 mod capacity;
 mod config;
 mod cpus;
+pub mod doctor;
 mod driver;
 mod gather;
 mod groups;

@@ -67,7 +67,10 @@ impl Processes {
         }
         let watched = watch(pidfd_open(pid, PidfdFlags::NONBLOCK)?)?;
         tokio::spawn(async move {
-            let exit = ended(&watched).await;
+            let (exit, dumped) = ended(&watched).await;
+            if dumped {
+                let _ = inputs.send(Input::CoreDumped(rank));
+            }
             // The driver is gone only when the job is over.
             let _ = inputs.send(Input::Event(Event::Exited { rank, exit }));
         });
@@ -175,26 +178,28 @@ fn children() -> Vec<u32> {
     text.split_ascii_whitespace().filter_map(|word| word.parse().ok()).collect()
 }
 
-/// Waits for the end of a process without reaping it.
-async fn ended(watched: &AsyncFd<OwnedFd>) -> Exit {
+/// Waits for the end of a process without reaping it; how it ended, and whether the kernel wrote
+/// its memory to a core file.
+async fn ended(watched: &AsyncFd<OwnedFd>) -> (Exit, bool) {
     use std::os::fd::AsFd;
     loop {
         let options = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT | WaitIdOptions::NOHANG;
         match waitid(WaitId::PidFd(watched.get_ref().as_fd()), options) {
             Ok(Some(status)) => {
-                return match status.terminating_signal() {
+                let exit = match status.terminating_signal() {
                     Some(signal) => Exit::Signal(signal),
                     None => Exit::Status(status.exit_status().unwrap_or(0)),
                 };
+                return (exit, status.dumped());
             }
             Ok(None) => {}
             Err(rustix::io::Errno::INTR) => continue,
             // Other code reaped it, and knows its status alone.
-            Err(_) => return Exit::Status(1),
+            Err(_) => return (Exit::Status(1), false),
         }
         match watched.readable().await {
             Ok(mut guard) => guard.clear_ready(),
-            Err(_) => return Exit::Status(1),
+            Err(_) => return (Exit::Status(1), false),
         }
     }
 }

@@ -3,7 +3,6 @@
 #![allow(unsafe_code)]
 
 use std::ffi::{OsStr, OsString};
-use std::io;
 use std::os::fd::{BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::sync::{Mutex, PoisonError};
 
@@ -29,7 +28,7 @@ pub(crate) enum Missing {
 
 /// A pipe with the secret, and what names it to the process that inherits it.
 #[cfg(feature = "server")]
-pub(crate) fn pipe(secret: &Secret) -> io::Result<(OwnedFd, String)> {
+pub(crate) fn pipe(secret: &Secret) -> std::io::Result<(OwnedFd, String)> {
     use rustix::pipe::{PipeFlags, pipe_with};
     use std::os::fd::AsRawFd;
 

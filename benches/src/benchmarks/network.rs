@@ -80,6 +80,9 @@ fn rows(bench: &mut Bench<'_>, ends: Option<(&mut RawLink, TcpStream)>) -> Resul
     Ok(window.free()?)
 }
 
+/// Does so many operations.
+type Work<'w> = &'w mut dyn FnMut(u64) -> Result<()>;
+
 fn measure(
     bench: &mut Bench<'_>,
     epoch: &LockAll<'_>,
@@ -124,7 +127,7 @@ fn measure(
         }
         Ok(())
     };
-    let works: [(&str, &mut dyn FnMut(u64) -> Result<()>); 3] = [
+    let works: [(&str, Work<'_>); 3] = [
         ("put + flush by libfabric", &mut put),
         ("get by libfabric", &mut get),
         ("fetch_and_op sum by libfabric", &mut fetch),

@@ -34,10 +34,10 @@ pub struct Request<'w, B: OriginBuffer> {
     /// Not its epoch, which may end first. S-I4
     window: &'w Window,
     target: Rank,
-    state: Stage<'w, B>,
+    state: RequestState<'w, B>,
 }
 
-enum Stage<'w, B: OriginBuffer> {
+enum RequestState<'w, B: OriginBuffer> {
     Complete(B),
     UnderWay(Owner<'w, B::Element>),
     /// The buffer was given back.
@@ -96,7 +96,7 @@ impl<'w, B: OriginBuffer> Request<'w, B> {
     #[inline(always)]
     fn complete(peer: &Peer<'w>, buffer: B) -> Self {
         let (window, target) = (peer.window(), peer.target());
-        Self { window, target, state: Stage::Complete(buffer) }
+        Self { window, target, state: RequestState::Complete(buffer) }
     }
 
     /// One that was complete at once, or the buffer if it failed. S-I2
@@ -145,7 +145,7 @@ impl<'w, B: OriginBuffer> Request<'w, B> {
         // that wait packed.
         let started = unsafe { window.begin_fetch(operation, left, sink, &mut completion) };
         unfinished.packed = completion.take_packed().map(Box::new);
-        let mut request = Self { window, target, state: Stage::UnderWay(under_way) };
+        let mut request = Self { window, target, state: RequestState::UnderWay(under_way) };
         if let Err(error) = started {
             _ = window.drain(operation.what, target, &pending);
             return Err(Box::new(Refused { value: request.take(false), error }));
@@ -251,7 +251,7 @@ impl<'w, B: OriginBuffer> Request<'w, B> {
     #[inline]
     pub fn wait(self) -> Result<B, Refused<B>> {
         match self.state {
-            Stage::Complete(buffer) => Ok(buffer),
+            RequestState::Complete(buffer) => Ok(buffer),
             state => Self { state, ..self }.wait_cold().map_err(|refused| *refused),
         }
     }
@@ -283,12 +283,12 @@ impl<'w, B: OriginBuffer> Request<'w, B> {
 
     /// Takes the buffer out, filled if what was under way ended well. S-I3
     fn take(&mut self, filled: bool) -> B {
-        let unfinished = match replace(&mut self.state, Stage::Spent) {
-            Stage::Complete(buffer) => return buffer,
-            Stage::UnderWay(mut it) => {
+        let unfinished = match replace(&mut self.state, RequestState::Spent) {
+            RequestState::Complete(buffer) => return buffer,
+            RequestState::UnderWay(mut it) => {
                 it.unfinished.take().expect("taken out with its request's state")
             }
-            Stage::Spent => panic!("a request was polled after it had given its buffer back"),
+            RequestState::Spent => panic!("a request was polled after it had given its buffer back"),
         };
         let Unfinished { mut buffer, packed, .. } = *unfinished;
         if let Some(packed) = packed.filter(|_| filled) {
@@ -299,8 +299,8 @@ impl<'w, B: OriginBuffer> Request<'w, B> {
 
     fn unfinished(&self) -> Option<&Unfinished<B::Element>> {
         match &self.state {
-            Stage::UnderWay(it) => it.get(),
-            Stage::Complete(_) | Stage::Spent => None,
+            RequestState::UnderWay(it) => it.get(),
+            RequestState::Complete(_) | RequestState::Spent => None,
         }
     }
 

@@ -89,6 +89,7 @@ impl Window {
     /// # Errors
     ///
     /// [`RmaError::Persist`] where the part lies on storage; memory has none.
+    #[inline]
     pub fn sync(&self) -> Result<(), RmaError> {
         grant::wait(None);
         if !self.sync_is_fence {

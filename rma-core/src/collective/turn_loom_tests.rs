@@ -61,8 +61,8 @@ fn loom_three_threads_take_turns() {
     check(3, 1);
 }
 
-/// A thread that finds the turn taken sleeps; the one that has it gives it back meanwhile, and hears
-/// of that.
+/// A thread that finds the turn taken sleeps; the one that has it gives it back meanwhile, and
+/// hears of that.
 fn give_back_to_one_that_sleeps(again: Again) {
     loom::model(move || {
         let word = Arc::new(AtomicU32::new(TAKEN));

@@ -97,7 +97,7 @@ const ROUNDS: usize = 4;
 const BUSY: usize = 1 << 14;
 
 /// Looks at a word before the first round of progress: together a few microseconds at most.
-const GLANCES: u32 = 128;
+const GLANCES: u32 = 256;
 
 /// After so many such waits one makes progress before it looks.
 pub(super) const GLANCED: u32 = 64;

@@ -62,13 +62,18 @@ impl Window {
     }
 
     /// Makes all of this rank's part durable that can be; in a dynamic window, all its regions.
+    #[inline]
+    pub(crate) fn persist_part(&self) -> Result<(), RmaError> {
+        if self.part.memory.is_durable() || self.part.regions.is_some() {
+            return self.persist_durable();
+        }
+        Ok(())
+    }
+
     #[cold]
     #[inline(never)]
-    pub(crate) fn persist_part(&self) -> Result<(), RmaError> {
-        let Some(regions) = &self.part.regions else {
-            let durable = self.part.memory.is_durable();
-            return if durable { self.persist(0..self.size()) } else { Ok(()) };
-        };
+    fn persist_durable(&self) -> Result<(), RmaError> {
+        let Some(regions) = &self.part.regions else { return self.persist(0..self.size()) };
         regions.durable().into_iter().try_for_each(|(start, len)| {
             match self.persist(start..start + len) {
                 // Another thread has detached it meanwhile: it is its user's.

@@ -98,12 +98,10 @@ impl Window {
     /// [`RmaError::Persist`] where the part lies on storage; memory has none.
     pub fn sync(&self) -> Result<(), RmaError> {
         grant::wait(None);
-        if !self.sync_is_fence {
-            self.engine().transport.touches(Touch::Look);
-        }
+        self.engine().transport.touches(Touch::Look);
         // Its own stores before, and loads after, are in order with operations. S-F8 S-F9 S-M2 S-M4
         core::sync::atomic::fence(core::sync::atomic::Ordering::SeqCst);
-        if self.sync_is_fence { Ok(()) } else { self.persist_part() }
+        self.persist_part()
     }
 
     /// Flushes a target, and has it make its part durable; in a dynamic window, all its regions

@@ -50,22 +50,6 @@ impl NetConfig {
         }
     }
 
-    /// What layouts cost between two ranks, one of which is idle and has `credit` messages under way
-    /// at most: steps take half of the longest time on average. A transfer takes three, the way of
-    /// a message and that of its answer are one each.
-    #[must_use]
-    pub const fn layout_costs(&self, device: &DeviceConfig, credit: u64) -> LayoutCosts {
-        let half_tick_ns = 500;
-        let transfer_ns = 3 * device.delay_max * half_tick_ns;
-        let message_ns = 2 * self.delay_max * half_tick_ns;
-        LayoutCosts {
-            transfer_ns,
-            next_transfer_ns: share(transfer_ns, device.queue_max as u64),
-            message_ns,
-            next_message_ns: share(message_ns, credit),
-        }
-    }
-
     /// Whether load and store of one rank reach memory of another.
     pub(crate) const fn are_near(&self, one: u32, other: u32) -> bool {
         let Some(nodes) = self.nodes else { return false };
@@ -94,14 +78,6 @@ impl NetConfig {
     }
 }
 
-/// Of what takes `time` when `many` are under way, what one of them adds.
-const fn share(time: u64, many: u64) -> u64 {
-    match time.checked_div(many) {
-        Some(share) => share,
-        None => time,
-    }
-}
-
 /// The simulated device of all ranks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DeviceConfig {
@@ -110,7 +86,7 @@ pub struct DeviceConfig {
     /// A rank, and the sizes of what goes to and comes from there, which may be others than of the
     /// rest.
     pub narrow: Option<(u32, RemoteLimits)>,
-    /// What it tells of the costs of layouts, if it does: [`NetConfig::layout_costs`], say.
+    /// What it tells of the costs of layouts, if it does.
     pub costs: Option<LayoutCosts>,
     /// Transfers of one endpoint to one peer that are under way, and flushes apart from them,
     /// before it says `Again`; at least 1.

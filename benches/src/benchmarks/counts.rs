@@ -453,8 +453,8 @@ impl Counts<'_, '_> {
         self.of(&call, pair, || Ok(()))
     }
 
-    /// The call of `lock` alone. A far one returns before the grant (ADR 16), which is a message: it
-    /// sends its request and hears of nothing.
+    /// The call of `lock` alone. A far one returns before the grant, which is a message (ADR 16):
+    /// it sends its request and receives nothing.
     fn lock_alone(&mut self, window: &Window) -> Result<()> {
         let (call, mut messages) = (call("lock, by itself", None), [0; 2]);
         let due = if self.path == PATHS[0] { [0.0; 2] } else { [1.0, 0.0] };

@@ -36,8 +36,8 @@ fn take_or_await(word: &impl Word<Value = u32>) -> bool {
 /// taken says again that it waits.
 #[inline]
 fn give_back(word: &impl Word<Value = u32>) -> bool {
-    // pairs with the exchanges above: Release is for the next thread, Acquire for the bells of those
-    // that wait.
+    // pairs with the exchanges above: Release is for the next thread, Acquire for the bells of
+    // those that wait.
     word.swap(FREE, AcqRel) == AWAITED
 }
 

@@ -61,7 +61,8 @@ fn loom_three_threads_take_turns() {
     check(3, 1);
 }
 
-/// A thread that finds the turn taken sleeps; who has it gives it back meanwhile, and hears of that.
+/// A thread that finds the turn taken sleeps; the one that has it gives it back meanwhile, and
+/// hears of that.
 fn give_back_to_one_that_sleeps(again: Again) {
     loom::model(move || {
         let word = Arc::new(AtomicU32::new(TAKEN));
@@ -76,7 +77,7 @@ fn give_back_to_one_that_sleeps(again: Again) {
 }
 
 #[test]
-fn loom_who_gives_the_turn_back_hears_of_a_thread_that_sleeps() {
+fn loom_to_give_the_turn_back_tells_of_a_thread_that_sleeps() {
     give_back_to_one_that_sleeps(take_or_await);
 }
 

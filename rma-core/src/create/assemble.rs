@@ -68,9 +68,7 @@ impl WindowBuilder<'_> {
             targets.set_integers(Integers::ByLock);
         }
         let part = Arc::new(part);
-        let durable = part.memory.is_durable() || part.regions.is_some();
         let window = Window {
-            sync_is_fence: !durable && self.comm.inner.engine.transport.views.is_none(),
             targets,
             rank: self.comm.rank(),
             far: part.far.clone(),

@@ -96,8 +96,8 @@ const ROUNDS: usize = 4;
 /// message, so these are more than any queue holds.
 const BUSY: usize = 1 << 14;
 
-/// Looks at a word before the first round of progress: together about a microsecond, or less.
-const GLANCES: u32 = 32;
+/// Looks at a word before the first round of progress: together a few microseconds at most.
+const GLANCES: u32 = 256;
 
 /// After so many such waits one makes progress before it looks.
 pub(super) const GLANCED: u32 = 64;

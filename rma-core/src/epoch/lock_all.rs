@@ -34,10 +34,8 @@ impl Window {
     /// this rank was dropped.
     #[inline]
     pub fn lock_all(&self) -> Result<LockAll<'_>, RmaError> {
-        // Looked up before the epoch is opened: loads behind an atomic wait for it.
-        let first = self.first_mapped();
         let opened = self.opened_hot();
-        if opened && !self.part.epoch.has_left() && self.share_global_lock_hot(first) {
+        if opened && !self.part.epoch.has_left() && self.share_global_lock_hot() {
             return Ok(LockAll { access: Access::new(self, Permit::All) });
         }
         self.lock_all_rest(opened)

@@ -192,7 +192,7 @@ impl Window {
 
     /// The block of rank 0, if it is mapped.
     #[inline(always)]
-    pub(crate) fn first_mapped(&self) -> Option<ControlBlock<'_>> {
+    fn first_mapped(&self) -> Option<ControlBlock<'_>> {
         self.targets.get(Rank(0))?.block()
     }
 
@@ -260,8 +260,8 @@ impl Window {
     }
 
     #[inline(always)]
-    pub(crate) fn share_global_lock_hot(&self, first: Option<ControlBlock<'_>>) -> bool {
-        let Some(first) = first else { return false };
+    pub(crate) fn share_global_lock_hot(&self) -> bool {
+        let Some(first) = self.first_mapped() else { return false };
         let hot = Hot { window: self, there: first, first };
         matches!(self.global_lock.told.share_at_once(&hot), Ok(true))
     }

@@ -86,9 +86,6 @@ pub struct Window {
     pub(crate) together: bool,
     /// Operations on every target go by load and store.
     pub(crate) all_loaded: bool,
-    /// No part of this rank can be durable, and no simulator looks on: a sync is its fence. Kept
-    /// here, because loads behind a fence wait for it.
-    pub(crate) sync_is_fence: bool,
     /// How a device is used for far targets, or why it is not.
     pub(crate) device: Result<Device, &'static str>,
     /// The path that the ranks asked for.

@@ -63,18 +63,23 @@ impl Window {
     }
 
     /// Makes all of this rank's part durable that can be; in a dynamic window, all its regions.
+    #[inline]
+    pub(crate) fn persist_part(&self) -> Result<(), RmaError> {
+        if self.part.memory.is_durable() || self.part.regions.is_some() {
+            return self.persist_durable();
+        }
+        Ok(())
+    }
+
     #[cold]
     #[inline(never)]
-    pub(crate) fn persist_part(&self) -> Result<(), RmaError> {
+    fn persist_durable(&self) -> Result<(), RmaError> {
         let (part, window, rank) = (&self.part, self.id(), self.rank());
         let failed = |start, len, error| {
             let end = start + len;
             RmaError::Persist { window, rank, start, end, error }
         };
         let Some(regions) = &part.regions else {
-            if !part.memory.is_durable() {
-                return Ok(());
-            }
             let synced = part.memory.sync(part.offset..part.offset + part.size);
             return synced.map(drop).map_err(|error| failed(0, part.size, error));
         };

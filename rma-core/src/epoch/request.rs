@@ -288,7 +288,9 @@ impl<'w, B: OriginBuffer> Request<'w, B> {
             RequestState::UnderWay(mut it) => {
                 it.unfinished.take().expect("taken out with its request's state")
             }
-            RequestState::Spent => panic!("a request was polled after it had given its buffer back"),
+            RequestState::Spent => {
+                panic!("a request was polled after it had given its buffer back")
+            }
         };
         let Unfinished { mut buffer, packed, .. } = *unfinished;
         if let Some(packed) = packed.filter(|_| filled) {

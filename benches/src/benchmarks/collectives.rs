@@ -58,7 +58,7 @@ pub(super) fn run(bench: &mut Bench<'_>) -> Result<()> {
 
 /// A broadcast between two ranks next to what moves its bytes from one to the other by hand: into
 /// shared memory, whose lines the other CPU has, and out of it, with a flag for each piece and one
-/// when all is read. It is what the machine allows, where `memcpy` in one cache is not.
+/// when all is read. That bytes pass from cache to cache is in it, which is not in `memcpy`.
 fn handed_over(
     bench: &mut Bench<'_>,
     window: &Window,

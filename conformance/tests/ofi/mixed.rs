@@ -6,8 +6,11 @@ use rma::{Config, Universe};
 use rma_conformance::shared::refused;
 use rma_conformance::{Exception, Harness};
 
+#[path = "../generated/mod.rs"]
 mod generated;
+#[path = "mod.rs"]
 mod ofi;
+#[path = "../ranks/mod.rs"]
 mod ranks;
 
 struct Mixed;

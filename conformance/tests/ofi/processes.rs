@@ -6,7 +6,9 @@ use rma_conformance::shared::refused;
 use rma_conformance::{Exception, Harness};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
+#[path = "../generated/mod.rs"]
 mod generated;
+#[path = "mod.rs"]
 mod ofi;
 
 struct Processes;

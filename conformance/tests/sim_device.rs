@@ -327,7 +327,8 @@ fn time_layouts(least: Option<u64>, costs: Option<LayoutCosts>) -> [Took; LAYOUT
 /// Each with delays of its own.
 const SEEDS: u64 = 10;
 
-/// What a device would measure: the times of few and of many transfers and messages.
+/// What a device would measure: the times of a full queue of transfers and of many, of one message
+/// and of many.
 fn measured(by_transfers: &[Took], packed: &[Took]) -> LayoutCosts {
     let mean = |took: &Took| took.time.as_nanos() as u64 / SEEDS;
     let line = |few: (u64, u64), many: (u64, u64)| {
@@ -339,8 +340,8 @@ fn measured(by_transfers: &[Took], packed: &[Took]) -> LayoutCosts {
         let (runs, elements) = LAYOUTS[place];
         (mean(&packed[place]), (8 * runs * elements).div_ceil(16 << 10))
     };
-    // 2 and 1,024 runs; 16 bytes and 1 MiB.
-    let (transfer_ns, next_transfer_ns) = line(transfers(0), transfers(10));
+    // 16 runs, which fill a queue, and 1,024; 16 bytes and 1 MiB.
+    let (transfer_ns, next_transfer_ns) = line(transfers(3), transfers(10));
     let (message_ns, next_message_ns) = line(messages(0), messages(7));
     LayoutCosts { transfer_ns, next_transfer_ns, message_ns, next_message_ns }
 }

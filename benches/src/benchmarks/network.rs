@@ -2,6 +2,7 @@
 use super::TARGET;
 use crate::Result;
 use crate::bench::{Bench, row};
+use crate::measure::Work;
 use rma::{LockAll, Op};
 use rma_transport_ofi::RawLink;
 use std::hint::black_box;
@@ -124,7 +125,7 @@ fn measure(
         }
         Ok(())
     };
-    let works: [(&str, &mut dyn FnMut(u64) -> Result<()>); 3] = [
+    let works: [(&str, Work<'_>); 3] = [
         ("put + flush by libfabric", &mut put),
         ("get by libfabric", &mut get),
         ("fetch_and_op sum by libfabric", &mut fetch),

@@ -2,6 +2,7 @@
 use super::TARGET;
 use crate::Result;
 use crate::bench::{Bench, row};
+use crate::measure::Work;
 use rma::{LockAll, Op};
 use rma_transport_ofi::RawLink;
 use std::hint::black_box;

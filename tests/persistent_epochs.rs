@@ -1,6 +1,6 @@
 //! Epochs that end with persistence: which versions they make, and what else they make durable.
 use rma::{
-    Assert, Error, ErrorClass, OnStorage, PersistError, PersistentError, PersistentHints,
+    Assert, DirtyTracking, Error, ErrorClass, LockKind, OnStorage, PersistError, PersistentError, PersistentHints,
     PersistentMemory, Rank, RmaError, Root, StorageHints, Universe, Window,
 };
 use std::fs;
@@ -277,6 +277,137 @@ fn memory_that_ends_with_the_job_has_nothing_to_persist() {
         epoch.next_persist(Assert::NONE)?.end_persist()?;
         assert_eq!(window.local().load::<u64>(0)?, 9);
         window.post_persist(&[], Assert::NONE)?.wait_persist()?;
+        Ok(window.free()?)
+    });
+}
+
+/// Transactions of two ranks, each of which stores anywhere in both parts by every way there is:
+/// what a commit says to be a version is, whatever finds out what has changed.
+fn stored_and_found_again(tracking: DirtyTracking) {
+    const WORDS: usize = 1 << 16;
+    const COMMITS: u64 = 12;
+    let folder = tempfile::tempdir().unwrap();
+    let hints = || hints().dirty_tracking(tracking);
+    let open = |universe: &Universe| -> Result<_, Error> {
+        let world = universe.world();
+        let root = Root::open(world, folder.path())?;
+        Ok(Arc::new(PersistentMemory::open(&root, world, &hints(), WORDS * 8)?))
+    };
+    let over = |universe: &Universe, memory: &Arc<PersistentMemory>| -> Result<Window, Error> {
+        Ok(universe.world().window(WORDS, 8).create(memory.clone())?)
+    };
+    let bytes = |window: &Window| -> Result<Vec<u64>, Error> {
+        let mut words = vec![0; WORDS];
+        window.local().read(0, &mut words)?;
+        Ok(words)
+    };
+    let tracked = |window: &Window| window.get_info("pmem_dirty_tracking").unwrap();
+    let committed = on_ranks(2, |universe| {
+        let world = universe.world();
+        let (me, peer) = (u64::from(world.rank()), world.rank().on_ring(1, 2));
+        let memory = open(&universe)?;
+        let mut window = over(&universe, &memory)?;
+        let mut ways = vec![tracked(&window)];
+        // Each rank has half of the pages to itself, of both parts.
+        let mut state = 77 + me;
+        let mut place = || {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            let page = (state >> 40) as usize % (WORDS / 512) / 2 * 2 + me as usize;
+            page * 512 + (state >> 20) as usize % 512
+        };
+        for commit in 1..=COMMITS {
+            let epoch = window.fence(Assert::NONE)?;
+            for value in 0..commit {
+                epoch.put(peer, place(), &[commit << 32 | value])?;
+                window.local().store(place(), commit << 32 | value)?;
+            }
+            epoch.end()?;
+            if commit % 3 == 1 {
+                // A mapping that ends before the commit, and one that is new.
+                let other = over(&universe, &memory)?;
+                let lock = other.lock(peer, LockKind::Exclusive)?;
+                lock.put(peer, place(), &[commit])?;
+                lock.unlock()?;
+                other.free()?;
+                if commit % 2 == 0 {
+                    window.free()?;
+                    window = over(&universe, &memory)?;
+                }
+            }
+            if commit % 4 == 2 {
+                world.barrier()?;
+                memory.commit_alone()?;
+                world.barrier()?;
+                window.local().store(place(), commit)?;
+            }
+            memory.commit(world)?;
+            ways.push(tracked(&window));
+        }
+        let committed = bytes(&window)?;
+        world.barrier()?;
+        // What is rolled back.
+        window.local().store(place(), 1u64)?;
+        window.free()?;
+        Ok((committed, ways))
+    });
+    let again = on_ranks(2, |universe| {
+        let window = over(&universe, &open(&universe)?)?;
+        let found = bytes(&window)?;
+        window.free()?;
+        Ok(found)
+    });
+    for (rank, ((committed, ways), found)) in committed.into_iter().zip(again).enumerate() {
+        let differs = (0..WORDS).find(|at| committed[*at] != found[*at]);
+        assert_eq!(differs, None, "rank {rank}, {tracking:?}");
+        let by_marks = ways.iter().filter(|way| *way == "write_protect").count();
+        match tracking {
+            DirtyTracking::Compare => assert_eq!(by_marks, 0, "{ways:?}"),
+            // Where the system has no marks, `explain` says why.
+            _ if ways[0].starts_with("compare (") => eprintln!("skipped: marks: {}", ways[0]),
+            _ => assert_eq!(by_marks, ways.len(), "{ways:?}"),
+        }
+    }
+}
+
+#[test]
+fn commits_by_marks_lose_no_store() {
+    stored_and_found_again(DirtyTracking::WriteProtect);
+}
+
+#[test]
+fn commits_by_comparison_lose_no_store() {
+    stored_and_found_again(DirtyTracking::Compare);
+}
+
+/// Marks are kept by themselves where little changes, and not where much does.
+#[test]
+fn marks_are_kept_where_little_changes() {
+    const BYTES: usize = 4 << 20;
+    let folder = tempfile::tempdir().unwrap();
+    on_ranks(1, |universe| {
+        let world = universe.world();
+        let root = Root::open(world, folder.path())?;
+        let memory = Arc::new(PersistentMemory::open(&root, world, &hints(), BYTES)?);
+        let window = world.window(BYTES / 8, 8).create(memory.clone())?;
+        let way = || window.get_info("pmem_dirty_tracking").unwrap();
+        if way() != "write_protect" {
+            eprintln!("skipped: marks: {}", way());
+            return Ok(window.free()?);
+        }
+        assert!(window.explain().contains("pmem_dirty_tracking=write_protect"));
+        window.local().store(0, 1u64)?;
+        memory.commit(world)?;
+        assert_eq!(way(), "write_protect");
+        for at in (0..BYTES / 8).step_by(512) {
+            window.local().store(at, 2u64)?;
+        }
+        memory.commit(world)?;
+        memory.commit(world)?;
+        assert_eq!(way(), "compare (the last commit changed much)");
+        window.local().store(0, 3u64)?;
+        memory.commit(world)?;
+        memory.commit(world)?;
+        assert_eq!(way(), "write_protect");
         Ok(window.free()?)
     });
 }

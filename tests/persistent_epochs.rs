@@ -1,7 +1,7 @@
 //! Epochs that end with persistence: which versions they make, and what else they make durable.
 use rma::{
-    Assert, DirtyTracking, Error, ErrorClass, LockKind, OnStorage, PersistError, PersistentError, PersistentHints,
-    PersistentMemory, Rank, RmaError, Root, StorageHints, Universe, Window,
+    Assert, DirtyTracking, Error, ErrorClass, LockKind, OnStorage, PersistError, PersistentError,
+    PersistentHints, PersistentMemory, Rank, RmaError, Root, StorageHints, Universe, Window,
 };
 use std::fs;
 use std::path::Path;
@@ -281,88 +281,100 @@ fn memory_that_ends_with_the_job_has_nothing_to_persist() {
     });
 }
 
-/// Transactions of two ranks, each of which stores anywhere in both parts by every way there is:
-/// what a commit says to be a version is, whatever finds out what has changed.
-fn stored_and_found_again(tracking: DirtyTracking) {
-    const WORDS: usize = 1 << 16;
-    const COMMITS: u64 = 12;
-    let folder = tempfile::tempdir().unwrap();
-    let hints = || hints().dirty_tracking(tracking);
-    let open = |universe: &Universe| -> Result<_, Error> {
-        let world = universe.world();
-        let root = Root::open(world, folder.path())?;
-        Ok(Arc::new(PersistentMemory::open(&root, world, &hints(), WORDS * 8)?))
-    };
-    let over = |universe: &Universe, memory: &Arc<PersistentMemory>| -> Result<Window, Error> {
-        Ok(universe.world().window(WORDS, 8).create(memory.clone())?)
-    };
-    let bytes = |window: &Window| -> Result<Vec<u64>, Error> {
-        let mut words = vec![0; WORDS];
-        window.local().read(0, &mut words)?;
-        Ok(words)
-    };
-    let tracked = |window: &Window| window.get_info("pmem_dirty_tracking").unwrap();
-    let committed = on_ranks(2, |universe| {
-        let world = universe.world();
-        let (me, peer) = (u64::from(world.rank()), world.rank().on_ring(1, 2));
-        let memory = open(&universe)?;
-        let mut window = over(&universe, &memory)?;
-        let mut ways = vec![tracked(&window)];
-        // Each rank has half of the pages to itself, of both parts.
-        let mut state = 77 + me;
-        let mut place = || {
-            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
-            let page = (state >> 40) as usize % (WORDS / 512) / 2 * 2 + me as usize;
-            page * 512 + (state >> 20) as usize % 512
-        };
-        for commit in 1..=COMMITS {
-            let epoch = window.fence(Assert::NONE)?;
-            for value in 0..commit {
-                epoch.put(peer, place(), &[commit << 32 | value])?;
-                window.local().store(place(), commit << 32 | value)?;
-            }
-            epoch.end()?;
-            if commit % 3 == 1 {
-                // A mapping that ends before the commit, and one that is new.
-                let other = over(&universe, &memory)?;
-                let lock = other.lock(peer, LockKind::Exclusive)?;
-                lock.put(peer, place(), &[commit])?;
-                lock.unlock()?;
-                other.free()?;
-                if commit % 2 == 0 {
-                    window.free()?;
-                    window = over(&universe, &memory)?;
-                }
-            }
-            if commit % 4 == 2 {
-                world.barrier()?;
-                memory.commit_alone()?;
-                world.barrier()?;
-                window.local().store(place(), commit)?;
-            }
-            memory.commit(world)?;
-            ways.push(tracked(&window));
+/// Words of a part that takes some time to compare.
+const MANY: usize = 1 << 16;
+
+fn open_many(universe: &Universe, root: &Path, how: DirtyTracking) -> Result<Opened, Error> {
+    let world = universe.world();
+    let hints = hints().dirty_tracking(how);
+    let memory =
+        Arc::new(PersistentMemory::open(&Root::open(world, root)?, world, &hints, MANY * 8)?);
+    let window = world.window(MANY, 8).create(memory.clone())?;
+    Ok((memory, window))
+}
+
+fn words_of(window: &Window) -> Result<Vec<u64>, Error> {
+    let mut words = vec![0; MANY];
+    window.local().read(0, &mut words)?;
+    Ok(words)
+}
+
+fn tracking_of(window: &Window) -> String {
+    window.get_info("pmem_dirty_tracking").unwrap()
+}
+
+/// Anywhere in the pages that this rank has to itself, of both parts.
+fn place(state: &mut u64, rank: u32) -> usize {
+    *state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+    let page = (*state >> 40) as usize % (MANY / 512) / 2 * 2 + rank as usize;
+    page * 512 + (*state >> 20) as usize % 512
+}
+
+/// Commits, between which this rank and the other store in both parts by every way there is; tells
+/// how each found out what had changed.
+fn store_and_commit(
+    universe: &Universe,
+    (memory, mut window): Opened,
+) -> Result<(Vec<u64>, Vec<String>), Error> {
+    let world = universe.world();
+    let (me, peer) = (u32::from(world.rank()), world.rank().on_ring(1, 2));
+    let over = || world.window(MANY, 8).create(memory.clone());
+    let mut state = 77 + u64::from(me);
+    let mut ways = vec![tracking_of(&window)];
+    for commit in 1..=12u64 {
+        let epoch = window.fence(Assert::NONE)?;
+        for value in 0..commit {
+            epoch.put(peer, place(&mut state, me), &[commit << 32 | value])?;
+            window.local().store(place(&mut state, me), commit << 32 | value)?;
         }
-        let committed = bytes(&window)?;
-        world.barrier()?;
-        // What is rolled back.
-        window.local().store(place(), 1u64)?;
-        window.free()?;
-        Ok((committed, ways))
-    });
+        epoch.end()?;
+        if commit % 3 == 1 {
+            // A mapping that ends before the commit, and one that is new.
+            let other = over()?;
+            let lock = other.lock(peer, LockKind::Exclusive)?;
+            lock.put(peer, place(&mut state, me), &[commit])?;
+            lock.unlock()?;
+            other.free()?;
+        }
+        if commit % 6 == 4 {
+            window.free()?;
+            window = over()?;
+        }
+        if commit % 4 == 2 {
+            world.barrier()?;
+            memory.commit_alone()?;
+            world.barrier()?;
+            window.local().store(place(&mut state, me), commit)?;
+        }
+        memory.commit(world)?;
+        ways.push(tracking_of(&window));
+    }
+    let committed = words_of(&window)?;
+    world.barrier()?;
+    // What is rolled back.
+    window.local().store(place(&mut state, me), 1u64)?;
+    window.free()?;
+    Ok((committed, ways))
+}
+
+/// What a commit says to be a version is, whatever finds out what has changed.
+fn stored_and_found_again(how: DirtyTracking) {
+    let folder = tempfile::tempdir().unwrap();
+    let open = |universe: &Universe| open_many(universe, folder.path(), how);
+    let committed = on_ranks(2, |universe| store_and_commit(&universe, open(&universe)?));
     let again = on_ranks(2, |universe| {
-        let window = over(&universe, &open(&universe)?)?;
-        let found = bytes(&window)?;
+        let (_, window) = open(&universe)?;
+        let found = words_of(&window)?;
         window.free()?;
         Ok(found)
     });
     for (rank, ((committed, ways), found)) in committed.into_iter().zip(again).enumerate() {
-        let differs = (0..WORDS).find(|at| committed[*at] != found[*at]);
-        assert_eq!(differs, None, "rank {rank}, {tracking:?}");
+        let differs = (0..MANY).find(|at| committed[*at] != found[*at]);
+        assert_eq!(differs, None, "rank {rank}, {how:?}");
         let by_marks = ways.iter().filter(|way| *way == "write_protect").count();
-        match tracking {
+        match how {
             DirtyTracking::Compare => assert_eq!(by_marks, 0, "{ways:?}"),
-            // Where the system has no marks, `explain` says why.
+            // Where the system has no marks, it says why.
             _ if ways[0].starts_with("compare (") => eprintln!("skipped: marks: {}", ways[0]),
             _ => assert_eq!(by_marks, ways.len(), "{ways:?}"),
         }

@@ -452,10 +452,9 @@ impl Pages {
         let at = base.addr().wrapping_add(huge_at.unwrap_or(0));
         let ahead = if slack > 0 { at.wrapping_neg() % HUGE } else { 0 };
         let (mut pages, behind) = (Self { base: base.cast(), len: all }, slack - ahead);
-        // SAFETY: both lie in what was mapped above, where nothing is yet, outside of what is kept.
-        unsafe {
-            pages.give_back(ahead + len..all);
-            pages.give_back(0..ahead);
+        for outside in [ahead + len..all, 0..ahead] {
+            // SAFETY: of what was mapped above, where nothing is yet, and not of what is kept.
+            unsafe { pages.give_back(outside) };
         }
         (pages.base, pages.len) = (pages.base.wrapping_add(ahead), all - ahead - behind);
         Ok(pages)

@@ -152,6 +152,11 @@ pub(crate) const EXCEPTIONS: &[Exception] = &[
         reason: "how fast the machine copies is the same for all ranks of a process (ADR 23)",
     },
     Exception {
+        rule: "global",
+        path: "rma-core/src/transport/file_mappings.rs",
+        reason: "page tables, and so the marks in them, are the process's, of all its ranks (ADR 47)",
+    },
+    Exception {
         rule: "word",
         path: "benches/src/plot.rs",
         reason: "`ShapeStyle` is a type of plotters",

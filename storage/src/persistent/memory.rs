@@ -201,12 +201,7 @@ impl PersistentMemory {
         let told = [hints.element].into_iter().chain(catalog.versions.last().map(|of| of.element));
         let element = told.into_iter().find(|of| of.size > 0).unwrap_or_default();
         let [plain, plain_next] = [hints.plain; 2].map(AtomicBool::new);
-        let system = |errno: rustix::io::Errno| {
-            let (path, errno) = (work_file(name, rank), errno.raw_os_error());
-            PersistentError::System { path, call: "stat", errno }
-        };
-        let stat = rustix::fs::stat(disk.path(&work_file(name, rank))).map_err(system)?;
-        let file = FileId { device: stat.st_dev, inode: stat.st_ino };
+        let file = identify(disk, &work_file(name, rank))?;
         let mapped = FileMapping::announce(file, 0, memory.mapping());
         Ok((
             Self {
@@ -460,6 +455,15 @@ impl Running {
         }
         Ok(())
     }
+}
+
+/// What tells the file of a part from all others of this machine.
+fn identify(disk: &Disk, path: &str) -> Result<FileId> {
+    let stat = rustix::fs::stat(disk.path(path)).map_err(|errno| {
+        let (path, errno) = (path.to_owned(), errno.raw_os_error());
+        PersistentError::System { path, call: "stat", errno }
+    })?;
+    Ok(FileId { device: stat.st_dev, inode: stat.st_ino })
 }
 
 fn now() -> u64 {

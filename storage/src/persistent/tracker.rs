@@ -42,7 +42,8 @@ pub(super) struct Tracker {
     files: Vec<FileId>,
     /// Of which ranks marks are kept in the transaction under way.
     tracked: Vec<bool>,
-    /// Marks of this rank's part do not tell all: none were kept, or a commit failed that took them.
+    /// Marks of this rank's part do not tell all: none were kept, or a commit failed that took
+    /// them.
     whole: bool,
     /// Mappings of this process that had ended at the last commit.
     ended: u64,
@@ -147,7 +148,9 @@ impl Tracker {
                     match (&marked, owner == own) {
                         (None, true) => mine = None,
                         (None, false) => runs.push(run_of(owner, 0..0)),
-                        (Some(marked), true) => add(&mut mine, marked),
+                        (Some(marked), true) => {
+                            marked.iter().for_each(|run| add(&mut mine, run.clone()));
+                        }
                         (Some(marked), false) if marked.len() > RUNS_MAX => {
                             runs.push(run_of(owner, 0..0));
                         }
@@ -196,7 +199,7 @@ impl Tracker {
                     let start = (at & u64::from(u32::MAX)) as usize;
                     match count {
                         WHOLE => own = None,
-                        count => add(&mut own, &[start..start.saturating_add(count as usize)]),
+                        count => add(&mut own, start..start.saturating_add(count as usize)),
                     }
                 }
             }
@@ -253,11 +256,9 @@ fn marked(mapping: &FileMapping) -> Option<Vec<Range<usize>>> {
     scanned.ok().map(|()| runs)
 }
 
-fn add(blocks: &mut Option<Vec<bool>>, runs: &[Range<usize>]) {
+fn add(blocks: &mut Option<Vec<bool>>, run: Range<usize>) {
     let Some(blocks) = blocks else { return };
-    for run in runs {
-        // The last page may end behind the part.
-        let end = run.end.min(blocks.len());
-        blocks[run.start.min(end)..end].fill(true);
-    }
+    // The last page may end behind the part.
+    let end = run.end.min(blocks.len());
+    blocks[run.start.min(end)..end].fill(true);
 }

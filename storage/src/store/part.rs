@@ -294,8 +294,9 @@ impl<M: Medium> PartStore<M> {
     }
 
     /// Makes what the window holds now durable, as a part of no version yet: the first phase of a
-    /// commit. What has failed leaves the store as it was. Blocks that were not `stored` to since the
-    /// last commit of all ranks are as the transaction began with them; without, all are looked at.
+    /// commit. What has failed leaves the store as it was. Blocks that were not `stored` to since
+    /// the last commit of all ranks are as the transaction began with them; without, all are looked
+    /// at.
     pub(crate) fn prepare(&mut self, serial: u64, stored: Option<&[bool]>) -> Result<PartRef> {
         if self.poisoned {
             return Err(PersistentError::Poisoned { name: self.name.clone() });

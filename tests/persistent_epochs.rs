@@ -332,7 +332,7 @@ fn store_and_commit(
             // A mapping that ends before the commit, and one that is new.
             let other = over()?;
             let lock = other.lock(peer, LockKind::Exclusive)?;
-            lock.put(peer, place(&mut state, me), &[commit])?;
+            lock.put(place(&mut state, me), &[commit])?;
             lock.unlock()?;
             other.free()?;
         }

@@ -154,7 +154,7 @@ pub(crate) const EXCEPTIONS: &[Exception] = &[
     Exception {
         rule: "global",
         path: "rma-core/src/transport/file_mappings.rs",
-        reason: "page tables, and so the marks in them, are the process's, of all its ranks (ADR 47)",
+        reason: "marks are in page tables, which a process has for all its ranks (ADR 47)",
     },
     Exception {
         rule: "word",

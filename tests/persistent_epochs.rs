@@ -399,7 +399,8 @@ fn marks_are_kept_where_little_changes() {
     on_ranks(1, |universe| {
         let world = universe.world();
         let root = Root::open(world, folder.path())?;
-        let memory = Arc::new(PersistentMemory::open(&root, world, &hints(), BYTES)?);
+        let hints = hints().dirty_tracking(DirtyTracking::Auto);
+        let memory = Arc::new(PersistentMemory::open(&root, world, &hints, BYTES)?);
         let window = world.window(BYTES / 8, 8).create(memory.clone())?;
         let way = || window.get_info("pmem_dirty_tracking").unwrap();
         if way() != "write_protect" {

@@ -85,7 +85,7 @@ impl PersistentHints {
             keep_all: false,
             plain: false,
             volatile: false,
-            tracking: DirtyTracking::Auto,
+            tracking: DirtyTracking::Compare,
             element: ElementType::default(),
         }
     }
@@ -103,7 +103,7 @@ impl PersistentHints {
     /// | `pmem_keep_all_checkpoints` | `false`, `true` (false) |
     /// | `pmem_dont_use_transactions` | `false`, `true` (false) |
     /// | `pmem_volatile` | `false`, `true` (false) |
-    /// | `pmem_dirty_tracking` | `auto`, `write_protect`, `compare` (auto): [`DirtyTracking`] |
+    /// | `pmem_dirty_tracking` | `auto`, `write_protect`, `compare` (compare): [`DirtyTracking`] |
     ///
     /// Other keys are ignored, and so is one whose condition does not hold: see
     /// [`info`](super::PersistentMemory::info).
@@ -288,12 +288,8 @@ mod tests {
             ("pmem_keep_all_checkpoints", "true", plain.clone().keep_all_checkpoints(true)),
             ("pmem_dont_use_transactions", "true", plain.clone().dont_use_transactions(true)),
             ("pmem_volatile", "true", plain.clone().volatile(true)),
-            ("pmem_dirty_tracking", "auto", plain.clone()),
-            (
-                "pmem_dirty_tracking",
-                "compare",
-                plain.clone().dirty_tracking(DirtyTracking::Compare),
-            ),
+            ("pmem_dirty_tracking", "compare", plain.clone()),
+            ("pmem_dirty_tracking", "auto", plain.clone().dirty_tracking(DirtyTracking::Auto)),
             (
                 "pmem_dirty_tracking",
                 "write_protect",

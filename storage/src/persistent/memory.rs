@@ -47,9 +47,9 @@ type Result<T> = std::result::Result<T, PersistentError>;
 /// durable here, and [`Window::persist`](rma_core::Window::persist) is
 /// [`commit_alone`](Self::commit_alone). Without transactions, both flush.
 ///
-/// What a commit writes, and the space of a version, grow with what has changed. So does the time
-/// that it takes to find that out, where the kernel marks the pages that were stored to; elsewhere
-/// it compares the window with the last version: see [`DirtyTracking`](super::DirtyTracking).
+/// What a commit writes, and the space of a version, grow with what has changed. To find that out,
+/// it compares the window with the last version, or looks at the pages that the kernel says were
+/// stored to: see [`DirtyTracking`](super::DirtyTracking).
 #[derive(Debug)]
 pub struct PersistentMemory {
     /// Before it is unmapped.

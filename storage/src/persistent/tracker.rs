@@ -14,12 +14,12 @@ use rma_core::transport::{FileId, FileMapping, WorldRank};
 pub enum DirtyTracking {
     /// By marks where the kernel keeps them, the last commit wrote less than an eighth of the part,
     /// and that has 1 MiB or more; otherwise by comparison.
-    #[default]
     Auto,
     /// By marks, where the kernel keeps them: the first store to each page of 4 KiB in a
     /// transaction takes some microseconds, and a commit looks at these pages only.
     WriteProtect,
     /// By comparing all bytes with the last version.
+    #[default]
     Compare,
 }
 

@@ -93,8 +93,12 @@ fn main() -> Result<(), Failure> {
         let what = format!("there is no value behind the key {last:?}");
         return if is_first { Err(Failure::new(what)) } else { Ok(()) };
     }
-    let outcome = perform(&universe, &arguments)?;
+    let mut trouble = None;
+    let outcome = perform(&universe, &arguments, &mut trouble)?;
     universe.finalize()?;
+    if let Some(failure) = trouble {
+        return Err(failure);
+    }
     match (outcome, &arguments.command) {
         (MISSING, Command::Get { key }) if is_first => {
             Err(Failure::new(format!("there is no key {key:?}")))
@@ -109,7 +113,12 @@ fn main() -> Result<(), Failure> {
     }
 }
 
-fn perform(universe: &Universe, arguments: &Arguments) -> Result<u64, Failure> {
+/// `trouble` is what only one rank has, and tells: the others go on to the end.
+fn perform(
+    universe: &Universe,
+    arguments: &Arguments,
+    trouble: &mut Option<Failure>,
+) -> Result<u64, Failure> {
     let world = universe.world();
     let root = Root::open(world, &arguments.root)?;
     let held = root.windows()?.into_iter().find(|window| window.name == NAME);
@@ -145,7 +154,7 @@ fn perform(universe: &Universe, arguments: &Arguments) -> Result<u64, Failure> {
             let keys: BTreeMap<_, _> = keys.iter().map(|key| (key, ())).collect();
             shared(world, &memory, &keys, |key, ()| store.delete(key))?
         }
-        Command::Get { key } => alone(world, || {
+        Command::Get { key } => alone(world, trouble, || {
             let part = store.part_of(key, LockKind::Shared)?;
             let value = part.find(key)?.map(|found| found.record.value);
             part.lock.unlock()?;
@@ -153,7 +162,7 @@ fn perform(universe: &Universe, arguments: &Arguments) -> Result<u64, Failure> {
             print(&(value + "\n"))?;
             Ok(DONE)
         })?,
-        Command::List => alone(world, || {
+        Command::List => alone(world, trouble, || {
             let text: Vec<String> =
                 store.all()?.iter().map(|(key, value)| format!("{key}\t{value}\n")).collect();
             print(&text.concat())?;
@@ -167,11 +176,15 @@ fn perform(universe: &Universe, arguments: &Arguments) -> Result<u64, Failure> {
 /// What rank 0 does, and what became of it, at all ranks. **Collective.**
 fn alone(
     world: &Communicator,
+    trouble: &mut Option<Failure>,
     work: impl FnOnce() -> Result<u64, Failure>,
 ) -> Result<u64, Failure> {
     let mut outcome = [DONE];
     if world.rank() == Rank(0) {
-        outcome[0] = work()?;
+        match work() {
+            Ok(done) => outcome[0] = done,
+            Err(failure) => *trouble = Some(failure),
+        }
     }
     world.bcast(&mut outcome, Rank(0))?;
     Ok(outcome[0])

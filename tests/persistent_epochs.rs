@@ -1,7 +1,7 @@
 //! Epochs that end with persistence: which versions they make, and what else they make durable.
 use rma::{
-    Assert, Error, ErrorClass, OnStorage, PersistError, PersistentError, PersistentHints,
-    PersistentMemory, Rank, RmaError, Root, StorageHints, Universe, Window,
+    Assert, DirtyTracking, Error, ErrorClass, LockKind, OnStorage, PersistError, PersistentError,
+    PersistentHints, PersistentMemory, Rank, RmaError, Root, StorageHints, Universe, Window,
 };
 use std::fs;
 use std::path::Path;
@@ -277,6 +277,150 @@ fn memory_that_ends_with_the_job_has_nothing_to_persist() {
         epoch.next_persist(Assert::NONE)?.end_persist()?;
         assert_eq!(window.local().load::<u64>(0)?, 9);
         window.post_persist(&[], Assert::NONE)?.wait_persist()?;
+        Ok(window.free()?)
+    });
+}
+
+/// Words of a part that takes some time to compare.
+const MANY: usize = 1 << 16;
+
+fn open_many(universe: &Universe, root: &Path, how: DirtyTracking) -> Result<Opened, Error> {
+    let world = universe.world();
+    let hints = hints().dirty_tracking(how);
+    let memory =
+        Arc::new(PersistentMemory::open(&Root::open(world, root)?, world, &hints, MANY * 8)?);
+    let window = world.window(MANY, 8).create(memory.clone())?;
+    Ok((memory, window))
+}
+
+fn words_of(window: &Window) -> Result<Vec<u64>, Error> {
+    let mut words = vec![0; MANY];
+    window.local().read(0, &mut words)?;
+    Ok(words)
+}
+
+fn tracking_of(window: &Window) -> String {
+    window.get_info("pmem_dirty_tracking").unwrap()
+}
+
+/// Anywhere in the pages that this rank has to itself, of both parts.
+fn place(state: &mut u64, rank: u32) -> usize {
+    *state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+    let page = (*state >> 40) as usize % (MANY / 512) / 2 * 2 + rank as usize;
+    page * 512 + (*state >> 20) as usize % 512
+}
+
+/// Commits, between which this rank and the other store in both parts by every way there is; tells
+/// how each found out what had changed.
+fn store_and_commit(
+    universe: &Universe,
+    (memory, mut window): Opened,
+) -> Result<(Vec<u64>, Vec<String>), Error> {
+    let world = universe.world();
+    let (me, peer) = (u32::from(world.rank()), world.rank().on_ring(1, 2));
+    let over = || world.window(MANY, 8).create(memory.clone());
+    let mut state = 77 + u64::from(me);
+    let mut ways = vec![tracking_of(&window)];
+    for commit in 1..=12u64 {
+        let epoch = window.fence(Assert::NONE)?;
+        for value in 0..commit {
+            epoch.put(peer, place(&mut state, me), &[commit << 32 | value])?;
+            window.local().store(place(&mut state, me), commit << 32 | value)?;
+        }
+        epoch.end()?;
+        if commit % 3 == 1 {
+            // A mapping that ends before the commit, and one that is new.
+            let other = over()?;
+            let lock = other.lock(peer, LockKind::Exclusive)?;
+            lock.put(place(&mut state, me), &[commit])?;
+            lock.unlock()?;
+            other.free()?;
+        }
+        if commit % 6 == 4 {
+            window.free()?;
+            window = over()?;
+        }
+        if commit % 4 == 2 {
+            world.barrier()?;
+            memory.commit_alone()?;
+            world.barrier()?;
+            window.local().store(place(&mut state, me), commit)?;
+        }
+        memory.commit(world)?;
+        ways.push(tracking_of(&window));
+    }
+    let committed = words_of(&window)?;
+    world.barrier()?;
+    // What is rolled back.
+    window.local().store(place(&mut state, me), 1u64)?;
+    window.free()?;
+    Ok((committed, ways))
+}
+
+/// What a commit says to be a version is, whatever finds out what has changed.
+fn stored_and_found_again(how: DirtyTracking) {
+    let folder = tempfile::tempdir().unwrap();
+    let open = |universe: &Universe| open_many(universe, folder.path(), how);
+    let committed = on_ranks(2, |universe| store_and_commit(&universe, open(&universe)?));
+    let again = on_ranks(2, |universe| {
+        let (_, window) = open(&universe)?;
+        let found = words_of(&window)?;
+        window.free()?;
+        Ok(found)
+    });
+    for (rank, ((committed, ways), found)) in committed.into_iter().zip(again).enumerate() {
+        let differs = (0..MANY).find(|at| committed[*at] != found[*at]);
+        assert_eq!(differs, None, "rank {rank}, {how:?}");
+        let by_marks = ways.iter().filter(|way| *way == "write_protect").count();
+        match how {
+            DirtyTracking::Compare => assert_eq!(by_marks, 0, "{ways:?}"),
+            // Where the system has no marks, it says why.
+            _ if ways[0].starts_with("compare (") => eprintln!("skipped: marks: {}", ways[0]),
+            _ => assert_eq!(by_marks, ways.len(), "{ways:?}"),
+        }
+    }
+}
+
+#[test]
+fn commits_by_marks_lose_no_store() {
+    stored_and_found_again(DirtyTracking::WriteProtect);
+}
+
+#[test]
+fn commits_by_comparison_lose_no_store() {
+    stored_and_found_again(DirtyTracking::Compare);
+}
+
+/// Marks are kept by themselves where little changes, and not where much does.
+#[test]
+fn marks_are_kept_where_little_changes() {
+    const BYTES: usize = 4 << 20;
+    let folder = tempfile::tempdir().unwrap();
+    on_ranks(1, |universe| {
+        let world = universe.world();
+        let root = Root::open(world, folder.path())?;
+        let hints = hints().dirty_tracking(DirtyTracking::Auto);
+        let memory = Arc::new(PersistentMemory::open(&root, world, &hints, BYTES)?);
+        let window = world.window(BYTES / 8, 8).create(memory.clone())?;
+        let way = || window.get_info("pmem_dirty_tracking").unwrap();
+        if way() != "write_protect" {
+            eprintln!("skipped: marks: {}", way());
+            return Ok(window.free()?);
+        }
+        assert!(window.explain().contains("pmem_dirty_tracking=write_protect"));
+        window.local().store(0, 1u64)?;
+        memory.commit(world)?;
+        assert_eq!(way(), "write_protect");
+        for at in (0..BYTES / 8).step_by(512) {
+            window.local().store(at, 2u64)?;
+        }
+        memory.commit(world)?;
+        memory.commit(world)?;
+        assert_eq!(way(), "compare (until the next commit)", "behind one that changed much");
+        window.local().store(0, 3u64)?;
+        memory.commit(world)?;
+        memory.commit(world)?;
+        assert_eq!(way(), "write_protect");
         Ok(window.free()?)
     });
 }

@@ -2,12 +2,15 @@
 //! next one finds what was committed, at all ranks. More trials are had by `RMA_CRASH_TRIALS`.
 mod mounts;
 
-use rma::{Assert, PersistentHints, PersistentMemory, Rank, Root, Universe, initialize};
+use rma::{
+    Assert, DirtyTracking, PersistentHints, PersistentMemory, Rank, Root, Universe, initialize,
+};
 use rma_launcher::run::{Output, Report, Spec, run};
 use rustix::process::{Signal, getpid, kill_process};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::thread;
 use std::time::Duration;
 
@@ -32,6 +35,9 @@ fn play(folder: &Path, seed: u64, rounds: u64) {
     let world = universe.world();
     let root = Root::open(world, folder.join("root")).unwrap();
     let hints = PersistentHints::name("killed").keep_all_checkpoints(seed.is_multiple_of(3));
+    let by_marks = (seed / 2).is_multiple_of(2);
+    let tracking = if by_marks { DirtyTracking::WriteProtect } else { DirtyTracking::Compare };
+    let hints = hints.dirty_tracking(tracking);
     let memory = PersistentMemory::open(&root, world, &hints, WORDS * 8).unwrap();
     let memory = Arc::new(memory);
     let window = world.window(WORDS, 8).create(memory.clone()).map_err(|not| not.error).unwrap();
@@ -57,6 +63,9 @@ fn play(folder: &Path, seed: u64, rounds: u64) {
     {
         let pid = getpid();
         thread::spawn(move || {
+            while COMMITS.load(Relaxed) < commits_before_the_end(seed) {
+                thread::yield_now();
+            }
             // Anywhere in some commit, and somewhere else in each trial.
             (0..seed.wrapping_mul(7919) % 20_000).for_each(|_| thread::yield_now());
             kill_process(pid, Signal::KILL).unwrap();
@@ -66,6 +75,14 @@ fn play(folder: &Path, seed: u64, rounds: u64) {
         window.free().unwrap();
         universe.finalize().unwrap();
     }
+}
+
+/// Commits of this process.
+static COMMITS: AtomicU64 = AtomicU64::new(0);
+
+/// What ranks that are to be killed have committed by then, at least.
+fn commits_before_the_end(seed: u64) -> u64 {
+    seed % 4
 }
 
 /// For the next job, which must find it.
@@ -95,13 +112,22 @@ fn go_on(
                 return false;
             }
         }
-        if epoch.end().is_err() {
-            return false;
+        // Both ways to commit.
+        if version.is_multiple_of(2) {
+            if epoch.end_persist().is_err() {
+                return false;
+            }
+            assert_eq!(memory.version(), Some(version));
+        } else {
+            if epoch.end().is_err() {
+                return false;
+            }
+            match memory.commit(world) {
+                Ok(number) => assert_eq!(number, Some(version)),
+                Err(_) => return false,
+            }
         }
-        match memory.commit(world) {
-            Ok(number) => assert_eq!(number, Some(version)),
-            Err(_) => return false,
-        }
+        COMMITS.fetch_add(1, Relaxed);
         if world.rank() == Rank(0) {
             note(log, version);
         }
@@ -147,7 +173,8 @@ fn killed_at_any_moment() {
     assert_eq!(report.exit_code(), 0, "{report:?}");
     let committed = fs::read_to_string(folder.path().join("committed")).unwrap();
     // The last job made ten of them.
-    assert!(committed.parse::<u64>().unwrap() > 10, "{committed} versions");
+    let least = 10 + (1..=trials).map(commits_before_the_end).sum::<u64>();
+    assert!(committed.parse::<u64>().unwrap() >= least, "{committed} versions, of {least}");
     let root = Root::open_alone(folder.path().join("root")).unwrap();
     let verdicts = root.verify("killed", |_, _| {}).unwrap();
     assert!(verdicts.iter().all(|(_, flaw)| flaw.is_none()), "{verdicts:?}");

@@ -19,6 +19,7 @@ mod error;
 mod file;
 mod hints;
 mod lock;
+mod marks;
 mod memory;
 mod persistent;
 mod store;
@@ -29,6 +30,6 @@ pub use error::{SpaceLimit, StorageError};
 pub use hints::{AccessStyle, StorageFactor, StorageHints, StorageOrder};
 pub use memory::{StorageMemory, StoragePart};
 pub use persistent::{
-    PersistentCode, PersistentError, PersistentHints, PersistentMemory, PersistentMode, Root,
-    VersionSummary, WindowSummary,
+    DirtyTracking, PersistentCode, PersistentError, PersistentHints, PersistentMemory,
+    PersistentMode, Root, VersionSummary, WindowSummary,
 };

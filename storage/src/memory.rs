@@ -465,18 +465,24 @@ impl Pages {
         let at = base.addr().wrapping_add(huge_at.unwrap_or(0));
         let ahead = if slack > 0 { at.wrapping_neg() % HUGE } else { 0 };
         let (mut pages, behind) = (Self { base: base.cast(), len: all }, slack - ahead);
-        pages.give_back(ahead + len..all);
-        pages.give_back(0..ahead);
+        for outside in [ahead + len..all, 0..ahead] {
+            // SAFETY: of what was mapped above, where nothing is yet, and not of what is kept.
+            unsafe { pages.give_back(outside) };
+        }
         (pages.base, pages.len) = (pages.base.wrapping_add(ahead), all - ahead - behind);
         Ok(pages)
     }
 
-    /// Unmaps some of the addresses, which nothing uses.
-    fn give_back(&self, bytes: Range<usize>) {
+    /// Unmaps some of the addresses.
+    ///
+    /// # Safety
+    ///
+    /// The bytes are whole pages of what `reserve` mapped, and this process does not use their
+    /// addresses any more, or not yet.
+    unsafe fn give_back(&self, bytes: Range<usize>) {
         if !bytes.is_empty() {
             let at = self.base.wrapping_add(bytes.start).cast();
-            // SAFETY: whole pages of what `reserve` mapped; who calls this has made nothing of them
-            // or is dropped, and neighbours have mappings of their own.
+            // SAFETY: the caller's; neighbours have mappings of their own.
             _ = unsafe { rustix::mm::munmap(at, bytes.len()) };
         }
     }
@@ -686,7 +692,9 @@ unsafe impl Backing for OfFirstRank {
 
 impl Drop for Pages {
     fn drop(&mut self) {
-        self.give_back(0..self.len);
+        // SAFETY: all that this value has left of it. Addresses in it are given out by the memory
+        // that has this value only, whose users have them as long as that lives (`Mapped`).
+        unsafe { self.give_back(0..self.len) };
     }
 }
 

@@ -6,7 +6,9 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 use std::time::Duration;
 
-use rma_core::transport::{ImportError, Mapped, Mapping, WorldRank};
+use rma_core::transport::{
+    Announced, FileId, FileMapping, ImportError, Mapped, Mapping, WorldRank,
+};
 use rustix::fd::OwnedFd;
 use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags};
@@ -69,6 +71,8 @@ unsafe impl Mapped for Import {
 /// Pieces of a peer's files, side by side; mapped as long as this value lives.
 #[derive(Debug)]
 pub(crate) struct Joined {
+    /// Files that are no segments; before they are unmapped.
+    _files: Vec<Announced>,
     span: Span,
     len: usize,
 }
@@ -161,7 +165,17 @@ impl Neighbour {
         let pieces: Vec<_> = places.iter().map(piece).collect();
         let joined = segment::import_side_by_side(self.card.pid, &pieces);
         let (span, len) = joined.map_err(|error| error.of(self.rank()))?;
-        Ok(Joined { span, len })
+        let mut at = 0;
+        let mut files = Vec::new();
+        for Piece { file, is_segment, offset, len, .. } in pieces {
+            let id = FileId { device: file.device, inode: file.inode };
+            let mapping = Mapping { base: span.at(at), len };
+            if !is_segment {
+                files.push(FileMapping::announce(id, offset as u64, mapping));
+            }
+            at += len;
+        }
+        Ok(Joined { _files: files, span, len })
     }
 
     /// Maps the segment of `place`, or finds it mapped.

@@ -90,6 +90,7 @@ pub(crate) const ROOMS: &[Room] = &[
     room("tests/storage.rs", "vouches for memory of a device that fails"),
     room("storage/src/lock.rs", "locks ranges of files"),
     room("storage/src/striping.rs", "calls an ioctl of Lustre"),
+    room("storage/src/marks.rs", "write-protects pages, and reads which were stored to"),
     room("storage/src/memory.rs", "maps files that windows lie on"),
     room("storage/src/memory_tests.rs", "loads and stores in mapped files"),
     room("storage/src/persistent/memory.rs", "vouches for the memory that it is made of"),
@@ -160,6 +161,11 @@ pub(crate) const EXCEPTIONS: &[Exception] = &[
         rule: "global",
         path: "rma-core/src/memory/large.rs",
         reason: "how fast the machine copies is the same for all ranks of a process (ADR 23)",
+    },
+    Exception {
+        rule: "global",
+        path: "rma-core/src/transport/file_mappings.rs",
+        reason: "marks are in page tables, which a process has for all its ranks (ADR 47)",
     },
     Exception {
         rule: "word",

@@ -10,6 +10,7 @@ use crate::error::CollectiveError;
 use crate::group::Group;
 use crate::object::{NO_OBJECT, RUNTIME, TIMED};
 use crate::rank::{Rank, WorldRank};
+use crate::transport::Beneath;
 use core::time::Duration;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread::{self, ThreadId};
@@ -226,6 +227,12 @@ impl Communicator {
             }
         }
         shares
+    }
+
+    /// What may be asked of the transport beneath, as by
+    /// [`Universe::transport`](crate::Universe::transport).
+    pub fn transport(&self) -> Beneath<'_> {
+        Beneath(&self.inner.engine.transport)
     }
 
     /// The process behind a rank that is known to exist.

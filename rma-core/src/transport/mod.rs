@@ -10,6 +10,7 @@ mod agent;
 mod backing;
 mod beneath;
 mod composed;
+mod file_mappings;
 mod remote;
 
 pub use crate::rank::WorldRank;
@@ -18,6 +19,7 @@ pub use backing::{Backing, CommitGroup, Extent, HintChange, PersistError, Place}
 pub(crate) use backing::{EXTENTS_MAX, flaw};
 pub use beneath::Beneath;
 pub use composed::{Network, Waker};
+pub use file_mappings::{Announced, FileId, FileMapping};
 pub use remote::{
     Addressing, Atomic, DeviceError, Endpoint, Keys, LayoutCosts, Moment, PostError, Posted,
     RegisterError, Registration, Remote, RemoteKey, RemoteLimits, There, Transfer,

@@ -1,5 +1,6 @@
 //! What a program wants of a persistent window.
 use super::error::PersistentError;
+use super::tracker::DirtyTracking;
 use crate::hints::{choice, number};
 use crate::store::ElementType;
 use core::any::TypeId;
@@ -30,6 +31,7 @@ pub struct PersistentHints {
     pub(crate) keep_all: bool,
     pub(crate) plain: bool,
     pub(crate) volatile: bool,
+    pub(crate) tracking: DirtyTracking,
     pub(crate) element: ElementType,
 }
 
@@ -83,6 +85,7 @@ impl PersistentHints {
             keep_all: false,
             plain: false,
             volatile: false,
+            tracking: DirtyTracking::Compare,
             element: ElementType::default(),
         }
     }
@@ -100,6 +103,7 @@ impl PersistentHints {
     /// | `pmem_keep_all_checkpoints` | `false`, `true` (false) |
     /// | `pmem_dont_use_transactions` | `false`, `true` (false) |
     /// | `pmem_volatile` | `false`, `true` (false) |
+    /// | `pmem_dirty_tracking` | `auto`, `write_protect`, `compare` (compare): [`DirtyTracking`] |
     ///
     /// Other keys are ignored, and so is one whose condition does not hold: see
     /// [`info`](super::PersistentMemory::info).
@@ -139,6 +143,14 @@ impl PersistentHints {
                     hints.plain = flag("pmem_dont_use_transactions")?;
                 }
                 "pmem_volatile" => hints.volatile = flag("pmem_volatile")?,
+                "pmem_dirty_tracking" => {
+                    let ways = [
+                        ("auto", DirtyTracking::Auto),
+                        ("write_protect", DirtyTracking::WriteProtect),
+                        ("compare", DirtyTracking::Compare),
+                    ];
+                    hints.tracking = choice("pmem_dirty_tracking", value, &ways)?;
+                }
                 _ => {}
             }
         }
@@ -190,6 +202,12 @@ impl PersistentHints {
     /// Neither flushes nor makes versions, and removes the window when it is dropped.
     pub fn volatile(mut self, volatile: bool) -> Self {
         self.volatile = volatile;
+        self
+    }
+
+    /// How commits find out what has changed.
+    pub fn dirty_tracking(mut self, tracking: DirtyTracking) -> Self {
+        self.tracking = tracking;
         self
     }
 
@@ -270,6 +288,13 @@ mod tests {
             ("pmem_keep_all_checkpoints", "true", plain.clone().keep_all_checkpoints(true)),
             ("pmem_dont_use_transactions", "true", plain.clone().dont_use_transactions(true)),
             ("pmem_volatile", "true", plain.clone().volatile(true)),
+            ("pmem_dirty_tracking", "compare", plain.clone()),
+            ("pmem_dirty_tracking", "auto", plain.clone().dirty_tracking(DirtyTracking::Auto)),
+            (
+                "pmem_dirty_tracking",
+                "write_protect",
+                plain.clone().dirty_tracking(DirtyTracking::WriteProtect),
+            ),
             ("another_key", "anything", plain.clone()),
         ] {
             assert_eq!(set(key, value), Ok(Some(typed)), "{key}={value}");

@@ -5,6 +5,7 @@ use super::error::{PersistentCode, PersistentError};
 use super::hints::{PersistentHints, PersistentMode};
 use super::root::Root;
 use super::start::Beginning;
+use super::tracker::Tracker;
 use super::{OfWindow, Ranks, agree};
 use crate::hints::choice;
 use crate::store::{
@@ -12,7 +13,7 @@ use crate::store::{
 };
 use crate::{StorageError, StorageHints, StorageMemory};
 use core::ops::Range;
-use rma_core::transport::{Mapped, Mapping};
+use rma_core::transport::{Announced, FileId, FileMapping, Mapped, Mapping};
 use rma_core::{Backing, CommitGroup, Communicator, Extent, HintChange, PersistError};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -46,10 +47,13 @@ type Result<T> = std::result::Result<T, PersistentError>;
 /// durable here, and [`Window::persist`](rma_core::Window::persist) is
 /// [`commit_alone`](Self::commit_alone). Without transactions, both flush.
 ///
-/// A commit compares what the window holds with the last version, so that its time grows with the
-/// size of the window; what it writes, and the space of a version, grow with what has changed.
+/// What a commit writes, and the space of a version, grow with what has changed. To find that out,
+/// it compares the window with the last version, or looks at the pages that the kernel says were
+/// stored to: see [`DirtyTracking`](super::DirtyTracking).
 #[derive(Debug)]
 pub struct PersistentMemory {
+    /// Before it is unmapped.
+    _mapped: Announced,
     memory: StorageMemory,
     state: Mutex<Running>,
     /// Without transactions: what the window lies on is what it holds. Not in `state`, which a
@@ -80,6 +84,7 @@ struct Running {
     expands: bool,
     /// At its commit, versions of its number and above go.
     replaces: bool,
+    tracker: Tracker,
 }
 
 impl PersistentMemory {
@@ -123,7 +128,8 @@ impl PersistentMemory {
             let chosen = beginning.choose(hints, rank, number, len as u64);
             agree(comm, what, chosen, |()| [])?;
         }
-        let opened = Self::open_part(root, hints, (rank, ranks), len, &beginning);
+        let tracker = Tracker::new(hints.tracking, comm, len as u64);
+        let opened = Self::open_part(root, hints, (rank, ranks), len, &beginning, tracker);
         // Of its own part, a rank knows; a record is of all parts.
         let begins = beginning.catalog.is_nothing()
             || if hints.plain {
@@ -131,8 +137,13 @@ impl PersistentMemory {
             } else {
                 beginning.is_plain
             };
-        let (memory, all) = agree(comm, what, opened, |_| [u64::from(begins)])?;
-        if !hints.volatile && all.iter().any(|[begins]| *begins > 0) {
+        let (memory, all) = agree(comm, what, opened, |(_, FileId { device, inode })| {
+            [u64::from(begins), *device, *inode]
+        })?;
+        let (memory, _) = memory;
+        let file = |&[_, device, inode]: &[u64; 3]| FileId { device, inode };
+        memory.running().tracker.begin(all.iter().map(file).collect());
+        if !hints.volatile && all.iter().any(|[begins, ..]| *begins > 0) {
             memory.decide_all(comm, if hints.plain { State::Plain } else { State::Kept })?;
         }
         Ok(memory)
@@ -145,7 +156,8 @@ impl PersistentMemory {
         (rank, ranks): (u32, u32),
         len: usize,
         beginning: &Beginning,
-    ) -> Result<Self> {
+        tracker: Tracker,
+    ) -> Result<(Self, FileId)> {
         let (disk, name) = (&root.inner.disk, &hints.name);
         let path = disk.path(&work_file(name, rank));
         // Only what is flushed by hand is to be found there again.
@@ -183,12 +195,30 @@ impl PersistentMemory {
             keep_all: hints.keep_all,
             expands,
             replaces: is_version,
+            tracker,
         };
         let (state, hints, root) = (Mutex::new(state), hints.clone(), root.clone());
         let told = [hints.element].into_iter().chain(catalog.versions.last().map(|of| of.element));
         let element = told.into_iter().find(|of| of.size > 0).unwrap_or_default();
         let [plain, plain_next] = [hints.plain; 2].map(AtomicBool::new);
-        Ok(Self { memory, state, plain, plain_next, hints, element, rank, ranks, len, root })
+        let file = identify(disk, &work_file(name, rank))?;
+        let mapped = FileMapping::announce(file, 0, memory.mapping());
+        Ok((
+            Self {
+                _mapped: mapped,
+                memory,
+                state,
+                plain,
+                plain_next,
+                hints,
+                element,
+                rank,
+                ranks,
+                len,
+                root,
+            },
+            file,
+        ))
     }
 
     /// Bytes of this rank's part.
@@ -218,7 +248,12 @@ impl PersistentMemory {
 
     /// The keys that are in force, with their values.
     pub fn info(&self) -> Vec<(&'static str, String)> {
-        self.hints.in_force(self.running().keep_all, self.is_plain())
+        let running = self.running();
+        let mut keys = self.hints.in_force(running.keep_all, self.is_plain());
+        if !self.hints.volatile && !self.is_plain() {
+            keys.push(("pmem_dirty_tracking", running.tracker.explain()));
+        }
+        keys
     }
 
     /// Whether commits from now on keep older versions. Local; all ranks say the same, and if they
@@ -323,7 +358,7 @@ impl PersistentMemory {
         let Some(store) = &mut running.store else { return Ok(None) };
         let serial = following(&self.hints.name, store.highest_serial())?;
         following(&self.hints.name, running.next)?;
-        let part = store.prepare(serial)?;
+        let part = store.prepare(serial, None)?;
         let (number, highest) = (running.next, running.highest.max(running.next));
         let element = self.element;
         let (state, alone, time_ns) = (State::Kept, true, now());
@@ -363,8 +398,10 @@ impl PersistentMemory {
         let poisoned = PersistentError::Poisoned { name: self.hints.name.clone() };
         let Some(store) = &mut running.store else { return Err(poisoned) };
         let ready = if store.is_poisoned() { Err(poisoned) } else { Ok(()) };
-        let words =
-            [store.highest_serial(), running.next, running.highest, running.keep_all.into()];
+        let found = running.tracker.take();
+        let [runs, lost, wants] = running.tracker.words(&found);
+        let (serial, keep_all) = (store.highest_serial(), running.keep_all.into());
+        let words = [serial, running.next, running.highest, keep_all, runs, lost, wants];
         let ((), all) = agree(ranks, what, ready, |()| words)?;
         let most = |word: usize| all.iter().map(|all| all[word]).max().unwrap_or(0);
         let (keep_all, time_ns) = (most(3) > 0, now());
@@ -374,7 +411,11 @@ impl PersistentMemory {
         following(&self.hints.name, number)?;
         let (highest, alone) = (most(2).max(number), false);
         let decision = Decision { number, serial, highest, time_ns, state, alone, element };
-        let prepared = store.prepare(serial);
+        let told: Vec<_> = all.iter().map(|all| [all[4], all[5], all[6]]).collect();
+        let stored = running.tracker.join(ranks, found, &told);
+        let stored = stored.inspect_err(|_| store.poison())?;
+        let prepared = store.prepare(serial, stored.as_deref());
+        let changed = store.changed_blocks();
         let parts = match agree(ranks, what, prepared, words_of) {
             Ok((_, parts)) => parts.into_iter().map(part_of).collect(),
             Err(error) => {
@@ -394,6 +435,9 @@ impl PersistentMemory {
         // records are gone before the next commit of any rank synchronises the folder.
         let adopted = running.adopt(&decision, keep_all);
         agree(ranks, what, adopted, |()| [])?;
+        if state == State::Kept {
+            running.tracker.committed(changed);
+        }
         Ok(number)
     }
 }
@@ -411,6 +455,15 @@ impl Running {
         }
         Ok(())
     }
+}
+
+/// What tells the file of a part from all others of this machine.
+fn identify(disk: &Disk, path: &str) -> Result<FileId> {
+    let stat = rustix::fs::stat(disk.path(path)).map_err(|errno| {
+        let (path, errno) = (path.to_owned(), errno.raw_os_error());
+        PersistentError::System { path, call: "stat", errno }
+    })?;
+    Ok(FileId { device: stat.st_dev, inode: stat.st_ino })
 }
 
 fn now() -> u64 {

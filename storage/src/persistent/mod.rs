@@ -6,12 +6,14 @@ mod manage;
 mod memory;
 mod root;
 mod start;
+mod tracker;
 
 pub use error::{PersistentCode, PersistentError};
 pub use hints::{PersistentHints, PersistentMode};
 pub use manage::{VersionSummary, WindowSummary};
 pub use memory::PersistentMemory;
 pub use root::Root;
+pub use tracker::DirtyTracking;
 
 use rma_core::{CommitGroup, Communicator, Rank};
 

@@ -39,6 +39,17 @@ struct Truth {
     trying: Newest,
     /// What the ranks have now.
     now: Bytes,
+    /// Commits look at what has a mark, as soon as marks are known.
+    by_marks: bool,
+    /// Since the last commit of all in this job, if there was one.
+    stored: Option<Stored>,
+}
+
+/// Blocks of each rank that were stored to.
+type Stored = [Vec<bool>; 2];
+
+fn nothing_stored() -> Stored {
+    SIZES.map(|size| vec![false; size.div_ceil(BLOCK)])
 }
 
 /// Of each rank.
@@ -82,16 +93,17 @@ impl Job {
         let next = catalog.highest_number() + u64::from(!catalog.is_nothing());
         let mut job = Self { medium: medium.clone(), stores, next, keep };
         if catalog.is_nothing() {
-            job.commit()?;
+            job.commit(None)?;
         }
         Ok(job)
     }
 
-    fn commit(&mut self) -> Result<u64> {
+    /// Of all ranks; by the blocks of each that were stored to, or by comparison.
+    fn commit(&mut self, stored: Option<&Stored>) -> Result<u64> {
         let serial = self.stores.iter().map(PartStore::highest_serial).max().unwrap_or(0) + 1;
         let mut parts = Vec::new();
-        for store in &mut self.stores {
-            parts.push(store.prepare(serial)?);
+        for (rank, store) in self.stores.iter_mut().enumerate() {
+            parts.push(store.prepare(serial, stored.map(|stored| &*stored[rank]))?);
         }
         let decision = decision(self.next, serial, false);
         self.stores[0].decide(&decision, parts)?;
@@ -106,7 +118,7 @@ impl Job {
     fn commit_alone(&mut self, rank: usize) -> Result<u64> {
         let store = &mut self.stores[rank];
         let serial = store.highest_serial() + 1;
-        let part = store.prepare(serial)?;
+        let part = store.prepare(serial, None)?;
         let decision = decision(self.next, serial, true);
         store.decide(&decision, vec![part])?;
         store.adopt(&decision, self.keep, u64::MAX)?;
@@ -138,6 +150,10 @@ impl Truth {
                 let end = bytes.len().min((block + 1) * BLOCK);
                 let (at, value) =
                     (block * BLOCK + random.below(end - block * BLOCK), random.next());
+                if medium.mistake != Mistake::LostMark || block > 0 {
+                    let stored = self.stored.iter_mut();
+                    stored.for_each(|stored| stored[rank as usize][block] = true);
+                }
                 match value % 5 {
                     0 => bytes[block * BLOCK..end].fill(0),
                     _ => bytes[at] = value as u8,
@@ -168,7 +184,8 @@ impl Truth {
                 }
                 _ => {
                     self.tries(job.next, 0..2);
-                    job.commit()?;
+                    job.commit(self.stored.as_ref())?;
+                    self.stored = self.by_marks.then(nothing_stored);
                 }
             }
             self.returned = self.trying;
@@ -190,6 +207,7 @@ impl Truth {
         let after = catalog(medium).map_err(text)?;
         (self.returned, self.trying) = (newest(&after), newest(&after));
         self.now = job.bytes().map_err(text)?;
+        self.stored = None;
         for (rank, number) in (0..).zip(self.returned) {
             let committed = number.and_then(|number| self.committed.get(&(rank, number)));
             if committed != Some(&self.now[rank as usize]) {
@@ -235,7 +253,7 @@ fn trial(seed: u64, freeze: u64, end: End, mistake: Mistake, hasty: bool) -> Out
     let mut random = Random(seed);
     let keep = seed % 3 == 2;
     let medium = Simulated::new(mistake);
-    let mut truth = Truth::new();
+    let mut truth = Truth { by_marks: seed % 2 == 1, ..Truth::new() };
     medium.freeze_after(freeze);
     let run = |truth: &mut Truth, random: &mut Random| {
         let mut job = Job::open(&medium, keep, None, hasty)?;
@@ -290,6 +308,7 @@ fn mistakes_of_a_store_are_noticed() {
         Mistake::FolderSyncAfter("part"),
         Mistake::FolderSyncAfter("version"),
         Mistake::FolderSyncAfter("open"),
+        Mistake::LostMark,
     ] {
         assert!(trials(0..12, mistake, false).is_err(), "{mistake:?}");
     }
@@ -387,13 +406,13 @@ fn later_versions_are_replaced_by_the_one_that_was_restored() {
     let mut job = Job::open(&medium, true, None, false).unwrap();
     for _ in 0..3 {
         truth.change(&medium, &mut Random(job.next)).unwrap();
-        job.commit().unwrap();
+        job.commit(None).unwrap();
     }
     let mut job = Job::open(&medium, true, Some(1), false).unwrap();
     let old = job.bytes().unwrap();
     job.next = 2;
     let serial = job.stores[0].highest_serial() + 1;
-    let parts = job.stores.iter_mut().map(|store| store.prepare(serial).unwrap()).collect();
+    let parts = job.stores.iter_mut().map(|store| store.prepare(serial, None).unwrap()).collect();
     let decision = decision(2, serial, false);
     job.stores[0].decide(&decision, parts).unwrap();
     // A crash here leaves version 3 behind, which no longer counts.
@@ -419,13 +438,13 @@ fn a_commit_without_space_leaves_all_as_it_was() {
     truth.now[0] = vec![9; SIZES[0]];
     medium.write_at(&file, &truth.now[0], 0).unwrap();
     let serial = job.stores.iter().map(PartStore::highest_serial).max().unwrap() + 1;
-    let error = job.stores[0].prepare(serial).unwrap_err();
+    let error = job.stores[0].prepare(serial, None).unwrap_err();
     assert!(matches!(error, PersistentError::Space { .. }), "{error}");
     job.stores[0].abandon();
     assert_eq!(catalog(&medium).unwrap().versions, before);
     medium.space.set(u64::MAX);
     truth.tries(job.next, 0..2);
-    job.commit().unwrap();
+    job.commit(None).unwrap();
     truth.returned = truth.trying;
     truth.recover(&medium, true, false).unwrap();
 }
@@ -443,7 +462,7 @@ fn prepared() -> (Simulated, Truth, Job, Decision, Vec<super::PartRef>) {
     truth.returned = truth.trying;
     truth.tries(job.next, 0..2);
     let serial = job.stores.iter().map(PartStore::highest_serial).max().unwrap() + 1;
-    let parts = job.stores.iter_mut().map(|store| store.prepare(serial).unwrap()).collect();
+    let parts = job.stores.iter_mut().map(|store| store.prepare(serial, None).unwrap()).collect();
     let decision = decision(job.next, serial, false);
     (medium, truth, job, decision, parts)
 }
@@ -475,7 +494,7 @@ fn a_record_without_space_leaves_all_as_it_was() {
     let left = |file: &&String| file.ends_with(".new") || file.contains("00000002");
     assert_eq!((catalog(&medium).unwrap().versions, files.iter().find(left)), (before, None));
     medium.space.set(u64::MAX);
-    job.commit().unwrap();
+    job.commit(None).unwrap();
     truth.returned = truth.trying;
     truth.recover(&medium, true, false).unwrap();
 }

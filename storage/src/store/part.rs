@@ -56,6 +56,8 @@ pub(crate) struct PartStore<M: Medium> {
     retiring: Vec<u64>,
     /// Slots that were written for a version that is not decided.
     pending: Option<(Part, PartRef, Vec<u64>)>,
+    /// Blocks that the last one that was prepared wrote.
+    changed_blocks: usize,
     highest_serial: u64,
     poisoned: bool,
     /// Uses slots again at once: a mistake that tests must notice.
@@ -173,6 +175,7 @@ impl<M: Medium> PartStore<M> {
             parts: BTreeMap::new(),
             retiring: Vec::new(),
             pending: None,
+            changed_blocks: 0,
             highest_serial: catalog.highest_serial(),
             poisoned: false,
             #[cfg(test)]
@@ -246,6 +249,10 @@ impl<M: Medium> PartStore<M> {
         self.highest_serial
     }
 
+    pub(crate) fn changed_blocks(&self) -> usize {
+        self.changed_blocks
+    }
+
     pub(crate) fn is_poisoned(&self) -> bool {
         self.poisoned
     }
@@ -287,14 +294,17 @@ impl<M: Medium> PartStore<M> {
     }
 
     /// Makes what the window holds now durable, as a part of no version yet: the first phase of a
-    /// commit. What has failed leaves the store as it was.
-    pub(crate) fn prepare(&mut self, serial: u64) -> Result<PartRef> {
+    /// commit. What has failed leaves the store as it was. Blocks that were not `stored` to since
+    /// the last commit of all ranks are as the transaction began with them; without, all are looked
+    /// at.
+    pub(crate) fn prepare(&mut self, serial: u64, stored: Option<&[bool]>) -> Result<PartRef> {
         if self.poisoned {
             return Err(PersistentError::Poisoned { name: self.name.clone() });
         }
         let mut blocks = self.base.blocks.clone();
         blocks.resize(blocks_of(self.size), Block::ZEROS);
-        let changed = self.changed(&blocks)?;
+        let changed = self.changed(&blocks, stored.filter(|_| self.base.size == self.size))?;
+        self.changed_blocks = changed.len();
         if let Some(base) =
             self.base_ref.filter(|base| changed.is_empty() && base.size == self.size)
         {
@@ -348,10 +358,13 @@ impl<M: Medium> PartStore<M> {
 
     /// Which blocks differ from those of the base, and whether they are all zeros now. Bytes are
     /// compared, not checksums: two that differ may have the same.
-    fn changed(&self, blocks: &[Block]) -> Result<Vec<(usize, bool)>> {
+    fn changed(&self, blocks: &[Block], stored: Option<&[bool]>) -> Result<Vec<(usize, bool)>> {
         let (mut now, mut then) = (vec![0; BLOCK], vec![0; BLOCK]);
         let mut changed = Vec::new();
         for (number, block) in blocks.iter().enumerate() {
+            if stored.is_some_and(|stored| stored.get(number) == Some(&false)) {
+                continue;
+            }
             let len = block_len(self.size, number);
             let grown = number < self.base.blocks.len() && block_len(self.base.size, number) != len;
             let now = &mut now[..len];

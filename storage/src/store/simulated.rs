@@ -63,6 +63,8 @@ pub(crate) enum Mistake {
     FolderSyncAfter(&'static str),
     /// Checksums of blocks match always.
     BlockChecksums,
+    /// A store to the first block of a part leaves no mark; the tests' own, who store there.
+    LostMark,
 }
 
 /// Storage in memory. Clones are the same.

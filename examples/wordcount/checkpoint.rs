@@ -1,7 +1,7 @@
 //! The table, and how many files are in it, in a persistent window: the next run goes on from it.
 //!
 //! The window has a name with the size of the table in it. When the table has grown, a new window
-//! is committed before the older one is deleted, so that one of the two is always whole.
+//! is saved before the older one is deleted, so that one of the two is always whole.
 use super::Share;
 use super::claim::HOME;
 use super::common::Failure;
@@ -17,6 +17,8 @@ const NAME: &str = "wordcount";
 const SHARE: usize = size_of::<Share>() / size_of::<u64>();
 /// Words of a part before the table: files that are counted, the fingerprint, the share.
 const HEAD: usize = 2 + SHARE;
+/// Where the fingerprint is, until a table is saved.
+const UNSAVED: u64 = 0;
 
 /// Where the state is kept.
 pub(crate) struct Checkpoint<'w> {
@@ -52,7 +54,7 @@ impl<'w> Checkpoint<'w> {
         files: &[PathBuf],
     ) -> Result<Self, Failure> {
         let names: Vec<&[u8]> = files.iter().map(|file| file.as_os_str().as_bytes()).collect();
-        let mut fingerprint = [hash(&names.join(&0))];
+        let mut fingerprint = [hash(&names.join(&0)).max(UNSAVED + 1)];
         world.bcast(&mut fingerprint, HOME)?;
         let root = Root::open(world, folder)?;
         Ok(Self { world, root, fingerprint: fingerprint[0], kept: None })
@@ -60,23 +62,39 @@ impl<'w> Checkpoint<'w> {
 
     /// What an earlier run has committed, if one has. **Collective.**
     pub(crate) fn load(&mut self) -> Result<Option<State>, Failure> {
-        let mut size = [0u64; 2];
+        // Tables only grow, so the largest is the newest. A run that ended before the first save
+        // of its table has left zeros there, and the one before.
+        let mut sizes = [0u64; 4];
         if self.world.rank() == HOME {
             let windows = self.root.windows()?;
             let whole = windows.iter().filter(|window| !window.versions.is_empty());
-            // Tables only grow: the largest is the newest.
-            size = whole.filter_map(|window| size_of_name(&window.name)).max().unwrap_or(size);
+            let mut found: Vec<_> = whole.filter_map(|window| size_of_name(&window.name)).collect();
+            found.sort_unstable_by(|one, other| other.cmp(one));
+            for (place, size) in sizes.iter_mut().zip(found.as_flattened()) {
+                *place = *size;
+            }
         }
-        self.world.bcast(&mut size, HOME)?;
-        let [buckets, heap] = size;
-        if buckets == 0 {
-            return Ok(None);
+        self.world.bcast(&mut sizes, HOME)?;
+        for [buckets, heap] in sizes.as_chunks().0.iter().copied().filter(|[some, _]| *some > 0) {
+            if let Some(state) = self.load_from(Size { buckets, heap })? {
+                return Ok(Some(state));
+            }
         }
-        let table = Table::new(self.world, Size { buckets, heap })?;
-        let kept = self.kept.insert(Kept::open(self.world, &self.root, table.size())?);
+        Ok(None)
+    }
+
+    /// What the window for a table of that size has; if that was never saved, the window goes.
+    fn load_from(&mut self, size: Size) -> Result<Option<State>, Failure> {
+        let table = Table::new(self.world, size)?;
+        let kept = Kept::open(self.world, &self.root, table.size())?;
         let mut words = vec![0u64; HEAD + Table::words_of(table.size())?];
         kept.window.local().read(0, &mut words)?;
         let (head, part) = words.split_at(HEAD);
+        if head[1] == UNSAVED {
+            self.remove(kept)?;
+            return Ok(None);
+        }
+        self.kept = Some(kept);
         if head[1] != self.fingerprint {
             let folder = self.root.path().display();
             return Err(Failure::new(format!(
@@ -106,14 +124,17 @@ impl<'w> Checkpoint<'w> {
         kept.window.local().write(0, &words)?;
         kept.memory.commit(self.world)?;
         self.kept = Some(kept);
-        if let Some(Kept { size, memory, window }) = older {
-            window.free()?;
-            drop(memory);
-            // No rank has it open any more.
-            self.world.barrier()?;
-            if self.world.rank() == HOME {
-                self.root.delete(&name_of(size))?;
-            }
+        older.map_or(Ok(()), |older| self.remove(older))
+    }
+
+    /// Removes a window. **Collective.**
+    fn remove(&self, Kept { size, memory, window }: Kept) -> Result<(), Failure> {
+        window.free()?;
+        drop(memory);
+        // No rank has it open any more.
+        self.world.barrier()?;
+        if self.world.rank() == HOME {
+            self.root.delete(&name_of(size))?;
         }
         Ok(())
     }

@@ -109,9 +109,10 @@ fn what_is_sent_before_leaving_arrives() {
         let window = world.window(512, 8).allocate().unwrap();
         let done = world.rank() != Rank(2);
         if done {
-            let epoch = window.lock_all().unwrap();
-            epoch.accumulate(Rank(2), usize::from(world.rank()), rma::Op::Sum, &[7u64]).unwrap();
-            epoch.unlock().unwrap();
+            // Of the target only: other ranks may have left.
+            let lock = window.lock(Rank(2), LockKind::Shared).unwrap();
+            lock.accumulate(usize::from(world.rank()), rma::Op::Sum, &[7u64]).unwrap();
+            lock.unlock().unwrap();
             // Its part stays until the job ends; the rank does not wait for the others.
             return;
         }

@@ -5,7 +5,7 @@ use std::io::Error;
 use std::path::PathBuf;
 
 /// What is used up where no space can be reserved.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, thiserror::Error)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, thiserror::Error)]
 #[non_exhaustive]
 pub enum SpaceLimit {
     /// The file system.
@@ -183,3 +183,4 @@ impl StorageError {
 }
 
 rma_core::debug_as_display!(StorageError);
+rma_core::debug_as_display!(SpaceLimit);

@@ -67,12 +67,12 @@ pub(crate) struct Turn<'a>(&'a Inner);
 impl<'a> Turn<'a> {
     #[inline]
     pub(super) fn try_take(inner: &'a Inner) -> Option<Self> {
-        try_take(&inner.sequence.word).then_some(Self(inner))
+        try_take(&inner.sequence.word).then(|| Self(inner))
     }
 
     /// As [`try_take`](Self::try_take), in a wait that ends when this rank's bell rings.
     pub(super) fn take_or_await(inner: &'a Inner) -> Option<Self> {
-        take_or_await(&inner.sequence.word).then_some(Self(inner))
+        take_or_await(&inner.sequence.word).then(|| Self(inner))
     }
 }
 

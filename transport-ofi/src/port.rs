@@ -303,7 +303,12 @@ impl Port {
                 lock(&self.reading).rooms.push(slot);
             }
         }
+        // Threads that sleep, the agent among them, do not wait for this one's next call.
+        let is_left = !lock(&self.inbox).is_empty();
         drop(polling);
+        if is_left {
+            self.wake();
+        }
         // Pairs with the fence in `begin_poll`: either this sees the flag, or that the free lock.
         fence(SeqCst);
         if self.turned_away.swap(false, SeqCst) {
@@ -428,6 +433,8 @@ impl Port {
         }
         if self.lost.compare_exchange(NO_RANK, peer.0.into(), AcqRel, Relaxed).is_ok() {
             _ = self.why_lost.set(failure);
+            // Whoever waits for it hears of that at once.
+            self.wake();
         }
     }
 
@@ -439,7 +446,8 @@ impl Port {
         ranks.filter_map(|rank| Some((rank, &**self.peers[rank.0 as usize].get()?)))
     }
 
-    /// Answers peers that leave, all of whose messages have arrived. Says whether all were.
+    /// Answers peers that leave, all of whose messages have arrived; those that are gone already
+    /// ask no more. Says whether all were.
     pub(crate) fn answer_farewells(&self) -> bool {
         let mut all = true;
         for (rank, peer) in self.known() {
@@ -447,9 +455,11 @@ impl Port {
             if of_all == u64::MAX || peer.answered.load(Acquire) {
                 continue;
             }
+            let is_gone =
+                self.is_lost(rank) || self.members.peer_state(rank) != PeerState::Alive;
             let is_all_here = peer.came.load(Acquire) >= of_all;
-            let is_answered =
-                is_all_here && self.submit(rank, peer, Kind::Heard, [&[], &[]]).unwrap_or(true);
+            let is_answered = is_gone
+                || is_all_here && self.submit(rank, peer, Kind::Heard, [&[], &[]]).unwrap_or(true);
             if is_answered {
                 peer.answered.store(true, Release);
             }

@@ -108,7 +108,7 @@ impl Bell {
 /// What the watcher's thread runs.
 pub(crate) fn watch(port: &Port) {
     let bell = &*port.bell;
-    let (mut polls, mut farewell, mut linger) = (0, None, None);
+    let (mut polls, mut farewell, mut linger, mut last) = (0, None, None, None);
     let mut is_rung = true;
     loop {
         let polled = port.polls.load(Relaxed);
@@ -138,10 +138,17 @@ pub(crate) fn watch(port: &Port) {
                 return;
             }
         }
+        // Peers that cannot be answered hold up no rank that leaves.
+        if is_over && Instant::now() > *last.get_or_insert_with(|| Instant::now() + FAREWELL + LINGER)
+        {
+            return;
+        }
         // What the provider has taken and not sent, it may not tell of either.
         let is_hasty = is_starved || !is_settled || is_over || !port.is_idle();
-        let is_hasty = is_hasty || port.endpoint.file().is_none();
-        if port.endpoint.may_wait() {
+        let is_blind = port.endpoint.file().is_none();
+        let is_hasty = is_hasty || is_blind;
+        // Providers are asked only where they have something to wait at.
+        if is_blind || port.endpoint.may_wait() {
             is_rung = sleep(port, is_hasty.then_some(RETRY));
         }
     }

@@ -238,6 +238,43 @@ fn a_window_of_which_one_part_is_persistent() {
     });
 }
 
+/// A region with transactions is durable by commits only, and a dynamic window makes those of one
+/// rank: what would make none says so.
+#[test]
+fn a_region_with_transactions_of_a_dynamic_window() {
+    let folder = tempfile::tempdir().unwrap();
+    on_ranks(2, |universe| {
+        let world = universe.world();
+        let root = Root::open(world, folder.path())?;
+        let memory = Arc::new(PersistentMemory::open(&root, world, &hints(), WORDS * 8)?);
+        let window = world.window(0, 1).create_dynamic()?;
+        let region = match world.rank() {
+            Rank(0) => Some(window.attach(memory.clone())?),
+            _ => None,
+        };
+        world.barrier()?;
+        let Err(RmaError::Persist { error, .. }) = window.sync_remote(Rank(0)) else {
+            panic!("a flush makes no version")
+        };
+        assert_eq!(error, PersistError::Volatile);
+        let Err(RmaError::Persist { error, .. }) = window.fence(Assert::NONE)?.end_persist() else {
+            panic!("no version of all ranks")
+        };
+        let expected = match world.rank() {
+            Rank(0) => PersistError::Regions,
+            _ => PersistError::Elsewhere { rank: Rank(0), no_space: false },
+        };
+        assert_eq!((error, memory.version()), (expected, Some(0)));
+        window.post_persist(&[], Assert::NONE)?.wait_persist()?;
+        assert_eq!(memory.version(), Some(if world.rank() == Rank(0) { 2 } else { 0 }));
+        world.barrier()?;
+        if let Some(region) = region {
+            window.detach(region)?;
+        }
+        Ok(window.free()?)
+    });
+}
+
 /// Where there are no transactions, all ranks hear of one that could not flush.
 #[test]
 fn a_fence_with_persistence_flushes_storage() {

@@ -38,10 +38,11 @@ impl CommitGroup for Ranks {
 
 impl Window {
     /// Makes this rank's part a version of this rank only, durably; without transactions, makes all
-    /// of it durable that can be.
+    /// of it durable that can be. Of a dynamic window, each region by itself.
     pub(crate) fn commit_alone(&self) -> Result<(), RmaError> {
         match self.part.memory.transactional() {
             Some(memory) => memory.commit(None).map_err(|error| self.not_committed(error)),
+            None if self.part.regions.is_some() => self.commit_regions(),
             None => self.persist_part(),
         }
     }
@@ -55,6 +56,10 @@ impl Window {
         let memory = self.part.memory.transactional();
         let ready = ready.and_then(|()| match &memory {
             Some(_) => Ok(TRANSACTIONS),
+            // They are of one rank each, and what a flush leaves out is not durable.
+            None if self.part.has_versioned_region() => {
+                Err(self.not_committed(PersistError::Regions))
+            }
             None => self.persist_part().map(|()| PLAIN),
         });
         let all = ranks.gather(&[*ready.as_ref().unwrap_or(&FAILED)]);

@@ -274,6 +274,13 @@ pub enum PersistError {
         /// The lowest that has none.
         without: Rank,
     },
+    /// A region of a dynamic window has transactions: it has those of the ranks that opened it, and
+    /// the window makes no version of it.
+    #[error(
+        "a region attached to this dynamic window has transactions, which its ranks do not commit \
+         together; end the epoch without persistence and call the region's own commit"
+    )]
+    Regions,
 }
 
 crate::debug_as_display!(PersistError);
@@ -295,7 +302,7 @@ impl PersistError {
         match self {
             Self::NoSpace { errno: EDQUOT } => ErrorClass::Quota,
             Self::NoSpace { .. } | Self::Elsewhere { no_space: true, .. } => ErrorClass::NoSpace,
-            Self::Mixed { .. } => ErrorClass::RmaSync,
+            Self::Mixed { .. } | Self::Regions => ErrorClass::RmaSync,
             _ => ErrorClass::Io,
         }
     }

@@ -99,11 +99,12 @@ impl Communicator {
         Ok(comm)
     }
 
-    /// The ranks of this communicator with a space of messages named `id`, for a window's own use.
-    /// S-A7
+    /// The ranks of this communicator with a space of messages named for `id`, for a window's own
+    /// use: the user's limits are not for what is told there. S-A7
     pub(crate) fn internal(&self, id: u64) -> Self {
         let Inner { engine, contributions, group, rank, node, .. } = &*self.inner;
-        let mut inner = Inner::plain((engine, contributions), id, group.clone(), *rank);
+        let (id, roots) = (id | RUNTIME, (engine, contributions));
+        let mut inner = Inner::plain(roots, id, group.clone(), *rank);
         inner.node = node.clone();
         Self { inner: Arc::new(inner) }
     }

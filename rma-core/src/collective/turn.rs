@@ -62,17 +62,26 @@ impl Sequence {
 }
 
 /// The turn of one operation; the next is another thread's when it is dropped.
-pub(crate) struct Turn<'a>(&'a Inner);
+pub(crate) struct Turn<'a> {
+    inner: &'a Inner,
+    /// Another value has it, and gives it back.
+    is_lent: bool,
+}
 
 impl<'a> Turn<'a> {
     #[inline]
     pub(super) fn try_take(inner: &'a Inner) -> Option<Self> {
-        try_take(&inner.sequence.word).then_some(Self(inner))
+        try_take(&inner.sequence.word).then_some(Self { inner, is_lent: false })
     }
 
     /// As [`try_take`](Self::try_take), in a wait that ends when this rank's bell rings.
     pub(super) fn take_or_await(inner: &'a Inner) -> Option<Self> {
-        take_or_await(&inner.sequence.word).then_some(Self(inner))
+        take_or_await(&inner.sequence.word).then_some(Self { inner, is_lent: false })
+    }
+
+    /// For one of several operations between which no other thread has the turn.
+    pub(super) fn lend(&self) -> Turn<'_> {
+        Turn { inner: self.inner, is_lent: true }
     }
 }
 
@@ -81,17 +90,36 @@ impl Deref for Turn<'_> {
 
     #[inline]
     fn deref(&self) -> &Sequence {
-        &self.0.sequence
+        &self.inner.sequence
     }
 }
 
 impl Drop for Turn<'_> {
     #[inline]
     fn drop(&mut self) {
-        if give_back(&self.0.sequence.word) {
-            let transport = &self.0.engine.transport;
+        if !self.is_lent && give_back(&self.inner.sequence.word) {
+            let transport = &self.inner.engine.transport;
             transport.sleep.ring(transport.job.rank);
         }
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::Turn;
+    use crate::config::Config;
+    use crate::window::accumulate_tests::with_universe;
+
+    #[test]
+    fn a_turn_that_was_lent_is_not_given_back() {
+        with_universe(Config::default(), |universe| {
+            let world = universe.world();
+            let turn = world.turn("a test").unwrap();
+            drop(turn.lend());
+            assert!(Turn::try_take(&world.inner).is_none());
+            drop(turn);
+            assert!(Turn::try_take(&world.inner).is_some());
+        });
     }
 }
 

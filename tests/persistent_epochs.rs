@@ -80,6 +80,10 @@ fn a_wrong_fence_commits_nothing() {
         let error = first.end_persist().unwrap_err();
         assert_eq!(error.class(), ErrorClass::Assert, "{error}");
         assert_eq!(memory.version(), Some(0));
+        let third = window.fence(Assert::NONE)?;
+        let error = third.next_persist(Assert::NONE).map(drop).unwrap_err();
+        assert_eq!(error.class(), ErrorClass::Assert, "{error}");
+        assert_eq!(memory.version(), Some(0));
         second.end_persist()?;
         assert_eq!(memory.version(), Some(1));
         Ok(window.free()?)
@@ -210,6 +214,44 @@ fn ranks_that_turn_transactions_off_alone_are_refused() {
         memory.dont_use_transactions(false);
         assert_eq!(memory.commit(universe.world())?, Some(1));
         Ok(window.free()?)
+    });
+}
+
+/// Two threads of each rank commit one memory by two windows, in no order: each commit is a version
+/// or an error at all ranks, and none waits for the other.
+#[test]
+fn one_memory_is_committed_by_two_windows() {
+    const COMMITS: u32 = 40;
+    let folder = tempfile::tempdir().unwrap();
+    on_ranks(2, |universe| {
+        let world = universe.world();
+        let (memory, first) = open(&universe, folder.path(), &hints())?;
+        let second = world.window(WORDS, 8).create(memory.clone())?;
+        let commit = |window: &Window| {
+            let commits = (0..COMMITS).map(|_| window.fence(Assert::NONE).unwrap().end_persist());
+            commits.map(|done| done.map(drop)).collect::<Vec<_>>()
+        };
+        let [one, two] = std::thread::scope(|scope| {
+            let other = scope.spawn(|| commit(&second));
+            [commit(&first), other.join().unwrap()]
+        });
+        let mut made = 0;
+        for done in one.iter().chain(&two) {
+            match done {
+                Ok(()) => made += 1,
+                Err(RmaError::Persist { error: PersistError::Committing, .. }) => {}
+                Err(RmaError::Persist { error: PersistError::Elsewhere { .. }, .. }) => {}
+                Err(error) => panic!("{error}"),
+            }
+        }
+        assert_eq!(memory.version(), Some(made));
+        let told = world.allgather(&[made])?;
+        assert_eq!(told[0], told[1]);
+        world.barrier()?;
+        memory.commit(world)?;
+        assert_eq!(memory.version(), Some(made + 1));
+        second.free()?;
+        Ok(first.free()?)
     });
 }
 

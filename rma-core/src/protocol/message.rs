@@ -258,7 +258,10 @@ impl Durable {
             Err(PersistError::Cut { .. } | PersistError::CutThere) => (4, 0),
             // Of commits, which nobody asks for by a message.
             Err(
-                PersistError::Elsewhere { .. } | PersistError::Mixed { .. } | PersistError::Regions,
+                PersistError::Elsewhere { .. }
+                | PersistError::Mixed { .. }
+                | PersistError::Regions
+                | PersistError::Committing,
             ) => (3, 0),
         };
         Self(kind << 32 | u64::from(errno as u32))

@@ -49,8 +49,8 @@ impl Window {
         }
     }
 
-    /// Meets all ranks, and makes their parts one version, durably, or those durable that can be, if
-    /// no rank has transactions; not if one rank is not `ready`. **Collective**, and a barrier.
+    /// Meets all ranks, and makes their parts one version, durably, or those durable that can be,
+    /// if no rank has transactions; not if one rank is not `ready`. **Collective**, and a barrier.
     pub(crate) fn commit_together(&self, ready: Result<(), RmaError>) -> Result<(), RmaError> {
         let turn = self.barrier_and_turn()?;
         let ranks = Ranks { comm: &self.part.comm, turn, failed: Cell::new(None) };

@@ -189,7 +189,6 @@ impl PersistentMemory {
             _ if catalog.is_nothing() => 0,
             _ => following(name, highest)?,
         };
-        let expands = hints.mode == PersistentMode::Expand;
         let store = Some(store).filter(|_| !hints.volatile);
         let state = Running {
             store,
@@ -197,7 +196,7 @@ impl PersistentMemory {
             next,
             highest,
             keep_all: hints.keep_all,
-            expands,
+            expands: hints.mode == PersistentMode::Expand,
             replaces: is_version,
             tracker,
         };

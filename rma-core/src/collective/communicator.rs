@@ -423,3 +423,23 @@ impl From<WaitError> for CollectiveError {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::Communicator;
+    use crate::config::Config;
+    use crate::window::accumulate_tests::with_universe;
+
+    /// The least that the user can allow is less than what the ranks of a window tell each other.
+    #[test]
+    fn what_windows_tell_has_no_limit_of_the_users() {
+        let mut config = Config::default();
+        config.collective_bytes = 256;
+        with_universe(config, |universe| {
+            let world = universe.world();
+            let most = |comm: &Communicator| comm.inner.contributions.payload_max(comm.inner.id);
+            assert_eq!(most(world), 256);
+            assert!(most(&world.internal(7)) >= 1 << 30);
+        });
+    }
+}

@@ -1,7 +1,8 @@
 //! Epochs that end with persistence: which versions they make, and what else they make durable.
 use rma::{
-    Assert, DirtyTracking, Error, ErrorClass, LockKind, OnStorage, PersistError, PersistentError,
-    PersistentHints, PersistentMemory, Rank, RmaError, Root, StorageHints, Universe, Window,
+    Assert, Config, DirtyTracking, Error, ErrorClass, LockKind, OnStorage, PersistError,
+    PersistentError, PersistentHints, PersistentMemory, Rank, RmaError, Root, StorageHints,
+    Universe, Window,
 };
 use std::fs;
 use std::path::Path;
@@ -64,6 +65,31 @@ fn a_fence_with_persistence_is_a_version_of_all_ranks() {
         Ok(window.free()?)
     });
     assert_eq!(found(root, 3), [(2, 3, Some(2)); 3]);
+}
+
+/// As within a node, where ranks meet by messages.
+#[test]
+fn a_fence_with_persistence_of_ranks_on_two_nodes() {
+    let folder = tempfile::tempdir().unwrap();
+    let root = folder.path();
+    let mut config = Config::default();
+    config.nodes = 2;
+    let commit = |universe: Universe| -> Result<(), Error> {
+        let world = universe.world();
+        let (memory, window) = open(&universe, root, &hints())?;
+        let mut epoch = window.fence(Assert::NONE)?;
+        // More than ranks may be ahead of each other.
+        for version in 1..=20u64 {
+            epoch.put(world.rank().on_ring(1, world.size()), 0, &[version])?;
+            epoch = epoch.next_persist(Assert::NONE)?;
+            assert_eq!(memory.version(), Some(version));
+        }
+        epoch.end()?;
+        Ok(window.free()?)
+    };
+    let done = rma::local_with(config, 4, commit).unwrap();
+    done.into_iter().for_each(|rank| rank.unwrap());
+    assert_eq!(found(root, 4), [(20, 0, Some(20)); 4]);
 }
 
 /// An assert that no fence takes is refused before anything happens, and so is a fence that would

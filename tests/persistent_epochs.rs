@@ -1,7 +1,8 @@
 //! Epochs that end with persistence: which versions they make, and what else they make durable.
 use rma::{
-    Assert, DirtyTracking, Error, ErrorClass, LockKind, OnStorage, PersistError, PersistentError,
-    PersistentHints, PersistentMemory, Rank, RmaError, Root, StorageHints, Universe, Window,
+    Assert, Config, DirtyTracking, Error, ErrorClass, LockKind, OnStorage, PersistError,
+    PersistentError, PersistentHints, PersistentMemory, Rank, RmaError, Root, StorageHints,
+    Universe, Window,
 };
 use std::fs;
 use std::path::Path;
@@ -66,6 +67,31 @@ fn a_fence_with_persistence_is_a_version_of_all_ranks() {
     assert_eq!(found(root, 3), [(2, 3, Some(2)); 3]);
 }
 
+/// As within a node, where ranks meet by messages.
+#[test]
+fn a_fence_with_persistence_of_ranks_on_two_nodes() {
+    let folder = tempfile::tempdir().unwrap();
+    let root = folder.path();
+    let mut config = Config::default();
+    config.nodes = 2;
+    let commit = |universe: Universe| -> Result<(), Error> {
+        let world = universe.world();
+        let (memory, window) = open(&universe, root, &hints())?;
+        let mut epoch = window.fence(Assert::NONE)?;
+        // More than ranks may be ahead of each other.
+        for version in 1..=20u64 {
+            epoch.put(world.rank().on_ring(1, world.size()), 0, &[version])?;
+            epoch = epoch.next_persist(Assert::NONE)?;
+            assert_eq!(memory.version(), Some(version));
+        }
+        epoch.end()?;
+        Ok(window.free()?)
+    };
+    let done = rma::local_with(config, 4, commit).unwrap();
+    done.into_iter().for_each(|rank| rank.unwrap());
+    assert_eq!(found(root, 4), [(20, 0, Some(20)); 4]);
+}
+
 /// An assert that no fence takes is refused before anything happens, and so is a fence that would
 /// end an epoch of another guard.
 #[test]
@@ -78,6 +104,10 @@ fn a_wrong_fence_commits_nothing() {
         assert_eq!(error.class(), ErrorClass::Assert, "{error}");
         let [first, second] = [window.fence(Assert::NONE)?, window.fence(Assert::NONE)?];
         let error = first.end_persist().unwrap_err();
+        assert_eq!(error.class(), ErrorClass::Assert, "{error}");
+        assert_eq!(memory.version(), Some(0));
+        let third = window.fence(Assert::NONE)?;
+        let error = third.next_persist(Assert::NONE).map(drop).unwrap_err();
         assert_eq!(error.class(), ErrorClass::Assert, "{error}");
         assert_eq!(memory.version(), Some(0));
         second.end_persist()?;
@@ -213,6 +243,44 @@ fn ranks_that_turn_transactions_off_alone_are_refused() {
     });
 }
 
+/// Two threads of each rank commit one memory by two windows, in no order: each commit is a version
+/// or an error at all ranks, and none waits for the other.
+#[test]
+fn one_memory_is_committed_by_two_windows() {
+    const COMMITS: u32 = 40;
+    let folder = tempfile::tempdir().unwrap();
+    on_ranks(2, |universe| {
+        let world = universe.world();
+        let (memory, first) = open(&universe, folder.path(), &hints())?;
+        let second = world.window(WORDS, 8).create(memory.clone())?;
+        let commit = |window: &Window| {
+            let commits = (0..COMMITS).map(|_| window.fence(Assert::NONE).unwrap().end_persist());
+            commits.map(|done| done.map(drop)).collect::<Vec<_>>()
+        };
+        let [one, two] = std::thread::scope(|scope| {
+            let other = scope.spawn(|| commit(&second));
+            [commit(&first), other.join().unwrap()]
+        });
+        let mut made = 0;
+        for done in one.iter().chain(&two) {
+            match done {
+                Ok(()) => made += 1,
+                Err(RmaError::Persist { error: PersistError::Committing, .. }) => {}
+                Err(RmaError::Persist { error: PersistError::Elsewhere { .. }, .. }) => {}
+                Err(error) => panic!("{error}"),
+            }
+        }
+        assert_eq!(memory.version(), Some(made));
+        let told = world.allgather(&[made])?;
+        assert_eq!(told[0], told[1]);
+        world.barrier()?;
+        memory.commit(world)?;
+        assert_eq!(memory.version(), Some(made + 1));
+        second.free()?;
+        Ok(first.free()?)
+    });
+}
+
 /// Parts with transactions and without make no version together.
 #[test]
 fn a_window_of_which_one_part_is_persistent() {
@@ -234,6 +302,43 @@ fn a_window_of_which_one_part_is_persistent() {
         window.post_persist(&[], Assert::NONE)?.wait()?;
         let alone = if world.rank() == Rank(0) { Some(0) } else { Some(1) };
         assert_eq!(memory.version(), alone);
+        Ok(window.free()?)
+    });
+}
+
+/// A region with transactions is durable by commits only, and a dynamic window makes those of one
+/// rank: what would make none says so.
+#[test]
+fn a_region_with_transactions_of_a_dynamic_window() {
+    let folder = tempfile::tempdir().unwrap();
+    on_ranks(2, |universe| {
+        let world = universe.world();
+        let root = Root::open(world, folder.path())?;
+        let memory = Arc::new(PersistentMemory::open(&root, world, &hints(), WORDS * 8)?);
+        let window = world.window(0, 1).create_dynamic()?;
+        let region = match world.rank() {
+            Rank(0) => Some(window.attach(memory.clone())?),
+            _ => None,
+        };
+        world.barrier()?;
+        let Err(RmaError::Persist { error, .. }) = window.sync_remote(Rank(0)) else {
+            panic!("a flush makes no version")
+        };
+        assert_eq!(error, PersistError::Volatile);
+        let Err(RmaError::Persist { error, .. }) = window.fence(Assert::NONE)?.end_persist() else {
+            panic!("no version of all ranks")
+        };
+        let expected = match world.rank() {
+            Rank(0) => PersistError::Regions,
+            _ => PersistError::Elsewhere { rank: Rank(0), no_space: false },
+        };
+        assert_eq!((error, memory.version()), (expected, Some(0)));
+        window.post_persist(&[], Assert::NONE)?.wait_persist()?;
+        assert_eq!(memory.version(), Some(if world.rank() == Rank(0) { 2 } else { 0 }));
+        world.barrier()?;
+        if let Some(region) = region {
+            window.detach(region)?;
+        }
         Ok(window.free()?)
     });
 }

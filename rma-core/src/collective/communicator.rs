@@ -99,11 +99,12 @@ impl Communicator {
         Ok(comm)
     }
 
-    /// The ranks of this communicator with a space of messages named `id`, for a window's own use.
-    /// S-A7
+    /// The ranks of this communicator with a space of messages named for `id`, for a window's own
+    /// use: the user's limits are not for what is told there. S-A7
     pub(crate) fn internal(&self, id: u64) -> Self {
         let Inner { engine, contributions, group, rank, node, .. } = &*self.inner;
-        let mut inner = Inner::plain((engine, contributions), id, group.clone(), *rank);
+        let (id, roots) = (id | RUNTIME, (engine, contributions));
+        let mut inner = Inner::plain(roots, id, group.clone(), *rank);
         inner.node = node.clone();
         Self { inner: Arc::new(inner) }
     }
@@ -420,5 +421,25 @@ impl From<WaitError> for CollectiveError {
             Cause::Import(error) => Self::Import(error),
             Cause::Timeout => Self::Timeout { what },
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Communicator;
+    use crate::config::Config;
+    use crate::window::accumulate_tests::with_universe;
+
+    /// The least that the user can allow is less than what the ranks of a window tell each other.
+    #[test]
+    fn what_windows_tell_has_no_limit_of_the_users() {
+        let mut config = Config::default();
+        config.collective_bytes = 256;
+        with_universe(config, |universe| {
+            let world = universe.world();
+            let most = |comm: &Communicator| comm.inner.contributions.payload_max(comm.inner.id);
+            assert_eq!(most(world), 256);
+            assert!(most(&world.internal(7)) >= 1 << 30);
+        });
     }
 }

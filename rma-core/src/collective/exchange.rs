@@ -89,6 +89,15 @@ impl Communicator {
         turn.one_sided.store(0, Relaxed);
         Ok(())
     }
+
+    /// A barrier in a turn that this thread has.
+    pub(crate) fn barrier_in(
+        &self,
+        what: &'static str,
+        turn: &Turn<'_>,
+    ) -> Result<(), CollectiveError> {
+        Exchange::begin(self, what, turn.lend()).barrier()
+    }
 }
 
 /// One collective operation under way; holds the communicator's order.
@@ -125,6 +134,21 @@ impl<'a> Exchange<'a> {
             turn = comm.turn(what)?;
         }
         Ok(Self::begin(comm, what, turn))
+    }
+
+    /// As [`start`](Self::start), in a turn that this thread has.
+    pub(super) fn start_in(
+        comm: &'a Communicator,
+        what: &'static str,
+        turn: &'a Turn<'_>,
+    ) -> Result<Self, CollectiveError> {
+        comm.inner.check_step(what)?;
+        let one_sided = turn.one_sided.load(Relaxed) + 1;
+        turn.one_sided.store(one_sided, Relaxed);
+        if one_sided >= AHEAD_MAX {
+            comm.barrier_in(what, turn)?;
+        }
+        Ok(Self::begin(comm, what, turn.lend()))
     }
 
     /// Starts an operation that is a barrier.

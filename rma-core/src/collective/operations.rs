@@ -4,6 +4,7 @@ use super::flat::Shares;
 use super::node::{Node, TreeOrder};
 use super::reduction::Reduction;
 use super::tree::elements;
+use super::turn::Turn;
 use crate::collective::Communicator;
 use crate::element::Element;
 use crate::error::CollectiveError;
@@ -169,6 +170,16 @@ impl Communicator {
     /// `mine` has the same length everywhere.
     pub fn allgather<E: Element>(&self, mine: &[E]) -> Result<Vec<E>> {
         allgather_in(&Exchange::start(self, "allgather")?, mine)
+    }
+
+    /// As [`allgather`](Self::allgather), in a turn that this thread has.
+    pub(crate) fn allgather_in_turn<E: Element>(
+        &self,
+        what: &'static str,
+        turn: &Turn<'_>,
+        mine: &[E],
+    ) -> Result<Vec<E>> {
+        allgather_in(&Exchange::start_in(self, what, turn)?, mine)
     }
 
     /// What the ranks of this node contribute, in rank order: one small element each, whose size is

@@ -62,17 +62,32 @@ impl Sequence {
 }
 
 /// The turn of one operation; the next is another thread's when it is dropped.
-pub(crate) struct Turn<'a>(&'a Inner);
+pub(crate) struct Turn<'a> {
+    inner: &'a Inner,
+    /// Another value has it, and gives it back.
+    is_lent: bool,
+}
 
 impl<'a> Turn<'a> {
+    /// A value of it gives the turn back, so there is none where it was not taken.
+    #[inline]
+    fn taken(inner: &'a Inner) -> Self {
+        Self { inner, is_lent: false }
+    }
+
     #[inline]
     pub(super) fn try_take(inner: &'a Inner) -> Option<Self> {
-        try_take(&inner.sequence.word).then(|| Self(inner))
+        try_take(&inner.sequence.word).then(|| Self::taken(inner))
     }
 
     /// As [`try_take`](Self::try_take), in a wait that ends when this rank's bell rings.
     pub(super) fn take_or_await(inner: &'a Inner) -> Option<Self> {
-        take_or_await(&inner.sequence.word).then(|| Self(inner))
+        take_or_await(&inner.sequence.word).then(|| Self::taken(inner))
+    }
+
+    /// For one of several operations between which no other thread has the turn.
+    pub(super) fn lend(&self) -> Turn<'_> {
+        Turn { inner: self.inner, is_lent: true }
     }
 }
 
@@ -81,17 +96,40 @@ impl Deref for Turn<'_> {
 
     #[inline]
     fn deref(&self) -> &Sequence {
-        &self.0.sequence
+        &self.inner.sequence
     }
 }
 
 impl Drop for Turn<'_> {
     #[inline]
     fn drop(&mut self) {
-        if give_back(&self.0.sequence.word) {
-            let transport = &self.0.engine.transport;
+        if !self.is_lent && give_back(&self.inner.sequence.word) {
+            let transport = &self.inner.engine.transport;
             transport.sleep.ring(transport.job.rank);
         }
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::Turn;
+    use crate::config::Config;
+    use crate::window::accumulate_tests::with_universe;
+
+    #[test]
+    fn a_turn_is_given_back_by_the_one_that_took_it() {
+        with_universe(Config::default(), |universe| {
+            let world = universe.world();
+            let turn = world.turn("a test").unwrap();
+            drop(turn.lend());
+            // Whoever does not get it gives none back.
+            for _ in 0..2 {
+                assert!(Turn::try_take(&world.inner).is_none());
+                assert!(Turn::take_or_await(&world.inner).is_none());
+            }
+            drop(turn);
+            assert!(Turn::try_take(&world.inner).is_some());
+        });
     }
 }
 

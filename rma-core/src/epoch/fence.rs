@@ -112,7 +112,6 @@ impl Window {
     fn synchronise_and_persist(&self) -> Result<(), RmaError> {
         self.check(EpochCall::Fence)?;
         let flushed = self.flush_targets();
-        self.barrier()?;
         self.commit_together(flushed)
     }
 }
@@ -157,11 +156,14 @@ impl<'w> Fence<'w> {
     /// Those of [`Window::fence`], and [`RmaError::Persist`]: the operations are complete, at all
     /// ranks, and the epoch has ended, but what they did is not durable, at no rank with
     /// transactions. After [`PersistError::NoSpace`](crate::PersistError::NoSpace), at whichever
-    /// rank, the window goes on: fence again. [`RmaError::WrongAssert`]: nothing has happened.
+    /// rank, the window goes on: fence again. [`RmaError::WrongAssert`], also if another guard of
+    /// this window is alive on this rank: nothing has happened.
+    ///
+    /// Where threads of a rank fence, a fence with persistence has to have the same place among
+    /// them at every rank: it meets no plain one.
     pub fn next_persist(self, asserts: Assert) -> Result<Self, RmaError> {
-        let window = self.access.window();
-        window.check_fence(asserts)?;
-        drop(self);
+        self.access.window().check_fence(asserts)?;
+        let window = self.close()?;
         window.part.advise(Moment::Exposed);
         window.synchronise_and_persist()?;
         window.open_fence()

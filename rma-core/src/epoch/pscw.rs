@@ -12,6 +12,7 @@ use crate::window::Window;
 use crate::window::epochs::{EXPOSED, NO_CHECK, START, fill, lock};
 use core::mem;
 use core::ops::Deref;
+use core::sync::atomic::Ordering::AcqRel;
 use core::time::Duration;
 
 /// An access epoch to chosen targets: operations to those are allowed.
@@ -53,6 +54,11 @@ impl Window {
         self.check_post(origins, asserts)?;
         grant::wait(None);
         self.open(EpochCall::Post, EXPOSED)?;
+        self.tell_origins(origins)
+    }
+
+    /// The epoch is open here, and now at the origins.
+    fn tell_origins(&self, origins: &[Rank]) -> Result<Exposure<'_>, RmaError> {
         let origins = fill(&self.part.epoch.partners.origins, origins);
         self.expect_completes(&origins);
         self.part.advise(Moment::Posted);
@@ -75,9 +81,13 @@ impl Window {
     ) -> Result<Exposure<'_>, RmaError> {
         self.check_post(origins, asserts)?;
         grant::wait(None);
-        self.check(EpochCall::Post)?;
-        self.commit_alone()?;
-        self.post(origins, asserts)
+        // First, so that no other thread posts what is not in the version.
+        self.open(EpochCall::Post, EXPOSED)?;
+        self.commit_alone().inspect_err(|_| {
+            // pairs with the Acquire load in `check`.
+            self.part.epoch.word.fetch_and(!EXPOSED, AcqRel);
+        })?;
+        self.tell_origins(origins)
     }
 
     fn check_post(&self, origins: &[Rank], asserts: Assert) -> Result<(), RmaError> {

@@ -257,7 +257,12 @@ impl Durable {
             // There is no room for the lengths.
             Err(PersistError::Cut { .. } | PersistError::CutThere) => (4, 0),
             // Of commits, which nobody asks for by a message.
-            Err(PersistError::Elsewhere { .. } | PersistError::Mixed { .. }) => (3, 0),
+            Err(
+                PersistError::Elsewhere { .. }
+                | PersistError::Mixed { .. }
+                | PersistError::Regions
+                | PersistError::Committing,
+            ) => (3, 0),
         };
         Self(kind << 32 | u64::from(errno as u32))
     }

@@ -1,5 +1,5 @@
 //! Versions of parts whose memory has transactions, as epochs end: of one rank, or of all.
-use crate::collective::Communicator;
+use crate::collective::{Communicator, Turn};
 use crate::error::{CollectiveError, RmaError};
 use crate::rank::Rank;
 use crate::transport::{CommitGroup, PersistError};
@@ -15,13 +15,15 @@ const TRANSACTIONS: u64 = 1;
 const FAILED: u64 = 2;
 
 /// The ranks of a window, as memory with transactions sees them.
-struct Ranks {
-    comm: Communicator,
+struct Ranks<'a> {
+    comm: &'a Communicator,
+    /// Held until all is told: what a fence of another thread tells is not taken for it.
+    turn: Turn<'a>,
     /// The first error of theirs.
     failed: Cell<Option<CollectiveError>>,
 }
 
-impl CommitGroup for Ranks {
+impl CommitGroup for Ranks<'_> {
     fn rank(&self) -> Rank {
         self.comm.rank()
     }
@@ -32,29 +34,33 @@ impl CommitGroup for Ranks {
 
     fn gather(&self, words: &[u64]) -> Option<Vec<u64>> {
         let failed = |error: CollectiveError| self.failed.set(self.failed.get().or(Some(error)));
-        self.comm.allgather(words).map_err(failed).ok()
+        self.comm.allgather_in_turn(COMMIT, &self.turn, words).map_err(failed).ok()
     }
 }
 
 impl Window {
     /// Makes this rank's part a version of this rank only, durably; without transactions, makes all
-    /// of it durable that can be.
+    /// of it durable that can be. Of a dynamic window, each region by itself.
     pub(crate) fn commit_alone(&self) -> Result<(), RmaError> {
         match self.part.memory.transactional() {
             Some(memory) => memory.commit(None).map_err(|error| self.not_committed(error)),
+            None if self.part.regions.is_some() => self.commit_regions(),
             None => self.persist_part(),
         }
     }
 
-    /// Makes the parts of all ranks one version, durably, or those durable that can be, if no rank
-    /// has transactions; not if one rank is not `ready`. **Collective**, and a barrier.
+    /// Meets all ranks, and makes their parts one version, durably, or those durable that can be,
+    /// if no rank has transactions; not if one rank is not `ready`. **Collective**, and a barrier.
     pub(crate) fn commit_together(&self, ready: Result<(), RmaError>) -> Result<(), RmaError> {
-        let comm = self.part.comm.runtime(COMMIT);
-        let comm = comm.map_err(|error| self.collective_failed(COMMIT, error))?;
-        let ranks = Ranks { comm, failed: Cell::new(None) };
+        let turn = self.barrier_and_turn()?;
+        let ranks = Ranks { comm: &self.part.comm, turn, failed: Cell::new(None) };
         let memory = self.part.memory.transactional();
         let ready = ready.and_then(|()| match &memory {
             Some(_) => Ok(TRANSACTIONS),
+            // They are of one rank each, and what a flush leaves out is not durable.
+            None if self.part.has_versioned_region() => {
+                Err(self.not_committed(PersistError::Regions))
+            }
             None => self.persist_part().map(|()| PLAIN),
         });
         let all = ranks.gather(&[*ready.as_ref().unwrap_or(&FAILED)]);

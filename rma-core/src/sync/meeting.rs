@@ -1,5 +1,5 @@
 //! Where all ranks of a window meet: the barrier of fences, and what they agree on.
-use crate::collective::{Inner, near};
+use crate::collective::{Inner, Turn, near};
 use crate::engine::{WaitError, grant};
 use crate::error::{CollectiveError, RmaError};
 use crate::memory::control_block::{Agreement, ControlBlock};
@@ -50,6 +50,21 @@ impl Window {
         let comm = &self.part.comm.inner;
         comm.check_step(FENCE).map_err(failed)?;
         self.meet(comm).inspect_err(|_| comm.lose_step(FENCE))
+    }
+
+    /// As [`barrier`](Self::barrier), and then no thread of this rank comes to one before the turn
+    /// is dropped.
+    pub(super) fn barrier_and_turn(&self) -> Result<Turn<'_>, RmaError> {
+        let failed = |error| self.collective_failed(FENCE, error);
+        let comm = &self.part.comm;
+        let turn = comm.turn(FENCE).map_err(failed)?;
+        if self.together {
+            comm.inner.check_step(FENCE).map_err(failed)?;
+            self.meet(&comm.inner).inspect_err(|_| comm.inner.lose_step(FENCE))?;
+        } else {
+            comm.barrier_in(FENCE, &turn).map_err(failed)?;
+        }
+        Ok(turn)
     }
 
     /// As [`barrier`](Self::barrier), in shared memory, for the thread whose turn it is.

@@ -131,9 +131,10 @@ pub unsafe trait Backing: Mapped + Any {
     /// Ends the transaction under way and begins the next: what all of the memory holds becomes a
     /// version, durable, at this rank alone or at all ranks of `together` or none.
     ///
-    /// Called only of memory that [has transactions](Self::has_transactions), by no two threads at
-    /// once for the same ranks; with `together`, by all of them, and each calls
-    /// [`CommitGroup::gather`] as often as the others.
+    /// Called only of memory that [has transactions](Self::has_transactions); with `together`, by
+    /// all ranks of it, and each calls [`CommitGroup::gather`] as often as the others. Threads may
+    /// come at once, also by several windows over it: the memory orders their commits or refuses
+    /// one, at all its ranks, and waits for no other rank before it has told `together` of itself.
     ///
     /// # Errors
     ///
@@ -245,6 +246,13 @@ pub enum PersistError {
         /// Its error number.
         errno: i32,
     },
+    /// Another thread of this rank commits the same memory with all its ranks. No version was made
+    /// by this call, and the window goes on.
+    #[error(
+        "another commit of the same memory is under way; commit it by one window and one thread at \
+         a time"
+    )]
+    Committing,
     /// There is no space for a version. None was made, at no rank, and the window goes on.
     #[error(
         "there is no space for a version (os error {errno}); no version was made, and the window \
@@ -274,6 +282,13 @@ pub enum PersistError {
         /// The lowest that has none.
         without: Rank,
     },
+    /// A region of a dynamic window has transactions: it has those of the ranks that opened it, and
+    /// the window makes no version of it.
+    #[error(
+        "a region attached to this dynamic window has transactions, which its ranks do not commit \
+         together; end the epoch without persistence and call the region's own commit"
+    )]
+    Regions,
 }
 
 crate::debug_as_display!(PersistError);
@@ -295,7 +310,7 @@ impl PersistError {
         match self {
             Self::NoSpace { errno: EDQUOT } => ErrorClass::Quota,
             Self::NoSpace { .. } | Self::Elsewhere { no_space: true, .. } => ErrorClass::NoSpace,
-            Self::Mixed { .. } => ErrorClass::RmaSync,
+            Self::Mixed { .. } | Self::Regions | Self::Committing => ErrorClass::RmaSync,
             _ => ErrorClass::Io,
         }
     }

@@ -180,7 +180,9 @@ impl Memory {
 
     /// See [`Backing::info`].
     pub(crate) fn info(&self) -> Vec<(&'static str, String)> {
-        self.backing().as_ref().map_or(Vec::new(), |backing| backing.info())
+        // Not under the lock: it may wait for what another thread does, which may need the lock.
+        let backing = self.backing().clone();
+        backing.map_or(Vec::new(), |backing| backing.info())
     }
 
     /// See [`Backing::set_info`].
@@ -191,7 +193,8 @@ impl Memory {
 
     /// See [`Backing::attribute`].
     pub(crate) fn attribute(&self) -> Option<Arc<dyn Any + Send + Sync>> {
-        self.backing().as_ref().and_then(|backing| backing.attribute())
+        let backing = self.backing().clone();
+        backing.and_then(|backing| backing.attribute())
     }
 
     /// No window came of it: gives back what was made for that.

@@ -1,4 +1,5 @@
 //! What of a part outlives the machine.
+use super::memory::Memory;
 use super::{Part, Window};
 use crate::error::RmaError;
 use crate::transport::PersistError;
@@ -19,10 +20,21 @@ impl Part {
         if durable.is_empty() {
             return Err(PersistError::Volatile);
         }
-        durable.into_iter().try_for_each(|(start, len)| {
+        let mut all = true;
+        for (start, len) in durable {
             // One that is gone meanwhile is its user's.
+            let Some((memory, at, _pin)) = self.attached_memory(start, len) else { continue };
+            all &= memory.sync(at..at + len)?;
+        }
+        if all { Ok(()) } else { Err(PersistError::Volatile) }
+    }
+
+    /// Whether an attached region has transactions.
+    pub(crate) fn has_versioned_region(&self) -> bool {
+        let durable = self.regions.as_ref().map_or(Vec::new(), |regions| regions.durable());
+        durable.into_iter().any(|(start, len)| {
             let held = self.attached_memory(start, len);
-            held.map_or(Ok(()), |(memory, at, _pin)| memory.sync(at..at + len).map(drop))
+            held.is_some_and(|(memory, ..)| memory.transactional().is_some())
         })
     }
 }
@@ -62,31 +74,44 @@ impl Window {
         self.part.memory.persist(offset + start..offset + end).map_err(failed)
     }
 
-    /// Makes all of this rank's part durable that can be; in a dynamic window, all its regions.
+    /// Makes all of this rank's part durable that can be without a commit; in a dynamic window, all
+    /// its regions.
     #[inline]
     pub(crate) fn persist_part(&self) -> Result<(), RmaError> {
         if self.part.memory.is_durable() || self.part.regions.is_some() {
-            return self.persist_durable();
+            return self.persist_durable(|memory, range| memory.sync(range).map(drop));
         }
         Ok(())
     }
 
+    /// As [`persist_part`](Self::persist_part), and makes each region that has transactions a
+    /// version by itself.
+    pub(crate) fn commit_regions(&self) -> Result<(), RmaError> {
+        self.persist_durable(|memory, range| match memory.transactional() {
+            Some(memory) => memory.commit(None),
+            None => memory.sync(range).map(drop),
+        })
+    }
+
     #[cold]
     #[inline(never)]
-    fn persist_durable(&self) -> Result<(), RmaError> {
+    fn persist_durable(
+        &self,
+        persist: impl Fn(&Memory, Range<u64>) -> Result<(), PersistError>,
+    ) -> Result<(), RmaError> {
         let (part, window, rank) = (&self.part, self.id(), self.rank());
         let failed = |start, len, error| {
             let end = start + len;
             RmaError::Persist { window, rank, start, end, error }
         };
         let Some(regions) = &part.regions else {
-            let synced = part.memory.sync(part.offset..part.offset + part.size);
-            return synced.map(drop).map_err(|error| failed(0, part.size, error));
+            let done = persist(&part.memory, part.offset..part.offset + part.size);
+            return done.map_err(|error| failed(0, part.size, error));
         };
         regions.durable().into_iter().try_for_each(|(start, len)| {
             // One that another thread has detached meanwhile is its user's.
             let Some((memory, at, _pin)) = part.attached_memory(start, len) else { return Ok(()) };
-            memory.sync(at..at + len).map(drop).map_err(|error| failed(start, len, error))
+            persist(&memory, at..at + len).map_err(|error| failed(start, len, error))
         })
     }
 }

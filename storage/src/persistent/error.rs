@@ -174,6 +174,13 @@ pub enum PersistentError {
         /// What is wrong, and what to do.
         what: &'static str,
     },
+    /// Another thread commits the window with all ranks. This call has made no version, and the
+    /// window goes on.
+    #[error("window {name:?}: another commit of it is under way; commit from one thread at a time")]
+    Committing {
+        /// The name.
+        name: String,
+    },
     /// There is no space for a version. The window is as it was, and so are all versions.
     #[error("{path}: no space: {limit}")]
     Space {
@@ -219,6 +226,7 @@ impl PersistentError {
                 StorageError::System { path, call, errno, remedy: "" }.class()
             }
             Self::Poisoned { .. } => ErrorClass::Io,
+            Self::Committing { .. } => ErrorClass::RmaSync,
             _ => ErrorClass::Other,
         }
     }
@@ -253,6 +261,7 @@ impl From<PersistentError> for PersistError {
             PersistentError::Elsewhere { rank, code, .. } => {
                 Self::Elsewhere { rank, no_space: code == Some(PersistentCode::NoMem) }
             }
+            PersistentError::Committing { .. } => Self::Committing,
             _ => Self::Poisoned { call: "a commit", errno: 0 },
         }
     }

@@ -56,6 +56,10 @@ pub struct PersistentMemory {
     _mapped: Announced,
     memory: StorageMemory,
     state: Mutex<Running>,
+    /// Whether a commit of all ranks is under way, which holds `state` while it waits for other
+    /// ranks: no thread waits for it there to commit, it is refused. A commit of this rank alone
+    /// holds this lock.
+    committing: Mutex<bool>,
     /// Without transactions: what the window lies on is what it holds. Not in `state`, which a
     /// commit holds while others may ask for a sync and come to that commit only then.
     plain: AtomicBool,
@@ -185,7 +189,6 @@ impl PersistentMemory {
             _ if catalog.is_nothing() => 0,
             _ => following(name, highest)?,
         };
-        let expands = hints.mode == PersistentMode::Expand;
         let store = Some(store).filter(|_| !hints.volatile);
         let state = Running {
             store,
@@ -193,7 +196,7 @@ impl PersistentMemory {
             next,
             highest,
             keep_all: hints.keep_all,
-            expands,
+            expands: hints.mode == PersistentMode::Expand,
             replaces: is_version,
             tracker,
         };
@@ -208,6 +211,7 @@ impl PersistentMemory {
                 _mapped: mapped,
                 memory,
                 state,
+                committing: Mutex::new(false),
                 plain,
                 plain_next,
                 hints,
@@ -283,7 +287,8 @@ impl PersistentMemory {
     /// # Errors
     ///
     /// See [`PersistentError`]. The window goes on after [`PersistentError::Space`], at whichever
-    /// rank, and is as it was before the call; after all others, open it again.
+    /// rank, and is as it was before the call; so it is after [`PersistentError::Committing`],
+    /// which other ranks know as [`PersistentError::Elsewhere`]. After all others, open it again.
     pub fn commit(&self, comm: &Communicator) -> Result<Option<u64>> {
         self.commit_all(comm)
     }
@@ -295,10 +300,11 @@ impl PersistentMemory {
             true => Ok(()),
             false => Err(arg("the ranks that commit are not those that have opened it")),
         };
+        let checked = checked.and_then(|()| self.begin_commit());
         let (plain, plain_next) = (self.is_plain(), self.plain_next.load(Relaxed));
         let name = u64::from(crc32fast::hash(self.hints.name.as_bytes()));
         let told = [name, plain.into(), plain_next.into()];
-        let ((), all) = agree(ranks, what, checked, |()| told)?;
+        let (_committing, all) = agree(ranks, what, checked, |_| told)?;
         if all.iter().any(|one| one[0] != name) {
             return Err(arg("ranks commit different windows; all commit the same"));
         }
@@ -317,6 +323,24 @@ impl PersistentMemory {
             turned => turned?,
         }
         Ok(Some(number))
+    }
+
+    /// A commit of all ranks is under way until the value is dropped; fails if another is.
+    fn begin_commit(&self) -> Result<Committing<'_>> {
+        *self.not_committing()? = true;
+        Ok(Committing(self))
+    }
+
+    fn not_committing(&self) -> Result<MutexGuard<'_, bool>> {
+        let committing = self.committing();
+        if *committing {
+            return Err(PersistentError::Committing { name: self.hints.name.clone() });
+        }
+        Ok(committing)
+    }
+
+    fn committing(&self) -> MutexGuard<'_, bool> {
+        self.committing.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Behind a version, goes on with transactions or without.
@@ -354,6 +378,8 @@ impl PersistentMemory {
         if self.hints.volatile || self.is_plain() {
             return self.flush().map(|()| None);
         }
+        // Held until the version is there.
+        let _alone = self.not_committing()?;
         let running = &mut *self.running();
         let Some(store) = &mut running.store else { return Ok(None) };
         let serial = following(&self.hints.name, store.highest_serial())?;
@@ -439,6 +465,14 @@ impl PersistentMemory {
             running.tracker.committed(changed);
         }
         Ok(number)
+    }
+}
+
+struct Committing<'m>(&'m PersistentMemory);
+
+impl Drop for Committing<'_> {
+    fn drop(&mut self) {
+        *self.0.committing() = false;
     }
 }
 

@@ -21,6 +21,7 @@
 mod common;
 
 use clap::Parser;
+use clap::builder::RangedU64ValueParser;
 use common::{Failure, print};
 use rma::{
     Assert, Communicator, Error, Fence, Op, PersistentHints, PersistentMemory, Rank, Root,
@@ -41,13 +42,17 @@ const PICTURE: (usize, usize) = (64, 24);
 /// From cold to hot.
 const SHADES: &[u8] = b" .:-=+*#%@";
 
+fn count() -> RangedU64ValueParser<usize> {
+    RangedU64ValueParser::new()
+}
+
 /// Lets heat spread over a square plate, whose upper edge is hot
 #[derive(Debug, Parser)]
 #[command(name = "heat")]
 pub(crate) struct Arguments {
     /// Points along each side of the plate
-    #[arg(long, default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..=8192))]
-    size: u32,
+    #[arg(long, default_value_t = 64, value_parser = count().range(1..=8192))]
+    size: usize,
     /// Steps to compute at most
     #[arg(long, default_value_t = 5000)]
     steps: usize,
@@ -58,8 +63,8 @@ pub(crate) struct Arguments {
     #[arg(long)]
     checkpoint: Option<PathBuf>,
     /// Steps between two checkpoints
-    #[arg(long, default_value_t = 500, value_parser = clap::value_parser!(u32).range(1..))]
-    every: u32,
+    #[arg(long, default_value_t = 500, value_parser = count().range(1..))]
+    every: usize,
 }
 
 fn main() -> Result<(), Failure> {
@@ -71,7 +76,7 @@ fn main() -> Result<(), Failure> {
 
     let (size, steps, seconds) = (arguments.size, plate.steps, plate.time.as_secs_f64());
     let speed = (plate.points.len() * steps) as f64 / 1e6 / seconds.max(1e-9);
-    let mut text = picture(&plate.points, size as usize);
+    let mut text = picture(&plate.points, size);
     _ = writeln!(
         text,
         "{size} x {size} points, {steps} steps, {ranks} ranks: {seconds:.3} s, {speed:.0} million \
@@ -167,18 +172,19 @@ impl Band {
 }
 
 /// The rows of `rank`: as equal as possible, none for ranks beyond the last row.
-fn rows(size: usize, rank: u32, ranks: u32) -> Range<usize> {
-    let cut = |rank: u32| size * rank as usize / ranks as usize;
+fn rows(size: usize, rank: usize, ranks: usize) -> Range<usize> {
+    let cut = |rank: usize| size * rank / ranks;
     cut(rank)..cut(rank + 1)
 }
 
 /// The ranks that have the rows next to those of this rank; the null rank, to which puts are
 /// no-ops, at the edges of the plate and for ranks without rows.
 fn neighbours(size: usize, world: &Communicator) -> (Rank, Rank) {
-    let mine = rows(size, world.rank().0, world.size());
+    let ranks = world.ranks().len();
+    let mine = rows(size, world.rank().into(), ranks);
     let owner = |row: Option<usize>| {
         let row = row.filter(|row| !mine.is_empty() && *row < size)?;
-        world.ranks().find(|rank| rows(size, rank.0, world.size()).contains(&row))
+        world.ranks().find(|rank| rows(size, (*rank).into(), ranks).contains(&row))
     };
     let above = owner(mine.start.checked_sub(1));
     (above.unwrap_or(Rank::NULL), owner(Some(mine.end)).unwrap_or(Rank::NULL))
@@ -186,8 +192,8 @@ fn neighbours(size: usize, world: &Communicator) -> (Rank, Rank) {
 
 /// All steps; returns this rank's band and the number of steps.
 fn compute(world: &Communicator, arguments: &Arguments) -> Result<(Band, usize), Error> {
-    let size = arguments.size as usize;
-    let mut band = Band::new(size, &rows(size, world.rank().0, world.size()));
+    let size = arguments.size;
+    let mut band = Band::new(size, &rows(size, world.rank().into(), world.ranks().len()));
     let neighbours = neighbours(size, world);
     // For even and for odd steps: the row above, the row below.
     let window = world.window(4 * size, size_of::<f64>()).allocate()?;
@@ -200,7 +206,7 @@ fn compute(world: &Communicator, arguments: &Arguments) -> Result<(Band, usize),
         let change = band.step();
         done += 1;
         if let Some(checkpoint) = &checkpoint
-            && done % arguments.every as usize == 0
+            && done % arguments.every == 0
         {
             checkpoint.save(world, &band, done)?;
         }
@@ -240,7 +246,7 @@ impl Checkpoint {
 
     /// The last state that was committed, if any was; returns how many steps it has behind it.
     fn load(&self, band: &mut Band) -> Result<usize, Error> {
-        let steps = self.window.local().load::<f64>(0)? as usize;
+        let steps = usize::try_from(self.window.local().load::<u64>(0)?)?;
         if steps > 0 {
             let (width, end) = (band.width, band.now.len() - band.width);
             self.window.local().read(1, &mut band.now[width..end])?;
@@ -253,7 +259,7 @@ impl Checkpoint {
 
     /// All ranks have one state, or the one before, whatever happens meanwhile.
     fn save(&self, world: &Communicator, band: &Band, steps: usize) -> Result<(), Error> {
-        self.window.local().write(0, &[steps as f64])?;
+        self.window.local().store(0, u64::try_from(steps)?)?;
         self.window.local().write(1, band.inner())?;
         self.memory.commit(world)?;
         Ok(())
@@ -285,7 +291,7 @@ fn exchange<'w>(
 
 /// The same without any other rank.
 fn compute_alone(arguments: &Arguments) -> (Band, usize) {
-    let size = arguments.size as usize;
+    let size = arguments.size;
     let mut whole = Band::new(size, &(0..size));
     for done in 1..=arguments.steps {
         let change = whole.step();
@@ -328,7 +334,8 @@ fn picture(plate: &[f64], width: usize) -> String {
         for column in 0..columns {
             let heat = plate[line * width / lines * width + column * width / columns];
             let shade = heat / HOT * SHADES.len() as f64;
-            text.push(char::from(SHADES[(shade as usize).min(SHADES.len() - 1)]));
+            let reached = (0u8..).zip(SHADES).take_while(|(level, _)| f64::from(*level) <= shade);
+            text.push(reached.last().map_or(' ', |(_, character)| char::from(*character)));
         }
         text.push('\n');
     }

@@ -30,7 +30,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 const NAME: &str = "keys";
-const WORD: u64 = size_of::<u64>() as u64;
+/// Bytes of a word.
+const WORD: u64 = 8;
 /// Words of a record before its key.
 const HEAD: u64 = 3;
 /// Bytes of a part.
@@ -124,8 +125,9 @@ fn perform(universe: &Universe, arguments: &Arguments) -> Result<u64, Failure> {
         return Err(Failure::new("another program made the window keys in this folder"));
     }
     let hints = PersistentHints::name(NAME).elements::<u8>();
-    let memory = Arc::new(PersistentMemory::open(&root, world, &hints, bytes as usize)?);
-    let window = world.window(bytes as usize, 1).create(memory.clone())?;
+    let len = usize::try_from(bytes)?;
+    let memory = Arc::new(PersistentMemory::open(&root, world, &hints, len)?);
+    let window = world.window(len, 1).create(memory.clone())?;
     let store = Store { window, bytes, ranks: world.size() };
     let outcome = match &arguments.command {
         Command::Put { pairs } => {
@@ -180,7 +182,7 @@ fn share<'a, K, V>(
     world: &Communicator,
     all: &'a BTreeMap<K, V>,
 ) -> impl Iterator<Item = (&'a K, &'a V)> {
-    all.iter().skip(u32::from(world.rank()) as usize).step_by(world.size() as usize)
+    all.iter().skip(world.rank().into()).step_by(world.ranks().len())
 }
 
 /// Each rank does its share; then all is committed, unless a rank had no room. **Collective.**
@@ -244,7 +246,7 @@ impl Store {
 
     fn part_of(&self, key: &str, kind: LockKind) -> Result<Part<'_>, Failure> {
         // The low bits say which chain.
-        self.part(Rank(((hash(key) >> 32) % u64::from(self.ranks)) as u32), kind)
+        self.part(Rank::try_from((hash(key) >> 32) % u64::from(self.ranks))?, kind)
     }
 
     /// Puts a key that is not there.
@@ -305,7 +307,7 @@ impl Part<'_> {
     }
 
     fn record(&self, at: u64) -> Result<Record, Failure> {
-        let mut head = [0u64; HEAD as usize];
+        let mut head = [0u64; 3];
         if at < self.heap() || at > self.bytes || self.bytes - at < HEAD * WORD {
             return Err(damaged());
         }
@@ -316,9 +318,9 @@ impl Part<'_> {
         if next >= at || key > room || value > room - key {
             return Err(damaged());
         }
-        let mut bytes = vec![0u8; (key + value) as usize];
+        let mut bytes = vec![0u8; usize::try_from(key + value)?];
         self.lock.get(at + HEAD * WORD, &mut bytes[..])?;
-        let value = bytes.split_off(key as usize);
+        let value = bytes.split_off(usize::try_from(key)?);
         let text = |bytes| String::from_utf8(bytes).map_err(|_| damaged());
         Ok(Record { next, key: text(bytes)?, value: text(value)? })
     }
@@ -348,12 +350,13 @@ impl Part<'_> {
     fn append(&self, key: &str, value: &str) -> Result<bool, Failure> {
         let at = self.word(0)?.max(self.heap());
         let bytes = [key.as_bytes(), value.as_bytes()].concat();
-        let end = at.saturating_add(HEAD * WORD + (bytes.len() as u64).next_multiple_of(WORD));
+        let len = u64::try_from(bytes.len())?.next_multiple_of(WORD);
+        let end = at.saturating_add(HEAD * WORD + len);
         if end > self.bytes {
             return Ok(false);
         }
         let chain = self.chain(key);
-        let head = [self.word(chain)?, key.len() as u64, value.len() as u64];
+        let head = [self.word(chain)?, key.len().try_into()?, value.len().try_into()?];
         self.lock.put(at, cast_slice::<u64, u8>(&head))?;
         self.lock.put(at + HEAD * WORD, &bytes[..])?;
         self.set(chain, at)?;
@@ -377,7 +380,7 @@ impl Part<'_> {
     /// Writes what is there anew, without what was removed.
     fn compact(&self) -> Result<(), Failure> {
         let all = self.records()?;
-        self.lock.put(0, &vec![0u8; self.heap() as usize][..])?;
+        self.lock.put(0, &vec![0u8; usize::try_from(self.heap())?][..])?;
         self.lock.flush()?;
         for (key, value) in &all {
             if !self.append(key, value)? {

@@ -106,7 +106,7 @@ pub(crate) fn work_off(
     let world = universe.world();
     // It begins as zeros: an empty queue, no job made, none executed.
     let words = executions(arguments) + u64::from(arguments.jobs);
-    let words = if world.rank() == HOME { words as usize } else { 0 };
+    let words = if world.rank() == HOME { words } else { 0 };
     let window = world.window(words, size_of::<u64>()).allocate()?;
     world.barrier()?;
     let start = Instant::now();
@@ -263,14 +263,14 @@ impl<'w> Worker<'w> {
 /// What a job computes: how many steps it takes from each of its numbers to 1 (Collatz), together.
 fn result(job: u64, work: u64) -> u64 {
     let next = |n: &u64| (*n != 1).then(|| if n.is_multiple_of(2) { n / 2 } else { 3 * n + 1 });
-    let steps = |n| std::iter::successors(Some(n), next).count() as u64 - 1;
+    let steps = |n| std::iter::successors(Some(n), next).skip(1).map(|_| 1).sum::<u64>();
     (job * work + 1..=job * work + work).map(steps).sum()
 }
 
 /// What is wrong, if anything; at rank 0, when everything is complete.
 fn verify(window: &Window, arguments: &Arguments) -> Result<Option<String>, Error> {
     window.sync()?;
-    let mut counts = vec![0u64; arguments.jobs as usize];
+    let mut counts = vec![0u64; usize::try_from(arguments.jobs)?];
     window.local().read(executions(arguments), &mut counts)?;
     if let Some(job) = counts.iter().position(|count| *count != 1) {
         let problem = format!("job {job} was executed {} times and not once", counts[job]);

@@ -11,9 +11,15 @@
 //!    receives, sorts or answers anything.
 //! 3. Each rank reads its own part of the table, and rank 0 prints what was most frequent.
 //! 4. Rank 0 counts everything once more, alone, and compares every word.
+//!
+//! With `--checkpoint DIR`, all ranks commit the table together after each has counted a file, or
+//! as many as `--every` says, and once all are counted (`wordcount/checkpoint.rs`). A run that
+//! finds such a table goes on from there: also after `kill -9`, with the same result.
 
 #[path = "wordcount/check.rs"]
 mod check;
+#[path = "wordcount/checkpoint.rs"]
+mod checkpoint;
 #[path = "wordcount/claim.rs"]
 mod claim;
 mod common;
@@ -25,12 +31,13 @@ mod report;
 mod table;
 
 use bytemuck::{Pod, Zeroable};
+use checkpoint::{Checkpoint, State};
 use claim::{Claim, FileList, HOME};
 use clap::Parser;
 use common::{Failure, print};
 use input::Found;
 use report::{Report, grouped};
-use rma::{Communicator, RmaError, Universe};
+use rma::{Communicator, Error, Universe};
 use std::borrow::Cow;
 use std::collections::HashMap;
 use std::path::PathBuf;
@@ -56,6 +63,12 @@ struct Arguments {
     /// How many of the most frequent words to print
     #[arg(long, default_value_t = 20)]
     top: usize,
+    /// Folder, for this count only, where the table is kept: the next run goes on from there
+    #[arg(long)]
+    checkpoint: Option<PathBuf>,
+    /// Files that each rank counts between two checkpoints
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..))]
+    every: u64,
     /// Buckets of the hash table at each rank [default: from the size of the input]
     #[arg(long, hide = true)]
     buckets: Option<u32>,
@@ -89,10 +102,38 @@ fn run(universe: Universe, arguments: &Arguments) -> Result<(), Failure> {
     let ranks = world.size();
 
     let start = Instant::now();
-    let list = FileList::new(world, &found.files)?;
-    let table = Table::new(world, size(arguments, bytes, ranks))?;
-    let Mapped { share, waiting } = map(world, &list, &table)?;
-    let (table, grown) = table.grow(world, waiting)?;
+    let folder = arguments.checkpoint.as_deref();
+    let checkpoint = folder.map(|folder| Checkpoint::open(world, folder, &found.files));
+    let mut checkpoint = checkpoint.transpose()?;
+    let found_there = checkpoint.as_mut().map_or(Ok(None), Checkpoint::load)?;
+    let State { done, mut share, mut table } = match found_there {
+        Some(state) => state,
+        None => State {
+            done: 0,
+            share: Share::default(),
+            table: Table::new(world, size(arguments, bytes, ranks))?,
+        },
+    };
+    let list = FileList::new(world, &found.files, done)?;
+    if world.rank() == HOME && done > 0 {
+        eprintln!("wordcount: going on from file {done} of {}", found.files.len());
+    }
+    let most = if checkpoint.is_some() { arguments.every } else { u64::MAX };
+    let mut grown = 0;
+    loop {
+        let waiting = map(world, &list, &table, &mut share, most)?;
+        let times;
+        // Behind it, all ranks have added what they have claimed.
+        (table, times) = table.grow(world, waiting)?;
+        grown += times;
+        let Some(checkpoint) = &mut checkpoint else { break };
+        let (done, files) = list.claimed()?;
+        checkpoint.save(&table, done, &share)?;
+        if done == files {
+            break;
+        }
+    }
+    checkpoint.map_or(Ok(()), Checkpoint::close)?;
     let size = table.size();
     let mine = table.into_entries()?;
     list.free()?;
@@ -135,7 +176,7 @@ fn find(world: &Communicator, arguments: &Arguments) -> Result<Option<(Found, u6
         for (path, error) in &found.unreadable {
             eprintln!("wordcount: skipping the folder {}: {error}", path.display());
         }
-        let (files, ranks) = (grouped(found.files.len() as u64), world.size());
+        let (files, ranks) = (grouped(found.files.len()), world.size());
         eprintln!("wordcount: {files} files with {} bytes for {ranks} ranks", grouped(bytes));
         if found.files.is_empty() {
             let folder = arguments.folder.display();
@@ -163,21 +204,29 @@ struct Mapper<'l> {
     counts: HashMap<String, u64>,
     /// Did not fit into the table.
     waiting: Vec<Entry>,
-    share: Share,
+    share: &'l mut Share,
     /// When a person was last told how far it is.
     told: Option<Instant>,
 }
 
-/// Counts files until there are no more; returns the words that did not fit into the table.
-fn map(world: &Communicator, list: &FileList, table: &Table) -> Result<Mapped, TableError> {
+/// Counts files, at most so many, until there are no more; returns the words that did not fit into
+/// the table.
+fn map(
+    world: &Communicator,
+    list: &FileList,
+    table: &Table,
+    share: &mut Share,
+    most: u64,
+) -> Result<Vec<Entry>, TableError> {
     let mut mapper = Mapper {
         inserter: table.open()?,
         counts: HashMap::new(),
         waiting: Vec::new(),
-        share: Share::default(),
+        share,
         told: (world.rank() == HOME).then(Instant::now),
     };
-    while let Some(claim) = list.next()? {
+    for _ in 0..most {
+        let Some(claim) = list.next()? else { break };
         mapper.tell(&claim);
         mapper.count_file(&claim);
         if mapper.counts.len() >= COMBINED {
@@ -186,12 +235,7 @@ fn map(world: &Communicator, list: &FileList, table: &Table) -> Result<Mapped, T
     }
     mapper.add_counts()?;
     mapper.inserter.close()?;
-    Ok(Mapped { share: mapper.share, waiting: mapper.waiting })
-}
-
-struct Mapped {
-    share: Share,
-    waiting: Vec<Entry>,
+    Ok(mapper.waiting)
 }
 
 impl Mapper<'_> {
@@ -213,7 +257,7 @@ impl Mapper<'_> {
             }
         };
         self.share.files += 1;
-        self.share.bytes += bytes.len() as u64;
+        self.share.bytes += table::number(bytes.len());
         let text = String::from_utf8_lossy(&bytes);
         self.share.not_utf8 += u64::from(matches!(text, Cow::Owned(_)));
         input::for_each_word(&text, |word| {
@@ -225,7 +269,7 @@ impl Mapper<'_> {
         });
     }
 
-    fn add_counts(&mut self) -> Result<(), RmaError> {
+    fn add_counts(&mut self) -> Result<(), Error> {
         for (word, count) in self.counts.drain() {
             if self.inserter.add(&word, count)? == Added::Full {
                 self.waiting.push((word, count));

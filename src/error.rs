@@ -3,9 +3,10 @@
 use crate::SimFailure;
 use crate::{
     BatchError, CartesianError, CollectiveError, ConfigError, ConfigFileError, ErrorClass,
-    HintError, LayoutError, PersistError, PersistentError, Refused, RmaError, StartError,
-    StorageError, WindowError,
+    HintError, LayoutError, PersistError, Refused, RmaError, StartError, WindowError,
 };
+#[cfg(feature = "storage")]
+use crate::{PersistentError, StorageError};
 use core::num::TryFromIntError;
 
 /// Any error of this library, for `?` in `main`.
@@ -43,17 +44,19 @@ pub enum Error {
     #[error(transparent)]
     ConfigFile(#[from] ConfigFileError),
     /// There is no memory on storage.
+    #[cfg(feature = "storage")]
     #[error(transparent)]
     Storage(#[from] StorageError),
     /// Memory on storage was not made durable.
     #[error(transparent)]
     Persist(#[from] PersistError),
     /// There is no persistent memory, or no version of it.
+    #[cfg(feature = "storage")]
     #[error(transparent)]
     Persistent(#[from] PersistentError),
-    /// A number is none of a rank.
-    #[error("not the number of a rank: {0}; ranks are below 2^32")]
-    Rank(#[from] TryFromIntError),
+    /// A number is none of a rank, or no count: what `try_from` of integers refuses.
+    #[error("{0}: ranks are below 2^32, counts and displacements below 2^63")]
+    Number(#[from] TryFromIntError),
     /// A simulation came to no end.
     #[cfg(feature = "simulate")]
     #[error(transparent)]
@@ -74,10 +77,12 @@ impl Error {
             Self::Cartesian(error) => error.class(),
             Self::Layout(error) => error.class(),
             Self::Hint(_) | Self::Config(_) | Self::ConfigFile(_) => ErrorClass::InfoValue,
+            #[cfg(feature = "storage")]
             Self::Storage(error) => error.class(),
             Self::Persist(_) => ErrorClass::Io,
+            #[cfg(feature = "storage")]
             Self::Persistent(error) => error.class(),
-            Self::Rank(_) => ErrorClass::Rank,
+            Self::Number(_) => ErrorClass::Other,
             #[cfg(feature = "simulate")]
             Self::Simulation(_) => ErrorClass::Other,
         }

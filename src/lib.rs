@@ -44,7 +44,8 @@
 //! | windows | [`WindowBuilder::allocate`], [`Window`], [`View`], [`Sealed`] |
 //! | parts in one piece | [`WindowBuilder::allocate_shared`], [`Window::shared_query`] |
 //! | windows over memory you have | [`WindowBuilder::create`], [`Window::free_into`], [`RawPart`] |
-//! | windows on files and block devices | [`OnStorage`], [`StorageMemory`], [`Window::sync`] |
+//! | windows on files, block devices | [`OnStorage`], [`StorageMemory`] (feature `storage`, on) |
+//! | persistent windows | [`Root`], [`PersistentMemory`] (feature `storage`) |
 //! | memory attached later | [`WindowBuilder::create_dynamic`], [`Window::attach`], [`Attached`] |
 //! | waiting for a value | [`View::wait_until`], [`View::wait_until_any`], [`View::test`] |
 //! | operations | [`Access`], [`Peer`], [`Lock`], [`Ops`], [`Request`], [`Batch`] |
@@ -76,6 +77,15 @@ mod start;
 #[cfg(feature = "processes")]
 pub mod testing;
 
+/// The samples of pages beside the code are compiled, as those in it are.
+#[cfg(doctest)]
+mod pages {
+    #[doc = include_str!("../docs/persistent.md")]
+    struct Persistent;
+    #[doc = include_str!("../docs/storage.md")]
+    struct Storage;
+}
+
 pub use builder::{Builder, ConfigFileError};
 pub use error::Error;
 pub use local::{Broken, local, local_with};
@@ -86,19 +96,20 @@ pub use rma_core::transport::{
     WorldRank,
 };
 pub use rma_core::{
-    Allocator, AllocatorError, AskedPart, Assert, AtomicElement, Backing, BasicElement, BasicType,
-    BatchError, Bool, CartesianError, Claim, CollectiveError, Complex, Config, ConfigError, Copies,
-    Counters, Displacement, Element, EpochCall, EpochKind, ErrorClass, Extent, Fence, Flavor,
-    Group, HintError, Integer, LayoutAt, LayoutError, LayoutOf, Lock, LockKind, LockRequest,
-    MemoryModel, Op, Operands, OperationCounts, Ops, Order, Origin, OriginBuffer, OriginMut,
-    OwnedOperands, OwnedOrigin, Pair, Path, PersistError, Place, ProgressAgent, Rank, RawPart,
-    Reduction, Refused, RmaError, Signature, Source, TransportKind, Universe, WindowError,
-    WindowId, WindowMemory, bytemuck, num_complex,
+    Allocator, AllocatorError, Assert, AtomicElement, Backing, BasicElement, BasicType, BatchError,
+    Bool, CartesianError, Claim, CollectiveError, CommitGroup, Complex, Config, ConfigError,
+    Copies, Counters, Displacement, Element, EpochCall, EpochKind, ErrorClass, Extent, Fence,
+    Flavor, Group, HintChange, HintError, Integer, LayoutAt, LayoutError, LayoutOf, Lock, LockKind,
+    LockRequest, MemoryModel, Op, Operands, OperationCounts, Ops, Order, Origin, OriginBuffer,
+    OriginMut, OwnedOperands, OwnedOrigin, Pair, Path, PersistError, Place, ProgressAgent, Rank,
+    RawPart, Reduction, Refused, RequestedPart, RmaError, Signature, Source, TransportKind,
+    Universe, WindowError, WindowId, WindowMemory, bytemuck, num_complex,
 };
 pub use rma_launcher::{Refusal, StartError as LauncherError};
+#[cfg(feature = "storage")]
 pub use rma_storage::{
     AccessStyle, OnStorage, PersistentCode, PersistentError, PersistentHints, PersistentMemory,
-    PersistentMode, Root, StorageAllocator, StorageError, StorageFactor, StorageHints,
+    PersistentMode, Root, SpaceLimit, StorageAllocator, StorageError, StorageFactor, StorageHints,
     StorageMemory, StorageOrder, StoragePart, VersionSummary, WindowSummary,
 };
 pub use rma_transport_ofi::{OfiError, OfiJoinError};
@@ -190,7 +201,7 @@ pub use rma_core::Cartesian;
 ///     }
 ///     let block: Vec<u64> = world.scatter(&blocks, Rank(0))?;
 ///     let share = world.scatterv(&shares, Rank(0))?;
-///     assert_eq!((block, share.len()), (vec![2 * me + 1, 2 * me + 2], me as usize));
+///     assert_eq!((block, share.len()), (vec![2 * me + 1, 2 * me + 2], usize::from(world.rank())));
 ///
 ///     // What one rank knows, and where each begins in what all have.
 ///     let seed = world.bcast_value(me + 40, Rank(2))?;
@@ -203,7 +214,7 @@ pub use rma_core::Cartesian;
 ///     world.exscan_in_place(&mut [me], Op::Sum)?;
 ///     world.reduce_in_place(&mut [me], Op::Max, Rank(1))?;
 ///     let mut ranks = [0, 0, 0];
-///     ranks[me as usize] = me;
+///     ranks[usize::from(world.rank())] = me;
 ///     world.allgather_in_place(&mut ranks)?;
 ///     assert_eq!(ranks, [0, 1, 2]);
 ///     world.alltoall_in_place(&mut ranks)?;

@@ -3,9 +3,7 @@
 
 use crate::launched;
 use crate::local::Broken;
-use crate::{
-    CollectiveError, Config, ConfigError, Source, StorageAllocator, TransportKind, Universe,
-};
+use crate::{CollectiveError, Config, ConfigError, Source, TransportKind, Universe};
 use rma_core::transport::WorldRank;
 use rma_launcher::{Client, Job, SettingSource, Start};
 use rma_transport_ofi::{OfiConfig, OfiJoinError};
@@ -137,8 +135,15 @@ pub(crate) fn network<'f>(config: &Config, filter: Option<&'f str>) -> OfiConfig
 }
 
 /// Windows of the job can lie on storage.
+#[cfg(feature = "storage")]
 pub(crate) fn with_storage(mut config: Config) -> Config {
-    config.set_allocator(&StorageAllocator);
+    config.set_allocator(&crate::StorageAllocator);
+    config
+}
+
+/// No window of the job can lie on storage.
+#[cfg(not(feature = "storage"))]
+pub(crate) fn with_storage(config: Config) -> Config {
     config
 }
 

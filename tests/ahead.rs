@@ -1,5 +1,5 @@
 //! Ranks that are far ahead of a slow one in collective operations, with more than it keeps.
-use rma::{Config, Rank, local_with};
+use rma::{CollectiveError, Config, Rank, local_with};
 use rma_core::Universe;
 use rma_core::transport::WorldRank;
 use rma_transport_sim::{NetConfig, run};
@@ -66,6 +66,23 @@ fn a_rank_that_is_ahead_waits_for_room_in_the_simulator() {
 #[test]
 fn a_rank_that_is_ahead_waits_for_room_in_shared_memory() {
     local_with(tight(), 4, |universe| hurry(&universe, LARGE, || ())).unwrap();
+}
+
+/// Ranks that disagree about a length are told, though none keeps what it does not wait for: one
+/// that waits for offers of memory hears what needs room, too.
+#[test]
+fn ranks_without_room_hear_that_they_disagree() {
+    let mut config = tight();
+    (config.unexpected_bytes, config.wait_timeout) = (0, Some(Duration::from_secs(20)));
+    let ends = local_with(config, 3, |universe| {
+        let world = universe.world();
+        let len = if world.rank() == Rank(0) { 300_000 } else { 1_000 };
+        world.allgather(&vec![1u64; len])
+    });
+    for end in ends.unwrap() {
+        let error = end.unwrap_err();
+        assert!(!matches!(error, CollectiveError::Timeout { .. }), "{error}");
+    }
 }
 
 #[test]

@@ -173,17 +173,17 @@ fn address_space_too_small_for_a_window() {
         limit(Resource::As, address_space_in_use() + 128 * MIB as u64);
         let Err(error) = world.window(GIB, 1).allocate() else { panic!("a window") };
         let WindowError::Allocate { rank, error: shortage } = error else { panic!("{error}") };
-        let AllocateError::Shortage { asked, available, .. } = shortage else {
+        let AllocateError::Shortage { requested, available, .. } = shortage else {
             panic!("{shortage}")
         };
-        assert_eq!((rank, asked), (world.rank(), 3 * GIB as u64), "{error}");
+        assert_eq!((rank, requested), (world.rank(), 3 * GIB as u64), "{error}");
         assert!(available <= 128 * MIB as u64, "{error}");
         let text = error.to_string();
         let remedies = ["ask for less", "fewer ranks", "raise", "RLIMIT_AS", "ulimit -v"];
         for part in remedies {
             assert!(text.contains(part), "{text}");
         }
-        for number in [asked, available] {
+        for number in [requested, available] {
             assert!(text.contains(&format!("{number} ")), "{text}");
         }
         still_works(world);

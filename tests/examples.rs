@@ -15,6 +15,7 @@ use rma_launcher::run::{Output, Report, Spec, run};
 
 #[path = "../examples/wordcount/check.rs"]
 mod check;
+#[allow(dead_code)]
 #[path = "../examples/wordcount/claim.rs"]
 mod claim;
 #[allow(dead_code)]
@@ -22,6 +23,7 @@ mod claim;
 mod heat;
 #[path = "../examples/wordcount/input.rs"]
 mod input;
+#[allow(dead_code)]
 #[path = "../examples/wordcount/table.rs"]
 mod table;
 #[allow(dead_code)]
@@ -310,6 +312,82 @@ fn keys_survive_a_kill() {
     assert!(outcomes[1] >= 3, "{outcomes:?}");
 }
 
+/// What the newest checkpoint of wordcount is: the size of its table, and its version.
+fn checkpoint_of(folder: &Path) -> Option<(u64, u64)> {
+    let windows = rma::Root::look(folder).ok()?.windows().ok()?;
+    let newest = |window: &rma::WindowSummary| {
+        let version = window.versions.last()?.number;
+        Some((window.name.split('-').nth(1)?.parse().ok()?, version))
+    };
+    windows.iter().filter_map(newest).max()
+}
+
+/// The processes of a job that this one has started, by an argument that no other job has.
+fn ranks_with(argument: &str) -> Vec<rustix::process::Pid> {
+    let numbers = fs::read_dir("/proc").unwrap().flatten();
+    let numbers = numbers.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+    let has_it = |number: &i32| {
+        let line = fs::read(format!("/proc/{number}/cmdline")).unwrap_or_default();
+        line.split(|byte| *byte == 0).any(|word| word == argument.as_bytes())
+    };
+    numbers.filter(has_it).filter_map(rustix::process::Pid::from_raw).collect()
+}
+
+/// A rank is killed after some checkpoints, again and again; the last run goes on from where the
+/// one before was, and comes to the result of a run that was left alone.
+#[test]
+fn wordcount_survives_kills() {
+    const FILES: usize = 150;
+    let text = |at: usize| (0..40).map(|word| format!("word{} ", word * at % 977)).collect();
+    let texts: Vec<(String, String)> =
+        (0..FILES).map(|at| (format!("{at}.md"), text(at))).collect();
+    let files: Vec<(&str, &[u8])> =
+        texts.iter().map(|(name, text)| (&**name, text.as_bytes())).collect();
+    let (files, kept) = (folder(&files), folder(&[]));
+    // Too small, so that it grows on the way.
+    let small = ["--buckets", "8", "--heap", "64", path(&files)];
+    let args = [&["--checkpoint", path(&kept)], &small[..]].concat();
+    let mut last = None;
+    for _ in 0..3 {
+        let report = std::thread::scope(|scope| {
+            let running = scope.spawn(|| job(3, "wordcount", &args));
+            let mut seen = std::collections::BTreeSet::new();
+            while seen.len() < 4 && !running.is_finished() {
+                seen.extend(checkpoint_of(kept.path()).filter(|newest| Some(*newest) > last));
+                std::thread::yield_now();
+            }
+            for rank in ranks_with(path(&kept)).into_iter().take(1) {
+                _ = rustix::process::kill_process(rank, rustix::process::Signal::KILL);
+            }
+            running.join().unwrap()
+        });
+        assert_ne!(report.exit_code(), 0, "it was killed: {report:?}");
+        last = checkpoint_of(kept.path());
+    }
+    let report = job(3, "wordcount", &args);
+    assert_eq!(report.exit_code(), 0, "{report:?}");
+    let said = text_of_first(&report);
+    let (_, from) = said.1.split_once("going on from file ").expect("it goes on");
+    let from: usize = from.split(' ').next().unwrap().parse().unwrap();
+    assert!((9..=FILES).contains(&from), "{from}: at least three checkpoints of three files");
+    assert!(said.0.ends_with(EQUAL), "{}", said.0);
+    let alone = succeed(3, "wordcount", &small);
+    let counts = |text: &str| text.lines().take(21).map(str::to_owned).collect::<Vec<_>>();
+    assert_eq!(counts(&said.0), counts(&alone));
+    // With all files counted, there is only the result to tell, and other files are another count.
+    let again = job(3, "wordcount", &args);
+    assert!(text_of_first(&again).0.ends_with(EQUAL), "{again:?}");
+    fs::write(files.path().join("one more.md"), "word").unwrap();
+    let refused = job(3, "wordcount", &args);
+    assert_ne!(refused.exit_code(), 0);
+    assert!(text_of_first(&refused).1.contains("the files are not those"), "{refused:?}");
+}
+
+/// What rank 0 said, to standard output and to standard error.
+fn text_of_first(report: &Report) -> (String, String) {
+    (text(&report.output[0].stdout), text(&report.output[0].stderr))
+}
+
 /// Load and store inside of each node, messages between them.
 #[test]
 fn examples_run_on_several_nodes() {
@@ -592,7 +670,7 @@ fn every_file_is_claimed_by_one_rank() {
     let claim = |universe: rma::Universe| {
         let world = universe.world();
         let files = if world.rank() == claim::HOME { &files[..] } else { &[] };
-        let list = FileList::new(world, files).unwrap();
+        let list = FileList::new(world, files, 0).unwrap();
         let mut mine = Vec::new();
         while let Some(claim) = list.next().unwrap() {
             assert_eq!(claim.files, 50);

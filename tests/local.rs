@@ -529,7 +529,7 @@ fn an_environment_that_cannot_be_used_is_refused() {
         ("OMPI_COMM_WORLD_SIZE", "4", &["Open MPI", "OMPI_COMM_WORLD_SIZE=4", "rma-run -n"]),
         ("SLURM_NTASKS", "8", &["Slurm", "rma-run -n"]),
         ("RMA_RANK", "0", &["RMA_RANK is set but RMA_BOOTSTRAP is not"]),
-        ("RMA_SECRET", "zz", &["RMA_SECRET is set but RMA_BOOTSTRAP is not"]),
+        ("RMA_SECRET_FD", "zz", &["RMA_SECRET_FD is set but RMA_BOOTSTRAP is not"]),
     ];
     for (name, value, parts) in environments {
         let mut command = Command::new(std::env::current_exe().unwrap());

@@ -102,16 +102,22 @@ fn a_part_of_the_environment_is_not_enough() {
     );
 }
 
+/// A script that runs a program with a secret that is no job's.
+const WRONG: &str = "printf %032d 0 | { RMA_SECRET_FD=9:$(stat -L -c %i /proc/self/fd/0); \
+                     export RMA_SECRET_FD; exec \"$0\" 9<&0; }";
+
 #[test]
 fn a_launcher_that_is_gone_is_named() {
-    let secret = "00".repeat(32);
     // The launcher does not listen there any more.
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     let address = listener.local_addr().expect("its address").to_string();
     drop(listener);
-    let vars = [("RMA_BOOTSTRAP", address.as_str()), ("RMA_RANK", "1"), ("RMA_SECRET", &secret)];
+    let script =
+        format!("RMA_BOOTSTRAP={address} RMA_RANK=1; export RMA_BOOTSTRAP RMA_RANK; {WRONG}");
+    let hello = program("hello");
+    let output = Command::new("sh").args(["-c", &script]).arg(hello).output().expect("sh");
     assert_eq!(
-        alone("hello", &[], &vars),
+        text(&output.stderr),
         format!(
             "Error: rank 1 lost the launcher at {address} while it said hello: Connection refused \
              (os error 111); is the rma-run that started this program still running?\n"
@@ -121,15 +127,13 @@ fn a_launcher_that_is_gone_is_named() {
 
 #[test]
 fn a_wrong_secret_is_named() {
-    let script = format!("RMA_SECRET={} exec \"$0\"", "00".repeat(32));
     let hello = program("hello");
-    let spec = job(1, "sh".into(), &["-c", &script, hello.to_str().expect("UTF-8")]);
+    let spec = job(1, "sh".into(), &["-c", WRONG, hello.to_str().expect("UTF-8")]);
     assert_eq!(
         says(&spec).iter().map(|said| without_numbers(said)).collect::<Vec<_>>(),
         [
-            "Error: the launcher at N.N.N.N:N does not know rank N, and hangs up; RMA_SECRET is \
-             not that of its job: RMA_BOOTSTRAP and RMA_SECRET belong to a job that has ended, or \
-             to another one\n",
+            "Error: the launcher at N.N.N.N:N refused rank N: its secret is that of another job; \
+             RMA_BOOTSTRAP and RMA_SECRET_FD belong to a job that has ended, or to another one\n",
             "refused a connection to the bootstrap port: it does not know the secret of this job; \
              the job goes on, and further ones are refused silently\nrank N exited with status N",
         ]
@@ -141,9 +145,9 @@ fn mistakes_of_one_rank_are_sentences() {
     let cases = [
         (
             "no memory",
-            "window memory at rank N: N bytes of window memory asked, N available (address space, \
-             RLIMIT_AS, ulimit -v); ask for less, run fewer ranks on this node, or raise that \
-             limit",
+            "window memory at rank N: N bytes of window memory requested, N available (address \
+             space, RLIMIT_AS, ulimit -v); ask for less, run fewer ranks on this node, or raise \
+             that limit",
         ),
         ("peer fails", "a barrier: rank N of the job failed"),
         (

@@ -541,6 +541,9 @@ fn a_limit_of_the_length_of_files_is_no_space() {
             }
         }
         assert_eq!(memory.version(), Some(fits));
+        let refused = window.fence(Assert::NONE)?.end_persist();
+        let Err(RmaError::Persist { error, .. }) = refused else { panic!("{refused:?}") };
+        assert!(matches!(error, PersistError::NoSpace { .. }), "{error}");
         // As it was: nothing has changed, and that needs no block.
         (0..len / 16384).try_for_each(|block| window.local().store(block * 2048, fits))?;
         assert_eq!(memory.commit(world)?, Some(fits + 1));

@@ -1,6 +1,7 @@
 //! Probes whose machine code `cargo xtask asm` counts: one operation each, on an open epoch.
-use rma::{LockAll, Op, Rank, RmaError};
+use rma::{LockAll, Op, OwnedLockAll, Rank, RmaError};
 use std::hint::black_box;
+use std::sync::Arc;
 
 /// A near put of eight bytes.
 #[inline(never)]
@@ -11,6 +12,17 @@ pub fn rma_asm_probe_put(
     value: u64,
 ) -> Result<(), RmaError> {
     epoch.put(target, disp, &[value])
+}
+
+/// The same, of an epoch that is kept with its window.
+#[inline(never)]
+pub fn rma_asm_probe_kept_put(
+    kept: &OwnedLockAll,
+    target: Rank,
+    disp: u64,
+    value: u64,
+) -> Result<(), RmaError> {
+    kept.epoch().put(target, disp, &[value])
 }
 
 /// A near get of eight bytes.
@@ -47,10 +59,14 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let old = rma_asm_probe_fetch_add(&epoch, target, disp, black_box(1))?;
     rma_asm_probe_get(&epoch, target, disp, &mut seen)?;
     epoch.unlock()?;
-    window.free()?;
+    let kept = Arc::new(window).lock_all_owned()?;
+    rma_asm_probe_kept_put(&kept, target, disp, black_box(43))?;
+    let last: u64 = kept.epoch().fetch_and_op(target, disp, Op::NoOp, 0)?;
+    let window = kept.unlock()?;
+    Arc::into_inner(window).ok_or("the window is held elsewhere")?.free()?;
     universe.finalize()?;
-    if (old, seen) != (41, 42) {
-        return Err(format!("41 and 42 were expected, {old} and {seen} came").into());
+    if (old, seen, last) != (41, 42, 43) {
+        return Err(format!("41, 42 and 43 were expected, {old}, {seen} and {last} came").into());
     }
     Ok(())
 }

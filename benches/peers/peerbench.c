@@ -73,6 +73,7 @@ static struct {
 };
 
 static int me, np;
+static const char *program; /* its path: files lie beside it */
 
 /*
  * A page that ranks on this machine share outside MPI (NULL when they are not
@@ -1285,6 +1286,82 @@ static void group_coll(enum flavour f)
     }
 }
 
+/* ------------------- hacc: particles of all ranks in one file, by MPI-IO */
+
+enum { HACC_FIELDS = 9 };
+static const int hacc_size[HACC_FIELDS] = {4, 4, 4, 4, 4, 4, 4, 8, 2}; /* of a particle */
+
+typedef int hacc_write_fn(MPI_File, MPI_Offset, const void *, int, MPI_Datatype, MPI_Status *);
+typedef int hacc_read_fn(MPI_File, MPI_Offset, void *, int, MPI_Datatype, MPI_Status *);
+
+struct hacc {
+    MPI_File file;
+    char *buf;
+    long particles; /* of each rank */
+    MPI_Offset begin;
+    hacc_write_fn *write;
+    hacc_read_fn *read;
+};
+
+static void op_hacc(void *c, long n)
+{
+    struct hacc *x = c;
+    for (long i = 0; i < n; i++) {
+        long at = 0;
+        for (int f = 0; f < HACC_FIELDS; f++) {
+            int bytes = (int)(hacc_size[f] * x->particles), rc;
+            if (x->write)
+                rc = x->write(x->file, x->begin + at, x->buf + at, bytes, MPI_BYTE,
+                              MPI_STATUS_IGNORE);
+            else
+                rc = x->read(x->file, x->begin + at, x->buf + at, bytes, MPI_BYTE,
+                             MPI_STATUS_IGNORE);
+            if (rc != MPI_SUCCESS)
+                die("MPI-IO failed with %d", rc);
+            at += bytes;
+        }
+        if (x->write && MPI_File_sync(x->file) != MPI_SUCCESS)
+            die("MPI_File_sync failed");
+        MPI_Barrier(MPI_COMM_WORLD);
+    }
+}
+
+static void group_hacc(enum flavour f)
+{
+    static const long counts[] = {16 * KIB, 128 * KIB, MIB};
+    (void)f; /* no window */
+    char path[4096];
+    snprintf(path, sizeof path, "%s-hacc.tmp", program);
+    for (size_t s = 0; s < LEN(counts); s++) {
+        struct hacc x = {.particles = counts[s]};
+        long each = 0;
+        for (int i = 0; i < HACC_FIELDS; i++)
+            each += hacc_size[i] * x.particles;
+        x.begin = (MPI_Offset)me * each;
+        x.buf = page_alloc((size_t)each);
+        memset(x.buf, 7, (size_t)each);
+        int mode = MPI_MODE_CREATE | MPI_MODE_RDWR | MPI_MODE_DELETE_ON_CLOSE;
+        if (MPI_File_open(MPI_COMM_WORLD, path, mode, MPI_INFO_NULL, &x.file) != MPI_SUCCESS)
+            die("cannot open %s", path);
+        struct row r = {.bytes = each * np, .unit = "us"};
+        x.write = MPI_File_write_at;
+        r.test = "hacc_write_at", bench(r, op_hacc, &x, EVERYONE, 1, 0);
+        x.write = MPI_File_write_at_all;
+        r.test = "hacc_write_at_all", bench(r, op_hacc, &x, EVERYONE, 1, 0);
+        x.write = NULL;
+        x.read = MPI_File_read_at;
+        memset(x.buf, 0, (size_t)each);
+        r.test = "hacc_read_at", bench(r, op_hacc, &x, EVERYONE, 1, 0);
+        for (long i = 0; i < each; i++)
+            if (x.buf[i] != 7)
+                die("byte %ld was not read as it was written", i);
+        x.read = MPI_File_read_at_all;
+        r.test = "hacc_read_at_all", bench(r, op_hacc, &x, EVERYONE, 1, 0);
+        MPI_File_close(&x.file);
+        free(x.buf);
+    }
+}
+
 /* -------------------------------------- many: more ranks than processors */
 
 static void group_many(enum flavour f)
@@ -2284,6 +2361,7 @@ static const struct {
     {"out_rget", group_out_rget},
     {"atomic", group_atomic},     {"cas", group_cas},         {"nc", group_nc},
     {"sync", group_sync},         {"coll", group_coll},       {"many", group_many},
+    {"hacc", group_hacc},
     {"progress", group_progress}, {"mt", group_mt},           {"contend", group_contend},
     {"mem", group_mem},           {"wincost", group_wincost}, {"visible", group_visible},
 };
@@ -2293,8 +2371,8 @@ static void usage(void)
     die("usage: peerbench [--impl S] [--transport S] [--flavours a,b] [--info k=v,..] [--rep N]\n"
         "  [--batches N] [--batch-ms X] [--budget-ms X] [--max-bytes N] [--max-outstanding N]\n"
         "  [--only SUBSTRING (of a mem or progress test)] [--no-pin] GROUP...\n"
-        "  GROUP: lat rate both pairs req overlap atomic cas nc sync many progress visible mt contend\n"
-        "  mem out_put out_acc out_rput out_rget wincost limit hop version empty");
+        "  GROUP: lat rate both pairs req overlap atomic cas nc sync many hacc progress visible mt\n"
+        "  contend mem out_put out_acc out_rput out_rget wincost limit hop version empty");
 }
 
 static bool listed(const char *list, const char *item)
@@ -2351,6 +2429,7 @@ static int parse(int argc, char **argv)
 int main(int argc, char **argv)
 {
     int first = parse(argc, argv), provided;
+    program = argv[0];
     if (strcmp(argv[first], "limit") == 0) {
         opt.impl = "limit";
         group_limit();

@@ -182,18 +182,20 @@ impl<'u> Bench<'u> {
         self.push(draft, unit, Summary::of(values, 1), Vec::new())
     }
 
-    /// The same, in turn with those of a limit.
+    /// The same, in turn with those of limits.
     pub(crate) fn note_beside(
         &mut self,
         draft: Draft,
         unit: Unit,
         ours: &[f64],
-        (name, limit): (&str, &[f64]),
+        limits: &[(&str, &[f64])],
     ) -> Result<()> {
-        let ratios = ours.iter().zip(limit).map(|(ours, limit)| unit.ratio(*ours, *limit));
-        let ratio = Summary::of(&ratios.collect::<Vec<_>>(), 0).median;
-        let limit = Limit { name: name.to_owned(), summary: Summary::of(limit, 1), ratio };
-        self.push(draft, unit, Summary::of(ours, 1), vec![limit])
+        let limit = |(name, limit): &(&str, &[f64])| {
+            let ratios = ours.iter().zip(*limit).map(|(ours, limit)| unit.ratio(*ours, *limit));
+            let ratio = Summary::of(&ratios.collect::<Vec<_>>(), 0).median;
+            Limit { name: (*name).to_owned(), summary: Summary::of(limit, 1), ratio }
+        };
+        self.push(draft, unit, Summary::of(ours, 1), limits.iter().map(limit).collect())
     }
 
     fn push(&mut self, draft: Draft, unit: Unit, ours: Summary, limits: Vec<Limit>) -> Result<()> {

@@ -7,6 +7,7 @@ mod benchmarks;
 mod compare;
 mod counting;
 mod file;
+mod group;
 mod hop;
 mod html;
 mod launch;
@@ -270,6 +271,10 @@ fn report(cli: &Cli, machine: &Machine, rows: &[Row]) -> Result<()> {
     let mut counts = rows.iter().filter(|row| row.benchmark == "counts").peekable();
     if counts.peek().is_some() && !counts.any(|row| row.name.starts_with("system calls")) {
         println!("system calls are not counted (SKIPPED): tracing is not permitted here");
+    }
+    let mut out = rows.iter().filter(|row| row.benchmark == "out-of-core").peekable();
+    if out.peek().is_some() && !out.any(|row| row.name.contains("storage")) {
+        println!("out of core is not measured (SKIPPED): no group with less memory is permitted");
     }
     cli.files.write(machine, rows)?;
     let above: Vec<String> = rows.iter().filter_map(Row::above_budget).collect();

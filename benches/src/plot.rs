@@ -178,7 +178,8 @@ pub(crate) fn write(path: &Path, rows: &[Row]) -> Result<()> {
     std::fs::write(path, svg).map_err(|error| format!("writing {}: {error}", path.display()).into())
 }
 
-fn sheet(families: &[Family<'_>]) -> Result<String> {
+/// Every figure, side by side, as SVG.
+pub(crate) fn sheet(families: &[Family<'_>]) -> Result<String> {
     if families.is_empty() {
         return Err("there is no figure to draw: no row was measured over several sizes".into());
     }

@@ -140,6 +140,11 @@ pub fn refused(universe: &Universe) {
     let error = RmaError::NoSuchRank { window: id, target: Rank(ranks), last: Rank(ranks - 1) };
     assert_eq!(failed, BatchError { index: 1, error });
     assert_eq!(failed.to_string(), format!("entry 1 of the batch: {error}"));
+    // More of them than are looked up at once.
+    let mut many = [(me, 0u64); 40];
+    many[37] = (right, 4);
+    let failed = epoch.batch(&many).accumulate(Op::Sum, &[0u64; 40]).unwrap_err();
+    assert_eq!(failed.index, 37, "{failed}");
     let failed = epoch.batch(&[(right, 0), (me, 0)]).put(&[1u64; 3]).unwrap_err();
     assert!(matches!(failed.error, RmaError::WrongCount { origin: 3, result: 2, .. }), "{failed}");
     let failed = epoch.batch(&[(right, 0)]).accumulate(Op::NoOp, &[1u64]).unwrap_err();

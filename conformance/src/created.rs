@@ -129,7 +129,7 @@ pub fn nothing_nowhere(universe: &Universe) {
     epoch.unlock().unwrap();
     // Other windows may have the same part: no rank gets it as a slice.
     let refused = window.seal().err().unwrap();
-    assert!(matches!(refused.error, RmaError::WrongFlavor { asked: "seal", .. }), "{refused}");
+    assert!(matches!(refused.error, RmaError::WrongFlavor { requested: "seal", .. }), "{refused}");
     assert_eq!(refused.value.unwrap().free_into::<RawPart>().unwrap(), part);
 }
 

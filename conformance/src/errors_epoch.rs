@@ -7,11 +7,16 @@ use rma_core::{
 
 const KINDS: [LockKind; 2] = [LockKind::Shared, LockKind::Exclusive];
 
-fn expect_open(window: &Window, error: Option<RmaError>, asked: &'static str, open: &'static str) {
+fn expect_open(
+    window: &Window,
+    error: Option<RmaError>,
+    requested: &'static str,
+    open: &'static str,
+) {
     let error = error.expect("refused");
-    assert_eq!(error, RmaError::EpochOpen { window: window.id(), asked, open });
+    assert_eq!(error, RmaError::EpochOpen { window: window.id(), requested, open });
     assert_eq!(error.class(), ErrorClass::RmaSync);
-    says(&error, &[&window.id().to_string(), asked, open, "end that first"]);
+    says(&error, &[&window.id().to_string(), requested, open, "end that first"]);
 }
 
 /// All ranks are out of their epochs; the window works.

@@ -19,6 +19,9 @@ pub fn size_overflow(universe: &Universe) {
         assert_eq!(error.class(), ErrorClass::Size);
         says(&error, &[&count.to_string(), &unit.to_string(), "smaller count"]);
     }
+    // Of any type of integer: a negative one is too many.
+    let error = universe.world().window(-1i32, 8u8).allocate().err().unwrap();
+    assert_eq!(error, WindowError::SizeOverflow { count: u64::MAX, disp_unit: 8 });
     unharmed(universe);
 }
 
@@ -62,12 +65,12 @@ fn expect_shortage(error: WindowError, me: Rank) {
     assert!([ErrorClass::NoMem, ErrorClass::Other].contains(&error.class()));
     match &error {
         WindowError::Allocate { rank, error: cause } => {
-            let AllocateError::Shortage { asked, available, limit } = cause else {
+            let AllocateError::Shortage { requested, available, limit } = cause else {
                 panic!("{error}")
             };
             assert_eq!(*rank, me);
-            assert!(*asked >= 1 << 60 && available < asked);
-            let numbers = [asked.to_string(), available.to_string()];
+            assert!(*requested >= 1 << 60 && available < requested);
+            let numbers = [requested.to_string(), available.to_string()];
             says(&error, &[&format!("rank {rank}"), &numbers[0], &numbers[1], limit]);
             says(&error, &["ask for less", "fewer ranks", "raise that limit"]);
         }
@@ -79,7 +82,7 @@ fn expect_shortage(error: WindowError, me: Rank) {
 /// More memory than there is, for every rank: an error, and no signal later. S-B6 S-B7
 pub fn shortage(universe: &Universe) {
     let world = universe.world();
-    for (count, unit) in [(1 << 60, 1), (1 << 57, 8), (1 << 40, 1 << 22)] {
+    for (count, unit) in [(1u64 << 60, 1), (1 << 57, 8), (1 << 40, 1 << 22)] {
         expect_shortage(world.window(count, unit).allocate().err().unwrap(), world.rank());
     }
     unharmed(universe);
@@ -89,7 +92,7 @@ pub fn shortage(universe: &Universe) {
 pub fn shortage_of_one(universe: &Universe) {
     let world = universe.world();
     for culprit in world.ranks() {
-        let count = if world.rank() == culprit { 1 << 60 } else { 100 };
+        let count = if world.rank() == culprit { 1u64 << 60 } else { 100 };
         let error = world.window(count, 1).allocate().err().unwrap();
         let told = matches!(error, WindowError::Allocate { .. });
         assert!(told || world.rank() != culprit, "the culprit is told why: {error}");
@@ -103,7 +106,7 @@ pub fn nothing_stays(universe: &Universe) {
     let world = universe.world();
     let small = if cfg!(miri) { 1 } else { 20 };
     for _ in 0..small {
-        let count = if world.rank() == Rank(0) { 1 << 60 } else { 8 << 20 };
+        let count = if world.rank() == Rank(0) { 1u64 << 60 } else { 8 << 20 };
         assert!(world.window(count, 1).allocate().is_err());
         assert!(world.window(1, 0).allocate().is_err());
     }

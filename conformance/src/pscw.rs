@@ -444,8 +444,8 @@ pub fn dropped_exposure(universe: &Universe) {
     epoch.put(right, 0, &[u64::from(world.rank())]).unwrap();
     epoch.complete().unwrap();
     let error = window.post(&[left], Assert::NONE).err().unwrap();
-    let (asked, open) = ("a post", "an exposure epoch");
-    assert_eq!(error, RmaError::EpochOpen { window: window.id(), asked, open });
+    let (requested, open) = ("a post", "an exposure epoch");
+    assert_eq!(error, RmaError::EpochOpen { window: window.id(), requested, open });
     world.barrier().unwrap();
     assert_eq!(window.local().load(0), Ok(u64::from(left)));
     let refused = window.free().unwrap_err();

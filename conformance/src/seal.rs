@@ -92,14 +92,14 @@ pub fn again_and_again(universe: &Universe) {
 const CULPRIT: Rank = Rank(1);
 
 /// Fails unless `error` is what a rank gets while `CULPRIT` has an epoch open.
-fn expect_refusal(window: &Window, error: RmaError, asked: &'static str, open: &'static str) {
+fn expect_refusal(window: &Window, error: RmaError, requested: &'static str, open: &'static str) {
     let id = window.id();
     let expected = if window.rank() == CULPRIT {
-        says(&error, &[&id.to_string(), asked, open, "end that first"]);
-        RmaError::EpochOpen { window: id, asked, open }
+        says(&error, &[&id.to_string(), requested, open, "end that first"]);
+        RmaError::EpochOpen { window: id, requested, open }
     } else {
-        says(&error, &[&id.to_string(), asked, "rank 1", "end its epochs"]);
-        RmaError::RefusedBy { window: id, by: CULPRIT, asked }
+        says(&error, &[&id.to_string(), requested, "rank 1", "end its epochs"]);
+        RmaError::RefusedBy { window: id, by: CULPRIT, requested }
     };
     assert_eq!(error, expected);
     assert_eq!(error.class(), ErrorClass::RmaSync);

@@ -61,7 +61,7 @@ fn check_refusal(error: RmaError, window: &Window, pair: (EpochKind, EpochCall))
     let (id, target) = (window.id(), window.rank());
     let expected = match pair {
         (EpochKind::LockOwn, EpochCall::LockOwn) => RmaError::AlreadyLocked { window: id, target },
-        _ => RmaError::EpochOpen { window: id, asked: call.name(), open: kind.name() },
+        _ => RmaError::EpochOpen { window: id, requested: call.name(), open: kind.name() },
     };
     assert_eq!(error, expected, "{pair:?}");
 }

@@ -2,7 +2,9 @@
 //! ways to count positions, keys given and chosen, with all, some and no atomics.
 use core::time::Duration;
 use rma_conformance::{Exception, Harness};
-use rma_core::transport::{Addressing, DeviceError, Keys, Moment, RemoteLimits};
+use rma_core::transport::{
+    Addressing, DeviceError, Keys, LayoutCosts, Moment, RemoteLimits, Sleep,
+};
 use rma_core::{Assert, Config, Layout, LockKind, Op, Rank, RmaError, Universe};
 use rma_transport_sim::{Atomics, DeviceConfig, NetConfig};
 use sims::Jobs;
@@ -246,6 +248,130 @@ fn limits_of_one_peer() {
         window.free().unwrap();
     });
     run.unwrap();
+}
+
+/// Layouts whose ways are timed: runs, and elements in each.
+const LAYOUTS: [(u64, u64); 12] = [
+    (2, 1),
+    (4, 64),
+    (8, 512),
+    (16, 1),
+    (16, 1024),
+    (64, 1),
+    (64, 256),
+    (64, 2048),
+    (256, 1),
+    (256, 64),
+    (1024, 1),
+    (1024, 32),
+];
+
+/// What a get of one of [`LAYOUTS`] takes.
+#[derive(Debug, Default, Clone, Copy)]
+struct Took {
+    /// By the simulated clock, of all seeds together.
+    time: Duration,
+    transfers: u64,
+    messages: u64,
+}
+
+/// Gets each of [`LAYOUTS`]: those of `least` bytes and more on average run by run, or as `costs`
+/// say.
+fn time_layouts(least: Option<u64>, costs: Option<LayoutCosts>) -> [Took; LAYOUTS.len()] {
+    let mut all = [Took::default(); LAYOUTS.len()];
+    for seed in 0..SEEDS {
+        let mut config = Config::default();
+        config.device_run_bytes = least;
+        let net = net(2, seed, DeviceConfig { costs, ..DeviceConfig::new() });
+        let ranks = rma_transport_sim::run(&net, |sim| {
+            let clock = sim.clone();
+            let universe = Universe::new(sim, config.clone()).unwrap();
+            let world = universe.world();
+            let window = world.window(1 << 18, 8).allocate().unwrap();
+            let explained = window.explain();
+            let by =
+                if least.is_some() { "(device_run_bytes, program)" } else { "what takes less" };
+            assert!(explained.contains(by), "{explained}");
+            let mut took = [Took::default(); LAYOUTS.len()];
+            let epoch = window.lock_all().unwrap();
+            world.barrier().unwrap();
+            if world.rank() == Rank(0) {
+                let word = Layout::element::<u64>();
+                let sent = || universe.counters().messages_sent();
+                let transfers = || universe.counters().transfers();
+                // The window's card is asked for once.
+                epoch.get(Rank(1), 0, &mut [0u64]).unwrap();
+                for ((runs, elements), took) in LAYOUTS.into_iter().zip(&mut took) {
+                    let apart = word.vector(runs, elements, elements as i64 + 1).unwrap();
+                    let mut got = vec![1u64; (runs * elements) as usize];
+                    let dense = word.times(runs * elements);
+                    let (messages, posted, begun) = (sent(), transfers(), clock.now());
+                    epoch.get(Rank(1), apart.at(0), dense.of(&mut got)).unwrap();
+                    took.time = clock.now() - begun;
+                    (took.messages, took.transfers) = (sent() - messages, transfers() - posted);
+                    assert!(got.iter().all(|word| *word == 0));
+                }
+            }
+            epoch.unlock().unwrap();
+            world.barrier().unwrap();
+            window.free().unwrap();
+            took
+        });
+        for (sum, took) in all.iter_mut().zip(ranks.unwrap()[0]) {
+            *sum = Took { time: sum.time + took.time, ..took };
+        }
+    }
+    all
+}
+
+/// Each with delays of its own.
+const SEEDS: u64 = 10;
+
+/// What a device would measure: the times of a full queue of transfers and of many, of one message
+/// and of many.
+fn measured(by_transfers: &[Took], packed: &[Took]) -> LayoutCosts {
+    let mean = |took: &Took| took.time.as_nanos() as u64 / SEEDS;
+    let line = |few: (u64, u64), many: (u64, u64)| {
+        let next = many.0.saturating_sub(few.0) / (many.1 - few.1);
+        (few.0.saturating_sub(next * (few.1 - 1)), next)
+    };
+    let transfers = |place: usize| (mean(&by_transfers[place]), LAYOUTS[place].0);
+    let messages = |place: usize| {
+        let (runs, elements) = LAYOUTS[place];
+        (mean(&packed[place]), (8 * runs * elements).div_ceil(16 << 10))
+    };
+    // 16 runs, which fill a queue, and 1,024; 16 bytes and 1 MiB.
+    let (transfer_ns, next_transfer_ns) = line(transfers(3), transfers(10));
+    let (message_ns, next_message_ns) = line(messages(0), messages(7));
+    LayoutCosts { transfer_ns, next_transfer_ns, message_ns, next_message_ns }
+}
+
+/// Where the device tells what transfers and messages cost, layouts go the way that takes less, by
+/// the simulated clock.
+#[test]
+fn layouts_go_the_way_that_takes_less() {
+    let [by_transfers, packed] = [1, 1 << 40].map(|least| time_layouts(Some(least), None));
+    let costs = measured(&by_transfers, &packed);
+    println!("{costs:?}");
+    let chosen = time_layouts(None, Some(costs));
+    let (mut sums, mut ways) = ([Duration::ZERO; 3], [0; 2]);
+    for (place, (runs, elements)) in LAYOUTS.into_iter().enumerate() {
+        let all = [by_transfers[place], packed[place], chosen[place]];
+        let row = format!("{runs} runs of {} B: {all:?}", 8 * elements);
+        println!("{row}");
+        sums.iter_mut().zip(all).for_each(|(sum, took)| *sum += took.time);
+        let [by_transfers, packed, chosen] = all;
+        assert_eq!((by_transfers.transfers, by_transfers.messages), (runs, 0), "{row}");
+        assert!(packed.transfers == 0 && packed.messages > 0, "{row}");
+        let by_device = chosen.transfers > 0;
+        ways[usize::from(by_device)] += 1;
+        let way = if by_device { by_transfers } else { packed };
+        assert_eq!((chosen.transfers, chosen.messages), (way.transfers, way.messages), "{row}");
+    }
+    println!("all of them: {sums:?}, {ways:?} packed and by transfers");
+    let [by_transfers, packed, chosen] = sums;
+    assert!(chosen < by_transfers && chosen < packed, "{sums:?}");
+    assert!(ways.iter().all(|count| *count > 0), "one way for all: {ways:?}");
 }
 
 /// `explain` says how ranks are reached, and tells of the device.

@@ -2,7 +2,7 @@
 use super::Share;
 use super::table::{Entry, Size};
 use std::cmp::Reverse;
-use std::fmt::Write;
+use std::fmt::{Display, Write};
 use std::time::Duration;
 
 /// Longer words are cut when they are printed.
@@ -48,7 +48,7 @@ impl Report<'_> {
         }
         let sum = |of: fn(&Share) -> u64| self.shares.iter().map(of).sum::<u64>();
         let (words, bytes) = (sum(|share| share.words), sum(|share| share.bytes));
-        let (different, files) = (self.words.len() as u64, sum(|share| share.files));
+        let (different, files) = (self.words.len(), sum(|share| share.files));
         writeln!(
             text,
             "{} words, {} of them different, in {} files with {} bytes",
@@ -77,13 +77,13 @@ impl Report<'_> {
             self.grown
         )?;
         let seconds = self.time.as_secs_f64();
-        let speed = grouped((words as f64 / seconds.max(1e-9)) as u64);
+        let speed = grouped(format_args!("{:.0}", words as f64 / seconds.max(1e-9)));
         writeln!(text, "{seconds:.3} s, {speed} words/s")
     }
 }
 
 /// A number with commas between groups of three digits.
-pub(crate) fn grouped(number: u64) -> String {
+pub(crate) fn grouped(number: impl Display) -> String {
     let digits = number.to_string();
     let mut text = String::new();
     for (i, digit) in digits.chars().enumerate() {

@@ -89,9 +89,8 @@ impl Table {
     /// Makes an empty table. **Collective.**
     pub(crate) fn new(world: &Communicator, size: Size) -> Result<Self, WindowError> {
         let size = Size { buckets: size.buckets.max(1), heap: size.heap };
-        let words = |count: u64| usize::try_from(count).unwrap_or(usize::MAX);
         // The windows start as zeros: free buckets, empty chains, nothing used.
-        let window = |count| world.window(words(count), size_of::<u64>()).allocate();
+        let window = |count: u64| world.window(count, size_of::<u64>()).allocate();
         let buckets = window(size.buckets.saturating_mul(BUCKET))?;
         let heap = window(size.heap.saturating_add(1))?;
         Ok(Self { buckets, heap, size })
@@ -100,6 +99,28 @@ impl Table {
     /// How large it is.
     pub(crate) fn size(&self) -> Size {
         self.size
+    }
+
+    /// Words of a rank's part of a table.
+    pub(crate) fn words_of(size: Size) -> Result<usize, Error> {
+        Ok(usize::try_from(size.buckets * BUCKET + 1 + size.heap)?)
+    }
+
+    /// This rank's part, while no rank inserts.
+    pub(crate) fn read_part(&self) -> Result<Vec<u64>, Error> {
+        let mut words = vec![0; Self::words_of(self.size)?];
+        let (buckets, heap) = words.split_at_mut(usize::try_from(self.size.buckets * BUCKET)?);
+        self.buckets.local().read(0, buckets)?;
+        self.heap.local().read(0, heap)?;
+        Ok(words)
+    }
+
+    /// Makes this rank's part what [`read_part`](Self::read_part) has found in a table of this
+    /// size.
+    pub(crate) fn write_part(&self, words: &[u64]) -> Result<(), Error> {
+        let (buckets, heap) = words.split_at(usize::try_from(self.size.buckets * BUCKET)?);
+        self.buckets.local().write(0, buckets)?;
+        Ok(self.heap.local().write(0, heap)?)
     }
 
     /// Begins to insert.
@@ -159,10 +180,9 @@ impl Table {
 
 impl Inserter<'_> {
     /// Adds `count` to what `word` has.
-    pub(crate) fn add(&self, word: &str, count: u64) -> Result<Added, RmaError> {
+    pub(crate) fn add(&self, word: &str, count: u64) -> Result<Added, Error> {
         let hash = hash(word.as_bytes());
-        // Ranks are counted in 32 bits, so the remainder fits.
-        let owner = Rank((hash % self.ranks) as u32);
+        let owner = Rank::try_from(hash % self.ranks)?;
         let bucket = hash / self.ranks % self.size.buckets * BUCKET;
         if let Some(key) = short(word) {
             let mut there = self.buckets.fetch_and_op(owner, bucket + KEY, Op::NoOp, 0u64)?;
@@ -175,7 +195,7 @@ impl Inserter<'_> {
                 return Ok(Added::Counted);
             }
         }
-        self.add_to_chain(owner, bucket + CHAIN, word, hash, count)
+        Ok(self.add_to_chain(owner, bucket + CHAIN, word, hash, count)?)
     }
 
     /// Ends the epochs: all that was added is in the table.
@@ -203,7 +223,7 @@ impl Inserter<'_> {
         }
         // Behind the word that counts the used ones.
         let at = 1 + used;
-        let mut entry = vec![count, head, hash, word.len() as u64];
+        let mut entry = vec![count, head, hash, number(word.len())];
         entry.extend(pack(word));
         self.heap.put(owner, at, &entry)?;
         loop {
@@ -238,7 +258,7 @@ impl Inserter<'_> {
             // Not the count: others are changing it. The rest of a linked entry is constant.
             let rest = self.heap.rget(owner, at + ENTRY_NEXT, [0u64; 3])?;
             let [next, its_hash, len] = rest.wait()?;
-            if its_hash == hash && len == word.len() as u64 {
+            if its_hash == hash && len == number(word.len()) {
                 let key = vec![0u64; word.len().div_ceil(8)];
                 let key = self.heap.rget(owner, at + HEAD, key)?.wait()?;
                 if cast_slice::<_, u8>(&key)[..word.len()] == *word.as_bytes() {
@@ -255,15 +275,15 @@ impl Inserter<'_> {
 /// All entries of one part, or `None` if it is damaged.
 fn read(buckets: &[u64], heap: &[u64]) -> Option<Vec<Entry>> {
     let mut entries = Vec::new();
-    for bucket in buckets.as_chunks::<{ BUCKET as usize }>().0 {
+    for bucket in buckets.as_chunks::<3>().0 {
         let [key, count, mut at] = *bucket;
         if key != 0 {
-            let len = size_of::<u64>() - key.leading_zeros() as usize / 8;
+            let len = key.to_le_bytes().iter().rposition(|byte| *byte != 0)? + 1;
             entries.push((unpack(&[key], len)?, count));
         }
         while at != 0 {
             let entry = heap.get(usize::try_from(at).ok()?..)?;
-            let (&[count, next, _, len], key) = entry.split_first_chunk::<{ HEAD as usize }>()?;
+            let (&[count, next, _, len], key) = entry.split_first_chunk::<4>()?;
             entries.push((unpack(key, usize::try_from(len).ok()?)?, count));
             at = next;
         }
@@ -275,7 +295,7 @@ fn read(buckets: &[u64], heap: &[u64]) -> Option<Vec<Entry>> {
 pub(crate) fn encode(entries: &[Entry]) -> Vec<u64> {
     let mut words = Vec::new();
     for (word, count) in entries {
-        words.extend([*count, word.len() as u64]);
+        words.extend([*count, number(word.len())]);
         words.extend(pack(word));
     }
     words
@@ -292,9 +312,14 @@ pub(crate) fn decode(mut words: &[u64]) -> Option<Vec<Entry>> {
     words.is_empty().then_some(entries)
 }
 
+/// A length as words of the table have it.
+pub(crate) fn number(len: usize) -> u64 {
+    len.try_into().expect("a length has at most 64 bits")
+}
+
 /// Words of the heap that an entry takes.
 fn entry_len(word: &str) -> u64 {
-    HEAD + word.len().div_ceil(8) as u64
+    HEAD + number(word.len().div_ceil(8))
 }
 
 /// The bytes of `word` in 64-bit words, the last one filled up with zeros.
@@ -318,7 +343,7 @@ fn short(word: &str) -> Option<u64> {
 }
 
 /// FNV-1a: the same on every rank, and short.
-fn hash(bytes: &[u8]) -> u64 {
+pub(crate) fn hash(bytes: &[u8]) -> u64 {
     let step = |hash: u64, byte: &u8| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3);
     bytes.iter().fold(0xcbf2_9ce4_8422_2325, step)
 }

@@ -11,18 +11,14 @@ use rustix::process::{Signal, getppid, set_parent_process_death_signal};
 use crate::codec::{wire_enum, wire_struct};
 use crate::start::{Settings, StartError};
 use crate::wire::{
-    self, Challenge, FRAME_MAX, FromLauncher, HELLO_MAX, Hello, Proof, REPLY_MAX, Reply, ToLauncher,
+    self, Challenge, FRAME_MAX, FromLauncher, HELLO_MAX, Hello, Proof, REPLY_MAX, Refusal, Reply,
+    ToLauncher,
 };
 
 /// How long the whole hello may take: the launcher may be starting a thousand processes.
 const HELLO_TIMEOUT: Duration = Duration::from_secs(60);
 /// How long a rank that leaves waits for its turn to write, and then for room in the socket.
 const LEAVE_TIMEOUT: Duration = Duration::from_secs(1);
-/// Hellos in a row that the launcher reads and does not answer, until a rank gives up: its proof is
-/// wrong. Callers that are dropped because there are too many are mostly dropped earlier.
-const UNANSWERED_MAX: u32 = 12;
-/// What a rank does last in the hello, as an error tells it.
-const AWAITED: &str = "waited for the answer to its hello";
 /// Letters of a note.
 const NOTE_MAX: usize = 1000;
 /// First pause before the hello is tried again.
@@ -107,19 +103,13 @@ impl Client {
     pub fn connect(settings: &Settings) -> Result<Client, StartError> {
         end_with_parent()?;
         let deadline = Instant::now() + HELLO_TIMEOUT;
-        let (mut pause, mut unanswered) = (RETRY_PAUSE, 0);
+        let mut pause = RETRY_PAUSE;
         loop {
             match greet(settings, deadline) {
-                Err(StartError::Lost { rank, address, doing, source })
-                    if is_unanswered(doing, &source) && unanswered + 1 == UNANSWERED_MAX =>
-                {
-                    return Err(StartError::Unknown { rank, address });
-                }
                 // The launcher drops callers when strangers flood its port.
-                Err(StartError::Lost { source, doing, .. })
-                    if was_dropped(&source) && Instant::now() + pause < deadline =>
+                Err(StartError::Lost { source, .. })
+                    if wire::is_end(&source) && Instant::now() + pause < deadline =>
                 {
-                    unanswered = if is_unanswered(doing, &source) { unanswered + 1 } else { 0 };
                     std::thread::sleep(pause);
                     pause = (pause * 2).min(Duration::from_secs(1));
                 }
@@ -146,7 +136,7 @@ impl Client {
         let rank = self.job.rank;
         let size = u64::from(self.job.size);
         if !wire::gather_fits(size, mine.len() as u64) {
-            return Err(StartError::TooLarge { asked: mine.len() as u64 });
+            return Err(StartError::TooLarge { requested: mine.len() as u64 });
         }
         let _exchange = self.exchange.lock().unwrap_or_else(PoisonError::into_inner);
         let lost = |source| lost(&self.settings, "exchanged data with every rank", source);
@@ -168,7 +158,7 @@ impl Client {
                 Err(lost(io::Error::new(ErrorKind::InvalidData, what)))
             }
             FromLauncher::Broken { rank } => Err(StartError::Broken { rank }),
-            FromLauncher::TooLarge { total } => Err(StartError::TooLarge { asked: total }),
+            FromLauncher::TooLarge { total } => Err(StartError::TooLarge { requested: total }),
         }
     }
 
@@ -301,8 +291,10 @@ fn greet(settings: &Settings, deadline: Instant) -> Result<Client, StartError> {
     hello.mac = wire::rank_mac(&settings.secret.0, &challenge.nonce, &hello).0;
     wire::write(&stream, &hello).map_err(lost)?;
 
-    let reply = wire::read(&stream, REPLY_MAX);
-    let job = match reply.map_err(|source| self::lost(settings, AWAITED, source))? {
+    let job = match wire::read(&stream, REPLY_MAX).map_err(lost)? {
+        Reply::Refused(Refusal::Secret) => {
+            return Err(StartError::Unknown { rank: settings.rank, address: settings.bootstrap });
+        }
         Reply::Refused(why) => return Err(StartError::Refused { rank: settings.rank, why }),
         Reply::Welcome { mac, job } => {
             let expected =
@@ -329,17 +321,6 @@ fn greet(settings: &Settings, deadline: Instant) -> Result<Client, StartError> {
 
 fn lost(settings: &Settings, doing: &'static str, source: io::Error) -> StartError {
     StartError::Lost { rank: settings.rank, address: settings.bootstrap, doing, source }
-}
-
-/// Whether the launcher hung up, rather than not being there or talking nonsense.
-fn was_dropped(error: &io::Error) -> bool {
-    use ErrorKind::{BrokenPipe, ConnectionReset, UnexpectedEof};
-    matches!(error.kind(), UnexpectedEof | ConnectionReset | BrokenPipe)
-}
-
-/// Whether the launcher hung up after it had read a hello: with something unread it resets.
-fn is_unanswered(doing: &str, error: &io::Error) -> bool {
-    doing == AWAITED && error.kind() == ErrorKind::UnexpectedEof
 }
 
 /// Has the kernel end this process with its parent.
@@ -470,7 +451,9 @@ mod tests {
     #[test]
     fn too_much_data_is_refused_before_it_is_sent() {
         let (client, _stream) = against([7; 32], 1);
-        let asked = client.unwrap().all_gather(&vec![0; FRAME_MAX]).unwrap_err();
-        assert!(matches!(asked, StartError::TooLarge { asked } if asked == FRAME_MAX as u64));
+        let requested = client.unwrap().all_gather(&vec![0; FRAME_MAX]).unwrap_err();
+        assert!(
+            matches!(requested, StartError::TooLarge { requested } if requested == FRAME_MAX as u64)
+        );
     }
 }

@@ -2,9 +2,9 @@
 //!
 //! `rma-run -n N PROGRAM` starts N processes and listens on a port of 127.0.0.1. Each process
 //! finds three variables in its environment: `RMA_BOOTSTRAP` (where to connect), `RMA_RANK`, and
-//! `RMA_SECRET` (32 random bytes of this job, in hexadecimal). [`detect`] reads them, and
-//! [`Client::connect`] joins the job. The connection carries what ranks need to find each other,
-//! and tells the launcher how a rank left; it is on no data path.
+//! `RMA_SECRET_FD` (a pipe that it inherits, with 32 random bytes of this job). [`detect`] reads
+//! them, and [`Client::connect`] joins the job. The connection carries what ranks need to find each
+//! other, and tells the launcher how a rank left; it is on no data path.
 //!
 //! # On the wire
 //!
@@ -25,11 +25,12 @@
 //!   | <-- Leave { failed, missed } ---------------------------- |   then end of stream
 //! ```
 //!
-//! The secret itself never travels. Both sides contribute a nonce, so nothing recorded can be
-//! played again; a caller without the secret gets no answer, costs the launcher a bounded amount
-//! of memory, and does not disturb the job. Later frames carry no proof of their own: on
-//! loop-back, a process that could change them could also read the secret from the rank's
-//! environment.
+//! The secret itself never travels, and stands in no environment: the first that reads a rank's
+//! pipe has it, and what a rank starts later has not. Both sides contribute a nonce, so nothing
+//! recorded can be played again; a caller without the secret is refused, costs the launcher a
+//! bounded amount of memory, and does not disturb the job. Later frames carry no proof of their
+//! own: on loop-back, a process that could change them could also read the secret from the rank's
+//! memory.
 //!
 //! # Which process notices what
 //!
@@ -40,9 +41,9 @@
 //! - A rank leaves in order, and another one fails because it waited for it: that one says so with
 //!   its `Leave`, and the message names the rank that left.
 //! - The launcher dies: the kernel kills its children (`PR_SET_PDEATHSIG`), and a warden process
-//!   kills what else is in their process groups: what they had started, but for what has gone to
-//!   a group or session of its own (`setsid`). That is killed only by a launcher that ends by
-//!   itself; of one that was killed nothing leads there any more.
+//!   kills what they had started: what is in their process groups, and what went to a group or
+//!   session of its own (`setsid`) and still has `RMA_JOB_ID` of this job in its environment.
+//! - The warden dies: the launcher starts another.
 //!
 //! The feature `server` (default) adds the library side of `rma-run`, [`run`]; without it this
 //! crate is the client alone.
@@ -64,6 +65,7 @@ use debug_as_display;
 mod client;
 mod codec;
 mod environment;
+mod inherited;
 #[cfg(feature = "server")]
 pub mod run;
 mod start;
@@ -71,5 +73,7 @@ mod wire;
 
 pub use client::{Client, Job, SettingSource};
 pub use environment::{detect_process, is_launched, provider_filter};
-pub use start::{BOOTSTRAP_VAR, RANK_VAR, SECRET_VAR, Settings, Start, StartError, detect};
+pub use start::{
+    BOOTSTRAP_VAR, JOB_VAR, RANK_VAR, SECRET_VAR, Settings, Start, StartError, detect,
+};
 pub use wire::Refusal;

@@ -8,12 +8,18 @@ use std::time::Duration;
 use clap::error::ErrorKind;
 use clap::{CommandFactory, Parser, ValueEnum};
 use rma_core::{Config, Source};
-use rma_launcher::run::{self, Bind, RunError, Spec, Stdin};
+use rma_launcher::run::{self, Bind, OnFailure, RunError, Spec, Stdin};
+
+mod habits;
+mod pages;
 
 const EXAMPLES: &str = "\
 Examples:
   Run the word count with 4 ranks, each line marked with its rank:
       rma-run -n 4 --label target/release/examples/wordcount .
+
+  Examine this machine, by trying what jobs need (--json for scripts):
+      rma-run doctor
 
   Pin each rank to a CPU, show what is decided, give up after a minute:
       rma-run -n 2 --bind core --explain --timeout 60 ./stencil --size 4096
@@ -28,9 +34,11 @@ Exit status:
   124  the time limit was reached
   126, 127  PROGRAM cannot be run, or was not found
 
-When a rank fails, the others get SIGTERM and, shortly after, SIGKILL. Signals sent to rma-run are
-passed on to all ranks; a second Ctrl-C kills. Rank 0 reads rma-run's standard input, the others
-read nothing. Ranks find each other through a port of 127.0.0.1 that only they can use.";
+When a rank fails, the others get SIGTERM and, --kill-after seconds later, SIGKILL. Signals sent
+to rma-run are passed on to all ranks; after one that asks to end (Ctrl-C, SIGTERM, SIGHUP,
+SIGQUIT) ranks have as long to do so, and any second one kills. Rank 0 reads rma-run's standard
+input, the others read nothing. Ranks find each other through a port of 127.0.0.1 that only they
+can use.";
 
 /// Starts N processes ("ranks") of a program on this machine, and connects them.
 #[derive(Debug, Parser)]
@@ -41,7 +49,7 @@ read nothing. Ranks find each other through a port of 127.0.0.1 that only they c
 struct Cli {
     /// How many ranks to start
     #[arg(short = 'n', long = "ranks", value_name = "N", value_parser = parse_ranks)]
-    #[arg(required_unless_present = "nodes")]
+    #[arg(required_unless_present_any = ["nodes", "ppn"])]
     ranks: Option<u32>,
 
     /// Pretend that the machine is so many nodes, of so many ranks each, that reach each other by
@@ -58,6 +66,18 @@ struct Cli {
     /// there is
     #[arg(long, value_name = "NAME", requires = "transport")]
     provider: Option<String>,
+
+    /// Ranks on each node; this machine is one, so it is how many there are
+    #[arg(long, value_name = "N", value_parser = parse_ranks, conflicts_with = "nodes")]
+    ppn: Option<u32>,
+
+    /// Run the ranks in that folder; PROGRAM is looked for from here
+    #[arg(long, value_name = "DIR")]
+    wdir: Option<PathBuf>,
+
+    /// What happens when a rank fails: the others are ended, or go on
+    #[arg(long, value_enum, default_value = "end")]
+    on_failure: WhenFailed,
 
     // Help texts are for the terminal: "[rank]" is no link.
     #[allow(rustdoc::broken_intra_doc_links)]
@@ -89,6 +109,11 @@ struct Cli {
     #[arg(long, value_name = "SECONDS", value_parser = parse_seconds)]
     timeout: Option<Duration>,
 
+    /// How long ranks that are asked to end may take, by a signal or because the job failed,
+    /// until they are killed; a second signal kills at once
+    #[arg(long, value_name = "SECONDS", value_parser = parse_grace, default_value = "10")]
+    kill_after: Duration,
+
     /// Fail any single wait inside a rank (for a lock, a message, a barrier) after that time
     #[arg(long, value_name = "SECONDS", value_parser = parse_seconds)]
     wait_timeout: Option<Duration>,
@@ -112,6 +137,14 @@ struct Cli {
     #[arg(long, exclusive = true)]
     help_config: bool,
 
+    /// Print a script that completes command lines in that shell
+    #[arg(long, value_enum, value_name = "SHELL", exclusive = true)]
+    completions: Option<pages::Shell>,
+
+    /// Print a manual page
+    #[arg(long, exclusive = true)]
+    man: bool,
+
     /// Start no thread that serves messages of peers while a rank computes: they wait until the
     /// rank calls in
     #[arg(long)]
@@ -124,6 +157,12 @@ struct Cli {
     /// The program and its arguments; what follows PROGRAM is never an option of rma-run
     #[arg(value_name = "PROGRAM", required = true, trailing_var_arg = true)]
     command: Vec<OsString>,
+}
+
+#[derive(Debug, Clone, Copy, ValueEnum)]
+enum WhenFailed {
+    End,
+    Continue,
 }
 
 #[derive(Debug, Clone, Copy, ValueEnum)]
@@ -172,6 +211,10 @@ fn parse_setting(text: &str) -> Result<(String, String), String> {
     known.map(|()| setting).map_err(|error| error.to_string())
 }
 
+fn parse_grace(text: &str) -> Result<Duration, String> {
+    if text == "0" { Ok(Duration::ZERO) } else { parse_seconds(text) }
+}
+
 fn parse_seconds(text: &str) -> Result<Duration, String> {
     const LONGEST: f64 = 1e9;
     match text.parse::<f64>() {
@@ -183,7 +226,16 @@ fn parse_seconds(text: &str) -> Result<Duration, String> {
 
 /// How many ranks there are, on how many nodes.
 fn size(cli: &Cli) -> Result<(u32, u32), clap::Error> {
-    match (cli.ranks, cli.nodes) {
+    if let (Some(ranks), Some(each)) = (cli.ranks, cli.ppn)
+        && ranks > each
+    {
+        let why = format!(
+            "--ppn {each} would place {ranks} ranks on several machines, and this is one: leave it \
+             out, or pretend with --nodes"
+        );
+        return Err(Cli::command().error(ErrorKind::ArgumentConflict, why));
+    }
+    match (cli.ranks.or(cli.ppn), cli.nodes) {
         (asked, Some((nodes, each))) if asked.is_none_or(|asked| asked == nodes * each) => {
             Ok((nodes * each, nodes))
         }
@@ -236,6 +288,12 @@ fn spec(cli: Cli) -> Result<Spec, clap::Error> {
     };
     spec.oversubscribe = cli.oversubscribe;
     spec.timeout = cli.timeout;
+    spec.dir = cli.wdir;
+    spec.on_failure = match cli.on_failure {
+        WhenFailed::End => OnFailure::End,
+        WhenFailed::Continue => OnFailure::Continue,
+    };
+    spec.kill_after = cli.kill_after;
     spec.wait_timeout = cli.wait_timeout;
     spec.hints = cli.hint;
     spec.progress_agent = !cli.no_progress_agent;
@@ -249,9 +307,18 @@ fn main() -> ExitCode {
     if run::warden() {
         return ExitCode::SUCCESS;
     }
-    let cli = Cli::parse();
-    if cli.help_config {
-        return help_config();
+    if std::env::args_os().nth(1).is_some_and(|word| word == "doctor") {
+        return doctor();
+    }
+    let line = habits::translate(&Cli::command(), std::env::args_os()).unwrap_or_else(|why| {
+        Cli::command().error(ErrorKind::UnknownArgument, why).exit();
+    });
+    let cli = Cli::parse_from(line);
+    if let Some(page) = page(&cli) {
+        return print(&page);
+    }
+    if !cli.quiet {
+        tell_of_other_launchers();
     }
     let spec = spec(cli).unwrap_or_else(|error| error.exit());
     match run::run(&spec) {
@@ -263,11 +330,59 @@ fn main() -> ExitCode {
     }
 }
 
-fn help_config() -> ExitCode {
+/// `rma-run doctor [--json]`: the word is a program unless it is the first one.
+fn doctor() -> ExitCode {
+    use run::doctor::{self, Health};
+    let findings = doctor::examine();
+    let options: Vec<_> = std::env::args_os().skip(2).collect();
+    let page = match &options[..] {
+        [] => doctor::text(&findings),
+        [option] if option == "--json" => doctor::json(&findings),
+        _ => Cli::command()
+            .error(ErrorKind::UnknownArgument, "doctor takes no option but --json")
+            .exit(),
+    };
+    let printed = print(&page);
+    let bad = findings.iter().any(|finding| finding.health == Health::Bad);
+    if bad { ExitCode::FAILURE } else { printed }
+}
+
+/// What is to be printed instead of running a job.
+fn page(cli: &Cli) -> Option<String> {
+    let built = || {
+        let mut command = Cli::command();
+        command.build();
+        command
+    };
+    match cli.completions {
+        Some(shell) => Some(pages::completions(shell, &built())),
+        None if cli.man => Some(pages::manual(&built())),
+        None => cli.help_config.then(Config::settings_help),
+    }
+}
+
+fn print(page: &str) -> ExitCode {
     use std::io::Write;
-    match std::io::stdout().write_all(Config::settings_help().as_bytes()) {
+    match std::io::stdout().write_all(page.as_bytes()) {
         Ok(()) => ExitCode::SUCCESS,
         Err(_) => ExitCode::FAILURE,
+    }
+}
+
+/// Several processes of `rma-run` are several jobs, which is rarely meant.
+fn tell_of_other_launchers() {
+    use std::io::Write;
+    for name in ["SLURM_STEP_NUM_TASKS", "PMI_SIZE", "OMPI_COMM_WORLD_SIZE", "PALS_SIZE"] {
+        let count = std::env::var(name).ok().and_then(|value| value.parse::<u32>().ok());
+        if let Some(count) = count.filter(|count| *count > 1) {
+            // With nowhere to say so, the job goes on.
+            let _ = writeln!(
+                std::io::stderr(),
+                "rma-run: {name}={count}: {count} processes of rma-run were started, each of which \
+                 runs a job of its own; start one"
+            );
+            return;
+        }
     }
 }
 

@@ -5,14 +5,18 @@ use std::fmt;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 
+use crate::inherited::{self, Missing};
 use crate::wire::{FRAME_MAX, Refusal};
 
 /// Where the launcher listens, `127.0.0.1:PORT`.
 pub const BOOTSTRAP_VAR: &str = "RMA_BOOTSTRAP";
 /// This process' rank, decimal.
 pub const RANK_VAR: &str = "RMA_RANK";
-/// The job's secret, 64 hexadecimal digits.
-pub const SECRET_VAR: &str = "RMA_SECRET";
+/// The pipe that this process inherited with the job's secret, as `DESCRIPTOR:INODE`.
+pub const SECRET_VAR: &str = "RMA_SECRET_FD";
+
+/// The job's name, which no other job has: what is left of a killed job is found by it.
+pub const JOB_VAR: &str = "RMA_JOB_ID";
 
 /// How this process was started.
 #[derive(Debug, Clone)]
@@ -47,14 +51,6 @@ impl Settings {
 #[derive(Clone)]
 pub(crate) struct Secret(pub(crate) [u8; 32]);
 
-impl Secret {
-    /// As it stands in the environment.
-    #[cfg(feature = "server")]
-    pub(crate) fn to_hex(&self) -> String {
-        self.0.iter().map(|byte| format!("{byte:02x}")).collect()
-    }
-}
-
 impl fmt::Debug for Secret {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("(secret)")
@@ -84,7 +80,7 @@ pub enum StartError {
     Malformed {
         /// The variable.
         variable: &'static str,
-        /// What it holds (for a secret, only how long it is).
+        /// What it holds.
         found: String,
         /// What it should hold.
         expected: &'static str,
@@ -119,11 +115,23 @@ pub enum StartError {
         /// What the operating system says.
         source: io::Error,
     },
-    /// The launcher hangs up on this rank whenever it says hello.
+    /// The pipe with the job's secret is not there, or empty.
     #[error(
-        "the launcher at {address} does not know rank {rank}, and hangs up; {SECRET_VAR} is not \
-         that of its job: {BOOTSTRAP_VAR} and {SECRET_VAR} belong to a job that has ended, or to \
-         another one"
+        "{SECRET_VAR}={name} names no pipe with the secret of this job: {why}; a wrapper between \
+         rma-run and this program must keep descriptors open (pass_fds of Python's subprocess), \
+         and a program that a rank starts is no rank: start it without {BOOTSTRAP_VAR}, \
+         {RANK_VAR} and {SECRET_VAR} in its environment"
+    )]
+    NoSecret {
+        /// What the variable holds.
+        name: String,
+        /// What is wrong.
+        why: &'static str,
+    },
+    /// The launcher does not know this rank's secret.
+    #[error(
+        "the launcher at {address} refused rank {rank}: its secret is that of another job; \
+         {BOOTSTRAP_VAR} and {SECRET_VAR} belong to a job that has ended, or to another one"
     )]
     Unknown {
         /// This process' rank.
@@ -153,12 +161,12 @@ pub enum StartError {
     },
     /// The ranks' parts of an exchange are too large together.
     #[error(
-        "{asked} bytes to be exchanged through the launcher by all ranks together, which takes \
+        "{requested} bytes to be exchanged through the launcher by all ranks together, which takes \
          at most {FRAME_MAX}; exchange large data through a window"
     )]
     TooLarge {
         /// Bytes asked for.
-        asked: u64,
+        requested: u64,
     },
     /// This rank has left the job already.
     #[error("rank {rank} left the job before this exchange")]
@@ -202,7 +210,7 @@ pub fn detect(vars: &dyn Fn(&str) -> Option<OsString>) -> Result<Start, StartErr
     Ok(Start::Launched(Settings {
         bootstrap: parse_address(&bootstrap)?,
         rank: parse_rank(&rank)?,
-        secret: parse_secret(&secret)?,
+        secret: secret_in(&secret)?,
     }))
 }
 
@@ -227,19 +235,15 @@ fn parse_rank(value: &OsStr) -> Result<u32, StartError> {
         .ok_or_else(|| malformed(RANK_VAR, value, "a decimal number"))
 }
 
-fn parse_secret(value: &OsStr) -> Result<Secret, StartError> {
-    from_hex(value.as_encoded_bytes()).map(Secret).ok_or_else(|| StartError::Malformed {
-        variable: SECRET_VAR,
-        found: format!("{} bytes", value.len()),
-        expected: "64 hexadecimal digits",
+fn secret_in(name: &OsStr) -> Result<Secret, StartError> {
+    let missing = |why| StartError::NoSecret { name: name.to_string_lossy().into_owned(), why };
+    inherited::take(name).map_err(|error| match error {
+        Missing::Malformed => {
+            malformed(SECRET_VAR, name, "a descriptor and an inode such as 10:99")
+        }
+        Missing::Elsewhere => missing("the descriptor is closed, or another file"),
+        Missing::Taken => missing("another process has read it"),
     })
-}
-
-fn from_hex(digits: &[u8]) -> Option<[u8; 32]> {
-    let digit = |digit: u8| char::from(digit).to_digit(16);
-    let (pairs, []) = digits.as_chunks::<2>() else { return None };
-    let bytes = pairs.iter().map(|[high, low]| Some((digit(*high)? << 4 | digit(*low)?) as u8));
-    bytes.collect::<Option<Vec<u8>>>()?.try_into().ok()
 }
 
 fn malformed(variable: &'static str, value: &OsStr, expected: &'static str) -> StartError {
@@ -341,7 +345,14 @@ mod tests {
     use super::*;
     use std::collections::HashMap;
 
-    const SECRET: &str = "00112233445566778899aabbccddeeff00112233445566778899aabbccddeeff";
+    /// A pipe that this process has inherited, as it were.
+    #[cfg(feature = "server")]
+    fn secret() -> String {
+        use std::os::fd::IntoRawFd;
+        let (pipe, name) = inherited::pipe(&Secret([17; 32])).unwrap();
+        let _ = pipe.into_raw_fd();
+        name
+    }
 
     fn start(vars: &[(&str, &str)]) -> Result<Start, StartError> {
         let map: HashMap<String, OsString> =
@@ -366,18 +377,19 @@ mod tests {
     }
 
     #[test]
+    #[cfg(feature = "server")]
     fn our_launcher_wins_over_the_scheduler_it_runs_under() {
         let vars = [
             ("SLURM_PROCID", "0"),
             ("SLURM_NTASKS", "4"),
             (BOOTSTRAP_VAR, "127.0.0.1:4711"),
             (RANK_VAR, "3"),
-            (SECRET_VAR, SECRET),
+            (SECRET_VAR, &secret()),
         ];
         let Ok(Start::Launched(settings)) = start(&vars) else { panic!("not launched") };
         assert_eq!(settings.rank(), 3);
         assert_eq!(settings.bootstrap().to_string(), "127.0.0.1:4711");
-        assert_eq!(settings.secret.0[..3], [0x00, 0x11, 0x22]);
+        assert_eq!(settings.secret.0, [17; 32]);
         assert!(!format!("{settings:?}").contains("17"), "the secret is not printed");
     }
 
@@ -394,8 +406,10 @@ mod tests {
     }
 
     #[test]
+    #[cfg(feature = "server")]
     fn malformed_values_are_errors_that_name_the_variable() {
-        let good = [(BOOTSTRAP_VAR, "127.0.0.1:1"), (RANK_VAR, "0"), (SECRET_VAR, SECRET)];
+        let secret = secret();
+        let good = [(BOOTSTRAP_VAR, "127.0.0.1:1"), (RANK_VAR, "0"), (SECRET_VAR, &secret)];
         assert!(matches!(start(&good), Ok(Start::Launched(_))));
         let bad = [
             (BOOTSTRAP_VAR, "localhost"),
@@ -407,7 +421,7 @@ mod tests {
             (RANK_VAR, "+1"),
             (RANK_VAR, "4294967296"),
             (SECRET_VAR, "abc"),
-            (SECRET_VAR, &"zz".repeat(32)),
+            (SECRET_VAR, "0:12"),
         ];
         for (name, value) in bad {
             let mut vars: Vec<_> = good.into_iter().filter(|(other, _)| *other != name).collect();
@@ -420,10 +434,10 @@ mod tests {
     }
 
     #[test]
-    fn a_malformed_secret_is_not_printed() {
-        let vars = [(BOOTSTRAP_VAR, "127.0.0.1:1"), (RANK_VAR, "0"), (SECRET_VAR, "hunter2")];
+    fn a_pipe_that_is_gone_is_named() {
+        let vars = [(BOOTSTRAP_VAR, "127.0.0.1:1"), (RANK_VAR, "0"), (SECRET_VAR, "99999:1")];
         let error = start(&vars).unwrap_err().to_string();
-        assert!(!error.contains("hunter2") && error.contains(SECRET_VAR), "{error}");
+        assert!(error.contains("RMA_SECRET_FD=99999:1") && error.contains("closed"), "{error}");
     }
 
     #[test]

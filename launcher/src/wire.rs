@@ -11,7 +11,7 @@ use crate::codec::{Wire, wire_enum, wire_struct};
 /// First bytes of every bootstrap connection, sent by the launcher.
 pub(crate) const MAGIC: [u8; 8] = *b"rma-boot";
 /// Changes whenever a message does.
-pub(crate) const VERSION: u16 = 7;
+pub(crate) const VERSION: u16 = 8;
 /// Largest frame before the other side has proved its identity, in bytes.
 pub(crate) const HELLO_MAX: usize = 1024;
 /// Largest frame that ends the hello, in bytes: it tells of the job.
@@ -44,16 +44,16 @@ pub(crate) struct Hello {
     pub(crate) mac: [u8; 32],
 }
 
-/// How the hello ends; a caller without the secret gets no answer at all.
+/// How the hello ends; a caller without the secret learns that it is wrong, and no more.
 #[derive(Debug, PartialEq)]
 pub(crate) enum Reply {
     /// Accepted; `mac` proves the launcher to the rank, and covers `job`.
     Welcome { mac: [u8; 32], job: Job },
-    /// The rank knows the secret but cannot join.
+    /// It cannot join.
     Refused(Refusal),
 }
 
-/// Why a rank that knows the secret cannot join.
+/// Why a rank cannot join.
 #[derive(Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Refusal {
@@ -66,9 +66,12 @@ pub enum Refusal {
     /// Two processes claim one rank.
     #[error(
         "another process is this rank already; a program that a rank starts is no rank: \
-         start it without RMA_BOOTSTRAP, RMA_RANK and RMA_SECRET in its environment"
+         start it without RMA_BOOTSTRAP, RMA_RANK and RMA_SECRET_FD in its environment"
     )]
     RankTaken,
+    /// The secret is another job's.
+    #[error("it does not know the secret of this job")]
+    Secret,
     /// Different versions of this crate.
     #[error("the launcher speaks bootstrap version {launcher}; build both from one version")]
     Version {
@@ -112,6 +115,7 @@ wire_enum!(Refusal {
     0 = RankOutOfRange { size: size },
     1 = RankTaken {},
     2 = Version { launcher: launcher },
+    3 = Secret {},
 });
 wire_enum!(ToLauncher {
     0 = Gather { mine: mine },
@@ -226,6 +230,12 @@ pub(crate) fn read<T: Wire>(mut from: impl Read, max: usize) -> io::Result<T> {
     decode(&body)
 }
 
+/// Whether the other side hung up, rather than not being there or talking nonsense.
+pub(crate) fn is_end(error: &io::Error) -> bool {
+    use io::ErrorKind::{BrokenPipe, ConnectionReset, UnexpectedEof};
+    matches!(error.kind(), UnexpectedEof | ConnectionReset | BrokenPipe)
+}
+
 fn too_long(len: usize, max: usize) -> io::Error {
     invalid(format!("a frame of {len} bytes, where at most {max} are allowed"))
 }
@@ -320,6 +330,7 @@ mod tests {
         travels(hello());
         travels(Reply::Welcome { mac: [1; 32], job });
         travels(Reply::Refused(Refusal::RankOutOfRange { size: 9 }));
+        travels(Reply::Refused(Refusal::Secret));
         travels(Reply::Refused(Refusal::RankTaken));
         travels(Reply::Refused(Refusal::Version { launcher: 1 }));
         travels(ToLauncher::Gather { mine: vec![1, 2, 3] });

@@ -21,7 +21,7 @@ fn output_is_captured_by_rank() {
     spec.env = vec![("X".into(), Some("x".into())), ("HOME".into(), None)];
     let report = run(&spec).unwrap();
     assert_eq!((&report.ending, report.exit_code()), (&Ending::Success, 0));
-    assert_eq!(report.output[0].stdout, b"out 0 x\ninput\n");
+    assert_eq!(report.output[0].stdout, b"out 0 x\ninput");
     assert_eq!(report.output[1].stdout, b"out 1 x\n");
     assert_eq!(report.output[1].stderr, b"err\n");
 }

@@ -144,6 +144,35 @@ fn garbage_on_the_bootstrap_port_does_not_disturb_the_job() {
 }
 
 #[test]
+fn callers_that_vanish_are_not_mentioned() {
+    let (mut job, address, _) = waiting();
+    for _ in 0..10 {
+        drop(TcpStream::connect(&address).unwrap());
+    }
+    job.child.stdin.as_mut().unwrap().write_all(b"go\n").unwrap();
+    let (code, _, err) = job.end();
+    assert_eq!((code, err.as_str()), (Some(0), ""));
+}
+
+#[test]
+fn what_a_rank_starts_does_not_have_the_secret() {
+    let (job, _, pids) = waiting();
+    for pid in pids {
+        let process = format!("/proc/{}", pid.as_raw_nonzero());
+        let environment = std::fs::read(format!("{process}/environ")).unwrap();
+        let mut variables = environment.split(|byte| *byte == 0);
+        let name = variables.find_map(|entry| entry.strip_prefix(b"RMA_SECRET_FD=")).unwrap();
+        let name = std::str::from_utf8(name).unwrap();
+        let (_, inode) = name.split_once(':').unwrap();
+        let open = std::fs::read_dir(format!("{process}/fd")).unwrap();
+        let files = open.filter_map(|entry| std::fs::read_link(entry.unwrap().path()).ok());
+        let pipe = format!("pipe:[{inode}]");
+        assert!(files.into_iter().all(|file| file.to_str() != Some(&pipe)), "{pipe} is open");
+    }
+    goes_on(job);
+}
+
+#[test]
 fn a_hello_without_the_secret_is_refused() {
     let (job, address, _) = waiting();
     let mut stream = TcpStream::connect(&address).unwrap();
@@ -152,13 +181,13 @@ fn a_hello_without_the_secret_is_refused() {
     let mut challenge = vec![0; u32::from_le_bytes(prefix) as usize];
     stream.read_exact(&mut challenge).unwrap();
     assert_eq!(challenge[..8], *b"rma-boot");
-    // A well-formed hello: version 1, rank 0, process 1, a nonce, and a proof that is none.
-    let mut hello = vec![67, 0, 0, 0, 1, 0, 1];
+    // A well-formed hello: a version, rank 0, process 1, a nonce, and a proof that is none.
+    let mut hello = vec![74, 0, 0, 0, 1, 0, 0, 0, 0, 0, 1, 0, 0, 0];
     hello.extend([0; 64]);
     stream.write_all(&hello).unwrap();
     let mut answer = Vec::new();
     let _ = stream.read_to_end(&mut answer);
-    assert_eq!(answer, [], "strangers get no answer");
+    assert_eq!(answer, [2, 0, 0, 0, 1, 3], "refused for its secret, and told no more");
     goes_on(job);
 }
 

@@ -211,12 +211,12 @@ pub enum RmaError {
         result: u64,
     },
     /// An epoch of another kind is open on this rank.
-    #[error("window {window}: {asked} while {open} is open on this rank; end that first")]
+    #[error("window {window}: {requested} while {open} is open on this rank; end that first")]
     EpochOpen {
         /// Window.
         window: WindowId,
         /// What was asked for.
-        asked: &'static str,
+        requested: &'static str,
         /// What is open.
         open: &'static str,
     },
@@ -261,8 +261,8 @@ pub enum RmaError {
     },
     /// Another rank refused.
     #[error(
-        "window {window}: rank {by} refused {asked}: it has an epoch open, or the reason that its \
-         own error names; every rank must end its epochs first"
+        "window {window}: rank {by} refused {requested}: it has an epoch open, or the reason that \
+         its own error names; every rank must end its epochs first"
     )]
     RefusedBy {
         /// Window.
@@ -270,7 +270,7 @@ pub enum RmaError {
         /// The rank that refused.
         by: Rank,
         /// What was asked for.
-        asked: &'static str,
+        requested: &'static str,
     },
     /// A lock of a window that was made for none.
     #[error(
@@ -432,6 +432,17 @@ pub enum RmaError {
         /// The budget.
         limit: u32,
     },
+    /// Addresses of regions are given out once, and those that are left are too few.
+    #[error(
+        "window {window} has no address left for a region of {len} bytes at this rank: each is \
+         given out once, up to 2^63; free the window and create another one"
+    )]
+    NoAddresses {
+        /// Window.
+        window: WindowId,
+        /// Bytes of the region.
+        len: u64,
+    },
     /// No memory to attach.
     #[error("window {window}: {error}")]
     NoMemory {
@@ -441,12 +452,12 @@ pub enum RmaError {
         error: AllocateError,
     },
     /// A call for windows that were made in another way.
-    #[error("window {window}: {asked} needs {needed}")]
+    #[error("window {window}: {requested} needs {needed}")]
     WrongFlavor {
         /// Window.
         window: WindowId,
         /// What was asked for.
-        asked: &'static str,
+        requested: &'static str,
         /// What kind of window.
         needed: &'static str,
     },
@@ -511,7 +522,7 @@ impl RmaError {
             Self::WrongAssert { .. } => ErrorClass::Assert,
             Self::PeerFailed { .. } | Self::PeerLeft { .. } => ErrorClass::ProcFailed,
             Self::Timeout { .. } => ErrorClass::Other,
-            Self::Persist { .. } => ErrorClass::Io,
+            Self::Persist { error, .. } => error.class(),
             Self::Collective { error, .. } => error.class(),
             Self::Import { .. } | Self::NotShared { .. } => ErrorClass::RmaShared,
             Self::NotAttached { .. } | Self::Cma { .. } => ErrorClass::RmaRange,
@@ -520,6 +531,7 @@ impl RmaError {
             Self::Device { .. } => ErrorClass::Other,
             Self::AttachedTwice { .. }
             | Self::ForeignRegion { .. }
+            | Self::NoAddresses { .. }
             | Self::TooManyRegions { .. } => ErrorClass::RmaAttach,
             Self::NoMemory { .. } => ErrorClass::NoMem,
             Self::WrongFlavor { .. } => ErrorClass::RmaFlavor,
@@ -574,7 +586,7 @@ pub enum WindowError {
     /// `alloc_type` asks for memory of a kind that nothing here makes.
     #[error(
         "hint alloc_type = storage: this job has no allocator; start it by functions of the crate \
-         rma, or give it one by Config::set_allocator"
+         rma, built with its feature storage, or give it one by Config::set_allocator"
     )]
     NoAllocator,
     /// Two ranks ask for the same bytes of a file.

@@ -16,7 +16,14 @@ use crate::transport::{PersistError, Touch};
 use crate::window::regions::OwnRegion;
 use crate::window::{Memory, PeerPart, Window};
 use bytemuck::{bytes_of, bytes_of_mut, cast_slice, cast_slice_mut};
+use core::time::Duration;
 use std::sync::Arc;
+use value::Awaited;
+
+/// From so many bytes on, what a part lies on is asked to store them. See [`Backing::store`].
+///
+/// [`Backing::store`]: crate::Backing::store
+const LARGE: usize = 64 << 10;
 
 /// A part of a window in this address space, to be loaded and stored without an epoch.
 ///
@@ -37,7 +44,7 @@ pub struct View<'w> {
     /// Whether a device reaches it, if one reaches the window.
     registered: bool,
     /// Keeps a region of a dynamic window mapped; other parts are as long as their window.
-    _region: Option<Arc<Memory>>,
+    region: Option<Arc<Memory>>,
 }
 
 // SAFETY: the address is shared memory that is only accessed through the copy and atomic kernels,
@@ -51,7 +58,7 @@ impl Window {
     pub fn local(&self) -> View<'_> {
         let (base, size, disp_unit) = (self.part.base(), self.size(), self.disp_unit());
         let (rank, registered) = (self.rank(), true);
-        View { window: self, rank, base, size, disp_unit, offset: 0, registered, _region: None }
+        View { window: self, rank, base, size, disp_unit, offset: 0, registered, region: None }
     }
 
     /// The part of `rank`, where load and store reach it (MPI 4.1, section 12.2.3).
@@ -76,7 +83,7 @@ impl Window {
         // S-F2 S-K6
         let base = self.map_data(rank).map_err(|error| self.import_failed(error))?;
         let (offset, registered) = (0, true);
-        Ok(View { window: self, rank, base, size, disp_unit, offset, registered, _region: None })
+        Ok(View { window: self, rank, base, size, disp_unit, offset, registered, region: None })
     }
 
     /// Orders this rank's loads and stores with those of others, and with operations on the
@@ -136,11 +143,11 @@ fn combines(op: Op, basic: BasicType) -> Action {
 
 impl<'w> View<'w> {
     /// Of attached memory of this rank, at `start` in the window.
-    pub(crate) fn of_region(window: &'w Window, region: &OwnRegion, start: u64) -> Self {
-        let (base, size) = (region.memory.mapping().base, region.len);
-        let (rank, _region) = (window.rank(), Some(region.memory.clone()));
-        let registered = matches!(region.registered, Some(Ok(_)));
-        Self { window, rank, base, size, disp_unit: 1, offset: start, registered, _region }
+    pub(crate) fn of_region(window: &'w Window, own: &OwnRegion, start: u64) -> Self {
+        let (base, size) = (own.memory.mapping().base, own.len);
+        let (rank, region) = (window.rank(), Some(own.memory.clone()));
+        let registered = matches!(own.registered, Some(Ok(_)));
+        Self { window, rank, base, size, disp_unit: 1, offset: start, registered, region }
     }
 
     /// Bytes.
@@ -180,8 +187,21 @@ impl<'w> View<'w> {
     pub fn write<E: Element>(&self, disp: impl Integer, values: &[E]) -> Result<(), RmaError> {
         let bytes: &[u8] = bytemuck::cast_slice(values);
         self.changes();
-        self.span(disp.to_u64(), bytes.len())?.write(bytes);
+        let span = self.span(disp.to_u64(), bytes.len())?;
+        if bytes.len() < LARGE || !self.stored(span, bytes) {
+            span.write(bytes);
+        }
         Ok(())
+    }
+
+    /// Whether the memory that the part lies on has stored the bytes by itself.
+    fn stored(&self, span: Span<'_>, bytes: &[u8]) -> bool {
+        let memory = match &self.region {
+            Some(region) => &**region,
+            None if self.rank == self.window.rank() => &self.window.part.memory,
+            None => return false,
+        };
+        memory.is_durable() && memory.store(span.address(), bytes)
     }
 
     /// The value at displacement `disp`.
@@ -278,7 +298,7 @@ impl<'w> View<'w> {
         old: &mut [u8],
     ) -> Result<(), RmaError> {
         let (target, there, from) = (self.rank, Side::dense(old.len()), Side::dense(origin.len()));
-        if self._region.is_some() {
+        if self.region.is_some() {
             self.checked(disp, old.len())?;
         }
         // Of a region, displacements count from its beginning here, and in bytes.
@@ -317,7 +337,7 @@ impl<'w> View<'w> {
     fn checked(&self, disp: u64, len: usize) -> Result<Span<'_>, RmaError> {
         let offset = disp.checked_mul(u64::from(self.disp_unit));
         // SAFETY: `size` bytes from `base` on are mapped as long as the window, which is borrowed,
-        // or as long as `_region`; what a user attached as a raw part is so until `detach`, whose
+        // or as long as `region`; what a user attached as a raw part is so until `detach`, whose
         // handle is borrowed for `'w`. A reference into a part exists only while the window is
         // sealed, and then it is not borrowed; into a region, there is none.
         let span = |offset| unsafe { Span::of_part(self.base, self.size, offset, len) };
@@ -329,5 +349,227 @@ impl<'w> View<'w> {
             len: len as u64,
             size: self.size,
         })
+    }
+}
+
+/// Waiting for a value that others store, by whatever operation or by a view.
+impl View<'_> {
+    /// Waits until the value at displacement `disp` satisfies the predicate, and returns it.
+    ///
+    /// When it is seen, so is everything that was done before it was stored: what was put and
+    /// flushed, or combined. (A neighbour that stores both through a view calls
+    /// [`Window::sync`](crate::Window::sync) in between.) Each look is an atomic load. Any rank
+    /// with a view of the part may wait, and any number of threads.
+    ///
+    /// The wait makes progress: what messages bring, it sees at once. Of what is stored without
+    /// one, no rank tells: it spins, then sleeps and looks again by itself, first after 20 us, each
+    /// time half as long again, at last each ms. So it leaves the CPU to others, and sees a value
+    /// that came late a third of what it had waited later, 1 ms at most.
+    ///
+    /// The predicate is asked again and again, and is not to wait itself.
+    ///
+    /// # Errors
+    ///
+    /// At once [`RmaError::OutOfRange`], or [`RmaError::Misaligned`]: a value lies at a multiple of
+    /// its size. As the value may come from any rank of the window, [`RmaError::PeerFailed`] if a
+    /// rank of the job failed, [`RmaError::PeerLeft`] if all others of the window have left; of a
+    /// window of one rank, its other threads may store it. [`RmaError::Left`] if this rank has
+    /// left, [`RmaError::Timeout`] after [`Config::wait_timeout`](crate::Config::wait_timeout). A
+    /// value that is there is returned, whatever became of the others.
+    ///
+    /// This is `shmem_wait_until` (OpenSHMEM 1.5, section 9.10); MPI has loads and
+    /// [`MPI_Win_sync`](crate::Window::sync) for it (MPI 4.1, section 12.7).
+    pub fn wait_until<E: AtomicElement>(
+        &self,
+        disp: impl Integer,
+        mut predicate: impl FnMut(E) -> bool,
+    ) -> Result<E, RmaError> {
+        let spans = [self.aligned::<E>(disp.to_u64())?];
+        let awaited = Awaited { view: self, spans: &spans };
+        awaited.wait(None, || awaited.first(&mut |_, value| predicate(value)).map(|it| it.1))
+    }
+
+    /// As [`wait_until`](Self::wait_until), for `timeout` at most: `None` then. With a `timeout` of
+    /// zero it is [`test`](Self::test).
+    ///
+    /// [`RmaError::Timeout`] only if the deadline of the configuration comes first.
+    pub fn wait_until_for<E: AtomicElement>(
+        &self,
+        disp: impl Integer,
+        timeout: Duration,
+        mut predicate: impl FnMut(E) -> bool,
+    ) -> Result<Option<E>, RmaError> {
+        let spans = [self.aligned::<E>(disp.to_u64())?];
+        let awaited = Awaited { view: self, spans: &spans };
+        let first = || awaited.first(&mut |_, value| predicate(value)).map(|it| it.1);
+        awaited.wait_for(timeout, first)
+    }
+
+    /// Waits until one of the values at `disps` satisfies the predicate; returns its place in the
+    /// list, and the value (`shmem_wait_until_any`). Of an empty list it is `None`, at once.
+    ///
+    /// Of several that do, it is the first in the list: begin the next list elsewhere if all are to
+    /// have their turn.
+    pub fn wait_until_any<E: AtomicElement>(
+        &self,
+        disps: &[impl Integer],
+        mut predicate: impl FnMut(usize, E) -> bool,
+    ) -> Result<Option<(usize, E)>, RmaError> {
+        if disps.is_empty() {
+            return Ok(None);
+        }
+        let spans = self.all_aligned::<E>(disps)?;
+        let awaited = Awaited { view: self, spans: &spans };
+        awaited.wait(None, || awaited.first(&mut predicate)).map(Some)
+    }
+
+    /// As [`wait_until_any`](Self::wait_until_any), for `timeout` at most: `None` then, and at once
+    /// of an empty list. With a `timeout` of zero it is [`test_any`](Self::test_any).
+    ///
+    /// [`RmaError::Timeout`] only if the deadline of the configuration comes first.
+    pub fn wait_until_any_for<E: AtomicElement>(
+        &self,
+        disps: &[impl Integer],
+        timeout: Duration,
+        mut predicate: impl FnMut(usize, E) -> bool,
+    ) -> Result<Option<(usize, E)>, RmaError> {
+        let spans = self.all_aligned::<E>(disps)?;
+        let awaited = Awaited { view: self, spans: &spans };
+        awaited.wait_for(timeout, || awaited.first(&mut predicate))
+    }
+
+    /// Waits until each of the values at `disps` has satisfied the predicate; returns them as they
+    /// were then (`shmem_wait_until_all`). Of an empty list there are none, at once.
+    ///
+    /// Each does so at some time during the call: they are looked at one after the other, and not
+    /// again.
+    pub fn wait_until_all<E: AtomicElement>(
+        &self,
+        disps: &[impl Integer],
+        mut predicate: impl FnMut(usize, E) -> bool,
+    ) -> Result<Vec<E>, RmaError> {
+        let spans = self.all_aligned::<E>(disps)?;
+        let awaited = Awaited { view: self, spans: &spans };
+        let mut found = Vec::with_capacity(disps.len());
+        awaited.wait(None, || awaited.all(&mut found, &mut predicate).then_some(()))?;
+        Ok(found)
+    }
+
+    /// As [`wait_until_all`](Self::wait_until_all), for `timeout` at most: `None` if one of them
+    /// has not satisfied the predicate by then. With a `timeout` of zero it is
+    /// [`test_all`](Self::test_all).
+    ///
+    /// [`RmaError::Timeout`] only if the deadline of the configuration comes first.
+    pub fn wait_until_all_for<E: AtomicElement>(
+        &self,
+        disps: &[impl Integer],
+        timeout: Duration,
+        mut predicate: impl FnMut(usize, E) -> bool,
+    ) -> Result<Option<Vec<E>>, RmaError> {
+        let spans = self.all_aligned::<E>(disps)?;
+        let awaited = Awaited { view: self, spans: &spans };
+        let mut found = Vec::with_capacity(disps.len());
+        let all =
+            awaited.wait_for(timeout, || awaited.all(&mut found, &mut predicate).then_some(()))?;
+        Ok(all.map(|()| found))
+    }
+
+    /// Waits until at least one of the values at `disps` satisfies the predicate; returns all that
+    /// do, with their places in the list, in its order (`shmem_wait_until_some`). Of an empty list
+    /// there are none, at once.
+    pub fn wait_until_some<E: AtomicElement>(
+        &self,
+        disps: &[impl Integer],
+        mut predicate: impl FnMut(usize, E) -> bool,
+    ) -> Result<Vec<(usize, E)>, RmaError> {
+        if disps.is_empty() {
+            return Ok(Vec::new());
+        }
+        let spans = self.all_aligned::<E>(disps)?;
+        let awaited = Awaited { view: self, spans: &spans };
+        awaited.wait(None, || awaited.some(&mut predicate))
+    }
+
+    /// As [`wait_until_some`](Self::wait_until_some), for `timeout` at most: there are none then.
+    /// With a `timeout` of zero it is [`test_some`](Self::test_some).
+    ///
+    /// [`RmaError::Timeout`] only if the deadline of the configuration comes first.
+    pub fn wait_until_some_for<E: AtomicElement>(
+        &self,
+        disps: &[impl Integer],
+        timeout: Duration,
+        mut predicate: impl FnMut(usize, E) -> bool,
+    ) -> Result<Vec<(usize, E)>, RmaError> {
+        let spans = self.all_aligned::<E>(disps)?;
+        let awaited = Awaited { view: self, spans: &spans };
+        Ok(awaited.wait_for(timeout, || awaited.some(&mut predicate))?.unwrap_or_default())
+    }
+
+    /// The value at displacement `disp` if it satisfies the predicate now; otherwise `None`, after
+    /// some progress (`shmem_test`).
+    ///
+    /// It may be called for ever, for as long as others take part: there is no deadline. A loop of
+    /// it should do something else meanwhile, or yield.
+    pub fn test<E: AtomicElement>(
+        &self,
+        disp: impl Integer,
+        mut predicate: impl FnMut(E) -> bool,
+    ) -> Result<Option<E>, RmaError> {
+        let spans = [self.aligned::<E>(disp.to_u64())?];
+        let awaited = Awaited { view: self, spans: &spans };
+        awaited.test(|| awaited.first(&mut |_, value| predicate(value)).map(|it| it.1))
+    }
+
+    /// As [`test`](Self::test), of several: the first in the list that satisfies the predicate
+    /// (`shmem_test_any`).
+    pub fn test_any<E: AtomicElement>(
+        &self,
+        disps: &[impl Integer],
+        mut predicate: impl FnMut(usize, E) -> bool,
+    ) -> Result<Option<(usize, E)>, RmaError> {
+        let spans = self.all_aligned::<E>(disps)?;
+        let awaited = Awaited { view: self, spans: &spans };
+        awaited.test(|| awaited.first(&mut predicate))
+    }
+
+    /// As [`test`](Self::test), of several: the values, if each of them satisfies the predicate
+    /// (`shmem_test_all`). Those of an empty list do.
+    pub fn test_all<E: AtomicElement>(
+        &self,
+        disps: &[impl Integer],
+        mut predicate: impl FnMut(usize, E) -> bool,
+    ) -> Result<Option<Vec<E>>, RmaError> {
+        let spans = self.all_aligned::<E>(disps)?;
+        let awaited = Awaited { view: self, spans: &spans };
+        awaited.test(|| {
+            let mut found = Vec::with_capacity(disps.len());
+            awaited.all(&mut found, &mut predicate).then_some(found)
+        })
+    }
+
+    /// As [`test`](Self::test), of several: all that satisfy the predicate, perhaps none, with
+    /// their places in the list (`shmem_test_some`).
+    pub fn test_some<E: AtomicElement>(
+        &self,
+        disps: &[impl Integer],
+        mut predicate: impl FnMut(usize, E) -> bool,
+    ) -> Result<Vec<(usize, E)>, RmaError> {
+        let spans = self.all_aligned::<E>(disps)?;
+        let awaited = Awaited { view: self, spans: &spans };
+        Ok(awaited.test(|| awaited.some(&mut predicate))?.unwrap_or_default())
+    }
+
+    fn aligned<E: AtomicElement>(&self, disp: u64) -> Result<Span<'_>, RmaError> {
+        let width = size_of::<E>();
+        let span = self.checked(disp, width)?;
+        let misaligned = || self.window.misaligned_cold(self.rank, disp, width);
+        if span.is_aligned(width) { Ok(span) } else { Err(misaligned()) }
+    }
+
+    fn all_aligned<E: AtomicElement>(
+        &self,
+        disps: &[impl Integer],
+    ) -> Result<Vec<Span<'_>>, RmaError> {
+        disps.iter().map(|disp| self.aligned::<E>(disp.to_u64())).collect()
     }
 }

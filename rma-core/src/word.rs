@@ -3,9 +3,28 @@
 use core::sync::atomic::Ordering;
 
 #[cfg(not(loom))]
-pub(crate) use core::sync::atomic::fence;
+pub(crate) use core::sync::atomic::{AtomicU64, AtomicUsize, fence};
 #[cfg(loom)]
-pub(crate) use loom::sync::atomic::fence;
+pub(crate) use loom::cell::UnsafeCell as Content;
+#[cfg(loom)]
+pub(crate) use loom::sync::atomic::{AtomicU64, AtomicUsize, fence};
+
+/// What words of threads guard.
+#[cfg(not(loom))]
+pub(crate) struct Content<T>(core::cell::UnsafeCell<T>);
+
+#[cfg(not(loom))]
+impl<T> Content<T> {
+    pub(crate) fn new(content: T) -> Self {
+        Self(core::cell::UnsafeCell::new(content))
+    }
+
+    /// Has `act` use it, as loom does.
+    #[inline(always)]
+    pub(crate) fn with_mut<R>(&self, act: impl FnOnce(*mut T) -> R) -> R {
+        act(self.0.get())
+    }
+}
 
 /// An atomic word.
 pub(crate) trait Word {
@@ -13,6 +32,7 @@ pub(crate) trait Word {
 
     fn load(&self, order: Ordering) -> Self::Value;
     fn store(&self, value: Self::Value, order: Ordering);
+    fn swap(&self, value: Self::Value, order: Ordering) -> Self::Value;
     fn fetch_add(&self, value: Self::Value, order: Ordering) -> Self::Value;
     fn compare_exchange(
         &self,
@@ -42,6 +62,11 @@ macro_rules! words {
             #[inline(always)]
             fn store(&self, value: $value, order: Ordering) {
                 self.store(value, order);
+            }
+
+            #[inline(always)]
+            fn swap(&self, value: $value, order: Ordering) -> $value {
+                self.swap(value, order)
             }
 
             #[inline(always)]

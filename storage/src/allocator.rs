@@ -2,7 +2,9 @@
 use crate::memory::of_first_rank;
 use crate::{StorageError, StorageHints, StorageMemory};
 use rma_core::transport::{Beneath, Mapped};
-use rma_core::{Allocator, AllocatorError, AskedPart, Backing, Claim, HintError, WindowBuilder};
+use rma_core::{
+    Allocator, AllocatorError, Backing, Claim, HintError, RequestedPart, WindowBuilder,
+};
 use std::sync::Arc;
 
 /// Makes a [`StorageMemory`] for each part of a window whose hint `alloc_type` says `storage`. The
@@ -11,7 +13,7 @@ use std::sync::Arc;
 pub struct StorageAllocator;
 
 impl StorageAllocator {
-    fn hints(part: &AskedPart<'_>) -> Result<StorageHints, StorageError> {
+    fn hints(part: &RequestedPart<'_>) -> Result<StorageHints, StorageError> {
         let given = part.hints.iter().map(|(key, value)| (*key, value.as_str()));
         let hints = StorageHints::from_info([("alloc_type", "storage")].into_iter().chain(given))?;
         let hints = hints.ok_or(StorageError::NoFile)?;
@@ -24,7 +26,7 @@ impl StorageAllocator {
         })
     }
 
-    fn len(part: &AskedPart<'_>) -> usize {
+    fn len(part: &RequestedPart<'_>) -> usize {
         usize::try_from(part.len).unwrap_or(usize::MAX)
     }
 }
@@ -37,7 +39,7 @@ impl Allocator for StorageAllocator {
     fn allocate(
         &self,
         transport: &Beneath<'_>,
-        part: &AskedPart<'_>,
+        part: &RequestedPart<'_>,
     ) -> Result<Arc<dyn Backing>, AllocatorError> {
         let made = Self::hints(part)
             .and_then(|hints| StorageMemory::open_in(transport, &hints, Self::len(part)));
@@ -45,7 +47,7 @@ impl Allocator for StorageAllocator {
         Ok(Arc::new(made))
     }
 
-    fn claim(&self, transport: &Beneath<'_>, part: &AskedPart<'_>) -> Option<Claim> {
+    fn claim(&self, transport: &Beneath<'_>, part: &RequestedPart<'_>) -> Option<Claim> {
         let hints = Self::hints(part).ok()?;
         StorageMemory::claim(transport, &hints, Self::len(part))
     }

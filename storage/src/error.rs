@@ -4,10 +4,57 @@ use rustix::io::Errno;
 use std::io::Error;
 use std::path::PathBuf;
 
-/// What is used up, and what to do.
-pub(crate) const FULL: &str = "the file system is full; free some, or use another";
-/// As [`FULL`], of what one user may have.
-pub(crate) const QUOTA: &str = "the quota is used up; free some, or use another";
+/// What is used up where no space can be reserved.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, thiserror::Error)]
+#[non_exhaustive]
+pub enum SpaceLimit {
+    /// The file system.
+    #[error("the file system is full; free some, or use another")]
+    FileSystem,
+    /// What one user may have of it.
+    #[error("the quota is used up; free some, or use another")]
+    Quota,
+    /// The length of a block device.
+    #[error("the device ends before; choose a smaller offset or window")]
+    Device,
+    /// The length of a file, of this process or file system.
+    #[error(
+        "the process or the file system may not have files that long; raise ulimit -f, or use \
+         another file system"
+    )]
+    FileLength,
+    /// Memory beside the file, of the limit that is named.
+    #[error("{0}")]
+    Memory(&'static str),
+}
+
+impl SpaceLimit {
+    /// That of an error of the system, if it is for want of space.
+    pub(crate) fn of(errno: Errno) -> Option<Self> {
+        match errno {
+            Errno::NOSPC => Some(Self::FileSystem),
+            Errno::DQUOT => Some(Self::Quota),
+            Errno::FBIG => Some(Self::FileLength),
+            _ => None,
+        }
+    }
+
+    pub(crate) fn class(self) -> ErrorClass {
+        match self {
+            Self::Quota => ErrorClass::Quota,
+            _ => ErrorClass::NoSpace,
+        }
+    }
+
+    /// The system's error that says so.
+    pub(crate) fn errno(self) -> Errno {
+        match self {
+            Self::Quota => Errno::DQUOT,
+            Self::FileLength => Errno::FBIG,
+            Self::FileSystem | Self::Device | Self::Memory(_) => Errno::NOSPC,
+        }
+    }
+}
 
 /// Why there is no memory on storage. No file is left behind that was not there before. One that
 /// was there may end where the bytes that were asked for begin or, if other memory lay behind its
@@ -94,8 +141,8 @@ pub enum StorageError {
         start: u64,
         /// The byte behind the last.
         end: u64,
-        /// What is used up, and what to do.
-        limit: &'static str,
+        /// What is used up.
+        limit: SpaceLimit,
     },
     /// The operating system refused.
     #[error("{}: {call} failed: {}{remedy}", .path.display(), Error::from_raw_os_error(*.errno))]
@@ -118,8 +165,7 @@ impl StorageError {
             Self::Hint(_) | Self::NoFile => ErrorClass::InfoValue,
             Self::Empty { .. } => ErrorClass::Size,
             Self::TooFar { .. } | Self::InsidePage { .. } => ErrorClass::Disp,
-            Self::Space { limit, .. } if *limit == QUOTA => ErrorClass::Quota,
-            Self::Space { .. } => ErrorClass::NoSpace,
+            Self::Space { limit, .. } => limit.class(),
             Self::NotStorage { .. } | Self::UnlinkDevice { .. } => ErrorClass::BadFile,
             Self::InUse { .. } => ErrorClass::FileInUse,
             Self::System { errno, .. } => match Errno::from_raw_os_error(*errno) {

@@ -1,5 +1,5 @@
 //! A file or block device that memory lies on: found or made, locked, and with space reserved.
-use crate::error::{FULL, QUOTA};
+use crate::error::SpaceLimit;
 use crate::lock::{lock_range, unlock_range};
 use crate::striping::Striping;
 use crate::{AccessStyle, StorageError};
@@ -187,20 +187,20 @@ impl StorageFile {
         if self.is_device {
             let size = rustix::fs::seek(&self.descriptor, SeekFrom::End(0));
             let size = size.map_err(|errno| self.system("lseek", errno))?;
-            let small = space("the device ends before; choose a smaller offset or window");
+            let small = space(SpaceLimit::Device);
             return if end > size { Err(small) } else { Ok(()) };
         }
         if is_too_long(end) {
-            return Err(space("the process may not write files that long; raise ulimit -f"));
+            return Err(space(SpaceLimit::FileLength));
         }
         let size = rustix::fs::fstat(&self.descriptor).map(|stat| stat.st_size as u64);
         let before = size.map_err(|errno| self.system("fstat", errno))?;
         match self.reserve(start, end).inspect_err(|_| self.shrink(before.max(start)..end)) {
             Ok(()) => Ok(()),
-            Err(Errno::NOSPC) => Err(space(FULL)),
-            Err(Errno::DQUOT) => Err(space(QUOTA)),
-            Err(Errno::FBIG) => Err(space("files of this file system are not that long")),
-            Err(errno) => Err(self.system("fallocate", errno)),
+            Err(errno) => Err(match SpaceLimit::of(errno) {
+                Some(limit) => space(limit),
+                None => self.system("fallocate", errno),
+            }),
         }
     }
 
@@ -288,6 +288,27 @@ impl StorageFile {
             return Ok(None);
         }
         rustix::fs::fstat(&self.descriptor).map(|stat| Some(stat.st_size as u64))
+    }
+
+    /// Writes bytes that the file has. False if it has them not, or not all were written.
+    pub(crate) fn overwrite(&self, mut bytes: &[u8], mut at: u64) -> bool {
+        let end = at.saturating_add(bytes.len() as u64);
+        // A file that was cut must not grow again: `sync` tells of it by its length. And a limit
+        // that was lowered since is no reason to be ended by a signal.
+        let is_whole = self.len().is_ok_and(|len| len.is_none_or(|len| end <= len));
+        if !is_whole || is_too_long(end) {
+            return false;
+        }
+        while !bytes.is_empty() {
+            match retry(|| rustix::io::pwrite(&self.descriptor, bytes, at)) {
+                Ok(written) if written > 0 => {
+                    bytes = bytes.get(written..).unwrap_or_default();
+                    at += written as u64;
+                }
+                Ok(_) | Err(_) => return false,
+            }
+        }
+        true
     }
 
     /// Whether this value made it.

@@ -25,7 +25,7 @@ mod store;
 mod striping;
 
 pub use allocator::{OnStorage, StorageAllocator};
-pub use error::StorageError;
+pub use error::{SpaceLimit, StorageError};
 pub use hints::{AccessStyle, StorageFactor, StorageHints, StorageOrder};
 pub use memory::{StorageMemory, StoragePart};
 pub use persistent::{

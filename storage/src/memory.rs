@@ -1,6 +1,7 @@
 //! A file or device, mapped, with memory beside it in one range of addresses.
 #![allow(unsafe_code)] // room: maps files, and vouches for them
 
+use crate::error::SpaceLimit;
 use crate::file::{NewFile, StorageFile, is_too_long, retry, system};
 use crate::{AccessStyle, StorageError, StorageFactor, StorageHints, StorageOrder};
 use core::any::Any;
@@ -14,7 +15,7 @@ use rustix::io::Errno;
 use rustix::mm::{Advice, MapFlags, MsyncFlags, ProtFlags};
 use rustix::process::Pid;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// Memory on storage: what a window, or a region of one, can lie on.
@@ -60,6 +61,7 @@ pub struct StorageMemory {
     /// The process that opened it; a fork of it has a copy, whose end is none.
     process: Pid,
     lost: Lost,
+    written: Written,
     discard: bool,
     /// Hints in force.
     info: Vec<(&'static str, String)>,
@@ -206,6 +208,7 @@ impl StorageMemory {
             return Err(StorageError::InsidePage { path, offset, memory: memory as u64, page });
         }
         if memory as u64 > available {
+            let limit = SpaceLimit::Memory(limit);
             return Err(StorageError::Space { path, start: 0, end: memory as u64, limit });
         }
         let too_far = || StorageError::TooFar { path: path.clone(), offset, len: storage as u64 };
@@ -214,7 +217,7 @@ impl StorageMemory {
         let failed = |call| move |errno| (call, errno);
         let refused = |(call, errno)| match (call, errno) {
             ("fallocate", Errno::FBIG) => {
-                let limit = "the process may not have files that long; raise ulimit -f";
+                let limit = SpaceLimit::FileLength;
                 StorageError::Space { path: path.clone(), start: 0, end: memory as u64, limit }
             }
             _ => system(&path, call, errno),
@@ -243,6 +246,7 @@ impl StorageMemory {
             unlink: AtomicBool::new(hints.unlink),
             process: rustix::process::getpid(),
             lost: Lost::default(),
+            written: Written::new(len),
             discard: hints.discard,
         })
     }
@@ -298,6 +302,7 @@ impl StorageMemory {
             return Ok(());
         }
         self.lost.unless(|| {
+            self.written.forget(start..end);
             self.pages.sync(self.before + start..self.before + end).map_err(failed_call)?;
             self.file.as_ref().map_or(Ok(()), |file| self.check_whole(file))
         })
@@ -379,6 +384,16 @@ unsafe impl Backing for StorageMemory {
 
     fn granularity(&self) -> u64 {
         rustix::param::page_size() as u64
+    }
+
+    fn store(&self, offset: u64, bytes: &[u8]) -> bool {
+        let Some(file) = &self.file else { return false };
+        let start = usize::try_from(offset).unwrap_or(usize::MAX);
+        let end = start.saturating_add(bytes.len());
+        let is_stored = self.stored.start <= start && end <= self.stored.end;
+        is_stored
+            && self.written.note(start..end)
+            && file.overwrite(bytes, self.offset + (start - self.stored.start) as u64)
     }
 
     fn is_durable(&self) -> bool {
@@ -549,6 +564,48 @@ fn sync_mapped(mapping: Mapping, bytes: Range<usize>) -> Result<(), Errno> {
     let at = mapping.base.wrapping_add(start).cast();
     // SAFETY: mapped by the caller's value; the call changes no byte.
     retry(|| unsafe { rustix::mm::msync(at, bytes.end - start, MsyncFlags::SYNC) })
+}
+
+/// How often each block was written since it was last made durable: what decides who writes it, and
+/// nothing else.
+///
+/// After a sync, the system has write-protected all pages, to know which become dirty; the first
+/// store to each is a fault, which takes longer than to have the system write a page. Once they are
+/// writable, stores are faster.
+#[derive(Debug)]
+struct Written(Box<[AtomicU8]>);
+
+impl Written {
+    const BLOCK: usize = 64 << 10;
+    /// As many writes by the system take about as long as the faults of a block.
+    const MOST: u8 = 8;
+
+    fn new(len: usize) -> Self {
+        Self((0..len.div_ceil(Self::BLOCK)).map(|_| AtomicU8::new(0)).collect())
+    }
+
+    fn blocks(&self, bytes: Range<usize>) -> &[AtomicU8] {
+        let (first, end) = (bytes.start / Self::BLOCK, bytes.end.div_ceil(Self::BLOCK));
+        self.0.get(first..end).unwrap_or_default()
+    }
+
+    /// Whether the system is to write these bytes.
+    fn note(&self, bytes: Range<usize>) -> bool {
+        let blocks = self.blocks(bytes);
+        let is_rare = blocks.iter().all(|times| times.load(Ordering::Relaxed) < Self::MOST);
+        if is_rare {
+            // Of two threads, one may not be counted.
+            blocks.iter().for_each(|times| {
+                times.store(times.load(Ordering::Relaxed).saturating_add(1), Ordering::Relaxed);
+            });
+        }
+        is_rare
+    }
+
+    /// They are made durable.
+    fn forget(&self, bytes: Range<usize>) {
+        self.blocks(bytes).iter().for_each(|times| times.store(0, Ordering::Relaxed));
+    }
 }
 
 /// The first error of a write to storage, of one mapping.

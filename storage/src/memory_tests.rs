@@ -50,6 +50,55 @@ fn bytes_are_in_the_file_and_there_again() {
     assert_eq!(fs::metadata(&path).unwrap().len(), 20_000);
 }
 
+/// The system writes what is rarely written, into the bytes that are mapped.
+#[test]
+fn large_stores_go_by_the_file_until_they_are_many() {
+    const LARGE: usize = 100_000;
+    let folder = tempfile::tempdir().unwrap();
+    let hints = StorageHints::file(folder.path().join("file")).offset(5000);
+    let memory = open(&hints, 3 * LARGE);
+    let store = |at: usize, fill| memory.store(at as u64, &vec![fill; LARGE]);
+    for fill in 1..=Written::MOST {
+        assert!(store(LARGE, fill));
+        assert_eq!(read(&memory, LARGE, LARGE), vec![fill; LARGE]);
+    }
+    assert!(read(&memory, 0, LARGE).iter().all(|byte| *byte == 0));
+    assert!(!store(LARGE, 99) && !store(LARGE / 2, 99), "blocks that are written often");
+    assert_eq!(read(&memory, LARGE, 1), [Written::MOST]);
+    memory.persist(0..3 * LARGE as u64).unwrap();
+    assert!(store(LARGE, 99));
+    assert!(!store(2 * LARGE + 1, 1), "behind the end");
+    let bytes = fs::read(folder.path().join("file")).unwrap();
+    assert_eq!(bytes.len(), 5000 + 3 * LARGE);
+    assert_eq!(bytes[5000 + LARGE..5000 + 2 * LARGE], vec![99; LARGE]);
+}
+
+/// Part of it lies in memory, which no file has.
+#[test]
+fn large_stores_beside_storage_are_not_the_files() {
+    let folder = tempfile::tempdir().unwrap();
+    let hints = StorageHints::file(folder.path().join("file"));
+    let memory = open(&hints.factor(StorageFactor::Share(0.5)).unwrap(), 64 * PAGE);
+    assert_eq!(memory.stored(), 32 * PAGE..64 * PAGE);
+    assert!(!memory.store(31 * PAGE as u64, &[1; 2 * PAGE]) && !memory.store(0, &[1; PAGE]));
+    assert!(memory.store(32 * PAGE as u64, &[2; PAGE]));
+    assert_eq!(fs::read(folder.path().join("file")).unwrap()[..PAGE], [2; PAGE]);
+}
+
+/// A file that was cut is not made whole again: `persist` tells of it by its length.
+#[test]
+fn large_stores_let_no_file_grow() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("file");
+    let memory = open(&StorageHints::file(&path), 64 * PAGE);
+    fs::OpenOptions::new().write(true).open(&path).unwrap().set_len(32 * PAGE as u64).unwrap();
+    assert!(!memory.store(16 * PAGE as u64, &[1; 17 * PAGE]));
+    assert!(memory.store(0, &[1; 17 * PAGE]));
+    let (len, needed) = (32 * PAGE as u64, 64 * PAGE as u64);
+    assert_eq!(memory.persist(0..needed), Err(PersistError::Cut { len, needed }));
+    assert_eq!(fs::metadata(&path).unwrap().len(), len);
+}
+
 #[test]
 fn an_offset_inside_of_a_page_is_mapped_from_the_page_below() {
     let folder = tempfile::tempdir().unwrap();

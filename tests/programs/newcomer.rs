@@ -60,7 +60,7 @@ fn no_memory(universe: &Universe) -> Result<(), rma::Error> {
     let maximum = getrlimit(Resource::As).maximum;
     let current = Some(4 << 30);
     setrlimit(Resource::As, Rlimit { current, maximum }).expect("a lower limit");
-    universe.world().window(1 << 40, 1).allocate()?;
+    universe.world().window(1u64 << 40, 1).allocate()?;
     Ok(())
 }
 

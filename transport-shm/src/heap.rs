@@ -126,10 +126,10 @@ impl Heap {
         &self,
         name: &str,
         len: usize,
-        asked: usize,
+        requested: usize,
         is_arena: bool,
     ) -> Result<Named, AllocateError> {
-        let segment = Segment::create(name, len, asked as u64, &self.limits, is_arena)?;
+        let segment = Segment::create(name, len, requested as u64, &self.limits, is_arena)?;
         Ok(Named { id: self.next_id.fetch_add(1, Relaxed), segment, is_arena })
     }
 

@@ -20,8 +20,11 @@ const SPINS: u32 = 1_000;
 const LOOKS: u32 = 64;
 /// The same on a CPU that others want, too.
 const SHARED_SPINS: u32 = 32;
-/// Yields of each wait where ranks outnumber CPUs: all wait for others that yield, too.
-const CROWDED_YIELDS: u32 = 2;
+/// Yields of each wait where ranks outnumber CPUs, by those that share one: all wait for others
+/// that yield, too. Where few do, one finds the same rank again while another works on another CPU
+/// for as long as a piece of a payload takes; where many do, each is a turn of all of them.
+const CROWDED_YIELDS: u32 = 32;
+const CROWDED_YIELDS_LEAST: u32 = 2;
 /// A yield that took longer let another thread run. One that did not takes about 0.3 microseconds,
 /// and two switches of threads take longer than this.
 const SLOW_YIELD: Duration = Duration::from_nanos(1_500);
@@ -50,6 +53,8 @@ pub(crate) enum Pass {
 pub(crate) struct Patience {
     /// Ranks outnumber CPUs: no wait spins.
     crowded: bool,
+    /// Of a wait, if so.
+    yields: u32,
     /// What is a slow yield.
     slow: Duration,
     /// Waits that are to begin before the CPU counts as not shared.
@@ -64,7 +69,9 @@ impl Patience {
         let [first, _] = REMEMBERED_WAITS;
         let crowded = sharing > 1;
         let slow = if crowded { CROWDED_SLOW_YIELD * sharing } else { SLOW_YIELD };
-        Self { crowded, slow, shared_for: AtomicU32::new(0), shared_next: AtomicU32::new(first) }
+        let yields = (CROWDED_YIELDS / sharing.max(1)).max(CROWDED_YIELDS_LEAST);
+        let (shared_for, shared_next) = (AtomicU32::new(0), AtomicU32::new(first));
+        Self { crowded, yields, slow, shared_for, shared_next }
     }
 
     /// What to do in round `round` of a wait.
@@ -74,7 +81,7 @@ impl Patience {
             return self.shared(round);
         }
         if self.crowded {
-            return if round < CROWDED_YIELDS { Pass::Yield } else { Pass::Sleep };
+            return if round < self.yields { Pass::Yield } else { Pass::Sleep };
         }
         match round {
             ..LOOKS => Pass::Look,
@@ -114,9 +121,9 @@ impl Patience {
     pub(crate) fn explain(&self) -> String {
         let [first, most] = REMEMBERED_WAITS;
         if self.crowded {
-            let slow = self.slow.as_micros();
+            let (yields, slow) = (self.yields, self.slow.as_micros());
             return format!(
-                "oversubscribed: {CROWDED_YIELDS} yields, then futex sleep; no yield for {first} \
+                "oversubscribed: {yields} yields, then futex sleep; no yield for {first} \
                  to {most} waits after one of {slow} us or more"
             );
         }
@@ -245,8 +252,11 @@ mod tests {
     #[test]
     fn where_ranks_outnumber_cpus_no_rank_spins() {
         let patience = Patience::new(2);
-        let passes = [0, 1, 2].map(|round| patience.pass(round));
-        assert_eq!(passes, [Pass::Yield, Pass::Yield, Pass::Sleep]);
+        for (sharing, yields) in [(2, 16), (4, 8), (16, 2), (1000, 2)] {
+            let patience = Patience::new(sharing);
+            assert!((0..yields).all(|round| patience.pass(round) == Pass::Yield));
+            assert_eq!(patience.pass(yields), Pass::Sleep);
+        }
         // Yields to each other stay, as long as each works up to some hundred microseconds.
         for work in [600, 400_000] {
             assert!(

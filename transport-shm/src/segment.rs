@@ -131,12 +131,12 @@ pub(crate) struct Segment {
 }
 
 impl Segment {
-    /// Makes a zeroed segment of at least `len` bytes, a whole number of pages. `asked` is what
+    /// Makes a zeroed segment of at least `len` bytes, a whole number of pages. `requested` is what
     /// errors name. `populate` also sets up the page table.
     pub(crate) fn create(
         name: &str,
         len: usize,
-        asked: u64,
+        requested: u64,
         limits: &MemoryLimits,
         populate: bool,
     ) -> Result<Self, AllocateError> {
@@ -147,18 +147,18 @@ impl Segment {
             .filter(|&bytes| isize::try_from(bytes).is_ok())
             .ok_or_else(|| {
                 let left = limits.available();
-                AllocateError::Shortage { asked, available: left.bytes, limit: left.limit }
+                AllocateError::Shortage { requested, available: left.bytes, limit: left.limit }
             })?;
         let total = bytes as u64;
         let left = limits.available();
         if left.bytes < total {
             let (available, limit) = (left.bytes, left.limit);
-            return Err(AllocateError::Shortage { asked, available, limit });
+            return Err(AllocateError::Shortage { requested, available, limit });
         }
-        let refused = |call, errno| refusal(asked, call, errno, limits);
+        let refused = |call, errno| refusal(requested, call, errno, limits);
         let file = memfd(name).map_err(|e| refused("memfd_create", e))?;
         rustix::fs::ftruncate(&file, total).map_err(|e| refused("ftruncate", e))?;
-        reserve(&file, total, asked, limits)?;
+        reserve(&file, total, requested, limits)?;
         rustix::fs::fcntl_add_seals(&file, SEALS).map_err(|e| refused("fcntl", e))?;
         let stat = rustix::fs::fstat(&file).map_err(|e| refused("fstat", e))?;
         let span = Span::map(&file, bytes, populate).map_err(|e| refused("mmap", e))?;
@@ -195,7 +195,7 @@ fn memfd(name: &str) -> Result<OwnedFd, Errno> {
 fn reserve(
     file: &OwnedFd,
     len: u64,
-    asked: u64,
+    requested: u64,
     limits: &MemoryLimits,
 ) -> Result<(), AllocateError> {
     let mut done = 0;
@@ -204,14 +204,14 @@ fn reserve(
             let left = limits.memory();
             if left.bytes < len - done {
                 let available = left.bytes.saturating_add(done);
-                return Err(AllocateError::Shortage { asked, available, limit: left.limit });
+                return Err(AllocateError::Shortage { requested, available, limit: left.limit });
             }
         }
         let step = RESERVE_STEP.min(len - done);
         match rustix::fs::fallocate(file, FallocateFlags::empty(), done, step) {
             Ok(()) => done += step,
             Err(Errno::INTR) => {}
-            Err(errno) => return Err(refusal(asked, "fallocate", errno, limits)),
+            Err(errno) => return Err(refusal(requested, "fallocate", errno, limits)),
         }
     }
     Ok(())
@@ -219,16 +219,21 @@ fn reserve(
 
 /// What an error number of the system says about memory. The limit is named when this side can
 /// tell it.
-fn refusal(asked: u64, call: &'static str, errno: Errno, limits: &MemoryLimits) -> AllocateError {
+fn refusal(
+    requested: u64,
+    call: &'static str,
+    errno: Errno,
+    limits: &MemoryLimits,
+) -> AllocateError {
     let left = limits.available();
     let limit = match errno {
-        Errno::NOMEM | Errno::NOSPC if left.bytes < asked => left.limit,
+        Errno::NOMEM | Errno::NOSPC if left.bytes < requested => left.limit,
         Errno::NOMEM if call == "mmap" => "mappings of a process, vm.max_map_count",
         Errno::NOMEM | Errno::NOSPC => "memory the kernel commits, vm.overcommit_memory",
         Errno::FBIG => memory_limits::FILE_SIZE,
-        _ => return AllocateError::System { asked, call, errno: errno.raw_os_error() },
+        _ => return AllocateError::System { requested, call, errno: errno.raw_os_error() },
     };
-    AllocateError::Shortage { asked, available: left.bytes, limit }
+    AllocateError::Shortage { requested, available: left.bytes, limit }
 }
 
 /// Why a peer's segment could not be mapped.

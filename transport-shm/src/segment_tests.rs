@@ -122,7 +122,8 @@ fn what_runs_short_between_two_steps_is_noticed() {
         let limits = MemoryLimits::of_group(&folder, left);
         let reserved = reserve(&file, RESERVE_STEP + rest, 77, &limits);
         let available = RESERVE_STEP + left;
-        let short = AllocateError::Shortage { asked: 77, available, limit: memory_limits::GROUP };
+        let short =
+            AllocateError::Shortage { requested: 77, available, limit: memory_limits::GROUP };
         assert_eq!(reserved, if left < rest { Err(short) } else { Ok(()) });
     }
     std::fs::remove_dir_all(folder).unwrap();
@@ -179,11 +180,14 @@ fn refusals_are_sorted() {
     let refused = |call, errno| refusal(1, call, errno, &limits);
     let too_many = refused("memfd_create", Errno::MFILE);
     let errno = Errno::MFILE.raw_os_error();
-    assert_eq!(too_many, AllocateError::System { asked: 1, call: "memfd_create", errno });
+    assert_eq!(too_many, AllocateError::System { requested: 1, call: "memfd_create", errno });
     for errno in [Errno::NOMEM, Errno::NOSPC, Errno::FBIG] {
-        assert!(matches!(refused("fallocate", errno), AllocateError::Shortage { asked: 1, .. }));
+        assert!(matches!(
+            refused("fallocate", errno),
+            AllocateError::Shortage { requested: 1, .. }
+        ));
     }
-    let limit = |asked, call, errno| match refusal(asked, call, errno, &limits) {
+    let limit = |requested, call, errno| match refusal(requested, call, errno, &limits) {
         AllocateError::Shortage { limit, .. } => limit,
         error => panic!("{error}"),
     };

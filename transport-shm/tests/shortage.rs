@@ -15,9 +15,9 @@ const MIB: usize = 1 << 20;
 #[track_caller]
 fn expect_shortage(shm: &Shm, len: usize, part: &str) {
     match shm.allocate(len, 64) {
-        Err(error @ AllocateError::Shortage { asked, available, limit }) => {
-            assert_eq!(asked, len as u64);
-            assert!(available < asked, "{error}");
+        Err(error @ AllocateError::Shortage { requested, available, limit }) => {
+            assert_eq!(requested, len as u64);
+            assert!(available < requested, "{error}");
             assert!(limit.contains(part), "{error}");
         }
         other => panic!("{other:?}"),
@@ -94,7 +94,7 @@ fn descriptors() {
         }
     };
     let errno = rustix::io::Errno::MFILE.raw_os_error();
-    assert_eq!(error, AllocateError::System { asked: 100_000, call: "memfd_create", errno });
+    assert_eq!(error, AllocateError::System { requested: 100_000, call: "memfd_create", errno });
     assert!(held.len() > 10);
     held.pop();
     expect_room(&all[0], 100_000);

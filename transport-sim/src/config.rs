@@ -1,6 +1,6 @@
 //! What a simulated network looks like.
 
-use rma_core::transport::{Addressing, Keys, RemoteLimits};
+use rma_core::transport::{Addressing, Keys, LayoutCosts, RemoteLimits};
 
 /// Least that `transfer_max` of a device may be: devices promise it.
 const TRANSFER_MIN: u64 = 16;
@@ -86,6 +86,8 @@ pub struct DeviceConfig {
     /// A rank, and the sizes of what goes to and comes from there, which may be others than of the
     /// rest.
     pub narrow: Option<(u32, RemoteLimits)>,
+    /// What it tells of the costs of layouts, if it does.
+    pub costs: Option<LayoutCosts>,
     /// Transfers of one endpoint to one peer that are under way, and flushes apart from them,
     /// before it says `Again`; at least 1.
     pub queue_max: usize,
@@ -128,6 +130,7 @@ impl DeviceConfig {
         Self {
             limits: Self::LIMITS,
             narrow: None,
+            costs: None,
             queue_max: 16,
             delay_max: 200,
             atomics: Atomics::All,

@@ -84,9 +84,9 @@ impl Device {
         memory: Registered,
         key: Option<RemoteKey>,
     ) -> Result<RemoteKey, RegisterError> {
-        let (asked, available) = (memory.len(), self.config.register_max);
-        if asked > available {
-            return Err(RegisterError::Shortage { asked, available, limit: "register_max" });
+        let (requested, available) = (memory.len(), self.config.register_max);
+        if requested > available {
+            return Err(RegisterError::Shortage { requested, available, limit: "register_max" });
         }
         let key = match key {
             Some(key) => key,

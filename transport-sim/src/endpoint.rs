@@ -5,8 +5,8 @@ use core::ops::Range;
 use std::sync::Arc;
 
 use rma_core::transport::{
-    Atomic, DeviceError, Endpoint, Keys, Mapping, Moment, PostError, Posted, RegisterError,
-    Registration, Remote, RemoteKey, RemoteLimits, There, Transfer, WorldRank,
+    Atomic, DeviceError, Endpoint, Keys, LayoutCosts, Mapping, Moment, PostError, Posted,
+    RegisterError, Registration, Remote, RemoteKey, RemoteLimits, There, Transfer, WorldRank,
 };
 use rma_core::{BasicElement, BasicType, Op};
 
@@ -117,6 +117,10 @@ unsafe impl Remote for Sim {
 
     fn limits_to(&self, peer: WorldRank) -> RemoteLimits {
         self.device().copied().unwrap_or_default().limits_to(peer.0)
+    }
+
+    fn costs_to(&self, _: WorldRank) -> Option<LayoutCosts> {
+        self.device()?.costs
     }
 
     fn reaches(&self, peer: WorldRank) -> bool {

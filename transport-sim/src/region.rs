@@ -30,11 +30,11 @@ impl Budget {
         self.0.load(Ordering::Relaxed)
     }
 
-    fn take(&self, asked: u64) -> Result<(), AllocateError> {
-        let take = |left: u64| left.checked_sub(asked);
+    fn take(&self, requested: u64) -> Result<(), AllocateError> {
+        let take = |left: u64| left.checked_sub(requested);
         match self.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, take) {
             Ok(_) => Ok(()),
-            Err(available) => Err(AllocateError::Shortage { asked, available, limit: LIMIT }),
+            Err(available) => Err(AllocateError::Shortage { requested, available, limit: LIMIT }),
         }
     }
 
@@ -91,18 +91,18 @@ struct Memory {
 
 impl Memory {
     fn allocate(budget: &Arc<Budget>, len: usize, align: usize) -> Result<Self, AllocateError> {
-        let asked = len as u64;
-        let system = |call, errno| AllocateError::System { asked, call, errno };
-        budget.take(asked)?;
+        let requested = len as u64;
+        let system = |call, errno| AllocateError::System { requested, call, errno };
+        budget.take(requested)?;
         // An empty region owns a byte too: its address then differs from every other region's.
         let Ok(layout) = Layout::from_size_align(len.max(1), align.max(ALIGN_MIN)) else {
-            budget.give_back(asked);
+            budget.give_back(requested);
             return Err(system("Layout::from_size_align", EINVAL));
         };
         // SAFETY: `layout` has a size of at least 1.
         let base = unsafe { alloc_zeroed(layout) };
         let Some(base) = NonNull::new(base) else {
-            budget.give_back(asked);
+            budget.give_back(requested);
             return Err(system("alloc_zeroed", ENOMEM));
         };
         Ok(Self { base, len, layout, budget: Arc::clone(budget) })

@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::process::Command;
 
-const PAGE: &str = "docs/public-api.txt";
+pub(crate) const PAGE: &str = "docs/public-api.txt";
 /// `rma` re-exports most of what it has from the core, and storage; transports use the core itself.
 const CRATES: &[&str] = &["rma", "rma-core", "rma-storage"];
 

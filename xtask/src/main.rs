@@ -17,7 +17,7 @@ use workspace::{Result, Workspace};
 const USAGE: &str = "\
 cargo xtask tidy             check dependency arrows, sizes, unsafe rooms and forbidden calls
 cargo xtask tidy --rooms     print the files that may hold `unsafe`, and why
-cargo xtask asm PROBE...     check the instructions of put, get, fetch_add; the fence of stream
+cargo xtask asm PROBE...     check instructions: put, kept_put, get, fetch_add; fence: stream
 cargo xtask perf-gate        fail where a counted cost of an operation grew; report timed ones
 cargo xtask spec             write docs/conformance.md, the ledger of rules
 cargo xtask spec --check     fail if it is not up to date, or a rule is not shown

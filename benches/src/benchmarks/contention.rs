@@ -52,7 +52,7 @@ pub(super) fn run(bench: &mut Bench<'_>) -> Result<()> {
     }
     let limit = ("2 atomics + load + store by one", &limits[..]);
     let draft = row("lock + get + put + unlock, all ranks together");
-    bench.note_beside(draft, Unit::PerSecond, &rates, limit)?;
+    bench.note_beside(draft, Unit::PerSecond, &rates, &[limit])?;
     bench.note(row("most locks of a rank / fewest"), Unit::Times, &unfairness)?;
     Ok(window.free()?)
 }

@@ -446,10 +446,30 @@ impl Counts<'_, '_> {
             };
             self.of(&call(with_put, 8).with_messages(path, [3.0, 2.0]), put, || Ok(()))?;
         }
+        self.lock_alone(window)?;
         let pair = || Ok(window.lock_all()?.unlock()?);
         // This rank keeps that lock itself: it sends the answer, too.
         let call = call("lock_all + unlock_all, empty", None).with_messages(path, [3.0; 2]);
         self.of(&call, pair, || Ok(()))
+    }
+
+    /// The call of `lock` alone. A far one returns before the grant, which is a message (ADR 16):
+    /// it sends its request and receives nothing.
+    fn lock_alone(&mut self, window: &Window) -> Result<()> {
+        let (call, mut messages) = (call("lock, by itself", None), [0; 2]);
+        let due = if self.path == PATHS[0] { [0.0; 2] } else { [1.0, 0.0] };
+        for _ in 0..TIMES {
+            let before = self.bench.messages();
+            let epoch = window.lock(TARGET, LockKind::Exclusive)?;
+            let after = self.bench.messages();
+            epoch.unlock()?;
+            (0..2).for_each(|way| messages[way] += after[way] - before[way]);
+        }
+        for (way, what) in ["messages sent", "messages received"].into_iter().enumerate() {
+            let draft = call.draft(what, self.path, Some(due[way]));
+            self.found.messages.push((draft, messages[way] as f64 / TIMES as f64));
+        }
+        Ok(())
     }
 
     /// Steps and system calls would be those of ranks that wait for each other. **Collective.**

@@ -7,7 +7,9 @@ mod collectives;
 mod commit;
 mod contention;
 mod counts;
+mod dht;
 mod forms;
+mod hacc;
 mod layout;
 mod lock;
 mod messages;
@@ -127,6 +129,19 @@ pub(crate) const ALL: &[Benchmark] = &[
         "commits of a persistent window by the share that changed, and opening it",
         &[2],
         commit::run,
+    ),
+    benchmark("dht", "a hash table filled in memory, on storage and half on each", &[2], dht::run),
+    benchmark(
+        "out-of-core",
+        "a hash table of up to 1.66 times the memory that there is, on storage",
+        &[2],
+        dht::out_of_core,
+    ),
+    benchmark(
+        "hacc",
+        "checkpoint and restart of particles in one file that the ranks share",
+        &[2],
+        hacc::run,
     ),
     benchmark("lock", "lock, lock_all and flush without contention", &[2], lock::run),
     benchmark(

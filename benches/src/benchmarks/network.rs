@@ -81,6 +81,9 @@ fn rows(bench: &mut Bench<'_>, ends: Option<(&mut RawLink, TcpStream)>) -> Resul
     Ok(window.free()?)
 }
 
+/// Does so many operations.
+type Work<'w> = &'w mut dyn FnMut(u64) -> Result<()>;
+
 fn measure(
     bench: &mut Bench<'_>,
     epoch: &LockAll<'_>,

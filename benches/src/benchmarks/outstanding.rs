@@ -135,7 +135,7 @@ fn growth(
         let kept = size_of::<Request<'_, Vec<u64>>>() + size_of::<u64>();
         let name = format!("origin, each of {count} {}, {path}", kind.name());
         let limit = ("a handle and its buffer", &[kept as f64][..]);
-        bench.note_beside(row(name), Unit::Bytes, &[each], limit)?;
+        bench.note_beside(row(name), Unit::Bytes, &[each], &[limit])?;
     }
     Ok(())
 }

@@ -4,7 +4,7 @@ use crate::Result;
 use crate::bench::{Bench, row};
 use crate::measure::Work;
 use crate::raw::Raw;
-use rma::{LockAll, OnStorage, StorageHints, Window};
+use rma::{LockAll, OnStorage, StorageFactor, StorageHints, View, Window};
 use std::cell::RefCell;
 use std::fs::{self, File};
 use std::hint::black_box;
@@ -23,8 +23,8 @@ const LARGE_ROUNDS: usize = 101;
 const GOAL: f64 = 1.02;
 
 /// What a stream writes before its sync, and each of its pieces.
-const STREAM: usize = 32 << 20;
-const SMOKE_STREAM: usize = 1 << 20;
+const STREAMS: [usize; 2] = [8 << 20, 32 << 20];
+const SMOKE_STREAMS: [usize; 1] = [1 << 20];
 const PIECE: usize = 64 << 10;
 pub(super) const STREAM_ROUNDS: usize = 15;
 /// In times of `pwrite` and `fdatasync` of the same bytes.
@@ -57,9 +57,17 @@ pub(super) fn file(what: &str) -> Result<PathBuf> {
     Ok(std::env::current_exe()?.with_file_name(name))
 }
 
+/// A new file of each rank, removed with its window, for that share of it; the rest is in memory.
+pub(super) fn hints(bench: &Bench<'_>, what: &str, share: f64) -> Result<StorageHints> {
+    let pattern = file(what)?;
+    let rank = u32::from(bench.world().rank()).to_string();
+    // What a run left that was killed.
+    _ = fs::remove_file(pattern.to_string_lossy().replace("{rank}", &rank));
+    Ok(StorageHints::file(pattern).unlink(true).factor(StorageFactor::Share(share))?)
+}
+
 fn stored(bench: &Bench<'_>, what: &str, bytes: usize, share: f64) -> Result<Window> {
-    let hints = StorageHints::file(file(what)?).unlink(true);
-    let hints = hints.factor(rma::StorageFactor::Share(share))?;
+    let hints = hints(bench, what, share)?;
     Ok(bench.world().window(bytes, 1).on_storage(&hints)?.allocate()?)
 }
 
@@ -139,17 +147,23 @@ fn gets(
 }
 
 /// mSTREAM: this rank writes all of its part in pieces, in order and in none, and makes it durable,
-/// beside the same pieces by `pwrite` into a file of its own, and `fdatasync`.
+/// beside the same pieces by `pwrite` into a file of its own, and `fdatasync`, and into memory.
 fn streams(bench: &mut Bench<'_>) -> Result<()> {
-    let bytes = if bench.is_smoke() { SMOKE_STREAM } else { STREAM };
-    for (kind, share) in [("storage", 1.0), ("half on storage", 0.5)] {
+    let sizes = if bench.is_smoke() { &SMOKE_STREAMS[..] } else { &STREAMS[..] };
+    let kinds = [("storage", 1.0), ("half on storage", 0.5)];
+    for (bytes, (kind, share)) in sizes.iter().flat_map(|bytes| kinds.map(|kind| (*bytes, kind))) {
         let window = stored(bench, "stream", bytes, share)?;
+        // Of its own: pages that a store was the first to touch are small ones for good.
+        let mapped = stored(bench, "mapped", bytes, share)?;
+        let twin = bench.world().window(bytes, 1).allocate()?;
         if bench.is_first() {
             bench.set_rounds(STREAM_ROUNDS);
             bench.set_batch(Duration::from_millis(1));
-            stream(bench, &window, kind, bytes, share)?;
+            stream(bench, [&window, &mapped, &twin], kind, bytes, share)?;
         }
         bench.world().barrier()?;
+        twin.free()?;
+        mapped.free()?;
         window.free()?;
     }
     Ok(())
@@ -157,7 +171,7 @@ fn streams(bench: &mut Bench<'_>) -> Result<()> {
 
 fn stream(
     bench: &mut Bench<'_>,
-    window: &Window,
+    [window, mapped, twin]: [&Window; 3],
     kind: &str,
     bytes: usize,
     share: f64,
@@ -166,8 +180,8 @@ fn stream(
     let file = File::create_new(&path)?;
     fs::remove_file(&path)?;
     let piece = vec![7u8; PIECE];
-    let (pieces, view) = (bytes / PIECE, window.local());
-    let part = Raw::new(&view);
+    let (pieces, view, mapped) = (bytes / PIECE, window.local(), mapped.local());
+    let part = Raw::new(&mapped);
     // Of a window that is half in memory, the other half is what has to be written.
     let first = pieces - (pieces as f64 * share) as usize;
     // What a file system does at the first write of a block is done.
@@ -175,14 +189,19 @@ fn stream(
     file.sync_data()?;
     for (order, place) in ORDERS {
         let place = |turn| place(turn, pieces);
+        let writes = |view: &View<'_>| {
+            (0..pieces).try_for_each(|turn| view.write((place(turn) * PIECE) as u64, &piece[..]))
+        };
         let mut ours = |n| {
             for _ in 0..n {
-                for turn in 0..pieces {
-                    view.write((place(turn) * PIECE) as u64, &piece[..])?;
-                }
+                writes(&view)?;
                 window.sync()?;
             }
             Ok(())
+        };
+        let mut in_memory = |n| {
+            let view = twin.local();
+            Ok((0..n).try_for_each(|_| writes(&view))?)
         };
         let mut mapped = |n| {
             for _ in 0..n {
@@ -205,8 +224,11 @@ fn stream(
             Ok(())
         };
         let draft = row(format!("mSTREAM {order} + sync, {kind}")).bytes(bytes).goal(STREAM_GOAL);
-        let limits: &mut [(&str, Work<'_>)] =
-            &mut [("pwrite + fdatasync", &mut raw), ("memcpy + msync there", &mut mapped)];
+        let limits: &mut [(&str, Work<'_>)] = &mut [
+            ("pwrite + fdatasync", &mut raw),
+            ("memcpy + msync", &mut mapped),
+            ("memory window, no sync", &mut in_memory),
+        ];
         bench.alone(draft, &mut ours, limits)?;
     }
     Ok(())

@@ -43,7 +43,7 @@ pub(super) fn run(bench: &mut Bench<'_>) -> Result<()> {
             }
             let name = format!("put + flush, {threads} threads at once");
             let limit = ("store + fence by as many", &limit[..]);
-            bench.note_beside(row(name).bytes(8), Unit::Nanoseconds, &ours, limit)?;
+            bench.note_beside(row(name).bytes(8), Unit::Nanoseconds, &ours, &[limit])?;
         }
         epoch.unlock()?;
     }
@@ -70,7 +70,7 @@ fn by_messages(bench: &mut Bench<'_>) -> Result<()> {
             }
             let name = format!("put by messages, {threads} threads at once");
             let limit = ("as many by one thread", &alone[..]);
-            bench.note_beside(row(name).bytes(8), Unit::Nanoseconds, &ours, limit)?;
+            bench.note_beside(row(name).bytes(8), Unit::Nanoseconds, &ours, &[limit])?;
         }
         epoch.unlock()?;
     }

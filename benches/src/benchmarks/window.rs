@@ -55,12 +55,12 @@ pub(super) fn memory(bench: &mut Bench<'_>) -> Result<()> {
     let resident = world.allreduce(&[resident], Op::Max)?[0];
     let itself = ("the window itself", &[SMALL as f64][..]);
     let name = "resident in a rank, an unused window of 4 KiB";
-    bench.note_beside(row(name), Unit::Bytes, &[each(resident)], itself)?;
+    bench.note_beside(row(name), Unit::Bytes, &[each(resident)], &[itself])?;
     let private = after.anonymous.saturating_sub(before.anonymous);
     let private = world.allreduce(&[private], Op::Max)?[0];
     let shared = after.shared.saturating_sub(before.shared) / u64::from(world.size());
     let name = "kept for a rank, private and shared, an unused window of 4 KiB";
-    bench.note_beside(row(name), Unit::Bytes, &[each(private + shared)], itself)
+    bench.note_beside(row(name), Unit::Bytes, &[each(private + shared)], &[itself])
 }
 
 /// What a rank and the machine keep at a moment when no rank makes or frees a window.

@@ -1,5 +1,6 @@
 //! Pages out of records: what was measured, on every machine that has a record.
 mod error;
+mod figures;
 mod goals;
 mod page;
 mod record;
@@ -67,13 +68,23 @@ fn merged(files: &[PathBuf]) -> Result<(Machine, Vec<Row>)> {
     Ok((machine, all.into_iter().flat_map(|(_, _, rows)| rows).collect()))
 }
 
-/// Writes the tables of all pages, or with `check` only looks whether they are what records say.
+/// Writes the tables of all pages, and figures, or with `check` only looks whether they are what
+/// the records say.
 pub(crate) fn run(paths: &[PathBuf], check: bool) -> Result<()> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
     let found = if paths.is_empty() { in_folder(&root.join(FOLDER))? } else { paths.to_vec() };
     let of = |kind| read(&in_folder(&root.join(FOLDER).join(kind))?);
     let (crates, storage) = (of(CRATES)?, of(STORAGE)?);
     let records = Records { machines: read(&found)?, crates, storage };
+    for (page, figure) in figures::all(&records.storage)? {
+        let path = root.join(&page);
+        if !check {
+            fs::write(&path, figure).map_err(|error| format!("writing {page}: {error}"))?;
+        } else if fs::read_to_string(&path).ok().as_ref() != Some(&figure) {
+            let why = "is not what the records say: `rma-bench report` draws it";
+            return Err(format!("{page} {why}").into());
+        }
+    }
     for page in pages() {
         let path = root.join(page);
         let text = fs::read_to_string(&path).map_err(|error| format!("reading {page}: {error}"))?;

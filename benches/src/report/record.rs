@@ -4,7 +4,7 @@
 //! that a figure that was changed by hand, or lost in a merge, is seen.
 use super::error::RecordError;
 use crate::machine::Machine;
-use crate::record::{Lost, Row, Unit};
+use crate::record::{Limit, Lost, Row, Summary, Unit};
 use serde::{Deserialize, Serialize};
 use std::fs;
 use std::path::Path;
@@ -100,7 +100,7 @@ struct Version {
 
 impl Entry {
     fn of(row: &Row) -> Self {
-        let beside = |limit: &crate::record::Limit| Beside {
+        let beside = |limit: &Limit| Beside {
             name: limit.name.clone(),
             median: rounded(limit.summary.median),
             ratio: rounded(limit.ratio),
@@ -119,6 +119,22 @@ impl Entry {
             lost: row.lost.clone(),
             noisy: row.noisy,
         }
+    }
+
+    /// As a row that can be drawn: of limits and peers, the medians are known.
+    pub(super) fn row(&self) -> Row {
+        let limit = |beside: &Beside| Limit {
+            name: beside.name.clone(),
+            summary: Summary::of(&[beside.median], 1),
+            ratio: beside.ratio,
+        };
+        let mut row = Row::one(&self.benchmark, &self.name, self.ranks, self.unit, self.ours);
+        if let Some([from, to]) = self.range {
+            (row.ours.p10, row.ours.p90) = (from, to);
+        }
+        row.limits = self.limits.iter().map(limit).collect();
+        row.peers = self.peers.iter().map(limit).collect();
+        Row { bytes: self.bytes, noisy: self.noisy, ..row }
     }
 
     /// What tells a row from every other.

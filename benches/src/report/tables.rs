@@ -180,7 +180,7 @@ fn rows(records: &[Record], part: Part) -> String {
     markdown(head, cells)
 }
 
-/// Every row with all its limits, as they were measured: neighbours are of one kind.
+/// Every row with all its limits and peers, as they were measured: neighbours are of one kind.
 fn beside_limits(records: &[Record]) -> String {
     let head = ["machine", "what", "ours", "beside"].map(str::to_owned).to_vec();
     let line = |record: &Record, row: &Entry| {
@@ -188,7 +188,7 @@ fn beside_limits(records: &[Record]) -> String {
             format!("**{}** of {} {}", ratio(of.ratio), figure(row, of.median), of.name)
         };
         let noisy = if row.noisy { ", noisy" } else { "" };
-        let limits: Vec<String> = row.limits.iter().map(beside).collect();
+        let limits: Vec<String> = row.limits.iter().chain(&row.peers).map(beside).collect();
         let ours = format!("{}{noisy}", figure(row, row.ours));
         vec![record.head.machine.clone(), what(row), ours, limits.join("; ")]
     };

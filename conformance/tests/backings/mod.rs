@@ -229,8 +229,9 @@ pub(crate) fn sealed(universe: Universe) {
         match window.seal() {
             Ok(sealed) if seals => sealed.unseal().unwrap().free().unwrap(),
             Err(refused) if !seals => {
-                let asked = matches!(refused.error, RmaError::WrongFlavor { asked: "seal", .. });
-                assert!(asked, "{refused}");
+                let requested =
+                    matches!(refused.error, RmaError::WrongFlavor { requested: "seal", .. });
+                assert!(requested, "{refused}");
                 refused.value.unwrap().free().unwrap();
             }
             _ => panic!("sealed or not: {seals}"),

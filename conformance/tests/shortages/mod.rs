@@ -18,8 +18,8 @@ fn play(universe: Universe) {
         let count = if own { TOO_MUCH } else { SMALL };
         let error = world.window(count, 1).allocate().err().unwrap();
         match error {
-            WindowError::Allocate { rank, error: AllocateError::Shortage { asked, .. } } => {
-                assert!(own && rank == culprit && asked == TOO_MUCH as u64, "{error}");
+            WindowError::Allocate { rank, error: AllocateError::Shortage { requested, .. } } => {
+                assert!(own && rank == culprit && requested == TOO_MUCH as u64, "{error}");
             }
             WindowError::Peer(Rank(rank)) => assert!(!own && rank == culprit.0, "{error}"),
             other => panic!("{other}"),

@@ -16,6 +16,7 @@ use tokio::task::AbortHandle;
 use super::driver::Input;
 use super::machine::Event;
 use super::output::lock;
+use super::report::RunError;
 use crate::Job;
 use crate::codec::Wire;
 use crate::start::Secret;
@@ -27,8 +28,6 @@ use crate::wire::{
 const BACKLOG: u32 = 4096;
 /// How long a caller may take to say hello; a rank may be stopped in the middle of it.
 const HELLO_TIMEOUT: Duration = Duration::from_secs(30);
-/// Callers besides ranks whose hello is awaited at one time; then the oldest is dropped.
-const STRANGERS: usize = 100;
 /// Pause when no connection can be accepted, for lack of descriptors for example.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
@@ -66,7 +65,14 @@ struct Shared {
 }
 
 /// Opens the port, on loop-back only.
-pub(super) fn listen() -> io::Result<(TcpListener, SocketAddr)> {
+pub(super) fn listen() -> Result<(TcpListener, SocketAddr), RunError> {
+    let opened = open().map_err(RunError::Port)?;
+    // What is sent to an interface that is down does not arrive.
+    std::net::TcpStream::connect(opened.1).map_err(RunError::Port)?;
+    Ok(opened)
+}
+
+fn open() -> io::Result<(TcpListener, SocketAddr)> {
     let socket = TcpSocket::new_v4()?;
     socket.bind((Ipv4Addr::LOCALHOST, 0).into())?;
     let listener = socket.listen(BACKLOG)?;
@@ -74,8 +80,14 @@ pub(super) fn listen() -> io::Result<(TcpListener, SocketAddr)> {
     Ok((listener, address))
 }
 
-/// Lets ranks in, until it is dropped.
-pub(super) async fn serve(listener: TcpListener, plan: Arc<Plan>, inputs: UnboundedSender<Input>) {
+/// Lets ranks in, until it is dropped. When the hello of `strangers` callers besides ranks is
+/// awaited, the oldest is dropped.
+pub(super) async fn serve(
+    listener: TcpListener,
+    plan: Arc<Plan>,
+    inputs: UnboundedSender<Input>,
+    strangers: usize,
+) {
     let ranks = plan.job.size as usize;
     let shared = Arc::new(Shared { plan, taken: Mutex::new(vec![false; ranks]), inputs });
     let mut awaited: VecDeque<AbortHandle> = VecDeque::new();
@@ -88,7 +100,7 @@ pub(super) async fn serve(listener: TcpListener, plan: Arc<Plan>, inputs: Unboun
             }
         };
         awaited.retain(|task| !task.is_finished());
-        if awaited.len() >= ranks + STRANGERS
+        if awaited.len() >= ranks + strangers
             && let Some(oldest) = awaited.pop_front()
         {
             oldest.abort();
@@ -121,6 +133,8 @@ async fn receive(stream: TcpStream, shared: Arc<Shared>) {
                 shared.tell(Input::Event(Event::Disconnected(rank)));
             });
         }
+        // Nobody was refused: a rank that dies in its hello is told of elsewhere.
+        Ok(Err(error)) if wire::is_end(&error) => {}
         Ok(Err(error)) => shared.refuse(error),
         Err(_) => shared.refuse("it did not say hello in time"),
     }
@@ -138,6 +152,7 @@ async fn hello(mut stream: TcpStream, shared: &Shared) -> io::Result<Joined> {
 
     let expected = wire::rank_mac(&plan.secret.0, &nonce, &hello);
     if expected != Proof(hello.mac) {
+        write(&mut stream, &Reply::Refused(Refusal::Secret)).await?;
         return Err(io::Error::other("it does not know the secret of this job"));
     }
     let admitted = admit(&hello, plan.job.size, &mut lock(&shared.taken));

@@ -1,13 +1,18 @@
 //! Whether this machine holds that many ranks, told before any of them is started.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
+use super::groups::{self, Group, Memory, number};
+
 /// Descriptors per rank here: two pipes, a process, a connection.
 const DESCRIPTORS_PER_RANK: u64 = 4;
-/// Descriptors for everything else: strangers at the port, the runtime, what we inherited.
-const DESCRIPTORS_BESIDES: u64 = 256;
+/// Descriptors for everything else: the event loop, the warden, a rank that is being started,
+/// what was inherited, and a few callers at the port that are no ranks.
+const DESCRIPTORS_BESIDES: u64 = 40;
+/// Callers at the port that are no ranks, at most: so many may say nothing for a while.
+const STRANGERS: u64 = 100;
 /// Processes besides ranks: the launcher's threads and its warden.
 const PROCESSES_BESIDES: u64 = 8;
 /// What the smallest process costs.
@@ -16,12 +21,12 @@ const BYTES_PER_RANK: u64 = 1 << 20;
 /// More ranks than this machine holds.
 #[derive(Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "{asked} ranks were asked for, but {limit} leaves room for {fits}; \
+    "{requested} ranks were asked for, but {limit} leaves room for {fits}; \
      ask for fewer, or raise that limit"
 )]
 pub struct Shortage {
     /// Ranks asked for.
-    pub asked: u32,
+    pub requested: u32,
     /// Ranks that would fit.
     pub fits: u64,
     /// The limit, and where it is set.
@@ -42,26 +47,42 @@ pub(super) fn check(ranks: u32) -> Result<String, Shortage> {
     narrowest(ranks, limits())
 }
 
-fn narrowest(asked: u32, limits: Vec<Limit>) -> Result<String, Shortage> {
+fn narrowest(requested: u32, limits: Vec<Limit>) -> Result<String, Shortage> {
     match limits.into_iter().min_by_key(|limit| limit.fits) {
         None => Ok("no known limit".to_owned()),
-        Some(limit) if limit.fits >= u64::from(asked) => {
+        Some(limit) if limit.fits >= u64::from(requested) => {
             Ok(format!("at most {} ranks fit, by {}", limit.fits, limit.what))
         }
-        Some(limit) => Err(Shortage { asked, fits: limit.fits, limit: limit.what }),
+        Some(limit) => Err(Shortage { requested, fits: limit.fits, limit: limit.what }),
     }
 }
 
-/// Raises the soft limit of descriptors as far as `ranks` need; returns the old limit, for the
-/// ranks to have it back, if it was changed.
-pub(super) fn raise_descriptors(ranks: u32) -> Option<Rlimit> {
+/// What the limit of descriptors leaves.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Descriptors {
+    /// The limit that ranks are to have, if this process now has another.
+    pub(super) ranks: Option<Rlimit>,
+    /// How many callers that are no ranks there is room for.
+    pub(super) strangers: usize,
+}
+
+/// Raises the soft limit of descriptors as far as `ranks` need, and callers that are none.
+pub(super) fn raise_descriptors(ranks: u32) -> Descriptors {
     let old = getrlimit(Resource::Nofile);
     let needed = u64::from(ranks) * DESCRIPTORS_PER_RANK + DESCRIPTORS_BESIDES;
-    if old.current.is_none_or(|soft| soft >= needed) {
-        return None;
+    let wanted = needed + STRANGERS;
+    let mut soft = old.current.unwrap_or(u64::MAX);
+    let mut ranks = None;
+    if soft < wanted {
+        let new = old.maximum.map_or(wanted, |hard| hard.min(wanted));
+        let raised = Rlimit { current: Some(new), maximum: old.maximum };
+        if new > soft && setrlimit(Resource::Nofile, raised).is_ok() {
+            (soft, ranks) = (new, Some(old));
+        }
     }
-    let new = Rlimit { current: old.maximum, maximum: old.maximum };
-    setrlimit(Resource::Nofile, new).ok().map(|()| old)
+    // Some of what is besides ranks is theirs anyway.
+    let strangers = soft.saturating_sub(needed).clamp(8, STRANGERS) as usize;
+    Descriptors { ranks, strangers }
 }
 
 fn limits() -> Vec<Limit> {
@@ -79,20 +100,26 @@ fn limits() -> Vec<Limit> {
         limits.push(processes(soft, what));
     }
     for name in ["pid_max", "threads-max"] {
-        if let Some(max) = number(Path::new("/proc/sys/kernel").join(name)) {
+        if let Some(max) = number(&Path::new("/proc/sys/kernel").join(name)) {
             limits.push(processes(max, format!("the machine's kernel.{name} of {max}")));
         }
     }
-    let groups = control_groups(&std::fs::read_to_string("/proc/self/cgroup").unwrap_or_default());
-    for group in groups {
-        if let Some(max) = number(group.join("pids.max")) {
-            let used = number(group.join("pids.current")).unwrap_or(0);
+    for Group { folder, .. } in groups::of_this_process("pids") {
+        let file = folder.join("pids.max");
+        if let Some(max) = number(&file) {
+            let used = number(&folder.join("pids.current")).unwrap_or(0);
             let what =
-                format!("{} ({max}, of which {used} are used)", in_group(&group, "pids.max"));
+                format!("the control group's {} ({max}, of which {used} are used)", file.display());
             limits.push(processes(max.saturating_sub(used), what));
         }
-        if let Some(max) = number(group.join("memory.max")) {
-            limits.push(memory(max, format!("{} ({max} bytes)", in_group(&group, "memory.max"))));
+    }
+    for group in groups::of_this_process("memory") {
+        if let Some(Memory { max, used, file }) = group.memory() {
+            let what = format!(
+                "the control group's {} ({max} bytes, of which {used} are used)",
+                file.display()
+            );
+            limits.push(memory(max.saturating_sub(used), what));
         }
     }
     let meminfo = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
@@ -111,35 +138,6 @@ fn memory(bytes: u64, what: String) -> Limit {
     Limit { fits: bytes / BYTES_PER_RANK, what }
 }
 
-fn in_group(group: &Path, file: &str) -> String {
-    format!("the control group's {}", group.join(file).display())
-}
-
-/// The number in a file; none if there is no such file, or it says `max`.
-fn number(file: PathBuf) -> Option<u64> {
-    std::fs::read_to_string(file).ok()?.trim().parse().ok()
-}
-
-/// Folders of the control groups (version 2, and version 1 of `pids`) that hold this process,
-/// from `/proc/self/cgroup`.
-fn control_groups(text: &str) -> Vec<PathBuf> {
-    let mut folders = Vec::new();
-    for line in text.lines() {
-        let mut fields = line.splitn(3, ':').skip(1);
-        let (Some(controllers), Some(path)) = (fields.next(), fields.next()) else { continue };
-        let root = match controllers {
-            "" => Path::new("/sys/fs/cgroup"),
-            _ if controllers.split(',').any(|name| name == "pids") => {
-                Path::new("/sys/fs/cgroup/pids")
-            }
-            _ => continue,
-        };
-        let path = Path::new(path.trim_start_matches('/'));
-        folders.extend(path.ancestors().map(|folder| root.join(folder)));
-    }
-    folders
-}
-
 fn available_memory(meminfo: &str) -> Option<u64> {
     let line = meminfo.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
     line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()?.checked_mul(1024)
@@ -155,7 +153,7 @@ mod tests {
         let limits = vec![limit(100, "memory"), limit(7, "processes"), limit(9, "files")];
         assert!(narrowest(7, limits.clone()).is_ok());
         let shortage = narrowest(8, limits).unwrap_err();
-        assert_eq!((shortage.asked, shortage.fits, &shortage.limit[..]), (8, 7, "processes"));
+        assert_eq!((shortage.requested, shortage.fits, &shortage.limit[..]), (8, 7, "processes"));
         let text = shortage.to_string();
         assert!(text.contains("8 ranks") && text.contains("room for 7"), "{text}");
         assert!(narrowest(u32::MAX, vec![]).is_ok());
@@ -165,15 +163,6 @@ mod tests {
     fn this_machine_has_limits() {
         assert!(check(1).is_ok());
         assert!(check(u32::MAX).is_err());
-    }
-
-    #[test]
-    fn control_groups_are_read_with_their_parents() {
-        let found = control_groups("4:memory:/a\n3:cpu,pids:/x\n0::/user/me\ngarbage\n");
-        let expected = ["pids/x", "pids/", "user/me", "user", ""];
-        let expected: Vec<_> =
-            expected.iter().map(|end| Path::new("/sys/fs/cgroup").join(end)).collect();
-        assert_eq!(found, expected);
     }
 
     #[test]

@@ -2,8 +2,8 @@
 
 use std::collections::HashSet;
 use std::io;
-use std::path::PathBuf;
-use std::sync::{Arc, Mutex};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, mpsc};
 use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
@@ -12,14 +12,15 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 
 use super::bootstrap::{self, Frame, Plan};
+use super::capacity::{self, Descriptors};
 use super::gather::{Answer, Gather};
 use super::lines::Tail;
-use super::machine::{Action, Cause, Event, Machine};
+use super::machine::{Action, Cause, ENDING, Event, Machine};
 use super::output::{Printed, Sink, lock};
 use super::processes::Processes;
-use super::report::{Ending, Failure, Report, RunError};
-use super::spec::{Bind, Output, Spec};
-use super::{capacity, config, cpus, program, signals, start};
+use super::report::{Ending, Failure, How, Report, RunError};
+use super::spec::{Bind, OnFailure, Output, Spec};
+use super::{config, cpus, groups, program, signals, start};
 use crate::Job;
 use crate::start::Secret;
 use crate::wire;
@@ -42,6 +43,12 @@ const NOTES_MAX: usize = 100;
 pub(super) enum Input {
     /// Something the state machine wants to know.
     Event(Event),
+    /// A rank was started.
+    Started(start::Newborn),
+    /// A rank could not be started.
+    NotStarted(RunError),
+    /// The kernel wrote a rank's memory to a core file.
+    CoreDumped(u32),
     /// A rank joined; its answers go there.
     Joined { rank: u32, answers: UnboundedSender<Frame> },
     /// A rank's part of an exchange.
@@ -70,6 +77,16 @@ pub(super) struct Driver<'a> {
     gather: Gather,
     answers: Vec<Option<UnboundedSender<Frame>>>,
     started: Instant,
+    /// Processes that the kernel had ended for lack of memory before.
+    oom_kills: u64,
+    /// What ranks are started from; see [`start::Starter`].
+    hold: mpsc::Sender<()>,
+    /// Why a rank could not be started.
+    not_started: Option<RunError>,
+    /// Ranks that did not end in time, and were killed.
+    killed: Vec<u32>,
+    /// Ranks of which there is a core file.
+    dumped: HashSet<u32>,
     refused: bool,
     /// What ranks have said to the user.
     notes: HashSet<String>,
@@ -84,13 +101,14 @@ pub(super) fn run(spec: &Spec) -> Result<Report, RunError> {
     config::check(spec)?;
     let program = program::find(spec)?;
     let room = capacity::check(spec.ranks)?;
+    let descriptors = capacity::raise_descriptors(spec.ranks);
     let system = |what| move |source| RunError::System { what, source };
     let cpus = cpus::available().map_err(system("asking for this process' CPUs"))?;
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
         .map_err(system("starting the event loop"))?;
-    runtime.block_on(run_job(spec, program, &cpus, &room))
+    runtime.block_on(run_job(spec, program, &cpus, &room, descriptors))
 }
 
 async fn run_job(
@@ -98,25 +116,20 @@ async fn run_job(
     program: PathBuf,
     cpus: &[u32],
     room: &str,
+    descriptors: Descriptors,
 ) -> Result<Report, RunError> {
     let system = |what| move |source| RunError::System { what, source };
     let (sender, inputs) = unbounded_channel();
     if spec.dedicated {
         signals::listen(&sender).map_err(system("watching for signals"))?;
     }
-    let descriptors = capacity::raise_descriptors(spec.ranks);
-    let (sink, printed) = match spec.output {
-        Output::Capture => (Sink::capture(spec.ranks), None),
-        Output::Forward => {
-            let (sink, printed) =
-                Sink::print(sender.clone()).map_err(system("starting a thread for output"))?;
-            (sink, Some(printed))
-        }
-    };
-    let processes = Processes::new(spec.dedicated).map_err(system("starting the warden"))?;
+    let (sink, printed) = output(spec, &sender)?;
+    let job = job_name().map_err(system("drawing random bytes"))?;
+    let processes = watched_over(spec, &job, &sink)?;
     let plan = Arc::new(plan(spec, cpus).map_err(system("drawing a secret"))?);
-    let (listener, address) = bootstrap::listen().map_err(system("opening the bootstrap port"))?;
+    let (listener, address) = bootstrap::listen()?;
 
+    let (hold, held) = mpsc::channel();
     let mut driver = Driver {
         spec,
         processes,
@@ -126,21 +139,42 @@ async fn run_job(
         stop: watch::Sender::new(false),
         sender,
         inputs,
-        machine: Machine::new(spec.ranks, spec.timeout),
+        machine: Machine::new(spec.ranks, spec.timeout, spec.kill_after, spec.on_failure),
         gather: Gather::new(spec.ranks),
         answers: (0..spec.ranks).map(|_| None).collect(),
         started: Instant::now(),
+        oom_kills: groups::oom_kills(),
+        hold,
+        not_started: None,
+        killed: Vec::new(),
+        dumped: HashSet::new(),
         refused: false,
         notes: HashSet::new(),
     };
     driver.introduce(&plan, cpus, &program, address, room);
-    let port = tokio::spawn(bootstrap::serve(listener, Arc::clone(&plan), driver.sender.clone()));
-    let common = start::Common { program, plan, address, descriptors };
-    if let Err(error) = driver.start(&common).await {
+    let (told, strangers) = (driver.sender.clone(), descriptors.strangers);
+    let port = tokio::spawn(bootstrap::serve(listener, Arc::clone(&plan), told, strangers));
+    let starter = start::Starter {
+        spec: spec.clone(),
+        common: start::Common {
+            job,
+            program,
+            plan,
+            address,
+            descriptors: descriptors.ranks,
+            oom_score: start::oom_score(),
+        },
+        files: start::output_files(spec)?,
+        warden: driver.processes.warden(),
+        inputs: driver.sender.clone(),
+        hold: held,
+    };
+    starter.start().map_err(system("starting a thread that starts ranks"))?;
+    driver.carry_on().await;
+    if let Some(error) = driver.not_started.take() {
         driver.processes.end(&[]).await;
         return Err(error);
     }
-    driver.carry_on().await;
     port.abort();
     Ok(driver.finish(printed).await)
 }
@@ -172,7 +206,7 @@ impl Driver<'_> {
         &self,
         plan: &Plan,
         cpus: &[u32],
-        program: &std::path::Path,
+        program: &Path,
         address: std::net::SocketAddr,
         room: &str,
     ) {
@@ -222,23 +256,17 @@ impl Driver<'_> {
         ));
     }
 
-    async fn start(&mut self, common: &start::Common) -> Result<(), RunError> {
-        let files = start::output_files(self.spec)?;
-        for (rank, files) in (0..self.spec.ranks).zip(files) {
-            self.start_rank(rank, common, files)?;
-            // Ranks that run already print and join.
-            tokio::task::yield_now().await;
-        }
-        Ok(())
-    }
-
-    /// Until every process ended.
+    /// Until every process ended, or a rank could not be started.
     async fn carry_on(&mut self) {
         loop {
             while let Some(action) = self.machine.poll_action() {
                 match action {
                     Action::Forward(signal) => self.pass_on(signal),
-                    Action::Kill => self.processes.signal(Signal::KILL),
+                    Action::Kill => {
+                        self.killed = self.machine.running();
+                        self.processes.signal(Signal::KILL);
+                    }
+                    Action::KillRank(rank) => self.processes.signal_rank(rank, Signal::KILL),
                     Action::Terminate => {
                         self.let_lines_end().await;
                         self.processes.signal(Signal::TERM);
@@ -247,8 +275,12 @@ impl Driver<'_> {
                     }
                 }
             }
-            if self.machine.finished() {
+            if self.machine.finished() || self.not_started.is_some() {
                 return;
+            }
+            if self.machine.ending() {
+                // Fails only when the thread that starts ranks is gone.
+                let _ = self.hold.send(());
             }
             let deadline = self.machine.deadline().map(|at| self.started + at);
             tokio::select! {
@@ -279,13 +311,36 @@ impl Driver<'_> {
 
     fn take(&mut self, input: Input) {
         let event = match input {
-            Input::Event(event) => event,
+            Input::Event(event) => {
+                if event == Event::StartEnded {
+                    self.processes.reap_orphans();
+                }
+                event
+            }
             Input::Signal(signal) => Event::Signal(signal),
+            Input::Started(newborn) => {
+                let rank = newborn.rank;
+                match self.adopt(newborn) {
+                    Ok(()) => Event::Started(rank),
+                    Err(error) => {
+                        self.not_started = Some(error);
+                        return;
+                    }
+                }
+            }
+            Input::NotStarted(error) => {
+                self.not_started = Some(error);
+                return;
+            }
             Input::Joined { rank, answers } => {
                 if let Some(slot) = self.answers.get_mut(rank as usize) {
                     *slot = Some(answers);
                 }
                 Event::Joined(rank)
+            }
+            Input::CoreDumped(rank) => {
+                self.dumped.insert(rank);
+                return;
             }
             Input::Part { rank, mine } => {
                 let answer = self.gather.handle_part(rank, mine);
@@ -293,7 +348,18 @@ impl Driver<'_> {
             }
             Input::Refused(why) => return self.note_refused(&why),
             Input::Note(text) => return self.note_once(text),
-            Input::ChildEnded => return self.processes.reap_orphans(),
+            Input::ChildEnded => {
+                if let Err(error) = self.processes.keep_warden()
+                    && !self.spec.quiet
+                {
+                    self.sink.note(&unwatched(&error));
+                }
+                // A rank that is being started would be taken for one.
+                if !self.machine.starting() {
+                    self.processes.reap_orphans();
+                }
+                return;
+            }
         };
         if let Event::Left { rank, .. } | Event::Disconnected(rank) | Event::Exited { rank, .. } =
             event
@@ -340,7 +406,12 @@ impl Driver<'_> {
 
     fn pass_on(&self, signal: Signal) {
         if signal != Signal::TSTP {
-            return self.processes.signal(signal);
+            self.processes.signal(signal);
+            if ENDING.contains(&signal) {
+                // A stopped process ends in order, too.
+                self.processes.signal(Signal::CONT);
+            }
+            return;
         }
         // Ranks are not in the terminal's group, so they stop and go on with us.
         self.processes.signal(Signal::STOP);
@@ -394,6 +465,11 @@ impl Driver<'_> {
             Some(Cause::OutputEnded(None)) => Ending::OutputClosed,
             Some(Cause::OutputEnded(Some(why))) => Ending::OutputFailed(why),
             Some(Cause::Failed { rank, how }) => {
+                let killed = how == How::Signal(Signal::KILL.as_raw());
+                let how = match killed && groups::oom_kills() > self.oom_kills {
+                    true => How::OutOfMemory,
+                    false => how,
+                };
                 let mut failure = Failure { rank, how, tail: String::new() };
                 let failed = failure.failed();
                 let tail = match &self.spec.output_dir {
@@ -413,16 +489,26 @@ impl Driver<'_> {
             Ending::Failed(failure) => {
                 let Failure { rank, how, .. } = failure;
                 let printed = match &self.spec.output_dir {
-                    Some(folder) => {
-                        format!("; see {}", start::file_names(folder, failure.failed()))
+                    Some(folder) if start::is_full(folder) => {
+                        format!("; what it printed is cut short: {} is full", folder.display())
                     }
+                    Some(folder) => format!(
+                        "; see {}{}",
+                        start::file_names(folder, failure.failed()),
+                        start::last_words(folder, failure.failed()),
+                    ),
                     None => String::new(),
                 };
                 let others = match self.spec.ranks {
                     1 => "",
+                    _ if self.spec.on_failure == OnFailure::Continue => "; the others went on",
                     _ => "; the job was ended",
                 };
-                format!("rank {rank} {how}{others}{printed}")
+                let core = match self.dumped.contains(rank) {
+                    true => core_file(self.spec.dir.as_deref()),
+                    false => String::new(),
+                };
+                format!("rank {rank} {how}{core}{others}{printed}")
             }
             Ending::TimedOut { running } => format!(
                 "the job was ended after {} s (--timeout); {} still ran",
@@ -439,6 +525,13 @@ impl Driver<'_> {
         if !note.is_empty() {
             self.sink.note(&note);
         }
+        if !self.killed.is_empty() && !self.spec.quiet {
+            self.sink.note(&format!(
+                "{} did not end by themselves, and were killed (--kill-after {})",
+                named(&self.killed),
+                self.spec.kill_after.as_secs_f64(),
+            ));
+        }
         if !stuck.is_empty() {
             self.sink.note(&format!("{} did not even end when killed", named(stuck)));
         }
@@ -448,6 +541,65 @@ impl Driver<'_> {
 fn named(ranks: &[u32]) -> String {
     let word = if ranks.len() == 1 { "rank" } else { "ranks" };
     format!("{word} {}", cpus::ranges(ranks))
+}
+
+/// Where ranks' output goes, and what tells when all of it is there.
+fn output(
+    spec: &Spec,
+    sender: &UnboundedSender<Input>,
+) -> Result<(Sink, Option<Printed>), RunError> {
+    if spec.output == Output::Capture {
+        return Ok((Sink::capture(spec.ranks), None));
+    }
+    let what = "starting a thread for output";
+    let failed = |source| RunError::System { what, source };
+    let (sink, printed) = Sink::print(sender.clone()).map_err(failed)?;
+    Ok((sink, Some(printed)))
+}
+
+/// What takes charge of the job's processes; with a warden, where that is possible.
+fn watched_over(spec: &Spec, job: &str, sink: &Sink) -> Result<Processes, RunError> {
+    let what = "becoming the parent of orphans";
+    let failed = |source| RunError::System { what, source };
+    let mut processes = Processes::new(spec.dedicated).map_err(failed)?;
+    if spec.dedicated
+        && let Err(error) = processes.start_warden(job)
+        && !spec.quiet
+    {
+        sink.note(&unwatched(&error));
+    }
+    Ok(processes)
+}
+
+/// A name that no other job has.
+fn job_name() -> io::Result<String> {
+    let random = wire::random()?;
+    let digits: String = random.iter().take(8).map(|byte| format!("{byte:02x}")).collect();
+    Ok(format!("{}-{digits}", std::process::id()))
+}
+
+/// Where the kernel puts what it writes of a process that crashed.
+fn core_file(dir: Option<&Path>) -> String {
+    let pattern = std::fs::read_to_string("/proc/sys/kernel/core_pattern").unwrap_or_default();
+    let pattern = pattern.trim();
+    match pattern.strip_prefix('|') {
+        Some(program) => {
+            format!("; its core went to {}", program.split(' ').next().unwrap_or_default())
+        }
+        None if pattern.starts_with('/') => format!("; its core file is {pattern}"),
+        None => {
+            let dir = dir.map(Path::to_owned).or_else(|| std::env::current_dir().ok());
+            let path = dir.unwrap_or_default().join(pattern);
+            format!("; its core file is {}", path.display())
+        }
+    }
+}
+
+fn unwatched(why: &io::Error) -> String {
+    format!(
+        "no warden watches over this job, which /proc/self/exe would be: {why} (is /proc \
+         mounted?); the job goes on, but if rma-run is killed, what ranks have started may stay"
+    )
 }
 
 async fn until(deadline: Option<Instant>) {

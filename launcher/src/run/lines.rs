@@ -1,61 +1,92 @@
-//! Cutting output into whole lines, in bounded memory.
+//! Cutting output into whole lines where that is possible in bounded memory, and adding nothing.
 
 use std::collections::VecDeque;
 
-/// Collects what a rank prints until it is whole lines.
+/// What can be printed now.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct Piece {
+    /// Whole lines with their labels; at most the last one has no end.
+    pub(super) bytes: Vec<u8>,
+    /// The beginning of its first line was in the piece before; it has no label.
+    pub(super) continues: bool,
+}
+
+/// Collects what a rank prints until it is whole lines, or too much of one.
 #[derive(Debug)]
 pub(super) struct Lines {
     label: Vec<u8>,
-    /// The beginning of a line, without its label.
+    /// What was not passed on of a line without an end.
     open: Vec<u8>,
-    /// A longer line is broken in several.
+    /// The beginning of that line was passed on.
+    begun: bool,
+    /// As many bytes of a line are passed on without its end.
     limit: usize,
 }
 
 impl Lines {
     pub(super) fn new(label: Option<u32>, limit: usize) -> Lines {
         let label = label.map_or_else(Vec::new, |rank| format!("[{rank}] ").into_bytes());
-        Lines { label, open: Vec::new(), limit: limit.max(1) }
+        Lines { label, open: Vec::new(), begun: false, limit }
     }
 
-    /// Takes what was printed; returns the lines that are whole now, with their labels.
-    pub(super) fn push(&mut self, bytes: &[u8]) -> Vec<u8> {
-        let mut whole = Vec::new();
-        for piece in bytes.split_inclusive(|byte| *byte == b'\n') {
-            match piece.split_last() {
-                Some((b'\n', line)) => {
-                    self.append(line, &mut whole);
-                    self.close(&mut whole);
-                }
-                _ => self.append(piece, &mut whole),
+    pub(super) fn label(&self) -> &[u8] {
+        &self.label
+    }
+
+    /// Whether something waits for the end of its line.
+    pub(super) fn waits(&self) -> bool {
+        !self.open.is_empty()
+    }
+
+    /// Whether the beginning of a line was passed on, and its end was not.
+    pub(super) fn is_begun(&self) -> bool {
+        self.begun
+    }
+
+    /// Takes what was printed; returns what can be passed on.
+    pub(super) fn push(&mut self, bytes: &[u8]) -> Piece {
+        let Some(last) = bytes.iter().rposition(|byte| *byte == b'\n') else {
+            self.open.extend_from_slice(bytes);
+            return if self.open.len() >= self.limit { self.rest() } else { Piece::default() };
+        };
+        let (whole, rest) = bytes.split_at(last + 1);
+        let continues = self.begun;
+        let mut piece = Vec::with_capacity(self.open.len() + bytes.len());
+        if self.label.is_empty() {
+            piece.append(&mut self.open);
+            piece.extend_from_slice(whole);
+            self.begun = false;
+        } else {
+            for line in whole.split_inclusive(|byte| *byte == b'\n') {
+                self.begin(&mut piece);
+                piece.extend_from_slice(line);
+                self.begun = false;
             }
         }
-        whole
-    }
-
-    /// The last line, if its end is missing, with its end.
-    pub(super) fn finish(&mut self) -> Vec<u8> {
-        let mut whole = Vec::new();
-        if !self.open.is_empty() {
-            self.close(&mut whole);
+        self.open.extend_from_slice(rest);
+        if self.waits() && self.open.len() >= self.limit {
+            self.begin(&mut piece);
         }
-        whole
+        Piece { bytes: piece, continues }
     }
 
-    fn append(&mut self, mut bytes: &[u8], whole: &mut Vec<u8>) {
-        while self.open.len() + bytes.len() > self.limit {
-            let (fits, rest) = bytes.split_at(self.limit - self.open.len());
-            self.open.extend_from_slice(fits);
-            self.close(whole);
-            bytes = rest;
+    /// What there is of the last line, without its end.
+    pub(super) fn rest(&mut self) -> Piece {
+        let continues = self.begun;
+        let mut bytes = Vec::new();
+        if self.waits() {
+            self.begin(&mut bytes);
         }
-        self.open.extend_from_slice(bytes);
+        Piece { bytes, continues }
     }
 
-    fn close(&mut self, whole: &mut Vec<u8>) {
-        whole.extend_from_slice(&self.label);
-        whole.append(&mut self.open);
-        whole.push(b'\n');
+    /// Passes on what there is of a line.
+    fn begin(&mut self, piece: &mut Vec<u8>) {
+        if !self.begun {
+            piece.extend_from_slice(&self.label);
+        }
+        piece.append(&mut self.open);
+        self.begun = true;
     }
 }
 
@@ -97,22 +128,33 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    #[test]
-    fn lines_come_out_whole_and_labelled() {
-        let mut lines = Lines::new(Some(12), 100);
-        assert_eq!(lines.push(b"one\ntw"), b"[12] one\n");
-        assert_eq!(lines.push(b"o"), b"");
-        assert_eq!(lines.push(b"\n\nthree"), b"[12] two\n[12] \n");
-        assert_eq!(lines.finish(), b"[12] three\n");
-        assert_eq!(lines.finish(), b"");
+    fn piece(bytes: &[u8], continues: bool) -> Piece {
+        Piece { bytes: bytes.to_vec(), continues }
     }
 
     #[test]
-    fn long_lines_are_broken() {
-        let mut lines = Lines::new(None, 4);
-        assert_eq!(lines.push(b"abcdefghij"), b"abcd\nefgh\n");
-        assert_eq!(lines.push(b"kl\nabcd\n"), b"ijkl\nabcd\n");
-        assert_eq!(lines.finish(), b"");
+    fn lines_come_out_whole_and_labelled() {
+        let mut lines = Lines::new(Some(12), 100);
+        assert_eq!(lines.push(b"one\ntw"), piece(b"[12] one\n", false));
+        assert_eq!(lines.push(b"o"), piece(b"", false));
+        assert_eq!(lines.push(b"\n\nthree"), piece(b"[12] two\n[12] \n", false));
+        assert!(lines.waits() && !lines.is_begun());
+        assert_eq!(lines.rest(), piece(b"[12] three", false));
+        assert!(!lines.waits() && lines.is_begun());
+        assert_eq!(lines.rest(), piece(b"", true));
+        assert_eq!(lines.push(b" four\nfive\n"), piece(b" four\n[12] five\n", true));
+        assert!(!lines.is_begun());
+    }
+
+    #[test]
+    fn long_lines_are_passed_on_in_pieces() {
+        let mut lines = Lines::new(Some(1), 4);
+        assert_eq!(lines.push(b"abc"), piece(b"", false));
+        assert_eq!(lines.push(b"def"), piece(b"[1] abcdef", false));
+        assert_eq!(lines.push(b"gh"), piece(b"", false));
+        assert_eq!(lines.push(b"ij\nklmno"), piece(b"ghij\n[1] klmno", true));
+        assert_eq!(lines.push(b"\n"), piece(b"\n", true));
+        assert_eq!(lines.rest(), piece(b"", false));
     }
 
     #[test]
@@ -136,33 +178,31 @@ mod tests {
 
     proptest! {
         #[test]
-        fn nothing_is_lost_or_added(pieces: Vec<Vec<u8>>) {
-            let mut lines = Lines::new(None, usize::MAX / 2);
-            let mut out = Vec::new();
-            for piece in &pieces {
-                out.extend(lines.push(piece));
-            }
-            out.extend(lines.finish());
-            let mut all = pieces.concat();
-            if all.last().is_some_and(|byte| *byte != b'\n') {
-                all.push(b'\n');
-            }
-            prop_assert_eq!(out, all);
-        }
-
-        #[test]
-        fn no_line_is_longer_than_the_limit(pieces: Vec<Vec<u8>>, limit in 1usize..9) {
+        fn nothing_is_lost_or_added(pieces: Vec<Vec<u8>>, limit in 0usize..9) {
             let mut lines = Lines::new(None, limit);
             let mut out = Vec::new();
             for piece in &pieces {
-                out.extend(lines.push(piece));
+                out.extend(lines.push(piece).bytes);
+                prop_assert!(lines.open.len() < limit.max(1), "bounded");
             }
-            out.extend(lines.finish());
-            prop_assert!(out.split(|byte| *byte == b'\n').all(|line| line.len() <= limit));
-            let joined = |bytes: &[u8]| -> Vec<u8> {
-                bytes.iter().copied().filter(|byte| *byte != b'\n').collect()
-            };
-            prop_assert_eq!(joined(&out), joined(&pieces.concat()));
+            out.extend(lines.rest().bytes);
+            prop_assert_eq!(out, pieces.concat());
+        }
+
+        #[test]
+        fn each_line_has_one_label(pieces: Vec<Vec<u8>>, limit in 0usize..9) {
+            let mut lines = Lines::new(Some(3), limit);
+            let mut out = Vec::new();
+            for piece in &pieces {
+                out.extend(lines.push(piece).bytes);
+            }
+            out.extend(lines.rest().bytes);
+            let all = pieces.concat();
+            let labelled: Vec<u8> = all
+                .split_inclusive(|byte| *byte == b'\n')
+                .flat_map(|line| [b"[3] ", line].concat())
+                .collect();
+            prop_assert_eq!(out, labelled);
         }
     }
 }

@@ -6,9 +6,14 @@ use std::time::Duration;
 use rustix::process::Signal;
 
 use super::report::How;
+use super::spec::OnFailure;
 
-/// From SIGTERM to SIGKILL.
-const TERM_GRACE: Duration = Duration::from_millis(400);
+/// Signals that ask a job to end.
+pub(super) const ENDING: [Signal; 4] = [Signal::INT, Signal::TERM, Signal::HUP, Signal::QUIT];
+/// The same signal sooner than that is the same request, told twice: `timeout` signals its child
+/// and then its group, a shell that ends does so after the terminal did. Not Ctrl-C, which people
+/// press twice.
+const REPEAT: Duration = Duration::from_millis(100);
 /// From SIGKILL until a process that does not end is given up.
 const KILL_GRACE: Duration = Duration::from_secs(5);
 /// How long a rank that seems to fail may take to exit by itself.
@@ -26,6 +31,10 @@ pub(super) enum Exit {
 /// Something happened.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Event {
+    /// A rank's process was started.
+    Started(u32),
+    /// No further rank will be started.
+    StartEnded,
     /// A rank joined the job.
     Joined(u32),
     /// A rank said that it leaves.
@@ -56,6 +65,8 @@ pub(super) enum Action {
     Terminate,
     /// End.
     Kill,
+    /// End that one, which was started when the job was ending already.
+    KillRank(u32),
 }
 
 /// Why the job ended.
@@ -69,6 +80,7 @@ pub(super) enum Cause {
 
 #[derive(Debug, Clone, Default)]
 struct Rank {
+    started: bool,
     joined: bool,
     left: Option<Left>,
     missed: Option<u32>,
@@ -98,14 +110,24 @@ enum Left {
 #[derive(Debug)]
 pub(super) struct Machine {
     ranks: Vec<Rank>,
+    /// Ranks that were started and did not end.
     running: usize,
+    starting: bool,
     timeout: Option<Duration>,
+    /// From the request to end until ranks are killed.
+    kill_after: Duration,
+    /// Ranks go on when another one fails.
+    goes_on: bool,
+    /// The first failure, where the others go on.
+    failed: Option<Cause>,
     cause: Option<Cause>,
     suspect: Option<Suspect>,
     /// The first failure, until it is known what caused it.
     held: Option<(u32, How)>,
     /// Signals passed on that ask programs to end.
     interrupted: Vec<Signal>,
+    /// The last of those, and when it came.
+    last: Option<(Signal, Duration)>,
     kill_at: Option<Duration>,
     give_up_at: Option<Duration>,
     gave_up: bool,
@@ -113,15 +135,25 @@ pub(super) struct Machine {
 }
 
 impl Machine {
-    pub(super) fn new(ranks: u32, timeout: Option<Duration>) -> Machine {
+    pub(super) fn new(
+        ranks: u32,
+        timeout: Option<Duration>,
+        kill_after: Duration,
+        on_failure: OnFailure,
+    ) -> Machine {
         Machine {
             ranks: vec![Rank::default(); ranks as usize],
-            running: ranks as usize,
+            running: 0,
+            starting: true,
             timeout,
+            kill_after,
+            goes_on: on_failure == OnFailure::Continue,
+            failed: None,
             cause: None,
             suspect: None,
             held: None,
             interrupted: Vec::new(),
+            last: None,
             kill_at: None,
             give_up_at: None,
             gave_up: false,
@@ -138,7 +170,7 @@ impl Machine {
     pub(super) fn deadline(&self) -> Option<Duration> {
         let deciding = self.cause.is_none();
         let suspect = self.suspect.filter(|_| deciding).map(|suspect| suspect.until);
-        let timeout = self.timeout.filter(|_| deciding && self.running > 0);
+        let timeout = self.timeout.filter(|_| deciding && self.runs());
         let judgements = self.ranks.iter().filter_map(|rank| rank.judge_at).filter(|_| deciding);
         [suspect, timeout, self.kill_at, self.give_up_at]
             .into_iter()
@@ -150,23 +182,41 @@ impl Machine {
     /// Whether every process ended (or cannot be ended), and it is known how the job did.
     pub(super) fn finished(&self) -> bool {
         let judged = self.cause.is_some() || self.ranks.iter().all(|rank| rank.judge_at.is_none());
-        self.gave_up || (self.running == 0 && judged)
+        self.gave_up || (!self.runs() && judged)
+    }
+
+    /// Whether ranks run, or are being started.
+    fn runs(&self) -> bool {
+        self.running > 0 || self.starting
+    }
+
+    /// Whether ranks are being started.
+    pub(super) fn starting(&self) -> bool {
+        self.starting
+    }
+
+    /// Whether the job is to end, so that no further rank need be started.
+    pub(super) fn ending(&self) -> bool {
+        self.cause.is_some() || !self.interrupted.is_empty()
     }
 
     /// Why the job ended, unless in order.
     pub(super) fn cause(&self) -> Option<&Cause> {
-        self.cause.as_ref()
+        self.cause.as_ref().or(self.failed.as_ref())
     }
 
     /// Ranks whose process runs.
     pub(super) fn running(&self) -> Vec<u32> {
         let ranks = self.ranks.iter().zip(0..);
-        ranks.filter_map(|(rank, number)| rank.exit.is_none().then_some(number)).collect()
+        let runs = |rank: &Rank| rank.started && rank.exit.is_none();
+        ranks.filter_map(|(rank, number)| runs(rank).then_some(number)).collect()
     }
 
     /// Something happened at `now`.
     pub(super) fn handle(&mut self, event: Event, now: Duration) {
         match event {
+            Event::Started(rank) => self.started(rank),
+            Event::StartEnded => self.starting = false,
             Event::Joined(rank) => self.joined(rank, now),
             Event::Left { rank, failed, missed } => self.left(rank, failed, missed, now),
             Event::Disconnected(rank) => {
@@ -178,9 +228,19 @@ impl Machine {
                 self.judge(rank, now);
             }
             Event::Exited { rank, exit } => self.exited(rank, exit, now),
-            Event::Signal(signal) => self.signal(signal),
+            Event::Signal(signal) => self.signal(signal, now),
             Event::OutputEnded(why) => self.end(Cause::OutputEnded(why), now),
             Event::Tick => self.tick(now),
+        }
+    }
+
+    fn started(&mut self, rank: u32) {
+        let Some(state) = self.ranks.get_mut(rank as usize) else { return };
+        if !std::mem::replace(&mut state.started, true) {
+            self.running += 1;
+        }
+        if self.ending() {
+            self.actions.push_back(Action::KillRank(rank));
         }
     }
 
@@ -296,6 +356,11 @@ impl Machine {
             }
             _ => Cause::Failed { rank, how },
         };
+        if self.goes_on {
+            self.held = None;
+            self.failed.get_or_insert(cause);
+            return;
+        }
         self.end(cause, now);
     }
 
@@ -319,26 +384,42 @@ impl Machine {
             return;
         }
         self.cause = Some(cause);
-        if self.running > 0 {
-            self.actions.push_back(Action::Terminate);
-            self.kill_at = Some(now + TERM_GRACE);
+        if self.runs() {
+            // Whoever was asked already is given its time: a second request may cut it short.
+            if self.interrupted.is_empty() {
+                self.actions.push_back(Action::Terminate);
+            }
+            self.kill_after_grace(now);
         }
     }
 
-    fn signal(&mut self, signal: Signal) {
-        let impatient = signal == Signal::INT
-            && (self.cause.is_some() || self.interrupted.contains(&Signal::INT));
-        if impatient {
+    fn kill_after_grace(&mut self, now: Duration) {
+        self.kill_at.get_or_insert(now + self.kill_after);
+    }
+
+    fn signal(&mut self, signal: Signal, now: Duration) {
+        if !ENDING.contains(&signal) {
+            return self.actions.push_back(Action::Forward(signal));
+        }
+        let last = self.last.replace((signal, now));
+        let told_twice = signal != Signal::INT
+            && last.is_some_and(|(last, then)| last == signal && now < then + REPEAT);
+        if told_twice {
+            return;
+        }
+        if self.ending() {
+            // Whoever asks again does not want to wait.
             self.cause.get_or_insert(Cause::Interrupted(signal.as_raw()));
             self.kill_at = Some(Duration::ZERO);
             return;
         }
-        if [Signal::INT, Signal::TERM, Signal::HUP, Signal::QUIT].contains(&signal)
-            && !self.interrupted.contains(&signal)
-        {
-            self.interrupted.push(signal);
+        self.interrupted.push(signal);
+        if self.starting {
+            // Ranks that never are cannot end in order.
+            self.cause = Some(Cause::Interrupted(signal.as_raw()));
         }
         self.actions.push_back(Action::Forward(signal));
+        self.kill_after_grace(now);
     }
 
     fn tick(&mut self, now: Duration) {
@@ -353,11 +434,14 @@ impl Machine {
                 self.judge(rank, now);
             }
         }
-        if self.running > 0 && self.timeout.is_some_and(|at| at <= now) {
+        if self.runs() && self.timeout.is_some_and(|at| at <= now) {
             self.end(Cause::TimedOut { running: self.running() }, now);
         }
         if self.kill_at.is_some_and(|at| at <= now) {
             self.kill_at = None;
+            if let Some(signal) = self.interrupted.first() {
+                self.cause.get_or_insert(Cause::Interrupted(signal.as_raw()));
+            }
             self.give_up_at = Some(now + KILL_GRACE);
             self.actions.push_back(Action::Kill);
         }

@@ -18,8 +18,20 @@ fn left(rank: u32) -> Event {
     Event::Left { rank, failed: false, missed: None }
 }
 
+const KILL_AFTER: Duration = Duration::from_secs(10);
+
+/// All ranks run.
+fn running(ranks: u32, timeout: Option<Duration>) -> Machine {
+    let mut machine = Machine::new(ranks, timeout, KILL_AFTER, OnFailure::End);
+    for rank in 0..ranks {
+        machine.handle(Event::Started(rank), at(0));
+    }
+    machine.handle(Event::StartEnded, at(0));
+    machine
+}
+
 fn after(ranks: u32, events: impl IntoIterator<Item = Event>) -> Machine {
-    let mut machine = Machine::new(ranks, None);
+    let mut machine = running(ranks, None);
     for event in events {
         machine.handle(event, at(0));
     }
@@ -68,7 +80,7 @@ fn the_first_failure_counts_and_ends_the_others() {
     machine.handle(killed(0, Signal::TERM), at(1));
     assert!(!machine.finished());
     let deadline = machine.deadline().unwrap();
-    assert!(deadline < at(1000), "the job ends within a second");
+    assert_eq!(deadline, KILL_AFTER, "ranks have their time to end in order");
     machine.handle(Event::Tick, deadline);
     assert_eq!(machine.poll_action(), Some(Action::Kill));
     machine.handle(killed(2, Signal::KILL), deadline);
@@ -153,7 +165,7 @@ fn a_rank_that_says_it_failed_and_exits_with_0_fails_the_job() {
 
 #[test]
 fn the_timeout_names_the_ranks_that_still_run() {
-    let mut machine = Machine::new(3, Some(at(500)));
+    let mut machine = running(3, Some(at(500)));
     machine.handle(exited(1, 0), at(1));
     assert_eq!(machine.deadline(), Some(at(500)));
     machine.handle(Event::Tick, at(500));
@@ -179,6 +191,89 @@ fn a_second_interrupt_kills() {
     machine.handle(Event::Tick, at(1));
     assert_eq!(machine.poll_action(), Some(Action::Kill));
     assert_eq!(machine.cause(), Some(&Cause::Interrupted(Signal::INT.as_raw())));
+}
+
+#[test]
+fn one_signal_starts_a_grace_and_any_second_one_kills() {
+    for first in ENDING {
+        let mut machine = after(2, [Event::Signal(first)]);
+        assert_eq!(machine.poll_action(), Some(Action::Forward(first)));
+        assert_eq!((machine.deadline(), machine.cause()), (Some(KILL_AFTER), None));
+        machine.handle(killed(1, first), at(5));
+        assert_eq!(machine.poll_action(), None, "rank 0 is not asked again: it may be saving");
+        machine.handle(Event::Tick, KILL_AFTER);
+        assert_eq!(machine.poll_action(), Some(Action::Kill));
+        assert_eq!(machine.cause(), Some(&Cause::Interrupted(first.as_raw())));
+        for second in ENDING {
+            let mut machine = after(1, [Event::Signal(first)]);
+            machine.handle(Event::Signal(second), REPEAT);
+            assert_eq!(machine.deadline(), Some(at(0)), "{first:?} {second:?}");
+        }
+    }
+}
+
+#[test]
+fn one_request_that_is_told_twice_is_one() {
+    let twice = [Event::Signal(Signal::TERM), Event::Signal(Signal::TERM)];
+    let mut machine = after(1, twice);
+    assert_eq!(machine.poll_action(), Some(Action::Forward(Signal::TERM)));
+    assert_eq!((machine.poll_action(), machine.deadline()), (None, Some(KILL_AFTER)));
+}
+
+#[test]
+fn a_signal_while_ranks_are_started_ends_the_job() {
+    let mut machine = Machine::new(3, None, KILL_AFTER, OnFailure::End);
+    machine.handle(Event::Started(0), at(0));
+    machine.handle(Event::Signal(Signal::TERM), at(1));
+    assert_eq!(machine.poll_action(), Some(Action::Forward(Signal::TERM)));
+    assert_eq!((machine.ending(), machine.running()), (true, vec![0]));
+    machine.handle(exited(0, 0), at(2));
+    assert!(!machine.finished(), "rank 1 may be starting");
+    machine.handle(Event::Started(1), at(2));
+    assert_eq!(machine.poll_action(), Some(Action::KillRank(1)));
+    machine.handle(Event::StartEnded, at(2));
+    machine.handle(killed(1, Signal::KILL), at(3));
+    assert!(machine.finished());
+    assert_eq!(machine.cause(), Some(&Cause::Interrupted(Signal::TERM.as_raw())));
+}
+
+#[test]
+fn a_start_that_never_ends_is_given_up() {
+    let mut machine = Machine::new(1, None, KILL_AFTER, OnFailure::End);
+    machine.handle(Event::Signal(Signal::INT), at(0));
+    for _ in 0..2 {
+        let deadline = machine.deadline().unwrap();
+        machine.handle(Event::Tick, deadline);
+    }
+    assert!(machine.finished());
+}
+
+#[test]
+fn ranks_that_end_before_others_are_started_do_not_end_the_job() {
+    let mut machine = Machine::new(2, None, KILL_AFTER, OnFailure::End);
+    machine.handle(Event::Started(0), at(0));
+    machine.handle(exited(0, 0), at(0));
+    assert!(!machine.finished());
+    machine.handle(Event::Started(1), at(0));
+    machine.handle(Event::StartEnded, at(0));
+    machine.handle(exited(1, 0), at(0));
+    assert!(machine.finished() && machine.cause().is_none());
+}
+
+#[test]
+fn ranks_go_on_where_that_is_asked_for() {
+    let mut machine = Machine::new(3, None, KILL_AFTER, OnFailure::Continue);
+    for rank in 0..3 {
+        machine.handle(Event::Started(rank), at(0));
+    }
+    machine.handle(Event::StartEnded, at(0));
+    machine.handle(exited(1, 3), at(1));
+    machine.handle(exited(0, 5), at(1));
+    assert_eq!((machine.poll_action(), machine.finished()), (None, false));
+    assert_eq!((machine.ending(), machine.deadline()), (false, None));
+    machine.handle(exited(2, 0), at(2));
+    assert!(machine.finished());
+    assert_eq!(failed(&machine), (1, How::Exited(3)));
 }
 
 #[test]
@@ -214,7 +309,7 @@ fn a_tick_at_the_deadline_moves_the_deadline() {
     ];
     for ranks in [1, 2] {
         for events in starts {
-            let mut machine = Machine::new(ranks, Some(at(100)));
+            let mut machine = running(ranks, Some(at(100)));
             for event in events {
                 machine.handle(event.clone(), at(0));
             }

@@ -14,8 +14,10 @@ mod bootstrap;
 mod capacity;
 mod config;
 mod cpus;
+pub mod doctor;
 mod driver;
 mod gather;
+mod groups;
 mod lines;
 mod machine;
 mod output;
@@ -31,12 +33,12 @@ mod warden;
 pub use capacity::Shortage;
 pub use config::read_config;
 pub use report::{Ending, Failure, How, RankOutput, Report, RunError};
-pub use spec::{Bind, Output, Spec, Stdin};
+pub use spec::{Bind, OnFailure, Output, Spec, Stdin};
 pub use warden::{NAME as WARDEN_NAME, warden};
 
 /// Runs a job from start to end, in the calling thread; returns when every process is gone.
 ///
-/// Must not be called from within an asynchronous runtime. The ranks end with the calling thread
+/// Must not be called from within an asynchronous runtime. The ranks end with the calling process
 /// if that ends first, by a signal for example.
 ///
 /// # Errors

@@ -8,19 +8,22 @@ use std::time::Duration;
 use rustix::event::{PollFd, PollFlags, poll};
 use tokio::net::unix::pipe::Receiver;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot, watch};
+use tokio::sync::{OwnedMutexGuard, OwnedSemaphorePermit, Semaphore, oneshot, watch};
 
 use super::driver::Input;
-use super::lines::{Lines, Tail};
+use super::lines::{Lines, Piece, Tail};
 use super::machine::Event;
 use super::report::RankOutput;
 
 /// Bytes read at once.
-const CHUNK: usize = 16 << 10;
+const CHUNK: usize = 64 << 10;
 /// Chunks that may wait to be written.
 const QUEUED: usize = 64;
 /// Captured bytes kept of each stream.
 const CAPTURED: usize = 16 << 20;
+/// After that silence of its rank, the beginning of a line is printed without its end, and other
+/// ranks need no longer wait for that.
+const PROMPT: Duration = Duration::from_millis(100);
 /// How long a pipe that outlives its rank may be silent.
 const SILENCE: Duration = Duration::from_millis(300);
 
@@ -31,14 +34,29 @@ pub(super) enum Stream {
     Err,
 }
 
-/// What is to be written; the permit bounds how much waits.
-type Chunk = (Stream, Vec<u8>, Option<OwnedSemaphorePermit>);
+/// What is to be written.
+#[derive(Debug)]
+pub(super) struct Chunk {
+    stream: Stream,
+    /// Whose it is; none for the launcher itself.
+    rank: Option<u32>,
+    piece: Piece,
+    /// Of a line that continues, should another one have come in between.
+    label: Vec<u8>,
+    /// Bounds how much waits.
+    _permit: Option<OwnedSemaphorePermit>,
+}
 
 /// A destination of lines.
 #[derive(Debug, Clone)]
 pub(super) enum Sink {
     /// This process' own streams, through a thread that may block.
-    Print { chunks: UnboundedSender<Chunk>, permits: Arc<Semaphore> },
+    Print {
+        chunks: UnboundedSender<Chunk>,
+        permits: Arc<Semaphore>,
+        /// The right to print on each stream; kept in the middle of a line.
+        turns: [Arc<tokio::sync::Mutex<()>>; 2],
+    },
     /// Memory.
     Capture(Arc<Mutex<Captured>>),
 }
@@ -62,7 +80,10 @@ impl Sink {
             // The driver does not wait for it after a second interrupt.
             let _ = done.send(());
         })?;
-        Ok((Sink::Print { chunks, permits: Arc::new(Semaphore::new(QUEUED)) }, printed))
+        let out = Arc::new(tokio::sync::Mutex::new(()));
+        let err = if is_one_file() { Arc::clone(&out) } else { Arc::default() };
+        let permits = Arc::new(Semaphore::new(QUEUED));
+        Ok((Sink::Print { chunks, permits, turns: [out, err] }, printed))
     }
 
     /// A sink that keeps everything.
@@ -77,21 +98,41 @@ impl Sink {
             Sink::Print { chunks, .. } => {
                 let lines = text.lines().map(|line| format!("rma-run: {line}\n"));
                 let lines = lines.collect::<String>().into_bytes();
+                let piece = Piece { bytes: lines, continues: false };
+                let (rank, label) = (None, Vec::new());
                 // The thread is gone only at the very end.
-                let _ = chunks.send((Stream::Err, lines, None));
+                let _ =
+                    chunks.send(Chunk { stream: Stream::Err, rank, piece, label, _permit: None });
             }
             Sink::Capture(captured) => lock(captured).notes.push(text.to_owned()),
         }
     }
 
-    async fn lines(&self, rank: u32, stream: Stream, lines: Vec<u8>) {
-        if lines.is_empty() {
+    /// Prints what `lines` has cut. `turn` is the rank's right to print, which it keeps in the
+    /// middle of a line unless it was silent.
+    async fn print_piece(
+        &self,
+        (rank, stream): (u32, Stream),
+        piece: Piece,
+        lines: &Lines,
+        turn: &mut Option<OwnedMutexGuard<()>>,
+    ) {
+        if piece.bytes.is_empty() {
             return;
         }
         match self {
-            Sink::Print { chunks, permits } => {
+            Sink::Print { chunks, permits, turns } => {
+                if turn.is_none() {
+                    let free = Arc::clone(&turns[stream as usize]);
+                    *turn = Some(free.lock_owned().await);
+                }
                 let permit = Arc::clone(permits).acquire_owned().await.ok();
-                let _ = chunks.send((stream, lines, permit));
+                let label = if piece.continues { lines.label().to_vec() } else { Vec::new() };
+                let rank = Some(rank);
+                let _ = chunks.send(Chunk { stream, rank, piece, label, _permit: permit });
+                if !lines.is_begun() {
+                    *turn = None;
+                }
             }
             Sink::Capture(captured) => {
                 let mut captured = lock(captured);
@@ -100,7 +141,7 @@ impl Sink {
                     Stream::Out => &mut output.stdout,
                     Stream::Err => &mut output.stderr,
                 };
-                kept.extend_from_slice(&lines);
+                kept.extend_from_slice(&piece.bytes);
                 if kept.len() > CAPTURED {
                     kept.drain(..kept.len() - CAPTURED / 2);
                 }
@@ -134,22 +175,31 @@ pub(super) async fn forward(
     sink: Sink,
     mut stop: watch::Receiver<bool>,
 ) {
+    let mut turn = None;
     loop {
         let ready = tokio::select! {
             biased;
-            ready = pipe.readable() => ready,
+            ready = pipe.readable() => Some(ready),
+            () = tokio::time::sleep(PROMPT), if lines.waits() || turn.is_some() => None,
             () = silence(&mut stop) => break,
         };
-        let Ok(whole) = ready.and_then(|()| read(&pipe, &mut lines, &tail)) else { break };
-        sink.lines(rank, stream, whole).await;
+        let Some(ready) = ready else {
+            let piece = lines.rest();
+            sink.print_piece((rank, stream), piece, &lines, &mut turn).await;
+            turn = None;
+            continue;
+        };
+        let Ok(piece) = ready.and_then(|()| read(&pipe, &mut lines, &tail)) else { break };
+        sink.print_piece((rank, stream), piece, &lines, &mut turn).await;
     }
-    sink.lines(rank, stream, lines.finish()).await;
+    let piece = lines.rest();
+    sink.print_piece((rank, stream), piece, &lines, &mut turn).await;
 }
 
-/// Reads what there is, and returns the lines that are whole then; the end of the stream is an
-/// error. The buffer is of no rank in particular: each process that is started costs a copy of the
-/// tables of what this one keeps.
-fn read(pipe: &Receiver, lines: &mut Lines, tail: &Mutex<Tail>) -> io::Result<Vec<u8>> {
+/// Reads what there is, and returns what can be printed then; the end of the stream is an error.
+/// The buffer is of no rank in particular: each process that is started costs a copy of the tables
+/// of what this one keeps.
+fn read(pipe: &Receiver, lines: &mut Lines, tail: &Mutex<Tail>) -> io::Result<Piece> {
     let mut chunk = [0; CHUNK];
     match pipe.try_read(&mut chunk) {
         Ok(0) => Err(io::ErrorKind::UnexpectedEof.into()),
@@ -157,7 +207,7 @@ fn read(pipe: &Receiver, lines: &mut Lines, tail: &Mutex<Tail>) -> io::Result<Ve
             lock(tail).push(&chunk[..count]);
             Ok(lines.push(&chunk[..count]))
         }
-        Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(Vec::new()),
+        Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(Piece::default()),
         Err(error) => Err(error),
     }
 }
@@ -174,26 +224,74 @@ async fn silence(stop: &mut watch::Receiver<bool>) {
     tokio::time::sleep(SILENCE).await;
 }
 
-/// Longest line kept in memory, so that all ranks together stay within about 128 MiB.
+/// How much of a line waits for its end, so that all ranks together stay within about 64 MiB. The
+/// lines of a rank that is alone mix with no other's.
 pub(super) fn line_limit(ranks: u32) -> usize {
-    const TOTAL: usize = 128 << 20;
-    (TOTAL / 2 / (ranks.max(1) as usize)).clamp(16 << 10, 1 << 20)
+    const TOTAL: usize = 64 << 20;
+    match ranks {
+        0 | 1 => 0,
+        _ => (TOTAL / 2 / (ranks as usize)).clamp(4 << 10, 64 << 10),
+    }
+}
+
+/// Whether standard output and standard error are one terminal, pipe or file.
+fn is_one_file() -> bool {
+    let file = |stream: BorrowedFd<'_>| {
+        rustix::fs::fstat(stream).map(|stat| (stat.st_dev, stat.st_ino, stat.st_rdev))
+    };
+    let (out, err) = (file(rustix::stdio::stdout()), file(rustix::stdio::stderr()));
+    out.is_ok() && out == err
+}
+
+/// Lines that were begun on this process' streams.
+#[derive(Debug, Default)]
+struct Begun {
+    /// Of which rank, for each stream.
+    ranks: [Option<u32>; 2],
+    one_file: bool,
+}
+
+impl Begun {
+    /// What goes in front of a chunk: the end of a line that another rank has begun, and the label
+    /// of a line that was cut so. Notes the line that the chunk begins.
+    fn before(&mut self, chunk: &Chunk) -> Vec<u8> {
+        let index = if self.one_file { 0 } else { chunk.stream as usize };
+        let begun = &mut self.ranks[index];
+        let (same, mut before) = (chunk.rank.is_some() && *begun == chunk.rank, Vec::new());
+        if begun.is_some() && !same {
+            before.push(b'\n');
+        }
+        if chunk.piece.continues && !same {
+            before.extend_from_slice(&chunk.label);
+        }
+        let ends = chunk.piece.bytes.ends_with(b"\n");
+        *begun = chunk.rank.filter(|_| !ends);
+        before
+    }
 }
 
 /// Writes until every sink is gone.
 fn print(mut queue: UnboundedReceiver<Chunk>, inputs: &UnboundedSender<Input>) {
     let mut usable = [true; 2];
-    while let Some((stream, bytes, _permit)) = queue.blocking_recv() {
-        let (to, usable) = match stream {
+    let mut begun = Begun { one_file: is_one_file(), ..Begun::default() };
+    while let Some(chunk) = queue.blocking_recv() {
+        let (to, usable) = match chunk.stream {
             Stream::Out => (rustix::stdio::stdout(), &mut usable[0]),
             Stream::Err => (rustix::stdio::stderr(), &mut usable[1]),
         };
         if !*usable {
             continue;
         }
-        if let Err(error) = write_all(to, &bytes) {
+        let mut bytes = begun.before(&chunk);
+        let bytes = if bytes.is_empty() {
+            &chunk.piece.bytes
+        } else {
+            bytes.extend_from_slice(&chunk.piece.bytes);
+            &bytes
+        };
+        if let Err(error) = write_all(to, bytes) {
             *usable = false;
-            if stream == Stream::Out {
+            if chunk.stream == Stream::Out {
                 let why = (error != rustix::io::Errno::PIPE).then(|| error.to_string());
                 // The driver is gone only when the job is over.
                 let _ = inputs.send(Input::Event(Event::OutputEnded(why)));
@@ -218,4 +316,38 @@ fn write_all(to: BorrowedFd<'_>, mut bytes: &[u8]) -> rustix::io::Result<()> {
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn chunk(rank: u32, stream: Stream, text: &str, continues: bool) -> Chunk {
+        let piece = Piece { bytes: text.into(), continues };
+        let label = format!("[{rank}] ").into_bytes();
+        Chunk { stream, rank: Some(rank), piece, label, _permit: None }
+    }
+
+    #[test]
+    fn a_line_is_ended_only_when_another_rank_prints() {
+        use Stream::{Err, Out};
+        let mut begun = Begun::default();
+        assert_eq!(begun.before(&chunk(0, Out, "na", false)), b"");
+        assert_eq!(begun.before(&chunk(0, Out, "me? ", true)), b"");
+        assert_eq!(begun.before(&chunk(1, Err, "elsewhere\n", false)), b"");
+        assert_eq!(begun.before(&chunk(1, Out, "mine\n", false)), b"\n");
+        assert_eq!(begun.before(&chunk(0, Out, "rest\n", true)), b"[0] ");
+        assert_eq!(begun.before(&chunk(2, Out, "next\n", false)), b"");
+    }
+
+    #[test]
+    fn one_terminal_has_one_line() {
+        use Stream::{Err, Out};
+        let mut begun = Begun { one_file: true, ..Begun::default() };
+        assert_eq!(begun.before(&chunk(0, Out, "name? ", false)), b"");
+        assert_eq!(begun.before(&chunk(0, Err, "a warning", false)), b"", "its own");
+        let mut note = chunk(0, Err, "rma-run: a note\n", false);
+        note.rank = None;
+        assert_eq!(begun.before(&note), b"\n");
+    }
 }

@@ -16,7 +16,7 @@ use tokio::sync::mpsc::UnboundedSender;
 use super::driver::Input;
 use super::machine::{Event, Exit};
 use super::spawn::watch;
-use super::warden::Warden;
+use super::warden::{Orders, Warden};
 
 /// How long killed orphans may take to disappear.
 const SWEEP_ROUNDS: u32 = 400;
@@ -43,7 +43,18 @@ impl Processes {
         // Any process number means yes.
         rustix::process::set_child_subreaper(Some(rustix::process::getpid()))?;
         let inherited = Some(children());
-        Ok(Processes { ranks: Vec::new(), warden: Some(Warden::start()?), inherited })
+        Ok(Processes { ranks: Vec::new(), warden: None, inherited })
+    }
+
+    /// Has a warden watch over the job from now on.
+    pub(super) fn start_warden(&mut self, job: &str) -> io::Result<()> {
+        self.warden = Some(Warden::start(job)?);
+        Ok(())
+    }
+
+    /// The pipe that new processes tell their group.
+    pub(super) fn warden(&self) -> Orders {
+        self.warden.as_ref().map(Warden::orders).unwrap_or_default()
     }
 
     /// Takes charge of the next rank; its end will be told to `inputs`.
@@ -56,7 +67,10 @@ impl Processes {
         }
         let watched = watch(pidfd_open(pid, PidfdFlags::NONBLOCK)?)?;
         tokio::spawn(async move {
-            let exit = ended(&watched).await;
+            let (exit, dumped) = ended(&watched).await;
+            if dumped {
+                let _ = inputs.send(Input::CoreDumped(rank));
+            }
             // The driver is gone only when the job is over.
             let _ = inputs.send(Input::Event(Event::Exited { rank, exit }));
         });
@@ -69,6 +83,23 @@ impl Processes {
             // Fails when the group has no process left.
             let _ = kill_process_group(*group, signal);
         }
+    }
+
+    /// Sends a signal to every process of one rank.
+    pub(super) fn signal_rank(&self, rank: u32, signal: Signal) {
+        if let Some((group, _)) = self.ranks.get(rank as usize) {
+            let _ = kill_process_group(*group, signal);
+        }
+    }
+
+    /// Has another warden watch if one ended; why not, if there is none any more.
+    pub(super) fn keep_warden(&mut self) -> io::Result<()> {
+        let Some(warden) = &mut self.warden else { return Ok(()) };
+        let kept = warden.replace_if_gone(self.ranks.iter().map(|(group, _)| *group));
+        if kept.is_err() {
+            self.warden = None;
+        }
+        kept
     }
 
     /// Reaps orphans that ended; called when any child ended.
@@ -147,26 +178,28 @@ fn children() -> Vec<u32> {
     text.split_ascii_whitespace().filter_map(|word| word.parse().ok()).collect()
 }
 
-/// Waits for the end of a process without reaping it.
-async fn ended(watched: &AsyncFd<OwnedFd>) -> Exit {
+/// Waits for the end of a process without reaping it; how it ended, and whether the kernel wrote
+/// its memory to a core file.
+async fn ended(watched: &AsyncFd<OwnedFd>) -> (Exit, bool) {
     use std::os::fd::AsFd;
     loop {
         let options = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT | WaitIdOptions::NOHANG;
         match waitid(WaitId::PidFd(watched.get_ref().as_fd()), options) {
             Ok(Some(status)) => {
-                return match status.terminating_signal() {
+                let exit = match status.terminating_signal() {
                     Some(signal) => Exit::Signal(signal),
                     None => Exit::Status(status.exit_status().unwrap_or(0)),
                 };
+                return (exit, status.dumped());
             }
             Ok(None) => {}
             Err(rustix::io::Errno::INTR) => continue,
             // Other code reaped it, and knows its status alone.
-            Err(_) => return Exit::Status(1),
+            Err(_) => return (Exit::Status(1), false),
         }
         match watched.readable().await {
             Ok(mut guard) => guard.clear_ready(),
-            Err(_) => return Exit::Status(1),
+            Err(_) => return (Exit::Status(1), false),
         }
     }
 }

@@ -15,7 +15,13 @@ const DEFAULT_PATH: &str = "/usr/local/bin:/usr/bin:/bin";
 /// The file that the ranks execute.
 pub(super) fn find(spec: &Spec) -> Result<PathBuf, RunError> {
     let path = spec.variable("PATH").unwrap_or_else(|| DEFAULT_PATH.into());
-    find_in(&spec.program, &path)
+    let program = find_in(&spec.program, &path)?;
+    let Some(dir) = &spec.dir else { return Ok(program) };
+    let failed = |source| RunError::Folder { path: dir.clone(), source };
+    if !std::fs::metadata(dir).map_err(failed)?.is_dir() {
+        return Err(failed(rustix::io::Errno::NOTDIR.into()));
+    }
+    std::path::absolute(program).map_err(failed)
 }
 
 fn find_in(program: &OsStr, path: &OsStr) -> Result<PathBuf, RunError> {

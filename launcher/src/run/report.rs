@@ -6,6 +6,7 @@ use std::io;
 use std::path::PathBuf;
 
 use rma_core::ConfigError;
+use rustix::process::Signal;
 
 use super::capacity::Shortage;
 use super::signals;
@@ -18,6 +19,8 @@ pub enum How {
     Exited(i32),
     /// A signal ended it.
     Signal(i32),
+    /// The kernel ended it (or another rank at the same time), for lack of memory.
+    OutOfMemory,
     /// It exited with 0 after it had joined the job, but never said that it leaves.
     NeverLeft,
     /// It exited with 0 and never joined the job, while another rank did.
@@ -38,6 +41,11 @@ impl fmt::Display for How {
             How::Signal(signal) => {
                 write!(f, "was ended by signal {signal} ({})", signals::name(signal))
             }
+            How::OutOfMemory => f.write_str(
+                "was ended by signal 9 (SIGKILL) when the kernel ran out of memory for it (`dmesg` \
+                 tells more): start fewer ranks, or raise the limit of the control group, if there \
+                 is one",
+            ),
             How::NeverLeft => f.write_str(
                 "exited with status 0 without finalizing, as after process::exit: ranks that \
                  still wait for it would hang; let its `Universe` drop before it exits",
@@ -101,9 +109,9 @@ pub enum Ending {
 /// What one rank printed.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct RankOutput {
-    /// Standard output, whole lines.
+    /// Standard output.
     pub stdout: Vec<u8>,
-    /// Standard error, whole lines.
+    /// Standard error.
     pub stderr: Vec<u8>,
 }
 
@@ -126,6 +134,7 @@ impl Report {
             Ending::Failed(failure) => match failure.how {
                 How::Exited(status) => nonzero(status & 0xff),
                 How::Signal(signal) => nonzero(128 + signal),
+                How::OutOfMemory => nonzero(128 + Signal::KILL.as_raw()),
                 How::NeverLeft | How::NeverJoined | How::Announced | How::LeftEarly { .. } => 1,
             },
             Ending::TimedOut { .. } => 124,
@@ -173,6 +182,14 @@ pub enum RunError {
         program: PathBuf,
         /// What is wrong with it.
         why: String,
+    },
+    /// The folder that ranks are to run in cannot be used.
+    #[error("ranks cannot run in {}: {source}", path.display())]
+    Folder {
+        /// The folder.
+        path: PathBuf,
+        /// What the operating system says.
+        source: io::Error,
     },
     /// The folder for output cannot be used.
     #[error("output folder: {} cannot be written: {source}", path.display())]
@@ -225,6 +242,12 @@ pub enum RunError {
         /// Bytes that there may be.
         most: usize,
     },
+    /// The port at which ranks join cannot be opened, or reached.
+    #[error(
+        "ranks join at a port of 127.0.0.1, which cannot be used: {0}; bring the loop-back \
+         interface up (`ip link set lo up`), with that address (`ip addr add 127.0.0.1/8 dev lo`)"
+    )]
+    Port(#[source] io::Error),
     /// The operating system refused something.
     #[error("{what} failed: {source}")]
     System {

@@ -5,6 +5,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc::UnboundedSender;
 
 use super::driver::Input;
+use super::spawn;
 
 /// Passed on to every rank.
 const FORWARDED: [Signal; 8] = [
@@ -19,7 +20,8 @@ const FORWARDED: [Signal; 8] = [
 ];
 
 /// Delivers this process' signals to `inputs` from now on, except those that its parent
-/// wanted ignored (`nohup`, a shell's background job): ranks inherit that.
+/// wanted ignored (`nohup`, a shell's background job): ranks inherit that. A mask is inherited by
+/// accident only, and undone.
 pub(super) fn listen(inputs: &UnboundedSender<Input>) -> std::io::Result<()> {
     let ignored = ignored();
     for kind in FORWARDED {
@@ -37,6 +39,7 @@ pub(super) fn listen(inputs: &UnboundedSender<Input>) -> std::io::Result<()> {
             }
         });
     }
+    spawn::unblock(&FORWARDED);
     let mut child = signal(SignalKind::child())?;
     let inputs = inputs.clone();
     tokio::spawn(async move {

@@ -3,19 +3,22 @@
 #![allow(unsafe_code)]
 
 use std::io;
+use std::mem::MaybeUninit;
 use std::os::fd::OwnedFd;
 use std::os::unix::process::CommandExt;
 use std::process::Command;
+use std::sync::Arc;
 
+use rustix::fs::{Mode, OFlags, open};
+use rustix::io::FdFlags;
 use rustix::process::{
-    Pid, Resource, Rlimit, Signal, getppid, set_parent_process_death_signal, setrlimit,
+    Pid, Resource, Rlimit, Signal, getpid, getppid, set_parent_process_death_signal, setrlimit,
 };
 use rustix::thread::{CpuSet, sched_setaffinity};
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 
 /// Conditions under which a rank runs.
-#[derive(Clone, Copy)]
 pub(super) struct Confinement {
     /// The launcher.
     pub(super) parent: Pid,
@@ -23,6 +26,12 @@ pub(super) struct Confinement {
     pub(super) cpus: Option<CpuSet>,
     /// Limit of descriptors, if it is another than the launcher's.
     pub(super) descriptors: Option<Rlimit>,
+    /// The pipe with the job's secret, which the program inherits.
+    pub(super) secret: OwnedFd,
+    /// What the kernel adds when it chooses whom to end for lack of memory, as text.
+    pub(super) oom_score: String,
+    /// The warden's pipe, which is told of the new group before the program runs.
+    pub(super) warden: Option<Arc<OwnedFd>>,
 }
 
 impl Confinement {
@@ -33,6 +42,17 @@ impl Confinement {
         if getppid() != Some(self.parent) {
             return Err(rustix::io::Errno::SRCH.into());
         }
+        if let Some(warden) = &self.warden {
+            // Without a warden the job goes on, too.
+            let _ = rustix::io::write(warden, watch_order(&mut [0; 16]));
+        }
+        rustix::io::fcntl_setfd(&self.secret, FdFlags::empty())?;
+        // Where there is no such file, ranks and launcher are ended alike.
+        if let Ok(score) =
+            open(c"/proc/self/oom_score_adj", OFlags::WRONLY | OFlags::CLOEXEC, Mode::empty())
+        {
+            let _ = rustix::io::write(&score, self.oom_score.as_bytes());
+        }
         if let Some(cpus) = &self.cpus {
             sched_setaffinity(None, cpus)?;
         }
@@ -41,6 +61,23 @@ impl Confinement {
         }
         Ok(())
     }
+}
+
+/// What tells the warden to watch over this process' group, see [`super::warden`]. Without
+/// allocating: this may be a process between fork and exec.
+fn watch_order(line: &mut [u8; 16]) -> &[u8] {
+    let mut number = getpid().as_raw_nonzero().get().unsigned_abs();
+    let last = line.len() - 1;
+    line[last] = b'\n';
+    let mut start = last;
+    while number > 0 {
+        start -= 1;
+        line[start] = b'0' + (number % 10) as u8;
+        number /= 10;
+    }
+    start -= 1;
+    line[start] = b'+';
+    &line[start..]
 }
 
 /// Has `command` run under `confinement`, as the leader of a process group of its own.
@@ -54,6 +91,23 @@ pub(super) fn confine(command: &mut Command, confinement: Confinement) {
     unsafe { command.pre_exec(apply) };
 }
 
+/// Lets this thread have signals again that whoever started this process had blocked.
+pub(super) fn unblock(signals: &[Signal]) {
+    let mut set = MaybeUninit::<libc::sigset_t>::uninit();
+    // SAFETY: the call writes a whole `sigset_t`, for which there is room.
+    unsafe { libc::sigemptyset(set.as_mut_ptr()) };
+    // SAFETY: it was written above.
+    let mut set = unsafe { set.assume_init() };
+    for signal in signals {
+        // SAFETY: `set` is a `sigset_t` that `sigemptyset` has made; a number that is no signal
+        // would be an error.
+        unsafe { libc::sigaddset(&raw mut set, signal.as_raw()) };
+    }
+    // SAFETY: the call reads `set`, and no old mask is asked for. It changes which signals this
+    // thread takes, whose handlers are those that the event loop has put there.
+    unsafe { libc::pthread_sigmask(libc::SIG_UNBLOCK, &raw const set, std::ptr::null_mut()) };
+}
+
 /// Registers a descriptor with the event loop, for reading.
 pub(super) fn watch(descriptor: OwnedFd) -> io::Result<AsyncFd<OwnedFd>> {
     // SAFETY: an `OwnedFd` is open, and no other code may close it or put another file in its
@@ -61,4 +115,15 @@ pub(super) fn watch(descriptor: OwnedFd) -> io::Result<AsyncFd<OwnedFd>> {
     // `as_raw_fd` always returns the same number.
     let registered = unsafe { AsyncFd::register_with_interest(descriptor, Interest::READABLE) };
     Ok(registered?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_new_process_tells_the_warden_its_number() {
+        let expected = format!("+{}\n", std::process::id());
+        assert_eq!(watch_order(&mut [0; 16]), expected.as_bytes());
+    }
 }

@@ -6,6 +6,9 @@ use std::time::Duration;
 
 use rma_core::Config;
 
+/// Time that ranks have to end in order, unless told otherwise.
+const KILL_AFTER: Duration = Duration::from_secs(10);
+
 /// Where ranks run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Bind {
@@ -14,6 +17,16 @@ pub enum Bind {
     None,
     /// Rank r on CPU r of those, starting over when there are more ranks.
     Core,
+}
+
+/// What happens when a rank fails.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum OnFailure {
+    /// The others are ended.
+    #[default]
+    End,
+    /// The others go on; the job has failed all the same.
+    Continue,
 }
 
 /// What rank 0 reads; the other ranks read an empty file.
@@ -45,6 +58,8 @@ pub struct Spec {
     pub program: OsString,
     /// Its arguments.
     pub args: Vec<OsString>,
+    /// Folder that ranks run in, instead of the launcher's, from which the program is looked up.
+    pub dir: Option<PathBuf>,
     /// Number of ranks.
     pub ranks: u32,
     /// Nodes that this machine is to be taken for, see [`Job::nodes`](crate::Job).
@@ -61,8 +76,13 @@ pub struct Spec {
     pub bind: Bind,
     /// More ranks than CPUs are meant: do not mention it.
     pub oversubscribe: bool,
+    /// What happens when a rank fails.
+    pub on_failure: OnFailure,
     /// End the job after this time.
     pub timeout: Option<Duration>,
+    /// From SIGTERM, or the first signal to the launcher that asks a job to end, until ranks that
+    /// still run are killed.
+    pub kill_after: Duration,
     /// Longest wait inside the ranks' runtime, see [`Job::wait_timeout`](crate::Job).
     pub wait_timeout: Option<Duration>,
     /// Hints for every window, see [`Job::hints`](crate::Job); they go before those of `config`.
@@ -91,6 +111,7 @@ impl Spec {
         Spec {
             program: program.as_ref().to_owned(),
             args: Vec::new(),
+            dir: None,
             ranks,
             nodes: 1,
             env: Vec::new(),
@@ -99,7 +120,9 @@ impl Spec {
             output_dir: None,
             bind: Bind::None,
             oversubscribe: false,
+            on_failure: OnFailure::End,
             timeout: None,
+            kill_after: KILL_AFTER,
             wait_timeout: None,
             hints: Vec::new(),
             config: Config::default(),

@@ -1,34 +1,81 @@
-//! Starting one rank: its environment, its streams.
+//! Starting ranks: their environment, their streams.
 
 use std::ffi::OsStr;
 use std::fs::File;
-use std::io::{Read, Seek, SeekFrom, Write};
+use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::net::SocketAddr;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{ChildStdin, Command, Stdio};
-use std::sync::{Arc, Mutex};
+use std::process::{Child, ChildStdin, Command, Stdio};
+use std::sync::{Arc, Mutex, mpsc};
 
-use rustix::process::Rlimit;
+use rustix::process::{Pid, Rlimit, Signal, kill_process_group};
+use tokio::sync::mpsc::UnboundedSender;
 
 use super::bootstrap::Plan;
 use super::cpus;
-use super::driver::Driver;
+use super::driver::{Driver, Input};
 use super::lines::{Lines, Tail};
-use super::output::{Stream, forward, line_limit, receiver};
+use super::machine::Event;
+use super::output::{Stream, forward, line_limit, lock, receiver};
 use super::report::RunError;
 use super::spawn::{Confinement, confine};
 use super::spec::{Output, Spec, Stdin};
-use crate::{BOOTSTRAP_VAR, RANK_VAR, SECRET_VAR};
+use super::warden::Orders;
+use crate::inherited;
+use crate::{BOOTSTRAP_VAR, JOB_VAR, RANK_VAR, SECRET_VAR};
 
 /// The same for all ranks.
 pub(super) struct Common {
+    /// The job's name.
+    pub(super) job: String,
     pub(super) program: PathBuf,
     pub(super) plan: Arc<Plan>,
     pub(super) address: SocketAddr,
     /// Limit of descriptors that ranks get back.
     pub(super) descriptors: Option<Rlimit>,
+    /// See [`oom_score`].
+    pub(super) oom_score: String,
+}
+
+/// What ranks write into their `oom_score_adj`: before this process, which can tell what happened,
+/// the kernel ends one of them.
+pub(super) fn oom_score() -> String {
+    const ADDED: i32 = 100;
+    const MOST: i32 = 1000;
+    let mine = std::fs::read_to_string("/proc/self/oom_score_adj").unwrap_or_default();
+    (mine.trim().parse().unwrap_or(0) + ADDED).min(MOST).to_string()
+}
+
+/// Whether nothing more can be written in that folder.
+pub(super) fn is_full(folder: &Path) -> bool {
+    rustix::fs::statvfs(folder).is_ok_and(|disk| disk.f_bavail == 0 || disk.f_favail == 0)
+}
+
+/// The last lines that a rank printed into the file of its standard error.
+pub(super) fn last_words(folder: &Path, rank: u32) -> String {
+    const LINES: usize = 5;
+    let mut tail = Tail::default();
+    let [_, path] = file_paths(folder, rank);
+    if push_end(&mut tail, path).is_err() {
+        return String::new();
+    }
+    let text = tail.text();
+    let lines: Vec<_> = text.lines().collect();
+    let last = lines.iter().skip(lines.len().saturating_sub(LINES));
+    last.map(|line| format!("\n  {line}")).collect()
+}
+
+/// Adds the end of a file.
+fn push_end(tail: &mut Tail, path: PathBuf) -> io::Result<()> {
+    let mut file = File::open(path)?;
+    let len = file.metadata()?.len();
+    file.seek(SeekFrom::Start(len.saturating_sub(Tail::LEN as u64)))?;
+    let mut end = Vec::new();
+    file.take(Tail::LEN as u64).read_to_end(&mut end)?;
+    tail.push(&end);
+    Ok(())
 }
 
 /// Files for a rank's two streams, instead of pipes.
@@ -65,12 +112,7 @@ pub(super) fn file_names(folder: &Path, rank: u32) -> String {
 pub(super) fn file_tail(folder: &Path, rank: u32) -> Option<String> {
     let mut tail = Tail::default();
     for path in file_paths(folder, rank) {
-        let mut file = File::open(path).ok()?;
-        let len = file.metadata().ok()?.len();
-        file.seek(SeekFrom::Start(len.saturating_sub(Tail::LEN as u64))).ok()?;
-        let mut end = Vec::new();
-        file.take(Tail::LEN as u64).read_to_end(&mut end).ok()?;
-        tail.push(&end);
+        push_end(&mut tail, path).ok()?;
     }
     Some(tail.text())
 }
@@ -84,67 +126,110 @@ pub(super) fn check_environment(spec: &Spec) -> Result<(), RunError> {
     }
 }
 
-impl Driver<'_> {
-    /// Starts a rank and everything that looks after it.
-    pub(super) fn start_rank(
-        &mut self,
-        rank: u32,
-        common: &Common,
-        files: Files,
-    ) -> Result<(), RunError> {
-        let ranks = self.spec.ranks;
-        let failed = |source| RunError::Spawn { rank, ranks, source };
-        let mut command = self.command(rank, common);
+/// A rank that was just started. Dropping it ends it.
+#[derive(Debug)]
+pub(super) struct Newborn {
+    pub(super) rank: u32,
+    /// None once it was taken.
+    child: Option<Child>,
+    feed: Option<Feed>,
+}
+
+impl Drop for Newborn {
+    fn drop(&mut self) {
+        if let Some(child) = &mut self.child {
+            let _ = kill_process_group(Pid::from_child(child), Signal::KILL);
+            let _ = child.wait();
+        }
+    }
+}
+
+/// Starts ranks one after the other, in a thread of its own: until a process executes its program
+/// may take as long as a file system takes. The kernel ends ranks with this thread, which stays
+/// until `hold` ends.
+pub(super) struct Starter {
+    pub(super) spec: Spec,
+    pub(super) common: Common,
+    pub(super) files: Vec<Files>,
+    pub(super) warden: Orders,
+    pub(super) inputs: UnboundedSender<Input>,
+    /// Anything said there means that no more ranks are wanted.
+    pub(super) hold: mpsc::Receiver<()>,
+}
+
+impl Starter {
+    pub(super) fn start(self) -> io::Result<()> {
+        std::thread::Builder::new().name("starter".into()).spawn(move || self.run()).map(drop)
+    }
+
+    fn run(mut self) {
+        for (rank, files) in (0..).zip(std::mem::take(&mut self.files)) {
+            if !matches!(self.hold.try_recv(), Err(mpsc::TryRecvError::Empty)) {
+                break;
+            }
+            let input = match self.rank(rank, files) {
+                Ok(newborn) => Input::Started(newborn),
+                Err(error) => Input::NotStarted(error),
+            };
+            // When the driver is gone, this drops the rank.
+            if self.inputs.send(input).is_err() {
+                return;
+            }
+        }
+        let _ = self.inputs.send(Input::Event(Event::StartEnded));
+        while self.hold.recv().is_ok() {}
+    }
+
+    fn rank(&self, rank: u32, files: Files) -> Result<Newborn, RunError> {
+        let failed = |source| RunError::Spawn { rank, ranks: self.spec.ranks, source };
+        let mut command = self.command(rank).map_err(failed)?;
         let feed = self.streams(rank, &mut command, files);
-        let mut child = command.spawn().map_err(|source| match source.raw_os_error() {
+        let child = command.spawn().map_err(|source| match source.raw_os_error() {
             Some(error) if error == rustix::io::Errno::NOEXEC.raw_os_error() => {
                 let why = "it is neither a program of this machine nor a script".to_owned();
-                RunError::NotExecutable { program: common.program.clone(), why }
+                RunError::NotExecutable { program: self.common.program.clone(), why }
             }
             _ => failed(source),
         })?;
-        let pipes = (child.stdin.take(), child.stdout.take(), child.stderr.take());
-        self.processes.add(child, self.sender.clone()).map_err(failed)?;
-        if let (Some(stdin), Some(feed)) = (pipes.0, feed) {
-            feed.start(stdin).map_err(failed)?;
-        }
-        let tail = Arc::new(Mutex::new(Tail::default()));
-        self.tails.push(Arc::clone(&tail));
-        let out = pipes.1.map(receiver).transpose().map_err(failed)?;
-        let err = pipes.2.map(receiver).transpose().map_err(failed)?;
-        let label = (self.spec.label && self.spec.output == Output::Forward).then_some(rank);
-        for (stream, pipe) in [(Stream::Out, out), (Stream::Err, err)] {
-            let Some(pipe) = pipe else { continue };
-            let lines = Lines::new(label, line_limit(ranks));
-            let (tail, sink) = (Arc::clone(&tail), self.sink.clone());
-            let stop = self.stop.subscribe();
-            self.readers.spawn(forward((rank, stream), pipe, lines, tail, sink, stop));
-        }
-        Ok(())
+        Ok(Newborn { rank, child: Some(child), feed })
     }
 
-    fn command(&self, rank: u32, common: &Common) -> Command {
+    fn command(&self, rank: u32) -> io::Result<Command> {
+        let (spec, common) = (&self.spec, &self.common);
+        let (secret, secret_name) = inherited::pipe(&common.plan.secret)?;
         let mut command = Command::new(&common.program);
-        command.arg0(&self.spec.program).args(&self.spec.args);
-        for (name, value) in &self.spec.env {
+        command.arg0(&spec.program).args(&spec.args);
+        if let Some(dir) = &spec.dir {
+            command.current_dir(dir);
+        }
+        for (name, value) in &spec.env {
             match value {
                 Some(value) => command.env(name, value),
                 None => command.env_remove(name),
             };
         }
+        let place = Place::of(rank, spec.ranks, spec.nodes);
         command
             .env(BOOTSTRAP_VAR, common.address.to_string())
+            .env(JOB_VAR, &common.job)
             .env(RANK_VAR, rank.to_string())
-            .env(SECRET_VAR, common.plan.secret.to_hex());
+            .env(SECRET_VAR, secret_name)
+            .env("RMA_SIZE", spec.ranks.to_string())
+            .env("RMA_NODE", place.node.to_string())
+            .env("RMA_LOCAL_RANK", place.local_rank.to_string())
+            .env("RMA_LOCAL_SIZE", place.local_size.to_string());
         confine(
             &mut command,
             Confinement {
                 parent: rustix::process::getpid(),
                 cpus: common.plan.cpu(rank).map(cpus::only),
                 descriptors: common.descriptors,
+                secret,
+                oom_score: common.oom_score.clone(),
+                warden: lock(&self.warden).clone(),
             },
         );
-        command
+        Ok(command)
     }
 
     /// Connects a rank's streams; returns what is to be written to its standard input.
@@ -171,12 +256,61 @@ impl Driver<'_> {
     }
 }
 
+/// Where a rank is, for wrappers that choose a device or a file by it.
+#[derive(Debug, PartialEq, Eq)]
+struct Place {
+    node: u32,
+    local_rank: u32,
+    local_size: u32,
+}
+
+impl Place {
+    /// As the runtime sees it: nodes hold as many ranks in a row each, the last one the rest.
+    fn of(rank: u32, ranks: u32, nodes: u32) -> Place {
+        let each = ranks.div_ceil(nodes.max(1)).max(1);
+        let node = rank / each;
+        Place {
+            node,
+            local_rank: rank % each,
+            local_size: each.min(ranks - (node * each).min(ranks)),
+        }
+    }
+}
+
+impl Driver<'_> {
+    /// Looks after a rank that was started, and everything of it.
+    pub(super) fn adopt(&mut self, mut newborn: Newborn) -> Result<(), RunError> {
+        let (rank, ranks) = (newborn.rank, self.spec.ranks);
+        let failed = |source| RunError::Spawn { rank, ranks, source };
+        let Some(mut child) = newborn.child.take() else { return Ok(()) };
+        let pipes = (child.stdin.take(), child.stdout.take(), child.stderr.take());
+        self.processes.add(child, self.sender.clone()).map_err(failed)?;
+        if let (Some(stdin), Some(feed)) = (pipes.0, newborn.feed.take()) {
+            feed.start(stdin).map_err(failed)?;
+        }
+        let tail = Arc::new(Mutex::new(Tail::default()));
+        self.tails.push(Arc::clone(&tail));
+        let out = pipes.1.map(receiver).transpose().map_err(failed)?;
+        let err = pipes.2.map(receiver).transpose().map_err(failed)?;
+        let label = (self.spec.label && self.spec.output == Output::Forward).then_some(rank);
+        for (stream, pipe) in [(Stream::Out, out), (Stream::Err, err)] {
+            let Some(pipe) = pipe else { continue };
+            let lines = Lines::new(label, line_limit(ranks));
+            let (tail, sink) = (Arc::clone(&tail), self.sink.clone());
+            let stop = self.stop.subscribe();
+            self.readers.spawn(forward((rank, stream), pipe, lines, tail, sink, stop));
+        }
+        Ok(())
+    }
+}
+
 /// Whether the terminal on standard input lets this process read.
 fn in_foreground() -> bool {
     rustix::termios::tcgetpgrp(rustix::stdio::stdin()) == Ok(rustix::process::getpgrp())
 }
 
 /// What rank 0 reads through a pipe.
+#[derive(Debug)]
 enum Feed {
     Bytes(Vec<u8>),
     Terminal,
@@ -205,5 +339,23 @@ fn copy_terminal(to: &mut ChildStdin) -> std::io::Result<()> {
             Err(rustix::io::Errno::INTR) => {}
             Err(error) => return Err(error.into()),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ranks_are_placed_in_rows() {
+        let places = |ranks, nodes| {
+            let place = |rank| Place::of(rank, ranks, nodes);
+            (0..ranks)
+                .map(|rank| (place(rank).node, place(rank).local_rank, place(rank).local_size))
+                .collect::<Vec<_>>()
+        };
+        assert_eq!(places(2, 1), [(0, 0, 2), (0, 1, 2)]);
+        assert_eq!(places(3, 2), [(0, 0, 2), (0, 1, 2), (1, 0, 1)]);
+        assert_eq!(places(4, 4), [(0, 0, 1), (1, 0, 1), (2, 0, 1), (3, 0, 1)]);
     }
 }

@@ -5,7 +5,7 @@ use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::Once;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open};
@@ -28,7 +28,7 @@ pub(crate) fn rma_run(args: &[&str]) -> Command {
     let mut command = Command::new("env");
     command.args(["--default-signal", env!("CARGO_BIN_EXE_rma-run")]);
     command.args(args).stdin(Stdio::null());
-    for foreign in ["RMA_BOOTSTRAP", "RMA_RANK", "RMA_SECRET"] {
+    for foreign in ["RMA_BOOTSTRAP", "RMA_RANK", "RMA_SECRET_FD"] {
         command.env_remove(foreign);
     }
     command
@@ -86,7 +86,10 @@ pub(crate) struct Running {
 
 impl Running {
     pub(crate) fn start(args: &[&str]) -> Running {
-        let mut command = rma_run(args);
+        Running::of(rma_run(args))
+    }
+
+    pub(crate) fn of(mut command: Command) -> Running {
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn().unwrap();
         let stdout = BufReader::new(child.stdout.take().unwrap());
@@ -170,6 +173,45 @@ pub(crate) fn marked(mark: &str) -> Vec<i32> {
             environment.split(|byte| *byte == 0).any(|variable| variable == mark.as_bytes())
         })
         .collect()
+}
+
+/// Waits until no process with `mark` is left; those that stay.
+pub(crate) fn left_behind(mark: &str) -> Vec<i32> {
+    let end = Instant::now() + Duration::from_secs(30);
+    loop {
+        let left = marked(mark);
+        if left.is_empty() || Instant::now() > end {
+            return left;
+        }
+        std::thread::yield_now();
+    }
+}
+
+/// The warden of a launcher, other than `but`; waits until there is one.
+pub(crate) fn warden_of(launcher: Pid, but: Option<Pid>) -> Pid {
+    let launcher = launcher.as_raw_nonzero();
+    loop {
+        let children =
+            std::fs::read_to_string(format!("/proc/{launcher}/task/{launcher}/children"));
+        let children = children.unwrap_or_default();
+        let warden = children.split_whitespace().find(|child| {
+            let name = std::fs::read_to_string(format!("/proc/{child}/comm"));
+            name.is_ok_and(|name| name.trim() == rma_launcher::run::WARDEN_NAME)
+        });
+        let warden = warden.and_then(|pid| Pid::from_raw(pid.parse().unwrap()));
+        if let Some(warden) = warden.filter(|warden| Some(*warden) != but) {
+            return warden;
+        }
+        std::thread::yield_now();
+    }
+}
+
+/// Waits until a process is in `state`, a letter of /proc/PID/stat.
+pub(crate) fn wait_for_state(pid: Pid, state: char) {
+    let path = format!("/proc/{}/stat", pid.as_raw_nonzero());
+    while !std::fs::read_to_string(&path).unwrap().rsplit_once(") ").unwrap().1.starts_with(state) {
+        std::thread::yield_now();
+    }
 }
 
 /// A mark that no other test and no other run has.

@@ -3,18 +3,15 @@ use super::contributions::{Contributions, Current};
 use super::lanes::Lanes;
 use super::near::Near;
 use super::node::Node;
-use super::timed::Underway;
+use super::turn::{Sequence, Turn};
 use crate::cartesian::{Cartesian, CartesianError};
 use crate::engine::{Cause, Engine, On, Wait, WaitError, grant};
 use crate::error::CollectiveError;
 use crate::group::Group;
 use crate::object::{NO_OBJECT, RUNTIME, TIMED};
 use crate::rank::{Rank, WorldRank};
-use core::ops::{Deref, DerefMut};
-use core::sync::atomic::Ordering::SeqCst;
-use core::sync::atomic::{AtomicU32, fence};
 use core::time::Duration;
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread::{self, ThreadId};
 
 /// An ordered group of ranks with its own space of messages (MPI 4.1, chapter 7).
@@ -39,9 +36,7 @@ pub(crate) struct Inner {
     pub(crate) group: Group,
     pub(crate) rank: Rank,
     pub(crate) current: Current,
-    collective: Mutex<Sequence>,
-    /// Threads that wait for their turn.
-    queued: AtomicU32,
+    pub(super) sequence: Sequence,
     /// The first operation that failed here when others may have heard of it. They may have passed
     /// it, so this rank takes part in no later one: it would be taken for another.
     lost: OnceLock<&'static str>,
@@ -60,52 +55,6 @@ pub(crate) struct Inner {
 
 /// What communicators of one rank share.
 type Roots<'a> = (&'a Arc<Engine>, &'a Arc<Contributions>);
-
-/// Order of the collective operations of one communicator.
-#[derive(Debug)]
-pub(crate) struct Sequence {
-    /// Operations since ranks last waited for all others.
-    pub(crate) one_sided: u32,
-    /// Barriers in shared memory that were passed, and exchanges by the collective block.
-    pub(crate) barriers: u64,
-    pub(crate) shares: u64,
-    /// A barrier whose own deadline passed.
-    pub(crate) underway: Option<Underway>,
-}
-
-/// The turn of one operation; the next is another thread's when it is dropped.
-pub(crate) struct Turn<'a> {
-    inner: &'a Inner,
-    // `Some` until drop.
-    sequence: Option<MutexGuard<'a, Sequence>>,
-}
-
-impl Deref for Turn<'_> {
-    type Target = Sequence;
-
-    fn deref(&self) -> &Sequence {
-        self.sequence.as_ref().expect("taken by drop only")
-    }
-}
-
-impl DerefMut for Turn<'_> {
-    fn deref_mut(&mut self) -> &mut Sequence {
-        self.sequence.as_mut().expect("taken by drop only")
-    }
-}
-
-impl Drop for Turn<'_> {
-    fn drop(&mut self) {
-        drop(self.sequence.take());
-        // A thread that waits counts itself, then tries again before it sleeps: one of the two sees
-        // the other.
-        fence(SeqCst);
-        if self.inner.queued.load(SeqCst) > 0 {
-            let transport = &self.inner.engine.transport;
-            transport.sleep.ring(transport.job.rank);
-        }
-    }
-}
 
 /// What ranks agree on to make a copy of a communicator; other kinds are those of windows.
 const DUP: u64 = 128;
@@ -169,7 +118,7 @@ impl Communicator {
     }
 
     /// All ranks in order.
-    pub fn ranks(&self) -> impl Iterator<Item = Rank> + use<> {
+    pub fn ranks(&self) -> impl ExactSizeIterator<Item = Rank> + use<> {
         (0..self.size()).map(Rank)
     }
 
@@ -300,17 +249,14 @@ impl Communicator {
         if !grant::wait(until) {
             return Err(WaitError { what, cause: Cause::Timeout }.into());
         }
-        if let Some(turn) = inner.try_turn() {
+        if let Some(turn) = Turn::try_take(inner) {
             return Ok(turn);
         }
         inner.check_nested(what)?;
-        inner.queued.fetch_add(1, SeqCst);
         let on = On::Peer(inner.engine.transport.job.rank);
         let wait = Wait { until, ..Wait::new(what, on) };
         // wait: turn
-        let turn = inner.engine.wait_until(wait, || inner.try_turn());
-        inner.queued.fetch_sub(1, SeqCst);
-        Ok(turn?)
+        Ok(inner.engine.wait_until(wait, || Turn::take_or_await(inner))?)
     }
 
     /// The ranks of this node, in order.
@@ -350,7 +296,6 @@ impl Inner {
     fn plain((engine, contributions): Roots<'_>, id: u64, group: Group, rank: Rank) -> Self {
         let (engine, contributions) = (engine.clone(), contributions.clone());
         let current = contributions.open(id, group.clone());
-        let sequence = Sequence { one_sided: 0, barriers: 0, shares: 0, underway: None };
         Self {
             engine,
             contributions,
@@ -358,8 +303,7 @@ impl Inner {
             group,
             rank,
             current,
-            collective: Mutex::new(sequence),
-            queued: AtomicU32::new(0),
+            sequence: Sequence::default(),
             lost: OnceLock::new(),
             caller: Mutex::default(),
             node: Node::Apart,
@@ -385,15 +329,6 @@ impl Inner {
             runtime.node = node.clone();
         }
         self.node = node;
-    }
-
-    fn try_turn(&self) -> Option<Turn<'_>> {
-        let sequence = match self.collective.try_lock() {
-            Ok(sequence) => sequence,
-            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
-            Err(TryLockError::WouldBlock) => return None,
-        };
-        Some(Turn { inner: self, sequence: Some(sequence) })
     }
 
     /// Fails if this thread is in code of the user that an operation of this communicator calls.

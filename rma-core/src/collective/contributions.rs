@@ -9,10 +9,11 @@
 //!
 //! What a rank waits for, or will as soon as what it sends at the same step is gone, is
 //! [awaited](Contributions::expect): its next part is cleared whatever the budget says, one part
-//! for each communicator. So to send is at worst to wait until the receiver comes to the step at
-//! which it receives, and an operation is without deadlock if it is with a send that waits for its
-//! receiver. Each of them is: of the ranks that are in the earliest step of the earliest operation,
-//! each sends to one that awaits just that, or has passed it.
+//! for each communicator. Of several ranks that may come first, the first that asks is awaited. So
+//! to send is at worst to wait until the receiver comes to the step at which it receives, and an
+//! operation is without deadlock if it is with a send that waits for its receiver. Each of them is:
+//! of the ranks that are in the earliest step of the earliest operation, each sends to one that
+//! awaits just that, or has passed it.
 use super::AHEAD_MAX;
 use super::abandon::{AbandonPlace, News, read_abandon, read_one_operation};
 use crate::error::CollectiveError;
@@ -163,7 +164,7 @@ struct Inbound {
     members: Group,
     current: Current,
     /// What is received next whatever the budget says.
-    awaited: Option<(u32, WorldRank)>,
+    awaited: Vec<(u32, WorldRank)>,
     /// By operation and sender.
     contributions: HashMap<(u32, WorldRank), Vec<Contribution>>,
 }
@@ -280,7 +281,7 @@ impl InboundTable {
     fn clear_one(&mut self, key: &ContributionKey, number: u64, fits: bool) -> Option<Head> {
         let (id, tag, from) = *key;
         let inbound = self.of.get_mut(&id)?;
-        let awaited = inbound.awaited == Some((tag, from));
+        let awaited = inbound.awaited.contains(&(tag, from));
         let contributions = inbound.contributions.get_mut(&(operation(tag), from))?;
         // A part at a time of each payload.
         let busy = contributions
@@ -293,6 +294,10 @@ impl InboundTable {
             (contribution.tag, contribution.number) == (tag, number)
         };
         let contribution = contributions.iter_mut().find(is_it)?;
+        if !fits {
+            // One part at most is beyond the budget.
+            inbound.awaited.retain(|other| *other == (tag, from));
+        }
         contribution.begin();
         self.held = self.held.saturating_add(part_len(contribution.rest));
         Some(step_head(id, tag, CollectiveKind::Cts, number, contribution.rest))
@@ -348,7 +353,7 @@ impl Contributions {
     /// From now on, messages of that communicator are expected.
     pub(crate) fn open(&self, id: u64, members: Group) -> Current {
         let current = Current::default();
-        let (contributions, awaited) = (HashMap::default(), None);
+        let (contributions, awaited) = (HashMap::default(), Vec::new());
         let inbound = Inbound { members, current: current.clone(), awaited, contributions };
         self.table().of.insert(id, inbound);
         current
@@ -363,13 +368,13 @@ impl Contributions {
         table.clear(self.budget)
     }
 
-    /// From now on, and until another one is, that payload is awaited.
+    /// From now on, and until others are, one of these payloads of a communicator is awaited.
     #[must_use]
-    pub(crate) fn expect(&self, key: &ContributionKey) -> CtsHeads {
-        let (id, tag, from) = *key;
+    pub(crate) fn expect(&self, keys: &[ContributionKey]) -> CtsHeads {
         let mut table = self.table();
-        if let Some(inbound) = table.of.get_mut(&id) {
-            inbound.awaited = Some((tag, from));
+        if let Some(inbound) = keys.first().and_then(|(id, ..)| table.of.get_mut(id)) {
+            inbound.awaited.clear();
+            inbound.awaited.extend(keys.iter().map(|(_, tag, from)| (*tag, *from)));
         }
         table.clear(self.budget)
     }

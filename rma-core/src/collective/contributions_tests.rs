@@ -190,11 +190,23 @@ fn what_is_awaited_is_cleared_beyond_the_budget() {
     assert_eq!(request(&contributions, later, 0, LARGE), Some(vec![(later, 0)]));
     assert_eq!(request(&contributions, FIRST, 0, LARGE), Some(vec![]));
     assert_eq!(request(&contributions, FIRST | 1, 0, LARGE), Some(vec![]));
-    assert_eq!(tags(contributions.expect(&(ID, FIRST, SENDER))), [(FIRST, 0)]);
+    assert_eq!(tags(contributions.expect(&[(ID, FIRST, SENDER)])), [(FIRST, 0)]);
     assert_eq!(contributions.table().held, 2 * LARGE, "one part more");
     assert!(send(&contributions, FIRST, LARGE));
     assert_eq!(take(&contributions, FIRST, 0).unwrap().1, [], "nothing else is awaited");
-    assert_eq!(tags(contributions.expect(&(ID, FIRST | 1, SENDER))), [(FIRST | 1, 0)]);
+    assert_eq!(tags(contributions.expect(&[(ID, FIRST | 1, SENDER)])), [(FIRST | 1, 0)]);
+}
+
+/// Of several that may come first, one is cleared beyond the budget.
+#[test]
+fn one_of_those_that_are_awaited_is_cleared() {
+    let (contributions, _) = contributions(LARGE, 0);
+    let any = [FIRST | 1, FIRST | 2].map(|tag| (ID, tag, SENDER));
+    assert!(contributions.expect(&any).is_empty());
+    assert_eq!(request(&contributions, FIRST, 0, LARGE), Some(vec![]));
+    assert_eq!(request(&contributions, FIRST | 2, 0, LARGE), Some(vec![(FIRST | 2, 0)]));
+    assert_eq!(request(&contributions, FIRST | 1, 0, LARGE), Some(vec![]));
+    assert_eq!(tags(contributions.expect(&any[..1])), [(FIRST | 1, 0)]);
 }
 
 #[test]

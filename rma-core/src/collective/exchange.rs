@@ -15,6 +15,7 @@ use crate::protocol::message::Head;
 use crate::rank::{Rank, WorldRank};
 use bytemuck::Pod;
 use core::cell::{Cell, RefCell};
+use core::sync::atomic::Ordering::Relaxed;
 use std::thread;
 
 /// Parts in which a payload of so many bytes is sent.
@@ -81,11 +82,11 @@ impl Communicator {
     /// that takes a tenth of a barrier.
     pub(super) fn barrier_near(&self, near: &Near) -> Result<(), CollectiveError> {
         let (what, inner) = ("barrier", &*self.inner);
-        let mut turn = self.turn(what)?;
+        let turn = self.turn(what)?;
         inner.contributions.begin(&inner.current);
         inner.check_step(what)?;
-        near.wait(inner, &mut turn.barriers).inspect_err(|_| inner.lose_step(what))?;
-        turn.one_sided = 0;
+        near.wait(inner, &turn.barriers).inspect_err(|_| inner.lose_step(what))?;
+        turn.one_sided.store(0, Relaxed);
         Ok(())
     }
 }
@@ -117,8 +118,9 @@ impl<'a> Exchange<'a> {
     ) -> Result<Self, CollectiveError> {
         let mut turn = comm.turn(what)?;
         comm.inner.check_step(what)?;
-        turn.one_sided += 1;
-        if turn.one_sided >= AHEAD_MAX {
+        let one_sided = turn.one_sided.load(Relaxed) + 1;
+        turn.one_sided.store(one_sided, Relaxed);
+        if one_sided >= AHEAD_MAX {
             Self::begin(comm, what, turn).barrier()?;
             turn = comm.turn(what)?;
         }
@@ -147,17 +149,17 @@ impl<'a> Exchange<'a> {
 
     /// Waits until every rank has come here. After an error, this rank takes part in nothing later
     /// of that kind: others may have passed.
-    pub(crate) fn barrier(mut self) -> Result<(), CollectiveError> {
+    pub(crate) fn barrier(self) -> Result<(), CollectiveError> {
         self.comm.inner.check_step(self.what)?;
         self.meet().inspect_err(|_| self.comm.inner.lose_step(self.what))?;
         // Only then: a rank ahead of others may not go on as if they had come.
-        self.turn.one_sided = 0;
+        self.turn.one_sided.store(0, Relaxed);
         Ok(())
     }
 
-    fn meet(&mut self) -> Result<(), CollectiveError> {
+    fn meet(&self) -> Result<(), CollectiveError> {
         if let Some(near) = self.comm.near() {
-            return near.wait(&self.comm.inner, &mut self.turn.barriers);
+            return near.wait(&self.comm.inner, &self.turn.barriers);
         }
         let Some(node) = self.comm.inner.node.neighbours() else {
             return self.disseminate(TreeOrder::From(Rank(0)));
@@ -173,13 +175,13 @@ impl<'a> Exchange<'a> {
     /// collective block that they have. Answers with that of all, in rank order. All pass it or
     /// none, so that it can be repeated after an error.
     pub(crate) fn share<S: Pod>(
-        mut self,
+        self,
         near: &Near,
         kind: u64,
         mine: &S,
     ) -> Result<Vec<S>, CollectiveError> {
-        let all = near.share(&self.comm.inner, &mut self.turn.shares, kind, mine)?;
-        self.turn.one_sided = 0;
+        let all = near.share(&self.comm.inner, &self.turn.shares, kind, mine)?;
+        self.turn.one_sided.store(0, Relaxed);
         Ok(all)
     }
 
@@ -427,8 +429,17 @@ impl<'a> Exchange<'a> {
 
     /// What `from` sends in this round is received before anything else.
     pub(crate) fn expect(&self, from: Rank, round: u32) {
-        let engine = &self.comm.inner.engine;
-        engine.send_cts(self.comm.inner.contributions.expect(&self.key(from, round)));
+        self.expect_keys(&[self.key(from, round)]);
+    }
+
+    /// As [`expect`](Self::expect), whichever of them comes.
+    pub(super) fn expect_any(&self, whom: &[Rank], round: u32) {
+        let keys: Vec<ContributionKey> = whom.iter().map(|from| self.key(*from, round)).collect();
+        self.expect_keys(&keys);
+    }
+
+    fn expect_keys(&self, keys: &[ContributionKey]) {
+        self.comm.inner.engine.send_cts(self.comm.inner.contributions.expect(keys));
     }
 
     /// Receives a part of a payload that is [expected](Self::expect) into its place in `bytes`.

@@ -187,6 +187,8 @@ impl Exchange<'_> {
         // Whichever comes: of ranks that took another way, only some send to this one, and may wait
         // for it, or for others that do.
         while !outstanding.is_empty() {
+            // A rank that takes part in something else may send what needs room.
+            self.expect_any(&outstanding, OFFERS);
             let (from, part) = self.take_any(&outstanding, OFFERS, 0)?;
             outstanding.retain(|rank| *rank != from);
             let lane = self.accept(from, &part, OfferKind::Flat, Some(bytes))?;

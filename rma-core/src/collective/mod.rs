@@ -20,12 +20,14 @@ mod prefix;
 mod reduction;
 mod timed;
 mod tree;
+mod turn;
 
+pub(crate) use communicator::Inner;
 pub use communicator::{Communicator, SplitError};
-pub(crate) use communicator::{Inner, Turn};
 pub(crate) use contributions::Contributions;
 pub(crate) use node::Node;
 pub use reduction::Reduction;
+pub(crate) use turn::Turn;
 
 /// Operations that a rank may be ahead of another before all wait for each other.
 const AHEAD_MAX: u32 = 16;

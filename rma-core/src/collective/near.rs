@@ -14,7 +14,7 @@ use crate::transport::Descriptor;
 use bytemuck::checked::try_pod_read_unaligned;
 use bytemuck::{Pod, bytes_of};
 use core::sync::atomic::AtomicU64;
-use core::sync::atomic::Ordering::Release;
+use core::sync::atomic::Ordering::{Relaxed, Release};
 
 impl Meeting for Inner {
     type Error = WaitError;
@@ -99,8 +99,8 @@ impl Near {
     }
 
     /// Waits until all ranks of `comm` are in the barrier that comes after `passed`.
-    pub(crate) fn wait(&self, comm: &Inner, passed: &mut u64) -> Result<(), CollectiveError> {
-        let count = *passed + 1;
+    pub(crate) fn wait(&self, comm: &Inner, passed: &AtomicU64) -> Result<(), CollectiveError> {
+        let count = passed.load(Relaxed) + 1;
         let waited = match &self.flags {
             Some(flags) => flags.wait(comm, count),
             None => {
@@ -114,9 +114,10 @@ impl Near {
 
     /// Counts a barrier, or an exchange. If it failed, others may come to it after this rank is
     /// gone, and the next exchange has the same number.
-    fn counted<E>(&self, passed: &mut u64, waited: Result<(), E>) -> Result<(), E> {
+    fn counted<E>(&self, passed: &AtomicU64, waited: Result<(), E>) -> Result<(), E> {
         match &waited {
-            Ok(()) => *passed += 1,
+            // By the thread whose turn it is.
+            Ok(()) => passed.store(passed.load(Relaxed) + 1, Relaxed),
             Err(_) => self.set_left(false),
         }
         waited
@@ -132,12 +133,12 @@ impl Near {
     pub(crate) fn share<S: Pod>(
         &self,
         comm: &Inner,
-        passed: &mut u64,
+        passed: &AtomicU64,
         kind: u64,
         mine: &S,
     ) -> Result<Vec<S>, CollectiveError> {
         let (collective_block, head, count) =
-            (self.collective_block.get(), SlotHead { id: comm.id, kind }, *passed + 1);
+            (self.collective_block.get(), SlotHead { id: comm.id, kind }, passed.load(Relaxed) + 1);
         self.collective_block.expect_reads();
         collective_block.write(head, count, comm.rank, mine);
         // Counted by itself: no other barrier is taken for it, and all pass it or none.

@@ -80,18 +80,18 @@ impl Communicator {
     }
 
     /// Begins a barrier, or goes on with the one that is under way.
-    fn go_on(&self, mut turn: Turn<'_>, until: Duration) -> Result<Poll<()>, CollectiveError> {
+    fn go_on(&self, turn: Turn<'_>, until: Duration) -> Result<Poll<()>, CollectiveError> {
         let inner = &*self.inner;
         inner.check_step(BARRIER_FOR)?;
         let begin = || Underway { tag: inner.contributions.begin(&inner.current), steps: 0 };
-        let mut barrier = turn.underway.take().unwrap_or_else(begin);
+        let mut barrier = turn.underway().take().unwrap_or_else(begin);
         while barrier.steps < 2 * rounds(self.size()) {
             match self.take_step(barrier, until) {
                 Ok(()) => barrier.steps += 1,
                 Err((_, WaitError { cause: Cause::Timeout, .. }))
                     if inner.engine.transport.sleep.now() >= until =>
                 {
-                    turn.underway = Some(barrier);
+                    *turn.underway() = Some(barrier);
                     return Ok(Poll::Pending);
                 }
                 Err((peer, error)) => {

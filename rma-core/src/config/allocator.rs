@@ -24,12 +24,12 @@ pub trait Allocator: fmt::Debug + Send + Sync {
     fn allocate(
         &self,
         transport: &Beneath<'_>,
-        part: &AskedPart<'_>,
+        part: &RequestedPart<'_>,
     ) -> Result<Arc<dyn Backing>, AllocatorError>;
 
     /// Where these bytes would be on storage that ranks of the node may share, if that exists by
     /// now. Asked when a part could not be made, to name the ranks that are in each other's way.
-    fn claim(&self, transport: &Beneath<'_>, part: &AskedPart<'_>) -> Option<Claim>;
+    fn claim(&self, transport: &Beneath<'_>, part: &RequestedPart<'_>) -> Option<Claim>;
 
     /// Memory that this allocator made at rank 0 for the parts of all ranks, as mapped here.
     fn adopt(&self, mapped: Box<dyn Mapped>) -> Arc<dyn Backing>;
@@ -37,7 +37,7 @@ pub trait Allocator: fmt::Debug + Send + Sync {
 
 /// What a rank asks an [`Allocator`] for.
 #[derive(Debug, Clone, Copy)]
-pub struct AskedPart<'h> {
+pub struct RequestedPart<'h> {
     /// The hints that it knows, as [`Allocator::check`] named them, each once.
     pub hints: &'h [(&'static str, String)],
     /// Bytes.

@@ -7,7 +7,7 @@ mod path;
 mod settings;
 mod source;
 
-pub use allocator::{Allocator, AllocatorError, AskedPart, Claim};
+pub use allocator::{Allocator, AllocatorError, Claim, RequestedPart};
 pub use error::ConfigError;
 pub use hints::HintError;
 pub(crate) use hints::{Hint, Hints, InForce, Ordered, digest};
@@ -89,6 +89,11 @@ pub struct Config {
     /// otherwise, 2^26 at most; one of several extents counts as many. Memory for them (80 bytes
     /// each) is taken as they are attached. A window may have its own: hint `rma_dynamic_regions`.
     pub dynamic_regions: usize,
+    /// Puts and gets with layouts go by a device, a transfer for each run of bytes at the target,
+    /// if these have at least so many bytes on average; otherwise packed into messages. `None`:
+    /// by the costs that the device tells, or else by its own limit, as
+    /// [`Window::explain`](crate::Window::explain) says.
+    pub device_run_bytes: Option<u64>,
     /// Told the [explanation](crate::Window::explain) of each new window, on the first rank of it.
     pub on_window: Option<fn(&str)>,
     /// Whether a thread serves the messages of peers while this rank computes.
@@ -118,6 +123,7 @@ impl Default for Config {
             collective_lane_from: 8 << 10,
             target_cache: 64,
             dynamic_regions: 1 << 16,
+            device_run_bytes: None,
             on_window: None,
             progress_agent: ProgressAgent::Auto,
             allocator: None,

@@ -26,7 +26,7 @@ pub(crate) const COLLECTIVE_LEAST: u64 = 256;
 /// Messages that may be unanswered at once.
 const SLOTS_MAX: u64 = 1 << 20;
 
-pub(super) const COUNT: usize = 17;
+pub(super) const COUNT: usize = 18;
 /// Letters of a line that an error shows.
 const LINE_SHOWN: usize = 80;
 
@@ -132,6 +132,14 @@ pub(super) const SETTINGS: [Setting; COUNT] = [
         "targets, or regions a device reaches, that each window remembers (hint rma_target_cache)"),
     number!(dynamic_regions: usize, counted(1, REGIONS_MAX, "regions"),
         "regions attached to a dynamic window of a rank at once (hint rma_dynamic_regions)"),
+    Setting {
+        key: "device_run_bytes",
+        form: Form::Or("auto", &bytes(1)),
+        doc: "average run of a layout that a device moves by itself; smaller ones are packed",
+        get: |config| config.device_run_bytes.unwrap_or(WORD),
+        put: |config, value| config.device_run_bytes = (value != WORD).then_some(value),
+        same: false,
+    },
     Setting {
         key: "progress_agent",
         form: Form::Choice(&["auto", "never"]),
@@ -376,6 +384,7 @@ mod tests {
             ("collective_lane_from", "3 KiB"),
             ("target_cache", "3"),
             ("dynamic_regions", "3"),
+            ("device_run_bytes", "3 KiB"),
             ("progress_agent", "never"),
         ];
         assert_eq!(keys().collect::<Vec<_>>(), values.map(|(key, _)| key));

@@ -1,6 +1,6 @@
 //! Parts on memory that an allocator makes: the seam to storage, which the core does not know.
 use crate::collective::Communicator;
-use crate::config::{Allocator, AskedPart, Claim};
+use crate::config::{Allocator, Claim, RequestedPart};
 use crate::create::WindowBuilder;
 use crate::create::material::Material;
 use crate::element::Op;
@@ -48,15 +48,15 @@ impl WindowBuilder<'_> {
         Ok(lower.map_or(0, |lower| lower[0]))
     }
 
-    pub(super) fn asked(&self, len: u64, before: u64) -> AskedPart<'_> {
-        AskedPart { hints: &self.asked, len, before }
+    pub(super) fn requested(&self, len: u64, before: u64) -> RequestedPart<'_> {
+        RequestedPart { hints: &self.requested, len, before }
     }
 
     /// Memory for this rank's part.
     pub(super) fn request(&self, len: u64, before: u64) -> Result<Memory, WindowError> {
         let (engine, rank) = (&self.comm.inner.engine, self.comm.rank());
         let allocator = self.allocator().ok_or(WindowError::NoAllocator)?;
-        let made = allocator.allocate(&Beneath(&engine.transport), &self.asked(len, before));
+        let made = allocator.allocate(&Beneath(&engine.transport), &self.requested(len, before));
         let backing = made.map_err(|error| WindowError::Allocator { rank, error })?;
         Memory::of_allocator(engine, backing, self.hints.path())
             .map_err(|error| WindowError::Allocate { rank, error })
@@ -66,11 +66,11 @@ impl WindowBuilder<'_> {
     /// **Collective** over the node, of ranks of which one could not make its part.
     pub(super) fn find_overlap(
         &self,
-        asked: &AskedPart<'_>,
+        requested: &RequestedPart<'_>,
     ) -> Result<Option<WindowError>, WindowError> {
         let beneath = Beneath(&self.comm.inner.engine.transport);
-        let claim = self.allocator().filter(|_| asked.len > 0);
-        let claim = claim.and_then(|allocator| allocator.claim(&beneath, asked));
+        let claim = self.allocator().filter(|_| requested.len > 0);
+        let claim = claim.and_then(|allocator| allocator.claim(&beneath, requested));
         let told = claim.map_or(ToldClaim::zeroed(), |claim| {
             let Claim { device, inode, start, end } = claim;
             ToldClaim { device, inode, start, end }

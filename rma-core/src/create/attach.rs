@@ -62,6 +62,7 @@ impl Window {
     ///
     /// [`RmaError::WrongFlavor`] if the window is not dynamic, [`RmaError::TooManyRegions`] beyond
     /// [`Config::dynamic_regions`](crate::Config::dynamic_regions), [`RmaError::NoMemory`],
+    /// [`RmaError::NoAddresses`] when regions of 2^63 bytes in all were attached,
     /// [`RmaError::AttachedTwice`] for memory that overlaps some that is attached where it lies.
     /// The memory comes back with it.
     ///
@@ -98,12 +99,12 @@ impl Window {
         let described = memory.descriptors(engine).inspect_err(|_| memory.set_freed());
         let (mut descriptors, len) = (described.map_err(no_memory)?, contents.len() as u64);
         let count = descriptors.len().max(1);
-        let slots = self.take_slots(&memory, count).inspect_err(|_| memory.set_freed())?;
+        let taken = self.take_slots(&memory, count, len).inspect_err(|_| memory.set_freed());
+        let (slots, start) = taken?;
         let crowded = slots.len() < count;
         if crowded {
             descriptors.clear();
         }
-        let start = regions.table().new_start(len);
         let (memory, token) = (Arc::new(memory), Arc::new(Token(0)));
         // Without, messages reach it.
         let registered = self.register_region(&memory, start, len);
@@ -115,11 +116,16 @@ impl Window {
     }
 
     /// Slots for memory of so many extents that is to be attached, in pages of the directory; one
-    /// if there are not as many.
-    fn take_slots(&self, memory: &Memory, count: usize) -> Result<Vec<usize>, RmaError> {
+    /// if there are not as many. And its address.
+    fn take_slots(
+        &self,
+        memory: &Memory,
+        count: usize,
+        len: u64,
+    ) -> Result<(Vec<usize>, u64), RmaError> {
         let (window, regions) = (self.id(), self.regions("attach")?);
         let most = self.settings.hints.get(Hint::DynamicRegions).min(SLOTS_MAX as u64);
-        let (slots, last) = {
+        let (slots, last, start) = {
             let mut table = regions.table();
             if !table.occupy(memory) {
                 return Err(RmaError::AttachedTwice { window });
@@ -129,7 +135,12 @@ impl Window {
                 table.leave(memory);
                 return Err(RmaError::TooManyRegions { window, limit: most as u32 });
             };
-            (slots, last)
+            let Some(start) = table.new_start(len) else {
+                table.leave(memory);
+                table.give_slots_back(&slots);
+                return Err(RmaError::NoAddresses { window, len });
+            };
+            (slots, last, start)
         };
         let engine = &self.part.comm.inner.engine;
         self.part.add_page(last, engine).map_err(|error| {
@@ -138,7 +149,7 @@ impl Window {
             table.give_slots_back(&slots);
             RmaError::NoMemory { window, error }
         })?;
-        Ok(slots)
+        Ok((slots, start))
     }
 
     /// Enters a region into the table and the directory.
@@ -228,8 +239,9 @@ impl Window {
         RmaError::ForeignRegion { window: self.id(), rank: self.rank() }
     }
 
-    fn regions(&self, asked: &'static str) -> Result<&Regions, RmaError> {
-        let flavor = RmaError::WrongFlavor { window: self.id(), asked, needed: "a dynamic window" };
+    fn regions(&self, requested: &'static str) -> Result<&Regions, RmaError> {
+        let flavor =
+            RmaError::WrongFlavor { window: self.id(), requested, needed: "a dynamic window" };
         self.part.regions.as_ref().ok_or(flavor)
     }
 }
@@ -240,6 +252,7 @@ mod tests {
     use crate::config::Config;
     use crate::memory::control_block::STRIPES;
     use crate::memory::stripe::STRIPE;
+    use crate::window::ADDRESSES;
     use crate::window::accumulate_tests::with_universe;
     use core::sync::atomic::AtomicU32;
     use core::sync::atomic::Ordering::Relaxed;
@@ -328,6 +341,29 @@ mod tests {
                 stop.store(true, Relaxed);
             });
             assert_eq!(wrong, None, "bytes for the first came to the second");
+            window.free().unwrap();
+        });
+    }
+
+    /// Addresses are not given out twice, also when there are none left. S-L6
+    #[test]
+    fn addresses_do_not_wrap() {
+        with_universe(Config::default(), |universe| {
+            let window = universe.world().window(0, 1).create_dynamic().unwrap();
+            let first = window.attach(vec![1u8; 100]).unwrap();
+            let last = ADDRESSES - (1 << 20);
+            let table = || window.part.regions.as_ref().unwrap().table();
+            let aligned = last - last % (STRIPE * STRIPES as u64);
+            table().set_next_start(aligned);
+            let refused = window.attach(vec![2u8; 1 << 20]).unwrap_err();
+            let none = matches!(refused.error, RmaError::NoAddresses { len: 0x10_0000, .. });
+            assert!(none && refused.value == [2; 1 << 20], "{}", refused.error);
+            let small = window.attach(vec![3u8; 100]).unwrap();
+            assert_eq!(small.address(), aligned);
+            let taken = core::iter::from_fn(|| window.attach(vec![4u8; 100]).ok());
+            let taken: Vec<_> = taken.map(|attached| attached.address()).collect();
+            assert!(taken.is_sorted() && taken.iter().all(|start| start + 100 < ADDRESSES));
+            assert!(window.part.attached(first.address(), 100).is_some());
             window.free().unwrap();
         });
     }

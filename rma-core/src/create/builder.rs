@@ -4,6 +4,7 @@ use crate::config::{Hint, HintError, Hints};
 use crate::create::material::Material;
 use crate::error::{Refused, WindowError};
 use crate::group::Group;
+use crate::integer::Integer;
 use crate::object::Flavor;
 use crate::window::{Window, WindowMemory};
 
@@ -14,18 +15,24 @@ pub struct WindowBuilder<'c> {
     disp_unit: usize,
     pub(super) hints: Hints,
     /// Those that the allocator knows, each once.
-    pub(super) asked: Vec<(&'static str, String)>,
+    pub(super) requested: Vec<(&'static str, String)>,
 }
 
 impl Clone for WindowBuilder<'_> {
     fn clone(&self) -> Self {
-        Self { asked: self.asked.clone(), ..*self }
+        Self { requested: self.requested.clone(), ..*self }
     }
 }
 
 impl<'c> WindowBuilder<'c> {
     pub(crate) fn new(comm: &'c Communicator, count: usize, disp_unit: usize) -> Self {
-        Self { comm, count, disp_unit, hints: comm.inner.engine.config.hints(), asked: Vec::new() }
+        Self {
+            comm,
+            count,
+            disp_unit,
+            hints: comm.inner.engine.config.hints(),
+            requested: Vec::new(),
+        }
     }
 
     /// Says something about the use of the window. What is in force, defaults included, is what
@@ -68,8 +75,8 @@ impl<'c> WindowBuilder<'c> {
         self.hints.set(key, value, config)?;
         let known = config.allocator.map_or(Ok(None), |allocator| allocator.check(key, value))?;
         if let Some(known) = known {
-            self.asked.retain(|(before, _)| *before != known);
-            self.asked.push((known, value.to_owned()));
+            self.requested.retain(|(before, _)| *before != known);
+            self.requested.push((known, value.to_owned()));
         }
         Ok(self)
     }
@@ -183,7 +190,9 @@ impl Communicator {
     ///
     /// Both may differ from rank to rank, and `count` may be 0. Nothing happens before
     /// [`allocate`](WindowBuilder::allocate).
-    pub fn window(&self, count: usize, disp_unit: usize) -> WindowBuilder<'_> {
-        WindowBuilder::new(self, count, disp_unit)
+    pub fn window(&self, count: impl Integer, disp_unit: impl Integer) -> WindowBuilder<'_> {
+        // What this machine cannot address is refused with the sizes that it cannot allocate.
+        let fit = |number: u64| usize::try_from(number).unwrap_or(usize::MAX);
+        WindowBuilder::new(self, fit(count.to_u64()), fit(disp_unit.to_u64()))
     }
 }

@@ -52,17 +52,17 @@ impl Window {
         let whole = self.part.memory.mapping().len;
         let len = if self.flavor() == Flavor::Create { whole } else { self.size() as usize };
         let brought = self.part.memory.brought();
-        let (window, asked) = (self.id(), "free_into");
+        let (window, requested) = (self.id(), "free_into");
         let needed = "a buffer of the kind that the window is made of";
         let fits = M::fits(brought.as_deref(), len);
         drop(brought);
-        let wrong = (!fits).then_some(RmaError::WrongFlavor { window, asked, needed });
+        let wrong = (!fits).then_some(RmaError::WrongFlavor { window, requested, needed });
         let rebuild = || self.part.memory.rebuild(self.part.offset, len);
         let agreed = self.agree_idle(EpochCall::Free, wrong);
         match agreed.and_then(|()| self.end_use(rebuild)) {
             Ok(memory) => memory.ok_or(Refused {
                 value: None,
-                error: RmaError::WrongFlavor { window, asked, needed },
+                error: RmaError::WrongFlavor { window, requested, needed },
             }),
             Err(no) => Err(self.refused(no)),
         }
@@ -118,13 +118,13 @@ impl Window {
     /// Waits until every rank has come here with no epoch open and nothing in flight, and no other
     /// reason to refuse. S-A9 S-A10
     pub(super) fn agree_idle(&self, call: EpochCall, refuse: Option<RmaError>) -> Result<(), No> {
-        let (open, asked) = (self.check(call).err().or(refuse), call.name());
+        let (open, requested) = (self.check(call).err().or(refuse), call.name());
         // Whatever became of this rank's operations: others wait for it.
         let open = open.or(self.flush_far_all().err());
         let on = if call == EpochCall::Free { Agreement::Free } else { Agreement::Seal };
         let refused = self.agree(on, open.is_some()).map_err(No::Unknown)?;
         let window = self.id();
-        let by_other = |by| RmaError::RefusedBy { window, by, asked };
+        let by_other = |by| RmaError::RefusedBy { window, by, requested };
         match open.or(refused.map(by_other)) {
             Some(error) => Err(No::Agreed(error)),
             None => Ok(()),

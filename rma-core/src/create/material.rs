@@ -58,7 +58,7 @@ impl Material<'_> {
     }
 
     /// Whether an allocator makes it.
-    pub(super) fn is_asked(&self) -> bool {
+    pub(super) fn is_requested(&self) -> bool {
         matches!(self, Self::Requested | Self::RequestedOnePiece)
     }
 
@@ -100,7 +100,7 @@ impl WindowBuilder<'_> {
         before: u64,
     ) -> Result<Made, WindowError> {
         // An allocator looks for itself, and where its memory is.
-        if !material.is_asked() {
+        if !material.is_requested() {
             self.check_room(plan, wish)?;
         }
         let (engine, rank) = (&self.comm.inner.engine, self.comm.rank());
@@ -133,15 +133,15 @@ impl WindowBuilder<'_> {
         let (available, limit) = wish.room;
         // Other nodes have memory of their own.
         let together = matches!(self.comm.inner.node, Node::Whole);
-        let (asked, least) =
+        let (requested, least) =
             if together { (plan.total, plan.available) } else { (wish.needed, available) };
-        if asked <= least {
+        if requested <= least {
             return Ok(());
         }
-        if asked <= available {
+        if requested <= available {
             return Err(WindowError::Peer(Rank(plan.shortest as u32)));
         }
-        let error = AllocateError::Shortage { asked, available, limit };
+        let error = AllocateError::Shortage { requested, available, limit };
         Err(WindowError::Allocate { rank: self.comm.rank(), error })
     }
 
@@ -178,7 +178,7 @@ impl WindowBuilder<'_> {
         } else {
             // No peer reaches it.
             memory.set_freed();
-            let adopter = self.allocator().filter(|_| material.is_asked() && total > 0);
+            let adopter = self.allocator().filter(|_| material.is_requested() && total > 0);
             self.import_first(first, total).map(|all| Memory::imported(all, adopter))
         };
         let failed = if memory.is_ok() { Rank::NULL } else { self.comm.rank() };

@@ -37,9 +37,10 @@ impl WindowBuilder<'_> {
         let comm = self.comm.internal(plan.id);
         let before = self.before(material, size)?;
         let mine = self.make_part(&plan, material, &wish, before);
-        let asked =
-            material.is_asked().then(|| self.asked(self.len(&plan, material, &wish), before));
-        let shares = self.exchange(&mine, &plan, &wish, asked);
+        let requested = material
+            .is_requested()
+            .then(|| self.requested(self.len(&plan, material, &wish), before));
+        let shares = self.exchange(&mine, &plan, &wish, requested);
         let shares = shares.and_then(|shares| self.check_shares(flavor, shares));
         if let (Err(error), Ok(made)) = (&shares, &mine) {
             made.give_up(error);

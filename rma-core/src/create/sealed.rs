@@ -23,10 +23,10 @@ impl Window {
     /// has an epoch open, or brought its part along as a [`RawPart`](crate::RawPart), or as a
     /// [`Backing`](crate::Backing) that others may have, too.
     pub fn seal(self) -> Result<Sealed, Refused<Option<Box<Self>>>> {
-        let (window, asked) = (self.id(), EpochCall::Seal.name());
+        let (window, requested) = (self.id(), EpochCall::Seal.name());
         let needed = "memory that is the window's alone";
         let alone = self.part.memory.is_exclusive();
-        let not_alone = (!alone).then_some(RmaError::WrongFlavor { window, asked, needed });
+        let not_alone = (!alone).then_some(RmaError::WrongFlavor { window, requested, needed });
         let agreed = self.agree_idle(EpochCall::Seal, not_alone);
         match agreed.and_then(|()| self.shut_door("seal").map_err(No::Unknown)) {
             Ok(()) => Ok(Sealed { window: self }),

@@ -1,6 +1,6 @@
 //! What the ranks of a node tell each other of their parts.
 use crate::collective::Node;
-use crate::config::{AskedPart, Hint, PathHint};
+use crate::config::{Hint, PathHint, RequestedPart};
 use crate::create::WindowBuilder;
 use crate::create::material::{Made, Material};
 use crate::create::plan::{NO_RANK, Plan, Wish};
@@ -84,7 +84,7 @@ impl WindowBuilder<'_> {
         mine: &Result<Made, WindowError>,
         plan: &Plan,
         wish: &Wish,
-        asked: Option<AskedPart<'_>>,
+        requested: Option<RequestedPart<'_>>,
     ) -> Result<Vec<ToldOfPart>, WindowError> {
         let (id, most) = (plan.id, plan.extents.min(EXTENTS_MAX as u64));
         let share = Share::new(mine.as_ref().ok(), id, wish);
@@ -101,8 +101,8 @@ impl WindowBuilder<'_> {
             self.exchange_further(mine, id, number, &mut near)?;
         }
         let failed = near.iter().any(|told| told.share.extents == NOT_MADE);
-        let overlap = match asked.filter(|_| failed) {
-            Some(asked) => self.find_overlap(&asked)?,
+        let overlap = match requested.filter(|_| failed) {
+            Some(requested) => self.find_overlap(&requested)?,
             None => None,
         };
         if matches!(self.comm.inner.node, Node::Whole) {

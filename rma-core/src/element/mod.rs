@@ -65,8 +65,9 @@ pub trait BasicElement: Element + sealed::Sealed {
 
 /// A value that is compared and swapped atomically: an integer of any width, or [`Bool`].
 #[diagnostic::on_unimplemented(
-    message = "`{Self}` cannot be compared and swapped",
-    note = "integers and `rma::Bool` can (MPI 4.1, section 12.3.4)"
+    message = "`{Self}` is not atomic: it is neither compared and swapped nor waited for",
+    note = "integers and `rma::Bool` are (MPI 4.1, section 12.3.4); of a float, take the bits: \
+            `wait_until(disp, |bits: u64| f64::from_bits(bits) > 0.5)`"
 )]
 pub trait AtomicElement: BasicElement + Eq {
     /// The value, zero-extended.

@@ -2,11 +2,12 @@
 //! Threads take and give both without waiting for each other.
 use crate::protocol::credit::CREDIT_MAX;
 use crate::rank::WorldRank;
-use core::sync::atomic::Ordering::{Relaxed, SeqCst};
-use core::sync::atomic::{AtomicU64, AtomicUsize, fence};
+use crate::word::{AtomicU64, AtomicUsize, fence};
+use core::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 use std::sync::OnceLock;
 
-/// Slots are numbered; which are free is a bit of each. What is in a slot is ordered by its mutex.
+/// Slots are numbered; which are free is a bit of each. Whoever takes one sees what those before
+/// did with it.
 pub(super) struct Budget {
     free: Box<[AtomicU64]>,
     /// Messages that one peer may leave unanswered.
@@ -74,7 +75,17 @@ impl Budget {
     /// Gives back what was [taken](Self::take).
     pub(super) fn give_back(&self, peer: WorldRank, slot: usize) {
         self.give_credit(peer);
-        self.free[slot / 64].fetch_or(1 << (slot % 64), Relaxed);
+        // pairs with the Acquire in `take_slot`.
+        self.free[slot / 64].fetch_or(1 << (slot % 64), Release);
+    }
+
+    /// Whether nothing is taken.
+    #[cfg(test)]
+    pub(super) fn is_unused(&self) -> bool {
+        fn is_unused(used: &Used) -> bool {
+            used.count.load(Relaxed) == 0 && used.next.get().is_none_or(|next| is_unused(next))
+        }
+        self.used.iter().filter_map(OnceLock::get).all(|used| is_unused(used))
     }
 
     fn take_credit(&self, peer: WorldRank) -> bool {
@@ -91,7 +102,8 @@ impl Budget {
         let (words, first) = (self.free.len(), peer.0 as usize);
         (0..words).map(|i| (first + i) % words).find_map(|place| {
             let take = |bits: u64| (bits != 0).then(|| bits & (bits - 1));
-            let bits = self.free[place].fetch_update(Relaxed, Relaxed, take).ok()?;
+            // pairs with the Release in `give_back`.
+            let bits = self.free[place].fetch_update(Acquire, Relaxed, take).ok()?;
             Some(place * 64 + bits.trailing_zeros() as usize)
         })
     }
@@ -141,7 +153,7 @@ mod tests {
         const SLOTS: usize = 3;
         let budget = Budget::new(SLOTS, 2);
         let busy = [const { AtomicBool::new(false) }; SLOTS];
-        let of_peer = [const { AtomicUsize::new(0) }; 2];
+        let of_peer = [AtomicUsize::new(0), AtomicUsize::new(0)];
         std::thread::scope(|scope| {
             for thread in 0..4usize {
                 let (budget, busy, of_peer) = (&budget, &busy, &of_peer);

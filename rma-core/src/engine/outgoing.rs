@@ -187,7 +187,14 @@ impl Engine {
         None
     }
 
-    /// Takes back the buffers of `pending`, and its slots and credit, which others may wait for.
+    /// The message of a slot was not sent after all. Others may wait for what it had.
+    pub(crate) fn set_unsent(&self, slot: SlotId) {
+        if self.outstanding.set_unsent(slot) {
+            self.transport.sleep.ring(self.transport.job.rank);
+        }
+    }
+
+    /// Takes back the buffers of `pending`. Others may wait for the same, or for slots and credit.
     pub(crate) fn cancel(&self, pending: &Arc<Pending>) {
         self.outstanding.cancel(pending);
         self.queues.cancel(pending);

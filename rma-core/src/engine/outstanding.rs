@@ -1,11 +1,17 @@
 //! Messages that wait for an answer from afar: a fixed number of slots with generations, each of
 //! which takes credit at its target.
 //!
+//! What becomes of a slot is one word: its generation, and a [`State`]. A message that was sent and
+//! is not waited for any more still lies at its target, in a queue or half done: its slot and its
+//! credit stay used until the late answer comes, or the target is gone, so that a target never
+//! keeps more of an origin than the credit says.
+//!
 //! A slot may hold the address of an origin buffer that an arriving answer is written to. Answers
-//! are written under the mutex of their slot, and what counts them is released under it, so when
-//! [`Pending::is_done`] says so none is written any more and the buffer may die. So it may when
-//! [`OutstandingTable::cancel`] has returned: it takes the mutex of each slot in turn, and leaves
-//! none that knows the buffer. No thread waits for another one that has another slot.
+//! are written while their slot is [held](Slot::hold), and what counts them is released afterwards,
+//! so when [`Pending::is_done`] says so none is written any more and the buffer may die. So it may
+//! when [`OutstandingTable::cancel`] has returned: it holds each slot in turn, and leaves none that
+//! knows the buffer. A slot is held as long as a message is copied, at most, and no thread that
+//! holds one waits for another.
 #![allow(unsafe_code)]
 
 use super::budget::Budget;
@@ -14,10 +20,11 @@ use crate::protocol::rendezvous::Sender;
 use crate::rank::WorldRank;
 use crate::thread;
 use crate::transport::DeviceError;
+use crate::word::{AtomicU64, Content};
 use core::any::Any;
 use core::ops::Range;
+use core::sync::atomic::AtomicBool;
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
-use core::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread::ThreadId;
 
@@ -265,33 +272,90 @@ pub(crate) enum Next {
     Data(Range<u64>),
     /// Wait for a CTS.
     Wait,
-    /// Nothing: it was answered or cancelled.
-    Ended,
+    /// Nothing: it was answered, or its target is gone.
+    Answered,
+    /// To tell the target that it was cancelled, which has not answered yet.
+    Cancelled,
+}
+
+/// What becomes of a slot.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+enum State {
+    Free,
+    /// Its message is not sent: the last attempt found no room.
+    Reserved,
+    /// Its message was sent, or is just being sent: it may be answered.
+    Sent,
+    /// As [`Sent`](Self::Sent), and cancelled: the target still has it, or its answer is under way.
+    Owed,
+}
+
+impl State {
+    fn of(word: u64) -> Self {
+        match word & 3 {
+            0 => Self::Free,
+            1 => Self::Reserved,
+            2 => Self::Sent,
+            _ => Self::Owed,
+        }
+    }
+
+    /// The state of a slot whose message is not waited for any more.
+    fn cancelled(self) -> Self {
+        if self == Self::Sent { Self::Owed } else { Self::Free }
+    }
+
+    fn is_waited_for(self) -> bool {
+        matches!(self, Self::Reserved | Self::Sent)
+    }
+}
+
+/// In the word of a slot: a thread holds it.
+const HELD: u64 = 4;
+
+fn generation(word: u64) -> u32 {
+    (word >> 32) as u32
 }
 
 struct Slot {
-    generation: u32,
+    /// The generation, [`HELD`], and the [`State`].
+    word: AtomicU64,
+    message: Content<InFlight>,
+}
+
+/// A message that waits for its answer.
+struct InFlight {
     peer: WorldRank,
     expected: Expected,
-    /// `None` if the slot is free.
+    /// `None` if it is not waited for.
     pending: Option<Arc<Pending>>,
 }
 
-// SAFETY: the address in `expected.buffer` is only written through under the mutex of the slot, and
-// what it points to is exclusively the slot's while the slot is in use (contract of
-// `OutstandingTable::start`).
+// SAFETY: the message is touched by the thread that holds the slot, or that has taken it from the
+// budget, only; the address in `expected.buffer` is written through by the former, while the slot
+// is waited for, and what it points to is exclusively the slot's then (contract of
+// `OutstandingTable::start`). So a slot may be another thread's at each turn.
 unsafe impl Send for Slot {}
+// SAFETY: as above: of several threads that have the slot, one holds it.
+unsafe impl Sync for Slot {}
 
-impl Slot {
+impl InFlight {
     const NOTHING: Expected =
         Expected { kind: Kind::Done, units: 0, buffer: Buffer::NONE, sender: None };
 
     /// Whether the answer may be taken: it is asked for, and what it says fits.
-    fn admits(&self, answer: &Answer, bytes: &[u8]) -> bool {
+    fn admits(&self, answer: &Answer, bytes: &[u8], state: State) -> bool {
         let expected = &self.expected;
         let units = answer.units > 0 && answer.units <= expected.units;
         if answer.kind != expected.kind || !units {
             return false;
+        }
+        match state {
+            State::Sent => {}
+            // Nothing of it is looked at but how much comes.
+            State::Owed => return true,
+            State::Free | State::Reserved => return false,
         }
         if answer.status != Status::Ok || expected.buffer.len == 0 {
             let sent = expected.sender.is_none_or(|sender| sender.is_sent());
@@ -301,11 +365,58 @@ impl Slot {
         let end = answer.offset.checked_add(len);
         len == answer.units && end.is_some_and(|end| end <= expected.buffer.len as u64)
     }
+
+    fn is_counted_in(&self, pending: &Arc<Pending>) -> bool {
+        self.pending.as_ref().is_some_and(|counted| Arc::ptr_eq(counted, pending))
+    }
+}
+
+impl Slot {
+    fn new() -> Self {
+        let nothing = InFlight { peer: WorldRank(0), expected: InFlight::NOTHING, pending: None };
+        Self { word: AtomicU64::new(1 << 32), message: Content::new(nothing) }
+    }
+
+    fn word(generation: u32, state: State) -> u64 {
+        u64::from(generation) << 32 | state as u64
+    }
+
+    /// Holds the slot for the caller alone, as long as it is one that is `wanted`, which a free one
+    /// never is; answers with its generation and state.
+    fn hold(&self, wanted: impl Fn(u32, State) -> bool) -> Option<(u32, State)> {
+        let mut pauses = 0;
+        // pairs with the Release in `let_go`: what was done to a buffer before is visible, also if
+        // the slot is not wanted any more.
+        let mut seen = self.word.load(Acquire);
+        loop {
+            let state = State::of(seen);
+            if state == State::Free || !wanted(generation(seen), state) {
+                return None;
+            }
+            if seen & HELD == 0 {
+                match self.word.compare_exchange(seen, seen | HELD, Acquire, Acquire) {
+                    Ok(_) => return Some((generation(seen), state)),
+                    Err(found) => seen = found,
+                }
+                continue;
+            }
+            thread::pause(&mut pauses);
+            seen = self.word.load(Acquire);
+        }
+    }
+
+    /// The end of what [`hold`](Self::hold) began. One that is free then has another generation.
+    fn let_go(&self, generation: u32, state: State) {
+        let freed = state == State::Free;
+        let generation = if freed { generation.wrapping_add(1) } else { generation };
+        // pairs with the Acquire in `hold`.
+        self.word.store(Self::word(generation, state), Release);
+    }
 }
 
 /// The slots of one rank.
 pub(crate) struct OutstandingTable {
-    slots: Box<[Mutex<Slot>]>,
+    slots: Box<[Slot]>,
     budget: Budget,
 }
 
@@ -313,43 +424,60 @@ impl OutstandingTable {
     /// `count` slots, of which `credit` may wait for one peer.
     pub(crate) fn new(count: usize, credit: usize) -> Self {
         let count = count.clamp(1, SLOTS_MAX);
-        let slot =
-            |_| Slot { generation: 1, peer: WorldRank(0), expected: Slot::NOTHING, pending: None };
-        let slots = (0..count).map(slot).map(Mutex::new).collect();
+        let slots = (0..count).map(|_| Slot::new()).collect();
         Self { slots, budget: Budget::new(count, credit) }
     }
 
-    fn lock(slot: &Mutex<Slot>) -> MutexGuard<'_, Slot> {
-        // Nothing in here panics half-way through a change.
-        slot.lock().unwrap_or_else(PoisonError::into_inner)
+    /// Changes a slot that is `wanted`, for which no free one is taken, and what becomes of it.
+    fn change<R>(
+        &self,
+        index: usize,
+        wanted: impl Fn(u32, State) -> bool,
+        change: impl FnOnce(&mut InFlight, &mut State) -> R,
+    ) -> Option<R> {
+        let slot = self.slots.get(index)?;
+        let (generation, mut state) = slot.hold(wanted)?;
+        let (result, peer, ended) = slot.message.with_mut(|message| {
+            // SAFETY: no other thread has the message while this one holds the slot; what `change`
+            // calls knows neither.
+            let message = unsafe { &mut *message };
+            let result = change(message, &mut state);
+            let mut ended = None;
+            if !state.is_waited_for() {
+                (message.expected.buffer, ended) = (Buffer::NONE, message.pending.take());
+            }
+            (result, message.peer, ended)
+        });
+        slot.let_go(generation, state);
+        if state == State::Free {
+            self.budget.give_back(peer, index);
+        }
+        if let Some(pending) = ended {
+            pending.release();
+            // Perhaps the last reference: what it keeps is dropped when the slot is not held.
+            drop(pending);
+        }
+        Some(result)
     }
 
-    /// The slots one after the other, each while it is locked.
-    fn all(&self) -> impl Iterator<Item = (usize, MutexGuard<'_, Slot>)> {
-        self.slots.iter().map(Self::lock).enumerate()
+    /// As [`change`](Self::change), of the slot with this id, if it is in use.
+    fn change_one<R>(
+        &self,
+        id: SlotId,
+        change: impl FnOnce(&mut InFlight, &mut State) -> R,
+    ) -> Option<R> {
+        self.change(id.index(), |generation, _| generation == id.generation(), change)
     }
 
-    /// The slot with this id, if it is in use.
-    fn get(&self, id: SlotId) -> Option<MutexGuard<'_, Slot>> {
-        let slot = Self::lock(self.slots.get(id.index())?);
-        (slot.generation == id.generation() && slot.pending.is_some()).then_some(slot)
+    /// As [`change`](Self::change), of every slot in use, one after the other.
+    fn change_all(&self, mut change: impl FnMut(&mut InFlight, &mut State)) {
+        for index in 0..self.slots.len() {
+            self.change(index, |_, _| true, &mut change);
+        }
     }
 
-    /// Frees a slot that is in use. Perhaps what is returned is the last reference: what that keeps
-    /// is to be dropped when the slot is not locked any more.
-    #[must_use]
-    fn free(&self, index: usize, slot: &mut Slot) -> Option<Arc<Pending>> {
-        let pending = slot.pending.take()?;
-        slot.generation = slot.generation.wrapping_add(1);
-        slot.expected = Slot::NOTHING;
-        // A thread that takes the slot at once waits until it is not locked any more.
-        self.budget.give_back(slot.peer, index);
-        pending.release();
-        Some(pending)
-    }
-
-    /// Takes a free slot and credit for a message to `peer`, counted in `pending`; `None` if there
-    /// is none.
+    /// Takes a free slot and credit for a message to `peer`, which is about to be sent, counted in
+    /// `pending`; `None` if there is none.
     ///
     /// # Safety
     ///
@@ -362,24 +490,50 @@ impl OutstandingTable {
         pending: &Arc<Pending>,
     ) -> Option<SlotId> {
         let index = self.budget.take(peer)?;
-        let mut slot = Self::lock(&self.slots[index]);
+        let slot = &self.slots[index];
         pending.hold();
-        (slot.peer, slot.expected) = (peer, expected);
-        slot.pending = Some(pending.clone());
-        Some(SlotId::new(slot.generation, index))
+        let message = InFlight { peer, expected, pending: Some(pending.clone()) };
+        // SAFETY: the budget gives a slot to one thread at a time, no thread holds one that is
+        // free, and what the one before did to it happened before it gave it back.
+        slot.message.with_mut(|place| unsafe { *place = message });
+        let generation = generation(slot.word.load(Relaxed));
+        // pairs with the Acquire in `hold`.
+        slot.word.store(Slot::word(generation, State::Sent), Release);
+        Some(SlotId::new(generation, index))
+    }
+
+    /// The message of a slot was not sent after all; true if the slot is free with that, because it
+    /// was cancelled meanwhile.
+    pub(crate) fn set_unsent(&self, id: SlotId) -> bool {
+        let unsent = |_: &mut InFlight, state: &mut State| {
+            let owed = *state == State::Owed;
+            *state = if owed { State::Free } else { State::Reserved };
+            owed
+        };
+        self.change_one(id, unsent) == Some(true)
+    }
+
+    /// A message that was [not sent](Self::set_unsent) is about to be sent again; false if it was
+    /// cancelled.
+    pub(crate) fn resume(&self, id: SlotId) -> bool {
+        let resume = |_: &mut InFlight, state: &mut State| {
+            let reserved = *state == State::Reserved;
+            if reserved {
+                *state = State::Sent;
+            }
+            reserved
+        };
+        self.change_one(id, resume) == Some(true)
     }
 
     /// A process whose answer is outstanding, of those counted in `pending`: another one at each
     /// turn. `None` also if answers come just now.
     pub(crate) fn debtor(&self, pending: &Arc<Pending>, turn: usize) -> Option<WorldRank> {
-        let debtors = || {
-            let counts = |slot: &Slot| {
-                slot.pending.as_ref().is_some_and(|counted| Arc::ptr_eq(counted, pending))
-            };
-            self.all().filter(move |(_, slot)| counts(slot)).map(|(_, slot)| slot.peer)
-        };
-        let owe = debtors().count();
-        debtors().nth(turn.checked_rem(owe)?)
+        let mut debtors = Vec::new();
+        self.change_all(|message, _| {
+            debtors.extend(message.is_counted_in(pending).then_some(message.peer));
+        });
+        debtors.get(turn.checked_rem(debtors.len())?).copied()
     }
 
     /// The peers of all slots, if none is free.
@@ -387,7 +541,8 @@ impl OutstandingTable {
         if !self.budget.is_used_up() {
             return None;
         }
-        let mut keepers: Vec<WorldRank> = self.all().map(|(_, slot)| slot.peer).collect();
+        let mut keepers = Vec::new();
+        self.change_all(|message, _| keepers.push(message.peer));
         keepers.sort_unstable();
         keepers.dedup();
         Some(keepers)
@@ -397,91 +552,117 @@ impl OutstandingTable {
     /// said so; false if there are none.
     pub(crate) fn end(&self, peer: WorldRank) -> bool {
         let mut ended = false;
-        for (index, mut slot) in self.all() {
-            if let Some(pending) = slot.pending.as_ref().filter(|_| slot.peer == peer) {
-                pending.fail(u64::from(peer.0) << 32 | Status::HolderLeft as u64);
-                let freed = self.free(index, &mut slot);
-                drop(slot);
-                drop(freed);
-                ended = true;
+        self.change_all(|message, state| {
+            if message.peer == peer {
+                let failure = u64::from(peer.0) << 32 | Status::HolderLeft as u64;
+                message.pending.iter().for_each(|pending| pending.fail(failure));
+                (*state, ended) = (State::Free, true);
             }
-        }
+        });
         ended
     }
 
-    /// Gives back every slot counted in `pending`: nothing is written to its buffers afterwards.
+    /// Does not wait any more for what is counted in `pending`: nothing is written to its buffers
+    /// afterwards. Slots of messages that were not sent are given back; others, with their credit,
+    /// when the answer comes.
     pub(crate) fn cancel(&self, pending: &Arc<Pending>) {
-        for (index, mut slot) in self.all() {
+        for index in 0..self.slots.len() {
             if pending.is_done() {
                 break;
             }
-            let counted = &slot.pending;
-            if counted.as_ref().is_some_and(|counted| Arc::ptr_eq(counted, pending)) {
-                pending.fail(CANCELLED);
-                // Not the last reference: the caller has one.
-                drop(self.free(index, &mut slot));
-            }
+            let wanted = |_, state: State| state.is_waited_for();
+            self.change(index, wanted, |message, state| {
+                if message.is_counted_in(pending) {
+                    pending.fail(CANCELLED);
+                    *state = state.cancelled();
+                }
+            });
         }
     }
 
-    /// Whether a slot is still waited for: it was neither answered nor cancelled.
-    pub(crate) fn has(&self, id: SlotId) -> bool {
-        self.get(id).is_some()
-    }
-
-    /// Gives back one slot, whose message was not sent; false if it was answered or cancelled.
+    /// As [`cancel`](Self::cancel), of one message, without a word to the others that are waited
+    /// for with it; false if it was answered or cancelled before.
     pub(crate) fn cancel_one(&self, id: SlotId) -> bool {
-        let Some(mut slot) = self.get(id) else { return false };
-        let freed = self.free(id.index(), &mut slot);
-        drop(slot);
-        freed.is_some()
+        let cancel = |_: &mut InFlight, state: &mut State| {
+            let before = state.is_waited_for();
+            if before {
+                *state = state.cancelled();
+            }
+            before
+        };
+        self.change_one(id, cancel) == Some(true)
     }
 
     /// Takes the CTS of a rendezvous.
     pub(crate) fn handle_cts(&self, from: WorldRank, id: SlotId, bytes: u64) -> Clearance {
-        let Some(mut slot) = self.get(id).filter(|slot| slot.peer == from) else {
-            return Clearance::Unknown;
+        let handle = |message: &mut InFlight, state: &mut State| {
+            if message.peer != from || !state.is_waited_for() {
+                return Clearance::Unknown;
+            }
+            let sender = message.expected.sender.as_mut();
+            let taken = sender.is_some_and(|sender| sender.handle_cts(bytes));
+            if taken { Clearance::Taken } else { Clearance::Wrong }
         };
-        let sender = slot.expected.sender.as_mut();
-        let taken = sender.is_some_and(|sender| sender.handle_cts(bytes));
-        if taken { Clearance::Taken } else { Clearance::Wrong }
+        self.change_one(id, handle).unwrap_or(Clearance::Unknown)
     }
 
     /// What a rendezvous does next; a message has at most `max` bytes.
     pub(crate) fn next(&self, id: SlotId, max: u64) -> Next {
-        let Some(mut slot) = self.get(id) else { return Next::Ended };
-        let Some(sender) = slot.expected.sender.as_mut() else { return Next::Ended };
-        sender.poll_data(max).map_or(Next::Wait, Next::Data)
+        let next = |message: &mut InFlight, state: &mut State| {
+            if *state == State::Owed {
+                return Next::Cancelled;
+            }
+            let sender = message.expected.sender.as_mut();
+            sender.map_or(Next::Answered, |sender| {
+                sender.poll_data(max).map_or(Next::Wait, Next::Data)
+            })
+        };
+        self.change_one(id, next).unwrap_or(Next::Answered)
     }
 
-    /// Takes an answer and its bytes; false if no thread waits for it, or not for this.
+    /// Takes an answer and its bytes; false if it answers nothing, or not this.
     pub(crate) fn answer(&self, from: WorldRank, id: SlotId, answer: Answer, bytes: &[u8]) -> bool {
-        let slot = self.get(id).filter(|slot| slot.peer == from && slot.admits(&answer, bytes));
-        let Some(mut slot) = slot else { return false };
-        let Some(pending) = &slot.pending else { return false };
-        if answer.status == Status::Ok {
-            pending.value.store(answer.value, Relaxed);
-            if slot.expected.buffer.len > 0 {
-                // SAFETY: `admits` says that `offset <= len`: inside the buffer that `start`'s
-                // caller vouched for.
-                let at = unsafe { slot.expected.buffer.at.add(answer.offset as usize) };
-                // SAFETY: `offset + bytes.len() <= len`, as `admits` says, and the buffer is the
-                // slot's alone while its mutex is held and it is in use.
-                unsafe { at.copy_from_nonoverlapping(bytes.as_ptr(), bytes.len()) };
+        let take = |message: &mut InFlight, state: &mut State| {
+            if message.peer != from || !message.admits(&answer, bytes, *state) {
+                return false;
             }
-            slot.expected.units -= answer.units;
-        } else {
-            // Of no use in an answer without bytes but here.
-            let holder = u32::try_from(answer.offset).ok();
-            let by = holder.filter(|_| answer.status == Status::HolderLeft).unwrap_or(from.0);
-            pending.fail(u64::from(by) << 32 | answer.status as u64);
-            slot.expected.units = 0;
-        }
-        let complete = slot.expected.units == 0;
-        let freed = if complete { self.free(id.index(), &mut slot) } else { None };
-        drop(slot);
-        // Perhaps the last reference: what it keeps is dropped outside the mutex.
-        drop(freed);
-        true
+            let failed = answer.status != Status::Ok;
+            if let Some(pending) = &message.pending {
+                if failed {
+                    // Of no use in an answer without bytes but here.
+                    let holder = u32::try_from(answer.offset).ok();
+                    let by = holder.filter(|_| answer.status == Status::HolderLeft);
+                    let by = u64::from(by.unwrap_or(from.0));
+                    pending.fail(by << 32 | answer.status as u64);
+                } else {
+                    pending.value.store(answer.value, Relaxed);
+                    let buffer = message.expected.buffer;
+                    if buffer.len > 0 {
+                        // SAFETY: `admits` says that `offset <= len`: inside the buffer that the
+                        // caller of `start` vouched for.
+                        let at = unsafe { buffer.at.add(answer.offset as usize) };
+                        // SAFETY: `offset + bytes.len() <= len`, as `admits` says, and the buffer
+                        // is the slot's alone while that is held and waited for.
+                        unsafe { at.copy_from_nonoverlapping(bytes.as_ptr(), bytes.len()) };
+                    }
+                }
+            }
+            message.expected.units -= if failed { message.expected.units } else { answer.units };
+            if message.expected.units == 0 {
+                *state = State::Free;
+            }
+            true
+        };
+        self.change_one(id, take) == Some(true)
+    }
+
+    /// Whether no slot and no credit is in use.
+    #[cfg(test)]
+    pub(crate) fn is_unused(&self) -> bool {
+        self.budget.is_unused()
     }
 }
+
+#[cfg(all(test, loom))]
+#[path = "outstanding_loom_tests.rs"]
+mod loom_tests;

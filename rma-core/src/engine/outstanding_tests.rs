@@ -67,9 +67,13 @@ fn answers_that_do_not_fit_are_refused() {
     assert!(!slots.answer(PEER, id, failed, &[1; 4]), "a failure has no bytes");
     assert_eq!(slots.handle_cts(PEER, id, 1), Clearance::Wrong, "a get needs no CTS");
     slots.cancel(&pending);
-    assert!(pending.is_done());
-    assert!(!slots.answer(PEER, id, ok(0, 4), &[1; 4]), "cancelled");
-    assert_eq!(bytes, [0; 4]);
+    assert!(pending.is_done() && !slots.is_unused());
+    assert!(!slots.answer(WorldRank(2), id, ok(0, 4), &[1; 4]), "from another peer");
+    assert!(!slots.answer(PEER, id, ok(0, 5), &[1; 5]), "more than asked");
+    assert!(slots.answer(PEER, id, ok(0, 3), &[1; 3]) && !slots.is_unused(), "a piece");
+    assert!(slots.answer(PEER, id, ok(3, 1), &[1]) && slots.is_unused(), "the last one");
+    assert!(!slots.answer(PEER, id, ok(0, 4), &[1; 4]), "ended");
+    assert_eq!(bytes, [0; 4], "no thread waits for it");
 }
 
 #[test]
@@ -80,6 +84,9 @@ fn slots_run_out_and_come_back_with_another_id() {
     // SAFETY: no buffer.
     assert!(unsafe { slots.start(PEER, done(1), &pending) }.is_none());
     slots.cancel(&pending);
+    // SAFETY: no buffer.
+    assert!(unsafe { slots.start(PEER, done(1), &pending) }.is_none(), "the target has it");
+    assert!(slots.answer(PEER, first, acknowledged(1), &[]), "late, and the end of it");
     // SAFETY: no buffer.
     let second = unsafe { slots.start(PEER, done(1), &pending) }.unwrap();
     assert_ne!(first, second);
@@ -124,7 +131,10 @@ fn credit_is_per_peer_and_comes_back() {
     assert!(slots.answer(PEER, first, acknowledged(1), &[]));
     let third = start(PEER).unwrap();
     assert!(start(PEER).is_none());
-    assert!(slots.cancel_one(second) && !slots.cancel_one(second));
+    assert!(!slots.set_unsent(second), "it stays reserved");
+    assert!(start(PEER).is_none() && !slots.answer(PEER, second, acknowledged(1), &[]));
+    assert!(slots.resume(second) && !slots.resume(second) && !slots.set_unsent(second));
+    assert!(slots.cancel_one(second) && !slots.cancel_one(second) && !slots.resume(second));
     let fourth = start(PEER).unwrap();
     assert!(!pending.is_done());
     for (peer, id) in [(WorldRank(2), other), (PEER, third), (PEER, fourth)] {
@@ -137,6 +147,80 @@ fn credit_is_per_peer_and_comes_back() {
     }
     assert!(start(WorldRank(3)).is_none(), "no slot");
     slots.cancel(&pending);
+}
+
+/// What was cancelled lies at its target: its credit comes back with the late answer, how ever that
+/// turns out, and what is sent meanwhile has no part in it.
+#[test]
+fn credit_of_what_was_sent_comes_back_with_its_answer() {
+    fn start(
+        slots: &OutstandingTable,
+        expected: Expected,
+        pending: &Arc<Pending>,
+    ) -> Option<SlotId> {
+        // SAFETY: no buffer, but one that nothing is written to after a cancel.
+        unsafe { slots.start(PEER, expected, pending) }
+    }
+    let mut bytes = [0u8; 4];
+    let freed = |kind| Answer { kind, status: Status::Freed, ..ok(0, 1) };
+    for (expected, late, body) in [
+        (done(4), acknowledged(4), 0),
+        (done(4), freed(Kind::Done), 0),
+        (data(4, buffer(&mut bytes)), ok(0, 4), 4),
+        (data(4, buffer(&mut bytes)), freed(Kind::Data), 0),
+        (asked(9), acknowledged(1), 0),
+    ] {
+        let (slots, pending, next) = (OutstandingTable::new(9, 2), Arc::default(), Arc::default());
+        let id = start(&slots, expected, &pending).unwrap();
+        let one = start(&slots, expected, &pending).unwrap();
+        assert!(slots.cancel_one(one) && !pending.is_done() && pending.failure().is_none());
+        slots.cancel(&pending);
+        assert!(pending.is_done() && pending.failure() == Some(Failure::Cancelled));
+        assert!(start(&slots, done(1), &next).is_none(), "no credit");
+        assert!(slots.answer(PEER, id, late, &vec![7; body]));
+        assert!(start(&slots, done(1), &next).is_some() && start(&slots, done(1), &next).is_none());
+        assert!(slots.end(PEER) && slots.is_unused(), "it is gone");
+        assert_eq!(next.failure(), Some(Failure::Answered(Status::HolderLeft, PEER)));
+    }
+    assert_eq!(bytes, [0; 4]);
+}
+
+/// A message that found no room is not sent once it is cancelled, and owes nothing.
+#[test]
+fn what_was_not_sent_gives_its_credit_back() {
+    let (slots, pending) = (OutstandingTable::new(1, 1), Arc::default());
+    // SAFETY: no buffer.
+    let start = || unsafe { slots.start(PEER, done(1), &pending) }.unwrap();
+    let id = start();
+    assert!(!slots.set_unsent(id));
+    slots.cancel(&pending);
+    assert!(slots.is_unused() && pending.is_done() && !slots.resume(id));
+    let id = start();
+    // In the middle of the attempt.
+    slots.cancel(&pending);
+    assert!(!slots.is_unused() && slots.set_unsent(id) && slots.is_unused());
+    let id = start();
+    assert!(!slots.set_unsent(id) && slots.cancel_one(id) && slots.is_unused());
+}
+
+/// Whether the target is to be told does not depend on what else failed.
+#[test]
+fn a_rendezvous_knows_how_it_ended() {
+    let (slots, pending) = (OutstandingTable::new(3, 9), Arc::default());
+    // SAFETY: no buffer.
+    let start = |expected| unsafe { slots.start(PEER, expected, &pending) }.unwrap();
+    let (failed, cleared, answered) = (start(done(1)), start(asked(10)), start(asked(10)));
+    let freed = Answer { status: Status::Freed, ..acknowledged(1) };
+    assert!(slots.answer(PEER, failed, freed, &[]));
+    assert_eq!(slots.handle_cts(PEER, cleared, 4), Clearance::Taken);
+    assert!(slots.answer(PEER, answered, freed, &[]));
+    slots.cancel(&pending);
+    assert_eq!(pending.failure(), Some(Failure::Answered(Status::Freed, PEER)));
+    assert_eq!(slots.next(cleared, 4), Next::Cancelled);
+    assert_eq!(slots.next(answered, 4), Next::Answered);
+    assert_eq!(slots.handle_cts(PEER, cleared, 4), Clearance::Unknown, "another cancel is due");
+    assert!(slots.answer(PEER, cleared, acknowledged(1), &[]), "of the cancel");
+    assert!(slots.is_unused());
 }
 
 #[test]
@@ -161,14 +245,14 @@ fn a_rendezvous_ends_when_all_is_sent() {
     assert_eq!(slots.next(id, 4), Next::Data(6..10));
     assert_eq!(slots.next(id, 4), Next::Wait, "for the end");
     assert!(slots.answer(PEER, id, acknowledged(1), &[]));
-    assert_eq!(slots.next(id, 4), Next::Ended);
+    assert_eq!(slots.next(id, 4), Next::Answered);
     assert!(grant(1, id, 1) == Clearance::Unknown && pending.is_done());
 
     // SAFETY: no buffer.
     let id = unsafe { slots.start(PEER, asked(10), &pending) }.unwrap();
     let freed = Answer { status: Status::Freed, ..acknowledged(1) };
     assert!(slots.answer(PEER, id, freed, &[]), "the window is gone, whatever was sent");
-    assert_eq!(slots.next(id, 4), Next::Ended);
+    assert_eq!(slots.next(id, 4), Next::Answered);
     assert_eq!(pending.failure(), Some(Failure::Answered(Status::Freed, PEER)));
 }
 

@@ -3,6 +3,7 @@ use crate::engine::Engine;
 use crate::group::Group;
 use crate::rank::{Rank, WorldRank};
 use crate::transport::{ImportError, PeerState};
+use core::hint;
 use core::sync::atomic::Ordering::Relaxed;
 use core::time::Duration;
 use rustc_hash::FxHashMap;
@@ -95,7 +96,7 @@ const ROUNDS: usize = 4;
 /// message, so these are more than any queue holds.
 const BUSY: usize = 1 << 14;
 
-/// Looks at a word before the first round of progress: together about as long as a few rounds.
+/// Looks at a word before the first round of progress: together a few microseconds at most.
 const GLANCES: u32 = 256;
 
 /// After so many such waits one makes progress before it looks.
@@ -136,7 +137,13 @@ impl Engine {
         if number.is_multiple_of(GLANCED) {
             self.progress_in_passing();
         }
-        (0..GLANCES).any(|_| come())
+        (0..GLANCES).any(|_| {
+            // A pause: looks without one take the line away from the peer that is to write there.
+            come() || {
+                hint::spin_loop();
+                false
+            }
+        })
     }
 
     /// Makes progress until `done` gives a value: first awake, then asleep. S-D5 S-E14 S-M6 S-M7

@@ -4,6 +4,7 @@ use crate::element::{BasicElement, Element, Op};
 use crate::error::{BatchError, RmaError};
 use crate::integer::Integer;
 use crate::layout::Layout;
+use crate::memory::target::Span;
 use crate::object::Flavor;
 use crate::protocol::rows::WireRow;
 use crate::rank::Rank;
@@ -42,6 +43,10 @@ struct RestThere {
     layout: Layout,
     entries: Range<usize>,
 }
+
+/// How many places are looked up before the first of them is combined: the machine loads nothing
+/// past an atomic access before that is done.
+const AHEAD: usize = 16;
 
 /// What becomes of elements whose places meet.
 #[derive(Clone, Copy)]
@@ -100,7 +105,7 @@ impl<I: Integer> Batch<'_, I> {
             })),
             Way::Any => peer.put(disp, &values[i..=i]).map(|()| true),
         };
-        let left = self.each::<E>(Repeats::Copy, put)?;
+        let left = self.each::<E>(0, Repeats::Copy, put)?;
         self.send(&left, values, |peer, there, values| peer.put(there.at(0), values))
     }
 
@@ -118,7 +123,7 @@ impl<I: Integer> Batch<'_, I> {
             })),
             Way::Any => peer.get(disp, from_mut(&mut values[i])).map(|()| true),
         };
-        let left = self.each::<E>(Repeats::Copy, get)?;
+        let left = self.each::<E>(0, Repeats::Copy, get)?;
         let mut found = vec![E::zeroed(); left.order.len()];
         self.fetch(&left, &mut found, |ops, there, found| {
             ops.get(there.target, there.layout.at(0), found)
@@ -142,7 +147,11 @@ impl<I: Integer> Batch<'_, I> {
             Way::Near => Ok(combine_near(peer, disp, op, values[i]).is_some()),
             Way::Any => peer.accumulate(disp, op, &values[i..=i]).map(|()| true),
         };
-        let left = self.each::<E>(Repeats::Combine { align: E::BASIC.align() }, combine)?;
+        let first = match op {
+            Op::NoOp => 0,
+            _ => self.by_atomics::<E>(|i, span| span.fetch_and_op(op, values[i]).is_some()),
+        };
+        let left = self.each::<E>(first, Repeats::Combine { align: E::BASIC.align() }, combine)?;
         self.send(&left, values, |peer, there, values| peer.accumulate(there.at(0), op, values))
     }
 
@@ -163,6 +172,13 @@ impl<I: Integer> Batch<'_, I> {
     ) -> Result<(), BatchError> {
         self.check_count(values.len())?;
         self.check_count(results.len())?;
+        let first = self.by_atomics::<E>(|i, span| match span.fetch_and_op(op, values[i]) {
+            Some(old) => {
+                results[i] = old;
+                true
+            }
+            None => false,
+        });
         let combine = |way, i: usize, peer: &Peer<'_>, disp: u64| match way {
             Way::Near => Ok(combine_near(peer, disp, op, values[i]).is_some_and(|old| {
                 results[i] = old;
@@ -173,7 +189,7 @@ impl<I: Integer> Batch<'_, I> {
                 peer.get_accumulate(disp, op, &values[i..=i], result).map(|()| true)
             }
         };
-        let left = self.each::<E>(Repeats::Combine { align: E::BASIC.align() }, combine)?;
+        let left = self.each::<E>(first, Repeats::Combine { align: E::BASIC.align() }, combine)?;
         let operands: Vec<E> = left.order.iter().map(|i| values[*i]).collect();
         let mut found = vec![E::zeroed(); operands.len()];
         self.fetch(&left, &mut found, |ops, there, found| {
@@ -195,16 +211,43 @@ impl<I: Integer> Batch<'_, I> {
         Err(BatchError { index, error: RmaError::WrongCount { window, target, origin, result } })
     }
 
-    /// Reaches each place by `reach`: where that cannot be done near, any way if its target is near
-    /// all the same. Gives what is left.
+    /// Combines one place after the other by `combine`, as far as the machine does it atomically
+    /// and nothing stands in the way; returns how many.
+    #[inline(always)]
+    fn by_atomics<E: BasicElement>(
+        &self,
+        mut combine: impl FnMut(usize, Span<'_>) -> bool,
+    ) -> usize {
+        if !E::BASIC.is_atomic() {
+            return 0;
+        }
+        let mut spans = [None; AHEAD];
+        let mut done = 0;
+        for places in self.places.chunks(AHEAD) {
+            for (span, (target, disp)) in spans.iter_mut().zip(places) {
+                *span = self.access.to(*target).near_atomic(disp.to_u64(), size_of::<E>());
+            }
+            for span in &spans[..places.len()] {
+                if !span.is_some_and(|span| combine(done, span)) {
+                    return done;
+                }
+                done += 1;
+            }
+        }
+        done
+    }
+
+    /// Reaches each place from the `first` on by `reach`: where that cannot be done near, any way
+    /// if its target is near all the same. Gives what is left.
     #[inline(always)]
     fn each<E: Element>(
         &self,
+        first: usize,
         what: Repeats,
         mut reach: impl FnMut(Way, usize, &Peer<'_>, u64) -> Result<bool, RmaError>,
     ) -> Result<Rest, BatchError> {
         // As long as all are near, the loop has nothing else to know.
-        for (index, (target, disp)) in self.places.iter().enumerate() {
+        for (index, (target, disp)) in self.places.iter().enumerate().skip(first) {
             let (peer, disp) = (self.access.to(*target), disp.to_u64());
             if !matches!(reach(Way::Near, index, &peer, disp), Ok(true)) {
                 return self.each_from::<E>(index, what, reach);

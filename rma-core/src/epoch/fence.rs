@@ -69,8 +69,21 @@ impl Window {
     /// Threads of a rank fence one after the other: each fence of one thread meets one of every
     /// other rank.
     pub fn fence(&self, asserts: Assert) -> Result<Fence<'_>, RmaError> {
+        self.check_fence(asserts)?;
+        // `NO_STORE` and `NO_PUT` would spare nothing: one copy of the part is all there is. S-C4
+        self.part.advise(Moment::Exposed);
+        self.synchronise()?;
+        self.open_fence()
+    }
+
+    fn open_fence(&self) -> Result<Fence<'_>, RmaError> {
+        self.open(EpochCall::Fence, 1)?;
+        Ok(Fence { access: Access::new(self, Permit::All) })
+    }
+
+    /// Fails unless a fence that opens an epoch takes the asserts. S-C3
+    fn check_fence(&self, asserts: Assert) -> Result<(), RmaError> {
         let wrong = |assert, why| RmaError::WrongAssert { window: self.id(), assert, why };
-        // S-C3
         if asserts.contains(Assert::NO_SUCCEED) {
             return Err(wrong("NO_SUCCEED", "the guard returned allows operations; use end()"));
         }
@@ -80,23 +93,27 @@ impl Window {
         if asserts.contains(Assert::NO_PRECEDE) && !self.far.is_idle() {
             return Err(wrong("NO_PRECEDE", "operations of this rank are in flight"));
         }
-        // `NO_STORE` and `NO_PUT` would spare nothing: one copy of the part is all there is. S-C4
-        self.part.advise(Moment::Exposed);
-        self.synchronise()?;
-        self.open(EpochCall::Fence, 1)?;
-        Ok(Fence { access: Access::new(self, Permit::All) })
+        Ok(())
     }
 
     /// Completes what all ranks issued, whatever was asserted. S-C1
     fn synchronise(&self) -> Result<(), RmaError> {
         // Fence guards may be open: that is the epoch that ends here, and none need be. S-C2
         self.check(EpochCall::Fence)?;
-        let flushed = self.flush_all();
+        let flushed = self.flush_targets();
         // Whatever became of this rank's operations: others wait for it. It orders the loads and
         // stores of all ranks before and after, also where `NO_PRECEDE` needs less. S-C5 S-C6
         let met = self.barrier();
         // Ranks without bytes, or alone, fence as all do. S-C8
         met.and(flushed)
+    }
+
+    /// As [`synchronise`](Self::synchronise); then all ranks commit, or one tells why not.
+    fn synchronise_and_persist(&self) -> Result<(), RmaError> {
+        self.check(EpochCall::Fence)?;
+        let flushed = self.flush_targets();
+        self.barrier()?;
+        self.commit_together(flushed)
     }
 }
 
@@ -114,13 +131,61 @@ impl<'w> Fence<'w> {
     ///
     /// [`RmaError::WrongAssert`] if another guard of this window is alive on this rank.
     pub fn end(self) -> Result<(), RmaError> {
+        self.close()?.synchronise()
+    }
+
+    /// As [`next`](Self::next), and makes the parts of all ranks durable in between: where they lie
+    /// on persistent memory with transactions, as one version of all ranks, which commits the
+    /// transaction under way and begins the next; elsewhere on storage, by a flush; in memory that
+    /// ends with the job, there is nothing to do. **Collective**, and a barrier in any case.
+    ///
+    /// ```
+    /// # use rma_core::{Assert, Rank, RmaError, Window};
+    /// # // Run by the tests of the crate `rma`; here for the compiler.
+    /// # fn example(window: &Window) -> Result<(), RmaError> {
+    /// let epoch = window.fence(Assert::NONE)?;
+    /// epoch.put(Rank(0), 0, &[1.0f64])?;
+    /// let epoch = epoch.next_persist(Assert::NONE)?; // a version with the put, or an error
+    /// epoch.put(Rank(0), 0, &[2.0f64])?;
+    /// epoch.end_persist()?; // and another one
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Window::fence`], and [`RmaError::Persist`]: the operations are complete, at all
+    /// ranks, and the epoch has ended, but what they did is not durable, at no rank with
+    /// transactions. After [`PersistError::NoSpace`](crate::PersistError::NoSpace), at whichever
+    /// rank, the window goes on: fence again. [`RmaError::WrongAssert`]: nothing has happened.
+    pub fn next_persist(self, asserts: Assert) -> Result<Self, RmaError> {
+        let window = self.access.window();
+        window.check_fence(asserts)?;
+        drop(self);
+        window.part.advise(Moment::Exposed);
+        window.synchronise_and_persist()?;
+        window.open_fence()
+    }
+
+    /// As [`end`](Self::end), and makes the parts of all ranks durable, as
+    /// [`next_persist`](Self::next_persist) does. **Collective.**
+    ///
+    /// # Errors
+    ///
+    /// Those of [`end`](Self::end) and [`next_persist`](Self::next_persist).
+    pub fn end_persist(self) -> Result<(), RmaError> {
+        self.close()?.synchronise_and_persist()
+    }
+
+    /// This rank issues nothing more; fails if another guard of it may.
+    fn close(self) -> Result<&'w Window, RmaError> {
         let window = self.access.window();
         drop(self);
         if window.is_open(EpochKind::Fence) {
             let (assert, why) = ("NO_SUCCEED", "another fence guard of this window is alive");
             return Err(RmaError::WrongAssert { window: window.id(), assert, why });
         }
-        window.synchronise()
+        Ok(window)
     }
 }
 

@@ -72,6 +72,12 @@ impl<'w> Peer<'w> {
         self.entry?.span(disp, len)
     }
 
+    /// As [`near`](Self::near), of integers that are combined by atomics.
+    #[inline(always)]
+    pub(super) fn near_atomic(&self, disp: u64, len: usize) -> Option<Span<'w>> {
+        self.near(disp, len).filter(|_| self.table.integers() == Integers::ByAtomics)
+    }
+
     /// All of the part, and where in it a displacement is, if nothing stands in the way.
     #[inline(always)]
     pub(super) fn near_part(&self, disp: u64) -> Option<(Span<'w>, u64)> {
@@ -115,14 +121,14 @@ impl<'w> Peer<'w> {
     fn near_rows<E: Element>(
         &self,
         spot: &Spot<'_>,
-        here: Option<PlacedLayout<'_>>,
+        here: Option<&PlacedLayout<'_>>,
         count: usize,
     ) -> Option<(Area<'w>, Row, Row)> {
         let (part, offset) = self.near_part(spot.disp)?;
         let solid =
             |at: u64, len: u64| Some(Row { at: at.try_into().ok()?, stride: 0, len, count: 1 });
-        let (there, here) = match (spot.placed, here) {
-            (Some(there), Some(here)) if there.matches(&here) => {
+        let (there, here) = match (spot.placed.as_ref(), here) {
+            (Some(there), Some(here)) if there.matches(here) => {
                 (there.only_row(offset)?, here.only_row(0)?)
             }
             (Some(there), None) if there.holds::<E>(count) => {
@@ -369,8 +375,8 @@ impl<'w> Peer<'w> {
         origin: &[E],
         from: Option<PlacedLayout<'_>>,
     ) -> bool {
-        let once = !spot.placed.is_some_and(|there| there.overlaps());
-        let rows = self.near_rows::<E>(spot, from, origin.len()).filter(|_| once);
+        let once = !spot.placed.as_ref().is_some_and(PlacedLayout::overlaps);
+        let rows = self.near_rows::<E>(spot, from.as_ref(), origin.len()).filter(|_| once);
         rows.is_some_and(|(area, sink, source)| {
             area.try_write_row(sink, cast_slice(origin), source)
         })
@@ -481,8 +487,8 @@ impl<'w> Peer<'w> {
         origin: &mut [E],
         to: Option<PlacedLayout<'_>>,
     ) -> bool {
-        let once = !to.is_some_and(|here| here.overlaps());
-        let rows = self.near_rows::<E>(spot, to, origin.len()).filter(|_| once);
+        let once = !to.as_ref().is_some_and(PlacedLayout::overlaps);
+        let rows = self.near_rows::<E>(spot, to.as_ref(), origin.len()).filter(|_| once);
         rows.is_some_and(|(area, source, sink)| {
             area.try_read_row(source, cast_slice_mut(origin), sink)
         })

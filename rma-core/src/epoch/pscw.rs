@@ -50,9 +50,7 @@ impl Window {
     /// has locked its own part; [`RmaError::NoSuchRank`], [`RmaError::WrongAssert`]: no rank was
     /// told.
     pub fn post(&self, origins: &[Rank], asserts: Assert) -> Result<Exposure<'_>, RmaError> {
-        let taken = Assert::NO_CHECK | Assert::NO_STORE | Assert::NO_PUT;
-        self.check_asserts(asserts, taken, "a post takes NO_CHECK, NO_STORE and NO_PUT")?;
-        self.check_partners(origins)?;
+        self.check_post(origins, asserts)?;
         grant::wait(None);
         self.open(EpochCall::Post, EXPOSED)?;
         let origins = fill(&self.part.epoch.partners.origins, origins);
@@ -60,6 +58,32 @@ impl Window {
         self.part.advise(Moment::Posted);
         origins.iter().try_for_each(|origin| self.send_signal(Signal::Post, *origin))?;
         Ok(Exposure { window: self })
+    }
+
+    /// As [`post`](Self::post), and makes this rank's part durable before any origin may write
+    /// there: on persistent memory with transactions as a version of this rank only, elsewhere on
+    /// storage by a flush. Local: other ranks make no version.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`post`](Self::post), and [`RmaError::Persist`]: no rank was told then, and no
+    /// epoch is open.
+    pub fn post_persist(
+        &self,
+        origins: &[Rank],
+        asserts: Assert,
+    ) -> Result<Exposure<'_>, RmaError> {
+        self.check_post(origins, asserts)?;
+        grant::wait(None);
+        self.check(EpochCall::Post)?;
+        self.commit_alone()?;
+        self.post(origins, asserts)
+    }
+
+    fn check_post(&self, origins: &[Rank], asserts: Assert) -> Result<(), RmaError> {
+        let taken = Assert::NO_CHECK | Assert::NO_STORE | Assert::NO_PUT;
+        self.check_asserts(asserts, taken, "a post takes NO_CHECK, NO_STORE and NO_PUT")?;
+        self.check_partners(origins)
     }
 
     /// Opens an access epoch to `targets`, each of which exposes its part with a
@@ -147,6 +171,28 @@ impl Exposure<'_> {
     /// still write, so the epoch stays open on this rank, and with it the window.
     pub fn wait(self) -> Result<(), RmaError> {
         self.window.end_exposure()
+    }
+
+    /// As [`wait`](Self::wait), and makes this rank's part durable then: on persistent memory with
+    /// transactions as a version of this rank only, elsewhere on storage by a flush. Other ranks
+    /// make no version: after a crash, `pmem_global_checkpoint` asks for the newest that every rank
+    /// has.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`wait`](Self::wait), and [`RmaError::Persist`]: the epoch has ended, and what the
+    /// origins put is visible, but not durable.
+    pub fn wait_persist(self) -> Result<(), RmaError> {
+        let window = self.window;
+        self.wait()?;
+        window.commit_alone()
+    }
+
+    /// As [`test`](Self::test), and once the epoch has ended, as
+    /// [`wait_persist`](Self::wait_persist): until then, nothing is made durable.
+    pub fn test_persist(self) -> Result<Result<(), RmaError>, Self> {
+        let window = self.window;
+        Ok(self.test()?.and_then(|()| window.commit_alone()))
     }
 
     /// As [`wait`](Self::wait) if every origin has completed, or if waiting would fail; otherwise

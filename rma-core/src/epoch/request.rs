@@ -11,6 +11,8 @@ use crate::operation::{Action, Displacement, Operation, OriginBuffer, OwnedOrigi
 use crate::rank::Rank;
 use crate::window::Window;
 use bytemuck::cast_slice_mut;
+use core::marker::PhantomData;
+use core::mem::replace;
 use core::pin::Pin;
 use core::task::{Context, Poll};
 use core::time::Duration;
@@ -32,10 +34,43 @@ pub struct Request<'w, B: OriginBuffer> {
     /// Not its epoch, which may end first. S-I4
     window: &'w Window,
     target: Rank,
-    /// Of an operation that is complete. Neither this nor the next: the buffer was given back.
-    complete: Option<B>,
+    state: RequestState<'w, B>,
+}
+
+enum RequestState<'w, B: OriginBuffer> {
+    Complete(B),
+    UnderWay(Owner<'w, B::Element>),
+    /// The buffer was given back.
+    Spent,
+}
+
+/// What drops an operation that is not complete. Not the request, so that one that is complete can
+/// be taken apart, and costs what moving its buffer costs.
+struct Owner<'w, E: Element> {
     /// On the heap, so that a request that is complete at once is small.
-    under_way: Option<Box<Unfinished<B::Element>>>,
+    unfinished: Option<Box<Unfinished<E>>>,
+    /// Dropped before the window is.
+    window: PhantomData<&'w Window>,
+}
+
+impl<E: Element> Owner<'_, E> {
+    fn new(unfinished: Unfinished<E>) -> Self {
+        Self { unfinished: Some(Box::new(unfinished)), window: PhantomData }
+    }
+
+    /// What is under way, until it is taken out.
+    fn get(&self) -> Option<&Unfinished<E>> {
+        self.unfinished.as_deref()
+    }
+}
+
+impl<E: Element> Drop for Owner<'_, E> {
+    #[inline]
+    fn drop(&mut self) {
+        if let Some(unfinished) = self.unfinished.take() {
+            (*unfinished).keep();
+        }
+    }
 }
 
 /// An operation that is not complete.
@@ -61,7 +96,7 @@ impl<'w, B: OriginBuffer> Request<'w, B> {
     #[inline(always)]
     fn complete(peer: &Peer<'w>, buffer: B) -> Self {
         let (window, target) = (peer.window(), peer.target());
-        Self { window, target, complete: Some(buffer), under_way: None }
+        Self { window, target, state: RequestState::Complete(buffer) }
     }
 
     /// One that was complete at once, or the buffer if it failed. S-I2
@@ -74,35 +109,46 @@ impl<'w, B: OriginBuffer> Request<'w, B> {
     }
 
     /// Starts an operation that fetches something into those bytes of `buffer`.
+    #[inline(always)]
+    fn fetch(
+        peer: &Peer<'w>,
+        operation: &Operation<'_>,
+        buffer: B,
+        into: Side<'_>,
+    ) -> Result<Self, Refused<B>> {
+        Self::fetch_cold(peer, operation, buffer, into).map_err(|refused| *refused)
+    }
+
+    // As `wait_cold`.
     #[cold]
     #[inline(never)]
-    fn fetch(
+    fn fetch_cold(
         peer: &Peer<'w>,
         operation: &Operation<'_>,
         mut buffer: B,
         into: Side<'_>,
-    ) -> Result<Self, Refused<B>> {
+    ) -> Result<Self, Box<Refused<B>>> {
         let (window, target) = (peer.window(), peer.target());
         let sink = Sink { bytes: cast_slice_mut(buffer.as_elements_mut()), into };
         let left = match window.execute(operation, sink) {
             Ok(Some(left)) => left,
-            done => return Self::done(peer, buffer, done.map(drop)),
+            done => return Self::done(peer, buffer, done.map(drop)).map_err(Box::new),
         };
         let (pending, buffer): (Arc<Pending>, _) = (Arc::default(), buffer.into_vec());
-        let under_way = Unfinished { pending: Arc::clone(&pending), buffer, packed: None };
-        let mut request =
-            Self { window, target, complete: None, under_way: Some(Box::new(under_way)) };
-        let under_way = request.under_way.as_mut().expect("made above");
+        let unfinished = Unfinished { pending: Arc::clone(&pending), buffer, packed: None };
+        let mut under_way = Owner::new(unfinished);
+        let unfinished = under_way.unfinished.as_deref_mut().expect("made above");
         let mut completion = Completion::new(&pending, BOUNCE_BYTES);
-        let sink = Sink { bytes: cast_slice_mut(&mut under_way.buffer), into };
-        // SAFETY: the elements are on the heap, in a vector that is owned by `request`, which
+        let sink = Sink { bytes: cast_slice_mut(&mut unfinished.buffer), into };
+        // SAFETY: the elements are on the heap, in a vector that is owned by `under_way`, which
         // touches them when `pending` is done only, or gives them to it in drop. So are the bytes
         // that wait packed.
         let started = unsafe { window.begin_fetch(operation, left, sink, &mut completion) };
-        under_way.packed = completion.take_packed().map(Box::new);
+        unfinished.packed = completion.take_packed().map(Box::new);
+        let mut request = Self { window, target, state: RequestState::UnderWay(under_way) };
         if let Err(error) = started {
             _ = window.drain(operation.what, target, &pending);
-            return Err(Refused { value: request.take(false), error });
+            return Err(Box::new(Refused { value: request.take(false), error }));
         }
         if operation.action == Action::Get {
             // As every accumulate is waited for by a flush of its target. S-I5
@@ -203,22 +249,23 @@ impl<'w, B: OriginBuffer> Request<'w, B> {
     /// What ends every wait, and what the target found wrong. The buffer comes back with it, its
     /// elements unspecified after a get.
     #[inline]
-    pub fn wait(mut self) -> Result<B, Refused<B>> {
-        match self.complete.take() {
-            Some(buffer) => Ok(buffer),
-            None => self.wait_cold(),
+    pub fn wait(self) -> Result<B, Refused<B>> {
+        match self.state {
+            RequestState::Complete(buffer) => Ok(buffer),
+            state => Self { state, ..self }.wait_cold().map_err(|refused| *refused),
         }
     }
 
-    // By value, so that the caller's need not be in memory unless it comes to this.
+    // By value, and of another type than the caller's result, so that neither the request nor that
+    // need be in memory unless it comes to this.
     #[cold]
     #[inline(never)]
-    fn wait_cold(mut self) -> Result<B, Refused<B>> {
-        self.finish()
+    fn wait_cold(mut self) -> Result<B, Box<Refused<B>>> {
+        self.finish().map_err(Box::new)
     }
 
     fn finish(&mut self) -> Result<B, Refused<B>> {
-        let waited = match &self.under_way {
+        let waited = match self.unfinished() {
             Some(it) => self.window.drain(REQUEST_WAIT, self.target, &it.pending),
             None => Ok(()),
         };
@@ -236,22 +283,32 @@ impl<'w, B: OriginBuffer> Request<'w, B> {
 
     /// Takes the buffer out, filled if what was under way ended well. S-I3
     fn take(&mut self, filled: bool) -> B {
-        if let Some(buffer) = self.complete.take() {
-            return buffer;
-        }
-        let Some(under_way) = self.under_way.take() else {
-            panic!("a request was polled after it had given its buffer back");
+        let unfinished = match replace(&mut self.state, RequestState::Spent) {
+            RequestState::Complete(buffer) => return buffer,
+            RequestState::UnderWay(mut it) => {
+                it.unfinished.take().expect("taken out with its request's state")
+            }
+            RequestState::Spent => {
+                panic!("a request was polled after it had given its buffer back")
+            }
         };
-        let Unfinished { mut buffer, packed, .. } = *under_way;
+        let Unfinished { mut buffer, packed, .. } = *unfinished;
         if let Some(packed) = packed.filter(|_| filled) {
             packed.unpack(cast_slice_mut(&mut buffer));
         }
         B::from_vec(buffer)
     }
 
+    fn unfinished(&self) -> Option<&Unfinished<B::Element>> {
+        match &self.state {
+            RequestState::UnderWay(it) => it.get(),
+            RequestState::Complete(_) | RequestState::Spent => None,
+        }
+    }
+
     /// What is under way.
     fn pending(&self) -> Option<&Arc<Pending>> {
-        let pending = self.under_way.as_ref().map(|it| &it.pending);
+        let pending = self.unfinished().map(|it| &it.pending);
         pending.filter(|pending| !pending.is_done())
     }
 
@@ -313,7 +370,7 @@ impl<'w, B: OriginBuffer> Request<'w, B> {
                 // One that fails for the reason that ended the wait; of a deadline, the first.
                 let index = Self::test_any(requests).unwrap_or(0);
                 let mut request = requests.remove(index);
-                if let Some(Unfinished { pending, .. }) = request.under_way.as_deref() {
+                if let Some(Unfinished { pending, .. }) = request.unfinished() {
                     request.window.engine().cancel(pending);
                     pending.set_told();
                 }
@@ -337,15 +394,6 @@ impl<B: OriginBuffer> Future for Request<'_, B> {
             return Poll::Pending;
         }
         Poll::Ready(request.finish())
-    }
-}
-
-impl<B: OriginBuffer> Drop for Request<'_, B> {
-    #[inline]
-    fn drop(&mut self) {
-        if let Some(under_way) = self.under_way.take() {
-            (*under_way).keep();
-        }
     }
 }
 

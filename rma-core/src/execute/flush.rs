@@ -29,7 +29,7 @@ impl Window {
 
     /// As [`flush`](Self::flush), to all targets.
     #[inline]
-    pub(crate) fn flush_all(&self) -> Result<(), RmaError> {
+    pub(crate) fn flush_targets(&self) -> Result<(), RmaError> {
         if self.all_loaded {
             stores::complete();
             return Ok(());
@@ -59,7 +59,7 @@ impl Window {
         let flushed = self.flush_device(target);
         let (first, others) = self.far.outstanding(target);
         let all = first.iter().chain(&others);
-        flushed.and(each(all.map(|pending| self.drain("a flush", target, pending))))
+        flushed.and(each(all.map(|pending| self.drain_for_flush(target, pending))))
     }
 
     /// As [`flush_far_cold`](Self::flush_far_cold), of all targets.

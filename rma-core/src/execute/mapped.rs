@@ -125,7 +125,23 @@ impl Window {
             accumulate::by_atomics(place.span, op, operands, result);
             return Ok(());
         }
-        let (block, size) = (self.block_of(place.target)?, size_of::<E>());
+        let mut each = |span: Span<'_>, here: Range<usize>| {
+            let operands = operands.get(here.clone()).unwrap_or_default();
+            let result = result.as_deref_mut().and_then(|result| result.get_mut(here));
+            accumulate::under_lock(span, op, operands, result);
+        };
+        self.stripe_by_stripe(place, count, size_of::<E>(), &mut each)
+    }
+
+    /// Calls `each` for the elements at a place, with what holds their stripe and which they are.
+    fn stripe_by_stripe(
+        &self,
+        place: Placed<'_>,
+        count: usize,
+        size: usize,
+        each: &mut dyn FnMut(Span<'_>, Range<usize>),
+    ) -> Result<(), RmaError> {
+        let block = self.block_of(place.target)?;
         let mut at = 0;
         while at < count {
             let first = place.offset + (at * size) as u64;
@@ -133,10 +149,8 @@ impl Window {
             let rest = (STRIPE - first % STRIPE) as usize;
             let end = (at + rest.div_ceil(size)).min(count);
             let Some(span) = place.span.part(at * size, (end - at) * size) else { break };
-            let operands = operands.get(at..end).unwrap_or_default();
-            let result = result.as_deref_mut().and_then(|result| result.get_mut(at..end));
             let held = self.stripe(block, first)?;
-            accumulate::under_lock(span, op, operands, result);
+            each(span, at..end);
             drop(held);
             at = end;
         }
@@ -267,43 +281,55 @@ impl Locked<'_> {
             accumulate::row_by_atomics(reached.memory, row, op, operands, result);
             return Ok(());
         }
+        let mut each = |row: Row, here: Range<usize>| {
+            let operands = operands.get(here.clone()).unwrap_or_default();
+            let result = result.as_deref_mut().and_then(|result| result.get_mut(here));
+            accumulate::row_under_lock(reached.memory, row, op, operands, result);
+        };
+        self.by_stripes(reached.begin, row, size_of::<E>(), &mut each)
+    }
+
+    /// Calls `each` for all of a row of elements of `width` bytes, with what holds its stripes and
+    /// which elements these are. Not of the elements' type: there are many of these.
+    fn by_stripes(
+        &mut self,
+        begin: u64,
+        row: Row,
+        width: usize,
+        each: &mut dyn FnMut(Row, Range<usize>),
+    ) -> Result<(), RmaError> {
         let hull = row.hull();
         if row.count == 1 || hull.end - hull.start < ALL_STRIPES.end {
-            return self.combine_pieces(reached, row, op, operands, result);
+            return self.in_pieces(begin, row, width, 0, each);
         }
         let (mut rest, mut at) = (row, 0);
         while rest.count > 0 {
             let some;
             (some, rest) = rest.split(FAR_APART);
-            let here = at..at + (some.len * some.count) as usize / size_of::<E>();
+            let here = at..at + (some.len * some.count) as usize / width;
             at = here.end;
-            let operands = operands.get(here.clone()).unwrap_or_default();
-            let result = result.as_deref_mut().and_then(|result| result.get_mut(here));
             self.held = None;
             let block = self.window.block_of(self.target)?;
             // No rank waits for all: one that does not get them takes them one by one.
             match stripe::try_range(block, &ALL_STRIPES, self.window.rank()) {
-                Some(_held) => {
-                    accumulate::row_under_lock(reached.memory, some, op, operands, result);
-                }
-                None => self.combine_pieces(reached, some, op, operands, result)?,
+                Some(_held) => each(some, here),
+                None => self.in_pieces(begin, some, width, here.start, each)?,
             }
         }
         Ok(())
     }
 
-    /// As [`combine`](Self::combine), a stripe at a time.
-    fn combine_pieces<E: BasicElement>(
+    /// As [`by_stripes`](Self::by_stripes), a stripe at a time; `at`: which element is the first.
+    fn in_pieces(
         &mut self,
-        reached: &Reached<'_, '_>,
+        begin: u64,
         row: Row,
-        op: Op,
-        operands: &[E],
-        mut result: Option<&mut [E]>,
+        width: usize,
+        mut at: usize,
+        each: &mut dyn FnMut(Row, Range<usize>),
     ) -> Result<(), RmaError> {
-        let (width, mut at) = (size_of::<E>(), 0);
         for piece in stripe::pieces(row, width as u64) {
-            let offset = reached.begin + piece.at.cast_unsigned();
+            let offset = begin + piece.at.cast_unsigned();
             let stripe = offset / STRIPE;
             if self.held.as_ref().is_none_or(|(held, _)| *held != stripe) {
                 // One at a time: no rank waits for a stripe with another in hand.
@@ -313,9 +339,7 @@ impl Locked<'_> {
             }
             let here = at..at + (piece.len * piece.count) as usize / width;
             at = here.end;
-            let operands = operands.get(here.clone()).unwrap_or_default();
-            let result = result.as_deref_mut().and_then(|result| result.get_mut(here));
-            accumulate::row_under_lock(reached.memory, piece, op, operands, result);
+            each(piece, here);
         }
         Ok(())
     }

@@ -1,5 +1,5 @@
 //! Large puts by messages: the target clears bytes, and this rank sends as many.
-use crate::engine::{Cause, Failure, Next, Pending, SlotId, Wait, WaitError};
+use crate::engine::{Cause, Next, Pending, SlotId, Wait, WaitError};
 use crate::error::RmaError;
 use crate::protocol::message::{Head, Kind};
 use crate::rank::WorldRank;
@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 impl Window {
     /// Sends an RTS, and then as much as each CTS clears.
-    pub(super) fn put_by_rendezvous(
+    pub(crate) fn put_by_rendezvous(
         &self,
         wait: Wait,
         world: WorldRank,
@@ -21,10 +21,11 @@ impl Window {
         head.offset = offset.into();
         head.length = (origin.len() as u64).into();
         let slot = self.issue(wait, world, head, &[], pending)?;
-        if let Err(error) = self.send_cleared(wait, world, slot, origin, pending) {
-            // What was cleared and is not used goes to another origin.
-            self.cancel_at(world, slot);
+        if let Err(error) = self.send_cleared(wait, world, slot, origin) {
+            // In this order: the target answers. What it cleared and is not used goes to another
+            // origin.
             engine.cancel_one(slot);
+            self.cancel_at(world, slot);
             return Err(self.wait_failed(error));
         }
         // If the window is gone there, a flush says so, as for every put.
@@ -45,7 +46,6 @@ impl Window {
         world: WorldRank,
         slot: SlotId,
         origin: &[u8],
-        pending: &Pending,
     ) -> Result<(), WaitError> {
         let engine = self.engine();
         let mut head = Head::new(Kind::PutData, self.id().0, 0);
@@ -67,12 +67,12 @@ impl Window {
                         return Ok(());
                     }
                 }
-                Next::Ended if pending.failure() == Some(Failure::Cancelled) => {
+                Next::Cancelled => {
                     // Another thread's flush failed, and cancelled all puts to this target.
                     let cause = engine.trouble(wait).unwrap_or(Cause::Timeout);
                     return Err(engine.given_up(wait, cause));
                 }
-                Next::Ended | Next::Wait => return Ok(()),
+                Next::Answered | Next::Wait => return Ok(()),
             }
         }
     }

@@ -226,8 +226,17 @@ pub(crate) fn only_pair(x: Row, y: Row) -> Option<(Row, Row)> {
     if x.count == 1 && y.len.checked_mul(y.count)? == bytes {
         return Some((Row { at: x.at, stride: y.len.cast_signed(), ..y }, y));
     }
+    // Their fields, so that the rows of the hot paths above need not be in memory.
+    let ([x, y], whole) =
+        cut_pair([x.at, y.at], [x.stride, y.stride], [x.len, y.len], [x.count, y.count]);
+    (whole == bytes).then_some((x, y))
+}
+
+#[inline(never)]
+fn cut_pair(at: [i64; 2], stride: [i64; 2], len: [u64; 2], count: [u64; 2]) -> ([Row; 2], u64) {
+    let [x, y] = [0, 1].map(|i| Row { at: at[i], stride: stride[i], len: len[i], count: count[i] });
     let (x, y) = cut(x, y);
-    (x.len * x.count == bytes).then_some((x, y))
+    ([x, y], x.len * x.count)
 }
 
 /// As much of two rows as has equal blocks: a longer block counts as several of the shorter length.

@@ -65,9 +65,17 @@ impl<'l> PlacedLayout<'l> {
         if self.count == 1 && row.count > 0 {
             return Some(Row { at: start.wrapping_add(row.at), ..row });
         }
-        self.row_of_copies(start)
+        match self.run() {
+            Some(len) => Some(Row { at: start, stride: 0, len, count: 1 }),
+            // Its fields, so that the row of a hot path need not be in memory.
+            None => {
+                let Row { at, stride, len, count } = self.row_of_copies(start)?;
+                Some(Row { count, len, stride, at })
+            }
+        }
     }
 
+    #[inline(never)]
     fn row_of_copies(&self, start: i64) -> Option<Row> {
         let part = self.part()?;
         let (at, extent, count) =

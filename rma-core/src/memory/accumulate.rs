@@ -142,13 +142,28 @@ pub(crate) fn row_under_lock<E: BasicElement>(
     row: Row,
     op: Op,
     operands: &[E],
-    mut result: Option<&mut [E]>,
+    result: Option<&mut [E]>,
 ) {
     if row.count == 1 || row.len >= SMALL {
         return each_block(part, row, operands, result, |block, operands, result| {
             under_lock(block, op, operands, result);
         });
     }
+    let operands: &[u8] = if op == Op::NoOp { &[] } else { cast_slice(operands) };
+    row_in_blocks(part, row, operands, result.map(cast_slice_mut), &|block, operands| {
+        E::combine_all(op, cast_slice_mut(block), cast_slice(operands));
+    });
+}
+
+/// Combines a row of short blocks, many of them at a time, in private memory. Not of the elements'
+/// type: there are many of these.
+fn row_in_blocks(
+    part: Span<'_>,
+    row: Row,
+    operands: &[u8],
+    mut result: Option<&mut [u8]>,
+    combine: &dyn Fn(&mut [u8], &[u8]),
+) {
     let area = Area::new(part);
     let mut private = Aligned([0; BLOCK]);
     let (mut rest, mut at) = (row, 0);
@@ -158,12 +173,12 @@ pub(crate) fn row_under_lock<E: BasicElement>(
         let bytes = &mut private.0[..(some.len * some.count) as usize];
         let packed = Row { at: 0, stride: some.len.cast_signed(), ..some };
         area.read_row(some, bytes, packed);
-        let end = at + bytes.len() / size_of::<E>();
+        let end = at + bytes.len();
         if let Some(result) = result.as_deref_mut().and_then(|result| result.get_mut(at..end)) {
-            result.copy_from_slice(cast_slice(bytes));
+            result.copy_from_slice(bytes);
         }
-        if let Some(operands) = operands.get(at..end).filter(|_| op != Op::NoOp) {
-            E::combine_all(op, cast_slice_mut(bytes), operands);
+        if let Some(operands) = operands.get(at..end) {
+            combine(bytes, operands);
             area.write_row(some, bytes, packed);
         }
         at = end;

@@ -192,6 +192,42 @@ mod kernels {
         unsafe fn $fetch(mut at: *mut u8, from: *const u8, into: *mut u8, mut len: usize) {
             let (mut from, mut into) = (from.cast::<$vector>(), into.cast::<$vector>());
             let combine = $combine;
+            // Stores of two sides by turns of several each: those of one line go together.
+            while len >= TURN * VECTOR {
+                let (a, b, c, d): ($vector, $vector, $vector, $vector);
+                // SAFETY: caller: this many vectors are left, on all sides.
+                unsafe {
+                    asm!(
+                        "vmovups {a}, [{at}]",
+                        "vmovups {b}, [{at} + 32]",
+                        "vmovups {c}, [{at} + 64]",
+                        "vmovups {d}, [{at} + 96]",
+                        at = in(reg) at, a = out(ymm_reg) a, b = out(ymm_reg) b,
+                        c = out(ymm_reg) c, d = out(ymm_reg) d,
+                        options(nostack, preserves_flags, readonly)
+                    );
+                    into.write_unaligned(a);
+                    into.add(1).write_unaligned(b);
+                    into.add(2).write_unaligned(c);
+                    into.add(3).write_unaligned(d);
+                    let a = combine(a, from.read_unaligned());
+                    let b = combine(b, from.add(1).read_unaligned());
+                    let c = combine(c, from.add(2).read_unaligned());
+                    let d = combine(d, from.add(3).read_unaligned());
+                    asm!(
+                        "vmovups [{at}], {a}",
+                        "vmovups [{at} + 32], {b}",
+                        "vmovups [{at} + 64], {c}",
+                        "vmovups [{at} + 96], {d}",
+                        at = in(reg) at, a = in(ymm_reg) a, b = in(ymm_reg) b,
+                        c = in(ymm_reg) c, d = in(ymm_reg) d,
+                        options(nostack, preserves_flags)
+                    );
+                    (at, from) = (at.add(TURN * VECTOR), from.add(TURN));
+                    into = into.add(TURN);
+                }
+                len -= TURN * VECTOR;
+            }
             while len >= VECTOR {
                 let old: $vector;
                 // SAFETY: caller: a vector is left, on all sides.

@@ -1,8 +1,8 @@
 //! The only code that touches window bytes.
 //!
 //! Window memory is written by other ranks at any time, so there is no reference to it and no
-//! plain load or store of it: everything goes through [`copy`], [`strided`], [`plane`], [`fused`]
-//! and [`atomic`].
+//! plain load or store of it: everything goes through [`copy`], [`strided`], `masked`, [`plane`],
+//! [`fused`] and [`atomic`].
 pub(crate) mod accumulate;
 pub(crate) mod atomic;
 mod by_device;
@@ -15,6 +15,8 @@ pub(crate) mod fused;
 pub(crate) mod lane;
 #[cfg(all(target_arch = "x86_64", not(miri)))]
 pub(crate) mod large;
+#[cfg(all(target_arch = "x86_64", not(miri)))]
+mod masked;
 mod plane;
 pub(crate) mod pool;
 #[cfg(test)]

@@ -124,6 +124,7 @@ pub(super) unsafe fn read(
 
 #[cfg(all(target_arch = "x86_64", not(miri)))]
 mod x86 {
+    use crate::memory::masked;
     use core::arch::asm;
 
     /// Copies the blocks if there is a loop for their length, and says so. Both sides are accessed
@@ -144,6 +145,20 @@ mod x86 {
         if count < 2 {
             return false;
         }
+        // As many as fill vectors, if these may be used.
+        let gaps = (len.cast_signed(), 2 * len.cast_signed());
+        let some = match (from_stride, to_stride) {
+            // SAFETY: forwarded to the caller.
+            strides if strides == gaps => unsafe { masked::deal(to, from, len, count) },
+            // SAFETY: forwarded to the caller.
+            (apart, side) if (side, apart) == gaps => unsafe {
+                masked::collect(to, from, len, count)
+            },
+            _ => 0,
+        };
+        let count = count - some;
+        let to = to.wrapping_offset(to_stride.wrapping_mul(some.cast_signed()) as isize);
+        let from = from.wrapping_offset(from_stride.wrapping_mul(some.cast_signed()) as isize);
         match len {
             // SAFETY: forwarded to the caller; so in the other arms.
             1 => unsafe { blocks1(to, to_stride, from, from_stride, count) },

@@ -4,7 +4,7 @@ use crate::element::BasicType;
 use crate::memory::accumulate::Integers;
 use crate::rank::Rank;
 use crate::route::Path;
-use crate::transport::RemoteLimits;
+use crate::transport::{HintChange, LayoutCosts, Remote, RemoteLimits};
 use crate::window::{Regions, Window};
 use core::fmt::Write;
 
@@ -20,11 +20,11 @@ impl Window {
     /// The hints in force on this rank, defaults included, as keys and values (MPI 4.1, section
     /// 12.2.7). [`WindowBuilder::hint`](crate::WindowBuilder::hint) says what they mean.
     pub fn info(&self) -> Vec<(&'static str, String)> {
-        let of_memory = &self.settings.of_memory;
+        let of_memory = self.part.memory.info();
         // What the memory is goes before what was asked for.
         let mut all = self.settings.hints.list();
         all.retain(|(key, _)| of_memory.iter().all(|(other, _)| other != key));
-        all.extend(of_memory.iter().cloned());
+        all.extend(of_memory);
         all
     }
 
@@ -39,13 +39,21 @@ impl Window {
     ///
     /// Of those that MPI defines, the ones about accumulates may change while the window exists,
     /// and so may budgets. The others stay as they are, without an error, as do unknown keys (MPI
-    /// 4.1, section 12.2.7).
+    /// 4.1, section 12.2.7). Of a persistent memory, `pmem_keep_all_checkpoints` may change, and
+    /// `pmem_dont_use_transactions`, which does at the next commit of all ranks.
     ///
     /// # Errors
     ///
     /// A value that a known key does not take.
     pub fn set_info(&self, key: &str, value: &str) -> Result<bool, HintError> {
-        self.settings.hints.set(key, value, &self.engine().config)
+        match self.part.memory.set_info(key, value) {
+            HintChange::Unknown => self.settings.hints.set(key, value, &self.engine().config),
+            HintChange::InForce => Ok(true),
+            HintChange::NotInForce => Ok(false),
+            HintChange::Malformed { key, allowed } => {
+                Err(HintError { key, value: value.to_owned(), allowed: allowed.to_owned() })
+            }
+        }
     }
 
     /// Which path operations take, what moves the bytes and why, in lines of text.
@@ -97,9 +105,10 @@ impl Window {
                  leaves room for, and are reached as raw ones"
             );
         }
-        if !self.settings.of_memory.is_empty() {
+        let of_memory = self.part.memory.info();
+        if !of_memory.is_empty() {
             _ = write!(text, "  memory:");
-            for (key, value) in &self.settings.of_memory {
+            for (key, value) in &of_memory {
                 _ = write!(text, " {key}={value}");
             }
             text.push('\n');
@@ -129,7 +138,7 @@ impl Window {
         let moves = format!(
             "up to {inject} bytes injected, up to {bounce} copied first, larger ones directly"
         );
-        let layouts = format!("a transfer for each run, of {run_min} bytes on average and more");
+        let layouts = self.explain_layouts(remote, run_min);
         let types: Vec<&str> = device.types().map(BasicType::name).collect();
         let all = (0..u32::BITS as u8).filter_map(BasicType::from_wire).count() == types.len();
         let types = if all { "every type".to_owned() } else { types.join(", ") };
@@ -152,6 +161,34 @@ impl Window {
             (false, true, types) => format!("on {types}, on other {integers}; others by messages"),
         };
         ByDevice { moves, layouts, atomics }
+    }
+
+    /// Which layouts a device moves run by run, and who says so.
+    fn explain_layouts(&self, remote: &dyn Remote, run_min: u64) -> String {
+        let (config, key) = (&self.engine().config, "device_run_bytes");
+        // Costs may differ from peer to peer; those to the first far one stand for all.
+        let far = self.group().members().find(|world| remote.reaches(*world));
+        match (config.device_run_bytes, far.and_then(|world| remote.costs_to(world))) {
+            (Some(least), _) => {
+                let by = config.source(key).unwrap_or_default();
+                format!(
+                    "a transfer for each run, of {least} bytes on average and more ({key}, {by})"
+                )
+            }
+            (None, Some(costs)) => {
+                let LayoutCosts { transfer_ns, next_transfer_ns, message_ns, next_message_ns } =
+                    costs;
+                format!(
+                    "a transfer for each run, or packed: what takes less ({transfer_ns} ns and \
+                     {next_transfer_ns} for each further transfer, {message_ns} and \
+                     {next_message_ns} of messages, by the device; {key} = auto)"
+                )
+            }
+            (None, None) => format!(
+                "a transfer for each run, of {run_min} bytes on average and more (the device's \
+                 limit; {key} = auto)"
+            ),
+        }
     }
 
     /// The choices for targets on one path.

@@ -84,9 +84,11 @@ macro_rules! buffers { ($($buffer:ty $(, $n:ident)?: |$vec:ident| $from_vec:expr
         fn from_vec($vec: Vec<E>) -> Self {
             $from_vec
         }
+        #[inline(always)]
         fn as_elements(&self) -> &[E] {
             self
         }
+        #[inline(always)]
         fn as_elements_mut(&mut self) -> &mut [E] {
             self
         }
@@ -109,9 +111,11 @@ macro_rules! single_values { ($($value:ty),*) => { $(
         fn from_vec(vec: Vec<Self>) -> Self {
             vec[0]
         }
+        #[inline(always)]
         fn as_elements(&self) -> &[Self] {
             core::slice::from_ref(self)
         }
+        #[inline(always)]
         fn as_elements_mut(&mut self) -> &mut [Self] {
             core::slice::from_mut(self)
         }

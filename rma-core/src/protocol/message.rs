@@ -252,10 +252,12 @@ impl Durable {
         let (kind, errno) = match done {
             Ok(()) => (0, 0),
             Err(PersistError::Volatile) => (1, 0),
-            Err(PersistError::System { errno, .. }) => (2, errno),
+            Err(PersistError::System { errno, .. } | PersistError::NoSpace { errno }) => (2, errno),
             Err(PersistError::Poisoned { errno, .. }) => (3, errno),
             // There is no room for the lengths.
             Err(PersistError::Cut { .. } | PersistError::CutThere) => (4, 0),
+            // Of commits, which nobody asks for by a message.
+            Err(PersistError::Elsewhere { .. } | PersistError::Mixed { .. }) => (3, 0),
         };
         Self(kind << 32 | u64::from(errno as u32))
     }

@@ -3,7 +3,7 @@ use crate::error::RmaError;
 use crate::operation::Action;
 use crate::protocol::message::Card;
 use crate::rank::{Rank, WorldRank};
-use crate::transport::Addressing;
+use crate::transport::{Addressing, Remote};
 use crate::window::{DeviceRoute, Window, atomic_of};
 
 impl Window {
@@ -19,9 +19,25 @@ impl Window {
         match atomic_of(action) {
             Some((atomic, basic)) => device.combines(remote, atomic, basic),
             None if matches!(action, Action::Put | Action::Get) => {
-                runs == 1 || bytes / runs >= remote.limits_to(world).run_min
+                runs == 1 || self.favours_transfers(remote, world, (bytes, runs))
             }
             None => false,
+        }
+    }
+
+    /// Whether so many bytes go as a transfer for each of their runs: what the configuration says,
+    /// or else what takes less time by the costs that the device tells, or else its limit.
+    fn favours_transfers(
+        &self,
+        remote: &dyn Remote,
+        world: WorldRank,
+        (bytes, runs): (u64, u64),
+    ) -> bool {
+        let engine = self.engine();
+        let least = engine.config.device_run_bytes;
+        match remote.costs_to(world).filter(|_| least.is_none()) {
+            Some(costs) => costs.favour_transfers(runs, bytes.div_ceil(engine.body_max() as u64)),
+            None => bytes / runs >= least.unwrap_or_else(|| remote.limits_to(world).run_min),
         }
     }
 

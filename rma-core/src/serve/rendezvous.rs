@@ -106,10 +106,13 @@ impl Engine {
         true
     }
 
-    /// An origin gave up; false if it has asked for nothing.
+    /// An origin gave up; false if it has asked for nothing. The answer gives it its credit back.
     pub(crate) fn take_cancel(&self, from: WorldRank, head: &Head, body: &[u8]) -> bool {
         let cancelled = body.is_empty()
             && self.serving().incoming.with(|receiver| receiver.handle_cancel(key(from, head)));
+        if cancelled {
+            self.reply(from, &done(head.object.get(), head.slot.get(), Status::Ok), &[]);
+        }
         self.tell_cts();
         cancelled
     }
@@ -122,7 +125,7 @@ impl Engine {
             _ => Clearance::Wrong,
         };
         if clearance == Clearance::Unknown {
-            // The put gave up, and its cancel overtook its RTS: the target shall not wait.
+            // The put gave up, and perhaps its cancel overtook its RTS: the target shall not wait.
             self.reply(from, &head.reply(Kind::Cancel, Status::Ok), &[]);
         }
         clearance == Clearance::Taken

@@ -17,8 +17,8 @@ impl Window {
         match EpochKind::ALL.into_iter().find(refuses) {
             None => Ok(word),
             Some(open) => {
-                let (asked, open) = (call.name(), open.name());
-                Err(RmaError::EpochOpen { window: self.id(), asked, open })
+                let (requested, open) = (call.name(), open.name());
+                Err(RmaError::EpochOpen { window: self.id(), requested, open })
             }
         }
     }

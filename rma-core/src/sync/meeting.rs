@@ -72,7 +72,7 @@ impl Window {
         self.block_of(Rank(0)).inspect_err(|_| self.part.comm.inner.give_up())
     }
 
-    fn collective_failed(&self, what: &'static str, error: CollectiveError) -> RmaError {
+    pub(super) fn collective_failed(&self, what: &'static str, error: CollectiveError) -> RmaError {
         let window = self.id();
         match error {
             CollectiveError::PeerFailed { world, .. } => {
@@ -83,7 +83,7 @@ impl Window {
             CollectiveError::Left { .. } => RmaError::Left { window },
             CollectiveError::GaveUp { world, .. } => {
                 let by = self.group().rank_of(world).unwrap_or(Rank::NULL);
-                RmaError::RefusedBy { window, by, asked: what }
+                RmaError::RefusedBy { window, by, requested: what }
             }
             CollectiveError::Timeout { .. } => RmaError::Timeout { window, what },
             CollectiveError::OutOfStep { .. } => RmaError::OutOfStep { window, what },

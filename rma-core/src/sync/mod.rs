@@ -1,5 +1,6 @@
 //! Synchronisation: which epochs are open, the locks and the signals beneath them, and where all
 //! ranks of a window meet.
+mod commit;
 mod epochs;
 mod far_lock;
 mod global_lock;

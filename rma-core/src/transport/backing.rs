@@ -4,6 +4,8 @@
 //! `Arc` of it to [`create`](crate::WindowBuilder::create) or [`attach`](crate::Window::attach).
 #![allow(unsafe_code)] // room: declares the unsafe trait
 
+use crate::class::ErrorClass;
+use crate::rank::Rank;
 use crate::transport::{Descriptor, Mapped};
 use core::any::Any;
 use core::ops::Range;
@@ -60,9 +62,15 @@ pub unsafe trait Backing: Mapped + Any {
     }
 
     /// Hints in force for it, which [`Window::info`](crate::Window::info) tells beside those of the
-    /// window. Asked once for each window.
+    /// window.
     fn info(&self) -> Vec<(&'static str, String)> {
         Vec::new()
+    }
+
+    /// Changes a hint of its own, as [`Window::set_info`](crate::Window::set_info) asks.
+    fn set_info(&self, key: &str, value: &str) -> HintChange {
+        _ = (key, value);
+        HintChange::Unknown
     }
 
     /// What a window over it has as an [attribute](crate::Window::attribute) from the beginning.
@@ -83,6 +91,17 @@ pub unsafe trait Backing: Mapped + Any {
         Ok(())
     }
 
+    /// Stores bytes in the mapping, `offset` bytes from its beginning, by a means of its own where
+    /// that is cheaper than copies to the addresses: a file has the system write them, which then
+    /// need not be told of each page by a fault. False if the library is to copy them; then some
+    /// may be there already.
+    ///
+    /// Asked when this rank writes 64 KiB or more to a part of its own.
+    fn store(&self, offset: u64, bytes: &[u8]) -> bool {
+        _ = (offset, bytes);
+        false
+    }
+
     /// Makes bytes of the mapping durable, in units of its own where they have to be larger: what
     /// was stored there before the call outlives a crash of the machine when it returns.
     ///
@@ -93,6 +112,68 @@ pub unsafe trait Backing: Mapped + Any {
         _ = range;
         Err(PersistError::Volatile)
     }
+
+    /// As [`persist`](Self::persist), for RMA's own synchronisation; returns whether the bytes are
+    /// durable: not in memory with transactions, where that is for [`commit`](Self::commit) only.
+    ///
+    /// # Errors
+    ///
+    /// As of [`persist`](Self::persist).
+    fn sync(&self, range: Range<u64>) -> Result<bool, PersistError> {
+        self.persist(range).map(|()| true)
+    }
+
+    /// Whether [`commit`](Self::commit) makes versions, at this moment.
+    fn has_transactions(&self) -> bool {
+        false
+    }
+
+    /// Ends the transaction under way and begins the next: what all of the memory holds becomes a
+    /// version, durable, at this rank alone or at all ranks of `together` or none.
+    ///
+    /// Called only of memory that [has transactions](Self::has_transactions), by no two threads at
+    /// once for the same ranks; with `together`, by all of them, and each calls
+    /// [`CommitGroup::gather`] as often as the others.
+    ///
+    /// # Errors
+    ///
+    /// See [`PersistError`].
+    fn commit(&self, together: Option<&dyn CommitGroup>) -> Result<(), PersistError> {
+        _ = together;
+        Err(PersistError::Volatile)
+    }
+}
+
+/// Ranks that commit together, those of a window.
+pub trait CommitGroup {
+    /// This one.
+    fn rank(&self) -> Rank;
+
+    /// How many there are.
+    fn size(&self) -> u32;
+
+    /// The words of each rank, as many of each, in rank order; `None` if a rank is gone or too
+    /// late, which the caller of [`commit`](Backing::commit) knows. **Collective**, and a barrier.
+    fn gather(&self, words: &[u64]) -> Option<Vec<u64>>;
+}
+
+/// What has become of a hint.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum HintChange {
+    /// The memory does not know it.
+    Unknown,
+    /// Its value is in force.
+    InForce,
+    /// Its value is not in force, or not yet: at the next commit of all ranks, if that can be.
+    NotInForce,
+    /// It takes no such value.
+    Malformed {
+        /// The key.
+        key: &'static str,
+        /// What it takes.
+        allowed: &'static str,
+    },
 }
 
 /// A piece of a [`Backing`].
@@ -164,9 +245,61 @@ pub enum PersistError {
         /// Its error number.
         errno: i32,
     },
+    /// There is no space for a version. None was made, at no rank, and the window goes on.
+    #[error(
+        "there is no space for a version (os error {errno}); no version was made, and the window \
+         is as it was: free some space, or delete versions, and commit again"
+    )]
+    NoSpace {
+        /// The system's error number.
+        errno: i32,
+    },
+    /// Another rank could not make its part durable, or not commit.
+    #[error("rank {rank} failed in the same commit; its own error says why{}", goes_on(*.no_space))]
+    Elsewhere {
+        /// The lowest of those.
+        rank: Rank,
+        /// Whether it was for want of space: no version was made, and the window goes on.
+        no_space: bool,
+    },
+    /// A rank's part has transactions, and another's has none, so that they make no version
+    /// together.
+    #[error(
+        "rank {with} has transactions and rank {without} has none; create the window over the same \
+         persistent memory at all ranks, and set pmem_dont_use_transactions alike"
+    )]
+    Mixed {
+        /// The lowest rank that has.
+        with: Rank,
+        /// The lowest that has none.
+        without: Rank,
+    },
 }
 
 crate::debug_as_display!(PersistError);
+
+/// Behind the name of a rank that failed.
+fn goes_on(no_space: bool) -> &'static str {
+    if no_space {
+        ", it has no space; no version was made, and the window is as it was"
+    } else {
+        ""
+    }
+}
+
+impl PersistError {
+    /// Of the MPI error class `MPI_ERR_NO_SPACE`, `MPI_ERR_QUOTA`, or `MPI_ERR_IO`.
+    pub fn class(&self) -> ErrorClass {
+        /// Linux's, on all machines but MIPS and SPARC.
+        const EDQUOT: i32 = 122;
+        match self {
+            Self::NoSpace { errno: EDQUOT } => ErrorClass::Quota,
+            Self::NoSpace { .. } | Self::Elsewhere { no_space: true, .. } => ErrorClass::NoSpace,
+            Self::Mixed { .. } => ErrorClass::RmaSync,
+            _ => ErrorClass::Io,
+        }
+    }
+}
 
 /// What is wrong with a backing, if anything is: that of the lowest extent.
 pub(crate) fn flaw(backing: &dyn Backing) -> Option<(u32, &'static str)> {

@@ -113,7 +113,7 @@ unsafe impl Members for Half {
 // SAFETY: gives no memory.
 unsafe impl Shared for Half {
     fn allocate(&self, _: usize, _: usize) -> Result<Box<dyn Region>, AllocateError> {
-        Err(AllocateError::Shortage { asked: 1, available: 0, limit: "a test" })
+        Err(AllocateError::Shortage { requested: 1, available: 0, limit: "a test" })
     }
     fn available(&self) -> (u64, &'static str) {
         (0, "a test")

@@ -14,13 +14,13 @@ mod remote;
 
 pub use crate::rank::WorldRank;
 pub use agent::{Agent, AgentBody, AgentError};
-pub use backing::{Backing, Extent, PersistError, Place};
+pub use backing::{Backing, CommitGroup, Extent, HintChange, PersistError, Place};
 pub(crate) use backing::{EXTENTS_MAX, flaw};
 pub use beneath::Beneath;
 pub use composed::{Network, Waker};
 pub use remote::{
-    Addressing, Atomic, DeviceError, Endpoint, Keys, Moment, PostError, Posted, RegisterError,
-    Registration, Remote, RemoteKey, RemoteLimits, There, Transfer,
+    Addressing, Atomic, DeviceError, Endpoint, Keys, LayoutCosts, Moment, PostError, Posted,
+    RegisterError, Registration, Remote, RemoteKey, RemoteLimits, There, Transfer,
 };
 
 use core::fmt;
@@ -90,12 +90,12 @@ pub enum PeerState {
 pub enum AllocateError {
     /// There is not enough of it.
     #[error(
-        "{asked} bytes of window memory asked, {available} available ({limit}); \
+        "{requested} bytes of window memory requested, {available} available ({limit}); \
          ask for less, run fewer ranks on this node, or raise that limit"
     )]
     Shortage {
         /// Bytes asked for, by all ranks of this node together where that is known.
-        asked: u64,
+        requested: u64,
         /// Bytes that could be had.
         available: u64,
         /// Which limit is in force.
@@ -103,11 +103,12 @@ pub enum AllocateError {
     },
     /// The operating system refused for another reason.
     #[error(
-        "the operating system refused {asked} bytes of window memory in {call} (os error {errno})"
+        "the operating system refused {requested} bytes of window memory in {call} \
+         (os error {errno})"
     )]
     System {
         /// Bytes asked for.
-        asked: u64,
+        requested: u64,
         /// System call.
         call: &'static str,
         /// Its error number.

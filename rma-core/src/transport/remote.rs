@@ -57,11 +57,38 @@ pub struct RemoteLimits {
     /// Largest transfer, in bytes; at least 16.
     pub transfer_max: u64,
     /// What is not one run of bytes at the target goes as a transfer for each run if these have at
-    /// least so many bytes on average, and packed into messages otherwise.
+    /// least so many bytes on average, and packed into messages otherwise; unless the device
+    /// [tells its costs](Remote::costs_to), or `Config::device_run_bytes` says so.
     pub run_min: u64,
     /// Whether the device's atomics and those of CPUs may be used at the same time on one element
     /// that CPUs have instructions for: integers of 4 and 8 bytes.
     pub coherent: bool,
+}
+
+/// What layouts cost on the way to a peer, as its device has measured it or is made: a transfer for
+/// each run of bytes, or all of them packed into messages.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LayoutCosts {
+    /// Nanoseconds of a transfer, from its post until it is complete.
+    pub transfer_ns: u64,
+    /// What each further one adds while others are under way.
+    pub next_transfer_ns: u64,
+    /// Nanoseconds of a full message and its answer, with what packing and unpacking take.
+    pub message_ns: u64,
+    /// What each further one adds while others are under way.
+    pub next_message_ns: u64,
+}
+
+impl LayoutCosts {
+    /// Whether so many transfers take no longer than so many messages; of each, one at least.
+    #[must_use]
+    pub const fn favour_transfers(self, transfers: u64, messages: u64) -> bool {
+        let Self { transfer_ns, next_transfer_ns, message_ns, next_message_ns } = self;
+        let further = transfers.saturating_sub(1).saturating_mul(next_transfer_ns);
+        let by_transfers = transfer_ns.saturating_add(further);
+        let further = messages.saturating_sub(1).saturating_mul(next_message_ns);
+        by_transfers <= message_ns.saturating_add(further)
+    }
 }
 
 /// Memory that the device reaches, until it is dropped: afterwards no transfer touches it, and one
@@ -191,10 +218,10 @@ pub enum DeviceError {
 #[non_exhaustive]
 pub enum RegisterError {
     /// It would be too much.
-    #[error("{asked} bytes to be registered, {available} left ({limit}); raise that limit")]
+    #[error("{requested} bytes to be registered, {available} left ({limit}); raise that limit")]
     Shortage {
         /// Bytes to be registered.
-        asked: u64,
+        requested: u64,
         /// Bytes that could be.
         available: u64,
         /// Which limit is in force.
@@ -234,6 +261,12 @@ pub unsafe trait Remote: Send + Sync {
     fn limits_to(&self, peer: WorldRank) -> RemoteLimits {
         _ = peer;
         self.limits()
+    }
+    /// What layouts cost on the way to a peer, if the device knows: then each put and get of one
+    /// goes the way that takes less. Cheap, and may change as the device measures.
+    fn costs_to(&self, peer: WorldRank) -> Option<LayoutCosts> {
+        _ = peer;
+        None
     }
     /// Whether the device reaches memory of `peer`. Constant. It reaches this rank itself if it
     /// reaches any.

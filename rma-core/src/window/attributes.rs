@@ -23,8 +23,6 @@ pub(crate) struct Settings {
     /// How the window got its memory. S-B2
     flavor: Flavor,
     pub(crate) hints: InForce,
-    /// And those of the memory of this rank's part.
-    pub(crate) of_memory: Vec<(&'static str, String)>,
     /// Whether the part of any rank may outlive the job; all ranks say the same.
     pub(crate) durable: bool,
     /// What its user calls it. S-B4
@@ -35,11 +33,24 @@ pub(crate) struct Settings {
 
 impl Settings {
     pub(crate) fn new(flavor: Flavor, hints: &Hints, memory: &Memory, durable: bool) -> Self {
-        let (hints, of_memory) = (InForce::new(hints), memory.info());
+        let hints = InForce::new(hints);
         // By the type of the value, and not of what it is kept in.
         let attribute = memory.attribute().map(|value| ((*value).type_id(), value));
         let attributes = Mutex::new(attribute.into_iter().collect());
-        Self { flavor, hints, of_memory, durable, name: Mutex::default(), attributes }
+        Self { flavor, hints, durable, name: Mutex::default(), attributes }
+    }
+
+    pub(super) fn set_attribute<V: Any + Send + Sync>(&self, value: V) -> Option<Arc<V>> {
+        let old = self.attributes().insert(TypeId::of::<V>(), Arc::new(value));
+        old.and_then(typed)
+    }
+
+    pub(super) fn attribute<V: Any + Send + Sync>(&self) -> Option<Arc<V>> {
+        self.attributes().get(&TypeId::of::<V>()).cloned().and_then(typed)
+    }
+
+    pub(super) fn remove_attribute<V: Any + Send + Sync>(&self) -> Option<Arc<V>> {
+        self.attributes().remove(&TypeId::of::<V>()).and_then(typed)
     }
 
     fn attributes(&self) -> MutexGuard<'_, Attributes> {
@@ -82,25 +93,5 @@ impl Window {
     pub fn set_name(&self, name: &str) {
         let name = &name[..name.floor_char_boundary(Self::NAME_MAX)];
         name.clone_into(&mut self.settings.name.lock().unwrap_or_else(PoisonError::into_inner));
-    }
-
-    /// Attaches a value to the window on this rank, and returns the one of this type that it had.
-    ///
-    /// Types are keys: a program that wants several wraps them in types of its own. The window
-    /// drops its attributes when it is freed or dropped, so `Drop` does what MPI's delete callback
-    /// does, unless the program still has the value (MPI 4.1, section 7.7.3).
-    pub fn set_attribute<V: Any + Send + Sync>(&self, value: V) -> Option<Arc<V>> {
-        let old = self.settings.attributes().insert(TypeId::of::<V>(), Arc::new(value));
-        old.and_then(typed)
-    }
-
-    /// The attribute of this type, if there is one.
-    pub fn attribute<V: Any + Send + Sync>(&self) -> Option<Arc<V>> {
-        self.settings.attributes().get(&TypeId::of::<V>()).cloned().and_then(typed)
-    }
-
-    /// Takes the attribute of this type away.
-    pub fn remove_attribute<V: Any + Send + Sync>(&self) -> Option<Arc<V>> {
-        self.settings.attributes().remove(&TypeId::of::<V>()).and_then(typed)
     }
 }

@@ -4,13 +4,14 @@ use super::Window;
 use super::accumulate_tests::{Loop, with_loop};
 use crate::config::Config;
 use crate::element::{BasicType, Op};
-use crate::engine::{Buffer, Engine, Expected, Next, Pending, SlotId};
+use crate::engine::{Buffer, Engine, Expected, Next, Pending, SlotId, Wait};
 use crate::error::RmaError;
 use crate::protocol::credit::CREDIT_MAX;
 use crate::protocol::message::{Head, Kind};
 use crate::rank::{Rank, WorldRank};
 use crate::transport::PeerState;
 use core::sync::atomic::Ordering::Relaxed;
+use core::time::Duration;
 use proptest::prelude::*;
 use std::sync::Arc;
 use std::thread;
@@ -252,9 +253,10 @@ fn data_stays_within_its_grants() {
             send(engine, &message, &vec![0xeeu8; len])
         };
         assert_eq!(send_data(0, 8), 1, "nothing was granted");
-        // The grants go to a slot that is not in use, whose origin cancels: two dropped messages.
+        // The grants go to a slot that is not in use, whose origin cancels; so no slot waits for
+        // what answers that: two dropped messages.
         let rts = |length| send(engine, &head(window, Kind::Rts, 16, length, slot), &[]);
-        assert_eq!(rts(40), 1, "the grant");
+        assert_eq!(rts(40), 2, "the grant");
         assert_eq!(send_data(0, 8), 1, "it was cancelled");
         assert_eq!(part(window), [0x11; SIZE as usize]);
 
@@ -315,6 +317,70 @@ fn what_is_cancelled_while_there_is_no_room_is_not_sent() {
         });
         while engine.progress() > 0 {}
         assert_eq!((sent() - before, part(window)[0]), (0, 0x11));
+    });
+}
+
+/// What a target has not served yet counts against the credit at it, whoever waits for it: the
+/// target would drop what is more.
+#[test]
+fn a_target_has_no_more_than_the_credit() {
+    with_window(|window, network| {
+        let engine = window.engine();
+        let put = || {
+            let (pending, head) = (Arc::<Pending>::default(), head(window, Kind::Put, 0, 8, 0));
+            let wait = Wait { until: Some(Duration::ZERO), ..window.wait_for("a put", ME) };
+            (window.issue(wait, WORLD, head, &[0xbb; 8], &pending), pending)
+        };
+        let credit = engine.config.credit_messages;
+        let (mut sent, mut on_the_way) = (0, Vec::new());
+        for _ in 0..2 * credit {
+            let (issued, pending) = put();
+            sent += usize::from(issued.is_ok());
+            on_the_way.extend(network.take_sent());
+            engine.cancel(&pending);
+        }
+        assert_eq!((sent, on_the_way.len()), (credit, credit));
+        on_the_way.into_iter().for_each(|message| network.arrive(message));
+        let dropped = engine.counters.messages_dropped();
+        while engine.progress() > 0 {}
+        assert_eq!(engine.counters.messages_dropped(), dropped, "late answers are expected");
+        assert!(engine.outstanding.is_unused());
+    });
+}
+
+/// A large put that is cancelled tells its target, though another put of its flush had failed
+/// before; the answer to that frees the slot.
+#[test]
+fn a_cancelled_rendezvous_tells_its_target() {
+    with_window(|window, _| {
+        let (engine, pending) = (window.engine(), Arc::<Pending>::default());
+        let wait = window.wait_for("a put", ME);
+        let head_of = |kind, at, slot| head(window, kind, at, 300, slot);
+        // Out of range.
+        window.issue(wait, WORLD, head_of(Kind::Put, SIZE, 0), &[0; 300], &pending).unwrap();
+        while engine.progress() > 0 {}
+        assert!(pending.failure().is_some());
+        // All that the target clears is another origin's.
+        let (holder, rts) = (WorldRank(1), head_of(Kind::Rts, 16, 1 << 40));
+        assert!(engine.serving().serve(engine, holder, Kind::Rts, &rts, &[]));
+        thread::scope(|scope| {
+            let (origin, pending) = ([0x77u8; 400], &pending);
+            let put = move || {
+                let wait = window.wait_for("a put", ME);
+                window.put_by_rendezvous(wait, WORLD, 0, &origin, pending)
+            };
+            let put = scope.spawn(put);
+            while !engine.serving().incoming.is_waited_for() {
+                thread::yield_now();
+            }
+            engine.cancel(pending);
+            let put = put.join().unwrap();
+            assert!(matches!(put, Err(RmaError::Timeout { .. })), "{put:?}");
+        });
+        while engine.progress() > 0 {}
+        assert!(!engine.serving().incoming.is_waited_for() && engine.outstanding.is_unused());
+        assert_eq!(part(window), [0x11; SIZE as usize]);
+        assert!(engine.take_cancel(holder, &head_of(Kind::Cancel, 0, 1 << 40), &[]));
     });
 }
 

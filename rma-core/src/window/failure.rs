@@ -30,7 +30,7 @@ impl Window {
             Cause::PeerLeft(world) => RmaError::PeerLeft { window, world, what },
             Cause::GaveUp(world) => {
                 let by = self.group().rank_of(world).unwrap_or(Rank::NULL);
-                RmaError::RefusedBy { window, by, asked: what }
+                RmaError::RefusedBy { window, by, requested: what }
             }
             Cause::Left => RmaError::Left { window },
             Cause::Import(error) => RmaError::Import { window, error },

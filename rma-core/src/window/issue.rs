@@ -2,7 +2,7 @@
 #![allow(unsafe_code)]
 
 use super::Window;
-use crate::engine::{Buffer, Cause, Expected, Failure, On, Pending, SlotId, Wait};
+use crate::engine::{Buffer, Cause, Expected, Failure, On, Pending, SlotId, Wait, WaitError};
 use crate::error::RmaError;
 use crate::protocol::message::{Card, Head, Kind, Status};
 use crate::rank::{Rank, WorldRank};
@@ -105,7 +105,7 @@ impl Window {
             let start = || unsafe { engine.outstanding.start(world, expected, pending) };
             let slot = match taken.get() {
                 None => start()?,
-                Some(slot) if engine.outstanding.has(slot) => slot,
+                Some(slot) if engine.outstanding.resume(slot) => slot,
                 // With its credit, which others may have by now.
                 Some(_) => {
                     let cause = engine.trouble(wait).unwrap_or(Cause::Timeout);
@@ -114,7 +114,11 @@ impl Window {
             };
             taken.set(Some(slot));
             head.slot = slot.0.into();
-            engine.send_now(world, &head, body, wait).map(|sent| sent.map(|()| slot))
+            let sent = engine.send_now(world, &head, body, wait);
+            if sent != Some(Ok(())) {
+                engine.set_unsent(slot);
+            }
+            sent.map(|sent| sent.map(|()| slot))
         };
         let in_the_way = |_| match taken.get() {
             Some(_) => Some(world),
@@ -151,6 +155,37 @@ impl Window {
         target: Rank,
         pending: &Arc<Pending>,
     ) -> Result<(), RmaError> {
+        if let Err(error) = self.wait_for_answers(what, pending) {
+            self.engine().cancel(pending);
+            pending.set_told();
+            return Err(self.wait_failed(error));
+        }
+        self.check_failure(what, target, pending)
+    }
+
+    /// As [`drain`](Self::drain), for a flush, which has no buffers: what is not done by a deadline
+    /// may be done yet, and stays for the next flush. S-F1
+    pub(crate) fn drain_for_flush(
+        &self,
+        target: Rank,
+        pending: &Arc<Pending>,
+    ) -> Result<(), RmaError> {
+        match self.wait_for_answers("a flush", pending) {
+            Err(error) if error.cause == Cause::Timeout => Err(self.wait_failed(error)),
+            Err(error) => {
+                self.engine().cancel(pending);
+                pending.set_told();
+                Err(self.wait_failed(error))
+            }
+            Ok(()) => self.check_failure("a flush", target, pending),
+        }
+    }
+
+    fn wait_for_answers(
+        &self,
+        what: &'static str,
+        pending: &Arc<Pending>,
+    ) -> Result<(), WaitError> {
         let engine = self.engine();
         let debtor = |turn: usize| {
             let answers = engine.outstanding.debtor(pending, turn / 2);
@@ -160,12 +195,7 @@ impl Window {
         let wait = Wait::new(what, On::Named(&debtor));
         let done = || pending.is_done().then_some(());
         // wait: answer
-        if let Err(error) = engine.wait_until(wait, done) {
-            engine.cancel(pending);
-            pending.set_told();
-            return Err(self.wait_failed(error));
-        }
-        self.check_failure(what, target, pending)
+        engine.wait_until(wait, done)
     }
 
     /// `target` may be null, where `pending` counts operations to several.

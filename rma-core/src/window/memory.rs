@@ -6,8 +6,8 @@ use crate::config::{Allocator, PathHint};
 use crate::engine::Engine;
 use crate::memory::target::Span;
 use crate::transport::{
-    AllocateError, Backing, DescribeError, Descriptor, Extent, Mapped, Mapping, PersistError,
-    Place, Region, flaw,
+    AllocateError, Backing, DescribeError, Descriptor, Extent, HintChange, Mapped, Mapping,
+    PersistError, Place, Region, flaw,
 };
 use core::any::Any;
 use core::ops::Range;
@@ -61,7 +61,7 @@ impl Memory {
         Self { mapping, is_durable, backing: Mutex::new(Some(backing)), whose }
     }
 
-    /// Zeroed memory of the transport. By the path that is `asked` for, peers may come by address.
+    /// Zeroed memory of the transport. If `path` says so, peers may come by address.
     pub(crate) fn allocate(
         engine: &Arc<Engine>,
         len: usize,
@@ -162,7 +162,7 @@ impl Memory {
                     return Err(AllocateError::Extent { extent: number, why });
                 }
                 Err(DescribeError::System { call, errno }) => {
-                    return Err(AllocateError::System { asked: extent.len, call, errno });
+                    return Err(AllocateError::System { requested: extent.len, call, errno });
                 }
             }
             start += extent.len;
@@ -170,9 +170,23 @@ impl Memory {
         Ok(all)
     }
 
+    /// See [`Backing::store`]: bytes at an address in it.
+    #[cold]
+    pub(crate) fn store(&self, address: u64, bytes: &[u8]) -> bool {
+        let offset = address.checked_sub(self.mapping.base.addr() as u64);
+        let backing = self.backing().clone();
+        offset.zip(backing).is_some_and(|(offset, backing)| backing.store(offset, bytes))
+    }
+
     /// See [`Backing::info`].
     pub(crate) fn info(&self) -> Vec<(&'static str, String)> {
         self.backing().as_ref().map_or(Vec::new(), |backing| backing.info())
+    }
+
+    /// See [`Backing::set_info`].
+    pub(crate) fn set_info(&self, key: &str, value: &str) -> HintChange {
+        let backing = self.backing().clone();
+        backing.map_or(HintChange::Unknown, |backing| backing.set_info(key, value))
     }
 
     /// See [`Backing::attribute`].
@@ -223,6 +237,17 @@ impl Memory {
     /// See [`Backing::is_durable`].
     pub(crate) fn is_durable(&self) -> bool {
         self.is_durable
+    }
+
+    /// See [`Backing::sync`].
+    pub(crate) fn sync(&self, range: Range<u64>) -> Result<bool, PersistError> {
+        let backing = self.backing().clone();
+        backing.map_or(Err(PersistError::Volatile), |backing| backing.sync(range))
+    }
+
+    /// What commits, if this memory has transactions.
+    pub(crate) fn transactional(&self) -> Option<Arc<dyn Backing>> {
+        self.backing().clone().filter(|backing| backing.has_transactions())
     }
 
     /// See [`Backing::persist`].

@@ -12,7 +12,8 @@ impl Part {
             if !self.memory.is_durable() {
                 return Err(PersistError::Volatile);
             }
-            return self.memory.persist(self.offset..self.offset + self.size);
+            let durable = self.memory.sync(self.offset..self.offset + self.size)?;
+            return if durable { Ok(()) } else { Err(PersistError::Volatile) };
         };
         let durable = regions.durable();
         if durable.is_empty() {
@@ -21,7 +22,7 @@ impl Part {
         durable.into_iter().try_for_each(|(start, len)| {
             // One that is gone meanwhile is its user's.
             let held = self.attached_memory(start, len);
-            held.map_or(Ok(()), |(memory, at, _pin)| memory.persist(at..at + len))
+            held.map_or(Ok(()), |(memory, at, _pin)| memory.sync(at..at + len).map(drop))
         })
     }
 }
@@ -73,13 +74,19 @@ impl Window {
     #[cold]
     #[inline(never)]
     fn persist_durable(&self) -> Result<(), RmaError> {
-        let Some(regions) = &self.part.regions else { return self.persist(0..self.size()) };
+        let (part, window, rank) = (&self.part, self.id(), self.rank());
+        let failed = |start, len, error| {
+            let end = start + len;
+            RmaError::Persist { window, rank, start, end, error }
+        };
+        let Some(regions) = &part.regions else {
+            let synced = part.memory.sync(part.offset..part.offset + part.size);
+            return synced.map(drop).map_err(|error| failed(0, part.size, error));
+        };
         regions.durable().into_iter().try_for_each(|(start, len)| {
-            match self.persist(start..start + len) {
-                // Another thread has detached it meanwhile: it is its user's.
-                Err(RmaError::NotAttached { .. }) => Ok(()),
-                persisted => persisted,
-            }
+            // One that another thread has detached meanwhile is its user's.
+            let Some((memory, at, _pin)) = part.attached_memory(start, len) else { return Ok(()) };
+            memory.sync(at..at + len).map(drop).map_err(|error| failed(start, len, error))
         })
     }
 }

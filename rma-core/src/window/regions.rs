@@ -264,11 +264,17 @@ impl RegionTable {
         self.by_start.get(&start).filter(|region| Arc::ptr_eq(&region.token, token))
     }
 
-    /// An address for a region of so many bytes, which no other gets.
-    pub(crate) fn new_start(&mut self, len: u64) -> u64 {
+    /// An address for a region of so many bytes, which no other gets; `None` if there is none left.
+    pub(crate) fn new_start(&mut self, len: u64) -> Option<u64> {
         let start = self.next;
-        self.next = (start + len.max(1)).next_multiple_of(ALIGN) + ALIGN;
-        start
+        let end = start.checked_add(len.max(1)).filter(|end| *end <= ADDRESSES - 2 * ALIGN)?;
+        self.next = end.next_multiple_of(ALIGN) + ALIGN;
+        Some(start)
+    }
+
+    #[cfg(test)]
+    pub(crate) fn set_next_start(&mut self, next: u64) {
+        self.next = next;
     }
 
     /// Slots that no region has, so that at most `most` are in use: `count` of them, or one if

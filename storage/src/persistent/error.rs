@@ -1,9 +1,8 @@
 //! What can go wrong with persistent windows.
 use crate::StorageError;
-use crate::error::{FULL, QUOTA};
+use crate::error::SpaceLimit;
 use crate::store::MediumError;
-use rma_core::{CollectiveError, ErrorClass, HintError, Rank};
-use rustix::io::Errno;
+use rma_core::{CollectiveError, ErrorClass, HintError, PersistError, Rank};
 use std::io::Error;
 
 /// The codes of class [`ErrorClass::Pmem`] ("Extension of MPI One-Sided Communication API",
@@ -51,6 +50,12 @@ pub enum PersistentError {
         what: &'static str,
         /// The code of its error, if it is of class `Pmem`.
         code: Option<PersistentCode>,
+    },
+    /// The ranks of a window could not agree; the call of the window that asked says why.
+    #[error("{what}: the ranks of the window could not agree")]
+    Unheard {
+        /// What all were about to do.
+        what: &'static str,
     },
     /// A path that is no root.
     #[error("root {path}: {what}")]
@@ -120,7 +125,7 @@ pub enum PersistentError {
     },
     /// The window has another size.
     #[error(
-        "window {name:?} has {held} bytes at rank {rank}, and {asked} were asked for; ask for \
+        "window {name:?} has {held} bytes at rank {rank}, and {requested} were asked for; ask for \
          as many, or for more by pmem_mode=expand"
     )]
     Size {
@@ -131,7 +136,7 @@ pub enum PersistentError {
         /// Its bytes.
         held: u64,
         /// Those asked for.
-        asked: u64,
+        requested: u64,
     },
     /// The window was made by another number of ranks.
     #[error("window {name:?} was made by {held} ranks, and here are {here}; run as many")]
@@ -144,14 +149,14 @@ pub enum PersistentError {
         here: u32,
     },
     /// The window has other elements.
-    #[error("window {name:?} has elements of {held}, and {asked} were asked for; use the same")]
+    #[error("window {name:?} has elements of {held}, and {requested} were asked for; use the same")]
     Element {
         /// The name.
         name: String,
         /// What it has.
         held: String,
         /// What was asked for.
-        asked: String,
+        requested: String,
     },
     /// The last version of a window.
     #[error("version {version} is the only one of window {name:?}; delete the window instead")]
@@ -174,8 +179,8 @@ pub enum PersistentError {
     Space {
         /// The file.
         path: String,
-        /// What is used up, and what to do.
-        limit: &'static str,
+        /// What is used up.
+        limit: SpaceLimit,
     },
     /// An earlier call has failed at a point where it is not known what is durable.
     #[error(
@@ -237,15 +242,28 @@ impl PersistentError {
     }
 }
 
+/// As the calls of windows tell it.
+impl From<PersistentError> for PersistError {
+    fn from(error: PersistentError) -> Self {
+        match error {
+            PersistentError::System { call, errno, .. } => Self::System { call, errno },
+            PersistentError::Space { limit, .. } => {
+                Self::NoSpace { errno: limit.errno().raw_os_error() }
+            }
+            PersistentError::Elsewhere { rank, code, .. } => {
+                Self::Elsewhere { rank, no_space: code == Some(PersistentCode::NoMem) }
+            }
+            _ => Self::Poisoned { call: "a commit", errno: 0 },
+        }
+    }
+}
+
 impl From<MediumError> for PersistentError {
     fn from(MediumError { path, call, errno }: MediumError) -> Self {
-        let limit = match errno {
-            Errno::NOSPC => FULL,
-            Errno::DQUOT => QUOTA,
-            Errno::FBIG => "files of this file system, or of this process, are not that long",
-            _ => return Self::System { path, call, errno: errno.raw_os_error() },
-        };
-        Self::Space { path, limit }
+        match SpaceLimit::of(errno) {
+            Some(limit) => Self::Space { path, limit },
+            None => Self::System { path, call, errno: errno.raw_os_error() },
+        }
     }
 }
 

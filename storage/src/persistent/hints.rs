@@ -222,7 +222,7 @@ impl PersistentHints {
     }
 
     /// The keys in force.
-    pub(crate) fn in_force(&self, keep_all: bool) -> Vec<(&'static str, String)> {
+    pub(crate) fn in_force(&self, keep_all: bool, plain: bool) -> Vec<(&'static str, String)> {
         let mut keys = vec![
             ("pmem_is_pmem", "true".to_owned()),
             ("pmem_name", self.name.clone()),
@@ -232,9 +232,9 @@ impl PersistentHints {
             keys.push(("pmem_mode", "expand".to_owned()));
         }
         if !self.volatile {
-            keys.push(("pmem_dont_use_transactions", self.plain.to_string()));
+            keys.push(("pmem_dont_use_transactions", plain.to_string()));
         }
-        if self.transactions() {
+        if !plain && !self.volatile {
             keys.push(("pmem_keep_all_checkpoints", keep_all.to_string()));
         }
         if self.mode == PersistentMode::Checkpoint {
@@ -304,7 +304,7 @@ mod tests {
     #[test]
     fn keys_in_force() {
         let keys = |hints: PersistentHints| {
-            let keys = hints.in_force(hints.keep_all);
+            let keys = hints.in_force(hints.keep_all, hints.plain);
             keys.into_iter().map(|(key, _)| &key["pmem_".len()..]).collect::<Vec<_>>()
         };
         let name = || PersistentHints::name("n");

@@ -1,18 +1,20 @@
 //! Memory of a persistent window, and its commits.
 #![allow(unsafe_code)] // room: vouches for the memory that it is made of
 
-use super::agree;
 use super::error::{PersistentCode, PersistentError};
 use super::hints::{PersistentHints, PersistentMode};
 use super::root::Root;
+use super::start::Beginning;
+use super::{OfWindow, Ranks, agree};
+use crate::hints::choice;
 use crate::store::{
-    Catalog, Decision, Disk, ElementType, Medium, Opening, PartRef, PartStore, State, Version,
-    following, work_file,
+    Decision, Disk, ElementType, Medium, Opening, PartRef, PartStore, State, following, work_file,
 };
 use crate::{StorageError, StorageHints, StorageMemory};
 use core::ops::Range;
 use rma_core::transport::{Mapped, Mapping};
-use rma_core::{Backing, Communicator, Extent, PersistError};
+use rma_core::{Backing, CommitGroup, Communicator, Extent, HintChange, PersistError};
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -50,6 +52,11 @@ type Result<T> = std::result::Result<T, PersistentError>;
 pub struct PersistentMemory {
     memory: StorageMemory,
     state: Mutex<Running>,
+    /// Without transactions: what the window lies on is what it holds. Not in `state`, which a
+    /// commit holds while others may ask for a sync and come to that commit only then.
+    plain: AtomicBool,
+    /// Whether it is to be so from the next commit of all ranks on.
+    plain_next: AtomicBool,
     hints: PersistentHints,
     element: ElementType,
     rank: u32,
@@ -73,16 +80,6 @@ struct Running {
     expands: bool,
     /// At its commit, versions of its number and above go.
     replaces: bool,
-}
-
-/// What a rank begins with.
-struct Beginning {
-    catalog: Catalog,
-    base: Option<Version>,
-    /// What the window lies on is what it holds.
-    is_plain: bool,
-    /// Bytes of this rank's part so far.
-    held: Option<u64>,
 }
 
 impl PersistentMemory {
@@ -178,12 +175,20 @@ impl PersistentMemory {
         };
         let expands = hints.mode == PersistentMode::Expand;
         let store = Some(store).filter(|_| !hints.volatile);
-        let (keep_all, replaces) = (hints.keep_all, is_version);
-        let state = Running { store, version, next, highest, keep_all, expands, replaces };
+        let state = Running {
+            store,
+            version,
+            next,
+            highest,
+            keep_all: hints.keep_all,
+            expands,
+            replaces: is_version,
+        };
         let (state, hints, root) = (Mutex::new(state), hints.clone(), root.clone());
         let told = [hints.element].into_iter().chain(catalog.versions.last().map(|of| of.element));
         let element = told.into_iter().find(|of| of.size > 0).unwrap_or_default();
-        Ok(Self { memory, state, hints, element, rank, ranks, len, root })
+        let [plain, plain_next] = [hints.plain; 2].map(AtomicBool::new);
+        Ok(Self { memory, state, plain, plain_next, hints, element, rank, ranks, len, root })
     }
 
     /// Bytes of this rank's part.
@@ -213,8 +218,7 @@ impl PersistentMemory {
 
     /// The keys that are in force, with their values.
     pub fn info(&self) -> Vec<(&'static str, String)> {
-        let keep_all = self.running().keep_all;
-        self.hints.in_force(keep_all)
+        self.hints.in_force(self.running().keep_all, self.is_plain())
     }
 
     /// Whether commits from now on keep older versions. Local; all ranks say the same, and if they
@@ -223,9 +227,17 @@ impl PersistentMemory {
         self.running().keep_all = keep_all;
     }
 
+    /// Whether commits make no versions, and flush. From the next commit of all ranks on, which
+    /// ends the transaction under way first, or begins one: until then all is as it was. Local; all
+    /// ranks say the same, and if they do not, that commit is refused.
+    pub fn dont_use_transactions(&self, dont: bool) {
+        self.plain_next.store(dont, Relaxed);
+    }
+
     /// Makes what the window holds a version, durably, at all ranks or at none, and begins the next
     /// transaction; returns its number. **Collective** over the ranks that opened the window, and a
-    /// barrier.
+    /// barrier. [`Fence::next_persist`](rma_core::Fence::next_persist) and
+    /// [`end_persist`](rma_core::Fence::end_persist) call it at the end of an epoch.
     ///
     /// What each rank's part holds is what operations and stores have brought there that were
     /// complete before: end the epoch first. From then on until it returns no rank writes there.
@@ -238,21 +250,65 @@ impl PersistentMemory {
     /// See [`PersistentError`]. The window goes on after [`PersistentError::Space`], at whichever
     /// rank, and is as it was before the call; after all others, open it again.
     pub fn commit(&self, comm: &Communicator) -> Result<Option<u64>> {
-        let same = (u32::from(comm.rank()), comm.size()) == (self.rank, self.ranks);
-        let what = "the communicator is not the one that the window was opened on";
-        let name = self.hints.name.clone();
-        let checked = if same { Ok(()) } else { Err(PersistentError::Arg { name, what }) };
-        agree(comm, "a commit", checked, |()| [])?;
-        if self.hints.transactions() {
-            return self.decide_all(comm, State::Kept).map(Some);
+        self.commit_all(comm)
+    }
+
+    fn commit_all(&self, ranks: &dyn Ranks) -> Result<Option<u64>> {
+        let what = "a commit";
+        let arg = |what| PersistentError::Arg { name: self.hints.name.clone(), what };
+        let checked = match (ranks.rank(), ranks.size()) == (self.rank, self.ranks) {
+            true => Ok(()),
+            false => Err(arg("the ranks that commit are not those that have opened it")),
+        };
+        let (plain, plain_next) = (self.is_plain(), self.plain_next.load(Relaxed));
+        let name = u64::from(crc32fast::hash(self.hints.name.as_bytes()));
+        let told = [name, plain.into(), plain_next.into()];
+        let ((), all) = agree(ranks, what, checked, |()| told)?;
+        if all.iter().any(|one| one[0] != name) {
+            return Err(arg("ranks commit different windows; all commit the same"));
         }
-        agree(comm, "a commit", self.flush(), |()| [])?;
-        Ok(None)
+        if all.iter().any(|one| *one != told) {
+            let what = "pmem_dont_use_transactions was not set alike at all ranks; set it again";
+            return Err(arg(what));
+        }
+        if self.hints.volatile || plain && plain_next {
+            agree(ranks, what, self.flush(), |()| [])?;
+            return Ok(None);
+        }
+        let number = self.decide_all(ranks, State::Kept)?;
+        match self.turn(ranks, plain_next) {
+            // The version is there, and transactions go on until there is space.
+            Err(error) if error.code() == Some(PersistentCode::NoMem) => {}
+            turned => turned?,
+        }
+        Ok(Some(number))
+    }
+
+    /// Behind a version, goes on with transactions or without.
+    fn turn(&self, ranks: &dyn Ranks, plain: bool) -> Result<()> {
+        if plain {
+            // What the window lies on is durable before the record that says so is.
+            let synced = match &self.running().store {
+                Some(store) => store.sync_work(),
+                None => Ok(()),
+            };
+            let synced = synced.inspect_err(|_| self.poison());
+            agree(ranks, "turning transactions off", synced, |()| [])?;
+            self.decide_all(ranks, State::Plain)?;
+        }
+        self.plain.store(plain, Relaxed);
+        Ok(())
+    }
+
+    fn poison(&self) {
+        self.running().store.iter_mut().for_each(PartStore::poison);
     }
 
     /// Makes what this rank's part holds a version of this rank only, durably; returns its number.
     /// Local: no other rank takes part, and versions of others do not change. See
-    /// [`global_checkpoint`](PersistentHints::global_checkpoint).
+    /// [`global_checkpoint`](PersistentHints::global_checkpoint). The forms that persist of
+    /// [`post`](rma_core::Window::post_persist), [`wait`](rma_core::Exposure::wait_persist) and
+    /// [`test`](rma_core::Exposure::test_persist) call it.
     ///
     /// Without transactions it flushes, and there is no number.
     ///
@@ -260,7 +316,7 @@ impl PersistentMemory {
     ///
     /// As of [`commit`](Self::commit).
     pub fn commit_alone(&self) -> Result<Option<u64>> {
-        if !self.hints.transactions() {
+        if self.hints.volatile || self.is_plain() {
             return self.flush().map(|()| None);
         }
         let running = &mut *self.running();
@@ -275,6 +331,10 @@ impl PersistentMemory {
         store.decide(&decision, vec![part])?;
         running.adopt(&decision, running.keep_all)?;
         Ok(Some(number))
+    }
+
+    fn is_plain(&self) -> bool {
+        self.plain.load(Relaxed)
     }
 
     fn running(&self) -> MutexGuard<'_, Running> {
@@ -297,7 +357,7 @@ impl PersistentMemory {
     }
 
     /// Both phases of a version of all ranks: all parts are durable, and then rank 0 decides.
-    fn decide_all(&self, comm: &Communicator, state: State) -> Result<u64> {
+    fn decide_all(&self, ranks: &dyn Ranks, state: State) -> Result<u64> {
         let (what, element) = ("a commit", self.element);
         let running = &mut *self.running();
         let poisoned = PersistentError::Poisoned { name: self.hints.name.clone() };
@@ -305,7 +365,7 @@ impl PersistentMemory {
         let ready = if store.is_poisoned() { Err(poisoned) } else { Ok(()) };
         let words =
             [store.highest_serial(), running.next, running.highest, running.keep_all.into()];
-        let ((), all) = agree(comm, what, ready, |()| words)?;
+        let ((), all) = agree(ranks, what, ready, |()| words)?;
         let most = |word: usize| all.iter().map(|all| all[word]).max().unwrap_or(0);
         let (keep_all, time_ns) = (most(3) > 0, now());
         let number = if state == State::Plain { most(2) } else { most(1) };
@@ -315,7 +375,7 @@ impl PersistentMemory {
         let (highest, alone) = (most(2).max(number), false);
         let decision = Decision { number, serial, highest, time_ns, state, alone, element };
         let prepared = store.prepare(serial);
-        let parts = match agree(comm, what, prepared, words_of) {
+        let parts = match agree(ranks, what, prepared, words_of) {
             Ok((_, parts)) => parts.into_iter().map(part_of).collect(),
             Err(error) => {
                 store.give_up(&error);
@@ -323,7 +383,7 @@ impl PersistentMemory {
             }
         };
         let decided = if self.rank == 0 { store.decide(&decision, parts) } else { Ok(()) };
-        agree(comm, what, decided, |()| []).inspect_err(|error| {
+        agree(ranks, what, decided, |()| []).inspect_err(|error| {
             // Rank 0 says so as long as it has decided nothing.
             match error.code() {
                 Some(PersistentCode::NoMem) => store.abandon(),
@@ -333,7 +393,7 @@ impl PersistentMemory {
         // The version is there, whatever becomes of those that it takes the place of; and their
         // records are gone before the next commit of any rank synchronises the folder.
         let adopted = running.adopt(&decision, keep_all);
-        agree(comm, what, adopted, |()| [])?;
+        agree(ranks, what, adopted, |()| [])?;
         Ok(number)
     }
 }
@@ -350,124 +410,6 @@ impl Running {
             (self.expands, self.replaces) = (false, false);
         }
         Ok(())
-    }
-}
-
-impl Beginning {
-    /// What there is, and whether it is what the hints ask for.
-    fn find(
-        root: &Root,
-        hints: &PersistentHints,
-        (rank, here): (u32, u32),
-        len: u64,
-    ) -> Result<Self> {
-        let (disk, name) = (&root.inner.disk, || hints.name.clone());
-        // What processes that were ended have written may be seen, and lost by the machine yet.
-        disk.sync_folder(&hints.name)?;
-        let catalog = Catalog::read(disk, &hints.name, &root.inner.key)?;
-        if hints.volatile && !catalog.is_nothing() {
-            let what = "it is a persistent window, which pmem_volatile would remove; choose \
-                        another name, or delete it";
-            return Err(PersistentError::Name { name: name(), what });
-        }
-        if let Some(held) = catalog.versions.iter().map(|version| version.ranks).next_back()
-            && held != here
-        {
-            return Err(PersistentError::Ranks { name: name(), held, here });
-        }
-        let told = |element: &ElementType| element.size > 0;
-        if let Some(version) = catalog.versions.last()
-            && told(&version.element)
-            && told(&hints.element)
-            && version.element != hints.element
-        {
-            let text = |element: ElementType| {
-                let name = String::from_utf8_lossy(&element.name);
-                format!("type {:?}, {} bytes", name.trim_end_matches('\0'), element.size)
-            };
-            let (held, asked) = (text(version.element), text(hints.element));
-            return Err(PersistentError::Element { name: name(), held, asked });
-        }
-        let is_plain = catalog.is_plain(rank);
-        let mut beginning = Self { catalog, base: None, is_plain, held: None };
-        if hints.mode != PersistentMode::Checkpoint {
-            beginning.base = beginning.catalog.newest(rank)?.cloned();
-            let last = beginning.catalog.of_rank(rank).into_iter().rev();
-            let held = last.filter_map(|version| version.part_of(rank)).map(|part| part.size);
-            beginning.held = held.clone().next();
-            beginning.check_size(hints, rank, len)?;
-        }
-        Ok(beginning)
-    }
-
-    fn check_size(&self, hints: &PersistentHints, rank: u32, asked: u64) -> Result<()> {
-        let is_it = |held: u64| match hints.mode {
-            PersistentMode::Expand => held <= asked,
-            _ => held == asked,
-        };
-        match self.held {
-            Some(held) if !is_it(held) => {
-                Err(PersistentError::Size { name: hints.name.clone(), rank, held, asked })
-            }
-            _ => Ok(()),
-        }
-    }
-
-    /// Which version all ranks return to; none if each to its own newest. **Collective**
-    fn number(&self, comm: &Communicator, hints: &PersistentHints) -> Result<Option<u64>> {
-        if hints.checkpoint_version.is_some() || !hints.global {
-            return Ok(hints.checkpoint_version);
-        }
-        let rank = u32::from(comm.rank());
-        // One that cannot be read is not passed over in silence.
-        let newest = self.catalog.newest(rank).map(drop);
-        agree(comm, "opening a persistent window", newest, |()| [])?;
-        let mine = self.catalog.numbers(rank);
-        let all = comm.allgatherv(&mine)?;
-        let held = |number: &u64| all.iter().all(|one| one.contains(number));
-        let number = mine.into_iter().rev().find(held);
-        number.map(Some).ok_or_else(|| self.no_version(hints, "at all".into(), "every rank", rank))
-    }
-
-    fn no_version(
-        &self,
-        hints: &PersistentHints,
-        version: String,
-        holder: &str,
-        rank: u32,
-    ) -> PersistentError {
-        let numbers: Vec<_> = self.catalog.numbers(rank).iter().map(u64::to_string).collect();
-        let held = if numbers.is_empty() { "none".to_owned() } else { numbers.join(", ") };
-        PersistentError::NoVersion {
-            name: hints.name.clone(),
-            version,
-            holder: holder.to_owned(),
-            held,
-        }
-    }
-
-    fn choose(
-        &mut self,
-        hints: &PersistentHints,
-        rank: u32,
-        number: Option<u64>,
-        len: u64,
-    ) -> Result<()> {
-        if self.is_plain {
-            let what = "what it holds was stored without transactions and is no version; open it \
-                        without pmem_mode first, which makes it one";
-            return Err(PersistentError::Mode { name: hints.name.clone(), what });
-        }
-        let found = match number {
-            Some(number) => self.catalog.version(rank, number),
-            None => self.catalog.newest(rank)?,
-        };
-        let wanted = number.map_or("at all".to_owned(), |number| number.to_string());
-        let missing = || self.no_version(hints, wanted, &format!("rank {rank}"), rank);
-        let found = found.cloned().ok_or_else(missing)?;
-        self.held = found.part_of(rank).map(|part| part.size);
-        self.base = Some(found);
-        self.check_size(hints, rank, len)
     }
 }
 
@@ -501,6 +443,10 @@ impl Drop for PersistentMemory {
             _ = disk.remove(&crate::store::blocks_file(name, self.rank));
             _ = disk.remove_folder(name);
         }
+        // What lies there is what the next to open it finds: transactions were turned off.
+        if self.is_plain() && !self.hints.plain {
+            _ = self.flush();
+        }
     }
 }
 
@@ -522,25 +468,73 @@ unsafe impl Backing for PersistentMemory {
         self.memory.granularity()
     }
 
-    /// What RMA's own synchronisation is to flush: nothing, in transactions.
+    fn info(&self) -> Vec<(&'static str, String)> {
+        Self::info(self)
+    }
+
+    fn set_info(&self, key: &str, value: &str) -> HintChange {
+        let transactions = self.has_transactions();
+        let (key, set): (_, fn(&Self, bool)) = match key {
+            "pmem_dont_use_transactions" if !self.hints.volatile => {
+                ("pmem_dont_use_transactions", Self::dont_use_transactions)
+            }
+            "pmem_keep_all_checkpoints" if transactions => {
+                ("pmem_keep_all_checkpoints", Self::keep_all_checkpoints)
+            }
+            _ => return HintChange::Unknown,
+        };
+        let values = [("false", false), ("true", true)];
+        let Ok(wanted) = choice(key, value, &values) else {
+            return HintChange::Malformed { key, allowed: "false, true" };
+        };
+        set(self, wanted);
+        let is = Self::info(self).iter().any(|(of, is)| *of == key && *is == wanted.to_string());
+        if is { HintChange::InForce } else { HintChange::NotInForce }
+    }
+
     fn is_durable(&self) -> bool {
-        self.hints.plain && !self.hints.volatile
+        !self.hints.volatile
+    }
+
+    fn release(&self) -> std::result::Result<(), PersistError> {
+        if self.hints.volatile || !self.is_plain() {
+            return Ok(());
+        }
+        match self.memory.persist(0..self.len as u64) {
+            // That was said before.
+            Err(PersistError::Poisoned { .. }) => Ok(()),
+            flushed => flushed,
+        }
     }
 
     fn persist(&self, range: Range<u64>) -> std::result::Result<(), PersistError> {
         if self.hints.volatile {
             return Err(PersistError::Volatile);
         }
-        if self.hints.plain {
+        if self.is_plain() {
             return self.memory.persist(range);
         }
-        self.commit_alone().map(|_| ()).map_err(|error| match error {
-            PersistentError::System { call, errno, .. } => PersistError::System { call, errno },
-            PersistentError::Space { .. } => {
-                let errno = rustix::io::Errno::NOSPC.raw_os_error();
-                PersistError::System { call: "fallocate", errno }
-            }
-            _ => PersistError::Poisoned { call: "a commit", errno: 0 },
-        })
+        Ok(self.commit_alone().map(drop)?)
+    }
+
+    /// What RMA's own synchronisation is to flush: nothing, in transactions.
+    fn sync(&self, range: Range<u64>) -> std::result::Result<bool, PersistError> {
+        let plain = self.is_plain();
+        if plain && !self.hints.volatile {
+            self.memory.persist(range)?;
+        }
+        Ok(plain)
+    }
+
+    fn has_transactions(&self) -> bool {
+        !(self.hints.volatile || self.is_plain() && self.plain_next.load(Relaxed))
+    }
+
+    fn commit(&self, together: Option<&dyn CommitGroup>) -> std::result::Result<(), PersistError> {
+        let committed = match together {
+            Some(ranks) => self.commit_all(&OfWindow(ranks)),
+            None => self.commit_alone(),
+        };
+        Ok(committed.map(drop)?)
     }
 }

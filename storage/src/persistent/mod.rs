@@ -5,6 +5,7 @@ mod hints;
 mod manage;
 mod memory;
 mod root;
+mod start;
 
 pub use error::{PersistentCode, PersistentError};
 pub use hints::{PersistentHints, PersistentMode};
@@ -12,7 +13,7 @@ pub use manage::{VersionSummary, WindowSummary};
 pub use memory::PersistentMemory;
 pub use root::Root;
 
-use rma_core::{Communicator, Rank};
+use rma_core::{CommitGroup, Communicator, Rank};
 
 const CODES: [PersistentCode; 8] = [
     PersistentCode::RootPath,
@@ -25,10 +26,49 @@ const CODES: [PersistentCode; 8] = [
     PersistentCode::NoMem,
 ];
 
+/// Ranks that open or commit together.
+trait Ranks {
+    fn rank(&self) -> u32;
+    fn size(&self) -> u32;
+    /// The words of each rank, as many of each. **Collective**
+    fn gather(&self, what: &'static str, words: &[u64]) -> Result<Vec<u64>, PersistentError>;
+}
+
+impl Ranks for Communicator {
+    fn rank(&self) -> u32 {
+        self.rank().into()
+    }
+
+    fn size(&self) -> u32 {
+        self.size()
+    }
+
+    fn gather(&self, _: &'static str, words: &[u64]) -> Result<Vec<u64>, PersistentError> {
+        Ok(self.allgather(words)?)
+    }
+}
+
+/// Those of a window, as its core has them.
+struct OfWindow<'g>(&'g dyn CommitGroup);
+
+impl Ranks for OfWindow<'_> {
+    fn rank(&self) -> u32 {
+        self.0.rank().into()
+    }
+
+    fn size(&self) -> u32 {
+        self.0.size()
+    }
+
+    fn gather(&self, what: &'static str, words: &[u64]) -> Result<Vec<u64>, PersistentError> {
+        self.0.gather(words).ok_or(PersistentError::Unheard { what })
+    }
+}
+
 /// Words of each rank, if all have done what they were about to. A rank that failed tells its own
 /// error, and all others that of the lowest one that failed.
 fn agree<T, const N: usize>(
-    comm: &Communicator,
+    ranks: &dyn Ranks,
     what: &'static str,
     done: Result<T, PersistentError>,
     words: impl FnOnce(&T) -> [u64; N],
@@ -42,7 +82,7 @@ fn agree<T, const N: usize>(
             mine[0] = code.map_or(1, |code| code as u64 + 2);
         }
     }
-    let all = comm.allgather(&mine);
+    let all = ranks.gather(what, &mine);
     let (done, all) = (done?, all?);
     let mut words = Vec::new();
     for (rank, all) in (0..).zip(all.chunks(N + 1)) {

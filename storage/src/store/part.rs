@@ -469,7 +469,7 @@ impl<M: Medium> PartStore<M> {
         match error {
             // The others may have heard of all parts and have decided: what was written stays, and
             // the next to open it finds out.
-            PersistentError::Collective(_) => self.poison(),
+            PersistentError::Collective(_) | PersistentError::Unheard { .. } => self.poison(),
             _ => self.abandon(),
         }
     }

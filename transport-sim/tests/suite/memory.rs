@@ -46,7 +46,7 @@ fn shortage_names_what_was_asked_and_what_there_is() {
     let held = one.allocate(600, 8).unwrap();
     assert_eq!(other.available().0, 400);
     let error = other.allocate(401, 8).unwrap_err();
-    assert!(matches!(error, AllocateError::Shortage { asked: 401, available: 400, .. }));
+    assert!(matches!(error, AllocateError::Shortage { requested: 401, available: 400, .. }));
     assert!(error.to_string().contains("memory_max"), "{error}");
     drop(held);
     assert_eq!(other.available().0, 1000);

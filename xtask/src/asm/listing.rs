@@ -30,8 +30,12 @@ impl Function {
             .filter(|label| !label.starts_with(['.', ' ', '\t']))
             .filter(|label| is_symbol_of(label, &mangled, name))
             .collect();
+        let alias = || text.lines().find_map(|line| merged(line, &mangled, name));
         match symbols.as_slice() {
             [symbol] => Ok(Self { symbol: (*symbol).into(), lines: body(text, symbol) }),
+            [] if let Some(symbol) = alias() => {
+                Ok(Self { symbol: symbol.into(), lines: body(text, symbol) })
+            }
             [] => Err(format!(
                 "no function {name} in the assembly: it must be `#[inline(never)]`, not generic, \
                  and used by the example's main"
@@ -47,6 +51,12 @@ fn is_symbol_of(label: &str, mangled: &str, name: &str) -> bool {
     // v0 mangling ends here; legacy mangling adds a hash of 16 digits and an `E`.
     let is_hash = |tail: &str| tail.starts_with("17h") && tail.len() == 20 && tail.ends_with('E');
     label == name || tail.is_some_and(|tail| tail.is_empty() || is_hash(tail))
+}
+
+/// The symbol of which this function is another name: the compiler merges equal ones.
+fn merged<'l>(line: &'l str, mangled: &str, name: &str) -> Option<&'l str> {
+    let (symbol, same) = line.trim_start().strip_prefix(".set")?.trim_start().split_once(", ")?;
+    is_symbol_of(symbol, mangled, name).then_some(same.trim_end())
 }
 
 fn body(text: &str, symbol: &str) -> Vec<Line> {

@@ -15,7 +15,9 @@ const BUDGET: usize = 32;
 /// Parts of symbols that the near path may call: the kernel for large copies.
 const ALLOWED_CALLS: &[&str] = &["memcpy", "memmove", "copy_large"];
 /// All probes; the last is no operation, but the kernel that bypasses the caches.
-pub(crate) const PROBES: &[&str] = &["put", "get", "fetch_add", STREAM];
+pub(crate) const PROBES: &[&str] = &["put", KEPT_PUT, "get", "fetch_add", STREAM];
+/// A put through a guard that holds its window: as many instructions as through a borrowed one.
+const KEPT_PUT: &str = "kept_put";
 const STREAM: &str = "stream";
 /// The functions of `memory/copy.rs` that store past the caches.
 const STREAM_KERNELS: [&str; 2] = ["stream_lines", "stream_pages"];
@@ -43,10 +45,13 @@ pub(crate) fn run(workspace: &Workspace, probes: &[&str]) -> Result<()> {
 
 fn check_operations(workspace: &Workspace, probes: &[&str]) -> Result<Vec<String>> {
     let text = build(workspace, "probes.s", &["--package", "rma-bench", "--example", "asm_put"])?;
+    let report = |probe: &str| judge(&Function::find(&text, &format!("rma_asm_probe_{probe}"))?);
     let mut failures = Vec::new();
+    if probes.contains(&KEPT_PUT) {
+        failures.extend(costlier(report(KEPT_PUT)?.count, report("put")?.count));
+    }
     for probe in probes {
-        let function = Function::find(&text, &format!("rma_asm_probe_{probe}"))?;
-        let report = judge(&function)?;
+        let report = report(probe)?;
         println!("{}", report.listing);
         match report.complaints.as_slice() {
             [] => println!("asm {probe}: {} of {BUDGET} instructions", report.count),
@@ -56,6 +61,13 @@ fn check_operations(workspace: &Workspace, probes: &[&str]) -> Result<Vec<String
         }
     }
     Ok(failures)
+}
+
+/// What is wrong if a put through a guard that is kept costs more than through a borrowed one.
+fn costlier(kept: usize, borrowed: usize) -> Option<String> {
+    (kept > borrowed).then(|| {
+        format!("{KEPT_PUT}: {kept} instructions, and {borrowed} through a borrowed guard")
+    })
 }
 
 fn check_stream(workspace: &Workspace) -> Result<Vec<String>> {

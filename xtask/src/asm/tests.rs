@@ -24,6 +24,22 @@ fn counts_the_near_path_of_real_assembly() {
 }
 
 #[test]
+fn a_function_that_was_merged_with_an_equal_one_is_found() {
+    let name = "rma_asm_probe_kept_put";
+    let text =
+        format!("{}\t.set\t_RNvCs1_5bench22{name}, _RNvCs1_5bench17{NAME}\n", probe("\tret"));
+    let merged = judge(&Function::find(&text, name).unwrap()).unwrap();
+    assert_eq!((merged.count, merged.complaints), (1, vec![]));
+    assert!(Function::find(&probe("\tret"), name).is_err());
+}
+
+#[test]
+fn a_guard_that_is_kept_may_cost_no_instruction() {
+    assert_eq!(costlier(25, 25), None);
+    assert!(costlier(26, 25).unwrap().contains("26 instructions, and 25"));
+}
+
+#[test]
 fn a_call_that_is_not_cold_is_refused() {
     let warm = PUT.replace("far_cold", "far_warm");
     let complaints = judged(&warm).complaints;

@@ -6,7 +6,7 @@ use crate::workspace::{Result, Workspace};
 use std::io::{self, BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus, Stdio};
-use std::time::Instant;
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
 use steps::{Need, Run, STEPS, Step};
 
 /// Which steps to run.
@@ -61,8 +61,7 @@ pub(crate) fn list() {
 
 /// Runs the chosen steps and prints a summary.
 pub(crate) fn run(workspace: &Workspace, choice: &Choice) -> Result<()> {
-    let place =
-        Place { root: workspace.root.clone(), target: workspace.target_dir()?, limit: LIMIT };
+    let place = Place::new(workspace.root.clone(), workspace.target_dir()?)?;
     let steps: Vec<&Step> = STEPS.iter().filter(|step| choice.takes(step)).collect();
     let start = Instant::now();
     let mut summary = Vec::new();
@@ -98,6 +97,8 @@ pub(crate) fn run(workspace: &Workspace, choice: &Choice) -> Result<()> {
 struct Place {
     root: PathBuf,
     target: PathBuf,
+    /// When, in ns since 1970: the name of a folder that no run before has had.
+    began: String,
     /// How long one command may take, as `timeout` takes it.
     limit: &'static str,
 }
@@ -106,6 +107,11 @@ struct Place {
 const LIMIT: &str = "40m";
 
 impl Place {
+    fn new(root: PathBuf, target: PathBuf) -> Result<Self> {
+        let began = SystemTime::now().duration_since(UNIX_EPOCH)?.as_nanos().to_string();
+        Ok(Self { root, target, began, limit: LIMIT })
+    }
+
     fn step(&self, step: &Step) -> Result<()> {
         if let Some(Need { probe, remedy }) = &step.needs {
             let found = self.command(probe).stdout(Stdio::null()).stderr(Stdio::null()).status();
@@ -123,6 +129,9 @@ impl Place {
 
     /// Runs one command; its output passes through, and its tests are counted.
     fn run(&self, run: &Run) -> Result<()> {
+        if run.args.iter().any(|argument| argument.starts_with(FRESH)) {
+            clear(&self.target.join(FRESH))?;
+        }
         let mut command = self.command(run);
         if run.tests_at_least == 0 {
             return judge(command.status()?);
@@ -141,11 +150,23 @@ impl Place {
         Ok(())
     }
 
+    /// Replaces a leading `TARGET/` or `FRESH/`.
+    fn expand(&self, text: &str) -> PathBuf {
+        if let Some(below) = text.strip_prefix("TARGET/") {
+            return self.target.join(below);
+        }
+        match text.strip_prefix(FRESH) {
+            // Of no run before: cargo keeps what it unpacks by the path of the folder.
+            Some(below) => self.target.join(FRESH).join(&self.began).join(below),
+            None => text.into(),
+        }
+    }
+
     fn command(&self, run: &Run) -> Command {
         let mut command = Command::new("timeout");
         command.current_dir(&self.root).args(["--kill-after=10", self.limit, "cargo"]);
-        command.args(run.args.iter().map(|argument| expand(argument, &self.target)));
-        command.envs(run.env.iter().map(|(name, value)| (name, expand(value, &self.target))));
+        command.args(run.args.iter().map(|argument| self.expand(argument)));
+        command.envs(run.env.iter().map(|(name, value)| (name, self.expand(value))));
         command
     }
 }
@@ -160,9 +181,15 @@ fn judge(status: ExitStatus) -> Result<()> {
     }
 }
 
-/// Replaces a leading `TARGET/`.
-fn expand(text: &str, target: &Path) -> PathBuf {
-    text.strip_prefix("TARGET/").map_or_else(|| text.into(), |below| target.join(below))
+/// Where a command finds nothing of the one before.
+const FRESH: &str = "FRESH/";
+
+/// Removes a folder, if it is there.
+fn clear(folder: &Path) -> io::Result<()> {
+    match std::fs::remove_dir_all(folder) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+        _ => Ok(()),
+    }
 }
 
 fn show(run: &Run) -> String {
@@ -264,7 +291,18 @@ mod tests {
     }
 
     fn here() -> Place {
-        Place { root: env!("CARGO_MANIFEST_DIR").into(), target: "target".into(), limit: LIMIT }
+        Place::new(env!("CARGO_MANIFEST_DIR").into(), "target".into()).unwrap()
+    }
+
+    #[test]
+    fn a_fresh_folder_is_of_one_run_and_gone_in_the_next() {
+        let (one, other) = (here(), here());
+        assert_eq!(one.expand("TARGET/a"), Path::new("target/a"));
+        assert_eq!(one.expand("--quiet"), Path::new("--quiet"));
+        let fresh = one.expand("FRESH/a");
+        assert!(fresh.starts_with("target/FRESH") && fresh.ends_with("a"), "{}", fresh.display());
+        assert_ne!(fresh, other.expand("FRESH/a"));
+        clear(Path::new("no such folder")).unwrap();
     }
 
     #[test]

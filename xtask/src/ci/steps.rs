@@ -28,7 +28,8 @@ pub(super) struct Need {
 /// One run of cargo in the root of the workspace.
 #[derive(Clone, Copy)]
 pub(super) struct Run {
-    /// Arguments.
+    /// Arguments; `TARGET/` at the start of one stands for the target folder, `FRESH/` for an empty
+    /// folder there.
     pub(super) args: &'static [&'static str],
     /// Environment added; `TARGET/` at the start of a value stands for the target folder.
     pub(super) env: &'static [(&'static str, &'static str)],
@@ -141,13 +142,19 @@ pub(super) const STEPS: &[Step] = &[
     step(
         "clippy",
         "clippy or rustc warns",
-        &[cargo(&["clippy", "--workspace", "--all-targets", "--", "-Dwarnings"])],
+        &[
+            cargo(&["clippy", "--workspace", "--all-targets", "--", "-Dwarnings"]),
+            cargo(&["clippy", "-p", "rma", "--no-default-features", "--", "-Dwarnings"]),
+        ],
     ),
     step(
         "build",
         "something does not build",
         // Tests are not built with optimisation: only `test` runs them.
-        &[cargo(&["build", "--release", "--workspace", "--lib", "--bins", "--examples"])],
+        &[
+            cargo(&["build", "--release", "--workspace", "--lib", "--bins", "--examples"]),
+            cargo(&["build", "--release", "-p", "rma", "--no-default-features"]),
+        ],
     ),
     step(
         "test",
@@ -252,6 +259,9 @@ pub(super) const STEPS: &[Step] = &[
             "--exclude=rma-conformance",
             "--allow-dirty",
             "--quiet",
+            // There cargo finds no crate that it takes for one of the same version.
+            "--target-dir",
+            "FRESH/package",
         ])],
     ),
     step(

@@ -2,6 +2,7 @@
 
 mod arrows;
 mod calls;
+mod casts;
 mod facts;
 mod floors;
 mod glossary;
@@ -59,9 +60,13 @@ pub(crate) fn run(workspace: &Workspace) -> Result<()> {
     findings.extend(waits::check(&files));
     let page = fs::read_to_string(workspace.root.join("docs/architecture.md"))?;
     findings.extend(floors::check(&page, &files));
-    findings.extend(pages::check(&workspace.pages()?, &sources));
+    let pages = workspace.pages()?;
+    findings.extend(pages::check(&pages, &sources));
+    findings.extend(casts::check(&pages, &sources));
     let glossary = fs::read_to_string(workspace.root.join("docs/glossary.md"))?;
     findings.extend(glossary::check(&glossary, &sources));
+    let api = fs::read_to_string(workspace.root.join(crate::api::PAGE))?;
+    findings.extend(glossary::check_types(&glossary, &api));
     findings.extend(arrows::check(&workspace.metadata));
     findings.extend(arrows::check_tree(workspace)?);
     let mut findings = excuse(EXCEPTIONS, findings);

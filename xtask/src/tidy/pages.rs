@@ -1,4 +1,4 @@
-//! Files that documentation names are there.
+//! Files that documentation names are there, and its samples are compiled.
 
 use super::Finding;
 use crate::workspace::Source;
@@ -36,5 +36,29 @@ pub(super) fn check(pages: &[Source], sources: &[Source]) -> Vec<Finding> {
             message: format!("there is no {name}"),
         })
     });
-    gone.collect()
+    let ignored = pages.iter().flat_map(|page| {
+        let lines = (1..).zip(page.text.lines());
+        let ignored =
+            lines.filter(|(_, text)| text.starts_with("```rust") && text.contains("ignore"));
+        ignored.map(|(line, _)| Finding {
+            rule: RULE,
+            path: page.path.clone(),
+            line,
+            message: "an ignored sample: let it be compiled (`mod pages` in src/lib.rs)".into(),
+        })
+    });
+    gone.chain(ignored).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn samples_that_are_ignored_are_found() {
+        let page = |text: &str| Source { path: "docs/a.md".into(), text: text.into() };
+        assert!(check(&[page("```rust,no_run\n```\n")], &[]).is_empty());
+        let found = check(&[page("# A\n```rust,ignore\n```\n")], &[]);
+        assert_eq!(found.iter().map(|finding| finding.line).collect::<Vec<_>>(), [2]);
+    }
 }

@@ -53,7 +53,7 @@ pub(super) fn check(file: &File<'_>) -> Vec<Finding> {
 }
 
 /// The words of `snake_case`, `SCREAMING_CASE` and `CamelCase`, in small letters.
-fn split(name: &str) -> impl Iterator<Item = String> {
+pub(super) fn split(name: &str) -> impl Iterator<Item = String> {
     let mut words = vec![String::new()];
     let mut before = '_';
     for c in name.chars() {

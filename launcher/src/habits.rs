@@ -1,0 +1,301 @@
+//! What people type who know mpiexec: it is understood, or answered with what it is called here.
+
+use std::ffi::{OsStr, OsString};
+
+use clap::Command;
+
+/// What becomes of an option.
+enum Habit {
+    /// It is this option of ours, with its value.
+    Named(&'static str),
+    /// It is this option of ours, which has no value.
+    Flag(&'static str),
+    /// What it asks for is so anyway.
+    Always,
+    /// It names hosts.
+    Hosts,
+    /// It names what ranks are bound to.
+    Bind,
+    /// It sets a variable, by a name and a value behind it.
+    Variable,
+    /// It passes a variable on, or sets it if a value is there.
+    Export,
+    /// It is refused, with that advice.
+    Advice(&'static str),
+}
+
+const ONE_MACHINE: &str =
+    "rma-run starts ranks on this machine only, so far; --nodes 2x2 pretends that it is several";
+const ENVIRONMENT: &str = "ranks inherit the environment of rma-run, with changes by --env \
+                           KEY=VALUE: start rma-run under `env -i NAME=VALUE …` for less";
+const NUMBERS: &str =
+    "ranks are numbered in a row, on this machine; --bind core binds each to a CPU";
+const EXPLAIN: &str = "--explain says what is decided, and why";
+
+/// Names without their dashes, of which people write one or two.
+const HABITS: &[(&str, Habit)] = &[
+    ("np", Habit::Named("-n")),
+    ("c", Habit::Named("-n")),
+    ("wd", Habit::Named("--wdir")),
+    ("wdir", Habit::Named("--wdir")),
+    ("chdir", Habit::Named("--wdir")),
+    ("ppn", Habit::Named("--ppn")),
+    ("perhost", Habit::Named("--ppn")),
+    ("npernode", Habit::Named("--ppn")),
+    ("N", Habit::Named("--ppn")),
+    ("output-filename", Habit::Named("--output-dir")),
+    ("prepend-rank", Habit::Flag("--label")),
+    ("tag-output", Habit::Flag("--label")),
+    ("allow-run-as-root", Habit::Always),
+    ("envall", Habit::Always),
+    ("genvall", Habit::Always),
+    ("use-hwthread-cpus", Habit::Always),
+    ("H", Habit::Hosts),
+    ("host", Habit::Hosts),
+    ("hosts", Habit::Hosts),
+    ("bind-to", Habit::Bind),
+    ("env", Habit::Variable),
+    ("genv", Habit::Variable),
+    ("x", Habit::Export),
+    ("f", Habit::Advice(ONE_MACHINE)),
+    ("hostfile", Habit::Advice(ONE_MACHINE)),
+    ("machinefile", Habit::Advice(ONE_MACHINE)),
+    ("envlist", Habit::Advice(ENVIRONMENT)),
+    ("envnone", Habit::Advice(ENVIRONMENT)),
+    ("genvlist", Habit::Advice(ENVIRONMENT)),
+    ("genvnone", Habit::Advice(ENVIRONMENT)),
+    ("map-by", Habit::Advice(NUMBERS)),
+    ("rank-by", Habit::Advice(NUMBERS)),
+    ("rankfile", Habit::Advice(NUMBERS)),
+    ("display-map", Habit::Advice(EXPLAIN)),
+    ("report-bindings", Habit::Advice(EXPLAIN)),
+    ("v", Habit::Advice(EXPLAIN)),
+    ("verbose", Habit::Advice(EXPLAIN)),
+    ("mca", Habit::Advice("--config KEY=VALUE is for our settings; --help-config lists them")),
+    ("outfile-pattern", Habit::Advice("--output-dir DIR writes DIR/rank-N.out and DIR/rank-N.err")),
+    ("timestamp-output", Habit::Advice("there are no times; `rma-run … | ts` adds them")),
+    ("stdin", Habit::Advice("rank 0 reads standard input, the others read nothing")),
+];
+
+/// The command line in options that `command` has; what begins with the program is left alone.
+pub(crate) fn translate(
+    command: &Command,
+    args: impl IntoIterator<Item = OsString>,
+) -> Result<Vec<OsString>, String> {
+    let mut args = args.into_iter();
+    let mut ours: Vec<OsString> = args.next().into_iter().collect();
+    while let Some(arg) = args.next() {
+        let text = arg.to_str().unwrap_or_default().to_owned();
+        if !text.starts_with('-') || text == "-" {
+            let rest: Vec<OsString> = args.collect();
+            refuse_more_programs(&rest)?;
+            ours.push(arg);
+            ours.extend(rest);
+            return Ok(ours);
+        }
+        if text == "--" {
+            ours.push(arg);
+            ours.extend(args);
+            return Ok(ours);
+        }
+        let (dashed, attached) = match text.split_once('=') {
+            Some((name, value)) => (name, Some(OsString::from(value))),
+            None => (&*text, None),
+        };
+        let name = dashed.trim_start_matches('-');
+        let known = dashed.starts_with("--")
+            && command.get_arguments().any(|option| option.get_long() == Some(name));
+        let habit = HABITS.iter().find(|(habit, _)| *habit == name).filter(|_| !known);
+        let mut value = |what: &str| {
+            let next = attached.clone().or_else(|| args.next());
+            next.ok_or_else(|| format!("{dashed} needs {what} behind it"))
+        };
+        match habit.map(|(_, habit)| habit) {
+            Some(Habit::Named(option)) => ours.extend([(*option).into(), value("a value")?]),
+            Some(Habit::Flag(option)) => ours.push((*option).into()),
+            Some(Habit::Always) => {}
+            Some(Habit::Hosts) => check_hosts(&value("hosts")?)?,
+            Some(Habit::Bind) => ours.extend(["--bind".into(), binding(&value("a place")?)?]),
+            Some(Habit::Variable) => {
+                let (name, value) = (value("a name")?, args.next());
+                let value = value.ok_or_else(|| format!("{dashed} needs a name and a value"))?;
+                ours.extend(["--env".into(), joined(name, &value)]);
+            }
+            Some(Habit::Export) => {
+                let variable = value("a name")?;
+                // Without a value, ranks inherit it anyway.
+                if variable.as_encoded_bytes().contains(&b'=') {
+                    ours.extend(["--env".into(), variable]);
+                }
+            }
+            Some(Habit::Advice(advice)) => return Err(format!("{dashed} is not known: {advice}")),
+            None => {
+                let takes_value = is_ours(command, &text)?;
+                ours.push(arg);
+                if takes_value && attached.is_none() {
+                    ours.extend(args.next());
+                }
+            }
+        }
+    }
+    Ok(ours)
+}
+
+/// Whether an option is followed by its value. Letters behind one dash that are no options here are
+/// an error: with an `h` among them, they would be a request for help.
+fn is_ours(command: &Command, text: &str) -> Result<bool, String> {
+    let takes_value = |option: Option<&clap::Arg>| {
+        option.is_some_and(|option| option.get_action().takes_values())
+    };
+    if let Some(long) = text.strip_prefix("--") {
+        return Ok(takes_value(command.get_arguments().find(|arg| arg.get_long() == Some(long))));
+    }
+    let letters = text.trim_start_matches('-');
+    for (at, letter) in letters.char_indices() {
+        let option = command.get_arguments().find(|arg| arg.get_short() == Some(letter));
+        if takes_value(option) {
+            let value = &letters[at + letter.len_utf8()..];
+            let number = value.bytes().all(|byte| byte.is_ascii_digit() || b"-=+".contains(&byte));
+            return if number { Ok(value.is_empty()) } else { Err(unknown(text)) };
+        }
+        let help = matches!(letter, 'h' | 'V');
+        if (help && letters.len() > 1) || (!help && option.is_none()) {
+            return Err(unknown(text));
+        }
+    }
+    Ok(false)
+}
+
+fn unknown(option: &str) -> String {
+    format!("{option} is no option of rma-run; rma-run --help lists them")
+}
+
+/// mpiexec starts several programs as one job, with a ":" between them.
+fn refuse_more_programs(args: &[OsString]) -> Result<(), String> {
+    let is_option =
+        |at: usize| args.get(at).is_some_and(|arg| arg.as_encoded_bytes().starts_with(b"-"));
+    let several = (0..args.len()).any(|at| args[at] == ":" && is_option(at + 1));
+    match several {
+        true => Err("a job has one program, which can do by $RMA_RANK what several would: \
+                     `rma-run -n 2 sh -c 'if [ $RMA_RANK = 0 ]; then exec a; else exec b; fi'`; if \
+                     the \":\" is meant for the program, write -- in front of it"
+            .to_owned()),
+        false => Ok(()),
+    }
+}
+
+fn joined(name: OsString, value: &OsStr) -> OsString {
+    let mut variable = name;
+    variable.push("=");
+    variable.push(value);
+    variable
+}
+
+fn binding(place: &OsStr) -> Result<OsString, String> {
+    match place.to_str() {
+        Some("none") => Ok("none".into()),
+        Some("core" | "hwthread") => Ok("core".into()),
+        _ => Err(format!(
+            "ranks are not bound to {:?}: --bind takes none, and core",
+            place.to_string_lossy()
+        )),
+    }
+}
+
+/// Names of this machine are as good as none.
+fn check_hosts(hosts: &OsStr) -> Result<(), String> {
+    let file = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+    let hosts = hosts.to_string_lossy();
+    for host in hosts.split(',') {
+        // Behind the name there may be a number of ranks.
+        let name = host.split_once(':').map_or(host, |(name, _)| name);
+        if !is_this_machine(name, file.trim()) {
+            return Err(format!("{ONE_MACHINE}; {name:?} is not its name"));
+        }
+    }
+    Ok(())
+}
+
+fn is_this_machine(name: &str, own: &str) -> bool {
+    let short = |name: &str| name.split('.').next().unwrap_or_default().to_ascii_lowercase();
+    let loop_back = name.parse().is_ok_and(|address: std::net::IpAddr| address.is_loopback());
+    name == "localhost" || loop_back || (!name.is_empty() && short(name) == short(own))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    fn translated(line: &[&str]) -> Result<Vec<String>, String> {
+        let args = ["rma-run"].iter().chain(line).map(OsString::from);
+        let ours = translate(&crate::Cli::command(), args)?;
+        Ok(ours.into_iter().skip(1).map(|arg| arg.into_string().unwrap()).collect())
+    }
+
+    #[track_caller]
+    fn becomes(line: &[&str], ours: &[&str]) {
+        assert_eq!(translated(line).unwrap(), ours);
+    }
+
+    #[track_caller]
+    fn refused(line: &[&str], part: &str) {
+        let error = translated(line).unwrap_err();
+        assert!(error.contains(part), "{error}");
+    }
+
+    #[test]
+    fn options_of_mpiexec_are_understood() {
+        becomes(&["-np", "4", "prog", "-np", "5"], &["-n", "4", "prog", "-np", "5"]);
+        becomes(&["--np", "4", "prog"], &["-n", "4", "prog"]);
+        becomes(&["-n", "2", "-host", "localhost:2,127.0.0.1", "a"], &["-n", "2", "a"]);
+        becomes(&["-n", "2", "-wdir", "/x", "a"], &["-n", "2", "--wdir", "/x", "a"]);
+        becomes(&["-ppn=2", "a"], &["--ppn", "2", "a"]);
+        becomes(&["-genv", "A", "b c", "-n", "1", "a"], &["--env", "A=b c", "-n", "1", "a"]);
+        becomes(&["-x", "PATH", "-x", "A=b", "a"], &["--env", "A=b", "a"]);
+        becomes(&["--tag-output", "--bind-to", "core", "a"], &["--label", "--bind", "core", "a"]);
+        becomes(&["-genvall", "--allow-run-as-root", "a"], &["a"]);
+    }
+
+    #[test]
+    fn our_own_options_are_left_alone() {
+        for line in [
+            &["-n", "4", "-l", "prog", "-host", "x"][..],
+            &["-n4", "-lq", "prog"],
+            &["--env", "A=b", "--timeout", "5", "--", "prog", ":", "-n"],
+            &["--env=A=b", "--label", "prog", ":", "x"],
+            &["--help"],
+            &["-h"],
+            &["-V"],
+            &["-n", "-1", "prog"],
+            &["--bogus", "prog"],
+        ] {
+            becomes(line, line);
+        }
+    }
+
+    #[test]
+    fn what_is_not_understood_is_answered() {
+        refused(&["-host", "far-away", "a"], "\"far-away\" is not its name");
+        refused(&["-hostfile", "f", "a"], "this machine only");
+        refused(&["-hello", "a"], "-hello is no option of rma-run");
+        refused(&["-lh", "a"], "-lh is no option");
+        refused(&["-nope", "a"], "-nope is no option");
+        refused(&["--bind-to", "socket", "a"], "none, and core");
+        refused(&["-genvnone", "a"], "env -i");
+        refused(&["--mca", "btl", "tcp", "a"], "--help-config");
+        refused(&["-n", "1", "a", ":", "-n", "1", "b"], "$RMA_RANK");
+        refused(&["-np"], "needs a value");
+        refused(&["-genv", "A"], "needs a name and a value");
+    }
+
+    #[test]
+    fn this_machine_has_several_names() {
+        for name in ["localhost", "127.0.0.1", "::1", "node7", "node7.cluster", "NODE7"] {
+            assert!(is_this_machine(name, "node7.example.org"), "{name}");
+        }
+        for name in ["", "node", "node70", "10.0.0.1"] {
+            assert!(!is_this_machine(name, "node7"), "{name}");
+        }
+    }
+}

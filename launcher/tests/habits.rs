@@ -1,0 +1,102 @@
+//! Command lines as people write them who know mpiexec, or cargo.
+
+mod support;
+
+use std::process::Command;
+
+use support::*;
+
+#[test]
+fn options_of_mpiexec_work() {
+    let dir = tempfile::tempdir().unwrap();
+    let folder = dir.path().canonicalize().unwrap();
+    let folder = folder.to_str().unwrap();
+    let line = ["-np", "2", "-host", "localhost", "-l", "-wdir", folder, "-genv", "GREETING", "hi"];
+    let output = job(&[&line[..], &["-q", "sh", "-c", "echo $GREETING from $PWD"]].concat());
+    succeeds(&output);
+    let expected = [format!("[0] hi from {folder}"), format!("[1] hi from {folder}")];
+    assert_eq!(sorted(&output), expected);
+}
+
+#[test]
+fn what_is_not_understood_runs_nothing() {
+    let lines: [&[&str]; 5] = [
+        &["-host", "far-away.example", "-n", "1", "echo", "ran"],
+        &["-hello", "echo", "ran"],
+        &["-n", "1", "echo", "ran", ":", "-n", "1", "echo", "ran"],
+        &["-n", "4", "-ppn", "2", "echo", "ran"],
+        &["-n", "1", "--wdir", "/no/such/folder", "echo", "ran"],
+    ];
+    for line in lines {
+        let output = job(line);
+        assert!(matches!(output.status.code(), Some(1 | 2)), "{line:?}");
+        assert_eq!(stdout(&output), "", "{line:?}");
+        assert!(!stderr(&output).is_empty());
+    }
+}
+
+#[test]
+fn wrappers_learn_where_a_rank_is() {
+    let script = "echo $RMA_RANK $RMA_SIZE $RMA_NODE $RMA_LOCAL_RANK $RMA_LOCAL_SIZE";
+    let output = sh(&["--nodes", "2x2", "-q"], script);
+    succeeds(&output);
+    assert_eq!(sorted(&output), ["0 4 0 0 2", "1 4 0 1 2", "2 4 1 0 2", "3 4 1 1 2"]);
+}
+
+#[test]
+fn survivors_go_on_where_that_is_asked_for() {
+    let dir = tempfile::tempdir().unwrap();
+    let fifo = dir.path().join("failed");
+    assert!(Command::new("mkfifo").arg(&fifo).status().unwrap().success());
+    // Rank 1 goes on after rank 0 has failed: the pipe ends with that.
+    let script = format!(
+        "if [ $RMA_RANK = 0 ]; then exec 3> {0}; exit 7; else read x < {0}; echo went on; fi",
+        fifo.display()
+    );
+    let output = sh(&["-n", "2", "-q", "--on-failure", "continue"], &script);
+    assert_eq!(output.status.code(), Some(7), "{}", stderr(&output));
+    assert_eq!(stdout(&output), "went on\n");
+    assert!(stderr(&output).contains("rank 0 exited with status 7; the others went on"));
+}
+
+#[test]
+fn one_launcher_of_several_says_so() {
+    let output = rma_run(&["-n", "1", "true"]).env("SLURM_STEP_NUM_TASKS", "4").output().unwrap();
+    succeeds(&output);
+    assert!(stderr(&output).contains("SLURM_STEP_NUM_TASKS=4"), "{}", stderr(&output));
+    let one = rma_run(&["-n", "1", "true"]).env("SLURM_STEP_NUM_TASKS", "1").output().unwrap();
+    assert_eq!(stderr(&one), "");
+}
+
+#[test]
+fn shells_take_the_completions() {
+    let output = job(&["--completions", "bash"]);
+    succeeds(&output);
+    let script = format!(
+        "{}\nCOMP_WORDS=(rma-run --kill); COMP_CWORD=1; _rma_run; echo \"${{COMPREPLY[*]}}\"",
+        stdout(&output)
+    );
+    let completed = Command::new("bash").args(["-c", &script]).output().unwrap();
+    assert_eq!(stdout(&completed), "--kill-after\n", "{}", stderr(&completed));
+    let manual = job(&["--man"]);
+    succeeds(&manual);
+    assert!(stdout(&manual).starts_with(".TH RMA-RUN 1"));
+}
+
+#[test]
+fn cargo_builds_and_runs() {
+    // A package of its own, without dependencies: nothing is fetched.
+    let dir = tempfile::tempdir().unwrap();
+    std::fs::create_dir(dir.path().join("src")).unwrap();
+    let manifest =
+        "[package]\nname = \"hi\"\nversion = \"0.0.0\"\nedition = \"2021\"\n[workspace]\n";
+    std::fs::write(dir.path().join("Cargo.toml"), manifest).unwrap();
+    let main = "fn main() { println!(\"{:?}\", std::env::args().nth(1)); }";
+    std::fs::write(dir.path().join("src/main.rs"), main).unwrap();
+    let mut cargo = Command::new(env!("CARGO_BIN_EXE_cargo-rma-run"));
+    cargo.current_dir(dir.path()).env_remove("CARGO_TARGET_DIR");
+    let output =
+        cargo.args(["rma-run", "-n", "2", "-q", "--bin", "hi", "--", "-n"]).output().unwrap();
+    succeeds(&output);
+    assert_eq!(stdout(&output), "Some(\"-n\")\nSome(\"-n\")\n");
+}

@@ -1,0 +1,183 @@
+//! Limits of the machine: what they leave room for, and what is said where they do not.
+
+mod support;
+
+use std::process::{Command, Output};
+
+use support::*;
+
+/// `rma-run` with `args`, in a shell that first runs `before`.
+fn under(before: &str, args: &[&str]) -> Output {
+    let script = format!("{before} && exec \"$0\" \"$@\"");
+    let mut command = Command::new("sh");
+    command.args(["-c", &script, env!("CARGO_BIN_EXE_rma-run")]).args(args);
+    command.output().unwrap()
+}
+
+/// Whether a shell may run that; the test is skipped, and says why, otherwise.
+fn permitted(test: &str, script: &str) -> bool {
+    let tried = Command::new("sh").args(["-c", script]).output().unwrap();
+    if !tried.status.success() {
+        eprintln!("{test} is skipped: not permitted: {script}: {}", stderr(&tried));
+    }
+    tried.status.success()
+}
+
+#[test]
+fn few_descriptors_are_enough_for_few_ranks() {
+    let program = rank_program();
+    for (limit, ranks) in [("64", "4"), ("256", "32")] {
+        let options = ["-n", ranks, "-q", "--oversubscribe", &program];
+        let output = under(&format!("ulimit -n {limit}"), &options);
+        succeeds(&output);
+        assert_eq!(stdout(&output).lines().count(), ranks.parse::<usize>().unwrap());
+    }
+    let soft = under("ulimit -S -n 8", &["-n", "1", "-q", "echo", "runs"]);
+    succeeds(&soft);
+    assert_eq!(stdout(&soft), "runs\n");
+}
+
+#[test]
+fn a_loop_back_interface_that_is_down_is_named() {
+    const TRY: &str = "unshare -n true";
+    if !permitted("a_loop_back_interface_that_is_down_is_named", TRY) {
+        return;
+    }
+    let mut command = Command::new("unshare");
+    let output = command.args(["-n", env!("CARGO_BIN_EXE_rma-run"), "-n", "1", "true"]).output();
+    let output = output.unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    let text = stderr(&output);
+    assert!(text.contains("127.0.0.1") && text.contains("ip link set lo up"), "{text}");
+}
+
+#[test]
+fn without_proc_there_is_no_warden_and_the_job_goes_on() {
+    const TRY: &str = "unshare -m sh -c 'umount -l /proc'";
+    if !permitted("without_proc_there_is_no_warden_and_the_job_goes_on", TRY) {
+        return;
+    }
+    let script = "umount -l /proc; exec \"$0\" -n 1 echo runs";
+    let mut command = Command::new("unshare");
+    command.args(["-m", "sh", "-c", script, env!("CARGO_BIN_EXE_rma-run")]);
+    let output = command.output().unwrap();
+    succeeds(&output);
+    assert_eq!(stdout(&output), "runs\n");
+    assert!(stderr(&output).contains("no warden watches over this job"), "{}", stderr(&output));
+}
+
+/// A control group of memory, version 1. Dropping it removes it.
+struct MemoryGroup(std::path::PathBuf);
+
+impl MemoryGroup {
+    /// None, and why, where it is not permitted.
+    fn new(test: &str, bytes: u64) -> Option<MemoryGroup> {
+        let name = format!("/sys/fs/cgroup/memory/rma-test-{test}-{}", std::process::id());
+        let group = MemoryGroup(name.into());
+        let made = std::fs::create_dir(&group.0).and_then(|()| {
+            std::fs::write(group.0.join("memory.limit_in_bytes"), bytes.to_string())
+        });
+        if let Err(error) = made {
+            eprintln!("{test} is skipped: {}: {error}", group.0.display());
+            return None;
+        }
+        Some(group)
+    }
+
+    fn run(&self, args: &[&str]) -> Output {
+        under(&format!("echo $$ > {}/tasks", self.0.display()), args)
+    }
+}
+
+impl Drop for MemoryGroup {
+    fn drop(&mut self) {
+        // Fails while a process of the job is about to disappear: then it stays, empty.
+        let _ = std::fs::remove_dir(&self.0);
+    }
+}
+
+#[test]
+fn a_rank_that_the_kernel_ends_for_lack_of_memory_is_named_so() {
+    let Some(group) = MemoryGroup::new("oom", 64 << 20) else { return };
+    // Keeps all of a line that never ends.
+    let script = "[ $RMA_RANK = 1 ] || exec sleep 1000; exec tail /dev/zero";
+    let output = group.run(&["-n", "2", "-q", "sh", "-c", script]);
+    assert_eq!(output.status.code(), Some(137), "{}", stderr(&output));
+    let text = stderr(&output);
+    assert!(text.contains("rank 1 was ended by signal 9"), "{text}");
+    assert!(text.contains("ran out of memory"), "{text}");
+}
+
+#[test]
+fn a_memory_group_bounds_the_number_of_ranks() {
+    let Some(group) = MemoryGroup::new("room", 64 << 20) else { return };
+    let output = group.run(&["-n", "400", "-q", "true"]);
+    assert_eq!(output.status.code(), Some(2), "{}", stderr(&output));
+    assert!(stderr(&output).contains("memory.limit_in_bytes"), "{}", stderr(&output));
+}
+
+#[test]
+fn a_full_disk_under_the_output_folder_is_named() {
+    const TRY: &str = "unshare -m mount -t tmpfs -o size=64k none /mnt";
+    if !permitted("a_full_disk_under_the_output_folder_is_named", TRY) {
+        return;
+    }
+    let script = "mount -t tmpfs -o size=64k none /mnt && exec \"$0\" \"$@\"";
+    let mut command = Command::new("unshare");
+    command.args(["-m", "sh", "-c", script, env!("CARGO_BIN_EXE_rma-run"), "-n", "1"]);
+    let prints = "head -c 1000000 /dev/zero || exit 3";
+    let output = command.args(["--output-dir", "/mnt", "sh", "-c", prints]).output().unwrap();
+    assert_eq!(output.status.code(), Some(3), "{}", stderr(&output));
+    assert!(stderr(&output).contains("/mnt is full"), "{}", stderr(&output));
+}
+
+#[test]
+fn a_failed_rank_s_last_words_are_shown_where_its_output_goes_to_files() {
+    let dir = tempfile::tempdir().unwrap();
+    let script = "for i in 1 2 3 4 5 6 7; do echo word $i >&2; done; exit 3";
+    let folder = dir.path().to_str().unwrap();
+    let output = sh(&["-n", "1", "--output-dir", folder], script);
+    assert_eq!(output.status.code(), Some(3));
+    let text = stderr(&output);
+    let words =
+        "  word 3\nrma-run:   word 4\nrma-run:   word 5\nrma-run:   word 6\nrma-run:   word 7\n";
+    assert!(text.ends_with(words) && !text.contains("word 2"), "{text}");
+}
+
+#[test]
+fn a_core_file_is_named() {
+    let dir = tempfile::tempdir().unwrap();
+    let folder = dir.path().to_str().unwrap();
+    let options = ["-n", "1", "--wdir", folder, "sh", "-c", "kill -SEGV $$"];
+    let output = under("ulimit -c unlimited", &options);
+    assert_eq!(output.status.code(), Some(128 + 11), "{}", stderr(&output));
+    assert!(stderr(&output).contains("; its core "), "{}", stderr(&output));
+    let none = under("ulimit -c 0", &options);
+    // A kernel that passes cores on to a program does so whatever the limit is.
+    let pattern = std::fs::read_to_string("/proc/sys/kernel/core_pattern").unwrap();
+    assert_eq!(stderr(&none).contains("; its core "), pattern.starts_with('|'));
+}
+
+#[test]
+fn the_doctor_tries_what_jobs_need() {
+    let output = job(&["doctor"]);
+    succeeds(&output);
+    let text = stdout(&output);
+    for topic in ["CPUs", "ranks", "open files", "/proc", "loop-back", "memory", "peers"] {
+        assert!(text.lines().any(|line| line.contains(&format!("{topic}: "))), "{text}");
+    }
+    let json = job(&["doctor", "--json"]);
+    succeeds(&json);
+    assert!(stdout(&json).starts_with("[\n  {\"topic\": \"CPUs\", \"health\": \"good\""));
+    // Not the first word: a program.
+    assert_eq!(job(&["-n", "1", "doctor"]).status.code(), Some(127));
+
+    const TRY: &str = "unshare -n true";
+    if permitted("the_doctor_tries_what_jobs_need, without loop-back,", TRY) {
+        let mut command = Command::new("unshare");
+        let output =
+            command.args(["-n", env!("CARGO_BIN_EXE_rma-run"), "doctor"]).output().unwrap();
+        assert_eq!(output.status.code(), Some(1));
+        assert!(stdout(&output).contains("BAD  loop-back: "), "{}", stdout(&output));
+    }
+}

@@ -1,0 +1,142 @@
+//! What a persistent window begins with when it is opened.
+
+use super::agree;
+use super::error::PersistentError;
+use super::hints::{PersistentHints, PersistentMode};
+use super::root::Root;
+use crate::store::{Catalog, ElementType, Medium, Version};
+use rma_core::Communicator;
+
+type Result<T> = std::result::Result<T, PersistentError>;
+
+/// What a rank begins with.
+pub(super) struct Beginning {
+    pub(super) catalog: Catalog,
+    pub(super) base: Option<Version>,
+    /// What the window lies on is what it holds.
+    pub(super) is_plain: bool,
+    /// Bytes of this rank's part so far.
+    pub(super) held: Option<u64>,
+}
+
+impl Beginning {
+    /// What there is, and whether it is what the hints ask for.
+    pub(super) fn find(
+        root: &Root,
+        hints: &PersistentHints,
+        (rank, here): (u32, u32),
+        len: u64,
+    ) -> Result<Self> {
+        let (disk, name) = (&root.inner.disk, || hints.name.clone());
+        // What processes that were ended have written may be seen, and lost by the machine yet.
+        disk.sync_folder(&hints.name)?;
+        let catalog = Catalog::read(disk, &hints.name, &root.inner.key)?;
+        if hints.volatile && !catalog.is_nothing() {
+            let what = "it is a persistent window, which pmem_volatile would remove; choose \
+                        another name, or delete it";
+            return Err(PersistentError::Name { name: name(), what });
+        }
+        if let Some(held) = catalog.versions.iter().map(|version| version.ranks).next_back()
+            && held != here
+        {
+            return Err(PersistentError::Ranks { name: name(), held, here });
+        }
+        let told = |element: &ElementType| element.size > 0;
+        if let Some(version) = catalog.versions.last()
+            && told(&version.element)
+            && told(&hints.element)
+            && version.element != hints.element
+        {
+            let text = |element: ElementType| {
+                let name = String::from_utf8_lossy(&element.name);
+                format!("type {:?}, {} bytes", name.trim_end_matches('\0'), element.size)
+            };
+            let (held, requested) = (text(version.element), text(hints.element));
+            return Err(PersistentError::Element { name: name(), held, requested });
+        }
+        let is_plain = catalog.is_plain(rank);
+        let mut beginning = Self { catalog, base: None, is_plain, held: None };
+        if hints.mode != PersistentMode::Checkpoint {
+            beginning.base = beginning.catalog.newest(rank)?.cloned();
+            let last = beginning.catalog.of_rank(rank).into_iter().rev();
+            let held = last.filter_map(|version| version.part_of(rank)).map(|part| part.size);
+            beginning.held = held.clone().next();
+            beginning.check_size(hints, rank, len)?;
+        }
+        Ok(beginning)
+    }
+
+    fn check_size(&self, hints: &PersistentHints, rank: u32, requested: u64) -> Result<()> {
+        let is_it = |held: u64| match hints.mode {
+            PersistentMode::Expand => held <= requested,
+            _ => held == requested,
+        };
+        match self.held {
+            Some(held) if !is_it(held) => {
+                Err(PersistentError::Size { name: hints.name.clone(), rank, held, requested })
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Which version all ranks return to; none if each to its own newest. **Collective**
+    pub(super) fn number(
+        &self,
+        comm: &Communicator,
+        hints: &PersistentHints,
+    ) -> Result<Option<u64>> {
+        if hints.checkpoint_version.is_some() || !hints.global {
+            return Ok(hints.checkpoint_version);
+        }
+        let rank = u32::from(comm.rank());
+        // One that cannot be read is not passed over in silence.
+        let newest = self.catalog.newest(rank).map(drop);
+        agree(comm, "opening a persistent window", newest, |()| [])?;
+        let mine = self.catalog.numbers(rank);
+        let all = comm.allgatherv(&mine)?;
+        let held = |number: &u64| all.iter().all(|one| one.contains(number));
+        let number = mine.into_iter().rev().find(held);
+        number.map(Some).ok_or_else(|| self.no_version(hints, "at all".into(), "every rank", rank))
+    }
+
+    fn no_version(
+        &self,
+        hints: &PersistentHints,
+        version: String,
+        holder: &str,
+        rank: u32,
+    ) -> PersistentError {
+        let numbers: Vec<_> = self.catalog.numbers(rank).iter().map(u64::to_string).collect();
+        let held = if numbers.is_empty() { "none".to_owned() } else { numbers.join(", ") };
+        PersistentError::NoVersion {
+            name: hints.name.clone(),
+            version,
+            holder: holder.to_owned(),
+            held,
+        }
+    }
+
+    pub(super) fn choose(
+        &mut self,
+        hints: &PersistentHints,
+        rank: u32,
+        number: Option<u64>,
+        len: u64,
+    ) -> Result<()> {
+        if self.is_plain {
+            let what = "what it holds was stored without transactions and is no version; open it \
+                        without pmem_mode first, which makes it one";
+            return Err(PersistentError::Mode { name: hints.name.clone(), what });
+        }
+        let found = match number {
+            Some(number) => self.catalog.version(rank, number),
+            None => self.catalog.newest(rank)?,
+        };
+        let wanted = number.map_or("at all".to_owned(), |number| number.to_string());
+        let missing = || self.no_version(hints, wanted, &format!("rank {rank}"), rank);
+        let found = found.cloned().ok_or_else(missing)?;
+        self.held = found.part_of(rank).map(|part| part.size);
+        self.base = Some(found);
+        self.check_size(hints, rank, len)
+    }
+}

@@ -101,7 +101,8 @@ impl Bell {
     /// flag set has been seen, and one that writes later is another wake-up.
     fn answer(&self) {
         _ = rustix::io::read(&self.file, &mut [0; 8]);
-        self.rung.store(false, SeqCst);
+        // Read and written as one: what ringers wrote before is seen from here on.
+        self.rung.swap(false, SeqCst);
     }
 }
 

@@ -4,7 +4,8 @@ use crate::protocol::message::{Head, Kind, Status};
 use crate::protocol::outbox::{Outbox, Parcel};
 use crate::rank::WorldRank;
 use crate::transport::SubmitError;
-use core::sync::atomic::AtomicUsize;
+use core::mem;
+use core::sync::atomic::AtomicBool;
 use core::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -12,9 +13,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 #[derive(Default)]
 pub(crate) struct Outgoing {
     outbox: Mutex<Outbox>,
-    /// Peers for which something waits. A thread that makes it 1 from 0 sends the outbox
+    /// Something waits there, or is being tried. A thread that puts something in sends the outbox
     /// afterwards.
-    peers: AtomicUsize,
+    waits: AtomicBool,
 }
 
 /// What became of an attempt to send.
@@ -32,12 +33,12 @@ impl Outgoing {
     fn with<R>(&self, act: impl FnOnce(&mut Outbox) -> R) -> R {
         let mut outbox = self.outbox.lock().unwrap_or_else(PoisonError::into_inner);
         let result = act(&mut outbox);
-        self.peers.store(outbox.peers(), Relaxed);
+        self.waits.store(!outbox.is_empty(), Relaxed);
         result
     }
 
     pub(crate) fn is_empty(&self) -> bool {
-        self.peers.load(Relaxed) == 0
+        !self.waits.load(Relaxed)
     }
 
     /// Whether a message that gives a lock back is not sent yet.
@@ -148,14 +149,20 @@ impl Engine {
 
     /// Sends what waits, one message for each peer in turn, until no peer takes any.
     pub(crate) fn send_outbox(&self) {
-        let (mut after, mut moved) = (None, false);
+        let (mut after, mut again, mut has_come) = (None, false, false);
         while !self.outgoing.is_empty() {
             // One at a time, so that no lock is held while sending.
-            let Some((to, mut parcel)) = self.outgoing.with(|outbox| outbox.poll(after)) else {
-                if !moved {
+            let polled = self.outgoing.with(|outbox| {
+                if !mem::replace(&mut has_come, true) {
+                    outbox.visit();
+                }
+                outbox.poll(after).map(|(to, parcel)| (to, parcel, outbox.visits()))
+            });
+            let Some((to, mut parcel, visits)) = polled else {
+                if !again {
                     return;
                 }
-                (after, moved) = (None, false);
+                (after, again) = (None, false);
                 continue;
             };
             let sent = match &mut parcel {
@@ -165,11 +172,16 @@ impl Engine {
                 }
                 Parcel::Get(cursor) => self.service.send_piece(self, to, cursor),
             };
-            self.outgoing.with(|outbox| match sent {
-                Sent::All => outbox.handle_sent(to, &parcel),
-                Sent::Piece | Sent::Nothing => outbox.handle_again(to, parcel),
+            let is_alone = self.outgoing.with(|outbox| {
+                match sent {
+                    Sent::All => outbox.handle_sent(to, &parcel),
+                    Sent::Piece | Sent::Nothing => outbox.handle_again(to, parcel),
+                }
+                outbox.visits() == visits
             });
-            moved |= sent != Sent::Nothing;
+            // Another thread that came meanwhile did not see it. If that was rung for room, no
+            // thread is rung for the same room again.
+            again |= sent != Sent::Nothing || !is_alone;
             after = Some(to);
         }
     }

@@ -189,6 +189,26 @@ fn what_is_left_over_is_the_agents() {
     });
 }
 
+/// The one thread that is rung for room finds the outbox in the hands of another, which has just
+/// found none.
+#[test]
+fn room_is_not_missed_while_a_message_is_tried() {
+    with_loop(Config::default(), |universe, network| {
+        let (engine, me) = (universe.engine(), WorldRank(0));
+        network.set_full(true);
+        engine.reply(me, &Head::new(Kind::Query, 0, 0).reply(Kind::Value, Status::Ok), &[]);
+        let rung = engine.me.upgrade().unwrap();
+        network.at_answer(move |network| {
+            network.set_full(false);
+            // As another thread would: no lock is held.
+            assert_eq!(rung.progress(), 0, "it does not see the message");
+        });
+        engine.send_outbox();
+        assert_eq!(universe.counters().messages_sent(), 1);
+        assert!(engine.outgoing.is_empty());
+    });
+}
+
 /// A rank whose peers are always there when it looks serves messages all the same.
 #[test]
 fn what_comes_at_once_keeps_no_message_waiting() {

@@ -49,6 +49,10 @@ pub(crate) struct Outbox {
     answers: Credit,
     /// Locks that are given back by what was taken and is not sent, be it here or being tried.
     unlocks: usize,
+    /// Parcels that are being tried.
+    tried: usize,
+    /// How often a thread has come to send what is here.
+    visits: u64,
 }
 
 impl Outbox {
@@ -67,6 +71,18 @@ impl Outbox {
         self.answers.has_room(peer)
     }
 
+    /// A thread has come to send what is here. It does not see what another one is trying, and may
+    /// be the only one that was rung for the room which that has just not found: who tries in vain
+    /// tries again if [another has come](Self::visits) since it was given the parcel.
+    pub(crate) fn visit(&mut self) {
+        self.visits = self.visits.wrapping_add(1);
+    }
+
+    /// How often a thread [has come](Self::visit).
+    pub(crate) fn visits(&self) -> u64 {
+        self.visits
+    }
+
     /// The next parcel of the first peer behind `after`, to be tried. It then either was
     /// [sent](Self::handle_sent) or [comes back](Self::handle_again).
     pub(crate) fn poll(&mut self, after: Option<WorldRank>) -> Option<(WorldRank, Parcel)> {
@@ -76,11 +92,13 @@ impl Outbox {
         if queue.is_empty() {
             self.queues.remove(&to);
         }
+        self.tried += 1;
         Some((to, parcel))
     }
 
     /// All of the parcel was sent, or its receiver is gone.
     pub(crate) fn handle_sent(&mut self, to: WorldRank, parcel: &Parcel) {
+        self.tried -= 1;
         self.unlocks -= usize::from(parcel.unlocks());
         if parcel.is_answer() {
             self.answers.give_back(to);
@@ -89,6 +107,7 @@ impl Outbox {
 
     /// Takes back what could not be sent, or not all of it: it is the next one again.
     pub(crate) fn handle_again(&mut self, to: WorldRank, parcel: Parcel) {
+        self.tried -= 1;
         self.queues.entry(to).or_default().push_front(parcel);
     }
 
@@ -97,9 +116,9 @@ impl Outbox {
         self.unlocks > 0
     }
 
-    /// Peers for which something waits.
-    pub(crate) fn peers(&self) -> usize {
-        self.queues.len()
+    /// Whether all was sent: nothing waits, and nothing is being tried.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.queues.is_empty() && self.tried == 0
     }
 }
 
@@ -142,13 +161,13 @@ mod tests {
         assert_eq!((third, byte(&parcel)), (WorldRank(3), 30));
         outbox.handle_sent(third, &parcel);
         assert!(round(&mut outbox).is_none(), "the end of the round");
-        assert_eq!(outbox.peers(), 2);
+        assert_eq!(outbox.queues.len(), 2);
         for expected in [10, 31] {
             let (to, parcel) = outbox.poll(None).unwrap();
             assert_eq!(byte(&parcel), expected, "nothing is lost or changes its place");
             outbox.handle_sent(to, &parcel);
         }
-        assert!(outbox.poll(None).is_none() && outbox.peers() == 0 && outbox.answers.is_unused());
+        assert!(outbox.poll(None).is_none() && outbox.is_empty() && outbox.answers.is_unused());
     }
 
     /// Also while a thread tries to send it.
@@ -164,7 +183,7 @@ mod tests {
         assert!(outbox.gives_back());
         for _ in 0..2 {
             let (to, parcel) = outbox.poll(None).unwrap();
-            assert!(outbox.gives_back(), "being tried");
+            assert!(outbox.gives_back() && !outbox.is_empty(), "being tried");
             outbox.handle_again(to, parcel);
         }
         let (to, parcel) = outbox.poll(None).unwrap();

@@ -150,7 +150,7 @@ fn standard_input_goes_to_rank_0_only() {
 
 #[test]
 fn variables_are_passed_with_the_ranks_own() {
-    let secret = "$(wc -c < /proc/self/fd/${RMA_SECRET_FD%:*})";
+    let secret = "$(wc -c < /proc/self/fd/${RMA_SECRET_FD%%:*})";
     let script = format!("echo $RMA_RANK $GREETING {secret} $RMA_BOOTSTRAP");
     let output = sh(&["-n", "2", "-q", "--env", "GREETING=a=b"], &script);
     succeeds(&output);

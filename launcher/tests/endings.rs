@@ -166,3 +166,24 @@ fn a_killed_warden_is_replaced() {
     drop(job);
     assert_eq!(left_behind(&mark), []);
 }
+
+#[test]
+fn a_warden_that_is_killed_while_ranks_are_started_takes_none_with_it() {
+    for round in 0..10 {
+        let options = ["-n", "80", "-q", "--oversubscribe", "sh", "-c", "echo pid $$; read x; :"];
+        let mut job = Running::start(&options);
+        let mut warden = None;
+        // Killed again and again, fewer times than it is replaced, while ranks are started.
+        for rank in 0..80 {
+            job.pids(1);
+            if rank % 8 == round % 8 && rank < 64 {
+                let next = warden_of(job.pid(), warden);
+                // It may have been replaced meanwhile.
+                let _ = rustix::process::kill_process(next, Signal::KILL);
+                warden = Some(next);
+            }
+        }
+        let (status, _, err) = job.end();
+        assert_eq!((status, err.as_str()), (Some(0), ""), "round {round}");
+    }
+}

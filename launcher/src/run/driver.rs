@@ -32,6 +32,9 @@ const IMPATIENCE: Duration = Duration::from_secs(1);
 /// How long printing may last once the time is up.
 const OVERTIME: Duration = Duration::from_secs(5);
 
+/// How long the start of a rank may last once another one failed to start.
+const START_GRACE: Duration = Duration::from_secs(5);
+
 /// How often ranks are given that time to end a line, at most, before they are ended themselves.
 const LINE_ROUNDS: u32 = 20;
 const LINE_PAUSE: Duration = Duration::from_millis(5);
@@ -172,7 +175,7 @@ async fn run_job(
     starter.start().map_err(system("starting a thread that starts ranks"))?;
     driver.carry_on().await;
     if let Some(error) = driver.not_started.take() {
-        driver.processes.end(&[]).await;
+        driver.give_up_start().await;
         return Err(error);
     }
     port.abort();
@@ -294,6 +297,26 @@ impl Driver<'_> {
                 }
             }
         }
+    }
+
+    /// Ends all ranks, and those that are being started, too.
+    async fn give_up_start(&mut self) {
+        // Fails only when the thread that starts ranks is gone.
+        let _ = self.hold.send(());
+        let end = Instant::now() + START_GRACE;
+        while self.machine.starting() {
+            tokio::select! {
+                () = until(Some(end)) => break,
+                input = self.inputs.recv() => match input {
+                    Some(Input::Event(Event::StartEnded)) => {
+                        self.machine.handle(Event::StartEnded, self.started.elapsed());
+                    }
+                    // This drops a rank that was started meanwhile, and so ends it.
+                    _ => {}
+                },
+            }
+        }
+        self.processes.end(&[], !self.machine.starting()).await;
     }
 
     /// Ranks may be about to say why they fail, too.
@@ -425,7 +448,7 @@ impl Driver<'_> {
         let drained = async { while self.readers.join_next().await.is_some() {} };
         // A process that still holds a pipe is ended next; what it printed until then is kept.
         let _ = tokio::time::timeout(DRAIN, drained).await;
-        self.processes.end(&stuck).await;
+        self.processes.end(&stuck, !self.machine.starting()).await;
         // Readers watch it; with none left, it is of no use.
         let _ = self.stop.send(true);
         let ending = self.ending();

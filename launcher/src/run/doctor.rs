@@ -11,6 +11,7 @@ use rustix::process::{
     Pid, PidfdFlags, PidfdGetfdFlags, Resource, getrlimit, pidfd_getfd, pidfd_open,
 };
 
+use super::bootstrap::REACHED_IN;
 use super::warden::NAME;
 use super::{capacity, cpus, groups};
 
@@ -147,7 +148,7 @@ fn proc() -> Finding {
 fn loop_back() -> Finding {
     const TOPIC: &str = "loop-back";
     let tried = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))
-        .and_then(|listener| TcpStream::connect(listener.local_addr()?));
+        .and_then(|listener| TcpStream::connect_timeout(&listener.local_addr()?, REACHED_IN));
     match tried {
         Ok(_) => good(TOPIC, "ranks join at a port of 127.0.0.1"),
         Err(error) => {

@@ -451,7 +451,7 @@ impl Driver<'_> {
         self.processes.end(&stuck, !self.machine.starting()).await;
         // Readers watch it; with none left, it is of no use.
         let _ = self.stop.send(true);
-        let ending = self.ending();
+        let mut ending = self.ending();
         // The reader of our output may be slow or stopped; ordinarily that is waited for.
         let patience = match ending {
             Ending::Interrupted(_) => Some(IMPATIENCE),
@@ -460,22 +460,26 @@ impl Driver<'_> {
         };
         let give_up = patience.map(|patience| Instant::now() + patience);
         let drained = async { while self.readers.join_next().await.is_some() {} };
-        let all_read = tokio::select! {
-            () = drained => true,
-            () = until(give_up) => false,
-            () = interrupt(&mut self.inputs) => false,
+        let (all_read, cut_by) = tokio::select! {
+            () = drained => (true, None),
+            () = until(give_up) => (false, None),
+            signal = interrupt(&mut self.inputs, &mut self.machine, self.started) => {
+                (false, Some(signal))
+            }
         };
+        ending = cut_short(ending, cut_by);
         self.sum_up(&ending, &stuck);
         let captured = self.sink.take();
         self.readers.shutdown().await;
         drop(self.sink);
         if let (Some(printed), true) = (printed, all_read) {
-            tokio::select! {
+            let cut_by = tokio::select! {
                 // An error says that the thread is gone, and so is everything it had.
-                _ = printed => {}
-                () = until(give_up) => {}
-                () = interrupt(&mut self.inputs) => {}
-            }
+                _ = printed => None,
+                () = until(give_up) => None,
+                signal = interrupt(&mut self.inputs, &mut self.machine, self.started) => Some(signal),
+            };
+            ending = cut_short(ending, cut_by);
         }
         Report { ending, output: captured.ranks, notes: captured.notes }
     }
@@ -549,11 +553,15 @@ impl Driver<'_> {
             self.sink.note(&note);
         }
         if !self.killed.is_empty() && !self.spec.quiet {
-            self.sink.note(&format!(
-                "{} did not end by themselves, and were killed (--kill-after {})",
-                named(&self.killed),
-                self.spec.kill_after.as_secs_f64(),
-            ));
+            let ranks = named(&self.killed);
+            let grace = self.spec.kill_after.as_secs_f64();
+            let verb = if self.killed.len() == 1 { "was" } else { "were" };
+            self.sink.note(&match self.machine.hurried() {
+                true => format!("{ranks} {verb} killed at the second signal"),
+                false => format!(
+                    "{ranks} did not end by themselves, and {verb} killed (--kill-after {grace})"
+                ),
+            });
         }
         if !stuck.is_empty() {
             self.sink.note(&format!("{} did not even end when killed", named(stuck)));
@@ -632,12 +640,26 @@ async fn until(deadline: Option<Instant>) {
     }
 }
 
-/// Waits for the user to press Ctrl-C.
-async fn interrupt(inputs: &mut UnboundedReceiver<Input>) {
+/// Waits for a signal that asks for the end.
+async fn interrupt(
+    inputs: &mut UnboundedReceiver<Input>,
+    machine: &mut Machine,
+    started: Instant,
+) -> Signal {
     while let Some(input) = inputs.recv().await {
-        if matches!(input, Input::Signal(Signal::INT | Signal::TERM | Signal::HUP)) {
-            return;
+        if let Input::Signal(signal) = input
+            && machine.is_request(signal, started.elapsed())
+        {
+            return signal;
         }
     }
     std::future::pending().await
+}
+
+/// How a job ended whose output was cut short by that signal, if by any.
+fn cut_short(ending: Ending, signal: Option<Signal>) -> Ending {
+    match (ending, signal) {
+        (Ending::Success, Some(signal)) => Ending::Interrupted(signal.as_raw()),
+        (ending, _) => ending,
+    }
 }

@@ -190,3 +190,32 @@ fn a_warden_that_is_killed_while_ranks_are_started_takes_none_with_it() {
         assert_eq!((status, err.as_str()), (Some(0), ""), "round {round}");
     }
 }
+
+#[test]
+fn a_signal_that_cuts_output_short_is_the_job_s_end() {
+    let dir = tempfile::tempdir().unwrap();
+    let fifo = dir.path().join("ended");
+    assert!(Command::new("mkfifo").arg(&fifo).status().unwrap().success());
+    for signal in [Signal::TERM, Signal::QUIT, Signal::INT] {
+        // More than one pipe holds and less than two do, and nobody reads it: the rank ends before.
+        let script = format!("head -c 100000 /dev/zero; echo ended > {}", fifo.display());
+        let mut job = Running::start(&["-n", "1", "-q", "sh", "-c", &script]);
+        assert_eq!(std::fs::read(&fifo).unwrap(), b"ended\n");
+        without_children(job.pid());
+        send(job.pid(), signal);
+        assert_eq!(job.child.wait().unwrap().code(), code(signal));
+    }
+}
+
+/// Waits until a launcher has only its warden.
+fn without_children(launcher: Pid) {
+    let launcher = launcher.as_raw_nonzero();
+    let children = || {
+        let threads = std::fs::read_dir(format!("/proc/{launcher}/task")).unwrap();
+        let files = threads.map(|thread| thread.unwrap().path().join("children"));
+        files.filter_map(|file| std::fs::read_to_string(file).ok()).collect::<String>()
+    };
+    while children().split_whitespace().count() > 1 {
+        std::thread::yield_now();
+    }
+}

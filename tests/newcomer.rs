@@ -103,7 +103,7 @@ fn a_part_of_the_environment_is_not_enough() {
 }
 
 /// A script that runs a program with a secret that is no job's.
-const WRONG: &str = "printf %032d 0 | { RMA_SECRET_FD=9:$(stat -L -c %i /proc/self/fd/0); \
+const WRONG: &str = "printf %032d 0 | { RMA_SECRET_FD=9:$(stat -L -c %d:%i /proc/self/fd/0); \
                      export RMA_SECRET_FD; exec \"$0\" 9<&0; }";
 
 #[test]

@@ -3,10 +3,11 @@
 #![allow(unsafe_code)]
 
 use std::ffi::{OsStr, OsString};
-use std::os::fd::{BorrowedFd, FromRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd, RawFd};
 use std::sync::{Mutex, PoisonError};
 
 use rustix::fs::{FileType, fstat};
+use rustix::io::FdFlags;
 
 use crate::start::Secret;
 
@@ -37,7 +38,8 @@ pub(crate) fn pipe(secret: &Secret) -> std::io::Result<(OwnedFd, String)> {
     let (from, to) = pipe_with(PipeFlags::CLOEXEC)?;
     rustix::io::write(&to, &secret.0)?;
     let from = rustix::io::fcntl_dupfd_cloexec(&from, FIRST_FREE)?;
-    let name = format!("{}:{}", from.as_raw_fd(), fstat(&from)?.st_ino);
+    let file = fstat(&from)?;
+    let name = format!("{}:{}:{}", from.as_raw_fd(), file.st_dev, file.st_ino);
     Ok((from, name))
 }
 
@@ -56,21 +58,16 @@ pub(crate) fn take(name: &OsStr) -> Result<Secret, Missing> {
 }
 
 fn read(name: &OsStr) -> Result<Secret, Missing> {
-    let numbers = name.to_str().and_then(|text| text.split_once(':'));
-    let parsed = numbers.and_then(|(descriptor, inode)| {
-        let descriptor = descriptor.parse().ok().filter(|descriptor| *descriptor >= FIRST)?;
-        Some((descriptor, inode.parse::<u64>().ok()?))
-    });
-    let (descriptor, inode) = parsed.ok_or(Missing::Malformed)?;
-    if !is_pipe(descriptor, inode) {
+    let (descriptor, file) = parse(name).ok_or(Missing::Malformed)?;
+    // SAFETY: the number is at least `FIRST`, so it is not -1. Whose descriptor it is, this code
+    // cannot know: it is never owned here, so it is not closed. It is used for `fcntl` alone, which
+    // takes any number and answers with an error if that is no open file.
+    let inherited = unsafe { BorrowedFd::borrow_raw(descriptor) };
+    // One of our own, which stays the file that was looked at.
+    let pipe = rustix::io::fcntl_dupfd_cloexec(inherited, FIRST).map_err(|_| Missing::Elsewhere)?;
+    if !is_pipe(&pipe, file) {
         return Err(Missing::Elsewhere);
     }
-    // SAFETY: the descriptor is the pipe that `rma-run` made for this rank: it has its inode, which
-    // no other file has while it is open. This process has inherited it, and no code in it but this
-    // knows of it: whoever had closed it, or put another file in its place, was found out above.
-    // It is owned here once: it is closed below, before another thread comes here (`take` holds a
-    // lock), and then it is no such pipe any more.
-    let pipe = unsafe { OwnedFd::from_raw_fd(descriptor) };
     let mut secret = [0; LENGTH];
     let mut read = 0;
     while read < LENGTH {
@@ -81,16 +78,24 @@ fn read(name: &OsStr) -> Result<Secret, Missing> {
             Err(_) => return Err(Missing::Elsewhere),
         }
     }
+    // The pipe stays open, and is empty; what this process starts has no use for it.
+    let _ = rustix::io::fcntl_setfd(inherited, FdFlags::CLOEXEC);
     Ok(Secret(secret))
 }
 
-/// Whether that descriptor is the pipe with that inode.
-fn is_pipe(descriptor: RawFd, inode: u64) -> bool {
-    // SAFETY: the number is at least `FIRST`, so it is not -1; it is used for `fstat` alone, which
-    // takes any number and answers with an error if that is no open file.
-    let file = unsafe { BorrowedFd::borrow_raw(descriptor) };
-    fstat(file).is_ok_and(|stat| {
-        FileType::from_raw_mode(stat.st_mode) == FileType::Fifo && stat.st_ino == inode
+/// The descriptor, and the device and inode of its file.
+fn parse(name: &OsStr) -> Option<(RawFd, (u64, u64))> {
+    let (descriptor, file) = name.to_str()?.split_once(':')?;
+    let (device, inode) = file.split_once(':')?;
+    let descriptor = descriptor.parse().ok().filter(|descriptor| *descriptor >= FIRST)?;
+    Some((descriptor, (device.parse().ok()?, inode.parse().ok()?)))
+}
+
+/// Whether that descriptor is the pipe with that device and inode.
+fn is_pipe(pipe: impl AsFd, file: (u64, u64)) -> bool {
+    fstat(pipe).is_ok_and(|stat| {
+        FileType::from_raw_mode(stat.st_mode) == FileType::Fifo
+            && (stat.st_dev, stat.st_ino) == file
     })
 }
 
@@ -111,7 +116,16 @@ mod tests {
         let name = inherited([5; LENGTH]);
         assert_eq!(take(&name).unwrap().0, [5; LENGTH]);
         assert_eq!(take(&name).unwrap().0, [5; LENGTH]);
-        assert_eq!(read(&name).err(), Some(Missing::Elsewhere), "the pipe is closed");
+        assert_eq!(read(&name).err(), Some(Missing::Taken), "the pipe is empty");
+    }
+
+    #[test]
+    fn a_pipe_that_other_code_owns_stays_its_own() {
+        let (pipe, name) = pipe(&Secret([8; LENGTH])).unwrap();
+        rustix::io::fcntl_setfd(&pipe, FdFlags::empty()).unwrap();
+        assert_eq!(read(name.as_ref()).unwrap().0, [8; LENGTH]);
+        assert_eq!(rustix::io::fcntl_getfd(&pipe), Ok(FdFlags::CLOEXEC), "open, for us alone");
+        assert_eq!(rustix::io::read(&pipe, &mut [0; 64]), Ok(0), "and empty");
     }
 
     #[test]
@@ -125,11 +139,13 @@ mod tests {
     #[test]
     fn other_files_are_left_alone() {
         let (pipe, name) = pipe(&Secret([7; LENGTH])).unwrap();
-        let descriptor = name.split_once(':').unwrap().0;
-        for wrong in [format!("{descriptor}:1"), "99999:1".to_owned()] {
+        let [descriptor, device, inode] = *name.split(':').collect::<Vec<_>>() else { panic!() };
+        let other_inode = format!("{descriptor}:{device}:1");
+        let other_device = format!("{descriptor}:9999:{inode}");
+        for wrong in [other_inode, other_device, "99999:1:1".to_owned()] {
             assert_eq!(read(wrong.as_ref()).err(), Some(Missing::Elsewhere), "{wrong}");
         }
-        for wrong in ["", "7", "0:1", "-1:1", "x:1", "5:", "5:x"] {
+        for wrong in ["", "7", "7:1", "0:1:1", "-1:1:1", "x:1:1", "5:1:", "5:x:1", "5:1:x"] {
             assert_eq!(read(wrong.as_ref()).err(), Some(Missing::Malformed), "{wrong}");
         }
         assert_eq!(rustix::io::read(&pipe, &mut [0; 64]), Ok(LENGTH), "still there");

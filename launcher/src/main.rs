@@ -63,8 +63,8 @@ struct Cli {
     transport: Option<String>,
 
     /// The provider of libfabric, by the name of its core (tcp, verbs, efa, …), instead of the best
-    /// there is
-    #[arg(long, value_name = "NAME", requires = "transport")]
+    /// there is; for --transport ofi
+    #[arg(long, value_name = "NAME")]
     provider: Option<String>,
 
     /// Ranks on each node; this machine is one, so it is how many there are
@@ -267,6 +267,11 @@ fn config(cli: &Cli) -> Result<Config, clap::Error> {
         let set = config.set_by(key, &value, Source::CommandLine(option.into()));
         set.map_err(|why| Cli::command().error(ErrorKind::InvalidValue, why))?;
     }
+    // A file or --config may say what the transport is, too.
+    if cli.provider.is_some() && config.get("transport").as_deref() != Some("ofi") {
+        let why = "--provider chooses among providers of libfabric: add --transport ofi";
+        return Err(Cli::command().error(ErrorKind::MissingRequiredArgument, why));
+    }
     Ok(config)
 }
 
@@ -423,7 +428,6 @@ mod tests {
             vec!["rma-run", "-n", "2", "--config", "outstanding_messages=0", "prog"],
             vec!["rma-run", "-n", "2", "--config", "pigeons=2", "prog"],
             vec!["rma-run", "-n", "2", "--help-config", "prog"],
-            vec!["rma-run", "-n", "2", "--provider", "tcp", "prog"],
             vec!["rma-run", "--nodes", "2", "prog"],
             vec!["rma-run", "--nodes", "0x2", "prog"],
             vec!["rma-run", "--nodes", "2x2x2", "prog"],
@@ -493,6 +497,11 @@ mod tests {
         assert!(text.contains("\"pigeon\"") && text.contains("tcp or net"), "{text}");
         let text = parsed(&["rma-run", "-n", "2", "--transport", "carrier", "prog"]);
         assert!(text.unwrap_err().to_string().contains("shm or ofi"));
+        let by_setting = ["--config", "transport=ofi", "--provider", "tcp", "prog"];
+        let config = parsed(&[&["rma-run", "-n", "2"], &by_setting[..]].concat()).unwrap().config;
+        assert_eq!(config.provider(), Some("tcp"));
+        let text = parsed(&["rma-run", "-n", "2", "--provider", "tcp", "prog"]);
+        assert!(text.unwrap_err().to_string().contains("--transport ofi"));
     }
 
     #[test]

@@ -12,7 +12,7 @@ use crate::wire::{FRAME_MAX, Refusal};
 pub const BOOTSTRAP_VAR: &str = "RMA_BOOTSTRAP";
 /// This process' rank, decimal.
 pub const RANK_VAR: &str = "RMA_RANK";
-/// The pipe that this process inherited with the job's secret, as `DESCRIPTOR:INODE`.
+/// The pipe that this process inherited with the job's secret, as `DESCRIPTOR:DEVICE:INODE`.
 pub const SECRET_VAR: &str = "RMA_SECRET_FD";
 
 /// The job's name, which no other job has: what is left of a killed job is found by it.
@@ -239,7 +239,7 @@ fn secret_in(name: &OsStr) -> Result<Secret, StartError> {
     let missing = |why| StartError::NoSecret { name: name.to_string_lossy().into_owned(), why };
     inherited::take(name).map_err(|error| match error {
         Missing::Malformed => {
-            malformed(SECRET_VAR, name, "a descriptor and an inode such as 10:99")
+            malformed(SECRET_VAR, name, "a descriptor, a device and an inode such as 10:14:99")
         }
         Missing::Elsewhere => missing("the descriptor is closed, or another file"),
         Missing::Taken => missing("another process has read it"),
@@ -435,9 +435,9 @@ mod tests {
 
     #[test]
     fn a_pipe_that_is_gone_is_named() {
-        let vars = [(BOOTSTRAP_VAR, "127.0.0.1:1"), (RANK_VAR, "0"), (SECRET_VAR, "99999:1")];
+        let vars = [(BOOTSTRAP_VAR, "127.0.0.1:1"), (RANK_VAR, "0"), (SECRET_VAR, "99999:1:1")];
         let error = start(&vars).unwrap_err().to_string();
-        assert!(error.contains("RMA_SECRET_FD=99999:1") && error.contains("closed"), "{error}");
+        assert!(error.contains("RMA_SECRET_FD=99999:1:1") && error.contains("closed"), "{error}");
     }
 
     #[test]

@@ -30,15 +30,17 @@ fn ranks_that_go_on_are_killed_after_a_grace() {
 
 #[test]
 fn any_second_signal_kills() {
+    // Without Ctrl-C, two signals at once are one request.
     let signals = [
         (Signal::TERM, "TERM", Signal::INT),
-        (Signal::TERM, "TERM", Signal::HUP),
-        (Signal::HUP, "HUP", Signal::QUIT),
+        (Signal::HUP, "HUP", Signal::INT),
+        (Signal::QUIT, "QUIT", Signal::INT),
         (Signal::INT, "INT", Signal::TERM),
+        (Signal::INT, "INT", Signal::QUIT),
     ];
     for (first, name, second) in signals {
         // Only the second signal ends it before the watchdog of these tests does.
-        let options = ["-n", "1", "-q", "--kill-after", "10000", "sh", "-c", DEAF];
+        let options = ["-n", "1", "--kill-after", "10000", "sh", "-c", DEAF];
         let mut job = Running::start(&options);
         job.pids(1);
         send(job.pid(), first);
@@ -46,6 +48,7 @@ fn any_second_signal_kills() {
         send(job.pid(), second);
         let (status, _, err) = job.end();
         assert_eq!(status, code(second), "{err}");
+        assert!(err.contains("rank 0 was killed at the second signal"), "{err}");
     }
 }
 
@@ -165,4 +168,54 @@ fn a_killed_warden_is_replaced() {
     send(job.pid(), Signal::KILL);
     drop(job);
     assert_eq!(left_behind(&mark), []);
+}
+
+#[test]
+fn a_warden_that_is_killed_while_ranks_are_started_takes_none_with_it() {
+    for round in 0..10 {
+        let options = ["-n", "80", "-q", "--oversubscribe", "sh", "-c", "echo pid $$; read x; :"];
+        let mut job = Running::start(&options);
+        let mut warden = None;
+        // Killed again and again, fewer times than it is replaced, while ranks are started.
+        for rank in 0..80 {
+            job.pids(1);
+            if rank % 8 == round % 8 && rank < 64 {
+                let next = warden_of(job.pid(), warden);
+                // It may have been replaced meanwhile.
+                let _ = rustix::process::kill_process(next, Signal::KILL);
+                warden = Some(next);
+            }
+        }
+        let (status, _, err) = job.end();
+        assert_eq!((status, err.as_str()), (Some(0), ""), "round {round}");
+    }
+}
+
+#[test]
+fn a_signal_that_cuts_output_short_is_the_job_s_end() {
+    let dir = tempfile::tempdir().unwrap();
+    let fifo = dir.path().join("ended");
+    assert!(Command::new("mkfifo").arg(&fifo).status().unwrap().success());
+    for signal in [Signal::TERM, Signal::QUIT, Signal::INT] {
+        // More than one pipe holds and less than two do, and nobody reads it: the rank ends before.
+        let script = format!("head -c 100000 /dev/zero; echo ended > {}", fifo.display());
+        let mut job = Running::start(&["-n", "1", "-q", "sh", "-c", &script]);
+        assert_eq!(std::fs::read(&fifo).unwrap(), b"ended\n");
+        without_children(job.pid());
+        send(job.pid(), signal);
+        assert_eq!(job.child.wait().unwrap().code(), code(signal));
+    }
+}
+
+/// Waits until a launcher has only its warden.
+fn without_children(launcher: Pid) {
+    let launcher = launcher.as_raw_nonzero();
+    let children = || {
+        let threads = std::fs::read_dir(format!("/proc/{launcher}/task")).unwrap();
+        let files = threads.map(|thread| thread.unwrap().path().join("children"));
+        files.filter_map(|file| std::fs::read_to_string(file).ok()).collect::<String>()
+    };
+    while children().split_whitespace().count() > 1 {
+        std::thread::yield_now();
+    }
 }

@@ -150,7 +150,7 @@ fn standard_input_goes_to_rank_0_only() {
 
 #[test]
 fn variables_are_passed_with_the_ranks_own() {
-    let secret = "$(wc -c < /proc/self/fd/${RMA_SECRET_FD%:*})";
+    let secret = "$(wc -c < /proc/self/fd/${RMA_SECRET_FD%%:*})";
     let script = format!("echo $RMA_RANK $GREETING {secret} $RMA_BOOTSTRAP");
     let output = sh(&["-n", "2", "-q", "--env", "GREETING=a=b"], &script);
     succeeds(&output);
@@ -433,5 +433,47 @@ fn settings_are_listed() {
     succeeds(&output);
     for part in ["eager_bytes = 16 KiB\n", "wait_timeout = none\n", "rma_path = auto\n"] {
         assert!(stdout(&output).contains(part), "{}", stdout(&output));
+    }
+}
+
+/// A script in `dir`, and its interpreter, which is another name of the shell.
+fn interpreted(dir: &std::path::Path, script: &str) -> (std::path::PathBuf, std::path::PathBuf) {
+    use std::os::unix::fs::{PermissionsExt, symlink};
+    let (program, interpreter) = (dir.join("script"), dir.join("interpreter"));
+    symlink("/bin/sh", &interpreter).unwrap();
+    std::fs::write(&program, format!("#!{}\n{script}\n", interpreter.display())).unwrap();
+    std::fs::set_permissions(&program, PermissionsExt::from_mode(0o755)).unwrap();
+    (program, interpreter)
+}
+
+#[test]
+fn a_script_without_its_interpreter_is_one_failure() {
+    let dir = tempfile::tempdir().unwrap();
+    let (program, interpreter) = interpreted(dir.path(), "exit 0");
+    std::fs::remove_file(interpreter).unwrap();
+    for _ in 0..20 {
+        let output = job(&["-n", "100", "-q", program.to_str().unwrap()]);
+        let text = stderr(&output);
+        assert_ne!(output.status.code(), Some(0));
+        assert!(text.contains("rank 0 of 100") && !text.contains("panicked"), "{text}");
+        assert_eq!(text.lines().count(), 1, "{text}");
+    }
+}
+
+#[test]
+fn ranks_that_were_started_end_when_a_later_one_cannot_be() {
+    let mark = mark("interpreter");
+    for _ in 0..20 {
+        let dir = tempfile::tempdir().unwrap();
+        let script = "sleep 1000 & setsid sleep 1000 & \
+                      [ $RMA_RANK != 5 ] || rm -f ${0%script}interpreter; wait";
+        let (program, _) = interpreted(dir.path(), script);
+        let options = ["-n", "200", "-q", "--env", &mark, program.to_str().unwrap()];
+        let output = job(&options);
+        let text = stderr(&output);
+        assert_ne!(output.status.code(), Some(0));
+        assert!(text.contains("of 200") && !text.contains("panicked"), "{text}");
+        assert_eq!(text.lines().count(), 1, "{text}");
+        assert_eq!(left_behind(&mark), []);
     }
 }

@@ -148,6 +148,14 @@ fn a_failed_rank_s_last_words_are_shown_where_its_output_goes_to_files() {
 fn a_core_file_is_named() {
     let dir = tempfile::tempdir().unwrap();
     let folder = dir.path().to_str().unwrap();
+    // Where this kernel writes none, the shell does not say so.
+    let tried = format!(
+        "ulimit -c unlimited && cd {folder} && \
+         {{ sh -c 'kill -SEGV $$'; }} 2>&1 | grep -q 'core dumped'"
+    );
+    if !permitted("a_core_file_is_named", &tried) {
+        return;
+    }
     let options = ["-n", "1", "--wdir", folder, "sh", "-c", "kill -SEGV $$"];
     let output = under("ulimit -c unlimited", &options);
     assert_eq!(output.status.code(), Some(128 + 11), "{}", stderr(&output));

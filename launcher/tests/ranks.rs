@@ -163,11 +163,23 @@ fn what_a_rank_starts_does_not_have_the_secret() {
         let mut variables = environment.split(|byte| *byte == 0);
         let name = variables.find_map(|entry| entry.strip_prefix(b"RMA_SECRET_FD=")).unwrap();
         let name = std::str::from_utf8(name).unwrap();
-        let (_, inode) = name.split_once(':').unwrap();
-        let open = std::fs::read_dir(format!("{process}/fd")).unwrap();
-        let files = open.filter_map(|entry| std::fs::read_link(entry.unwrap().path()).ok());
+        let [descriptor, _, inode] = *name.split(':').collect::<Vec<_>>() else { panic!("{name}") };
         let pipe = format!("pipe:[{inode}]");
-        assert!(files.into_iter().all(|file| file.to_str() != Some(&pipe)), "{pipe} is open");
+        for entry in std::fs::read_dir(format!("{process}/fd")).unwrap() {
+            let entry = entry.unwrap();
+            if std::fs::read_link(entry.path()).is_ok_and(|file| file.to_str() == Some(&pipe)) {
+                assert_eq!(entry.file_name().to_str(), Some(descriptor));
+                assert_eq!(std::fs::read(entry.path()).unwrap(), b"", "{pipe} is empty");
+            }
+        }
+        let flags = std::fs::read_to_string(format!("{process}/fdinfo/{descriptor}")).unwrap();
+        let flags = flags.lines().find_map(|line| line.strip_prefix("flags:")).unwrap();
+        let flags = u32::from_str_radix(flags.trim(), 8).unwrap();
+        assert_ne!(
+            flags & rustix::fs::OFlags::CLOEXEC.bits(),
+            0,
+            "{flags:o}: programs would inherit {pipe}"
+        );
     }
     goes_on(job);
 }

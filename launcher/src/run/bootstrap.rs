@@ -64,11 +64,14 @@ struct Shared {
     inputs: UnboundedSender<Input>,
 }
 
+/// How long a connection to this machine itself may take.
+pub(super) const REACHED_IN: Duration = Duration::from_secs(5);
+
 /// Opens the port, on loop-back only.
 pub(super) fn listen() -> Result<(TcpListener, SocketAddr), RunError> {
     let opened = open().map_err(RunError::Port)?;
-    // What is sent to an interface that is down does not arrive.
-    std::net::TcpStream::connect(opened.1).map_err(RunError::Port)?;
+    // What is sent to an interface that is down does not arrive, nor what a firewall drops.
+    std::net::TcpStream::connect_timeout(&opened.1, REACHED_IN).map_err(RunError::Port)?;
     Ok(opened)
 }
 

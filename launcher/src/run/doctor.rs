@@ -11,6 +11,7 @@ use rustix::process::{
     Pid, PidfdFlags, PidfdGetfdFlags, Resource, getrlimit, pidfd_getfd, pidfd_open,
 };
 
+use super::bootstrap::REACHED_IN;
 use super::warden::NAME;
 use super::{capacity, cpus, groups};
 
@@ -147,7 +148,7 @@ fn proc() -> Finding {
 fn loop_back() -> Finding {
     const TOPIC: &str = "loop-back";
     let tried = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))
-        .and_then(|listener| TcpStream::connect(listener.local_addr()?));
+        .and_then(|listener| TcpStream::connect_timeout(&listener.local_addr()?, REACHED_IN));
     match tried {
         Ok(_) => good(TOPIC, "ranks join at a port of 127.0.0.1"),
         Err(error) => {
@@ -164,20 +165,27 @@ fn memory() -> Finding {
     }
 }
 
-/// Whether a rank may take a descriptor of its peer's: it is tried on a warden without a job.
+/// Whether a rank may take a descriptor of its peer's, in either way: it is tried on a warden
+/// without a job.
 fn peers() -> Finding {
     const TOPIC: &str = "peers";
-    let tried = idle().and_then(|mut child| {
-        let taken = pidfd_open(Pid::from_child(&child), PidfdFlags::empty())
-            .and_then(|process| pidfd_getfd(&process, 0, PidfdGetfdFlags::empty()));
-        // It ends with its pipe, or is killed here.
-        let _ = child.kill();
-        child.wait()?;
-        Ok(taken?)
-    });
-    match tried {
-        Ok(_) => good(TOPIC, "ranks reach each other's memory (pidfd_getfd)"),
+    let mut child = match idle() {
+        Ok(child) => child,
         Err(error) => {
+            let text = format!("not tried: no process could be started: {error}");
+            return poor(TOPIC, text);
+        }
+    };
+    let opened = std::fs::File::open(format!("/proc/{}/fd/0", child.id()));
+    let taken = pidfd_open(Pid::from_child(&child), PidfdFlags::empty())
+        .and_then(|process| pidfd_getfd(&process, 0, PidfdGetfdFlags::empty()));
+    // It ends with its pipe, or is killed here.
+    let _ = child.kill();
+    let _ = child.wait();
+    match (opened, taken) {
+        (Ok(_), _) => good(TOPIC, "ranks reach each other's memory (/proc/PID/fd)"),
+        (_, Ok(_)) => good(TOPIC, "ranks reach each other's memory (pidfd_getfd)"),
+        (Err(opened), Err(error)) => {
             let scope = std::fs::read_to_string("/proc/sys/kernel/yama/ptrace_scope");
             let yama = match scope.unwrap_or_default().trim() {
                 "" | "0" => String::new(),
@@ -186,8 +194,9 @@ fn peers() -> Finding {
             bad(
                 TOPIC,
                 format!(
-                    "a rank may not take descriptors of another one (pidfd_getfd): {error}{yama}; \
-                     a container needs --cap-add=SYS_PTRACE, or a seccomp profile that allows it"
+                    "a rank may not take descriptors of another one: /proc/PID/fd: {opened}, \
+                     pidfd_getfd: {error}{yama}; a container needs --cap-add=SYS_PTRACE, or a \
+                     seccomp profile that allows it"
                 ),
             )
         }

@@ -32,6 +32,9 @@ const IMPATIENCE: Duration = Duration::from_secs(1);
 /// How long printing may last once the time is up.
 const OVERTIME: Duration = Duration::from_secs(5);
 
+/// How long the start of a rank may last once another one failed to start.
+const START_GRACE: Duration = Duration::from_secs(5);
+
 /// How often ranks are given that time to end a line, at most, before they are ended themselves.
 const LINE_ROUNDS: u32 = 20;
 const LINE_PAUSE: Duration = Duration::from_millis(5);
@@ -172,7 +175,7 @@ async fn run_job(
     starter.start().map_err(system("starting a thread that starts ranks"))?;
     driver.carry_on().await;
     if let Some(error) = driver.not_started.take() {
-        driver.processes.end(&[]).await;
+        driver.give_up_start().await;
         return Err(error);
     }
     port.abort();
@@ -294,6 +297,26 @@ impl Driver<'_> {
                 }
             }
         }
+    }
+
+    /// Ends all ranks, and those that are being started, too.
+    async fn give_up_start(&mut self) {
+        // Fails only when the thread that starts ranks is gone.
+        let _ = self.hold.send(());
+        let end = Instant::now() + START_GRACE;
+        while self.machine.starting() {
+            tokio::select! {
+                () = until(Some(end)) => break,
+                input = self.inputs.recv() => match input {
+                    Some(Input::Event(Event::StartEnded)) => {
+                        self.machine.handle(Event::StartEnded, self.started.elapsed());
+                    }
+                    // This drops a rank that was started meanwhile, and so ends it.
+                    _ => {}
+                },
+            }
+        }
+        self.processes.end(&[], !self.machine.starting()).await;
     }
 
     /// Ranks may be about to say why they fail, too.
@@ -425,10 +448,10 @@ impl Driver<'_> {
         let drained = async { while self.readers.join_next().await.is_some() {} };
         // A process that still holds a pipe is ended next; what it printed until then is kept.
         let _ = tokio::time::timeout(DRAIN, drained).await;
-        self.processes.end(&stuck).await;
+        self.processes.end(&stuck, !self.machine.starting()).await;
         // Readers watch it; with none left, it is of no use.
         let _ = self.stop.send(true);
-        let ending = self.ending();
+        let mut ending = self.ending();
         // The reader of our output may be slow or stopped; ordinarily that is waited for.
         let patience = match ending {
             Ending::Interrupted(_) => Some(IMPATIENCE),
@@ -437,22 +460,26 @@ impl Driver<'_> {
         };
         let give_up = patience.map(|patience| Instant::now() + patience);
         let drained = async { while self.readers.join_next().await.is_some() {} };
-        let all_read = tokio::select! {
-            () = drained => true,
-            () = until(give_up) => false,
-            () = interrupt(&mut self.inputs) => false,
+        let (all_read, cut_by) = tokio::select! {
+            () = drained => (true, None),
+            () = until(give_up) => (false, None),
+            signal = interrupt(&mut self.inputs, &mut self.machine, self.started) => {
+                (false, Some(signal))
+            }
         };
+        ending = cut_short(ending, cut_by);
         self.sum_up(&ending, &stuck);
         let captured = self.sink.take();
         self.readers.shutdown().await;
         drop(self.sink);
         if let (Some(printed), true) = (printed, all_read) {
-            tokio::select! {
+            let cut_by = tokio::select! {
                 // An error says that the thread is gone, and so is everything it had.
-                _ = printed => {}
-                () = until(give_up) => {}
-                () = interrupt(&mut self.inputs) => {}
-            }
+                _ = printed => None,
+                () = until(give_up) => None,
+                signal = interrupt(&mut self.inputs, &mut self.machine, self.started) => Some(signal),
+            };
+            ending = cut_short(ending, cut_by);
         }
         Report { ending, output: captured.ranks, notes: captured.notes }
     }
@@ -526,11 +553,15 @@ impl Driver<'_> {
             self.sink.note(&note);
         }
         if !self.killed.is_empty() && !self.spec.quiet {
-            self.sink.note(&format!(
-                "{} did not end by themselves, and were killed (--kill-after {})",
-                named(&self.killed),
-                self.spec.kill_after.as_secs_f64(),
-            ));
+            let ranks = named(&self.killed);
+            let grace = self.spec.kill_after.as_secs_f64();
+            let verb = if self.killed.len() == 1 { "was" } else { "were" };
+            self.sink.note(&match self.machine.hurried() {
+                true => format!("{ranks} {verb} killed at the second signal"),
+                false => format!(
+                    "{ranks} did not end by themselves, and {verb} killed (--kill-after {grace})"
+                ),
+            });
         }
         if !stuck.is_empty() {
             self.sink.note(&format!("{} did not even end when killed", named(stuck)));
@@ -586,6 +617,8 @@ fn core_file(dir: Option<&Path>) -> String {
         Some(program) => {
             format!("; its core went to {}", program.split(' ').next().unwrap_or_default())
         }
+        // What a pattern stands for, the kernel does not tell.
+        None if pattern.contains('%') => format!("; its core file is named after the pattern {pattern}"),
         None if pattern.starts_with('/') => format!("; its core file is {pattern}"),
         None => {
             let dir = dir.map(Path::to_owned).or_else(|| std::env::current_dir().ok());
@@ -609,12 +642,26 @@ async fn until(deadline: Option<Instant>) {
     }
 }
 
-/// Waits for the user to press Ctrl-C.
-async fn interrupt(inputs: &mut UnboundedReceiver<Input>) {
+/// Waits for a signal that asks for the end.
+async fn interrupt(
+    inputs: &mut UnboundedReceiver<Input>,
+    machine: &mut Machine,
+    started: Instant,
+) -> Signal {
     while let Some(input) = inputs.recv().await {
-        if matches!(input, Input::Signal(Signal::INT | Signal::TERM | Signal::HUP)) {
-            return;
+        if let Input::Signal(signal) = input
+            && machine.is_request(signal, started.elapsed())
+        {
+            return signal;
         }
     }
     std::future::pending().await
+}
+
+/// How a job ended whose output was cut short by that signal, if by any.
+fn cut_short(ending: Ending, signal: Option<Signal>) -> Ending {
+    match (ending, signal) {
+        (Ending::Success, Some(signal)) => Ending::Interrupted(signal.as_raw()),
+        (ending, _) => ending,
+    }
 }

@@ -10,9 +10,9 @@ use super::spec::OnFailure;
 
 /// Signals that ask a job to end.
 pub(super) const ENDING: [Signal; 4] = [Signal::INT, Signal::TERM, Signal::HUP, Signal::QUIT];
-/// The same signal sooner than that is the same request, told twice: `timeout` signals its child
-/// and then its group, a shell that ends does so after the terminal did. Not Ctrl-C, which people
-/// press twice.
+/// Another signal sooner than that is the same request, told twice: `timeout` signals its child and
+/// then its group, a shell that ends does so after the terminal did, systemd sends SIGTERM and
+/// SIGHUP together. Not Ctrl-C, which people press twice.
 const REPEAT: Duration = Duration::from_millis(100);
 /// From SIGKILL until a process that does not end is given up.
 const KILL_GRACE: Duration = Duration::from_secs(5);
@@ -128,6 +128,8 @@ pub(super) struct Machine {
     interrupted: Vec<Signal>,
     /// The last of those, and when it came.
     last: Option<(Signal, Duration)>,
+    /// A second signal cut the time short that ranks have to end.
+    hurried: bool,
     kill_at: Option<Duration>,
     give_up_at: Option<Duration>,
     gave_up: bool,
@@ -154,6 +156,7 @@ impl Machine {
             held: None,
             interrupted: Vec::new(),
             last: None,
+            hurried: false,
             kill_at: None,
             give_up_at: None,
             gave_up: false,
@@ -198,6 +201,11 @@ impl Machine {
     /// Whether the job is to end, so that no further rank need be started.
     pub(super) fn ending(&self) -> bool {
         self.cause.is_some() || !self.interrupted.is_empty()
+    }
+
+    /// Whether ranks were killed before their time to end was up.
+    pub(super) fn hurried(&self) -> bool {
+        self.hurried
     }
 
     /// Why the job ended, unless in order.
@@ -401,25 +409,35 @@ impl Machine {
         if !ENDING.contains(&signal) {
             return self.actions.push_back(Action::Forward(signal));
         }
-        let last = self.last.replace((signal, now));
-        let told_twice = signal != Signal::INT
-            && last.is_some_and(|(last, then)| last == signal && now < then + REPEAT);
-        if told_twice {
+        if !self.is_request(signal, now) {
             return;
         }
-        if self.ending() {
+        if !self.interrupted.is_empty() {
             // Whoever asks again does not want to wait.
             self.cause.get_or_insert(Cause::Interrupted(signal.as_raw()));
             self.kill_at = Some(Duration::ZERO);
+            self.hurried = true;
             return;
         }
         self.interrupted.push(signal);
         if self.starting {
             // Ranks that never are cannot end in order.
-            self.cause = Some(Cause::Interrupted(signal.as_raw()));
+            self.cause.get_or_insert(Cause::Interrupted(signal.as_raw()));
         }
         self.actions.push_back(Action::Forward(signal));
         self.kill_after_grace(now);
+    }
+
+    /// Whether that signal asks for the end, and not only tells again what another one just did.
+    pub(super) fn is_request(&mut self, signal: Signal, now: Duration) -> bool {
+        if !ENDING.contains(&signal) {
+            return false;
+        }
+        let last = self.last.replace((signal, now));
+        let told_twice = last.is_some_and(|(last, then)| {
+            now < then + REPEAT && last != Signal::INT && signal != Signal::INT
+        });
+        !told_twice
     }
 
     fn tick(&mut self, now: Duration) {

@@ -221,6 +221,33 @@ fn one_request_that_is_told_twice_is_one() {
 }
 
 #[test]
+fn different_signals_at_once_are_one_request_but_for_interrupts() {
+    for (first, second) in [(Signal::TERM, Signal::HUP), (Signal::HUP, Signal::QUIT)] {
+        let mut machine = after(1, [Event::Signal(first), Event::Signal(second)]);
+        assert_eq!(machine.poll_action(), Some(Action::Forward(first)));
+        assert_eq!((machine.poll_action(), machine.deadline()), (None, Some(KILL_AFTER)));
+        assert!(!machine.hurried());
+    }
+    for (first, second) in [(Signal::TERM, Signal::INT), (Signal::INT, Signal::TERM)] {
+        let machine = after(1, [Event::Signal(first), Event::Signal(second)]);
+        assert_eq!(machine.deadline(), Some(at(0)), "{first:?} {second:?}");
+        assert!(machine.hurried());
+    }
+}
+
+#[test]
+fn the_first_signal_after_a_failure_leaves_the_others_their_time() {
+    let mut machine = after(2, [exited(1, 3)]);
+    assert_eq!(machine.poll_action(), Some(Action::Terminate));
+    machine.handle(Event::Signal(Signal::INT), at(1));
+    assert_eq!(machine.poll_action(), Some(Action::Forward(Signal::INT)));
+    assert_eq!(machine.deadline(), Some(KILL_AFTER));
+    machine.handle(Event::Signal(Signal::INT), at(2));
+    assert_eq!(machine.deadline(), Some(at(0)));
+    assert_eq!(failed(&machine), (1, How::Exited(3)));
+}
+
+#[test]
 fn a_signal_while_ranks_are_started_ends_the_job() {
     let mut machine = Machine::new(3, None, KILL_AFTER, OnFailure::End);
     machine.handle(Event::Started(0), at(0));

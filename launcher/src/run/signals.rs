@@ -40,6 +40,7 @@ pub(super) fn listen(inputs: &UnboundedSender<Input>) -> std::io::Result<()> {
         });
     }
     spawn::unblock(&FORWARDED);
+    spawn::unblock(&[Signal::CHILD]);
     let mut child = signal(SignalKind::child())?;
     let inputs = inputs.clone();
     tokio::spawn(async move {

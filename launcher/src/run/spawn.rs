@@ -44,7 +44,7 @@ impl Confinement {
         }
         if let Some(warden) = &self.warden {
             // Without a warden the job goes on, too.
-            let _ = rustix::io::write(warden, watch_order(&mut [0; 16]));
+            without_sigpipe(|| rustix::io::write(warden, watch_order(&mut [0; 16])).ok());
         }
         rustix::io::fcntl_setfd(&self.secret, FdFlags::empty())?;
         // Where there is no such file, ranks and launcher are ended alike.
@@ -60,6 +60,19 @@ impl Confinement {
             setrlimit(Resource::Nofile, limit)?;
         }
         Ok(())
+    }
+}
+
+/// Does `write`, which may be to a pipe without a reader: here, SIGPIPE would end this process,
+/// since the standard library has made it what programs expect already.
+fn without_sigpipe(write: impl FnOnce() -> Option<usize>) {
+    // SAFETY: SIGPIPE may be ignored. The call is async-signal-safe, and this process, between fork
+    // and exec, has this one thread.
+    let before = unsafe { libc::signal(libc::SIGPIPE, libc::SIG_IGN) };
+    write();
+    if before != libc::SIG_ERR {
+        // SAFETY: as above; `before` is what the signal did, so its code is there.
+        unsafe { libc::signal(libc::SIGPIPE, before) };
     }
 }
 
@@ -86,7 +99,7 @@ pub(super) fn confine(command: &mut Command, confinement: Confinement) {
     let apply = move || confinement.apply();
     // SAFETY: `apply` runs after a fork that may have copied locks held by other threads. It
     // only makes system calls (rustix' linux_raw backend calls the kernel without libc, and its
-    // wrappers allocate nothing), reads its own copy of plain data, and its errors are made from
+    // wrappers allocate nothing; `signal` is async-signal-safe), reads its own copy of plain data, and its errors are made from
     // an errno, which does not allocate. So it takes no lock, and needs no other thread.
     unsafe { command.pre_exec(apply) };
 }

@@ -50,7 +50,10 @@ pub(super) fn oom_score() -> String {
 
 /// Whether nothing more can be written in that folder.
 pub(super) fn is_full(folder: &Path) -> bool {
-    rustix::fs::statvfs(folder).is_ok_and(|disk| disk.f_bavail == 0 || disk.f_favail == 0)
+    // File systems that count no blocks or no files say 0 of 0.
+    rustix::fs::statvfs(folder).is_ok_and(|disk| {
+        (disk.f_blocks > 0 && disk.f_bavail == 0) || (disk.f_files > 0 && disk.f_favail == 0)
+    })
 }
 
 /// The last lines that a rank printed into the file of its standard error.
@@ -167,13 +170,16 @@ impl Starter {
             if !matches!(self.hold.try_recv(), Err(mpsc::TryRecvError::Empty)) {
                 break;
             }
-            let input = match self.rank(rank, files) {
-                Ok(newborn) => Input::Started(newborn),
-                Err(error) => Input::NotStarted(error),
+            let (input, started) = match self.rank(rank, files) {
+                Ok(newborn) => (Input::Started(newborn), true),
+                Err(error) => (Input::NotStarted(error), false),
             };
             // When the driver is gone, this drops the rank.
             if self.inputs.send(input).is_err() {
                 return;
+            }
+            if !started {
+                break;
             }
         }
         let _ = self.inputs.send(Input::Event(Event::StartEnded));

@@ -50,7 +50,8 @@ fn the_command_line_goes_before_the_program() {
                 "setting: wait_timeout = 100s (rma-run --wait-timeout)\n",
                 "setting: progress_agent = never (rma-run --no-progress-agent)\n",
                 "setting: rma_count = true (rma-run --hint)\n",
-                "settings at their defaults: cpus = auto, nodes = 1, transport = shm, provider = auto, naps = true",
+                "settings at their defaults: cpus = auto, nodes = 1, transport = shm, \
+                 provider = auto, naps = true",
             ],
         );
         let window = universe.world().window(1, 8).allocate().unwrap();

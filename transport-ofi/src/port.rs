@@ -455,8 +455,7 @@ impl Port {
             if of_all == u64::MAX || peer.answered.load(Acquire) {
                 continue;
             }
-            let is_gone =
-                self.is_lost(rank) || self.members.peer_state(rank) != PeerState::Alive;
+            let is_gone = self.is_lost(rank) || self.members.peer_state(rank) != PeerState::Alive;
             let is_all_here = peer.came.load(Acquire) >= of_all;
             let is_answered = is_gone
                 || is_all_here && self.submit(rank, peer, Kind::Heard, [&[], &[]]).unwrap_or(true);

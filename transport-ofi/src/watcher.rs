@@ -140,7 +140,8 @@ pub(crate) fn watch(port: &Port) {
             }
         }
         // Peers that cannot be answered hold up no rank that leaves.
-        if is_over && Instant::now() > *last.get_or_insert_with(|| Instant::now() + FAREWELL + LINGER)
+        if is_over
+            && Instant::now() > *last.get_or_insert_with(|| Instant::now() + FAREWELL + LINGER)
         {
             return;
         }

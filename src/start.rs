@@ -124,7 +124,7 @@ pub fn initialize_with(mut config: Config) -> Result<Universe, StartError> {
 /// How many nodes the ranks are on: over a network and unless told otherwise, each is one.
 pub(crate) fn nodes(config: &Config, ranks: u32) -> u32 {
     match config.transport {
-        TransportKind::Ofi if config.nodes == 1 => ranks,
+        TransportKind::Ofi if config.source("nodes") == Some(Source::Default) => ranks,
         _ => config.nodes,
     }
 }
@@ -199,4 +199,19 @@ fn alone(config: Config) -> Result<Universe, StartError> {
     // SAFETY: a job of one rank.
     let shm = unsafe { Shm::join(place, |mine| Ok::<_, Broken>(vec![(1, mine.to_vec())])) }?;
     Ok(Universe::new(shm, with_storage(config))?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn over_a_network_ranks_are_nodes_unless_one_node_is_asked_for() {
+        let mut config = Config::default();
+        assert_eq!(nodes(&config, 4), 1);
+        config.set_by("transport", "ofi", Source::CommandLine("--transport".into())).unwrap();
+        assert_eq!(nodes(&config, 4), 4);
+        config.set_by("nodes", "1", Source::CommandLine("--nodes".into())).unwrap();
+        assert_eq!(nodes(&config, 4), 1);
+    }
 }

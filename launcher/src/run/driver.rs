@@ -618,7 +618,9 @@ fn core_file(dir: Option<&Path>) -> String {
             format!("; its core went to {}", program.split(' ').next().unwrap_or_default())
         }
         // What a pattern stands for, the kernel does not tell.
-        None if pattern.contains('%') => format!("; its core file is named after the pattern {pattern}"),
+        None if pattern.contains('%') => {
+            format!("; its core file is named after the pattern {pattern}")
+        }
         None if pattern.starts_with('/') => format!("; its core file is {pattern}"),
         None => {
             let dir = dir.map(Path::to_owned).or_else(|| std::env::current_dir().ok());

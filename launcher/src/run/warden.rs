@@ -77,8 +77,8 @@ fn sweep(job: &OsStr) {
     for _ in 0..SWEEPS {
         let Ok(processes) = std::fs::read_dir("/proc") else { return };
         let numbers = processes.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
-        let killed = numbers.filter_map(Pid::from_raw).filter(|pid| kill_marked(*pid, &mark));
-        empty = if killed.count() == 0 { empty + 1 } else { 0 };
+        let left = numbers.filter_map(Pid::from_raw).filter(|pid| may_be_left(*pid, &mark));
+        empty = if left.count() == 0 { empty + 1 } else { 0 };
         if empty == EMPTY_SWEEPS {
             return;
         }
@@ -86,14 +86,20 @@ fn sweep(job: &OsStr) {
     }
 }
 
-/// Kills a process if its environment holds `mark`; whether it did. One that has ended, and waits
-/// for its parent, has no environment.
-fn kill_marked(pid: Pid, mark: &OsStr) -> bool {
+/// Kills a process if its environment holds `mark`; whether it did, or the process is executing
+/// its program, which it has no environment meanwhile to tell.
+fn may_be_left(pid: Pid, mark: &OsStr) -> bool {
     // Before the environment is read: so no later process with that number is killed.
     let Ok(process) = pidfd_open(pid, PidfdFlags::empty()) else { return false };
-    let path = format!("/proc/{}/environ", pid.as_raw_nonzero());
+    let folder = format!("/proc/{}", pid.as_raw_nonzero());
     // Processes of other users cannot be read, nor killed.
-    let environment = std::fs::read(path).unwrap_or_default();
+    let Ok(environment) = std::fs::read(format!("{folder}/environ")) else { return false };
+    if environment.is_empty() {
+        // Threads of the kernel have no program, nor have processes that wait for their parent. A
+        // process that was started without any environment keeps the look from being an empty
+        // one, and so lengthens the search, which is bounded.
+        return std::fs::read_link(format!("{folder}/exe")).is_ok();
+    }
     let marked = environment.split(|byte| *byte == 0).any(|entry| entry == mark.as_encoded_bytes());
     marked && pidfd_send_signal(&process, Signal::KILL).is_ok()
 }

@@ -307,13 +307,12 @@ impl Driver<'_> {
         while self.machine.starting() {
             tokio::select! {
                 () = until(Some(end)) => break,
-                input = self.inputs.recv() => match input {
-                    Some(Input::Event(Event::StartEnded)) => {
+                // This drops a rank that was started meanwhile, and so ends it.
+                input = self.inputs.recv() => {
+                    if let Some(Input::Event(Event::StartEnded)) = input {
                         self.machine.handle(Event::StartEnded, self.started.elapsed());
                     }
-                    // This drops a rank that was started meanwhile, and so ends it.
-                    _ => {}
-                },
+                }
             }
         }
         self.processes.end(&[], !self.machine.starting()).await;

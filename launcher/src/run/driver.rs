@@ -476,7 +476,9 @@ impl Driver<'_> {
                 // An error says that the thread is gone, and so is everything it had.
                 _ = printed => None,
                 () = until(give_up) => None,
-                signal = interrupt(&mut self.inputs, &mut self.machine, self.started) => Some(signal),
+                signal = interrupt(&mut self.inputs, &mut self.machine, self.started) => {
+                    Some(signal)
+                }
             };
             ending = cut_short(ending, cut_by);
         }

@@ -110,8 +110,8 @@ impl Processes {
     }
 
     /// Kills what is left of the job. `stuck` are ranks that do not even end by SIGKILL; orphans
-    /// are not looked for while ranks are being started (`all_started` is false): a rank that is would
-    /// be taken for one, and the kernel ends it with the thread that starts it.
+    /// are not looked for while ranks are being started (`all_started` is false): a rank that is
+    /// would be taken for one, and the kernel ends it with the thread that starts it.
     pub(super) async fn end(&mut self, stuck: &[u32], all_started: bool) {
         self.signal(Signal::KILL);
         let mut rank = 0;

@@ -100,7 +100,8 @@ pub(super) fn confine(command: &mut Command, confinement: Confinement) {
     // SAFETY: `apply` runs after a fork that may have copied locks held by other threads. It
     // only makes system calls (rustix' linux_raw backend calls the kernel without libc, and its
     // wrappers allocate nothing; `signal` is async-signal-safe), reads its own copy of
-    // plain data, and its errors are made from an errno, which does not allocate. So it takes no lock, and needs no other thread.
+    // plain data, and its errors are made from an errno, which does not allocate. So it takes no
+    // lock, and needs no other thread.
     unsafe { command.pre_exec(apply) };
 }
 

@@ -3,7 +3,7 @@
 #![allow(unsafe_code)]
 
 use std::ffi::{OsStr, OsString};
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, BorrowedFd, RawFd};
 use std::sync::{Mutex, PoisonError};
 
 use rustix::fs::{FileType, fstat};
@@ -29,7 +29,7 @@ pub(crate) enum Missing {
 
 /// A pipe with the secret, and what names it to the process that inherits it.
 #[cfg(feature = "server")]
-pub(crate) fn pipe(secret: &Secret) -> std::io::Result<(OwnedFd, String)> {
+pub(crate) fn pipe(secret: &Secret) -> std::io::Result<(std::os::fd::OwnedFd, String)> {
     use rustix::pipe::{PipeFlags, pipe_with};
     use std::os::fd::AsRawFd;
 

@@ -14,13 +14,14 @@ pub fn rma_asm_probe_put(
     epoch.put(target, disp, &[value])
 }
 
-/// The same, of an epoch that is kept with its window.
+/// The same, of an epoch that is kept with its window. In another order of arguments: the compiler
+/// makes one function of two that are equal.
 #[inline(never)]
 pub fn rma_asm_probe_kept_put(
     kept: &OwnedLockAll,
-    target: Rank,
-    disp: u64,
     value: u64,
+    disp: u64,
+    target: Rank,
 ) -> Result<(), RmaError> {
     kept.epoch().put(target, disp, &[value])
 }
@@ -60,7 +61,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     rma_asm_probe_get(&epoch, target, disp, &mut seen)?;
     epoch.unlock()?;
     let kept = Arc::new(window).lock_all_owned()?;
-    rma_asm_probe_kept_put(&kept, target, disp, black_box(43))?;
+    rma_asm_probe_kept_put(&kept, black_box(43), disp, target)?;
     let last: u64 = kept.epoch().fetch_and_op(target, disp, Op::NoOp, 0)?;
     let window = kept.unlock()?;
     Arc::into_inner(window).ok_or("the window is held elsewhere")?.free()?;

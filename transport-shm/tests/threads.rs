@@ -342,7 +342,8 @@ fn waiting_spins_only_with_a_core_for_each() {
     let (roomy, crowded) = (ranks(2, 2), ranks(3, 2));
     // At least up to the first yield, which may tell that another thread wants this CPU.
     assert!(rounds(&roomy[0]) > 60);
-    assert!(rounds(&crowded[0]) <= 2);
+    // Yields only: three ranks on two CPUs, so two of them share one.
+    assert!(rounds(&crowded[0]) <= 16);
     assert!(crowded[0].explain().contains("oversubscribed"), "{}", crowded[0].explain());
     assert!(roomy[0].explain().contains("spins"), "{}", roomy[0].explain());
     assert!(!roomy[0].explain().contains('\n'));

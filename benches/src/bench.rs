@@ -4,6 +4,7 @@ use crate::hop::hop_ns;
 use crate::machine::cores;
 use crate::measure::{Effort, Pace, Samples, Work, in_turn};
 use crate::record::{Limit, Row, Summary, Unit};
+use rma::transport::WorldRank;
 use rma::{Communicator, Op, Rank, Universe};
 use rustix::thread::{CpuSet, sched_getaffinity};
 use std::time::Duration;
@@ -65,7 +66,10 @@ impl<'u> Bench<'u> {
     }
 
     fn hop(world: &Communicator) -> Result<Option<f64>> {
-        if world.size() == 2 && cores_of(world)? >= 2 { hop_ns(world).map(Some) } else { Ok(None) }
+        // By load and store, which a network is not.
+        let is_near = (0..world.size()).all(|rank| world.transport().is_near(WorldRank(rank)));
+        let is_measured = world.size() == 2 && is_near && cores_of(world)? >= 2;
+        if is_measured { hop_ns(world).map(Some) } else { Ok(None) }
     }
 
     pub(crate) fn universe(&self) -> &'u Universe {

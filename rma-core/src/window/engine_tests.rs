@@ -373,6 +373,8 @@ fn a_cancelled_rendezvous_tells_its_target() {
             while !engine.serving().incoming.is_waited_for() {
                 thread::yield_now();
             }
+            // That flag orders nothing; the network's lock does, so the slot is seen by the cancel.
+            engine.progress();
             engine.cancel(pending);
             let put = put.join().unwrap();
             assert!(matches!(put, Err(RmaError::Timeout { .. })), "{put:?}");

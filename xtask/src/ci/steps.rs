@@ -180,8 +180,7 @@ pub(super) const STEPS: &[Step] = &[
         "miri",
         "undefined behaviour in what touches memory",
         &[
-            // What holds `unsafe`. The cases that are left out count or explore, without any; and
-            // one whose two threads wait for each other's progress takes minutes there.
+            // What holds `unsafe`. The cases that are left out count or explore, without any.
             core_under_miri!(
                 "memory::",
                 "engine::budget",
@@ -191,8 +190,7 @@ pub(super) const STEPS: &[Step] = &[
                 "--skip=pieces_are_the_row",
                 "--skip=a_flood_of_messages",
                 "--skip=cannot_ask_without_end",
-                "--skip=do_not_reorder",
-                "--skip=a_cancelled_rendezvous"
+                "--skip=do_not_reorder"
             )
             .env(MIRI)
             .tests_at_least(90),

@@ -1,28 +1,14 @@
 //! Persistent windows, as a program makes them.
+use persistent_table::{Opened, WORDS, hints, on_ranks, open};
 use rma::{
     Assert, Error, ErrorClass, PersistError, PersistentCode, PersistentError, PersistentHints,
     PersistentMemory, PersistentMode, Rank, RmaError, Root, StorageHints, StorageMemory, Universe,
-    Window,
 };
 use std::fs;
 use std::path::Path;
 use std::sync::Arc;
 
-const WORDS: usize = 5000;
-
-type Opened = (Arc<PersistentMemory>, Window);
-
-fn hints() -> PersistentHints {
-    PersistentHints::name("table").elements::<u64>()
-}
-
-fn open(universe: &Universe, root: &Path, hints: &PersistentHints) -> Result<Opened, Error> {
-    let world = universe.world();
-    let root = Root::open(world, root)?;
-    let memory = Arc::new(PersistentMemory::open(&root, world, hints, WORDS * 8)?);
-    let window = world.window(WORDS, 8).create(memory.clone())?;
-    Ok((memory, window))
-}
+mod persistent_table;
 
 fn open_and_free(universe: &Universe, root: &Path, hints: &PersistentHints) -> Result<(), Error> {
     Ok(open(universe, root, hints)?.1.free()?)
@@ -43,11 +29,6 @@ fn found(universe: &Universe, (_, window): &Opened) -> Result<u64, Error> {
     let world = universe.world();
     let left = world.rank().on_ring(-1, world.size());
     Ok(window.local().load::<u64>(7)?.saturating_sub(u64::from(left)))
-}
-
-fn on_ranks<T: Send>(ranks: u32, body: impl Fn(Universe) -> Result<T, Error> + Sync) -> Vec<T> {
-    let done = rma::local(ranks, &body).unwrap();
-    done.into_iter().map(|rank| rank.unwrap()).collect()
 }
 
 /// The next job of two ranks finds these values, of that version.

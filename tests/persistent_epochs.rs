@@ -1,33 +1,14 @@
 //! Epochs that end with persistence: which versions they make, and what else they make durable.
+use persistent_table::{Opened, WORDS, hints, on_ranks, open};
 use rma::{
     Assert, Config, DirtyTracking, Error, ErrorClass, LockKind, OnStorage, PersistError,
-    PersistentError, PersistentHints, PersistentMemory, Rank, RmaError, Root, StorageHints,
-    Universe, Window,
+    PersistentError, PersistentMemory, Rank, RmaError, Root, StorageHints, Universe, Window,
 };
 use std::fs;
 use std::path::Path;
 use std::sync::Arc;
 
-const WORDS: usize = 5000;
-
-type Opened = (Arc<PersistentMemory>, Window);
-
-fn hints() -> PersistentHints {
-    PersistentHints::name("table").elements::<u64>()
-}
-
-fn open(universe: &Universe, root: &Path, hints: &PersistentHints) -> Result<Opened, Error> {
-    let world = universe.world();
-    let root = Root::open(world, root)?;
-    let memory = Arc::new(PersistentMemory::open(&root, world, hints, WORDS * 8)?);
-    let window = world.window(WORDS, 8).create(memory.clone())?;
-    Ok((memory, window))
-}
-
-fn on_ranks<T: Send>(ranks: u32, body: impl Fn(Universe) -> Result<T, Error> + Sync) -> Vec<T> {
-    let done = rma::local(ranks, &body).unwrap();
-    done.into_iter().map(|rank| rank.unwrap()).collect()
-}
+mod persistent_table;
 
 /// The words at 0 and 1 of each rank, and its version, as the next job finds them.
 fn found(root: &Path, ranks: u32) -> Vec<(u64, u64, Option<u64>)> {

@@ -1,7 +1,7 @@
 //! The suite with ranks as threads of this process, and every window forced onto messages.
 use ranks::{Settings, Threads};
-use rma::{Config, Universe};
-use rma_conformance::{Exception, Harness};
+use rma::Config;
+use rma_conformance::Exception;
 
 mod backings;
 mod generated;
@@ -31,13 +31,5 @@ backings::all!(ShmMessages);
 /// Generated programs.
 #[test]
 fn generated_programs() {
-    let test = "generated_programs";
-    let command = "cargo test -p rma-conformance --test shm_messages generated_programs";
-    let seeds = generated::seeds(400);
-    let launch = |seed, ranks, body: &(dyn Fn(Universe) + Sync)| {
-        let name = format!("{test} (RMA_GENERATED_SEED={seed})");
-        generated::caught(|| ShmMessages::run(&name, ranks, body))
-    };
-    let coverage = rma_conformance::generated::check(seeds.iter().copied(), 5, command, &launch);
-    generated::judge(seeds.len(), coverage);
+    generated::play::<ShmMessages>("shm_messages", 400);
 }

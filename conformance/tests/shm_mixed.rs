@@ -1,9 +1,9 @@
 //! The suite with ranks as threads of this process, on two pretended nodes: load and store inside
 //! each of them, messages between them.
 use ranks::{Settings, Threads};
-use rma::{Config, Universe};
+use rma::Config;
+use rma_conformance::Exception;
 use rma_conformance::shared::refused;
-use rma_conformance::{Exception, Harness};
 
 mod backings;
 mod generated;
@@ -33,13 +33,5 @@ backings::all!(ShmMixed);
 /// Generated programs.
 #[test]
 fn generated_programs() {
-    let test = "generated_programs";
-    let command = "cargo test -p rma-conformance --test shm_mixed generated_programs";
-    let seeds = generated::seeds(400);
-    let launch = |seed, ranks, body: &(dyn Fn(Universe) + Sync)| {
-        let name = format!("{test} (RMA_GENERATED_SEED={seed})");
-        generated::caught(|| ShmMixed::run(&name, ranks, body))
-    };
-    let coverage = rma_conformance::generated::check(seeds.iter().copied(), 5, command, &launch);
-    generated::judge(seeds.len(), coverage);
+    generated::play::<ShmMixed>("shm_mixed", 400);
 }

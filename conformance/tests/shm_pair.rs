@@ -29,15 +29,7 @@ rma_conformance::suite!(ShmPair);
 /// Generated programs.
 #[test]
 fn generated_programs() {
-    let test = "generated_programs";
-    let command = "cargo test -p rma-conformance --test shm_pair generated_programs";
-    let seeds = generated::seeds(200);
-    let launch = |seed, ranks, body: &(dyn Fn(Universe) + Sync)| {
-        let name = format!("{test} (RMA_GENERATED_SEED={seed})");
-        generated::caught(|| ShmPair::run(&name, ranks, body))
-    };
-    let coverage = rma_conformance::generated::check(seeds.iter().copied(), 5, command, &launch);
-    generated::judge(seeds.len(), coverage);
+    generated::play::<ShmPair>("shm_pair", 200);
 }
 
 /// A rank hears of its halves by their names, and of both.

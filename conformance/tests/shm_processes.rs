@@ -1,58 +1,22 @@
 //! The suite on shared memory, with ranks as real processes.
-use rma::{Config, Universe};
-use rma_conformance::Harness;
-use rma_conformance::failure::ON_PURPOSE;
-use rma_conformance::generated::oracle::Coverage;
-use std::panic::{AssertUnwindSafe, catch_unwind};
+use processes::{Processes, Settings};
 
 mod backings;
 mod generated;
+mod processes;
 
-struct ShmProcesses;
+struct Shm;
 
-/// A rank sleeps until it is rung. That one is killed is for tests that play a launcher
-/// (`tests/processes.rs`): there, ranks take naps.
-fn config() -> Config {
-    let mut config = Config::default();
-    config.naps = false;
-    config
-}
+impl Settings for Shm {}
 
-impl Harness for ShmProcesses {
-    fn run(name: &str, ranks: u32, body: &(dyn Fn(Universe) + Sync)) {
-        rma::testing::processes_with(config(), name, ranks, body);
-    }
-
-    /// The job is ended when its first rank fails, so the other ranks may not come to the end.
-    fn run_failing(name: &str, ranks: u32, victim: u32, body: &(dyn Fn(Universe) + Sync)) {
-        let run = || rma::testing::processes_with(config(), name, ranks, body);
-        if std::env::var_os("RMA_RANK").is_some() {
-            return run();
-        }
-        let panic = catch_unwind(AssertUnwindSafe(run)).expect_err("the job fails");
-        let message = panic.downcast_ref::<String>().map_or("", String::as_str);
-        assert!(message.contains(&format!("rank {victim} failed")), "{message}");
-        assert!(message.contains(ON_PURPOSE), "{message}");
-    }
-}
+type ShmProcesses = Processes<Shm>;
 
 rma_conformance::suite!(ShmProcesses);
 
 backings::all!(ShmProcesses);
 
-/// Generated programs, in one job: every rank makes them from the same seeds.
+/// Generated programs.
 #[test]
 fn generated_programs() {
-    let command = "cargo test -p rma-conformance --test shm_processes generated_programs";
-    let seeds = generated::seeds(400);
-    let most = 5_100;
-    assert!(seeds.len() <= most, "a job ends after five minutes: play {most} programs at a time");
-    rma::testing::processes_with(config(), "generated_programs", 4, |universe| {
-        let each = seeds.iter().copied();
-        let coverage = rma_conformance::generated::check_in_one_job(&universe, each, command);
-        let all = universe.world().allreduce(&coverage.counts(), rma::Op::Sum).unwrap();
-        generated::judge(seeds.len(), Coverage::from_counts(&all));
-        assert_eq!(universe.counters().messages_dropped(), 0);
-        universe.finalize().unwrap();
-    });
+    processes::play::<Shm>("shm_processes", 400);
 }

@@ -1,7 +1,6 @@
 //! The suite on shared memory, with ranks as threads of this process.
 use ranks::{Settings, Threads};
-use rma::{Config, Universe};
-use rma_conformance::Harness;
+use rma::Config;
 
 mod backings;
 mod generated;
@@ -68,13 +67,5 @@ mod apart {
 /// Generated programs.
 #[test]
 fn generated_programs() {
-    let test = "generated_programs";
-    let command = "cargo test -p rma-conformance --test shm_threads generated_programs";
-    let seeds = generated::seeds(400);
-    let launch = |seed, ranks, body: &(dyn Fn(Universe) + Sync)| {
-        let name = format!("{test} (RMA_GENERATED_SEED={seed})");
-        generated::caught(|| ShmThreads::run(&name, ranks, body))
-    };
-    let coverage = rma_conformance::generated::check(seeds.iter().copied(), 5, command, &launch);
-    generated::judge(seeds.len(), coverage);
+    generated::play::<ShmThreads>("shm_threads", 400);
 }

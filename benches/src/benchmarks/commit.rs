@@ -1,9 +1,9 @@
 //! Persistent windows: what a commit costs by what has changed, and what opening one costs.
-use super::storage::{STREAM_ROUNDS, file};
+use super::storage::{STREAM_ROUNDS, in_folder};
 use crate::Result;
 use crate::bench::{Bench, row};
 use rma::{PersistentHints, PersistentMemory, Root};
-use std::fs::{self, File};
+use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::Arc;
@@ -20,21 +20,9 @@ const GOAL: f64 = 1.2;
 const GOAL_FROM: usize = 100;
 
 pub(super) fn run(bench: &mut Bench<'_>) -> Result<()> {
-    let folder = file("root")?;
-    if bench.is_first() {
-        // What a run left that was killed.
-        _ = fs::remove_dir_all(&folder);
-        fs::create_dir(&folder)?;
-    }
-    bench.world().barrier()?;
     bench.set_rounds(STREAM_ROUNDS);
     bench.set_batch(Duration::from_millis(1));
-    measure(bench, &folder)?;
-    bench.world().barrier()?;
-    if bench.is_first() {
-        fs::remove_dir_all(&folder)?;
-    }
-    Ok(())
+    in_folder(bench, "root", measure)
 }
 
 fn measure(bench: &mut Bench<'_>, folder: &Path) -> Result<()> {

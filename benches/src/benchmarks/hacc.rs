@@ -1,6 +1,6 @@
 //! Checkpoint and restart of particles, as the I/O kernel of HACC does it: nine arrays of each rank
 //! in its own part of one file, which all share.
-use super::storage::{STREAM_ROUNDS, file};
+use super::storage::{STREAM_ROUNDS, in_folder};
 use crate::Result;
 use crate::bench::{Bench, row};
 use crate::measure::Work;
@@ -55,23 +55,12 @@ impl Particles {
 }
 
 pub(super) fn run(bench: &mut Bench<'_>) -> Result<()> {
-    // A name without a place for the rank, which hints would fill.
-    let folder = file("hacc")?.with_file_name("rma-bench-hacc.tmp");
-    if bench.is_first() {
-        // What a run left that was killed.
-        _ = fs::remove_dir_all(&folder);
-        fs::create_dir(&folder)?;
-    }
-    bench.world().barrier()?;
     bench.set_rounds(STREAM_ROUNDS);
     bench.set_batch(Duration::from_millis(1));
     let counts = if bench.is_smoke() { &SMOKE_PARTICLES[..] } else { &PARTICLES[..] };
-    counts.iter().try_for_each(|count| measure(bench, &folder, *count))?;
-    bench.world().barrier()?;
-    if bench.is_first() {
-        fs::remove_dir_all(&folder)?;
-    }
-    Ok(())
+    in_folder(bench, "hacc", |bench, folder| {
+        counts.iter().try_for_each(|count| measure(bench, folder, *count))
+    })
 }
 
 fn measure(bench: &mut Bench<'_>, folder: &Path, count: usize) -> Result<()> {
@@ -85,7 +74,7 @@ fn measure(bench: &mut Bench<'_>, folder: &Path, count: usize) -> Result<()> {
     restarts(bench, &particles, [&window, &twin], &beside)?;
     twin.free()?;
     window.free()?;
-    commits(bench, &particles, folder, &beside)?;
+    in_folder(bench, "hacc-root", |bench, root| commits(bench, &particles, root, &beside))?;
     bench.world().barrier()?;
     if bench.is_first() {
         fs::remove_file(folder.join(Beside::NAME))?;
@@ -133,12 +122,8 @@ fn commits(
     folder: &Path,
     beside: &Beside,
 ) -> Result<()> {
-    let (world, path) = (bench.world(), folder.join("root"));
-    if bench.is_first() {
-        fs::create_dir(&path)?;
-    }
-    world.barrier()?;
-    let (root, hints) = (Root::open(world, &path)?, PersistentHints::name("particles"));
+    let world = bench.world();
+    let (root, hints) = (Root::open(world, folder)?, PersistentHints::name("particles"));
     let memory = Arc::new(PersistentMemory::open(&root, world, &hints, particles.bytes)?);
     let window = world.window(particles.bytes, 1).create(memory.clone())?;
     let mut fill = 0;
@@ -157,13 +142,7 @@ fn commits(
     let draft = row("HACC checkpoint committed, MPI-IO individual");
     let draft = draft.bytes(particles.of_all(world));
     bench.together(draft, &mut ours, &mut [("pwrite + fdatasync", &mut raw)])?;
-    window.free()?;
-    drop((memory, root));
-    world.barrier()?;
-    if bench.is_first() {
-        fs::remove_dir_all(&path)?;
-    }
-    Ok(())
+    Ok(window.free()?)
 }
 
 fn restarts(

@@ -9,7 +9,7 @@ use std::cell::RefCell;
 use std::fs::{self, File};
 use std::hint::black_box;
 use std::os::unix::fs::FileExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{Ordering::SeqCst, fence};
 use std::time::Duration;
 
@@ -55,6 +55,29 @@ pub(super) fn run(bench: &mut Bench<'_>) -> Result<()> {
 pub(super) fn file(what: &str) -> Result<PathBuf> {
     let name = format!("rma-bench-{what}-{{rank}}.tmp");
     Ok(std::env::current_exe()?.with_file_name(name))
+}
+
+/// Has all ranks use a folder of that name beside the program, which is empty at first and gone
+/// afterwards.
+pub(super) fn in_folder(
+    bench: &mut Bench<'_>,
+    name: &str,
+    measure: impl FnOnce(&mut Bench<'_>, &Path) -> Result<()>,
+) -> Result<()> {
+    // Without a place for the rank, which hints would fill.
+    let folder = std::env::current_exe()?.with_file_name(format!("rma-bench-{name}.tmp"));
+    if bench.is_first() {
+        // What a run left that was killed.
+        _ = fs::remove_dir_all(&folder);
+        fs::create_dir(&folder)?;
+    }
+    bench.world().barrier()?;
+    measure(bench, &folder)?;
+    bench.world().barrier()?;
+    if bench.is_first() {
+        fs::remove_dir_all(&folder)?;
+    }
+    Ok(())
 }
 
 /// A new file of each rank, removed with its window, for that share of it; the rest is in memory.

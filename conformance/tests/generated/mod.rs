@@ -2,8 +2,10 @@
 //!
 //! `RMA_GENERATED_SEED=<n>` plays one seed's program, `RMA_GENERATED_PROGRAMS=<count>` says how
 //! many programs a test plays, and `RMA_GENERATED_FIRST=<n>` the first of their seeds.
-use rma_conformance::generated::FOUND;
+use rma::Universe;
+use rma_conformance::Harness;
 use rma_conformance::generated::oracle::Coverage;
+use rma_conformance::generated::{FOUND, check};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 /// A number from the environment; what does not parse is the user's mistake.
@@ -22,9 +24,23 @@ pub(crate) fn seeds(default: u64) -> Vec<u64> {
     FOUND.iter().copied().chain(first..first + count).collect()
 }
 
+/// Plays the programs of so many seeds, each in jobs of its own; the test of that name is in
+/// `binary`.
+#[allow(dead_code, reason = "the simulator makes its own jobs, processes play all in one")]
+pub(crate) fn play<H: Harness>(binary: &str, programs: u64) {
+    let test = "generated_programs";
+    let command = format!("cargo test -p rma-conformance --test {binary} {test}");
+    let seeds = seeds(programs);
+    let launch = |seed, ranks, body: &(dyn Fn(Universe) + Sync)| {
+        let name = format!("{test} (RMA_GENERATED_SEED={seed})");
+        caught(|| H::run(&name, ranks, body))
+    };
+    judge(seeds.len(), check(seeds.iter().copied(), 5, &command, &launch));
+}
+
 /// The error is what `job` panicked with.
-#[allow(dead_code, reason = "the simulator reports panics itself")]
-pub(crate) fn caught(job: impl FnOnce()) -> Result<(), String> {
+#[allow(dead_code, reason = "as above")]
+fn caught(job: impl FnOnce()) -> Result<(), String> {
     catch_unwind(AssertUnwindSafe(job)).map_err(|panic| match panic.downcast_ref::<String>() {
         Some(message) => message.clone(),
         None => panic.downcast_ref::<&str>().map_or("a panic", |message| message).to_owned(),

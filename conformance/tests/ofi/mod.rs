@@ -1,5 +1,6 @@
 //! Jobs over libfabric, on the provider `tcp` at loop-back.
 use rma::{Config, TransportKind, Universe};
+use rma_conformance::shared::refused;
 use rma_conformance::{Exception, Harness};
 use rma_transport_ofi::Libfabric;
 use std::io::{self, Write};
@@ -13,7 +14,8 @@ pub(crate) fn config(nodes: u32) -> Config {
     config
 }
 
-/// As a harness says, where libfabric is; elsewhere the tests say why not, and pass.
+/// As a harness of jobs of several nodes says, where libfabric is; elsewhere the tests say why not,
+/// and pass.
 pub(crate) struct WhereLibfabricIs<H>(PhantomData<H>);
 
 /// Whether libfabric is here.
@@ -40,6 +42,24 @@ impl<H: Harness> Harness for WhereLibfabricIs<H> {
     }
 
     fn exceptions() -> Vec<Exception> {
-        H::exceptions()
+        let reason = "a shared window needs ranks that all share memory";
+        vec![Exception { tests: "shared::", reason, instead: Some(refused) }]
     }
+}
+
+/// Ranks of several nodes are told what they reach each other by.
+#[allow(dead_code, reason = "a job of processes says the same")]
+pub(crate) fn explained<H: Harness>() {
+    H::run("explained", 4, &|universe| {
+        let text = universe.explain();
+        for part in
+            ["provider tcp;ofi_rxm of libfabric", "127.0.0.1", "sleeps at the provider's file"]
+        {
+            assert!(text.contains(part), "{text}");
+        }
+        let window = universe.world().window(1, 8).allocate().unwrap();
+        assert!(window.explain().contains("transport ofi"), "{}", window.explain());
+        window.free().unwrap();
+        universe.finalize().unwrap();
+    });
 }

@@ -118,6 +118,76 @@ mod kernels {
         }
     } }
 
+    /// Combines all of `len` bytes, and keeps what was there in `$into`, if that is given: by turns
+    /// of several vectors, whose stores to one line go together, by single ones, and by pieces.
+    macro_rules! combine_all { ($vector:ty, $combine:ident,
+        $at:ident $from:ident $len:ident $(, $into:ident)?) => {
+        while $len >= TURN * VECTOR {
+            let (a, b, c, d): ($vector, $vector, $vector, $vector);
+            // SAFETY: caller: this many vectors are left, on all sides.
+            unsafe {
+                asm!(
+                    "vmovups {a}, [{at}]",
+                    "vmovups {b}, [{at} + 32]",
+                    "vmovups {c}, [{at} + 64]",
+                    "vmovups {d}, [{at} + 96]",
+                    at = in(reg) $at, a = out(ymm_reg) a, b = out(ymm_reg) b,
+                    c = out(ymm_reg) c, d = out(ymm_reg) d,
+                    options(nostack, preserves_flags, readonly)
+                );
+                $(
+                    $into.write_unaligned(a);
+                    $into.add(1).write_unaligned(b);
+                    $into.add(2).write_unaligned(c);
+                    $into.add(3).write_unaligned(d);
+                    $into = $into.add(TURN);
+                )?
+                let a = $combine(a, $from.read_unaligned());
+                let b = $combine(b, $from.add(1).read_unaligned());
+                let c = $combine(c, $from.add(2).read_unaligned());
+                let d = $combine(d, $from.add(3).read_unaligned());
+                asm!(
+                    "vmovups [{at}], {a}",
+                    "vmovups [{at} + 32], {b}",
+                    "vmovups [{at} + 64], {c}",
+                    "vmovups [{at} + 96], {d}",
+                    at = in(reg) $at, a = in(ymm_reg) a, b = in(ymm_reg) b,
+                    c = in(ymm_reg) c, d = in(ymm_reg) d,
+                    options(nostack, preserves_flags)
+                );
+                ($at, $from) = ($at.add(TURN * VECTOR), $from.add(TURN));
+            }
+            $len -= TURN * VECTOR;
+        }
+        while $len >= VECTOR {
+            let old: $vector;
+            // SAFETY: caller: a vector is left, on all sides.
+            unsafe {
+                asm!(
+                    "vmovups {v}, [{at}]", at = in(reg) $at, v = out(ymm_reg) old,
+                    options(nostack, preserves_flags, readonly)
+                );
+                $(
+                    $into.write_unaligned(old);
+                    $into = $into.add(1);
+                )?
+                let new: $vector = $combine(old, $from.read_unaligned());
+                asm!(
+                    "vmovups [{at}], {v}", at = in(reg) $at, v = in(ymm_reg) new,
+                    options(nostack, preserves_flags)
+                );
+                ($at, $from) = ($at.add(VECTOR), $from.add(1));
+            }
+            $len -= VECTOR;
+        }
+        if $len == 0 {
+            return;
+        }
+        piece!(16, "vmovups", $vector, $combine, $at $from $len $(, $into)?);
+        piece!(8, "vmovq", $vector, $combine, $at $from $len $(, $into)?);
+        piece!(4, "vmovd", $vector, $combine, $at $from $len $(, $into)?);
+    } }
+
     /// Two functions for an operation: one that updates, one that fetches what was there as well.
     macro_rules! kernel { ($update:ident, $fetch:ident, $vector:ty, $combine:expr) => {
         /// # Safety
@@ -129,59 +199,7 @@ mod kernels {
         unsafe fn $update(mut at: *mut u8, from: *const u8, mut len: usize) {
             let mut from = from.cast::<$vector>();
             let combine = $combine;
-            while len >= TURN * VECTOR {
-                let (a, b, c, d): ($vector, $vector, $vector, $vector);
-                // SAFETY: caller: this many vectors are left, on both sides.
-                unsafe {
-                    asm!(
-                        "vmovups {a}, [{at}]",
-                        "vmovups {b}, [{at} + 32]",
-                        "vmovups {c}, [{at} + 64]",
-                        "vmovups {d}, [{at} + 96]",
-                        at = in(reg) at, a = out(ymm_reg) a, b = out(ymm_reg) b,
-                        c = out(ymm_reg) c, d = out(ymm_reg) d,
-                        options(nostack, preserves_flags, readonly)
-                    );
-                    let a = combine(a, from.read_unaligned());
-                    let b = combine(b, from.add(1).read_unaligned());
-                    let c = combine(c, from.add(2).read_unaligned());
-                    let d = combine(d, from.add(3).read_unaligned());
-                    asm!(
-                        "vmovups [{at}], {a}",
-                        "vmovups [{at} + 32], {b}",
-                        "vmovups [{at} + 64], {c}",
-                        "vmovups [{at} + 96], {d}",
-                        at = in(reg) at, a = in(ymm_reg) a, b = in(ymm_reg) b,
-                        c = in(ymm_reg) c, d = in(ymm_reg) d,
-                        options(nostack, preserves_flags)
-                    );
-                    (at, from) = (at.add(TURN * VECTOR), from.add(TURN));
-                }
-                len -= TURN * VECTOR;
-            }
-            while len >= VECTOR {
-                let old: $vector;
-                // SAFETY: as above.
-                unsafe {
-                    asm!(
-                        "vmovups {v}, [{at}]", at = in(reg) at, v = out(ymm_reg) old,
-                        options(nostack, preserves_flags, readonly)
-                    );
-                    let new = combine(old, from.read_unaligned());
-                    asm!(
-                        "vmovups [{at}], {v}", at = in(reg) at, v = in(ymm_reg) new,
-                        options(nostack, preserves_flags)
-                    );
-                    (at, from) = (at.add(VECTOR), from.add(1));
-                }
-                len -= VECTOR;
-            }
-            if len == 0 {
-                return;
-            }
-            piece!(16, "vmovups", $vector, combine, at from len);
-            piece!(8, "vmovq", $vector, combine, at from len);
-            piece!(4, "vmovd", $vector, combine, at from len);
+            combine_all!($vector, combine, at from len);
         }
 
         /// # Safety
@@ -192,66 +210,7 @@ mod kernels {
         unsafe fn $fetch(mut at: *mut u8, from: *const u8, into: *mut u8, mut len: usize) {
             let (mut from, mut into) = (from.cast::<$vector>(), into.cast::<$vector>());
             let combine = $combine;
-            // Stores of two sides by turns of several each: those of one line go together.
-            while len >= TURN * VECTOR {
-                let (a, b, c, d): ($vector, $vector, $vector, $vector);
-                // SAFETY: caller: this many vectors are left, on all sides.
-                unsafe {
-                    asm!(
-                        "vmovups {a}, [{at}]",
-                        "vmovups {b}, [{at} + 32]",
-                        "vmovups {c}, [{at} + 64]",
-                        "vmovups {d}, [{at} + 96]",
-                        at = in(reg) at, a = out(ymm_reg) a, b = out(ymm_reg) b,
-                        c = out(ymm_reg) c, d = out(ymm_reg) d,
-                        options(nostack, preserves_flags, readonly)
-                    );
-                    into.write_unaligned(a);
-                    into.add(1).write_unaligned(b);
-                    into.add(2).write_unaligned(c);
-                    into.add(3).write_unaligned(d);
-                    let a = combine(a, from.read_unaligned());
-                    let b = combine(b, from.add(1).read_unaligned());
-                    let c = combine(c, from.add(2).read_unaligned());
-                    let d = combine(d, from.add(3).read_unaligned());
-                    asm!(
-                        "vmovups [{at}], {a}",
-                        "vmovups [{at} + 32], {b}",
-                        "vmovups [{at} + 64], {c}",
-                        "vmovups [{at} + 96], {d}",
-                        at = in(reg) at, a = in(ymm_reg) a, b = in(ymm_reg) b,
-                        c = in(ymm_reg) c, d = in(ymm_reg) d,
-                        options(nostack, preserves_flags)
-                    );
-                    (at, from) = (at.add(TURN * VECTOR), from.add(TURN));
-                    into = into.add(TURN);
-                }
-                len -= TURN * VECTOR;
-            }
-            while len >= VECTOR {
-                let old: $vector;
-                // SAFETY: caller: a vector is left, on all sides.
-                unsafe {
-                    asm!(
-                        "vmovups {v}, [{at}]", at = in(reg) at, v = out(ymm_reg) old,
-                        options(nostack, preserves_flags, readonly)
-                    );
-                    into.write_unaligned(old);
-                    let new: $vector = combine(old, from.read_unaligned());
-                    asm!(
-                        "vmovups [{at}], {v}", at = in(reg) at, v = in(ymm_reg) new,
-                        options(nostack, preserves_flags)
-                    );
-                    (at, from, into) = (at.add(VECTOR), from.add(1), into.add(1));
-                }
-                len -= VECTOR;
-            }
-            if len == 0 {
-                return;
-            }
-            piece!(16, "vmovups", $vector, combine, at from len, into);
-            piece!(8, "vmovq", $vector, combine, at from len, into);
-            piece!(4, "vmovd", $vector, combine, at from len, into);
+            combine_all!($vector, combine, at from len, into);
         }
     } }
 

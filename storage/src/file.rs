@@ -5,7 +5,7 @@ use crate::striping::Striping;
 use crate::{AccessStyle, StorageError};
 use core::num::NonZeroU64;
 use core::ops::Range;
-use rustix::fd::OwnedFd;
+use rustix::fd::{AsFd, OwnedFd};
 use rustix::fs::{AtFlags, CWD, FallocateFlags, FileType, IFlags, Mode, OFlags, SeekFrom};
 use rustix::io::Errno;
 use rustix::process::{Resource, getrlimit};
@@ -18,6 +18,11 @@ const TRIES: usize = 16;
 const ZEROS: usize = 1 << 16;
 /// What `statfs` says of that file system.
 const BTRFS: rustix::fs::FsWord = 0x9123_683e;
+
+/// Whether a file is on btrfs, which writes what it has to other blocks.
+pub(crate) fn is_btrfs(file: impl AsFd) -> bool {
+    rustix::fs::fstatfs(file).is_ok_and(|fs| fs.f_type == BTRFS)
+}
 
 /// An open file or device.
 #[derive(Debug)]
@@ -150,7 +155,7 @@ impl StorageFile {
     /// Has the file system write to the blocks that the file has, where it would take new ones for
     /// each write: that space is not reserved, and who writes without it ends by SIGBUS.
     fn keep_in_place(&self) {
-        let is_btrfs = rustix::fs::fstatfs(&self.descriptor).is_ok_and(|fs| fs.f_type == BTRFS);
+        let is_btrfs = is_btrfs(&self.descriptor);
         let flags = rustix::fs::ioctl_getflags(&self.descriptor);
         if let Some(flags) = flags.ok().filter(|_| is_btrfs) {
             // What is compressed, as its folder wishes, cannot be: first the one, then the other.

@@ -1,9 +1,13 @@
 //! All that the store asks of storage: one trait, so that tests can be a storage that loses power.
-use crate::file::{is_too_long, retry};
+use crate::file::{is_btrfs, is_too_long, retry};
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::fs::{FallocateFlags, Mode, OFlags};
 use rustix::io::Errno;
 use std::path::{Path, PathBuf};
+
+/// What the metadata of some stores takes on btrfs: 16 KiB for each piece of a file that is stored
+/// to.
+const ROOM: u64 = 512 << 10;
 
 /// A call that storage refused.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -119,6 +123,20 @@ fn failed(path: &str, call: &'static str) -> impl Fn(Errno) -> MediumError {
     move |errno| MediumError { path: path.clone(), call, errno }
 }
 
+/// Sees that a file does not take the last space of a file system that takes some for each page of
+/// a mapping that is stored to, although its blocks are there: windows are such mappings, and a
+/// store without that space is a SIGBUS.
+fn leave_room(file: &DiskFile) -> rustix::io::Result<()> {
+    if !is_btrfs(file) {
+        return Ok(());
+    }
+    let end = rustix::fs::fstat(file)?.st_size as u64;
+    let room = retry(|| rustix::fs::fallocate(file, FallocateFlags::empty(), end, ROOM));
+    // Also the part of it that there was.
+    retry(|| rustix::fs::ftruncate(file, end))?;
+    room
+}
+
 impl Medium for Disk {
     type File = DiskFile;
 
@@ -185,7 +203,10 @@ impl Medium for Disk {
                 }
                 Ok(())
             }
-            reserved => reserved.map_err(failed(&file.path, "fallocate")),
+            reserved => {
+                let reserved = reserved.and_then(|()| leave_room(file));
+                reserved.map_err(failed(&file.path, "fallocate"))
+            }
         }
     }
 

@@ -68,6 +68,8 @@ pub const CUT: u8 = 8;
 /// The first eight bytes of the body count from the address of the attached region.
 pub const WITHIN: u8 = 16;
 
+/// In the number of what the runtime itself uses a communicator or a window's ranks for.
+const RUNTIME: u64 = 1 << 39;
 /// The operation of one that asks for room.
 const REQUEST: u8 = 1;
 /// They are about slots of rank 0.
@@ -109,9 +111,12 @@ impl Message {
             4 => self.length | 1 << 63,
             window => named.windows[usize::from(window)],
         };
+        let is_collective = self.kind == kind("Collective");
+        // What the ranks of a window tell each other has a number of its own, made from the window's.
+        let object = object | if is_collective && object != 0 { RUNTIME } else { 0 };
         // The world's collectives are how the ranks meet in the end: its messages have tags that
         // it does not reach.
-        let hidden = self.kind == kind("Collective") && object == 0;
+        let hidden = is_collective && object == 0;
         let tag = self.tag | if hidden { 1 << 31 } else { 0 };
         let base = if self.flags & RELATIVE == 0 { 0 } else { named.region };
         let fitting = self.flags & FITTING != 0;
@@ -203,7 +208,7 @@ struct Named {
 fn number(window: &Window) -> u64 {
     let shown = window.id().to_string();
     let (rank, count) = shown.strip_prefix('#').and_then(|id| id.split_once('.')).unwrap();
-    rank.parse::<u64>().unwrap() << 32 | count.parse::<u64>().unwrap()
+    rank.parse::<u64>().unwrap() << 40 | count.parse::<u64>().unwrap()
 }
 
 /// Windows of one rank. Nothing is done with the middle three after they were named: forged

@@ -112,7 +112,7 @@ impl Message {
             window => named.windows[usize::from(window)],
         };
         let is_collective = self.kind == kind("Collective");
-        // What the ranks of a window tell each other has a number of its own, made from the window's.
+        // What the ranks of a window tell each other has a number of its own.
         let object = object | if is_collective && object != 0 { RUNTIME } else { 0 };
         // The world's collectives are how the ranks meet in the end: its messages have tags that
         // it does not reach.

@@ -75,13 +75,14 @@ impl Sink {
     pub(super) fn print(inputs: UnboundedSender<Input>) -> io::Result<(Sink, Printed)> {
         let (chunks, queue) = unbounded_channel();
         let (done, printed) = oneshot::channel();
+        let one_file = is_one_file();
         std::thread::Builder::new().name("output".into()).spawn(move || {
-            print(queue, &inputs);
+            print(queue, &inputs, one_file);
             // The driver does not wait for it after a second interrupt.
             let _ = done.send(());
         })?;
         let out = Arc::new(tokio::sync::Mutex::new(()));
-        let err = if is_one_file() { Arc::clone(&out) } else { Arc::default() };
+        let err = if one_file { Arc::clone(&out) } else { Arc::default() };
         let permits = Arc::new(Semaphore::new(QUEUED));
         Ok((Sink::Print { chunks, permits, turns: [out, err] }, printed))
     }
@@ -271,9 +272,9 @@ impl Begun {
 }
 
 /// Writes until every sink is gone.
-fn print(mut queue: UnboundedReceiver<Chunk>, inputs: &UnboundedSender<Input>) {
+fn print(mut queue: UnboundedReceiver<Chunk>, inputs: &UnboundedSender<Input>, one_file: bool) {
     let mut usable = [true; 2];
-    let mut begun = Begun { one_file: is_one_file(), ..Begun::default() };
+    let mut begun = Begun { one_file, ..Begun::default() };
     while let Some(chunk) = queue.blocking_recv() {
         let (to, usable) = match chunk.stream {
             Stream::Out => (rustix::stdio::stdout(), &mut usable[0]),

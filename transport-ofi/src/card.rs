@@ -8,7 +8,10 @@ pub(crate) enum Card {
         /// A random number; rank 0's is the job's.
         number: u64,
         provider: String,
+        /// Where it gets messages.
         address: Vec<u8>,
+        /// Where its memory is reached; empty if it is not.
+        memory: Vec<u8>,
     },
     /// It cannot, and why.
     Closed(String),
@@ -20,13 +23,15 @@ const CLOSED: u8 = 2;
 impl Card {
     pub(crate) fn to_bytes(&self) -> Vec<u8> {
         match self {
-            Self::Open { number, provider, address } => {
+            Self::Open { number, provider, address, memory } => {
                 let name = provider.as_bytes();
-                let len = u8::try_from(name.len()).unwrap_or(u8::MAX);
-                let mut bytes = vec![OPEN, len];
-                bytes.extend(&name[..len.into()]);
+                let mut bytes = vec![OPEN];
+                for part in [name, address, memory] {
+                    let len = u8::try_from(part.len()).unwrap_or(u8::MAX);
+                    bytes.push(len);
+                    bytes.extend(&part[..len.into()]);
+                }
                 bytes.extend(number.to_le_bytes());
-                bytes.extend(address);
                 bytes
             }
             Self::Closed(why) => [&[CLOSED], why.as_bytes()].concat(),
@@ -37,19 +42,26 @@ impl Card {
     pub(crate) fn parse(bytes: &[u8]) -> Option<Self> {
         match bytes.split_first()? {
             (&OPEN, rest) => {
-                let (len, rest) = rest.split_first()?;
-                let (name, rest) = rest.split_at_checked(usize::from(*len))?;
-                let (number, address) = rest.split_first_chunk()?;
+                let (name, rest) = part(rest)?;
+                let (address, rest) = part(rest)?;
+                let (memory, rest) = part(rest)?;
                 Some(Self::Open {
-                    number: u64::from_le_bytes(*number),
+                    number: u64::from_le_bytes(rest.try_into().ok()?),
                     provider: str::from_utf8(name).ok()?.to_owned(),
                     address: address.to_vec(),
+                    memory: memory.to_vec(),
                 })
             }
             (&CLOSED, why) => Some(Self::Closed(String::from_utf8_lossy(why).into_owned())),
             _ => None,
         }
     }
+}
+
+/// Bytes behind their length, and the rest.
+fn part(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
+    let (len, rest) = bytes.split_first()?;
+    rest.split_at_checked(usize::from(*len))
 }
 
 #[cfg(test)]
@@ -59,13 +71,14 @@ mod tests {
     #[test]
     fn a_card_is_what_it_was() {
         let (number, provider) = (7 << 40, "tcp;ofi_rxm".to_owned());
-        let open = Card::Open { number, provider, address: vec![1, 2, 3] };
+        let address = vec![1, 2, 3];
+        let open = Card::Open { number, provider, address, memory: vec![4, 5] };
         let closed = Card::Closed("no libfabric".to_owned());
         for card in [open.clone(), closed] {
             assert_eq!(Card::parse(&card.to_bytes()), Some(card));
         }
         let bytes = open.to_bytes();
-        for len in 0..bytes.len() - 3 {
+        for len in 0..bytes.len() {
             assert_eq!(Card::parse(&bytes[..len]), None, "{len} bytes of it");
         }
         assert_eq!(Card::parse(&[3, 1, 2]), None);

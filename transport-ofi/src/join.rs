@@ -2,12 +2,13 @@
 #![allow(unsafe_code)] // room: composes transports, declares what a caller promises
 
 use crate::card::Card;
+use crate::device::{Device, Ground, Memory};
 use crate::objects::{Doze, Line, Membership};
 use crate::port::{MESSAGE_MAX, Port, RECEIVES, SENDS, SLOT_BYTES, SLOTS};
-use crate::sys::{Endpoint, Slot};
+use crate::sys::{Caps, Endpoint, Opened, Slot};
 use crate::watcher::Bell;
 use crate::{Libfabric, Offer, OfiError, Wanted, choose};
-use rma_core::transport::{Network, Parts, Transport, WorldRank};
+use rma_core::transport::{Network, Parts, Remote, Transport, Waker, WorldRank};
 use std::sync::Arc;
 
 /// What a rank must know before it joins.
@@ -93,14 +94,17 @@ pub(crate) fn host_of<'h>(offer: &Offer, host: &'h str) -> Option<&'h str> {
     BY_IP.contains(&offer.core()).then_some(host)
 }
 
-/// An endpoint of the provider that was chosen.
-struct Opened {
+/// Of the provider that was chosen.
+struct Found {
     ends: (Endpoint, Vec<Slot>),
+    progresses: bool,
+    /// For memory of peers; or why there is none.
+    ground: Result<Ground, OfiError>,
     provider: String,
     version: (u32, u32),
 }
 
-fn open(config: &OfiConfig<'_>) -> Result<Opened, OfiError> {
+fn open(config: &OfiConfig<'_>) -> Result<Found, OfiError> {
     let library = Libfabric::load()?;
     let offers = library.offers()?;
     let OfiConfig { provider, filter, host } = *config;
@@ -110,8 +114,11 @@ fn open(config: &OfiConfig<'_>) -> Result<Opened, OfiError> {
         let why = "takes no messages as large as rma's";
         return Err(OfiError::Unfit { provider: offer.provider.clone(), why });
     }
-    let ends = Endpoint::open(&library, offer, host, (SLOTS, SLOT_BYTES))?;
-    Ok(Opened { ends, provider: offer.provider.clone(), version: library.version() })
+    let opened = Opened::open(&library, offer, host, Caps::Messages)?;
+    let ends = opened.endpoint((SLOTS, SLOT_BYTES))?;
+    let (progresses, version) = (opened.progresses(), library.version());
+    let ground = Ground::open(&library, offer, host);
+    Ok(Found { ends, progresses, ground, provider: offer.provider.clone(), version })
 }
 
 /// Has `near` reach the ranks that are not near by messages over libfabric. **Collective** over
@@ -133,16 +140,20 @@ pub unsafe fn join<E>(
     let (mine, opened) = match random().and_then(|number| Ok((number, open(config)?))) {
         Ok((number, opened)) => {
             let address = opened.ends.0.address().to_vec();
-            (Card::Open { number, provider: opened.provider.clone(), address }, Ok(opened))
+            let ground = opened.ground.as_ref();
+            let memory = ground.map_or(Vec::new(), |ground| ground.address().to_vec());
+            (Card::Open { number, provider: opened.provider.clone(), address, memory }, Ok(opened))
         }
         Err(error) => (Card::Closed(error.to_string()), Err(error)),
     };
     let said = exchange(&mine.to_bytes()).map_err(OfiJoinError::Exchange)?;
-    let Opened { ends, provider, version } = opened?;
+    let Found { ends, progresses, ground, provider, version } = opened?;
     let Parts { job, messages, sleep, members, shared, cma, remote, agent, views } =
         near.into_parts();
-    let (number, addresses) = read(&said, job.size, &provider, ends.0.address().len())?;
-    let what = describe(&ends.0, &provider, version);
+    let memory = ground.as_ref().map_or(0, |ground| ground.address().len());
+    let Told { job: number, addresses, memories } =
+        read(&said, job.size, &provider, (ends.0.address().len(), memory))?;
+    let mut what = describe(&ends.0, progresses, &provider, version);
     let refused = |what| move |errno| OfiJoinError::System { what, errno };
     let bell = Bell::new().map_err(|errno| refused("an eventfd")(errno.raw_os_error()))?;
     let bell = Arc::new(bell);
@@ -162,8 +173,29 @@ pub unsafe fn join<E>(
     };
     // SAFETY: those of `near`, which is no more; sleep and members forward to it.
     let near = unsafe { Transport::from_parts(near) };
-    let network = |waker| {
-        _ = port.waker.set(waker);
+    // All ranks do with it, or none: they agree on it when they make windows.
+    let ground = match (ground, memories) {
+        (Ok(ground), Ok(memories)) => Some((ground, memories)),
+        (Err(why), _) => {
+            what += &format!("; no device: {why}");
+            None
+        }
+        (Ok(_), Err(rank)) => {
+            what += &format!("; no device, as rank {rank} has none");
+            None
+        }
+    };
+    let network = |waker: Waker| {
+        _ = port.waker.set(waker.clone());
+        let device = ground.map(|(ground, memories)| {
+            let bell = (waker, port.bell.clone());
+            Device::new(ground, &provider, memories, membership.clone(), bell).map(Arc::new)
+        });
+        let device = device.transpose();
+        let device = device.map_err(|errno| refused("an epoll")(errno.raw_os_error()))?;
+        if let Some(device) = &device {
+            _ = port.device.set(device.clone());
+        }
         let line = Line::open(port.clone(), what);
         let line =
             line.map_err(|error| refused("a thread")(error.raw_os_error().unwrap_or_default()))?;
@@ -171,25 +203,37 @@ pub unsafe fn join<E>(
             name: "ofi",
             messages: Arc::new(line),
             members: membership.clone(),
-            remote: None,
+            remote: device.map(|device| Arc::new(Memory(device)) as Arc<dyn Remote>),
         })
     };
     // SAFETY: both are this rank's; the cards are in the order of ranks, says the caller.
     unsafe { near.beside(network) }
 }
 
-/// The job's number, and the addresses of all ranks, one behind the other.
+/// What all cards say.
+#[derive(Debug, PartialEq, Eq)]
+struct Told {
+    /// The job's number.
+    job: u64,
+    /// Where ranks get messages, one address behind the other.
+    addresses: Vec<u8>,
+    /// Where their memory is reached, as above; or the first rank that has no such address.
+    memories: Result<Vec<u8>, WorldRank>,
+}
+
+/// `lens` are those of this rank's addresses: for messages, and of its memory.
 fn read<E>(
     said: &[(u32, Vec<u8>)],
     size: u32,
     mine: &str,
-    len: usize,
-) -> Result<(u64, Vec<u8>), OfiJoinError<E>> {
+    lens: (usize, usize),
+) -> Result<Told, OfiJoinError<E>> {
     let all: usize = said.iter().map(|(count, _)| *count as usize).sum();
     if all != size as usize {
         return Err(OfiJoinError::Count { got: all, size });
     }
     let (mut job, mut addresses, mut at) = (None, Vec::new(), 0);
+    let mut memories = Ok(Vec::new());
     for (count, card) in said {
         let rank = WorldRank(at);
         match Card::parse(card) {
@@ -200,22 +244,34 @@ fn read<E>(
                     mine: mine.to_owned(),
                 });
             }
-            Some(Card::Open { number, address, .. }) if address.len() == len && *count == 1 => {
+            Some(Card::Open { number, address, memory, .. })
+                if address.len() == lens.0 && *count == 1 =>
+            {
                 job.get_or_insert(number);
                 addresses.extend(address);
+                match &mut memories {
+                    Ok(all) if memory.len() == lens.1 && lens.1 > 0 => all.extend(memory),
+                    Ok(_) => memories = Err(rank),
+                    Err(_) => {}
+                }
             }
             Some(Card::Closed(why)) => return Err(OfiJoinError::There { rank, why }),
             _ => return Err(OfiJoinError::Card { rank }),
         }
         at += count;
     }
-    job.map(|job| (job, addresses)).ok_or(OfiJoinError::Count { got: 0, size })
+    job.map(|job| Told { job, addresses, memories }).ok_or(OfiJoinError::Count { got: 0, size })
 }
 
 /// What `explain` says of it.
-fn describe(endpoint: &Endpoint, provider: &str, (major, minor): (u32, u32)) -> String {
+fn describe(
+    endpoint: &Endpoint,
+    progresses: bool,
+    provider: &str,
+    (major, minor): (u32, u32),
+) -> String {
     let address = endpoint.shown(endpoint.address());
-    let progress = if endpoint.progresses() { "its own" } else { "made by calls" };
+    let progress = if progresses { "its own" } else { "made by calls" };
     let watch = match endpoint.file() {
         Some(_) => "sleeps at the provider's file",
         None => "looks every millisecond, as the provider has no file to sleep at",
@@ -229,7 +285,7 @@ fn describe(endpoint: &Endpoint, provider: &str, (major, minor): (u32, u32)) -> 
 }
 
 /// A number that no other job has.
-fn random() -> Result<u64, OfiError> {
+pub(crate) fn random() -> Result<u64, OfiError> {
     let mut bytes = [0; 8];
     let mut filled = 0;
     while filled < bytes.len() {
@@ -245,23 +301,40 @@ fn random() -> Result<u64, OfiError> {
 
 #[cfg(test)]
 mod tests {
-    use super::{OfiJoinError, read};
+    use super::{OfiJoinError, Told, read};
     use crate::card::Card;
     use rma_core::transport::WorldRank;
 
     fn open(number: u64, provider: &str, address: &[u8]) -> (u32, Vec<u8>) {
-        let (provider, address) = (provider.to_owned(), address.to_vec());
-        (1, Card::Open { number, provider, address }.to_bytes())
+        with_memory(number, provider, address, &[9])
     }
 
-    fn cards(said: &[(u32, Vec<u8>)], size: u32) -> Result<(u64, Vec<u8>), OfiJoinError<String>> {
-        read(said, size, "tcp", 2)
+    fn with_memory(number: u64, provider: &str, address: &[u8], memory: &[u8]) -> (u32, Vec<u8>) {
+        let (provider, memory) = (provider.to_owned(), memory.to_vec());
+        (1, Card::Open { number, provider, address: address.to_vec(), memory }.to_bytes())
+    }
+
+    fn cards(said: &[(u32, Vec<u8>)], size: u32) -> Result<Told, OfiJoinError<String>> {
+        read(said, size, "tcp", (2, 1))
     }
 
     #[test]
     fn the_number_of_a_job_is_that_of_its_first_rank() {
         let said = [open(5, "tcp", &[1, 2]), open(6, "tcp", &[3, 4])];
-        assert_eq!(cards(&said, 2).unwrap(), (5, vec![1, 2, 3, 4]));
+        let told = Told { job: 5, addresses: vec![1, 2, 3, 4], memories: Ok(vec![9, 9]) };
+        assert_eq!(cards(&said, 2).unwrap(), told);
+    }
+
+    /// A device is one of all ranks: what each makes windows with.
+    #[test]
+    fn the_first_rank_without_a_device_is_told() {
+        let mut said = [1, 2, 3].map(|number| open(number, "tcp", &[1, 2]));
+        for rank in [2, 1] {
+            said[rank as usize] = with_memory(7, "tcp", &[1, 2], &[]);
+            assert_eq!(cards(&said, 3).unwrap().memories, Err(WorldRank(rank)));
+        }
+        let none = read::<String>(&said, 3, "tcp", (2, 0)).unwrap();
+        assert_eq!(none.memories, Err(WorldRank(0)), "nor does this rank have one");
     }
 
     #[test]

@@ -16,12 +16,15 @@
 
 mod card;
 mod choice;
+mod device;
 mod error;
 mod frame;
 mod join;
+mod lane;
 mod objects;
 mod offer;
 mod port;
+mod queue;
 mod raw;
 mod sys;
 mod watcher;

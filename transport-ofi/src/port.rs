@@ -1,5 +1,6 @@
 //! A rank's port to the network: its endpoint, what has arrived, and what is known of each peer.
 
+use crate::device::Device;
 use crate::frame::{HEADER, Header, Kind};
 use crate::sys::{Completion, Endpoint, Failure, Full, Slot};
 use crate::watcher::Bell;
@@ -59,6 +60,8 @@ pub(crate) struct Port {
     /// What is said of the other ranks beside the network.
     pub(crate) members: Arc<dyn Members>,
     pub(crate) waker: OnceLock<Waker>,
+    /// If this job's ranks reach each other's memory.
+    pub(crate) device: OnceLock<Arc<Device>>,
     pub(crate) bell: Arc<Bell>,
 
     /// Slots for messages that leave.
@@ -71,7 +74,7 @@ pub(crate) struct Port {
     reading: Mutex<Reading>,
 
     /// Messages of the core that have arrived and that no poll has handed out.
-    inbox: Mutex<VecDeque<(Slot, usize)>>,
+    inbox: Mutex<VecDeque<Arrived>>,
     arrived: AtomicU64,
     handled: AtomicU64,
     polling: Mutex<()>,
@@ -95,6 +98,13 @@ struct Reading {
     over: Vec<Completion>,
     /// Slots that wait to be given to the provider again.
     rooms: Vec<Slot>,
+}
+
+/// A message of the core, in its slot behind a header.
+struct Arrived {
+    slot: Slot,
+    len: usize,
+    from: WorldRank,
 }
 
 /// What reading brought.
@@ -130,6 +140,7 @@ impl Port {
             inserting: Mutex::default(),
             members,
             waker: OnceLock::new(),
+            device: OnceLock::new(),
             bell,
             free: Mutex::new(free),
             destinations: (0..RECEIVES + SENDS).map(|_| AtomicU32::new(0)).collect(),
@@ -286,17 +297,17 @@ impl Port {
     pub(crate) fn poll(&self, sink: &mut dyn FnMut(WorldRank, &[u8])) -> usize {
         self.polls.fetch_add(1, Relaxed);
         let Some(polling) = self.begin_poll() else { return 0 };
+        if let Some(device) = self.device.get() {
+            device.serve();
+        }
         let brought = self.read();
         if brought.room {
             self.fed();
         }
         let mut count = 0;
         while count < POLL_MAX {
-            let Some((slot, len)) = lock(&self.inbox).pop_front() else { break };
-            let message = &self.endpoint.bytes(&slot)[..len];
-            if let Some((header, rest)) = Header::parse(message, self.job, self.size()) {
-                sink(WorldRank(header.from), rest);
-            }
+            let Some(Arrived { slot, len, from }) = lock(&self.inbox).pop_front() else { break };
+            sink(from, &self.endpoint.bytes(&slot)[HEADER..len]);
             count += 1;
             self.handled.fetch_add(1, Release);
             if let Err(Full(slot, _)) = self.endpoint.receive(slot) {
@@ -387,11 +398,12 @@ impl Port {
                     self.foreign.fetch_add(1, Relaxed);
                     return rooms.push(slot);
                 };
-                let Some(peer) = self.peer(WorldRank(header.from)) else { return rooms.push(slot) };
+                let from = WorldRank(header.from);
+                let Some(peer) = self.peer(from) else { return rooms.push(slot) };
                 brought.news = true;
                 match (header.kind, rest.first_chunk()) {
                     (Kind::Data, _) => {
-                        lock(&self.inbox).push_back((slot, len));
+                        lock(&self.inbox).push_back(Arrived { slot, len, from });
                         peer.came.fetch_add(1, Release);
                         self.arrived.fetch_add(1, Release);
                         return;
@@ -413,7 +425,9 @@ impl Port {
                 self.broken.fetch_add(1, Relaxed);
                 rooms.push(slot);
             }
-            Completion::Stray => _ = self.broken.fetch_add(1, Relaxed),
+            Completion::Transferred(..) | Completion::Stray => {
+                _ = self.broken.fetch_add(1, Relaxed)
+            }
         }
     }
 
@@ -439,11 +453,8 @@ impl Port {
     }
 
     fn known(&self) -> impl Iterator<Item = (WorldRank, &Peer)> {
-        let known = |(rank, peer): (usize, &'_ OnceLock<Box<Peer>>)| {
-            peer.get().map(|_| WorldRank(rank as u32))
-        };
-        let ranks = self.peers.iter().enumerate().filter_map(known);
-        ranks.filter_map(|rank| Some((rank, &**self.peers[rank.0 as usize].get()?)))
+        let ranks = (0..).map(WorldRank).zip(&self.peers);
+        ranks.filter_map(|(rank, peer)| Some((rank, &**peer.get()?)))
     }
 
     /// Answers peers that leave, all of whose messages have arrived; those that are gone already

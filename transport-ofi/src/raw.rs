@@ -1,6 +1,6 @@
 //! Messages of a provider without the transport over it: the limit that measurements compare with.
 
-use crate::sys::{Completion, Endpoint, Full, Slot};
+use crate::sys::{Caps, Completion, Endpoint, Full, Opened, Slot};
 use crate::{Libfabric, OfiError, Wanted, choose};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::sync::atomic::{AtomicBool, Ordering::Acquire};
@@ -32,7 +32,8 @@ impl RawLink {
         let offers = library.offers()?;
         let offer = choose(&offers, &Wanted { provider, ..Wanted::default() })?;
         let host = crate::join::host_of(offer, host);
-        let (endpoint, mut free) = Endpoint::open(&library, offer, host, (SLOTS, BYTES))?;
+        let opened = Opened::open(&library, offer, host, Caps::Messages)?;
+        let (endpoint, mut free) = opened.endpoint((SLOTS, BYTES))?;
         let mut link =
             Self { endpoint, peer: u64::MAX, free: Vec::new(), came: Vec::new(), over: Vec::new() };
         for slot in free.split_off(SLOTS as usize / 2) {

@@ -123,7 +123,8 @@ pub(crate) fn watch(port: &Port) {
             bell.answer();
         }
         let Brought { news, room } = port.read();
-        if news {
+        let device = port.device.get();
+        if news | device.is_some_and(|device| device.look()) {
             port.wake();
         }
         // Who was told that there is no room looks again.
@@ -148,9 +149,10 @@ pub(crate) fn watch(port: &Port) {
         // What the provider has taken and not sent, it may not tell of either.
         let is_hasty = is_starved || !is_settled || is_over || !port.is_idle();
         let is_blind = port.endpoint.file().is_none();
-        let is_hasty = is_hasty || is_blind;
+        let is_hasty = is_hasty || is_blind || device.is_some_and(|device| device.is_busy());
         // Providers are asked only where they have something to wait at.
-        if is_blind || port.endpoint.may_wait() {
+        let may_wait = is_blind || port.endpoint.may_wait();
+        if may_wait && device.is_none_or(|device| device.may_wait()) {
             is_rung = sleep(port, is_hasty.then_some(RETRY));
         }
     }
@@ -161,18 +163,13 @@ fn sleep(port: &Port, timeout: Option<Duration>) -> bool {
     let bell = PollFd::new(&port.bell.file, PollFlags::IN);
     let timeout = timeout.and_then(|timeout| Timespec::try_from(timeout).ok());
     // An interrupted sleep is one that has ended.
-    match port.endpoint.file() {
-        Some(file) => {
-            let mut files = [bell, PollFd::new(&file, PollFlags::IN)];
-            _ = poll(&mut files, timeout.as_ref());
-            !files[0].revents().is_empty()
-        }
-        None => {
-            let mut files = [bell];
-            _ = poll(&mut files, timeout.as_ref());
-            !files[0].revents().is_empty()
-        }
-    }
+    let others = [port.endpoint.file(), port.device.get().map(|device| device.file())];
+    let mut files = vec![bell];
+    files.extend(
+        others.into_iter().flatten().map(|file| PollFd::from_borrowed_fd(file, PollFlags::IN)),
+    );
+    _ = poll(&mut files, timeout.as_ref());
+    !files[0].revents().is_empty()
 }
 
 /// Takes part in the leaving of peers and of this rank; false if there is more to do soon.

@@ -6,7 +6,8 @@
 //! off is to close it.
 #![allow(unsafe_code)] // room: promises Remote and Registration
 
-use crate::queue::Queue;
+use crate::port::lock;
+use crate::queue::{Posting, Queue};
 use crate::sys::{Caps, Endpoint as Ends, Exposed, NoAlias, Opened, Passive, Slot};
 use crate::watcher::Bell;
 use crate::{Libfabric, Offer, OfiError};
@@ -19,9 +20,7 @@ use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::mem::ManuallyDrop;
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
-use std::sync::{Arc, Mutex, Weak};
-
-use crate::port::lock;
+use std::sync::{Arc, Mutex, OnceLock, Weak};
 
 /// Slots of a queue, and bytes in each: what is larger moves memory of the program directly.
 pub(crate) const TRANSFERS: u32 = 64;
@@ -76,7 +75,7 @@ pub(crate) struct Device {
     addresses: Vec<u8>,
     limits: RemoteLimits,
     pub(crate) members: Arc<dyn Members>,
-    waker: Waker,
+    waker: Arc<OnceLock<Waker>>,
     bell: Arc<Bell>,
     /// Whether peers may know a key of this rank's memory.
     is_exposed: AtomicBool,
@@ -95,7 +94,7 @@ impl Device {
         provider: &str,
         addresses: Vec<u8>,
         members: Arc<dyn Members>,
-        (waker, bell): (Waker, Arc<Bell>),
+        (bell, waker): (Arc<Bell>, Arc<OnceLock<Waker>>),
     ) -> rustix::io::Result<Self> {
         let Ground { opened, passive, max_message } = ground;
         // What wants registered memory gets slots only.
@@ -142,8 +141,8 @@ impl Device {
     }
 
     /// An endpoint for transfers, with so many slots of so many bytes.
-    pub(crate) fn open(&self, shape: (u32, usize)) -> Result<(Ends, Vec<Slot>), DeviceError> {
-        let (endpoint, slots) = self.opened.endpoint(shape).map_err(|error| match error {
+    pub(crate) fn open(&self, size: (u32, usize)) -> Result<(Ends, Vec<Slot>), DeviceError> {
+        let (endpoint, slots) = self.opened.endpoint(size).map_err(|error| match error {
             OfiError::Open { call, code, .. } => DeviceError::System { call, errno: code },
             _ => DeviceError::Ended,
         })?;
@@ -168,7 +167,9 @@ impl Device {
     }
 
     pub(crate) fn wake(&self) {
-        self.waker.wake();
+        if let Some(waker) = self.waker.get() {
+            waker.wake();
+        }
     }
 
     /// Completes what peers do with memory of this rank.
@@ -282,7 +283,7 @@ unsafe impl Remote for Memory {
     fn endpoint(&self) -> Result<Box<dyn Endpoint>, DeviceError> {
         let queue = Arc::new(Queue::open(self.0.clone())?);
         lock(&self.0.queues).push(Arc::downgrade(&queue));
-        Ok(Box::new(crate::queue::Posting(queue)))
+        Ok(Box::new(Posting(queue)))
     }
 }
 

@@ -9,7 +9,7 @@ use crate::sys::{Caps, Endpoint, Opened, Slot};
 use crate::watcher::Bell;
 use crate::{Libfabric, Offer, OfiError, Wanted, choose};
 use rma_core::transport::{Network, Parts, Remote, Transport, Waker, WorldRank};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 /// What a rank must know before it joins.
 #[derive(Clone, Copy, Debug, Default)]
@@ -154,11 +154,26 @@ pub unsafe fn join<E>(
     let Told { job: number, addresses, memories } =
         read(&said, job.size, &provider, (ends.0.address().len(), memory))?;
     let mut what = describe(&ends.0, progresses, &provider, version);
-    let refused = |what| move |errno| OfiJoinError::System { what, errno };
-    let bell = Bell::new().map_err(|errno| refused("an eventfd")(errno.raw_os_error()))?;
-    let bell = Arc::new(bell);
+    let bell = Bell::new().map_err(|errno| refused("an eventfd", errno.raw_os_error()))?;
+    let (bell, waker) = (Arc::new(bell), Arc::new(OnceLock::new()));
+    let bells = (bell.clone(), waker.clone());
+    // All ranks have one, or none: they agree on its use when they make windows.
+    let device = match (ground, memories) {
+        (Ok(ground), Ok(memories)) => {
+            let device = Device::new(ground, &provider, memories, members.clone(), bells.clone());
+            let device = device.map_err(|errno| refused("an epoll", errno.raw_os_error()))?;
+            Some(Arc::new(device))
+        }
+        (ground, memories) => {
+            let why = ground.err().map(|why| why.to_string());
+            let theirs = |rank| format!("rank {rank} has none");
+            let why = why.or_else(|| memories.err().map(theirs)).unwrap_or_default();
+            what += &format!("; no device: {why}");
+            None
+        }
+    };
     let its = (job.rank, number);
-    let port = Arc::new(Port::new(ends, its, addresses, members, bell.clone()));
+    let port = Arc::new(Port::new(ends, its, addresses, members, bells, device));
     let membership = Arc::new(Membership(port.clone()));
     let near = Parts {
         job,
@@ -173,41 +188,26 @@ pub unsafe fn join<E>(
     };
     // SAFETY: those of `near`, which is no more; sleep and members forward to it.
     let near = unsafe { Transport::from_parts(near) };
-    // All ranks do with it, or none: they agree on it when they make windows.
-    let ground = match (ground, memories) {
-        (Ok(ground), Ok(memories)) => Some((ground, memories)),
-        (Err(why), _) => {
-            what += &format!("; no device: {why}");
-            None
-        }
-        (Ok(_), Err(rank)) => {
-            what += &format!("; no device, as rank {rank} has none");
-            None
-        }
-    };
-    let network = |waker: Waker| {
-        _ = port.waker.set(waker.clone());
-        let device = ground.map(|(ground, memories)| {
-            let bell = (waker, port.bell.clone());
-            Device::new(ground, &provider, memories, membership.clone(), bell).map(Arc::new)
-        });
-        let device = device.transpose();
-        let device = device.map_err(|errno| refused("an epoll")(errno.raw_os_error()))?;
-        if let Some(device) = &device {
-            _ = port.device.set(device.clone());
-        }
-        let line = Line::open(port.clone(), what);
-        let line =
-            line.map_err(|error| refused("a thread")(error.raw_os_error().unwrap_or_default()))?;
-        Ok(Network {
-            name: "ofi",
-            messages: Arc::new(line),
-            members: membership.clone(),
-            remote: device.map(|device| Arc::new(Memory(device)) as Arc<dyn Remote>),
-        })
-    };
     // SAFETY: both are this rank's; the cards are in the order of ranks, says the caller.
-    unsafe { near.beside(network) }
+    unsafe { near.beside(|waker| network(&port, waker, what, membership)) }
+}
+
+fn refused<E>(what: &'static str, errno: i32) -> OfiJoinError<E> {
+    OfiJoinError::System { what, errno }
+}
+
+/// What `port` reaches, with a thread that stands in for those of the rank.
+fn network<E>(
+    port: &Arc<Port>,
+    waker: Waker,
+    what: String,
+    members: Arc<Membership>,
+) -> Result<Network, OfiJoinError<E>> {
+    _ = port.waker.set(waker);
+    let line = Line::open(port.clone(), what);
+    let line = line.map_err(|error| refused("a thread", error.raw_os_error().unwrap_or(0)))?;
+    let remote = port.device.clone().map(|device| Arc::new(Memory(device)) as Arc<dyn Remote>);
+    Ok(Network { name: "ofi", messages: Arc::new(line), members, remote })
 }
 
 /// What all cards say.

@@ -59,9 +59,9 @@ pub(crate) struct Port {
     inserting: Mutex<()>,
     /// What is said of the other ranks beside the network.
     pub(crate) members: Arc<dyn Members>,
-    pub(crate) waker: OnceLock<Waker>,
+    pub(crate) waker: Arc<OnceLock<Waker>>,
     /// If this job's ranks reach each other's memory.
-    pub(crate) device: OnceLock<Arc<Device>>,
+    pub(crate) device: Option<Arc<Device>>,
     pub(crate) bell: Arc<Bell>,
 
     /// Slots for messages that leave.
@@ -126,7 +126,8 @@ impl Port {
         (rank, job): (WorldRank, u64),
         addresses: Vec<u8>,
         members: Arc<dyn Members>,
-        bell: Arc<Bell>,
+        (bell, waker): (Arc<Bell>, Arc<OnceLock<Waker>>),
+        device: Option<Arc<Device>>,
     ) -> Self {
         let size = addresses.len() / endpoint.address().len().max(1);
         let free = slots.split_off(RECEIVES as usize);
@@ -139,8 +140,8 @@ impl Port {
             peers: (0..size).map(|_| OnceLock::new()).collect(),
             inserting: Mutex::default(),
             members,
-            waker: OnceLock::new(),
-            device: OnceLock::new(),
+            waker,
+            device,
             bell,
             free: Mutex::new(free),
             destinations: (0..RECEIVES + SENDS).map(|_| AtomicU32::new(0)).collect(),
@@ -297,7 +298,7 @@ impl Port {
     pub(crate) fn poll(&self, sink: &mut dyn FnMut(WorldRank, &[u8])) -> usize {
         self.polls.fetch_add(1, Relaxed);
         let Some(polling) = self.begin_poll() else { return 0 };
-        if let Some(device) = self.device.get() {
+        if let Some(device) = &self.device {
             device.serve();
         }
         let brought = self.read();

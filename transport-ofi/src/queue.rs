@@ -4,7 +4,7 @@
 use crate::device::{DIRECT, Device, TRANSFER_BYTES, TRANSFERS, TRANSFERS_TO_ONE, is_alive, parse};
 use crate::lane::{Lane, Waiting};
 use crate::port::lock;
-use crate::sys::{Completion, Direction, Endpoint as Ends, Failure, Far, Full, Slot};
+use crate::sys::{Completion, Direction, Endpoint as Ends, Failure, Far, Full, Slot, end};
 use rma_core::transport::{
     DeviceError, Endpoint, PeerState, PostError, Posted, There, Transfer, WorldRank,
 };
@@ -79,8 +79,8 @@ struct Order {
 }
 
 impl Channel {
-    fn open(device: &Device, shape: (u32, usize)) -> Result<Self, DeviceError> {
-        let (endpoint, free) = device.open(shape)?;
+    fn open(device: &Device, size: (u32, usize)) -> Result<Self, DeviceError> {
+        let (endpoint, free) = device.open(size)?;
         let under_way = free.iter().map(|_| None).collect();
         Ok(Self { endpoint, free, under_way, numbers: HashMap::new() })
     }
@@ -103,10 +103,7 @@ impl Channel {
     /// Closes the endpoint of direct transfers, so that their memory is touched no more.
     fn cut(self) {
         if !self.endpoint.close() {
-            eprintln!(
-                "rma: a transfer cannot be taken back from the network: fi_close was refused"
-            );
-            std::process::abort();
+            end("memory of a transfer", "fi_close");
         }
     }
 }
@@ -336,10 +333,10 @@ impl Drop for Queue {
 /// A queue, as the core has it.
 pub(crate) struct Posting(pub(crate) Arc<Queue>);
 
-// SAFETY: a provider is given slots, which an endpoint owns until it is closed, and memory of direct
-// transfers, whose endpoint is closed before the peer counts as cut off and before the queue is
-// gone; what is fetched is copied out of slots under the mutex of the queue, which a cut takes, too,
-// and forgets where it would have gone.
+// SAFETY: a provider is given slots, which an endpoint owns until it is closed, and memory of
+// direct transfers, whose endpoint is closed before the peer counts as cut off and before the queue
+// is gone; what is fetched is copied out of slots under the mutex of the queue, which a cut takes,
+// too, and forgets where it would have gone.
 unsafe impl Endpoint for Posting {
     unsafe fn post(
         &self,

@@ -123,7 +123,7 @@ pub(crate) fn watch(port: &Port) {
             bell.answer();
         }
         let Brought { news, room } = port.read();
-        let device = port.device.get();
+        let device = port.device.as_deref();
         if news | device.is_some_and(|device| device.look()) {
             port.wake();
         }
@@ -163,7 +163,7 @@ fn sleep(port: &Port, timeout: Option<Duration>) -> bool {
     let bell = PollFd::new(&port.bell.file, PollFlags::IN);
     let timeout = timeout.and_then(|timeout| Timespec::try_from(timeout).ok());
     // An interrupted sleep is one that has ended.
-    let others = [port.endpoint.file(), port.device.get().map(|device| device.file())];
+    let others = [port.endpoint.file(), port.device.as_ref().map(|device| device.file())];
     let mut files = vec![bell];
     files.extend(
         others.into_iter().flatten().map(|file| PollFd::from_borrowed_fd(file, PollFlags::IN)),

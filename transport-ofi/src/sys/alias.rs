@@ -5,6 +5,7 @@
 //! system's comes in its place before the memory itself may die, whatever peers and provider do.
 #![allow(unsafe_code)]
 
+use super::end::end;
 use std::fs::read_to_string;
 use std::io;
 use std::ptr::NonNull;
@@ -87,8 +88,7 @@ impl Alias {
         // SAFETY: addresses of this alias, which no reference or safe code has.
         let mapped = unsafe { libc::mmap(start.as_ptr().cast(), *len, protection, flags, -1, 0) };
         if mapped == libc::MAP_FAILED {
-            eprintln!("rma: memory cannot be taken back from the network: the system refused mmap");
-            std::process::abort();
+            end("memory of a window", "mmap");
         }
         Remains { _pages: self.pages }
     }

@@ -162,8 +162,8 @@ impl Endpoint {
     ///
     /// # Safety
     ///
-    /// Until it is complete, or this endpoint is closed, the `len` bytes stay valid, nothing changes
-    /// them, and of a read nothing looks at them.
+    /// Until it is complete, or this endpoint is closed, the `len` bytes stay valid, nothing
+    /// changes them, and of a read nothing looks at them.
     pub(crate) unsafe fn transfer_direct(
         &self,
         slot: Slot,

@@ -4,6 +4,7 @@
 //! endpoint is closed before its queue, that before its domain, and that before the fabric.
 
 mod alias;
+mod end;
 mod endpoint;
 mod infos;
 mod layout;
@@ -13,6 +14,7 @@ mod opened;
 mod slots;
 
 pub(crate) use alias::NoAlias;
+pub(crate) use end::end;
 pub(crate) use endpoint::{Completion, Direction, Endpoint, Failure, Far, Full};
 pub use library::Libfabric;
 pub(crate) use opened::{Caps, Exposed, Opened, Passive};

@@ -71,7 +71,8 @@ impl<T: IsFid, Below> Object<T, Below> {
         }
     }
 
-    /// Closes it: what it stood on, or the number of an error if libfabric refuses. Then that stays.
+    /// Closes it: what it stood on, or the number of an error if libfabric refuses; then that
+    /// stays.
     pub(super) fn close(self) -> Result<Below, c_int> {
         let mut this = ManuallyDrop::new(self);
         // SAFETY: forgotten, so this is the only time.

@@ -2,6 +2,7 @@
 #![allow(unsafe_code)]
 
 use super::alias::{Alias, NoAlias};
+use super::end::end;
 use super::endpoint::Endpoint;
 use super::layout::{
     MR_ENDPOINT, MR_LOCAL, MR_PROV_KEY, MR_VIRT_ADDR, MSG, PROGRESS_AUTO, REMOTE_READ,
@@ -231,8 +232,7 @@ impl Drop for Exposed {
         let region = unsafe { ManuallyDrop::take(&mut self.region) };
         let Ok((_, alias)) = region.close() else {
             // Hardware may go on in these pages, whatever is mapped.
-            eprintln!("rma: memory cannot be taken back from the network: fi_close was refused");
-            std::process::abort();
+            end("memory of a window", "fi_close");
         };
         // A provider in the middle of a transfer goes on in what is left.
         let remains = alias.cut();
